@@ -1,0 +1,7 @@
+# frozen_string_literal: true
+
+require "mkmf"
+require "rb_sys/mkmf"
+
+# One library per Ruby ABI, side by side: lib/reactor/3.3/reactor.so, lib/reactor/3.4/reactor.so.
+create_rust_makefile("reactor/#{RUBY_VERSION[/\A\d+\.\d+/]}/reactor")

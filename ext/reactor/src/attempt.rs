@@ -1,0 +1,186 @@
+//! One non-blocking attempt at a transfer, whatever kind of descriptor it is: never a readiness question first where
+//! the kernel offers a call that cannot block, never a change of the O_NONBLOCK flag others may share.
+
+use std::{
+    io::{IoSlice, IoSliceMut},
+    os::fd::RawFd,
+};
+
+use reactor::Interest;
+use rustix::{
+    fs::{FileType, OFlags},
+    io::Errno,
+    net::{RecvFlags, SendFlags, SocketType},
+};
+
+use crate::raw;
+
+/// How to read from and write to a descriptor without blocking.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Kind {
+    /// recv(2), send(2) with MSG_DONTWAIT; a short count means drained.
+    StreamSocket,
+    /// The same; a short count means nothing.
+    OtherSocket,
+    /// Pipe or FIFO: a short count means drained. preadv2(2) with RWF_NOWAIT (Linux 6.4), O_NONBLOCK otherwise.
+    Pipe,
+    /// read(2), write(2): O_NONBLOCK is set, or the device never blocks (null, zero, full, random).
+    Direct,
+    /// Terminals and other devices without O_NONBLOCK: asks poll(2) first.
+    Cautious,
+    /// Regular files, directories, block devices: may take long, never "would block".
+    File,
+}
+
+impl Kind {
+    pub fn of(descriptor: RawFd) -> Self {
+        let fd = raw::borrow(descriptor);
+        let Ok(stat) = rustix::fs::fstat(fd) else {
+            return Kind::Cautious;
+        };
+        let nonblocking =
+            || rustix::fs::fcntl_getfl(fd).is_ok_and(|flags| flags.contains(OFlags::NONBLOCK));
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Socket => match rustix::net::sockopt::socket_type(fd) {
+                Ok(SocketType::STREAM) => Kind::StreamSocket,
+                _ => Kind::OtherSocket,
+            },
+            FileType::Fifo => Kind::Pipe,
+            FileType::RegularFile | FileType::Directory | FileType::BlockDevice => Kind::File,
+            // Major 1 holds the memory devices: null, zero, full, random, urandom.
+            FileType::CharacterDevice if rustix::fs::major(stat.st_rdev) == 1 => Kind::Direct,
+            _ if nonblocking() => Kind::Direct,
+            _ => Kind::Cautious,
+        }
+    }
+
+    pub fn from_bits(bits: u64) -> Self {
+        match bits & 7 {
+            0 => Kind::StreamSocket,
+            1 => Kind::OtherSocket,
+            2 => Kind::Pipe,
+            3 => Kind::Direct,
+            4 => Kind::Cautious,
+            _ => Kind::File,
+        }
+    }
+
+    pub fn bits(self) -> u64 {
+        self as u64
+    }
+
+    /// Whether a short count tells that the kernel has no more.
+    pub fn short_means_drained(self) -> bool {
+        matches!(self, Kind::StreamSocket | Kind::Pipe)
+    }
+}
+
+/// Reads what is there: bytes, 0 at the end, EAGAIN if it would block.
+pub fn read(kind: Kind, descriptor: RawFd, bytes: &mut [u8]) -> Result<usize, Errno> {
+    let fd = raw::borrow(descriptor);
+    match kind {
+        Kind::StreamSocket | Kind::OtherSocket => {
+            rustix::net::recv(fd, bytes, RecvFlags::DONTWAIT).map(|(_, count)| count)
+        }
+        Kind::Pipe => match nowait::read(fd, &mut [IoSliceMut::new(bytes)]) {
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
+                if !flagged(descriptor) {
+                    ready(descriptor, Interest::READABLE)?;
+                }
+                rustix::io::read(fd, bytes)
+            }
+            answer => answer,
+        },
+        Kind::Cautious => {
+            ready(descriptor, Interest::READABLE)?;
+            rustix::io::read(fd, bytes)
+        }
+        Kind::Direct => rustix::io::read(fd, bytes),
+        Kind::File => uninterrupted(|| rustix::io::read(fd, &mut *bytes)),
+    }
+}
+
+/// Writes what fits: bytes, EAGAIN if nothing does.
+pub fn write(kind: Kind, descriptor: RawFd, bytes: &[u8]) -> Result<usize, Errno> {
+    let fd = raw::borrow(descriptor);
+    match kind {
+        Kind::StreamSocket | Kind::OtherSocket => {
+            rustix::net::send(fd, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)
+        }
+        Kind::Pipe => match nowait::write(fd, &[IoSlice::new(bytes)]) {
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
+                if flagged(descriptor) {
+                    return rustix::io::write(fd, bytes);
+                }
+                ready(descriptor, Interest::WRITABLE)?;
+                rustix::io::write(fd, portion(bytes))
+            }
+            answer => answer,
+        },
+        Kind::Cautious => {
+            ready(descriptor, Interest::WRITABLE)?;
+            rustix::io::write(fd, portion(bytes))
+        }
+        Kind::Direct => rustix::io::write(fd, bytes),
+        Kind::File => uninterrupted(|| rustix::io::write(fd, bytes)),
+    }
+}
+
+/// A descriptor that polls as writable takes this much without blocking: PIPE_BUF, see pipe(7).
+fn portion(bytes: &[u8]) -> &[u8] {
+    const PIPE_BUF: usize = if cfg!(target_os = "linux") { 4096 } else { 512 };
+    &bytes[..bytes.len().min(PIPE_BUF)]
+}
+
+fn flagged(descriptor: RawFd) -> bool {
+    rustix::fs::fcntl_getfl(raw::borrow(descriptor))
+        .is_ok_and(|flags| flags.contains(OFlags::NONBLOCK))
+}
+
+fn ready(descriptor: RawFd, interest: Interest) -> Result<(), Errno> {
+    match reactor::poll_now(descriptor, interest) {
+        Ok(Some(_)) => Ok(()),
+        Ok(None) => Err(Errno::AGAIN),
+        Err(error) => Err(error
+            .raw_os_error()
+            .map_or(Errno::IO, Errno::from_raw_os_error)),
+    }
+}
+
+/// A file's system call runs without the GVL; an interrupt that is already pending is served first, by the VM.
+fn uninterrupted(call: impl FnOnce() -> Result<usize, Errno>) -> Result<usize, Errno> {
+    raw::blocking_call(call).unwrap_or(Err(Errno::INTR))
+}
+
+#[cfg(target_os = "linux")]
+mod nowait {
+    use super::{Errno, IoSlice, IoSliceMut};
+    use rustix::io::ReadWriteFlags;
+    use std::os::fd::BorrowedFd;
+
+    /// Offset -1: the current position, as read(2). See preadv2(2).
+    const HERE: u64 = u64::MAX;
+
+    pub fn read(fd: BorrowedFd<'_>, bytes: &mut [IoSliceMut<'_>]) -> Result<usize, Errno> {
+        rustix::io::preadv2(fd, bytes, HERE, ReadWriteFlags::NOWAIT)
+    }
+
+    pub fn write(fd: BorrowedFd<'_>, bytes: &[IoSlice<'_>]) -> Result<usize, Errno> {
+        rustix::io::pwritev2(fd, bytes, HERE, ReadWriteFlags::NOWAIT)
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+mod nowait {
+    use super::{Errno, IoSlice, IoSliceMut};
+    use std::os::fd::BorrowedFd;
+
+    pub fn read(_: BorrowedFd<'_>, _: &mut [IoSliceMut<'_>]) -> Result<usize, Errno> {
+        Err(Errno::OPNOTSUPP)
+    }
+
+    pub fn write(_: BorrowedFd<'_>, _: &[IoSlice<'_>]) -> Result<usize, Errno> {
+        Err(Errno::OPNOTSUPP)
+    }
+}

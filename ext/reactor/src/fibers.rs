@@ -1,0 +1,287 @@
+//! The fibers this scheduler knows: the only root through which the garbage collector reaches them.
+//!
+//! A fiber made by `Fiber.schedule` keeps its slot for life, so parking one writes nothing the collector must hear
+//! about; any other fiber (the root fiber, an Enumerator's) has a slot while it is inside a hook.
+//!
+//! Every park has a number. A [`Token`] is slot and number: whatever carries the token of a wait that is over (late
+//! readiness, an old timer, a stale wake-up) no longer matches, and is dropped.
+
+use std::{
+    collections::HashMap,
+    hash::{BuildHasherDefault, Hasher},
+};
+
+use magnus::gc::Marker;
+use reactor::{Ready, Token};
+
+use crate::raw::Pinned;
+
+/// Index into the slab.
+pub type Slot = u32;
+
+/// What a parked fiber waits for: decides who may end the wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// Readiness of descriptors; `unblock` does not concern it, `fiber_interrupt` does.
+    Io,
+    /// `block` and `kernel_sleep`: ended by `unblock`.
+    Block,
+}
+
+/// What ended a wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// A descriptor is ready. For which direction, the selector tells.
+    Ready,
+    /// The wait's own time is up.
+    Elapsed,
+    /// `unblock`.
+    Unblocked,
+    /// Something to raise is pending.
+    Disturbed,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// In user code, or left by a transfer that was not ours.
+    Running,
+    Parked(Purpose),
+    /// Its wait is over and it is in the ready queue.
+    Woken(Cause),
+}
+
+/// What a fiber has to raise when it gets control.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pending {
+    Raise(Pinned),
+    Kill,
+}
+
+#[derive(Debug)]
+pub struct Record {
+    pub fiber: Pinned,
+    pub state: State,
+    pub pending: Option<Pending>,
+    /// Timeouts that have fired and wait for the fiber to get control.
+    pub fired: u32,
+    /// Blocker of an `unblock` that came while the fiber was on its way into `block`.
+    pub permit: Option<usize>,
+    /// Made by `Fiber.schedule`.
+    pub own: bool,
+    /// In the ready queue, under the current wait number.
+    pub queued: bool,
+    /// The fiber that made this one, until it first parks: what goes wrong so early is its error.
+    pub spawner: Option<Token>,
+    wait: u32,
+    visits: u32,
+}
+
+#[derive(Debug, Default)]
+pub struct Fibers {
+    records: Vec<Option<Record>>,
+    /// Wait numbers outlive the records: a reused slot goes on counting, so an old token never matches again.
+    numbers: Vec<u32>,
+    free: Vec<Slot>,
+    by_address: HashMap<usize, Slot, BuildHasherDefault<AddressHasher>>,
+    last: Option<(usize, Slot)>,
+    own: usize,
+}
+
+impl Fibers {
+    /// Fibers made by `Fiber.schedule` that have not finished.
+    pub fn live(&self) -> usize {
+        self.own
+    }
+
+    pub fn find(&mut self, fiber: Pinned) -> Option<Slot> {
+        let address = fiber.address();
+        if let Some((known, slot)) = self.last {
+            if known == address {
+                return Some(slot);
+            }
+        }
+        let slot = *self.by_address.get(&address)?;
+        self.last = Some((address, slot));
+        Some(slot)
+    }
+
+    /// Adds a fiber. The caller issues the write barrier.
+    pub fn insert(&mut self, fiber: Pinned, own: bool) -> Slot {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.records.push(None);
+            self.numbers.push(0);
+            (self.records.len() - 1) as Slot
+        });
+        self.records[slot as usize] = Some(Record {
+            fiber,
+            state: State::Running,
+            pending: None,
+            fired: 0,
+            permit: None,
+            own,
+            queued: false,
+            spawner: None,
+            wait: self.numbers[slot as usize],
+            visits: 0,
+        });
+        self.by_address.insert(fiber.address(), slot);
+        self.own += usize::from(own);
+        slot
+    }
+
+    pub fn remove(&mut self, slot: Slot) {
+        if let Some(record) = self.records.get_mut(slot as usize).and_then(Option::take) {
+            self.numbers[slot as usize] = record.wait.wrapping_add(1);
+            self.by_address.remove(&record.fiber.address());
+            self.last = None;
+            self.own -= usize::from(record.own);
+            self.free.push(slot);
+        }
+    }
+
+    /// A hook begins for this fiber: its slot stays until the matching [`Fibers::leave`].
+    pub fn visit(&mut self, slot: Slot) {
+        if let Some(record) = self.get_mut(slot) {
+            record.visits += 1;
+        }
+    }
+
+    pub fn leave(&mut self, slot: Slot) {
+        if let Some(record) = self.get_mut(slot) {
+            record.visits = record.visits.saturating_sub(1);
+            if record.visits == 0 && !record.own {
+                self.remove(slot);
+            }
+        }
+    }
+
+    pub fn get(&self, slot: Slot) -> Option<&Record> {
+        self.records.get(slot as usize)?.as_ref()
+    }
+
+    pub fn get_mut(&mut self, slot: Slot) -> Option<&mut Record> {
+        self.records.get_mut(slot as usize)?.as_mut()
+    }
+
+    /// A new wait begins. Whatever carries an older token is stale from here on.
+    pub fn begin(&mut self, slot: Slot, purpose: Purpose) -> Token {
+        let Some(record) = self.get_mut(slot) else {
+            return Token::new(slot, 0);
+        };
+        record.wait = record.wait.wrapping_add(1);
+        record.state = State::Parked(purpose);
+        record.spawner = None;
+        record.queued = false;
+        Token::new(slot, record.wait)
+    }
+
+    /// Out of the wait, whatever it was that ended it.
+    pub fn finish(&mut self, slot: Slot) {
+        if let Some(record) = self.get_mut(slot) {
+            record.wait = record.wait.wrapping_add(1);
+            record.state = State::Running;
+            record.queued = false;
+        }
+    }
+
+    /// The token under which a fiber enters the ready queue without having parked.
+    pub fn requeue(&mut self, slot: Slot) -> Option<Token> {
+        let record = self.get_mut(slot)?;
+        if record.queued {
+            return None;
+        }
+        record.queued = true;
+        Some(Token::new(slot, record.wait))
+    }
+
+    /// Ends the wait with this token, if it is still going on.
+    pub fn wake(&mut self, token: Token, cause: Cause) -> bool {
+        match self.get_mut(token.index()) {
+            Some(record)
+                if record.wait == token.generation()
+                    && matches!(record.state, State::Parked(_)) =>
+            {
+                record.state = State::Woken(cause);
+                record.queued = true;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// The token of the wait that goes on, if the fiber is parked.
+    pub fn parked(&self, slot: Slot) -> Option<(Token, Purpose)> {
+        let record = self.get(slot)?;
+        match record.state {
+            State::Parked(purpose) => Some((Token::new(slot, record.wait), purpose)),
+            _ => None,
+        }
+    }
+
+    /// Whether the entry of the ready queue with this token still stands.
+    pub fn is_queued(&self, token: Token) -> bool {
+        self.get(token.index())
+            .is_some_and(|record| record.queued && record.wait == token.generation())
+    }
+
+    /// Takes an entry of the ready queue; `None` if it has been overtaken by events.
+    pub fn take_queued(&mut self, token: Token) -> Option<Pinned> {
+        let record = self.get_mut(token.index())?;
+        if !record.queued || record.wait != token.generation() {
+            return None;
+        }
+        record.queued = false;
+        Some(record.fiber)
+    }
+
+    /// The fibers made by `Fiber.schedule`.
+    pub fn own(&self) -> impl Iterator<Item = Slot> + '_ {
+        let slots = self.records.iter().enumerate();
+        slots.filter_map(|(slot, record)| record.as_ref()?.own.then_some(slot as Slot))
+    }
+
+    pub fn mark(&self, marker: &Marker) {
+        for record in self.records.iter().flatten() {
+            record.fiber.mark(marker);
+            if let Some(Pending::Raise(exception)) = record.pending {
+                exception.mark(marker);
+            }
+        }
+    }
+
+    pub fn size(&self) -> usize {
+        self.records.capacity() * size_of::<Option<Record>>()
+            + self.by_address.capacity() * size_of::<(usize, Slot)>()
+    }
+}
+
+/// Which cause an event of the reactor stands for.
+pub fn cause_of(ready: Ready) -> Cause {
+    if ready.contains(Ready::ELAPSED) {
+        Cause::Elapsed
+    } else {
+        Cause::Ready
+    }
+}
+
+/// Objects' addresses are multiples of 8 and spread well: one multiplication mixes them.
+#[derive(Default)]
+struct AddressHasher(u64);
+
+impl Hasher for AddressHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_usize(usize::from(*byte));
+        }
+    }
+
+    fn write_usize(&mut self, address: usize) {
+        self.0 = (self.0 ^ address as u64)
+            .wrapping_mul(0x9E37_79B9_7F4A_7C15)
+            .rotate_left(26);
+    }
+}

@@ -1,0 +1,447 @@
+//! The hooks of Fiber::Scheduler that wait, wake and start fibers. Transfers of bytes are in `io`.
+
+use std::time::Duration;
+
+use magnus::{
+    Error, RArray, RHash, Ruby, Value, block::Proc, prelude::*, scan_args::scan_args,
+    typed_data::Obj,
+};
+use reactor::{Deadline, Interest, Ready, Wait};
+
+use crate::{
+    convert,
+    fibers::{Cause, Pending, Purpose, State},
+    io::Watched,
+    raw::{self, Pinned},
+    selector::{Entry, Selector, Visit, closed_elsewhere},
+};
+
+/// `fiber(*arguments, **options, &block)`
+pub fn fiber(ruby: &Ruby, this: Obj<Selector>, arguments: &[Value]) -> Result<Value, Error> {
+    let parsed = scan_args::<(), (), RArray, (), RHash, Option<Proc>>(arguments)?;
+    let Some(block) = parsed.block else {
+        let message = "tried to create Proc object without a block";
+        return Err(Error::new(ruby.exception_arg_error(), message));
+    };
+    let Entry::Usable(visit) = Selector::enter(ruby, &this)? else {
+        let message = "this scheduler belongs to the parent process";
+        return Err(Error::new(ruby.exception_runtime_error(), message));
+    };
+    let fiber = raw::new_fiber(this.as_value(), storage(ruby, parsed.keywords)?, body)?;
+    // In memory on this stack, where the garbage collector sees them.
+    let passed = [block.as_value(), parsed.splat.as_value()];
+    Selector::start(this, &visit, fiber, &passed)?;
+    Ok(fiber.value())
+}
+
+/// The storage a new fiber is asked to have; true: a copy of the current fiber's.
+fn storage(ruby: &Ruby, options: RHash) -> Result<Value, Error> {
+    let (storage, blocking) = (ruby.to_symbol("storage"), ruby.to_symbol("blocking"));
+    let unknown = options.len()
+        - options.get(storage).map_or(0, |_: Value| 1)
+        - options.get(blocking).map_or(0, |_: Value| 1);
+    if unknown > 0 {
+        let message = format!("unknown keyword in {options}");
+        return Err(Error::new(ruby.exception_arg_error(), message));
+    }
+    Ok(options.get(storage).unwrap_or(ruby.qtrue().as_value()))
+}
+
+/// What every fiber of ours runs: its block, and an account of how that ended.
+fn body(scheduler: Value, arguments: &[Value]) -> Result<(), Error> {
+    let this = Obj::<Selector>::try_convert(scheduler)?;
+    let result = match arguments {
+        [block, passed] => raw::call_proc(*block, *passed, raw::current_fiber()),
+        _ => Ok(()),
+    };
+    let result = match result {
+        Err(error) => match error.value() {
+            Some(exception) => {
+                escaped(this, exception);
+                Ok(())
+            }
+            None => Err(error), // killed: goes on unwinding to the end of the fiber
+        },
+        Ok(()) => Ok(()),
+    };
+    let mut inner = this.inner.borrow_mut();
+    if let Some(slot) = inner.fibers.find(raw::current_fiber()) {
+        inner.fibers.remove(slot);
+    }
+    inner.ended = true;
+    result
+}
+
+/// An exception ended a fiber. Before its first park it belongs to whoever called Fiber.schedule. Later, what stops a
+/// program (SystemExit, Interrupt …) goes to the fiber that runs the scheduler, at once; an ordinary error is reported
+/// like a thread's and raised when the others are done.
+fn escaped(this: Obj<Selector>, exception: Value) {
+    let pinned = Pinned::new(exception);
+    raw::wrote(this, pinned);
+    let ruby = Ruby::get_with(exception);
+    let ordinary = exception.is_kind_of(ruby.exception_standard_error())
+        || exception.is_kind_of(ruby.exception_script_error());
+    {
+        let mut inner = this.inner.borrow_mut();
+        let current = inner.fibers.find(raw::current_fiber());
+        let spawner = current.and_then(|slot| inner.fibers.get(slot)?.spawner);
+        if let Some(spawner) = spawner.filter(|token| inner.fibers.is_queued(*token)) {
+            if let Some(record) = inner.fibers.get_mut(spawner.index()) {
+                record.pending = Some(Pending::Raise(pinned));
+                return;
+            }
+        }
+        if !ordinary {
+            inner.escaped.get_or_insert(pinned);
+            return;
+        }
+        inner.failure.get_or_insert(pinned);
+    }
+    // Whatever goes wrong in reporting, the error itself is kept.
+    _ = raw::call_method(this.as_value(), "report", &[exception]);
+}
+
+/// `io_wait(io, events, timeout)`
+pub fn io_wait(
+    ruby: &Ruby,
+    this: Obj<Selector>,
+    io: Value,
+    events: Value,
+    timeout: Value,
+) -> Result<Value, Error> {
+    let interest = convert::interest(ruby, events)?;
+    let Entry::Usable(visit) = Selector::enter(ruby, &this)? else {
+        return raw::call_method(this.as_value(), "blocking_wait", &[io, events, timeout]);
+    };
+    let watched = Watched::new(io)?;
+    let timeout = if timeout.is_nil() {
+        raw::io_timeout(io)?
+    } else {
+        timeout
+    };
+    let timeout = convert::timeout(timeout)?;
+    let answered = wait_io(ruby, &visit, &watched, interest, timeout)?;
+    Ok(match answered {
+        Some(ready) => ruby.integer_from_u64(ready.bits().into()).as_value(),
+        None => ruby.qfalse().as_value(),
+    })
+}
+
+/// Waits until a descriptor is ready; `None` if the time is up before.
+pub fn wait_io(
+    ruby: &Ruby,
+    visit: &Visit,
+    watched: &Watched,
+    interest: Interest,
+    timeout: Option<Duration>,
+) -> Result<Option<Interest>, Error> {
+    if timeout == Some(Duration::ZERO) {
+        return reactor::poll_now(watched.descriptor, interest)
+            .map_err(|error| convert::system_error(ruby, &error));
+    }
+    let deadline = timeout.map(Deadline::after);
+    loop {
+        let (ready, cause) = match wait_once(ruby, visit, watched, interest, deadline)? {
+            Once::Answered(ready, cause) => (ready, cause),
+            Once::AlwaysReady => return Ok(Some(interest)),
+        };
+        if raw::is_closed(watched.io) {
+            return Err(closed_elsewhere(ruby));
+        }
+        if let Some(answered) = ready.answers(interest) {
+            return Ok(Some(answered));
+        }
+        if cause == Cause::Elapsed {
+            return Ok(None);
+        }
+    }
+}
+
+enum Once {
+    Answered(Ready, Cause),
+    AlwaysReady,
+}
+
+fn wait_once(
+    ruby: &Ruby,
+    visit: &Visit,
+    watched: &Watched,
+    interest: Interest,
+    deadline: Option<Deadline>,
+) -> Result<Once, Error> {
+    let selector = visit.selector;
+    let (wait, timer) = {
+        let mut inner = selector.inner.borrow_mut();
+        let token = inner.fibers.begin(visit.slot, Purpose::Io);
+        let Some(reactor) = inner.reactor.as_mut() else {
+            return Ok(Once::AlwaysReady);
+        };
+        match reactor.wait(watched.descriptor, watched.identity, interest, token) {
+            Ok(Wait::Pending(wait)) => (wait, inner.timer(deadline, token)),
+            Ok(Wait::Ready(_)) => {
+                inner.fibers.finish(visit.slot);
+                drop(inner);
+                watched.reconsider();
+                return Ok(Once::AlwaysReady);
+            }
+            Err(error) => {
+                inner.fibers.finish(visit.slot);
+                drop(inner);
+                return Err(convert::system_error(ruby, &error));
+            }
+        }
+    };
+    let parked = selector.park(visit.slot);
+    let ready = {
+        let mut inner = selector.inner.borrow_mut();
+        inner.cancel_timer(timer);
+        inner.reactor.as_mut().map_or(Ready::EMPTY, |r| r.end(wait))
+    };
+    Ok(Once::Answered(ready, parked?))
+}
+
+/// `wait_any(ios, masks, timeout)`: parks once on many descriptors. Whether any is ready; which, the caller asks.
+pub fn wait_any(
+    ruby: &Ruby,
+    this: Obj<Selector>,
+    ios: RArray,
+    masks: RArray,
+    timeout: Value,
+) -> Result<bool, Error> {
+    let timeout = convert::timeout(timeout)?;
+    let Entry::Usable(visit) = Selector::enter(ruby, &this)? else {
+        return Ok(true);
+    };
+    let mut watched = Vec::with_capacity(ios.len());
+    for (io, mask) in ios.into_iter().zip(masks) {
+        watched.push((Watched::new(io)?, convert::interest(ruby, mask)?));
+    }
+    let (waits, timer, trouble) = {
+        let mut inner = this.inner.borrow_mut();
+        let token = inner.fibers.begin(visit.slot, Purpose::Io);
+        let mut waits = Vec::with_capacity(watched.len());
+        let mut trouble = None;
+        if let Some(reactor) = inner.reactor.as_mut() {
+            for (watched, interest) in &watched {
+                match reactor.wait(watched.descriptor, watched.identity, *interest, token) {
+                    Ok(Wait::Pending(wait)) => waits.push(wait),
+                    Ok(Wait::Ready(_)) => {
+                        trouble = Some(Ok(()));
+                        break;
+                    }
+                    Err(error) => {
+                        trouble = Some(Err(error));
+                        break;
+                    }
+                }
+            }
+        }
+        let timer = inner.timer(timeout.map(Deadline::after), token);
+        (waits, timer, trouble)
+    };
+    let parked = match trouble {
+        None => this.park(visit.slot),
+        Some(Ok(())) => Ok(Cause::Ready),
+        Some(Err(error)) => Err(convert::system_error(ruby, &error)),
+    };
+    let mut inner = this.inner.borrow_mut();
+    inner.fibers.finish(visit.slot);
+    inner.cancel_timer(timer);
+    if let Some(reactor) = inner.reactor.as_mut() {
+        for wait in waits {
+            reactor.end(wait);
+        }
+    }
+    drop(inner);
+    Ok(parked? != Cause::Elapsed)
+}
+
+/// `kernel_sleep(duration = nil)`
+pub fn kernel_sleep(ruby: &Ruby, this: Obj<Selector>, arguments: &[Value]) -> Result<bool, Error> {
+    let duration = match arguments {
+        [] => None,
+        [duration] => convert::timeout(*duration)?,
+        _ => {
+            let message = format!(
+                "wrong number of arguments (given {}, expected 0..1)",
+                arguments.len()
+            );
+            return Err(Error::new(ruby.exception_arg_error(), message));
+        }
+    };
+    let Entry::Usable(visit) = Selector::enter(ruby, &this)? else {
+        raw::call_method(this.as_value(), "blocking_sleep", arguments)?;
+        return Ok(true);
+    };
+    if duration == Some(Duration::ZERO) {
+        this.pass(visit.slot)?;
+    } else {
+        sleep(&visit, duration)?;
+    }
+    Ok(true)
+}
+
+/// `block(blocker, timeout = nil)`: true if unblocked, false if the time is up. A negative timeout is none at all, an
+/// infinite one for ever, as Thread#join and Queue#pop hand them on.
+pub fn block(ruby: &Ruby, this: Obj<Selector>, arguments: &[Value]) -> Result<bool, Error> {
+    let (blocker, timeout) = match arguments {
+        [blocker] => (*blocker, None),
+        [blocker, timeout] => (*blocker, convert::lenient_timeout(*timeout)?),
+        _ => {
+            let message = format!(
+                "wrong number of arguments (given {}, expected 1..2)",
+                arguments.len()
+            );
+            return Err(Error::new(ruby.exception_arg_error(), message));
+        }
+    };
+    let Entry::Usable(visit) = Selector::enter(ruby, &this)? else {
+        raw::call_method(this.as_value(), "blocking_sleep", &arguments[1..])?;
+        return Ok(true);
+    };
+    let permit = {
+        let mut inner = this.inner.borrow_mut();
+        inner
+            .fibers
+            .get_mut(visit.slot)
+            .and_then(|r| r.permit.take())
+    };
+    if permit == Some(Pinned::new(blocker).address()) {
+        return Ok(true);
+    }
+    sleep(&visit, timeout)
+}
+
+/// Parks until unblocked (true) or until the time is up (false).
+fn sleep(visit: &Visit, duration: Option<Duration>) -> Result<bool, Error> {
+    let selector = visit.selector;
+    let timer = {
+        let mut inner = selector.inner.borrow_mut();
+        let token = inner.fibers.begin(visit.slot, Purpose::Block);
+        inner.timer(duration.map(Deadline::after), token)
+    };
+    let parked = selector.park(visit.slot);
+    selector.inner.borrow_mut().cancel_timer(timer);
+    Ok(parked? != Cause::Elapsed)
+}
+
+/// `unblock(blocker, fiber)`: from any thread, also in a trap handler; never raises, never switches.
+pub fn unblock(this: Obj<Selector>, blocker: Value, fiber: Value) -> bool {
+    if this.is_closed() {
+        return false;
+    }
+    let woken = {
+        let mut inner = this.inner.borrow_mut();
+        let Some(slot) = inner.fibers.find(Pinned::new(fiber)) else {
+            return false;
+        };
+        match inner.fibers.parked(slot) {
+            Some((token, Purpose::Block)) => inner.wake(token, Cause::Unblocked),
+            Some((_, Purpose::Io)) => false,
+            None => {
+                // On its way into `block` through a subclass's override: that very block will not wait.
+                if let Some(record) = inner.fibers.get_mut(slot) {
+                    if record.state == State::Running && !blocker.is_nil() {
+                        record.permit = Some(Pinned::new(blocker).address());
+                    }
+                }
+                false
+            }
+        }
+    };
+    if woken {
+        this.wake();
+    }
+    woken
+}
+
+/// `fiber_interrupt(fiber, exception)`: raises in a fiber that waits for readiness; dropped if it no longer does.
+pub fn fiber_interrupt(this: Obj<Selector>, fiber: Value, exception: Value) -> bool {
+    if this.is_closed() {
+        return false;
+    }
+    let exception = Pinned::new(exception);
+    raw::wrote(this, exception);
+    let woken = {
+        let mut inner = this.inner.borrow_mut();
+        let Some(slot) = inner.fibers.find(Pinned::new(fiber)) else {
+            return false;
+        };
+        match inner.fibers.parked(slot) {
+            Some((token, Purpose::Io)) => {
+                if let Some(record) = inner.fibers.get_mut(slot) {
+                    record.pending = Some(Pending::Raise(exception));
+                }
+                inner.wake(token, Cause::Disturbed)
+            }
+            _ => false,
+        }
+    };
+    if woken {
+        this.wake();
+    }
+    woken
+}
+
+/// `timeout_after(duration, exception, message = nil) { |duration| … }`
+pub fn timeout_after(
+    ruby: &Ruby,
+    this: Obj<Selector>,
+    arguments: &[Value],
+) -> Result<Value, Error> {
+    let parsed = scan_args::<(Value, Value), (Option<Value>,), (), (), (), ()>(arguments)?;
+    let (duration, exception) = parsed.required;
+    let message = parsed.optional.0.unwrap_or(ruby.qnil().as_value());
+    if !ruby.block_given() {
+        return Err(Error::new(
+            ruby.exception_local_jump_error(),
+            "no block given (yield)",
+        ));
+    }
+    let Some(limit) = convert::timeout(duration)? else {
+        return raw::yield_block(duration);
+    };
+    let Entry::Usable(visit) = Selector::enter(ruby, &this)? else {
+        return raw::yield_block(duration);
+    };
+    raw::wrote(this, Pinned::new(exception));
+    raw::wrote(this, Pinned::new(message));
+    let (token, timer) = {
+        let mut inner = this.inner.borrow_mut();
+        let token = inner.timeouts.insert(visit.slot, exception, message);
+        (token, inner.timer(Some(Deadline::after(limit)), token))
+    };
+    let result = raw::yield_block(duration);
+    let mut inner = this.inner.borrow_mut();
+    inner.cancel_timer(timer);
+    let crate::selector::Inner {
+        timeouts, fibers, ..
+    } = &mut *inner;
+    timeouts.remove(token, fibers);
+    drop(inner);
+    result
+}
+
+/// `yield`: lets the other ready fibers run.
+pub fn r#yield(ruby: &Ruby, this: Obj<Selector>) -> Result<bool, Error> {
+    if let Entry::Usable(visit) = Selector::enter(ruby, &this)? {
+        this.pass(visit.slot)?;
+    }
+    Ok(true)
+}
+
+/// `drain`
+pub fn drain(ruby: &Ruby, this: Obj<Selector>) -> Result<(), Error> {
+    match Selector::enter(ruby, &this)? {
+        Entry::Usable(visit) => this.drain(&visit),
+        Entry::Inert => Ok(()),
+    }
+}
+
+/// `cancel`
+pub fn cancel(ruby: &Ruby, this: Obj<Selector>) -> Result<(), Error> {
+    match Selector::enter(ruby, &this)? {
+        Entry::Usable(visit) => this.cancel(&visit),
+        Entry::Inert => Ok(()),
+    }
+}

@@ -1,0 +1,93 @@
+//! The Ruby extension: `Reactor::Selector`, a complete native Fiber::Scheduler over the `reactor` crate.
+//!
+//! `raw` is the only unsafe module. `convert` knows Ruby's numbers and errors, `fibers` and `timeouts` who waits for
+//! what, `selector` how control moves, `hooks` and `io` the contract of Fiber::Scheduler. `Init_reactor` below is the
+//! whole Ruby surface on one screen.
+#![deny(unsafe_code)]
+
+mod attempt;
+mod convert;
+mod fibers;
+mod hooks;
+mod io;
+mod raw;
+mod selector;
+mod timeouts;
+
+use magnus::{Error, RClass, RHash, Ruby, Symbol, function, method, prelude::*};
+use reactor::Backend;
+
+use selector::Selector;
+
+#[magnus::init(name = "reactor")]
+fn init(ruby: &Ruby) -> Result<(), Error> {
+    raw::ractor_safe();
+    raw::count_forks();
+    let reactor = ruby.define_module("Reactor")?;
+    reactor.define_module_function("native_backends", function!(native_backends, 0))?;
+
+    let class = reactor.define_class("Selector", ruby.class_object())?;
+    class.define_alloc_func::<Selector>();
+    class.define_method("initialize", method!(Selector::initialize, -1))?;
+    class.define_method("backend", method!(Selector::backend_name, 0))?;
+    class.define_method("stats", method!(Selector::statistics, 0))?;
+    class.define_method("closed?", method!(Selector::is_closed, 0))?;
+    class.define_method("inert?", method!(Selector::is_inert, 0))?;
+    class.define_method("live", method!(Selector::live, 0))?;
+    class.define_method("shutdown", method!(Selector::shutdown, 0))?;
+    class.define_method("drain", method!(hooks::drain, 0))?;
+    class.define_method("cancel", method!(hooks::cancel, 0))?;
+    class.define_method("wait_any", method!(hooks::wait_any, 3))?;
+
+    class.define_method("fiber", method!(hooks::fiber, -1))?;
+    class.define_method("io_wait", method!(hooks::io_wait, 3))?;
+    class.define_method("kernel_sleep", method!(hooks::kernel_sleep, -1))?;
+    class.define_method("block", method!(hooks::block, -1))?;
+    class.define_method("unblock", method!(hooks::unblock, 2))?;
+    class.define_method("fiber_interrupt", method!(hooks::fiber_interrupt, 2))?;
+    class.define_method("timeout_after", method!(hooks::timeout_after, -1))?;
+    class.define_method("yield", method!(hooks::r#yield, 0))?;
+    define_transfers(class, buffer_contract(ruby))?;
+    class.define_singleton_method("define_transfers", function!(define_transfers, 2))?;
+    Ok(())
+}
+
+/// The version of the interface whose argument order io_read and io_write have on this Ruby: 4 from Ruby 4.1 on
+/// (told by IO::Buffer::VERSION), 3 before.
+fn buffer_contract(ruby: &Ruby) -> u8 {
+    let version = ruby
+        .class_io()
+        .const_get::<_, RClass>("Buffer")
+        .and_then(|buffer| buffer.const_get::<_, u32>("VERSION"));
+    if version.is_ok_and(|version| version >= 3) {
+        4
+    } else {
+        3
+    }
+}
+
+/// Defines io_read and io_write for one version of the contract: the only switch, made once.
+///
+/// Also `Selector.define_transfers(class, contract)`, which lets the tests run both versions on any Ruby.
+fn define_transfers(class: RClass, contract: u8) -> Result<(), Error> {
+    if contract >= 4 {
+        class.define_method("io_read", method!(io::read_v4, 4))?;
+        class.define_method("io_write", method!(io::write_v4, 4))
+    } else {
+        class.define_method("io_read", method!(io::read_v3, 4))?;
+        class.define_method("io_write", method!(io::write_v3, 4))
+    }
+}
+
+/// `Reactor.native_backends`: each backend's name with true, or with the reason why it cannot be had here.
+fn native_backends(ruby: &Ruby) -> Result<RHash, Error> {
+    let hash = ruby.hash_new();
+    for backend in Backend::ALL {
+        let name: Symbol = ruby.to_symbol(backend.name());
+        match backend.availability() {
+            Ok(()) => hash.aset(name, true)?,
+            Err(reason) => hash.aset(name, reason.to_string())?,
+        }
+    }
+    Ok(hash)
+}

@@ -1,0 +1,442 @@
+//! The unsafe module: everything of Ruby's C API that magnus does not offer, behind safe signatures.
+//!
+//! Two invariants make these signatures safe, and every caller keeps them:
+//!
+//! * all of it runs on a Ruby thread that holds the GVL (the extension is only entered from Ruby methods), except the
+//!   closure of [`without_gvl`], which gets nothing of Ruby;
+//! * whatever may raise, throw or be killed runs inside `protect` and comes back as a [`magnus::Error`], so no longjmp
+//!   ever crosses a Rust frame.
+#![allow(unsafe_code)]
+
+use std::{
+    ffi::{c_char, c_int, c_void},
+    os::fd::{BorrowedFd, RawFd},
+    ptr, slice,
+    sync::{
+        Once, OnceLock,
+        atomic::{AtomicU32, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use magnus::{
+    Error, Exception, Ruby, Value,
+    gc::Marker,
+    rb_sys::{AsRawId, AsRawValue, FromRawValue, protect},
+    value::{Opaque, ReprValue},
+};
+use rb_sys::{ID, VALUE};
+use reactor::{Handle, Sleep};
+
+/// A Ruby object kept as a plain address. Whoever stores one marks it (marking pins), so it stays what it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Pinned(VALUE);
+
+impl Pinned {
+    pub fn new(value: impl ReprValue) -> Self {
+        Self(value.as_raw())
+    }
+
+    pub fn value(self) -> Value {
+        // SAFETY: made from a live Value and marked by its owner ever since.
+        unsafe { Value::from_raw(self.0) }
+    }
+
+    /// The object's address, for use as a key only.
+    pub fn address(self) -> usize {
+        self.0 as usize
+    }
+
+    /// Marks, and thereby pins.
+    pub fn mark(self, marker: &Marker) {
+        marker.mark(self.value());
+    }
+}
+
+/// Tells the garbage collector that `owner` now refers to `young`.
+pub fn wrote(owner: impl ReprValue, young: Pinned) {
+    // SAFETY: both are live objects; no allocation happens in a write barrier.
+    unsafe { rb_sys::rb_gc_writebarrier(owner.as_raw(), young.0) };
+}
+
+// --- fibers ----------------------------------------------------------------------------------------------------------
+
+pub fn current_fiber() -> Pinned {
+    // SAFETY: no arguments, never raises.
+    Pinned(unsafe { rb_sys::rb_fiber_current() })
+}
+
+/// The scheduler of the current thread, or nil.
+pub fn current_scheduler() -> Pinned {
+    // SAFETY: no arguments, never raises.
+    Pinned(unsafe { rb_sys::rb_fiber_scheduler_get() })
+}
+
+pub fn current_thread() -> Pinned {
+    // SAFETY: no arguments, never raises.
+    Pinned(unsafe { rb_sys::rb_thread_current() })
+}
+
+/// Switches to `fiber`; returns when somebody switches back, or with what was raised here.
+pub fn transfer(fiber: Pinned, arguments: &[Value]) -> Result<(), Error> {
+    let (count, first) = raw_arguments(arguments);
+    // SAFETY: the arguments live in the caller's frame, which is suspended with this call.
+    protect(|| unsafe { rb_sys::rb_fiber_transfer(fiber.0, count, first) }).map(drop)
+}
+
+/// `Fiber#raise` from outside: follows the chain of resumed fibers downwards.
+pub fn raise_in(fiber: Pinned, exception: Value) -> Result<(), Error> {
+    let mut arguments = [exception.as_raw()];
+    let first = arguments.as_mut_ptr();
+    // SAFETY: one argument, alive on this stack. The parameter is `const VALUE *` before Ruby 4.0 and `VALUE *` since:
+    // a mutable pointer is accepted as either.
+    protect(|| unsafe { rb_sys::rb_fiber_raise(fiber.0, 1, first) }).map(drop)
+}
+
+/// What a fiber made by [`new_fiber`] runs: the scheduler it belongs to and the arguments of its first transfer.
+pub type Body = fn(scheduler: Value, arguments: &[Value]) -> Result<(), Error>;
+
+/// A suspended non-blocking fiber that will run `body`, with this storage (true: a copy of the current fiber's).
+pub fn new_fiber(scheduler: Value, storage: Value, body: Body) -> Result<Pinned, Error> {
+    BODY.get_or_init(|| body);
+    // SAFETY: `enter` has the signature of a block function; what is no storage raises.
+    protect(|| unsafe {
+        rb_sys::rb_fiber_new_storage(Some(enter), scheduler.as_raw(), storage.as_raw())
+    })
+    .map(Pinned)
+}
+
+static BODY: OnceLock<Body> = OnceLock::new();
+
+unsafe extern "C" fn enter(
+    _yielded: VALUE,
+    scheduler: VALUE,
+    argc: c_int,
+    argv: *const VALUE,
+    _block: VALUE,
+) -> VALUE {
+    let result = BODY.get().map_or(Ok(()), |body| {
+        // SAFETY: the VM passes argc values at argv, alive while this runs; Value is a transparent VALUE.
+        let arguments = unsafe { slice::from_raw_parts(argv.cast::<Value>(), argc as usize) };
+        // SAFETY: the scheduler was given to rb_fiber_new_storage, which keeps it alive.
+        body(unsafe { Value::from_raw(scheduler) }, arguments)
+    });
+    match result {
+        Ok(()) => rb_sys::Qnil as VALUE,
+        // SAFETY: nothing that needs dropping is left in this frame.
+        Err(error) => unsafe { magnus::rb_sys::resume_error(error) },
+    }
+}
+
+/// Calls a proc with the arguments in an array, as a block is called, inside `catch(tag)`.
+pub fn call_proc(block: Value, arguments: Value, tag: Pinned) -> Result<(), Error> {
+    unsafe extern "C" fn call(
+        _tag: VALUE,
+        proc_and_arguments: VALUE,
+        _argc: c_int,
+        _argv: *const VALUE,
+        _block: VALUE,
+    ) -> VALUE {
+        // SAFETY: points to the caller's array below, on a stack that is suspended with this call.
+        let [block, arguments] = unsafe { *(proc_and_arguments as *const [VALUE; 2]) };
+        // SAFETY: callers pass a Proc and an Array.
+        unsafe { rb_sys::rb_proc_call(block, arguments) }
+    }
+    let pair = [block.as_raw(), arguments.as_raw()];
+    // SAFETY: the pair outlives the call; its address travels as an opaque number.
+    protect(|| unsafe { rb_sys::rb_catch_obj(tag.0, Some(call), ptr::from_ref(&pair) as VALUE) })
+        .map(drop)
+}
+
+/// `throw tag`: unwinds to the [`call_proc`] with this tag; no rescue sees it.
+pub fn throw(tag: Pinned) -> Error {
+    let thrown = protect(|| {
+        // SAFETY: unwinds into `protect`.
+        unsafe { rb_sys::rb_throw_obj(tag.0, rb_sys::Qnil as VALUE) };
+        #[allow(unreachable_code)]
+        {
+            rb_sys::Qnil as VALUE
+        }
+    });
+    match thrown {
+        Err(error) => error,
+        Ok(_) => unreachable!("throw does not return"),
+    }
+}
+
+/// Yields to the block of the method that is running.
+pub fn yield_block(argument: Value) -> Result<Value, Error> {
+    // SAFETY: callers have checked that a block was given.
+    let result = protect(|| unsafe { rb_sys::rb_yield(argument.as_raw()) })?;
+    // SAFETY: a return value of Ruby.
+    Ok(unsafe { Value::from_raw(result) })
+}
+
+/// Calls a method, private ones included.
+pub fn call_method(receiver: Value, name: &str, arguments: &[Value]) -> Result<Value, Error> {
+    let id = Ruby::get_with(receiver).intern(name).as_raw();
+    let (count, first) = raw_arguments(arguments);
+    // SAFETY: live values; the arguments outlive the call.
+    let result = protect(|| unsafe { rb_sys::rb_funcallv(receiver.as_raw(), id, count, first) })?;
+    // SAFETY: a return value of Ruby.
+    Ok(unsafe { Value::from_raw(result) })
+}
+
+/// The exception that `raise(*arguments)` would raise.
+pub fn make_exception(arguments: &[Value]) -> Result<Error, Error> {
+    let mut copy: Vec<VALUE> = arguments.iter().map(|a| a.as_raw()).collect();
+    let made = protect(|| unsafe {
+        // SAFETY: the copies are alive in the caller's frame too.
+        rb_sys::rb_make_exception(copy.len() as c_int, copy.as_mut_ptr())
+    })?;
+    // SAFETY: a return value of Ruby.
+    let made = unsafe { Value::from_raw(made) };
+    Ok(match Exception::from_value(made) {
+        Some(exception) => Error::from(exception),
+        None => Error::new(
+            Ruby::get_with(made).exception_type_error(),
+            "exception class/object expected",
+        ),
+    })
+}
+
+fn raw_arguments(arguments: &[Value]) -> (c_int, *const VALUE) {
+    (arguments.len() as c_int, arguments.as_ptr().cast())
+}
+
+// --- threads, processes ----------------------------------------------------------------------------------------------
+
+static FORKS: AtomicU32 = AtomicU32::new(0);
+
+/// How many forks lie between the process that loaded us and this one: a process is told from its parent without a
+/// system call.
+pub fn fork_generation() -> u32 {
+    FORKS.load(Ordering::Relaxed)
+}
+
+pub fn count_forks() {
+    extern "C" fn child() {
+        FORKS.fetch_add(1, Ordering::Relaxed);
+    }
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // SAFETY: an atomic addition is all that the handler does.
+        unsafe { libc::pthread_atfork(None, None, Some(child)) };
+    });
+}
+
+/// Sleeps with the GVL released. Signals, `Thread#raise` and `Thread#kill` end the sleep through the handle's wake-up;
+/// they are *not* acted on here (`RB_NOGVL_INTR_FAIL`): see [`check_interrupts`].
+pub fn without_gvl(sleep: &Sleep, handle: &Handle) {
+    unsafe extern "C" fn block(sleep: *mut c_void) -> *mut c_void {
+        // SAFETY: the caller's frame holds the Sleep until rb_nogvl returns. An error can only mean that there is
+        // nothing to sleep on: the turn that follows meets it again and reports it.
+        unsafe { _ = (*sleep.cast::<Sleep>()).block() };
+        ptr::null_mut()
+    }
+    unsafe extern "C" fn interrupt(handle: *mut c_void) {
+        // SAFETY: as above; waking is one write(2), lock-free and async-signal-safe.
+        unsafe { _ = (*handle.cast::<Handle>()).wake() };
+    }
+    // SAFETY: both pointers outlive the call and neither callback touches Ruby.
+    unsafe {
+        rb_sys::rb_nogvl(
+            Some(block),
+            ptr::from_ref(sleep).cast_mut().cast(),
+            Some(interrupt),
+            ptr::from_ref(handle).cast_mut().cast(),
+            (rb_sys::RB_NOGVL_INTR_FAIL | rb_sys::RB_NOGVL_UBF_ASYNC_SAFE) as c_int,
+        );
+    }
+}
+
+/// Runs a system call that may take long with the GVL released. It is not made at all, and answered with `None`, when
+/// an interrupt is already pending.
+pub fn blocking_call<T>(call: impl FnOnce() -> T) -> Option<T> {
+    struct Job<F, T>(Option<F>, Option<T>);
+    unsafe extern "C" fn run<F: FnOnce() -> T, T>(job: *mut c_void) -> *mut c_void {
+        // SAFETY: the job lives in the caller's frame until rb_nogvl returns.
+        let job = unsafe { &mut *job.cast::<Job<F, T>>() };
+        job.1 = job.0.take().map(|call| call());
+        ptr::null_mut()
+    }
+    fn trampoline<F: FnOnce() -> T, T>(_: &F) -> unsafe extern "C" fn(*mut c_void) -> *mut c_void {
+        run::<F, T>
+    }
+    let run = trampoline(&call);
+    let mut job = Job(Some(call), None);
+    // SAFETY: as above. RUBY_UBF_IO (-1) is the VM's own function, which interrupts a system call by a signal.
+    unsafe {
+        rb_sys::rb_nogvl(
+            Some(run),
+            ptr::from_mut(&mut job).cast(),
+            std::mem::transmute::<isize, rb_sys::rb_unblock_function_t>(-1),
+            ptr::null_mut(),
+            rb_sys::RB_NOGVL_INTR_FAIL as c_int,
+        );
+    }
+    job.1
+}
+
+/// Runs what is pending for this thread: trap handlers, `Thread#raise`, `Thread#kill`, signals' exceptions.
+pub fn check_interrupts() -> Result<(), Error> {
+    protect(|| {
+        // SAFETY: may raise, hence the protection.
+        unsafe { rb_sys::rb_thread_check_ints() };
+        rb_sys::Qnil as VALUE
+    })
+    .map(drop)
+}
+
+// --- IO --------------------------------------------------------------------------------------------------------------
+
+/// The descriptor behind an IO. IOError if it is closed, TypeError if it is no IO.
+pub fn descriptor(io: Value) -> Result<RawFd, Error> {
+    let mut descriptor = -1;
+    protect(|| {
+        // SAFETY: raises for anything that is no open IO.
+        descriptor = unsafe {
+            let io = rb_sys::rb_io_get_io(io.as_raw());
+            rb_sys::rb_io_descriptor(io)
+        };
+        rb_sys::Qnil as VALUE
+    })?;
+    Ok(descriptor)
+}
+
+/// `IO#timeout`, or nil.
+pub fn io_timeout(io: Value) -> Result<Value, Error> {
+    let timeout = protect(|| unsafe {
+        // SAFETY: rb_io_get_io raises unless this is an IO; rb_io_timeout needs one.
+        rb_sys::rb_io_timeout(rb_sys::rb_io_get_io(io.as_raw()))
+    })?;
+    // SAFETY: a return value of Ruby.
+    Ok(unsafe { Value::from_raw(timeout) })
+}
+
+pub fn is_closed(io: Value) -> bool {
+    // SAFETY: rb_io_closed_p raises for an IO that was never initialised; then it counts as closed.
+    protect(|| unsafe { rb_sys::rb_io_closed_p(io.as_raw()) })
+        .is_ok_and(|closed| closed == rb_sys::Qtrue as VALUE)
+}
+
+/// The object's own hidden number, given at first sight: two IO objects never share one, whatever their addresses and
+/// descriptors. `None` for a frozen IO, which can carry none.
+pub fn hidden_number(io: Value, fresh: impl FnOnce(u64) -> u64) -> Option<u64> {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    let id = hidden_name();
+    // SAFETY: reading an instance variable never raises; the name has no @ and so is invisible to Ruby.
+    let known = unsafe { rb_sys::rb_ivar_get(io.as_raw(), id) };
+    if known != rb_sys::Qnil as VALUE {
+        // SAFETY: only this function writes the variable, and writes Fixnums.
+        return Some(unsafe { rb_sys::rb_num2ull(known) });
+    }
+    let number = fresh(NEXT.fetch_add(1, Ordering::Relaxed));
+    // SAFETY: FrozenError is caught.
+    protect(|| unsafe { rb_sys::rb_ivar_set(io.as_raw(), id, rb_sys::rb_ull2inum(number)) })
+        .ok()?;
+    Some(number)
+}
+
+/// Takes the number away: the next look gives a fresh one.
+pub fn forget_number(io: Value) {
+    // SAFETY: FrozenError is caught; a frozen object has no number anyway.
+    _ = protect(|| unsafe {
+        rb_sys::rb_ivar_set(io.as_raw(), hidden_name(), rb_sys::Qnil as VALUE)
+    });
+}
+
+fn hidden_name() -> ID {
+    static ID: OnceLock<ID> = OnceLock::new();
+    const NAME: &std::ffi::CStr = c"__reactor__";
+    // SAFETY: a valid C string.
+    *ID.get_or_init(|| unsafe { rb_sys::rb_intern(NAME.as_ptr().cast::<c_char>()) })
+}
+
+pub fn is_kind_of(object: Value, class: Opaque<Value>) -> bool {
+    let class = Ruby::get_with(object).get_inner(class);
+    // SAFETY: a class check on live objects.
+    unsafe { rb_sys::rb_obj_is_kind_of(object.as_raw(), class.as_raw()) == rb_sys::Qtrue as VALUE }
+}
+
+/// A descriptor for the length of one system call. It may be closed or stale: then the kernel says EBADF.
+pub fn borrow<'a>(descriptor: RawFd) -> BorrowedFd<'a> {
+    // SAFETY: the number came from an open IO in this same hook, is not -1, and is not kept beyond the call.
+    unsafe { BorrowedFd::borrow_raw(descriptor) }
+}
+
+/// The memory of an IO::Buffer from `offset` on, to write to. `None` if the offset lies beyond it.
+///
+/// The closure makes one system call and must not call Ruby.
+pub fn fill_buffer<T>(
+    buffer: Value,
+    offset: usize,
+    fill: impl FnOnce(&mut [u8]) -> T,
+) -> Result<Option<T>, Error> {
+    let (mut base, mut size) = (ptr::null_mut(), 0);
+    protect(|| {
+        // SAFETY: raises for what is no IO::Buffer, is read-only or has been freed.
+        unsafe {
+            rb_sys::rb_io_buffer_get_bytes_for_writing(buffer.as_raw(), &mut base, &mut size)
+        };
+        rb_sys::Qnil as VALUE
+    })?;
+    let size = size as usize;
+    if offset > size {
+        return Ok(None);
+    }
+    if offset == size {
+        return Ok(Some(fill(&mut [])));
+    }
+    // SAFETY: the caller (the VM) keeps the buffer locked while its hook runs, so base..base+size stays valid memory.
+    let bytes = unsafe { slice::from_raw_parts_mut(base.cast::<u8>(), size) };
+    Ok(Some(fill(&mut bytes[offset..])))
+}
+
+/// The memory of an IO::Buffer from `offset` on, to read from. As [`fill_buffer`].
+pub fn drain_buffer<T>(
+    buffer: Value,
+    offset: usize,
+    drain: impl FnOnce(&[u8]) -> T,
+) -> Result<Option<T>, Error> {
+    let (mut base, mut size) = (ptr::null(), 0);
+    protect(|| {
+        // SAFETY: raises for what is no IO::Buffer or has been freed.
+        unsafe {
+            rb_sys::rb_io_buffer_get_bytes_for_reading(buffer.as_raw(), &mut base, &mut size)
+        };
+        rb_sys::Qnil as VALUE
+    })?;
+    let size = size as usize;
+    if offset > size {
+        return Ok(None);
+    }
+    if offset == size {
+        return Ok(Some(drain(&[])));
+    }
+    // SAFETY: as in fill_buffer.
+    let bytes = unsafe { slice::from_raw_parts(base.cast::<u8>(), size) };
+    Ok(Some(drain(&bytes[offset..])))
+}
+
+// --- numbers ---------------------------------------------------------------------------------------------------------
+
+/// Any Numeric as a time span, with the errors Kernel#sleep has: TypeError, ArgumentError, FloatDomainError, RangeError.
+pub fn time_interval(number: Value) -> Result<Duration, Error> {
+    let mut span = rb_sys::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    protect(|| {
+        // SAFETY: raises for anything that is no interval.
+        span = unsafe { rb_sys::rb_time_timespec_interval(number.as_raw()) };
+        rb_sys::Qnil as VALUE
+    })?;
+    Ok(Duration::new(span.tv_sec as u64, span.tv_nsec as u32))
+}
+
+/// Lets this extension be loaded in any Ractor.
+pub fn ractor_safe() {
+    // SAFETY: called from Init only.
+    unsafe { rb_sys::rb_ext_ractor_safe(true) };
+}

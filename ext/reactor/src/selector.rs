@@ -1,0 +1,770 @@
+//! The Ruby object `Reactor::Selector`: the ready queue, parking, switching, and turning the reactor.
+//!
+//! There is no loop fiber. A fiber that parks transfers straight to the next ready one; if there is none it turns the
+//! reactor itself, and if its own wait ends it just returns.
+//!
+//! Nothing of `Inner` is borrowed across a switch, a GVL release or any call into Ruby: each borrow ends within the
+//! statement or block that needs it.
+
+use std::{
+    cell::{Cell, RefCell},
+    collections::VecDeque,
+};
+
+use magnus::{
+    DataTypeFunctions, Error, ExceptionClass, RHash, Ruby, Symbol, TypedData, Value, gc::Marker,
+    prelude::*, typed_data::Obj,
+};
+use reactor::{Backend, Deadline, Events, Reactor, TimerId, Token};
+
+use crate::{
+    convert,
+    fibers::{Cause, Fibers, Pending, Purpose, Slot, State, cause_of},
+    raw::{self, Pinned},
+    timeouts::Timeouts,
+};
+
+/// So many fibers are resumed between two looks at the kernel, at most.
+const RESUMES_PER_POLL: u32 = 64;
+
+#[derive(TypedData, Default)]
+#[magnus(
+    class = "Reactor::Selector",
+    mark,
+    size,
+    wb_protected,
+    free_immediately
+)]
+pub struct Selector {
+    pub inner: RefCell<Inner>,
+    owner: Cell<Option<Owner>>,
+}
+
+/// Who may use the selector: the thread that made it, or the one it was set on before its first use.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Owner {
+    thread: usize,
+    forks: u32,
+    /// Until it is used on its thread, it may still be set on another.
+    used: bool,
+}
+
+#[derive(Default)]
+pub struct Inner {
+    pub reactor: Option<Reactor>,
+    pub fibers: Fibers,
+    pub timeouts: Timeouts,
+    pub counters: Counters,
+    backend: Option<Backend>,
+    ready: VecDeque<Token>,
+    events: Events,
+    /// The fiber that has control as far as we gave it.
+    running: Option<Slot>,
+    /// The fiber at which those return that end: it waits in `fiber` or `drain` and is not one of ours.
+    base: Option<Slot>,
+    /// Resumes since the last poll.
+    resumed: u32,
+    /// Raised in a fiber, meant for whoever runs the scheduler.
+    pub escaped: Option<Pinned>,
+    /// The first error that ended a fiber while others went on.
+    pub failure: Option<Pinned>,
+    /// A fiber has just ended: whoever gets control next got it from the VM.
+    pub ended: bool,
+    sleeping: bool,
+    closed: bool,
+}
+
+/// What happened here, beside what the core counts.
+#[derive(Default)]
+pub struct Counters {
+    pub fibers: u64,
+    pub parks: u64,
+    pub switches: u64,
+    pub turns: u64,
+    pub sleeps: u64,
+    pub wakeups: u64,
+}
+
+/// The scheduler that stands behind a hook, entered by the current fiber.
+pub struct Visit<'a> {
+    pub selector: &'a Selector,
+    pub slot: Slot,
+}
+
+impl Drop for Visit<'_> {
+    fn drop(&mut self) {
+        self.selector.inner.borrow_mut().leave(self.slot);
+    }
+}
+
+/// How a hook finds the scheduler.
+pub enum Entry<'a> {
+    Usable(Visit<'a>),
+    /// We are a forked child of the process the scheduler belongs to: do what Ruby does without a scheduler.
+    Inert,
+}
+
+impl DataTypeFunctions for Selector {
+    fn mark(&self, marker: &Marker) {
+        let inner = self.inner.borrow();
+        inner.fibers.mark(marker);
+        inner.timeouts.mark(marker);
+        for error in [inner.escaped, inner.failure].into_iter().flatten() {
+            error.mark(marker);
+        }
+    }
+
+    fn size(&self) -> usize {
+        let inner = self.inner.borrow();
+        size_of::<Self>() + inner.fibers.size() + inner.ready.capacity() * size_of::<Token>()
+    }
+}
+
+impl Selector {
+    /// `initialize(backend = nil)`
+    pub fn initialize(ruby: &Ruby, this: Obj<Self>, arguments: &[Value]) -> Result<(), Error> {
+        let backend = match arguments {
+            [] => None,
+            [name] if name.is_nil() => None,
+            [name] => Some(named_backend(ruby, *name)?),
+            _ => return Err(Error::new(ruby.exception_arg_error(), "too many arguments")),
+        };
+        let (reactor, backend) = match Reactor::open(backend) {
+            Ok(reactor) => {
+                let backend = reactor.backend();
+                (reactor, backend)
+            }
+            Err(error) if error.raw_os_error().is_some() => {
+                return Err(convert::system_error(ruby, &error));
+            }
+            Err(error) => return Err(Error::new(ruby.exception_arg_error(), error.to_string())),
+        };
+        let mut inner = this.inner.borrow_mut();
+        if inner.reactor.is_some() || inner.closed {
+            let message = "already initialized";
+            return Err(Error::new(ruby.exception_runtime_error(), message));
+        }
+        inner.backend = backend;
+        inner.reactor = Some(reactor);
+        this.own(false);
+        Ok(())
+    }
+
+    // --- entering ------------------------------------------------------------------------------------------------
+
+    /// Begins a hook in the current fiber. ThreadError in another thread, RuntimeError once closed.
+    pub fn enter<'a>(ruby: &Ruby, this: &'a Obj<Self>) -> Result<Entry<'a>, Error> {
+        if !this.admit(ruby, this.as_value())? {
+            return Ok(Entry::Inert);
+        }
+        let fiber = raw::current_fiber();
+        let mut inner = this.inner.borrow_mut();
+        if inner.closed || inner.reactor.is_none() {
+            let message = "this scheduler is closed";
+            return Err(Error::new(ruby.exception_runtime_error(), message));
+        }
+        let slot = match inner.fibers.find(fiber) {
+            Some(slot) => slot,
+            None => {
+                let slot = inner.fibers.insert(fiber, false);
+                drop(inner);
+                raw::wrote(*this, fiber);
+                inner = this.inner.borrow_mut();
+                slot
+            }
+        };
+        inner.running = Some(slot);
+        inner.fibers.visit(slot);
+        drop(inner);
+        Ok(Entry::Usable(Visit {
+            selector: this,
+            slot,
+        }))
+    }
+
+    /// Whether the current thread may go on (ThreadError if not) in this process (false if not).
+    fn admit(&self, ruby: &Ruby, this: Value) -> Result<bool, Error> {
+        let thread = raw::current_thread().address();
+        let Some(owner) = self.owner.get() else {
+            let message = "uninitialized scheduler";
+            return Err(Error::new(ruby.exception_runtime_error(), message));
+        };
+        if owner.forks != raw::fork_generation() {
+            return Ok(false);
+        }
+        if owner.thread != thread {
+            if owner.used || raw::current_scheduler() != Pinned::new(this) {
+                let message = "this scheduler belongs to another thread";
+                return Err(Error::new(ruby.exception_thread_error(), message));
+            }
+            self.own(true);
+        } else if !owner.used {
+            self.own(true);
+        }
+        Ok(true)
+    }
+
+    fn own(&self, used: bool) {
+        self.owner.set(Some(Owner {
+            thread: raw::current_thread().address(),
+            forks: raw::fork_generation(),
+            used,
+        }));
+    }
+
+    /// Whether this process is a forked child of the one the scheduler belongs to.
+    pub fn is_inert(&self) -> bool {
+        self.owner
+            .get()
+            .is_some_and(|owner| owner.forks != raw::fork_generation())
+    }
+
+    pub fn is_closed(&self) -> bool {
+        self.is_inert() || self.inner.borrow().closed
+    }
+
+    /// Fibers of ours that have not finished.
+    pub fn live(&self) -> usize {
+        self.inner.borrow().fibers.live()
+    }
+
+    /// Releases the reactor's descriptors. Whatever is used afterwards raises. ThreadError in another thread.
+    pub fn shutdown(ruby: &Ruby, this: Obj<Self>) -> Result<(), Error> {
+        if !this.is_closed() && this.admit(ruby, this.as_value())? {
+            let mut inner = this.inner.borrow_mut();
+            inner.closed = true;
+            inner.reactor = None;
+        }
+        Ok(())
+    }
+
+    // --- parking -------------------------------------------------------------------------------------------------
+
+    /// Suspends the current fiber until the wait begun for it is over. What is raised here instead (by a timeout, an
+    /// interrupt, Fiber#raise, Fiber#kill, Thread#kill) comes back as the error; the caller undoes its registrations
+    /// either way.
+    pub fn park(&self, slot: Slot) -> Result<Cause, Error> {
+        self.inner.borrow_mut().counters.parks += 1;
+        let result = self.wait_for_turn(slot);
+        self.inner.borrow_mut().fibers.finish(slot);
+        result
+    }
+
+    fn wait_for_turn(&self, slot: Slot) -> Result<Cause, Error> {
+        loop {
+            if let Some(cause) = self.is_over(slot)? {
+                return Ok(cause);
+            }
+            let next = self.inner.borrow_mut().next_ready();
+            match next {
+                Next::Fiber(next, _) if next == slot => {}
+                Next::Fiber(next, fiber) => self.switch(slot, next, fiber)?,
+                Next::Poll => self.turn(slot, false)?,
+                Next::Nothing => self.turn(slot, true)?,
+            }
+        }
+    }
+
+    /// The end of the fiber's wait, if it has come; raises what is pending for the fiber.
+    fn is_over(&self, slot: Slot) -> Result<Option<Cause>, Error> {
+        let mut inner = self.inner.borrow_mut();
+        let escaped = inner.take_escaped(slot);
+        let Some(record) = inner.fibers.get_mut(slot) else {
+            return Ok(Some(Cause::Unblocked));
+        };
+        let state = record.state;
+        // A lock that was handed over is taken before anything is raised: nobody else would be told of it.
+        let pending = match state {
+            State::Woken(Cause::Unblocked) => None,
+            _ => record.pending.take(),
+        };
+        let fired = record.fired > 0 && state != State::Woken(Cause::Unblocked);
+        drop(inner);
+        if let Some(error) = escaped {
+            return Err(self.exception(error));
+        }
+        match pending {
+            Some(Pending::Raise(exception)) => return Err(self.exception(exception)),
+            Some(Pending::Kill) => return Err(kill_current()),
+            None => {}
+        }
+        if fired {
+            return Err(Timeouts::raise(self, slot));
+        }
+        Ok(match state {
+            State::Woken(cause) => Some(cause),
+            State::Parked(_) => None,
+            State::Running => Some(Cause::Disturbed),
+        })
+    }
+
+    pub fn exception(&self, exception: Pinned) -> Error {
+        match magnus::Exception::from_value(exception.value()) {
+            Some(exception) => exception.into(),
+            None => raw::make_exception(&[exception.value()]).unwrap_or_else(|error| error),
+        }
+    }
+
+    /// Gives control to another fiber; returns when this one gets it back, by whatever way.
+    fn switch(&self, from: Slot, to: Slot, fiber: Pinned) -> Result<(), Error> {
+        {
+            let mut inner = self.inner.borrow_mut();
+            inner.running = Some(to);
+            inner.counters.switches += 1;
+        }
+        let result = raw::transfer(fiber, &[]);
+        self.regained(from);
+        result
+    }
+
+    /// Control is back in `slot`. If it came from a fiber that neither ended nor parked (it used Fiber#raise,
+    /// Fiber#kill or Fiber#transfer itself), that one is suspended without a wake-up to come: queue it.
+    pub fn regained(&self, slot: Slot) {
+        let mut inner = self.inner.borrow_mut();
+        let left = inner.running.replace(slot);
+        if std::mem::take(&mut inner.ended) {
+            return;
+        }
+        if let Some(left) = left.filter(|left| *left != slot) {
+            let running = inner
+                .fibers
+                .get(left)
+                .is_some_and(|r| r.state == State::Running);
+            if running {
+                inner.enqueue(left);
+            }
+        }
+    }
+
+    // --- turning the reactor -------------------------------------------------------------------------------------
+
+    /// One turn: what the kernel, the timers and other threads have for us; asleep without the GVL if `idle` and there
+    /// is nothing.
+    pub fn turn(&self, slot: Slot, idle: bool) -> Result<(), Error> {
+        self.collect()?;
+        let sleep = {
+            let mut inner = self.inner.borrow_mut();
+            if !idle || !inner.ready.is_empty() {
+                None
+            } else {
+                inner.sleeping = true;
+                inner.counters.sleeps += 1;
+                inner.reactor.as_ref().map(|r| (r.sleep(None), r.handle()))
+            }
+        };
+        if let Some((sleep, handle)) = sleep {
+            raw::without_gvl(&sleep, &handle);
+            drop(sleep);
+            self.inner.borrow_mut().sleeping = false;
+            self.collect()?;
+            raw::check_interrupts().or_else(|error| self.forward(slot, error))?;
+        }
+        self.raise_in_enumerators(slot)
+    }
+
+    fn collect(&self) -> Result<(), Error> {
+        let failed = {
+            let mut inner = self.inner.borrow_mut();
+            inner.collect()
+        };
+        failed.map_err(|error| convert::system_error(&ruby(), &error))
+    }
+
+    /// An exception that reached the polling fiber only because it happened to poll is raised in the fiber that runs
+    /// the scheduler; where there is none, here.
+    fn forward(&self, slot: Slot, error: Error) -> Result<(), Error> {
+        let exception = match error.value() {
+            Some(exception) => Pinned::new(exception),
+            None => return Err(error), // Thread#kill: the VM itself carries it from here to the root fiber
+        };
+        let base = {
+            let inner = self.inner.borrow();
+            inner.base.filter(|base| *base != slot)
+        };
+        let Some(base) = base else { return Err(error) };
+        let fiber = {
+            let mut inner = self.inner.borrow_mut();
+            inner.escaped = Some(exception);
+            inner.fibers.get(base).map(|record| record.fiber)
+        };
+        match fiber {
+            Some(fiber) => self.switch(slot, base, fiber),
+            None => Err(error),
+        }
+    }
+
+    /// Timeouts whose fiber is not parked itself but waits for an Enumerator that is.
+    fn raise_in_enumerators(&self, slot: Slot) -> Result<(), Error> {
+        loop {
+            let next = {
+                let mut inner = self.inner.borrow_mut();
+                let Inner {
+                    timeouts, fibers, ..
+                } = &mut *inner;
+                timeouts.next_indirect(fibers)
+            };
+            let Some((target, fiber)) = next else {
+                return Ok(());
+            };
+            let error = Timeouts::raise(self, target);
+            if let Some(exception) = error.value() {
+                let result = raw::raise_in(fiber, exception);
+                self.regained(slot);
+                result?;
+            }
+        }
+    }
+
+    /// Other threads may be asleep on our behalf: tell the one that is.
+    pub fn wake(&self) {
+        let mut inner = self.inner.borrow_mut();
+        if inner.sleeping {
+            inner.counters.wakeups += 1;
+            if let Some(reactor) = &inner.reactor {
+                _ = reactor.handle().wake();
+            }
+        }
+    }
+
+    // --- life of fibers ------------------------------------------------------------------------------------------
+
+    /// Starts a fiber of ours: it runs at once, until it parks or ends, and then the caller goes on.
+    pub fn start(
+        this: Obj<Self>,
+        visit: &Visit,
+        fiber: Pinned,
+        arguments: &[Value],
+    ) -> Result<(), Error> {
+        let child = {
+            let mut inner = this.inner.borrow_mut();
+            inner.counters.fibers += 1;
+            inner.fibers.insert(fiber, true)
+        };
+        raw::wrote(this, fiber);
+        let caller = visit.slot;
+        let outer = {
+            let mut inner = this.inner.borrow_mut();
+            let spawner = inner.enqueue_first(caller);
+            if let Some(record) = inner.fibers.get_mut(child) {
+                record.spawner = spawner;
+            }
+            let own = inner.fibers.get(caller).is_some_and(|record| record.own);
+            let outer = inner.base;
+            if !own {
+                inner.base = Some(caller);
+            }
+            inner.running = Some(child);
+            outer
+        };
+        let result = raw::transfer(fiber, arguments);
+        this.regained(caller);
+        let result = result
+            .and_then(|()| this.give_way(caller))
+            .and_then(|()| this.return_to(caller));
+        let mut inner = this.inner.borrow_mut();
+        inner.base = outer;
+        inner.fibers.finish(caller);
+        drop(inner);
+        result
+    }
+
+    /// Back in a fiber that was queued rather than parked: raise what is meant for it.
+    fn return_to(&self, slot: Slot) -> Result<(), Error> {
+        let mut inner = self.inner.borrow_mut();
+        let escaped = inner.take_escaped(slot);
+        let pending = inner.fibers.get_mut(slot).and_then(|r| r.pending.take());
+        drop(inner);
+        if let Some(error) = escaped {
+            return Err(self.exception(error));
+        }
+        match pending {
+            Some(Pending::Raise(exception)) => Err(self.exception(exception)),
+            Some(Pending::Kill) => Err(kill_current()),
+            None => Ok(()),
+        }
+    }
+
+    /// Goes to the back of the ready queue, and looks at the kernel once.
+    pub fn pass(&self, slot: Slot) -> Result<(), Error> {
+        let token = self.inner.borrow_mut().fibers.begin(slot, Purpose::Block);
+        {
+            let mut inner = self.inner.borrow_mut();
+            if inner.fibers.wake(token, Cause::Elapsed) {
+                inner.ready.push_back(token);
+            }
+        }
+        // Woken already: what follows only lets the others go first.
+        let result = self
+            .turn(slot, false)
+            .and_then(|()| self.give_way(slot))
+            .and_then(|()| self.is_over(slot).map(drop));
+        self.inner.borrow_mut().fibers.finish(slot);
+        result
+    }
+
+    /// In the ready queue: lets those who stand before us go first, until it is our turn. (Control may also come back from
+    /// a fiber that ended, out of turn.)
+    fn give_way(&self, slot: Slot) -> Result<(), Error> {
+        let queued = || {
+            self.inner
+                .borrow()
+                .fibers
+                .get(slot)
+                .is_some_and(|r| r.queued)
+        };
+        while queued() {
+            let next = self.inner.borrow_mut().next_ready();
+            match next {
+                Next::Fiber(next, fiber) if next != slot => self.switch(slot, next, fiber)?,
+                Next::Poll => self.turn(slot, false)?,
+                Next::Fiber(..) | Next::Nothing => break,
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs until no fiber of ours is left. Raises what escaped from one.
+    pub fn drain(&self, visit: &Visit) -> Result<(), Error> {
+        let slot = visit.slot;
+        self.forbid_own(slot)?;
+        let outer = self.inner.borrow_mut().base.replace(slot);
+        let result = self.drain_fibers(slot);
+        let mut inner = self.inner.borrow_mut();
+        inner.base = outer;
+        inner.fibers.finish(slot);
+        let failure = if result.is_ok() {
+            inner.failure.take()
+        } else {
+            None
+        };
+        drop(inner);
+        result?;
+        failure.map_or(Ok(()), |failure| Err(self.exception(failure)))
+    }
+
+    fn forbid_own(&self, slot: Slot) -> Result<(), Error> {
+        let own = self.inner.borrow().fibers.get(slot).is_some_and(|r| r.own);
+        if own {
+            let message = "a fiber cannot wait for the end of its own scheduler";
+            return Err(error_named(&ruby(), "FiberError", message));
+        }
+        Ok(())
+    }
+
+    fn drain_fibers(&self, slot: Slot) -> Result<(), Error> {
+        loop {
+            self.return_to(slot)?;
+            let next = {
+                let mut inner = self.inner.borrow_mut();
+                if inner.fibers.live() == 0 {
+                    return Ok(());
+                }
+                inner.next_ready()
+            };
+            match next {
+                Next::Fiber(next, _) if next == slot => {}
+                Next::Fiber(next, fiber) => self.switch(slot, next, fiber)?,
+                Next::Poll => self.turn(slot, false)?,
+                Next::Nothing => self.turn(slot, true)?,
+            }
+        }
+    }
+
+    /// Ends every fiber of ours. Parked ones unwind when they next get control; one that waits for an Enumerator which is
+    /// parked is killed, the VM finding the way.
+    pub fn cancel(&self, visit: &Visit) -> Result<(), Error> {
+        self.forbid_own(visit.slot)?;
+        let slots: Vec<Slot> = self.inner.borrow().fibers.own().collect();
+        for slot in slots {
+            let at_once = {
+                let mut inner = self.inner.borrow_mut();
+                inner.kill(slot).filter(|_| slot != visit.slot)
+            };
+            if let Some(fiber) = at_once {
+                self.inner.borrow_mut().enqueue_first(visit.slot);
+                let killed = fiber.value().funcall::<_, _, Value>("kill", ());
+                self.regained(visit.slot);
+                self.inner.borrow_mut().fibers.finish(visit.slot);
+                killed?;
+            }
+        }
+        Ok(())
+    }
+
+    // --- what it is ----------------------------------------------------------------------------------------------
+
+    pub fn backend_name(&self) -> Option<Symbol> {
+        let backend = self.inner.borrow().backend?;
+        Some(ruby().to_symbol(backend.name()))
+    }
+
+    pub fn statistics(ruby: &Ruby, this: Obj<Self>) -> Result<RHash, Error> {
+        let rows = {
+            let inner = this.inner.borrow();
+            let mut rows = inner.counters.rows();
+            if let Some(reactor) = &inner.reactor {
+                rows.extend(reactor.statistics().rows());
+            }
+            rows
+        };
+        let hash = ruby.hash_new();
+        for (name, value) in rows {
+            hash.aset(ruby.to_symbol(name), value)?;
+        }
+        Ok(hash)
+    }
+}
+
+/// Who is to run next.
+enum Next {
+    Fiber(Slot, Pinned),
+    /// Somebody is ready, but the kernel has waited long enough.
+    Poll,
+    Nothing,
+}
+
+impl Inner {
+    fn next_ready(&mut self) -> Next {
+        if self.resumed >= RESUMES_PER_POLL {
+            return Next::Poll;
+        }
+        while let Some(token) = self.ready.pop_front() {
+            if let Some(fiber) = self.fibers.take_queued(token) {
+                self.resumed += 1;
+                return Next::Fiber(token.index(), fiber);
+            }
+        }
+        Next::Nothing
+    }
+
+    /// The non-blocking half of a turn: wakes everybody whose event is there.
+    fn collect(&mut self) -> std::io::Result<()> {
+        self.resumed = 0;
+        self.counters.turns += 1;
+        let Some(reactor) = &mut self.reactor else {
+            return Ok(());
+        };
+        self.events.clear();
+        reactor.collect(&mut self.events)?;
+        for event in self.events.iter() {
+            if Timeouts::owns(event.token) {
+                if let Some(token) = self.timeouts.fire(event.token, &mut self.fibers) {
+                    self.ready.push_back(token);
+                }
+            } else if self.fibers.wake(event.token, cause_of(event.ready)) {
+                self.ready.push_back(event.token);
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the wait with this token and queues its fiber.
+    pub fn wake(&mut self, token: Token, cause: Cause) -> bool {
+        let woken = self.fibers.wake(token, cause);
+        if woken {
+            self.ready.push_back(token);
+        }
+        woken
+    }
+
+    fn enqueue(&mut self, slot: Slot) {
+        if let Some(token) = self.fibers.requeue(slot) {
+            self.ready.push_back(token);
+        }
+    }
+
+    fn enqueue_first(&mut self, slot: Slot) -> Option<Token> {
+        let token = self.fibers.requeue(slot)?;
+        self.ready.push_front(token);
+        Some(token)
+    }
+
+    fn leave(&mut self, slot: Slot) {
+        self.fibers.leave(slot);
+        if self.running == Some(slot) && self.fibers.get(slot).is_none() {
+            self.running = None; // the slot will be somebody else's
+        }
+    }
+
+    /// The error meant for whoever runs the scheduler, if `slot` is that one.
+    fn take_escaped(&mut self, slot: Slot) -> Option<Pinned> {
+        let concerned = self.base.is_none_or(|base| base == slot);
+        let own = self.fibers.get(slot).is_some_and(|record| record.own);
+        if concerned && !own {
+            self.escaped.take()
+        } else {
+            None
+        }
+    }
+
+    /// Sentences a fiber; returned if it is not parked, so that the caller has to kill it itself.
+    fn kill(&mut self, slot: Slot) -> Option<Pinned> {
+        if let Some((token, _)) = self.fibers.parked(slot) {
+            self.wake(token, Cause::Disturbed);
+        } else if !matches!(self.fibers.get(slot)?.state, State::Woken(_)) {
+            return Some(self.fibers.get(slot)?.fiber);
+        }
+        self.fibers.get_mut(slot)?.pending = Some(Pending::Kill);
+        None
+    }
+
+    /// The deadline timer of a wait.
+    pub fn timer(&mut self, deadline: Option<Deadline>, token: Token) -> Option<TimerId> {
+        Some(self.reactor.as_mut()?.timer(deadline?, token))
+    }
+
+    pub fn cancel_timer(&mut self, timer: Option<TimerId>) {
+        if let (Some(reactor), Some(timer)) = (&mut self.reactor, timer) {
+            reactor.cancel(timer);
+        }
+    }
+}
+
+impl Counters {
+    fn rows(&self) -> Vec<(&'static str, u64)> {
+        vec![
+            ("fibers", self.fibers),
+            ("parks", self.parks),
+            ("switches", self.switches),
+            ("turns", self.turns),
+            ("sleeps", self.sleeps),
+            ("wakeups", self.wakeups),
+        ]
+    }
+}
+
+/// Ends the current fiber, which is one of ours: unwinds it, running its ensure blocks, and nothing can rescue it.
+///
+/// By throw, not by Fiber#kill: that marks the fiber for good, and the VM raises it anew at each switch back into it, so
+/// that an ensure block would be cut off at its first wait.
+fn kill_current() -> Error {
+    raw::throw(raw::current_fiber())
+}
+
+/// A backend by Symbol or String. ArgumentError with the reason if it is unknown or cannot be had here.
+pub fn named_backend(ruby: &Ruby, name: Value) -> Result<Backend, Error> {
+    let text: String = match Symbol::from_value(name) {
+        Some(symbol) => symbol.name()?.into_owned(),
+        None => String::try_convert(name)?,
+    };
+    text.parse::<Backend>()
+        .map_err(|error| Error::new(ruby.exception_arg_error(), error.to_string()))
+}
+
+/// The class Ruby raises when an IO is closed under a waiting fiber, ready to raise.
+pub fn closed_elsewhere(ruby: &Ruby) -> Error {
+    Error::new(ruby.exception_io_error(), "stream closed in another thread")
+}
+
+/// An exception of a class that magnus has no method for.
+pub fn error_named(ruby: &Ruby, class: &str, message: &'static str) -> Error {
+    match ruby.eval::<ExceptionClass>(class) {
+        Ok(class) => Error::new(class, message),
+        Err(error) => error,
+    }
+}
+
+pub fn ruby() -> Ruby {
+    // Only reached from methods that Ruby called.
+    Ruby::get().unwrap_or_else(|_| std::process::abort())
+}

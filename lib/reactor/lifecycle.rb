@@ -1,0 +1,117 @@
+# frozen_string_literal: true
+
+module Reactor
+  # What a scheduler does at its beginning and its end, and what it builds out of the selector's primitives: policy,
+  # written once for all selectors. Stands between {Scheduler} and its selector.
+  module Lifecycle
+    # @param backend [Symbol, String, nil] see {Reactor.backends}; nil: REACTOR_BACKEND, else the best
+    # @raise [ArgumentError] the backend is unknown or cannot be had here; says why
+    def initialize(backend: nil)
+      super(Reactor.choose(backend))
+    end
+
+    # Runs every fiber made by `Fiber.schedule` to its end.
+    #
+    # An error that escapes a fiber is reported when it happens; the others keep running, and the first such error is
+    # raised here at the end. What is neither StandardError nor ScriptError (SystemExit, Interrupt), and whatever is
+    # raised on this thread from outside meanwhile, ends the run at once: the remaining fibers are cancelled, their
+    # ensure clauses served, and then it goes on from here.
+    #
+    # @return [nil]
+    # @raise [RuntimeError] the scheduler is closed
+    # @raise [ThreadError] it belongs to another thread
+    # @raise [FiberError] called from one of the fibers it would have to wait for
+    def run
+      ended = false
+      drain
+      ended = true
+      nil
+    ensure
+      abandon unless ended || live.zero? # also when the thread is killed, which no rescue sees
+    end
+
+    # Ends this scheduler: its fibers as {#scheduler_close} says, its descriptors, and its time as the thread's current
+    # one. May be called again; does nothing in a forked child.
+    #
+    # @return [nil]
+    # @raise whatever {#run} raises
+    def close
+      if Fiber.scheduler.equal?(self)
+        Fiber.set_scheduler(nil) # which calls scheduler_close
+      else
+        scheduler_close
+      end
+      nil
+    end
+
+    # The hook for the end of the thread, the end of the program (before at_exit) and Fiber.set_scheduler. If the thread
+    # is being killed or the program is leaving, the fibers are cancelled; otherwise they run to their end.
+    #
+    # @return [nil]
+    # @raise whatever {#run} raises
+    def scheduler_close
+      return if closed?
+
+      begin
+        cancel if leaving?
+        run
+      ensure
+        shutdown
+      end
+    end
+
+    # IO.select and Kernel#select.
+    #
+    # IO.select itself, asked not to wait, tells the truth (it knows Ruby's read buffers and tied writers); between two
+    # questions the fiber parks on all the descriptors at once.
+    #
+    # @param readables [Array<IO, #to_io>, nil]
+    # @param writables [Array<IO, #to_io>, nil]
+    # @param exceptables [Array<IO, #to_io>, nil]
+    # @param timeout [Numeric, nil] seconds; nil: for ever; 0: only look
+    # @return [Array(Array, Array, Array), nil] the very objects that were given; nil when the time is over
+    # @raise [IOError, TypeError, ArgumentError, RangeError] as IO.select does
+    def io_select(readables, writables = nil, exceptables = nil, timeout = nil)
+      return Fiber.blocking { IO.select(readables, writables, exceptables, timeout) } if inert?
+      raise "closed scheduler" if closed?
+
+      seconds = Select.seconds(timeout)
+      deadline = seconds && Select.now + seconds
+      loop do
+        ready = Fiber.blocking { IO.select(readables, writables, exceptables, 0) }
+        return ready if ready
+
+        masks = masks_of(readables, writables, exceptables)
+        left = deadline && [deadline - Select.now, 0].max
+        return if left&.zero? || !wait_any(masks.keys, masks.values, left)
+      end
+    end
+
+    private
+
+    # Makes an end with fibers that were to go on. A second signal meanwhile means it: what is left then is left.
+    def abandon
+      cancel
+      begin
+        drain
+      rescue Exception => error # rubocop:disable Lint/RescueException -- the first error is the one to be told
+        retry unless live.zero? || error.is_a?(SignalException)
+      end
+    end
+
+    # Thread#kill shows in the status (and as an Integer in $!), exit and signals in $!.
+    def leaving?
+      error = $!
+      Thread.current.status == "aborting" || !(error.nil? || error.is_a?(StandardError) || error.is_a?(ScriptError))
+    end
+
+    # Each IO once, with everything wanted of it.
+    def masks_of(readables, writables, exceptables)
+      masks = Hash.new(0).compare_by_identity
+      { IO::READABLE => readables, IO::WRITABLE => writables, IO::PRIORITY => exceptables }.each do |event, list|
+        list&.each { |object| masks[IO.try_convert(object)] |= event }
+      end
+      masks
+    end
+  end
+end

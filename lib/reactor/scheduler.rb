@@ -1,0 +1,38 @@
+# frozen_string_literal: true
+
+require_relative "native"
+require_relative "lifecycle"
+
+module Reactor
+  # The scheduler: give one to `Fiber.set_scheduler` on each thread that shall have it.
+  #
+  #   Fiber.set_scheduler(Reactor::Scheduler.new)
+  #   Fiber.schedule { … }
+  #
+  # It inherits the hooks from the selector, so that a hot hook is one call into native code and nothing around it.
+  # May be subclassed; every hook may be overridden and `super` works.
+  class Scheduler < Selector
+    include Lifecycle
+
+    # @param backend [Symbol, String, nil] see {Reactor.backends}; nil: REACTOR_BACKEND, else the best
+    # @return [Scheduler, Select::Scheduler] the latter if :select is asked for while the native selector is loaded
+    # @raise [ArgumentError] the backend is unknown or cannot be had, or is :select in a subclass of the native one
+    def self.new(*arguments, **options, &block)
+      return super if self <= Select || Reactor.choose(options[:backend]) != :select
+      return Select::Scheduler.new(backend: :select) if equal?(Scheduler)
+
+      raise ArgumentError, "#{self} inherits from the native selector; set REACTOR_BACKEND=select before requiring reactor to put it on the portable one"
+    end
+  end
+
+  class Select
+    # The portable scheduler, also there when the native one is loaded: for comparing the two, and for tests.
+    class Scheduler < Select
+      include Lifecycle
+
+      # @param backend [Symbol, String] nothing but :select
+      # @raise [ArgumentError] any other name
+      def initialize(backend: :select) = super
+    end
+  end
+end

@@ -1,0 +1,22 @@
+# frozen_string_literal: true
+
+module Reactor
+  # The native selector's rare paths, which are better read in Ruby: what it says about an error that ended a fiber, and
+  # what its hooks do in a forked child of the process it belongs to (what Ruby does without a scheduler).
+  class Selector
+    private
+
+    def report(error)
+      return unless Thread.current.report_on_exception
+
+      fiber = Fiber.current.inspect
+      Fiber.blocking { $stderr.write("#{fiber} terminated with exception (report_on_exception is true):\n#{error.full_message}") }
+    rescue IOError, SystemCallError
+      nil # nobody is there to be told
+    end
+
+    def blocking_wait(io, events, timeout) = Fiber.blocking { io.wait(events, timeout) } || false
+
+    def blocking_sleep(duration = nil) = Fiber.blocking { duration ? sleep(duration) : sleep }
+  end
+end

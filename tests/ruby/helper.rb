@@ -1,0 +1,325 @@
+# frozen_string_literal: true
+
+# What every test needs: a scheduler on a thread of its own that can neither hang the suite nor leak, children with a
+# watchdog, and a few honest measurements. Environment:
+#
+#   REACTOR_BACKEND   the backend the whole suite runs on (default: the best one)
+#   REACTOR_STRESS=1  run under GC.stress with automatic compaction; only what `all.rb` calls the stress subset
+
+root = File.expand_path("../..", __dir__)
+$LOAD_PATH.unshift(File.join(root, "lib")) unless $LOAD_PATH.include?(File.join(root, "lib"))
+
+# A warning that names one of our files is a failure of the run.
+module OwnWarnings
+  ROOT = File.expand_path("../..", __dir__)
+  SEEN = []
+
+  def warn(message, **)
+    SEEN << message if message.include?("#{ROOT}/lib/") || message.include?("#{ROOT}/tests/")
+    super
+  end
+end
+Warning.extend(OwnWarnings)
+
+require "minitest/autorun"
+require "socket"
+require "timeout"
+require "rbconfig"
+require "reactor"
+
+class ReactorTest < Minitest::Test
+  ROOT = OwnWarnings::ROOT
+  LIB = File.join(ROOT, "lib")
+  STRESS = ENV["REACTOR_STRESS"] == "1"
+  BACKEND = Reactor.backend
+  # Argument order and meaning of io_read and io_write: 4 from Ruby 4.1 on.
+  CONTRACT = defined?(IO::Buffer::VERSION) && IO::Buffer::VERSION >= 3 ? 4 : 3
+  NOTES = []
+  SKIPS = []
+
+  # Every wait in a test is bounded by this; nothing but a hang ever gets near it.
+  PATIENCE = STRESS ? 240 : (ENV["PATIENCE"] || 20).to_f
+
+  class Hang < RuntimeError; end
+
+  # Whatever a hung test had open: closing it would only bring down the process under the fibers that were abandoned.
+  ABANDONED = []
+
+  def setup
+    @ios = []
+  end
+
+  def teardown
+    return ABANDONED.concat(@ios) if @hung
+
+    @ios.each { |io| io.close unless io.closed? }
+  end
+
+  # Closed after the test, and no leak until then.
+  def track(io) = io.tap { @ios << io }
+
+  def pipe = IO.pipe.each { |io| track(io).sync = true }
+
+  def pair = UNIXSocket.pair.each { |io| track(io) }
+
+  # Runs the block as the body of a fresh thread that has a scheduler, hands on what the block returned or raised, and
+  # demands that thread, fibers and descriptors are gone afterwards.
+  def run_scheduler(backend = nil, within: PATIENCE)
+    before = descriptors
+    threads = Thread.list
+    scheduler = nil
+    thread = Thread.new do
+      Thread.current.report_on_exception = false
+      scheduler = backend ? Reactor::Scheduler.new(backend: backend) : Reactor::Scheduler.new
+      Fiber.set_scheduler(scheduler)
+      under_stress { yield scheduler }
+    end
+    join_or_fail(thread, within)
+    begin
+      value = thread.value
+    rescue Minitest::Assertion
+      raise # what failed inside the block is the thing to see
+    rescue Exception # rubocop:disable Lint/RescueException -- a test may expect it, and nothing may be left then either
+      check_nothing_left(scheduler, before, threads)
+      raise
+    end
+    check_nothing_left(scheduler, before, threads)
+    value
+  end
+
+  # A thread without any scheduler: what plain Ruby does.
+  def run_plain(within: PATIENCE, &block)
+    thread = Thread.new { Thread.current.report_on_exception = false; block.call }
+    join_or_fail(thread, within)
+    thread.value
+  end
+
+  def join_or_fail(thread, within)
+    finished = begin
+      thread.join(within)
+    rescue Exception # rubocop:disable Lint/RescueException -- thread.value raises it again, where it belongs
+      true
+    end
+    return if finished
+
+    dump = all_backtraces
+    thread.kill
+    thread.join(2)
+    @hung = true
+    raise Hang, "nothing finished within #{within} s\n#{dump}"
+  end
+
+  def all_backtraces
+    threads = Thread.list.map { |t| "#{t.inspect}\n    #{(t.backtrace || ["(no Ruby frame)"]).first(12).join("\n    ")}" }
+    fibers = ObjectSpace.each_object(Fiber).select(&:alive?).first(20).filter_map do |fiber|
+      trace = fiber.backtrace
+      "#{fiber.inspect}\n    #{trace.first(8).join("\n    ")}" if trace && !trace.empty?
+    end
+    (threads + fibers).join("\n")
+  end
+
+  def check_nothing_left(scheduler, before, threads)
+    if scheduler
+      assert_predicate scheduler, :closed?, "the scheduler of a finished thread is closed"
+      assert_equal 0, scheduler.live, "live fibers left"
+    end
+    assert_equal [], leaked_descriptors(before), "descriptors left open"
+    assert eventually(2) { surplus_threads(threads).empty? }, -> { "threads left: #{surplus_threads(threads).inspect}" }
+  end
+
+  def surplus_threads(before)
+    (Thread.list - before).reject { |t| t.name.to_s.include?("Timeout") }
+  end
+
+  # [[number, what], …]; empty where the system does not tell.
+  def descriptors
+    return [] unless File.directory?("/proc/self/fd")
+
+    Dir.children("/proc/self/fd").filter_map { |fd| [fd, File.readlink("/proc/self/fd/#{fd}")] rescue nil }
+  end
+
+  # Anything new. Objects of earlier tests may still be finalized, so only a second look after a collection counts.
+  def leaked_descriptors(before)
+    return [] if surplus_descriptors(before).empty?
+
+    GC.start
+    surplus_descriptors(before)
+  end
+
+  def surplus_descriptors(before)
+    ours = @ios.reject(&:closed?).map { |io| io.fileno.to_s }
+    (descriptors - before).reject { |number, _| ours.include?(number) }
+  end
+
+  def under_stress
+    return yield unless STRESS
+
+    begin
+      GC.auto_compact = true
+      GC.stress = true
+      yield
+    ensure
+      GC.stress = false
+      GC.auto_compact = false
+    end
+  end
+
+  # Too many allocations for a collection at each of them.
+  def heavy! = (skip "too many allocations for GC.stress" if STRESS)
+
+  def skip(message = nil, *)
+    SKIPS << "#{self.class}##{name}: #{message}"
+    super
+  end
+
+  # Something the reader of a run should know: a measured number, a known gap.
+  def note(text) = NOTES << "#{self.class}##{name}: #{text}"
+
+  def clock = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+
+  def cpu = Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID)
+
+  def elapsed
+    start = clock
+    yield
+    clock - start
+  end
+
+  def eventually(seconds = PATIENCE)
+    limit = clock + seconds
+    until (answer = yield)
+      return answer if clock > limit
+
+      sleep 0.005
+    end
+    answer
+  end
+
+  # [:value, v] or [:raised, Class]: for comparing what plain Ruby does with what happens under the scheduler.
+  def outcome
+    [:value, yield]
+  rescue Exception => e # rubocop:disable Lint/RescueException
+    [:raised, e.class]
+  end
+
+  # For data too long to be shown.
+  def assert_bytes(expected, got, message = "")
+    assert_kind_of String, got, message
+    return pass if expected.b == got.b
+
+    first = (0...expected.bytesize).find { |i| expected.getbyte(i) != got.getbyte(i) }
+    flunk "#{message} #{got.bytesize} bytes instead of #{expected.bytesize}, different from byte #{first || expected.bytesize} on".lstrip
+  end
+
+  def select_backend? = BACKEND == :select
+
+  def linux? = RUBY_PLATFORM.include?("linux")
+
+  def needs_linux(what) = (skip "#{what}: Linux only" unless linux?)
+
+  # Calls the buffer hooks as this Ruby would.
+  def hook_read(scheduler, io, buffer, length, offset = 0)
+    CONTRACT == 4 ? scheduler.io_read(io, buffer, offset, length) : scheduler.io_read(io, buffer, length, offset)
+  end
+
+  def hook_write(scheduler, io, buffer, length, offset = 0)
+    CONTRACT == 4 ? scheduler.io_write(io, buffer, offset, length) : scheduler.io_write(io, buffer, length, offset)
+  end
+
+  # A buffer for the hooks, without Ruby's remark that IO::Buffer is experimental.
+  def buffer_of(text_or_size)
+    quietly { text_or_size.is_a?(String) ? IO::Buffer.for(text_or_size) : IO::Buffer.new(text_or_size) }
+  end
+
+  def quietly
+    before = Warning[:experimental]
+    Warning[:experimental] = false
+    yield
+  ensure
+    Warning[:experimental] = before
+  end
+
+  def tcp_pair
+    server = TCPServer.new("127.0.0.1", 0)
+    client = TCPSocket.new("127.0.0.1", server.addr[1])
+    [track(client), track(server.accept)]
+  ensure
+    server&.close
+  end
+
+  # Fills an IO until it would block; returns how many bytes went in.
+  def fill(io)
+    total = 0
+    chunk = "x" * 65_536
+    loop do
+      n = io.write_nonblock(chunk, exception: false)
+      return total if n == :wait_writable
+
+      total += n
+    end
+  end
+
+  Child = Struct.new(:out, :err, :status, :seconds)
+
+  # Runs Ruby code in a process of its own with this library loaded; the block (if any) gets the process id and the
+  # child's standard output while it runs. A child that does not end is killed and fails the test.
+  def run_child(code, *arguments, env: {}, within: PATIENCE, options: {})
+    out_r, out_w = IO.pipe
+    err_r, err_w = IO.pipe
+    start = clock
+    pid = Process.spawn({ "REACTOR_BACKEND" => BACKEND.to_s, "REACTOR_STRESS" => nil }.merge(env), RbConfig.ruby, "-w", "-I", LIB,
+                        "-r", "reactor", "-e", "$stdout.sync = true\n#{code}", *arguments.map(&:to_s),
+                        out: out_w, err: err_w, in: File::NULL, pgroup: true, **options)
+    out_w.close
+    err_w.close
+    err = Thread.new { err_r.read }
+    head = +""
+    yield pid, ->(line) { until_line(out_r, head, line, within) } if block_given?
+    out = Thread.new { out_r.read }
+    status = reap(pid, within)
+    seconds = clock - start
+    Child.new(head + out.value, err.value, status, seconds)
+  ensure
+    [out_r, out_w, err_r, err_w].each { |io| io&.close unless io&.closed? }
+  end
+
+  def until_line(io, head, line, within)
+    until head.include?("#{line}\n")
+      raise Hang, "the child said #{head.inspect}, never #{line.inspect}" unless io.wait_readable(within)
+
+      head << (io.read_nonblock(4096, exception: false) || (raise Hang, "the child ended after #{head.inspect}, before #{line.inspect}"))
+    end
+  end
+
+  def reap(pid, within)
+    limit = clock + within
+    loop do
+      found, status = Process.waitpid2(pid, Process::WNOHANG)
+      return status if found
+
+      if clock > limit
+        Process.kill(:KILL, -pid)
+        Process.waitpid(pid)
+        raise Hang, "the child did not end within #{within} s"
+      end
+      sleep 0.005
+    end
+  end
+
+  # A child that must come to an orderly end without a word on stderr; returns what it printed.
+  def child_says(code, *arguments, **options, &block)
+    child = run_child(code, *arguments, **options, &block)
+    assert_equal "", child.err
+    assert_predicate child.status, :success?, "#{child.status.inspect}: #{child.out}"
+    child.out
+  end
+end
+
+Minitest.after_run do
+  ReactorTest::NOTES.each { |text| puts "note: #{text}" }
+  ReactorTest::SKIPS.sort.each { |text| puts "skipped: #{text}" }
+  unless OwnWarnings::SEEN.empty?
+    puts "warnings from our own files:", OwnWarnings::SEEN.uniq
+    exit 1
+  end
+end

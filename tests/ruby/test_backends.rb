@@ -1,0 +1,153 @@
+# frozen_string_literal: true
+
+require_relative "helper"
+
+# Which backend, and the right to know why not another.
+class TestBackends < ReactorTest
+  def test_backend_is_a_symbol_that_is_usable
+    assert_instance_of Symbol, Reactor.backend
+    assert_equal true, Reactor.backends.fetch(Reactor.backend)
+  end
+
+  def test_backends_tell_true_or_a_reason
+    backends = Reactor.backends
+    assert_instance_of Hash, backends
+    assert_includes backends.keys, :select
+    backends.each do |name, answer|
+      assert_instance_of Symbol, name
+      next if answer == true
+
+      assert_instance_of String, answer
+      refute_empty answer
+    end
+    assert_equal true, backends[:select]
+  end
+
+  def test_the_environment_decides
+    out = child_says("p Reactor.backend, Reactor::Scheduler.new.backend", env: { "REACTOR_BACKEND" => "select" })
+    assert_equal ":select\n:select\n", out
+    Reactor.backends.each do |name, answer|
+      next unless answer == true
+
+      assert_equal ":#{name}\n:#{name}\n", child_says("p Reactor.backend, Reactor::Scheduler.new.backend", env: { "REACTOR_BACKEND" => name.to_s })
+    end
+  end
+
+  def test_a_bad_environment_is_an_argument_error_with_the_reason
+    out = child_says(<<~RUBY, env: { "REACTOR_BACKEND" => "nonsense" })
+      begin
+        Reactor::Scheduler.new
+        puts "accepted"
+      rescue ArgumentError => e
+        puts e.message
+      end
+    RUBY
+    assert_match(/nonsense/, out)
+  end
+
+  def test_a_scheduler_names_its_backend
+    run_scheduler { |scheduler| assert_equal BACKEND, scheduler.backend }
+  end
+
+  def test_every_usable_backend_by_name
+    Reactor.backends.each do |name, answer|
+      next unless answer == true
+
+      [name, name.to_s].each do |given|
+        log = []
+        run_scheduler(given) do |scheduler|
+          assert_equal name, scheduler.backend
+          r, w = IO.pipe
+          Fiber.schedule { log << r.readpartial(9); [r, w].each(&:close) }
+          Fiber.schedule { sleep 0.001; w << "bytes" }
+        end
+        assert_equal ["bytes"], log
+      end
+    end
+  end
+
+  def test_the_portable_one_beside_a_native_one
+    scheduler = Reactor::Scheduler.new(backend: :select)
+    assert_kind_of Reactor::Select, scheduler
+    assert_equal :select, scheduler.backend
+    assert_instance_of Reactor::Select::Scheduler, scheduler unless select_backend?
+    scheduler.close
+  end
+
+  def test_a_subclass_cannot_change_its_parent
+    skip "the portable scheduler is the only one here" if select_backend?
+    assert_match(/REACTOR_BACKEND=select/, assert_raises(ArgumentError) { Class.new(Reactor::Scheduler).new(backend: :select) }.message)
+  end
+
+  def test_unknown_names
+    [:nonsense, "nonsense", "", :auto].each do |name|
+      error = assert_raises(ArgumentError) { Reactor::Scheduler.new(backend: name) }
+      assert_includes error.message, name.to_s
+    end
+  end
+
+  def test_wrong_types
+    [1, 1.5, Object.new, [], {}].each { |bad| assert_raises(TypeError, ArgumentError) { Reactor::Scheduler.new(backend: bad) } }
+    assert_raises(ArgumentError) { Reactor::Scheduler.new(nonsense: 1) }
+  end
+
+  def test_an_unavailable_backend_says_why
+    refused = Reactor.backends.reject { |_, answer| answer == true }
+    skip "every backend works here" if refused.empty?
+    refused.each do |name, reason|
+      error = assert_raises(ArgumentError) { Reactor::Scheduler.new(backend: name) }
+      assert_includes error.message, reason
+    end
+  end
+
+  def test_stats_count
+    run_scheduler do |scheduler|
+      stats = scheduler.stats
+      assert_instance_of Hash, stats
+      refute_empty stats
+      stats.each { |name, value| assert_kind_of Symbol, name; assert_kind_of Integer, value }
+      r, w = IO.pipe
+      Fiber.schedule { r.readpartial(1); sleep 0.001 }
+      w << "x"
+      scheduler.run
+      refute_equal stats, scheduler.stats, "something was counted"
+      [r, w].each(&:close)
+    end
+  end
+
+  # Only an absent library falls back; a broken one is an error that says so.
+  def test_a_broken_native_library_is_a_load_error
+    require "tmpdir"
+    require "fileutils"
+    Dir.mktmpdir do |dir|
+      FileUtils.cp_r(File.join(LIB, "."), dir)
+      Dir[File.join(dir, "reactor/*/reactor.*")].each { |file| File.delete(file) }
+      abi = RUBY_VERSION[/\A\d+\.\d+/]
+      FileUtils.mkdir_p(File.join(dir, "reactor", abi))
+      run = lambda do
+        out, status = with_child_output({ "REACTOR_BACKEND" => nil }, RbConfig.ruby, "-w", "-I", dir, "-e", "require 'reactor'; p Reactor.backend")
+        [out, status.success?]
+      end
+      assert_equal [":select\n", true], run.()
+      File.write(File.join(dir, "reactor", abi, "reactor.#{RbConfig::CONFIG["DLEXT"]}"), "no library")
+      out, success = run.()
+      refute success, out
+      assert_match(/LoadError/, out)
+    end
+  end
+
+  def with_child_output(env, *command)
+    r, w = IO.pipe
+    pid = Process.spawn(env, *command, out: w, err: w, in: File::NULL, pgroup: true)
+    w.close
+    text = Thread.new { r.read }
+    status = reap(pid, PATIENCE)
+    [text.value, status]
+  ensure
+    r.close
+  end
+
+  def test_version
+    assert_match(/\A\d+\.\d+\.\d+/, Reactor::VERSION)
+  end
+end

@@ -1,0 +1,411 @@
+# frozen_string_literal: true
+
+require_relative "helper"
+
+# What users do wrong, and descriptors that change under our feet: the error plain Ruby would raise, and afterwards the
+# scheduler works as before, with nothing lost or left registered.
+class TestBadInput < ReactorTest
+  # Nothing is left over: no stale wake-up ends a sleep early, and descriptors work.
+  def assert_still_sound
+    assert_operator elapsed { sleep 0.02 }, :>=, 0.02
+    r, w = IO.pipe
+    Fiber.schedule { w << "sound" }
+    assert_equal "sound", r.readpartial(9)
+    assert_nil r.wait_readable(0.001)
+    [r, w].each(&:close)
+  end
+
+  # Runs each call in plain Ruby and under the scheduler and compares values and error classes.
+  def assert_like_plain_ruby(calls)
+    expected = run_plain { calls.transform_values { |call| outcome(&call) } }
+    got = {}
+    run_scheduler do
+      Fiber.schedule { calls.each { |name, call| got[name] = outcome(&call) }; assert_still_sound }
+    end
+    assert_equal expected, got
+  end
+
+  def test_wrong_types_and_durations
+    r, = pipe
+    calls = {}
+    [-1, -0.5, "1", :x, [], Float::NAN, Float::INFINITY, Rational(-1, 3)].each do |bad|
+      calls["sleep #{bad.inspect}"] = -> { sleep(bad) }
+      calls["wait_readable #{bad.inspect}"] = -> { r.wait_readable(bad) } unless bad == Float::INFINITY
+      calls["select #{bad.inspect}"] = -> { IO.select([r], nil, nil, bad) } unless bad == Float::INFINITY
+    end
+    calls["wait 0 events"] = -> { r.wait(0, 0.01) }
+    calls["wait negative events"] = -> { r.wait(-1, 0.01) }
+    calls["timeout= negative"] = -> { r.timeout = -1 }
+    assert_like_plain_ruby(calls)
+  end
+
+  def test_the_hooks_check_their_own_arguments
+    r, = pipe
+    run_scheduler do |scheduler|
+      Fiber.schedule do
+        { io_wait: [["no io", 1, nil], [r, "1", nil], [r, nil, nil], [r, 1, "soon"], [nil, 1, nil]],
+          kernel_sleep: [["1"], [[]]], block: [[nil, "1"]] }.each do |hook, argument_lists|
+          argument_lists.each { |list| assert_raises(TypeError, "#{hook}#{list}") { scheduler.public_send(hook, *list) } }
+        end
+        { io_wait: [[r, 0, nil], [r, 8, nil], [r, -1, nil], [r, 1, -1]], kernel_sleep: [[-1], [1, 2]] }.each do |hook, argument_lists|
+          argument_lists.each { |list| assert_raises(ArgumentError, "#{hook}#{list}") { scheduler.public_send(hook, *list) } }
+        end
+        assert_still_sound
+      end
+    end
+  end
+
+  def test_wrong_arguments_of_the_buffer_hooks
+    r, w = pipe
+    run_scheduler do |scheduler|
+      Fiber.schedule do
+        w.syswrite("kept")
+        buffer = buffer_of(8)
+        assert_raises(TypeError) { scheduler.io_read("no io", buffer, 0, 0) }
+        assert_raises(TypeError) { scheduler.io_read(r, buffer, "0", 0) }
+        [[-1, 0], [0, -1]].each do |length, offset|
+          got = outcome { hook_read(scheduler, r, buffer, length, offset) }
+          assert_includes [[:raised, ArgumentError], [:value, -Errno::EINVAL::Errno]], got
+        end
+        assert_equal "kept", r.readpartial(9)
+        assert_still_sound
+      end
+    end
+  end
+
+  def test_closed_ios
+    r, w = IO.pipe
+    server = TCPServer.new("127.0.0.1", 0)
+    [r, w, server].each(&:close)
+    assert_like_plain_ruby(
+      "read" => -> { r.read(1) }, "readpartial" => -> { r.readpartial(1) }, "read_nonblock" => -> { r.read_nonblock(1) },
+      "wait_readable" => -> { r.wait_readable(0.01) }, "wait" => -> { r.wait(IO::READABLE, 0.01) }, "write" => -> { w.write("x") },
+      "select" => -> { IO.select([r], nil, nil, 0.01) }, "accept" => -> { server.accept }, "close again" => -> { r.close }
+    )
+  end
+
+  def test_the_hook_on_a_closed_io
+    r, w = IO.pipe
+    [r, w].each(&:close)
+    run_scheduler { |scheduler| Fiber.schedule { assert_raises(IOError) { scheduler.io_wait(r, IO::READABLE, 0.01) }; assert_still_sound } }
+  end
+
+  # The number is closed behind Ruby's back: what plain Ruby says, and no trace of it.
+  def test_a_descriptor_closed_behind_rubys_back
+    calls = {}
+    [["read", ->(io) { io.readpartial(1) }], ["wait", ->(io) { io.wait_readable(0.05) }]].each do |name, use|
+      calls[name] = lambda do
+        r, w = IO.pipe
+        IO.for_fd(r.fileno).close
+        r.autoclose = false
+        use.(r)
+      ensure
+        w.close
+      end
+    end
+    assert_like_plain_ruby(calls)
+  end
+
+  def test_closing_under_a_parked_fiber_ends_its_waits
+    r, w = pipe
+    log = []
+    run_scheduler do
+      Fiber.schedule { log << outcome { r.readpartial(1) } }
+      Fiber.schedule { log << outcome { r.wait_readable(PATIENCE / 2) } }
+      Fiber.schedule { log << outcome { IO.select([r], nil, nil, PATIENCE / 2) } }
+      Fiber.schedule { sleep 0.01; r.close; log << :closed; sleep 0.02; assert_still_sound }
+    end
+    assert_equal [:closed, *[[:raised, IOError]] * 3], log
+    w.close
+  end
+
+  def test_closing_under_a_parked_socket_reader
+    a, b = pair
+    log = []
+    run_scheduler do
+      Fiber.schedule { log << outcome { a.readpartial(1) } }
+      Fiber.schedule { sleep 0.01; a.close; sleep 0.02; assert_still_sound }
+    end
+    assert_equal [[:raised, IOError]], log
+    b.close
+  end
+
+  def test_closing_from_another_thread_under_a_parked_reader
+    r, w = pipe
+    log = []
+    run_scheduler do
+      Fiber.schedule { log << outcome { r.readpartial(1) } }
+      Thread.new { sleep 0.02; r.close }
+    end
+    assert_equal [[:raised, IOError]], log
+    w.close
+  end
+
+  # Two numbers, one description: closing one must neither wake nor deafen a wait on the other.
+  def test_a_dup_outlives_its_original
+    r, w = pipe
+    log = []
+    run_scheduler do
+      Fiber.schedule { assert_nil r.wait_readable(0.005) }
+      copy = track(r.dup)
+      Fiber.schedule { log << copy.readpartial(9) }
+      Fiber.schedule { sleep 0.02; r.close; sleep 0.01; log << :closed; w << "bytes"; assert_still_sound }
+    end
+    assert_equal [:closed, "bytes"], log
+  end
+
+  def test_original_and_dup_both_wake
+    r, w = pipe
+    copy = track(r.dup)
+    log = []
+    run_scheduler do
+      Fiber.schedule { r.wait_readable(PATIENCE) and log << :original }
+      Fiber.schedule { copy.wait_readable(PATIENCE) and log << :copy }
+      Fiber.schedule { sleep 0.005; w << "x" }
+    end
+    assert_equal %i[copy original], log.sort
+  end
+
+  # A closed number that a dup keeps alive in the kernel, then reused for something else.
+  def test_events_of_a_closed_but_dupped_description_reach_nobody
+    r, w = IO.pipe
+    run_scheduler do
+      Fiber.schedule do
+        assert_nil r.wait_readable(0.005)
+        copy = track(r.dup)
+        number = r.fileno
+        r.close
+        r2, w2 = pipe
+        assert_equal number, r2.fileno, "the test needs the number again"
+        Fiber.schedule { w << "for the copy" }
+        assert_nil r2.wait_readable(0.03)
+        w2 << "for r2"
+        assert_equal "for r2", r2.readpartial(20)
+        assert_equal "for the copy", copy.readpartial(20)
+        assert_still_sound
+      end
+    end
+    w.close
+  end
+
+  # N3
+  def test_n3_reopen_then_wait
+    r, w = pipe
+    r2, w2 = pipe
+    run_scheduler do
+      Fiber.schedule do
+        assert_nil r.wait_readable(0.005)
+        r.reopen(r2)
+        Fiber.schedule { sleep 0.005; w2 << "new" }
+        assert r.wait_readable(PATIENCE)
+        assert_equal "new", r.readpartial(9)
+        w.close
+        assert_nil r.wait_readable(0.01), "the old pipe is of no interest any more"
+        assert_still_sound
+      end
+    end
+  end
+
+  def test_n3_dup2_then_wait
+    r, w = pipe
+    r2, w2 = pipe
+    run_scheduler do
+      Fiber.schedule do
+        assert_nil r.wait_readable(0.005)
+        IO.for_fd(r.fileno, autoclose: false).reopen(r2) # dup2 through another object: r's identity stays
+        Fiber.schedule { sleep 0.005; w2 << "new" }
+        assert r.wait_readable(PATIENCE)
+        assert_equal "new", r.readpartial(9)
+        w.close
+        assert_nil r.wait_readable(0.01)
+        assert_still_sound
+      end
+    end
+  end
+
+  def test_reopen_under_a_parked_fiber
+    r, = pipe
+    r2, w2 = pipe
+    log = []
+    run_scheduler do
+      Fiber.schedule { log << outcome { r.readpartial(9) } }
+      Fiber.schedule { sleep 0.01; r.reopen(r2); w2 << "new"; sleep 0.02; assert_still_sound }
+    end
+    # The bytes of the new file, or the error a close would give; in that case the bytes are still there.
+    if log == [[:raised, IOError]]
+      assert_equal "new", r.readpartial(9)
+    else
+      assert_equal [[:value, "new"]], log
+    end
+  end
+
+  def test_dup2_under_a_parked_fiber
+    r, = pipe
+    r2, w2 = pipe
+    log = []
+    run_scheduler do
+      Fiber.schedule { log << r.readpartial(9) }
+      Fiber.schedule { sleep 0.01; IO.for_fd(r.fileno, autoclose: false).reopen(r2); w2 << "new"; sleep 0.02; assert_still_sound }
+    end
+    assert_equal ["new"], log
+  end
+
+  # The echo server lives in this process, so that only the clients run out of numbers.
+  def test_more_descriptors_than_allowed
+    server = track(TCPServer.new("127.0.0.1", 0))
+    echo = Thread.new do
+      Thread.current.report_on_exception = false
+      loop { Thread.new(server.accept) { |peer| peer.write(peer.gets); peer.close } }
+    end
+    out = child_says(<<~'RUBY', server.addr[1], within: 60)
+      require "socket"
+      Process.setrlimit(Process::RLIMIT_NOFILE, 64)
+      port = ARGV[0].to_i
+      log = []
+      Fiber.set_scheduler(scheduler = Reactor::Scheduler.new)
+      100.times do |i|
+        Fiber.schedule do
+          TCPSocket.open("127.0.0.1", port) { |s| sleep 0.02; s.puts i; log << s.gets.to_i }
+        rescue Errno::EMFILE
+          log << :refused
+          sleep 0.05
+          retry
+        end
+      end
+      scheduler.run
+      puts log.grep(Integer).sort == (0...100).to_a, log.include?(:refused)
+    RUBY
+    assert_equal "true\ntrue\n", out
+  ensure
+    echo&.kill&.join
+  end
+
+  def test_accepting_without_a_free_descriptor
+    out = child_says(<<~'RUBY')
+      require "socket"
+      Process.setrlimit(Process::RLIMIT_NOFILE, 64)
+      server = TCPServer.new("127.0.0.1", 0)
+      client = TCPSocket.new("127.0.0.1", server.addr[1])
+      spare = []
+      Fiber.set_scheduler(scheduler = Reactor::Scheduler.new)
+      Fiber.schedule do
+        begin
+          loop { spare << File.open("/dev/null") }
+        rescue Errno::EMFILE
+          puts "full"
+        end
+        begin
+          server.accept
+        rescue Errno::EMFILE
+          puts "accept refused"
+        end
+        begin
+          IO.pipe
+        rescue Errno::EMFILE
+          puts "pipe refused"
+        end
+        spare.pop.close
+        peer = server.accept
+        Fiber.schedule { peer.puts "hello" }
+        puts client.gets
+      end
+      scheduler.run
+    RUBY
+    assert_equal "full\naccept refused\npipe refused\nhello\n", out
+  end
+
+  def test_a_scheduler_without_a_free_descriptor
+    out = child_says(<<~'RUBY')
+      Process.setrlimit(Process::RLIMIT_NOFILE, 64)
+      Reactor::Scheduler.new.close # whatever is loaded on demand is loaded now
+      GC.start
+      spare = []
+      begin
+        loop { spare << File.open("/dev/null") }
+      rescue Errno::EMFILE
+        nil
+      end
+      spare.pop.close
+      20.times do
+        Reactor::Scheduler.new.close
+      rescue Errno::EMFILE
+        nil
+      end
+      spare << File.open("/dev/null") # the one free number is still free: a half-made scheduler keeps nothing
+      8.times { spare.pop.close }
+      puts "made"
+      Fiber.set_scheduler(Reactor::Scheduler.new)
+      Fiber.schedule { sleep 0.001; puts "sound" }
+    RUBY
+    assert_equal "made\nsound\n", out
+  end
+
+  def test_a_number_beyond_any_table
+    run_scheduler do
+      Fiber.schedule do
+        expected = outcome { Fiber.blocking { IO.for_fd(100_000, autoclose: false) } }
+        assert_equal expected, outcome { IO.for_fd(100_000, autoclose: false) }
+        assert_still_sound
+      end
+    end
+  end
+
+  def test_a_second_scheduler_on_the_same_thread_closes_the_first
+    run_scheduler do |first|
+      Fiber.schedule { sleep 0.001 }
+      Fiber.set_scheduler(Reactor::Scheduler.new)
+      assert_raises(RuntimeError) { first.fiber { nil } }
+      Fiber.schedule { assert_still_sound }
+    end
+  end
+
+  def test_an_object_that_is_no_scheduler_leaves_ours_in_place
+    run_scheduler do |scheduler|
+      assert_raises(ArgumentError) { Fiber.set_scheduler(Object.new) }
+      refute_predicate scheduler, :closed?
+      assert_same scheduler, Fiber.scheduler
+      Fiber.schedule { assert_still_sound }
+    end
+  end
+
+  def test_another_thread
+    run_scheduler do |scheduler|
+      r, w = pipe
+      results = run_plain { [outcome { scheduler.fiber { nil } }, outcome { Fiber.new { scheduler.io_wait(r, 1, 0) }.resume }] }
+      assert_equal [[:raised, ThreadError]] * 2, results
+      w << "x"
+      Fiber.schedule { assert_equal "x", r.readpartial(1); assert_still_sound }
+    end
+  end
+
+  def test_an_uninitialized_scheduler
+    raw = Reactor::Scheduler.allocate
+    assert_raises(RuntimeError, TypeError, ThreadError, NoMethodError, ArgumentError) { raw.fiber { nil } }
+  rescue TypeError => e
+    assert_match(/allocator/, e.message)
+  end
+
+  def test_initializing_twice
+    run_scheduler do |scheduler|
+      kind, error = outcome { scheduler.send(:initialize) }
+      assert_includes [RuntimeError, TypeError, ArgumentError], error if kind == :raised
+      Fiber.schedule { assert_still_sound }
+    end
+  end
+
+  def test_a_fiber_of_another_thread_cannot_be_made_to_run_here
+    foreign = nil
+    run_plain { foreign = Fiber.new { flunk } }
+    run_scheduler do |scheduler|
+      scheduler.unblock(nil, foreign)
+      Fiber.schedule { assert_still_sound }
+    end
+  end
+
+  def test_unblock_of_something_else
+    run_scheduler do |scheduler|
+      [nil, 1, "fiber", Object.new].each { |bad| assert_includes [[:value, nil], [:raised, TypeError]], outcome { scheduler.unblock(nil, bad); nil } }
+      Fiber.schedule { assert_still_sound }
+    end
+  end
+end

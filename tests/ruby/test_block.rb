@@ -1,0 +1,260 @@
+# frozen_string_literal: true
+
+require_relative "helper"
+require "monitor"
+
+# block and unblock: everything that waits for another fiber or thread.
+class TestBlock < ReactorTest
+  def test_mutex_between_fibers
+    mutex = Mutex.new
+    log = []
+    run_scheduler do
+      3.times { |i| Fiber.schedule { mutex.synchronize { log << [:in, i]; sleep 0.002; log << [:out, i] } } }
+    end
+    assert_equal [0, 0, 1, 1, 2, 2], log.map(&:last)
+    assert_equal %i[in out] * 3, log.map(&:first)
+  end
+
+  def test_mutex_held_by_another_thread
+    mutex = Mutex.new
+    log = []
+    held = Queue.new
+    release = Queue.new
+    holder = Thread.new { mutex.synchronize { held << true; release.pop; log << :released } }
+    held.pop
+    run_scheduler do
+      Fiber.schedule { mutex.synchronize { log << :locked } }
+      Fiber.schedule { sleep 0.01; log << :others_run; release << true }
+    end
+    assert_equal %i[others_run released locked], log
+  ensure
+    holder&.join(PATIENCE)
+  end
+
+  def test_monitor_is_reentrant_and_excludes
+    monitor = Monitor.new
+    log = []
+    run_scheduler do
+      2.times { |i| Fiber.schedule { monitor.synchronize { monitor.synchronize { log << i; sleep 0.002; log << i } } } }
+    end
+    assert_equal [0, 0, 1, 1], log
+  end
+
+  def test_queue_hands_over_in_order
+    queue = Queue.new
+    got = []
+    run_scheduler do
+      Fiber.schedule { while (item = queue.pop) do got << item end }
+      Fiber.schedule { 5.times { |i| queue << i; sleep 0.001 }; queue << nil }
+    end
+    assert_equal [0, 1, 2, 3, 4], got
+  end
+
+  def test_queue_from_another_thread
+    count = STRESS ? 20 : 500
+    queue = Queue.new
+    back = Queue.new
+    got = []
+    run_scheduler do
+      Fiber.schedule { while (item = queue.pop) do got << item; back << item end }
+      Thread.new { count.times { |i| queue << i; back.pop }; queue << nil }
+    end
+    assert_equal (0...count).to_a, got
+  end
+
+  def test_queue_timeouts
+    queue = Queue.new
+    run_scheduler do
+      Fiber.schedule do
+        assert_operator elapsed { assert_nil queue.pop(timeout: 0.02) }, :>=, 0.02
+        assert_nil queue.pop(timeout: 0)
+        Fiber.schedule { sleep 0.005; queue << :late }
+        assert_equal :late, queue.pop(timeout: PATIENCE)
+      end
+    end
+  end
+
+  def test_negative_and_odd_timeouts_do_what_plain_ruby_does
+    values = [-1, -0.5, 0, 0.0, Rational(1, 1000), "1", :soon]
+    waits = {
+      queue: ->(v) { Queue.new.pop(timeout: v) },
+      sized: ->(v) { SizedQueue.new(1).tap { |q| q << 1 }.push(2, timeout: v) },
+      join: ->(v) { thread = Thread.new { Thread.stop }; begin thread.join(v).class ensure thread.kill.join end }
+    }
+    values.each do |value|
+      waits.each do |name, wait|
+        expected = run_plain { outcome { wait.(value) } }
+        got = nil
+        run_scheduler { Fiber.schedule { got = outcome { wait.(value) } } }
+        assert_equal expected, got, "#{name} #{value.inspect}"
+      end
+    end
+  end
+
+  def test_sized_queue_pushes_back
+    queue = SizedQueue.new(2)
+    log = []
+    run_scheduler do
+      Fiber.schedule { 5.times { |i| queue << i; log << [:in, i] }; queue.close }
+      Fiber.schedule { while (item = queue.pop) do log << [:out, item]; sleep 0.001 end }
+    end
+    assert_equal (0...5).to_a, log.filter_map { |way, i| i if way == :out }
+    filled = 0
+    log.each { |way, _| filled += way == :in ? 1 : -1; assert_operator filled, :<=, 3 }
+  end
+
+  def test_closing_a_queue_wakes_all
+    queue = Queue.new
+    got = []
+    run_scheduler do
+      3.times { |i| Fiber.schedule { got << [i, queue.pop] } }
+      Fiber.schedule { queue.close }
+    end
+    assert_equal [[0, nil], [1, nil], [2, nil]], got.sort_by(&:first)
+  end
+
+  def test_condition_variable
+    mutex = Mutex.new
+    condition = ConditionVariable.new
+    ready = false
+    log = []
+    run_scheduler do
+      2.times { |i| Fiber.schedule { mutex.synchronize { condition.wait(mutex) until ready; log << i } } }
+      Fiber.schedule { sleep 0.003; mutex.synchronize { ready = true; log << :signal; condition.broadcast } }
+    end
+    assert_equal [:signal, 0, 1], log
+  end
+
+  def test_condition_variable_timeout_and_signal_from_a_thread
+    mutex = Mutex.new
+    condition = ConditionVariable.new
+    ready = false
+    run_scheduler do
+      Fiber.schedule do
+        assert_operator elapsed { mutex.synchronize { condition.wait(mutex, 0.02) } }, :>=, 0.02
+        Thread.new { mutex.synchronize { ready = true; condition.signal } }
+        mutex.synchronize { condition.wait(mutex, PATIENCE) until ready }
+      end
+    end
+    assert ready
+  end
+
+  def test_monitor_condition
+    monitor = Monitor.new
+    condition = monitor.new_cond
+    items = []
+    got = []
+    run_scheduler do
+      Fiber.schedule { monitor.synchronize { condition.wait_while { items.empty? }; got << items.shift } }
+      Fiber.schedule { sleep 0.002; monitor.synchronize { items << :item; condition.signal } }
+    end
+    assert_equal [:item], got
+  end
+
+  def test_thread_join_and_value_let_others_run
+    log = []
+    run_scheduler do
+      Fiber.schedule { log << Thread.new { sleep 0.03; :value }.value }
+      Fiber.schedule { thread = Thread.new { sleep 0.06 }; assert_same thread, thread.join; log << :joined }
+      Fiber.schedule { sleep 0.002; log << :other }
+    end
+    assert_equal %i[other value joined], log
+  end
+
+  def test_thread_join_timeout
+    run_scheduler do
+      Fiber.schedule do
+        release = Queue.new
+        thread = Thread.new { release.pop; :done }
+        assert_operator elapsed { assert_nil thread.join(0.02) }, :>=, 0.02
+        release << true
+        assert_same thread, thread.join(PATIENCE)
+        assert_equal :done, thread.value
+      end
+    end
+  end
+
+  def test_a_failing_thread_raises_in_the_joining_fiber
+    run_scheduler do
+      Fiber.schedule do
+        thread = Thread.new { Thread.current.report_on_exception = false; sleep 0.002; raise IndexError, "there" }
+        assert_equal "there", assert_raises(IndexError) { thread.value }.message
+      end
+    end
+  end
+
+  # Two schedulers on two threads talk through queues.
+  def test_two_schedulers_play_ping_pong
+    rounds = STRESS ? 5 : 300
+    ping = Queue.new
+    pong = Queue.new
+    log = []
+    other = nil
+    run_scheduler do
+      other = Thread.new do
+        Fiber.set_scheduler(Reactor::Scheduler.new)
+        Fiber.schedule { rounds.times { pong << ping.pop + 1 } }
+      end
+      Fiber.schedule { rounds.times { |i| ping << i; log << pong.pop } }
+      Fiber.schedule { other.join }
+    end
+    assert_equal (1..rounds).to_a, log
+  end
+
+  # An unblock that comes after the hook was entered counts, even before the fiber is parked.
+  def test_an_unblock_is_a_permit
+    run_scheduler do |scheduler|
+      Fiber.schedule do
+        fiber = Fiber.current
+        Thread.new { sleep 0.005; 3.times { scheduler.unblock(:x, fiber) } }
+        assert_operator elapsed { scheduler.block(:x, PATIENCE) }, :<, PATIENCE
+        assert_operator elapsed { scheduler.block(:x, 0.02) }, :>=, 0.02, "the surplus unblocks are not saved up"
+      end
+    end
+  end
+
+  def test_unblock_of_a_dead_or_foreign_fiber_is_harmless
+    run_scheduler do |scheduler|
+      dead = Fiber.schedule { nil }
+      scheduler.unblock(nil, dead)
+      unborn = Fiber.new { nil }
+      scheduler.unblock(nil, unborn)
+      Fiber.schedule { sleep 0.002; scheduler.unblock(nil, dead) }
+    end
+  end
+
+  def test_unblock_wakes_a_sleeping_scheduler_at_once
+    queue = Queue.new
+    got = nil
+    run_scheduler do
+      Fiber.schedule { got = [queue.pop, clock] }
+      Thread.new { sleep 0.1; queue << clock }
+    end
+    sent, received = got
+    assert_operator received - sent, :<, 2
+  end
+
+  def test_a_trap_handler_may_push
+    out = child_says(<<~RUBY, &->(pid, line) { line.("ready"); Process.kill(:USR1, pid) })
+      queue = Queue.new
+      trap(:USR1) { queue << :signal }
+      Fiber.set_scheduler(Reactor::Scheduler.new)
+      Fiber.schedule { p queue.pop }
+      puts "ready"
+    RUBY
+    assert_equal "ready\n:signal\n", out
+  end
+
+  def test_deep_contention_loses_nobody
+    heavy!
+    mutex = Mutex.new
+    count = 0
+    threads = nil
+    run_scheduler do
+      100.times { Fiber.schedule { 20.times { mutex.synchronize { before = count; sleep 0 if rand < 0.1; count = before + 1 } } } }
+      threads = Array.new(2) { Thread.new { 200.times { mutex.synchronize { before = count; Thread.pass; count = before + 1 } } } }
+      Fiber.schedule { threads.each(&:join) }
+    end
+    assert_equal 100 * 20 + 400, count
+  end
+end

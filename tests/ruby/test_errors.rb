@@ -1,0 +1,310 @@
+# frozen_string_literal: true
+
+require_relative "helper"
+
+# Exceptions that leave a fiber, and the ways to end a thread or process from outside. The scheduler owes an end within
+# 50 ms; these tests only tell an end from a hang.
+class TestErrors < ReactorTest
+  SOON = STRESS ? 60 : 5
+
+  def test_an_escaped_error_arrives_at_the_end_and_takes_nobody_along
+    log = []
+    error = assert_raises(IndexError) do
+      run_scheduler do
+        Fiber.schedule { sleep 0.002; raise IndexError, "first" }
+        Fiber.schedule { sleep 0.004; raise KeyError, "second" }
+        Fiber.schedule { sleep 0.01; log << :survivor }
+      end
+    end
+    assert_equal "first", error.message
+    assert_equal [:survivor], log
+  end
+
+  def test_run_raises_what_escaped_and_the_scheduler_stays_usable
+    log = []
+    run_scheduler do |scheduler|
+      Fiber.schedule { sleep 0; raise IndexError, "escaped" }
+      assert_equal "escaped", assert_raises(IndexError) { scheduler.run }.message
+      Fiber.schedule { sleep 0.001; log << :usable }
+      scheduler.run
+    end
+    assert_equal [:usable], log
+  end
+
+  def test_script_errors_are_kept_as_well
+    log = []
+    assert_raises(NotImplementedError) do
+      run_scheduler do
+        Fiber.schedule { sleep 0; raise NotImplementedError }
+        Fiber.schedule { sleep 0.005; log << :survivor }
+      end
+    end
+    assert_equal [:survivor], log
+  end
+
+  def test_reported_like_a_threads_if_the_thread_reports
+    child = run_child(<<~RUBY)
+      Thread.new do
+        Thread.current.report_on_exception = ARGV[0] == "true"
+        Fiber.set_scheduler(Reactor::Scheduler.new)
+        Fiber.schedule { sleep 0; raise IndexError, "told" }
+      end.join rescue puts "joined: \#{$!.message}"
+    RUBY
+    assert_equal "joined: told\n", child.out
+    refute_match(/#<Fiber/, child.err)
+    child = run_child(<<~RUBY, "true")
+      Thread.new do
+        Thread.current.report_on_exception = ARGV[0] == "true"
+        Fiber.set_scheduler(Reactor::Scheduler.new)
+        Fiber.schedule { sleep 0; raise IndexError, "told" }
+      end.join rescue puts "joined: \#{$!.message}"
+    RUBY
+    assert_equal "joined: told\n", child.out
+    assert_match(/#<Fiber.*terminated with exception \(report_on_exception is true\)/, child.err)
+    assert_match(/told \(IndexError\)/, child.err)
+  end
+
+  def test_an_error_of_the_thread_itself_is_not_replaced_and_fibers_finish
+    log = []
+    error = assert_raises(KeyError) do
+      run_scheduler do
+        Fiber.schedule { sleep 0.002; log << :finished }
+        raise KeyError, "of the body"
+      end
+    end
+    assert_equal "of the body", error.message
+    assert_equal [:finished], log
+  end
+
+  def test_exit_in_a_fiber_ends_the_process_with_its_status_and_runs_ensure
+    child = run_child(<<~RUBY)
+      Fiber.set_scheduler(Reactor::Scheduler.new)
+      Fiber.schedule { begin sleep ensure puts "ensure" end }
+      Fiber.schedule { sleep 0.01; exit 3 }
+      Fiber.scheduler.run
+      puts "not reached"
+    RUBY
+    assert_equal "ensure\n", child.out
+    assert_equal 3, child.status.exitstatus, child.err
+    assert_operator child.seconds, :<, SOON
+  end
+
+  def test_exit_before_the_first_park_reaches_the_caller
+    run_scheduler { assert_equal 4, assert_raises(SystemExit) { Fiber.schedule { exit 4 } }.status }
+  end
+
+  # N31
+  def test_n31_exit_of_the_main_program_cancels_a_fiber_parked_for_ever
+    child = run_child(<<~RUBY)
+      Fiber.set_scheduler(Reactor::Scheduler.new)
+      Fiber.schedule { begin sleep ensure puts "ensure" end }
+      Fiber.schedule { begin IO.pipe[0].read ensure sleep 0.001; puts "ensure" end }
+      exit 5
+    RUBY
+    assert_equal "ensure\nensure\n", child.out
+    assert_equal 5, child.status.exitstatus, child.err
+  end
+
+  # N9
+  def interrupted(code, signal, within: PATIENCE)
+    sent = nil
+    child = run_child(code, within: within) do |pid, line|
+      line.("ready")
+      sleep 0.05
+      sent = clock
+      Process.kill(signal, pid)
+    end
+    assert_operator clock - sent, :<, SOON
+    child
+  end
+
+  def test_n9_interrupt_while_idle
+    child = interrupted(<<~RUBY, :INT)
+      Fiber.set_scheduler(Reactor::Scheduler.new)
+      Fiber.schedule { begin sleep ensure puts "ensure" end }
+      Fiber.schedule { begin Queue.new.pop ensure puts "ensure" end }
+      puts "ready"
+      begin
+        Fiber.scheduler.run
+      rescue Interrupt
+        puts "interrupted"
+        exit 7
+      end
+    RUBY
+    assert_equal ["ensure", "ensure", "interrupted", "ready"], child.out.lines(chomp: true).sort
+    assert_equal 7, child.status.exitstatus, child.err
+  end
+
+  def test_n9_interrupt_during_the_last_close
+    child = interrupted(<<~RUBY, :INT)
+      Fiber.set_scheduler(Reactor::Scheduler.new)
+      Fiber.schedule { begin sleep ensure puts "ensure" end }
+      puts "ready"
+    RUBY
+    assert_includes child.out, "ensure"
+    refute_predicate child.status, :success?
+  end
+
+  def test_n31_sigterm_with_a_fiber_parked_for_ever
+    child = interrupted(<<~RUBY, :TERM)
+      Fiber.set_scheduler(Reactor::Scheduler.new)
+      Fiber.schedule { begin IO.pipe[0].read ensure puts "ensure" end }
+      puts "ready"
+      Fiber.scheduler.run
+    RUBY
+    assert_includes child.out, "ensure"
+    assert_equal Signal.list["TERM"], child.status.termsig, child.err
+  end
+
+  def test_an_interrupt_may_be_handled_and_the_rest_goes_on
+    child = interrupted(<<~RUBY, :INT)
+      trap(:INT) { puts "trapped" }
+      Fiber.set_scheduler(Reactor::Scheduler.new)
+      Fiber.schedule { puts "ready"; sleep 0.5; puts "slept" }
+    RUBY
+    assert_equal "ready\ntrapped\nslept\n", child.out
+    assert_predicate child.status, :success?
+  end
+
+  def test_interrupt_of_a_busy_scheduler
+    child = interrupted(<<~RUBY, :INT)
+      Fiber.set_scheduler(Reactor::Scheduler.new)
+      2.times { Fiber.schedule { begin sleep 0 while true ensure puts "ensure" end } }
+      puts "ready"
+      begin
+        Fiber.scheduler.run
+      rescue Interrupt
+        puts "interrupted"
+      end
+    RUBY
+    assert_equal 2, child.out.scan("ensure").size
+    assert_includes child.out, "interrupted"
+  end
+
+  def scheduled_thread(log)
+    ready = Queue.new
+    thread = Thread.new do
+      Thread.current.report_on_exception = false
+      Fiber.set_scheduler(Reactor::Scheduler.new)
+      Fiber.schedule do
+        sleep
+      ensure
+        log << :ensure
+      end
+      Fiber.schedule do
+        IO.pipe.then { |r, w| begin r.read ensure r.close; w.close end }
+      ensure
+        sleep 0.001
+        log << :ensure_that_sleeps
+      end
+      ready << true
+      yield if block_given?
+    end
+    ready.pop
+    sleep 0.03
+    thread
+  end
+
+  def test_n9_thread_raise_while_idle_in_close
+    log = []
+    thread = scheduled_thread(log)
+    seconds = elapsed do
+      thread.raise(IndexError, "from outside")
+      join_or_fail(thread, PATIENCE)
+    end
+    assert_equal "from outside", assert_raises(IndexError) { thread.value }.message
+    assert_equal %i[ensure ensure_that_sleeps], log.sort
+    assert_operator seconds, :<, SOON
+  end
+
+  def test_n9_thread_raise_while_idle_in_run
+    log = []
+    thread = scheduled_thread(log) do
+      Fiber.scheduler.run
+    rescue IndexError
+      log << :rescued_by_root
+    end
+    thread.raise(IndexError, "from outside")
+    join_or_fail(thread, PATIENCE)
+    thread.value
+    assert_includes log, :rescued_by_root
+    assert_equal %i[ensure ensure_that_sleeps], (log - [:rescued_by_root]).sort
+  end
+
+  def test_n9_thread_kill_while_idle
+    log = []
+    thread = scheduled_thread(log)
+    seconds = elapsed do
+      thread.kill
+      join_or_fail(thread, PATIENCE)
+    end
+    assert_nil thread.value
+    assert_equal %i[ensure ensure_that_sleeps], log.sort
+    assert_operator seconds, :<, SOON
+  end
+
+  def test_n31_thread_kill_while_a_fiber_runs
+    log = []
+    thread = scheduled_thread(log) { Fiber.schedule { begin sleep 0 while true ensure log << :busy end }; Fiber.scheduler.run }
+    thread.kill
+    join_or_fail(thread, PATIENCE)
+    assert_equal %i[busy ensure ensure_that_sleeps], log.sort
+  end
+
+  def test_kill_leaves_no_descriptor
+    before = descriptors
+    thread = scheduled_thread([])
+    thread.kill
+    join_or_fail(thread, PATIENCE)
+    assert_equal [], leaked_descriptors(before)
+  end
+
+  def test_an_ensure_of_a_cancelled_fiber_may_wait_for_another
+    log = []
+    queue = Queue.new
+    ready = Queue.new
+    thread = Thread.new do
+      Fiber.set_scheduler(Reactor::Scheduler.new)
+      Fiber.schedule { begin sleep ensure log << queue.pop end }
+      Fiber.schedule { begin sleep ensure sleep 0.002; queue << :handed_over end }
+      ready << true
+    end
+    ready.pop
+    sleep 0.02
+    thread.kill
+    join_or_fail(thread, PATIENCE)
+    assert_equal [:handed_over], log
+  end
+
+  def test_throw_out_of_a_fiber_is_an_error_and_no_crash
+    assert_raises(UncaughtThrowError) { run_scheduler { catch(:out) { Fiber.schedule { sleep 0; throw :out } } } }
+  end
+
+  def test_an_error_in_one_fiber_does_not_disturb_a_transfer
+    r, w = IO.pipe
+    data = Random.new(9).bytes(STRESS ? 1000 : 300_000)
+    got = nil
+    assert_raises(IndexError) do
+      run_scheduler do
+        Fiber.schedule { w.write(data); w.close }
+        Fiber.schedule { sleep 0; raise IndexError }
+        Fiber.schedule { got = r.read }
+      end
+    end
+    assert_bytes data, got
+  ensure
+    [r, w].each { |io| io.close unless io.closed? }
+  end
+
+  def test_a_fiber_started_by_a_resumed_fiber_may_fail
+    log = []
+    error = assert_raises(IndexError) do
+      run_scheduler do
+        Fiber.schedule { sleep 0.002; raise IndexError, "inside" }
+        log << Fiber.new { sleep 0.01; :resumed }.resume
+      end
+    end
+    assert_equal "inside", error.message
+    assert_equal [:resumed], log
+  end
+end

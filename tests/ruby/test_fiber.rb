@@ -1,0 +1,218 @@
+# frozen_string_literal: true
+
+require_relative "helper"
+
+# The fiber hook: Fiber.schedule and what becomes of fibers.
+class TestFiber < ReactorTest
+  def test_runs_at_once_until_it_parks_and_gives_control_back
+    log = []
+    run_scheduler do
+      log << :before
+      Fiber.schedule { log << :first; sleep 0.01; log << :last }
+      log << :after
+    end
+    assert_equal %i[before first after last], log
+  end
+
+  def test_returns_a_live_non_blocking_fiber
+    run_scheduler do
+      fiber = Fiber.schedule { sleep 0.01 }
+      assert_instance_of Fiber, fiber
+      assert_predicate fiber, :alive?
+      refute_predicate fiber, :blocking?
+      done = Fiber.schedule { nil }
+      refute_predicate done, :alive?
+    end
+  end
+
+  def test_the_current_fiber_inside_is_the_one_returned
+    run_scheduler do
+      inside = nil
+      fiber = Fiber.schedule { sleep 0; inside = Fiber.current }
+      Fiber.scheduler.run
+      assert_same fiber, inside
+    end
+  end
+
+  def test_schedule_without_a_block_is_an_argument_error
+    run_scheduler { assert_raises(ArgumentError) { Fiber.schedule } }
+  end
+
+  def test_storage_is_inherited_and_private
+    run_scheduler do
+      Fiber[:who] = "root"
+      seen = nil
+      Fiber.schedule { seen = Fiber[:who]; Fiber[:who] = "child"; sleep 0 }
+      assert_equal "root", seen
+      assert_equal "root", Fiber[:who]
+    end
+  end
+
+  def test_options_reach_the_fiber
+    run_scheduler do
+      seen = nil
+      Fiber.schedule(storage: { who: "given" }) { seen = Fiber[:who] }
+      assert_equal "given", seen
+    end
+  end
+
+  # The reference scheduler loses the caller here.
+  def test_a_fiber_may_schedule_fibers_and_goes_on
+    log = []
+    run_scheduler do
+      Fiber.schedule do
+        Fiber.schedule { log << :child; sleep 0.02; log << :child_done }
+        log << :parent
+        sleep 0.005
+        log << :parent_done
+      end
+    end
+    assert_equal %i[child parent parent_done child_done], log
+  end
+
+  def test_scheduling_nests_deeply
+    depth = STRESS ? 5 : 200
+    log = []
+    nest = lambda do |level|
+      Fiber.schedule do
+        nest.(level - 1) if level > 1
+        sleep 0
+        log << level
+      end
+    end
+    run_scheduler { nest.(depth) }
+    assert_equal (1..depth).to_a, log.sort
+  end
+
+  def test_ready_fibers_take_turns
+    log = []
+    run_scheduler do
+      3.times { |i| Fiber.schedule { 3.times { |n| log << [n, i]; sleep 0 } } }
+    end
+    assert_equal 9, log.size
+    3.times { |i| assert_equal [0, 1, 2], log.filter_map { |n, fiber| n if fiber == i } }
+    assert_operator log.index([2, 0]), :>, log.index([1, 2]), "a fiber that gives way waits for all the others"
+  end
+
+  def test_ten_thousand_short_fibers
+    heavy!
+    done = 0
+    run_scheduler { 10_000.times { Fiber.schedule { sleep 0; done += 1 } } }
+    assert_equal 10_000, done
+  end
+
+  def test_an_error_before_the_first_park_reaches_the_caller
+    run_scheduler do
+      error = assert_raises(IndexError) { Fiber.schedule { raise IndexError, "early" } }
+      assert_equal "early", error.message
+      caught = nil
+      Fiber.schedule do
+        Fiber.schedule { raise IndexError, "early in a fiber" }
+      rescue IndexError => e
+        caught = e.message
+      end
+      assert_equal "early in a fiber", caught
+    end
+  end
+
+  def test_live_counts_fibers_that_have_not_finished
+    run_scheduler do |scheduler|
+      assert_equal 0, scheduler.live
+      3.times { Fiber.schedule { sleep 0.01 } }
+      Fiber.schedule { nil }
+      assert_equal 3, scheduler.live
+      scheduler.run
+      assert_equal 0, scheduler.live
+    end
+  end
+
+  def test_a_plain_fiber_resumed_by_root_may_wait
+    log = []
+    run_scheduler do
+      Fiber.schedule { 3.times { sleep 0.005; log << :other } }
+      log << Fiber.new { sleep 0.01; :result }.resume
+      log << :root
+    end
+    assert_equal %i[result root], log - [:other]
+    assert_equal 3, log.count(:other)
+  end
+
+  def test_raise_from_a_fiber_ends_a_wait_and_strands_nobody
+    log = []
+    run_scheduler do
+      victim = Fiber.schedule do
+        sleep
+      rescue IndexError => e
+        log << e.message
+        sleep 0.005
+        log << :victim_done
+      end
+      Fiber.schedule do
+        sleep 0.005
+        victim.raise(IndexError, "from outside")
+        log << :raiser_done
+      end
+    end
+    assert_equal ["from outside", :raiser_done, :victim_done], log.sort_by(&:to_s)
+  end
+
+  def test_kill_from_a_fiber_runs_ensure_and_strands_nobody
+    log = []
+    run_scheduler do
+      victim = Fiber.schedule do
+        sleep
+      ensure
+        log << :ensure
+      end
+      Fiber.schedule do
+        sleep 0.005
+        victim.kill
+        sleep 0.005
+        log << [:killer_done, victim.alive?]
+      end
+    end
+    assert_equal [:ensure, [:killer_done, false]], log
+  end
+
+  def test_raise_on_a_fiber_in_io_wait_leaves_nothing_registered
+    reader, writer = IO.pipe
+    log = []
+    run_scheduler do
+      victim = Fiber.schedule do
+        reader.wait_readable
+      rescue IndexError
+        log << :raised
+        writer << "x" # would end the old wait, were it still there
+        log << sleep(0.05)
+      end
+      Fiber.schedule { victim.raise(IndexError) }
+      Fiber.schedule { sleep 0.01; log << reader.readpartial(9) }
+    end
+    assert_equal :raised, log[0]
+    assert_includes log, "x"
+  ensure
+    [reader, writer].each(&:close)
+  end
+
+  def test_finished_fibers_are_collectable
+    heavy!
+    run_scheduler do
+      GC.start
+      before = ObjectSpace.each_object(Fiber).count
+      1000.times { Fiber.schedule { sleep 0 } }
+      Fiber.scheduler.run
+      GC.start
+      assert_operator ObjectSpace.each_object(Fiber).count - before, :<, 200
+    end
+  end
+
+  def test_blocking_fibers_call_no_hooks
+    run_scheduler do |scheduler|
+      called = false
+      scheduler.define_singleton_method(:kernel_sleep) { |*| called = true }
+      Fiber.new(blocking: true) { sleep 0.001 }.resume
+      Fiber.schedule { Fiber.blocking { sleep 0.001 } }
+      refute called
+    end
+  end
+end

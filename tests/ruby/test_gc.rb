@@ -1,0 +1,176 @@
+# frozen_string_literal: true
+
+require_relative "helper"
+
+# Parked fibers are reachable through the scheduler only: collection and compaction must see them. N25, N32
+class TestGC < ReactorTest
+  COUNT = STRESS ? 4 : 200
+
+  def collect
+    3.times { GC.start }
+    GC.compact if GC.respond_to?(:compact)
+  end
+
+  # Fibers in every kind of wait, nobody else holding on to them; `wake` ends all the waits.
+  def with_parked(count)
+    log = []
+    pipes = Array.new(count) { IO.pipe }
+    queue = Queue.new
+    condition = ConditionVariable.new
+    mutex = Mutex.new
+    go = false
+    run_scheduler do
+      count.times do |i|
+        Fiber.schedule { local = "io #{i}"; pipes[i][0].wait_readable; log << local }
+        Fiber.schedule { local = "read #{i}"; pipes[i][0].readpartial(1); log << local }
+        Fiber.schedule { local = "select #{i}"; IO.select([pipes[i][0]]); log << local }
+        Fiber.schedule { local = "queue #{i}"; queue.pop; log << local }
+        Fiber.schedule { local = "cv #{i}"; mutex.synchronize { condition.wait(mutex) until go }; log << local }
+        Fiber.schedule { local = "sleep #{i}"; sleep 0.1; log << local }
+        Fiber.schedule { local = "timeout #{i}"; Timeout.timeout(0.1) { sleep } rescue log << local }
+      end
+      yield
+      Fiber.schedule do
+        pipes.each { |_, w| w << "xx" }
+        count.times { queue << true }
+        mutex.synchronize { go = true; condition.broadcast }
+      end
+    end
+    expected = %w[io read select queue cv sleep timeout].flat_map { |kind| Array.new(count) { |i| "#{kind} #{i}" } }
+    assert_equal expected.sort, log.sort
+  ensure
+    pipes&.flatten&.each(&:close)
+  end
+
+  def test_parked_fibers_survive_collection_and_compaction
+    with_parked(COUNT) { collect }
+  end
+
+  def test_collection_while_waits_come_and_go
+    heavy!
+    with_parked(20) do
+      Fiber.schedule { 20.times { GC.start(full_mark: false); sleep 0.001; GC.start } }
+    end
+  end
+
+  def test_references_after_compaction
+    heavy!
+    skip "no GC.verify_compaction_references here" unless GC.respond_to?(:verify_compaction_references)
+    out = child_says(<<~RUBY, within: 120)
+      pipes = Array.new(50) { IO.pipe }
+      queue = Queue.new
+      log = []
+      Fiber.set_scheduler(Reactor::Scheduler.new)
+      50.times do |i|
+        Fiber.schedule { pipes[i][0].readpartial(1); log << i }
+        Fiber.schedule { queue.pop; log << i }
+        Fiber.schedule { sleep 0.2; log << i }
+      end
+      begin
+        GC.verify_compaction_references(expand_heap: true, toward: :empty)
+      rescue NotImplementedError
+        puts "not implemented"
+      end
+      pipes.each { |_, w| w << "x" }
+      50.times { queue << true }
+      Fiber.scheduler.run
+      puts log.sort == (0...50).flat_map { [_1] * 3 }
+    RUBY
+    assert_equal "true", out.lines(chomp: true).last
+  end
+
+  def test_the_scheduler_itself_survives
+    log = []
+    run_plain do
+      Fiber.set_scheduler(Reactor::Scheduler.new)
+      Fiber.schedule { sleep 0.01; log << :done }
+      collect
+    end
+    assert_equal [:done], log
+  end
+
+  # N32: four peers crash here.
+  def test_n32_five_hundred_fibers_blocked_in_queues
+    count = STRESS ? 5 : 500
+    queues = Array.new(count) { Queue.new }
+    got = []
+    run_scheduler do
+      queues.each_with_index { |queue, i| Fiber.schedule { got << [i, queue.pop] } }
+      collect
+      queues.each_with_index { |queue, i| queue << i * 2 }
+    end
+    assert_equal Array.new(count) { |i| [i, i * 2] }, got.sort
+  end
+
+  def test_n32_pushed_from_another_thread
+    count = STRESS ? 5 : 500
+    queue = Queue.new
+    got = []
+    run_scheduler do
+      count.times { Fiber.schedule { got << queue.pop } }
+      collect
+      Thread.new { collect; count.times { |i| queue << i } }
+    end
+    assert_equal (0...count).to_a, got.sort
+  end
+
+  # N4
+  def test_n4_an_io_given_up_after_a_timeout_is_collectable
+    heavy!
+    map = ObjectSpace::WeakMap.new
+    run_scheduler do
+      Fiber.schedule do
+        50.times do
+          r, w = IO.pipe
+          map[r] = true
+          assert_nil r.wait_readable(0.0001)
+          w.close
+        end
+        nil
+      end
+      Fiber.scheduler.run
+      assert eventually(5) { GC.start; map.size < 25 }, "#{map.size} of 50 descriptors are still held"
+      map.keys.each(&:close) # the few that the stack still shows
+    end
+  end
+
+  # N25: a collection at every allocation, through all of it.
+  def test_n25_every_wait_under_stress
+    r, w = IO.pipe
+    a, b = pair
+    queue = Queue.new
+    log = []
+    run_scheduler(within: 240) do
+      GC.stress = true
+      Fiber.schedule { log << r.readpartial(9) }
+      Fiber.schedule { log << a.gets }
+      Fiber.schedule { log << queue.pop }
+      Fiber.schedule { Timeout.timeout(0.01) { sleep } rescue log << :timeout }
+      Fiber.schedule { sleep 0.001; w << "pipe"; b.puts "socket"; queue << :queue }
+      Fiber.scheduler.run
+    ensure
+      GC.stress = false
+    end
+    assert_equal ["pipe", "queue", "socket\n", "timeout"], log.map(&:to_s).sort
+  ensure
+    [r, w, a, b].each(&:close)
+  end
+
+  # N33 without the names: many connections under stress.
+  def test_n33_connections_under_stress
+    server = TCPServer.new("127.0.0.1", 0)
+    count = 10
+    got = []
+    run_scheduler(within: 240) do
+      GC.stress = true
+      Fiber.schedule { count.times { |i| server.accept.then { |s| s.write(i.to_s); s.close } } }
+      count.times { Fiber.schedule { Socket.tcp("127.0.0.1", server.addr[1]) { |s| got << s.read } } }
+      Fiber.scheduler.run
+    ensure
+      GC.stress = false
+    end
+    assert_equal (0...count).map(&:to_s), got.sort
+  ensure
+    server.close
+  end
+end

@@ -1,0 +1,369 @@
+# frozen_string_literal: true
+
+require_relative "helper"
+
+# io_read and io_write, called as Ruby calls them and through ordinary IO methods: bytes and order.
+class TestIOReadWrite < ReactorTest
+  EAGAIN = -Errno::EAGAIN::Errno
+  MIB = 1 << 20
+
+  def in_fiber(&block)
+    run_scheduler { |scheduler| Fiber.schedule { block.call(scheduler) } }
+  end
+
+  # --- the hooks themselves -------------------------------------------------------------------------------------------
+
+  # The smallest "just try" length of each contract: 0 is the minimum up to 4.0, nothing at all from 4.1 on.
+  def try_length(buffer) = CONTRACT == 4 ? buffer.size : 0
+
+  def test_one_attempt_returns_bytes_zero_or_minus_errno
+    r, w = pipe
+    in_fiber do |scheduler|
+      buffer = buffer_of(16)
+      assert_equal EAGAIN, hook_read(scheduler, r, buffer, try_length(buffer))
+      w.syswrite("hello")
+      assert_equal 5, hook_read(scheduler, r, buffer, try_length(buffer))
+      assert_equal "hello", buffer.get_string(0, 5)
+      w.close
+      assert_equal 0, hook_read(scheduler, r, buffer, try_length(buffer)), "the end"
+    end
+  end
+
+  def test_write_attempt
+    r, w = pipe
+    in_fiber do |scheduler|
+      buffer = buffer_of("hello")
+      assert_equal 5, hook_write(scheduler, w, buffer, try_length(buffer))
+      assert_equal "hello", r.readpartial(9)
+      fill(w)
+      assert_equal EAGAIN, hook_write(scheduler, w, buffer, try_length(buffer))
+      r.close
+      assert_equal(-Errno::EPIPE::Errno, hook_write(scheduler, w, buffer, try_length(buffer)))
+    end
+  end
+
+  def test_offset_is_where_the_bytes_go
+    r, w = pipe
+    in_fiber do |scheduler|
+      w.syswrite("abc")
+      buffer = buffer_of(8)
+      length = CONTRACT == 4 ? 6 : 0
+      assert_equal 3, hook_read(scheduler, r, buffer, length, 2)
+      assert_equal "\0\0abc\0\0\0", buffer.get_string
+      source = buffer_of("0123456789")
+      assert_equal 4, hook_write(scheduler, w, source, CONTRACT == 4 ? 4 : 0, 6)
+      assert_equal "6789", r.readpartial(20)
+    end
+  end
+
+  def test_an_offset_beyond_the_buffer_touches_nothing
+    r, w = pipe
+    in_fiber do |scheduler|
+      w.syswrite("abc")
+      buffer = buffer_of(4)
+      got = outcome { hook_read(scheduler, r, buffer, try_length(buffer), 5) }
+      assert_includes [[:raised, ArgumentError], [:value, -Errno::EINVAL::Errno]], got
+      assert_equal "abc", r.readpartial(9), "nothing was taken"
+    end
+  end
+
+  def test_v3_length_is_a_minimum
+    skip "this Ruby speaks the later contract" if CONTRACT == 4
+    r, w = pipe
+    in_fiber do |scheduler|
+      buffer = buffer_of(16)
+      Fiber.schedule { %w[ab cd ef].each { |s| w.syswrite(s); sleep 0.003 } }
+      got = hook_read(scheduler, r, buffer, 5)
+      assert_equal 6, got, "at least five, and everything that was there"
+      assert_equal "abcdef", buffer.get_string(0, 6)
+      w.syswrite("xy")
+      w.close
+      assert_equal 2, hook_read(scheduler, r, buffer, 5), "fewer only at the end"
+    end
+  end
+
+  def test_v3_write_length_is_a_minimum
+    skip "this Ruby speaks the later contract" if CONTRACT == 4
+    heavy!
+    a, b = pair
+    data = Random.new(3).bytes(MIB)
+    got = nil
+    in_fiber do |scheduler|
+      Fiber.schedule { got = b.read(MIB) }
+      assert_equal MIB, hook_write(scheduler, a, buffer_of(data), MIB)
+    end
+    assert_bytes data, got
+  end
+
+  # N26. The portable selector speaks both contracts on any Ruby; a native one only that of the Ruby it was built for.
+  def test_n26_v4_length_is_a_maximum_of_one_transfer
+    if CONTRACT == 4
+      in_fiber { |scheduler| assert_v4(scheduler) }
+    else
+      skip "only the portable selector speaks the contract of Ruby 4.1 on #{RUBY_VERSION}" unless select_backend?
+      klass = Class.new(Reactor::Select::Scheduler)
+      Reactor::Select.define_transfers(klass, 4)
+      # Called at the root, where Ruby itself calls no hooks: this Ruby would call them the other way round.
+      run_plain { klass.new.then { |scheduler| assert_v4(scheduler); scheduler.close } }
+    end
+  end
+
+  def assert_v4(scheduler)
+    r, w = pipe
+    buffer = buffer_of(16)
+    assert_equal EAGAIN, scheduler.io_read(r, buffer, 0, 8)
+    w.syswrite("abcdef")
+    assert_equal 0, scheduler.io_read(r, buffer, 0, 0)
+    assert_equal 4, scheduler.io_read(r, buffer, 2, 4)
+    assert_equal 2, scheduler.io_read(r, buffer, 6, 8)
+    assert_equal "abcdef", buffer.get_string(2, 6)
+    source = buffer_of("0123456789")
+    assert_equal 0, scheduler.io_write(w, source, 0, 0)
+    assert_equal 3, scheduler.io_write(w, source, 5, 3)
+    assert_equal "567", r.readpartial(9)
+    fill(w)
+    assert_equal EAGAIN, scheduler.io_write(w, source, 0, 10)
+  end
+
+  def test_io_buffer_reads_and_writes_through_the_hooks
+    r, w = pipe
+    in_fiber do
+      buffer = buffer_of(8)
+      Fiber.schedule { sleep 0.003; w.syswrite("12345678") }
+      assert_equal 8, buffer.read(r, 8)
+      assert_equal "12345678", buffer.get_string
+      assert_equal 8, buffer.write(w, 8)
+      assert_equal "12345678", r.readpartial(20)
+    end
+  end
+
+  # A socket never reaches the hook from read_nonblock, so the native hook may park; the portable one says EAGAIN.
+  def test_a_socket_may_park_in_the_hook
+    a, b = pair
+    in_fiber do |scheduler|
+      buffer = buffer_of(8)
+      Fiber.schedule { sleep 0.005; b.write("late") }
+      got = hook_read(scheduler, a, buffer, try_length(buffer))
+      if select_backend?
+        assert_equal EAGAIN, got
+        assert_equal "late", a.readpartial(9)
+      else
+        assert_equal 4, got
+        assert_equal "late", buffer.get_string(0, 4)
+      end
+    end
+  end
+
+  # N13: whatever is not a socket reaches the hook from read_nonblock as well, so that must not park.
+  def test_n13_read_nonblock_never_parks
+    r, w = pipe
+    log = []
+    in_fiber do
+      Fiber.schedule { sleep 0; log << :other }
+      log << r.read_nonblock(5, exception: false)
+      assert_raises(IO::EAGAINWaitReadable) { r.read_nonblock(5) }
+      w.syswrite("abc")
+      log << r.read_nonblock(5, exception: false)
+      a, b = pair
+      log << a.read_nonblock(5, exception: false)
+      assert_raises(IO::EAGAINWaitReadable) { a.read_nonblock(5) }
+      b.syswrite("xyz")
+      log << a.read_nonblock(5)
+      fill(w)
+      log << w.write_nonblock("x", exception: false)
+    end
+    assert_equal [:wait_readable, "abc", :wait_readable, "xyz", :wait_writable, :other], log
+  end
+
+  # --- ordinary IO ----------------------------------------------------------------------------------------------------
+
+  def test_read_gets_readpartial_and_getc_wait
+    r, w = pipe
+    log = []
+    run_scheduler do
+      Fiber.schedule { log << r.gets << r.readpartial(3) << r.getc << r.read(3) << r.read << r.gets }
+      Fiber.schedule { ["li", "ne\n", "par", "c", "12", "3", "re", "st"].each { |s| w.write(s); sleep 0.002 }; w.close }
+    end
+    assert_equal ["line\n", "par", "c", "123", "rest", nil], log
+  end
+
+  def test_one_mebibyte_each_way_over_every_stream
+    heavy!
+    data = Random.new(7).bytes(MIB)
+    back = data.reverse
+    [pair, tcp_pair].each do |a, b|
+      got = []
+      run_scheduler do
+        Fiber.schedule { a.write(data); a.flush; got << [:a, a.read(MIB)] }
+        Fiber.schedule { b.write(back); b.flush }
+        Fiber.schedule { got << [:b, b.read(MIB)] }
+      end
+      assert_bytes back, got.to_h[:a]
+      assert_bytes data, got.to_h[:b]
+    end
+    r, w = pipe
+    got = nil
+    run_scheduler do
+      Fiber.schedule { got = r.read }
+      Fiber.schedule { w.write(data); w.close }
+    end
+    assert_bytes data, got
+  end
+
+  def test_many_transfers_interleave_and_stay_apart
+    heavy!
+    pairs = Array.new(20) { pair }
+    data = Array.new(20) { |i| Random.new(i).bytes(200_000) }
+    got = {}
+    run_scheduler do
+      pairs.each_with_index do |(a, b), i|
+        Fiber.schedule { a.write(data[i]); a.close_write }
+        Fiber.schedule { got[i] = b.read }
+      end
+    end
+    20.times { |i| assert_bytes data[i], got[i], "stream #{i}" }
+  end
+
+  def test_buffered_writes_and_multiple_strings
+    a, b = pair
+    a.sync = false
+    got = nil
+    run_scheduler do
+      Fiber.schedule { got = b.read }
+      Fiber.schedule { a.print("a", "b"); a.puts("c"); a.write("d", "e", "f"); a << "g"; a.flush; a.close }
+    end
+    assert_equal "abc\ndefg", got
+  end
+
+  def test_two_writers_on_one_io_do_not_tear_their_strings
+    heavy!
+    r, w = pipe
+    size = 300_000
+    got = nil
+    run_scheduler do
+      Fiber.schedule { w.write("a" * size) }
+      Fiber.schedule { w.write("b" * size) }
+      Fiber.schedule { got = r.read(size * 2) }
+    end
+    assert_equal ["a" * size, "b" * size], got.chars.chunk_while { |x, y| x == y }.map(&:join).sort
+  end
+
+  def test_regular_files
+    require "tempfile"
+    Tempfile.create("reactor") do |file|
+      in_fiber do
+        file.write("x" * 100_000, "end")
+        file.flush
+        file.rewind
+        assert_equal "#{"x" * 100_000}end", file.read
+        assert_nil file.read(1)
+        assert_equal "end", file.pread(3, 100_000)
+      end
+    end
+  end
+
+  def test_errors_of_the_system_call_reach_the_caller
+    r, w = pipe
+    r.close
+    in_fiber { assert_raises(Errno::EPIPE) { w.write("x") } }
+    r, w = pipe
+    in_fiber { assert_raises(IOError) { r.write("x") } }
+    in_fiber { assert_raises(IOError) { w.read } }
+    in_fiber { File.open("/") { |dir| assert_raises(Errno::EISDIR) { dir.read } } }
+  end
+
+  def test_sysread_and_syswrite
+    r, w = pipe
+    in_fiber do
+      Fiber.schedule { sleep 0.005; w.syswrite("abc") }
+      kind, value = outcome { r.sysread(9) }
+      if kind == :raised
+        assert_equal Errno::EAGAIN::Errno, value::Errno
+        note "gap: sysread on an empty pipe raises Errno::EAGAIN instead of waiting (Ruby does, once an io_read hook exists)"
+        assert r.wait_readable(PATIENCE)
+        value = r.sysread(9)
+      end
+      assert_equal "abc", value
+    end
+    a, b = pair
+    in_fiber do
+      Fiber.schedule { sleep 0.005; b.syswrite("abc") }
+      kind, value = outcome { a.sysread(9) }
+      unless select_backend?
+        assert_equal :value, kind, "a socket waits in the hook"
+      end
+      value = (a.wait_readable(PATIENCE); a.sysread(9)) if kind == :raised
+      assert_equal "abc", value
+    end
+  end
+
+  # A descriptor that blocks (inherited standard input) must stop its fiber only. N15
+  def test_n15_a_blocking_descriptor_does_not_freeze_the_others
+    require "io/nonblock"
+    r, w = pipe
+    r.nonblock = false
+    log = []
+    run_scheduler do
+      Fiber.schedule { log << r.readpartial(9) }
+      Fiber.schedule { sleep 0.005; log << :other; w.syswrite("late") }
+    end
+    assert_equal [:other, "late"], log
+    refute_predicate r, :nonblock?, "the flag belongs to whoever shares the description"
+  end
+
+  # N2: two fibers on one descriptor that blocks.
+  def test_n2_two_readers_of_a_blocking_descriptor
+    require "io/nonblock"
+    r, w = pipe
+    r.nonblock = false
+    log = []
+    run_scheduler do
+      2.times { Fiber.schedule { log << r.readpartial(1) } }
+      Fiber.schedule { w.syswrite("a"); sleep 0.005; log << :alive; w.syswrite("b") }
+    end
+    assert_equal ["a", :alive, "b"], log
+  end
+
+  # N1
+  def test_n1_a_reader_that_leaves_wakes_the_writer
+    heavy!
+    r, w = pipe
+    log = []
+    run_scheduler do
+      Fiber.schedule { w.write("x" * MIB) rescue log << $!.class }
+      Fiber.schedule { r.readpartial(10); sleep 0.2; log << :closing; r.close }
+    end
+    assert_equal [:closing, Errno::EPIPE], log
+  end
+
+  def test_accept_and_datagrams_wait
+    server = TCPServer.new("127.0.0.1", 0)
+    udp = UDPSocket.new.tap { |s| s.bind("127.0.0.1", 0) }
+    [server, udp].each { |io| track(io) }
+    log = []
+    run_scheduler do
+      Fiber.schedule { server.accept.then { |s| log << s.gets; s.close } }
+      Fiber.schedule { log << udp.recvfrom(20)[0] }
+      Fiber.schedule do
+        sleep 0.002
+        TCPSocket.open("127.0.0.1", server.addr[1]) { |s| s.puts "tcp" }
+        UDPSocket.new.tap { |s| s.send("udp", 0, "127.0.0.1", udp.addr[1]) }.close
+      end
+    end
+    assert_equal ["tcp\n", "udp"], log.sort
+  end
+
+  def test_copy_stream
+    heavy!
+    a, b = pair
+    r, w = pipe
+    data = Random.new(5).bytes(500_000)
+    got = nil
+    run_scheduler do
+      Fiber.schedule { a.write(data); a.close }
+      Fiber.schedule { IO.copy_stream(b, w); w.close }
+      Fiber.schedule { got = r.read }
+    end
+    assert_bytes data, got
+  end
+end

@@ -1,0 +1,166 @@
+# frozen_string_literal: true
+
+require_relative "helper"
+
+# IO.select as one wait. N19
+class TestIOSelect < ReactorTest
+  def in_fiber(&block)
+    run_scheduler { Fiber.schedule(&block) }
+  end
+
+  def test_n19_one_argument_waits
+    r, w = pipe
+    log = []
+    run_scheduler do
+      Fiber.schedule { log << IO.select([r]) }
+      Fiber.schedule { sleep 0.005; log << :writing; w << "x" }
+    end
+    assert_equal [:writing, [[r], [], []]], log
+  end
+
+  def test_n19_nil_lists_and_every_arity
+    r, w = pipe
+    in_fiber do
+      assert_equal [[], [w], []], IO.select(nil, [w])
+      assert_equal [[], [w], []], IO.select([r], [w], nil)
+      assert_equal [[], [w], []], IO.select([r], [w], [r], nil)
+      assert_equal [[], [w], []], IO.select([], [w], [], 1)
+      assert_equal [[], [w], []], Kernel.select([r], [w])
+    end
+  end
+
+  def test_n19_timeouts
+    r, = pipe
+    in_fiber do
+      assert_nil IO.select([r], nil, nil, 0)
+      assert_operator elapsed { assert_nil IO.select([r], nil, nil, 0.03) }, :>=, 0.03
+      assert_operator elapsed { assert_nil IO.select(nil, nil, nil, 0.02) }, :>=, 0.02
+      assert_operator elapsed { assert_nil IO.select([], [], [], 0.02) }, :>=, 0.02
+    end
+  end
+
+  def test_others_run_meanwhile
+    r, = pipe
+    log = []
+    run_scheduler do
+      Fiber.schedule { IO.select([r], nil, nil, 0.1); log << :select }
+      Fiber.schedule { 3.times { sleep 0.005; log << :other } }
+    end
+    assert_equal %i[other other other select], log
+  end
+
+  def test_all_that_are_ready_come_back_in_order
+    pipes = Array.new(5) { pipe }
+    in_fiber do
+      [3, 1].each { |i| pipes[i][1] << "x" }
+      assert_equal [[pipes[1][0], pipes[3][0]], [], []], IO.select(pipes.map(&:first))
+    end
+  end
+
+  def test_the_original_objects_come_back
+    r, w = pipe
+    wrapper = Struct.new(:to_io).new(r)
+    in_fiber do
+      Fiber.schedule { sleep 0.003; w << "x" }
+      assert_same wrapper, IO.select([wrapper])[0][0]
+    end
+  end
+
+  def test_bytes_already_in_rubys_buffer_are_readable
+    r, w = pipe
+    in_fiber do
+      w << "one\ntwo\n"
+      r.gets
+      assert_equal [[r], [], []], IO.select([r], nil, nil, PATIENCE)
+    end
+  end
+
+  def test_one_descriptor_in_several_lists
+    a, b = pair
+    in_fiber do
+      assert_equal [[], [a], []], IO.select([a], [a], nil, PATIENCE)
+      b << "x"
+      assert_equal [[a], [a], []], IO.select([a], [a], [a], PATIENCE)
+    end
+  end
+
+  def test_the_same_io_twice
+    r, w = pipe
+    in_fiber do
+      w << "x"
+      assert_equal [[r, r], [], []], IO.select([r, r])
+    end
+  end
+
+  def test_urgent_data_is_exceptional
+    needs_linux "urgent data"
+    a, b = tcp_pair
+    log = []
+    run_scheduler do
+      Fiber.schedule { log << IO.select(nil, nil, [a], PATIENCE) }
+      Fiber.schedule { sleep 0.005; b.send("!", Socket::MSG_OOB) }
+    end
+    assert_equal [[[], [], [a]]], log
+  end
+
+  def test_several_selects_share_descriptors
+    r, = pipe
+    r2, w2 = pipe
+    log = []
+    run_scheduler do
+      3.times { |i| Fiber.schedule { IO.select([r, r2]); log << i } }
+      Fiber.schedule { sleep 0.005; w2 << "x" }
+    end
+    assert_equal [0, 1, 2], log.sort
+  end
+
+  def test_two_hundred_descriptors_one_wait
+    heavy!
+    pipes = Array.new(200) { pipe }
+    readers = pipes.map(&:first)
+    seen = []
+    run_scheduler do
+      Fiber.schedule do
+        until seen.size == 200
+          IO.select(readers)[0].each { |r| seen << r.readpartial(9).to_i; readers.delete(r) }
+        end
+      end
+      Fiber.schedule { pipes.each_with_index.to_a.shuffle(random: Random.new(2)).each { |(_, w), i| w << i.to_s; sleep 0 if (i % 10).zero? } }
+    end
+    assert_equal (0...200).to_a, seen.sort
+  end
+
+  def test_an_exception_leaves_nothing_behind
+    r, w = pipe
+    run_scheduler do |scheduler|
+      Fiber.schedule do
+        assert_raises(Timeout::Error) { Timeout.timeout(0.01) { IO.select([r]) } }
+        w << "x"
+        assert_equal [[r], [], []], IO.select([r])
+        r.readpartial(1)
+        assert_operator elapsed { sleep 0.02 }, :>=, 0.02
+      end
+      scheduler.run
+    end
+  end
+
+  def test_wrong_arguments_are_rubys_own_errors
+    r, = pipe
+    closed, other = pipe
+    [closed, other].each(&:close)
+    calls = {
+      "no list" => -> { IO.select(1) },
+      "no IO" => -> { IO.select(["x"]) },
+      "negative" => -> { IO.select([r], nil, nil, -1) },
+      "no number" => -> { IO.select([r], nil, nil, "soon") },
+      "closed" => -> { IO.select([closed]) },
+      "closed beside a good one" => -> { IO.select([r], [closed], nil, 0.01) },
+      "no arguments" => -> { IO.select }
+    }
+    expected = run_plain { calls.transform_values { |call| outcome(&call) } }
+    got = {}
+    in_fiber { calls.each { |name, call| got[name] = outcome(&call) } }
+    assert_equal expected, got
+    assert_equal [:raised], got.values.map(&:first).uniq
+  end
+end

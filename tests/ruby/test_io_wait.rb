@@ -1,0 +1,300 @@
+# frozen_string_literal: true
+
+require_relative "helper"
+
+# The io_wait hook: readiness of one descriptor.
+class TestIOWait < ReactorTest
+  def in_fiber(&block)
+    run_scheduler { Fiber.schedule(&block) }
+  end
+
+  def test_readable_after_a_write
+    r, w = pipe
+    log = []
+    run_scheduler do
+      Fiber.schedule { assert_same r, r.wait_readable; log << :readable }
+      Fiber.schedule { log << :writing; w << "x" }
+    end
+    assert_equal %i[writing readable], log
+  end
+
+  def test_answers_with_the_subset_that_is_ready
+    a, b = pair
+    run_scheduler do |scheduler|
+      Fiber.schedule do
+        assert_equal IO::WRITABLE, scheduler.io_wait(a, IO::READABLE | IO::WRITABLE, nil)
+        b << "x"
+        assert_equal IO::READABLE | IO::WRITABLE, scheduler.io_wait(a, IO::READABLE | IO::WRITABLE, nil)
+        assert_equal IO::READABLE, scheduler.io_wait(a, IO::READABLE, nil)
+      end
+    end
+  end
+
+  def test_timeout_answers_false_and_not_too_early
+    r, = pipe
+    run_scheduler do |scheduler|
+      Fiber.schedule do
+        seconds = elapsed { assert_equal false, scheduler.io_wait(r, IO::READABLE, 0.05) }
+        assert_operator seconds, :>=, 0.05
+        assert_nil r.wait_readable(0.001)
+        assert_nil r.wait(IO::READABLE, 0.001)
+      end
+    end
+  end
+
+  def test_every_numeric_is_a_timeout
+    r, = pipe
+    in_fiber do
+      [0, 0.001, Rational(1, 1000), 1e-9, Rational(1, 3_000_000_000)].each { |t| assert_nil r.wait_readable(t) }
+    end
+  end
+
+  def test_a_far_timeout_does_not_overflow
+    r, w = pipe
+    run_scheduler do
+      Fiber.schedule { assert r.wait_readable(10**9) }
+      Fiber.schedule { assert r.wait_readable(1e9) }
+      Fiber.schedule { sleep 0.01; w << "x" }
+    end
+  end
+
+  # N11
+  def test_n11_a_zero_timeout_is_a_truthful_poll
+    r, w = pipe
+    in_fiber do
+      assert_nil r.wait_readable(0)
+      w << "x"
+      assert_same r, r.wait_readable(0)
+      assert_same r, r.wait_readable(0), "again: nothing was read"
+      r.readpartial(9)
+      assert_nil r.wait_readable(0)
+      assert_same w, w.wait_writable(0)
+    end
+  end
+
+  def test_a_zero_timeout_does_not_park
+    r, = pipe
+    log = []
+    run_scheduler do
+      Fiber.schedule { sleep 0; log << :other }
+      Fiber.schedule { 5.times { r.wait_readable(0) }; log << :polled }
+    end
+    assert_equal %i[polled other], log
+  end
+
+  # N12
+  def test_n12_wait_writable_times_out_on_a_full_socket
+    a, b = pair
+    fill(a)
+    in_fiber do
+      assert_nil a.wait_writable(0.02)
+      Fiber.schedule { sleep 0.01; b.readpartial(1 << 20) while b.wait_readable(0) }
+      assert_same a, a.wait_writable(PATIENCE)
+    end
+  end
+
+  # N12: connect_timeout fires, against a listener whose backlog is full.
+  def test_n12_connect_timeout_fires
+    needs_linux "a full backlog that drops connections"
+    server = Socket.new(:INET, :STREAM)
+    track(server)
+    server.bind(Addrinfo.tcp("127.0.0.1", 0))
+    server.listen(0)
+    address = server.local_address
+    pending = Array.new(8) { Socket.new(:INET, :STREAM).tap { |s| track(s).connect_nonblock(address, exception: false) } }
+    assert eventually(1) { pending.any? { |s| s.wait_writable(0).nil? } }, "the backlog took everything"
+    in_fiber do
+      expected = outcome { Fiber.blocking { Socket.tcp("127.0.0.1", address.ip_port, connect_timeout: 0.05) { flunk } } }
+      assert_equal :raised, expected[0]
+      seconds = elapsed do
+        got = outcome { Socket.tcp("127.0.0.1", address.ip_port, connect_timeout: 0.05) { flunk } }
+        assert_equal expected, got
+      end
+      assert_operator seconds, :<, 5
+    end
+  end
+
+  def test_hang_up_answers_what_was_asked
+    r, w = pipe
+    w.close
+    in_fiber { assert_same r, r.wait_readable(PATIENCE) }
+    r2, w2 = pipe
+    r2.close
+    in_fiber { assert_same w2, w2.wait_writable(PATIENCE) }
+  end
+
+  def test_the_peer_closing_wakes_a_parked_reader
+    a, b = pair
+    log = []
+    run_scheduler do
+      Fiber.schedule { log << a.wait_readable(PATIENCE).class << a.read }
+      Fiber.schedule { sleep 0.005; b.close }
+    end
+    assert_equal [UNIXSocket, ""], log
+  end
+
+  # Data and the end of the stream may arrive as one event: the read after the data must still see the end.
+  def test_data_and_end_together
+    a, b = tcp_pair
+    log = []
+    run_scheduler do
+      Fiber.schedule { log << a.readpartial(100) << a.gets }
+      Fiber.schedule { sleep 0.01; b.write("bye"); b.close }
+    end
+    assert_equal ["bye", nil], log
+  end
+
+  # N2 and N28: as many waiters as you like on one descriptor, in one direction and in both.
+  def test_n28_all_waiters_of_a_descriptor_wake
+    a, b = pair
+    log = []
+    run_scheduler do
+      3.times { |i| Fiber.schedule { a.wait_readable(PATIENCE) and log << i } }
+      Fiber.schedule { sleep 0.005; b << "x" }
+    end
+    assert_equal [0, 1, 2], log.sort
+  end
+
+  def test_reader_and_writer_wait_on_one_descriptor
+    a, b = pair
+    full = fill(a)
+    log = []
+    run_scheduler do
+      Fiber.schedule { a.wait_readable(PATIENCE) and log << :readable }
+      Fiber.schedule { a.wait_writable(PATIENCE) and log << :writable }
+      Fiber.schedule do
+        sleep 0.005
+        b << "x"
+        sleep 0.005
+        taken = 0
+        taken += b.readpartial(1 << 20).bytesize while taken < full
+      end
+    end
+    assert_equal %i[readable writable], log
+  end
+
+  def test_one_waiter_gives_up_the_other_stays
+    r, w = pipe
+    log = []
+    run_scheduler do
+      Fiber.schedule { log << [:first, r.wait_readable(0.01).nil?] }
+      Fiber.schedule { log << [:second, !r.wait_readable(PATIENCE).nil?] }
+      Fiber.schedule { sleep 0.05; w << "x" }
+    end
+    assert_equal [[:first, true], [:second, true]], log
+  end
+
+  # N17
+  def test_n17_priority_is_urgent_data
+    needs_linux "urgent data"
+    a, b = tcp_pair
+    run_scheduler do
+      Fiber.schedule { assert a.wait_priority(PATIENCE); assert_equal "!", a.recv(1, Socket::MSG_OOB) }
+      Fiber.schedule { sleep 0.005; b.send("!", Socket::MSG_OOB) }
+    end
+  end
+
+  def test_regular_files_and_directories_are_ready
+    File.open(__FILE__) do |file|
+      in_fiber do
+        assert_same file, file.wait_readable(PATIENCE)
+        assert_equal File.read(__FILE__), file.read
+      end
+    end
+    File.open(File::NULL, "r+") { |null| in_fiber { assert null.wait_writable(PATIENCE); assert_equal 3, null.syswrite("abc") } }
+  end
+
+  # A timeout of the IO itself is the scheduler's job.
+  def test_the_ios_own_timeout_counts_when_none_is_given
+    r, = pipe
+    r.timeout = 0.02
+    in_fiber do
+      seconds = elapsed { assert_nil r.wait_readable }
+      assert_operator seconds, :>=, 0.02
+      assert_operator elapsed { assert_nil r.wait_readable(0.1) }, :>=, 0.1, "the explicit timeout wins"
+    end
+  end
+
+  # N16
+  def test_n16_a_recycled_descriptor_after_a_timed_out_wait
+    log = []
+    numbers = []
+    run_scheduler do
+      Fiber.schedule do
+        20.times do |i|
+          r, w = IO.pipe
+          numbers << r.fileno
+          assert_nil r.wait_readable(0.001)
+          [r, w].each(&:close)
+          r, w = IO.pipe
+          numbers << r.fileno
+          Fiber.schedule { sleep 0.001; w << i.to_s }
+          assert r.wait_readable(PATIENCE)
+          log << r.readpartial(9)
+          [r, w].each(&:close)
+        end
+      end
+    end
+    assert_equal (0...20).map(&:to_s), log
+    assert_operator numbers.uniq.size, :<, numbers.size, "the test needs numbers that repeat"
+  end
+
+  # The external IO object that C extensions make per call.
+  def test_a_second_io_object_on_the_same_descriptor
+    r, w = pipe
+    log = []
+    run_scheduler do
+      Fiber.schedule do
+        3.times do
+          IO.for_fd(r.fileno, autoclose: false).wait_readable(PATIENCE)
+          log << r.readpartial(9)
+        end
+      end
+      Fiber.schedule { %w[a b c].each { |s| sleep 0.003; w << s } }
+    end
+    assert_equal %w[a b c], log
+  end
+
+  # N34
+  def test_n34_waits_do_not_leak_between_neighbouring_descriptors
+    heavy!
+    pipes = Array.new(STRESS ? 8 : 300) { pipe }
+    got = {}
+    run_scheduler do
+      pipes.each_with_index { |(r, _), i| Fiber.schedule { got[i] = r.readpartial(20) } }
+      pipes.each_index.to_a.shuffle(random: Random.new(1)).each { |i| pipes[i][1] << i.to_s }
+    end
+    assert_equal pipes.each_index.to_h { |i| [i, i.to_s] }, got
+  end
+
+  # Edge triggering must not show: what was left unread is still readable.
+  def test_readable_as_long_as_something_is_unread
+    a, b = pair
+    in_fiber do
+      b << "abc"
+      "abc".each_char { |c| assert a.wait_readable(PATIENCE); assert_equal c, a.recv(1) }
+      assert_nil a.wait_readable(0.002)
+    end
+  end
+
+  def test_bytes_in_rubys_own_buffer_count_as_readable
+    r, w = pipe
+    in_fiber do
+      w << "one\ntwo\n"
+      assert_equal "one\n", r.gets
+      assert r.wait_readable(0)
+      assert_equal "two\n", r.gets
+    end
+  end
+
+  # Someone else reads what our waiter was waiting for; it must go on waiting instead of believing it has data.
+  def test_a_wait_that_was_answered_too_late_waits_on
+    r, w = pipe
+    log = []
+    run_scheduler do
+      2.times { |i| Fiber.schedule { log << [i, r.readpartial(1)] } }
+      Fiber.schedule { sleep 0.005; w << "a"; sleep 0.02; w << "b" }
+    end
+    assert_equal %w[a b], log.map(&:last)
+  end
+end

@@ -1,0 +1,264 @@
+# frozen_string_literal: true
+
+require_relative "helper"
+
+# From new to closed: run, close, replacing, threads, fork.
+class TestLifecycle < ReactorTest
+  def test_the_end_of_the_thread_runs_everything_to_its_end
+    log = []
+    run_scheduler { Fiber.schedule { sleep 0.005; log << :done } }
+    assert_equal [:done], log
+  end
+
+  def test_set_scheduler_nil_drains_and_closes
+    log = []
+    run_scheduler do |scheduler|
+      Fiber.schedule { sleep 0.005; log << :done }
+      Fiber.set_scheduler(nil)
+      log << :after
+      assert_predicate scheduler, :closed?
+      assert_nil Fiber.scheduler
+      sleep 0.001 # plain again
+    end
+    assert_equal %i[done after], log
+  end
+
+  def test_close_does_the_same_and_twice_is_once
+    log = []
+    run_scheduler do |scheduler|
+      refute_predicate scheduler, :closed?
+      Fiber.schedule { sleep 0.005; log << :done }
+      scheduler.close
+      log << :after
+      assert_predicate scheduler, :closed?
+      assert_nil Fiber.scheduler
+      scheduler.close
+      scheduler.scheduler_close
+    end
+    assert_equal %i[done after], log
+  end
+
+  def test_run_drains_and_may_be_called_again
+    log = []
+    run_scheduler do |scheduler|
+      scheduler.run
+      2.times do |i|
+        Fiber.schedule { sleep 0.002; log << i }
+        scheduler.run
+        log << :drained
+      end
+    end
+    assert_equal [0, :drained, 1, :drained], log
+  end
+
+  def test_fibers_made_while_draining_are_drained_too
+    log = []
+    run_scheduler { Fiber.schedule { sleep 0.002; Fiber.schedule { sleep 0.002; log << :grandchild } } }
+    assert_equal [:grandchild], log
+  end
+
+  def test_a_second_scheduler_replaces_the_first_after_draining_it
+    log = []
+    run_scheduler do |first|
+      Fiber.schedule { sleep 0.005; log << :first }
+      second = Reactor::Scheduler.new
+      Fiber.set_scheduler(second)
+      assert_predicate first, :closed?
+      assert_same second, Fiber.scheduler
+      Fiber.schedule { sleep 0.001; log << :second }
+    end
+    assert_equal %i[first second], log
+  end
+
+  def test_setting_the_same_scheduler_again_leaves_a_closed_one
+    run_scheduler do |scheduler|
+      Fiber.set_scheduler(scheduler)
+      assert_predicate scheduler, :closed?
+      assert_raises(RuntimeError) { Fiber.schedule { sleep } }
+    end
+  end
+
+  def test_a_scheduler_never_used_leaves_nothing_after_close
+    before = descriptors
+    5.times { Reactor::Scheduler.new.close }
+    assert_equal [], leaked_descriptors(before)
+  end
+
+  def test_a_scheduler_only_forgotten_leaves_nothing_after_collection
+    before = descriptors
+    run_plain { 20.times { Reactor::Scheduler.new } }
+    assert eventually(5) { GC.start; (descriptors - before).size <= 6 }, -> { (descriptors - before).inspect }
+  end
+
+  def test_after_close_every_use_is_a_runtime_error
+    run_scheduler do |scheduler|
+      scheduler.close
+      assert_raises(RuntimeError) { Fiber.schedule { nil } }
+      ran = false
+      r, w = IO.pipe
+      uses = {
+        fiber: -> { scheduler.fiber { ran = true } },
+        kernel_sleep: -> { scheduler.kernel_sleep(0.001) },
+        block: -> { scheduler.block(nil, 0.001) },
+        io_wait: -> { scheduler.io_wait(r, IO::READABLE, 0) },
+        io_select: -> { scheduler.io_select([r], nil, nil, 0) },
+        timeout_after: -> { scheduler.timeout_after(1, RuntimeError) { ran = true } },
+        run: -> { scheduler.run }
+      }
+      results = uses.transform_values { |use| Fiber.new { outcome(&use) }.resume }
+      assert_equal uses.transform_values { [:raised, RuntimeError] }, results
+      refute ran
+      scheduler.unblock(nil, Fiber.current) # may come late, must not raise
+      [r, w].each(&:close)
+    end
+  end
+
+  def test_another_thread_may_only_unblock
+    run_scheduler do |scheduler|
+      r, w = IO.pipe
+      ran = false
+      uses = {
+        fiber: -> { scheduler.fiber { ran = true } },
+        kernel_sleep: -> { scheduler.kernel_sleep(0.001) },
+        block: -> { scheduler.block(nil, 0.001) },
+        io_wait: -> { scheduler.io_wait(r, IO::READABLE, 0.001) },
+        io_select: -> { scheduler.io_select([r], nil, nil, 0.001) },
+        timeout_after: -> { scheduler.timeout_after(1, RuntimeError) { ran = true } },
+        run: -> { scheduler.run },
+        close: -> { scheduler.close }
+      }
+      results = run_plain { uses.transform_values { |use| Fiber.new { outcome(&use) }.resume } }
+      assert_equal uses.transform_values { [:raised, ThreadError] }, results
+      refute ran
+      refute_predicate scheduler, :closed?
+      log = []
+      Fiber.schedule { log << r.readpartial(1) }
+      w << "x"
+      scheduler.run
+      assert_equal ["x"], log, "the owner is not disturbed"
+      [r, w].each(&:close)
+    end
+  end
+
+  def test_a_scheduler_set_on_another_thread_is_a_thread_error_there
+    run_scheduler do |scheduler|
+      log = []
+      Fiber.schedule { sleep 0.02; log << :undisturbed }
+      other = Thread.new do
+        Thread.current.report_on_exception = false
+        Fiber.set_scheduler(scheduler)
+        Fiber.schedule { sleep }
+      end
+      assert_equal [:raised, ThreadError], outcome { other.value }
+      refute_predicate scheduler, :closed?
+      scheduler.run
+      assert_equal [:undisturbed], log
+    end
+  end
+
+  def test_schedulers_nest_across_threads
+    log = []
+    run_scheduler do
+      Fiber.schedule do
+        Thread.new do
+          Fiber.set_scheduler(Reactor::Scheduler.new)
+          Fiber.schedule { sleep 0.01; log << :inner }
+        end.join
+        log << :outer
+      end
+      Fiber.schedule { sleep 0.002; log << :meanwhile }
+    end
+    assert_equal %i[meanwhile inner outer], log
+  end
+
+  def test_fiber_set_scheduler_accepts_it
+    run_scheduler do |scheduler|
+      %i[block unblock kernel_sleep io_wait io_read io_write io_select fiber timeout_after yield fiber_interrupt scheduler_close close run].each do |hook|
+        assert_respond_to scheduler, hook
+      end
+      refute_respond_to scheduler, :io_pwrite, "IO#pwrite calls it without the lock" if RUBY_VERSION < "4.0"
+    end
+  end
+
+  def test_a_subclass_may_override_a_hook
+    seen = []
+    klass = Class.new(Reactor::Scheduler) do
+      define_method(:kernel_sleep) { |*arguments| seen << arguments; super(*arguments) }
+    end
+    thread = Thread.new { Fiber.set_scheduler(klass.new); Fiber.schedule { sleep 0.001; sleep 0 } }
+    join_or_fail(thread, PATIENCE)
+    assert_equal [[0.001], [0]], seen
+  end
+
+  # N24
+  def test_n24_fork_leaves_both_sides_whole
+    needs_fork
+    out = child_says(<<~'RUBY')
+      r, w = IO.pipe
+      mine = Process.pid
+      Fiber.set_scheduler(scheduler = Reactor::Scheduler.new)
+      Fiber.schedule { sleep 0.05; puts "fiber #{Process.pid == mine ? "parent" : "child"}" }
+      Fiber.schedule { puts "read #{r.readpartial(9)}" }
+      Fiber.schedule do
+        pid = fork do
+          sleep 0.001
+          a, b = IO.pipe
+          b << "own"
+          begin
+            scheduler.fiber { puts "never" }
+          rescue RuntimeError => e
+            puts "child: #{e.class} #{a.readpartial(9)}"
+          end
+          scheduler.close
+        end
+        Process.wait(pid)
+        puts "child ended #{$?.success?}"
+        w << "bytes"
+      end
+    RUBY
+    assert_equal ["child ended true", "child: RuntimeError own", "fiber parent", "read bytes"], out.lines(chomp: true).sort
+  end
+
+  def test_fork_at_the_root_and_a_new_scheduler_in_the_child
+    needs_fork
+    out = child_says(<<~'RUBY')
+      mine = Process.pid
+      Fiber.set_scheduler(Reactor::Scheduler.new)
+      Fiber.schedule { sleep 0.02; puts "old #{Process.pid == mine}" }
+      pid = fork do
+        Fiber.set_scheduler(Reactor::Scheduler.new)
+        Fiber.schedule { sleep 0.001; puts "new in child" }
+        Fiber.scheduler.run
+      end
+      Process.wait(pid)
+      puts "child ended #{$?.success?}"
+    RUBY
+    assert_equal ["child ended true", "new in child", "old true"], out.lines(chomp: true).sort
+  end
+
+  def test_a_forked_child_does_not_disturb_registrations
+    needs_fork
+    out = child_says(<<~'RUBY')
+      pairs = Array.new(5) { IO.pipe }
+      Fiber.set_scheduler(Reactor::Scheduler.new)
+      pairs.each_with_index { |(r, _), i| Fiber.schedule { puts "#{i} #{r.readpartial(9)}" } }
+      Fiber.schedule do
+        Process.wait(fork { pairs.each { |pair| pair.each(&:close) } })
+        pairs.each_with_index { |(_, w), i| w << "ok" }
+      end
+    RUBY
+    assert_equal (0...5).map { |i| "#{i} ok" }, out.lines(chomp: true).sort
+  end
+
+  def needs_fork = (skip "no fork on this platform" unless Process.respond_to?(:fork))
+
+  def test_the_main_thread_of_a_program
+    out = child_says(<<~RUBY)
+      at_exit { puts "at_exit" }
+      Fiber.set_scheduler(Reactor::Scheduler.new)
+      Fiber.schedule { sleep 0.005; puts "fiber" }
+      puts "main"
+    RUBY
+    assert_equal "main\nfiber\nat_exit\n", out
+  end
+end

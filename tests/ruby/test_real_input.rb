@@ -1,0 +1,328 @@
+# frozen_string_literal: true
+
+require_relative "helper"
+require "net/http"
+require "openssl"
+require "tmpdir"
+
+# Ordinary Ruby code, unchanged, many at a time: order, bytes, and an elapsed time far below the serial sum.
+class TestRealInput < ReactorTest
+  CLIENTS = 10
+  PAUSE = 0.1 # what every conversation waits for; CLIENTS * PAUSE is the serial sum
+
+  # Generous: half of what one after the other would take.
+  def concurrently(serial = CLIENTS * PAUSE, &block)
+    seconds = elapsed { run_scheduler(&block) }
+    assert_operator seconds, :<, serial / 2, "one after the other takes #{serial} s" unless STRESS
+  end
+
+  def serve_http(server)
+    Fiber.schedule do
+      loop do
+        client = server.accept
+        Fiber.schedule { serve_connection(client) }
+      end
+    rescue IOError, Errno::EBADF
+      nil
+    end
+  end
+
+  def serve_connection(client)
+    while (line = client.gets)
+      path = line.split[1]
+      length = 0
+      while (header = client.gets) && header != "\r\n"
+        length = header[/\d+/].to_i if header.start_with?("Content-Length")
+      end
+      body = "#{path}:#{client.read(length)}" * 100
+      sleep PAUSE
+      client.write("HTTP/1.1 200 OK\r\nContent-Length: #{body.bytesize}\r\n\r\n", body)
+    end
+  ensure
+    client.close
+  end
+
+  def test_net_http_against_a_server_on_the_same_scheduler
+    server = track(TCPServer.new("127.0.0.1", 0))
+    got = {}
+    concurrently(CLIENTS * 2 * PAUSE) do
+      accepting = serve_http(server)
+      clients = Array.new(CLIENTS) do |i|
+        Fiber.schedule do
+          Net::HTTP.start("127.0.0.1", server.addr[1]) do |http|
+            first = http.get("/#{i}")
+            second = http.post("/#{i}/again", "body #{i}", "Content-Type" => "text/plain")
+            got[i] = [first.body, second.body]
+          end
+        end
+      end
+      Fiber.schedule { sleep 0.005 while clients.any?(&:alive?); accepting.kill }
+    end
+    assert_equal (0...CLIENTS).to_h { |i| [i, ["/#{i}:" * 100, "/#{i}/again:body #{i}" * 100]] }, got
+  end
+
+  # N13
+  def test_n13_net_http_read_timeout_is_net_read_timeout
+    server = track(TCPServer.new("127.0.0.1", 0))
+    run_scheduler do
+      Fiber.schedule do
+        http = Net::HTTP.new("127.0.0.1", server.addr[1])
+        http.read_timeout = 0.05
+        http.max_retries = 0
+        assert_raises(Net::ReadTimeout) { http.get("/") }
+      end
+    end
+  end
+
+  def test_net_http_connection_refused
+    server = TCPServer.new("127.0.0.1", 0)
+    port = server.addr[1]
+    server.close
+    run_scheduler { Fiber.schedule { assert_raises(Errno::ECONNREFUSED) { Net::HTTP.get("127.0.0.1", "/", port) } } }
+  end
+
+  # `sessions` conversations of lines, answered after a pause.
+  def converse(listener, connect)
+    got = {}
+    concurrently(CLIENTS * 3 * PAUSE) do
+      Fiber.schedule do
+        CLIENTS.times do
+          peer = listener.accept
+          Fiber.schedule do
+            while (line = peer.gets)
+              sleep PAUSE
+              peer.puts(line.chomp.reverse)
+            end
+            peer.close
+          end
+        end
+      end
+      CLIENTS.times do |i|
+        Fiber.schedule do
+          socket = connect.call
+          got[i] = Array.new(3) { |n| socket.puts("line #{i} #{n}"); socket.gets }
+          socket.close
+        end
+      end
+    end
+    assert_equal (0...CLIENTS).to_h { |i| [i, Array.new(3) { |n| "#{"line #{i} #{n}".reverse}\n" }] }, got
+  end
+
+  def test_tcp_conversations
+    server = track(TCPServer.new("127.0.0.1", 0))
+    converse(server, -> { TCPSocket.new("127.0.0.1", server.addr[1]) })
+  end
+
+  def test_unix_conversations
+    Dir.mktmpdir do |dir|
+      path = File.join(dir, "s")
+      server = track(UNIXServer.new(path))
+      converse(server, -> { UNIXSocket.new(path) })
+    end
+  end
+
+  def test_udp_exchange
+    server = UDPSocket.new.tap { |s| s.bind("127.0.0.1", 0); track(s) }
+    port = server.addr[1]
+    got = {}
+    concurrently do
+      Fiber.schedule do
+        CLIENTS.times do
+          text, from = server.recvfrom(100)
+          Fiber.schedule { sleep PAUSE; server.send(text.upcase, 0, from[3], from[1]) }
+        end
+      end
+      CLIENTS.times do |i|
+        Fiber.schedule do
+          socket = UDPSocket.new
+          socket.connect("127.0.0.1", port)
+          socket.send("message #{i}", 0)
+          got[i] = socket.recv(100)
+          socket.close
+        end
+      end
+    end
+    assert_equal (0...CLIENTS).to_h { |i| [i, "MESSAGE #{i}"] }, got
+  end
+
+  def test_pipes_chained
+    stages = Array.new(5) { pipe }
+    sent = Array.new(20) { |i| "item #{i}" }
+    got = []
+    # One after the other every item would pause in every stage.
+    concurrently(20 * 4 * 0.01) do
+      Fiber.schedule { sent.each { |item| stages[0][1].puts item }; stages[0][1].close }
+      stages.each_cons(2).with_index do |((from, _), (_, to)), i|
+        Fiber.schedule { from.each_line { |line| sleep 0.01 if i < 4; to.puts "#{line.chomp}.#{i}" }; to.close }
+      end
+      Fiber.schedule { stages.last[0].each_line(chomp: true) { |line| got << line } }
+    end
+    assert_equal sent.map { |item| "#{item}.0.1.2.3" }, got
+  end
+
+  def test_popen
+    got = {}
+    concurrently(6 * 0.3) do
+      6.times do |i|
+        Fiber.schedule do
+          IO.popen(["sh", "-c", "read line; sleep 0.3; echo \"$line #{i}\""], "r+") do |child|
+            child.puts "said"
+            child.close_write
+            got[i] = child.read
+          end
+          assert_predicate $?, :success?
+        end
+      end
+    end
+    assert_equal (0...6).to_h { |i| [i, "said #{i}\n"] }, got
+  end
+
+  def certificate
+    key = OpenSSL::PKey::EC.generate("prime256v1")
+    name = OpenSSL::X509::Name.parse("/CN=localhost")
+    certificate = OpenSSL::X509::Certificate.new
+    certificate.version = 2
+    certificate.serial = 1
+    certificate.subject = certificate.issuer = name
+    certificate.public_key = key
+    certificate.not_before = Time.now - 60
+    certificate.not_after = Time.now + 3600
+    extensions = OpenSSL::X509::ExtensionFactory.new(certificate, certificate)
+    certificate.add_extension(extensions.create_extension("subjectAltName", "DNS:localhost"))
+    certificate.add_extension(extensions.create_extension("basicConstraints", "CA:TRUE", true))
+    [key, certificate.sign(key, "SHA256")]
+  end
+
+  def test_openssl_client_and_server
+    key, own = certificate
+    context = OpenSSL::SSL::SSLContext.new
+    context.key = key
+    context.cert = own
+    tcp = track(TCPServer.new("127.0.0.1", 0))
+    server = OpenSSL::SSL::SSLServer.new(tcp, context)
+    server.start_immediately = false
+    trusted = OpenSSL::X509::Store.new.tap { |store| store.add_cert(own) }
+    payload = Random.new(4).bytes(200_000)
+    got = {}
+    concurrently do
+      Fiber.schedule do
+        CLIENTS.times do
+          peer = server.accept
+          Fiber.schedule do
+            peer.accept
+            size = peer.gets.to_i
+            body = peer.read(size)
+            sleep PAUSE
+            peer.write(body.reverse)
+            peer.close
+          end
+        end
+      end
+      CLIENTS.times do |i|
+        Fiber.schedule do
+          client_context = OpenSSL::SSL::SSLContext.new
+          client_context.set_params(verify_mode: OpenSSL::SSL::VERIFY_PEER, cert_store: trusted)
+          socket = OpenSSL::SSL::SSLSocket.new(TCPSocket.new("127.0.0.1", tcp.addr[1]), client_context)
+          socket.sync_close = true
+          socket.hostname = "localhost"
+          socket.connect
+          socket.post_connection_check("localhost")
+          mine = payload.byteslice(i * 10, 100_000)
+          socket.puts mine.bytesize
+          socket.write(mine)
+          got[i] = socket.read == mine.reverse
+          socket.close
+        end
+      end
+    end
+    assert_equal (0...CLIENTS).to_h { |i| [i, true] }, got
+  end
+
+  def test_queues_mutexes_and_conditions_across_threads
+    jobs = Queue.new
+    results = Queue.new
+    mutex = Mutex.new
+    condition = ConditionVariable.new
+    finished = 0
+    sums = []
+    # Five plain threads work for the fibers, which wait for results, a counter and a condition.
+    concurrently do
+      workers = Array.new(5) do
+        Thread.new do
+          while (job = jobs.pop)
+            sleep PAUSE
+            results << [job, job * job]
+            mutex.synchronize { finished += 1; condition.broadcast }
+          end
+        end
+      end
+      Fiber.schedule { CLIENTS.times { |i| jobs << i; sleep 0 } }
+      Fiber.schedule { CLIENTS.times { sums << results.pop } }
+      Fiber.schedule do
+        mutex.synchronize { condition.wait(mutex) until finished == CLIENTS }
+        workers.size.times { jobs << nil }
+        assert_equal workers, workers.map(&:join)
+      end
+    end
+    assert_equal Array.new(CLIENTS) { |i| [i, i * i] }, sums.sort
+  end
+
+  def test_threads_waited_for_by_fibers
+    got = []
+    concurrently { CLIENTS.times { |i| Fiber.schedule { got << Thread.new { sleep PAUSE; i }.value } } }
+    assert_equal (0...CLIENTS).to_a, got.sort
+  end
+
+  def test_timeouts_among_real_work
+    r, = pipe
+    log = []
+    concurrently do
+      CLIENTS.times do |i|
+        Fiber.schedule do
+          if i.even?
+            Timeout.timeout(PAUSE) { r.read }
+          else
+            log << [i, Timeout.timeout(PATIENCE) { sleep PAUSE / 2; :in_time }]
+          end
+        rescue Timeout::Error
+          log << [i, :timeout]
+        end
+      end
+    end
+    assert_equal Array.new(CLIENTS) { |i| [i, i.even? ? :timeout : :in_time] }, log.sort
+    assert_equal %i[in_time timeout], log.map(&:last).chunk_while { |a, b| a == b }.map(&:first), "short ones first"
+  end
+
+  def test_everything_at_once
+    server = track(TCPServer.new("127.0.0.1", 0))
+    udp = UDPSocket.new.tap { |s| s.bind("127.0.0.1", 0); track(s) }
+    a, b = pair
+    r, w = pipe
+    queue = Queue.new
+    log = []
+    concurrently(9 * PAUSE) do
+      accepting = serve_http(server)
+      work = [
+        Fiber.schedule { log << [:http, Net::HTTP.get("127.0.0.1", "/x", server.addr[1]).bytesize] },
+        Fiber.schedule { log << [:udp, udp.recv(9)] },
+        Fiber.schedule { log << [:unix, a.gets] },
+        Fiber.schedule { log << [:pipe, r.gets] },
+        Fiber.schedule { log << [:queue, queue.pop] },
+        Fiber.schedule { log << [:popen, IO.popen(["sh", "-c", "sleep #{PAUSE}; echo child"], &:read)] },
+        Fiber.schedule { log << [:thread, Thread.new { sleep PAUSE; :joined }.value] },
+        Fiber.schedule { log << [:select, IO.select([a], nil, nil, PAUSE / 2)] },
+        Fiber.schedule { log << [:timeout, (Timeout.timeout(PAUSE) { sleep } rescue :expired)] },
+        Fiber.schedule do
+          sleep PAUSE
+          b.puts "unix"
+          w.puts "pipe"
+          queue << :item
+          UDPSocket.new.tap { |s| s.send("datagram", 0, "127.0.0.1", udp.addr[1]) }.close
+        end
+      ]
+      Fiber.schedule { sleep 0.005 while work.any?(&:alive?); accepting.kill }
+    end
+    assert_equal({ http: 300, udp: "datagram", unix: "unix\n", pipe: "pipe\n", queue: :item, popen: "child\n", thread: :joined,
+                   select: nil, timeout: :expired }, log.to_h)
+  end
+end

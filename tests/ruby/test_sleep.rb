@@ -1,0 +1,125 @@
+# frozen_string_literal: true
+
+require_relative "helper"
+
+# The kernel_sleep hook.
+class TestSleep < ReactorTest
+  def test_sleeps_overlap_and_end_in_order
+    log = []
+    seconds = elapsed do
+      run_scheduler do
+        [3, 1, 2, 5, 4].each { |n| Fiber.schedule { sleep n * 0.04; log << n } }
+      end
+    end
+    assert_equal [1, 2, 3, 4, 5], log
+    assert_operator seconds, :>=, 0.2
+    assert_operator seconds, :<, 0.5, "the serial sum is 0.6 s" unless STRESS
+  end
+
+  def test_never_too_short
+    run_scheduler do
+      Fiber.schedule do
+        [0.0001, 0.001, 0.0015, 0.01, Rational(1, 300)].each { |t| assert_operator elapsed { sleep t }, :>=, t }
+      end
+    end
+  end
+
+  def test_returns_whole_seconds_as_plain_sleep_does
+    run_scheduler { Fiber.schedule { assert_equal 0, sleep(0.01) } }
+  end
+
+  def test_equal_deadlines_wake_in_order_of_arrival
+    log = []
+    run_scheduler { 20.times { |i| Fiber.schedule { sleep 0.01; log << i } } }
+    assert_equal (0...20).to_a, log.sort
+    assert_equal (0...20).to_a, log unless STRESS
+  end
+
+  # N20
+  def test_n20_sleep_zero_gives_way_once
+    log = []
+    run_scheduler do
+      Fiber.schedule { log << :a1; sleep 0; log << :a2 }
+      Fiber.schedule { log << :b1; sleep(0.0); log << :b2 }
+    end
+    assert_equal %i[a1 b1 a2 b2], log
+  end
+
+  def test_n20_sleep_without_end_is_woken_by_unblock
+    log = []
+    run_scheduler do |scheduler|
+      bare = Fiber.schedule { sleep; log << :bare }
+      with_nil = Fiber.schedule { sleep(nil); log << :nil } if RUBY_VERSION >= "3.3"
+      Fiber.schedule do
+        sleep 0.01
+        log << :waking
+        scheduler.unblock(nil, bare)
+        scheduler.unblock(nil, with_nil)
+      end
+    end
+    assert_equal %i[waking bare nil], log
+  end
+
+  def test_unblock_ends_a_timed_sleep
+    seconds = elapsed do
+      run_scheduler do |scheduler|
+        sleeper = Fiber.schedule { sleep PATIENCE * 2 }
+        Fiber.schedule { sleep 0.01; scheduler.unblock(nil, sleeper) }
+      end
+    end
+    assert_operator seconds, :<, PATIENCE
+  end
+
+  # N30
+  def test_n30_a_flood_of_ready_fibers_starves_neither_timers_nor_descriptors
+    heavy!
+    r, w = IO.pipe
+    done = []
+    turns = 0
+    limit = clock + PATIENCE
+    run_scheduler do
+      3.times { Fiber.schedule { (turns += 1; sleep 0) until done.size == 2 || clock > limit } }
+      Fiber.schedule { r.readpartial(1); done << :io }
+      Fiber.schedule { sleep 0.01; done << :timer }
+      w << "x"
+    end
+    assert_equal %i[io timer], done.sort
+    assert_operator turns, :>, 3
+  ensure
+    [r, w].each(&:close)
+  end
+
+  def test_a_thousand_random_sleeps
+    heavy!
+    random = Random.new(11)
+    late = []
+    run_scheduler do
+      1000.times do
+        t = random.rand * 0.1
+        Fiber.schedule { seconds = elapsed { sleep t }; late << [t, seconds] if seconds < t }
+      end
+    end
+    assert_empty late
+  end
+
+  def test_bad_durations_are_rubys_own_errors
+    values = [-1, -0.001, Rational(-1, 2), "1", :soon, [], Object.new, Float::NAN, Float::INFINITY, -Float::INFINITY, 1i, true]
+    expected = run_plain { values.map { |v| outcome { sleep(v) } } }
+    got = []
+    run_scheduler do |scheduler|
+      Fiber.schedule { values.each { |v| got << outcome { sleep(v) } } }
+      assert_equal 0, scheduler.live, "a bad duration never parks"
+    end
+    values.each_index { |i| assert_equal expected[i], got[i], "sleep(#{values[i].inspect})" }
+  end
+
+  def test_messages_of_bad_durations
+    run_scheduler do
+      Fiber.schedule do
+        assert_equal "time interval must not be negative", assert_raises(ArgumentError) { sleep(-1) }.message
+        assert_equal "can't convert String into time interval", assert_raises(TypeError) { sleep("1") }.message
+        assert_raises(ArgumentError) { sleep(1, 2) }
+      end
+    end
+  end
+end

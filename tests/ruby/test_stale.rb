@@ -1,0 +1,247 @@
+# frozen_string_literal: true
+
+require_relative "helper"
+
+# Wake-ups that come for a wait that is over (N7, N8, N16), and the other classics: each is named for what broke
+# elsewhere. The ones that belong to a hook are in that hook's file: N1 N2 N13 N15 (io_read_write), N11 N12 N16 N17 N28
+# N34 (io_wait), N3 (bad_input), N6 N8 N14 N18 (timeout), N19 (io_select), N20 N30 (sleep), N4 N25 N32 (gc),
+# N9 N31 (errors), N24 (lifecycle), N10 (idle).
+class TestStale < ReactorTest
+  def full_length(seconds = 0.03)
+    assert_operator elapsed { sleep seconds }, :>=, seconds
+  end
+
+  def test_n7_an_unblock_outside_any_wait_does_not_shorten_a_sleep
+    run_scheduler do |scheduler|
+      Fiber.schedule do
+        3.times { scheduler.unblock(:late, Fiber.current) }
+        full_length
+      end
+    end
+  end
+
+  def test_n7_an_unblock_between_two_waits_is_dropped
+    queue = Queue.new
+    run_scheduler do |scheduler|
+      Fiber.schedule do
+        5.times do
+          assert_nil queue.pop(timeout: 0.002)
+          scheduler.unblock(queue, Fiber.current)
+          full_length 0.01
+        end
+      end
+    end
+  end
+
+  def test_n7_an_unblock_does_not_end_an_io_wait_nor_what_follows
+    r, w = IO.pipe
+    run_scheduler do |scheduler|
+      waiter = Fiber.schedule do
+        assert_operator elapsed { assert_nil r.wait_readable(0.05) }, :>=, 0.05
+        full_length
+        assert_operator elapsed { assert_nil Queue.new.pop(timeout: 0.02) }, :>=, 0.02
+      end
+      Fiber.schedule { 3.times { sleep 0.005; scheduler.unblock(:late, waiter) } }
+    end
+  ensure
+    [r, w].each(&:close)
+  end
+
+  def test_n7_a_burst_of_unblocks_counts_for_one_wait
+    run_scheduler do |scheduler|
+      sleeper = Fiber.schedule do
+        assert_operator elapsed { sleep PATIENCE * 2 }, :<, PATIENCE
+        full_length
+      end
+      Fiber.schedule { sleep 0.01; 5.times { scheduler.unblock(:burst, sleeper) } }
+    end
+  end
+
+  def test_n7_unblocks_from_another_thread_racing_with_the_timeout
+    heavy!
+    queue = Queue.new
+    got = 0
+    run_scheduler do
+      pusher = Thread.new { 200.times { sleep 0.001; queue << true } }
+      Fiber.schedule do
+        while pusher.alive? || !queue.empty?
+          got += 1 if queue.pop(timeout: 0.001)
+          assert_operator elapsed { sleep 0.0005 }, :>=, 0.0005
+        end
+      end
+    end
+    assert_equal 200, got
+  end
+
+  def test_n8_a_timer_of_an_abandoned_sleep_never_fires
+    run_scheduler do
+      victim = Fiber.schedule do
+        begin
+          sleep 0.02
+        rescue IndexError
+          nil
+        end
+        full_length 0.05
+      end
+      Fiber.schedule { sleep 0.005; victim.raise(IndexError) }
+    end
+  end
+
+  def test_n16_readiness_of_an_abandoned_wait_never_arrives
+    r, w = IO.pipe
+    run_scheduler do
+      victim = Fiber.schedule do
+        begin
+          r.wait_readable
+        rescue IndexError
+          nil
+        end
+        full_length
+      end
+      Fiber.schedule { sleep 0.002; victim.raise(IndexError); w << "x" }
+    end
+  ensure
+    [r, w].each(&:close)
+  end
+
+  def test_readiness_and_timeout_in_the_same_turn
+    heavy!
+    r, w = IO.pipe
+    run_scheduler do
+      Fiber.schedule do
+        100.times do
+          Fiber.schedule { sleep 0.0005; w << "x" }
+          answer = r.wait_readable(0.0005)
+          assert r.wait_readable(PATIENCE) unless answer
+          r.readpartial(1)
+        end
+        full_length
+      end
+    end
+  ensure
+    [r, w].each(&:close)
+  end
+
+  def test_timeout_and_wake_up_in_the_same_turn
+    heavy!
+    queue = Queue.new
+    run_scheduler do
+      Fiber.schedule do
+        100.times do
+          Fiber.schedule { sleep 0.001; queue << true }
+          begin
+            Timeout.timeout(0.001) { queue.pop }
+          rescue Timeout::Error
+            queue.pop
+          end
+        end
+        assert_empty queue
+        full_length
+      end
+    end
+  end
+
+  def test_n22_waiting_inside_an_enumerator
+    log = []
+    seconds = elapsed do
+      run_scheduler do
+        5.times do |n|
+          Fiber.schedule do
+            slow = Enumerator.new { |y| 4.times { |i| sleep 0.02; y << i } }
+            4.times { log << [n, slow.next] }
+            assert_raises(StopIteration) { slow.next }
+          end
+        end
+      end
+    end
+    5.times { |n| assert_equal [0, 1, 2, 3], log.filter_map { |who, i| i if who == n } }
+    assert_operator seconds, :<, 5 * 4 * 0.02 * 0.75 unless STRESS
+  end
+
+  def test_n22_reading_inside_lazy_and_nested_fibers
+    a, b = UNIXSocket.pair
+    log = []
+    run_scheduler do
+      Fiber.schedule do
+        lines = Enumerator.new { |y| while (line = a.gets) do y << line.chomp end }
+        loop { log << lines.next }
+      end
+      Fiber.schedule { 3.times { |i| sleep 0.002; b.puts i }; b.close }
+      Fiber.schedule do
+        outer = Fiber.new do
+          inner = Fiber.new { sleep 0.004; Fiber.yield :inner; sleep 0.001; :end }
+          Fiber.yield inner.resume
+          inner.resume
+        end
+        log << outer.resume << outer.resume
+      end
+    end
+    assert_equal %w[0 1 2 end inner], log.map(&:to_s).sort
+    assert_equal %w[0 1 2], log.grep(String)
+    assert_equal %i[inner end], log.grep(Symbol)
+  ensure
+    [a, b].each { |io| io.close unless io.closed? }
+  end
+
+  def test_n22_two_enumerators_wait_in_each_other
+    log = []
+    run_scheduler do
+      Fiber.schedule do
+        inner = Enumerator.new { |y| 3.times { |i| sleep 0.001; y << i } }
+        outer = Enumerator.new { |y| 3.times { sleep 0.001; y << inner.next * 10 } }
+        log.concat(Array.new(3) { outer.next })
+      end
+      Fiber.schedule { 10.times { sleep 0.001 } }
+    end
+    assert_equal [0, 10, 20], log
+  end
+
+  # A wake-up for a mutex must not be lost when its receiver is raised upon at the same time.
+  def test_no_baton_is_lost
+    heavy!
+    mutex = Mutex.new
+    entered = 0
+    run_scheduler do
+      Fiber.schedule { mutex.synchronize { sleep 0.01 } }
+      victims = Array.new(10) { Fiber.schedule { mutex.synchronize { entered += 1; sleep 0.001 } rescue nil } }
+      Fiber.schedule { sleep 0.01; victims.each_slice(2) { |first, _| first.raise(IndexError) if first.alive? } }
+      Fiber.schedule { sleep 0.05; mutex.synchronize { entered += 100 } }
+    end
+    assert_operator entered, :>=, 105
+  end
+
+  # A turn's batch: what one fiber does must not decide what the next one is told.
+  def test_a_fiber_may_steal_what_another_was_woken_for
+    r, w = IO.pipe
+    log = []
+    run_scheduler do
+      Fiber.schedule { r.wait_readable; log << r.read_nonblock(9, exception: false) }
+      Fiber.schedule { r.wait_readable; log << r.read_nonblock(9, exception: false) }
+      w << "only once"
+    end
+    assert_equal ["only once", :wait_readable], log
+  ensure
+    [r, w].each(&:close)
+  end
+
+  def test_closing_the_others_descriptor_in_the_same_turn
+    pairs = Array.new(2) { IO.pipe }
+    log = []
+    run_scheduler do
+      pairs.each_with_index do |(r, _), i|
+        Fiber.schedule do
+          r.wait_readable(PATIENCE)
+          other = pairs[1 - i][0]
+          log << i
+          other.close unless log.size > 1 || other.closed?
+        rescue IOError
+          log << :closed
+        end
+      end
+      Fiber.schedule { pairs.each { |_, w| w << "x" } }
+    end
+    assert_equal 2, log.size
+  ensure
+    pairs.flatten.each { |io| io.close unless io.closed? }
+  end
+end

@@ -1,0 +1,216 @@
+# frozen_string_literal: true
+
+require_relative "helper"
+
+# The timeout_after hook, through Timeout.timeout and directly.
+class TestTimeout < ReactorTest
+  class Own < StandardError; end
+
+  def in_fiber(&block)
+    run_scheduler { |scheduler| Fiber.schedule { block.call(scheduler) } }
+  end
+
+  def test_returns_the_value_of_the_block
+    in_fiber do
+      assert_equal :value, Timeout.timeout(PATIENCE) { sleep 0.001; :value }
+      assert_equal 0.25, Timeout.timeout(0.25) { |seconds| seconds }
+      assert_equal :none, Timeout.timeout(nil) { :none }
+      assert_equal :none, Timeout.timeout(0) { :none }
+    end
+  end
+
+  def test_ends_every_kind_of_wait
+    r, w = IO.pipe
+    queue = Queue.new
+    mutex = Mutex.new
+    waits = [-> { sleep }, -> { r.readpartial(1) }, -> { r.wait_readable }, -> { queue.pop }, -> { mutex.lock }, -> { IO.select([r]) },
+             -> { Thread.new { Thread.stop }.then { |t| begin t.join ensure t.kill end } }]
+    run_scheduler do
+      locker = Fiber.schedule { mutex.lock; sleep }
+      results = waits.map { nil }
+      fibers = waits.each_with_index.map do |wait, i|
+        Fiber.schedule { results[i] = outcome { Timeout.timeout(0.02) { wait.call } } }
+      end
+      Fiber.schedule { sleep 0.001 while fibers.any?(&:alive?); locker.kill }
+      Fiber.scheduler.run
+      assert_equal [[:raised, Timeout::Error]] * waits.size, results
+    end
+  ensure
+    [r, w].each(&:close)
+  end
+
+  def test_class_message_and_instance
+    in_fiber do |scheduler|
+      assert_raises(Own) { Timeout.timeout(0.002, Own) { sleep } }
+      assert_equal "too slow", assert_raises(Own) { Timeout.timeout(0.002, Own, "too slow") { sleep } }.message
+      instance = Own.new("mine")
+      assert_same instance, assert_raises(Own) { scheduler.timeout_after(0.002, instance) { sleep } }
+      assert_equal :done, scheduler.timeout_after(PATIENCE, Own, "never") { :done }
+    end
+  end
+
+  def test_nested
+    in_fiber do
+      log = []
+      begin
+        Timeout.timeout(0.01, Own) do
+          Timeout.timeout(PATIENCE) { sleep }
+        end
+      rescue Own
+        log << :outer
+      end
+      begin
+        Timeout.timeout(PATIENCE) do
+          Timeout.timeout(0.002, Own) { sleep }
+        rescue Own
+          log << :inner
+          log << elapsed { sleep 0.02 }
+        end
+      end
+      assert_equal %i[outer inner], log[0, 2]
+      assert_operator log[2], :>=, 0.02
+    end
+  end
+
+  def test_never_fires_afterwards
+    in_fiber do
+      50.times { Timeout.timeout(0.001) { nil } }
+      100.times { Timeout.timeout(0.001) { sleep 0.001 } rescue nil }
+      assert_operator elapsed { sleep 0.03 }, :>=, 0.03
+    end
+  end
+
+  # N8
+  def test_n8_later_sleeps_have_full_length
+    in_fiber do
+      3.times do
+        assert_raises(Timeout::Error) { Timeout.timeout(0.01) { sleep 0.03 } }
+        assert_operator elapsed { sleep 0.05 }, :>=, 0.05
+      end
+    end
+  end
+
+  # N6
+  def test_n6_bytes_that_come_after_a_timeout_are_all_there
+    heavy!
+    [IO.pipe, pair, tcp_pair].each do |r, w|
+      r, w = w, r if r.is_a?(BasicSocket)
+      data = Random.new(1).bytes(5_000)
+      got = +""
+      timeouts = 0
+      run_scheduler do
+        Fiber.schedule do
+          data.bytes.each_slice(500) { |part| w.syswrite(part.pack("C*")); sleep 0.007 }
+          w.close
+        end
+        Fiber.schedule do
+          loop do
+            got << Timeout.timeout(0.002) { r.readpartial(333) }
+          rescue Timeout::Error
+            timeouts += 1
+          rescue EOFError
+            break
+          end
+        end
+      end
+      assert_bytes data, got
+      assert_operator timeouts, :>, 0, "the test needs some timeouts"
+    ensure
+      [r, w].each { |io| io.close unless io.closed? }
+    end
+  end
+
+  def test_the_target_may_be_inside_an_enumerator
+    in_fiber do
+      cleaned = false
+      slow = Enumerator.new do |y|
+        y << 1
+        begin
+          sleep
+        ensure
+          cleaned = true
+        end
+      end
+      assert_equal 1, slow.next
+      assert_raises(Timeout::Error) { Timeout.timeout(0.01) { slow.next } }
+      assert cleaned
+      assert_operator elapsed { sleep 0.01 }, :>=, 0.01
+    end
+  end
+
+  def test_only_the_fiber_in_question_is_hit
+    log = []
+    run_scheduler do
+      3.times { |i| Fiber.schedule { sleep 0.02; log << i } }
+      Fiber.schedule { Timeout.timeout(0.005) { sleep } rescue log << :timeout }
+    end
+    assert_equal [:timeout, 0, 1, 2], log
+  end
+
+  # N18
+  def test_n18_cancelled_timers_leave_nothing
+    heavy!
+    needs_linux "resident memory from /proc"
+    out = child_says(<<~RUBY, within: 60)
+      rss = -> { GC.start; File.read("/proc/self/status")[/VmRSS:\\s+(\\d+)/, 1].to_i }
+      Fiber.set_scheduler(scheduler = Reactor::Scheduler.new)
+      Fiber.schedule do
+        turn = -> { 50_000.times { scheduler.timeout_after(3600, RuntimeError) { nil } } }
+        turn.()
+        before = rss.()
+        4.times { turn.() }
+        puts rss.() - before
+      end
+    RUBY
+    note "200,000 cancelled hour-long timers: #{out.to_i} kB more resident memory"
+    assert_operator out.to_i, :<, 10_000
+  end
+
+  # N14. Ruby 3.3 itself turns the hook's answer into EAGAIN.
+  def test_n14_a_timeout_of_the_io_is_an_io_timeout_error
+    [IO.pipe, pair].each do |r, w|
+      r.timeout = 0.02
+      run_scheduler do
+        Fiber.schedule do
+          kind, error = outcome { r.readpartial(1) }
+          assert_equal :raised, kind
+          if RUBY_VERSION < "3.4" && error <= SystemCallError
+            assert_equal Errno::EAGAIN::Errno, error::Errno
+            note "Ruby #{RUBY_VERSION} reports the timeout of a #{r.class} as #{error}"
+          else
+            assert_equal IO::TimeoutError, error
+          end
+          w.syswrite("x")
+          assert_equal "x", r.readpartial(1)
+        end
+      end
+    ensure
+      [r, w].each(&:close)
+    end
+  end
+
+  def test_bad_durations
+    in_fiber do |scheduler|
+      ran = false
+      assert_raises(ArgumentError) { scheduler.timeout_after(-1, Own) { ran = true } }
+      assert_raises(TypeError) { scheduler.timeout_after("1", Own) { ran = true } }
+      assert_raises(FloatDomainError, RangeError) { scheduler.timeout_after(Float::NAN, Own) { ran = true } }
+      refute ran
+    end
+  end
+
+  # What plain Ruby makes of odd arguments of Timeout.timeout, it makes of them here.
+  def test_odd_arguments_of_timeout_timeout
+    values = ["1", :soon, -1]
+    expected = run_plain { values.map { |v| outcome { Timeout.timeout(v) { sleep 0.1; :ran } } } }
+    got = []
+    in_fiber { values.each { |v| got << outcome { Timeout.timeout(v) { sleep 0.1; :ran } } } }
+    values.each_index do |i|
+      next if expected[i] == got[i]
+
+      # Timeout.timeout of 3.3 waits on a thread and takes strings for granted; rejecting them is no loss.
+      assert_equal :raised, got[i][0], "Timeout.timeout(#{values[i].inspect}): plain #{expected[i]}, here #{got[i]}"
+      assert_includes [ArgumentError, TypeError, NoMethodError, Timeout::Error], got[i][1]
+    end
+  end
+end
