@@ -1,0 +1,105 @@
+# frozen_string_literal: true
+
+require "json"
+require "open3"
+require "rbconfig"
+require "socket"
+
+# What the measurements share: each sample is a process of its own, rounds are interleaved, medians are reported.
+module Bench
+  RUBY = [RbConfig.ruby, "-w", "-Ilib"].freeze
+  LOAD = File.expand_path("../target/release/examples/http_load", __dir__)
+
+  module_function
+
+  # Runs a script in its own process and returns the JSON on its last line.
+  def sample(script, *arguments, environment: {})
+    output, status = Open3.capture2(environment, *RUBY, script, *arguments.map(&:to_s))
+    raise "#{script} #{arguments.join(' ')} failed: #{status}" unless status.success?
+
+    JSON.parse(output.lines.last, symbolize_names: true)
+  end
+
+  def median(values)
+    sorted = values.sort
+    middle = sorted.size / 2
+    sorted.size.odd? ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2.0
+  end
+
+  # Rows of A B C A B C …: yields each target once a round; returns its samples by target.
+  def interleave(targets, rounds:)
+    samples = Hash.new { |hash, target| hash[target] = [] }
+    rounds.times do |round|
+      targets.each do |target|
+        progress "round #{round + 1}/#{rounds}: #{Array(target).join(' ')}"
+        samples[target] << yield(target)
+      end
+    end
+    progress nil
+    samples
+  end
+
+  def progress(text)
+    return unless $stderr.tty?
+
+    $stderr.print "\r\e[K", text
+  end
+
+  # A Markdown table: the first column left, the others right.
+  def table(header, rows)
+    cells = [header, *rows].map { |row| row.map(&:to_s) }
+    widths = cells.transpose.map { |column| column.map(&:size).max }
+    lines = cells.map do |row|
+      "| #{row.each_with_index.map { |cell, i| i.zero? ? cell.ljust(widths[i]) : cell.rjust(widths[i]) }.join(' | ')} |"
+    end
+    rule = widths.each_with_index.map { |width, i| i.zero? ? "-" * width : "#{'-' * (width - 1)}:" }
+    lines.insert(1, "| #{rule.join(' | ')} |")
+    puts lines
+  end
+
+  def about
+    require "reactor"
+    "Ruby #{RUBY_VERSION}#{' +YJIT' if defined?(RubyVM::YJIT) && RubyVM::YJIT.enabled?}, " \
+      "#{`uname -sr`.strip}, backend #{Reactor.backend}"
+  end
+
+  # Descriptors this process may hold, up to `wanted`.
+  def descriptors(wanted)
+    soft, hard = Process.getrlimit(:NOFILE)
+    if soft < wanted
+      Process.setrlimit(:NOFILE, [wanted, hard].min, hard)
+      soft = [wanted, hard].min
+    end
+    soft
+  end
+
+  # A server of examples/http_server.rb in its own process. Yields its port; returns what it printed when stopped.
+  # `wrapper` is put before the command (strace).
+  def with_server(mode, body_bytes: 0, wrapper: [])
+    command = [*wrapper, *RUBY, "examples/http_server.rb", mode, "0", body_bytes.to_s]
+    reader, writer = IO.pipe
+    pid = Process.spawn(*command, out: writer, pgroup: true)
+    writer.close
+    port = reader.gets[/\d+$/].to_i
+    yield port
+    Process.kill("TERM", -pid)
+    answer = reader.read
+    Process.wait(pid)
+    pid = nil
+    JSON.parse(answer.lines.last, symbolize_names: true)
+  ensure
+    if pid
+      Process.kill("KILL", -pid)
+      Process.wait(pid)
+    end
+    reader&.close
+  end
+
+  # Drives load at a server; returns the generator's account.
+  def load(port, connections:, requests:, mode:)
+    output, status = Open3.capture2(LOAD, "127.0.0.1:#{port}", connections.to_s, requests.to_s, mode)
+    raise "load generator failed: #{status}" unless status.success?
+
+    JSON.parse(output, symbolize_names: true)
+  end
+end

@@ -1,0 +1,80 @@
+# frozen_string_literal: true
+
+# An HTTP/1.1 server in ordinary blocking Ruby: an accept loop, a fiber (or thread, or nothing) per connection, the
+# request read with gets to the blank line, a 200, then the next request or the end, as the client asks.
+#
+#   ruby -Ilib examples/http_server.rb MODE [PORT [BODY_BYTES]]
+#
+# MODE is blocking, threads, or the name of a reactor backend (select, epoll, …; native for the best). PORT 0, the
+# default, takes a free one. The address is printed first; SIGTERM or Ctrl-C end the server, which then prints what
+# it used.
+require "json"
+require "socket"
+
+class HTTPServer
+  def initialize(port, body_bytes)
+    @listener = TCPServer.new("127.0.0.1", port)
+    @listener.listen(4096)
+    body = "x" * body_bytes
+    @answer = "HTTP/1.1 200 OK\r\nContent-Length: #{body.bytesize}\r\n\r\n#{body}".b.freeze
+  end
+
+  def port = @listener.local_address.ip_port
+
+  # Yields every new connection, for ever.
+  def each_connection
+    loop { yield @listener.accept }
+  end
+
+  # Requests on one connection until the client is done with it.
+  def serve(socket)
+    while (request = socket.gets)
+      close = request.end_with?("HTTP/1.0\r\n")
+      while (line = socket.gets) && line != "\r\n"
+        close = true if line.casecmp?("connection: close\r\n")
+      end
+      socket.write(@answer)
+      break if close
+    end
+  rescue Errno::ECONNRESET, Errno::EPIPE
+    # The client has left: nobody is there to be told.
+  ensure
+    socket.close
+  end
+
+  def run_blocking = each_connection { |socket| serve(socket) }
+
+  def run_threads = each_connection { |socket| Thread.new { serve(socket) } }
+
+  def run_fibers
+    Fiber.schedule do
+      each_connection { |socket| Fiber.schedule { serve(socket) } }
+    end
+  end
+end
+
+if $PROGRAM_NAME == __FILE__
+  mode, port, body_bytes = ARGV
+  server = HTTPServer.new(port.to_i, body_bytes.to_i)
+  $stdout.sync = true
+  puts "listening on 127.0.0.1:#{server.port}"
+  trap("TERM") { raise Interrupt }
+  statistics = nil
+  begin
+    case mode
+    when "blocking" then server.run_blocking
+    when "threads" then server.run_threads
+    else
+      require "reactor"
+      scheduler = Reactor::Scheduler.new(backend: (mode unless mode == "native"))
+      Fiber.set_scheduler(scheduler)
+      server.run_fibers
+      scheduler.run
+    end
+  rescue Interrupt
+    statistics = scheduler&.stats
+    scheduler&.cancel
+  end
+  times = Process.times
+  puts JSON.generate(cpu_seconds: times.utime + times.stime, statistics: statistics)
+end
