@@ -92,10 +92,13 @@ impl Load {
                 return Ok(());
             }
             events.clear();
-            self.reactor
-                .turn(&mut events, Some(Duration::from_secs(30)))?;
-            if events.is_empty() {
-                return Err(io::ErrorKind::TimedOut.into());
+            let limit = Duration::from_secs(30);
+            let patience = Instant::now() + limit;
+            while events.is_empty() {
+                self.reactor.turn(&mut events, Some(limit))?;
+                if events.is_empty() && self.reactor.clock() >= patience {
+                    return Err(io::ErrorKind::TimedOut.into());
+                }
             }
             due.extend(events.iter().map(|event| event.token.index() as usize));
         }

@@ -60,6 +60,8 @@ if $PROGRAM_NAME == __FILE__
   puts "listening on 127.0.0.1:#{server.port}"
   trap("TERM") { raise Interrupt }
   statistics = nil
+  used = -> { Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID) }
+  before = used.call
   begin
     case mode
     when "blocking" then server.run_blocking
@@ -75,6 +77,5 @@ if $PROGRAM_NAME == __FILE__
     statistics = scheduler&.stats
     scheduler&.cancel
   end
-  times = Process.times
-  puts JSON.generate(cpu_seconds: times.utime + times.stime, statistics: statistics)
+  puts JSON.generate(cpu_seconds: used.call - before, statistics: statistics)
 end

@@ -1,106 +1,108 @@
-//! Which drivers there are, which can be had here, and why not the others. The only file that names concrete drivers.
+//! Which drivers there are, and which of them can be had here. The only file that names a concrete driver.
 
 use std::{error::Error, fmt, io, str::FromStr};
 
-use crate::driver::{Driver, poll::Poller};
+use crate::driver::{Driver, poll::MioDriver};
 
-/// A way to ask the kernel.
+/// A kernel interface the reactor can stand on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Backend {
-    /// io_uring, Linux.
-    Uring,
-    /// epoll(7), Linux.
+    /// epoll(7): Linux, Android, illumos.
     Epoll,
-    /// kqueue(2), macOS and the BSDs.
+    /// kqueue(2): macOS, the BSDs.
     Kqueue,
-    /// I/O completion ports, Windows.
+    /// AFD polls over an I/O completion port: Windows.
     Iocp,
-    /// poll(2), where mio has nothing better.
+    /// poll(2), or the platform's own port, where there is none of the others.
     Poll,
+    /// io_uring(7): Linux, in builds that have its driver.
+    Uring,
 }
 
-/// What mio stands on here.
-const NATIVE: Backend = if cfg!(any(target_os = "linux", target_os = "android")) {
+/// The interface mio uses on this platform.
+const NATIVE: Backend = if cfg!(any(
+    target_os = "linux",
+    target_os = "android",
+    target_os = "illumos",
+    target_os = "redox"
+)) {
     Backend::Epoll
-} else if cfg!(windows) {
-    Backend::Iocp
 } else if cfg!(any(
     target_vendor = "apple",
     target_os = "freebsd",
+    target_os = "dragonfly",
     target_os = "netbsd",
-    target_os = "openbsd",
-    target_os = "dragonfly"
+    target_os = "openbsd"
 )) {
     Backend::Kqueue
+} else if cfg!(windows) {
+    Backend::Iocp
 } else {
     Backend::Poll
 };
 
 impl Backend {
-    /// All of them, best first.
+    /// All backends, whether they can be had here or not.
     pub const ALL: [Self; 5] = [
-        Self::Uring,
         Self::Epoll,
         Self::Kqueue,
         Self::Iocp,
         Self::Poll,
+        Self::Uring,
     ];
 
-    /// The name, in lower case.
+    /// The name, in lower case: what [`FromStr`] reads.
     pub const fn name(self) -> &'static str {
         match self {
-            Self::Uring => "uring",
             Self::Epoll => "epoll",
             Self::Kqueue => "kqueue",
             Self::Iocp => "iocp",
             Self::Poll => "poll",
+            Self::Uring => "uring",
         }
     }
 
-    /// The one that is taken when nobody asks for another.
+    /// The best backend that can be had here.
     pub const fn native() -> Self {
         NATIVE
     }
 
-    /// Whether it can be had here.
+    /// Can this backend be opened here?
     ///
     /// # Errors
     ///
-    /// Why not.
+    /// The reason why not, in words.
     pub fn availability(self) -> Result<(), Unavailable> {
         if self == NATIVE {
             return Ok(());
         }
         Err(Unavailable(match self {
-            Self::Uring => "this build has no io_uring driver",
-            Self::Epoll => "needs Linux",
+            Self::Epoll => "needs Linux, Android or illumos",
             Self::Kqueue => "needs macOS or a BSD",
             Self::Iocp => "needs Windows",
-            Self::Poll => "this system has something better",
+            Self::Poll => "is used only where the platform has nothing better",
+            Self::Uring => "this build has no io_uring driver",
         }))
     }
 
-    /// Opens a driver: this one, or, if none is asked for, the native one. An explicit choice never falls back.
+    /// Opens a driver: the chosen one, or the best there is if nobody chose.
     ///
     /// # Errors
     ///
-    /// `Unsupported`, with the reason as text, if the one that is asked for does not exist here; otherwise what the
-    /// kernel says (EMFILE, ENOMEM).
+    /// [`io::ErrorKind::Unsupported`] with the reason if the chosen backend cannot be had here: there is no falling back
+    /// from an explicit choice. Otherwise what the kernel says: `EMFILE`, `ENFILE`, `ENOMEM`.
     pub fn open(choice: Option<Self>) -> io::Result<(Self, Box<dyn Driver>)> {
         let backend = choice.unwrap_or(NATIVE);
-        match backend.availability() {
-            Err(reason) => {
-                let message = format!("backend {backend} cannot be had: {reason}");
-                Err(io::Error::new(io::ErrorKind::Unsupported, message))
-            }
-            Ok(()) => Ok((backend, Box::new(Poller::open()?))),
-        }
+        backend.availability().map_err(|reason| {
+            io::Error::new(io::ErrorKind::Unsupported, format!("{backend}: {reason}"))
+        })?;
+        Ok((backend, Box::new(MioDriver::open()?)))
     }
 }
 
 impl fmt::Display for Backend {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.pad(self.name())
     }
 }
 
@@ -108,36 +110,78 @@ impl FromStr for Backend {
     type Err = UnknownBackend;
 
     fn from_str(name: &str) -> Result<Self, UnknownBackend> {
-        let found = Self::ALL.into_iter().find(|backend| backend.name() == name);
-        found.ok_or_else(|| UnknownBackend(name.into()))
+        let mut all = Self::ALL.into_iter();
+        all.find(|backend| backend.name() == name)
+            .ok_or_else(|| UnknownBackend(name.to_owned()))
     }
 }
 
-/// Why a backend cannot be had.
+/// Why a backend cannot be had here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unavailable(&'static str);
 
 impl fmt::Display for Unavailable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0)
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.0)
     }
 }
 
 impl Error for Unavailable {}
 
-/// No backend has this name.
+/// A name that is no backend's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownBackend(String);
 
 impl fmt::Display for UnknownBackend {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "unknown backend {:?} (there are: ", self.0)?;
-        for (number, backend) in Backend::ALL.into_iter().enumerate() {
-            let separator = if number == 0 { "" } else { ", " };
-            write!(f, "{separator}{backend}")?;
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "unknown backend {:?}: expected one of", self.0)?;
+        let mut separator = " ";
+        for backend in Backend::ALL {
+            write!(formatter, "{separator}{backend}")?;
+            separator = ", ";
         }
-        f.write_str(")")
+        Ok(())
     }
 }
 
 impl Error for UnknownBackend {}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::Backend;
+
+    #[test]
+    fn names_go_there_and_back() {
+        for backend in Backend::ALL {
+            assert_eq!(backend.to_string().parse(), Ok(backend));
+        }
+        let error = "select".parse::<Backend>().unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "unknown backend \"select\": expected one of epoll, kqueue, iocp, poll, uring"
+        );
+    }
+
+    #[test]
+    fn an_explicit_choice_never_falls_back() {
+        for backend in Backend::ALL {
+            match (backend.availability(), Backend::open(Some(backend))) {
+                (Ok(()), Ok((opened, _))) => assert_eq!(opened, backend),
+                (Err(reason), Err(error)) => {
+                    assert_eq!(error.kind(), io::ErrorKind::Unsupported);
+                    assert_eq!(error.to_string(), format!("{backend}: {reason}"));
+                }
+                _ => panic!("{backend}: availability and open disagree"),
+            }
+        }
+    }
+
+    #[test]
+    fn nobody_chose() {
+        let (backend, _) = Backend::open(None).unwrap();
+        assert_eq!(backend, Backend::native());
+        assert_eq!(backend.availability(), Ok(()));
+    }
+}

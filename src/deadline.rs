@@ -1,4 +1,4 @@
-//! Moments to come, and seconds as people write them.
+//! Points in time, and seconds as a scripting language counts them.
 
 use std::{
     error::Error,
@@ -6,62 +6,77 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A moment of the monotonic clock.
+/// A point on the monotonic clock at which something is due.
 ///
-/// ```
-/// use std::time::{Duration, Instant};
-/// use reactor::Deadline;
-///
-/// let now = Instant::now();
-/// let soon = Deadline::after_from(now, Duration::from_millis(5));
-/// assert_eq!(soon.remaining(now), Duration::from_millis(5));
-/// assert!(soon < Deadline::after_from(now, Duration::MAX)); // never, for all practical purposes
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// Made by saturating arithmetic: no duration is too long, it only ends up in the far future, a hundred years ahead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Deadline(Instant);
 
-/// Further away than any clock is asked to tell: thirty years.
-const FAR: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
-
 impl Deadline {
-    /// This very moment.
+    /// A hundred years: further than any process lives, nearer than any clock overflows.
+    const FAR: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+
+    /// Now: due at once.
     pub fn now() -> Self {
         Self(Instant::now())
     }
 
-    /// The moment so much later than now. What lies beyond thirty years is taken for thirty years.
-    pub fn after(delay: Duration) -> Self {
-        Self::after_from(Instant::now(), delay)
+    /// The point `duration` from now.
+    pub fn after(duration: Duration) -> Self {
+        Self::after_from(Instant::now(), duration)
     }
 
-    /// The same, counted from a moment already known.
-    pub fn after_from(now: Instant, delay: Duration) -> Self {
-        Self(now.checked_add(delay.min(FAR)).unwrap_or(now))
+    /// The point `duration` from `now`, for callers that have just read the clock.
+    pub fn after_from(now: Instant, duration: Duration) -> Self {
+        Self(now.checked_add(duration.min(Self::FAR)).unwrap_or(now))
     }
 
-    /// How long it is until then; zero if it has passed.
+    /// The time left at `now`; zero once it is due.
     pub fn remaining(self, now: Instant) -> Duration {
         self.0.saturating_duration_since(now)
     }
 
-    /// Whether it has come.
+    /// Has the point come, at `now`?
     pub fn is_due(self, now: Instant) -> bool {
         self.0 <= now
     }
 }
 
-/// Seconds as a duration, rounded up to the nanosecond so that nothing ends early. Infinity and whatever exceeds the
-/// range become [`Duration::MAX`].
+impl From<Instant> for Deadline {
+    fn from(instant: Instant) -> Self {
+        Self(instant)
+    }
+}
+
+/// Seconds that are no duration: negative, or not a number.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct InvalidSeconds(f64);
+
+impl fmt::Display for InvalidSeconds {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_nan() {
+            formatter.write_str("time interval is not a number")
+        } else {
+            write!(formatter, "time interval must not be negative: {}", self.0)
+        }
+    }
+}
+
+impl Error for InvalidSeconds {}
+
+/// Seconds as a duration, rounded up to the next nanosecond: a wait may end late, never early.
+///
+/// Infinity and whatever else is too long become [`Duration::MAX`].
 ///
 /// # Errors
 ///
-/// Not a number, or negative.
+/// [`InvalidSeconds`] for NaN and for numbers below zero. Negative zero is zero.
 ///
 /// ```
 /// use std::time::Duration;
 ///
 /// assert_eq!(reactor::seconds(0.25), Ok(Duration::from_millis(250)));
-/// assert_eq!(reactor::seconds(1e-10), Ok(Duration::from_nanos(1)));
+/// assert_eq!(reactor::seconds(1e-12), Ok(Duration::from_nanos(1)));
 /// assert_eq!(reactor::seconds(f64::INFINITY), Ok(Duration::MAX));
 /// assert!(reactor::seconds(-1.0).is_err());
 /// ```
@@ -69,30 +84,82 @@ pub fn seconds(seconds: f64) -> Result<Duration, InvalidSeconds> {
     if seconds.is_nan() || seconds < 0.0 {
         return Err(InvalidSeconds(seconds));
     }
-    let whole = seconds.trunc();
-    let nanoseconds = ((seconds - whole) * 1e9).ceil();
-    if whole >= u64::MAX as f64 {
+    // Casts from f64 saturate, and past 2^53 there is no fraction left to lose.
+    let whole = Duration::from_secs(seconds as u64);
+    let fraction = Duration::from_nanos((seconds.fract() * 1e9).ceil() as u64);
+    if seconds >= u64::MAX as f64 {
         return Ok(Duration::MAX);
     }
-    // A fraction that rounds up to a whole second carries over.
-    let sum =
-        Duration::from_secs(whole as u64).checked_add(Duration::from_nanos(nanoseconds as u64));
-    Ok(sum.unwrap_or(Duration::MAX))
+    Ok(whole.saturating_add(fraction))
 }
 
-/// A duration as seconds, as exactly as an `f64` can.
+/// A duration as seconds, to the precision of an f64.
 pub fn to_seconds(duration: Duration) -> f64 {
     duration.as_secs_f64()
 }
 
-/// A number that is no length of time.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct InvalidSeconds(f64);
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
 
-impl fmt::Display for InvalidSeconds {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} is no number of seconds from 0 up", self.0)
+    use super::{Deadline, seconds, to_seconds};
+
+    #[test]
+    fn too_long_is_the_far_future() {
+        let now = Instant::now();
+        let far = Deadline::after_from(now, Duration::MAX);
+        assert!(far.remaining(now) >= Duration::from_secs(3_000_000_000));
+        assert_eq!(far, Deadline::after_from(now, Deadline::FAR));
+        assert!(far > Deadline::after_from(now, Duration::from_secs(1_000_000_000)));
+    }
+
+    #[test]
+    fn due_means_nothing_remains() {
+        let now = Instant::now();
+        let soon = Deadline::after_from(now, Duration::from_nanos(1));
+        assert!(!soon.is_due(now));
+        assert!(soon.is_due(now + Duration::from_nanos(1)));
+        assert_eq!(soon.remaining(now + Duration::from_secs(1)), Duration::ZERO);
+        assert!(Deadline::now().is_due(Instant::now()));
+    }
+
+    #[test]
+    fn seconds_round_up_and_never_down() {
+        assert_eq!(seconds(0.0), Ok(Duration::ZERO));
+        assert_eq!(seconds(-0.0), Ok(Duration::ZERO));
+        assert_eq!(seconds(f64::MIN_POSITIVE), Ok(Duration::from_nanos(1)));
+        assert_eq!(seconds(1.0), Ok(Duration::from_secs(1)));
+        for number in [0.1, 0.3, 1.7, 12_345.678_9, 1e9 + 0.5] {
+            let duration = seconds(number).unwrap();
+            assert!(duration.as_secs_f64() >= number, "{number}");
+            assert!(duration.as_secs_f64() - number < 2e-9 * number.max(1.0));
+        }
+    }
+
+    #[test]
+    fn seconds_saturate() {
+        assert_eq!(seconds(f64::INFINITY), Ok(Duration::MAX));
+        assert_eq!(seconds(f64::MAX), Ok(Duration::MAX));
+        assert_eq!(
+            seconds(1e19),
+            Ok(Duration::from_secs(10_000_000_000_000_000_000))
+        );
+    }
+
+    #[test]
+    fn what_is_no_duration_says_so() {
+        let error = seconds(-0.5).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "time interval must not be negative: -0.5"
+        );
+        let error = seconds(f64::NAN).unwrap_err();
+        assert_eq!(error.to_string(), "time interval is not a number");
+        assert!(seconds(f64::NEG_INFINITY).is_err());
+    }
+
+    #[test]
+    fn there_and_back() {
+        assert_eq!(to_seconds(Duration::from_millis(1500)), 1.5);
     }
 }
-
-impl Error for InvalidSeconds {}

@@ -1,77 +1,94 @@
-//! The port: what a kernel must be able to do for us, and nothing more.
+//! The port through which the kernel is spoken to, and the contract every driver owes.
+
+#[cfg(any(test, feature = "mock"))]
+pub mod mock;
+pub(crate) mod poll;
 
 use std::{io, sync::Arc, time::Duration};
 
 use crate::{event::Events, interest::Interest, token::Token};
 
-#[cfg(any(test, feature = "mock"))]
-pub mod mock;
-pub mod poll;
-
-/// What the kernel calls a thing one can wait for.
+/// What the kernel knows a source by: a file descriptor.
 #[cfg(unix)]
 pub type Descriptor = std::os::fd::RawFd;
-/// What the kernel calls a thing one can wait for: a socket.
+
+/// What the kernel knows a source by: a socket. Nothing else can be waited for on Windows.
 #[cfg(windows)]
 pub type Descriptor = std::os::windows::io::RawSocket;
 
-/// How a first registration went.
+/// The error for a number that can be no descriptor.
+pub(crate) fn bad_descriptor() -> io::Error {
+    io::Error::from_raw_os_error(BAD_DESCRIPTOR)
+}
+
+#[cfg(unix)]
+const BAD_DESCRIPTOR: i32 = libc::EBADF;
+
+/// `WSAENOTSOCK`.
+#[cfg(windows)]
+const BAD_DESCRIPTOR: i32 = 10038;
+
+/// What became of [`Driver::register`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Registration {
-    /// Events will come.
+    /// The descriptor is registered.
     Armed,
-    /// The same, but the kernel knew the descriptor already (EEXIST): its registration was replaced.
-    Kept,
-    /// The kernel does not poll such things (EPERM of epoll_ctl(2): regular files, directories), because they are
-    /// always ready. Nothing is registered.
+    /// The kernel does not poll this kind of descriptor (`EPERM` of epoll_ctl(2): a regular file, a directory): it is
+    /// always ready, and nothing is registered.
     Unpollable,
 }
 
-/// How a renewed registration went.
+/// What became of [`Driver::reregister`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Renewal {
-    /// The kernel knew the descriptor, and now knows the new interest.
+    /// The registration was there and has been changed.
     Kept,
-    /// The kernel had forgotten it (it was closed and reused, or replaced by dup2(2)): it was registered afresh.
+    /// The kernel had forgotten it (the descriptor was closed or replaced meanwhile), so it was added afresh. Nothing
+    /// that was known about the old file says anything about the new one.
     Renewed,
-    /// As [`Registration::Unpollable`].
+    /// The number now belongs to something the kernel does not poll; nothing is registered any more.
     Unpollable,
 }
 
-/// Ends a poll from any thread, also from a signal handler.
+/// Ends a poll from another thread, or from a signal handler.
 pub trait Wake: Send + Sync {
-    /// Ends the poll that goes on, or the next one. Takes no lock and allocates nothing.
+    /// Ends the current poll, or the next one if there is none.
+    ///
+    /// On Unix this is async-signal-safe (signal-safety(7)): one write(2) or kevent(2), no lock, no allocation.
     ///
     /// # Errors
     ///
-    /// Whatever the kernel says; a wake-up that is already pending is no error.
+    /// Those of the system call; none is known to occur as long as the driver lives.
     fn wake(&self) -> io::Result<()>;
 }
 
-/// One way to ask one kernel. Every driver passes the same tests (`tests/drivers.rs`).
+/// A kernel interface that reports readiness: epoll(7), kqueue(2), IOCP.
 ///
 /// # The contract
 ///
-/// *Edges.* An event is reported at least once after each transition to ready, and at least once after every
-/// [`register`](Driver::register) and [`reregister`](Driver::reregister) if the descriptor is ready then. It need not be
-/// reported again while nothing changes. It may be reported although somebody has consumed the readiness meanwhile.
+/// - **Edges.** An event is reported at least once after every change from not ready to ready, and once more after every
+///   `register` and `reregister` if the descriptor is ready at that moment. It may be reported more often than that; no
+///   caller may rely on silence.
+/// - **Nothing is invented.** Events carry tokens that were registered, the newest of each descriptor. An event for a
+///   token that has been deregistered or replaced may still come (a duplicate of a closed descriptor keeps the old
+///   registration alive); the token's generation tells.
+/// - **One registration per descriptor.** `register` replaces what is there. Errors that only mean "the kernel and the
+///   caller disagree about what is registered" are healed inside.
+/// - **Wakes.** A wake ends the current or the next poll. [`Token::WAKE`] is never shown to the caller.
+/// - **Bounds.** One poll returns at most 1024 events; the rest comes with the next.
+/// - **Closed descriptors.** That a descriptor was closed elsewhere never makes `poll` fail.
 ///
-/// *Tokens.* An event carries the token of the latest registration of its descriptor, or of an earlier one whose
-/// description lives on elsewhere (a duplicate). Tokens are never made up.
-///
-/// *Closing.* A descriptor may be closed, reused or replaced at any time behind the driver's back. That never makes
-/// `poll` fail, and the errors that follow from it in registering are healed inside: EEXIST by renewing, ENOENT by
-/// registering afresh, ENOENT and EBADF in deregistering by nothing.
-///
-/// *Bounds.* One poll reports a bounded number of events; the others come at the next.
-///
-/// *Waking.* A wake-up ends the poll that goes on or the next one, and is not shown as an event.
+/// A driver is used by one thread at a time; only what [`Driver::waker`] returned may be used by others.
 pub trait Driver: Send {
-    /// Begins to report a descriptor.
+    /// Starts to report `interest` of the descriptor under `token`.
+    ///
+    /// If it is registered already (`EEXIST`), that registration is changed instead.
     ///
     /// # Errors
     ///
-    /// EBADF if it is not open, ENOMEM and ENOSPC if the kernel has no room (epoll_ctl(2)). Then nothing is registered.
+    /// `EBADF` if the descriptor is not open, `ENOSPC` at the user's limit of watches, `ENOMEM`; see epoll_ctl(2) and
+    /// kevent(2). [`io::ErrorKind::Unsupported`] for [`Interest::PRIORITY`] where the platform has none. After an error
+    /// nothing is registered.
     fn register(
         &mut self,
         descriptor: Descriptor,
@@ -79,11 +96,13 @@ pub trait Driver: Send {
         interest: Interest,
     ) -> io::Result<Registration>;
 
-    /// Replaces token and interest, and has the descriptor reported again if it is ready.
+    /// Replaces interest and token of a registered descriptor, and reports it once more if it is ready now.
+    ///
+    /// If the kernel has forgotten the registration (`ENOENT`), it is added afresh.
     ///
     /// # Errors
     ///
-    /// As [`register`](Driver::register).
+    /// Those of [`Driver::register`]. After an error nothing is registered.
     fn reregister(
         &mut self,
         descriptor: Descriptor,
@@ -91,25 +110,27 @@ pub trait Driver: Send {
         interest: Interest,
     ) -> io::Result<Renewal>;
 
-    /// Stops reporting a descriptor. One that is not registered or not open is no error.
+    /// Ends the reports about a descriptor.
     ///
     /// # Errors
     ///
-    /// What the kernel says beyond that.
+    /// That there was nothing to end (`ENOENT`, `EBADF`) is none.
     fn deregister(&mut self, descriptor: Descriptor) -> io::Result<()>;
 
-    /// Appends what has happened to `events`, waiting for it at most so long (`None`: for ever, zero: not at all).
-    /// A signal ends the wait like a timeout.
+    /// Replaces the contents of `events` by what has happened, and waits for it at most `timeout`: None waits for ever,
+    /// zero does not wait. The timeout is rounded up to what the platform can count (a millisecond with epoll).
+    ///
+    /// A signal (`EINTR`) is an empty turn: Ok and no event.
     ///
     /// # Errors
     ///
-    /// Only what makes the driver unusable.
+    /// Those of epoll_wait(2) or kevent(2); none is known to occur as long as the driver lives.
     fn poll(&mut self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()>;
 
-    /// A way to end a poll from elsewhere.
+    /// What other threads end a poll with. All wakers of one driver are equal.
     fn waker(&self) -> Arc<dyn Wake>;
 
-    /// A descriptor that polls as readable whenever `poll` would return something at once, for sleeping elsewhere:
-    /// under another loop, or without a lock that other threads need. `None` where the platform has none.
+    /// The driver's own descriptor, readable as long as a poll without waiting would return something, so that a thread
+    /// can sleep in ppoll(2) without borrowing the driver. None where the platform has none (Windows).
     fn descriptor(&self) -> Option<Descriptor>;
 }

@@ -1,96 +1,104 @@
-//! What came.
+//! What came of a wait.
 
 use std::{
     fmt,
     ops::{BitOr, BitOrAssign, Deref},
+    slice,
 };
 
 use crate::{interest::Interest, token::Token};
 
-/// A set of things that have become true, possibly none.
+/// Why an event came: what a descriptor is ready for, or which of the reactor's own sources it comes from.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Ready(u8);
 
 impl Ready {
     /// Nothing.
     pub const EMPTY: Self = Self(0);
-    /// As [`Interest::READABLE`].
+    /// Reading will not block.
     pub const READABLE: Self = Self(1);
-    /// As [`Interest::PRIORITY`].
+    /// Urgent data is there.
     pub const PRIORITY: Self = Self(2);
-    /// As [`Interest::WRITABLE`].
+    /// Writing will not block.
     pub const WRITABLE: Self = Self(4);
-    /// The peer has shut down its writing half (`EPOLLRDHUP`): after what is still in the buffer comes the end.
-    /// Answers those who want to read.
+    /// The peer has shut down its writing half (`EPOLLRDHUP`, `EV_EOF` of a read filter): what is left to read is left,
+    /// then comes the end of the stream. Answers a wait for reading only.
     pub const READ_CLOSED: Self = Self(8);
     /// Both halves are closed (`EPOLLHUP`). Answers every direction.
     pub const HANGUP: Self = Self(16);
-    /// An error is pending (`EPOLLERR`), or the descriptor is gone. Answers every direction.
+    /// The descriptor has an error pending, or was closed under its waiters (`EPOLLERR`). Answers every direction: the
+    /// system call that was waited for is the one to report it.
     pub const ERROR: Self = Self(32);
-    /// A timer is due.
+    /// A timer has elapsed.
     pub const ELAPSED: Self = Self(64);
-    /// Somebody called [`Handle::notify`](crate::Handle::notify).
+    /// Another thread has notified the token through a [`Handle`](crate::Handle).
     pub const NOTIFIED: Self = Self(128);
 
-    /// The bits of the constants above, added up.
+    const NAMES: [(Self, &'static str); 8] = [
+        (Self::READABLE, "READABLE"),
+        (Self::PRIORITY, "PRIORITY"),
+        (Self::WRITABLE, "WRITABLE"),
+        (Self::READ_CLOSED, "READ_CLOSED"),
+        (Self::HANGUP, "HANGUP"),
+        (Self::ERROR, "ERROR"),
+        (Self::ELAPSED, "ELAPSED"),
+        (Self::NOTIFIED, "NOTIFIED"),
+    ];
+
+    /// The bits of the set.
     pub const fn bits(self) -> u8 {
         self.0
     }
 
-    /// Whether there is nothing in it.
-    pub const fn is_empty(self) -> bool {
-        self.0 == 0
-    }
-
-    /// Whether all of `other` is in it.
+    /// Does the set hold all of `other`?
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// Whether anything of `other` is in it.
+    /// Does the set hold any of `other`?
     pub const fn intersects(self, other: Self) -> bool {
         self.0 & other.0 != 0
     }
 
-    /// What is left when all of `other` is taken away.
+    /// Is the set empty?
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// The set without what is in `other`.
     pub const fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
     }
 
-    /// Which of the directions asked for are answered. A hang-up and an error answer them all.
+    /// The asked directions that are answered; None if none is.
     ///
-    /// ```
-    /// use reactor::{Interest, Ready};
-    ///
-    /// let both = Interest::READABLE | Interest::WRITABLE;
-    /// assert_eq!(Ready::READABLE.answers(both), Some(Interest::READABLE));
-    /// assert_eq!(Ready::READ_CLOSED.answers(Interest::WRITABLE), None);
-    /// assert_eq!(Ready::HANGUP.answers(both), Some(both));
-    /// ```
-    pub const fn answers(self, interest: Interest) -> Option<Interest> {
-        Interest::from_bits(self.directions() & interest.bits())
+    /// A hang-up and an error answer every direction, a closed reading half answers reading.
+    pub const fn answers(self, asked: Interest) -> Option<Interest> {
+        Interest::from_bits(self.directions() & asked.bits())
     }
 
-    /// Every direction this says anything about, as bits of [`Interest`].
+    /// The bits of all directions that are answered.
     pub(crate) const fn directions(self) -> u8 {
         if self.intersects(Self(Self::HANGUP.0 | Self::ERROR.0)) {
-            return 7;
+            return 0b111;
         }
-        let reading = if self.contains(Self::READ_CLOSED) {
-            1
-        } else {
-            0
-        };
-        self.0 & 7 | reading
+        // READ_CLOSED, shifted onto READABLE.
+        self.reported() | (self.0 & Self::READ_CLOSED.0) >> 3
     }
 
-    /// Whether it speaks of an end: then a short read does not mean that nothing is left.
-    pub(crate) const fn is_final(self) -> bool {
+    /// The bits of the directions the kernel named, without what a hang-up or an error implies.
+    pub(crate) const fn reported(self) -> u8 {
+        self.0 & 0b111
+    }
+
+    /// Has the peer gone, as far as this event tells?
+    pub(crate) const fn is_hung_up(self) -> bool {
         self.intersects(Self(Self::READ_CLOSED.0 | Self::HANGUP.0 | Self::ERROR.0))
     }
 }
 
 impl From<Interest> for Ready {
+    /// Ready for exactly these directions.
     fn from(interest: Interest) -> Self {
         Self(interest.bits())
     }
@@ -111,54 +119,72 @@ impl BitOrAssign for Ready {
 }
 
 impl fmt::Debug for Ready {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const NAMES: [&str; 8] = [
-            "READABLE",
-            "PRIORITY",
-            "WRITABLE",
-            "READ_CLOSED",
-            "HANGUP",
-            "ERROR",
-            "ELAPSED",
-            "NOTIFIED",
-        ];
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_empty() {
+            return formatter.write_str("EMPTY");
+        }
         let mut separator = "";
-        for (bit, name) in NAMES.iter().enumerate() {
-            if self.0 & 1 << bit != 0 {
-                write!(f, "{separator}{name}")?;
+        for (bit, name) in Self::NAMES {
+            if self.contains(bit) {
+                write!(formatter, "{separator}{name}")?;
                 separator = " | ";
             }
         }
-        if separator.is_empty() {
-            f.write_str("EMPTY")
-        } else {
-            Ok(())
-        }
+        Ok(())
     }
 }
 
-/// Something happened to whoever has this token.
+/// One thing that happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// Of the registration (from a driver), or of the wait, timer or notification (from a selector or reactor).
+    /// Whom it concerns: the token the wait, the timer or the notification was given.
     pub token: Token,
-    /// What happened.
+    /// What it was.
     pub ready: Ready,
 }
 
-/// A reusable buffer of events.
+/// A buffer of events, made once and used for every turn: after warm-up it allocates no more.
 #[derive(Clone, Debug, Default)]
-pub struct Events(Vec<Event>);
+pub struct Events {
+    list: Vec<Event>,
+}
 
 impl Events {
-    /// Appends one.
-    pub fn push(&mut self, event: Event) {
-        self.0.push(event);
+    /// An empty buffer.
+    pub const fn new() -> Self {
+        Self { list: Vec::new() }
     }
 
-    /// Empties it and keeps the memory.
+    /// An empty buffer with room for so many events.
+    pub fn with_capacity(capacity: usize) -> Self {
+        Self {
+            list: Vec::with_capacity(capacity),
+        }
+    }
+
+    /// Appends an event.
+    pub fn push(&mut self, event: Event) {
+        self.list.push(event);
+    }
+
+    /// Drops all events and keeps their room.
     pub fn clear(&mut self) {
-        self.0.clear();
+        self.list.clear();
+    }
+
+    /// How many events there are.
+    pub fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// Is there none?
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// The events in the order in which they came.
+    pub fn iter(&self) -> slice::Iter<'_, Event> {
+        self.list.iter()
     }
 }
 
@@ -166,6 +192,56 @@ impl Deref for Events {
     type Target = [Event];
 
     fn deref(&self) -> &[Event] {
-        &self.0
+        &self.list
+    }
+}
+
+impl<'events> IntoIterator for &'events Events {
+    type Item = &'events Event;
+    type IntoIter = slice::Iter<'events, Event>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Ready;
+    use crate::interest::Interest;
+
+    const BOTH: Option<Interest> = Interest::from_bits(5);
+
+    #[test]
+    fn a_direction_answers_itself() {
+        let asked = Interest::READABLE | Interest::WRITABLE;
+        assert_eq!(Ready::WRITABLE.answers(asked), Some(Interest::WRITABLE));
+        assert_eq!(Ready::WRITABLE.answers(Interest::READABLE), None);
+        assert_eq!(Ready::PRIORITY.answers(asked), None);
+    }
+
+    #[test]
+    fn hangup_and_error_answer_everything_asked() {
+        let asked = Interest::READABLE | Interest::WRITABLE;
+        assert_eq!(Ready::HANGUP.answers(asked), BOTH);
+        assert_eq!(Ready::ERROR.answers(asked), BOTH);
+        let asked = Interest::PRIORITY;
+        assert_eq!(Ready::ERROR.answers(asked), Some(asked));
+    }
+
+    #[test]
+    fn a_closed_reading_half_answers_reading_only() {
+        let asked = Interest::READABLE | Interest::WRITABLE;
+        let answered = Ready::READ_CLOSED.answers(asked);
+        assert_eq!(answered, Some(Interest::READABLE));
+        assert_eq!(Ready::READ_CLOSED.answers(Interest::WRITABLE), None);
+    }
+
+    #[test]
+    fn timers_and_notifications_answer_no_direction() {
+        let own = Ready::ELAPSED | Ready::NOTIFIED;
+        assert_eq!(own.answers(Interest::READABLE), None);
+        assert_eq!(format!("{own:?}"), "ELAPSED | NOTIFIED");
+        assert_eq!(format!("{:?}", Ready::EMPTY), "EMPTY");
     }
 }

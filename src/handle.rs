@@ -1,9 +1,9 @@
-//! The remote: how other threads reach a reactor.
+//! What other threads hold of a reactor.
 
 use std::{
-    fmt, io, mem,
+    fmt, io,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -14,104 +14,175 @@ use crate::{
     token::Token,
 };
 
-/// Reaches a reactor from any thread. Cheap to clone; outlives the reactor harmlessly.
+/// A remote control for one reactor: the only part of it that other threads, and signal handlers, may touch.
+///
+/// Cloning it is cheap. It may outlive the reactor; then what it sends arrives nowhere.
 #[derive(Clone)]
-pub struct Handle(Arc<Shared>);
+pub struct Handle {
+    shared: Arc<Shared>,
+}
 
 struct Shared {
     inbox: Mutex<Vec<Token>>,
-    /// Whether the reactor's thread sleeps or is about to: only then must the kernel be told.
+    /// The owner sleeps, or is about to look into the inbox once more before it does.
     sleeping: AtomicBool,
-    waker: Arc<dyn Wake>,
+    /// Somebody called [`Handle::wake`], and the owner has not slept since.
+    woken: AtomicBool,
+    wake: Arc<dyn Wake>,
 }
 
 impl Handle {
-    pub(crate) fn new(waker: Arc<dyn Wake>) -> Self {
-        Self(Arc::new(Shared {
-            inbox: Mutex::default(),
-            sleeping: AtomicBool::new(false),
-            waker,
-        }))
+    pub(crate) fn new(wake: Arc<dyn Wake>) -> Self {
+        Self {
+            shared: Arc::new(Shared {
+                inbox: Mutex::new(Vec::new()),
+                sleeping: AtomicBool::new(false),
+                woken: AtomicBool::new(false),
+                wake,
+            }),
+        }
     }
 
-    /// Has the reactor report an event with this token and [`Ready::NOTIFIED`]. One system call if it sleeps and has
-    /// not been woken yet; none otherwise.
+    /// Makes the owner's next turn report `token` with [`Ready::NOTIFIED`], and wakes the owner if it sleeps.
+    ///
+    /// Each call is reported once, in the order of the calls. The kernel is asked only if the owner sleeps, and only by
+    /// the first of those who find it sleeping. Takes a lock: not for signal handlers.
     ///
     /// # Errors
     ///
-    /// Of [`wake`](Handle::wake). The token is delivered all the same, at the next turn.
+    /// Those of waking the kernel. The token is in the inbox all the same.
     pub fn notify(&self, token: Token) -> io::Result<()> {
         self.inbox().push(token);
-        // The sleeper sets the flag before it looks into the inbox; we look at the flag after filling it. In the one
-        // order of all four there is that both miss each other.
-        if self.0.sleeping.swap(false, Ordering::SeqCst) {
-            self.wake()?;
+        // The owner sets the flag and then looks into the inbox; here it is the other way round. In whatever order the
+        // four steps fall, the owner sees the token or we see the flag.
+        if self.shared.sleeping.swap(false, Ordering::SeqCst) {
+            return self.shared.wake.wake().inspect_err(|_| {
+                self.shared.sleeping.store(true, Ordering::SeqCst);
+            });
         }
         Ok(())
     }
 
-    /// Ends the sleep that goes on, or the next one. One system call, no lock, no allocation: may be called in a signal
-    /// handler.
+    /// Ends the owner's current sleep, or its next one.
+    ///
+    /// Nothing is reported. On Unix this is async-signal-safe (signal-safety(7)): it takes no lock and allocates nothing.
     ///
     /// # Errors
     ///
-    /// What the kernel says.
+    /// Those of waking the kernel.
     pub fn wake(&self) -> io::Result<()> {
-        self.0.waker.wake()
+        self.shared.woken.store(true, Ordering::SeqCst);
+        self.shared.wake.wake()
     }
 
-    /// Whether the reactor's thread sleeps (and nobody has woken it).
+    /// Does the owner sleep, or is it about to, with nobody on the way to wake it? Out of date as soon as it is known:
+    /// for statistics and tests.
     pub fn is_sleeping(&self) -> bool {
-        self.0.sleeping.load(Ordering::SeqCst)
+        self.shared.sleeping.load(Ordering::SeqCst)
     }
 
-    /// Goes to sleep; false if something has come that forbids it.
-    pub(crate) fn fall_asleep(&self) -> bool {
-        self.0.sleeping.store(true, Ordering::SeqCst);
-        let awake = !self.inbox().is_empty();
-        if awake {
-            self.awaken();
-        }
-        !awake
+    /// The owner goes to sleep. False if it must not: there is something in the inbox, or somebody has woken it before.
+    pub(crate) fn lie_down(&self) -> bool {
+        self.shared.sleeping.store(true, Ordering::SeqCst);
+        !self.shared.woken.load(Ordering::SeqCst) && self.inbox().is_empty()
     }
 
-    pub(crate) fn awaken(&self) {
-        self.0.sleeping.store(false, Ordering::SeqCst);
+    /// The owner sleeps no longer, and nobody has to wake it.
+    pub(crate) fn get_up(&self) {
+        self.shared.sleeping.store(false, Ordering::SeqCst);
+        self.shared.woken.store(false, Ordering::SeqCst);
     }
 
-    /// Moves what was notified into `events`.
+    /// Moves the inbox into `events`.
     pub(crate) fn collect(&self, events: &mut Events) {
-        let mut inbox = self.inbox();
-        if inbox.is_empty() {
-            return;
-        }
-        let tokens = mem::take(&mut *inbox);
-        drop(inbox);
-        for token in &tokens {
+        for token in self.inbox().drain(..) {
             events.push(Event {
-                token: *token,
+                token,
                 ready: Ready::NOTIFIED,
             });
         }
-        // The memory goes back, unless somebody was quicker.
-        let mut tokens = tokens;
-        tokens.clear();
-        let mut inbox = self.inbox();
-        if inbox.capacity() == 0 {
-            *inbox = tokens;
-        }
     }
 
-    /// A thread that panicked while pushing has left the list whole.
-    fn inbox(&self) -> std::sync::MutexGuard<'_, Vec<Token>> {
-        self.0.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+    fn inbox(&self) -> MutexGuard<'_, Vec<Token>> {
+        // A list of numbers is whole whatever happened to whoever held the lock.
+        let inbox = self.shared.inbox.lock();
+        inbox.unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl fmt::Debug for Handle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Handle")
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Handle")
             .field("sleeping", &self.is_sleeping())
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io,
+        sync::{
+            Arc,
+            atomic::{AtomicUsize, Ordering},
+        },
+    };
+
+    use super::Handle;
+    use crate::{
+        driver::Wake,
+        event::{Events, Ready},
+        token::Token,
+    };
+
+    #[derive(Default)]
+    struct Wakes(AtomicUsize);
+
+    impl Wake for Wakes {
+        fn wake(&self) -> io::Result<()> {
+            self.0.fetch_add(1, Ordering::SeqCst);
+            Ok(())
+        }
+    }
+
+    fn handle() -> (Handle, Arc<Wakes>) {
+        let wakes = Arc::new(Wakes::default());
+        (Handle::new(Arc::clone(&wakes) as Arc<dyn Wake>), wakes)
+    }
+
+    #[test]
+    fn whoever_is_awake_is_not_woken() {
+        let (handle, wakes) = handle();
+        handle.notify(Token::new(1, 0)).unwrap();
+        assert_eq!(wakes.0.load(Ordering::SeqCst), 0);
+        assert!(!handle.lie_down(), "the inbox is not empty");
+    }
+
+    #[test]
+    fn a_batch_costs_one_wake() {
+        let (handle, wakes) = handle();
+        assert!(handle.lie_down());
+        assert!(handle.is_sleeping());
+        for index in 0..100 {
+            handle.notify(Token::new(index, 0)).unwrap();
+        }
+        assert_eq!(wakes.0.load(Ordering::SeqCst), 1);
+        handle.get_up();
+
+        let mut events = Events::new();
+        handle.collect(&mut events);
+        assert!(events.iter().map(|event| event.token.index()).eq(0..100));
+        assert!(events.iter().all(|event| event.ready == Ready::NOTIFIED));
+        assert!(handle.lie_down());
+    }
+
+    #[test]
+    fn a_wake_before_the_sleep_ends_it() {
+        let (handle, _) = handle();
+        handle.wake().unwrap();
+        assert!(!handle.lie_down());
+        handle.get_up();
+        assert!(handle.lie_down(), "one wake ends one sleep");
     }
 }

@@ -1,9 +1,15 @@
 //! What somebody waits for.
 
-use std::{fmt, num::NonZeroU8, ops::BitOr};
+use std::{
+    fmt,
+    num::NonZeroU8,
+    ops::{BitOr, BitOrAssign},
+};
 
-/// A non-empty set of directions. The bits are those of Ruby's `IO::READABLE`, `IO::PRIORITY` and `IO::WRITABLE`, which
-/// are those of poll(2).
+/// A non-empty set of directions: readable, priority, writable.
+///
+/// The bits are those of Ruby's `IO::READABLE`, `IO::PRIORITY` and `IO::WRITABLE`, and of `POLLIN`, `POLLPRI` and
+/// `POLLOUT` in poll(2). An empty set cannot be represented, so "waiting for nothing" is not a case anybody handles.
 ///
 /// ```
 /// use reactor::Interest;
@@ -11,22 +17,29 @@ use std::{fmt, num::NonZeroU8, ops::BitOr};
 /// let both = Interest::READABLE | Interest::WRITABLE;
 /// assert_eq!(both.bits(), 5);
 /// assert_eq!(both.without(Interest::READABLE), Some(Interest::WRITABLE));
-/// assert_eq!(Interest::from_bits(0), None); // waiting for nothing cannot be expressed
+/// assert_eq!(Interest::from_bits(0), None);
 /// ```
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Interest(NonZeroU8);
 
 impl Interest {
-    /// Data to read, a connection to accept, or the end of the stream.
-    pub const READABLE: Self = Self(NonZeroU8::new(1).unwrap());
-    /// Urgent data: the `POLLPRI` of poll(2). Never reported by the kqueue and IOCP ports.
-    pub const PRIORITY: Self = Self(NonZeroU8::new(2).unwrap());
-    /// Room to write, or a connection that is established or has failed.
-    pub const WRITABLE: Self = Self(NonZeroU8::new(4).unwrap());
+    /// There is something to read, or a connection to accept, or the end of the stream.
+    pub const READABLE: Self = Self::single(0);
+    /// There is urgent data (out-of-band data of TCP, a change on a cgroup or sysfs file): `EPOLLPRI`. Linux only.
+    pub const PRIORITY: Self = Self::single(1);
+    /// There is room to write, or a connection attempt has ended.
+    pub const WRITABLE: Self = Self::single(2);
 
-    const ALL: u8 = 7;
+    const ALL: u8 = 0b111;
 
-    /// The set with these bits; `None` if it is empty or has a bit beyond 1, 2 and 4.
+    const fn single(shift: u8) -> Self {
+        match NonZeroU8::new(1 << shift) {
+            Some(bit) => Self(bit),
+            None => Self(NonZeroU8::MIN),
+        }
+    }
+
+    /// The set with these bits; None if `bits` is zero or holds a bit that is no direction.
     pub const fn from_bits(bits: u8) -> Option<Self> {
         if bits & !Self::ALL != 0 {
             return None;
@@ -37,37 +50,37 @@ impl Interest {
         }
     }
 
-    /// Readable 1, priority 2, writable 4, added up.
+    /// The bits of the set: 1 readable, 2 priority, 4 writable.
     pub const fn bits(self) -> u8 {
         self.0.get()
     }
 
-    /// Whether reading is among the directions.
+    /// Does the set hold [`Interest::READABLE`]?
     pub const fn is_readable(self) -> bool {
-        self.bits() & 1 != 0
+        self.contains(Self::READABLE)
     }
 
-    /// Whether urgent data is among the directions.
+    /// Does the set hold [`Interest::PRIORITY`]?
     pub const fn is_priority(self) -> bool {
-        self.bits() & 2 != 0
+        self.contains(Self::PRIORITY)
     }
 
-    /// Whether writing is among the directions.
+    /// Does the set hold [`Interest::WRITABLE`]?
     pub const fn is_writable(self) -> bool {
-        self.bits() & 4 != 0
+        self.contains(Self::WRITABLE)
     }
 
-    /// Whether every direction of `other` is in this set.
+    /// Does the set hold every direction of `other`?
     pub const fn contains(self, other: Self) -> bool {
         self.bits() & other.bits() == other.bits()
     }
 
-    /// What is left when the directions of `other` are taken away.
+    /// The directions that are not in `other`; None if nothing is left.
     pub const fn without(self, other: Self) -> Option<Self> {
         Self::from_bits(self.bits() & !other.bits())
     }
 
-    /// The directions in both sets.
+    /// The directions that are in both sets; None if there is none.
     pub const fn intersection(self, other: Self) -> Option<Self> {
         Self::from_bits(self.bits() & other.bits())
     }
@@ -81,18 +94,56 @@ impl BitOr for Interest {
     }
 }
 
+impl BitOrAssign for Interest {
+    fn bitor_assign(&mut self, other: Self) {
+        *self = *self | other;
+    }
+}
+
 impl fmt::Debug for Interest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names = [
-            (self.is_readable(), "READABLE"),
-            (self.is_priority(), "PRIORITY"),
-            (self.is_writable(), "WRITABLE"),
-        ];
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut separator = "";
-        for (_, name) in names.into_iter().filter(|(set, _)| *set) {
-            write!(f, "{separator}{name}")?;
-            separator = " | ";
+        for (direction, name) in [
+            (Self::READABLE, "READABLE"),
+            (Self::PRIORITY, "PRIORITY"),
+            (Self::WRITABLE, "WRITABLE"),
+        ] {
+            if self.contains(direction) {
+                write!(formatter, "{separator}{name}")?;
+                separator = " | ";
+            }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Interest;
+
+    #[test]
+    fn bits_are_those_of_ruby_and_poll() {
+        assert_eq!(Interest::READABLE.bits(), 1);
+        assert_eq!(Interest::PRIORITY.bits(), 2);
+        assert_eq!(Interest::WRITABLE.bits(), 4);
+    }
+
+    #[test]
+    fn only_the_seven_sets_exist() {
+        let sets = (0..=u8::MAX).filter_map(Interest::from_bits);
+        assert!(sets.map(Interest::bits).eq(1..=7));
+    }
+
+    #[test]
+    fn algebra() {
+        let both = Interest::READABLE | Interest::WRITABLE;
+        assert!(both.is_readable() && both.is_writable() && !both.is_priority());
+        assert_eq!(both.without(both), None);
+        assert_eq!(both.intersection(Interest::PRIORITY), None);
+        assert_eq!(
+            both.intersection(Interest::READABLE | Interest::PRIORITY),
+            Some(Interest::READABLE)
+        );
+        assert_eq!(format!("{both:?}"), "READABLE | WRITABLE");
     }
 }

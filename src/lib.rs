@@ -1,66 +1,91 @@
-//! A readiness-event loop that remembers.
+//! A readiness-event loop with a memory.
 //!
-//! A [`Selector`] registers a descriptor once, remembers what the kernel said about it, and deregisters lazily: a wait
-//! costs a system call only when that memory is silent. A [`Reactor`] adds timers and a [`Handle`] for other threads.
-//! The kernel's part is a [`Driver`]: epoll, kqueue or IOCP through mio.
+//! Most event loops ask the kernel to watch a descriptor each time somebody waits for it, and to stop afterwards. This
+//! one registers a descriptor once, remembers per direction what the kernel said last and what the caller's own system
+//! calls have seen since, and asks again only where that memory is silent.
+//!
+//! # A turn
 //!
 //! ```
-//! use std::{io::Write, os::{fd::AsRawFd, unix::net::UnixStream}};
-//! use reactor::{Events, Identity, Interest, Reactor, Ready, Token, Wait};
+//! # #[cfg(unix)]
+//! # fn main() -> std::io::Result<()> {
+//! use std::{io::Write, os::fd::AsRawFd, os::unix::net::UnixStream, time::Duration};
 //!
-//! let (left, mut right) = UnixStream::pair()?;
-//! left.set_nonblocking(true)?;
+//! use reactor::{Deadline, Events, Identity, Interest, Reactor, Ready, Token, Wait};
 //!
 //! let mut reactor = Reactor::open(None)?;
-//! let (descriptor, mine) = (left.as_raw_fd(), Identity(1));
-//! let token = Token::new(7, 0);
-//! let Wait::Pending(wait) = reactor.wait(descriptor, mine, Interest::READABLE, token)? else {
-//!     unreachable!("a socket is not always ready");
-//! };
+//! let (ours, mut theirs) = UnixStream::pair()?;
 //!
-//! right.write_all(b"hello")?;
-//! let mut events = Events::default();
+//! // Whoever waits gives a token. The identity says which object the descriptor belongs to.
+//! let reader = Token::new(1, 0);
+//! let wait = reactor.wait(ours.as_raw_fd(), Identity(1), Interest::READABLE, reader)?;
+//! let Wait::Pending(wait) = wait else { unreachable!("a socket can be polled") };
+//! let timer = reactor.timer(Deadline::after(Duration::from_secs(60)), Token::new(2, 0));
+//!
+//! theirs.write_all(b"hello")?;
+//!
+//! let mut events = Events::new();
 //! reactor.turn(&mut events, None)?;
-//! assert_eq!(events[0].token, token);
-//! assert_eq!(reactor.end(wait).answers(Interest::READABLE), Some(Interest::READABLE));
-//! # Ok::<(), std::io::Error>(())
+//! assert_eq!(events[0].token, reader);
+//!
+//! // The wait is ended once, whether it was answered or not, and tells the answer.
+//! assert_eq!(reactor.end(wait), Ready::READABLE);
+//! reactor.cancel(timer);
+//! reactor.forget(ours.as_raw_fd());
+//! # Ok(())
+//! # }
+//! # #[cfg(not(unix))]
+//! # fn main() {}
 //! ```
 //!
-//! # How to wait
+//! # The parts
 //!
-//! Try first: make the non-blocking system call, and wait only when it says "would block". Tell the selector what the
-//! call saw ([`Reactor::attempted`]); then the wait that follows costs no system call at all. After the wait, end it
-//! ([`Reactor::end`]), whatever came of it. Say [`Reactor::forget`] before closing a descriptor.
-#![deny(unsafe_code)]
-#![warn(missing_docs)]
+//! - [`Interest`], [`Token`], [`Deadline`], [`Ready`], [`Event`], [`Events`]: the vocabulary.
+//! - [`Driver`]: the port to a kernel interface, and the contract each one owes; [`Backend`] chooses one.
+//! - [`Selector`]: a driver and the memory.
+//! - [`Timers`]: the deadline queue.
+//! - [`Handle`]: what other threads hold.
+//! - [`Reactor`]: all of it, turned together.
+//!
+//! # Rules for callers
+//!
+//! - **Try first.** Make the non-blocking system call, tell the selector what it saw ([`Reactor::attempted`]), and wait
+//!   only when it would block. Readiness may be reported without reason; the system call decides.
+//! - **End every wait.** [`Reactor::end`] is called once for each [`Wait::Pending`].
+//! - **Say goodbye.** [`Reactor::forget`] before a descriptor is closed. Without it things heal, but only after 100 ms.
+//! - **One thread.** Everything but [`Handle`] and [`Sleep`] belongs to one thread at a time, and to one process.
+//!
+//! # Platforms
+//!
+//! epoll(7) on Linux and Android, kqueue(2) on macOS and the BSDs, IOCP on Windows (sockets only), all through mio.
+
+#![deny(unsafe_code, missing_docs)]
 
 mod backend;
 mod deadline;
-pub mod driver;
+mod driver;
 mod event;
 mod handle;
-mod identity;
 mod interest;
 mod reactor;
-pub mod registry;
+mod registry;
 mod selector;
-mod table;
 mod timers;
 mod token;
-mod waiters;
 
 pub use crate::{
     backend::{Backend, Unavailable, UnknownBackend},
     deadline::{Deadline, InvalidSeconds, seconds, to_seconds},
-    driver::{Descriptor, Driver, Wake, poll::poll_now},
+    driver::{Descriptor, Driver, Registration, Renewal, Wake, poll::poll_now},
     event::{Event, Events, Ready},
     handle::Handle,
-    identity::Identity,
     interest::Interest,
     reactor::{Reactor, Sleep},
-    registry::{Attempt, Knowledge, Known, Statistics, Wait},
+    registry::{Attempt, Identity, Knowledge, Known, Statistics, Wait, WaitId},
     selector::Selector,
     timers::{TimerId, Timers},
     token::Token,
-    waiters::WaitId,
 };
+
+#[cfg(any(test, feature = "mock"))]
+pub use crate::driver::mock;

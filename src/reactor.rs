@@ -1,4 +1,4 @@
-//! One turn: what the kernel, the clock and other threads have for us.
+//! One turn: what the kernel, the timers and other threads have for us.
 
 use std::{
     io,
@@ -8,65 +8,69 @@ use std::{
 use crate::{
     backend::Backend,
     deadline::Deadline,
-    driver::{Descriptor, Driver, poll::sleep_on},
+    driver::{Descriptor, Driver, poll},
     event::{Events, Ready},
     handle::Handle,
-    identity::Identity,
     interest::Interest,
-    registry::{Attempt, Known, Statistics, Wait},
+    registry::{Attempt, Identity, Known, Statistics, Wait, WaitId},
     selector::Selector,
     timers::{TimerId, Timers},
     token::Token,
-    waiters::WaitId,
 };
 
-/// Selector, timers and handle: all that an event loop needs but the loop.
+/// A selector, timers, and an inbox for other threads, turned together.
 ///
-/// Belongs to one thread at a time (`Send`, used through `&mut`); other threads use its [`Handle`].
+/// A turn has two halves. [`Reactor::collect`] never blocks and needs the reactor; [`Sleep::block`] blocks and needs
+/// nothing of it, so an embedder can release its own lock in between. [`Reactor::turn`] is both, for everyone else.
+///
+/// Used by one thread at a time; other threads hold a [`Handle`].
 #[derive(Debug)]
 pub struct Reactor {
     selector: Selector,
     timers: Timers,
     handle: Handle,
-    /// The time of the last turn: near enough for everything that is not a deadline.
     clock: Instant,
 }
 
 impl Reactor {
-    /// A reactor on this backend, or on the native one.
+    /// Opens a reactor on the chosen backend, or on the best there is.
     ///
     /// # Errors
     ///
-    /// Of [`Backend::open`].
+    /// As [`Backend::open`].
     pub fn open(choice: Option<Backend>) -> io::Result<Self> {
-        Selector::open(choice).map(Self::with_selector)
+        Ok(Self::with_selector(Selector::open(choice)?))
     }
 
-    /// A reactor on a driver of one's own.
+    /// A reactor on a driver of the caller's.
     pub fn with_driver(driver: Box<dyn Driver>) -> Self {
         Self::with_selector(Selector::with_driver(driver))
     }
 
     fn with_selector(selector: Selector) -> Self {
-        let handle = Handle::new(selector.waker());
         Self {
+            handle: Handle::new(selector.waker()),
             selector,
-            timers: Timers::default(),
-            handle,
+            timers: Timers::new(),
             clock: Instant::now(),
         }
     }
 
-    /// As [`Selector::backend`].
+    /// The backend; None if the driver is the caller's own.
     pub fn backend(&self) -> Option<Backend> {
         self.selector.backend()
     }
 
-    /// As [`Selector::wait`].
+    /// The time of the last [`Reactor::collect`]: good enough for everything that happens in one turn, and free.
+    pub fn clock(&self) -> Instant {
+        self.clock
+    }
+
+    /// Starts to wait for a descriptor; see [`Selector::wait`].
     ///
     /// # Errors
     ///
-    /// As there.
+    /// As [`Selector::wait`].
     pub fn wait(
         &mut self,
         descriptor: Descriptor,
@@ -78,17 +82,17 @@ impl Reactor {
             .wait(descriptor, identity, interest, token, self.clock)
     }
 
-    /// As [`Selector::end`].
+    /// Ends a wait and returns its answer; see [`Selector::end`].
     pub fn end(&mut self, wait: WaitId) -> Ready {
         self.selector.end(wait)
     }
 
-    /// As [`Selector::known`].
+    /// What is known about a descriptor; see [`Selector::known`].
     pub fn known(&self, descriptor: Descriptor, identity: Identity) -> Known {
         self.selector.known(descriptor, identity)
     }
 
-    /// As [`Selector::attempted`].
+    /// Notes what a system call of the caller's has just seen; see [`Selector::attempted`].
     pub fn attempted(
         &mut self,
         descriptor: Descriptor,
@@ -100,67 +104,53 @@ impl Reactor {
             .attempted(descriptor, identity, interest, attempt);
     }
 
-    /// As [`Selector::forget`].
+    /// The descriptor is about to be closed; see [`Selector::forget`].
     pub fn forget(&mut self, descriptor: Descriptor) {
         self.selector.forget(descriptor);
     }
 
-    /// Sets a timer, which reports `token` with [`Ready::ELAPSED`] at the first turn after `deadline`.
+    /// Starts a timer: `token` will be reported with [`Ready::ELAPSED`] once `deadline` has come.
     pub fn timer(&mut self, deadline: Deadline, token: Token) -> TimerId {
         self.timers.insert(deadline, token)
     }
 
-    /// Takes a timer back. False if it has fired or been cancelled before.
+    /// Stops a timer. False if it has elapsed or was stopped already.
     pub fn cancel(&mut self, timer: TimerId) -> bool {
         self.timers.cancel(timer)
     }
 
-    /// The remote for other threads.
+    /// What other threads reach this reactor by.
     pub fn handle(&self) -> Handle {
         self.handle.clone()
     }
 
-    /// The time of the last turn.
-    pub fn clock(&self) -> Instant {
-        self.clock
-    }
-
-    /// What happened so far.
-    pub fn statistics(&self) -> &Statistics {
-        self.selector.statistics()
-    }
-
-    /// The half of a turn that never blocks: appends what has come from the kernel, from other threads and from the
-    /// timers, and re-arms the waits that are due for it. One system call.
+    /// The half of a turn that does not block: sets the clock, and appends to `events` what the kernel has, what other
+    /// threads have sent, which timers have elapsed, and what arming idle waits again has found, in this order: a wait
+    /// that is answered in the same turn in which its timeout elapses is answered first.
     ///
     /// # Errors
     ///
-    /// What makes the driver unusable.
+    /// As [`Selector::poll`]. Timers and notifications are then left for the next time.
     pub fn collect(&mut self, events: &mut Events) -> io::Result<()> {
-        self.poll(events, Some(Duration::ZERO))
-    }
-
-    fn poll(&mut self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {
-        let polled = self.selector.poll(events, timeout);
-        self.handle.awaken();
-        self.handle.collect(events);
         self.clock = Instant::now();
-        self.selector.rearm(self.clock, events);
+        self.selector
+            .poll(events, Some(Duration::ZERO), self.clock)?;
+        self.handle.collect(events);
         self.timers.expire(self.clock, events);
-        polled
+        self.selector.rearm(self.clock, events);
+        Ok(())
     }
 
-    /// The half of a turn that blocks, as an object of its own: it borrows nothing, so the reactor's thread may sleep
-    /// while others (a global lock released) look at what the reactor is part of.
+    /// Prepares the half of a turn that blocks: until the kernel or another thread has something, the next timer or
+    /// re-arm is due, or `limit` has passed (None: no limit of the caller's).
     ///
-    /// From here on until the object is dropped, notifications wake the kernel. `limit` bounds the sleep; so do the next
-    /// timer and the next wait to be re-armed.
+    /// From here until the [`Sleep`] is dropped, other threads' notifications wake the kernel.
     pub fn sleep(&self, limit: Option<Duration>) -> Sleep {
-        let asleep = self.handle.fall_asleep() && !self.selector.has_answers();
+        let idle = self.handle.lie_down() && !self.selector.has_answers();
         Sleep {
             descriptor: self.selector.descriptor(),
-            timeout: if asleep {
-                self.patience(limit)
+            timeout: if idle {
+                self.until_due(limit)
             } else {
                 Some(Duration::ZERO)
             },
@@ -168,52 +158,48 @@ impl Reactor {
         }
     }
 
-    /// How long nothing has to be done but wait for the kernel.
-    fn patience(&self, limit: Option<Duration>) -> Option<Duration> {
-        let now = Instant::now();
-        let timer = self.timers.next().map(|deadline| deadline.remaining(now));
-        let rearm = self.selector.next_rearm();
-        let rearm = rearm.map(|at| at.saturating_duration_since(now));
-        [limit, timer, rearm].into_iter().flatten().min()
-    }
-
-    /// A whole turn: appends what has come; if that is nothing, sleeps until something comes, at most so long (`None`: for
-    /// ever).
+    /// One turn: collects; if nothing came, sleeps for at most `limit` and collects again.
     ///
-    /// May come back with nothing before the limit, after a signal or a [`Handle::wake`].
+    /// It may return without an event: after `limit`, after a signal, after [`Handle::wake`], and after housekeeping.
     ///
     /// # Errors
     ///
-    /// What makes the driver unusable.
+    /// Those of [`Reactor::collect`] and [`Sleep::block`].
     pub fn turn(&mut self, events: &mut Events, limit: Option<Duration>) -> io::Result<()> {
         let before = events.len();
         self.collect(events)?;
-        let deadline = limit.map(|limit| Deadline::after_from(self.clock, limit));
-        while events.len() == before {
-            let left = deadline.map(|deadline| deadline.remaining(self.clock));
-            if left == Some(Duration::ZERO) {
-                break;
-            }
-            let sleep = self.sleep(left);
-            let woken_for_rearm = sleep.timeout != left;
-            if sleep.descriptor.is_some() {
-                sleep.block()?;
-                drop(sleep);
-                self.collect(events)?;
-            } else {
-                let timeout = sleep.timeout;
-                self.poll(events, timeout)?;
-            }
-            if !woken_for_rearm {
-                break;
-            }
+        if events.len() > before {
+            return Ok(());
         }
-        Ok(())
+        let sleep = self.sleep(limit);
+        match sleep.descriptor {
+            Some(_) => sleep.block()?,
+            // The platform can only sleep in the poll itself.
+            None => self.selector.poll(events, sleep.timeout, self.clock)?,
+        }
+        drop(sleep);
+        self.collect(events)
+    }
+
+    /// What the selector has done so far.
+    pub fn statistics(&self) -> &Statistics {
+        self.selector.statistics()
+    }
+
+    /// The shortest of `limit` and the times left until the next timer and the next re-arm.
+    fn until_due(&self, limit: Option<Duration>) -> Option<Duration> {
+        let now = Instant::now();
+        let timer = self.timers.next().map(|deadline| deadline.remaining(now));
+        let limit = limit.into_iter().chain(timer).min();
+        self.selector.until_rearm(limit, now)
     }
 }
 
-/// A sleep that is about to begin. While it exists, the reactor counts as asleep.
+/// A prepared sleep: a descriptor and a timeout, with nothing of the reactor borrowed.
+///
+/// It may be moved to, or used by, another thread than the reactor's.
 #[derive(Debug)]
+#[must_use = "other threads take the reactor for asleep until this is dropped"]
 pub struct Sleep {
     descriptor: Option<Descriptor>,
     timeout: Option<Duration>,
@@ -221,27 +207,24 @@ pub struct Sleep {
 }
 
 impl Sleep {
-    /// Blocks until there is something for the reactor to collect: an event, a timer, a notification. May come back
-    /// early. One system call: ppoll(2).
+    /// Blocks in ppoll(2), to the nanosecond where the platform has it and to the next millisecond elsewhere.
+    ///
+    /// Returns after a signal, too. It collects nothing: that is the next [`Reactor::collect`]'s.
     ///
     /// # Errors
     ///
-    /// `Unsupported` where a driver cannot be slept on (Windows); otherwise what ppoll(2) says.
+    /// `EBADF` if the driver's descriptor was closed (by a fork(2) in between, say); [`io::ErrorKind::Unsupported`] where
+    /// the driver has no descriptor, on Windows: there only [`Reactor::turn`] sleeps.
     pub fn block(&self) -> io::Result<()> {
         match self.descriptor {
-            Some(descriptor) => sleep_on(descriptor, self.timeout),
+            Some(descriptor) => poll::sleep_on(descriptor, self.timeout),
             None => Err(io::ErrorKind::Unsupported.into()),
         }
-    }
-
-    /// How long it will be at most.
-    pub fn timeout(&self) -> Option<Duration> {
-        self.timeout
     }
 }
 
 impl Drop for Sleep {
     fn drop(&mut self) {
-        self.handle.awaken();
+        self.handle.get_up();
     }
 }

@@ -1,37 +1,61 @@
-//! What is registered, what is known, and who waits: the memory that makes system calls unnecessary.
+//! The memory of a selector: what is registered for each descriptor, what is known about it, and who waits.
 //!
-//! # The state machine
+//! A registration outlives its wait, so most waits find one, and those that follow an `EAGAIN` of the caller's own need
+//! no system call at all. This is the whole machine; `tests/registry.rs` has one test for each row.
 //!
-//! Per descriptor the registry remembers the directions it has *registered*, and for each direction what is *known*:
-//! `Ready` (an event came), `Drained` (since then a system call of ours met "would block"), or `Unknown`. An edge is
-//! reported only when something changes, so `Drained` means that an event is bound to come, and only `Drained` does.
+//! # A wait
 //!
-//! | registered | known | event | action | system call |
-//! |---|---|---|---|---|
-//! | nothing | any | wait | register what is asked | ADD |
-//! | nothing, refused (EPERM) | any | wait | answer at once: always ready | ADD |
-//! | less than asked | any | wait | widen | MOD |
-//! | what is asked | all asked drained | wait | nothing: an event will come | none |
-//! | what is asked | any asked unknown or ready | wait | re-arm, which reports it if ready | MOD |
-//! | something | any, of another object | wait | new generation, nothing known, register what all waiters ask | ADD |
-//! | the same, and it was no reuse last time | any, of another object | wait | the same | MOD |
-//! | something the kernel has forgotten | any | wait, re-arm | new generation, nothing known | MOD, ADD, MOD |
-//! | any | any | event with an old generation | drop it | none |
-//! | any | any | event somebody waits for | ready; answer all who asked | none |
-//! | any | any | event nobody waits for, first | ready; remember that it was unwanted | none |
-//! | more than this | any | event nobody waits for, again | narrow | MOD |
-//! | just this | any | event nobody waits for, again | deregister | DEL |
-//! | any | any | hang-up or error alone, no waiter | deregister | DEL |
-//! | any | any | attempt: would block | drained | none |
-//! | any | no hang-up | attempt: short | drained | none |
-//! | any | hang-up | attempt: short | nothing: the end is still to be read | none |
-//! | any | any | wait ends | forget the waiter, keep the registration | none |
-//! | any | any | waiter idle for 100 ms | re-arm once | MOD |
-//! | any, descriptor is closed | any | waiter idle for 100 ms | answer all waiters with an error | MOD |
-//! | something | any | forget | deregister, answer all waiters with an error, new generation | DEL |
-//! | nothing | any | forget | new generation | none |
+//! | registered                     | known                        | what happens                        | system call |
+//! |--------------------------------|------------------------------|-------------------------------------|-------------|
+//! | nothing                        | -                            | a new life begins                   | register(asked) |
+//! | by another or unknown identity | - (not trusted)              | a new life, whoever waits stays     | reregister(asked and wanted) |
+//! | some of what is asked          | anything                     | the registration is widened         | reregister(registered and asked) |
+//! | all of it                      | every direction drained      | the wait is parked (`skipped`)      | none |
+//! | all of it                      | some direction not           | armed: reported at once if ready    | reregister(registered) |
 //!
-//! The unit tests below have one test for each row.
+//! | the driver's answer            | what follows |
+//! |--------------------------------|--------------|
+//! | kept                           | knowledge stays |
+//! | renewed                        | a new life: nothing is known any more |
+//! | unpollable                     | the wait is ready at once, whoever else waits is answered as asked, nothing is remembered |
+//! | an error                       | it is returned, whoever else waits is answered with an error, nothing is remembered |
+//!
+//! # An event
+//!
+//! | reported                       | who waits                    | what happens                        | system call |
+//! |--------------------------------|------------------------------|-------------------------------------|-------------|
+//! | an older life, or no life      | -                            | dropped (`stale`)                   | none |
+//! | a direction, maybe with others | somebody for it              | all of them are answered; "ready"   | none |
+//! | a closed reading half          | readers                      | as above, and hung up               | none |
+//! | a hang-up or an error          | anybody                      | all are answered; hung up           | none |
+//! | a hang-up or an error alone    | nobody                       | forgotten                           | deregister |
+//! | a direction, for the first time | nobody for it               | "ready", noted as unwanted          | none |
+//! | a direction, once more         | nobody for it                | narrowed                            | reregister(the rest) |
+//! | all that is registered, once more | nobody                    | forgotten                           | deregister |
+//!
+//! A wait for a direction takes the note "unwanted" off it.
+//!
+//! # An attempt of the caller's own, a close, an idle wait
+//!
+//! | what                           | registered                   | what happens                        | system call |
+//! |--------------------------------|------------------------------|-------------------------------------|-------------|
+//! | would block                    | by the same identity         | "drained"                           | none |
+//! | short                          | by the same identity         | "drained", unless hung up           | none |
+//! | complete                       | by the same identity         | nothing                             | none |
+//! | any attempt                    | nothing, or by another       | nothing                             | none |
+//! | forget                         | something                    | waiters are answered with an error  | deregister |
+//! | forget                         | nothing                      | nothing                             | none |
+//! | a wait idle for 100 ms, once   | something                    | as the driver's answer above        | reregister(registered) |
+//!
+//! # Lives
+//!
+//! Each call that arms a descriptor does so under the next generation of its token. So of several registrations the
+//! kernel may hold for one number (a duplicate keeps the file of a closed descriptor alive) only the newest is heard.
+
+mod entries;
+mod knowledge;
+mod statistics;
+mod waiters;
 
 use std::{
     io,
@@ -39,120 +63,45 @@ use std::{
 };
 
 use crate::{
-    driver::{Descriptor, Driver, Registration, Renewal},
+    driver::{self, Descriptor, Driver, Registration, Renewal},
     event::{Event, Events, Ready},
-    identity::Identity,
     interest::Interest,
-    table::{Entry, NONE, Table},
     token::Token,
-    waiters::{WaitId, Waiters},
 };
 
-/// A wait that has lasted so long re-arms once: that heals whatever identity missed.
-const REARM_AFTER: Duration = Duration::from_millis(100);
+pub use knowledge::{Attempt, Identity, Knowledge, Known};
+pub use statistics::Statistics;
+pub use waiters::{Wait, WaitId};
 
-/// What came of beginning a wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wait {
-    /// Always ready: the kernel does not poll such files. There is nothing to end.
-    Ready(Interest),
-    /// An event will come. The waiter ends the wait exactly once, whatever comes of it.
-    Pending(WaitId),
-}
+use entries::{Entries, Entry};
+use waiters::Waiters;
 
-/// What is known of one direction of a descriptor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Knowledge {
-    /// Nothing.
-    Unknown,
-    /// An event was reported, and nothing to the contrary was seen since.
-    Ready,
-    /// "Would block" was seen, and no event since: there is nothing, and an event will tell when there is.
-    Drained,
-}
+/// How long a wait lies idle before it is armed once more. That heals whatever changed behind our back: a descriptor that
+/// was closed, replaced by dup2(2) or reopened without anybody's word.
+const IDLE: Duration = Duration::from_millis(100);
 
-/// What is known of a descriptor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Known {
-    /// Of reading.
-    pub readable: Knowledge,
-    /// Of writing.
-    pub writable: Knowledge,
-    /// Whether an end or an error was reported.
-    pub hung_up: bool,
-}
-
-/// What the caller's own system call has just seen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Attempt {
-    /// EAGAIN.
-    WouldBlock,
-    /// Less than there was room for, on a stream: nothing is left, unless its end is near.
-    Short,
-    /// As much as was asked for.
-    Complete,
-}
-
-/// What happened so far, each since the beginning.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Statistics {
-    /// Waits begun.
-    pub waits: u64,
-    /// First registrations: ADD of epoll_ctl(2).
-    pub registered: u64,
-    /// Registrations renewed, widened or narrowed: MOD.
-    pub rearmed: u64,
-    /// Waits that needed no system call.
-    pub skipped: u64,
-    /// Registrations given up: DEL.
-    pub deregistered: u64,
-    /// Registrations the kernel had forgotten.
-    pub renewed: u64,
-    /// Events reported by the driver.
-    pub events: u64,
-    /// Of these, dropped because their generation is over.
-    pub stale: u64,
-    /// Of these, those nobody waited for.
-    pub unwanted: u64,
-    /// Polls of the driver.
-    pub polls: u64,
-}
-
-impl Statistics {
-    /// The counters by name.
-    pub fn rows(&self) -> Vec<(&'static str, u64)> {
-        vec![
-            ("waits", self.waits),
-            ("registered", self.registered),
-            ("rearmed", self.rearmed),
-            ("skipped", self.skipped),
-            ("deregistered", self.deregistered),
-            ("renewed", self.renewed),
-            ("events", self.events),
-            ("stale", self.stale),
-            ("unwanted", self.unwanted),
-            ("polls", self.polls),
-        ]
-    }
-}
-
-/// The memory. It sees the kernel only as the [`Driver`] it is handed.
-#[derive(Debug, Default)]
-pub struct Registry {
-    table: Table,
+/// The state machine. It keeps no driver: each step that may need one is lent it.
+#[derive(Debug)]
+pub(crate) struct Registry {
+    entries: Entries,
     waiters: Waiters,
-    /// Answers that did not come from the kernel.
-    answers: Events,
+    /// Waits answered outside an event, to be reported with the next poll.
+    answered: Vec<WaitId>,
     pub(crate) statistics: Statistics,
 }
 
 impl Registry {
-    /// Begins a wait. See the table above.
-    ///
-    /// # Errors
-    ///
-    /// EBADF if the descriptor is not open, ENOMEM and ENOSPC of epoll_ctl(2). Then nothing is left behind.
-    pub fn wait(
+    pub(crate) fn new() -> Self {
+        Self {
+            entries: Entries::default(),
+            waiters: Waiters::new(),
+            answered: Vec::new(),
+            statistics: Statistics::default(),
+        }
+    }
+
+    /// Starts a wait; see the table.
+    pub(crate) fn wait(
         &mut self,
         driver: &mut dyn Driver,
         descriptor: Descriptor,
@@ -161,76 +110,60 @@ impl Registry {
         token: Token,
         now: Instant,
     ) -> io::Result<Wait> {
+        let slot = Entries::slot(descriptor).ok_or_else(driver::bad_descriptor)?;
         self.statistics.waits += 1;
-        let index = Table::index_of(descriptor)?;
-        let entry = self.table.entry(index);
-        let trusted = entry.trusts(identity);
-        let others = if trusted {
-            entry.registered
-        } else {
-            entry.start_over(identity);
-            self.waiters.wanted(entry)
-        };
-        let asked = interest.bits();
-        if trusted && entry.registered & asked == asked && entry.drained & asked == asked {
-            self.statistics.skipped += 1;
-        } else {
-            let wanted = Interest::from_bits(asked | others).unwrap_or(interest);
-            let armed = arm(driver, entry, index, wanted, trusted, &mut self.statistics);
-            match armed {
-                Ok(true) => {}
-                Ok(false) => {
-                    entry.unregister();
+        match self.entries.get(slot) {
+            Some(entry) if entry.is_drained(identity, interest) => self.statistics.skipped += 1,
+            Some(Entry {
+                registered: Some(registered),
+                ..
+            }) => {
+                let registered = *registered;
+                if !self.arm(driver, slot, identity, registered, interest)? {
                     return Ok(Wait::Ready(interest));
                 }
-                Err(error) => {
-                    entry.unregister();
-                    return Err(error);
+            }
+            _ => {
+                if !self.register(driver, descriptor, slot, identity, interest)? {
+                    return Ok(Wait::Ready(interest));
                 }
             }
         }
-        entry.unwanted &= !asked;
-        let wait = self.waiters.add(entry, index, interest, token, now);
+        let entry = self.entries.claim(slot);
+        entry.unwanted &= !interest.bits();
+        let line = &mut entry.line;
+        let wait = self.waiters.park(line, slot, interest, token, now);
         Ok(Wait::Pending(wait))
     }
 
-    /// Ends a wait, and tells what answered it: nothing, if it is ended before. A second time, it is nothing too.
-    pub fn end(&mut self, wait: WaitId) -> Ready {
-        self.waiters.end(wait, &mut self.table)
+    /// Ends a wait and returns what it was answered; [`Ready::EMPTY`] if nothing, or if it had ended before.
+    pub(crate) fn end(&mut self, wait: WaitId) -> Ready {
+        if let Some(slot) = self.waiters.standing_at(wait) {
+            let line = &mut self.entries.claim(slot).line;
+            self.waiters.leave(line, wait);
+        }
+        self.waiters.free(wait)
     }
 
-    /// What is known of a descriptor that belongs to this object. Of another's, nothing.
-    pub fn known(&self, descriptor: Descriptor, identity: Identity) -> Known {
-        let entry = Table::index_of(descriptor)
-            .ok()
-            .and_then(|index| self.table.get(index))
-            .filter(|entry| entry.trusts(identity));
-        let of = |interest: Interest| match entry {
-            Some(entry) if entry.drained & entry.registered & interest.bits() != 0 => {
-                Knowledge::Drained
-            }
-            Some(entry) if entry.seen & interest.bits() != 0 => Knowledge::Ready,
-            _ => Knowledge::Unknown,
-        };
-        Known {
-            readable: of(Interest::READABLE),
-            writable: of(Interest::WRITABLE),
-            hung_up: entry.is_some_and(|entry| entry.hung_up),
+    pub(crate) fn known(&self, descriptor: Descriptor, identity: Identity) -> Known {
+        let entry = Entries::slot(descriptor).and_then(|slot| self.entries.get(slot));
+        match entry {
+            Some(entry) if entry.trusts(identity) => entry.known(),
+            _ => Known::default(),
         }
     }
 
-    /// Notes what the caller's own system call has seen.
-    pub fn attempted(
+    pub(crate) fn attempted(
         &mut self,
         descriptor: Descriptor,
         identity: Identity,
         interest: Interest,
         attempt: Attempt,
     ) {
-        let Ok(index) = Table::index_of(descriptor) else {
+        let Some(slot) = Entries::slot(descriptor) else {
             return;
         };
-        let Some(entry) = self.table.get_mut(index).filter(|e| e.trusts(identity)) else {
+        let Some(entry) = self.entries.get_mut(slot) else {
             return;
         };
         let drained = match attempt {
@@ -238,159 +171,219 @@ impl Registry {
             Attempt::Short => !entry.hung_up,
             Attempt::Complete => false,
         };
-        if drained {
-            entry.drained |= interest.bits() & entry.registered;
-            entry.seen &= !interest.bits();
+        if drained && entry.trusts(identity) {
+            let bits = interest.bits() & bits_of(entry.registered);
+            entry.drained |= bits;
+            entry.ready &= !bits;
         }
     }
 
-    /// The descriptor is about to be closed: nothing is registered or remembered after this.
-    pub fn forget(&mut self, driver: &mut dyn Driver, descriptor: Descriptor) {
-        let Ok(index) = Table::index_of(descriptor) else {
+    /// The descriptor is about to be closed.
+    pub(crate) fn forget(&mut self, driver: &mut dyn Driver, descriptor: Descriptor) {
+        let Some(slot) = Entries::slot(descriptor) else {
             return;
         };
-        let Some(entry) = self.table.get_mut(index) else {
-            return;
-        };
-        if entry.registered != 0 {
-            self.statistics.deregistered += 1;
-            // It goes away in any case.
-            _ = driver.deregister(descriptor);
+        if self.is_registered(slot) {
+            self.deregister(driver, slot);
         }
-        self.waiters
-            .answer_all(entry, Ready::ERROR, &mut self.answers);
-        entry.start_over(Identity::UNKNOWN);
-        entry.unregister();
     }
 
-    /// An event of the driver: answers whoever waits for it.
-    pub fn report(&mut self, driver: &mut dyn Driver, event: Event, out: &mut Events) {
+    /// Takes in an event of the driver's, and appends one for each wait it answers.
+    pub(crate) fn event(&mut self, driver: &mut dyn Driver, event: Event, events: &mut Events) {
         self.statistics.events += 1;
-        let index = event.token.index();
-        let entry = self.table.get_mut(index);
-        let Some(entry) = entry.filter(|e| Token::new(index, e.generation) == event.token) else {
+        let Event { token, ready } = event;
+        let slot = token.index();
+        let entry = self.entries.get_mut(slot);
+        let Some(entry) = entry.filter(|entry| entry.token == token && entry.registered.is_some())
+        else {
             self.statistics.stale += 1;
             return;
         };
-        let directions = event.ready.directions();
-        entry.drained &= !directions;
-        entry.seen |= directions;
-        entry.hung_up |= event.ready.is_final();
-        if self.waiters.answer(entry, event.ready, out) {
+        let (answered, registered) = (ready.directions(), bits_of(entry.registered));
+        entry.ready |= answered & registered;
+        entry.drained &= !answered;
+        entry.hung_up |= ready.is_hung_up();
+
+        let (mut wanted, mut useful) = (0, false);
+        let mut place = entry.line.first();
+        while let Some(number) = place {
+            let (interest, next) = self.waiters.glance(number);
+            wanted |= interest.bits();
+            if interest.bits() & answered != 0 {
+                let (_, token) = self.waiters.answer(&mut entry.line, number, ready);
+                events.push(Event { token, ready });
+                useful = true;
+            }
+            place = next;
+        }
+        if useful {
+            // A direction that comes along with a wanted one costs nothing.
             return;
         }
+
+        let reported = ready.reported() & registered;
+        if reported & !wanted != 0 {
+            self.unwanted(driver, slot, reported & !wanted);
+        } else if reported | wanted == 0 {
+            self.deregister(driver, slot);
+        }
+    }
+
+    /// When [`Registry::rearm`] has something to do.
+    pub(crate) fn next_rearm(&self) -> Option<Instant> {
+        self.waiters.oldest()?.0.checked_add(IDLE)
+    }
+
+    /// Arms every wait that has been idle for 100 ms once more, and appends an event for each that is answered by it.
+    pub(crate) fn rearm(&mut self, driver: &mut dyn Driver, now: Instant, events: &mut Events) {
+        while let Some((parked, slot)) = self.waiters.oldest() {
+            if now.saturating_duration_since(parked) < IDLE {
+                break;
+            }
+            self.waiters.unqueue_oldest();
+            let registered = self.entries.get(slot).and_then(|entry| entry.registered);
+            if let Some(registered) = registered {
+                // The error is told to all who wait: their own system calls will meet it.
+                _ = self.renew(driver, slot, registered);
+            }
+        }
+        self.deliver(events);
+    }
+
+    /// Is there an answer to report that no event of the driver's announces?
+    pub(crate) fn has_answers(&self) -> bool {
+        !self.answered.is_empty()
+    }
+
+    /// Appends the answers given outside events, except to waits that have ended meanwhile.
+    pub(crate) fn deliver(&mut self, events: &mut Events) {
+        for wait in self.answered.drain(..) {
+            if let Some((token, ready)) = self.waiters.answered(wait) {
+                events.push(Event { token, ready });
+            }
+        }
+    }
+
+    fn is_registered(&self, slot: u32) -> bool {
+        let entry = self.entries.get(slot);
+        entry.is_some_and(|entry| entry.registered.is_some())
+    }
+
+    /// Begins a life. False if the kernel does not poll the descriptor.
+    fn register(
+        &mut self,
+        driver: &mut dyn Driver,
+        descriptor: Descriptor,
+        slot: u32,
+        identity: Identity,
+        interest: Interest,
+    ) -> io::Result<bool> {
+        let token = self.entries.next_token(slot);
+        // The kernel judges the number before room is made for it.
+        match driver.register(descriptor, token, interest)? {
+            Registration::Unpollable => Ok(false),
+            Registration::Armed => {
+                self.statistics.registered += 1;
+                let entry = self.entries.claim(slot);
+                entry.begin(descriptor, identity, token, interest);
+                Ok(true)
+            }
+        }
+    }
+
+    /// Arms what is registered for one more wait. False if the kernel does not poll the descriptor any more.
+    fn arm(
+        &mut self,
+        driver: &mut dyn Driver,
+        slot: u32,
+        identity: Identity,
+        registered: Interest,
+        asked: Interest,
+    ) -> io::Result<bool> {
+        let entry = self.entries.claim(slot);
+        if entry.trusts(identity) {
+            return self.renew(driver, slot, registered | asked);
+        }
+        let wanted = asked.bits() | self.waiters.wanted(entry.line);
+        let interest = Interest::from_bits(wanted).unwrap_or(asked);
+        let pollable = self.renew(driver, slot, interest)?;
+        if pollable {
+            let entry = self.entries.claim(slot);
+            entry.begin(entry.descriptor, identity, entry.token, interest);
+        }
+        Ok(pollable)
+    }
+
+    /// Registers anew with this interest. False if the kernel does not poll the descriptor any more; then, and after an
+    /// error, nothing is registered and nobody waits any longer.
+    fn renew(
+        &mut self,
+        driver: &mut dyn Driver,
+        slot: u32,
+        interest: Interest,
+    ) -> io::Result<bool> {
+        let token = self.entries.next_token(slot);
+        let entry = self.entries.claim(slot);
+        match driver.reregister(entry.descriptor, token, interest) {
+            Ok(Renewal::Kept) => {
+                self.statistics.rearmed += 1;
+                entry.adjust(token, interest);
+                Ok(true)
+            }
+            Ok(Renewal::Renewed) => {
+                self.statistics.renewed += 1;
+                entry.begin(entry.descriptor, entry.identity, token, interest);
+                Ok(true)
+            }
+            Ok(Renewal::Unpollable) => {
+                self.abandon(slot, None);
+                Ok(false)
+            }
+            Err(error) => {
+                self.abandon(slot, Some(Ready::ERROR));
+                Err(error)
+            }
+        }
+    }
+
+    /// These directions were reported and nobody wants them: for the first time that is noted, then it is ended.
+    fn unwanted(&mut self, driver: &mut dyn Driver, slot: u32, directions: u8) {
         self.statistics.unwanted += 1;
-        let again = directions & entry.unwanted & entry.registered;
+        let entry = self.entries.claim(slot);
+        let again = entry.unwanted & directions;
         entry.unwanted |= directions;
-        let hopeless = entry.first == NONE && event.ready.bits() & 7 == 0;
-        let keep = if hopeless {
-            0
-        } else {
-            entry.registered & !again
-        };
-        if keep == entry.registered {
+        if again == 0 {
             return;
         }
-        let narrowed = match Interest::from_bits(keep) {
-            Some(keep) => arm(driver, entry, index, keep, true, &mut self.statistics),
-            None => {
-                self.statistics.deregistered += 1;
-                driver
-                    .deregister(Table::descriptor_of(index))
-                    .map(|()| false)
-            }
-        };
-        match narrowed {
-            Ok(true) => entry.registered = keep,
-            // The descriptor is gone, or soon will be: those who still wait are told when they re-arm.
-            Ok(false) | Err(_) => entry.unregister(),
+        match Interest::from_bits(bits_of(entry.registered) & !again) {
+            // The error is told to all who wait: their own system calls will meet it.
+            Some(rest) => _ = self.renew(driver, slot, rest),
+            None => self.deregister(driver, slot),
         }
     }
 
-    /// When the next wait is to be re-armed.
-    pub fn next_rearm(&self) -> Option<Instant> {
-        self.waiters.oldest().map(|(_, since)| since + REARM_AFTER)
+    /// Ends the registration; whoever still waits is answered with an error.
+    fn deregister(&mut self, driver: &mut dyn Driver, slot: u32) {
+        let descriptor = self.entries.claim(slot).descriptor;
+        // Should the kernel refuse, its events will find no life to go with and be dropped.
+        _ = driver.deregister(descriptor);
+        self.statistics.deregistered += 1;
+        self.abandon(slot, Some(Ready::ERROR));
     }
 
-    /// Re-arms the waits that have been idle for 100 ms.
-    pub fn rearm(&mut self, driver: &mut dyn Driver, now: Instant) {
-        while let Some((index, since)) = self.waiters.oldest() {
-            if since + REARM_AFTER > now {
-                return;
-            }
-            self.waiters.grow_old();
-            let entry = self.table.entry(index);
-            let wanted = Interest::from_bits(entry.registered | self.waiters.wanted(entry));
-            let Some(wanted) = wanted else { continue };
-            let answer = match arm(driver, entry, index, wanted, true, &mut self.statistics) {
-                Ok(true) => continue,
-                Ok(false) => Ready::READABLE | Ready::PRIORITY | Ready::WRITABLE,
-                Err(_) => Ready::ERROR,
-            };
-            entry.unregister();
-            self.waiters.answer_all(entry, answer, &mut self.answers);
+    /// Nothing is registered any more: answers all who wait, with what each asked for if `answer` is None.
+    fn abandon(&mut self, slot: u32, answer: Option<Ready>) {
+        let entry = self.entries.claim(slot);
+        while let Some(number) = entry.line.first() {
+            let (interest, _) = self.waiters.glance(number);
+            let ready = answer.unwrap_or_else(|| Ready::from(interest));
+            let (wait, _) = self.waiters.answer(&mut entry.line, number, ready);
+            self.answered.push(wait);
         }
-    }
-
-    /// Whether answers are ready that did not come from the kernel.
-    pub fn has_answers(&self) -> bool {
-        !self.answers.is_empty()
-    }
-
-    /// Moves these answers into `out`.
-    pub fn take_answers(&mut self, out: &mut Events) {
-        for answer in self.answers.iter() {
-            out.push(*answer);
-        }
-        self.answers.clear();
+        entry.lapse();
     }
 }
 
-/// Registers, or renews what is registered. False if such files are always ready; then nothing is registered.
-///
-/// Without trust (another object than last time; its generation is new already) the number has most likely been closed
-/// and reused, so the kernel has forgotten it and ADD is right; unless last time that proved wrong for this number: then
-/// the objects are several for one description, as C libraries make them, and MOD is right.
-fn arm(
-    driver: &mut dyn Driver,
-    entry: &mut Entry,
-    index: u32,
-    wanted: Interest,
-    trusted: bool,
-    statistics: &mut Statistics,
-) -> io::Result<bool> {
-    let descriptor = Table::descriptor_of(index);
-    let token = Token::new(index, entry.generation);
-    let forgotten = if entry.registered == 0 || !trusted && !entry.shared {
-        statistics.registered += 1;
-        match driver.register(descriptor, token, wanted)? {
-            Registration::Armed => false,
-            Registration::Kept => {
-                entry.shared = true;
-                false
-            }
-            Registration::Unpollable => return Ok(false),
-        }
-    } else {
-        statistics.rearmed += 1;
-        match driver.reregister(descriptor, token, wanted)? {
-            Renewal::Kept => false,
-            Renewal::Renewed => {
-                statistics.renewed += 1;
-                entry.shared = false;
-                trusted
-            }
-            Renewal::Unpollable => return Ok(false),
-        }
-    };
-    entry.registered = wanted.bits();
-    entry.seen &= !wanted.bits();
-    entry.drained &= !wanted.bits();
-    if forgotten {
-        // Another description is behind this number now. The old one may live on elsewhere and still report under the
-        // old generation: give the new one a generation of its own.
-        entry.renew();
-        driver.reregister(descriptor, Token::new(index, entry.generation), wanted)?;
-    }
-    Ok(true)
+fn bits_of(interest: Option<Interest>) -> u8 {
+    interest.map_or(0, Interest::bits)
 }

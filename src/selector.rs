@@ -1,4 +1,4 @@
-//! Driver and registry, put together.
+//! A driver and the memory that saves most calls to it.
 
 use std::{
     fmt, io,
@@ -10,57 +10,70 @@ use crate::{
     backend::Backend,
     driver::{Descriptor, Driver, Wake},
     event::{Events, Ready},
-    identity::Identity,
     interest::Interest,
-    registry::{Attempt, Known, Registry, Statistics, Wait},
+    registry::{Attempt, Identity, Known, Registry, Statistics, Wait, WaitId},
     token::Token,
-    waiters::WaitId,
 };
 
-/// Waits on descriptors and remembers what it knows of them. See [`Registry`](crate::registry) for how.
+/// Waits for descriptors to become ready.
 ///
-/// Descriptors are borrowed: they stay the caller's, who may close them at any time and had better say so before
-/// ([`forget`](Selector::forget)). A waiter's token is its own choice; several waits may share one.
+/// A selector is told what its callers want, and, by [`Selector::attempted`], what they saw; it remembers both per
+/// descriptor and direction. A wait costs a system call only where that memory is silent.
+///
+/// Every wait has a number, its [`WaitId`], from [`Selector::wait`] to [`Selector::end`]. It is answered at most once: by
+/// an event with the waiter's token.
+///
+/// Used by one thread at a time, and by one process: a child of fork(2) must not use its parent's selector, because the
+/// kernel's queue is shared between them.
 pub struct Selector {
     driver: Box<dyn Driver>,
-    backend: Option<Backend>,
     registry: Registry,
+    /// What the driver reported; kept for its room.
     reported: Events,
+    backend: Option<Backend>,
 }
 
 impl Selector {
-    /// A selector on this backend, or on the native one.
+    /// Opens a selector on the chosen backend, or on the best there is.
     ///
     /// # Errors
     ///
-    /// Of [`Backend::open`].
+    /// As [`Backend::open`].
     pub fn open(choice: Option<Backend>) -> io::Result<Self> {
         let (backend, driver) = Backend::open(choice)?;
-        let mut selector = Self::with_driver(driver);
-        selector.backend = Some(backend);
-        Ok(selector)
+        Ok(Self {
+            backend: Some(backend),
+            ..Self::with_driver(driver)
+        })
     }
 
-    /// A selector on a driver of one's own.
+    /// A selector on a driver of the caller's.
     pub fn with_driver(driver: Box<dyn Driver>) -> Self {
         Self {
             driver,
+            registry: Registry::new(),
+            reported: Events::new(),
             backend: None,
-            registry: Registry::default(),
-            reported: Events::default(),
         }
     }
 
-    /// The backend, unless the driver is one's own.
+    /// The backend; None if the driver is the caller's own.
     pub fn backend(&self) -> Option<Backend> {
         self.backend
     }
 
-    /// Begins a wait for any of the directions. `now` is the time, as old as the caller likes.
+    /// Starts to wait until the descriptor is ready for some of `interest`; events will carry `token`.
+    ///
+    /// Any number of waits may be for one descriptor and direction: an event answers all of them. Several waits may carry
+    /// one token. `now` is when the wait begins, for [`Selector::rearm`].
+    ///
+    /// [`Wait::Pending`] is to be ended exactly once by [`Selector::end`], whatever happens.
     ///
     /// # Errors
     ///
-    /// EBADF if the descriptor is not open; ENOSPC, ENOMEM of epoll_ctl(2). Then nothing is left registered for it.
+    /// `EBADF` if the descriptor is not open, `ENOSPC` at the user's limit of watches, `ENOMEM`: see epoll_ctl(2),
+    /// kevent(2). [`io::ErrorKind::Unsupported`] for [`Interest::PRIORITY`] on platforms other than Linux. After an error
+    /// there is no wait, and whoever else was waiting for the descriptor is answered with [`Ready::ERROR`].
     pub fn wait(
         &mut self,
         descriptor: Descriptor,
@@ -74,17 +87,23 @@ impl Selector {
             .wait(driver, descriptor, identity, interest, token, now)
     }
 
-    /// Ends a wait and tells what answered it: nothing ([`Ready::EMPTY`]) if it is ended early, or a second time.
+    /// Ends a wait, answered or not, and returns its answer: [`Ready::EMPTY`] if there was none, or if the wait had ended
+    /// already. Never a system call.
     pub fn end(&mut self, wait: WaitId) -> Ready {
         self.registry.end(wait)
     }
 
-    /// What is known of a descriptor of this object, without asking the kernel.
+    /// What is known about a descriptor: nothing, unless it is registered by the same identity.
+    ///
+    /// [`Knowledge::Drained`](crate::Knowledge::Drained) means that an attempt can be left out.
     pub fn known(&self, descriptor: Descriptor, identity: Identity) -> Known {
         self.registry.known(descriptor, identity)
     }
 
-    /// Tells what a system call of the caller's own has just seen.
+    /// Notes what a non-blocking system call of the caller's has just seen in the directions of `interest`.
+    ///
+    /// To be called right after the system call: a poll in between would be forgotten. Nothing is noted for a descriptor
+    /// that is not registered, or not by this identity.
     pub fn attempted(
         &mut self,
         descriptor: Descriptor,
@@ -96,67 +115,86 @@ impl Selector {
             .attempted(descriptor, identity, interest, attempt);
     }
 
-    /// The descriptor is about to be closed. Those who wait for it are answered with [`Ready::ERROR`] at the next poll.
+    /// The descriptor is about to be closed: ends its registration, and answers whoever waits for it with
+    /// [`Ready::ERROR`]; the next poll has their events.
     pub fn forget(&mut self, descriptor: Descriptor) {
         self.registry.forget(self.driver.as_mut(), descriptor);
     }
 
-    /// Appends what has come for the waiters, waiting for it at most so long (`None`: for ever).
+    /// Waits for events, for at most `timeout` (None: until there is something; zero: not at all), and appends one for
+    /// each wait that is answered.
+    ///
+    /// It returns early, possibly without an event, after a signal, after a wake, and when a re-arm falls due
+    /// ([`Selector::next_rearm`]; `now` tells how far off that is).
     ///
     /// # Errors
     ///
-    /// What makes the driver unusable.
-    pub fn poll(&mut self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {
-        let timeout = if self.registry.has_answers() {
+    /// Those of the driver; none is known to occur as long as it lives.
+    pub fn poll(
+        &mut self,
+        events: &mut Events,
+        timeout: Option<Duration>,
+        now: Instant,
+    ) -> io::Result<()> {
+        let timeout = if self.has_answers() {
             Some(Duration::ZERO)
         } else {
-            timeout
+            self.until_rearm(timeout, now)
         };
-        self.registry.statistics.polls += 1;
-        self.reported.clear();
         self.driver.poll(&mut self.reported, timeout)?;
-        for event in self.reported.iter() {
-            self.registry.report(self.driver.as_mut(), *event, events);
+        self.registry.statistics.polls += 1;
+        for event in &self.reported {
+            self.registry.event(self.driver.as_mut(), *event, events);
         }
-        self.registry.take_answers(events);
+        self.registry.deliver(events);
         Ok(())
     }
 
-    /// When a wait that is still unanswered is to be re-armed.
+    /// When [`Selector::rearm`] next has something to do; None if every wait was armed again already.
     pub fn next_rearm(&self) -> Option<Instant> {
         self.registry.next_rearm()
     }
 
-    /// Re-arms the waits that have been unanswered for 100 ms, once each, and appends what that finds out.
+    /// Arms every wait that has been idle for 100 ms at `now` again, once in its life.
+    ///
+    /// This heals what happened behind the selector's back: descriptors closed, reopened or replaced without a word. Waits
+    /// of descriptors that turn out to be closed are answered with [`Ready::ERROR`], appended to `events`.
     pub fn rearm(&mut self, now: Instant, events: &mut Events) {
-        self.registry.rearm(self.driver.as_mut(), now);
-        self.registry.take_answers(events);
+        self.registry.rearm(self.driver.as_mut(), now, events);
     }
 
-    /// Whether a poll would return at once because of [`forget`](Selector::forget).
-    pub fn has_answers(&self) -> bool {
-        self.registry.has_answers()
-    }
-
-    /// What happened so far.
+    /// What has been done so far.
     pub fn statistics(&self) -> &Statistics {
         &self.registry.statistics
     }
 
-    /// As [`Driver::descriptor`].
+    /// The driver's own descriptor, for sleeping on; see [`Driver::descriptor`].
     pub fn descriptor(&self) -> Option<Descriptor> {
         self.driver.descriptor()
     }
 
-    /// As [`Driver::waker`].
+    /// What other threads end a poll with.
     pub fn waker(&self) -> Arc<dyn Wake> {
         self.driver.waker()
+    }
+
+    /// Are there answers that no event of the kernel's will announce?
+    pub(crate) fn has_answers(&self) -> bool {
+        self.registry.has_answers()
+    }
+
+    /// The shorter of `limit` and the time left until a re-arm is due.
+    pub(crate) fn until_rearm(&self, limit: Option<Duration>, now: Instant) -> Option<Duration> {
+        let due = self.next_rearm();
+        let left = due.map(|due| due.saturating_duration_since(now));
+        limit.into_iter().chain(left).min()
     }
 }
 
 impl fmt::Debug for Selector {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Selector")
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Selector")
             .field("backend", &self.backend)
             .field("statistics", self.statistics())
             .finish_non_exhaustive()

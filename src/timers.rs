@@ -1,6 +1,6 @@
-//! The deadline queue: a four-ary heap whose entries know their place, so that cancelling takes one out at once.
+//! The deadline queue.
 
-use std::time::Instant;
+use std::{fmt, time::Instant};
 
 use crate::{
     deadline::Deadline,
@@ -8,239 +8,335 @@ use crate::{
     token::Token,
 };
 
-/// Names a timer; may be kept after it has fired or been cancelled, harmlessly.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct TimerId(Token);
+/// Children of a heap node: four of them share two cache lines.
+const ARITY: usize = 4;
 
-/// Timers by deadline. Setting and cancelling take O(log n) and nothing is left behind: a million timers set and
-/// cancelled one after another occupy the room of one.
+/// The end of the list of free slots.
+const NONE: u32 = u32::MAX;
+
+/// The number of one timer.
+///
+/// It may be kept after the timer has elapsed or was cancelled: it then names nothing, and cancelling it does nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TimerId {
+    slot: u32,
+    generation: u32,
+}
+
+/// Timers ordered by deadline, and by order of arrival among equals.
+///
+/// An indexed 4-ary heap: inserting and cancelling cost O(log n) and leave nothing behind, so a million timeouts that are
+/// set and cancelled one after another take the room of one.
 ///
 /// ```
 /// use std::time::{Duration, Instant};
-/// use reactor::{Deadline, Events, Ready, Timers, Token};
+/// use reactor::{Deadline, Events, Timers, Token};
 ///
-/// let (mut timers, now) = (Timers::default(), Instant::now());
-/// let hour = timers.insert(Deadline::after_from(now, Duration::from_secs(3600)), Token::new(1, 0));
-/// timers.insert(Deadline::after_from(now, Duration::from_millis(1)), Token::new(2, 0));
-/// assert!(timers.cancel(hour));
+/// let now = Instant::now();
+/// let mut timers = Timers::new();
+/// let late = timers.insert(Deadline::after_from(now, Duration::from_secs(2)), Token::new(2, 0));
+/// timers.insert(Deadline::after_from(now, Duration::from_secs(1)), Token::new(1, 0));
+/// assert!(timers.cancel(late));
 ///
-/// let mut events = Events::default();
-/// timers.expire(now + Duration::from_millis(1), &mut events);
-/// assert_eq!(events[0].token, Token::new(2, 0));
-/// assert_eq!(events[0].ready, Ready::ELAPSED);
+/// let mut events = Events::new();
+/// timers.expire(now + Duration::from_secs(3), &mut events);
+/// assert_eq!(events.len(), 1);
+/// assert_eq!(events[0].token, Token::new(1, 0));
 /// ```
-#[derive(Debug, Default)]
 pub struct Timers {
+    /// Ordered so that no entry is due before the one at `(index - 1) / ARITY`.
     heap: Vec<Entry>,
-    /// Where in the heap each slot's timer is, and the generation of the slot's use.
-    places: Vec<Place>,
-    free: Vec<u32>,
-    sequence: u64,
+    slots: Vec<Slot>,
+    /// The first free slot.
+    free: u32,
+    arrivals: u64,
 }
 
-#[derive(Clone, Copy, Debug)]
+/// What the heap compares, kept in the heap itself so that sifting does not chase slots.
+#[derive(Clone, Copy)]
 struct Entry {
     deadline: Deadline,
-    /// Order among equal deadlines.
-    sequence: u64,
-    token: Token,
+    arrival: u64,
     slot: u32,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
-struct Place {
-    generation: u32,
-    position: Option<u32>,
+impl Entry {
+    fn precedes(&self, other: &Self) -> bool {
+        (self.deadline, self.arrival) < (other.deadline, other.arrival)
+    }
 }
 
-const ARITY: usize = 4;
-
-impl Entry {
-    fn key(&self) -> (Deadline, u64) {
-        (self.deadline, self.sequence)
-    }
+struct Slot {
+    generation: u32,
+    /// Where in the heap the timer is; in a free slot, the next free one.
+    place: u32,
+    token: Token,
+    live: bool,
 }
 
 impl Timers {
-    /// Sets a timer that reports `token` when `deadline` has come.
-    pub fn insert(&mut self, deadline: Deadline, token: Token) -> TimerId {
-        let slot = self.free.pop().unwrap_or_else(|| {
-            self.places.push(Place::default());
-            (self.places.len() - 1) as u32
-        });
-        self.sequence += 1;
-        self.heap.push(Entry {
-            deadline,
-            sequence: self.sequence,
-            token,
-            slot,
-        });
-        self.sift_up(self.heap.len() - 1);
-        TimerId(Token::new(slot, self.places[slot as usize].generation))
-    }
-
-    /// Takes a timer back. False if it has fired or been cancelled before.
-    pub fn cancel(&mut self, timer: TimerId) -> bool {
-        let place = self.places.get(timer.0.index() as usize);
-        let position = place
-            .filter(|place| Token::new(timer.0.index(), place.generation) == timer.0)
-            .and_then(|place| place.position);
-        match position {
-            Some(position) => {
-                self.remove(position as usize);
-                true
-            }
-            None => false,
+    /// An empty queue. It allocates with the first timer.
+    pub const fn new() -> Self {
+        Self {
+            heap: Vec::new(),
+            slots: Vec::new(),
+            free: NONE,
+            arrivals: 0,
         }
     }
 
-    /// The earliest deadline.
+    /// Adds a timer that will report `token` once `deadline` has come.
+    pub fn insert(&mut self, deadline: Deadline, token: Token) -> TimerId {
+        let slot = self.claim(token);
+        let place = self.heap.len();
+        self.heap.push(Entry {
+            deadline,
+            arrival: self.arrivals,
+            slot,
+        });
+        self.arrivals += 1;
+        self.sift_up(place);
+        TimerId {
+            slot,
+            generation: self.slots[slot as usize].generation,
+        }
+    }
+
+    /// Takes a timer out. False if it has elapsed or was cancelled already.
+    pub fn cancel(&mut self, timer: TimerId) -> bool {
+        let Some(slot) = self.slots.get(timer.slot as usize) else {
+            return false;
+        };
+        if !slot.live || slot.generation != timer.generation {
+            return false;
+        }
+        self.remove(slot.place as usize);
+        true
+    }
+
+    /// The earliest deadline; None if there is no timer.
     pub fn next(&self) -> Option<Deadline> {
         self.heap.first().map(|entry| entry.deadline)
     }
 
-    /// Reports every timer that is due as [`Ready::ELAPSED`], in the order of deadlines, equal ones in the order in
-    /// which they were set.
+    /// Takes out every timer that is due at `now` and appends its event, [`Ready::ELAPSED`], earliest deadline first.
     pub fn expire(&mut self, now: Instant, events: &mut Events) {
-        while self
-            .heap
-            .first()
-            .is_some_and(|entry| entry.deadline.is_due(now))
-        {
-            let entry = self.remove(0);
+        while let Some(entry) = self.heap.first() {
+            if !entry.deadline.is_due(now) {
+                return;
+            }
+            let token = self.slots[entry.slot as usize].token;
+            self.remove(0);
             events.push(Event {
-                token: entry.token,
+                token,
                 ready: Ready::ELAPSED,
             });
         }
     }
 
-    /// How many are set.
+    /// How many timers are waiting.
     pub fn len(&self) -> usize {
         self.heap.len()
     }
 
-    /// Whether none is set.
+    /// Is none waiting?
     pub fn is_empty(&self) -> bool {
         self.heap.is_empty()
     }
 
-    fn remove(&mut self, position: usize) -> Entry {
-        let removed = self.heap.swap_remove(position);
-        let place = &mut self.places[removed.slot as usize];
-        place.position = None;
-        place.generation = place.generation.wrapping_add(1);
-        self.free.push(removed.slot);
-        if position < self.heap.len() {
-            self.settle(position);
-            self.sift_down(position);
-            self.sift_up(position);
+    fn claim(&mut self, token: Token) -> u32 {
+        let index = self.free;
+        if let Some(slot) = self.slots.get_mut(index as usize) {
+            self.free = slot.place;
+            slot.token = token;
+            slot.live = true;
+            return index;
         }
-        removed
+        self.slots.push(Slot {
+            generation: 0,
+            place: 0,
+            token,
+            live: true,
+        });
+        (self.slots.len() - 1) as u32
     }
 
-    fn sift_up(&mut self, mut position: usize) {
-        while position > 0 {
-            let parent = (position - 1) / ARITY;
-            if self.heap[parent].key() <= self.heap[position].key() {
+    fn remove(&mut self, place: usize) {
+        let entry = self.heap.swap_remove(place);
+        let slot = &mut self.slots[entry.slot as usize];
+        slot.live = false;
+        slot.generation = slot.generation.wrapping_add(1);
+        slot.place = self.free;
+        self.free = entry.slot;
+        if place < self.heap.len() {
+            // The entry that filled the gap may belong nearer to the root or further from it.
+            self.sift_up(place);
+            self.sift_down(place);
+        }
+    }
+
+    fn sift_up(&mut self, mut place: usize) {
+        let entry = self.heap[place];
+        while place > 0 {
+            let parent = (place - 1) / ARITY;
+            if !entry.precedes(&self.heap[parent]) {
                 break;
             }
-            self.heap.swap(parent, position);
-            self.settle(position);
-            position = parent;
+            self.put(place, self.heap[parent]);
+            place = parent;
         }
-        self.settle(position);
+        self.put(place, entry);
     }
 
-    fn sift_down(&mut self, mut position: usize) {
-        loop {
-            let children = position * ARITY + 1..self.heap.len().min(position * ARITY + ARITY + 1);
-            let Some(least) = children.min_by_key(|child| self.heap[*child].key()) else {
-                break;
-            };
-            if self.heap[position].key() <= self.heap[least].key() {
+    fn sift_down(&mut self, mut place: usize) {
+        let entry = self.heap[place];
+        while let Some(child) = self.first_child(place) {
+            if !self.heap[child].precedes(&entry) {
                 break;
             }
-            self.heap.swap(position, least);
-            self.settle(position);
-            position = least;
+            self.put(place, self.heap[child]);
+            place = child;
         }
-        self.settle(position);
+        self.put(place, entry);
     }
 
-    fn settle(&mut self, position: usize) {
-        let slot = self.heap[position].slot;
-        self.places[slot as usize].position = Some(position as u32);
+    /// The child that is due first; None for a leaf.
+    fn first_child(&self, place: usize) -> Option<usize> {
+        let start = place * ARITY + 1;
+        let end = (start + ARITY).min(self.heap.len());
+        (start..end).reduce(|first, child| {
+            if self.heap[child].precedes(&self.heap[first]) {
+                child
+            } else {
+                first
+            }
+        })
+    }
+
+    fn put(&mut self, place: usize, entry: Entry) {
+        self.heap[place] = entry;
+        self.slots[entry.slot as usize].place = place as u32;
+    }
+}
+
+impl Default for Timers {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for Timers {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Timers")
+            .field("len", &self.len())
+            .field("next", &self.next())
+            .finish_non_exhaustive()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::{collections::BTreeMap, time::Duration};
+    use std::{
+        collections::BTreeMap,
+        time::{Duration, Instant},
+    };
 
-    use super::*;
+    use super::{ARITY, TimerId, Timers};
+    use crate::{deadline::Deadline, event::Events, token::Token};
 
-    /// xorshift64: the same sequence every time.
-    fn random(state: &mut u64) -> u64 {
-        *state ^= *state << 13;
-        *state ^= *state >> 7;
-        *state ^= *state << 17;
-        *state
+    /// xorshift: the same numbers in every run.
+    struct Numbers(u64);
+
+    impl Numbers {
+        fn below(&mut self, limit: u64) -> u64 {
+            self.0 ^= self.0 << 13;
+            self.0 ^= self.0 >> 7;
+            self.0 ^= self.0 << 17;
+            self.0 % limit
+        }
     }
 
-    #[test]
-    fn behaves_like_a_sorted_map() {
-        let (mut timers, mut model) = (Timers::default(), BTreeMap::new());
-        let (mut state, mut ids, start) = (42, Vec::new(), Instant::now());
-        for step in 0..20_000_u32 {
-            match random(&mut state) % 5 {
-                0..=2 => {
-                    let delay = Duration::from_nanos(random(&mut state) % 1000);
-                    let deadline = Deadline::after_from(start, delay);
-                    let id = timers.insert(deadline, Token::new(step, 0));
-                    model.insert((deadline, step), id);
-                    ids.push((deadline, step, id));
-                }
-                3 if !ids.is_empty() => {
-                    let chosen = random(&mut state) as usize % ids.len();
-                    let (deadline, step, id) = ids.swap_remove(chosen);
-                    assert_eq!(timers.cancel(id), model.remove(&(deadline, step)).is_some());
-                }
-                _ => {
-                    let now = start + Duration::from_nanos(random(&mut state) % 1000);
-                    let mut events = Events::default();
-                    timers.expire(now, &mut events);
-                    let due: Vec<_> = model
-                        .keys()
-                        .take_while(|(deadline, _)| deadline.is_due(now))
-                        .copied()
-                        .collect();
-                    let tokens: Vec<_> = events.iter().map(|event| event.token.index()).collect();
-                    assert_eq!(
-                        tokens,
-                        due.iter().map(|(_, step)| *step).collect::<Vec<_>>()
-                    );
-                    due.iter().for_each(|key| _ = model.remove(key));
-                }
-            }
-            assert_eq!(timers.len(), model.len());
-            assert_eq!(
-                timers.next(),
-                model.keys().next().map(|(deadline, _)| *deadline)
-            );
+    fn check(timers: &Timers) {
+        for (place, entry) in timers.heap.iter().enumerate() {
+            let slot = &timers.slots[entry.slot as usize];
+            assert!(slot.live && slot.place as usize == place);
+            assert!(place == 0 || !entry.precedes(&timers.heap[(place - 1) / ARITY]));
         }
     }
 
     #[test]
-    fn cancelled_timers_leave_nothing_behind() {
-        let mut timers = Timers::default();
-        let hour = Deadline::after(Duration::from_secs(3600));
-        for number in 0..1_000_000 {
-            let timer = timers.insert(hour, Token::new(number, 0));
+    fn behaves_like_an_ordered_map() {
+        let start = Instant::now();
+        let at = |milliseconds| start + Duration::from_millis(milliseconds);
+        let mut numbers = Numbers(0x9E37_79B9_7F4A_7C15);
+        let mut timers = Timers::new();
+        let mut model: BTreeMap<(u64, u32), TimerId> = BTreeMap::new();
+        let mut gone: Vec<TimerId> = Vec::new();
+        let mut events = Events::new();
+        let mut clock = 0;
+        for arrival in 0..20_000 {
+            match numbers.below(10) {
+                0..=5 => {
+                    let due = clock + numbers.below(40);
+                    let timer = timers.insert(Deadline::from(at(due)), Token::new(arrival, 0));
+                    model.insert((due, arrival), timer);
+                }
+                6..=7 => {
+                    let nth = numbers.below(model.len().max(1) as u64) as usize;
+                    if let Some(key) = model.keys().nth(nth).copied() {
+                        let timer = model.remove(&key).unwrap();
+                        assert!(timers.cancel(timer));
+                        gone.push(timer);
+                    }
+                }
+                8 => {
+                    clock += numbers.below(12);
+                    events.clear();
+                    timers.expire(at(clock), &mut events);
+                    let later = model.split_off(&(clock + 1, 0));
+                    let due = std::mem::replace(&mut model, later);
+                    let tokens = events.iter().map(|event| event.token.index());
+                    assert!(tokens.eq(due.keys().map(|(_, arrival)| *arrival)));
+                    gone.extend(due.into_values());
+                }
+                _ => {
+                    let stale = gone.get(numbers.below(gone.len().max(1) as u64) as usize);
+                    assert!(stale.is_none_or(|timer| !timers.cancel(*timer)));
+                }
+            }
+            let next = model.keys().next().map(|(due, _)| Deadline::from(at(*due)));
+            assert_eq!((timers.next(), timers.len()), (next, model.len()));
+            if arrival % 64 == 0 {
+                check(&timers);
+            }
+        }
+    }
+
+    #[test]
+    fn equals_elapse_in_order_of_arrival() {
+        let now = Instant::now();
+        let mut timers = Timers::new();
+        for index in 0..100 {
+            timers.insert(Deadline::from(now), Token::new(index, 0));
+        }
+        let mut events = Events::new();
+        timers.expire(now, &mut events);
+        assert!(events.iter().map(|event| event.token.index()).eq(0..100));
+    }
+
+    #[test]
+    fn a_million_cancelled_timers_leave_the_room_of_one() {
+        let now = Instant::now();
+        let mut timers = Timers::new();
+        for second in 0..1_000_000 {
+            let deadline = Deadline::after_from(now, Duration::from_secs(3600 + second));
+            let timer = timers.insert(deadline, Token::new(0, 0));
             assert!(timers.cancel(timer));
             assert!(!timers.cancel(timer));
         }
         assert!(timers.is_empty());
-        assert!(timers.heap.capacity() <= 4 && timers.places.len() == 1);
+        assert_eq!(timers.slots.len(), 1);
+        assert!(timers.heap.capacity() <= 4);
     }
 }

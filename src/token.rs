@@ -1,57 +1,82 @@
-//! Names for slots that can be reused without confusion.
+//! The number an event carries.
 
-/// A slot's index and the generation of its use, in one `usize`: what a stale event carries never matches the slot's
-/// present use.
+/// An index and a generation in one word.
 ///
-/// With 64-bit pointers index and generation have 32 bits each; with 32-bit pointers 20 and 12 (the rest is cut off).
+/// Whoever hands out tokens counts the generation up each time an index gets a new meaning, so that an event for the old
+/// one is recognised and dropped. On 64-bit platforms both halves have 32 bits; on 32-bit platforms the index has 20
+/// bits, the generation 12, and what does not fit is cut off.
+///
+/// ```
+/// use reactor::Token;
+///
+/// let token = Token::new(7, 3);
+/// assert_eq!((token.index(), token.generation()), (7, 3));
+/// assert_eq!(Token::from(usize::from(token)), token);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Token(usize);
 
-const INDEX_BITS: u32 = if usize::BITS >= 64 { 32 } else { 20 };
-const INDEX_MASK: usize = (1 << INDEX_BITS) - 1;
-const GENERATION_MASK: u32 = (usize::MAX >> INDEX_BITS) as u32;
-
 impl Token {
-    /// Reserved for the drivers' own wake-ups; never shown to anybody.
+    const INDEX_BITS: u32 = if usize::BITS >= 64 { 32 } else { 20 };
+    const INDEX_MASK: usize = (1 << Self::INDEX_BITS) - 1;
+
+    /// Reserved: the driver's own wake-up. No caller ever sees an event with it, and nobody may wait with it.
     pub const WAKE: Self = Self(usize::MAX);
 
-    /// The token of one use of a slot.
+    /// The largest index that may be used: the one above belongs to [`Token::WAKE`].
+    pub const MAX_INDEX: u32 = (Self::INDEX_MASK - 1) as u32;
+
+    /// The token of this index and generation, each cut to the bits it has.
     pub const fn new(index: u32, generation: u32) -> Self {
-        let generation = (generation & GENERATION_MASK) as usize;
-        Self(generation << INDEX_BITS | index as usize & INDEX_MASK)
+        let generation = (generation as usize).wrapping_shl(Self::INDEX_BITS);
+        Self(generation | (index as usize & Self::INDEX_MASK))
     }
 
-    /// Which slot.
+    /// Which slot this is about.
     pub const fn index(self) -> u32 {
-        (self.0 & INDEX_MASK) as u32
+        (self.0 & Self::INDEX_MASK) as u32
     }
 
-    /// Which use of the slot.
+    /// Which of the slot's lives this is about.
     pub const fn generation(self) -> u32 {
-        (self.0 >> INDEX_BITS) as u32
-    }
-}
-
-impl From<Token> for usize {
-    fn from(token: Token) -> usize {
-        token.0
+        (self.0 >> Self::INDEX_BITS) as u32
     }
 }
 
 impl From<usize> for Token {
-    fn from(number: usize) -> Self {
-        Self(number)
+    fn from(word: usize) -> Self {
+        Self(word)
+    }
+}
+
+impl From<Token> for usize {
+    fn from(token: Token) -> Self {
+        token.0
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::Token;
 
     #[test]
-    fn index_and_generation_come_back() {
-        let token = Token::new(0xF_FFFF, 0xFFF);
-        assert_eq!((token.index(), token.generation()), (0xF_FFFF, 0xFFF));
-        assert_ne!(token, Token::WAKE);
+    fn halves_do_not_touch() {
+        let token = Token::new(Token::MAX_INDEX, 0);
+        assert_eq!((token.index(), token.generation()), (Token::MAX_INDEX, 0));
+        let token = Token::new(0, 0xfff);
+        assert_eq!((token.index(), token.generation()), (0, 0xfff));
+    }
+
+    #[test]
+    fn no_usable_index_makes_the_wake_token() {
+        assert_ne!(Token::new(Token::MAX_INDEX, u32::MAX), Token::WAKE);
+        assert_eq!(Token::new(u32::MAX, u32::MAX), Token::WAKE);
+    }
+
+    #[test]
+    fn generation_wraps() {
+        let last = Token::new(5, u32::MAX);
+        let next = Token::new(5, last.generation().wrapping_add(1));
+        assert_eq!(next, Token::new(5, 0));
     }
 }

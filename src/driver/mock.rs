@@ -1,4 +1,23 @@
-//! A scripted kernel: proves what the registry asks for, without one.
+//! A scripted driver: it records what it is asked, answers what it was told to, and knows no kernel.
+//!
+//! For testing whatever stands on a [`Driver`] without descriptors. Available with the feature `mock`.
+//!
+//! ```
+//! use std::time::{Duration, Instant};
+//! use reactor::{Events, Identity, Interest, Ready, Selector, Token, mock::{Call, Mock}};
+//!
+//! let (driver, script) = Mock::new();
+//! let mut selector = Selector::with_driver(Box::new(driver));
+//! let token = Token::new(0, 7);
+//! let wait = selector.wait(5, Identity(1), Interest::READABLE, token, Instant::now())?;
+//! assert_eq!(script.calls(), [Call::Register(5, Interest::READABLE)]);
+//!
+//! script.report(5, Ready::READABLE);
+//! let mut events = Events::new();
+//! selector.poll(&mut events, Some(Duration::ZERO), Instant::now())?;
+//! assert_eq!(events[0].token, token);
+//! # std::io::Result::Ok(())
+//! ```
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -9,80 +28,101 @@ use std::{
 
 use crate::{
     driver::{Descriptor, Driver, Registration, Renewal, Wake},
-    event::{Event, Events},
+    event::{Event, Events, Ready},
     interest::Interest,
     token::Token,
 };
 
-/// A system call the driver was asked to make.
+/// A call the driver has received. Polls are counted apart: [`Script::timeouts`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call {
-    /// `register`.
-    Add(Descriptor, Interest),
-    /// `reregister`.
-    Modify(Descriptor, Interest),
-    /// `deregister`.
-    Delete(Descriptor),
+    /// [`Driver::register`] with this interest.
+    Register(Descriptor, Interest),
+    /// [`Driver::reregister`] with this interest.
+    Reregister(Descriptor, Interest),
+    /// [`Driver::deregister`].
+    Deregister(Descriptor),
 }
 
-/// What the kernel will answer about one descriptor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Nature {
-    /// As a file that cannot be polled.
-    Unpollable,
-    /// As if it had forgotten the descriptor: the next `reregister` renews it.
-    Forgotten,
-    /// As if it knew the descriptor: `register` replaces what is registered.
-    Known,
-    /// With this errno.
-    Failing(i32),
-}
-
-/// The driver; clones share one script.
-#[derive(Clone, Debug, Default)]
-pub struct Mock(Arc<Mutex<Script>>);
-
-#[derive(Debug, Default)]
-struct Script {
-    calls: Vec<Call>,
-    natures: HashMap<Descriptor, Nature>,
-    tokens: HashMap<Descriptor, Token>,
-    coming: VecDeque<Event>,
-    woken: usize,
+/// The driver. Without a script every call succeeds and nothing ever happens.
+#[derive(Debug)]
+pub struct Mock {
+    script: Script,
 }
 
 impl Mock {
-    /// The calls since the last question.
-    pub fn calls(&self) -> Vec<Call> {
-        std::mem::take(&mut self.script().calls)
-    }
-
-    /// Has the kernel treat a descriptor so from now on; `None`: as any other.
-    pub fn make(&self, descriptor: Descriptor, nature: Option<Nature>) {
-        let mut script = self.script();
-        match nature {
-            Some(nature) => script.natures.insert(descriptor, nature),
-            None => script.natures.remove(&descriptor),
+    /// A driver and what steers it.
+    pub fn new() -> (Self, Script) {
+        let script = Script::default();
+        let driver = Self {
+            script: script.clone(),
         };
+        (driver, script)
+    }
+}
+
+/// What steers a [`Mock`] and tells what it was asked.
+#[derive(Clone, Debug, Default)]
+pub struct Script {
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    calls: Vec<Call>,
+    timeouts: Vec<Option<Duration>>,
+    tokens: HashMap<Descriptor, Token>,
+    reports: Events,
+    registrations: VecDeque<io::Result<Registration>>,
+    renewals: VecDeque<io::Result<Renewal>>,
+    wakes: usize,
+}
+
+impl Script {
+    /// Answers the next `register` that has no answer yet with this instead of [`Registration::Armed`].
+    pub fn on_register(&self, answer: io::Result<Registration>) {
+        self.state().registrations.push_back(answer);
     }
 
-    /// The token the descriptor was last registered with.
-    pub fn token(&self, descriptor: Descriptor) -> Option<Token> {
-        self.script().tokens.get(&descriptor).copied()
+    /// Answers the next `reregister` that has no answer yet with this instead of [`Renewal::Kept`].
+    pub fn on_reregister(&self, answer: io::Result<Renewal>) {
+        self.state().renewals.push_back(answer);
     }
 
-    /// Has the next poll report this.
-    pub fn send(&self, event: Event) {
-        self.script().coming.push_back(event);
+    /// Reports this with the next poll, under the newest token of the descriptor.
+    pub fn report(&self, descriptor: Descriptor, ready: Ready) {
+        let token = self.token(descriptor);
+        self.report_token(token, ready);
     }
 
-    /// How often it was woken.
+    /// Reports this with the next poll, under any token.
+    pub fn report_token(&self, token: Token, ready: Ready) {
+        self.state().reports.push(Event { token, ready });
+    }
+
+    /// The newest token of the descriptor; one that nobody ever had if it was never registered.
+    pub fn token(&self, descriptor: Descriptor) -> Token {
+        let token = self.state().tokens.get(&descriptor).copied();
+        token.unwrap_or(Token::new(Token::MAX_INDEX, 0))
+    }
+
+    /// The calls since they were last asked for.
+    pub fn calls(&self) -> Vec<Call> {
+        std::mem::take(&mut self.state().calls)
+    }
+
+    /// The timeouts of the polls since they were last asked for.
+    pub fn timeouts(&self) -> Vec<Option<Duration>> {
+        std::mem::take(&mut self.state().timeouts)
+    }
+
+    /// How often the driver was woken.
     pub fn wakes(&self) -> usize {
-        self.script().woken
+        self.state().wakes
     }
 
-    fn script(&self) -> MutexGuard<'_, Script> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -93,19 +133,11 @@ impl Driver for Mock {
         token: Token,
         interest: Interest,
     ) -> io::Result<Registration> {
-        let mut script = self.script();
-        script.calls.push(Call::Add(descriptor, interest));
-        match script.natures.get(&descriptor) {
-            Some(Nature::Unpollable) => return Ok(Registration::Unpollable),
-            Some(Nature::Failing(errno)) => return Err(io::Error::from_raw_os_error(*errno)),
-            Some(Nature::Known) => {
-                script.tokens.insert(descriptor, token);
-                return Ok(Registration::Kept);
-            }
-            Some(Nature::Forgotten) | None => {}
-        }
-        script.tokens.insert(descriptor, token);
-        Ok(Registration::Armed)
+        let mut state = self.script.state();
+        state.calls.push(Call::Register(descriptor, interest));
+        state.tokens.insert(descriptor, token);
+        let answer = state.registrations.pop_front();
+        answer.unwrap_or(Ok(Registration::Armed))
     }
 
     fn reregister(
@@ -114,47 +146,38 @@ impl Driver for Mock {
         token: Token,
         interest: Interest,
     ) -> io::Result<Renewal> {
-        let mut script = self.script();
-        script.calls.push(Call::Modify(descriptor, interest));
-        let renewal = match script.natures.get(&descriptor) {
-            Some(Nature::Unpollable) => return Ok(Renewal::Unpollable),
-            Some(Nature::Failing(errno)) => return Err(io::Error::from_raw_os_error(*errno)),
-            Some(Nature::Forgotten) => Renewal::Renewed,
-            Some(Nature::Known) | None => Renewal::Kept,
-        };
-        if renewal == Renewal::Renewed {
-            script.natures.remove(&descriptor);
-            script.calls.push(Call::Add(descriptor, interest));
-        }
-        script.tokens.insert(descriptor, token);
-        Ok(renewal)
+        let mut state = self.script.state();
+        state.calls.push(Call::Reregister(descriptor, interest));
+        state.tokens.insert(descriptor, token);
+        state.renewals.pop_front().unwrap_or(Ok(Renewal::Kept))
     }
 
     fn deregister(&mut self, descriptor: Descriptor) -> io::Result<()> {
-        let mut script = self.script();
-        script.calls.push(Call::Delete(descriptor));
-        script.tokens.remove(&descriptor);
+        self.script.state().calls.push(Call::Deregister(descriptor));
         Ok(())
     }
 
-    fn poll(&mut self, events: &mut Events, _: Option<Duration>) -> io::Result<()> {
-        let coming = std::mem::take(&mut self.script().coming);
-        coming.into_iter().for_each(|event| events.push(event));
+    fn poll(&mut self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {
+        let mut state = self.script.state();
+        state.timeouts.push(timeout);
+        events.clear();
+        std::mem::swap(events, &mut state.reports);
         Ok(())
     }
 
     fn waker(&self) -> Arc<dyn Wake> {
-        Arc::new(self.clone())
+        Arc::new(self.script.clone())
     }
 
+    /// None: there is nothing to sleep on.
     fn descriptor(&self) -> Option<Descriptor> {
         None
     }
 }
 
-impl Wake for Mock {
+impl Wake for Script {
     fn wake(&self) -> io::Result<()> {
-        self.script().woken += 1;
+        self.state().wakes += 1;
         Ok(())
     }
 }

@@ -1,12 +1,14 @@
-//! The port to mio: epoll on Linux, kqueue on macOS and the BSDs, IOCP on Windows.
+//! The mio driver: epoll(7), kqueue(2), or AFD over IOCP, whichever the platform has.
 //!
-//! mio is edge-triggered throughout, which is what the contract of [`Driver`] asks for. On Windows mio knows sockets
-//! only; a raw one is lent to it for as long as it is registered.
+//! This and its platform half are the only files that name mio, and the only ones with unsafe code.
+
 #![allow(unsafe_code)]
 
-use std::{io, sync::Arc, time::Duration};
+#[cfg_attr(unix, path = "poll/unix.rs")]
+#[cfg_attr(windows, path = "poll/windows.rs")]
+mod platform;
 
-use mio::{Poll, Waker, event::Event as Reported};
+use std::{fmt, io, sync::Arc, time::Duration};
 
 use crate::{
     driver::{Descriptor, Driver, Registration, Renewal, Wake},
@@ -15,78 +17,49 @@ use crate::{
     token::Token,
 };
 
-/// Events taken from the kernel at a time.
-const CAPACITY: usize = 1024;
+pub use platform::poll_now;
+pub(crate) use platform::sleep_on;
 
-/// The driver over mio.
-pub struct Poller {
-    poll: Poll,
-    reported: mio::Events,
-    waker: Arc<Waker>,
+use platform::Sources;
+
+/// How many events one poll returns at most.
+const BATCH: usize = 1024;
+
+/// A driver over mio's `Poll`.
+pub(crate) struct MioDriver {
+    poll: mio::Poll,
+    events: mio::Events,
     sources: Sources,
-    /// Who waits for urgent data: mio reports that as readable too, so these are asked again.
-    urgent: Vec<(Token, Descriptor)>,
+    waker: Arc<Waker>,
 }
 
-impl Poller {
-    /// Opens the platform's selector.
+impl MioDriver {
+    /// Opens the platform's queue and a waker on it.
     ///
     /// # Errors
     ///
-    /// EMFILE, ENFILE, ENOMEM: see epoll_create1(2), kqueue(2).
-    pub fn open() -> io::Result<Self> {
-        let poll = Poll::new()?;
-        let waker = Waker::new(poll.registry(), mio::Token(Token::WAKE.into()))?;
+    /// `EMFILE`, `ENFILE`, `ENOMEM`; see epoll_create1(2), eventfd(2), kqueue(2).
+    pub(crate) fn open() -> io::Result<Self> {
+        let poll = mio::Poll::new()?;
+        let waker = mio::Waker::new(poll.registry(), mio::Token(Token::WAKE.into()))?;
         Ok(Self {
             poll,
-            reported: mio::Events::with_capacity(CAPACITY),
-            waker: Arc::new(waker),
-            sources: Sources::new(),
-            urgent: Vec::new(),
+            events: mio::Events::with_capacity(BATCH),
+            sources: Sources::default(),
+            waker: Arc::new(Waker(waker)),
         })
-    }
-
-    fn note_urgency(&mut self, descriptor: Descriptor, token: Token, interest: Interest) {
-        if interest.is_priority() || !self.urgent.is_empty() {
-            self.urgent.retain(|(_, other)| *other != descriptor);
-            if interest.is_priority() {
-                self.urgent.push((token, descriptor));
-            }
-        }
-    }
-
-    /// mio's `is_readable` is true for urgent data alone as well: ask the kernel which it is.
-    fn refine(&self, token: Token, ready: Ready) -> Ready {
-        if !ready.contains(Ready::PRIORITY | Ready::READABLE) {
-            return ready;
-        }
-        let known = self.urgent.iter().find(|(other, _)| *other == token);
-        let readable = known.map(|(_, descriptor)| poll_now(*descriptor, Interest::READABLE));
-        match readable {
-            Some(Ok(None)) => ready.without(Ready::READABLE),
-            _ => ready,
-        }
     }
 }
 
-impl Driver for Poller {
+impl Driver for MioDriver {
     fn register(
         &mut self,
         descriptor: Descriptor,
         token: Token,
         interest: Interest,
     ) -> io::Result<Registration> {
-        self.note_urgency(descriptor, token, interest);
-        let (registry, sources) = (self.poll.registry(), &mut self.sources);
-        match sources.register(registry, descriptor, token, interest) {
-            Ok(()) => Ok(Registration::Armed),
-            Err(error) if is_unpollable(&error) => Ok(Registration::Unpollable),
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                sources.reregister(registry, descriptor, token, interest)?;
-                Ok(Registration::Kept)
-            }
-            Err(error) => Err(error),
-        }
+        self.sources
+            .register(self.poll.registry(), descriptor, token, interest)
     }
 
     fn reregister(
@@ -95,37 +68,30 @@ impl Driver for Poller {
         token: Token,
         interest: Interest,
     ) -> io::Result<Renewal> {
-        self.note_urgency(descriptor, token, interest);
-        let (registry, sources) = (self.poll.registry(), &mut self.sources);
-        match sources.reregister(registry, descriptor, token, interest) {
-            Ok(()) => return Ok(Renewal::Kept),
-            Err(error) if is_unpollable(&error) => return Ok(Renewal::Unpollable),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(error),
-        }
-        Ok(match self.register(descriptor, token, interest)? {
-            Registration::Armed | Registration::Kept => Renewal::Renewed,
-            Registration::Unpollable => Renewal::Unpollable,
-        })
+        self.sources
+            .reregister(self.poll.registry(), descriptor, token, interest)
     }
 
     fn deregister(&mut self, descriptor: Descriptor) -> io::Result<()> {
-        self.urgent.retain(|(_, other)| *other != descriptor);
-        match self.sources.deregister(self.poll.registry(), descriptor) {
-            Err(error) if is_gone(&error) || is_unpollable(&error) => Ok(()),
-            answer => answer,
-        }
+        self.sources.deregister(self.poll.registry(), descriptor)
     }
 
     fn poll(&mut self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {
-        match self.poll.poll(&mut self.reported, timeout) {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(()),
-            answer => answer?,
+        events.clear();
+        self.sources.renew_fired(self.poll.registry());
+        if let Err(error) = self.poll.poll(&mut self.events, timeout) {
+            return match error.kind() {
+                io::ErrorKind::Interrupted => Ok(()),
+                _ => Err(error),
+            };
         }
-        for reported in &self.reported {
-            let token = Token::from(reported.token().0);
-            if token != Token::WAKE {
-                let ready = self.refine(token, ready_of(reported));
+        for event in &self.events {
+            let token = Token::from(event.token().0);
+            if token == Token::WAKE {
+                continue;
+            }
+            let ready = self.sources.refine(token, ready_of(event));
+            if !ready.is_empty() {
                 events.push(Event { token, ready });
             }
         }
@@ -133,281 +99,52 @@ impl Driver for Poller {
     }
 
     fn waker(&self) -> Arc<dyn Wake> {
-        self.waker.clone()
+        Arc::clone(&self.waker) as Arc<dyn Wake>
     }
 
     fn descriptor(&self) -> Option<Descriptor> {
-        descriptor_of(&self.poll)
+        platform::pollable(&self.poll)
     }
 }
+
+impl fmt::Debug for MioDriver {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("MioDriver").finish_non_exhaustive()
+    }
+}
+
+/// mio's waker as a [`Wake`]: eventfd(2), `EVFILT_USER` or a completion packet.
+struct Waker(mio::Waker);
 
 impl Wake for Waker {
     fn wake(&self) -> io::Result<()> {
-        Waker::wake(self)
+        self.0.wake()
     }
 }
 
-fn ready_of(reported: &Reported) -> Ready {
-    let table = [
-        (reported.is_readable(), Ready::READABLE),
-        (reported.is_priority(), Ready::PRIORITY),
-        (reported.is_writable(), Ready::WRITABLE),
-        (reported.is_read_closed(), Ready::READ_CLOSED),
-        (reported.is_error(), Ready::ERROR),
-        (
-            reported.is_read_closed() && reported.is_write_closed(),
-            Ready::HANGUP,
-        ),
-    ];
-    table
-        .into_iter()
-        .filter(|(is_so, _)| *is_so)
-        .fold(Ready::EMPTY, |ready, (_, bit)| ready | bit)
-}
-
-fn wanted(interest: Interest) -> mio::Interest {
-    let table = [
-        (interest.is_readable(), mio::Interest::READABLE),
-        (interest.is_writable(), mio::Interest::WRITABLE),
-        #[cfg(any(target_os = "linux", target_os = "android"))]
-        (interest.is_priority(), mio::Interest::PRIORITY),
-    ];
-    table
-        .into_iter()
-        .filter(|(is_so, _)| *is_so)
-        .map(|(_, interest)| interest)
-        .reduce(mio::Interest::add)
-        // Urgent data where the kernel cannot report it: what it comes with is data all the same.
-        .unwrap_or(mio::Interest::READABLE)
-}
-
-/// EPERM of epoll_ctl(2): the kernel does not poll such files, because they never block.
-fn is_unpollable(error: &io::Error) -> bool {
-    error.kind() == io::ErrorKind::PermissionDenied
-}
-
-#[cfg(unix)]
-fn is_gone(error: &io::Error) -> bool {
-    error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::EBADF)
-}
-
-#[cfg(windows)]
-fn is_gone(error: &io::Error) -> bool {
-    error.kind() == io::ErrorKind::NotFound
-}
-
-#[cfg(unix)]
-use unix::{Sources, descriptor_of};
-#[cfg(unix)]
-pub use unix::{poll_now, sleep_on};
-
-#[cfg(unix)]
-mod unix {
-    use super::{Descriptor, Duration, Interest, Poll, Token, io, wanted};
-    use mio::{Registry, unix::SourceFd};
-    use std::{os::fd::AsRawFd, ptr};
-
-    /// Any descriptor is a source as it is.
-    pub struct Sources;
-
-    impl Sources {
-        pub fn new() -> Self {
-            Self
-        }
-
-        pub fn register(
-            &mut self,
-            registry: &Registry,
-            descriptor: Descriptor,
-            token: Token,
-            interest: Interest,
-        ) -> io::Result<()> {
-            let token = mio::Token(token.into());
-            registry.register(&mut SourceFd(&descriptor), token, wanted(interest))
-        }
-
-        pub fn reregister(
-            &mut self,
-            registry: &Registry,
-            descriptor: Descriptor,
-            token: Token,
-            interest: Interest,
-        ) -> io::Result<()> {
-            let token = mio::Token(token.into());
-            registry.reregister(&mut SourceFd(&descriptor), token, wanted(interest))
-        }
-
-        pub fn deregister(
-            &mut self,
-            registry: &Registry,
-            descriptor: Descriptor,
-        ) -> io::Result<()> {
-            registry.deregister(&mut SourceFd(&descriptor))
+/// What mio's answers say.
+///
+/// `EPOLLHUP` is both halves closed. On kqueue an event is about one filter, and the end of the writing filter means no
+/// more than that a write will fail, which "writable" says already.
+fn ready_of(event: &mio::event::Event) -> Ready {
+    let mut ready = Ready::EMPTY;
+    if event.is_readable() {
+        ready |= Ready::READABLE;
+    }
+    if event.is_priority() {
+        ready |= Ready::PRIORITY;
+    }
+    if event.is_writable() {
+        ready |= Ready::WRITABLE;
+    }
+    if event.is_error() {
+        ready |= Ready::ERROR;
+    }
+    if event.is_read_closed() {
+        ready |= Ready::READ_CLOSED;
+        if event.is_write_closed() {
+            ready |= Ready::HANGUP;
         }
     }
-
-    pub fn descriptor_of(poll: &Poll) -> Option<Descriptor> {
-        Some(poll.as_raw_fd())
-    }
-
-    /// Asks, without waiting, which of the directions are ready: poll(2). A hang-up and an error answer them all.
-    ///
-    /// # Errors
-    ///
-    /// EBADF if the descriptor is not open; otherwise what poll(2) says.
-    pub fn poll_now(descriptor: Descriptor, interest: Interest) -> io::Result<Option<Interest>> {
-        let table = [
-            (Interest::READABLE, libc::POLLIN),
-            (Interest::PRIORITY, libc::POLLPRI),
-            (Interest::WRITABLE, libc::POLLOUT),
-        ];
-        let asked = table.iter().filter(|(one, _)| interest.contains(*one));
-        let mut request = libc::pollfd {
-            fd: descriptor,
-            events: asked.clone().fold(0, |events, (_, event)| events | event),
-            revents: 0,
-        };
-        // SAFETY: one valid pollfd.
-        if unsafe { libc::poll(&mut request, 1, 0) } < 0 {
-            let error = io::Error::last_os_error();
-            let interrupted = error.kind() == io::ErrorKind::Interrupted;
-            return if interrupted { Ok(None) } else { Err(error) };
-        }
-        if request.revents & libc::POLLNVAL != 0 || descriptor < 0 {
-            return Err(io::Error::from_raw_os_error(libc::EBADF));
-        }
-        if request.revents & (libc::POLLHUP | libc::POLLERR) != 0 {
-            return Ok(Some(interest));
-        }
-        Ok(asked
-            .filter(|(_, event)| request.revents & event != 0)
-            .map(|(one, _)| *one)
-            .reduce(|all, one| all | one))
-    }
-
-    /// Sleeps until the descriptor is readable, at most so long (`None`: for ever). A signal ends the sleep early.
-    ///
-    /// Resolution is a nanosecond with ppoll(2) (Linux, Android, FreeBSD), elsewhere a millisecond, rounded up.
-    ///
-    /// # Errors
-    ///
-    /// What ppoll(2) or poll(2) says, but for EINTR.
-    pub fn sleep_on(descriptor: Descriptor, timeout: Option<Duration>) -> io::Result<()> {
-        let mut request = libc::pollfd {
-            fd: descriptor,
-            events: libc::POLLIN,
-            revents: 0,
-        };
-        if wait(&mut request, timeout) < 0 {
-            let error = io::Error::last_os_error();
-            if error.kind() != io::ErrorKind::Interrupted {
-                return Err(error);
-            }
-        }
-        Ok(())
-    }
-
-    #[cfg(any(target_os = "linux", target_os = "android", target_os = "freebsd"))]
-    fn wait(request: &mut libc::pollfd, timeout: Option<Duration>) -> libc::c_int {
-        let timeout = timeout.map(|timeout| libc::timespec {
-            tv_sec: timeout.as_secs().try_into().unwrap_or(libc::time_t::MAX),
-            tv_nsec: timeout.subsec_nanos().into(),
-        });
-        let timeout = timeout.as_ref().map_or(ptr::null(), ptr::from_ref);
-        // SAFETY: one valid pollfd; the timeout is null or valid, the signal mask null.
-        unsafe { libc::ppoll(request, 1, timeout, ptr::null()) }
-    }
-
-    #[cfg(not(any(target_os = "linux", target_os = "android", target_os = "freebsd")))]
-    fn wait(request: &mut libc::pollfd, timeout: Option<Duration>) -> libc::c_int {
-        let timeout = timeout.map_or(-1, |timeout| {
-            let milliseconds = timeout.as_nanos().div_ceil(1_000_000);
-            milliseconds.try_into().unwrap_or(libc::c_int::MAX)
-        });
-        // SAFETY: one valid pollfd.
-        unsafe { libc::poll(request, 1, timeout) }
-    }
-}
-
-#[cfg(windows)]
-use windows::{Sources, descriptor_of};
-#[cfg(windows)]
-pub use windows::{poll_now, sleep_on};
-
-#[cfg(windows)]
-mod windows {
-    use super::{Descriptor, Duration, Interest, Poll, Token, io, wanted};
-    use mio::{Registry, event::Source, net::UdpSocket};
-    use std::{collections::HashMap, mem::ManuallyDrop, net, os::windows::io::FromRawSocket};
-
-    /// mio wants an object per registered socket. What kind of socket it wraps makes no difference to AFD; it is never
-    /// dropped, because it would close the socket, which is the caller's.
-    #[derive(Default)]
-    pub struct Sources(HashMap<Descriptor, ManuallyDrop<UdpSocket>>);
-
-    impl Sources {
-        pub fn new() -> Self {
-            Self::default()
-        }
-
-        pub fn register(
-            &mut self,
-            registry: &Registry,
-            descriptor: Descriptor,
-            token: Token,
-            interest: Interest,
-        ) -> io::Result<()> {
-            // SAFETY: never closed by us, see above.
-            let socket = unsafe { net::UdpSocket::from_raw_socket(descriptor) };
-            let mut socket = ManuallyDrop::new(UdpSocket::from_std(socket));
-            socket.register(registry, mio::Token(token.into()), wanted(interest))?;
-            self.0.insert(descriptor, socket);
-            Ok(())
-        }
-
-        pub fn reregister(
-            &mut self,
-            registry: &Registry,
-            descriptor: Descriptor,
-            token: Token,
-            interest: Interest,
-        ) -> io::Result<()> {
-            let known = self.0.get_mut(&descriptor);
-            let socket = known.ok_or(io::ErrorKind::NotFound)?;
-            socket.reregister(registry, mio::Token(token.into()), wanted(interest))
-        }
-
-        pub fn deregister(
-            &mut self,
-            registry: &Registry,
-            descriptor: Descriptor,
-        ) -> io::Result<()> {
-            match self.0.remove(&descriptor) {
-                Some(mut socket) => socket.deregister(registry),
-                None => Ok(()),
-            }
-        }
-    }
-
-    pub fn descriptor_of(_: &Poll) -> Option<Descriptor> {
-        None
-    }
-
-    /// There is no readiness question on Windows that a completion port could answer.
-    ///
-    /// # Errors
-    ///
-    /// Always `Unsupported`.
-    pub fn poll_now(_: Descriptor, _: Interest) -> io::Result<Option<Interest>> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-
-    /// A completion port cannot be slept on from outside.
-    ///
-    /// # Errors
-    ///
-    /// Always `Unsupported`.
-    pub fn sleep_on(_: Descriptor, _: Option<Duration>) -> io::Result<()> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
+    ready
 }

@@ -370,6 +370,8 @@ class TestBadInput < ReactorTest
 
   def test_another_thread
     run_scheduler do |scheduler|
+      Fiber.schedule { sleep 0 }
+      scheduler.run
       r, w = pipe
       results = run_plain { [outcome { scheduler.fiber { nil } }, outcome { Fiber.new { scheduler.io_wait(r, 1, 0) }.resume }] }
       assert_equal [[:raised, ThreadError]] * 2, results

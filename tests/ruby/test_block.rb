@@ -154,8 +154,8 @@ class TestBlock < ReactorTest
   def test_thread_join_and_value_let_others_run
     log = []
     run_scheduler do
-      Fiber.schedule { log << Thread.new { sleep 0.03; :value }.value }
-      Fiber.schedule { thread = Thread.new { sleep 0.06 }; assert_same thread, thread.join; log << :joined }
+      Fiber.schedule { log << Thread.new { sleep ms(50); :value }.value }
+      Fiber.schedule { thread = Thread.new { sleep ms(150) }; assert_same thread, thread.join; log << :joined }
       Fiber.schedule { sleep 0.002; log << :other }
     end
     assert_equal %i[other value joined], log

@@ -311,6 +311,21 @@ class TestIOReadWrite < ReactorTest
     refute_predicate r, :nonblock?, "the flag belongs to whoever shares the description"
   end
 
+  # Writable means some room, not room for everything: a write into a descriptor that blocks must not take the thread.
+  def test_n15_writing_to_a_blocking_descriptor
+    heavy!
+    require "io/nonblock"
+    r, w = pipe
+    w.nonblock = false
+    data = Random.new(6).bytes(300_000)
+    got = nil
+    run_scheduler do
+      Fiber.schedule { w.write(data); w.close }
+      Fiber.schedule { got = r.read }
+    end
+    assert_bytes data, got
+  end
+
   # N2: two fibers on one descriptor that blocks.
   def test_n2_two_readers_of_a_blocking_descriptor
     require "io/nonblock"

@@ -177,9 +177,9 @@ class TestIOWait < ReactorTest
     r, w = pipe
     log = []
     run_scheduler do
-      Fiber.schedule { log << [:first, r.wait_readable(0.01).nil?] }
+      Fiber.schedule { log << [:first, r.wait_readable(ms(5)).nil?] }
       Fiber.schedule { log << [:second, !r.wait_readable(PATIENCE).nil?] }
-      Fiber.schedule { sleep 0.05; w << "x" }
+      Fiber.schedule { sleep ms(50); w << "x" }
     end
     assert_equal [[:first, true], [:second, true]], log
   end

@@ -115,6 +115,8 @@ class TestLifecycle < ReactorTest
 
   def test_another_thread_may_only_unblock
     run_scheduler do |scheduler|
+      Fiber.schedule { sleep 0 } # from the first use on at the latest it belongs to this thread
+      scheduler.run
       r, w = IO.pipe
       ran = false
       uses = {

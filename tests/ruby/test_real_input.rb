@@ -146,26 +146,26 @@ class TestRealInput < ReactorTest
   end
 
   def test_pipes_chained
-    stages = Array.new(5) { pipe }
+    stages = Array.new(9) { pipe }
     sent = Array.new(20) { |i| "item #{i}" }
     got = []
     # One after the other every item would pause in every stage.
-    concurrently(20 * 4 * 0.01) do
+    concurrently(20 * 8 * 0.01) do
       Fiber.schedule { sent.each { |item| stages[0][1].puts item }; stages[0][1].close }
       stages.each_cons(2).with_index do |((from, _), (_, to)), i|
-        Fiber.schedule { from.each_line { |line| sleep 0.01 if i < 4; to.puts "#{line.chomp}.#{i}" }; to.close }
+        Fiber.schedule { from.each_line { |line| sleep 0.01; to.puts "#{line.chomp}.#{i}" }; to.close }
       end
       Fiber.schedule { stages.last[0].each_line(chomp: true) { |line| got << line } }
     end
-    assert_equal sent.map { |item| "#{item}.0.1.2.3" }, got
+    assert_equal sent.map { |item| "#{item}.0.1.2.3.4.5.6.7" }, got
   end
 
   def test_popen
     got = {}
-    concurrently(6 * 0.3) do
+    concurrently(6 * 0.5) do
       6.times do |i|
         Fiber.schedule do
-          IO.popen(["sh", "-c", "read line; sleep 0.3; echo \"$line #{i}\""], "r+") do |child|
+          IO.popen(["sh", "-c", "read line; sleep 0.5; echo \"$line #{i}\""], "r+") do |child|
             child.puts "said"
             child.close_write
             got[i] = child.read

@@ -8,7 +8,7 @@ class TestSleep < ReactorTest
     log = []
     seconds = elapsed do
       run_scheduler do
-        [3, 1, 2, 5, 4].each { |n| Fiber.schedule { sleep n * 0.04; log << n } }
+        [3, 1, 2, 5, 4].each { |n| Fiber.schedule { sleep n * ms(40); log << n } }
       end
     end
     assert_equal [1, 2, 3, 4, 5], log
@@ -73,7 +73,7 @@ class TestSleep < ReactorTest
   # N30
   def test_n30_a_flood_of_ready_fibers_starves_neither_timers_nor_descriptors
     heavy!
-    r, w = IO.pipe
+    r, w = pipe
     done = []
     turns = 0
     limit = clock + PATIENCE
@@ -83,10 +83,36 @@ class TestSleep < ReactorTest
       Fiber.schedule { sleep 0.01; done << :timer }
       w << "x"
     end
+    assert_operator clock, :<, limit, "only the limit ended the flood"
     assert_equal %i[io timer], done.sort
     assert_operator turns, :>, 3
-  ensure
-    [r, w].each(&:close)
+  end
+
+  # Sleeping may look at the descriptors by itself; fibers that wake each other must not keep them waiting either.
+  def test_n30_fibers_that_keep_waking_each_other_starve_nobody
+    heavy!
+    r, w = pipe
+    done = []
+    turns = 0
+    limit = clock + PATIENCE
+    ping = Queue.new
+    pong = Queue.new
+    run_scheduler do
+      Fiber.schedule { r.readpartial(1); done << :io }
+      Fiber.schedule { sleep 0.01; done << :timer }
+      w << "x"
+      Fiber.schedule { while ping.pop do pong << (turns += 1) end }
+      Fiber.schedule do
+        until done.size == 2 || clock > limit
+          ping << true
+          pong.pop
+        end
+        ping << nil
+      end
+    end
+    assert_operator turns, :>, 3
+    assert_operator clock, :<, limit, "only the limit ended the flood"
+    assert_equal %i[io timer], done.sort
   end
 
   def test_a_thousand_random_sleeps

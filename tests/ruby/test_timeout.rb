@@ -141,8 +141,8 @@ class TestTimeout < ReactorTest
   def test_only_the_fiber_in_question_is_hit
     log = []
     run_scheduler do
-      3.times { |i| Fiber.schedule { sleep 0.02; log << i } }
-      Fiber.schedule { Timeout.timeout(0.005) { sleep } rescue log << :timeout }
+      3.times { |i| Fiber.schedule { sleep ms(60); log << i } }
+      Fiber.schedule { Timeout.timeout(ms(5)) { sleep } rescue log << :timeout }
     end
     assert_equal [:timeout, 0, 1, 2], log
   end

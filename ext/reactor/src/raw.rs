@@ -55,8 +55,12 @@ impl Pinned {
 
 /// Tells the garbage collector that `owner` now refers to `young`.
 pub fn wrote(owner: impl ReprValue, young: Pinned) {
-    // SAFETY: both are live objects; no allocation happens in a write barrier.
-    unsafe { rb_sys::rb_gc_writebarrier(owner.as_raw(), young.0) };
+    // SAFETY: both are live objects, and not nil or a number, which have no barrier; nothing is allocated in one.
+    unsafe {
+        if !rb_sys::SPECIAL_CONST_P(young.0) {
+            rb_sys::rb_gc_writebarrier(owner.as_raw(), young.0);
+        }
+    }
 }
 
 // --- fibers ----------------------------------------------------------------------------------------------------------

@@ -1,0 +1,205 @@
+//! A TCP echo server in one thread: tries first, tells the reactor what it saw, and waits only when it must.
+//!
+//! ```text
+//! echo ADDRESS CONNECTIONS
+//! ```
+//!
+//! Serves so many connections and exits.
+
+use std::{
+    env,
+    error::Error,
+    io::{self, ErrorKind, Read, Write},
+    net::{TcpListener, TcpStream},
+};
+
+use reactor::{Attempt, Descriptor, Events, Identity, Interest, Reactor, Token, Wait, WaitId};
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    let [address, connections] = arguments.as_slice() else {
+        return Err("usage: echo ADDRESS CONNECTIONS".into());
+    };
+    let listener = TcpListener::bind(address)?;
+    println!("listening on {}", listener.local_addr()?);
+    serve(listener, connections.parse()?)?;
+    Ok(())
+}
+
+/// Accepts so many connections, echoes what they send, and returns when the last one has gone.
+pub fn serve(listener: TcpListener, connections: usize) -> io::Result<()> {
+    listener.set_nonblocking(true)?;
+    let mut reactor = Reactor::open(None)?;
+    let mut entrance = Watch::new(descriptor(&listener), 0);
+    let mut served: Vec<Option<Connection>> = Vec::new();
+    let mut open = 0;
+    let mut events = Events::new();
+    accept(
+        &listener,
+        &mut reactor,
+        &mut entrance,
+        connections,
+        &mut served,
+    )?;
+    open += served.len();
+    while open > 0 || served.len() < connections {
+        events.clear();
+        reactor.turn(&mut events, None)?;
+        for event in &events {
+            match event.token.index() as usize {
+                0 => {
+                    let before = served.len();
+                    accept(
+                        &listener,
+                        &mut reactor,
+                        &mut entrance,
+                        connections,
+                        &mut served,
+                    )?;
+                    open += served.len() - before;
+                }
+                number => {
+                    let slot = &mut served[number - 1];
+                    let Some(connection) = slot else { continue };
+                    if !connection.echo(&mut reactor)? {
+                        connection.watch.close(&mut reactor);
+                        *slot = None;
+                        open -= 1;
+                    }
+                }
+            }
+        }
+    }
+    entrance.close(&mut reactor);
+    Ok(())
+}
+
+/// Takes in whoever is at the door, up to `limit` in all, and waits for the next one.
+fn accept(
+    listener: &TcpListener,
+    reactor: &mut Reactor,
+    entrance: &mut Watch,
+    limit: usize,
+    served: &mut Vec<Option<Connection>>,
+) -> io::Result<()> {
+    entrance.end(reactor);
+    while served.len() < limit {
+        match listener.accept() {
+            Ok((stream, _)) => {
+                stream.set_nonblocking(true)?;
+                let mut connection = Connection::new(stream, served.len() + 1);
+                connection.watch.wait(reactor, Interest::READABLE)?;
+                served.push(Some(connection));
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                entrance.saw(reactor, Interest::READABLE, Attempt::WouldBlock);
+                return entrance.wait(reactor, Interest::READABLE);
+            }
+            // The peer has given up before we came.
+            Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+struct Connection {
+    stream: TcpStream,
+    watch: Watch,
+    /// What was read and is still to be written.
+    backlog: Vec<u8>,
+}
+
+impl Connection {
+    fn new(stream: TcpStream, number: usize) -> Self {
+        Self {
+            watch: Watch::new(descriptor(&stream), number),
+            stream,
+            backlog: Vec::new(),
+        }
+    }
+
+    /// Echoes until it would block, and waits then. False when the peer has gone.
+    fn echo(&mut self, reactor: &mut Reactor) -> io::Result<bool> {
+        self.watch.end(reactor);
+        let mut buffer = [0; 16 * 1024];
+        loop {
+            while !self.backlog.is_empty() {
+                match self.stream.write(&self.backlog) {
+                    Ok(count) => _ = self.backlog.drain(..count),
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                        return self.drained(reactor, Interest::WRITABLE);
+                    }
+                    Err(_) => return Ok(false),
+                }
+            }
+            match self.stream.read(&mut buffer) {
+                Ok(0) => return Ok(false),
+                Ok(count) => self.backlog.extend_from_slice(&buffer[..count]),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    return self.drained(reactor, Interest::READABLE);
+                }
+                Err(_) => return Ok(false),
+            }
+        }
+    }
+
+    fn drained(&mut self, reactor: &mut Reactor, interest: Interest) -> io::Result<bool> {
+        self.watch.saw(reactor, interest, Attempt::WouldBlock);
+        self.watch.wait(reactor, interest)?;
+        Ok(true)
+    }
+}
+
+/// A descriptor, who it is to the reactor, and its one wait.
+struct Watch {
+    descriptor: Descriptor,
+    identity: Identity,
+    token: Token,
+    wait: Option<WaitId>,
+}
+
+impl Watch {
+    fn new(descriptor: Descriptor, number: usize) -> Self {
+        Self {
+            descriptor,
+            // Any number but zero that is never used again.
+            identity: Identity(number as u64 + 1),
+            token: Token::new(number as u32, 0),
+            wait: None,
+        }
+    }
+
+    fn wait(&mut self, reactor: &mut Reactor, interest: Interest) -> io::Result<()> {
+        match reactor.wait(self.descriptor, self.identity, interest, self.token)? {
+            Wait::Pending(wait) => self.wait = Some(wait),
+            Wait::Ready(_) => return Err(ErrorKind::Unsupported.into()), // Not for sockets.
+        }
+        Ok(())
+    }
+
+    fn saw(&self, reactor: &mut Reactor, interest: Interest, attempt: Attempt) {
+        reactor.attempted(self.descriptor, self.identity, interest, attempt);
+    }
+
+    fn end(&mut self, reactor: &mut Reactor) {
+        if let Some(wait) = self.wait.take() {
+            reactor.end(wait);
+        }
+    }
+
+    fn close(&mut self, reactor: &mut Reactor) {
+        self.end(reactor);
+        reactor.forget(self.descriptor);
+    }
+}
+
+#[cfg(unix)]
+fn descriptor(socket: &impl std::os::fd::AsRawFd) -> Descriptor {
+    socket.as_raw_fd()
+}
+
+#[cfg(windows)]
+fn descriptor(socket: &impl std::os::windows::io::AsRawSocket) -> Descriptor {
+    socket.as_raw_socket()
+}

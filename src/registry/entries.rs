@@ -1,0 +1,185 @@
+//! One record per descriptor, found by its number.
+
+use crate::{
+    driver::Descriptor,
+    interest::Interest,
+    registry::{
+        knowledge::{Identity, Knowledge, Known},
+        waiters::Line,
+    },
+    token::Token,
+};
+
+/// Records per page.
+const PAGE: usize = 256;
+
+/// What is remembered about one descriptor.
+///
+/// While nothing is registered nothing is remembered either: identity is unknown, all masks are empty, and nobody waits.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Entry {
+    /// The token of the newest registration; its generation goes up with each call to the driver, so that events of all
+    /// older ones are recognised.
+    pub(super) token: Token,
+    pub(super) identity: Identity,
+    pub(super) descriptor: Descriptor,
+    pub(super) registered: Option<Interest>,
+    /// Directions known to be ready, and directions known to be drained: bits of [`Interest`], never both.
+    pub(super) ready: u8,
+    pub(super) drained: u8,
+    /// Directions that were reported while nobody wanted them.
+    pub(super) unwanted: u8,
+    pub(super) hung_up: bool,
+    /// Who waits.
+    pub(super) line: Line,
+}
+
+impl Entry {
+    const EMPTY: Self = Self {
+        token: Token::new(0, 0),
+        identity: Identity::UNKNOWN,
+        descriptor: 0,
+        registered: None,
+        ready: 0,
+        drained: 0,
+        unwanted: 0,
+        hung_up: false,
+        line: Line::EMPTY,
+    };
+
+    /// May what is remembered be used by whoever has this identity?
+    pub(super) fn trusts(&self, identity: Identity) -> bool {
+        self.identity == identity && identity != Identity::UNKNOWN
+    }
+
+    /// Is every one of these directions known to be drained?
+    ///
+    /// An entry of unknown identity remembers no drained direction, so nothing more has to be compared.
+    pub(super) fn is_drained(&self, identity: Identity, interest: Interest) -> bool {
+        self.identity == identity && interest.bits() & !self.drained == 0
+    }
+
+    /// A fresh registration: a new life, of which nothing is known yet.
+    pub(super) fn begin(
+        &mut self,
+        descriptor: Descriptor,
+        identity: Identity,
+        token: Token,
+        interest: Interest,
+    ) {
+        *self = Self {
+            token,
+            identity,
+            descriptor,
+            registered: Some(interest),
+            line: self.line,
+            ..Self::EMPTY
+        };
+    }
+
+    /// The same life, under a newer token and with this interest; what is no longer registered is no longer known.
+    pub(super) fn adjust(&mut self, token: Token, interest: Interest) {
+        self.token = token;
+        self.registered = Some(interest);
+        self.ready &= interest.bits();
+        self.drained &= interest.bits();
+        self.unwanted &= interest.bits();
+    }
+
+    /// Nothing is registered any more.
+    pub(super) fn lapse(&mut self) {
+        *self = Self {
+            token: self.token,
+            line: self.line,
+            ..Self::EMPTY
+        };
+    }
+
+    pub(super) fn known(&self) -> Known {
+        Known {
+            readable: self.knowledge(Interest::READABLE),
+            writable: self.knowledge(Interest::WRITABLE),
+            hung_up: self.hung_up,
+        }
+    }
+
+    fn knowledge(&self, direction: Interest) -> Knowledge {
+        if self.drained & direction.bits() != 0 {
+            Knowledge::Drained
+        } else if self.ready & direction.bits() != 0 {
+            Knowledge::Ready
+        } else {
+            Knowledge::Unknown
+        }
+    }
+}
+
+/// All records, in pages that are allocated when the first descriptor of theirs is registered.
+#[derive(Debug, Default)]
+pub(super) struct Entries {
+    pages: Vec<Option<Box<[Entry; PAGE]>>>,
+}
+
+impl Entries {
+    /// The slot of a descriptor: its number. None if it can be no descriptor.
+    pub(super) fn slot(descriptor: Descriptor) -> Option<u32> {
+        u32::try_from(descriptor)
+            .ok()
+            .filter(|slot| *slot <= Token::MAX_INDEX)
+    }
+
+    pub(super) fn get(&self, slot: u32) -> Option<&Entry> {
+        let page = self.pages.get(slot as usize / PAGE)?.as_ref()?;
+        page.get(slot as usize % PAGE)
+    }
+
+    pub(super) fn get_mut(&mut self, slot: u32) -> Option<&mut Entry> {
+        let page = self.pages.get_mut(slot as usize / PAGE)?.as_mut()?;
+        page.get_mut(slot as usize % PAGE)
+    }
+
+    /// The record of a slot, made if it is the first use of its page.
+    pub(super) fn claim(&mut self, slot: u32) -> &mut Entry {
+        let number = slot as usize / PAGE;
+        if number >= self.pages.len() {
+            self.pages.resize_with(number + 1, || None);
+        }
+        let page = self.pages[number].get_or_insert_with(|| Box::new([Entry::EMPTY; PAGE]));
+        &mut page[slot as usize % PAGE]
+    }
+
+    /// The token for the next call to the driver about this slot.
+    pub(super) fn next_token(&self, slot: u32) -> Token {
+        let generation = self.get(slot).map_or(0, |entry| entry.token.generation());
+        Token::new(slot, generation.wrapping_add(1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Entries, Entry};
+    use crate::token::Token;
+
+    #[test]
+    fn a_record_is_half_a_cache_line_or_so() {
+        assert!(size_of::<Entry>() <= 48);
+    }
+
+    #[test]
+    fn pages_are_made_on_first_use() {
+        let mut entries = Entries::default();
+        assert!(entries.get(1000).is_none() && entries.get_mut(0).is_none());
+        entries.claim(1000).token = Token::new(1000, 9);
+        assert_eq!(entries.pages.iter().flatten().count(), 1);
+        assert_eq!(entries.next_token(1000), Token::new(1000, 10));
+        assert_eq!(entries.next_token(1001), Token::new(1001, 1));
+        assert_eq!(entries.next_token(5), Token::new(5, 1));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn negative_numbers_are_no_descriptors() {
+        assert_eq!(Entries::slot(-1), None);
+        assert_eq!(Entries::slot(0), Some(0));
+    }
+}

@@ -1,0 +1,44 @@
+//! Counters.
+
+/// What a selector has done since it was opened. Plain numbers, for tests and for the curious.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// Waits asked for.
+    pub waits: u64,
+    /// Waits that needed no system call, because the direction was known to be drained.
+    pub skipped: u64,
+    /// Descriptors registered with the kernel.
+    pub registered: u64,
+    /// Registrations armed again, changed or not.
+    pub rearmed: u64,
+    /// Registrations the kernel had forgotten and that were made afresh.
+    pub renewed: u64,
+    /// Registrations ended: descriptors forgotten, or reported again while nobody wanted them.
+    pub deregistered: u64,
+    /// Polls.
+    pub polls: u64,
+    /// Events the kernel reported.
+    pub events: u64,
+    /// Events of an older life of a descriptor, dropped.
+    pub stale: u64,
+    /// Events that reported a direction nobody was waiting for.
+    pub unwanted: u64,
+}
+
+impl Statistics {
+    /// The counters with their names.
+    pub const fn rows(&self) -> [(&'static str, u64); 10] {
+        [
+            ("waits", self.waits),
+            ("skipped", self.skipped),
+            ("registered", self.registered),
+            ("rearmed", self.rearmed),
+            ("renewed", self.renewed),
+            ("deregistered", self.deregistered),
+            ("polls", self.polls),
+            ("events", self.events),
+            ("stale", self.stale),
+            ("unwanted", self.unwanted),
+        ]
+    }
+}

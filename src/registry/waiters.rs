@@ -1,0 +1,325 @@
+//! Who waits: a slab of nodes, each in its descriptor's line and in the queue by time of parking.
+
+use std::time::Instant;
+
+use crate::{event::Ready, interest::Interest, token::Token};
+
+/// No node.
+const NONE: u32 = u32::MAX;
+
+/// The number of one wait.
+///
+/// It names the wait until [`Selector::end`](crate::Selector::end), and nothing afterwards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct WaitId {
+    node: u32,
+    generation: u32,
+}
+
+/// What became of asking to wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "a pending wait has to be ended"]
+pub enum Wait {
+    /// The descriptor is of a kind the kernel does not poll (a regular file, a directory): always ready for this.
+    Ready(Interest),
+    /// An event with the token will come. The wait has to be ended once, whether it came or not.
+    Pending(WaitId),
+}
+
+/// Both ends of one descriptor's line, first come first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Line {
+    first: u32,
+    last: u32,
+}
+
+impl Line {
+    pub(super) const EMPTY: Self = Self {
+        first: NONE,
+        last: NONE,
+    };
+
+    pub(super) fn first(self) -> Option<u32> {
+        index(self.first)
+    }
+}
+
+fn index(link: u32) -> Option<u32> {
+    (link != NONE).then_some(link)
+}
+
+#[derive(Debug)]
+struct Node {
+    token: Token,
+    parked: Instant,
+    slot: u32,
+    generation: u32,
+    /// Neighbours in the line. In a free node, `next` is the next free one.
+    previous: u32,
+    next: u32,
+    /// Neighbours in the queue by time of parking.
+    older: u32,
+    newer: u32,
+    interest: Interest,
+    answer: Ready,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Free,
+    /// In its line and, until it was armed again, in the queue.
+    Waiting {
+        queued: bool,
+    },
+    /// In neither; kept until it is ended.
+    Answered,
+}
+
+/// All waits. Nodes are reused, so after warm-up a wait allocates nothing.
+#[derive(Debug)]
+pub(super) struct Waiters {
+    nodes: Vec<Node>,
+    free: u32,
+    oldest: u32,
+    newest: u32,
+}
+
+impl Waiters {
+    pub(super) fn new() -> Self {
+        Self {
+            nodes: Vec::new(),
+            free: NONE,
+            oldest: NONE,
+            newest: NONE,
+        }
+    }
+
+    /// Adds a wait to the end of a line and of the queue.
+    pub(super) fn park(
+        &mut self,
+        line: &mut Line,
+        slot: u32,
+        interest: Interest,
+        token: Token,
+        now: Instant,
+    ) -> WaitId {
+        let number = self.claim(Node {
+            token,
+            parked: now,
+            slot,
+            generation: 0,
+            previous: line.last,
+            next: NONE,
+            older: self.newest,
+            newer: NONE,
+            interest,
+            answer: Ready::EMPTY,
+            state: State::Waiting { queued: true },
+        });
+        match line.last {
+            NONE => line.first = number,
+            last => self.nodes[last as usize].next = number,
+        }
+        line.last = number;
+        match self.newest {
+            NONE => self.oldest = number,
+            newest => self.nodes[newest as usize].newer = number,
+        }
+        self.newest = number;
+        self.id(number)
+    }
+
+    fn claim(&mut self, node: Node) -> u32 {
+        let number = self.free;
+        let Some(free) = self.nodes.get_mut(number as usize) else {
+            self.nodes.push(node);
+            return (self.nodes.len() - 1) as u32;
+        };
+        self.free = free.next;
+        *free = Node {
+            generation: free.generation,
+            ..node
+        };
+        number
+    }
+
+    fn id(&self, number: u32) -> WaitId {
+        WaitId {
+            node: number,
+            generation: self.nodes[number as usize].generation,
+        }
+    }
+
+    /// The node a number stands for, unless the wait has ended.
+    fn find(&self, wait: WaitId) -> Option<&Node> {
+        let node = self.nodes.get(wait.node as usize)?;
+        (node.generation == wait.generation && node.state != State::Free).then_some(node)
+    }
+
+    /// The slot in whose line a wait still stands; None if it was answered or has ended.
+    pub(super) fn standing_at(&self, wait: WaitId) -> Option<u32> {
+        let node = self.find(wait)?;
+        matches!(node.state, State::Waiting { .. }).then_some(node.slot)
+    }
+
+    /// The token and the answer of a wait that was answered and has not ended.
+    pub(super) fn answered(&self, wait: WaitId) -> Option<(Token, Ready)> {
+        let node = self.find(wait)?;
+        (node.state == State::Answered).then_some((node.token, node.answer))
+    }
+
+    /// Frees the node, which must have left its line, and returns what it was answered.
+    pub(super) fn free(&mut self, wait: WaitId) -> Ready {
+        if self.find(wait).is_none() {
+            return Ready::EMPTY;
+        }
+        let next = self.free;
+        let node = &mut self.nodes[wait.node as usize];
+        node.generation = node.generation.wrapping_add(1);
+        node.state = State::Free;
+        node.next = next;
+        self.free = wait.node;
+        node.answer
+    }
+
+    /// Takes a wait that ends unanswered out of its line and of the queue.
+    pub(super) fn leave(&mut self, line: &mut Line, wait: WaitId) {
+        self.answer(line, wait.node, Ready::EMPTY);
+    }
+
+    /// Answers a wait: it leaves its line and the queue, and keeps the answer until it is ended.
+    pub(super) fn answer(&mut self, line: &mut Line, number: u32, ready: Ready) -> (WaitId, Token) {
+        self.unqueue(number);
+        let node = &mut self.nodes[number as usize];
+        node.answer = ready;
+        node.state = State::Answered;
+        let (previous, next, token) = (node.previous, node.next, node.token);
+        match previous {
+            NONE => line.first = next,
+            previous => self.nodes[previous as usize].next = next,
+        }
+        match next {
+            NONE => line.last = previous,
+            next => self.nodes[next as usize].previous = previous,
+        }
+        (self.id(number), token)
+    }
+
+    /// What the wait wants, and who stands behind it in the line.
+    pub(super) fn glance(&self, number: u32) -> (Interest, Option<u32>) {
+        let node = &self.nodes[number as usize];
+        (node.interest, index(node.next))
+    }
+
+    /// The bits of all directions that somebody in the line wants.
+    pub(super) fn wanted(&self, line: Line) -> u8 {
+        let mut wanted = 0;
+        let mut place = line.first();
+        while let Some(number) = place {
+            let (interest, next) = self.glance(number);
+            wanted |= interest.bits();
+            place = next;
+        }
+        wanted
+    }
+
+    /// When the oldest wait in the queue was parked, and at which slot.
+    pub(super) fn oldest(&self) -> Option<(Instant, u32)> {
+        let node = self.nodes.get(self.oldest as usize)?;
+        Some((node.parked, node.slot))
+    }
+
+    /// Takes the oldest wait out of the queue; it stays in its line.
+    pub(super) fn unqueue_oldest(&mut self) {
+        if self.oldest != NONE {
+            self.unqueue(self.oldest);
+        }
+    }
+
+    fn unqueue(&mut self, number: u32) {
+        let node = &mut self.nodes[number as usize];
+        if node.state != (State::Waiting { queued: true }) {
+            return;
+        }
+        node.state = State::Waiting { queued: false };
+        let (older, newer) = (node.older, node.newer);
+        match older {
+            NONE => self.oldest = newer,
+            older => self.nodes[older as usize].newer = newer,
+        }
+        match newer {
+            NONE => self.newest = older,
+            newer => self.nodes[newer as usize].older = older,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::{Line, Waiters};
+    use crate::{event::Ready, interest::Interest, token::Token};
+
+    const READ: Interest = Interest::READABLE;
+
+    fn tokens(waiters: &Waiters, line: Line) -> Vec<u32> {
+        let mut tokens = Vec::new();
+        let mut place = line.first();
+        while let Some(number) = place {
+            tokens.push(waiters.nodes[number as usize].token.index());
+            place = waiters.glance(number).1;
+        }
+        tokens
+    }
+
+    #[test]
+    fn lines_keep_their_order_whoever_leaves() {
+        let (mut waiters, mut line, now) = (Waiters::new(), Line::EMPTY, Instant::now());
+        let waits: Vec<_> = (0..5)
+            .map(|index| waiters.park(&mut line, 9, READ, Token::new(index, 0), now))
+            .collect();
+        waiters.leave(&mut line, waits[2]);
+        assert_eq!(tokens(&waiters, line), [0, 1, 3, 4]);
+        waiters.leave(&mut line, waits[0]);
+        waiters.leave(&mut line, waits[4]);
+        assert_eq!(tokens(&waiters, line), [1, 3]);
+        waiters.leave(&mut line, waits[1]);
+        waiters.leave(&mut line, waits[3]);
+        assert_eq!(line, Line::EMPTY);
+        assert_eq!(waiters.oldest(), None);
+    }
+
+    #[test]
+    fn the_oldest_is_first_across_lines() {
+        let (mut waiters, start) = (Waiters::new(), Instant::now());
+        let mut lines = [Line::EMPTY; 3];
+        for (slot, line) in lines.iter_mut().enumerate() {
+            let parked = start + Duration::from_millis(slot as u64);
+            _ = waiters.park(line, slot as u32, READ, Token::new(0, 0), parked);
+        }
+        assert_eq!(waiters.oldest(), Some((start, 0)));
+        waiters.unqueue_oldest();
+        assert_eq!(waiters.oldest().map(|(_, slot)| slot), Some(1));
+        assert_ne!(lines[0], Line::EMPTY);
+        let first = lines[1].first().unwrap();
+        waiters.answer(&mut lines[1], first, Ready::READABLE);
+        assert_eq!(waiters.oldest().map(|(_, slot)| slot), Some(2));
+    }
+
+    #[test]
+    fn an_ended_wait_has_no_number() {
+        let (mut waiters, mut line) = (Waiters::new(), Line::EMPTY);
+        let wait = waiters.park(&mut line, 0, READ, Token::new(1, 0), Instant::now());
+        let (same, _) = waiters.answer(&mut line, 0, Ready::READABLE);
+        assert_eq!(same, wait);
+        assert_eq!(waiters.standing_at(wait), None);
+        assert_eq!(waiters.free(wait), Ready::READABLE);
+        assert_eq!(waiters.free(wait), Ready::EMPTY);
+        let next = waiters.park(&mut line, 0, READ, Token::new(2, 0), Instant::now());
+        assert_ne!(next, wait);
+        assert_eq!(waiters.answered(wait), None);
+        assert_eq!(waiters.nodes.len(), 1);
+    }
+}

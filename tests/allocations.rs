@@ -1,0 +1,81 @@
+//! After warm-up, waiting, timing out and turning allocate nothing.
+
+#![cfg(unix)]
+
+use std::{
+    alloc::{GlobalAlloc, Layout, System},
+    cell::Cell,
+    io::{Read, Write},
+    os::{fd::AsRawFd, unix::net::UnixStream},
+    time::Duration,
+};
+
+use reactor::{Attempt, Deadline, Events, Identity, Interest, Reactor, Token, Wait};
+
+thread_local! {
+    /// Of this thread alone: the test harness allocates in its own.
+    static COUNT: Cell<usize> = const { Cell::new(0) };
+}
+
+struct Counting;
+
+// SAFETY: every call is handed on to the system's allocator unchanged.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        COUNT.set(COUNT.get() + 1);
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        COUNT.set(COUNT.get() + 1);
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// One round of a server's life on each stream: a timeout is set, a wait begins, is answered and ends.
+fn round(reactor: &mut Reactor, streams: &mut [(UnixStream, UnixStream)], events: &mut Events) {
+    const READ: Interest = Interest::READABLE;
+    let handle = reactor.handle();
+    for (number, (ours, theirs)) in (1..).zip(streams) {
+        let (descriptor, identity) = (ours.as_raw_fd(), Identity(number));
+        let timer = reactor.timer(Deadline::after(Duration::from_secs(60)), Token::new(9, 0));
+        let wait = reactor.wait(descriptor, identity, READ, Token::new(1, 0));
+        let Ok(Wait::Pending(wait)) = wait else {
+            panic!("expected a pending wait, got {wait:?}");
+        };
+        theirs.write_all(b"hello").unwrap();
+        handle.notify(Token::new(2, 0)).unwrap();
+        events.clear();
+        while events.len() < 2 {
+            reactor.turn(events, None).unwrap();
+        }
+        assert!(!reactor.end(wait).is_empty());
+        assert!(reactor.cancel(timer));
+        assert_eq!(ours.read(&mut [0; 64]).unwrap(), 5);
+        reactor.attempted(descriptor, identity, READ, Attempt::Short);
+    }
+}
+
+#[test]
+fn none_after_warm_up() {
+    let mut reactor = Reactor::open(None).unwrap();
+    let mut events = Events::new();
+    let mut streams: Vec<_> = (0..20).map(|_| UnixStream::pair().unwrap()).collect();
+    round(&mut reactor, &mut streams, &mut events);
+
+    let before = COUNT.get();
+    for _ in 0..50 {
+        round(&mut reactor, &mut streams, &mut events);
+    }
+    assert_eq!(COUNT.get() - before, 0);
+}

@@ -1,0 +1,430 @@
+//! The contract of `Driver`, on every backend that can be had here, with real descriptors.
+
+#![cfg(unix)]
+
+use std::{
+    fs::File,
+    io::{self, Read, Write},
+    net::{TcpListener, TcpStream},
+    os::{
+        fd::{AsRawFd, OwnedFd, RawFd},
+        unix::net::UnixStream,
+    },
+    sync::atomic::{AtomicI32, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use reactor::{Backend, Driver, Events, Interest, Ready, Registration, Renewal, Token};
+use rustix::{
+    io::{Errno, dup2, fcntl_dupfd_cloexec},
+    net::{SendFlags, send},
+    pipe::pipe,
+    process::{Resource, Rlimit, getrlimit, setrlimit},
+};
+
+const READ: Interest = Interest::READABLE;
+const WRITE: Interest = Interest::WRITABLE;
+const NOW: Option<Duration> = Some(Duration::ZERO);
+/// Longer than anything here takes: whoever waits for it hangs.
+const LONG: Option<Duration> = Some(Duration::from_secs(20));
+
+/// Makes each function a test of each backend's; those that cannot be had here pass without a word.
+macro_rules! contract {
+    ($($backend:ident: $variant:ident;)* => $tests:tt) => {
+        $(contract!(@backend $backend $variant $tests);)*
+    };
+    (@backend $backend:ident $variant:ident {$($test:ident)*}) => {
+        mod $backend {
+            $(
+                #[test]
+                fn $test() {
+                    super::run(reactor::Backend::$variant, super::$test);
+                }
+            )*
+        }
+    };
+}
+
+contract! {
+    epoll: Epoll; kqueue: Kqueue; poll: Poll; uring: Uring; => {
+        registering_reports_what_is_ready_already
+        registering_twice_replaces
+        reregistering_reports_again
+        every_change_is_reported
+        silence_while_nothing_changes
+        a_forgotten_registration_is_renewed
+        a_closed_number_is_an_error
+        deregistering_nothing_is_fine
+        deregistered_is_silent
+        a_closed_descriptor_never_fails_the_poll
+        the_duplicate_of_a_closed_descriptor_carries_the_old_token
+        files_and_directories_are_unpollable
+        a_number_that_became_a_file_is_unpollable
+        the_peers_shutdown_closes_the_reading_half
+        a_full_hangup_answers_both_directions
+        a_reader_that_goes_is_an_error_to_the_writer
+        urgent_data_is_not_readable
+        a_wake_ends_the_poll
+        a_wake_ends_the_next_poll
+        many_wakes_are_one
+        a_timeout_passes
+        the_own_descriptor_tells_whether_there_is_something
+        more_than_one_batch_arrives
+    }
+}
+
+fn run(backend: Backend, test: fn(&mut Subject)) {
+    if backend.availability().is_ok() {
+        let (_, driver) = Backend::open(Some(backend)).unwrap();
+        test(&mut Subject {
+            driver,
+            events: Events::new(),
+        });
+    }
+}
+
+/// A driver, and a buffer for its events.
+struct Subject {
+    driver: Box<dyn Driver>,
+    events: Events,
+}
+
+impl Subject {
+    fn arm(&mut self, descriptor: &impl AsRawFd, token: u32, interest: Interest) {
+        let descriptor = descriptor.as_raw_fd();
+        let armed = self.driver.register(descriptor, name(token), interest);
+        assert_eq!(armed.unwrap(), Registration::Armed);
+    }
+
+    fn renew(&mut self, number: RawFd, token: u32, interest: Interest) -> io::Result<Renewal> {
+        self.driver.reregister(number, name(token), interest)
+    }
+
+    fn poll(&mut self, timeout: Option<Duration>) -> Vec<(u32, Ready)> {
+        self.driver.poll(&mut self.events, timeout).unwrap();
+        let events = self.events.iter();
+        events.map(|e| (e.token.index(), e.ready)).collect()
+    }
+
+    /// Polls until this token is reported, and returns all that was reported about it.
+    fn until(&mut self, token: u32) -> Ready {
+        loop {
+            let mut ready = Ready::EMPTY;
+            for (index, reported) in self.poll(LONG) {
+                assert_eq!(index, token, "nobody registered this");
+                ready |= reported;
+            }
+            if !ready.is_empty() {
+                return ready;
+            }
+        }
+    }
+}
+
+fn name(token: u32) -> Token {
+    Token::new(token, 1)
+}
+
+/// A number far above those that other tests open at the same time.
+fn high_number() -> RawFd {
+    static NEXT: AtomicI32 = AtomicI32::new(600);
+    NEXT.fetch_add(2, Ordering::Relaxed)
+}
+
+/// The same file under a number that nobody takes once it is closed.
+fn far_away(descriptor: UnixStream) -> OwnedFd {
+    fcntl_dupfd_cloexec(&descriptor, high_number()).unwrap()
+}
+
+fn pair() -> (UnixStream, UnixStream) {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    ours.set_nonblocking(true).unwrap();
+    theirs.set_nonblocking(true).unwrap();
+    (ours, theirs)
+}
+
+fn tcp() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (theirs, _) = listener.accept().unwrap();
+    ours.set_nonblocking(true).unwrap();
+    (ours, theirs)
+}
+
+// --- registrations and edges -----------------------------------------------------------------------------------------
+
+fn registering_reports_what_is_ready_already(subject: &mut Subject) {
+    let (ours, mut theirs) = pair();
+    theirs.write_all(b"x").unwrap();
+    subject.arm(&ours, 1, READ | WRITE);
+    assert_eq!(subject.until(1), Ready::READABLE | Ready::WRITABLE);
+}
+
+fn registering_twice_replaces(subject: &mut Subject) {
+    let (ours, mut theirs) = pair();
+    subject.arm(&ours, 1, READ | WRITE);
+    subject.arm(&ours, 2, READ);
+    assert_eq!(subject.poll(NOW), []);
+    theirs.write_all(b"x").unwrap();
+    assert_eq!(subject.until(2), Ready::READABLE);
+}
+
+fn reregistering_reports_again(subject: &mut Subject) {
+    let (ours, mut theirs) = pair();
+    subject.arm(&ours, 1, READ);
+    theirs.write_all(b"x").unwrap();
+    subject.until(1);
+    let renewal = subject.renew(ours.as_raw_fd(), 2, READ | WRITE);
+    assert_eq!(renewal.unwrap(), Renewal::Kept);
+    assert_eq!(subject.until(2), Ready::READABLE | Ready::WRITABLE);
+}
+
+fn every_change_is_reported(subject: &mut Subject) {
+    let (mut ours, mut theirs) = tcp();
+    subject.arm(&ours, 1, READ);
+    for _ in 0..3 {
+        theirs.write_all(b"hello").unwrap();
+        assert_eq!(subject.until(1), Ready::READABLE);
+        let mut buffer = [0; 64];
+        assert_eq!(ours.read(&mut buffer).unwrap(), 5);
+        let drained = ours.read(&mut buffer).unwrap_err();
+        assert_eq!(drained.kind(), io::ErrorKind::WouldBlock);
+    }
+}
+
+fn silence_while_nothing_changes(subject: &mut Subject) {
+    let (ours, _theirs) = pair();
+    subject.arm(&ours, 1, READ);
+    assert_eq!(subject.poll(NOW), []);
+    assert_eq!(subject.poll(NOW), []);
+}
+
+fn a_forgotten_registration_is_renewed(subject: &mut Subject) {
+    let (old, _old_peer) = pair();
+    let (new, mut new_peer) = pair();
+    let mut number = far_away(old);
+    subject.arm(&number, 1, READ);
+    dup2(&new, &mut number).unwrap();
+    let renewal = subject.renew(number.as_raw_fd(), 2, READ).unwrap();
+    // kqueue cannot tell, and adds it all the same.
+    assert!(matches!(renewal, Renewal::Renewed | Renewal::Kept));
+    new_peer.write_all(b"x").unwrap();
+    assert_eq!(subject.until(2), Ready::READABLE);
+}
+
+fn a_closed_number_is_an_error(subject: &mut Subject) {
+    let (ours, _theirs) = pair();
+    let number = far_away(ours);
+    subject.arm(&number, 1, READ);
+    let closed = number.as_raw_fd();
+    drop(number);
+    let expected = Some(Errno::BADF.raw_os_error());
+    let error = subject.renew(closed, 2, READ).unwrap_err();
+    assert_eq!(error.raw_os_error(), expected);
+    let error = subject.driver.register(closed, name(2), READ).unwrap_err();
+    assert_eq!(error.raw_os_error(), expected);
+    let error = subject.driver.register(-1, name(2), READ).unwrap_err();
+    assert_eq!(error.raw_os_error(), expected);
+    assert_eq!(subject.poll(NOW), []);
+}
+
+fn deregistering_nothing_is_fine(subject: &mut Subject) {
+    let (ours, _theirs) = pair();
+    subject.driver.deregister(ours.as_raw_fd()).unwrap();
+    let number = far_away(ours);
+    subject.arm(&number, 1, READ);
+    let closed = number.as_raw_fd();
+    drop(number);
+    subject.driver.deregister(closed).unwrap();
+    let file = File::open("/dev/null").unwrap();
+    subject.driver.deregister(file.as_raw_fd()).unwrap();
+}
+
+fn deregistered_is_silent(subject: &mut Subject) {
+    let (ours, mut theirs) = pair();
+    subject.arm(&ours, 1, READ);
+    subject.driver.deregister(ours.as_raw_fd()).unwrap();
+    theirs.write_all(b"x").unwrap();
+    assert_eq!(subject.poll(NOW), []);
+}
+
+fn a_closed_descriptor_never_fails_the_poll(subject: &mut Subject) {
+    let (ours, mut theirs) = pair();
+    let number = far_away(ours);
+    subject.arm(&number, 1, READ | WRITE);
+    drop(number);
+    assert!(theirs.write_all(b"x").is_err());
+    assert_eq!(subject.poll(NOW), []);
+}
+
+fn the_duplicate_of_a_closed_descriptor_carries_the_old_token(subject: &mut Subject) {
+    let (old, mut old_peer) = pair();
+    let (new, mut new_peer) = pair();
+    let _duplicate = old.try_clone().unwrap();
+    let mut number = far_away(old);
+    subject.arm(&number, 1, READ);
+    dup2(&new, &mut number).unwrap();
+    subject.arm(&number, 2, READ);
+    old_peer.write_all(b"x").unwrap();
+    new_peer.write_all(b"x").unwrap();
+    let mut found = Vec::new();
+    while !found.contains(&2) {
+        found.extend(subject.poll(LONG).iter().map(|(index, _)| *index));
+    }
+    assert!(found.iter().all(|index| [1, 2].contains(index)));
+}
+
+fn files_and_directories_are_unpollable(subject: &mut Subject) {
+    for path in [concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"), "/"] {
+        let file = File::open(path).unwrap();
+        let answer = subject.driver.register(file.as_raw_fd(), name(1), READ);
+        assert_eq!(answer.unwrap(), Registration::Unpollable);
+    }
+    assert_eq!(subject.poll(NOW), []);
+}
+
+fn a_number_that_became_a_file_is_unpollable(subject: &mut Subject) {
+    let (ours, _theirs) = pair();
+    let mut number = far_away(ours);
+    subject.arm(&number, 1, READ);
+    dup2(File::open("/").unwrap(), &mut number).unwrap();
+    let renewal = subject.renew(number.as_raw_fd(), 2, READ);
+    assert_eq!(renewal.unwrap(), Renewal::Unpollable);
+}
+
+// --- ends and errors -------------------------------------------------------------------------------------------------
+
+fn the_peers_shutdown_closes_the_reading_half(subject: &mut Subject) {
+    let (ours, theirs) = tcp();
+    subject.arm(&ours, 1, READ | WRITE);
+    subject.until(1);
+    theirs.shutdown(std::net::Shutdown::Write).unwrap();
+    let mut ready = Ready::EMPTY;
+    while !ready.contains(Ready::READABLE | Ready::READ_CLOSED) {
+        ready |= subject.until(1);
+    }
+    assert!(!ready.intersects(Ready::HANGUP | Ready::ERROR));
+}
+
+fn a_full_hangup_answers_both_directions(subject: &mut Subject) {
+    let (ours, theirs) = pair();
+    subject.arm(&ours, 1, READ | WRITE);
+    subject.until(1);
+    drop(theirs);
+    let mut answered = None;
+    while answered != Some(READ | WRITE) {
+        answered = subject.until(1).answers(READ | WRITE).or(answered);
+    }
+}
+
+fn a_reader_that_goes_is_an_error_to_the_writer(subject: &mut Subject) {
+    let (reader, writer) = pipe().unwrap();
+    rustix::io::ioctl_fionbio(&writer, true).unwrap();
+    while rustix::io::write(&writer, &[0; 4096]).is_ok() {}
+    subject.arm(&writer, 1, WRITE);
+    assert_eq!(subject.poll(NOW), []);
+    drop(reader);
+    assert_eq!(subject.until(1).answers(WRITE), Some(WRITE));
+}
+
+fn urgent_data_is_not_readable(subject: &mut Subject) {
+    let (ours, mut theirs) = tcp();
+    let both = READ | Interest::PRIORITY;
+    match subject.driver.register(ours.as_raw_fd(), name(1), both) {
+        Err(error) if error.kind() == io::ErrorKind::Unsupported => return,
+        answer => assert_eq!(answer.unwrap(), Registration::Armed),
+    }
+    send(&theirs, b"!", SendFlags::OOB).unwrap();
+    assert_eq!(subject.until(1), Ready::PRIORITY);
+    theirs.write_all(b"x").unwrap();
+    let ready = subject.until(1);
+    assert!(ready.contains(Ready::READABLE));
+}
+
+// --- waking and waiting ----------------------------------------------------------------------------------------------
+
+fn a_wake_ends_the_poll(subject: &mut Subject) {
+    let waker = subject.driver.waker();
+    let thread = thread::spawn(move || {
+        thread::sleep(Duration::from_millis(20));
+        waker.wake().unwrap();
+    });
+    assert_eq!(subject.poll(LONG), []);
+    thread.join().unwrap();
+}
+
+fn a_wake_ends_the_next_poll(subject: &mut Subject) {
+    subject.driver.waker().wake().unwrap();
+    assert_eq!(subject.poll(None), []);
+}
+
+fn many_wakes_are_one(subject: &mut Subject) {
+    let waker = subject.driver.waker();
+    let threads: Vec<_> = (0..4)
+        .map(|_| {
+            let waker = waker.clone();
+            thread::spawn(move || (0..1000).for_each(|_| waker.wake().unwrap()))
+        })
+        .collect();
+    threads.into_iter().for_each(|t| t.join().unwrap());
+    assert_eq!(subject.poll(None), []);
+    let started = Instant::now();
+    assert_eq!(subject.poll(Some(Duration::from_millis(5))), []);
+    assert!(started.elapsed() >= Duration::from_millis(5));
+}
+
+fn a_timeout_passes(subject: &mut Subject) {
+    for timeout in [Duration::ZERO, Duration::from_micros(100)] {
+        let started = Instant::now();
+        assert_eq!(subject.poll(Some(timeout)), []);
+        assert!(started.elapsed() >= timeout);
+    }
+}
+
+fn the_own_descriptor_tells_whether_there_is_something(subject: &mut Subject) {
+    let Some(own) = subject.driver.descriptor() else {
+        return;
+    };
+    let is_readable = || reactor::poll_now(own, READ).unwrap().is_some();
+    let (ours, mut theirs) = pair();
+    subject.arm(&ours, 1, READ);
+    assert!(!is_readable());
+    theirs.write_all(b"x").unwrap();
+    assert!(is_readable());
+    subject.until(1);
+    assert!(!is_readable());
+    subject.driver.waker().wake().unwrap();
+    assert!(is_readable());
+    subject.poll(NOW);
+    assert!(!is_readable());
+}
+
+fn more_than_one_batch_arrives(subject: &mut Subject) {
+    const COUNT: u32 = 1500;
+    let limit = getrlimit(Resource::Nofile);
+    if limit.maximum.is_some_and(|maximum| maximum < 8192) {
+        return;
+    }
+    let raised = Rlimit {
+        current: limit.current.map(|current| current.max(8192)),
+        ..limit
+    };
+    setrlimit(Resource::Nofile, raised).unwrap();
+    let (ours, mut theirs) = pair();
+    theirs.write_all(b"x").unwrap();
+    let copies: Vec<OwnedFd> = (0..COUNT)
+        .map(|_| fcntl_dupfd_cloexec(&ours, 2000).unwrap())
+        .collect();
+    for (token, copy) in (0..).zip(&copies) {
+        subject.arm(copy, token, READ);
+    }
+    let mut found = Vec::new();
+    while found.len() < COUNT as usize {
+        let batch = subject.poll(LONG);
+        assert!(batch.len() <= 1024);
+        found.extend(batch.iter().map(|(index, _)| *index));
+    }
+    found.sort_unstable();
+    assert!(found.into_iter().eq(0..COUNT));
+}

@@ -1,0 +1,187 @@
+//! The modules form a strict DAG: each one may use those below it and no other.
+
+use std::{fs, path::Path};
+
+/// Each module and what it may use. `registry` stands for its parts as well, which are its own affair.
+const LAYERS: [(&str, &[&str]); 13] = [
+    ("interest", &[]),
+    ("token", &[]),
+    ("deadline", &[]),
+    ("event", &["interest", "token"]),
+    ("driver", &["event", "interest", "token"]),
+    ("driver/poll", &["driver", "event", "interest", "token"]),
+    ("driver/mock", &["driver", "event", "interest", "token"]),
+    ("timers", &["deadline", "event", "token"]),
+    ("registry", &["driver", "event", "interest", "token"]),
+    ("backend", &["driver", "driver/poll"]),
+    ("handle", &["driver", "event", "token"]),
+    (
+        "selector",
+        &[
+            "backend", "driver", "event", "interest", "registry", "token",
+        ],
+    ),
+    // The one system call of a sleep is the port's neighbour, not a driver.
+    (
+        "reactor",
+        &[
+            "backend",
+            "deadline",
+            "driver",
+            "driver/poll",
+            "event",
+            "handle",
+            "interest",
+            "registry",
+            "selector",
+            "timers",
+            "token",
+        ],
+    ),
+];
+
+#[test]
+fn every_use_goes_down() {
+    let mut found = 0;
+    for (path, text) in sources() {
+        if path == "lib" {
+            continue;
+        }
+        let module = module_of(&path);
+        let allowed = LAYERS.iter().find(|(name, _)| *name == module);
+        let Some((_, allowed)) = allowed else {
+            panic!("src/{path}.rs is in no layer");
+        };
+        for used in uses(&text) {
+            let own = used == module;
+            assert!(
+                own || allowed.contains(&used.as_str()),
+                "src/{path}.rs must not use {used}"
+            );
+            found += usize::from(!own);
+        }
+    }
+    assert!(found > 30, "only {found} uses found: is this test blind?");
+}
+
+#[test]
+fn the_layers_are_in_order() {
+    for (place, (name, allowed)) in LAYERS.iter().enumerate() {
+        for used in *allowed {
+            let below = LAYERS[..place].iter().any(|(lower, _)| lower == used);
+            assert!(below, "{used} is not below {name}");
+        }
+    }
+}
+
+#[test]
+fn every_use_is_by_full_name() {
+    for (path, text) in sources() {
+        for line in code(&text) {
+            let line = line.trim();
+            assert!(
+                !line.starts_with("use ") || !line.contains('*'),
+                "src/{path}.rs: {line}"
+            );
+            assert!(!line.contains("macro_rules!"), "src/{path}.rs: {line}");
+            let foreign = line.contains("mio::") && !path.starts_with("driver/poll");
+            assert!(!foreign, "src/{path}.rs names mio: {line}");
+            let unsafe_code = line.contains("unsafe {") && !path.starts_with("driver/poll");
+            assert!(!unsafe_code, "src/{path}.rs: {line}");
+        }
+    }
+}
+
+/// All source files: path below `src` without the ending, and text.
+fn sources() -> Vec<(String, String)> {
+    fn visit(directory: &Path, prefix: &str, found: &mut Vec<(String, String)>) {
+        for entry in fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_stem().unwrap().to_str().unwrap();
+            if path.is_dir() {
+                visit(&path, &format!("{prefix}{name}/"), found);
+            } else if path.extension().is_some_and(|ending| ending == "rs") {
+                let text = fs::read_to_string(&path).unwrap();
+                found.push((format!("{prefix}{name}"), text));
+            }
+        }
+    }
+    let mut found = Vec::new();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    visit(&root, "", &mut found);
+    found
+}
+
+/// `driver/poll/unix` belongs to `driver/poll`, `registry/entries` to `registry`.
+fn module_of(path: &str) -> &str {
+    let known = LAYERS.iter().map(|(name, _)| *name);
+    let mut owners = known.filter(|name| path == *name || path.starts_with(&format!("{name}/")));
+    match (owners.next(), owners.next()) {
+        (_, Some(narrower)) => narrower,
+        (Some(owner), None) => owner,
+        (None, None) => path,
+    }
+}
+
+/// The lines that are code, up to the unit tests.
+fn code(text: &str) -> impl Iterator<Item = &str> {
+    text.lines()
+        .take_while(|line| *line != "#[cfg(test)]")
+        .filter(|line| !line.trim_start().starts_with("//"))
+}
+
+/// What the `use crate::` items and the `crate::` paths of a file name.
+fn uses(text: &str) -> Vec<String> {
+    let code: String = code(text).collect::<Vec<_>>().join(" ");
+    let mut names = Vec::new();
+    for (place, marker) in code.match_indices("crate::") {
+        let rest = &code[place + marker.len()..];
+        let end = if code[..place].ends_with("use ") {
+            rest.find(';')
+        } else {
+            rest.find([';', '(', ',', ' '])
+        };
+        let end = end.unwrap_or(rest.len());
+        for path in flatten(&rest[..end], "") {
+            let mut parts = path.split("::");
+            let head = parts.next().unwrap().to_owned();
+            let nested = format!("{head}/{}", parts.next().unwrap_or_default());
+            let is_module = LAYERS.iter().any(|(name, _)| *name == nested);
+            names.push(if is_module { nested } else { head });
+        }
+    }
+    names
+}
+
+/// `{a::{b, c}, d}` as `a::b`, `a::c`, `d`.
+fn flatten(tree: &str, prefix: &str) -> Vec<String> {
+    let tree = tree.trim();
+    let Some(open) = tree.find('{') else {
+        return vec![format!("{prefix}{tree}")];
+    };
+    let prefix = format!("{prefix}{}", &tree[..open]);
+    let close = tree.rfind('}').unwrap();
+    let (mut depth, mut start, mut paths) = (0, open + 1, Vec::new());
+    for (place, sign) in tree.char_indices() {
+        match sign {
+            '{' => depth += 1,
+            '}' => depth -= 1,
+            _ => {}
+        }
+        if place == close || (sign == ',' && depth == 1) {
+            let part = tree[start..place].trim();
+            if !part.is_empty() {
+                paths.extend(flatten(part, &prefix));
+            }
+            start = place + 1;
+        }
+    }
+    paths
+}
+
+#[test]
+fn trees_are_flattened() {
+    let tree = "{a::B, c::{self, d::{E, F}}, g::H}";
+    let paths = ["a::B", "c::self", "c::d::E", "c::d::F", "g::H"];
+    assert_eq!(flatten(tree, ""), paths);
+}

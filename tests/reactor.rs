@@ -1,0 +1,303 @@
+//! Turns: what comes, in which order, and that nobody sleeps through it.
+
+#![cfg(unix)]
+
+use std::{
+    io::Write,
+    os::{fd::AsRawFd, unix::net::UnixStream},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use reactor::{Deadline, Events, Handle, Identity, Interest, Reactor, Ready, Sleep, Token, Wait};
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+fn reactor() -> (Reactor, Events) {
+    (Reactor::open(None).unwrap(), Events::new())
+}
+
+/// Turns until something comes.
+fn turn(reactor: &mut Reactor, events: &mut Events) {
+    events.clear();
+    while events.is_empty() {
+        reactor.turn(events, Some(HOUR)).unwrap();
+    }
+}
+
+fn indexes(events: &Events) -> Vec<u32> {
+    events.iter().map(|event| event.token.index()).collect()
+}
+
+#[test]
+fn what_may_change_threads() {
+    fn is_send<T: Send>() {}
+    fn is_sync<T: Sync>() {}
+    is_send::<Reactor>();
+    is_send::<Sleep>();
+    is_send::<Handle>();
+    is_sync::<Handle>();
+}
+
+#[test]
+fn a_limit_ends_a_turn_and_not_before_its_time() {
+    let (mut reactor, mut events) = reactor();
+    for limit in [Duration::ZERO, Duration::from_micros(300)] {
+        let started = Instant::now();
+        reactor.turn(&mut events, Some(limit)).unwrap();
+        assert!(events.is_empty() && started.elapsed() >= limit);
+    }
+}
+
+#[test]
+fn timers_elapse_in_order_and_never_early() {
+    let (mut reactor, mut events) = reactor();
+    let start = Instant::now();
+    for (token, microseconds) in [(3, 3000), (1, 1000), (2, 2000)] {
+        let deadline = Deadline::after_from(start, Duration::from_micros(microseconds));
+        reactor.timer(deadline, Token::new(token, 0));
+    }
+    let mut found = Vec::new();
+    while found.len() < 3 {
+        turn(&mut reactor, &mut events);
+        for event in &events {
+            assert_eq!(event.ready, Ready::ELAPSED);
+            let due = Duration::from_millis(u64::from(event.token.index()));
+            assert!(reactor.clock() >= start + due);
+            found.push(event.token.index());
+        }
+    }
+    assert_eq!(found, [1, 2, 3]);
+}
+
+#[test]
+fn a_cancelled_timer_is_silent() {
+    let (mut reactor, mut events) = reactor();
+    let timer = reactor.timer(Deadline::now(), Token::new(1, 0));
+    assert!(reactor.cancel(timer));
+    assert!(!reactor.cancel(timer));
+    reactor.turn(&mut events, Some(Duration::ZERO)).unwrap();
+    assert!(events.is_empty());
+}
+
+#[test]
+fn a_million_timers_are_set_and_cancelled_or_elapse() {
+    let (mut reactor, mut events) = reactor();
+    let now = Instant::now();
+    for token in 0..1_000_000 {
+        let timer = reactor.timer(Deadline::after_from(now, HOUR), Token::new(token, 0));
+        if token % 10 == 0 {
+            reactor.timer(Deadline::from(now), Token::new(token, 0));
+        }
+        assert!(reactor.cancel(timer));
+    }
+    reactor.collect(&mut events).unwrap();
+    assert!(indexes(&events).into_iter().eq((0..1_000_000).step_by(10)));
+}
+
+#[test]
+fn readiness_comes_before_the_timeout_of_the_same_turn() {
+    let (mut reactor, mut events) = reactor();
+    let (ours, mut theirs) = UnixStream::pair().unwrap();
+    reactor.timer(Deadline::now(), Token::new(2, 0));
+    let token = Token::new(1, 0);
+    let wait = reactor.wait(ours.as_raw_fd(), Identity(1), Interest::READABLE, token);
+    let Ok(Wait::Pending(wait)) = wait else {
+        panic!("expected a pending wait, got {wait:?}");
+    };
+    theirs.write_all(b"x").unwrap();
+    reactor.handle().notify(Token::new(3, 0)).unwrap();
+    reactor.collect(&mut events).unwrap();
+    assert_eq!(indexes(&events), [1, 3, 2]);
+    assert_eq!(reactor.end(wait), Ready::READABLE);
+}
+
+#[test]
+fn events_are_appended() {
+    let (mut reactor, mut events) = reactor();
+    for token in 1..4 {
+        reactor.timer(Deadline::now(), Token::new(token, 0));
+        reactor.turn(&mut events, None).unwrap();
+    }
+    assert_eq!(indexes(&events), [1, 2, 3]);
+}
+
+#[test]
+fn the_kernel_ends_a_sleep() {
+    let (mut reactor, mut events) = reactor();
+    let (ours, mut theirs) = UnixStream::pair().unwrap();
+    let token = Token::new(1, 0);
+    let wait = reactor.wait(ours.as_raw_fd(), Identity(1), Interest::READABLE, token);
+    let writer = thread::spawn(move || {
+        thread::sleep(Duration::from_millis(20));
+        theirs.write_all(b"x").unwrap();
+        theirs
+    });
+    turn(&mut reactor, &mut events);
+    assert_eq!(events[0].token, token);
+    assert!(wait.is_ok());
+    drop(writer.join());
+}
+
+#[test]
+fn closing_tells_the_waiter_in_the_next_turn() {
+    let (mut reactor, mut events) = reactor();
+    let (ours, _theirs) = UnixStream::pair().unwrap();
+    let number = ours.as_raw_fd();
+    let wait = reactor.wait(number, Identity(1), Interest::READABLE, Token::new(1, 0));
+    reactor.forget(number);
+    drop(ours);
+    turn(&mut reactor, &mut events);
+    assert_eq!(events[0].ready, Ready::ERROR);
+    let Ok(Wait::Pending(wait)) = wait else {
+        panic!("expected a pending wait, got {wait:?}");
+    };
+    assert_eq!(reactor.end(wait), Ready::ERROR);
+}
+
+#[test]
+fn a_wake_ends_one_turn_and_shows_nothing() {
+    let (mut reactor, mut events) = reactor();
+    let handle = reactor.handle();
+    // Before the turn: the collecting half must not swallow it.
+    handle.wake().unwrap();
+    reactor.turn(&mut events, None).unwrap();
+    // During the turn.
+    let waker = thread::spawn(move || {
+        while !handle.is_sleeping() {
+            thread::yield_now();
+        }
+        handle.wake().unwrap();
+    });
+    reactor.turn(&mut events, None).unwrap();
+    waker.join().unwrap();
+    assert!(events.is_empty());
+
+    let limit = Duration::from_millis(3);
+    reactor.turn(&mut events, Some(limit)).unwrap(); // What a wake left behind, if any.
+    let started = Instant::now();
+    reactor.turn(&mut events, Some(limit)).unwrap();
+    assert!(started.elapsed() >= limit, "one wake ended two turns");
+}
+
+#[test]
+fn a_sleep_belongs_to_no_thread() {
+    let (mut reactor, mut events) = reactor();
+    let sleep = reactor.sleep(None);
+    let handle = reactor.handle();
+    assert!(handle.is_sleeping());
+    let sleeper = thread::spawn(move || sleep.block().map(|()| drop(sleep)));
+    handle.notify(Token::new(7, 0)).unwrap();
+    sleeper.join().unwrap().unwrap();
+    assert!(!handle.is_sleeping());
+    reactor.collect(&mut events).unwrap();
+    assert_eq!(indexes(&events), [7]);
+}
+
+#[test]
+fn no_notification_is_slept_through() {
+    const THREADS: u32 = 4;
+    const EACH: u32 = 1000;
+    let (mut reactor, mut events) = reactor();
+    let threads: Vec<_> = (0..THREADS)
+        .map(|thread| {
+            let handle = reactor.handle();
+            thread::spawn(move || {
+                for number in 0..EACH {
+                    handle.notify(Token::new(number, thread)).unwrap();
+                    if number % 7 == thread {
+                        thread::yield_now();
+                    }
+                }
+            })
+        })
+        .collect();
+    let mut next = [0; THREADS as usize];
+    while next != [EACH; THREADS as usize] {
+        events.clear();
+        reactor.turn(&mut events, None).unwrap();
+        for event in &events {
+            assert_eq!(event.ready, Ready::NOTIFIED);
+            let thread = event.token.generation() as usize;
+            assert_eq!(event.token.index(), next[thread], "in order, and once");
+            next[thread] += 1;
+        }
+    }
+    threads.into_iter().for_each(|t| t.join().unwrap());
+}
+
+#[test]
+fn ping_pong_between_sleepers_never_hangs() {
+    let (mut ours, mut events) = reactor();
+    let (mut theirs, mut their_events) = reactor();
+    let (to_us, to_them) = (ours.handle(), theirs.handle());
+    let peer = thread::spawn(move || {
+        for _ in 0..1000 {
+            turn(&mut theirs, &mut their_events);
+            to_us.notify(Token::new(2, 0)).unwrap();
+        }
+    });
+    for _ in 0..1000 {
+        to_them.notify(Token::new(1, 0)).unwrap();
+        turn(&mut ours, &mut events);
+    }
+    peer.join().unwrap();
+}
+
+#[test]
+fn a_flag_set_before_the_wake_is_seen_after_the_turn() {
+    let (mut reactor, mut events) = reactor();
+    let handle = reactor.handle();
+    let (flag, seen) = (
+        Arc::new(AtomicBool::new(false)),
+        Arc::new(AtomicUsize::new(0)),
+    );
+    let signaller = {
+        let (flag, seen) = (Arc::clone(&flag), Arc::clone(&seen));
+        thread::spawn(move || {
+            for round in 0..1000 {
+                flag.store(true, Ordering::SeqCst);
+                handle.wake().unwrap();
+                while seen.load(Ordering::SeqCst) == round {
+                    thread::yield_now();
+                }
+            }
+        })
+    };
+    while seen.load(Ordering::SeqCst) < 1000 {
+        if flag.swap(false, Ordering::SeqCst) {
+            seen.fetch_add(1, Ordering::SeqCst);
+        } else {
+            reactor.turn(&mut events, None).unwrap();
+        }
+    }
+    signaller.join().unwrap();
+}
+
+#[test]
+fn a_signal_is_an_empty_turn() {
+    extern "C" fn ignore(_signal: libc::c_int) {}
+    let handler = ignore as extern "C" fn(libc::c_int) as libc::sighandler_t;
+    // SAFETY: the handler does nothing, so nothing it does can be unsafe in a signal.
+    unsafe { libc::signal(libc::SIGURG, handler) };
+    let (mut reactor, mut events) = reactor();
+    // SAFETY: no precondition.
+    let sleeper = unsafe { libc::pthread_self() };
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::SeqCst) {
+                // SAFETY: the scope ends before the sleeper's thread does.
+                unsafe { libc::pthread_kill(sleeper, libc::SIGURG) };
+                thread::sleep(Duration::from_millis(1));
+            }
+        });
+        reactor.turn(&mut events, None).unwrap();
+        done.store(true, Ordering::SeqCst);
+    });
+    assert!(events.is_empty());
+}

@@ -1,0 +1,593 @@
+//! Every row of the tables in `src/registry.rs`, proved on a scripted driver.
+
+use std::{
+    io,
+    time::{Duration, Instant},
+};
+
+use reactor::{
+    Attempt, Event, Events, Identity, Interest, Knowledge, Reactor, Ready, Registration, Renewal,
+    Selector, Token, Wait, WaitId,
+    mock::{Call, Mock, Script},
+};
+
+const READ: Interest = Interest::READABLE;
+const WRITE: Interest = Interest::WRITABLE;
+const OURS: Identity = Identity(1);
+const OTHER: Identity = Identity(2);
+const IDLE: Duration = Duration::from_millis(100);
+
+/// A selector on a scripted driver, and one descriptor: number 5.
+struct Stage {
+    selector: Selector,
+    script: Script,
+    start: Instant,
+}
+
+impl Stage {
+    fn new() -> Self {
+        let (driver, script) = Mock::new();
+        Self {
+            selector: Selector::with_driver(Box::new(driver)),
+            script,
+            start: Instant::now(),
+        }
+    }
+
+    /// One wait by us, for this, and its registration forgotten from the record.
+    fn registered(interest: Interest) -> (Self, WaitId) {
+        let mut stage = Self::new();
+        let wait = stage.wait(OURS, interest, 1);
+        assert_eq!(stage.script.calls(), [Call::Register(5, interest)]);
+        (stage, wait)
+    }
+
+    /// Registered for this, and nobody waits.
+    fn abandoned(interest: Interest) -> Self {
+        let (mut stage, wait) = Self::registered(interest);
+        stage.selector.end(wait);
+        stage
+    }
+
+    fn try_wait(&mut self, who: Identity, interest: Interest, token: u32) -> io::Result<Wait> {
+        let token = Token::new(token, 0);
+        self.selector.wait(5, who, interest, token, self.start)
+    }
+
+    fn wait(&mut self, who: Identity, interest: Interest, token: u32) -> WaitId {
+        match self.try_wait(who, interest, token) {
+            Ok(Wait::Pending(wait)) => wait,
+            other => panic!("expected a pending wait, got {other:?}"),
+        }
+    }
+
+    fn attempted(&mut self, interest: Interest, attempt: Attempt) {
+        self.selector.attempted(5, OURS, interest, attempt);
+    }
+
+    /// One poll after the kernel has reported this, and whom it answered.
+    fn report(&mut self, ready: Ready) -> Vec<(u32, Ready)> {
+        self.script.report(5, ready);
+        self.poll()
+    }
+
+    fn poll(&mut self) -> Vec<(u32, Ready)> {
+        let mut events = Events::new();
+        self.selector
+            .poll(&mut events, Some(Duration::ZERO), self.start)
+            .unwrap();
+        answers(&events)
+    }
+
+    fn rearm(&mut self, after: Duration) -> Vec<(u32, Ready)> {
+        let mut events = Events::new();
+        self.selector.rearm(self.start + after, &mut events);
+        answers(&events)
+    }
+
+    fn readable(&self) -> Knowledge {
+        self.selector.known(5, OURS).readable
+    }
+
+    fn writable(&self) -> Knowledge {
+        self.selector.known(5, OURS).writable
+    }
+}
+
+fn answers(events: &Events) -> Vec<(u32, Ready)> {
+    let answer = |event: &Event| (event.token.index(), event.ready);
+    events.iter().map(answer).collect()
+}
+
+fn error(kind: io::ErrorKind) -> io::Error {
+    kind.into()
+}
+
+// --- a wait ----------------------------------------------------------------------------------------------------------
+
+#[test]
+fn wait_on_nothing_registers_what_is_asked() {
+    let (stage, _) = Stage::registered(READ);
+    assert_eq!(stage.readable(), Knowledge::Unknown);
+    assert_eq!(stage.selector.statistics().registered, 1);
+}
+
+#[test]
+fn wait_by_another_identity_begins_a_new_life() {
+    let (mut stage, _) = Stage::registered(READ);
+    stage.attempted(READ, Attempt::WouldBlock);
+    let before = stage.script.token(5);
+    stage.wait(OTHER, READ, 2);
+    assert_eq!(stage.script.calls(), [Call::Reregister(5, READ)]);
+    assert_ne!(stage.script.token(5), before);
+    assert_eq!(stage.readable(), Knowledge::Unknown);
+    assert_eq!(stage.selector.known(5, OTHER).readable, Knowledge::Unknown);
+}
+
+#[test]
+fn wait_by_another_identity_keeps_who_waits_and_drops_what_nobody_wants() {
+    let (mut stage, reader) = Stage::registered(READ);
+    let writer = stage.wait(OURS, WRITE, 2);
+    stage.selector.end(reader);
+    stage.script.calls();
+    stage.wait(OTHER, Interest::PRIORITY, 3);
+    let wanted = WRITE | Interest::PRIORITY;
+    assert_eq!(stage.script.calls(), [Call::Reregister(5, wanted)]);
+    assert_eq!(stage.report(Ready::WRITABLE), [(2, Ready::WRITABLE)]);
+    assert_eq!(stage.selector.end(writer), Ready::WRITABLE);
+}
+
+#[test]
+fn wait_by_nobody_in_particular_never_trusts() {
+    let mut stage = Stage::new();
+    let first = stage.wait(Identity::UNKNOWN, READ, 1);
+    stage.selector.end(first);
+    stage
+        .selector
+        .attempted(5, Identity::UNKNOWN, READ, Attempt::WouldBlock);
+    let known = stage.selector.known(5, Identity::UNKNOWN);
+    assert_eq!(known.readable, Knowledge::Unknown);
+    stage.wait(Identity::UNKNOWN, READ, 2);
+    let calls = [Call::Register(5, READ), Call::Reregister(5, READ)];
+    assert_eq!(stage.script.calls(), calls);
+}
+
+#[test]
+fn wait_for_more_widens() {
+    let (mut stage, _) = Stage::registered(READ);
+    stage.wait(OURS, WRITE, 2);
+    assert_eq!(stage.script.calls(), [Call::Reregister(5, READ | WRITE)]);
+}
+
+#[test]
+fn wait_for_more_keeps_what_is_known() {
+    let (mut stage, _) = Stage::registered(READ);
+    stage.attempted(READ, Attempt::WouldBlock);
+    stage.wait(OURS, WRITE, 2);
+    assert_eq!(stage.readable(), Knowledge::Drained);
+}
+
+#[test]
+fn wait_on_drained_needs_no_system_call() {
+    let mut stage = Stage::abandoned(READ);
+    stage.attempted(READ, Attempt::WouldBlock);
+    stage.wait(OURS, READ, 2);
+    assert_eq!(stage.script.calls(), []);
+    assert_eq!(stage.selector.statistics().skipped, 1);
+    assert_eq!(stage.report(Ready::READABLE), [(2, Ready::READABLE)]);
+}
+
+#[test]
+fn wait_on_one_direction_drained_and_the_other_not_arms() {
+    let mut stage = Stage::abandoned(READ | WRITE);
+    stage.attempted(READ, Attempt::WouldBlock);
+    stage.wait(OURS, READ | WRITE, 2);
+    assert_eq!(stage.script.calls(), [Call::Reregister(5, READ | WRITE)]);
+}
+
+#[test]
+fn wait_on_unknown_arms() {
+    let mut stage = Stage::abandoned(READ);
+    stage.wait(OURS, READ, 2);
+    assert_eq!(stage.script.calls(), [Call::Reregister(5, READ)]);
+    assert_eq!(stage.selector.statistics().rearmed, 1);
+}
+
+#[test]
+fn wait_on_ready_arms() {
+    let (mut stage, wait) = Stage::registered(READ);
+    stage.report(Ready::READABLE);
+    assert_eq!(stage.selector.end(wait), Ready::READABLE);
+    assert_eq!(stage.readable(), Knowledge::Ready);
+    stage.wait(OURS, READ, 2);
+    assert_eq!(stage.script.calls(), [Call::Reregister(5, READ)]);
+}
+
+// --- the driver's answer ---------------------------------------------------------------------------------------------
+
+#[test]
+fn answer_renewed_begins_a_new_life() {
+    let mut stage = Stage::abandoned(READ | WRITE);
+    stage.attempted(READ, Attempt::WouldBlock);
+    stage.script.on_reregister(Ok(Renewal::Renewed));
+    stage.wait(OURS, WRITE, 2);
+    assert_eq!(stage.readable(), Knowledge::Unknown);
+    assert_eq!(stage.selector.statistics().renewed, 1);
+}
+
+#[test]
+fn answer_unpollable_to_register_is_ready_at_once() {
+    let mut stage = Stage::new();
+    stage.script.on_register(Ok(Registration::Unpollable));
+    let wait = stage.try_wait(OURS, READ, 1).unwrap();
+    assert_eq!(wait, Wait::Ready(READ));
+    assert_eq!(stage.selector.next_rearm(), None);
+    stage.wait(OURS, READ, 2);
+    let calls = [Call::Register(5, READ), Call::Register(5, READ)];
+    assert_eq!(stage.script.calls(), calls);
+}
+
+#[test]
+fn answer_unpollable_to_reregister_answers_everybody() {
+    let (mut stage, reader) = Stage::registered(READ);
+    stage.script.on_reregister(Ok(Renewal::Unpollable));
+    let wait = stage.try_wait(OURS, WRITE, 2).unwrap();
+    assert_eq!(wait, Wait::Ready(WRITE));
+    assert_eq!(stage.poll(), [(1, Ready::READABLE)]);
+    assert_eq!(stage.selector.end(reader), Ready::READABLE);
+    stage.script.calls();
+    stage.wait(OURS, READ, 3);
+    assert_eq!(stage.script.calls(), [Call::Register(5, READ)]);
+}
+
+#[test]
+fn answer_error_to_register_leaves_nothing_behind() {
+    let mut stage = Stage::new();
+    stage
+        .script
+        .on_register(Err(error(io::ErrorKind::OutOfMemory)));
+    let result = stage.try_wait(OURS, READ, 1);
+    assert_eq!(result.unwrap_err().kind(), io::ErrorKind::OutOfMemory);
+    assert_eq!(stage.selector.next_rearm(), None);
+    stage.script.calls();
+    stage.wait(OURS, READ, 2);
+    assert_eq!(stage.script.calls(), [Call::Register(5, READ)]);
+}
+
+#[test]
+fn answer_error_to_reregister_tells_everybody() {
+    let (mut stage, reader) = Stage::registered(READ);
+    stage.script.on_reregister(Err(error(io::ErrorKind::Other)));
+    let result = stage.try_wait(OURS, WRITE, 2);
+    assert_eq!(result.unwrap_err().kind(), io::ErrorKind::Other);
+    assert_eq!(stage.poll(), [(1, Ready::ERROR)]);
+    assert_eq!(stage.selector.end(reader), Ready::ERROR);
+    stage.script.calls();
+    stage.wait(OURS, READ, 3);
+    assert_eq!(stage.script.calls(), [Call::Register(5, READ)]);
+}
+
+#[cfg(unix)]
+#[test]
+fn a_number_that_is_no_descriptor_reaches_no_driver() {
+    let mut stage = Stage::new();
+    let token = Token::new(1, 0);
+    let result = stage.selector.wait(-1, OURS, READ, token, stage.start);
+    assert!(result.unwrap_err().raw_os_error().is_some());
+    stage.selector.forget(-1);
+    assert_eq!(stage.script.calls(), []);
+}
+
+// --- an event --------------------------------------------------------------------------------------------------------
+
+#[test]
+fn event_of_an_older_life_is_dropped() {
+    let (mut stage, _) = Stage::registered(READ);
+    let old = stage.script.token(5);
+    stage.wait(OTHER, READ, 2);
+    stage.script.report_token(old, Ready::READABLE);
+    assert_eq!(stage.poll(), []);
+    assert_eq!(stage.selector.statistics().stale, 1);
+}
+
+#[test]
+fn event_of_no_life_is_dropped() {
+    let mut stage = Stage::abandoned(READ);
+    let old = stage.script.token(5);
+    stage.selector.forget(5);
+    stage.script.report_token(old, Ready::READABLE);
+    let nobodys = Token::new(Token::MAX_INDEX, 0);
+    stage.script.report_token(nobodys, Ready::READABLE);
+    assert_eq!(stage.poll(), []);
+    assert_eq!(stage.selector.statistics().stale, 2);
+}
+
+#[test]
+fn event_answers_all_who_wait_for_it_in_order() {
+    let (mut stage, first) = Stage::registered(READ);
+    let second = stage.wait(OURS, READ, 2);
+    let writer = stage.wait(OURS, WRITE, 3);
+    let both = [(1, Ready::READABLE), (2, Ready::READABLE)];
+    assert_eq!(stage.report(Ready::READABLE), both);
+    assert_eq!(stage.readable(), Knowledge::Ready);
+    assert_eq!(stage.writable(), Knowledge::Unknown);
+    assert_eq!(stage.selector.end(first), Ready::READABLE);
+    assert_eq!(stage.selector.end(second), Ready::READABLE);
+    assert_eq!(stage.selector.end(writer), Ready::EMPTY);
+}
+
+#[test]
+fn event_answers_a_wait_once() {
+    let (mut stage, wait) = Stage::registered(READ);
+    assert_eq!(stage.report(Ready::READABLE).len(), 1);
+    assert_eq!(stage.report(Ready::READABLE), []);
+    assert_eq!(stage.selector.end(wait), Ready::READABLE);
+    assert_eq!(stage.selector.end(wait), Ready::EMPTY);
+}
+
+#[test]
+fn event_takes_drained_back() {
+    let mut stage = Stage::abandoned(READ);
+    stage.attempted(READ, Attempt::WouldBlock);
+    stage.report(Ready::READABLE);
+    assert_eq!(stage.readable(), Knowledge::Ready);
+}
+
+#[test]
+fn event_closed_reading_half_answers_readers_only() {
+    let (mut stage, _) = Stage::registered(READ);
+    stage.wait(OURS, WRITE, 2);
+    let answered = stage.report(Ready::READ_CLOSED);
+    assert_eq!(answered, [(1, Ready::READ_CLOSED)]);
+    assert!(stage.selector.known(5, OURS).hung_up);
+}
+
+#[test]
+fn event_hangup_and_error_answer_everybody() {
+    for ready in [Ready::HANGUP, Ready::ERROR] {
+        let (mut stage, _) = Stage::registered(READ);
+        stage.wait(OURS, WRITE, 2);
+        assert_eq!(stage.report(ready), [(1, ready), (2, ready)]);
+        let known = stage.selector.known(5, OURS);
+        assert!(known.hung_up);
+        assert_eq!(known.readable, Knowledge::Ready);
+        assert_eq!(known.writable, Knowledge::Ready);
+    }
+}
+
+#[test]
+fn event_hangup_alone_with_nobody_waiting_is_forgotten() {
+    for ready in [Ready::HANGUP | Ready::READ_CLOSED, Ready::ERROR] {
+        let mut stage = Stage::abandoned(READ);
+        stage.report(ready);
+        assert_eq!(stage.script.calls(), [Call::Deregister(5)]);
+        assert_eq!(stage.readable(), Knowledge::Unknown);
+    }
+}
+
+#[test]
+fn event_unwanted_for_the_first_time_is_noted() {
+    let mut stage = Stage::abandoned(READ);
+    assert_eq!(stage.report(Ready::READABLE), []);
+    assert_eq!(stage.script.calls(), []);
+    assert_eq!(stage.readable(), Knowledge::Ready);
+    assert_eq!(stage.selector.statistics().unwanted, 1);
+}
+
+#[test]
+fn event_unwanted_once_more_narrows() {
+    let mut stage = Stage::abandoned(READ | WRITE);
+    stage.attempted(WRITE, Attempt::WouldBlock);
+    let reader = stage.wait(OURS, READ, 2);
+    stage.script.calls();
+    assert_eq!(stage.report(Ready::WRITABLE), []);
+    assert_eq!(stage.script.calls(), []);
+    assert_eq!(stage.report(Ready::WRITABLE), []);
+    assert_eq!(stage.script.calls(), [Call::Reregister(5, READ)]);
+    assert_eq!(stage.writable(), Knowledge::Unknown);
+    assert_eq!(stage.report(Ready::READABLE).len(), 1);
+    stage.selector.end(reader);
+}
+
+#[test]
+fn event_unwanted_along_with_a_wanted_one_costs_nothing() {
+    let mut stage = Stage::abandoned(READ | WRITE);
+    stage.attempted(WRITE, Attempt::WouldBlock);
+    for token in 2..5 {
+        let reader = stage.wait(OURS, READ, token);
+        stage.script.calls();
+        assert_eq!(stage.report(Ready::READABLE | Ready::WRITABLE).len(), 1);
+        assert_eq!(stage.script.calls(), []);
+        stage.selector.end(reader);
+    }
+    assert_eq!(stage.selector.statistics().unwanted, 0);
+}
+
+#[test]
+fn event_unwanted_once_more_with_nothing_left_is_forgotten() {
+    let mut stage = Stage::abandoned(READ);
+    stage.report(Ready::READABLE);
+    stage.report(Ready::READABLE);
+    assert_eq!(stage.script.calls(), [Call::Deregister(5)]);
+    assert_eq!(stage.selector.statistics().deregistered, 1);
+    stage.wait(OURS, READ, 2);
+    assert_eq!(stage.script.calls(), [Call::Register(5, READ)]);
+}
+
+#[test]
+fn a_wait_takes_the_note_unwanted_off() {
+    let mut stage = Stage::abandoned(READ);
+    stage.report(Ready::READABLE);
+    let wait = stage.wait(OURS, READ, 2);
+    stage.selector.end(wait);
+    stage.script.calls();
+    stage.report(Ready::READABLE);
+    assert_eq!(stage.script.calls(), []);
+}
+
+// --- an attempt ------------------------------------------------------------------------------------------------------
+
+#[test]
+fn attempt_would_block_is_drained_even_when_hung_up() {
+    let (mut stage, _) = Stage::registered(READ);
+    stage.report(Ready::READABLE | Ready::READ_CLOSED);
+    stage.attempted(READ, Attempt::WouldBlock);
+    assert_eq!(stage.readable(), Knowledge::Drained);
+}
+
+#[test]
+fn attempt_short_is_drained() {
+    let (mut stage, _) = Stage::registered(READ);
+    stage.report(Ready::READABLE);
+    stage.attempted(READ, Attempt::Short);
+    assert_eq!(stage.readable(), Knowledge::Drained);
+}
+
+#[test]
+fn attempt_short_is_not_drained_once_hung_up() {
+    let (mut stage, _) = Stage::registered(READ);
+    stage.report(Ready::READABLE | Ready::READ_CLOSED);
+    stage.attempted(READ, Attempt::Short);
+    assert_eq!(stage.readable(), Knowledge::Ready);
+}
+
+#[test]
+fn attempt_complete_changes_nothing() {
+    let (mut stage, _) = Stage::registered(READ);
+    stage.attempted(READ, Attempt::Complete);
+    assert_eq!(stage.readable(), Knowledge::Unknown);
+    stage.report(Ready::READABLE);
+    stage.attempted(READ, Attempt::Complete);
+    assert_eq!(stage.readable(), Knowledge::Ready);
+}
+
+#[test]
+fn attempt_in_a_direction_that_is_not_registered_changes_nothing() {
+    let (mut stage, _) = Stage::registered(READ);
+    stage.attempted(WRITE, Attempt::WouldBlock);
+    assert_eq!(stage.writable(), Knowledge::Unknown);
+}
+
+#[test]
+fn attempt_on_nothing_or_by_another_changes_nothing() {
+    let mut stage = Stage::new();
+    stage.attempted(READ, Attempt::WouldBlock);
+    assert_eq!(stage.readable(), Knowledge::Unknown);
+    stage.wait(OTHER, READ, 1);
+    stage.attempted(READ, Attempt::WouldBlock);
+    assert_eq!(stage.selector.known(5, OTHER).readable, Knowledge::Unknown);
+}
+
+// --- a close ---------------------------------------------------------------------------------------------------------
+
+#[test]
+fn forget_answers_who_waits_with_the_next_poll() {
+    let (mut stage, first) = Stage::registered(READ);
+    let second = stage.wait(OURS, READ, 2);
+    stage.script.calls();
+    stage.selector.forget(5);
+    assert_eq!(stage.script.calls(), [Call::Deregister(5)]);
+    assert_eq!(stage.selector.end(first), Ready::ERROR);
+
+    let mut events = Events::new();
+    stage.selector.poll(&mut events, None, stage.start).unwrap();
+    assert_eq!(stage.script.timeouts(), [Some(Duration::ZERO)]);
+    assert_eq!(answers(&events), [(2, Ready::ERROR)], "the first has ended");
+    assert_eq!(stage.selector.end(second), Ready::ERROR);
+}
+
+#[test]
+fn forget_on_nothing_does_nothing() {
+    let mut stage = Stage::new();
+    stage.selector.forget(5);
+    stage.wait(OURS, READ, 1);
+    stage.selector.forget(5);
+    stage.selector.forget(5);
+    let calls = [Call::Register(5, READ), Call::Deregister(5)];
+    assert_eq!(stage.script.calls(), calls);
+}
+
+// --- an idle wait ----------------------------------------------------------------------------------------------------
+
+#[test]
+fn idle_wait_is_armed_again_once() {
+    let (mut stage, _) = Stage::registered(READ);
+    assert_eq!(stage.selector.next_rearm(), Some(stage.start + IDLE));
+    assert_eq!(stage.rearm(IDLE - Duration::from_nanos(1)), []);
+    assert_eq!(stage.script.calls(), []);
+    assert_eq!(stage.rearm(IDLE), []);
+    assert_eq!(stage.script.calls(), [Call::Reregister(5, READ)]);
+    assert_eq!(stage.selector.next_rearm(), None);
+    assert_eq!(stage.rearm(IDLE * 9), []);
+    assert_eq!(stage.script.calls(), []);
+    assert_eq!(stage.report(Ready::READABLE), [(1, Ready::READABLE)]);
+}
+
+#[test]
+fn idle_wait_that_was_answered_or_ended_is_not_armed() {
+    let (mut stage, _) = Stage::registered(READ);
+    let ended = stage.wait(OURS, WRITE, 2);
+    stage.report(Ready::READABLE);
+    stage.selector.end(ended);
+    stage.script.calls();
+    assert_eq!(stage.selector.next_rearm(), None);
+    stage.rearm(IDLE);
+    assert_eq!(stage.script.calls(), []);
+}
+
+#[test]
+fn idle_wait_on_a_forgotten_registration_begins_a_new_life() {
+    let (mut stage, _) = Stage::registered(READ);
+    stage.attempted(READ, Attempt::WouldBlock);
+    stage.script.on_reregister(Ok(Renewal::Renewed));
+    stage.rearm(IDLE);
+    assert_eq!(stage.readable(), Knowledge::Unknown);
+    assert_eq!(stage.report(Ready::READABLE), [(1, Ready::READABLE)]);
+}
+
+#[test]
+fn idle_wait_on_a_closed_descriptor_is_answered_with_an_error() {
+    let (mut stage, wait) = Stage::registered(READ);
+    stage.script.on_reregister(Err(error(io::ErrorKind::Other)));
+    assert_eq!(stage.rearm(IDLE), [(1, Ready::ERROR)]);
+    assert_eq!(stage.selector.end(wait), Ready::ERROR);
+}
+
+#[test]
+fn idle_wait_on_what_became_a_file_is_answered_as_asked() {
+    let (mut stage, _) = Stage::registered(READ);
+    stage.script.on_reregister(Ok(Renewal::Unpollable));
+    assert_eq!(stage.rearm(IDLE), [(1, Ready::READABLE)]);
+}
+
+#[test]
+fn poll_returns_when_a_rearm_is_due() {
+    let (mut stage, _) = Stage::registered(READ);
+    let mut events = Events::new();
+    let later = stage.start + Duration::from_millis(30);
+    stage.selector.poll(&mut events, None, later).unwrap();
+    let limit = Some(Duration::from_millis(10));
+    stage.selector.poll(&mut events, limit, later).unwrap();
+    let timeouts = [Some(Duration::from_millis(70)), limit];
+    assert_eq!(stage.script.timeouts(), timeouts);
+}
+
+// --- a driver without a descriptor -----------------------------------------------------------------------------------
+
+#[test]
+fn a_turn_sleeps_in_the_poll_where_there_is_no_descriptor() {
+    let (driver, script) = Mock::new();
+    let mut reactor = Reactor::with_driver(Box::new(driver));
+    let mut events = Events::new();
+    assert!(reactor.sleep(None).block().is_err());
+
+    reactor.turn(&mut events, None).unwrap();
+    let asleep = [Some(Duration::ZERO), None, Some(Duration::ZERO)];
+    assert_eq!(script.timeouts(), asleep);
+
+    reactor.handle().wake().unwrap();
+    reactor.turn(&mut events, None).unwrap();
+    assert_eq!(script.timeouts(), [Some(Duration::ZERO); 3]);
+    assert_eq!(script.wakes(), 1);
+    assert!(events.is_empty());
+}

@@ -1,0 +1,436 @@
+//! What the memory of a selector is good for, and what it must survive, with real descriptors.
+
+#![cfg(unix)]
+
+use std::{
+    fs::File,
+    io::{ErrorKind, Read, Write},
+    net::{Shutdown, TcpListener, TcpStream},
+    os::{
+        fd::{AsRawFd, OwnedFd, RawFd},
+        unix::net::UnixStream,
+    },
+    sync::atomic::{AtomicI32, Ordering},
+    time::{Duration, Instant},
+};
+
+use reactor::{
+    Attempt, Backend, Events, Identity, Interest, Knowledge, Ready, Selector, Token, Wait, WaitId,
+};
+use rustix::{
+    io::{dup2, fcntl_dupfd_cloexec},
+    pipe::pipe,
+};
+
+const READ: Interest = Interest::READABLE;
+const WRITE: Interest = Interest::WRITABLE;
+const OURS: Identity = Identity(1);
+const OTHER: Identity = Identity(2);
+
+/// One selector for each backend that can be had here.
+fn on_every_backend(test: impl Fn(&mut Subject)) {
+    for backend in Backend::ALL {
+        if backend.availability().is_ok() {
+            test(&mut Subject {
+                selector: Selector::open(Some(backend)).unwrap(),
+                now: Instant::now(),
+            });
+        }
+    }
+}
+
+struct Subject {
+    selector: Selector,
+    /// Stands still until a test moves it.
+    now: Instant,
+}
+
+impl Subject {
+    fn wait(
+        &mut self,
+        source: &impl AsRawFd,
+        who: Identity,
+        interest: Interest,
+        token: u32,
+    ) -> WaitId {
+        let (number, token) = (source.as_raw_fd(), Token::new(token, 0));
+        match self.selector.wait(number, who, interest, token, self.now) {
+            Ok(Wait::Pending(wait)) => wait,
+            other => panic!("expected a pending wait, got {other:?}"),
+        }
+    }
+
+    /// The tokens of one poll.
+    fn poll(&mut self, limit: Option<Duration>) -> Vec<u32> {
+        let mut events = Events::new();
+        self.selector.poll(&mut events, limit, self.now).unwrap();
+        events.iter().map(|event| event.token.index()).collect()
+    }
+
+    fn is_silent(&mut self) -> bool {
+        self.poll(Some(Duration::ZERO)).is_empty()
+    }
+
+    /// Polls until this many waits are answered; the tokens in ascending order.
+    fn answered(&mut self, count: usize) -> Vec<u32> {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        let mut tokens = Vec::new();
+        while tokens.len() < count {
+            assert!(Instant::now() < deadline, "only {tokens:?} were answered");
+            tokens.extend(self.poll(Some(Duration::from_secs(1))));
+        }
+        tokens.sort_unstable();
+        tokens
+    }
+
+    /// Reads as a caller does: one attempt, and what it saw is noted.
+    fn read(&mut self, source: &mut (impl Read + AsRawFd), room: usize) -> Option<usize> {
+        let mut buffer = vec![0; room];
+        let (count, attempt) = match source.read(&mut buffer) {
+            Ok(count) if count < room => (Some(count), Attempt::Short),
+            Ok(count) => (Some(count), Attempt::Complete),
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::WouldBlock);
+                (None, Attempt::WouldBlock)
+            }
+        };
+        let number = source.as_raw_fd();
+        self.selector.attempted(number, OURS, READ, attempt);
+        count
+    }
+
+    fn readable(&self, source: &impl AsRawFd) -> Knowledge {
+        self.selector.known(source.as_raw_fd(), OURS).readable
+    }
+}
+
+fn pair() -> (UnixStream, UnixStream) {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    ours.set_nonblocking(true).unwrap();
+    (ours, theirs)
+}
+
+fn tcp() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (theirs, _) = listener.accept().unwrap();
+    ours.set_nonblocking(true).unwrap();
+    (ours, theirs)
+}
+
+/// The same file under a number that no other test takes once it is closed.
+fn far_away(source: UnixStream) -> OwnedFd {
+    static NEXT: AtomicI32 = AtomicI32::new(600);
+    let number: RawFd = NEXT.fetch_add(2, Ordering::Relaxed);
+    fcntl_dupfd_cloexec(&source, number).unwrap()
+}
+
+// --- what it saves ---------------------------------------------------------------------------------------------------
+
+#[test]
+fn a_conversation_needs_one_registration_and_no_more() {
+    on_every_backend(|subject| {
+        let (mut ours, mut theirs) = tcp();
+        for round in 0..10 {
+            let wait = subject.wait(&ours, OURS, READ, round);
+            theirs.write_all(b"hello").unwrap();
+            assert_eq!(subject.answered(1), [round]);
+            assert_eq!(subject.selector.end(wait), Ready::READABLE);
+            assert_eq!(subject.read(&mut ours, 64), Some(5));
+        }
+        let statistics = subject.selector.statistics();
+        assert_eq!((statistics.registered, statistics.rearmed), (1, 0));
+        assert_eq!((statistics.waits, statistics.skipped), (10, 9));
+    });
+}
+
+#[test]
+fn what_nobody_drained_is_reported_again() {
+    on_every_backend(|subject| {
+        let (mut ours, mut theirs) = pair();
+        theirs.write_all(b"hello").unwrap();
+        for round in 0..3 {
+            let wait = subject.wait(&ours, OURS, READ, round);
+            assert_eq!(subject.answered(1), [round]);
+            subject.selector.end(wait);
+        }
+        assert_eq!(subject.read(&mut ours, 5), Some(5));
+        assert_eq!(subject.readable(&ours), Knowledge::Ready);
+    });
+}
+
+#[test]
+fn data_and_fin_in_one_segment_are_both_seen() {
+    on_every_backend(|subject| {
+        let (mut ours, mut theirs) = tcp();
+        let wait = subject.wait(&ours, OURS, READ, 1);
+        theirs.write_all(b"bye").unwrap();
+        theirs.shutdown(Shutdown::Write).unwrap();
+        subject.answered(1);
+        subject.selector.end(wait);
+        assert_eq!(subject.read(&mut ours, 64), Some(3));
+        // Whether the end came with the data or after it: somebody says so.
+        if subject.readable(&ours) == Knowledge::Drained {
+            let wait = subject.wait(&ours, OURS, READ, 2);
+            assert_eq!(subject.answered(1), [2]);
+            subject.selector.end(wait);
+        }
+        assert_eq!(subject.read(&mut ours, 64), Some(0));
+    });
+}
+
+#[test]
+fn a_short_read_after_a_hangup_is_not_taken_for_drained() {
+    on_every_backend(|subject| {
+        let (mut ours, mut theirs) = pair();
+        theirs.write_all(b"bye").unwrap();
+        drop(theirs);
+        let wait = subject.wait(&ours, OURS, READ, 1);
+        subject.answered(1);
+        subject.selector.end(wait);
+        assert_eq!(subject.read(&mut ours, 64), Some(3));
+        assert_ne!(subject.readable(&ours), Knowledge::Drained);
+        let wait = subject.wait(&ours, OURS, READ, 2);
+        assert_eq!(subject.answered(1), [2]);
+        subject.selector.end(wait);
+        assert_eq!(subject.read(&mut ours, 64), Some(0));
+    });
+}
+
+#[test]
+fn what_nobody_wants_is_dropped() {
+    on_every_backend(|subject| {
+        let (mut ours, mut theirs) = tcp();
+        let writer = subject.wait(&ours, OURS, READ | WRITE, 1);
+        subject.answered(1);
+        subject.selector.end(writer);
+        for round in 2..6 {
+            let reader = subject.wait(&ours, OURS, READ, round);
+            theirs.write_all(b"hello").unwrap();
+            assert_eq!(subject.answered(1), [round]);
+            subject.selector.end(reader);
+            while subject.read(&mut ours, 64).is_some() {}
+        }
+        let before = subject.selector.statistics().unwanted;
+        for round in 6..9 {
+            let reader = subject.wait(&ours, OURS, READ, round);
+            theirs.write_all(b"hello").unwrap();
+            assert_eq!(subject.answered(1), [round]);
+            subject.selector.end(reader);
+            while subject.read(&mut ours, 64).is_some() {}
+        }
+        assert_eq!(subject.selector.statistics().unwanted, before);
+        let writer = subject.wait(&ours, OURS, WRITE, 9);
+        assert_eq!(subject.answered(1), [9]);
+        subject.selector.end(writer);
+    });
+}
+
+#[test]
+fn whoever_never_reads_costs_two_events() {
+    on_every_backend(|subject| {
+        let (ours, mut theirs) = pair();
+        let wait = subject.wait(&ours, OURS, READ, 1);
+        subject.selector.end(wait);
+        for _ in 0..5 {
+            theirs.write_all(b"x").unwrap();
+            assert!(subject.is_silent());
+        }
+        let statistics = *subject.selector.statistics();
+        assert_eq!((statistics.events, statistics.deregistered), (2, 1));
+        subject.wait(&ours, OURS, READ, 2);
+        assert_eq!(subject.answered(1), [2]);
+    });
+}
+
+// --- several who wait ------------------------------------------------------------------------------------------------
+
+#[test]
+fn two_waiters_on_one_direction_both_wake() {
+    on_every_backend(|subject| {
+        let (ours, mut theirs) = pair();
+        let first = subject.wait(&ours, OURS, READ, 1);
+        let second = subject.wait(&ours, OURS, READ, 2);
+        theirs.write_all(b"x").unwrap();
+        assert_eq!(subject.answered(2), [1, 2]);
+        assert_eq!(subject.selector.end(first), Ready::READABLE);
+        assert_eq!(subject.selector.end(second), Ready::READABLE);
+    });
+}
+
+#[test]
+fn an_ended_wait_is_not_answered() {
+    on_every_backend(|subject| {
+        let (ours, mut theirs) = pair();
+        let wait = subject.wait(&ours, OURS, READ, 1);
+        assert_eq!(subject.selector.end(wait), Ready::EMPTY);
+        theirs.write_all(b"x").unwrap();
+        assert!(subject.is_silent());
+    });
+}
+
+#[test]
+fn a_hangup_wakes_both_directions() {
+    on_every_backend(|subject| {
+        let (mut ours, theirs) = pair();
+        while ours.write(&[0; 4096]).is_ok() {}
+        subject.wait(&ours, OURS, READ, 1);
+        subject.wait(&ours, OURS, WRITE, 2);
+        assert!(subject.is_silent());
+        drop(theirs);
+        assert_eq!(subject.answered(2), [1, 2]);
+    });
+}
+
+#[test]
+fn a_full_pipe_whose_reader_closes_wakes_the_writer() {
+    on_every_backend(|subject| {
+        let (reader, writer) = pipe().unwrap();
+        rustix::io::ioctl_fionbio(&writer, true).unwrap();
+        while rustix::io::write(&writer, &[0; 4096]).is_ok() {}
+        let number = writer.as_raw_fd();
+        let wait = subject.wait(&writer, OURS, WRITE, 1);
+        subject
+            .selector
+            .attempted(number, OURS, WRITE, Attempt::WouldBlock);
+        assert!(subject.is_silent());
+        drop(reader);
+        assert_eq!(subject.answered(1), [1]);
+        let answer = subject.selector.end(wait);
+        assert_eq!(answer.answers(WRITE), Some(WRITE));
+    });
+}
+
+#[test]
+fn files_are_ready_at_once() {
+    on_every_backend(|subject| {
+        let file = File::open("/").unwrap();
+        let token = Token::new(1, 0);
+        let wait = subject
+            .selector
+            .wait(file.as_raw_fd(), OURS, READ, token, subject.now);
+        assert_eq!(wait.unwrap(), Wait::Ready(READ));
+    });
+}
+
+// --- behind its back -------------------------------------------------------------------------------------------------
+
+#[test]
+fn a_number_used_again_is_a_fresh_start() {
+    on_every_backend(|subject| {
+        let (old, _old_peer) = pair();
+        let (new, mut new_peer) = pair();
+        let mut number = far_away(old);
+        let wait = subject.wait(&number, OURS, READ, 1);
+        subject.selector.end(wait);
+        subject
+            .selector
+            .attempted(number.as_raw_fd(), OURS, READ, Attempt::WouldBlock);
+        dup2(&new, &mut number).unwrap();
+        new_peer.write_all(b"x").unwrap();
+        subject.wait(&number, OTHER, READ, 2);
+        assert_eq!(subject.answered(1), [2]);
+    });
+}
+
+#[test]
+fn the_duplicate_of_a_closed_descriptor_is_not_heard() {
+    on_every_backend(|subject| {
+        let (old, mut old_peer) = pair();
+        let (new, mut new_peer) = pair();
+        let _duplicate = old.try_clone().unwrap();
+        let mut number = far_away(old);
+        let wait = subject.wait(&number, OURS, READ, 1);
+        subject.selector.end(wait);
+        dup2(&new, &mut number).unwrap();
+        subject.wait(&number, OURS, READ, 2);
+        old_peer.write_all(b"x").unwrap();
+        assert!(subject.is_silent());
+        new_peer.write_all(b"x").unwrap();
+        assert_eq!(subject.answered(1), [2]);
+    });
+}
+
+#[test]
+fn a_replaced_descriptor_heals_when_its_wait_is_armed_again() {
+    on_every_backend(|subject| {
+        let (old, _old_peer) = pair();
+        let (new, mut new_peer) = pair();
+        let mut number = far_away(old);
+        subject.wait(&number, OURS, READ, 1);
+        dup2(&new, &mut number).unwrap();
+        new_peer.write_all(b"x").unwrap();
+        assert!(subject.is_silent());
+
+        let due = subject.selector.next_rearm().unwrap();
+        let mut events = Events::new();
+        subject.selector.rearm(due, &mut events);
+        assert_eq!(subject.answered(1), [1]);
+    });
+}
+
+#[test]
+fn a_close_without_a_word_is_told_when_the_wait_is_armed_again() {
+    on_every_backend(|subject| {
+        let (ours, _theirs) = pair();
+        let number = far_away(ours);
+        let wait = subject.wait(&number, OURS, READ, 1);
+        drop(number);
+        assert!(subject.is_silent());
+
+        let due = subject.selector.next_rearm().unwrap();
+        let mut events = Events::new();
+        subject.selector.rearm(due, &mut events);
+        assert_eq!(events.len(), 1);
+        assert_eq!(subject.selector.end(wait), Ready::ERROR);
+    });
+}
+
+#[test]
+fn whoever_forgets_may_close_and_open_again() {
+    on_every_backend(|subject| {
+        let (old, mut old_peer) = pair();
+        let (new, mut new_peer) = pair();
+        let mut number = far_away(old);
+        let reader = subject.wait(&number, OURS, READ, 1);
+        subject.selector.forget(number.as_raw_fd());
+        dup2(&new, &mut number).unwrap();
+        assert!(old_peer.write_all(b"x").is_err());
+        assert_eq!(subject.answered(1), [1]);
+        assert_eq!(subject.selector.end(reader), Ready::ERROR);
+
+        subject.wait(&number, OURS, READ, 2);
+        assert!(subject.is_silent());
+        new_peer.write_all(b"x").unwrap();
+        assert_eq!(subject.answered(1), [2]);
+    });
+}
+
+#[test]
+fn strangers_share_a_descriptor() {
+    on_every_backend(|subject| {
+        let (mut ours, mut theirs) = pair();
+        for token in 0..3 {
+            theirs.write_all(b"x").unwrap();
+            let wait = subject.wait(&ours, Identity::UNKNOWN, READ, token);
+            assert_eq!(subject.answered(1), [token]);
+            subject.selector.end(wait);
+            assert_eq!(ours.read(&mut [0; 8]).unwrap(), 1);
+        }
+    });
+}
+
+#[test]
+fn a_number_that_is_not_open_is_an_error_and_leaves_nothing() {
+    on_every_backend(|subject| {
+        let token = Token::new(1, 0);
+        for number in [-1, i32::MAX] {
+            let wait = subject
+                .selector
+                .wait(number, OURS, READ, token, subject.now);
+            assert!(wait.unwrap_err().raw_os_error().is_some());
+        }
+        assert_eq!(subject.selector.next_rearm(), None);
+        assert!(subject.is_silent());
+    });
+}
