@@ -60,6 +60,21 @@ module Reactor
       end
     end
 
+    # Process.wait and its kin, Process::Status.wait, system, backticks, the end of IO.popen. One child, on Linux, is waited
+    # for by its pidfd (pidfd_open(2), Linux 5.3); any child, a group, a stopped one, or elsewhere: by a thread.
+    #
+    # Asks first, as everywhere: who is no child of ours is an error at once.
+    #
+    # @param pid [Integer] as waitpid(2): a child, -1 any, 0 our group, below: that group
+    # @param flags [Integer] Process::WUNTRACED or 0; with Process::WNOHANG Ruby does not ask us
+    # @return [Process::Status] also for an error such as ECHILD, which the caller raises
+    def process_wait(pid, flags)
+      return Fiber.blocking { Process::Status.wait(pid, flags) } if inert?
+
+      descriptor = Reactor.pidfd(pid) if pid.positive? && flags.nobits?(Process::WUNTRACED)
+      descriptor ? await_exit(descriptor, pid, flags) : await_by_thread(pid, flags)
+    end
+
     # IO.select and Kernel#select.
     #
     # IO.select itself, asked not to wait, tells the truth (it knows Ruby's read buffers and tied writers); between two
@@ -88,6 +103,23 @@ module Reactor
     end
 
     private
+
+    def await_exit(descriptor, pid, flags)
+      io = IO.for_fd(descriptor, "r")
+      until (status = Process::Status.wait(pid, flags | Process::WNOHANG))
+        io_wait(io, IO::READABLE, nil)
+      end
+      status
+    ensure
+      io&.close
+    end
+
+    def await_by_thread(pid, flags)
+      thread = Thread.new { Process::Status.wait(pid, flags) }
+      thread.value
+    ensure
+      thread&.kill # the fiber may have been interrupted: nobody else shall reap its child
+    end
 
     # Makes an end with fibers that were to go on. A second signal meanwhile means it: what is left then is left.
     def abandon

@@ -32,6 +32,10 @@ module Reactor
   # The class every scheduler inherits its hooks from: the native selector, or {Select}.
   if @absence
     Selector = Select
+
+    # @return [nil] there is no pidfd without the native library
+    # @api private
+    def self.pidfd(_pid) = nil
   else
     require_relative "selector"
   end

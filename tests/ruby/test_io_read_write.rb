@@ -100,9 +100,8 @@ class TestIOReadWrite < ReactorTest
     if CONTRACT == 4
       in_fiber { |scheduler| assert_v4(scheduler) }
     else
-      skip "only the portable selector speaks the contract of Ruby 4.1 on #{RUBY_VERSION}" unless select_backend?
-      klass = Class.new(Reactor::Select::Scheduler)
-      Reactor::Select.define_transfers(klass, 4)
+      klass = Class.new(Reactor::Scheduler)
+      Reactor::Selector.define_transfers(klass, 4)
       # Called at the root, where Ruby itself calls no hooks: this Ruby would call them the other way round.
       run_plain { klass.new.then { |scheduler| assert_v4(scheduler); scheduler.close } }
     end

@@ -25,6 +25,7 @@ fn init(ruby: &Ruby) -> Result<(), Error> {
     raw::count_forks();
     let reactor = ruby.define_module("Reactor")?;
     reactor.define_module_function("native_backends", function!(native_backends, 0))?;
+    reactor.define_module_function("pidfd", function!(attempt::pidfd, 1))?;
 
     let class = reactor.define_class("Selector", ruby.class_object())?;
     class.define_alloc_func::<Selector>();
