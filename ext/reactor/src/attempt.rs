@@ -36,16 +36,17 @@ pub enum Kind {
 impl Kind {
     pub fn of(descriptor: RawFd) -> Self {
         let fd = raw::borrow(descriptor);
+        match rustix::net::sockopt::socket_type(fd) {
+            Ok(SocketType::STREAM) => return Kind::StreamSocket,
+            Ok(_) => return Kind::OtherSocket,
+            Err(_) => {}
+        }
         let Ok(stat) = rustix::fs::fstat(fd) else {
             return Kind::Cautious;
         };
         let nonblocking =
             || rustix::fs::fcntl_getfl(fd).is_ok_and(|flags| flags.contains(OFlags::NONBLOCK));
         match FileType::from_raw_mode(stat.st_mode) {
-            FileType::Socket => match rustix::net::sockopt::socket_type(fd) {
-                Ok(SocketType::STREAM) => Kind::StreamSocket,
-                _ => Kind::OtherSocket,
-            },
             FileType::Fifo => Kind::Pipe,
             FileType::RegularFile | FileType::Directory | FileType::BlockDevice => Kind::File,
             // Major 1 holds the memory devices: null, zero, full, random, urandom.

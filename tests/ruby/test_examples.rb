@@ -1,0 +1,41 @@
+# frozen_string_literal: true
+
+require_relative "helper"
+require "net/http"
+
+# The server of bin/demo, as a person uses it: serves, and leaves cleanly on Ctrl-C.
+class TestExamples < ReactorTest
+  def serve(mode)
+    reader, writer = IO.pipe
+    pid = Process.spawn(RbConfig.ruby, "-w", "-I", LIB, "examples/http_server.rb", mode, "0", "10",
+                        chdir: ROOT, out: writer, err: writer, pgroup: true)
+    writer.close
+    line = Timeout.timeout(PATIENCE) { reader.gets }
+    yield line[/\d+$/].to_i
+    Process.kill(:INT, pid)
+    status = reap(pid, PATIENCE)
+    pid = nil
+    [status, reader.read]
+  ensure
+    if pid
+      Process.kill(:KILL, -pid)
+      Process.wait(pid)
+    end
+    reader&.close
+  end
+
+  def test_the_server_serves_and_leaves_cleanly
+    heavy!
+    status, words = serve(BACKEND.to_s) do |port|
+      idle = TCPSocket.new("127.0.0.1", port) # still connected when the server is told to leave
+      bodies = Array.new(8) do
+        Thread.new { Net::HTTP.start("127.0.0.1", port) { |http| Array.new(5) { http.get("/").body } } }
+      end
+      assert_equal [["x" * 10] * 5] * 8, bodies.map(&:value)
+      assert_equal "x" * 10, Net::HTTP.get("127.0.0.1", "/", port)
+      idle
+    end
+    assert_equal 0, status.exitstatus, words
+    assert_includes words, "cpu_seconds"
+  end
+end
