@@ -104,6 +104,11 @@ impl Reactor {
             .attempted(descriptor, identity, interest, attempt);
     }
 
+    /// The tokens of all unanswered waits for the descriptor; see [`Selector::waiters`].
+    pub fn waiters(&self, descriptor: Descriptor) -> Vec<Token> {
+        self.selector.waiters(descriptor)
+    }
+
     /// The descriptor is about to be closed; see [`Selector::forget`].
     pub fn forget(&mut self, descriptor: Descriptor) {
         self.selector.forget(descriptor);

@@ -188,6 +188,14 @@ impl Registry {
         }
     }
 
+    /// The tokens of those who wait for the descriptor, first come first.
+    pub(crate) fn waiters(&self, descriptor: Descriptor) -> Vec<Token> {
+        let entry = Entries::slot(descriptor).and_then(|slot| self.entries.get(slot));
+        let first = entry.and_then(|entry| entry.line.first());
+        let line = std::iter::successors(first, |number| self.waiters.glance(*number).1);
+        line.map(|number| self.waiters.token(number)).collect()
+    }
+
     /// Takes in an event of the driver's, and appends one for each wait it answers.
     pub(crate) fn event(&mut self, driver: &mut dyn Driver, event: Event, events: &mut Events) {
         self.statistics.events += 1;

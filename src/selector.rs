@@ -115,6 +115,12 @@ impl Selector {
             .attempted(descriptor, identity, interest, attempt);
     }
 
+    /// The tokens of all unanswered waits for the descriptor, first come first: for telling just some of them something
+    /// the kernel does not know, such as that their owner is about to close it.
+    pub fn waiters(&self, descriptor: Descriptor) -> Vec<Token> {
+        self.registry.waiters(descriptor)
+    }
+
     /// The descriptor is about to be closed: ends its registration, and answers whoever waits for it with
     /// [`Ready::ERROR`]; the next poll has their events.
     pub fn forget(&mut self, descriptor: Descriptor) {

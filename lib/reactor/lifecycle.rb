@@ -8,6 +8,7 @@ module Reactor
     # @raise [ArgumentError] the backend is unknown or cannot be had here; says why
     def initialize(backend: nil)
       super(Reactor.choose(backend))
+      Closing.register(self)
     end
 
     # Runs every fiber made by `Fiber.schedule` to its end.

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "native"
+require_relative "closing"
 require_relative "lifecycle"
 
 module Reactor

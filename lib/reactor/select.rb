@@ -307,6 +307,23 @@ module Reactor
       nil
     end
 
+    # The IO object is about to be closed: raises IOError in the fibers that wait for it. May be called by any thread.
+    #
+    # @param io [IO]
+    # @return [nil]
+    # @api private
+    def io_closing(io)
+      return if closed?
+
+      @watched.each_value do |waits_of|
+        (waits_of[io]&.keys || []).each do |wait|
+          wait.error ||= [IOError, "stream closed in another thread"]
+          enqueue(wait)
+        end
+      end
+      ring
+    end
+
     # Timeout.timeout: runs the block, and raises in it where it waits when the time is over, be it inside an
     # Enumerator. Never raises once the block has been left.
     #

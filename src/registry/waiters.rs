@@ -212,6 +212,11 @@ impl Waiters {
         (node.interest, index(node.next))
     }
 
+    /// Whose wait it is.
+    pub(super) fn token(&self, number: u32) -> Token {
+        self.nodes[number as usize].token
+    }
+
     /// The bits of all directions that somebody in the line wants.
     pub(super) fn wanted(&self, line: Line) -> u8 {
         let mut wanted = 0;

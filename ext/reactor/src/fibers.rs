@@ -19,6 +19,9 @@ use crate::raw::Pinned;
 /// Index into the slab.
 pub type Slot = u32;
 
+/// Waits for several IO objects at once.
+pub const MANY: u64 = u64::MAX;
+
 /// What a parked fiber waits for: decides who may end the wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
@@ -64,6 +67,8 @@ pub struct Record {
     pub pending: Option<Pending>,
     /// Timeouts that have fired and wait for the fiber to get control.
     pub fired: u32,
+    /// The IO object it waits for, by its hidden number; [`MANY`] if there are several; 0 if it waits for none.
+    pub watching: u64,
     /// Blocker of an `unblock` that came while the fiber was on its way into `block`.
     pub permit: Option<usize>,
     /// Made by `Fiber.schedule`.
@@ -117,6 +122,7 @@ impl Fibers {
             state: State::Running,
             pending: None,
             fired: 0,
+            watching: 0,
             permit: None,
             own,
             queued: false,
@@ -175,12 +181,22 @@ impl Fibers {
         Token::new(slot, record.wait)
     }
 
+    /// A new wait for the readiness of an IO object, or of several.
+    pub fn watch(&mut self, slot: Slot, watching: u64) -> Token {
+        let token = self.begin(slot, Purpose::Io);
+        if let Some(record) = self.get_mut(slot) {
+            record.watching = watching;
+        }
+        token
+    }
+
     /// Out of the wait, whatever it was that ended it.
     pub fn finish(&mut self, slot: Slot) {
         if let Some(record) = self.get_mut(slot) {
             record.wait = record.wait.wrapping_add(1);
             record.state = State::Running;
             record.queued = false;
+            record.watching = 0;
         }
     }
 

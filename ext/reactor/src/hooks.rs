@@ -10,11 +10,14 @@ use reactor::{Deadline, Interest, Ready, Wait};
 
 use crate::{
     convert,
-    fibers::{Cause, Pending, Purpose, State},
+    fibers::{Cause, MANY, Pending, Purpose, Slot, State},
     io::Watched,
     raw::{self, Pinned},
-    selector::{Entry, Selector, Visit, closed_elsewhere},
+    selector::{Entry, Selector, Visit},
 };
+
+/// What Ruby's own IOError says when an IO is closed under somebody who waits for it.
+const CLOSED_ELSEWHERE: &str = "stream closed in another thread";
 
 /// `fiber(*arguments, **options, &block)`
 pub fn fiber(ruby: &Ruby, this: Obj<Selector>, arguments: &[Value]) -> Result<Value, Error> {
@@ -146,7 +149,7 @@ pub fn wait_io(
             Once::AlwaysReady => return Ok(Some(interest)),
         };
         if raw::is_closed(watched.io) {
-            return Err(closed_elsewhere(ruby));
+            return Err(Error::new(ruby.exception_io_error(), CLOSED_ELSEWHERE));
         }
         if let Some(answered) = ready.answers(interest) {
             return Ok(Some(answered));
@@ -172,7 +175,7 @@ fn wait_once(
     let selector = visit.selector;
     let (wait, timer) = {
         let mut inner = selector.inner.borrow_mut();
-        let token = inner.fibers.begin(visit.slot, Purpose::Io);
+        let token = inner.fibers.watch(visit.slot, watched.identity.0);
         let Some(reactor) = inner.reactor.as_mut() else {
             return Ok(Once::AlwaysReady);
         };
@@ -218,7 +221,7 @@ pub fn wait_any(
     }
     let (waits, timer, trouble) = {
         let mut inner = this.inner.borrow_mut();
-        let token = inner.fibers.begin(visit.slot, Purpose::Io);
+        let token = inner.fibers.watch(visit.slot, MANY);
         let mut waits = Vec::with_capacity(watched.len());
         let mut trouble = None;
         if let Some(reactor) = inner.reactor.as_mut() {
@@ -360,27 +363,63 @@ pub fn fiber_interrupt(this: Obj<Selector>, fiber: Value, exception: Value) -> b
     if this.is_closed() {
         return false;
     }
-    let exception = Pinned::new(exception);
-    raw::wrote(this, exception);
-    let woken = {
-        let mut inner = this.inner.borrow_mut();
-        let Some(slot) = inner.fibers.find(Pinned::new(fiber)) else {
-            return false;
-        };
-        match inner.fibers.parked(slot) {
-            Some((token, Purpose::Io)) => {
-                if let Some(record) = inner.fibers.get_mut(slot) {
-                    record.pending = Some(Pending::Raise(exception));
-                }
-                inner.wake(token, Cause::Disturbed)
-            }
-            _ => false,
-        }
-    };
+    let slot = this.inner.borrow_mut().fibers.find(Pinned::new(fiber));
+    let woken = slot.is_some_and(|slot| interrupt(this, slot, Pinned::new(exception)));
     if woken {
         this.wake();
     }
     woken
+}
+
+/// `io_closing(io)`: the IO object is about to be closed, by whatever thread. Raises IOError in the fibers that wait for
+/// it; those that wait for another object on the same descriptor are left alone. Constant time, but for these.
+pub fn io_closing(ruby: &Ruby, this: Obj<Selector>, io: Value) -> Result<(), Error> {
+    if this.is_closed() {
+        return Ok(());
+    }
+    let Some(number) = raw::known_number(io) else {
+        return Ok(()); // no scheduler has ever waited for it
+    };
+    let number = Watched::identity_of(number);
+    let Ok(descriptor) = raw::descriptor(io) else {
+        return Ok(());
+    };
+    let waiting: Vec<_> = {
+        let inner = this.inner.borrow();
+        let tokens = inner.reactor.as_ref().map(|r| r.waiters(descriptor));
+        let concerned = |token: &reactor::Token| {
+            let record = inner.fibers.get(token.index());
+            record.is_some_and(|record| [number, MANY].contains(&record.watching))
+        };
+        tokens
+            .unwrap_or_default()
+            .into_iter()
+            .filter(concerned)
+            .collect()
+    };
+    for token in &waiting {
+        let exception = ruby
+            .exception_io_error()
+            .new_instance((CLOSED_ELSEWHERE,))?;
+        interrupt(this, token.index(), Pinned::new(exception));
+    }
+    if !waiting.is_empty() {
+        this.wake();
+    }
+    Ok(())
+}
+
+/// Raises in a fiber that waits for readiness; of no effect if it no longer does.
+fn interrupt(this: Obj<Selector>, slot: Slot, exception: Pinned) -> bool {
+    raw::wrote(this, exception);
+    let mut inner = this.inner.borrow_mut();
+    let Some((token, Purpose::Io)) = inner.fibers.parked(slot) else {
+        return false;
+    };
+    if let Some(record) = inner.fibers.get_mut(slot) {
+        record.pending = Some(Pending::Raise(exception));
+    }
+    inner.wake(token, Cause::Disturbed)
 }
 
 /// `timeout_after(duration, exception, message = nil) { |duration| … }`

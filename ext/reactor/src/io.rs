@@ -37,10 +37,15 @@ impl Watched {
         Ok(Self {
             io,
             descriptor,
-            identity: Identity(number.map_or(0, |number| number >> 4)),
+            identity: Identity(number.map_or(0, Self::identity_of)),
             kind: Kind::from_bits(bits),
             parkable: bits & 8 != 0,
         })
+    }
+
+    /// The serial in a hidden number.
+    pub fn identity_of(number: u64) -> u64 {
+        number >> 4
     }
 
     /// The descriptor turned out to be of another kind than remembered (IO#reopen, dup2).

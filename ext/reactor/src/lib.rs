@@ -38,6 +38,7 @@ fn init(ruby: &Ruby) -> Result<(), Error> {
     class.define_method("shutdown", method!(Selector::shutdown, 0))?;
     class.define_method("drain", method!(hooks::drain, 0))?;
     class.define_method("cancel", method!(hooks::cancel, 0))?;
+    class.define_method("io_closing", method!(hooks::io_closing, 1))?;
     class.define_method("wait_any", method!(hooks::wait_any, 3))?;
 
     class.define_method("fiber", method!(hooks::fiber, -1))?;

@@ -328,18 +328,24 @@ pub fn is_closed(io: Value) -> bool {
 /// descriptors. `None` for a frozen IO, which can carry none.
 pub fn hidden_number(io: Value, fresh: impl FnOnce(u64) -> u64) -> Option<u64> {
     static NEXT: AtomicU64 = AtomicU64::new(1);
-    let id = hidden_name();
-    // SAFETY: reading an instance variable never raises; the name has no @ and so is invisible to Ruby.
-    let known = unsafe { rb_sys::rb_ivar_get(io.as_raw(), id) };
-    if known != rb_sys::Qnil as VALUE {
-        // SAFETY: only this function writes the variable, and writes Fixnums.
-        return Some(unsafe { rb_sys::rb_num2ull(known) });
+    if let Some(known) = known_number(io) {
+        return Some(known);
     }
     let number = fresh(NEXT.fetch_add(1, Ordering::Relaxed));
     // SAFETY: FrozenError is caught.
-    protect(|| unsafe { rb_sys::rb_ivar_set(io.as_raw(), id, rb_sys::rb_ull2inum(number)) })
-        .ok()?;
+    protect(|| unsafe {
+        rb_sys::rb_ivar_set(io.as_raw(), hidden_name(), rb_sys::rb_ull2inum(number))
+    })
+    .ok()?;
     Some(number)
+}
+
+/// The number the object has been given, if it has.
+pub fn known_number(io: Value) -> Option<u64> {
+    // SAFETY: reading an instance variable never raises; the name has no @ and so is invisible to Ruby.
+    let known = unsafe { rb_sys::rb_ivar_get(io.as_raw(), hidden_name()) };
+    // SAFETY: only this module writes the variable, and writes Fixnums.
+    (known != rb_sys::Qnil as VALUE).then(|| unsafe { rb_sys::rb_num2ull(known) })
 }
 
 /// Takes the number away: the next look gives a fresh one.

@@ -751,11 +751,6 @@ pub fn named_backend(ruby: &Ruby, name: Value) -> Result<Backend, Error> {
         .map_err(|error| Error::new(ruby.exception_arg_error(), error.to_string()))
 }
 
-/// The class Ruby raises when an IO is closed under a waiting fiber, ready to raise.
-pub fn closed_elsewhere(ruby: &Ruby) -> Error {
-    Error::new(ruby.exception_io_error(), "stream closed in another thread")
-}
-
 /// An exception of a class that magnus has no method for.
 pub fn error_named(ruby: &Ruby, class: &str, message: &'static str) -> Error {
     match ruby.eval::<ExceptionClass>(class) {
