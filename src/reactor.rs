@@ -124,6 +124,11 @@ impl Reactor {
         self.timers.cancel(timer)
     }
 
+    /// How many timers are set.
+    pub fn timers(&self) -> usize {
+        self.timers.len()
+    }
+
     /// What other threads reach this reactor by.
     pub fn handle(&self) -> Handle {
         self.handle.clone()

@@ -128,6 +128,7 @@ module Reactor
       @sleeping = false
       @ready = []                        # entries to be served, in this order
       @waits = {}.compare_by_identity    # fiber => its innermost Wait; keeps parked fibers alive
+      @permits = ObjectSpace::WeakMap.new # fibers unblocked on their way into an overridden hook
       @live = {}.compare_by_identity     # fibers made by #fiber => true
       @timers = Timers.new
       @watched = [IO::READABLE, IO::WRITABLE, IO::PRIORITY].to_h { |event| [event, {}.compare_by_identity] }
@@ -250,6 +251,7 @@ module Reactor
     def kernel_sleep(duration = nil)
       # As in #block: known before anything can interrupt.
       @waits[Fiber.current] = wait = Wait.new(Fiber.current, :block, @waits[Fiber.current])
+      enqueue(wait) if @permits.delete(Fiber.current)
       park(wait, duration)
       nil
     end
@@ -264,11 +266,13 @@ module Reactor
       # Nothing before this line, and nothing in it that runs Ruby code: the waiter is in the VM's list already, so
       # an unblock by another thread must find the wait from now on, or the fiber would sleep for ever.
       @waits[Fiber.current] = wait = Wait.new(Fiber.current, :block, @waits[Fiber.current])
+      enqueue(wait) if @permits.delete(Fiber.current)
       park(wait, timeout, lenient: true)
       wait.events == :unblocked
     end
 
-    # Ends the fiber's {#block} or {#kernel_sleep}. Of no effect if it is in neither: a late one shortens nothing.
+    # Ends the fiber's {#block} or {#kernel_sleep}. Of no effect if it is in neither: a late one shortens nothing. Only
+    # where a subclass overrides one of them may the fiber be on its way there; then the wait it is about to begin is over.
     # May be called by any thread and in a trap handler; never waits, switches fibers or raises.
     #
     # @param blocker of no importance
@@ -276,6 +280,7 @@ module Reactor
     # @return [nil]
     def unblock(blocker, fiber)
       wait = @waits[fiber]
+      @permits[fiber] = true if wait.nil? && overridden?
       while wait
         if wait.kind == :block && !wait.queued
           wait.events = :unblocked
@@ -548,6 +553,8 @@ module Reactor
       @ready.push(entry)
       entry.queued = true
     end
+
+    def overridden? = %i[block kernel_sleep].any? { |hook| method(hook).owner != Select }
 
     # Ends the kernel's sleep, if there is one.
     def ring

@@ -257,4 +257,35 @@ class TestBlock < ReactorTest
     end
     assert_equal 100 * 20 + 400, count
   end
+
+  # What comes while a subclass's override is on its way into the wait must not be lost.
+  class Dawdling < Reactor::Scheduler
+    def block(...)
+      Fiber.blocking { sleep 0.03 }
+      super
+    end
+
+    def kernel_sleep(...)
+      Fiber.blocking { sleep 0.03 }
+      super
+    end
+  end
+
+  def test_an_unblock_on_the_way_into_an_overridden_hook_counts
+    queue = Queue.new
+    mutex, condition, flag = Mutex.new, ConditionVariable.new, false
+    got = []
+    thread = Thread.new do
+      Fiber.set_scheduler(Dawdling.new)
+      Fiber.schedule { got << queue.pop }
+      Fiber.schedule { mutex.synchronize { condition.wait(mutex) until flag; got << :signalled } }
+      nil
+    end
+    sleep 0.01
+    queue << :pushed
+    sleep 0.03
+    mutex.synchronize { flag = true; condition.signal }
+    join_or_fail(thread, PATIENCE)
+    assert_equal %i[pushed signalled], got
+  end
 end

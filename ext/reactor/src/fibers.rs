@@ -69,8 +69,8 @@ pub struct Record {
     pub fired: u32,
     /// The IO object it waits for, by its hidden number; [`MANY`] if there are several; 0 if it waits for none.
     pub watching: u64,
-    /// Blocker of an `unblock` that came while the fiber was on its way into `block`.
-    pub permit: Option<usize>,
+    /// An `unblock` came while the fiber was on its way into `block` or `kernel_sleep`.
+    pub permit: bool,
     /// Made by `Fiber.schedule`.
     pub own: bool,
     /// In the ready queue, under the current wait number.
@@ -93,6 +93,14 @@ pub struct Fibers {
 }
 
 impl Fibers {
+    /// Fibers that are parked.
+    pub fn parked_count(&self) -> usize {
+        let records = self.records.iter().flatten();
+        records
+            .filter(|r| matches!(r.state, State::Parked(_)))
+            .count()
+    }
+
     /// Fibers made by `Fiber.schedule` that have not finished.
     pub fn live(&self) -> usize {
         self.own
@@ -123,7 +131,7 @@ impl Fibers {
             pending: None,
             fired: 0,
             watching: 0,
-            permit: None,
+            permit: false,
             own,
             queued: false,
             spawner: None,
@@ -197,6 +205,7 @@ impl Fibers {
             record.state = State::Running;
             record.queued = false;
             record.watching = 0;
+            record.permit = false;
         }
     }
 

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use magnus::{
-    Error, RArray, RHash, Ruby, Value, block::Proc, prelude::*, scan_args::scan_args,
-    typed_data::Obj,
+    Error, RArray, RClass, RHash, Ruby, TypedData, Value, block::Proc, prelude::*,
+    rb_sys::AsRawValue, scan_args::scan_args, typed_data::Obj,
 };
 use reactor::{Deadline, Interest, Ready, Wait};
 
@@ -287,9 +287,9 @@ pub fn kernel_sleep(ruby: &Ruby, this: Obj<Selector>, arguments: &[Value]) -> Re
 /// `block(blocker, timeout = nil)`: true if unblocked, false if the time is up. A negative timeout is none at all, an
 /// infinite one for ever, as Thread#join and Queue#pop hand them on.
 pub fn block(ruby: &Ruby, this: Obj<Selector>, arguments: &[Value]) -> Result<bool, Error> {
-    let (blocker, timeout) = match arguments {
-        [blocker] => (*blocker, None),
-        [blocker, timeout] => (*blocker, convert::lenient_timeout(*timeout)?),
+    let timeout = match arguments {
+        [_blocker] => None,
+        [_blocker, timeout] => convert::lenient_timeout(*timeout)?,
         _ => {
             let message = format!(
                 "wrong number of arguments (given {}, expected 1..2)",
@@ -302,16 +302,6 @@ pub fn block(ruby: &Ruby, this: Obj<Selector>, arguments: &[Value]) -> Result<bo
         raw::call_method(this.as_value(), "blocking_sleep", &arguments[1..])?;
         return Ok(true);
     };
-    let permit = {
-        let mut inner = this.inner.borrow_mut();
-        inner
-            .fibers
-            .get_mut(visit.slot)
-            .and_then(|r| r.permit.take())
-    };
-    if permit == Some(Pinned::new(blocker).address()) {
-        return Ok(true);
-    }
     sleep(&visit, timeout)
 }
 
@@ -320,6 +310,10 @@ fn sleep(visit: &Visit, duration: Option<Duration>) -> Result<bool, Error> {
     let selector = visit.selector;
     let timer = {
         let mut inner = selector.inner.borrow_mut();
+        let record = inner.fibers.get_mut(visit.slot);
+        if record.is_some_and(|record| std::mem::take(&mut record.permit)) {
+            return Ok(true);
+        }
         let token = inner.fibers.begin(visit.slot, Purpose::Block);
         inner.timer(duration.map(Deadline::after), token)
     };
@@ -329,33 +323,53 @@ fn sleep(visit: &Visit, duration: Option<Duration>) -> Result<bool, Error> {
 }
 
 /// `unblock(blocker, fiber)`: from any thread, also in a trap handler; never raises, never switches.
-pub fn unblock(this: Obj<Selector>, blocker: Value, fiber: Value) -> bool {
+pub fn unblock(this: Obj<Selector>, _blocker: Value, fiber: Value) -> bool {
     if this.is_closed() {
         return false;
     }
-    let woken = {
+    let (slot, parked) = {
         let mut inner = this.inner.borrow_mut();
         let Some(slot) = inner.fibers.find(Pinned::new(fiber)) else {
             return false;
         };
-        match inner.fibers.parked(slot) {
-            Some((token, Purpose::Block)) => inner.wake(token, Cause::Unblocked),
-            Some((_, Purpose::Io)) => false,
-            None => {
-                // On its way into `block` through a subclass's override: that very block will not wait.
-                if let Some(record) = inner.fibers.get_mut(slot) {
-                    if record.state == State::Running && !blocker.is_nil() {
-                        record.permit = Some(Pinned::new(blocker).address());
-                    }
-                }
-                false
-            }
+        (slot, inner.fibers.parked(slot))
+    };
+    let woken = match parked {
+        Some((token, Purpose::Block)) => this.inner.borrow_mut().wake(token, Cause::Unblocked),
+        Some((_, Purpose::Io)) => false,
+        None => {
+            permit(this, slot);
+            false
         }
     };
     if woken {
         this.wake();
     }
     woken
+}
+
+/// The VM has listed the fiber as waiting, and it is not parked yet: it is on its way through a subclass's override of
+/// `block` or `kernel_sleep`, for between the list and our own there is nothing that lets another thread in. So the wait
+/// it is about to begin is over already. Without an override, an `unblock` of a running fiber is late, and dropped.
+fn permit(this: Obj<Selector>, slot: Slot) {
+    let running = {
+        let inner = this.inner.borrow();
+        inner
+            .fibers
+            .get(slot)
+            .is_some_and(|r| r.state == State::Running)
+    };
+    let overridden = |hook: &str| {
+        let ruby = Ruby::get_with(this);
+        let method: Result<Value, Error> = this.funcall("method", (ruby.to_symbol(hook),));
+        let owner = method.and_then(|method| method.funcall::<_, _, RClass>("owner", ()));
+        owner.is_ok_and(|owner| owner.as_raw() != Selector::class(&ruby).as_raw())
+    };
+    if running && (overridden("block") || overridden("kernel_sleep")) {
+        if let Some(record) = this.inner.borrow_mut().fibers.get_mut(slot) {
+            record.permit = true;
+        }
+    }
 }
 
 /// `fiber_interrupt(fiber, exception)`: raises in a fiber that waits for readiness; dropped if it no longer does.

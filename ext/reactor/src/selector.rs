@@ -602,7 +602,10 @@ impl Selector {
         let rows = {
             let inner = this.inner.borrow();
             let mut rows = inner.counters.rows();
+            rows.push(("live", inner.fibers.live() as u64));
+            rows.push(("parked", inner.fibers.parked_count() as u64));
             if let Some(reactor) = &inner.reactor {
+                rows.push(("timers", reactor.timers() as u64));
                 rows.extend(reactor.statistics().rows());
             }
             rows
