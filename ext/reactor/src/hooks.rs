@@ -1,6 +1,6 @@
 //! The hooks of Fiber::Scheduler that wait, wake and start fibers. Transfers of bytes are in `io`.
 
-use std::time::Duration;
+use std::{sync::OnceLock, time::Duration};
 
 use magnus::{
     Error, RArray, RClass, RHash, Ruby, TypedData, Value, block::Proc, prelude::*,
@@ -13,7 +13,7 @@ use crate::{
     fibers::{Cause, MANY, Pending, Purpose, Slot, State},
     io::Watched,
     raw::{self, Pinned},
-    selector::{Entry, Selector, Visit},
+    selector::{Entry, Selector, Visit, error_named},
 };
 
 /// What Ruby's own IOError says when an IO is closed under somebody who waits for it.
@@ -117,16 +117,61 @@ pub fn io_wait(
         return raw::call_method(this.as_value(), "blocking_wait", &[io, events, timeout]);
     };
     let watched = Watched::new(io)?;
-    let timeout = if timeout.is_nil() {
+    let limit = if timeout.is_nil() {
         raw::io_timeout(io)?
     } else {
         timeout
     };
-    let timeout = convert::timeout(timeout)?;
-    let answered = wait_io(ruby, &visit, &watched, interest, timeout)?;
-    Ok(match answered {
-        Some(ready) => ruby.integer_from_u64(ready.bits().into()).as_value(),
-        None => ruby.qfalse().as_value(),
+    let limit = convert::timeout(limit)?;
+    match wait_io(ruby, &visit, &watched, interest, limit)? {
+        Some(ready) => Ok(ruby.integer_from_u64(ready.bits().into()).as_value()),
+        None if timeout.is_nil()
+            && misreports_timeouts(ruby)
+            && raw::called_from::<2>(&TRANSFERS) =>
+        {
+            Err(error_named(ruby, "IO::TimeoutError", TIMED_OUT))
+        }
+        None => Ok(ruby.qfalse().as_value()),
+    }
+}
+
+/// What Ruby's own IO::TimeoutError says.
+pub const TIMED_OUT: &str = "Blocking operation timed out!";
+
+/// Methods that transfer and, on Ruby 3.3, take the false that means "time is up" for Errno::EAGAIN; those that only wait
+/// want to be told false.
+const TRANSFERS: [&str; 24] = [
+    "read",
+    "readpartial",
+    "gets",
+    "getc",
+    "getbyte",
+    "readline",
+    "readlines",
+    "readchar",
+    "readbyte",
+    "each_line",
+    "each",
+    "each_byte",
+    "each_char",
+    "eof",
+    "eof?",
+    "write",
+    "puts",
+    "print",
+    "<<",
+    "printf",
+    "putc",
+    "flush",
+    "sysread",
+    "syswrite",
+];
+
+fn misreports_timeouts(ruby: &Ruby) -> bool {
+    static ANSWER: OnceLock<bool> = OnceLock::new();
+    *ANSWER.get_or_init(|| {
+        ruby.eval::<bool>(r#"RUBY_VERSION < "3.4""#)
+            .unwrap_or(false)
     })
 }
 

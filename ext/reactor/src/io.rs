@@ -1,5 +1,7 @@
 //! `io_read` and `io_write`: the system call first, the wait only when the kernel says it would block.
 //!
+//! IO#sysread and IO#syswrite are told from IO#read_nonblock, which must not wait, by name.
+//!
 //! On sockets of Ruby's own classes `read_nonblock` and friends never come here (they call recv and send with
 //! MSG_DONTWAIT themselves), so a hook on such an object may park; and where the selector already knows that nothing is
 //! there it parks without even asking. Everything else answers -EAGAIN, and the VM calls `io_wait`.
@@ -75,6 +77,9 @@ fn is_socket(io: Value) -> bool {
     };
     class.is_some_and(|class| raw::is_kind_of(io, class))
 }
+
+/// These wait by themselves without a scheduler, and with one raise EAGAIN instead of calling `io_wait`.
+const WAITING: [&str; 2] = ["sysread", "syswrite"];
 
 /// One direction of transfer.
 #[derive(Clone, Copy)]
@@ -229,18 +234,16 @@ fn transfer_all(
                     return Ok(Ok(done));
                 }
             }
-            Err(Errno::AGAIN) if watched.parkable || request.minimum > 0 => {
+            Err(Errno::AGAIN)
+                if watched.parkable || request.minimum > 0 || raw::called_from::<4>(&WAITING) =>
+            {
                 let timeout = convert::timeout(raw::io_timeout(io)?)?;
                 match hooks::wait_io(ruby, visit, &watched, direction.interest(), timeout)? {
                     Some(_) => {}
                     // What was transferred before is not lost: it is this call's answer.
                     None if done > 0 => return Ok(Ok(done)),
                     None => {
-                        return Err(error_named(
-                            ruby,
-                            "IO::TimeoutError",
-                            "Blocking operation timed out!",
-                        ));
+                        return Err(error_named(ruby, "IO::TimeoutError", hooks::TIMED_OUT));
                     }
                 }
             }

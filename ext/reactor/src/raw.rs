@@ -186,6 +186,27 @@ pub fn call_method(receiver: Value, name: &str, arguments: &[Value]) -> Result<V
     Ok(unsafe { Value::from_raw(result) })
 }
 
+/// Whether one of these methods called the hook that is running: among the innermost DEPTH frames, the hook's own being the
+/// first, and a subclass's override of it perhaps the next.
+pub fn called_from<const DEPTH: usize>(names: &[&str]) -> bool {
+    let (mut frames, mut lines): ([VALUE; DEPTH], [c_int; DEPTH]) = ([0; DEPTH], [0; DEPTH]);
+    // SAFETY: room for DEPTH frames in both.
+    let found = unsafe {
+        rb_sys::rb_profile_frames(0, DEPTH as c_int, frames.as_mut_ptr(), lines.as_mut_ptr())
+    };
+    frames[..usize::try_from(found).unwrap_or(0)]
+        .iter()
+        .any(|frame| {
+            // SAFETY: a frame just taken; the name is nil or a String.
+            let name = unsafe { Value::from_raw(rb_sys::rb_profile_frame_method_name(*frame)) };
+            magnus::RString::from_value(name).is_some_and(|name| {
+                // SAFETY: compared at once, no Ruby call in between.
+                let name = unsafe { name.as_slice() };
+                names.iter().any(|wanted| wanted.as_bytes() == name)
+            })
+        })
+}
+
 /// The exception that `raise(*arguments)` would raise.
 pub fn make_exception(arguments: &[Value]) -> Result<Error, Error> {
     let mut copy: Vec<VALUE> = arguments.iter().map(|a| a.as_raw()).collect();
