@@ -15,6 +15,7 @@ Gem::Specification.new do |spec|
 
   spec.files = Dir[
     "lib/**/*.rb", "sig/**/*.rbs", "src/**/*.rs", "ext/**/*.{rb,rs,toml}",
+    "benches/selector.rs", "tests/registry.rs", # named in Cargo.toml, which does not load without them
     "Cargo.toml", "Cargo.lock", "README.md", "CHANGELOG.md", "LICENSE"
   ]
   spec.require_paths = ["lib"]

@@ -11,3 +11,15 @@ end
 require_relative "reactor/version"
 require_relative "reactor/native"
 require_relative "reactor/scheduler"
+
+# Ruby calls the buffer hooks with an IO::Buffer, and remarks once per process that these are experimental: that is
+# between Ruby and us, and nothing to tell whoever reads a socket.
+if defined?(IO::Buffer)
+  experimental = Warning[:experimental]
+  begin
+    Warning[:experimental] = false
+    IO::Buffer.new(0)
+  ensure
+    Warning[:experimental] = experimental
+  end
+end

@@ -23,6 +23,21 @@ end
 # Ours has the buffer hooks anyway.
 IOBufferScheduler = Scheduler
 
+# Records what is written through the hook (4.0 and later).
+class IOScheduler < Scheduler
+  def operations = @operations ||= []
+
+  def io_write(io, buffer, length, offset)
+    operations << [:io_write, io.fileno, buffer.get_string]
+    Fiber.blocking { buffer.write(io, 0, offset) }
+  end
+end
+
+class IOErrorScheduler < Scheduler
+  def io_read(...) = -Errno::EBADF::Errno
+  def io_write(...) = -Errno::EINVAL::Errno
+end
+
 class BrokenUnblockScheduler < Scheduler
   def unblock(blocker, fiber)
     super
