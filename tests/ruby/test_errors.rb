@@ -147,8 +147,9 @@ class TestErrors < ReactorTest
 
   def test_n31_sigterm_with_a_fiber_parked_for_ever
     child = interrupted(<<~RUBY, :TERM)
+      $pipe = IO.pipe # both ends: a collected writer would be the end of the file
       Fiber.set_scheduler(Reactor::Scheduler.new)
-      Fiber.schedule { begin IO.pipe[0].read ensure puts "ensure" end }
+      Fiber.schedule { begin $pipe[0].read ensure puts "ensure" end }
       puts "ready"
       Fiber.scheduler.run
     RUBY
