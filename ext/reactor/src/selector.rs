@@ -342,6 +342,7 @@ impl Selector {
     /// is nothing.
     pub fn turn(&self, slot: Slot, idle: bool) -> Result<(), Error> {
         self.collect()?;
+        self.raise_in_enumerators(slot)?;
         let sleep = {
             let mut inner = self.inner.borrow_mut();
             if !idle || !inner.ready.is_empty() {

@@ -81,26 +81,27 @@ impl Timeouts {
         let slot = timeout.fiber;
         let record = fibers.get_mut(slot)?;
         record.fired += 1;
-        if record.state == State::Running {
-            self.indirect.push(token);
-            return None;
-        }
+        self.indirect.push(token);
         let (wait, _) = fibers.parked(slot)?;
         fibers.wake(wait, Cause::Disturbed).then_some(wait)
     }
 
     /// The next fiber that must be raised in although it is not parked: it is resuming another, which is.
     pub fn next_indirect(&mut self, fibers: &mut Fibers) -> Option<(Slot, Pinned)> {
-        while let Some(token) = self.indirect.pop() {
+        let mut place = 0;
+        while let Some(token) = self.indirect.get(place).copied() {
             let Some(slot) = self.current(token).filter(|t| t.fired).map(|t| t.fiber) else {
+                self.indirect.swap_remove(place); // over, or raised
                 continue;
             };
-            let Some(record) = fibers.get(slot) else {
-                continue;
-            };
-            // One that is queued gets control, and raises it, by itself.
-            if record.state == State::Running && !record.queued && record.fired > 0 {
-                return Some((slot, record.fiber));
+            // One that is parked or queued raises it by itself when it gets control; if it does not (a lock was handed
+            // to it first) and goes on into an Enumerator, its turn comes at a later look.
+            match fibers.get(slot) {
+                Some(record) if record.state == State::Running && !record.queued => {
+                    self.indirect.swap_remove(place);
+                    return Some((slot, record.fiber));
+                }
+                _ => place += 1,
             }
         }
         None
