@@ -117,7 +117,7 @@ impl Entry {
 /// All records, in pages that are allocated when the first descriptor of theirs is registered.
 #[derive(Debug, Default)]
 pub(super) struct Entries {
-    pages: Vec<Option<Box<[Entry; PAGE]>>>,
+    pages: Vec<Option<Box<[Entry]>>>,
 }
 
 impl Entries {
@@ -144,7 +144,7 @@ impl Entries {
         if number >= self.pages.len() {
             self.pages.resize_with(number + 1, || None);
         }
-        let page = self.pages[number].get_or_insert_with(|| Box::new([Entry::EMPTY; PAGE]));
+        let page = self.pages[number].get_or_insert_with(new_page);
         &mut page[slot as usize % PAGE]
     }
 
@@ -153,6 +153,14 @@ impl Entries {
         let generation = self.get(slot).map_or(0, |entry| entry.token.generation());
         Token::new(slot, generation.wrapping_add(1))
     }
+}
+
+/// Made on the heap, and out of line: a page is larger than what a waiting fiber's stack has touched otherwise, and the
+/// kernel never takes touched pages back.
+#[cold]
+#[inline(never)]
+fn new_page() -> Box<[Entry]> {
+    vec![Entry::EMPTY; PAGE].into_boxed_slice()
 }
 
 #[cfg(test)]
