@@ -109,6 +109,11 @@ impl Reactor {
         self.selector.waiters(descriptor)
     }
 
+    /// The descriptor is about to be closed by its owner; see [`Selector::closing`].
+    pub fn closing(&mut self, descriptor: Descriptor, identity: Identity) {
+        self.selector.closing(descriptor, identity);
+    }
+
     /// The descriptor is about to be closed; see [`Selector::forget`].
     pub fn forget(&mut self, descriptor: Descriptor) {
         self.selector.forget(descriptor);

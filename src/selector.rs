@@ -121,6 +121,15 @@ impl Selector {
         self.registry.waiters(descriptor)
     }
 
+    /// The descriptor is about to be closed by the object with this identity: what is registered for it is forgotten
+    /// without a system call, if nobody waits for it. Cheaper than [`Selector::forget`], and enough for an owner that
+    /// knows of all its own waits. Should the close not take place, or a duplicate keep the file alive, nothing is lost:
+    /// the next wait registers again.
+    pub fn closing(&mut self, descriptor: Descriptor, identity: Identity) {
+        let driver = self.driver.as_mut();
+        self.registry.closing(driver, descriptor, identity);
+    }
+
     /// The descriptor is about to be closed: ends its registration, and answers whoever waits for it with
     /// [`Ready::ERROR`]; the next poll has their events.
     pub fn forget(&mut self, descriptor: Descriptor) {

@@ -497,6 +497,40 @@ fn forget_answers_who_waits_with_the_next_poll() {
 }
 
 #[test]
+fn closing_by_the_owner_costs_no_deregistration_and_the_next_life_one_call() {
+    let (mut stage, wait) = Stage::registered(READ);
+    stage.report(Ready::READABLE);
+    stage.selector.end(wait);
+    stage.script.calls();
+    let old = stage.script.token(5);
+    stage.selector.closing(5, OURS);
+    assert_eq!(stage.script.calls(), [Call::Closing(5)]);
+
+    stage.wait(OTHER, READ, 2);
+    assert_eq!(stage.script.calls(), [Call::Register(5, READ)]);
+    stage.script.report_token(old, Ready::READABLE);
+    let mut events = Events::new();
+    stage.selector.poll(&mut events, None, stage.start).unwrap();
+    assert!(events.is_empty(), "the old life is not heard");
+    assert_eq!(stage.report(Ready::READABLE), [(2, Ready::READABLE)]);
+}
+
+#[test]
+fn closing_by_another_or_while_somebody_waits_does_nothing() {
+    let (mut stage, wait) = Stage::registered(READ);
+    stage.script.calls();
+    stage.selector.closing(5, OURS);
+    assert_eq!(stage.report(Ready::READABLE), [(1, Ready::READABLE)]);
+    stage.selector.end(wait);
+    stage.selector.closing(5, OTHER);
+    stage.selector.closing(5, Identity::UNKNOWN);
+    stage.selector.closing(-1, OURS);
+    stage.selector.closing(6, OURS);
+    assert_eq!(stage.script.calls(), []);
+    assert_eq!(stage.selector.statistics().closed, 0);
+}
+
+#[test]
 fn forget_on_nothing_does_nothing() {
     let mut stage = Stage::new();
     stage.selector.forget(5);

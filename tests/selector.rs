@@ -407,6 +407,24 @@ fn whoever_forgets_may_close_and_open_again() {
 }
 
 #[test]
+fn whoever_closes_leaves_nothing_even_if_the_close_does_not_come() {
+    on_every_backend(|subject| {
+        let (mut ours, mut theirs) = pair();
+        let wait = subject.wait(&ours, OURS, READ, 1);
+        theirs.write_all(b"x").unwrap();
+        assert_eq!(subject.answered(1), [1]);
+        subject.selector.end(wait);
+        assert_eq!(ours.read(&mut [0; 8]).unwrap(), 1);
+        subject.selector.closing(ours.as_raw_fd(), OURS);
+        // It stays open, so the kernel still has it.
+        subject.wait(&ours, OURS, READ, 2);
+        theirs.write_all(b"x").unwrap();
+        assert_eq!(subject.answered(1), [2]);
+        assert_eq!(subject.selector.statistics().closed, 1);
+    });
+}
+
+#[test]
 fn strangers_share_a_descriptor() {
     on_every_backend(|subject| {
         let (mut ours, mut theirs) = pair();

@@ -15,6 +15,8 @@ pub struct Statistics {
     pub renewed: u64,
     /// Registrations ended: descriptors forgotten, or reported again while nobody wanted them.
     pub deregistered: u64,
+    /// Registrations that were left to end with their descriptors, which their owners closed.
+    pub closed: u64,
     /// Polls.
     pub polls: u64,
     /// Events the kernel reported.
@@ -27,7 +29,7 @@ pub struct Statistics {
 
 impl Statistics {
     /// The counters with their names.
-    pub const fn rows(&self) -> [(&'static str, u64); 10] {
+    pub const fn rows(&self) -> [(&'static str, u64); 11] {
         [
             ("waits", self.waits),
             ("skipped", self.skipped),
@@ -35,6 +37,7 @@ impl Statistics {
             ("rearmed", self.rearmed),
             ("renewed", self.renewed),
             ("deregistered", self.deregistered),
+            ("closed", self.closed),
             ("polls", self.polls),
             ("events", self.events),
             ("stale", self.stale),

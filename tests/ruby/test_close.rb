@@ -102,6 +102,67 @@ class TestClose < ReactorTest
     assert_equal ["o"] * 50 + ["r"], log.sort
   end
 
+  # Ruby 4.1's form of fiber_interrupt: something that answers alive?, raise and transfer in the place of a fiber.
+  Proxy = Struct.new(:fiber, :raised) do
+    def alive? = raised.nil?
+
+    def raise(exception)
+      self.raised = exception
+      fiber.raise(exception)
+    end
+  end
+
+  def test_an_operation_is_interrupted_through_its_proxy
+    log = []
+    reading, = pair
+    run_scheduler do |scheduler|
+      waiting = Fiber.schedule { log << closed { reading.wait_readable } }
+      proxy = Proxy.new(waiting)
+      Thread.new { sleep LONG; scheduler.fiber_interrupt(proxy, IOError.new("through a proxy")) }
+    end
+    assert_equal ["through a proxy"], log
+  end
+
+  # Two descriptors' numbers are used over and over: each use is registered once, and asks the kernel nothing else.
+  def test_a_closed_descriptor_costs_no_call_when_its_number_is_used_again
+    skip "the portable selector registers nothing" if select_backend?
+
+    stats = nil
+    run_scheduler do |scheduler|
+      Fiber.schedule do
+        20.times do
+          left, right = UNIXSocket.pair
+          Fiber.schedule { right.readpartial(1); right.close }
+          sleep 0
+          left << "x"
+          sleep 0 until right.closed?
+          left.close
+        end
+        stats = scheduler.stats
+      end
+    end
+    assert_equal [20, 0, 20], stats.values_at(:registered, :renewed, :closed)
+  end
+
+  def test_the_hook_closes_what_cannot_wait_and_leaves_the_rest
+    skip "the portable selector leaves all of it to Ruby" if select_backend?
+
+    lingering = track(TCPServer.new("127.0.0.1", 0))
+    lingering.setsockopt(Socket::Option.linger(true, 1))
+    file = track(File.open(__FILE__))
+    run_scheduler do |scheduler|
+      (pipe + pair).each do |io|
+        descriptor = io.dup.tap { |copy| copy.autoclose = false }.fileno
+        assert scheduler.io_close(descriptor)
+        assert_raises(Errno::EBADF) { IO.for_fd(descriptor, autoclose: false) }
+      end
+      [lingering, file].each do |io|
+        refute scheduler.io_close(io.fileno)
+        refute_nil IO.for_fd(io.fileno, autoclose: false)
+      end
+    end
+  end
+
   def test_nothing_is_changed_without_a_scheduler
     out = child_says("p IO.ancestors.first; Reactor::Scheduler.new.close; p IO.ancestors.first")
     assert_equal "IO\nReactor::Closing\n", out

@@ -154,6 +154,23 @@ fn uninterrupted(call: impl FnOnce() -> Result<usize, Errno>) -> Result<usize, E
     raw::blocking_call(call).unwrap_or(Err(Errno::INTR))
 }
 
+/// Closes a socket or a pipe; false for what may have to wait: files whose data must be written, and sockets that linger
+/// (SO_LINGER in socket(7)). As Ruby itself does it: no error is told, and the descriptor is gone either way.
+pub fn close(descriptor: RawFd) -> bool {
+    let at_once = match Kind::of(descriptor) {
+        Kind::StreamSocket | Kind::OtherSocket => {
+            let linger = rustix::net::sockopt::socket_linger(raw::borrow(descriptor));
+            matches!(linger, Ok(None))
+        }
+        Kind::Pipe => true,
+        _ => false,
+    };
+    if at_once {
+        raw::close(descriptor);
+    }
+    at_once
+}
+
 /// `Reactor.pidfd(pid)`: a descriptor that is readable once the child has ended (pidfd_open(2)); none if there is no such
 /// process or the kernel cannot do it.
 #[cfg(target_os = "linux")]

@@ -6,10 +6,10 @@ use magnus::{
     Error, RArray, RClass, RHash, Ruby, TypedData, Value, block::Proc, prelude::*,
     rb_sys::AsRawValue, scan_args::scan_args, typed_data::Obj,
 };
-use reactor::{Deadline, Interest, Ready, Wait};
+use reactor::{Deadline, Identity, Interest, Ready, Wait};
 
 use crate::{
-    convert,
+    attempt, convert,
     fibers::{Cause, MANY, Pending, Purpose, Slot, State},
     io::Watched,
     raw::{self, Pinned},
@@ -418,9 +418,16 @@ fn permit(this: Obj<Selector>, slot: Slot) {
 }
 
 /// `fiber_interrupt(fiber, exception)`: raises in a fiber that waits for readiness; dropped if it no longer does.
+///
+/// From Ruby 4.1 on the VM hands over a proxy of the operation instead of the fiber (Bug #21918), which knows by itself
+/// whether the operation still goes on: it is asked to raise at the next turn.
 pub fn fiber_interrupt(this: Obj<Selector>, fiber: Value, exception: Value) -> bool {
     if this.is_closed() {
         return false;
+    }
+    if !raw::is_fiber(fiber) {
+        this.interrupt_later(this.as_value(), fiber, exception);
+        return true;
     }
     let slot = this.inner.borrow_mut().fibers.find(Pinned::new(fiber));
     let woken = slot.is_some_and(|slot| interrupt(this, slot, Pinned::new(exception)));
@@ -456,16 +463,26 @@ pub fn io_closing(ruby: &Ruby, this: Obj<Selector>, io: Value) -> Result<(), Err
             .filter(concerned)
             .collect()
     };
+    if waiting.is_empty() {
+        if let Some(reactor) = this.inner.borrow_mut().reactor.as_mut() {
+            reactor.closing(descriptor, Identity(number));
+        }
+        return Ok(());
+    }
     for token in &waiting {
         let exception = ruby
             .exception_io_error()
             .new_instance((CLOSED_ELSEWHERE,))?;
         interrupt(this, token.index(), Pinned::new(exception));
     }
-    if !waiting.is_empty() {
-        this.wake();
-    }
+    this.wake();
     Ok(())
+}
+
+/// `io_close(descriptor)`, called by the VM since Ruby 4.0: closes what can be closed without waiting, and leaves the rest
+/// (false) to the VM, which releases the GVL for it. May come from a finalizer, in the middle of anything.
+pub fn io_close(this: Obj<Selector>, descriptor: i32) -> bool {
+    !this.is_inert() && attempt::close(descriptor)
 }
 
 /// Raises in a fiber that waits for readiness; of no effect if it no longer does.

@@ -47,6 +47,7 @@ fn init(ruby: &Ruby) -> Result<(), Error> {
     class.define_method("block", method!(hooks::block, -1))?;
     class.define_method("unblock", method!(hooks::unblock, 2))?;
     class.define_method("fiber_interrupt", method!(hooks::fiber_interrupt, 2))?;
+    class.define_method("io_close", method!(hooks::io_close, 1))?;
     class.define_method("timeout_after", method!(hooks::timeout_after, -1))?;
     class.define_method("yield", method!(hooks::r#yield, 0))?;
     define_transfers(class, buffer_contract(ruby))?;

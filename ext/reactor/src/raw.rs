@@ -70,6 +70,11 @@ pub fn current_fiber() -> Pinned {
     Pinned(unsafe { rb_sys::rb_fiber_current() })
 }
 
+pub fn is_fiber(object: Value) -> bool {
+    // SAFETY: a class check on a live object.
+    unsafe { rb_sys::rb_obj_is_fiber(object.as_raw()) == rb_sys::Qtrue as VALUE }
+}
+
 /// The scheduler of the current thread, or nil.
 pub fn current_scheduler() -> Pinned {
     // SAFETY: no arguments, never raises.
@@ -394,6 +399,12 @@ pub fn is_kind_of(object: Value, class: Opaque<Value>) -> bool {
 pub fn borrow<'a>(descriptor: RawFd) -> BorrowedFd<'a> {
     // SAFETY: the number came from an open IO in this same hook, is not -1, and is not kept beyond the call.
     unsafe { BorrowedFd::borrow_raw(descriptor) }
+}
+
+/// Closes a descriptor its owner has given up.
+pub fn close(descriptor: RawFd) {
+    // SAFETY: the VM has handed the descriptor over to be closed, and forgets it; it is used by nobody else.
+    unsafe { libc::close(descriptor) };
 }
 
 /// The memory of an IO::Buffer from `offset` on, to write to. `None` if the offset lies beyond it.

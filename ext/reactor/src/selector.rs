@@ -64,6 +64,8 @@ pub struct Inner {
     base: Option<Slot>,
     /// Resumes since the last poll.
     resumed: u32,
+    /// Operations to interrupt, by the VM's proxies of them, each with what it is to raise.
+    interrupts: VecDeque<[Pinned; 2]>,
     /// Raised in a fiber, meant for whoever runs the scheduler.
     pub escaped: Option<Pinned>,
     /// The first error that ended a fiber while others went on.
@@ -111,6 +113,9 @@ impl DataTypeFunctions for Selector {
         inner.timeouts.mark(marker);
         for error in [inner.escaped, inner.failure].into_iter().flatten() {
             error.mark(marker);
+        }
+        for object in inner.interrupts.iter().flatten() {
+            object.mark(marker);
         }
     }
 
@@ -342,10 +347,10 @@ impl Selector {
     /// is nothing.
     pub fn turn(&self, slot: Slot, idle: bool) -> Result<(), Error> {
         self.collect()?;
-        self.raise_in_enumerators(slot)?;
+        self.raise_in_others(slot)?;
         let sleep = {
             let mut inner = self.inner.borrow_mut();
-            if !idle || !inner.ready.is_empty() {
+            if !idle || !inner.ready.is_empty() || !inner.interrupts.is_empty() {
                 None
             } else {
                 inner.sleeping = true;
@@ -360,7 +365,7 @@ impl Selector {
             self.collect()?;
             raw::check_interrupts().or_else(|error| self.forward(slot, error))?;
         }
-        self.raise_in_enumerators(slot)
+        self.raise_in_others(slot)
     }
 
     fn collect(&self) -> Result<(), Error> {
@@ -394,8 +399,18 @@ impl Selector {
         }
     }
 
-    /// Timeouts whose fiber is not parked itself but waits for an Enumerator that is.
-    fn raise_in_enumerators(&self, slot: Slot) -> Result<(), Error> {
+    /// Raises where it cannot be left to a fiber that gets control: in operations that only their proxies know, and for
+    /// timeouts whose fiber is not parked itself but waits for an Enumerator that is.
+    fn raise_in_others(&self, slot: Slot) -> Result<(), Error> {
+        loop {
+            let next = self.inner.borrow_mut().interrupts.pop_front();
+            let Some([proxy, exception]) = next else {
+                break;
+            };
+            let result = raw::call_method(proxy.value(), "raise", &[exception.value()]);
+            self.regained(slot);
+            result?;
+        }
         loop {
             let next = {
                 let mut inner = self.inner.borrow_mut();
@@ -414,6 +429,16 @@ impl Selector {
                 result?;
             }
         }
+    }
+
+    /// Lets the operation behind this proxy raise at the next turn.
+    pub fn interrupt_later(&self, this: Value, proxy: Value, exception: Value) {
+        let pair = [Pinned::new(proxy), Pinned::new(exception)];
+        for object in pair {
+            raw::wrote(this, object);
+        }
+        self.inner.borrow_mut().interrupts.push_back(pair);
+        self.wake();
     }
 
     /// Other threads may be asleep on our behalf: tell the one that is.
