@@ -12,9 +12,16 @@ module Reactor
     KEY = :__reactor_schedulers__
     private_constant :KEY
 
+    # From Ruby 4.0 on the VM waits until the fibers it tells have left the IO. Where the closer is the blocking fiber of
+    # their own thread, nobody could let them: so they are given their turn before.
+    WAITED_FOR = RUBY_VERSION >= "4.0"
+    private_constant :WAITED_FOR
+
     # @return [nil]
     def close
-      Closing.announce(self) unless closed?
+      if !closed? && Closing.announce(self) && WAITED_FOR && Fiber.current.blocking?
+        Fiber.scheduler&.yield # those who were told stand in front of us
+      end
       super
     end
 
@@ -26,9 +33,12 @@ module Reactor
         schedulers[scheduler] = true
       end
 
+      # @return [Boolean] whether anybody waits for it
       # @api private
       def announce(io)
-        Ractor.current[KEY]&.each_key { |scheduler| scheduler.io_closing(io) }
+        waiting = false
+        Ractor.current[KEY]&.each_key { |scheduler| waiting = true if scheduler.io_closing(io) }
+        waiting
       end
     end
   end

@@ -315,18 +315,18 @@ module Reactor
     # The IO object is about to be closed: raises IOError in the fibers that wait for it. May be called by any thread.
     #
     # @param io [IO]
-    # @return [nil]
+    # @return [Boolean] whether there are any
     # @api private
     def io_closing(io)
-      return if closed?
+      return false if closed?
 
-      @watched.each_value do |waits_of|
-        (waits_of[io]&.keys || []).each do |wait|
-          wait.error ||= [IOError, "stream closed in another thread"]
-          enqueue(wait)
-        end
+      waits = @watched.each_value.flat_map { |waits_of| waits_of[io]&.keys || [] }
+      waits.each do |wait|
+        wait.error ||= [IOError, "stream closed in another thread"]
+        enqueue(wait)
       end
-      ring
+      ring unless waits.empty?
+      waits.any?
     end
 
     # Timeout.timeout: runs the block, and raises in it where it waits when the time is over, be it inside an

@@ -438,17 +438,18 @@ pub fn fiber_interrupt(this: Obj<Selector>, fiber: Value, exception: Value) -> b
 }
 
 /// `io_closing(io)`: the IO object is about to be closed, by whatever thread. Raises IOError in the fibers that wait for
-/// it; those that wait for another object on the same descriptor are left alone. Constant time, but for these.
-pub fn io_closing(ruby: &Ruby, this: Obj<Selector>, io: Value) -> Result<(), Error> {
+/// it, and tells whether there are any; those that wait for another object on the same descriptor are left alone.
+/// Constant time, but for these.
+pub fn io_closing(ruby: &Ruby, this: Obj<Selector>, io: Value) -> Result<bool, Error> {
     if this.is_closed() {
-        return Ok(());
+        return Ok(false);
     }
     let Some(number) = raw::known_number(io) else {
-        return Ok(()); // no scheduler has ever waited for it
+        return Ok(false); // no scheduler has ever waited for it
     };
     let number = Watched::identity_of(number);
     let Ok(descriptor) = raw::descriptor(io) else {
-        return Ok(());
+        return Ok(false);
     };
     let waiting: Vec<_> = {
         let inner = this.inner.borrow();
@@ -467,7 +468,7 @@ pub fn io_closing(ruby: &Ruby, this: Obj<Selector>, io: Value) -> Result<(), Err
         if let Some(reactor) = this.inner.borrow_mut().reactor.as_mut() {
             reactor.closing(descriptor, Identity(number));
         }
-        return Ok(());
+        return Ok(false);
     }
     for token in &waiting {
         let exception = ruby
@@ -476,7 +477,7 @@ pub fn io_closing(ruby: &Ruby, this: Obj<Selector>, io: Value) -> Result<(), Err
         interrupt(this, token.index(), Pinned::new(exception));
     }
     this.wake();
-    Ok(())
+    Ok(true)
 }
 
 /// `io_close(descriptor)`, called by the VM since Ruby 4.0: closes what can be closed without waiting, and leaves the rest
