@@ -45,6 +45,7 @@
 //! - [`Selector`]: a driver and the memory.
 //! - [`Timers`]: the deadline queue.
 //! - [`Handle`]: what other threads hold.
+//! - [`Pool`]: threads for work that may block.
 //! - [`Reactor`]: all of it, turned together.
 //!
 //! # Rules for callers
@@ -53,7 +54,7 @@
 //!   only when it would block. Readiness may be reported without reason; the system call decides.
 //! - **End every wait.** [`Reactor::end`] is called once for each [`Wait::Pending`].
 //! - **Say goodbye.** [`Reactor::forget`] before a descriptor is closed. Without it things heal, but only after 100 ms.
-//! - **One thread.** Everything but [`Handle`] and [`Sleep`] belongs to one thread at a time, and to one process.
+//! - **One thread.** Everything but [`Handle`], [`Job`] and [`Sleep`] belongs to one thread at a time, and to one process.
 //!
 //! # Platforms
 //!
@@ -67,6 +68,7 @@ mod driver;
 mod event;
 mod handle;
 mod interest;
+mod pool;
 mod reactor;
 mod registry;
 mod selector;
@@ -80,6 +82,7 @@ pub use crate::{
     event::{Event, Events, Ready},
     handle::Handle,
     interest::Interest,
+    pool::{Job, Limits, Outcome, Pace, Pool, PoolStatistics, Refused},
     reactor::{Reactor, Sleep},
     registry::{Attempt, Identity, Knowledge, Known, Statistics, Wait, WaitId},
     selector::Selector,

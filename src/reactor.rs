@@ -12,13 +12,14 @@ use crate::{
     event::{Events, Ready},
     handle::Handle,
     interest::Interest,
+    pool::Pool,
     registry::{Attempt, Identity, Known, Statistics, Wait, WaitId},
     selector::Selector,
     timers::{TimerId, Timers},
     token::Token,
 };
 
-/// A selector, timers, and an inbox for other threads, turned together.
+/// A selector, timers, an inbox for other threads, and threads for work that may block, turned together.
 ///
 /// A turn has two halves. [`Reactor::collect`] never blocks and needs the reactor; [`Sleep::block`] blocks and needs
 /// nothing of it, so an embedder can release its own lock in between. [`Reactor::turn`] is both, for everyone else.
@@ -29,6 +30,7 @@ pub struct Reactor {
     selector: Selector,
     timers: Timers,
     handle: Handle,
+    pool: Pool,
     clock: Instant,
 }
 
@@ -48,10 +50,12 @@ impl Reactor {
     }
 
     fn with_selector(selector: Selector) -> Self {
+        let handle = Handle::new(selector.waker());
         Self {
-            handle: Handle::new(selector.waker()),
             selector,
             timers: Timers::new(),
+            pool: Pool::new(handle.clone()),
+            handle,
             clock: Instant::now(),
         }
     }
@@ -137,6 +141,16 @@ impl Reactor {
     /// What other threads reach this reactor by.
     pub fn handle(&self) -> Handle {
         self.handle.clone()
+    }
+
+    /// The threads for work that may block: for asking about them.
+    pub fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    /// The threads for work that may block: for giving them some.
+    pub fn pool_mut(&mut self) -> &mut Pool {
+        &mut self.pool
     }
 
     /// The half of a turn that does not block: sets the clock, and appends to `events` what the kernel has, what other

@@ -1,0 +1,449 @@
+//! Work that may block, done by other threads.
+
+#[cfg_attr(unix, path = "pool/unix.rs")]
+#[cfg_attr(windows, path = "pool/windows.rs")]
+#[allow(unsafe_code)]
+mod platform;
+
+mod job;
+
+use std::{
+    collections::VecDeque,
+    fmt, io,
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    thread,
+    time::Duration,
+};
+
+use crate::{handle::Handle, token::Token};
+
+pub use job::{Job, Outcome};
+
+use job::{Ran, Task};
+
+/// A bounded pool of threads for what the kernel offers no non-blocking call for: files that are not in the page cache,
+/// names, fsync(2).
+///
+/// - **Nothing before it is needed.** The first job starts the first thread; another one is started when a job finds no
+///   idle thread and the limit is not reached; an idle one ends after a while.
+/// - **Completions are events.** When a job has ended, its token is reported with
+///   [`Ready::NOTIFIED`](crate::Ready::NOTIFIED) by the reactor's next turn, and [`Job::take`] has the result. Each job
+///   that somebody still waits for is notified exactly once, whether its work returned or panicked.
+/// - **Memory belongs to the job**, never to whoever waits: see [`Job`].
+/// - **The end.** When the pool is dropped, queued jobs are dropped without having been run; those that are going on go
+///   on to their end on their thread, which then ends too. Nobody waits for them: a name that takes a minute to resolve
+///   does not hold up the end of the program.
+/// - **Signals** are blocked in the workers, so that they reach the threads that expect them.
+/// - **fork(2)** copies the pool but not its threads. In the child it refuses work ([`Refused::Foreign`]), its jobs are
+///   [`Outcome::Dropped`], and dropping it touches nothing; a reactor that the child opens has a pool of its own.
+///
+/// Used by one thread at a time, like the reactor it belongs to.
+pub struct Pool {
+    shared: Arc<Shared>,
+    limits: Limits,
+    process: u32,
+    next: u64,
+}
+
+/// How much a [`Pool`] may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Threads at once; at least 1. Default: 16.
+    pub threads: usize,
+    /// How many of them may be at work that is [`Pace::Slow`]; at least 1. Default: 8.
+    pub slow: usize,
+    /// Jobs that wait for a thread; at least 1. Default: 1024.
+    pub queue: usize,
+    /// How long an idle thread stays. Default: 10 s.
+    pub idle: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            threads: 16,
+            slow: 8,
+            queue: 1024,
+            idle: Duration::from_secs(10),
+        }
+    }
+}
+
+/// How long work may take: what waits for a disk must not stand behind what waits for the other end of the world.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pace {
+    /// It waits for a local device: milliseconds.
+    Quick,
+    /// It waits for the network, or for somebody: seconds, and perhaps many.
+    Slow,
+}
+
+/// Why a job was not taken.
+#[derive(Debug)]
+pub enum Refused {
+    /// As many jobs are queued as may be; [`Pool::crowd`] tells when that is over.
+    Full,
+    /// The pool belongs to the parent of this process.
+    Foreign,
+    /// There is no worker and none could be started: pthread_create(3).
+    NoThread(io::Error),
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Refused::Full => formatter.write_str("the queue of the pool is full"),
+            Refused::Foreign => formatter.write_str("the pool belongs to the parent process"),
+            Refused::NoThread(error) => write!(formatter, "no thread for the pool: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for Refused {}
+
+/// What a pool has done and has to do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PoolStatistics {
+    /// Jobs handed in.
+    pub jobs: u64,
+    /// Jobs that were run to their end, panics included.
+    pub ended: u64,
+    /// Jobs taken back before they began.
+    pub cancelled: u64,
+    /// Jobs that panicked.
+    pub panicked: u64,
+    /// Threads started so far.
+    pub started: u64,
+    /// Threads there are.
+    pub threads: u64,
+    /// Jobs that wait for a thread.
+    pub queued: u64,
+    /// Jobs going on.
+    pub running: u64,
+}
+
+impl PoolStatistics {
+    /// The counters with their names.
+    pub const fn rows(&self) -> [(&'static str, u64); 8] {
+        [
+            ("pool_jobs", self.jobs),
+            ("pool_ended", self.ended),
+            ("pool_cancelled", self.cancelled),
+            ("pool_panicked", self.panicked),
+            ("pool_started", self.started),
+            ("pool_threads", self.threads),
+            ("pool_queued", self.queued),
+            ("pool_running", self.running),
+        ]
+    }
+}
+
+impl Pool {
+    /// A pool whose completions go through `handle`. Starts nothing.
+    pub fn new(handle: Handle) -> Self {
+        Self {
+            shared: Arc::new(Shared {
+                state: Mutex::new(State::default()),
+                news: Condvar::new(),
+                handle,
+            }),
+            limits: Limits::default(),
+            process: std::process::id(),
+            next: 0,
+        }
+    }
+
+    /// The limits in force.
+    pub fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    /// Sets the limits, each raised to 1 where it is 0. Threads and jobs beyond them are not ended, but there are no new
+    /// ones.
+    pub fn limit(&mut self, limits: Limits) {
+        self.limits = Limits {
+            threads: limits.threads.max(1),
+            slow: limits.slow.max(1),
+            queue: limits.queue.max(1),
+            idle: limits.idle,
+        };
+        if self.is_of_this_process() {
+            self.shared.state().limits = self.limits;
+            self.shared.news.notify_all();
+        }
+    }
+
+    /// Has `work` done by a worker; `token` is reported when it has ended.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused`]; the work is then dropped. [`Pool::has_room`] tells before.
+    pub fn submit<T: Send + 'static>(
+        &mut self,
+        token: Token,
+        pace: Pace,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<Job<T>, Refused> {
+        if !self.is_of_this_process() {
+            return Err(Refused::Foreign);
+        }
+        let number = self.next;
+        let job = Job::new(work, Arc::clone(&self.shared), number, self.process);
+        let mut state = self.shared.state();
+        state.limits = self.limits;
+        if state.queued() >= self.limits.queue {
+            return Err(Refused::Full);
+        }
+        self.next += 1;
+        state.statistics.jobs += 1;
+        state.queue(pace).push_back(Queued {
+            number,
+            token,
+            task: job.task(),
+        });
+        let start = state.takeable() > state.idle && state.threads < self.limits.threads;
+        state.threads += usize::from(start);
+        drop(state);
+        self.shared.news.notify_one();
+        if start {
+            self.start()?; // on failure the job is dropped here, and out of the queue with it
+        }
+        Ok(job)
+    }
+
+    /// Whether [`Pool::submit`] would find room in the queue: only its own calls make that less.
+    pub fn has_room(&self) -> bool {
+        !self.is_of_this_process() || self.shared.state().queued() < self.limits.queue
+    }
+
+    /// `token` will be reported once, when the queue has room again, or at once if it has.
+    ///
+    /// All that were crowded out are told together, and whoever comes first gets the room.
+    pub fn crowd(&self, token: Token) {
+        if self.has_room() {
+            _ = self.shared.handle.notify(token);
+        } else {
+            self.shared.state().crowd.push(token);
+        }
+    }
+
+    /// What the pool has done and has to do. All zero in a child of the process it belongs to.
+    pub fn statistics(&self) -> PoolStatistics {
+        if !self.is_of_this_process() {
+            return PoolStatistics::default();
+        }
+        let state = self.shared.state();
+        PoolStatistics {
+            threads: state.threads as u64,
+            queued: state.queued() as u64,
+            running: state.running as u64,
+            ..state.statistics
+        }
+    }
+
+    fn start(&self) -> Result<(), Refused> {
+        let shared = Arc::clone(&self.shared);
+        let thread = thread::Builder::new().name("reactor-pool".to_owned());
+        let started = platform::without_signals(|| thread.spawn(move || shared.work()));
+        let mut state = self.shared.state();
+        match started {
+            Ok(_) => {
+                state.statistics.started += 1;
+                Ok(())
+            }
+            Err(error) => {
+                state.threads -= 1;
+                if state.threads > 0 {
+                    return Ok(()); // the others will get round to it
+                }
+                Err(Refused::NoThread(error))
+            }
+        }
+    }
+
+    fn is_of_this_process(&self) -> bool {
+        self.process == std::process::id()
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        if !self.is_of_this_process() {
+            return; // a worker may have held the lock when the process was copied
+        }
+        let (quick, slow) = {
+            let mut state = self.shared.state();
+            state.closed = true;
+            (
+                std::mem::take(&mut state.quick),
+                std::mem::take(&mut state.slow),
+            )
+        };
+        self.shared.news.notify_all();
+        for queued in quick.into_iter().chain(slow) {
+            queued.task.discard();
+            _ = self.shared.handle.notify(queued.token);
+        }
+    }
+}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Pool")
+            .field("limits", &self.limits)
+            .field("statistics", &self.statistics())
+            .finish_non_exhaustive()
+    }
+}
+
+/// What the workers hold.
+struct Shared {
+    state: Mutex<State>,
+    news: Condvar,
+    handle: Handle,
+}
+
+#[derive(Default)]
+struct State {
+    quick: VecDeque<Queued>,
+    slow: VecDeque<Queued>,
+    limits: Limits,
+    threads: usize,
+    idle: usize,
+    running: usize,
+    slow_running: usize,
+    closed: bool,
+    /// To be told when the queue has room.
+    crowd: Vec<Token>,
+    statistics: PoolStatistics,
+}
+
+struct Queued {
+    number: u64,
+    token: Token,
+    task: Arc<dyn Task>,
+}
+
+impl Shared {
+    /// The life of a worker.
+    fn work(&self) {
+        while let Some((queued, pace)) = self.next() {
+            let ran = queued.task.run();
+            {
+                let mut state = self.state();
+                state.running -= 1;
+                state.slow_running -= usize::from(pace == Pace::Slow);
+                state.count(ran);
+            }
+            // The count first: whoever hears of the end finds it counted.
+            if matches!(ran, Ran::Wanted { .. }) {
+                // The token is in the inbox even where waking the owner failed.
+                _ = self.handle.notify(queued.token);
+            }
+        }
+    }
+
+    /// The next job; None when the worker has been idle for long, or the pool is gone.
+    fn next(&self) -> Option<(Queued, Pace)> {
+        let mut state = self.state();
+        loop {
+            if let Some(found) = state.take() {
+                state.running += 1;
+                state.slow_running += usize::from(found.1 == Pace::Slow);
+                self.admit(state);
+                return Some(found);
+            }
+            if state.closed {
+                break;
+            }
+            state.idle += 1;
+            let idle = state.limits.idle;
+            let (woken, wait) = self
+                .news
+                .wait_timeout(state, idle)
+                .unwrap_or_else(PoisonError::into_inner);
+            state = woken;
+            state.idle -= 1;
+            if wait.timed_out() && state.takeable() == 0 {
+                break;
+            }
+        }
+        state.threads -= 1;
+        None
+    }
+
+    /// Tells those who were crowded out, if there is room now.
+    fn admit(&self, mut state: MutexGuard<'_, State>) {
+        if state.crowd.is_empty() || state.queued() >= state.limits.queue {
+            return;
+        }
+        let crowd = std::mem::take(&mut state.crowd);
+        drop(state);
+        for token in crowd {
+            _ = self.handle.notify(token);
+        }
+    }
+
+    /// A job was taken back: its place in the queue is free.
+    fn remove(&self, number: u64) {
+        let mut state = self.state();
+        state.statistics.cancelled += 1;
+        let mut removed = None;
+        for queue in [Pace::Quick, Pace::Slow] {
+            let queue = state.queue(queue);
+            if let Ok(place) = queue.binary_search_by_key(&number, |queued| queued.number) {
+                removed = queue.remove(place);
+            }
+        }
+        self.admit(state);
+        drop(removed);
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Numbers and lists: no foreign code runs under the lock, and nothing is ever half done.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn queue(&mut self, pace: Pace) -> &mut VecDeque<Queued> {
+        match pace {
+            Pace::Quick => &mut self.quick,
+            Pace::Slow => &mut self.slow,
+        }
+    }
+
+    fn queued(&self) -> usize {
+        self.quick.len() + self.slow.len()
+    }
+
+    /// Queued jobs that may begin.
+    fn takeable(&self) -> usize {
+        let room = self.limits.slow.saturating_sub(self.slow_running);
+        self.quick.len() + self.slow.len().min(room)
+    }
+
+    /// The oldest job that may begin.
+    fn take(&mut self) -> Option<(Queued, Pace)> {
+        let number = |queue: &VecDeque<Queued>| queue.front().map(|queued| queued.number);
+        let slow = number(&self.slow).filter(|_| self.slow_running < self.limits.slow);
+        let pace = match (number(&self.quick), slow) {
+            (Some(quick), Some(slow)) if slow < quick => Pace::Slow,
+            (Some(_), _) => Pace::Quick,
+            (None, Some(_)) => Pace::Slow,
+            (None, None) => return None,
+        };
+        Some((self.queue(pace).pop_front()?, pace))
+    }
+
+    fn count(&mut self, ran: Ran) {
+        match ran {
+            Ran::Wanted { panicked } | Ran::Unwanted { panicked } => {
+                self.statistics.ended += 1;
+                self.statistics.panicked += u64::from(panicked);
+            }
+            Ran::Not => {}
+        }
+    }
+}

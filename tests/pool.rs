@@ -1,0 +1,478 @@
+//! The pool: what is done elsewhere comes back as an event, once, and nothing hangs at the end.
+
+#![cfg(unix)]
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Barrier, Condvar, Mutex,
+        atomic::{AtomicUsize, Ordering},
+        mpsc,
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use reactor::{Events, Job, Limits, Outcome, Pace, Reactor, Ready, Refused, Token};
+
+/// Longer than anything here takes: whoever waits for it hangs.
+const LONG: Duration = Duration::from_secs(20);
+
+fn reactor(limits: Limits) -> Reactor {
+    let mut reactor = Reactor::open(None).unwrap();
+    reactor.pool_mut().limit(limits);
+    reactor
+}
+
+/// With one worker.
+fn single() -> Reactor {
+    reactor(Limits {
+        threads: 1,
+        ..Limits::default()
+    })
+}
+
+fn token(index: usize) -> Token {
+    Token::new(index as u32, 0)
+}
+
+fn quick<T: Send + 'static>(
+    reactor: &mut Reactor,
+    index: usize,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Job<T> {
+    reactor
+        .pool_mut()
+        .submit(token(index), Pace::Quick, work)
+        .unwrap()
+}
+
+/// Turns until `count` events have come; they must be notifications.
+fn notified(reactor: &mut Reactor, count: usize) -> Vec<usize> {
+    let (mut events, start) = (Events::new(), Instant::now());
+    while events.len() < count {
+        assert!(start.elapsed() < LONG, "{} of {count}", events.len());
+        reactor.turn(&mut events, Some(LONG)).unwrap();
+    }
+    assert!(events.iter().all(|event| event.ready == Ready::NOTIFIED));
+    let indexes = events.iter().map(|event| event.token.index() as usize);
+    indexes.collect()
+}
+
+/// Nothing more comes.
+fn silent(reactor: &mut Reactor) -> bool {
+    let mut events = Events::new();
+    reactor
+        .turn(&mut events, Some(Duration::from_millis(20)))
+        .unwrap();
+    events.is_empty()
+}
+
+fn eventually(what: &str, condition: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < LONG, "{what}");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Lets work go on when it is told to.
+#[derive(Clone, Default)]
+struct Gate(Arc<(Mutex<bool>, Condvar)>);
+
+impl Gate {
+    fn pass(&self) {
+        let (open, news) = &*self.0;
+        let open = open.lock().unwrap();
+        drop(news.wait_timeout_while(open, LONG, |open| !*open).unwrap());
+    }
+
+    fn open(&self) {
+        *self.0.0.lock().unwrap() = true;
+        self.0.1.notify_all();
+    }
+}
+
+/// Counts its drops.
+struct Owned(Arc<AtomicUsize>);
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn a_result_comes_as_an_event() {
+    let mut reactor = reactor(Limits::default());
+    assert_eq!(reactor.pool().statistics().threads, 0, "lazily started");
+    let mut job = quick(&mut reactor, 7, || 6 * 7);
+    assert_eq!(notified(&mut reactor, 1), [7]);
+    assert_eq!(job.take(), Some(Outcome::Done(42)));
+    assert_eq!(job.take(), None, "a result is taken once");
+    let statistics = reactor.pool().statistics();
+    assert_eq!((statistics.jobs, statistics.ended), (1, 1));
+    assert_eq!((statistics.started, statistics.threads), (1, 1));
+    assert!(silent(&mut reactor));
+}
+
+#[test]
+fn a_completion_ends_the_owners_sleep() {
+    let mut reactor = reactor(Limits::default());
+    let gate = Gate::default();
+    let mut job = quick(&mut reactor, 1, {
+        let gate = gate.clone();
+        move || gate.pass()
+    });
+    let handle = reactor.handle();
+    let opener = thread::spawn(move || {
+        eventually("nobody sleeps", || handle.is_sleeping());
+        gate.open();
+    });
+    let start = Instant::now();
+    assert_eq!(notified(&mut reactor, 1), [1]);
+    assert!(start.elapsed() < LONG);
+    assert_eq!(job.take(), Some(Outcome::Done(())));
+    opener.join().unwrap();
+}
+
+#[test]
+fn every_one_of_many_is_notified_once() {
+    let mut reactor = reactor(Limits {
+        threads: 4,
+        ..Limits::default()
+    });
+    let mut jobs = HashMap::new();
+    for index in 0..1000 {
+        jobs.insert(index, quick(&mut reactor, index, move || index));
+    }
+    let mut order = notified(&mut reactor, 1000);
+    for index in &order {
+        assert_eq!(
+            jobs.get_mut(index).unwrap().take(),
+            Some(Outcome::Done(*index))
+        );
+    }
+    order.sort_unstable();
+    assert!(order.into_iter().eq(0..1000));
+    assert!(silent(&mut reactor));
+    assert!(reactor.pool().statistics().started <= 4);
+}
+
+#[test]
+fn as_many_run_at_once_as_there_may_be_threads() {
+    let mut reactor = reactor(Limits {
+        threads: 3,
+        ..Limits::default()
+    });
+    let together = Arc::new(Barrier::new(3));
+    let jobs: Vec<_> = (0..6)
+        .map(|index| {
+            let together = Arc::clone(&together);
+            quick(&mut reactor, index, move || together.wait())
+        })
+        .collect();
+    notified(&mut reactor, 6);
+    assert_eq!(jobs.len(), 6);
+    assert_eq!(reactor.pool().statistics().threads, 3);
+}
+
+#[test]
+fn an_idle_thread_is_used_again_and_ends_in_the_end() {
+    let mut reactor = reactor(Limits {
+        idle: Duration::from_millis(200),
+        ..Limits::default()
+    });
+    for index in 0..10 {
+        let job = quick(&mut reactor, index, || ());
+        notified(&mut reactor, 1);
+        drop(job);
+        // The worker is idle again a moment after it has notified.
+        thread::sleep(Duration::from_millis(2));
+    }
+    assert!(reactor.pool().statistics().started <= 3, "one would do");
+    let pool = reactor.pool();
+    eventually("idle for ever", || pool.statistics().threads == 0);
+    let mut job = quick(&mut reactor, 11, || 1);
+    notified(&mut reactor, 1);
+    assert_eq!(job.take(), Some(Outcome::Done(1)));
+}
+
+#[test]
+fn slow_work_leaves_threads_to_quick_work() {
+    let mut reactor = reactor(Limits {
+        threads: 3,
+        slow: 2,
+        ..Limits::default()
+    });
+    let gate = Gate::default();
+    let slow: Vec<_> = (0..10)
+        .map(|index| {
+            let gate = gate.clone();
+            reactor
+                .pool_mut()
+                .submit(token(index), Pace::Slow, move || gate.pass())
+                .unwrap()
+        })
+        .collect();
+    let mut job = quick(&mut reactor, 99, || "not behind them");
+    assert_eq!(notified(&mut reactor, 1), [99]);
+    assert_eq!(job.take(), Some(Outcome::Done("not behind them")));
+    assert_eq!(reactor.pool().statistics().running, 2);
+    gate.open();
+    assert_eq!(notified(&mut reactor, 10).len(), slow.len());
+}
+
+#[test]
+fn work_begins_in_the_order_it_came() {
+    let mut reactor = reactor(Limits {
+        threads: 1,
+        slow: 1,
+        ..Limits::default()
+    });
+    let (gate, order) = (Gate::default(), Arc::new(Mutex::new(Vec::new())));
+    let mut jobs = vec![quick(&mut reactor, 0, {
+        let gate = gate.clone();
+        move || gate.pass()
+    })];
+    for index in 1..20 {
+        let order = Arc::clone(&order);
+        let pace = [Pace::Quick, Pace::Slow][index % 2];
+        let work = move || order.lock().unwrap().push(index);
+        jobs.push(reactor.pool_mut().submit(token(index), pace, work).unwrap());
+    }
+    gate.open();
+    notified(&mut reactor, 20);
+    assert!(order.lock().unwrap().iter().copied().eq(1..20));
+}
+
+#[test]
+fn a_panic_is_its_jobs_affair() {
+    let mut reactor = single();
+    let mut static_message = quick(&mut reactor, 0, || -> u32 { panic!("on purpose") });
+    let mut formatted = quick(&mut reactor, 1, || -> u32 { panic!("on {}", "purpose") });
+    let mut other = quick(&mut reactor, 2, || -> u32 { std::panic::panic_any(5_u8) });
+    let mut after = quick(&mut reactor, 3, || 3);
+    notified(&mut reactor, 4);
+    let purpose = || Some(Outcome::Panicked("on purpose".to_owned()));
+    assert_eq!(static_message.take(), purpose());
+    assert_eq!(formatted.take(), purpose());
+    assert!(matches!(other.take(), Some(Outcome::Panicked(_))));
+    assert_eq!(after.take(), Some(Outcome::Done(3)), "the worker goes on");
+    let statistics = reactor.pool().statistics();
+    assert_eq!((statistics.panicked, statistics.started), (3, 1));
+}
+
+#[test]
+fn what_has_not_begun_can_be_taken_back() {
+    let mut reactor = single();
+    let (gate, dropped) = (Gate::default(), Arc::new(AtomicUsize::new(0)));
+    let mut first = quick(&mut reactor, 0, {
+        let gate = gate.clone();
+        move || gate.pass()
+    });
+    let pool = reactor.pool();
+    eventually("not begun", || pool.statistics().running == 1);
+    let owned = Owned(Arc::clone(&dropped));
+    let mut second = quick(&mut reactor, 1, move || drop(owned));
+    let owned = Owned(Arc::clone(&dropped));
+    let third = quick(&mut reactor, 2, move || drop(owned));
+    assert!(second.cancel());
+    assert_eq!(dropped.load(Ordering::SeqCst), 1, "with what it owned");
+    assert_eq!(reactor.pool().statistics().queued, 1);
+    drop(third); // leaving is taking back
+    assert_eq!(dropped.load(Ordering::SeqCst), 2);
+    assert_eq!(reactor.pool().statistics().queued, 0);
+    assert!(!first.cancel(), "it has begun");
+    gate.open();
+    assert_eq!(notified(&mut reactor, 1), [0]);
+    assert_eq!(first.take(), Some(Outcome::Done(())));
+    assert!(silent(&mut reactor));
+    assert_eq!(reactor.pool().statistics().cancelled, 2);
+}
+
+#[test]
+fn what_nobody_waits_for_any_more_is_not_reported() {
+    let mut reactor = single();
+    let (gate, dropped) = (Gate::default(), Arc::new(AtomicUsize::new(0)));
+    let owned = Owned(Arc::clone(&dropped));
+    let job = quick(&mut reactor, 0, {
+        let gate = gate.clone();
+        move || {
+            gate.pass();
+            owned
+        }
+    });
+    let pool = reactor.pool();
+    eventually("not begun", || pool.statistics().running == 1);
+    drop(job);
+    assert_eq!(dropped.load(Ordering::SeqCst), 0, "it is still at work");
+    gate.open();
+    let pool = reactor.pool();
+    eventually("no end", || pool.statistics().ended == 1);
+    assert_eq!(dropped.load(Ordering::SeqCst), 1);
+    assert!(silent(&mut reactor));
+}
+
+#[test]
+fn a_full_queue_refuses_and_tells_when_it_has_room() {
+    let mut reactor = reactor(Limits {
+        threads: 1,
+        queue: 2,
+        ..Limits::default()
+    });
+    let gate = Gate::default();
+    let block = |gate: &Gate| {
+        let gate = gate.clone();
+        move || gate.pass()
+    };
+    let first = quick(&mut reactor, 0, block(&gate));
+    let pool = reactor.pool();
+    eventually("not begun", || pool.statistics().running == 1);
+    let second = quick(&mut reactor, 1, block(&gate));
+    let third = quick(&mut reactor, 2, block(&gate));
+    assert!(!reactor.pool().has_room());
+    let refused = reactor
+        .pool_mut()
+        .submit(token(3), Pace::Quick, block(&gate));
+    assert!(matches!(refused, Err(Refused::Full)), "{refused:?}");
+    reactor.pool().crowd(token(50));
+    reactor.pool().crowd(token(51));
+    assert!(silent(&mut reactor), "no room yet");
+    drop(third);
+    assert_eq!(notified(&mut reactor, 2), [50, 51]);
+    assert!(reactor.pool().has_room());
+    reactor.pool().crowd(token(52));
+    assert_eq!(notified(&mut reactor, 1), [52], "there is room already");
+    gate.open();
+    notified(&mut reactor, 2);
+    drop((first, second));
+}
+
+#[test]
+fn dropping_the_reactor_waits_for_nobody() {
+    let mut reactor = single();
+    let (gate, dropped) = (Gate::default(), Arc::new(AtomicUsize::new(0)));
+    let (sender, receiver) = mpsc::channel();
+    let owned = Owned(Arc::clone(&dropped));
+    let mut running = quick(&mut reactor, 0, {
+        let gate = gate.clone();
+        move || {
+            gate.pass();
+            sender.send("to its end").unwrap();
+            drop(owned);
+        }
+    });
+    let pool = reactor.pool();
+    eventually("not begun", || pool.statistics().running == 1);
+    let owned = Owned(Arc::clone(&dropped));
+    let mut queued = quick(&mut reactor, 1, move || drop(owned));
+    let start = Instant::now();
+    drop(reactor);
+    assert!(start.elapsed() < LONG);
+    assert_eq!(queued.take(), Some(Outcome::Dropped));
+    assert_eq!(dropped.load(Ordering::SeqCst), 1, "the queued one's");
+    gate.open();
+    assert_eq!(receiver.recv_timeout(LONG), Ok("to its end"));
+    let running = Mutex::new(&mut running);
+    eventually("no result", || {
+        running.lock().unwrap().take() == Some(Outcome::Done(()))
+    });
+    eventually("kept", || dropped.load(Ordering::SeqCst) == 2);
+    drop(queued);
+}
+
+#[test]
+fn limits_are_at_least_one() {
+    let mut reactor = reactor(Limits {
+        threads: 0,
+        slow: 0,
+        queue: 0,
+        idle: Duration::ZERO,
+    });
+    let limits = reactor.pool().limits();
+    assert_eq!((limits.threads, limits.slow, limits.queue), (1, 1, 1));
+    let mut job = reactor
+        .pool_mut()
+        .submit(token(1), Pace::Slow, || 1)
+        .unwrap();
+    notified(&mut reactor, 1);
+    assert_eq!(job.take(), Some(Outcome::Done(1)));
+}
+
+/// The mask of blocked signals of the thread that asks, from /proc/thread-self/status.
+#[cfg(target_os = "linux")]
+fn blocked() -> u64 {
+    let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("SigBlk:"));
+    u64::from_str_radix(line.unwrap().trim(), 16).unwrap()
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn workers_get_no_signals() {
+    let (mut reactor, before) = (reactor(Limits::default()), blocked());
+    let mut job = quick(&mut reactor, 0, blocked);
+    notified(&mut reactor, 1);
+    let Some(Outcome::Done(mask)) = job.take() else {
+        panic!("no result");
+    };
+    for signal in (1..32).filter(|signal| ![libc::SIGKILL, libc::SIGSTOP].contains(signal)) {
+        let fault = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL].contains(&signal);
+        assert_eq!(mask >> (signal - 1) & 1 == 1, !fault, "signal {signal}");
+    }
+    assert_eq!(blocked(), before, "the owner's mask is as it was");
+}
+
+#[test]
+fn a_child_has_its_parents_pool_no_more() {
+    let mut reactor = single();
+    let gate = Gate::default();
+    let mut running = quick(&mut reactor, 0, {
+        let gate = gate.clone();
+        move || gate.pass()
+    });
+    let pool = reactor.pool();
+    eventually("not begun", || pool.statistics().running == 1);
+    let mut queued = quick(&mut reactor, 1, || 1);
+
+    // SAFETY: the child does what follows and leaves by _exit; whatever it allocates, glibc lets it.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let fine = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let refused = reactor.pool_mut().submit(token(2), Pace::Quick, || 2);
+            assert!(matches!(refused, Err(Refused::Foreign)));
+            assert_eq!(queued.take(), Some(Outcome::Dropped));
+            assert!(queued.cancel());
+            drop((running, queued, reactor));
+            let mut own = Reactor::open(None).unwrap();
+            let mut job = quick(&mut own, 3, || 3);
+            notified(&mut own, 1);
+            assert_eq!(job.take(), Some(Outcome::Done(3)));
+        }));
+        // SAFETY: the end of the child, without the parent's exit handlers.
+        unsafe { libc::_exit(i32::from(fine.is_err())) };
+    }
+    let mut status = 0;
+    // SAFETY: a child of ours and a place for its status.
+    unsafe { libc::waitpid(child, &mut status, 0) };
+    assert_eq!(status, 0, "in the child");
+
+    gate.open();
+    notified(&mut reactor, 2);
+    assert_eq!(running.take(), Some(Outcome::Done(())));
+    assert_eq!(
+        queued.take(),
+        Some(Outcome::Done(1)),
+        "the parent's goes on"
+    );
+}
+
+#[test]
+fn what_may_change_threads() {
+    fn is_send<T: Send>() {}
+    fn is_sync<T: Sync>() {}
+    is_send::<Job<Vec<u8>>>();
+    is_sync::<Job<Vec<u8>>>();
+    is_send::<reactor::Pool>();
+}
