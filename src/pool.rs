@@ -188,7 +188,7 @@ impl Pool {
             return Err(Refused::Foreign);
         }
         let number = self.next;
-        let job = Job::new(work, Arc::clone(&self.shared), number, self.process);
+        let job = Job::new(work, token, Arc::clone(&self.shared), number, self.process);
         let mut state = self.shared.state();
         state.limits = self.limits;
         if state.queued() >= self.limits.queue {
@@ -198,7 +198,6 @@ impl Pool {
         state.statistics.jobs += 1;
         state.queue(pace).push_back(Queued {
             number,
-            token,
             task: job.task(),
         });
         let start = state.takeable() > state.idle && state.threads < self.limits.threads;
@@ -221,7 +220,7 @@ impl Pool {
     /// All that were crowded out are told together, and whoever comes first gets the room.
     pub fn crowd(&self, token: Token) {
         if self.has_room() {
-            _ = self.shared.handle.notify(token);
+            self.shared.notify(token);
         } else {
             self.shared.state().crowd.push(token);
         }
@@ -281,8 +280,9 @@ impl Drop for Pool {
         };
         self.shared.news.notify_all();
         for queued in quick.into_iter().chain(slow) {
-            queued.task.discard();
-            _ = self.shared.handle.notify(queued.token);
+            if let Some(token) = queued.task.discard() {
+                self.shared.notify(token);
+            }
         }
     }
 }
@@ -321,7 +321,6 @@ struct State {
 
 struct Queued {
     number: u64,
-    token: Token,
     task: Arc<dyn Task>,
 }
 
@@ -337,9 +336,12 @@ impl Shared {
                 state.count(ran);
             }
             // The count first: whoever hears of the end finds it counted.
-            if matches!(ran, Ran::Wanted { .. }) {
-                // The token is in the inbox even where waking the owner failed.
-                _ = self.handle.notify(queued.token);
+            if let Ran::Through {
+                notify: Some(token),
+                ..
+            } = ran
+            {
+                self.notify(token);
             }
         }
     }
@@ -381,8 +383,13 @@ impl Shared {
         let crowd = std::mem::take(&mut state.crowd);
         drop(state);
         for token in crowd {
-            _ = self.handle.notify(token);
+            self.notify(token);
         }
+    }
+
+    fn notify(&self, token: Token) {
+        // It is in the inbox even where waking the owner failed.
+        _ = self.handle.notify(token);
     }
 
     /// A job was taken back: its place in the queue is free.
@@ -438,12 +445,9 @@ impl State {
     }
 
     fn count(&mut self, ran: Ran) {
-        match ran {
-            Ran::Wanted { panicked } | Ran::Unwanted { panicked } => {
-                self.statistics.ended += 1;
-                self.statistics.panicked += u64::from(panicked);
-            }
-            Ran::Not => {}
+        if let Ran::Through { panicked, .. } = ran {
+            self.statistics.ended += 1;
+            self.statistics.panicked += u64::from(panicked);
         }
     }
 }

@@ -383,6 +383,37 @@ fn dropping_the_reactor_waits_for_nobody() {
 }
 
 #[test]
+fn the_end_can_be_told_to_another_token() {
+    let mut reactor = single();
+    let gate = Gate::default();
+    let mut job = quick(&mut reactor, 0, {
+        let gate = gate.clone();
+        move || gate.pass()
+    });
+    job.redirect(token(1));
+    gate.open();
+    assert_eq!(notified(&mut reactor, 1), [1]);
+    job.redirect(token(2));
+    assert_eq!(notified(&mut reactor, 1), [2], "it has ended: at once");
+    assert_eq!(job.take(), Some(Outcome::Done(())));
+    job.redirect(token(3));
+    assert!(silent(&mut reactor), "it was taken");
+}
+
+#[test]
+fn a_job_can_be_waited_for_without_turning() {
+    let mut reactor = single();
+    let mut job = quick(&mut reactor, 0, || {
+        thread::sleep(Duration::from_millis(5));
+        "done"
+    });
+    assert_eq!(job.wait(), Outcome::Done("done"));
+    let mut panics = quick(&mut reactor, 1, || panic!("on purpose"));
+    let panicked: Outcome<()> = panics.wait();
+    assert_eq!(panicked, Outcome::Panicked("on purpose".to_owned()));
+}
+
+#[test]
 fn limits_are_at_least_one() {
     let mut reactor = reactor(Limits {
         threads: 0,

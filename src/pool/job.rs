@@ -4,8 +4,10 @@ use std::{
     any::Any,
     fmt,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
 };
+
+use crate::token::Token;
 
 use super::Shared;
 
@@ -35,13 +37,20 @@ pub struct Job<T> {
 impl<T: Send + 'static> Job<T> {
     pub(super) fn new(
         work: impl FnOnce() -> T + Send + 'static,
+        token: Token,
         shared: Arc<Shared>,
         number: u64,
         process: u32,
     ) -> Self {
-        let cell = Arc::new(Cell(Mutex::new(Stage::Waiting(Box::new(work)))));
+        let progress = Progress {
+            stage: Stage::Waiting(Box::new(work)),
+            token,
+        };
         Self {
-            cell,
+            cell: Arc::new(Cell {
+                progress: Mutex::new(progress),
+                ended: Condvar::new(),
+            }),
             shared,
             number,
             process,
@@ -57,13 +66,44 @@ impl<T: Send + 'static> Job<T> {
         if !self.is_of_this_process() {
             return Some(Outcome::Dropped);
         }
-        let mut stage = self.cell.stage();
-        match std::mem::replace(&mut *stage, Stage::Over) {
-            Stage::Ended(outcome) => Some(outcome),
-            other => {
-                *stage = other;
-                None
+        self.cell.progress().take()
+    }
+
+    /// Blocks this thread until the job has ended: for whoever cannot wait for an event any more.
+    ///
+    /// # Panics
+    ///
+    /// If the result was taken before, or the job taken back: it would wait for ever.
+    pub fn wait(&mut self) -> Outcome<T> {
+        if !self.is_of_this_process() {
+            return Outcome::Dropped;
+        }
+        let mut progress = self.cell.progress();
+        loop {
+            if let Some(outcome) = progress.take() {
+                return outcome;
             }
+            assert!(
+                !matches!(progress.stage, Stage::Over),
+                "nothing to wait for"
+            );
+            let woken = self.cell.ended.wait(progress);
+            progress = woken.unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// From now on it is `token` that the end will be notified with; at once, if that has come already and
+    /// [`Job::take`] has not been told.
+    pub fn redirect(&mut self, token: Token) {
+        if !self.is_of_this_process() {
+            return;
+        }
+        let mut progress = self.cell.progress();
+        progress.token = token;
+        let ended = matches!(progress.stage, Stage::Ended(_));
+        drop(progress);
+        if ended {
+            self.shared.notify(token);
         }
     }
 }
@@ -74,12 +114,12 @@ impl<T> Job<T> {
         if !self.is_of_this_process() {
             return true;
         }
-        let mut stage = self.cell.stage();
-        if !matches!(*stage, Stage::Waiting(_)) {
+        let mut progress = self.cell.progress();
+        if !matches!(progress.stage, Stage::Waiting(_)) {
             return false;
         }
-        let work = std::mem::replace(&mut *stage, Stage::Over);
-        drop(stage);
+        let work = progress.turn(Stage::Over);
+        drop(progress);
         self.shared.remove(self.number);
         drop(work); // which may run anything: no lock is held any more
         true
@@ -96,12 +136,12 @@ impl<T> Drop for Job<T> {
         if !self.is_of_this_process() || self.cancel() {
             return;
         }
-        let mut stage = self.cell.stage();
-        let unheard = match *stage {
-            Stage::Running => std::mem::replace(&mut *stage, Stage::Unwanted),
-            _ => std::mem::replace(&mut *stage, Stage::Over),
+        let mut progress = self.cell.progress();
+        let unheard = match progress.stage {
+            Stage::Running => progress.turn(Stage::Unwanted),
+            _ => progress.turn(Stage::Over),
         };
-        drop(stage);
+        drop(progress);
         drop(unheard);
     }
 }
@@ -119,22 +159,31 @@ impl<T> fmt::Debug for Job<T> {
 pub(super) trait Task: Send + Sync {
     /// Runs the work, unless it was taken back.
     fn run(&self) -> Ran;
-    /// The work will never be run.
-    fn discard(&self);
+    /// The work will never be run. Whom to tell, if it had not been begun.
+    fn discard(&self) -> Option<Token>;
 }
 
 /// What a worker has to tell of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ran {
-    /// Somebody waits for it.
-    Wanted { panicked: bool },
-    /// Whoever wanted it has left.
-    Unwanted { panicked: bool },
+    /// To its end; and whom to tell, if anybody still wants to hear.
+    Through {
+        panicked: bool,
+        notify: Option<Token>,
+    },
     /// It had been taken back.
     Not,
 }
 
-struct Cell<T>(Mutex<Stage<T>>);
+struct Cell<T> {
+    progress: Mutex<Progress<T>>,
+    ended: Condvar,
+}
+
+struct Progress<T> {
+    stage: Stage<T>,
+    token: Token,
+}
 
 enum Stage<T> {
     Waiting(Box<dyn FnOnce() -> T + Send>),
@@ -146,50 +195,76 @@ enum Stage<T> {
 }
 
 impl<T> Cell<T> {
-    fn stage(&self) -> MutexGuard<'_, Stage<T>> {
+    fn progress(&self) -> MutexGuard<'_, Progress<T>> {
         // No stage is ever half written, and no foreign code runs under the lock.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        let progress = self.progress.lock();
+        progress.unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T> Progress<T> {
+    /// The stage it was in, now that it is in the next.
+    fn turn(&mut self, next: Stage<T>) -> Stage<T> {
+        std::mem::replace(&mut self.stage, next)
+    }
+
+    fn take(&mut self) -> Option<Outcome<T>> {
+        match self.turn(Stage::Over) {
+            Stage::Ended(outcome) => Some(outcome),
+            other => {
+                self.stage = other;
+                None
+            }
+        }
     }
 }
 
 impl<T: Send> Task for Cell<T> {
     fn run(&self) -> Ran {
-        let mut stage = self.stage();
-        let work = match std::mem::replace(&mut *stage, Stage::Running) {
+        let mut progress = self.progress();
+        let work = match progress.turn(Stage::Running) {
             Stage::Waiting(work) => work,
             other => {
-                *stage = other;
+                progress.stage = other;
                 return Ran::Not;
             }
         };
-        drop(stage);
+        drop(progress);
         let result = catch_unwind(AssertUnwindSafe(work));
         let panicked = result.is_err();
         let outcome = match result {
             Ok(result) => Outcome::Done(result),
             Err(payload) => Outcome::Panicked(message(payload)),
         };
-        let mut stage = self.stage();
-        if matches!(*stage, Stage::Unwanted) {
-            *stage = Stage::Over;
-            drop(stage);
+        let mut progress = self.progress();
+        if matches!(progress.stage, Stage::Unwanted) {
+            progress.stage = Stage::Over;
+            drop(progress);
             // Nobody has seen the result; what its own drop does is its affair, too.
             let dropped = catch_unwind(AssertUnwindSafe(|| drop(outcome)));
-            return Ran::Unwanted {
+            return Ran::Through {
                 panicked: panicked || dropped.is_err(),
+                notify: None,
             };
         }
-        *stage = Stage::Ended(outcome);
-        Ran::Wanted { panicked }
+        progress.stage = Stage::Ended(outcome);
+        let notify = Some(progress.token);
+        drop(progress);
+        self.ended.notify_all();
+        Ran::Through { panicked, notify }
     }
 
-    fn discard(&self) {
-        let mut stage = self.stage();
-        if matches!(*stage, Stage::Waiting(_)) {
-            let work = std::mem::replace(&mut *stage, Stage::Ended(Outcome::Dropped));
-            drop(stage);
-            drop(work);
+    fn discard(&self) -> Option<Token> {
+        let mut progress = self.progress();
+        if !matches!(progress.stage, Stage::Waiting(_)) {
+            return None;
         }
+        let work = progress.turn(Stage::Ended(Outcome::Dropped));
+        let token = progress.token;
+        drop(progress);
+        self.ended.notify_all();
+        drop(work);
+        Some(token)
     }
 }
 
