@@ -3,8 +3,8 @@
 use std::{sync::OnceLock, time::Duration};
 
 use magnus::{
-    Error, RArray, RClass, RHash, Ruby, TypedData, Value, block::Proc, prelude::*,
-    rb_sys::AsRawValue, scan_args::scan_args, typed_data::Obj,
+    Error, RArray, RClass, RHash, Ruby, TypedData, Value, prelude::*, rb_sys::AsRawValue,
+    scan_args::scan_args, typed_data::Obj,
 };
 use reactor::{Deadline, Identity, Interest, Ready, Wait};
 
@@ -21,19 +21,24 @@ const CLOSED_ELSEWHERE: &str = "stream closed in another thread";
 
 /// `fiber(*arguments, **options, &block)`
 pub fn fiber(ruby: &Ruby, this: Obj<Selector>, arguments: &[Value]) -> Result<Value, Error> {
-    let parsed = scan_args::<(), (), RArray, (), RHash, Option<Proc>>(arguments)?;
-    let Some(block) = parsed.block else {
+    if !ruby.block_given() {
         let message = "tried to create Proc object without a block";
         return Err(Error::new(ruby.exception_arg_error(), message));
-    };
+    }
     let Entry::Usable(visit) = Selector::enter(ruby, &this)? else {
         let message = "this scheduler belongs to the parent process";
         return Err(Error::new(ruby.exception_runtime_error(), message));
     };
+    let block = ruby.block_proc()?.as_value();
+    // What is passed lies in memory on this stack, where the garbage collector sees it.
+    if arguments.is_empty() {
+        let fiber = raw::new_fiber(this.as_value(), ruby.qtrue().as_value(), body)?;
+        Selector::start(this, &visit, fiber, &[block])?;
+        return Ok(fiber.value());
+    }
+    let parsed = scan_args::<(), (), RArray, (), RHash, ()>(arguments)?;
     let fiber = raw::new_fiber(this.as_value(), storage(ruby, parsed.keywords)?, body)?;
-    // In memory on this stack, where the garbage collector sees them.
-    let passed = [block.as_value(), parsed.splat.as_value()];
-    Selector::start(this, &visit, fiber, &passed)?;
+    Selector::start(this, &visit, fiber, &[block, parsed.splat.as_value()])?;
     Ok(fiber.value())
 }
 
@@ -54,7 +59,8 @@ fn storage(ruby: &Ruby, options: RHash) -> Result<Value, Error> {
 fn body(scheduler: Value, arguments: &[Value]) -> Result<(), Error> {
     let this = Obj::<Selector>::try_convert(scheduler)?;
     let result = match arguments {
-        [block, passed] => raw::call_proc(*block, *passed, raw::current_fiber()),
+        [block] => raw::call_proc(*block, None, raw::current_fiber()),
+        [block, passed] => raw::call_proc(*block, Some(*passed), raw::current_fiber()),
         _ => Ok(()),
     };
     let result = match result {

@@ -137,8 +137,8 @@ unsafe extern "C" fn enter(
     }
 }
 
-/// Calls a proc with the arguments in an array, as a block is called, inside `catch(tag)`.
-pub fn call_proc(block: Value, arguments: Value, tag: Pinned) -> Result<(), Error> {
+/// Calls a proc with the arguments in an array, if any, as a block is called, inside `catch(tag)`.
+pub fn call_proc(block: Value, arguments: Option<Value>, tag: Pinned) -> Result<(), Error> {
     unsafe extern "C" fn call(
         _tag: VALUE,
         proc_and_arguments: VALUE,
@@ -148,10 +148,17 @@ pub fn call_proc(block: Value, arguments: Value, tag: Pinned) -> Result<(), Erro
     ) -> VALUE {
         // SAFETY: points to the caller's array below, on a stack that is suspended with this call.
         let [block, arguments] = unsafe { *(proc_and_arguments as *const [VALUE; 2]) };
-        // SAFETY: callers pass a Proc and an Array.
-        unsafe { rb_sys::rb_proc_call(block, arguments) }
+        let (none, nil) = (ptr::null(), rb_sys::Qnil as VALUE);
+        // SAFETY: callers pass a Proc and an Array or nil.
+        unsafe {
+            match arguments == nil {
+                true => rb_sys::rb_proc_call_with_block(block, 0, none, nil),
+                false => rb_sys::rb_proc_call(block, arguments),
+            }
+        }
     }
-    let pair = [block.as_raw(), arguments.as_raw()];
+    let arguments = arguments.map_or(rb_sys::Qnil as VALUE, |array| array.as_raw());
+    let pair = [block.as_raw(), arguments];
     // SAFETY: the pair outlives the call; its address travels as an opaque number.
     protect(|| unsafe { rb_sys::rb_catch_obj(tag.0, Some(call), ptr::from_ref(&pair) as VALUE) })
         .map(drop)
