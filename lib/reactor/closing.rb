@@ -37,9 +37,14 @@ module Reactor
       # @api private
       def announce(io)
         waiting = false
-        Ractor.current[KEY]&.each_key { |scheduler| waiting = true if scheduler.io_closing(io) }
+        each_scheduler { |scheduler| waiting = true if scheduler.io_closing(io) }
         waiting
       end
+
+      # The schedulers of this Ractor.
+      #
+      # @api private
+      def each_scheduler(&) = Ractor.current[KEY]&.each_key(&)
     end
   end
 end

@@ -4,11 +4,21 @@ module Reactor
   # What a scheduler does at its beginning and its end, and what it builds out of the selector's primitives: policy,
   # written once for all selectors. Stands between {Scheduler} and its selector.
   module Lifecycle
+    include Inspection
+
     # @param backend [Symbol, String, nil] see {Reactor.backends}; nil: REACTOR_BACKEND, else the best
-    # @raise [ArgumentError] the backend is unknown or cannot be had here; says why
-    def initialize(backend: nil)
+    # @param stall [Numeric, nil] seconds a fiber may hold the loop before it is reported, see {Stalls}; nil: any time
+    # @param on_stall [#call, nil] is given each {Stall}, on a thread of its own; nil: it is written to $stderr
+    # @raise [ArgumentError] the backend is unknown or cannot be had here, and says why; stall is no span of time
+    # @raise [TypeError] stall is no duration; on_stall cannot be called
+    def initialize(backend: nil, stall: nil, on_stall: nil)
+      stalls = Stalls.new(self, stall, on_stall) if stall
       super(Reactor.choose(backend))
       Closing.register(self)
+      return unless stalls
+
+      @stalls = stalls
+      singleton_class.prepend(Stalls::Hook)
     end
 
     # Runs every fiber made by `Fiber.schedule` to its end.
@@ -122,13 +132,14 @@ module Reactor
       thread&.kill # the fiber may have been interrupted: nobody else shall reap its child
     end
 
-    # Makes an end with fibers that were to go on. A second signal meanwhile means it: what is left then is left.
+    # Makes an end with fibers that were to go on. A second signal meanwhile means it, and
+    # fibers whose ensure clauses wait for one another never end: what is left then is left.
     def abandon
       cancel
       begin
         drain
       rescue Exception => error # rubocop:disable Lint/RescueException -- the first error is the one to be told
-        retry unless live.zero? || error.is_a?(SignalException)
+        retry unless live.zero? || error.is_a?(SignalException) || error.is_a?(Select::FATAL)
       end
     end
 

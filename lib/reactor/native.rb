@@ -36,6 +36,10 @@ module Reactor
     # @return [nil] there is no pidfd without the native library
     # @api private
     def self.pidfd(_pid) = nil
+
+    # @return [nil] the portable selector knows its IO objects themselves
+    # @api private
+    def self.io_number(_io) = nil
   else
     require_relative "selector"
   end

@@ -2,6 +2,9 @@
 
 require_relative "native"
 require_relative "closing"
+require_relative "inspection"
+require_relative "stalls"
+require_relative "trace"
 require_relative "lifecycle"
 
 module Reactor
@@ -16,11 +19,12 @@ module Reactor
     include Lifecycle
 
     # @param backend [Symbol, String, nil] see {Reactor.backends}; nil: REACTOR_BACKEND, else the best
+    # @param options see {Lifecycle#initialize}
     # @return [Scheduler, Select::Scheduler] the latter if :select is asked for while the native selector is loaded
     # @raise [ArgumentError] the backend is unknown or cannot be had, or is :select in a subclass of the native one
     def self.new(*arguments, **options, &block)
       return super if self <= Select || Reactor.choose(options[:backend]) != :select
-      return Select::Scheduler.new(backend: :select) if equal?(Scheduler)
+      return Select::Scheduler.new(**options, backend: :select) if equal?(Scheduler)
 
       raise ArgumentError, "#{self} inherits from the native selector; set REACTOR_BACKEND=select before requiring reactor to put it on the portable one"
     end
@@ -32,8 +36,9 @@ module Reactor
       include Lifecycle
 
       # @param backend [Symbol, String] nothing but :select
+      # @param options see {Lifecycle#initialize}
       # @raise [ArgumentError] any other name
-      def initialize(backend: :select) = super
+      def initialize(backend: :select, **options) = super
     end
   end
 end

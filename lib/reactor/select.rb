@@ -42,15 +42,25 @@ module Reactor
     # [events] what has become ready
     # [error]  arguments for raise, to be raised where the fiber waits
     # [timer]  the {Timer} that ends it
+    # [hook]   which one, for an onlooker: :sleep or :block where the kind is :block
+    # [since]  the turn in which it began
     #
     # A Struct, because making one runs no Ruby code: no other thread can come in between, see Select#block.
-    Wait = Struct.new(:fiber, :kind, :outer, :woken, :queued, :done, :events, :error, :timer)
+    Wait = Struct.new(:fiber, :kind, :outer, :woken, :queued, :done, :events, :error, :timer, :hook, :since)
 
     # An exception on its way to a fiber wherever that waits, or the request to end (arguments nil). Takes its turn in
     # the ready queue like a {Wait}. +deferred+: it has let a wake-up go first, once.
     Delivery = Struct.new(:fiber, :arguments, :queued, :done, :deferred)
 
-    private_constant :Wait, :Delivery
+    # What is written down while somebody traces: what happened, the fibers made and where, and how much did not fit.
+    Moments = Struct.new(:start, :limit, :list, :births, :lost)
+
+    private_constant :Wait, :Delivery, :Moments
+
+    # The class of Ruby's "No live threads left. Deadlock?", which has a name but no constant.
+    #
+    # @api private
+    FATAL = ObjectSpace.each_object(Class).find { |klass| klass.name == "fatal" }
 
     # Resumes between two looks at the kernel, so that a crowd of ready fibers cannot keep descriptors waiting.
     BURST = 64
@@ -134,14 +144,15 @@ module Reactor
       @watched = [IO::READABLE, IO::WRITABLE, IO::PRIORITY].to_h { |event| [event, {}.compare_by_identity] }
       @running = nil                     # the fiber that control was last given to
       @burst = 0                         # resumes since the last look at the kernel
+      @clock = Select.now                # when that was
+      @quiet = 0                         # sleeps in a row with nothing but an unblock to hope for
       @counts = { fibers: 0, parks: 0, switches: 0, turns: 0, sleeps: 0, wakeups: 0 }
     end
 
     # @return [Symbol] :select
     def backend = :select
 
-    # What has been done so far (:fibers made, :parks, :switches to another fiber, :turns to the kernel, :sleeps among
-    # them, :wakeups by other threads) and what there is now (:live fibers, :parked fibers, :timers).
+    # What has been done so far and what there is now; {Inspection#stats} says what each number means.
     #
     # @return [Hash{Symbol => Integer}]
     def stats = @counts.merge(live: live, parked: @waits.size, timers: @timers.size)
@@ -155,6 +166,53 @@ module Reactor
 
     # @return [Integer] fibers made by {#fiber} that have not finished
     def live = @live.size
+
+    # --- for an onlooker, from any thread --------------------------------------------------------------------------
+
+    # Every fiber it knows, as {Inspection#fibers} needs it.
+    #
+    # @return [Array<Array(Fiber, Integer, Symbol, Symbol, IO, Integer, Boolean, Float)>] fiber, key, state, hook, IO,
+    #   events, whether for ever, seconds in this state
+    # @api private
+    def roster
+      now = Select.now
+      (@live.keys | @waits.keys).map do |fiber|
+        wait = @waits[fiber]
+        state = state_of(wait)
+        io, events = wait&.kind == :io ? watched_by(wait) : [nil, 0]
+        [fiber, fiber.object_id, state, hook_of(wait), io, events, forever?(wait), wait&.since && now - wait.since]
+      end
+    end
+
+    # @return [Integer, nil] changes whenever control changes hands; nil while the thread sleeps in the kernel, and while
+    #   there is no fiber that could be held up
+    # @api private
+    def pulse
+      @counts.values_at(:fibers, :parks, :switches, :turns).sum unless @sleeping || @live.empty?
+    end
+
+    # @return [Fiber, nil] the fiber that has control
+    # @api private
+    def holder = (@running if @running && (@live.key?(@running) || @waits.key?(@running)))
+
+    # Begins to write down what happens.
+    #
+    # @param limit [Integer] how much of it
+    # @raise [RuntimeError] it is being written down already
+    # @api private
+    def trace_start(limit)
+      raise "this scheduler is being traced already" if @moments
+
+      @moments = Moments.new(Select.now, limit, [], [], 0)
+    end
+
+    # @return [Array(Integer, Array, Array)] how many moments were left out; the fibers made, as key and place; the
+    #   moments, as what, nanoseconds, key of the fiber, hook, IO, events
+    # @api private
+    def trace_stop
+      moments, @moments = @moments, nil
+      [moments.lost, moments.births, moments.list]
+    end
 
     # Releases the descriptors. Any later use raises; a late unblock does nothing. May be called again.
     #
@@ -188,6 +246,7 @@ module Reactor
       start = Wait.new(Fiber.current, :turn, @waits[Fiber.current])
       fiber = Fiber.new(**options, blocking: false) { |*given| live_through(start, given, block) }
       @counts[:fibers] += 1
+      @moments&.births&.push([fiber.object_id, block.source_location&.join(":")])
       @waits[Fiber.current] = start
       start.queued = true
       @ready.unshift(start) # before everyone else: the caller goes on as soon as the new fiber waits
@@ -251,6 +310,7 @@ module Reactor
     def kernel_sleep(duration = nil)
       # As in #block: known before anything can interrupt.
       @waits[Fiber.current] = wait = Wait.new(Fiber.current, :block, @waits[Fiber.current])
+      wait.hook = :sleep
       enqueue(wait) if @permits.delete(Fiber.current)
       park(wait, duration)
       nil
@@ -454,9 +514,12 @@ module Reactor
       return doze(wait, seconds) unless enter
 
       @counts[:parks] += 1
+      wait.since = @clock
       limit(wait, seconds) if seconds
+      note(:park, wait.fiber, wait)
       yield if block_given?
       step until wait.woken
+      note(:unpark, wait.fiber)
       raise(*wait.error) if wait.error && !wait.error.equal?(:cancel)
       throw(wait.fiber) if wait.error
     ensure
@@ -532,6 +595,7 @@ module Reactor
     ensure
       stray = @running
       @running = current
+      note(:control, current)
       if stray && !stray.equal?(current) && stray.alive? && !refused?($!)
         @ready.unshift(Wait.new(stray, :stray, nil, nil, true))
       end
@@ -594,6 +658,7 @@ module Reactor
     def live_through(start, arguments, block)
       fiber = Fiber.current
       @live[fiber] = true
+      note(:control, fiber)
       catch(fiber) { block.call(*arguments) } # thrown by a cancelled wait
       nil # Ruby keeps what a dead fiber returned, which may be another fiber, and so on
     rescue Exception => error # rubocop:disable Lint/RescueException -- it would surface in an unrelated fiber
@@ -607,6 +672,7 @@ module Reactor
       end
     ensure
       @live.delete(fiber)
+      note(:end, fiber)
       enqueue(@drain) if @drain && @live.empty?
     end
 
@@ -636,10 +702,13 @@ module Reactor
       @sleeping = true # first this, then a look at the queue: who comes in between rings
       timeout = @ready.empty? ? patience : 0
       @counts[:sleeps] += 1 unless timeout&.zero?
+      note(timeout&.zero? ? :turn : :sleep)
       found = IO.select([@bell, *@watched[IO::READABLE].keys], @watched[IO::WRITABLE].keys, @watched[IO::PRIORITY].keys, timeout)
       @sleeping = false
+      note(:turned)
       answer(*found) if found
       expire
+      look_for_deadlock unless found
     rescue IOError, Errno::EBADF
       raise unless expel # raised by somebody else, from outside
     ensure
@@ -648,10 +717,63 @@ module Reactor
 
     # How long the kernel may keep us.
     def patience
+      @quiet = stuck? ? @quiet + 1 : 0
+      return 0.1 * 2**[@quiet - 1, 4].min if @quiet.positive?
+
       deadline = @timers.deadline
       left = [deadline - Select.now, 0].max if deadline
       idle = IDLE unless RUBY_VERSION >= "4.0" || @watched.each_value.all?(&:empty?)
       [left, idle].compact.min
+    end
+
+    # Whether nothing but an unblock can help anybody.
+    def stuck?
+      !@live.empty? && @timers.size.zero? && @watched.each_value.all?(&:empty?) &&
+        @waits.each_value.count { |wait| forever?(wait) } >= @live.size
+    end
+
+    def forever?(wait) = !wait.nil? && wait.kind == :block && !wait.queued && wait.timer.nil?
+
+    # Ruby itself looks whether all threads wait for one another; of fibers it knows nothing.
+    def look_for_deadlock
+      return if @quiet.zero? || !@ready.empty? || !respond_to?(:deadlock, true)
+
+      message = deadlock
+      raise FATAL, message if message
+    end
+
+    def watched_by(wait)
+      found = @watched.flat_map { |event, waits_of| waits_of.filter_map { |io, waits| [io, event] if waits.key?(wait) } }
+      ios = found.map(&:first).uniq(&:object_id)
+      ios.size == 1 ? [ios.first, found.sum(&:last)] : [nil, 0]
+    end
+
+    # What waits for a turn and is not queued for it waits for the end of all others, see #drain.
+    def state_of(wait)
+      if wait.nil? || (wait.kind == :turn && !wait.queued) then :running
+      else wait.queued ? :ready : :waiting
+      end
+    end
+
+    def hook_of(wait)
+      case wait&.kind
+      when :io then :io
+      when :block then wait.hook || :block
+      else :other
+      end
+    end
+
+    # Writes down what happens, if somebody wants to know.
+    def note(what, fiber = nil, wait = nil)
+      return unless @moments
+
+      if @moments.list.size >= @moments.limit
+        @moments.lost += 1
+      else
+        io, events = wait&.kind == :io ? watched_by(wait) : [nil, 0]
+        at = ((Select.now - @moments.start) * 1e9).round
+        @moments.list << [what, at, fiber.object_id, hook_of(wait), io&.inspect, events]
+      end
     end
 
     def answer(readable, writable, priority)
@@ -668,7 +790,7 @@ module Reactor
 
     # Queued first, taken out afterwards: an exception in between costs nothing.
     def expire
-      now = Select.now
+      now = @clock = Select.now
       while (timer = @timers.first) && timer.at <= now
         enqueue(timer.entry)
         @timers.remove(timer)

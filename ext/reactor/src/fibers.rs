@@ -9,6 +9,7 @@
 use std::{
     collections::HashMap,
     hash::{BuildHasherDefault, Hasher},
+    time::Instant,
 };
 
 use magnus::gc::Marker;
@@ -28,6 +29,19 @@ pub enum Purpose {
     /// Readiness of descriptors; `unblock` does not concern it, `fiber_interrupt` does.
     Io,
     /// `block` and `kernel_sleep`: ended by `unblock`.
+    Block,
+}
+
+/// The hook a fiber is parked in, for whoever looks on: no decision hangs on it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Hook {
+    #[default]
+    Other,
+    /// `io_wait`, `io_read`, `io_write`, `io_select`.
+    Io,
+    /// `kernel_sleep`.
+    Sleep,
+    /// `block`.
     Block,
 }
 
@@ -77,8 +91,22 @@ pub struct Record {
     pub queued: bool,
     /// The fiber that made this one, until it first parks: what goes wrong so early is its error.
     pub spawner: Option<Token>,
+    /// The turn in which it parked.
+    pub since: Option<Instant>,
+    pub hook: Hook,
+    /// Ruby's mask of the events it waits for; 0 if it waits for none, or for several objects.
+    pub events: u8,
+    /// It waits for an `unblock` and nothing else: counted in [`Fibers::is_stuck`].
+    forever: bool,
     wait: u32,
     visits: u32,
+}
+
+impl Record {
+    /// Whether it waits for an `unblock` and nothing else.
+    pub fn is_forever(&self) -> bool {
+        self.forever
+    }
 }
 
 #[derive(Debug, Default)]
@@ -90,6 +118,7 @@ pub struct Fibers {
     by_address: HashMap<usize, Slot, BuildHasherDefault<AddressHasher>>,
     last: Option<(usize, Slot)>,
     own: usize,
+    forever: usize,
 }
 
 impl Fibers {
@@ -135,6 +164,10 @@ impl Fibers {
             own,
             queued: false,
             spawner: None,
+            since: None,
+            hook: Hook::Other,
+            events: 0,
+            forever: false,
             wait: self.numbers[slot as usize],
             visits: 0,
         });
@@ -149,6 +182,7 @@ impl Fibers {
             self.by_address.remove(&record.fiber.address());
             self.last = None;
             self.own -= usize::from(record.own);
+            self.forever -= usize::from(record.forever);
             self.free.push(slot);
         }
     }
@@ -186,16 +220,37 @@ impl Fibers {
         record.state = State::Parked(purpose);
         record.spawner = None;
         record.queued = false;
-        Token::new(slot, record.wait)
+        let token = Token::new(slot, record.wait);
+        let interrupted = std::mem::take(&mut record.forever); // by a wait in a trap handler
+        self.forever -= usize::from(interrupted);
+        token
     }
 
-    /// A new wait for the readiness of an IO object, or of several.
-    pub fn watch(&mut self, slot: Slot, watching: u64) -> Token {
+    /// A new wait for the readiness of an IO object (with Ruby's mask of events), or of several.
+    pub fn watch(&mut self, slot: Slot, watching: u64, events: u8) -> Token {
         let token = self.begin(slot, Purpose::Io);
         if let Some(record) = self.get_mut(slot) {
             record.watching = watching;
+            record.hook = Hook::Io;
+            record.events = events;
         }
         token
+    }
+
+    /// A new wait for an `unblock`, with a time limit or `forever` without.
+    pub fn rest(&mut self, slot: Slot, hook: Hook, forever: bool) -> Token {
+        let token = self.begin(slot, Purpose::Block);
+        if let Some(record) = self.get_mut(slot) {
+            record.hook = hook;
+            record.forever = forever;
+            self.forever += usize::from(forever);
+        }
+        token
+    }
+
+    /// Whether nothing but an `unblock` can help any fiber made by `Fiber.schedule`, as far as their number tells.
+    pub fn is_stuck(&self) -> bool {
+        self.forever > 0 && self.forever >= self.own
     }
 
     /// Out of the wait, whatever it was that ended it.
@@ -206,6 +261,9 @@ impl Fibers {
             record.queued = false;
             record.watching = 0;
             record.permit = false;
+            record.hook = Hook::Other;
+            let forever = std::mem::take(&mut record.forever);
+            self.forever -= usize::from(forever);
         }
     }
 
@@ -257,6 +315,11 @@ impl Fibers {
         }
         record.queued = false;
         Some(record.fiber)
+    }
+
+    /// Every fiber there is.
+    pub fn records(&self) -> impl Iterator<Item = &Record> + '_ {
+        self.records.iter().flatten()
     }
 
     /// The fibers made by `Fiber.schedule`.

@@ -10,10 +10,11 @@ use reactor::{Deadline, Identity, Interest, Ready, Wait};
 
 use crate::{
     attempt, convert,
-    fibers::{Cause, MANY, Pending, Purpose, Slot, State},
+    fibers::{Cause, Hook, MANY, Pending, Purpose, Slot, State},
     io::Watched,
     raw::{self, Pinned},
     selector::{Entry, Selector, Visit, error_named},
+    trace::What,
 };
 
 /// What Ruby's own IOError says when an IO is closed under somebody who waits for it.
@@ -75,6 +76,7 @@ fn body(scheduler: Value, arguments: &[Value]) -> Result<(), Error> {
     };
     let mut inner = this.inner.borrow_mut();
     if let Some(slot) = inner.fibers.find(raw::current_fiber()) {
+        inner.note(What::End, slot);
         inner.fibers.remove(slot);
     }
     inner.ended = true;
@@ -226,7 +228,9 @@ fn wait_once(
     let selector = visit.selector;
     let (wait, timer) = {
         let mut inner = selector.inner.borrow_mut();
-        let token = inner.fibers.watch(visit.slot, watched.identity.0);
+        let token = inner
+            .fibers
+            .watch(visit.slot, watched.identity.0, interest.bits());
         let Some(reactor) = inner.reactor.as_mut() else {
             return Ok(Once::AlwaysReady);
         };
@@ -272,7 +276,7 @@ pub fn wait_any(
     }
     let (waits, timer, trouble) = {
         let mut inner = this.inner.borrow_mut();
-        let token = inner.fibers.watch(visit.slot, MANY);
+        let token = inner.fibers.watch(visit.slot, MANY, 0);
         let mut waits = Vec::with_capacity(watched.len());
         let mut trouble = None;
         if let Some(reactor) = inner.reactor.as_mut() {
@@ -330,7 +334,7 @@ pub fn kernel_sleep(ruby: &Ruby, this: Obj<Selector>, arguments: &[Value]) -> Re
     if duration == Some(Duration::ZERO) {
         this.pass(visit.slot)?;
     } else {
-        sleep(&visit, duration)?;
+        sleep(&visit, Hook::Sleep, duration)?;
     }
     Ok(true)
 }
@@ -353,11 +357,11 @@ pub fn block(ruby: &Ruby, this: Obj<Selector>, arguments: &[Value]) -> Result<bo
         raw::call_method(this.as_value(), "blocking_sleep", &arguments[1..])?;
         return Ok(true);
     };
-    sleep(&visit, timeout)
+    sleep(&visit, Hook::Block, timeout)
 }
 
 /// Parks until unblocked (true) or until the time is up (false).
-fn sleep(visit: &Visit, duration: Option<Duration>) -> Result<bool, Error> {
+fn sleep(visit: &Visit, hook: Hook, duration: Option<Duration>) -> Result<bool, Error> {
     let selector = visit.selector;
     let timer = {
         let mut inner = selector.inner.borrow_mut();
@@ -365,7 +369,7 @@ fn sleep(visit: &Visit, duration: Option<Duration>) -> Result<bool, Error> {
         if record.is_some_and(|record| std::mem::take(&mut record.permit)) {
             return Ok(true);
         }
-        let token = inner.fibers.begin(visit.slot, Purpose::Block);
+        let token = inner.fibers.rest(visit.slot, hook, duration.is_none());
         inner.timer(duration.map(Deadline::after), token)
     };
     let parked = selector.park(visit.slot);

@@ -1,18 +1,20 @@
 //! The Ruby extension: `Reactor::Selector`, a complete native Fiber::Scheduler over the `reactor` crate.
 //!
 //! `raw` is the only unsafe module. `convert` knows Ruby's numbers and errors, `fibers` and `timeouts` who waits for
-//! what, `selector` how control moves, `hooks` and `io` the contract of Fiber::Scheduler. `Init_reactor` below is the
-//! whole Ruby surface on one screen.
+//! what, `selector` how control moves, `hooks` and `io` the contract of Fiber::Scheduler, `inspect` and `trace` what an
+//! onlooker may see. `Init_reactor` below is the whole Ruby surface on one screen.
 #![deny(unsafe_code)]
 
 mod attempt;
 mod convert;
 mod fibers;
 mod hooks;
+mod inspect;
 mod io;
 mod raw;
 mod selector;
 mod timeouts;
+mod trace;
 
 use magnus::{Error, RClass, RHash, Ruby, Symbol, function, method, prelude::*};
 use reactor::Backend;
@@ -26,6 +28,7 @@ fn init(ruby: &Ruby) -> Result<(), Error> {
     let reactor = ruby.define_module("Reactor")?;
     reactor.define_module_function("native_backends", function!(native_backends, 0))?;
     reactor.define_module_function("pidfd", function!(attempt::pidfd, 1))?;
+    reactor.define_module_function("io_number", function!(inspect::io_number, 1))?;
 
     let class = reactor.define_class("Selector", ruby.class_object())?;
     class.define_alloc_func::<Selector>();
@@ -35,6 +38,11 @@ fn init(ruby: &Ruby) -> Result<(), Error> {
     class.define_method("closed?", method!(Selector::is_closed, 0))?;
     class.define_method("inert?", method!(Selector::is_inert, 0))?;
     class.define_method("live", method!(Selector::live, 0))?;
+    class.define_method("roster", method!(inspect::roster, 0))?;
+    class.define_method("pulse", method!(inspect::pulse, 0))?;
+    class.define_method("holder", method!(inspect::holder, 0))?;
+    class.define_method("trace_start", method!(trace::start, 1))?;
+    class.define_method("trace_stop", method!(trace::stop, 0))?;
     class.define_method("shutdown", method!(Selector::shutdown, 0))?;
     class.define_method("drain", method!(hooks::drain, 0))?;
     class.define_method("cancel", method!(hooks::cancel, 0))?;

@@ -15,13 +15,15 @@ use magnus::{
     DataTypeFunctions, Error, ExceptionClass, RHash, Ruby, Symbol, TypedData, Value, gc::Marker,
     prelude::*, typed_data::Obj,
 };
-use reactor::{Backend, Deadline, Events, Reactor, TimerId, Token};
+use reactor::{Backend, Deadline, Events, Handle, Reactor, Sleep, TimerId, Token};
 
 use crate::{
     convert,
     fibers::{Cause, Fibers, Pending, Purpose, Slot, State, cause_of},
+    inspect,
     raw::{self, Pinned},
     timeouts::Timeouts,
+    trace::{self, Trace, What},
 };
 
 /// So many fibers are resumed between two looks at the kernel, at most.
@@ -55,24 +57,28 @@ pub struct Inner {
     pub fibers: Fibers,
     pub timeouts: Timeouts,
     pub counters: Counters,
+    /// What happens is written down here while somebody wants to know it.
+    pub trace: Option<Box<Trace>>,
     backend: Option<Backend>,
     ready: VecDeque<Token>,
     events: Events,
     /// The fiber that has control as far as we gave it.
-    running: Option<Slot>,
+    pub running: Option<Slot>,
     /// The fiber at which those return that end: it waits in `fiber` or `drain` and is not one of ours.
     base: Option<Slot>,
     /// Resumes since the last poll.
     resumed: u32,
     /// Operations to interrupt, by the VM's proxies of them, each with what it is to raise.
     interrupts: VecDeque<[Pinned; 2]>,
+    /// How often the kernel was slept in, one time after the other, with nothing but an `unblock` to hope for.
+    quiet: u32,
     /// Raised in a fiber, meant for whoever runs the scheduler.
     pub escaped: Option<Pinned>,
     /// The first error that ended a fiber while others went on.
     pub failure: Option<Pinned>,
     /// A fiber has just ended: whoever gets control next got it from the VM.
     pub ended: bool,
-    sleeping: bool,
+    pub sleeping: bool,
     closed: bool,
 }
 
@@ -249,9 +255,9 @@ impl Selector {
     /// interrupt, Fiber#raise, Fiber#kill, Thread#kill) comes back as the error; the caller undoes its registrations
     /// either way.
     pub fn park(&self, slot: Slot) -> Result<Cause, Error> {
-        self.inner.borrow_mut().counters.parks += 1;
+        self.inner.borrow_mut().parks(slot);
         let result = self.wait_for_turn(slot);
-        self.inner.borrow_mut().fibers.finish(slot);
+        self.inner.borrow_mut().parked(slot);
         result
     }
 
@@ -327,6 +333,7 @@ impl Selector {
     pub fn regained(&self, slot: Slot) {
         let mut inner = self.inner.borrow_mut();
         let left = inner.running.replace(slot);
+        inner.note(What::Control, slot);
         if std::mem::take(&mut inner.ended) {
             return;
         }
@@ -353,17 +360,16 @@ impl Selector {
             if !idle || !inner.ready.is_empty() || !inner.interrupts.is_empty() {
                 None
             } else {
-                inner.sleeping = true;
-                inner.counters.sleeps += 1;
-                inner.reactor.as_ref().map(|r| (r.sleep(None), r.handle()))
+                inner.lie_down()
             }
         };
         if let Some((sleep, handle)) = sleep {
             raw::without_gvl(&sleep, &handle);
             drop(sleep);
-            self.inner.borrow_mut().sleeping = false;
+            self.inner.borrow_mut().get_up();
             self.collect()?;
             raw::check_interrupts().or_else(|error| self.forward(slot, error))?;
+            inspect::raise_deadlock(self).or_else(|error| self.forward(slot, error))?;
         }
         self.raise_in_others(slot)
     }
@@ -461,6 +467,7 @@ impl Selector {
         fiber: Pinned,
         arguments: &[Value],
     ) -> Result<(), Error> {
+        trace::birth(this, fiber, arguments)?;
         let child = {
             let mut inner = this.inner.borrow_mut();
             inner.counters.fibers += 1;
@@ -480,6 +487,7 @@ impl Selector {
                 inner.base = Some(caller);
             }
             inner.running = Some(child);
+            inner.note(What::Control, child);
             outer
         };
         let result = raw::transfer(fiber, arguments);
@@ -666,10 +674,66 @@ impl Inner {
         Next::Nothing
     }
 
+    // Around each wait and each sleep: counted, and written down if somebody wants it.
+
+    fn parks(&mut self, slot: Slot) {
+        self.counters.parks += 1;
+        let clock = self.reactor.as_ref().map(Reactor::clock);
+        if let Some(record) = self.fibers.get_mut(slot) {
+            record.since = clock;
+        }
+        self.note(What::Park, slot);
+    }
+
+    fn parked(&mut self, slot: Slot) {
+        self.note(What::Unpark, slot);
+        self.fibers.finish(slot);
+    }
+
+    /// Writes down what happens to a fiber.
+    pub fn note(&mut self, what: What, slot: Slot) {
+        if let Some(trace) = &mut self.trace {
+            if let Some(record) = self.fibers.get(slot) {
+                trace.fiber(what, record);
+            }
+        }
+    }
+
+    fn lie_down(&mut self) -> Option<(Sleep, Handle)> {
+        let reactor = self.reactor.as_ref()?;
+        let stuck = self.fibers.is_stuck() && reactor.timers() == 0;
+        self.quiet = if stuck { self.quiet + 1 } else { 0 };
+        let limit = stuck.then(|| inspect::patience(self.quiet));
+        self.sleeping = true;
+        self.counters.sleeps += 1;
+        if let Some(trace) = &mut self.trace {
+            trace.turn(What::Sleep);
+        }
+        Some((reactor.sleep(limit), reactor.handle()))
+    }
+
+    fn get_up(&mut self) {
+        self.sleeping = false;
+        if let Some(trace) = &mut self.trace {
+            trace.turn(What::Wake);
+        }
+    }
+
+    /// Whether the last sleep ended only because its time was up, with nothing but an `unblock` to hope for.
+    pub fn slept_in_vain(&self) -> bool {
+        self.quiet > 0
+            && self.ready.is_empty()
+            && self.interrupts.is_empty()
+            && self.fibers.is_stuck()
+    }
+
     /// The non-blocking half of a turn: wakes everybody whose event is there.
     fn collect(&mut self) -> std::io::Result<()> {
         self.resumed = 0;
         self.counters.turns += 1;
+        if let Some(trace) = &mut self.trace {
+            trace.turn(What::Turn);
+        }
         let Some(reactor) = &mut self.reactor else {
             return Ok(());
         };
@@ -683,6 +747,9 @@ impl Inner {
             } else if self.fibers.wake(event.token, cause_of(event.ready)) {
                 self.ready.push_back(event.token);
             }
+        }
+        if let Some(trace) = &mut self.trace {
+            trace.turn(What::Turned);
         }
         Ok(())
     }
@@ -750,6 +817,11 @@ impl Inner {
 }
 
 impl Counters {
+    /// Changes whenever control goes from one fiber to another, or to the reactor.
+    pub fn pulse(&self) -> u64 {
+        self.fibers + self.parks + self.switches + self.turns
+    }
+
     fn rows(&self) -> Vec<(&'static str, u64)> {
         vec![
             ("fibers", self.fibers),

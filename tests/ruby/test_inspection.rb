@@ -1,0 +1,385 @@
+# frozen_string_literal: true
+
+require_relative "helper"
+require "json"
+require "stringio"
+require "tmpdir"
+
+# A loop one can see into: counters, the list of fibers, stalls, traces, deadlocks.
+class TestInspection < ReactorTest
+  # --- stats -----------------------------------------------------------------------------------------------------
+
+  def test_every_number_of_stats_is_documented
+    text = File.read(File.join(LIB, "reactor/inspection.rb"))[/# Counters since.*?def stats/m]
+    documented = text.scan(/^ *# \[(\w+)\]/).flatten.map(&:to_sym)
+    run_scheduler do |scheduler|
+      Fiber.schedule { sleep 0.001 }
+      stats = scheduler.stats
+      assert stats.values.all?(Integer)
+      assert_equal [], stats.keys - documented
+      assert_equal [], documented - stats.keys unless select_backend?
+    end
+  end
+
+  def test_stats_count
+    r, w = pipe
+    run_scheduler do |scheduler|
+      3.times { Fiber.schedule { r.readpartial(1) } }
+      Fiber.schedule { sleep 0.001 }
+      stats = scheduler.stats
+      assert_equal({ fibers: 4, live: 4, parked: 4, timers: 1, stalls: 0 }, stats.slice(:fibers, :live, :parked, :timers, :stalls))
+      w << "abc"
+      scheduler.run
+      stats = scheduler.stats
+      assert_equal({ live: 0, parked: 0, timers: 0 }, stats.slice(:live, :parked, :timers))
+      assert_operator stats[:sleeps], :<=, stats[:turns]
+    end
+  end
+
+  # --- fibers ----------------------------------------------------------------------------------------------------
+
+  def test_fibers_tell_what_each_waits_for_since_when_and_where
+    r, = pipe
+    other, = pipe
+    a, = pair
+    waiting = {}
+    run_scheduler do |scheduler|
+      queue = Queue.new
+      waiting = {
+        read: Fiber.schedule { r.read(1) },
+        write: Fiber.schedule { fill(a); a.wait_writable },
+        many: Fiber.schedule { IO.select([r, other]) },
+        sleep: Fiber.schedule { sleep 60 },
+        forever: Fiber.schedule { sleep },
+        pop: Fiber.schedule { queue.pop },
+        limited: Fiber.schedule { queue.pop(timeout: 60) }
+      }
+      seen = waiting.transform_values { |fiber| scheduler.fibers.find { |sighting| sighting.fiber.equal?(fiber) } }
+      assert_equal [:waiting], seen.values.map(&:state).uniq
+      expected = {
+        read: [:io, r, IO::READABLE, false], write: [:io, a, IO::WRITABLE, false], many: [:io, nil, 0, false],
+        sleep: [:sleep, nil, 0, false], forever: [:sleep, nil, 0, true],
+        pop: [:block, nil, 0, true], limited: [:block, nil, 0, false]
+      }
+      assert_equal(expected, seen.transform_values { |s| [s.hook, s.io, s.events, s.forever] })
+      seen.each_value do |sighting|
+        assert_operator sighting.seconds, :>=, 0
+        assert_match(/test_inspection\.rb:\d+/, sighting.backtrace.join("\n"))
+        assert_equal [], sighting.backtrace.grep(%r{lib/reactor/}), "our own Ruby code is of no interest"
+      end
+      assert_match(/waiting \d+\.\d+ s for #{Regexp.escape(r.inspect)} to be readable\n.*test_inspection\.rb/m, seen[:read].to_s)
+    ensure
+      waiting.each_value(&:kill)
+    end
+  end
+
+  def test_a_wait_grows_older
+    run_scheduler do |scheduler|
+      fiber = Fiber.schedule { sleep 60 }
+      age = -> { scheduler.fibers.find { |sighting| sighting.fiber.equal?(fiber) }.seconds }
+      Fiber.schedule do
+        first = age.()
+        sleep ms(20)
+        assert_operator age.() - first, :>=, ms(20)
+        fiber.kill
+      end
+    end
+  end
+
+  def test_fibers_that_run_are_ready_or_wait_for_an_enumerator
+    run_scheduler do |scheduler|
+      away = Fiber.schedule { Enumerator.new { |yielder| sleep 60; yielder << 1 }.next }
+      first = nil
+      Fiber.schedule do
+        woken = Fiber.schedule { first = Fiber.current; Queue.new.pop }
+        scheduler.unblock(nil, woken)
+        states = scheduler.fibers.to_h { |sighting| [sighting.fiber, sighting.state] }
+        assert_equal :running, states[Fiber.current]
+        assert_equal :ready, states[woken]
+        assert_equal :away, states[away]
+        assert_equal [:sleep], scheduler.fibers.map(&:hook).compact, "the Enumerator's own fiber"
+        [woken, away].each(&:kill)
+      end
+      scheduler.run
+      refute_predicate first, :alive?
+    end
+  end
+
+  def test_another_thread_may_look
+    run_scheduler do |scheduler|
+      fiber = Fiber.schedule { sleep 60 }
+      looker = Thread.new { eventually { scheduler.fibers.find { |sighting| sighting.fiber.equal?(fiber) } } }
+      Fiber.schedule do
+        sighting = looker.value
+        assert_equal :sleep, sighting.hook
+        assert_match(/sleep/, sighting.backtrace.join)
+        fiber.kill
+      end
+    end
+  end
+
+  # --- dump ------------------------------------------------------------------------------------------------------
+
+  def test_dump_shows_every_scheduler_of_the_ractor
+    out = StringIO.new
+    run_scheduler do |scheduler|
+      other = Thread.new do
+        Fiber.set_scheduler(Reactor::Scheduler.new)
+        Fiber.schedule { Thread.current.thread_variable_set(:ready, true); sleep 60 }
+        Fiber.scheduler.run
+      end
+      Fiber.schedule do
+        sleep 0.001 until other.thread_variable?(:ready)
+        assert_nil Reactor.dump(out)
+        other.kill
+      end
+      scheduler.run
+      assert_match(/process #{Process.pid}/, out.string)
+      assert_equal 2, out.string.scan(/^#<Reactor::\S+ \w+, 1 live>/).size, out.string
+      assert_match(/waiting .* asleep\n/, out.string)
+    end
+  end
+
+  def test_dump_on_a_signal
+    out = run_child(<<~'RUBY')
+      seen = false
+      trap("USR2") { seen = true }
+      Reactor.dump_on(:USR2)
+      r, w = IO.pipe
+      Fiber.set_scheduler(Reactor::Scheduler.new)
+      Fiber.schedule { r.read }
+      Fiber.schedule { sleep 0.01; Process.kill(:USR2, $$); sleep 0.001 until seen; w.close; puts "handled before: #{seen}" }
+    RUBY
+    assert_equal "handled before: true\n", out.out
+    assert_match(/waiting .* for #<IO:fd \d+> to be readable\n.*-e:7:in/m, out.err)
+    assert_match(/running\n.*kill/m, out.err)
+    assert_raises(ArgumentError) { Reactor.dump_on(:SEGV) }
+  end
+
+  # --- stalls ----------------------------------------------------------------------------------------------------
+
+  def stalling(limit: 0.05, &block)
+    stalls = []
+    thread = Thread.new do
+      scheduler = Reactor::Scheduler.new(stall: limit, on_stall: ->(stall) { stalls << stall })
+      Fiber.set_scheduler(scheduler)
+      block.call(scheduler)
+    end
+    join_or_fail(thread, PATIENCE)
+    refute_predicate surplus_threads([*Thread.list - [thread]]), :any?
+    stalls
+  end
+
+  def compute(seconds)
+    limit = clock + seconds
+    nil until clock > limit
+  end
+
+  def test_a_fiber_that_computes_is_found_in_the_act
+    fiber = nil
+    stalls = stalling do |scheduler|
+      Fiber.schedule { sleep 0.01 }
+      fiber = Fiber.schedule { sleep 0.001; compute(0.5); sleep 0.2 }
+      scheduler.run
+      assert_equal 1, scheduler.stats[:stalls]
+    end
+    found, over = stalls
+    assert_equal 2, stalls.size
+    assert_same fiber, found.fiber
+    refute found.over
+    assert_operator found.seconds, :>=, 0.05
+    assert_match(/test_inspection\.rb:\d+:in .*compute/, found.backtrace.join("\n"))
+    assert over.over
+    assert_operator over.seconds, :>, found.seconds
+    assert_match(/has held the loop for 0\.\d+ s\n    .*compute/m, found.to_s)
+    assert_match(/ended after 0\.\d+ s/, over.to_s)
+  end
+
+  def test_a_fiber_that_blocks_is_found_in_the_act
+    stalls = stalling { Fiber.schedule { Fiber.blocking { sleep 0.3 }; sleep 0.1 } }
+    assert_equal [false, true], stalls.map(&:over)
+    assert_match(/sleep/, stalls.first.backtrace.first)
+  end
+
+  def test_an_idle_or_busy_loop_is_no_stall
+    stalls = stalling(limit: 0.5) do
+      Fiber.schedule { sleep 0.7 }
+      limit = clock + 0.7
+      Fiber.schedule { sleep 0 while clock < limit }
+    end
+    assert_equal [], stalls
+  end
+
+  def test_without_a_listener_stalls_go_to_stderr
+    child = run_child(<<~RUBY)
+      Fiber.set_scheduler(Reactor::Scheduler.new(stall: 0.05))
+      Fiber.schedule { Fiber.blocking { sleep 0.3 } }
+    RUBY
+    assert_match(/reactor: #<Fiber:.*has held the loop for 0\.\d+ s\n.*-e:3/m, child.err)
+  end
+
+  def test_what_is_no_limit_for_a_stall
+    assert_raises(ArgumentError) { Reactor::Scheduler.new(stall: 0) }
+    assert_raises(ArgumentError) { Reactor::Scheduler.new(stall: -1) }
+    assert_raises(TypeError) { Reactor::Scheduler.new(stall: "soon") }
+    assert_raises(TypeError) { Reactor::Scheduler.new(stall: 1, on_stall: 5) }
+    assert_raises(ArgumentError) { Reactor::Scheduler.new(stell: 1) }
+  end
+
+  # --- traces ----------------------------------------------------------------------------------------------------
+
+  def traced(**options, &block)
+    path = File.join(Dir.tmpdir, "reactor-trace-#{Process.pid}.json")
+    value = run_scheduler { |scheduler| scheduler.trace(path, **options) { block.call(scheduler) } }
+    [JSON.parse(File.read(path)), value]
+  ensure
+    File.unlink(path) if path && File.exist?(path)
+  end
+
+  def test_a_trace_has_runs_waits_and_turns
+    heavy!
+    r, w = pipe
+    line = __LINE__ + 2
+    trace, value = traced do |scheduler|
+      Fiber.schedule { r.read(1) }
+      Fiber.schedule { sleep 0.02; w << "x" }
+      Fiber.schedule { Enumerator.new { |yielder| sleep 0.001; yielder << 1 }.next }
+      Fiber.schedule { sleep 0 }
+      scheduler.run
+      :value
+    end
+    assert_equal :value, value
+    events = trace.fetch("traceEvents")
+    slices = events.select { |event| event["ph"] == "X" }
+    assert_equal %w[M X], events.map { |event| event["ph"] }.uniq.sort
+    names = events.filter_map { |event| [event["tid"], event.dig("args", "name")] if event["name"] == "thread_name" }.to_h
+    assert_equal "loop", names[0]
+    reader = names.key(names.values.grep(/test_inspection\.rb:#{line}\z/).first)
+    assert_equal ["run", "wait: io", "run"], slices.select { |s| s["tid"] == reader }.sort_by { |s| s["ts"] }.map { |s| s["name"] } - ["ready"]
+    wait = slices.find { |slice| slice["tid"] == reader && slice["name"] == "wait: io" }
+    assert_match(/fd #{r.fileno}/, wait.dig("args", "io"))
+    assert_equal IO::READABLE, wait.dig("args", "events")
+    assert_operator wait["dur"], :>=, 19_000, "microseconds"
+    assert_includes slices.map { |slice| slice["name"] }, "wait: sleep"
+    turns = slices.select { |slice| slice["tid"].zero? }.map { |slice| slice["name"] }.uniq
+    assert_equal(select_backend? ? %w[sleep] : %w[sleep turn], turns.sort - (select_backend? ? %w[turn] : []), "there a look that waits is one thing")
+    # On its track, one thing after the other.
+    slices.group_by { |slice| slice["tid"] }.each_value do |list|
+      list.sort_by { |slice| slice["ts"] }.each_cons(2) { |one, other| assert_operator one["ts"] + one["dur"], :<=, other["ts"] + 0.002 }
+    end
+  end
+
+  # Of all fibers only one runs at a time.
+  def test_runs_in_a_trace_do_not_overlap
+    heavy!
+    trace, = traced do |scheduler|
+      queue = Queue.new
+      20.times { Fiber.schedule { 5.times { sleep 0; queue << 1 } } }
+      Fiber.schedule { 100.times { queue.pop } }
+      scheduler.run
+    end
+    runs = trace["traceEvents"].select { |event| event["name"] == "run" }.sort_by { |event| event["ts"] }
+    assert_operator runs.size, :>, 100
+    runs.each_cons(2) { |one, other| assert_operator one["ts"] + one["dur"], :<=, other["ts"] + 0.002 }
+  end
+
+  def test_a_trace_is_limited_and_says_so
+    heavy!
+    trace, = traced(limit: 10) do |scheduler|
+      Fiber.schedule { 10.times { sleep 0 } }
+      scheduler.run
+    end
+    assert_operator trace.dig("otherData", "moments_left_out"), :>, 10
+  end
+
+  def test_a_trace_is_written_even_if_the_block_raises_and_only_one_at_a_time
+    heavy!
+    path = File.join(Dir.tmpdir, "reactor-trace-#{Process.pid}.json")
+    run_scheduler do |scheduler|
+      error = assert_raises(RuntimeError) { scheduler.trace(path) { scheduler.trace(path) { flunk } } }
+      assert_match(/already/, error.message)
+      assert_kind_of Hash, JSON.parse(File.read(path))
+      assert_equal 3, scheduler.trace(path) { 3 }
+      assert_raises(Errno::ENOENT) { scheduler.trace("/nowhere/at/all") { flunk } }
+      assert_raises(ArgumentError) { scheduler.trace(path) }
+    end
+  ensure
+    File.unlink(path) if File.exist?(path)
+  end
+
+  # --- deadlocks -------------------------------------------------------------------------------------------------
+
+  def test_a_deadlock_is_reported_with_the_fibers_and_what_they_wait_for
+    child = run_child(<<~RUBY)
+      one, two = Mutex.new, Mutex.new
+      Fiber.set_scheduler(Reactor::Scheduler.new)
+      Fiber.schedule { one.synchronize { sleep 0.001; two.lock } }
+      Fiber.schedule { two.synchronize { sleep 0.001; one.lock } }
+      Fiber.schedule { begin; Queue.new.pop; ensure puts "ensure"; end }
+    RUBY
+    assert_equal "ensure\n", child.out
+    assert_match(/No live threads left\. Deadlock\? \(fatal\)|\(fatal\)/, child.err)
+    assert_equal 2, child.err.scan(/(?:Mutex#|in `)lock'/).size, child.err
+    refute_predicate child.status, :success?
+  end
+
+  def test_a_deadlock_of_conditions_in_a_thread_reaches_who_joins_it
+    child = run_child(<<~RUBY)
+      thread = Thread.new do
+        Thread.current.report_on_exception = false
+        Fiber.set_scheduler(Reactor::Scheduler.new)
+        Fiber.schedule { mutex = Mutex.new; mutex.synchronize { ConditionVariable.new.wait(mutex) } }
+        Fiber.schedule { Thread.main.join }
+      end
+      begin
+        thread.join
+      rescue Exception => error
+        puts error.class, error.message.lines.first
+      end
+    RUBY
+    assert_equal "fatal\nNo live threads left. Deadlock?\n", child.out, child.err
+  end
+
+  def test_a_fiber_that_just_sleeps_is_no_deadlock
+    run_scheduler do
+      fiber = Fiber.schedule { sleep }
+      other = Fiber.schedule { Queue.new.pop }
+      waker = Thread.new { sleep 0.5; fiber }
+      # The only timer is another thread's, and it wakes nobody: it raises.
+      assert_same fiber, waker.value
+      [fiber, other].each(&:kill)
+    end
+  end
+
+  def test_a_thread_that_may_come_back_is_no_deadlock
+    log = []
+    run_scheduler do
+      queue = Queue.new
+      Thread.new { sleep 0.5; queue << 1 }
+      Fiber.schedule { log << queue.pop }
+    end
+    assert_equal [1], log
+  end
+
+  def test_other_fibers_with_something_to_come_are_no_deadlock
+    r, w = pipe
+    log = []
+    run_scheduler do
+      queue = Queue.new
+      Fiber.schedule { log << queue.pop }
+      Fiber.schedule { r.read(1); queue << :read }
+      Fiber.schedule { Process.wait(spawn("sleep 0.4")); w << "x" }
+    end
+    assert_equal [:read], log
+  end
+
+  # Fibers that wait for one another in their ensure clauses as well: an end is made all the same.
+  def test_a_deadlock_in_ensure_ends_too
+    child = run_child(<<~RUBY)
+      Fiber.set_scheduler(Reactor::Scheduler.new)
+      Fiber.schedule { begin; Queue.new.pop; ensure Queue.new.pop; end }
+    RUBY
+    assert_match(/Deadlock/, child.err)
+    refute_predicate child.status, :success?
+  end
+end
