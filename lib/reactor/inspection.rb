@@ -64,6 +64,7 @@ module Reactor
     # [rearmed]      registrations armed again
     # [renewed]      registrations the kernel had forgotten, made afresh
     # [deregistered] registrations ended
+    # [closed]       registrations left to end with their descriptors, which their owners closed
     # [polls]        system calls that asked the kernel for events
     # [events]       events it reported
     # [stale]        events of an older life of a descriptor, dropped
