@@ -72,7 +72,10 @@ module Reactor
     end
 
     # Process.wait and its kin, Process::Status.wait, system, backticks, the end of IO.popen. One child, on Linux, is waited
-    # for by its pidfd (pidfd_open(2), Linux 5.3); any child, a group, a stopped one, or elsewhere: by a thread.
+    # for by its pidfd (pidfd_open(2), Linux 5.3); any child, a group, a stopped one, or elsewhere: by a thread that learns
+    # of the event and leaves the child to us (waitid(2)). The portable selector looks now and then.
+    #
+    # So a wait that is interrupted has taken nothing: the child is there for whoever asks next.
     #
     # Asks first, as everywhere: who is no child of ours is an error at once.
     #
@@ -83,7 +86,7 @@ module Reactor
       return Fiber.blocking { Process::Status.wait(pid, flags) } if inert?
 
       descriptor = Reactor.pidfd(pid) if pid.positive? && flags.nobits?(Process::WUNTRACED)
-      descriptor ? await_exit(descriptor, pid, flags) : await_by_thread(pid, flags)
+      descriptor ? await_exit(descriptor, pid, flags) : await_change(pid, flags)
     end
 
     # IO.select and Kernel#select.
@@ -125,11 +128,12 @@ module Reactor
       io&.close
     end
 
-    def await_by_thread(pid, flags)
-      thread = Thread.new { Process::Status.wait(pid, flags) }
-      thread.value
-    ensure
-      thread&.kill # the fiber may have been interrupted: nobody else shall reap its child
+    def await_change(pid, flags)
+      start = Select.now
+      until (status = Process::Status.wait(pid, flags | Process::WNOHANG))
+        await_child(pid, flags, Select.now - start)
+      end
+      status
     end
 
     # Makes an end with fibers that were to go on. A second signal meanwhile means it, and

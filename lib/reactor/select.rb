@@ -29,7 +29,7 @@ module Reactor
   # == What it cannot do
   #
   # IO.select does not tell of a hang-up where only writability or priority was asked for, and costs time for every
-  # descriptor that is waited for.
+  # descriptor that is waited for. The end of a child is noticed up to 50 ms late.
   class Select
     # One park of one fiber.
     #
@@ -846,6 +846,12 @@ module Reactor
       masks.each do |io, mask|
         @watched.each { |event, waits_of| yield waits_of, io if mask.anybits?(event) }
       end
+    end
+
+    # Until Process.wait may have an answer: a moment, the longer the more has passed. (A thread in Process.wait would take
+    # the child, and lose it when the wait is interrupted.)
+    def await_child(_pid, _flags, waited)
+      kernel_sleep((waited / 4).clamp(0.001, 0.05))
     end
 
     # --- transfers -------------------------------------------------------------------------------------------------

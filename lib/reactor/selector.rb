@@ -1,8 +1,9 @@
 # frozen_string_literal: true
 
 module Reactor
-  # The native selector's rare paths, which are better read in Ruby: what it says about an error that ended a fiber, and
-  # what its hooks do in a forked child of the process it belongs to (what Ruby does without a scheduler).
+  # The native selector's rare paths, which are better read in Ruby: what it says about an error that ended a fiber, how
+  # it waits for children that no descriptor stands for, and what its hooks do in a forked child of the process it
+  # belongs to (what Ruby does without a scheduler).
   class Selector
     private
 
@@ -13,6 +14,15 @@ module Reactor
       Fiber.blocking { $stderr.write("#{fiber} terminated with exception (report_on_exception is true):\n#{error.full_message}") }
     rescue IOError, SystemCallError
       nil # nobody is there to be told
+    end
+
+    # Until Process.wait may have an answer; takes no child.
+    def await_child(pid, flags, _waited)
+      thread = Thread.new { Reactor.await_child(pid, flags) }
+      thread.report_on_exception = false # joined below
+      thread.join
+    ensure
+      thread&.kill
     end
 
     def blocking_wait(io, events, timeout) = Fiber.blocking { io.wait(events, timeout) } || false

@@ -37,17 +37,6 @@ class TestProcess < ReactorTest
     assert_raises(Errno::ECHILD) { Process.wait(-1, Process::WNOHANG) }
   end
 
-  def test_any_child_and_a_group
-    run_scheduler do
-      Fiber.schedule do
-        pid = spawn("sleep 0.05; exit 4")
-        assert_equal [pid, 4], Process.wait2(-1).then { |waited, status| [waited, status.exitstatus] }
-        pid = spawn("sleep 0.05; exit 5", pgroup: true)
-        assert_equal [pid, 5], Process.wait2(-pid).then { |waited, status| [waited, status.exitstatus] }
-      end
-    end
-  end
-
   def test_a_process_that_is_no_child
     run_scheduler do
       Fiber.schedule { assert_raises(Errno::ECHILD) { Process.wait(Process.pid) } }
@@ -55,14 +44,114 @@ class TestProcess < ReactorTest
     end
   end
 
-  # N5
-  def test_a_timeout_leaves_the_child_to_be_waited_for
+  # N5: whatever is waited for, and however.
+  def test_n5_a_timeout_leaves_the_child_to_be_waited_for
     run_scheduler do
       Fiber.schedule do
-        pid = spawn("sleep 0.2; exit 6")
-        assert_raises(Timeout::Error) { Timeout.timeout(0.02) { Process.wait(pid) } }
-        _, status = Process.wait2(pid)
-        assert_equal 6, status.exitstatus
+        [[1, 0, 0], [0, -1, 0], [-1, 0, 0], [1, 0, Process::WUNTRACED]].each do |factor, otherwise, flags|
+          pid = spawn("sleep 0.2; exit 6", pgroup: true)
+          assert_raises(Timeout::Error) { Timeout.timeout(0.02) { Process.wait(pid * factor + otherwise, flags) } }
+          assert_equal [pid, 6], Process.wait2(pid).then { |waited, status| [waited, status.exitstatus] }
+        end
+      end
+    end
+  end
+
+  # N5: the child ends just when the time is up. Once the timeout has won, the status must still be there.
+  def test_n5_no_status_is_lost_to_a_timeout_that_comes_with_it
+    heavy!
+    timeouts = 0
+    run_scheduler do
+      Fiber.schedule do
+        100.times do |i|
+          pid = spawn("exit 3")
+          begin
+            Timeout.timeout(0.0005 + i % 25 * 0.0001) { Process.wait(i.even? ? -1 : pid) }
+          rescue Timeout::Error
+            timeouts += 1
+            assert_equal pid, Process.wait(-1)
+          end
+          assert_equal 3, $?.exitstatus
+        end
+      end
+    end
+    assert_operator timeouts, :>, 0, "the test needs some timeouts"
+  end
+
+  # N21
+  def test_n21_any_child_and_a_group
+    run_scheduler do
+      Fiber.schedule do
+        pid = spawn("sleep 0.05; exit 4")
+        assert_equal [pid, 4], Process.wait2(-1).then { |waited, status| [waited, status.exitstatus] }
+        pid = spawn("sleep 0.05; exit 5", pgroup: true)
+        assert_equal [pid, 5], Process.wait2(-pid).then { |waited, status| [waited, status.exitstatus] }
+        pid = spawn("sleep 0.05; exit 6") # in our own group
+        assert_equal [pid, 6], Process.wait2(0).then { |waited, status| [waited, status.exitstatus] }
+      end
+    end
+  end
+
+  def test_n21_two_fibers_wait_for_any_child
+    got = []
+    run_scheduler do
+      pids = [spawn("sleep 0.05"), spawn("sleep 0.1")]
+      2.times { Fiber.schedule { got << Process.wait(-1) } }
+      Fiber.scheduler.run
+      assert_equal pids, got
+    end
+  end
+
+  def test_n21_no_child_at_all
+    assert_raises(Errno::ECHILD) { Process.wait(-1, Process::WNOHANG) }
+    run_scheduler do
+      Fiber.schedule do
+        [-1, 0, -Process.pid, Process.pid].each { |pid| assert_raises(Errno::ECHILD, pid.to_s) { Process.wait(pid) } }
+        assert_equal [], Process.waitall
+      end
+    end
+  end
+
+  def test_n21_waitall
+    run_scheduler do
+      Fiber.schedule do
+        pids = Array.new(5) { |i| spawn("sleep 0.0#{5 - i}; exit #{i}") }
+        assert_equal pids.each_with_index.to_a, Process.waitall.map { |pid, status| [pid, status.exitstatus] }.sort
+      end
+    end
+  end
+
+  def test_n21_detach
+    run_scheduler do
+      Fiber.schedule do
+        pid = spawn("sleep 0.05; exit 7")
+        thread = Process.detach(pid)
+        assert_equal [pid, 7], [thread.pid, thread.value.exitstatus]
+      end
+    end
+  end
+
+  def test_n21_without_waiting
+    run_scheduler do
+      Fiber.schedule do
+        pid = spawn("sleep 0.1; exit 8")
+        assert_nil Process.wait(pid, Process::WNOHANG)
+        assert_nil Process.wait(-1, Process::WNOHANG)
+        assert_equal 8, Process.wait2(pid)[1].exitstatus
+      end
+    end
+  end
+
+  def test_n21_a_child_that_stops_and_then_ends
+    run_scheduler do
+      Fiber.schedule do
+        [->(pid) { pid }, ->(_) { -1 }].each do |whom|
+          pid = spawn("kill -STOP $$; exit 9")
+          _, status = Process.wait2(whom[pid], Process::WUNTRACED)
+          assert_predicate status, :stopped?
+          Process.kill(:CONT, pid)
+          assert_equal 9, Process.wait2(whom[pid], Process::WUNTRACED)[1].exitstatus
+        end
       end
     end
   end

@@ -171,23 +171,6 @@ pub fn close(descriptor: RawFd) -> bool {
     at_once
 }
 
-/// `Reactor.pidfd(pid)`: a descriptor that is readable once the child has ended (pidfd_open(2)); none if there is no such
-/// process or the kernel cannot do it.
-#[cfg(target_os = "linux")]
-pub fn pidfd(pid: i32) -> Option<RawFd> {
-    use rustix::process::{Pid, PidfdFlags, pidfd_open};
-    use std::os::fd::IntoRawFd;
-
-    let descriptor = pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?;
-    Some(descriptor.into_raw_fd())
-}
-
-/// `Reactor.pidfd(pid)`: there is none here.
-#[cfg(not(target_os = "linux"))]
-pub fn pidfd(_: i32) -> Option<RawFd> {
-    None
-}
-
 #[cfg(target_os = "linux")]
 mod nowait {
     use super::{Errno, IoSlice, IoSliceMut};

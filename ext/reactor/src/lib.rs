@@ -1,11 +1,13 @@
 //! The Ruby extension: `Reactor::Selector`, a complete native Fiber::Scheduler over the `reactor` crate.
 //!
 //! `raw` is the only unsafe module. `convert` knows Ruby's numbers and errors, `fibers` and `timeouts` who waits for
-//! what, `selector` how control moves, `hooks` and `io` the contract of Fiber::Scheduler, `inspect` and `trace` what an
-//! onlooker may see. `Init_reactor` below is the whole Ruby surface on one screen.
+//! what, `selector` how control moves, `hooks` and `io` the contract of Fiber::Scheduler, `children` how to hear of a
+//! child process, `inspect` and `trace` what an onlooker may see. `Init_reactor` below is the whole Ruby surface on one
+//! screen.
 #![deny(unsafe_code)]
 
 mod attempt;
+mod children;
 mod convert;
 mod fibers;
 mod hooks;
@@ -27,7 +29,8 @@ fn init(ruby: &Ruby) -> Result<(), Error> {
     raw::count_forks();
     let reactor = ruby.define_module("Reactor")?;
     reactor.define_module_function("native_backends", function!(native_backends, 0))?;
-    reactor.define_module_function("pidfd", function!(attempt::pidfd, 1))?;
+    reactor.define_module_function("pidfd", function!(children::pidfd, 1))?;
+    reactor.define_module_function("await_child", function!(children::await_child, 2))?;
     reactor.define_module_function("io_number", function!(inspect::io_number, 1))?;
 
     let class = reactor.define_class("Selector", ruby.class_object())?;

@@ -1,0 +1,51 @@
+//! Child processes: how to learn that one has ended, or stopped, without taking its status away from whoever asks for it.
+
+use std::os::fd::RawFd;
+
+use magnus::{Error, Ruby};
+use rustix::{
+    io::Errno,
+    process::{Pid, WaitId, WaitIdOptions, waitid},
+};
+
+use crate::{convert, raw};
+
+/// Bits of Process.wait's flags, see wait(2).
+const UNTRACED: i32 = libc::WUNTRACED;
+const CONTINUED: i32 = libc::WCONTINUED;
+
+/// `Reactor.pidfd(pid)`: a descriptor that is readable once the child has ended (pidfd_open(2)); none if there is no such
+/// process or the kernel cannot do it.
+#[cfg(target_os = "linux")]
+pub fn pidfd(pid: i32) -> Option<RawFd> {
+    use rustix::process::{PidfdFlags, pidfd_open};
+    use std::os::fd::IntoRawFd;
+
+    let descriptor = pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?;
+    Some(descriptor.into_raw_fd())
+}
+
+/// `Reactor.pidfd(pid)`: there is none here.
+#[cfg(not(target_os = "linux"))]
+pub fn pidfd(_: i32) -> Option<RawFd> {
+    None
+}
+
+/// `Reactor.await_child(pid, flags)`: stops the calling thread, without the GVL, until Process.wait(pid, flags) would have
+/// an answer. It takes nothing (waitid(2) with WNOWAIT), so a thread that is killed meanwhile loses nobody's child.
+///
+/// Returns early if the thread is interrupted; also at once when there is no such child, which is for the caller to find.
+pub fn await_child(ruby: &Ruby, pid: i32, flags: i32) -> Result<(), Error> {
+    let mut options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+    options.set(WaitIdOptions::STOPPED, flags & UNTRACED != 0);
+    options.set(WaitIdOptions::CONTINUED, flags & CONTINUED != 0);
+    let whom = match pid {
+        -1 => WaitId::All,
+        _ if pid <= 0 => WaitId::Pgid(Pid::from_raw(pid.wrapping_neg())),
+        _ => Pid::from_raw(pid).map_or(WaitId::All, WaitId::Pid),
+    };
+    match raw::blocking_call(|| waitid(whom, options)) {
+        None | Some(Ok(_) | Err(Errno::INTR | Errno::CHILD)) => Ok(()),
+        Some(Err(error)) => Err(convert::system_error(ruby, &error.into())),
+    }
+}
