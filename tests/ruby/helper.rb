@@ -4,6 +4,7 @@
 # watchdog, and a few honest measurements. Environment:
 #
 #   REACTOR_BACKEND   the backend the whole suite runs on (default: the best one)
+#   REACTOR_LONG=1    run at full length what is shortened otherwise
 #   REACTOR_STRESS=1  run under GC.stress with automatic compaction; only what `all.rb` calls the stress subset
 
 root = File.expand_path("../..", __dir__)
@@ -31,6 +32,7 @@ class ReactorTest < Minitest::Test
   ROOT = OwnWarnings::ROOT
   LIB = File.join(ROOT, "lib")
   STRESS = ENV["REACTOR_STRESS"] == "1"
+  LONG = ENV["REACTOR_LONG"] == "1"
   BACKEND = Reactor.backend
   # Argument order and meaning of io_read and io_write: 4 from Ruby 4.1 on.
   CONTRACT = defined?(IO::Buffer::VERSION) && IO::Buffer::VERSION >= 3 ? 4 : 3

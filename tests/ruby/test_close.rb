@@ -2,7 +2,7 @@
 
 require_relative "helper"
 
-# IO#close under fibers that wait: just these get their IOError, on every Ruby and whoever closes.
+# N29. IO#close under fibers that wait: just these get their IOError, on every Ruby and whoever closes.
 class TestClose < ReactorTest
   MESSAGE = "stream closed in another thread"
 
@@ -16,7 +16,7 @@ class TestClose < ReactorTest
     e.message
   end
 
-  def test_a_fiber_closes_what_others_wait_for
+  def test_n29_a_fiber_closes_what_others_wait_for
     log = []
     run_scheduler do
       [pipe, pair, tcp_pair].each do |reading, _|
@@ -29,7 +29,7 @@ class TestClose < ReactorTest
     assert_equal [MESSAGE] * 6, log
   end
 
-  def test_another_thread_closes
+  def test_n29_another_thread_closes
     log = []
     reading, = pair
     run_scheduler do
@@ -39,7 +39,7 @@ class TestClose < ReactorTest
     assert_equal [MESSAGE], log
   end
 
-  def test_accept_and_recvfrom
+  def test_n29_accept_and_recvfrom
     log = []
     server = track(TCPServer.new("127.0.0.1", 0))
     socket = track(UDPSocket.new.tap { |udp| udp.bind("127.0.0.1", 0) })
@@ -51,7 +51,7 @@ class TestClose < ReactorTest
     assert_equal [MESSAGE] * 2, log
   end
 
-  def test_select_is_told_too
+  def test_n29_select_is_told_too
     log = []
     first, second = pair, pair
     run_scheduler do
@@ -61,7 +61,7 @@ class TestClose < ReactorTest
     assert_equal [[:raised, IOError]], log
   end
 
-  def test_another_object_on_the_same_descriptor_is_left_alone
+  def test_n29_another_object_on_the_same_descriptor_is_left_alone
     log = []
     reading, writing = pair
     twin = UNIXSocket.for_fd(reading.fileno).tap { |io| io.autoclose = false }
@@ -80,7 +80,7 @@ class TestClose < ReactorTest
     IO.for_fd(twin.fileno).close if twin && !twin.closed?
   end
 
-  def test_waiters_of_other_ios_and_a_recycled_number_are_left_alone
+  def test_n29_waiters_of_other_ios_and_a_recycled_number_are_left_alone
     log = []
     run_scheduler do
       others = Array.new(50) { pair }

@@ -95,7 +95,7 @@ class TestIOReadWrite < ReactorTest
     assert_bytes data, got
   end
 
-  # N26. The portable selector speaks both contracts on any Ruby; a native one only that of the Ruby it was built for.
+  # N26. Either order of arguments on any Ruby: a class of its own is given the one this Ruby does not use.
   def test_n26_v4_length_is_a_maximum_of_one_transfer
     if CONTRACT == 4
       in_fiber { |scheduler| assert_v4(scheduler) }
@@ -172,6 +172,31 @@ class TestIOReadWrite < ReactorTest
       log << w.write_nonblock("x", exception: false)
     end
     assert_equal [:wait_readable, "abc", :wait_readable, "xyz", :wait_writable, :other], log
+  end
+
+  # N13: a terminal, whose descriptor blocks.
+  def test_n13_read_nonblock_on_a_terminal
+    pty = optional_pty
+    main, terminal = pty.open.each { |io| track(io) }
+    require "io/console"
+    terminal.raw!
+    log = []
+    in_fiber do
+      Fiber.schedule { sleep 0; log << :other }
+      log << terminal.read_nonblock(5, exception: false)
+      main.write("abc")
+      assert terminal.wait_readable(PATIENCE)
+      log << terminal.read_nonblock(5, exception: false)
+    end
+    assert_equal [:wait_readable, :other, "abc"], log.sort_by { |entry| [:wait_readable, :other, "abc"].index(entry) }
+    assert_equal :wait_readable, log.first
+  end
+
+  def optional_pty
+    require "pty"
+    PTY
+  rescue LoadError
+    skip "no pseudo-terminals on this platform"
   end
 
   # --- ordinary IO ----------------------------------------------------------------------------------------------------
@@ -302,6 +327,22 @@ class TestIOReadWrite < ReactorTest
     end
     assert_equal [:other, "late"], log
     refute_predicate r, :nonblock?, "the flag belongs to whoever shares the description"
+  end
+
+  # N15 to the letter: nothing has made the standard input of a child non-blocking.
+  def test_n15_an_inherited_standard_input_does_not_freeze_the_others
+    r, w = pipe
+    out = child_says(<<~RUBY, options: { in: r }) do |_, line|
+      Fiber.set_scheduler(Reactor::Scheduler.new)
+      Fiber.schedule { puts "read \#{$stdin.read}" }
+      Fiber.schedule { sleep 0.001; puts "others run" }
+    RUBY
+      r.close
+      line.("others run")
+      w.write("late")
+      w.close
+    end
+    assert_equal "others run\nread late\n", out
   end
 
   # Writable means some room, not room for everything: a write into a descriptor that blocks must not take the thread.

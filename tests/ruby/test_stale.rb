@@ -3,9 +3,9 @@
 require_relative "helper"
 
 # Wake-ups that come for a wait that is over (N7, N8, N16), and the other classics: each is named for what broke
-# elsewhere. The ones that belong to a hook are in that hook's file: N1 N2 N13 N15 (io_read_write), N11 N12 N16 N17 N28
-# N34 (io_wait), N3 (bad_input), N6 N8 N14 N18 (timeout), N19 (io_select), N20 N30 (sleep), N4 N25 N32 (gc),
-# N9 N31 (errors), N24 (lifecycle), N10 (idle).
+# elsewhere, by its number N1 to N34. The ones that belong to a hook are in that hook's file: N1 N2 N13 N15 N26
+# (io_read_write), N11 N12 N16 N17 N28 N34 (io_wait), N3 (bad_input), N5 N21 (process), N6 N8 N14 N18 (timeout), N19
+# (io_select), N20 N30 (sleep), N4 N25 N32 N33 (gc), N9 N31 (errors), N24 (lifecycle), N10 (idle), N29 (close).
 class TestStale < ReactorTest
   def full_length(seconds = 0.03)
     assert_operator elapsed { sleep seconds }, :>=, seconds
