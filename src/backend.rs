@@ -1,8 +1,8 @@
 //! Which drivers there are, and which of them can be had here. The only file that names a concrete driver.
 
-use std::{error::Error, fmt, io, str::FromStr};
+use std::{error::Error, fmt, io, str::FromStr, sync::OnceLock};
 
-use crate::driver::{Driver, poll::MioDriver};
+use crate::driver::{Driver, Unavailable, poll::MioDriver, uring::UringDriver};
 
 /// A kernel interface the reactor can stand on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -41,6 +41,9 @@ const NATIVE: Backend = if cfg!(any(
     Backend::Poll
 };
 
+/// What is opened if nobody chose: the first of these that can be had.
+const PREFERENCE: [Backend; 2] = [NATIVE, Backend::Uring];
+
 impl Backend {
     /// All backends, whether they can be had here or not.
     pub const ALL: [Self; 5] = [
@@ -63,25 +66,30 @@ impl Backend {
     }
 
     /// The best backend that can be had here.
-    pub const fn native() -> Self {
-        NATIVE
+    pub fn native() -> Self {
+        let usable = PREFERENCE.into_iter().find(|b| b.availability().is_ok());
+        usable.unwrap_or(NATIVE)
     }
 
     /// Can this backend be opened here?
+    ///
+    /// io_uring is asked for once, by opening a ring and asking what it can do: seccomp, a sysctl, a limit or an old kernel
+    /// may refuse it.
     ///
     /// # Errors
     ///
     /// The reason why not, in words.
     pub fn availability(self) -> Result<(), Unavailable> {
+        static URING: OnceLock<Result<(), Unavailable>> = OnceLock::new();
         if self == NATIVE {
             return Ok(());
         }
-        Err(Unavailable(match self {
+        Err(Unavailable::because(match self {
             Self::Epoll => "needs Linux, Android or illumos",
             Self::Kqueue => "needs macOS or a BSD",
             Self::Iocp => "needs Windows",
             Self::Poll => "is used only where the platform has nothing better",
-            Self::Uring => "this build has no io_uring driver",
+            Self::Uring => return *URING.get_or_init(|| UringDriver::open().map(drop)),
         }))
     }
 
@@ -92,11 +100,40 @@ impl Backend {
     /// [`io::ErrorKind::Unsupported`] with the reason if the chosen backend cannot be had here: there is no falling back
     /// from an explicit choice. Otherwise what the kernel says: `EMFILE`, `ENFILE`, `ENOMEM`.
     pub fn open(choice: Option<Self>) -> io::Result<(Self, Box<dyn Driver>)> {
-        let backend = choice.unwrap_or(NATIVE);
-        backend.availability().map_err(|reason| {
-            io::Error::new(io::ErrorKind::Unsupported, format!("{backend}: {reason}"))
+        match choice {
+            Some(backend) => Ok((backend, backend.open_driver()?)),
+            None => Self::open_first(&PREFERENCE),
+        }
+    }
+
+    /// Opens the first of these that can be had.
+    ///
+    /// # Errors
+    ///
+    /// As [`Backend::open`], of the last of them.
+    pub fn open_first(backends: &[Self]) -> io::Result<(Self, Box<dyn Driver>)> {
+        let mut failure = io::ErrorKind::Unsupported.into();
+        for backend in backends {
+            match backend.open_driver() {
+                Ok(driver) => return Ok((*backend, driver)),
+                Err(error) => failure = error,
+            }
+        }
+        Err(failure)
+    }
+
+    fn open_driver(self) -> io::Result<Box<dyn Driver>> {
+        self.availability().map_err(|reason| {
+            io::Error::new(io::ErrorKind::Unsupported, format!("{self}: {reason}"))
         })?;
-        Ok((backend, Box::new(MioDriver::open()?)))
+        if self != Self::Uring {
+            return Ok(Box::new(MioDriver::open()?));
+        }
+        // It could be had before: what is missing now is a descriptor or memory.
+        match UringDriver::open() {
+            Ok(driver) => Ok(Box::new(driver)),
+            Err(reason) => Err(reason.into()),
+        }
     }
 }
 
@@ -115,18 +152,6 @@ impl FromStr for Backend {
             .ok_or_else(|| UnknownBackend(name.to_owned()))
     }
 }
-
-/// Why a backend cannot be had here.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Unavailable(&'static str);
-
-impl fmt::Display for Unavailable {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(self.0)
-    }
-}
-
-impl Error for Unavailable {}
 
 /// A name that is no backend's.
 #[derive(Clone, Debug, PartialEq, Eq)]

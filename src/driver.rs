@@ -3,10 +3,16 @@
 #[cfg(any(test, feature = "mock"))]
 pub mod mock;
 pub(crate) mod poll;
+pub(crate) mod uring;
 
-use std::{io, sync::Arc, time::Duration};
+use std::{error::Error, fmt, io, sync::Arc, time::Duration};
 
-use crate::{event::Events, interest::Interest, token::Token};
+use crate::{
+    event::Events,
+    interest::Interest,
+    operation::{Operation, OperationId},
+    token::Token,
+};
 
 /// What the kernel knows a source by: a file descriptor.
 #[cfg(unix)]
@@ -27,6 +33,49 @@ const BAD_DESCRIPTOR: i32 = libc::EBADF;
 /// `WSAENOTSOCK`.
 #[cfg(windows)]
 const BAD_DESCRIPTOR: i32 = 10038;
+
+/// Why a backend cannot be had here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unavailable {
+    pub(crate) reason: &'static str,
+    pub(crate) error: Option<i32>,
+}
+
+impl Unavailable {
+    /// It is not there, for this reason.
+    pub(crate) const fn because(reason: &'static str) -> Self {
+        Self {
+            reason,
+            error: None,
+        }
+    }
+
+    /// What the kernel answered; None if it was not asked.
+    pub fn raw_os_error(&self) -> Option<i32> {
+        self.error
+    }
+}
+
+impl fmt::Display for Unavailable {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.reason)?;
+        match self.error {
+            Some(error) => write!(formatter, ": {}", io::Error::from_raw_os_error(error)),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Error for Unavailable {}
+
+impl From<Unavailable> for io::Error {
+    fn from(unavailable: Unavailable) -> Self {
+        match unavailable.error {
+            Some(error) => Self::from_raw_os_error(error),
+            None => Self::new(io::ErrorKind::Unsupported, unavailable.reason),
+        }
+    }
+}
 
 /// What became of [`Driver::register`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,6 +125,7 @@ pub trait Wake: Send + Sync {
 ///   caller disagree about what is registered" are healed inside.
 /// - **Wakes.** A wake ends the current or the next poll. [`Token::WAKE`] is never shown to the caller.
 /// - **Bounds.** One poll returns at most 1024 events; the rest comes with the next.
+/// - **Nothing is kept open.** A registration ends by itself when its file is closed, and never keeps it open.
 /// - **Closed descriptors.** That a descriptor was closed elsewhere never makes `poll` fail.
 ///
 /// A driver is used by one thread at a time; only what [`Driver::waker`] returned may be used by others.
@@ -140,4 +190,68 @@ pub trait Driver: Send {
     /// The driver's own descriptor, readable as long as a poll without waiting would return something, so that a thread
     /// can sleep in ppoll(2) without borrowing the driver. None where the platform has none (Windows).
     fn descriptor(&self) -> Option<Descriptor>;
+
+    /// What the driver can carry out by itself; None if it knows readiness only.
+    fn operations(&mut self) -> Option<&mut dyn Operations> {
+        None
+    }
+}
+
+/// Operations that a driver carries out by itself: io_uring(7).
+///
+/// # The contract
+///
+/// - **One event.** Each operation that was started and not given up is reported once, by [`Driver::poll`], under the
+///   token it was started with and as [`Ready::COMPLETED`](crate::Ready::COMPLETED); not if its outcome was taken before.
+/// - **In order.** Operations reach the kernel in the order in which they were started, all of them at the latest with
+///   the next poll.
+/// - **Two owners.** The memory of an operation belongs to whoever started it and to the kernel; it is used again only
+///   when both have let go. So giving one up, and dropping the driver, is safe at any moment.
+pub trait Operations {
+    /// Does the kernel know this operation?
+    fn knows(&self, operation: &Operation<'_>) -> bool;
+
+    /// Queues an operation. No system call.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::Unsupported`] if the kernel does not know it, [`io::ErrorKind::WouldBlock`] if there are so many
+    /// already that one should rather be made directly.
+    fn start(
+        &mut self,
+        descriptor: Descriptor,
+        operation: Operation<'_>,
+        token: Token,
+    ) -> io::Result<OperationId>;
+
+    /// How many operations are queued and not yet with the kernel.
+    fn queued(&self) -> usize;
+
+    /// Hands all that is queued to the kernel, without waiting for anything.
+    ///
+    /// What the kernel does not take now (`EAGAIN`, `EBUSY`) stays queued.
+    ///
+    /// # Errors
+    ///
+    /// Those of io_uring_enter(2); none is known to occur as long as the driver lives.
+    fn submit(&mut self) -> io::Result<()>;
+
+    /// Takes the outcome of an operation and ends it: how many bytes were transferred. What was read is copied to the
+    /// beginning of `into`, as far as there is room.
+    ///
+    /// None, and the operation goes on, if there is no outcome yet. `EINVAL` if there is no such operation.
+    fn take(&mut self, id: OperationId, into: &mut [u8]) -> Option<io::Result<usize>>;
+
+    /// Takes an operation back that has not been handed to the kernel. False if it is too late.
+    fn withdraw(&mut self, id: OperationId) -> bool;
+
+    /// Blocks until there is an outcome.
+    ///
+    /// # Errors
+    ///
+    /// Those of io_uring_enter(2); none is known to occur as long as the driver lives.
+    fn wait(&mut self, id: OperationId) -> io::Result<()>;
+
+    /// Gives an operation up: it is taken back, or cancelled, or its outcome is dropped.
+    fn abandon(&mut self, id: OperationId);
 }

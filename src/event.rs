@@ -10,7 +10,7 @@ use crate::{interest::Interest, token::Token};
 
 /// Why an event came: what a descriptor is ready for, or which of the reactor's own sources it comes from.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub struct Ready(u8);
+pub struct Ready(u16);
 
 impl Ready {
     /// Nothing.
@@ -33,8 +33,10 @@ impl Ready {
     pub const ELAPSED: Self = Self(64);
     /// Another thread has notified the token through a [`Handle`](crate::Handle).
     pub const NOTIFIED: Self = Self(128);
+    /// An [`Operation`](crate::Operation) of the driver's has an outcome.
+    pub const COMPLETED: Self = Self(256);
 
-    const NAMES: [(Self, &'static str); 8] = [
+    const NAMES: [(Self, &'static str); 9] = [
         (Self::READABLE, "READABLE"),
         (Self::PRIORITY, "PRIORITY"),
         (Self::WRITABLE, "WRITABLE"),
@@ -43,10 +45,11 @@ impl Ready {
         (Self::ERROR, "ERROR"),
         (Self::ELAPSED, "ELAPSED"),
         (Self::NOTIFIED, "NOTIFIED"),
+        (Self::COMPLETED, "COMPLETED"),
     ];
 
     /// The bits of the set.
-    pub const fn bits(self) -> u8 {
+    pub const fn bits(self) -> u16 {
         self.0
     }
 
@@ -83,12 +86,12 @@ impl Ready {
             return 0b111;
         }
         // READ_CLOSED, shifted onto READABLE.
-        self.reported() | (self.0 & Self::READ_CLOSED.0) >> 3
+        self.reported() | ((self.0 & Self::READ_CLOSED.0) >> 3) as u8
     }
 
     /// The bits of the directions the kernel named, without what a hang-up or an error implies.
     pub(crate) const fn reported(self) -> u8 {
-        self.0 & 0b111
+        (self.0 & 0b111) as u8
     }
 
     /// Has the peer gone, as far as this event tells?
@@ -100,7 +103,7 @@ impl Ready {
 impl From<Interest> for Ready {
     /// Ready for exactly these directions.
     fn from(interest: Interest) -> Self {
-        Self(interest.bits())
+        Self(interest.bits() as u16)
     }
 }
 

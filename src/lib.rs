@@ -42,6 +42,7 @@
 //!
 //! - [`Interest`], [`Token`], [`Deadline`], [`Ready`], [`Event`], [`Events`]: the vocabulary.
 //! - [`Driver`]: the port to a kernel interface, and the contract each one owes; [`Backend`] chooses one.
+//! - [`Operation`]: what a driver may carry out by itself ([`Operations`]), many at a time with one system call.
 //! - [`Selector`]: a driver and the memory.
 //! - [`Timers`]: the deadline queue.
 //! - [`Handle`]: what other threads hold.
@@ -58,7 +59,8 @@
 //!
 //! # Platforms
 //!
-//! epoll(7) on Linux and Android, kqueue(2) on macOS and the BSDs, IOCP on Windows (sockets only), all through mio.
+//! epoll(7) on Linux and Android, kqueue(2) on macOS and the BSDs, IOCP on Windows (sockets only), all through mio; and
+//! io_uring(7) on Linux, with the feature `uring`, where the kernel allows it.
 
 #![deny(unsafe_code, missing_docs)]
 
@@ -68,6 +70,7 @@ mod driver;
 mod event;
 mod handle;
 mod interest;
+mod operation;
 mod pool;
 mod reactor;
 mod registry;
@@ -76,12 +79,15 @@ mod timers;
 mod token;
 
 pub use crate::{
-    backend::{Backend, Unavailable, UnknownBackend},
+    backend::{Backend, UnknownBackend},
     deadline::{Deadline, InvalidSeconds, seconds, to_seconds},
-    driver::{Descriptor, Driver, Registration, Renewal, Wake, poll::poll_now},
+    driver::{
+        Descriptor, Driver, Operations, Registration, Renewal, Unavailable, Wake, poll::poll_now,
+    },
     event::{Event, Events, Ready},
     handle::Handle,
     interest::Interest,
+    operation::{Operation, OperationId},
     pool::{Job, Limits, Outcome, Pace, Pool, PoolStatistics, Refused},
     reactor::{Reactor, Sleep},
     registry::{Attempt, Identity, Knowledge, Known, Statistics, Wait, WaitId},

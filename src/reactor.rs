@@ -8,7 +8,7 @@ use std::{
 use crate::{
     backend::Backend,
     deadline::Deadline,
-    driver::{Descriptor, Driver, poll},
+    driver::{Descriptor, Driver, Operations, poll},
     event::{Events, Ready},
     handle::Handle,
     interest::Interest,
@@ -18,6 +18,9 @@ use crate::{
     timers::{TimerId, Timers},
     token::Token,
 };
+
+/// After so long the kernel is asked again to take operations it had no room for.
+const BUSY: Duration = Duration::from_millis(1);
 
 /// A selector, timers, an inbox for other threads, and threads for work that may block, turned together.
 ///
@@ -123,6 +126,14 @@ impl Reactor {
         self.selector.forget(descriptor);
     }
 
+    /// What the driver can carry out by itself; None if it knows readiness only.
+    ///
+    /// What is started here reaches the kernel with the next [`Reactor::collect`], and its outcome is announced by an
+    /// event with [`Ready::COMPLETED`].
+    pub fn operations(&mut self) -> Option<&mut dyn Operations> {
+        self.selector.operations()
+    }
+
     /// Starts a timer: `token` will be reported with [`Ready::ELAPSED`] once `deadline` has come.
     pub fn timer(&mut self, deadline: Deadline, token: Token) -> TimerId {
         self.timers.insert(deadline, token)
@@ -174,7 +185,8 @@ impl Reactor {
     /// re-arm is due, or `limit` has passed (None: no limit of the caller's).
     ///
     /// From here until the [`Sleep`] is dropped, other threads' notifications wake the kernel.
-    pub fn sleep(&self, limit: Option<Duration>) -> Sleep {
+    pub fn sleep(&mut self, limit: Option<Duration>) -> Sleep {
+        let limit = self.flush(limit);
         let idle = self.handle.lie_down() && !self.selector.has_answers();
         Sleep {
             descriptor: self.selector.descriptor(),
@@ -184,6 +196,20 @@ impl Reactor {
                 Some(Duration::ZERO)
             },
             handle: self.handle.clone(),
+        }
+    }
+
+    /// Nothing may lie in a queue of ours while we sleep. If the kernel takes nothing more now, we ask it again soon.
+    fn flush(&mut self, limit: Option<Duration>) -> Option<Duration> {
+        let Some(operations) = self.selector.operations() else {
+            return limit;
+        };
+        if operations.queued() == 0 {
+            return limit;
+        }
+        match operations.submit() {
+            Ok(()) if operations.queued() == 0 => limit,
+            _ => limit.into_iter().chain([BUSY]).min(),
         }
     }
 

@@ -8,7 +8,7 @@ use std::{
 
 use crate::{
     backend::Backend,
-    driver::{Descriptor, Driver, Wake},
+    driver::{Descriptor, Driver, Operations, Wake},
     event::{Events, Ready},
     interest::Interest,
     registry::{Attempt, Identity, Known, Registry, Statistics, Wait, WaitId},
@@ -159,7 +159,11 @@ impl Selector {
         self.driver.poll(&mut self.reported, timeout)?;
         self.registry.statistics.polls += 1;
         for event in &self.reported {
-            self.registry.event(self.driver.as_mut(), *event, events);
+            if event.ready == Ready::COMPLETED {
+                events.push(*event);
+            } else {
+                self.registry.event(self.driver.as_mut(), *event, events);
+            }
         }
         self.registry.deliver(events);
         Ok(())
@@ -186,6 +190,11 @@ impl Selector {
     /// The driver's own descriptor, for sleeping on; see [`Driver::descriptor`].
     pub fn descriptor(&self) -> Option<Descriptor> {
         self.driver.descriptor()
+    }
+
+    /// What the driver can carry out by itself; None if it knows readiness only.
+    pub fn operations(&mut self) -> Option<&mut dyn Operations> {
+        self.driver.operations()
     }
 
     /// What other threads end a poll with.

@@ -58,6 +58,7 @@ contract! {
         deregistering_nothing_is_fine
         deregistered_is_silent
         a_closed_descriptor_never_fails_the_poll
+        a_registration_keeps_nothing_open
         the_duplicate_of_a_closed_descriptor_carries_the_old_token
         files_and_directories_are_unpollable
         a_number_that_became_a_file_is_unpollable
@@ -256,6 +257,21 @@ fn a_closed_descriptor_never_fails_the_poll(subject: &mut Subject) {
     drop(number);
     assert!(theirs.write_all(b"x").is_err());
     assert_eq!(subject.poll(NOW), []);
+}
+
+fn a_registration_keeps_nothing_open(subject: &mut Subject) {
+    let (ours, mut theirs) = pair();
+    subject.arm(&ours, 1, READ | WRITE);
+    assert_eq!(subject.until(1), Ready::WRITABLE);
+    drop(ours);
+    assert_eq!(theirs.read(&mut [0; 1]).unwrap(), 0, "its peer hears of it");
+
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    subject.arm(&listener, 2, READ);
+    assert_eq!(subject.poll(NOW), []);
+    drop(listener);
+    TcpListener::bind(address).expect("its port is free");
 }
 
 fn the_duplicate_of_a_closed_descriptor_carries_the_old_token(subject: &mut Subject) {

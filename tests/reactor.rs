@@ -13,12 +13,46 @@ use std::{
     time::{Duration, Instant},
 };
 
-use reactor::{Deadline, Events, Handle, Identity, Interest, Reactor, Ready, Sleep, Token, Wait};
+use reactor::{
+    Backend, Deadline, Events, Handle, Identity, Interest, Reactor, Ready, Sleep, Token, Wait,
+};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-fn reactor() -> (Reactor, Events) {
-    (Reactor::open(None).unwrap(), Events::new())
+/// Makes each function a test of each backend's that can be had here.
+macro_rules! turns {
+    ($($test:ident)*) => {
+        mod on_every_backend {
+            $(
+                #[test]
+                fn $test() {
+                    let usable = |backend: &reactor::Backend| backend.availability().is_ok();
+                    reactor::Backend::ALL.into_iter().filter(usable).for_each(super::$test);
+                }
+            )*
+        }
+    };
+}
+
+turns! {
+    a_limit_ends_a_turn_and_not_before_its_time
+    timers_elapse_in_order_and_never_early
+    a_cancelled_timer_is_silent
+    a_million_timers_are_set_and_cancelled_or_elapse
+    readiness_comes_before_the_timeout_of_the_same_turn
+    events_are_appended
+    the_kernel_ends_a_sleep
+    closing_tells_the_waiter_in_the_next_turn
+    a_wake_ends_one_turn_and_shows_nothing
+    a_sleep_belongs_to_no_thread
+    no_notification_is_slept_through
+    ping_pong_between_sleepers_never_hangs
+    a_flag_set_before_the_wake_is_seen_after_the_turn
+    a_signal_is_an_empty_turn
+}
+
+fn reactor(backend: Backend) -> (Reactor, Events) {
+    (Reactor::open(Some(backend)).unwrap(), Events::new())
 }
 
 /// Turns until something comes.
@@ -43,9 +77,8 @@ fn what_may_change_threads() {
     is_sync::<Handle>();
 }
 
-#[test]
-fn a_limit_ends_a_turn_and_not_before_its_time() {
-    let (mut reactor, mut events) = reactor();
+fn a_limit_ends_a_turn_and_not_before_its_time(backend: Backend) {
+    let (mut reactor, mut events) = reactor(backend);
     for limit in [Duration::ZERO, Duration::from_micros(300)] {
         let started = Instant::now();
         reactor.turn(&mut events, Some(limit)).unwrap();
@@ -53,9 +86,8 @@ fn a_limit_ends_a_turn_and_not_before_its_time() {
     }
 }
 
-#[test]
-fn timers_elapse_in_order_and_never_early() {
-    let (mut reactor, mut events) = reactor();
+fn timers_elapse_in_order_and_never_early(backend: Backend) {
+    let (mut reactor, mut events) = reactor(backend);
     let start = Instant::now();
     for (token, microseconds) in [(3, 3000), (1, 1000), (2, 2000)] {
         let deadline = Deadline::after_from(start, Duration::from_micros(microseconds));
@@ -74,9 +106,8 @@ fn timers_elapse_in_order_and_never_early() {
     assert_eq!(found, [1, 2, 3]);
 }
 
-#[test]
-fn a_cancelled_timer_is_silent() {
-    let (mut reactor, mut events) = reactor();
+fn a_cancelled_timer_is_silent(backend: Backend) {
+    let (mut reactor, mut events) = reactor(backend);
     let timer = reactor.timer(Deadline::now(), Token::new(1, 0));
     assert!(reactor.cancel(timer));
     assert!(!reactor.cancel(timer));
@@ -84,9 +115,8 @@ fn a_cancelled_timer_is_silent() {
     assert!(events.is_empty());
 }
 
-#[test]
-fn a_million_timers_are_set_and_cancelled_or_elapse() {
-    let (mut reactor, mut events) = reactor();
+fn a_million_timers_are_set_and_cancelled_or_elapse(backend: Backend) {
+    let (mut reactor, mut events) = reactor(backend);
     let now = Instant::now();
     for token in 0..1_000_000 {
         let timer = reactor.timer(Deadline::after_from(now, HOUR), Token::new(token, 0));
@@ -99,9 +129,8 @@ fn a_million_timers_are_set_and_cancelled_or_elapse() {
     assert!(indexes(&events).into_iter().eq((0..1_000_000).step_by(10)));
 }
 
-#[test]
-fn readiness_comes_before_the_timeout_of_the_same_turn() {
-    let (mut reactor, mut events) = reactor();
+fn readiness_comes_before_the_timeout_of_the_same_turn(backend: Backend) {
+    let (mut reactor, mut events) = reactor(backend);
     let (ours, mut theirs) = UnixStream::pair().unwrap();
     reactor.timer(Deadline::now(), Token::new(2, 0));
     let token = Token::new(1, 0);
@@ -116,9 +145,8 @@ fn readiness_comes_before_the_timeout_of_the_same_turn() {
     assert_eq!(reactor.end(wait), Ready::READABLE);
 }
 
-#[test]
-fn events_are_appended() {
-    let (mut reactor, mut events) = reactor();
+fn events_are_appended(backend: Backend) {
+    let (mut reactor, mut events) = reactor(backend);
     for token in 1..4 {
         reactor.timer(Deadline::now(), Token::new(token, 0));
         reactor.turn(&mut events, None).unwrap();
@@ -126,9 +154,8 @@ fn events_are_appended() {
     assert_eq!(indexes(&events), [1, 2, 3]);
 }
 
-#[test]
-fn the_kernel_ends_a_sleep() {
-    let (mut reactor, mut events) = reactor();
+fn the_kernel_ends_a_sleep(backend: Backend) {
+    let (mut reactor, mut events) = reactor(backend);
     let (ours, mut theirs) = UnixStream::pair().unwrap();
     let token = Token::new(1, 0);
     let wait = reactor.wait(ours.as_raw_fd(), Identity(1), Interest::READABLE, token);
@@ -143,9 +170,8 @@ fn the_kernel_ends_a_sleep() {
     drop(writer.join());
 }
 
-#[test]
-fn closing_tells_the_waiter_in_the_next_turn() {
-    let (mut reactor, mut events) = reactor();
+fn closing_tells_the_waiter_in_the_next_turn(backend: Backend) {
+    let (mut reactor, mut events) = reactor(backend);
     let (ours, _theirs) = UnixStream::pair().unwrap();
     let number = ours.as_raw_fd();
     let wait = reactor.wait(number, Identity(1), Interest::READABLE, Token::new(1, 0));
@@ -159,9 +185,8 @@ fn closing_tells_the_waiter_in_the_next_turn() {
     assert_eq!(reactor.end(wait), Ready::ERROR);
 }
 
-#[test]
-fn a_wake_ends_one_turn_and_shows_nothing() {
-    let (mut reactor, mut events) = reactor();
+fn a_wake_ends_one_turn_and_shows_nothing(backend: Backend) {
+    let (mut reactor, mut events) = reactor(backend);
     let handle = reactor.handle();
     // Before the turn: the collecting half must not swallow it.
     handle.wake().unwrap();
@@ -184,9 +209,8 @@ fn a_wake_ends_one_turn_and_shows_nothing() {
     assert!(started.elapsed() >= limit, "one wake ended two turns");
 }
 
-#[test]
-fn a_sleep_belongs_to_no_thread() {
-    let (mut reactor, mut events) = reactor();
+fn a_sleep_belongs_to_no_thread(backend: Backend) {
+    let (mut reactor, mut events) = reactor(backend);
     let sleep = reactor.sleep(None);
     let handle = reactor.handle();
     assert!(handle.is_sleeping());
@@ -198,11 +222,10 @@ fn a_sleep_belongs_to_no_thread() {
     assert_eq!(indexes(&events), [7]);
 }
 
-#[test]
-fn no_notification_is_slept_through() {
+fn no_notification_is_slept_through(backend: Backend) {
     const THREADS: u32 = 4;
     const EACH: u32 = 1000;
-    let (mut reactor, mut events) = reactor();
+    let (mut reactor, mut events) = reactor(backend);
     let threads: Vec<_> = (0..THREADS)
         .map(|thread| {
             let handle = reactor.handle();
@@ -230,10 +253,9 @@ fn no_notification_is_slept_through() {
     threads.into_iter().for_each(|t| t.join().unwrap());
 }
 
-#[test]
-fn ping_pong_between_sleepers_never_hangs() {
-    let (mut ours, mut events) = reactor();
-    let (mut theirs, mut their_events) = reactor();
+fn ping_pong_between_sleepers_never_hangs(backend: Backend) {
+    let (mut ours, mut events) = reactor(backend);
+    let (mut theirs, mut their_events) = reactor(backend);
     let (to_us, to_them) = (ours.handle(), theirs.handle());
     let peer = thread::spawn(move || {
         for _ in 0..1000 {
@@ -248,9 +270,8 @@ fn ping_pong_between_sleepers_never_hangs() {
     peer.join().unwrap();
 }
 
-#[test]
-fn a_flag_set_before_the_wake_is_seen_after_the_turn() {
-    let (mut reactor, mut events) = reactor();
+fn a_flag_set_before_the_wake_is_seen_after_the_turn(backend: Backend) {
+    let (mut reactor, mut events) = reactor(backend);
     let handle = reactor.handle();
     let (flag, seen) = (
         Arc::new(AtomicBool::new(false)),
@@ -278,13 +299,12 @@ fn a_flag_set_before_the_wake_is_seen_after_the_turn() {
     signaller.join().unwrap();
 }
 
-#[test]
-fn a_signal_is_an_empty_turn() {
+fn a_signal_is_an_empty_turn(backend: Backend) {
     extern "C" fn ignore(_signal: libc::c_int) {}
     let handler = ignore as extern "C" fn(libc::c_int) as libc::sighandler_t;
     // SAFETY: the handler does nothing, so nothing it does can be unsafe in a signal.
     unsafe { libc::signal(libc::SIGURG, handler) };
-    let (mut reactor, mut events) = reactor();
+    let (mut reactor, mut events) = reactor(backend);
     // SAFETY: no precondition.
     let sleeper = unsafe { libc::pthread_self() };
     let done = AtomicBool::new(false);

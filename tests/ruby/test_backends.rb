@@ -100,6 +100,50 @@ class TestBackends < ReactorTest
     end
   end
 
+  # N27: containers refuse io_uring by seccomp(2). Whoever insists is told why, everybody else hardly notices.
+  def test_n27_a_refused_ring_falls_back
+    needs_linux "io_uring"
+    skip "no native library" if select_backend?
+    skip "no fiddle to install a filter with" unless system(RbConfig.ruby, "-W0", "-e", "require 'fiddle'", err: File::NULL)
+    out = child_says(REFUSE_IO_URING + <<~'RUBY', env: { "REACTOR_BACKEND" => nil })
+      reason = Reactor.backends.fetch(:uring)
+      puts reason
+      begin
+        Reactor::Scheduler.new(backend: :uring)
+      rescue ArgumentError => e
+        puts e.message.include?(reason)
+      end
+      ENV["REACTOR_BACKEND"] = "uring"
+      begin
+        Reactor.backend
+      rescue ArgumentError => e
+        puts e.message.include?(reason)
+      end
+      ENV.delete("REACTOR_BACKEND")
+      Thread.new do
+        Fiber.set_scheduler(scheduler = Reactor::Scheduler.new)
+        r, w = IO.pipe
+        Fiber.schedule { puts "#{scheduler.backend} reads #{r.readpartial(9)}" }
+        Fiber.schedule { w << "bytes" }
+      end.join
+    RUBY
+    assert_equal "io_uring_setup: Operation not permitted (os error 1)\ntrue\ntrue\nepoll reads bytes\n", out
+  end
+
+  # Makes io_uring_setup(2), number 425 on every architecture, fail with EPERM from now on: four instructions of BPF.
+  REFUSE_IO_URING = <<~'RUBY'
+    verbose, $VERBOSE = $VERBOSE, nil
+    require "fiddle"
+    $VERBOSE = verbose
+    filter = [[0x20, 0, 0, 0], [0x15, 0, 1, 425], [0x06, 0, 0, 0x0005_0001], [0x06, 0, 0, 0x7fff_0000]].map { _1.pack("SCCL") }.join
+    program = [4, filter].pack("Sx#{Fiddle::SIZEOF_VOIDP - 2}P")
+    long = Fiddle::TYPE_LONG
+    prctl = Fiddle::Function.new(Fiddle::Handle::DEFAULT["prctl"], [Fiddle::TYPE_INT, long, Fiddle::TYPE_VOIDP, long, long], Fiddle::TYPE_INT)
+    abort "no promise" unless prctl.call(38, 1, 0, 0, 0).zero?  # PR_SET_NO_NEW_PRIVS
+    abort "no filter" unless prctl.call(22, 2, program, 0, 0).zero?  # PR_SET_SECCOMP, SECCOMP_MODE_FILTER
+  RUBY
+  private_constant :REFUSE_IO_URING
+
   def test_stats_count
     run_scheduler do |scheduler|
       stats = scheduler.stats

@@ -700,7 +700,7 @@ impl Inner {
     }
 
     fn lie_down(&mut self) -> Option<(Sleep, Handle)> {
-        let reactor = self.reactor.as_ref()?;
+        let reactor = self.reactor.as_mut()?;
         let stuck = self.fibers.is_stuck() && reactor.timers() == 0;
         self.quiet = if stuck { self.quiet + 1 } else { 0 };
         let limit = stuck.then(|| inspect::patience(self.quiet));

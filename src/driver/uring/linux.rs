@@ -1,0 +1,157 @@
+//! The Linux driver that carries out operations by itself: epoll(7) for readiness, io_uring(7) for the rest.
+//!
+//! What many fibers want to send and receive in one turn goes to the kernel with one io_uring_enter(2), at the beginning of
+//! the next poll; outcomes are read from shared memory. A sleeper sleeps on the epoll descriptor as ever: an outcome that
+//! comes later rings the same eventfd(2) as other threads do. They never touch the ring.
+
+mod flights;
+mod readiness;
+mod ring;
+
+use std::{
+    fmt, io,
+    os::fd::{AsRawFd, FromRawFd, OwnedFd},
+    sync::Arc,
+    time::Duration,
+};
+
+use crate::{
+    driver::{Descriptor, Driver, Operations, Registration, Renewal, Unavailable, Wake},
+    event::Events,
+    interest::Interest,
+    token::Token,
+};
+
+use flights::Flights;
+use readiness::{Readiness, check};
+use ring::Ring;
+
+/// How many events one poll returns at most.
+const BATCH: usize = 1024;
+
+/// A driver over epoll and a ring.
+pub(crate) struct UringDriver {
+    flights: Flights,
+    readiness: Readiness,
+    bell: Arc<Bell>,
+}
+
+impl UringDriver {
+    /// Opens both, and asks the kernel what its ring can do.
+    ///
+    /// # Errors
+    ///
+    /// What was refused: by seccomp(2), by the sysctl `io_uring_disabled`, by a limit, by an old kernel.
+    pub(crate) fn open() -> Result<Self, Unavailable> {
+        let bell = Bell::open().map_err(|error| refused("eventfd", &error))?;
+        let number = bell.0.as_raw_fd();
+        let ring = Ring::open(number)?;
+        let readiness = Readiness::open(BATCH).map_err(|error| refused("epoll_create1", &error))?;
+        readiness
+            .register(number, Token::WAKE, Interest::READABLE)
+            .map_err(|error| refused("epoll_ctl", &error))?;
+        Ok(Self {
+            flights: Flights::new(ring),
+            readiness,
+            bell: Arc::new(bell),
+        })
+    }
+}
+
+/// The kernel refused this system call.
+fn refused(call: &'static str, error: &io::Error) -> Unavailable {
+    Unavailable {
+        reason: call,
+        error: error.raw_os_error(),
+    }
+}
+
+impl Driver for UringDriver {
+    fn register(
+        &mut self,
+        descriptor: Descriptor,
+        token: Token,
+        interest: Interest,
+    ) -> io::Result<Registration> {
+        self.readiness.register(descriptor, token, interest)
+    }
+
+    fn reregister(
+        &mut self,
+        descriptor: Descriptor,
+        token: Token,
+        interest: Interest,
+    ) -> io::Result<Renewal> {
+        self.readiness.reregister(descriptor, token, interest)
+    }
+
+    fn deregister(&mut self, descriptor: Descriptor) -> io::Result<()> {
+        self.readiness.deregister(descriptor)
+    }
+
+    fn poll(&mut self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {
+        events.clear();
+        if self.flights.is_quiet() {
+            return self.readiness.collect(events, BATCH, timeout);
+        }
+        self.flights.submit()?;
+        self.flights.collect()?;
+        self.flights.report(events, BATCH / 2);
+        let timeout = if events.is_empty() {
+            timeout
+        } else {
+            Some(Duration::ZERO)
+        };
+        self.readiness
+            .collect(events, BATCH - events.len(), timeout)?;
+        self.flights.collect()?;
+        self.flights.report(events, BATCH - events.len());
+        Ok(())
+    }
+
+    fn waker(&self) -> Arc<dyn Wake> {
+        Arc::clone(&self.bell) as Arc<dyn Wake>
+    }
+
+    fn descriptor(&self) -> Option<Descriptor> {
+        Some(self.readiness.descriptor())
+    }
+
+    fn operations(&mut self) -> Option<&mut dyn Operations> {
+        Some(&mut self.flights)
+    }
+}
+
+impl fmt::Debug for UringDriver {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("UringDriver")
+            .finish_non_exhaustive()
+    }
+}
+
+/// An eventfd(2), rung by other threads and by the kernel. It is never read: each ring is an edge, and 2^64 of them are
+/// more than will ever come.
+struct Bell(OwnedFd);
+
+impl Bell {
+    fn open() -> io::Result<Self> {
+        // SAFETY: the call takes no pointer.
+        let descriptor =
+            check(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })?;
+        // SAFETY: the descriptor is fresh and nobody else's.
+        Ok(Self(unsafe { OwnedFd::from_raw_fd(descriptor) }))
+    }
+}
+
+impl Wake for Bell {
+    fn wake(&self) -> io::Result<()> {
+        let one = 1_u64;
+        // SAFETY: eight bytes of ours are read during the call.
+        let written = unsafe { libc::write(self.0.as_raw_fd(), (&raw const one).cast(), 8) };
+        if written == 8 {
+            return Ok(());
+        }
+        Err(io::Error::last_os_error())
+    }
+}

@@ -1,0 +1,87 @@
+//! What a driver may carry out by itself, instead of telling when it can be tried.
+
+/// One operation on a descriptor.
+///
+/// The bytes to be written are copied when the operation starts, and those that are read are kept by the driver until
+/// they are asked for: the kernel never holds a pointer to memory of the caller's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation<'bytes> {
+    /// send(2) with `MSG_DONTWAIT` and `MSG_NOSIGNAL`: `EAGAIN` if nothing fits.
+    Send(&'bytes [u8]),
+    /// recv(2) with `MSG_DONTWAIT` of at most so many bytes: `EAGAIN` if there is nothing.
+    Receive(usize),
+    /// Reads at most so many bytes of a file, from an offset (pread(2)) or from the current position (None: read(2)).
+    Read(Option<u64>, usize),
+    /// Writes into a file, likewise.
+    Write(Option<u64>, &'bytes [u8]),
+    /// fsync(2).
+    Sync,
+    /// fdatasync(2).
+    SyncData,
+}
+
+impl Operation<'_> {
+    /// How many bytes the driver keeps for it, going out or coming in.
+    pub const fn size(&self) -> usize {
+        match self {
+            Self::Send(bytes) | Self::Write(_, bytes) => bytes.len(),
+            Self::Receive(room) | Self::Read(_, room) => *room,
+            Self::Sync | Self::SyncData => 0,
+        }
+    }
+}
+
+/// The number of an operation, from its start until its outcome is taken or it is given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct OperationId {
+    slot: u32,
+    generation: u32,
+}
+
+impl OperationId {
+    /// Slot and generation, as a driver counts them.
+    pub const fn new(slot: u32, generation: u32) -> Self {
+        Self { slot, generation }
+    }
+
+    /// Which of the driver's slots it has.
+    pub const fn slot(self) -> u32 {
+        self.slot
+    }
+
+    /// Which of the slot's lives it is.
+    pub const fn generation(self) -> u32 {
+        self.generation
+    }
+}
+
+impl From<u64> for OperationId {
+    fn from(word: u64) -> Self {
+        Self::new(word as u32, (word >> 32) as u32)
+    }
+}
+
+impl From<OperationId> for u64 {
+    fn from(id: OperationId) -> Self {
+        Self::from(id.generation) << 32 | Self::from(id.slot)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Operation, OperationId};
+
+    #[test]
+    fn a_number_goes_there_and_back() {
+        let id = OperationId::new(7, u32::MAX);
+        assert_eq!(OperationId::from(u64::from(id)), id);
+        assert_eq!((id.slot(), id.generation()), (7, u32::MAX));
+    }
+
+    #[test]
+    fn sizes() {
+        assert_eq!(Operation::Send(b"abc").size(), 3);
+        assert_eq!(Operation::Read(None, 9).size(), 9);
+        assert_eq!(Operation::Sync.size(), 0);
+    }
+}

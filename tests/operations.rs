@@ -1,0 +1,499 @@
+//! The contract of `Operations`, on every backend that carries them out, with real descriptors.
+
+#![cfg(unix)]
+
+use std::{
+    fs::{self, File},
+    io::{self, Read, Write},
+    net::{Shutdown, TcpListener, TcpStream},
+    os::{
+        fd::{AsRawFd, OwnedFd},
+        unix::net::UnixStream,
+    },
+    path::PathBuf,
+    process, thread,
+    time::Duration,
+};
+
+use reactor::{
+    Backend, Driver, Events, Interest, Operation, OperationId, Operations, Reactor, Ready, Token,
+};
+use rustix::{io::Errno, pipe::pipe};
+
+const NOW: Option<Duration> = Some(Duration::ZERO);
+/// Longer than anything here takes: whoever waits for it hangs.
+const LONG: Option<Duration> = Some(Duration::from_secs(20));
+
+/// One driver for each backend that carries out operations here.
+fn on_every_driver(test: impl Fn(&mut Subject)) {
+    for backend in Backend::ALL {
+        if backend.availability().is_err() {
+            continue;
+        }
+        let (_, mut driver) = Backend::open(Some(backend)).unwrap();
+        if driver.operations().is_some() {
+            test(&mut Subject {
+                driver,
+                events: Events::new(),
+            });
+        }
+    }
+}
+
+struct Subject {
+    driver: Box<dyn Driver>,
+    events: Events,
+}
+
+impl Subject {
+    fn operations(&mut self) -> &mut dyn Operations {
+        self.driver.operations().unwrap()
+    }
+
+    fn start(&mut self, on: &impl AsRawFd, operation: Operation<'_>, token: u32) -> OperationId {
+        let token = Token::new(token, 0);
+        let started = self.operations().start(on.as_raw_fd(), operation, token);
+        started.unwrap()
+    }
+
+    fn poll(&mut self, timeout: Option<Duration>) -> Vec<u32> {
+        self.driver.poll(&mut self.events, timeout).unwrap();
+        let reports = self.events.iter().inspect(|event| {
+            assert_eq!(event.ready, Ready::COMPLETED);
+        });
+        reports.map(|event| event.token.index()).collect()
+    }
+
+    /// Polls until so many operations have been reported; their tokens in the order of the reports.
+    fn reported(&mut self, count: usize) -> Vec<u32> {
+        let mut found = Vec::new();
+        while found.len() < count {
+            found.extend(self.poll(LONG));
+        }
+        assert_eq!(found.len(), count);
+        found
+    }
+
+    fn take(&mut self, id: OperationId) -> io::Result<usize> {
+        self.operations().take(id, &mut []).unwrap()
+    }
+
+    fn error(&mut self, id: OperationId) -> Option<Errno> {
+        let error = self.take(id).unwrap_err();
+        Errno::from_io_error(&error)
+    }
+}
+
+fn pair() -> (UnixStream, UnixStream) {
+    UnixStream::pair().unwrap()
+}
+
+fn tcp() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (theirs, _) = listener.accept().unwrap();
+    (ours, theirs)
+}
+
+/// A file of this test's own, removed afterwards.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str, contents: &[u8]) -> (Self, File) {
+        let place = std::env::temp_dir().join(format!("reactor-{}-{name}", process::id()));
+        fs::write(&place, contents).unwrap();
+        let file = File::options().read(true).write(true).open(&place).unwrap();
+        (Self(place), file)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        fs::remove_file(&self.0).unwrap();
+    }
+}
+
+// --- sockets ---------------------------------------------------------------------------------------------------------
+
+#[test]
+fn what_is_sent_arrives_with_the_next_poll_and_not_before() {
+    on_every_driver(|subject| {
+        let (ours, mut theirs) = pair();
+        theirs.set_nonblocking(true).unwrap();
+        let id = subject.start(&ours, Operation::Send(b"hello"), 7);
+        let mut buffer = [0; 9];
+        let early = theirs.read(&mut buffer).unwrap_err();
+        assert_eq!(early.kind(), io::ErrorKind::WouldBlock);
+        assert!(subject.operations().take(id, &mut []).is_none());
+        assert_eq!(subject.poll(NOW), [7]);
+        assert_eq!(theirs.read(&mut buffer).unwrap(), 5);
+        assert_eq!(&buffer[..5], b"hello");
+        assert_eq!(subject.take(id).unwrap(), 5);
+        assert_eq!(subject.error(id), Some(Errno::INVAL), "it has ended");
+        assert!(subject.poll(NOW).is_empty());
+    });
+}
+
+#[test]
+fn what_is_received_is_copied_out() {
+    on_every_driver(|subject| {
+        let (ours, mut theirs) = tcp();
+        theirs.write_all(b"hello").unwrap();
+        let id = subject.start(&ours, Operation::Receive(100), 7);
+        subject.reported(1);
+        let mut buffer = [0; 9];
+        let taken = subject.operations().take(id, &mut buffer).unwrap();
+        assert_eq!((taken.unwrap(), &buffer), (5, b"hello\0\0\0\0"));
+        theirs.shutdown(Shutdown::Write).unwrap();
+        let end = subject.start(&ours, Operation::Receive(100), 8);
+        subject.reported(1);
+        assert_eq!(subject.take(end).unwrap(), 0);
+    });
+}
+
+#[test]
+fn nothing_blocks() {
+    on_every_driver(|subject| {
+        let (ours, _theirs) = pair();
+        let receive = subject.start(&ours, Operation::Receive(1), 1);
+        let chunk = vec![0; 1 << 16];
+        let sends: Vec<_> = (2..22)
+            .map(|token| subject.start(&ours, Operation::Send(&chunk), token))
+            .collect();
+        subject.reported(21);
+        assert_eq!(subject.error(receive), Some(Errno::AGAIN));
+        let last = *sends.last().unwrap();
+        assert_eq!(subject.error(last), Some(Errno::AGAIN));
+    });
+}
+
+#[test]
+fn errors_come_to_the_operation_that_met_them() {
+    on_every_driver(|subject| {
+        let (ours, theirs) = pair();
+        drop(theirs);
+        let (fine, mut peer) = pair();
+        let ids = [
+            subject.start(&ours, Operation::Send(b"x"), 1),
+            subject.start(&fine, Operation::Send(b"x"), 2),
+            subject.start(&File::open("/").unwrap(), Operation::Send(b"x"), 3),
+        ];
+        subject.reported(3);
+        assert_eq!(subject.error(ids[0]), Some(Errno::PIPE));
+        assert_eq!(subject.take(ids[1]).unwrap(), 1);
+        peer.read_exact(&mut [0]).unwrap();
+        assert!([Some(Errno::BADF), Some(Errno::NOTSOCK)].contains(&subject.error(ids[2])));
+
+        let (ours, theirs) = tcp();
+        (&ours).write_all(b"unread").unwrap();
+        drop(theirs); // with data unread: a reset
+        let id = subject.start(&ours, Operation::Receive(1), 4);
+        subject.reported(1);
+        assert_eq!(subject.error(id), Some(Errno::CONNRESET));
+    });
+}
+
+#[test]
+fn more_than_any_queue_holds_arrive_in_order() {
+    const COUNT: u32 = 20_000;
+    on_every_driver(|subject| {
+        let (ours, mut theirs) = pair();
+        let reader = thread::spawn(move || {
+            let mut all = Vec::new();
+            theirs.read_to_end(&mut all).unwrap();
+            all
+        });
+        let (mut expected, mut next) = (Vec::new(), 0);
+        while next < COUNT {
+            let batch: Vec<_> = (next..COUNT.min(next + 5000))
+                .map(|number| {
+                    let bytes = number.to_be_bytes();
+                    (
+                        number,
+                        subject.start(&ours, Operation::Send(&bytes), number),
+                    )
+                })
+                .collect();
+            let reported = subject.reported(batch.len());
+            assert!(
+                reported
+                    .iter()
+                    .copied()
+                    .eq(batch.iter().map(|(number, _)| *number))
+            );
+            // The socket may fill up: what did not fit is sent again, so only whole runs are compared.
+            let mut full = false;
+            for (number, id) in batch {
+                match subject.take(id) {
+                    Ok(4) if !full => {
+                        expected.extend(number.to_be_bytes());
+                        next = number + 1;
+                    }
+                    Ok(4) => expected.extend(number.to_be_bytes()),
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => full = true,
+                    other => panic!("{other:?}"),
+                }
+            }
+            if full {
+                thread::sleep(Duration::from_millis(1));
+            }
+        }
+        drop(ours);
+        assert_eq!(reader.join().unwrap(), expected);
+    });
+}
+
+// --- ends ------------------------------------------------------------------------------------------------------------
+
+#[test]
+fn what_is_withdrawn_never_happens() {
+    on_every_driver(|subject| {
+        let (ours, mut theirs) = pair();
+        let first = subject.start(&ours, Operation::Send(b"first"), 1);
+        let second = subject.start(&ours, Operation::Send(b"second"), 2);
+        assert!(subject.operations().withdraw(first));
+        assert!(!subject.operations().withdraw(first));
+        assert_eq!(subject.reported(1), [2]);
+        assert!(!subject.operations().withdraw(second), "it has happened");
+        assert_eq!(subject.take(second).unwrap(), 6);
+        drop(ours);
+        let mut all = String::new();
+        theirs.read_to_string(&mut all).unwrap();
+        assert_eq!(all, "second");
+    });
+}
+
+#[test]
+fn an_outcome_that_was_waited_for_is_not_reported() {
+    on_every_driver(|subject| {
+        let (ours, _theirs) = pair();
+        let id = subject.start(&ours, Operation::Send(b"x"), 1);
+        subject.operations().wait(id).unwrap();
+        assert_eq!(subject.take(id).unwrap(), 1);
+        assert!(subject.poll(NOW).is_empty());
+    });
+}
+
+#[test]
+fn what_is_given_up_is_silent_and_loses_nothing() {
+    on_every_driver(|subject| {
+        // Queued, in the air, and landed.
+        let (mut reader, mut writer) = pipe().map(|(r, w)| (File::from(r), File::from(w))).unwrap();
+        let queued = subject.start(&reader, Operation::Read(None, 10), 1);
+        subject.operations().abandon(queued);
+        let flying = subject.start(&reader, Operation::Read(None, 10), 2);
+        assert!(subject.poll(NOW).is_empty());
+        subject.operations().abandon(flying);
+        // The kernel has let go of it, or it would take this.
+        writer.write_all(b"hello").unwrap();
+        assert!(subject.poll(NOW).is_empty());
+        let mut buffer = [0; 9];
+        assert_eq!(reader.read(&mut buffer).unwrap(), 5);
+
+        let (ours, _theirs) = pair();
+        let landed = subject.start(&ours, Operation::Send(b"x"), 3);
+        subject.operations().submit().unwrap();
+        subject.operations().abandon(landed);
+        assert!(subject.poll(NOW).is_empty());
+        assert_eq!(subject.error(landed), Some(Errno::INVAL));
+    });
+}
+
+#[test]
+fn a_driver_is_dropped_with_operations_in_every_stage() {
+    on_every_driver(|subject| {
+        let (reader, _writer) = pipe().unwrap();
+        for token in 0..300 {
+            let id = subject.start(&reader, Operation::Read(None, 1000), token);
+            if token % 3 == 0 {
+                subject.poll(NOW);
+            }
+            if token % 5 == 0 {
+                subject.operations().abandon(id);
+            }
+        }
+        let (_, fresh) = Backend::open(Some(Backend::Uring)).unwrap();
+        // Comes back because every read is cancelled, although nobody ever writes.
+        drop(std::mem::replace(&mut subject.driver, fresh));
+    });
+}
+
+// --- later -----------------------------------------------------------------------------------------------------------
+
+#[test]
+fn a_late_outcome_ends_the_sleep() {
+    on_every_driver(|subject| {
+        let (reader, writer) = pipe().unwrap();
+        let id = subject.start(&reader, Operation::Read(None, 10), 1);
+        assert!(subject.poll(NOW).is_empty());
+        let thread = thread::spawn(move || {
+            thread::sleep(Duration::from_millis(20));
+            File::from(writer).write_all(b"late").unwrap();
+        });
+        assert_eq!(subject.reported(1), [1]);
+        assert_eq!(subject.take(id).unwrap(), 4);
+        thread.join().unwrap();
+    });
+}
+
+#[test]
+fn a_late_outcome_makes_the_own_descriptor_readable() {
+    on_every_driver(|subject| {
+        let own = subject.driver.descriptor().unwrap();
+        let is_readable = || {
+            reactor::poll_now(own, Interest::READABLE)
+                .unwrap()
+                .is_some()
+        };
+        let (reader, writer) = pipe().unwrap();
+        subject.start(&reader, Operation::Read(None, 10), 1);
+        assert!(subject.poll(NOW).is_empty());
+        assert!(!is_readable());
+        File::from(writer).write_all(b"late").unwrap();
+        while !is_readable() {}
+        assert_eq!(subject.reported(1), [1]);
+    });
+}
+
+#[test]
+fn many_late_outcomes_overflow_no_queue() {
+    const COUNT: u32 = 5000;
+    on_every_driver(|subject| {
+        let (reader, writer) = pipe().unwrap();
+        let ids: Vec<_> = (0..COUNT)
+            .map(|token| subject.start(&reader, Operation::Read(None, 1), token))
+            .collect();
+        assert!(subject.poll(NOW).is_empty());
+        drop(writer); // all of them come to the end of the stream at once
+        let mut tokens = subject.reported(COUNT as usize);
+        tokens.sort_unstable();
+        assert!(tokens.into_iter().eq(0..COUNT));
+        for id in ids {
+            assert_eq!(subject.take(id).unwrap(), 0);
+        }
+    });
+}
+
+#[test]
+fn operations_outlive_the_thread_that_started_them() {
+    on_every_driver(|subject| {
+        let (reader, writer) = pipe().unwrap();
+        let (ours, mut theirs) = pair();
+        let (late, queued) = thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                let late = subject.start(&reader, Operation::Read(None, 10), 1);
+                subject.operations().submit().unwrap();
+                (late, subject.start(&ours, Operation::Send(b"x"), 2))
+            });
+            thread.join().unwrap()
+        });
+        assert_eq!(subject.reported(1), [2]);
+        assert_eq!(subject.take(queued).unwrap(), 1);
+        theirs.read_exact(&mut [0]).unwrap();
+        File::from(writer).write_all(b"late").unwrap();
+        assert_eq!(subject.reported(1), [1]);
+        // The kernel may have cancelled what the thread left behind; but then it has read nothing.
+        match subject.take(late) {
+            Ok(count) => assert_eq!(count, 4),
+            Err(error) => {
+                assert_eq!(Errno::from_io_error(&error), Some(Errno::CANCELED));
+                assert_eq!(File::from(reader).read(&mut [0; 9]).unwrap(), 4);
+            }
+        }
+    });
+}
+
+#[test]
+fn nothing_is_left_queued_when_a_reactor_sleeps() {
+    on_every_driver(|subject| {
+        let (_, fresh) = Backend::open(Some(Backend::Uring)).unwrap();
+        let mut reactor = Reactor::with_driver(std::mem::replace(&mut subject.driver, fresh));
+        let (ours, mut theirs) = pair();
+        let operations = reactor.operations().unwrap();
+        let operation = Operation::Send(b"x");
+        operations
+            .start(ours.as_raw_fd(), operation, Token::new(1, 0))
+            .unwrap();
+        let sleep = reactor.sleep(NOW);
+        theirs.read_exact(&mut [0]).unwrap();
+        drop(sleep);
+        let mut events = Events::new();
+        reactor.collect(&mut events).unwrap();
+        assert_eq!(events[0].token, Token::new(1, 0));
+    });
+}
+
+// --- files -----------------------------------------------------------------------------------------------------------
+
+#[test]
+fn files_are_read_and_written_at_an_offset_and_at_their_position() {
+    on_every_driver(|subject| {
+        let (_scratch, mut file) = Scratch::new("positions", b"0123456789");
+        let mut buffer = [0; 4];
+        for (operation, expected) in [
+            (Operation::Read(Some(6), 4), "6789"),
+            (Operation::Read(None, 4), "0123"),
+            (Operation::Read(None, 4), "4567"),
+            (Operation::Read(Some(9), 4), "9"),
+            (Operation::Read(Some(10), 4), ""),
+        ] {
+            let id = subject.start(&file, operation, 1);
+            subject.reported(1);
+            let count = subject.operations().take(id, &mut buffer).unwrap();
+            assert_eq!(&buffer[..count.unwrap()], expected.as_bytes());
+        }
+        for operation in [
+            Operation::Write(Some(0), b"ab"),
+            Operation::Write(None, b"YZ!"),
+            Operation::Sync,
+            Operation::SyncData,
+        ] {
+            let id = subject.start(&file, operation, 1);
+            subject.reported(1);
+            assert_eq!(subject.take(id).unwrap(), operation.size());
+        }
+        let mut rest = String::new();
+        assert_eq!(file.read_to_string(&mut rest).unwrap(), 0);
+        let (place, contents) = (&_scratch.0, "ab234567YZ!");
+        assert_eq!(fs::read_to_string(place).unwrap(), contents);
+    });
+}
+
+#[test]
+fn a_wait_blocks_until_a_file_is_written() {
+    on_every_driver(|subject| {
+        let (scratch, file) = Scratch::new("wait", b"");
+        let large = vec![b'x'; 4 << 20];
+        let id = subject.start(&file, Operation::Write(Some(0), &large), 1);
+        subject.operations().wait(id).unwrap();
+        assert_eq!(subject.take(id).unwrap(), large.len());
+        assert_eq!(fs::read(&scratch.0).unwrap(), large);
+    });
+}
+
+// --- processes -------------------------------------------------------------------------------------------------------
+
+#[test]
+fn a_forked_child_drops_the_driver_and_harms_nobody() {
+    on_every_driver(|subject| {
+        let (reader, writer): (OwnedFd, OwnedFd) = pipe().unwrap();
+        let id = subject.start(&reader, Operation::Read(None, 10), 1);
+        assert!(subject.poll(NOW).is_empty());
+        // SAFETY: the child drops one driver, which takes no lock that another thread may hold, and leaves.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: the value is dropped once: _exit(2) comes before it could be again.
+            unsafe {
+                std::ptr::drop_in_place(&mut subject.driver);
+                libc::_exit(0);
+            }
+        }
+        let mut status = -1;
+        // SAFETY: the status outlives the call.
+        let reaped = unsafe { libc::waitpid(child, &mut status, 0) };
+        assert_eq!((reaped, status), (child, 0));
+        File::from(writer).write_all(b"still").unwrap();
+        assert_eq!(subject.reported(1), [1]);
+        assert_eq!(subject.take(id).unwrap(), 5);
+    });
+}
