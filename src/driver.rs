@@ -167,13 +167,6 @@ pub trait Driver: Send {
     /// That there was nothing to end (`ENOENT`, `EBADF`) is none.
     fn deregister(&mut self, descriptor: Descriptor) -> io::Result<()>;
 
-    /// The descriptor is about to be closed by its owner, and the caller has forgotten what it registered for it.
-    ///
-    /// A kernel interface that drops a registration together with the file has nothing to do here (epoll(7), Q6;
-    /// kqueue(2), `EV_DELETE`), and the next `register` finds nothing or heals. One whose registrations hold the file open
-    /// has to end this one, or the file would outlive its descriptor.
-    fn closing(&mut self, _descriptor: Descriptor) {}
-
     /// Replaces the contents of `events` by what has happened, and waits for it at most `timeout`: None waits for ever,
     /// zero does not wait. The timeout is rounded up to what the platform can count (a millisecond with epoll).
     ///

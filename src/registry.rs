@@ -182,19 +182,13 @@ impl Registry {
 
     /// The descriptor is about to be closed by the object it was registered for: the kernel will drop the registration
     /// by itself, and the number's next owner is registered afresh, with one system call instead of two.
-    pub(crate) fn closing(
-        &mut self,
-        driver: &mut dyn Driver,
-        descriptor: Descriptor,
-        identity: Identity,
-    ) {
+    pub(crate) fn closing(&mut self, descriptor: Descriptor, identity: Identity) {
         let entry = Entries::slot(descriptor).and_then(|slot| self.entries.get_mut(slot));
         let Some(entry) = entry.filter(|e| e.trusts(identity) && e.line.first().is_none()) else {
             return;
         };
         entry.lapse();
         self.statistics.closed += 1;
-        driver.closing(descriptor);
     }
 
     /// The descriptor is about to be closed.

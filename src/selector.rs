@@ -126,8 +126,7 @@ impl Selector {
     /// knows of all its own waits. Should the close not take place, or a duplicate keep the file alive, nothing is lost:
     /// the next wait registers again.
     pub fn closing(&mut self, descriptor: Descriptor, identity: Identity) {
-        let driver = self.driver.as_mut();
-        self.registry.closing(driver, descriptor, identity);
+        self.registry.closing(descriptor, identity);
     }
 
     /// The descriptor is about to be closed: ends its registration, and answers whoever waits for it with

@@ -504,7 +504,7 @@ fn closing_by_the_owner_costs_no_deregistration_and_the_next_life_one_call() {
     stage.script.calls();
     let old = stage.script.token(5);
     stage.selector.closing(5, OURS);
-    assert_eq!(stage.script.calls(), [Call::Closing(5)]);
+    assert_eq!(stage.script.calls(), []);
 
     stage.wait(OTHER, READ, 2);
     assert_eq!(stage.script.calls(), [Call::Register(5, READ)]);

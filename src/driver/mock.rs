@@ -42,8 +42,6 @@ pub enum Call {
     Reregister(Descriptor, Interest),
     /// [`Driver::deregister`].
     Deregister(Descriptor),
-    /// [`Driver::closing`].
-    Closing(Descriptor),
 }
 
 /// The driver. Without a script every call succeeds and nothing ever happens.
@@ -157,10 +155,6 @@ impl Driver for Mock {
     fn deregister(&mut self, descriptor: Descriptor) -> io::Result<()> {
         self.script.state().calls.push(Call::Deregister(descriptor));
         Ok(())
-    }
-
-    fn closing(&mut self, descriptor: Descriptor) {
-        self.script.state().calls.push(Call::Closing(descriptor));
     }
 
     fn poll(&mut self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {
