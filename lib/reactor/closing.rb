@@ -33,12 +33,15 @@ module Reactor
         schedulers[scheduler] = true
       end
 
-      # @return [Boolean] whether anybody waits for it
+      # @return [Symbol, nil] :told if somebody waits for it
       # @api private
       def announce(io)
-        waiting = false
-        each_scheduler { |scheduler| waiting = true if scheduler.io_closing(io) }
-        waiting
+        told = nil
+        each_scheduler do |scheduler|
+          sleep 0.001 while (answer = scheduler.io_closing(io)) == :busy
+          told ||= answer
+        end
+        told
       end
 
       # The schedulers of this Ractor.

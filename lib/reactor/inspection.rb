@@ -70,6 +70,16 @@ module Reactor
     # [stale]        events of an older life of a descriptor, dropped
     # [unwanted]     events nobody was waiting for
     #
+    # Of its pool of threads for work that has no non-blocking form:
+    # [pool_jobs]      jobs handed in
+    # [pool_ended]     jobs run to their end
+    # [pool_cancelled] jobs taken back before they began
+    # [pool_panicked]  jobs that failed inside, which is a defect
+    # [pool_started]   threads started so far
+    # [pool_threads]   threads there are
+    # [pool_queued]    jobs that wait for a thread
+    # [pool_running]   jobs going on
+    #
     # @return [Hash{Symbol => Integer}]
     def stats = super.merge(stalls: @stalls&.count || 0)
 

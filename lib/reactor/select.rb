@@ -375,10 +375,10 @@ module Reactor
     # The IO object is about to be closed: raises IOError in the fibers that wait for it. May be called by any thread.
     #
     # @param io [IO]
-    # @return [Boolean] whether there are any
+    # @return [Symbol, nil] :told if there are any
     # @api private
     def io_closing(io)
-      return false if closed?
+      return if closed?
 
       waits = @watched.each_value.flat_map { |waits_of| waits_of[io]&.keys || [] }
       waits.each do |wait|
@@ -386,7 +386,7 @@ module Reactor
         enqueue(wait)
       end
       ring unless waits.empty?
-      waits.any?
+      :told if waits.any?
     end
 
     # Timeout.timeout: runs the block, and raises in it where it waits when the time is over, be it inside an

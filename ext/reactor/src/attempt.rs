@@ -25,11 +25,11 @@ pub enum Kind {
     OtherSocket,
     /// Pipe or FIFO: a short count means drained. preadv2(2) with RWF_NOWAIT (Linux 6.4), O_NONBLOCK otherwise.
     Pipe,
-    /// read(2), write(2): O_NONBLOCK is set, or the device never blocks (null, zero, full, random).
+    /// read(2), write(2): what never blocks, a memory device (null, zero, full, random) or a file that lives in memory.
     Direct,
-    /// Terminals and other devices without O_NONBLOCK: asks poll(2) first.
+    /// Terminals and other devices: without O_NONBLOCK it asks poll(2) first.
     Cautious,
-    /// Regular files, directories, block devices: may take long, never "would block".
+    /// Regular files, directories, block devices: may take long, never "would block". See `files`.
     File,
 }
 
@@ -44,14 +44,12 @@ impl Kind {
         let Ok(stat) = rustix::fs::fstat(fd) else {
             return Kind::Cautious;
         };
-        let nonblocking =
-            || rustix::fs::fcntl_getfl(fd).is_ok_and(|flags| flags.contains(OFlags::NONBLOCK));
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::Fifo => Kind::Pipe,
+            FileType::RegularFile if nowait::in_memory(fd) => Kind::Direct,
             FileType::RegularFile | FileType::Directory | FileType::BlockDevice => Kind::File,
             // Major 1 holds the memory devices: null, zero, full, random, urandom.
             FileType::CharacterDevice if rustix::fs::major(stat.st_rdev) == 1 => Kind::Direct,
-            _ if nonblocking() => Kind::Direct,
             _ => Kind::Cautious,
         }
     }
@@ -77,6 +75,21 @@ impl Kind {
     }
 }
 
+/// About 20 us of copying.
+pub const SLICE: usize = 128 << 10;
+
+/// Outside of a scheduler's reach: read(2) as it is, with the GVL released where it may block.
+pub fn plain_read(bytes: &mut [u8], descriptor: RawFd, from: Option<u64>) -> Result<usize, Errno> {
+    raw::blocking_call(|| read_file(Kind::Direct, descriptor, bytes, from))
+        .unwrap_or(Err(Errno::INTR))
+}
+
+/// write(2), likewise.
+pub fn plain_write(bytes: &[u8], descriptor: RawFd, from: Option<u64>) -> Result<usize, Errno> {
+    raw::blocking_call(|| write_file(Kind::Direct, descriptor, bytes, from))
+        .unwrap_or(Err(Errno::INTR))
+}
+
 /// Reads what is there: bytes, 0 at the end, EAGAIN if it would block.
 pub fn read(kind: Kind, descriptor: RawFd, bytes: &mut [u8]) -> Result<usize, Errno> {
     let fd = raw::borrow(descriptor);
@@ -94,11 +107,12 @@ pub fn read(kind: Kind, descriptor: RawFd, bytes: &mut [u8]) -> Result<usize, Er
             answer => answer,
         },
         Kind::Cautious => {
-            ready(descriptor, Interest::READABLE)?;
+            if !flagged(descriptor) {
+                ready(descriptor, Interest::READABLE)?;
+            }
             rustix::io::read(fd, bytes)
         }
-        Kind::Direct => rustix::io::read(fd, bytes),
-        Kind::File => uninterrupted(|| rustix::io::read(fd, &mut *bytes)),
+        Kind::Direct | Kind::File => rustix::io::read(fd, bytes),
     }
 }
 
@@ -120,11 +134,13 @@ pub fn write(kind: Kind, descriptor: RawFd, bytes: &[u8]) -> Result<usize, Errno
             answer => answer,
         },
         Kind::Cautious => {
+            if flagged(descriptor) {
+                return rustix::io::write(fd, bytes);
+            }
             ready(descriptor, Interest::WRITABLE)?;
             rustix::io::write(fd, portion(bytes))
         }
-        Kind::Direct => rustix::io::write(fd, bytes),
-        Kind::File => uninterrupted(|| rustix::io::write(fd, bytes)),
+        Kind::Direct | Kind::File => rustix::io::write(fd, bytes),
     }
 }
 
@@ -149,9 +165,37 @@ fn ready(descriptor: RawFd, interest: Interest) -> Result<(), Errno> {
     }
 }
 
-/// A file's system call runs without the GVL; an interrupt that is already pending is served first, by the VM.
-fn uninterrupted(call: impl FnOnce() -> Result<usize, Errno>) -> Result<usize, Errno> {
-    raw::blocking_call(call).unwrap_or(Err(Errno::INTR))
+/// Reads from a regular file, at its own offset or at a given one: EAGAIN for what is not in the page cache. From what is
+/// no regular file, as read(2) and pread(2).
+pub fn read_file(
+    kind: Kind,
+    descriptor: RawFd,
+    bytes: &mut [u8],
+    from: Option<u64>,
+) -> Result<usize, Errno> {
+    let fd = raw::borrow(descriptor);
+    match (kind, from) {
+        (Kind::File, Some(from)) => nowait::read_at(fd, &mut [IoSliceMut::new(bytes)], from),
+        (Kind::File, None) => nowait::read(fd, &mut [IoSliceMut::new(bytes)]),
+        (_, Some(from)) => rustix::io::pread(fd, bytes, from),
+        (_, None) => rustix::io::read(fd, bytes),
+    }
+}
+
+/// Writes to a regular file likewise: EAGAIN if that might take long.
+pub fn write_file(
+    kind: Kind,
+    descriptor: RawFd,
+    bytes: &[u8],
+    from: Option<u64>,
+) -> Result<usize, Errno> {
+    let fd = raw::borrow(descriptor);
+    match (kind, from) {
+        (Kind::File, Some(from)) => nowait::write_at(fd, &[IoSlice::new(bytes)], from),
+        (Kind::File, None) => nowait::write(fd, &[IoSlice::new(bytes)]),
+        (_, Some(from)) => rustix::io::pwrite(fd, bytes, from),
+        (_, None) => rustix::io::write(fd, bytes),
+    }
 }
 
 /// Closes a socket or a pipe; false for what may have to wait: files whose data must be written, and sockets that linger
@@ -181,11 +225,29 @@ mod nowait {
     const HERE: u64 = u64::MAX;
 
     pub fn read(fd: BorrowedFd<'_>, bytes: &mut [IoSliceMut<'_>]) -> Result<usize, Errno> {
-        rustix::io::preadv2(fd, bytes, HERE, ReadWriteFlags::NOWAIT)
+        read_at(fd, bytes, HERE)
     }
 
     pub fn write(fd: BorrowedFd<'_>, bytes: &[IoSlice<'_>]) -> Result<usize, Errno> {
-        rustix::io::pwritev2(fd, bytes, HERE, ReadWriteFlags::NOWAIT)
+        write_at(fd, bytes, HERE)
+    }
+
+    pub fn read_at(
+        fd: BorrowedFd<'_>,
+        bytes: &mut [IoSliceMut<'_>],
+        from: u64,
+    ) -> Result<usize, Errno> {
+        rustix::io::preadv2(fd, bytes, from, ReadWriteFlags::NOWAIT)
+    }
+
+    pub fn write_at(fd: BorrowedFd<'_>, bytes: &[IoSlice<'_>], from: u64) -> Result<usize, Errno> {
+        rustix::io::pwritev2(fd, bytes, from, ReadWriteFlags::NOWAIT)
+    }
+
+    /// Does the file live in memory, on tmpfs, ramfs or hugetlbfs? See statfs(2).
+    pub fn in_memory(fd: BorrowedFd<'_>) -> bool {
+        const MEMORY: [u32; 3] = [0x0102_1994, 0x8584_58f6, 0x9584_58f6];
+        rustix::fs::fstatfs(fd).is_ok_and(|system| MEMORY.contains(&(system.f_type as u32)))
     }
 }
 
@@ -200,5 +262,17 @@ mod nowait {
 
     pub fn write(_: BorrowedFd<'_>, _: &[IoSlice<'_>]) -> Result<usize, Errno> {
         Err(Errno::OPNOTSUPP)
+    }
+
+    pub fn read_at(_: BorrowedFd<'_>, _: &mut [IoSliceMut<'_>], _: u64) -> Result<usize, Errno> {
+        Err(Errno::OPNOTSUPP)
+    }
+
+    pub fn write_at(_: BorrowedFd<'_>, _: &[IoSlice<'_>], _: u64) -> Result<usize, Errno> {
+        Err(Errno::OPNOTSUPP)
+    }
+
+    pub fn in_memory(_: BorrowedFd<'_>) -> bool {
+        false
     }
 }

@@ -3,13 +3,15 @@
 use std::{sync::OnceLock, time::Duration};
 
 use magnus::{
-    Error, RArray, RClass, RHash, Ruby, TypedData, Value, prelude::*, rb_sys::AsRawValue,
+    Error, RArray, RClass, RHash, Ruby, Symbol, TypedData, Value, prelude::*, rb_sys::AsRawValue,
     scan_args::scan_args, typed_data::Obj,
 };
 use reactor::{Deadline, Identity, Interest, Ready, Wait};
 
 use crate::{
-    attempt, convert,
+    attempt,
+    blocking::await_leases,
+    convert,
     fibers::{Cause, Hook, MANY, Pending, Purpose, Slot, State},
     io::Watched,
     raw::{self, Pinned},
@@ -202,7 +204,7 @@ pub fn wait_io(
             Once::AlwaysReady => return Ok(Some(interest)),
         };
         if raw::is_closed(watched.io) {
-            return Err(Error::new(ruby.exception_io_error(), CLOSED_ELSEWHERE));
+            return Err(closed_elsewhere());
         }
         if let Some(answered) = ready.answers(interest) {
             return Ok(Some(answered));
@@ -448,20 +450,23 @@ pub fn fiber_interrupt(this: Obj<Selector>, fiber: Value, exception: Value) -> b
 }
 
 /// `io_closing(io)`: the IO object is about to be closed, by whatever thread. Raises IOError in the fibers that wait for
-/// it, and tells whether there are any; those that wait for another object on the same descriptor are left alone.
-/// Constant time, but for these.
-pub fn io_closing(ruby: &Ruby, this: Obj<Selector>, io: Value) -> Result<bool, Error> {
+/// it; those that wait for another object on the same descriptor are left alone. Constant time, but for these.
+///
+/// nil: nobody waits for it. :told: somebody does. :busy: on behalf of another thread's fiber, a worker of the pool uses
+/// the descriptor, which must not be closed under it: to be asked again a little later. (On the scheduler's own thread the
+/// caller parks until that is over.)
+pub fn io_closing(ruby: &Ruby, this: Obj<Selector>, io: Value) -> Result<Option<Symbol>, Error> {
     if this.is_closed() {
-        return Ok(false);
+        return Ok(None);
     }
     let Some(number) = raw::known_number(io) else {
-        return Ok(false); // no scheduler has ever waited for it
+        return Ok(None); // no scheduler has ever waited for it
     };
     let number = Watched::identity_of(number);
     let Ok(descriptor) = raw::descriptor(io) else {
-        return Ok(false);
+        return Ok(None);
     };
-    let waiting: Vec<_> = {
+    let waiting: Vec<Slot> = {
         let inner = this.inner.borrow();
         let tokens = inner.reactor.as_ref().map(|r| r.waiters(descriptor));
         let concerned = |token: &reactor::Token| {
@@ -472,22 +477,40 @@ pub fn io_closing(ruby: &Ruby, this: Obj<Selector>, io: Value) -> Result<bool, E
             .unwrap_or_default()
             .into_iter()
             .filter(concerned)
+            .map(|token| token.index())
+            .chain(inner.leases.holders(number))
             .collect()
     };
     if waiting.is_empty() {
         if let Some(reactor) = this.inner.borrow_mut().reactor.as_mut() {
             reactor.closing(descriptor, Identity(number));
         }
-        return Ok(false);
+        return Ok(None);
     }
-    for token in &waiting {
+    for slot in &waiting {
         let exception = ruby
             .exception_io_error()
             .new_instance((CLOSED_ELSEWHERE,))?;
-        interrupt(this, token.index(), Pinned::new(exception));
+        interrupt(this, *slot, Pinned::new(exception));
     }
     this.wake();
-    Ok(true)
+    if this.inner.borrow().leases.holds(number) {
+        if !this.is_at_home() {
+            return Ok(Some(ruby.to_symbol("busy")));
+        }
+        if let Entry::Usable(visit) = Selector::enter(ruby, &this)? {
+            await_leases(&this, visit.slot, number)?;
+        }
+    }
+    Ok(Some(ruby.to_symbol("told")))
+}
+
+/// What is raised in whoever uses an IO that somebody else has closed meanwhile.
+pub fn closed_elsewhere() -> Error {
+    Error::new(
+        crate::selector::ruby().exception_io_error(),
+        CLOSED_ELSEWHERE,
+    )
 }
 
 /// `io_close(descriptor)`, called by the VM since Ruby 4.0: closes what can be closed without waiting, and leaves the rest

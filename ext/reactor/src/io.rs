@@ -14,7 +14,9 @@ use rustix::io::Errno;
 
 use crate::{
     attempt::{self, Kind},
-    convert, hooks, raw,
+    convert,
+    files::{self, Made},
+    hooks, raw,
     selector::{Entry, Selector, Visit, error_named},
 };
 
@@ -23,7 +25,7 @@ pub struct Watched {
     pub io: Value,
     pub descriptor: i32,
     pub identity: Identity,
-    kind: Kind,
+    pub kind: Kind,
     parkable: bool,
 }
 
@@ -98,7 +100,7 @@ impl Direction {
 }
 
 /// What the VM asks of one call.
-struct Request {
+pub struct Request {
     buffer: Value,
     offset: usize,
     /// Return only when so many bytes are transferred; 0 is one attempt (interface version 3).
@@ -130,6 +132,39 @@ impl Request {
             maximum,
         })
     }
+
+    /// Writes to what is left of the buffer after so many bytes: the result, and how much room there was. Without room
+    /// the answer is 0, and `read` not called; an offset beyond the buffer is EINVAL.
+    pub fn fill(
+        &self,
+        done: usize,
+        read: impl FnOnce(&mut [u8]) -> Result<usize, Errno>,
+    ) -> Result<(Result<usize, Errno>, usize), Error> {
+        let answer = raw::fill_buffer(self.buffer, self.offset + done, |bytes| {
+            let room = bytes.len().min(self.maximum.saturating_sub(done));
+            match room {
+                0 => (Ok(0), 0),
+                _ => (read(&mut bytes[..room]), room),
+            }
+        })?;
+        Ok(answer.unwrap_or((Err(Errno::INVAL), 0)))
+    }
+
+    /// Reads what is left of the buffer, likewise.
+    pub fn drain(
+        &self,
+        done: usize,
+        write: impl FnOnce(&[u8]) -> Result<usize, Errno>,
+    ) -> Result<(Result<usize, Errno>, usize), Error> {
+        let answer = raw::drain_buffer(self.buffer, self.offset + done, |bytes| {
+            let room = bytes.len().min(self.maximum.saturating_sub(done));
+            match room {
+                0 => (Ok(0), 0),
+                _ => (write(&bytes[..room]), room),
+            }
+        })?;
+        Ok(answer.unwrap_or((Err(Errno::INVAL), 0)))
+    }
 }
 
 fn sizes(ruby: &Ruby, length: i64, offset: i64) -> Result<(usize, usize), Error> {
@@ -146,40 +181,109 @@ type Transfer = Result<Value, Error>;
 
 /// `io_read(io, buffer, length, offset)`, interface versions 2 and 3.
 pub fn read_v3(r: &Ruby, this: Obj<Selector>, io: Value, b: Value, l: i64, o: i64) -> Transfer {
+    let request = Request::at_least(r, b, l, o)?;
+    transfer(r, this, io, Direction::Read, &request, None)
+}
+
+/// `io_write(io, buffer, length, offset)`, likewise.
+pub fn write_v3(r: &Ruby, this: Obj<Selector>, io: Value, b: Value, l: i64, o: i64) -> Transfer {
+    let request = Request::at_least(r, b, l, o)?;
+    transfer(r, this, io, Direction::Write, &request, None)
+}
+
+/// `io_read(io, buffer, offset, length)`, interface version 4.
+pub fn read_v4(r: &Ruby, this: Obj<Selector>, io: Value, b: Value, o: i64, l: i64) -> Transfer {
+    let request = Request::at_most(r, b, l, o)?;
+    transfer(r, this, io, Direction::Read, &request, None)
+}
+
+/// `io_write(io, buffer, offset, length)`, likewise.
+pub fn write_v4(r: &Ruby, this: Obj<Selector>, io: Value, b: Value, o: i64, l: i64) -> Transfer {
+    let request = Request::at_most(r, b, l, o)?;
+    transfer(r, this, io, Direction::Write, &request, None)
+}
+
+/// What `io_pread` and `io_pwrite` are given after the IO: buffer, position in the file, and two numbers whose order is
+/// the version's.
+type At = (Value, i64, i64, i64);
+
+/// `io_pread(io, buffer, from, length, offset)`, interface versions 2 and 3.
+pub fn pread_v3(r: &Ruby, this: Obj<Selector>, arguments: &[Value]) -> Transfer {
+    let (io, (b, from, l, o)) = at(r, arguments)?;
+    let request = Request::at_least(r, b, l, o)?;
     transfer(
         r,
         this,
         io,
         Direction::Read,
-        &Request::at_least(r, b, l, o)?,
+        &request,
+        Some(position(r, from)?),
     )
 }
 
-/// `io_write(io, buffer, length, offset)`, likewise.
-pub fn write_v3(r: &Ruby, this: Obj<Selector>, io: Value, b: Value, l: i64, o: i64) -> Transfer {
+/// `io_pwrite(io, buffer, from, length, offset)`, interface version 3.
+pub fn pwrite_v3(r: &Ruby, this: Obj<Selector>, arguments: &[Value]) -> Transfer {
+    let (io, (b, from, l, o)) = at(r, arguments)?;
+    let request = Request::at_least(r, b, l, o)?;
     transfer(
         r,
         this,
         io,
         Direction::Write,
-        &Request::at_least(r, b, l, o)?,
+        &request,
+        Some(position(r, from)?),
     )
 }
 
-/// `io_read(io, buffer, offset, length)`, interface version 4.
-pub fn read_v4(r: &Ruby, this: Obj<Selector>, io: Value, b: Value, o: i64, l: i64) -> Transfer {
-    transfer(r, this, io, Direction::Read, &Request::at_most(r, b, l, o)?)
+/// `io_pread(io, buffer, from, offset, length)`, interface version 4.
+pub fn pread_v4(r: &Ruby, this: Obj<Selector>, arguments: &[Value]) -> Transfer {
+    let (io, (b, from, o, l)) = at(r, arguments)?;
+    let request = Request::at_most(r, b, l, o)?;
+    transfer(
+        r,
+        this,
+        io,
+        Direction::Read,
+        &request,
+        Some(position(r, from)?),
+    )
 }
 
-/// `io_write(io, buffer, offset, length)`, likewise.
-pub fn write_v4(r: &Ruby, this: Obj<Selector>, io: Value, b: Value, o: i64, l: i64) -> Transfer {
+/// `io_pwrite(io, buffer, from, offset, length)`, likewise.
+pub fn pwrite_v4(r: &Ruby, this: Obj<Selector>, arguments: &[Value]) -> Transfer {
+    let (io, (b, from, o, l)) = at(r, arguments)?;
+    let request = Request::at_most(r, b, l, o)?;
     transfer(
         r,
         this,
         io,
         Direction::Write,
-        &Request::at_most(r, b, l, o)?,
+        &request,
+        Some(position(r, from)?),
     )
+}
+
+fn at(ruby: &Ruby, arguments: &[Value]) -> Result<(Value, At), Error> {
+    let [io, buffer, from, third, fourth] = arguments else {
+        let message = format!(
+            "wrong number of arguments (given {}, expected 5)",
+            arguments.len()
+        );
+        return Err(Error::new(ruby.exception_arg_error(), message));
+    };
+    let number = |value: &Value| i64::try_convert(*value);
+    Ok((
+        *io,
+        (*buffer, number(from)?, number(third)?, number(fourth)?),
+    ))
+}
+
+/// EINVAL for what is before the beginning, as pread(2) says.
+fn position(ruby: &Ruby, from: i64) -> Result<u64, Error> {
+    u64::try_from(from).map_err(|_| {
+        let error = std::io::Error::from_raw_os_error(Errno::INVAL.raw_os_error());
+        convert::system_error(ruby, &error)
+    })
 }
 
 /// The result as the hooks give it: bytes, or -errno.
@@ -189,13 +293,14 @@ fn transfer(
     io: Value,
     direction: Direction,
     request: &Request,
+    from: Option<u64>,
 ) -> Result<Value, Error> {
     let answer = match Selector::enter(ruby, &this)? {
-        Entry::Usable(visit) => transfer_all(ruby, &visit, io, direction, request)?,
+        Entry::Usable(visit) => transfer_all(ruby, &visit, io, direction, request, from)?,
         // The VM's interrupt-safe blocking path is a poll away: io_wait of an inert scheduler really blocks.
         Entry::Inert => {
             let watched = Watched::new(io)?;
-            attempt(&watched, direction, request, 0)?.0
+            attempt_plainly(&watched, direction, request, from)?
         }
     };
     let number: Integer = match answer {
@@ -211,10 +316,25 @@ fn transfer_all(
     io: Value,
     direction: Direction,
     request: &Request,
+    from: Option<u64>,
 ) -> Result<Result<usize, Errno>, Error> {
+    visit.give_way_when_due()?;
     let mut watched = Watched::new(io)?;
     let mut done = 0;
     loop {
+        if matches!(watched.kind, Kind::File | Kind::Direct) || from.is_some() {
+            let made = match direction {
+                Direction::Read => files::read(visit, &watched, request, from)?,
+                Direction::Write => files::write(visit, &watched, request, from)?,
+            };
+            match made {
+                Made::Answer(answer) => return Ok(answer),
+                Made::OtherKind => {
+                    watched.reconsider();
+                    watched = Watched::new(io)?;
+                }
+            }
+        }
         let answer = if watched.parkable && is_drained(visit, &watched, direction) {
             Err(Errno::AGAIN)
         } else {
@@ -229,6 +349,7 @@ fn transfer_all(
         };
         match answer {
             Ok(count) => {
+                visit.spent(count);
                 done += count;
                 if count == 0 || done >= request.minimum {
                     return Ok(Ok(done));
@@ -273,28 +394,31 @@ fn attempt(
     request: &Request,
     done: usize,
 ) -> Result<(Result<usize, Errno>, usize), Error> {
-    let offset = request.offset + done;
     let (kind, descriptor) = (watched.kind, watched.descriptor);
-    let answer = match direction {
-        Direction::Read => raw::fill_buffer(request.buffer, offset, |bytes| {
-            let room = bytes.len().min(request.maximum);
-            let answer = match room {
-                0 => Ok(0),
-                _ => attempt::read(kind, descriptor, &mut bytes[..room]),
-            };
-            (answer, room)
-        })?,
-        Direction::Write => raw::drain_buffer(request.buffer, offset, |bytes| {
-            let room = bytes.len().min(request.maximum);
-            let answer = match room {
-                0 => Ok(0),
-                _ => attempt::write(kind, descriptor, &bytes[..room]),
-            };
-            (answer, room)
-        })?,
+    match direction {
+        Direction::Read => request.fill(done, |bytes| attempt::read(kind, descriptor, bytes)),
+        Direction::Write => request.drain(done, |bytes| attempt::write(kind, descriptor, bytes)),
+    }
+}
+
+/// The same in a child of the scheduler's process, which nobody else shares the thread with.
+fn attempt_plainly(
+    watched: &Watched,
+    direction: Direction,
+    request: &Request,
+    from: Option<u64>,
+) -> Result<Result<usize, Errno>, Error> {
+    let descriptor = watched.descriptor;
+    let (answer, _) = match direction {
+        _ if from.is_none() && !matches!(watched.kind, Kind::File | Kind::Direct) => {
+            attempt(watched, direction, request, 0)?
+        }
+        Direction::Read => request.fill(0, |bytes| attempt::plain_read(bytes, descriptor, from))?,
+        Direction::Write => {
+            request.drain(0, |bytes| attempt::plain_write(bytes, descriptor, from))?
+        }
     };
-    // None: the offset lies beyond the buffer.
-    Ok(answer.unwrap_or((Err(Errno::INVAL), 0)))
+    Ok(answer)
 }
 
 /// Tells the selector what the system call saw.

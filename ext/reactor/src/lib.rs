@@ -7,9 +7,11 @@
 #![deny(unsafe_code)]
 
 mod attempt;
+mod blocking;
 mod children;
 mod convert;
 mod fibers;
+mod files;
 mod hooks;
 mod inspect;
 mod io;
@@ -80,16 +82,24 @@ fn buffer_contract(ruby: &Ruby) -> u8 {
     }
 }
 
-/// Defines io_read and io_write for one version of the contract: the only switch, made once.
+/// Defines io_read, io_write, io_pread and io_pwrite for one version of the contract: the only switch, made once.
 ///
 /// Also `Selector.define_transfers(class, contract)`, which lets the tests run both versions on any Ruby.
 fn define_transfers(class: RClass, contract: u8) -> Result<(), Error> {
     if contract >= 4 {
         class.define_method("io_read", method!(io::read_v4, 4))?;
-        class.define_method("io_write", method!(io::write_v4, 4))
+        class.define_method("io_write", method!(io::write_v4, 4))?;
+        class.define_method("io_pread", method!(io::pread_v4, -1))?;
     } else {
         class.define_method("io_read", method!(io::read_v3, 4))?;
-        class.define_method("io_write", method!(io::write_v3, 4))
+        class.define_method("io_write", method!(io::write_v3, 4))?;
+        class.define_method("io_pread", method!(io::pread_v3, -1))?;
+    }
+    // Before Ruby 4.0 (interface version 3) IO#pwrite would call its hook in the middle of a blocking region.
+    match (raw::INTERFACE, contract) {
+        (..3, _) => Ok(()),
+        (_, ..4) => class.define_method("io_pwrite", method!(io::pwrite_v3, -1)),
+        _ => class.define_method("io_pwrite", method!(io::pwrite_v4, -1)),
     }
 }
 

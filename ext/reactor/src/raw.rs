@@ -63,6 +63,9 @@ pub fn wrote(owner: impl ReprValue, young: Pinned) {
     }
 }
 
+/// The version of the scheduler interface of the Ruby this was built for: 2 (3.3, 3.4), 3 (4.0), 4 and more (4.1).
+pub const INTERFACE: u32 = rb_sys::RUBY_FIBER_SCHEDULER_VERSION;
+
 // --- fibers ----------------------------------------------------------------------------------------------------------
 
 pub fn current_fiber() -> Pinned {

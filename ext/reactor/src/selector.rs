@@ -9,6 +9,7 @@
 use std::{
     cell::{Cell, RefCell},
     collections::VecDeque,
+    time::Duration,
 };
 
 use magnus::{
@@ -18,8 +19,10 @@ use magnus::{
 use reactor::{Backend, Deadline, Events, Handle, Reactor, Sleep, TimerId, Token};
 
 use crate::{
+    blocking::Leases,
     convert,
     fibers::{Cause, Fibers, Pending, Purpose, Slot, State, cause_of},
+    files::Trust,
     inspect,
     raw::{self, Pinned},
     timeouts::Timeouts,
@@ -28,6 +31,14 @@ use crate::{
 
 /// So many fibers are resumed between two looks at the kernel, at most.
 const RESUMES_PER_POLL: u32 = 64;
+
+/// How long fibers may go on with transfers that need not wait, counted from the last look at the kernel: then whoever is
+/// ready gets a turn. The clock is asked each [`LOOK`] bytes; a call counts for [`CALL`] bytes besides those it transfers.
+///
+/// So the bound is this, and 16 calls or one slice of a file (128 KiB) more.
+const TERM: Duration = Duration::from_micros(500);
+const LOOK: usize = 128 << 10;
+const CALL: usize = 8 << 10;
 
 #[derive(TypedData, Default)]
 #[magnus(
@@ -40,6 +51,8 @@ const RESUMES_PER_POLL: u32 = 64;
 pub struct Selector {
     pub inner: RefCell<Inner>,
     owner: Cell<Option<Owner>>,
+    /// What was transferred without waiting since the clock was last asked whether that is enough, in bytes.
+    spent: Cell<usize>,
 }
 
 /// Who may use the selector: the thread that made it, or the one it was set on before its first use.
@@ -59,8 +72,13 @@ pub struct Inner {
     pub counters: Counters,
     /// What happens is written down here while somebody wants to know it.
     pub trace: Option<Box<Trace>>,
+    /// Descriptors in the hands of the pool's workers.
+    pub leases: Leases,
+    pub trust: Trust,
     backend: Option<Backend>,
     ready: VecDeque<Token>,
+    /// Those who could go on but have had their term: after the ready ones, and one of them at each look at the kernel.
+    patient: VecDeque<Token>,
     events: Events,
     /// The fiber that has control as far as we gave it.
     pub running: Option<Slot>,
@@ -97,6 +115,34 @@ pub struct Counters {
 pub struct Visit<'a> {
     pub selector: &'a Selector,
     pub slot: Slot,
+}
+
+impl Visit<'_> {
+    /// So many bytes were transferred without waiting.
+    pub fn spent(&self, bytes: usize) {
+        let spent = &self.selector.spent;
+        spent.set(spent.get().saturating_add(bytes).saturating_add(CALL));
+    }
+
+    /// Lets the others run if this fiber, or those before it, have gone on for a while without anybody waiting.
+    ///
+    /// Whether it did. To be called with nothing in hand: what is raised in the fiber is raised here.
+    pub fn give_way_when_due(&self) -> Result<bool, Error> {
+        if self.selector.spent.get() < LOOK {
+            return Ok(false);
+        }
+        self.selector.spent.set(0);
+        let clock = {
+            let inner = self.selector.inner.borrow();
+            inner.reactor.as_ref().map(Reactor::clock)
+        };
+        match clock {
+            Some(clock) if clock.elapsed() >= TERM => {
+                self.selector.step_back(self.slot).map(|()| true)
+            }
+            _ => Ok(false),
+        }
+    }
 }
 
 impl Drop for Visit<'_> {
@@ -213,6 +259,12 @@ impl Selector {
             self.own(true);
         }
         Ok(true)
+    }
+
+    /// Whether the current thread is the scheduler's.
+    pub fn is_at_home(&self) -> bool {
+        let thread = raw::current_thread().address();
+        self.owner.get().is_some_and(|owner| owner.thread == thread)
     }
 
     fn own(&self, used: bool) {
@@ -527,7 +579,23 @@ impl Selector {
                 inner.ready.push_back(token);
             }
         }
-        // Woken already: what follows only lets the others go first.
+        self.go_last(slot)
+    }
+
+    /// Goes behind everybody who is ready, and behind everybody the kernel has news for.
+    fn step_back(&self, slot: Slot) -> Result<(), Error> {
+        {
+            let mut inner = self.inner.borrow_mut();
+            let token = inner.fibers.begin(slot, Purpose::Block);
+            if inner.fibers.wake(token, Cause::Elapsed) {
+                inner.patient.push_back(token);
+            }
+        }
+        self.go_last(slot)
+    }
+
+    /// Woken already: what follows only lets the others go first.
+    fn go_last(&self, slot: Slot) -> Result<(), Error> {
         let result = self
             .turn(slot, false)
             .and_then(|()| self.give_way(slot))
@@ -641,6 +709,7 @@ impl Selector {
             if let Some(reactor) = &inner.reactor {
                 rows.push(("timers", reactor.timers() as u64));
                 rows.extend(reactor.statistics().rows());
+                rows.extend(reactor.pool().statistics().rows());
             }
             rows
         };
@@ -665,7 +734,7 @@ impl Inner {
         if self.resumed >= RESUMES_PER_POLL {
             return Next::Poll;
         }
-        while let Some(token) = self.ready.pop_front() {
+        while let Some(token) = self.ready.pop_front().or_else(|| self.patient.pop_front()) {
             if let Some(fiber) = self.fibers.take_queued(token) {
                 self.resumed += 1;
                 return Next::Fiber(token.index(), fiber);
@@ -751,6 +820,8 @@ impl Inner {
         if let Some(trace) = &mut self.trace {
             trace.turn(What::Turned);
         }
+        // Behind what is new; but not even an unending stream of events leaves the patient standing for ever.
+        self.ready.extend(self.patient.pop_front());
         Ok(())
     }
 

@@ -1,0 +1,346 @@
+//! Transfers to and from regular files: out of the page cache under the GVL, in slices; by the pool what is not there.
+//!
+//! Reading, a worker only brings the bytes into the page cache, into memory of its own: then the fiber reads them from
+//! there, at the file's own offset and into its own buffer. So the worker's reading moves no offset and touches no memory
+//! of Ruby's, and a fiber that is interrupted meanwhile has read nothing. Where the kernel cannot promise not to block
+//! (RWF_NOWAIT: not on every file system) the worker reads for good, and what an interrupted fiber did not take is put
+//! back by moving the offset.
+//!
+//! Writing, a worker writes a copy. A fiber that is interrupted waits until the write that has begun is over, as it would
+//! in write(2) itself: no worker ever writes late.
+
+use std::{
+    os::fd::RawFd,
+    time::{Duration, Instant},
+};
+
+use magnus::Error;
+use reactor::Pace;
+use rustix::{fs::SeekFrom, io::Errno};
+
+use crate::{
+    attempt::{self, Kind, SLICE},
+    blocking::{Interrupted, on_pool},
+    hooks,
+    io::{Request, Watched},
+    raw,
+    selector::Visit,
+};
+
+/// The most a worker brings into the page cache at once.
+const STRETCH: usize = 1 << 20;
+
+/// The most a worker reads or writes for good at once: so much is copied under the GVL.
+const COPY: usize = 512 << 10;
+
+/// A write of at most so many bytes, which the kernel cannot promise to do at once, is done at once all the same, as long
+/// as such writes do not take long; see [`Trust`].
+const SMALL: usize = 16 << 10;
+
+/// What a transfer has come to.
+pub enum Made {
+    /// The hook's answer: bytes, or an error.
+    Answer(Result<usize, Errno>),
+    /// No regular file is behind the descriptor any more: to be done again, by what is.
+    OtherKind,
+}
+
+/// Reads up to the end of the buffer, of what was requested or of the file; from the file's own offset, or a given one.
+pub fn read(
+    visit: &Visit,
+    watched: &Watched,
+    request: &Request,
+    from: Option<u64>,
+) -> Result<Made, Error> {
+    let mut transfer = Transfer::new(visit, watched, request, from);
+    loop {
+        match transfer.read() {
+            Ok(Step::More) => {}
+            Ok(Step::Over(made)) => return Ok(made),
+            Err(error) => {
+                transfer.put_back();
+                return Err(error);
+            }
+        }
+    }
+}
+
+/// Writes all that was requested; at the file's own offset (or its end: O_APPEND), or at a given one.
+pub fn write(
+    visit: &Visit,
+    watched: &Watched,
+    request: &Request,
+    from: Option<u64>,
+) -> Result<Made, Error> {
+    let mut transfer = Transfer::new(visit, watched, request, from);
+    loop {
+        if let Step::Over(made) = transfer.write()? {
+            return Ok(made);
+        }
+    }
+}
+
+struct Transfer<'a> {
+    visit: &'a Visit<'a>,
+    watched: &'a Watched,
+    request: &'a Request,
+    from: Option<u64>,
+    done: usize,
+    /// How often the pool has brought something in without success.
+    fetched: u32,
+}
+
+enum Step {
+    More,
+    Over(Made),
+}
+
+impl<'a> Transfer<'a> {
+    fn new(
+        visit: &'a Visit,
+        watched: &'a Watched,
+        request: &'a Request,
+        from: Option<u64>,
+    ) -> Self {
+        Self {
+            visit,
+            watched,
+            request,
+            from,
+            done: 0,
+            fetched: 0,
+        }
+    }
+
+    fn read(&mut self) -> Result<Step, Error> {
+        self.give_way()?;
+        let (kind, descriptor, position) = (self.watched.kind, self.descriptor(), self.position());
+        let (answer, room) = self.request.fill(self.done, |bytes| {
+            let slice = bytes.len().min(SLICE);
+            attempt::read_file(kind, descriptor, &mut bytes[..slice], position)
+        })?;
+        match answer {
+            Ok(count) => {
+                self.fetched = 0;
+                Ok(self.moved(count, room.min(SLICE), room))
+            }
+            Err(errno) if !self.is_for_the_pool(errno) => Ok(self.failed(errno)),
+            Err(_) if Kind::of(descriptor) != Kind::File => Ok(self.other_kind()),
+            // What was fetched may be gone again, or never count (O_DIRECT): twice without success is enough.
+            Err(Errno::AGAIN) if self.fetched < 2 => self.fetch(room),
+            Err(_) => self.read_for_good(room),
+        }
+    }
+
+    /// Lets others run, one of whom may close the file.
+    fn give_way(&self) -> Result<(), Error> {
+        if self.visit.give_way_when_due()? && raw::is_closed(self.watched.io) {
+            return Err(hooks::closed_elsewhere());
+        }
+        Ok(())
+    }
+
+    /// A worker brings what comes next into the page cache.
+    fn fetch(&mut self, room: usize) -> Result<Step, Error> {
+        self.fetched += 1;
+        let descriptor = self.descriptor();
+        let position = match self.position() {
+            Some(position) => Ok(position),
+            None => rustix::fs::seek(raw::borrow(descriptor), SeekFrom::Current(0)),
+        };
+        let position = match position {
+            Ok(position) => position,
+            Err(errno) => return Ok(self.failed(errno)),
+        };
+        let settled = on_pool(self.visit, Pace::Quick, self.lease(), move || {
+            bring_in(descriptor, position, room.min(STRETCH))
+        })?;
+        settled.raised.map_or(Ok(()), Err)?;
+        match settled.result {
+            Some(Err(errno)) => Ok(self.failed(errno)),
+            _ => Ok(Step::More),
+        }
+    }
+
+    /// A worker reads, into memory of its own.
+    fn read_for_good(&mut self, room: usize) -> Result<Step, Error> {
+        let (descriptor, position, wanted) = (self.descriptor(), self.position(), room.min(COPY));
+        let settled = on_pool(self.visit, Pace::Quick, self.lease(), move || {
+            let mut bytes = vec![0; wanted];
+            let count = attempt::read_file(Kind::Direct, descriptor, &mut bytes, position)?;
+            bytes.truncate(count);
+            Ok::<_, Errno>(bytes)
+        })?;
+        let bytes = match settled.result {
+            Some(Ok(bytes)) => bytes,
+            Some(Err(errno)) if settled.raised.is_none() => return Ok(self.failed(errno)),
+            _ => Vec::new(),
+        };
+        if let Some(error) = settled.raised {
+            self.done += bytes.len(); // to be put back
+            return Err(error);
+        }
+        let (copied, _) = self.request.fill(self.done, |room| {
+            let count = bytes.len().min(room.len());
+            room[..count].copy_from_slice(&bytes[..count]);
+            Ok(count)
+        })?;
+        Ok(self.moved(copied.unwrap_or(0), wanted, room))
+    }
+
+    /// The bytes that nobody will get are read again by whoever reads next.
+    ///
+    /// (Somebody else who has read from the same open file since then gets some of them twice: there is no telling them
+    /// apart. In read(2) they would have been lost.)
+    fn put_back(&self) {
+        if self.from.is_none() && self.done > 0 {
+            let back = SeekFrom::Current(-(self.done as i64));
+            _ = rustix::fs::seek(raw::borrow(self.descriptor()), back);
+        }
+    }
+
+    fn write(&mut self) -> Result<Step, Error> {
+        self.give_way()?;
+        let (kind, descriptor, position) = (self.watched.kind, self.descriptor(), self.position());
+        let (answer, room) = self.request.drain(self.done, |bytes| {
+            let slice = &bytes[..bytes.len().min(SLICE)];
+            attempt::write_file(kind, descriptor, slice, position)
+        })?;
+        match answer {
+            Ok(count) => Ok(self.moved(count, room.min(SLICE), room)),
+            Err(errno) if !self.is_for_the_pool(errno) => Ok(self.failed(errno)),
+            Err(_) if Kind::of(descriptor) != Kind::File => Ok(self.other_kind()),
+            Err(errno) if errno != Errno::AGAIN && room <= SMALL && self.is_trusted() => {
+                self.write_at_once()
+            }
+            Err(_) => self.write_for_good(room),
+        }
+    }
+
+    fn write_at_once(&mut self) -> Result<Step, Error> {
+        let (descriptor, position, start) = (self.descriptor(), self.position(), Instant::now());
+        let (answer, room) = self.request.drain(self.done, |bytes| {
+            attempt::write_file(Kind::Direct, descriptor, bytes, position)
+        })?;
+        let took = start.elapsed();
+        let mut inner = self.visit.selector.inner.borrow_mut();
+        inner.trust.took(took, start);
+        drop(inner);
+        Ok(match answer {
+            Ok(count) => self.moved(count, room, room),
+            Err(errno) => self.failed(errno),
+        })
+    }
+
+    fn is_trusted(&self) -> bool {
+        let inner = self.visit.selector.inner.borrow();
+        inner.trust.holds(Instant::now())
+    }
+
+    /// A worker writes a copy.
+    fn write_for_good(&mut self, room: usize) -> Result<Step, Error> {
+        let (descriptor, position, wanted) = (self.descriptor(), self.position(), room.min(COPY));
+        let mut copy = Vec::new();
+        _ = self.request.drain(self.done, |bytes| {
+            copy.extend_from_slice(&bytes[..bytes.len().min(wanted)]);
+            Ok(0)
+        })?;
+        let settled = on_pool(self.visit, Pace::Quick, self.lease(), move || {
+            attempt::write_file(Kind::Direct, descriptor, &copy, position)
+        })?;
+        settled.raised.map_or(Ok(()), Err)?;
+        Ok(match settled.result {
+            Some(Ok(count)) => self.moved(count, wanted, room),
+            Some(Err(errno)) => self.failed(errno),
+            None => Step::More,
+        })
+    }
+
+    /// So many bytes of those asked for have been transferred, and there was room for more.
+    fn moved(&mut self, count: usize, asked: usize, room: usize) -> Step {
+        self.done += count;
+        self.visit.spent(count);
+        // A short count of the page cache's only means that the next page is not there.
+        let short = count < asked && self.watched.kind != Kind::File;
+        if count == 0 || count == room || short {
+            Step::Over(Made::Answer(Ok(self.done)))
+        } else {
+            Step::More
+        }
+    }
+
+    /// What has been transferred is the answer; the error will come again.
+    fn failed(&self, errno: Errno) -> Step {
+        Step::Over(Made::Answer(match self.done {
+            0 => Err(errno),
+            done => Ok(done),
+        }))
+    }
+
+    fn other_kind(&self) -> Step {
+        Step::Over(match self.done {
+            0 => Made::OtherKind,
+            done => Made::Answer(Ok(done)),
+        })
+    }
+
+    /// The page cache cannot serve it, or the kernel cannot promise that it would not block.
+    fn is_for_the_pool(&self, errno: Errno) -> bool {
+        const NO_PROMISE: [Errno; 4] = [Errno::AGAIN, Errno::OPNOTSUPP, Errno::NOSYS, Errno::INVAL];
+        self.watched.kind == Kind::File && NO_PROMISE.contains(&errno)
+    }
+
+    fn descriptor(&self) -> RawFd {
+        self.watched.descriptor
+    }
+
+    fn position(&self) -> Option<u64> {
+        self.from.map(|from| from + self.done as u64)
+    }
+
+    fn lease(&self) -> Interrupted {
+        Interrupted::Waits(self.watched.identity.0)
+    }
+}
+
+/// Reads into a scratch buffer: afterwards the pages are there. How much was.
+fn bring_in(descriptor: RawFd, position: u64, wanted: usize) -> Result<usize, Errno> {
+    let mut scratch = vec![0; 64 << 10];
+    let mut done = 0;
+    while done < wanted {
+        let slice = scratch.len().min(wanted - done);
+        let from = Some(position + done as u64);
+        match attempt::read_file(Kind::Direct, descriptor, &mut scratch[..slice], from) {
+            Ok(0) => break,
+            Ok(count) => done += count,
+            Err(Errno::INTR) => {}
+            Err(_) if done > 0 => break,
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(done)
+}
+
+/// Whether small writes are likely to be done at once.
+///
+/// Most of them only copy into the page cache; but now and then the kernel makes a writer wait for the disk. One that took
+/// longer than a millisecond sends those that follow to the pool, for a hundred times as long as it took: so at most a
+/// hundredth of the time can be lost to them.
+#[derive(Debug, Default)]
+pub struct Trust {
+    lost_until: Option<Instant>,
+}
+
+impl Trust {
+    fn took(&mut self, duration: Duration, now: Instant) {
+        self.lost_until = if duration > Duration::from_millis(1) {
+            now.checked_add(duration * 100)
+        } else {
+            None
+        };
+    }
+
+    fn holds(&self, now: Instant) -> bool {
+        self.lost_until.is_none_or(|until| now >= until)
+    }
+}
