@@ -70,6 +70,11 @@ module Reactor
     # [stale]        events of an older life of a descriptor, dropped
     # [unwanted]     events nobody was waiting for
     #
+    # Of operations that Ruby offers to hand over to other threads, and those of {Lifecycle#offload}:
+    # [offload_kept]    done on the spot
+    # [offload_handed]  done by a worker
+    # [offload_threads] workers there are
+    #
     # Of its pool of threads for work that has no non-blocking form:
     # [pool_jobs]      jobs handed in
     # [pool_ended]     jobs run to their end

@@ -9,17 +9,54 @@ module Reactor
     # @param backend [Symbol, String, nil] see {Reactor.backends}; nil: REACTOR_BACKEND, else the best
     # @param stall [Numeric, nil] seconds a fiber may hold the loop before it is reported, see {Stalls}; nil: any time
     # @param on_stall [#call, nil] is given each {Stall}, on a thread of its own; nil: it is written to $stderr
-    # @raise [ArgumentError] the backend is unknown or cannot be had here, and says why; stall is no span of time
-    # @raise [TypeError] stall is no duration; on_stall cannot be called
-    def initialize(backend: nil, stall: nil, on_stall: nil)
+    # @param workers [Integer, nil] how many threads there may be for work that Ruby code or its C extensions do with the
+    #   GVL released, see {#offload}; nil: as many as processors, but at least 4. None is started before it is needed.
+    # @param policy [Symbol] which of the operations that Ruby offers to hand over (3.4 and later, see
+    #   {#blocking_operation_wait}) are handed over to them: :measured, those that take long; :always; :never
+    # @raise [ArgumentError] the backend is unknown or cannot be had here, and says why; stall is no span of time; there is
+    #   no such policy; no workers
+    # @raise [TypeError] stall is no duration; on_stall cannot be called; workers is no Integer
+    def initialize(backend: nil, stall: nil, on_stall: nil, workers: nil, policy: :measured)
       stalls = Stalls.new(self, stall, on_stall) if stall
+      @offload = Offload.new(policy, workers.nil? ? Offload::WORKERS : workers)
       super(Reactor.choose(backend))
       Closing.register(self)
+      Files.install
       return unless stalls
 
       @stalls = stalls
       singleton_class.prepend(Stalls::Hook)
     end
+
+    # Runs a block on a worker thread while the fiber is parked: for what blocks or computes with the GVL released and
+    # is not known to Ruby as such (a call into a C library; opening a FIFO). Elsewhere than in a fiber of the
+    # scheduler's, the block is just run.
+    #
+    # If the fiber is interrupted, the block is: it is raised at, and the fiber goes on when it has ended.
+    #
+    # @return what the block returns
+    # @raise what the block raises; ThreadError if the worker was killed
+    def offload(&block)
+      raise ArgumentError, "no block given" unless block
+      return yield unless Fiber.current_scheduler.equal?(self) && !inert?
+
+      @offload.hand_over(&block)
+    end
+
+    # Does some work here if work from this place has been cheap so far, else by a worker; see {#initialize}.
+    #
+    # @param place [Object]
+    # @param work [#call]
+    # @return what the work returns
+    # @api private
+    def weigh(place, work)
+      return Fiber.blocking { work.call } unless Fiber.current_scheduler.equal?(self) && !inert? && !closed?
+
+      @offload.call(place, work)
+    end
+
+    # @return [Hash{Symbol => Integer}] what has been done so far
+    def stats = super.merge(@offload.stats)
 
     # Runs every fiber made by `Fiber.schedule` to its end.
     #
@@ -68,6 +105,7 @@ module Reactor
         run
       ensure
         shutdown
+        @offload.close
       end
     end
 

@@ -5,6 +5,8 @@ require_relative "closing"
 require_relative "inspection"
 require_relative "stalls"
 require_relative "trace"
+require_relative "files"
+require_relative "offload"
 require_relative "lifecycle"
 
 module Reactor
@@ -24,7 +26,7 @@ module Reactor
     # @raise [ArgumentError] the backend is unknown or cannot be had, or is :select in a subclass of the native one
     def self.new(*arguments, **options, &block)
       return super if self <= Select || Reactor.choose(options[:backend]) != :select
-      return Select::Scheduler.new(**options, backend: :select) if equal?(Scheduler)
+      return Select::Scheduler.new(*arguments, **options, backend: :select) if equal?(Scheduler)
 
       raise ArgumentError, "#{self} inherits from the native selector; set REACTOR_BACKEND=select before requiring reactor to put it on the portable one"
     end

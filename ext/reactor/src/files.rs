@@ -80,6 +80,36 @@ pub fn write(
     }
 }
 
+/// Brings a stretch of a file into the page cache, by the pool if it is not there. False if it is no regular file.
+pub fn fetch(visit: &Visit, watched: &Watched, from: u64, length: usize) -> Result<bool, Error> {
+    let descriptor = watched.descriptor;
+    if watched.kind == Kind::Direct {
+        return Ok(true);
+    }
+    if Kind::of(descriptor) != Kind::File {
+        return Ok(false);
+    }
+    if !is_there(descriptor, from, length) {
+        let lease = Interrupted::Waits(watched.identity.0);
+        let settled = on_pool(visit, Pace::Quick, lease, move || {
+            bring_in(descriptor, from, length)
+        })?;
+        // An error will be met again by whoever reads.
+        settled.raised.map_or(Ok(()), Err)?;
+    }
+    Ok(true)
+}
+
+/// Looks at one byte in each 32 KiB: the kernel reads ahead in larger pieces.
+fn is_there(descriptor: RawFd, from: u64, length: usize) -> bool {
+    let last = std::iter::once(length.saturating_sub(1));
+    let mut places = (0..length).step_by(32 << 10).chain(last);
+    places.all(|place| {
+        let mut byte = [0];
+        attempt::read_file(Kind::File, descriptor, &mut byte, Some(from + place as u64)).is_ok()
+    })
+}
+
 struct Transfer<'a> {
     visit: &'a Visit<'a>,
     watched: &'a Watched,

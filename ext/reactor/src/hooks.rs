@@ -13,6 +13,7 @@ use crate::{
     blocking::await_leases,
     convert,
     fibers::{Cause, Hook, MANY, Pending, Purpose, Slot, State},
+    files,
     io::Watched,
     raw::{self, Pinned},
     selector::{Entry, Selector, Visit, error_named},
@@ -569,6 +570,43 @@ pub fn timeout_after(
     timeouts.remove(token, fibers);
     drop(inner);
     result
+}
+
+/// `blocking_operation_wait(work)`, Ruby 3.4 and later: an operation that releases the GVL and may be done by another
+/// thread. What it costs where it comes from decides about it, in `Lifecycle#weigh`.
+///
+/// Not IO.copy_stream: it waits for sockets in the middle, and would do that on a worker. Left to the VM, as in a forked
+/// child, it waits by `io_wait`.
+pub fn blocking_operation_wait(
+    ruby: &Ruby,
+    this: Obj<Selector>,
+    work: Value,
+) -> Result<Value, Error> {
+    let place = raw::caller_beyond::<8>(&["blocking_operation_wait"], "copy_stream");
+    match place {
+        Some((place, false)) if !this.is_closed() => {
+            let place = ruby.integer_from_u64(place as u64).as_value();
+            raw::call_method(this.as_value(), "weigh", &[place, work])
+        }
+        _ => Ok(raw::undefined()),
+    }
+}
+
+/// `fetch(io, from, length)`: brings a stretch of a regular file into the page cache, the fiber being parked, unless it is
+/// there; and lets others run who have waited for a while. False if it is no regular file.
+pub fn fetch(
+    ruby: &Ruby,
+    this: Obj<Selector>,
+    io: Value,
+    from: u64,
+    length: usize,
+) -> Result<bool, Error> {
+    let Entry::Usable(visit) = Selector::enter(ruby, &this)? else {
+        return Ok(false);
+    };
+    visit.give_way_when_due()?;
+    visit.spent(length);
+    files::fetch(&visit, &Watched::new(io)?, from, length)
 }
 
 /// `yield`: lets the other ready fibers run.

@@ -52,6 +52,7 @@ fn init(ruby: &Ruby) -> Result<(), Error> {
     class.define_method("drain", method!(hooks::drain, 0))?;
     class.define_method("cancel", method!(hooks::cancel, 0))?;
     class.define_method("io_closing", method!(hooks::io_closing, 1))?;
+    class.define_method("fetch", method!(hooks::fetch, 3))?;
     class.define_method("wait_any", method!(hooks::wait_any, 3))?;
 
     class.define_method("fiber", method!(hooks::fiber, -1))?;
@@ -63,6 +64,8 @@ fn init(ruby: &Ruby) -> Result<(), Error> {
     class.define_method("io_close", method!(hooks::io_close, 1))?;
     class.define_method("timeout_after", method!(hooks::timeout_after, -1))?;
     class.define_method("yield", method!(hooks::r#yield, 0))?;
+    let wait = method!(hooks::blocking_operation_wait, 1);
+    class.define_method("blocking_operation_wait", wait)?;
     define_transfers(class, buffer_contract(ruby))?;
     class.define_singleton_method("define_transfers", function!(define_transfers, 2))?;
     Ok(())

@@ -204,22 +204,46 @@ pub fn call_method(receiver: Value, name: &str, arguments: &[Value]) -> Result<V
 /// Whether one of these methods called the hook that is running: among the innermost DEPTH frames, the hook's own being the
 /// first, and a subclass's override of it perhaps the next.
 pub fn called_from<const DEPTH: usize>(names: &[&str]) -> bool {
+    frames::<DEPTH>().iter().any(|frame| frame.is_any_of(names))
+}
+
+/// The innermost frame that is none of these methods: a number for what runs in it, and whether that is `named`.
+pub fn caller_beyond<const DEPTH: usize>(names: &[&str], named: &str) -> Option<(usize, bool)> {
+    let frames = frames::<DEPTH>();
+    let frame = frames.iter().find(|frame| !frame.is_any_of(names))?;
+    Some((frame.0 as usize, frame.is_any_of(&[named])))
+}
+
+/// What a hook may answer, from C only, to make the VM go on as if there were no such hook.
+pub fn undefined() -> Value {
+    // SAFETY: handed straight back to the VM, which compares it with Qundef before anything else.
+    unsafe { Value::from_raw(rb_sys::Qundef as VALUE) }
+}
+
+/// What a frame of the current thread runs.
+struct Frame(VALUE);
+
+impl Frame {
+    fn is_any_of(&self, names: &[&str]) -> bool {
+        // SAFETY: a frame just taken, and still there; the name is nil or a String.
+        let name = unsafe { Value::from_raw(rb_sys::rb_profile_frame_method_name(self.0)) };
+        magnus::RString::from_value(name).is_some_and(|name| {
+            // SAFETY: compared at once, no Ruby call in between.
+            let name = unsafe { name.as_slice() };
+            names.iter().any(|wanted| wanted.as_bytes() == name)
+        })
+    }
+}
+
+/// The innermost DEPTH frames, fewer if there are no more.
+fn frames<const DEPTH: usize>() -> Vec<Frame> {
     let (mut frames, mut lines): ([VALUE; DEPTH], [c_int; DEPTH]) = ([0; DEPTH], [0; DEPTH]);
     // SAFETY: room for DEPTH frames in both.
     let found = unsafe {
         rb_sys::rb_profile_frames(0, DEPTH as c_int, frames.as_mut_ptr(), lines.as_mut_ptr())
     };
-    frames[..usize::try_from(found).unwrap_or(0)]
-        .iter()
-        .any(|frame| {
-            // SAFETY: a frame just taken; the name is nil or a String.
-            let name = unsafe { Value::from_raw(rb_sys::rb_profile_frame_method_name(*frame)) };
-            magnus::RString::from_value(name).is_some_and(|name| {
-                // SAFETY: compared at once, no Ruby call in between.
-                let name = unsafe { name.as_slice() };
-                names.iter().any(|wanted| wanted.as_bytes() == name)
-            })
-        })
+    let found = usize::try_from(found).unwrap_or(0);
+    frames[..found].iter().copied().map(Frame).collect()
 }
 
 /// The exception that `raise(*arguments)` would raise.

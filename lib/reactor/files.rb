@@ -1,0 +1,116 @@
+# frozen_string_literal: true
+
+module Reactor
+  # Ruby asks no scheduler before fsync(2), flock(2), pwrite(2) (before 4.0) and the reading side of IO.copy_stream: each of
+  # them would hold up all fibers. So from the first {Scheduler} on, these methods do, in its fibers, what keeps the loop
+  # going, and elsewhere what they always did. A program that makes no scheduler keeps its files as they are.
+  module Files
+    # So much of a file is sent by one call of IO.copy_stream: about 0.2 ms.
+    STRETCH = 512 << 10
+
+    # Seconds between two attempts at a lock, at first and at most: as often as Ruby itself asks again at last.
+    HASTE = 0.001
+    PATIENCE = 0.1
+
+    private_constant :STRETCH, :HASTE, :PATIENCE
+
+    # Done by a worker thread, unless it has proved cheap.
+    #
+    # @return [0]
+    # @raise [SystemCallError, IOError] as without a scheduler
+    def fsync = Files.weigh(:fsync) { super() }
+
+    # As {#fsync}.
+    #
+    # @return [0]
+    # @raise [SystemCallError, IOError] as without a scheduler
+    def fdatasync = Files.weigh(:fdatasync) { super() }
+
+    if RUBY_VERSION < "4.0" # which has a hook for it
+      # As {#fsync}.
+      #
+      # @return [Integer] bytes
+      # @raise [SystemCallError, IOError, TypeError] as without a scheduler
+      def pwrite(string, offset) = Files.weigh(:pwrite) { super }
+    end
+
+    # Without LOCK_NB, asks for the lock again and again, at growing intervals of up to 0.1 s, the fiber being parked:
+    # a worker that waits for a lock might wait for ever, and who is interrupted must not get it.
+    #
+    # @param operation [Integer] as without a scheduler
+    # @return [0, false]
+    # @raise [SystemCallError, IOError, TypeError] as without a scheduler
+    def flock(operation)
+      return super unless operation.is_a?(Integer) && operation.nobits?(File::LOCK_NB | File::LOCK_UN) && Files.scheduler
+
+      pause = HASTE
+      until super(operation | File::LOCK_NB)
+        sleep(pause)
+        pause = [pause * 2, PATIENCE].min
+      end
+      0
+    end
+
+    # IO.copy_stream from a regular file: a stretch at a time, each brought into the page cache by the pool before it is
+    # sent. From one file to another: by a worker thread, as a whole. Between others, as ever.
+    module Copying
+      # @return [Integer] bytes
+      # @raise as without a scheduler
+      def copy_stream(source, target, length = nil, offset = nil)
+        scheduler = Files.scheduler
+        return super unless scheduler
+        if Files.path?(source)
+          return File.open(source, "rb") { |file| copy_stream(file, target, length, offset) }
+        end
+        return super unless Files.regular?(source)
+        return scheduler.offload { super } if Files.path?(target) || Files.regular?(target)
+        return super unless scheduler.respond_to?(:fetch) && target.is_a?(IO)
+
+        Files.send_in_stretches(length) do |done, stretch|
+          scheduler.fetch(source, offset ? offset + done : source.pos, stretch)
+          super(source, target, stretch, offset && (offset + done))
+        end
+      end
+    end
+
+    class << self
+      # @api private
+      def install
+        return if File.include?(self)
+
+        File.prepend(self)
+        IO.singleton_class.prepend(Copying)
+      end
+
+      # The scheduler of ours whose fiber this is.
+      #
+      # @api private
+      def scheduler = Fiber.current_scheduler.then { |scheduler| scheduler if scheduler.is_a?(Lifecycle) }
+
+      # @api private
+      def weigh(place, &work) = (scheduler = self.scheduler) ? scheduler.weigh(place, work) : yield
+
+      # What IO.copy_stream opens itself.
+      #
+      # @api private
+      def path?(object) = object.is_a?(String) || (object.respond_to?(:to_path) && !IO.try_convert(object))
+
+      # Yields how much is done and how much is to be done next, until that is no longer possible.
+      #
+      # @api private
+      def send_in_stretches(length)
+        done = 0
+        until length && done >= length
+          stretch = length ? [length - done, STRETCH].min : STRETCH
+          copied = yield(done, stretch)
+          done += copied
+          break if copied < stretch
+        end
+        done
+      end
+
+      # @api private
+      def regular?(object) = object.is_a?(File) && !object.closed? && object.stat.file?
+    end
+  end
+end
