@@ -7,6 +7,9 @@ require_relative "helper"
 class TestErrors < ReactorTest
   SOON = STRESS ? 60 : 5
 
+  # Longer than any look of the registry's own takes: from then on nothing but the disturbance itself ends the sleep.
+  IDLE = 0.25
+
   def test_an_escaped_error_arrives_at_the_end_and_takes_nobody_along
     log = []
     error = assert_raises(IndexError) do
@@ -110,7 +113,7 @@ class TestErrors < ReactorTest
     sent = nil
     child = run_child(code, within: within) do |pid, line|
       line.("ready")
-      sleep 0.05
+      sleep IDLE
       sent = clock
       Process.kill(signal, pid)
     end
@@ -202,7 +205,7 @@ class TestErrors < ReactorTest
       yield if block_given?
     end
     ready.pop
-    sleep 0.03
+    sleep IDLE
     thread
   end
 
