@@ -31,6 +31,11 @@ impl Deadline {
         Self(now.checked_add(duration.min(Self::FAR)).unwrap_or(now))
     }
 
+    /// The point itself.
+    pub fn instant(self) -> Instant {
+        self.0
+    }
+
     /// The time left at `now`; zero once it is due.
     pub fn remaining(self, now: Instant) -> Duration {
         self.0.saturating_duration_since(now)

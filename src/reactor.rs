@@ -35,6 +35,8 @@ pub struct Reactor {
     handle: Handle,
     pool: Pool,
     clock: Instant,
+    /// What the timers' clock shows while it is stopped.
+    stopped: Option<Instant>,
 }
 
 impl Reactor {
@@ -60,6 +62,7 @@ impl Reactor {
             pool: Pool::new(handle.clone()),
             handle,
             clock: Instant::now(),
+            stopped: None,
         }
     }
 
@@ -71,6 +74,39 @@ impl Reactor {
     /// The time of the last [`Reactor::collect`]: good enough for everything that happens in one turn, and free.
     pub fn clock(&self) -> Instant {
         self.clock
+    }
+
+    /// What the timers' clock shows: the monotonic clock, unless it was stopped.
+    pub fn now(&self) -> Instant {
+        self.stopped.unwrap_or_else(Instant::now)
+    }
+
+    /// The point `duration` from now on the timers' clock.
+    pub fn deadline(&self, duration: Duration) -> Deadline {
+        Deadline::after_from(self.now(), duration)
+    }
+
+    /// Stops the timers' clock, for good: from here on it moves by [`Reactor::jump`] alone, and no timer ends a
+    /// [`Reactor::sleep`]. Time is then what the embedder makes it, for tests. Descriptors are waited for as ever.
+    pub fn stop_clock(&mut self) {
+        self.stopped.get_or_insert_with(Instant::now);
+    }
+
+    /// Has the timers' clock been stopped?
+    pub fn is_stopped(&self) -> bool {
+        self.stopped.is_some()
+    }
+
+    /// Moves a stopped clock to the next timer's deadline; the next [`Reactor::collect`] reports what is due then. False
+    /// if there is no timer, or if the clock was not stopped.
+    pub fn jump(&mut self) -> bool {
+        match (&mut self.stopped, self.timers.next()) {
+            (Some(clock), Some(next)) => {
+                *clock = next.instant().max(*clock);
+                true
+            }
+            _ => false,
+        }
     }
 
     /// Starts to wait for a descriptor; see [`Selector::wait`].
@@ -176,7 +212,8 @@ impl Reactor {
         self.selector
             .poll(events, Some(Duration::ZERO), self.clock)?;
         self.handle.collect(events);
-        self.timers.expire(self.clock, events);
+        self.timers
+            .expire(self.stopped.unwrap_or(self.clock), events);
         self.selector.rearm(self.clock, events);
         Ok(())
     }
@@ -244,7 +281,8 @@ impl Reactor {
     /// The shortest of `limit` and the times left until the next timer and the next re-arm.
     fn until_due(&self, limit: Option<Duration>) -> Option<Duration> {
         let now = Instant::now();
-        let timer = self.timers.next().map(|deadline| deadline.remaining(now));
+        let next = self.timers.next().filter(|_| !self.is_stopped());
+        let timer = next.map(|deadline| deadline.remaining(now));
         let limit = limit.into_iter().chain(timer).min();
         self.selector.until_rearm(limit, now)
     }

@@ -39,6 +39,8 @@ turns! {
     timers_elapse_in_order_and_never_early
     a_cancelled_timer_is_silent
     a_million_timers_are_set_and_cancelled_or_elapse
+    a_stopped_clock_moves_by_jumps_alone
+    a_timer_of_a_stopped_clock_ends_no_sleep
     readiness_comes_before_the_timeout_of_the_same_turn
     events_are_appended
     the_kernel_ends_a_sleep
@@ -127,6 +129,43 @@ fn a_million_timers_are_set_and_cancelled_or_elapse(backend: Backend) {
     }
     reactor.collect(&mut events).unwrap();
     assert!(indexes(&events).into_iter().eq((0..1_000_000).step_by(10)));
+}
+
+fn a_stopped_clock_moves_by_jumps_alone(backend: Backend) {
+    let (mut reactor, mut events) = reactor(backend);
+    assert!(!reactor.is_stopped() && !reactor.jump());
+    reactor.stop_clock();
+    let start = reactor.now();
+    for (token, hours) in [(2, 2), (1, 1), (3, 2)] {
+        let deadline = reactor.deadline(HOUR * hours);
+        reactor.timer(deadline, Token::new(token, 0));
+    }
+    // No timer ends a sleep, however near: the limit does.
+    reactor.timer(reactor.deadline(Duration::ZERO), Token::new(0, 0));
+    reactor.turn(&mut events, Some(Duration::ZERO)).unwrap();
+    assert_eq!(indexes(&events), [0]);
+    let mut found = Vec::new();
+    while reactor.jump() {
+        events.clear();
+        reactor.collect(&mut events).unwrap();
+        let hours = (reactor.now() - start).as_secs() / 3600;
+        found.push((hours, indexes(&events)));
+    }
+    assert_eq!(found, [(1, vec![1]), (2, vec![2, 3])]);
+    assert!(reactor.clock() - start < HOUR, "the turns' clock goes on");
+}
+
+fn a_timer_of_a_stopped_clock_ends_no_sleep(backend: Backend) {
+    let (mut reactor, mut events) = reactor(backend);
+    reactor.stop_clock();
+    reactor.timer(
+        reactor.deadline(Duration::from_micros(10)),
+        Token::new(1, 0),
+    );
+    let limit = Duration::from_millis(5);
+    let started = Instant::now();
+    reactor.turn(&mut events, Some(limit)).unwrap();
+    assert!(events.is_empty() && started.elapsed() >= limit);
 }
 
 fn readiness_comes_before_the_timeout_of_the_same_turn(backend: Backend) {

@@ -40,6 +40,10 @@ module Reactor
   # What an onlooker may ask a scheduler. Nothing here changes anything, and but for {#trace} all of it may be called by
   # any thread of the Ractor, also while the scheduler's own thread sleeps or computes.
   module Inspection
+    # Frames of no interest. (Those of testing.rb stand for methods of Ruby's.)
+    OWN = %w[select lifecycle inspection stalls trace].map { |name| "#{__dir__}/#{name}.rb:" }.freeze
+    private_constant :OWN
+
     # Counters since the scheduler was made, and gauges of this moment. Reading them costs nothing to speak of; keeping
     # them costs an addition each.
     #
@@ -142,15 +146,17 @@ module Reactor
         ObjectSpace.each_object(IO).filter_map { |io| (number = Reactor.io_number(io)) && [number, io] }.to_h
       end
 
-      # Where a fiber is, seen from outside of this library.
+      # Where a fiber or a thread is, seen from outside of this library.
       #
       # @api private
-      def backtrace(fiber) = (fiber.backtrace || []).reject { |line| line.start_with?("#{__dir__}/") }
+      def backtrace(whose) = (whose.backtrace || []).reject { |line| line.start_with?(*OWN) }
 
-      # Threads that watch and never wake anybody, and therefore are no hope to those that wait.
+      # Whether a thread will wake nobody unless somebody wakes it: it waits for ever, or only watches.
       #
       # @api private
-      def bystander?(thread) = thread.thread_variable?(:reactor_bystander)
+      def idle?(thread)
+        thread.thread_variable?(:reactor_bystander) || (thread.inspect.end_with?(" sleep_forever>") && !thread.pending_interrupt?)
+      end
     end
 
     private
@@ -159,10 +165,7 @@ module Reactor
     # "No live threads left. Deadlock?" if it would say so, else nil. It would if no other thread could ever wake one of
     # ours, because each waits for another thread too, and would not where somebody just sleeps.
     def deadlock
-      hopeless = Thread.list.all? do |thread|
-        thread.equal?(Thread.current) || Inspection.bystander?(thread) || (thread.inspect.end_with?(" sleep_forever>") && !thread.pending_interrupt?)
-      end
-      return unless hopeless
+      return unless Thread.list.all? { |thread| thread.equal?(Thread.current) || Inspection.idle?(thread) }
 
       seen = fibers
       waiting = seen.select { |sighting| sighting.state == :waiting }

@@ -143,18 +143,21 @@ module Reactor
       raise "closed scheduler" if closed?
 
       seconds = Select.seconds(timeout)
-      deadline = seconds && Select.now + seconds
+      deadline = seconds && now + seconds
       loop do
         ready = Fiber.blocking { IO.select(readables, writables, exceptables, 0) }
         return ready if ready
 
         masks = masks_of(readables, writables, exceptables)
-        left = deadline && [deadline - Select.now, 0].max
+        left = deadline && [deadline - now, 0].max
         return if left&.zero? || !wait_any(masks.keys, masks.values, left)
       end
     end
 
     private
+
+    # What the clock of sleeps and timeouts shows, in seconds.
+    def now = Select.now
 
     def await_exit(descriptor, pid, flags)
       io = IO.for_fd(descriptor, "r")

@@ -145,6 +145,7 @@ module Reactor
       @running = nil                     # the fiber that control was last given to
       @burst = 0                         # resumes since the last look at the kernel
       @clock = Select.now                # when that was
+      @stopped = nil                     # what the clock shows while time is virtual
       @quiet = 0                         # sleeps in a row with nothing but an unblock to hope for
       @counts = { fibers: 0, parks: 0, switches: 0, turns: 0, sleeps: 0, wakeups: 0 }
     end
@@ -184,6 +185,10 @@ module Reactor
       end
     end
 
+    # @return [Array<Symbol>] the hooks that fibers wait in, each once
+    # @api private
+    def waited_for = @waits.each_value.filter_map { |wait| hook_of(wait) unless wait.queued || state_of(wait) == :running }.uniq
+
     # @return [Integer, nil] changes whenever control changes hands; nil while the thread sleeps in the kernel, and while
     #   there is no fiber that could be held up
     # @api private
@@ -213,6 +218,27 @@ module Reactor
       moments, @moments = @moments, nil
       [moments.lost, moments.births, moments.list]
     end
+
+    # Stops the clock of sleeps and timeouts: it jumps to the next timer when nobody can run. See {Testing}.
+    #
+    # @param settle [Numeric] seconds to wait before that for whatever else could wake a fiber
+    # @raise [RuntimeError] it was stopped before
+    # @api private
+    def virtual_time(settle)
+      raise "this scheduler is closed, or its time is virtual already" if @stopped || closed?
+
+      @settle = Select.seconds(settle)
+      @holds = 0
+      @stopped = @virtual_start = Select.now.round(9)
+    end
+
+    # @return [Integer, nil] nanoseconds of virtual time since it began
+    # @api private
+    def virtual_elapsed = @stopped && ((@stopped - @virtual_start) * 1e9).round
+
+    # @param begins [Boolean] from true to false the clock does not jump
+    # @api private
+    def virtual_hold(begins) = @holds = begins ? @holds + 1 : [@holds - 1, 0].max
 
     # Releases the descriptors. Any later use raises; a late unblock does nothing. May be called again.
     #
@@ -406,7 +432,7 @@ module Reactor
       begin
         arguments = exception.is_a?(Class) && message ? [exception, message] : [exception]
         delivery = Delivery.new(Fiber.current, arguments)
-        timer = @timers.add(Select.now + seconds, delivery)
+        timer = @timers.add(from_now(seconds), delivery)
         yield(duration)
       ensure
         delivery.done = true
@@ -538,7 +564,7 @@ module Reactor
         enqueue(wait)
         poll if alone # a fiber that does nothing but pass must not keep descriptors waiting
       else
-        wait.timer = @timers.add(Select.now + seconds, wait)
+        wait.timer = @timers.add(from_now(seconds), wait)
       end
     end
 
@@ -700,6 +726,7 @@ module Reactor
       @burst = 0
       @counts[:turns] += 1
       @sleeping = true # first this, then a look at the queue: who comes in between rings
+      @patient = false
       timeout = @ready.empty? ? patience : 0
       @counts[:sleeps] += 1 unless timeout&.zero?
       note(timeout&.zero? ? :turn : :sleep)
@@ -707,6 +734,7 @@ module Reactor
       @sleeping = false
       note(:turned)
       answer(*found) if found
+      @stopped = [@stopped, @timers.deadline].max if @patient && !found && @ready.empty?
       expire
       look_for_deadlock unless found
     rescue IOError, Errno::EBADF
@@ -717,10 +745,13 @@ module Reactor
 
     # How long the kernel may keep us.
     def patience
+      @patient = !@stopped.nil? && @holds.zero? && @timers.size.positive?
+      return outside? ? @settle : 0 if @patient
+
       @quiet = stuck? ? @quiet + 1 : 0
       return 0.1 * 2**[@quiet - 1, 4].min if @quiet.positive?
 
-      deadline = @timers.deadline
+      deadline = @timers.deadline unless @stopped
       left = [deadline - Select.now, 0].max if deadline
       idle = IDLE unless RUBY_VERSION >= "4.0" || @watched.each_value.all?(&:empty?)
       [left, idle].compact.min
@@ -788,9 +819,14 @@ module Reactor
       end
     end
 
+    # A moment on the clock of sleeps and timeouts. To the nanosecond where it is stopped: sums that are equal on paper
+    # are equal there.
+    def from_now(seconds) = @stopped ? (@stopped + seconds).round(9) : Select.now + seconds
+
     # Queued first, taken out afterwards: an exception in between costs nothing.
     def expire
-      now = @clock = Select.now
+      @clock = Select.now
+      now = @stopped || @clock
       while (timer = @timers.first) && timer.at <= now
         enqueue(timer.entry)
         @timers.remove(timer)

@@ -93,7 +93,7 @@ module Reactor
 
     def found(seconds)
       @count += 1
-      Stall.new(@scheduler.holder, seconds, (@watched.backtrace || []).reject { |line| line.start_with?("#{__dir__}/") }, false)
+      Stall.new(@scheduler.holder, seconds, Inspection.backtrace(@watched), false)
     end
 
     def finish(stall, seconds)

@@ -198,7 +198,7 @@ pub fn wait_io(
         return reactor::poll_now(watched.descriptor, interest)
             .map_err(|error| convert::system_error(ruby, &error));
     }
-    let deadline = timeout.map(Deadline::after);
+    let deadline = visit.selector.inner.borrow().deadline(timeout);
     loop {
         let (ready, cause) = match wait_once(ruby, visit, watched, interest, deadline)? {
             Once::Answered(ready, cause) => (ready, cause),
@@ -297,7 +297,8 @@ pub fn wait_any(
                 }
             }
         }
-        let timer = inner.timer(timeout.map(Deadline::after), token);
+        let deadline = inner.deadline(timeout);
+        let timer = inner.timer(deadline, token);
         (waits, timer, trouble)
     };
     let parked = match trouble {
@@ -373,7 +374,8 @@ fn sleep(visit: &Visit, hook: Hook, duration: Option<Duration>) -> Result<bool, 
             return Ok(true);
         }
         let token = inner.fibers.rest(visit.slot, hook, duration.is_none());
-        inner.timer(duration.map(Deadline::after), token)
+        let deadline = inner.deadline(duration);
+        inner.timer(deadline, token)
     };
     let parked = selector.park(visit.slot);
     selector.inner.borrow_mut().cancel_timer(timer);
@@ -559,7 +561,8 @@ pub fn timeout_after(
     let (token, timer) = {
         let mut inner = this.inner.borrow_mut();
         let token = inner.timeouts.insert(visit.slot, exception, message);
-        (token, inner.timer(Some(Deadline::after(limit)), token))
+        let deadline = inner.deadline(Some(limit));
+        (token, inner.timer(deadline, token))
     };
     let result = raw::yield_block(duration);
     let mut inner = this.inner.borrow_mut();

@@ -77,6 +77,18 @@ pub fn roster(ruby: &Ruby, this: Obj<Selector>) -> Result<RArray, Error> {
     Ok(array)
 }
 
+/// `waited_for`: the hooks that fibers wait in, each once.
+pub fn waited_for(ruby: &Ruby, this: Obj<Selector>) -> RArray {
+    let waits = |hook: &Hook| {
+        let inner = this.inner.borrow();
+        let mut waiting = inner.fibers.records().filter(|r| r.hook == *hook);
+        waiting.any(|record| matches!(record.state, State::Parked(_)))
+    };
+    let hooks = [Hook::Io, Hook::Sleep, Hook::Block, Hook::Other];
+    let waited_for = hooks.into_iter().filter(waits).map(hook_name);
+    ruby.ary_from_iter(waited_for.map(|name| ruby.to_symbol(name)))
+}
+
 fn state_name(record: &Record) -> &'static str {
     match record.state {
         State::Parked(_) => "waiting",
@@ -118,8 +130,7 @@ pub fn raise_deadlock(selector: &Selector) -> Result<(), Error> {
         return Ok(());
     }
     let scheduler = raw::current_scheduler().value();
-    let same = Obj::<Selector>::try_convert(scheduler).is_ok_and(|it| std::ptr::eq(&*it, selector));
-    if !same || !scheduler.respond_to("deadlock", true)? {
+    if !Selector::is(scheduler, selector) || !scheduler.respond_to("deadlock", true)? {
         return Ok(());
     }
     let message = raw::call_method(scheduler, "deadlock", &[])?;

@@ -19,6 +19,7 @@ mod raw;
 mod selector;
 mod timeouts;
 mod trace;
+mod virtual_time;
 
 use magnus::{Error, RClass, RHash, Ruby, Symbol, function, method, prelude::*};
 use reactor::Backend;
@@ -44,10 +45,14 @@ fn init(ruby: &Ruby) -> Result<(), Error> {
     class.define_method("inert?", method!(Selector::is_inert, 0))?;
     class.define_method("live", method!(Selector::live, 0))?;
     class.define_method("roster", method!(inspect::roster, 0))?;
+    class.define_method("waited_for", method!(inspect::waited_for, 0))?;
     class.define_method("pulse", method!(inspect::pulse, 0))?;
     class.define_method("holder", method!(inspect::holder, 0))?;
     class.define_method("trace_start", method!(trace::start, 1))?;
     class.define_method("trace_stop", method!(trace::stop, 0))?;
+    class.define_method("virtual_time", method!(virtual_time::start, 1))?;
+    class.define_method("virtual_elapsed", method!(virtual_time::elapsed, 0))?;
+    class.define_method("virtual_hold", method!(virtual_time::hold, 1))?;
     class.define_method("shutdown", method!(Selector::shutdown, 0))?;
     class.define_method("drain", method!(hooks::drain, 0))?;
     class.define_method("cancel", method!(hooks::cancel, 0))?;

@@ -27,6 +27,7 @@ use crate::{
     raw::{self, Pinned},
     timeouts::Timeouts,
     trace::{self, Trace, What},
+    virtual_time::{self, Patience, VirtualTime},
 };
 
 /// So many fibers are resumed between two looks at the kernel, at most.
@@ -90,6 +91,8 @@ pub struct Inner {
     interrupts: VecDeque<[Pinned; 2]>,
     /// How often the kernel was slept in, one time after the other, with nothing but an `unblock` to hope for.
     quiet: u32,
+    /// Time as a test wants it.
+    pub virtual_time: Option<VirtualTime>,
     /// Raised in a fiber, meant for whoever runs the scheduler.
     pub escaped: Option<Pinned>,
     /// The first error that ended a fiber while others went on.
@@ -282,6 +285,11 @@ impl Selector {
             .is_some_and(|owner| owner.forks != raw::fork_generation())
     }
 
+    /// Whether `scheduler` is the Ruby object of this selector.
+    pub fn is(scheduler: Value, selector: &Self) -> bool {
+        Obj::<Self>::try_convert(scheduler).is_ok_and(|it| std::ptr::eq(&*it, selector))
+    }
+
     pub fn is_closed(&self) -> bool {
         self.is_inert() || self.inner.borrow().closed
     }
@@ -407,12 +415,13 @@ impl Selector {
     pub fn turn(&self, slot: Slot, idle: bool) -> Result<(), Error> {
         self.collect()?;
         self.raise_in_others(slot)?;
+        let patience = virtual_time::patience(self, idle)?;
         let sleep = {
             let mut inner = self.inner.borrow_mut();
-            if !idle || !inner.ready.is_empty() || !inner.interrupts.is_empty() {
+            if !idle || !inner.is_idle() {
                 None
             } else {
-                inner.lie_down()
+                inner.lie_down(patience)
             }
         };
         if let Some((sleep, handle)) = sleep {
@@ -420,10 +429,15 @@ impl Selector {
             drop(sleep);
             self.inner.borrow_mut().get_up();
             self.collect()?;
+            virtual_time::go_on(self, patience);
             raw::check_interrupts().or_else(|error| self.forward(slot, error))?;
             inspect::raise_deadlock(self).or_else(|error| self.forward(slot, error))?;
         }
-        self.raise_in_others(slot)
+        self.raise_in_others(slot)?;
+        if self.inner.borrow().virtual_time.is_some() {
+            self.give_way(slot)?; // where order matters more than a switch, even the one that looked stands in line
+        }
+        Ok(())
     }
 
     fn collect(&self) -> Result<(), Error> {
@@ -768,11 +782,14 @@ impl Inner {
         }
     }
 
-    fn lie_down(&mut self) -> Option<(Sleep, Handle)> {
+    fn lie_down(&mut self, patience: Option<Patience>) -> Option<(Sleep, Handle)> {
         let reactor = self.reactor.as_mut()?;
         let stuck = self.fibers.is_stuck() && reactor.timers() == 0;
         self.quiet = if stuck { self.quiet + 1 } else { 0 };
-        let limit = stuck.then(|| inspect::patience(self.quiet));
+        let limit = match patience {
+            Some(patience) => Some(patience.left()),
+            None => stuck.then(|| inspect::patience(self.quiet)),
+        };
         self.sleeping = true;
         self.counters.sleeps += 1;
         if let Some(trace) = &mut self.trace {
@@ -788,12 +805,14 @@ impl Inner {
         }
     }
 
+    /// Whether nobody can run.
+    pub fn is_idle(&self) -> bool {
+        self.ready.is_empty() && self.interrupts.is_empty()
+    }
+
     /// Whether the last sleep ended only because its time was up, with nothing but an `unblock` to hope for.
     pub fn slept_in_vain(&self) -> bool {
-        self.quiet > 0
-            && self.ready.is_empty()
-            && self.interrupts.is_empty()
-            && self.fibers.is_stuck()
+        self.quiet > 0 && self.is_idle() && self.fibers.is_stuck()
     }
 
     /// The non-blocking half of a turn: wakes everybody whose event is there.
@@ -873,6 +892,11 @@ impl Inner {
         }
         self.fibers.get_mut(slot)?.pending = Some(Pending::Kill);
         None
+    }
+
+    /// The point so long from now on the timers' clock.
+    pub fn deadline(&self, limit: Option<Duration>) -> Option<Deadline> {
+        Some(self.reactor.as_ref()?.deadline(limit?))
     }
 
     /// The deadline timer of a wait.

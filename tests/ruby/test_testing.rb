@@ -1,0 +1,244 @@
+# frozen_string_literal: true
+
+require_relative "helper"
+require "monitor"
+require "net/http"
+require "reactor/testing"
+
+# Virtual time: an hour takes no time, order does not depend on the machine, input and output are real.
+class TestTesting < ReactorTest
+  # In a thread of its own, so that a hang is found; nothing may be left, and real time must be short.
+  def virtual(**options, &block)
+    before = descriptors
+    took = nil
+    value = run_plain do
+      started = clock
+      Reactor::Testing.virtual_time(backend: BACKEND, **options) { |virtual_clock| instance_exec(virtual_clock, &block) }
+    ensure
+      took = clock - started
+    end
+    assert_equal [], leaked_descriptors(before)
+    assert_operator took, :<, 10 unless STRESS
+    value
+  end
+
+  def test_an_hour_takes_no_time
+    assert_equal 3600.0, virtual { |time| sleep 3600; time.elapsed }
+  end
+
+  def test_fibers_run_in_the_order_of_their_times
+    orders = Array.new(5) do
+      log = []
+      virtual do |time|
+        Fiber.schedule { sleep 0.3; log << [:a, time.elapsed] }
+        Fiber.schedule { sleep 0.1; sleep 0.2; log << [:b, time.elapsed] }
+        Fiber.schedule { 100_000.times { _1 + 1 }; sleep 0.25; log << [:c, time.elapsed] }
+        Fiber.schedule { sleep 86_400; log << [:d, time.elapsed] }
+        5.times { |i| Fiber.schedule { sleep 1; log << [i, time.elapsed] } }
+      end
+      log
+    end
+    expected = [[:c, 0.25], [:a, 0.3], [:b, 0.3], *(0..4).map { |i| [i, 1.0] }, [:d, 86_400.0]]
+    assert_equal [expected], orders.uniq
+  end
+
+  def test_what_the_clocks_show
+    virtual do |time|
+      clocks = %i[CLOCK_REALTIME CLOCK_MONOTONIC].map { |name| Process.const_get(name) }
+      read = -> { [*clocks.map { |id| Process.clock_gettime(id, :nanosecond) }, (Time.now.to_r * 1_000_000_000).to_i] }
+      first = read.()
+      assert_equal first, read.(), "it stands still"
+      real = Thread.new { Process.clock_gettime(Process::CLOCK_MONOTONIC) }.value
+      assert_in_delta real, Process.clock_gettime(Process::CLOCK_MONOTONIC), 60, "and begins with the real time"
+      assert_equal 90, sleep(90)
+      assert_equal first.map { |nanoseconds| nanoseconds + 90_000_000_000 }, read.()
+      assert_equal 90.0, time.elapsed
+      assert_operator Thread.new { Process.clock_gettime(Process::CLOCK_MONOTONIC) }.value, :<, real + 60, "other threads see real time"
+      assert_equal 3600, Time.now(in: "+01:00").utc_offset
+      assert_operator Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID), :<, 3600
+      units = %i[nanosecond microsecond millisecond second float_microsecond float_millisecond float_second]
+      shown = units.map { |unit| Process.clock_gettime(Process::CLOCK_MONOTONIC, unit) }
+      assert_equal [Integer] * 4 + [Float] * 3, shown.map(&:class)
+      [1e9, 1e6, 1e3, 1, 1e6, 1e3, 1].zip(shown).each { |scale, value| assert_in_delta shown.last, value / scale, 1.001 }
+      assert_raises(ArgumentError) { Process.clock_gettime(Process::CLOCK_MONOTONIC, :fortnight) }
+    end
+    assert_nil Reactor::Testing.clock
+    assert_in_delta Thread.new { Time.now }.value, Time.now, 60
+  end
+
+  def test_a_loop_with_a_deadline_of_its_own_ends
+    turns = virtual do
+      limit = Process.clock_gettime(Process::CLOCK_MONOTONIC) + 600
+      count = 0
+      (sleep 1; count += 1) while Process.clock_gettime(Process::CLOCK_MONOTONIC) < limit
+      count
+    end
+    assert_equal 600, turns
+  end
+
+  def test_timeouts
+    virtual do |time|
+      assert_raises(Timeout::Error) { Timeout.timeout(50) { sleep 100 } }
+      assert_equal 50.0, time.elapsed
+      assert_equal :inner, Timeout.timeout(50) { Timeout.timeout(100) { sleep 49; :inner } }
+      assert_equal 99.0, time.elapsed
+    end
+  end
+
+  # Ruby itself looks at the clock after these waits.
+  def test_locks_queues_and_threads
+    virtual do |time|
+      elapsed = lambda do |seconds, &block|
+        before = time.elapsed
+        value = block.call
+        assert_equal seconds.to_f, time.elapsed - before
+        value
+      end
+      queue = Queue.new
+      assert_nil(elapsed.(10) { queue.pop(timeout: 10) })
+      assert_nil(elapsed.(0) { queue.pop(timeout: 0) })
+      Fiber.schedule { sleep 5; queue << :five }
+      assert_equal :five, elapsed.(5) { queue.shift(timeout: 10) }
+      sized = SizedQueue.new(1) << 1
+      assert_nil(elapsed.(20) { sized.push(2, timeout: 20) })
+      assert_equal 1, sized.pop(timeout: 1)
+      assert_nil(elapsed.(30) { sized.deq(timeout: 30) })
+      mutex = Mutex.new
+      elapsed.(40) { mutex.synchronize { ConditionVariable.new.wait(mutex, 40) } }
+      monitor = Monitor.new
+      elapsed.(50) { monitor.synchronize { monitor.new_cond.wait(50) } }
+      thread = Thread.new { Thread.stop }
+      assert_nil(elapsed.(60) { thread.join(60) })
+      thread.kill
+      assert_same thread, thread.join(60)
+      assert_raises(ThreadError) { queue.pop(true) }
+    end
+  end
+
+  def test_input_and_output_of_the_same_thread_come_before_any_timeout
+    r, w = pipe
+    a, b = tcp_pair
+    virtual(settle: 0) do |time|
+      Fiber.schedule { 100.times { w << "x"; sleep 1 } }
+      Fiber.schedule { b.gets; sleep 10; b.puts "answer" }
+      100.times { assert_equal "x", Timeout.timeout(1.5) { r.read(1) } }
+      assert_equal 99.0, time.elapsed
+      a.puts "question"
+      assert_equal "answer\n", Timeout.timeout(11) { a.gets }
+      assert_nil IO.select([a, r], nil, nil, 5)
+      assert_nil a.wait_readable(5)
+      a.timeout = 5
+      assert_raises(IO::TimeoutError) { a.read(1) }
+      assert_equal 124.0, time.elapsed
+    end
+  end
+
+  def test_a_server_that_waits_for_ever_does_not_stop_the_clock
+    server = track(TCPServer.new("127.0.0.1", 0))
+    virtual do |time|
+      accepting = Fiber.schedule do
+        loop do
+          client = server.accept
+          Fiber.schedule { client.gets; sleep 20; client.close } # no answer
+        end
+      end
+      http = Net::HTTP.new("127.0.0.1", server.addr[1])
+      http.read_timeout = 15
+      http.max_retries = 0
+      assert_raises(Net::ReadTimeout) { http.get("/") }
+      assert_equal 15.0, time.elapsed
+      sleep 3600
+      accepting.kill
+    end
+  end
+
+  # A child needs real time: a little comes by itself, more is asked for.
+  def test_children_and_threads_take_real_time
+    virtual(settle: 5) do |time|
+      assert_equal "x\n", Timeout.timeout(1) { `echo x` }
+      assert_equal 0.0, time.elapsed
+      queue = Queue.new
+      Thread.new { queue << :thread }
+      assert_equal :thread, queue.pop(timeout: 1)
+    end
+    virtual do |time|
+      Fiber.schedule { sleep 0.001 }
+      assert_equal "x\n", Reactor::Testing.hold { Timeout.timeout(0.01) { `sleep 0.2; echo x` } }
+      assert_equal 0.0, time.elapsed
+    end
+  end
+
+  def test_whoever_is_too_slow_is_timed_out
+    virtual(settle: 0.001) do |time|
+      pid = spawn("sleep 0.3")
+      assert_raises(Timeout::Error) { Timeout.timeout(60) { Process.wait(pid) } }
+      assert_equal 60.0, time.elapsed
+      assert_equal pid, Reactor::Testing.hold { Process.wait(pid) }
+    end
+  end
+
+  def test_other_fibers_are_run_to_their_end
+    log = []
+    assert_equal(:value, virtual { Fiber.schedule { 3.times { |i| sleep 100; log << i } }; :value })
+    assert_equal [0, 1, 2], log
+  end
+
+  def test_an_error_of_the_block_ends_it_all
+    log = []
+    error = assert_raises(KeyError) do
+      virtual do
+        Fiber.schedule { begin; loop { sleep 1 }; ensure log << :ensure; end }
+        sleep 5
+        raise KeyError, "mine"
+      end
+    end
+    assert_equal "mine", error.message
+    assert_match(/test_testing\.rb/, error.backtrace.first)
+    assert_equal [:ensure], log
+    assert_raises(Minitest::Assertion) { virtual { sleep 1; flunk } }
+  end
+
+  def test_an_error_of_another_fiber_is_raised_too
+    assert_raises(KeyError) do
+      virtual do
+        Thread.current.report_on_exception = false
+        Fiber.schedule { sleep 1; raise KeyError }
+        sleep 2
+      end
+    end
+  end
+
+  def test_time_is_real_again_afterwards_and_elsewhere
+    virtual { sleep 10 }
+    run_scheduler { Fiber.schedule { assert_operator elapsed { sleep 0.02 }, :>=, 0.02 } }
+    assert_equal 3, Reactor::Testing.hold { 3 }
+    assert_nil Queue.new.pop(timeout: 0.001)
+  end
+
+  def test_a_thread_with_a_scheduler_is_refused
+    run_scheduler do
+      assert_raises(RuntimeError) { Reactor::Testing.virtual_time { flunk } }
+    end
+    assert_raises(ArgumentError) { Reactor::Testing.virtual_time }
+    assert_raises(ArgumentError) { virtual(settle: -1) { flunk } }
+    assert_nil Fiber.scheduler
+  end
+
+  def test_a_deadlock_is_found_in_virtual_time_too
+    error = assert_raises(Reactor::Select::FATAL) { run_plain_and_alone { Reactor::Testing.virtual_time(backend: BACKEND) { sleep 5; Queue.new.pop } } }
+    assert_match(/Deadlock/, error.message)
+  end
+
+  # Joined without a time limit: then no thread is left that could wake anybody.
+  def run_plain_and_alone(&block) = Thread.new { Thread.current.report_on_exception = false; block.call }.value
+
+  def test_thousands_of_sleeps
+    heavy!
+    count = select_backend? ? 1000 : 10_000
+    ended = []
+    virtual do |time|
+      count.times { |i| Fiber.schedule { sleep 1 + (i * 7919 % count); ended << time.elapsed } }
+    end
+    assert_equal((1..count).map(&:to_f), ended)
+  end
+end
