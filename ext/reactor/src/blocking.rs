@@ -70,7 +70,7 @@ fn await_room(visit: &Visit, watching: u64) -> Result<(), Error> {
             if !full(&inner) {
                 return Ok(());
             }
-            let token = inner.fibers.watch(visit.slot, watching, 0);
+            let token = inner.fibers.await_work(visit.slot, watching);
             if let Some(reactor) = &inner.reactor {
                 reactor.pool().crowd(token);
             }
@@ -86,7 +86,7 @@ fn begin<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<Job<T>, Error> {
     let mut inner = visit.selector.inner.borrow_mut();
-    let token = inner.fibers.watch(visit.slot, watching, 0);
+    let token = inner.fibers.await_work(visit.slot, watching);
     let job = match &mut inner.reactor {
         Some(reactor) => reactor.pool_mut().submit(token, pace, work),
         None => Err(Refused::Foreign),
@@ -126,7 +126,7 @@ fn settle<T: Send + 'static>(
         }
         let token = {
             let mut inner = visit.selector.inner.borrow_mut();
-            inner.fibers.watch(visit.slot, watching, 0)
+            inner.fibers.await_work(visit.slot, watching)
         };
         job.redirect(token);
     }

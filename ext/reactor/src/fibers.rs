@@ -237,6 +237,15 @@ impl Fibers {
         token
     }
 
+    /// A new wait for the end of work that is being done elsewhere, on the descriptor of an IO object or on none (0).
+    pub fn await_work(&mut self, slot: Slot, watching: u64) -> Token {
+        let token = self.begin(slot, Purpose::Io);
+        if let Some(record) = self.get_mut(slot) {
+            record.watching = watching;
+        }
+        token
+    }
+
     /// A new wait for an `unblock`, with a time limit or `forever` without.
     pub fn rest(&mut self, slot: Slot, hook: Hook, forever: bool) -> Token {
         let token = self.begin(slot, Purpose::Block);
