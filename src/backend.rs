@@ -20,7 +20,9 @@ pub enum Backend {
 }
 
 /// The interface mio uses on this platform.
-const NATIVE: Backend = if cfg!(any(
+const NATIVE: Backend = if cfg!(mio_unsupported_force_poll_poll) {
+    Backend::Poll
+} else if cfg!(any(
     target_os = "linux",
     target_os = "android",
     target_os = "illumos",

@@ -181,7 +181,7 @@ pub trait Driver: Send {
     fn waker(&self) -> Arc<dyn Wake>;
 
     /// The driver's own descriptor, readable as long as a poll without waiting would return something, so that a thread
-    /// can sleep in ppoll(2) without borrowing the driver. None where the platform has none (Windows).
+    /// can sleep in ppoll(2) without borrowing the driver. None where the platform has none (Windows, and poll(2)).
     fn descriptor(&self) -> Option<Descriptor>;
 
     /// What the driver can carry out by itself; None if it knows readiness only.

@@ -185,6 +185,16 @@ impl Reactor {
         self.timers.len()
     }
 
+    /// The driver's own descriptor, for having this reactor watched by another loop: it is readable as long as
+    /// [`Reactor::collect`] would find something of the kernel's. None where the platform has none; see
+    /// [`Driver::descriptor`].
+    ///
+    /// Timers and other threads' notifications do not make it readable by themselves. Who sleeps elsewhere takes
+    /// [`Reactor::sleep`] for as long as that lasts, and its [`Sleep::timeout`] as the limit.
+    pub fn descriptor(&self) -> Option<Descriptor> {
+        self.selector.descriptor()
+    }
+
     /// What other threads reach this reactor by.
     pub fn handle(&self) -> Handle {
         self.handle.clone()
@@ -300,6 +310,17 @@ pub struct Sleep {
 }
 
 impl Sleep {
+    /// What to sleep on: the driver's own descriptor, readable as soon as [`Reactor::collect`] would find something. None
+    /// where the platform has none; see [`Driver::descriptor`].
+    pub fn descriptor(&self) -> Option<Descriptor> {
+        self.descriptor
+    }
+
+    /// For how long at most; None: until the descriptor is readable. It was computed when the sleep was prepared.
+    pub fn timeout(&self) -> Option<Duration> {
+        self.timeout
+    }
+
     /// Blocks in ppoll(2), to the nanosecond where the platform has it and to the next millisecond elsewhere.
     ///
     /// Returns after a signal, too. It collects nothing: that is the next [`Reactor::collect`]'s.
@@ -307,7 +328,7 @@ impl Sleep {
     /// # Errors
     ///
     /// `EBADF` if the driver's descriptor was closed (by a fork(2) in between, say); [`io::ErrorKind::Unsupported`] where
-    /// the driver has no descriptor, on Windows: there only [`Reactor::turn`] sleeps.
+    /// the driver has no descriptor, on Windows and on poll(2): there only [`Reactor::turn`] sleeps.
     pub fn block(&self) -> io::Result<()> {
         match self.descriptor {
             Some(descriptor) => poll::sleep_on(descriptor, self.timeout),

@@ -1,6 +1,6 @@
-//! The mio driver: epoll(7), kqueue(2), or AFD over IOCP, whichever the platform has.
+//! The mio driver: epoll(7), kqueue(2), AFD over IOCP, or poll(2), whichever the platform has.
 //!
-//! This and its platform half are the only files that name mio, and the only ones with unsafe code.
+//! This and its platform half are the only files that name mio.
 
 #![allow(unsafe_code)]
 
@@ -29,8 +29,10 @@ const BATCH: usize = 1024;
 pub(crate) struct MioDriver {
     poll: mio::Poll,
     events: mio::Events,
+    /// How many of them were handed out, while more are left: poll(2) may report more than a batch at once.
+    taken: usize,
     sources: Sources,
-    waker: Arc<Waker>,
+    waker: Arc<dyn Wake>,
 }
 
 impl MioDriver {
@@ -41,12 +43,20 @@ impl MioDriver {
     /// `EMFILE`, `ENFILE`, `ENOMEM`; see epoll_create1(2), eventfd(2), kqueue(2).
     pub(crate) fn open() -> io::Result<Self> {
         let poll = mio::Poll::new()?;
-        let waker = mio::Waker::new(poll.registry(), mio::Token(Token::WAKE.into()))?;
+        let mut sources = Sources::default();
+        let waker = match sources.open_waker(poll.registry())? {
+            Some(waker) => waker,
+            None => {
+                let number = mio::Token(Token::WAKE.into());
+                Arc::new(Waker(mio::Waker::new(poll.registry(), number)?))
+            }
+        };
         Ok(Self {
             poll,
             events: mio::Events::with_capacity(BATCH),
-            sources: Sources::default(),
-            waker: Arc::new(Waker(waker)),
+            taken: 0,
+            sources,
+            waker,
         })
     }
 }
@@ -78,16 +88,20 @@ impl Driver for MioDriver {
 
     fn poll(&mut self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {
         events.clear();
-        self.sources.renew_fired(self.poll.registry());
-        if let Err(error) = self.poll.poll(&mut self.events, timeout) {
-            return match error.kind() {
-                io::ErrorKind::Interrupted => Ok(()),
-                _ => Err(error),
-            };
+        if self.taken == 0 {
+            self.sources.renew_fired(self.poll.registry());
+            if let Err(error) = self.poll.poll(&mut self.events, timeout) {
+                return match error.kind() {
+                    io::ErrorKind::Interrupted => Ok(()),
+                    _ => Err(error),
+                };
+            }
         }
-        for event in &self.events {
+        let mut reported = self.events.iter().skip(self.taken);
+        for event in reported.by_ref().take(BATCH) {
             let token = Token::from(event.token().0);
             if token == Token::WAKE {
+                self.sources.woken(self.poll.registry())?;
                 continue;
             }
             let ready = self.sources.refine(token, ready_of(event));
@@ -95,11 +109,15 @@ impl Driver for MioDriver {
                 events.push(Event { token, ready });
             }
         }
+        self.taken = match reported.next() {
+            Some(_) => self.taken + BATCH,
+            None => 0,
+        };
         Ok(())
     }
 
     fn waker(&self) -> Arc<dyn Wake> {
-        Arc::clone(&self.waker) as Arc<dyn Wake>
+        Arc::clone(&self.waker)
     }
 
     fn descriptor(&self) -> Option<Descriptor> {

@@ -1,30 +1,32 @@
 //! Unix: sources are file descriptors, and mio borrows them by number.
 
-use std::{
-    collections::HashMap,
-    io,
-    os::fd::{AsRawFd, RawFd},
-    time::Duration,
-};
+mod oneshot;
+
+use std::{collections::HashMap, io, os::fd::RawFd, sync::Arc, time::Duration};
 
 use mio::{Registry, event::Source, unix::SourceFd};
 
 use crate::{
-    driver::{Registration, Renewal},
+    driver::{Registration, Renewal, Wake},
     event::Ready,
     interest::Interest,
     token::Token,
 };
 
+use oneshot::{ONE_SHOT, Oneshots};
+
+pub(super) use oneshot::descriptor as pollable;
+
 /// Does the queue itself refuse what it cannot poll? epoll does (`EPERM`); kqueue takes a regular file and then reports
-/// it only before its end.
-const REFUSES_FILES: bool = cfg!(any(target_os = "linux", target_os = "android"));
+/// it only before its end; poll(2) takes every number, open or not.
+const REFUSES_FILES: bool = cfg!(any(target_os = "linux", target_os = "android")) && !ONE_SHOT;
 
 /// What mio does not remember for us.
 #[derive(Debug, Default)]
 pub(super) struct Sources {
     /// The newest token of each descriptor that is registered for urgent data. Nearly always empty.
     urgent: HashMap<RawFd, Token>,
+    oneshots: Oneshots,
 }
 
 impl Sources {
@@ -42,14 +44,14 @@ impl Sources {
         }
         let mut source = SourceFd(&descriptor);
         let result = match source.register(registry, number, asked) {
-            Err(error) if error.raw_os_error() == Some(libc::EEXIST) => {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 source.reregister(registry, number, asked)
             }
             result => result,
         };
         match result {
             Ok(()) => {
-                self.note_urgent(descriptor, token, interest);
+                self.note(descriptor, token, interest);
                 Ok(Registration::Armed)
             }
             Err(error) if error.raw_os_error() == Some(libc::EPERM) => Ok(Registration::Unpollable),
@@ -70,19 +72,18 @@ impl Sources {
         }
         match SourceFd(&descriptor).reregister(registry, mio::Token(token.into()), asked) {
             Ok(()) => {
-                self.note_urgent(descriptor, token, interest);
+                self.note(descriptor, token, interest);
                 Ok(Renewal::Kept)
             }
-            Err(error) => match error.raw_os_error() {
-                Some(libc::EPERM) => Ok(Renewal::Unpollable),
-                Some(libc::ENOENT) => Ok(
-                    match self.register(registry, descriptor, token, interest)? {
-                        Registration::Armed => Renewal::Renewed,
-                        Registration::Unpollable => Renewal::Unpollable,
-                    },
-                ),
-                _ => Err(error),
-            },
+            Err(error) if error.raw_os_error() == Some(libc::EPERM) => Ok(Renewal::Unpollable),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let registration = self.register(registry, descriptor, token, interest)?;
+                Ok(match registration {
+                    Registration::Armed => Renewal::Renewed,
+                    Registration::Unpollable => Renewal::Unpollable,
+                })
+            }
+            Err(error) => Err(error),
         }
     }
 
@@ -90,13 +91,14 @@ impl Sources {
         if !self.urgent.is_empty() {
             self.urgent.remove(&descriptor);
         }
+        if ONE_SHOT {
+            self.oneshots.forget(descriptor);
+        }
         match SourceFd(&descriptor).deregister(registry) {
             // Closed, closed and reopened, or replaced by a regular file: nothing of ours is there.
             Err(error)
-                if matches!(
-                    error.raw_os_error(),
-                    Some(libc::ENOENT | libc::EBADF | libc::EPERM)
-                ) =>
+                if error.kind() == io::ErrorKind::NotFound
+                    || matches!(error.raw_os_error(), Some(libc::EBADF | libc::EPERM)) =>
             {
                 Ok(())
             }
@@ -104,11 +106,41 @@ impl Sources {
         }
     }
 
-    /// epoll and kqueue keep a registration armed after an event.
-    pub(super) fn renew_fired(&mut self, _registry: &Registry) {}
+    /// A waker of our own; None where mio's is good.
+    pub(super) fn open_waker(&mut self, registry: &Registry) -> io::Result<Option<Arc<dyn Wake>>> {
+        if !ONE_SHOT {
+            return Ok(None);
+        }
+        self.oneshots.open_waker(registry).map(Some)
+    }
+
+    /// The waker was heard.
+    pub(super) fn woken(&mut self, registry: &Registry) -> io::Result<()> {
+        if !ONE_SHOT {
+            return Ok(());
+        }
+        self.oneshots.woken(registry)
+    }
+
+    /// epoll and kqueue keep a registration armed after an event, poll(2) does not.
+    pub(super) fn renew_fired(&mut self, registry: &Registry) {
+        if !ONE_SHOT {
+            return;
+        }
+        while let Some((descriptor, token, interest)) = self.oneshots.next_fired() {
+            let renewed = self.reregister(registry, descriptor, token, interest);
+            if !matches!(renewed, Ok(Renewal::Kept | Renewal::Renewed)) {
+                // Closed without a word, or replaced by a file: its waiters are told when they re-arm.
+                _ = self.deregister(registry, descriptor);
+            }
+        }
+    }
 
     /// mio calls urgent data readable as well; only the kernel knows whether ordinary data is there.
     pub(super) fn refine(&mut self, token: Token, ready: Ready) -> Ready {
+        if ONE_SHOT {
+            self.oneshots.fired(token);
+        }
         if !ready.contains(Ready::PRIORITY | Ready::READABLE) {
             return ready;
         }
@@ -122,17 +154,16 @@ impl Sources {
         }
     }
 
-    fn note_urgent(&mut self, descriptor: RawFd, token: Token, interest: Interest) {
+    fn note(&mut self, descriptor: RawFd, token: Token, interest: Interest) {
         if interest.is_priority() {
             self.urgent.insert(descriptor, token);
         } else if !self.urgent.is_empty() {
             self.urgent.remove(&descriptor);
         }
+        if ONE_SHOT {
+            self.oneshots.note(descriptor, token, interest);
+        }
     }
-}
-
-pub(super) fn pollable(poll: &mio::Poll) -> Option<RawFd> {
-    Some(poll.as_raw_fd())
 }
 
 fn translate(interest: Interest) -> io::Result<mio::Interest> {

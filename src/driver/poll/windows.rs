@@ -5,13 +5,14 @@ use std::{
     io,
     mem::ManuallyDrop,
     os::windows::io::{FromRawSocket, IntoRawSocket, RawSocket},
+    sync::Arc,
     time::Duration,
 };
 
 use mio::{Registry, event::Source, net::UdpSocket};
 
 use crate::{
-    driver::{Registration, Renewal},
+    driver::{Registration, Renewal, Wake},
     event::Ready,
     interest::Interest,
     token::Token,
@@ -130,6 +131,16 @@ impl Sources {
         if let Some(borrowed) = self.sockets.remove(&socket) {
             self.tokens.remove(&borrowed.token);
         }
+    }
+
+    /// mio's own waker, a completion packet, is good.
+    pub(super) fn open_waker(&mut self, _registry: &Registry) -> io::Result<Option<Arc<dyn Wake>>> {
+        Ok(None)
+    }
+
+    /// A completion packet is gone once it was heard.
+    pub(super) fn woken(&mut self, _registry: &Registry) -> io::Result<()> {
+        Ok(())
     }
 
     /// Arms again what the last poll has reported.
