@@ -75,6 +75,7 @@ mod pool;
 mod reactor;
 mod registry;
 mod selector;
+mod source;
 mod timers;
 mod token;
 
@@ -92,6 +93,7 @@ pub use crate::{
     reactor::{Reactor, Sleep},
     registry::{Attempt, Identity, Knowledge, Known, Statistics, Wait, WaitId},
     selector::Selector,
+    source::{AsDescriptor, Source},
     timers::{TimerId, Timers},
     token::Token,
 };

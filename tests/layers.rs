@@ -3,7 +3,7 @@
 use std::{fs, path::Path};
 
 /// Each module and what it may use. `registry` stands for its parts as well, which are its own affair.
-const LAYERS: [(&str, &[&str]); 16] = [
+const LAYERS: [(&str, &[&str]); 17] = [
     ("interest", &[]),
     ("token", &[]),
     ("deadline", &[]),
@@ -44,6 +44,10 @@ const LAYERS: [(&str, &[&str]); 16] = [
             "timers",
             "token",
         ],
+    ),
+    (
+        "source",
+        &["driver", "interest", "reactor", "registry", "token"],
     ),
 ];
 

@@ -1,7 +1,5 @@
 //! The pool: what is done elsewhere comes back as an event, once, and nothing hangs at the end.
 
-#![cfg(unix)]
-
 use std::{
     collections::HashMap,
     sync::{
@@ -455,6 +453,7 @@ fn workers_get_no_signals() {
     assert_eq!(blocked(), before, "the owner's mask is as it was");
 }
 
+#[cfg(unix)]
 #[test]
 fn a_child_has_its_parents_pool_no_more() {
     let mut reactor = single();

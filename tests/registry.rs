@@ -6,8 +6,8 @@ use std::{
 };
 
 use reactor::{
-    Attempt, Event, Events, Identity, Interest, Knowledge, Reactor, Ready, Registration, Renewal,
-    Selector, Token, Wait, WaitId,
+    Attempt, Descriptor, Event, Events, Identity, Interest, Knowledge, Reactor, Ready,
+    Registration, Renewal, Selector, Token, Wait, WaitId,
     mock::{Call, Mock, Script},
 };
 
@@ -15,6 +15,8 @@ const READ: Interest = Interest::READABLE;
 const WRITE: Interest = Interest::WRITABLE;
 const OURS: Identity = Identity(1);
 const OTHER: Identity = Identity(2);
+/// A number that can be no descriptor: -1, or `INVALID_SOCKET`.
+const NONE: Descriptor = !0;
 const IDLE: Duration = Duration::from_millis(100);
 
 /// A selector on a scripted driver, and one descriptor: number 5.
@@ -272,9 +274,9 @@ fn answer_error_to_reregister_tells_everybody() {
 fn a_number_that_is_no_descriptor_reaches_no_driver() {
     let mut stage = Stage::new();
     let token = Token::new(1, 0);
-    let result = stage.selector.wait(-1, OURS, READ, token, stage.start);
+    let result = stage.selector.wait(NONE, OURS, READ, token, stage.start);
     assert!(result.unwrap_err().raw_os_error().is_some());
-    stage.selector.forget(-1);
+    stage.selector.forget(NONE);
     assert_eq!(stage.script.calls(), []);
 }
 
@@ -524,7 +526,7 @@ fn closing_by_another_or_while_somebody_waits_does_nothing() {
     stage.selector.end(wait);
     stage.selector.closing(5, OTHER);
     stage.selector.closing(5, Identity::UNKNOWN);
-    stage.selector.closing(-1, OURS);
+    stage.selector.closing(NONE, OURS);
     stage.selector.closing(6, OURS);
     assert_eq!(stage.script.calls(), []);
     assert_eq!(stage.selector.statistics().closed, 0);

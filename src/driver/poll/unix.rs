@@ -218,6 +218,10 @@ fn is_always_ready(descriptor: RawFd) -> io::Result<bool> {
 ///
 /// `EBADF` if the descriptor is not open; otherwise those of poll(2).
 pub fn poll_now(descriptor: RawFd, interest: Interest) -> io::Result<Option<Interest>> {
+    if descriptor < 0 {
+        // poll(2) passes over these without a word.
+        return Err(io::Error::from_raw_os_error(libc::EBADF));
+    }
     let mut entry = libc::pollfd {
         fd: descriptor,
         events: asked_of_poll(interest),

@@ -40,6 +40,9 @@ mod winsock {
     }
 }
 
+/// The one number that is never a socket; see winsock2.h.
+const INVALID_SOCKET: RawSocket = RawSocket::MAX;
+
 /// The sockets mio polls for us. It disarms each one with the event it reports, so whatever has fired is armed again
 /// before the next poll: a level-triggered port.
 #[derive(Debug, Default)]
@@ -65,7 +68,10 @@ impl Borrowed {
         interest: Interest,
     ) -> io::Result<Self> {
         let asked = translate(interest)?;
-        // SAFETY: the UdpSocket is only a handle for mio to poll. It is taken apart again in Drop, before it could
+        if socket == INVALID_SOCKET {
+            return Err(io::Error::from_raw_os_error(winsock::WSAENOTSOCK));
+        }
+        // SAFETY: it is no INVALID_SOCKET, and the UdpSocket is only a handle for mio to poll. It is taken apart again in Drop, before it could
         // close the socket, which stays the caller's.
         let source = unsafe { UdpSocket::from_raw_socket(socket) };
         let mut borrowed = Self {

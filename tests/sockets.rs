@@ -1,0 +1,499 @@
+//! What every platform owes: the driver's contract, turns, wakes, timers and the pool, on sockets alone, through safe
+//! sources. This is what runs on Windows too.
+
+use std::{
+    io::{ErrorKind, Read, Write},
+    net::{Ipv4Addr, Shutdown, TcpListener, TcpStream, UdpSocket},
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use reactor::{
+    AsDescriptor, Attempt, Backend, Deadline, Driver, Event, Events, Interest, Knowledge, Reactor,
+    Ready, Registration, Source, Token, Wait, WaitId,
+};
+
+const READ: Interest = Interest::READABLE;
+const WRITE: Interest = Interest::WRITABLE;
+const NOW: Option<Duration> = Some(Duration::ZERO);
+/// Longer than anything here takes: whoever waits for it hangs.
+const LONG: Option<Duration> = Some(Duration::from_secs(20));
+/// Shorter than anything is noticed.
+const SHORT: Option<Duration> = Some(Duration::from_millis(20));
+
+fn backends() -> impl Iterator<Item = Backend> {
+    let all = Backend::ALL.into_iter();
+    all.filter(|backend| backend.availability().is_ok())
+}
+
+fn token(index: u32) -> Token {
+    Token::new(index, 1)
+}
+
+/// A connected pair, ours non-blocking.
+fn pair() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (theirs, _) = listener.accept().unwrap();
+    ours.set_nonblocking(true).unwrap();
+    (ours, theirs)
+}
+
+// --- the driver ------------------------------------------------------------------------------------------------------
+
+/// A driver, and a buffer for its events.
+struct Port {
+    driver: Box<dyn Driver>,
+    events: Events,
+}
+
+impl Port {
+    fn arm(&mut self, socket: &impl AsDescriptor, number: u32, interest: Interest) {
+        let socket = socket.as_descriptor();
+        let armed = self.driver.register(socket, token(number), interest);
+        assert_eq!(armed.unwrap(), Registration::Armed);
+    }
+
+    fn poll(&mut self, timeout: Option<Duration>) -> Vec<Event> {
+        self.driver.poll(&mut self.events, timeout).unwrap();
+        self.events.to_vec()
+    }
+
+    /// Polls until the token was reported with all of this.
+    fn until(&mut self, number: u32, expected: Ready) {
+        let (mut seen, deadline) = (Ready::EMPTY, Instant::now() + LONG.unwrap());
+        while !seen.contains(expected) {
+            assert!(Instant::now() < deadline, "only {seen:?}");
+            for event in self.poll(SHORT) {
+                assert_eq!(event.token, token(number), "nobody registered this");
+                seen |= event.ready;
+            }
+        }
+    }
+}
+
+fn on_every_driver(test: impl Fn(&mut Port)) {
+    for backend in backends() {
+        let (_, driver) = Backend::open(Some(backend)).unwrap();
+        test(&mut Port {
+            driver,
+            events: Events::new(),
+        });
+    }
+}
+
+#[test]
+fn what_is_ready_is_reported_at_once_and_again_when_asked() {
+    on_every_driver(|port| {
+        let (ours, mut theirs) = pair();
+        port.arm(&ours, 1, WRITE);
+        port.until(1, Ready::WRITABLE);
+        theirs.write_all(b"x").unwrap();
+        let socket = ours.as_descriptor();
+        port.driver
+            .reregister(socket, token(2), READ | WRITE)
+            .unwrap();
+        port.until(2, Ready::READABLE | Ready::WRITABLE);
+    });
+}
+
+#[test]
+fn registering_twice_replaces() {
+    on_every_driver(|port| {
+        let (ours, mut theirs) = pair();
+        port.arm(&ours, 1, WRITE);
+        port.arm(&ours, 2, READ);
+        assert_eq!(port.poll(SHORT), []);
+        theirs.write_all(b"x").unwrap();
+        port.until(2, Ready::READABLE);
+    });
+}
+
+#[test]
+fn every_change_is_reported() {
+    on_every_driver(|port| {
+        let (mut ours, mut theirs) = pair();
+        port.arm(&ours, 1, READ);
+        for _ in 0..5 {
+            theirs.write_all(b"hello").unwrap();
+            port.until(1, Ready::READABLE);
+            let mut buffer = [0; 64];
+            assert_eq!(ours.read(&mut buffer).unwrap(), 5);
+            let drained = ours.read(&mut buffer).unwrap_err();
+            assert_eq!(drained.kind(), ErrorKind::WouldBlock);
+        }
+    });
+}
+
+#[test]
+fn what_was_deregistered_is_silent_and_may_be_registered_again() {
+    on_every_driver(|port| {
+        let (ours, mut theirs) = pair();
+        port.arm(&ours, 1, READ);
+        port.driver.deregister(ours.as_descriptor()).unwrap();
+        port.driver.deregister(ours.as_descriptor()).unwrap();
+        theirs.write_all(b"x").unwrap();
+        assert_eq!(port.poll(SHORT), []);
+        port.arm(&ours, 2, READ);
+        port.until(2, Ready::READABLE);
+    });
+}
+
+#[test]
+fn the_socket_stays_its_owners() {
+    on_every_driver(|port| {
+        let (mut ours, mut theirs) = pair();
+        port.arm(&ours, 1, READ | WRITE);
+        port.until(1, Ready::WRITABLE);
+        port.driver.deregister(ours.as_descriptor()).unwrap();
+        port.arm(&ours, 2, WRITE);
+        let (_, fresh) = Backend::open(None).unwrap();
+        port.driver = fresh; // The old one goes, with a registration.
+        ours.write_all(b"still open").unwrap();
+        let mut buffer = [0; 10];
+        theirs.read_exact(&mut buffer).unwrap();
+        assert_eq!(&buffer, b"still open");
+    });
+}
+
+#[test]
+fn a_closed_socket_never_fails_the_poll() {
+    on_every_driver(|port| {
+        let (ours, theirs) = pair();
+        port.arm(&ours, 1, READ);
+        assert_eq!(port.poll(NOW), []);
+        drop(ours);
+        drop(theirs);
+        for event in port.poll(SHORT) {
+            assert_eq!(event.token, token(1));
+        }
+        // One that is closed before it was ever polled.
+        let (ours, _theirs) = pair();
+        port.arm(&ours, 2, READ | WRITE);
+        drop(ours);
+        for event in port.poll(SHORT) {
+            assert!([1, 2].contains(&event.token.index()));
+        }
+        let (ours, _theirs) = pair();
+        port.arm(&ours, 3, WRITE);
+        let mut found = Ready::EMPTY;
+        let deadline = Instant::now() + LONG.unwrap();
+        while !found.contains(Ready::WRITABLE) {
+            assert!(Instant::now() < deadline);
+            let events = port.poll(SHORT);
+            let newest = events.iter().filter(|event| event.token == token(3));
+            newest.for_each(|event| found |= event.ready);
+        }
+    });
+}
+
+#[test]
+fn what_is_no_socket_is_an_error() {
+    #[cfg(unix)]
+    const NONSENSE: [reactor::Descriptor; 2] = [-1, i32::MAX];
+    #[cfg(windows)]
+    const NONSENSE: [reactor::Descriptor; 3] = [0, 12_345_679, reactor::Descriptor::MAX];
+    on_every_driver(|port| {
+        for number in NONSENSE {
+            let error = port.driver.register(number, token(1), READ).unwrap_err();
+            assert!(error.raw_os_error().is_some(), "{error:?}");
+            assert!(port.driver.reregister(number, token(1), READ).is_err());
+            _ = port.driver.deregister(number);
+        }
+        assert_eq!(port.poll(NOW), []);
+    });
+    let mut reactor = Reactor::open(None).unwrap();
+    for number in NONSENSE {
+        let wait = reactor.wait(number, reactor::Identity(1), READ, token(1));
+        assert!(wait.is_err());
+        let error = reactor::poll_now(number, READ).unwrap_err();
+        assert!(error.raw_os_error().is_some(), "{error:?}");
+    }
+}
+
+#[test]
+fn the_peers_shutdown_closes_the_reading_half() {
+    on_every_driver(|port| {
+        let (ours, theirs) = pair();
+        port.arm(&ours, 1, READ);
+        theirs.shutdown(Shutdown::Write).unwrap();
+        let deadline = Instant::now() + LONG.unwrap();
+        loop {
+            assert!(Instant::now() < deadline);
+            let events = port.poll(SHORT);
+            let ready = events.iter().fold(Ready::EMPTY, |all, e| all | e.ready);
+            if ready.answers(READ) == Some(READ) {
+                break;
+            }
+        }
+    });
+}
+
+#[test]
+fn a_connection_is_reported_writable() {
+    on_every_driver(|port| {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        port.arm(&listener, 1, READ);
+        assert_eq!(port.poll(NOW), []);
+        let peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        port.until(1, Ready::READABLE);
+        assert!(listener.accept().is_ok());
+        drop(peer);
+    });
+}
+
+#[test]
+fn datagrams_are_readable() {
+    on_every_driver(|port| {
+        let ours = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let theirs = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        port.arm(&ours, 1, READ);
+        assert_eq!(port.poll(NOW), []);
+        theirs.send_to(b"x", ours.local_addr().unwrap()).unwrap();
+        port.until(1, Ready::READABLE);
+    });
+}
+
+#[test]
+fn a_wake_ends_the_current_poll_or_the_next_one() {
+    on_every_driver(|port| {
+        let waker = port.driver.waker();
+        waker.wake().unwrap();
+        assert_eq!(port.poll(LONG), []);
+        let thread = thread::spawn(move || {
+            thread::sleep(Duration::from_millis(20));
+            waker.wake().unwrap();
+        });
+        assert_eq!(port.poll(LONG), []);
+        thread.join().unwrap();
+    });
+}
+
+#[test]
+fn no_wake_is_swallowed_by_a_registration() {
+    on_every_driver(|port| {
+        let waker = port.driver.waker();
+        let (ours, _theirs) = pair();
+        for number in 0..20 {
+            waker.wake().unwrap();
+            port.arm(&ours, number, READ);
+            assert_eq!(port.poll(LONG), []);
+        }
+    });
+}
+
+#[test]
+fn a_timeout_passes_and_not_before_its_time() {
+    on_every_driver(|port| {
+        for limit in [Duration::ZERO, Duration::from_millis(15)] {
+            let started = Instant::now();
+            assert_eq!(port.poll(Some(limit)), []);
+            assert!(started.elapsed() >= limit);
+        }
+    });
+}
+
+// --- turns -----------------------------------------------------------------------------------------------------------
+
+fn on_every_reactor(test: impl Fn(Reactor)) {
+    backends().for_each(|backend| test(Reactor::open(Some(backend)).unwrap()));
+}
+
+fn wait<T: AsDescriptor>(
+    reactor: &mut Reactor,
+    source: &Source<T>,
+    interest: Interest,
+    number: u32,
+) -> WaitId {
+    match source.wait(reactor, interest, token(number)) {
+        Ok(Wait::Pending(wait)) => wait,
+        other => panic!("expected a pending wait, got {other:?}"),
+    }
+}
+
+/// Turns until this many events have come.
+fn turn(reactor: &mut Reactor, count: usize) -> Vec<Event> {
+    let (mut events, deadline) = (Events::new(), Instant::now() + LONG.unwrap());
+    while events.len() < count {
+        assert!(Instant::now() < deadline, "only {:?}", &events[..]);
+        reactor.turn(&mut events, LONG).unwrap();
+    }
+    events.to_vec()
+}
+
+#[test]
+fn a_conversation_needs_one_registration_and_no_more() {
+    on_every_reactor(|mut reactor| {
+        let (ours, mut theirs) = pair();
+        let mut ours = Source::new(ours);
+        let mut buffer = [0; 64];
+        for number in 0..10 {
+            let waiting = wait(&mut reactor, &ours, READ, number);
+            theirs.write_all(b"hello").unwrap();
+            assert_eq!(turn(&mut reactor, 1)[0].token, token(number));
+            assert!(reactor.end(waiting).contains(Ready::READABLE));
+            let count = ours.attempt(&mut reactor, READ, |stream| stream.read(&mut buffer));
+            assert_eq!(count.unwrap(), 5);
+            let drained = ours.attempt(&mut reactor, READ, |stream| stream.read(&mut buffer));
+            assert_eq!(drained.unwrap_err().kind(), ErrorKind::WouldBlock);
+            assert_eq!(ours.known(&reactor).readable, Knowledge::Drained);
+        }
+        let statistics = reactor.statistics();
+        assert_eq!((statistics.registered, statistics.rearmed), (1, 0));
+        assert_eq!((statistics.waits, statistics.skipped), (10, 9));
+    });
+}
+
+#[test]
+fn sources_own_borrow_or_share() {
+    on_every_reactor(|mut reactor| {
+        let (ours, mut theirs) = pair();
+        let shared = Arc::new(ours);
+        let first = Source::new(Arc::clone(&shared));
+        let second = Source::new(&*shared);
+        assert_ne!(first.identity(), second.identity());
+        assert_eq!(first.descriptor(), second.descriptor());
+        let reader = wait(&mut reactor, &first, READ, 1);
+        let writer = wait(&mut reactor, &second, WRITE, 2);
+        theirs.write_all(b"x").unwrap();
+        let mut found: Vec<u32> = turn(&mut reactor, 2)
+            .iter()
+            .map(|e| e.token.index())
+            .collect();
+        found.sort_unstable();
+        assert_eq!(found, [1, 2]);
+        reactor.end(reader);
+        reactor.end(writer);
+        drop(second);
+        first.detach(&mut reactor);
+        (&*shared).write_all(b"open").unwrap();
+        let mut buffer = [0; 4];
+        theirs.read_exact(&mut buffer).unwrap();
+    });
+}
+
+#[test]
+fn whoever_waits_for_what_is_detached_is_told() {
+    on_every_reactor(|mut reactor| {
+        let (ours, _theirs) = pair();
+        let ours = Source::new(ours);
+        let waiting = wait(&mut reactor, &ours, READ, 1);
+        drop(ours.detach(&mut reactor));
+        let events = turn(&mut reactor, 1);
+        assert_eq!((events[0].token, events[0].ready), (token(1), Ready::ERROR));
+        assert_eq!(reactor.end(waiting), Ready::ERROR);
+        assert_eq!(reactor.end(waiting), Ready::EMPTY);
+    });
+}
+
+#[test]
+fn a_number_used_again_is_a_fresh_start() {
+    on_every_reactor(|mut reactor| {
+        for round in 0..20 {
+            let (ours, mut theirs) = pair();
+            let ours = Source::new(ours);
+            let waiting = wait(&mut reactor, &ours, READ, round);
+            theirs.write_all(b"x").unwrap();
+            assert_eq!(turn(&mut reactor, 1)[0].token, token(round));
+            reactor.end(waiting);
+            ours.attempted(&mut reactor, READ, Attempt::WouldBlock);
+            // Dropped without a word.
+        }
+    });
+}
+
+#[test]
+fn what_nobody_drained_is_reported_again() {
+    on_every_reactor(|mut reactor| {
+        let (ours, mut theirs) = pair();
+        let ours = Source::new(ours);
+        theirs.write_all(b"hello").unwrap();
+        for round in 0..3 {
+            let waiting = wait(&mut reactor, &ours, READ, round);
+            assert_eq!(turn(&mut reactor, 1)[0].token, token(round));
+            reactor.end(waiting);
+        }
+    });
+}
+
+#[test]
+fn whoever_never_reads_is_let_go() {
+    on_every_reactor(|mut reactor| {
+        let (ours, mut theirs) = pair();
+        let ours = Source::new(ours);
+        let waiting = wait(&mut reactor, &ours, READ, 1);
+        reactor.end(waiting);
+        let (mut events, deadline) = (Events::new(), Instant::now() + LONG.unwrap());
+        while reactor.statistics().deregistered == 0 {
+            assert!(Instant::now() < deadline);
+            theirs.write_all(b"x").unwrap();
+            reactor.turn(&mut events, SHORT).unwrap();
+        }
+        assert!(events.is_empty());
+        assert_eq!(reactor.statistics().unwanted, 2);
+        wait(&mut reactor, &ours, READ, 2);
+        assert_eq!(turn(&mut reactor, 1)[0].token, token(2));
+    });
+}
+
+#[test]
+fn other_threads_notify_and_wake() {
+    on_every_reactor(|mut reactor| {
+        let threads: Vec<_> = (0..4)
+            .map(|thread| {
+                let handle = reactor.handle();
+                thread::spawn(move || {
+                    for number in 0..200 {
+                        handle.notify(Token::new(number, thread)).unwrap();
+                    }
+                })
+            })
+            .collect();
+        let mut next = [0; 4];
+        while next != [200; 4] {
+            for event in turn(&mut reactor, 1) {
+                assert_eq!(event.ready, Ready::NOTIFIED);
+                let thread = event.token.generation() as usize;
+                assert_eq!(event.token.index(), next[thread], "in order, and once");
+                next[thread] += 1;
+            }
+        }
+        threads.into_iter().for_each(|t| t.join().unwrap());
+
+        let handle = reactor.handle();
+        let waker = thread::spawn(move || {
+            while !handle.is_sleeping() {
+                thread::yield_now();
+            }
+            handle.wake().unwrap();
+        });
+        let mut events = Events::new();
+        reactor.turn(&mut events, None).unwrap();
+        assert!(events.is_empty());
+        waker.join().unwrap();
+    });
+}
+
+#[test]
+fn timers_elapse_in_order_and_never_early() {
+    on_every_reactor(|mut reactor| {
+        let start = Instant::now();
+        for (number, milliseconds) in [(3, 30), (1, 10), (2, 20)] {
+            let deadline = Deadline::after_from(start, Duration::from_millis(milliseconds));
+            reactor.timer(deadline, token(number));
+        }
+        let cancelled = reactor.timer(Deadline::after_from(start, Duration::ZERO), token(4));
+        assert!(reactor.cancel(cancelled));
+        for number in 1..=3 {
+            let events = turn(&mut reactor, 1);
+            assert_eq!(
+                (events[0].token, events[0].ready),
+                (token(number), Ready::ELAPSED)
+            );
+            assert!(start.elapsed() >= Duration::from_millis(10 * u64::from(number)));
+        }
+        assert_eq!(reactor.timers(), 0);
+    });
+}
