@@ -366,7 +366,6 @@ fn sources_own_borrow_or_share() {
         assert_eq!(found, [1, 2]);
         reactor.end(reader);
         reactor.end(writer);
-        drop(second);
         first.detach(&mut reactor);
         (&*shared).write_all(b"open").unwrap();
         let mut buffer = [0; 4];
