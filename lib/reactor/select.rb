@@ -887,7 +887,13 @@ module Reactor
     # Until Process.wait may have an answer: a moment, the longer the more has passed. (A thread in Process.wait would take
     # the child, and lose it when the wait is interrupted.)
     def await_child(_pid, _flags, waited)
-      kernel_sleep((waited / 4).clamp(0.001, 0.05))
+      return kernel_sleep((waited / 4).clamp(0.001, 0.05)) unless @stopped
+
+      # Children live in real time. Longer than it takes to be idle, or virtual time would never go on.
+      thread = Thread.new { sleep 2 * @settle + 0.005 }
+      thread.join
+    ensure
+      thread&.kill
     end
 
     # --- transfers -------------------------------------------------------------------------------------------------

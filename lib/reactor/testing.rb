@@ -115,7 +115,7 @@ module Reactor
       # @api private
       def initialize(scheduler, settle)
         @scheduler = scheduler
-        @real = CLOCKS.to_h { |id| [id, Process.clock_gettime(id, :nanosecond)] }
+        @real = CLOCKS.to_h { |id| [id, Process.clock_gettime(id, :nanosecond).then { |start| start - start % STEP }] }
         scheduler.virtual_time(settle)
       end
 
@@ -135,6 +135,10 @@ module Reactor
       CLOCK_REALTIME CLOCK_REALTIME_COARSE CLOCK_TAI CLOCK_MONOTONIC CLOCK_MONOTONIC_COARSE CLOCK_MONOTONIC_RAW CLOCK_BOOTTIME
     ].filter_map { |name| Process.const_get(name) if Process.const_defined?(name) }.freeze
     private_constant :CLOCKS
+
+    # Clocks begin at a 512th of a second: as Floats, too, they then add up exactly where whole seconds are slept.
+    STEP = 1_953_125
+    private_constant :STEP
 
     # What a scheduler whose time is virtual asks.
     module Hooks
