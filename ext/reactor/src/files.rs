@@ -164,7 +164,7 @@ impl<'a> Transfer<'a> {
 
     /// Lets others run, one of whom may close the file.
     fn give_way(&self) -> Result<(), Error> {
-        if self.visit.give_way_when_due()? && raw::is_closed(self.watched.io) {
+        if self.visit.give_way_when_due()? && self.watched.io.is_closed() {
             return Err(hooks::closed_elsewhere());
         }
         Ok(())

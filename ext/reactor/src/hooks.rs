@@ -129,7 +129,7 @@ pub fn io_wait(
     };
     let watched = Watched::new(io)?;
     let limit = if timeout.is_nil() {
-        raw::io_timeout(io)?
+        watched.io.timeout()
     } else {
         timeout
     };
@@ -204,7 +204,7 @@ pub fn wait_io(
             Once::Answered(ready, cause) => (ready, cause),
             Once::AlwaysReady => return Ok(Some(interest)),
         };
-        if raw::is_closed(watched.io) {
+        if watched.io.is_closed() {
             return Err(closed_elsewhere());
         }
         if let Some(answered) = ready.answers(interest) {
@@ -466,7 +466,7 @@ pub fn io_closing(ruby: &Ruby, this: Obj<Selector>, io: Value) -> Result<Option<
         return Ok(None); // no scheduler has ever waited for it
     };
     let number = Watched::identity_of(number);
-    let Ok(descriptor) = raw::descriptor(io) else {
+    let Ok(descriptor) = raw::real_io(io).and_then(raw::RealIo::descriptor) else {
         return Ok(None);
     };
     let waiting: Vec<Slot> = {

@@ -16,13 +16,14 @@ use crate::{
     attempt::{self, Kind},
     convert,
     files::{self, Made},
-    hooks, raw,
+    hooks,
+    raw::{self, RealIo},
     selector::{Entry, Selector, Visit, error_named},
 };
 
 /// An IO object as the selector sees it.
 pub struct Watched {
-    pub io: Value,
+    pub io: RealIo,
     pub descriptor: i32,
     pub identity: Identity,
     pub kind: Kind,
@@ -32,11 +33,13 @@ pub struct Watched {
 impl Watched {
     /// IOError if it is closed, TypeError if it is no IO.
     pub fn new(io: Value) -> Result<Self, Error> {
-        let descriptor = raw::descriptor(io)?;
+        let io = raw::real_io(io)?;
+        let descriptor = io.descriptor()?;
         // The hidden number: a serial, one bit for Ruby's socket classes, three for the kind.
-        let facts =
-            |serial: u64| serial << 4 | u64::from(is_socket(io)) << 3 | Kind::of(descriptor).bits();
-        let number = raw::hidden_number(io, facts);
+        let facts = |serial: u64| {
+            serial << 4 | u64::from(is_socket(io.value())) << 3 | Kind::of(descriptor).bits()
+        };
+        let number = raw::hidden_number(io.value(), facts);
         let bits = number.unwrap_or_else(|| facts(0));
         Ok(Self {
             io,
@@ -55,7 +58,7 @@ impl Watched {
     /// The descriptor turned out to be of another kind than remembered (IO#reopen, dup2).
     pub fn reconsider(&self) {
         if Kind::of(self.descriptor) != self.kind {
-            raw::forget_number(self.io);
+            raw::forget_number(self.io.value());
         }
     }
 }
@@ -358,7 +361,7 @@ fn transfer_all(
             Err(Errno::AGAIN)
                 if watched.parkable || request.minimum > 0 || raw::called_from::<4>(&WAITING) =>
             {
-                let timeout = convert::timeout(raw::io_timeout(io)?)?;
+                let timeout = convert::timeout(watched.io.timeout())?;
                 match hooks::wait_io(ruby, visit, &watched, direction.interest(), timeout)? {
                     Some(_) => {}
                     // What was transferred before is not lost: it is this call's answer.

@@ -354,34 +354,69 @@ pub fn check_interrupts() -> Result<(), Error> {
 
 // --- IO --------------------------------------------------------------------------------------------------------------
 
-/// The descriptor behind an IO. IOError if it is closed, TypeError if it is no IO.
-pub fn descriptor(io: Value) -> Result<RawFd, Error> {
-    let mut descriptor = -1;
-    protect(|| {
-        // SAFETY: raises for anything that is no open IO.
-        descriptor = unsafe {
-            let io = rb_sys::rb_io_get_io(io.as_raw());
-            rb_sys::rb_io_descriptor(io)
-        };
-        rb_sys::Qnil as VALUE
-    })?;
-    Ok(descriptor)
-}
-
-/// `IO#timeout`, or nil.
-pub fn io_timeout(io: Value) -> Result<Value, Error> {
-    let timeout = protect(|| unsafe {
-        // SAFETY: rb_io_get_io raises unless this is an IO; rb_io_timeout needs one.
-        rb_sys::rb_io_timeout(rb_sys::rb_io_get_io(io.as_raw()))
+/// The IO itself, or what an object converts to by `to_io`. TypeError if it is no IO, IOError if it was never opened.
+///
+/// For the IO that comes back, looking at its fields never raises, and so needs no protection, which costs more than the
+/// look.
+pub fn real_io(object: Value) -> Result<RealIo, Error> {
+    if is_initialized(object) {
+        return Ok(RealIo(object));
+    }
+    let io = protect(|| {
+        // SAFETY: raises for anything that is no IO, and for one that was never opened.
+        unsafe {
+            let io = rb_sys::rb_io_get_io(object.as_raw());
+            rb_sys::rb_io_closed_p(io);
+            io
+        }
     })?;
     // SAFETY: a return value of Ruby.
-    Ok(unsafe { Value::from_raw(timeout) })
+    Ok(RealIo(unsafe { Value::from_raw(io) }))
 }
 
-pub fn is_closed(io: Value) -> bool {
-    // SAFETY: rb_io_closed_p raises for an IO that was never initialised; then it counts as closed.
-    protect(|| unsafe { rb_sys::rb_io_closed_p(io.as_raw()) })
-        .is_ok_and(|closed| closed == rb_sys::Qtrue as VALUE)
+/// An IO that has been opened once.
+#[derive(Clone, Copy)]
+pub struct RealIo(Value);
+
+impl RealIo {
+    pub fn value(self) -> Value {
+        self.0
+    }
+
+    pub fn is_closed(self) -> bool {
+        // SAFETY: looks at a field of an IO that has it.
+        unsafe { rb_sys::rb_io_closed_p(self.0.as_raw()) == rb_sys::Qtrue as VALUE }
+    }
+
+    /// IOError if it is closed.
+    pub fn descriptor(self) -> Result<RawFd, Error> {
+        let mut descriptor = -1;
+        if !self.is_closed() {
+            // SAFETY: an open IO: it does not raise.
+            descriptor = unsafe { rb_sys::rb_io_descriptor(self.0.as_raw()) };
+            return Ok(descriptor);
+        }
+        protect(|| {
+            // SAFETY: raises what is to be raised.
+            descriptor = unsafe { rb_sys::rb_io_descriptor(self.0.as_raw()) };
+            rb_sys::Qnil as VALUE
+        })?;
+        Ok(descriptor)
+    }
+
+    /// `IO#timeout`, or nil.
+    pub fn timeout(self) -> Value {
+        // SAFETY: reads a field of an IO that has it, and returns a value of Ruby.
+        unsafe { Value::from_raw(rb_sys::rb_io_timeout(self.0.as_raw())) }
+    }
+}
+
+fn is_initialized(object: Value) -> bool {
+    // SAFETY: what is of this type has this layout (ruby/internal/core/rfile.h); the pointer is only compared.
+    unsafe {
+        rb_sys::RB_TYPE_P(object.as_raw(), rb_sys::ruby_value_type::RUBY_T_FILE)
+            && !(*(object.as_raw() as *const rb_sys::RFile)).fptr.is_null()
+    }
 }
 
 /// The object's own hidden number, given at first sight: two IO objects never share one, whatever their addresses and

@@ -214,11 +214,12 @@ impl Selector {
 
     /// Begins a hook in the current fiber. ThreadError in another thread, RuntimeError once closed.
     pub fn enter<'a>(ruby: &Ruby, this: &'a Obj<Self>) -> Result<Entry<'a>, Error> {
-        if !this.admit(ruby, this.as_value())? {
+        let selector: &'a Self = this; // each look through `this` is checked
+        if !selector.admit(ruby, this.as_value())? {
             return Ok(Entry::Inert);
         }
         let fiber = raw::current_fiber();
-        let mut inner = this.inner.borrow_mut();
+        let mut inner = selector.inner.borrow_mut();
         if inner.closed || inner.reactor.is_none() {
             let message = "this scheduler is closed";
             return Err(Error::new(ruby.exception_runtime_error(), message));
@@ -229,17 +230,14 @@ impl Selector {
                 let slot = inner.fibers.insert(fiber, false);
                 drop(inner);
                 raw::wrote(*this, fiber);
-                inner = this.inner.borrow_mut();
+                inner = selector.inner.borrow_mut();
                 slot
             }
         };
         inner.running = Some(slot);
         inner.fibers.visit(slot);
         drop(inner);
-        Ok(Entry::Usable(Visit {
-            selector: this,
-            slot,
-        }))
+        Ok(Entry::Usable(Visit { selector, slot }))
     }
 
     /// Whether the current thread may go on (ThreadError if not) in this process (false if not).
