@@ -215,6 +215,11 @@ pub fn close(descriptor: RawFd) -> bool {
     at_once
 }
 
+/// Tells the kernel that a stretch of a file will be read; it begins to, as far as it likes.
+pub fn will_need(descriptor: RawFd, from: u64, length: u64) {
+    nowait::will_need(raw::borrow(descriptor), from, length);
+}
+
 #[cfg(target_os = "linux")]
 mod nowait {
     use super::{Errno, IoSlice, IoSliceMut};
@@ -244,6 +249,12 @@ mod nowait {
         rustix::io::pwritev2(fd, bytes, from, ReadWriteFlags::NOWAIT)
     }
 
+    /// posix_fadvise(2): nothing depends on it.
+    pub fn will_need(fd: BorrowedFd<'_>, from: u64, length: u64) {
+        let length = std::num::NonZeroU64::new(length);
+        _ = rustix::fs::fadvise(fd, from, length, rustix::fs::Advice::WillNeed);
+    }
+
     /// Does the file live in memory, on tmpfs, ramfs or hugetlbfs? See statfs(2).
     pub fn in_memory(fd: BorrowedFd<'_>) -> bool {
         const MEMORY: [u32; 3] = [0x0102_1994, 0x8584_58f6, 0x9584_58f6];
@@ -271,6 +282,8 @@ mod nowait {
     pub fn write_at(_: BorrowedFd<'_>, _: &[IoSlice<'_>], _: u64) -> Result<usize, Errno> {
         Err(Errno::OPNOTSUPP)
     }
+
+    pub fn will_need(_: BorrowedFd<'_>, _: u64, _: u64) {}
 
     pub fn in_memory(_: BorrowedFd<'_>) -> bool {
         false

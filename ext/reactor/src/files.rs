@@ -33,6 +33,9 @@ const STRETCH: usize = 1 << 20;
 /// The most a worker reads or writes for good at once: so much is copied under the GVL.
 const COPY: usize = 512 << 10;
 
+/// The smallest page there is.
+const PAGE: u64 = 4 << 10;
+
 /// A write of at most so many bytes, which the kernel cannot promise to do at once, is done at once all the same, as long
 /// as such writes do not take long; see [`Trust`].
 const SMALL: usize = 16 << 10;
@@ -100,10 +103,10 @@ pub fn fetch(visit: &Visit, watched: &Watched, from: u64, length: usize) -> Resu
     Ok(true)
 }
 
-/// Looks at one byte in each 32 KiB: the kernel reads ahead in larger pieces.
+/// Looks at one byte in each 64 KiB: the kernel reads ahead in larger pieces.
 fn is_there(descriptor: RawFd, from: u64, length: usize) -> bool {
     let last = std::iter::once(length.saturating_sub(1));
-    let mut places = (0..length).step_by(32 << 10).chain(last);
+    let mut places = (0..length).step_by(64 << 10).chain(last);
     places.all(|place| {
         let mut byte = [0];
         attempt::read_file(Kind::File, descriptor, &mut byte, Some(from + place as u64)).is_ok()
@@ -333,22 +336,22 @@ impl<'a> Transfer<'a> {
     }
 }
 
-/// Reads into a scratch buffer: afterwards the pages are there. How much was.
-fn bring_in(descriptor: RawFd, position: u64, wanted: usize) -> Result<usize, Errno> {
-    let mut scratch = vec![0; 64 << 10];
-    let mut done = 0;
-    while done < wanted {
-        let slice = scratch.len().min(wanted - done);
-        let from = Some(position + done as u64);
-        match attempt::read_file(Kind::Direct, descriptor, &mut scratch[..slice], from) {
+/// Asks for a stretch of a file, and for as much again after it, and waits until the stretch is there: by reading one byte
+/// of each page, which copies next to nothing.
+fn bring_in(descriptor: RawFd, from: u64, length: usize) -> Result<(), Errno> {
+    attempt::will_need(descriptor, from, 2 * length as u64);
+    let end = from + length as u64;
+    let mut place = from;
+    while place < end {
+        match attempt::read_file(Kind::Direct, descriptor, &mut [0], Some(place)) {
             Ok(0) => break,
-            Ok(count) => done += count,
+            Ok(_) => place += PAGE,
             Err(Errno::INTR) => {}
-            Err(_) if done > 0 => break,
+            Err(_) if place > from => break, // who reads so far meets it again
             Err(errno) => return Err(errno),
         }
     }
-    Ok(done)
+    Ok(())
 }
 
 /// Whether small writes are likely to be done at once.

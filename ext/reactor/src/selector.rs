@@ -38,6 +38,8 @@ const RESUMES_PER_POLL: u32 = 64;
 ///
 /// So the bound is this, and 16 calls or one slice of a file (128 KiB) more.
 const TERM: Duration = Duration::from_micros(500);
+/// So many looks at the kernel the patient see others preferred, before one of them gets a turn.
+const PATIENCE: u32 = 8;
 const LOOK: usize = 128 << 10;
 const CALL: usize = 8 << 10;
 
@@ -78,8 +80,10 @@ pub struct Inner {
     pub trust: Trust,
     backend: Option<Backend>,
     ready: VecDeque<Token>,
-    /// Those who could go on but have had their term: after the ready ones, and one of them at each look at the kernel.
+    /// Those who could go on but have had their term: after the ready ones, as long as that is not for ever.
     patient: VecDeque<Token>,
+    /// Looks at the kernel since one of them had a turn.
+    passed_over: u32,
     events: Events,
     /// The fiber that has control as far as we gave it.
     pub running: Option<Slot>,
@@ -743,16 +747,32 @@ enum Next {
 
 impl Inner {
     fn next_ready(&mut self) -> Next {
-        if self.resumed >= RESUMES_PER_POLL {
+        if self.resumed >= RESUMES_PER_POLL || self.is_overdue() {
             return Next::Poll;
         }
-        while let Some(token) = self.ready.pop_front().or_else(|| self.patient.pop_front()) {
+        while let Some(token) = self.next_token() {
             if let Some(fiber) = self.fibers.take_queued(token) {
                 self.resumed += 1;
                 return Next::Fiber(token.index(), fiber);
             }
         }
         Next::Nothing
+    }
+
+    /// Fibers that are quickly done are polled for by number; others by the time they have taken, at which every fourth
+    /// resume looks: asking the clock takes as long as half a switch.
+    fn is_overdue(&self) -> bool {
+        let due = self.resumed > 0 && self.resumed % 4 == 0;
+        let clock = self.reactor.as_ref().filter(|_| due).map(Reactor::clock);
+        clock.is_some_and(|clock| clock.elapsed() >= TERM)
+    }
+
+    /// The patient come when nobody else is there.
+    fn next_token(&mut self) -> Option<Token> {
+        self.ready.pop_front().or_else(|| {
+            self.passed_over = 0;
+            self.patient.pop_front()
+        })
     }
 
     // Around each wait and each sleep: counted, and written down if somebody wants it.
@@ -837,8 +857,11 @@ impl Inner {
         if let Some(trace) = &mut self.trace {
             trace.turn(What::Turned);
         }
-        // Behind what is new; but not even an unending stream of events leaves the patient standing for ever.
-        self.ready.extend(self.patient.pop_front());
+        self.passed_over += 1;
+        if self.passed_over > PATIENCE {
+            self.passed_over = 0;
+            self.ready.extend(self.patient.pop_front());
+        }
         Ok(())
     }
 

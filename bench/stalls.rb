@@ -1,0 +1,257 @@
+# frozen_string_literal: true
+
+# Nothing blocks the loop: a ticker that wants to run each millisecond, beside work that waits for disks, names, children
+# and C code. How late it is, what the work achieves meanwhile, and what it costs: in fibers, and in plain threads.
+require_relative "support"
+require "fileutils"
+
+# Where the work finds its files; the name of the row and of the mode are what --measure is given.
+DIRECTORY = File.expand_path("../tmp/stalls", __dir__)
+LARGE = File.join(DIRECTORY, "large")
+MEGABYTE = 1 << 20
+PIECES = 1_000
+SMALL_FILES = 1_000
+SMALL_SIZE = 256 << 10
+TASKS = 4
+COPY = 256 * MEGABYTE
+
+# Rows in which the VM itself keeps the GVL for longer than a millisecond, and where.
+HELD = {
+  "names" => "each socket is made, and its address parsed, under the GVL",
+  "children" => "the VM forks with the GVL held, about 1 ms a child",
+  "deflate" => "zlib copies its input of 8 MiB under the GVL before it begins"
+}.freeze
+
+def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+
+def cpu = Process.times.then { |times| times.utime + times.stime + times.cutime + times.cstime }
+
+# Tasks in fibers of a scheduler, or in threads.
+class Mode
+  def initialize(name)
+    @native = name != "threads"
+    return unless @native
+
+    require "reactor"
+    Fiber.set_scheduler(Reactor::Scheduler.new(backend: name))
+  end
+
+  def start(&) = @native ? Fiber.schedule(&) : Thread.new(&)
+
+  def finish(tasks) = @native ? nil : tasks.each(&:join)
+
+  # Runs count tasks and waits for all.
+  def together(count)
+    left = Thread::Queue.new
+    tasks = Array.new(count) { |index| start { yield(index); left << index } }
+    count.times { left.pop }
+    finish(tasks)
+  end
+
+  # Runs the block in a task of its own to the end of everything.
+  def run(&block)
+    task = start(&block)
+    @native ? Fiber.scheduler.run : task.join
+  end
+end
+
+# What goes on beside the ticker. Each row: what one run of it does, returning how much was done.
+module Work
+  module_function
+
+  def nothing(_) = sleep(1).then { 0 }
+
+  def pread(mode)
+    mode.together(TASKS) do |task|
+      buffer = String.new(capacity: MEGABYTE)
+      File.open(LARGE) do |file|
+        task.step(PIECES - 1, TASKS) { |piece| file.pread(MEGABYTE, piece * MEGABYTE, buffer) }
+      end
+    end
+    PIECES
+  end
+
+  def files(mode)
+    mode.together(TASKS) do |task|
+      task.step(SMALL_FILES - 1, TASKS) do |number|
+        raise "short read" unless File.read(small(number)).bytesize == SMALL_SIZE
+      end
+    end
+    SMALL_FILES * SMALL_SIZE.fdiv(MEGABYTE)
+  end
+
+  def copy(mode)
+    server = TCPServer.new("127.0.0.1", 0)
+    sink = fork_sink(server)
+    mode.together(1) do
+      Socket.tcp("127.0.0.1", server.local_address.ip_port) do |socket|
+        copied = File.open(LARGE) { |file| IO.copy_stream(file, socket, COPY) }
+        raise "#{copied} bytes copied" unless copied == COPY
+      end
+    end
+    COPY.fdiv(MEGABYTE)
+  ensure
+    Process.kill("TERM", sink)
+    Process.wait(sink)
+  end
+
+  # A process that takes connections and what comes by them, without a scheduler in the way.
+  def fork_sink(server)
+    script = "require 'socket'; s = TCPServer.for_fd(#{server.fileno}); " \
+             "loop { c = s.accept; Thread.new { nil while c.read(1 << 20); c.close } }"
+    Process.spawn(RbConfig.ruby, "-e", script, server.fileno => server)
+  end
+
+  def deflate(mode)
+    data = "reactor " * MEGABYTE
+    mode.together(8) { Zlib::Deflate.deflate(data) }
+    64
+  end
+
+  def names(mode)
+    server = TCPServer.new("localhost", 0)
+    port = server.local_address.ip_port
+    sink = fork_sink(server)
+    mode.together(20) { 10.times { TCPSocket.new("localhost", port).close } }
+    200
+  ensure
+    Process.kill("TERM", sink)
+    Process.wait(sink)
+  end
+
+  def children(mode)
+    mode.together(20) { 10.times { system("true") || raise("no child") } }
+    200
+  end
+
+  # 64 MiB by a pipe that blocks, with pauses in which nothing is there.
+  def stdin(mode)
+    bytes = 0
+    mode.together(1) do
+      bytes += $stdin.readpartial(65_536).bytesize while true
+    rescue EOFError
+      nil
+    end
+    bytes.fdiv(MEGABYTE)
+  end
+
+  def small(number) = File.join(DIRECTORY, "small#{number}")
+end
+
+# title, unit of what is done, method, whether the page cache is emptied first
+ROWS = {
+  "nothing" => ["nothing", "", :nothing, false],
+  "cold" => ["1,000 x 1 MiB pread, cold", "MiB/s", :pread, true],
+  "warm" => ["1,000 x 1 MiB pread, warm", "MiB/s", :pread, false],
+  "files-cold" => ["File.read of 1,000 files of 256 KiB, cold", "MiB/s", :files, true],
+  "files" => ["File.read of 1,000 files of 256 KiB, warm", "MiB/s", :files, false],
+  "copy" => ["copy_stream of 256 MiB to a socket", "MiB/s", :copy, false],
+  "copy-cold" => ["copy_stream of 256 MiB to a socket, cold", "MiB/s", :copy, true],
+  "deflate" => ["8 x 8 MiB Zlib deflate", "MiB/s", :deflate, false],
+  "names" => ['200 x TCPSocket.new("localhost", port)', "per s", :names, false],
+  "children" => ['200 x system("true"), 20 at a time', "per s", :children, false],
+  "stdin" => ["$stdin, 64 MiB by a blocking pipe", "MiB/s", :stdin, false]
+}.freeze
+
+def measure(row, name)
+  require "zlib"
+  method = ROWS.fetch(row)[2]
+  mode = Mode.new(name)
+  late = []
+  result = {}
+  mode.run do
+    busy = true
+    ticker = mode.start do
+      while busy
+        due = now + 0.001
+        sleep(0.001)
+        late << (now - due)
+      end
+    end
+    sleep(0.02)
+    late.clear
+    began, used = now, cpu
+    done = Work.public_send(method, mode)
+    took, used = now - began, cpu - used
+    busy = false
+    mode.finish([ticker])
+    result = { rate: done / took, cpu: used * 1000 }
+  end
+  late.sort!
+  result.update(p50: late[late.size / 2], p99: late[(late.size * 0.99).floor], max: late.last)
+  puts JSON.generate(result)
+end
+
+# The process that is measured, with a blocking pipe as its standard input where that is the row.
+def sample(row, mode)
+  drop if ROWS.fetch(row)[3]
+  return Bench.sample(__FILE__, "--measure", row, mode) unless row == "stdin"
+
+  output, status = Open3.popen2(*Bench::RUBY, __FILE__, "--measure", row, mode) do |input, result, process|
+    piece = "x" * MEGABYTE
+    64.times do
+      sleep(0.003)
+      input.write(piece)
+    end
+    input.close
+    [result.read, process.value]
+  end
+  raise "#{row} #{mode} failed: #{status}" unless status.success?
+
+  JSON.parse(output.lines.last, symbolize_names: true)
+end
+
+def prepare
+  FileUtils.mkdir_p(DIRECTORY)
+  noise = Random.new(1).bytes(MEGABYTE)
+  File.open(LARGE, "wb") { |file| PIECES.times { file.write(noise) } && file.fsync }
+  SMALL_FILES.times { |number| File.binwrite(Work.small(number), noise[0, SMALL_SIZE]) }
+  system("sync") || raise("sync failed")
+end
+
+# Empties the page cache of our files: posix_fadvise(2), which needs no privilege.
+def drop
+  [LARGE, *Array.new(SMALL_FILES) { |number| Work.small(number) }].each do |path|
+    File.open(path) { |file| file.advise(:dontneed) }
+  end
+end
+
+# The cache is warm where it is to be.
+def warm = [LARGE, *Array.new(SMALL_FILES) { |number| Work.small(number) }].each { |path| IO.copy_stream(path, File::NULL) }
+
+def milliseconds(samples, key) = format("%.2f", Bench.median(samples.map { |sample| sample[key] }) * 1000)
+
+def figures(samples)
+  [
+    *%i[p50 p99 max].map { |key| milliseconds(samples, key) },
+    format("%.0f", Bench.median(samples.map { |sample| sample[:rate] })),
+    format("%.0f", Bench.median(samples.map { |sample| sample[:cpu] }))
+  ]
+end
+
+if ARGV.first == "--measure"
+  measure(*ARGV[1, 2])
+else
+  require "reactor"
+  rounds = Integer(ENV.fetch("ROUNDS", "3"))
+  rows = ARGV.empty? ? ROWS.keys : ARGV
+  modes = [Reactor.backend.to_s, "threads"]
+  begin
+    Bench.progress "writing files"
+    prepare
+    samples = Bench.interleave(rows.product(modes), rounds: rounds) do |row, mode|
+      warm unless ROWS.fetch(row)[3]
+      sample(row, mode)
+    end
+  ensure
+    FileUtils.rm_rf(DIRECTORY)
+  end
+  puts "Lateness of a 1 ms ticker in ms, what the work beside it achieves, and CPU ms (children's too); medians of " \
+       "#{rounds} interleaved rounds, #{TASKS} tasks at files. #{Bench.about}"
+  table = rows.flat_map do |row|
+    modes.map { |mode| ["#{ROWS[row][0]}#{'*' if HELD[row]}", mode, *figures(samples[[row, mode]]).insert(4, ROWS[row][1])] }
+  end
+  Bench.table(["beside", "mode", "p50", "p99", "max", "done", "unit", "CPU"], table.map { |r| [*r[0, 5], *r[5, 3]] })
+  puts
+  HELD.each { |row, reason| puts "* #{ROWS[row][0]}: #{reason}" if rows.include?(row) }
+end
