@@ -1,7 +1,7 @@
 //! What a wait costs, beside mio registering and deregistering for each one.
 //!
 //! ```text
-//! cargo bench -p reactor --bench selector
+//! cargo bench -p reactor-loop --bench selector
 //! ```
 
 use std::{

@@ -71,6 +71,7 @@ mod event;
 mod handle;
 mod interest;
 mod operation;
+#[cfg(feature = "pool")]
 mod pool;
 mod reactor;
 mod registry;
@@ -89,7 +90,6 @@ pub use crate::{
     handle::Handle,
     interest::Interest,
     operation::{Operation, OperationId},
-    pool::{Job, Limits, Outcome, Pace, Pool, PoolStatistics, Refused},
     reactor::{Reactor, Sleep},
     registry::{Attempt, Identity, Knowledge, Known, Statistics, Wait, WaitId},
     selector::Selector,
@@ -97,6 +97,9 @@ pub use crate::{
     timers::{TimerId, Timers},
     token::Token,
 };
+
+#[cfg(feature = "pool")]
+pub use crate::pool::{Job, Limits, Outcome, Pace, Pool, PoolStatistics, Refused};
 
 #[cfg(any(test, feature = "mock"))]
 pub use crate::driver::mock;

@@ -12,12 +12,14 @@ use crate::{
     event::{Events, Ready},
     handle::Handle,
     interest::Interest,
-    pool::Pool,
     registry::{Attempt, Identity, Known, Statistics, Wait, WaitId},
     selector::Selector,
     timers::{TimerId, Timers},
     token::Token,
 };
+
+#[cfg(feature = "pool")]
+use crate::pool::Pool;
 
 /// After so long the kernel is asked again to take operations it had no room for.
 const BUSY: Duration = Duration::from_millis(1);
@@ -33,6 +35,7 @@ pub struct Reactor {
     selector: Selector,
     timers: Timers,
     handle: Handle,
+    #[cfg(feature = "pool")]
     pool: Pool,
     clock: Instant,
     /// What the timers' clock shows while it is stopped.
@@ -59,6 +62,7 @@ impl Reactor {
         Self {
             selector,
             timers: Timers::new(),
+            #[cfg(feature = "pool")]
             pool: Pool::new(handle.clone()),
             handle,
             clock: Instant::now(),
@@ -201,11 +205,13 @@ impl Reactor {
     }
 
     /// The threads for work that may block: for asking about them.
+    #[cfg(feature = "pool")]
     pub fn pool(&self) -> &Pool {
         &self.pool
     }
 
     /// The threads for work that may block: for giving them some.
+    #[cfg(feature = "pool")]
     pub fn pool_mut(&mut self) -> &mut Pool {
         &mut self.pool
     }
