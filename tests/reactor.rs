@@ -1,10 +1,8 @@
 //! Turns: what comes, in which order, and that nobody sleeps through it.
 
-#![cfg(unix)]
-
 use std::{
     io::Write,
-    os::{fd::AsRawFd, unix::net::UnixStream},
+    net::{Ipv4Addr, TcpListener, TcpStream},
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -14,16 +12,17 @@ use std::{
 };
 
 use reactor::{
-    Backend, Deadline, Events, Handle, Identity, Interest, Reactor, Ready, Sleep, Token, Wait,
+    AsDescriptor, Backend, Deadline, Events, Identity, Interest, Reactor, Ready, Token, Wait,
 };
 
 const HOUR: Duration = Duration::from_secs(3600);
 
 /// Makes each function a test of each backend's that can be had here.
 macro_rules! turns {
-    ($($test:ident)*) => {
+    ($($(#[$condition:meta])* $test:ident)*) => {
         mod on_every_backend {
             $(
+                $(#[$condition])*
                 #[test]
                 fn $test() {
                     let usable = |backend: &reactor::Backend| backend.availability().is_ok();
@@ -50,11 +49,18 @@ turns! {
     no_notification_is_slept_through
     ping_pong_between_sleepers_never_hangs
     a_flag_set_before_the_wake_is_seen_after_the_turn
+    #[cfg(unix)]
     a_signal_is_an_empty_turn
 }
 
 fn reactor(backend: Backend) -> (Reactor, Events) {
     (Reactor::open(Some(backend)).unwrap(), Events::new())
+}
+
+fn pair() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    (ours, listener.accept().unwrap().0)
 }
 
 /// Turns until something comes.
@@ -67,16 +73,6 @@ fn turn(reactor: &mut Reactor, events: &mut Events) {
 
 fn indexes(events: &Events) -> Vec<u32> {
     events.iter().map(|event| event.token.index()).collect()
-}
-
-#[test]
-fn what_may_change_threads() {
-    fn is_send<T: Send>() {}
-    fn is_sync<T: Sync>() {}
-    is_send::<Reactor>();
-    is_send::<Sleep>();
-    is_send::<Handle>();
-    is_sync::<Handle>();
 }
 
 fn a_limit_ends_a_turn_and_not_before_its_time(backend: Backend) {
@@ -170,10 +166,10 @@ fn a_timer_of_a_stopped_clock_ends_no_sleep(backend: Backend) {
 
 fn readiness_comes_before_the_timeout_of_the_same_turn(backend: Backend) {
     let (mut reactor, mut events) = reactor(backend);
-    let (ours, mut theirs) = UnixStream::pair().unwrap();
+    let (ours, mut theirs) = pair();
     reactor.timer(Deadline::now(), Token::new(2, 0));
     let token = Token::new(1, 0);
-    let wait = reactor.wait(ours.as_raw_fd(), Identity(1), Interest::READABLE, token);
+    let wait = reactor.wait(ours.as_descriptor(), Identity(1), Interest::READABLE, token);
     let Ok(Wait::Pending(wait)) = wait else {
         panic!("expected a pending wait, got {wait:?}");
     };
@@ -195,9 +191,9 @@ fn events_are_appended(backend: Backend) {
 
 fn the_kernel_ends_a_sleep(backend: Backend) {
     let (mut reactor, mut events) = reactor(backend);
-    let (ours, mut theirs) = UnixStream::pair().unwrap();
+    let (ours, mut theirs) = pair();
     let token = Token::new(1, 0);
-    let wait = reactor.wait(ours.as_raw_fd(), Identity(1), Interest::READABLE, token);
+    let wait = reactor.wait(ours.as_descriptor(), Identity(1), Interest::READABLE, token);
     let writer = thread::spawn(move || {
         thread::sleep(Duration::from_millis(20));
         theirs.write_all(b"x").unwrap();
@@ -211,8 +207,8 @@ fn the_kernel_ends_a_sleep(backend: Backend) {
 
 fn closing_tells_the_waiter_in_the_next_turn(backend: Backend) {
     let (mut reactor, mut events) = reactor(backend);
-    let (ours, _theirs) = UnixStream::pair().unwrap();
-    let number = ours.as_raw_fd();
+    let (ours, _theirs) = pair();
+    let number = ours.as_descriptor();
     let wait = reactor.wait(number, Identity(1), Interest::READABLE, Token::new(1, 0));
     reactor.forget(number);
     drop(ours);
@@ -343,6 +339,7 @@ fn a_flag_set_before_the_wake_is_seen_after_the_turn(backend: Backend) {
     signaller.join().unwrap();
 }
 
+#[cfg(unix)]
 fn a_signal_is_an_empty_turn(backend: Backend) {
     extern "C" fn ignore(_signal: libc::c_int) {}
     let handler = ignore as extern "C" fn(libc::c_int) as libc::sighandler_t;

@@ -4,7 +4,6 @@
     any(
         mio_unsupported_force_poll_poll,
         target_os = "aix",
-        target_os = "cygwin",
         target_os = "haiku",
         target_os = "hurd",
         target_os = "nto",

@@ -1,0 +1,97 @@
+//! What may change threads, and what may be shared: exactly what is true, so that a change of either is noticed.
+
+use reactor::{
+    Attempt, Backend, Deadline, Driver, Event, Events, Handle, Identity, Interest, InvalidSeconds,
+    Knowledge, Known, Operation, OperationId, Reactor, Ready, Registration, Renewal, Selector,
+    Sleep, Source, Statistics, TimerId, Timers, Token, Unavailable, UnknownBackend, Wait, WaitId,
+    Wake,
+};
+
+const fn may_be_sent<T: Send>() {}
+const fn may_be_shared<T: Send + Sync>() {}
+
+/// Fails to compile if the type is `Sync`: then both implementations fit and `_` is ambiguous.
+macro_rules! may_not_be_shared {
+    ($($kind:ty),* $(,)?) => {
+        $(const _: () = {
+            trait Ambiguous<Which> {
+                fn item() {}
+            }
+            impl<T: ?Sized> Ambiguous<()> for T {}
+            struct Shared;
+            impl<T: ?Sized + Sync> Ambiguous<Shared> for T {}
+            let _ = <$kind as Ambiguous<_>>::item;
+        };)*
+    };
+}
+
+// One thread at a time, any thread: drivers are Send, and nothing of theirs is shared but the waker.
+const _: () = {
+    may_be_sent::<Reactor>();
+    may_be_sent::<Selector>();
+    may_be_sent::<Box<dyn Driver>>();
+};
+may_not_be_shared!(Reactor, Selector, dyn Driver);
+
+// What other threads hold.
+const _: () = {
+    may_be_shared::<Handle>();
+    may_be_shared::<Sleep>();
+    may_be_shared::<Box<dyn Wake>>();
+};
+
+// Values, and what owns nothing of a thread's.
+const _: () = {
+    may_be_shared::<(Attempt, Backend, Deadline, Event, Events, Identity)>();
+    may_be_shared::<(Interest, InvalidSeconds, Knowledge, Known, Operation)>();
+    may_be_shared::<(OperationId, Ready, Registration, Renewal, Statistics)>();
+    may_be_shared::<(TimerId, Timers, Token, Unavailable)>();
+    may_be_shared::<(UnknownBackend, Wait, WaitId)>();
+};
+
+// A source is what it holds.
+const _: () = {
+    may_be_shared::<Source<std::net::TcpStream>>();
+    may_be_shared::<Source<&std::net::TcpStream>>();
+};
+may_not_be_shared!(Source<std::cell::Cell<u8>>, Source<std::rc::Rc<u8>>);
+
+#[cfg(feature = "pool")]
+mod pool {
+    use reactor::{Job, Limits, Outcome, Pace, Pool, PoolStatistics, Refused};
+
+    const _: () = {
+        super::may_be_sent::<Pool>();
+        super::may_be_sent::<Job<String>>();
+        super::may_be_shared::<(Limits, Outcome<String>, Pace, PoolStatistics, Refused)>();
+    };
+}
+
+#[cfg(feature = "mock")]
+const _: () = {
+    may_be_sent::<reactor::mock::Mock>();
+    may_be_shared::<reactor::mock::Script>();
+    may_be_shared::<reactor::mock::Call>();
+};
+
+#[test]
+fn a_reactor_works_on_the_thread_it_is_given_to() {
+    let mut reactor = Reactor::open(None).unwrap();
+    let handle = reactor.handle();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let source = Source::new(listener);
+    let wait = source.wait(&mut reactor, Interest::READABLE, Token::new(1, 0));
+    assert!(matches!(wait, Ok(Wait::Pending(_))));
+    let thread = std::thread::spawn(move || {
+        let mut events = Events::new();
+        while events.len() < 2 {
+            reactor.turn(&mut events, None).unwrap();
+        }
+        drop(source.detach(&mut reactor));
+        events.iter().map(|event| event.token.index()).sum::<u32>()
+    });
+    handle.notify(Token::new(41, 0)).unwrap();
+    let _client = std::net::TcpStream::connect(address).unwrap();
+    assert_eq!(thread.join().unwrap(), 42);
+}

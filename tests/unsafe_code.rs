@@ -1,0 +1,111 @@
+//! All unsafe code of the crate, counted and justified. Whoever adds some says here what for.
+
+use std::{collections::BTreeMap, fs, path::Path};
+
+/// File, how many unsafe items it has, and why safe code cannot do it.
+const ALLOWED: [(&str, usize, &str); 7] = [
+    (
+        "driver/poll/unix.rs",
+        5,
+        "fstat(2), poll(2) and ppoll(2): mio does not offer them, and a value of libc's made of zeroes",
+    ),
+    (
+        "driver/poll/windows.rs",
+        4,
+        "WSAPoll, and its declaration; a socket of the caller's dressed as one of mio's, and undressed before it is closed",
+    ),
+    (
+        "driver/uring/flights.rs",
+        3,
+        "entries for the submission queue, whose buffers are kept until the kernel is done; a buffer the kernel has filled",
+    ),
+    (
+        "driver/uring/linux.rs",
+        3,
+        "eventfd(2) and write(2) for the waker, and the ownership of its descriptor",
+    ),
+    (
+        "driver/uring/readiness.rs",
+        4,
+        "epoll_create1(2), epoll_ctl(2) and epoll_wait(2), which carry the readiness of the ring's driver",
+    ),
+    (
+        "driver/uring/ring.rs",
+        4,
+        "the submission queue, whose entries point to memory; the order in which ring and descriptor end, in a child too",
+    ),
+    (
+        "pool/unix.rs",
+        1,
+        "pthread_sigmask(3): a worker starts with its signals blocked",
+    ),
+];
+
+#[test]
+fn every_unsafe_item_is_counted_and_says_why_it_is_sound() {
+    let mut found = BTreeMap::new();
+    visit(Path::new("src"), &mut found);
+    let expected: BTreeMap<String, usize> = ALLOWED
+        .iter()
+        .map(|(file, count, why)| {
+            assert!(why.len() > 20, "{file}: why?");
+            ((*file).to_owned(), *count)
+        })
+        .collect();
+    assert_eq!(found, expected);
+}
+
+fn visit(directory: &Path, found: &mut BTreeMap<String, usize>) {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    for entry in fs::read_dir(root.join(directory)).unwrap() {
+        let path = directory.join(entry.unwrap().file_name());
+        if root.join(&path).is_dir() {
+            visit(&path, found);
+            continue;
+        }
+        let text = fs::read_to_string(root.join(&path)).unwrap();
+        let count = unsafe_items(&path, &text);
+        if count > 0 {
+            let name = path.strip_prefix("src").unwrap().to_str().unwrap();
+            found.insert(name.replace('\\', "/"), count);
+        }
+    }
+}
+
+/// How many there are; each must have a SAFETY comment above it, or, if it is a declaration or a promise handed on to the
+/// caller, a `# Safety` section.
+fn unsafe_items(path: &Path, text: &str) -> usize {
+    let lines: Vec<&str> = text.lines().collect();
+    let mut count = 0;
+    for (place, line) in lines.iter().enumerate() {
+        if !is_unsafe(line) {
+            continue;
+        }
+        count += 1;
+        let mut above = lines[..place].iter().rev().take(8);
+        let explained = line.contains("unsafe extern")
+            || above.any(|line| line.contains("SAFETY:") || line.contains("# Safety"));
+        assert!(explained, "{}:{}: {line}", path.display(), place + 1);
+    }
+    count
+}
+
+fn is_unsafe(line: &str) -> bool {
+    let code = line.split("//").next().unwrap();
+    let items = [
+        "unsafe {",
+        "unsafe fn",
+        "unsafe impl",
+        "unsafe extern",
+        "unsafe trait",
+    ];
+    items.iter().any(|item| code.contains(item))
+}
+
+#[test]
+fn unsafe_items_are_recognised() {
+    assert!(is_unsafe("    let size = unsafe { call() };"));
+    assert!(is_unsafe("unsafe impl Send for Ring {}"));
+    assert!(!is_unsafe("// unsafe { call() }"));
+    assert!(!is_unsafe("#![allow(unsafe_code)]"));
+}
