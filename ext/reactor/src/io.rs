@@ -9,7 +9,7 @@
 use std::sync::OnceLock;
 
 use magnus::{Error, Integer, Ruby, Value, prelude::*, typed_data::Obj, value::Opaque};
-use reactor::{Attempt, Identity, Interest, Knowledge};
+use reactor::{Attempt, Identity, Interest, Knowledge, Reactor};
 use rustix::io::Errno;
 
 use crate::{
@@ -88,13 +88,13 @@ const WAITING: [&str; 2] = ["sysread", "syswrite"];
 
 /// One direction of transfer.
 #[derive(Clone, Copy)]
-enum Direction {
+pub enum Direction {
     Read,
     Write,
 }
 
 impl Direction {
-    fn interest(self) -> Interest {
+    pub fn interest(self) -> Interest {
         match self {
             Direction::Read => Interest::READABLE,
             Direction::Write => Interest::WRITABLE,
@@ -126,7 +126,7 @@ impl Request {
     }
 
     /// Interface version 4 (Ruby 4.1).
-    fn at_most(ruby: &Ruby, buffer: Value, length: i64, offset: i64) -> Result<Self, Error> {
+    pub fn at_most(ruby: &Ruby, buffer: Value, length: i64, offset: i64) -> Result<Self, Error> {
         let (maximum, offset) = sizes(ruby, length, offset)?;
         Ok(Self {
             buffer,
@@ -391,7 +391,7 @@ fn is_drained(visit: &Visit, watched: &Watched, direction: Direction) -> bool {
 }
 
 /// One system call on what is left of the buffer: its result, and how much room it had.
-fn attempt(
+pub fn attempt(
     watched: &Watched,
     direction: Direction,
     request: &Request,
@@ -405,7 +405,7 @@ fn attempt(
 }
 
 /// The same in a child of the scheduler's process, which nobody else shares the thread with.
-fn attempt_plainly(
+pub fn attempt_plainly(
     watched: &Watched,
     direction: Direction,
     request: &Request,
@@ -432,18 +432,25 @@ fn remember(
     answer: Result<usize, Errno>,
     room: usize,
 ) {
+    let mut inner = visit.selector.inner.borrow_mut();
+    if let Some(reactor) = inner.reactor.as_mut() {
+        tell(reactor, watched, direction, answer, room);
+    }
+}
+
+/// Tells a reactor what a system call saw.
+pub fn tell(
+    reactor: &mut Reactor,
+    watched: &Watched,
+    direction: Direction,
+    answer: Result<usize, Errno>,
+    room: usize,
+) {
     let attempt = match answer {
         Err(Errno::AGAIN) => Attempt::WouldBlock,
         Ok(count) if count < room && watched.kind.short_means_drained() => Attempt::Short,
         _ => return,
     };
-    let mut inner = visit.selector.inner.borrow_mut();
-    if let Some(reactor) = inner.reactor.as_mut() {
-        reactor.attempted(
-            watched.descriptor,
-            watched.identity,
-            direction.interest(),
-            attempt,
-        );
-    }
+    let interest = direction.interest();
+    reactor.attempted(watched.descriptor, watched.identity, interest, attempt);
 }

@@ -15,6 +15,7 @@ mod files;
 mod hooks;
 mod inspect;
 mod io;
+mod poller;
 mod raw;
 mod selector;
 mod timeouts;
@@ -24,6 +25,7 @@ mod virtual_time;
 use magnus::{Error, RClass, RHash, Ruby, Symbol, function, method, prelude::*};
 use reactor::Backend;
 
+use poller::Poller;
 use selector::Selector;
 
 #[magnus::init(name = "reactor")]
@@ -73,7 +75,24 @@ fn init(ruby: &Ruby) -> Result<(), Error> {
     class.define_method("blocking_operation_wait", wait)?;
     define_transfers(class, buffer_contract(ruby))?;
     class.define_singleton_method("define_transfers", function!(define_transfers, 2))?;
-    Ok(())
+    define_poller(reactor.define_class("Poller", ruby.class_object())?)
+}
+
+/// `Reactor::Poller`
+fn define_poller(class: RClass) -> Result<(), Error> {
+    class.define_alloc_func::<Poller>();
+    class.define_method("initialize", method!(poller::initialize, -1))?;
+    class.define_method("backend", method!(poller::backend, 0))?;
+    class.define_method("stats", method!(poller::stats, 0))?;
+    class.define_method("close", method!(poller::close, 0))?;
+    class.define_method("closed?", method!(poller::is_closed, 0))?;
+    class.define_method("wait", method!(poller::wait, 2))?;
+    class.define_method("finish", method!(poller::finish, 2))?;
+    class.define_method("poll", method!(poller::poll, 1))?;
+    class.define_method("wake", method!(poller::wake, 0))?;
+    class.define_method("close_descriptor", method!(poller::close_descriptor, 1))?;
+    class.define_method("read", method!(poller::read, -1))?;
+    class.define_method("write", method!(poller::write, -1))
 }
 
 /// The version of the interface whose argument order io_read and io_write have on this Ruby: 4 from Ruby 4.1 on

@@ -1,0 +1,19 @@
+# frozen_string_literal: true
+
+# Async on this library. Not loaded by default:
+#
+#   require "reactor/async"                                    # and IO_EVENT_SELECTOR=Reactor in the environment, or
+#   Async::Scheduler.new(selector: Reactor::AsyncSelector.new(Fiber.current))
+#
+# Needs the native library and the io-event gem.
+
+require_relative "../reactor"
+
+unless defined?(Reactor::Poller)
+  raise LoadError, "reactor/async needs the native library, which is #{Reactor.backends[:native]}; Async has a portable selector of its own"
+end
+
+require "io/event"
+require_relative "async/selector"
+
+IO::Event::Selector.const_set(:Reactor, Reactor::AsyncSelector) unless IO::Event::Selector.const_defined?(:Reactor, false)

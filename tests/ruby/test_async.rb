@@ -1,0 +1,367 @@
+# frozen_string_literal: true
+
+require_relative "helper"
+require "tempfile"
+require "reactor/async/selector" if defined?(Reactor::Poller)
+
+# The selector protocol of IO::Event, method by method.
+class TestAsyncSelector < ReactorTest
+  def setup
+    super
+    skip "the native library is not loaded" unless defined?(Reactor::Poller)
+  end
+
+  # The block runs on a thread of its own and is the loop.
+  def selecting
+    before = descriptors
+    value = run_plain do
+      selector = Reactor::AsyncSelector.new(Fiber.current, backend: BACKEND)
+      yield selector
+    ensure
+      selector&.close
+    end
+    assert_equal [], leaked_descriptors(before)
+    value
+  end
+
+  def fiber(&) = Fiber.new(&).tap(&:transfer)
+
+  def test_who_runs
+    log = []
+    selecting do |selector|
+      assert_same Fiber.current, selector.loop
+      assert_nil selector.transfer, "from the loop: nothing"
+      parked = fiber { log << :parked; selector.transfer; log << :again }
+      fiber { log << :one; selector.yield; log << :three }
+      resumed = Fiber.new { |x| log << x; selector.transfer; log << :never }
+      fiber { selector.resume(resumed, :two); log << :four }
+      assert_predicate selector, :ready?
+      raised = fiber { selector.transfer rescue log << $!.message }
+      fiber { selector.raise(raised, "raised"); log << :five }
+      selector.push(parked)
+      selector.select(0)
+      refute_predicate selector, :ready?
+    end
+    assert_equal [:parked, :one, :two, "raised", :three, :four, :five, :again], log
+  end
+
+  def test_what_is_pushed_meanwhile_waits_for_the_next_turn
+    log = []
+    selecting do |selector|
+      late = fiber { selector.transfer; log << :late }
+      selector.push(fiber { selector.transfer; log << :first; selector.push(late) })
+      selector.select(0)
+      assert_equal [:first], log
+      selector.select(0)
+      selector.push(late) # dead by now
+      selector.select(0)
+    end
+    assert_equal %i[first late], log
+  end
+
+  def test_select_sleeps_as_told
+    selecting do |selector|
+      assert_equal 0, selector.select(0)
+      assert_equal 0.0, selector.idle_duration
+      assert_equal 0, selector.select(-1)
+      assert_operator elapsed { selector.select(0.02) }, :>=, 0.02
+      assert_operator selector.idle_duration, :>=, 0.02
+      assert_raises(TypeError) { selector.select("soon") }
+      selector.push(fiber { selector.transfer })
+      assert_operator elapsed { selector.select(60) }, :<, 30, "somebody ran: what it did may matter"
+    end
+  end
+
+  def test_wakeup_from_another_thread
+    selecting do |selector|
+      refute selector.wakeup
+      log = []
+      waiting = fiber { selector.transfer; log << :woken }
+      thread = Thread.new { eventually { selector.wakeup && selector.push(waiting) && selector.wakeup } }
+      selector.select(60) while log.empty?
+      thread.join
+      assert_equal [:woken], log
+    end
+  end
+
+  def test_a_signal_ends_the_sleep
+    selecting do |selector|
+      main = Thread.current
+      thread = Thread.new { sleep 0.01 until main.stop?; main.raise(KeyError) }
+      assert_raises(KeyError) { selector.select(60) }
+      thread.join
+    end
+  end
+
+  def test_waits_for_descriptors
+    r, w = pipe
+    a, b = pair
+    log = []
+    selecting do |selector|
+      wait = ->(name, io, events) { fiber { log << [name, selector.io_wait(Fiber.current, io, events)] } }
+      fill(a)
+      wait.(:r1, r, IO::READABLE)
+      wait.(:r2, r, IO::READABLE)
+      wait.(:write, a, IO::WRITABLE)
+      wait.(:both, b, IO::READABLE | IO::WRITABLE)
+      selector.select(0)
+      assert_equal [[:both, IO::READABLE | IO::WRITABLE]], log
+      log.clear
+      w << "x"
+      b.read_nonblock(1_000_000)
+      b.read_nonblock(1_000_000, exception: false) until log.assoc(:write) || selector.select(0.01).nil?
+      assert_equal [[:r1, 1], [:r2, 1], [:write, 4]], log.sort
+      log.clear
+      wait.(:hung_up, r, IO::PRIORITY | IO::READABLE)
+      w.close
+      2.times { selector.select(0) }
+      assert_equal 1, log.size
+      assert_operator log.dig(0, 1) & IO::READABLE, :>, 0
+      file = track(File.open(__FILE__))
+      assert_equal IO::READABLE, selector.io_wait(Fiber.current, file, IO::READABLE)
+    end
+  end
+
+  def test_a_wait_that_is_resumed_otherwise
+    r, w = pipe
+    log = []
+    selecting do |selector|
+      waiting = fiber { log << selector.io_wait(Fiber.current, r, IO::READABLE); log << selector.io_wait(Fiber.current, r, IO::READABLE) }
+      waiting.transfer
+      assert_equal [false], log
+      assert_raises(KeyError) { waiting.raise(KeyError) }
+      assert_equal 0, selector.stats[:waiting]
+      w << "x"
+      assert_equal 0, selector.select(0)
+      other = fiber { log << selector.io_wait(Fiber.current, r, IO::READABLE) }
+      selector.select(0) while other.alive?
+      assert_equal [false, 1], log
+      assert_raises(TypeError) { selector.io_wait(Fiber.current, 5, 1) }
+      assert_raises(ArgumentError) { selector.io_wait(Fiber.current, r, 0) }
+      r.close
+      assert_raises(IOError) { selector.io_wait(Fiber.current, r, IO::READABLE) }
+    end
+  end
+
+  def test_closing_an_io_raises_in_its_waiters
+    skip "later Rubies tell the scheduler" if RUBY_VERSION >= "4.0"
+    r, = pipe
+    log = []
+    selecting do |selector|
+      fiber { selector.io_wait(Fiber.current, r, IO::READABLE) rescue log << $!.class }
+      r.close
+      selector.select(0)
+    end
+    assert_equal [IOError], log
+  end
+
+  AGAIN = -Errno::EAGAIN::Errno
+  INVALID = -Errno::EINVAL::Errno
+
+  # Both interface versions, whichever this Ruby has.
+  def test_transfers
+    [pipe, pair].each do |r, w|
+      selecting do |selector|
+        least = ->(what, event, io, buffer, length, offset) { selector.send(:transfer_least, what, event, Fiber.current, io, buffer, length, offset) }
+        once = ->(what, io, buffer, offset, length) { selector.send(:transfer_once, what, io, buffer, offset, length) }
+        room = buffer_of(8)
+        assert_equal AGAIN, least.(:read, 1, r, room, 0, 0)
+        assert_equal AGAIN, once.(:read, r, room, 0, 8)
+        assert_equal INVALID, least.(:read, 1, r, room, 0, 9)
+        assert_equal INVALID, once.(:read, r, room, 4, 5)
+        assert_equal 0, least.(:read, 1, r, room, 0, 8)
+        assert_equal 0, once.(:read, r, room, 8, 0)
+        assert_equal 3, least.(:write, 4, w, buffer_of("abc"), 3, 0)
+        assert_equal 2, once.(:write, w, buffer_of("defg"), 0, 2)
+        assert_equal 2, once.(:read, r, room, 1, 2)
+        assert_equal "ab", room.get_string(1, 2)
+        got = nil
+        fiber { got = least.(:read, 1, r, room, 6, 2) }
+        assert_nil got, "it waits for more"
+        w << "xyz"
+        selector.select(1) until got
+        assert_equal [6, "cdexyz"], [got, room.get_string(2, 6)]
+        w.close
+        assert_equal 0, least.(:read, 1, r, room, 5, 0)
+      end
+    end
+  end
+
+  def test_the_hooks_of_this_ruby
+    r, w = pipe
+    selecting do |selector|
+      if CONTRACT == 4
+        assert_equal 2, selector.io_write(Fiber.current, w, buffer_of("abc"), 1, 2)
+        assert_equal 2, selector.io_read(Fiber.current, r, buffer_of(5), 0, 5)
+      else
+        assert_equal 2, selector.io_write(Fiber.current, w, buffer_of("abc"), 0, 1)
+        assert_equal 2, selector.io_read(Fiber.current, r, buffer_of(5), 0)
+        assert_raises(ArgumentError) { selector.io_write(Fiber.current, w, buffer_of("abc"), 4) }
+      end
+    end
+  end
+
+  def test_regular_files
+    Tempfile.create do |file|
+      selecting do |selector|
+        assert_equal 3, selector.send(:transfer_once, :write, file, buffer_of("abc"), 0, 3)
+        file.rewind
+        room = buffer_of(8)
+        assert_equal 3, selector.send(:transfer_once, :read, file, room, 0, 8)
+        assert_equal 0, selector.send(:transfer_once, :read, file, room, 0, 8)
+      end
+    end
+  end
+
+  def test_children
+    selecting do |selector|
+      waits = lambda do |pid, flags = 0|
+        status = nil
+        fiber { (status = selector.process_wait(Fiber.current, pid, flags)) until status }
+        selector.select(1) until status
+        status
+      end
+      pid = spawn("sleep 0.05; exit 3")
+      assert_equal 3, waits.(pid).exitstatus
+      pid = spawn("exit 4")
+      assert_equal [pid, 4], waits.(-1).then { |status| [status.pid, status.exitstatus] }
+      pid = spawn("exit 5")
+      assert_equal 5, waits.(0).exitstatus
+      assert_equal(-1, waits.(pid).pid, "no such child, which the caller raises")
+      assert_nil selector.process_wait(Fiber.current, spawn("sleep 0.1"), Process::WNOHANG)
+      waits.(-1)
+    end
+  end
+
+  def test_closing_and_forking
+    selector = Reactor::AsyncSelector.new(Fiber.current)
+    r, w = IO.pipe
+    assert selector.io_close(w.fileno), "a pipe is closed at once"
+    assert_equal "", r.read, "its writing end is gone"
+    w.autoclose = false
+    r.close
+    skip "no fork on this platform" unless Process.respond_to?(:fork)
+    pid = fork { exit!(selector.closed? && selector.close.nil? ? 0 : 1) }
+    assert_predicate Process.wait2(pid).last, :success?
+    refute_predicate selector, :closed?
+    selector.close
+    selector.close
+    assert_predicate selector, :closed?
+    assert_raises(RuntimeError) { selector.select(0) }
+    refute selector.wakeup
+  end
+
+  def test_what_cannot_be_had
+    assert_raises(ArgumentError) { Reactor::AsyncSelector.new(Fiber.current, backend: :kqueue) } if linux?
+    assert_raises(ArgumentError) { Reactor::AsyncSelector.new(Fiber.current, backend: :nonsense) }
+  end
+end
+
+# Async itself on it, where it is installed.
+class TestAsync < ReactorTest
+  READY = begin
+    require "async"
+    require "reactor/async"
+    true
+  rescue LoadError => error
+    error.message.lines.first.strip
+  end
+
+  HTTP = begin
+    READY == true && require("async/http/server") && require("async/http/client") && require("async/http/endpoint")
+  rescue LoadError => error
+    error.message
+  end
+
+  def setup
+    super
+    skip "Async cannot be loaded: #{READY} (bin/setup --peers)" unless READY == true
+  end
+
+  def async(&block)
+    before = descriptors
+    value = run_plain do
+      scheduler = Async::Scheduler.new(selector: Reactor::AsyncSelector.new(Fiber.current, backend: BACKEND))
+      Fiber.set_scheduler(scheduler)
+      task = nil
+      scheduler.run { task = scheduler.async { |it| instance_exec(it, &block) } }
+      task.wait
+    end
+    assert_equal [], leaked_descriptors(before)
+    value
+  end
+
+  def test_the_environment_chooses_it
+    out = child_says(<<~RUBY, env: { "IO_EVENT_SELECTOR" => "Reactor" })
+      require "async"
+      require "reactor/async"
+      Sync { puts Fiber.scheduler.instance_variable_get(:@selector).class }
+    RUBY
+    assert_equal "Reactor::AsyncSelector\n", out
+  end
+
+  def test_tasks_and_timeouts
+    log = []
+    async do |task|
+      tasks = Array.new(5) { |i| task.async { sleep 0.001 * (5 - i); log << i; i } }
+      assert_equal [0, 1, 2, 3, 4], tasks.map(&:wait)
+      assert_raises(Async::TimeoutError) { task.with_timeout(0.01) { Thread::Queue.new.pop } }
+      r, = pipe
+      assert_raises(Async::TimeoutError) { task.with_timeout(0.01) { r.read(1) } }
+      assert_nil r.wait_readable(0.01)
+      cancelled = task.async { sleep } # rubocop:disable Lint/UselessAssignment
+      cancelled.stop
+      queue = Thread::Queue.new
+      Thread.new { queue << :thread }
+      assert_equal :thread, queue.pop
+    end
+    assert_equal [4, 3, 2, 1, 0], log
+  end
+
+  def test_a_hundred_connections
+    text = "x" * 100_000
+    async do |task|
+      server = TCPServer.new("127.0.0.1", 0)
+      accepting = task.async { loop { client = server.accept; task.async { client.write(client.readpartial(10) * 10_000); client.close } } }
+      clients = Array.new(100) { task.async { TCPSocket.open("127.0.0.1", server.addr[1]) { |s| s.write("x" * 10); s.read } } }
+      assert_equal [text], clients.map(&:wait).uniq
+      accepting.stop
+      server.close
+    end
+  end
+
+  def test_children
+    async do |task|
+      assert_equal %w[0 1 2], Array.new(3) { |i| task.async { `sleep 0.02; echo #{i}`.chomp } }.map(&:wait)
+      assert_equal 3, Process.wait2(spawn("exit 3")).last.exitstatus
+    end
+  end
+
+  def test_closing_raises_in_the_reader
+    async do |task|
+      r, = pipe
+      reader = task.async { r.read rescue $!.class }
+      r.close
+      assert_equal IOError, reader.wait
+    end
+  end
+
+  def test_http
+    skip "async-http cannot be loaded: #{HTTP}" unless [true, false].include?(HTTP)
+    async do |task|
+      endpoint = Async::HTTP::Endpoint.parse("http://127.0.0.1:#{free_port}")
+      app = Protocol::HTTP::Middleware.for { |request| sleep 0.02; Protocol::HTTP::Response[200, {}, [request.path]] }
+      server = Async::HTTP::Server.new(app, endpoint)
+      serving = task.async { server.run }
+      client = Async::HTTP::Client.new(endpoint)
+      started = clock
+      answers = Array.new(100) { |i| task.async { client.get("/#{i}").read } }.map(&:wait)
+      note format("100 requests of 20 ms each in %.2f s", clock - started)
+      assert_equal Array.new(100) { |i| "/#{i}" }, answers
+      client.close
+      serving.stop
+    end
+  end
+
+  def free_port = TCPServer.open("127.0.0.1", 0) { |server| server.addr[1] }
+end
