@@ -199,6 +199,29 @@ impl Reactor {
         self.selector.descriptor()
     }
 
+    /// A descriptor of the caller's own for the driver's queue, for another loop's poll: readable under the same
+    /// conditions as [`Reactor::descriptor`]. `examples/in_tokio.rs` and `examples/in_epoll.rs` show its use.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::Unsupported`] if the driver has no descriptor; otherwise those of fcntl(2): `EMFILE`.
+    ///
+    /// ```
+    /// use reactor::{Backend, Interest, Reactor};
+    ///
+    /// let reactor = Reactor::open(None)?;
+    /// # if reactor.backend() == Some(Backend::Poll) { return Ok(()); }
+    /// let queue = reactor.queue()?;
+    /// let readable = reactor::poll_now(std::os::fd::AsRawFd::as_raw_fd(&queue), Interest::READABLE)?;
+    /// assert_eq!(readable, None);
+    /// # std::io::Result::Ok(())
+    /// ```
+    #[cfg(unix)]
+    pub fn queue(&self) -> io::Result<std::os::fd::OwnedFd> {
+        let descriptor = self.descriptor();
+        poll::duplicate(descriptor.ok_or(io::ErrorKind::Unsupported)?)
+    }
+
     /// What other threads reach this reactor by.
     pub fn handle(&self) -> Handle {
         self.handle.clone()

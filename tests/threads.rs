@@ -7,8 +7,8 @@ use reactor::{
     Wake,
 };
 
-const fn may_be_sent<T: Send>() {}
-const fn may_be_shared<T: Send + Sync>() {}
+fn may_be_sent<T: Send>() {}
+fn may_be_shared<T: Send + Sync>() {}
 
 /// Fails to compile if the type is `Sync`: then both implementations fit and `_` is ambiguous.
 macro_rules! may_not_be_shared {
@@ -26,53 +26,44 @@ macro_rules! may_not_be_shared {
 }
 
 // One thread at a time, any thread: drivers are Send, and nothing of theirs is shared but the waker.
-const _: () = {
+may_not_be_shared!(Reactor, Selector, dyn Driver);
+// A source is what it holds.
+may_not_be_shared!(Source<std::cell::Cell<u8>>, Source<std::rc::Rc<u8>>);
+
+#[test]
+fn what_may_be_sent_or_shared() {
     may_be_sent::<Reactor>();
     may_be_sent::<Selector>();
     may_be_sent::<Box<dyn Driver>>();
-};
-may_not_be_shared!(Reactor, Selector, dyn Driver);
-
-// What other threads hold.
-const _: () = {
+    // What other threads hold.
     may_be_shared::<Handle>();
     may_be_shared::<Sleep>();
     may_be_shared::<Box<dyn Wake>>();
-};
-
-// Values, and what owns nothing of a thread's.
-const _: () = {
+    // Values, and what owns nothing of a thread's.
     may_be_shared::<(Attempt, Backend, Deadline, Event, Events, Identity)>();
     may_be_shared::<(Interest, InvalidSeconds, Knowledge, Known, Operation)>();
     may_be_shared::<(OperationId, Ready, Registration, Renewal, Statistics)>();
     may_be_shared::<(TimerId, Timers, Token, Unavailable)>();
     may_be_shared::<(UnknownBackend, Wait, WaitId)>();
-};
-
-// A source is what it holds.
-const _: () = {
     may_be_shared::<Source<std::net::TcpStream>>();
     may_be_shared::<Source<&std::net::TcpStream>>();
-};
-may_not_be_shared!(Source<std::cell::Cell<u8>>, Source<std::rc::Rc<u8>>);
+}
 
 #[cfg(feature = "pool")]
-mod pool {
-    use reactor::{Job, Limits, Outcome, Pace, Pool, PoolStatistics, Refused};
-
-    const _: () = {
-        super::may_be_sent::<Pool>();
-        super::may_be_sent::<Job<String>>();
-        super::may_be_shared::<(Limits, Outcome<String>, Pace, PoolStatistics, Refused)>();
-    };
+#[test]
+fn what_may_be_sent_or_shared_of_the_pool() {
+    may_be_sent::<reactor::Pool>();
+    may_be_sent::<reactor::Job<String>>();
+    may_be_shared::<(reactor::Limits, reactor::Outcome<String>, reactor::Pace)>();
+    may_be_shared::<(reactor::PoolStatistics, reactor::Refused)>();
 }
 
 #[cfg(feature = "mock")]
-const _: () = {
+#[test]
+fn what_may_be_sent_or_shared_of_the_scripted_driver() {
     may_be_sent::<reactor::mock::Mock>();
-    may_be_shared::<reactor::mock::Script>();
-    may_be_shared::<reactor::mock::Call>();
-};
+    may_be_shared::<(reactor::mock::Script, reactor::mock::Call)>();
+}
 
 #[test]
 fn a_reactor_works_on_the_thread_it_is_given_to() {

@@ -17,6 +17,8 @@ use crate::{
     token::Token,
 };
 
+#[cfg(unix)]
+pub(crate) use platform::duplicate;
 pub use platform::poll_now;
 pub(crate) use platform::sleep_on;
 

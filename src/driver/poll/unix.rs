@@ -2,7 +2,13 @@
 
 mod oneshot;
 
-use std::{collections::HashMap, io, os::fd::RawFd, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    io,
+    os::fd::{FromRawFd, OwnedFd, RawFd},
+    sync::Arc,
+    time::Duration,
+};
 
 use mio::{Registry, event::Source, unix::SourceFd};
 
@@ -274,6 +280,21 @@ fn answer_of_poll(answer: libc::c_short, interest: Interest) -> io::Result<Optio
         ready |= Ready::WRITABLE;
     }
     Ok(ready.answers(interest))
+}
+
+/// Another descriptor of the same open file, closed on exec(2).
+///
+/// # Errors
+///
+/// `EBADF` if the descriptor is not open, `EMFILE`; see fcntl(2).
+pub(crate) fn duplicate(descriptor: RawFd) -> io::Result<OwnedFd> {
+    // SAFETY: the call takes no pointer.
+    let number = unsafe { libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, 0) };
+    if number < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the descriptor is fresh and nobody else's.
+    Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
 /// Waits until the descriptor is readable, for at most `timeout` (None: for ever), or until a signal comes.

@@ -1,0 +1,41 @@
+//! Another loop in the reactor: its queue has a descriptor, and that is a source like any other.
+
+use std::{
+    io::{self, Write},
+    os::unix::net::UnixStream,
+    time::Duration,
+};
+
+use polling::{Event, Poller};
+use reactor::{Attempt, Events, Interest, Reactor, Source, Token, Wait};
+
+/// Bytes for a socket that only the guest watches, one after another; what the guest told, each time the reactor said so.
+pub fn run() -> io::Result<Vec<usize>> {
+    let guest = Source::new(Poller::new()?);
+    let (theirs, mut to_theirs) = UnixStream::pair()?;
+    let (mut reactor, mut events) = (Reactor::open(None)?, Events::new());
+    let (mut told, mut reported) = (Vec::new(), polling::Events::new());
+    // SAFETY: the stream outlives the guest's interest in it, which ends with the guest.
+    #[expect(unsafe_code, reason = "the guest's rule, not ours")]
+    unsafe {
+        guest.get_ref().add(&theirs, Event::none(0))?;
+    }
+    for key in 1..=3 {
+        guest.get_ref().modify(&theirs, Event::readable(key))?;
+        let wait = guest.wait(&mut reactor, Interest::READABLE, Token::new(7, 0))?;
+        to_theirs.write_all(b"x")?;
+        events.clear();
+        while events.is_empty() {
+            reactor.turn(&mut events, None)?;
+        }
+        if let Wait::Pending(wait) = wait {
+            reactor.end(wait);
+        }
+        reported.clear();
+        guest.get_ref().wait(&mut reported, Some(Duration::ZERO))?;
+        told.extend(reported.iter().map(|event| event.key));
+        // The guest reports each key once, so its queue is empty now.
+        guest.attempted(&mut reactor, Interest::READABLE, Attempt::WouldBlock);
+    }
+    Ok(told)
+}

@@ -1,0 +1,63 @@
+//! The examples are programs that work: an executor on the reactor, and loops within loops.
+
+#[allow(dead_code, reason = "its main is not called here")]
+#[path = "../examples/executor/main.rs"]
+mod asynchronous;
+
+#[cfg(unix)]
+#[allow(dead_code, reason = "its main is not called here")]
+#[path = "../examples/loops/main.rs"]
+mod loops;
+
+#[test]
+fn an_executor_serves_its_own_clients() {
+    let mut answers = asynchronous::serve_ourselves(25).unwrap();
+    answers.sort();
+    let mut expected: Vec<_> = (0..25).map(|number| format!("client {number}")).collect();
+    expected.sort();
+    assert_eq!(answers, expected);
+}
+
+#[test]
+fn the_executor_is_shorter_than_two_hundred_lines() {
+    let text = include_str!("../examples/executor/executor.rs");
+    assert!(text.lines().count() < 200);
+}
+
+/// The example's result; None where the reactor stands on poll(2), which no other loop can poll, and says so.
+#[cfg(unix)]
+fn answer<T>(result: std::io::Result<T>) -> Option<T> {
+    if reactor::Backend::native() != reactor::Backend::Poll {
+        return Some(result.unwrap());
+    }
+    let error = result.err().unwrap();
+    assert_eq!(error.kind(), std::io::ErrorKind::Unsupported);
+    None
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn the_reactor_is_a_source_of_a_raw_epoll_loop() {
+    if let Some(found) = answer(loops::in_epoll::run()) {
+        let reactors =
+            ["1 READABLE", "2 ELAPSED", "3 NOTIFIED"].map(|event| format!("reactor: {event}"));
+        assert_eq!(
+            (found[0].as_str(), &found[1..]),
+            ("host: socket", &reactors[..])
+        );
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn the_reactor_is_a_source_of_tokio() {
+    if let Some(found) = answer(loops::in_tokio::run()) {
+        assert_eq!(found, ["1 READABLE", "2 NOTIFIED", "3 ELAPSED"]);
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn another_loop_is_a_source_of_the_reactor() {
+    assert_eq!(loops::inside::run().unwrap(), [1, 2, 3]);
+}
