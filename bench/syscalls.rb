@@ -6,7 +6,7 @@ require_relative "support"
 
 CONNECTIONS = 200
 BODY = 4096
-WATCHED = %w[recvfrom sendto read write epoll_ctl epoll_wait ppoll poll fcntl ioctl futex timerfd_settime].freeze
+WATCHED = %w[recvfrom sendto read write io_uring_enter epoll_ctl epoll_wait ppoll poll fcntl ioctl futex timerfd_settime].freeze
 
 def count(mode, requests)
   file = "tmp/strace.#{Process.pid}"
@@ -26,8 +26,8 @@ end
 
 abort "strace is needed (apt-get install strace)" unless system("strace", "-V", out: File::NULL)
 require "reactor"
-native = Reactor.backend.to_s
-runs = [["threads", 10_000], [native, 10_000], [native, 100_000]]
+natives = Reactor.backends.select { |_, usable| usable == true }.keys.map(&:to_s) - ["select"]
+runs = [["threads", 10_000], *natives.product([10_000, 100_000])]
 results = runs.to_h do |mode, requests|
   Bench.progress "#{mode}, #{requests} requests"
   [[mode, requests], count(mode, requests)]
@@ -45,6 +45,8 @@ end
 totals = runs.map { |run| format("%.4f", results[run][:calls].values.sum.fdiv(run.last)) }
 Bench.table(["per request", *runs.map { |run| run.join(" ") }], [*rows, ["all", *totals]])
 puts
-control = runs.last(2).map { |run| results[run][:calls].fetch("epoll_ctl", 0) }
-puts "epoll_ctl in all: #{control.first} for 10k requests, #{control.last} for 100k " \
-     "(#{format('%.2f', control.last.fdiv(CONNECTIONS))} per connection)"
+natives.each do |native|
+  control = runs.select { |mode, _| mode == native }.map { |run| results[run][:calls].fetch("epoll_ctl", 0) }
+  puts "epoll_ctl in all, #{native}: #{control.first} for 10k requests, #{control.last} for 100k " \
+       "(#{format('%.2f', control.last.fdiv(CONNECTIONS))} per connection)"
+end

@@ -33,7 +33,7 @@
 //! | a direction, once more         | nobody for it                | narrowed                            | reregister(the rest) |
 //! | all that is registered, once more | nobody                    | forgotten                           | deregister |
 //!
-//! A wait for a direction takes the note "unwanted" off it.
+//! A wait for a direction, and an attempt by the same identity, takes the note "unwanted" off it.
 //!
 //! # An attempt of the caller's own, a close, an idle wait
 //!
@@ -173,7 +173,11 @@ impl Registry {
             Attempt::Short => !entry.hung_up,
             Attempt::Complete => false,
         };
-        if drained && entry.trusts(identity) {
+        if !entry.trusts(identity) {
+            return;
+        }
+        entry.unwanted &= !interest.bits();
+        if drained {
             let bits = interest.bits() & bits_of(entry.registered);
             entry.drained |= bits;
             entry.ready &= !bits;

@@ -417,6 +417,23 @@ fn event_unwanted_once_more_with_nothing_left_is_forgotten() {
 }
 
 #[test]
+fn an_attempt_takes_the_note_unwanted_off() {
+    for attempt in [Attempt::WouldBlock, Attempt::Short, Attempt::Complete] {
+        let mut stage = Stage::abandoned(READ);
+        for _ in 0..3 {
+            // Reported before the next wait begins, and so read without one.
+            assert_eq!(stage.report(Ready::READABLE), []);
+            stage.attempted(READ, attempt);
+        }
+        assert_eq!(stage.script.calls(), []);
+        assert_eq!(stage.report(Ready::READABLE), []);
+        stage.selector.attempted(5, OTHER, READ, attempt);
+        assert_eq!(stage.report(Ready::READABLE), []);
+        assert_eq!(stage.script.calls(), [Call::Deregister(5)]);
+    }
+}
+
+#[test]
 fn a_wait_takes_the_note_unwanted_off() {
     let mut stage = Stage::abandoned(READ);
     stage.report(Ready::READABLE);

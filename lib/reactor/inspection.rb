@@ -54,6 +54,7 @@ module Reactor
     # [turns]    looks at the kernel
     # [sleeps]   those among them that found nothing and went to sleep
     # [wakeups]  sleeps ended by another thread or a trap handler
+    # [queued]   writes handed to the kernel together with those of other fibers (backend uring)
     # [stalls]   fibers that held the loop too long, if +stall:+ was given
     #
     # Gauges, on every backend:

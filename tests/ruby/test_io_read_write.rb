@@ -166,7 +166,7 @@ class TestIOReadWrite < ReactorTest
       a, b = pair
       log << a.read_nonblock(5, exception: false)
       assert_raises(IO::EAGAINWaitReadable) { a.read_nonblock(5) }
-      b.syswrite("xyz")
+      b.write_nonblock("xyz")
       log << a.read_nonblock(5)
       fill(w)
       log << w.write_nonblock("x", exception: false)

@@ -30,6 +30,8 @@ pub enum Purpose {
     Io,
     /// `block` and `kernel_sleep`: ended by `unblock`.
     Block,
+    /// A send the driver carries out by the end of this turn; neither `unblock` nor `fiber_interrupt` concerns it.
+    Send,
 }
 
 /// The hook a fiber is parked in, for whoever looks on: no decision hangs on it.

@@ -396,7 +396,7 @@ pub fn unblock(this: Obj<Selector>, _blocker: Value, fiber: Value) -> bool {
     };
     let woken = match parked {
         Some((token, Purpose::Block)) => this.inner.borrow_mut().wake(token, Cause::Unblocked),
-        Some((_, Purpose::Io)) => false,
+        Some((_, Purpose::Io | Purpose::Send)) => false,
         None => {
             permit(this, slot);
             false
@@ -462,6 +462,7 @@ pub fn io_closing(ruby: &Ruby, this: Obj<Selector>, io: Value) -> Result<Option<
     if this.is_closed() {
         return Ok(None);
     }
+    this.inner.borrow_mut().submit();
     let Some(number) = raw::known_number(io) else {
         return Ok(None); // no scheduler has ever waited for it
     };

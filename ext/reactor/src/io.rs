@@ -18,6 +18,7 @@ use crate::{
     files::{self, Made},
     hooks,
     raw::{self, RealIo},
+    ring,
     selector::{Entry, Selector, Visit, error_named},
 };
 
@@ -27,7 +28,8 @@ pub struct Watched {
     pub descriptor: i32,
     pub identity: Identity,
     pub kind: Kind,
-    parkable: bool,
+    /// An object of one of Ruby's socket classes: its hooks may park.
+    pub parkable: bool,
 }
 
 impl Watched {
@@ -341,7 +343,14 @@ fn transfer_all(
         let answer = if watched.parkable && is_drained(visit, &watched, direction) {
             Err(Errno::AGAIN)
         } else {
-            let (answer, room) = attempt(&watched, direction, request, done)?;
+            let sent = match direction {
+                Direction::Write => ring::send(visit, &watched, request, done)?,
+                Direction::Read => None,
+            };
+            let (answer, room) = match sent {
+                Some(answer) => answer,
+                None => attempt(&watched, direction, request, done)?,
+            };
             if answer == Err(Errno::NOTSOCK) {
                 watched.reconsider();
                 watched = Watched::new(io)?;

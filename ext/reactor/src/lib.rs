@@ -17,6 +17,7 @@ mod inspect;
 mod io;
 mod poller;
 mod raw;
+mod ring;
 mod selector;
 mod timeouts;
 mod trace;

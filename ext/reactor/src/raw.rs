@@ -342,6 +342,12 @@ pub fn blocking_call<T>(call: impl FnOnce() -> T) -> Option<T> {
     job.1
 }
 
+/// Whether something is pending for this thread, as seen from the current fiber.
+pub fn is_interrupted() -> bool {
+    // SAFETY: a look at a flag of the current thread, which is alive.
+    unsafe { rb_sys::rb_thread_interrupted(rb_sys::rb_thread_current()) != 0 }
+}
+
 /// Runs what is pending for this thread: trap handlers, `Thread#raise`, `Thread#kill`, signals' exceptions.
 pub fn check_interrupts() -> Result<(), Error> {
     protect(|| {

@@ -116,11 +116,15 @@ pub struct Counters {
     pub turns: u64,
     pub sleeps: u64,
     pub wakeups: u64,
+    /// Sends the driver was asked to carry out.
+    pub queued: u64,
 }
 
 /// The scheduler that stands behind a hook, entered by the current fiber.
 pub struct Visit<'a> {
     pub selector: &'a Selector,
+    /// The same as an object, for write barriers.
+    pub object: Obj<Selector>,
     pub slot: Slot,
 }
 
@@ -241,7 +245,11 @@ impl Selector {
         inner.running = Some(slot);
         inner.fibers.visit(slot);
         drop(inner);
-        Ok(Entry::Usable(Visit { selector, slot }))
+        Ok(Entry::Usable(Visit {
+            selector,
+            object: *this,
+            slot,
+        }))
     }
 
     /// Whether the current thread may go on (ThreadError if not) in this process (false if not).
@@ -318,14 +326,39 @@ impl Selector {
     /// either way.
     pub fn park(&self, slot: Slot) -> Result<Cause, Error> {
         self.inner.borrow_mut().parks(slot);
-        let result = self.wait_for_turn(slot);
+        let result = self.wait_for_turn(slot, Self::is_over);
         self.inner.borrow_mut().parked(slot);
         result
     }
 
-    fn wait_for_turn(&self, slot: Slot) -> Result<Cause, Error> {
+    /// As [`Selector::park`], but what is pending for the fiber only ends the wait and is raised later. An error is one of
+    /// the VM's own (Fiber#raise, Fiber#kill), or of the turn.
+    pub fn park_through(&self, slot: Slot) -> Result<Cause, Error> {
+        self.inner.borrow_mut().parks(slot);
+        let result = self.wait_for_turn(slot, |this, slot| {
+            let inner = this.inner.borrow();
+            Ok(match inner.fibers.get(slot).map(|record| record.state) {
+                Some(State::Woken(cause)) => Some(cause),
+                Some(State::Parked(_)) => None,
+                Some(State::Running) | None => Some(Cause::Disturbed),
+            })
+        });
+        self.inner.borrow_mut().parked(slot);
+        result
+    }
+
+    /// Raises what is pending for a fiber that does not wait.
+    pub fn raise_pending(&self, slot: Slot) -> Result<(), Error> {
+        self.is_over(slot).map(drop)
+    }
+
+    fn wait_for_turn(
+        &self,
+        slot: Slot,
+        is_over: impl Fn(&Self, Slot) -> Result<Option<Cause>, Error>,
+    ) -> Result<Cause, Error> {
         loop {
-            if let Some(cause) = self.is_over(slot)? {
+            if let Some(cause) = is_over(self, slot)? {
                 return Ok(cause);
             }
             let next = self.inner.borrow_mut().next_ready();
@@ -434,6 +467,9 @@ impl Selector {
             virtual_time::go_on(self, patience);
             raw::check_interrupts().or_else(|error| self.forward(slot, error))?;
             inspect::raise_deadlock(self).or_else(|error| self.forward(slot, error))?;
+        } else if raw::is_interrupted() {
+            // A signal marks the fiber that has control, and the mark does not follow the switch we may be about to make.
+            raw::check_interrupts().or_else(|error| self.forward(slot, error))?;
         }
         self.raise_in_others(slot)?;
         if self.inner.borrow().virtual_time.is_some() {
@@ -874,6 +910,17 @@ impl Inner {
         woken
     }
 
+    /// Does anybody wait for control? Entries that have been overtaken by events are dropped on the way.
+    pub fn somebody_is_ready(&mut self) -> bool {
+        while let Some(token) = self.ready.front() {
+            if self.fibers.is_queued(*token) {
+                return true;
+            }
+            self.ready.pop_front();
+        }
+        false
+    }
+
     fn enqueue(&mut self, slot: Slot) {
         if let Some(token) = self.fibers.requeue(slot) {
             self.ready.push_back(token);
@@ -946,6 +993,7 @@ impl Counters {
             ("turns", self.turns),
             ("sleeps", self.sleeps),
             ("wakeups", self.wakeups),
+            ("queued", self.queued),
         ]
     }
 }

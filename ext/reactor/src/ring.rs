@@ -1,0 +1,142 @@
+//! Sends by way of the driver (io_uring): what several fibers write to stream sockets in one turn reaches the kernel with
+//! one system call.
+//!
+//! Only where somebody else is ready to run, or such sends are queued already: a fiber that is alone makes its system call
+//! itself, at once. The kernel is asked not to block and has answered by the end of the turn, so nothing is in its hands
+//! while a fiber unwinds; and it only sees memory of the driver's own.
+//!
+//! Reads are always made directly: receiving by way of the driver as well made no difference that could be measured (9.1
+//! us of CPU a round trip instead of 9.3 over 20 connections, 10.7 both ways over 100).
+
+use std::io;
+
+use magnus::Error;
+use reactor::{Operation, OperationId, Reactor, Token};
+use rustix::io::Errno;
+
+use crate::{
+    attempt::Kind,
+    fibers::{Pending, Purpose},
+    io::{Request, Watched},
+    raw::{self, Pinned},
+    selector::{Inner, Visit},
+};
+
+/// Larger writes are made directly: they would be copied once more, and one system call is little beside them.
+const LARGEST: usize = 1 << 14;
+
+/// What the kernel said, and how many bytes it could have taken.
+type Answer = (Result<usize, Errno>, usize);
+
+/// Sends what is left of the buffer. None: the caller shall do it itself.
+///
+/// Whatever interrupts the fiber meanwhile is raised here if nothing was sent, and by its next wait otherwise: what has
+/// gone to the peer has to be accounted for.
+pub fn send(
+    visit: &Visit,
+    watched: &Watched,
+    request: &Request,
+    done: usize,
+) -> Result<Option<Answer>, Error> {
+    if !visit.selector.inner.borrow_mut().is_crowded() {
+        return Ok(None);
+    }
+    let stream = watched.parkable && watched.kind == Kind::StreamSocket;
+    let mut started = None;
+    let (_, size) = request.drain(done, |bytes| {
+        if stream && bytes.len() <= LARGEST {
+            started = start(visit, watched.descriptor, bytes);
+        }
+        Ok(0)
+    })?;
+    let Some(id) = started else {
+        // What others wanted to send before us goes before us.
+        visit.selector.inner.borrow_mut().submit();
+        return Ok(None);
+    };
+    let parked = visit.selector.park_through(visit.slot);
+    let outcome = visit.selector.inner.borrow_mut().outcome(id);
+    match (parked, outcome) {
+        (Ok(_), Some(answer)) => Ok(Some((answer, size))),
+        // Taken back before the kernel saw it, because there is something to raise.
+        (Ok(_), None) => visit.selector.raise_pending(visit.slot).map(|()| None),
+        (Err(error), Some(Ok(count))) if count > 0 => {
+            defer(visit, error)?;
+            Ok(Some((Ok(count), size)))
+        }
+        (Err(error), _) => Err(error),
+    }
+}
+
+/// Queues the operation, and begins a wait of the fiber's for its outcome. None if the driver does not take it.
+fn start(visit: &Visit, descriptor: i32, bytes: &[u8]) -> Option<OperationId> {
+    let mut inner = visit.selector.inner.borrow_mut();
+    let token = inner.fibers.begin(visit.slot, Purpose::Send);
+    let id = inner.start(descriptor, Operation::Send(bytes), token);
+    match id {
+        Some(_) => inner.counters.queued += 1,
+        None => inner.fibers.finish(visit.slot),
+    }
+    id
+}
+
+/// Raises what another fiber raised in this one (Fiber#raise) with its next wait instead.
+fn defer(visit: &Visit, error: Error) -> Result<(), Error> {
+    let Some(exception) = error.value() else {
+        return Err(error); // killed: nobody will ask for the result
+    };
+    let exception = Pinned::new(exception);
+    raw::wrote(visit.object, exception);
+    let mut inner = visit.selector.inner.borrow_mut();
+    if let Some(record) = inner.fibers.get_mut(visit.slot) {
+        record.pending = Some(Pending::Raise(exception));
+    }
+    Ok(())
+}
+
+impl Inner {
+    /// Is there anybody to share a system call with? Never where the driver carries out nothing.
+    fn is_crowded(&mut self) -> bool {
+        let operations = self.reactor.as_mut().and_then(Reactor::operations);
+        match operations.map(|operations| operations.queued()) {
+            Some(0) => self.somebody_is_ready(),
+            queued => queued.is_some(),
+        }
+    }
+
+    fn start(
+        &mut self,
+        descriptor: i32,
+        operation: Operation<'_>,
+        token: Token,
+    ) -> Option<OperationId> {
+        let operations = self.reactor.as_mut()?.operations()?;
+        operations.start(descriptor, operation, token).ok()
+    }
+
+    /// The outcome; None if the operation was taken back instead.
+    fn outcome(&mut self, id: OperationId) -> Option<Result<usize, Errno>> {
+        let operations = self.reactor.as_mut()?.operations()?;
+        let errno = |error: io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
+        if let Some(outcome) = operations.take(id, &mut []) {
+            return Some(outcome.map_err(errno));
+        }
+        if operations.withdraw(id) {
+            return None;
+        }
+        // The kernel has it, and does not let it wait.
+        match operations.wait(id) {
+            Ok(()) => Some(operations.take(id, &mut [])?.map_err(errno)),
+            Err(error) => Some(Err(errno(error))),
+        }
+    }
+
+    /// Hands over what is queued. Before a descriptor is closed: its number may be another's a moment later.
+    pub fn submit(&mut self) {
+        let operations = self.reactor.as_mut().and_then(Reactor::operations);
+        if let Some(operations) = operations.filter(|operations| operations.queued() > 0) {
+            // Should that fail, so will the next turn, and say so.
+            _ = operations.submit();
+        }
+    }
+}

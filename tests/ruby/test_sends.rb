@@ -1,0 +1,231 @@
+# frozen_string_literal: true
+
+require_relative "helper"
+require "socket"
+require "timeout"
+
+# Writes of several fibers in one turn, which the uring backend hands to the kernel together: nobody may notice.
+class TestSends < ReactorTest
+  def uring? = BACKEND == :uring
+
+  # So many writes went by way of the driver: some on uring, none elsewhere.
+  def assert_queued(scheduler, at_least = 1)
+    queued = scheduler.stats.fetch(:queued, 0)
+    uring? ? assert_operator(queued, :>=, at_least) : assert_equal(0, queued)
+  end
+
+  def test_everybody_writes_at_once
+    heavy!
+    run_scheduler do |scheduler|
+      pairs = Array.new(50) { tcp_pair }
+      got = {}
+      pairs.each_with_index do |(ours, theirs), number|
+        Fiber.schedule { 20.times { |i| ours.write("#{number}:#{i};") }; ours.close }
+        Fiber.schedule { got[number] = theirs.read; theirs.close }
+      end
+      scheduler.run
+      50.times { |number| assert_equal Array.new(20) { |i| "#{number}:#{i};" }.join, got[number] }
+      assert_queued scheduler, 500
+    end
+  end
+
+  def test_whoever_is_alone_writes_directly
+    run_scheduler do |scheduler|
+      ours, theirs = pair
+      100.times { ours.write("x"); assert_equal "x", theirs.readpartial(9) }
+      assert_equal 0, scheduler.stats.fetch(:queued, 0)
+    end
+  end
+
+  # Whoever calls write first is first in the stream, through one IO object or several, queued or not.
+  def test_order_is_kept_between_queued_and_direct_writes
+    run_scheduler do |scheduler|
+      ours, theirs = pair
+      small, large = "a" * 100, "b" * 40_000
+      [small, large, small, large.upcase, small].each do |text|
+        io = track(ours.dup)
+        Fiber.schedule { io.write(text) }
+      end
+      text = Thread.new { theirs.read(3 * 100 + 2 * 40_000) }
+      scheduler.run
+      assert_bytes small + large + small + large.upcase + small, text.value
+      assert_queued scheduler
+    end
+  end
+
+  def test_one_fibers_writes_stay_in_order_through_a_full_buffer
+    heavy!
+    run_scheduler do |scheduler|
+      expected = Array.new(4) { +"" }
+      got = []
+      4.times do |number|
+        ours, theirs = pair
+        Fiber.schedule do
+          600.times do |i|
+            text = "#{i}," * (1 + i % 700)
+            expected[number] << text
+            ours.write(text)
+          end
+          ours.close
+        end
+        Fiber.schedule { got[number] = theirs.read; theirs.close }
+      end
+      scheduler.run
+      4.times { |number| assert_bytes expected[number], got[number] }
+      assert_queued scheduler
+    end
+  end
+
+  def test_errors_come_to_the_write_that_met_them
+    run_scheduler do |scheduler|
+      pairs = Array.new(3) { pair }
+      pairs.values_at(0, 2).each { |_, theirs| theirs.close }
+      log = []
+      pairs.each_with_index { |(ours, _), i| Fiber.schedule { log[i] = outcome { ours.write("x") } } }
+      scheduler.run
+      assert_equal [[:raised, Errno::EPIPE], [:value, 1], [:raised, Errno::EPIPE]], log
+      assert_equal "x", pairs[1].last.readpartial(9)
+      assert_queued scheduler, 3
+    end
+  end
+
+  def test_a_reset_connection
+    run_scheduler do |scheduler|
+      ours, theirs = tcp_pair
+      ours.write("unread")
+      theirs.close # with data unread: a reset
+      log = []
+      Fiber.schedule { log << outcome { loop { ours.write("x") } } }
+      scheduler.run
+      assert_includes [Errno::ECONNRESET, Errno::EPIPE], log.dig(0, 1)
+    end
+  end
+
+  # A queued write is taken back when its fiber is raised in before the kernel saw it: all or nothing, and accounted for.
+  def test_what_is_raised_in_a_queued_write
+    [->(fiber) { fiber.raise(RuntimeError, "enough") }, ->(fiber) { fiber.kill }].each do |finish|
+      run_scheduler do |scheduler|
+        ours, theirs = pair
+        log = []
+        fiber = Fiber.schedule do
+          ours.write("abc")
+          log << :wrote
+          sleep
+        rescue RuntimeError => e
+          log << e.message
+        ensure
+          log << :left
+        end
+        finish.(fiber)
+        scheduler.run
+        assert_equal :left, log.last
+        ours.write(".")
+        assert_equal log.include?(:wrote) ? "abc." : ".", theirs.readpartial(9)
+        assert_equal uring?, !log.include?(:wrote)
+      end
+    end
+  end
+
+  # N6 for writes: whatever a timeout hits, the peer has exactly what was reported as written.
+  def test_n6_a_timeout_around_writes_loses_and_doubles_nothing
+    heavy!
+    run_scheduler do |scheduler|
+      reported = Array.new(8, 0)
+      got = []
+      8.times do |number|
+        ours, theirs = pair
+        Fiber.schedule do
+          60.times do |round|
+            Timeout.timeout(0.000_02 * (round % 7)) { 50.times { reported[number] += ours.write("x" * 10); sleep 0 } }
+          rescue Timeout::Error
+            nil
+          end
+          ours.close
+        end
+        Fiber.schedule { got[number] = theirs.read.bytesize; theirs.close }
+      end
+      scheduler.run
+      assert_equal reported, got
+      assert_queued scheduler
+    end
+  end
+
+  # The same through Ruby's own buffer, which would send once more what it does not know to be sent.
+  def test_n6_a_timeout_around_flushes_doubles_nothing
+    heavy!
+    run_scheduler do |scheduler|
+      got, expected = [], []
+      8.times do |number|
+        ours, theirs = pair
+        ours.sync = false
+        expected[number] = +""
+        Fiber.schedule do
+          200.times do |round|
+            text = "#{round};"
+            expected[number] << text
+            ours.write(text) # into the buffer only
+            Timeout.timeout(0.000_02 * (round % 5)) { ours.flush; sleep 0 }
+          rescue Timeout::Error
+            nil
+          end
+          ours.close
+        end
+        Fiber.schedule { got[number] = theirs.read; theirs.close }
+      end
+      scheduler.run
+      expected.zip(got) { |wanted, text| assert_bytes wanted, text }
+    end
+  end
+
+  # A number may be another's a moment after it is closed: what was queued for it must be on its way by then.
+  def test_a_close_under_a_queued_write
+    run_scheduler do |scheduler|
+      ours, theirs = pair
+      log = []
+      number = ours.fileno
+      Fiber.schedule { log << outcome { ours.write("for the old one") } }
+      ours.close
+      fresh, peer = pair
+      assert_includes [fresh.fileno, peer.fileno], number
+      scheduler.run
+      assert_equal "for the old one", theirs.read
+      [fresh, peer].each { |io| assert_equal :wait_readable, io.read_nonblock(99, exception: false) }
+      assert_equal 1, log.size
+    end
+  end
+
+  def test_a_scheduler_that_ends_with_queued_writes
+    ours, theirs = pair
+    thread = Thread.new do
+      Fiber.set_scheduler(Reactor::Scheduler.new)
+      Fiber.schedule { ours.write("last words") }
+    end
+    join_or_fail(thread, PATIENCE)
+    assert_equal "last words", theirs.readpartial(99)
+  end
+
+  # N23: more at a time than a queue of the kernel's holds.
+  def test_n23_more_writes_than_a_queue_holds
+    heavy!
+    run_scheduler do |scheduler|
+      pairs = Array.new(400) { pair }
+      pairs.each_with_index { |(ours, _), i| Fiber.schedule { ours.write(i.to_s) } }
+      scheduler.run
+      assert_equal (0...400).map(&:to_s), pairs.map { |_, theirs| theirs.readpartial(9) }
+      assert_queued scheduler, 400
+    end
+  end
+
+  def test_a_fork_with_queued_writes
+    skip "no fork" unless Process.respond_to?(:fork)
+    run_scheduler do |scheduler|
+      ours, theirs = pair
+      Fiber.schedule { ours.write("once") }
+      pid = fork { exit!(scheduler.closed? ? 0 : 1) }
+      scheduler.run
+      assert_predicate Process::Status.wait(pid), :success?
+      ours.close
+      assert_equal "once", theirs.read
+    end
+  end
+end
