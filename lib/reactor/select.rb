@@ -71,6 +71,10 @@ module Reactor
     # Bytes written at once to a descriptor that blocks: what is writable takes this much without blocking (PIPE_BUF).
     MOUTHFUL = 4096
 
+    # Bytes written at once to a terminal that blocks. One that is nearly full may block all the same: the native selector
+    # opens it once more, without blocking.
+    SIP = 32
+
     # Which order and meaning of arguments io_read and io_write have on this Ruby: 4 from Ruby 4.1 on, 3 before.
     CONTRACT = defined?(IO::Buffer::VERSION) && IO::Buffer::VERSION >= 3 ? 4 : 3
 
@@ -79,7 +83,7 @@ module Reactor
 
     EAGAIN = -Errno::EAGAIN::Errno
 
-    private_constant :BURST, :IDLE, :MOUTHFUL, :ONCE, :EAGAIN
+    private_constant :BURST, :IDLE, :MOUTHFUL, :SIP, :ONCE, :EAGAIN
 
     class << self
       # @return [Float] the monotonic clock, in seconds
@@ -941,7 +945,7 @@ module Reactor
       unless io.respond_to?(:nonblock?) && io.nonblock?
         return EAGAIN unless ready_now(io, event)
 
-        most = [most, MOUTHFUL].min if direction == :write && !io.stat.file?
+        most = [most, io.stat.chardev? ? SIP : MOUTHFUL].min if direction == :write && !io.stat.file?
       end
       Fiber.blocking { buffer.slice(offset, most).public_send(direction, io, *ONCE) }
     end

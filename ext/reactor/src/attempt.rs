@@ -137,14 +137,22 @@ pub fn write(kind: Kind, descriptor: RawFd, bytes: &[u8]) -> Result<usize, Errno
             if flagged(descriptor) {
                 return rustix::io::write(fd, bytes);
             }
+            if let Some(own) = nowait::terminal(fd) {
+                return rustix::io::write(own, bytes);
+            }
             ready(descriptor, Interest::WRITABLE)?;
-            rustix::io::write(fd, portion(bytes))
+            rustix::io::write(fd, mouthful(bytes))
         }
         Kind::Direct | Kind::File => rustix::io::write(fd, bytes),
     }
 }
 
-/// A descriptor that polls as writable takes this much without blocking: PIPE_BUF, see pipe(7).
+/// A device that polls as writable is taken to accept this much without blocking; the master of a pseudo-terminal does.
+fn mouthful(bytes: &[u8]) -> &[u8] {
+    &bytes[..bytes.len().min(32)]
+}
+
+/// A pipe that polls as writable takes this much without blocking: PIPE_BUF, see pipe(7).
 fn portion(bytes: &[u8]) -> &[u8] {
     const PIPE_BUF: usize = if cfg!(target_os = "linux") { 4096 } else { 512 };
     &bytes[..bytes.len().min(PIPE_BUF)]
@@ -222,9 +230,9 @@ pub fn will_need(descriptor: RawFd, from: u64, length: u64) {
 
 #[cfg(target_os = "linux")]
 mod nowait {
-    use super::{Errno, IoSlice, IoSliceMut};
-    use rustix::io::ReadWriteFlags;
-    use std::os::fd::BorrowedFd;
+    use super::{Errno, IoSlice, IoSliceMut, OFlags};
+    use rustix::{fs::Mode, io::ReadWriteFlags};
+    use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
     /// Offset -1: the current position, as read(2). See preadv2(2).
     const HERE: u64 = u64::MAX;
@@ -249,6 +257,19 @@ mod nowait {
         rustix::io::pwritev2(fd, bytes, from, ReadWriteFlags::NOWAIT)
     }
 
+    /// A terminal (the slave of a pseudo-terminal) that polls as writable may still block: each line feed becomes two bytes
+    /// on the way. So it is opened once more, without blocking, which leaves the description that others share as it is.
+    pub fn terminal(fd: BorrowedFd<'_>) -> Option<OwnedFd> {
+        let stat = rustix::fs::fstat(fd).ok()?;
+        // See the kernel's Documentation/admin-guide/devices.txt.
+        if !(136..=143).contains(&rustix::fs::major(stat.st_rdev)) {
+            return None;
+        }
+        let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
+        let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        rustix::fs::open(path, flags, Mode::empty()).ok()
+    }
+
     /// posix_fadvise(2): nothing depends on it.
     pub fn will_need(fd: BorrowedFd<'_>, from: u64, length: u64) {
         let length = std::num::NonZeroU64::new(length);
@@ -265,7 +286,7 @@ mod nowait {
 #[cfg(not(target_os = "linux"))]
 mod nowait {
     use super::{Errno, IoSlice, IoSliceMut};
-    use std::os::fd::BorrowedFd;
+    use std::os::fd::{BorrowedFd, OwnedFd};
 
     pub fn read(_: BorrowedFd<'_>, _: &mut [IoSliceMut<'_>]) -> Result<usize, Errno> {
         Err(Errno::OPNOTSUPP)
@@ -281,6 +302,10 @@ mod nowait {
 
     pub fn write_at(_: BorrowedFd<'_>, _: &[IoSlice<'_>], _: u64) -> Result<usize, Errno> {
         Err(Errno::OPNOTSUPP)
+    }
+
+    pub fn terminal(_: BorrowedFd<'_>) -> Option<OwnedFd> {
+        None
     }
 
     pub fn will_need(_: BorrowedFd<'_>, _: u64, _: u64) {}
