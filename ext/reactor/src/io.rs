@@ -216,56 +216,28 @@ type At = (Value, i64, i64, i64);
 pub fn pread_v3(r: &Ruby, this: Obj<Selector>, arguments: &[Value]) -> Transfer {
     let (io, (b, from, l, o)) = at(r, arguments)?;
     let request = Request::at_least(r, b, l, o)?;
-    transfer(
-        r,
-        this,
-        io,
-        Direction::Read,
-        &request,
-        Some(position(r, from)?),
-    )
+    transfer_at(r, this, io, Direction::Read, &request, from)
 }
 
 /// `io_pwrite(io, buffer, from, length, offset)`, interface version 3.
 pub fn pwrite_v3(r: &Ruby, this: Obj<Selector>, arguments: &[Value]) -> Transfer {
     let (io, (b, from, l, o)) = at(r, arguments)?;
     let request = Request::at_least(r, b, l, o)?;
-    transfer(
-        r,
-        this,
-        io,
-        Direction::Write,
-        &request,
-        Some(position(r, from)?),
-    )
+    transfer_at(r, this, io, Direction::Write, &request, from)
 }
 
 /// `io_pread(io, buffer, from, offset, length)`, interface version 4.
 pub fn pread_v4(r: &Ruby, this: Obj<Selector>, arguments: &[Value]) -> Transfer {
     let (io, (b, from, o, l)) = at(r, arguments)?;
     let request = Request::at_most(r, b, l, o)?;
-    transfer(
-        r,
-        this,
-        io,
-        Direction::Read,
-        &request,
-        Some(position(r, from)?),
-    )
+    transfer_at(r, this, io, Direction::Read, &request, from)
 }
 
 /// `io_pwrite(io, buffer, from, offset, length)`, likewise.
 pub fn pwrite_v4(r: &Ruby, this: Obj<Selector>, arguments: &[Value]) -> Transfer {
     let (io, (b, from, o, l)) = at(r, arguments)?;
     let request = Request::at_most(r, b, l, o)?;
-    transfer(
-        r,
-        this,
-        io,
-        Direction::Write,
-        &request,
-        Some(position(r, from)?),
-    )
+    transfer_at(r, this, io, Direction::Write, &request, from)
 }
 
 fn at(ruby: &Ruby, arguments: &[Value]) -> Result<(Value, At), Error> {
@@ -283,15 +255,30 @@ fn at(ruby: &Ruby, arguments: &[Value]) -> Result<(Value, At), Error> {
     ))
 }
 
-/// EINVAL for what is before the beginning, as pread(2) says.
-fn position(ruby: &Ruby, from: i64) -> Result<u64, Error> {
-    u64::try_from(from).map_err(|_| {
-        let error = std::io::Error::from_raw_os_error(Errno::INVAL.raw_os_error());
-        convert::system_error(ruby, &error)
-    })
+/// At a position in the file; EINVAL for what is before its beginning, as pread(2) says.
+fn transfer_at(
+    ruby: &Ruby,
+    this: Obj<Selector>,
+    io: Value,
+    direction: Direction,
+    request: &Request,
+    from: i64,
+) -> Result<Value, Error> {
+    match u64::try_from(from) {
+        Ok(from) => transfer(ruby, this, io, direction, request, Some(from)),
+        Err(_) => Ok(number(ruby, Err(Errno::INVAL))),
+    }
 }
 
 /// The result as the hooks give it: bytes, or -errno.
+fn number(ruby: &Ruby, answer: Result<usize, Errno>) -> Value {
+    let number: Integer = match answer {
+        Ok(count) => ruby.integer_from_u64(count as u64),
+        Err(errno) => ruby.integer_from_i64(-i64::from(errno.raw_os_error())),
+    };
+    number.as_value()
+}
+
 fn transfer(
     ruby: &Ruby,
     this: Obj<Selector>,
@@ -308,11 +295,7 @@ fn transfer(
             attempt_plainly(&watched, direction, request, from)?
         }
     };
-    let number: Integer = match answer {
-        Ok(count) => ruby.integer_from_u64(count as u64),
-        Err(errno) => ruby.integer_from_i64(-i64::from(errno.raw_os_error())),
-    };
-    Ok(number.as_value())
+    Ok(number(ruby, answer))
 }
 
 fn transfer_all(

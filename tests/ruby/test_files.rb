@@ -1,0 +1,508 @@
+# frozen_string_literal: true
+
+require_relative "helper"
+require "fileutils"
+require "io/nonblock"
+require "pathname"
+require "pty"
+require "stringio"
+
+# Files, and descriptors that block: what plain Ruby does, byte for byte and error for error, and nobody else stands still.
+class TestFiles < ReactorTest
+  # Not in the system's directory for such, which may live in memory.
+  DIRECTORY = File.join(ROOT, "tmp", "files.#{Process.pid}")
+  SIZE = (3 << 20) + 123
+  BYTES = Random.new(4).bytes(SIZE).freeze
+
+  def setup
+    super
+    FileUtils.mkdir_p(DIRECTORY)
+    @path = File.join(DIRECTORY, name)
+    File.open(@path, "wb") { |file| file.write(BYTES) && file.fsync }
+  end
+
+  def teardown
+    super
+    FileUtils.rm_rf(DIRECTORY)
+  end
+
+  # Out of the page cache, as far as the system does it.
+  def cold(path = @path) = File.open(path) { |file| file.advise(:dontneed) }
+
+  def in_fiber(backend = nil)
+    result = nil
+    run_scheduler(backend) { |scheduler| Fiber.schedule { result = yield(scheduler) }; scheduler.run }
+    result
+  end
+
+  def pool_jobs = Fiber.scheduler.stats.fetch(:pool_jobs, 0)
+
+  def native! = (skip "the portable selector has no pool" if select_backend?)
+
+  READERS = {
+    read: ->(path) { File.open(path, "rb", &:read) },
+    binread: ->(path) { File.binread(path) },
+    in_parts: ->(path) { File.open(path, "rb") { |f| parts = []; while (part = f.read(100_001)) do parts << part end; parts.join } },
+    each_line: ->(path) { File.open(path, "rb") { |f| f.each_line.to_a.join } },
+    readpartial: ->(path) { File.open(path, "rb") { |f| f.readpartial(1 << 20) } },
+    sysread: ->(path) { File.open(path, "rb") { |f| f.sysread(2 << 20) } },
+    read_nonblock: ->(path) { File.open(path, "rb") { |f| f.read_nonblock(1 << 20) } },
+    to_the_end: ->(path) { File.open(path, "rb") { |f| f.sysread(SIZE); [f.read, f.read(1), f.eof?, f.pos] } },
+    pread: ->(path) { File.open(path, "rb") { |f| [f.pread(1 << 20, 12_345), f.pos, f.pread(10, SIZE - 4), f.pread(0, SIZE)] } },
+    copy: ->(path) { target = "#{path}.copy"; [IO.copy_stream(path, target), File.binread(target)] },
+    ungetc: ->(path) { File.open(path, "rb") { |f| f.ungetbyte(7); [f.read(9), f.pos] } },
+    seeking: ->(path) { File.open(path, "rb") { |f| f.seek(-5, IO::SEEK_END); [f.read, f.rewind, f.read(4)] } }
+  }.freeze
+
+  READERS.each do |way, reader|
+    %i[cold warm].each do |state|
+      define_method("test_#{way}_#{state}") do
+        heavy!
+        plain = reader.call(@path)
+        state == :cold ? cold : reader.call(@path)
+        assert_equal plain, in_fiber { reader.call(@path) }
+      end
+    end
+  end
+
+  def test_what_is_not_in_the_page_cache_goes_to_the_pool
+    native!
+    needs_linux "the page cache is emptied"
+    cold
+    jobs = in_fiber { assert_bytes(BYTES, File.binread(@path)); pool_jobs }
+    skip "the page cache of this file system cannot be emptied" if jobs.zero?
+    assert_equal 0, in_fiber { assert_bytes(BYTES, File.binread(@path)); pool_jobs } if promises_reads?
+  end
+
+  # Does the file system tell what is in the page cache? Then nothing goes to the pool the second time.
+  def promises_reads? = IO.popen(["stat", "-f", "-c", "%T", DIRECTORY], &:read).match?(/ext|xfs|btrfs/)
+
+  def test_writing
+    heavy!
+    target = File.join(DIRECTORY, "target")
+    [true, false].each do |sync|
+      in_fiber do
+        File.open(target, "wb") do |file|
+          file.sync = sync
+          file.write(BYTES)
+          file.print("x", "y")
+          file << "z"
+          assert_equal 3, file.syswrite("abc") if sync
+          file.seek(2)
+          file.write("two")
+          assert_equal 5, file.pos
+          assert_equal 4, file.pwrite("four", SIZE)
+          assert_equal 5, file.pos
+        end
+      end
+      assert_bytes "#{BYTES[0, 2]}two#{BYTES[5..]}four"[0, SIZE + 4], File.binread(target)[0, SIZE + 4]
+    end
+  end
+
+  def test_appending_from_several_fibers_interleaves_whole_writes
+    heavy!
+    target = File.join(DIRECTORY, "log")
+    in_fiber do
+      4.times.map do |number|
+        Fiber.schedule do
+          File.open(target, "ab") do |file|
+            file.sync = true
+            50.times { file.write("#{number.to_s * 9_999}\n") }
+            file.write("#{number.to_s * 99_999}\n")
+          end
+        end
+      end
+    end
+    lines = File.readlines(target, chomp: true)
+    assert_equal({ 9_999 => 200, 99_999 => 4 }, lines.map(&:size).tally)
+    assert(lines.all? { |line| line.squeeze.size == 1 })
+  end
+
+  def test_buffers
+    heavy!
+    in_fiber do
+      File.open(@path, "r+b") do |file|
+        buffer = buffer_of(1 << 20)
+        arguments = CONTRACT == 4 ? [] : [buffer.size]
+        assert_equal buffer.size, buffer.read(file, *arguments)
+        assert_bytes BYTES[0, 1 << 20], buffer.get_string
+        assert_equal buffer.size, buffer.pread(file, 77, *arguments)
+        assert_bytes BYTES[77, 1 << 20], buffer.get_string
+        assert_equal 1 << 20, file.pos
+        assert_equal 5, buffer_of("HELLO").pwrite(file, 3)
+        assert_equal "HELLO", file.pread(5, 3)
+        assert_equal 3, buffer_of("abc").write(file)
+        assert_equal "abc", file.pread(3, 1 << 20)
+      end
+    end
+  end
+
+  # In plain Ruby each read(2) takes what comes next, whoever makes it.
+  def test_readers_of_one_file_share_its_offset
+    heavy!
+    cold
+    blocks = []
+    in_fiber do
+      file = track(File.open(@path, "rb"))
+      4.times.map do
+        Fiber.schedule do
+          loop { blocks << file.sysread(64 << 10); sleep 0 }
+        rescue EOFError
+          nil
+        end
+      end
+    end
+    expected = (0...SIZE).step(64 << 10).map { |from| BYTES[from, 64 << 10] }
+    assert_equal expected.map(&:hash).sort, blocks.map(&:hash).sort
+  end
+
+  def test_a_read_that_was_interrupted_has_consumed_nothing
+    heavy!
+    interrupted = 0
+    random = Random.new(7)
+    in_fiber do
+      File.open(@path, "rb") do |file|
+        60.times do
+          cold
+          file.seek(at = random.rand(1 << 20))
+          begin
+            got = Timeout.timeout(random.rand * 0.002) { file.sysread(1 << 20) }
+            assert_equal at + (1 << 20), file.pos
+            assert_bytes BYTES[at, 1 << 20], got
+          rescue Timeout::Error
+            interrupted += 1
+            assert_equal at, file.pos
+            assert_bytes BYTES[at, 1000], file.sysread(1000)
+          end
+        end
+      end
+    end
+    note "#{interrupted} of 60 reads were interrupted"
+  end
+
+  def test_no_write_comes_late
+    heavy!
+    target = File.join(DIRECTORY, "late")
+    random = Random.new(8)
+    cut = 0
+    in_fiber do
+      40.times do
+        File.binwrite(target, "")
+        File.open(target, "wb") do |file|
+          file.sync = true
+          Timeout.timeout(0.0001 + (random.rand * 0.003)) { file.write(BYTES) }
+        rescue Timeout::Error
+          cut += 1
+          size = File.size(target)
+          sleep 0.002
+          assert_equal size, File.size(target)
+          assert_equal size, file.pos
+        end
+        assert_bytes BYTES[0, File.size(target)], File.binread(target)
+      end
+    end
+    note "#{cut} of 40 writes were cut short"
+  end
+
+  def test_killed_fibers_leave_their_files_in_order
+    heavy!
+    target = File.join(DIRECTORY, "killed")
+    in_fiber do
+      20.times do |round|
+        file = track(File.open(target, "wb"))
+        file.sync = true
+        fiber = Fiber.schedule { file.write(BYTES) }
+        sleep round * 0.0001
+        fiber.kill if fiber.alive?
+        size = File.size(target)
+        sleep 0.001
+        assert_equal size, File.size(target) unless fiber.alive?
+        file.close
+        assert_bytes BYTES[0, size], File.binread(target, size) if size.positive?
+      end
+    end
+  end
+
+  # A number that is used again must never be read or written by a worker on behalf of its former owner.
+  def test_closing_waits_for_the_worker
+    heavy!
+    innocent = File.join(DIRECTORY, "innocent")
+    %i[fiber thread].each do |who|
+      20.times do
+        outcome = nil
+        cold
+        in_fiber do
+          file = File.open(@path, "r+b")
+          file.sync = true
+          Fiber.schedule { outcome = outcome { file.write(BYTES); file.sysread(10) } }
+          who == :fiber ? file.close : Thread.new { file.close }.join
+          File.open(innocent, "w+b") do |other|
+            sleep 0.001
+            assert_equal 0, other.size
+          end
+        end
+        assert_includes [[:raised, IOError], [:raised, EOFError]], outcome
+      end
+    end
+  end
+
+  def test_errors_are_those_of_plain_ruby
+    tries = {
+      enoent: -> { File.read("#{@path}.none") },
+      eisdir: -> { File.open(DIRECTORY) { |dir| dir.read(1) } },
+      eisdir_at_once: -> { File.read(DIRECTORY) },
+      enotdir: -> { File.read("#{@path}/none") },
+      unwritable: -> { File.open(@path) { |file| file.write("x") } },
+      unreadable: -> { File.open(@path, "a") { |file| file.read } },
+      einval: -> { File.open(@path) { |file| file.pread(1, -1) } },
+      eof: -> { File.open(@path) { |file| file.pread(1, SIZE) } },
+      espipe: -> { IO.pipe.each { |io| track(io) }.first.pread(1, 0) },
+      closed: -> { File.open(@path).tap(&:close).fsync },
+      fsync: -> { IO.pipe.each { |io| track(io) }.last.fsync },
+      flock: -> { File.open(@path) { |file| file.flock("x") } },
+      missing: -> { IO.copy_stream("#{@path}.none", "#{@path}.target") }
+    }
+    if linux?
+      tries[:enospc] = -> { File.open("/dev/full", "w") { |file| file.sync = true; file.write("x") } }
+      tries[:enospc_at_close] = -> { File.write("/dev/full", "x") }
+      # Address 0 of this process cannot be read: the real thing, by way of the pool.
+      tries[:eio] = -> { File.open("/proc/self/mem") { |file| file.pread(1, 0) } }
+      tries[:eio_here] = -> { File.open("/proc/self/mem") { |file| file.sysread(1) } }
+    end
+    tries.each do |what, try|
+      plain = told(&try)
+      assert_equal plain, in_fiber { told(&try) }, what
+      assert_instance_of Array, plain, "#{what} is no error in plain Ruby"
+    end
+  end
+
+  def told
+    yield
+  rescue SystemCallError, IOError, TypeError => error
+    [error.class, error.message]
+  end
+
+  # SIGXFSZ is ignored by Ruby: the worker's write(2) gets EFBIG.
+  def test_a_limit_met_by_a_worker
+    code = <<~RUBY
+      Process.setrlimit(:FSIZE, 1 << 20)
+      trap("XFSZ", "IGNORE")
+      try = lambda do
+        File.open(ARGV[0], "wb") { |file| file.sync = true; file.write("x" * (2 << 20)) }
+      rescue SystemCallError => error
+        p [error.class, error.message, File.size(ARGV[0])]
+      end
+      try.call
+      Fiber.set_scheduler(Reactor::Scheduler.new)
+      Fiber.schedule(&try)
+    RUBY
+    lines = child_says(code, File.join(DIRECTORY, "limited")).lines
+    assert_equal 2, lines.size
+    assert_equal lines.first, lines.last
+    assert_includes lines.first, "EFBIG"
+  end
+
+  def test_a_full_file_system
+    needs_linux "a small tmpfs"
+    skip "only root may mount" unless Process.uid.zero?
+    mount = File.join(DIRECTORY, "small")
+    Dir.mkdir(mount)
+    skip "mounting is not allowed" unless system("mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", mount, err: File::NULL)
+    begin
+      try = -> { told { File.open(File.join(mount, "full"), "wb") { |file| file.sync = true; file.write(BYTES) } } }
+      plain = try.call
+      assert_equal Errno::ENOSPC, plain.first
+      assert_equal plain, in_fiber { try.call }
+      assert_equal 64 << 10, File.size(File.join(mount, "full"))
+    ensure
+      system("umount", mount)
+    end
+  end
+
+  def test_fsync_and_kin
+    in_fiber do
+      File.open(@path, "r+b") do |file|
+        file.write("new")
+        assert_equal 0, file.fsync
+        assert_equal "new", File.binread(@path, 3)
+        assert_equal 0, file.fdatasync
+      end
+    end
+  end
+
+  def test_a_lock_is_waited_for_by_its_fiber_alone
+    log = []
+    in_fiber do
+      first, second, third = Array.new(3) { track(File.open(@path)) }
+      assert_equal 0, first.flock(File::LOCK_EX)
+      assert_equal false, second.flock(File::LOCK_EX | File::LOCK_NB)
+      Fiber.schedule { log << [:second, second.flock(File::LOCK_EX)]; second.flock(File::LOCK_UN) }
+      Fiber.schedule do
+        Timeout.timeout(0.01) { third.flock(File::LOCK_SH) }
+      rescue Timeout::Error
+        log << :interrupted
+      end
+      sleep 0.05
+      assert_equal [:interrupted], log
+      log << :released
+      first.flock(File::LOCK_UN)
+      assert eventually { log.size == 3 }
+    end
+    assert_equal [:interrupted, :released, [:second, 0]], log
+  end
+
+  def test_copying
+    heavy!
+    each_source = { path: @path, pathname: Pathname(@path), file: nil }
+    each_source.each do |kind, source|
+      cold
+      received = nil
+      in_fiber do
+        a, b = pair
+        reader = Fiber.schedule { received = b.read }
+        opened = source || track(File.open(@path, "rb"))
+        assert_equal SIZE, IO.copy_stream(opened, a), kind
+        assert_equal SIZE, opened.pos unless source
+        a.close
+        assert eventually { !reader.alive? }
+      end
+      assert_bytes BYTES, received, kind.to_s
+    end
+  end
+
+  def test_copying_a_part
+    in_fiber do
+      a, b = pair
+      file = track(File.open(@path, "rb"))
+      assert_equal BYTES[0, 10], file.read(10)
+      assert_equal 5, IO.copy_stream(file, a, 5)
+      assert_equal 15, file.pos
+      assert_equal BYTES[10, 5], b.readpartial(99)
+      assert_equal 7, IO.copy_stream(file, a, 7, 100)
+      assert_equal 15, file.pos
+      assert_equal BYTES[100, 7], b.readpartial(99)
+      assert_equal 0, IO.copy_stream(file, a, 0)
+      assert_equal 3, IO.copy_stream(file, a, 99, SIZE - 3)
+      assert_equal BYTES[-3..], b.readpartial(99)
+      text = StringIO.new
+      assert_equal 4, IO.copy_stream(file, text, 4)
+      assert_equal BYTES[15, 4], text.string.b
+      assert_equal 3, IO.copy_stream(StringIO.new("abc"), a)
+      assert_equal "abc", b.readpartial(99)
+    end
+  end
+
+  # --- nobody starves ------------------------------------------------------------------------------------------------
+
+  # How often a ticker of 1 ms gets a turn while somebody works for a third of a second without ever having to wait.
+  def ticks_beside
+    ticks = 0
+    in_fiber do
+      busy = true
+      ticker = Fiber.schedule { (sleep 0.001; ticks += 1) while busy }
+      sleep 0.01
+      ticks = 0
+      limit = clock + 0.3
+      yield -> { clock < limit }
+      busy = false
+      assert eventually { !ticker.alive? }
+    end
+    ticks
+  end
+
+  def test_n30_a_file_in_the_page_cache_starves_nobody
+    native!
+    File.binread(@path)
+    ticks = ticks_beside { |on| File.open(@path, "rb") { |file| file.pread(1 << 20, 0) while on.call } }
+    assert_operator ticks, :>=, 10
+  end
+
+  def test_n30_one_large_read_starves_nobody
+    native!
+    needs_linux "/dev/zero"
+    ticks = ticks_beside { |on| File.open("/dev/zero") { |zero| zero.read(64 << 20) while on.call } }
+    assert_operator ticks, :>=, 10
+  end
+
+  def test_n30_small_reads_that_are_always_ready_starve_nobody
+    native!
+    needs_linux "/dev/zero"
+    ticks = ticks_beside { |on| File.open("/dev/zero") { |zero| zero.sysread(1) while on.call } }
+    assert_operator ticks, :>=, 10
+  end
+
+  def test_n30_a_socket_that_always_has_something_starves_nobody
+    native!
+    a, b = pair
+    noise = "x" * 4096
+    ticks = ticks_beside do |on|
+      while on.call
+        b.write(noise)
+        a.readpartial(4096)
+      end
+    end
+    assert_operator ticks, :>=, 10
+  end
+
+  def test_n30_many_that_never_wait_starve_nobody
+    native!
+    File.binread(@path)
+    ticks = ticks_beside do |on|
+      left = 5
+      5.times { Fiber.schedule { File.open(@path, "rb") { |file| file.pread(1 << 20, 0) while on.call }; left -= 1 } }
+      sleep 0.01 until left.zero?
+    end
+    assert_operator ticks, :>=, 10
+  end
+
+  # --- descriptors that block ------------------------------------------------------------------------------------------
+
+  # Both ends of each kind, without O_NONBLOCK.
+  KINDS = {
+    pipe: ->(_) { IO.pipe },
+    socket: ->(_) { UNIXSocket.pair.reverse },
+    foreign: ->(_) { IO.pipe.map { |io| IO.for_fd(io.fileno, autoclose: false).tap { |other| other.instance_variable_set(:@owner, io) } } },
+    fifo: ->(test) { File.mkfifo(path = "#{test}.fifo"); reader = File.open(path, "r+"); [reader, File.open(path, "w")] },
+    terminal: ->(_) { PTY.open.then { |master, slave| slave.raw!; [master, slave] } },
+    master: ->(_) { PTY.open.then { |master, slave| slave.raw!; [slave, master] } }
+  }.freeze
+
+  KINDS.each do |kind, make|
+    define_method("test_reading_from_a_blocking_#{kind}") do
+      reader, writer = blocking_pair(make)
+      log = []
+      in_fiber do
+        Fiber.schedule { log << reader.readpartial(9) }
+        Fiber.schedule { log << :other; sleep 0.005; log << :still; writer.write("late") }
+      end
+      assert_equal [:other, :still, "late"], log
+      refute_predicate reader, :nonblock?, "the flag is not ours to change"
+    end
+
+    define_method("test_writing_to_a_full_blocking_#{kind}") do
+      skip "a terminal that is nearly full blocks the portable selector" if select_backend? && kind == :terminal
+      reader, writer = blocking_pair(make)
+      size = 300_000
+      got = +""
+      waited = nil
+      in_fiber do
+        writing = Fiber.schedule { writer.write("0123456789abcdef" * (size / 16)) }
+        sleep 0.02
+        waited = writing.alive?
+        got << reader.readpartial(65_536) until got.size == size
+      end
+      assert waited, "it was never full"
+      assert_bytes "0123456789abcdef" * (size / 16), got
+      refute_predicate writer, :nonblock?, "the flag is not ours to change"
+    end
+  end
+
+  def blocking_pair(make)
+    require "io/console"
+    make.call(@path).each do |io|
+      track(io)
+      io.nonblock = false
+      io.sync = true
+    end
+  end
+end
