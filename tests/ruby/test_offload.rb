@@ -1,0 +1,328 @@
+# frozen_string_literal: true
+
+require_relative "helper"
+require "tmpdir"
+require "zlib"
+
+# Worker threads for what releases the GVL: what they are given, how they end, and what an interrupted fiber leaves behind.
+class TestOffload < ReactorTest
+  LARGE = ("reactor " * (1 << 20)).freeze
+
+  def offering! = (skip "Ruby before 4.0 and 3.4 offers nothing to hand over" if RUBY_VERSION < "3.4")
+
+  def native! = (skip "the portable selector is offered nothing" if select_backend?)
+
+  def in_fiber(**options)
+    result = nil
+    run_with(**options) { |scheduler| Fiber.schedule { result = yield(scheduler) }; scheduler.run }
+    result
+  end
+
+  # As run_scheduler, with options of the scheduler's.
+  def run_with(**options)
+    before = Thread.list
+    thread = Thread.new do
+      Thread.current.report_on_exception = false
+      scheduler = Reactor::Scheduler.new(**options)
+      Fiber.set_scheduler(scheduler)
+      yield scheduler
+    end
+    join_or_fail(thread, PATIENCE)
+    thread.value
+  ensure
+    assert eventually(2) { surplus_threads(before).empty? }, -> { "threads left: #{surplus_threads(before).inspect}" }
+  end
+
+  # How often a ticker of 1 ms gets a turn.
+  def ticks_beside
+    ticks = 0
+    busy = true
+    ticker = Fiber.schedule { (sleep 0.001; ticks += 1) while busy }
+    yield
+    busy = false
+    assert eventually { !ticker.alive? }
+    ticks
+  end
+
+  def test_a_block_runs_elsewhere_and_its_value_comes_back
+    in_fiber do |scheduler|
+      thread, none = scheduler.offload { [Thread.current, Fiber.current_scheduler] }
+      refute_equal Thread.current, thread
+      assert_nil none
+      assert_equal 42, scheduler.offload { 42 }
+      assert_equal "x", assert_raises(KeyError) { scheduler.offload { raise KeyError, "x" } }.message
+      assert_raises(NotImplementedError) { scheduler.offload { raise NotImplementedError } }
+      assert_raises(ArgumentError) { scheduler.offload }
+    end
+  end
+
+  def test_outside_of_its_fibers_the_block_is_just_run
+    run_with do |scheduler|
+      assert_equal Thread.current, scheduler.offload { Thread.current }
+      assert_equal 0, scheduler.stats[:offload_threads]
+    end
+  end
+
+  def test_fibers_go_on_meanwhile
+    in_fiber do |scheduler|
+      gate = Thread::Queue.new
+      Fiber.schedule { sleep 0.005; gate << :open }
+      assert_equal :open, scheduler.offload { gate.pop }
+    end
+  end
+
+  def test_there_are_no_more_threads_than_asked_for
+    in_fiber(workers: 2) do |scheduler|
+      at_once = most = done = 0
+      lock = Thread::Mutex.new
+      20.times do
+        Fiber.schedule do
+          scheduler.offload do
+            lock.synchronize { most = [most, at_once += 1].max }
+            sleep 0.001
+            lock.synchronize { at_once -= 1 }
+          end
+          done += 1
+        end
+      end
+      assert(eventually { done == 20 })
+      assert_equal 2, most
+      assert_equal 2, scheduler.stats[:offload_threads]
+    end
+  end
+
+  def test_an_interrupted_fiber_waits_until_its_work_has_been_interrupted
+    in_fiber do |scheduler|
+      log = []
+      assert_raises(Timeout::Error) do
+        Timeout.timeout(0.01) do
+          scheduler.offload do
+            sleep
+          ensure
+            sleep 0.005
+            log << :ended
+          end
+        end
+      end
+      assert_equal [:ended], log
+      assert_equal 1, scheduler.offload { 1 }, "nothing is left behind for the next"
+    end
+  end
+
+  def test_work_that_has_not_begun_is_taken_back
+    in_fiber(workers: 1) do |scheduler|
+      gate = Thread::Queue.new
+      begun = false
+      Fiber.schedule { scheduler.offload { gate.pop } }
+      assert_raises(Timeout::Error) { Timeout.timeout(0.01) { scheduler.offload { begun = true } } }
+      gate << nil
+      assert_equal 1, scheduler.offload { 1 }
+      refute begun
+    end
+  end
+
+  def test_a_killed_fiber_takes_its_work_along
+    in_fiber do |scheduler|
+      log = []
+      fiber = Fiber.schedule do
+        scheduler.offload do
+          sleep
+        ensure
+          log << :ended
+        end
+      end
+      sleep 0.005
+      fiber.kill
+      assert(eventually { !fiber.alive? })
+      assert_equal [:ended], log
+    end
+  end
+
+  def test_the_end_of_the_scheduler_interrupts_what_is_going_on
+    log = Thread::Queue.new
+    thread = Thread.new do
+      Thread.current.report_on_exception = false
+      Fiber.set_scheduler(Reactor::Scheduler.new)
+      Fiber.schedule do
+        Fiber.scheduler.offload do
+          log << :begun
+          sleep
+        ensure
+          log << :ended
+        end
+      end
+    end
+    assert_equal :begun, log.pop
+    thread.kill
+    join_or_fail(thread, PATIENCE)
+    assert_equal :ended, log.pop(timeout: PATIENCE)
+    assert(eventually { Thread.list.none? { |other| other.name == "reactor worker" } })
+  end
+
+  def test_workers_survive_what_is_raised_in_them
+    in_fiber(workers: 1) do |scheduler|
+      worker = scheduler.offload { Thread.current }
+      20.times do
+        worker.raise("by somebody")
+        assert_equal worker, scheduler.offload { Thread.current }
+      end
+      assert_raises(IOError) { scheduler.offload { Thread.current.raise(IOError); sleep } }
+      assert_equal worker, scheduler.offload { Thread.current }
+    end
+  end
+
+  def test_a_killed_worker_is_replaced_and_its_fiber_told
+    in_fiber(workers: 1) do |scheduler|
+      worker = scheduler.offload { Thread.current }
+      worker.kill.join
+      assert_equal 1, scheduler.offload { 1 }
+      error = assert_raises(ThreadError) { scheduler.offload { Thread.current.kill; sleep } }
+      assert_equal "the worker was killed", error.message
+      done = 0
+      10.times { Fiber.schedule { scheduler.offload { sleep 0.001 }; done += 1 } }
+      scheduler.offload { Thread.list.select { |thread| thread.name == "reactor worker" && thread != Thread.current }.each(&:kill) }
+      assert(eventually { done == 10 })
+    end
+  end
+
+  # However they fall: each job is done or its fiber told, and no worker is lost.
+  def test_storm_of_interrupts
+    heavy!
+    random = Random.new(3)
+    in_fiber(workers: 2) do |scheduler|
+      results = Hash.new(0)
+      60.times do
+        Fiber.schedule do
+          Timeout.timeout(random.rand * 0.1) { scheduler.offload { sleep(random.rand * 0.004); :done } }
+          results[:done] += 1
+        rescue Timeout::Error
+          results[:cut] += 1
+        end
+      end
+      assert(eventually { results.values.sum == 60 })
+      assert_equal 5, scheduler.offload { 5 }
+      note "#{results[:done]} done, #{results[:cut]} cut"
+    end
+  end
+
+  def test_a_forked_child_has_workers_of_its_own
+    says = child_says(<<~RUBY)
+      scheduler = Reactor::Scheduler.new
+      Fiber.set_scheduler(scheduler)
+      Fiber.schedule { p scheduler.offload { 1 } }
+      scheduler.run
+      pid = fork do
+        p scheduler.offload { 2 }
+        Thread.new do
+          Fiber.set_scheduler(Reactor::Scheduler.new)
+          Fiber.schedule { p Fiber.scheduler.offload { 3 } }
+        end.join
+        $stdout.flush
+        exit!(0)
+      end
+      Process.wait(pid)
+      Fiber.schedule { p scheduler.offload { 4 } }
+    RUBY
+    assert_equal "1\n2\n3\n4\n", says
+  end
+
+  def test_options
+    assert_raises(ArgumentError) { Reactor::Scheduler.new(workers: 0) }
+    assert_raises(TypeError) { Reactor::Scheduler.new(workers: "2") }
+    error = assert_raises(ArgumentError) { Reactor::Scheduler.new(policy: :sometimes) }
+    assert_includes error.message, "measured, always, never"
+  end
+
+  # --- what Ruby offers --------------------------------------------------------------------------------------------------
+
+  def test_deflating_does_not_hold_up_the_others
+    offering!
+    native!
+    heavy!
+    in_fiber do |scheduler|
+      ticks = ticks_beside { 3.times { Zlib::Deflate.deflate(LARGE) } }
+      assert_operator scheduler.stats[:offload_handed], :>=, 3
+      assert_operator ticks, :>=, 5
+      assert_equal LARGE, Zlib::Inflate.inflate(Zlib::Deflate.deflate(LARGE))
+    end
+  end
+
+  def test_small_operations_stay_here
+    offering!
+    native!
+    heavy!
+    Dir.mktmpdir do |directory|
+      10.times { |number| File.write(File.join(directory, number.to_s), "x") }
+      in_fiber do |scheduler|
+        round = ->(*) { File.open(File.join(directory, "1")) {}; Dir.children(directory); File.stat(directory) }
+        20.times(&round)
+        before = scheduler.stats
+        100.times(&round)
+        after = scheduler.stats
+        handed = after[:offload_handed] - before[:offload_handed]
+        kept = after[:offload_kept] - before[:offload_kept]
+        note "#{handed} of #{handed + kept} operations were handed over"
+        assert_operator kept, :>, 5 * handed
+      end
+    end
+  end
+
+  def test_policies
+    offering!
+    native!
+    [[:always, :offload_handed, :offload_kept], [:never, :offload_kept, :offload_handed]].each do |policy, all, none|
+      in_fiber(policy: policy) do |scheduler|
+        3.times { File.stat(ROOT) }
+        assert_operator scheduler.stats[all], :>=, 3
+        assert_equal 0, scheduler.stats[none]
+      end
+    end
+  end
+
+  def test_an_interrupted_operation_is_over_before_its_fiber_goes_on
+    offering!
+    native!
+    Dir.mktmpdir do |directory|
+      path = File.join(directory, "fifo")
+      File.mkfifo(path)
+      in_fiber(policy: :always) do |scheduler|
+        20.times { assert_raises(Timeout::Error) { Timeout.timeout(0.003) { File.open(path) } } }
+        opened = nil
+        Fiber.schedule { opened = File.open(path, &:read) }
+        File.open(path, "w") { |file| file.write("hello") }
+        assert(eventually { opened })
+        assert_equal "hello", opened
+        assert_operator scheduler.stats[:offload_threads], :<=, [4, Etc.nprocessors].max
+      end
+    end
+  end
+
+  # It waits for sockets in the middle, which no worker may do on the scheduler's behalf.
+  def test_copy_stream_is_not_handed_over
+    a, b = pair
+    c, d = pair
+    in_fiber(policy: :always) do
+      Fiber.schedule { 5.times { sleep 0.002; a.write("x" * 10_000) }; a.close }
+      got = nil
+      reader = Fiber.schedule { got = d.read }
+      assert_equal 50_000, IO.copy_stream(b, c)
+      c.close
+      assert(eventually { !reader.alive? })
+      assert_equal 50_000, got.size
+    end
+  end
+
+  def test_errors_are_those_of_plain_ruby
+    tries = [-> { File.open("/nowhere/at/all") }, -> { Dir.children("/nowhere") }, -> { Dir.mkdir("/proc/x") },
+             -> { File.rename("/nowhere", "/nowhere2") }, -> { Zlib::Inflate.inflate("nonsense") }]
+    tries.each do |try|
+      told = lambda do
+        try.call
+      rescue SystemCallError, Zlib::Error => error
+        [error.class, error.message]
+      end
+      plain = told.call
+      %i[measured always never].each { |policy| assert_equal plain, in_fiber(policy: policy) { told.call } }
+    end
+  end
+end
