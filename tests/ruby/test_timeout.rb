@@ -138,6 +138,25 @@ class TestTimeout < ReactorTest
     end
   end
 
+  # Who polls raises for them, and its own turn may come meanwhile: it must not set out to raise for the next one then.
+  def test_many_targets_inside_enumerators_at_once
+    heavy!
+    log = Queue.new
+    run_scheduler do
+      30.times do
+        Fiber.schedule do
+          20.times do
+            Timeout.timeout(0.002) { Enumerator.new { |y| y << sleep(0.003) }.next }
+          rescue Timeout::Error
+            sleep 0.001
+          end
+          log << :done
+        end
+      end
+    end
+    assert_equal 30, log.size
+  end
+
   def test_only_the_fiber_in_question_is_hit
     log = []
     run_scheduler do

@@ -333,6 +333,12 @@ impl Fibers {
         self.records.iter().flatten()
     }
 
+    /// Whether the fiber's wait is over and its turn has come: it has left the ready queue.
+    pub fn has_turn(&self, slot: Slot) -> bool {
+        self.get(slot)
+            .is_some_and(|record| matches!(record.state, State::Woken(_)) && !record.queued)
+    }
+
     /// The fibers made by `Fiber.schedule`.
     pub fn own(&self) -> impl Iterator<Item = Slot> + '_ {
         let slots = self.records.iter().enumerate();

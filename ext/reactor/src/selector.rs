@@ -453,7 +453,7 @@ impl Selector {
         let patience = virtual_time::patience(self, idle)?;
         let sleep = {
             let mut inner = self.inner.borrow_mut();
-            if !idle || !inner.is_idle() {
+            if !idle || !inner.is_idle() || inner.fibers.has_turn(slot) {
                 None
             } else {
                 inner.lie_down(patience)
@@ -527,6 +527,9 @@ impl Selector {
                 let Inner {
                     timeouts, fibers, ..
                 } = &mut *inner;
+                if fibers.has_turn(slot) {
+                    return Ok(()); // came meanwhile: nobody would queue us again; the next who polls goes on
+                }
                 timeouts.next_indirect(fibers)
             };
             let Some((target, fiber)) = next else {
