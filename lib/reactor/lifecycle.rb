@@ -145,7 +145,7 @@ module Reactor
       seconds = Select.seconds(timeout)
       deadline = seconds && now + seconds
       loop do
-        ready = Fiber.blocking { IO.select(readables, writables, exceptables, 0) }
+        ready = look_at(readables, writables, exceptables)
         return ready if ready
 
         masks = masks_of(readables, writables, exceptables)
@@ -192,6 +192,15 @@ module Reactor
     def leaving?
       error = $!
       Thread.current.status == "aborting" || !(error.nil? || error.is_a?(StandardError) || error.is_a?(ScriptError))
+    end
+
+    # Looking lets other threads in, and one of them may close what is being looked at.
+    def look_at(*lists)
+      Fiber.blocking { IO.select(*lists, 0) }
+    rescue Errno::EBADF
+      raise unless lists.compact.flatten.any? { |object| IO.try_convert(object).closed? }
+
+      raise IOError, "stream closed in another thread"
     end
 
     # Each IO once, with everything wanted of it.

@@ -176,6 +176,50 @@ class TestClose < ReactorTest
     end
   end
 
+  # The IOError was meant for a wait that something else has ended.
+  def test_n29_a_close_does_not_reach_the_next_wait
+    log = []
+    reading, = pair
+    other, writing = pair
+    run_scheduler do
+      waiter = Fiber.schedule do
+        begin
+          reading.readpartial(1)
+        rescue IndexError
+          log << :raised
+        end
+        log << closed { other.readpartial(1) }
+        sleep 0.001
+        log << :slept
+      end
+      Fiber.schedule do
+        sleep 0.001
+        reading.close
+        waiter.raise(IndexError)
+        writing << "x"
+      end
+    end
+    assert_equal %i[raised returned slept], log
+  end
+
+  # IO.select looks without the lock: a close may come in between.
+  def test_n29_a_close_while_select_looks
+    heavy!
+    seen = []
+    run_scheduler do
+      Fiber.schedule do
+        300.times do |i|
+          reading, writing = IO.pipe
+          closer = Thread.new { Thread.pass if i.odd?; reading.close }
+          seen << outcome { IO.select([reading]) }
+          closer.join
+          writing.close
+        end
+      end
+    end
+    assert_equal [[:raised, IOError]], seen.uniq
+  end
+
   def test_nothing_is_changed_without_a_scheduler
     out = child_says("p IO.ancestors.first; Reactor::Scheduler.new.close; p IO.ancestors.first")
     assert_equal "IO\nReactor::Closing\n", out
