@@ -109,6 +109,15 @@ module Reactor
         duration
       end
 
+      # Mutex#unlock takes the fiber it wakes out of the line. If that fiber is raised upon before it has locked, the mutex
+      # is free and the next in line does not know: an unlock tells it.
+      #
+      # @param blocker what a fiber waited for in vain
+      # @api private
+      def pass_on(blocker)
+        blocker.unlock if blocker.is_a?(Thread::Mutex) && blocker.try_lock
+      end
+
       # Defines io_read and io_write for one version of the scheduler interface: the only switch, made once below.
       # Tests make it again, to run both versions on any Ruby.
       #
@@ -358,7 +367,10 @@ module Reactor
       @waits[Fiber.current] = wait = Wait.new(Fiber.current, :block, @waits[Fiber.current])
       enqueue(wait) if @permits.delete(Fiber.current)
       park(wait, timeout, lenient: true)
+      parked = true
       wait.events == :unblocked
+    ensure
+      Select.pass_on(blocker) unless parked
     end
 
     # Ends the fiber's {#block} or {#kernel_sleep}. Of no effect if it is in neither: a late one shortens nothing. Only

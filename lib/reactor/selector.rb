@@ -16,6 +16,8 @@ module Reactor
       nil # nobody is there to be told
     end
 
+    def pass_on(blocker) = Select.pass_on(blocker)
+
     # Until Process.wait may have an answer; takes no child.
     def await_child(pid, flags, _waited)
       thread = Thread.new { Reactor.await_child(pid, flags) }

@@ -210,6 +210,22 @@ class TestStale < ReactorTest
     assert_operator entered, :>=, 105
   end
 
+  # The same with nobody coming later: the one woken by the unlock leaves before it has locked, the next must be told.
+  def test_a_mutex_is_passed_on_by_who_does_not_take_it
+    mutex = Mutex.new
+    [->(fiber) { fiber.raise(IndexError) }, ->(fiber) { fiber.kill }].each do |strike|
+      log = []
+      run_scheduler do
+        first = nil
+        Fiber.schedule { mutex.synchronize { sleep 0.002 }; strike[first] }
+        first = Fiber.schedule { mutex.synchronize { log << :first } rescue log << :struck }
+        Fiber.schedule { mutex.synchronize { log << :second } }
+      end
+      assert_includes log, :second
+      refute_includes log, :first
+    end
+  end
+
   # A turn's batch: what one fiber does must not decide what the next one is told.
   def test_a_fiber_may_steal_what_another_was_woken_for
     r, w = IO.pipe

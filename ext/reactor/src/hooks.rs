@@ -361,7 +361,11 @@ pub fn block(ruby: &Ruby, this: Obj<Selector>, arguments: &[Value]) -> Result<bo
         raw::call_method(this.as_value(), "blocking_sleep", &arguments[1..])?;
         return Ok(true);
     };
-    sleep(&visit, Hook::Block, timeout)
+    match sleep(&visit, Hook::Block, timeout) {
+        // Had it been woken, with a lock in its hands? Others wait for that, and nobody else will be told.
+        Err(error) => raw::call_method(this.as_value(), "pass_on", &arguments[..1]).and(Err(error)),
+        answer => answer,
+    }
 }
 
 /// Parks until unblocked (true) or until the time is up (false).
