@@ -1,0 +1,22 @@
+# frozen_string_literal: true
+
+require_relative "helper"
+require_relative "interleaving"
+
+# Whatever the order of waits, timeouts, unblocks, raises and closes: nothing late ends another wait, nothing is lost.
+#
+#   SEED=123 ruby -Ilib tests/ruby/test_property.rb    the same decisions again
+#   REACTOR_LONG=1 …                                   for a minute
+class TestProperty < ReactorTest
+  SEED = Integer(ENV.fetch("SEED") { Random.new_seed % 1_000_000 })
+  SECONDS = LONG ? 60 : 3
+
+  def test_random_interleavings_follow_the_model
+    world = Interleaving::World.new(SEED, SECONDS)
+    $stderr.puts "SEED=#{SEED}" # now: it may hang
+    run_scheduler(within: SECONDS + PATIENCE) { world.run }
+    note "SEED=#{SEED}: #{world.counts.map { |what, count| "#{count} #{what}" }.join(", ")}"
+    assert_equal [], world.violations.first(5), "#{world.violations.size} violations with SEED=#{SEED}"
+    %i[waits timeouts raises unblocks].each { |what| assert_operator world.counts[what], :>, 10, "too few #{what}" }
+  end
+end
