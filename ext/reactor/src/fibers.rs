@@ -273,12 +273,12 @@ impl Fibers {
             record.watching = 0;
             record.permit = false;
             record.hook = Hook::Other;
-            let forever = std::mem::take(&mut record.forever);
-            self.forever -= usize::from(forever);
             // An interrupt was meant for this wait, which something else has ended; a sentence stands.
             if let Some(Pending::Raise(_)) = record.pending {
                 record.pending = None;
             }
+            let forever = std::mem::take(&mut record.forever);
+            self.forever -= usize::from(forever);
         }
     }
 
