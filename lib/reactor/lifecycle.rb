@@ -111,7 +111,8 @@ module Reactor
 
     # Process.wait and its kin, Process::Status.wait, system, backticks, the end of IO.popen. One child, on Linux, is waited
     # for by its pidfd (pidfd_open(2), Linux 5.3); any child, a group, a stopped one, or elsewhere: by a thread that learns
-    # of the event and leaves the child to us (waitid(2)). The portable selector looks now and then.
+    # of the event and leaves the child to us (waitid(2)), one for all the fibers that ask the same, who take turns. The
+    # portable selector looks now and then.
     #
     # So a wait that is interrupted has taken nothing: the child is there for whoever asks next.
     #
@@ -124,7 +125,7 @@ module Reactor
       return Fiber.blocking { Process::Status.wait(pid, flags) } if inert?
 
       descriptor = Reactor.pidfd(pid) if pid.positive? && flags.nobits?(Process::WUNTRACED)
-      descriptor ? await_exit(descriptor, pid, flags) : await_change(pid, flags)
+      descriptor ? await_exit(descriptor, pid, flags) : taking_turns([pid, flags]) { await_change(pid, flags) }
     end
 
     # IO.select and Kernel#select.
@@ -175,6 +176,16 @@ module Reactor
         await_child(pid, flags, Select.now - start)
       end
       status
+    end
+
+    # Fibers that wait for the same thing, one after the other.
+    def taking_turns(key)
+      @turns ||= Hash.new { |turns, wanted| turns[wanted] = [Thread::Mutex.new, 0] }
+      turn = @turns[key]
+      turn[1] += 1
+      turn[0].synchronize { yield }
+    ensure
+      @turns.delete(key) if turn && (turn[1] -= 1).zero?
     end
 
     # Makes an end with fibers that were to go on. A second signal meanwhile means it, and

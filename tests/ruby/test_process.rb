@@ -5,6 +5,13 @@ require "open3"
 
 # Children: waited for without stopping the other fibers, each status delivered once to whoever asked.
 class TestProcess < ReactorTest
+  MEGABYTES = 4
+
+  def teardown
+    assert_raises(Errno::ECHILD, "a child is left") { Process.wait(-1, Process::WNOHANG) } unless @hung
+    super
+  end
+
   def test_children_run_side_by_side
     seconds = elapsed do
       run_scheduler do
@@ -25,22 +32,46 @@ class TestProcess < ReactorTest
   end
 
   def test_each_status_reaches_its_waiter
+    heavy!
+    most = Thread.list.size
     run_scheduler do
-      20.times do |code|
+      200.times do |number|
         Fiber.schedule do
-          pid = spawn("exit #{code}")
+          pid = spawn("exit #{number}")
           waited, status = Process.wait2(pid)
-          assert_equal [pid, code], [waited, status.exitstatus]
+          most = [most, Thread.list.size].max
+          assert_equal [pid, number], [waited, status.exitstatus]
+        end
+      end
+      most = [most, Thread.list.size].max
+    end
+    assert_operator most, :<, 20, "a thread for each child" unless select_backend?
+  end
+
+  def test_hundreds_of_commands
+    heavy!
+    done = 0
+    run_scheduler do
+      20.times do
+        Fiber.schedule do
+          10.times { |i| done += 1 if i.even? ? system("true") : system("exit 3") == false && $?.exitstatus == 3 }
         end
       end
     end
-    assert_raises(Errno::ECHILD) { Process.wait(-1, Process::WNOHANG) }
+    assert_equal 200, done
   end
 
   def test_a_process_that_is_no_child
-    run_scheduler do
-      Fiber.schedule { assert_raises(Errno::ECHILD) { Process.wait(Process.pid) } }
-      Fiber.schedule { assert_raises(Errno::ECHILD) { Process.wait(2**22 + 1) } }
+    group = -(2**21 + 1)
+    questions = [
+      -> { Process.wait(Process.pid) }, -> { Process.wait(2**22 + 1) }, -> { Process.wait }, -> { Process.wait(0) }, -> { Process.wait(group) },
+      -> { Process.wait(1, Process::WUNTRACED) }, -> { Process.waitall }, -> { Process::Status.wait(-1).pid }, -> { Process::Status.wait(Process.pid).inspect },
+      -> { Process.wait(-1, 0x4000_0000) }, -> { Process.wait(-(2**31)) }
+    ]
+    questions.each_with_index do |question, number|
+      plain = run_plain { told(&question) }
+      ours = run_scheduler { answer = nil; Fiber.schedule { answer = told(&question) }; Fiber.scheduler.run; answer }
+      assert_equal plain, ours, "question #{number}"
     end
   end
 
@@ -102,6 +133,30 @@ class TestProcess < ReactorTest
     end
   end
 
+  def test_n21_many_fibers_wait_for_any_child
+    found = []
+    most = Thread.list.size
+    run_scheduler do
+      spawned = Array.new(20) { |i| [spawn("sleep 0.1; exit #{i}"), i] }
+      20.times { Fiber.schedule { found << waited(-1) } }
+      most = Thread.list.size
+      Fiber.scheduler.run
+      assert_equal spawned.sort, found.sort
+    end
+    assert_operator most, :<, 10, "a thread for each fiber"
+  end
+
+  def test_n21_several_groups_at_once
+    run_scheduler do
+      12.times do |i|
+        Fiber.schedule do
+          pid = spawn("sleep 0.1; exit #{i}", pgroup: true)
+          assert_equal [pid, i], waited(-pid)
+        end
+      end
+    end
+  end
+
   def test_n21_no_child_at_all
     assert_raises(Errno::ECHILD) { Process.wait(-1, Process::WNOHANG) }
     run_scheduler do
@@ -157,16 +212,148 @@ class TestProcess < ReactorTest
   end
 
   def test_megabytes_in_and_out
-    text = "0123456789abcdef" * 65_536 * 2
+    text = "0123456789abcdef" * 65_536 * MEGABYTES
     run_scheduler do
-      4.times do
+      3.times do |i|
         Fiber.schedule do
-          out, err, status = Open3.capture3("cat; echo done >&2", stdin_data: text)
+          out, err, status = Open3.capture3("tee /dev/stderr; exit #{i}", stdin_data: text)
           assert_bytes text, out
-          assert_equal "done\n", err
-          assert_predicate status, :success?
+          assert_bytes text, err
+          assert_equal i, status.exitstatus
+        end
+        Fiber.schedule { assert_bytes text, Open3.capture2("cat", stdin_data: text).first }
+        Fiber.schedule { assert_bytes text, Open3.capture2e("cat >&2", stdin_data: text).first }
+        Fiber.schedule { assert_equal text.bytesize, `head -c #{text.bytesize} /dev/zero`.bytesize }
+      end
+    end
+  end
+
+  def test_popen
+    text = "0123456789abcdef" * 65_536 * MEGABYTES
+    run_scheduler do
+      4.times do |i|
+        Fiber.schedule do
+          IO.popen("cat; exit #{i}", "r+") do |io|
+            Fiber.schedule { io.write(text); io.close_write }
+            assert_bytes text, io.read
+          end
+          assert_equal i, $?.exitstatus
+        end
+        Fiber.schedule do
+          io = IO.popen(["sh", "-c", "echo #{i}; exit #{i}"])
+          assert_equal "#{i}\n", io.read
+          io.close
+          assert_equal i, $?.exitstatus
         end
       end
     end
+  end
+
+  def test_the_status_of_commands
+    run_scheduler do
+      Fiber.schedule do
+        assert_equal "out\n", `echo out; exit 11`
+        assert_equal 11, $?.exitstatus
+        assert_equal false, system("exit 12")
+        assert_equal 12, $?.exitstatus
+        assert_nil system("/nonexistent/command")
+        assert_equal 127, $?.exitstatus
+        assert_raises(Errno::ENOENT) { system("/nonexistent/command", exception: true) }
+        error = assert_raises(RuntimeError) { system("exit 13", exception: true) }
+        assert_match(/exit 13/, error.message)
+        assert_raises(Errno::ENOENT) { `/nonexistent/command` }
+        assert_raises(Errno::ENOENT) { spawn("/nonexistent/command") }
+      end
+    end
+  end
+
+  # Whoever ignores SIGCHLD has no zombies and no statuses.
+  def test_ignored_children
+    code = <<~RUBY
+      trap(:CHLD, "IGNORE")
+      ask = ->(scheduled) do
+        Thread.new do
+          answer = []
+          body = -> do
+            pid = spawn("sleep 0.05; exit 3")
+            answer << (Process.wait(pid) rescue $!.class)
+            pid = spawn("sleep 0.05; exit 3")
+            answer << (Process.wait rescue $!.class)
+          end
+          if scheduled
+            Fiber.set_scheduler(Reactor::Scheduler.new)
+            Fiber.schedule(&body)
+            Fiber.scheduler.run
+          else
+            body.call
+          end
+          answer
+        end.value
+      end
+      p [ask.(false), ask.(true)].uniq
+    RUBY
+    assert_equal "[[Errno::ECHILD, Errno::ECHILD]]\n", child_says(code)
+  end
+
+  def test_a_child_that_is_killed
+    run_scheduler do
+      Fiber.schedule do
+        pid = spawn("sleep 60")
+        Fiber.schedule { sleep 0.02; Process.kill(:TERM, pid) }
+        _, status = Process.wait2(pid)
+        assert_equal [true, Signal.list["TERM"]], [status.signaled?, status.termsig]
+      end
+    end
+  end
+
+  def test_the_end_of_the_scheduler_leaves_the_child
+    [:itself, -1].each do |who|
+      pid = spawn("sleep 0.1; exit 14")
+      thread = Thread.new do
+        Thread.current.report_on_exception = false
+        Fiber.set_scheduler(Reactor::Scheduler.new)
+        Fiber.schedule { Process.wait(who == :itself ? pid : who) }
+        Thread.current.kill
+      end
+      join_or_fail(thread, PATIENCE)
+      assert_equal [pid, 14], waited(pid)
+    end
+  end
+
+  # As on a system without pidfd_open(2): the same answers, by threads or by looking.
+  def test_without_pidfd
+    pidfd = Reactor.method(:pidfd)
+    without_warnings { Reactor.define_singleton_method(:pidfd) { |_| nil } }
+    run_scheduler do
+      10.times { |i| Fiber.schedule { pid = spawn("sleep 0.02; exit #{i}"); assert_equal [pid, i], waited(pid) } }
+      Fiber.schedule do
+        pid = spawn("sleep 0.1; exit 15")
+        assert_raises(Timeout::Error) { Timeout.timeout(0.02) { Process.wait(pid) } }
+        assert_equal [pid, 15], waited(pid)
+      end
+    end
+  ensure
+    without_warnings { Reactor.define_singleton_method(:pidfd, pidfd) }
+  end
+
+  private
+
+  def waited(who)
+    pid, status = Process.wait2(who)
+    [pid, status.exitstatus]
+  end
+
+  # What a question is answered with: the value, or error class and message.
+  def told
+    yield
+  rescue SystemCallError => error
+    [error.class, error.message]
+  end
+
+  def without_warnings
+    verbose, $VERBOSE = $VERBOSE, nil
+    yield
+  ensure
+    $VERBOSE = verbose
   end
 end
