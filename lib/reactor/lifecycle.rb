@@ -22,6 +22,7 @@ module Reactor
       super(Reactor.choose(backend))
       Closing.register(self)
       Files.install
+      Resolving.install
       return unless stalls
 
       @stalls = stalls

@@ -8,6 +8,7 @@ require_relative "trace"
 require_relative "files"
 require_relative "offload"
 require_relative "lifecycle"
+require_relative "resolving"
 
 module Reactor
   # The scheduler: give one to `Fiber.set_scheduler` on each thread that shall have it.
@@ -19,6 +20,7 @@ module Reactor
   # May be subclassed; every hook may be overridden and `super` works.
   class Scheduler < Selector
     include Lifecycle
+    include Names
 
     # @param backend [Symbol, String, nil] see {Reactor.backends}; nil: REACTOR_BACKEND, else the best
     # @param options see {Lifecycle#initialize}
@@ -36,6 +38,7 @@ module Reactor
     # The portable scheduler, also there when the native one is loaded: for comparing the two, and for tests.
     class Scheduler < Select
       include Lifecycle
+      include Names
 
       # @param backend [Symbol, String] nothing but :select
       # @param options see {Lifecycle#initialize}

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require "timeout"
+require_relative "lookup"
 
 begin
   require "io/nonblock"
@@ -484,14 +485,33 @@ module Reactor
     # @param ios [Array<IO>]
     # @param masks [Array<Integer>] the events for each
     # @param timeout [Numeric, nil] seconds
+    # @param lookups [Array<Lookup>] questions whose answers are waited for, too
     # @return [Boolean] whether any of them is ready; false when the time is over
     # @raise as {#io_wait}
-    def wait_any(ios, masks, timeout)
+    def wait_any(ios, masks, timeout, lookups = [])
       seconds = Select.seconds(timeout)
       masks = ios.each { |io| check_io(io) }.zip(masks.each { |mask| check_events(mask) }).to_h.compare_by_identity
       return !!IO.select(*lists_of(masks), seconds) unless enter
 
-      !!wait_on(masks, seconds)
+      !!wait_on(masks, seconds, lookups) || lookups.any?(&:ended?)
+    end
+
+    # Asks the resolver, and goes on; {#wait_any} waits for the answer. Only names are asked by other threads, of which
+    # there are {Lookup::LIMIT} at most; they are gone when nothing is left to be asked.
+    #
+    # @param host [String, nil]
+    # @param service [String, nil]
+    # @param numbers [Array<Integer>] family, socktype, protocol, flags: those of getaddrinfo(3)
+    # @return [Lookup]
+    # @api private
+    def lookup(host, service, *numbers)
+      question = Lookup.new([host, service, *numbers])
+      if host.nil? || Resolving.address?(host)
+        Fiber.blocking { question.ask }
+      else
+        (@crew ||= Crew.new(Lookup::LIMIT)).ask(question)
+      end
+      question
     end
 
     # @!method io_read(io, buffer, length, offset)
@@ -880,9 +900,15 @@ module Reactor
     end
 
     # Parks on each of the IOs. The events of all that came, or false.
-    def wait_on(masks, seconds)
+    def wait_on(masks, seconds, lookups = [])
       @waits[Fiber.current] = wait = Wait.new(Fiber.current, :io, @waits[Fiber.current])
       wait.events = 0
+      lookups.each do |lookup|
+        lookup.tell do
+          enqueue(wait)
+          ring
+        end
+      end
       each_watch(masks) { |waits_of, io| (waits_of[io] ||= {}.compare_by_identity)[wait] = true }
       park(wait, seconds)
       wait.events.zero? ? false : wait.events

@@ -62,7 +62,7 @@ pub fn on_pool<T: Send + 'static>(
 }
 
 /// Parks until the queue has room.
-fn await_room(visit: &Visit, watching: u64) -> Result<(), Error> {
+pub fn await_room(visit: &Visit, watching: u64) -> Result<(), Error> {
     loop {
         {
             let mut inner = visit.selector.inner.borrow_mut();
@@ -79,7 +79,7 @@ fn await_room(visit: &Visit, watching: u64) -> Result<(), Error> {
     }
 }
 
-fn begin<T: Send + 'static>(
+pub fn begin<T: Send + 'static>(
     visit: &Visit,
     watching: u64,
     pace: Pace,

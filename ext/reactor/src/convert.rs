@@ -58,11 +58,15 @@ pub fn interest(ruby: &Ruby, events: Value) -> Result<Interest, Error> {
 
 /// The Errno exception for a failed system call.
 pub fn system_error(ruby: &Ruby, error: &io::Error) -> Error {
-    let code = error.raw_os_error().unwrap_or(0);
+    errno(ruby, error.raw_os_error().unwrap_or(0), None)
+}
+
+/// The Errno exception with this number, for what has failed.
+pub fn errno(ruby: &Ruby, code: i32, what: Option<&str>) -> Error {
     let made = ruby
         .class_object()
         .const_get::<_, ExceptionClass>("SystemCallError")
-        .and_then(|class| class.new_instance((ruby.qnil(), code)));
+        .and_then(|class| class.new_instance((what, code)));
     match made {
         Ok(exception) => Error::from(exception),
         Err(error) => error,

@@ -16,6 +16,7 @@ use crate::{
     files,
     io::Watched,
     raw::{self, Pinned},
+    resolve::Lookup,
     selector::{Entry, Selector, Visit, error_named},
     trace::What,
 };
@@ -261,15 +262,16 @@ fn wait_once(
     Ok(Once::Answered(ready, parked?))
 }
 
-/// `wait_any(ios, masks, timeout)`: parks once on many descriptors. Whether any is ready; which, the caller asks.
-pub fn wait_any(
-    ruby: &Ruby,
-    this: Obj<Selector>,
-    ios: RArray,
-    masks: RArray,
-    timeout: Value,
-) -> Result<bool, Error> {
+/// `wait_any(ios, masks, timeout, lookups = [])`: parks once on many descriptors, and on questions to the resolver.
+/// Whether the time was not up: what is ready, the caller asks.
+pub fn wait_any(ruby: &Ruby, this: Obj<Selector>, arguments: &[Value]) -> Result<bool, Error> {
+    let given = scan_args::<(RArray, RArray, Value), (Option<RArray>,), (), (), (), ()>(arguments)?;
+    let (ios, masks, timeout) = given.required;
     let timeout = convert::timeout(timeout)?;
+    let mut lookups = Vec::new(); // kept alive by the Array they came in
+    for lookup in given.optional.0.into_iter().flatten() {
+        lookups.push(Obj::<Lookup>::try_convert(lookup)?);
+    }
     let Entry::Usable(visit) = Selector::enter(ruby, &this)? else {
         return Ok(true);
     };
@@ -279,7 +281,11 @@ pub fn wait_any(
     }
     let (waits, timer, trouble) = {
         let mut inner = this.inner.borrow_mut();
-        let token = inner.fibers.watch(visit.slot, MANY, 0);
+        let token = if lookups.is_empty() {
+            inner.fibers.watch(visit.slot, MANY, 0)
+        } else {
+            inner.fibers.await_work(visit.slot, MANY)
+        };
         let mut waits = Vec::with_capacity(watched.len());
         let mut trouble = None;
         if let Some(reactor) = inner.reactor.as_mut() {
@@ -296,6 +302,9 @@ pub fn wait_any(
                     }
                 }
             }
+        }
+        for lookup in &lookups {
+            lookup.redirect(token);
         }
         let deadline = inner.deadline(timeout);
         let timer = inner.timer(deadline, token);

@@ -17,6 +17,7 @@ mod inspect;
 mod io;
 mod poller;
 mod raw;
+mod resolve;
 mod ring;
 mod selector;
 mod timeouts;
@@ -27,6 +28,7 @@ use magnus::{Error, RClass, RHash, Ruby, Symbol, function, method, prelude::*};
 use reactor::Backend;
 
 use poller::Poller;
+use resolve::Lookup;
 use selector::Selector;
 
 #[magnus::init(name = "reactor")]
@@ -61,7 +63,8 @@ fn init(ruby: &Ruby) -> Result<(), Error> {
     class.define_method("cancel", method!(hooks::cancel, 0))?;
     class.define_method("io_closing", method!(hooks::io_closing, 1))?;
     class.define_method("fetch", method!(hooks::fetch, 3))?;
-    class.define_method("wait_any", method!(hooks::wait_any, 3))?;
+    class.define_method("wait_any", method!(hooks::wait_any, -1))?;
+    class.define_method("lookup", method!(resolve::lookup, -1))?;
 
     class.define_method("fiber", method!(hooks::fiber, -1))?;
     class.define_method("io_wait", method!(hooks::io_wait, 3))?;
@@ -76,7 +79,16 @@ fn init(ruby: &Ruby) -> Result<(), Error> {
     class.define_method("blocking_operation_wait", wait)?;
     define_transfers(class, buffer_contract(ruby))?;
     class.define_singleton_method("define_transfers", function!(define_transfers, 2))?;
+    define_lookup(reactor.define_class("Lookup", ruby.class_object())?)?;
     define_poller(reactor.define_class("Poller", ruby.class_object())?)
+}
+
+/// `Reactor::Lookup`
+fn define_lookup(class: RClass) -> Result<(), Error> {
+    class.undef_default_alloc_func();
+    class.define_method("ended?", method!(Lookup::is_ended, 0))?;
+    class.define_method("answer", method!(Lookup::answer, 1))?;
+    class.define_method("cancel", method!(Lookup::cancel, 0))
 }
 
 /// `Reactor::Poller`

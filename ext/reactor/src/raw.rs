@@ -9,7 +9,7 @@
 #![allow(unsafe_code)]
 
 use std::{
-    ffi::{c_char, c_int, c_void},
+    ffi::{CStr, c_char, c_int, c_void},
     os::fd::{BorrowedFd, RawFd},
     ptr, slice,
     sync::{
@@ -556,4 +556,97 @@ pub fn time_interval(number: Value) -> Result<Duration, Error> {
 pub fn ractor_safe() {
     // SAFETY: called from Init only.
     unsafe { rb_sys::rb_ext_ractor_safe(true) };
+}
+
+// --- names: what runs on the pool knows nothing of Ruby -------------------------------------------------------------
+
+/// What getaddrinfo(3) is asked beside the names.
+#[derive(Clone, Copy, Debug)]
+pub struct Hints {
+    pub family: c_int,
+    pub socktype: c_int,
+    pub protocol: c_int,
+    pub flags: c_int,
+}
+
+/// One of its answers; `bytes` is a struct sockaddr.
+#[derive(Clone, Debug)]
+pub struct Address {
+    pub family: c_int,
+    pub socktype: c_int,
+    pub protocol: c_int,
+    pub bytes: Vec<u8>,
+}
+
+/// Why there is none: EAI_*, and errno for EAI_SYSTEM.
+#[derive(Clone, Copy, Debug)]
+pub struct Unresolved {
+    pub code: c_int,
+    pub errno: c_int,
+}
+
+/// getaddrinfo(3). Blocks for as long as the resolver likes; on whatever thread.
+pub fn getaddrinfo(
+    host: Option<&CStr>,
+    service: Option<&CStr>,
+    hints: &Hints,
+) -> Result<Vec<Address>, Unresolved> {
+    let pointer = |text: Option<&CStr>| text.map_or(ptr::null(), CStr::as_ptr);
+    // SAFETY: numbers and pointers, for which zero means "not given".
+    let mut wanted: libc::addrinfo = unsafe { std::mem::zeroed() };
+    wanted.ai_family = hints.family;
+    wanted.ai_socktype = hints.socktype;
+    wanted.ai_protocol = hints.protocol;
+    wanted.ai_flags = hints.flags;
+    let mut list = ptr::null_mut();
+    // SAFETY: strings that end with NUL, and a place for the list, all alive during the call.
+    let code = unsafe { libc::getaddrinfo(pointer(host), pointer(service), &wanted, &mut list) };
+    if code != 0 {
+        let errno = std::io::Error::last_os_error().raw_os_error().unwrap_or(0);
+        // A resolver module that is configured and not installed, as Ruby sees it: [ruby-list:49420].
+        let missing =
+            cfg!(target_os = "linux") && code == libc::EAI_SYSTEM && errno == libc::ENOENT;
+        let code = if missing { libc::EAI_NONAME } else { code };
+        return Err(Unresolved { code, errno });
+    }
+    let mut found = Vec::new();
+    let mut next = list;
+    // SAFETY: the list is ours until it is freed below; each entry has an address of the length it says.
+    while let Some(entry) = unsafe { next.as_ref() } {
+        let (address, length) = (entry.ai_addr.cast::<u8>(), entry.ai_addrlen as usize);
+        found.push(Address {
+            family: entry.ai_family,
+            socktype: entry.ai_socktype,
+            protocol: entry.ai_protocol,
+            // SAFETY: see above.
+            bytes: unsafe { slice::from_raw_parts(address, length) }.to_vec(),
+        });
+        next = entry.ai_next;
+    }
+    // SAFETY: it came from getaddrinfo, and nothing refers to it any more.
+    unsafe { libc::freeaddrinfo(list) };
+    Ok(found)
+}
+
+/// gai_strerror(3).
+pub fn gai_message(code: c_int) -> String {
+    // SAFETY: a text that is never freed.
+    let text = unsafe { CStr::from_ptr(libc::gai_strerror(code)) };
+    text.to_string_lossy().into_owned()
+}
+
+/// A copy of a String's bytes.
+pub fn bytes(string: magnus::RString) -> Vec<u8> {
+    // SAFETY: copied at once, with no Ruby call in between.
+    unsafe { string.as_slice() }.to_vec()
+}
+
+/// Sets an instance variable whose name has no @, as Ruby's own extensions do for what only they read.
+pub fn set_hidden(object: Value, name: &CStr, value: Value) -> Result<(), Error> {
+    // SAFETY: a valid C string and live objects; a frozen one raises.
+    protect(|| unsafe {
+        let name = rb_sys::rb_intern(name.as_ptr().cast::<c_char>());
+        rb_sys::rb_ivar_set(object.as_raw(), name, value.as_raw())
+    })
+    .map(drop)
 }

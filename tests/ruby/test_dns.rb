@@ -1,0 +1,570 @@
+# frozen_string_literal: true
+
+require_relative "helper"
+require "net/http"
+require "tmpdir"
+
+# Names: the same answers and the same errors as without a scheduler, and the others go on meanwhile.
+class TestDns < ReactorTest
+  # No name: a label may have 63 characters. So nobody has to be asked.
+  NOWHERE = "#{"x" * 64}.invalid"
+
+  # Ruby 3.4 asks for the family :ipv4 where there is one local address, and there is no such family.
+  RUBYS_OWN = [[SocketError, "unknown socket domain: ipv4"]].freeze
+
+  NEWLINE = [SocketError, "newline at the end of hostname"].freeze
+  NOBODY = [Socket::ResolutionError, "getaddrinfo(3): Name or service not known"].freeze
+
+  # Each is asked by a plain thread and by a fiber of a scheduler, and has to be answered alike.
+  QUESTIONS = {
+    "lists" => [
+      -> { Addrinfo.getaddrinfo("localhost", 80) },
+      -> { Addrinfo.getaddrinfo("localhost", "80", :INET, :STREAM) },
+      -> { Addrinfo.getaddrinfo("localhost", "http") },
+      -> { Addrinfo.getaddrinfo("localhost", "http", nil, :STREAM) },
+      -> { Addrinfo.getaddrinfo("localhost", nil, "AF_INET", "SOCK_DGRAM", Socket::IPPROTO_UDP) },
+      -> { Addrinfo.getaddrinfo("localhost", "") },
+      -> { Addrinfo.getaddrinfo("localhost", nil, nil, :STREAM, nil, Socket::AI_CANONNAME) },
+      -> { Addrinfo.getaddrinfo("localhost", 70_001, nil, :STREAM) },
+      -> { Addrinfo.getaddrinfo("127.0.0.1", "http") },
+      -> { Addrinfo.getaddrinfo("127.1", 80, nil, :STREAM) },
+      -> { Addrinfo.getaddrinfo("::1", 80) },
+      -> { Addrinfo.getaddrinfo("fe80::1%lo", 80) },
+      -> { Addrinfo.getaddrinfo("fe80::1%lo", "http", nil, :STREAM) },
+      -> { Addrinfo.getaddrinfo(nil, "http", nil, :STREAM) },
+      -> { Addrinfo.getaddrinfo("", 80, nil, :STREAM) },
+      -> { Addrinfo.getaddrinfo("<any>", 80, nil, :STREAM) },
+      -> { Addrinfo.tcp("localhost", "http") },
+      -> { Addrinfo.tcp("localhost", 80) },
+      -> { Addrinfo.udp("localhost", 53) },
+      -> { Addrinfo.udp("localhost", "domain") },
+      -> { Addrinfo.ip("localhost") },
+      -> { Addrinfo.tcp("::1", "https") },
+      -> { Addrinfo.foreach("localhost", 80).to_a }
+    ],
+    "addresses" => [
+      -> { Socket.getaddrinfo("localhost", "http") },
+      -> { Socket.getaddrinfo("localhost", 80) },
+      -> { Socket.getaddrinfo("localhost", 80, nil, :STREAM) },
+      -> { Socket.getaddrinfo("localhost", "http", "AF_INET", :STREAM, Socket::IPPROTO_TCP, 0, false) },
+      -> { Socket.getaddrinfo("localhost", 80, nil, :STREAM, nil, nil, true) },
+      -> { Socket.getaddrinfo("127.0.0.1", "http", nil, :STREAM, nil, nil, :hostname) },
+      -> { Socket.getaddrinfo("localhost", nil, nil, :SEQPACKET) },
+      -> { Socket.sockaddr_in("http", "localhost") },
+      -> { Socket.pack_sockaddr_in(80, "localhost") },
+      -> { Socket.sockaddr_in(80, "fe80::1%lo") },
+      -> { Socket.sockaddr_in("http", "::1") },
+      -> { Socket.sockaddr_in(80, nil) },
+      -> { Socket.sockaddr_in(80, "") },
+      -> { Socket.sockaddr_in(70_000, "localhost") },
+      -> { IPSocket.getaddress("localhost") },
+      -> { IPSocket.getaddress("::1") },
+      -> { IPSocket.getaddress("fe80::1%lo") },
+      -> { Socket.getnameinfo(Socket.sockaddr_in(80, "127.0.0.1")) },
+      -> { Addrinfo.tcp("127.0.0.1", 80).getnameinfo },
+      -> { Addrinfo.tcp("127.0.0.1", 80).getnameinfo(Socket::NI_NUMERICSERV) }
+    ],
+    "errors" => [
+      -> { Addrinfo.getaddrinfo(NOWHERE, 80) },
+      -> { Addrinfo.getaddrinfo("localhost", "nosuchservice") },
+      -> { Addrinfo.getaddrinfo("localhost", "nosuchservice", nil, :STREAM) },
+      -> { Addrinfo.getaddrinfo("localhost", -1) },
+      -> { Addrinfo.getaddrinfo("127.0.0.1", 80, :INET6) },
+      -> { Addrinfo.getaddrinfo("localhost", 80, :INET6) },
+      -> { Addrinfo.getaddrinfo("localhost", 80, nil, nil, nil, Socket::AI_NUMERICHOST) },
+      -> { Addrinfo.getaddrinfo("localhost", 80, nil, :STREAM, Socket::IPPROTO_UDP) },
+      -> { Addrinfo.getaddrinfo("localhost", 80, :NOSUCH) },
+      -> { Addrinfo.getaddrinfo("localhost", 80, nil, :NOSUCH) },
+      -> { Addrinfo.getaddrinfo("localhost", 80, nil, nil, "tcp") },
+      -> { Addrinfo.getaddrinfo("localhost", 80, nil, nil, nil, 0x4000_0000) },
+      -> { Addrinfo.getaddrinfo("localhost\n", 80) },
+      -> { Addrinfo.getaddrinfo("local\0host", 80) },
+      -> { Addrinfo.getaddrinfo("h" * 2000, 80) },
+      -> { Addrinfo.getaddrinfo("localhost", "s" * 2000) },
+      -> { Addrinfo.getaddrinfo(:localhost, 80) },
+      -> { Addrinfo.getaddrinfo("localhost", 80.5) },
+      -> { Addrinfo.getaddrinfo("localhost", :http) },
+      -> { Addrinfo.getaddrinfo("localhost") },
+      -> { Addrinfo.getaddrinfo("localhost", 80, nosuch: 1) },
+      -> { Addrinfo.getaddrinfo("fe80::1%nosuchzone", 80) },
+      -> { Addrinfo.getaddrinfo("1.2.3.400", 80) },
+      -> { Addrinfo.tcp(NOWHERE, 80) },
+      -> { Addrinfo.ip(NOWHERE) },
+      -> { Socket.getaddrinfo(NOWHERE, 80) },
+      -> { Socket.sockaddr_in(80, NOWHERE) },
+      -> { Socket.sockaddr_in(80) },
+      -> { IPSocket.getaddress(NOWHERE) },
+      -> { IPSocket.getaddress("localhost\n") },
+      -> { TCPServer.new(NOWHERE, 0) },
+      -> { TCPServer.new("localhost", "nosuchservice") },
+      -> { TCPServer.new("192.0.2.77", 0) },
+      -> { udp { |s| s.connect(NOWHERE, 1) } },
+      -> { udp { |s| s.connect("localhost", "nosuchservice") } },
+      -> { udp { |s| s.bind(NOWHERE, 0) } },
+      -> { udp { |s| s.bind("192.0.2.77", "domain") } },
+      -> { udp { |s| s.send("x", 0, NOWHERE, 1) } },
+      -> { udp { |s| s.send("x" * 70_000, 0, "localhost", "domain") } },
+      -> { udp { |s| s.send("x", 0, "localhost") } },
+      -> { udp(Socket::AF_INET6) { |s| s.connect("127.0.0.1", 1) } },
+      -> { udp(Socket::AF_INET6) { |s| s.connect("localhost", 1) } }
+    ],
+    "clients" => [
+      -> { TCPSocket.new(NOWHERE, 80) },
+      -> { TCPSocket.new("localhost", 1) },
+      -> { TCPSocket.new("localhost", "1") },
+      -> { TCPSocket.new("localhost", "tcpmux") },
+      -> { TCPSocket.new("127.0.0.1", "tcpmux") },
+      -> { TCPSocket.new("::1", 1) },
+      -> { TCPSocket.new("127.1", 1) },
+      -> { TCPSocket.new("127.0.0.1", 1, "localhost", 0) },
+      -> { TCPSocket.new(nil, 1) },
+      -> { TCPSocket.new("", 1) },
+      -> { TCPSocket.new("localhost", "nosuchservice") },
+      -> { TCPSocket.new("localhost", -1) },
+      -> { TCPSocket.new("localhost", 65_537) },
+      -> { TCPSocket.new("localhost\n", 1) },
+      -> { TCPSocket.new("local\0host", 1) },
+      -> { TCPSocket.new("h" * 2000, 1) },
+      -> { TCPSocket.new(:localhost, 1) },
+      -> { TCPSocket.new("localhost", 1.5) },
+      -> { TCPSocket.new("localhost", "1", "192.0.2.77", 0) },
+      -> { TCPSocket.new("localhost", "1", NOWHERE, 0) },
+      -> { TCPSocket.new("localhost", 1, "127.0.0.1", 0) },
+      -> { TCPSocket.new("localhost", 1, nil, "nosuchservice") },
+      -> { TCPSocket.new },
+      -> { TCPSocket.new("localhost") },
+      -> { TCPSocket.new("localhost", 1, nosuch: 1) },
+      -> { TCPSocket.new("localhost", 1, connect_timeout: -1) },
+      -> { TCPSocket.new("localhost", 1, connect_timeout: "x") },
+      -> { TCPSocket.new("localhost", 1, connect_timeout: 5, resolv_timeout: 5) },
+      -> { TCPSocket.new("localhost", 1, open_timeout: 1) },
+      -> { TCPSocket.new("localhost", 1, open_timeout: 1, connect_timeout: 1) },
+      -> { TCPSocket.new("localhost", 1, fast_fallback: false) },
+      -> { TCPSocket.new("localhost", "tcpmux", fast_fallback: false) },
+      -> { TCPSocket.new(NOWHERE, 1, fast_fallback: false) },
+      -> { TCPSocket.open("localhost", 1) { flunk } },
+      -> { Socket.tcp(NOWHERE, 80) },
+      -> { Socket.tcp("localhost", 1) },
+      -> { Socket.tcp("localhost", "tcpmux") },
+      -> { Socket.tcp("127.0.0.1", "tcpmux") },
+      -> { Socket.tcp("::1", 1) },
+      -> { Socket.tcp("localhost", "nosuchservice") },
+      -> { Socket.tcp("localhost", 1, "127.0.0.1") },
+      -> { Socket.tcp("localhost", 1, connect_timeout: 5, resolv_timeout: 5) },
+      -> { Socket.tcp("localhost", 1, open_timeout: 1) },
+      -> { Socket.tcp("localhost", 1, open_timeout: 1, connect_timeout: 1) },
+      -> { Socket.tcp("localhost", 1, fast_fallback: false) },
+      -> { Socket.tcp(NOWHERE, 1, fast_fallback: false) },
+      -> { Socket.tcp("localhost", 1, nosuch: 1) },
+      -> { Socket.tcp },
+      -> { Net::HTTP.get(NOWHERE, "/") },
+      -> { Net::HTTP.get("localhost", "/", 1) }
+    ]
+  }.freeze
+
+  QUESTIONS.each do |topic, questions|
+    define_method(:"test_#{topic}_as_without_a_scheduler") do
+      ours = scheduled { questions.map { |question| answer(&question) } }
+      different = questions.zip(ours).filter_map do |question, our|
+        plain = run_plain { answer(&question) }
+        # Where Ruby asks, it asks in other words than its Happy Eyeballs do.
+        plain = NEWLINE if plain == NOBODY && our == NEWLINE && select_backend?
+        [question.source_location.last, plain, our] unless plain == our || RUBYS_OWN.include?(plain)
+      end
+      assert_empty different, "line, plain Ruby, ours"
+    end
+  end
+
+  # The same as above, and a crowd of them at once, whose questions do not get in each other's way.
+  def test_a_crowd_by_name
+    heavy!
+    port = greeter
+    before = Thread.list.size
+    most = ticks = 0
+    stats = nil
+    run_scheduler do |scheduler|
+      open = 200
+      Fiber.schedule { (ticks += 1; sleep 0.0005) while open.positive? }
+      200.times do |i|
+        Fiber.schedule do
+          socket = i.even? ? TCPSocket.new("localhost", port) : Socket.tcp("localhost", port)
+          most = [most, Thread.list.size].max
+          assert_equal "hello\n", socket.gets
+          socket.close
+          open -= 1
+        end
+      end
+      scheduler.run
+      stats = scheduler.stats
+    end
+    assert_operator ticks, :>, 1, "nobody else had a turn"
+    assert_operator most - before, :<, 30, "threads"
+    assert_operator stats.fetch(:pool_threads), :<=, 16 if stats.key?(:pool_threads)
+  end
+
+  # N33
+  def test_socket_tcp_under_stress
+    code = <<~RUBY
+      server = TCPServer.new("127.0.0.1", 0)
+      port = server.addr[1]
+      count = 0
+      thread = Thread.new do
+        Fiber.set_scheduler(Reactor::Scheduler.new)
+        Fiber.schedule { 400.times { server.accept.close } }
+        200.times do |i|
+          Fiber.schedule do
+            GC.stress = i % 50 == 0
+            Socket.tcp("localhost", port).close
+            TCPSocket.new("localhost", port).close
+            count += 1
+          end
+        end
+      end
+      thread.join
+      GC.stress = false
+      p count
+    RUBY
+    assert_equal "200\n", child_says(%(require "socket"\n#{code}), within: PATIENCE * 10)
+  end
+
+  # Whatever can be seen of a socket, and all kinds of making one.
+  def test_sockets_are_as_ruby_makes_them
+    port = greeter
+    shape = lambda do |socket|
+      socket.gets
+      [socket.class, socket.external_encoding, socket.internal_encoding, socket.binmode?, socket.sync, socket.close_on_exec?, socket.autoclose?,
+       socket.do_not_reverse_lookup, socket.fcntl(3) & File::NONBLOCK, socket.lineno, socket.timeout, socket.peeraddr, socket.addr[0], socket.addr[2..],
+       socket.inspect.gsub(/\d{4,}|fd \d+|0x\h+/, ""), socket.tty?, socket.closed?, socket.write("x"), socket.close_write, socket.read, socket.close]
+    end
+    makers = [
+      -> { TCPSocket.new("localhost", port) }, -> { TCPSocket.new("127.0.0.1", port) }, -> { TCPSocket.open("localhost", port) },
+      -> { TCPSocket.new("localhost", port.to_s, "127.0.0.1", 0) }, -> { Named.new(port) }, -> { Class.new(TCPSocket) { def self.name = "X" }.new("localhost", port) }
+    ]
+    makers.each do |maker|
+      normal = ->(socket) { shape.(socket).then { |first, *rest| [first.name, *rest] } }
+      assert_equal run_plain { normal.(maker.call) }, scheduled { normal.(maker.call) }, maker.source_location.last.to_s
+    end
+    assert_equal [:kept, true], scheduled { [(kept = nil) || TCPSocket.open("localhost", port) { |s| kept = s; :kept }, kept.closed?] }
+    assert_equal [:kept, true], scheduled { [(kept = nil) || Socket.tcp("localhost", port) { |s| kept = s; :kept }, kept.closed?] }
+  end
+
+  # A subclass of its own mind.
+  class Named < TCPSocket
+    def initialize(port) = super("localhost", port)
+  end
+
+  def test_servers_and_datagrams_by_name
+    scheduled do
+      server = TCPServer.new("localhost", 0)
+      client = TCPSocket.new("localhost", server.addr[1])
+      peer = server.accept
+      peer.write("x")
+      assert_equal "x", client.readpartial(1)
+      receiver = UDPSocket.new
+      receiver.bind("localhost", 0)
+      sender = UDPSocket.new
+      sender.send("one", 0, "localhost", receiver.addr[1])
+      sender.send("two", 0, receiver.local_address)
+      sender.connect("localhost", receiver.addr[1])
+      sender.send("three", 0)
+      assert_equal %w[one two three], Array.new(3) { receiver.recvfrom(10).first }
+      [server, client, peer, receiver, sender].each(&:close)
+    end
+  end
+
+  def test_net_http_by_name
+    server = TCPServer.new("127.0.0.1", 0)
+    port = server.addr[1]
+    pages = []
+    run_scheduler do
+      Fiber.schedule do
+        8.times do
+          socket = server.accept
+          Fiber.schedule do
+            nil until socket.gets.chomp.empty?
+            socket.write("HTTP/1.1 200 OK\r\nContent-Length: 4\r\nConnection: close\r\n\r\npage")
+            socket.close
+          end
+        end
+        server.close
+      end
+      8.times { Fiber.schedule { pages << Net::HTTP.get("localhost", "/", port) } }
+    end
+    assert_equal ["page"] * 8, pages
+  end
+
+  # The answers are a subclass's affair, if it has any.
+  def test_a_hook_of_its_own
+    skip "a subclass cannot choose the backend" if select_backend? && Reactor::Scheduler.superclass != Reactor::Select
+    port = greeter
+    asked = []
+    stubbed = Class.new(Reactor::Scheduler) do
+      define_method(:address_resolve) do |host|
+        asked << host
+        host == "somewhere.test" ? ["127.0.0.1"] : super(host)
+      end
+    end
+    results = []
+    run_plain do
+      Fiber.set_scheduler(stubbed.new)
+      Fiber.schedule do
+        socket = TCPSocket.new("somewhere.test", port)
+        results << socket.gets << Addrinfo.tcp("somewhere.test", port).ip_address << IPSocket.getaddress("localhost")
+        socket.close
+      end
+    end
+    assert_equal ["hello\n", "127.0.0.1", "127.0.0.1"], results
+    assert_equal %w[somewhere.test somewhere.test localhost], asked
+  end
+
+  def test_programs_without_a_scheduler_keep_their_sockets
+    code = <<~RUBY
+      ours = -> { [TCPSocket, TCPServer, UDPSocket, IPSocket, Addrinfo, Socket.singleton_class, Addrinfo.singleton_class].flat_map(&:ancestors).count { _1.name.to_s.start_with?("Reactor") } }
+      p ours.call
+      server = TCPServer.new("localhost", 0)
+      Thread.new { Fiber.set_scheduler(Reactor::Scheduler.new) }.join
+      p ours.call.positive?
+      2.times { |i| TCPSocket.new("localhost", server.addr[1]).close }
+      Fiber.new { TCPSocket.new("localhost", server.addr[1]).close }.resume
+      p Addrinfo.tcp("localhost", 80).ip_address
+    RUBY
+    assert_equal "0\ntrue\n\"127.0.0.1\"\n", child_says(code)
+  end
+
+  # Whoever has put other code in the place of Ruby's keeps it.
+  def test_what_others_have_replaced
+    code = <<~RUBY
+      require "socket"
+      class TCPSocket
+        alias __plain initialize
+        def initialize(host, *rest) = ($asked = host) && __plain(host == "elsewhere.test" ? "127.0.0.1" : host, *rest)
+      end
+      server = TCPServer.new("127.0.0.1", 0)
+      Thread.new do
+        Fiber.set_scheduler(Reactor::Scheduler.new)
+        Fiber.schedule { TCPSocket.new("elsewhere.test", server.addr[1]).close; p $asked }
+      end.join
+    RUBY
+    assert_equal %("elsewhere.test"\n), child_says(code)
+  end
+
+  def test_in_a_forked_child
+    code = <<~RUBY
+      server = TCPServer.new("127.0.0.1", 0)
+      Thread.new do
+        Fiber.set_scheduler(Reactor::Scheduler.new)
+        Fiber.schedule do
+          pid = fork do
+            TCPSocket.new("localhost", server.addr[1]).close
+            puts Addrinfo.tcp("localhost", 80).ip_address, Socket.tcp("localhost", server.addr[1]).close.inspect
+          end
+          puts Process.wait2(pid).last.success?
+        end
+      end.join
+    RUBY
+    assert_equal "127.0.0.1\nnil\ntrue\n", child_says(%(require "socket"\n#{code}))
+  end
+
+  # --- with a nameserver of our own ------------------------------------------------------------------------------
+
+  # Twenty names that take half a second each, asked in every way: nobody is held up, and they do not queue up.
+  def test_slow_names_hold_up_nobody
+    said = in_a_world_of_its_own(<<~RUBY)
+      ways = [
+        ->(name) { TCPSocket.new(name, PORT).close }, ->(name) { Socket.tcp(name, PORT).close }, ->(name) { Addrinfo.tcp(name, PORT) },
+        ->(name) { Addrinfo.getaddrinfo(name, "http", nil, :STREAM) }, ->(name) { IPSocket.getaddress(name) }, ->(name) { Socket.getaddrinfo(name, 80) },
+        ->(name) { Socket.sockaddr_in(80, name) }, ->(name) { UDPSocket.open { |s| s.connect(name, 9) } }, ->(name) { TCPServer.new(name, 0).close },
+        ->(name) { UDPSocket.open { |s| s.send("x", 0, name, 9) } }
+      ]
+      open = 20
+      ticks = 0
+      seconds = clock do
+        scheduled do
+          Fiber.schedule { (ticks += 1; sleep 0.01) while open.positive? }
+          20.times { |i| Fiber.schedule { ways[i % 10].call("slow\#{i}.slow.test"); open -= 1 } }
+        end
+      end
+      p open, seconds < 20 * 0.5, ticks > 20, ticks
+    RUBY
+    ticks = said.pop
+    assert_equal [0, true, true], said
+    note "20 slow names: #{ticks} ticks of 10 ms"
+  end
+
+  # Whoever is interrupted leaves at once, and so does the whole scheduler; the resolver may go on.
+  def test_a_name_that_is_never_answered
+    said = in_a_world_of_its_own(<<~RUBY)
+      ways = [
+        ->(name) { TCPSocket.new(name, PORT).close }, ->(name) { Socket.tcp(name, PORT).close }, ->(name) { Addrinfo.tcp(name, PORT) },
+        ->(name) { Addrinfo.udp(name, PORT) }
+      ]
+      results = []
+      seconds = clock do
+        scheduled do
+          ways.each { |way| Fiber.schedule { results << (Timeout.timeout(0.1) { way.call("never.test") } rescue $!.class) } }
+          Fiber.schedule { sleep 0.3; TCPSocket.new("quick.test", PORT).close; results << :quick }
+        end
+      end
+      p results, seconds < 3
+      # The plain answer, which takes its time, and ours.
+      p [told { Addrinfo.tcp("never.test", 1) }, scheduled { told { Addrinfo.tcp("never.test", 1) } }].uniq.size
+      exit! 0 # the pool's threads hold up nobody
+    RUBY
+    assert_equal [[Timeout::Error] * 4 + [:quick], true, 1], said
+  end
+
+  def test_what_a_nameserver_can_say
+    said = in_a_world_of_its_own(<<~RUBY)
+      questions = %w[quick many sixonly nothing empty failing alias local].flat_map do |name|
+        host = "\#{name}.test"
+        [
+          -> { Addrinfo.getaddrinfo(host, 80).map(&:inspect) }, -> { Addrinfo.getaddrinfo(host, 80, :INET6, :STREAM).map(&:inspect) },
+          -> { Addrinfo.getaddrinfo(host, 80, :INET, :STREAM).map(&:inspect) }, -> { Addrinfo.getaddrinfo(host, "http").map(&:inspect) },
+          -> { Addrinfo.getaddrinfo(host, nil, nil, :STREAM, nil, Socket::AI_CANONNAME).map(&:canonname) },
+          -> { Addrinfo.getaddrinfo(host, nil, :INET6, :STREAM, nil, Socket::AI_V4MAPPED).map(&:inspect) },
+          -> { Addrinfo.getaddrinfo(host, nil, :INET6, :STREAM, nil, Socket::AI_V4MAPPED | Socket::AI_ALL).map(&:inspect).sort },
+          -> { Socket.getaddrinfo(host, 80) }, -> { IPSocket.getaddress(host) }, -> { Socket.sockaddr_in("https", host) },
+          -> { TCPSocket.open(host, 1) { nil } }, -> { Socket.tcp(host, 1) { nil } }, -> { Socket.tcp(host, 1, fast_fallback: false) { nil } },
+          -> { TCPSocket.open(host, PORT) { |s| s.peeraddr } }, -> { Socket.tcp(host, PORT) { |s| s.remote_address.inspect } },
+          -> { UDPSocket.open { |s| s.connect(host, 9); s.peeraddr } }, -> { UDPSocket.open(Socket::AF_INET6) { |s| s.connect(host, 9); s.peeraddr } },
+          -> { TCPServer.open(host, 0) { |s| s.addr.values_at(0, 2, 3) } }
+        ]
+      end
+      plain = questions.map { |question| told(&question) }
+      ours = scheduled { questions.map { |question| told(&question) } }
+      p plain.size, plain.count { |kind, *| kind == :value }.positive?
+      plain.zip(ours).each_with_index { |(one, other), i| p [i, one, other] unless one == other }
+    RUBY
+    assert_equal [144, true], said.first(2)
+    # With several addresses and several errors Ruby's Happy Eyeballs tell of the one that came last.
+    assert_empty said.drop(2).reject { |_, plain, ours| plain.first(2) == ours.first(2) && plain.first == Errno::ECONNREFUSED }
+  end
+
+  # RFC 8305: an address that does not answer, and a nameserver that does not answer for IPv6.
+  def test_happy_eyeballs
+    skip "Ruby #{RUBY_VERSION} has no Happy Eyeballs" unless Socket.respond_to?(:tcp_fast_fallback)
+    said = in_a_world_of_its_own(<<~RUBY, patience: 5)
+      deaf = TCPServer.new("127.0.0.2", PORT)
+      deaf.listen(0)
+      _crowd = Array.new(4) { Socket.new(:INET, :STREAM).tap { |s| s.connect_nonblock(Socket.sockaddr_in(PORT, "127.0.0.2"), exception: false) } }
+      scheduled do
+        ["hanging.test", "sixless.test"].each do |host|
+          [-> { TCPSocket.open(host, PORT) { |s| s.peeraddr[3] } }, -> { Socket.tcp(host, PORT) { |s| s.remote_address.ip_address } }].each do |way|
+            result = nil
+            p [clock { result = way.call } < 2, result]
+          end
+        end
+      end
+      late = [
+        -> { TCPSocket.new("deaf.test", PORT, connect_timeout: 0.3) }, -> { Socket.tcp("deaf.test", PORT, connect_timeout: 0.3) },
+        -> { TCPSocket.new("never.test", PORT, resolv_timeout: 0.3) }, -> { Socket.tcp("never.test", PORT, resolv_timeout: 0.3) }
+      ]
+      late.push(-> { TCPSocket.new("deaf.test", PORT, open_timeout: 0.3) }, -> { Socket.tcp("never.test", PORT, open_timeout: 0.3) }) if Reactor::Race.options?({ open_timeout: 1 })
+      late.each do |way|
+        answer = nil
+        seconds = clock { answer = scheduled { told(&way) } }
+        p [seconds < 2, answer.first]
+      end
+      exit! 0
+    RUBY
+    late = Reactor::Race.late("x").class
+    assert_equal [[true, "127.0.0.1"]] * 4, said.first(4)
+    said.drop(4).each { |soon, error| assert_equal [true, true], [soon, [late, Errno::ETIMEDOUT, IO::TimeoutError].include?(error)], error.to_s }
+  end
+
+  def answer(&question)
+    result = instance_exec(&question)
+    Array(result).map { |part| part.is_a?(Addrinfo) ? described(part) : part }
+  rescue SystemCallError, SocketError, ArgumentError, TypeError, IO::TimeoutError => error
+    [error.class, error.message]
+  end
+
+  # What the code prints, in a process that has its own /etc/hosts, resolv.conf, network and nameserver.
+  def in_a_world_of_its_own(code, patience: 1)
+    skip "namespaces of one's own: only on Linux, as root, with unshare and mount" unless linux? && Process.uid.zero? && system("unshare", "-mn", "true", err: File::NULL)
+    Dir.mktmpdir do |place|
+      files = { "resolv.conf" => "nameserver 127.0.0.1\noptions timeout:#{patience} attempts:1\n", "nsswitch.conf" => "hosts: files dns\nservices: files\n", "hosts" => HOSTS }
+      files.each { |name, text| File.write(File.join(place, name), text) }
+      File.write(File.join(place, "code.rb"), WORLD + code)
+      mounts = files.keys.map { |name| "mount --bind #{place}/#{name} /etc/#{name}" }
+      inner = [RbConfig.ruby, "-w", "-I", LIB, "-I", __dir__, "-r", "reactor", File.join(place, "code.rb")]
+      child_says("exec('unshare', '-mn', 'sh', '-c', ARGV.shift, *ARGV)", "#{mounts.join(" && ")} && exec \"$0\" \"$@\"", *inner).lines.map { |line| eval(line) } # rubocop:disable Security/Eval -- what our own child has inspected
+    end
+  end
+
+  HOSTS = "127.0.0.1 localhost\n::1 localhost\n127.0.0.7 local.test\n"
+
+  WORLD = <<~RUBY
+    require "nameserver"
+    require "timeout"
+    Nameserver.run(
+      "quick.test" => { 1 => ["127.0.0.1"], 28 => ["::1"] }, "many.test" => { 1 => %w[127.0.0.3 127.0.0.1 127.0.0.4] }, "sixonly.test" => { 28 => ["::1"] },
+      "*.slow.test" => { 1 => ["127.0.0.1"], 28 => ["::1"], delay: 0.5 }, "never.test" => { delay: nil }, "sixless.test" => { 1 => ["127.0.0.1"], delay: { 28 => nil } },
+      "empty.test" => {}, "failing.test" => { rcode: 2 }, "alias.test" => { alias: "many.test" }, "hanging.test" => { 1 => %w[127.0.0.2 127.0.0.1] },
+      "deaf.test" => { 1 => ["127.0.0.2"] }
+    )
+    servers = ["127.0.0.1", "::1"].map { |host| TCPServer.new(host, 7001) }
+    PORT = 7001
+    Thread.new { loop { IO.select(servers)[0].each { |server| server.accept_nonblock(exception: false) } } }
+    def clock = Process.clock_gettime(Process::CLOCK_MONOTONIC).then { |start| yield; Process.clock_gettime(Process::CLOCK_MONOTONIC) - start }
+    def scheduled(&block)
+      Thread.new do
+        result = nil
+        Fiber.set_scheduler(Reactor::Scheduler.new)
+        Fiber.schedule { result = block.call }
+        Fiber.scheduler.run
+        result
+      end.value
+    end
+    def told
+      [:value, yield]
+    rescue SystemCallError, SocketError, IO::TimeoutError, ArgumentError => error
+      [error.class, error.message]
+    end
+  RUBY
+  private_constant :HOSTS, :WORLD
+
+  # The port of a server in a process of its own, which greets everybody who comes.
+  def greeter
+    @greeter = IO.popen([RbConfig.ruby, "-rsocket", "-e", <<~RUBY], "r+")
+      server = TCPServer.new("127.0.0.1", 0)
+      puts server.addr[1]
+      $stdout.flush
+      Thread.new { $stdin.read; exit! }
+      loop do
+        socket = server.accept
+        Thread.new do
+          socket.write("hello\n")
+          socket.close_write
+          socket.read
+        rescue SystemCallError
+          nil
+        ensure
+          socket.close
+        end
+      end
+    RUBY
+    Integer(@greeter.gets)
+  end
+
+  def teardown
+    @greeter&.close
+    super
+  end
+
+  def described(address) = [address.inspect, address.canonname, address.protocol, address.pfamily, address.socktype]
+
+  def udp(family = Socket::AF_INET)
+    socket = UDPSocket.new(family)
+    yield socket
+  ensure
+    socket.close
+  end
+
+  # What the block returns in a fiber of a fresh scheduler.
+  def scheduled(**options)
+    result = nil
+    run_scheduler(**options) { Fiber.schedule { result = yield } }
+    result
+  end
+end
