@@ -95,6 +95,11 @@ fn tcp() -> (TcpStream, TcpStream) {
     (ours, theirs)
 }
 
+fn is_readable(source: &impl AsRawFd) -> bool {
+    let answer = reactor::poll_now(source.as_raw_fd(), Interest::READABLE);
+    answer.unwrap().is_some()
+}
+
 /// A file of this test's own, removed afterwards.
 struct Scratch(PathBuf);
 
@@ -287,8 +292,8 @@ fn what_is_given_up_is_silent_and_loses_nothing() {
         // The kernel has let go of it, or it would take this.
         writer.write_all(b"hello").unwrap();
         assert!(subject.poll(NOW).is_empty());
-        let mut buffer = [0; 9];
-        assert_eq!(reader.read(&mut buffer).unwrap(), 5);
+        assert!(is_readable(&reader), "somebody took it");
+        assert_eq!(reader.read(&mut [0; 9]).unwrap(), 5);
 
         let (ours, _theirs) = pair();
         let landed = subject.start(&ours, Operation::Send(b"x"), 3);
@@ -296,6 +301,32 @@ fn what_is_given_up_is_silent_and_loses_nothing() {
         subject.operations().abandon(landed);
         assert!(subject.poll(NOW).is_empty());
         assert_eq!(subject.error(landed), Some(Errno::INVAL));
+    });
+}
+
+#[test]
+fn the_kernel_never_writes_into_memory_that_was_given_up() {
+    const SIZE: usize = 4096;
+    on_every_driver(|subject| {
+        let (reader, writer) = pipe().unwrap();
+        let (ours, theirs) = pair();
+        for _ in 0..100 {
+            let flying = subject.start(&reader, Operation::Read(None, SIZE), 1);
+            assert!(subject.poll(NOW).is_empty());
+            subject.operations().abandon(flying);
+            // Takes the memory that is free now; what comes to the pipe later must not come to it.
+            let ids =
+                [2, 3].map(|token| subject.start(&ours, Operation::Send(&[b'a'; SIZE]), token));
+            rustix::io::write(&writer, &[b'b'; SIZE]).unwrap();
+            subject.reported(2);
+            ids.map(|id| assert_eq!(subject.take(id).unwrap(), SIZE));
+            let mut sent = [0; 2 * SIZE];
+            (&theirs).read_exact(&mut sent).unwrap();
+            assert!(sent.iter().all(|byte| *byte == b'a'));
+            let mut kept = [0; SIZE];
+            assert!(is_readable(&reader), "somebody took it");
+            assert_eq!(rustix::io::read(&reader, &mut kept).unwrap(), SIZE);
+        }
     });
 }
 
@@ -340,17 +371,12 @@ fn a_late_outcome_ends_the_sleep() {
 fn a_late_outcome_makes_the_own_descriptor_readable() {
     on_every_driver(|subject| {
         let own = subject.driver.descriptor().unwrap();
-        let is_readable = || {
-            reactor::poll_now(own, Interest::READABLE)
-                .unwrap()
-                .is_some()
-        };
         let (reader, writer) = pipe().unwrap();
         subject.start(&reader, Operation::Read(None, 10), 1);
         assert!(subject.poll(NOW).is_empty());
-        assert!(!is_readable());
+        assert!(!is_readable(&own));
         File::from(writer).write_all(b"late").unwrap();
-        while !is_readable() {}
+        while !is_readable(&own) {}
         assert_eq!(subject.reported(1), [1]);
     });
 }

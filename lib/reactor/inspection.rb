@@ -74,6 +74,7 @@ module Reactor
     # [events]       events it reported
     # [stale]        events of an older life of a descriptor, dropped
     # [unwanted]     events nobody was waiting for
+    # [queued]       writes handed to the kernel together with those of other fibers (backend uring)
     #
     # Of operations that Ruby offers to hand over to other threads, and those of {Lifecycle#offload}:
     # [offload_kept]    done on the spot
