@@ -66,6 +66,9 @@ module Reactor
     # Resumes between two looks at the kernel, so that a crowd of ready fibers cannot keep descriptors waiting.
     BURST = 64
 
+    # Seconds for which fibers may go on with transfers that need not wait, counted from the last look at the kernel.
+    TERM = 0.0005
+
     # Ruby before 4.0 does not tell that an IO was closed, so while descriptors are waited for we look this often.
     IDLE = 1.0
 
@@ -84,7 +87,7 @@ module Reactor
 
     EAGAIN = -Errno::EAGAIN::Errno
 
-    private_constant :BURST, :IDLE, :MOUTHFUL, :SIP, :ONCE, :EAGAIN
+    private_constant :BURST, :TERM, :IDLE, :MOUTHFUL, :SIP, :ONCE, :EAGAIN
 
     class << self
       # @return [Float] the monotonic clock, in seconds
@@ -158,6 +161,8 @@ module Reactor
       @watched = [IO::READABLE, IO::WRITABLE, IO::PRIORITY].to_h { |event| [event, {}.compare_by_identity] }
       @running = nil                     # the fiber that control was last given to
       @burst = 0                         # resumes since the last look at the kernel
+      @transfers = 0                     # calls of io_read and io_write
+      @looked = Select.now               # when the kernel was last looked at
       @clock = Select.now                # when that was
       @stopped = nil                     # what the clock shows while time is virtual
       @quiet = 0                         # sleeps in a row with nothing but an unblock to hope for
@@ -760,6 +765,7 @@ module Reactor
 
     def look
       @burst = 0
+      @looked = Select.now
       @counts[:turns] += 1
       @sleeping = true # first this, then a look at the queue: who comes in between rings
       @patient = false
@@ -942,6 +948,7 @@ module Reactor
 
     # Up to 4.0: at least +least+ bytes, fewer only at the end or at an error; 0: one attempt, no waiting.
     def transfer_least(direction, io, buffer, offset, least)
+      give_way
       event = direction == :read ? IO::READABLE : IO::WRITABLE
       check_transfer(io, offset, least)
       total = 0
@@ -962,10 +969,17 @@ module Reactor
 
     # From 4.1 on: one transfer of at most +most+ bytes.
     def transfer_once(direction, io, buffer, offset, most)
+      give_way
       check_transfer(io, offset, most)
       return 0 if most.zero?
 
       attempt(direction, direction == :read ? IO::READABLE : IO::WRITABLE, io, buffer, offset, [most, buffer.size - offset].min)
+    end
+
+    # Transfers that need not wait let the others go first now and then: the clock is asked at each sixteenth of them.
+    def give_way
+      @transfers += 1
+      self.yield if @transfers.nobits?(15) && Select.now - @looked > TERM
     end
 
     def check_transfer(io, offset, length)
