@@ -29,6 +29,6 @@ module Reactor
 
     def blocking_wait(io, events, timeout) = Fiber.blocking { io.wait(events, timeout) } || false
 
-    def blocking_sleep(duration = nil) = Fiber.blocking { duration ? sleep(duration) : sleep }
+    def blocking_sleep(duration) = Fiber.blocking { sleep(duration) }
   end
 end

@@ -238,6 +238,39 @@ class TestLifecycle < ReactorTest
     assert_equal ["child ended true", "new in child", "old true"], out.lines(chomp: true).sort
   end
 
+  # Forked inside a fiber, the child still has the parent's scheduler (until Ruby 4.0), whose hooks its locks call.
+  def test_a_child_forked_in_a_fiber_waits_for_its_own_threads
+    needs_fork
+    out = child_says(<<~'RUBY')
+      Fiber.set_scheduler(Reactor::Scheduler.new)
+      Fiber.schedule do
+        pid = fork do
+          puts "joined #{Thread.new { sleep 0.02; :value }.value}"
+          queue = Queue.new
+          Thread.new { sleep 0.02; queue << "item" }
+          puts "popped #{queue.pop} #{queue.pop(timeout: 0.02).inspect}"
+          mutex = Mutex.new
+          holder = Thread.new { mutex.synchronize { sleep 0.03 } }
+          sleep 0.001 until mutex.locked?
+          mutex.synchronize { puts "locked" }
+          condition = ConditionVariable.new
+          Thread.new { sleep 0.02; mutex.synchronize { condition.signal } }
+          mutex.synchronize { condition.wait(mutex) }
+          puts "signalled"
+          inner = Thread.new do
+            Fiber.set_scheduler(Reactor::Scheduler.new)
+            Fiber.schedule { sleep 0.01; puts "a scheduler of its own" }
+          end
+          inner.join
+        end
+        Process.wait(pid)
+        puts "child ended #{$?.success?}"
+      end
+    RUBY
+    expected = ["joined value", "popped item nil", "locked", "signalled", "a scheduler of its own", "child ended true"]
+    assert_equal expected, out.lines(chomp: true)
+  end
+
   def test_a_forked_child_does_not_disturb_registrations
     needs_fork
     out = child_says(<<~'RUBY')

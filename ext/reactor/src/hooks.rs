@@ -1,6 +1,9 @@
 //! The hooks of Fiber::Scheduler that wait, wake and start fibers. Transfers of bytes are in `io`.
 
-use std::{sync::OnceLock, time::Duration};
+use std::{
+    sync::OnceLock,
+    time::{Duration, Instant},
+};
 
 use magnus::{
     Error, RArray, RClass, RHash, Ruby, Symbol, TypedData, Value, prelude::*, rb_sys::AsRawValue,
@@ -341,8 +344,7 @@ pub fn kernel_sleep(ruby: &Ruby, this: Obj<Selector>, arguments: &[Value]) -> Re
         }
     };
     let Entry::Usable(visit) = Selector::enter(ruby, &this)? else {
-        raw::call_method(this.as_value(), "blocking_sleep", arguments)?;
-        return Ok(true);
+        return doze(this, duration).map(|_| true);
     };
     if duration == Some(Duration::ZERO) {
         this.pass(visit.slot)?;
@@ -367,8 +369,7 @@ pub fn block(ruby: &Ruby, this: Obj<Selector>, arguments: &[Value]) -> Result<bo
         }
     };
     let Entry::Usable(visit) = Selector::enter(ruby, &this)? else {
-        raw::call_method(this.as_value(), "blocking_sleep", &arguments[1..])?;
-        return Ok(true);
+        return doze(this, timeout);
     };
     match sleep(&visit, Hook::Block, timeout) {
         // Had it been woken, with a lock in its hands? Others wait for that, and nobody else will be told.
@@ -376,6 +377,38 @@ pub fn block(ruby: &Ruby, this: Obj<Selector>, arguments: &[Value]) -> Result<bo
         answer => answer,
     }
 }
+
+/// [`sleep`] in a forked child, where nothing turns the reactor: looks now and then whether an `unblock` has come.
+fn doze(this: Obj<Selector>, duration: Option<Duration>) -> Result<bool, Error> {
+    let deadline = duration.map(Deadline::after);
+    let slot = this.admit_fiber(this);
+    let token = {
+        let mut inner = this.inner.borrow_mut();
+        inner.fibers.visit(slot);
+        inner.fibers.begin(slot, Purpose::Block)
+    };
+    let result = loop {
+        if this.inner.borrow().fibers.parked(slot) != Some((token, Purpose::Block)) {
+            break Ok(true);
+        }
+        let left = deadline.map_or(Duration::MAX, |deadline| deadline.remaining(Instant::now()));
+        if left.is_zero() {
+            break Ok(false);
+        }
+        let moment = Ruby::get_with(this).float_from_f64(left.min(GLANCE).as_secs_f64());
+        let slept = raw::call_method(this.as_value(), "blocking_sleep", &[moment.as_value()]);
+        if let Err(error) = slept {
+            break Err(error);
+        }
+    };
+    let mut inner = this.inner.borrow_mut();
+    inner.fibers.finish(slot);
+    inner.fibers.leave(slot);
+    result
+}
+
+/// How long a forked child sleeps between two looks.
+const GLANCE: Duration = Duration::from_millis(10);
 
 /// Parks until unblocked (true) or until the time is up (false).
 fn sleep(visit: &Visit, hook: Hook, duration: Option<Duration>) -> Result<bool, Error> {
@@ -397,7 +430,7 @@ fn sleep(visit: &Visit, hook: Hook, duration: Option<Duration>) -> Result<bool, 
 
 /// `unblock(blocker, fiber)`: from any thread, also in a trap handler; never raises, never switches.
 pub fn unblock(this: Obj<Selector>, _blocker: Value, fiber: Value) -> bool {
-    if this.is_closed() {
+    if this.is_closed() && !this.is_inert() {
         return false;
     }
     let (slot, parked) = {

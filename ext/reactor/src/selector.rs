@@ -235,9 +235,8 @@ impl Selector {
         let slot = match inner.fibers.find(fiber) {
             Some(slot) => slot,
             None => {
-                let slot = inner.fibers.insert(fiber, false);
                 drop(inner);
-                raw::wrote(*this, fiber);
+                let slot = selector.admit_fiber(*this);
                 inner = selector.inner.borrow_mut();
                 slot
             }
@@ -250,6 +249,17 @@ impl Selector {
             object: *this,
             slot,
         }))
+    }
+
+    /// The slot of the current fiber, a new one if need be.
+    pub fn admit_fiber(&self, this: Obj<Self>) -> Slot {
+        let fiber = raw::current_fiber();
+        let known = self.inner.borrow_mut().fibers.find(fiber);
+        known.unwrap_or_else(|| {
+            let slot = self.inner.borrow_mut().fibers.insert(fiber, false);
+            raw::wrote(this, fiber);
+            slot
+        })
     }
 
     /// Whether the current thread may go on (ThreadError if not) in this process (false if not).
@@ -557,7 +567,7 @@ impl Selector {
     /// Other threads may be asleep on our behalf: tell the one that is.
     pub fn wake(&self) {
         let mut inner = self.inner.borrow_mut();
-        if inner.sleeping {
+        if inner.sleeping && !self.is_inert() {
             inner.counters.wakeups += 1;
             if let Some(reactor) = &inner.reactor {
                 _ = reactor.handle().wake();
