@@ -129,16 +129,22 @@ module Reactor
       # @param contract [Integer] 3: (io, buffer, length, offset), length being the minimum; 4: (io, buffer, offset,
       #   length), length being the maximum
       # @api private
-      def define_transfers(selector, contract)
-        if contract >= 4
-          selector.define_method(:io_read) { |io, buffer, offset, length| transfer_once(:read, io, buffer, offset, length) }
-          selector.define_method(:io_write) { |io, buffer, offset, length| transfer_once(:write, io, buffer, offset, length) }
-        else
-          selector.define_method(:io_read) { |io, buffer, length, offset| transfer_least(:read, io, buffer, offset, length) }
-          selector.define_method(:io_write) { |io, buffer, length, offset| transfer_least(:write, io, buffer, offset, length) }
-        end
-      end
+      def define_transfers(selector, contract) = selector.include(contract >= 4 ? AtMost : AtLeast)
     end
+
+    # io_read and io_write of interface versions 2 and 3. Methods, no blocks: those are refused in other Ractors.
+    module AtLeast
+      def io_read(io, buffer, length, offset) = transfer_least(:read, io, buffer, offset, length)
+      def io_write(io, buffer, length, offset) = transfer_least(:write, io, buffer, offset, length)
+    end
+
+    # The same of version 4.
+    module AtMost
+      def io_read(io, buffer, offset, length) = transfer_once(:read, io, buffer, offset, length)
+      def io_write(io, buffer, offset, length) = transfer_once(:write, io, buffer, offset, length)
+    end
+
+    private_constant :AtLeast, :AtMost
 
     # @param backend [Symbol, String, nil] nothing but :select
     # @raise [ArgumentError] another backend
@@ -994,12 +1000,18 @@ module Reactor
       raise ArgumentError, "offset beyond the end of the buffer" if most.negative?
       return 0 if most.zero?
 
-      unless io.respond_to?(:nonblock?) && io.nonblock?
+      unless nonblocking?(io)
         return EAGAIN unless ready_now(io, event)
 
         most = [most, io.stat.chardev? ? SIP : MOUTHFUL].min if direction == :write && !io.stat.file?
       end
       Fiber.blocking { buffer.slice(offset, most).public_send(direction, io, *ONCE) }
+    end
+
+    def nonblocking?(io)
+      io.respond_to?(:nonblock?) && io.nonblock?
+    rescue Ractor::UnsafeError
+      false # IO#nonblock? of Ruby 3.3 is for the main Ractor only; elsewhere we look first
     end
 
     # IO#sysread and IO#syswrite wait by themselves, but not any more once io_read and io_write exist. They cannot be
@@ -1018,7 +1030,7 @@ module Reactor
       its_caller && caller.path == its_caller.path && caller.lineno == its_caller.lineno && !caller.base_label.start_with?("wait")
     end
 
-    OWN_FRAMES = %w[loop transfer_least define_transfers io_read io_write].freeze
+    OWN_FRAMES = %w[loop transfer_least io_read io_write].freeze
     private_constant :OWN_FRAMES
 
     # --- in a forked child: what Ruby does without a scheduler ------------------------------------------------------

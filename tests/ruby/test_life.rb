@@ -1,0 +1,237 @@
+# frozen_string_literal: true
+
+require_relative "helper"
+
+# Life and death at odd moments: forks, daemons, Ractors, many threads, and ends that still have something to do.
+class TestLife < ReactorTest
+  def needs_fork = (skip "no fork on this platform" unless Process.respond_to?(:fork))
+
+  # --- fork -----------------------------------------------------------------------------------------------------------
+
+  # Descriptors, timers and locks in use, fibers in the ready queue: neither side may notice the other.
+  def test_fork_in_a_busy_reactor
+    needs_fork
+    out = child_says(<<~'RUBY', within: 60)
+      mine = Process.pid
+      pairs = Array.new(20) { IO.pipe }
+      queue = Queue.new
+      echoed = 0
+      children = []
+      busy = true
+      Fiber.set_scheduler(Reactor::Scheduler.new)
+      pairs.each_with_index do |(r, w), i|
+        Fiber.schedule { while busy do abort "in the child!" unless Process.pid == mine; w << "x"; sleep 0.0005 * (i % 3) end; w.close }
+        Fiber.schedule { while r.read(1) do echoed += 1 end }
+      end
+      Fiber.schedule { while busy do queue << :item; sleep 0.0003 end; queue.close }
+      Fiber.schedule { nil while queue.pop }
+      10.times do |i|
+        Fiber.schedule do
+          sleep 0.002 * i
+          children << fork do
+            Thread.new do
+              Fiber.set_scheduler(Reactor::Scheduler.new)
+              got = nil
+              r, w = IO.pipe
+              Fiber.schedule { got = r.readpartial(9) }
+              Fiber.schedule { sleep 0.001; w << "own" }
+              Fiber.scheduler.run
+              exit!(got == "own" ? 7 : 1)
+            end.join
+          end
+          Process.wait(children.last)
+          puts $?.exitstatus
+          busy = false if children.size == 10 && i == 9
+        end
+      end
+      Fiber.scheduler.run
+      puts "parent #{echoed.positive?}"
+    RUBY
+    assert_equal ["7"] * 10 + ["parent true"], out.lines(chomp: true)
+  end
+
+  def test_daemon
+    needs_fork
+    [false, true].each do |inside|
+      r, w = IO.pipe
+      code = <<~'RUBY'
+        out = IO.for_fd(ARGV[0].to_i)
+        out.sync = true
+        life = lambda do
+          Process.daemon(true, true)
+          Thread.new do
+            Fiber.set_scheduler(Reactor::Scheduler.new)
+            Fiber.schedule { sleep 0.01; out << "daemon " }
+          end.join
+          out << "ends"
+        end
+        Fiber.set_scheduler(Reactor::Scheduler.new)
+        Fiber.schedule { sleep 0.02; out << "not here " } # belongs to the process that daemon leaves behind
+        ARGV[1] == "true" ? Fiber.schedule(&life) : life.call
+      RUBY
+      run_child(code, w.fileno, inside, options: { w => w })
+      w.close
+      assert r.wait_readable(PATIENCE)
+      assert_equal "daemon ends", r.read, "inside a fiber: #{inside}"
+    ensure
+      [r, w].each(&:close)
+    end
+  end
+
+  # What a child inherits must not hold anything of ours open.
+  def test_spawn_and_popen_while_others_wait
+    log = []
+    run_scheduler do
+      10.times do |i|
+        r, w = IO.pipe
+        Fiber.schedule { log << r.read; r.close }
+        Fiber.schedule do
+          assert_equal "#{i}\n", IO.popen(["echo", i.to_s], &:read)
+          pid = spawn("sleep 0.05")
+          w << i
+          w.close
+          Process.wait(pid)
+        end
+      end
+    end
+    assert_equal (0...10).map(&:to_s), log.sort
+  end
+
+  # --- threads and Ractors --------------------------------------------------------------------------------------------
+
+  def test_a_scheduler_in_each_of_many_threads
+    ring = Array.new(10) { Queue.new }
+    run_plain do
+      threads = ring.each_index.map do |i|
+        Thread.new do
+          Fiber.set_scheduler(Reactor::Scheduler.new)
+          Fiber.schedule { 50.times { ring[(i + 1) % ring.size] << ring[i].pop + 1 } }
+          3.times { |n| Fiber.schedule { 10.times { sleep 0.0005 * n } } }
+        end
+      end
+      ring.first << 0
+      threads.each(&:join)
+    end
+    assert_equal 500, ring.first.pop
+  end
+
+  def test_a_scheduler_in_each_of_two_ractors
+    out = child_says(<<~'RUBY')
+      require "socket"
+      require "timeout"
+      Warning[:experimental] = false
+      ractors = Array.new(2) do |number|
+        Ractor.new(number) do |own|
+          log = []
+          Fiber.set_scheduler(Reactor::Scheduler.new)
+          a, b = UNIXSocket.pair
+          r, = pipe = IO.pipe
+          queue = Queue.new
+          Fiber.schedule { log << a.readpartial(9) }
+          Fiber.schedule { log << queue.pop }
+          Fiber.schedule { sleep 0.01; b << "bytes"; queue << :item }
+          Fiber.schedule { Timeout.timeout(0.005) { sleep } rescue log << $!.class }
+          Fiber.schedule { r.readpartial(1) rescue log << $!.class }
+          Fiber.schedule { sleep 0.02; pipe.each(&:close) }
+          Fiber.schedule { log << Process.wait2(spawn("exit 4"))[1].exitstatus }
+          Fiber.scheduler.run
+          [own, Reactor.backend, log.map(&:to_s).sort]
+        end
+      end
+      ractors.each { |ractor| p(ractor.respond_to?(:value) ? ractor.value : ractor.take) }
+    RUBY
+    expected = Array.new(2) { |number| [number, BACKEND, ["4", "IOError", "Timeout::Error", "bytes", "item"]].inspect }
+    assert_equal expected, out.lines(chomp: true)
+  end
+
+  # --- ends -----------------------------------------------------------------------------------------------------------
+
+  # Cancelled fibers say good-bye to each other over sockets, pipes and queues.
+  def test_ensure_clauses_of_cancelled_fibers_may_do_io
+    heavy!
+    before = descriptors
+    log = Queue.new
+    thread = Thread.new do
+      Fiber.set_scheduler(Reactor::Scheduler.new)
+      a, b = UNIXSocket.pair
+      Fiber.schedule do
+        sleep
+      ensure
+        a.puts "bye"
+        log << a.gets
+        a.close
+      end
+      Fiber.schedule do
+        b.gets
+      ensure
+        log << b.gets # the first was cut off
+        b.puts "so long"
+        b.close
+        log << `echo child`
+        log << Timeout.timeout(0.01) { sleep } rescue log << $!.class
+      end
+    end
+    sleep 0.05
+    thread.kill
+    join_or_fail(thread, PATIENCE)
+    assert_equal ["Timeout::Error", "bye\n", "child\n", "so long\n"], Array.new(log.size) { log.pop.to_s }.sort
+    assert_equal [], leaked_descriptors(before)
+  end
+
+  def test_at_exit_may_use_a_scheduler_of_its_own
+    out = child_says(<<~RUBY)
+      at_exit do
+        Fiber.set_scheduler(Reactor::Scheduler.new)
+        Fiber.schedule { sleep 0.005; puts "late" }
+        Fiber.set_scheduler(nil)
+        puts "end"
+      end
+      Fiber.set_scheduler(Reactor::Scheduler.new)
+      Fiber.schedule { sleep 0.005; puts "early" }
+    RUBY
+    assert_equal "early\nlate\nend\n", out
+  end
+
+  # Replaced from inside one of its own fibers it would have to wait for itself.
+  def test_a_fiber_cannot_replace_its_own_scheduler
+    log = []
+    run_scheduler do |scheduler|
+      Fiber.schedule do
+        assert_raises(FiberError) { scheduler.run }
+        sleep 0.001
+        log << :undisturbed
+      end
+    end
+    assert_equal [:undisturbed], log
+  end
+
+  # --- nothing grows --------------------------------------------------------------------------------------------------
+
+  # 20,000 descriptors (REACTOR_LONG=1: a million) opened, waited for and dropped; some closed, some left to the collector.
+  def test_descriptors_that_come_and_go_leave_memory_flat
+    heavy!
+    needs_linux "resident memory from /proc"
+    count = LONG ? 1_000_000 : 20_000
+    out = child_says(<<~RUBY, count, within: LONG ? 600 : 60)
+      rss = -> { 3.times { GC.start }; File.read("/proc/self/status")[/VmRSS:\\s+(\\d+)/, 1].to_i }
+      Fiber.set_scheduler(Reactor::Scheduler.new)
+      count = Integer(ARGV[0])
+      life = lambda do |n|
+        pairs = Array.new(100) { IO.pipe }
+        IO.select(pairs.map(&:first), nil, nil, 0.00001)
+        pairs.each_with_index { |pair, i| pair.each(&:close) unless (i % 10).zero? }
+      end
+      Fiber.schedule do
+        (count / 400).times(&life)
+        before = rss.()
+        (count / 200).times(&life)
+        puts rss.() - before
+        puts Fiber.scheduler.stats[:timers]
+      end
+    RUBY
+    grown, left = out.lines(chomp: true)
+    note "#{count / 2} descriptors opened, waited for and dropped: #{grown} kB more resident memory"
+    assert_operator grown.to_i, :<, 5_000
+    assert_equal "0", left, "timers"
+  end
+end
