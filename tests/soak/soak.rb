@@ -1,0 +1,192 @@
+# frozen_string_literal: true
+
+require "reactor"
+require_relative "trades"
+
+# What was done, and what was found. One for each thread, so nothing is shared.
+class Account
+  attr_accessor :bytes, :sent, :received, :descriptors
+  attr_reader :rounds, :moved, :left
+
+  def self.now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+
+  def initialize
+    @bytes = @sent = @received = @descriptors = 0
+    @rounds = Hash.new(0)
+    @moved = {} # when a trade last finished a round
+  end
+
+  def round(trade)
+    @rounds[trade] += 1
+    @moved[trade] = Account.now
+  end
+
+  # @param stats [Hash] of a scheduler all of whose fibers have ended
+  def close(stats) = @left = stats.slice(:live, :parked, :timers)
+end
+
+# See bin/soak.
+class Soak
+  THREADS = 3
+  # No round takes nearly so long: a trade that does not move for this time has missed a wake-up.
+  STUCK = Integer(ENV.fetch("STUCK", 60))
+
+  # Seconds of GC.stress at a time. It ends when this thread gets the lock again, and takes a tenth of all time.
+  BURST = 0.02
+
+  # RSS is judged if there are so many samples. The first fifth is warm-up; of the rest, the mean of the last third may
+  # exceed that of the first by a tenth and 8 MB: collected memory does not all go back to the system.
+  SAMPLES = 50
+  GROWTH = 1.1
+  SLACK = 8 << 10
+
+  def initialize(seconds)
+    @seconds = seconds
+    @seed = Integer(ENV.fetch("SEED") { Random.new_seed % 1_000_000 })
+    @wrong = []
+    @samples = []
+    @stressed = 0
+    @accounts = Array.new(THREADS) { Account.new }
+    @queues = Array.new(THREADS) { Queue.new }
+  end
+
+  # @return [Boolean] whether nothing was wrong
+  def run
+    puts "soak: Ruby #{RUBY_VERSION}, #{Reactor.backend}, #{@seconds} s, SEED=#{@seed}"
+    Trades.context if defined?(OpenSSL)
+    soft, hard = Process.getrlimit(:NOFILE)
+    Process.setrlimit(:NOFILE, soft.clamp([hard, 8192].min, nil), hard)
+    before = [descriptors, Thread.list]
+    @end = Account.now + @seconds
+    threads = @accounts.each_index.map { |i| Thread.new { work(i) } }
+    watch(threads)
+    threads.each { |thread| thread.join(STUCK) or give_up("a thread did not end", threads) }
+    look_for_leaks(*before)
+    report
+    @wrong.empty?
+  end
+
+  private
+
+  def over? = Account.now > @end
+
+  def work(number)
+    account = @accounts[number]
+    Fiber.set_scheduler(scheduler = Reactor::Scheduler.new)
+    trades = Trades.new(account, @seed + number, @queues[number], @queues[(number + 1) % THREADS])
+    Trades.available.each do |trade|
+      2.times { Fiber.schedule { ply(trades, trade, account) } }
+    end
+    scheduler.run
+    account.close(scheduler.stats)
+  rescue Exception => error # rubocop:disable Lint/RescueException -- it must be told
+    wrong "thread #{number}: #{error.full_message}"
+  end
+
+  def ply(trades, trade, account)
+    account.round(trade)
+    until over?
+      trades.public_send(trade)
+      account.round(trade)
+      sleep 0 # some never wait
+    end
+    account.moved.delete(trade)
+  rescue StandardError => error
+    account.moved.delete(trade)
+    wrong "#{trade}: #{error.full_message}"
+  end
+
+  def wrong(what)
+    @wrong << what
+    warn "WRONG: #{what}"
+  end
+
+  # Looks after progress and memory while the threads work, and sometimes has everything collected at every allocation,
+  # whatever the threads are doing.
+  def watch(threads)
+    step = [@seconds / 100.0, 0.2].max
+    while threads.any?(&:alive?) && !over?
+      sleep step
+      sample
+      stress
+      late = Account.now - STUCK
+      @accounts.each_with_index do |account, i|
+        stuck = account.moved.select { |_, moved| moved < late }
+        give_up("no progress in #{stuck.keys.join(", ")} of thread #{i}", threads) unless stuck.empty?
+      end
+    end
+  end
+
+  def stress
+    return if Account.now < @calm.to_f
+
+    @stressed += 1
+    start = Account.now
+    GC.stress = true
+    sleep BURST
+  ensure
+    GC.stress = false
+    @calm = Account.now + 9 * (Account.now - start) if start
+  end
+
+  def sample
+    return unless File.readable?("/proc/self/status")
+
+    GC.start
+    @samples << File.read("/proc/self/status")[/VmRSS:\s+(\d+)/, 1].to_i
+  end
+
+  # Something hangs: nothing can be counted any more.
+  def give_up(what, threads)
+    wrong what
+    threads.each { |thread| warn "#{thread.inspect}\n    #{(thread.backtrace || []).first(8).join("\n    ")}" }
+    ObjectSpace.each_object(Fiber).select(&:alive?).each { |fiber| warn "#{fiber.inspect}\n    #{(fiber.backtrace || []).first(4).join("\n    ")}" }
+    Process.exit!(1)
+  end
+
+  def look_for_leaks(descriptors_before, threads_before)
+    5.times { GC.start; sleep 0.05 }
+    more = descriptors - descriptors_before
+    wrong "descriptors left: #{more.join(", ")}" unless more.empty?
+    more = Thread.list - threads_before - Thread.list.select { |thread| thread.name.to_s.include?("Timeout") }
+    wrong "threads left: #{more.inspect}" unless more.empty?
+    begin
+      wrong "a child is left: #{Process.wait(-1, Process::WNOHANG).inspect}"
+    rescue Errno::ECHILD
+      nil
+    end
+    @accounts.each_with_index { |account, i| wrong "thread #{i} left #{account.left.inspect}" unless account.left&.values&.all?(&:zero?) }
+    missing = @accounts.sum(&:sent) - @accounts.sum(&:received) - @queues.sum { |queue| drained(queue) }
+    wrong "#{missing} missing from the queues" unless missing.zero?
+  end
+
+  def drained(queue) = Array.new(queue.size) { queue.pop }.sum
+
+  def descriptors
+    return [] unless File.directory?("/proc/self/fd")
+
+    Dir.children("/proc/self/fd").filter_map { |fd| "#{fd} #{File.readlink("/proc/self/fd/#{fd}")}" rescue nil }
+  end
+
+  def report
+    rounds = @accounts.map(&:rounds).reduce { |sum, one| sum.merge(one) { |_, a, b| a + b } }
+    puts "rounds: #{rounds.map { |trade, count| "#{trade} #{count}" }.join(", ")}"
+    puts "bytes compared: #{@accounts.sum(&:bytes)}; sum through queues: #{@accounts.sum(&:sent)}; descriptors waited for and dropped: #{@accounts.sum(&:descriptors)}"
+    puts "bursts of GC.stress: #{@stressed}"
+    puts "left: 0 fibers, timers, descriptors, threads, children" if @wrong.empty?
+    puts memory
+    puts @wrong.empty? ? "nothing wrong" : "#{@wrong.size} WRONG"
+  end
+
+  def memory
+    return "RSS: #{@samples.size} samples, too few to judge" if @samples.size < SAMPLES
+
+    third = @samples.size * 4 / 5 / 3
+    first, last = @samples.last(3 * third).each_slice(third).to_a.values_at(0, 2).map { |part| part.sum / part.size }
+    wrong "RSS grew from #{first} kB to #{last} kB" if last > first * GROWTH + SLACK
+    "RSS: #{first} kB in the first third after warm-up, #{last} kB in the last (#{@samples.size} samples, largest #{@samples.max} kB)"
+  end
+end
+
+$stdout.sync = true
+exit Soak.new(Integer(ARGV.fetch(0))).run

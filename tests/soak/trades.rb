@@ -1,0 +1,218 @@
+# frozen_string_literal: true
+
+require "socket"
+require "timeout"
+require "zlib"
+
+begin
+  require "openssl"
+rescue LoadError
+  nil # then without TLS
+end
+
+# What the fibers of a soak do, over and over. Each method is one round, checks what it did itself, and takes care that
+# nothing is left of it.
+class Trades
+  # Something did not come out as it had to.
+  class Wrong < StandardError; end
+
+  ALL = %i[echo pipe tls queue timeout close process fork thread descriptors abandon collect].freeze
+
+  # @param account [Account]
+  # @param seed [Integer]
+  # @param queue [Queue] that this thread reads
+  # @param next_queue [Queue] that another thread reads
+  def initialize(account, seed, queue, next_queue)
+    @account = account
+    @random = Random.new(seed)
+    @queue, @next_queue = queue, next_queue
+  end
+
+  def self.available = defined?(OpenSSL) ? ALL : ALL - [:tls]
+
+  # A connection over TCP: both ways at once, and a server that closes.
+  def echo
+    server = TCPServer.new("127.0.0.1", 0)
+    Fiber.schedule do
+      peer = server.accept
+      peer.write(peer.read)
+      peer.close
+    end
+    client = TCPSocket.new("127.0.0.1", server.addr[1])
+    exchange(client, client) { client.close_write }
+  ensure
+    [server, client].each { |io| io&.close }
+  end
+
+  def pipe
+    reader, writer = IO.pipe
+    exchange(writer, reader) { writer.close }
+  ensure
+    [reader, writer].each(&:close)
+  end
+
+  def tls
+    near, far = UNIXSocket.pair
+    server = OpenSSL::SSL::SSLSocket.new(far, Trades.context)
+    client = OpenSSL::SSL::SSLSocket.new(near)
+    Fiber.schedule do
+      server.accept
+      server.write(server.readpartial(16_384)) while true
+    rescue EOFError
+      server.close
+    ensure
+      far.close
+    end
+    client.connect
+    bytes = @random.bytes(1 + @random.rand(16_000))
+    client.write(bytes)
+    check(client.read(bytes.bytesize) == bytes, "TLS gave other bytes")
+    @account.bytes += bytes.bytesize
+    client.close
+  ensure
+    near.close
+  end
+
+  # From thread to thread.
+  def queue
+    @next_queue << @random.rand(100).tap { |number| @account.sent += number }
+    number = @queue.pop(timeout: 0.01) || 0
+    @account.received += number # not across a wait
+  end
+
+  def timeout
+    limit = 0.0001 + @random.rand * 0.003
+    start = Account.now
+    begin
+      Timeout.timeout(limit) { [-> { sleep }, -> { Queue.new.pop }, -> { with_pipe { |reader, _| reader.read } }].sample(random: @random).call }
+      wrong "a timeout never came"
+    rescue Timeout::Error
+      check(Account.now - start >= limit, "a timeout came early")
+    end
+    Timeout.timeout(60) { sleep 0 }
+  end
+
+  # Under a reader, by a fiber or by a thread.
+  def close
+    with_pipe do |reader|
+      closer = -> { reader.close }
+      if @random.rand(2).zero?
+        Fiber.schedule { sleep 0.001; closer.call }
+      else
+        thread = Thread.new(&closer)
+      end
+      begin
+        reader.readpartial(1)
+        wrong "a closed pipe was read"
+      rescue IOError
+        nil
+      end
+      thread&.join
+    end
+  end
+
+  def process
+    code = @random.rand(100)
+    pid = spawn("exit #{code}")
+    begin
+      Timeout.timeout(@random.rand * 0.003) { Process.wait(pid) }
+    rescue Timeout::Error
+      Process.wait(pid)
+    end
+    check($?.pid == pid && $?.exitstatus == code, "a child's status is #{$?.inspect}, not #{code}")
+    check(IO.popen(%w[echo word], &:read) == "word\n", "a child said something else")
+  end
+
+  # In the middle of everything; the child runs a scheduler of its own.
+  def fork
+    pid = Process.fork do
+      GC.stress = false
+      log = []
+      Thread.new do
+        Fiber.set_scheduler(Reactor::Scheduler.new)
+        reader, writer = IO.pipe
+        Fiber.schedule { log << reader.readpartial(9) }
+        Fiber.schedule { sleep 0.001; writer << "child" }
+      end.join
+      exit!(log == ["child"] ? 7 : 1)
+    rescue Exception # rubocop:disable Lint/RescueException -- nothing of the parent's may run here
+      exit!(2)
+    end
+    Process.wait(pid)
+    check($?.exitstatus == 7, "a forked child ended as #{$?.inspect}")
+  end
+
+  # A scheduler that lives for a moment, which another thread may cut short.
+  def thread
+    log = []
+    ended = []
+    inner = Thread.new do
+      Fiber.set_scheduler(Reactor::Scheduler.new)
+      5.times { |i| Fiber.schedule { sleep 0.0005 * i; log << i } }
+      Fiber.schedule { begin sleep(0.01) ensure ended << true end }
+    end
+    killed = @random.rand(3).zero?
+    inner.kill if killed
+    inner.join
+    check(killed || (log.sort == [0, 1, 2, 3, 4] && ended == [true]), "a scheduler of a moment did #{log}")
+  end
+
+  # Opened, waited for, closed: the registry must forget them.
+  def descriptors
+    pipes = Array.new(150) { IO.pipe }
+    check(IO.select(pipes.map(&:first), nil, nil, 0.00001).nil?, "an empty pipe was readable")
+    @account.descriptors += pipes.size
+  ensure
+    pipes.flatten.each(&:close)
+  end
+
+  # Opened, waited for, dropped: the collector must find them.
+  def abandon
+    20.times { IO.pipe.first.wait_readable(0.0001) }
+    @account.descriptors += 20
+    sleep 0.05
+  end
+
+  # A collection, or one that moves everything.
+  def collect
+    @random.rand(2).zero? && GC.respond_to?(:compact) ? GC.compact : GC.start
+    sleep 1 + 2 * @random.rand
+  end
+
+  def self.context
+    @context ||= OpenSSL::SSL::SSLContext.new.tap do |context|
+      context.key = OpenSSL::PKey::EC.generate("prime256v1")
+      context.cert = OpenSSL::X509::Certificate.new.tap do |certificate|
+        certificate.version = 2
+        certificate.serial = 1
+        certificate.subject = certificate.issuer = OpenSSL::X509::Name.parse("/CN=soak")
+        certificate.public_key = context.key
+        certificate.not_before = Time.now - 60
+        certificate.not_after = Time.now + 86_400
+        certificate.sign(context.key, "SHA256")
+      end
+    end
+  end
+
+  private
+
+  # Writes in one fiber, ends by the block, and reads in this one.
+  def exchange(writer, reader)
+    bytes = @random.bytes(@random.rand(10).zero? ? 300_000 : 1 + @random.rand(5_000))
+    Fiber.schedule { writer.write(bytes); yield }
+    got = reader.read
+    check(got.bytesize == bytes.bytesize && Zlib.crc32(got) == Zlib.crc32(bytes), "#{got.bytesize} bytes instead of #{bytes.bytesize}, or others")
+    @account.bytes += bytes.bytesize
+  end
+
+  def with_pipe
+    ends = IO.pipe
+    yield(*ends)
+  ensure
+    ends.each(&:close)
+  end
+
+  def check(fine, message) = (wrong(message) unless fine)
+
+  def wrong(message) = raise(Wrong, message)
+end
