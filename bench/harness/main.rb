@@ -1,0 +1,111 @@
+# frozen_string_literal: true
+
+# bin/bench: reads the command line, runs the rows, writes the results.
+require "fileutils"
+require "tmpdir"
+require_relative "../support"
+require_relative "row"
+require_relative "run"
+require_relative "statistics"
+require_relative "format"
+require_relative "target"
+require_relative "session"
+require_relative "calls"
+require_relative "plan"
+require_relative "progress"
+require_relative "options"
+require_relative "results"
+require_relative "markdown"
+require_relative "page"
+
+module Bench
+  # The command, from arguments to exit status.
+  class Command
+    def initialize(options)
+      @options = options
+    end
+
+    # @return [Integer] the exit status
+    def call
+      case @options.action
+      when :help then puts @options.help
+      when :list then list
+      when :render then write(Results.load(@options.render))
+      else return run
+      end
+      0
+    end
+
+    private
+
+    def list
+      rows = @options.rows
+      width = rows.map { |row| row.name.size }.max
+      rows.each do |row|
+        points = row.axis && "; N = #{row.points.map { |point| Format.size(point) }.join(', ')} #{row.axis}"
+        puts format("%-#{width}s  %s (%s%s)", row.name, row.title, row.unit, points)
+      end
+    end
+
+    def run
+      build if @options.build?
+      Dir.mktmpdir do |scratch|
+        raise ArgumentError, "--calls needs strace, which is not installed" if @options.calls && !Calls.available?
+
+        plan = Plan.new(@options.rows, targets(scratch), @options)
+        progress = Progress.new(plan.size)
+        plan.run(progress)
+        write(Results.of(plan, @options, progress.elapsed))
+        verdict(plan)
+      end
+    end
+
+    def build
+      Dir.chdir(Options::ROOT) do
+        system(RbConfig.ruby, "-S", "rake", "--silent", "compile", exception: true)
+        system("cargo", "build", "--quiet", "--release", "--example", "http_load", "--example", "floor", exception: true)
+      end
+    end
+
+    def targets(scratch)
+      own = Target.own(backends)
+      unknown = @options.targets.to_a - own.map(&:name)
+      raise ArgumentError, "no target #{unknown.join(', ')} here (there are: #{own.map(&:name).join(', ')})" unless unknown.empty?
+
+      own.select { |target| @options.wants?(target.name) } + @options.against.map { |text| Target.peer(text, scratch) }
+    end
+
+    def backends
+      $LOAD_PATH.unshift(File.join(Options::ROOT, "lib"))
+      require "reactor"
+      Reactor.backends
+    end
+
+    def write(results)
+      FileUtils.mkdir_p(@options.out)
+      markdown = Markdown.new(results).text
+      { "bench.json" => results.json, "bench.md" => markdown, "bench.html" => Page.new(results).text }.each do |name, text|
+        File.write(File.join(@options.out, name), text)
+      end
+      puts markdown
+      puts "", "Written: #{%w[json md html].map { |kind| File.join(@options.out, "bench.#{kind}") }.join('  ')}"
+    end
+
+    # What failed by its own fault: a scheduler of others may hang without that being an error of this command.
+    def verdict(plan)
+      failed = plan.cells.select { |cell| cell.failure && cell.target.trusted? }
+      failed.each { |cell| warn "bench: #{cell.row.name} failed on #{cell.target.label}: #{cell.failure.words}" }
+      failed.empty? ? 0 : 1
+    end
+  end
+end
+
+begin
+  exit Bench::Command.new(Bench::Options.new(ARGV)).call
+rescue OptionParser::ParseError, ArgumentError => error
+  warn "bin/bench: #{error.message}", "bin/bench --help says what it takes"
+  exit 2
+rescue Interrupt
+  warn "", "bin/bench: stopped"
+  exit 130
+end

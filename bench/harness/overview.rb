@@ -1,0 +1,79 @@
+# frozen_string_literal: true
+
+module Bench
+  module Plot
+    # Every row on one line: how much faster than the best that is not ours each target is.
+    class Overview
+      WIDTH = 1120
+      LEFT = 330
+      RIGHT = 1090
+      STEP = 26
+      TOP = 34
+      MOST = 32.0
+
+      def initialize(results, palette)
+        @results = results
+        @palette = palette
+        @lines = results.rows.filter_map { |row| line(row) }
+      end
+
+      def svg
+        return "" if @lines.empty?
+
+        @bottom = TOP + (@lines.size * STEP)
+        Plot.svg(WIDTH, @bottom + 40, "Every row at a glance", axis, @lines.each_with_index.map { |line, index| draw(*line, TOP + (index * STEP) + 14) })
+      end
+
+      private
+
+      # The largest size of a row at which there is something to compare with.
+      def line(row)
+        row[:points].reverse_each do |point|
+          others = targets(point, %w[threads peer])
+          ours = targets(point, %w[reactor])
+          next if others.empty? || ours.empty?
+
+          best = others.values.public_send(row[:better] == "less" ? :min : :max)
+          return [row, point, speeds(row, targets(point, %w[threads peer reactor floor]), best)] if best.positive?
+        end
+        nil
+      end
+
+      def targets(point, kinds)
+        @results.targets.select { |target| kinds.include?(target[:kind]) }
+                .to_h { |target| [target, point[:cells].fetch(target[:name].to_sym)[:median]] }.compact
+      end
+
+      def speeds(row, medians, best)
+        medians.transform_values { |median| row[:better] == "less" ? best / [median, best / MOST].max : median / best }
+      end
+
+      def place(speed)
+        share = (Math.log2(speed.clamp(1 / MOST, MOST)) / Math.log2(MOST) / 2) + 0.5
+        (LEFT + (share * (RIGHT - LEFT))).round(1)
+      end
+
+      def axis
+        marks = [1 / 16.0, 0.25, 0.5, 1.0, 2.0, 4.0, 16.0].map do |speed|
+          words = speed < 1 ? "1/#{(1 / speed).round}" : "#{speed.round}x"
+          [Plot.line(place(speed), TOP - 6, place(speed), @bottom, speed == 1 ? "base" : "grid"),
+           Plot.text(place(speed), @bottom + 16, words, "tick", anchor: "middle")]
+        end
+        [marks, Plot.text(place(1) + 8, TOP - 14, "better than the best other →", "tick"), Plot.text(place(1) - 8, TOP - 14, "← not as good", "tick", anchor: "end")]
+      end
+
+      def draw(row, point, speeds, y)
+        title = point[:n] ? "#{row[:title].sub(/ (of|among) N\z/, '')}, N = #{Format.size(point[:n])}" : row[:title]
+        marks = speeds.sort_by { |target, _| target[:kind] == "reactor" ? 1 : 0 }.map do |target, speed|
+          tip = "#{target[:label]}: #{Kernel.format('%.2f', speed)}x the best other"
+          next floor(place(speed), y, tip) if target[:kind] == "floor"
+
+          Plot.dot(place(speed), y, target[:kind] == "reactor" ? 6 : 4.5, "fill ring #{@palette[target[:name]]}", tip)
+        end
+        [Plot.line(LEFT, y, RIGHT, y, "row"), Plot.text(LEFT - 12, y + 4, title, "name", anchor: "end"), marks]
+      end
+
+      def floor(x, y, tip) = Plot.path([[x, y - 7], [x + 5, y], [x, y + 7], [x - 5, y], [x, y - 7]], "diamond", tip)
+    end
+  end
+end

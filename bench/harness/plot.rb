@@ -1,0 +1,82 @@
+# frozen_string_literal: true
+
+require "cgi/escape"
+
+module Bench
+  # Drawing: a scale from figures to places, and the few marks a plot is made of. Colours are classes of page.css.
+  module Plot
+    # From figures to places between two ends; linear from zero, or logarithmic.
+    class Scale
+      def initialize(values, places, log: false)
+        @places = places
+        @log = log
+        @low, @high = log ? decades(values) : [0.0, values.max.to_f]
+        @high = @low + 1 if @high <= @low
+      end
+
+      def at(value)
+        share = @log ? (Math.log10([value, @low].max / @low) / Math.log10(@high / @low)) : (value - @low) / (@high - @low)
+        (@places.first + (share * (@places.last - @places.first))).round(1)
+      end
+
+      # Round figures along the axis.
+      def ticks
+        return powers if @log
+
+        step = 10.0**Math.log10(@high / 3).floor
+        step *= [1, 2, 5, 10].find { |factor| @high / (step * factor) <= 4 }
+        (0..(@high / step).floor).map { |index| index * step }
+      end
+
+      private
+
+      def decades(values)
+        low, high = values.select(&:positive?).minmax
+        return [1.0, 10.0] unless low
+
+        [10.0**Math.log10(low).floor, 10.0**Math.log10(high).ceil]
+      end
+
+      def powers = (Math.log10(@low).round..Math.log10(@high).round).map { |power| 10.0**power }
+    end
+
+    module_function
+
+    def svg(width, height, label, *marks)
+      %(<svg viewBox="0 0 #{width} #{height}" role="img" aria-label="#{h(label)}">#{marks.flatten.compact.join}</svg>)
+    end
+
+    def h(text) = CGI.escapeHTML(text.to_s)
+
+    def line(x1, y1, x2, y2, kind) = %(<line class="#{kind}" x1="#{x1}" y1="#{y1}" x2="#{x2}" y2="#{y2}"/>)
+
+    def text(x, y, words, kind = "label", anchor: "start")
+      %(<text class="#{kind}" x="#{x}" y="#{y}" text-anchor="#{anchor}">#{h(words)}</text>)
+    end
+
+    def dot(x, y, radius, kind, tip = nil) = %(<circle class="#{kind}" cx="#{x}" cy="#{y}" r="#{radius}">#{tip(tip)}</circle>)
+
+    def path(points, kind, tip = nil)
+      %(<path class="#{kind}" d="M#{points.map { |x, y| "#{x} #{y}" }.join('L')}">#{tip(tip)}</path>)
+    end
+
+    # A bar that grows to the right: square at its foot, rounded at its end.
+    def bar(x, y, width, height, kind, tip = nil)
+      r = [4, width / 2.0].min
+      %(<path class="#{kind}" d="M#{x} #{y}h#{(width - r).round(1)}q#{r} 0 #{r} #{r}v#{height - (2 * r)}q0 #{r} #{-r} #{r}h#{-(width - r).round(1)}z">#{tip(tip)}</path>)
+    end
+
+    def tip(words) = words && "<title>#{h(words)}</title>"
+
+    # Figures that label an axis, in few characters.
+    def short(value)
+      size = value.abs
+      return "#{trim(value / 1e6)}M" if size >= 1e6
+      return "#{trim(value / 1e3)}k" if size >= 1e4 || (size >= 1e3 && (value % 100).zero?)
+
+      trim(value)
+    end
+
+    def trim(value) = Kernel.format("%.4g", value.round(6))
+  end
+end

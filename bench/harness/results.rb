@@ -1,0 +1,128 @@
+# frozen_string_literal: true
+
+require "etc"
+require "json"
+require "time"
+
+module Bench
+  # What was measured, as plain data: the content of bench.json, which the table and the page are made from.
+  #
+  # :about says where and how; :targets who; :rows what, each with :points, each with :cells by target name. A cell has
+  # :state (ok, hang, failed, left_out) and, if ok, :samples as reported, :median, :low, :high and :variation of the row's
+  # figure, and medians of what was used per operation: :cpu_us, :switches, :objects, :calls.
+  class Results
+    class << self
+      def of(plan, options, elapsed)
+        new({ about: Machine.about(options, elapsed), targets: plan.cells.map(&:target).uniq.map { |target| target.to_h.slice(:name, :label, :kind) },
+              rows: plan.cells.group_by(&:row).map { |row, cells| row(row, cells) } })
+      end
+
+      # @raise [ArgumentError] if the file holds something else
+      def load(path)
+        data = JSON.parse(File.read(path), symbolize_names: true)
+        raise ArgumentError, "#{path} is not a bench.json" unless data.is_a?(Hash) && data.key?(:rows) && data.key?(:targets)
+
+        new(data)
+      rescue SystemCallError, JSON::ParserError => error
+        raise ArgumentError, "#{path} cannot be read: #{error.message.lines.first&.chomp}"
+      end
+
+      private
+
+      def row(row, cells)
+        facts = %i[name title about unit better axis latencies].to_h { |fact| [fact, row.public_send(fact)] }
+        points = cells.group_by(&:point).map do |point, group|
+          { n: point, cells: group.to_h { |cell| [cell.target.name.to_sym, cell(cell)] } }
+        end
+        facts.merge(counts_calls: row.value == :calls, points: points)
+      end
+
+      def cell(cell)
+        return { state: "left_out", words: cell.refusal } if cell.refusal
+        return { state: cell.failure.state.to_s, words: cell.failure.words } if cell.failure
+
+        figures(cell.values).merge(used(cell.samples), latencies(cell.samples), calls(cell.calls),
+                                   state: "ok", samples: cell.samples.map { |sample| sample.reject { |name, _| name == :curve } })
+      end
+
+      def figures(values)
+        { median: Bench.median(values), low: values.min, high: values.max, variation: Statistics.variation(values), values: values }
+      end
+
+      def used(samples)
+        { cpu_us: per_operation(samples, :cpu, 1e6), switches: per_operation(samples, :switches), objects: per_operation(samples, :objects) }
+      end
+
+      def per_operation(samples, name, factor = 1)
+        values = samples.filter_map { |sample| sample[name] && (sample[name] * factor / sample[:operations]) }
+        values.empty? ? nil : Bench.median(values)
+      end
+
+      def latencies(samples)
+        return {} unless samples.all? { |sample| sample[:p50] }
+
+        names = %i[p50 p99 p999 max].select { |name| samples.all? { |sample| sample[name] } }
+        curves = samples.filter_map { |sample| sample[:curve] }
+        names.to_h { |name| [name, Bench.median(samples.map { |sample| sample[name] })] }
+             .merge(curves.empty? ? {} : { curve: Statistics.middle_curve(curves) })
+      end
+
+      def calls(counted) = counted ? { calls: counted[:calls], strace: counted } : {}
+    end
+
+    attr_reader :data
+
+    # Through JSON once, so that what is written and what is read again are the same.
+    def initialize(data)
+      @data = JSON.parse(JSON.generate(data), symbolize_names: true)
+    end
+
+    def about = @data[:about]
+
+    def targets = @data[:targets]
+
+    def rows = @data[:rows]
+
+    def json = "#{JSON.pretty_generate(@data)}\n"
+
+    # The targets that have a result somewhere in these points.
+    def shown(points)
+      targets.select { |target| points.any? { |point| point[:cells].key?(target[:name].to_sym) && cell(point, target)[:state] != "left_out" } }
+    end
+
+    def cell(point, target) = point[:cells].fetch(target[:name].to_sym)
+  end
+
+  # Where and how it was measured.
+  module Machine
+    module_function
+
+    def about(options, elapsed)
+      { date: Time.now.utc.iso8601, command: ["bin/bench", *options.given].join(" "), seconds: elapsed.round, ruby: ruby(options),
+        kernel: "#{Etc.uname[:sysname]} #{Etc.uname[:release]}", processor: processor, cores: Etc.nprocessors, load: load_average,
+        revision: revision, rounds: options.rounds, scale: options.scale, most: options.most }
+    end
+
+    def ruby(options) = IO.popen([*options.ruby, "-e", "print RUBY_DESCRIPTION"], &:read)
+
+    def processor
+      File.read("/proc/cpuinfo")[/^model name\s*:\s*(.+)/, 1]
+    rescue SystemCallError
+      Etc.uname[:machine]
+    end
+
+    # Of the last minute: other people's work, if this is more than what was measured.
+    def load_average
+      File.read("/proc/loadavg").split.first.to_f
+    rescue SystemCallError
+      nil
+    end
+
+    def revision
+      commit = IO.popen(%w[git describe --always --dirty], chdir: Options::ROOT, err: File::NULL, &:read).chomp
+      commit.empty? ? nil : commit
+    rescue SystemCallError
+      nil
+    end
+  end
+end

@@ -1,0 +1,81 @@
+# frozen_string_literal: true
+
+require "rbconfig"
+
+module Bench
+  # Where the Rust programs are: the floor, and the load.
+  EXAMPLES = File.expand_path(ENV.fetch("REACTOR_EXAMPLES", "target/release/examples"), File.expand_path("../..", __dir__))
+
+  # Who does the work: threads, plain Ruby, a scheduler of ours or of others, or the floor.
+  #
+  # kind: :threads, :plain, :reactor, :peer or :floor; most: the largest N it is asked for, why: the reason.
+  Target = Struct.new(:name, :label, :kind, :scheduler, :environment, :most, :why, keyword_init: true) do
+    def ours? = kind == :reactor
+
+    # Whether a failure is ours to answer for.
+    def trusted? = kind != :peer
+
+    # The command of one run; the scale of it is in the number of operations.
+    def command(row, operations, point, ruby)
+      return [Target::FLOOR, row.name, operations.to_s, *point&.to_s] if kind == :floor
+
+      style = { threads: "threads", plain: "plain" }.fetch(kind, "fibers")
+      [*ruby, File.join(__dir__, "worker.rb"), row.name, style, scheduler.to_s, operations.to_s, *point&.to_s]
+    end
+
+    # Why this target does not run a row at a size; nil if it does.
+    def refusal(row, point)
+      return row.without[kind.to_s] if row.without.key?(kind.to_s)
+      return "no floor is written for it" if kind == :floor && !row.floor
+      return "needs a scheduler" if kind == :plain && !row.plain
+
+      why if most && point && point > most && row.axis != "bytes per answer"
+    end
+  end
+
+  # The targets there are, by the names the command line uses.
+  class Target
+    DIRECTORY = File.expand_path("../schedulers", __dir__)
+    FLOOR = File.join(EXAMPLES, "floor")
+
+    class << self
+      # Everything that needs nobody else's code: what can be had here, as pairs of backend and true or the reason against.
+      def own(backends)
+        usable = backends.select { |_, answer| answer == true }.keys
+        [new(name: "threads", label: "threads", kind: :threads, most: 1_000, why: "a thread for each"),
+         new(name: "plain", label: "Ruby, no scheduler", kind: :plain),
+         *usable.map { |backend| reactor(backend) },
+         new(name: "floor", label: "floor: raw epoll, Rust", kind: :floor)]
+      end
+
+      # A scheduler of others: the name of a file in bench/schedulers, the path of such a file, or NAME=EXPRESSION.
+      #
+      # @param scratch [String] the directory for the file an expression is written to
+      # @raise [ArgumentError] if there is none
+      def peer(text, scratch)
+        name, expression = text.split("=", 2)
+        file = File.join(DIRECTORY, "#{text}.rb")
+        if expression
+          file = File.join(scratch, "#{name.gsub(/\W/, '_')}.rb")
+          File.write(file, "#{expression}\n")
+        elsif File.file?(text)
+          file = File.expand_path(text)
+          name = File.basename(text, ".rb")
+        elsif !File.file?(file)
+          known = Dir.children(DIRECTORY).map { |child| File.basename(child, ".rb") } - ["reactor"]
+          raise ArgumentError, "no scheduler #{text.inspect}: name one of #{known.sort.join(', ')}, a Ruby file that ends in one, " \
+                               "or NAME=EXPRESSION"
+        end
+        new(name: name, label: name, kind: :peer, scheduler: file)
+      end
+
+      private
+
+      def reactor(backend)
+        slow = backend == :select
+        new(name: backend.to_s, label: "reactor #{backend}", kind: :reactor, scheduler: File.join(DIRECTORY, "reactor.rb"),
+            environment: { "REACTOR_BACKEND" => backend.to_s }, most: (1_000 if slow), why: ("IO.select looks at every descriptor each time" if slow))
+      end
+    end
+  end
+end

@@ -1,0 +1,39 @@
+# frozen_string_literal: true
+
+module Bench
+  # What this process has used, as a difference between two moments.
+  module Usage
+    # struct rusage of every 64-bit Unix: two timevals, twelve longs, then the voluntary context switches.
+    VOLUNTARY = (2 * 16) + (12 * 8)
+    begin
+      require "fiddle"
+      GETRUSAGE = Fiddle::Function.new(Fiddle::Handle::DEFAULT["getrusage"], [Fiddle::TYPE_INT, Fiddle::TYPE_VOIDP], Fiddle::TYPE_INT)
+    rescue LoadError, Fiddle::DLError
+      GETRUSAGE = nil
+    end
+
+    module_function
+
+    # @return [Array] of what {since} subtracts
+    def now
+      [clock(Process::CLOCK_MONOTONIC), clock(Process::CLOCK_PROCESS_CPUTIME_ID), switches,
+       GC.stat(:total_allocated_objects), GC.total_time / 1e9, GC.count]
+    end
+
+    # @return [Hash] seconds, CPU seconds, voluntary switches, objects allocated, seconds in GC, collections
+    def since(before)
+      names = %i[seconds cpu switches objects gc collections]
+      names.zip(now.zip(before).map { |after, earlier| after && (after - earlier) }).to_h
+    end
+
+    def clock(which) = Process.clock_gettime(which)
+
+    # Voluntary context switches of all threads, those that have ended included; nil where nobody tells.
+    def switches
+      return unless GETRUSAGE
+
+      room = "\0".b * 256
+      GETRUSAGE.call(0, room).zero? ? room.unpack1("q", offset: VOLUNTARY) : nil
+    end
+  end
+end

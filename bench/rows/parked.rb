@@ -1,0 +1,93 @@
+# frozen_string_literal: true
+
+# What waiting costs: its memory, its end by IO#close, and doing nothing at all.
+module Bench
+  def self.resident = File.read("/proc/self/status")[/^VmRSS:\s+(\d+)/, 1].to_i * 1024
+
+  Row.define(
+    "parked", title: "Memory per parked connection of N", unit: "bytes", value: :bytes, better: :less, operations: 1, counted: false,
+    points: [100, 1_000, 10_000], axis: "parked connections",
+    about: "growth of resident memory when N tasks park in readpartial on TCP connections that are open already; all are woken afterwards, " \
+           "by a byte each. Beside: microseconds to park and to wake one. Plain Ruby: N suspended fibers that wait for nothing",
+    plain: lambda do |run|
+      GC.start
+      before = Bench.resident
+      run.measure(run.point, warm_up: 1) { |count, _| @fibers = Array.new(count) { Fiber.new { Fiber.yield }.tap(&:resume) } }
+      run.report(bytes: (Bench.resident - before) / run.point, park_us: run[:seconds] / run.point * 1e6)
+    end
+  ) do |run|
+    count = run.point
+    listener = run.listener
+    dialling = Thread::Queue.new
+    run.spawn { dialling << run.outside("ping", listener.local_address.ip_port, count, count, 0) }
+    sockets = Array.new(count) { listener.accept }
+    dialling.pop
+    woken = 0
+    all = Thread::Queue.new
+    GC.start
+    before = Bench.resident
+    bytes = nil
+    run.measure(count, warm_up: 0) do
+      sockets.each do |socket|
+        run.start do
+          socket.readpartial(8)
+          woken += 1
+          all << nil if woken == count
+        end
+      end
+      bytes = (Bench.resident - before) / count
+    end
+    parked = run[:seconds]
+    sockets.first.write("g")
+    started = Usage.clock(Process::CLOCK_MONOTONIC)
+    all.pop
+    run.report(bytes: bytes, park_us: parked / count * 1e6, wake_us: (Usage.clock(Process::CLOCK_MONOTONIC) - started) / count * 1e6)
+  end
+
+  Row.define(
+    "close", title: "IO#close with N parked readers", unit: "us CPU/close", value: :close_us, better: :less, operations: 1, counted: false,
+    points: [100, 1_000, 10_000], axis: "parked readers, each on its own socket",
+    about: "CPU per IO#close of a socket that a task reads from, the task's wake-up with IOError included; no collection in between. " \
+           "Beside: a file nobody waits for, closed meanwhile"
+  ) do |run|
+    files = 2_000
+    woken = 0
+    prepare = lambda do |count|
+      woken = 0
+      sockets = Array.new(count) { UDPSocket.new.tap { |socket| socket.bind("127.0.0.1", 0) } }
+      sockets.each do |socket|
+        run.spawn do
+          socket.readpartial(1)
+        rescue IOError
+          woken += 1
+        end
+      end
+      sleep 0.05
+      sockets
+    end
+    idle = Array.new(files) { File.open(File::NULL) }
+    parked = prepare.call(run.point)
+    idle_us = Usage.clock(Process::CLOCK_PROCESS_CPUTIME_ID)
+    idle.each(&:close)
+    idle_us = (Usage.clock(Process::CLOCK_PROCESS_CPUTIME_ID) - idle_us) / files * 1e6
+    warm = [run.point / Run::WARM_UP, 1].max
+    run.measure(run.point - warm, prepare: ->(count) { [GC.start, GC.disable, parked.shift(count)].last }, warm_up: warm) do |count, sockets|
+      goal = woken + count
+      sockets.each(&:close)
+      sleep 0 until woken == goal
+    end
+    run.report(close_us: run[:cpu] / (run.point - warm) * 1e6, idle_us: idle_us)
+  end
+
+  Row.define(
+    "idle", title: "Doing nothing beside N threads", unit: "% CPU", value: :percent, better: :less, operations: 5, least: 1, seconds: 5, rounds: 3, counted: false,
+    points: [0, 1], axis: "other Ruby threads, each counting every 50 ms",
+    about: "one task sleeps (5 s at full scale), alone or beside a Ruby thread that counts; switches are all voluntary ones of the process"
+  ) do |run|
+    counted = 0
+    run.point.times { Thread.new { loop { [sleep(0.05), counted += 1] } } }
+    run.measure(run.operations, warm_up: 0) { |count, _| sleep count }
+    run.check(counted.zero?, run.point.zero?, "silence of the other thread")
+    run.report(percent: run[:cpu] / run[:seconds] * 100, ticks: counted)
+  end
+end

@@ -1,0 +1,2 @@
+require "reactor"
+Reactor::Scheduler.new # the harness sets REACTOR_BACKEND

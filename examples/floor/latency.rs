@@ -1,0 +1,110 @@
+//! One connection out of many becomes ready: how long until its reader knows.
+
+use std::{
+    io::{self, Read, Write},
+    net::{TcpListener, TcpStream},
+    thread,
+    time::Duration,
+};
+
+use rustix::time::ClockId;
+
+use super::{
+    messages::ANY,
+    poll::Poll,
+    report::{Usage, check, time, warm_up},
+};
+
+/// How far apart two connections are that are written to one after the other; no size has it as a factor.
+const STRIDE: usize = 7919;
+
+/// The process that writes: connects, says so, waits for a byte on its first connection, then sends the time to one connection
+/// after another, every `interval` microseconds, and stays until its standard input ends.
+pub fn ping(port: u16, connections: usize, messages: usize, interval: u64) -> io::Result<()> {
+    raise_limit();
+    let mut streams = dial(port, connections)?;
+    println!("{{\"connected\":{connections}}}");
+    send(&mut streams, messages, interval)?;
+    io::copy(&mut io::stdin(), &mut io::sink())?;
+    Ok(())
+}
+
+fn dial(port: u16, connections: usize) -> io::Result<Vec<TcpStream>> {
+    (0..connections)
+        .map(|_| {
+            let stream = TcpStream::connect((ANY.ip(), port))?;
+            stream.set_nodelay(true)?;
+            Ok(stream)
+        })
+        .collect()
+}
+
+fn send(streams: &mut [TcpStream], messages: usize, interval: u64) -> io::Result<()> {
+    streams[0].read_exact(&mut [0])?;
+    for message in 0..messages {
+        if interval > 0 {
+            thread::sleep(Duration::from_micros(interval));
+        }
+        let connection = message * STRIDE % streams.len();
+        streams[connection].write_all(&nanoseconds().to_le_bytes())?;
+    }
+    Ok(())
+}
+
+fn nanoseconds() -> u64 {
+    time(ClockId::Monotonic).as_nanos() as u64
+}
+
+/// The other side of it: a reader on bare epoll.
+pub fn wakeup(connections: usize, count: usize) -> io::Result<()> {
+    raise_limit();
+    let listener = TcpListener::bind(ANY)?;
+    rustix::net::listen(&listener, 4096)?;
+    let port = listener.local_addr()?.port();
+    let skipped = warm_up(count);
+    let program = std::env::current_exe()?;
+    let words = [port.into(), connections, count + skipped, 1000].map(|word| word.to_string());
+    let mut other = std::process::Command::new(program)
+        .arg("ping")
+        .args(words)
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::null())
+        .spawn()?;
+    let mut poll = Poll::new()?;
+    let mut streams = Vec::with_capacity(connections);
+    while streams.len() < connections {
+        let stream = listener.accept()?.0;
+        poll.add(&stream, streams.len())?;
+        streams.push(stream);
+    }
+    streams[0].write_all(b"g")?;
+    let usage = Usage::now();
+    let mut late = Vec::with_capacity(count + skipped);
+    while late.len() < count + skipped {
+        for number in poll.wait(None)? {
+            let mut sent = [0; 8];
+            check(streams[number].read(&mut sent)?, 8, "bytes of a message")?;
+            late.push((nanoseconds() - u64::from_le_bytes(sent)) as f64 / 1000.0);
+        }
+    }
+    late.drain(..skipped);
+    let late: Vec<String> = late.iter().map(|late| format!("{late:.1}")).collect();
+    usage.print(count, &format!(",\"latencies\":[{}]", late.join(",")))?;
+    drop(other.stdin.take());
+    other.wait()?;
+    Ok(())
+}
+
+/// As many descriptors as this process may have.
+fn raise_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    // Where it is refused, opening one too many will say so.
+    let _ = setrlimit(
+        Resource::Nofile,
+        Rlimit {
+            current: limit.maximum,
+            maximum: limit.maximum,
+        },
+    );
+}

@@ -1,0 +1,152 @@
+# frozen_string_literal: true
+
+require_relative "helper"
+require "json"
+require "open3"
+require "rexml/document"
+require "tmpdir"
+
+# bin/bench, on few operations: what it writes, what it does about a run that fails, hangs or lies, and what it is told wrongly.
+class TestBench < ReactorTest
+  MAIN = File.join(ROOT, "bench", "harness", "main.rb")
+  # The Rust programs as `cargo test` has built them; the measurement itself uses optimized ones.
+  EXAMPLES = File.join(ROOT, "target", "debug", "examples")
+
+  Outcome = Struct.new(:out, :err, :status, :data, :markdown, :page)
+
+  # Runs the harness with its results in a directory of their own.
+  def bench(*arguments, examples: EXAMPLES)
+    heavy!
+    Dir.mktmpdir do |directory|
+      command = [RbConfig.ruby, "-w", MAIN, "--no-build", "--out", directory, *arguments]
+      out, err, status = Open3.capture3({ "REACTOR_BACKEND" => BACKEND.to_s, "REACTOR_EXAMPLES" => examples }, *command)
+      files = %w[bench.json bench.md bench.html].map { |name| File.join(directory, name) }
+      texts = files.map { |file| File.exist?(file) ? File.read(file) : nil }
+      yield directory if block_given?
+      Outcome.new(out, err, status.exitstatus, texts[0] && JSON.parse(texts[0], symbolize_names: true), texts[1], texts[2])
+    end
+  end
+
+  TINY = %w[--scale 0.0005 --rounds 2].freeze
+
+  def cell(outcome, row, target, point = 0)
+    outcome.data[:rows].find { |found| found[:name] == row }[:points][point][:cells].fetch(target.to_sym)
+  end
+
+  def test_what_is_measured_and_written
+    result = bench("unix_ping", "racket", "--most", "100", "--targets", "threads,#{BACKEND}", *TINY)
+    assert_equal 0, result.status, result.err
+    assert_equal [%w[unix_ping racket], ["threads", BACKEND.to_s]], [result.data[:rows].map { _1[:name] }, result.data[:targets].map { _1[:name] }]
+    %w[unix_ping racket].product(["threads", BACKEND.to_s]) { |row, target| check_cell(cell(result, row, target), row) }
+    assert_equal [100], (result.data[:rows].last[:points].map { _1[:n] })
+    assert_match(/^\| Ping over a UNIX socket pair \| round trips\/s ↑ \| /, result.markdown)
+    assert_includes result.out, result.markdown
+    check_page(result.page, plots: 3)
+  end
+
+  def check_cell(cell, row)
+    assert_equal "ok", cell[:state]
+    assert_equal 2, cell[:samples].size
+    # The same number of operations for everybody, verified by the workload itself.
+    assert_equal [row == "racket" ? 5 : 40], cell[:samples].map { _1[:operations] }.uniq
+    assert_includes cell[:low]..cell[:high], cell[:median]
+    assert_operator cell[:low], :>, 0
+    assert_operator cell[:cpu_us], :>, 0
+    assert_operator cell[:variation], :>=, 0
+  end
+
+  # One file that asks nobody for anything, with plots that are well-formed.
+  def check_page(page, plots:)
+    refute_match(/\b(?:src|href)=|url\(|@import/, page)
+    drawings = page.scan(%r{<svg.*?</svg>}m)
+    assert_equal plots, drawings.size
+    drawings.each { |drawing| assert_equal "svg", REXML::Document.new(drawing).root.name }
+    refute_match(/NaN|Infinity/, page)
+  end
+
+  def test_the_same_from_the_file_again
+    again = nil
+    first = bench("cv", "--targets", BACKEND.to_s, *TINY) do |directory|
+      again = bench("--render", File.join(directory, "bench.json"))
+    end
+    assert_equal [first.markdown, first.page], [again.markdown, again.page]
+  end
+
+  def test_another_scheduler_and_how_it_may_end
+    code = 'require "reactor"; Class.new(Reactor::Select::Scheduler)'
+    result = bench("lines", "--targets", BACKEND.to_s, "--limit", "2", *TINY,
+                   "--against", "other=#{code}.new",
+                   "--against", "liar=#{code}.class_eval { def io_read(_, buffer, *) = super.tap { buffer.set_string('?') } ; self }.new",
+                   "--against", "stuck=#{code}.class_eval { def io_wait(...) = Thread.new { sleep }.join ; self }.new",
+                   "--against", "absent=raise 'no luck'")
+    # What others do is reported, and no failure of this command.
+    assert_equal 0, result.status, result.err
+    assert_equal %w[ok ok failed hang failed], [BACKEND.to_s, "other", "liar", "stuck", "absent"].map { |name| cell(result, "lines", name)[:state] }
+    assert_includes cell(result, "lines", "liar")[:words], "wrong result: the line that came back"
+    assert_includes cell(result, "lines", "absent")[:words], "no luck"
+    assert_includes result.err, "HANG: lines, stuck"
+    assert_includes result.page, "What gave no result"
+  end
+
+  def test_a_failure_of_ours_is_one_of_the_command
+    skip "cargo test has not built the examples" unless File.exist?(File.join(EXAMPLES, "http_load"))
+    result = bench("http_keep", "--targets", BACKEND.to_s, *TINY)
+    assert_equal 0, result.status, result.err
+    without = bench("http_keep", "--targets", BACKEND.to_s, *TINY, examples: File.join(ROOT, "tests"))
+    assert_equal 1, without.status
+    assert_match(/bench: http_keep failed on reactor #{BACKEND}: RuntimeError: load failed: /, without.err)
+  end
+
+  def test_the_floor_has_every_row_that_says_so
+    skip "cargo test has not built the examples" unless File.exist?(File.join(EXAMPLES, "floor"))
+    needs_linux("raw epoll")
+    rows = JSON.parse(child_says(<<~RUBY), symbolize_names: true).values_at(:with, :without)
+      require "json"
+      require #{File.join(ROOT, "bench/harness/row").inspect}
+      rows = Bench::Row.all.values.reject { |row| row.value == :calls }
+      puts JSON.generate(rows.partition(&:floor).map { |part| part.map(&:name) }.then { |with, without| { with: with, without: without } })
+    RUBY
+    result = bench(*rows.first, "--targets", "floor", "--most", "100", "--scale", "0.002", "--rounds", "1")
+    assert_equal 0, result.status, result.err
+    rows.first.each { |name| assert_equal "ok", cell(result, name, "floor")[:state], name }
+    assert_equal "left_out", cell(bench(rows.last.first, "--targets", "floor"), rows.last.first, "floor")[:state]
+  end
+
+  def test_what_it_is_told_wrongly
+    { ["nosuch"] => "no row nosuch", ["--rounds", "0"] => "--rounds takes a number from 1 to 1000, not 0", ["--rounds", "x"] => "invalid argument: --rounds x",
+      ["--targets", "nobody"] => "no target nobody here (there are: threads, plain, ", ["--against", "nobody"] => "no scheduler \"nobody\"",
+      ["--render", "/nowhere"] => "/nowhere cannot be read", ["--bogus"] => "invalid option: --bogus" }.each do |arguments, words|
+      result = bench(*arguments)
+      assert_equal 2, result.status, arguments.inspect
+      assert_includes result.err, "bin/bench: #{words}"
+      assert_nil result.data
+    end
+  end
+
+  def test_list_and_help
+    listed = bench("--list").out.lines.map { _1[/^\w+/] }
+    assert_operator listed.size, :>=, 27
+    assert_equal listed.uniq, listed
+    assert_includes bench("--help").out, "--against"
+  end
+
+  def test_system_calls_are_the_difference_of_two_runs
+    require File.join(ROOT, "bench/harness/run")
+    require File.join(ROOT, "bench/harness/calls")
+    text = <<~TEXT
+      % time     seconds  usecs/call     calls    errors syscall
+      ------ ----------- ----------- --------- --------- ----------------
+       60.00    0.000600           1       110           sendto
+       40.00    0.000400           1        40        10 epoll_ctl
+      ------ ----------- ----------- --------- --------- ----------------
+      100.00    0.001000                   150        10 total
+    TEXT
+    short = Bench::Calls.parse(text)
+    assert_equal({ "sendto" => 110, "epoll_ctl" => 40 }, short)
+    # 100 operations with 10 to warm up, then 300 with 30: one sendto each, no epoll_ctl but those at the start.
+    difference = Bench::Calls.difference([short, { "sendto" => 330, "epoll_ctl" => 40 }], [100, 300])
+    assert_equal({ "sendto" => 1.0 }, difference[:names])
+    assert_in_delta 1.0, difference[:calls]
+    assert_equal [40, 40], difference[:control]
+  end
+end
