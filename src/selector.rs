@@ -150,7 +150,7 @@ impl Selector {
         timeout: Option<Duration>,
         now: Instant,
     ) -> io::Result<()> {
-        let timeout = if self.has_answers() {
+        let timeout = if timeout == Some(Duration::ZERO) || self.has_answers() {
             Some(Duration::ZERO)
         } else {
             self.until_rearm(timeout, now)

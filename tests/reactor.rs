@@ -347,13 +347,13 @@ fn a_signal_is_an_empty_turn(backend: Backend) {
     unsafe { libc::signal(libc::SIGURG, handler) };
     let (mut reactor, mut events) = reactor(backend);
     // SAFETY: no precondition.
-    let sleeper = unsafe { libc::pthread_self() };
+    let sleeper = unsafe { libc::pthread_self() } as usize; // A pointer, with musl.
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {
             while !done.load(Ordering::SeqCst) {
                 // SAFETY: the scope ends before the sleeper's thread does.
-                unsafe { libc::pthread_kill(sleeper, libc::SIGURG) };
+                unsafe { libc::pthread_kill(sleeper as libc::pthread_t, libc::SIGURG) };
                 thread::sleep(Duration::from_millis(1));
             }
         });

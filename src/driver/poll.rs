@@ -99,8 +99,16 @@ impl Driver for MioDriver {
                 };
             }
         }
-        let mut reported = self.events.iter().skip(self.taken);
-        for event in reported.by_ref().take(BATCH) {
+        let mut place = 0;
+        for event in &self.events {
+            place += 1;
+            if place <= self.taken {
+                continue;
+            }
+            if place > self.taken + BATCH {
+                self.taken += BATCH;
+                return Ok(());
+            }
             let token = Token::from(event.token().0);
             if token == Token::WAKE {
                 self.sources.woken(self.poll.registry())?;
@@ -111,10 +119,7 @@ impl Driver for MioDriver {
                 events.push(Event { token, ready });
             }
         }
-        self.taken = match reported.next() {
-            Some(_) => self.taken + BATCH,
-            None => 0,
-        };
+        self.taken = 0;
         Ok(())
     }
 

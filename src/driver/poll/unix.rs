@@ -325,7 +325,8 @@ pub(crate) fn sleep_on(descriptor: RawFd, timeout: Option<Duration>) -> io::Resu
 #[cfg(any(target_os = "linux", target_os = "android", target_os = "freebsd"))]
 fn poll_for(entry: &mut libc::pollfd, timeout: Option<Duration>) -> libc::c_int {
     let timeout = timeout.map(|timeout| libc::timespec {
-        tv_sec: timeout.as_secs().try_into().unwrap_or(libc::time_t::MAX),
+        // 68 years, which fit wherever time_t has 32 bits; whoever sleeps longer is woken for nothing.
+        tv_sec: timeout.as_secs().min(i32::MAX as u64) as _,
         // Below a billion, so it fits wherever a C long has 32 bits.
         tv_nsec: timeout.subsec_nanos() as _,
     });

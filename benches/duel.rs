@@ -1,0 +1,126 @@
+//! The cycle of `benches/cycle.rs`, interleaved: every round, everybody does the same number of cycles at every size, and
+//! what counts is processor time, so that other work on the machine weighs on all alike.
+//!
+//! ```text
+//! cargo bench --bench duel                     JSON: nanoseconds a cycle, the median of the rounds
+//! cargo bench --bench duel -- NAME SIZE COUNT  so many cycles of one contestant's, for an instruction counter
+//! ```
+//!
+//! "payload" is the byte alone, written and read with nobody waiting: what a cycle costs beyond that is the waiting.
+
+#[cfg(target_os = "linux")]
+mod contest;
+
+#[cfg(not(target_os = "linux"))]
+fn main() {}
+
+#[cfg(target_os = "linux")]
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match arguments.as_slice() {
+        [name, size, count] if !name.starts_with('-') => {
+            let number = |text: &str| text.parse().expect("a number");
+            duel::alone(name, number(size), number(count));
+        }
+        _ => duel::run(),
+    }
+}
+
+#[cfg(target_os = "linux")]
+mod duel {
+    use std::collections::BTreeMap;
+
+    use rustix::time::{ClockId, clock_gettime};
+
+    use crate::contest::{CONTESTANTS, Contestant, Open, SIZES, Sources};
+
+    const ROUNDS: usize = 21;
+    const WARM_UP: usize = 300;
+    const CYCLES: usize = 3000;
+    /// How many of the registered sources ever have something: the rest is idle.
+    const ACTIVE: usize = 100;
+
+    /// Nobody waits: whatever was written is there.
+    struct Payload(Vec<usize>);
+
+    impl Contestant for Payload {
+        fn begin(&mut self, index: usize) {
+            self.0.push(index);
+        }
+
+        fn collect(&mut self, ready: &mut Vec<usize>) {
+            ready.append(&mut self.0);
+        }
+
+        fn drained(&mut self, _index: usize) {}
+    }
+
+    fn payload(_descriptors: &[i32]) -> Option<Box<dyn Contestant>> {
+        Some(Box::new(Payload(Vec::new())))
+    }
+
+    fn contestants() -> impl Iterator<Item = (&'static str, Open)> {
+        let all = CONTESTANTS.into_iter();
+        std::iter::once(("payload", payload as Open)).chain(all)
+    }
+
+    pub fn alone(name: &str, size: usize, count: usize) {
+        let found = contestants().find(|(other, _)| *other == name);
+        let (_, open) = found.expect("a contestant's name");
+        let mut sources = Sources::new(size.min(ACTIVE), size);
+        let mut contestant = open(&sources.descriptors()).expect("it can be had here");
+        cycles(&mut sources, contestant.as_mut(), size, count);
+    }
+
+    pub fn run() {
+        let mut results: BTreeMap<(usize, usize), Vec<f64>> = BTreeMap::new();
+        for round in 0..ROUNDS {
+            for size in SIZES {
+                let mut sources = Sources::new(size.min(ACTIVE), size);
+                let descriptors = sources.descriptors();
+                let mut all: Vec<_> = contestants().enumerate().collect();
+                let count = all.len();
+                all.rotate_left(round % count); // Nobody always follows the same one.
+                for (number, (_, open)) in all {
+                    let Some(mut contestant) = open(&descriptors) else {
+                        continue;
+                    };
+                    cycles(&mut sources, contestant.as_mut(), size, WARM_UP);
+                    let started = processor_time();
+                    cycles(&mut sources, contestant.as_mut(), size, CYCLES);
+                    let spent = processor_time() - started;
+                    let figures = results.entry((number, size)).or_default();
+                    figures.push(spent / CYCLES as f64);
+                }
+            }
+        }
+        print(results);
+    }
+
+    fn cycles(sources: &mut Sources, contestant: &mut dyn Contestant, size: usize, count: usize) {
+        for index in (0..size.min(ACTIVE)).cycle().take(count) {
+            sources.cycle(contestant, index..=index);
+        }
+    }
+
+    /// Of this thread, in nanoseconds.
+    fn processor_time() -> f64 {
+        let time = clock_gettime(ClockId::ThreadCPUTime);
+        time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
+    }
+
+    fn print(results: BTreeMap<(usize, usize), Vec<f64>>) {
+        let names: Vec<_> = contestants().map(|(name, _)| name).collect();
+        let mut separator = "[";
+        for ((number, size), mut figures) in results {
+            figures.sort_by(f64::total_cmp);
+            let (median, quarter) = (figures[figures.len() / 2], figures[figures.len() / 4]);
+            print!(
+                "{separator}\n{{\"name\":\"{}\",\"size\":{size},\"median\":{median:.1},\"quarter\":{quarter:.1},\"least\":{:.1}}}",
+                names[number], figures[0]
+            );
+            separator = ",";
+        }
+        println!("\n]");
+    }
+}
