@@ -1,4 +1,4 @@
-//! The cycle of `benches/cycle.rs`, interleaved: every round, everybody does the same number of cycles at every size, and
+//! The cycle of `benches/core/cycle.rs`, interleaved: every round, everybody does the same number of cycles at every size, and
 //! what counts is processor time, so that other work on the machine weighs on all alike.
 //!
 //! ```text
@@ -9,6 +9,7 @@
 //! "payload" is the byte alone, written and read with nobody waiting: what a cycle costs beyond that is the waiting.
 
 #[cfg(target_os = "linux")]
+#[path = "core/contest/mod.rs"]
 mod contest;
 
 #[cfg(not(target_os = "linux"))]

@@ -1,40 +1,20 @@
-//! What waiting costs: the selector beside epoll by hand, mio, polling and io_uring by hand, on the same work.
-//!
-//! ```text
-//! cargo bench --bench cycle
-//! ```
-//!
-//! `cycle`: a byte comes to one of 100 active sources, among so many registered ones. `ready`: bytes come to so many of
-//! 1,000 sources before anybody looks.
+//! What waiting costs, beside others on the same work.
 
-#[cfg(target_os = "linux")]
-mod contest;
+use criterion::{BenchmarkId, Criterion, Throughput};
 
-#[cfg(target_os = "linux")]
-fn main() {
-    let mut criterion = criterion::Criterion::default().configure_from_args();
-    cycles(&mut criterion);
-    ready_sets(&mut criterion);
-    criterion.final_summary();
-}
-
-#[cfg(not(target_os = "linux"))]
-fn main() {}
+use crate::contest::{CONTESTANTS, SIZES, Sources};
 
 /// How many of the registered sources ever have something: the rest is idle.
-#[cfg(target_os = "linux")]
 const ACTIVE: usize = 100;
 
-#[cfg(target_os = "linux")]
-fn cycles(criterion: &mut criterion::Criterion) {
-    use criterion::BenchmarkId;
-
+/// A byte comes to one of 100 active sources, among so many registered ones, is announced and read.
+pub fn cycles(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("cycle");
-    for size in contest::SIZES {
+    for size in SIZES {
         let active = size.min(ACTIVE);
-        let mut sources = contest::Sources::new(active, size);
+        let mut sources = Sources::new(active, size);
         let descriptors = sources.descriptors();
-        for (name, open) in contest::CONTESTANTS {
+        for (name, open) in CONTESTANTS {
             let Some(mut contestant) = open(&descriptors) else {
                 continue;
             };
@@ -50,16 +30,14 @@ fn cycles(criterion: &mut criterion::Criterion) {
     group.finish();
 }
 
-#[cfg(target_os = "linux")]
-fn ready_sets(criterion: &mut criterion::Criterion) {
-    use criterion::{BenchmarkId, Throughput};
-
+/// Bytes come to so many of 1,000 sources before anybody looks.
+pub fn ready_sets(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("ready");
-    let mut sources = contest::Sources::new(1000, 1000);
+    let mut sources = Sources::new(1000, 1000);
     let descriptors = sources.descriptors();
     for size in [1, 10, 100, 1000] {
         group.throughput(Throughput::Elements(size as u64));
-        for (name, open) in contest::CONTESTANTS {
+        for (name, open) in CONTESTANTS {
             let Some(mut contestant) = open(&descriptors) else {
                 continue;
             };

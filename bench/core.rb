@@ -1,0 +1,123 @@
+# frozen_string_literal: true
+
+# What the core costs beside epoll and io_uring by hand, mio and polling, as Markdown.
+#
+#   bin/bench core           the interleaved cycle: processor time and instructions; a minute
+#   bin/bench core quick     the same, and all of criterion's groups, shortly measured
+#   bin/bench core full      the same, and all of criterion's groups, with plots; a quarter of an hour
+#
+# Processor time and instructions hold on a busy machine; criterion's times want a quiet one.
+
+require "json"
+require "open3"
+
+SIZES = [1, 100, 10_000].freeze
+OURS = "reactor: selector on epoll"
+RAW = "raw epoll"
+USUAL = "mio, register and deregister"
+PAYLOAD = "payload"
+
+def run(*command)
+  output, errors, status = Open3.capture3(*command)
+  abort "#{command.join(" ")}:\n#{errors}" unless status.success?
+  output
+end
+
+def table(head, rows)
+  puts "| #{head.join(" | ")} |", "|#{head.each_index.map { _1.zero? ? "---" : "---:" }.join("|")}|"
+  rows.each { |row| puts "| #{row.join(" | ")} |" }
+  puts
+end
+
+def nanoseconds(number)
+  return "#{number.round} ns" if number < 1_000
+  return format("%.2f us", number / 1e3) if number < 1e6
+  format("%.2f ms", number / 1e6)
+end
+
+# --- the interleaved cycle --------------------------------------------------------------------------------------------
+
+# By name, then by size.
+def duel
+  JSON.parse(run("cargo", "bench", "--bench", "duel"))
+    .group_by { _1["name"] }
+    .transform_values { |rows| rows.to_h { |row| [row["size"], row["median"]] } }
+end
+
+def cycles(medians)
+  puts "## A cycle: a byte comes to one of 100 active sources, is announced and read", ""
+  puts "Processor time, median of 21 interleaved rounds of 3,000 cycles; `payload` is the byte alone, with nobody waiting.", ""
+  raw = medians.fetch(RAW)
+  rows = medians.map do |name, figures|
+    [name, *SIZES.map { |size| figures[size] ? format("%d ns (%.2f)", figures[size], figures[size] / raw[size]) : "-" }]
+  end
+  table(["", *SIZES.map { "#{_1} registered" }], rows)
+end
+
+def claims(medians)
+  cost = ->(name, size) { medians.dig(name, size) - medians.dig(PAYLOAD, size) }
+  puts "## What that says", ""
+  table(["", "bound", *SIZES], [
+    ["cycle, ours / epoll by hand", "<= 1.10", *SIZES.map { format("%.3f", medians.dig(OURS, _1) / medians.dig(RAW, _1)) }],
+    ["waiting alone (cycle - payload), #{USUAL} / ours", ">= 2", *SIZES.map { format("%.2f", cost[USUAL, _1] / cost[OURS, _1]) }],
+    ["cycle, ours, 10,000 / 100 registered", "<= 1.1", "", "", format("%.3f", medians.dig(OURS, 10_000) / medians.dig(OURS, 100))],
+    ["the same of epoll by hand", "", "", "", format("%.3f", medians.dig(RAW, 10_000) / medians.dig(RAW, 100))]
+  ])
+end
+
+# --- instructions -----------------------------------------------------------------------------------------------------
+
+def program
+  run("cargo", "bench", "--bench", "duel", "--no-run", "--message-format=json").lines
+    .map { JSON.parse(_1) }.filter_map { _1["executable"] }.last
+end
+
+# Outside the kernel, of one cycle: the difference between two runs, so that the start-up does not count.
+def instructions(program, name)
+  counts = [1_000, 3_000].map do |cycles|
+    _, text, status = Open3.capture3("valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", program, name, "100", cycles.to_s)
+    text[/Collected : (\d+)/, 1]&.to_i if status.success?
+  end
+  (counts[1] - counts[0]) / 2_000 if counts.all?
+end
+
+def instruction_counts(names)
+  return puts "(No valgrind here: instructions are not counted.)", "" unless system("valgrind", "--version", out: File::NULL, err: File::NULL)
+  program = self.program
+  puts "## Instructions of a cycle outside the kernel, 100 registered", ""
+  table(["", "instructions"], names.map { |name| [name, instructions(program, name) || "-"] })
+end
+
+# --- criterion --------------------------------------------------------------------------------------------------------
+
+# By group, then by function, then by value.
+def estimates
+  Dir["target/criterion/**/new/estimates.json"].each_with_object({}) do |path, groups|
+    id = JSON.parse(File.read(File.join(File.dirname(path), "benchmark.json")))
+    group, function, value = id.values_at("group_id", "function_id", "value_str")
+    ((groups[group] ||= {})[function] ||= {})[value] = JSON.parse(File.read(path)).dig("median", "point_estimate")
+  end
+end
+
+def criterion(mode)
+  FileUtils.rm_rf("target/criterion")
+  run("cargo", "bench", "--bench", "core", "--", *(mode == "quick" ? %w[--quick --noplot] : []))
+  puts "Criterion, medians, elapsed time#{"; plots in target/criterion/report/index.html" unless mode == "quick"}.", ""
+  estimates.sort.each do |group, functions|
+    puts "## #{group}", ""
+    values = functions.values.flat_map(&:keys).uniq.sort_by(&:to_i)
+    rows = functions.map { |name, figures| [name, *values.map { figures[_1] ? nanoseconds(figures[_1]) : "" }] }
+    table(["", *values.map { _1 || "time" }], rows)
+  end
+end
+
+mode = ARGV.first
+abort "bin/bench core [quick|full]" unless [nil, "quick", "full"].include?(mode)
+require "fileutils"
+cpu = File.foreach("/proc/cpuinfo").grep(/model name/).first.to_s.split(": ").last.to_s.strip
+puts "# The core, #{run("rustc", "--version").split[0, 2].join(" ")}, Linux #{run("uname", "-r").strip}, #{cpu}", ""
+medians = duel
+cycles(medians)
+claims(medians)
+instruction_counts(medians.keys.reject { _1.include?("io_uring") })
+criterion(mode) if mode

@@ -1,0 +1,25 @@
+//! What the core costs, and what others cost on the same work: epoll and io_uring by hand, mio, polling.
+//!
+//! ```text
+//! cargo bench --bench core             all of it; the report is target/criterion/report/index.html
+//! cargo bench --bench core -- cycle    one group: cycle, ready, wait, wake, turn, timer, pool
+//! ```
+
+#[cfg(target_os = "linux")]
+mod contest;
+#[cfg(target_os = "linux")]
+mod cycle;
+#[cfg(target_os = "linux")]
+mod parts;
+
+#[cfg(target_os = "linux")]
+fn main() {
+    let mut criterion = criterion::Criterion::default().configure_from_args();
+    cycle::cycles(&mut criterion);
+    cycle::ready_sets(&mut criterion);
+    parts::all(&mut criterion);
+    criterion.final_summary();
+}
+
+#[cfg(not(target_os = "linux"))]
+fn main() {}
