@@ -504,7 +504,11 @@ module Reactor
       masks = ios.each { |io| check_io(io) }.zip(masks.each { |mask| check_events(mask) }).to_h.compare_by_identity
       return !!IO.select(*lists_of(masks), seconds) unless enter
 
+      held = @stopped && lookups.any? # virtual time waits for the resolver
+      virtual_hold(true) if held
       !!wait_on(masks, seconds, lookups) || lookups.any?(&:ended?)
+    ensure
+      virtual_hold(false) if held
     end
 
     # Asks the resolver, and goes on; {#wait_any} waits for the answer. Only names are asked by other threads, of which

@@ -348,6 +348,18 @@ class TestDns < ReactorTest
     assert_equal %("elsewhere.test"\n), child_says(code)
   end
 
+  def test_virtual_time_waits_for_the_resolver
+    out = child_says(<<~RUBY)
+      require "reactor/testing"
+      server = TCPServer.new("127.0.0.1", 0)
+      Reactor::Testing.virtual_time(settle: 0) do |clock|
+        20.times { Timeout.timeout(0.0001) { IPSocket.getaddress("localhost") } }
+        p clock.elapsed
+      end
+    RUBY
+    assert_equal "0.0\n", out
+  end
+
   def test_in_a_forked_child
     code = <<~RUBY
       server = TCPServer.new("127.0.0.1", 0)
