@@ -15,20 +15,22 @@ use reactor::{Operation, OperationId, Reactor, Token};
 use rustix::io::Errno;
 
 use crate::{
-    attempt::Kind,
+    attempt::{self, Kind},
     fibers::{Pending, Purpose},
     io::{Request, Watched},
     raw::{self, Pinned},
     selector::{Inner, Visit},
 };
 
-/// Larger writes are made directly: they would be copied once more, and one system call is little beside them.
-const LARGEST: usize = 1 << 14;
+/// Larger writes are made directly: they would be copied once more, and one system call is little beside them. (CPU per
+/// HTTP request, the least of twelve runs, direct and queued: bodies of 4 kB 14.1 and 11.5 us, 8 kB 13.5 and 12.2, 16 kB
+/// 13.5 and 14.5.)
+const LARGEST: usize = 8 << 10;
 
 /// What the kernel said, and how many bytes it could have taken.
 type Answer = (Result<usize, Errno>, usize);
 
-/// Sends what is left of the buffer. None: the caller shall do it itself.
+/// Sends what is left of the buffer, if there is anybody to share a system call with. None: the caller shall do it.
 ///
 /// Whatever interrupts the fiber meanwhile is raised here if nothing was sent, and by its next wait otherwise: what has
 /// gone to the peer has to be accounted for.
@@ -41,18 +43,22 @@ pub fn send(
     if !visit.selector.inner.borrow_mut().is_crowded() {
         return Ok(None);
     }
-    let stream = watched.parkable && watched.kind == Kind::StreamSocket;
+    let (kind, descriptor) = (watched.kind, watched.descriptor);
+    let stream = watched.parkable && kind == Kind::StreamSocket;
     let mut started = None;
-    let (_, size) = request.drain(done, |bytes| {
+    let (answer, size) = request.drain(done, |bytes| {
         if stream && bytes.len() <= LARGEST {
-            started = start(visit, watched.descriptor, bytes);
+            started = start(visit, descriptor, bytes);
         }
-        Ok(0)
-    })?;
-    let Some(id) = started else {
+        if started.is_some() {
+            return Ok(0);
+        }
         // What others wanted to send before us goes before us.
         visit.selector.inner.borrow_mut().submit();
-        return Ok(None);
+        attempt::write(kind, descriptor, bytes)
+    })?;
+    let Some(id) = started else {
+        return Ok(Some((answer, size)));
     };
     let parked = visit.selector.park_through(visit.slot);
     let outcome = visit.selector.inner.borrow_mut().outcome(id);

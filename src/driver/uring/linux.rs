@@ -3,6 +3,10 @@
 //! What many fibers want to send and receive in one turn goes to the kernel with one io_uring_enter(2), at the beginning of
 //! the next poll; outcomes are read from shared memory. A sleeper sleeps on the epoll descriptor as ever: an outcome that
 //! comes later rings the same eventfd(2) as other threads do. They never touch the ring.
+//!
+//! Sleeping in io_uring_enter(2) instead would save a call and gain nothing: a thread woken by a stream socket, reading and
+//! answering it, takes 5.9 us of CPU with epoll_wait(0), ppoll, epoll_wait(0); 6.1 with epoll_wait(0) and an enter that
+//! carries `EPOLL_WAIT`; 6.2 with a poll of the epoll descriptor (Linux 6.18, medians of five runs of 60,000).
 
 mod flights;
 mod readiness;
