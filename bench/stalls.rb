@@ -17,9 +17,8 @@ COPY = 256 * MEGABYTE
 
 # Rows in which the VM itself keeps the GVL for longer than a millisecond, and where.
 HELD = {
-  "names" => "each socket is made, and its address parsed, under the GVL",
-  "children" => "the VM forks with the GVL held, about 1 ms a child",
-  "deflate" => "zlib copies its input of 8 MiB under the GVL before it begins"
+  "children" => "the VM makes each child with the GVL held, until that runs the other program",
+  "deflate" => "zlib copies its input of 8 MiB with the GVL held before it offers the work to anybody"
 }.freeze
 
 def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
