@@ -6,7 +6,7 @@ module Bench
     class Bars
       WIDTH = 560
       LEFT = 118
-      RIGHT = 478
+      RIGHT = 424
       STEP = 30
       HEIGHT = 18
       TOP = 26
@@ -26,8 +26,9 @@ module Bench
 
         @scale = Scale.new(highest, [LEFT, RIGHT])
         @bottom = TOP + (@bars.size * STEP)
-        Plot.svg(WIDTH, @bottom + 26, "#{@row[:title]}, #{@row[:unit]}", axis, @bars.each_with_index.map { |target, index| mark(target, index) },
-                 @lines.each_with_index.map { |target, index| across(target, index) })
+        # The words come last, so that nothing is drawn through them.
+        Plot.svg(WIDTH, @bottom + 26, "#{@row[:title]}, #{@row[:unit]}", axis, each_bar { |target, y| mark(target, y) },
+                 @lines.each_with_index.map { |target, index| across(target, index) }, each_bar { |target, y| words(target, y) })
       end
 
       private
@@ -42,17 +43,27 @@ module Bench
         end
       end
 
-      def mark(target, index)
-        y = TOP + (index * STEP) + 4
-        name = Plot.text(LEFT - 8, y + 13, target[:label], "name", anchor: "end")
+      def each_bar = @bars.each_with_index.map { |target, index| yield target, TOP + (index * STEP) + 4 }
+
+      def mark(target, y)
+        return unless ok?(target)
+
         cell = @cells[target]
+        tip = "#{target[:label]}: #{Format.figure(cell[:median])} #{@row[:unit]}, from #{Format.figure(cell[:low])} to #{Format.figure(cell[:high])}"
+        width = [@scale.at(cell[:median]) - LEFT, 2].max
+        [Plot.bar(LEFT, y, width, HEIGHT, "fill #{@palette[target[:name]]}", tip), spread(cell, y + (HEIGHT / 2))]
+      end
+
+      def words(target, y)
+        cell = @cells[target]
+        name = Plot.text(LEFT - 8, y + 13, target[:label], "name", anchor: "end")
         return [name, Plot.text(LEFT + 6, y + 13, cell[:state].tr("_", " "), "missing")] unless ok?(target)
 
-        ends = @scale.at(cell[:median])
-        tip = "#{target[:label]}: #{Format.figure(cell[:median])} #{@row[:unit]}, from #{Format.figure(cell[:low])} to #{Format.figure(cell[:high])}"
-        [name, Plot.bar(LEFT, y, [ends - LEFT, 2].max, HEIGHT, "fill #{@palette[target[:name]]}", tip), spread(cell, y + (HEIGHT / 2)),
-         Plot.text([ends, @scale.at(cell[:high])].max + 7, y + 13, Format.figure(cell[:median]), "value")]
+        [name, Plot.text(@scale.at(cell[:high]) + 7, y + 13, Format.figure(cell[:median]), "value", more: cpu(cell))]
       end
+
+      # Throughput is half of the truth.
+      def cpu(cell) = cell[:cpu_us] && @row[:unit] !~ /CPU|MiB/ && "#{Format.figure(cell[:cpu_us])} us CPU"
 
       def spread(cell, y)
         return if cell[:values].size < 2

@@ -21,6 +21,8 @@ require_relative "page"
 module Bench
   # The command, from arguments to exit status.
   class Command
+    STOPPED = 130
+
     def initialize(options)
       @options = options
     end
@@ -54,10 +56,21 @@ module Bench
 
         plan = Plan.new(@options.rows, targets(scratch), @options)
         progress = Progress.new(plan.size)
-        plan.run(progress)
+        warn "bin/bench: #{@options.rows.size} rows, #{plan.size} runs"
+        stopped = through(plan, progress)
         write(Results.of(plan, @options, progress.elapsed))
-        verdict(plan)
+        stopped ? STOPPED : verdict(plan)
       end
+    end
+
+    # Runs the plan; true if somebody stopped it, and what has been measured by then is not lost.
+    def through(plan, progress)
+      trap("TERM") { raise Interrupt }
+      plan.run(progress)
+      false
+    rescue Interrupt
+      warn "", "bin/bench: stopped; what has been measured is written"
+      true
     end
 
     def build
@@ -72,7 +85,12 @@ module Bench
       unknown = @options.targets.to_a - own.map(&:name)
       raise ArgumentError, "no target #{unknown.join(', ')} here (there are: #{own.map(&:name).join(', ')})" unless unknown.empty?
 
-      own.select { |target| @options.wants?(target.name) } + @options.against.map { |text| Target.peer(text, scratch) }
+      wanted = own.select { |target| @options.wants?(target.name) }
+      others = @options.against.map { |text| Target.peer(text, scratch) }
+      twice = (own + others).map(&:name).tally.select { |_, count| count > 1 }.keys
+      raise ArgumentError, "two targets are called #{twice.join(', ')}" unless twice.empty?
+
+      (wanted + others).partition { |target| target.kind != :floor }.flatten
     end
 
     def backends
@@ -106,6 +124,5 @@ rescue OptionParser::ParseError, ArgumentError => error
   warn "bin/bench: #{error.message}", "bin/bench --help says what it takes"
   exit 2
 rescue Interrupt
-  warn "", "bin/bench: stopped"
-  exit 130
+  exit Bench::Command::STOPPED
 end

@@ -85,7 +85,7 @@ module Bench
       parser.on("--against NAME", "a scheduler of others beside: one of bench/schedulers, a Ruby file that ends in one, or NAME=EXPRESSION;",
                 "may be repeated") { |name| @against << name }
       parser.on("-I", "--load-path DIR", "where Ruby finds it") { |path| @load_path << File.expand_path(path) }
-      parser.on("--yjit", "run Ruby with its JIT") { @flags << "--yjit" }
+      parser.on("--yjit", "run Ruby with its JIT") { @flags << jit }
     end
 
     def output(parser)
@@ -94,6 +94,11 @@ module Bench
       parser.on("--no-build", "measure what is built already") { @build = false }
       parser.on("--list", "name the rows") { @action = :list }
       parser.on("-h", "--help", "this") { @action = :help }
+    end
+
+    def jit
+      works = system(RbConfig.ruby, "--yjit", "-e", "exit RubyVM::YJIT.enabled?", out: File::NULL, err: File::NULL)
+      works ? "--yjit" : raise(ArgumentError, "this Ruby (#{RUBY_VERSION}) has no YJIT")
     end
 
     def within(value, low, high, name)

@@ -45,7 +45,7 @@ module Bench
       end
 
       def speeds(row, medians, best)
-        medians.transform_values { |median| row[:better] == "less" ? best / [median, best / MOST].max : median / best }
+        medians.transform_values { |median| row[:better] == "less" ? best.fdiv([median, best.fdiv(MOST)].max) : median.fdiv(best) }
       end
 
       def place(speed)

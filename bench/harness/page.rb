@@ -68,8 +68,8 @@ module Bench
 
     def legend
       marks = @results.targets.map do |target|
-        next %(<span><i class="mark"></i>#{h(target[:label])}</span>) if target[:kind] == "floor"
-        next %(<span><i class="mark faint"></i>#{h(target[:label])}</span>) if target[:kind] == "plain"
+        next %(<span><i class="mark"></i>floor: Rust on raw epoll</span>) if target[:kind] == "floor"
+        next %(<span><i class="mark faint"></i>Ruby without a scheduler</span>) if target[:kind] == "plain"
 
         %(<span><i class="#{@palette[target[:name]]}"></i>#{h(target[:label])}</span>)
       end
@@ -92,7 +92,7 @@ module Bench
         <section class="card#{' wide' if plots.size > 1}">
         <header><h3>#{h(row[:title])}</h3><span>#{h(row[:unit])}, #{better}</span></header>
         <p>#{h(row[:about])}.</p>
-        <div class="pair">#{plots.map { |caption, svg| "<figure>#{svg}<figcaption>#{h(caption)}</figcaption></figure>" }.join}</div>
+        <div class="pair">#{plots.map { |caption, svg| "<figure>#{svg}#{"<figcaption>#{h(caption)}</figcaption>" unless caption.empty?}</figure>" }.join}</div>
         <details><summary>What an operation used</summary><div class="scroll">#{row[:points].map { |point| table(row, point, shown) }.join}</div></details>
         </section>
       HTML
@@ -103,7 +103,7 @@ module Bench
       points = row[:points]
       return points.map { |point| [point[:n] ? "N = #{Format.size(point[:n])} #{row[:axis]}" : "", Plot::Bars.new(row, point, shown, @palette).svg] } if points.size == 1 || bars?(row)
 
-      scaling = [["over N", Plot::Curves.scaling(row, shown, @palette)]]
+      scaling = [["", Plot::Curves.scaling(row, shown, @palette)]]
       return scaling unless row[:latencies]
 
       scaling + points.map { |point| ["N = #{Format.size(point[:n])} #{row[:axis]}: how the latencies are distributed", Plot::Curves.distribution(row, point, shown, @palette)] }
@@ -119,7 +119,7 @@ module Bench
       body = shown.map do |target|
         cell = @results.cell(point, target)
         cells = columns.values.map { |name| "<td>#{h(name == :variation ? Format.percent(cell[name]) || '–' : Format.figure(cell[name]))}</td>" }
-        cells = ["<td colspan=\"#{columns.size}\" class=\"failed\">#{h(cell[:state].tr('_', ' '))}: #{h(cell[:words])}</td>"] unless cell[:state] == "ok"
+        cells = ["<td colspan=\"#{columns.size}\" class=\"#{cell[:state]}\">#{h(cell[:state].tr('_', ' '))}: #{h(cell[:words])}</td>"] unless cell[:state] == "ok"
         "<tr><td>#{h(target[:label])}</td>#{cells.join}</tr>"
       end
       "<table><thead><tr>#{head}</tr></thead><tbody>#{body.join}</tbody></table>"

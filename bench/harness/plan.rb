@@ -38,6 +38,7 @@ module Bench
     # @param progress [Progress]
     def run(progress)
       groups.each do |row, cells|
+        cells.each { |cell| spare(cell) }
         rounds(row).times do |round|
           cells.each { |cell| progress.step(cell, round) { sample(cell) } if runs?(cell) }
         end
@@ -47,6 +48,12 @@ module Bench
     end
 
     private
+
+    # What has hung at a smaller size is not waited for again.
+    def spare(cell)
+      earlier = @cells.find { |other| other.row == cell.row && other.target == cell.target && other.failure&.state == :hang }
+      cell.failure ||= Session::Failure.new(:hang, "not tried: it hung at N = #{Format.size(earlier.point)}") if earlier && earlier != cell
+    end
 
     # Cells that are run in turn: of one row at one size.
     def groups = cells.group_by { |cell| [cell.row, cell.point] }.map { |(row, _), group| [row, group] }

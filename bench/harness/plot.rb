@@ -50,8 +50,9 @@ module Bench
 
     def line(x1, y1, x2, y2, kind) = %(<line class="#{kind}" x1="#{x1}" y1="#{y1}" x2="#{x2}" y2="#{y2}"/>)
 
-    def text(x, y, words, kind = "label", anchor: "start")
-      %(<text class="#{kind}" x="#{x}" y="#{y}" text-anchor="#{anchor}">#{h(words)}</text>)
+    def text(x, y, words, kind = "label", anchor: "start", more: nil)
+      more &&= %(<tspan class="more" dx="8">#{h(more)}</tspan>)
+      %(<text class="#{kind}" x="#{x}" y="#{y}" text-anchor="#{anchor}">#{h(words)}#{more}</text>)
     end
 
     def dot(x, y, radius, kind, tip = nil) = %(<circle class="#{kind}" cx="#{x}" cy="#{y}" r="#{radius}">#{tip(tip)}</circle>)

@@ -39,6 +39,7 @@ module Bench
 
       def cell(cell)
         return { state: "left_out", words: cell.refusal } if cell.refusal
+        return { state: "left_out", words: "stopped before it ran" } if cell.samples.empty? && !cell.failure
         return { state: cell.failure.state.to_s, words: cell.failure.words } if cell.failure
 
         figures(cell.values).merge(used(cell.samples), latencies(cell.samples), calls(cell.calls),

@@ -25,7 +25,8 @@ module Bench
 
     # Why this target does not run a row at a size; nil if it does.
     def refusal(row, point)
-      return row.without[kind.to_s] if row.without.key?(kind.to_s)
+      above, reason = row.without[kind.to_s]
+      return reason if above && (point || 0) >= above
       return "no floor is written for it" if kind == :floor && !row.floor
       return "needs a scheduler" if kind == :plain && !row.plain
 
@@ -43,9 +44,9 @@ module Bench
       def own(backends)
         usable = backends.select { |_, answer| answer == true }.keys
         [new(name: "threads", label: "threads", kind: :threads, most: 1_000, why: "a thread for each"),
-         new(name: "plain", label: "Ruby, no scheduler", kind: :plain),
+         new(name: "plain", label: "Ruby alone", kind: :plain),
          *usable.map { |backend| reactor(backend) },
-         new(name: "floor", label: "floor: raw epoll, Rust", kind: :floor)]
+         new(name: "floor", label: "floor", kind: :floor)]
       end
 
       # A scheduler of others: the name of a file in bench/schedulers, the path of such a file, or NAME=EXPRESSION.

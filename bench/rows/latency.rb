@@ -52,6 +52,7 @@ module Bench
   Row.define(
     "fairness", title: "A light task beside N always ready", unit: "us, p99", value: :p99, better: :less, operations: 1_000, least: 20,
     seconds: 1.2, latencies: true, counted: false, points: [0, 10, 1_000], axis: "tasks that are always ready",
+    without: { "threads" => [1_000, "a message takes seconds there"] },
     about: "the same message to one task, beside N tasks that do nothing but sleep 0 in a loop"
   ) do |run|
     pings = Pings.new(run, 1)

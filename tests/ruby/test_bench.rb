@@ -115,7 +115,7 @@ class TestBench < ReactorTest
   def test_what_it_is_told_wrongly
     { ["nosuch"] => "no row nosuch", ["--rounds", "0"] => "--rounds takes a number from 1 to 1000, not 0", ["--rounds", "x"] => "invalid argument: --rounds x",
       ["--targets", "nobody"] => "no target nobody here (there are: threads, plain, ", ["--against", "nobody"] => "no scheduler \"nobody\"",
-      ["--render", "/nowhere"] => "/nowhere cannot be read", ["--bogus"] => "invalid option: --bogus" }.each do |arguments, words|
+      ["--against", "threads=1"] => "two targets are called threads", ["--render", "/nowhere"] => "/nowhere cannot be read", ["--bogus"] => "invalid option: --bogus" }.each do |arguments, words|
       result = bench(*arguments)
       assert_equal 2, result.status, arguments.inspect
       assert_includes result.err, "bin/bench: #{words}"
