@@ -5,6 +5,21 @@ use std::{error::Error, fmt, io, str::FromStr, sync::OnceLock};
 use crate::driver::{Driver, Unavailable, poll::MioDriver, uring::UringDriver};
 
 /// A kernel interface the reactor can stand on.
+///
+/// ```
+/// use reactor::{Backend, Reactor};
+///
+/// for backend in Backend::ALL {
+///     match backend.availability() {
+///         Ok(()) => println!("{backend} can be had here"),
+///         Err(reason) => println!("{backend}: {reason}"),
+///     }
+/// }
+/// // Whoever chooses is told why it cannot be had; nobody falls back silently.
+/// let chosen: Backend = Backend::native().name().parse()?;
+/// assert_eq!(Reactor::open(Some(chosen))?.backend(), Some(chosen));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Backend {
     /// epoll(7): Linux, Android, illumos.
@@ -156,6 +171,11 @@ impl FromStr for Backend {
 }
 
 /// A name that is no backend's.
+///
+/// ```
+/// let error = "select".parse::<reactor::Backend>().unwrap_err();
+/// assert!(error.to_string().starts_with("unknown backend \"select\""));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownBackend(String);
 

@@ -9,6 +9,18 @@ use std::{
 /// A point on the monotonic clock at which something is due.
 ///
 /// Made by saturating arithmetic: no duration is too long, it only ends up in the far future, a hundred years ahead.
+///
+/// ```
+/// use std::time::{Duration, Instant};
+///
+/// use reactor::Deadline;
+///
+/// let now = Instant::now();
+/// let deadline = Deadline::after_from(now, Duration::from_secs(2));
+/// assert!(!deadline.is_due(now));
+/// assert_eq!(deadline.remaining(now + Duration::from_secs(1)), Duration::from_secs(1));
+/// assert!(Deadline::after(Duration::MAX) > deadline);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Deadline(Instant);
 
@@ -54,6 +66,11 @@ impl From<Instant> for Deadline {
 }
 
 /// Seconds that are no duration: negative, or not a number.
+///
+/// ```
+/// let error = reactor::seconds(-0.5).unwrap_err();
+/// assert_eq!(error.to_string(), "time interval must not be negative: -0.5");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct InvalidSeconds(f64);
 
@@ -99,6 +116,10 @@ pub fn seconds(seconds: f64) -> Result<Duration, InvalidSeconds> {
 }
 
 /// A duration as seconds, to the precision of an f64.
+///
+/// ```
+/// assert_eq!(reactor::to_seconds(std::time::Duration::from_millis(1500)), 1.5);
+/// ```
 pub fn to_seconds(duration: Duration) -> f64 {
     duration.as_secs_f64()
 }

@@ -35,6 +35,14 @@ const BAD_DESCRIPTOR: i32 = libc::EBADF;
 const BAD_DESCRIPTOR: i32 = 10038;
 
 /// Why a backend cannot be had here.
+///
+/// ```
+/// use reactor::Backend;
+///
+/// let foreign = if cfg!(windows) { Backend::Kqueue } else { Backend::Iocp };
+/// let reason = foreign.availability().unwrap_err();
+/// assert!(reason.to_string().starts_with("needs "));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unavailable {
     pub(crate) reason: &'static str,
@@ -78,6 +86,17 @@ impl From<Unavailable> for io::Error {
 }
 
 /// What became of [`Driver::register`].
+///
+/// ```
+/// use reactor::{AsDescriptor, Backend, Interest, Registration, Token};
+///
+/// let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+/// let (_, mut driver) = Backend::open(None)?;
+/// let token = Token::new(0, 0);
+/// let armed = driver.register(listener.as_descriptor(), token, Interest::READABLE)?;
+/// assert_eq!(armed, Registration::Armed);
+/// # std::io::Result::Ok(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Registration {
     /// The descriptor is registered.
@@ -88,6 +107,17 @@ pub enum Registration {
 }
 
 /// What became of [`Driver::reregister`].
+///
+/// ```
+/// use reactor::{AsDescriptor, Backend, Interest, Renewal, Token};
+///
+/// let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+/// let (_, mut driver) = Backend::open(None)?;
+/// driver.register(listener.as_descriptor(), Token::new(0, 0), Interest::READABLE)?;
+/// let renewal = driver.reregister(listener.as_descriptor(), Token::new(0, 1), Interest::READABLE)?;
+/// assert_eq!(renewal, Renewal::Kept);
+/// # std::io::Result::Ok(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Renewal {
     /// The registration was there and has been changed.
@@ -100,6 +130,19 @@ pub enum Renewal {
 }
 
 /// Ends a poll from another thread, or from a signal handler.
+///
+/// ```
+/// use reactor::{Backend, Events};
+///
+/// let (_, mut driver) = Backend::open(None)?;
+/// let waker = driver.waker();
+/// let thread = std::thread::spawn(move || waker.wake());
+/// let mut events = Events::new();
+/// driver.poll(&mut events, None)?; // For ever, if nobody woke it.
+/// assert!(events.is_empty());
+/// thread.join().expect("no panic")?;
+/// # std::io::Result::Ok(())
+/// ```
 pub trait Wake: Send + Sync {
     /// Ends the current poll, or the next one if there is none.
     ///
@@ -129,6 +172,21 @@ pub trait Wake: Send + Sync {
 /// - **Closed descriptors.** That a descriptor was closed elsewhere never makes `poll` fail.
 ///
 /// A driver is used by one thread at a time; only what [`Driver::waker`] returned may be used by others.
+///
+/// ```
+/// use std::{net::UdpSocket, time::Duration};
+///
+/// use reactor::{AsDescriptor, Backend, Events, Interest, Token};
+///
+/// let (_, mut driver) = Backend::open(None)?;
+/// let socket = UdpSocket::bind("127.0.0.1:0")?;
+/// driver.register(socket.as_descriptor(), Token::new(3, 1), Interest::WRITABLE)?;
+/// let mut events = Events::new();
+/// driver.poll(&mut events, Some(Duration::from_secs(1)))?;
+/// assert_eq!(events[0].token, Token::new(3, 1));
+/// driver.deregister(socket.as_descriptor())?;
+/// # std::io::Result::Ok(())
+/// ```
 pub trait Driver: Send {
     /// Starts to report `interest` of the descriptor under `token`.
     ///
@@ -200,6 +258,32 @@ pub trait Driver: Send {
 ///   the next poll.
 /// - **Two owners.** The memory of an operation belongs to whoever started it and to the kernel; it is used again only
 ///   when both have let go. So giving one up, and dropping the driver, is safe at any moment.
+///
+/// ```
+/// use std::{io::Write, net::{TcpListener, TcpStream}};
+///
+/// use reactor::{AsDescriptor, Events, Operation, Reactor, Token};
+///
+/// let mut reactor = Reactor::open(None)?;
+/// let listener = TcpListener::bind("127.0.0.1:0")?;
+/// let mut theirs = TcpStream::connect(listener.local_addr()?)?;
+/// let (ours, _) = listener.accept()?;
+/// theirs.write_all(b"hello")?;
+///
+/// // Only some drivers carry anything out: io_uring does.
+/// if let Some(operations) = reactor.operations() {
+///     let receive = Operation::Receive(64);
+///     let id = operations.start(ours.as_descriptor(), receive, Token::new(1, 0))?;
+///     let mut events = Events::new();
+///     while events.is_empty() {
+///         reactor.turn(&mut events, None)?;
+///     }
+///     let mut buffer = [0; 64];
+///     let count = reactor.operations().and_then(|operations| operations.take(id, &mut buffer));
+///     assert_eq!(count.transpose()?, Some(5));
+/// }
+/// # std::io::Result::Ok(())
+/// ```
 pub trait Operations {
     /// Does the kernel know this operation?
     fn knows(&self, operation: &Operation<'_>) -> bool;

@@ -9,6 +9,15 @@ use std::{
 use crate::{interest::Interest, token::Token};
 
 /// Why an event came: what a descriptor is ready for, or which of the reactor's own sources it comes from.
+///
+/// ```
+/// use reactor::{Interest, Ready};
+///
+/// // A hang-up answers whoever waits, for whichever direction.
+/// let ready = Ready::READABLE | Ready::HANGUP;
+/// assert_eq!(ready.answers(Interest::WRITABLE), Some(Interest::WRITABLE));
+/// assert_eq!(Ready::READABLE.answers(Interest::WRITABLE), None);
+/// ```
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Ready(u16);
 
@@ -138,6 +147,13 @@ impl fmt::Debug for Ready {
 }
 
 /// One thing that happened.
+///
+/// ```
+/// use reactor::{Event, Ready, Token};
+///
+/// let event = Event { token: Token::new(1, 0), ready: Ready::ELAPSED };
+/// assert!(event.ready.contains(Ready::ELAPSED));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
     /// Whom it concerns: the token the wait, the timer or the notification was given.
@@ -147,6 +163,18 @@ pub struct Event {
 }
 
 /// A buffer of events, made once and used for every turn: after warm-up it allocates no more.
+///
+/// ```
+/// use reactor::{Event, Events, Ready, Token};
+///
+/// let mut events = Events::with_capacity(64);
+/// events.push(Event { token: Token::new(1, 0), ready: Ready::READABLE });
+/// for event in &events {
+///     println!("{:?} is {:?}", event.token, event.ready);
+/// }
+/// events.clear();
+/// assert!(events.is_empty());
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct Events {
     list: Vec<Event>,

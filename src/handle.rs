@@ -17,6 +17,21 @@ use crate::{
 /// A remote control for one reactor: the only part of it that other threads, and signal handlers, may touch.
 ///
 /// Cloning it is cheap. It may outlive the reactor; then what it sends arrives nowhere.
+///
+/// ```
+/// use reactor::{Events, Reactor, Ready, Token};
+///
+/// let mut reactor = Reactor::open(None)?;
+/// let handle = reactor.handle();
+/// let thread = std::thread::spawn(move || handle.notify(Token::new(5, 0)));
+/// let mut events = Events::new();
+/// while events.is_empty() {
+///     reactor.turn(&mut events, None)?;
+/// }
+/// assert_eq!((events[0].token, events[0].ready), (Token::new(5, 0), Ready::NOTIFIED));
+/// thread.join().expect("no panic")?;
+/// # std::io::Result::Ok(())
+/// ```
 #[derive(Clone)]
 pub struct Handle {
     shared: Arc<Shared>,

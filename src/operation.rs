@@ -4,6 +4,13 @@
 ///
 /// The bytes to be written are copied when the operation starts, and those that are read are kept by the driver until
 /// they are asked for: the kernel never holds a pointer to memory of the caller's.
+///
+/// ```
+/// use reactor::Operation;
+///
+/// assert_eq!(Operation::Send(b"hello").size(), 5);
+/// assert_eq!(Operation::Read(Some(4096), 100).size(), 100);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation<'bytes> {
     /// send(2) with `MSG_DONTWAIT` and `MSG_NOSIGNAL`: `EAGAIN` if nothing fits.
@@ -32,6 +39,13 @@ impl Operation<'_> {
 }
 
 /// The number of an operation, from its start until its outcome is taken or it is given up.
+///
+/// ```
+/// use reactor::OperationId;
+///
+/// let id = OperationId::new(7, 2);
+/// assert_eq!(OperationId::from(u64::from(id)), id);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct OperationId {
     slot: u32,

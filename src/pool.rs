@@ -38,6 +38,22 @@ use job::{Ran, Task};
 ///   [`Outcome::Dropped`], and dropping it touches nothing; a reactor that the child opens has a pool of its own.
 ///
 /// Used by one thread at a time, like the reactor it belongs to.
+///
+/// ```
+/// use reactor::{Events, Outcome, Pace, Reactor, Ready, Token};
+///
+/// let mut reactor = Reactor::open(None)?;
+/// let work = || std::fs::read_to_string("Cargo.toml").map(|text| text.lines().count());
+/// let mut job = reactor.pool_mut().submit(Token::new(1, 0), Pace::Quick, work)?;
+/// let mut events = Events::new();
+/// while events.is_empty() {
+///     reactor.turn(&mut events, None)?;
+/// }
+/// assert_eq!((events[0].token, events[0].ready), (Token::new(1, 0), Ready::NOTIFIED));
+/// let Some(Outcome::Done(lines)) = job.take() else { unreachable!("it was reported") };
+/// assert!(lines? > 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Pool {
     shared: Arc<Shared>,
     limits: Limits,
@@ -46,6 +62,15 @@ pub struct Pool {
 }
 
 /// How much a [`Pool`] may take.
+///
+/// ```
+/// use reactor::{Limits, Reactor};
+///
+/// let mut reactor = Reactor::open(None)?;
+/// reactor.pool_mut().limit(Limits { threads: 2, ..Limits::default() });
+/// assert_eq!(reactor.pool().limits().threads, 2);
+/// # std::io::Result::Ok(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Threads at once; at least 1. Default: 16.
@@ -70,6 +95,16 @@ impl Default for Limits {
 }
 
 /// How long work may take: what waits for a disk must not stand behind what waits for the other end of the world.
+///
+/// ```
+/// use reactor::{Pace, Reactor, Token};
+///
+/// let mut reactor = Reactor::open(None)?;
+/// let name = || std::net::ToSocketAddrs::to_socket_addrs("localhost:80").map(Iterator::count);
+/// let job = reactor.pool_mut().submit(Token::new(1, 0), Pace::Slow, name)?;
+/// drop(job); // Whoever drops a job is not told of its end.
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
     /// It waits for a local device: milliseconds.
@@ -79,6 +114,23 @@ pub enum Pace {
 }
 
 /// Why a job was not taken.
+///
+/// ```
+/// use reactor::{Limits, Pace, Reactor, Refused, Token};
+///
+/// let mut reactor = Reactor::open(None)?;
+/// reactor.pool_mut().limit(Limits { threads: 1, queue: 1, ..Limits::default() });
+/// let nap = || std::thread::sleep(std::time::Duration::from_millis(20));
+/// let mut jobs = Vec::new();
+/// let refused = loop {
+///     match reactor.pool_mut().submit(Token::new(1, 0), Pace::Quick, nap) {
+///         Ok(job) => jobs.push(job),
+///         Err(refused) => break refused,
+///     }
+/// };
+/// assert!(matches!(refused, Refused::Full));
+/// # std::io::Result::Ok(())
+/// ```
 #[derive(Debug)]
 pub enum Refused {
     /// As many jobs are queued as may be; [`Pool::crowd`] tells when that is over.
@@ -102,6 +154,12 @@ impl fmt::Display for Refused {
 impl std::error::Error for Refused {}
 
 /// What a pool has done and has to do.
+///
+/// ```
+/// let reactor = reactor::Reactor::open(None)?;
+/// assert_eq!(reactor.pool().statistics().threads, 0, "nothing before it is needed");
+/// # std::io::Result::Ok(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolStatistics {
     /// Jobs handed in.

@@ -30,6 +30,23 @@ const BUSY: Duration = Duration::from_millis(1);
 /// nothing of it, so an embedder can release its own lock in between. [`Reactor::turn`] is both, for everyone else.
 ///
 /// Used by one thread at a time; other threads hold a [`Handle`].
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use reactor::{Deadline, Events, Reactor, Ready, Token};
+///
+/// let mut reactor = Reactor::open(None)?;
+/// reactor.timer(Deadline::after(Duration::from_millis(5)), Token::new(1, 0));
+/// let never = reactor.timer(Deadline::after(Duration::from_secs(60)), Token::new(2, 0));
+/// let mut events = Events::new();
+/// while events.is_empty() {
+///     reactor.turn(&mut events, None)?;
+/// }
+/// assert_eq!((events[0].token, events[0].ready), (Token::new(1, 0), Ready::ELAPSED));
+/// assert!(reactor.cancel(never));
+/// # std::io::Result::Ok(())
+/// ```
 #[derive(Debug)]
 pub struct Reactor {
     selector: Selector,
@@ -330,6 +347,23 @@ impl Reactor {
 /// A prepared sleep: a descriptor and a timeout, with nothing of the reactor borrowed.
 ///
 /// It may be moved to, or used by, another thread than the reactor's.
+///
+/// ```
+/// use std::{io::ErrorKind, time::Duration};
+///
+/// use reactor::{Events, Reactor};
+///
+/// let mut reactor = Reactor::open(None)?;
+/// let sleep = reactor.sleep(Some(Duration::from_millis(5)));
+/// assert!(sleep.timeout() <= Some(Duration::from_millis(5)));
+/// match sleep.block() {
+///     Err(error) if error.kind() == ErrorKind::Unsupported => {} // There only a turn sleeps.
+///     result => result?,
+/// }
+/// drop(sleep);
+/// reactor.collect(&mut Events::new())?;
+/// # std::io::Result::Ok(())
+/// ```
 #[derive(Debug)]
 #[must_use = "other threads take the reactor for asleep until this is dropped"]
 pub struct Sleep {

@@ -25,6 +25,24 @@ use crate::{
 ///
 /// Used by one thread at a time, and by one process: a child of fork(2) must not use its parent's selector, because the
 /// kernel's queue is shared between them.
+///
+/// ```
+/// use std::{net::UdpSocket, time::{Duration, Instant}};
+///
+/// use reactor::{AsDescriptor, Events, Identity, Interest, Ready, Selector, Token, Wait};
+///
+/// let mut selector = Selector::open(None)?;
+/// let socket = UdpSocket::bind("127.0.0.1:0")?;
+/// let (token, now) = (Token::new(1, 0), Instant::now());
+/// let wait = selector.wait(socket.as_descriptor(), Identity(1), Interest::WRITABLE, token, now)?;
+/// let mut events = Events::new();
+/// selector.poll(&mut events, Some(Duration::from_secs(1)), now)?;
+/// assert_eq!(events[0].token, token);
+/// let Wait::Pending(wait) = wait else { unreachable!("a socket can be waited for") };
+/// assert!(selector.end(wait).contains(Ready::WRITABLE));
+/// selector.forget(socket.as_descriptor());
+/// # std::io::Result::Ok(())
+/// ```
 pub struct Selector {
     driver: Box<dyn Driver>,
     registry: Registry,

@@ -12,6 +12,22 @@ use crate::token::Token;
 use super::Shared;
 
 /// What became of a job.
+///
+/// ```
+/// use reactor::{Events, Outcome, Pace, Reactor, Ready, Token};
+///
+/// let mut reactor = Reactor::open(None)?;
+/// let work = || std::fs::read_to_string("Cargo.toml").map(|text| text.lines().count());
+/// let mut job = reactor.pool_mut().submit(Token::new(1, 0), Pace::Quick, work)?;
+/// let mut events = Events::new();
+/// while events.is_empty() {
+///     reactor.turn(&mut events, None)?;
+/// }
+/// assert_eq!((events[0].token, events[0].ready), (Token::new(1, 0), Ready::NOTIFIED));
+/// let Some(Outcome::Done(lines)) = job.take() else { unreachable!("it was reported") };
+/// assert!(lines? > 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, PartialEq, Eq)]
 pub enum Outcome<T> {
     /// The work's result.
@@ -27,6 +43,16 @@ pub enum Outcome<T> {
 /// Everything the work touches belongs to the work, and its result to the job: whoever waits owns neither, and may leave
 /// at any time. Dropping a job is leaving: work that has not begun never will; work that is going on goes on to its end,
 /// unheard.
+///
+/// ```
+/// use reactor::{Outcome, Pace, Reactor, Token};
+///
+/// let mut reactor = Reactor::open(None)?;
+/// let mut job = reactor.pool_mut().submit(Token::new(1, 0), Pace::Quick, || 6 * 7)?;
+/// // Or without turning, on whichever thread has the job.
+/// assert_eq!(job.wait(), Outcome::Done(42));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Job<T> {
     cell: Arc<Cell<T>>,
     shared: Arc<Shared>,

@@ -4,6 +4,17 @@
 ///
 /// The kernel gives numbers out again, so memory is only trusted if the object that asks is the one it was about. Callers
 /// that have objects for descriptors number them and never use a number twice.
+///
+/// ```
+/// use reactor::{Identity, Source};
+///
+/// let ours = Identity(7); // The number of an object of the caller's.
+/// assert_ne!(ours, Identity::UNKNOWN);
+/// // Sources number themselves, out of the way of everybody else's numbers.
+/// let source = Source::new(std::net::UdpSocket::bind("127.0.0.1:0")?);
+/// assert!(source.identity().0 > u64::MAX / 2);
+/// # std::io::Result::Ok(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Identity(pub u64);
 
@@ -13,6 +24,18 @@ impl Identity {
 }
 
 /// What is known about one direction of a descriptor.
+///
+/// ```
+/// use reactor::{Attempt, Interest, Knowledge, Reactor, Source, Token};
+///
+/// let mut reactor = Reactor::open(None)?;
+/// let socket = Source::new(std::net::UdpSocket::bind("127.0.0.1:0")?);
+/// assert_eq!(socket.known(&reactor).readable, Knowledge::Unknown);
+/// _ = socket.wait(&mut reactor, Interest::READABLE, Token::new(0, 0))?;
+/// socket.attempted(&mut reactor, Interest::READABLE, Attempt::WouldBlock);
+/// assert_eq!(socket.known(&reactor).readable, Knowledge::Drained);
+/// # std::io::Result::Ok(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Knowledge {
     /// Nothing: only the system call itself can tell.
@@ -25,6 +48,18 @@ pub enum Knowledge {
 }
 
 /// What is known about a descriptor.
+///
+/// ```
+/// use reactor::{Attempt, Interest, Knowledge, Reactor, Source, Token};
+///
+/// let mut reactor = Reactor::open(None)?;
+/// let socket = Source::new(std::net::UdpSocket::bind("127.0.0.1:0")?);
+/// assert_eq!(socket.known(&reactor).readable, Knowledge::Unknown);
+/// _ = socket.wait(&mut reactor, Interest::READABLE, Token::new(0, 0))?;
+/// socket.attempted(&mut reactor, Interest::READABLE, Attempt::WouldBlock);
+/// assert_eq!(socket.known(&reactor).readable, Knowledge::Drained);
+/// # std::io::Result::Ok(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Known {
     /// About reading.
@@ -36,6 +71,18 @@ pub struct Known {
 }
 
 /// What a system call of the caller's own has just seen.
+///
+/// ```
+/// use reactor::{Attempt, Interest, Knowledge, Reactor, Source, Token};
+///
+/// let mut reactor = Reactor::open(None)?;
+/// let socket = Source::new(std::net::UdpSocket::bind("127.0.0.1:0")?);
+/// assert_eq!(socket.known(&reactor).readable, Knowledge::Unknown);
+/// _ = socket.wait(&mut reactor, Interest::READABLE, Token::new(0, 0))?;
+/// socket.attempted(&mut reactor, Interest::READABLE, Attempt::WouldBlock);
+/// assert_eq!(socket.known(&reactor).readable, Knowledge::Drained);
+/// # std::io::Result::Ok(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Attempt {
     /// It failed with `EAGAIN`: the direction is drained.

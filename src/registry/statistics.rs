@@ -1,6 +1,15 @@
 //! Counters.
 
 /// What a selector has done since it was opened. Plain numbers, for tests and for the curious.
+///
+/// ```
+/// let reactor = reactor::Reactor::open(None)?;
+/// for (name, value) in reactor.statistics().rows() {
+///     println!("{name:>12} {value}");
+/// }
+/// assert_eq!(reactor.statistics().waits, 0);
+/// # std::io::Result::Ok(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
     /// Waits asked for.

@@ -10,6 +10,19 @@ const NONE: u32 = u32::MAX;
 /// The number of one wait.
 ///
 /// It names the wait until [`Selector::end`](crate::Selector::end), and nothing afterwards.
+///
+/// ```
+/// use reactor::{Interest, Reactor, Ready, Source, Token, Wait};
+///
+/// let mut reactor = Reactor::open(None)?;
+/// let socket = Source::new(std::net::UdpSocket::bind("127.0.0.1:0")?);
+/// match socket.wait(&mut reactor, Interest::READABLE, Token::new(0, 0))? {
+///     Wait::Ready(interest) => println!("a file: ready for {interest:?}"),
+///     // Given up before it was answered: a wait is ended once in any case.
+///     Wait::Pending(wait) => assert_eq!(reactor.end(wait), Ready::EMPTY),
+/// }
+/// # std::io::Result::Ok(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct WaitId {
     node: u32,
@@ -17,6 +30,19 @@ pub struct WaitId {
 }
 
 /// What became of asking to wait.
+///
+/// ```
+/// use reactor::{Interest, Reactor, Ready, Source, Token, Wait};
+///
+/// let mut reactor = Reactor::open(None)?;
+/// let socket = Source::new(std::net::UdpSocket::bind("127.0.0.1:0")?);
+/// match socket.wait(&mut reactor, Interest::READABLE, Token::new(0, 0))? {
+///     Wait::Ready(interest) => println!("a file: ready for {interest:?}"),
+///     // Given up before it was answered: a wait is ended once in any case.
+///     Wait::Pending(wait) => assert_eq!(reactor.end(wait), Ready::EMPTY),
+/// }
+/// # std::io::Result::Ok(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a pending wait has to be ended"]
 pub enum Wait {

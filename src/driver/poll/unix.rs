@@ -223,6 +223,15 @@ fn is_always_ready(descriptor: RawFd) -> io::Result<bool> {
 /// # Errors
 ///
 /// `EBADF` if the descriptor is not open; otherwise those of poll(2).
+///
+/// ```
+/// use reactor::{AsDescriptor, Interest, poll_now};
+///
+/// let socket = std::net::UdpSocket::bind("127.0.0.1:0")?;
+/// let both = Interest::READABLE | Interest::WRITABLE;
+/// assert_eq!(poll_now(socket.as_descriptor(), both)?, Some(Interest::WRITABLE));
+/// # std::io::Result::Ok(())
+/// ```
 pub fn poll_now(descriptor: RawFd, interest: Interest) -> io::Result<Option<Interest>> {
     if descriptor < 0 {
         // poll(2) passes over these without a word.

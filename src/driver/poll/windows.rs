@@ -197,6 +197,15 @@ fn unsupported(reason: &'static str) -> io::Error {
 ///
 /// `WSAENOTSOCK` if it is no open socket; [`io::ErrorKind::Unsupported`] for [`Interest::PRIORITY`]; otherwise those of
 /// `WSAPoll`.
+///
+/// ```
+/// use reactor::{AsDescriptor, Interest, poll_now};
+///
+/// let socket = std::net::UdpSocket::bind("127.0.0.1:0")?;
+/// let both = Interest::READABLE | Interest::WRITABLE;
+/// assert_eq!(poll_now(socket.as_descriptor(), both)?, Some(Interest::WRITABLE));
+/// # std::io::Result::Ok(())
+/// ```
 pub fn poll_now(socket: RawSocket, interest: Interest) -> io::Result<Option<Interest>> {
     if interest.is_priority() {
         return Err(unsupported("urgent data cannot be polled for on Windows"));

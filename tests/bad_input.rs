@@ -1,0 +1,147 @@
+//! Whatever a caller hands over has an answer, and none of them is a panic.
+
+use std::{
+    net::UdpSocket,
+    time::{Duration, Instant},
+};
+
+use reactor::{
+    Attempt, Backend, Deadline, Descriptor, Event, Events, Identity, Interest, Known, Reactor,
+    Ready, Source, Timers, Token, Wait, WaitId,
+};
+
+const READ: Interest = Interest::READABLE;
+
+fn reactors() -> impl Iterator<Item = Reactor> {
+    let usable = Backend::ALL
+        .into_iter()
+        .filter(|backend| backend.availability().is_ok());
+    usable.map(|backend| Reactor::open(Some(backend)).unwrap())
+}
+
+fn socket() -> Source<UdpSocket> {
+    Source::new(UdpSocket::bind("127.0.0.1:0").unwrap())
+}
+
+fn pending(wait: std::io::Result<Wait>) -> WaitId {
+    match wait {
+        Ok(Wait::Pending(wait)) => wait,
+        other => panic!("expected a pending wait, got {other:?}"),
+    }
+}
+
+#[test]
+fn numbers_that_are_no_descriptors() {
+    let numbers: [Descriptor; 4] = [!0, Descriptor::MAX, Descriptor::MAX - 1, 54_321];
+    for mut reactor in reactors() {
+        for number in numbers {
+            for identity in [Identity(0), Identity(1), Identity(u64::MAX)] {
+                assert!(
+                    reactor
+                        .wait(number, identity, READ, Token::new(0, 0))
+                        .is_err()
+                );
+                assert_eq!(reactor.known(number, identity), Known::default());
+                reactor.attempted(number, identity, READ, Attempt::WouldBlock);
+                reactor.closing(number, identity);
+                reactor.forget(number);
+                assert!(reactor.waiters(number).is_empty());
+            }
+        }
+        let mut events = Events::new();
+        reactor.turn(&mut events, Some(Duration::ZERO)).unwrap();
+        assert!(events.is_empty());
+    }
+}
+
+#[test]
+fn tokens_of_every_kind_come_back_as_they_were() {
+    for mut reactor in reactors() {
+        let sockets = [socket(), socket(), socket()];
+        let tokens = [
+            Token::WAKE,
+            Token::from(0),
+            Token::new(Token::MAX_INDEX, u32::MAX),
+        ];
+        for (socket, token) in sockets.iter().zip(tokens) {
+            pending(socket.wait(&mut reactor, Interest::WRITABLE, token));
+            reactor.timer(Deadline::now(), token);
+            reactor.handle().notify(token).unwrap();
+        }
+        let (mut events, deadline) = (Events::new(), Instant::now() + Duration::from_secs(20));
+        while events.len() < 9 {
+            assert!(Instant::now() < deadline, "only {:?}", &events[..]);
+            reactor
+                .turn(&mut events, Some(Duration::from_secs(1)))
+                .unwrap();
+        }
+        for token in tokens {
+            let all = events.iter().filter(|event| event.token == token);
+            let ready = all.fold(Ready::EMPTY, |all, event| all | event.ready);
+            assert!(ready.contains(Ready::WRITABLE | Ready::ELAPSED | Ready::NOTIFIED));
+        }
+    }
+}
+
+#[test]
+fn numbers_of_another_reactors_waits_and_timers() {
+    let (mut ours, mut theirs) = (Reactor::open(None).unwrap(), Reactor::open(None).unwrap());
+    let socket = socket();
+    let wait = pending(socket.wait(&mut theirs, READ, Token::new(0, 0)));
+    let timer = theirs.timer(Deadline::after(Duration::MAX), Token::new(0, 0));
+    assert_eq!(ours.end(wait), Ready::EMPTY);
+    assert!(!ours.cancel(timer));
+    assert_eq!(theirs.end(wait), Ready::EMPTY);
+    assert_eq!(theirs.end(wait), Ready::EMPTY, "once more");
+    assert!(theirs.cancel(timer));
+    assert!(!theirs.cancel(timer), "once more");
+}
+
+#[test]
+fn durations_without_end() {
+    for mut reactor in reactors() {
+        reactor.timer(Deadline::after(Duration::MAX), Token::new(1, 0));
+        reactor.handle().wake().unwrap();
+        let mut events = Events::new();
+        reactor.turn(&mut events, Some(Duration::MAX)).unwrap();
+        reactor.timer(Deadline::after(Duration::from_nanos(1)), Token::new(2, 0));
+        while events.is_empty() {
+            reactor.turn(&mut events, Some(Duration::MAX)).unwrap();
+        }
+        assert_eq!(events[0].token, Token::new(2, 0));
+        assert_eq!(reactor.timers(), 1);
+    }
+    let now = Instant::now();
+    let mut timers = Timers::new();
+    timers.insert(Deadline::after_from(now, Duration::MAX), Token::new(0, 0));
+    timers.expire(now, &mut Events::new());
+    assert_eq!(timers.len(), 1);
+}
+
+#[test]
+fn events_that_a_caller_pushed_stay() {
+    for mut reactor in reactors() {
+        let (mut events, own) = (
+            Events::new(),
+            Event {
+                token: Token::WAKE,
+                ready: Ready::EMPTY,
+            },
+        );
+        events.push(own);
+        reactor.timer(Deadline::now(), Token::new(1, 0));
+        reactor.collect(&mut events).unwrap();
+        assert_eq!((events.len(), events[0]), (2, own));
+    }
+}
+
+#[test]
+fn a_handle_outlives_its_reactor() {
+    for reactor in reactors() {
+        let handle = reactor.handle();
+        drop(reactor);
+        handle.notify(Token::new(1, 0)).unwrap();
+        _ = handle.wake();
+        assert!(!handle.is_sleeping());
+    }
+}
