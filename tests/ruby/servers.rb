@@ -1,0 +1,193 @@
+# frozen_string_literal: true
+
+require "etc"
+require "fileutils"
+require "socket"
+require "tmpdir"
+
+# Real servers for the tests: each in a directory of its own, on a free port of the loopback interface, in the foreground,
+# ended by its process id.
+class RealServer
+  # Seconds a server may take to begin, and to end.
+  PATIENCE = 30
+
+  class Failed < RuntimeError; end
+
+  class << self
+    # Why this server cannot be started here; nil if it can.
+    def absence = (program ? nil : "#{self::PROGRAM} is not installed (bin/setup --servers)")
+
+    # The best of the places where the program may be.
+    def program
+      directories = [*ENV.fetch("PATH", "").split(":"), "/usr/sbin", "/usr/local/sbin", *self::ELSEWHERE.flat_map { |glob| Dir[glob].sort.reverse }]
+      directories.map { |directory| File.join(directory, self::PROGRAM) }.find { |path| File.executable?(path) }
+    end
+
+    # Started, handed to the block, and ended whatever happens.
+    def run(...)
+      server = new(...)
+      server.start
+      yield server
+    ensure
+      server&.stop
+    end
+  end
+
+  ELSEWHERE = [].freeze
+
+  attr_reader :port, :pid, :directory
+
+  def initialize
+    @directory = Dir.mktmpdir("reactor-#{self.class::PROGRAM}")
+    @port = TCPServer.open("127.0.0.1", 0) { |server| server.addr[1] }
+  end
+
+  def start
+    prepare
+    @pid = spawn(*command, in: File::NULL, out: log, err: %i[child out], pgroup: true, chdir: directory)
+    limit = now + PATIENCE
+    until ready?
+      raise Failed, "#{self.class::PROGRAM} does not start:\n#{File.read(log)}" if now > limit || ended?
+
+      sleep 0.02
+    end
+  end
+
+  # Like a crash: nobody says goodbye.
+  def kill
+    Process.kill(:KILL, -@pid)
+    Process.wait(@pid)
+    @pid = nil
+  end
+
+  def stop
+    return unless @pid
+
+    Process.kill(self.class::GOODBYE, @pid)
+    limit = now + PATIENCE
+    sleep 0.01 until ended? || now > limit
+    kill if @pid
+  ensure
+    FileUtils.rm_rf(directory)
+  end
+
+  GOODBYE = :TERM
+
+  def log = File.join(directory, "log")
+
+  private
+
+  def prepare = nil
+
+  def ready?
+    TCPSocket.open("127.0.0.1", port).close
+    true
+  rescue SystemCallError
+    false
+  end
+
+  def ended?
+    @pid = nil if @pid && Process.wait(@pid, Process::WNOHANG)
+    @pid.nil?
+  end
+
+  def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+
+  def write(name, text) = File.join(directory, name).tap { |path| File.write(path, text) }
+end
+
+class RedisServer < RealServer
+  PROGRAM = "redis-server"
+
+  private
+
+  def command = [self.class.program, "--bind", "127.0.0.1", "--port", port.to_s, "--save", "", "--maxclients", "500"]
+end
+
+class PostgresServer < RealServer
+  PROGRAM = "postgres"
+  ELSEWHERE = ["/usr/lib/postgresql/*/bin"].freeze
+  GOODBYE = :INT # "fast": connections are ended
+
+  def options = { host: "127.0.0.1", port: port, user: "tester", dbname: "postgres" }
+
+  # The postmaster and, through it, all of its backends, at once and without a word.
+  def kill
+    Process.kill(:QUIT, @pid)
+    Process.wait(@pid)
+    @pid = nil
+  end
+
+  private
+
+  # It refuses to be run by root.
+  def unprivileged = Process.uid.zero? ? ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"] : []
+
+  def prepare
+    File.write(log, "")
+    FileUtils.chown_R("postgres", "postgres", directory) if Process.uid.zero?
+    initdb = File.join(File.dirname(self.class.program), "initdb")
+    made = system(*unprivileged, initdb, "-D", data, "-U", "tester", "-A", "trust", "--no-sync", chdir: directory, out: log, err: %i[child out])
+    raise Failed, "initdb failed:\n#{File.read(log)}" unless made
+  end
+
+  def data = File.join(directory, "data")
+
+  def command
+    settings = { listen_addresses: "127.0.0.1", port: port, unix_socket_directories: "", max_connections: 130, fsync: "off", shared_buffers: "16MB" }
+    [*unprivileged, self.class.program, "-D", data, *settings.flat_map { |name, value| ["-c", "#{name}=#{value}"] }]
+  end
+
+  # Open is not yet ready.
+  def ready? = super && File.read(log).include?("ready to accept connections")
+end
+
+# Serves a file at a limited rate (/file), over TLS too (tls_port), and stands before another server (/upstream/).
+class NginxServer < RealServer
+  PROGRAM = "nginx"
+  SIZE = 200_000
+  # Bytes a second, so that the file takes half a second.
+  RATE = SIZE * 2
+
+  attr_reader :tls_port
+
+  def initialize(upstream: nil, certificate: nil, key: nil, rate: RATE)
+    super()
+    @upstream, @certificate, @key, @rate = upstream, certificate, key, rate
+    @tls_port = TCPServer.open("127.0.0.1", 0) { |server| server.addr[1] }
+  end
+
+  def content = @content ||= Array.new(SIZE / 10) { |i| format("%09d\n", i) }.join
+
+  private
+
+  def prepare
+    write("file", content)
+    write("certificate.pem", @certificate.to_pem) if @certificate
+    write("key.pem", @key.to_pem) if @key
+    write("nginx.conf", configuration)
+    FileUtils.chmod(0o755, directory)
+  end
+
+  def command = [self.class.program, "-p", directory, "-c", "nginx.conf", "-e", "error.log"]
+
+  def configuration
+    <<~CONF
+      daemon off;
+      master_process off;
+      pid nginx.pid;
+      events { worker_connections 1000; }
+      http {
+        access_log off;
+        #{%w[client_body proxy fastcgi uwsgi scgi].map { |name| "#{name}_temp_path #{name};" }.join("\n  ")}
+        server {
+          listen 127.0.0.1:#{port} backlog=511;
+          #{"listen 127.0.0.1:#{tls_port} ssl backlog=511; ssl_certificate certificate.pem; ssl_certificate_key key.pem;" if @certificate}
+          root #{directory};
+          location = /file { limit_rate #{@rate}; }
+          #{"location /upstream/ { proxy_pass http://127.0.0.1:#{@upstream}/; proxy_http_version 1.1; }" if @upstream}
+        }
+      }
+    CONF
+  end
+end

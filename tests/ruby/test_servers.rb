@@ -1,0 +1,370 @@
+# frozen_string_literal: true
+
+require_relative "helper"
+require_relative "servers"
+require "net/http"
+require "openssl"
+
+# Real servers and the libraries people use: a hundred operations at once under one scheduler, in plain blocking code.
+class TestServers < ReactorTest
+  COUNT = 100
+  PATIENT = 60
+
+  def setup
+    super
+    skip "real servers are for one run, not for GC.stress" if STRESS
+  end
+
+  # Libraries that cannot be loaded, and why: asked once, for half of one may have been loaded.
+  MISSING = Hash.new do |known, library|
+    known[library] = begin
+      require library
+      false
+    rescue LoadError => error
+      "#{library} cannot be loaded on Ruby #{RUBY_VERSION[/\d+\.\d+/]}: #{error.message.lines.first.strip[0, 60]}"
+    end
+  end
+
+  def need(*libraries, server: nil)
+    reason = libraries.filter_map { |library| MISSING[library] }.first || server&.absence
+    skip reason if reason
+  end
+
+  # The block in each of so many fibers, all at once; what they returned or raised, in order. Time far below the sum. A
+  # server of ours, begun by +serving+, runs in fibers beside them until they have ended; its value goes to the block.
+  def all_at_once(seconds: nil, count: COUNT, serving: nil)
+    results = Array.new(count)
+    took = elapsed do
+      run_scheduler(within: PATIENT) do
+        stop, *served = serving&.call
+        left = count
+        count.times do |i|
+          Fiber.schedule do
+            results[i] = yield(i, *served)
+          rescue StandardError => error
+            results[i] = error
+          ensure
+            stop&.call if (left -= 1).zero?
+          end
+        end
+      end
+    end
+    if seconds
+      note format("%d operations of %.1f s each, at once: %.2f s", count, seconds, took)
+      assert_operator took, :<, seconds * count / 3
+    end
+    results
+  end
+
+  # The server goes down while all fibers wait for it.
+  def killed_midway(server, waiting, &)
+    killer = Thread.new do
+      eventually { waiting.() }
+      server.kill
+    end
+    results = all_at_once(&)
+    killer.join
+    results
+  end
+
+  # --- PostgreSQL ------------------------------------------------------------------------------------------------
+
+  def test_postgresql
+    need "pg", server: PostgresServer
+    PostgresServer.run do |server|
+      results = all_at_once(seconds: 0.2) do |i|
+        connection = PG.connect(**server.options)
+        row = connection.exec_params("SELECT $1::int * 2 AS twice, pg_sleep(0.2)", [i]).first
+        connection.exec("SELECT repeat('x', 300000) AS long").first["long"].size + row["twice"].to_i
+      ensure
+        connection&.close
+      end
+      assert_equal Array.new(COUNT) { |i| 300_000 + i * 2 }, results
+    end
+  end
+
+  def test_postgresql_goes_down
+    need "pg", server: PostgresServer
+    PostgresServer.run do |server|
+      asked = 0
+      results = killed_midway(server, -> { asked == COUNT }) do
+        connection = PG.connect(**server.options)
+        connection.set_notice_processor { nil }
+        asked += 1
+        connection.exec("SELECT pg_sleep(60)")
+      ensure
+        connection&.close
+      end
+      assert_equal [true], results.map { |error| error.is_a?(PG::Error) }.uniq, results.first.inspect
+    end
+  end
+
+  # --- Redis -----------------------------------------------------------------------------------------------------
+
+  def test_redis
+    need "redis", server: RedisServer
+    RedisServer.run do |server|
+      results = all_at_once(seconds: 0.2) do |i|
+        redis = Redis.new(host: "127.0.0.1", port: server.port)
+        missed = redis.blpop("nobody pushes here #{i}", timeout: 0.2)
+        redis.set("key #{i}", "value #{i}" * 1000)
+        [missed, redis.get("key #{i}"), redis.pipelined { |pipeline| 10.times { pipeline.incr("counter #{i}") } }.last]
+      ensure
+        redis&.close
+      end
+      assert_equal Array.new(COUNT) { |i| [nil, "value #{i}" * 1000, 10] }, results
+    end
+  end
+
+  def test_redis_wakes_who_waits_for_another
+    need "redis", server: RedisServer
+    RedisServer.run do |server|
+      results = all_at_once do |i|
+        redis = Redis.new(host: "127.0.0.1", port: server.port)
+        if i.even? then redis.blpop("pair #{i}", timeout: 20)
+        else redis.rpush("pair #{i - 1}", i)
+        end
+      ensure
+        redis&.close
+      end
+      assert_equal Array.new(COUNT) { |i| i.even? ? ["pair #{i}", (i + 1).to_s] : 1 }, results
+    end
+  end
+
+  def test_redis_goes_down
+    need "redis", server: RedisServer
+    RedisServer.run do |server|
+      asked = 0
+      results = killed_midway(server, -> { asked == COUNT && sleep(0.2) }) do
+        redis = Redis.new(host: "127.0.0.1", port: server.port, reconnect_attempts: 0)
+        redis.ping
+        asked += 1
+        redis.blpop("nothing", timeout: 30)
+      ensure
+        redis&.close
+      end
+      assert_equal [true], results.map { |error| error.is_a?(Redis::BaseConnectionError) }.uniq, results.first.inspect
+    end
+  end
+
+  # --- nginx and Net::HTTP ---------------------------------------------------------------------------------------
+
+  def http(port, path, tls: nil)
+    client = Net::HTTP.new("127.0.0.1", port)
+    client.max_retries = 0
+    client.ignore_eof = false
+    client.open_timeout = client.read_timeout = 30
+    if tls
+      client.use_ssl = true
+      client.cert_store = OpenSSL::X509::Store.new.add_cert(tls)
+    end
+    client.start { |connection| connection.get(path).body }
+  end
+
+  def test_net_http_and_nginx
+    need server: NginxServer
+    NginxServer.run do |server|
+      results = all_at_once(seconds: 0.5) { http(server.port, "/file") }
+      assert_equal [true], results.map { |body| body == server.content }.uniq, results.first.inspect[0, 200]
+    end
+  end
+
+  # Net::HTTP in a fiber, nginx, and behind it a server of ours in the same thread.
+  def test_nginx_between_our_client_and_our_server
+    need server: NginxServer
+    ours = track(TCPServer.new("127.0.0.1", 0))
+    accepting = -> { Fiber.schedule { loop { accept(ours.accept) } }.method(:kill) }
+    NginxServer.run(upstream: ours.addr[1]) do |server|
+      results = all_at_once(seconds: 0.1, serving: accepting) { |i| http(server.port, "/upstream/#{i}") }
+      assert_equal Array.new(COUNT) { |i| "you asked for /#{i}" }, results
+    end
+  end
+
+  def accept(client)
+    Fiber.schedule do
+      path = client.gets.split[1]
+      nil until client.gets.chomp.empty?
+      sleep 0.1
+      body = "you asked for #{path}"
+      client.write("HTTP/1.1 200 OK\r\nContent-Length: #{body.size}\r\nConnection: close\r\n\r\n#{body}")
+      client.close
+    end
+  end
+
+  def test_nginx_goes_down
+    need server: NginxServer
+    NginxServer.run(rate: 2000) do |server|
+      asked = 0
+      results = killed_midway(server, -> { asked == COUNT && sleep(0.3) }) { asked += 1; http(server.port, "/file") }
+      expected = [EOFError, Errno::ECONNRESET, Errno::ECONNREFUSED]
+      assert_equal [true], results.map { |error| expected.any? { |kind| error.is_a?(kind) } }.uniq, results.map(&:class).tally.inspect
+    end
+  end
+
+  # --- OpenSSL ---------------------------------------------------------------------------------------------------
+
+  def certificate
+    @certificate ||= begin
+      key = OpenSSL::PKey::RSA.new(2048)
+      made = OpenSSL::X509::Certificate.new
+      made.version, made.serial = 2, 1
+      made.subject = made.issuer = OpenSSL::X509::Name.parse("/CN=127.0.0.1")
+      made.public_key = key.public_key
+      made.not_before, made.not_after = Time.now - 60, Time.now + 3600
+      extensions = OpenSSL::X509::ExtensionFactory.new(made, made)
+      made.add_extension(extensions.create_extension("subjectAltName", "IP:127.0.0.1"))
+      made.add_extension(extensions.create_extension("basicConstraints", "CA:TRUE", true))
+      [made.sign(key, OpenSSL::Digest.new("SHA256")), key]
+    end
+  end
+
+  def test_https_and_nginx
+    need server: NginxServer
+    made, key = certificate
+    NginxServer.run(certificate: made, key: key) do |server|
+      results = all_at_once(seconds: 0.5) { http(server.tls_port, "/file", tls: made) }
+      assert_equal [true], results.map { |body| body == server.content }.uniq, results.first.inspect[0, 200]
+    end
+  end
+
+  def test_https_goes_down
+    need server: NginxServer
+    made, key = certificate
+    NginxServer.run(certificate: made, key: key, rate: 2000) do |server|
+      asked = 0
+      results = killed_midway(server, -> { asked == COUNT && sleep(1) }) { asked += 1; http(server.tls_port, "/file", tls: made) }
+      expected = [OpenSSL::SSL::SSLError, EOFError, SystemCallError]
+      assert_equal [true], results.map { |error| expected.any? { |kind| error.is_a?(kind) } }.uniq, results.map(&:class).tally.inspect
+    end
+  end
+
+  def tls_server
+    made, key = certificate
+    context = OpenSSL::SSL::SSLContext.new
+    context.cert, context.key = made, key
+    OpenSSL::SSL::SSLServer.new(track(TCPServer.new("127.0.0.1", 0)), context).tap { |server| server.start_immediately = false }
+  end
+
+  # Answers each line in capitals, a little later. Returns the accepting fiber.
+  def serve_tls(server)
+    Fiber.schedule do
+      loop do
+        client = server.accept
+        Fiber.schedule do
+          client.accept
+          while (line = client.gets)
+            sleep 0.1
+            client.write(line.upcase)
+          end
+          client.close
+        rescue OpenSSL::SSL::SSLError, SystemCallError
+          client.close
+        end
+      end
+    end
+  end
+
+  def test_tls_server_and_clients_in_one_thread
+    server = tls_server
+    made, = certificate
+    long = "x" * 50_000
+    results = all_at_once(seconds: 0.2, serving: -> { serve_tls(server).method(:kill) }) do |i|
+      context = OpenSSL::SSL::SSLContext.new
+      context.set_params(verify_hostname: false, cert_store: OpenSSL::X509::Store.new.add_cert(made))
+      socket = OpenSSL::SSL::SSLSocket.new(TCPSocket.new("127.0.0.1", server.addr[1]), context)
+      socket.sync_close = true
+      socket.connect
+      Array.new(2) { |n| socket.puts("#{i} #{n} #{long}"); socket.gets.chomp }
+    ensure
+      socket&.close
+    end
+    assert_equal(Array.new(COUNT) { |i| Array.new(2) { |n| "#{i} #{n} #{long.upcase}" } }, results)
+  end
+
+  # Another implementation's client, as children.
+  def test_openssl_s_client
+    skip "openssl is not installed (bin/setup --servers)" unless ENV.fetch("PATH", "").split(":").any? { |path| File.executable?("#{path}/openssl") }
+    server = tls_server
+    results = all_at_once(count: 20, serving: -> { serve_tls(server).method(:kill) }) do |i|
+      IO.popen(["openssl", "s_client", "-quiet", "-no_ign_eof", "-connect", "127.0.0.1:#{server.addr[1]}"], "r+", err: File::NULL) do |child|
+        child.puts "hello #{i}"
+        child.gets.tap { child.write("Q\n") } # at once: it leaves at the first letter
+      end
+    end
+    assert_equal Array.new(20) { |i| "HELLO #{i}\n" }, results
+  end
+
+  # --- Rack ------------------------------------------------------------------------------------------------------
+
+  def rack_app
+    Rack::Lint.new(lambda do |env|
+      sleep 0.2
+      body = "#{env["REQUEST_METHOD"]} #{env["PATH_INFO"]} #{env["rack.input"]&.read}"
+      [200, { "content-type" => "text/plain", "content-length" => body.bytesize.to_s }, [body]]
+    end)
+  end
+
+  # WEBrick serves each connection in a fiber of the scheduler, the clients are fibers beside them.
+  def test_rack_on_webrick
+    need "rack", "rack/lint", "webrick"
+    results = all_at_once(seconds: 0.2, serving: method(:serve_webrick)) { |i, port| post(port, i) }
+    assert_equal Array.new(COUNT) { |i| "POST /#{i} body #{i}" }, results
+  end
+
+  def post(port, number)
+    Net::HTTP.post(URI("http://127.0.0.1:#{port}/#{number}"), "body #{number}", "content-type" => "text/plain").body
+  end
+
+  def serve_webrick
+    log = StringIO.new
+    server = WEBrick::HTTPServer.new(BindAddress: "127.0.0.1", Port: 0, Logger: WEBrick::Log.new(log), AccessLog: [])
+    server.mount_proc("/") { |request, response| answer_rack(rack_app, request, response) }
+    server.instance_variable_set(:@status, :Running) # as its own loop does, which has a thread for each connection
+    listener = server.listeners.first
+    accepting = Fiber.schedule do
+      loop do
+        socket = listener.accept
+        Fiber.schedule do
+          server.run(socket)
+        ensure
+          socket.close
+        end
+      end
+    end
+    stop = lambda do
+      accepting.kill
+      server.listeners.each(&:close)
+      WEBrick::Utils::TimeoutHandler.terminate # its thread
+      assert_nil log.string[/.*ERROR.*/]
+    end
+    [stop, listener.addr[1]]
+  end
+
+  def answer_rack(app, request, response)
+    env = request.meta_vars.compact.merge("rack.input" => StringIO.new(request.body.to_s.b), "rack.errors" => $stderr, "rack.url_scheme" => "http", "SCRIPT_NAME" => "")
+    env.delete("HTTP_CONTENT_TYPE")
+    env.delete("HTTP_CONTENT_LENGTH")
+    env["rack.input"].set_encoding(Encoding::BINARY)
+    env["SERVER_PROTOCOL"] ||= "HTTP/1.1"
+    response.status, headers, body = app.call(env)
+    headers.each { |name, value| response[name] = value }
+    response.body = +""
+    body.each { |part| response.body << part }
+    body.close if body.respond_to?(:close)
+  end
+
+  # Puma's accepting loop in a fiber of the scheduler; its requests run in its own threads.
+  def test_rack_on_puma
+    need "rack", "rack/lint", "puma", "puma/server"
+    results = all_at_once(seconds: 0.2, serving: method(:serve_puma)) { |i, port| post(port, i) }
+    assert_equal Array.new(COUNT) { |i| "POST /#{i} body #{i}" }, results
+  end
+
+  def serve_puma
+    log = Puma::LogWriter.new(StringIO.new, StringIO.new)
+    server = Puma::Server.new(rack_app, Puma::Events.new, log_writer: log, min_threads: 0, max_threads: 25)
+    port = server.add_tcp_listener("127.0.0.1", 0).addr[1]
+    Fiber.schedule { server.run(false) }
+    [server.method(:stop), port]
+  end
+end
