@@ -176,6 +176,23 @@ class TestClose < ReactorTest
     end
   end
 
+  # What is interrupted in the middle of IO#close has closed it all the same, whoever does blocking operations.
+  def test_an_interrupted_close_leaves_no_descriptor
+    heavy!
+    before = descriptors
+    run_plain do
+      Fiber.set_scheduler(Reactor::Scheduler.new(policy: :always))
+      Fiber.schedule do
+        100.times do
+          ios = [*IO.pipe, File.open(__FILE__), File.open(File::NULL, "w")]
+          closer = Fiber.schedule { ios.each { |io| begin io.close; rescue IndexError; end } }
+          closer.raise(IndexError) if closer.alive?
+        end
+      end
+    end
+    assert_equal [], surplus_descriptors(before)
+  end
+
   # The IOError was meant for a wait that something else has ended.
   def test_n29_a_close_does_not_reach_the_next_wait
     log = []

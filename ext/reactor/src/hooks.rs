@@ -626,13 +626,14 @@ pub fn timeout_after(
 /// thread. What it costs where it comes from decides about it, in `Lifecycle#weigh`.
 ///
 /// Not IO.copy_stream: it waits for sockets in the middle, and would do that on a worker. Left to the VM, as in a forked
-/// child, it waits by `io_wait`.
+/// child, it waits by `io_wait`. Nor IO#close: interrupted before a worker has begun, it would not be done at all, and the
+/// VM, which has forgotten the descriptor by then, would leave it open.
 pub fn blocking_operation_wait(
     ruby: &Ruby,
     this: Obj<Selector>,
     work: Value,
 ) -> Result<Value, Error> {
-    let place = raw::caller_beyond::<8>(&["blocking_operation_wait"], "copy_stream");
+    let place = raw::caller_beyond::<8>(&["blocking_operation_wait"], &OWN_AFFAIR);
     match place {
         Some((place, false)) if !this.is_closed() => {
             let place = ruby.integer_from_u64(place as u64).as_value();
@@ -641,6 +642,9 @@ pub fn blocking_operation_wait(
         _ => Ok(raw::undefined()),
     }
 }
+
+/// Methods whose blocking operations are left to the VM.
+const OWN_AFFAIR: [&str; 2] = ["copy_stream", "close"];
 
 /// `fetch(io, from, length)`: brings a stretch of a regular file into the page cache, the fiber being parked, unless it is
 /// there; and lets others run who have waited for a while. False if it is no regular file.

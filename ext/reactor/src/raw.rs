@@ -207,11 +207,11 @@ pub fn called_from<const DEPTH: usize>(names: &[&str]) -> bool {
     frames::<DEPTH>().iter().any(|frame| frame.is_any_of(names))
 }
 
-/// The innermost frame that is none of these methods: a number for what runs in it, and whether that is `named`.
-pub fn caller_beyond<const DEPTH: usize>(names: &[&str], named: &str) -> Option<(usize, bool)> {
+/// The innermost frame that is none of these methods: a number for what runs in it, and whether that is one `named`.
+pub fn caller_beyond<const DEPTH: usize>(names: &[&str], named: &[&str]) -> Option<(usize, bool)> {
     let frames = frames::<DEPTH>();
     let frame = frames.iter().find(|frame| !frame.is_any_of(names))?;
-    Some((frame.0 as usize, frame.is_any_of(&[named])))
+    Some((frame.0 as usize, frame.is_any_of(named)))
 }
 
 /// What a hook may answer, from C only, to make the VM go on as if there were no such hook.
