@@ -63,7 +63,7 @@ module Bench
       end
 
       # Throughput is half of the truth.
-      def cpu(cell) = cell[:cpu_us] && @row[:unit] !~ /CPU|MiB/ && "#{Format.figure(cell[:cpu_us])} us CPU"
+      def cpu(cell) = ("#{Format.figure(cell[:cpu_us])} us CPU" if cell[:cpu_us] && !@row[:unit].match?(/CPU|MiB/))
 
       def spread(cell, y)
         return if cell[:values].size < 2

@@ -81,7 +81,7 @@ module Bench
       return "" if drawn.empty?
 
       "<h2>At a glance</h2><p>Each row against the best that is not ours, threads or another scheduler: to the right is better, on a logarithmic axis. " \
-        "The diamond is the floor.</p><div class=\"rows\"><div class=\"card wide\">#{drawn}</div></div>"
+        "The diamond is the floor.</p><div class=\"rows\"><div class=\"card wide glance\">#{drawn}</div></div>"
     end
 
     def card(row)

@@ -8,7 +8,7 @@ module Bench
     Facts = Struct.new(:title, :about, :unit, :value, :better, :operations, :least, :points, :axis, :rounds, :pinned, :counted,
                        :floor, :plain, :latencies, :without, :seconds, keyword_init: true)
 
-    ROWS = {} # rubocop:disable Style/MutableConstant
+    ROWS = {}
     FILES = %w[sockets streams http parked fibers locks timers latency].freeze
 
     class << self

@@ -25,7 +25,7 @@ module Bench
     def spawn(&block)
       start do
         block.call
-      rescue Exception => error # rubocop:disable Lint/RescueException
+      rescue Exception => error # rubocop:disable Lint/RescueException -- whatever it is, the run has failed
         give_up(error)
       end
     end

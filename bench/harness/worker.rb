@@ -35,6 +35,6 @@ begin
     Fiber.set_scheduler(nil)
   end
   raise "the scheduler has ended, the workload has not"
-rescue Exception => error # rubocop:disable Lint/RescueException
+rescue Exception => error # rubocop:disable Lint/RescueException -- whatever it is, the run has failed
   run.give_up(error)
 end

@@ -61,7 +61,7 @@ class TestBench < ReactorTest
     drawings = page.scan(%r{<svg.*?</svg>}m)
     assert_equal plots, drawings.size
     drawings.each { |drawing| assert_equal "svg", REXML::Document.new(drawing).root.name }
-    refute_match(/NaN|Infinity/, page)
+    refute_match(/NaN|Infinity|>[^<]*false</, page)
   end
 
   def test_the_same_from_the_file_again
@@ -120,6 +120,23 @@ class TestBench < ReactorTest
       assert_equal 2, result.status, arguments.inspect
       assert_includes result.err, "bin/bench: #{words}"
       assert_nil result.data
+    end
+  end
+
+  # What is not measured in time is lost only for itself.
+  def test_stopped_it_keeps_what_it_has
+    heavy!
+    Dir.mktmpdir do |directory|
+      reader, writer = IO.pipe
+      pid = Process.spawn({ "REACTOR_BACKEND" => BACKEND.to_s }, RbConfig.ruby, "-w", MAIN, "--no-build", "--out", directory, "--targets", "threads",
+                          "--scale", "0.001", "--rounds", "1", "unix_ping", "idle", out: File::NULL, err: writer, pgroup: true)
+      writer.close
+      Timeout.timeout(PATIENCE) { nil until reader.gets.start_with?("unix_ping") }
+      Process.kill(:INT, pid)
+      assert_equal 130, reap(pid, PATIENCE).exitstatus
+      reader.close
+      rows = JSON.parse(File.read(File.join(directory, "bench.json")), symbolize_names: true)[:rows]
+      assert_equal %w[ok left_out], (rows.map { |row| row[:points].first[:cells][:threads][:state] })
     end
   end
 
