@@ -9,7 +9,7 @@ module Bench
 
     def text
       [heading, table(["", "unit", *names], medians), "", "What an operation used: CPU in us / voluntary switches / system calls (– not counted), " \
-       "and the coefficient of variation of the figure above.", "", table(["", *names], used), *latencies, *calls, *remarks].join("\n")
+       "and the coefficient of variation of the figure above.", "", table(["", *names], used), *growth, *latencies, *calls, *remarks].join("\n")
     end
 
     private
@@ -59,6 +59,22 @@ module Bench
           "#{%i[cpu_us switches calls].map { |name| Format.figure(cell[name]) }.join(' / ')}, #{Format.percent(cell[:variation]) || 'once'}"
         end]
       end
+    end
+
+    # What the largest size costs in parts of the smallest, and how much of it is collections of the VM.
+    def growth
+      rows = @results.rows.select { |row| row[:axis] && row[:points].size > 1 }.map do |row|
+        [row[:title], *@results.targets.map { |target| grown(row[:points].map { |point| [point[:n], @results.cell(point, target)] }) }]
+      end
+      rows.empty? ? [] : ["", "From the smallest N to the largest that ran: the ratio of the figures, and the time in GC at the largest.", "", table(["", *names], rows)]
+    end
+
+    def grown(points)
+      ran = points.select { |_, cell| cell[:state] == "ok" }
+      return "–" if ran.size < 2 || ran.first.last[:median].zero?
+
+      first, last = ran.first, ran.last
+      "#{format('%.3f', last.last[:median].fdiv(first.last[:median]))} to #{Format.size(last.first)}#{", GC #{Format.percent(last.last[:gc])}" if last.last[:gc]}"
     end
 
     def latencies

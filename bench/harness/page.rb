@@ -11,6 +11,7 @@ module Bench
     OURS = %w[c0 c1 c2].freeze
     PEERS = %w[p0 p1 p2 p3].freeze
     COLUMNS = { "CPU us" => :cpu_us, "switches" => :switches, "system calls" => :calls, "objects" => :objects }.freeze
+    PARTS = %i[variation gc].freeze
     LATENCIES = { "p50 us" => :p50, "p99 us" => :p99, "p99.9 us" => :p999, "worst us" => :max }.freeze
 
     def initialize(results)
@@ -113,12 +114,12 @@ module Bench
     def bars?(row) = row[:points].size == 2 && !row[:latencies] && row[:axis] !~ /parked/
 
     def table(row, point, shown)
-      columns = { row[:unit] => :median, "variation" => :variation }.merge(COLUMNS)
+      columns = { row[:unit] => :median, "variation" => :variation }.merge(COLUMNS, "in GC" => :gc)
       columns = columns.merge(LATENCIES) if point[:cells].any? { |_, cell| cell[:p50] }
       head = [point[:n] ? "N = #{Format.size(point[:n])}" : "", *columns.keys].map { |name| "<th>#{h(name)}</th>" }.join
       body = shown.map do |target|
         cell = @results.cell(point, target)
-        cells = columns.values.map { |name| "<td>#{h(name == :variation ? Format.percent(cell[name]) || '–' : Format.figure(cell[name]))}</td>" }
+        cells = columns.values.map { |name| "<td>#{h(PARTS.include?(name) ? Format.percent(cell[name]) || '–' : Format.figure(cell[name]))}</td>" }
         cells = ["<td colspan=\"#{columns.size}\" class=\"#{cell[:state]}\">#{h(cell[:state].tr('_', ' '))}: #{h(cell[:words])}</td>"] unless cell[:state] == "ok"
         "<tr><td>#{h(target[:label])}</td>#{cells.join}</tr>"
       end

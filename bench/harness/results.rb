@@ -9,7 +9,8 @@ module Bench
   #
   # :about says where and how; :targets who; :rows what, each with :points, each with :cells by target name. A cell has
   # :state (ok, hang, failed, left_out) and, if ok, :samples as reported, :median, :low, :high and :variation of the row's
-  # figure, and medians of what was used per operation: :cpu_us, :switches, :objects, :calls.
+  # figure, and medians of what was used per operation: :cpu_us, :switches, :objects, :calls; and
+  # :gc, the part of the time that went into collections.
   class Results
     class << self
       def of(plan, options, elapsed)
@@ -51,11 +52,18 @@ module Bench
       end
 
       def used(samples)
-        { cpu_us: per_operation(samples, :cpu, 1e6), switches: per_operation(samples, :switches), objects: per_operation(samples, :objects) }
+        { cpu_us: per_operation(samples, :cpu, 1e6), switches: per_operation(samples, :switches), objects: per_operation(samples, :objects),
+          gc: share(samples, :gc) }
       end
 
       def per_operation(samples, name, factor = 1)
         values = samples.filter_map { |sample| sample[name] && (sample[name] * factor / sample[:operations]) }
+        values.empty? ? nil : Bench.median(values)
+      end
+
+      # In parts of the whole time.
+      def share(samples, name)
+        values = samples.filter_map { |sample| sample[name] && (sample[name] / sample[:seconds]) }
         values.empty? ? nil : Bench.median(values)
       end
 

@@ -27,6 +27,9 @@ class TestBench < ReactorTest
     end
   end
 
+  # What has nothing to do with the backend is shown on one.
+  def once! = (skip "bin/bench is the same whatever the backend" if linux? && BACKEND != :epoll)
+
   TINY = %w[--scale 0.0005 --rounds 2].freeze
 
   def cell(outcome, row, target, point = 0)
@@ -65,6 +68,7 @@ class TestBench < ReactorTest
   end
 
   def test_the_same_from_the_file_again
+    once!
     again = nil
     first = bench("cv", "--targets", BACKEND.to_s, *TINY) do |directory|
       again = bench("--render", File.join(directory, "bench.json"))
@@ -98,6 +102,7 @@ class TestBench < ReactorTest
   end
 
   def test_the_floor_has_every_row_that_says_so
+    once!
     skip "cargo test has not built the examples" unless File.exist?(File.join(EXAMPLES, "floor"))
     needs_linux("raw epoll")
     rows = JSON.parse(child_says(<<~RUBY), symbolize_names: true).values_at(:with, :without)
@@ -113,6 +118,7 @@ class TestBench < ReactorTest
   end
 
   def test_what_it_is_told_wrongly
+    once!
     { ["nosuch"] => "no row nosuch", ["--rounds", "0"] => "--rounds takes a number from 1 to 1000, not 0", ["--rounds", "x"] => "invalid argument: --rounds x",
       ["--targets", "nobody"] => "no target nobody here (there are: threads, plain, ", ["--against", "nobody"] => "no scheduler \"nobody\"",
       ["--against", "threads=1"] => "two targets are called threads", ["--render", "/nowhere"] => "/nowhere cannot be read", ["--bogus"] => "invalid option: --bogus" }.each do |arguments, words|
@@ -125,6 +131,7 @@ class TestBench < ReactorTest
 
   # What is not measured in time is lost only for itself.
   def test_stopped_it_keeps_what_it_has
+    once!
     heavy!
     Dir.mktmpdir do |directory|
       reader, writer = IO.pipe
@@ -141,6 +148,7 @@ class TestBench < ReactorTest
   end
 
   def test_list_and_help
+    once!
     listed = bench("--list").out.lines.map { _1[/^\w+/] }
     assert_operator listed.size, :>=, 27
     assert_equal listed.uniq, listed
