@@ -13,10 +13,13 @@ Gem::Specification.new do |spec|
   spec.required_ruby_version = ">= 3.3"
   spec.metadata = { "rubygems_mfa_required" => "true" }
 
+  # Cargo.toml does not load without the targets it names, though nothing of them is built.
+  targets = File.read(File.join(__dir__, "Cargo.toml")).scan(/^\[\[(test|bench|example)\]\]\nname = "(\w+)"/)
+  directories = { "test" => "tests", "bench" => "benches", "example" => "examples" }
   spec.files = Dir[
     "lib/**/*.rb", "sig/**/*.rbs", "src/**/*.rs", "ext/**/*.{rb,rs,toml}",
-    "benches/selector.rs", "tests/registry.rs", # named in Cargo.toml, which does not load without them
-    "Cargo.toml", "Cargo.lock", "README.md", "CHANGELOG.md", "LICENSE"
+    *targets.map { |kind, name| "#{directories.fetch(kind)}/#{name}.rs" },
+    "Cargo.toml", "Cargo.lock", "README.md", "CHANGELOG.md", "LICENSE", base: __dir__
   ]
   spec.require_paths = ["lib"]
   spec.extensions = ["ext/reactor/extconf.rb"]

@@ -38,4 +38,26 @@ class TestExamples < ReactorTest
     assert_equal 0, status.exitstatus, words
     assert_includes words, "cpu_seconds"
   end
+
+  # More than one core: each way serves, and leaves cleanly on SIGTERM.
+  def test_cores
+    heavy!
+    skip "no SO_REUSEPORT on this platform" unless Socket.const_defined?(:SO_REUSEPORT) && Process.respond_to?(:fork)
+    %w[workers ractors threads].each do |mode|
+      reader, writer = IO.pipe
+      pid = Process.spawn({ "REACTOR_BACKEND" => BACKEND.to_s }, RbConfig.ruby, "-w", "-I", LIB, "examples/cores.rb", mode, "2",
+                          chdir: ROOT, out: writer, err: writer, pgroup: true)
+      writer.close
+      address = Timeout.timeout(PATIENCE) { reader.gets }.chomp
+      bodies = Array.new(20) { Thread.new { Net::HTTP.get(URI(address)) } }.map(&:value)
+      assert_equal ["ok"] * 20, bodies, mode
+      Process.kill(:TERM, pid)
+      status = reap(pid, PATIENCE)
+      pid = nil
+      assert_equal [0, ""], [status.exitstatus, reader.read], mode
+    ensure
+      Process.kill(:KILL, -pid) && Process.wait(pid) if pid
+      reader&.close
+    end
+  end
 end

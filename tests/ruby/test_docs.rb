@@ -1,0 +1,85 @@
+# frozen_string_literal: true
+
+require_relative "helper"
+require "tmpdir"
+
+# Every block of code in README.md and docs/ runs: each ruby block as a program of its own, without a word on stderr.
+class TestDocs < ReactorTest
+  Block = Struct.new(:path, :line, :language, :needs, :code) do
+    def name = "test_#{File.basename(path, ".md").tr("-", "_").downcase}_line_#{line}"
+  end
+
+  PAGES = [File.join(ROOT, "README.md"), *Dir[File.join(ROOT, "docs", "*.md")]].freeze
+
+  BLOCKS = PAGES.flat_map do |path|
+    text = File.read(path)
+    text.to_enum(:scan, /^```(\w+)(?: (\w+))?\n(.*?)^```$/m).map do
+      language, needs, code = $~.captures
+      Block.new(path, $~.pre_match.count("\n") + 2, language, needs, code)
+    end
+  end
+
+  BLOCKS.select { |block| block.language == "ruby" }.each do |block|
+    define_method(block.name) { run_block(block) }
+  end
+
+  def run_block(block)
+    heavy!
+    skip "#{block.needs} cannot be loaded (bin/setup --peers)" if block.needs && !loads?(block.needs)
+    child = nil
+    Dir.mktmpdir do |directory|
+      path = File.join(directory, "example.rb")
+      web do |port|
+        File.write(path, block.code.gsub("8080", port.to_s)) # the README's own server
+        child = run_child("load #{path.inspect}", within: PATIENCE)
+      end
+    end
+    assert_equal "", child.err, block.code
+    assert_predicate child.status, :success?, "#{block.path}:#{block.line}\n#{block.code}\n#{child.out}"
+    check_comments(block, child.out)
+  end
+
+  # What stands in a comment behind puts is what is printed, if it is a plain text.
+  def check_comments(block, out)
+    block.code.scan(/^ *puts .*? # ([\w ]+)$/).flatten.each { |expected| assert_includes out, expected } unless block.code.include?("retry")
+  end
+
+  def loads?(library) = system({ "REACTOR_BACKEND" => BACKEND.to_s }, RbConfig.ruby, "-I", LIB, "-e", "require #{library.inspect}; require \"reactor/async\"", err: File::NULL)
+
+  # Answers every request.
+  def web
+    server = TCPServer.new("127.0.0.1", 0)
+    thread = Thread.new do
+      loop do
+        client = server.accept
+        nil until client.gets.to_s.chomp.empty?
+        client.write("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok")
+        client.close
+      end
+    end
+    thread.report_on_exception = false
+    yield server.addr[1]
+  ensure
+    thread.kill.join
+    server.close
+  end
+
+  def test_every_block_is_of_a_kind_that_is_known
+    assert_operator BLOCKS.count { |block| block.language == "ruby" }, :>, 20
+    assert_equal [], BLOCKS.map(&:language).uniq - %w[ruby sh text rust toml]
+  end
+
+  # Commands of this tree that are named anywhere exist.
+  def test_commands_exist
+    PAGES.each do |path|
+      File.read(path).scan(%r{\bbin/([\w-]+)}).flatten.uniq.each { |name| assert_path_exists File.join(ROOT, "bin", name), path }
+      File.read(path).scan(%r{\b((?:examples|lib|docs|tests|ext|src)/[\w/-]+\.\w+)}).flatten.uniq.each { |name| assert_path_exists File.join(ROOT, name), path }
+    end
+  end
+
+  def test_links_lead_somewhere
+    PAGES.each do |path|
+      File.read(path).scan(/\]\((?!https?:)([^)#]+)/).flatten.each { |link| assert_path_exists File.expand_path(link, File.dirname(path)), "#{path}: #{link}" }
+    end
+  end
+end
