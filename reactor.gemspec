@@ -17,7 +17,7 @@ Gem::Specification.new do |spec|
   targets = File.read(File.join(__dir__, "Cargo.toml")).scan(/^\[\[(test|bench|example)\]\]\nname = "(\w+)"/)
   directories = { "test" => "tests", "bench" => "benches", "example" => "examples" }
   spec.files = Dir[
-    "lib/**/*.rb", "sig/**/*.rbs", "src/**/*.rs", "ext/**/*.{rb,rs,toml}",
+    "lib/**/*.rb", "sig/**/*.{rbs,yaml}", "src/**/*.rs", "ext/**/*.{rb,rs,toml}",
     *targets.map { |kind, name| "#{directories.fetch(kind)}/#{name}.rs" },
     "Cargo.toml", "Cargo.lock", "README.md", "CHANGELOG.md", "LICENSE", base: __dir__
   ]
