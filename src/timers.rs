@@ -23,6 +23,23 @@ pub struct TimerId {
     generation: u32,
 }
 
+impl From<TimerId> for u64 {
+    /// One word, for callers in other languages.
+    fn from(timer: TimerId) -> Self {
+        Self::from(timer.generation) << 32 | Self::from(timer.slot)
+    }
+}
+
+impl From<u64> for TimerId {
+    /// The number that word was made of; any other names no timer, or another one of the caller's.
+    fn from(word: u64) -> Self {
+        Self {
+            slot: word as u32,
+            generation: (word >> 32) as u32,
+        }
+    }
+}
+
 /// Timers ordered by deadline, and by order of arrival among equals.
 ///
 /// An indexed 4-ary heap: inserting and cancelling cost O(log n) and leave nothing behind, so a million timeouts that are

@@ -29,6 +29,23 @@ pub struct WaitId {
     generation: u32,
 }
 
+impl From<WaitId> for u64 {
+    /// One word, for callers in other languages.
+    fn from(wait: WaitId) -> Self {
+        Self::from(wait.generation) << 32 | Self::from(wait.node)
+    }
+}
+
+impl From<u64> for WaitId {
+    /// The number that word was made of; any other names no wait, or another one of the caller's.
+    fn from(word: u64) -> Self {
+        Self {
+            node: word as u32,
+            generation: (word >> 32) as u32,
+        }
+    }
+}
+
 /// What became of asking to wait.
 ///
 /// ```
