@@ -13,7 +13,7 @@ use tokio::{
     time,
 };
 
-/// A task of tokio's turns the reactor, another one feeds it; what came, in this order: a byte, a notification, a timer.
+/// A task of tokio's turns the reactor, another one feeds it; what came: a byte, a notification, a timer.
 pub fn run() -> io::Result<Vec<String>> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
