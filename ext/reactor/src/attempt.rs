@@ -15,6 +15,12 @@ use rustix::{
 
 use crate::raw;
 
+/// Without waiting, and without SIGPIPE. Apple has no flag for the latter; Ruby's own handler of it does nothing.
+#[cfg(not(target_vendor = "apple"))]
+const QUIETLY: SendFlags = SendFlags::DONTWAIT.union(SendFlags::NOSIGNAL);
+#[cfg(target_vendor = "apple")]
+const QUIETLY: SendFlags = SendFlags::DONTWAIT;
+
 /// How to read from and write to a descriptor without blocking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -120,9 +126,7 @@ pub fn read(kind: Kind, descriptor: RawFd, bytes: &mut [u8]) -> Result<usize, Er
 pub fn write(kind: Kind, descriptor: RawFd, bytes: &[u8]) -> Result<usize, Errno> {
     let fd = raw::borrow(descriptor);
     match kind {
-        Kind::StreamSocket | Kind::OtherSocket => {
-            rustix::net::send(fd, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)
-        }
+        Kind::StreamSocket | Kind::OtherSocket => rustix::net::send(fd, bytes, QUIETLY),
         Kind::Pipe => match nowait::write(fd, &[IoSlice::new(bytes)]) {
             Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
                 if flagged(descriptor) {
