@@ -12,7 +12,7 @@ module Reactor
     # @param workers [Integer, nil] how many threads there may be for work that Ruby code or its C extensions do with the
     #   GVL released, see {#offload}; nil: as many as processors, but at least 4. None is started before it is needed.
     # @param policy [Symbol] which of the operations that Ruby offers to hand over (3.4 and later, see
-    #   {#blocking_operation_wait}) are handed over to them: :measured, those that take long; :always; :never
+    #   {#blocking_operation_wait}) are handed over to them: :measured, those that take long; :always; :never, as in every Ractor but the main one
     # @raise [ArgumentError] the backend is unknown or cannot be had here, and says why; stall is no span of time; there is
     #   no such policy; no workers
     # @raise [TypeError] stall is no duration; on_stall cannot be called; workers is no Integer

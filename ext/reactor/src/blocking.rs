@@ -18,7 +18,6 @@ pub enum Interrupted {
     /// Waits for the end: the work changes something, or uses the descriptor of the IO with this number.
     Waits(u64),
     /// Leaves at once: nobody minds how it ends.
-    #[allow(dead_code)]
     Leaves,
 }
 
