@@ -381,7 +381,7 @@ class TestDns < ReactorTest
 
   # Twenty names that take half a second each, asked in every way: nobody is held up, and they do not queue up.
   def test_slow_names_hold_up_nobody
-    said = in_a_world_of_its_own(<<~RUBY)
+    said = in_a_world_of_its_own(<<~RUBY, patience: 5)
       ways = [
         ->(name) { TCPSocket.new(name, PORT).close }, ->(name) { Socket.tcp(name, PORT).close }, ->(name) { Addrinfo.tcp(name, PORT) },
         ->(name) { Addrinfo.getaddrinfo(name, "http", nil, :STREAM) }, ->(name) { IPSocket.getaddress(name) }, ->(name) { Socket.getaddrinfo(name, 80) },
@@ -426,7 +426,7 @@ class TestDns < ReactorTest
   end
 
   def test_what_a_nameserver_can_say
-    said = in_a_world_of_its_own(<<~RUBY)
+    said = in_a_world_of_its_own(<<~RUBY, patience: 5)
       questions = %w[quick many sixonly nothing empty failing alias local].flat_map do |name|
         host = "\#{name}.test"
         [
