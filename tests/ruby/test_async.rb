@@ -228,7 +228,9 @@ class TestAsyncSelector < ReactorTest
       pid = spawn("exit 5")
       assert_equal 5, waits.(0).exitstatus
       assert_equal(-1, waits.(pid).pid, "no such child, which the caller raises")
-      assert_nil selector.process_wait(Fiber.current, spawn("sleep 0.1"), Process::WNOHANG)
+      r, w = pipe
+      assert_nil selector.process_wait(Fiber.current, spawn("read line; true", in: r), Process::WNOHANG)
+      w.puts
       waits.(-1)
     end
   end
@@ -303,7 +305,7 @@ class TestAsync < ReactorTest
   def test_tasks_and_timeouts
     log = []
     async do |task|
-      tasks = Array.new(5) { |i| task.async { sleep 0.001 * (5 - i); log << i; i } }
+      tasks = Array.new(5) { |i| task.async { sleep ms(20) * (5 - i); log << i; i } }
       assert_equal [0, 1, 2, 3, 4], tasks.map(&:wait)
       assert_raises(Async::TimeoutError) { task.with_timeout(0.01) { Thread::Queue.new.pop } }
       r, = pipe

@@ -44,7 +44,7 @@ class TestIdle < ReactorTest
       counter = Thread.new { count.(clock + 0.3) }
       Fiber.schedule { counted = counter.value }
     end
-    assert_operator counted, :>, alone * 0.4
+    raise TooSlow, "counted to #{counted}, and to #{alone} without a scheduler" unless counted > alone * 0.4
   end
 
   def test_a_busy_thread_does_not_starve_the_scheduler

@@ -10,11 +10,7 @@ class TestRealInput < ReactorTest
   CLIENTS = 10
   PAUSE = 0.1 # what every conversation waits for; CLIENTS * PAUSE is the serial sum
 
-  # Generous: three quarters of what one after the other would take.
-  def concurrently(serial = CLIENTS * PAUSE, &block)
-    seconds = elapsed { run_scheduler(&block) }
-    assert_operator seconds, :<, serial * 0.75, "one after the other takes #{serial} s" unless STRESS
-  end
+  def concurrently(serial = CLIENTS * PAUSE, &block) = assert_faster_than(serial, elapsed { run_scheduler(&block) })
 
   def serve_http(server)
     Fiber.schedule do

@@ -51,7 +51,7 @@ class TestServers < ReactorTest
     end
     if seconds
       note format("%d operations of %.1f s each, at once: %.2f s", count, seconds, took)
-      assert_operator took, :<, seconds * count / 3
+      assert_faster_than seconds * count / 2, took
     end
     results
   end

@@ -155,7 +155,7 @@ class TestStale < ReactorTest
       end
     end
     5.times { |n| assert_equal [0, 1, 2, 3], log.filter_map { |who, i| i if who == n } }
-    assert_operator seconds, :<, 5 * 4 * 0.02 * 0.75 unless STRESS
+    assert_faster_than 5 * 4 * 0.02, seconds
   end
 
   def test_n22_reading_inside_lazy_and_nested_fibers
