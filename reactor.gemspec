@@ -18,7 +18,7 @@ Gem::Specification.new do |spec|
   directories = { "test" => "tests", "bench" => "benches", "example" => "examples" }
   spec.files = Dir[
     "lib/**/*.rb", "sig/**/*.{rbs,yaml}", "src/**/*.rs", "ext/**/*.{rb,rs,toml}",
-    *targets.map { |kind, name| "#{directories.fetch(kind)}/{#{name}.rs,#{name}/**/*.rs}" },
+    *targets.map { |kind, name| "#{directories.fetch(kind)}/{#{name}.rs,#{name}/main.rs}" },
     "Cargo.toml", "Cargo.lock", "README.md", "CHANGELOG.md", "LICENSE", base: __dir__
   ]
   spec.require_paths = ["lib"]
