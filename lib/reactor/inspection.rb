@@ -25,15 +25,10 @@ module Reactor
 
     def purpose
       case hook
-      when :io then io || !events.zero? ? "for #{io ? io.inspect : "an IO object"} to be #{wanted}" : "for several IO objects"
+      when :io then io || !events.zero? ? "for #{io ? io.inspect : "an IO object"} to be #{Inspection.wanted(events)}" : "for several IO objects"
       when :sleep then forever ? "asleep until woken" : "asleep"
       when :block then forever ? "for somebody to wake it" : "for somebody to wake it, or its time"
       end
-    end
-
-    def wanted
-      names = { IO::READABLE => "readable", IO::WRITABLE => "writable", IO::PRIORITY => "exceptional" }
-      names.filter_map { |event, name| name if events.anybits?(event) }.join(" or ")
     end
   end
 
@@ -123,8 +118,9 @@ module Reactor
     end
 
     # Writes down every run and wait of every fiber and every turn of the loop while the block runs, in the Trace Event
-    # Format: to be opened in Perfetto (ui.perfetto.dev) or in a Chrome at chrome://tracing. One track per fiber, one for
-    # the loop. The file is written when the block has ended, however it does.
+    # Format: to be opened in Perfetto (ui.perfetto.dev) or in a Chrome at chrome://tracing. One track per fiber, named
+    # after the line that made it, one for the loop. A fiber runs, waits, or is ready and waits for its turn; an arrow
+    # leads from what woke it to where it goes on. The file is written when the block has ended, however it does.
     #
     # On the scheduler's own thread; the block may be left out of any fiber, which are traced all alike. A moment takes
     # about 50 bytes until the file is written; costs nothing while nobody traces.
@@ -152,6 +148,14 @@ module Reactor
       #
       # @api private
       def backtrace(whose) = (whose.backtrace || []).reject { |line| line.start_with?(*OWN) }
+
+      # Events in words.
+      #
+      # @api private
+      def wanted(events)
+        names = { IO::READABLE => "readable", IO::WRITABLE => "writable", IO::PRIORITY => "exceptional" }
+        names.filter_map { |event, name| name if events.anybits?(event) }.join(" or ")
+      end
 
       # Whether a thread will wake nobody unless somebody wakes it: it waits for ever, or only watches.
       #

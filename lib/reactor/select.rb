@@ -593,7 +593,7 @@ module Reactor
       @counts[:parks] += 1
       wait.since = @clock
       limit(wait, seconds) if seconds
-      note(:park, wait.fiber, wait)
+      note(kind_of_park(wait), wait.fiber, wait)
       yield if block_given?
       step until wait.woken
       note(:unpark, wait.fiber)
@@ -601,6 +601,13 @@ module Reactor
       throw(wait.fiber) if wait.error
     ensure
       finish(wait)
+    end
+
+    # As an onlooker sees it. What waits for a turn and is not queued for it waits for the end of all others, see #drain.
+    def kind_of_park(wait)
+      return :park unless wait.kind == :turn
+
+      wait.queued ? :ready : :drain
     end
 
     def tolerate(duration)
@@ -693,6 +700,7 @@ module Reactor
 
       @ready.push(entry)
       entry.queued = true
+      note(:ready, entry.fiber) if @moments && entry.is_a?(Wait) && entry.fiber
     end
 
     def overridden? = %i[block kernel_sleep].any? { |hook| method(hook).owner != Select }
@@ -780,11 +788,12 @@ module Reactor
       @sleeping = true # first this, then a look at the queue: who comes in between rings
       @patient = false
       timeout = @ready.empty? ? patience : 0
-      @counts[:sleeps] += 1 unless timeout&.zero?
-      note(timeout&.zero? ? :turn : :sleep)
+      sleeps = !timeout&.zero?
+      @counts[:sleeps] += 1 if sleeps
+      note(sleeps ? :sleep : :turn)
       found = IO.select([@bell, *@watched[IO::READABLE].keys], @watched[IO::WRITABLE].keys, @watched[IO::PRIORITY].keys, timeout)
       @sleeping = false
-      note(:turned)
+      note(:turn) if sleeps
       answer(*found) if found
       @stopped = [@stopped, @timers.deadline].max if @patient && !found && @ready.empty?
       expire
@@ -793,6 +802,7 @@ module Reactor
       raise unless expel # raised by somebody else, from outside
     ensure
       @sleeping = false
+      note(:turned)
     end
 
     # How long the kernel may keep us.
@@ -831,7 +841,6 @@ module Reactor
       ios.size == 1 ? [ios.first, found.sum(&:last)] : [nil, 0]
     end
 
-    # What waits for a turn and is not queued for it waits for the end of all others, see #drain.
     def state_of(wait)
       if wait.nil? || (wait.kind == :turn && !wait.queued) then :running
       else wait.queued ? :ready : :waiting

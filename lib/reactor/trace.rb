@@ -2,21 +2,32 @@
 
 module Reactor
   # Turns the moments a selector has written down into a file in the Trace Event Format: "X" events, one slice for each
-  # run, wait and time in the ready queue of a fiber, on a track of its own. See {Inspection#trace}.
+  # run, wait and time in the ready queue of a fiber, on a track of its own, and arrows ("s", "f") from what woke a fiber
+  # to where it goes on. See {Inspection#trace}.
   #
   # @api private
   class Trace
     LOOP = 0 # the track of the loop's turns and sleeps
-    private_constant :LOOP
+
+    # chrome://tracing knows colours by name; Perfetto has its own, one for each name of a slice.
+    COLOURS = {
+      "run" => "thread_state_running", "ready" => "thread_state_runnable", "turn" => "thread_state_running",
+      "wait: readable" => "thread_state_iowait", "wait: writable" => "thread_state_iowait"
+    }.tap { |colours| colours.default = "thread_state_sleeping" }.freeze
+
+    private_constant :LOOP, :COLOURS
 
     def initialize(scheduler, limit)
       @scheduler = scheduler
       @limit = limit
       @tracks = {}   # the key of a fiber that lives => its track
       @labels = { LOOP => "loop" }
+      @made = {}     # track => where its fiber was made, until its first slice has told
       @open = {}     # track => [name, nanoseconds, arguments] of the slice that goes on
       @parked = {}   # tracks of fibers that wait
+      @arrows = {}   # track => number of the arrow that shall end where the fiber goes on
       @events = []
+      @now = @numbers = 0
     end
 
     def record(path)
@@ -45,68 +56,118 @@ module Reactor
       @births = births.group_by(&:first)
       @ios = Inspection.numbered
       moments.each { |moment| tell(*moment) }
-      @open.each_key { |track| close(track, moments.last[1]) }
+      @open.each_key { |track| close(track) }
       other = { reactor: VERSION, backend: @scheduler.backend, moments_left_out: lost }
-      Fiber.blocking { file.write(JSON.generate({ traceEvents: names + @events, displayTimeUnit: "ns", otherData: other })) }
+      Fiber.blocking { file.write(JSON.generate({ traceEvents: names + @events, displayTimeUnit: "ms", otherData: other })) }
     end
 
+    # (Another thread that wakes a fiber may write down its moment a little late.)
     def tell(what, at, key, hook, io, events)
+      @now = at if at > @now
       case what
-      when :turn, :sleep then slice(LOOP, at, what)
-      when :turned, :wake then close(LOOP, at)
-      else tell_fiber(what, at, track_of(key, fresh: what == :control), hook, io, events)
+      when :turn, :sleep then slice(LOOP, what.name)
+      when :turned, :wake then close(LOOP)
+      else tell_fiber(what, track_of(key, fresh: what == :control), hook, io, events)
       end
       @tracks.delete(key) if what == :end
     end
 
-    def tell_fiber(what, at, track, hook, io, events)
-      yield_to(track, at) unless what == :park
+    def tell_fiber(what, track, hook, io, events)
+      yield_to(track) unless what == :park || what == :ready
       case what
-      when :park then slice(track, at, "wait: #{hook}", arguments(io, events))
-      when :end then close(track, at)
-      else slice(track, at, "run") unless what == :control && @parked[track]
+      when :park then park(track, *waiting(hook, io, events))
+      when :drain then park(track, "wait: fibers")
+      when :ready then ready(track)
+      when :end then close(track)
+      else run(track, what)
       end
-      @parked[track] = what == :park || (what == :control && @parked[track])
+    end
+
+    def park(track, name, arguments = nil)
+      slice(track, name, arguments)
+      @parked[track] = true
+    end
+
+    # Woken by the loop in its turn, or by the fiber that runs; if that is a thread instead, nobody here knows it.
+    def ready(track)
+      waker = { LOOP => "turn", @runner => "run" }.find { |other, name| other != track && @open[other]&.first == name }&.first
+      slice(track, "ready")
+      @arrows[track] = arrow("s", waker, @numbers += 1) if waker
+    end
+
+    # Control comes to those who wait as well: they look for somebody who can run.
+    def run(track, what)
+      return if what == :control && @parked[track]
+
+      @parked[track] = false
+      slice(track, "run")
+      number = @arrows.delete(track)
+      arrow("f", track, number) if number
     end
 
     # Whoever had control and neither waits nor has ended stands in the ready queue now.
-    def yield_to(track, at)
-      slice(@runner, at, "ready") if @runner && @runner != track && @open.dig(@runner, 0) == "run"
+    def yield_to(track)
+      slice(@runner, "ready") if @runner && @runner != track && @open.dig(@runner, 0) == "run"
       @runner = track
     end
 
-    def slice(track, at, name, arguments = nil)
-      close(track, at)
-      @open[track] = [name, at, arguments]
+    def slice(track, name, arguments = nil)
+      close(track)
+      made = @made.delete(track)
+      arguments = { made: made }.merge(arguments || {}) if made
+      @open[track] = [name, @now, arguments]
     end
 
-    def close(track, at)
+    def close(track)
       name, since, arguments = @open[track]
       return unless name
 
       @open[track] = nil
-      @events << { name: name, ph: "X", pid: Process.pid, tid: track, ts: since / 1e3, dur: (at - since) / 1e3, args: arguments || {} }
+      @events << { name: name, cat: track == LOOP ? "loop" : "fiber", ph: "X", cname: COLOURS[name], pid: Process.pid, tid: track,
+                   ts: since / 1e3, dur: microseconds(since), args: arguments || {} }
     end
 
-    def arguments(io, events)
+    # From then to now. A sum of floats that is a trifle later than the next slice's begin would nest that one in this.
+    def microseconds(since)
+      duration = (@now - since) / 1e3
+      since / 1e3 + duration > @now / 1e3 ? (@now - since - 1) / 1e3 : duration
+    end
+
+    # Begins ("s") or ends ("f") in the slice that is open on this track.
+    def arrow(phase, track, number)
+      @events << { name: "wake", cat: "wake", ph: phase, bp: "e", id: number, pid: Process.pid, tid: track, ts: @now / 1e3, args: {} }
+      number
+    end
+
+    # The name of the slice, and more about it.
+    def waiting(hook, io, events)
+      return ["wait: #{hook}"] unless hook == :io
+      return ["wait: several"] unless events.positive?
+
       io = @ios[io] || "IO object #{io}" if io.is_a?(Integer) && io.positive?
-      { io: io.is_a?(IO) ? io.inspect : io, events: events } if events.positive?
+      ["wait: #{Inspection.wanted(events)}", { io: text(io.is_a?(IO) ? io.inspect : io.to_s) }]
     end
 
     # A key may come back when its fiber has ended: then it is another fiber, and begins with control.
     def track_of(key, fresh:)
       @tracks[key] ||= @labels.size.tap do |track|
         born = @births[key]&.shift if fresh
-        @labels[track] = "fiber #{track} #{born ? born[1] : @origins[key]}".strip
+        place = born ? born[1] : @origins[key]
+        @made[track] = text(place) if place
+        @labels[track] = place ? "fiber #{track} #{text(File.basename(place))}" : "fiber #{track}, not scheduled"
       end
     end
 
     def names
-      @labels.flat_map do |track, label|
-        { thread_name: { name: label }, thread_sort_index: { sort_index: track } }.map do |name, arguments|
-          { name: name, ph: "M", pid: Process.pid, tid: track, args: arguments }
+      process = { name: "process_name", ph: "M", pid: Process.pid, args: { name: text("#{File.basename($PROGRAM_NAME)}, reactor on #{@scheduler.backend}") } }
+      @labels.each_with_object([process]) do |(track, label), list|
+        { thread_name: { name: label }, thread_sort_index: { sort_index: track } }.each do |name, arguments|
+          list << { name: name, ph: "M", pid: Process.pid, tid: track, args: arguments }
         end
       end
     end
+
+    # JSON is UTF-8, and a path need not be.
+    def text(string) = string.encode(Encoding::UTF_8, invalid: :replace, undef: :replace).scrub
   end
 end

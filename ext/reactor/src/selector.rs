@@ -694,11 +694,15 @@ impl Selector {
     pub fn drain(&self, visit: &Visit) -> Result<(), Error> {
         let slot = visit.slot;
         self.forbid_own(slot)?;
-        let outer = self.inner.borrow_mut().base.replace(slot);
+        let outer = {
+            let mut inner = self.inner.borrow_mut();
+            inner.note(What::Drain, slot);
+            inner.base.replace(slot)
+        };
         let result = self.drain_fibers(slot);
         let mut inner = self.inner.borrow_mut();
         inner.base = outer;
-        inner.fibers.finish(slot);
+        inner.parked(slot);
         let failure = if result.is_ok() {
             inner.failure.take()
         } else {
@@ -842,11 +846,7 @@ impl Inner {
 
     /// Writes down what happens to a fiber.
     pub fn note(&mut self, what: What, slot: Slot) {
-        if let Some(trace) = &mut self.trace {
-            if let Some(record) = self.fibers.get(slot) {
-                trace.fiber(what, record);
-            }
-        }
+        trace::note(&mut self.trace, &self.fibers, what, slot);
     }
 
     fn lie_down(&mut self, patience: Option<Patience>) -> Option<(Sleep, Handle)> {
@@ -898,9 +898,12 @@ impl Inner {
             if Timeouts::owns(event.token) {
                 if let Some(token) = self.timeouts.fire(event.token, &mut self.fibers) {
                     self.ready.push_back(token);
+                    trace::note(&mut self.trace, &self.fibers, What::Ready, token.index());
                 }
             } else if self.fibers.wake(event.token, cause_of(event.ready)) {
                 self.ready.push_back(event.token);
+                let slot = event.token.index();
+                trace::note(&mut self.trace, &self.fibers, What::Ready, slot);
             }
         }
         if let Some(trace) = &mut self.trace {
@@ -919,6 +922,7 @@ impl Inner {
         let woken = self.fibers.wake(token, cause);
         if woken {
             self.ready.push_back(token);
+            self.note(What::Ready, token.index());
         }
         woken
     }

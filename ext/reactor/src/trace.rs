@@ -5,7 +5,7 @@ use std::time::Instant;
 use magnus::{Error, RArray, Ruby, Value, prelude::*, typed_data::Obj};
 
 use crate::{
-    fibers::Record,
+    fibers::{Fibers, Record, Slot},
     inspect,
     raw::Pinned,
     selector::{Selector, error_named},
@@ -18,6 +18,10 @@ pub enum What {
     Control,
     /// The fiber begins to wait, and looks for somebody else to run.
     Park,
+    /// Its wait has ended and its turn will come.
+    Ready,
+    /// It begins to wait for the end of all others, and serves them.
+    Drain,
     /// Its wait is over and it goes on.
     Unpark,
     /// The fiber has ended.
@@ -37,6 +41,8 @@ impl What {
         match self {
             What::Control => "control",
             What::Park => "park",
+            What::Ready => "ready",
+            What::Drain => "drain",
             What::Unpark => "unpark",
             What::End => "end",
             What::Turn => "turn",
@@ -81,7 +87,7 @@ impl Trace {
     }
 
     /// Something happens to a fiber.
-    pub fn fiber(&mut self, what: What, record: &Record) {
+    fn fiber(&mut self, what: What, record: &Record) {
         let nanoseconds = self.now();
         self.push(Moment {
             what,
@@ -115,6 +121,15 @@ impl Trace {
             self.moments.push(moment);
         } else {
             self.lost += 1;
+        }
+    }
+}
+
+/// Writes down what happens to a fiber, if somebody wants it.
+pub fn note(trace: &mut Option<Box<Trace>>, fibers: &Fibers, what: What, slot: Slot) {
+    if let Some(trace) = trace {
+        if let Some(record) = fibers.get(slot) {
+            trace.fiber(what, record);
         }
     }
 }
