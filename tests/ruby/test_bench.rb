@@ -3,8 +3,12 @@
 require_relative "helper"
 require "json"
 require "open3"
-require "rexml/document"
 require "tmpdir"
+begin
+  require "rexml/document"
+rescue LoadError
+  nil # a bundled gem, which some distributions have in a package of its own
+end
 
 # bin/bench, on few operations: what it writes, what it does about a run that fails, hangs or lies, and what it is told wrongly.
 class TestBench < ReactorTest
@@ -63,8 +67,9 @@ class TestBench < ReactorTest
     refute_match(/\b(?:src|href)=|url\(|@import/, page)
     drawings = page.scan(%r{<svg.*?</svg>}m)
     assert_equal plots, drawings.size
-    drawings.each { |drawing| assert_equal "svg", REXML::Document.new(drawing).root.name }
     refute_match(/NaN|Infinity|>[^<]*false</, page)
+    skip "the drawings are not parsed: the rexml gem cannot be loaded" unless defined?(REXML::Document)
+    drawings.each { |drawing| assert_equal "svg", REXML::Document.new(drawing).root.name }
   end
 
   def test_the_same_from_the_file_again
