@@ -27,8 +27,10 @@ module Reactor
 
     class << self
       # @api private
+      def install = IO.prepend(self)
+
+      # @api private
       def register(scheduler)
-        IO.prepend(self) unless IO.include?(self)
         schedulers = Ractor.current[KEY] ||= ObjectSpace::WeakMap.new
         schedulers[scheduler] = true
       end

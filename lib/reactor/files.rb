@@ -76,8 +76,6 @@ module Reactor
     class << self
       # @api private
       def install
-        return if File.include?(self)
-
         File.prepend(self)
         IO.singleton_class.prepend(Copying)
       end

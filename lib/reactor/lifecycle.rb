@@ -18,13 +18,10 @@ module Reactor
     # @raise [TypeError] stall is no duration; on_stall cannot be called; workers is no Integer
     def initialize(backend: nil, stall: nil, on_stall: nil, workers: nil, policy: :measured)
       stalls = Stalls.new(self, stall, on_stall) if stall
-      # In another Ractor than the main one, Ruby 3.4 crashed in half the runs when a fiber was switched in its hand-over.
-      policy = :never unless Ractor.current.equal?(Ractor.main)
       @offload = Offload.new(policy, workers.nil? ? Offload::WORKERS : workers)
       super(Reactor.choose(backend))
+      Installation.of(Closing, Files, Resolving)
       Closing.register(self)
-      Files.install
-      Resolving.install
       return unless stalls
 
       @stalls = stalls

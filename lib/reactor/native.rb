@@ -26,7 +26,7 @@ module Reactor
           Build it again for this Ruby (bin/setup, or: gem pristine reactor), or set REACTOR_BACKEND=select to do without it.
         MESSAGE
       end
-      loaded ? nil : "not built for Ruby #{RUBY_VERSION} (looked for #{LIBRARIES.join(", ")})"
+      loaded ? nil : "not built for Ruby #{RUBY_VERSION} (looked for #{LIBRARIES.join(", ")})".freeze # for other Ractors to read
     end
 
   # The class every scheduler inherits its hooks from: the native selector, or {Select}.
@@ -40,6 +40,22 @@ module Reactor
     # @return [nil] the portable selector knows its IO objects themselves
     # @api private
     def self.io_number(_io) = nil
+
+    # Runs the block while no other Ractor does. In plain Ruby nothing but a lock on a file holds between Ractors; where
+    # the file system has none, the block is run all the same.
+    #
+    # @api private
+    def self.exclusively
+      lock = begin
+        File.open(__FILE__).tap { |file| file.flock(File::LOCK_EX) }
+      rescue SystemCallError
+        nil
+      end
+      yield
+    ensure
+      lock&.flock(File::LOCK_UN) # a child forked meanwhile has the lock as well
+      lock&.close
+    end
   else
     require_relative "selector"
   end

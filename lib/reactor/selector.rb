@@ -31,4 +31,18 @@ module Reactor
 
     def blocking_sleep(duration) = Fiber.blocking { sleep(duration) }
   end
+
+  class << self
+    # Runs the block while no other Ractor does.
+    #
+    # @api private
+    def exclusively
+      sleep 0.0002 until claim
+      begin
+        yield
+      ensure
+        release
+      end
+    end
+  end
 end

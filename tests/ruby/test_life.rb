@@ -120,7 +120,6 @@ class TestLife < ReactorTest
       require "socket"
       require "timeout"
       Warning[:experimental] = false
-      Reactor::Scheduler.new.close # the first one prepends to IO and others: not in two Ractors at the same time
       ractors = Array.new(2) do |number|
         Ractor.new(number) do |own|
           log = []
@@ -143,6 +142,74 @@ class TestLife < ReactorTest
     RUBY
     expected = Array.new(2) { |number| [number, BACKEND, ["4", "IOError", "Timeout::Error", "bytes", "item"]].inspect }
     assert_equal expected, out.lines(chomp: true)
+  end
+
+  # Ruby's own Module#prepend loses modules, or crashes, where two Ractors come to one class: of 1,000 classes, some did so in half the runs.
+  def test_what_ractors_install_at_once_is_installed_once_and_whole
+    out = child_says(<<~'RUBY')
+      Warning[:experimental] = false
+      COUNT = 1000
+      COUNT.times do |number|
+        Object.const_set("Place#{number}", Class.new { def depth = 0 })
+        3.times { |i| Object.const_set("Part#{i}_#{number}", Module.new { def depth = super + 1 }) }
+        Object.const_set("Set#{number}", Module.new).module_eval <<~CODE
+          def self.install = Place#{number}.prepend(Part0_#{number}).prepend(Part1_#{number}).prepend(Part2_#{number})
+        CODE
+      end
+      start = Process.clock_gettime(Process::CLOCK_MONOTONIC) + 0.02
+      ractors = Array.new(3) do
+        Ractor.new(start) do |at|
+          nil while Process.clock_gettime(Process::CLOCK_MONOTONIC) < at
+          Array.new(COUNT) do |number|
+            Reactor::Installation.of(Object.const_get("Set#{number}"))
+            Object.const_get("Place#{number}").new.depth
+          end.tally
+        end
+      end
+      ractors.each { |ractor| p(ractor.respond_to?(:value) ? ractor.value : ractor.take) }
+    RUBY
+    assert_equal ["{3=>1000}"] * 3, out.delete(" ").lines(chomp: true)
+  end
+
+  # Which they do with their first scheduler. From then on its place before Ruby's own methods is the same for all.
+  def test_several_ractors_make_their_first_scheduler_at_once
+    out = child_says(<<~'RUBY')
+      Warning[:experimental] = false
+      start = Process.clock_gettime(Process::CLOCK_MONOTONIC) + 0.02
+      ractors = Array.new(3) do |number|
+        Ractor.new(number, start) do |own, at|
+          nil while Process.clock_gettime(Process::CLOCK_MONOTONIC) < at
+          Fiber.set_scheduler(scheduler = Reactor::Scheduler.new)
+          reader, = IO.pipe
+          log = []
+          Fiber.schedule { reader.readpartial(1) rescue log << $!.class }
+          Fiber.schedule { reader.close }
+          scheduler.run
+          [own, *log, IO.ancestors.count(Reactor::Closing), File.ancestors.count(Reactor::Files), TCPSocket.ancestors.count(Reactor::Resolving::Client)]
+        end
+      end
+      ractors.each { |ractor| p(ractor.respond_to?(:value) ? ractor.value : ractor.take) }
+    RUBY
+    assert_equal Array.new(3) { |number| "[#{number}, IOError, 1, 1, 1]" }, out.lines(chomp: true)
+  end
+
+  # What is wrong is wrong everywhere, and in the same words.
+  def test_a_ractor_refuses_what_the_main_one_refuses
+    out = child_says(<<~'RUBY')
+      Warning[:experimental] = false
+      wrong = {
+        policy: %w[measured sometimes] + [:sometimes, nil, 1], workers: [0, -1, "2", 1.5], stall: [0, -1, "1", Float::NAN],
+        backend: [:none, "none", 1, Object], on_stall: [], other: [1]
+      }.flat_map { |name, values| values.map { |value| { name => value } } } + [{ stall: 1, on_stall: 1 }]
+      Ractor.make_shareable(wrong)
+      def outcome(options) = Reactor::Scheduler.new(**options).close rescue [$!.class, $!.message]
+      here = wrong.map { |options| outcome(options) }
+      ractor = Ractor.new(wrong) { |list| list.map { |options| outcome(options) } }
+      there = ractor.respond_to?(:value) ? ractor.value : ractor.take
+      wrong.zip(here, there) { |options, *answers| p [options, *answers] unless answers.uniq.size == 1 && answers.first.is_a?(Array) }
+      p here.size
+    RUBY
+    assert_equal "19\n", out
   end
 
   # --- ends -----------------------------------------------------------------------------------------------------------

@@ -182,7 +182,7 @@ const TRANSFERS: [&str; 24] = [
     "syswrite",
 ];
 
-fn misreports_timeouts(ruby: &Ruby) -> bool {
+pub fn misreports_timeouts(ruby: &Ruby) -> bool {
     static ANSWER: OnceLock<bool> = OnceLock::new();
     *ANSWER.get_or_init(|| {
         ruby.eval::<bool>(r#"RUBY_VERSION < "3.4""#)

@@ -2,8 +2,8 @@
 //!
 //! `raw` is the only unsafe module. `convert` knows Ruby's numbers and errors, `fibers` and `timeouts` who waits for
 //! what, `selector` how control moves, `hooks` and `io` the contract of Fiber::Scheduler, `children` how to hear of a
-//! child process, `inspect` and `trace` what an onlooker may see. `Init_reactor` below is the whole Ruby surface on one
-//! screen.
+//! child process, `installation` who may change Ruby's classes, `inspect` and `trace` what an onlooker may see.
+//! `Init_reactor` below is the whole Ruby surface on one screen.
 #![deny(unsafe_code)]
 
 mod attempt;
@@ -14,6 +14,7 @@ mod fibers;
 mod files;
 mod hooks;
 mod inspect;
+mod installation;
 mod io;
 mod poller;
 mod raw;
@@ -35,11 +36,16 @@ use selector::Selector;
 fn init(ruby: &Ruby) -> Result<(), Error> {
     raw::ractor_safe();
     raw::count_forks();
+    // Known before any other Ractor can ask: a lock around a question to Ruby would stop one that Ruby waits for.
+    raw::hidden_name();
+    hooks::misreports_timeouts(ruby);
     let reactor = ruby.define_module("Reactor")?;
     reactor.define_module_function("native_backends", function!(native_backends, 0))?;
     reactor.define_module_function("pidfd", function!(children::pidfd, 1))?;
     reactor.define_module_function("await_child", function!(children::await_child, 2))?;
     reactor.define_module_function("io_number", function!(inspect::io_number, 1))?;
+    reactor.define_module_function("claim", function!(installation::claim, 0))?;
+    reactor.define_module_function("release", function!(installation::release, 0))?;
 
     let class = reactor.define_class("Selector", ruby.class_object())?;
     class.define_alloc_func::<Selector>();

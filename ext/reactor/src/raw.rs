@@ -457,7 +457,7 @@ pub fn forget_number(io: Value) {
     });
 }
 
-fn hidden_name() -> ID {
+pub fn hidden_name() -> ID {
     static ID: OnceLock<ID> = OnceLock::new();
     const NAME: &std::ffi::CStr = c"__reactor__";
     // SAFETY: a valid C string.

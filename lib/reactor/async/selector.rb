@@ -49,7 +49,10 @@ module Reactor
       @ios = {}.compare_by_identity # IO => { number => fiber }
       @idle_duration = 0.0
       @selecting = false
-      Closing.register(self) if RUBY_VERSION < "4.0" # later ones tell the scheduler, which tells the fiber
+      return unless RUBY_VERSION < "4.0" # later ones tell the scheduler, which tells the fiber
+
+      Installation.of(Closing)
+      Closing.register(self)
     end
 
     # @return [Symbol] see {Reactor.backends}
