@@ -5,7 +5,7 @@ use std::{io, time::Duration};
 use magnus::{Error, ExceptionClass, Float, Integer, Ruby, Value, prelude::*};
 use reactor::Interest;
 
-use crate::raw;
+use crate::raw::{self, methods};
 
 /// nil is for ever; otherwise any non-negative Numeric, with the errors of Kernel#sleep.
 pub fn timeout(value: Value) -> Result<Option<Duration>, Error> {
@@ -46,6 +46,10 @@ pub fn interval(value: Value) -> Result<Duration, Error> {
 
 /// Ruby's event mask: IO::READABLE, IO::PRIORITY, IO::WRITABLE.
 pub fn interest(ruby: &Ruby, events: Value) -> Result<Interest, Error> {
+    let small = methods::small_integer(events);
+    if let Some(interest) = small.and_then(|bits| Interest::from_bits(u8::try_from(bits).ok()?)) {
+        return Ok(interest);
+    }
     let bits = Integer::try_convert(events)?;
     let known = bits.to_u8().ok().filter(|bits| *bits <= 7);
     known.and_then(Interest::from_bits).ok_or_else(|| {

@@ -292,7 +292,7 @@ impl<'a> Transfer<'a> {
     /// So many bytes of those asked for have been transferred, and there was room for more.
     fn moved(&mut self, count: usize, asked: usize, room: usize) -> Step {
         self.done += count;
-        self.visit.spent(count);
+        self.visit.selector.spent(count);
         // A short count of the page cache's only means that the next page is not there.
         let short = count < asked && self.watched.kind != Kind::File;
         if count == 0 || count == room || short {

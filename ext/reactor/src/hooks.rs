@@ -123,9 +123,7 @@ fn escaped(this: Obj<Selector>, exception: Value) {
 pub fn io_wait(
     ruby: &Ruby,
     this: Obj<Selector>,
-    io: Value,
-    events: Value,
-    timeout: Value,
+    [io, events, timeout]: [Value; 3],
 ) -> Result<Value, Error> {
     let interest = convert::interest(ruby, events)?;
     let Entry::Usable(visit) = Selector::enter(ruby, &this)? else {
@@ -429,7 +427,15 @@ fn sleep(visit: &Visit, hook: Hook, duration: Option<Duration>) -> Result<bool, 
 }
 
 /// `unblock(blocker, fiber)`: from any thread, also in a trap handler; never raises, never switches.
-pub fn unblock(this: Obj<Selector>, _blocker: Value, fiber: Value) -> bool {
+pub fn unblock(
+    _: &Ruby,
+    this: Obj<Selector>,
+    [_blocker, fiber]: [Value; 2],
+) -> Result<bool, Error> {
+    Ok(wake(this, fiber))
+}
+
+fn wake(this: Obj<Selector>, fiber: Value) -> bool {
     if this.is_closed() && !this.is_inert() {
         return false;
     }
@@ -659,7 +665,7 @@ pub fn fetch(
         return Ok(false);
     };
     visit.give_way_when_due()?;
-    visit.spent(length);
+    visit.selector.spent(length);
     files::fetch(&visit, &Watched::new(io)?, from, length)
 }
 

@@ -8,16 +8,16 @@
 
 use std::sync::OnceLock;
 
-use magnus::{Error, Integer, Ruby, Value, prelude::*, typed_data::Obj, value::Opaque};
+use magnus::{Error, Ruby, TryConvert, Value, prelude::*, typed_data::Obj, value::Opaque};
 use reactor::{Attempt, Identity, Interest, Knowledge, Reactor};
 use rustix::io::Errno;
 
 use crate::{
-    attempt::{self, Kind},
+    attempt::{self, Kind, SLICE},
     convert,
     files::{self, Made},
     hooks,
-    raw::{self, RealIo},
+    raw::{self, RealIo, buffers, methods},
     ring,
     selector::{Entry, Selector, Visit, error_named},
 };
@@ -50,6 +50,11 @@ impl Watched {
             kind: Kind::from_bits(bits),
             parkable: bits & 8 != 0,
         })
+    }
+
+    /// Whether it is never waited for: see `files`.
+    pub fn is_file(&self) -> bool {
+        matches!(self.kind, Kind::File | Kind::Direct)
     }
 
     /// The serial in a hidden number.
@@ -145,7 +150,7 @@ impl Request {
         done: usize,
         read: impl FnOnce(&mut [u8]) -> Result<usize, Errno>,
     ) -> Result<(Result<usize, Errno>, usize), Error> {
-        let answer = raw::fill_buffer(self.buffer, self.offset + done, |bytes| {
+        let answer = buffers::fill_buffer(self.buffer, self.offset + done, |bytes| {
             let room = bytes.len().min(self.maximum.saturating_sub(done));
             match room {
                 0 => (Ok(0), 0),
@@ -161,7 +166,7 @@ impl Request {
         done: usize,
         write: impl FnOnce(&[u8]) -> Result<usize, Errno>,
     ) -> Result<(Result<usize, Errno>, usize), Error> {
-        let answer = raw::drain_buffer(self.buffer, self.offset + done, |bytes| {
+        let answer = buffers::drain_buffer(self.buffer, self.offset + done, |bytes| {
             let room = bytes.len().min(self.maximum.saturating_sub(done));
             match room {
                 0 => (Ok(0), 0),
@@ -184,28 +189,35 @@ fn sizes(ruby: &Ruby, length: i64, offset: i64) -> Result<(usize, usize), Error>
 
 type Transfer = Result<Value, Error>;
 
+/// What `io_read` and `io_write` are given: IO, buffer, and two numbers whose order is the version's.
+type Given = [Value; 4];
+
 /// `io_read(io, buffer, length, offset)`, interface versions 2 and 3.
-pub fn read_v3(r: &Ruby, this: Obj<Selector>, io: Value, b: Value, l: i64, o: i64) -> Transfer {
-    let request = Request::at_least(r, b, l, o)?;
+pub fn read_v3(r: &Ruby, this: Obj<Selector>, [io, b, l, o]: Given) -> Transfer {
+    let request = Request::at_least(r, b, integer(l)?, integer(o)?)?;
     transfer(r, this, io, Direction::Read, &request, None)
 }
 
 /// `io_write(io, buffer, length, offset)`, likewise.
-pub fn write_v3(r: &Ruby, this: Obj<Selector>, io: Value, b: Value, l: i64, o: i64) -> Transfer {
-    let request = Request::at_least(r, b, l, o)?;
+pub fn write_v3(r: &Ruby, this: Obj<Selector>, [io, b, l, o]: Given) -> Transfer {
+    let request = Request::at_least(r, b, integer(l)?, integer(o)?)?;
     transfer(r, this, io, Direction::Write, &request, None)
 }
 
 /// `io_read(io, buffer, offset, length)`, interface version 4.
-pub fn read_v4(r: &Ruby, this: Obj<Selector>, io: Value, b: Value, o: i64, l: i64) -> Transfer {
-    let request = Request::at_most(r, b, l, o)?;
+pub fn read_v4(r: &Ruby, this: Obj<Selector>, [io, b, o, l]: Given) -> Transfer {
+    let request = Request::at_most(r, b, integer(l)?, integer(o)?)?;
     transfer(r, this, io, Direction::Read, &request, None)
 }
 
 /// `io_write(io, buffer, offset, length)`, likewise.
-pub fn write_v4(r: &Ruby, this: Obj<Selector>, io: Value, b: Value, o: i64, l: i64) -> Transfer {
-    let request = Request::at_most(r, b, l, o)?;
+pub fn write_v4(r: &Ruby, this: Obj<Selector>, [io, b, o, l]: Given) -> Transfer {
+    let request = Request::at_most(r, b, integer(l)?, integer(o)?)?;
     transfer(r, this, io, Direction::Write, &request, None)
+}
+
+fn integer(value: Value) -> Result<i64, Error> {
+    methods::small_integer(value).map_or_else(|| i64::try_convert(value), Ok)
 }
 
 /// What `io_pread` and `io_pwrite` are given after the IO: buffer, position in the file, and two numbers whose order is
@@ -248,11 +260,8 @@ fn at(ruby: &Ruby, arguments: &[Value]) -> Result<(Value, At), Error> {
         );
         return Err(Error::new(ruby.exception_arg_error(), message));
     };
-    let number = |value: &Value| i64::try_convert(*value);
-    Ok((
-        *io,
-        (*buffer, number(from)?, number(third)?, number(fourth)?),
-    ))
+    let (from, third, fourth) = (integer(*from)?, integer(*third)?, integer(*fourth)?);
+    Ok((*io, (*buffer, from, third, fourth)))
 }
 
 /// At a position in the file; EINVAL for what is before its beginning, as pread(2) says.
@@ -266,17 +275,16 @@ fn transfer_at(
 ) -> Result<Value, Error> {
     match u64::try_from(from) {
         Ok(from) => transfer(ruby, this, io, direction, request, Some(from)),
-        Err(_) => Ok(number(ruby, Err(Errno::INVAL))),
+        Err(_) => Ok(number(Err(Errno::INVAL))),
     }
 }
 
 /// The result as the hooks give it: bytes, or -errno.
-fn number(ruby: &Ruby, answer: Result<usize, Errno>) -> Value {
-    let number: Integer = match answer {
-        Ok(count) => ruby.integer_from_u64(count as u64),
-        Err(errno) => ruby.integer_from_i64(-i64::from(errno.raw_os_error())),
-    };
-    number.as_value()
+fn number(answer: Result<usize, Errno>) -> Value {
+    methods::integer(match answer {
+        Ok(count) => count as i64,
+        Err(errno) => -i64::from(errno.raw_os_error()),
+    })
 }
 
 fn transfer(
@@ -287,30 +295,124 @@ fn transfer(
     request: &Request,
     from: Option<u64>,
 ) -> Result<Value, Error> {
-    let answer = match Selector::enter(ruby, &this)? {
-        Entry::Usable(visit) => transfer_all(ruby, &visit, io, direction, request, from)?,
+    let selector: &Selector = &this;
+    let asked = Asked {
+        io,
+        direction,
+        request,
+        from,
+    };
+    let mut begun = None;
+    if from.is_none() && selector.may_go_ahead(ruby, this.as_value())? {
+        match at_once(selector, &asked)? {
+            First::Over(answer) => {
+                selector.spent(answer.unwrap_or(0));
+                return Ok(number(answer));
+            }
+            First::Attempted(watched, answer) => begun = Some((watched, answer)),
+            First::Nothing => {}
+        }
+    }
+    in_turns(ruby, this, &asked, begun).map(number)
+}
+
+/// A transfer.
+struct Asked<'a> {
+    io: Value,
+    direction: Direction,
+    request: &'a Request,
+    /// At a position in the file.
+    from: Option<u64>,
+}
+
+/// What the first attempt has come to.
+enum First {
+    /// The hook's answer.
+    Over(Result<usize, Errno>),
+    /// Bytes, but fewer than are wanted; or an error, which may be that it would block.
+    Attempted(Watched, Result<usize, Errno>),
+    /// Nothing was done.
+    Nothing,
+}
+
+/// The usual case, which needs no wait and hence no account of the fiber: one system call.
+#[inline(always)]
+fn at_once(selector: &Selector, asked: &Asked) -> Result<First, Error> {
+    let (direction, request) = (asked.direction, asked.request);
+    let watched = Watched::new(asked.io)?;
+    let (kind, descriptor) = (watched.kind, watched.descriptor);
+    if kind == Kind::File {
+        return Ok(First::Nothing);
+    }
+    if watched.parkable && is_drained(selector, &watched, direction) {
+        return Ok(First::Attempted(watched, Err(Errno::AGAIN)));
+    }
+    let sliced = |size: usize| kind == Kind::Direct && size > SLICE;
+    let (answer, room) = match direction {
+        Direction::Write if ring::is_crowded(selector) => return Ok(First::Nothing),
+        Direction::Read => request.fill(0, |bytes| match sliced(bytes.len()) {
+            true => Err(Errno::NOTSOCK),
+            false => attempt::read(kind, descriptor, bytes),
+        }),
+        Direction::Write => request.drain(0, |bytes| match sliced(bytes.len()) {
+            true => Err(Errno::NOTSOCK),
+            false => attempt::write(kind, descriptor, bytes),
+        }),
+    }?;
+    if answer == Err(Errno::NOTSOCK) {
+        return Ok(First::Nothing); // another kind than was thought, or to be done in slices
+    }
+    remember(selector, &watched, direction, answer, room);
+    let over = match answer {
+        Ok(count) => count == 0 || count >= request.minimum || kind == Kind::Direct,
+        Err(_) => kind == Kind::Direct,
+    };
+    Ok(match over {
+        true => First::Over(answer),
+        false => First::Attempted(watched, answer),
+    })
+}
+
+/// The transfer as one that may wait, and may have begun.
+#[inline(never)]
+fn in_turns(
+    ruby: &Ruby,
+    this: Obj<Selector>,
+    asked: &Asked,
+    begun: Option<(Watched, Result<usize, Errno>)>,
+) -> Result<Result<usize, Errno>, Error> {
+    match Selector::enter(ruby, &this)? {
+        Entry::Usable(visit) => transfer_all(ruby, &visit, asked, begun),
         // The VM's interrupt-safe blocking path is a poll away: io_wait of an inert scheduler really blocks.
         Entry::Inert => {
-            let watched = Watched::new(io)?;
-            attempt_plainly(&watched, direction, request, from)?
+            let watched = Watched::new(asked.io)?;
+            attempt_plainly(&watched, asked.direction, asked.request, asked.from)
         }
-    };
-    Ok(number(ruby, answer))
+    }
 }
 
 fn transfer_all(
     ruby: &Ruby,
     visit: &Visit,
-    io: Value,
-    direction: Direction,
-    request: &Request,
-    from: Option<u64>,
+    asked: &Asked,
+    begun: Option<(Watched, Result<usize, Errno>)>,
 ) -> Result<Result<usize, Errno>, Error> {
-    visit.give_way_when_due()?;
-    let mut watched = Watched::new(io)?;
+    let &Asked {
+        io,
+        direction,
+        request,
+        from,
+    } = asked;
+    let (mut watched, mut first) = match begun {
+        Some((watched, answer)) => (watched, Some(answer)),
+        None => {
+            visit.give_way_when_due()?;
+            (Watched::new(io)?, None)
+        }
+    };
     let mut done = 0;
     loop {
-        if matches!(watched.kind, Kind::File | Kind::Direct) || from.is_some() {
+        if first.is_none() && (watched.is_file() || from.is_some()) {
             let made = match direction {
                 Direction::Read => files::read(visit, &watched, request, from)?,
                 Direction::Write => files::write(visit, &watched, request, from)?,
@@ -323,7 +425,9 @@ fn transfer_all(
                 }
             }
         }
-        let answer = if watched.parkable && is_drained(visit, &watched, direction) {
+        let answer = if let Some(answer) = first.take() {
+            answer
+        } else if watched.parkable && is_drained(visit.selector, &watched, direction) {
             Err(Errno::AGAIN)
         } else {
             let sent = match direction {
@@ -339,12 +443,12 @@ fn transfer_all(
                 watched = Watched::new(io)?;
                 continue;
             }
-            remember(visit, &watched, direction, answer, room);
+            remember(visit.selector, &watched, direction, answer, room);
             answer
         };
         match answer {
             Ok(count) => {
-                visit.spent(count);
+                visit.selector.spent(count);
                 done += count;
                 if count == 0 || done >= request.minimum {
                     return Ok(Ok(done));
@@ -370,8 +474,8 @@ fn transfer_all(
 }
 
 /// The selector saw the kernel's "would block" and no event since: no system call can tell more.
-fn is_drained(visit: &Visit, watched: &Watched, direction: Direction) -> bool {
-    let inner = visit.selector.inner.borrow();
+fn is_drained(selector: &Selector, watched: &Watched, direction: Direction) -> bool {
+    let inner = selector.inner.borrow();
     let Some(reactor) = &inner.reactor else {
         return false;
     };
@@ -405,9 +509,7 @@ pub fn attempt_plainly(
 ) -> Result<Result<usize, Errno>, Error> {
     let descriptor = watched.descriptor;
     let (answer, _) = match direction {
-        _ if from.is_none() && !matches!(watched.kind, Kind::File | Kind::Direct) => {
-            attempt(watched, direction, request, 0)?
-        }
+        _ if from.is_none() && !watched.is_file() => attempt(watched, direction, request, 0)?,
         Direction::Read => request.fill(0, |bytes| attempt::plain_read(bytes, descriptor, from))?,
         Direction::Write => {
             request.drain(0, |bytes| attempt::plain_write(bytes, descriptor, from))?
@@ -418,13 +520,13 @@ pub fn attempt_plainly(
 
 /// Tells the selector what the system call saw.
 fn remember(
-    visit: &Visit,
+    selector: &Selector,
     watched: &Watched,
     direction: Direction,
     answer: Result<usize, Errno>,
     room: usize,
 ) {
-    let mut inner = visit.selector.inner.borrow_mut();
+    let mut inner = selector.inner.borrow_mut();
     if let Some(reactor) = inner.reactor.as_mut() {
         tell(reactor, watched, direction, answer, room);
     }

@@ -29,6 +29,7 @@ use magnus::{Error, RClass, RHash, Ruby, Symbol, function, method, prelude::*};
 use reactor::Backend;
 
 use poller::Poller;
+use raw::methods;
 use resolve::Lookup;
 use selector::Selector;
 
@@ -72,11 +73,11 @@ fn init(ruby: &Ruby) -> Result<(), Error> {
     class.define_method("wait_any", method!(hooks::wait_any, -1))?;
     class.define_method("lookup", method!(resolve::lookup, -1))?;
 
-    class.define_method("fiber", method!(hooks::fiber, -1))?;
-    class.define_method("io_wait", method!(hooks::io_wait, 3))?;
-    class.define_method("kernel_sleep", method!(hooks::kernel_sleep, -1))?;
-    class.define_method("block", method!(hooks::block, -1))?;
-    class.define_method("unblock", method!(hooks::unblock, 2))?;
+    methods::define_variadic(class, c"fiber", hooks::fiber);
+    methods::define(class, c"io_wait", hooks::io_wait);
+    methods::define_variadic(class, c"kernel_sleep", hooks::kernel_sleep);
+    methods::define_variadic(class, c"block", hooks::block);
+    methods::define(class, c"unblock", hooks::unblock);
     class.define_method("fiber_interrupt", method!(hooks::fiber_interrupt, 2))?;
     class.define_method("io_close", method!(hooks::io_close, 1))?;
     class.define_method("timeout_after", method!(hooks::timeout_after, -1))?;
@@ -133,12 +134,12 @@ fn buffer_contract(ruby: &Ruby) -> u8 {
 /// Also `Selector.define_transfers(class, contract)`, which lets the tests run both versions on any Ruby.
 fn define_transfers(class: RClass, contract: u8) -> Result<(), Error> {
     if contract >= 4 {
-        class.define_method("io_read", method!(io::read_v4, 4))?;
-        class.define_method("io_write", method!(io::write_v4, 4))?;
+        methods::define(class, c"io_read", io::read_v4);
+        methods::define(class, c"io_write", io::write_v4);
         class.define_method("io_pread", method!(io::pread_v4, -1))?;
     } else {
-        class.define_method("io_read", method!(io::read_v3, 4))?;
-        class.define_method("io_write", method!(io::write_v3, 4))?;
+        methods::define(class, c"io_read", io::read_v3);
+        methods::define(class, c"io_write", io::write_v3);
         class.define_method("io_pread", method!(io::pread_v3, -1))?;
     }
     // Before Ruby 4.0 (interface version 3) IO#pwrite would call its hook in the middle of a blocking region.

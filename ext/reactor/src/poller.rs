@@ -12,8 +12,7 @@ use magnus::{
 use reactor::{Backend, Events, Reactor, Ready, Token, Wait, WaitId};
 
 use crate::{
-    attempt::{self, Kind},
-    convert,
+    attempt, convert,
     io::{self, Direction, Request, Watched},
     raw,
     selector::named_backend,
@@ -241,7 +240,7 @@ fn transfer(
     let (offset, most) = (i64::try_convert(*offset)?, i64::try_convert(*most)?);
     let request = Request::at_most(ruby, *buffer, most, offset)?;
     let watched = Watched::new(*io)?;
-    let answer = if matches!(watched.kind, Kind::File | Kind::Direct) {
+    let answer = if watched.is_file() {
         io::attempt_plainly(&watched, direction, &request, None)?
     } else {
         let (answer, room) = io::attempt(&watched, direction, &request, 0)?;

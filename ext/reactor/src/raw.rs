@@ -8,6 +8,9 @@
 //!   ever crosses a Rust frame.
 #![allow(unsafe_code)]
 
+pub mod buffers;
+pub mod methods;
+
 use std::{
     ffi::{CStr, c_char, c_int, c_void},
     os::fd::{BorrowedFd, RawFd},
@@ -446,7 +449,7 @@ pub fn known_number(io: Value) -> Option<u64> {
     // SAFETY: reading an instance variable never raises; the name has no @ and so is invisible to Ruby.
     let known = unsafe { rb_sys::rb_ivar_get(io.as_raw(), hidden_name()) };
     // SAFETY: only this module writes the variable, and writes Fixnums.
-    (known != rb_sys::Qnil as VALUE).then(|| unsafe { rb_sys::rb_num2ull(known) })
+    (known != rb_sys::Qnil as VALUE).then(|| unsafe { rb_sys::FIX2LONG(known) as u64 })
 }
 
 /// Takes the number away: the next look gives a fresh one.
@@ -480,60 +483,6 @@ pub fn borrow<'a>(descriptor: RawFd) -> BorrowedFd<'a> {
 pub fn close(descriptor: RawFd) {
     // SAFETY: the VM has handed the descriptor over to be closed, and forgets it; it is used by nobody else.
     unsafe { libc::close(descriptor) };
-}
-
-/// The memory of an IO::Buffer from `offset` on, to write to. `None` if the offset lies beyond it.
-///
-/// The closure makes one system call and must not call Ruby.
-pub fn fill_buffer<T>(
-    buffer: Value,
-    offset: usize,
-    fill: impl FnOnce(&mut [u8]) -> T,
-) -> Result<Option<T>, Error> {
-    let (mut base, mut size) = (ptr::null_mut(), 0);
-    protect(|| {
-        // SAFETY: raises for what is no IO::Buffer, is read-only or has been freed.
-        unsafe {
-            rb_sys::rb_io_buffer_get_bytes_for_writing(buffer.as_raw(), &mut base, &mut size)
-        };
-        rb_sys::Qnil as VALUE
-    })?;
-    let size = size as usize;
-    if offset > size {
-        return Ok(None);
-    }
-    if offset == size {
-        return Ok(Some(fill(&mut [])));
-    }
-    // SAFETY: the caller (the VM) keeps the buffer locked while its hook runs, so base..base+size stays valid memory.
-    let bytes = unsafe { slice::from_raw_parts_mut(base.cast::<u8>(), size) };
-    Ok(Some(fill(&mut bytes[offset..])))
-}
-
-/// The memory of an IO::Buffer from `offset` on, to read from. As [`fill_buffer`].
-pub fn drain_buffer<T>(
-    buffer: Value,
-    offset: usize,
-    drain: impl FnOnce(&[u8]) -> T,
-) -> Result<Option<T>, Error> {
-    let (mut base, mut size) = (ptr::null(), 0);
-    protect(|| {
-        // SAFETY: raises for what is no IO::Buffer or has been freed.
-        unsafe {
-            rb_sys::rb_io_buffer_get_bytes_for_reading(buffer.as_raw(), &mut base, &mut size)
-        };
-        rb_sys::Qnil as VALUE
-    })?;
-    let size = size as usize;
-    if offset > size {
-        return Ok(None);
-    }
-    if offset == size {
-        return Ok(Some(drain(&[])));
-    }
-    // SAFETY: as in fill_buffer.
-    let bytes = unsafe { slice::from_raw_parts(base.cast::<u8>(), size) };
-    Ok(Some(drain(&bytes[offset..])))
 }
 
 // --- numbers ---------------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ use crate::{
     fibers::{Pending, Purpose},
     io::{Request, Watched},
     raw::{self, Pinned},
-    selector::{Inner, Visit},
+    selector::{Inner, Selector, Visit},
 };
 
 /// Larger writes are made directly: they would be copied once more, and one system call is little beside them. (CPU per
@@ -40,7 +40,7 @@ pub fn send(
     request: &Request,
     done: usize,
 ) -> Result<Option<Answer>, Error> {
-    if !visit.selector.inner.borrow_mut().is_crowded() {
+    if !is_crowded(visit.selector) {
         return Ok(None);
     }
     let (kind, descriptor) = (watched.kind, watched.descriptor);
@@ -98,6 +98,11 @@ fn defer(visit: &Visit, error: Error) -> Result<(), Error> {
         record.pending = Some(Pending::Raise(exception));
     }
     Ok(())
+}
+
+/// Whether a send is better queued than made at once.
+pub fn is_crowded(selector: &Selector) -> bool {
+    selector.inner.borrow_mut().is_crowded()
 }
 
 impl Inner {

@@ -24,6 +24,7 @@ use crate::{
     fibers::{Cause, Fibers, Pending, Purpose, Slot, State, cause_of},
     files::Trust,
     inspect,
+    raw::methods::{Mark, Receiver},
     raw::{self, Pinned},
     timeouts::Timeouts,
     trace::{self, Trace, What},
@@ -129,12 +130,6 @@ pub struct Visit<'a> {
 }
 
 impl Visit<'_> {
-    /// So many bytes were transferred without waiting.
-    pub fn spent(&self, bytes: usize) {
-        let spent = &self.selector.spent;
-        spent.set(spent.get().saturating_add(bytes).saturating_add(CALL));
-    }
-
     /// Lets the others run if this fiber, or those before it, have gone on for a while without anybody waiting.
     ///
     /// Whether it did. To be called with nothing in hand: what is raised in the fiber is raised here.
@@ -167,6 +162,13 @@ pub enum Entry<'a> {
     Usable(Visit<'a>),
     /// We are a forked child of the process the scheduler belongs to: do what Ruby does without a scheduler.
     Inert,
+}
+
+impl Receiver for Selector {
+    fn mark() -> &'static Mark<Self> {
+        static MARK: Mark<Selector> = Mark::new();
+        &MARK
+    }
 }
 
 impl DataTypeFunctions for Selector {
@@ -222,7 +224,7 @@ impl Selector {
 
     /// Begins a hook in the current fiber. ThreadError in another thread, RuntimeError once closed.
     pub fn enter<'a>(ruby: &Ruby, this: &'a Obj<Self>) -> Result<Entry<'a>, Error> {
-        let selector: &'a Self = this; // each look through `this` is checked
+        let selector: &'a Self = this;
         if !selector.admit(ruby, this.as_value())? {
             return Ok(Entry::Inert);
         }
@@ -249,6 +251,22 @@ impl Selector {
             object: *this,
             slot,
         }))
+    }
+
+    /// Whether a hook may do what needs no wait without entering: the scheduler can be used, and nobody is to be given way
+    /// to. ThreadError in another thread.
+    pub fn may_go_ahead(&self, ruby: &Ruby, this: Value) -> Result<bool, Error> {
+        let inner = self.inner.borrow();
+        let usable = !inner.closed && inner.reactor.is_some() && self.spent.get() < LOOK;
+        drop(inner);
+        Ok(self.admit(ruby, this)? && usable)
+    }
+
+    /// So many bytes were transferred without waiting.
+    pub fn spent(&self, bytes: usize) {
+        let spent = self.spent.get();
+        self.spent
+            .set(spent.saturating_add(bytes).saturating_add(CALL));
     }
 
     /// The slot of the current fiber, a new one if need be.

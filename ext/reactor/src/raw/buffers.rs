@@ -1,0 +1,107 @@
+//! The memory of an IO::Buffer, for the length of one system call.
+
+use std::{
+    ffi::{c_int, c_void},
+    ptr, slice,
+};
+
+use magnus::{
+    Error, Value,
+    rb_sys::{AsRawValue, protect},
+};
+use rb_sys::VALUE;
+
+/// The memory of an IO::Buffer from `offset` on, to write to. `None` if the offset lies beyond it.
+///
+/// The closure makes one system call and must not call Ruby.
+pub fn fill_buffer<T>(
+    buffer: Value,
+    offset: usize,
+    fill: impl FnOnce(&mut [u8]) -> T,
+) -> Result<Option<T>, Error> {
+    let (base, size) = match plain(buffer, LOCKED) {
+        Some(memory) => memory,
+        None => checked(buffer, true)?,
+    };
+    if offset > size {
+        return Ok(None);
+    }
+    if offset == size {
+        return Ok(Some(fill(&mut [])));
+    }
+    // SAFETY: the caller (the VM) keeps the buffer locked while its hook runs, so base..base+size stays valid memory.
+    let bytes = unsafe { slice::from_raw_parts_mut(base, size) };
+    Ok(Some(fill(&mut bytes[offset..])))
+}
+
+/// The memory of an IO::Buffer from `offset` on, to read from. As [`fill_buffer`].
+pub fn drain_buffer<T>(
+    buffer: Value,
+    offset: usize,
+    drain: impl FnOnce(&[u8]) -> T,
+) -> Result<Option<T>, Error> {
+    let (base, size) = match plain(buffer, LOCKED | READONLY) {
+        Some(memory) => memory,
+        None => checked(buffer, false)?,
+    };
+    if offset > size {
+        return Ok(None);
+    }
+    if offset == size {
+        return Ok(Some(drain(&[])));
+    }
+    // SAFETY: as in fill_buffer.
+    let bytes = unsafe { slice::from_raw_parts(base, size) };
+    Ok(Some(drain(&bytes[offset..])))
+}
+
+// As in io/buffer.h. The flags are bits: a sum of them is no member of the type that bindgen makes of them.
+const LOCKED: c_int = 32;
+const READONLY: c_int = 128;
+
+/// The memory of what the VM itself hands to a hook, known by its flags: a locked buffer over memory that is no other
+/// object's. So there is nothing to protect from, and protection costs more than all the rest.
+fn plain(buffer: Value, expected: c_int) -> Option<(*mut u8, usize)> {
+    unsafe extern "C" {
+        fn rb_io_buffer_get_bytes(buffer: VALUE, base: *mut *mut c_void, size: *mut usize)
+        -> c_int;
+    }
+    let buffer = buffer.as_raw();
+    let (mut base, mut size) = (ptr::null_mut(), 0);
+    // SAFETY: an object of this very class has this layout: then the call does not raise, and the base is null unless the
+    // memory is there.
+    let flags = unsafe {
+        if rb_sys::SPECIAL_CONST_P(buffer)
+            || (*(buffer as *const rb_sys::RBasic)).klass != rb_sys::rb_cIOBuffer
+        {
+            return None;
+        }
+        rb_io_buffer_get_bytes(buffer, &mut base, &mut size)
+    };
+    (flags == expected && !base.is_null()).then_some((base.cast(), size))
+}
+
+/// The memory of any other, and what is to be said of what is none.
+#[cold]
+#[inline(never)]
+fn checked(buffer: Value, writing: bool) -> Result<(*mut u8, usize), Error> {
+    let (mut base, mut size) = (ptr::null_mut(), 0);
+    protect(|| {
+        // SAFETY: raises for what is no IO::Buffer, has been freed, or is read-only and to be written.
+        unsafe {
+            if writing {
+                rb_sys::rb_io_buffer_get_bytes_for_writing(buffer.as_raw(), &mut base, &mut size);
+            } else {
+                let mut readable = ptr::null();
+                rb_sys::rb_io_buffer_get_bytes_for_reading(
+                    buffer.as_raw(),
+                    &mut readable,
+                    &mut size,
+                );
+                base = readable.cast_mut();
+            }
+        }
+        rb_sys::Qnil as VALUE
+    })?;
+    Ok((base.cast(), size as usize))
+}
