@@ -55,6 +55,14 @@ module Reactor
       @offload.call(place, work)
     end
 
+    # What {Selector#blocking_operation_wait} leaves to the VM, unless an override called it. IO.copy_stream holds up the
+    # loop then where it waits.
+    #
+    # @param work [#call]
+    # @return what the work returns
+    # @api private
+    def carry_out(work) = Fiber.blocking { work.call }
+
     # @return [Hash{Symbol => Integer}] what has been done so far
     def stats = super.merge(@offload.stats)
 

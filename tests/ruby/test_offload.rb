@@ -313,6 +313,33 @@ class TestOffload < ReactorTest
   end
 
   # It waits for sockets in the middle, which no worker may do on the scheduler's behalf.
+  # In a child: what it guards against brings the whole VM down.
+  def test_an_override_of_the_hook_may_call_super
+    offering!
+    native!
+    child = run_child(<<~'RUBY')
+      seen = []
+      scheduler = Class.new(Reactor::Scheduler) do
+        attr_accessor :seen
+
+        def blocking_operation_wait(work)
+          seen << :asked
+          super
+        end
+      end
+      Fiber.set_scheduler(scheduler.new)
+      Fiber.scheduler.seen = seen
+      Fiber.schedule do
+        r, w = IO.pipe
+        file = File.open("/dev/zero")
+        puts IO.copy_stream(file, w, 10), File.stat("/").directory?
+        [file, w].each(&:close)
+        puts r.read.size, [file, r, w].map(&:closed?).inspect, seen.size > 2
+      end
+    RUBY
+    assert_equal ["10\ntrue\n10\n[true, false, true]\ntrue\n", true], [child.out, child.status.success?], child.err[0, 2000]
+  end
+
   def test_copy_stream_is_not_handed_over
     a, b = pair
     c, d = pair

@@ -634,16 +634,21 @@ pub fn timeout_after(
 /// Not IO.copy_stream: it waits for sockets in the middle, and would do that on a worker. Left to the VM, as in a forked
 /// child, it waits by `io_wait`. Nor IO#close: interrupted before a worker has begun, it would not be done at all, and the
 /// VM, which has forgotten the descriptor by then, would leave it open.
+///
+/// What leaves them to the VM is a value that Ruby code must not see: it crashes in an override that returns it. So for an
+/// override `Lifecycle#carry_out` does them.
 pub fn blocking_operation_wait(
     ruby: &Ruby,
     this: Obj<Selector>,
     work: Value,
 ) -> Result<Value, Error> {
-    let place = raw::caller_beyond::<8>(&["blocking_operation_wait"], &OWN_AFFAIR);
-    match place {
-        Some((place, false)) if !this.is_closed() => {
-            let place = ruby.integer_from_u64(place as u64).as_value();
+    match raw::caller_beyond::<8>("blocking_operation_wait", &OWN_AFFAIR) {
+        Some(caller) if !caller.named && !this.is_closed() => {
+            let place = ruby.integer_from_u64(caller.place as u64).as_value();
             raw::call_method(this.as_value(), "weigh", &[place, work])
+        }
+        Some(caller) if caller.by_override => {
+            raw::call_method(this.as_value(), "carry_out", &[work])
         }
         _ => Ok(raw::undefined()),
     }

@@ -210,11 +210,26 @@ pub fn called_from<const DEPTH: usize>(names: &[&str]) -> bool {
     frames::<DEPTH>().iter().any(|frame| frame.is_any_of(names))
 }
 
-/// The innermost frame that is none of these methods: a number for what runs in it, and whether that is one `named`.
-pub fn caller_beyond<const DEPTH: usize>(names: &[&str], named: &[&str]) -> Option<(usize, bool)> {
+/// Who called a hook.
+pub struct Caller {
+    /// A number for what runs there.
+    pub place: usize,
+    /// It is one of the methods asked about.
+    pub named: bool,
+    /// The hook was called by a subclass's override of it.
+    pub by_override: bool,
+}
+
+/// The innermost frame that is none of this method, a hook, whose own is the first; and whether it is one `named`.
+pub fn caller_beyond<const DEPTH: usize>(hook: &str, named: &[&str]) -> Option<Caller> {
     let frames = frames::<DEPTH>();
-    let frame = frames.iter().find(|frame| !frame.is_any_of(names))?;
-    Some((frame.0 as usize, frame.is_any_of(named)))
+    let distance = frames.iter().position(|frame| !frame.is_any_of(&[hook]))?;
+    let frame = &frames[distance];
+    Some(Caller {
+        place: frame.0 as usize,
+        named: frame.is_any_of(named),
+        by_override: distance > 1,
+    })
 }
 
 /// What a hook may answer, from C only, to make the VM go on as if there were no such hook.
