@@ -43,7 +43,7 @@ module Reactor
       def of(kind, host, service, local_host, local_service, options, racing)
         scheduler = Resolving.scheduler
         return unless scheduler&.resolves? && options?(options) && Resolving.question(service)
-        return unless kind.concerns?(Resolving.name(host), host, service, local_service, racing)
+        return unless kind.concerns?(Resolving.name_of(host), host, service, local_service, racing)
 
         kind.new(scheduler, host, service, [local_host, local_service], **options)
       end

@@ -56,7 +56,7 @@ module Reactor
       # A host that is a name or an address; nil for everything else, which Ruby deals with by itself.
       #
       # @return [String, nil]
-      def name(host)
+      def name_of(host)
         text = String.try_convert(host)
         text unless text.nil? || SPECIAL.include?(text) || text.bytesize > LONGEST || text.include?("\0")
       end
@@ -114,7 +114,7 @@ module Reactor
       # @yieldparam service instead of the one given
       def prepare(host, service, family: 0, socktype: 0, protocol: 0, flags: 0, exact: false, limit: nil)
         scheduler = self.scheduler
-        text = name(host) if scheduler&.resolves? && [family, socktype, protocol, flags].all?(Integer)
+        text = name_of(host) if scheduler&.resolves? && [family, socktype, protocol, flags].all?(Integer)
         return yield(host, service) unless text && flags.nobits?(Socket::AI_NUMERICHOST)
 
         plain = port?(service)
