@@ -73,12 +73,74 @@ class TestFiles < ReactorTest
     assert((1..10).any? { jobs_to_read.zero? }, "what has been read is read by the pool, ten times over") if promises_reads?
   end
 
-  # How much of the file the pool had to fetch.
-  def jobs_to_read = in_fiber { assert_bytes(BYTES, File.binread(@path)); pool_jobs }
+  # How much of the file the pool had to fetch, for a fiber that reads little at a time.
+  def jobs_to_read = in_fiber { assert_bytes(BYTES, READERS[:in_parts].call(@path)); pool_jobs }
 
   # Does the file system tell what is in the page cache? Then nothing goes to the pool the second time; unless the system
   # has meanwhile had another use for the memory.
   def promises_reads? = IO.popen(["stat", "-f", "-c", "%T", DIRECTORY], &:read).match?(/ext|xfs|btrfs/)
+
+  # A mebibyte is copied by a worker, into the fiber's own string; whatever becomes of the fiber meanwhile.
+  def test_what_is_large_is_read_by_workers
+    native!
+    heavy!
+    File.binread(@path)
+    in_fiber do
+      file = track(File.open(@path, "rb"))
+      before = pool_jobs
+      got = file.pread(1 << 20, 7)
+      assert_equal before + 1, pool_jobs
+      assert_bytes BYTES[7, 1 << 20], got
+      assert_equal 0, file.pos
+      file.seek(SIZE - (600 << 10))
+      assert_bytes BYTES[-(600 << 10)..], file.readpartial(2 << 20)
+      assert_equal [SIZE, nil], [file.pos, file.read(1)]
+      file.seek(SIZE - 9)
+      before = pool_jobs
+      assert_bytes BYTES[-9..], file.readpartial(2 << 20)
+      assert_equal before, pool_jobs, "what is large is the room, not the file"
+    end
+  end
+
+  def test_a_large_read_takes_one_part_of_a_file_that_others_read
+    heavy!
+    [300 << 10, 700 << 10].each do |size|
+      blocks = []
+      in_fiber do
+        file = track(File.open(@path, "rb"))
+        12.times { Fiber.schedule { blocks << file.sysread(size) rescue EOFError } }
+      end
+      expected = (0...SIZE).step(size).map { |from| BYTES[from, size] }
+      assert_equal expected.map(&:hash).sort, blocks.map(&:hash).sort
+    end
+  end
+
+  # Nobody writes to memory that is another's by then: a killed fiber waits for its worker, and so does the end of a
+  # scheduler for those of fibers that never go on.
+  def test_no_worker_writes_after_the_end
+    native!
+    heavy!
+    out = child_says(<<~RUBY, @path)
+      file = File.open(ARGV[0], "rb")
+      12.times do |round|
+        file.advise(:dontneed) if round.even?
+        Thread.new do
+          buffers = Array.new(20) { "." * (1 << 20) }
+          scheduler = Reactor::Scheduler.new
+          Fiber.set_scheduler(scheduler)
+          fibers = buffers.map.with_index { |buffer, i| Fiber.schedule { file.pread(1 << 20, i << 16, buffer) } }
+          fibers.sample(5).each(&:kill)
+          scheduler.shutdown
+          left = fibers.count(&:alive?)
+          before = buffers.map(&:hash)
+          sleep 0.002
+          p [:late, left] unless before == buffers.map(&:hash)
+        end.join
+      end
+      p :done
+    RUBY
+    assert_equal ":done\n", out
+  end
 
   def test_writing
     heavy!

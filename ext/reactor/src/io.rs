@@ -160,6 +160,12 @@ impl Request {
         Ok(answer.unwrap_or((Err(Errno::INVAL), 0)))
     }
 
+    /// What is left of the buffer, up to a size, for a worker to write to; see [`buffers::Lent`].
+    pub fn lend(&self, done: usize, size: usize) -> Result<Option<buffers::Lent>, Error> {
+        let size = size.min(self.maximum.saturating_sub(done));
+        buffers::Lent::of(self.buffer, self.offset + done, size)
+    }
+
     /// Reads what is left of the buffer, likewise.
     pub fn drain(
         &self,

@@ -16,6 +16,7 @@ mod hooks;
 mod inspect;
 mod installation;
 mod io;
+mod loans;
 mod poller;
 mod raw;
 mod resolve;

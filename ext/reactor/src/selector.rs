@@ -24,6 +24,7 @@ use crate::{
     fibers::{Cause, Fibers, Pending, Purpose, Slot, State, cause_of},
     files::Trust,
     inspect,
+    loans::Loans,
     raw::methods::{Mark, Receiver},
     raw::{self, Pinned},
     timeouts::Timeouts,
@@ -79,6 +80,8 @@ pub struct Inner {
     /// Descriptors in the hands of the pool's workers.
     pub leases: Leases,
     pub trust: Trust,
+    /// Memory in their hands.
+    pub loans: Loans,
     backend: Option<Backend>,
     ready: VecDeque<Token>,
     /// Those who could go on but have had their term: after the ready ones, as long as that is not for ever.
@@ -343,6 +346,7 @@ impl Selector {
             let mut inner = this.inner.borrow_mut();
             inner.closed = true;
             inner.reactor = None;
+            inner.loans.settle();
         }
         Ok(())
     }

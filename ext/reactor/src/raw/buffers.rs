@@ -7,6 +7,7 @@ use std::{
 
 use magnus::{
     Error, Value,
+    prelude::*,
     rb_sys::{AsRawValue, protect},
 };
 use rb_sys::VALUE;
@@ -32,6 +33,40 @@ pub fn fill_buffer<T>(
     // SAFETY: the caller (the VM) keeps the buffer locked while its hook runs, so base..base+size stays valid memory.
     let bytes = unsafe { slice::from_raw_parts_mut(base, size) };
     Ok(Some(fill(&mut bytes[offset..])))
+}
+
+/// Memory of an IO::Buffer that a worker may write to, the GVL being with others.
+#[derive(Debug)]
+pub struct Lent {
+    base: *mut u8,
+    size: usize,
+}
+
+// SAFETY: whoever has it is the only one who uses the memory: the fiber it belongs to is parked until that is over.
+unsafe impl Send for Lent {}
+
+impl Lent {
+    /// At most `size` bytes of the buffer from `offset` on. `None` if nobody has locked the buffer, whose owner may then
+    /// free it at any time, or if there are none.
+    ///
+    /// Whoever calls this returns to the VM only when the worker is done.
+    pub fn of(buffer: Value, offset: usize, size: usize) -> Result<Option<Self>, Error> {
+        if !buffer.funcall::<_, _, bool>("locked?", ())? {
+            return Ok(None);
+        }
+        let lent = fill_buffer(buffer, offset, |bytes| Self {
+            size: bytes.len().min(size),
+            base: bytes.as_mut_ptr(),
+        })?;
+        Ok(lent.filter(|lent| lent.size > 0))
+    }
+
+    /// Writes to it.
+    pub fn fill<T>(&mut self, fill: impl FnOnce(&mut [u8]) -> T) -> T {
+        // SAFETY: the buffer is locked: by the VM, around memory that the waiting method call keeps (a string is locked as
+        // well), or by a block of the fiber's own. The fiber is parked, and its frames there, until the job has ended.
+        fill(unsafe { slice::from_raw_parts_mut(self.base, self.size) })
+    }
 }
 
 /// The memory of an IO::Buffer from `offset` on, to read from. As [`fill_buffer`].

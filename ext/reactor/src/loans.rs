@@ -1,0 +1,79 @@
+//! Memory of a waiting fiber's in the hands of a worker, who reads a file into it on another core.
+//!
+//! The fiber leaves only when the worker is done with it ([`Interrupted::Waits`](crate::blocking::Interrupted)), so the
+//! memory stays what it is. A fiber that is given up unfinished at the end of its scheduler never leaves: so that end waits
+//! until nothing is lent any more.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use rustix::io::Errno;
+
+use crate::{
+    attempt::{self, Kind},
+    raw::buffers::Lent,
+};
+
+/// How many pieces of memory are lent.
+#[derive(Clone, Debug, Default)]
+pub struct Loans(Arc<Count>);
+
+#[derive(Debug, Default)]
+struct Count {
+    lent: Mutex<usize>,
+    less: Condvar,
+}
+
+/// One of them, until it is dropped.
+#[derive(Debug)]
+pub struct Loan(Loans);
+
+impl Loans {
+    pub fn lend(&self) -> Loan {
+        *self.lent() += 1;
+        Loan(self.clone())
+    }
+
+    /// Blocks until nothing is lent.
+    pub fn settle(&self) {
+        let mut lent = self.lent();
+        while *lent > 0 {
+            let woken = self.0.less.wait(lent);
+            lent = woken.unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn lent(&self) -> MutexGuard<'_, usize> {
+        self.0.lent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Loan {
+    fn drop(&mut self) {
+        *self.0.lent() -= 1;
+        self.0.0.less.notify_all();
+    }
+}
+
+/// Reads from a position in a file on, until the memory is full or the file ends, for as long as it takes.
+///
+/// At the first byte that is not in the page cache, the kernel is asked for all that is missing, and for as much again.
+pub fn read(descriptor: i32, lent: &mut Lent, from: u64) -> Result<usize, Errno> {
+    lent.fill(|bytes| {
+        let (mut kind, mut done) = (Kind::File, 0);
+        while done < bytes.len() {
+            let place = from + done as u64;
+            match attempt::read_file(kind, descriptor, &mut bytes[done..], Some(place)) {
+                Ok(0) => break,
+                Ok(count) => done += count,
+                Err(Errno::INTR) => {}
+                Err(_) if kind == Kind::File => {
+                    kind = Kind::Direct;
+                    attempt::will_need(descriptor, place, 2 * (bytes.len() - done) as u64);
+                }
+                Err(_) if done > 0 => break, // who reads so far meets it again
+                Err(errno) => return Err(errno),
+            }
+        }
+        Ok(done)
+    })
+}
