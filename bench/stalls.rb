@@ -101,6 +101,28 @@ module Work
     Process.spawn(RbConfig.ruby, "-e", script, server.fileno => server)
   end
 
+  # Small records, each on the disk before the next.
+  def sync(mode)
+    mode.together(TASKS) do |task|
+      File.open(small(task), "wb") do |file|
+        file.sync = true
+        50.times { file.write("x" * 4096) && file.fsync }
+      end
+    end
+    TASKS * 50
+  end
+
+  # Each into a file of its own.
+  def pwrite(mode)
+    mode.together(TASKS) do |task|
+      data = "x" * (512 << 10)
+      File.open(small(task), "wb") do |file|
+        100.times { |piece| file.pwrite(data, piece * data.bytesize) }
+      end
+    end
+    TASKS * 50
+  end
+
   def deflate(mode)
     data = "reactor " * MEGABYTE
     mode.together(8) { Zlib::Deflate.deflate(data) }
@@ -146,6 +168,8 @@ ROWS = {
   "files" => ["File.read of 1,000 files of 256 KiB, warm", "MiB/s", :files, false],
   "copy" => ["copy_stream of 256 MiB to a socket", "MiB/s", :copy, false],
   "copy-cold" => ["copy_stream of 256 MiB to a socket, cold", "MiB/s", :copy, true],
+  "sync" => ["200 x write of 4 KiB and fsync", "per s", :sync, false],
+  "pwrite" => ["400 x pwrite of 512 KiB", "MiB/s", :pwrite, false],
   "deflate" => ["8 x 8 MiB Zlib deflate", "MiB/s", :deflate, false],
   "names" => ['200 x TCPSocket.new("localhost", port)', "per s", :names, false],
   "children" => ['200 x system("true"), 20 at a time', "per s", :children, false],
@@ -234,7 +258,7 @@ else
   require "reactor"
   rounds = Integer(ENV.fetch("ROUNDS", "3"))
   rows = ARGV.empty? ? ROWS.keys : ARGV
-  modes = [Reactor.backend.to_s, "threads"]
+  modes = ENV.fetch("MODES") { "#{Reactor.backend} threads" }.split
   begin
     Bench.progress "writing files"
     prepare

@@ -319,6 +319,12 @@ pub trait Operations {
     /// None, and the operation goes on, if there is no outcome yet. `EINVAL` if there is no such operation.
     fn take(&mut self, id: OperationId, into: &mut [u8]) -> Option<io::Result<usize>>;
 
+    /// Is there an outcome to be taken?
+    fn landed(&self, id: OperationId) -> bool;
+
+    /// Has the operation reported under another token, unless that has happened already.
+    fn redirect(&mut self, id: OperationId, token: Token);
+
     /// Takes an operation back that has not been handed to the kernel. False if it is too late.
     fn withdraw(&mut self, id: OperationId) -> bool;
 

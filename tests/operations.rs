@@ -280,6 +280,22 @@ fn an_outcome_that_was_waited_for_is_not_reported() {
 }
 
 #[test]
+fn an_operation_is_reported_under_its_last_token() {
+    on_every_driver(|subject| {
+        let (reader, writer) = pipe().unwrap();
+        let id = subject.start(&reader, Operation::Read(None, 10), 1);
+        assert!(subject.poll(NOW).is_empty());
+        assert!(!subject.operations().landed(id));
+        subject.operations().redirect(id, Token::new(2, 0));
+        File::from(writer).write_all(b"late").unwrap();
+        assert_eq!(subject.reported(1), [2]);
+        assert!(subject.operations().landed(id));
+        assert_eq!(subject.take(id).unwrap(), 4);
+        assert!(!subject.operations().landed(id), "it has ended");
+    });
+}
+
+#[test]
 fn what_is_given_up_is_silent_and_loses_nothing() {
     on_every_driver(|subject| {
         // Queued, in the air, and landed.

@@ -14,20 +14,20 @@ module Reactor
 
     private_constant :STRETCH, :HASTE, :PATIENCE
 
-    # Done by a worker thread, unless it has proved cheap.
+    # Done by the driver if it can (`uring`); else by a worker thread, unless it has proved cheap.
     #
     # @return [0]
     # @raise [SystemCallError, IOError] as without a scheduler
-    def fsync = Files.weigh(:fsync) { super() }
+    def fsync = Files.sync(self, :fsync) { super() }
 
     # As {#fsync}.
     #
     # @return [0]
     # @raise [SystemCallError, IOError] as without a scheduler
-    def fdatasync = Files.weigh(:fdatasync) { super() }
+    def fdatasync = Files.sync(self, :fdatasync) { super() }
 
     if RUBY_VERSION < "4.0" # which has a hook for it
-      # As {#fsync}.
+      # As {#fsync}, but never by the driver.
       #
       # @return [Integer] bytes
       # @raise [SystemCallError, IOError, TypeError] as without a scheduler
@@ -87,6 +87,19 @@ module Reactor
 
       # @api private
       def weigh(place, &work) = (scheduler = self.scheduler) ? scheduler.weigh(place, work) : yield
+
+      # @api private
+      def sync(file, name, &work)
+        scheduler = self.scheduler
+        return yield unless scheduler
+
+        file.flush
+        number = scheduler.sync(file, name == :fdatasync) if scheduler.respond_to?(:sync)
+        return scheduler.weigh(name, work) unless number
+        return 0 if number.zero?
+
+        raise SystemCallError.new(file.path, number, "rb_io_fsync")
+      end
 
       # What IO.copy_stream opens itself.
       #

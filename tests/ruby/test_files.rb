@@ -35,7 +35,10 @@ class TestFiles < ReactorTest
     result
   end
 
-  def pool_jobs = Fiber.scheduler.stats.fetch(:pool_jobs, 0)
+  # What was done elsewhere: by the pool, or by the driver.
+  def pool_jobs = Fiber.scheduler.stats.values_at(:pool_jobs, :carried).compact.sum
+
+  def carried = Fiber.scheduler.stats.fetch(:carried, 0)
 
   def native! = (skip "the portable selector reads files in one piece, by itself" if select_backend?)
 
@@ -392,6 +395,54 @@ class TestFiles < ReactorTest
         assert_equal 0, file.fsync
         assert_equal "new", File.binread(@path, 3)
         assert_equal 0, file.fdatasync
+      end
+      assert_equal BACKEND == :uring ? 2 : 0, carried
+    end
+  end
+
+  # A file that cannot be synchronized says so as ever.
+  def test_errors_of_fsync
+    messages = [-> { File.open(File::NULL, &:fsync) }, -> { File.open(File::NULL, &:fdatasync) }].map do |failing|
+      plain = assert_raises(SystemCallError, &failing)
+      ours = in_fiber { assert_raises(plain.class, &failing) }
+      [plain.message, ours.message]
+    end
+    messages.each { |plain, ours| assert_equal plain, ours }
+    assert_raises(IOError) { in_fiber { File.open(@path).tap(&:close).fsync } }
+  end
+
+  def test_a_killed_fiber_waits_for_its_fsync
+    in_fiber do
+      file = track(File.open(@path, "r+b"))
+      file.write(BYTES)
+      fiber = Fiber.schedule { file.fsync }
+      fiber.kill if fiber.alive?
+      assert eventually { !fiber.alive? }
+      file.close
+    end
+    assert_bytes BYTES, File.binread(@path)
+  end
+
+  # The driver reads at a place it is given: whoever leaves it, or closes the file, has moved nothing.
+  def test_a_read_that_is_left_or_closed_under_its_reader
+    %i[raise kill close].each do |way|
+      cold
+      in_fiber do
+        file = track(File.open(@path, "rb"))
+        log = []
+        fiber = Fiber.schedule do
+          log << file.sysread(SIZE).bytesize
+        rescue IOError, RuntimeError => e
+          log << e.class
+        end
+        case way
+        when :raise then fiber.raise("enough") if fiber.alive?
+        when :kill then fiber.kill if fiber.alive?
+        when :close then file.close
+        end
+        assert eventually { !fiber.alive? }
+        assert_includes [[], [RuntimeError], [IOError], [SIZE]], log
+        assert_includes [0, SIZE], file.pos unless way == :close
       end
     end
   end

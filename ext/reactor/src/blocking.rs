@@ -144,7 +144,7 @@ pub struct Leases {
 }
 
 impl Leases {
-    fn take(&mut self, lease: (u64, Slot)) {
+    pub fn take(&mut self, lease: (u64, Slot)) {
         if lease.0 != 0 {
             self.held.push(lease);
         }
@@ -163,7 +163,7 @@ impl Leases {
 
 impl Inner {
     /// The worker is done with the descriptor: whoever waits to close it may look again.
-    fn release(&mut self, lease: (u64, Slot)) {
+    pub fn release(&mut self, lease: (u64, Slot)) {
         let held = &mut self.leases.held;
         if let Some(place) = held.iter().position(|held| *held == lease) {
             held.swap_remove(place);

@@ -674,6 +674,20 @@ pub fn fetch(
     files::fetch(&visit, &Watched::new(io)?, from, length)
 }
 
+/// `sync(io, data_only)`: fsync(2) or fdatasync(2) of a file, by the driver, the fiber being parked: 0, or the number of
+/// the error. nil if the driver does not do that: nothing has been done then.
+pub fn sync(
+    ruby: &Ruby,
+    this: Obj<Selector>,
+    io: Value,
+    data_only: bool,
+) -> Result<Option<i32>, Error> {
+    let Entry::Usable(visit) = Selector::enter(ruby, &this)? else {
+        return Ok(None);
+    };
+    files::sync(&visit, &Watched::new(io)?, data_only)
+}
+
 /// `yield`: lets the other ready fibers run.
 pub fn r#yield(ruby: &Ruby, this: Obj<Selector>) -> Result<bool, Error> {
     if let Entry::Usable(visit) = Selector::enter(ruby, &this)? {

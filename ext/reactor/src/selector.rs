@@ -122,6 +122,8 @@ pub struct Counters {
     pub wakeups: u64,
     /// Sends the driver was asked to carry out.
     pub queued: u64,
+    /// Operations on files the driver was asked to carry out.
+    pub carried: u64,
 }
 
 /// The scheduler that stands behind a hook, entered by the current fiber.
@@ -1033,6 +1035,7 @@ impl Counters {
             ("sleeps", self.sleeps),
             ("wakeups", self.wakeups),
             ("queued", self.queued),
+            ("carried", self.carried),
         ]
     }
 }

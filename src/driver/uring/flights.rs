@@ -275,6 +275,19 @@ impl Operations for Flights {
         Some(outcome)
     }
 
+    fn landed(&self, id: OperationId) -> bool {
+        let flight = self.flights.get(id.slot() as usize);
+        flight.is_some_and(|flight| {
+            flight.generation == id.generation() && matches!(flight.stage, Stage::Landed(_))
+        })
+    }
+
+    fn redirect(&mut self, id: OperationId, token: Token) {
+        if let Some(flight) = self.current(id) {
+            flight.token = token;
+        }
+    }
+
     fn withdraw(&mut self, id: OperationId) -> bool {
         let is_queued = |flight: &Flight| flight.stage == Stage::Queued;
         if !self.current(id).is_some_and(|flight| is_queued(flight)) {
