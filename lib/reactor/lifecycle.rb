@@ -22,6 +22,7 @@ module Reactor
       super(Reactor.choose(backend))
       Installation.of(Closing, Files, Resolving)
       Closing.register(self)
+      Installation.of(Sending) if self.backend == :uring
       return unless stalls
 
       @stalls = stalls

@@ -42,14 +42,50 @@ class TestSends < ReactorTest
     run_scheduler do |scheduler|
       ours, theirs = pair
       small, large = "a" * 100, "b" * 40_000
-      [small, large, small, large.upcase, small].each do |text|
-        io = track(ours.dup)
-        Fiber.schedule { io.write(text) }
+      Fiber.schedule do
+        [small, large, small, large.upcase, small].each do |text|
+          io = track(ours.dup)
+          Fiber.schedule { io.write(text) }
+        end
       end
       text = Thread.new { theirs.read(3 * 100 + 2 * 40_000) }
       scheduler.run
       assert_bytes small + large + small + large.upcase + small, text.value
       assert_queued scheduler
+    end
+  end
+
+  # Calls that know no scheduler. Each with what it leaves to be read after the "a" whose write began before it.
+  AROUND = {
+    send: [->(io) { io.send("b", 0) }, "ab"],
+    sendmsg: [->(io) { io.sendmsg("b") }, "ab"],
+    write_nonblock: [->(io) { io.write_nonblock("b") }, "ab"],
+    sendmsg_nonblock: [->(io) { io.sendmsg_nonblock("b") }, "ab"],
+    syswrite: [->(io) { io.syswrite("b") }, "ab"],
+    copy_stream: [->(io) { File.open(__FILE__) { |file| IO.copy_stream(file, io, 1) } }, "a#"],
+    close_write: [->(io) { io.close_write }, "a"],
+    shutdown: [->(io) { io.shutdown(:WR) }, "a"],
+    dup: [->(io) { io.dup.tap { |copy| copy.send("b", 0) }.close }, "ab"]
+  }.freeze
+
+  AROUND.each do |way, (call, expected)|
+    define_method("test_#{way}_goes_after_a_write_that_has_begun") do
+      run_scheduler do |scheduler|
+        both = lambda do |io, log|
+          Fiber.schedule { log << outcome { io.write("a") } }
+          call.(io)
+        end
+        # By a fiber of the scheduler's, and by one that knows no hooks.
+        [->(_, &block) { Fiber.schedule(&block) }, :then.to_proc].each do |start|
+          ours, theirs = tcp_pair
+          log = []
+          start.call(self) { both.(ours, log) }
+          scheduler.run
+          ours.close
+          assert_equal [[[:value, 1]], expected], [log, theirs.read]
+        end
+        assert_queued scheduler, 2
+      end
     end
   end
 
@@ -81,7 +117,7 @@ class TestSends < ReactorTest
       pairs = Array.new(3) { pair }
       pairs.values_at(0, 2).each { |_, theirs| theirs.close }
       log = []
-      pairs.each_with_index { |(ours, _), i| Fiber.schedule { log[i] = outcome { ours.write("x") } } }
+      Fiber.schedule { pairs.each_with_index { |(ours, _), i| Fiber.schedule { log[i] = outcome { ours.write("x") } } } }
       scheduler.run
       assert_equal [[:raised, Errno::EPIPE], [:value, 1], [:raised, Errno::EPIPE]], log
       assert_equal "x", pairs[1].last.readpartial(9)
@@ -107,16 +143,18 @@ class TestSends < ReactorTest
       run_scheduler do |scheduler|
         ours, theirs = pair
         log = []
-        fiber = Fiber.schedule do
-          ours.write("abc")
-          log << :wrote
-          sleep
-        rescue RuntimeError => e
-          log << e.message
-        ensure
-          log << :left
+        Fiber.schedule do
+          fiber = Fiber.schedule do
+            ours.write("abc")
+            log << :wrote
+            sleep
+          rescue RuntimeError => e
+            log << e.message
+          ensure
+            log << :left
+          end
+          finish.(fiber)
         end
-        finish.(fiber)
         scheduler.run
         assert_equal :left, log.last
         ours.write(".")
@@ -183,10 +221,13 @@ class TestSends < ReactorTest
       ours, theirs = pair
       log = []
       number = ours.fileno
-      Fiber.schedule { log << outcome { ours.write("for the old one") } }
-      ours.close
-      fresh, peer = pair
-      assert_includes [fresh.fileno, peer.fileno], number
+      fresh = peer = nil
+      Fiber.schedule do
+        Fiber.schedule { log << outcome { ours.write("for the old one") } }
+        ours.close
+        fresh, peer = pair
+        assert_includes [fresh.fileno, peer.fileno], number
+      end
       scheduler.run
       assert_equal "for the old one", theirs.read
       [fresh, peer].each { |io| assert_equal :wait_readable, io.read_nonblock(99, exception: false) }
@@ -198,7 +239,7 @@ class TestSends < ReactorTest
     ours, theirs = pair
     thread = Thread.new do
       Fiber.set_scheduler(Reactor::Scheduler.new)
-      Fiber.schedule { ours.write("last words") }
+      Fiber.schedule { Fiber.schedule { ours.write("last words") } }
     end
     join_or_fail(thread, PATIENCE)
     assert_equal "last words", theirs.readpartial(99)
@@ -209,7 +250,7 @@ class TestSends < ReactorTest
     heavy!
     run_scheduler do |scheduler|
       pairs = Array.new(400) { pair }
-      pairs.each_with_index { |(ours, _), i| Fiber.schedule { ours.write(i.to_s) } }
+      Fiber.schedule { pairs.each_with_index { |(ours, _), i| Fiber.schedule { ours.write(i.to_s) } } }
       scheduler.run
       assert_equal (0...400).map(&:to_s), pairs.map { |_, theirs| theirs.readpartial(9) }
       assert_queued scheduler, 400
@@ -220,8 +261,11 @@ class TestSends < ReactorTest
     skip "no fork" unless Process.respond_to?(:fork)
     run_scheduler do |scheduler|
       ours, theirs = pair
-      Fiber.schedule { ours.write("once") }
-      pid = fork { exit!(scheduler.closed? ? 0 : 1) }
+      pid = nil
+      Fiber.schedule do
+        Fiber.schedule { ours.write("once") }
+        pid = fork { exit!(scheduler.closed? ? 0 : 1) }
+      end
       scheduler.run
       assert_predicate Process::Status.wait(pid), :success?
       ours.close

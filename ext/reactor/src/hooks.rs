@@ -688,6 +688,13 @@ pub fn sync(
     files::sync(&visit, &Watched::new(io)?, data_only)
 }
 
+/// `submit`: hands the kernel the writes that wait for the end of the turn.
+pub fn submit(this: Obj<Selector>) {
+    if !this.is_inert() {
+        this.inner.borrow_mut().submit();
+    }
+}
+
 /// `yield`: lets the other ready fibers run.
 pub fn r#yield(ruby: &Ruby, this: Obj<Selector>) -> Result<bool, Error> {
     if let Entry::Usable(visit) = Selector::enter(ruby, &this)? {

@@ -616,7 +616,7 @@ impl Selector {
         };
         raw::wrote(this, fiber);
         let caller = visit.slot;
-        let outer = {
+        let (outer, own) = {
             let mut inner = this.inner.borrow_mut();
             let spawner = inner.enqueue_first(caller);
             if let Some(record) = inner.fibers.get_mut(child) {
@@ -629,10 +629,14 @@ impl Selector {
             }
             inner.running = Some(child);
             inner.note(What::Control, child);
-            outer
+            (outer, own)
         };
         let result = raw::transfer(fiber, arguments);
         this.regained(caller);
+        if !own {
+            // The hooks never see what a fiber writes that is none of ours.
+            this.inner.borrow_mut().submit();
+        }
         let result = result
             .and_then(|()| this.give_way(caller))
             .and_then(|()| this.return_to(caller));
