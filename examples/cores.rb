@@ -9,7 +9,7 @@
 #   workers   COUNT processes, each with a listener of its own on the port (SO_REUSEPORT: the kernel spreads the
 #             connections) and a scheduler. Uses COUNT cores.
 #   ractors   COUNT Ractors, each with the same. Uses COUNT cores in one process; whatever the program needs must be
-#             allowed in a Ractor.
+#             allowed in a Ractor. From Ruby 4.0 on: before, more than one with fibers crashes (docs/performance.md).
 #   threads   COUNT threads, each with a scheduler, around one listener. They share one core for what is Ruby, because one
 #             thread at a time has Ruby's lock; what they win is that one may compute or block while others serve.
 #

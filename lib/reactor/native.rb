@@ -41,6 +41,10 @@ module Reactor
     # @api private
     def self.io_number(_io) = nil
 
+    # @return [false] nothing in plain Ruby keeps a thread where it is
+    # @api private
+    def self.stay = false
+
     # Runs the block while no other Ractor does. In plain Ruby nothing but a lock on a file holds between Ractors; where
     # the file system has none, the block is run all the same.
     #

@@ -43,9 +43,10 @@ class TestExamples < ReactorTest
   def test_cores
     heavy!
     skip "no SO_REUSEPORT on this platform" unless Socket.const_defined?(:SO_REUSEPORT) && Process.respond_to?(:fork)
-    %w[workers ractors threads].each do |mode|
+    ractors = RUBY_VERSION < "4.0" ? 1 : 2 # more crash, see docs/performance.md
+    { "workers" => 2, "ractors" => ractors, "threads" => 2 }.each do |mode, count|
       reader, writer = IO.pipe
-      pid = Process.spawn({ "REACTOR_BACKEND" => BACKEND.to_s }, RbConfig.ruby, "-w", "-I", LIB, "examples/cores.rb", mode, "2",
+      pid = Process.spawn({ "REACTOR_BACKEND" => BACKEND.to_s }, RbConfig.ruby, "-w", "-I", LIB, "examples/cores.rb", mode, count.to_s,
                           chdir: ROOT, out: writer, err: writer, pgroup: true)
       writer.close
       address = Timeout.timeout(PATIENCE) { reader.gets }.chomp

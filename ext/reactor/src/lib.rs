@@ -46,6 +46,7 @@ fn init(ruby: &Ruby) -> Result<(), Error> {
     reactor.define_module_function("pidfd", function!(children::pidfd, 1))?;
     reactor.define_module_function("await_child", function!(children::await_child, 2))?;
     reactor.define_module_function("io_number", function!(inspect::io_number, 1))?;
+    reactor.define_module_function("stay", function!(raw::stay, 0))?;
     reactor.define_module_function("claim", function!(installation::claim, 0))?;
     reactor.define_module_function("release", function!(installation::release, 0))?;
 

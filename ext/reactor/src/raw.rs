@@ -307,6 +307,23 @@ pub fn count_forks() {
     });
 }
 
+/// Keeps the current Ruby thread on the native thread it runs on, for good; false if this Ruby has no way to (before
+/// 3.4). In other Ractors than the main one, and everywhere with RUBY_MN_THREADS=1, Ruby moves its threads between
+/// native ones, while its own `fiber_switch` may remember a thread-local address from before the switch.
+pub fn stay() -> bool {
+    // SAFETY: looking a name up in what is loaded.
+    let found =
+        unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"rb_thread_lock_native_thread".as_ptr()) };
+    if found.is_null() {
+        return false;
+    }
+    // SAFETY: Ruby's ruby/thread.h declares it so.
+    let stay: unsafe extern "C" fn() -> bool = unsafe { std::mem::transmute(found) };
+    // SAFETY: called by a Ruby thread that holds the GVL; it counts and never raises.
+    unsafe { stay() };
+    true
+}
+
 /// Sleeps with the GVL released. Signals, `Thread#raise` and `Thread#kill` end the sleep through the handle's wake-up;
 /// they are *not* acted on here (`RB_NOGVL_INTR_FAIL`): see [`check_interrupts`].
 pub fn without_gvl(sleep: &Sleep, handle: &Handle) {
