@@ -1,9 +1,10 @@
 # frozen_string_literal: true
 
 module Reactor
-  # Ruby asks no scheduler before fsync(2), flock(2), pwrite(2) (before 4.0) and the reading side of IO.copy_stream: each of
-  # them would hold up all fibers. So from the first {Scheduler} on, these methods do, in its fibers, what keeps the loop
-  # going, and elsewhere what they always did. A program that makes no scheduler keeps its files as they are.
+  # Ruby asks no scheduler before opening a FIFO, fsync(2), flock(2), pwrite(2) (before 4.0) and the reading side of
+  # IO.copy_stream: each of them would hold up all fibers. So from the first {Scheduler} on, these methods do, in its
+  # fibers, what keeps the loop going, and elsewhere what they always did. A program that makes no scheduler keeps its
+  # files as they are.
   module Files
     # So much of a file is sent by one call of IO.copy_stream: about 0.3 ms.
     STRETCH = 1 << 20
@@ -13,6 +14,20 @@ module Reactor
     PATIENCE = 0.1
 
     private_constant :STRETCH, :HASTE, :PATIENCE
+
+    # File.new and File.open. Opening a FIFO waits for somebody who opens its other end: done by a thread of its own.
+    # (Ruby 3.3 offers its open(2) to nobody, and where 3.4 offers it nothing tells a FIFO from other files.) Whether it
+    # is one costs a stat(2) in the fibers of a scheduler: 1.5 us.
+    #
+    # @raise as without a scheduler
+    def initialize(path = (nothing = true), ...)
+      return super() if nothing
+
+      scheduler = Files.scheduler
+      return super unless scheduler && Files.fifo?(path)
+
+      scheduler.wait_out { super }
+    end
 
     # Done by the driver if it can (`uring`); else by a worker thread, unless it has proved cheap.
     #
@@ -83,7 +98,10 @@ module Reactor
       # The scheduler of ours whose fiber this is.
       #
       # @api private
-      def scheduler = Fiber.current_scheduler.then { |scheduler| scheduler if scheduler.is_a?(Lifecycle) }
+      def scheduler
+        scheduler = Fiber.current_scheduler
+        scheduler if scheduler.is_a?(Lifecycle)
+      end
 
       # @api private
       def weigh(place, &work) = (scheduler = self.scheduler) ? scheduler.weigh(place, work) : yield
@@ -99,6 +117,13 @@ module Reactor
         return 0 if number.zero?
 
         raise SystemCallError.new(file.path, number, "rb_io_fsync")
+      end
+
+      # @api private
+      def fifo?(path)
+        return Reactor.fifo?(path) if path.is_a?(String)
+
+        path.respond_to?(:to_path) && !path.is_a?(IO) && Reactor.fifo?(path.to_path)
       end
 
       # What IO.copy_stream opens itself.

@@ -45,6 +45,17 @@ module Reactor
       @offload.hand_over(&block)
     end
 
+    # As {#offload}, for what only waits, perhaps for long, and perhaps for another fiber: it takes no worker from others.
+    #
+    # @return what the block returns
+    # @raise what the block raises
+    # @api private
+    def wait_out(&block)
+      return yield unless Fiber.current_scheduler.equal?(self) && !inert? && !closed?
+
+      @offload.wait_out(&block)
+    end
+
     # Does some work here if work from this place has been cheap so far, else by a worker; see {#initialize}.
     #
     # @param place [Object]

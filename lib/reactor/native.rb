@@ -60,6 +60,10 @@ module Reactor
       lock&.flock(File::LOCK_UN) # a child forked meanwhile has the lock as well
       lock&.close
     end
+
+    # @return [Boolean] whether a String is the path of a FIFO
+    # @api private
+    def self.fifo?(path) = !path.include?("\0") && File.pipe?(path)
   else
     require_relative "selector"
   end

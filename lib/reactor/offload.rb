@@ -23,6 +23,10 @@ module Reactor
     # Workers, unless the scheduler is told otherwise.
     WORKERS = [4, Etc.nprocessors].max
 
+    # Threads that wait for somebody else to do something, who may need a thread as well. They cost next to nothing.
+    PATIENT = 256
+    private_constant :PATIENT
+
     POLICIES = %i[measured always never].freeze
 
     # @param policy [Symbol] :measured, :always or :never
@@ -37,6 +41,7 @@ module Reactor
       # In another Ractor than the main one, Ruby 3.4 crashed in half the runs when a fiber was switched in its hand-over.
       @policy = Ractor.current.equal?(Ractor.main) ? policy : :never
       @workers = Workers.new(workers)
+      @patient = Workers.new(PATIENT)
       @estimates = {}
       @handed = 0
       @kept = 0
@@ -61,9 +66,15 @@ module Reactor
       @workers.run(&)
     end
 
-    def stats = { offload_kept: @kept, offload_handed: @handed, offload_threads: @workers.size }
+    # Has the block run by a thread that it may keep for long.
+    def wait_out(&)
+      @handed += 1
+      @patient.run(&)
+    end
 
-    def close = @workers.close
+    def stats = { offload_kept: @kept, offload_handed: @handed, offload_threads: @workers.size + @patient.size }
+
+    def close = [@workers, @patient].each(&:close)
 
     private
 

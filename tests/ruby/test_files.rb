@@ -347,7 +347,7 @@ class TestFiles < ReactorTest
 
   def told
     yield
-  rescue SystemCallError, IOError, TypeError => error
+  rescue SystemCallError, IOError, TypeError, ArgumentError => error
     [error.class, error.message]
   end
 
@@ -507,6 +507,23 @@ class TestFiles < ReactorTest
       assert_equal 3, IO.copy_stream(StringIO.new("abc"), a)
       assert_equal "abc", b.readpartial(99)
     end
+  end
+
+  # More of them than there are workers; and opening files has been cheap up to then.
+  def test_opening_fifos_waits_for_the_other_end_and_holds_up_nobody
+    paths = Array.new(20) { |i| "#{@path}.fifo#{i}".tap { |path| File.mkfifo(path) } }
+    got = []
+    in_fiber do
+      50.times { File.open(@path, &:stat) }
+      assert_raises(Timeout::Error) { Timeout.timeout(0.01) { File.new(paths[0], "w") } }
+      paths.each { |path| Fiber.schedule { got << File.open(path, &:read) } }
+      sleep 0.001
+      assert_empty got
+      paths.reverse.each { |path| Fiber.schedule { File.open(Pathname(path), "w", 0o600) { |file| file.write(path) } } }
+    end
+    assert_equal paths.sort, got.sort
+    assert_equal told { File.new }, in_fiber { told { File.new } }
+    assert_equal told { File.new("a\0b") }, in_fiber { told { File.new("a\0b") } }
   end
 
   # --- nobody starves ------------------------------------------------------------------------------------------------

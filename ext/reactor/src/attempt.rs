@@ -210,6 +210,11 @@ pub fn write_file(
     }
 }
 
+/// Whether opening it waits for somebody who opens its other end.
+pub fn is_fifo(path: Vec<u8>) -> bool {
+    rustix::fs::stat(path).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Fifo)
+}
+
 /// Closes a socket or a pipe; false for what may have to wait: files whose data must be written, and sockets that linger
 /// (SO_LINGER in socket(7)). As Ruby itself does it: no error is told, and the descriptor is gone either way.
 pub fn close(descriptor: RawFd) -> bool {

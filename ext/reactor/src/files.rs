@@ -11,7 +11,8 @@
 //! and rate of 1,000 cold preads of 1 MiB, medians of five interleaved rounds: 1038 ms and 219 MiB/s, 1623 ms and 149 MiB/s
 //! by workers; of 200 writes of 4 KiB with an fsync each: 27 ms and 2391 per s, 78 ms and 1099 per s. (`MODES="epoll uring"
 //! bin/bench stalls cold sync`; Linux 6.18, ext4.) Writes stay with the workers: a ring writes on threads of the kernel's,
-//! too, to no advantage (400 writes of 512 KiB: CPU 136 ms, 150 by workers; 525 MiB/s, 733 by workers, medians of four), and at the
+//! too, to no advantage (400 writes of 512 KiB: CPU 136 ms, 150 by workers; 525 MiB/s, 733 by workers, medians of four), and
+//! at the
 //! file's own offset without the lock that keeps the writes of one open file apart (f_pos_lock).
 //!
 //! Writing, a worker writes a copy. A fiber that is interrupted waits until the write that has begun is over, as it would
@@ -22,7 +23,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use magnus::Error;
+use magnus::{Error, RString, Value};
 use reactor::{Operation, OperationId, Pace};
 use rustix::{
     fs::{FileType, SeekFrom},
@@ -157,6 +158,11 @@ fn is_there(descriptor: RawFd, from: u64, length: usize) -> bool {
         let mut byte = [0];
         attempt::read_file(Kind::File, descriptor, &mut byte, Some(from + place as u64)).is_ok()
     })
+}
+
+/// `Reactor.fifo?(path)`: whether that String is the path of one.
+pub fn is_fifo(path: Value) -> bool {
+    RString::from_value(path).is_some_and(|path| attempt::is_fifo(raw::bytes(path)))
 }
 
 struct Transfer<'a> {
