@@ -8,7 +8,7 @@
 //! | landed   | whoever started it   | `take`, `abandon`: idle |
 //! | orphaned | the kernel           | its completion: idle |
 
-use std::{collections::VecDeque, io, mem};
+use std::{collections::VecDeque, io, mem, thread, time::Duration};
 
 use io_uring::{opcode, squeue, types};
 
@@ -25,6 +25,9 @@ const MOST: usize = 1 << 16;
 
 /// A buffer larger than this is given back to the allocator after use.
 const KEPT: usize = 1 << 16;
+
+/// How long to leave a kernel alone that takes nothing now.
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// The number of a cancellation, whose own outcome nobody wants.
 const NOBODY: u64 = u64::MAX;
@@ -115,8 +118,9 @@ impl Flights {
         }
     }
 
-    /// Asks the kernel to end an operation early. Should it not, the memory waits for the completion all the same.
-    fn cancel(&mut self, id: OperationId) {
+    /// Asks the kernel to end an operation early. Should it not, the memory waits for the completion all the same. False
+    /// if the queue is full.
+    fn cancel(&mut self, id: OperationId) -> bool {
         let entry = opcode::AsyncCancel::new(id.into()).build();
         // SAFETY: a cancellation points to nothing.
         let pushed = unsafe { self.ring.push(&entry.user_data(NOBODY)) };
@@ -124,6 +128,16 @@ impl Flights {
             // Should the kernel refuse it now, it stays in the queue.
             _ = self.ring.enter(0);
         }
+        pushed
+    }
+
+    /// Hands over what is in the submission queue, waits for `wanted` outcomes, and takes in those that are there. If the
+    /// kernel takes nothing now, that is asked again after a pause.
+    fn push_on(&mut self, wanted: usize) -> io::Result<()> {
+        if !self.ring.enter(wanted)? {
+            thread::sleep(PAUSE);
+        }
+        self.collect()
     }
 
     /// Moves what is queued into the submission queue, as far as there is room.
@@ -303,8 +317,7 @@ impl Operations for Flights {
         let is_flying = |flight: &Flight| matches!(flight.stage, Stage::Flying | Stage::Queued);
         while self.current(id).is_some_and(|flight| is_flying(flight)) {
             self.fill();
-            self.ring.enter(1)?;
-            self.collect()?;
+            self.push_on(1)?;
         }
         self.listen()
     }
@@ -338,15 +351,17 @@ impl Drop for Flights {
             .filter(|(_, flight)| matches!(flight.stage, Stage::Flying | Stage::Orphaned))
             .map(|(slot, flight)| OperationId::new(slot, flight.generation))
             .collect();
+        let mut flown = Ok(());
         for id in flying {
-            self.cancel(id);
-        }
-        while self.airborne > 0 {
-            let waited = self.ring.enter(1).and_then(|_| self.collect());
-            if waited.is_err() {
-                mem::forget(mem::take(&mut self.flights));
-                return;
+            while flown.is_ok() && !self.cancel(id) {
+                flown = self.push_on(0);
             }
+        }
+        while self.airborne > 0 && flown.is_ok() {
+            flown = self.push_on(1);
+        }
+        if flown.is_err() {
+            mem::forget(mem::take(&mut self.flights));
         }
     }
 }
