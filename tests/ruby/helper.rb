@@ -52,9 +52,12 @@ class ReactorTest < Minitest::Test
 
   def run(attempt = 1)
     result = super()
-    return result unless attempt < ATTEMPTS && result.failures.any?(TooSlow)
+    return result unless result.failures.any?(TooSlow)
+    return self.class.new(name).run(attempt + 1) if attempt < ATTEMPTS
 
-    self.class.new(name).run(attempt + 1)
+    # Only this very class is counted.
+    result.failures.map! { |failure| failure.is_a?(TooSlow) ? Minitest::Assertion.new(failure.message) : failure }
+    result
   end
 
   # Whatever a hung test had open: closing it would only bring down the process under the fibers that were abandoned.
