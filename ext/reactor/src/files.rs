@@ -11,9 +11,8 @@
 //! and rate of 1,000 cold preads of 1 MiB, medians of five interleaved rounds: 1038 ms and 219 MiB/s, 1623 ms and 149 MiB/s
 //! by workers; of 200 writes of 4 KiB with an fsync each: 27 ms and 2391 per s, 78 ms and 1099 per s. (`MODES="epoll uring"
 //! bin/bench stalls cold sync`; Linux 6.18, ext4.) Writes stay with the workers: a ring writes on threads of the kernel's,
-//! too, to no advantage (400 writes of 512 KiB: CPU 136 ms, 150 by workers; 525 MiB/s, 733 by workers, medians of four), and
-//! at the
-//! file's own offset without the lock that keeps the writes of one open file apart (f_pos_lock).
+//! too, to no advantage (400 writes of 512 KiB: CPU 136 ms, 150 by workers; 525 MiB/s, 733 by workers, medians of four),
+//! and at the file's own offset without the lock that keeps the writes of one open file apart (f_pos_lock).
 //!
 //! Writing, a worker writes a copy. A fiber that is interrupted waits until the write that has begun is over, as it would
 //! in write(2) itself: no worker ever writes late.
