@@ -8,6 +8,7 @@ use reactor::Interest;
 use crate::raw::{self, methods};
 
 /// nil is for ever; otherwise any non-negative Numeric, with the errors of Kernel#sleep.
+#[inline(never)]
 pub fn timeout(value: Value) -> Result<Option<Duration>, Error> {
     if value.is_nil() {
         return Ok(None);
@@ -61,11 +62,15 @@ pub fn interest(ruby: &Ruby, events: Value) -> Result<Interest, Error> {
 }
 
 /// The Errno exception for a failed system call.
+#[cold]
+#[inline(never)]
 pub fn system_error(ruby: &Ruby, error: &io::Error) -> Error {
     errno(ruby, error.raw_os_error().unwrap_or(0), None)
 }
 
 /// The Errno exception with this number, for what has failed.
+#[cold]
+#[inline(never)]
 pub fn errno(ruby: &Ruby, code: i32, what: Option<&str>) -> Error {
     let made = ruby
         .class_object()

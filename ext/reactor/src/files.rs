@@ -69,6 +69,7 @@ pub enum Made {
 }
 
 /// Reads up to the end of the buffer, of what was requested or of the file; from the file's own offset, or a given one.
+#[inline(never)]
 pub fn read(
     visit: &Visit,
     watched: &Watched,
@@ -92,6 +93,7 @@ pub fn read(
 }
 
 /// Writes all that was requested; at the file's own offset (or its end: O_APPEND), or at a given one.
+#[inline(never)]
 pub fn write(
     visit: &Visit,
     watched: &Watched,

@@ -18,7 +18,7 @@ use crate::{
     fibers::{Cause, Hook, MANY, Pending, Purpose, Slot, State},
     files,
     io::Watched,
-    raw::{self, Pinned},
+    raw::{self, Pinned, methods::wrong_number},
     resolve::Lookup,
     selector::{Entry, Selector, Visit, error_named},
     trace::What,
@@ -64,13 +64,23 @@ fn storage(ruby: &Ruby, options: RHash) -> Result<Value, Error> {
 }
 
 /// What every fiber of ours runs: its block, and an account of how that ended.
+#[inline(always)]
 fn body(scheduler: Value, arguments: &[Value]) -> Result<(), Error> {
-    let this = Obj::<Selector>::try_convert(scheduler)?;
-    let result = match arguments {
-        [block] => raw::call_proc(*block, None, raw::current_fiber()),
-        [block, passed] => raw::call_proc(*block, Some(*passed), raw::current_fiber()),
-        _ => Ok(()),
+    let (block, passed) = match arguments {
+        [block] => (*block, None),
+        [block, passed] => (*block, Some(*passed)),
+        _ => return Ok(()),
     };
+    ended(
+        scheduler,
+        raw::call_proc(block, passed, raw::current_fiber()),
+    )
+}
+
+/// The account. In a frame of its own, which is not there while the fiber lives.
+#[inline(never)]
+fn ended(scheduler: Value, result: Result<(), Error>) -> Result<(), Error> {
+    let this = Obj::<Selector>::try_convert(scheduler)?;
     let result = match result {
         Err(error) => match error.value() {
             Some(exception) => {
@@ -189,6 +199,7 @@ pub fn misreports_timeouts(ruby: &Ruby) -> bool {
 }
 
 /// Waits until a descriptor is ready; `None` if the time is up before.
+#[inline(never)]
 pub fn wait_io(
     ruby: &Ruby,
     visit: &Visit,
@@ -223,6 +234,7 @@ enum Once {
     AlwaysReady,
 }
 
+#[inline(always)]
 fn wait_once(
     ruby: &Ruby,
     visit: &Visit,
@@ -333,13 +345,7 @@ pub fn kernel_sleep(ruby: &Ruby, this: Obj<Selector>, arguments: &[Value]) -> Re
     let duration = match arguments {
         [] => None,
         [duration] => convert::timeout(*duration)?,
-        _ => {
-            let message = format!(
-                "wrong number of arguments (given {}, expected 0..1)",
-                arguments.len()
-            );
-            return Err(Error::new(ruby.exception_arg_error(), message));
-        }
+        _ => return Err(wrong_number(ruby, arguments.len(), "0..1")),
     };
     let Entry::Usable(visit) = Selector::enter(ruby, &this)? else {
         return doze(this, duration).map(|_| true);
@@ -358,13 +364,7 @@ pub fn block(ruby: &Ruby, this: Obj<Selector>, arguments: &[Value]) -> Result<bo
     let timeout = match arguments {
         [_blocker] => None,
         [_blocker, timeout] => convert::lenient_timeout(*timeout)?,
-        _ => {
-            let message = format!(
-                "wrong number of arguments (given {}, expected 1..2)",
-                arguments.len()
-            );
-            return Err(Error::new(ruby.exception_arg_error(), message));
-        }
+        _ => return Err(wrong_number(ruby, arguments.len(), "1..2")),
     };
     let Entry::Usable(visit) = Selector::enter(ruby, &this)? else {
         return doze(this, timeout);
@@ -377,6 +377,8 @@ pub fn block(ruby: &Ruby, this: Obj<Selector>, arguments: &[Value]) -> Result<bo
 }
 
 /// [`sleep`] in a forked child, where nothing turns the reactor: looks now and then whether an `unblock` has come.
+#[cold]
+#[inline(never)]
 fn doze(this: Obj<Selector>, duration: Option<Duration>) -> Result<bool, Error> {
     let deadline = duration.map(Deadline::after);
     let slot = this.admit_fiber(this);
@@ -409,6 +411,7 @@ fn doze(this: Obj<Selector>, duration: Option<Duration>) -> Result<bool, Error> 
 const GLANCE: Duration = Duration::from_millis(10);
 
 /// Parks until unblocked (true) or until the time is up (false).
+#[inline(always)]
 fn sleep(visit: &Visit, hook: Hook, duration: Option<Duration>) -> Result<bool, Error> {
     let selector = visit.selector;
     let timer = {
@@ -562,6 +565,8 @@ pub fn io_closing(ruby: &Ruby, this: Obj<Selector>, io: Value) -> Result<Option<
 }
 
 /// What is raised in whoever uses an IO that somebody else has closed meanwhile.
+#[cold]
+#[inline(never)]
 pub fn closed_elsewhere() -> Error {
     Error::new(
         crate::selector::ruby().exception_io_error(),

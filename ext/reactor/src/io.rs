@@ -342,7 +342,7 @@ enum First {
 }
 
 /// The usual case, which needs no wait and hence no account of the fiber: one system call.
-#[inline(always)]
+#[inline(never)]
 fn at_once(selector: &Selector, asked: &Asked) -> Result<First, Error> {
     let (direction, request) = (asked.direction, asked.request);
     let watched = Watched::new(asked.io)?;
@@ -379,7 +379,7 @@ fn at_once(selector: &Selector, asked: &Asked) -> Result<First, Error> {
     })
 }
 
-/// The transfer as one that may wait, and may have begun.
+/// The transfer as one that may wait, and may have begun. While it does, only small frames are on the fiber's stack.
 #[inline(never)]
 fn in_turns(
     ruby: &Ruby,
@@ -389,68 +389,41 @@ fn in_turns(
 ) -> Result<Result<usize, Errno>, Error> {
     match Selector::enter(ruby, &this)? {
         Entry::Usable(visit) => transfer_all(ruby, &visit, asked, begun),
-        // The VM's interrupt-safe blocking path is a poll away: io_wait of an inert scheduler really blocks.
-        Entry::Inert => {
-            let watched = Watched::new(asked.io)?;
-            attempt_plainly(&watched, asked.direction, asked.request, asked.from)
-        }
+        Entry::Inert => without_scheduler(asked),
     }
 }
 
+/// The VM's interrupt-safe blocking path is a poll away: io_wait of an inert scheduler really blocks.
+#[cold]
+#[inline(never)]
+fn without_scheduler(asked: &Asked) -> Result<Result<usize, Errno>, Error> {
+    let watched = Watched::new(asked.io)?;
+    attempt_plainly(&watched, asked.direction, asked.request, asked.from)
+}
+
+#[inline(always)]
 fn transfer_all(
     ruby: &Ruby,
     visit: &Visit,
     asked: &Asked,
     begun: Option<(Watched, Result<usize, Errno>)>,
 ) -> Result<Result<usize, Errno>, Error> {
-    let &Asked {
-        io,
-        direction,
-        request,
-        from,
-    } = asked;
+    let request = asked.request;
     let (mut watched, mut first) = match begun {
         Some((watched, answer)) => (watched, Some(answer)),
         None => {
             visit.give_way_when_due()?;
-            (Watched::new(io)?, None)
+            (Watched::new(asked.io)?, None)
         }
     };
     let mut done = 0;
     loop {
-        if first.is_none() && (watched.is_file() || from.is_some()) {
-            let made = match direction {
-                Direction::Read => files::read(visit, &watched, request, from)?,
-                Direction::Write => files::write(visit, &watched, request, from)?,
-            };
-            match made {
-                Made::Answer(answer) => return Ok(answer),
-                Made::OtherKind => {
-                    watched.reconsider();
-                    watched = Watched::new(io)?;
-                }
-            }
-        }
-        let answer = if let Some(answer) = first.take() {
-            answer
-        } else if watched.parkable && is_drained(visit.selector, &watched, direction) {
-            Err(Errno::AGAIN)
-        } else {
-            let sent = match direction {
-                Direction::Write => ring::send(visit, &watched, request, done)?,
-                Direction::Read => None,
-            };
-            let (answer, room) = match sent {
-                Some(answer) => answer,
-                None => attempt(&watched, direction, request, done)?,
-            };
-            if answer == Err(Errno::NOTSOCK) {
-                watched.reconsider();
-                watched = Watched::new(io)?;
-                continue;
-            }
-            remember(visit.selector, &watched, direction, answer, room);
-            answer
+        let answer = match first.take() {
+            Some(answer) => answer,
+            None => match attempt_again(visit, asked, &mut watched, done)? {
+                Again::Over(answer) => return Ok(answer),
+                Again::Attempted(answer) => answer,
+            },
         };
         match answer {
             Ok(count) => {
@@ -464,7 +437,7 @@ fn transfer_all(
                 if watched.parkable || request.minimum > 0 || raw::called_from::<4>(&WAITING) =>
             {
                 let timeout = convert::timeout(watched.io.timeout())?;
-                match hooks::wait_io(ruby, visit, &watched, direction.interest(), timeout)? {
+                match hooks::wait_io(ruby, visit, &watched, asked.direction.interest(), timeout)? {
                     Some(_) => {}
                     // What was transferred before is not lost: it is this call's answer.
                     None if done > 0 => return Ok(Ok(done)),
@@ -476,6 +449,57 @@ fn transfer_all(
             Err(_) if done > 0 => return Ok(Ok(done)),
             Err(errno) => return Ok(Err(errno)),
         }
+    }
+}
+
+/// What a further attempt has come to.
+enum Again {
+    /// The whole transfer is over: it was a file's.
+    Over(Result<usize, Errno>),
+    Attempted(Result<usize, Errno>),
+}
+
+/// An attempt at what is left, by whatever is behind the descriptor now.
+#[inline(never)]
+fn attempt_again(
+    visit: &Visit,
+    asked: &Asked,
+    watched: &mut Watched,
+    done: usize,
+) -> Result<Again, Error> {
+    let (direction, request) = (asked.direction, asked.request);
+    loop {
+        if watched.is_file() || asked.from.is_some() {
+            let made = match direction {
+                Direction::Read => files::read(visit, watched, request, asked.from)?,
+                Direction::Write => files::write(visit, watched, request, asked.from)?,
+            };
+            match made {
+                Made::Answer(answer) => return Ok(Again::Over(answer)),
+                Made::OtherKind => {
+                    watched.reconsider();
+                    *watched = Watched::new(asked.io)?;
+                }
+            }
+        }
+        if watched.parkable && is_drained(visit.selector, watched, direction) {
+            return Ok(Again::Attempted(Err(Errno::AGAIN)));
+        }
+        let sent = match direction {
+            Direction::Write => ring::send(visit, watched, request, done)?,
+            Direction::Read => None,
+        };
+        let (answer, room) = match sent {
+            Some(answer) => answer,
+            None => attempt(watched, direction, request, done)?,
+        };
+        if answer == Err(Errno::NOTSOCK) {
+            watched.reconsider();
+            *watched = Watched::new(asked.io)?;
+            continue;
+        }
+        remember(visit.selector, watched, direction, answer, room);
+        return Ok(Again::Attempted(answer));
     }
 }
 

@@ -109,34 +109,31 @@ pub fn raise_in(fiber: Pinned, exception: Value) -> Result<(), Error> {
 }
 
 /// What a fiber made by [`new_fiber`] runs: the scheduler it belongs to and the arguments of its first transfer.
-pub type Body = fn(scheduler: Value, arguments: &[Value]) -> Result<(), Error>;
+pub trait Body: Fn(Value, &[Value]) -> Result<(), Error> + Copy + 'static {}
+
+impl<F: Fn(Value, &[Value]) -> Result<(), Error> + Copy + 'static> Body for F {}
 
 /// A suspended non-blocking fiber that will run `body`, with this storage (true: a copy of the current fiber's).
-pub fn new_fiber(scheduler: Value, storage: Value, body: Body) -> Result<Pinned, Error> {
-    BODY.get_or_init(|| body);
+pub fn new_fiber<F: Body>(scheduler: Value, storage: Value, _body: F) -> Result<Pinned, Error> {
     // SAFETY: `enter` has the signature of a block function; what is no storage raises.
     protect(|| unsafe {
-        rb_sys::rb_fiber_new_storage(Some(enter), scheduler.as_raw(), storage.as_raw())
+        rb_sys::rb_fiber_new_storage(Some(enter::<F>), scheduler.as_raw(), storage.as_raw())
     })
     .map(Pinned)
 }
 
-static BODY: OnceLock<Body> = OnceLock::new();
-
-unsafe extern "C" fn enter(
+unsafe extern "C" fn enter<F: Body>(
     _yielded: VALUE,
     scheduler: VALUE,
     argc: c_int,
     argv: *const VALUE,
     _block: VALUE,
 ) -> VALUE {
-    let result = BODY.get().map_or(Ok(()), |body| {
-        // SAFETY: the VM passes argc values at argv, alive while this runs; Value is a transparent VALUE.
-        let arguments = unsafe { slice::from_raw_parts(argv.cast::<Value>(), argc as usize) };
-        // SAFETY: the scheduler was given to rb_fiber_new_storage, which keeps it alive.
-        body(unsafe { Value::from_raw(scheduler) }, arguments)
-    });
-    match result {
+    // SAFETY: the VM passes argc values at argv, alive while this runs; Value is a transparent VALUE.
+    let arguments = unsafe { slice::from_raw_parts(argv.cast::<Value>(), argc as usize) };
+    // SAFETY: the scheduler was given to rb_fiber_new_storage, which keeps it alive.
+    let scheduler = unsafe { Value::from_raw(scheduler) };
+    match methods::function::<F>()(scheduler, arguments) {
         Ok(()) => rb_sys::Qnil as VALUE,
         // SAFETY: nothing that needs dropping is left in this frame.
         Err(error) => unsafe { magnus::rb_sys::resume_error(error) },

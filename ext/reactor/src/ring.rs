@@ -37,6 +37,7 @@ type Answer = (Result<usize, Errno>, usize);
 ///
 /// Whatever interrupts the fiber meanwhile is raised here if nothing was sent, and by its next wait otherwise: what has
 /// gone to the peer has to be accounted for.
+#[inline(never)]
 pub fn send(
     visit: &Visit,
     watched: &Watched,

@@ -358,6 +358,7 @@ impl Selector {
     /// Suspends the current fiber until the wait begun for it is over. What is raised here instead (by a timeout, an
     /// interrupt, Fiber#raise, Fiber#kill, Thread#kill) comes back as the error; the caller undoes its registrations
     /// either way.
+    #[inline(always)] // each frame less is memory of every fiber that is parked
     pub fn park(&self, slot: Slot) -> Result<Cause, Error> {
         self.inner.borrow_mut().parks(slot);
         let result = self.wait_for_turn(slot, Self::is_over);
@@ -367,6 +368,7 @@ impl Selector {
 
     /// As [`Selector::park`], but what is pending for the fiber only ends the wait and is raised later. An error is one of
     /// the VM's own (Fiber#raise, Fiber#kill), or of the turn.
+    #[inline(never)]
     pub fn park_through(&self, slot: Slot) -> Result<Cause, Error> {
         self.inner.borrow_mut().parks(slot);
         let result = self.wait_for_turn(slot, |this, slot| {
@@ -386,6 +388,7 @@ impl Selector {
         self.is_over(slot).map(drop)
     }
 
+    #[inline(always)]
     fn wait_for_turn(
         &self,
         slot: Slot,
@@ -406,6 +409,7 @@ impl Selector {
     }
 
     /// The end of the fiber's wait, if it has come; raises what is pending for the fiber.
+    #[inline(never)]
     fn is_over(&self, slot: Slot) -> Result<Option<Cause>, Error> {
         let mut inner = self.inner.borrow_mut();
         let escaped = inner.take_escaped(slot);
@@ -438,6 +442,8 @@ impl Selector {
         })
     }
 
+    #[cold]
+    #[inline(never)]
     pub fn exception(&self, exception: Pinned) -> Error {
         match magnus::Exception::from_value(exception.value()) {
             Some(exception) => exception.into(),
@@ -446,6 +452,7 @@ impl Selector {
     }
 
     /// Gives control to another fiber; returns when this one gets it back, by whatever way.
+    #[inline(always)]
     fn switch(&self, from: Slot, to: Slot, fiber: Pinned) -> Result<(), Error> {
         {
             let mut inner = self.inner.borrow_mut();
@@ -459,6 +466,7 @@ impl Selector {
 
     /// Control is back in `slot`. If it came from a fiber that neither ended nor parked (it used Fiber#raise,
     /// Fiber#kill or Fiber#transfer itself), that one is suspended without a wake-up to come: queue it.
+    #[inline(never)]
     pub fn regained(&self, slot: Slot) {
         let mut inner = self.inner.borrow_mut();
         let left = inner.running.replace(slot);
@@ -481,6 +489,7 @@ impl Selector {
 
     /// One turn: what the kernel, the timers and other threads have for us; asleep without the GVL if `idle` and there
     /// is nothing.
+    #[inline(never)]
     pub fn turn(&self, slot: Slot, idle: bool) -> Result<(), Error> {
         self.collect()?;
         self.raise_in_others(slot)?;
@@ -827,6 +836,7 @@ enum Next {
 }
 
 impl Inner {
+    #[inline(never)]
     fn next_ready(&mut self) -> Next {
         if self.resumed >= RESUMES_PER_POLL || self.is_overdue() {
             return Next::Poll;
@@ -1048,6 +1058,8 @@ impl Counters {
 ///
 /// By throw, not by Fiber#kill: that marks the fiber for good, and the VM raises it anew at each switch back into it, so
 /// that an ensure block would be cut off at its first wait.
+#[cold]
+#[inline(never)]
 fn kill_current() -> Error {
     raw::throw(raw::current_fiber())
 }
@@ -1063,6 +1075,8 @@ pub fn named_backend(ruby: &Ruby, name: Value) -> Result<Backend, Error> {
 }
 
 /// An exception of a class that magnus has no method for.
+#[cold]
+#[inline(never)]
 pub fn error_named(ruby: &Ruby, class: &str, message: &'static str) -> Error {
     match ruby.eval::<ExceptionClass>(class) {
         Ok(class) => Error::new(class, message),

@@ -108,6 +108,8 @@ impl Timeouts {
     }
 
     /// Takes the first fired timeout of a fiber (the outermost, if several have) and makes what it raises.
+    #[cold]
+    #[inline(never)]
     pub fn raise(selector: &Selector, slot: Slot) -> Error {
         let (exception, message) = {
             let mut inner = selector.inner.borrow_mut();

@@ -77,7 +77,7 @@ pub fn define<T: Receiver, R: IntoValue, const COUNT: usize, F: Body<T, R, COUNT
         let arguments = unsafe { given(argc, argv) };
         run(this, |ruby, this| match arguments.try_into() {
             Ok(arguments) => function::<F>()(ruby, this, arguments),
-            Err(_) => Err(wrong_number(ruby, arguments.len(), COUNT)),
+            Err(_) => Err(wrong_number(ruby, arguments.len(), &COUNT.to_string())),
         })
     }
     define_entry(class, name, enter::<T, R, COUNT, F>);
@@ -120,17 +120,18 @@ fn define_entry(class: RClass, name: &CStr, entry: Entry) {
     }
 }
 
+/// What Ruby says of too few or too many arguments.
 #[cold]
 #[inline(never)]
-fn wrong_number(ruby: &Ruby, given: usize, expected: usize) -> Error {
+pub fn wrong_number(ruby: &Ruby, given: usize, expected: &str) -> Error {
     let message = format!("wrong number of arguments (given {given}, expected {expected})");
     Error::new(ruby.exception_arg_error(), message)
 }
 
-/// The function whose type `F` is.
-fn function<F: Copy + 'static>() -> F {
-    const { assert!(size_of::<F>() == 0, "a method carries nothing") };
-    // SAFETY: a value of this type was given to be defined, and without size all of them are alike.
+/// The function whose type `F` is, a value of which somebody was given.
+pub(super) fn function<F: Copy + 'static>() -> F {
+    const { assert!(size_of::<F>() == 0, "a function carries nothing") };
+    // SAFETY: there was a value of this type, and without size all of them are alike.
     unsafe { NonNull::<F>::dangling().read() }
 }
 
