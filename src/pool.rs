@@ -73,9 +73,12 @@ pub struct Pool {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Threads at once; at least 1. Default: 16.
+    /// Threads at once; at least 1. Default: 64.
     pub threads: usize,
-    /// How many of them may be at work that is [`Pace::Slow`]; at least 1. Default: 8.
+    /// How many of them may be at work that is [`Pace::Quick`], which takes a disk's time or a core's; at least 1.
+    /// Default: 16.
+    pub quick: usize,
+    /// How many of them may be at work that is [`Pace::Slow`], which only waits; at least 1. Default: 48.
     pub slow: usize,
     /// Jobs that wait for a thread; at least 1. Default: 1024.
     pub queue: usize,
@@ -86,8 +89,9 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            threads: 16,
-            slow: 8,
+            threads: 64,
+            quick: 16,
+            slow: 48,
             queue: 1024,
             idle: Duration::from_secs(10),
         }
@@ -221,6 +225,7 @@ impl Pool {
     pub fn limit(&mut self, limits: Limits) {
         self.limits = Limits {
             threads: limits.threads.max(1),
+            quick: limits.quick.max(1),
             slow: limits.slow.max(1),
             queue: limits.queue.max(1),
             idle: limits.idle,
@@ -485,15 +490,21 @@ impl State {
 
     /// Queued jobs that may begin.
     fn takeable(&self) -> usize {
-        let room = self.limits.slow.saturating_sub(self.slow_running);
-        self.quick.len() + self.slow.len().min(room)
+        let quick = self.limits.quick.saturating_sub(self.quick_running());
+        let slow = self.limits.slow.saturating_sub(self.slow_running);
+        self.quick.len().min(quick) + self.slow.len().min(slow)
+    }
+
+    fn quick_running(&self) -> usize {
+        self.running - self.slow_running
     }
 
     /// The oldest job that may begin.
     fn take(&mut self) -> Option<(Queued, Pace)> {
         let number = |queue: &VecDeque<Queued>| queue.front().map(|queued| queued.number);
         let slow = number(&self.slow).filter(|_| self.slow_running < self.limits.slow);
-        let pace = match (number(&self.quick), slow) {
+        let quick = number(&self.quick).filter(|_| self.quick_running() < self.limits.quick);
+        let pace = match (quick, slow) {
             (Some(quick), Some(slow)) if slow < quick => Pace::Slow,
             (Some(_), _) => Pace::Quick,
             (None, Some(_)) => Pace::Slow,

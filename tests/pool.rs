@@ -222,6 +222,35 @@ fn slow_work_leaves_threads_to_quick_work() {
 }
 
 #[test]
+fn many_may_wait_where_few_work() {
+    let mut reactor = reactor(Limits::default());
+    let Limits {
+        threads,
+        quick,
+        slow,
+        ..
+    } = reactor.pool().limits();
+    assert!(quick < slow && quick + slow <= threads);
+    let (gate, mut jobs) = (Gate::default(), Vec::new());
+    for index in 0..200 {
+        let gate = gate.clone();
+        let pace = [Pace::Quick, Pace::Slow][index % 2];
+        let work = move || gate.pass();
+        let pool = reactor.pool_mut();
+        jobs.push(pool.submit(token(index), pace, work).unwrap());
+    }
+    let all = (quick + slow) as u64;
+    while reactor.pool().statistics().running < all {
+        thread::yield_now();
+    }
+    thread::sleep(Duration::from_millis(5));
+    let statistics = reactor.pool().statistics();
+    assert_eq!((statistics.running, statistics.threads), (all, all));
+    gate.open();
+    assert_eq!(notified(&mut reactor, 200).len(), jobs.len());
+}
+
+#[test]
 fn work_begins_in_the_order_it_came() {
     let mut reactor = reactor(Limits {
         threads: 1,
@@ -415,12 +444,14 @@ fn a_job_can_be_waited_for_without_turning() {
 fn limits_are_at_least_one() {
     let mut reactor = reactor(Limits {
         threads: 0,
+        quick: 0,
         slow: 0,
         queue: 0,
         idle: Duration::ZERO,
     });
     let limits = reactor.pool().limits();
-    assert_eq!((limits.threads, limits.slow, limits.queue), (1, 1, 1));
+    assert_eq!((limits.threads, limits.quick), (1, 1));
+    assert_eq!((limits.slow, limits.queue), (1, 1));
     let mut job = reactor
         .pool_mut()
         .submit(token(1), Pace::Slow, || 1)
