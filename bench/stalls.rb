@@ -15,10 +15,19 @@ SMALL_SIZE = 256 << 10
 TASKS = 4
 COPY = 256 * MEGABYTE
 
-# Rows in which the VM itself keeps the GVL for longer than a millisecond, and where.
+# Modes that show how much of the lateness is the VM's own: a single plain thread that does all the tasks one after the
+# other, and fibers whose garbage is not collected.
+ALONE = "one thread"
+KEPT = "no GC"
+
+# Rows in which the VM itself keeps the GVL for longer than a millisecond; where, and what shows it.
 HELD = {
-  "children" => "the VM makes each child with the GVL held, until that runs the other program",
-  "deflate" => "zlib copies its input of 8 MiB with the GVL held before it offers the work to anybody"
+  "files-cold" => ["garbage collections of 3 to 10 ms, one for every 125 files or so", KEPT],
+  "files" => ["garbage collections of 3 to 10 ms, one for every 125 files or so", KEPT],
+  "deflate" => ["zlib copies its input of 8 MiB with the GVL held before it offers the work to anybody", ALONE],
+  "names" => ["TCPSocket.new is 0.2 ms of Ruby code, and each of 20 fibers that are ready has its turn before the ticker", ALONE],
+  "children" => ["the VM makes each child by fork(2), with the GVL held until that runs the other program; 20 fibers that are " \
+                 "ready make 20 of them before the ticker has its turn", ALONE]
 }.freeze
 
 def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
@@ -28,11 +37,13 @@ def cpu = Process.times.then { |times| times.utime + times.stime + times.cutime 
 # Tasks in fibers of a scheduler, or in threads.
 class Mode
   def initialize(name)
-    @native = name != "threads"
+    @alone = name == ALONE
+    @native = name != "threads" && !@alone
     return unless @native
 
     require "reactor"
-    Fiber.set_scheduler(Reactor::Scheduler.new(backend: name))
+    GC.disable if name == KEPT
+    Fiber.set_scheduler(Reactor::Scheduler.new(backend: name == KEPT ? nil : name))
   end
 
   def start(&) = @native ? Fiber.schedule(&) : Thread.new(&)
@@ -40,7 +51,9 @@ class Mode
   def finish(tasks) = @native ? nil : tasks.each(&:join)
 
   # Runs count tasks and waits for all.
-  def together(count)
+  def together(count, &block)
+    return count.times(&block) if @alone
+
     left = Thread::Queue.new
     tasks = Array.new(count) { |index| start { yield(index); left << index } }
     count.times { left.pop }
@@ -262,7 +275,8 @@ else
   begin
     Bench.progress "writing files"
     prepare
-    samples = Bench.interleave(rows.product(modes), rounds: rounds) do |row, mode|
+    cells = rows.flat_map { |row| [*modes, *HELD[row]&.last].map { |mode| [row, mode] } }
+    samples = Bench.interleave(cells, rounds: rounds) do |row, mode|
       warm unless ROWS.fetch(row)[3]
       sample(row, mode)
     end
@@ -271,10 +285,11 @@ else
   end
   puts "Lateness of a 1 ms ticker in ms, what the work beside it achieves, and CPU ms (children's too); medians of " \
        "#{rounds} interleaved rounds, #{TASKS} tasks at files. #{Bench.about}"
-  table = rows.flat_map do |row|
-    modes.map { |mode| ["#{ROWS[row][0]}#{'*' if HELD[row]}", mode, *figures(samples[[row, mode]]).insert(4, ROWS[row][1])] }
+  table = cells.map do |row, mode|
+    ["#{ROWS[row][0]}#{'*' if HELD[row]}", mode, *figures(samples[[row, mode]]).insert(4, ROWS[row][1])]
   end
   Bench.table(["beside", "mode", "p50", "p99", "max", "done", "unit", "CPU"], table.map { |r| [*r[0, 5], *r[5, 3]] })
   puts
-  HELD.each { |row, reason| puts "* #{ROWS[row][0]}: #{reason}" if rows.include?(row) }
+  HELD.each { |row, (reason, shown)| puts "* #{ROWS[row][0]}: #{reason} (see: #{shown})" if rows.include?(row) }
+  puts "* #{ALONE}: a plain thread does all of it, one after the other. #{KEPT}: GC.disable"
 end
