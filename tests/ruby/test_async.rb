@@ -365,5 +365,30 @@ class TestAsync < ReactorTest
     end
   end
 
+  # What Falcon is made of: a Rack application behind Async's server.
+  def test_rack
+    skip "async-http cannot be loaded: #{HTTP}" unless [true, false].include?(HTTP)
+    begin
+      require "protocol/rack"
+    rescue LoadError => error
+      skip "protocol-rack cannot be loaded: #{error.message.lines.first.strip} (bin/setup --peers)"
+    end
+    app = lambda do |env|
+      sleep 0.02
+      [200, { "content-type" => "text/plain" }, [env["REQUEST_METHOD"], " ", env["PATH_INFO"], " ", env["rack.input"]&.read.to_s]]
+    end
+    async do |task|
+      endpoint = Async::HTTP::Endpoint.parse("http://127.0.0.1:#{free_port}")
+      serving = task.async { Async::HTTP::Server.new(Protocol::Rack::Adapter.new(app), endpoint).run }
+      client = Async::HTTP::Client.new(endpoint)
+      started = clock
+      answers = Array.new(100) { |i| task.async { client.post("/#{i}", {}, ["x" * i]).read } }.map(&:wait)
+      note format("Rack: 100 requests of 20 ms each in %.2f s", clock - started)
+      assert_equal Array.new(100) { |i| "POST /#{i} #{"x" * i}" }, answers
+      client.close
+      serving.stop
+    end
+  end
+
   def free_port = TCPServer.open("127.0.0.1", 0) { |server| server.addr[1] }
 end
