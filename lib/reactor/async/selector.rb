@@ -164,7 +164,7 @@ module Reactor
 
     # @param pid [Integer] as waitpid(2)
     # @param flags [Integer] as waitpid(2)
-    # @return [Process::Status, false] false if it was resumed before
+    # @return [Process::Status, false, nil] false if it was resumed before; nil with WNOHANG if no child has changed
     def process_wait(fiber, pid, flags)
       status = Process::Status.wait(pid, flags | Process::WNOHANG)
       return status if status || flags.anybits?(Process::WNOHANG)

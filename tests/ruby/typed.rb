@@ -1,0 +1,107 @@
+# frozen_string_literal: true
+
+# The suite with sig/reactor.rbs looking on: whatever the public methods are given and return while the tests run is
+# checked against their signatures, by the type checker of the rbs gem. (bin/types runs this.)
+#
+#   ruby -Ilib tests/ruby/typed.rb [test_file.rb …] [minitest options]
+#
+# The checks are prepended: rbs's own setup renames the methods instead, and a hook that Ruby calls must not begin with
+# somebody else's code unless the selector can see that it is overridden (see Select#unblock).
+
+require "rbs"
+require "rbs/test"
+require_relative "helper"
+require "reactor/testing"
+require "reactor/async/selector" if defined?(Reactor::Poller)
+
+# What stands before a class's methods, and what it has found.
+module Typed
+  FOUND = Hash.new(0)
+  CALLS = Hash.new(0)
+  SAMPLES = 10 # elements of a collection that are looked at
+  CHECKS = {}  # class => [definition, type checker]
+
+  # An override of blocking_operation_wait gets another answer; unblock is called by threads that end, and code before or
+  # after it would make them forget the error they end with.
+  LEFT_OUT = %i[initialize blocking_operation_wait unblock].freeze
+
+  RBS.logger_level = :fatal
+
+  class << self
+    # Every class and module in the signatures that is there.
+    def install
+      loader = RBS::EnvironmentLoader.new
+      loader.add(library: "socket") # as sig/manifest.yaml says
+      loader.add(path: Pathname(File.expand_path("../../sig", __dir__)))
+      environment = RBS::Environment.from_loader(loader).resolve_type_names
+      builder = RBS::DefinitionBuilder.new(env: environment)
+      environment.class_decls.each_key do |type|
+        next unless type.to_s.match?(/\A::Reactor(::|\z)/) && (found = constant(type))
+
+        prepend_to(found, builder.build_instance(type), builder) if found.is_a?(Class)
+        prepend_to(found.singleton_class, builder.build_singleton(type), builder)
+      end
+    end
+
+    def check(place, receiver, name, arguments, value, given)
+      return if Ractor.current != Ractor.main || Thread.current[:typed] # no other Ractor may see what is kept here
+
+      Thread.current[:typed] = true # the checker may call what it checks
+      definition, checker = CHECKS.fetch(place)
+      CALLS["#{place}##{name}"] += 1
+      call = RBS::Test::ArgumentsReturn.return(arguments: arguments, value: value)
+      trace = RBS::Test::CallTrace.new(method_name: name, method_call: call, block_calls: [], block_given: given)
+      errors = checker.overloaded_call(definition.methods.fetch(name), name, trace, errors: [])
+      errors.each { |error| FOUND["#{RBS::Test::Errors.to_string(error)} (#{receiver.class})"] += 1 }
+    ensure
+      Thread.current[:typed] = nil if definition
+    end
+
+    # @return [Boolean] whether all was as signed
+    def report
+      puts "types: #{CALLS.values.sum} calls of #{CALLS.size} methods checked, #{FOUND.size} not as signed"
+      FOUND.each { |text, count| puts "types: #{text}, #{count} times" }
+      FOUND.empty? && CALLS.any?
+    end
+
+    private
+
+    def constant(type)
+      type.to_s.delete_prefix("::").split("::").inject(Object) { |outer, name| outer.const_get(name, false) }
+    rescue NameError
+      nil # native only, while the native library is not there
+    end
+
+    def prepend_to(place, definition, builder)
+      CHECKS[place] = [definition, RBS::Test::TypeCheck.new(self_class: place, builder: builder, sample_size: SAMPLES, unchecked_classes: [])]
+      names = definition.methods.keys.select { |name| !LEFT_OUT.include?(name) && signed?(definition, name) && ours?(place, name) }
+      label = place.inspect[/\A#<Class:(.*)>\z/, 1]
+      text = names.map { |name| source(label ? "#{label}.singleton_class" : place.name, name) }.join
+      place.prepend(Module.new { class_eval(text, __FILE__, 1) }) unless names.empty?
+    end
+
+    # By us.
+    def signed?(definition, name) = definition.methods.fetch(name).defs.any? { |type| type.defined_in.to_s.start_with?("::Reactor") }
+
+    def ours?(place, name)
+      place.public_method_defined?(name) &&
+        (place.singleton_class? ? place.public_method_defined?(name, false) : place.instance_method(name).owner.name.to_s.start_with?("Reactor"))
+    end
+
+    # Text, because methods made of blocks are refused in other Ractors.
+    def source(place, name)
+      <<~RUBY
+        ruby2_keywords def #{name}(*arguments, &block)
+          super.tap { |value| ::Typed.check(#{place}, self, :#{name}, arguments, value, !block.nil?) }
+        end
+      RUBY
+    end
+  end
+end
+
+Typed.install
+files, options = ARGV.partition { |argument| argument.end_with?(".rb") }
+ARGV.replace(options)
+files = Dir[File.join(__dir__, "test_*.rb")].sort if files.empty?
+Minitest.after_run { exit 1 unless Typed.report }
+files.each { |file| require File.expand_path(file) }
