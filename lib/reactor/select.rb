@@ -747,7 +747,9 @@ module Reactor
       catch(fiber) { block.call(*arguments) } # thrown by a cancelled wait
       nil # Ruby keeps what a dead fiber returned, which may be another fiber, and so on
     rescue Exception => error # rubocop:disable Lint/RescueException -- it would surface in an unrelated fiber
-      if !start.done
+      if inert?
+        raise # a child forked in this fiber has nobody else to tell
+      elsif !start.done
         start.error = [error]
       elsif error.is_a?(StandardError) || error.is_a?(ScriptError)
         report(fiber, error)

@@ -97,6 +97,31 @@ class TestLife < ReactorTest
     assert_equal (0...10).map(&:to_s), log.sort
   end
 
+  # The child of a fork without a block goes on in the fiber. How it ends shows in its status, as without a scheduler.
+  def test_how_a_child_forked_in_a_fiber_ends
+    out = child_says(<<~'RUBY')
+      ends = {
+        exit: -> { exit 8 }, abort: -> { abort "told" }, raise: -> { raise "told" }, signal: -> { Process.kill(:TERM, $$); sleep },
+        exit!: -> { exit! 9 }
+      }
+      Fiber.set_scheduler(Reactor::Scheduler.new)
+      ends.to_a.product([false, true]) do |(name, act), parked|
+        Fiber.schedule do
+          sleep 0.001 if parked
+          pid = fork
+          unless pid
+            $stderr.reopen(File::NULL)
+            act.call
+          end
+          Process.wait(pid)
+          puts "#{name} #{parked} #{$?.exitstatus || $?.termsig}"
+        end
+      end
+    RUBY
+    expected = { exit: 8, abort: 1, raise: 1, signal: 15, exit!: 9 }.flat_map { |name, status| [false, true].map { |parked| "#{name} #{parked} #{status}" } }
+    assert_equal expected.sort, out.lines(chomp: true).sort
+  end
+
   # --- threads and Ractors --------------------------------------------------------------------------------------------
 
   def test_a_scheduler_in_each_of_many_threads

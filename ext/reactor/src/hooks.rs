@@ -82,6 +82,8 @@ fn body(scheduler: Value, arguments: &[Value]) -> Result<(), Error> {
 fn ended(scheduler: Value, result: Result<(), Error>) -> Result<(), Error> {
     let this = Obj::<Selector>::try_convert(scheduler)?;
     let result = match result {
+        // A child forked in this fiber has nobody else to tell: the root fiber gets it, and with it the exit status.
+        Err(error) if this.is_inert() => return Err(error),
         Err(error) => match error.value() {
             Some(exception) => {
                 escaped(this, exception);
