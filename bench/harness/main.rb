@@ -90,6 +90,10 @@ module Bench
       twice = (own + others).map(&:name).tally.select { |_, count| count > 1 }.keys
       raise ArgumentError, "two targets are called #{twice.join(', ')}" unless twice.empty?
 
+      if wanted.any? { |target| target.kind == :floor } && !File.executable?(Target::FLOOR)
+        raise ArgumentError, "the floor is not built (#{Target::FLOOR}): leave out --no-build, or name other --targets"
+      end
+
       (wanted + others).partition { |target| target.kind != :floor }.flatten
     end
 

@@ -132,6 +132,8 @@ class TestBench < ReactorTest
       assert_includes result.err, "bin/bench: #{words}"
       assert_nil result.data
     end
+    missing = bench("--targets", "floor", "unix_ping", examples: "/nowhere")
+    assert_equal [2, true], [missing.status, missing.err.start_with?("bin/bench: the floor is not built (/nowhere/floor): ")]
   end
 
   # What is not measured in time is lost only for itself.
