@@ -117,7 +117,7 @@ module Work
   # Small records, each on the disk before the next.
   def sync(mode)
     mode.together(TASKS) do |task|
-      File.open(small(task), "wb") do |file|
+      File.open(written(task), "wb") do |file|
         file.sync = true
         50.times { file.write("x" * 4096) && file.fsync }
       end
@@ -129,7 +129,7 @@ module Work
   def pwrite(mode)
     mode.together(TASKS) do |task|
       data = "x" * (512 << 10)
-      File.open(small(task), "wb") do |file|
+      File.open(written(task), "wb") do |file|
         100.times { |piece| file.pwrite(data, piece * data.bytesize) }
       end
     end
@@ -168,6 +168,8 @@ module Work
     end
     bytes.fdiv(MEGABYTE)
   end
+
+  def written(number) = File.join(DIRECTORY, "written#{number}")
 
   def small(number) = File.join(DIRECTORY, "small#{number}")
 end

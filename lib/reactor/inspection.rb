@@ -50,7 +50,7 @@ module Reactor
     # [sleeps]   those among them that found nothing and went to sleep
     # [wakeups]  sleeps ended by another thread or a trap handler
     # [queued]   writes handed to the kernel together with those of other fibers (backend uring)
-    # [carried]  reads and fsyncs of files done by the kernel's ring instead of a thread (backend uring)
+    # [carried]  small reads and fsyncs of files done by the kernel's ring instead of a thread (backend uring)
     # [stalls]   fibers that held the loop too long, if +stall:+ was given
     #
     # Gauges, on every backend:

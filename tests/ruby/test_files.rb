@@ -423,6 +423,24 @@ class TestFiles < ReactorTest
     assert_bytes BYTES, File.binread(@path)
   end
 
+  def test_small_reads_of_what_is_not_in_the_page_cache
+    needs_linux "the page cache is emptied"
+    cold
+    in_fiber do
+      File.open(@path, "rb") do |file|
+        places = [0, 5_000, SIZE - 10_000]
+        places.each { |from| assert_bytes BYTES[from, 20_000], file.pread(20_000, from) }
+        cold
+        assert_bytes BYTES[0, 30_000], file.sysread(30_000)
+        assert_equal 30_000, file.pos
+        assert_bytes BYTES[30_000, 9], file.sysread(9)
+      end
+      # The driver does it, as far as the system has emptied the cache.
+      needed = (1..10).any? { cold; File.open(@path, "rb") { |file| file.pread(1000, 0) }; carried.positive? }
+      assert_equal BACKEND == :uring, needed if promises_reads?
+    end
+  end
+
   # The driver reads at a place it is given: whoever leaves it, or closes the file, has moved nothing.
   def test_a_read_that_is_left_or_closed_under_its_reader
     %i[raise kill close].each do |way|
