@@ -264,7 +264,8 @@ class TestInspection < ReactorTest
     assert_operator wait["dur"], :>=, 19_000, "microseconds"
     assert_includes slices.map { |slice| slice["name"] }, "wait: sleep"
     turns = slices.select { |slice| slice["tid"].zero? }.map { |slice| slice["name"] }.uniq
-    assert_equal %w[sleep turn], turns.sort
+    assert_includes turns, "turn"
+    assert_equal [], turns - %w[sleep turn], "on a busy machine there may be no time to sleep"
     # On its track, one thing after the other, to the last bit: viewers nest what overlaps.
     slices.group_by { |slice| slice["tid"] }.each_value do |list|
       list.sort_by { |slice| slice["ts"] }.each_cons(2) { |one, other| assert_operator one["ts"] + one["dur"], :<=, other["ts"] }
