@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require "reactor"
+require_relative "memory"
 require_relative "trades"
 
 # What was done, and what was found. One for each thread, so nothing is shared.
@@ -34,17 +35,11 @@ class Soak
   # Seconds of GC.stress at a time. It ends when this thread gets the lock again, and takes a tenth of all time.
   BURST = 0.02
 
-  # RSS is judged if there are so many samples. The first fifth is warm-up; of the rest, the mean of the last third may
-  # exceed that of the first by a tenth and 8 MB: collected memory does not all go back to the system.
-  SAMPLES = 50
-  GROWTH = 1.1
-  SLACK = 8 << 10
-
   def initialize(seconds)
     @seconds = seconds
     @seed = Integer(ENV.fetch("SEED") { Random.new_seed % 1_000_000 })
     @wrong = []
-    @samples = []
+    @memory = Memory.new
     @stressed = 0
     @accounts = Array.new(THREADS) { Account.new }
     @queues = Array.new(THREADS) { Queue.new }
@@ -107,7 +102,7 @@ class Soak
     step = [@seconds / 100.0, 0.2].max
     while threads.any?(&:alive?) && !over?
       sleep step
-      sample
+      @memory.sample
       stress
       late = Account.now - STUCK
       @accounts.each_with_index do |account, i|
@@ -127,13 +122,6 @@ class Soak
   ensure
     GC.stress = false
     @calm = Account.now + 9 * (Account.now - start) if start
-  end
-
-  def sample
-    return unless File.readable?("/proc/self/status")
-
-    GC.start
-    @samples << File.read("/proc/self/status")[/VmRSS:\s+(\d+)/, 1].to_i
   end
 
   # Something hangs: nothing can be counted any more.
@@ -174,17 +162,8 @@ class Soak
     puts "bytes compared: #{@accounts.sum(&:bytes)}; sum through queues: #{@accounts.sum(&:sent)}; descriptors waited for and dropped: #{@accounts.sum(&:descriptors)}"
     puts "bursts of GC.stress: #{@stressed}"
     puts "left: 0 fibers, timers, descriptors, threads, children" if @wrong.empty?
-    puts memory
+    puts @memory.judge { |what| wrong what }
     puts @wrong.empty? ? "nothing wrong" : "#{@wrong.size} WRONG"
-  end
-
-  def memory
-    return "RSS: #{@samples.size} samples, too few to judge" if @samples.size < SAMPLES
-
-    third = @samples.size * 4 / 5 / 3
-    first, last = @samples.last(3 * third).each_slice(third).to_a.values_at(0, 2).map { |part| part.sum / part.size }
-    wrong "RSS grew from #{first} kB to #{last} kB" if last > first * GROWTH + SLACK
-    "RSS: #{first} kB in the first third after warm-up, #{last} kB in the last (#{@samples.size} samples, largest #{@samples.max} kB)"
   end
 end
 
