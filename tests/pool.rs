@@ -240,7 +240,8 @@ fn many_may_wait_where_few_work() {
         jobs.push(pool.submit(token(index), pace, work).unwrap());
     }
     let all = (quick + slow) as u64;
-    while reactor.pool().statistics().running < all {
+    let patience = Instant::now() + Duration::from_secs(20);
+    while reactor.pool().statistics().running < all && Instant::now() < patience {
         thread::yield_now();
     }
     thread::sleep(Duration::from_millis(5));
