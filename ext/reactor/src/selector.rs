@@ -27,6 +27,7 @@ use crate::{
     loans::Loans,
     raw::methods::{Mark, Receiver},
     raw::{self, Pinned},
+    ring::Company,
     timeouts::Timeouts,
     trace::{self, Trace, What},
     virtual_time::{self, Patience, VirtualTime},
@@ -80,6 +81,8 @@ pub struct Inner {
     /// Descriptors in the hands of the pool's workers.
     pub leases: Leases,
     pub trust: Trust,
+    /// How many fibers' sends share a turn.
+    pub company: Company,
     /// Memory in their hands.
     pub loans: Loans,
     backend: Option<Backend>,
@@ -923,6 +926,7 @@ impl Inner {
     /// The non-blocking half of a turn: wakes everybody whose event is there.
     fn collect(&mut self) -> std::io::Result<()> {
         self.resumed = 0;
+        self.company.leave();
         self.counters.turns += 1;
         if let Some(trace) = &mut self.trace {
             trace.turn(What::Turn);
