@@ -192,9 +192,9 @@ module Reactor
     end
 
     def await_change(pid, flags)
-      start = Select.now
+      waited = 0 # by real clocks, whatever time the program is shown
       until (status = Process::Status.wait(pid, flags | Process::WNOHANG))
-        await_child(pid, flags, Select.now - start)
+        waited = await_child(pid, flags, waited)
       end
       status
     end

@@ -928,13 +928,19 @@ module Reactor
       end
     end
 
-    # Until Process.wait may have an answer: a moment, the longer the more has passed. (A thread in Process.wait would take
-    # the child, and lose it when the wait is interrupted.)
+    # Until Process.wait may have an answer: a moment, the longer the more has passed, which is returned. (A thread in
+    # Process.wait would take the child, and lose it when the wait is interrupted.)
     def await_child(_pid, _flags, waited)
-      return kernel_sleep((waited / 4).clamp(0.001, 0.05)) unless @stopped
+      moment = (waited / 4.0).clamp(0.001, 0.05)
+      # Children live in real time, and have as much of it as anybody who keeps the clock from jumping. Then longer than it
+      # takes to be idle, or virtual time would never go on.
+      moment = 2 * @settle + 0.005 if @stopped && waited > @settle
+      @stopped ? sleep_for_real(moment) : kernel_sleep(moment)
+      waited + moment
+    end
 
-      # Children live in real time. Longer than it takes to be idle, or virtual time would never go on.
-      thread = Thread.new { sleep 2 * @settle + 0.005 }
+    def sleep_for_real(seconds)
+      thread = Thread.new { sleep seconds }
       thread.join
     ensure
       thread&.kill

@@ -19,10 +19,11 @@ module Reactor
     def pass_on(blocker) = Select.pass_on(blocker)
 
     # Until Process.wait may have an answer; takes no child.
-    def await_child(pid, flags, _waited)
+    def await_child(pid, flags, waited)
       thread = Thread.new { Reactor.await_child(pid, flags) }
       thread.report_on_exception = false # joined below
       thread.join
+      waited
     ensure
       thread&.kill
     end

@@ -156,6 +156,7 @@ class TestTesting < ReactorTest
   def test_children_and_threads_take_real_time
     virtual(settle: 5) do |time|
       assert_equal "x\n", Timeout.timeout(1) { `echo x` }
+      Timeout.timeout(1) { Process.wait(spawn("sleep 0.1")) }
       assert_equal 0.0, time.elapsed
       queue = Queue.new
       Thread.new { queue << :thread }
@@ -169,10 +170,13 @@ class TestTesting < ReactorTest
   end
 
   def test_whoever_is_too_slow_is_timed_out
-    virtual(settle: 0.001) do |time|
-      pid = spawn("sleep 0.3")
+    virtual(settle: 0.01) do |time|
+      r, w = IO.pipe
+      pid = spawn("read line; true", in: r)
       assert_raises(Timeout::Error) { Timeout.timeout(60) { Process.wait(pid) } }
       assert_equal 60.0, time.elapsed
+      w.puts
+      [r, w].each(&:close)
       assert_equal pid, Reactor::Testing.hold { Process.wait(pid) }
     end
   end
