@@ -321,6 +321,26 @@ fn what_is_given_up_is_silent_and_loses_nothing() {
 }
 
 #[test]
+fn an_old_number_reaches_nobody_else() {
+    on_every_driver(|subject| {
+        let (reader, mut writer) = pipe().map(|(r, w)| (r, File::from(w))).unwrap();
+        let old = subject.start(&reader, Operation::Read(None, 10), 1);
+        subject.operations().abandon(old);
+        let new = subject.start(&reader, Operation::Read(None, 10), 2);
+        assert_eq!(old.slot(), new.slot());
+        assert!(!subject.operations().withdraw(old));
+        assert!(subject.poll(NOW).is_empty());
+        subject.operations().abandon(old);
+        subject.operations().redirect(old, Token::new(3, 0));
+        writer.write_all(b"hello").unwrap();
+        assert_eq!(subject.reported(1), [2]);
+        assert!(!subject.operations().landed(old));
+        assert_eq!(subject.error(old), Some(Errno::INVAL));
+        assert_eq!(subject.take(new).unwrap(), 5);
+    });
+}
+
+#[test]
 fn the_kernel_never_writes_into_memory_that_was_given_up() {
     const SIZE: usize = 4096;
     on_every_driver(|subject| {

@@ -24,6 +24,8 @@ enum Answer {
     Error(i32),
     /// Nothing of what was given has been taken.
     TookNothing,
+    /// It does what it does.
+    Real,
 }
 
 const AGAIN: Answer = Answer::Error(libc::EAGAIN);
@@ -130,7 +132,7 @@ fn answer(listener: &OwnedFd, answers: Vec<Answer>) -> bool {
         let (error, flags) = match answers.next() {
             Some(Answer::Error(number)) => (-number, 0),
             Some(Answer::TookNothing) => (0, 0),
-            None => (0, GO_ON),
+            Some(Answer::Real) | None => (0, GO_ON),
         };
         let reply = Reply {
             id: question.id,
@@ -211,6 +213,29 @@ fn whoever_waits_for_an_outcome_does_not_spin() {
         // One for the submission, the others with a pause of a millisecond after each.
         assert!(start.elapsed() >= Duration::from_millis(1) * (REFUSALS - 1));
         assert_eq!(operations.take(id, &mut []).unwrap().unwrap(), 1);
+    });
+}
+
+#[test]
+fn memory_that_was_given_up_is_kept_for_as_long_as_its_cancellation_is_not_taken() {
+    const SIZE: usize = 4096;
+    with_answers(vec![Answer::Real, BUSY], |mut driver| {
+        let (reader, writer) = pipe().unwrap();
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let operations = driver.operations().unwrap();
+        let read = Operation::Read(None, SIZE);
+        let id = operations.start(reader.as_raw_fd(), read, token(1));
+        operations.submit().unwrap();
+        operations.abandon(id.unwrap()); // which the kernel has not heard
+        // Takes what memory is free now; what comes to the pipe goes to the read that was given up.
+        let send = Operation::Send(&[b'a'; SIZE]);
+        let id = operations.start(ours.as_raw_fd(), send, token(2)).unwrap();
+        rustix::io::write(&writer, &[b'b'; SIZE]).unwrap();
+        operations.wait(id).unwrap();
+        assert_eq!(operations.take(id, &mut []).unwrap().unwrap(), SIZE);
+        let mut sent = [0; SIZE];
+        theirs.read_exact(&mut sent).unwrap();
+        assert!(sent.iter().all(|byte| *byte == b'a'));
     });
 }
 
