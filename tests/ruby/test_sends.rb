@@ -180,6 +180,29 @@ class TestSends < ReactorTest
     end
   end
 
+  # What the kernel has taken by then is told first, and raised with the next wait.
+  def test_what_is_raised_after_a_queued_write_has_been_sent
+    run_scheduler do |scheduler|
+      ours, theirs = pair
+      other, = pair
+      log = []
+      Fiber.schedule do
+        fiber = Fiber.schedule do
+          log << ours.write("abc")
+          sleep
+        rescue RuntimeError => e
+          log << e.message
+        end
+        other.close # hands over what is queued
+        fiber.raise(RuntimeError, "enough")
+      end
+      scheduler.run
+      assert_equal [3, "enough"], log
+      assert_equal "abc", theirs.readpartial(9)
+      assert_queued scheduler
+    end
+  end
+
   # N6 for writes: whatever a timeout hits, the peer has exactly what was reported as written.
   def test_n6_a_timeout_around_writes_loses_and_doubles_nothing
     heavy!
