@@ -140,6 +140,41 @@ class TestLife < ReactorTest
     assert_equal 500, ring.first.pop
   end
 
+  # Where Ruby moves its threads between native ones, those with a scheduler stay where they are.
+  def test_schedulers_in_threads_that_ruby_may_move
+    mn = { "RUBY_MN_THREADS" => "1" }
+    skip "this Ruby has no M:N threads" unless IO.popen([mn, RbConfig.ruby, "-v"], &:read).include?("+MN")
+    skip "this Ruby cannot keep a thread on its native thread" unless Thread.new { Reactor.stay }.value
+    out = child_says(<<~'RUBY', __FILE__, env: mn)
+      require "socket"
+      file = File.read(ARGV[0])
+      movers = Array.new(3) { Thread.new { loop { sleep 0.0002 } } }
+      threads = Array.new(4) do
+        Thread.new do
+          done = []
+          Fiber.set_scheduler(Reactor::Scheduler.new)
+          pairs = Array.new(3) { UNIXSocket.pair }
+          pairs.each do |ours, theirs|
+            Fiber.schedule { while (text = theirs.readpartial(9)) != "end" do theirs.write(text) end }
+            Fiber.schedule do
+              done << (0...50).all? { |i| ours.write("#{i}"); ours.readpartial(9) == "#{i}" }
+              ours.write("end")
+            end
+          end
+          Fiber.schedule { 20.times { sleep 0.0005 }; done << true }
+          Fiber.schedule { done << (0...20).all? { File.read(ARGV[0]) == file } }
+          Fiber.schedule { done << (0...20).all? { |i| Thread.new { sleep 0.0002; i }.value == i } }
+          Fiber.scheduler.run
+          pairs.flatten.each(&:close)
+          done
+        end
+      end
+      threads.each { |thread| p thread.value }
+      movers.each(&:kill)
+    RUBY
+    assert_equal "#{[true] * 6}\n" * 4, out
+  end
+
   # Before Ruby 4.0 all Ractors take the stacks of their fibers from one pool that nobody locks: two that make fibers at
   # the same time crash, with no scheduler either. So there they do it one after the other.
   def test_a_scheduler_in_each_of_two_ractors
