@@ -38,8 +38,8 @@
 //! - waitid: 3 us of a child that costs its parent alone 400 us to start. Without WNOWAIT it is 5.5 in the ring, but then the
 //!   status is gone, which a timeout must leave to the next `Process.wait`.
 //! - open, close and statx of files: Ruby asks no scheduler before them. What it hands to `blocking_operation_wait` (3.4)
-//!   is a C function that makes the call, of which the ring could only be told the result. A close of ours never waits:
-//!   sockets and pipes are closed at once.
+//!   is a C function that makes the call, of which the ring could only be told the result. What we close ourselves never waits:
+//!   sockets without linger, and pipes.
 
 use std::io;
 
