@@ -19,7 +19,7 @@ module Reactor
     def initialize(backend: nil, stall: nil, on_stall: nil, workers: nil, policy: :measured)
       stalls = Stalls.new(self, stall, on_stall) if stall
       @offload = Offload.new(policy, workers.nil? ? Offload::WORKERS : workers)
-      Reactor.stay # or Ruby might move this thread under its fibers
+      Reactor.stay if RUBY_VERSION.start_with?("3.4") # or Ruby might move this thread under its fibers
       super(Reactor.choose(backend))
       Installation.of(Closing, Files, Resolving)
       Closing.register(self)
