@@ -61,9 +61,13 @@ module Reactor
       lock&.close
     end
 
-    # @return [Boolean] whether a String is the path of a FIFO
+    # @return [Boolean] whether this is the path of a FIFO
     # @api private
-    def self.fifo?(path) = !path.include?("\0") && File.pipe?(path)
+    def self.fifo?(path)
+      File.pipe?(path)
+    rescue ArgumentError, TypeError, EncodingError
+      false # no path: whoever opens it is told
+    end
   else
     require_relative "selector"
   end

@@ -105,6 +105,26 @@ class TestFiles < ReactorTest
     end
   end
 
+  # What is somebody's own may be freed by others while a worker writes to it, a slice with what it is a part of.
+  def test_memory_that_others_may_free_is_not_lent
+    native!
+    heavy!
+    File.binread(@path)
+    in_fiber do
+      file = track(File.open(@path, "rb"))
+      whole = IO::Buffer.new(2 << 20)
+      before = pool_jobs
+      [whole, whole.slice(4096, 1 << 20)].each do |buffer|
+        file.rewind
+        count = buffer.locked { buffer.read(file, 1 << 20) }
+        assert_operator count, :>=, 1 << 20
+        assert_bytes BYTES[0, count], buffer.get_string(0, count)
+      end
+      assert_equal before, pool_jobs
+      whole.free
+    end
+  end
+
   def test_a_large_read_takes_one_part_of_a_file_that_others_read
     heavy!
     [300 << 10, 700 << 10].each do |size|

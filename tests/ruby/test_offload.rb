@@ -301,7 +301,7 @@ class TestOffload < ReactorTest
       path = File.join(directory, "fifo")
       File.mkfifo(path)
       in_fiber(policy: :always) do |scheduler|
-        20.times { assert_raises(Timeout::Error) { Timeout.timeout(0.003) { File.open(path) } } } # each by a thread of its own
+        20.times { assert_raises(Timeout::Error) { Timeout.timeout(0.003) { File.open(path) } } }
         opened = nil
         Fiber.schedule { opened = File.open(path, &:read) }
         File.open(path, "w") { |file| file.write("hello") }

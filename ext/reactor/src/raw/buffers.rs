@@ -46,25 +46,31 @@ pub struct Lent {
 unsafe impl Send for Lent {}
 
 impl Lent {
-    /// At most `size` bytes of the buffer from `offset` on. `None` if nobody has locked the buffer, whose owner may then
-    /// free it at any time, or if there are none.
+    /// At most `size` bytes of the buffer from `offset` on. `None` if there are none, or if the buffer is not the VM's own
+    /// but somebody's who may free it, or what it is a slice of, at any time.
     ///
     /// Whoever calls this returns to the VM only when the worker is done.
     pub fn of(buffer: Value, offset: usize, size: usize) -> Result<Option<Self>, Error> {
-        if !buffer.funcall::<_, _, bool>("locked?", ())? {
+        let Some((base, whole)) = plain(buffer, LOCKED) else {
+            return Ok(None);
+        };
+        // A locked slice has the same flags; nothing but its description tells.
+        let size = size.min(whole.saturating_sub(offset));
+        if size == 0
+            || buffer
+                .funcall::<_, _, String>("to_s", ())?
+                .contains("SLICE")
+        {
             return Ok(None);
         }
-        let lent = fill_buffer(buffer, offset, |bytes| Self {
-            size: bytes.len().min(size),
-            base: bytes.as_mut_ptr(),
-        })?;
-        Ok(lent.filter(|lent| lent.size > 0))
+        let base = base.wrapping_add(offset);
+        Ok(Some(Self { base, size }))
     }
 
     /// Writes to it.
     pub fn fill<T>(&mut self, fill: impl FnOnce(&mut [u8]) -> T) -> T {
-        // SAFETY: the buffer is locked: by the VM, around memory that the waiting method call keeps (a string is locked as
-        // well), or by a block of the fiber's own. The fiber is parked, and its frames there, until the job has ended.
+        // SAFETY: base..base+size lies in a buffer that the VM has made and locked, around memory that the waiting method
+        // call keeps (a string is locked as well). The fiber is parked, and its frames there, until the job has ended.
         fill(unsafe { slice::from_raw_parts_mut(self.base, self.size) })
     }
 }
