@@ -26,11 +26,13 @@ module Bench
     sorted.size.odd? ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2.0
   end
 
-  # Rows of A B C A B C …: yields each target once a round; returns its samples by target.
+  # Rows of A B C A B C …: yields each target once a round; returns its samples by target. Where targets are [row, mode], each
+  # mode of a row is the first of its row in turn, for what comes first may be dearer: A B C, B C A, C A B.
   def interleave(targets, rounds:)
     samples = Hash.new { |hash, target| hash[target] = [] }
+    rows = targets.chunk_while { |one, other| Array(one)[0..-2] == Array(other)[0..-2] }.to_a
     rounds.times do |round|
-      targets.each do |target|
+      rows.flat_map { |modes| modes.rotate(round) }.each do |target|
         progress "round #{round + 1}/#{rounds}: #{Array(target).join(' ')}"
         samples[target] << yield(target)
       end

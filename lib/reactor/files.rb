@@ -13,7 +13,10 @@ module Reactor
     HASTE = 0.001
     PATIENCE = 0.1
 
-    private_constant :STRETCH, :HASTE, :PATIENCE
+    # Bytes that are written on the spot if that has been cheap so far.
+    SMALL = 16 << 10
+
+    private_constant :STRETCH, :SMALL, :HASTE, :PATIENCE
 
     # File.new and File.open. Opening a FIFO waits for somebody who opens its other end: done by a thread of its own.
     # (Ruby 3.3 offers its open(2) to nobody, and where 3.4 offers it nothing tells a FIFO from other files.) Whether it
@@ -42,11 +45,17 @@ module Reactor
     def fdatasync = Files.sync(self, :fdatasync) { super() }
 
     if RUBY_VERSION < "4.0" # which has a hook for it
-      # As {#fsync}, but never by the driver.
+      # As {#fsync}, but never by the driver; what is large is a worker's affair in any case, for the kernel makes whoever
+      # writes wait when it has much to write.
       #
       # @return [Integer] bytes
       # @raise [SystemCallError, IOError, TypeError] as without a scheduler
-      def pwrite(string, offset) = Files.weigh(:pwrite) { super }
+      def pwrite(string, offset)
+        return Files.weigh(:pwrite) { super } unless string.is_a?(String) && string.bytesize > SMALL
+
+        scheduler = Files.scheduler
+        scheduler ? scheduler.offload { super } : super
+      end
     end
 
     # Without LOCK_NB, asks for the lock again and again, at growing intervals of up to 0.1 s, the fiber being parked:

@@ -187,6 +187,20 @@ class TestFiles < ReactorTest
     end
   end
 
+  # However cheap that has been: a kernel with much to write makes whoever writes wait.
+  def test_large_pieces_are_written_by_workers
+    skip "Ruby 4.0 and later: there is a hook, which is not counted" unless RUBY_VERSION < "4.0"
+
+    in_fiber do |scheduler|
+      File.open(File.join(DIRECTORY, "target"), "wb") do |file|
+        before = scheduler.stats[:offload_handed]
+        60.times { |piece| assert_equal 100_000, file.pwrite(BYTES[0, 100_000], piece * 100_000) }
+        assert_operator scheduler.stats[:offload_handed] - before, :>=, 60
+      end
+    end
+    assert_equal BYTES[0, 100_000] * 60, File.binread(File.join(DIRECTORY, "target"))
+  end
+
   def test_appending_from_several_fibers_interleaves_whole_writes
     heavy!
     target = File.join(DIRECTORY, "log")

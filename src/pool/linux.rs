@@ -1,0 +1,52 @@
+//! Linux: how long a thread may go on before others have their turn.
+
+use std::mem;
+
+/// Nanoseconds. Threads that were told nothing have 3 ms or so: whoever wakes up with less than the thread that has the
+/// processor takes its place at once (EEVDF; since Linux 6.12 threads can choose).
+const SLICE: u64 = 10_000_000;
+
+/// Lets this thread run after those that wait for events, and longer at a stretch. A wish: kernels before 6.12 take no
+/// notice, and whatever has another policy than the usual ones keeps that.
+pub(super) fn stand_back() {
+    if let Some(mut attributes) = attributes() {
+        attributes.sched_runtime = SLICE;
+        // SAFETY: reads a struct of that size, for the calling thread.
+        unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
+    }
+}
+
+/// Those of this thread, if it has one of the usual policies: sched_getattr(2).
+fn attributes() -> Option<libc::sched_attr> {
+    const SIZE: u32 = size_of::<libc::sched_attr>() as u32;
+    // SAFETY: a struct of integers, for all of which 0 is a value.
+    let mut attributes: libc::sched_attr = unsafe { mem::zeroed() };
+    // SAFETY: writes so many bytes to it.
+    let failed = unsafe {
+        let attributes = &raw mut attributes;
+        libc::syscall(libc::SYS_sched_getattr, 0, attributes, SIZE, 0) != 0
+    };
+    let usual = [libc::SCHED_OTHER as u32, libc::SCHED_BATCH as u32];
+    (!failed && usual.contains(&attributes.sched_policy)).then_some(attributes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{SLICE, attributes, stand_back};
+
+    #[test]
+    fn a_thread_that_stands_back_says_so() {
+        let Some(before) = attributes() else {
+            return; // under a policy of its own
+        };
+        stand_back();
+        let after = attributes().expect("the policy is as it was");
+        assert_eq!(
+            (before.sched_policy, before.sched_nice),
+            (after.sched_policy, after.sched_nice)
+        );
+        if before.sched_runtime != 0 {
+            assert_eq!(SLICE, after.sched_runtime); // kernels before 6.12 say 0
+        }
+    }
+}
