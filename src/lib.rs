@@ -165,7 +165,7 @@ pub use crate::{
 };
 
 #[cfg(feature = "pool")]
-pub use crate::pool::{Job, Limits, Outcome, Pace, Pool, PoolStatistics, Refused};
+pub use crate::pool::{Job, Limits, Outcome, Pace, Pool, PoolStatistics, Refused, stand_back};
 
 #[cfg(any(test, feature = "mock"))]
 pub use crate::driver::mock;

@@ -23,6 +23,7 @@ use std::{
 use crate::{handle::Handle, token::Token};
 
 pub use job::{Job, Outcome};
+pub use precedence::stand_back;
 
 use job::{Ran, Task};
 
@@ -315,7 +316,7 @@ impl Pool {
         let thread = thread::Builder::new().name("reactor-pool".to_owned());
         let started = platform::without_signals(|| {
             thread.spawn(move || {
-                precedence::stand_back();
+                stand_back();
                 shared.work();
             })
         });

@@ -145,6 +145,7 @@ module Reactor
     def process_wait(pid, flags)
       return Fiber.blocking { Process::Status.wait(pid, flags) } if inert?
 
+      self.yield # children that are quickly done would let nobody run
       descriptor = Reactor.pidfd(pid) if pid.positive? && flags.nobits?(Process::WUNTRACED)
       descriptor ? await_exit(descriptor, pid, flags) : taking_turns([pid, flags]) { await_change(pid, flags) }
     end

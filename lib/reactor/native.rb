@@ -45,6 +45,10 @@ module Reactor
     # @api private
     def self.stay = false
 
+    # @return [nil] in plain Ruby, threads are equals
+    # @api private
+    def self.stand_back = nil
+
     # Runs the block while no other Ractor does. In plain Ruby nothing but a lock on a file holds between Ractors; where
     # the file system has none, the block is run all the same.
     #

@@ -145,6 +145,7 @@ module Reactor
     def work
       thread = Thread.current
       thread.name = "reactor worker"
+      Reactor.stand_back
       thread.report_on_exception = false
       while (job = take)
         begin

@@ -6,9 +6,12 @@ use std::mem;
 /// processor takes its place at once (EEVDF; since Linux 6.12 threads can choose).
 const SLICE: u64 = 10_000_000;
 
-/// Lets this thread run after those that wait for events, and longer at a stretch. A wish: kernels before 6.12 take no
-/// notice, and whatever has another policy than the usual ones keeps that.
-pub(super) fn stand_back() {
+/// Lets a thread that wakes up for an event take the processor from this one at once, which in return has it for 10 ms at a
+/// stretch instead of some 3. For threads that work on behalf of a loop; those of a [`Pool`](crate::Pool) do it themselves.
+///
+/// A wish: of effect on Linux 6.12 and later (sched_setattr(2)), and none for a thread with another policy than the usual
+/// SCHED_OTHER and SCHED_BATCH.
+pub fn stand_back() {
     if let Some(mut attributes) = attributes() {
         attributes.sched_runtime = SLICE;
         // SAFETY: reads a struct of that size, for the calling thread.

@@ -12,6 +12,21 @@ class TestProcess < ReactorTest
     super
   end
 
+  # N30: to wait for a child that has ended is never to wait.
+  def test_n30_children_that_are_quickly_done_starve_nobody
+    log = []
+    run_scheduler do
+      child = spawn("true")
+      Fiber.schedule do
+        sleep 0.01 until File.read("/proc/#{child}/stat").include?(" Z ")
+        Fiber.schedule { sleep 0; log << :other }
+        Process.wait(child)
+        log << :child
+      end
+    end
+    assert_equal %i[other child], log
+  end if File.readable?("/proc/self/stat")
+
   # In a process of its own: fork(2) copies the list of all the stacks that fibers of other tests have left.
   def test_children_run_side_by_side
     said = child_says(<<~'RUBY').lines(chomp: true)

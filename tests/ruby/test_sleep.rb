@@ -90,6 +90,34 @@ class TestSleep < ReactorTest
     assert_operator turns, :>, 3
   end
 
+  # N30: each of the ready computes for a millisecond. A sleep that is over does not wait for all of them.
+  def test_n30_a_sleep_that_is_over_goes_before_the_ready
+    skip "the portable selector has one line for all" if select_backend?
+    heavy!
+    turns = 0
+    passed = []
+    run_scheduler do
+      Fiber.schedule { 21.times { before = turns; sleep 0.001; passed << (turns - before) } }
+      30.times { Fiber.schedule { until passed.size == 21 do compute; turns += 1; sleep 0 end } }
+    end
+    assert_operator passed.sort[10], :<, 10, "turns of 1 ms in a sleep of 1 ms, while 30 fibers are ready"
+  end
+
+  # N30: starting fibers is never waiting.
+  def test_n30_a_fiber_that_starts_others_starves_nobody
+    skip "the portable selector lets who starts others go on" if select_backend?
+    heavy!
+    ticks = 0
+    seen = nil
+    run_scheduler do
+      Fiber.schedule { until seen do sleep 0.001; ticks += 1 end }
+      Fiber.schedule { 60.times { Fiber.schedule { compute } }; seen = ticks }
+    end
+    assert_operator seen, :>, 3, "sleeps of 1 ms, while a fiber started 60 that compute for 1 ms"
+  end
+
+  def compute = (limit = clock + 0.001; nil while clock < limit)
+
   # Sleeping may look at the descriptors by itself; fibers that wake each other must not keep them waiting either.
   def test_n30_fibers_that_keep_waking_each_other_starve_nobody
     heavy!

@@ -292,6 +292,11 @@ impl Fibers {
         Some(Token::new(slot, record.wait))
     }
 
+    /// What changes with each wait of a fiber's.
+    pub fn place(&self, slot: Slot) -> Token {
+        Token::new(slot, self.get(slot).map_or(0, |record| record.wait))
+    }
+
     /// Ends the wait with this token, if it is still going on.
     pub fn wake(&mut self, token: Token, cause: Cause) -> bool {
         match self.get_mut(token.index()) {

@@ -9,7 +9,7 @@
 use std::{
     cell::{Cell, RefCell},
     collections::VecDeque,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use magnus::{
@@ -25,6 +25,7 @@ use crate::{
     files::Trust,
     inspect,
     loans::Loans,
+    queue::Queue,
     raw::methods::{Mark, Receiver},
     raw::{self, Pinned},
     ring::Company,
@@ -33,16 +34,15 @@ use crate::{
     virtual_time::{self, Patience, VirtualTime},
 };
 
-/// So many fibers are resumed between two looks at the kernel, at most.
+/// So many fibers are resumed between two looks at the kernel, at most, and so many between two at the clock.
 const RESUMES_PER_POLL: u32 = 64;
+const STRIDE: u32 = 4;
 
 /// How long fibers may go on with transfers that need not wait, counted from the last look at the kernel: then whoever is
 /// ready gets a turn. The clock is asked each [`LOOK`] bytes; a call counts for [`CALL`] bytes besides those it transfers.
 ///
 /// So the bound is this, and 16 calls or one slice of a file (128 KiB) more.
 const TERM: Duration = Duration::from_micros(500);
-/// So many looks at the kernel the patient see others preferred, before one of them gets a turn.
-const PATIENCE: u32 = 8;
 const LOOK: usize = 128 << 10;
 const CALL: usize = 8 << 10;
 
@@ -86,11 +86,7 @@ pub struct Inner {
     /// Memory in their hands.
     pub loans: Loans,
     backend: Option<Backend>,
-    ready: VecDeque<Token>,
-    /// Those who could go on but have had their term: after the ready ones, as long as that is not for ever.
-    patient: VecDeque<Token>,
-    /// Looks at the kernel since one of them had a turn.
-    passed_over: u32,
+    queue: Queue,
     events: Events,
     /// The fiber that has control as far as we gave it.
     pub running: Option<Slot>,
@@ -98,6 +94,8 @@ pub struct Inner {
     base: Option<Slot>,
     /// Resumes since the last poll.
     resumed: u32,
+    /// They took so long of late that the clock is asked after each.
+    slow: bool,
     /// Operations to interrupt, by the VM's proxies of them, each with what it is to raise.
     interrupts: VecDeque<[Pinned; 2]>,
     /// How often the kernel was slept in, one time after the other, with nothing but an `unblock` to hope for.
@@ -108,6 +106,8 @@ pub struct Inner {
     pub escaped: Option<Pinned>,
     /// The first error that ended a fiber while others went on.
     pub failure: Option<Pinned>,
+    /// Where a fiber last started another, and since when it has done nothing else.
+    starts: Option<(Token, Instant)>,
     /// A fiber has just ended: whoever gets control next got it from the VM.
     pub ended: bool,
     pub sleeping: bool,
@@ -157,6 +157,24 @@ impl Visit<'_> {
             _ => Ok(false),
         }
     }
+
+    /// Since when this fiber has started others, without a wait of its own in between.
+    fn starting_since(&self) -> Instant {
+        let mut inner = self.selector.inner.borrow_mut();
+        let here = inner.fibers.place(self.slot);
+        let begun = inner.starts.take().filter(|(place, _)| *place == here);
+        begun.map_or_else(Instant::now, |(_, since)| since)
+    }
+
+    /// A fiber that starts others goes on when they park; when it has done so for a while, it lets everybody run.
+    fn give_way_after_starts(&self, since: Instant) -> Result<(), Error> {
+        if since.elapsed() >= 2 * TERM {
+            return self.selector.step_back(self.slot);
+        }
+        let mut inner = self.selector.inner.borrow_mut();
+        inner.starts = Some((inner.fibers.place(self.slot), since));
+        Ok(())
+    }
 }
 
 impl Drop for Visit<'_> {
@@ -194,7 +212,7 @@ impl DataTypeFunctions for Selector {
 
     fn size(&self) -> usize {
         let inner = self.inner.borrow();
-        size_of::<Self>() + inner.fibers.size() + inner.ready.capacity() * size_of::<Token>()
+        size_of::<Self>() + inner.fibers.size() + inner.queue.size()
     }
 }
 
@@ -643,6 +661,7 @@ impl Selector {
             inner.note(What::Control, child);
             (outer, own)
         };
+        let since = own.then(|| visit.starting_since());
         let result = raw::transfer(fiber, arguments);
         this.regained(caller);
         if !own {
@@ -656,7 +675,8 @@ impl Selector {
         inner.base = outer;
         inner.fibers.finish(caller);
         drop(inner);
-        result
+        result?;
+        since.map_or(Ok(()), |since| visit.give_way_after_starts(since))
     }
 
     /// Back in a fiber that was queued rather than parked: raise what is meant for it.
@@ -681,7 +701,7 @@ impl Selector {
         {
             let mut inner = self.inner.borrow_mut();
             if inner.fibers.wake(token, Cause::Elapsed) {
-                inner.ready.push_back(token);
+                inner.queue.push(token);
             }
         }
         self.go_last(slot)
@@ -693,7 +713,7 @@ impl Selector {
             let mut inner = self.inner.borrow_mut();
             let token = inner.fibers.begin(slot, Purpose::Block);
             if inner.fibers.wake(token, Cause::Elapsed) {
-                inner.patient.push_back(token);
+                inner.queue.push_patient(token);
             }
         }
         self.go_last(slot)
@@ -844,7 +864,7 @@ impl Inner {
         if self.resumed >= RESUMES_PER_POLL || self.is_overdue() {
             return Next::Poll;
         }
-        while let Some(token) = self.next_token() {
+        while let Some(token) = self.queue.pop() {
             if let Some(fiber) = self.fibers.take_queued(token) {
                 self.resumed += 1;
                 return Next::Fiber(token.index(), fiber);
@@ -854,19 +874,16 @@ impl Inner {
     }
 
     /// Fibers that are quickly done are polled for by number; others by the time they have taken, at which every fourth
-    /// resume looks: asking the clock takes as long as half a switch.
-    fn is_overdue(&self) -> bool {
-        let due = self.resumed > 0 && self.resumed % 4 == 0;
-        let clock = self.reactor.as_ref().filter(|_| due).map(Reactor::clock);
-        clock.is_some_and(|clock| clock.elapsed() >= TERM)
-    }
-
-    /// The patient come when nobody else is there.
-    fn next_token(&mut self) -> Option<Token> {
-        self.ready.pop_front().or_else(|| {
-            self.passed_over = 0;
-            self.patient.pop_front()
-        })
+    /// resume looks, asking the clock taking as long as half a switch; each of them while they take long.
+    fn is_overdue(&mut self) -> bool {
+        let look = self.slow || self.resumed <= STRIDE || self.resumed % STRIDE == 0;
+        let look = look && self.resumed > 0;
+        let Some(clock) = self.reactor.as_ref().filter(|_| look).map(Reactor::clock) else {
+            return false;
+        };
+        let elapsed = clock.elapsed();
+        self.slow = elapsed >= TERM / STRIDE * self.resumed;
+        elapsed >= TERM
     }
 
     // Around each wait and each sleep: counted, and written down if somebody wants it.
@@ -915,7 +932,7 @@ impl Inner {
 
     /// Whether nobody can run.
     pub fn is_idle(&self) -> bool {
-        self.ready.is_empty() && self.interrupts.is_empty()
+        self.queue.is_empty() && self.interrupts.is_empty()
     }
 
     /// Whether the last sleep ended only because its time was up, with nothing but an `unblock` to hope for.
@@ -939,11 +956,17 @@ impl Inner {
         for event in self.events.iter() {
             if Timeouts::owns(event.token) {
                 if let Some(token) = self.timeouts.fire(event.token, &mut self.fibers) {
-                    self.ready.push_back(token);
+                    self.queue.push_due(token);
                     trace::note(&mut self.trace, &self.fibers, What::Ready, token.index());
                 }
-            } else if self.fibers.wake(event.token, cause_of(event.ready)) {
-                self.ready.push_back(event.token);
+                continue;
+            }
+            let cause = cause_of(event.ready);
+            if self.fibers.wake(event.token, cause) {
+                match cause {
+                    Cause::Elapsed => self.queue.push_due(event.token),
+                    _ => self.queue.push(event.token),
+                }
                 let slot = event.token.index();
                 trace::note(&mut self.trace, &self.fibers, What::Ready, slot);
             }
@@ -951,11 +974,7 @@ impl Inner {
         if let Some(trace) = &mut self.trace {
             trace.turn(What::Turned);
         }
-        self.passed_over += 1;
-        if self.passed_over > PATIENCE {
-            self.passed_over = 0;
-            self.ready.extend(self.patient.pop_front());
-        }
+        self.queue.looked();
         Ok(())
     }
 
@@ -963,7 +982,7 @@ impl Inner {
     pub fn wake(&mut self, token: Token, cause: Cause) -> bool {
         let woken = self.fibers.wake(token, cause);
         if woken {
-            self.ready.push_back(token);
+            self.queue.push(token);
             self.note(What::Ready, token.index());
         }
         woken
@@ -971,24 +990,19 @@ impl Inner {
 
     /// Does anybody wait for control? Entries that have been overtaken by events are dropped on the way.
     pub fn somebody_is_ready(&mut self) -> bool {
-        while let Some(token) = self.ready.front() {
-            if self.fibers.is_queued(*token) {
-                return true;
-            }
-            self.ready.pop_front();
-        }
-        false
+        let fibers = &self.fibers;
+        self.queue.has(|token| fibers.is_queued(token))
     }
 
     fn enqueue(&mut self, slot: Slot) {
         if let Some(token) = self.fibers.requeue(slot) {
-            self.ready.push_back(token);
+            self.queue.push(token);
         }
     }
 
     fn enqueue_first(&mut self, slot: Slot) -> Option<Token> {
         let token = self.fibers.requeue(slot)?;
-        self.ready.push_front(token);
+        self.queue.push_first(token);
         Some(token)
     }
 
