@@ -73,6 +73,7 @@ module Reactor
       false # no path: whoever opens it is told
     end
   else
+    require_relative "body"
     require_relative "selector"
   end
 

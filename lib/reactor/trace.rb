@@ -49,7 +49,7 @@ module Reactor
 
     # Where the fibers that are alive came from: the outermost line of each.
     def origins
-      @scheduler.roster.to_h { |fiber, key| [key, fiber.backtrace&.last] }
+      @scheduler.roster.to_h { |fiber, key| [key, Inspection.backtrace(fiber).last] }
     end
 
     def write(file, lost, births, moments)

@@ -188,6 +188,52 @@ class TestFiber < ReactorTest
     assert_equal [:ensure, [:killer_done, false]], log
   end
 
+  # The VM strikes who is killed at each switch back into it; a fiber of ours it strikes once.
+  def test_ensure_clauses_of_a_killed_fiber_may_wait
+    skip "the portable selector switches as the VM does" if select_backend?
+    log = []
+    run_scheduler do
+      victim = Fiber.schedule do
+        sleep
+      rescue Exception # rubocop:disable Lint/RescueException -- it sees nothing
+        log << :rescued
+      ensure
+        sleep 0.002
+        Fiber.schedule { sleep 0.001; log << :child }
+        log << `echo done`
+      end
+      Fiber.schedule { sleep 0.005; victim.kill }
+    end
+    assert_equal ["done\n", :child], log.sort_by(&:to_s).reverse
+  end
+
+  # Whoever is cancelled once more is unwound from where it has come to.
+  def test_cancelled_twice
+    log = []
+    run_scheduler do |scheduler|
+      fiber = Fiber.schedule do
+        sleep
+      ensure
+        begin
+          log << :first
+          sleep
+        ensure
+          log << :second
+        end
+      end
+      scheduler.cancel
+      run_scheduler_for(scheduler, 0.005) { scheduler.cancel }
+      scheduler.run
+      refute fiber.alive?
+    end
+    assert_equal %i[first second], log
+  end
+
+  # Runs the fibers of a scheduler for so long, and the block, which is none of them.
+  def run_scheduler_for(scheduler, seconds)
+    Fiber.blocking { Fiber.new(blocking: false) { scheduler.kernel_sleep(seconds); yield }.resume }
+  end
+
   def test_raise_on_a_fiber_in_io_wait_leaves_nothing_registered
     reader, writer = IO.pipe
     log = []

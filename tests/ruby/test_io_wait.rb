@@ -297,4 +297,23 @@ class TestIOWait < ReactorTest
     end
     assert_equal %w[a b], log.map(&:last)
   end
+
+  # Ruby's own methods that receive and accept wait only after the kernel has told them to: the selector takes that up.
+  def test_what_rubys_own_methods_have_found_is_not_asked_again
+    skip "the portable selector registers nothing" if select_backend?
+    server = track(TCPServer.new("127.0.0.1", 0))
+    one = track(UDPSocket.new).tap { |socket| socket.bind("127.0.0.1", 0) }
+    other = track(UDPSocket.new).tap { |socket| socket.bind("127.0.0.1", 0) }
+    one.connect("127.0.0.1", other.addr[1])
+    other.connect("127.0.0.1", one.addr[1])
+    run_scheduler do |scheduler|
+      Fiber.schedule { 50.times { other.recvfrom(9); other.send("pong", 0); other.recvmsg; other.send("pong", 0) } }
+      Fiber.schedule { 100.times { one.send("ping", 0); assert_equal "pong", one.recv(9) } }
+      Fiber.schedule { 20.times { server.accept.close } }
+      Fiber.schedule { 20.times { sleep 0.001; TCPSocket.new("127.0.0.1", server.addr[1]).close } }
+      scheduler.run
+      waits, skipped = scheduler.stats.values_at(:waits, :skipped)
+      assert_operator waits - skipped, :<, waits / 4, "waits that needed a system call"
+    end
+  end
 end

@@ -89,6 +89,8 @@ pub struct Record {
     pub permit: bool,
     /// Made by `Fiber.schedule`.
     pub own: bool,
+    /// Something has begun to unwind it for good.
+    pub killed: bool,
     /// In the ready queue, under the current wait number.
     pub queued: bool,
     /// The fiber that made this one, until it first parks: what goes wrong so early is its error.
@@ -164,6 +166,7 @@ impl Fibers {
             watching: 0,
             permit: false,
             own,
+            killed: false,
             queued: false,
             spawner: None,
             since: None,

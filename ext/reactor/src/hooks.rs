@@ -9,7 +9,9 @@ use magnus::{
     Error, RArray, RClass, RHash, Ruby, Symbol, TypedData, Value, prelude::*, rb_sys::AsRawValue,
     scan_args::scan_args, typed_data::Obj,
 };
-use reactor::{Deadline, Identity, Interest, Ready, Wait};
+use reactor::{
+    Attempt, Deadline, Identity, Interest, Knowledge, Reactor, Ready, TimerId, Wait, WaitId,
+};
 
 use crate::{
     attempt,
@@ -40,18 +42,19 @@ pub fn fiber(ruby: &Ruby, this: Obj<Selector>, arguments: &[Value]) -> Result<Va
     let block = ruby.block_proc()?.as_value();
     // What is passed lies in memory on this stack, where the garbage collector sees it.
     if arguments.is_empty() {
-        let fiber = raw::new_fiber(this.as_value(), ruby.qtrue().as_value(), body)?;
-        Selector::start(this, &visit, fiber, &[block])?;
+        let fiber = raw::new_fiber(ruby, None)?;
+        Selector::start(this, &visit, fiber, &[this.as_value(), block])?;
         return Ok(fiber.value());
     }
     let parsed = scan_args::<(), (), RArray, (), RHash, ()>(arguments)?;
-    let fiber = raw::new_fiber(this.as_value(), storage(ruby, parsed.keywords)?, body)?;
-    Selector::start(this, &visit, fiber, &[block, parsed.splat.as_value()])?;
+    let fiber = raw::new_fiber(ruby, storage(ruby, parsed.keywords)?)?;
+    let given = [this.as_value(), block, parsed.splat.as_value()];
+    Selector::start(this, &visit, fiber, &given)?;
     Ok(fiber.value())
 }
 
-/// The storage a new fiber is asked to have; true: a copy of the current fiber's.
-fn storage(ruby: &Ruby, options: RHash) -> Result<Value, Error> {
+/// The storage a new fiber is asked to have.
+fn storage(ruby: &Ruby, options: RHash) -> Result<Option<Value>, Error> {
     let (storage, blocking) = (ruby.to_symbol("storage"), ruby.to_symbol("blocking"));
     let unknown = options.len()
         - options.get(storage).map_or(0, |_: Value| 1)
@@ -60,46 +63,25 @@ fn storage(ruby: &Ruby, options: RHash) -> Result<Value, Error> {
         let message = format!("unknown keyword in {options}");
         return Err(Error::new(ruby.exception_arg_error(), message));
     }
-    Ok(options.get(storage).unwrap_or(ruby.qtrue().as_value()))
+    Ok(options.get(storage))
 }
 
-/// What every fiber of ours runs: its block, and an account of how that ended.
-#[inline(always)]
-fn body(scheduler: Value, arguments: &[Value]) -> Result<(), Error> {
-    let (block, passed) = match arguments {
-        [block] => (*block, None),
-        [block, passed] => (*block, Some(*passed)),
-        _ => return Ok(()),
-    };
-    ended(
-        scheduler,
-        raw::call_proc(block, passed, raw::current_fiber()),
-    )
-}
-
-/// The account. In a frame of its own, which is not there while the fiber lives.
-#[inline(never)]
-fn ended(scheduler: Value, result: Result<(), Error>) -> Result<(), Error> {
-    let this = Obj::<Selector>::try_convert(scheduler)?;
-    let result = match result {
+/// `ended(error = nil)`: the account of how the block of the current fiber ended. Whether the fiber is to raise the error.
+pub fn ended(this: Obj<Selector>, error: Value) -> bool {
+    if !error.is_nil() {
         // A child forked in this fiber has nobody else to tell: the root fiber gets it, and with it the exit status.
-        Err(error) if this.is_inert() => return Err(error),
-        Err(error) => match error.value() {
-            Some(exception) => {
-                escaped(this, exception);
-                Ok(())
-            }
-            None => Err(error), // killed: goes on unwinding to the end of the fiber
-        },
-        Ok(()) => Ok(()),
-    };
+        if this.is_inert() {
+            return true;
+        }
+        escaped(this, error);
+    }
     let mut inner = this.inner.borrow_mut();
     if let Some(slot) = inner.fibers.find(raw::current_fiber()) {
         inner.note(What::End, slot);
         inner.fibers.remove(slot);
     }
     inner.ended = true;
-    result
+    false
 }
 
 /// An exception ended a fiber. Before its first park it belongs to whoever called Fiber.schedule. Later, what stops a
@@ -148,6 +130,7 @@ pub fn io_wait(
         timeout
     };
     let limit = convert::timeout(limit)?;
+    note_attempt(&visit, &watched, interest);
     match wait_io(ruby, &visit, &watched, interest, limit)? {
         Some(ready) => Ok(ruby.integer_from_u64(ready.bits().into()).as_value()),
         None if timeout.is_nil()
@@ -157,6 +140,49 @@ pub fn io_wait(
             Err(error_named(ruby, "IO::TimeoutError", TIMED_OUT))
         }
         None => Ok(ruby.qfalse().as_value()),
+    }
+}
+
+/// Methods of Ruby's that ask for `io_wait` to be readable only when the kernel has just told them EAGAIN.
+const FINDERS: [(&str, &str); 13] = [
+    ("BasicSocket", "recv"),
+    ("BasicSocket", "__recvmsg"),
+    ("IPSocket", "recvfrom"),
+    ("UNIXSocket", "recvfrom"),
+    ("Socket", "recvfrom"),
+    ("TCPServer", "accept"),
+    ("TCPServer", "sysaccept"),
+    ("UNIXServer", "accept"),
+    ("UNIXServer", "sysaccept"),
+    ("Socket", "accept"),
+    ("Socket", "sysaccept"),
+    ("OpenSSL::SSL::SSLSocket", "sysread"),
+    ("OpenSSL::SSL::SSLSocket", "accept"),
+];
+
+/// What the caller knows of the descriptor, the selector is told: so this wait needs no system call.
+///
+/// A signal handler that lets others run, between the caller's EAGAIN and here, may make that untrue. Then the wait is
+/// armed anew after 100 ms, as every idle one.
+#[inline(never)]
+fn note_attempt(visit: &Visit, watched: &Watched, interest: Interest) {
+    if !watched.parkable || interest != Interest::READABLE {
+        return;
+    }
+    let (descriptor, identity) = (watched.descriptor, watched.identity);
+    let unsure =
+        |reactor: &Reactor| reactor.known(descriptor, identity).readable != Knowledge::Drained;
+    let open = visit
+        .selector
+        .inner
+        .borrow()
+        .reactor
+        .as_ref()
+        .is_some_and(unsure);
+    if open && raw::called_by(&FINDERS) {
+        if let Some(reactor) = visit.selector.inner.borrow_mut().reactor.as_mut() {
+            reactor.attempted(descriptor, identity, interest, Attempt::WouldBlock);
+        }
     }
 }
 
@@ -244,37 +270,53 @@ fn wait_once(
     interest: Interest,
     deadline: Option<Deadline>,
 ) -> Result<Once, Error> {
-    let selector = visit.selector;
-    let (wait, timer) = {
-        let mut inner = selector.inner.borrow_mut();
-        let token = inner
-            .fibers
-            .watch(visit.slot, watched.identity.0, interest.bits());
-        let Some(reactor) = inner.reactor.as_mut() else {
-            return Ok(Once::AlwaysReady);
-        };
-        match reactor.wait(watched.descriptor, watched.identity, interest, token) {
-            Ok(Wait::Pending(wait)) => (wait, inner.timer(deadline, token)),
-            Ok(Wait::Ready(_)) => {
-                inner.fibers.finish(visit.slot);
-                drop(inner);
-                watched.reconsider();
-                return Ok(Once::AlwaysReady);
-            }
-            Err(error) => {
-                inner.fibers.finish(visit.slot);
-                drop(inner);
-                return Err(convert::system_error(ruby, &error));
-            }
-        }
+    let Some((wait, timer)) = begin_wait(ruby, visit, watched, interest, deadline)? else {
+        return Ok(Once::AlwaysReady);
     };
-    let parked = selector.park(visit.slot);
-    let ready = {
-        let mut inner = selector.inner.borrow_mut();
-        inner.cancel_timer(timer);
-        inner.reactor.as_mut().map_or(Ready::EMPTY, |r| r.end(wait))
-    };
+    let parked = visit.selector.park(visit.slot);
+    let ready = end_wait(visit.selector, wait, timer);
     Ok(Once::Answered(ready, parked?))
+}
+
+/// `None` if the kernel does not poll the descriptor: then it is always ready.
+///
+/// In a frame of its own, which is gone while the fiber is parked; as is that of the other end.
+#[inline(never)]
+fn begin_wait(
+    ruby: &Ruby,
+    visit: &Visit,
+    watched: &Watched,
+    interest: Interest,
+    deadline: Option<Deadline>,
+) -> Result<Option<(WaitId, Option<TimerId>)>, Error> {
+    let mut inner = visit.selector.inner.borrow_mut();
+    let token = inner
+        .fibers
+        .watch(visit.slot, watched.identity.0, interest.bits());
+    let Some(reactor) = inner.reactor.as_mut() else {
+        return Ok(None);
+    };
+    match reactor.wait(watched.descriptor, watched.identity, interest, token) {
+        Ok(Wait::Pending(wait)) => Ok(Some((wait, inner.timer(deadline, token)))),
+        Ok(Wait::Ready(_)) => {
+            inner.fibers.finish(visit.slot);
+            drop(inner);
+            watched.reconsider();
+            Ok(None)
+        }
+        Err(error) => {
+            inner.fibers.finish(visit.slot);
+            drop(inner);
+            Err(convert::system_error(ruby, &error))
+        }
+    }
+}
+
+#[inline(never)]
+fn end_wait(selector: &Selector, wait: WaitId, timer: Option<TimerId>) -> Ready {
+    let mut inner = selector.inner.borrow_mut();
+    inner.cancel_timer(timer);
+    inner.reactor.as_mut().map_or(Ready::EMPTY, |r| r.end(wait))
 }
 
 /// `wait_any(ios, masks, timeout, lookups = [])`: parks once on many descriptors, and on questions to the resolver.

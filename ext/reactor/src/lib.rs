@@ -80,6 +80,8 @@ fn init(ruby: &Ruby) -> Result<(), Error> {
     class.define_method("wait_any", method!(hooks::wait_any, -1))?;
     class.define_method("lookup", method!(resolve::lookup, -1))?;
 
+    class.define_singleton_method("run_by", function!(raw::run_by, 1))?;
+    class.define_private_method("ended", method!(hooks::ended, 1))?;
     methods::define_variadic(class, c"fiber", hooks::fiber);
     methods::define(class, c"io_wait", hooks::io_wait);
     methods::define_variadic(class, c"kernel_sleep", hooks::kernel_sleep);

@@ -12,7 +12,7 @@ pub mod buffers;
 pub mod methods;
 
 use std::{
-    ffi::{CStr, c_char, c_int, c_void},
+    ffi::{CStr, c_char, c_int, c_long, c_void},
     os::fd::{BorrowedFd, RawFd},
     ptr, slice,
     sync::{
@@ -23,7 +23,7 @@ use std::{
 };
 
 use magnus::{
-    Error, Exception, Ruby, Value,
+    Error, Exception, Module, RClass, RString, Ruby, Value,
     gc::Marker,
     rb_sys::{AsRawId, AsRawValue, FromRawValue, protect},
     value::{Opaque, ReprValue},
@@ -108,79 +108,82 @@ pub fn raise_in(fiber: Pinned, exception: Value) -> Result<(), Error> {
     protect(|| unsafe { rb_sys::rb_fiber_raise(fiber.0, 1, first) }).map(drop)
 }
 
-/// What a fiber made by [`new_fiber`] runs: the scheduler it belongs to and the arguments of its first transfer.
-pub trait Body: Fn(Value, &[Value]) -> Result<(), Error> + Copy + 'static {}
+/// What every fiber runs, and the class of fibers.
+struct Making {
+    body: VALUE,
+    class: VALUE,
+    new: ID,
+}
 
-impl<F: Fn(Value, &[Value]) -> Result<(), Error> + Copy + 'static> Body for F {}
+static MAKING: OnceLock<Making> = OnceLock::new();
 
-/// A suspended non-blocking fiber that will run `body`, with this storage (true: a copy of the current fiber's).
-pub fn new_fiber<F: Body>(scheduler: Value, storage: Value, _body: F) -> Result<Pinned, Error> {
-    // SAFETY: `enter` has the signature of a block function; what is no storage raises.
+/// Gives the proc that fibers made by [`new_fiber`] run, once and for good.
+pub fn run_by(body: Value) -> Result<(), Error> {
+    let ruby = Ruby::get_with(body);
+    let class: RClass = ruby.class_object().const_get("Fiber")?;
+    let new = ruby.intern("new").as_raw();
+    // SAFETY: both are live, and never collected from here on.
+    let (body, class) = unsafe {
+        rb_sys::rb_gc_register_mark_object(body.as_raw());
+        rb_sys::rb_gc_register_mark_object(class.as_raw());
+        (body.as_raw(), class.as_raw())
+    };
+    MAKING.get_or_init(|| Making { body, class, new });
+    Ok(())
+}
+
+/// A suspended non-blocking fiber with this storage, or a copy of the current fiber's. It runs the body when it is first
+/// given control, with what it is given then.
+pub fn new_fiber(ruby: &Ruby, storage: Option<Value>) -> Result<Pinned, Error> {
+    let Some(&Making { body, class, new }) = MAKING.get() else {
+        return Err(Error::new(
+            ruby.exception_not_imp_error(),
+            "fibers have no body",
+        ));
+    };
+    let options = storage.map(|storage| {
+        let options = ruby.hash_new();
+        options
+            .aset(ruby.to_symbol("storage"), storage)
+            .map(|()| options)
+    });
+    let options = options.transpose()?.map(|options| options.as_raw());
+    let (count, first) = match &options {
+        None => (0, ptr::null()),
+        Some(options) => (1, ptr::from_ref(options)),
+    };
+    let keywords = rb_sys::RB_PASS_KEYWORDS as c_int * count;
+    // SAFETY: live values, the options on this stack; what is no storage raises.
     protect(|| unsafe {
-        rb_sys::rb_fiber_new_storage(Some(enter::<F>), scheduler.as_raw(), storage.as_raw())
+        rb_sys::rb_funcall_with_block_kw(class, new, count, first, body, keywords)
     })
     .map(Pinned)
 }
 
-unsafe extern "C" fn enter<F: Body>(
-    _yielded: VALUE,
-    scheduler: VALUE,
-    argc: c_int,
-    argv: *const VALUE,
-    _block: VALUE,
-) -> VALUE {
-    // SAFETY: the VM passes argc values at argv, alive while this runs; Value is a transparent VALUE.
-    let arguments = unsafe { slice::from_raw_parts(argv.cast::<Value>(), argc as usize) };
-    // SAFETY: the scheduler was given to rb_fiber_new_storage, which keeps it alive.
-    let scheduler = unsafe { Value::from_raw(scheduler) };
-    match methods::function::<F>()(scheduler, arguments) {
-        Ok(()) => rb_sys::Qnil as VALUE,
-        // SAFETY: nothing that needs dropping is left in this frame.
-        Err(error) => unsafe { magnus::rb_sys::resume_error(error) },
-    }
-}
-
-/// Calls a proc with the arguments in an array, if any, as a block is called, inside `catch(tag)`.
-pub fn call_proc(block: Value, arguments: Option<Value>, tag: Pinned) -> Result<(), Error> {
-    unsafe extern "C" fn call(
-        _tag: VALUE,
-        proc_and_arguments: VALUE,
-        _argc: c_int,
-        _argv: *const VALUE,
-        _block: VALUE,
-    ) -> VALUE {
-        // SAFETY: points to the caller's array below, on a stack that is suspended with this call.
-        let [block, arguments] = unsafe { *(proc_and_arguments as *const [VALUE; 2]) };
-        let (none, nil) = (ptr::null(), rb_sys::Qnil as VALUE);
-        // SAFETY: callers pass a Proc and an Array or nil.
-        unsafe {
-            match arguments == nil {
-                true => rb_sys::rb_proc_call_with_block(block, 0, none, nil),
-                false => rb_sys::rb_proc_call(block, arguments),
-            }
-        }
-    }
-    let arguments = arguments.map_or(rb_sys::Qnil as VALUE, |array| array.as_raw());
-    let pair = [block.as_raw(), arguments];
-    // SAFETY: the pair outlives the call; its address travels as an opaque number.
-    protect(|| unsafe { rb_sys::rb_catch_obj(tag.0, Some(call), ptr::from_ref(&pair) as VALUE) })
-        .map(drop)
-}
-
-/// `throw tag`: unwinds to the [`call_proc`] with this tag; no rescue sees it.
-pub fn throw(tag: Pinned) -> Error {
-    let thrown = protect(|| {
-        // SAFETY: unwinds into `protect`.
-        unsafe { rb_sys::rb_throw_obj(tag.0, rb_sys::Qnil as VALUE) };
-        #[allow(unreachable_code)]
-        {
-            rb_sys::Qnil as VALUE
-        }
-    });
-    match thrown {
+/// Ends the current fiber: `Fiber#kill`, which unwinds it, no rescue seeing it.
+pub fn kill(fiber: Pinned) -> Error {
+    let killed = fiber.value().funcall::<_, _, Value>("kill", ());
+    // One that is killed already is only told so. But each time control comes back to it, it is struck anew.
+    let struck =
+        killed.and_then(|_| Ruby::get_with(fiber.value()).eval::<Value>("Fiber.new {}.resume"));
+    match struck {
         Err(error) => error,
-        Ok(_) => unreachable!("throw does not return"),
+        Ok(_) => unreachable!("who is killed does not go on"),
     }
+}
+
+/// Whether this is what unwinds a fiber that is killed. To be asked before any Ruby code runs.
+pub fn is_kill(error: &Error) -> bool {
+    // eval_intern.h: RUBY_FATAL_FIBER_KILLED, since Ruby 3.3.
+    const KILLED: c_long = 2;
+    // SAFETY: reads what the VM has stored beside the tag it jumped with.
+    error.value().is_none() && unsafe { rb_sys::rb_errinfo() == rb_sys::LONG2FIX(KILLED) }
+}
+
+/// Lets a fiber that is killed go on, in spite of that.
+pub fn forget_kill() {
+    // SAFETY: nil may always be stored there.
+    unsafe { rb_sys::rb_set_errinfo(rb_sys::Qnil as VALUE) };
 }
 
 /// Yields to the block of the method that is running.
@@ -205,6 +208,32 @@ pub fn call_method(receiver: Value, name: &str, arguments: &[Value]) -> Result<V
 /// first, and a subclass's override of it perhaps the next.
 pub fn called_from<const DEPTH: usize>(names: &[&str]) -> bool {
     frames::<DEPTH>().iter().any(|frame| frame.is_any_of(names))
+}
+
+/// Whether the hook that is running was called straight from one of these methods, each by its class's name and its own,
+/// and that method is written in C.
+pub fn called_by(methods: &[(&str, &str)]) -> bool {
+    const OWN_AND_CALLER: usize = 2;
+    let (mut frames, mut lines) = ([0; OWN_AND_CALLER], [0; OWN_AND_CALLER]);
+    // SAFETY: room for so many frames in both. Names are nil or a String.
+    let (class, name) = unsafe {
+        let room = OWN_AND_CALLER as c_int;
+        let found = rb_sys::rb_profile_frames(0, room, frames.as_mut_ptr(), lines.as_mut_ptr());
+        if found < room || lines[1] != 0 {
+            return false; // only Ruby code has lines
+        }
+        let class = rb_sys::rb_profile_frame_classpath(frames[1]);
+        let name = rb_sys::rb_profile_frame_method_name(frames[1]);
+        (Value::from_raw(class), Value::from_raw(name))
+    };
+    let (Some(class), Some(name)) = (RString::from_value(class), RString::from_value(name)) else {
+        return false;
+    };
+    // SAFETY: compared at once, no Ruby call in between.
+    let given = unsafe { (class.as_slice(), name.as_slice()) };
+    methods
+        .iter()
+        .any(|(class, name)| given == (class.as_bytes(), name.as_bytes()))
 }
 
 /// Who called a hook.
@@ -242,7 +271,7 @@ impl Frame {
     fn is_any_of(&self, names: &[&str]) -> bool {
         // SAFETY: a frame just taken, and still there; the name is nil or a String.
         let name = unsafe { Value::from_raw(rb_sys::rb_profile_frame_method_name(self.0)) };
-        magnus::RString::from_value(name).is_some_and(|name| {
+        RString::from_value(name).is_some_and(|name| {
             // SAFETY: compared at once, no Ruby call in between.
             let name = unsafe { name.as_slice() };
             names.iter().any(|wanted| wanted.as_bytes() == name)

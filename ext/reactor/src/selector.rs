@@ -450,7 +450,7 @@ impl Selector {
         }
         match pending {
             Some(Pending::Raise(exception)) => return Err(self.exception(exception)),
-            Some(Pending::Kill) => return Err(kill_current()),
+            Some(Pending::Kill) => return Err(self.kill(slot)),
             None => {}
         }
         if fired {
@@ -482,7 +482,7 @@ impl Selector {
         }
         let result = raw::transfer(fiber, &[]);
         self.regained(from);
-        result
+        self.came_back(from, result)
     }
 
     /// Control is back in `slot`. If it came from a fiber that neither ended nor parked (it used Fiber#raise,
@@ -504,6 +504,42 @@ impl Selector {
                 inner.enqueue(left);
             }
         }
+    }
+
+    /// Ends the current fiber, which is one of ours: unwinds it, running its ensure blocks, and nothing can rescue it.
+    #[cold]
+    #[inline(never)]
+    fn kill(&self, slot: Slot) -> Error {
+        let fiber = raw::current_fiber();
+        if let Some(record) = self.inner.borrow_mut().fibers.get_mut(slot) {
+            record.killed = true;
+        }
+        raw::kill(fiber)
+    }
+
+    /// The VM strikes a fiber that is killed anew at each switch back into it, which would cut off an ensure block at its
+    /// first wait: once is enough.
+    #[inline(always)]
+    fn came_back(&self, slot: Slot, result: Result<(), Error>) -> Result<(), Error> {
+        match result {
+            Ok(()) => Ok(()),
+            Err(error) => self.came_back_raising(slot, error),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn came_back_raising(&self, slot: Slot, error: Error) -> Result<(), Error> {
+        if raw::is_kill(&error) {
+            let mut inner = self.inner.borrow_mut();
+            if let Some(record) = inner.fibers.get_mut(slot) {
+                if std::mem::replace(&mut record.killed, true) {
+                    raw::forget_kill();
+                    return Ok(());
+                }
+            }
+        }
+        Err(error)
     }
 
     // --- turning the reactor -------------------------------------------------------------------------------------
@@ -603,7 +639,7 @@ impl Selector {
             if let Some(exception) = error.value() {
                 let result = raw::raise_in(fiber, exception);
                 self.regained(slot);
-                result?;
+                self.came_back(slot, result)?;
             }
         }
     }
@@ -664,6 +700,7 @@ impl Selector {
         let since = own.then(|| visit.starting_since());
         let result = raw::transfer(fiber, arguments);
         this.regained(caller);
+        let result = this.came_back(caller, result);
         if !own {
             // The hooks never see what a fiber writes that is none of ours.
             this.inner.borrow_mut().submit();
@@ -690,7 +727,7 @@ impl Selector {
         }
         match pending {
             Some(Pending::Raise(exception)) => Err(self.exception(exception)),
-            Some(Pending::Kill) => Err(kill_current()),
+            Some(Pending::Kill) => Err(self.kill(slot)),
             None => Ok(()),
         }
     }
@@ -1070,16 +1107,6 @@ impl Counters {
             ("carried", self.carried),
         ]
     }
-}
-
-/// Ends the current fiber, which is one of ours: unwinds it, running its ensure blocks, and nothing can rescue it.
-///
-/// By throw, not by Fiber#kill: that marks the fiber for good, and the VM raises it anew at each switch back into it, so
-/// that an ensure block would be cut off at its first wait.
-#[cold]
-#[inline(never)]
-fn kill_current() -> Error {
-    raw::throw(raw::current_fiber())
 }
 
 /// A backend by Symbol or String. ArgumentError with the reason if it is unknown or cannot be had here.

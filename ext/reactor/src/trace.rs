@@ -139,7 +139,7 @@ pub fn birth(this: Obj<Selector>, fiber: Pinned, arguments: &[Value]) -> Result<
     if this.inner.borrow().trace.is_none() {
         return Ok(());
     }
-    let Some(block) = arguments.first() else {
+    let [_, block, ..] = arguments else {
         return Ok(());
     };
     let place: Option<(String, u32)> = block.funcall("source_location", ())?;
