@@ -282,7 +282,7 @@ fn wait_once(
 ///
 /// In a frame of its own, which is gone while the fiber is parked; as is that of the other end.
 #[inline(never)]
-fn begin_wait(
+pub fn begin_wait(
     ruby: &Ruby,
     visit: &Visit,
     watched: &Watched,
@@ -313,7 +313,7 @@ fn begin_wait(
 }
 
 #[inline(never)]
-fn end_wait(selector: &Selector, wait: WaitId, timer: Option<TimerId>) -> Ready {
+pub fn end_wait(selector: &Selector, wait: WaitId, timer: Option<TimerId>) -> Ready {
     let mut inner = selector.inner.borrow_mut();
     inner.cancel_timer(timer);
     inner.reactor.as_mut().map_or(Ready::EMPTY, |r| r.end(wait))

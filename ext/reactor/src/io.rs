@@ -6,15 +6,16 @@
 //! MSG_DONTWAIT themselves), so a hook on such an object may park; and where the selector already knows that nothing is
 //! there it parks without even asking. Everything else answers -EAGAIN, and the VM calls `io_wait`.
 
-use std::sync::OnceLock;
+use std::{sync::OnceLock, time::Duration};
 
 use magnus::{Error, Ruby, TryConvert, Value, prelude::*, typed_data::Obj, value::Opaque};
-use reactor::{Attempt, Identity, Interest, Knowledge, Reactor};
+use reactor::{Attempt, Deadline, Identity, Interest, Knowledge, Reactor, Ready, TimerId, WaitId};
 use rustix::io::Errno;
 
 use crate::{
     attempt::{self, Kind, SLICE},
     convert,
+    fibers::Cause,
     files::{self, Made},
     hooks,
     raw::{self, RealIo, buffers, methods},
@@ -293,6 +294,7 @@ fn number(answer: Result<usize, Errno>) -> Value {
     })
 }
 
+#[inline(always)] // with what calls it one frame, on the stack of every fiber that is parked here
 fn transfer(
     ruby: &Ruby,
     this: Obj<Selector>,
@@ -301,25 +303,17 @@ fn transfer(
     request: &Request,
     from: Option<u64>,
 ) -> Result<Value, Error> {
-    let selector: &Selector = &this;
     let asked = Asked {
         io,
         direction,
         request,
         from,
     };
-    let mut begun = None;
-    if from.is_none() && selector.may_go_ahead(ruby, this.as_value())? {
-        match at_once(selector, &asked)? {
-            First::Over(answer) => {
-                selector.spent(answer.unwrap_or(0));
-                return Ok(number(answer));
-            }
-            First::Attempted(watched, answer) => begun = Some((watched, answer)),
-            First::Nothing => {}
-        }
+    let mut state = State::default();
+    if let Some(answer) = at_once(ruby, this, &asked, &mut state)? {
+        return Ok(answer);
     }
-    in_turns(ruby, this, &asked, begun).map(number)
+    in_turns(ruby, this, &asked, &mut state)
 }
 
 /// A transfer.
@@ -331,31 +325,45 @@ struct Asked<'a> {
     from: Option<u64>,
 }
 
-/// What the first attempt has come to.
-enum First {
-    /// The hook's answer.
-    Over(Result<usize, Errno>),
-    /// Bytes, but fewer than are wanted; or an error, which may be that it would block.
-    Attempted(Watched, Result<usize, Errno>),
-    /// Nothing was done.
-    Nothing,
+/// How far it has come.
+#[derive(Default)]
+struct State {
+    /// What is behind the IO, once that has been looked at.
+    watched: Option<Watched>,
+    /// What the last attempt has come to: bytes, but fewer than are wanted; or an error, which may be that it would block.
+    attempted: Option<Result<usize, Errno>>,
+    done: usize,
+    /// Of the wait that is to come.
+    deadline: Option<Deadline>,
 }
 
-/// The usual case, which needs no wait and hence no account of the fiber: one system call.
+/// The usual case, which needs no wait and hence no account of the fiber: one system call. The hook's answer, if that
+/// was all.
 #[inline(never)]
-fn at_once(selector: &Selector, asked: &Asked) -> Result<First, Error> {
+fn at_once(
+    ruby: &Ruby,
+    this: Obj<Selector>,
+    asked: &Asked,
+    state: &mut State,
+) -> Result<Option<Value>, Error> {
+    let selector: &Selector = &this;
+    if asked.from.is_some() || !selector.may_go_ahead(ruby, this.as_value())? {
+        return Ok(None);
+    }
     let (direction, request) = (asked.direction, asked.request);
     let watched = Watched::new(asked.io)?;
     let (kind, descriptor) = (watched.kind, watched.descriptor);
     if kind == Kind::File {
-        return Ok(First::Nothing);
+        return Ok(None);
     }
     if watched.parkable && is_drained(selector, &watched, direction) {
-        return Ok(First::Attempted(watched, Err(Errno::AGAIN)));
+        state.watched = Some(watched);
+        state.attempted = Some(Err(Errno::AGAIN));
+        return Ok(None);
     }
     let sliced = |size: usize| kind == Kind::Direct && size > SLICE;
     let (answer, room) = match direction {
-        Direction::Write if ring::is_crowded(selector) => return Ok(First::Nothing),
+        Direction::Write if ring::is_crowded(selector) => return Ok(None),
         Direction::Read => request.fill(0, |bytes| match sliced(bytes.len()) {
             true => Err(Errno::NOTSOCK),
             false => attempt::read(kind, descriptor, bytes),
@@ -366,89 +374,141 @@ fn at_once(selector: &Selector, asked: &Asked) -> Result<First, Error> {
         }),
     }?;
     if answer == Err(Errno::NOTSOCK) {
-        return Ok(First::Nothing); // another kind than was thought, or to be done in slices
+        return Ok(None); // another kind than was thought, or to be done in slices
     }
     remember(selector, &watched, direction, answer, room);
     let over = match answer {
         Ok(count) => count == 0 || count >= request.minimum || kind == Kind::Direct,
         Err(_) => kind == Kind::Direct,
     };
-    Ok(match over {
-        true => First::Over(answer),
-        false => First::Attempted(watched, answer),
-    })
+    if over {
+        selector.spent(answer.unwrap_or(0));
+        return Ok(Some(number(answer)));
+    }
+    state.watched = Some(watched);
+    state.attempted = Some(answer);
+    Ok(None)
 }
 
-/// The transfer as one that may wait, and may have begun. While it does, only small frames are on the fiber's stack.
+/// The transfer as one that may wait, and may have begun. What happens before and after a wait has frames of its own: so
+/// little is on the fiber's stack while it is parked.
 #[inline(never)]
 fn in_turns(
     ruby: &Ruby,
     this: Obj<Selector>,
     asked: &Asked,
-    begun: Option<(Watched, Result<usize, Errno>)>,
-) -> Result<Result<usize, Errno>, Error> {
-    match Selector::enter(ruby, &this)? {
-        Entry::Usable(visit) => transfer_all(ruby, &visit, asked, begun),
-        Entry::Inert => without_scheduler(asked),
+    state: &mut State,
+) -> Result<Value, Error> {
+    let Entry::Usable(visit) = Selector::enter(ruby, &this)? else {
+        return without_scheduler(asked);
+    };
+    let mut woken = None;
+    loop {
+        if let Some(answer) = advance(ruby, &visit, asked, state, woken)? {
+            return Ok(answer);
+        }
+        woken = match begin_wait(ruby, &visit, asked.direction, state)? {
+            None => None,
+            Some((wait, timer)) => {
+                let parked = visit.selector.park(visit.slot);
+                let ready = hooks::end_wait(visit.selector, wait, timer);
+                Some((ready, parked?))
+            }
+        }
     }
 }
 
 /// The VM's interrupt-safe blocking path is a poll away: io_wait of an inert scheduler really blocks.
 #[cold]
 #[inline(never)]
-fn without_scheduler(asked: &Asked) -> Result<Result<usize, Errno>, Error> {
+fn without_scheduler(asked: &Asked) -> Result<Value, Error> {
     let watched = Watched::new(asked.io)?;
-    attempt_plainly(&watched, asked.direction, asked.request, asked.from)
+    attempt_plainly(&watched, asked.direction, asked.request, asked.from).map(number)
 }
 
-#[inline(always)]
-fn transfer_all(
+#[inline(never)]
+fn begin_wait(
+    ruby: &Ruby,
+    visit: &Visit,
+    direction: Direction,
+    state: &State,
+) -> Result<Option<(WaitId, Option<TimerId>)>, Error> {
+    let Some(watched) = &state.watched else {
+        return Ok(None);
+    };
+    hooks::begin_wait(ruby, visit, watched, direction.interest(), state.deadline)
+}
+
+/// Goes on until it is over, which is the hook's answer, or has to wait. `woken`: how the last wait ended.
+#[inline(never)]
+fn advance(
     ruby: &Ruby,
     visit: &Visit,
     asked: &Asked,
-    begun: Option<(Watched, Result<usize, Errno>)>,
-) -> Result<Result<usize, Errno>, Error> {
-    let request = asked.request;
-    let (mut watched, mut first) = match begun {
-        Some((watched, answer)) => (watched, Some(answer)),
-        None => {
-            visit.give_way_when_due()?;
-            (Watched::new(asked.io)?, None)
+    state: &mut State,
+    woken: Option<(Ready, Cause)>,
+) -> Result<Option<Value>, Error> {
+    if let (Some((ready, cause)), Some(watched)) = (woken, &state.watched) {
+        if watched.io.is_closed() {
+            return Err(hooks::closed_elsewhere());
         }
+        if ready.answers(asked.direction.interest()).is_none() {
+            return match cause {
+                Cause::Elapsed => time_is_up(ruby, state.done).map(Some),
+                _ => Ok(None),
+            };
+        }
+    }
+    if state.watched.is_none() {
+        visit.give_way_when_due()?;
+        state.watched = Some(Watched::new(asked.io)?);
+    }
+    let Some(watched) = &mut state.watched else {
+        return Ok(None);
     };
-    let mut done = 0;
+    let minimum = asked.request.minimum;
     loop {
-        let answer = match first.take() {
+        let answer = match state.attempted.take() {
             Some(answer) => answer,
-            None => match attempt_again(visit, asked, &mut watched, done)? {
-                Again::Over(answer) => return Ok(answer),
+            None => match attempt_again(visit, asked, watched, state.done)? {
+                Again::Over(answer) => return Ok(Some(number(answer))),
                 Again::Attempted(answer) => answer,
             },
         };
         match answer {
             Ok(count) => {
                 visit.selector.spent(count);
-                done += count;
-                if count == 0 || done >= request.minimum {
-                    return Ok(Ok(done));
+                state.done += count;
+                if count == 0 || state.done >= minimum {
+                    return Ok(Some(number(Ok(state.done))));
                 }
             }
             Err(Errno::AGAIN)
-                if watched.parkable || request.minimum > 0 || raw::called_from::<4>(&WAITING) =>
+                if watched.parkable || minimum > 0 || raw::called_from::<4>(&WAITING) =>
             {
                 let timeout = convert::timeout(watched.io.timeout())?;
-                match hooks::wait_io(ruby, visit, &watched, asked.direction.interest(), timeout)? {
-                    Some(_) => {}
-                    // What was transferred before is not lost: it is this call's answer.
-                    None if done > 0 => return Ok(Ok(done)),
-                    None => {
-                        return Err(error_named(ruby, "IO::TimeoutError", hooks::TIMED_OUT));
-                    }
+                if timeout != Some(Duration::ZERO) {
+                    state.deadline = visit.selector.inner.borrow().deadline(timeout);
+                    return Ok(None);
+                }
+                let interest = asked.direction.interest();
+                let ready = hooks::wait_io(ruby, visit, watched, interest, timeout)?;
+                if ready.is_none() {
+                    return time_is_up(ruby, state.done).map(Some);
                 }
             }
-            Err(_) if done > 0 => return Ok(Ok(done)),
-            Err(errno) => return Ok(Err(errno)),
+            Err(_) if state.done > 0 => return Ok(Some(number(Ok(state.done)))),
+            Err(errno) => return Ok(Some(number(Err(errno)))),
         }
+    }
+}
+
+/// What was transferred before is not lost: it is this call's answer.
+#[cold]
+fn time_is_up(ruby: &Ruby, done: usize) -> Result<Value, Error> {
+    match done {
+        0 => Err(error_named(ruby, "IO::TimeoutError", hooks::TIMED_OUT)),
+        _ => Ok(number(Ok(done))),
     }
 }
 

@@ -494,12 +494,13 @@ pub fn hidden_number(io: Value, fresh: impl FnOnce(u64) -> u64) -> Option<u64> {
     if let Some(known) = known_number(io) {
         return Some(known);
     }
+    if io.is_frozen() {
+        return None;
+    }
     let number = fresh(NEXT.fetch_add(1, Ordering::Relaxed));
-    // SAFETY: FrozenError is caught.
-    protect(|| unsafe {
-        rb_sys::rb_ivar_set(io.as_raw(), hidden_name(), rb_sys::rb_ull2inum(number))
-    })
-    .ok()?;
+    // SAFETY: an object that is not frozen takes it without raising, while there is memory. (A protection would be the
+    // deepest frame on the stack of a fiber that reads.)
+    unsafe { rb_sys::rb_ivar_set(io.as_raw(), hidden_name(), rb_sys::rb_ull2inum(number)) };
     Some(number)
 }
 
