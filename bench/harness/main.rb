@@ -52,7 +52,7 @@ module Bench
     def run
       build if @options.build?
       Dir.mktmpdir do |scratch|
-        raise ArgumentError, "--calls needs strace, which is not installed" if @options.calls && !Calls.available?
+        raise ArgumentError, "--calls needs perf that may count tracepoints, or strace" if @options.calls && !Calls.available?
 
         plan = Plan.new(@options.rows, targets(scratch), @options)
         progress = Progress.new(plan.size)

@@ -89,10 +89,10 @@ module Bench
     # System calls by name, for the row that is about them.
     def calls
       @results.rows.select { |row| row[:counts_calls] }.flat_map { |row| row[:points] }.flat_map do |point|
-        counted = @results.targets.select { |target| @results.cell(point, target)[:strace] }
+        counted = @results.targets.select { |target| @results.cell(point, target)[:counted] }
         next [] if counted.empty?
 
-        accounts = counted.map { |target| @results.cell(point, target)[:strace] }
+        accounts = counted.map { |target| @results.cell(point, target)[:counted] }
         kinds = accounts.flat_map { |account| account[:names].keys }.uniq
         rows = kinds.map { |kind| ["`#{kind}`", *accounts.map { |account| format("%.4f", account[:names].fetch(kind, 0)) }] }
         rows << ["epoll_ctl in all, #{accounts.first[:runs].map { |size| Format.count(size) }.join(' / ')} requests",

@@ -77,7 +77,7 @@ module Bench
       parser.on("--scale X", Float, "number of operations, in parts of the full size (1)") { |x| @scale = within(x, 1e-6, 1_000, "--scale") }
       parser.on("--most N", Integer, "sizes N up to this only (10000)") { |n| @most = within(n, 0, 1_000_000, "--most") }
       parser.on("--limit S", Integer, "seconds after which a run counts as hanging (60)") { |s| @limit = within(s, 1, 86_400, "--limit") }
-      parser.on("--calls", "count system calls per operation too, in runs of their own (needs strace)") { @calls = true }
+      parser.on("--calls", "count system calls per operation too, in runs of their own (by perf, or strace)") { @calls = true }
     end
 
     def part(parser)

@@ -16,7 +16,7 @@ module Bench
       sample.fetch(row.value) { row.value == :rate ? sample[:operations] / sample[:seconds] : raise(KeyError, "no #{row.value} in a run of #{row.name}") }
     end
 
-    TRACED = 3 # how much longer a run may take under strace
+    TRACED = 3 # how much longer a run may take if its calls are counted
 
     attr_reader :cells
 
@@ -59,7 +59,7 @@ module Bench
     def groups = cells.group_by { |cell| [cell.row, cell.point] }.map { |(row, _), group| [row, group] }
 
     def refusal(target, row, point)
-      return "strace is not installed" if row.value == :calls && !Calls.available?
+      return "nothing here can count system calls (perf, strace)" if row.value == :calls && !Calls.available?
 
       target.refusal(row, point)
     end

@@ -76,7 +76,7 @@ module Bench
              .merge(curves.empty? ? {} : { curve: Statistics.middle_curve(curves) })
       end
 
-      def calls(counted) = counted ? { calls: counted[:calls], strace: counted } : {}
+      def calls(counted) = counted ? { calls: counted[:calls], counted: counted } : {}
     end
 
     attr_reader :data

@@ -41,6 +41,6 @@ module Bench
   Row.define(
     "syscalls", title: "System calls per keep-alive request", unit: "calls/request", value: :calls, better: :less, operations: 10_000,
     least: 2_000, rounds: 1, floor: true,
-    about: "4 kB bodies, 200 kept connections; counted by strace -c -f in two runs of different length, of which the difference is taken"
+    about: "4 kB bodies, 200 kept connections; counted (perf stat, or strace -c -f) in two runs of different length, of which the difference is taken"
   ) { |run| Site.new(run, body_bytes: 4096).measure(200, "keep-alive") }
 end

@@ -173,8 +173,16 @@ class TestBench < ReactorTest
       ------ ----------- ----------- --------- --------- ----------------
       100.00    0.001000                   150        10 total
     TEXT
-    short = Bench::Calls.parse(text)
+    short = Bench::Calls::Strace.parse(text)
     assert_equal({ "sendto" => 110, "epoll_ctl" => 40 }, short)
+    assert_equal({ "sendto" => 110, "epoll_ctl" => 40, "others" => 3 }, Bench::Calls::Perf.parse(<<~TEXT))
+      # started on Sat Nov 21 19:00:00 2026
+
+      153,,raw_syscalls:sys_enter,1000,100.00,,
+      110,,syscalls:sys_enter_sendto,1000,100.00,,
+      40,,syscalls:sys_enter_epoll_ctl,1000,100.00,,
+      <not supported>,,syscalls:sys_enter_poll,0,100.00,,
+    TEXT
     # 100 operations with 10 to warm up, then 300 with 30: one sendto each, no epoll_ctl but those at the start.
     difference = Bench::Calls.difference([short, { "sendto" => 330, "epoll_ctl" => 40 }], [100, 300])
     assert_equal({ "sendto" => 1.0 }, difference[:names])

@@ -94,8 +94,6 @@ pub struct Inner {
     base: Option<Slot>,
     /// Resumes since the last poll.
     resumed: u32,
-    /// They took so long of late that the clock is asked after each.
-    slow: bool,
     /// Operations to interrupt, by the VM's proxies of them, each with what it is to raise.
     interrupts: VecDeque<[Pinned; 2]>,
     /// How often the kernel was slept in, one time after the other, with nothing but an `unblock` to hope for.
@@ -910,17 +908,12 @@ impl Inner {
         Next::Nothing
     }
 
-    /// Fibers that are quickly done are polled for by number; others by the time they have taken, at which every fourth
-    /// resume looks, asking the clock taking as long as half a switch; each of them while they take long.
-    fn is_overdue(&mut self) -> bool {
-        let look = self.slow || self.resumed <= STRIDE || self.resumed % STRIDE == 0;
-        let look = look && self.resumed > 0;
-        let Some(clock) = self.reactor.as_ref().filter(|_| look).map(Reactor::clock) else {
-            return false;
-        };
-        let elapsed = clock.elapsed();
-        self.slow = elapsed >= TERM / STRIDE * self.resumed;
-        elapsed >= TERM
+    /// Fibers that are quickly done are polled for by number; others by the time they have taken. Asking the clock takes as
+    /// long as half a switch: so only the first few resumes after a poll do, and then every fourth.
+    fn is_overdue(&self) -> bool {
+        let look = self.resumed > 0 && (self.resumed <= STRIDE || self.resumed % STRIDE == 0);
+        let clock = self.reactor.as_ref().filter(|_| look).map(Reactor::clock);
+        clock.is_some_and(|clock| clock.elapsed() >= TERM)
     }
 
     // Around each wait and each sleep: counted, and written down if somebody wants it.
