@@ -4,7 +4,11 @@
 //! memory stays what it is. A fiber that is given up unfinished at the end of its scheduler never leaves: so that end waits
 //! until nothing is lent any more.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::{
+    num::NonZero,
+    sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError},
+    thread,
+};
 
 use rustix::io::Errno;
 
@@ -31,6 +35,14 @@ impl Loans {
     pub fn lend(&self) -> Loan {
         *self.lent() += 1;
         Loan(self.clone())
+    }
+
+    /// Whether one more has a processor of its own, beside the loop's; or is the only one.
+    pub fn has_room(&self) -> bool {
+        static PROCESSORS: OnceLock<usize> = OnceLock::new();
+        let count = || thread::available_parallelism().map_or(1, NonZero::get);
+        let lent = *self.lent();
+        lent == 0 || lent + 1 < *PROCESSORS.get_or_init(count)
     }
 
     /// Blocks until nothing is lent.
