@@ -24,10 +24,9 @@ KEPT = "no GC"
 HELD = {
   "files-cold" => ["garbage collections of 3 to 10 ms, one for every 125 files or so", KEPT],
   "files" => ["garbage collections of 3 to 10 ms, one for every 125 files or so", KEPT],
-  "deflate" => ["zlib copies its input of 8 MiB with the GVL held before it offers the work to anybody", ALONE],
-  "names" => ["TCPSocket.new is 0.2 ms of Ruby code, and each of 20 fibers that are ready has its turn before the ticker", ALONE],
-  "children" => ["the VM makes each child by fork(2), with the GVL held until that runs the other program; 20 fibers that are " \
-                 "ready make 20 of them before the ticker has its turn", ALONE]
+  "deflate" => ["zlib copies its input of 8 MiB with the GVL held, 4 ms each time, before it offers the work to anybody", ALONE],
+  "names" => ["TCPSocket.new is 0.2 ms of Ruby code, 3 ms the first time", ALONE],
+  "children" => ["the VM makes each child by fork(2), with the GVL held until that runs the other program: 1 ms, 3 the first time", ALONE]
 }.freeze
 
 def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)

@@ -6,8 +6,9 @@ module Reactor
   # fibers, what keeps the loop going, and elsewhere what they always did. A program that makes no scheduler keeps its
   # files as they are.
   module Files
-    # So much of a file is sent by one call of IO.copy_stream: about 0.3 ms.
-    STRETCH = 1 << 20
+    # Bytes of a file that are sent by one call of IO.copy_stream (about 0.3 ms), and that are asked of the disk meanwhile.
+    STRETCH = 256 << 10
+    AHEAD = 16 << 20
 
     # Seconds between two attempts at a lock, at first and at most: as often as Ruby itself asks again at last.
     HASTE = 0.001
@@ -16,7 +17,7 @@ module Reactor
     # Bytes that are written on the spot if that has been cheap so far.
     SMALL = 16 << 10
 
-    private_constant :STRETCH, :SMALL, :HASTE, :PATIENCE
+    private_constant :STRETCH, :AHEAD, :SMALL, :HASTE, :PATIENCE
 
     # File.new and File.open. Opening a FIFO waits for somebody who opens its other end: done by a thread of its own.
     # (Ruby 3.3 offers its open(2) to nobody, and where 3.4 offers it nothing tells a FIFO from other files.) Whether it
@@ -89,9 +90,13 @@ module Reactor
         return super unless Files.regular?(source)
         return scheduler.offload { super } if Files.path?(target) || Files.regular?(target)
         return super unless scheduler.respond_to?(:fetch) && target.is_a?(IO)
+        return super unless [length, offset].all? { |number| number.nil? || (number.is_a?(Integer) && number.bit_length < 63) }
 
+        length = nil if length&.negative? # all of it, from where it is: as without a scheduler
+        offset = nil if offset&.negative?
         Files.send_in_stretches(length) do |done, stretch|
-          scheduler.fetch(source, offset ? offset + done : source.pos, stretch)
+          wanted = length ? [length - done, AHEAD].min : AHEAD
+          scheduler.fetch(source, offset ? offset + done : source.pos, stretch, wanted)
           super(source, target, stretch, offset && (offset + done))
         end
       end

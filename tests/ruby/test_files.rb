@@ -187,6 +187,17 @@ class TestFiles < ReactorTest
     end
   end
 
+  def test_copy_stream_takes_numbers_as_ever
+    numbers = [[-1], [nil, -1], [5, -1], [3.7], [0], [5, SIZE - 2], ["x"], [2**70], [nil, 2**70], [nil, "x"]]
+    copied = lambda do |given|
+      reader, writer = pipe
+      count = File.open(__FILE__, "rb") { |file| [(IO.copy_stream(file, writer, *given) rescue [$!.class, $!.message]), file.pos] }
+      writer.close
+      [count, reader.read]
+    end
+    numbers.each { |given| assert_equal copied.(given), in_fiber { copied.(given) }, given.inspect }
+  end
+
   # However cheap that has been: a kernel with much to write makes whoever writes wait.
   def test_large_pieces_are_written_by_workers
     skip "Ruby 4.0 and later: there is a hook, which is not counted" unless RUBY_VERSION < "4.0"

@@ -59,8 +59,8 @@ const LARGE: usize = 512 << 10;
 /// taken back from a fiber that is interrupted.
 const MIDDLING: usize = 64 << 10;
 
-/// The smallest page there is.
-const PAGE: u64 = 4 << 10;
+/// One byte in so many is read: pages come from the disk in larger pieces.
+const STEP: u64 = 32 << 10;
 
 /// A write of at most so many bytes, which the kernel cannot promise to do at once, is done at once all the same, as long
 /// as such writes do not take long; see [`Trust`].
@@ -115,7 +115,15 @@ pub fn write(
 }
 
 /// Brings a stretch of a file into the page cache, by the pool if it is not there. False if it is no regular file.
-pub fn fetch(visit: &Visit, watched: &Watched, from: u64, length: usize) -> Result<bool, Error> {
+///
+/// `ahead`: what will be wanted after it is asked for as well, so that the disk works meanwhile.
+pub fn fetch(
+    visit: &Visit,
+    watched: &Watched,
+    from: u64,
+    length: usize,
+    ahead: u64,
+) -> Result<bool, Error> {
     let descriptor = watched.descriptor;
     if watched.kind == Kind::Direct {
         return Ok(true);
@@ -126,7 +134,7 @@ pub fn fetch(visit: &Visit, watched: &Watched, from: u64, length: usize) -> Resu
     if !is_there(descriptor, from, length) {
         let lease = Interrupted::Waits(watched.identity.0);
         let settled = on_pool(visit, Pace::Quick, lease, move || {
-            bring_in(descriptor, from, length)
+            bring_in(descriptor, from, length, ahead)
         })?;
         // An error will be met again by whoever reads.
         settled.raised.map_or(Ok(()), Err)?;
@@ -263,7 +271,7 @@ impl<'a> Transfer<'a> {
             }
         }
         let settled = on_pool(self.visit, Pace::Quick, self.lease(), move || {
-            bring_in(descriptor, position, room.min(STRETCH))
+            bring_in(descriptor, position, room.min(STRETCH), 0)
         })?;
         settled.raised.map_or(Ok(()), Err)?;
         match settled.result {
@@ -491,16 +499,16 @@ impl<'a> Transfer<'a> {
     }
 }
 
-/// Asks for a stretch of a file, and for as much again after it, and waits until the stretch is there: by reading one byte
-/// of each page, which copies next to nothing.
-fn bring_in(descriptor: RawFd, from: u64, length: usize) -> Result<(), Errno> {
-    attempt::will_need(descriptor, from, 2 * length as u64);
+/// Asks for a stretch of a file, and for as much again after it or for all that will be wanted, and waits until the stretch
+/// is there: by reading a byte here and there, which copies next to nothing.
+fn bring_in(descriptor: RawFd, from: u64, length: usize, ahead: u64) -> Result<(), Errno> {
+    attempt::will_need(descriptor, from, ahead.max(2 * length as u64));
     let end = from + length as u64;
     let mut place = from;
     while place < end {
         match attempt::read_file(Kind::Direct, descriptor, &mut [0], Some(place)) {
             Ok(0) => break,
-            Ok(_) => place += PAGE,
+            Ok(_) => place += STEP,
             Err(Errno::INTR) => {}
             Err(_) if place > from => break, // who reads so far meets it again
             Err(errno) => return Err(errno),

@@ -706,21 +706,23 @@ pub fn blocking_operation_wait(
 /// Methods whose blocking operations are left to the VM.
 const OWN_AFFAIR: [&str; 2] = ["copy_stream", "close"];
 
-/// `fetch(io, from, length)`: brings a stretch of a regular file into the page cache, the fiber being parked, unless it is
-/// there; and lets others run who have waited for a while. False if it is no regular file.
+/// `fetch(io, from, length, ahead)`: brings a stretch of a regular file into the page cache, the fiber being parked, unless it is
+/// there, and asks for so many bytes after its beginning; lets others run who have waited for a while. False if it is no
+/// regular file.
 pub fn fetch(
     ruby: &Ruby,
     this: Obj<Selector>,
     io: Value,
     from: u64,
     length: usize,
+    ahead: u64,
 ) -> Result<bool, Error> {
     let Entry::Usable(visit) = Selector::enter(ruby, &this)? else {
         return Ok(false);
     };
     visit.give_way_when_due()?;
     visit.selector.spent(length);
-    files::fetch(&visit, &Watched::new(io)?, from, length)
+    files::fetch(&visit, &Watched::new(io)?, from, length, ahead)
 }
 
 /// `sync(io, data_only)`: fsync(2) or fdatasync(2) of a file, by the driver, the fiber being parked: 0, or the number of

@@ -74,7 +74,7 @@ fn init(ruby: &Ruby) -> Result<(), Error> {
     class.define_method("drain", method!(hooks::drain, 0))?;
     class.define_method("cancel", method!(hooks::cancel, 0))?;
     class.define_method("io_closing", method!(hooks::io_closing, 1))?;
-    class.define_method("fetch", method!(hooks::fetch, 3))?;
+    class.define_method("fetch", method!(hooks::fetch, 4))?;
     class.define_method("sync", method!(hooks::sync, 2))?;
     class.define_method("submit", method!(hooks::submit, 0))?;
     class.define_method("wait_any", method!(hooks::wait_any, -1))?;
