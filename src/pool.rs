@@ -41,7 +41,7 @@ use job::{Ran, Task};
 ///   does not hold up the end of the program.
 /// - **Signals** are blocked in the workers, so that they reach the threads that expect them.
 /// - **Precedence.** Where threads are more than processors, one that wakes up for an event goes before the workers: their
-///   time slice is longer (10 ms) than the usual one (Linux 6.12 and later).
+///   time slice is longer by a quarter (Linux 6.12 and later).
 /// - **fork(2)** copies the pool but not its threads. In the child it refuses work ([`Refused::Foreign`]), its jobs are
 ///   [`Outcome::Dropped`], and dropping it touches nothing; a reactor that the child opens has a pool of its own.
 ///

@@ -2,18 +2,15 @@
 
 use std::mem;
 
-/// Nanoseconds. Threads that were told nothing have 3 ms or so: whoever wakes up with less than the thread that has the
-/// processor takes its place at once (EEVDF; since Linux 6.12 threads can choose).
-const SLICE: u64 = 10_000_000;
-
-/// Lets a thread that wakes up for an event take the processor from this one at once, which in return has it for 10 ms at a
-/// stretch instead of some 3. For threads that work on behalf of a loop; those of a [`Pool`](crate::Pool) do it themselves.
+/// Lets a thread that wakes up for an event take the processor from this one at once: its time slice, 1.4 to 3 ms, becomes
+/// a quarter longer, and whoever wakes up with a shorter one comes first (EEVDF). For threads that work on behalf of a loop;
+/// those of a [`Pool`](crate::Pool) do it themselves.
 ///
 /// A wish: of effect on Linux 6.12 and later (sched_setattr(2)), and none for a thread with another policy than the usual
 /// SCHED_OTHER and SCHED_BATCH.
 pub fn stand_back() {
     if let Some(mut attributes) = attributes() {
-        attributes.sched_runtime = SLICE;
+        attributes.sched_runtime += attributes.sched_runtime / 4;
         // SAFETY: reads a struct of that size, for the calling thread.
         unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
     }
@@ -35,7 +32,7 @@ fn attributes() -> Option<libc::sched_attr> {
 
 #[cfg(test)]
 mod tests {
-    use super::{SLICE, attributes, stand_back};
+    use super::{attributes, stand_back};
 
     #[test]
     fn a_thread_that_stands_back_says_so() {
@@ -48,8 +45,7 @@ mod tests {
             (before.sched_policy, before.sched_nice),
             (after.sched_policy, after.sched_nice)
         );
-        if before.sched_runtime != 0 {
-            assert_eq!(SLICE, after.sched_runtime); // kernels before 6.12 say 0
-        }
+        let slices = (before.sched_runtime, after.sched_runtime);
+        assert!(slices.0 < slices.1 || slices == (0, 0)); // kernels before 6.12 say 0
     }
 }
