@@ -21,5 +21,6 @@ module Reactor
     private_constant :BODY
 
     run_by(BODY)
+    private_class_method :run_by
   end
 end

@@ -20,7 +20,7 @@ use crate::{
     fibers::{Cause, Hook, MANY, Pending, Purpose, Slot, State},
     files,
     io::Watched,
-    raw::{self, Pinned, methods::wrong_number},
+    raw::{self, Callers, Pinned, methods::wrong_number},
     resolve::Lookup,
     selector::{Entry, Selector, Visit, error_named},
     trace::What,
@@ -144,7 +144,7 @@ pub fn io_wait(
 }
 
 /// Methods of Ruby's that ask for `io_wait` to be readable only when the kernel has just told them EAGAIN.
-const FINDERS: [(&str, &str); 13] = [
+static FINDERS: Callers = Callers::new(&[
     ("BasicSocket", "recv"),
     ("BasicSocket", "__recvmsg"),
     ("IPSocket", "recvfrom"),
@@ -158,7 +158,7 @@ const FINDERS: [(&str, &str); 13] = [
     ("Socket", "sysaccept"),
     ("OpenSSL::SSL::SSLSocket", "sysread"),
     ("OpenSSL::SSL::SSLSocket", "accept"),
-];
+]);
 
 /// What the caller knows of the descriptor, the selector is told: so this wait needs no system call.
 ///
@@ -179,7 +179,7 @@ fn note_attempt(visit: &Visit, watched: &Watched, interest: Interest) {
         .reactor
         .as_ref()
         .is_some_and(unsure);
-    if open && raw::called_by(&FINDERS) {
+    if open && FINDERS.have_called() {
         if let Some(reactor) = visit.selector.inner.borrow_mut().reactor.as_mut() {
             reactor.attempted(descriptor, identity, interest, Attempt::WouldBlock);
         }

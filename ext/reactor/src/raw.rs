@@ -17,7 +17,7 @@ use std::{
     ptr, slice,
     sync::{
         Once, OnceLock,
-        atomic::{AtomicU32, AtomicU64, Ordering},
+        atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -210,30 +210,71 @@ pub fn called_from<const DEPTH: usize>(names: &[&str]) -> bool {
     frames::<DEPTH>().iter().any(|frame| frame.is_any_of(names))
 }
 
-/// Whether the hook that is running was called straight from one of these methods, each by its class's name and its own,
-/// and that method is written in C.
-pub fn called_by(methods: &[(&str, &str)]) -> bool {
-    const OWN_AND_CALLER: usize = 2;
-    let (mut frames, mut lines) = ([0; OWN_AND_CALLER], [0; OWN_AND_CALLER]);
-    // SAFETY: room for so many frames in both. Names are nil or a String.
-    let (class, name) = unsafe {
+/// Methods written in C, each by its class's name and its own.
+pub struct Callers {
+    names: &'static [(&'static str, &'static str)],
+    /// What called before, with 1 in the lowest bit if it is one of them. Each lies there for good, so no other will.
+    seen: [AtomicUsize; 16],
+}
+
+impl Callers {
+    pub const fn new(names: &'static [(&'static str, &'static str)]) -> Self {
+        Self {
+            names,
+            seen: [const { AtomicUsize::new(0) }; 16],
+        }
+    }
+
+    /// Whether the hook that is running was called straight from one of them.
+    pub fn have_called(&self) -> bool {
+        const OWN_AND_CALLER: usize = 2;
+        let (mut frames, mut lines) = ([0; OWN_AND_CALLER], [0; OWN_AND_CALLER]);
         let room = OWN_AND_CALLER as c_int;
-        let found = rb_sys::rb_profile_frames(0, room, frames.as_mut_ptr(), lines.as_mut_ptr());
+        // SAFETY: room for so many frames in both.
+        let found =
+            unsafe { rb_sys::rb_profile_frames(0, room, frames.as_mut_ptr(), lines.as_mut_ptr()) };
         if found < room || lines[1] != 0 {
             return false; // only Ruby code has lines
         }
-        let class = rb_sys::rb_profile_frame_classpath(frames[1]);
-        let name = rb_sys::rb_profile_frame_method_name(frames[1]);
-        (Value::from_raw(class), Value::from_raw(name))
-    };
-    let (Some(class), Some(name)) = (RString::from_value(class), RString::from_value(name)) else {
-        return false;
-    };
-    // SAFETY: compared at once, no Ruby call in between.
-    let given = unsafe { (class.as_slice(), name.as_slice()) };
-    methods
-        .iter()
-        .any(|(class, name)| given == (class.as_bytes(), name.as_bytes()))
+        let caller = frames[1] as usize;
+        for place in &self.seen {
+            match place.load(Ordering::Relaxed) {
+                0 => return self.learn(place, frames[1]),
+                known if known & !1 == caller => return known & 1 == 1,
+                _ => {}
+            }
+        }
+        self.name(frames[1])
+    }
+
+    #[cold]
+    fn learn(&self, place: &AtomicUsize, caller: VALUE) -> bool {
+        let named = self.name(caller);
+        // SAFETY: what runs in a frame, and is never collected from here on.
+        unsafe { rb_sys::rb_gc_register_mark_object(caller) };
+        let entry = caller as usize | usize::from(named);
+        // Another Ractor may have been quicker: then it is learnt at the next place.
+        _ = place.compare_exchange(0, entry, Ordering::Relaxed, Ordering::Relaxed);
+        named
+    }
+
+    #[cold]
+    fn name(&self, caller: VALUE) -> bool {
+        // SAFETY: a frame just taken, and still there; the names are nil or a String.
+        let (class, name) = unsafe {
+            let class = rb_sys::rb_profile_frame_classpath(caller);
+            let name = rb_sys::rb_profile_frame_method_name(caller);
+            (Value::from_raw(class), Value::from_raw(name))
+        };
+        let (Some(class), Some(name)) = (RString::from_value(class), RString::from_value(name))
+        else {
+            return false;
+        };
+        // SAFETY: compared at once, no Ruby call in between.
+        let given = unsafe { (class.as_slice(), name.as_slice()) };
+        let mut names = self.names.iter();
+        names.any(|(class, name)| given == (class.as_bytes(), name.as_bytes()))
+    }
 }
 
 /// Who called a hook.
