@@ -63,16 +63,15 @@ module Bench
     # @return [Hash, Session::Failure] :calls per operation, :names with calls per operation each, :control: the epoll_ctl
     #   calls of both runs, :runs: their operations
     def count(operations)
-      runs = [operations, operations * FACTOR]
-      counts = runs.map do |size|
+      counts = [operations, operations * FACTOR].to_h do |size|
         Tempfile.create("calls") do |file|
           result = yield counter.wrapper(file.path), size
           return result if result.is_a?(Session::Failure)
 
-          counter.parse(file.read)
+          [result[:operations] || size, counter.parse(file.read)]
         end
       end
-      difference(counts, runs)
+      difference(counts.values, counts.keys)
     end
 
     # Each run has made its warm-up too, which is a tenth: both grow alike.
