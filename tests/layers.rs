@@ -99,7 +99,7 @@ fn every_use_is_by_full_name() {
                 let foreign = line.contains(library) && !path.starts_with(home);
                 assert!(!foreign, "src/{path}.rs names {library} {line}");
             }
-            let homes = ["driver/poll", "driver/uring", "pool/unix"];
+            let homes = ["driver/poll", "driver/uring", "pool/linux", "pool/unix"];
             let may = homes.map(|home| path.starts_with(home));
             assert!(
                 !line.contains("unsafe {") || may.contains(&true),
