@@ -895,6 +895,10 @@ module Reactor
       return unless found
 
       [IO::READABLE, IO::WRITABLE, IO::PRIORITY].zip(found).sum { |event, ios| ios.empty? ? 0 : event }
+    rescue Errno::EBADF
+      raise unless io.closed? # by another thread, after IO.select had looked whether it is
+
+      raise IOError, "stream closed in another thread"
     end
 
     def lists_of(masks)

@@ -187,6 +187,38 @@ class TestFiles < ReactorTest
     end
   end
 
+  # What a file system puts off until the close it may take its time for.
+  def test_much_that_was_written_is_closed_by_a_worker
+    heavy!
+    target = File.join(DIRECTORY, "target")
+    in_fiber do |scheduler|
+      handed = lambda do |*mode, &block|
+        before = scheduler.stats[:offload_handed]
+        file = File.open(target, *mode)
+        file.write(BYTES[0, 2 << 20]) if block
+        middle = scheduler.stats[:offload_handed]
+        assert_nil file.close
+        assert_nil file.close
+        assert_predicate file, :closed?
+        [scheduler.stats[:offload_handed] - middle, middle >= before]
+      end
+      assert_equal [1, true], handed.("wb") { true }
+      assert_equal [0, true], handed.("rb"), "only read"
+      assert_equal [0, true], handed.("wb"), "small"
+      file = File.open(target, "wb")
+      file.write(BYTES[0, 2 << 20])
+      assert_raises(Timeout::Error) { Timeout.timeout(0.01) { begin sleep ensure file.close end } }
+      assert_predicate file, :closed?
+      file = File.open(target, "wb")
+      file.write(BYTES[0, 2 << 20])
+      seen = nil
+      closing = Fiber.schedule { file.close rescue seen = $!.message }
+      closing.raise(IOError, "interrupted")
+      assert_equal ["interrupted", true], [seen, file.closed?]
+    end
+    assert_equal BYTES[0, 2 << 20], File.binread(target)
+  end
+
   def test_copy_stream_takes_numbers_as_ever
     numbers = [[-1], [nil, -1], [5, -1], [3.7], [0], [5, SIZE - 2], ["x"], [2**70], [nil, 2**70], [nil, "x"]]
     copied = lambda do |given|
