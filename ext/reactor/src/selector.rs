@@ -46,6 +46,9 @@ const TERM: Duration = Duration::from_micros(500);
 const LOOK: usize = 128 << 10;
 const CALL: usize = 8 << 10;
 
+/// How long a fiber may go on with starting others.
+const STARTS: Duration = Duration::from_millis(2);
+
 #[derive(TypedData, Default)]
 #[magnus(
     class = "Reactor::Selector",
@@ -156,21 +159,22 @@ impl Visit<'_> {
         }
     }
 
-    /// Since when this fiber has started others, without a wait of its own in between.
-    fn starting_since(&self) -> Instant {
+    /// Since when this fiber has started others, without a wait of its own in between. `None`: this is the first.
+    fn starting_since(&self) -> Option<Instant> {
         let mut inner = self.selector.inner.borrow_mut();
         let here = inner.fibers.place(self.slot);
         let begun = inner.starts.take().filter(|(place, _)| *place == here);
-        begun.map_or_else(Instant::now, |(_, since)| since)
+        begun.map(|(_, since)| since)
     }
 
-    /// A fiber that starts others goes on when they park; when it has done so for a while, it lets everybody run.
-    fn give_way_after_starts(&self, since: Instant) -> Result<(), Error> {
-        if since.elapsed() >= 2 * TERM {
+    /// A fiber that starts another goes on when that parks, and so it may rely on nothing having happened in between but
+    /// that. When it has started several, for a while, it lets everybody run.
+    fn give_way_after_starts(&self, begun: Instant, since: Option<Instant>) -> Result<(), Error> {
+        if since.is_some_and(|since| since.elapsed() >= STARTS) {
             return self.selector.step_back(self.slot);
         }
         let mut inner = self.selector.inner.borrow_mut();
-        inner.starts = Some((inner.fibers.place(self.slot), since));
+        inner.starts = Some((inner.fibers.place(self.slot), since.unwrap_or(begun)));
         Ok(())
     }
 }
@@ -695,7 +699,7 @@ impl Selector {
             inner.note(What::Control, child);
             (outer, own)
         };
-        let since = own.then(|| visit.starting_since());
+        let starts = own.then(|| (Instant::now(), visit.starting_since()));
         let result = raw::transfer(fiber, arguments);
         this.regained(caller);
         let result = this.came_back(caller, result);
@@ -711,7 +715,9 @@ impl Selector {
         inner.fibers.finish(caller);
         drop(inner);
         result?;
-        since.map_or(Ok(()), |since| visit.give_way_after_starts(since))
+        starts.map_or(Ok(()), |(begun, since)| {
+            visit.give_way_after_starts(begun, since)
+        })
     }
 
     /// Back in a fiber that was queued rather than parked: raise what is meant for it.
