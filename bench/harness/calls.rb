@@ -21,6 +21,7 @@ module Bench
     module Perf
       module_function
 
+      # Fails where there is no perf, no permission, or one of these calls is none of the architecture's.
       def wrapper(path) = ["perf", "stat", "-x,", "-e", [ALL, *NAMES.map { |name| "syscalls:sys_enter_#{name}" }].join(","), "-o", path]
 
       def parse(text)
@@ -53,8 +54,7 @@ module Bench
 
     # What counts here, if there is anything that can.
     def counter
-      @counter ||= { Perf => ["perf", "stat", "-e", "#{ALL},syscalls:sys_enter_read", "true"], Strace => ["strace", "-qq", "-o", File::NULL, "true"] }
-                   .find { |_, command| system(*command, out: File::NULL, err: File::NULL) }&.first
+      @counter ||= [Perf, Strace].find { |counter| system(*counter.wrapper(File::NULL), "true", out: File::NULL, err: File::NULL) }
     end
 
     # @yieldparam wrapper [Array<String>] what to put before the command of a run

@@ -3,8 +3,8 @@
 require "fcntl"
 
 module Reactor
-  # Ruby asks no scheduler before opening a FIFO, fsync(2), flock(2), pwrite(2) (before 4.0) and the reading side of
-  # IO.copy_stream: each of them would hold up all fibers. So from the first {Scheduler} on, these methods do, in its
+  # Ruby asks no scheduler before opening a FIFO, fsync(2), flock(2), pwrite(2) (before 4.0), the reading side of
+  # IO.copy_stream, and closing a file: each of them would hold up all fibers. So from the first {Scheduler} on, these methods do, in its
   # fibers, what keeps the loop going, and elsewhere what they always did. A program that makes no scheduler keeps its
   # files as they are.
   module Files

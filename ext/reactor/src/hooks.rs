@@ -706,9 +706,9 @@ pub fn blocking_operation_wait(
 /// Methods whose blocking operations are left to the VM.
 const OWN_AFFAIR: [&str; 2] = ["copy_stream", "close"];
 
-/// `fetch(io, from, length, ahead)`: brings a stretch of a regular file into the page cache, the fiber being parked, unless it is
-/// there, and asks for so many bytes after its beginning; lets others run who have waited for a while. False if it is no
-/// regular file.
+/// `fetch(io, from, length, ahead)`: brings a stretch of a regular file into the page cache, the fiber being parked, unless
+/// it is there, and asks for so many bytes after its beginning; lets others run who have waited for a while. False if it is
+/// no regular file.
 pub fn fetch(
     ruby: &Ruby,
     this: Obj<Selector>,

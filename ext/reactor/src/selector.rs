@@ -532,14 +532,14 @@ impl Selector {
     #[cold]
     #[inline(never)]
     fn came_back_raising(&self, slot: Slot, error: Error) -> Result<(), Error> {
-        if raw::is_kill(&error) {
+        let once_more = raw::is_kill(&error) && {
             let mut inner = self.inner.borrow_mut();
-            if let Some(record) = inner.fibers.get_mut(slot) {
-                if std::mem::replace(&mut record.killed, true) {
-                    raw::forget_kill();
-                    return Ok(());
-                }
-            }
+            let record = inner.fibers.get_mut(slot);
+            record.is_some_and(|record| std::mem::replace(&mut record.killed, true))
+        };
+        if once_more {
+            raw::forget_kill();
+            return Ok(());
         }
         Err(error)
     }
