@@ -160,15 +160,16 @@ class TestLifecycle < ReactorTest
 
   def test_schedulers_nest_across_threads
     log = []
+    gate = Queue.new
     run_scheduler do
       Fiber.schedule do
         Thread.new do
           Fiber.set_scheduler(Reactor::Scheduler.new)
-          Fiber.schedule { sleep 0.01; log << :inner }
+          Fiber.schedule { gate.pop; log << :inner }
         end.join
         log << :outer
       end
-      Fiber.schedule { sleep 0.002; log << :meanwhile }
+      Fiber.schedule { sleep 0.002; log << :meanwhile; gate << :open }
     end
     assert_equal %i[meanwhile inner outer], log
   end
