@@ -64,11 +64,13 @@ const LARGEST: usize = 8 << 10;
 /// With fewer sends in a turn than this, each of which takes its fiber's turn away from it, there is nothing to gain.
 const FEW: u32 = 4;
 
-/// So many sends are made directly then, before a turn's are counted again.
-const ALONE: u32 = 64;
+/// So many sends are made directly then, before a turn's are counted again; twice as many each time it is no better, up
+/// to `LONGEST`.
+const SHORTEST: u32 = 64;
+const LONGEST: u32 = 1024;
 
 /// How many sends share a turn, as far as that is worth knowing.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Company {
     /// Queued since the turn began.
     joined: u32,
@@ -76,13 +78,29 @@ pub struct Company {
     alone: u32,
     /// Were there some when the turn began? Then not all of its sends were counted.
     partial: bool,
+    /// How many are to be made directly when next a turn has few.
+    pause: u32,
+}
+
+impl Default for Company {
+    fn default() -> Self {
+        Self {
+            joined: 0,
+            alone: 0,
+            partial: false,
+            pause: SHORTEST,
+        }
+    }
 }
 
 impl Company {
     /// A turn ends.
     pub fn leave(&mut self) {
-        if (1..FEW).contains(&self.joined) && !self.partial {
-            self.alone = ALONE;
+        if self.joined >= FEW {
+            self.pause = SHORTEST;
+        } else if self.joined > 0 && !self.partial {
+            self.alone = self.pause;
+            self.pause = LONGEST.min(2 * self.pause);
         }
         self.joined = 0;
         self.partial = self.alone > 0;
