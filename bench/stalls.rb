@@ -14,19 +14,24 @@ SMALL_FILES = 1_000
 SMALL_SIZE = 256 << 10
 TASKS = 4
 COPY = 256 * MEGABYTE
+BUFFERS = Array.new(TASKS) { String.new(capacity: MEGABYTE) }
 
 # Modes that show how much of the lateness is the VM's own: a single plain thread that does all the tasks one after the
-# other, and fibers whose garbage is not collected.
+# other; and what is allocated again and again not given back to the kernel in between (mallopt(3), by the environment).
 ALONE = "one thread"
-KEPT = "no GC"
+KEPT = ", memory kept"
+KEEPING = { "MALLOC_MMAP_THRESHOLD_" => (32 << 20).to_s, "MALLOC_TRIM_THRESHOLD_" => (256 << 20).to_s }.freeze
 
 # Rows in which the VM itself keeps the GVL for longer than a millisecond; where, and what shows it.
+ALLOCATED = [
+  "each String of 256 KiB is memory the VM asks of the kernel, page by page, and gives back in garbage collections of 3 to 10 ms",
+  %w[reactor threads].map { |mode| mode + KEPT }
+].freeze
 HELD = {
-  "files-cold" => ["garbage collections of 3 to 10 ms, one for every 125 files or so", KEPT],
-  "files" => ["garbage collections of 3 to 10 ms, one for every 125 files or so", KEPT],
-  "deflate" => ["zlib copies its input of 8 MiB with the GVL held, 4 ms each time, before it offers the work to anybody", ALONE],
-  "names" => ["TCPSocket.new is 0.15 ms of Ruby code, 3 ms the first time; 7,000 of them a second, and who accepts them, leave no core idle", ALONE],
-  "children" => ["the VM makes each child by fork(2), with the GVL held until that runs the other program: 1 ms, 3 the first time", ALONE]
+  "files-cold" => ALLOCATED,
+  "files" => ALLOCATED,
+  "deflate" => ["zlib copies its input of 8 MiB with the GVL held, 4 ms each time, before it offers the work to anybody", [ALONE]],
+  "children" => ["the VM makes each child by fork(2), with the GVL held until that runs the other program: 1 ms, 3 the first time", [ALONE]]
 }.freeze
 
 def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
@@ -36,13 +41,13 @@ def cpu = Process.times.then { |times| times.utime + times.stime + times.cutime 
 # Tasks in fibers of a scheduler, or in threads.
 class Mode
   def initialize(name)
+    name = name.delete_suffix(KEPT)
     @alone = name == ALONE
     @native = name != "threads" && !@alone
     return unless @native
 
     require "reactor"
-    GC.disable if name == KEPT
-    Fiber.set_scheduler(Reactor::Scheduler.new(backend: name == KEPT ? nil : name))
+    Fiber.set_scheduler(Reactor::Scheduler.new(backend: name == "reactor" ? nil : name))
   end
 
   def start(&) = @native ? Fiber.schedule(&) : Thread.new(&)
@@ -66,15 +71,48 @@ class Mode
   end
 end
 
+# A process that takes connections, without a scheduler in the way, and does with each what the row needs. It is there before
+# the clock starts: to make a child takes the VM longer than anything that is measured.
+module Sink
+  DEEDS = {
+    "copy" => "Thread.new { nil while c.read(1 << 20); c.close }",
+    "copy-cold" => "Thread.new { nil while c.read(1 << 20); c.close }",
+    "names" => "c.close"
+  }.freeze
+
+  class << self
+    attr_reader :port
+
+    def with(row)
+      return yield unless DEEDS.key?(row)
+
+      server = TCPServer.new("localhost", 0)
+      @port = server.local_address.ip_port
+      script = "require 'socket'; s = TCPServer.for_fd(#{server.fileno}); loop { c = s.accept; #{DEEDS[row]} }"
+      child = Process.spawn(RbConfig.ruby, "-e", script, server.fileno => server)
+      TCPSocket.new("localhost", @port).tap(&:close_write).read
+      yield
+    ensure
+      if child
+        Process.kill("TERM", child)
+        Process.wait(child)
+      end
+    end
+  end
+end
+
 # What goes on beside the ticker. Each row: what one run of it does, returning how much was done.
 module Work
   module_function
 
   def nothing(_) = sleep(1).then { 0 }
 
+  # Into the same memory each time, like a program that is given a buffer to keep. (How a new one lies to the page, which
+  # is the allocator's choice and changes with each collection, alone makes 12 or 18 GB/s of it: "rep movsb" of AMD's Zen
+  # is slow to a place 16 bytes beyond the page offset it copies from.)
   def pread(mode)
     mode.together(TASKS) do |task|
-      buffer = String.new(capacity: MEGABYTE)
+      buffer = BUFFERS[task]
       File.open(LARGE) do |file|
         task.step(PIECES - 1, TASKS) { |piece| file.pread(MEGABYTE, piece * MEGABYTE, buffer) }
       end
@@ -92,25 +130,13 @@ module Work
   end
 
   def copy(mode)
-    server = TCPServer.new("127.0.0.1", 0)
-    sink = fork_sink(server)
     mode.together(1) do
-      Socket.tcp("127.0.0.1", server.local_address.ip_port) do |socket|
+      Socket.tcp("127.0.0.1", Sink.port) do |socket|
         copied = File.open(LARGE) { |file| IO.copy_stream(file, socket, COPY) }
         raise "#{copied} bytes copied" unless copied == COPY
       end
     end
     COPY.fdiv(MEGABYTE)
-  ensure
-    Process.kill("TERM", sink)
-    Process.wait(sink)
-  end
-
-  # A process that takes connections and what comes by them, without a scheduler in the way.
-  def fork_sink(server)
-    script = "require 'socket'; s = TCPServer.for_fd(#{server.fileno}); " \
-             "loop { c = s.accept; Thread.new { nil while c.read(1 << 20); c.close } }"
-    Process.spawn(RbConfig.ruby, "-e", script, server.fileno => server)
   end
 
   # Small records, each on the disk before the next.
@@ -142,14 +168,8 @@ module Work
   end
 
   def names(mode)
-    server = TCPServer.new("localhost", 0)
-    port = server.local_address.ip_port
-    sink = fork_sink(server)
-    mode.together(20) { 10.times { TCPSocket.new("localhost", port).close } }
+    mode.together(20) { 10.times { TCPSocket.new("localhost", Sink.port).close } }
     200
-  ensure
-    Process.kill("TERM", sink)
-    Process.wait(sink)
   end
 
   def children(mode)
@@ -228,7 +248,8 @@ end
 # The process that is measured, with a blocking pipe as its standard input where that is the row.
 def sample(row, mode)
   drop if ROWS.fetch(row)[3]
-  return Bench.sample(__FILE__, "--measure", row, mode) unless row == "stdin"
+  keeping = mode.end_with?(KEPT) ? KEEPING : {}
+  return Bench.sample(__FILE__, "--measure", row, mode, environment: keeping) unless row == "stdin"
 
   output, status = Open3.popen2(*Bench::RUBY, __FILE__, "--measure", row, mode) do |input, result, process|
     piece = "x" * MEGABYTE
@@ -273,7 +294,7 @@ def figures(samples)
 end
 
 if ARGV.first == "--measure"
-  measure(*ARGV[1, 2])
+  Sink.with(ARGV[1]) { measure(*ARGV[1, 2]) }
 else
   require "reactor"
   rounds = Integer(ENV.fetch("ROUNDS", "3"))
@@ -297,6 +318,6 @@ else
   end
   Bench.table(["beside", "mode", "p50", "p99", "max", "done", "unit", "CPU"], table.map { |r| [*r[0, 5], *r[5, 3]] })
   puts
-  HELD.each { |row, (reason, shown)| puts "* #{ROWS[row][0]}: #{reason} (see: #{shown})" if rows.include?(row) }
-  puts "* #{ALONE}: a plain thread does all of it, one after the other. #{KEPT}: GC.disable"
+  HELD.each { |row, (reason, shown)| puts "* #{ROWS[row][0]}: #{reason} (see: #{shown.join("; ")})" if rows.include?(row) }
+  puts "* #{ALONE}: a plain thread does all of it, one after the other. #{KEPT[2..]}: #{KEEPING.map { _1.join("=") }.join(" ")}"
 end

@@ -99,13 +99,18 @@ impl Handle {
     /// The owner goes to sleep. False if it must not: there is something in the inbox, or somebody has woken it before.
     pub(crate) fn lie_down(&self) -> bool {
         self.shared.sleeping.store(true, Ordering::SeqCst);
-        !self.shared.woken.load(Ordering::SeqCst) && self.inbox().is_empty()
+        !self.shared.woken.load(Ordering::SeqCst) && !self.has_mail()
     }
 
     /// The owner sleeps no longer, and nobody has to wake it.
     pub(crate) fn get_up(&self) {
         self.shared.sleeping.store(false, Ordering::SeqCst);
         self.shared.woken.store(false, Ordering::SeqCst);
+    }
+
+    /// Is there something in the inbox?
+    pub(crate) fn has_mail(&self) -> bool {
+        !self.inbox().is_empty()
     }
 
     /// Moves the inbox into `events`.

@@ -15,6 +15,7 @@ mod job;
 use std::{
     collections::VecDeque,
     fmt, io,
+    num::NonZero,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     thread,
     time::Duration,
@@ -81,10 +82,12 @@ pub struct Pool {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Threads at once; at least 1. Default: 64.
+    /// Threads at once; at least 1. Default: as many as the three paces may have together.
     pub threads: usize,
-    /// How many of them may be at work that is [`Pace::Quick`], which takes a disk's time or a core's; at least 1.
-    /// Default: 16.
+    /// How many of them may be at work that is [`Pace::Copy`], which takes a core's time; at least 1. Default: as many as
+    /// there are processors, but one: that is left to the reactor's own thread.
+    pub copy: usize,
+    /// How many of them may be at work that is [`Pace::Quick`], which takes a disk's time; at least 1. Default: 16.
     pub quick: usize,
     /// How many of them may be at work that is [`Pace::Slow`], which only waits; at least 1. Default: 48.
     pub slow: usize,
@@ -96,10 +99,13 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
+        let processors = thread::available_parallelism().map_or(1, NonZero::get);
+        let (copy, quick, slow) = (1.max(processors - 1), 16, 48);
         Self {
-            threads: 64,
-            quick: 16,
-            slow: 48,
+            threads: copy + quick + slow,
+            copy,
+            quick,
+            slow,
             queue: 1024,
             idle: Duration::from_secs(10),
         }
@@ -119,6 +125,8 @@ impl Default for Limits {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
+    /// It waits for nobody and copies memory: a fraction of a millisecond.
+    Copy,
     /// It waits for a local device: milliseconds.
     Quick,
     /// It waits for the network, or for somebody: seconds, and perhaps many.
@@ -233,6 +241,7 @@ impl Pool {
     pub fn limit(&mut self, limits: Limits) {
         self.limits = Limits {
             threads: limits.threads.max(1),
+            copy: limits.copy.max(1),
             quick: limits.quick.max(1),
             slow: limits.slow.max(1),
             queue: limits.queue.max(1),
@@ -267,14 +276,14 @@ impl Pool {
         }
         self.next += 1;
         state.statistics.jobs += 1;
-        state.queue(pace).push_back(Queued {
+        state.lane(pace).queue.push_back(Queued {
             number,
             task: job.task(),
         });
         let start = state.takeable() > state.idle && state.threads < self.limits.threads;
         state.threads += usize::from(start);
-        drop(state);
-        self.shared.news.notify_one();
+        state.idle += usize::from(start);
+        self.shared.spread(state);
         if start {
             self.start()?; // on failure the job is dropped here, and out of the queue with it
         }
@@ -306,7 +315,7 @@ impl Pool {
         PoolStatistics {
             threads: state.threads as u64,
             queued: state.queued() as u64,
-            running: state.running as u64,
+            running: state.running() as u64,
             ..state.statistics
         }
     }
@@ -328,6 +337,7 @@ impl Pool {
             }
             Err(error) => {
                 state.threads -= 1;
+                state.idle -= 1;
                 if state.threads > 0 {
                     return Ok(()); // the others will get round to it
                 }
@@ -346,16 +356,16 @@ impl Drop for Pool {
         if !self.is_of_this_process() {
             return; // a worker may have held the lock when the process was copied
         }
-        let (quick, slow) = {
+        let lanes = {
             let mut state = self.shared.state();
             state.closed = true;
-            (
-                std::mem::take(&mut state.quick),
-                std::mem::take(&mut state.slow),
-            )
+            state
+                .lanes
+                .each_mut()
+                .map(|lane| std::mem::take(&mut lane.queue))
         };
         self.shared.news.notify_all();
-        for queued in quick.into_iter().chain(slow) {
+        for queued in lanes.into_iter().flatten() {
             if let Some(token) = queued.task.discard() {
                 self.shared.notify(token);
             }
@@ -382,17 +392,21 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    quick: VecDeque<Queued>,
-    slow: VecDeque<Queued>,
+    /// By pace.
+    lanes: [Lane; 3],
     limits: Limits,
     threads: usize,
     idle: usize,
-    running: usize,
-    slow_running: usize,
     closed: bool,
     /// To be told when the queue has room.
     crowd: Vec<Token>,
     statistics: PoolStatistics,
+}
+
+#[derive(Default)]
+struct Lane {
+    queue: VecDeque<Queued>,
+    running: usize,
 }
 
 struct Queued {
@@ -401,14 +415,14 @@ struct Queued {
 }
 
 impl Shared {
-    /// The life of a worker.
+    /// The life of a worker, who counts as idle from before its first breath.
     fn work(&self) {
+        self.state().idle -= 1;
         while let Some((queued, pace)) = self.next() {
             let ran = queued.task.run();
             {
                 let mut state = self.state();
-                state.running -= 1;
-                state.slow_running -= usize::from(pace == Pace::Slow);
+                state.lane(pace).running -= 1;
                 state.count(ran);
             }
             // The count first: whoever hears of the end finds it counted.
@@ -427,8 +441,6 @@ impl Shared {
         let mut state = self.state();
         loop {
             if let Some(found) = state.take() {
-                state.running += 1;
-                state.slow_running += usize::from(found.1 == Pace::Slow);
                 self.admit(state);
                 return Some(found);
             }
@@ -453,13 +465,22 @@ impl Shared {
 
     /// Tells those who were crowded out, if there is room now.
     fn admit(&self, mut state: MutexGuard<'_, State>) {
-        if state.crowd.is_empty() || state.queued() >= state.limits.queue {
-            return;
+        let mut crowd = Vec::new();
+        if state.queued() < state.limits.queue {
+            crowd = std::mem::take(&mut state.crowd);
         }
-        let crowd = std::mem::take(&mut state.crowd);
-        drop(state);
+        self.spread(state);
         for token in crowd {
             self.notify(token);
+        }
+    }
+
+    /// Wakes an idle worker, if there is something for it to begin. (To wake nobody is a system call, too.)
+    fn spread(&self, state: MutexGuard<'_, State>) {
+        let wanted = state.idle > 0 && state.takeable() > 0;
+        drop(state);
+        if wanted {
+            self.news.notify_one();
         }
     }
 
@@ -473,8 +494,7 @@ impl Shared {
         let mut state = self.state();
         state.statistics.cancelled += 1;
         let mut removed = None;
-        for queue in [Pace::Quick, Pace::Slow] {
-            let queue = state.queue(queue);
+        for Lane { queue, .. } in &mut state.lanes {
             if let Ok(place) = queue.binary_search_by_key(&number, |queued| queued.number) {
                 removed = queue.remove(place);
             }
@@ -490,40 +510,47 @@ impl Shared {
 }
 
 impl State {
-    fn queue(&mut self, pace: Pace) -> &mut VecDeque<Queued> {
-        match pace {
-            Pace::Quick => &mut self.quick,
-            Pace::Slow => &mut self.slow,
-        }
+    fn lane(&mut self, pace: Pace) -> &mut Lane {
+        &mut self.lanes[pace as usize]
     }
 
-    fn queued(&self) -> usize {
-        self.quick.len() + self.slow.len()
+    /// How many jobs of each pace may begin.
+    fn open(&self) -> [usize; 3] {
+        let Limits {
+            copy, quick, slow, ..
+        } = self.limits;
+        let mut open = [copy, quick, slow];
+        for (open, lane) in open.iter_mut().zip(&self.lanes) {
+            *open = open.saturating_sub(lane.running).min(lane.queue.len());
+        }
+        open
     }
 
     /// Queued jobs that may begin.
     fn takeable(&self) -> usize {
-        let quick = self.limits.quick.saturating_sub(self.quick_running());
-        let slow = self.limits.slow.saturating_sub(self.slow_running);
-        self.quick.len().min(quick) + self.slow.len().min(slow)
+        self.open().into_iter().sum()
     }
 
-    fn quick_running(&self) -> usize {
-        self.running - self.slow_running
+    fn queued(&self) -> usize {
+        self.lanes.iter().map(|lane| lane.queue.len()).sum()
     }
 
-    /// The oldest job that may begin.
+    fn running(&self) -> usize {
+        self.lanes.iter().map(|lane| lane.running).sum()
+    }
+
+    /// The oldest job that may begin; from now on it is going on.
     fn take(&mut self) -> Option<(Queued, Pace)> {
-        let number = |queue: &VecDeque<Queued>| queue.front().map(|queued| queued.number);
-        let slow = number(&self.slow).filter(|_| self.slow_running < self.limits.slow);
-        let quick = number(&self.quick).filter(|_| self.quick_running() < self.limits.quick);
-        let pace = match (quick, slow) {
-            (Some(quick), Some(slow)) if slow < quick => Pace::Slow,
-            (Some(_), _) => Pace::Quick,
-            (None, Some(_)) => Pace::Slow,
-            (None, None) => return None,
-        };
-        Some((self.queue(pace).pop_front()?, pace))
+        let open = self.open();
+        let number = |pace: Pace| Some(self.lanes[pace as usize].queue.front()?.number);
+        let paces = [Pace::Copy, Pace::Quick, Pace::Slow].into_iter();
+        let pace = paces
+            .filter(|pace| open[*pace as usize] > 0)
+            .min_by_key(|pace| number(*pace))?;
+        let lane = self.lane(pace);
+        let queued = lane.queue.pop_front()?;
+        lane.running += 1;
+        Some((queued, pace))
     }
 
     fn count(&mut self, ran: Ran) {

@@ -244,6 +244,21 @@ impl Reactor {
         self.handle.clone()
     }
 
+    /// Whether other threads have sent something, or ended a job, that the next turn will report.
+    ///
+    /// ```
+    /// use reactor::{Reactor, Token};
+    ///
+    /// let reactor = Reactor::open(None)?;
+    /// assert!(!reactor.has_mail());
+    /// reactor.handle().notify(Token::new(1, 0))?;
+    /// assert!(reactor.has_mail());
+    /// # std::io::Result::Ok(())
+    /// ```
+    pub fn has_mail(&self) -> bool {
+        self.handle.has_mail()
+    }
+
     /// The threads for work that may block: for asking about them.
     #[cfg(feature = "pool")]
     pub fn pool(&self) -> &Pool {

@@ -226,20 +226,21 @@ fn many_may_wait_where_few_work() {
     let mut reactor = reactor(Limits::default());
     let Limits {
         threads,
+        copy,
         quick,
         slow,
         ..
     } = reactor.pool().limits();
-    assert!(quick < slow && quick + slow <= threads);
+    assert!(quick < slow && copy + quick + slow <= threads);
     let (gate, mut jobs) = (Gate::default(), Vec::new());
     for index in 0..200 {
         let gate = gate.clone();
-        let pace = [Pace::Quick, Pace::Slow][index % 2];
+        let pace = [Pace::Copy, Pace::Quick, Pace::Slow][index % 3];
         let work = move || gate.pass();
         let pool = reactor.pool_mut();
         jobs.push(pool.submit(token(index), pace, work).unwrap());
     }
-    let all = (quick + slow) as u64;
+    let all = (copy + quick + slow) as u64;
     let patience = Instant::now() + Duration::from_secs(20);
     while reactor.pool().statistics().running < all && Instant::now() < patience {
         thread::yield_now();
@@ -249,6 +250,34 @@ fn many_may_wait_where_few_work() {
     assert_eq!((statistics.running, statistics.threads), (all, all));
     gate.open();
     assert_eq!(notified(&mut reactor, 200).len(), jobs.len());
+}
+
+#[test]
+fn copying_is_for_a_few() {
+    let mut reactor = reactor(Limits {
+        copy: 1,
+        ..Limits::default()
+    });
+    let (gate, mut jobs) = (Gate::default(), Vec::new());
+    let most = Arc::new((AtomicUsize::new(0), AtomicUsize::new(0)));
+    for index in 0..20 {
+        let (gate, most) = (gate.clone(), Arc::clone(&most));
+        let work = move || {
+            let now = most.0.fetch_add(1, Ordering::SeqCst) + 1;
+            most.1.fetch_max(now, Ordering::SeqCst);
+            gate.pass();
+            most.0.fetch_sub(1, Ordering::SeqCst);
+        };
+        let pool = reactor.pool_mut();
+        jobs.push(pool.submit(token(index), Pace::Copy, work).unwrap());
+    }
+    assert_eq!(reactor.pool().statistics().started, 1, "one may begin");
+    let mut other = quick(&mut reactor, 99, || "not behind them");
+    assert_eq!(notified(&mut reactor, 1), [99]);
+    assert_eq!(other.take(), Some(Outcome::Done("not behind them")));
+    gate.open();
+    assert_eq!(notified(&mut reactor, 20), (0..20).collect::<Vec<_>>());
+    assert_eq!(most.1.load(Ordering::SeqCst), 1);
 }
 
 #[test]
@@ -445,13 +474,14 @@ fn a_job_can_be_waited_for_without_turning() {
 fn limits_are_at_least_one() {
     let mut reactor = reactor(Limits {
         threads: 0,
+        copy: 0,
         quick: 0,
         slow: 0,
         queue: 0,
         idle: Duration::ZERO,
     });
     let limits = reactor.pool().limits();
-    assert_eq!((limits.threads, limits.quick), (1, 1));
+    assert_eq!((limits.threads, limits.copy, limits.quick), (1, 1, 1));
     assert_eq!((limits.slow, limits.queue), (1, 1));
     let mut job = reactor
         .pool_mut()

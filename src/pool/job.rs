@@ -71,6 +71,7 @@ impl<T: Send + 'static> Job<T> {
         let progress = Progress {
             stage: Stage::Waiting(Box::new(work)),
             token,
+            awaited: false,
         };
         Self {
             cell: Arc::new(Cell {
@@ -113,6 +114,7 @@ impl<T: Send + 'static> Job<T> {
                 !matches!(progress.stage, Stage::Over),
                 "nothing to wait for"
             );
+            progress.awaited = true;
             let woken = self.cell.ended.wait(progress);
             progress = woken.unwrap_or_else(PoisonError::into_inner);
         }
@@ -209,6 +211,8 @@ struct Cell<T> {
 struct Progress<T> {
     stage: Stage<T>,
     token: Token,
+    /// Somebody sleeps until it has ended. (To wake nobody is a system call, too.)
+    awaited: bool,
 }
 
 enum Stage<T> {
@@ -225,6 +229,15 @@ impl<T> Cell<T> {
         // No stage is ever half written, and no foreign code runs under the lock.
         let progress = self.progress.lock();
         progress.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// It has ended: wakes whoever sleeps until then.
+    fn tell(&self, progress: MutexGuard<'_, Progress<T>>) {
+        let awaited = progress.awaited;
+        drop(progress);
+        if awaited {
+            self.ended.notify_all();
+        }
     }
 }
 
@@ -275,8 +288,7 @@ impl<T: Send> Task for Cell<T> {
         }
         progress.stage = Stage::Ended(outcome);
         let notify = Some(progress.token);
-        drop(progress);
-        self.ended.notify_all();
+        self.tell(progress);
         Ran::Through { panicked, notify }
     }
 
@@ -287,8 +299,7 @@ impl<T: Send> Task for Cell<T> {
         }
         let work = progress.turn(Stage::Ended(Outcome::Dropped));
         let token = progress.token;
-        drop(progress);
-        self.ended.notify_all();
+        self.tell(progress);
         drop(work);
         Some(token)
     }

@@ -83,7 +83,10 @@ class TestFiles < ReactorTest
   # has meanwhile had another use for the memory.
   def promises_reads? = IO.popen(["stat", "-f", "-c", "%T", DIRECTORY], &:read).match?(/ext|xfs|btrfs/)
 
-  # A mebibyte is copied by a worker, into the fiber's own string; whatever becomes of the fiber meanwhile.
+  # A fiber that always has a use for the loop.
+  def somebody_ready = Fiber.schedule { sleep(0) while true }
+
+  # A mebibyte is copied by a worker, into the fiber's own string, if others can go on meanwhile.
   def test_what_is_large_is_read_by_workers
     native!
     heavy!
@@ -91,6 +94,9 @@ class TestFiles < ReactorTest
     in_fiber do
       file = track(File.open(@path, "rb"))
       before = pool_jobs
+      assert_bytes BYTES[7, 1 << 20], file.pread(1 << 20, 7)
+      assert_equal before, pool_jobs, "nobody else could"
+      other = somebody_ready
       got = file.pread(1 << 20, 7)
       assert_equal before + 1, pool_jobs
       assert_bytes BYTES[7, 1 << 20], got
@@ -102,6 +108,7 @@ class TestFiles < ReactorTest
       before = pool_jobs
       assert_bytes BYTES[-9..], file.readpartial(2 << 20)
       assert_equal before, pool_jobs, "what is large is the room, not the file"
+      other.kill
     end
   end
 
@@ -113,6 +120,7 @@ class TestFiles < ReactorTest
     in_fiber do
       file = track(File.open(@path, "rb"))
       whole = IO::Buffer.new(2 << 20)
+      other = somebody_ready
       before = pool_jobs
       [whole, whole.slice(4096, 1 << 20)].each do |buffer|
         file.rewind
@@ -122,6 +130,7 @@ class TestFiles < ReactorTest
       end
       assert_equal before, pool_jobs
       whole.free
+      other.kill
     end
   end
 
@@ -151,6 +160,7 @@ class TestFiles < ReactorTest
           buffers = Array.new(20) { "." * (1 << 20) }
           scheduler = Reactor::Scheduler.new
           Fiber.set_scheduler(scheduler)
+          Fiber.schedule { sleep(0) while true }
           fibers = buffers.map.with_index { |buffer, i| Fiber.schedule { file.pread(1 << 20, i << 16, buffer) } }
           fibers.sample(5).each(&:kill)
           scheduler.shutdown

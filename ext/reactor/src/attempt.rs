@@ -82,7 +82,7 @@ impl Kind {
 }
 
 /// About 20 us of copying.
-pub const SLICE: usize = 128 << 10;
+pub const SLICE: usize = 256 << 10;
 
 /// Outside of a scheduler's reach: read(2) as it is, with the GVL released where it may block.
 pub fn plain_read(bytes: &mut [u8], descriptor: RawFd, from: Option<u64>) -> Result<usize, Errno> {

@@ -46,14 +46,14 @@ const STRETCH: usize = 1 << 20;
 /// The most a worker reads or writes for good at once: so much is copied under the GVL.
 const COPY: usize = 512 << 10;
 
-/// So much is read by a worker, straight into the buffer, even if it is in the page cache: others go on meanwhile, and
-/// several copy at once. Handing over costs some 20 us: alone, a fiber takes 130 us for so much instead of 110, and 240
-/// instead of 230 for 1 MiB; four of them together on two cores read 5.2 GB/s instead of 3.8.
+/// So much is read by a worker, straight into the buffer, even if it is in the page cache, when others are ready to go on
+/// meanwhile: several copy at once. What comes when all workers for copying ([`Limits::copy`](reactor::Limits)) are busy
+/// is copied here, in slices, and so is what a fiber reads that is alone.
 ///
-/// But only as many as there are processors beside the loop's: what comes then is copied here, in slices. A sleep of 1 ms
-/// beside those four was late by 1.2 ms (p99) when all were handed over, which left no processor to the loop, and by 0.55 ms
-/// since (rows warm and cold of `bin/bench stalls`: cold 2.2 and 1.5 ms, 1,370 and 1,510 MiB/s).
-const LARGE: usize = 512 << 10;
+/// Handing over costs some 10 us of CPU. 1, 2, 4 and 8 fibers, two processors, 1 MiB each time, in MiB/s: 6,200, 9,300, 15,500
+/// and 14,600; plain threads 6,200, 9,400, 16,800 and 8,100. A sleep of 1 ms beside four of them was late by 1.2 ms (p99) when
+/// as many read aside as there are processors, which leaves none to the loop, and by 0.5 ms since.
+const LARGE: usize = 256 << 10;
 
 /// So much is, if it is not in the page cache. What is smaller is only brought there, and no bytes but its own have to be
 /// taken back from a fiber that is interrupted.
@@ -215,20 +215,22 @@ impl<'a> Transfer<'a> {
         self.give_way()?;
         let (kind, descriptor, request) = (self.watched.kind, self.descriptor(), self.request);
         let (answer, room) = request.fill(self.done, |bytes| {
+            let large = kind == Kind::File && bytes.len() >= LARGE;
+            if large && !self.here && self.is_better_aside() {
+                return Err(Errno::INPROGRESS);
+            }
             if kind == Kind::File && bytes.len() > SLICE {
                 self.take(bytes.len());
-                if bytes.len() >= LARGE && !self.here && self.is_somebody_free() {
-                    return Err(Errno::INPROGRESS);
-                }
             }
             let slice = bytes.len().min(SLICE);
             attempt::read_file(kind, descriptor, &mut bytes[..slice], self.position())
         })?;
         match answer {
-            Err(Errno::INPROGRESS) => Ok(self.read_aside(room, LARGE)?.unwrap_or_else(|| {
-                self.here = true;
-                Step::More
-            })),
+            Err(Errno::INPROGRESS) => {
+                let step = self.read_aside(room, LARGE, Pace::Copy)?;
+                self.here = step.is_none();
+                Ok(step.unwrap_or(Step::More))
+            }
             Ok(count) => {
                 self.fetched = 0;
                 Ok(self.moved(count, room.min(SLICE), room))
@@ -236,10 +238,12 @@ impl<'a> Transfer<'a> {
             Err(errno) if !self.is_for_the_pool(errno) => Ok(self.failed(errno)),
             Err(_) if Kind::of(descriptor) != Kind::File => Ok(self.other_kind()),
             // What was fetched may be gone again, or never count (O_DIRECT): twice without success is enough.
-            Err(Errno::AGAIN) if self.fetched < 2 => match self.read_aside(room, MIDDLING)? {
-                Some(step) => Ok(step),
-                None => self.fetch(room),
-            },
+            Err(Errno::AGAIN) if self.fetched < 2 => {
+                match self.read_aside(room, MIDDLING, Pace::Quick)? {
+                    Some(step) => Ok(step),
+                    None => self.fetch(room),
+                }
+            }
             Err(_) => self.read_for_good(room),
         }
     }
@@ -301,7 +305,7 @@ impl<'a> Transfer<'a> {
 
     /// A worker reads into the buffer itself, on another core. None if it cannot be lent, or too little is left in it or in
     /// the file.
-    fn read_aside(&mut self, room: usize, least: usize) -> Result<Option<Step>, Error> {
+    fn read_aside(&mut self, room: usize, least: usize, pace: Pace) -> Result<Option<Step>, Error> {
         if room < least {
             return Ok(None);
         }
@@ -318,7 +322,7 @@ impl<'a> Transfer<'a> {
         };
         let loan = self.visit.selector.inner.borrow().loans.lend();
         let descriptor = self.descriptor();
-        let settled = on_pool(self.visit, Pace::Quick, self.lease(), move || {
+        let settled = on_pool(self.visit, pace, self.lease(), move || {
             let _loan = loan;
             loans::read(descriptor, &mut lent, place)
         })?;
@@ -330,8 +334,15 @@ impl<'a> Transfer<'a> {
         }))
     }
 
-    fn is_somebody_free(&self) -> bool {
-        self.visit.selector.inner.borrow().loans.has_room()
+    /// Whether somebody else has a use for the loop while a worker reads, and a worker would not have to wait long: as many as
+    /// are at it, and one more that is next, so that none of them waits for the loop either.
+    fn is_better_aside(&self) -> bool {
+        let mut inner = self.visit.selector.inner.borrow_mut();
+        let Some(reactor) = &inner.reactor else {
+            return false;
+        };
+        let room = inner.loans.count() <= reactor.pool().limits().copy;
+        room && (reactor.has_mail() || inner.somebody_is_ready())
     }
 
     /// The size of a regular file; others have none.
@@ -348,7 +359,7 @@ impl<'a> Transfer<'a> {
     /// meanwhile get what comes after it, as with read(2). (Not from what seems to be small, as all in proc(5) does: there
     /// are files whose offset cannot be moved without a trace.)
     fn take(&mut self, count: usize) {
-        if self.from.is_none() && self.taken.is_none() && self.size() > SLICE as u64 {
+        if self.from.is_none() && self.taken.is_none() && self.size() >= LARGE as u64 {
             let forward = SeekFrom::Current(count as i64);
             let whole = self.done + count;
             let beyond = rustix::fs::seek(raw::borrow(self.descriptor()), forward);

@@ -4,11 +4,7 @@
 //! memory stays what it is. A fiber that is given up unfinished at the end of its scheduler never leaves: so that end waits
 //! until nothing is lent any more.
 
-use std::{
-    num::NonZero,
-    sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError},
-    thread,
-};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use rustix::io::Errno;
 
@@ -19,12 +15,19 @@ use crate::{
 
 /// How many pieces of memory are lent.
 #[derive(Clone, Debug, Default)]
-pub struct Loans(Arc<Count>);
+pub struct Loans(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    count: Mutex<Count>,
+    less: Condvar,
+}
 
 #[derive(Debug, Default)]
 struct Count {
-    lent: Mutex<usize>,
-    less: Condvar,
+    lent: usize,
+    /// Somebody waits for it to become less. (To wake nobody is a system call, too.)
+    awaited: bool,
 }
 
 /// One of them, until it is dropped.
@@ -33,36 +36,38 @@ pub struct Loan(Loans);
 
 impl Loans {
     pub fn lend(&self) -> Loan {
-        *self.lent() += 1;
+        self.state().lent += 1;
         Loan(self.clone())
     }
 
-    /// Whether one more has a processor of its own, beside the loop's; or is the only one.
-    pub fn has_room(&self) -> bool {
-        static PROCESSORS: OnceLock<usize> = OnceLock::new();
-        let count = || thread::available_parallelism().map_or(1, NonZero::get);
-        let lent = *self.lent();
-        lent == 0 || lent + 1 < *PROCESSORS.get_or_init(count)
+    /// How many pieces of memory are lent.
+    pub fn count(&self) -> usize {
+        self.state().lent
     }
 
     /// Blocks until nothing is lent.
     pub fn settle(&self) {
-        let mut lent = self.lent();
-        while *lent > 0 {
-            let woken = self.0.less.wait(lent);
-            lent = woken.unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state();
+        while state.lent > 0 {
+            state.awaited = true;
+            let woken = self.0.less.wait(state);
+            state = woken.unwrap_or_else(PoisonError::into_inner);
         }
     }
 
-    fn lent(&self) -> MutexGuard<'_, usize> {
-        self.0.lent.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, Count> {
+        self.0.count.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for Loan {
     fn drop(&mut self) {
-        *self.0.lent() -= 1;
-        self.0.0.less.notify_all();
+        let Loans(shared) = &self.0;
+        let mut state = self.0.state();
+        state.lent -= 1;
+        if state.awaited {
+            shared.less.notify_all();
+        }
     }
 }
 

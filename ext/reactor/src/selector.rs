@@ -41,7 +41,7 @@ const STRIDE: u32 = 4;
 /// How long fibers may go on with transfers that need not wait, counted from the last look at the kernel: then whoever is
 /// ready gets a turn. The clock is asked each [`LOOK`] bytes; a call counts for [`CALL`] bytes besides those it transfers.
 ///
-/// So the bound is this, and 16 calls or one slice of a file (128 KiB) more.
+/// So the bound is this, and 16 calls or one slice of a file (256 KiB) more.
 const TERM: Duration = Duration::from_micros(500);
 const LOOK: usize = 128 << 10;
 const CALL: usize = 8 << 10;
