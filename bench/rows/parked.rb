@@ -44,18 +44,42 @@ module Bench
     run.report(bytes: bytes, park_us: parked / count * 1e6, wake_us: (Usage.clock(Process::CLOCK_MONOTONIC) - started) / count * 1e6)
   end
 
+  # CPU seconds of a block in which nothing is collected.
+  def self.spent
+    GC.disable
+    before = Usage.clock(Process::CLOCK_PROCESS_CPUTIME_ID)
+    yield
+    (Usage.clock(Process::CLOCK_PROCESS_CPUTIME_ID) - before).tap { GC.enable }
+  end
+
+  def self.udp_sockets(count) = Array.new(count) { UDPSocket.new.tap { |socket| socket.bind("127.0.0.1", 0) } }
+
   Row.define(
     "close", title: "IO#close with N parked readers", unit: "us CPU/close", value: :close_us, better: :less, operations: 1, counted: false,
     points: [10, 100, 1_000, 10_000], axis: "parked readers, each on its own socket",
     about: "CPU per IO#close of a socket that a task reads from, the task's wake-up with IOError included; no collection in between; " \
-           "few readers are parked and closed again until there were 500 closes, the first of which, after a collection, cost most. Beside: a file nobody waits for, closed meanwhile"
+           "few readers are parked and closed again until there were 500 closes, the first of which, after a collection, cost most. Beside: a file nobody waits for, closed meanwhile. " \
+           "Plain Ruby: such a socket is closed, and IOError raised in a suspended fiber",
+    plain: lambda do |run|
+      spent = 0
+      run.measure([500 / run.point, 1].max * run.point, warm_up: run.point) do |count|
+        spent = (count / run.point).times.sum do
+          parked = Bench.udp_sockets(run.point).map do |socket|
+            [socket, Fiber.new { Fiber.yield rescue IOError }.tap(&:resume)]
+          end
+          GC.start
+          Bench.spent { parked.each { |socket, fiber| socket.close || fiber.raise(IOError, "stream closed in another thread") } }
+        end
+      end
+      run.report(close_us: spent / run[:operations] * 1e6)
+    end
   ) do |run|
     files = 2_000
     rounds = [500 / run.point, 1].max
     woken = 0
     prepare = lambda do |count|
       woken = 0
-      sockets = Array.new(count) { UDPSocket.new.tap { |socket| socket.bind("127.0.0.1", 0) } }
+      sockets = Bench.udp_sockets(count)
       sockets.each do |socket|
         run.spawn do
           socket.readpartial(1)
@@ -67,14 +91,8 @@ module Bench
       GC.start
       sockets
     end
-    cpu = lambda do |&work|
-      GC.disable
-      before = Usage.clock(Process::CLOCK_PROCESS_CPUTIME_ID)
-      work.call
-      (Usage.clock(Process::CLOCK_PROCESS_CPUTIME_ID) - before).tap { GC.enable }
-    end
     close = lambda do |sockets|
-      cpu.call do
+      Bench.spent do
         sockets.each(&:close)
         sleep 0 until woken == sockets.size
       end
@@ -82,7 +100,7 @@ module Bench
     close.call(prepare.call([run.point / Run::WARM_UP, 1].max))
     idle = Array.new(files) { File.open(File::NULL) }
     parked = prepare.call(run.point)
-    idle_us = cpu.call { idle.each(&:close) } / files * 1e6
+    idle_us = Bench.spent { idle.each(&:close) } / files * 1e6
     spent = nil
     run.measure(rounds * run.point, warm_up: 0) do
       spent = close.call(parked)

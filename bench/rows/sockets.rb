@@ -27,6 +27,26 @@ module Bench
       end
     end
 
+    # The same calls by one task, in an order in which it never has to wait: what Ruby and the kernel take for them.
+    def alone(run, pairs, message)
+      run.measure do |count|
+        (0...count).step(pairs.size) do |from|
+          turn = pairs.first(count - from)
+          turn.each { |(_, writer), _| writer.write(message) }
+          turn.each { |_, (reader, writer)| writer.write(reader.readpartial(message.bytesize)) }
+          turn.each { |(reader, _), _| run.check(reader.readpartial(message.bytesize), message, "the answer") }
+        end
+      end
+    end
+
+    # Two ends, joined by a pipe each way.
+    def pipes
+      near, to_near = IO.pipe
+      far, to_far = IO.pipe
+      [to_near, to_far].each { |writer| writer.sync = true }
+      [[near, to_far], [far, to_near]]
+    end
+
     # One measured ping between two tasks.
     def measure(run, near, far, message)
       run.spawn { answer(*far, message.bytesize) }
@@ -36,6 +56,10 @@ module Bench
 
   Row.define(
     "tcp_echo", title: "TCP echo, 20 clients", unit: "round trips/s", operations: 60_000, least: 20, floor: true,
+    plain: lambda do |run|
+      listener = run.listener
+      Ping.alone(run, Array.new(20) { run.tcp_pair(listener).map { |socket| [socket, socket] } }, "x" * 512)
+    end,
     about: "20 clients and their server in one scheduler, 512-byte messages over loopback TCP, each waiting for its answer"
   ) do |run|
     message = "x" * 512
@@ -45,6 +69,7 @@ module Bench
 
   Row.define(
     "unix_ping", title: "Ping over a UNIX socket pair", unit: "round trips/s", operations: 80_000, floor: true,
+    plain: ->(run) { Ping.alone(run, [UNIXSocket.pair.map { |socket| [socket, socket] }], "x") },
     about: "two tasks, one byte there and back over a UNIX stream socket pair"
   ) do |run|
     left, right = UNIXSocket.pair
@@ -53,12 +78,10 @@ module Bench
 
   Row.define(
     "pipe_ping", title: "Ping over two pipes", unit: "round trips/s", operations: 80_000, floor: true,
+    plain: ->(run) { Ping.alone(run, [Ping.pipes], "x") },
     about: "two tasks, one byte there through one pipe and back through another"
   ) do |run|
-    near, to_near = IO.pipe
-    far, to_far = IO.pipe
-    [to_near, to_far].each { |writer| writer.sync = true }
-    Ping.measure(run, [near, to_far], [far, to_near], "x")
+    Ping.measure(run, *Ping.pipes, "x")
   end
 
   Row.define(

@@ -73,7 +73,7 @@ fn init(ruby: &Ruby) -> Result<(), Error> {
     class.define_method("shutdown", method!(Selector::shutdown, 0))?;
     class.define_method("drain", method!(hooks::drain, 0))?;
     class.define_method("cancel", method!(hooks::cancel, 0))?;
-    class.define_method("io_closing", method!(hooks::io_closing, 1))?;
+    methods::define(class, c"io_closing", hooks::io_closing);
     class.define_method("fetch", method!(hooks::fetch, 4))?;
     class.define_method("sync", method!(hooks::sync, 2))?;
     class.define_method("submit", method!(hooks::submit, 0))?;
@@ -81,7 +81,8 @@ fn init(ruby: &Ruby) -> Result<(), Error> {
     class.define_method("lookup", method!(resolve::lookup, -1))?;
 
     class.define_singleton_method("run_by", function!(raw::run_by, 1))?;
-    class.define_private_method("ended", method!(hooks::ended, 1))?;
+    methods::define(class, c"ended", hooks::ended);
+    class.funcall::<_, _, magnus::Value>("private", ("ended",))?;
     methods::define_variadic(class, c"fiber", hooks::fiber);
     methods::define(class, c"io_wait", hooks::io_wait);
     methods::define_variadic(class, c"kernel_sleep", hooks::kernel_sleep);
@@ -89,10 +90,13 @@ fn init(ruby: &Ruby) -> Result<(), Error> {
     methods::define(class, c"unblock", hooks::unblock);
     class.define_method("fiber_interrupt", method!(hooks::fiber_interrupt, 2))?;
     class.define_method("io_close", method!(hooks::io_close, 1))?;
-    class.define_method("timeout_after", method!(hooks::timeout_after, -1))?;
-    class.define_method("yield", method!(hooks::r#yield, 0))?;
-    let wait = method!(hooks::blocking_operation_wait, 1);
-    class.define_method("blocking_operation_wait", wait)?;
+    methods::define_variadic(class, c"timeout_after", hooks::timeout_after);
+    methods::define(class, c"yield", hooks::r#yield);
+    methods::define(
+        class,
+        c"blocking_operation_wait",
+        hooks::blocking_operation_wait,
+    );
     define_transfers(class, buffer_contract(ruby))?;
     class.define_singleton_method("define_transfers", function!(define_transfers, 2))?;
     define_lookup(reactor.define_class("Lookup", ruby.class_object())?)?;
