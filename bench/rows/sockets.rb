@@ -88,7 +88,12 @@ module Bench
     "racket", title: "TCP ping beside N parked", unit: "s", better: :less, operations: 10_000, floor: true,
     value: ->(sample) { sample[:seconds] / sample[:operations] * 10_000 },
     points: [100, 1_000, 10_000], axis: "tasks parked on UDP sockets",
-    about: "seconds for 10,000 one-byte TCP round trips between two tasks, beside N tasks each waiting on a UDP socket: should not depend on N"
+    about: "seconds for 10,000 one-byte TCP round trips between two tasks, beside N tasks each waiting on a UDP socket: should not depend on N. " \
+           "Plain Ruby: round trips in which nobody waits, beside N suspended fibers",
+    plain: lambda do |run|
+      @fibers = Array.new(run.point) { Fiber.new { Fiber.yield }.tap(&:resume) }
+      Ping.alone(run, [run.tcp_pair(run.listener).map { |socket| [socket, socket] }], "x")
+    end
   ) do |run|
     sockets = Array.new(run.point) { UDPSocket.new.tap { |socket| socket.bind("127.0.0.1", 0) } }
     sockets.each { |socket| run.spawn { raise "nobody sent #{socket.recvfrom(1)}" } }
