@@ -72,7 +72,10 @@ module Reactor
       @patient.run(&)
     end
 
-    def stats = { offload_kept: @kept, offload_handed: @handed, offload_threads: @workers.size + @patient.size }
+    # @return [Integer] threads there are
+    def size = @workers.size + @patient.size
+
+    def stats = { offload_kept: @kept, offload_handed: @handed, offload_threads: size }
 
     def close = [@workers, @patient].each(&:close)
 

@@ -48,7 +48,8 @@ const COPY: usize = 512 << 10;
 
 /// So much is read by a worker, straight into the buffer, even if it is in the page cache, when others are ready to go on
 /// meanwhile: several copy at once. What comes when all workers for copying ([`Limits::copy`](reactor::Limits)) are busy
-/// is copied here, in slices, and so is what a fiber reads that is alone.
+/// is copied here, in slices, and so is what a fiber reads that is alone. Not where there are other threads of Ruby's: one that
+/// slept a millisecond at a time was late by 100 beside a fiber that only copied, the VM's whole time slice.
 ///
 /// Handing over costs some 10 us of CPU. 1, 2, 4 and 8 fibers, two processors, 1 MiB each time, in MiB/s: 6,200, 9,300, 15,500
 /// and 14,600; plain threads 6,200, 9,400, 16,800 and 8,100. A sleep of 1 ms beside four of them was late by 1.2 ms (p99) when
@@ -183,8 +184,8 @@ struct Transfer<'a> {
     done: usize,
     /// How often the pool has brought something in without success.
     fetched: u32,
-    /// Too little is left to be handed over.
-    here: bool,
+    /// Up to here no worker is asked.
+    here: usize,
 }
 
 enum Step {
@@ -207,17 +208,18 @@ impl<'a> Transfer<'a> {
             taken: None,
             done: 0,
             fetched: 0,
-            here: false,
+            here: 0,
         }
     }
 
     fn read(&mut self) -> Result<Step, Error> {
         self.give_way()?;
         let (kind, descriptor, request) = (self.watched.kind, self.descriptor(), self.request);
+        let mut large = false;
         let (answer, room) = request.fill(self.done, |bytes| {
-            let large = kind == Kind::File && bytes.len() >= LARGE;
-            if large && !self.here && self.is_better_aside() {
-                return Err(Errno::INPROGRESS);
+            large = kind == Kind::File && bytes.len() >= LARGE && self.done >= self.here;
+            if large {
+                return Ok(0);
             }
             if kind == Kind::File && bytes.len() > SLICE {
                 self.take(bytes.len());
@@ -225,12 +227,10 @@ impl<'a> Transfer<'a> {
             let slice = bytes.len().min(SLICE);
             attempt::read_file(kind, descriptor, &mut bytes[..slice], self.position())
         })?;
+        if large {
+            return self.read_much(room);
+        }
         match answer {
-            Err(Errno::INPROGRESS) => {
-                let step = self.read_aside(room, LARGE, Pace::Copy)?;
-                self.here = step.is_none();
-                Ok(step.unwrap_or(Step::More))
-            }
             Ok(count) => {
                 self.fetched = 0;
                 Ok(self.moved(count, room.min(SLICE), room))
@@ -334,15 +334,34 @@ impl<'a> Transfer<'a> {
         }))
     }
 
-    /// Whether somebody else has a use for the loop while a worker reads, and a worker would not have to wait long: as many as
-    /// are at it, and one more that is next, so that none of them waits for the loop either.
-    fn is_better_aside(&self) -> bool {
+    fn read_much(&mut self, room: usize) -> Result<Step, Error> {
+        let Some(pace) = self.better_aside()? else {
+            self.here = self.done + STRETCH;
+            return Ok(Step::More);
+        };
+        let step = self.read_aside(room, LARGE, pace)?;
+        if step.is_none() {
+            self.here = usize::MAX;
+        }
+        Ok(step.unwrap_or(Step::More))
+    }
+
+    /// Whether a worker had better read what is large, and at which pace.
+    ///
+    /// It had if somebody else has a use for the loop meanwhile, and it need not wait long: as many as are at it, and one more
+    /// that is next, so that none of them waits for the loop either. And always where another thread may want the GVL.
+    fn better_aside(&self) -> Result<Option<Pace>, Error> {
+        let alone = raw::is_only_thread() || self.visit.is_alone()?;
         let mut inner = self.visit.selector.inner.borrow_mut();
         let Some(reactor) = &inner.reactor else {
-            return false;
+            return Ok(None);
         };
-        let room = inner.loans.count() <= reactor.pool().limits().copy;
-        room && (reactor.has_mail() || inner.somebody_is_ready())
+        let (mail, most) = (reactor.has_mail(), reactor.pool().limits().copy);
+        let room = inner.loans.count() <= most;
+        Ok(match alone {
+            true => (room && (mail || inner.somebody_is_ready())).then_some(Pace::Copy),
+            false => Some(if room { Pace::Copy } else { Pace::Quick }),
+        })
     }
 
     /// The size of a regular file; others have none.

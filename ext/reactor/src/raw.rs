@@ -451,6 +451,12 @@ pub fn is_interrupted() -> bool {
     unsafe { rb_sys::rb_thread_interrupted(rb_sys::rb_thread_current()) != 0 }
 }
 
+/// Whether this Ractor has no other thread of Ruby's.
+pub fn is_only_thread() -> bool {
+    // SAFETY: called with the GVL, by a thread of Ruby's; reads a number.
+    unsafe { rb_sys::rb_thread_alone() != 0 }
+}
+
 /// Runs what is pending for this thread: trap handlers, `Thread#raise`, `Thread#kill`, signals' exceptions.
 pub fn check_interrupts() -> Result<(), Error> {
     protect(|| {

@@ -159,6 +159,12 @@ impl Visit<'_> {
         }
     }
 
+    /// Whether no thread but the scheduler's workers is beside this one, as far as Ruby code knows.
+    pub fn is_alone(&self) -> Result<bool, Error> {
+        let answer = raw::call_method(self.object.as_value(), "alone?", &[])?;
+        Ok(answer.to_bool())
+    }
+
     /// Since when this fiber has started others, without a wait of its own in between. `None`: this is the first.
     fn starting_since(&self) -> Option<Instant> {
         let mut inner = self.selector.inner.borrow_mut();
