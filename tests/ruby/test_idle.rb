@@ -57,6 +57,29 @@ class TestIdle < ReactorTest
     assert_equal 10, turns
   end
 
+  # By itself, the VM would let such a thread go on each 100 ms.
+  def test_a_busy_scheduler_does_not_starve_a_thread_that_hardly_wants_anything
+    naps = []
+    naps << naps_beside_a_ping(0.4) until naps.size == 5 || naps.last.to_i >= 20
+    assert_operator naps.last, :>=, 20, "naps of 1 ms in 0.4 s: #{naps.join(", ")}"
+  end
+
+  def naps_beside_a_ping(seconds)
+    naps = 0
+    run_scheduler do
+      over = clock + seconds
+      napper = Thread.new { sleep(0.001) && naps += 1 until clock > over }
+      near, far = UNIXSocket.pair
+      Fiber.schedule { (far.write(far.readpartial(1)) while true) rescue far.close }
+      Fiber.schedule do
+        near.write("x") && near.readpartial(1) until clock > over
+        near.close
+        napper.join
+      end
+    end
+    naps
+  end
+
   def test_waiting_on_a_descriptor_uses_no_cpu
     r, w = IO.pipe
     used = nil

@@ -467,6 +467,17 @@ pub fn check_interrupts() -> Result<(), Error> {
     .map(drop)
 }
 
+/// Lets threads that wait for the GVL have it, each for as long as it wants or its time slice lasts; and runs what is pending
+/// for this one.
+pub fn pass_gvl() -> Result<(), Error> {
+    protect(|| {
+        // SAFETY: may raise, hence the protection.
+        unsafe { rb_sys::rb_thread_schedule() };
+        rb_sys::Qnil as VALUE
+    })
+    .map(drop)
+}
+
 // --- IO --------------------------------------------------------------------------------------------------------------
 
 /// The IO itself, or what an object converts to by `to_io`. TypeError if it is no IO, IOError if it was never opened.

@@ -46,6 +46,12 @@ const TERM: Duration = Duration::from_micros(500);
 const LOOK: usize = 128 << 10;
 const CALL: usize = 8 << 10;
 
+/// How long turns may follow each other before other threads get the GVL.
+const SHARE: Duration = Duration::from_millis(1);
+
+/// After so long without a turn the VM has probably given it to them: its time slice is 100 ms.
+const PAUSE: Duration = Duration::from_millis(50);
+
 /// How long a fiber may go on with starting others.
 const STARTS: Duration = Duration::from_millis(2);
 
@@ -62,6 +68,36 @@ pub struct Selector {
     owner: Cell<Option<Owner>>,
     /// What was transferred without waiting since the clock was last asked whether that is enough, in bytes.
     spent: Cell<usize>,
+    share: Cell<Option<Share>>,
+}
+
+/// Since when the GVL has been ours without a sleep, and how long it may be; and the last turn.
+#[derive(Clone, Copy)]
+struct Share {
+    since: Instant,
+    ours: Duration,
+    seen: Instant,
+}
+
+impl Share {
+    /// It was others' for so long, or next to no time.
+    fn after(theirs: Duration, now: Instant) -> Self {
+        Self {
+            since: now,
+            ours: SHARE.max(2 * theirs),
+            seen: now,
+        }
+    }
+
+    /// A turn: whether others shall have it now.
+    fn is_over(&mut self, now: Instant) -> bool {
+        let pause = now.duration_since(self.seen);
+        if pause >= PAUSE {
+            *self = Self::after(pause, now);
+        }
+        self.seen = now;
+        now.duration_since(self.since) >= self.ours
+    }
 }
 
 /// Who may use the selector: the thread that made it, or the one it was set on before its first use.
@@ -147,11 +183,7 @@ impl Visit<'_> {
             return Ok(false);
         }
         self.selector.spent.set(0);
-        let clock = {
-            let inner = self.selector.inner.borrow();
-            inner.reactor.as_ref().map(Reactor::clock)
-        };
-        match clock {
+        match self.selector.clock() {
             Some(clock) if clock.elapsed() >= TERM => {
                 self.selector.step_back(self.slot).map(|()| true)
             }
@@ -572,18 +604,58 @@ impl Selector {
             drop(sleep);
             self.inner.borrow_mut().get_up();
             self.collect()?;
+            self.rested();
             virtual_time::go_on(self, patience);
             raw::check_interrupts().or_else(|error| self.forward(slot, error))?;
             inspect::raise_deadlock(self).or_else(|error| self.forward(slot, error))?;
         } else if raw::is_interrupted() {
             // A signal marks the fiber that has control, and the mark does not follow the switch we may be about to make.
             raw::check_interrupts().or_else(|error| self.forward(slot, error))?;
+        } else if !raw::is_only_thread() {
+            self.share_gvl(slot)?;
         }
         self.raise_in_others(slot)?;
         if self.inner.borrow().virtual_time.is_some() {
             self.give_way(slot)?; // where order matters more than a switch, even the one that looked stands in line
         }
         Ok(())
+    }
+
+    /// Others have had the GVL while we slept. (How long they want it is remembered.)
+    fn rested(&self) {
+        if let (Some(share), Some(now)) = (self.share.get(), self.clock()) {
+            let (since, seen) = (now, now);
+            self.share.set(Some(Share {
+                since,
+                seen,
+                ..share
+            }));
+        }
+    }
+
+    /// The time of the last look at the kernel.
+    fn clock(&self) -> Option<Instant> {
+        self.inner.borrow().reactor.as_ref().map(Reactor::clock)
+    }
+
+    /// Other threads get the GVL after a millisecond in which we never slept, the VM itself would let them wait for 100; or after
+    /// twice the time they took before, if that is longer. So one that only computes gets it from the VM, as ever.
+    fn share_gvl(&self, slot: Slot) -> Result<(), Error> {
+        let Some(now) = self.clock() else {
+            return Ok(());
+        };
+        let begun = || Share::after(Duration::ZERO, now);
+        let mut share = self.share.get().unwrap_or_else(begun);
+        let over = share.is_over(now);
+        self.share.set(Some(share));
+        if !over {
+            return Ok(());
+        }
+        let passed = raw::pass_gvl();
+        let since = Instant::now();
+        let theirs = since.duration_since(now);
+        self.share.set(Some(Share::after(theirs, since)));
+        passed.or_else(|error| self.forward(slot, error))
     }
 
     fn collect(&self) -> Result<(), Error> {
