@@ -186,6 +186,9 @@ struct Transfer<'a> {
     fetched: u32,
     /// Up to here no worker is asked.
     here: usize,
+    /// Up to here is known whether others may want the GVL.
+    known: usize,
+    alone: bool,
 }
 
 enum Step {
@@ -209,6 +212,8 @@ impl<'a> Transfer<'a> {
             done: 0,
             fetched: 0,
             here: 0,
+            known: 0,
+            alone: false,
         }
     }
 
@@ -336,7 +341,7 @@ impl<'a> Transfer<'a> {
 
     fn read_much(&mut self, room: usize) -> Result<Step, Error> {
         let Some(pace) = self.better_aside()? else {
-            self.here = self.done + STRETCH;
+            self.here = self.done + SLICE;
             return Ok(Step::More);
         };
         let step = self.read_aside(room, LARGE, pace)?;
@@ -350,8 +355,8 @@ impl<'a> Transfer<'a> {
     ///
     /// It had if somebody else has a use for the loop meanwhile, and it need not wait long: as many as are at it, and one more
     /// that is next, so that none of them waits for the loop either. And always where another thread may want the GVL.
-    fn better_aside(&self) -> Result<Option<Pace>, Error> {
-        let alone = raw::is_only_thread() || self.visit.is_alone()?;
+    fn better_aside(&mut self) -> Result<Option<Pace>, Error> {
+        let alone = self.is_alone()?;
         let mut inner = self.visit.selector.inner.borrow_mut();
         let Some(reactor) = &inner.reactor else {
             return Ok(None);
@@ -362,6 +367,18 @@ impl<'a> Transfer<'a> {
             true => (room && (mail || inner.somebody_is_ready())).then_some(Pace::Copy),
             false => Some(if room { Pace::Copy } else { Pace::Quick }),
         })
+    }
+
+    /// Whether no other thread may want the GVL, as was found not long ago: Ruby code tells, where there are threads.
+    fn is_alone(&mut self) -> Result<bool, Error> {
+        if raw::is_only_thread() {
+            return Ok(true);
+        }
+        if self.done >= self.known {
+            self.known = self.done + STRETCH;
+            self.alone = self.visit.is_alone()?;
+        }
+        Ok(self.alone)
     }
 
     /// The size of a regular file; others have none.
