@@ -95,8 +95,7 @@ module Bench
       Ping.alone(run, [run.tcp_pair(run.listener).map { |socket| [socket, socket] }], "x")
     end
   ) do |run|
-    sockets = Array.new(run.point) { UDPSocket.new.tap { |socket| socket.bind("127.0.0.1", 0) } }
-    sockets.each { |socket| run.spawn { raise "nobody sent #{socket.recvfrom(1)}" } }
+    Bench.udp_sockets(run.point).each { |socket| run.spawn { raise "nobody sent #{socket.recvfrom(1)}" } }
     near, far = run.tcp_pair(run.listener)
     Ping.measure(run, [near, near], [far, far], "x")
   end

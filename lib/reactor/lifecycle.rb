@@ -179,8 +179,6 @@ module Reactor
 
     private
 
-    def alone? = Thread.list.size == 1 + @offload.size
-
     # What the clock of sleeps and timeouts shows, in seconds.
     def now = Select.now
 

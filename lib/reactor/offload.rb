@@ -72,10 +72,7 @@ module Reactor
       @patient.run(&)
     end
 
-    # @return [Integer] threads there are
-    def size = @workers.size + @patient.size
-
-    def stats = { offload_kept: @kept, offload_handed: @handed, offload_threads: size }
+    def stats = { offload_kept: @kept, offload_handed: @handed, offload_threads: @workers.size + @patient.size }
 
     def close = [@workers, @patient].each(&:close)
 

@@ -18,9 +18,6 @@ module Reactor
 
     def pass_on(blocker) = Select.pass_on(blocker)
 
-    # Whether no thread of this Ractor's may want the GVL but those that work for this scheduler.
-    def alone? = Thread.list.size == 1
-
     # Until Process.wait may have an answer; takes no child.
     def await_child(pid, flags, waited)
       thread = Thread.new { Reactor.await_child(pid, flags) }

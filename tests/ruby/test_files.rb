@@ -83,14 +83,21 @@ class TestFiles < ReactorTest
   # has meanwhile had another use for the memory.
   def promises_reads? = IO.popen(["stat", "-f", "-c", "%T", DIRECTORY], &:read).match?(/ext|xfs|btrfs/)
 
-  # A mebibyte is copied by a worker, into the fiber's own string: others can go on meanwhile, here another thread.
+  # A fiber that always has a use for the loop.
+  def somebody_ready = Fiber.schedule { sleep(0) while true }
+
+  # A mebibyte is copied by a worker, into the fiber's own string, if others can go on meanwhile.
   def test_what_is_large_is_read_by_workers
     native!
     heavy!
     File.binread(@path)
     in_fiber do
       file = track(File.open(@path, "rb"))
+      sleep 0.001 # until then, whoever called Fiber.schedule is ready
       before = pool_jobs
+      assert_bytes BYTES[7, 1 << 20], file.pread(1 << 20, 7)
+      assert_equal before, pool_jobs, "nobody else could"
+      other = somebody_ready
       got = file.pread(1 << 20, 7)
       assert_equal before + 1, pool_jobs
       assert_bytes BYTES[7, 1 << 20], got
@@ -102,28 +109,8 @@ class TestFiles < ReactorTest
       before = pool_jobs
       assert_bytes BYTES[-9..], file.readpartial(2 << 20)
       assert_equal before, pool_jobs, "what is large is the room, not the file"
+      other.kill
     end
-  end
-
-  def test_who_is_alone_reads_by_itself
-    native!
-    heavy!
-    File.binread(@path)
-    out = child_says(<<~RUBY, @path)
-      Fiber.set_scheduler(scheduler = Reactor::Scheduler.new)
-      jobs = -> { scheduler.stats.values_at(:pool_jobs, :carried).compact.sum }
-      read = -> { before = jobs.(); File.binread(ARGV[0], 1 << 20).bytesize == 1 << 20 && jobs.() - before }
-      Fiber.schedule do
-        alone = [read.(), read.()].last # what came before has been told of by then
-        other = Fiber.schedule { sleep(0) while true }
-        beside_a_fiber = read.()
-        other.kill
-        thread = Thread.new { sleep }
-        p [alone, beside_a_fiber, read.()]
-        thread.kill
-      end
-    RUBY
-    assert_equal "[0, 1, 1]\n", out
   end
 
   # What is somebody's own may be freed by others while a worker writes to it, a slice with what it is a part of.
@@ -134,6 +121,7 @@ class TestFiles < ReactorTest
     in_fiber do
       file = track(File.open(@path, "rb"))
       whole = IO::Buffer.new(2 << 20)
+      other = somebody_ready
       before = pool_jobs
       [whole, whole.slice(4096, 1 << 20)].each do |buffer|
         file.rewind
@@ -143,6 +131,7 @@ class TestFiles < ReactorTest
       end
       assert_equal before, pool_jobs
       whole.free
+      other.kill
     end
   end
 

@@ -81,7 +81,7 @@ impl Kind {
     }
 }
 
-/// About 20 us of copying.
+/// About 40 us of copying.
 pub const SLICE: usize = 256 << 10;
 
 /// Outside of a scheduler's reach: read(2) as it is, with the GVL released where it may block.

@@ -48,8 +48,7 @@ const COPY: usize = 512 << 10;
 
 /// So much is read by a worker, straight into the buffer, even if it is in the page cache, when others are ready to go on
 /// meanwhile: several copy at once. What comes when all workers for copying ([`Limits::copy`](reactor::Limits)) are busy
-/// is copied here, in slices, and so is what a fiber reads that is alone. Not where there are other threads of Ruby's: one that
-/// slept a millisecond at a time was late by 100 beside a fiber that only copied, the VM's whole time slice.
+/// is copied here, in slices, and so is what a fiber reads that is alone.
 ///
 /// Handing over costs some 10 us of CPU. 1, 2, 4 and 8 fibers, two processors, 1 MiB each time, in MiB/s: 6,200, 9,300, 15,500
 /// and 14,600; plain threads 6,200, 9,400, 16,800 and 8,100. A sleep of 1 ms beside four of them was late by 1.2 ms (p99) when
@@ -184,11 +183,8 @@ struct Transfer<'a> {
     done: usize,
     /// How often the pool has brought something in without success.
     fetched: u32,
-    /// Up to here no worker is asked.
-    here: usize,
-    /// Up to here is known whether others may want the GVL.
-    known: usize,
-    alone: bool,
+    /// Too little is left to be handed over.
+    here: bool,
 }
 
 enum Step {
@@ -211,20 +207,17 @@ impl<'a> Transfer<'a> {
             taken: None,
             done: 0,
             fetched: 0,
-            here: 0,
-            known: 0,
-            alone: false,
+            here: false,
         }
     }
 
     fn read(&mut self) -> Result<Step, Error> {
         self.give_way()?;
         let (kind, descriptor, request) = (self.watched.kind, self.descriptor(), self.request);
-        let mut large = false;
         let (answer, room) = request.fill(self.done, |bytes| {
-            large = kind == Kind::File && bytes.len() >= LARGE && self.done >= self.here;
-            if large {
-                return Ok(0);
+            let large = kind == Kind::File && bytes.len() >= LARGE;
+            if large && !self.here && self.is_better_aside() {
+                return Err(Errno::INPROGRESS);
             }
             if kind == Kind::File && bytes.len() > SLICE {
                 self.take(bytes.len());
@@ -232,10 +225,12 @@ impl<'a> Transfer<'a> {
             let slice = bytes.len().min(SLICE);
             attempt::read_file(kind, descriptor, &mut bytes[..slice], self.position())
         })?;
-        if large {
-            return self.read_much(room);
-        }
         match answer {
+            Err(Errno::INPROGRESS) => {
+                let step = self.read_aside(room, LARGE, Pace::Copy)?;
+                self.here = step.is_none();
+                Ok(step.unwrap_or(Step::More))
+            }
             Ok(count) => {
                 self.fetched = 0;
                 Ok(self.moved(count, room.min(SLICE), room))
@@ -339,46 +334,15 @@ impl<'a> Transfer<'a> {
         }))
     }
 
-    fn read_much(&mut self, room: usize) -> Result<Step, Error> {
-        let Some(pace) = self.better_aside()? else {
-            self.here = self.done + SLICE;
-            return Ok(Step::More);
-        };
-        let step = self.read_aside(room, LARGE, pace)?;
-        if step.is_none() {
-            self.here = usize::MAX;
-        }
-        Ok(step.unwrap_or(Step::More))
-    }
-
-    /// Whether a worker had better read what is large, and at which pace.
-    ///
-    /// It had if somebody else has a use for the loop meanwhile, and it need not wait long: as many as are at it, and one more
-    /// that is next, so that none of them waits for the loop either. And always where another thread may want the GVL.
-    fn better_aside(&mut self) -> Result<Option<Pace>, Error> {
-        let alone = self.is_alone()?;
+    /// Whether somebody else has a use for the loop while a worker reads, and a worker would not have to wait long: as many as
+    /// are at it, and one more that is next, so that none of them waits for the loop either.
+    fn is_better_aside(&self) -> bool {
         let mut inner = self.visit.selector.inner.borrow_mut();
         let Some(reactor) = &inner.reactor else {
-            return Ok(None);
+            return false;
         };
-        let (mail, most) = (reactor.has_mail(), reactor.pool().limits().copy);
-        let room = inner.loans.count() <= most;
-        Ok(match alone {
-            true => (room && (mail || inner.somebody_is_ready())).then_some(Pace::Copy),
-            false => Some(if room { Pace::Copy } else { Pace::Quick }),
-        })
-    }
-
-    /// Whether no other thread may want the GVL, as was found not long ago: Ruby code tells, where there are threads.
-    fn is_alone(&mut self) -> Result<bool, Error> {
-        if raw::is_only_thread() {
-            return Ok(true);
-        }
-        if self.done >= self.known {
-            self.known = self.done + STRETCH;
-            self.alone = self.visit.is_alone()?;
-        }
-        Ok(self.alone)
+        let room = inner.loans.count() <= reactor.pool().limits().copy;
+        room && (reactor.has_mail() || inner.somebody_is_ready())
     }
 
     /// The size of a regular file; others have none.

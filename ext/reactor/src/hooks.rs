@@ -697,7 +697,7 @@ pub fn blocking_operation_wait(
 ) -> Result<Value, Error> {
     static CLOSE: Callers = Callers::new(&[("IO", "close")]);
     if CLOSE.have_called() {
-        return Ok(raw::undefined()); // the most frequent case, in a fifth of the instructions
+        return Ok(raw::undefined()); // the most frequent case
     }
     match raw::caller_beyond::<8>("blocking_operation_wait", &OWN_AFFAIR) {
         Some(caller) if !caller.named && !this.is_closed() => {

@@ -23,6 +23,7 @@ mod raw;
 mod resolve;
 mod ring;
 mod selector;
+mod share;
 mod timeouts;
 mod trace;
 mod virtual_time;

@@ -29,6 +29,7 @@ use crate::{
     raw::methods::{Mark, Receiver},
     raw::{self, Pinned},
     ring::Company,
+    share::Share,
     timeouts::Timeouts,
     trace::{self, Trace, What},
     virtual_time::{self, Patience, VirtualTime},
@@ -46,12 +47,6 @@ const TERM: Duration = Duration::from_micros(500);
 const LOOK: usize = 128 << 10;
 const CALL: usize = 8 << 10;
 
-/// How long turns may follow each other before other threads get the GVL.
-const SHARE: Duration = Duration::from_millis(1);
-
-/// After so long without a turn the VM has probably given it to them: its time slice is 100 ms.
-const PAUSE: Duration = Duration::from_millis(50);
-
 /// How long a fiber may go on with starting others.
 const STARTS: Duration = Duration::from_millis(2);
 
@@ -68,36 +63,7 @@ pub struct Selector {
     owner: Cell<Option<Owner>>,
     /// What was transferred without waiting since the clock was last asked whether that is enough, in bytes.
     spent: Cell<usize>,
-    share: Cell<Option<Share>>,
-}
-
-/// Since when the GVL has been ours without a sleep, and how long it may be; and the last turn.
-#[derive(Clone, Copy)]
-struct Share {
-    since: Instant,
-    ours: Duration,
-    seen: Instant,
-}
-
-impl Share {
-    /// It was others' for so long, or next to no time.
-    fn after(theirs: Duration, now: Instant) -> Self {
-        Self {
-            since: now,
-            ours: SHARE.max(2 * theirs),
-            seen: now,
-        }
-    }
-
-    /// A turn: whether others shall have it now.
-    fn is_over(&mut self, now: Instant) -> bool {
-        let pause = now.duration_since(self.seen);
-        if pause >= PAUSE {
-            *self = Self::after(pause, now);
-        }
-        self.seen = now;
-        now.duration_since(self.since) >= self.ours
-    }
+    share: Share,
 }
 
 /// Who may use the selector: the thread that made it, or the one it was set on before its first use.
@@ -189,12 +155,6 @@ impl Visit<'_> {
             }
             _ => Ok(false),
         }
-    }
-
-    /// Whether no thread but the scheduler's workers is beside this one, as far as Ruby code knows.
-    pub fn is_alone(&self) -> Result<bool, Error> {
-        let answer = raw::call_method(self.object.as_value(), "alone?", &[])?;
-        Ok(answer.to_bool())
     }
 
     /// Since when this fiber has started others, without a wait of its own in between. `None`: this is the first.
@@ -604,7 +564,9 @@ impl Selector {
             drop(sleep);
             self.inner.borrow_mut().get_up();
             self.collect()?;
-            self.rested();
+            if let Some(now) = self.clock() {
+                self.share.rested(now);
+            }
             virtual_time::go_on(self, patience);
             raw::check_interrupts().or_else(|error| self.forward(slot, error))?;
             inspect::raise_deadlock(self).or_else(|error| self.forward(slot, error))?;
@@ -621,40 +583,18 @@ impl Selector {
         Ok(())
     }
 
-    /// Others have had the GVL while we slept. (How long they want it is remembered.)
-    fn rested(&self) {
-        if let (Some(share), Some(now)) = (self.share.get(), self.clock()) {
-            let (since, seen) = (now, now);
-            self.share.set(Some(Share {
-                since,
-                seen,
-                ..share
-            }));
-        }
-    }
-
     /// The time of the last look at the kernel.
     fn clock(&self) -> Option<Instant> {
         self.inner.borrow().reactor.as_ref().map(Reactor::clock)
     }
 
-    /// Other threads get the GVL after a millisecond in which we never slept, the VM itself would let them wait for 100; or after
-    /// twice the time they took before, if that is longer. So one that only computes gets it from the VM, as ever.
+    /// Lets other threads have the GVL when it is their turn.
     fn share_gvl(&self, slot: Slot) -> Result<(), Error> {
-        let Some(now) = self.clock() else {
+        let Some(now) = self.clock().filter(|now| self.share.is_over(*now)) else {
             return Ok(());
         };
-        let begun = || Share::after(Duration::ZERO, now);
-        let mut share = self.share.get().unwrap_or_else(begun);
-        let over = share.is_over(now);
-        self.share.set(Some(share));
-        if !over {
-            return Ok(());
-        }
         let passed = raw::pass_gvl();
-        let since = Instant::now();
-        let theirs = since.duration_since(now);
-        self.share.set(Some(Share::after(theirs, since)));
+        self.share.given(now, Instant::now());
         passed.or_else(|error| self.forward(slot, error))
     }
 
