@@ -215,6 +215,17 @@ class ReactorTest < Minitest::Test
     raise TooSlow, "took #{seconds.round(3)} s; one after the other takes #{serial.to_f.round(3)} s"
   end
 
+  # Returns once the thread sleeps: it waits in a queue, a lock, a sleep, a join or for a descriptor.
+  def until_asleep(thread)
+    assert eventually { thread.stop? }, "#{thread.inspect} never slept"
+    thread
+  end
+
+  # Returns once so many fibers of the scheduler are parked. To be called in another fiber of it, or outside of it.
+  def until_parked(scheduler, count)
+    assert eventually { scheduler.stats[:parked] >= count }, "never #{count} parked: #{scheduler.stats[:parked]}"
+  end
+
   def eventually(seconds = PATIENCE)
     limit = clock + seconds
     until (answer = yield)
