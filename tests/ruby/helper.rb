@@ -5,7 +5,9 @@
 #
 #   REACTOR_BACKEND   the backend the whole suite runs on (default: the best one)
 #   REACTOR_LONG=1    run at full length what is shortened otherwise
-#   REACTOR_STRESS=1  run under GC.stress with automatic compaction; only what `all.rb` calls the stress subset
+#   REACTOR_STRESS=1  run under GC.stress with automatic compaction: for the files that tests/runner/plan.rb names
+#   REACTOR_REPEAT=N  run each test N times: for a test that may fail by chance
+#   REACTOR_RESULTS   a file that gets a line of JSON for each test
 
 root = File.expand_path("../..", __dir__)
 $LOAD_PATH.unshift(File.join(root, "lib")) unless $LOAD_PATH.include?(File.join(root, "lib"))
@@ -23,10 +25,12 @@ end
 Warning.extend(OwnWarnings)
 
 require "minitest/autorun"
+require "json"
 require "socket"
 require "timeout"
 require "rbconfig"
 require "reactor"
+require_relative "stacks"
 
 class ReactorTest < Minitest::Test
   ROOT = OwnWarnings::ROOT
@@ -39,26 +43,41 @@ class ReactorTest < Minitest::Test
   NOTES = []
   SKIPS = []
 
-  # Every wait in a test is bounded by this; nothing but a hang ever gets near it.
-  PATIENCE = STRESS ? 240 : 20
+  # Every wait in a test is bounded by this; nothing but a hang ever gets near it, however little the machine gives us.
+  PATIENCE = STRESS ? 300 : 60
 
   class Hang < RuntimeError; end
 
-  # A machine that has no time for us looks like work done one after the other. So a test that says this is run again, up
-  # to ATTEMPTS times in all; what is really serial is so each time.
+  # What is serial takes its full time at each attempt; a machine that is busy for a moment does not look like that each time.
   class TooSlow < Minitest::Assertion; end
 
   ATTEMPTS = 5
+  LATER_ATTEMPTS = []
 
-  def run(attempt = 1)
-    result = super()
-    return result unless result.failures.any?(TooSlow)
-    return self.class.new(name).run(attempt + 1) if attempt < ATTEMPTS
+  alias run_once run
 
+  def run
+    attempt = 1
+    result = run_once
+    while result.failures.any?(TooSlow) && attempt < ATTEMPTS
+      attempt += 1
+      result = self.class.new(name).run_once
+    end
     # Only this very class is counted.
     result.failures.map! { |failure| failure.is_a?(TooSlow) ? Minitest::Assertion.new(failure.message) : failure }
+    LATER_ATTEMPTS << "#{self.class}##{name}: attempt #{attempt}" if attempt > 1
+    record(result, attempt) if ENV["REACTOR_RESULTS"]
     result
   end
+
+  def record(result, attempt)
+    line = { id: "#{self.class}##{name}", code: result.result_code, seconds: result.time.round(3) }
+    line[:attempts] = attempt if @compared_times
+    line[:reason] = result.failure.message if result.skipped?
+    File.write(ENV.fetch("REACTOR_RESULTS"), "#{line.to_json}\n", mode: "a")
+  end
+
+  def self.runnable_methods = super * Integer(ENV.fetch("REACTOR_REPEAT", 1))
 
   # Whatever a hung test had open: closing it would only bring down the process under the fibers that were abandoned.
   ABANDONED = []
@@ -120,7 +139,7 @@ class ReactorTest < Minitest::Test
     end
     return if finished
 
-    dump = all_backtraces
+    dump = "#{all_backtraces}\n#{Stacks.of_tree(Process.pid)}"
     thread.kill
     thread.join(2)
     @hung = true
@@ -210,6 +229,7 @@ class ReactorTest < Minitest::Test
 
   # That things overlapped: `seconds` is well below what they take one after the other.
   def assert_faster_than(serial, seconds)
+    @compared_times = true
     return pass if STRESS || seconds < serial * 0.75
 
     raise TooSlow, "took #{seconds.round(3)} s; one after the other takes #{serial.to_f.round(3)} s"
@@ -339,9 +359,10 @@ class ReactorTest < Minitest::Test
       return status if found
 
       if clock > limit
+        stacks = Stacks.of_tree(pid)
         Process.kill(:KILL, -pid)
         Process.waitpid(pid)
-        raise Hang, "the child did not end within #{within} s"
+        raise Hang, "the child did not end within #{within} s\n#{stacks}"
       end
       sleep 0.005
     end
@@ -358,6 +379,7 @@ end
 
 Minitest.after_run do
   ReactorTest::NOTES.each { |text| puts "note: #{text}" }
+  ReactorTest::LATER_ATTEMPTS.each { |text| puts "busy machine: #{text}" }
   ReactorTest::SKIPS.group_by(&:first).sort.each { |reason, list| puts "skipped: #{reason} (#{list.map(&:last).sort.join(", ")})" }
   unless OwnWarnings::SEEN.empty?
     puts "warnings from our own files:", OwnWarnings::SEEN.uniq

@@ -1,0 +1,70 @@
+# frozen_string_literal: true
+
+# Runs the tests: see bin/test, which calls this with the machine set up.
+
+require "etc"
+require "tmpdir"
+require_relative "counts"
+require_relative "plan"
+require_relative "queue"
+require_relative "report"
+require_relative "ruby"
+
+module Runner
+  ROOT = File.expand_path("../..", __dir__)
+
+  class Main
+    def initialize(arguments)
+      @all = arguments.delete("--all")
+      abort "unknown option #{arguments.grep(/\A-/).first} (there is: --all)" if arguments.any?(/\A-/)
+      @plan = Plan.new(all: @all, names: arguments)
+      @queue = Queue.new(Queue::PER_PROCESSOR * Etc.nprocessors)
+      @report = Report.new($stdout)
+      @ended = Hash.new { |hash, group| hash[group] = [] }
+      @started = now
+    end
+
+    # @return [Boolean] whether all went well
+    def run
+      rubies = @plan.selected(Ruby.all)
+      @report.problem("no Ruby >= 3.3 with headers#{" (RUBY=#{ENV["RUBY"]})" if ENV["RUBY"]}") if rubies.empty?
+      @compiled = rubies.to_h { |ruby| [@plan.compile(ruby), ruby] }
+      @queue.add(@compiled.keys)
+      @queue.add(@plan.rust)
+      Dir.mktmpdir("reactor-tests") { |folder| @queue.run(folder) { |step| ended(step) } }
+      complain_of_what_never_ran if @all
+      @report.summary(now - @started)
+      @report.tally.failed.zero?
+    end
+
+    private
+
+    def ended(step)
+      if step.group
+        steps = @ended[step.group] << step
+        @report.part(step.group, steps) unless @queue.unfinished?(step.group)
+      else
+        @report.part(step.name, [step])
+      end
+      add_suites(@compiled[step]) if @compiled[step] && !step.failed?
+    end
+
+    def add_suites(ruby)
+      @report.problem("#{ruby.name}: the extension was built, and only the portable backend works") if ruby.backends == ["select"]
+      @queue.add(@plan.suites(ruby))
+    end
+
+    # On a machine of CI everything is there: a test that runs in no part of it runs nowhere.
+    def complain_of_what_never_ran
+      @report.never_ran.each do |reason, tests|
+        text = "skipped in every part: #{tests.join(", ")} (#{reason})"
+        ENV["CI"] ? @report.problem(text) : puts(text)
+      end
+    end
+
+    def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+  end
+end
+
+Dir.chdir(Runner::ROOT)
+exit Runner::Main.new(ARGV.dup).run

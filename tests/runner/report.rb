@@ -1,0 +1,73 @@
+# frozen_string_literal: true
+
+module Runner
+  # What a reader of the run is told: a line for each part as it ends, and at the end what was skipped, and where it ran.
+  class Report
+    attr_reader :tally
+
+    def initialize(output)
+      @output = output
+      @tally = Tally.zero
+      @notes = []
+      @attempts = []
+      @ran = Hash.new { |hash, id| hash[id] = [] }     # test => the parts in which it ran
+      @skipped = Hash.new { |hash, id| hash[id] = {} } # test => { part => reason }
+    end
+
+    # One part has ended: a step, or all steps of a group.
+    def part(name, steps)
+      seconds = steps.map(&:ended).max - steps.map(&:started).min
+      tally = steps.map(&:tally).sum(Tally.zero)
+      @tally += tally
+      @output.printf("%-6s  %-40s %6.1f s   %s\n", tally.failed.zero? ? "ok" : "FAILED", name, seconds, tally)
+      steps.each { |step| @output.puts step.details if step.failed? }
+      # What could not take place says why.
+      steps.each { |step| @output.puts "        #{File.readlines(step.log).last}" if !step.group && tally.skipped.positive? && tally.passed.zero? }
+      steps.each { |step| @notes.concat(step.notes); step.results.each { |result| record(name, result) } }
+      @output.flush
+    end
+
+    def problem(text)
+      @tally += Tally.new(0, 1, 0)
+      @output.puts "FAILED  #{text}"
+    end
+
+    # Tests that were skipped in all parts of this run, by reason.
+    def never_ran
+      never = @skipped.reject { |id, _| @ran.key?(id) }
+      never.group_by { |_, reasons| reasons.values.first }.transform_values { |list| list.map(&:first).sort }
+    end
+
+    def summary(seconds)
+      @notes.uniq.sort.each { |note| @output.puts "note: #{note}" }
+      print_attempts
+      print_skips
+      @output.printf("in %d s:\n%s\n", seconds, @tally)
+    end
+
+    private
+
+    def record(part, result)
+      id, attempts = result.values_at("id", "attempts")
+      @attempts << [id, part, attempts] if attempts
+      result["code"] == "S" ? @skipped[id][part] = result["reason"] : @ran[id] << part
+    end
+
+    # Tests of overlap compare times, and have five attempts on a machine that gives them none.
+    def print_attempts
+      more = @attempts.select { |_, _, attempts| attempts > 1 }
+      @output.puts "overlap shown by time: #{@attempts.size} tests, #{more.size} of them at a later attempt"
+      more.each { |id, part, attempts| @output.puts "  #{id}, #{part}: #{attempts} attempts" }
+    end
+
+    def print_skips
+      rows = @skipped.flat_map { |id, reasons| reasons.map { |part, reason| [reason, part, id] } }
+      rows.group_by(&:first).sort.each do |reason, list|
+        ids = list.map(&:last).uniq
+        places = ids.flat_map { |id| @ran.fetch(id, []) }.uniq
+        ran = places.empty? ? "not in this run" : "ran in #{places.first}#{" and #{places.size - 1} more" if places.size > 1}"
+        @output.puts "skipped: #{reason} (#{list.size}, #{ran})"
+      end
+    end
+  end
+end

@@ -1,0 +1,49 @@
+# frozen_string_literal: true
+
+require "open3"
+
+module Runner
+  # A Ruby that is installed here and that the extension can be built for.
+  class Ruby
+    NAMES = %w[ruby3.3 ruby3.4 ruby4.0 ruby].freeze
+    ABOUT = <<~'CODE'
+      headers = File.exist?(File.join(RbConfig::CONFIG["rubyhdrdir"].to_s, "ruby.h"))
+      print RUBY_VERSION if headers && (RUBY_VERSION.split(".").first(2).map(&:to_i) <=> [3, 3]) >= 0
+    CODE
+    private_constant :ABOUT
+
+    attr_reader :command, :version
+
+    class << self
+      # Each version once, under the first name that has it; the oldest first.
+      def all = names.filter_map { |name| find(name) }.uniq(&:version).sort_by { |ruby| Gem::Version.new(ruby.version) }
+
+      private
+
+      def names = ENV["RUBY"] ? ENV["RUBY"].split : NAMES
+
+      def find(name)
+        version, status = Open3.capture2e(name, "-e", ABOUT)
+        new(name, version) if status.success? && !version.empty?
+      rescue SystemCallError
+        nil
+      end
+    end
+
+    def initialize(command, version)
+      @command = command
+      @version = version
+    end
+
+    def name = "ruby #{version}"
+
+    # The backends that work here, the one that is chosen by default first. To be asked after the extension was built.
+    def backends
+      code = "puts [Reactor.backend, *Reactor.backends.select { |_, answer| answer == true }.keys].uniq"
+      output, status = Open3.capture2(command, "-Ilib", "-rreactor", "-e", code)
+      raise "#{name} cannot load reactor" unless status.success?
+
+      output.split
+    end
+  end
+end

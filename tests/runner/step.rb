@@ -1,0 +1,97 @@
+# frozen_string_literal: true
+
+require_relative "../ruby/stacks"
+
+module Runner
+  # How many tests ended in each way.
+  Tally = Struct.new(:passed, :failed, :skipped) do
+    def self.zero = new(0, 0, 0)
+
+    def +(other) = Tally.new(passed + other.passed, failed + other.failed, skipped + other.skipped)
+
+    def to_s = "#{passed} passed, #{failed} failed, #{skipped} skipped"
+  end
+
+  # One command of the run: what it needs first, how long it may take, and how its log is counted.
+  class Step
+    CONTEXT = 400 # lines of a failed step's log that are shown: a crashed Ruby describes its whole address space
+
+    PASSED = / = \d+\.\d+ s = [.S]$/ # minitest's verbose line of a test that did not fail
+
+    attr_reader :name, :after, :lane, :group, :tally, :started, :ended, :log
+
+    # @param after [Array<String>] names of the steps, or groups of steps, that have to be over
+    # @param lane [Symbol, nil] of the steps in one lane only one runs at a time
+    # @param group [String, nil] the steps of a group are reported as one
+    # @param limit [Integer] seconds after which the step is taken for hung
+    # @param count [Symbol] how the log is read: see {Counts}
+    def initialize(name, *command, env: {}, after: [], lane: nil, group: nil, limit: 600, count: :check)
+      @name = name
+      @command = command
+      @env = env
+      @after = after
+      @lane = lane
+      @group = group
+      @limit = limit
+      @count = count
+    end
+
+    def start(folder)
+      @log = File.join(folder, "#{object_id}.log")
+      @results = File.join(folder, "#{object_id}.results")
+      @started = now
+      # A group of its own, so that a hung step can be ended with all that it started.
+      @pid = Process.spawn({ "REACTOR_RESULTS" => @results }.merge(@env), *@command, in: File::NULL, %i[out err] => @log, pgroup: true)
+      self
+    end
+
+    # Whether it has ended; one that is beyond its limit is ended, with what it was doing in its log.
+    def ended?
+      return true if @status
+
+      _, @status = Process.waitpid2(@pid, Process::WNOHANG)
+      end_hung if @status.nil? && now - @started > @limit
+      finish if @status
+      !@status.nil?
+    end
+
+    # Ends it, whatever it is doing.
+    def abort
+      return if @status || !@pid
+
+      Process.kill(:KILL, -@pid)
+      _, @status = Process.waitpid2(@pid)
+    end
+
+    def failed? = @tally.failed.positive?
+
+    # What a reader of the run has to see.
+    def details
+      lines = File.readlines(@log, chomp: true).map(&:scrub).grep_v(PASSED)
+      shown = lines.first(CONTEXT).map { |line| "    | #{line}" }
+      shown << "    | (#{lines.size - CONTEXT} more lines)" if lines.size > CONTEXT
+      ["    | #{name}", *shown, "    | #{@status}"].join("\n")
+    end
+
+    def notes = File.foreach(@log).filter_map { |line| line.scrub[/\Anote: (.*)/, 1] }
+
+    # What each test did: see {Counts.results}.
+    def results = File.exist?(@results) ? Counts.results(@results) : []
+
+    private
+
+    def finish
+      @ended = now
+      @tally = Counts.public_send(@count, self, @status)
+    end
+
+    def end_hung
+      stacks = Stacks.of_tree(@pid)
+      File.write(@log, "\nHUNG: not over after #{@limit} s\n#{stacks}\n", mode: "a")
+      Process.kill(:KILL, -@pid)
+      _, @status = Process.waitpid2(@pid)
+    end
+
+    def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+  end
+end
