@@ -18,7 +18,7 @@ module Runner
 
     PASSED = / = \d+\.\d+ s = [.S]$/ # minitest's verbose line of a test that did not fail
 
-    attr_reader :name, :after, :lane, :group, :tally, :started, :ended, :log
+    attr_reader :name, :after, :lane, :group, :tally, :started, :ended, :log, :pid
 
     # @param after [Array<String>] names of the steps, or groups of steps, that have to be over
     # @param lane [Symbol, nil] of the steps in one lane only one runs at a time

@@ -1,0 +1,106 @@
+# frozen_string_literal: true
+
+require_relative "helper"
+require "stringio"
+require "tmpdir"
+require_relative "../runner/counts"
+require_relative "../runner/plan"
+require_relative "../runner/queue"
+require_relative "../runner/report"
+
+# bin/test itself: nothing that goes wrong is counted as well, and what hangs says where.
+class TestRunner < ReactorTest
+  def step(*command, **options) = Runner::Step.new("a step", *command, **options)
+
+  def ended(*steps)
+    Dir.mktmpdir do |folder|
+      queue = Runner::Queue.new(4)
+      queue.add(steps)
+      queue.run(folder) { |step| yield step if block_given? }
+      steps.each { |step| @details = step.details if step.failed? }
+    end
+    steps
+  end
+
+  # A test file of this text, run as the suite's are.
+  def suite(text)
+    Dir.mktmpdir do |folder|
+      file = File.join(folder, "test_sample.rb")
+      File.write(file, "require #{File.join(__dir__, "helper").dump}\nclass TestSample < ReactorTest\n#{text}\nend\n")
+      ended(step(RbConfig.ruby, "-I", LIB, file, "-v", count: :ruby, env: { "REACTOR_BACKEND" => BACKEND.to_s })).first
+    end
+  end
+
+  def native_stacks? = File.executable?("/usr/bin/gdb")
+
+  def test_a_command_that_succeeds_or_fails_is_one_test
+    good, bad = ended(step("true"), step("false"))
+    assert_equal [1, 0, 0], good.tally.to_a
+    assert_equal [0, 1, 0], bad.tally.to_a
+  end
+
+  def test_a_step_that_ran_no_test_has_failed
+    assert_equal [0, 1, 0], ended(step("true", count: :rust)).first.tally.to_a
+    assert_equal [0, 1, 0], suite("").tally.to_a
+  end
+
+  def test_each_test_is_counted
+    tally = suite("def test_good = pass\ndef test_bad = flunk\ndef test_broken = raise\ndef test_skipped = skip(\"why\")").tally
+    assert_equal [1, 2, 1], tally.to_a
+    assert_includes @details, "TestSample#test_bad"
+    refute_includes @details, "test_good"
+  end
+
+  def test_a_process_that_dies_between_its_tests_has_failed
+    assert_operator suite("def test_a = pass\ndef test_b = Process.kill(:KILL, Process.pid)").tally.failed, :>, 0
+  end
+
+  def test_a_step_that_hangs_is_ended_and_says_where
+    hung, = ended(step("sleep", "1000", limit: 0))
+    assert_predicate hung, :failed?
+    assert_includes @details, "HUNG"
+    assert_includes @details, "process #{hung.pid}"
+  end
+
+  def test_a_child_that_hangs_says_where
+    r, w = pipe
+    pid = Process.spawn(RbConfig.ruby, "-e", "puts :ready; $stdout.flush; sleep", out: w, pgroup: true)
+    r.gets
+    hang = assert_raises(Hang) { reap(pid, 0) }
+    skip "gdb is not installed (bin/setup --servers)" unless native_stacks?
+    assert_match(/^Thread 1 /, hang.message)
+    assert_match(/^#\d.* in rb_/, hang.message)
+  end
+
+  def test_steps_wait_for_what_they_need_and_lanes_are_serial
+    Dir.mktmpdir do |folder|
+      order = File.join(folder, "order")
+      write = ->(word) { ["sh", "-c", "echo #{word} >>#{order}"] }
+      queue = Runner::Queue.new(4)
+      queue.add([Runner::Step.new("last", *write.("last"), after: ["one", "a group"]), Runner::Step.new("one", *write.("one"))])
+      queue.add([Runner::Step.new("two", *write.("two"), group: "a group", lane: :alone), Runner::Step.new("three", *write.("three"), group: "a group", lane: :alone)])
+      queue.run(folder) { nil }
+      assert_equal %w[one three two], File.readlines(order, chomp: true)[0..2].sort
+      assert_equal "last", File.readlines(order, chomp: true).last
+    end
+  end
+
+  def test_a_test_that_is_skipped_in_every_part_is_named
+    out = StringIO.new
+    report = Runner::Report.new(out)
+    Dir.mktmpdir do |folder|
+      rows = { "A" => [%w[both S], %w[never S]], "B" => [%w[both .], %w[never S]] }
+      rows.each do |part, tests|
+        lines = tests.map { |id, code| { id: id, code: code, seconds: 0, reason: ("for a reason" if code == "S") }.to_json }
+        code = "File.write(ENV.fetch(\"REACTOR_RESULTS\"), #{lines.join("\n").dump}); puts \"2 runs, \""
+        queue = Runner::Queue.new(1)
+        queue.add([Runner::Step.new(part, RbConfig.ruby, "-e", code, count: :ruby)])
+        queue.run(folder) { |step| report.part(part, [step]) }
+      end
+    end
+    assert_equal({ "for a reason" => ["never"] }, report.never_ran)
+    report.summary(1)
+    assert_includes out.string, "skipped: for a reason (3, ran in B)"
+    assert_equal "1 passed, 0 failed, 3 skipped", out.string.lines.last.chomp
+  end
+end
