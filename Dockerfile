@@ -9,4 +9,4 @@ RUN apt-get update \
 WORKDIR /reactor
 COPY . .
 RUN bin/setup
-CMD ["bin/test"]
+CMD ["bin/test", "--all"]
