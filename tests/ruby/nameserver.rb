@@ -3,12 +3,14 @@
 require "socket"
 
 # A world of its own for a test of names: run as root in fresh mount and network namespaces, where nothing is but the
-# loopback interface, and a nameserver that answers as it is told, late, or never.
+# loopback interface, and a nameserver that answers as it is told, when it is told, or never.
 #
-#   Nameserver.run("quick.test" => { 1 => ["127.0.0.1"] }, "late.test" => { delay: 0.5 })
+#   asked, release = Nameserver.run("quick.test" => { 1 => ["127.0.0.1"] }, "slow.test" => { 1 => ["127.0.0.2"], held: true })
+#   asked.gets    # => "slow.test\n", when that has been asked for
+#   release.close # and now it is answered
 #
-# A name has addresses by type (1: A, 28: AAAA), an alias, a delay in seconds (by type, or for all), an rcode; one whose
-# delay is nil is never answered. "*" stands for whatever has been told first. Unknown names do not exist.
+# A name has addresses by type (1: A, 28: AAAA), an alias, an rcode. One that is held is answered after the release; types
+# that are mute never are (true: none). "*" stands for any first label. Unknown names do not exist.
 module Nameserver
   PORT = 53
   A = 1
@@ -18,33 +20,41 @@ module Nameserver
   module_function
 
   # Starts it in a process of its own, which ends with this one.
+  #
+  # @return [Array(IO, IO)] a line for each question for a name that is held, and what to close to have them answered
   def run(names)
     raise_loopback
+    asked, asks = IO.pipe
+    released, release = IO.pipe
     socket = UDPSocket.new
     socket.bind("127.0.0.1", PORT)
     parent = Process.pid
     pid = fork do
+      [asked, release].each(&:close)
+      asks.sync = true
+      gate = Thread::Queue.new
       Thread.new { sleep 0.1 while Process.ppid == parent; exit! }
+      Thread.new { released.read; gate.close }
+      held = ->(name) { asks.puts(name); gate.pop }
       loop do
         query, from = socket.recvfrom(512)
-        Thread.new { answer(socket, names, query, from) }
+        Thread.new { answer(socket, names, query, from, held) }
       end
     end
     Process.detach(pid)
-    socket.close
+    [socket, asks, released].each(&:close)
+    [asked, release]
   end
 
   # ioctl(2) SIOCSIFFLAGS with IFF_UP.
   def raise_loopback = UDPSocket.open { |socket| socket.ioctl(0x8914, ["lo", 1].pack("a16sx22")) }
 
-  def answer(socket, names, query, from)
+  def answer(socket, names, query, from, held)
     name, type = question(query)
     told = names.fetch(name) { names[name.sub(/\A[^.]*/, "*")] } || { rcode: 3 }
-    delay = told.fetch(:delay, 0)
-    delay = delay.fetch(type, 0) if delay.is_a?(Hash)
-    return unless delay
+    return if told[:mute] == true || Array(told[:mute]).include?(type)
 
-    sleep delay
+    held.call(name) if told[:held]
     records = told[:alias] ? [[CNAME, wire(told[:alias])]] : []
     target = told[:alias] ? names.fetch(told[:alias]) : told
     records += target.fetch(type, []).map { |address| [type, Addrinfo.ip(address).then { |ip| ip.to_sockaddr[ip.ipv4? ? 4..7 : 8..23] }] }

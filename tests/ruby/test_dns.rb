@@ -87,7 +87,6 @@ class TestDns < ReactorTest
       -> { Addrinfo.getaddrinfo("localhost") },
       -> { Addrinfo.getaddrinfo("localhost", 80, nosuch: 1) },
       -> { Addrinfo.getaddrinfo("fe80::1%nosuchzone", 80) },
-      -> { Addrinfo.getaddrinfo("1.2.3.400", 80) },
       -> { Addrinfo.tcp(NOWHERE, 80) },
       -> { Addrinfo.ip(NOWHERE) },
       -> { Socket.getaddrinfo(NOWHERE, 80) },
@@ -136,9 +135,9 @@ class TestDns < ReactorTest
       -> { TCPSocket.new("localhost", 1, nosuch: 1) },
       -> { TCPSocket.new("localhost", 1, connect_timeout: -1) },
       -> { TCPSocket.new("localhost", 1, connect_timeout: "x") },
-      -> { TCPSocket.new("localhost", 1, connect_timeout: 5, resolv_timeout: 5) },
-      -> { TCPSocket.new("localhost", 1, open_timeout: 1) },
-      -> { TCPSocket.new("localhost", 1, open_timeout: 1, connect_timeout: 1) },
+      -> { TCPSocket.new("localhost", 1, connect_timeout: PATIENCE, resolv_timeout: PATIENCE) },
+      -> { TCPSocket.new("localhost", 1, open_timeout: PATIENCE) },
+      -> { TCPSocket.new("localhost", 1, open_timeout: PATIENCE, connect_timeout: PATIENCE) },
       -> { TCPSocket.new("localhost", 1, fast_fallback: false) },
       -> { TCPSocket.new("localhost", "tcpmux", fast_fallback: false) },
       -> { TCPSocket.new(NOWHERE, 1, fast_fallback: false) },
@@ -150,9 +149,9 @@ class TestDns < ReactorTest
       -> { Socket.tcp("::1", 1) },
       -> { Socket.tcp("localhost", "nosuchservice") },
       -> { Socket.tcp("localhost", 1, "127.0.0.1") },
-      -> { Socket.tcp("localhost", 1, connect_timeout: 5, resolv_timeout: 5) },
-      -> { Socket.tcp("localhost", 1, open_timeout: 1) },
-      -> { Socket.tcp("localhost", 1, open_timeout: 1, connect_timeout: 1) },
+      -> { Socket.tcp("localhost", 1, connect_timeout: PATIENCE, resolv_timeout: PATIENCE) },
+      -> { Socket.tcp("localhost", 1, open_timeout: PATIENCE) },
+      -> { Socket.tcp("localhost", 1, open_timeout: PATIENCE, connect_timeout: PATIENCE) },
       -> { Socket.tcp("localhost", 1, fast_fallback: false) },
       -> { Socket.tcp(NOWHERE, 1, fast_fallback: false) },
       -> { Socket.tcp("localhost", 1, nosuch: 1) },
@@ -184,7 +183,7 @@ class TestDns < ReactorTest
     stats = nil
     run_scheduler do |scheduler|
       open = 200
-      Fiber.schedule { (ticks += 1; sleep 0.0005) while open.positive? }
+      Fiber.schedule { (ticks += 1; sleep 0) while open.positive? }
       200.times do |i|
         Fiber.schedule do
           socket = i.even? ? TCPSocket.new("localhost", port) : Socket.tcp("localhost", port)
@@ -379,9 +378,10 @@ class TestDns < ReactorTest
 
   # --- with a nameserver of our own ------------------------------------------------------------------------------
 
-  # Twenty names that take half a second each, asked in every way: nobody is held up, and they do not queue up.
+  # Twenty names that are not answered before sixteen of them have been asked for, which is as many at a time as every
+  # backend does, and a fiber beside them has taken note of it.
   def test_slow_names_hold_up_nobody
-    said = in_a_world_of_its_own(<<~RUBY, patience: 5)
+    said = in_a_world_of_its_own(<<~RUBY)
       ways = [
         ->(name) { TCPSocket.new(name, PORT).close }, ->(name) { Socket.tcp(name, PORT).close }, ->(name) { Addrinfo.tcp(name, PORT) },
         ->(name) { Addrinfo.getaddrinfo(name, "http", nil, :STREAM) }, ->(name) { IPSocket.getaddress(name) }, ->(name) { Socket.getaddrinfo(name, 80) },
@@ -389,21 +389,20 @@ class TestDns < ReactorTest
         ->(name) { UDPSocket.open { |s| s.send("x", 0, name, 9) } }
       ]
       open = 20
-      ticks = 0
-      seconds = clock do
-        scheduled do
-          Fiber.schedule { (ticks += 1; sleep 0.01) while open.positive? }
-          20.times { |i| Fiber.schedule { ways[i % 10].call("slow\#{i}.slow.test"); open -= 1 } }
-        end
+      scheduled do
+        20.times { |i| Fiber.schedule { ways[i % 10].call("slow\#{i}.slow.test"); open -= 1 } }
+        asked = []
+        asked |= [ASKED.gets] until asked.size == 16
+        p open
+        RELEASE.close
       end
-      p open, seconds < 20 * 0.25, ticks > 5, ticks
+      p open
     RUBY
-    ticks = said.pop
-    assert_equal [0, true, true], said
-    note "20 slow names: #{ticks} ticks of 10 ms"
+    assert_equal [20, 0], said
   end
 
-  # Whoever is interrupted leaves at once, and so does the whole scheduler; the resolver may go on.
+  # Whoever is interrupted leaves at once, and so does the whole scheduler; the resolver may go on, and has not given up
+  # when the patience with this child is over.
   def test_a_name_that_is_never_answered
     said = in_a_world_of_its_own(<<~RUBY)
       ways = [
@@ -411,22 +410,29 @@ class TestDns < ReactorTest
         ->(name) { Addrinfo.udp(name, PORT) }
       ]
       results = []
-      seconds = clock do
-        scheduled do
-          ways.each { |way| Fiber.schedule { results << (Timeout.timeout(0.1) { way.call("never.test") } rescue $!.class) } }
-          Fiber.schedule { sleep 0.3; TCPSocket.new("quick.test", PORT).close; results << :quick }
-        end
+      scheduled do
+        left = ways.map { |way| Fiber.schedule { results << (Timeout.timeout(0.1) { way.call("never.test") } rescue $!.class) } }
+        sleep 0.01 while left.any?(&:alive?)
+        TCPSocket.new("quick.test", PORT).close
+        results << :quick
       end
-      p results, seconds < 3
-      # The plain answer, which takes its time, and ours.
-      p [told { Addrinfo.tcp("never.test", 1) }, scheduled { told { Addrinfo.tcp("never.test", 1) } }].uniq.size
+      p results
       exit! 0 # the pool's threads hold up nobody
     RUBY
-    assert_equal [[Timeout::Error] * 4 + [:quick], true, 1], said
+    assert_equal [[Timeout::Error] * 4 + [:quick]], said
+  end
+
+  # The resolver gives up after a second.
+  def test_the_error_of_a_name_that_is_never_answered
+    said = in_a_world_of_its_own(<<~RUBY, patience: 1)
+      once = -> { told { Addrinfo.tcp("never.test", 1) } }
+      p once.call, scheduled(&once)
+    RUBY
+    assert_equal [Socket::ResolutionError, said.first], [said.first.first, said.last]
   end
 
   def test_what_a_nameserver_can_say
-    said = in_a_world_of_its_own(<<~RUBY, patience: 5)
+    said = in_a_world_of_its_own(<<~RUBY)
       questions = %w[quick many sixonly nothing empty failing alias local].flat_map do |name|
         host = "\#{name}.test"
         [
@@ -442,46 +448,51 @@ class TestDns < ReactorTest
           -> { TCPServer.open(host, 0) { |s| s.addr.values_at(0, 2, 3) } }
         ]
       end
-      plain = questions.map { |question| told(&question) }
-      ours = scheduled { questions.map { |question| told(&question) } }
+      questions << -> { Addrinfo.getaddrinfo("1.2.3.400", 80) }
+      ask = ->(which) { which.map { |question| told(&question) } }
+      plain = ask.(questions)
+      ours = scheduled { ask.(questions) }
       p plain.size, plain.count { |kind, *| kind == :value }.positive?
+      # Of several addresses that answer, a connection has whichever came first, with a few milliseconds' start for IPv6.
+      # So what differs is asked again.
+      4.times do
+        different = questions.each_index.select { |i| plain[i] != ours[i] }
+        plain_again = ask.(questions.values_at(*different))
+        ours_again = scheduled { ask.(questions.values_at(*different)) }
+        different.each_with_index { |i, n| plain[i], ours[i] = plain_again[n], ours_again[n] }
+      end
       plain.zip(ours).each_with_index { |(one, other), i| p [i, one, other] unless one == other }
     RUBY
-    assert_equal [144, true], said.first(2)
+    assert_equal [145, true], said.first(2)
     # With several addresses and several errors Ruby's Happy Eyeballs tell of the one that came last.
     assert_empty said.drop(2).reject { |_, plain, ours| plain.first(2) == ours.first(2) && plain.first == Errno::ECONNREFUSED }
   end
 
-  # RFC 8305: an address that does not answer, and a nameserver that does not answer for IPv6.
+  # RFC 8305: an address that does not answer, and a nameserver that does not answer for IPv6. Whoever waits for either
+  # waits longer than this child may take.
   def test_happy_eyeballs
     skip "Ruby #{RUBY_VERSION} has no Happy Eyeballs" unless Socket.respond_to?(:tcp_fast_fallback)
-    said = in_a_world_of_its_own(<<~RUBY, patience: 5)
+    said = in_a_world_of_its_own(<<~RUBY)
       deaf = TCPServer.new("127.0.0.2", PORT)
       deaf.listen(0)
       _crowd = Array.new(4) { Socket.new(:INET, :STREAM).tap { |s| s.connect_nonblock(Socket.sockaddr_in(PORT, "127.0.0.2"), exception: false) } }
       scheduled do
         ["hanging.test", "sixless.test"].each do |host|
-          [-> { TCPSocket.open(host, PORT) { |s| s.peeraddr[3] } }, -> { Socket.tcp(host, PORT) { |s| s.remote_address.ip_address } }].each do |way|
-            result = nil
-            p [clock { result = way.call } < 2, result]
-          end
+          p TCPSocket.open(host, PORT) { |s| s.peeraddr[3] }, Socket.tcp(host, PORT) { |s| s.remote_address.ip_address }
         end
       end
       late = [
-        -> { TCPSocket.new("deaf.test", PORT, connect_timeout: 0.3) }, -> { Socket.tcp("deaf.test", PORT, connect_timeout: 0.3) },
-        -> { TCPSocket.new("never.test", PORT, resolv_timeout: 0.3) }, -> { Socket.tcp("never.test", PORT, resolv_timeout: 0.3) }
+        -> { TCPSocket.new("deaf.test", PORT, connect_timeout: 0.1) }, -> { Socket.tcp("deaf.test", PORT, connect_timeout: 0.1) },
+        -> { TCPSocket.new("never.test", PORT, resolv_timeout: 0.1) }, -> { Socket.tcp("never.test", PORT, resolv_timeout: 0.1) }
       ]
-      late.push(-> { TCPSocket.new("deaf.test", PORT, open_timeout: 0.3) }, -> { Socket.tcp("never.test", PORT, open_timeout: 0.3) }) if Reactor::Race.options?({ open_timeout: 1 })
-      late.each do |way|
-        answer = nil
-        seconds = clock { answer = scheduled { told(&way) } }
-        p [seconds < 2, answer.first]
-      end
+      late.push(-> { TCPSocket.new("deaf.test", PORT, open_timeout: 0.1) }, -> { Socket.tcp("never.test", PORT, open_timeout: 0.1) }) if Reactor::Race.options?({ open_timeout: 1 })
+      late.each { |way| p scheduled { told(&way) }.first }
       exit! 0
     RUBY
     late = Reactor::Race.late("x").class
-    assert_equal [[true, "127.0.0.1"]] * 4, said.first(4)
-    said.drop(4).each { |soon, error| assert_equal [true, true], [soon, [late, Errno::ETIMEDOUT, IO::TimeoutError].include?(error)], error.to_s }
+    assert_equal ["127.0.0.1"] * 4, said.first(4)
+    assert_operator said.size, :>=, 8
+    said.drop(4).each { |error| assert_includes [late, Errno::ETIMEDOUT, IO::TimeoutError], error }
   end
 
   def answer(&question)
@@ -491,8 +502,9 @@ class TestDns < ReactorTest
     [error.class, error.message]
   end
 
-  # What the code prints, in a process that has its own /etc/hosts, resolv.conf, network and nameserver.
-  def in_a_world_of_its_own(code, patience: 1)
+  # What the code prints, in a process that has its own /etc/hosts, resolv.conf, network and nameserver, which the resolver
+  # is patient with for so many seconds: 30 are the most it takes.
+  def in_a_world_of_its_own(code, patience: 30)
     skip "namespaces of one's own: only on Linux, as root, with unshare and mount" unless linux? && Process.uid.zero? && system("unshare", "-mn", "true", err: File::NULL)
     Dir.mktmpdir do |place|
       files = { "resolv.conf" => "nameserver 127.0.0.1\noptions timeout:#{patience} attempts:1\n", "nsswitch.conf" => "hosts: files dns\nservices: files\n", "hosts" => HOSTS }
@@ -509,16 +521,15 @@ class TestDns < ReactorTest
   WORLD = <<~RUBY
     require "nameserver"
     require "timeout"
-    Nameserver.run(
+    ASKED, RELEASE = Nameserver.run(
       "quick.test" => { 1 => ["127.0.0.1"], 28 => ["::1"] }, "many.test" => { 1 => %w[127.0.0.3 127.0.0.1 127.0.0.4] }, "sixonly.test" => { 28 => ["::1"] },
-      "*.slow.test" => { 1 => ["127.0.0.1"], 28 => ["::1"], delay: 0.5 }, "never.test" => { delay: nil }, "sixless.test" => { 1 => ["127.0.0.1"], delay: { 28 => nil } },
+      "*.slow.test" => { 1 => ["127.0.0.1"], 28 => ["::1"], held: true }, "never.test" => { mute: true }, "sixless.test" => { 1 => ["127.0.0.1"], mute: 28 },
       "empty.test" => {}, "failing.test" => { rcode: 2 }, "alias.test" => { alias: "many.test" }, "hanging.test" => { 1 => %w[127.0.0.2 127.0.0.1] },
       "deaf.test" => { 1 => ["127.0.0.2"] }
     )
     servers = ["127.0.0.1", "::1"].map { |host| TCPServer.new(host, 7001) }
     PORT = 7001
     Thread.new { loop { IO.select(servers)[0].each { |server| server.accept_nonblock(exception: false) } } }
-    def clock = Process.clock_gettime(Process::CLOCK_MONOTONIC).then { |start| yield; Process.clock_gettime(Process::CLOCK_MONOTONIC) - start }
     def scheduled(&block)
       Thread.new do
         result = nil
