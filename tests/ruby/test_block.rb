@@ -24,7 +24,7 @@ class TestBlock < ReactorTest
     held.pop
     run_scheduler do
       Fiber.schedule { mutex.synchronize { log << :locked } }
-      Fiber.schedule { sleep 0.01; log << :others_run; release << true }
+      Fiber.schedule { log << :others_run; release << true }
     end
     assert_equal %i[others_run released locked], log
   ensure
@@ -57,7 +57,8 @@ class TestBlock < ReactorTest
     got = []
     run_scheduler do
       Fiber.schedule { while (item = queue.pop) do got << item; back << item end }
-      Thread.new { count.times { |i| queue << i; back.pop }; queue << nil }
+      pusher = Thread.new { count.times { |i| queue << i; back.pop }; queue << nil }
+      Fiber.schedule { pusher.join }
     end
     assert_equal (0...count).to_a, got
   end
@@ -68,7 +69,7 @@ class TestBlock < ReactorTest
       Fiber.schedule do
         assert_operator elapsed { assert_nil queue.pop(timeout: 0.02) }, :>=, 0.02
         assert_nil queue.pop(timeout: 0)
-        Fiber.schedule { sleep 0.005; queue << :late }
+        Fiber.schedule { sleep 0; queue << :late }
         assert_equal :late, queue.pop(timeout: PATIENCE)
       end
     end
@@ -120,7 +121,7 @@ class TestBlock < ReactorTest
     log = []
     run_scheduler do
       2.times { |i| Fiber.schedule { mutex.synchronize { condition.wait(mutex) until ready; log << i } } }
-      Fiber.schedule { sleep 0.003; mutex.synchronize { ready = true; log << :signal; condition.broadcast } }
+      Fiber.schedule { mutex.synchronize { ready = true; log << :signal; condition.broadcast } }
     end
     assert_equal [:signal, 0, 1], log
   end
@@ -132,8 +133,9 @@ class TestBlock < ReactorTest
     run_scheduler do
       Fiber.schedule do
         assert_operator elapsed { mutex.synchronize { condition.wait(mutex, 0.02) } }, :>=, 0.02
-        Thread.new { mutex.synchronize { ready = true; condition.signal } }
+        thread = Thread.new { mutex.synchronize { ready = true; condition.signal } }
         mutex.synchronize { condition.wait(mutex, PATIENCE) until ready }
+        thread.join
       end
     end
     assert ready
@@ -146,17 +148,18 @@ class TestBlock < ReactorTest
     got = []
     run_scheduler do
       Fiber.schedule { monitor.synchronize { condition.wait_while { items.empty? }; got << items.shift } }
-      Fiber.schedule { sleep 0.002; monitor.synchronize { items << :item; condition.signal } }
+      Fiber.schedule { monitor.synchronize { items << :item; condition.signal } }
     end
     assert_equal [:item], got
   end
 
   def test_thread_join_and_value_let_others_run
     log = []
+    first, second = Queue.new, Queue.new
     run_scheduler do
-      Fiber.schedule { log << Thread.new { sleep ms(50); :value }.value }
-      Fiber.schedule { thread = Thread.new { sleep ms(150) }; assert_same thread, thread.join; log << :joined }
-      Fiber.schedule { sleep 0.002; log << :other }
+      Fiber.schedule { log << Thread.new { first.pop; :value }.value; second << true }
+      Fiber.schedule { thread = Thread.new { second.pop }; assert_same thread, thread.join; log << :joined }
+      Fiber.schedule { log << :other; first << true }
     end
     assert_equal %i[other value joined], log
   end
@@ -177,7 +180,9 @@ class TestBlock < ReactorTest
   def test_a_failing_thread_raises_in_the_joining_fiber
     run_scheduler do
       Fiber.schedule do
-        thread = Thread.new { Thread.current.report_on_exception = false; sleep 0.002; raise IndexError, "there" }
+        go = Queue.new
+        thread = Thread.new { Thread.current.report_on_exception = false; go.pop; raise IndexError, "there" }
+        Fiber.schedule { sleep 0; go << true }
         assert_equal "there", assert_raises(IndexError) { thread.value }.message
       end
     end
@@ -206,8 +211,9 @@ class TestBlock < ReactorTest
     run_scheduler do |scheduler|
       Fiber.schedule do
         fiber = Fiber.current
-        Thread.new { sleep 0.005; 3.times { scheduler.unblock(:x, fiber) } }
-        assert_operator elapsed { scheduler.block(:x, PATIENCE) }, :<, PATIENCE
+        thread = Thread.new { until_parked(scheduler, 1); 3.times { scheduler.unblock(:x, fiber) } }
+        assert_equal true, scheduler.block(:x, 1_000_000)
+        thread.join # till then the surplus unblocks may come
         assert_operator elapsed { scheduler.block(:x, 0.02) }, :>=, 0.02, "the surplus unblocks are not saved up"
       end
     end
@@ -219,19 +225,20 @@ class TestBlock < ReactorTest
       scheduler.unblock(nil, dead)
       unborn = Fiber.new { nil }
       scheduler.unblock(nil, unborn)
-      Fiber.schedule { sleep 0.002; scheduler.unblock(nil, dead) }
+      Fiber.schedule { sleep 0; scheduler.unblock(nil, dead) }
     end
   end
 
   def test_unblock_wakes_a_sleeping_scheduler_at_once
-    queue = Queue.new
-    got = nil
+    rounds = STRESS ? 5 : 50 # one that looks now and then would need PATIENCE for so many
+    queue, answers = Queue.new, Queue.new
     run_scheduler do
-      Fiber.schedule { got = [queue.pop, clock] }
-      Thread.new { sleep 0.1; queue << clock }
+      sleeping = Thread.current
+      Fiber.schedule { rounds.times { answers << queue.pop } }
+      waker = Thread.new { rounds.times { |i| until_asleep(sleeping); queue << i; answers.pop } }
+      Fiber.schedule { waker.join }
     end
-    sent, received = got
-    assert_operator received - sent, :<, 2
+    assert_empty answers
   end
 
   def test_a_trap_handler_may_push
@@ -260,15 +267,20 @@ class TestBlock < ReactorTest
 
   # What comes while a subclass's override is on its way into the wait must not be lost.
   class Dawdling < Reactor::Scheduler
+    ENTERED = Queue.new
+    GO = Queue.new
+
     def block(...)
-      Fiber.blocking { sleep 0.03 }
+      dawdle
       super
     end
 
     def kernel_sleep(...)
-      Fiber.blocking { sleep 0.03 }
+      dawdle
       super
     end
+
+    private def dawdle = Fiber.blocking { ENTERED << true; GO.pop }
   end
 
   def test_an_unblock_on_the_way_into_an_overridden_hook_counts
@@ -281,10 +293,12 @@ class TestBlock < ReactorTest
       Fiber.schedule { mutex.synchronize { condition.wait(mutex) until flag; got << :signalled } }
       nil
     end
-    sleep 0.01
+    Dawdling::ENTERED.pop
     queue << :pushed
-    sleep 0.03
+    Dawdling::GO << true
+    Dawdling::ENTERED.pop
     mutex.synchronize { flag = true; condition.signal }
+    Dawdling::GO << true
     join_or_fail(thread, PATIENCE)
     assert_equal %i[pushed signalled], got
   end
