@@ -13,7 +13,7 @@ class TestTimeout < ReactorTest
   def test_returns_the_value_of_the_block
     in_fiber do
       assert_equal :value, Timeout.timeout(PATIENCE) { sleep 0.001; :value }
-      assert_equal 0.25, Timeout.timeout(0.25) { |seconds| seconds }
+      assert_equal PATIENCE + 0.25, Timeout.timeout(PATIENCE + 0.25) { |seconds| seconds }
       assert_equal :none, Timeout.timeout(nil) { :none }
       assert_equal :none, Timeout.timeout(0) { :none }
     end
@@ -83,9 +83,14 @@ class TestTimeout < ReactorTest
   # N8
   def test_n8_later_sleeps_have_full_length
     in_fiber do
-      3.times do
-        assert_raises(Timeout::Error) { Timeout.timeout(0.01) { sleep 0.03 } }
-        assert_operator elapsed { sleep 0.05 }, :>=, 0.05
+      struck = 0
+      until struck == 3 # a machine that stops for a moment may make both due at once, and then the sleep may end first
+        begin
+          Timeout.timeout(0.005) { sleep 0.02 }
+        rescue Timeout::Error
+          struck += 1
+        end
+        assert_operator elapsed { sleep 0.04 }, :>=, 0.04
       end
     end
   end
@@ -97,24 +102,23 @@ class TestTimeout < ReactorTest
       r, w = w, r if r.is_a?(BasicSocket)
       data = Random.new(1).bytes(5_000)
       got = +""
-      timeouts = 0
+      timeouts = Queue.new
       run_scheduler do
         Fiber.schedule do
-          data.bytes.each_slice(500) { |part| w.syswrite(part.pack("C*")); sleep 0.007 }
+          data.bytes.each_slice(500).with_index { |part, i| timeouts.pop; sleep i % 3 * 0.001; w.syswrite(part.pack("C*")) }
           w.close
         end
         Fiber.schedule do
           loop do
             got << Timeout.timeout(0.002) { r.readpartial(333) }
           rescue Timeout::Error
-            timeouts += 1
+            timeouts << true
           rescue EOFError
             break
           end
         end
       end
       assert_bytes data, got
-      assert_operator timeouts, :>, 0, "the test needs some timeouts"
     ensure
       [r, w].each { |io| io.close unless io.closed? }
     end
@@ -159,9 +163,14 @@ class TestTimeout < ReactorTest
 
   def test_only_the_fiber_in_question_is_hit
     log = []
-    run_scheduler do
-      3.times { |i| Fiber.schedule { sleep ms(60); log << i } }
-      Fiber.schedule { Timeout.timeout(ms(5)) { sleep } rescue log << :timeout }
+    run_scheduler do |scheduler|
+      others = Array.new(3) { |i| Fiber.schedule { sleep; log << i } }
+      Fiber.schedule do
+        Timeout.timeout(0.005) { sleep }
+      rescue Timeout::Error
+        log << :timeout
+        others.each { |fiber| scheduler.unblock(nil, fiber) }
+      end
     end
     assert_equal [:timeout, 0, 1, 2], log
   end
@@ -176,13 +185,12 @@ class TestTimeout < ReactorTest
       Fiber.schedule do
         turn = -> { 50_000.times { scheduler.timeout_after(3600, RuntimeError) { nil } } }
         turn.()
-        before = rss.()
-        4.times { turn.() }
-        puts rss.() - before
+        4.times { before = rss.(); turn.(); puts rss.() - before }
       end
     RUBY
-    note "200,000 cancelled hour-long timers: #{out.to_i} kB more resident memory"
-    assert_operator out.to_i, :<, 10_000
+    grown = out.lines.map(&:to_i)
+    note "200,000 cancelled hour-long timers: #{grown.sum} kB more resident memory"
+    assert_operator grown.min, :<, 2_000, "kB per 50,000 timers: what is kept is kept each time"
   end
 
   # N14. Ruby 3.3 itself turns the hook's answer into EAGAIN.
@@ -193,6 +201,7 @@ class TestTimeout < ReactorTest
         Fiber.schedule do
           assert_raises(IO::TimeoutError) { r.readpartial(1) }
           assert_nil r.wait_readable, "who only waits is told nil"
+          r.timeout = PATIENCE
           w.syswrite("x")
           assert_equal "x", r.readpartial(1)
         end
