@@ -13,7 +13,7 @@ class TestIOSelect < ReactorTest
     log = []
     run_scheduler do
       Fiber.schedule { log << IO.select([r]) }
-      Fiber.schedule { sleep 0.005; log << :writing; w << "x" }
+      Fiber.schedule { log << :writing; w << "x" }
     end
     assert_equal [:writing, [[r], [], []]], log
   end
@@ -24,7 +24,7 @@ class TestIOSelect < ReactorTest
       assert_equal [[], [w], []], IO.select(nil, [w])
       assert_equal [[], [w], []], IO.select([r], [w], nil)
       assert_equal [[], [w], []], IO.select([r], [w], [r], nil)
-      assert_equal [[], [w], []], IO.select([], [w], [], 1)
+      assert_equal [[], [w], []], IO.select([], [w], [], PATIENCE)
       assert_equal [[], [w], []], Kernel.select([r], [w])
     end
   end
@@ -40,11 +40,11 @@ class TestIOSelect < ReactorTest
   end
 
   def test_others_run_meanwhile
-    r, = pipe
+    r, w = pipe
     log = []
     run_scheduler do
-      Fiber.schedule { IO.select([r], nil, nil, 0.1); log << :select }
-      Fiber.schedule { 3.times { sleep 0.005; log << :other } }
+      Fiber.schedule { IO.select([r], nil, nil, PATIENCE); log << :select }
+      Fiber.schedule { 3.times { sleep 0.001; log << :other }; w << "x" }
     end
     assert_equal %i[other other other select], log
   end
@@ -61,7 +61,7 @@ class TestIOSelect < ReactorTest
     r, w = pipe
     wrapper = Struct.new(:to_io).new(r)
     in_fiber do
-      Fiber.schedule { sleep 0.003; w << "x" }
+      Fiber.schedule { sleep 0; w << "x" }
       assert_same wrapper, IO.select([wrapper])[0][0]
     end
   end
@@ -98,7 +98,7 @@ class TestIOSelect < ReactorTest
     log = []
     run_scheduler do
       Fiber.schedule { log << IO.select(nil, nil, [a], PATIENCE) }
-      Fiber.schedule { sleep 0.005; b.send("!", Socket::MSG_OOB) }
+      Fiber.schedule { b.send("!", Socket::MSG_OOB) }
     end
     assert_equal [[[], [], [a]]], log
   end
@@ -109,7 +109,7 @@ class TestIOSelect < ReactorTest
     log = []
     run_scheduler do
       3.times { |i| Fiber.schedule { IO.select([r, r2]); log << i } }
-      Fiber.schedule { sleep 0.005; w2 << "x" }
+      Fiber.schedule { w2 << "x" }
     end
     assert_equal [0, 1, 2], log.sort
   end
