@@ -59,12 +59,14 @@ class TestFiber < ReactorTest
   # The reference scheduler loses the caller here.
   def test_a_fiber_may_schedule_fibers_and_goes_on
     log = []
+    done = Queue.new
     run_scheduler do
       Fiber.schedule do
-        Fiber.schedule { log << :child; sleep ms(60); log << :child_done }
+        Fiber.schedule { log << :child; done.pop; log << :child_done }
         log << :parent
-        sleep ms(5)
+        sleep 0.001
         log << :parent_done
+        done << true
       end
     end
     assert_equal %i[child parent parent_done child_done], log
@@ -162,7 +164,6 @@ class TestFiber < ReactorTest
         log << :victim_done
       end
       Fiber.schedule do
-        sleep 0.005
         victim.raise(IndexError, "from outside")
         log << :raiser_done
       end
@@ -179,9 +180,8 @@ class TestFiber < ReactorTest
         log << :ensure
       end
       Fiber.schedule do
-        sleep 0.005
         victim.kill
-        sleep 0.005
+        sleep 0
         log << [:killer_done, victim.alive?]
       end
     end
@@ -202,7 +202,7 @@ class TestFiber < ReactorTest
         Fiber.schedule { sleep 0.001; log << :child }
         log << `echo done`
       end
-      Fiber.schedule { sleep 0.005; victim.kill }
+      Fiber.schedule { victim.kill }
     end
     assert_equal ["done\n", :child], log.sort_by(&:to_s).reverse
   end
@@ -222,20 +222,21 @@ class TestFiber < ReactorTest
         end
       end
       scheduler.cancel
-      run_scheduler_for(scheduler, 0.005) { scheduler.cancel }
+      run_scheduler_until(scheduler) { log == [:first] }
+      scheduler.cancel
       scheduler.run
       refute fiber.alive?
     end
     assert_equal %i[first second], log
   end
 
-  # Runs the fibers of a scheduler for so long, and the block, which is none of them.
-  def run_scheduler_for(scheduler, seconds)
-    Fiber.blocking { Fiber.new(blocking: false) { scheduler.kernel_sleep(seconds); yield }.resume }
+  # Runs the fibers of a scheduler until the block, which is in none of them, answers yes.
+  def run_scheduler_until(scheduler)
+    Fiber.blocking { Fiber.new(blocking: false) { scheduler.kernel_sleep(0.001) until yield }.resume }
   end
 
   def test_raise_on_a_fiber_in_io_wait_leaves_nothing_registered
-    reader, writer = IO.pipe
+    reader, writer = pipe
     log = []
     run_scheduler do
       victim = Fiber.schedule do
@@ -243,15 +244,12 @@ class TestFiber < ReactorTest
       rescue IndexError
         log << :raised
         writer << "x" # would end the old wait, were it still there
-        log << sleep(0.05)
+        assert_operator elapsed { sleep 0.03 }, :>=, 0.03
+        log << reader.readpartial(9)
       end
       Fiber.schedule { victim.raise(IndexError) }
-      Fiber.schedule { sleep 0.01; log << reader.readpartial(9) }
     end
-    assert_equal :raised, log[0]
-    assert_includes log, "x"
-  ensure
-    [reader, writer].each(&:close)
+    assert_equal [:raised, "x"], log
   end
 
   def test_finished_fibers_are_collectable

@@ -129,7 +129,7 @@ class TestGC < ReactorTest
         nil
       end
       Fiber.scheduler.run
-      assert eventually(5) { GC.start; map.size < 25 }, "#{map.size} of 50 descriptors are still held"
+      assert eventually(PATIENCE / 2) { GC.start; map.size < 25 }, "#{map.size} of 50 descriptors are still held"
       map.keys.each(&:close) # the few that the stack still shows
     end
   end

@@ -7,18 +7,13 @@ require "reactor/testing"
 
 # Virtual time: an hour takes no time, order does not depend on the machine, input and output are real.
 class TestTesting < ReactorTest
-  # In a thread of its own, so that a hang is found; nothing may be left, and real time must be short.
+  # In a thread of its own, so that a hang is found, and real time that passes instead; nothing may be left.
   def virtual(**options, &block)
     before = descriptors
-    took = nil
     value = run_plain do
-      started = clock
       Reactor::Testing.virtual_time(backend: BACKEND, **options) { |virtual_clock| instance_exec(virtual_clock, &block) }
-    ensure
-      took = clock - started
     end
     assert_equal [], leaked_descriptors(before)
-    assert_operator took, :<, 10 unless STRESS
     value
   end
 
@@ -63,7 +58,8 @@ class TestTesting < ReactorTest
       assert_raises(ArgumentError) { Process.clock_gettime(Process::CLOCK_MONOTONIC, :fortnight) }
     end
     assert_nil Reactor::Testing.clock
-    assert_in_delta Thread.new { Time.now }.value, Time.now, 60
+    first = Time.now
+    assert eventually { Time.now != first }, "it goes on again"
   end
 
   def test_a_loop_with_a_deadline_of_its_own_ends
@@ -110,14 +106,14 @@ class TestTesting < ReactorTest
       thread = Thread.new { Thread.stop }
       assert_nil(elapsed.(60) { thread.join(60) })
       thread.kill
-      assert_same thread, thread.join(60)
+      assert_same thread, Reactor::Testing.hold { thread.join(60) }
       assert_raises(ThreadError) { queue.pop(true) }
     end
   end
 
   def test_input_and_output_of_the_same_thread_come_before_any_timeout
     r, w = pipe
-    a, b = tcp_pair
+    a, b = pair # as with pipes, what one writes the other can read at once
     virtual(settle: 0) do |time|
       Fiber.schedule { 100.times { w << "x"; sleep 1 } }
       Fiber.schedule { b.gets; sleep 10; b.puts "answer" }
@@ -145,6 +141,7 @@ class TestTesting < ReactorTest
       http = Net::HTTP.new("127.0.0.1", server.addr[1])
       http.read_timeout = 15
       http.max_retries = 0
+      Reactor::Testing.hold { http.start }
       assert_raises(Net::ReadTimeout) { http.get("/") }
       assert_equal 15.0, time.elapsed
       sleep 3600
@@ -154,9 +151,9 @@ class TestTesting < ReactorTest
 
   # A child needs real time: a little comes by itself, more is asked for.
   def test_children_and_threads_take_real_time
-    virtual(settle: 5) do |time|
+    virtual(settle: PATIENCE) do |time|
       assert_equal "x\n", Timeout.timeout(1) { `echo x` }
-      Timeout.timeout(1) { Process.wait(spawn("sleep 0.1")) }
+      Timeout.timeout(1) { Process.wait(spawn("sleep 0.05")) }
       assert_equal 0.0, time.elapsed
       queue = Queue.new
       Thread.new { queue << :thread }
@@ -164,7 +161,7 @@ class TestTesting < ReactorTest
     end
     virtual do |time|
       Fiber.schedule { sleep 0.001 }
-      assert_equal "x\n", Reactor::Testing.hold { Timeout.timeout(0.01) { `sleep 0.2; echo x` } }
+      assert_equal "x\n", Reactor::Testing.hold { Timeout.timeout(0.01) { `sleep 0.05; echo x` } }
       assert_equal 0.0, time.elapsed
     end
   end
