@@ -16,7 +16,7 @@ class TestLife < ReactorTest
       pairs = Array.new(20) { IO.pipe }
       queue = Queue.new
       echoed = 0
-      children = []
+      ended = 0
       busy = true
       Fiber.set_scheduler(Reactor::Scheduler.new)
       pairs.each_with_index do |(r, w), i|
@@ -28,7 +28,7 @@ class TestLife < ReactorTest
       10.times do |i|
         Fiber.schedule do
           sleep 0.002 * i
-          children << fork do
+          pid = fork do
             Thread.new do
               Fiber.set_scheduler(Reactor::Scheduler.new)
               got = nil
@@ -39,9 +39,9 @@ class TestLife < ReactorTest
               exit!(got == "own" ? 7 : 1)
             end.join
           end
-          Process.wait(children.last)
+          Process.wait(pid)
           puts $?.exitstatus
-          busy = false if children.size == 10 && i == 9
+          busy = false if (ended += 1) == 10
         end
       end
       Fiber.scheduler.run
@@ -78,16 +78,17 @@ class TestLife < ReactorTest
     end
   end
 
-  # What a child inherits must not hold anything of ours open.
+  # What a child inherits must not hold anything of ours open: each reader sees the end while the children live.
   def test_spawn_and_popen_while_others_wait
     log = []
+    input, gate = pipe
     run_scheduler do
       10.times do |i|
         r, w = IO.pipe
-        Fiber.schedule { log << r.read; r.close }
+        Fiber.schedule { log << r.read; r.close; gate.close if log.size == 10 }
         Fiber.schedule do
           assert_equal "#{i}\n", IO.popen(["echo", i.to_s], &:read)
-          pid = spawn("sleep 0.05")
+          pid = spawn("cat", in: input) # until the gate is closed
           w << i
           w.close
           Process.wait(pid)
@@ -209,28 +210,41 @@ class TestLife < ReactorTest
     assert_equal expected, out.lines(chomp: true)
   end
 
+  # Three Ractors go on together. Each says that it is there, and is told a moment at which it goes on.
+  TOGETHER = <<~'RUBY'
+    Ractor.main.send(:there)
+    at = Ractor.receive
+    nil while Process.clock_gettime(Process::CLOCK_MONOTONIC) < at
+  RUBY
+  LET_GO = <<~'RUBY'
+    3.times { Ractor.receive }
+    at = Process.clock_gettime(Process::CLOCK_MONOTONIC) + 0.01
+    ractors.each { |ractor| ractor.send(at) }
+  RUBY
+  private_constant :TOGETHER, :LET_GO
+
   # Ruby's own Module#prepend loses modules, or crashes, where two Ractors come to one class: of 1,000 classes, some did so in half the runs.
   def test_what_ractors_install_at_once_is_installed_once_and_whole
-    out = child_says(<<~'RUBY')
+    out = child_says(<<~RUBY)
       Warning[:experimental] = false
       COUNT = 1000
       COUNT.times do |number|
-        Object.const_set("Place#{number}", Class.new { def depth = 0 })
-        3.times { |i| Object.const_set("Part#{i}_#{number}", Module.new { def depth = super + 1 }) }
-        Object.const_set("Set#{number}", Module.new).module_eval <<~CODE
-          def self.install = Place#{number}.prepend(Part0_#{number}).prepend(Part1_#{number}).prepend(Part2_#{number})
+        Object.const_set("Place\#{number}", Class.new { def depth = 0 })
+        3.times { |i| Object.const_set("Part\#{i}_\#{number}", Module.new { def depth = super + 1 }) }
+        Object.const_set("Set\#{number}", Module.new).module_eval <<~CODE
+          def self.install = Place\#{number}.prepend(Part0_\#{number}).prepend(Part1_\#{number}).prepend(Part2_\#{number})
         CODE
       end
-      start = Process.clock_gettime(Process::CLOCK_MONOTONIC) + 0.02
       ractors = Array.new(3) do
-        Ractor.new(start) do |at|
-          nil while Process.clock_gettime(Process::CLOCK_MONOTONIC) < at
+        Ractor.new do
+          #{TOGETHER}
           Array.new(COUNT) do |number|
-            Reactor::Installation.of(Object.const_get("Set#{number}"))
-            Object.const_get("Place#{number}").new.depth
+            Reactor::Installation.of(Object.const_get("Set\#{number}"))
+            Object.const_get("Place\#{number}").new.depth
           end.tally
         end
       end
+      #{LET_GO}
       ractors.each { |ractor| p(ractor.respond_to?(:value) ? ractor.value : ractor.take) }
     RUBY
     assert_equal ["{3=>1000}"] * 3, out.delete(" ").lines(chomp: true)
@@ -238,16 +252,16 @@ class TestLife < ReactorTest
 
   # Which they do with their first scheduler. From then on its place before Ruby's own methods is the same for all.
   def test_several_ractors_make_their_first_scheduler_at_once
-    out = child_says(<<~'RUBY')
+    out = child_says(<<~RUBY)
       Warning[:experimental] = false
-      start = Process.clock_gettime(Process::CLOCK_MONOTONIC) + 0.02
       ractors = Array.new(3) do |number|
-        Ractor.new(number, start) do |own, at|
-          nil while Process.clock_gettime(Process::CLOCK_MONOTONIC) < at
+        Ractor.new(number) do |own|
+          #{TOGETHER}
           Reactor::Scheduler.new.close
           [own, IO.ancestors.count(Reactor::Closing), File.ancestors.count(Reactor::Files), TCPSocket.ancestors.count(Reactor::Resolving::Client)]
         end
       end
+      #{LET_GO}
       ractors.each { |ractor| p(ractor.respond_to?(:value) ? ractor.value : ractor.take) }
     RUBY
     assert_equal Array.new(3) { |number| "[#{number}, 1, 1, 1]" }, out.lines(chomp: true)
@@ -297,6 +311,7 @@ class TestLife < ReactorTest
     heavy!
     before = descriptors
     log = Queue.new
+    waiting = Queue.new
     thread = Thread.new do
       Fiber.set_scheduler(Reactor::Scheduler.new)
       a, b = UNIXSocket.pair
@@ -316,12 +331,13 @@ class TestLife < ReactorTest
         log << `echo child`
         log << Timeout.timeout(0.01) { sleep } rescue log << $!.class
       end
+      waiting << true
     end
-    sleep 0.05
-    thread.kill
+    waiting.pop(timeout: PATIENCE)
+    until_asleep(thread).kill
     join_or_fail(thread, PATIENCE)
     assert_equal ["Timeout::Error", "bye\n", "child\n", "so long\n"], Array.new(log.size) { log.pop.to_s }.sort
-    assert_equal [], leaked_descriptors(before)
+    assert eventually { leaked_descriptors(before).empty? }, -> { leaked_descriptors(before).inspect }
   end
 
   def test_at_exit_may_use_a_scheduler_of_its_own

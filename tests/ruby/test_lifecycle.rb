@@ -86,8 +86,12 @@ class TestLifecycle < ReactorTest
 
   def test_a_scheduler_only_forgotten_leaves_nothing_after_collection
     before = descriptors
-    run_plain { 20.times { Reactor::Scheduler.new } }
-    assert eventually(5) { GC.start; (descriptors - before).size <= 6 }, -> { (descriptors - before).inspect }
+    used = run_plain do
+      all = Array.new(20) { Reactor::Scheduler.new }
+      (descriptors - before).size.tap { all.clear }
+    end
+    # What looks like a reference on some stack may keep a few of them.
+    assert eventually { GC.start; (descriptors - before).size <= used / 3 }, -> { (descriptors - before).inspect }
   end
 
   def test_after_close_every_use_is_a_runtime_error
@@ -251,12 +255,17 @@ class TestLifecycle < ReactorTest
           Thread.new { sleep 0.02; queue << "item" }
           puts "popped #{queue.pop} #{queue.pop(timeout: 0.02).inspect}"
           mutex = Mutex.new
-          holder = Thread.new { mutex.synchronize { sleep 0.03 } }
-          sleep 0.001 until mutex.locked?
+          held, wanted = Queue.new, false
+          main = Thread.current
+          Thread.new { mutex.synchronize { held << true; sleep 0.001 until wanted && main.stop? } }
+          held.pop
+          wanted = true
           mutex.synchronize { puts "locked" }
           condition = ConditionVariable.new
-          Thread.new { sleep 0.02; mutex.synchronize { condition.signal } }
-          mutex.synchronize { condition.wait(mutex) }
+          mutex.synchronize do
+            Thread.new { mutex.synchronize { condition.signal } } # locks when the fiber waits
+            condition.wait(mutex)
+          end
           puts "signalled"
           inner = Thread.new do
             Fiber.set_scheduler(Reactor::Scheduler.new)
