@@ -368,7 +368,7 @@ class TestIOReadWrite < ReactorTest
     log = []
     run_scheduler do
       2.times { Fiber.schedule { log << r.readpartial(1) } }
-      Fiber.schedule { w.syswrite("a"); sleep ms(5); log << :alive; w.syswrite("b") }
+      Fiber.schedule { w.syswrite("a"); sleep 0.001 until log.any?; log << :alive; w.syswrite("b") }
     end
     assert_equal ["a", :alive, "b"], log
   end
