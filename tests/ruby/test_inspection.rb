@@ -25,10 +25,11 @@ class TestInspection < ReactorTest
     r, w = pipe
     run_scheduler do |scheduler|
       3.times { Fiber.schedule { r.readpartial(1) } }
-      Fiber.schedule { sleep 0.001 }
+      sleeper = Fiber.schedule { sleep 60 }
       stats = scheduler.stats
       assert_equal({ fibers: 4, live: 4, parked: 4, timers: 1, stalls: 0 }, stats.slice(:fibers, :live, :parked, :timers, :stalls))
       w << "abc"
+      sleeper.kill
       scheduler.run
       stats = scheduler.stats
       assert_equal({ live: 0, parked: 0, timers: 0 }, stats.slice(:live, :parked, :timers))
@@ -125,13 +126,14 @@ class TestInspection < ReactorTest
     run_scheduler do |scheduler|
       other = Thread.new do
         Fiber.set_scheduler(Reactor::Scheduler.new)
-        Fiber.schedule { Thread.current.thread_variable_set(:ready, true); sleep 60 }
+        Fiber.schedule { sleep 60 }
+        Thread.current.thread_variable_set(:ready, true) # now that it waits
         Fiber.scheduler.run
       end
       Fiber.schedule do
         sleep 0.001 until other.thread_variable?(:ready)
         assert_nil Reactor.dump(out)
-        other.kill
+        other.kill.join
       end
       scheduler.run
       assert_match(/process #{Process.pid}/, out.string)
@@ -148,7 +150,7 @@ class TestInspection < ReactorTest
       r, w = IO.pipe
       Fiber.set_scheduler(Reactor::Scheduler.new)
       Fiber.schedule { r.read }
-      Fiber.schedule { sleep 0.01; Process.kill(:USR2, $$); sleep 0.001 until seen; w.close; puts "handled before: #{seen}" }
+      Fiber.schedule { Process.kill(:USR2, $$); sleep 0.001 until seen; w.close; puts "handled before: #{seen}" }
     RUBY
     assert_equal "handled before: true\n", out.out
     assert_match(/waiting .* for #<IO:fd \d+> to be readable\n.*-e:7:in/m, out.err)
@@ -158,16 +160,36 @@ class TestInspection < ReactorTest
 
   # --- stalls ----------------------------------------------------------------------------------------------------
 
-  def stalling(limit: 0.05, &block)
+  # The stalls found while the block runs in a fiber. A machine that has no time for the loop makes stalls, too.
+  def stalling(limit)
     stalls = []
-    thread = Thread.new do
+    before = Thread.list
+    run_plain do
       scheduler = Reactor::Scheduler.new(stall: limit, on_stall: ->(stall) { stalls << stall })
       Fiber.set_scheduler(scheduler)
-      block.call(scheduler)
+      Fiber.schedule { sleep 0.01 }
+      Fiber.schedule { sleep 0.001; yield stalls }
+      scheduler.run
+      assert eventually { scheduler.stats[:stalls] == stalls.count { |stall| !stall.over } }, -> { stalls.inspect }
     end
-    join_or_fail(thread, PATIENCE)
-    refute_predicate surplus_threads([*Thread.list - [thread]]), :any?
+    assert eventually { surplus_threads(before).empty? }, "the watching thread is left"
     stalls
+  end
+
+  # What is reported of a fiber that holds the loop by the block: that it does so at this place, and that it has ended. If
+  # it is found elsewhere, or not at all, it holds the loop once more.
+  def reports(place)
+    fiber = number = nil
+    stalls = stalling(0.05) do |list|
+      fiber = Fiber.current
+      until (number = list.index { |stall| stall.backtrace.join("\n").match?(place) })
+        yield
+        sleep 0.05
+      end
+      sleep 0.001 until list.size > number + 1
+    end
+    assert_same fiber, stalls[number].fiber
+    stalls[number, 2]
   end
 
   def compute(seconds)
@@ -176,46 +198,47 @@ class TestInspection < ReactorTest
   end
 
   def test_a_fiber_that_computes_is_found_in_the_act
-    fiber = nil
-    stalls = stalling do |scheduler|
-      Fiber.schedule { sleep 0.01 }
-      fiber = Fiber.schedule { sleep 0.001; compute(0.5); sleep 0.2 }
-      scheduler.run
-      assert_equal 1, scheduler.stats[:stalls]
-    end
-    found, over = stalls
-    assert_equal 2, stalls.size
-    assert_same fiber, found.fiber
+    found, over = reports(/test_inspection\.rb:\d+:in .*compute'/) { compute(0.3) }
     refute found.over
     assert_operator found.seconds, :>=, 0.05
-    assert_match(/test_inspection\.rb:\d+:in .*compute/, found.backtrace.join("\n"))
     assert over.over
+    assert_same found.fiber, over.fiber
     assert_operator over.seconds, :>, found.seconds
-    assert_match(/has held the loop for 0\.\d+ s\n    .*compute/m, found.to_s)
-    assert_match(/ended after 0\.\d+ s/, over.to_s)
+    assert_match(/has held the loop for \d+\.\d+ s\n    .*compute'/m, found.to_s)
+    assert_match(/ended after \d+\.\d+ s/, over.to_s)
   end
 
   def test_a_fiber_that_blocks_is_found_in_the_act
-    stalls = stalling { Fiber.schedule { Fiber.blocking { sleep 0.3 }; sleep 0.1 } }
-    assert_equal [false, true], stalls.map(&:over)
-    assert_match(/sleep/, stalls.first.backtrace.first)
+    found, over = reports(/\A.*sleep'/) { Fiber.blocking { sleep 0.3 } }
+    assert_equal [false, true], [found.over, over.over]
+    assert_match(/sleep'/, found.backtrace.first)
   end
 
+  # What is found where there is none is found each time; what a busy machine makes is not.
   def test_an_idle_or_busy_loop_is_no_stall
-    stalls = stalling(limit: 0.5) do
-      Fiber.schedule { sleep 0.7 }
-      limit = clock + 0.7
-      Fiber.schedule { sleep 0 while clock < limit }
+    turn_to = ->(limit) { sleep 0 while clock < limit }
+    { idle: -> { sleep 0.25 }, busy: -> { turn_to.(clock + 0.25) } }.each do |what, act|
+      times = 0
+      assert eventually { times += 1; stalling(0.1) { act.() }.empty? }, "#{what}: stalls each of #{times} times"
+      note "#{what}: #{times} times until there was no stall" if times > 1
     end
-    assert_equal [], stalls
   end
 
   def test_without_a_listener_stalls_go_to_stderr
-    child = run_child(<<~RUBY)
+    told, tell = pipe
+    input, gate = pipe
+    said = +""
+    run_child(<<~RUBY, options: { err: tell, in: input }) do
       Fiber.set_scheduler(Reactor::Scheduler.new(stall: 0.05))
-      Fiber.schedule { Fiber.blocking { sleep 0.3 } }
+      Fiber.schedule { Fiber.blocking { $stdin.read } }
     RUBY
-    assert_match(/reactor: #<Fiber:.*has held the loop for 0\.\d+ s\n.*-e:3/m, child.err)
+      tell.close
+      until said.match?(/reactor: #<Fiber:.*has held the loop for \d+\.\d+ s\n.*-e:3/m)
+        assert told.wait_readable(PATIENCE) && !told.eof?, said
+        said << told.readpartial(4096)
+      end
+      gate.close # until then the fiber holds the loop
+    end
   end
 
   def test_what_is_no_limit_for_a_stall
@@ -396,37 +419,41 @@ class TestInspection < ReactorTest
     assert_equal "fatal\nNo live threads left. Deadlock?\n", child.out, child.err
   end
 
+  # These are in processes of their own: of all threads of a test, the one that watches it may always come back. The loop
+  # looks for a deadlock when it has slept for a tenth of a second, and then again.
   def test_a_fiber_that_just_sleeps_is_no_deadlock
-    run_scheduler do
-      fiber = Fiber.schedule { sleep }
+    out = child_says(<<~'RUBY') do |pid, line|
+      Fiber.set_scheduler(scheduler = Reactor::Scheduler.new)
       other = Fiber.schedule { Queue.new.pop }
-      waker = Thread.new { sleep 0.5; fiber }
-      # The only timer is another thread's, and it wakes nobody: it raises.
-      assert_same fiber, waker.value
-      [fiber, other].each(&:kill)
+      fiber = Fiber.schedule { sleep; other.kill; puts "woken" }
+      trap(:USR1) { scheduler.unblock(nil, fiber) }
+      puts "asleep"
+    RUBY
+      line.("asleep")
+      sleep 0.4
+      Process.kill(:USR1, pid)
     end
+    assert_equal "asleep\nwoken\n", out
   end
 
   def test_a_thread_that_may_come_back_is_no_deadlock
-    log = []
-    run_scheduler do
+    assert_equal "1\n", child_says(<<~RUBY)
       queue = Queue.new
-      Thread.new { sleep 0.5; queue << 1 }
-      Fiber.schedule { log << queue.pop }
-    end
-    assert_equal [1], log
+      Thread.new { sleep 0.4; queue << 1 }
+      Fiber.set_scheduler(Reactor::Scheduler.new)
+      Fiber.schedule { p queue.pop }
+    RUBY
   end
 
   def test_other_fibers_with_something_to_come_are_no_deadlock
-    r, w = pipe
-    log = []
-    run_scheduler do
+    assert_equal ":read\n", child_says(<<~RUBY)
+      r, w = IO.pipe
       queue = Queue.new
-      Fiber.schedule { log << queue.pop }
+      Fiber.set_scheduler(Reactor::Scheduler.new)
+      Fiber.schedule { p queue.pop }
       Fiber.schedule { r.read(1); queue << :read }
       Fiber.schedule { Process.wait(spawn("sleep 0.4")); w << "x" }
-    end
-    assert_equal [:read], log
+    RUBY
   end
 
   # Fibers that wait for one another in their ensure clauses as well: an end is made all the same.
