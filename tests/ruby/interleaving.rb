@@ -26,6 +26,7 @@ module Interleaving
 
     def initialize
       @reader, @writer = IO.pipe
+      @broken = false
       @sent = @got = 0
     end
 
@@ -42,6 +43,14 @@ module Interleaving
       @got += bytes.bytesize
       bytes.bytes == expected && @got <= @sent
     end
+
+    # Known before it is done: what waits for the reader may be told before IO#close goes on.
+    def close_reader
+      @broken = true
+      @reader.close
+    end
+
+    def broken? = @broken
 
     def close = [@reader, @writer].each { |io| io.close unless io.closed? }
   end
@@ -113,7 +122,7 @@ module Interleaving
     rescue Aimed => error
       violated "raise for #{error.step} arrived in #{mine}" unless error.step == mine
     rescue IOError => error
-      violated "#{kind}: #{error.message}, but nobody closed it" unless @channel.reader.closed?
+      violated "#{kind}: #{error.message}, but nobody closed it" unless @channel.broken?
       @channel.close
       @channel = Channel.new
     ensure
@@ -213,9 +222,11 @@ module Interleaving
   class World
     attr_reader :seed, :actors, :silent, :mutexes, :holders, :violations, :counts
 
-    def initialize(seed, seconds, actors: 20)
+    # It lasts so many seconds, and until enough of everything has happened: see over?.
+    def initialize(seed, seconds, enough, actors: 20)
       @seed = seed
       @end = Interleaving.now + seconds
+      @enough = enough
       @silent, @silent_writer = IO.pipe
       @mutexes = Array.new(3) { Mutex.new }
       @holders = Hash.new(0).compare_by_identity
@@ -240,7 +251,7 @@ module Interleaving
       [@silent, @silent_writer].each(&:close)
     end
 
-    def over? = Interleaving.now > @end
+    def over? = Interleaving.now > @end && @enough.all? { |what, least| @counts[what] >= least }
     def left(actor) = @alive.delete(actor)
     def count(what) = @counts[what] += 1
     def violated(what) = @violations << what
@@ -256,7 +267,7 @@ module Interleaving
         when 0 then actor.push
         when 1 then actor.channel.send
         when 2 then unblock(actor, scheduler)
-        else random.rand(20).zero? && !over? ? actor.channel.reader.close : sleep(random.rand * 0.001)
+        else random.rand(20).zero? && !over? ? actor.channel.close_reader : sleep(random.rand * 0.001)
         end
       end
     end
@@ -270,7 +281,7 @@ module Interleaving
         case random.rand(4)
         when 0 then wake(actor, scheduler)
         when 1 then strike(actor)
-        when 2 then random.rand(10).zero? && !over? ? actor.channel.reader.close : nil
+        when 2 then random.rand(10).zero? && !over? ? actor.channel.close_reader : nil
         end
         sleep(random.rand * 0.0005)
       end
