@@ -7,7 +7,7 @@ require_relative "helper"
 class TestBadInput < ReactorTest
   # Nothing is left over: no stale wake-up ends a sleep early, and descriptors work.
   def assert_still_sound
-    assert_operator elapsed { sleep 0.02 }, :>=, 0.02
+    assert_operator elapsed { sleep 0.01 }, :>=, 0.01
     r, w = IO.pipe
     Fiber.schedule { w << "sound" }
     assert_equal "sound", r.readpartial(9)
@@ -111,9 +111,9 @@ class TestBadInput < ReactorTest
     log = []
     run_scheduler do
       Fiber.schedule { log << outcome { r.readpartial(1) } }
-      Fiber.schedule { log << outcome { r.wait_readable(PATIENCE / 2) } }
-      Fiber.schedule { log << outcome { IO.select([r], nil, nil, PATIENCE / 2) } }
-      Fiber.schedule { sleep 0.01; r.close; log << :closed; sleep 0.02; assert_still_sound }
+      Fiber.schedule { log << outcome { r.wait_readable(PATIENCE) } }
+      Fiber.schedule { log << outcome { IO.select([r], nil, nil, PATIENCE) } }
+      Fiber.schedule { r.close; log << :closed; assert_still_sound }
     end
     # Ruby 4.0 lets them go first, earlier ones the closer.
     assert_equal [:closed, *[[:raised, IOError]] * 3], log.sort_by { |entry| entry == :closed ? 0 : 1 }
@@ -125,7 +125,7 @@ class TestBadInput < ReactorTest
     log = []
     run_scheduler do
       Fiber.schedule { log << outcome { a.readpartial(1) } }
-      Fiber.schedule { sleep 0.01; a.close; sleep 0.02; assert_still_sound }
+      Fiber.schedule { a.close; assert_still_sound }
     end
     assert_equal [[:raised, IOError]], log
     b.close
@@ -136,7 +136,8 @@ class TestBadInput < ReactorTest
     log = []
     run_scheduler do
       Fiber.schedule { log << outcome { r.readpartial(1) } }
-      Thread.new { sleep 0.02; r.close }
+      loop_thread = Thread.current
+      Thread.new { until_asleep(loop_thread); r.close }
     end
     assert_equal [[:raised, IOError]], log
     w.close
@@ -147,10 +148,17 @@ class TestBadInput < ReactorTest
     r, w = pipe
     log = []
     run_scheduler do
-      Fiber.schedule { assert_nil r.wait_readable(0.005) }
+      waiting = Fiber.schedule { assert_nil r.wait_readable(0.005) }
       copy = track(r.dup)
       Fiber.schedule { log << copy.readpartial(9) }
-      Fiber.schedule { sleep 0.02; r.close; sleep 0.01; log << :closed; w << "bytes"; assert_still_sound }
+      Fiber.schedule do
+        sleep 0.001 while waiting.alive?
+        r.close
+        sleep 0.001
+        log << :closed
+        w << "bytes"
+        assert_still_sound
+      end
     end
     assert_equal [:closed, "bytes"], log
   end
@@ -162,7 +170,7 @@ class TestBadInput < ReactorTest
     run_scheduler do
       Fiber.schedule { r.wait_readable(PATIENCE) and log << :original }
       Fiber.schedule { copy.wait_readable(PATIENCE) and log << :copy }
-      Fiber.schedule { sleep 0.005; w << "x" }
+      Fiber.schedule { w << "x" }
     end
     assert_equal %i[copy original], log.sort
   end
@@ -179,7 +187,7 @@ class TestBadInput < ReactorTest
         r2, w2 = pipe
         assert_equal number, r2.fileno, "the test needs the number again"
         Fiber.schedule { w << "for the copy" }
-        assert_nil r2.wait_readable(0.03)
+        assert_nil r2.wait_readable(0.01)
         w2 << "for r2"
         assert_equal "for r2", r2.readpartial(20)
         assert_equal "for the copy", copy.readpartial(20)
@@ -197,7 +205,7 @@ class TestBadInput < ReactorTest
       Fiber.schedule do
         assert_nil r.wait_readable(0.005)
         r.reopen(r2)
-        Fiber.schedule { sleep 0.005; w2 << "new" }
+        Fiber.schedule { sleep 0; w2 << "new" }
         assert r.wait_readable(PATIENCE)
         assert_equal "new", r.readpartial(9)
         w.close
@@ -214,7 +222,7 @@ class TestBadInput < ReactorTest
       Fiber.schedule do
         assert_nil r.wait_readable(0.005)
         IO.for_fd(r.fileno, autoclose: false).reopen(r2) # dup2 through another object: r's identity stays
-        Fiber.schedule { sleep 0.005; w2 << "new" }
+        Fiber.schedule { sleep 0; w2 << "new" }
         assert r.wait_readable(PATIENCE)
         assert_equal "new", r.readpartial(9)
         w.close
@@ -230,7 +238,7 @@ class TestBadInput < ReactorTest
     log = []
     run_scheduler do
       Fiber.schedule { log << outcome { r.readpartial(9) } }
-      Fiber.schedule { sleep 0.01; r.reopen(r2); w2 << "new"; sleep 0.02; assert_still_sound }
+      Fiber.schedule { r.reopen(r2); w2 << "new"; assert_still_sound }
     end
     # The bytes of the new file, or the error a close would give; in that case the bytes are still there.
     if log == [[:raised, IOError]]
@@ -246,7 +254,7 @@ class TestBadInput < ReactorTest
     log = []
     run_scheduler do
       Fiber.schedule { log << r.readpartial(9) }
-      Fiber.schedule { sleep 0.01; IO.for_fd(r.fileno, autoclose: false).reopen(r2); w2 << "new"; sleep 0.02; assert_still_sound }
+      Fiber.schedule { IO.for_fd(r.fileno, autoclose: false).reopen(r2); w2 << "new"; assert_still_sound }
     end
     assert_equal ["new"], log
   end
@@ -258,7 +266,7 @@ class TestBadInput < ReactorTest
       Thread.current.report_on_exception = false
       loop { Thread.new(server.accept) { |peer| peer.write(peer.gets); peer.close } }
     end
-    out = child_says(<<~'RUBY', server.addr[1], within: 60)
+    out = child_says(<<~'RUBY', server.addr[1])
       require "socket"
       Process.setrlimit(Process::RLIMIT_NOFILE, 64)
       port = ARGV[0].to_i
@@ -266,10 +274,11 @@ class TestBadInput < ReactorTest
       Fiber.set_scheduler(scheduler = Reactor::Scheduler.new)
       100.times do |i|
         Fiber.schedule do
-          TCPSocket.open("127.0.0.1", port) { |s| sleep 0.02; s.puts i; log << s.gets.to_i }
+          # Nobody lets go of a number before there are too few.
+          TCPSocket.open("127.0.0.1", port) { |s| sleep 0.001 until log.include?(:refused); s.puts i; log << s.gets.to_i }
         rescue Errno::EMFILE
           log << :refused
-          sleep 0.05
+          sleep 0.005
           retry
         end
       end

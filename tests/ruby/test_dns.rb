@@ -424,7 +424,7 @@ class TestDns < ReactorTest
 
   # The resolver gives up after a second.
   def test_the_error_of_a_name_that_is_never_answered
-    said = in_a_world_of_its_own(<<~RUBY, patience: 1)
+    said = in_a_world_of_its_own(<<~RUBY, patience: "timeout:1 attempts:1")
       once = -> { told { Addrinfo.tcp("never.test", 1) } }
       p once.call, scheduled(&once)
     RUBY
@@ -502,12 +502,12 @@ class TestDns < ReactorTest
     [error.class, error.message]
   end
 
-  # What the code prints, in a process that has its own /etc/hosts, resolv.conf, network and nameserver, which the resolver
-  # is patient with for so many seconds: 30 are the most it takes.
-  def in_a_world_of_its_own(code, patience: 30)
+  # What the code prints, in a process that has its own /etc/hosts, resolv.conf, network and nameserver, for whose answer
+  # the resolver waits longer than anybody for this process.
+  def in_a_world_of_its_own(code, patience: "timeout:30 attempts:5")
     skip "namespaces of one's own: only on Linux, as root, with unshare and mount" unless linux? && Process.uid.zero? && system("unshare", "-mn", "true", err: File::NULL)
     Dir.mktmpdir do |place|
-      files = { "resolv.conf" => "nameserver 127.0.0.1\noptions timeout:#{patience} attempts:1\n", "nsswitch.conf" => "hosts: files dns\nservices: files\n", "hosts" => HOSTS }
+      files = { "resolv.conf" => "nameserver 127.0.0.1\noptions #{patience}\n", "nsswitch.conf" => "hosts: files dns\nservices: files\n", "hosts" => HOSTS }
       files.each { |name, text| File.write(File.join(place, name), text) }
       File.write(File.join(place, "code.rb"), WORLD + code)
       mounts = files.keys.map { |name| "mount --bind #{place}/#{name} /etc/#{name}" }

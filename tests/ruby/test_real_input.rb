@@ -3,27 +3,38 @@
 require_relative "helper"
 require "net/http"
 require "openssl"
+require "reactor/testing"
 require "tmpdir"
 
-# Ordinary Ruby code, unchanged, many at a time: order, bytes, and an elapsed time far below the serial sum.
+# Ordinary Ruby code, unchanged, many at a time: order, bytes, and that all are under way at once. Whoever is waited for
+# answers only when all have asked; one after the other would wait for ever.
 class TestRealInput < ReactorTest
   CLIENTS = 10
-  PAUSE = 0.1 # what every conversation waits for; CLIENTS * PAUSE is the serial sum
+  PAUSE = 0.01
 
-  def concurrently(serial = CLIENTS * PAUSE, &block) = assert_faster_than(serial, elapsed { run_scheduler(&block) })
+  # Lets nobody pass who calls it before so many have come, fibers or threads.
+  def gate(count = CLIENTS)
+    come = Thread::Queue.new
+    open = Thread::Queue.new
+    lambda do
+      come << true
+      open.close if come.size == count
+      open.pop
+    end
+  end
 
-  def serve_http(server)
+  def serve_http(server, gate)
     Fiber.schedule do
       loop do
         client = server.accept
-        Fiber.schedule { serve_connection(client) }
+        Fiber.schedule { serve_connection(client, gate) }
       end
     rescue IOError, Errno::EBADF
       nil
     end
   end
 
-  def serve_connection(client)
+  def serve_connection(client, gate)
     while (line = client.gets)
       path = line.split[1]
       length = 0
@@ -31,7 +42,7 @@ class TestRealInput < ReactorTest
         length = header[/\d+/].to_i if header.start_with?("Content-Length")
       end
       body = "#{path}:#{client.read(length)}" * 100
-      sleep PAUSE
+      gate.call
       client.write("HTTP/1.1 200 OK\r\nContent-Length: #{body.bytesize}\r\n\r\n", body)
     end
   ensure
@@ -41,8 +52,8 @@ class TestRealInput < ReactorTest
   def test_net_http_against_a_server_on_the_same_scheduler
     server = track(TCPServer.new("127.0.0.1", 0))
     got = {}
-    concurrently(CLIENTS * 2 * PAUSE) do
-      accepting = serve_http(server)
+    run_scheduler do
+      accepting = serve_http(server, gate)
       clients = Array.new(CLIENTS) do |i|
         Fiber.schedule do
           Net::HTTP.start("127.0.0.1", server.addr[1]) do |http|
@@ -63,7 +74,7 @@ class TestRealInput < ReactorTest
     run_scheduler do
       Fiber.schedule do
         http = Net::HTTP.new("127.0.0.1", server.addr[1])
-        http.read_timeout = 0.05
+        http.read_timeout = 0.01
         http.max_retries = 0
         assert_raises(Net::ReadTimeout) { http.get("/") }
       end
@@ -77,16 +88,17 @@ class TestRealInput < ReactorTest
     run_scheduler { Fiber.schedule { assert_raises(Errno::ECONNREFUSED) { Net::HTTP.get("127.0.0.1", "/", port) } } }
   end
 
-  # `sessions` conversations of lines, answered after a pause.
+  # `sessions` conversations of lines, answered when all have asked.
   def converse(listener, connect)
     got = {}
-    concurrently(CLIENTS * 3 * PAUSE) do
+    all_asked = gate
+    run_scheduler do
       Fiber.schedule do
         CLIENTS.times do
           peer = listener.accept
           Fiber.schedule do
             while (line = peer.gets)
-              sleep PAUSE
+              all_asked.call
               peer.puts(line.chomp.reverse)
             end
             peer.close
@@ -121,11 +133,12 @@ class TestRealInput < ReactorTest
     server = UDPSocket.new.tap { |s| s.bind("127.0.0.1", 0); track(s) }
     port = server.addr[1]
     got = {}
-    concurrently do
+    all_asked = gate
+    run_scheduler do
       Fiber.schedule do
         CLIENTS.times do
           text, from = server.recvfrom(100)
-          Fiber.schedule { sleep PAUSE; server.send(text.upcase, 0, from[3], from[1]) }
+          Fiber.schedule { all_asked.call; server.send(text.upcase, 0, from[3], from[1]) }
         end
       end
       CLIENTS.times do |i|
@@ -145,11 +158,15 @@ class TestRealInput < ReactorTest
     stages = Array.new(9) { pipe }
     sent = Array.new(20) { |i| "item #{i}" }
     got = []
-    # One after the other every item would pause in every stage.
-    concurrently(20 * 8 * 0.01) do
+    # Each stage holds an item when the last one goes on: the last the first, the first the eighth.
+    all_busy = gate(8)
+    run_scheduler do
       Fiber.schedule { sent.each { |item| stages[0][1].puts item }; stages[0][1].close }
       stages.each_cons(2).with_index do |((from, _), (_, to)), i|
-        Fiber.schedule { from.each_line { |line| sleep 0.01; to.puts "#{line.chomp}.#{i}" }; to.close }
+        Fiber.schedule do
+          from.each_line.with_index { |line, number| all_busy.call if number == 7 - i; to.puts "#{line.chomp}.#{i}" }
+          to.close
+        end
       end
       Fiber.schedule { stages.last[0].each_line(chomp: true) { |line| got << line } }
     end
@@ -158,10 +175,13 @@ class TestRealInput < ReactorTest
 
   def test_popen
     got = {}
-    concurrently(6 * 0.5) do
+    all_there = gate(6)
+    run_scheduler do
       6.times do |i|
         Fiber.schedule do
-          IO.popen(["sh", "-c", "read line; sleep 0.5; echo \"$line #{i}\""], "r+") do |child|
+          IO.popen(["sh", "-c", "echo here; read line; echo \"$line #{i}\""], "r+") do |child|
+            assert_equal "here\n", child.gets
+            all_there.call
             child.puts "said"
             child.close_write
             got[i] = child.read
@@ -200,7 +220,8 @@ class TestRealInput < ReactorTest
     trusted = OpenSSL::X509::Store.new.tap { |store| store.add_cert(own) }
     payload = Random.new(4).bytes(200_000)
     got = {}
-    concurrently do
+    all_asked = gate
+    run_scheduler do
       Fiber.schedule do
         CLIENTS.times do
           peer = server.accept
@@ -208,7 +229,7 @@ class TestRealInput < ReactorTest
             peer.accept
             size = peer.gets.to_i
             body = peer.read(size)
-            sleep PAUSE
+            all_asked.call
             peer.write(body.reverse)
             peer.close
           end
@@ -242,11 +263,12 @@ class TestRealInput < ReactorTest
     finished = 0
     sums = []
     # Five plain threads work for the fibers, which wait for results, a counter and a condition.
-    concurrently do
+    all_busy = gate(5)
+    run_scheduler do
       workers = Array.new(5) do
         Thread.new do
           while (job = jobs.pop)
-            sleep PAUSE
+            all_busy.call
             results << [job, job * job]
             mutex.synchronize { finished += 1; condition.broadcast }
           end
@@ -265,28 +287,33 @@ class TestRealInput < ReactorTest
 
   def test_threads_waited_for_by_fibers
     got = []
-    concurrently { CLIENTS.times { |i| Fiber.schedule { got << Thread.new { sleep PAUSE; i }.value } } }
+    all_there = gate
+    run_scheduler { CLIENTS.times { |i| Fiber.schedule { got << Thread.new { all_there.call; i }.value } } }
     assert_equal (0...CLIENTS).to_a, got.sort
   end
 
   def test_timeouts_among_real_work
     r, = pipe
     log = []
-    concurrently do
-      CLIENTS.times do |i|
-        Fiber.schedule do
-          if i.even?
-            Timeout.timeout(PAUSE) { r.read }
-          else
-            log << [i, Timeout.timeout(PATIENCE) { sleep PAUSE / 2; :in_time }]
+    took = run_plain do
+      Reactor::Testing.virtual_time(backend: BACKEND) do |clock|
+        Array.new(CLIENTS) do |i|
+          Fiber.schedule do
+            if i.even?
+              Timeout.timeout(PAUSE) { r.read }
+            else
+              log << [i, Timeout.timeout(PATIENCE) { sleep PAUSE / 2; :in_time }]
+            end
+          rescue Timeout::Error
+            log << [i, :timeout]
           end
-        rescue Timeout::Error
-          log << [i, :timeout]
-        end
+        end.each { |fiber| sleep PAUSE while fiber.alive? }
+        clock.elapsed
       end
     end
     assert_equal Array.new(CLIENTS) { |i| [i, i.even? ? :timeout : :in_time] }, log.sort
     assert_equal %i[in_time timeout], log.map(&:last).chunk_while { |a, b| a == b }.map(&:first), "short ones first"
+    assert_operator took, :<=, 2 * PAUSE, "virtual seconds"
   end
 
   def test_everything_at_once
@@ -294,24 +321,28 @@ class TestRealInput < ReactorTest
     udp = UDPSocket.new.tap { |s| s.bind("127.0.0.1", 0); track(s) }
     a, b = pair
     r, w = pipe
+    quiet, = pipe
+    go, going = pipe
     queue = Queue.new
     log = []
-    concurrently(9 * PAUSE) do
-      accepting = serve_http(server)
+    all_asked = gate(3) # the server's answer, the thread, and who sets all going
+    run_scheduler do
+      accepting = serve_http(server, all_asked)
       work = [
         Fiber.schedule { log << [:http, Net::HTTP.get("127.0.0.1", "/x", server.addr[1]).bytesize] },
         Fiber.schedule { log << [:udp, udp.recv(9)] },
         Fiber.schedule { log << [:unix, a.gets] },
         Fiber.schedule { log << [:pipe, r.gets] },
         Fiber.schedule { log << [:queue, queue.pop] },
-        Fiber.schedule { log << [:popen, IO.popen(["sh", "-c", "sleep #{PAUSE}; echo child"], &:read)] },
-        Fiber.schedule { log << [:thread, Thread.new { sleep PAUSE; :joined }.value] },
-        Fiber.schedule { log << [:select, IO.select([a], nil, nil, PAUSE / 2)] },
+        Fiber.schedule { log << [:popen, IO.popen(["sh", "-c", "read line; echo child"], in: go, &:read)] },
+        Fiber.schedule { log << [:thread, Thread.new { all_asked.call; :joined }.value] },
+        Fiber.schedule { log << [:select, IO.select([quiet], nil, nil, PAUSE)] },
         Fiber.schedule { log << [:timeout, (Timeout.timeout(PAUSE) { sleep } rescue :expired)] },
         Fiber.schedule do
-          sleep PAUSE
+          all_asked.call
           b.puts "unix"
           w.puts "pipe"
+          going.puts "go"
           queue << :item
           UDPSocket.new.tap { |s| s.send("datagram", 0, "127.0.0.1", udp.addr[1]) }.close
         end
