@@ -9,7 +9,10 @@ require "tmpdir"
 # ended by its process id.
 class RealServer
   # Seconds a server may take to begin, and to end.
-  PATIENCE = 30
+  PATIENCE = 60
+
+  # Its port was free when it was chosen, and may be another's by now.
+  ATTEMPTS = 5
 
   class Failed < RuntimeError; end
 
@@ -25,8 +28,16 @@ class RealServer
 
     # Started, handed to the block, and ended whatever happens.
     def run(...)
-      server = new(...)
-      server.start
+      attempt = 1
+      begin
+        server = new(...)
+        server.start
+      rescue Failed => error
+        server.stop
+        raise unless error.message.match?(/address already in use/i) && (attempt += 1) <= ATTEMPTS
+
+        retry
+      end
       yield server
     ensure
       server&.stop
@@ -61,7 +72,7 @@ class RealServer
   end
 
   def stop
-    return unless @pid
+    return unless @pid && !ended?
 
     Process.kill(self.class::GOODBYE, @pid)
     limit = now + PATIENCE
@@ -146,8 +157,8 @@ end
 class NginxServer < RealServer
   PROGRAM = "nginx"
   SIZE = 200_000
-  # Bytes a second, so that the file takes half a second.
-  RATE = SIZE * 2
+  # Bytes a second: the file comes in several parts.
+  RATE = SIZE * 4
 
   attr_reader :tls_port
 

@@ -278,7 +278,7 @@ class TestBadInput < ReactorTest
           TCPSocket.open("127.0.0.1", port) { |s| sleep 0.001 until log.include?(:refused); s.puts i; log << s.gets.to_i }
         rescue Errno::EMFILE
           log << :refused
-          sleep 0.005
+          sleep 0.02
           retry
         end
       end

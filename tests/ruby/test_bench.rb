@@ -83,16 +83,23 @@ class TestBench < ReactorTest
 
   def test_another_scheduler_and_how_it_may_end
     code = 'require "reactor"; Class.new(Reactor::Select::Scheduler)'
-    result = bench("lines", "--targets", BACKEND.to_s, "--limit", "2", *TINY,
+    result = bench("lines", "--targets", BACKEND.to_s, *TINY,
                    "--against", "other=#{code}.new",
                    "--against", "liar=#{code}.class_eval { def io_read(_, buffer, *) = super.tap { buffer.set_string('?') } ; self }.new",
-                   "--against", "stuck=#{code}.class_eval { def io_wait(...) = Thread.new { sleep }.join ; self }.new",
                    "--against", "absent=raise 'no luck'")
     # What others do is reported, and no failure of this command.
     assert_equal 0, result.status, result.err
-    assert_equal %w[ok ok failed hang failed], [BACKEND.to_s, "other", "liar", "stuck", "absent"].map { |name| cell(result, "lines", name)[:state] }
+    assert_equal %w[ok ok failed failed], [BACKEND.to_s, "other", "liar", "absent"].map { |name| cell(result, "lines", name)[:state] }
     assert_includes cell(result, "lines", "liar")[:words], "wrong result: the line that came back"
     assert_includes cell(result, "lines", "absent")[:words], "no luck"
+    assert_includes result.page, "What gave no result"
+  end
+
+  # Nobody else runs here, whom the limit might end.
+  def test_another_scheduler_that_hangs
+    result = bench("lines", "--targets", "", "--limit", "1", *TINY, "--against", "stuck=sleep")
+    assert_equal 0, result.status, result.err
+    assert_equal "hang", cell(result, "lines", "stuck")[:state]
     assert_includes result.err, "HANG: lines, stuck"
     assert_includes result.page, "What gave no result"
   end
@@ -143,14 +150,15 @@ class TestBench < ReactorTest
     Dir.mktmpdir do |directory|
       reader, writer = IO.pipe
       pid = Process.spawn({ "REACTOR_BACKEND" => BACKEND.to_s }, RbConfig.ruby, "-w", MAIN, "--no-build", "--out", directory, "--targets", "threads",
-                          "--scale", "0.001", "--rounds", "1", "unix_ping", "idle", out: File::NULL, err: writer, pgroup: true)
+                          "--scale", "0.001", "--rounds", "1", "--limit", "3600", "unix_ping", "lines",
+                          "--against", "endless=sleep if ARGV.first == 'lines'; require 'reactor'; Reactor::Scheduler.new", out: File::NULL, err: writer, pgroup: true)
       writer.close
       Timeout.timeout(PATIENCE) { nil until reader.gets.start_with?("unix_ping") }
       Process.kill(:INT, pid)
       assert_equal 130, reap(pid, PATIENCE).exitstatus
       reader.close
       rows = JSON.parse(File.read(File.join(directory, "bench.json")), symbolize_names: true)[:rows]
-      assert_equal %w[ok left_out], (rows.map { |row| row[:points].first[:cells][:threads][:state] })
+      assert_equal %w[ok left_out], (rows.map { |row| row[:points].first[:cells][:endless][:state] })
     end
   end
 

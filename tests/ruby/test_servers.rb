@@ -8,7 +8,6 @@ require "openssl"
 # Real servers and the libraries people use: a hundred operations at once under one scheduler, in plain blocking code.
 class TestServers < ReactorTest
   COUNT = 100
-  PATIENT = 60
 
   def setup
     super
@@ -30,30 +29,43 @@ class TestServers < ReactorTest
     skip reason if reason
   end
 
-  # The block in each of so many fibers, all at once; what they returned or raised, in order. Time far below the sum. A
-  # server of ours, begun by +serving+, runs in fibers beside them until they have ended; its value goes to the block.
-  def all_at_once(seconds: nil, count: COUNT, serving: nil)
+  # The block in each of so many fibers, all at once; what they returned or raised, in order. A server of ours, begun by
+  # +serving+, runs in fibers beside them until they have ended; its value goes to the block.
+  def all_at_once(count: COUNT, serving: nil)
     results = Array.new(count)
-    took = elapsed do
-      run_scheduler(within: PATIENT) do
-        stop, *served = serving&.call
-        left = count
-        count.times do |i|
-          Fiber.schedule do
-            results[i] = yield(i, *served)
-          rescue StandardError => error
-            results[i] = error
-          ensure
-            stop&.call if (left -= 1).zero?
-          end
+    run_scheduler do
+      stop, *served = serving&.call
+      left = count
+      count.times do |i|
+        Fiber.schedule do
+          results[i] = yield(i, *served)
+        rescue StandardError => error
+          results[i] = error
+        ensure
+          stop&.call if (left -= 1).zero?
         end
       end
     end
-    if seconds
-      note format("%d operations of %.1f s each, at once: %.2f s", count, seconds, took)
-      assert_faster_than seconds * count / 2, took
-    end
     results
+  end
+
+  # Lets nobody pass who calls it before so many have come, fibers or threads: who asks one after the other waits for ever.
+  def gate(count = COUNT)
+    come = Thread::Queue.new
+    open = Thread::Queue.new
+    lambda do
+      come << true
+      open.close if come.size >= count
+      open.pop
+    end
+  end
+
+  # Does something to the server, by another thread, once so many wait for it.
+  def meanwhile(waiting, act)
+    thread = Thread.new { act.() if eventually { waiting.() } }
+    yield
+  ensure
+    thread.join
   end
 
   # The server goes down while all fibers wait for it.
@@ -72,14 +84,22 @@ class TestServers < ReactorTest
   def test_postgresql
     need "pg", server: PostgresServer
     PostgresServer.run do |server|
-      results = all_at_once(seconds: 0.2) do |i|
-        connection = PG.connect(**server.options)
-        row = connection.exec_params("SELECT $1::int * 2 AS twice, pg_sleep(0.2)", [i]).first
-        connection.exec("SELECT repeat('x', 300000) AS long").first["long"].size + row["twice"].to_i
-      ensure
-        connection&.close
+      # Each waits for a lock, which is released when all do.
+      other = PG.connect(**server.options)
+      other.exec("SELECT pg_advisory_lock(1)")
+      waiting = -> { other.exec("SELECT count(*) FROM pg_locks WHERE NOT granted").getvalue(0, 0) == COUNT.to_s }
+      results = meanwhile(waiting, -> { other.exec("SELECT pg_advisory_unlock(1)") }) do
+        all_at_once do |i|
+          connection = PG.connect(**server.options)
+          row = connection.exec_params("SELECT $1::int * 2 AS twice, pg_advisory_lock_shared(1)", [i]).first
+          connection.exec("SELECT repeat('x', 300000) AS long").first["long"].size + row["twice"].to_i
+        ensure
+          connection&.close
+        end
       end
       assert_equal Array.new(COUNT) { |i| 300_000 + i * 2 }, results
+    ensure
+      other&.close
     end
   end
 
@@ -91,7 +111,7 @@ class TestServers < ReactorTest
         connection = PG.connect(**server.options)
         connection.set_notice_processor { nil }
         asked += 1
-        connection.exec("SELECT pg_sleep(60)")
+        connection.exec("SELECT pg_sleep(600)")
       ensure
         connection&.close
       end
@@ -101,18 +121,28 @@ class TestServers < ReactorTest
 
   # --- Redis -----------------------------------------------------------------------------------------------------
 
+  def redis(server, **) = Redis.new(host: "127.0.0.1", port: server.port, timeout: PATIENCE, **)
+
   def test_redis
     need "redis", server: RedisServer
     RedisServer.run do |server|
-      results = all_at_once(seconds: 0.2) do |i|
-        redis = Redis.new(host: "127.0.0.1", port: server.port)
-        missed = redis.blpop("nobody pushes here #{i}", timeout: 0.2)
-        redis.set("key #{i}", "value #{i}" * 1000)
-        [missed, redis.get("key #{i}"), redis.pipelined { |pipeline| 10.times { pipeline.incr("counter #{i}") } }.last]
-      ensure
-        redis&.close
+      # Each waits for something to be pushed, which comes when all do.
+      other = redis(server).tap(&:ping) # connected before descriptors are counted
+      waiting = -> { other.info["blocked_clients"] == COUNT.to_s }
+      results = meanwhile(waiting, -> { COUNT.times { |i| other.rpush("list #{i}", i) } }) do
+        all_at_once do |i|
+          redis = redis(server)
+          pushed = redis.blpop("list #{i}", timeout: PATIENCE)
+          missed = redis.blpop("nobody pushes here", timeout: 0.01)
+          redis.set("key #{i}", "value #{i}" * 1000)
+          [pushed.last, missed, redis.get("key #{i}"), redis.pipelined { |pipeline| 10.times { pipeline.incr("counter #{i}") } }.last]
+        ensure
+          redis&.close
+        end
       end
-      assert_equal Array.new(COUNT) { |i| [nil, "value #{i}" * 1000, 10] }, results
+      assert_equal Array.new(COUNT) { |i| [i.to_s, nil, "value #{i}" * 1000, 10] }, results
+    ensure
+      other&.close
     end
   end
 
@@ -120,8 +150,8 @@ class TestServers < ReactorTest
     need "redis", server: RedisServer
     RedisServer.run do |server|
       results = all_at_once do |i|
-        redis = Redis.new(host: "127.0.0.1", port: server.port)
-        if i.even? then redis.blpop("pair #{i}", timeout: 20)
+        redis = redis(server)
+        if i.even? then redis.blpop("pair #{i}", timeout: PATIENCE)
         else redis.rpush("pair #{i - 1}", i)
         end
       ensure
@@ -135,11 +165,11 @@ class TestServers < ReactorTest
     need "redis", server: RedisServer
     RedisServer.run do |server|
       asked = 0
-      results = killed_midway(server, -> { asked == COUNT && sleep(0.2) }) do
-        redis = Redis.new(host: "127.0.0.1", port: server.port, reconnect_attempts: 0)
+      results = killed_midway(server, -> { asked == COUNT && sleep(0.05) }) do
+        redis = redis(server, reconnect_attempts: 0)
         redis.ping
         asked += 1
-        redis.blpop("nothing", timeout: 30)
+        redis.blpop("nothing", timeout: PATIENCE)
       ensure
         redis&.close
       end
@@ -153,7 +183,7 @@ class TestServers < ReactorTest
     client = Net::HTTP.new("127.0.0.1", port)
     client.max_retries = 0
     client.ignore_eof = false
-    client.open_timeout = client.read_timeout = 30
+    client.open_timeout = client.read_timeout = client.write_timeout = PATIENCE
     if tls
       client.use_ssl = true
       client.cert_store = OpenSSL::X509::Store.new.add_cert(tls)
@@ -164,7 +194,7 @@ class TestServers < ReactorTest
   def test_net_http_and_nginx
     need server: NginxServer
     NginxServer.run do |server|
-      results = all_at_once(seconds: 0.5) { http(server.port, "/file") }
+      results = all_at_once { http(server.port, "/file") }
       assert_equal [true], results.map { |body| body == server.content }.uniq, results.first.inspect[0, 200]
     end
   end
@@ -173,18 +203,23 @@ class TestServers < ReactorTest
   def test_nginx_between_our_client_and_our_server
     need server: NginxServer
     ours = track(TCPServer.new("127.0.0.1", 0))
-    accepting = -> { Fiber.schedule { loop { accept(ours.accept) } }.method(:kill) }
     NginxServer.run(upstream: ours.addr[1]) do |server|
-      results = all_at_once(seconds: 0.1, serving: accepting) { |i| http(server.port, "/upstream/#{i}") }
+      results = all_at_once(serving: accepting(ours)) { |i| http(server.port, "/upstream/#{i}") }
       assert_equal Array.new(COUNT) { |i| "you asked for /#{i}" }, results
     end
   end
 
-  def accept(client)
+  # Answers when all have asked.
+  def accepting(server)
+    all_asked = gate
+    -> { Fiber.schedule { loop { accept(server.accept, all_asked) } }.method(:kill) }
+  end
+
+  def accept(client, gate)
     Fiber.schedule do
       path = client.gets.split[1]
       nil until client.gets.chomp.empty?
-      sleep 0.1
+      gate.call
       body = "you asked for #{path}"
       client.write("HTTP/1.1 200 OK\r\nContent-Length: #{body.size}\r\nConnection: close\r\n\r\n#{body}")
       client.close
@@ -195,8 +230,8 @@ class TestServers < ReactorTest
     need server: NginxServer
     NginxServer.run(rate: 2000) do |server|
       asked = 0
-      results = killed_midway(server, -> { asked == COUNT && sleep(0.3) }) { asked += 1; http(server.port, "/file") }
-      expected = [EOFError, Errno::ECONNRESET, Errno::ECONNREFUSED]
+      results = killed_midway(server, -> { asked == COUNT && sleep(0.05) }) { asked += 1; http(server.port, "/file") }
+      expected = [EOFError, Errno::ECONNRESET, Errno::ECONNREFUSED, Errno::EPIPE]
       assert_equal [true], results.map { |error| expected.any? { |kind| error.is_a?(kind) } }.uniq, results.map(&:class).tally.inspect
     end
   end
@@ -221,9 +256,12 @@ class TestServers < ReactorTest
   def test_https_and_nginx
     need server: NginxServer
     made, key = certificate
-    NginxServer.run(certificate: made, key: key) do |server|
-      results = all_at_once(seconds: 0.5) { http(server.tls_port, "/file", tls: made) }
-      assert_equal [true], results.map { |body| body == server.content }.uniq, results.first.inspect[0, 200]
+    ours = track(TCPServer.new("127.0.0.1", 0))
+    NginxServer.run(certificate: made, key: key, upstream: ours.addr[1]) do |server|
+      results = all_at_once(serving: accepting(ours)) do |i|
+        [http(server.tls_port, "/upstream/#{i}", tls: made), http(server.tls_port, "/file", tls: made) == server.content]
+      end
+      assert_equal Array.new(COUNT) { |i| ["you asked for /#{i}", true] }, results
     end
   end
 
@@ -232,7 +270,7 @@ class TestServers < ReactorTest
     made, key = certificate
     NginxServer.run(certificate: made, key: key, rate: 2000) do |server|
       asked = 0
-      results = killed_midway(server, -> { asked == COUNT && sleep(1) }) { asked += 1; http(server.tls_port, "/file", tls: made) }
+      results = killed_midway(server, -> { asked == COUNT && sleep(0.05) }) { asked += 1; http(server.tls_port, "/file", tls: made) }
       expected = [OpenSSL::SSL::SSLError, EOFError, SystemCallError]
       assert_equal [true], results.map { |error| expected.any? { |kind| error.is_a?(kind) } }.uniq, results.map(&:class).tally.inspect
     end
@@ -245,15 +283,16 @@ class TestServers < ReactorTest
     OpenSSL::SSL::SSLServer.new(track(TCPServer.new("127.0.0.1", 0)), context).tap { |server| server.start_immediately = false }
   end
 
-  # Answers each line in capitals, a little later. Returns the accepting fiber.
-  def serve_tls(server)
+  # Answers each line in capitals, when all clients have sent one. Returns the accepting fiber.
+  def serve_tls(server, count = COUNT)
+    all_asked = gate(count)
     Fiber.schedule do
       loop do
         client = server.accept
         Fiber.schedule do
           client.accept
           while (line = client.gets)
-            sleep 0.1
+            all_asked.call
             client.write(line.upcase)
           end
           client.close
@@ -268,7 +307,7 @@ class TestServers < ReactorTest
     server = tls_server
     made, = certificate
     long = "x" * 50_000
-    results = all_at_once(seconds: 0.2, serving: -> { serve_tls(server).method(:kill) }) do |i|
+    results = all_at_once(serving: -> { serve_tls(server).method(:kill) }) do |i|
       context = OpenSSL::SSL::SSLContext.new
       context.set_params(verify_hostname: false, cert_store: OpenSSL::X509::Store.new.add_cert(made))
       socket = OpenSSL::SSL::SSLSocket.new(TCPSocket.new("127.0.0.1", server.addr[1]), context)
@@ -285,7 +324,7 @@ class TestServers < ReactorTest
   def test_openssl_s_client
     skip "openssl is not installed (bin/setup --servers)" unless ENV.fetch("PATH", "").split(":").any? { |path| File.executable?("#{path}/openssl") }
     server = tls_server
-    results = all_at_once(count: 20, serving: -> { serve_tls(server).method(:kill) }) do |i|
+    results = all_at_once(count: 20, serving: -> { serve_tls(server, 20).method(:kill) }) do |i|
       IO.popen(["openssl", "s_client", "-quiet", "-no_ign_eof", "-connect", "127.0.0.1:#{server.addr[1]}"], "r+", err: File::NULL) do |child|
         child.puts "hello #{i}"
         child.gets.tap { child.write("Q\n") } # at once: it leaves at the first letter
@@ -296,9 +335,11 @@ class TestServers < ReactorTest
 
   # --- Rack ------------------------------------------------------------------------------------------------------
 
-  def rack_app
+  # Answers when so many have asked.
+  def rack_app(count)
+    all_asked = gate(count)
     Rack::Lint.new(lambda do |env|
-      sleep 0.2
+      all_asked.call
       body = "#{env["REQUEST_METHOD"]} #{env["PATH_INFO"]} #{env["rack.input"]&.read}"
       [200, { "content-type" => "text/plain", "content-length" => body.bytesize.to_s }, [body]]
     end)
@@ -307,7 +348,7 @@ class TestServers < ReactorTest
   # WEBrick serves each connection in a fiber of the scheduler, the clients are fibers beside them.
   def test_rack_on_webrick
     need "rack", "rack/lint", "webrick"
-    results = all_at_once(seconds: 0.2, serving: method(:serve_webrick)) { |i, port| post(port, i) }
+    results = all_at_once(serving: method(:serve_webrick)) { |i, port| post(port, i) }
     assert_equal Array.new(COUNT) { |i| "POST /#{i} body #{i}" }, results
   end
 
@@ -318,7 +359,8 @@ class TestServers < ReactorTest
   def serve_webrick
     log = StringIO.new
     server = WEBrick::HTTPServer.new(BindAddress: "127.0.0.1", Port: 0, Logger: WEBrick::Log.new(log), AccessLog: [])
-    server.mount_proc("/") { |request, response| answer_rack(rack_app, request, response) }
+    app = rack_app(COUNT)
+    server.mount_proc("/") { |request, response| answer_rack(app, request, response) }
     server.instance_variable_set(:@status, :Running) # as its own loop does, which has a thread for each connection
     listener = server.listeners.first
     accepting = Fiber.schedule do
@@ -356,13 +398,13 @@ class TestServers < ReactorTest
   # Puma's accepting loop in a fiber of the scheduler; its requests run in its own threads.
   def test_rack_on_puma
     need "rack", "rack/lint", "puma", "puma/server"
-    results = all_at_once(seconds: 0.2, serving: method(:serve_puma)) { |i, port| post(port, i) }
+    results = all_at_once(serving: method(:serve_puma)) { |i, port| post(port, i) }
     assert_equal Array.new(COUNT) { |i| "POST /#{i} body #{i}" }, results
   end
 
   def serve_puma
     log = Puma::LogWriter.new(StringIO.new, StringIO.new)
-    server = Puma::Server.new(rack_app, Puma::Events.new, log_writer: log, min_threads: 0, max_threads: 25)
+    server = Puma::Server.new(rack_app(25), Puma::Events.new, log_writer: log, min_threads: 0, max_threads: 25)
     port = server.add_tcp_listener("127.0.0.1", 0).addr[1]
     Fiber.schedule { server.run(false) }
     [server.method(:stop), port]
