@@ -134,7 +134,9 @@ module Reactor
         return scheduler.offload { yield(host, service) } if found.nil? || found.any? { |address| !bare?(address.ip_address) }
 
         service = Names::Service.new(service, found.first.ip_port) unless plain || found.empty?
-        yield(Names::Known.new(text, found.map(&:ip_address).uniq), service)
+        # Each address once for each kind of socket: Ruby makes the kinds anew. One that stands twice in /etc/hosts stays twice.
+        addresses = found.filter_map { |address| address.ip_address if address.socktype == found.first.socktype }
+        yield(Names::Known.new(text, addresses), service)
       end
 
       # Has a worker of the scheduler's run what may wait for the name of an address.
