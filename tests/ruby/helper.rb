@@ -160,9 +160,9 @@ class ReactorTest < Minitest::Test
       assert_predicate scheduler, :closed?, "the scheduler of a finished thread is closed"
       assert_equal 0, scheduler.live, "live fibers left"
     end
-    eventually(2) { leaked_descriptors(before).empty? } # a thread of the pool holds one until it has ended
+    eventually { leaked_descriptors(before).empty? } # a thread of the pool holds one until it has ended
     assert_equal [], leaked_descriptors(before), "descriptors left open"
-    assert eventually(2) { surplus_threads(threads).empty? }, -> { "threads left: #{surplus_threads(threads).inspect}" }
+    assert eventually { surplus_threads(threads).empty? }, -> { "threads left: #{surplus_threads(threads).inspect}" }
   end
 
   def surplus_threads(before)
