@@ -211,16 +211,18 @@ class TestProcess < ReactorTest
     assert_operator most - before, :<, 10, "a thread for each fiber"
   end
 
+  # The last child ends first, and each end lets the child before it end.
   def test_n21_several_groups_at_once
-    input, gate = pipe
+    pipes = Array.new(12) { pipe }
     run_scheduler do |scheduler|
-      12.times do |i|
+      pipes.each_with_index do |(input, _), i|
         Fiber.schedule do
           pid = spawn("read line; exit #{i}", in: input, pgroup: true)
           assert_equal [pid, i], waited(-pid)
+          pipes[i - 1][1].close if i.positive?
         end
       end
-      Fiber.schedule { sleep 0; until_parked(scheduler, 12); gate.close }
+      Fiber.schedule { sleep 0; until_parked(scheduler, 12); pipes.last[1].close }
     end
   end
 
