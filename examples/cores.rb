@@ -73,16 +73,14 @@ ensure
   listener&.close
 end
 
-def announce(port)
-  puts "http://127.0.0.1:#{port}"
-  $stdout.flush
-end
-
-def stop_on_signals(&block)
+# Prints the address once a signal would be heard, and yields after one.
+def announce_until_signalled(port)
   reader, writer = IO.pipe
   %w[INT TERM].each { |signal| trap(signal) { writer.write_nonblock(".", exception: false) } }
+  puts "http://127.0.0.1:#{port}"
+  $stdout.flush
   reader.read(1)
-  block.call
+  yield
 end
 
 def run_workers(count, port)
@@ -101,8 +99,7 @@ def run_workers(count, port)
     end
     reader.read(count) # all of them listen
   end
-  announce(port)
-  stop_on_signals { children.each { |pid| Process.kill(:TERM, pid) }.each { |pid| Process.wait(pid) } }
+  announce_until_signalled(port) { children.each { |pid| Process.kill(:TERM, pid) }.each { |pid| Process.wait(pid) } }
 end
 
 def run_ractors(count, port)
@@ -118,16 +115,14 @@ def run_ractors(count, port)
     end
     reader.read(count)
   end
-  announce(port)
-  stop_on_signals { exit!(0) }
+  announce_until_signalled(port) { exit!(0) }
 end
 
 def run_threads(count, port)
   listener = TCPServer.new("127.0.0.1", port)
   listener.listen(4096)
   count.times { Thread.new { serve(listener) } }
-  announce(listener.local_address.ip_port)
-  stop_on_signals { exit!(0) }
+  announce_until_signalled(listener.local_address.ip_port) { exit!(0) }
 end
 
 mode, count, port = ARGV
