@@ -57,8 +57,8 @@ if $PROGRAM_NAME == __FILE__
   mode, port, body_bytes = ARGV
   server = HTTPServer.new(port.to_i, body_bytes.to_i)
   $stdout.sync = true
-  puts "listening on 127.0.0.1:#{server.port}"
   trap("TERM") { raise Interrupt }
+  puts "listening on 127.0.0.1:#{server.port}"
   statistics = nil
   used = -> { Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID) }
   before = used.call
