@@ -690,11 +690,7 @@ class TestFiles < ReactorTest
       ticks = 0
       ticker = Fiber.schedule { (sleep 0.001; ticks += 1) while ticks }
       zero = track(File.open("/dev/zero"))
-      loop do
-        ticks = 0
-        zero.read(64 << 20)
-        break if ticks >= 3
-      end
+      assert(eventually(PATIENCE / 2) { ticks = 0; zero.read(64 << 20); ticks >= 3 })
     ensure
       ticker.kill
     end

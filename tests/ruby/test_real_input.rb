@@ -201,8 +201,8 @@ class TestRealInput < ReactorTest
     certificate.serial = 1
     certificate.subject = certificate.issuer = name
     certificate.public_key = key
-    certificate.not_before = Time.now - 60
-    certificate.not_after = Time.now + 3600
+    certificate.not_before = Time.utc(2000)
+    certificate.not_after = Time.utc(2049)
     extensions = OpenSSL::X509::ExtensionFactory.new(certificate, certificate)
     certificate.add_extension(extensions.create_extension("subjectAltName", "DNS:localhost"))
     certificate.add_extension(extensions.create_extension("basicConstraints", "CA:TRUE", true))

@@ -245,7 +245,7 @@ class TestServers < ReactorTest
       made.version, made.serial = 2, 1
       made.subject = made.issuer = OpenSSL::X509::Name.parse("/CN=127.0.0.1")
       made.public_key = key.public_key
-      made.not_before, made.not_after = Time.now - 60, Time.now + 3600
+      made.not_before, made.not_after = Time.utc(2000), Time.utc(2049)
       extensions = OpenSSL::X509::ExtensionFactory.new(made, made)
       made.add_extension(extensions.create_extension("subjectAltName", "IP:127.0.0.1"))
       made.add_extension(extensions.create_extension("basicConstraints", "CA:TRUE", true))
