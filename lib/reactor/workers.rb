@@ -54,8 +54,12 @@ module Reactor
 
       private
 
+      # May come again: see {#perform}.
       def attempt
         @begun = false
+        @error = nil
+        # What was raised in the worker before this job strikes here: the job has not begun, and is done anew.
+        Thread.handle_interrupt(Object => :immediate) { nil }
         @value = Thread.handle_interrupt(Object => :immediate) do
           @begun = true
           @work.call

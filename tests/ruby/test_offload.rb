@@ -180,6 +180,28 @@ class TestOffload < ReactorTest
     end
   end
 
+  # The worker is struck when it has done one job, and before it has begun the next, which is there already.
+  def test_what_is_raised_in_a_worker_between_two_jobs_reaches_neither
+    in_fiber(workers: 1) do |scheduler|
+      worker = scheduler.offload { Thread.current }
+      struck = 0
+      finishing = TracePoint.new(:call) do |call|
+        next unless call.method_id == :finish && Thread.current == worker && struck < 3
+
+        struck += 1
+        worker.raise("by somebody")
+      end
+      gate = Thread::Queue.new
+      results = []
+      finishing.enable(target_thread: nil) do
+        fibers = Array.new(4) { |i| Fiber.schedule { results << scheduler.offload { gate.pop; i } } }
+        4.times { gate << :go }
+        assert(eventually { fibers.none?(&:alive?) })
+      end
+      assert_equal [3, [0, 1, 2, 3]], [struck, results.sort]
+    end
+  end
+
   def test_a_killed_worker_is_replaced_and_its_fiber_told
     in_fiber(workers: 1) do |scheduler|
       worker = scheduler.offload { Thread.current }
