@@ -12,6 +12,9 @@
 root = File.expand_path("../..", __dir__)
 $LOAD_PATH.unshift(File.join(root, "lib")) unless $LOAD_PATH.include?(File.join(root, "lib"))
 
+# A shell without job control starts what is in the background with SIGINT ignored, and children inherit that.
+trap("INT", "DEFAULT")
+
 # A warning that names one of our files is a failure of the run.
 module OwnWarnings
   ROOT = File.expand_path("../..", __dir__)
