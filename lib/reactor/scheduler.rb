@@ -1,16 +1,16 @@
 # frozen_string_literal: true
 
-require_relative "native"
-require_relative "closing"
-require_relative "inspection"
-require_relative "stalls"
-require_relative "trace"
-require_relative "files"
-require_relative "installation"
-require_relative "sending"
-require_relative "offload"
-require_relative "lifecycle"
-require_relative "resolving"
+require_relative "backend"
+require_relative "patches/io_close"
+require_relative "observe/inspection"
+require_relative "observe/stalls"
+require_relative "observe/trace_writer"
+require_relative "patches/file"
+require_relative "patches/installer"
+require_relative "patches/socket_write_order"
+require_relative "workers/policy"
+require_relative "scheduler/lifecycle"
+require_relative "patches/name_resolution/resolving"
 
 module Reactor
   # The scheduler: give one to `Fiber.set_scheduler` on each thread that shall have it.

@@ -10,7 +10,7 @@ class TestInspection < ReactorTest
   # --- stats -----------------------------------------------------------------------------------------------------
 
   def test_every_number_of_stats_is_documented
-    text = File.read(File.join(LIB, "reactor/inspection.rb"))[/# Counters since.*?def stats/m]
+    text = File.read(File.join(LIB, "reactor/observe/inspection.rb"))[/# Counters since.*?def stats/m]
     documented = text.scan(/^ *# \[(\w+)\]/).flatten.map(&:to_sym)
     run_scheduler do |scheduler|
       Fiber.schedule { sleep 0.001 }

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "../../reactor"
-require_relative "../offload"
+require_relative "../workers/policy"
 
 module Reactor
   # Async on this library: its selector behind the protocol of IO::Event, which Async's scheduler asks for descriptors and

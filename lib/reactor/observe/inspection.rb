@@ -36,7 +36,8 @@ module Reactor
   # any thread of the Ractor, also while the scheduler's own thread sleeps or computes.
   module Inspection
     # Frames of no interest. (Those of testing.rb stand for methods of Ruby's.)
-    OWN = %w[body select select/transfers lifecycle inspection stalls trace].map { |name| "#{__dir__}/#{name}.rb:" }.freeze
+    OWN = %w[native/fiber_body portable/scheduler portable/transfers scheduler/lifecycle observe/inspection observe/stalls observe/trace_writer]
+          .map { |name| File.expand_path("../#{name}.rb:", __dir__) }.freeze
     private_constant :OWN
 
     # Counters since the scheduler was made, and gauges of this moment. Reading them costs nothing to speak of; keeping

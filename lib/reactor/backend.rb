@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-require_relative "select"
+require_relative "portable/scheduler"
 
 # Finds the selector: the native one built for this Ruby, or the portable one.
 #
@@ -73,8 +73,8 @@ module Reactor
       false # no path: whoever opens it is told
     end
   else
-    require_relative "body"
-    require_relative "selector"
+    require_relative "native/fiber_body"
+    require_relative "native/slow_paths"
   end
 
   class << self

@@ -1,9 +1,9 @@
 # frozen_string_literal: true
 
 require "timeout"
-require_relative "lookup"
-require_relative "select/timers"
-require_relative "select/transfers"
+require_relative "resolver_threads"
+require_relative "timers"
+require_relative "transfers"
 
 begin
   require "io/nonblock"

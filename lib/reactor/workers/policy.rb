@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 require "etc"
-require_relative "workers"
+require_relative "pool"
 
 module Reactor
   # Decides what is done on the spot and what by the {Workers}: by what it has cost before.

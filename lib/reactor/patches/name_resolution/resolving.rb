@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-require_relative "names"
-require_relative "race"
+require_relative "../../scheduler/addresses"
+require_relative "../../connect/happy_eyeballs"
 
 module Reactor
   # Puts itself before the methods of Ruby's that resolve names, from the first {Scheduler} on. Where the current fiber has
