@@ -29,9 +29,9 @@ module Reactor
       loaded ? nil : "not built for Ruby #{RUBY_VERSION} (looked for #{LIBRARIES.join(", ")})".freeze # for other Ractors to read
     end
 
-  # The class every scheduler inherits its hooks from: the native selector, or {Select}.
+  # The class every scheduler inherits its hooks from: the native selector, or {PortableScheduler}.
   if @absence
-    Selector = Select
+    Selector = PortableScheduler
 
     # @return [nil] there is no pidfd without the native library
     # @api private

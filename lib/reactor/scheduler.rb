@@ -22,25 +22,23 @@ module Reactor
   # May be subclassed; every hook may be overridden and `super` works.
   class Scheduler < Selector
     include Lifecycle
-    include Names
+    include AddressResolution
 
     # @param backend [Symbol, String, nil] see {Reactor.backends}; nil: REACTOR_BACKEND, else the best
     # @param options see {Lifecycle#initialize}
-    # @return [Scheduler, Select::Scheduler] the latter if :select is asked for while the native selector is loaded
+    # @return [Scheduler, Scheduler::Portable] the latter if :select is asked for while the native selector is loaded
     # @raise [ArgumentError] the backend is unknown or cannot be had, or is :select in a subclass of the native one
     def self.new(*arguments, **options, &block)
-      return super if self <= Select || Reactor.choose(options[:backend]) != :select
-      return Select::Scheduler.new(*arguments, **options, backend: :select) if equal?(Scheduler)
+      return super if self <= PortableScheduler || Reactor.choose(options[:backend]) != :select
+      return Scheduler::Portable.new(*arguments, **options, backend: :select) if equal?(Scheduler)
 
       raise ArgumentError, "#{self} inherits from the native selector; set REACTOR_BACKEND=select before requiring reactor to put it on the portable one"
     end
-  end
 
-  class Select
     # The portable scheduler, also there when the native one is loaded: for comparing the two, and for tests.
-    class Scheduler < Select
+    class Portable < PortableScheduler
       include Lifecycle
-      include Names
+      include AddressResolution
 
       # @param backend [Symbol, String] nothing but :select
       # @param options see {Lifecycle#initialize}

@@ -82,7 +82,7 @@ class TestBench < ReactorTest
   end
 
   def test_another_scheduler_and_how_it_may_end
-    code = 'require "reactor"; Class.new(Reactor::Select::Scheduler)'
+    code = 'require "reactor"; Class.new(Reactor::Scheduler::Portable)'
     result = bench("lines", "--targets", BACKEND.to_s, "--limit", "2", *TINY,
                    "--against", "other=#{code}.new",
                    "--against", "liar=#{code}.class_eval { def io_read(_, buffer, *) = super.tap { buffer.set_string('?') } ; self }.new",

@@ -295,7 +295,7 @@ class TestDns < ReactorTest
 
   # The answers are a subclass's affair, if it has any.
   def test_a_hook_of_its_own
-    skip "a subclass cannot choose the backend" if select_backend? && Reactor::Scheduler.superclass != Reactor::Select
+    skip "a subclass cannot choose the backend" if select_backend? && Reactor::Scheduler.superclass != Reactor::PortableScheduler
     port = greeter
     asked = []
     stubbed = Class.new(Reactor::Scheduler) do
@@ -471,7 +471,7 @@ class TestDns < ReactorTest
         -> { TCPSocket.new("deaf.test", PORT, connect_timeout: 0.3) }, -> { Socket.tcp("deaf.test", PORT, connect_timeout: 0.3) },
         -> { TCPSocket.new("never.test", PORT, resolv_timeout: 0.3) }, -> { Socket.tcp("never.test", PORT, resolv_timeout: 0.3) }
       ]
-      late.push(-> { TCPSocket.new("deaf.test", PORT, open_timeout: 0.3) }, -> { Socket.tcp("never.test", PORT, open_timeout: 0.3) }) if Reactor::Race.options?({ open_timeout: 1 })
+      late.push(-> { TCPSocket.new("deaf.test", PORT, open_timeout: 0.3) }, -> { Socket.tcp("never.test", PORT, open_timeout: 0.3) }) if Reactor::HappyEyeballs.options?({ open_timeout: 1 })
       late.each do |way|
         answer = nil
         seconds = clock { answer = scheduled { told(&way) } }
@@ -479,7 +479,7 @@ class TestDns < ReactorTest
       end
       exit! 0
     RUBY
-    late = Reactor::Race.late("x").class
+    late = Reactor::HappyEyeballs.late("x").class
     assert_equal [[true, "127.0.0.1"]] * 4, said.first(4)
     said.drop(4).each { |soon, error| assert_equal [true, true], [soon, [late, Errno::ETIMEDOUT, IO::TimeoutError].include?(error)], error.to_s }
   end

@@ -137,7 +137,7 @@ module Reactor
       ready.zero? ? false : ready
     end
 
-    if Select::CONTRACT == 4
+    if PortableScheduler::CONTRACT == 4
       # One transfer that does not wait.
       #
       # @return [Integer] bytes, or -errno
@@ -219,11 +219,11 @@ module Reactor
     def look(duration)
       @selecting = true # first this, then a look at the queue: who comes in between wakes
       duration = 0 unless @ready.empty?
-      started = Select.now unless duration.is_a?(Integer) && duration.zero?
+      started = PortableScheduler.now unless duration.is_a?(Integer) && duration.zero?
       @poller.poll(duration)
     ensure
       @selecting = false
-      @idle_duration = started ? Select.now - started : 0.0
+      @idle_duration = started ? PortableScheduler.now - started : 0.0
     end
 
     def transfer_least(direction, event, fiber, io, buffer, least, offset)
@@ -267,7 +267,7 @@ module Reactor
 
     # What {AsyncSelector#pool} gives.
     class Pool
-      def initialize = @offload = Offload.new(:measured, Offload::WORKERS)
+      def initialize = @offload = OffloadPolicy.new(:measured, OffloadPolicy::WORKERS)
 
       # @param work [#call]
       def call(work) = @offload.call(work.class, work)

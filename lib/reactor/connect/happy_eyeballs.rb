@@ -19,7 +19,7 @@ module Reactor
   # [resolv_timeout]   seconds for the resolver, as long as it has not told of any address
   # [open_timeout]     seconds for everything (Ruby 4.0 and later)
   # @api private
-  class Race
+  class HappyEyeballs
     ATTEMPT_DELAY = 0.25
     RESOLUTION_DELAY = 0.05
     # When a nameserver begins to look like one that does not answer for IPv6.
@@ -39,7 +39,7 @@ module Reactor
       end
 
       # @param racing [Boolean] whether several addresses are to be raced for
-      # @return [Race, nil] nil: Ruby does it, and nothing of it holds up the thread; or refuses what it is given
+      # @return [HappyEyeballs, nil] nil: Ruby does it, and nothing of it holds up the thread; or refuses what it is given
       def of(kind, host, service, local_host, local_service, options, racing)
         scheduler = Resolving.scheduler
         return unless scheduler&.resolves? && options?(options) && Resolving.question(service)
@@ -58,9 +58,9 @@ module Reactor
       @host = host
       @service = service
       @local = local
-      @connect_timeout = Select.seconds(connect_timeout)
-      @resolv_timeout = Select.seconds(resolv_timeout)
-      @open_timeout = Select.seconds(open_timeout)
+      @connect_timeout = PortableScheduler.seconds(connect_timeout)
+      @resolv_timeout = PortableScheduler.seconds(resolv_timeout)
+      @open_timeout = PortableScheduler.seconds(open_timeout)
       @lookups = {}   # family => question to the resolver
       @found = []     # addresses not tried so far
       @tried = []     # those that were
@@ -231,7 +231,7 @@ module Reactor
     end
 
     # What Socket.tcp says.
-    class Plain < Race
+    class Plain < HappyEyeballs
       private
 
       def asker = "getaddrinfo"
@@ -242,11 +242,11 @@ module Reactor
 
       def homeless = SocketError.new("no appropriate local address")
 
-      def late = Race.late("#{@host}:#{@service}")
+      def late = HappyEyeballs.late("#{@host}:#{@service}")
     end
 
     # What TCPSocket.new says.
-    class Client < Race
+    class Client < HappyEyeballs
       # Also what Ruby would ask the hook for, which knows no services and no zones.
       def self.concerns?(text, host, service, local_service, racing)
         return super unless text && Resolving.address?(text)
@@ -270,7 +270,7 @@ module Reactor
 
       def homeless = failure("bind(2)", Errno::EAFNOSUPPORT.new)
 
-      def late = Race.late("#{@host} port #{@service}")
+      def late = HappyEyeballs.late("#{@host} port #{@service}")
     end
 
     # Ruby 4.0, which has an open_timeout, also has an error for time that is over.

@@ -16,7 +16,7 @@ module Reactor
       nil # nobody is there to be told
     end
 
-    def pass_on(blocker) = Select.pass_on(blocker)
+    def pass_on(blocker) = PortableScheduler.pass_on(blocker)
 
     # Until Process.wait may have an answer; takes no child.
     def await_child(pid, flags, waited)

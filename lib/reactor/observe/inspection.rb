@@ -12,7 +12,7 @@ module Reactor
   # [forever]   it waits for somebody to wake it, without a time limit
   # [seconds]   for how long, to the turn of the loop in which it began; nil unless waiting or ready
   # [backtrace] where, as Fiber#backtrace, without the frames of this library's Ruby code
-  Sighting = Data.define(:fiber, :state, :hook, :io, :events, :forever, :seconds, :backtrace) do
+  FiberStatus = Data.define(:fiber, :state, :hook, :io, :events, :forever, :seconds, :backtrace) do
     # @return [String] one line, such as "waiting 0.512 s for #<TCPSocket:fd 7> to be readable"
     def summary
       [state, (format("%.3f s", seconds) if seconds), purpose].compact.join(" ")
@@ -94,17 +94,17 @@ module Reactor
     # Every fiber the scheduler knows: those of Fiber.schedule that have not finished, and whichever other fiber of the
     # thread (the root fiber, an Enumerator's) is inside one of its hooks.
     #
-    # @return [Array<Sighting>] those that have waited longest first
+    # @return [Array<FiberStatus>] those that have waited longest first
     def fibers
       rows = roster
       numbers = Inspection.numbered if rows.any? { |row| row[4].is_a?(Integer) && row[4].positive? }
-      sightings = rows.map do |fiber, _, state, hook, io, events, forever, seconds|
+      statuses = rows.map do |fiber, _, state, hook, io, events, forever, seconds|
         io = numbers&.[](io) if io.is_a?(Integer)
         hook = nil unless state == :waiting
         state = :away if state == :running && !fiber.equal?(holder)
-        Sighting.new(fiber, state, hook, io, events, forever, seconds, Inspection.backtrace(fiber))
+        FiberStatus.new(fiber, state, hook, io, events, forever, seconds, Inspection.backtrace(fiber))
       end
-      sightings.sort_by { |sighting| -(sighting.seconds || -1) }
+      statuses.sort_by { |status| -(status.seconds || -1) }
     end
 
     # @return [String] what it is, in short
@@ -135,7 +135,7 @@ module Reactor
     def trace(path, limit: 1_000_000, &block)
       raise ArgumentError, "no block given" unless block
 
-      Trace.new(self, limit).record(path, &block)
+      TraceWriter.new(self, limit).record(path, &block)
     end
 
     class << self
@@ -176,15 +176,15 @@ module Reactor
       return unless Thread.list.all? { |thread| thread.equal?(Thread.current) || Inspection.idle?(thread) }
 
       seen = fibers
-      waiting = seen.select { |sighting| sighting.state == :waiting }
-      return if waiting.empty? || seen.any? { |sighting| sighting.state == :ready } || !waiting.all? { |sighting| lost?(sighting) }
+      waiting = seen.select { |status| status.state == :waiting }
+      return if waiting.empty? || seen.any? { |status| status.state == :ready } || !waiting.all? { |status| lost?(status) }
 
       "No live threads left. Deadlock?\n#{dump}"
     end
 
     # Kernel#sleep waits for no other thread; ConditionVariable#wait, which comes by the same hook, does.
-    def lost?(sighting)
-      sighting.forever && (sighting.hook == :block || sighting.backtrace.first(4).any? { |line| line.match?(/\b(wait|Mutex#sleep)'\z/) })
+    def lost?(status)
+      status.forever && (status.hook == :block || status.backtrace.first(4).any? { |line| line.match?(/\b(wait|Mutex#sleep)'\z/) })
     end
   end
 

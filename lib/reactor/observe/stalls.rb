@@ -5,7 +5,7 @@ module Reactor
   #
   # [fiber]     the Fiber; nil for code outside of the scheduler's fibers (the root fiber between two hooks)
   # [seconds]   how long it has held the loop at least
-  # [backtrace] of the scheduler's thread, at the moment the stall was found; as for a {Sighting}
+  # [backtrace] of the scheduler's thread, at the moment the stall was found; as for a {FiberStatus}
   # [over]      false when it is found; true in a second report when it has ended
   Stall = Data.define(:fiber, :seconds, :backtrace, :over) do
     # @return [String] what it was, and where
@@ -26,7 +26,7 @@ module Reactor
   # priority of the scheduler's thread is lowered, if it was 0, to the number that makes it about 20 ms. One that stays
   # in C code and keeps the lock is found only when it gives it back: the time is right, the backtrace is that of the
   # place where the call returned.
-  class Stalls
+  class StallDetector
     LOOKS = 4
     # Time slices are 100 ms, halved for each step of priority below 0.
     BRIEF = -3
@@ -41,7 +41,7 @@ module Reactor
     # @raise [ArgumentError, TypeError, RangeError] no duration, or 0
     def initialize(scheduler, limit, report)
       @scheduler = scheduler
-      @limit = Select.seconds(limit)
+      @limit = PortableScheduler.seconds(limit)
       raise ArgumentError, "a stall cannot be shorter than no time" if @limit.nil? || @limit.zero?
       raise TypeError, "on_stall must respond to call" unless report.nil? || report.respond_to?(:call)
 
@@ -79,7 +79,7 @@ module Reactor
       Thread.current.thread_variable_set(:reactor_bystander, true)
       pulse, since, stall = nil
       until @scheduler.closed?
-        now, before = Select.now, pulse
+        now, before = PortableScheduler.now, pulse
         pulse = @scheduler.pulse
         if pulse.nil? || pulse != before
           finish(stall, now - since) if stall

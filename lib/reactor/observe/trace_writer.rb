@@ -6,7 +6,7 @@ module Reactor
   # to where it goes on. See {Inspection#trace}.
   #
   # @api private
-  class Trace
+  class TraceWriter
     LOOP = 0 # the track of the loop's turns and sleeps
 
     # chrome://tracing knows colours by name; Perfetto has its own, one for each name of a slice.

@@ -3,7 +3,7 @@
 require "socket"
 
 module Reactor
-  class Select
+  class PortableScheduler
     # A question to the resolver that is on its way. Whoever asked may leave at any time: what has not begun never will,
     # what has goes on to its end, unheard.
     class Lookup
@@ -55,7 +55,7 @@ module Reactor
     end
 
     # Threads that ask.
-    class Crew
+    class ResolverThreads
       # @param limit [Integer] threads at most
       def initialize(limit)
         @limit = limit
@@ -91,6 +91,6 @@ module Reactor
         @lock.synchronize { @questions.shift.tap { |question| @size -= 1 unless question } }
       end
     end
-    private_constant :Crew
+    private_constant :ResolverThreads
   end
 end

@@ -33,11 +33,11 @@ module Reactor
   #
   # IO.select does not tell of a hang-up where only writability or priority was asked for, and costs time for every
   # descriptor that is waited for. The end of a child is noticed up to 50 ms late.
-  class Select
+  class PortableScheduler
     # One park of one fiber.
     #
     # [fiber]  who waits; nil when it is over
-    # [kind]   :block (ended by unblock), :io (by readiness), :turn (only by its turn), :stray (see Select#switch)
+    # [kind]   :block (ended by unblock), :io (by readiness), :turn (only by its turn), :stray (see PortableScheduler#switch)
     # [outer]  the wait this one interrupts, if a trap handler or a finalizer waits in the middle of another wait
     # [woken]  it may go on
     # [queued] it is in the ready queue
@@ -48,7 +48,7 @@ module Reactor
     # [hook]   which one, for an onlooker: :sleep or :block where the kind is :block
     # [since]  the turn in which it began
     #
-    # A Struct, because making one runs no Ruby code: no other thread can come in between, see Select#block.
+    # A Struct, because making one runs no Ruby code: no other thread can come in between, see PortableScheduler#block.
     Wait = Struct.new(:fiber, :kind, :outer, :woken, :queued, :done, :events, :error, :timer, :hook, :since)
 
     # An exception on its way to a fiber wherever that waits, or the request to end (arguments nil). Takes its turn in
@@ -143,8 +143,8 @@ module Reactor
       @running = nil                     # the fiber that control was last given to
       @burst = 0                         # resumes since the last look at the kernel
       @transfers = 0                     # calls of io_read and io_write
-      @looked = Select.now               # when the kernel was last looked at
-      @clock = Select.now                # when that was
+      @looked = PortableScheduler.now               # when the kernel was last looked at
+      @clock = PortableScheduler.now                # when that was
       @stopped = nil                     # what the clock shows while time is virtual
       @quiet = 0                         # sleeps in a row with nothing but an unblock to hope for
       @counts = { fibers: 0, parks: 0, switches: 0, turns: 0, sleeps: 0, wakeups: 0 }
@@ -176,7 +176,7 @@ module Reactor
     #   events, whether for ever, seconds in this state
     # @api private
     def roster
-      now = Select.now
+      now = PortableScheduler.now
       (@live.keys | @waits.keys).map do |fiber|
         wait = @waits[fiber]
         state = state_of(wait)
@@ -208,7 +208,7 @@ module Reactor
     def trace_start(limit)
       raise "this scheduler is being traced already" if @moments
 
-      @moments = Moments.new(Select.now, limit, [], [], 0)
+      @moments = Moments.new(PortableScheduler.now, limit, [], [], 0)
     end
 
     # @return [Array(Integer, Array, Array)] how many moments were left out; the fibers made, as key and place; the
@@ -227,9 +227,9 @@ module Reactor
     def virtual_time(settle)
       raise "this scheduler is closed, or its time is virtual already" if @stopped || closed?
 
-      @settle = Select.seconds(settle)
+      @settle = PortableScheduler.seconds(settle)
       @holds = 0
-      @stopped = @virtual_start = Select.now.round(9)
+      @stopped = @virtual_start = PortableScheduler.now.round(9)
     end
 
     # @return [Integer, nil] nanoseconds of virtual time since it began
@@ -357,7 +357,7 @@ module Reactor
       parked = true
       wait.events == :unblocked
     ensure
-      Select.pass_on(blocker) unless parked
+      PortableScheduler.pass_on(blocker) unless parked
     end
 
     # Ends the fiber's {#block} or {#kernel_sleep}. Of no effect if it is in neither: a late one shortens nothing. Only
@@ -428,7 +428,7 @@ module Reactor
     # @return what the block returns
     # @raise [ArgumentError, TypeError, RangeError] no duration
     def timeout_after(duration, exception, message = nil, &block)
-      seconds = Select.seconds(duration)
+      seconds = PortableScheduler.seconds(duration)
       return blocking_timeout(seconds, exception, message, &block) unless enter
       return yield(duration) unless seconds
 
@@ -456,7 +456,7 @@ module Reactor
     def io_wait(io, events, timeout)
       check_io(io)
       check_events(events)
-      seconds = Select.seconds(timeout.nil? ? io.timeout : timeout)
+      seconds = PortableScheduler.seconds(timeout.nil? ? io.timeout : timeout)
       return blocking_wait(io, events, seconds) unless enter
       return ready_now(io, events) || false if seconds&.zero?
 
@@ -475,7 +475,7 @@ module Reactor
     # @return [Boolean] whether any of them is ready; false when the time is over
     # @raise as {#io_wait}
     def wait_any(ios, masks, timeout, lookups = [])
-      seconds = Select.seconds(timeout)
+      seconds = PortableScheduler.seconds(timeout)
       masks = ios.each { |io| check_io(io) }.zip(masks.each { |mask| check_events(mask) }).to_h.compare_by_identity
       return !!IO.select(*lists_of(masks), seconds) unless enter
 
@@ -499,7 +499,7 @@ module Reactor
       if host.nil? || Resolving.address?(host)
         Fiber.blocking { question.ask }
       else
-        (@crew ||= Crew.new(Lookup::LIMIT)).ask(question)
+        (@crew ||= ResolverThreads.new(Lookup::LIMIT)).ask(question)
       end
       question
     end
@@ -562,7 +562,7 @@ module Reactor
     # @yield instead of the first look at the ready queue
     def park(wait, duration = nil, lenient: false)
       duration = tolerate(duration) if lenient && duration
-      seconds = Select.seconds(duration)
+      seconds = PortableScheduler.seconds(duration)
       return doze(wait, seconds) unless enter
 
       @counts[:parks] += 1
@@ -678,7 +678,7 @@ module Reactor
       note(:ready, entry.fiber) if @moments && entry.is_a?(Wait) && entry.fiber
     end
 
-    def overridden? = %i[block kernel_sleep].any? { |hook| method(hook).owner != Select }
+    def overridden? = %i[block kernel_sleep].any? { |hook| method(hook).owner != PortableScheduler }
 
     # Ends the kernel's sleep, if there is one.
     def ring
@@ -760,7 +760,7 @@ module Reactor
 
     def look
       @burst = 0
-      @looked = Select.now
+      @looked = PortableScheduler.now
       @counts[:turns] += 1
       @sleeping = true # first this, then a look at the queue: who comes in between rings
       @patient = false
@@ -791,7 +791,7 @@ module Reactor
       return 0.1 * 2**[@quiet - 1, 4].min if @quiet.positive?
 
       deadline = @timers.deadline unless @stopped
-      left = [deadline - Select.now, 0].max if deadline
+      left = [deadline - PortableScheduler.now, 0].max if deadline
       idle = IDLE unless RUBY_VERSION >= "4.0" || @watched.each_value.all?(&:empty?)
       [left, idle].compact.min
     end
@@ -840,7 +840,7 @@ module Reactor
         @moments.lost += 1
       else
         io, events = wait&.kind == :io ? watched_by(wait) : [nil, 0]
-        at = ((Select.now - @moments.start) * 1e9).round
+        at = ((PortableScheduler.now - @moments.start) * 1e9).round
         @moments.list << [what, at, fiber.object_id, hook_of(wait), io&.inspect, events]
       end
     end
@@ -859,11 +859,11 @@ module Reactor
 
     # A moment on the clock of sleeps and timeouts. To the nanosecond where it is stopped: sums that are equal on paper
     # are equal there.
-    def from_now(seconds) = @stopped ? (@stopped + seconds).round(9) : Select.now + seconds
+    def from_now(seconds) = @stopped ? (@stopped + seconds).round(9) : PortableScheduler.now + seconds
 
     # Queued first, taken out afterwards: an exception in between costs nothing.
     def expire
-      @clock = Select.now
+      @clock = PortableScheduler.now
       now = @stopped || @clock
       while (timer = @timers.first) && timer.at <= now
         enqueue(timer.entry)
@@ -962,9 +962,9 @@ module Reactor
     # --- in a forked child: what Ruby does without a scheduler ------------------------------------------------------
 
     def doze(wait, seconds)
-      deadline = seconds && Select.now + seconds
+      deadline = seconds && PortableScheduler.now + seconds
       Fiber.blocking do
-        sleep([deadline ? deadline - Select.now : 1, 0.01].min.clamp(0, nil)) until wait.queued || (deadline && Select.now >= deadline)
+        sleep([deadline ? deadline - PortableScheduler.now : 1, 0.01].min.clamp(0, nil)) until wait.queued || (deadline && PortableScheduler.now >= deadline)
       end
     end
 

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 module Reactor
-  class Select
+  class PortableScheduler
     # A moment, and the entry that is queued when it comes.
     Timer = Struct.new(:at, :number, :slot, :entry)
     private_constant :Timer

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 module Reactor
-  class Select
+  class PortableScheduler
     # Which order and meaning of arguments io_read and io_write have on this Ruby: 4 from Ruby 4.1 on, 3 before.
     CONTRACT = defined?(IO::Buffer::VERSION) && IO::Buffer::VERSION >= 3 ? 4 : 3
 
@@ -58,7 +58,7 @@ module Reactor
       # Transfers that need not wait let the others go first now and then: the clock is asked at each sixteenth of them.
       def give_way
         @transfers += 1
-        self.yield if @transfers.nobits?(15) && Select.now - @looked > TERM
+        self.yield if @transfers.nobits?(15) && PortableScheduler.now - @looked > TERM
       end
 
       def check_transfer(io, offset, length)

@@ -11,7 +11,7 @@ module Reactor
   # hears nothing of services, families, flags and zones, and Ruby 3.4's TCPSocket.new does not even call it. So the
   # methods of Ruby's that take a host and a service are prepared by {Resolving}, which asks the whole question; the hook
   # is for what is left.
-  module Names
+  module AddressResolution
     # A host whose addresses are known: it looks like the one that was given, and {#address_resolve} knows the answer.
     class Known < String
       # @return [Array<String>]
@@ -63,10 +63,10 @@ module Reactor
     # @api private
     def resolve(host, service, family, socktype, protocol = 0, flags = 0, limit: nil)
       question = lookup(host, service, family, socktype, protocol, flags)
-      deadline = now + Select.seconds(limit) if limit
+      deadline = now + PortableScheduler.seconds(limit) if limit
       until question.ended?
         left = deadline && [deadline - now, 0].max
-        raise Race.late("#{host} port #{service}") if left&.zero?
+        raise HappyEyeballs.late("#{host} port #{service}") if left&.zero?
 
         wait_any([], [], left, [question])
       end
@@ -78,6 +78,6 @@ module Reactor
     # Whether Ruby would get its addresses from us, and not from a subclass that has its own.
     #
     # @api private
-    def resolves? = !inert? && method(:address_resolve).owner.equal?(Names)
+    def resolves? = !inert? && method(:address_resolve).owner.equal?(AddressResolution)
   end
 end

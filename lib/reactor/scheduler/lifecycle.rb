@@ -7,7 +7,7 @@ module Reactor
     include Inspection
 
     # @param backend [Symbol, String, nil] see {Reactor.backends}; nil: REACTOR_BACKEND, else the best
-    # @param stall [Numeric, nil] seconds a fiber may hold the loop before it is reported, see {Stalls}; nil: any time
+    # @param stall [Numeric, nil] seconds a fiber may hold the loop before it is reported, see {StallDetector}; nil: any time
     # @param on_stall [#call, nil] is given each {Stall}, on a thread of its own; nil: it is written to $stderr
     # @param workers [Integer, nil] how many threads there may be for work that Ruby code or its C extensions do with the
     #   GVL released, see {#offload}; nil: as many as processors, but at least 4. None is started before it is needed.
@@ -17,8 +17,8 @@ module Reactor
     #   no such policy; no workers
     # @raise [TypeError] stall is no duration; on_stall cannot be called; workers is no Integer
     def initialize(backend: nil, stall: nil, on_stall: nil, workers: nil, policy: :measured)
-      stalls = Stalls.new(self, stall, on_stall) if stall
-      @offload = Offload.new(policy, workers.nil? ? Offload::WORKERS : workers)
+      stalls = StallDetector.new(self, stall, on_stall) if stall
+      @offload = OffloadPolicy.new(policy, workers.nil? ? OffloadPolicy::WORKERS : workers)
       Reactor.stay if RUBY_VERSION.start_with?("3.4") # or Ruby might move this thread under its fibers
       super(Reactor.choose(backend))
       Installation.of(Closing, Files, Resolving)
@@ -27,7 +27,7 @@ module Reactor
       return unless stalls
 
       @stalls = stalls
-      singleton_class.prepend(Stalls::Hook)
+      singleton_class.prepend(StallDetector::Hook)
     end
 
     # Runs a block on a worker thread while the fiber is parked: for what blocks or computes with the GVL released and
@@ -165,7 +165,7 @@ module Reactor
       return Fiber.blocking { IO.select(readables, writables, exceptables, timeout) } if inert?
       raise "closed scheduler" if closed?
 
-      seconds = Select.seconds(timeout)
+      seconds = PortableScheduler.seconds(timeout)
       deadline = seconds && now + seconds
       loop do
         ready = look_at(readables, writables, exceptables)
@@ -180,7 +180,7 @@ module Reactor
     private
 
     # What the clock of sleeps and timeouts shows, in seconds.
-    def now = Select.now
+    def now = PortableScheduler.now
 
     def await_exit(descriptor, pid, flags)
       io = IO.for_fd(descriptor, "r")
@@ -217,7 +217,7 @@ module Reactor
       begin
         drain
       rescue Exception => error # rubocop:disable Lint/RescueException -- the first error is the one to be told
-        retry unless live.zero? || error.is_a?(SignalException) || error.is_a?(Select::FATAL)
+        retry unless live.zero? || error.is_a?(SignalException) || error.is_a?(PortableScheduler::FATAL)
       end
     end
 

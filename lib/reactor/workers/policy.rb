@@ -4,7 +4,7 @@ require "etc"
 require_relative "pool"
 
 module Reactor
-  # Decides what is done on the spot and what by the {Workers}: by what it has cost before.
+  # Decides what is done on the spot and what by the {WorkerPool}: by what it has cost before.
   #
   # Handing over costs two thread switches, some 50 us; most operations that Ruby offers to hand over (open, stat, each
   # entry of a directory) take a few. So each place they come from has an estimate of what a call costs, which follows what
@@ -12,7 +12,7 @@ module Reactor
   # threshold, is handed over. A call that is suddenly expensive therefore holds up the loop once, and the dozens that
   # follow it do not: from 10 ms, it takes 41 cheap calls to be trusted again.
   # @api private
-  class Offload
+  class OffloadPolicy
     # Seconds an operation may be expected to take on the spot.
     THRESHOLD = 200e-6
 
@@ -20,7 +20,7 @@ module Reactor
     RISE = 1 / 4.0
     FALL = 1 / 16.0
 
-    # Workers, unless the scheduler is told otherwise.
+    # WorkerPool, unless the scheduler is told otherwise.
     WORKERS = [4, Etc.nprocessors].max
 
     # Threads that wait for somebody else to do something, who may need a thread as well. They cost next to nothing.
@@ -40,8 +40,8 @@ module Reactor
 
       # In another Ractor than the main one, Ruby 3.4 crashed in half the runs when a fiber was switched in its hand-over.
       @policy = Ractor.current.equal?(Ractor.main) ? policy : :never
-      @workers = Workers.new(workers)
-      @patient = Workers.new(PATIENT)
+      @workers = WorkerPool.new(workers)
+      @patient = WorkerPool.new(PATIENT)
       @estimates = {}
       @handed = 0
       @kept = 0

@@ -11,7 +11,7 @@ module Reactor
   #
   # A worker outlives whatever a job raises, and what is raised in it by others. One that is killed is replaced.
   # @api private
-  class Workers
+  class WorkerPool
     # Raised in a worker whose job nobody wants any more.
     class Cancelled < Exception # rubocop:disable Lint/InheritException -- no rescue of the job's own may take it
     end

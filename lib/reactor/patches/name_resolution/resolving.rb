@@ -7,13 +7,13 @@ module Reactor
   # Puts itself before the methods of Ruby's that resolve names, from the first {Scheduler} on. Where the current fiber has
   # none of our schedulers they do what they did; so they do with addresses, which need no resolver.
   #
-  # * A host is resolved, with its service, family and flags, before Ruby sees it, and handed on as a {Names::Known} and a
-  #   {Names::Service}: what is made of it, and what the errors say, is Ruby's own.
+  # * A host is resolved, with its service, family and flags, before Ruby sees it, and handed on as a {AddressResolution::Known} and a
+  #   {AddressResolution::Service}: what is made of it, and what the errors say, is Ruby's own.
   # * What is answered without the network (the service of an address, a zone) is asked on the spot.
   # * What only Ruby can find out (a canonical name, the name of an address, a list of addresses for a named service, an
   #   answer with a zone) it finds out on a thread of {Lifecycle#offload}.
   # * `TCPSocket.new` and `Socket.tcp` with the Happy Eyeballs of Ruby 3.4 and later would hold up the thread, or start two
-  #   threads each. Here they are a {Race} of their own. The socket is a true one of its class, subclasses included:
+  #   threads each. Here they are a {HappyEyeballs} of their own. The socket is a true one of its class, subclasses included:
   #   `initialize` does it all, so it may be overridden and called by super, and `open` takes a block.
   #
   # A subclass of the scheduler with an `address_resolve` of its own is asked by Ruby as ever; TCPSocket.new then does
@@ -44,13 +44,13 @@ module Reactor
       # @return [Lifecycle, nil]
       def scheduler
         scheduler = Fiber.current_scheduler
-        scheduler if scheduler.is_a?(Names) && !scheduler.inert?
+        scheduler if scheduler.is_a?(AddressResolution) && !scheduler.inert?
       end
 
       # Whether it has one that is another process's: what then waits has to wait as without any.
       def orphaned?
         scheduler = Fiber.current_scheduler
-        scheduler.is_a?(Names) && scheduler.inert?
+        scheduler.is_a?(AddressResolution) && scheduler.inert?
       end
 
       # A host that is a name or an address; nil for everything else, which Ruby deals with by itself.
@@ -133,8 +133,8 @@ module Reactor
         end
         return scheduler.offload { yield(host, service) } if found.nil? || found.any? { |address| !bare?(address.ip_address) }
 
-        service = Names::Service.new(service, found.first.ip_port) unless plain || found.empty?
-        yield(Names::Known.new(text, found.map(&:ip_address).uniq), service)
+        service = AddressResolution::Service.new(service, found.first.ip_port) unless plain || found.empty?
+        yield(AddressResolution::Known.new(text, found.map(&:ip_address).uniq), service)
       end
 
       # Has a worker of the scheduler's run what may wait for the name of an address.
@@ -219,8 +219,8 @@ module Reactor
       def gethostbyname(host) = Resolving.elsewhere { super }
 
       def tcp(host, port, local_host = nil, local_port = nil, **options, &block)
-        racing = options.fetch(:fast_fallback) { Race.usual? }
-        race = Race.of(Race::Plain, host, port, local_host, local_port, options, racing)
+        racing = options.fetch(:fast_fallback) { HappyEyeballs.usual? }
+        race = HappyEyeballs.of(HappyEyeballs::Plain, host, port, local_host, local_port, options, racing)
         return Resolving.orphaned? ? Fiber.blocking { super } : super unless race
 
         socket = race.run
@@ -285,11 +285,11 @@ module Reactor
     # TCPSocket.new
     module Client
       def initialize(host, service, local_host = nil, local_service = nil, **options)
-        return super if (Resolving.idle?(host, service) && Resolving.port?(local_service)) || !Race.options?(options)
+        return super if (Resolving.idle?(host, service) && Resolving.port?(local_service)) || !HappyEyeballs.options?(options)
 
         racing = options.fetch(:fast_fallback, nil)
-        racing = Race.usual? if racing.nil?
-        race = Race.of(Race::Client, host, service, local_host, local_service, options, racing)
+        racing = HappyEyeballs.usual? if racing.nil?
+        race = HappyEyeballs.of(HappyEyeballs::Client, host, service, local_host, local_service, options, racing)
         return adopt(race.run) if race
 
         scheduler = Resolving.scheduler
