@@ -9,7 +9,6 @@ module Reactor
 end
 
 require_relative "reactor/version"
-require_relative "reactor/backend"
 require_relative "reactor/scheduler"
 
 # Ruby calls the buffer hooks with an IO::Buffer, and remarks once per process that these are experimental: that is

@@ -2,16 +2,17 @@
 
 require_relative "portable/scheduler"
 
-# Finds the selector: the native one built for this Ruby, or the portable one.
+# Finds the scheduler class to inherit from: the native one built for this Ruby, or the portable one.
 #
-# `REACTOR_BACKEND=select` asks for the portable one and loads no native code at all. Otherwise only an *absent* library
-# falls back to it; one that is there and does not load is an error, because a silent fallback would hide it for ever.
+# `REACTOR_BACKEND=select` asks for the portable one and loads no native code. Otherwise the portable one is used only if the
+# native library is absent. A library that is there and does not load is an error, because a silent fallback would hide it
+# forever.
 module Reactor
-  # Where the library may be: built for this very Ruby (several live side by side), or for the only one there is.
+  # Where the library may be: built for this very Ruby (several are installed side by side), or for the only one there is.
   LIBRARIES = ["reactor/#{RUBY_VERSION[/\A\d+\.\d+/]}/reactor", "reactor/reactor"].freeze
   private_constant :LIBRARIES
 
-  # Why there is no native selector; nil if there is one.
+  # Why there is no native scheduler; nil if there is one.
   @absence =
     if ENV["REACTOR_BACKEND"] == "select"
       "not loaded, because REACTOR_BACKEND=select was set when reactor was required"
@@ -20,83 +21,42 @@ module Reactor
         require library
         true
       rescue LoadError => error
-        # Ruby says "cannot load such file" of the very name it was asked for; anything else is a file that is broken.
+        # Ruby says "cannot load such file" of the very name it was asked for. Any other path is of a file that is broken.
         raise LoadError, <<~MESSAGE unless error.path == library
           the native library of reactor does not load on Ruby #{RUBY_VERSION}: #{error.message}
           Build it again for this Ruby (bin/setup, or: gem pristine reactor), or set REACTOR_BACKEND=select to do without it.
         MESSAGE
       end
-      loaded ? nil : "not built for Ruby #{RUBY_VERSION} (looked for #{LIBRARIES.join(", ")})".freeze # for other Ractors to read
+      loaded ? nil : "not built for Ruby #{RUBY_VERSION} (looked for #{LIBRARIES.join(", ")})".freeze # read by other Ractors, too
     end
 
-  # The class every scheduler inherits its hooks from: the native selector, or {PortableScheduler}.
+  # The class that {Scheduler} inherits its hooks from: the native scheduler, or {PortableScheduler}.
   if @absence
+    require_relative "portable/stubs"
     Selector = PortableScheduler
-
-    # @return [nil] there is no pidfd without the native library
-    # @api private
-    def self.pidfd(_pid) = nil
-
-    # @return [nil] the portable selector knows its IO objects themselves
-    # @api private
-    def self.io_number(_io) = nil
-
-    # @return [false] nothing in plain Ruby keeps a thread where it is
-    # @api private
-    def self.stay = false
-
-    # @return [nil] in plain Ruby, threads are equals
-    # @api private
-    def self.stand_back = nil
-
-    # Runs the block while no other Ractor does. In plain Ruby nothing but a lock on a file holds between Ractors; where
-    # the file system has none, the block is run all the same.
-    #
-    # @api private
-    def self.exclusively
-      lock = begin
-        File.open(__FILE__).tap { |file| file.flock(File::LOCK_EX) }
-      rescue SystemCallError
-        nil
-      end
-      yield
-    ensure
-      lock&.flock(File::LOCK_UN) # a child forked meanwhile has the lock as well
-      lock&.close
-    end
-
-    # @return [Boolean] whether this is the path of a FIFO
-    # @api private
-    def self.fifo?(path)
-      File.pipe?(path)
-    rescue ArgumentError, TypeError, EncodingError
-      false # no path: whoever opens it is told
-    end
   else
     require_relative "native/fiber_body"
     require_relative "native/slow_paths"
+    require_relative "native/forked_child"
   end
 
   class << self
-    # The backend a new scheduler uses when it is not told: REACTOR_BACKEND, else the best this machine can do.
+    # The backend of a new scheduler that is given none: REACTOR_BACKEND, else the best one of this machine.
     #
     # @return [Symbol]
-    # @raise [ArgumentError] if REACTOR_BACKEND names a backend that is unknown or cannot be had here; says why
+    # @raise [ArgumentError] REACTOR_BACKEND names a backend that is unknown or cannot be had here; the message says why
     def backend = choose(nil)
 
-    # Every backend there is, best first, with true or the reason why it cannot be used here.
-    #
-    # @return [Hash{Symbol => true, String}]
+    # @return [Hash{Symbol => true, String}] every backend there is, best first, with true or the reason why it cannot be used
+    #   here
     def backends
       native = @absence ? { native: @absence } : native_backends
       native.merge(select: true)
     end
 
-    # Turns what a caller asked for into a backend that can be had.
-    #
-    # @param wanted [Symbol, String, nil] nil asks REACTOR_BACKEND, then takes the best
-    # @return [Symbol]
-    # @raise [ArgumentError] unknown or unavailable, with the reason
+    # @param wanted [Symbol, String, nil] nil: REACTOR_BACKEND, else the best one
+    # @return [Symbol] the backend that is meant
+    # @raise [ArgumentError] it is unknown or unavailable; the message says why
     # @raise [TypeError] neither a name nor nil
     # @api private
     def choose(wanted)

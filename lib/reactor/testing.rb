@@ -28,10 +28,6 @@ module Reactor
   # it that takes longer than +settle+ finds that timeouts have struck: give it time by a larger +settle+, or run that
   # part in {hold}. Work the scheduler itself does beside the loop (files, name resolution) is waited for to its end.
   module Testing
-    # Where a thread keeps its virtual clock.
-    KEY = :reactor_virtual_clock
-    private_constant :KEY
-
     class << self
       # Runs the block in a fiber under a scheduler of its own, whose time is virtual, and then all other fibers to their
       # end. If the block raises, the other fibers are cancelled.
@@ -46,7 +42,7 @@ module Reactor
         raise ArgumentError, "no block given" unless block
         raise "this thread has a scheduler already, whose time is real" if Fiber.scheduler
 
-        Overrides.install
+        Patches.install(Patches::VIRTUAL_TIME)
         scheduler = Scheduler.new(backend: backend)
         scheduler.singleton_class.prepend(Hooks)
         clock = Clock.new(scheduler, settle)
@@ -72,12 +68,12 @@ module Reactor
       # The virtual clock of this thread; nil where time is real.
       #
       # @return [Clock, nil]
-      def clock = Thread.current.thread_variable_get(KEY)
+      def clock = Patches::VirtualTime.clock
 
       private
 
       def run(scheduler, clock)
-        Thread.current.thread_variable_set(KEY, clock)
+        Patches::VirtualTime.clock = clock
         Fiber.set_scheduler(scheduler)
         value = nil
         Fiber.schedule do
@@ -92,7 +88,7 @@ module Reactor
       ensure
         Fiber.set_scheduler(nil) if Fiber.scheduler.equal?(scheduler)
         scheduler.close
-        Thread.current.thread_variable_set(KEY, nil)
+        Patches::VirtualTime.clock = nil
       end
     end
 
@@ -155,109 +151,5 @@ module Reactor
       def now = virtual_elapsed / 1e9
     end
     private_constant :Hooks
-
-    # What Ruby itself times, and asks the system's clock for.
-    module Overrides
-      # The end of a wait.
-      class Elapsed < Exception # rubocop:disable Lint/InheritException -- no rescue of the program's may catch it
-      end
-
-      # What to divide nanoseconds by, and whether to keep the fraction.
-      UNITS = {
-        nanosecond: [1, false], microsecond: [1_000, false], millisecond: [1_000_000, false], second: [1_000_000_000, false],
-        float_microsecond: [1_000, true], float_millisecond: [1_000_000, true], float_second: [1_000_000_000, true]
-      }.freeze
-
-      class << self
-        # For good, but of no effect where time is real. Does nothing the second time.
-        def install
-          Process.singleton_class.prepend(Clocks)
-          Time.singleton_class.prepend(Now)
-          Kernel.prepend(Sleep)
-          Kernel.singleton_class.prepend(Sleep)
-          [Thread::Queue, Thread::SizedQueue].each { |queue| queue.prepend(Pop) }
-          Thread::SizedQueue.prepend(Push)
-          Thread.prepend(Join)
-        end
-
-        # Whether a wait in this fiber takes virtual time.
-        def virtual? = !Testing.clock.nil? && !Fiber.current_scheduler.nil?
-
-        # Ruby itself looks at the real clock after a wait, and goes on waiting. nil if the time is over.
-        def within(seconds)
-          mine = Elapsed.new
-          Fiber.scheduler.timeout_after(seconds, mine) { yield }
-        rescue Elapsed => error
-          raise unless error.equal?(mine)
-        end
-
-        # As Process.clock_gettime counts; what it does not know is an error, as there.
-        def in_unit(nanoseconds, unit)
-          divisor, float = UNITS.fetch(unit || :float_second) { raise ArgumentError, "unexpected unit: #{unit}" }
-          float ? nanoseconds / divisor.to_f : nanoseconds / divisor
-        end
-      end
-
-      # Process.clock_gettime
-      module Clocks
-        def clock_gettime(id, unit = :float_second)
-          nanoseconds = Testing.clock&.nanoseconds(id)
-          nanoseconds ? Overrides.in_unit(nanoseconds, unit) : super
-        end
-      end
-
-      # Time.now
-      module Now
-        def now(**options)
-          nanoseconds = Testing.clock&.nanoseconds(Process::CLOCK_REALTIME)
-          nanoseconds ? at(0, nanoseconds, :nanosecond, **options) : super
-        end
-      end
-
-      # Kernel#sleep returns how long it slept.
-      module Sleep
-        def sleep(*)
-          return super unless Overrides.virtual?
-
-          before = Testing.clock.elapsed
-          super
-          (Testing.clock.elapsed - before).round
-        end
-      end
-
-      # Queue#pop
-      module Pop
-        def pop(non_block = false, timeout: nil)
-          return super unless timeout && !non_block && Overrides.virtual?
-
-          Overrides.within([timeout, 0].max) { super(false) }
-        end
-
-        def shift(non_block = false, timeout: nil) = pop(non_block, timeout: timeout)
-        def deq(non_block = false, timeout: nil) = pop(non_block, timeout: timeout)
-      end
-
-      # SizedQueue#push
-      module Push
-        def push(object, non_block = false, timeout: nil)
-          return super unless timeout && !non_block && Overrides.virtual?
-
-          Overrides.within([timeout, 0].max) { super(object, false) }
-        end
-
-        def enq(object, non_block = false, timeout: nil) = push(object, non_block, timeout: timeout)
-        def <<(object) = push(object)
-      end
-
-      # Thread#join
-      module Join
-        def join(limit = nil)
-          return super unless limit && Overrides.virtual?
-
-          Overrides.within([limit, 0].max) { super() }
-        end
-      end
-    end
-    private_constant :Overrides
   end
 end

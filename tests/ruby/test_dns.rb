@@ -479,7 +479,7 @@ class TestDns < ReactorTest
       end
       exit! 0
     RUBY
-    late = Reactor::HappyEyeballs.late("x").class
+    late = Reactor::Names.timeout_error("x").class
     assert_equal [[true, "127.0.0.1"]] * 4, said.first(4)
     said.drop(4).each { |soon, error| assert_equal [true, true], [soon, [late, Errno::ETIMEDOUT, IO::TimeoutError].include?(error)], error.to_s }
   end

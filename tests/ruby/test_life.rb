@@ -226,7 +226,7 @@ class TestLife < ReactorTest
         Ractor.new(start) do |at|
           nil while Process.clock_gettime(Process::CLOCK_MONOTONIC) < at
           Array.new(COUNT) do |number|
-            Reactor::Installation.of(Object.const_get("Set#{number}"))
+            Reactor::Patches::Installer.install(Object.const_get("Set#{number}"))
             Object.const_get("Place#{number}").new.depth
           end.tally
         end
@@ -245,7 +245,7 @@ class TestLife < ReactorTest
         Ractor.new(number, start) do |own, at|
           nil while Process.clock_gettime(Process::CLOCK_MONOTONIC) < at
           Reactor::Scheduler.new.close
-          [own, IO.ancestors.count(Reactor::Closing), File.ancestors.count(Reactor::Files), TCPSocket.ancestors.count(Reactor::Resolving::Client)]
+          [own, IO.ancestors.count(Reactor::Patches::IOClose), File.ancestors.count(Reactor::Patches::FileOpen), TCPSocket.ancestors.count(Reactor::Patches::NameResolution::TCPSocketConnect)]
         end
       end
       ractors.each { |ractor| p(ractor.respond_to?(:value) ? ractor.value : ractor.take) }

@@ -251,7 +251,7 @@ class TestOffload < ReactorTest
         rounds += 1
         ticks += ticks_beside { Zlib::Deflate.deflate(LARGE) }
       end
-      assert_operator scheduler.stats[:offload_handed], :>=, rounds
+      assert_operator scheduler.stats[:offload_on_worker], :>=, rounds
       assert_operator ticks, :>=, 5
       assert_equal LARGE, Zlib::Inflate.inflate(Zlib::Deflate.deflate(LARGE))
     end
@@ -272,8 +272,8 @@ class TestOffload < ReactorTest
           before = scheduler.stats
           20.times(&round)
           after = scheduler.stats
-          handed = after[:offload_handed] - before[:offload_handed]
-          kept = after[:offload_kept] - before[:offload_kept]
+          handed = after[:offload_on_worker] - before[:offload_on_worker]
+          kept = after[:offload_inline] - before[:offload_inline]
           break if kept > 5 * handed
         end
         note "#{handed} of #{handed + kept} operations were handed over"
@@ -285,7 +285,7 @@ class TestOffload < ReactorTest
   def test_policies
     offering!
     native!
-    [[:always, :offload_handed, :offload_kept], [:never, :offload_kept, :offload_handed]].each do |policy, all, none|
+    [[:always, :offload_on_worker, :offload_inline], [:never, :offload_inline, :offload_on_worker]].each do |policy, all, none|
       in_fiber(policy: policy) do |scheduler|
         3.times { File.stat(ROOT) }
         assert_operator scheduler.stats[all], :>=, 3

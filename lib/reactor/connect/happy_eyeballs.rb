@@ -1,55 +1,57 @@
 # frozen_string_literal: true
 
 require "socket"
+require_relative "../clock"
+require_relative "../names"
+require_relative "../schedulers"
 
 module Reactor
-  # A connection to a host that may have many addresses: Happy Eyeballs (RFC 8305) in one fiber and one wait, as Ruby 3.4
-  # and later have it in TCPSocket.new and Socket.tcp.
+  # Connects to a host that may have several addresses, by Happy Eyeballs (RFC 8305) in one fiber and one wait, as Ruby 3.4
+  # and later do it in TCPSocket.new and Socket.tcp.
   #
-  # The addresses of both families are one question, as for any other program: so a host that is in /etc/hosts with one of
-  # them is not looked for in the DNS because of the other. If there is no answer within 250 ms, those of IPv4 are asked
-  # for alone as well, because there are nameservers that never answer for IPv6; if these come first, the others have
-  # 50 ms to follow.
+  # The addresses of both families are one question to the resolver, as in other programs. So a host that /etc/hosts has with
+  # one family is not looked up in the DNS because of the other. If there is no answer within 250 ms, IPv4 is asked for alone
+  # as well, because there are nameservers that never answer for IPv6. If IPv4 is answered first, the whole answer has 50 ms
+  # to follow.
   #
-  # The addresses are tried in the order of getaddrinfo(3) (RFC 6724), but the families in turns, one every 250 ms as long
-  # as nothing has been heard of those before, and at once when one has failed. The first that connects wins, the others
-  # are closed.
+  # The addresses are tried in the order of getaddrinfo(3) (RFC 6724), with the families alternating: the next one 250 ms
+  # after the last, and at once when one has failed. The first connection wins, the other sockets are closed.
   #
   # [connect_timeout]  seconds from the last attempt on, when there is no other address to try
-  # [resolv_timeout]   seconds for the resolver, as long as it has not told of any address
+  # [resolv_timeout]   seconds for the resolver, until it has answered with an address
   # [open_timeout]     seconds for everything (Ruby 4.0 and later)
+  #
   # @api private
   class HappyEyeballs
     ATTEMPT_DELAY = 0.25
     RESOLUTION_DELAY = 0.05
-    # When a nameserver begins to look like one that does not answer for IPv6.
-    DOUBT = 0.25
-    BOTH = Socket::AF_UNSPEC
-    # What Ruby's own Socket.tcp knows of.
-    OPTIONS = Socket.method(:tcp).parameters.filter_map { |kind, name| name if kind == :key }.freeze
-    private_constant :ATTEMPT_DELAY, :RESOLUTION_DELAY, :DOUBT, :BOTH, :OPTIONS
+    # Seconds without an answer after which IPv4 is asked for alone.
+    IPV4_FALLBACK_DELAY = 0.25
+    ANY_FAMILY = Socket::AF_UNSPEC
+    private_constant :ATTEMPT_DELAY, :RESOLUTION_DELAY, :IPV4_FALLBACK_DELAY, :ANY_FAMILY
 
     class << self
-      # Whether Ruby races by itself.
-      def usual? = OPTIONS.include?(:fast_fallback) && !!Socket.tcp_fast_fallback
+      # @return [Boolean] whether Ruby itself connects by Happy Eyeballs if it is not told
+      def ruby_default? = Names::TCP_OPTIONS.include?(:fast_fallback) && !!Socket.tcp_fast_fallback
 
-      # Whether Ruby takes these options, and takes them together.
+      # @return [Boolean] whether Ruby accepts these options, and accepts them together
       def options?(options)
-        (options.keys - OPTIONS).empty? && !(options[:open_timeout] && (options[:connect_timeout] || options[:resolv_timeout]))
+        (options.keys - Names::TCP_OPTIONS).empty? && !(options[:open_timeout] && (options[:connect_timeout] || options[:resolv_timeout]))
       end
 
-      # @param racing [Boolean] whether several addresses are to be raced for
-      # @return [HappyEyeballs, nil] nil: Ruby does it, and nothing of it holds up the thread; or refuses what it is given
-      def of(kind, host, service, local_host, local_service, options, racing)
-        scheduler = Resolving.scheduler
-        return unless scheduler&.resolves? && options?(options) && Resolving.question(service)
-        return unless kind.concerns?(Resolving.name_of(host), host, service, local_service, racing)
+      # @param kind [Class] {ForSocketTCP} or {ForTCPSocket}
+      # @param parallel [Boolean] whether several addresses are to be tried at a time
+      # @return [HappyEyeballs, nil] nil if Ruby is to do it, because it does not block the thread or refuses its arguments
+      def for(kind, host, service, local_host, local_service, options, parallel)
+        scheduler = Schedulers.current
+        return unless scheduler&.resolves? && options?(options) && Names.service_and_flags(service)
+        return unless kind.applies?(Names.host_text(host), host, service, local_service, parallel)
 
         kind.new(scheduler, host, service, [local_host, local_service], **options)
       end
 
-      def concerns?(text, host, _service, _local_service, racing)
-        racing && (text ? !Resolving.address?(text) : host.nil?)
+      def applies?(text, host, _service, _local_service, parallel)
+        parallel && (text ? !Names.address?(text) : host.nil?)
       end
     end
 
@@ -58,26 +60,26 @@ module Reactor
       @host = host
       @service = service
       @local = local
-      @connect_timeout = PortableScheduler.seconds(connect_timeout)
-      @resolv_timeout = PortableScheduler.seconds(resolv_timeout)
-      @open_timeout = PortableScheduler.seconds(open_timeout)
-      @lookups = {}   # family => question to the resolver
-      @found = []     # addresses not tried so far
-      @tried = []     # those that were
+      @connect_timeout = Clock.seconds(connect_timeout)
+      @resolv_timeout = Clock.seconds(resolv_timeout)
+      @open_timeout = Clock.seconds(open_timeout)
+      @lookups = {}   # family => the resolver's lookup
+      @untried = []   # addresses that are known and not tried so far
+      @tried = []     # addresses that were tried
       @attempts = {}  # socket => address it connects to
     end
 
     # @return [Socket] connected
     # @raise [SystemCallError, SocketError, IO::TimeoutError] as Ruby does
     def run
-      ask
+      begin_lookups
       loop do
-        listen
-        winner = attempt || finished
-        return winner if winner
+        take_answers
+        connected = attempt || finished
+        return connected if connected
 
         check_time
-        pause
+        wait
       end
     ensure
       @lookups.each_value(&:cancel)
@@ -88,62 +90,62 @@ module Reactor
 
     # --- addresses -------------------------------------------------------------------------------------------------
 
-    def ask
+    def begin_lookups
       @resolve_by = now + @resolv_timeout if @resolv_timeout
       @open_by = now + @open_timeout if @open_timeout
       @locals = @local.any? ? Addrinfo.getaddrinfo(*@local, nil, :STREAM, timeout: @open_timeout || @resolv_timeout) : []
       families = @locals.map(&:afamily).uniq
       @single = families.one?
-      question(@single ? families.first : BOTH)
-      @doubt_at = now + DOUBT unless @single
+      look_up(@single ? families.first : ANY_FAMILY)
+      @ipv4_at = now + IPV4_FALLBACK_DELAY unless @single
     end
 
-    def question(family)
-      service, flags = Resolving.question(@service)
+    def look_up(family)
+      service, flags = Names.service_and_flags(@service)
       host = @host && String.try_convert(@host)
       @lookups[family] = @scheduler.lookup(host, service, family, Socket::SOCK_STREAM, Socket::IPPROTO_TCP, flags)
     end
 
-    # What the resolver has said meanwhile, and what it has not.
-    def listen
+    # Takes the answers that have come, and asks for IPv4 alone if the whole answer is late.
+    def take_answers
       ended = @lookups.select { |_, lookup| lookup.ended? }
       ended.each do |family, lookup|
-        next unless @lookups.delete(family) # the whole answer has come at the same time
+        next unless @lookups.delete(family) # cancelled, because the whole answer has come in the same turn
 
         take(family, lookup.answer(asker).map { |address| Addrinfo.new(*address) })
       rescue SocketError, SystemCallError => error
         @error = error if family != Socket::AF_INET || @single
       end
-      return unless past?(@doubt_at) && @lookups.key?(BOTH)
+      return unless past?(@ipv4_at) && @lookups.key?(ANY_FAMILY)
 
-      @doubt_at = nil
-      question(Socket::AF_INET)
+      @ipv4_at = nil
+      look_up(Socket::AF_INET)
     end
 
     def take(family, addresses)
-      if family == BOTH
+      if family == ANY_FAMILY
         @lookups.delete(Socket::AF_INET)&.cancel
         @resolution_until = nil
-      elsif @lookups.key?(BOTH)
+      elsif @lookups.key?(ANY_FAMILY)
         @resolution_until = now + RESOLUTION_DELAY
       end
-      @found = addresses.reject { |address| @tried.include?(address.ip_address) }
+      @untried = addresses.reject { |address| @tried.include?(address.ip_address) }
     end
 
-    def addresses? = @found.any?
+    def addresses? = @untried.any?
 
-    # The next one, of the other family than the last.
+    # The next address to try: of the other family than the last, if there is one.
     def next_address
-      place = @found.index { |address| address.afamily != @last } || 0
-      address = @found.delete_at(place) or return
-      @last = address.afamily
+      index = @untried.index { |address| address.afamily != @last_family } || 0
+      address = @untried.delete_at(index) or return
+      @last_family = address.afamily
       @tried << address.ip_address
       address
     end
 
     # --- attempts --------------------------------------------------------------------------------------------------
 
-    # Begins one, if it is time to. A socket that is connected at once, or nil.
+    # Begins an attempt if it is time to. Returns the socket if it is connected at once, else nil.
     def attempt
       return if past?(@resolution_until) == false || past?(@attempt_until) == false
 
@@ -151,7 +153,7 @@ module Reactor
       while (address = next_address)
         local = @locals.find { |candidate| candidate.afamily == address.afamily }
         if @locals.any? && !local
-          @error = homeless
+          @error = no_local_address
           next
         end
         socket = start(address, local) or next
@@ -163,7 +165,7 @@ module Reactor
       end
     end
 
-    # A socket that is connected, or among the attempts; nil if it failed.
+    # Returns a socket that is connected or among the attempts; nil if it failed.
     def start(address, local)
       stage = "socket(2)"
       socket = Socket.new(address.pfamily, address.socktype, address.protocol)
@@ -180,7 +182,7 @@ module Reactor
       nil
     end
 
-    # The first attempt that has succeeded, if there is one; those that have failed are put away.
+    # Returns the socket of the first attempt that has succeeded, or nil; closes those that have failed.
     def finished
       return if @attempts.empty?
 
@@ -201,37 +203,35 @@ module Reactor
 
     def now = @scheduler.__send__(:now)
 
-    # Whether this moment has come; nil if there is none.
-    def past?(moment) = moment && now >= moment
+    # Whether this time has come; nil if there is none.
+    def past?(time) = time && now >= time
 
     def check_time
-      raise late if past?(@open_by)
+      raise timeout_error if past?(@open_by)
       return if addresses?
       raise @error if @attempts.empty? && @lookups.empty?
       return unless @lookups.empty? || past?(@resolve_by)
 
-      raise late if @attempts.empty? || past?(@connect_by)
+      raise timeout_error if @attempts.empty? || past?(@connect_by)
     end
 
-    def pause
-      moments = [@open_by, (@doubt_at if @lookups.key?(BOTH))]
-      moments << (@resolution_until || @attempt_until) if addresses?
-      moments << latest unless addresses?
-      moment = moments.compact.min
-      left = moment && [moment - now, 0].max
+    def wait
+      times = [@open_by, (@ipv4_at if @lookups.key?(ANY_FAMILY))]
+      times << (addresses? ? @resolution_until || @attempt_until : last_chance)
+      left = Clock.left(times.compact.min, now)
       @scheduler.wait_any(@attempts.keys, [IO::WRITABLE] * @attempts.size, left, @lookups.values)
     end
 
-    # When there is nothing to hope for any more; nil: never.
-    def latest
+    # When neither an address nor a connection can come any more; nil: never.
+    def last_chance
       limits = []
       limits << @resolve_by if @lookups.any?
       limits << @connect_by if @attempts.any?
       limits.max unless limits.include?(nil)
     end
 
-    # What Socket.tcp says.
-    class Plain < HappyEyeballs
+    # With the errors of Socket.tcp.
+    class ForSocketTCP < HappyEyeballs
       private
 
       def asker = "getaddrinfo"
@@ -240,18 +240,18 @@ module Reactor
 
       def failure(_stage, error) = error
 
-      def homeless = SocketError.new("no appropriate local address")
+      def no_local_address = SocketError.new("no appropriate local address")
 
-      def late = HappyEyeballs.late("#{@host}:#{@service}")
+      def timeout_error = Names.timeout_error("#{@host}:#{@service}")
     end
 
-    # What TCPSocket.new says.
-    class Client < HappyEyeballs
-      # Also what Ruby would ask the hook for, which knows no services and no zones.
-      def self.concerns?(text, host, service, local_service, racing)
-        return super unless text && Resolving.address?(text)
+    # With the errors of TCPSocket.new.
+    class ForTCPSocket < HappyEyeballs
+      # Also for an address with a zone or a named service: Ruby would ask the hook for it, which knows neither.
+      def self.applies?(text, host, service, local_service, parallel)
+        return super unless text && Names.address?(text)
 
-        !(Resolving.bare?(text) && Resolving.port?(service) && Resolving.port?(local_service))
+        !(Names.without_zone?(text) && Names.port?(service) && Names.port?(local_service))
       end
 
       private
@@ -268,16 +268,9 @@ module Reactor
         SystemCallError.new("#{stage} for #{host.inspect} port #{service}", error.errno)
       end
 
-      def homeless = failure("bind(2)", Errno::EAFNOSUPPORT.new)
+      def no_local_address = failure("bind(2)", Errno::EAFNOSUPPORT.new)
 
-      def late = HappyEyeballs.late("#{@host} port #{@service}")
-    end
-
-    # Ruby 4.0, which has an open_timeout, also has an error for time that is over.
-    def self.late(whom)
-      return IO::TimeoutError.new("user specified timeout for #{whom}") if OPTIONS.include?(:open_timeout)
-
-      Errno::ETIMEDOUT.new("user specified timeout")
+      def timeout_error = Names.timeout_error("#{@host} port #{@service}")
     end
   end
 end

@@ -2,17 +2,18 @@
 
 module Reactor
   class Selector
-    # What every fiber of a native scheduler runs: its block, and the account of how that ended.
+    # What every fiber of a native scheduler runs: its block, and the report of how that ended.
     #
-    # It is Ruby code for what it leaves out: a block that C calls stands on 1.3 kB of frames of the machine stack, which
-    # every parked fiber would keep, and each garbage collection look through.
+    # It is Ruby code, because a block that C calls takes 1.3 kB of frames on the machine stack. Every parked fiber would keep
+    # them, and each garbage collection would scan them.
     #
-    # Whatever ends the block, the account is made: by an exception, or by what no rescue sees (Fiber#kill, Thread#kill, throw).
+    # `ended` is called however the block ends: by an exception, or by what no rescue sees (Fiber#kill, Thread#kill, throw).
+    #
     # @api private
     BODY = Ractor.make_shareable(
       proc do |scheduler, block, arguments|
         arguments ? block.call(*arguments) : block.call
-      rescue Exception => error # rubocop:disable Lint/RescueException -- for the scheduler to tell
+      rescue Exception => error # rubocop:disable Lint/RescueException -- the scheduler decides what becomes of it
         nil
       ensure
         raise error if scheduler.__send__(:ended, error)

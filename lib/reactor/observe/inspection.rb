@@ -1,54 +1,21 @@
 # frozen_string_literal: true
 
+require_relative "../schedulers"
+require_relative "fiber_status"
+require_relative "trace_writer"
+
 module Reactor
-  # What one fiber of a scheduler is doing at the moment it was looked at.
-  #
-  # [fiber]     the Fiber
-  # [state]     +:waiting+ (parked), +:ready+ (its wait is over and its turn will come), +:running+ (it has control) or
-  #             +:away+ (other fibers run on its behalf: an Enumerator it has resumed, or, in {Lifecycle#run}, all of them)
-  # [hook]      what it waits in: +:io+, +:sleep+, +:block+ (Mutex, Queue, Thread#join …), +:other+; nil unless waiting
-  # [io]        the IO object it waits for; nil if there is none, are several, or it is gone
-  # [events]    IO::READABLE, IO::WRITABLE, IO::PRIORITY or several of them; 0 if it waits for no single IO
-  # [forever]   it waits for somebody to wake it, without a time limit
-  # [seconds]   for how long, to the turn of the loop in which it began; nil unless waiting or ready
-  # [backtrace] where, as Fiber#backtrace, without the frames of this library's Ruby code
-  FiberStatus = Data.define(:fiber, :state, :hook, :io, :events, :forever, :seconds, :backtrace) do
-    # @return [String] one line, such as "waiting 0.512 s for #<TCPSocket:fd 7> to be readable"
-    def summary
-      [state, (format("%.3f s", seconds) if seconds), purpose].compact.join(" ")
-    end
-
-    # @return [String] the fiber, the summary, and the backtrace on lines of its own
-    def to_s = ["#{fiber.inspect} #{summary}", *backtrace].join("\n    ")
-
-    private
-
-    def purpose
-      case hook
-      when :io then io || !events.zero? ? "for #{io ? io.inspect : "an IO object"} to be #{Inspection.wanted(events)}" : "for several IO objects"
-      when :sleep then forever ? "asleep until woken" : "asleep"
-      when :block then forever ? "for somebody to wake it" : "for somebody to wake it, or its time"
-      end
-    end
-  end
-
-  # What an onlooker may ask a scheduler. Nothing here changes anything, and but for {#trace} all of it may be called by
-  # any thread of the Ractor, also while the scheduler's own thread sleeps or computes.
+  # What a scheduler tells of itself. None of it changes anything. Except for {#trace}, every thread of the Ractor may call it,
+  # also while the scheduler's own thread sleeps or computes.
   module Inspection
-    # Frames of no interest. (Those of testing.rb stand for methods of Ruby's.)
-    OWN = %w[native/fiber_body portable/scheduler portable/transfers scheduler/lifecycle observe/inspection observe/stalls observe/trace_writer]
-          .map { |name| File.expand_path("../#{name}.rb:", __dir__) }.freeze
-    private_constant :OWN
-
-    # Counters since the scheduler was made, and gauges of this moment. Reading them costs nothing to speak of; keeping
-    # them costs an addition each.
+    # Counters since the scheduler was made, and gauges of this moment. Each counter costs an addition.
     #
     # Counters, on every backend:
     # [fibers]   fibers made by Fiber.schedule
-    # [parks]    times a fiber began to wait
-    # [switches] times control was given to a waiting fiber (one whose own wait ends while it looks needs none)
-    # [turns]    looks at the kernel
-    # [sleeps]   those among them that found nothing and went to sleep
+    # [parks]    waits begun by fibers
+    # [switches] times control was given to a waiting fiber. A fiber whose own wait ends while it polls needs none.
+    # [turns]    polls of the kernel
+    # [sleeps]   polls that found nothing and went to sleep
     # [wakeups]  sleeps ended by another thread or a trap handler
     # [queued]   writes handed to the kernel together with those of other fibers (backend uring)
     # [carried]  small reads and fsyncs of files done by the kernel's ring instead of a thread (backend uring)
@@ -59,148 +26,116 @@ module Reactor
     # [parked]   fibers that wait
     # [timers]   timers that are set
     #
-    # Counters of the native selector only:
+    # Counters of the native scheduler only:
     # [waits]        waits for a descriptor
-    # [skipped]      those that needed no system call: the direction was known to be drained
+    # [skipped]      waits that needed no system call, because the direction was known to be drained
     # [registered]   descriptors registered with the kernel
     # [rearmed]      registrations armed again
-    # [renewed]      registrations the kernel had forgotten, made afresh
+    # [renewed]      registrations that the kernel had forgotten, made again
     # [deregistered] registrations ended
-    # [closed]       registrations left to end with their descriptors, which their owners closed
+    # [closed]       registrations left to end with their descriptors, because their owners closed them
     # [polls]        system calls that asked the kernel for events
     # [events]       events it reported
-    # [stale]        events of an older life of a descriptor, dropped
-    # [unwanted]     events nobody was waiting for
+    # [stale]        events of an older registration of a descriptor, dropped
+    # [unwanted]     events that no fiber waited for
     # [queued]       writes handed to the kernel together with those of other fibers (backend uring)
     #
-    # Of operations that Ruby offers to hand over to other threads, and those of {Lifecycle#offload}:
-    # [offload_kept]    done on the spot
-    # [offload_handed]  done by a worker
-    # [offload_threads] workers there are
+    # Of operations that Ruby offers to the scheduler, and of {Offload#offload}:
+    # [offload_inline]    operations run inline
+    # [offload_on_worker] operations run on a thread
+    # [offload_threads]   threads there are
     #
-    # Of its pool of threads for work that has no non-blocking form:
-    # [pool_jobs]      jobs handed in
+    # Of the native scheduler's pool of threads, for work that has no non-blocking form:
+    # [pool_jobs]      jobs submitted
     # [pool_ended]     jobs run to their end
-    # [pool_cancelled] jobs taken back before they began
+    # [pool_cancelled] jobs cancelled before they began
     # [pool_panicked]  jobs that failed inside, which is a defect
     # [pool_started]   threads started so far
     # [pool_threads]   threads there are
     # [pool_queued]    jobs that wait for a thread
-    # [pool_running]   jobs going on
+    # [pool_running]   jobs that run
     #
     # @return [Hash{Symbol => Integer}]
     def stats = super.merge(stalls: @stalls&.count || 0)
 
-    # Every fiber the scheduler knows: those of Fiber.schedule that have not finished, and whichever other fiber of the
-    # thread (the root fiber, an Enumerator's) is inside one of its hooks.
+    # Every fiber the scheduler knows: the unfinished fibers of Fiber.schedule, and each other fiber of the thread (the root
+    # fiber, an Enumerator's) that is inside one of its hooks.
     #
-    # @return [Array<FiberStatus>] those that have waited longest first
-    def fibers
-      rows = roster
-      numbers = Inspection.numbered if rows.any? { |row| row[4].is_a?(Integer) && row[4].positive? }
-      statuses = rows.map do |fiber, _, state, hook, io, events, forever, seconds|
-        io = numbers&.[](io) if io.is_a?(Integer)
-        hook = nil unless state == :waiting
-        state = :away if state == :running && !fiber.equal?(holder)
-        FiberStatus.new(fiber, state, hook, io, events, forever, seconds, Inspection.backtrace(fiber))
-      end
-      statuses.sort_by { |status| -(status.seconds || -1) }
-    end
+    # @return [Array<FiberStatus>] the fiber that has waited longest first
+    def fibers = FiberStatus.of(self).sort_by { |status| -(status.seconds || -1) }
 
-    # @return [String] what it is, in short
+    # @return [String] its class, backend and number of live fibers
     def inspect = "#<#{self.class} #{closed? ? "closed" : "#{backend}, #{live} live"}>"
 
-    # All of {#fibers}, for a human reader.
-    #
-    # @return [String]
+    # @return [String] all of {#fibers} for a human reader
     def dump
-      seen = fibers
-      counts = seen.map(&:state).tally.map { |state, count| "#{count} #{state}" }
-      ["#{inspect}: #{counts.empty? ? "none" : counts.join(", ")}", *seen.map(&:to_s)].join("\n  ")
+      statuses = fibers
+      counts = statuses.map(&:state).tally.map { |state, count| "#{count} #{state}" }
+      ["#{inspect}: #{counts.empty? ? "none" : counts.join(", ")}", *statuses.map(&:to_s)].join("\n  ")
     end
 
-    # Writes down every run and wait of every fiber and every turn of the loop while the block runs, in the Trace Event
-    # Format: to be opened in Perfetto (ui.perfetto.dev) or in a Chrome at chrome://tracing. One track per fiber, named
-    # after the line that made it, one for the loop. A fiber runs, waits, or is ready and waits for its turn; an arrow
-    # leads from what woke it to where it goes on. The file is written when the block has ended, however it does.
+    # Records every run and wait of every fiber and every turn of the loop while the block runs, in the Trace Event Format, to
+    # be opened in Perfetto (ui.perfetto.dev) or in a Chrome at chrome://tracing. There is one track for each fiber, named
+    # after the line that made it, and one for the loop. A fiber runs, waits, or is in the ready queue. An arrow leads from
+    # what woke it to where it goes on. The file is written when the block has ended, also by an exception.
     #
-    # On the scheduler's own thread; the block may be left out of any fiber, which are traced all alike. A moment takes
-    # about 50 bytes until the file is written; costs nothing while nobody traces.
+    # Call it on the scheduler's own thread, in a fiber or outside of them. An entry takes about 50 bytes of memory until the
+    # file is written. A scheduler that is not traced pays nothing.
     #
     # @param path [String, #to_path]
-    # @param limit [Integer] how many moments are kept; what comes later is only counted
+    # @param limit [Integer] entries that are kept; later ones are only counted
     # @return what the block returns
     # @raise [RuntimeError] it is being traced already
-    # @raise [SystemCallError] the file cannot be written; found out before the block runs
+    # @raise [SystemCallError] the file cannot be written; raised before the block runs
     def trace(path, limit: 1_000_000, &block)
       raise ArgumentError, "no block given" unless block
 
       TraceWriter.new(self, limit).record(path, &block)
     end
 
-    class << self
-      # IO objects by the number the native selector knows them under.
-      #
-      # @api private
-      def numbered
-        ObjectSpace.each_object(IO).filter_map { |io| (number = Reactor.io_number(io)) && [number, io] }.to_h
-      end
-
-      # Where a fiber or a thread is, seen from outside of this library.
-      #
-      # @api private
-      def backtrace(whose) = (whose.backtrace || []).reject { |line| line.start_with?(*OWN) }
-
-      # Events in words.
-      #
-      # @api private
-      def wanted(events)
-        names = { IO::READABLE => "readable", IO::WRITABLE => "writable", IO::PRIORITY => "exceptional" }
-        names.filter_map { |event, name| name if events.anybits?(event) }.join(" or ")
-      end
-
-      # Whether a thread will wake nobody unless somebody wakes it: it waits for ever, or only watches.
-      #
-      # @api private
-      def idle?(thread)
-        thread.thread_variable?(:reactor_bystander) || (thread.inspect.end_with?(" sleep_forever>") && !thread.pending_interrupt?)
-      end
+    # @param thread [Thread]
+    # @return [Boolean] whether the thread wakes no fiber unless something wakes it: it waits without a limit, or it watches
+    # @api private
+    def self.idle?(thread)
+      thread.thread_variable?(:reactor_bystander) || (thread.inspect.end_with?(" sleep_forever>") && !thread.pending_interrupt?)
     end
 
     private
 
-    # Asked when all fibers have waited for an unblock, and for nothing else, for a while: the message of Ruby's own
-    # "No live threads left. Deadlock?" if it would say so, else nil. It would if no other thread could ever wake one of
-    # ours, because each waits for another thread too, and would not where somebody just sleeps.
+    # The native and the portable scheduler ask this when all fibers have waited for an unblock, and for nothing else, for a
+    # while. There is a deadlock if no other thread can wake a fiber, because each waits for another thread as well, and no
+    # fiber just sleeps.
+    #
+    # @return [String, nil] the message of Ruby's own "No live threads left. Deadlock?"; nil if there is none
     def deadlock
       return unless Thread.list.all? { |thread| thread.equal?(Thread.current) || Inspection.idle?(thread) }
 
-      seen = fibers
-      waiting = seen.select { |status| status.state == :waiting }
-      return if waiting.empty? || seen.any? { |status| status.state == :ready } || !waiting.all? { |status| lost?(status) }
+      statuses = fibers
+      waiting = statuses.select { |status| status.state == :waiting }
+      return if waiting.empty? || statuses.any? { |status| status.state == :ready } || !waiting.all? { |status| lost?(status) }
 
       "No live threads left. Deadlock?\n#{dump}"
     end
 
-    # Kernel#sleep waits for no other thread; ConditionVariable#wait, which comes by the same hook, does.
+    # Kernel#sleep waits for no other thread. ConditionVariable#wait, which calls the same hook, does.
     def lost?(status)
       status.forever && (status.hook == :block || status.backtrace.first(4).any? { |line| line.match?(/\b(wait|Mutex#sleep)'\z/) })
     end
   end
 
   class << self
-    # Writes the {Inspection#dump} of every scheduler of this Ractor.
+    # Writes the {Inspection#dump} of every scheduler of this Ractor. Any thread of the Ractor may call it.
     #
     # @param out [IO, #write]
     # @return [nil]
     def dump(out = $stderr)
       text = +"reactor: process #{Process.pid}, #{Time.now}\n"
-      Closing.each_scheduler { |scheduler| text << scheduler.dump << "\n" unless scheduler.closed? }
+      Schedulers.each { |scheduler| text << scheduler.dump << "\n" unless scheduler.closed? }
       Fiber.blocking { out.write(text) }
       nil
     end
 
-    # Makes a signal write {dump} to $stderr, and then do what it was set to do before if that was a handler.
+    # Makes a signal write {dump} to $stderr, and then call the handler it had before, if it had one.
     #
     # @param signal [String, Symbol, Integer] as for trap, such as "USR2"
     # @return [nil]

@@ -1,5 +1,8 @@
 # frozen_string_literal: true
 
+require_relative "../version"
+require_relative "fiber_status"
+
 module Reactor
   # Turns the moments a selector has written down into a file in the Trace Event Format: "X" events, one slice for each
   # run, wait and time in the ready queue of a fiber, on a track of its own, and arrows ("s", "f") from what woke a fiber
@@ -49,12 +52,12 @@ module Reactor
 
     # Where the fibers that are alive came from: the outermost line of each.
     def origins
-      @scheduler.roster.to_h { |fiber, key| [key, Inspection.backtrace(fiber).last] }
+      FiberStatus.rows(@scheduler).to_h { |row| [row.key, FiberStatus.backtrace(row.fiber).last] }
     end
 
     def write(file, lost, births, moments)
       @births = births.group_by(&:first)
-      @ios = Inspection.numbered
+      @ios = FiberStatus.numbered_ios
       moments.each { |moment| tell(*moment) }
       @open.each_key { |track| close(track) }
       other = { reactor: VERSION, backend: @scheduler.backend, moments_left_out: lost }
@@ -141,7 +144,7 @@ module Reactor
       return ["wait: several"] unless events.positive?
 
       io = @ios[io] || "IO object #{io}" if io.is_a?(Integer) && io.positive?
-      ["wait: #{Inspection.wanted(events)}", { io: text(io.is_a?(IO) ? io.inspect : io.to_s) }]
+      ["wait: #{FiberStatus.wanted(events)}", { io: text(io.is_a?(IO) ? io.inspect : io.to_s) }]
     end
 
     # A key may come back when its fiber has ended: then it is another fiber, and begins with control.

@@ -1,35 +1,38 @@
 # frozen_string_literal: true
 
 module Reactor
-  # Puts modules before Ruby's own methods: each once in the life of a process, however many Ractors make their first
-  # scheduler at the same moment. Module#prepend is not made for that: where two come to one class at once, a module may
-  # be lost, or Ruby crashes. So one Ractor does it, and the others go on when it is done.
-  #
-  # @api private
-  module Installation
-    class << self
-      # @param modules [Array<#install>] that can be installed twice
-      # @return [void]
-      def of(*modules)
-        return if modules.all? { |mod| installed?(mod) }
+  module Patches
+    # Installs each set of patches once in the life of a process, also if several Ractors make their first scheduler at the
+    # same moment. Module#prepend is not safe there: if two Ractors prepend to one class at once, a module may be lost, or
+    # Ruby crashes. So one Ractor installs, and the others wait until it has.
+    #
+    # @api private
+    module Installer
+      class << self
+        # @param sets [Array<Module>] each responds to install, which may be called twice
+        # @return [void]
+        def install(*sets)
+          return if sets.all? { |set| installed?(set) }
 
-        # Blocking: who waits for another Ractor waits for it alone. And who has begun is not stopped half-way.
-        Thread.handle_interrupt(Object => :never) do
-          Fiber.blocking { Reactor.exclusively { modules.each { |mod| install(mod) } } }
+          # In a blocking fiber, because the wait for another Ractor must not run this Ractor's fibers. Interrupts are
+          # deferred, because a set that is installed half-way would stay so.
+          Thread.handle_interrupt(Object => :never) do
+            Fiber.blocking { Reactor.exclusively { sets.each { |set| install_once(set) } } }
+          end
         end
-      end
 
-      private
+        private
 
-      # Modules can hold nothing but constants that other Ractors may read.
-      def installed?(mod) = mod.const_defined?(:INSTALLED, false)
+        # The mark is a constant, because other Ractors can read nothing else of a module.
+        def installed?(set) = set.const_defined?(:INSTALLED, false)
 
-      def install(mod)
-        return if installed?(mod)
+        def install_once(set)
+          return if installed?(set)
 
-        mod.install
-        mod.const_set(:INSTALLED, true)
-        mod.private_constant(:INSTALLED)
+          set.install
+          set.const_set(:INSTALLED, true)
+          set.private_constant(:INSTALLED)
+        end
       end
     end
   end

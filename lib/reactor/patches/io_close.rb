@@ -1,55 +1,43 @@
 # frozen_string_literal: true
 
 module Reactor
-  # Ruby 3.3 and 3.4 tell no scheduler that an IO is being closed, and 4.0 does not tell of those in IO.select: fibers that
-  # wait for it would wait for ever, or for whatever descriptor gets its number next. So from the first {Scheduler} on,
-  # IO#close first tells the schedulers of its Ractor, which raise IOError ("stream closed in another thread") in just the
-  # fibers that wait for this very object. It takes one look-up per scheduler, however many fibers wait for other things.
-  # (What Ruby 4.0 then tells of the same fibers comes too late and is dropped.) A program that makes no scheduler keeps
-  # IO as it is.
-  module Closing
-    # Where a Ractor keeps its schedulers; those that nobody else knows any more drop out.
-    KEY = :__reactor_schedulers__
-    private_constant :KEY
+  module Patches
+    # Prepended to IO. Ruby 3.3 and 3.4 do not tell a scheduler that an IO is being closed, and 4.0 does not tell it of fibers
+    # in IO.select: those fibers would wait forever, or for the descriptor that gets the number next. So IO#close first tells
+    # the schedulers of its Ractor. They raise IOError ("stream closed in another thread") in the fibers that wait for this
+    # very object. That takes one look-up for each scheduler, however many fibers wait for other objects. What Ruby 4.0 then
+    # tells of the same fibers comes too late and is dropped.
+    #
+    # @api private
+    module IOClose
+      # From Ruby 4.0 on the VM waits until the fibers that it interrupts have left the IO. If the closer is the blocking
+      # fiber of their own thread, they could not run. So they are given their turn first.
+      VM_WAITS_FOR_USERS = RUBY_VERSION >= "4.0"
 
-    # From Ruby 4.0 on the VM waits until the fibers it tells have left the IO. Where the closer is the blocking fiber of
-    # their own thread, nobody could let them: so they are given their turn before.
-    WAITED_FOR = RUBY_VERSION >= "4.0"
-    private_constant :WAITED_FOR
+      # Seconds between two attempts to close an IO whose descriptor a worker uses.
+      RETRY_DELAY = 0.001
+      private_constant :VM_WAITS_FOR_USERS, :RETRY_DELAY
 
-    # @return [nil]
-    def close
-      if !closed? && Closing.announce(self) && WAITED_FOR && Fiber.current.blocking?
-        Fiber.scheduler&.yield # those who were told stand in front of us
-      end
-      super
-    end
-
-    class << self
-      # @api private
-      def install = IO.prepend(self)
-
-      # @api private
-      def register(scheduler)
-        schedulers = Ractor.current[KEY] ||= ObjectSpace::WeakMap.new
-        schedulers[scheduler] = true
+      # @return [nil]
+      def close
+        if !closed? && IOClose.notify_schedulers(self) && VM_WAITS_FOR_USERS && Fiber.current.blocking?
+          Fiber.scheduler&.yield # the interrupted fibers are queued ahead of this one
+        end
+        super
       end
 
-      # @return [Symbol, nil] :told if somebody waits for it
+      # @param io [IO]
+      # @return [Symbol, nil] :told if a fiber waits for it
       # @api private
-      def announce(io)
+      def self.notify_schedulers(io)
         told = nil
-        each_scheduler do |scheduler|
-          sleep 0.001 while (answer = scheduler.io_closing(io)) == :busy
+        Schedulers.each do |scheduler|
+          # Only the scheduler's own thread learns when its worker has ended, so another thread has to ask again.
+          sleep RETRY_DELAY while (answer = scheduler.io_closing(io)) == :busy
           told ||= answer
         end
         told
       end
-
-      # The schedulers of this Ractor.
-      #
-      # @api private
-      def each_scheduler(&) = Ractor.current[KEY]&.each_key(&)
     end
   end
 end

@@ -1,45 +1,40 @@
 # frozen_string_literal: true
 
 module Reactor
-  # What goes to a socket around the scheduler's hooks goes after the writes of other fibers that have begun.
-  #
-  # With the backend `uring` a write that shares a turn with others reaches the kernel at the end of the turn, its fiber
-  # being parked until then. Plain Ruby promises no order between a write that has not returned and anything another thread
-  # does meanwhile; but on every other backend a small write is over before anybody else has a turn, and
-  # `Fiber.schedule { socket.write(text) }; socket.close_write` sends the text. So from the first scheduler on io_uring on,
-  # these methods hand over first what is queued. IO#write and its kin go by the hooks, and keep the order there.
-  module Sending
+  module Patches
+    # Keeps the order of writes to a socket that do not go through the scheduler's hooks (backend uring only).
+    #
+    # With the backend uring the kernel gets a write that shares a turn with other writes at the end of the turn, and the
+    # fiber is parked until then. Plain Ruby promises no order between a write that has not returned and what another thread
+    # does meanwhile. But on every other backend a small write is complete before another fiber runs, and
+    # `Fiber.schedule { socket.write(text) }; socket.close_write` sends the text. So these methods first submit the queued
+    # writes. IO#write and its like go through the hooks, which keep the order.
+    #
     # @api private
-    module Calls
-      def send(...) = Sending.submit && super
+    module SocketWriteOrder
+      # Prepended to BasicSocket.
+      module Calls
+        def send(...) = SocketWriteOrder.submit && super
 
-      def sendmsg(...) = Sending.submit && super
+        def sendmsg(...) = SocketWriteOrder.submit && super
 
-      def sendmsg_nonblock(...) = Sending.submit && super
+        def sendmsg_nonblock(...) = SocketWriteOrder.submit && super
 
-      def write_nonblock(...) = Sending.submit && super
+        def write_nonblock(...) = SocketWriteOrder.submit && super
 
-      def close_write = Sending.submit && super
+        def close_write = SocketWriteOrder.submit && super
 
-      def shutdown(...) = Sending.submit && super
-    end
-
-    # @api private
-    module Copying
-      def copy_stream(...) = Sending.submit && super
-    end
-
-    class << self
-      # @api private
-      def install
-        BasicSocket.prepend(Calls)
-        IO.singleton_class.prepend(Copying)
+        def shutdown(...) = SocketWriteOrder.submit && super
       end
 
-      # @api private
-      def submit
-        scheduler = Fiber.current_scheduler
-        scheduler.submit if scheduler.is_a?(Lifecycle) && scheduler.respond_to?(:submit)
+      # Prepended to IO's singleton class.
+      module Copying
+        def copy_stream(...) = SocketWriteOrder.submit && super
+      end
+
+      # @return [true]
+      def self.submit
+        Schedulers.current&.submit
         true
       end
     end

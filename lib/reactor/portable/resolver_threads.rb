@@ -4,22 +4,22 @@ require "socket"
 
 module Reactor
   class PortableScheduler
-    # A question to the resolver that is on its way. Whoever asked may leave at any time: what has not begun never will,
-    # what has goes on to its end, unheard.
+    # A question to the resolver. Its fiber may leave at any time: a lookup that has not begun never will, one that has begun
+    # goes on to its end, and its answer is dropped.
     class Lookup
-      # Questions that are asked at once.
+      # Threads that look up names at a time.
       LIMIT = 16
 
-      # @param question [Array] the arguments of getaddrinfo(3)
-      def initialize(question)
-        @question = question
+      # @param arguments [Array] of getaddrinfo(3)
+      def initialize(arguments)
+        @arguments = arguments
       end
 
-      # By whatever thread: asks, and tells whoever waits.
-      def ask
+      # Asks the resolver, and tells the fiber that waits. Any thread may run it.
+      def run
         return if @cancelled
 
-        @found = Addrinfo.getaddrinfo(*@question)
+        @found = Addrinfo.getaddrinfo(*@arguments)
       rescue StandardError => @error
         nil
       ensure
@@ -41,33 +41,33 @@ module Reactor
         @found.map { |address| [address.to_sockaddr, address.pfamily, address.socktype, address.protocol] }
       end
 
-      # Nobody waits for the answer any more.
+      # Drops the answer.
       def cancel
         @cancelled = true
         @listener = nil
       end
 
-      # The block is called when it has ended: at least once, at once if it has, by whatever thread.
-      def tell(&listener)
+      # Calls the block when the lookup has ended: at least once, by any thread, and at once if it has ended before.
+      def on_done(&listener)
         @listener = listener
         listener.call if ended?
       end
     end
 
-    # Threads that ask.
+    # Threads that run lookups. Each ends when there is no lookup left.
     class ResolverThreads
       # @param limit [Integer] threads at most
       def initialize(limit)
         @limit = limit
-        @questions = []
+        @lookups = []
         @size = 0
         @lock = Thread::Mutex.new
       end
 
-      # @param question [#ask]
-      def ask(question)
+      # @param lookup [Lookup]
+      def run(lookup)
         @lock.synchronize do
-          @questions << question
+          @lookups << lookup
           start if @size < @limit
         end
       end
@@ -76,19 +76,19 @@ module Reactor
 
       def start
         thread = Thread.new do
-          while (question = take)
-            question.ask
+          while (lookup = take)
+            lookup.run
           end
         end
         @size += 1
         thread.name = "reactor: getaddrinfo"
       rescue ThreadError
-        raise if @size.zero? # otherwise the others get round to it
+        raise if @size.zero? # otherwise the threads there are run it later
       end
 
-      # The next one; nil if there is none, and the thread is none of ours any more.
+      # @return [Lookup, nil] the next one; nil if there is none, and the thread is no longer counted
       def take
-        @lock.synchronize { @questions.shift.tap { |question| @size -= 1 unless question } }
+        @lock.synchronize { @lookups.shift.tap { |lookup| @size -= 1 unless lookup } }
       end
     end
     private_constant :ResolverThreads

@@ -1,0 +1,117 @@
+# frozen_string_literal: true
+
+require "socket"
+
+module Reactor
+  # Hosts and services as Ruby's socket methods take them: what can be said of them without the network.
+  #
+  # @api private
+  module Names
+    # A host whose addresses are known. It looks like the host that was given, and the hook address_resolve answers from it.
+    class ResolvedHost < String
+      # @return [Array<String>]
+      attr_reader :addresses
+
+      # @param host [String]
+      # @param addresses [Array<String>]
+      def initialize(host, addresses)
+        super(host)
+        @addresses = addresses
+      end
+    end
+
+    # A service whose number is known. getaddrinfo(3) is given the number, an error message shows what the program gave.
+    class ResolvedService
+      # @param given [String]
+      # @param number [Integer]
+      def initialize(given, number)
+        @given = given
+        @number = number.to_s
+      end
+
+      # @return [String] the number
+      def to_str = @number
+
+      # @return [String] what was given
+      def to_s = @given.to_s
+    end
+
+    # Matches most addresses that Ruby parses without the resolver.
+    PLAIN_ADDRESS = /\A(?:\d{1,3}(?:\.\d{1,3}){3}|[\h:]*:[\h:.]*)\z/
+    # Matches every text that may be an address.
+    MAYBE_ADDRESS = /\A(?:[\d.]+|[\h:.]*:[\h:.]*(?:%.+)?)\z/
+    PORT = /\A\d{1,5}\z/
+    # Hosts that Ruby takes for an address.
+    SPECIAL_HOSTS = ["", "<any>", "<broadcast>"].freeze
+    # The bytes a host may have: NI_MAXHOST without the NUL.
+    MAX_HOST_BYTES = 1024
+    # The keyword options of Ruby's own Socket.tcp.
+    TCP_OPTIONS = Socket.method(:tcp).parameters.filter_map { |kind, name| name if kind == :key }.freeze
+
+    private_constant :PLAIN_ADDRESS, :MAYBE_ADDRESS, :PORT, :SPECIAL_HOSTS, :MAX_HOST_BYTES
+
+    class << self
+      # @param host [Object]
+      # @return [String, nil] the host if it is a name or an address; nil for everything else, which Ruby handles by itself
+      def host_text(host)
+        text = String.try_convert(host)
+        text unless text.nil? || SPECIAL_HOSTS.include?(text) || text.bytesize > MAX_HOST_BYTES || text.include?("\0")
+      end
+
+      # @param text [String]
+      # @return [Boolean] whether it is an address, with or without a zone
+      def address?(text)
+        text.match?(MAYBE_ADDRESS) && !!Addrinfo.getaddrinfo(text, nil, nil, :STREAM, nil, Socket::AI_NUMERICHOST)
+      rescue SocketError
+        false
+      end
+
+      # @return [Boolean] whether the host is certainly an address that Ruby parses by itself; asks nobody, so it is cheap
+      def plain_address?(host) = host.is_a?(String) && host.match?(PLAIN_ADDRESS)
+
+      # @param address [String]
+      # @return [Boolean] whether Ruby parses this address by itself
+      def without_zone?(address) = !address.include?("%")
+
+      # @return [Boolean] whether Ruby parses this service by itself
+      def port?(service)
+        case service
+        when nil then true
+        when Integer then service.between?(0, 0xffff)
+        else service.is_a?(String) && service.match?(PORT) && service.to_i <= 0xffff
+        end
+      end
+
+      # @param prefix [String] such as "AF_"
+      # @param value [Integer, String, Symbol, nil] a number, or the name of a constant of Socket with or without the prefix
+      # @return [Integer, nil] 0 for nil; nil if there is no such constant
+      def constant(prefix, value)
+        case value
+        when nil then 0
+        when Integer then value
+        when String, Symbol
+          name = [value.to_s, "#{prefix}#{value}"].find { |known| known.match?(/\A[A-Z]/) && Socket.const_defined?(known) }
+          name && Socket.const_get(name)
+        end
+      end
+
+      # @return [Array(String, Integer), nil] the service as getaddrinfo(3) takes it, and the flags that go with it; nil if
+      #   it is no service, which Ruby reports
+      def service_and_flags(service, flags = 0)
+        case service
+        when nil then [nil, flags]
+        when Integer then [service.to_s, flags | Socket::AI_NUMERICSERV]
+        else (text = String.try_convert(service)) && !text.include?("\0") ? [text, flags] : nil
+        end
+      end
+
+      # @param target [String] what was to be reached, for the message
+      # @return [Exception] what TCPSocket.new raises on this Ruby when its time is over
+      def timeout_error(target)
+        return IO::TimeoutError.new("user specified timeout for #{target}") if TCP_OPTIONS.include?(:open_timeout)
+
+        Errno::ETIMEDOUT.new("user specified timeout")
+      end
+    end
+  end
+end
