@@ -1,11 +1,13 @@
 # frozen_string_literal: true
 
-require_relative "schedulers"
 require_relative "patches/installer"
 require_relative "patches/io_close"
 require_relative "patches/file"
 require_relative "patches/copy_stream"
-require_relative "patches/name_resolution"
+require_relative "patches/name_resolution/addrinfo"
+require_relative "patches/name_resolution/socket"
+require_relative "patches/name_resolution/tcp"
+require_relative "patches/name_resolution/udp"
 require_relative "patches/socket_write_order"
 require_relative "patches/clock"
 

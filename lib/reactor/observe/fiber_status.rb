@@ -40,8 +40,9 @@ module Reactor
     # @api private
     Row = Struct.new(:fiber, :key, :state, :hook, :io, :events, :forever, :seconds)
 
-    # Where the frames of this library's own Ruby code are. The frames of testing.rb stand for methods of Ruby's.
-    OWN_FRAMES = %w[native portable scheduler observe].map { |folder| "#{File.dirname(__dir__)}/#{folder}/" }.freeze
+    # Where the frames of this library's own Ruby code are. Patches are not among them: they stand for methods of Ruby's.
+    OWN_FRAMES = %w[native/ portable/ scheduler/ observe/ child_events.rb: forked_child.rb: transfer_loop.rb:]
+                 .map { |place| "#{File.dirname(__dir__)}/#{place}" }.freeze
     private_constant :OWN_FRAMES
 
     class << self

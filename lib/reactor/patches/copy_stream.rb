@@ -1,5 +1,7 @@
 # frozen_string_literal: true
 
+require_relative "../schedulers"
+
 module Reactor
   module Patches
     # Prepended to IO's singleton class. IO.copy_stream from a regular file to an IO goes chunk by chunk: the pool brings each

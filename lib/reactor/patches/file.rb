@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require "fcntl"
+require_relative "../schedulers"
 
 module Reactor
   module Patches

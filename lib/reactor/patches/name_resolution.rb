@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "../names"
+require_relative "../schedulers"
 
 module Reactor
   module Patches
@@ -101,8 +102,3 @@ module Reactor
     end
   end
 end
-
-require_relative "name_resolution/addrinfo"
-require_relative "name_resolution/socket"
-require_relative "name_resolution/tcp"
-require_relative "name_resolution/udp"

@@ -1,5 +1,7 @@
 # frozen_string_literal: true
 
+require_relative "../schedulers"
+
 module Reactor
   module Patches
     # Keeps the order of writes to a socket that do not go through the scheduler's hooks (backend uring only).

@@ -5,7 +5,7 @@ module Reactor
   #
   # An estimate rises quickly and falls slowly: it moves a quarter of the way to a longer duration, and a sixteenth of the way
   # to a shorter one. So an operation that is suddenly expensive blocks the loop once, and the next ones are not taken for
-  # cheap. After 10 ms it takes 41 cheap operations until the place is cheap again.
+  # cheap. After 10 ms it takes 40 operations of 5 us until the place is cheap again.
   #
   # @api private
   class CostEstimate

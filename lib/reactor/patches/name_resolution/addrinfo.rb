@@ -1,5 +1,8 @@
 # frozen_string_literal: true
 
+require_relative "../../names"
+require_relative "../name_resolution"
+
 module Reactor
   module Patches
     module NameResolution

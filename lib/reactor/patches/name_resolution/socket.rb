@@ -1,6 +1,8 @@
 # frozen_string_literal: true
 
 require_relative "../../connect/happy_eyeballs"
+require_relative "../../names"
+require_relative "../name_resolution"
 
 module Reactor
   module Patches
