@@ -58,10 +58,10 @@ module Reactor
       end
 
       # @return [Array<String>] the methods as Ruby's documentation writes them, such as "IO#close" and "IO.copy_stream"
-      def names
-        prefix = owner.singleton_class? ? "#{owner.attached_object}." : "#{owner}#"
-        methods.map { |method| method == :initialize ? "#{owner}.new" : "#{prefix}#{method}" }
-      end
+      def names = methods.map { |method| method == :initialize ? "#{owner}.new" : "#{place}#{method}" }
+
+      # @return [String] what stands before the names of the methods, such as "IO#" and "IO."
+      def place = owner.singleton_class? ? "#{owner.attached_object}." : "#{owner}#"
     end
 
     # IO#close. The only moment {AsyncSelector} uses, before Ruby 4.0.
@@ -71,7 +71,7 @@ module Reactor
     VIRTUAL_TIME = Moment.new("first `virtual_time`")
 
     current = "asks for the current scheduler"
-    resolves = "#{current}; looks whether the host is an address"
+    resolves = "#{current}; in its fibers looks whether the host is an address"
     clock = "looks for the thread's virtual clock"
 
     # Rows in the order in which they are installed.
@@ -131,13 +131,15 @@ module Reactor
       # @return [void]
       def install(*moments) = Installer.install(*moments)
 
-      # @return [String] {TABLE} in Markdown: a row for each class, method by method
+      # @return [String] {TABLE} in Markdown
       def to_markdown
-        lines = TABLE.map do |patch|
-          [patch.names.map { |name| "`#{name}`" }.join(", "), patch.moment.label, patch.before ? "before #{patch.before}" : "all", patch.purpose, patch.price]
+        rows = TABLE.map do |patch|
+          first, *rest = patch.names
+          names = [first, *rest.map { |name| name.delete_prefix(patch.place.chop) }].map { |name| "`#{name}`" }
+          [names.join(", "), patch.moment.label, patch.before ? "before #{patch.before}" : "all", patch.purpose, patch.price]
         end
-        heads = ["method", "installed by the", "Ruby", "what for", "price of a call without need"]
-        [heads, heads.map { "---" }, *lines].map { |cells| "| #{cells.join(" | ")} |\n" }.join
+        head = ["method", "installed by the", "Ruby", "what for", "price of a call"]
+        [head, head.map { "---" }, *rows].map { |cells| "| #{cells.join(" | ")} |\n" }.join
       end
     end
   end
