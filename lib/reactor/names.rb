@@ -66,7 +66,7 @@ module Reactor
         false
       end
 
-      # @return [Boolean] whether the host is certainly an address that Ruby parses by itself; asks nobody, so it is cheap
+      # @return [Boolean] whether the host is certainly an address that Ruby parses by itself; does not ask the resolver
       def plain_address?(host) = host.is_a?(String) && host.match?(PLAIN_ADDRESS)
 
       # @param address [String]

@@ -7,32 +7,33 @@ module Reactor
   #
   # == The clock
   #
-  # Inside of {virtual_time} the clock stands still while any fiber can run. When none can, it jumps to the moment at
-  # which the next sleep, timeout or timer is due, and the fibers due then run in the order in which they were to be
-  # woken, those of the same moment in the order in which they began to wait. So an hour takes no time, and the same
-  # program runs in the same order each time, however fast or busy the machine.
+  # Inside of {virtual_time} the clock stands still while any fiber can run. When none can, it jumps to the moment of the next
+  # sleep, timeout or timer. The fibers that are due then run in the order in which they were to be woken; fibers of the same
+  # moment run in the order in which they began to wait. So an hour takes no time, and the same program runs in the same order
+  # each time, however fast or busy the machine is.
   #
-  # It is the clock of everything that waits through the scheduler (sleep, Timeout.timeout, wait_readable, IO#timeout,
-  # IO.select, Queue#pop, ConditionVariable#wait, Thread#join, Net::HTTP's timeouts …), and on this thread also what
-  # Process.clock_gettime shows of the real time and of the monotonic clocks, and Time.now: a program that computes a
-  # deadline, a delay or an age sees the time that it slept. (Clocks of CPU time stay what they are, other threads see
-  # real time, and so does what asks the system itself, such as Date.today.) A loop that waits for a clock without ever
-  # waiting for anything does not end, for time passes only while fibers wait.
+  # Everything that waits through the scheduler uses this clock: sleep, Timeout.timeout, wait_readable, IO#timeout, IO.select,
+  # Queue#pop, ConditionVariable#wait, Thread#join, Net::HTTP's timeouts and more. On this thread Time.now shows it, and
+  # Process.clock_gettime for the clocks of real and of monotonic time. So a program that computes a deadline, a delay or an
+  # age sees the time that it slept. Clocks of CPU time stay real. Other threads see real time, and so does code that asks the
+  # system itself, such as Date.today. A loop that watches the clock without ever waiting does not end, because time passes
+  # only while fibers wait.
   #
   # == Input and output are real
   #
-  # Before each jump the scheduler looks at its descriptors, and what is ready goes first. If a fiber waits for something
-  # that a timer does not bring (a descriptor, a child process, another thread that is not itself waiting for ever), it
-  # then waits for +settle+ real seconds, so that what is on its way may arrive, and only then lets the clock jump. A
-  # peer in the same thread answers before, always: the clock jumps only when it, too, can do nothing more. One outside of
-  # it that takes longer than +settle+ finds that timeouts have struck: give it time by a larger +settle+, or run that
-  # part in {hold}. Work the scheduler itself does beside the loop (files, name resolution) is waited for to its end.
+  # Before each jump the scheduler polls its descriptors, and what is ready goes first. If a fiber waits for something that is
+  # not a timer (a descriptor, a child process, another thread that is not itself waiting forever), the scheduler waits for
+  # +settle+ real seconds before the clock jumps.
+  #
+  # A peer in the same thread always answers before a timeout: the clock jumps only when the peer can do nothing more either. A
+  # peer outside of the thread that takes longer than +settle+ is overtaken by timeouts. Give it time by a larger +settle+, or
+  # run that part in {hold}. The scheduler's own work on other threads (files, name resolution) is waited for to its end.
   module Testing
     class << self
       # Runs the block in a fiber under a scheduler of its own, whose time is virtual, and then all other fibers to their
       # end. If the block raises, the other fibers are cancelled.
       #
-      # @param settle [Numeric] real seconds to wait before a jump for whatever is not a timer
+      # @param settle [Numeric] real seconds, at least 0, to wait before a jump for an event that is not a timer's
       # @param backend [Symbol, String, nil] see {Reactor.backends}
       # @yieldparam clock [Clock]
       # @return what the block returns
@@ -49,8 +50,8 @@ module Reactor
         run(scheduler, clock, &block)
       end
 
-      # Keeps the clock from jumping until the block has ended: for what takes real time and shall not be timed out, a
-      # child process, say. Outside of {virtual_time} it just runs the block.
+      # Keeps the clock from jumping until the block has ended: for an operation that takes real time and must not be timed
+      # out, such as a child process. Outside of {virtual_time} it just runs the block.
       #
       # @return what the block returns
       def hold
@@ -65,9 +66,7 @@ module Reactor
         end
       end
 
-      # The virtual clock of this thread; nil where time is real.
-      #
-      # @return [Clock, nil]
+      # @return [Clock, nil] the virtual clock of this thread; nil if its time is real
       def clock = Patches::VirtualTime.clock
 
       private
@@ -132,15 +131,15 @@ module Reactor
     ].filter_map { |name| Process.const_get(name) if Process.const_defined?(name) }.freeze
     private_constant :CLOCKS
 
-    # Clocks begin at a 512th of a second: as Floats, too, they then add up exactly where whole seconds are slept.
+    # Nanoseconds; a clock begins at a multiple of a 512th of a second, so that sums with whole seconds are exact as Floats.
     STEP = 1_953_125
     private_constant :STEP
 
-    # What a scheduler whose time is virtual asks.
+    # Prepended to the singleton class of a scheduler whose time is virtual. The scheduler calls these methods.
     module Hooks
       private
 
-      # Whether anything but a timer could wake a fiber.
+      # @return [Boolean] whether anything but a timer could wake a fiber
       def outside?
         hooks = waited_for
         return true if hooks.include?(:io)

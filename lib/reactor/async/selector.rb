@@ -83,7 +83,7 @@ module Reactor
       @loop = nil
     end
 
-    # --- who runs --------------------------------------------------------------------------------------------------
+    # --- control ---------------------------------------------------------------------------------------------------
 
     # Goes to the loop until another fiber comes back to this one; does nothing in the loop itself.
     def transfer = (@loop.transfer unless @loop.equal?(Fiber.current))

@@ -4,15 +4,15 @@ require_relative "../version"
 require_relative "fiber_status"
 
 module Reactor
-  # Turns the moments a selector has written down into a file in the Trace Event Format: "X" events, one slice for each
-  # run, wait and time in the ready queue of a fiber, on a track of its own, and arrows ("s", "f") from what woke a fiber
-  # to where it goes on. See {Inspection#trace}.
+  # Writes the entries that a scheduler has recorded to a file in the Trace Event Format. Each fiber has a track. Each run, wait
+  # and time in the ready queue is a slice ("X") on it. An arrow ("s", "f") leads from what woke a fiber to where it goes on.
+  # See {Inspection#trace}.
   #
   # @api private
   class TraceWriter
     LOOP = 0 # the track of the loop's turns and sleeps
 
-    # chrome://tracing knows colours by name; Perfetto has its own, one for each name of a slice.
+    # chrome://tracing has colours by name. Perfetto has its own colours, one for each name of a slice.
     COLOURS = {
       "run" => "thread_state_running", "ready" => "thread_state_runnable", "turn" => "thread_state_running",
       "wait: readable" => "thread_state_iowait", "wait: writable" => "thread_state_iowait"
@@ -28,7 +28,7 @@ module Reactor
       @made = {}     # track => where its fiber was made, until its first slice has told
       @open = {}     # track => [name, nanoseconds, arguments] of the slice that goes on
       @parked = {}   # tracks of fibers that wait
-      @arrows = {}   # track => number of the arrow that shall end where the fiber goes on
+      @arrows = {}   # track => number of the arrow that ends where the fiber goes on
       @events = []
       @now = @numbers = 0
     end
@@ -50,32 +50,32 @@ module Reactor
 
     private
 
-    # Where the fibers that are alive came from: the outermost line of each.
+    # The outermost line of each fiber that is alive.
     def origins
       FiberStatus.rows(@scheduler).to_h { |row| [row.key, FiberStatus.backtrace(row.fiber).last] }
     end
 
-    def write(file, lost, births, moments)
+    def write(file, lost, births, entries)
       @births = births.group_by(&:first)
       @ios = FiberStatus.numbered_ios
-      moments.each { |moment| tell(*moment) }
+      entries.each { |entry| add(*entry) }
       @open.each_key { |track| close(track) }
       other = { reactor: VERSION, backend: @scheduler.backend, moments_left_out: lost }
       Fiber.blocking { file.write(JSON.generate({ traceEvents: names + @events, displayTimeUnit: "ms", otherData: other })) }
     end
 
-    # (Another thread that wakes a fiber may write down its moment a little late.)
-    def tell(what, at, key, hook, io, events)
+    # Another thread that wakes a fiber may record its entry a little late.
+    def add(what, at, key, hook, io, events)
       @now = at if at > @now
       case what
       when :turn, :sleep then slice(LOOP, what.name)
       when :turned, :wake then close(LOOP)
-      else tell_fiber(what, track_of(key, fresh: what == :control), hook, io, events)
+      else add_to_fiber(what, track_of(key, fresh: what == :control), hook, io, events)
       end
       @tracks.delete(key) if what == :end
     end
 
-    def tell_fiber(what, track, hook, io, events)
+    def add_to_fiber(what, track, hook, io, events)
       yield_to(track) unless what == :park || what == :ready
       case what
       when :park then park(track, *waiting(hook, io, events))
@@ -91,14 +91,14 @@ module Reactor
       @parked[track] = true
     end
 
-    # Woken by the loop in its turn, or by the fiber that runs; if that is a thread instead, nobody here knows it.
+    # A fiber is woken by the loop in its turn, or by the fiber that runs. A thread that wakes one is not known here.
     def ready(track)
       waker = { LOOP => "turn", @runner => "run" }.find { |other, name| other != track && @open[other]&.first == name }&.first
       slice(track, "ready")
       @arrows[track] = arrow("s", waker, @numbers += 1) if waker
     end
 
-    # Control comes to those who wait as well: they look for somebody who can run.
+    # Control comes to a fiber that waits as well: it then looks for a fiber that can run.
     def run(track, what)
       return if what == :control && @parked[track]
 
@@ -108,7 +108,7 @@ module Reactor
       arrow("f", track, number) if number
     end
 
-    # Whoever had control and neither waits nor has ended stands in the ready queue now.
+    # A fiber that had control and neither waits nor has ended is in the ready queue now.
     def yield_to(track)
       slice(@runner, "ready") if @runner && @runner != track && @open.dig(@runner, 0) == "run"
       @runner = track
@@ -121,8 +121,8 @@ module Reactor
       @open[track] = [name, @now, arguments]
     end
 
-    # A nanosecond early: where the sums of floats in a viewer come out a trifle later than the next slice's begin, it
-    # would nest that one in this.
+    # A slice ends a nanosecond early: if a viewer's sum of floats came out later than the begin of the next slice, the viewer
+    # would nest the next slice in this one.
     def close(track)
       name, since, arguments = @open[track]
       @open[track] = nil
@@ -138,7 +138,7 @@ module Reactor
       number
     end
 
-    # The name of the slice, and more about it.
+    # @return [Array] the name of the slice, and its arguments
     def waiting(hook, io, events)
       return ["wait: #{hook}"] unless hook == :io
       return ["wait: several"] unless events.positive?
@@ -147,7 +147,7 @@ module Reactor
       ["wait: #{FiberStatus.wanted(events)}", { io: text(io.is_a?(IO) ? io.inspect : io.to_s) }]
     end
 
-    # A key may come back when its fiber has ended: then it is another fiber, and begins with control.
+    # After a fiber has ended, another one may have its key. That one begins with a control entry.
     def track_of(key, fresh:)
       @tracks[key] ||= @labels.size.tap do |track|
         born = @births[key]&.shift if fresh
@@ -166,7 +166,7 @@ module Reactor
       end
     end
 
-    # JSON is UTF-8, and a path need not be.
+    # JSON is UTF-8; a path may be anything.
     def text(string) = string.encode(Encoding::UTF_8, invalid: :replace, undef: :replace).scrub
   end
 end

@@ -101,7 +101,7 @@ module Reactor
 
       # If fibers wait for an IO that is closed or not open in this direction, the error is theirs.
       #
-      # @return [Boolean] whether there was such an IO
+      # @return [Boolean] whether there was one
       def fail_closed
         found = false
         @watched.each do |event, waits_of|

@@ -2,12 +2,12 @@
 
 module Reactor
   class PortableScheduler
-    # A moment, and the entry that is queued when it comes.
+    # A time on the clock, and the entry that is queued then.
     Timer = Struct.new(:at, :number, :slot, :entry)
     private_constant :Timer
 
-    # Timers by their time: a binary heap in which each timer knows its place, so that one that is cancelled is taken
-    # out in O(log n) and leaves nothing behind.
+    # Timers by their time: a binary heap in which each timer knows its place. So a cancelled timer is removed in O(log n) and
+    # leaves nothing behind.
     class Timers
       def initialize
         @heap = []
@@ -16,7 +16,7 @@ module Reactor
 
       def size = @heap.size
 
-      # The one that is due next.
+      # @return [Timer, nil] the timer that is due next
       def first = @heap.first
 
       def deadline = @heap.first&.at
@@ -29,7 +29,7 @@ module Reactor
         timer
       end
 
-      # Of no effect if it has been taken out before.
+      # Does nothing if it has been removed before.
       def remove(timer)
         slot = timer.slot or return
         timer.slot = nil

@@ -41,7 +41,7 @@ module Reactor
 
     # Runs every fiber made by `Fiber.schedule` to its end.
     #
-    # An error that escapes a fiber is reported when it happens. The other fibers go on, and the first such error is raised
+    # An error that escapes a fiber is reported when it happens. The other fibers go on, and the first of these errors is raised
     # here at the end. An error that is neither a StandardError nor a ScriptError (SystemExit, Interrupt), or that is raised
     # on this thread from outside meanwhile, ends the run at once: the remaining fibers are cancelled, their ensure clauses
     # run, and then the error goes on from here.

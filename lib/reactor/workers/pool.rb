@@ -1,23 +1,25 @@
 # frozen_string_literal: true
 
 module Reactor
-  # A few threads of Ruby's for work that blocks or computes with the GVL released, and has no other form: on behalf of
-  # fibers, which are parked meanwhile.
+  # Ruby threads for work that blocks or computes with the GVL released and has no other form. The fiber that wants it is parked
+  # meanwhile.
   #
-  # The first thread starts with the first job, and there are never more than the limit; each fiber has at most one job
-  # here, so the queue is as long as there are fibers at most. A fiber that is interrupted takes its job back if it has not
-  # begun; if it has, the worker is interrupted as any thread of Ruby's would be, and the fiber leaves when that has
-  # taken effect: what the job refers to may lie on the fiber's stack.
+  # The first thread starts with the first job, and there are never more than the limit. A fiber has at most one job here, so
+  # the queue has at most as many jobs as there are fibers. If a fiber is interrupted before its job has begun, it takes the
+  # job back. If the job has begun, the worker is interrupted, and the fiber leaves when the job has ended, because the job may
+  # refer to memory on the fiber's stack.
   #
-  # A worker outlives whatever a job raises, and what is raised in it by others. One that is killed is replaced.
+  # A worker goes on after an error of its job, and after an error that another thread raises in it. A worker that is killed is
+  # replaced.
+  #
   # @api private
   class WorkerPool
-    # Raised in a worker whose job nobody wants any more.
-    class Cancelled < Exception # rubocop:disable Lint/InheritException -- no rescue of the job's own may take it
+    # Raised in a worker whose job is cancelled.
+    class Cancelled < Exception # rubocop:disable Lint/InheritException -- no rescue in the job may catch it
     end
     private_constant :Cancelled
 
-    # One piece of work: from the fiber that wants it to the worker that does it, and back.
+    # One piece of work: from the fiber that wants it to the worker that runs it, and back.
     class Job
       def initialize(work)
         @work = work
@@ -26,16 +28,16 @@ module Reactor
         @end = Thread::Queue.new
       end
 
-      # The fiber's side: what the work returns, or raises.
+      # Called by the fiber: what the work returns, or raises.
       def value
-        settle
+        wait_until_over
         raise @error if @error
 
         @value
       end
 
-      # The worker's side, interrupts being deferred. Afterwards it is {#waiting?} still if the worker was struck before the
-      # work had begun: then another has to do it.
+      # Called by the worker, with interrupts deferred. Afterwards the job is {#waiting?} still if the worker was interrupted
+      # before the work had begun. Then another worker has to run it.
       def perform
         @lock.synchronize do
           return unless @state == :waiting
@@ -61,7 +63,7 @@ module Reactor
           @work.call
         end
         @done = true
-      rescue Exception => @error # rubocop:disable Lint/RescueException -- the fiber's affair, not the worker's
+      rescue Exception => @error # rubocop:disable Lint/RescueException -- raised in the fiber, and not in the worker
         @done = @begun || @cancelled
       ensure
         @error = ThreadError.new("the worker was killed") if @begun && !@done
@@ -70,21 +72,21 @@ module Reactor
       def finish
         @lock.synchronize { @state = @begun || @cancelled ? :over : :waiting }
         @end.push(nil) if over?
-        # From here on nobody interrupts on behalf of this job; what is on its way ends here.
+        # From here on the fiber interrupts the worker no more. An interrupt that is on its way takes effect here.
         Thread.handle_interrupt(Cancelled => :immediate) { nil } if @cancelled
       rescue Cancelled
         nil
       end
 
       # However often the fiber is interrupted, it leaves only when the job is over.
-      def settle
+      def wait_until_over
         @end.pop until over?
       ensure
         unless over?
           begin
             cancel
           ensure
-            settle
+            wait_until_over
           end
         end
       end
@@ -114,18 +116,19 @@ module Reactor
     # @return [Integer] threads there are
     def size = @threads.count(&:alive?)
 
-    # Has the block run by a worker; the calling fiber is parked.
+    # Has a worker run the block. The calling fiber is parked meanwhile.
     #
     # @return what the block returns
-    # @raise what the block raises; ThreadError if its worker is killed or cannot be started
+    # @raise what the block raises
+    # @raise [ThreadError] the worker is killed, or cannot be started
     def run(&work)
       job = Job.new(work)
       @jobs.push(job)
-      grow
+      start_worker_if_needed
       job.value
     end
 
-    # Ends all the workers. (They are idle, unless fibers were abandoned.)
+    # Ends all workers. They are idle, unless fibers were left behind.
     def close
       @jobs.close
       @threads.dup.each { |thread| thread.kill.join }
@@ -133,21 +136,21 @@ module Reactor
 
     private
 
-    def grow
+    def start_worker_if_needed
       @threads.select!(&:alive?)
       return if @jobs.num_waiting >= @jobs.size || @threads.size >= @limit
 
-      @threads << Thread.new { Thread.handle_interrupt(Object => :never) { work } }
+      @threads << Thread.new { Thread.handle_interrupt(Object => :never) { run_jobs } }
     rescue ThreadError
-      raise if @threads.empty? # otherwise the others get round to it
+      raise if @threads.empty? # otherwise the workers there are run it later
     end
 
-    def work
+    def run_jobs
       thread = Thread.current
       thread.name = "reactor worker"
       Reactor.stand_back
       thread.report_on_exception = false
-      while (job = take)
+      while (job = next_job)
         begin
           job.perform
         ensure
@@ -156,13 +159,13 @@ module Reactor
       end
     ensure
       @threads.delete(thread)
-      grow unless @jobs.empty?
+      start_worker_if_needed unless @jobs.empty?
     end
 
-    # Interrupts strike while there is no job in hand.
-    def take
+    # Interrupts take effect here, where the worker has no job.
+    def next_job
       Thread.handle_interrupt(Object => :on_blocking) { @jobs.pop }
-    rescue Exception # rubocop:disable Lint/RescueException -- raised by somebody in a thread that is none of theirs
+    rescue Exception # rubocop:disable Lint/RescueException -- raised by another thread; the worker belongs to the pool
       retry
     end
   end
