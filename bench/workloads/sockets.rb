@@ -54,8 +54,8 @@ module Bench
     end
   end
 
-  Row.define(
-    "tcp_echo", title: "TCP echo, 20 clients", unit: "round trips/s", operations: 60_000, least: 20, floor: true,
+  Workload.define(
+    "tcp_echo", title: "TCP echo, 20 clients", unit: "round trips/s", operations: 60_000, least: 20, baseline: true,
     plain: lambda do |run|
       listener = run.listener
       Ping.alone(run, Array.new(20) { run.tcp_pair(listener).map { |socket| [socket, socket] } }, "x" * 512)
@@ -67,8 +67,8 @@ module Bench
     run.share_measured(clients) { |client, part| Ping.exchange(client, client, message, part) }
   end
 
-  Row.define(
-    "unix_ping", title: "Ping over a UNIX socket pair", unit: "round trips/s", operations: 80_000, floor: true,
+  Workload.define(
+    "unix_ping", title: "Ping over a UNIX socket pair", unit: "round trips/s", operations: 80_000, baseline: true,
     plain: ->(run) { Ping.alone(run, [UNIXSocket.pair.map { |socket| [socket, socket] }], "x") },
     about: "two tasks, one byte there and back over a UNIX stream socket pair"
   ) do |run|
@@ -76,16 +76,16 @@ module Bench
     Ping.measure(run, [left, left], [right, right], "x")
   end
 
-  Row.define(
-    "pipe_ping", title: "Ping over two pipes", unit: "round trips/s", operations: 80_000, floor: true,
+  Workload.define(
+    "pipe_ping", title: "Ping over two pipes", unit: "round trips/s", operations: 80_000, baseline: true,
     plain: ->(run) { Ping.alone(run, [Ping.pipes], "x") },
     about: "two tasks, one byte there through one pipe and back through another"
   ) do |run|
     Ping.measure(run, *Ping.pipes, "x")
   end
 
-  Row.define(
-    "racket", title: "TCP ping beside N parked", unit: "s", better: :less, operations: 10_000, floor: true,
+  Workload.define(
+    "racket", title: "TCP ping beside N parked", unit: "s", better: :less, operations: 10_000, baseline: true,
     value: ->(sample) { sample[:seconds] / sample[:operations] * 10_000 },
     points: [100, 1_000, 10_000], axis: "tasks parked on UDP sockets",
     about: "seconds for 10,000 one-byte TCP round trips between two tasks, beside N tasks each waiting on a UDP socket: should not depend on N. " \
@@ -100,8 +100,8 @@ module Bench
     Ping.measure(run, [near, near], [far, far], "x")
   end
 
-  Row.define(
-    "udp", title: "UDP ping, 20 pairs", unit: "round trips/s", operations: 60_000, least: 20, floor: true,
+  Workload.define(
+    "udp", title: "UDP ping, 20 pairs", unit: "round trips/s", operations: 60_000, least: 20, baseline: true,
     about: "20 pairs of connected UDP sockets in one scheduler, 64-byte datagrams there and back"
   ) do |run|
     message = "x" * 64
@@ -120,8 +120,8 @@ module Bench
     end
   end
 
-  Row.define(
-    "lines", title: "Line protocol, 20 clients", unit: "lines/s", operations: 60_000, least: 20, floor: true,
+  Workload.define(
+    "lines", title: "Line protocol, 20 clients", unit: "lines/s", operations: 60_000, least: 20, baseline: true,
     about: "20 clients send a line of 32 bytes with puts over TCP; the server reads it with gets and answers with a line, in one scheduler"
   ) do |run|
     line = "#{'x' * 31}\n"
@@ -138,7 +138,7 @@ module Bench
     end
   end
 
-  Row.define(
+  Workload.define(
     "tls_echo", title: "TLS echo, 20 clients", unit: "round trips/s", operations: 20_000, least: 20,
     about: "20 clients and their server in one scheduler, 512-byte messages over TLS (Ruby's openssl, one handshake per client before)"
   ) do |run|

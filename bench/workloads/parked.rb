@@ -4,7 +4,7 @@
 module Bench
   def self.resident = File.read("/proc/self/status")[/^VmRSS:\s+(\d+)/, 1].to_i * 1024
 
-  Row.define(
+  Workload.define(
     "parked", title: "Memory per parked connection of N", unit: "bytes", value: :bytes, better: :less, operations: 1, counted: false,
     points: [100, 1_000, 10_000], axis: "parked connections",
     about: "growth of resident memory when N tasks park in readpartial on TCP connections that are open already; all are woken afterwards, " \
@@ -54,7 +54,7 @@ module Bench
 
   def self.udp_sockets(count) = Array.new(count) { UDPSocket.new.tap { |socket| socket.bind("127.0.0.1", 0) } }
 
-  Row.define(
+  Workload.define(
     "close", title: "IO#close with N parked readers", unit: "us CPU/close", value: :close_us, better: :less, operations: 1, counted: false,
     points: [10, 100, 1_000, 10_000], axis: "parked readers, each on its own socket",
     about: "CPU per IO#close of a socket that a task reads from, the task's wake-up with IOError included; no collection in between; " \
@@ -109,7 +109,7 @@ module Bench
     run.report(close_us: spent / (rounds * run.point) * 1e6, idle_us: idle_us)
   end
 
-  Row.define(
+  Workload.define(
     "idle", title: "Doing nothing beside N threads", unit: "% CPU", value: :percent, better: :less, operations: 5, least: 1, seconds: 5, rounds: 3, counted: false,
     points: [0, 1], axis: "other Ruby threads, each counting every 50 ms",
     about: "one task sleeps (5 s at full scale), alone or beside a Ruby thread that counts; switches are all voluntary ones of the process"

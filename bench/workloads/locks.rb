@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 # Tasks that wait for each other, not for the kernel. Plain Ruby here means two fibers that switch by resume and yield:
-# what a turn cannot cost less than.
+# the least that a turn can cost.
 module Bench
   TURNS = lambda do |run|
     other = Fiber.new { |value| value = Fiber.yield(value) while true }
@@ -21,7 +21,7 @@ module Bench
     end
   end
 
-  Row.define(
+  Workload.define(
     "cv", title: "ConditionVariable turns", unit: "turns/s", operations: 300_000, least: 2, plain: TURNS,
     about: "two tasks take turns under one Mutex with a ConditionVariable each way"
   ) do |run|
@@ -46,13 +46,13 @@ module Bench
     end
   end
 
-  Row.define(
+  Workload.define(
     "queue", title: "Queue round trips between tasks", unit: "round trips/s", operations: 200_000, plain: TURNS,
     about: "two tasks of one scheduler hand an integer to and fro through two queues"
   ) { |run| ROUND_TRIPS.call(run) { |&block| run.spawn(&block) } }
 
-  Row.define(
-    "queue_thread", title: "Queue round trips with a Thread", unit: "round trips/s", operations: 60_000, pinned: true, floor: true,
+  Workload.define(
+    "queue_thread", title: "Queue round trips with a Thread", unit: "round trips/s", operations: 60_000, pinned: true, baseline: true,
     about: "a task and a Thread hand an integer to and fro through two queues, the process pinned to one core"
   ) { |run| ROUND_TRIPS.call(run) { |&block| Thread.new(&block) } }
 end

@@ -6,14 +6,14 @@ require "timeout"
 module Bench
   TIMEOUTS = ->(run) { run.measure { |count| count.times { Timeout.timeout(1) { sleep 0 } } } }
 
-  Row.define(
+  Workload.define(
     "timeout", title: "Timeout.timeout around a short operation", unit: "calls/s", operations: 100_000, plain: TIMEOUTS,
     about: "Timeout.timeout(1) { sleep 0 }, which never fires; the operation gives way once",
     &TIMEOUTS
   )
 
-  Row.define(
-    "sleeps", title: "10 sleeps in each of 10,000 tasks", unit: "s", value: :seconds, better: :less, operations: 10_000, least: 10, floor: true,
+  Workload.define(
+    "sleeps", title: "10 sleeps in each of 10,000 tasks", unit: "s", value: :seconds, better: :less, operations: 10_000, least: 10, baseline: true,
     counted: false, without: { "threads" => [0, "that would be 10,000 threads"] },
     about: "10,000 tasks sleep 10 times for 1 to 10 ms, all at once; a task's sleeps add up to 55 ms"
   ) do |run|
@@ -22,7 +22,7 @@ module Bench
     end
   end
 
-  Row.define(
+  Workload.define(
     "devnull", title: "One-byte writes to /dev/null", unit: "x outside", value: :ratio, better: :less, operations: 600_000, least: 100,
     counted: false, without: { "threads" => [0, "nothing is different there"] },
     about: "sync 1-byte writes inside the scheduler, in parts of the time the same writes take in a Thread without one; ten alternating slices each"

@@ -2,7 +2,7 @@
 
 # Tasks themselves.
 module Bench
-  Row.define(
+  Workload.define(
     "spawn", title: "Fiber.schedule and finish", unit: "tasks/s", operations: 200_000, least: 100,
     about: "Fiber.schedule of a block that ends without waiting. Threads: Thread.new and join. Plain Ruby: Fiber.new and resume",
     plain: ->(run) { run.measure { |count| run.finished(count) { |done| count.times { Fiber.new { done.call }.resume } } } }
@@ -12,7 +12,7 @@ module Bench
     end
   end
 
-  Row.define(
+  Workload.define(
     "spawn_yield", title: "Fiber.schedule with one yield", unit: "tasks/s", operations: 100_000, least: 100,
     about: "the same, each task yielding once by sleep 0, in batches of 100. Plain Ruby: Fiber.new, resume, Fiber.yield, resume",
     plain: lambda do |run|

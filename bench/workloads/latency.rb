@@ -43,13 +43,13 @@ module Bench
     end
   end
 
-  Row.define(
+  Workload.define(
     "wakeup", title: "Wake-up of one idle connection among N", unit: "us, p99", value: :p99, better: :less, operations: 2_000, least: 20,
-    seconds: 2.5, floor: true, latencies: true, counted: false, points: [100, 10_000], axis: "idle connections",
+    seconds: 2.5, baseline: true, latencies: true, counted: false, points: [100, 10_000], axis: "idle connections",
     about: "from the write in another process, one about every ms, to the task that reads it; the scheduler sleeps in between"
   ) { |run| Pings.new(run, run.point).measure }
 
-  Row.define(
+  Workload.define(
     "fairness", title: "A light task beside N always ready", unit: "us, p99", value: :p99, better: :less, operations: 1_000, least: 20,
     seconds: 1.2, latencies: true, counted: false, points: [0, 10, 1_000], axis: "tasks that are always ready",
     without: { "threads" => [1_000, "a message takes seconds there"] },

@@ -23,24 +23,24 @@ module Bench
     end
   end
 
-  Row.define(
-    "http_close", title: "HTTP, a connection per request", unit: "requests/s", value: :rate, operations: 12_000, least: 64, floor: true,
+  Workload.define(
+    "http_close", title: "HTTP, a connection per request", unit: "requests/s", value: :rate, operations: 12_000, least: 64, baseline: true,
     about: "the server of the evt benchmark: request read with gets, empty 200, close; 64 connections at a time, load from another process"
   ) { |run| Site.new(run).measure(64, "close") }
 
-  Row.define(
-    "http_keep", title: "HTTP keep-alive, 64 connections", unit: "requests/s", value: :rate, operations: 60_000, least: 64, floor: true,
+  Workload.define(
+    "http_keep", title: "HTTP keep-alive, 64 connections", unit: "requests/s", value: :rate, operations: 60_000, least: 64, baseline: true,
     about: "the same server and load, connections kept"
   ) { |run| Site.new(run).measure(64, "keep-alive") }
 
-  Row.define(
-    "http_1000", title: "HTTP keep-alive, 1,000 connections", unit: "requests/s", value: :rate, operations: 60_000, least: 1_000, floor: true,
+  Workload.define(
+    "http_1000", title: "HTTP keep-alive, 1,000 connections", unit: "requests/s", value: :rate, operations: 60_000, least: 1_000, baseline: true,
     about: "the same server, 1,000 connections all busy all the time"
   ) { |run| Site.new(run).measure(1_000, "keep-alive") }
 
-  Row.define(
+  Workload.define(
     "syscalls", title: "System calls per keep-alive request", unit: "calls/request", value: :calls, better: :less, operations: 10_000,
-    least: 2_000, rounds: 1, floor: true,
+    least: 2_000, rounds: 1, baseline: true,
     about: "4 kB bodies, 200 kept connections; counted (perf stat, or strace -c -f) in two runs of different length, of which the difference is taken"
   ) { |run| Site.new(run, body_bytes: 4096).measure(200, "keep-alive") }
 end

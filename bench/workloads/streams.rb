@@ -2,8 +2,8 @@
 
 # Many bytes, many connections.
 module Bench
-  Row.define(
-    "transfer", title: "Answers of 64 KiB and 1 MiB", unit: "MiB/s", value: :mebibytes, operations: 512, least: 8, floor: true,
+  Workload.define(
+    "transfer", title: "Answers of 64 KiB and 1 MiB", unit: "MiB/s", value: :mebibytes, operations: 512, least: 8, baseline: true,
     points: [64 << 10, 1 << 20], axis: "bytes per answer",
     about: "8 clients ask over TCP with one byte and read the whole answer, all ends in one scheduler; as many bytes at each size"
   ) do |run|
@@ -20,8 +20,8 @@ module Bench
     run.report(mebibytes: answers * run.point / run[:seconds] / (1 << 20))
   end
 
-  Row.define(
-    "mixed", title: "Both directions of one socket", unit: "MiB/s", value: :mebibytes, operations: 40_000, least: 2, floor: true,
+  Workload.define(
+    "mixed", title: "Both directions of one socket", unit: "MiB/s", value: :mebibytes, operations: 40_000, least: 2, baseline: true,
     about: "one UNIX socket pair with a reader and a writer task at each end, all four at once, messages of 4 KiB"
   ) do |run|
     chunk = ("x" * 4096).b.freeze
@@ -41,8 +41,8 @@ module Bench
     run.report(mebibytes: 2 * run.operations * chunk.bytesize / run[:seconds] / (1 << 20))
   end
 
-  Row.define(
-    "accept_storm", title: "Accept storm", unit: "connections/s", operations: 12_000, least: 200, floor: true,
+  Workload.define(
+    "accept_storm", title: "Accept storm", unit: "connections/s", operations: 12_000, least: 200, baseline: true,
     about: "200 clients at once connect over TCP, get one byte, close, and connect again; clients and server in one scheduler"
   ) do |run|
     listener = run.listener
