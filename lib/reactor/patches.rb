@@ -64,8 +64,8 @@ module Reactor
       def place = owner.singleton_class? ? "#{owner.attached_object}." : "#{owner}#"
     end
 
-    # IO#close. The only moment {AsyncSelector} uses, before Ruby 4.0.
-    CLOSE = Moment.new("first scheduler; before Ruby 4.0 first `AsyncSelector`")
+    # A moment of its own, because {AsyncSelector} needs IO#close, and only before Ruby 4.0.
+    CLOSE = Moment.new("first scheduler, or before Ruby 4.0 the first `AsyncSelector`")
     SCHEDULER = Moment.new("first scheduler")
     URING = Moment.new("first scheduler on `uring`")
     VIRTUAL_TIME = Moment.new("first `virtual_time`")

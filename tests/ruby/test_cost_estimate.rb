@@ -2,9 +2,8 @@
 
 require_relative "helper"
 
-# What decides whether an operation runs inline or on a worker, without a clock.
+# The estimate that decides whether an operation runs inline or on a worker. The test moves the clock itself.
 class TestCostEstimate < ReactorTest
-  # Shows the time it was told to.
   class ManualClock
     def initialize = @now = 0.0
 
@@ -42,7 +41,7 @@ class TestCostEstimate < ReactorTest
     assert @costs.cheap?(:here)
   end
 
-  # One expensive operation ends the trust; 40 cheap ones bring it back.
+  # After one expensive operation a place is not cheap until 40 cheap ones have come.
   def test_it_rises_quickly_and_falls_slowly
     1000.times { take(CHEAP) }
     assert @costs.cheap?(:here)
@@ -62,7 +61,7 @@ class TestCostEstimate < ReactorTest
     assert_equal(:value, @costs.measure(:here) { :value })
   end
 
-  # Places that come and go, as code is reloaded, do not pile up.
+  # Reloaded code has new places; the number of places that are kept is limited.
   def test_places_are_forgotten_in_time
     (Reactor::CostEstimate::MAX_PLACES + 1).times { |number| take(CHEAP, place: number) }
     refute @costs.cheap?(0)

@@ -3,10 +3,12 @@
 require_relative "helper"
 require "tempfile"
 
-# What the hooks do in a forked child of the process that made the scheduler: what Ruby does without one. The same on every
-# backend. Each test forks in the middle of a fiber of a scheduler, and the child tells what it has found.
+# In a forked child of the process that made the scheduler the hooks do what Ruby does without a scheduler, alike on every
+# backend. Each test forks inside a fiber of a scheduler, and the child sends its result to the parent.
 class TestForkedChild < ReactorTest
-  # What the block returns in a forked child, in which the fiber still has the parent's scheduler.
+  # Runs the block in a forked child, whose fiber still has the parent's scheduler.
+  #
+  # @return [Array] :value and what the block returned, or :raised, the class and the message
   def in_child
     reading, writing = IO.pipe
     run_scheduler do |scheduler|
@@ -119,7 +121,6 @@ class TestForkedChild < ReactorTest
     end
   end
 
-  # A lock that the parent holds is waited for by a sleep that the kernel ends.
   def test_a_lock_held_by_another_process
     assert_in_child([false, 0]) do
       Tempfile.create("lock") do |file|

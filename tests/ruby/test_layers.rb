@@ -31,7 +31,7 @@ class TestLayers < ReactorTest
 
   MAX_LINES = 400
 
-  # One file of lib/: what it requires, defines and uses. Constants are written in full, without "Reactor::" in front.
+  # One file of lib/: what it requires, and which constants it defines and uses.
   class Source
     attr_reader :path, :requires, :definitions, :uses
 
@@ -44,7 +44,7 @@ class TestLayers < ReactorTest
       visit(Prism.parse(text).value, [])
     end
 
-    # "reactor/portable/timers" is in the room "portable", "reactor/clock" is one.
+    # The room of "reactor/portable/timers" is "portable", the room of "reactor/clock" is "clock".
     def room = path.delete_prefix("reactor/").split("/").first
 
     private
@@ -87,7 +87,7 @@ class TestLayers < ReactorTest
       end
     end
 
-    # One circle of files, as their paths; nil if there is none.
+    # @return [Array<String>, nil] the paths of one circle of files; nil if there is none
     def circle
       state = {}
       walk = lambda do |source, trail|
@@ -113,7 +113,7 @@ class TestLayers < ReactorTest
       @sources.find { |source| source.path == path } or raise "#{from.path} requires #{relative}, which is not there"
     end
 
-    # The files that define a constant as Ruby would find it from there.
+    # @return [Array<Source>] the files that define the constant, as Ruby finds it from that nesting
     def homes(nesting, name)
       nesting.size.downto(1) do |depth|
         name.size.downto(1) do |length|
@@ -154,7 +154,7 @@ class TestLayers < ReactorTest
     assert_empty long
   end
 
-  # The judge is awake.
+  # On three small trees that break a rule.
   def test_what_is_refused
     up = Tree.new("reactor/clock" => "module Reactor; module Clock; def self.x = Scheduler; end; end",
                   "reactor/scheduler" => "module Reactor; class Scheduler; end; end")

@@ -4,10 +4,10 @@ require_relative "helper"
 require "json"
 require "open3"
 
-# The table of patches is complete: what Ruby's classes and modules have before and after differs in the methods that it
-# names, and in no others.
+# The table of patches is complete: between before and after, Ruby's classes and modules differ in the methods that it names,
+# and in no other method.
 class TestPatches < ReactorTest
-  # In a child: what every class and module of Ruby has, which is to be compared before and after something.
+  # Code for a child: it compares every method of Ruby's classes and modules before and after a block.
   SNAPSHOT = <<~'RUBY'
     require "json"
     require "socket"
@@ -37,7 +37,7 @@ class TestPatches < ReactorTest
 
     def label(place, name) = "#{place.singleton_class? ? "#{place.attached_object}." : "#{place}#"}#{name}"
 
-    # What differs: how it is written, and the module that now has it.
+    # Each method that differs: its name, and the module that has it now.
     def changes(known = methods_of_all)
       yield
       after = methods_of_all
@@ -47,12 +47,11 @@ class TestPatches < ReactorTest
       changed.map { |(place, name), method| [label(place, name), method.owner.to_s] } + gone.map { |place, name| [label(place, name), "gone"] }
     end
 
-    # Classes that Ruby or a library loads by itself while this runs are no patches.
+    # Classes that are loaded meanwhile are no patches, so they are not compared.
     def report(&block) = puts(JSON.generate(changes(&block).sort))
   RUBY
 
-  # What the table says of these moments, in the same form. A method that is found in a module that is prepended twice over
-  # (IO.copy_stream) is the last one's.
+  # The rows of these moments in the same form. If a method is patched twice (IO.copy_stream), the later row has it.
   def declared(*moments)
     rows = Reactor::Patches::TABLE.select { |patch| moments.include?(patch.moment) && patch.for_this_ruby? }
     rows.each_with_object({}) { |patch, found|
@@ -96,7 +95,6 @@ class TestPatches < ReactorTest
     assert_equal RUBY_VERSION < "4.0" ? declared(CLOSE) : [], found
   end
 
-  # A program pays for a scheduler when it makes one.
   def test_a_program_without_a_scheduler_has_nothing_patched
     out, status = Open3.capture2e({ "REACTOR_BACKEND" => BACKEND.to_s }, RbConfig.ruby, "-w", "-I", LIB, "-e", <<~RUBY)
       #{SNAPSHOT}
@@ -106,8 +104,7 @@ class TestPatches < ReactorTest
     assert_equal "[]\n", out
   end
 
-  # An undeclared patch is found.
-  def test_the_judge_is_awake
+  def test_an_undeclared_patch_is_found
     found, = changed_by(<<~RUBY)
       Fast = Module.new { def fsync = super }
       report do
@@ -120,7 +117,6 @@ class TestPatches < ReactorTest
     assert_equal %w[Dir.pwd File#fsync IO#undeclared String#upcase], found.map(&:first)
   end
 
-  # What each patch is for, and what it costs, is said in words.
   def test_every_row_is_complete
     TABLE.each do |patch|
       assert_equal patch.methods.sort, (patch.with.instance_methods(false) | patch.with.private_instance_methods(false)).sort, patch.names.join(", ")
