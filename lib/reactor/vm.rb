@@ -29,6 +29,9 @@ module Reactor
       # Mutex#unlock removes the fiber that it wakes from the mutex's waiting list. If that fiber raises before it has locked,
       # the mutex is free and the next fiber in the list is not told: an unlock tells it.
       #
+      # It has no rescue, no ensure and no signature: the extension calls it while an exception, a throw or a kill is pending,
+      # and Ruby code that rescues would clear what is pending.
+      #
       # @param blocker what the fiber waited for
       # @return [void]
       def pass_on(blocker)
