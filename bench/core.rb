@@ -38,7 +38,7 @@ end
 # --- the interleaved cycle --------------------------------------------------------------------------------------------
 
 # By name, then by size.
-def duel
+def paired_comparison
   JSON.parse(run("cargo", "bench", "--bench", "duel"))
     .group_by { _1["name"] }
     .transform_values { |rows| rows.to_h { |row| [row["size"], row] } }
@@ -47,7 +47,7 @@ end
 def cycles(figures)
   puts "## A cycle: a byte comes to one of 100 active sources, is announced and read", ""
   puts "Processor time, median of 61 interleaved rounds of 1,000 cycles, and in brackets the median of the ratios to #{RAW} in the " \
-       "same round; `payload` is the byte alone, with nobody waiting.", ""
+       "same round; `payload` is the byte alone, without a wait.", ""
   rows = figures.map do |name, by_size|
     [name, *SIZES.map { |size| by_size[size] ? format("%d ns (%.2f)", *by_size[size].values_at("median", "ratio")) : "-" }]
   end
@@ -122,7 +122,7 @@ abort "bin/bench core [quick|full]" unless [nil, "quick", "full"].include?(mode)
 require "fileutils"
 cpu = File.foreach("/proc/cpuinfo").grep(/model name/).first.to_s.split(": ").last.to_s.strip
 puts "# The core, #{run("rustc", "--version").split[0, 2].join(" ")}, Linux #{run("uname", "-r").strip}, #{cpu}", ""
-figures = duel
+figures = paired_comparison
 cycles(figures)
 claims(figures)
 instruction_counts(figures.keys.reject { _1.include?("io_uring") })

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-# Nothing blocks the loop: a ticker that wants to run each millisecond, beside work that waits for disks, names, children
-# and C code. How late it is, what the work achieves meanwhile, and what it costs: in fibers, and in plain threads.
+# Whether work blocks the loop: a ticker that is due each millisecond, beside work that waits for disks, names, children and C
+# code. Measured are how late the ticker is, how much the work does meanwhile, and what it costs, in fibers and in plain threads.
 require_relative "support"
 require "fileutils"
 
@@ -71,10 +71,10 @@ class Mode
   end
 end
 
-# A process that takes connections, without a scheduler in the way, and does with each what the row needs. It is there before
-# the clock starts: to make a child takes the VM longer than anything that is measured.
+# A process without a scheduler that accepts connections, and does with each what the row needs. It is started before the clock,
+# because to make a child takes the VM longer than anything that is measured.
 module Sink
-  DEEDS = {
+  RESPONSES = {
     "copy" => "Thread.new { nil while c.read(1 << 20); c.close }",
     "copy-cold" => "Thread.new { nil while c.read(1 << 20); c.close }",
     "names" => "c.close"
@@ -84,11 +84,11 @@ module Sink
     attr_reader :port
 
     def with(row)
-      return yield unless DEEDS.key?(row)
+      return yield unless RESPONSES.key?(row)
 
       server = TCPServer.new("localhost", 0)
       @port = server.local_address.ip_port
-      script = "require 'socket'; s = TCPServer.for_fd(#{server.fileno}); loop { c = s.accept; #{DEEDS[row]} }"
+      script = "require 'socket'; s = TCPServer.for_fd(#{server.fileno}); loop { c = s.accept; #{RESPONSES[row]} }"
       child = Process.spawn(RbConfig.ruby, "-e", script, server.fileno => server)
       TCPSocket.new("localhost", @port).tap(&:close_write).read
       yield
@@ -101,7 +101,7 @@ module Sink
   end
 end
 
-# What goes on beside the ticker. Each row: what one run of it does, returning how much was done.
+# The work beside the ticker. Each method is one run of a row, and returns how much was done.
 module Work
   module_function
 

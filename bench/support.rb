@@ -5,7 +5,7 @@ require "open3"
 require "rbconfig"
 require "socket"
 
-# What the measurements share: each sample is a process of its own, rounds are interleaved, medians are reported.
+# What the measurements share. Each sample is a process of its own, rounds are interleaved, medians are reported.
 module Bench
   RUBY = [RbConfig.ruby, "-w", "-Ilib"].freeze
   LOAD = File.expand_path("../target/release/examples/http_load", __dir__)

@@ -4,16 +4,15 @@
 #
 #   Fiber.set_scheduler(Reactor::Scheduler.new)
 #
-# From then on whatever blocks inside `Fiber.schedule { … }` stops that fiber only.
+# From then on an operation that blocks inside `Fiber.schedule { … }` stops that fiber only.
 module Reactor
 end
 
 require_relative "reactor/version"
-require_relative "reactor/native"
 require_relative "reactor/scheduler"
 
-# Ruby calls the buffer hooks with an IO::Buffer, and remarks once per process that these are experimental: that is
-# between Ruby and us, and nothing to tell whoever reads a socket.
+# Ruby calls the buffer hooks with an IO::Buffer, and warns once in a process that these are experimental. The program that
+# reads a socket cannot do anything about it, so the warning is taken here.
 if defined?(IO::Buffer)
   experimental = Warning[:experimental]
   begin

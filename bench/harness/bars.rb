@@ -2,7 +2,7 @@
 
 module Bench
   module Plot
-    # One bar a target with the spread of its rounds; the floor, and Ruby without a scheduler, as lines across.
+    # One bar a target with the spread of its rounds; the baseline, and Ruby without a scheduler, as lines across.
     class Bars
       WIDTH = 560
       LEFT = 118
@@ -16,7 +16,7 @@ module Bench
         @point = point
         @palette = palette
         @cells = targets.to_h { |target| [target, point[:cells].fetch(target[:name].to_sym)] }
-        @lines, @bars = targets.partition { |target| %w[floor plain].include?(target[:kind]) }
+        @lines, @bars = targets.partition { |target| %w[baseline plain].include?(target[:kind]) }
         @lines.select! { |target| ok?(target) }
       end
 
@@ -75,8 +75,8 @@ module Bench
       def across(target, index)
         cell = @cells[target]
         place = @scale.at(cell[:median])
-        kind = target[:kind] == "floor" ? "floor" : "plain"
-        words = "#{kind == 'floor' ? 'floor' : 'Ruby alone'} #{Format.figure(cell[:median])}"
+        kind = target[:kind] == "baseline" ? "baseline" : "plain"
+        words = "#{kind == 'baseline' ? 'baseline' : 'Ruby alone'} #{Format.figure(cell[:median])}"
         late = place > WIDTH - 150
         [Plot.line(place, TOP - 10, place, @bottom, kind),
          Plot.text(late ? place - 4 : place + 4, 11 + (index * 11), words, "#{kind}-label", anchor: late ? "end" : "start")]

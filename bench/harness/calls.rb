@@ -1,16 +1,16 @@
 # frozen_string_literal: true
 
 module Bench
-  # System calls per operation, by name: those of two runs of different length are counted, and the difference is what the
+  # System calls per operation, by name. The calls of two runs of different length are counted. The difference is what the
   # operations cost, without start, warm-up of the VM and end.
   #
-  # By perf(1) where it may look at tracepoints, which costs a run next to nothing; else by strace(1), under which a call takes
-  # ten times as long: then whatever goes by the clock (looks at the kernel, batches of a turn) happens after fewer operations.
+  # They are counted by perf(1) if it may use tracepoints, which costs a run next to nothing; else by strace(1). Under strace a
+  # call takes ten times as long, so what goes by the clock (polls, batches of a turn) happens after fewer operations.
   module Calls
     FACTOR = 3
-    SELDOM = 0.005 # fewer per operation are not named
+    MIN_NAMED = 0.005 # calls per operation; a call that is made less often is not named
 
-    # Told apart by perf, to which each more is 40 ms; the others are one number.
+    # The calls that perf counts by name. Each costs a run 40 ms, so all other calls are one number.
     NAMES = %w[
       accept4 clone3 close connect epoll_ctl epoll_pwait2 epoll_wait fcntl futex getpeername getsockname getsockopt io_uring_enter ioctl
       madvise mmap mprotect munmap openat poll ppoll preadv2 read readv recvfrom recvmsg sendmsg sendto setsockopt socket write writev
@@ -78,7 +78,7 @@ module Bench
     def difference(counts, runs)
       more = (runs.last - runs.first) * (1 + (1.0 / Run::WARM_UP))
       names = counts.last.to_h { |name, calls| [name, ((calls - counts.first.fetch(name, 0)) / more).round(4)] }
-      often = names.select { |_, calls| calls >= SELDOM }.sort_by { |_, calls| -calls }.to_h
+      often = names.select { |_, calls| calls >= MIN_NAMED }.sort_by { |_, calls| -calls }.to_h
       { calls: names.values.sum, names: often, runs: runs, control: counts.map { |calls| calls.fetch("epoll_ctl", 0) } }
     end
   end

@@ -37,14 +37,14 @@ module Bench
         kind = @palette[target[:name]]
         places = points.map { |x, y, _| [@x.at(x), @y.at(y)] }
         dots = points.size <= 4 ? places.zip(points).map { |(x, y), (_, _, tip)| Plot.dot(x, y, 4, "fill ring #{kind}", tip) } : []
-        [Plot.path(places, "stroke #{kind}#{' dashed' if %w[floor plain].include?(target[:kind])}", target[:label]), dots]
+        [Plot.path(places, "stroke #{kind}#{' dashed' if %w[baseline plain].include?(target[:kind])}", target[:label]), dots]
       end
 
       def names
         ends = @lines.map { |target, points| [target, @x.at(points.last[0]), @y.at(points.last[1]), points.last[1]] }
         spaced(ends.sort_by { |_, _, y, _| y }).map do |(target, x, y, value), place|
           [Plot.line(x + 6, y, RIGHT + 10, place, "leader"),
-           Plot.text(RIGHT + 14, place + 4, "#{target[:kind] == 'floor' ? 'floor' : target[:label]} #{Format.figure(value)}", "name")]
+           Plot.text(RIGHT + 14, place + 4, "#{target[:kind] == 'baseline' ? 'baseline' : target[:label]} #{Format.figure(value)}", "name")]
         end
       end
 

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 module Bench
-  # Numbers for people.
+  # Numbers as text.
   module Format
     module_function
 

@@ -1,10 +1,10 @@
 # frozen_string_literal: true
 
-# bin/bench: reads the command line, runs the rows, writes the results.
+# bin/bench: reads the command line, runs the workloads, writes the results.
 require "fileutils"
 require "tmpdir"
 require_relative "../support"
-require_relative "row"
+require_relative "workload"
 require_relative "run"
 require_relative "statistics"
 require_relative "format"
@@ -41,11 +41,11 @@ module Bench
     private
 
     def list
-      rows = @options.rows
-      width = rows.map { |row| row.name.size }.max
-      rows.each do |row|
-        points = row.axis && "; N = #{row.points.map { |point| Format.size(point) }.join(', ')} #{row.axis}"
-        puts format("%-#{width}s  %s (%s%s)", row.name, row.title, row.unit, points)
+      workloads = @options.workloads
+      width = workloads.map { |workload| workload.name.size }.max
+      workloads.each do |workload|
+        points = workload.axis && "; N = #{workload.points.map { |point| Format.size(point) }.join(', ')} #{workload.axis}"
+        puts format("%-#{width}s  %s (%s%s)", workload.name, workload.title, workload.unit, points)
       end
     end
 
@@ -54,16 +54,16 @@ module Bench
       Dir.mktmpdir do |scratch|
         raise ArgumentError, "--calls needs perf that may count tracepoints, or strace" if @options.calls && !Calls.available?
 
-        plan = Plan.new(@options.rows, targets(scratch), @options)
+        plan = Plan.new(@options.workloads, targets(scratch), @options)
         progress = Progress.new(plan.size)
-        warn "bin/bench: #{@options.rows.size} rows, #{plan.size} runs"
+        warn "bin/bench: #{@options.workloads.size} workloads, #{plan.size} runs"
         stopped = through(plan, progress)
         write(Results.of(plan, @options, progress.elapsed))
         stopped ? STOPPED : verdict(plan)
       end
     end
 
-    # Runs the plan; true if somebody stopped it, and what has been measured by then is not lost.
+    # Runs the plan. Returns whether it was interrupted; what has been measured by then is kept.
     def through(plan, progress)
       trap("TERM") { raise Interrupt }
       plan.run(progress)
@@ -90,11 +90,11 @@ module Bench
       twice = (own + others).map(&:name).tally.select { |_, count| count > 1 }.keys
       raise ArgumentError, "two targets are called #{twice.join(', ')}" unless twice.empty?
 
-      if wanted.any? { |target| target.kind == :floor } && !File.executable?(Target::FLOOR)
-        raise ArgumentError, "the floor is not built (#{Target::FLOOR}): leave out --no-build, or name other --targets"
+      if wanted.any? { |target| target.kind == :baseline } && !File.executable?(Target::BASELINE)
+        raise ArgumentError, "the baseline is not built (#{Target::BASELINE}): leave out --no-build, or name other --targets"
       end
 
-      (wanted + others).partition { |target| target.kind != :floor }.flatten
+      (wanted + others).partition { |target| target.kind != :baseline }.flatten
     end
 
     def backends
@@ -113,10 +113,10 @@ module Bench
       puts "", "Written: #{%w[json md html].map { |kind| File.join(@options.out, "bench.#{kind}") }.join('  ')}"
     end
 
-    # What failed by its own fault: a scheduler of others may hang without that being an error of this command.
+    # The exit status. If another library's scheduler fails or hangs, that is reported, and it is no error of this command.
     def verdict(plan)
-      failed = plan.cells.select { |cell| cell.failure && cell.target.trusted? }
-      failed.each { |cell| warn "bench: #{cell.row.name} failed on #{cell.target.label}: #{cell.failure.words}" }
+      failed = plan.measurements.select { |measurement| measurement.failure && measurement.target.trusted? }
+      failed.each { |measurement| warn "bench: #{measurement.workload.name} failed on #{measurement.target.label}: #{measurement.failure.words}" }
       failed.empty? ? 0 : 1
     end
   end

@@ -20,7 +20,7 @@ module Bench
       about = @results.about
       ["# bin/bench", "", "#{about[:ruby]}; #{about[:kernel]}, #{about[:processor]}, #{about[:cores]} cores; revision #{about[:revision]}.",
        "#{about[:rounds]} interleaved rounds of one process each, medians; scale #{about[:scale]}; #{about[:date]}, `#{about[:command]}`, " \
-       "#{about[:seconds]} s, load average #{about[:load]}.", "**Bold**: the best, the floor aside. – left out, see the remarks.", ""].join("\n")
+       "#{about[:seconds]} s, load average #{about[:load]}.", "**Bold**: the best, the baseline aside. – left out, see the remarks.", ""].join("\n")
     end
 
     # Yields each row at each size, with its title.
@@ -46,7 +46,7 @@ module Bench
     end
 
     def best(row, point)
-      ran = @results.targets.reject { |target| %w[floor plain].include?(target[:kind]) }.map { |target| @results.cell(point, target) }
+      ran = @results.targets.reject { |target| %w[baseline plain].include?(target[:kind]) }.map { |target| @results.cell(point, target) }
       ran.select! { |cell| cell[:state] == "ok" }
       ran.public_send(row[:better] == "less" ? :min_by : :max_by) { |cell| cell[:median] }
     end
@@ -109,7 +109,7 @@ module Bench
         end
       end.flatten
       reasons = left_out.map { |(label, why), rows| "- #{label}, #{why}: #{rows.join('; ')}" }
-      seldom = "What did not run (the floor, one thread of Rust on raw epoll, and Ruby alone, without a scheduler, have only some rows):"
+      seldom = "What did not run (the baseline, one thread of Rust on raw epoll, and Ruby alone, without a scheduler, have only some rows):"
       ["", seldom, "", *words, *reasons]
     end
 
@@ -118,7 +118,7 @@ module Bench
       lines do |_, point, title|
         @results.targets.each do |target|
           cell = @results.cell(point, target)
-          found[[target[:label], cell[:words]]] << title if cell[:state] == "left_out" && !%w[plain floor].include?(target[:kind])
+          found[[target[:label], cell[:words]]] << title if cell[:state] == "left_out" && !%w[plain baseline].include?(target[:kind])
         end
       end
       found

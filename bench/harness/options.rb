@@ -10,7 +10,7 @@ module Bench
     HELP = <<~TEXT
       bin/bench: what each workload costs, ours beside others.
 
-          bin/bench [options] [ROW…]        all rows, or these (bin/bench --list names them)
+          bin/bench [options] [WORKLOAD…]   all workloads, or these (bin/bench --list names them)
           bin/bench STUDY                   a study of its own: %<studies>s
 
       Each run is a process of its own which warms up with a tenth of its operations; targets take turns (A B C A B C), and the
@@ -18,7 +18,7 @@ module Bench
       Exit status: 0; 1 if a run failed that is not of a scheduler of others; 2 for arguments it does not understand.
     TEXT
 
-    attr_reader :action, :rows, :targets, :against, :rounds, :scale, :most, :out, :limit, :calls, :ruby, :render, :flags, :load_path, :given
+    attr_reader :action, :workloads, :targets, :against, :rounds, :scale, :most, :out, :limit, :calls, :ruby, :render, :flags, :load_path, :given
 
     # @raise [OptionParser::ParseError, ArgumentError] with a message for the user
     def initialize(arguments)
@@ -35,7 +35,7 @@ module Bench
       @build = true
       @out = File.join(ROOT, "tmp", "bench")
       words = parser.parse(arguments)
-      @rows = choose(words)
+      @workloads = choose(words)
       @ruby = [RbConfig.ruby, "-w", *@flags, "-I#{File.join(ROOT, 'lib')}", *@load_path.flat_map { |path| ["-I", path] }]
     end
 
@@ -44,7 +44,7 @@ module Bench
     # Whether a target takes part: without a word, all do, and a quick run leaves out the slowest.
     def wants?(name) = @targets ? @targets.include?(name) : !(@quick && name == "select")
 
-    # The core a pinned row runs on: the first this process may use; nil where that cannot be told or done.
+    # The core a pinned workload runs on: the first this process may use; nil where that cannot be told or done.
     def core
       return unless system("taskset", "-V", out: File::NULL, err: File::NULL)
 
@@ -81,7 +81,7 @@ module Bench
     end
 
     def part(parser)
-      parser.on("--targets A,B", Array, "only these: threads, plain, floor, and backends of reactor (all that work here)") { |names| @targets = names }
+      parser.on("--targets A,B", Array, "only these: threads, plain, baseline, and backends of reactor (all that work here)") { |names| @targets = names }
       parser.on("--against NAME", "a scheduler of others beside: one of bench/schedulers, a Ruby file that ends in one, or NAME=EXPRESSION;",
                 "may be repeated") { |name| @against << name }
       parser.on("-I", "--load-path DIR", "where Ruby finds it") { |path| @load_path << File.expand_path(path) }
@@ -92,7 +92,7 @@ module Bench
       parser.on("--out DIR", "where results go (tmp/bench)") { |path| @out = File.expand_path(path) }
       parser.on("--render FILE", "make the Markdown table and the page again from a bench.json") { |path| (@action, @render = :render, path) }
       parser.on("--no-build", "measure what is built already") { @build = false }
-      parser.on("--list", "name the rows") { @action = :list }
+      parser.on("--list", "name the workloads") { @action = :list }
       parser.on("-h", "--help", "this") { @action = :help }
     end
 
@@ -108,9 +108,9 @@ module Bench
     end
 
     def choose(words)
-      all = Row.all
+      all = Workload.all
       unknown = words - all.keys
-      raise ArgumentError, "no row #{unknown.join(', ')} (bin/bench --list names them)" unless unknown.empty?
+      raise ArgumentError, "no workload #{unknown.join(', ')} (bin/bench --list names them)" unless unknown.empty?
 
       words.empty? ? all.values : all.values_at(*words.uniq)
     end

@@ -34,7 +34,7 @@ module Bench
           next if others.empty? || ours.empty?
 
           best = others.values.public_send(row[:better] == "less" ? :min : :max)
-          return [row, point, speeds(row, targets(point, %w[threads peer reactor floor]), best)] if best.positive?
+          return [row, point, speeds(row, targets(point, %w[threads peer reactor baseline]), best)] if best.positive?
         end
         nil
       end
@@ -66,14 +66,14 @@ module Bench
         title = point[:n] ? "#{row[:title].sub(/ (of|among) N\z/, '')}, N = #{Format.size(point[:n])}" : row[:title]
         marks = speeds.sort_by { |target, _| target[:kind] == "reactor" ? 1 : 0 }.map do |target, speed|
           tip = "#{target[:label]}: #{Kernel.format('%.2f', speed)}x the best other"
-          next floor(place(speed), y, tip) if target[:kind] == "floor"
+          next baseline(place(speed), y, tip) if target[:kind] == "baseline"
 
           Plot.dot(place(speed), y, target[:kind] == "reactor" ? 6 : 4.5, "fill ring #{@palette[target[:name]]}", tip)
         end
         [Plot.line(LEFT, y, RIGHT, y, "row"), Plot.text(LEFT - 12, y + 4, title, "name", anchor: "end"), marks]
       end
 
-      def floor(x, y, tip) = Plot.path([[x, y - 7], [x + 5, y], [x, y + 7], [x - 5, y], [x, y - 7]], "diamond", tip)
+      def baseline(x, y, tip) = Plot.path([[x, y - 7], [x + 5, y], [x, y + 7], [x - 5, y], [x, y - 7]], "diamond", tip)
     end
   end
 end

@@ -34,8 +34,8 @@ module Bench
         #{heading}
         #{legend}
         #{overview}
-        <h2>Row by row</h2>
-        <p>Bars are medians, the dots on them single rounds and the line their span. Dashed is the floor: the same traffic in one thread of Rust on raw
+        <h2>Workload by row</h2>
+        <p>Bars are medians, the dots on them single rounds and the line their span. Dashed is the baseline: the same traffic in one thread of Rust on raw
         epoll. Dotted is Ruby doing as much without a scheduler.</p>
         <div class="rows">
         #{@results.rows.map { |row| card(row) }.join("\n")}
@@ -50,7 +50,7 @@ module Bench
 
     # A class of page.css for each target: by kind, so that one keeps its colour from page to page.
     def colours
-      kinds = { "reactor" => OURS.cycle, "peer" => PEERS.cycle, "threads" => ["t"].cycle, "floor" => ["kf"].cycle, "plain" => ["kp"].cycle }
+      kinds = { "reactor" => OURS.cycle, "peer" => PEERS.cycle, "threads" => ["t"].cycle, "baseline" => ["kf"].cycle, "plain" => ["kp"].cycle }
       fixed = { "epoll" => "c0", "kqueue" => "c0", "uring" => "c1", "select" => "c2" }
       @results.targets.to_h { |target| [target[:name], fixed[target[:name]] || kinds.fetch(target[:kind]).next] }
     end
@@ -69,7 +69,7 @@ module Bench
 
     def legend
       marks = @results.targets.map do |target|
-        next %(<span><i class="mark"></i>floor: Rust on raw epoll</span>) if target[:kind] == "floor"
+        next %(<span><i class="mark"></i>baseline: Rust on raw epoll</span>) if target[:kind] == "baseline"
         next %(<span><i class="mark faint"></i>Ruby without a scheduler</span>) if target[:kind] == "plain"
 
         %(<span><i class="#{@palette[target[:name]]}"></i>#{h(target[:label])}</span>)
@@ -82,7 +82,7 @@ module Bench
       return "" if drawn.empty?
 
       "<h2>At a glance</h2><p>Each row against the best that is not ours, threads or another scheduler: to the right is better, on a logarithmic axis. " \
-        "The diamond is the floor.</p><div class=\"rows\"><div class=\"card wide glance\">#{drawn}</div></div>"
+        "The diamond is the baseline.</p><div class=\"rows\"><div class=\"card wide glance\">#{drawn}</div></div>"
     end
 
     def card(row)

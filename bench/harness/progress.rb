@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 module Bench
-  # What a person sees meanwhile: on a terminal one line that changes, and a line for each row that is done.
+  # Shows how far the runs are: on a terminal one line that changes, and a line for each workload that is done.
   class Progress
     def initialize(total, out: $stderr)
       @total = total
@@ -11,20 +11,20 @@ module Bench
     end
 
     # Announces a run, and yields to it. A round of nil is the counting of system calls.
-    def step(cell, round)
-      say "[#{@done}/#{@total}#{remaining}] #{name(cell)}: #{cell.target.label}, #{round ? "round #{round + 1}" : 'system calls'}"
-      failure = cell.failure
+    def step(measurement, round)
+      say "[#{@done}/#{@total}#{remaining}] #{name(measurement)}: #{measurement.target.label}, #{round ? "round #{round + 1}" : 'system calls'}"
+      failure = measurement.failure
       yield
       @done += 1 if round
-      complain(cell) if cell.failure && !failure
+      complain(measurement) if measurement.failure && !failure
     end
 
-    # A row at one size is complete.
-    def row(cells)
+    # A workload at one size is complete.
+    def workload(measurements)
       clear
-      ran = cells.reject { |cell| cell.samples.empty? }
-      figures = ran.map { |cell| "#{cell.target.name} #{Format.figure(Bench.median(cell.values))}" }
-      @out.puts "#{name(cells.first)} (#{cells.first.row.unit}): #{figures.join('  ')}"
+      ran = measurements.reject { |measurement| measurement.samples.empty? }
+      figures = ran.map { |measurement| "#{measurement.target.name} #{Format.figure(Bench.median(measurement.values))}" }
+      @out.puts "#{name(measurements.first)} (#{measurements.first.workload.unit}): #{figures.join('  ')}"
     end
 
     # How long it all took, in seconds.
@@ -32,11 +32,11 @@ module Bench
 
     private
 
-    def name(cell) = cell.point ? "#{cell.row.name} N=#{Format.count(cell.point)}" : cell.row.name
+    def name(measurement) = measurement.point ? "#{measurement.workload.name} N=#{Format.count(measurement.point)}" : measurement.workload.name
 
-    def complain(cell)
+    def complain(measurement)
       clear
-      @out.puts "#{cell.failure.state.to_s.upcase}: #{name(cell)}, #{cell.target.label}: #{cell.failure.words}"
+      @out.puts "#{measurement.failure.state.to_s.upcase}: #{name(measurement)}, #{measurement.target.label}: #{measurement.failure.words}"
     end
 
     def remaining

@@ -7,15 +7,15 @@ require "time"
 module Bench
   # What was measured, as plain data: the content of bench.json, which the table and the page are made from.
   #
-  # :about says where and how; :targets who; :rows what, each with :points, each with :cells by target name. A cell has
-  # :state (ok, hang, failed, left_out) and, if ok, :samples as reported, :median, :low, :high and :variation of the row's
-  # figure, and medians of what was used per operation: :cpu_us, :switches, :objects, :calls; and
+  # :about says where and how it was measured, :targets on what, and :rows which workloads. A row has :points, and a point has
+  # :cells by target name. A cell has :state (ok, hang, failed, left_out). If it is ok it has :samples as reported; :median, :low,
+  # :high and :variation of the workload's figure; medians of what an operation used: :cpu_us, :switches, :objects, :calls; and
   # :gc, the part of the time that went into collections.
   class Results
     class << self
       def of(plan, options, elapsed)
-        new({ about: Machine.about(options, elapsed), targets: plan.cells.map(&:target).uniq.map { |target| target.to_h.slice(:name, :label, :kind) },
-              rows: plan.cells.group_by(&:row).map { |row, cells| row(row, cells) } })
+        new({ about: Machine.about(options, elapsed), targets: plan.measurements.map(&:target).uniq.map { |target| target.to_h.slice(:name, :label, :kind) },
+              rows: plan.measurements.group_by(&:workload).map { |workload, measurements| row(workload, measurements) } })
       end
 
       # @raise [ArgumentError] if the file holds something else
@@ -30,21 +30,23 @@ module Bench
 
       private
 
-      def row(row, cells)
-        facts = %i[name title about unit better axis latencies].to_h { |fact| [fact, row.public_send(fact)] }
-        points = cells.group_by(&:point).map do |point, group|
-          { n: point, cells: group.to_h { |cell| [cell.target.name.to_sym, cell(cell)] } }
+      def row(workload, measurements)
+        definition = %i[name title about unit better axis latencies].to_h { |name| [name, workload.public_send(name)] }
+        points = measurements.group_by(&:point).map do |point, group|
+          { n: point, cells: group.to_h { |measurement| [measurement.target.name.to_sym, cell(measurement)] } }
         end
-        facts.merge(counts_calls: row.value == :calls, points: points)
+        definition.merge(counts_calls: workload.value == :calls, points: points)
       end
 
-      def cell(cell)
-        return { state: "left_out", words: cell.refusal } if cell.refusal
-        return { state: "left_out", words: "stopped before it ran" } if cell.samples.empty? && !cell.failure
-        return { state: cell.failure.state.to_s, words: cell.failure.words } if cell.failure
+      def cell(measurement)
+        failure = measurement.failure
+        samples = measurement.samples
+        return { state: "left_out", words: measurement.refusal } if measurement.refusal
+        return { state: "left_out", words: "stopped before it ran" } if samples.empty? && !failure
+        return { state: failure.state.to_s, words: failure.words } if failure
 
-        figures(cell.values).merge(used(cell.samples), latencies(cell.samples), calls(cell.calls),
-                                   state: "ok", samples: cell.samples.map { |sample| sample.reject { |name, _| name == :curve } })
+        figures(measurement.values).merge(used(samples), latencies(samples), calls(measurement.calls),
+                                          state: "ok", samples: samples.map { |sample| sample.reject { |name, _| name == :curve } })
       end
 
       def figures(values)
@@ -120,7 +122,7 @@ module Bench
       Etc.uname[:machine]
     end
 
-    # Of the last minute: other people's work, if this is more than what was measured.
+    # Of the last minute. If it is more than the measured programs make, the machine was busy with other work.
     def load_average
       File.read("/proc/loadavg").split.first.to_f
     rescue SystemCallError

@@ -3,9 +3,9 @@
 require "json"
 
 module Bench
-  # What a workload sees of the harness: tasks, which are fibers or threads; the section that is measured; the outside.
+  # What a workload sees of the harness: tasks, which are fibers or threads; the section that is measured; programs outside.
   #
-  # A body is called in a task of its own. Whatever a task raises ends the run as a failure, at once and whole.
+  # A body is called in a task of its own. If a task raises, the whole run fails at once.
   class Run
     WARM_UP = 10 # the warm-up is this part of the measured number of operations
 
@@ -25,12 +25,12 @@ module Bench
     def spawn(&block)
       start do
         block.call
-      rescue Exception => error # rubocop:disable Lint/RescueException -- whatever it is, the run has failed
+      rescue Exception => error # rubocop:disable Lint/RescueException -- every exception fails the run
         give_up(error)
       end
     end
 
-    # Starts a task with nothing around it, for the rows that measure just this.
+    # Starts a task with nothing around it, for the workloads that measure just this.
     def start(&) = threads? ? Thread.new(&) : Fiber.schedule(&)
 
     # Runs count tasks to their end.
@@ -92,7 +92,7 @@ module Bench
       report(p50: at[0.5], p99: at[0.99], p999: at[0.999], max: sorted.last, curve: Statistics.curve(sorted))
     end
 
-    # A workload verifies what it has done: bytes, counts.
+    # For a workload to verify what it has done: bytes, counts.
     def check(got, expected, what)
       raise "wrong result: #{what}: #{got.inspect} instead of #{expected.inspect}" unless got == expected
     end
@@ -108,7 +108,7 @@ module Bench
       answer
     end
 
-    # A listener on a free port of this machine, with room for everybody who comes at once.
+    # A listener on a free port of this machine, whose backlog holds every connection of a workload.
     def listener = TCPServer.new("127.0.0.1", 0).tap { |server| server.listen(4096) }
 
     # Both ends of a TCP connection through a listener, without delay for small writes.
@@ -127,7 +127,7 @@ module Bench
       end
     end
 
-    # Prints the report and leaves, whatever else may still be parked.
+    # Prints the report and exits, also if fibers are still parked.
     def finish
       raise "nothing was measured" if @report.empty?
 

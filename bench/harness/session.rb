@@ -4,15 +4,15 @@ require "json"
 require "tempfile"
 
 module Bench
-  # One run in a process of its own, from its start to its line of JSON. The run may ask, on a pipe, for programs beside it
-  # (a load, a process that writes to connections): these are started here, so that they are no part of what is measured.
+  # One run in a process of its own, from its start to its line of JSON. The run may request, on a pipe, programs beside it (a
+  # load, a process that writes to connections). They are started here, so that they are no part of the measured process.
   class Session
-    # What a run that gave no result was: :hang or :failed, and its own words.
+    # Why a run has no result: :hang or :failed, and what it wrote to stderr.
     Failure = Struct.new(:state, :words)
 
     PROGRAMS = {
       "load" => ->(port, *rest) { [File.join(EXAMPLES, "http_load"), "127.0.0.1:#{port}", *rest] },
-      "ping" => ->(*arguments) { [Target::FLOOR, "ping", *arguments] }
+      "ping" => ->(*arguments) { [Target::BASELINE, "ping", *arguments] }
     }.freeze
 
     # @param limit [Numeric] seconds after which a run is ended
@@ -46,17 +46,17 @@ module Bench
       to_run.sync = true
       pid = Process.spawn(@environment, *@command, out: out, err: words, 3 => answers, 4 => asks, pgroup: true)
       [asks, answers].each(&:close)
-      clerk = Thread.new { serve(from_run, to_run) }
+      request_server = Thread.new { serve(from_run, to_run) }
       Process.detach(pid).join(@limit)&.value
     ensure
-      finish(pid, clerk)
+      finish(pid, request_server)
       [from_run, to_run].each { |io| io&.close }
     end
 
-    # Ends whatever is left: the run with all its children, and the programs beside it.
-    def finish(pid, clerk)
+    # Ends the run with all its children, and the programs beside it.
+    def finish(pid, request_server)
       kill(-pid) if pid
-      clerk&.kill&.join
+      request_server&.kill&.join
       @beside.each do |io|
         kill(io.pid)
         io.close
@@ -66,7 +66,7 @@ module Bench
     def kill(pid)
       Process.kill(:KILL, pid)
     rescue Errno::ESRCH
-      # It has ended already, which is the rule.
+      # It has ended already, as it usually has.
     end
 
     def serve(asks, answers)

@@ -3,12 +3,12 @@
 require "rbconfig"
 
 module Bench
-  # Where the Rust programs are: the floor, and the load.
+  # Where the Rust programs are: the baseline, and the load.
   EXAMPLES = File.expand_path(ENV.fetch("REACTOR_EXAMPLES", "target/release/examples"), File.expand_path("../..", __dir__))
 
-  # Who does the work: threads, plain Ruby, a scheduler of ours or of others, or the floor.
+  # What does the work: threads, plain Ruby, reactor on one backend, another library's scheduler (a peer), or the baseline.
   #
-  # kind: :threads, :plain, :reactor, :peer or :floor; most: the largest N it is asked for, why: the reason.
+  # kind: :threads, :plain, :reactor, :peer or :baseline; most: the largest N it is asked for, why: the reason.
   Target = Struct.new(:name, :label, :kind, :scheduler, :environment, :most, :why, keyword_init: true) do
     def ours? = kind == :reactor
 
@@ -16,40 +16,44 @@ module Bench
     def trusted? = kind != :peer
 
     # The command of one run; the scale of it is in the number of operations.
-    def command(row, operations, point, ruby)
-      return [Target::FLOOR, row.name, operations.to_s, *point&.to_s] if kind == :floor
+    def command(workload, operations, point, ruby)
+      return [Target::BASELINE, workload.name, operations.to_s, *point&.to_s] if kind == :baseline
 
       style = { threads: "threads", plain: "plain" }.fetch(kind, "fibers")
-      [*ruby, File.join(__dir__, "worker.rb"), row.name, style, scheduler.to_s, operations.to_s, *point&.to_s]
+      [*ruby, File.join(__dir__, "worker.rb"), workload.name, style, scheduler.to_s, operations.to_s, *point&.to_s]
     end
 
-    # Why this target does not run a row at a size; nil if it does.
-    def refusal(row, point)
-      above, reason = row.without[kind.to_s]
+    # Why this target does not run a workload at a size; nil if it does.
+    def refusal(workload, point)
+      above, reason = workload.without[kind.to_s]
       return reason if above && (point || 0) >= above
-      return "no floor is written for it" if kind == :floor && !row.floor
-      return "needs a scheduler" if kind == :plain && !row.plain
+      return "no baseline is written for it" if kind == :baseline && !workload.baseline
+      return "needs a scheduler" if kind == :plain && !workload.plain
 
-      why if most && point && point > most && row.axis != "bytes per answer"
+      why if most && point && point > most && workload.axis != "bytes per answer"
     end
   end
 
   # The targets there are, by the names the command line uses.
   class Target
     DIRECTORY = File.expand_path("../schedulers", __dir__)
-    FLOOR = File.join(EXAMPLES, "floor")
+    BASELINE = File.join(EXAMPLES, "floor")
 
     class << self
-      # Everything that needs nobody else's code: what can be had here, as pairs of backend and true or the reason against.
+      # Every target that needs no other library.
+      #
+      # @param backends [Hash] see Reactor.backends
       def own(backends)
         usable = backends.select { |_, answer| answer == true }.keys
         [new(name: "threads", label: "threads", kind: :threads, most: 1_000, why: "a thread for each"),
          new(name: "plain", label: "Ruby alone", kind: :plain),
          *usable.map { |backend| reactor(backend) },
-         new(name: "floor", label: "floor", kind: :floor)]
+         new(name: "baseline", label: "baseline", kind: :baseline)]
       end
 
-      # A scheduler of others: the name of a file in bench/schedulers, the path of such a file, or NAME=EXPRESSION.
+      # Another library's scheduler.
+      #
+      # @param text [String] the name of a file in bench/schedulers, the path of a file like those, or NAME=EXPRESSION
       #
       # @param scratch [String] the directory for the file an expression is written to
       # @raise [ArgumentError] if there is none

@@ -28,7 +28,7 @@ module Bench
 
     def clock(which) = Process.clock_gettime(which)
 
-    # Voluntary context switches of all threads, those that have ended included; nil where nobody tells.
+    # Voluntary context switches of all threads, those that have ended included; nil where the system does not tell.
     def switches
       return unless GETRUSAGE
 

@@ -1,18 +1,18 @@
 # frozen_string_literal: true
 
-# One run of one row, in a process of its own: worker.rb ROW STYLE SCHEDULER OPERATIONS [N]. STYLE is fibers, threads or
+# One run of one workload, in a process of its own: worker.rb ROW STYLE SCHEDULER OPERATIONS [N]. STYLE is fibers, threads or
 # plain; SCHEDULER the file that makes one. Prints one line of JSON.
 require "socket"
 require_relative "../support"
 require_relative "statistics"
 require_relative "usage"
 require_relative "run"
-require_relative "row"
+require_relative "workload"
 
 name, style, scheduler, operations, point = ARGV
-row = Bench::Row.all.fetch(name)
+workload = Bench::Workload.all.fetch(name)
 run = Bench::Run.new(style.to_sym, Integer(operations), point && Integer(point))
-body = style == "plain" ? row.plain : row.body
+body = style == "plain" ? workload.plain : workload.body
 
 # Threads and the scheduler's fibers alike: the body is in a task of its own, and this thread waits.
 begin

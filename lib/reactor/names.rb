@@ -3,81 +3,115 @@
 require "socket"
 
 module Reactor
-  # How a scheduler resolves names: getaddrinfo(3), with all that this means on the machine (nsswitch.conf, /etc/hosts,
-  # the order of RFC 6724), on threads of the core's pool, several at once, while the fiber is parked. One that is
-  # interrupted leaves the question to end by itself.
+  # Hosts and services as Ruby's socket methods take them: what can be said of them without the network.
   #
-  # Ruby asks a scheduler for addresses of a host by {#address_resolve}, and makes everything else of them: that hook
-  # hears nothing of services, families, flags and zones, and Ruby 3.4's TCPSocket.new does not even call it. So the
-  # methods of Ruby's that take a host and a service are prepared by {Resolving}, which asks the whole question; the hook
-  # is for what is left.
+  # @api private
   module Names
-    # A host whose addresses are known: it looks like the one that was given, and {#address_resolve} knows the answer.
-    class Known < String
+    # A host whose addresses are known. It looks like the host that was given, and the hook address_resolve answers from it.
+    class ResolvedHost < String
       # @return [Array<String>]
       attr_reader :addresses
 
+      # @param host [String]
+      # @param addresses [Array<String>]
       def initialize(host, addresses)
         super(host)
         @addresses = addresses
       end
     end
 
-    # A service whose number is known: the number for who asks the resolver, what was given for who reads an error message.
-    class Service
+    # A service whose number is known. getaddrinfo(3) is given the number, an error message shows what the program gave.
+    class ResolvedService
+      # @param given [String]
+      # @param number [Integer]
       def initialize(given, number)
         @given = given
         @number = number.to_s
       end
 
+      # @return [String] the number
       def to_str = @number
 
+      # @return [String] what was given
       def to_s = @given.to_s
     end
 
-    # The hook for a host that is no address. Ruby takes numeric addresses of the host from it, without zones.
-    #
-    # @param hostname [String]
-    # @return [Array<String>] in the order of getaddrinfo(3)
-    # @raise [Socket::ResolutionError] with getaddrinfo's own code (EAI_*)
-    # @raise [SystemCallError] for EAI_SYSTEM
-    def address_resolve(hostname)
-      return hostname.addresses if hostname.is_a?(Known)
+    # Matches most addresses that Ruby parses without the resolver.
+    PLAIN_ADDRESS = /\A(?:\d{1,3}(?:\.\d{1,3}){3}|[\h:]*:[\h:.]*)\z/
+    # Matches every text that may be an address.
+    MAYBE_ADDRESS = /\A(?:[\d.]+|[\h:.]*:[\h:.]*(?:%.+)?)\z/
+    PORT = /\A\d{1,5}\z/
+    # Hosts that Ruby takes for an address.
+    SPECIAL_HOSTS = ["", "<any>", "<broadcast>"].freeze
+    # The bytes a host may have: NI_MAXHOST without the NUL.
+    MAX_HOST_BYTES = 1024
+    # The keyword options of Ruby's own Socket.tcp.
+    TCP_OPTIONS = Socket.method(:tcp).parameters.filter_map { |kind, name| name if kind == :key }.freeze
 
-      found =
-        if inert?
-          Fiber.blocking { Addrinfo.getaddrinfo(hostname, nil, nil, :STREAM) }
-        else
-          resolve(hostname, nil, Socket::AF_UNSPEC, Socket::SOCK_STREAM)
-        end
-      found.map(&:ip_address)
-    end
+    private_constant :PLAIN_ADDRESS, :MAYBE_ADDRESS, :PORT, :SPECIAL_HOSTS, :MAX_HOST_BYTES
 
-    # getaddrinfo(3), its arguments being numbers; the fiber is parked meanwhile.
-    #
-    # @param host [String, nil]
-    # @param service [String, nil]
-    # @param limit [Numeric, nil] seconds
-    # @return [Array<Addrinfo>] without the names that were asked for
-    # @raise as {#address_resolve}; when the time is over, what TCPSocket.new raises then
-    # @api private
-    def resolve(host, service, family, socktype, protocol = 0, flags = 0, limit: nil)
-      question = lookup(host, service, family, socktype, protocol, flags)
-      deadline = now + Select.seconds(limit) if limit
-      until question.ended?
-        left = deadline && [deadline - now, 0].max
-        raise Race.late("#{host} port #{service}") if left&.zero?
-
-        wait_any([], [], left, [question])
+    class << self
+      # @param host [Object]
+      # @return [String, nil] the host if it is a name or an address; nil for everything else, which Ruby handles by itself
+      def host_text(host)
+        text = String.try_convert(host)
+        text unless text.nil? || SPECIAL_HOSTS.include?(text) || text.bytesize > MAX_HOST_BYTES || text.include?("\0")
       end
-      question.answer("getaddrinfo").map { |address| Addrinfo.new(*address) }
-    ensure
-      question&.cancel
-    end
 
-    # Whether Ruby would get its addresses from us, and not from a subclass that has its own.
-    #
-    # @api private
-    def resolves? = !inert? && method(:address_resolve).owner.equal?(Names)
+      # @param text [String]
+      # @return [Boolean] whether it is an address, with or without a zone
+      def address?(text)
+        text.match?(MAYBE_ADDRESS) && !!Addrinfo.getaddrinfo(text, nil, nil, :STREAM, nil, Socket::AI_NUMERICHOST)
+      rescue SocketError
+        false
+      end
+
+      # @return [Boolean] whether the host is certainly an address that Ruby parses by itself; does not ask the resolver
+      def plain_address?(host) = host.is_a?(String) && host.match?(PLAIN_ADDRESS)
+
+      # @param address [String]
+      # @return [Boolean] whether Ruby parses this address by itself
+      def without_zone?(address) = !address.include?("%")
+
+      # @return [Boolean] whether Ruby parses this service by itself
+      def port?(service)
+        case service
+        when nil then true
+        when Integer then service.between?(0, 0xffff)
+        else service.is_a?(String) && service.match?(PORT) && service.to_i <= 0xffff
+        end
+      end
+
+      # @param prefix [String] such as "AF_"
+      # @param value [Integer, String, Symbol, nil] a number, or the name of a constant of Socket with or without the prefix
+      # @return [Integer, nil] 0 for nil; nil if there is no such constant
+      def constant(prefix, value)
+        case value
+        when nil then 0
+        when Integer then value
+        when String, Symbol
+          name = [value.to_s, "#{prefix}#{value}"].find { |known| known.match?(/\A[A-Z]/) && Socket.const_defined?(known) }
+          name && Socket.const_get(name)
+        end
+      end
+
+      # @return [Array(String, Integer), nil] the service as getaddrinfo(3) takes it, and the flags that go with it; nil if
+      #   it is no service, which Ruby reports
+      def service_and_flags(service, flags = 0)
+        case service
+        when nil then [nil, flags]
+        when Integer then [service.to_s, flags | Socket::AI_NUMERICSERV]
+        else (text = String.try_convert(service)) && !text.include?("\0") ? [text, flags] : nil
+        end
+      end
+
+      # @param target [String] what was to be reached, for the message
+      # @return [Exception] what TCPSocket.new raises on this Ruby when its time is over
+      def timeout_error(target)
+        return IO::TimeoutError.new("user specified timeout for #{target}") if TCP_OPTIONS.include?(:open_timeout)
+
+        Errno::ETIMEDOUT.new("user specified timeout")
+      end
+    end
   end
 end

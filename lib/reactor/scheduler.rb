@@ -1,46 +1,52 @@
 # frozen_string_literal: true
 
-require_relative "native"
-require_relative "closing"
-require_relative "inspection"
-require_relative "stalls"
-require_relative "trace"
-require_relative "files"
-require_relative "installation"
-require_relative "sending"
-require_relative "offload"
-require_relative "lifecycle"
-require_relative "resolving"
+require_relative "backend"
+require_relative "observe/inspection"
+require_relative "scheduler/addresses"
+require_relative "scheduler/io_select"
+require_relative "scheduler/lifecycle"
+require_relative "scheduler/offload"
+require_relative "scheduler/processes"
 
 module Reactor
-  # The scheduler: give one to `Fiber.set_scheduler` on each thread that shall have it.
+  # The scheduler: give one to `Fiber.set_scheduler` on each thread that is to have it.
   #
   #   Fiber.set_scheduler(Reactor::Scheduler.new)
   #   Fiber.schedule { … }
   #
-  # It inherits the hooks from the selector, so that a hot hook is one call into native code and nothing around it.
-  # May be subclassed; every hook may be overridden and `super` works.
+  # It inherits the hooks, so that a hot hook is one call into native code and nothing around it. It may be subclassed; every
+  # hook may be overridden, and `super` works.
+  #
+  # A scheduler belongs to the thread that uses it first. On another thread its methods raise ThreadError, except for the
+  # methods of {Inspection}, `unblock` and `fiber_interrupt`.
   class Scheduler < Selector
-    include Lifecycle
-    include Names
+    # What every scheduler has besides its hooks.
+    module Parts
+      include AddressResolution
+      include IOSelect
+      include Processes
+      include Offload
+      include Inspection
+      include Lifecycle
+    end
+    private_constant :Parts
 
-    # @param backend [Symbol, String, nil] see {Reactor.backends}; nil: REACTOR_BACKEND, else the best
+    include Parts
+
+    # @param backend [Symbol, String, nil] see {Reactor.backends}; nil: REACTOR_BACKEND, else the best one
     # @param options see {Lifecycle#initialize}
-    # @return [Scheduler, Select::Scheduler] the latter if :select is asked for while the native selector is loaded
-    # @raise [ArgumentError] the backend is unknown or cannot be had, or is :select in a subclass of the native one
+    # @return [Scheduler, Scheduler::Portable] a Portable if :select is asked for while the native library is loaded
+    # @raise [ArgumentError] the backend is unknown or cannot be had, or it is :select in a subclass of the native scheduler
     def self.new(*arguments, **options, &block)
-      return super if self <= Select || Reactor.choose(options[:backend]) != :select
-      return Select::Scheduler.new(*arguments, **options, backend: :select) if equal?(Scheduler)
+      return super if self <= PortableScheduler || Reactor.choose(options[:backend]) != :select
+      return Portable.new(*arguments, **options, backend: :select) if equal?(Scheduler)
 
       raise ArgumentError, "#{self} inherits from the native selector; set REACTOR_BACKEND=select before requiring reactor to put it on the portable one"
     end
-  end
 
-  class Select
-    # The portable scheduler, also there when the native one is loaded: for comparing the two, and for tests.
-    class Scheduler < Select
-      include Lifecycle
-      include Names
+    # The portable scheduler. It is also there if the native one is loaded, for comparing the two and for tests.
+    class Portable < PortableScheduler
+      include Parts
 
       # @param backend [Symbol, String] nothing but :select
       # @param options see {Lifecycle#initialize}

@@ -164,7 +164,7 @@ class TestAsyncSelector < ReactorTest
   def test_transfers
     [pipe, pair].each do |r, w|
       selecting do |selector|
-        least = ->(what, event, io, buffer, length, offset) { selector.send(:transfer_least, what, event, Fiber.current, io, buffer, length, offset) }
+        least = ->(what, _event, io, buffer, length, offset) { selector.send(:transfer_least, what, io, buffer, length, offset) }
         once = ->(what, io, buffer, offset, length) { selector.send(:transfer_once, what, io, buffer, offset, length) }
         room = buffer_of(8)
         assert_equal AGAIN, least.(:read, 1, r, room, 0, 0)

@@ -68,9 +68,9 @@ class TestBackends < ReactorTest
 
   def test_the_portable_one_beside_a_native_one
     scheduler = Reactor::Scheduler.new(backend: :select)
-    assert_kind_of Reactor::Select, scheduler
+    assert_kind_of Reactor::PortableScheduler, scheduler
     assert_equal :select, scheduler.backend
-    assert_instance_of Reactor::Select::Scheduler, scheduler unless select_backend?
+    assert_instance_of Reactor::Scheduler::Portable, scheduler unless select_backend?
     scheduler.close
   end
 

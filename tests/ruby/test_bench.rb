@@ -82,7 +82,7 @@ class TestBench < ReactorTest
   end
 
   def test_another_scheduler_and_how_it_may_end
-    code = 'require "reactor"; Class.new(Reactor::Select::Scheduler)'
+    code = 'require "reactor"; Class.new(Reactor::Scheduler::Portable)'
     result = bench("lines", "--targets", BACKEND.to_s, *TINY,
                    "--against", "other=#{code}.new",
                    "--against", "liar=#{code}.class_eval { def io_read(_, buffer, *) = super.tap { buffer.set_string('?') } ; self }.new",
@@ -119,19 +119,19 @@ class TestBench < ReactorTest
     needs_linux("raw epoll")
     rows = JSON.parse(child_says(<<~RUBY), symbolize_names: true).values_at(:with, :without)
       require "json"
-      require #{File.join(ROOT, "bench/harness/row").inspect}
-      rows = Bench::Row.all.values.reject { |row| row.value == :calls }
-      puts JSON.generate(rows.partition(&:floor).map { |part| part.map(&:name) }.then { |with, without| { with: with, without: without } })
+      require #{File.join(ROOT, "bench/harness/workload").inspect}
+      rows = Bench::Workload.all.values.reject { |row| row.value == :calls }
+      puts JSON.generate(rows.partition(&:baseline).map { |part| part.map(&:name) }.then { |with, without| { with: with, without: without } })
     RUBY
-    result = bench(*rows.first, "--targets", "floor", "--most", "100", "--scale", "0.002", "--rounds", "1")
+    result = bench(*rows.first, "--targets", "baseline", "--most", "100", "--scale", "0.002", "--rounds", "1")
     assert_equal 0, result.status, result.err
-    rows.first.each { |name| assert_equal "ok", cell(result, name, "floor")[:state], name }
-    assert_equal "left_out", cell(bench(rows.last.first, "--targets", "floor"), rows.last.first, "floor")[:state]
+    rows.first.each { |name| assert_equal "ok", cell(result, name, "baseline")[:state], name }
+    assert_equal "left_out", cell(bench(rows.last.first, "--targets", "baseline"), rows.last.first, "baseline")[:state]
   end
 
   def test_what_it_is_told_wrongly
     once!
-    { ["nosuch"] => "no row nosuch", ["--rounds", "0"] => "--rounds takes a number from 1 to 1000, not 0", ["--rounds", "x"] => "invalid argument: --rounds x",
+    { ["nosuch"] => "no workload nosuch", ["--rounds", "0"] => "--rounds takes a number from 1 to 1000, not 0", ["--rounds", "x"] => "invalid argument: --rounds x",
       ["--targets", "nobody"] => "no target nobody here (there are: threads, plain, ", ["--against", "nobody"] => "no scheduler \"nobody\"",
       ["--against", "threads=1"] => "two targets are called threads", ["--render", "/nowhere"] => "/nowhere cannot be read", ["--bogus"] => "invalid option: --bogus" }.each do |arguments, words|
       result = bench(*arguments)
@@ -139,8 +139,8 @@ class TestBench < ReactorTest
       assert_includes result.err, "bin/bench: #{words}"
       assert_nil result.data
     end
-    missing = bench("--targets", "floor", "unix_ping", examples: "/nowhere")
-    assert_equal [2, true], [missing.status, missing.err.start_with?("bin/bench: the floor is not built (/nowhere/floor): ")]
+    missing = bench("--targets", "baseline", "unix_ping", examples: "/nowhere")
+    assert_equal [2, true], [missing.status, missing.err.start_with?("bin/bench: the baseline is not built (/nowhere/floor): ")]
   end
 
   # What is not measured in time is lost only for itself.

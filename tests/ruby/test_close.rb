@@ -216,7 +216,7 @@ class TestClose < ReactorTest
       end
       Fiber.schedule do
         # What close does first. Of itself, close(2) may be handed to a worker (Ruby 3.4), and the waiter run meanwhile.
-        Reactor::Closing.announce(reading)
+        Reactor::Patches::IOClose.notify_schedulers(reading)
         waiter.raise(IndexError)
         writing << "x"
       end
@@ -244,6 +244,6 @@ class TestClose < ReactorTest
 
   def test_nothing_is_changed_without_a_scheduler
     out = child_says("p IO.ancestors.first; Reactor::Scheduler.new.close; p IO.ancestors.first")
-    assert_equal "IO\nReactor::Closing\n", out
+    assert_equal "IO\nReactor::Patches::IOClose\n", out
   end
 end

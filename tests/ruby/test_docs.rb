@@ -80,6 +80,14 @@ class TestDocs < ReactorTest
     end
   end
 
+  # rake docs:patches prints it.
+  def test_the_table_of_patches_is_that_of_the_code
+    %w[README.md docs/patches.md].each do |path|
+      table = File.read(File.join(ROOT, path))[/^<!-- made by rake docs:patches -->\n(.*?)^<!-- end of the table -->$/m, 1]
+      assert_equal Reactor::Patches.to_markdown, table, path
+    end
+  end
+
   def test_links_lead_somewhere
     PAGES.each do |path|
       File.read(path).scan(/\]\((?!https?:)([^)#]+)/).flatten.each { |link| assert_path_exists File.expand_path(link, File.dirname(path)), "#{path}: #{link}" }

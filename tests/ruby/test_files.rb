@@ -225,14 +225,14 @@ class TestFiles < ReactorTest
     target = File.join(DIRECTORY, "target")
     in_fiber do |scheduler|
       handed = lambda do |*mode, &block|
-        before = scheduler.stats[:offload_handed]
+        before = scheduler.stats[:offload_on_worker]
         file = File.open(target, *mode)
         file.write(BYTES[0, 2 << 20]) if block
-        middle = scheduler.stats[:offload_handed]
+        middle = scheduler.stats[:offload_on_worker]
         assert_nil file.close
         assert_nil file.close
         assert_predicate file, :closed?
-        [scheduler.stats[:offload_handed] - middle, middle >= before]
+        [scheduler.stats[:offload_on_worker] - middle, middle >= before]
       end
       assert_equal [1, true], handed.("wb") { true }
       assert_equal [0, true], handed.("rb"), "only read"
@@ -270,9 +270,9 @@ class TestFiles < ReactorTest
 
     in_fiber do |scheduler|
       File.open(File.join(DIRECTORY, "target"), "wb") do |file|
-        before = scheduler.stats[:offload_handed]
+        before = scheduler.stats[:offload_on_worker]
         60.times { |piece| assert_equal 100_000, file.pwrite(BYTES[0, 100_000], piece * 100_000) }
-        assert_operator scheduler.stats[:offload_handed] - before, :>=, 60
+        assert_operator scheduler.stats[:offload_on_worker] - before, :>=, 60
       end
     end
     assert_equal BYTES[0, 100_000] * 60, File.binread(File.join(DIRECTORY, "target"))

@@ -10,7 +10,7 @@ class TestInspection < ReactorTest
   # --- stats -----------------------------------------------------------------------------------------------------
 
   def test_every_number_of_stats_is_documented
-    text = File.read(File.join(LIB, "reactor/inspection.rb"))[/# Counters since.*?def stats/m]
+    text = File.read(File.join(LIB, "reactor/observe/inspection.rb"))[/# Counters since.*?def stats/m]
     documented = text.scan(/^ *# \[(\w+)\]/).flatten.map(&:to_sym)
     run_scheduler do |scheduler|
       Fiber.schedule { sleep 0.001 }
@@ -66,7 +66,7 @@ class TestInspection < ReactorTest
       seen.each_value do |sighting|
         assert_operator sighting.seconds, :>=, 0
         assert_match(/test_inspection\.rb:\d+/, sighting.backtrace.join("\n"))
-        assert_equal [], sighting.backtrace.grep(%r{lib/reactor/(?!testing)}), "our own Ruby code is of no interest"
+        assert_equal [], sighting.backtrace.grep(%r{lib/reactor/(?!patches/clock)}), "our own Ruby code is of no interest"
       end
       assert_match(/waiting \d+\.\d+ s for #{Regexp.escape(r.inspect)} to be readable\n.*test_inspection\.rb/m, seen[:read].to_s)
     ensure

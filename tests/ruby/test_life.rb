@@ -239,7 +239,7 @@ class TestLife < ReactorTest
         Ractor.new do
           #{TOGETHER}
           Array.new(COUNT) do |number|
-            Reactor::Installation.of(Object.const_get("Set\#{number}"))
+            Reactor::Patches::Installer.install(Object.const_get("Set\#{number}"))
             Object.const_get("Place\#{number}").new.depth
           end.tally
         end
@@ -258,7 +258,7 @@ class TestLife < ReactorTest
         Ractor.new(number) do |own|
           #{TOGETHER}
           Reactor::Scheduler.new.close
-          [own, IO.ancestors.count(Reactor::Closing), File.ancestors.count(Reactor::Files), TCPSocket.ancestors.count(Reactor::Resolving::Client)]
+          [own, IO.ancestors.count(Reactor::Patches::IOClose), File.ancestors.count(Reactor::Patches::FileOpen), TCPSocket.ancestors.count(Reactor::Patches::NameResolution::TCPSocketConnect)]
         end
       end
       #{LET_GO}

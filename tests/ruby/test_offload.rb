@@ -273,9 +273,9 @@ class TestOffload < ReactorTest
     in_fiber do |scheduler|
       # Ruby does it in pieces: between two of them others would have a turn anyway.
       among = lambda do
-        before = scheduler.stats[:offload_handed]
+        before = scheduler.stats[:offload_on_worker]
         turns = turns_beside { Zlib::Deflate.deflate(LARGE) }
-        pieces = scheduler.stats[:offload_handed] - before
+        pieces = scheduler.stats[:offload_on_worker] - before
         pieces.positive? && turns > 2 * pieces + 2
       end
       assert eventually(PATIENCE / 2, &among)
@@ -294,7 +294,7 @@ class TestOffload < ReactorTest
       round = -> { File.open(File.join(directory, "1")) {}; Dir.children(directory); File.stat(directory) }
       run_plain do
         Reactor::Testing.virtual_time(backend: BACKEND) do
-          counts = -> { Fiber.scheduler.stats.values_at(:offload_handed, :offload_kept) }
+          counts = -> { Fiber.scheduler.stats.values_at(:offload_on_worker, :offload_inline) }
           more = -> { before = counts.call; round.call; counts.call.zip(before).map { |now, then_| now - then_ } }
           handed, kept = more.call
           assert_operator handed, :>, 0, "nothing is known of them at first"
@@ -309,7 +309,7 @@ class TestOffload < ReactorTest
   def test_policies
     offering!
     native!
-    [[:always, :offload_handed, :offload_kept], [:never, :offload_kept, :offload_handed]].each do |policy, all, none|
+    [[:always, :offload_on_worker, :offload_inline], [:never, :offload_inline, :offload_on_worker]].each do |policy, all, none|
       in_fiber(policy: policy) do |scheduler|
         3.times { File.stat(ROOT) }
         assert_operator scheduler.stats[all], :>=, 3

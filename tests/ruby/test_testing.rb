@@ -226,7 +226,7 @@ class TestTesting < ReactorTest
   end
 
   def test_a_deadlock_is_found_in_virtual_time_too
-    error = assert_raises(Reactor::Select::FATAL) { run_plain_and_alone { Reactor::Testing.virtual_time(backend: BACKEND) { sleep 5; Queue.new.pop } } }
+    error = assert_raises(Reactor::VM::FATAL) { run_plain_and_alone { Reactor::Testing.virtual_time(backend: BACKEND) { sleep 5; Queue.new.pop } } }
     assert_match(/Deadlock/, error.message)
   end
 

@@ -6,7 +6,7 @@
 #   ruby -Ilib tests/ruby/typed.rb [test_file.rb …] [minitest options]
 #
 # The checks are prepended: rbs's own setup renames the methods instead, and a hook that Ruby calls must not begin with
-# somebody else's code unless the selector can see that it is overridden (see Select#unblock).
+# somebody else's code unless the selector can see that it is overridden (see PortableScheduler#unblock).
 
 require "rbs"
 require "rbs/test"

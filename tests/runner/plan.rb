@@ -78,7 +78,7 @@ module Runner
       env = { "RUBY" => ruby.command, "REACTOR_BACKEND" => backend }
       [
         Step.new("#{ruby.name}: CRuby's own fiber suite", "bin/conformance", env: env, count: :conformance),
-        Step.new("#{ruby.name}: soak", "bin/soak", "12", env: env, limit: 180)
+        Step.new("#{ruby.name}: soak", "bin/soak", "12", env: env)
       ]
     end
   end

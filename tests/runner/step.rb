@@ -23,9 +23,9 @@ module Runner
     # @param after [Array<String>] names of the steps, or groups of steps, that have to be over
     # @param lane [Symbol, nil] of the steps in one lane only one runs at a time
     # @param group [String, nil] the steps of a group are reported as one
-    # @param limit [Integer] seconds after which the step is taken for hung
+    # @param limit [Integer] seconds after which the step is taken for hung: far more than any takes on a busy machine
     # @param count [Symbol] how the log is read: see {Counts}
-    def initialize(name, *command, env: {}, after: [], lane: nil, group: nil, limit: 600, count: :check)
+    def initialize(name, *command, env: {}, after: [], lane: nil, group: nil, limit: 1800, count: :check)
       @name = name
       @command = command
       @env = env

@@ -1,23 +1,31 @@
 # frozen_string_literal: true
 
 require_relative "../../reactor"
-require_relative "../offload"
+require_relative "../child_events"
+require_relative "../clock"
+require_relative "../observe/fiber_status"
+require_relative "../patches"
+require_relative "../schedulers"
+require_relative "../transfer_loop"
+require_relative "../vm"
+require_relative "../workers/policy"
 
 module Reactor
-  # Async on this library: its selector behind the protocol of IO::Event, which Async's scheduler asks for descriptors and
-  # processes. See reactor/async.
+  # This library behind the selector protocol of IO::Event, by which Async's scheduler waits for descriptors and processes. See
+  # reactor/async.
   #
-  # Timers, tasks and the choice of who runs next stay Async's. Ours is what happens at descriptors: one registration for
-  # each, which outlives its waits; reads and writes that are tried first and never change O_NONBLOCK; sleeping to the
+  # Async keeps its timers, its tasks and the choice of the next fiber. The selector serves the descriptors: one registration
+  # for each, which outlives its waits; reads and writes that are tried first and never change O_NONBLOCK; sleeping to the
   # nanosecond without the GVL; children by pidfd. On Ruby 3.3 and 3.4, too, closing an IO raises IOError in the tasks that
   # wait for it.
   #
-  # Belongs to the thread of its loop; {#push} and {#wakeup} may be called by any.
+  # A selector belongs to the thread of its loop. {#push} and {#wakeup} may be called by any thread.
   class AsyncSelector
-    # Bytes, or -errno: what would block, and what lies beyond the buffer.
-    AGAIN = -Errno::EAGAIN::Errno
-    INVALID = -Errno::EINVAL::Errno
-    private_constant :AGAIN, :INVALID
+    include TransferLoop
+
+    # The answer to an offset or a length beyond the buffer.
+    EINVAL = -Errno::EINVAL::Errno
+    private_constant :EINVAL
 
     # An entry of the ready queue that can be taken back.
     Turn = Struct.new(:fiber) do
@@ -51,8 +59,8 @@ module Reactor
       @selecting = false
       return unless RUBY_VERSION < "4.0" # later ones tell the scheduler, which tells the fiber
 
-      Installation.of(Closing)
-      Closing.register(self)
+      Patches.install(Patches::CLOSE)
+      Schedulers.register(self)
     end
 
     # @return [Symbol] see {Reactor.backends}
@@ -66,7 +74,7 @@ module Reactor
     # @return [#call, #close]
     def pool = Pool.new
 
-    # @return [Boolean] whether it can be used no more; also true in a forked child, whose descriptors are its parent's
+    # @return [Boolean] whether it can be used no more; also true in a forked child, because the descriptors are its parent's
     def closed? = @loop.nil? || @poller.closed?
 
     # @return [nil]
@@ -75,43 +83,43 @@ module Reactor
       @loop = nil
     end
 
-    # --- who runs --------------------------------------------------------------------------------------------------
+    # --- control ---------------------------------------------------------------------------------------------------
 
-    # Goes to the loop, for somebody to come back; from the loop itself: nothing.
+    # Goes to the loop until another fiber comes back to this one; does nothing in the loop itself.
     def transfer = (@loop.transfer unless @loop.equal?(Fiber.current))
 
-    # Goes to the loop, and comes back when those who are ready now have had their turn.
-    def yield = in_line { transfer }
+    # Goes to the loop, and comes back when the fibers that are ready now have had their turn.
+    def yield = queued { transfer }
 
-    # Goes to the fiber, and comes back likewise.
-    def resume(fiber, *arguments) = in_line { fiber.transfer(*arguments) }
+    # Goes to the fiber, and comes back as {#yield} does.
+    def resume(fiber, *arguments) = queued { fiber.transfer(*arguments) }
 
-    # Raises in the fiber, and comes back likewise.
-    def raise(fiber, *arguments, **options) = in_line { fiber.raise(*arguments, **options) }
+    # Raises in the fiber, and comes back as {#yield} does.
+    def raise(fiber, *arguments, **options) = queued { fiber.raise(*arguments, **options) }
 
-    # Has the fiber, or whatever responds to alive? and transfer, resumed by the next {#select}. From any thread.
+    # Has the next {#select} resume the fiber, or any object that responds to alive? and transfer. Any thread may call it.
     def push(fiber) = @ready.push(fiber)
 
-    # @return [Boolean] whether anybody is in the ready queue
+    # @return [Boolean] whether the ready queue has an entry
     def ready? = !@ready.empty?
 
-    # Ends a {#select} that sleeps. From any thread.
+    # Ends a {#select} that sleeps. Any thread may call it.
     #
     # @return [Boolean] whether there was one
     def wakeup = @selecting && @poller.wake
 
-    # One turn: resumes those who were ready, looks at the descriptors, sleeps if both found nothing, and resumes those
+    # One turn: resumes the fibers that are ready, polls the descriptors, sleeps if there was neither, and resumes the fibers
     # whose events came.
     #
-    # @param duration [Numeric, nil] seconds to sleep at most; nil: for ever; a negative one counts as 0
+    # @param duration [Numeric, nil] seconds to sleep at most; nil: no limit; a negative number counts as 0
     # @return [Integer] how many events came
     # @raise [TypeError] no duration
     def select(duration = nil)
       duration = 0 if duration.is_a?(Numeric) && duration.negative?
-      duration = 0 if flush
-      over = look(duration)
-      over.each { |number| @waiting[number]&.transfer }
-      over.size
+      duration = 0 if resume_ready
+      ended = poll(duration)
+      ended.each { |number| @waiting[number]&.transfer }
+      ended.size
     end
 
     # --- descriptors and children ----------------------------------------------------------------------------------
@@ -119,7 +127,7 @@ module Reactor
     # @param fiber [Fiber] the current one
     # @param io [IO]
     # @param events [Integer] IO::READABLE | IO::WRITABLE | IO::PRIORITY
-    # @return [Integer, false] those that have come; false if it was resumed for another reason
+    # @return [Integer, false] those of the events that have come; false if it was resumed for another reason
     # @raise [IOError] the IO is, or has been, closed
     def io_wait(fiber, io, events)
       number = @poller.wait(io, events) or return events
@@ -137,7 +145,7 @@ module Reactor
       ready.zero? ? false : ready
     end
 
-    if Select::CONTRACT == 4
+    if VM::BUFFER_CONTRACT == 4
       # One transfer that does not wait.
       #
       # @return [Integer] bytes, or -errno
@@ -146,15 +154,15 @@ module Reactor
       # As {#io_read}.
       def io_write(_fiber, io, buffer, offset, length) = transfer_once(:write, io, buffer, offset, length)
     else
-      # @param length [Integer] bytes at least, waiting if need be; 0: what one attempt yields
+      # @param length [Integer] bytes at least, waiting if need be; 0: one attempt
       # @return [Integer] bytes, or -errno
-      def io_read(fiber, io, buffer, length, offset = 0) = transfer_least(:read, IO::READABLE, fiber, io, buffer, length, offset)
+      def io_read(_fiber, io, buffer, length, offset = 0) = transfer_least(:read, io, buffer, length, offset)
 
       # As {#io_read}.
-      def io_write(fiber, io, buffer, length, offset = 0)
+      def io_write(_fiber, io, buffer, length, offset = 0)
         ::Kernel.raise ArgumentError, "length exceeds the size of the buffer" if length > buffer.size
 
-        transfer_least(:write, IO::WRITABLE, fiber, io, buffer, length, offset)
+        transfer_least(:write, io, buffer, length, offset)
       end
     end
 
@@ -166,15 +174,19 @@ module Reactor
     # @param flags [Integer] as waitpid(2)
     # @return [Process::Status, false, nil] false if it was resumed before; nil with WNOHANG if no child has changed
     def process_wait(fiber, pid, flags)
-      status = Process::Status.wait(pid, flags | Process::WNOHANG)
+      status = ChildEvents.status(pid, flags)
       return status if status || flags.anybits?(Process::WNOHANG)
 
-      descriptor = Reactor.pidfd(pid) if pid.positive? && flags.nobits?(Process::WUNTRACED)
-      descriptor ? await_exit(fiber, descriptor) : await_change(pid, flags)
-      Process::Status.wait(pid, flags | Process::WNOHANG) || false
+      descriptor = ChildEvents.exit_descriptor(pid, flags)
+      begin
+        descriptor ? io_wait(fiber, descriptor, IO::READABLE) : ChildEvents.await(pid, flags)
+      ensure
+        descriptor&.close
+      end
+      ChildEvents.status(pid, flags) || false
     end
 
-    # {Closing} tells that an IO is about to be closed.
+    # Raises IOError in the tasks that wait for an IO that is about to be closed. Any thread may call it.
     #
     # @api private
     def io_closing(io)
@@ -187,18 +199,17 @@ module Reactor
       nil
     end
 
-    # The tasks that wait for descriptors, for {Reactor.dump}.
-    #
-    # @return [String]
+    # @return [String] the tasks that wait for descriptors, for {Reactor.dump}
     def dump
       waits = @ios.flat_map { |io, fibers| fibers.values.map { |fiber| [io, fiber] } }
-      lines = waits.map { |io, fiber| ["  #{fiber.inspect} waits for #{io.inspect}", *Inspection.backtrace(fiber)].join("\n    ") }
+      lines = waits.map { |io, fiber| ["  #{fiber.inspect} waits for #{io.inspect}", *FiberStatus.backtrace(fiber)].join("\n    ") }
       ["#<#{self.class} #{backend}>: #{waits.size} waiting", *lines].join("\n")
     end
 
     private
 
-    def in_line
+    # Runs the block with the current fiber in the ready queue.
+    def queued
       turn = Turn.new(Fiber.current)
       @ready.push(turn)
       yield
@@ -206,8 +217,10 @@ module Reactor
       turn.fiber = nil
     end
 
-    # Those who stand in line now, each once; who comes meanwhile has to wait. Whether there were any.
-    def flush
+    # Resumes the entries of the ready queue, each once. An entry that comes meanwhile waits for the next turn.
+    #
+    # @return [Boolean] whether there were any
+    def resume_ready
       count = @ready.size
       count.times do
         entry = @ready.pop
@@ -216,58 +229,42 @@ module Reactor
       count.positive?
     end
 
-    def look(duration)
-      @selecting = true # first this, then a look at the queue: who comes in between wakes
+    def poll(duration)
+      @selecting = true # set before the queue is looked at: a thread that pushes after that wakes
       duration = 0 unless @ready.empty?
-      started = Select.now unless duration.is_a?(Integer) && duration.zero?
+      started = Clock.now unless duration.is_a?(Integer) && duration.zero?
       @poller.poll(duration)
     ensure
       @selecting = false
-      @idle_duration = started ? Select.now - started : 0.0
+      @idle_duration = started ? Clock.now - started : 0.0
     end
 
-    def transfer_least(direction, event, fiber, io, buffer, least, offset)
-      return INVALID if offset > buffer.size
+    def transfer_least(direction, io, buffer, least, offset)
+      return EINVAL if offset > buffer.size
 
-      total = 0
-      while true # "loop" is another method here
-        count = @poller.public_send(direction, io, buffer, offset + total, buffer.size - offset - total)
-        if count == AGAIN && total < least
-          io_wait(fiber, io, event)
-        elsif count.negative?
-          return total.zero? ? count : total
-        else
-          total += count
-          return total if count.zero? || total >= least
-        end
-      end
+      transfer_at_least(direction, io, buffer, offset, least)
     end
 
     def transfer_once(direction, io, buffer, offset, most)
-      return INVALID if offset > buffer.size || most > buffer.size - offset
+      return EINVAL if offset > buffer.size || most > buffer.size - offset
 
-      @poller.public_send(direction, io, buffer, offset, most)
+      attempt_transfer(direction, io, buffer, offset, most)
     end
 
-    def await_exit(fiber, descriptor)
-      io = IO.for_fd(descriptor, "r")
-      io_wait(fiber, io, IO::READABLE)
-    ensure
-      io&.close
+    # See {TransferLoop}.
+    def attempt_transfer(direction, io, buffer, offset, most) = @poller.public_send(direction, io, buffer, offset, most)
+
+    # See {TransferLoop}.
+    def await_transfer(direction, io, total, least)
+      return false unless total < least
+
+      io_wait(Fiber.current, io, direction == :read ? IO::READABLE : IO::WRITABLE)
+      true
     end
 
-    # The thread takes nothing: whoever is interrupted here has lost no child.
-    def await_change(pid, flags)
-      thread = Thread.new { Reactor.await_child(pid, flags) }
-      thread.report_on_exception = false
-      thread.join
-    ensure
-      thread&.kill
-    end
-
-    # What {AsyncSelector#pool} gives.
+    # The worker pool of {AsyncSelector#pool}.
     class Pool
-      def initialize = @offload = Offload.new(:measured, Offload::WORKERS)
+      def initialize = @offload = OffloadPolicy.new(:measured, OffloadPolicy::WORKERS)
 
       # @param work [#call]
       def call(work) = @offload.call(work.class, work)

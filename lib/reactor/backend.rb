@@ -1,0 +1,76 @@
+# frozen_string_literal: true
+
+require_relative "portable/scheduler"
+
+# Finds the scheduler class to inherit from: the native one built for this Ruby, or the portable one.
+#
+# `REACTOR_BACKEND=select` asks for the portable one and loads no native code. Otherwise the portable one is used only if the
+# native library is absent. A library that is there and does not load is an error, because a silent fallback would hide it
+# forever.
+module Reactor
+  # Where the library may be: built for this very Ruby (several are installed side by side), or for the only one there is.
+  LIBRARIES = ["reactor/#{RUBY_VERSION[/\A\d+\.\d+/]}/reactor", "reactor/reactor"].freeze
+  private_constant :LIBRARIES
+
+  # Why there is no native scheduler; nil if there is one.
+  @absence =
+    if ENV["REACTOR_BACKEND"] == "select"
+      "not loaded, because REACTOR_BACKEND=select was set when reactor was required"
+    else
+      loaded = LIBRARIES.any? do |library|
+        require library
+        true
+      rescue LoadError => error
+        # Ruby says "cannot load such file" of the very name it was asked for. Any other path is of a file that is broken.
+        raise LoadError, <<~MESSAGE unless error.path == library
+          the native library of reactor does not load on Ruby #{RUBY_VERSION}: #{error.message}
+          Build it again for this Ruby (bin/setup, or: gem pristine reactor), or set REACTOR_BACKEND=select to do without it.
+        MESSAGE
+      end
+      loaded ? nil : "not built for Ruby #{RUBY_VERSION} (looked for #{LIBRARIES.join(", ")})".freeze # read by other Ractors, too
+    end
+
+  # The class that {Scheduler} inherits its hooks from: the native scheduler, or {PortableScheduler}.
+  if @absence
+    require_relative "portable/stubs"
+    Selector = PortableScheduler
+  else
+    require_relative "native/fiber_body"
+    require_relative "native/slow_paths"
+    require_relative "native/forked_child"
+  end
+
+  class << self
+    # The backend of a new scheduler that is given none: REACTOR_BACKEND, else the best one of this machine.
+    #
+    # @return [Symbol]
+    # @raise [ArgumentError] REACTOR_BACKEND names a backend that is unknown or cannot be had here; the message says why
+    def backend = choose(nil)
+
+    # @return [Hash{Symbol => true, String}] every backend there is, best first, with true or the reason why it cannot be used
+    #   here
+    def backends
+      native = @absence ? { native: @absence } : native_backends
+      native.merge(select: true)
+    end
+
+    # @param wanted [Symbol, String, nil] nil: REACTOR_BACKEND, else the best one
+    # @return [Symbol] the backend that is meant
+    # @raise [ArgumentError] it is unknown or unavailable; the message says why
+    # @raise [TypeError] neither a name nor nil
+    # @api private
+    def choose(wanted)
+      wanted = ENV.fetch("REACTOR_BACKEND", "").then { |name| name unless name.empty? } if wanted.nil?
+      return backends.key(true) if wanted.nil?
+      raise TypeError, "a backend is a Symbol or a String, not #{wanted.class}" unless wanted.is_a?(Symbol) || wanted.is_a?(String)
+
+      name = wanted.to_sym
+      known = backends
+      case reason = known[name]
+      when true then name
+      when nil then raise ArgumentError, "unknown backend #{wanted.inspect} (there are: #{known.keys.join(", ")})"
+      else raise ArgumentError, "backend #{name} cannot be had: #{reason}"
+      end
+    end
+  end
+end

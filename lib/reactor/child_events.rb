@@ -1,0 +1,33 @@
+# frozen_string_literal: true
+
+module Reactor
+  # How to learn that a child process has ended or changed, without taking its status.
+  #
+  # @api private
+  module ChildEvents
+    class << self
+      # @param pid [Integer] as waitpid(2)
+      # @param flags [Integer] as waitpid(2)
+      # @return [Process::Status, nil] of a child that has changed, which is taken; nil if none has
+      def status(pid, flags) = Process::Status.wait(pid, flags | Process::WNOHANG)
+
+      # @return [IO, nil] a pidfd, readable when the child has ended; nil if there is none for this child
+      def exit_descriptor(pid, flags)
+        descriptor = Reactor.pidfd(pid) if pid.positive? && flags.nobits?(Process::WUNTRACED)
+        IO.for_fd(descriptor, "r") if descriptor
+      end
+
+      # Waits by a thread until a child may have changed. The thread takes no status, so a wait that is interrupted loses
+      # no child.
+      #
+      # @return [void]
+      def await(pid, flags)
+        thread = Thread.new { Reactor.await_child(pid, flags) }
+        thread.report_on_exception = false # its errors are raised by join
+        thread.join
+      ensure
+        thread&.kill
+      end
+    end
+  end
+end

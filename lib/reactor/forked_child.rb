@@ -1,0 +1,61 @@
+# frozen_string_literal: true
+
+require "socket"
+require "timeout"
+require_relative "clock"
+
+module Reactor
+  # What the hooks of a scheduler do in a forked child of the process that made it: what Ruby does without a scheduler. The
+  # parent's descriptors are not touched. Native and portable schedulers share it.
+  #
+  # @api private
+  module ForkedChild
+    # Seconds between two looks whether a wait is over that only an unblock ends. In the child no descriptor can be waited
+    # for that another thread could write to.
+    POLL_INTERVAL = 0.01
+
+    class << self
+      # @return [Integer, false] the events that have come; false when the time is over
+      def io_wait(io, events, seconds) = Fiber.blocking { io.wait(events, seconds) } || false
+
+      # @param duration [Numeric] seconds
+      def sleep(duration) = Fiber.blocking { Kernel.sleep(duration) }
+
+      # Waits until the block is true, or the time is over.
+      #
+      # @param seconds [Numeric, nil] nil: no limit
+      def block(seconds)
+        deadline = seconds && Clock.now + seconds
+        Fiber.blocking do
+          until yield || (deadline && Clock.now >= deadline)
+            Kernel.sleep([Clock.left(deadline, Clock.now), POLL_INTERVAL].compact.min)
+          end
+        end
+      end
+
+      # Runs the block with a time limit.
+      #
+      # @yieldparam seconds as they were given
+      # @return what the block returns
+      # @raise the exception when the time is over
+      def timeout_after(seconds, exception, message)
+        expired = Class.new(Exception) # rubocop:disable Lint/InheritException -- no rescue in the block may catch it
+        Fiber.blocking { Timeout.timeout(seconds, expired) { yield(seconds) } }
+      rescue expired
+        raise(*[exception, message].compact)
+      end
+
+      # As IO.select.
+      def io_select(readables, writables, exceptables, timeout) = Fiber.blocking { IO.select(readables, writables, exceptables, timeout) }
+
+      # As Process::Status.wait.
+      def process_wait(pid, flags) = Fiber.blocking { Process::Status.wait(pid, flags) }
+
+      # @return [Array<String>] the host's addresses
+      def addresses(hostname) = Fiber.blocking { Addrinfo.getaddrinfo(hostname, nil, nil, :STREAM) }.map(&:ip_address)
+
+      # @param work [#call]
+      def run(work) = Fiber.blocking { work.call }
+    end
+  end
+end

@@ -1,0 +1,39 @@
+# frozen_string_literal: true
+
+require_relative "../child_events"
+require_relative "../vm"
+
+module Reactor
+  # The rare paths of the native scheduler that are written in Ruby. The extension calls `report` and `pass_on` by these names.
+  class Selector
+    private
+
+    def report(error) = VM.report(Fiber.current, error)
+
+    def pass_on(blocker) = VM.pass_on(blocker)
+
+    # Waits until Process.wait may have an answer; takes no child. Returns the seconds waited so far, which nothing needs here.
+    def await_child(pid, flags, waited)
+      ChildEvents.await(pid, flags)
+      waited
+    end
+  end
+
+  class << self
+    # Seconds between two attempts to get the patch lock.
+    LOCK_RETRY_DELAY = 0.0002
+    private_constant :LOCK_RETRY_DELAY
+
+    # Runs the block while no other Ractor does.
+    #
+    # @api private
+    def exclusively
+      sleep LOCK_RETRY_DELAY until claim
+      begin
+        yield
+      ensure
+        release
+      end
+    end
+  end
+end

@@ -1,0 +1,88 @@
+# frozen_string_literal: true
+
+module Reactor
+  # What one fiber of a scheduler is doing at the moment it was looked at.
+  #
+  # [fiber]     the Fiber
+  # [state]     +:waiting+ (parked), +:ready+ (its wait is over, and it is in the ready queue), +:running+ (it has control) or
+  #             +:away+ (other fibers run on its behalf: an Enumerator that it has resumed, or, in {Lifecycle#run}, all)
+  # [hook]      what it waits in: +:io+, +:sleep+, +:block+ (Mutex, Queue, Thread#join …), +:other+; nil unless waiting
+  # [io]        the IO object it waits for; nil if there is none, are several, or it is gone
+  # [events]    IO::READABLE, IO::WRITABLE, IO::PRIORITY or several of them; 0 if it waits for no single IO
+  # [forever]   it waits without a time limit until another fiber or thread wakes it
+  # [seconds]   how long it has been in this state, counted from the turn of the loop in which that began; nil unless waiting
+  #             or ready
+  # [backtrace] where it is, as Fiber#backtrace, without the frames of this library's Ruby code
+  FiberStatus = Data.define(:fiber, :state, :hook, :io, :events, :forever, :seconds, :backtrace) do
+    # @return [String] one line, such as "waiting 0.512 s for #<TCPSocket:fd 7> to be readable"
+    def summary
+      [state, (format("%.3f s", seconds) if seconds), purpose].compact.join(" ")
+    end
+
+    # @return [String] the fiber, the summary, and the backtrace on lines of its own
+    def to_s = ["#{fiber.inspect} #{summary}", *backtrace].join("\n    ")
+
+    private
+
+    def purpose
+      case hook
+      when :io then io || !events.zero? ? "for #{io ? io.inspect : "an IO object"} to be #{FiberStatus.wanted(events)}" : "for several IO objects"
+      when :sleep then forever ? "asleep until woken" : "asleep"
+      when :block then forever ? "for somebody to wake it" : "for somebody to wake it, or its time"
+      end
+    end
+  end
+
+  class FiberStatus
+    # One fiber as the scheduler's `roster` tells it: what {FiberStatus} has, a number that is the fiber's own while it lives
+    # (key), and the IO object as itself or by its number (io).
+    #
+    # @api private
+    Row = Struct.new(:fiber, :key, :state, :hook, :io, :events, :forever, :seconds)
+
+    # Where the frames of this library's own Ruby code are. Patches are not among them: they stand for methods of Ruby's.
+    OWN_FRAMES = %w[native/ portable/ scheduler/ observe/ child_events.rb: forked_child.rb: transfer_loop.rb:]
+                 .map { |place| "#{File.dirname(__dir__)}/#{place}" }.freeze
+    private_constant :OWN_FRAMES
+
+    class << self
+      # @param scheduler [Lifecycle]
+      # @return [Array<Row>] every fiber the scheduler knows
+      # @api private
+      def rows(scheduler) = scheduler.roster.map { |values| Row.new(*values) }
+
+      # @param scheduler [Lifecycle]
+      # @return [Array<FiberStatus>] of every fiber the scheduler knows
+      # @api private
+      def of(scheduler)
+        rows = rows(scheduler)
+        numbers = numbered_ios if rows.any? { |row| row.io.is_a?(Integer) && row.io.positive? }
+        rows.map do |row|
+          io = row.io.is_a?(Integer) ? numbers&.[](row.io) : row.io
+          hook = row.hook if row.state == :waiting
+          state = row.state == :running && !row.fiber.equal?(scheduler.holder) ? :away : row.state
+          new(row.fiber, state, hook, io, row.events, row.forever, row.seconds, backtrace(row.fiber))
+        end
+      end
+
+      # @return [Hash{Integer => IO}] IO objects by the number under which the native scheduler knows them
+      # @api private
+      def numbered_ios
+        ObjectSpace.each_object(IO).filter_map { |io| (number = Reactor.io_number(io)) && [number, io] }.to_h
+      end
+
+      # @param runner [Fiber, Thread]
+      # @return [Array<String>] where it is, without the frames of this library's own Ruby code
+      # @api private
+      def backtrace(runner) = (runner.backtrace || []).reject { |line| line.start_with?(*OWN_FRAMES) }
+
+      # @param events [Integer]
+      # @return [String] the events in words
+      # @api private
+      def wanted(events)
+        names = { IO::READABLE => "readable", IO::WRITABLE => "writable", IO::PRIORITY => "exceptional" }
+        names.filter_map { |event, name| name if events.anybits?(event) }.join(" or ")
+      end
+    end
+  end
+end

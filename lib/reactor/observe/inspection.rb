@@ -1,0 +1,151 @@
+# frozen_string_literal: true
+
+require_relative "../schedulers"
+require_relative "fiber_status"
+require_relative "trace_writer"
+
+module Reactor
+  # What a scheduler tells of itself. None of it changes anything. Except for {#trace}, every thread of the Ractor may call it,
+  # also while the scheduler's own thread sleeps or computes.
+  module Inspection
+    # Counters since the scheduler was made, and gauges of this moment. Each counter costs an addition.
+    #
+    # Counters, on every backend:
+    # [fibers]   fibers made by Fiber.schedule
+    # [parks]    waits begun by fibers
+    # [switches] times control was given to a waiting fiber. A fiber whose own wait ends while it polls needs none.
+    # [turns]    polls of the kernel
+    # [sleeps]   polls that found nothing and went to sleep
+    # [wakeups]  sleeps ended by another thread or a trap handler
+    # [queued]   writes handed to the kernel together with those of other fibers (backend uring)
+    # [carried]  small reads and fsyncs of files done by the kernel's ring instead of a thread (backend uring)
+    # [stalls]   fibers that held the loop too long, if +stall:+ was given
+    #
+    # Gauges, on every backend:
+    # [live]     fibers made by Fiber.schedule that have not finished
+    # [parked]   fibers that wait
+    # [timers]   timers that are set
+    #
+    # Counters of the native scheduler only:
+    # [waits]        waits for a descriptor
+    # [skipped]      waits that needed no system call, because the direction was known to be drained
+    # [registered]   descriptors registered with the kernel
+    # [rearmed]      registrations armed again
+    # [renewed]      registrations that the kernel had forgotten, made again
+    # [deregistered] registrations ended
+    # [closed]       registrations left to end with their descriptors, because their owners closed them
+    # [polls]        system calls that asked the kernel for events
+    # [events]       events it reported
+    # [stale]        events of an older registration of a descriptor, dropped
+    # [unwanted]     events that no fiber waited for
+    # [queued]       writes handed to the kernel together with those of other fibers (backend uring)
+    #
+    # Of operations that Ruby offers to the scheduler, and of {Offload#offload}:
+    # [offload_inline]    operations run inline
+    # [offload_on_worker] operations run on a thread
+    # [offload_threads]   threads there are
+    #
+    # Of the native scheduler's pool of threads, for work that has no non-blocking form:
+    # [pool_jobs]      jobs submitted
+    # [pool_ended]     jobs run to their end
+    # [pool_cancelled] jobs cancelled before they began
+    # [pool_panicked]  jobs that failed inside, which is a defect
+    # [pool_started]   threads started so far
+    # [pool_threads]   threads there are
+    # [pool_queued]    jobs that wait for a thread
+    # [pool_running]   jobs that run
+    #
+    # @return [Hash{Symbol => Integer}]
+    def stats = super.merge(stalls: @stalls&.count || 0)
+
+    # Every fiber the scheduler knows: the unfinished fibers of Fiber.schedule, and each other fiber of the thread (the root
+    # fiber, an Enumerator's) that is inside one of its hooks.
+    #
+    # @return [Array<FiberStatus>] the fiber that has waited longest first
+    def fibers = FiberStatus.of(self).sort_by { |status| -(status.seconds || -1) }
+
+    # @return [String] its class, backend and number of live fibers
+    def inspect = "#<#{self.class} #{closed? ? "closed" : "#{backend}, #{live} live"}>"
+
+    # @return [String] all of {#fibers} for a human reader
+    def dump
+      statuses = fibers
+      counts = statuses.map(&:state).tally.map { |state, count| "#{count} #{state}" }
+      ["#{inspect}: #{counts.empty? ? "none" : counts.join(", ")}", *statuses.map(&:to_s)].join("\n  ")
+    end
+
+    # Records every run and wait of every fiber and every turn of the loop while the block runs, in the Trace Event Format, to
+    # be opened in Perfetto (ui.perfetto.dev) or in a Chrome at chrome://tracing. There is one track for each fiber, named
+    # after the line that made it, and one for the loop. A fiber runs, waits, or is in the ready queue. An arrow leads from
+    # what woke it to where it goes on. The file is written when the block has ended, also by an exception.
+    #
+    # Call it on the scheduler's own thread, in a fiber or outside of them. An entry takes about 50 bytes of memory until the
+    # file is written. A scheduler that is not traced pays nothing.
+    #
+    # @param path [String, #to_path]
+    # @param limit [Integer] entries that are kept; later ones are only counted
+    # @return what the block returns
+    # @raise [RuntimeError] it is being traced already
+    # @raise [SystemCallError] the file cannot be written; raised before the block runs
+    def trace(path, limit: 1_000_000, &block)
+      raise ArgumentError, "no block given" unless block
+
+      TraceWriter.new(self, limit).record(path, &block)
+    end
+
+    # @param thread [Thread]
+    # @return [Boolean] whether the thread wakes no fiber unless something wakes it: it waits without a limit, or it watches
+    # @api private
+    def self.idle?(thread)
+      thread.thread_variable?(:reactor_bystander) || (thread.inspect.end_with?(" sleep_forever>") && !thread.pending_interrupt?)
+    end
+
+    private
+
+    # The native and the portable scheduler ask this when all fibers have waited for an unblock, and for nothing else, for a
+    # while. There is a deadlock if no other thread can wake a fiber, because each waits for another thread as well, and no
+    # fiber just sleeps.
+    #
+    # @return [String, nil] the message of Ruby's own "No live threads left. Deadlock?"; nil if there is none
+    def deadlock
+      return unless Thread.list.all? { |thread| thread.equal?(Thread.current) || Inspection.idle?(thread) }
+
+      statuses = fibers
+      waiting = statuses.select { |status| status.state == :waiting }
+      return if waiting.empty? || statuses.any? { |status| status.state == :ready } || !waiting.all? { |status| lost?(status) }
+
+      "No live threads left. Deadlock?\n#{dump}"
+    end
+
+    # Kernel#sleep waits for no other thread. ConditionVariable#wait, which calls the same hook, does.
+    def lost?(status)
+      status.forever && (status.hook == :block || status.backtrace.first(4).any? { |line| line.match?(/\b(wait|Mutex#sleep)'\z/) })
+    end
+  end
+
+  class << self
+    # Writes the {Inspection#dump} of every scheduler of this Ractor. Any thread of the Ractor may call it.
+    #
+    # @param out [IO, #write]
+    # @return [nil]
+    def dump(out = $stderr)
+      text = +"reactor: process #{Process.pid}, #{Time.now}\n"
+      Schedulers.each { |scheduler| text << scheduler.dump << "\n" unless scheduler.closed? }
+      Fiber.blocking { out.write(text) }
+      nil
+    end
+
+    # Makes a signal write {dump} to $stderr, and then call the handler it had before, if it had one.
+    #
+    # @param signal [String, Symbol, Integer] as for trap, such as "USR2"
+    # @return [nil]
+    # @raise [ArgumentError, Errno::EINVAL] no signal, or one that Ruby or the system keeps for itself
+    def dump_on(signal)
+      before = trap(signal) do |number|
+        dump
+        before.call(number) if before.respond_to?(:call)
+      end
+      nil
+    end
+  end
+end

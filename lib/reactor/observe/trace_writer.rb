@@ -1,0 +1,172 @@
+# frozen_string_literal: true
+
+require_relative "../version"
+require_relative "fiber_status"
+
+module Reactor
+  # Writes the entries that a scheduler has recorded to a file in the Trace Event Format. Each fiber has a track. Each run, wait
+  # and time in the ready queue is a slice ("X") on it. An arrow ("s", "f") leads from what woke a fiber to where it goes on.
+  # See {Inspection#trace}.
+  #
+  # @api private
+  class TraceWriter
+    LOOP = 0 # the track of the loop's turns and sleeps
+
+    # chrome://tracing has colours by name. Perfetto has its own colours, one for each name of a slice.
+    COLOURS = {
+      "run" => "thread_state_running", "ready" => "thread_state_runnable", "turn" => "thread_state_running",
+      "wait: readable" => "thread_state_iowait", "wait: writable" => "thread_state_iowait"
+    }.tap { |colours| colours.default = "thread_state_sleeping" }.freeze
+
+    private_constant :LOOP, :COLOURS
+
+    def initialize(scheduler, limit)
+      @scheduler = scheduler
+      @limit = limit
+      @tracks = {}   # the key of a fiber that lives => its track
+      @labels = { LOOP => "loop" }
+      @made = {}     # track => where its fiber was made, until its first slice has told
+      @open = {}     # track => [name, nanoseconds, arguments] of the slice that goes on
+      @parked = {}   # tracks of fibers that wait
+      @arrows = {}   # track => number of the arrow that ends where the fiber goes on
+      @events = []
+      @now = @numbers = 0
+    end
+
+    def record(path)
+      require "json"
+      file = File.open(path, "w")
+      @scheduler.trace_start(@limit)
+      begin
+        @origins = origins
+        yield
+      ensure
+        @origins = origins.merge(@origins)
+        write(file, *@scheduler.trace_stop)
+      end
+    ensure
+      file&.close
+    end
+
+    private
+
+    # The outermost line of each fiber that is alive.
+    def origins
+      FiberStatus.rows(@scheduler).to_h { |row| [row.key, FiberStatus.backtrace(row.fiber).last] }
+    end
+
+    def write(file, lost, births, entries)
+      @births = births.group_by(&:first)
+      @ios = FiberStatus.numbered_ios
+      entries.each { |entry| add(*entry) }
+      @open.each_key { |track| close(track) }
+      other = { reactor: VERSION, backend: @scheduler.backend, moments_left_out: lost }
+      Fiber.blocking { file.write(JSON.generate({ traceEvents: names + @events, displayTimeUnit: "ms", otherData: other })) }
+    end
+
+    # Another thread that wakes a fiber may record its entry a little late.
+    def add(what, at, key, hook, io, events)
+      @now = at if at > @now
+      case what
+      when :turn, :sleep then slice(LOOP, what.name)
+      when :turned, :wake then close(LOOP)
+      else add_to_fiber(what, track_of(key, fresh: what == :control), hook, io, events)
+      end
+      @tracks.delete(key) if what == :end
+    end
+
+    def add_to_fiber(what, track, hook, io, events)
+      yield_to(track) unless what == :park || what == :ready
+      case what
+      when :park then park(track, *waiting(hook, io, events))
+      when :drain then park(track, "wait: fibers")
+      when :ready then ready(track)
+      when :end then close(track)
+      else run(track, what)
+      end
+    end
+
+    def park(track, name, arguments = nil)
+      slice(track, name, arguments)
+      @parked[track] = true
+    end
+
+    # A fiber is woken by the loop in its turn, or by the fiber that runs. A thread that wakes one is not known here.
+    def ready(track)
+      waker = { LOOP => "turn", @runner => "run" }.find { |other, name| other != track && @open[other]&.first == name }&.first
+      slice(track, "ready")
+      @arrows[track] = arrow("s", waker, @numbers += 1) if waker
+    end
+
+    # Control comes to a fiber that waits as well: it then looks for a fiber that can run.
+    def run(track, what)
+      return if what == :control && @parked[track]
+
+      @parked[track] = false
+      slice(track, "run")
+      number = @arrows.delete(track)
+      arrow("f", track, number) if number
+    end
+
+    # A fiber that had control and neither waits nor has ended is in the ready queue now.
+    def yield_to(track)
+      slice(@runner, "ready") if @runner && @runner != track && @open.dig(@runner, 0) == "run"
+      @runner = track
+    end
+
+    def slice(track, name, arguments = nil)
+      close(track)
+      made = @made.delete(track)
+      arguments = { made: made }.merge(arguments || {}) if made
+      @open[track] = [name, @now, arguments]
+    end
+
+    # A slice ends a nanosecond early: if a viewer's sum of floats came out later than the begin of the next slice, the viewer
+    # would nest the next slice in this one.
+    def close(track)
+      name, since, arguments = @open[track]
+      @open[track] = nil
+      return if name.nil? || since == @now
+
+      @events << { name: name, cat: track == LOOP ? "loop" : "fiber", ph: "X", cname: COLOURS[name], pid: Process.pid, tid: track,
+                   ts: since / 1e3, dur: (@now - since - 1) / 1e3, args: arguments || {} }
+    end
+
+    # Begins ("s") or ends ("f") in the slice that is open on this track.
+    def arrow(phase, track, number)
+      @events << { name: "wake", cat: "wake", ph: phase, bp: "e", id: number, pid: Process.pid, tid: track, ts: @now / 1e3, args: {} }
+      number
+    end
+
+    # @return [Array] the name of the slice, and its arguments
+    def waiting(hook, io, events)
+      return ["wait: #{hook}"] unless hook == :io
+      return ["wait: several"] unless events.positive?
+
+      io = @ios[io] || "IO object #{io}" if io.is_a?(Integer) && io.positive?
+      ["wait: #{FiberStatus.wanted(events)}", { io: text(io.is_a?(IO) ? io.inspect : io.to_s) }]
+    end
+
+    # After a fiber has ended, another one may have its key. That one begins with a control entry.
+    def track_of(key, fresh:)
+      @tracks[key] ||= @labels.size.tap do |track|
+        born = @births[key]&.shift if fresh
+        place = born ? born[1] : @origins[key]
+        @made[track] = text(place) if place
+        @labels[track] = place ? "fiber #{track} #{text(File.basename(place))}" : "fiber #{track}, not scheduled"
+      end
+    end
+
+    def names
+      process = { name: "process_name", ph: "M", pid: Process.pid, args: { name: text("#{File.basename($PROGRAM_NAME)}, reactor on #{@scheduler.backend}") } }
+      @labels.each_with_object([process]) do |(track, label), list|
+        { thread_name: { name: label }, thread_sort_index: { sort_index: track } }.each do |name, arguments|
+          list << { name: name, ph: "M", pid: Process.pid, tid: track, args: arguments }
+        end
+      end
+    end
+
+    # JSON is UTF-8; a path may be anything.
+    def text(string) = string.encode(Encoding::UTF_8, invalid: :replace, undef: :replace).scrub
+  end
+end

@@ -1,0 +1,117 @@
+# frozen_string_literal: true
+
+module Reactor
+  module Patches
+    # What Ruby times by the system's clock, and not through the scheduler: the patches of Reactor::Testing.virtual_time. They
+    # do what Ruby does on a thread whose time is real.
+    #
+    # @api private
+    module VirtualTime
+      # Raised where a wait has reached its virtual time limit.
+      class Elapsed < Exception # rubocop:disable Lint/InheritException -- no rescue in the program may catch it
+      end
+
+      # unit of Process.clock_gettime => its nanoseconds, and whether it has a fraction
+      UNITS = {
+        nanosecond: [1, false], microsecond: [1_000, false], millisecond: [1_000_000, false], second: [1_000_000_000, false],
+        float_microsecond: [1_000, true], float_millisecond: [1_000_000, true], float_second: [1_000_000_000, true]
+      }.freeze
+
+      # Where a thread keeps its virtual clock.
+      KEY = :reactor_virtual_clock
+      private_constant :Elapsed, :UNITS, :KEY
+
+      class << self
+        # @return [Testing::Clock, nil] the virtual clock of this thread; nil if its time is real
+        def clock = Thread.current.thread_variable_get(KEY)
+
+        # @param clock [Testing::Clock, nil]
+        def clock=(clock)
+          Thread.current.thread_variable_set(KEY, clock)
+        end
+
+        # @return [Boolean] whether a wait of this fiber takes virtual time
+        def virtual? = !clock.nil? && !Fiber.current_scheduler.nil?
+
+        # Runs the block, which waits, with a virtual time limit. After a wait Ruby itself looks at the real clock, and goes
+        # on waiting.
+        #
+        # @param seconds [Numeric] a negative number counts as 0
+        # @return what the block returns; nil when the time is over
+        def limit(seconds)
+          own = Elapsed.new
+          Fiber.scheduler.timeout_after([seconds, 0].max, own) { yield }
+        rescue Elapsed => error
+          raise unless error.equal?(own)
+        end
+
+        # @return [Integer, Float] as Process.clock_gettime converts
+        # @raise [ArgumentError] as there, if the unit is unknown
+        def in_unit(nanoseconds, unit)
+          divisor, float = UNITS.fetch(unit || :float_second) { raise ArgumentError, "unexpected unit: #{unit}" }
+          float ? nanoseconds / divisor.to_f : nanoseconds / divisor
+        end
+      end
+
+      # Prepended to Process's singleton class.
+      module ProcessClock
+        def clock_gettime(id, unit = :float_second)
+          nanoseconds = VirtualTime.clock&.nanoseconds(id)
+          nanoseconds ? VirtualTime.in_unit(nanoseconds, unit) : super
+        end
+      end
+
+      # Prepended to Time's singleton class.
+      module TimeNow
+        def now(**options)
+          nanoseconds = VirtualTime.clock&.nanoseconds(Process::CLOCK_REALTIME)
+          nanoseconds ? at(0, nanoseconds, :nanosecond, **options) : super
+        end
+      end
+
+      # Prepended to Kernel and to its singleton class. Kernel#sleep returns how long it slept.
+      module KernelSleep
+        def sleep(*)
+          return super unless VirtualTime.virtual?
+
+          before = VirtualTime.clock.elapsed
+          super
+          (VirtualTime.clock.elapsed - before).round
+        end
+      end
+
+      # Prepended to Queue and SizedQueue.
+      module QueuePop
+        def pop(non_block = false, timeout: nil)
+          return super unless timeout && !non_block && VirtualTime.virtual?
+
+          VirtualTime.limit(timeout) { super(false) }
+        end
+
+        def shift(non_block = false, timeout: nil) = pop(non_block, timeout: timeout)
+        def deq(non_block = false, timeout: nil) = pop(non_block, timeout: timeout)
+      end
+
+      # Prepended to SizedQueue.
+      module QueuePush
+        def push(object, non_block = false, timeout: nil)
+          return super unless timeout && !non_block && VirtualTime.virtual?
+
+          VirtualTime.limit(timeout) { super(object, false) }
+        end
+
+        def enq(object, non_block = false, timeout: nil) = push(object, non_block, timeout: timeout)
+        def <<(object) = push(object)
+      end
+
+      # Prepended to Thread.
+      module ThreadJoin
+        def join(limit = nil)
+          return super unless limit && VirtualTime.virtual?
+
+          VirtualTime.limit(limit) { super() }
+        end
+      end
+    end
+  end
+end

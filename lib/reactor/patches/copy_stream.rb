@@ -1,0 +1,61 @@
+# frozen_string_literal: true
+
+require_relative "../schedulers"
+
+module Reactor
+  module Patches
+    # Prepended to IO's singleton class. IO.copy_stream from a regular file to an IO goes chunk by chunk: the pool brings each
+    # chunk into the page cache before it is sent. From one regular file to another a worker copies all at once. For other
+    # sources Ruby's own waits call the hooks.
+    #
+    # @api private
+    module CopyStream
+      # Bytes of a file that one call of Ruby's IO.copy_stream sends (about 0.3 ms).
+      COPY_CHUNK = 256 << 10
+      # Bytes that are asked of the disk meanwhile.
+      READAHEAD = 16 << 20
+      private_constant :COPY_CHUNK, :READAHEAD
+
+      # @return [Integer] bytes
+      # @raise as without a scheduler
+      def copy_stream(source, target, length = nil, offset = nil)
+        scheduler = Schedulers.current
+        return super unless scheduler
+        if CopyStream.path?(source)
+          return File.open(source, "rb") { |file| copy_stream(file, target, length, offset) }
+        end
+        return super unless CopyStream.regular?(source)
+        return scheduler.offload { super } if CopyStream.path?(target) || CopyStream.regular?(target)
+        return super unless scheduler.respond_to?(:fetch) && target.is_a?(IO)
+        return super unless [length, offset].all? { |number| number.nil? || (number.is_a?(Integer) && number.bit_length < 63) }
+
+        length = nil if length&.negative? # the whole file, from where it is: as without a scheduler
+        offset = nil if offset&.negative?
+        CopyStream.in_chunks(length) do |done, chunk|
+          wanted = length ? [length - done, READAHEAD].min : READAHEAD
+          scheduler.fetch(source, offset ? offset + done : source.pos, chunk, wanted)
+          super(source, target, chunk, offset && (offset + done))
+        end
+      end
+
+      class << self
+        # Whether IO.copy_stream opens this object itself.
+        def path?(object) = object.is_a?(String) || (object.respond_to?(:to_path) && !IO.try_convert(object))
+
+        def regular?(object) = object.is_a?(File) && !object.closed? && object.stat.file?
+
+        # Yields the bytes done and the bytes to do next, until the length is reached or a chunk comes back short.
+        def in_chunks(length)
+          done = 0
+          until length && done >= length
+            chunk = length ? [length - done, COPY_CHUNK].min : COPY_CHUNK
+            copied = yield(done, chunk)
+            done += copied
+            break if copied < chunk
+          end
+          done
+        end
+      end
+    end
+  end
+end

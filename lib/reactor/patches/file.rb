@@ -1,0 +1,135 @@
+# frozen_string_literal: true
+
+require "fcntl"
+require_relative "../schedulers"
+
+module Reactor
+  module Patches
+    # Prepended to File: File.new and File.open. Opening a FIFO waits until its other end is opened, so a thread of its own
+    # does it. Ruby 3.3 does not offer open(2) to a scheduler, and 3.4 does not say that a file is a FIFO. To find out costs
+    # a stat(2).
+    #
+    # @api private
+    module FileOpen
+      # @raise as without a scheduler
+      def initialize(path = (nothing = true), ...)
+        return super() if nothing
+
+        scheduler = Schedulers.current
+        return super unless scheduler && FileOpen.fifo?(path)
+
+        scheduler.run_on_waiter_thread { super }
+      end
+
+      def self.fifo?(path)
+        return Reactor.fifo?(path) if path.is_a?(String)
+
+        path.respond_to?(:to_path) && !path.is_a?(IO) && Reactor.fifo?(path.to_path)
+      end
+    end
+
+    # Prepended to File. The driver does it if it can (backend uring); else a worker, unless it has been cheap so far.
+    #
+    # @api private
+    module FileSync
+      # @return [0]
+      # @raise [SystemCallError, IOError] as without a scheduler
+      def fsync = FileSync.sync(self, :fsync) { super() }
+
+      # As {#fsync}.
+      #
+      # @return [0]
+      # @raise [SystemCallError, IOError] as without a scheduler
+      def fdatasync = FileSync.sync(self, :fdatasync) { super() }
+
+      def self.sync(file, name, &work)
+        scheduler = Schedulers.current
+        return yield unless scheduler
+
+        file.flush
+        number = scheduler.sync(file, name == :fdatasync) if scheduler.respond_to?(:sync)
+        return scheduler.run_by_cost(name, work) unless number
+        return 0 if number.zero?
+
+        raise SystemCallError.new(file.path, number, "rb_io_fsync")
+      end
+    end
+
+    # Prepended to File before Ruby 4.0, which has a hook for it. A worker does it if it has been expensive so far, or if the
+    # string is large, because the kernel makes a writer wait once it has much to write.
+    #
+    # @api private
+    module FilePwrite
+      # Bytes that are written inline if that has been cheap so far.
+      INLINE_WRITE_MAX = 16 << 10
+      private_constant :INLINE_WRITE_MAX
+
+      # @param string [#to_s]
+      # @param offset [Integer] bytes from the beginning of the file
+      # @return [Integer] bytes written
+      # @raise [SystemCallError, IOError, TypeError] as without a scheduler
+      def pwrite(string, offset)
+        scheduler = Schedulers.current
+        return super unless scheduler
+        return scheduler.run_by_cost(:pwrite, -> { super }) unless string.is_a?(String) && string.bytesize > INLINE_WRITE_MAX
+
+        scheduler.offload { super }
+      end
+    end
+
+    # Prepended to File. A worker closes a file of more than a mebibyte that was open for writing, because a file system may
+    # allocate its blocks only then: ext4 does if the file was truncated before, which took 20 ms for 50 MiB.
+    #
+    # @api private
+    module FileClose
+      # Bytes of a file whose close may be slow.
+      LARGE_FILE = 1 << 20
+      private_constant :LARGE_FILE
+
+      # @return [nil]
+      # @raise [SystemCallError] as without a scheduler
+      def close
+        scheduler = Schedulers.current unless closed?
+        return super unless scheduler && FileClose.slow?(self)
+
+        begin
+          scheduler.offload { super() }
+        ensure
+          super() unless closed? # interrupted before a worker had begun
+        end
+      end
+
+      # Whether this file was open for writing and is large.
+      def self.slow?(file)
+        file.fcntl(Fcntl::F_GETFL).anybits?(IO::WRONLY | IO::RDWR) && file.stat.size > LARGE_FILE
+      rescue SystemCallError, NotImplementedError
+        false
+      end
+    end
+
+    # Prepended to File. A lock is tried again and again while the fiber is parked in between: a worker that waits for a lock
+    # might wait forever, and a fiber that is interrupted must not get the lock.
+    #
+    # @api private
+    module FileLock
+      # Seconds between two attempts: the first pause, which doubles, and the longest, which is Ruby's own.
+      LOCK_RETRY_MIN = 0.001
+      LOCK_RETRY_MAX = 0.1
+      private_constant :LOCK_RETRY_MIN, :LOCK_RETRY_MAX
+
+      # @param operation [Integer] File::LOCK_EX, LOCK_SH or LOCK_UN, with LOCK_NB or without
+      # @return [0, false]
+      # @raise [SystemCallError, IOError, TypeError] as without a scheduler
+      def flock(operation)
+        return super unless operation.is_a?(Integer) && operation.nobits?(File::LOCK_NB | File::LOCK_UN) && Schedulers.current
+
+        pause = LOCK_RETRY_MIN
+        until super(operation | File::LOCK_NB)
+          sleep(pause)
+          pause = [pause * 2, LOCK_RETRY_MAX].min
+        end
+        0
+      end
+    end
+  end
+end

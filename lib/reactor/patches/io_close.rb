@@ -1,0 +1,45 @@
+# frozen_string_literal: true
+
+require_relative "../schedulers"
+
+module Reactor
+  module Patches
+    # Prepended to IO. Ruby 3.3 and 3.4 do not tell a scheduler that an IO is being closed, and 4.0 does not tell it of fibers
+    # in IO.select: those fibers would wait forever, or for the descriptor that gets the number next. So IO#close first tells
+    # the schedulers of its Ractor. They raise IOError ("stream closed in another thread") in the fibers that wait for this
+    # very object. That takes one look-up for each scheduler, however many fibers wait for other objects. What Ruby 4.0 then
+    # tells of the same fibers comes too late and is dropped.
+    #
+    # @api private
+    module IOClose
+      # From Ruby 4.0 on the VM waits until the fibers that it interrupts have left the IO. If the closer is the blocking
+      # fiber of their own thread, they could not run. So they are given their turn first.
+      VM_WAITS_FOR_USERS = RUBY_VERSION >= "4.0"
+
+      # Seconds between two attempts to close an IO whose descriptor a worker uses.
+      RETRY_DELAY = 0.001
+      private_constant :VM_WAITS_FOR_USERS, :RETRY_DELAY
+
+      # @return [nil]
+      def close
+        if !closed? && IOClose.notify_schedulers(self) && VM_WAITS_FOR_USERS && Fiber.current.blocking?
+          Fiber.scheduler&.yield # the interrupted fibers are queued ahead of this one
+        end
+        super
+      end
+
+      # @param io [IO]
+      # @return [Symbol, nil] :told if a fiber waits for it
+      # @api private
+      def self.notify_schedulers(io)
+        told = nil
+        Schedulers.each do |scheduler|
+          # Only the scheduler's own thread learns when its worker has ended, so another thread has to ask again.
+          sleep RETRY_DELAY while (answer = scheduler.io_closing(io)) == :busy
+          told ||= answer
+        end
+        told
+      end
+    end
+  end
+end

@@ -1,0 +1,37 @@
+# frozen_string_literal: true
+
+require_relative "../../names"
+require_relative "../name_resolution"
+
+module Reactor
+  module Patches
+    module NameResolution
+      # Prepended to Addrinfo's singleton class.
+      module AddrinfoLookup
+        def getaddrinfo(*arguments, **options)
+          host, service, *rest = arguments
+          family, socktype, protocol, flags = rest
+          numbers = { family: Names.constant("AF_", family), socktype: Names.constant("SOCK_", socktype), protocol: protocol || 0, flags: flags || 0 }
+          return super unless arguments.size.between?(2, 6)
+
+          NameResolution.resolve(host, service, **numbers, exact: true, limit: options[:timeout]) { |known, port| super(known, port, *rest, **options) }
+        end
+
+        def tcp(host, port)
+          NameResolution.resolve(host, port, socktype: Socket::SOCK_STREAM, protocol: Socket::IPPROTO_TCP, exact: true) { |known, number| super(known, number) }
+        end
+
+        def udp(host, port)
+          NameResolution.resolve(host, port, socktype: Socket::SOCK_DGRAM, protocol: Socket::IPPROTO_UDP, exact: true) { |known, number| super(known, number) }
+        end
+
+        def ip(host) = NameResolution.resolve(host, nil) { |known, _| super(known) }
+      end
+
+      # Prepended to Addrinfo.
+      module AddrinfoReverse
+        def getnameinfo(flags = 0) = NameResolution.on_worker(flags.is_a?(Integer) && flags.nobits?(Socket::NI_NUMERICHOST)) { super }
+      end
+    end
+  end
+end

@@ -1,0 +1,61 @@
+# frozen_string_literal: true
+
+require_relative "../../connect/happy_eyeballs"
+require_relative "../../names"
+require_relative "../name_resolution"
+
+module Reactor
+  module Patches
+    module NameResolution
+      # Prepended to Socket's singleton class.
+      module SocketLookup
+        def getaddrinfo(*arguments)
+          host, service, *rest = arguments
+          return super unless arguments.size.between?(2, 7)
+
+          family, socktype, protocol, flags, reverse = rest
+          reverse = !BasicSocket.do_not_reverse_lookup if reverse.nil?
+          return NameResolution.on_worker { super } if reverse && reverse != :numeric
+
+          numbers = { family: Names.constant("AF_", family), socktype: Names.constant("SOCK_", socktype), protocol: protocol || 0, flags: flags || 0 }
+          NameResolution.resolve(host, service, **numbers, exact: numbers[:socktype]&.zero?) { |known, port| super(known, port, *rest) }
+        end
+
+        def sockaddr_in(port, host) = NameResolution.resolve(host, port) { |known, number| super(number, known) }
+
+        def pack_sockaddr_in(port, host) = NameResolution.resolve(host, port) { |known, number| super(number, known) }
+
+        def getnameinfo(address, flags = 0) = NameResolution.on_worker(flags.is_a?(Integer) && flags.nobits?(Socket::NI_NUMERICHOST)) { super }
+
+        def gethostbyname(host) = NameResolution.on_worker { super }
+
+        def tcp(host, port, local_host = nil, local_port = nil, **options, &block)
+          parallel = options.fetch(:fast_fallback) { HappyEyeballs.ruby_default? }
+          connection = HappyEyeballs.for(HappyEyeballs::ForSocketTCP, host, port, local_host, local_port, options, parallel)
+          return Schedulers.forked_child? ? Fiber.blocking { super } : super unless connection
+
+          socket = connection.run
+          return socket unless block
+
+          begin
+            yield socket
+          ensure
+            socket.close
+          end
+        end
+      end
+
+      # Prepended to IPSocket's singleton class.
+      module IPSocketLookup
+        def getaddress(host) = NameResolution.resolve(host, nil, socktype: Socket::SOCK_STREAM) { |known, _| super(known) }
+      end
+
+      # Prepended to IPSocket, whose methods may be asked for names.
+      module IPSocketReverse
+        def addr(reverse = nil) = NameResolution.on_worker(reverse.nil? ? !do_not_reverse_lookup : reverse && reverse != :numeric) { super }
+
+        def peeraddr(reverse = nil) = NameResolution.on_worker(reverse.nil? ? !do_not_reverse_lookup : reverse && reverse != :numeric) { super }
+      end
+    end
+  end
+end

@@ -1,0 +1,115 @@
+# frozen_string_literal: true
+
+require_relative "../vm"
+
+module Reactor
+  class PortableScheduler
+    # The fibers that the scheduler makes, from their first to their last line.
+    module Fibers
+      # The hook for Fiber.schedule: makes a fiber and runs it at once, until it waits for the first time.
+      #
+      # An exception before that reaches the caller. Later a StandardError or ScriptError is reported on stderr (if the
+      # thread reports on exceptions), kept, and raised by {#drain} when all fibers have ended. Any other exception
+      # (SystemExit, Interrupt, NoMemoryError) goes to the root fiber at once.
+      #
+      # @param arguments handed to the block
+      # @param options handed to Fiber.new (storage:)
+      # @return [Fiber] non-blocking; its storage is a copy of the caller's unless the options say otherwise
+      # @raise [RuntimeError] the scheduler is closed, or the process is a forked child
+      # @raise [ThreadError] the scheduler belongs to another thread
+      # @raise [ArgumentError] without a block
+      def fiber(*arguments, **options, &block)
+        raise "a forked child needs a scheduler of its own" unless enter
+        raise ArgumentError, "tried to create Proc object without a block" unless block
+
+        start = Wait.new(Fiber.current, :turn, @waits[Fiber.current])
+        fiber = Fiber.new(**options, blocking: false) { |*given| run_fiber(start, given, block) }
+        @counts[:fibers] += 1
+        @trace&.births&.push([fiber.object_id, block.source_location&.join(":")])
+        @waits[Fiber.current] = start
+        start.queued = true
+        @ready.unshift(start) # first in the queue: the caller goes on as soon as the new fiber waits
+        park(start) { switch(fiber, *arguments) }
+        fiber
+      end
+
+      # Runs until every fiber made by {#fiber} has ended.
+      #
+      # @return [nil]
+      # @raise the first error that escaped a fiber
+      # @raise [FiberError] called from one of these fibers
+      # @raise [RuntimeError] the scheduler is closed
+      # @raise [ThreadError] it belongs to another thread
+      def drain
+        return unless enter
+
+        forbid_own_fibers
+        until @live.empty?
+          @drain = Wait.new(Fiber.current, :turn, @waits[Fiber.current])
+          @waits[Fiber.current] = @drain
+          park(@drain)
+        end
+        error, @error = @error, nil
+        raise error if error
+      ensure
+        @drain = nil
+      end
+
+      # Asks every live fiber to end. It is left where it waits, as by throw, which runs ensure clauses and no rescue. The
+      # fibers end in {#drain}, which serves their ensure clauses however long these wait.
+      #
+      # @return [nil]
+      # @raise [FiberError] called from one of these fibers
+      # @raise [RuntimeError] the scheduler is closed
+      # @raise [ThreadError] it belongs to another thread
+      def cancel
+        return unless enter
+
+        forbid_own_fibers
+        @live.each_key { |fiber| enqueue(Delivery.new(fiber)) }
+        nil
+      end
+
+      # Called by Ruby 4.0 and later inside long operations: lets the other ready fibers run first.
+      #
+      # @return [nil]
+      def yield
+        return Thread.pass unless enter
+
+        wait = Wait.new(Fiber.current, :turn, @waits[Fiber.current])
+        @waits[Fiber.current] = wait
+        park(wait, 0)
+      end
+
+      private
+
+      def run_fiber(start, arguments, block)
+        fiber = Fiber.current
+        @live[fiber] = true
+        trace_event(:control, fiber)
+        catch(fiber) { block.call(*arguments) } # thrown by a cancelled wait
+        nil # Ruby keeps what a dead fiber returned, which may be another fiber, and so on
+      rescue Exception => error # rubocop:disable Lint/RescueException -- it would be raised in an unrelated fiber
+        if inert?
+          raise # in a child forked by this fiber no drain will raise it
+        elsif !start.done
+          start.error = [error]
+        elsif error.is_a?(StandardError) || error.is_a?(ScriptError)
+          VM.report(fiber, error)
+          @error ||= error
+        else
+          raise # out of the fiber: Ruby raises it at the end of the root fiber's chain of resumes
+        end
+      ensure
+        @live.delete(fiber)
+        trace_event(:end, fiber)
+        enqueue(@drain) if @drain && @live.empty?
+      end
+
+      def forbid_own_fibers
+        raise FiberError, "a fiber cannot wait for the end of its own scheduler" if @live.key?(Fiber.current)
+      end
+    end
+    private_constant :Fibers
+  end
+end

@@ -1,0 +1,104 @@
+# frozen_string_literal: true
+
+require_relative "../clock"
+
+module Reactor
+  class PortableScheduler
+    # What the scheduler tells {Inspection}, {StallDetector} and {TraceWriter}. Any thread may call it.
+    module Observation
+      # What is recorded while a trace is written: the entries, the fibers made and where, and the entries beyond the limit.
+      Trace = Struct.new(:start, :limit, :list, :births, :lost)
+      private_constant :Trace
+
+      # @return [Array<Array(Fiber, Integer, Symbol, Symbol, IO, Integer, Boolean, Float)>] every fiber it knows, as
+      #   {FiberStatus::Row} names it
+      # @api private
+      def roster
+        now = Clock.now
+        (@live.keys | @waits.keys).map do |fiber|
+          wait = @waits[fiber]
+          state = state_of(wait)
+          io, events = wait&.kind == :io ? watched_by(wait) : [nil, 0]
+          [fiber, fiber.object_id, state, hook_of(wait), io, events, forever?(wait), wait&.since && now - wait.since]
+        end
+      end
+
+      # @return [Array<Symbol>] the hooks that fibers wait in, each once
+      # @api private
+      def waited_for = @waits.each_value.filter_map { |wait| hook_of(wait) unless wait.queued || state_of(wait) == :running }.uniq
+
+      # @return [Integer, nil] a number that changes whenever control changes hands; nil while the thread sleeps in the
+      #   kernel, and while there is no fiber that could be held up
+      # @api private
+      def pulse
+        @counts.values_at(:fibers, :parks, :switches, :turns).sum unless @sleeping || @live.empty?
+      end
+
+      # @return [Fiber, nil] the fiber that has control
+      # @api private
+      def holder = (@running if @running && (@live.key?(@running) || @waits.key?(@running)))
+
+      # Begins to record a trace.
+      #
+      # @param limit [Integer] entries at most
+      # @raise [RuntimeError] one is being recorded already
+      # @api private
+      def trace_start(limit)
+        raise "this scheduler is being traced already" if @trace
+
+        @trace = Trace.new(Clock.now, limit, [], [], 0)
+      end
+
+      # @return [Array(Integer, Array, Array)] how many entries were left out; the fibers made, as key and place; the
+      #   entries, as what, nanoseconds, key of the fiber, hook, IO, events
+      # @api private
+      def trace_stop
+        trace, @trace = @trace, nil
+        [trace.lost, trace.births, trace.list]
+      end
+
+      private
+
+      # Records an event while a trace is written.
+      def trace_event(what, fiber = nil, wait = nil)
+        return unless @trace
+
+        if @trace.list.size >= @trace.limit
+          @trace.lost += 1
+        else
+          io, events = wait&.kind == :io ? watched_by(wait) : [nil, 0]
+          at = ((Clock.now - @trace.start) * 1e9).round
+          @trace.list << [what, at, fiber.object_id, hook_of(wait), io&.inspect, events]
+        end
+      end
+
+      # A wait for a turn that is not queued for it is {Fibers#drain}'s, and waits for the end of all other fibers.
+      def kind_of_park(wait)
+        return :park unless wait.kind == :turn
+
+        wait.queued ? :ready : :drain
+      end
+
+      def watched_by(wait)
+        found = @watched.flat_map { |event, waits_of| waits_of.filter_map { |io, waits| [io, event] if waits.key?(wait) } }
+        ios = found.map(&:first).uniq(&:object_id)
+        ios.size == 1 ? [ios.first, found.sum(&:last)] : [nil, 0]
+      end
+
+      def state_of(wait)
+        if wait.nil? || (wait.kind == :turn && !wait.queued) then :running
+        else wait.queued ? :ready : :waiting
+        end
+      end
+
+      def hook_of(wait)
+        case wait&.kind
+        when :io then :io
+        when :block then wait.hook || :block
+        else :other
+        end
+      end
+    end
+    private_constant :Observation
+  end
+end

@@ -1,0 +1,124 @@
+# frozen_string_literal: true
+
+require_relative "../clock"
+require_relative "../forked_child"
+
+module Reactor
+  class PortableScheduler
+    # One park of one fiber.
+    #
+    # [fiber]  the fiber that waits; nil when the wait is over
+    # [kind]   :block (ended by unblock), :io (by readiness), :turn (by its turn only), :stray (see {Switching#switch})
+    # [outer]  the wait that this one interrupts, if a trap handler or a finalizer waits in the middle of another wait
+    # [woken]  the fiber may go on
+    # [queued] it is in the ready queue
+    # [done]   it is over: an event that comes for it now is dropped
+    # [events] the events that have come
+    # [error]  arguments for raise, to be raised where the fiber waits
+    # [timer]  the {Timer} that ends it
+    # [hook]   :sleep or :block where the kind is :block, for {Inspection#fibers}
+    # [since]  when the turn was in which it began
+    #
+    # A Struct, because making one runs no Ruby code: no other thread can run meanwhile, see {PortableScheduler#block}.
+    Wait = Struct.new(:fiber, :kind, :outer, :woken, :queued, :done, :events, :error, :timer, :hook, :since)
+
+    # An exception on its way to a fiber wherever that waits, or the request to end (arguments nil). It takes its turn in the
+    # ready queue like a {Wait}. +deferred+: it has let a wake-up go first, once.
+    Delivery = Struct.new(:fiber, :arguments, :queued, :done, :deferred)
+
+    private_constant :Wait, :Delivery
+
+    # How a wait begins and ends.
+    module Parking
+      private
+
+      # Gives the thread away until the wait is over. However it ends, nothing is left of it afterwards.
+      #
+      # @param duration [Numeric, nil] seconds after which it ends by itself; 0: when its turn comes again
+      # @param lenient [Boolean] whether a negative duration counts as 0, and an infinite one as none
+      # @yield instead of the first look at the ready queue
+      def park(wait, duration = nil, lenient: false)
+        duration = lenient_duration(duration) if lenient && duration
+        seconds = Clock.seconds(duration)
+        return ForkedChild.block(seconds) { wait.queued } unless enter
+
+        @counts[:parks] += 1
+        wait.since = @clock
+        set_time_limit(wait, seconds) if seconds
+        trace_event(kind_of_park(wait), wait.fiber, wait)
+        yield if block_given?
+        run_next until wait.woken
+        trace_event(:unpark, wait.fiber)
+        raise(*wait.error) if wait.error && !wait.error.equal?(:cancel)
+        throw(wait.fiber) if wait.error
+      ensure
+        finish(wait)
+      end
+
+      # Parks on each of the IOs.
+      #
+      # @param lookups [Array<Lookup>] end the wait as well
+      # @return [Integer, false] the events of all that came, or false
+      def wait_on(masks, seconds, lookups = [])
+        @waits[Fiber.current] = wait = Wait.new(Fiber.current, :io, @waits[Fiber.current])
+        wait.events = 0
+        lookups.each do |lookup|
+          lookup.on_done do
+            enqueue(wait)
+            wake_poll
+          end
+        end
+        each_watch(masks) { |waits_of, io| (waits_of[io] ||= {}.compare_by_identity)[wait] = true }
+        park(wait, seconds)
+        wait.events.zero? ? false : wait.events
+      ensure
+        each_watch(masks) do |waits_of, io|
+          waits = waits_of[io] or next
+          waits.delete(wait)
+          waits_of.delete(io) if waits.empty?
+        end
+      end
+
+      def each_watch(masks)
+        masks.each do |io, mask|
+          @watched.each { |event, waits_of| yield waits_of, io if mask.anybits?(event) }
+        end
+      end
+
+      def lenient_duration(duration)
+        return duration unless duration.is_a?(Numeric)
+
+        duration.negative? ? 0 : (duration unless duration >= 2**63)
+      end
+
+      def set_time_limit(wait, seconds)
+        if seconds.zero?
+          alone = @ready.empty?
+          enqueue(wait)
+          poll if alone # a fiber that only yields must not keep descriptors waiting
+        else
+          wait.timer = @timers.add(from_now(seconds), wait)
+        end
+      end
+
+      def finish(wait)
+        wait.done = true
+        @timers.remove(wait.timer) if wait.timer
+        fiber = wait.fiber
+        wait.outer ? @waits[fiber] = wait.outer : @waits.delete(fiber)
+        wait.fiber = wait.outer = nil # an entry that is still queued, or the caller of a new fiber, must keep no fiber alive
+      end
+
+      # Queues a wait that is over, or a delivery that is due. The append is the one step that counts: another thread or a
+      # trap handler may run before and after it.
+      def enqueue(entry)
+        return if entry.queued
+
+        @ready.push(entry)
+        entry.queued = true
+        trace_event(:ready, entry.fiber) if @trace && entry.is_a?(Wait) && entry.fiber
+      end
+    end
+    private_constant :Parking
+  end
+end

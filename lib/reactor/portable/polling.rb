@@ -1,0 +1,149 @@
+# frozen_string_literal: true
+
+require_relative "../clock"
+require_relative "../vm"
+
+module Reactor
+  class PortableScheduler
+    # How the scheduler asks the kernel, by IO.select.
+    module Polling
+      # Seconds between two polls at most while descriptors are waited for, because Ruby before 4.0 does not tell that an IO
+      # was closed.
+      MAX_SLEEP = 1.0
+      private_constant :MAX_SLEEP
+
+      private
+
+      # Asks what has become ready. It waits for an answer if no fiber is ready.
+      #
+      # IO.select runs in a blocking fiber of its own. Because the fiber is blocking, IO.select does not call the hooks.
+      # Because it is a fiber of its own, Interrupt, Thread#raise and Thread#kill end only this fiber, and Ruby raises them in
+      # the fiber at the end of the root fiber's chain of resumes. The fiber that polls goes on waiting, unharmed.
+      def poll
+        @poller = Fiber.new(blocking: true, storage: nil) { |asker| asker = asker.transfer(poll_kernel) while asker } unless @poller&.alive?
+        switch(@poller, Fiber.current)
+      end
+
+      def poll_kernel
+        @resumes_since_poll = 0
+        @polled_at = Clock.now
+        @counts[:turns] += 1
+        @sleeping = true # set before the ready queue is looked at: a thread that enqueues after that writes to the pipe
+        @may_jump = false
+        timeout = @ready.empty? ? poll_timeout : 0
+        sleeps = !timeout&.zero?
+        @counts[:sleeps] += 1 if sleeps
+        trace_event(sleeps ? :sleep : :turn)
+        found = IO.select([@wake_reader, *@watched[IO::READABLE].keys], @watched[IO::WRITABLE].keys, @watched[IO::PRIORITY].keys, timeout)
+        @sleeping = false
+        trace_event(:turn) if sleeps
+        wake_ready(*found) if found
+        jump_to_next_timer if @may_jump && !found && @ready.empty?
+        fire_timers
+        raise_deadlock unless found
+      rescue IOError, Errno::EBADF
+        raise unless fail_closed # raised by another thread
+      ensure
+        @sleeping = false
+        trace_event(:turned)
+      end
+
+      # @return [Numeric, nil] seconds that the kernel may let this thread sleep
+      def poll_timeout
+        @may_jump = may_jump?
+        return outside? ? @settle : 0 if @may_jump
+
+        @unblock_only_sleeps = unblock_only? ? @unblock_only_sleeps + 1 : 0
+        return 0.1 * 2**[@unblock_only_sleeps - 1, 4].min if @unblock_only_sleeps.positive?
+
+        left = Clock.left(@timers.deadline, Clock.now) unless @virtual_now
+        idle = MAX_SLEEP unless RUBY_VERSION >= "4.0" || @watched.each_value.all?(&:empty?)
+        [left, idle].compact.min
+      end
+
+      # Whether nothing but an unblock can wake a fiber.
+      def unblock_only?
+        !@live.empty? && @timers.size.zero? && @watched.each_value.all?(&:empty?) &&
+          @waits.each_value.count { |wait| forever?(wait) } >= @live.size
+      end
+
+      def forever?(wait) = !wait.nil? && wait.kind == :block && !wait.queued && wait.timer.nil?
+
+      # Ruby itself finds threads that all wait for one another. It knows nothing of fibers.
+      def raise_deadlock
+        return if @unblock_only_sleeps.zero? || !@ready.empty? || !respond_to?(:deadlock, true)
+
+        message = deadlock
+        raise VM::FATAL, message if message
+      end
+
+      def wake_ready(readable, writable, priority)
+        @wake_reader.read_nonblock(4096, exception: false) if readable.first.equal?(@wake_reader)
+        { IO::READABLE => readable, IO::WRITABLE => writable, IO::PRIORITY => priority }.each do |event, ios|
+          ios.each do |io|
+            @watched[event][io]&.each_key do |wait|
+              wait.events |= event
+              enqueue(wait)
+            end
+          end
+        end
+      end
+
+      # Queues first and removes afterwards: an exception in between loses nothing.
+      def fire_timers
+        @clock = Clock.now
+        now = @virtual_now || @clock
+        while (timer = @timers.first) && timer.at <= now
+          enqueue(timer.entry)
+          @timers.remove(timer)
+        end
+      end
+
+      # If fibers wait for an IO that is closed or not open in this direction, the error is theirs.
+      #
+      # @return [Boolean] whether there was one
+      def fail_closed
+        found = false
+        @watched.each do |event, waits_of|
+          waits_of.each do |io, waits|
+            ready_now(io, event)
+          rescue IOError, SystemCallError => error
+            found = true
+            waits.each_key do |wait|
+              wait.error ||= [error.class, error.message]
+              enqueue(wait)
+            end
+          end
+        end
+        found
+      end
+
+      # @return [Integer, nil] those of the events that have come
+      def ready_now(io, events)
+        found = Fiber.blocking { IO.select(*lists_of({ io => events }), 0) }
+        return unless found
+
+        [IO::READABLE, IO::WRITABLE, IO::PRIORITY].zip(found).sum { |event, ios| ios.empty? ? 0 : event }
+      rescue Errno::EBADF
+        raise unless io.closed? # by another thread, after IO.select had looked whether it is
+
+        raise IOError, "stream closed in another thread"
+      end
+
+      def lists_of(masks)
+        [IO::READABLE, IO::WRITABLE, IO::PRIORITY].map { |event| masks.filter_map { |io, mask| io if mask.anybits?(event) } }
+      end
+
+      # Ends the kernel's sleep, if there is one. Any thread may call it.
+      def wake_poll
+        return if !@sleeping || inert?
+
+        @counts[:wakeups] += 1
+        @wake_writer.write_nonblock(".", exception: false)
+      rescue IOError, SystemCallError
+        nil # closed meanwhile: the scheduler sleeps no more
+      end
+    end
+    private_constant :Polling
+  end
+end

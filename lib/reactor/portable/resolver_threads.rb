@@ -1,0 +1,96 @@
+# frozen_string_literal: true
+
+require "socket"
+
+module Reactor
+  class PortableScheduler
+    # A question to the resolver. Its fiber may leave at any time: a lookup that has not begun never will, one that has begun
+    # goes on to its end, and its answer is dropped.
+    class Lookup
+      # Threads that look up names at a time.
+      LIMIT = 16
+
+      # @param arguments [Array] of getaddrinfo(3)
+      def initialize(arguments)
+        @arguments = arguments
+      end
+
+      # Asks the resolver, and tells the fiber that waits. Any thread may run it.
+      def run
+        return if @cancelled
+
+        @found = Addrinfo.getaddrinfo(*@arguments)
+      rescue StandardError => @error
+        nil
+      ensure
+        @ended = true
+        @listener&.call
+      end
+
+      # @return [Boolean] whether {#answer} has one
+      def ended? = !!@ended
+
+      # @param asker [String] what the message of an error begins with
+      # @return [Array(String, Integer, Integer, Integer), nil] address, family, socktype, protocol of each; nil if there is
+      #   no answer so far
+      # @raise [SocketError, SystemCallError] Ruby's own
+      def answer(asker)
+        return unless ended?
+        raise @error.exception(@error.message.sub(/\Agetaddrinfo(\(3\))?(?=:)/, asker)) if @error
+
+        @found.map { |address| [address.to_sockaddr, address.pfamily, address.socktype, address.protocol] }
+      end
+
+      # Drops the answer.
+      def cancel
+        @cancelled = true
+        @listener = nil
+      end
+
+      # Calls the block when the lookup has ended: at least once, by any thread, and at once if it has ended before.
+      def on_done(&listener)
+        @listener = listener
+        listener.call if ended?
+      end
+    end
+
+    # Threads that run lookups. Each ends when there is no lookup left.
+    class ResolverThreads
+      # @param limit [Integer] threads at most
+      def initialize(limit)
+        @limit = limit
+        @lookups = []
+        @size = 0
+        @lock = Thread::Mutex.new
+      end
+
+      # @param lookup [Lookup]
+      def run(lookup)
+        @lock.synchronize do
+          @lookups << lookup
+          start if @size < @limit
+        end
+      end
+
+      private
+
+      def start
+        thread = Thread.new do
+          while (lookup = take)
+            lookup.run
+          end
+        end
+        @size += 1
+        thread.name = "reactor: getaddrinfo"
+      rescue ThreadError
+        raise if @size.zero? # otherwise the threads there are run it later
+      end
+
+      # @return [Lookup, nil] the next one; nil if there is none, and the thread is no longer counted
+      def take
+        @lock.synchronize { @lookups.shift.tap { |lookup| @size -= 1 unless lookup } }
+      end
+    end
+    private_constant :ResolverThreads
+  end
+end

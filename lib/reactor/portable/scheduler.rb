@@ -1,0 +1,353 @@
+# frozen_string_literal: true
+
+require_relative "../clock"
+require_relative "../forked_child"
+require_relative "../names"
+require_relative "../vm"
+require_relative "fibers"
+require_relative "observation"
+require_relative "parking"
+require_relative "polling"
+require_relative "resolver_threads"
+require_relative "switching"
+require_relative "timers"
+require_relative "transfers"
+require_relative "virtual_clock"
+
+module Reactor
+  # The portable scheduler: all hooks in plain Ruby over IO.select. It runs wherever Ruby runs. It is also the specification of
+  # the native scheduler, which has the same methods with the same answers and the same errors.
+  #
+  # == How it works
+  #
+  # A fiber that has to wait *parks*: it makes a {Wait}, says what ends it (a descriptor, a time, an unblock), and gives the
+  # thread to the first fiber in the ready queue. There is no loop fiber: if no fiber is ready, the parking fiber polls the
+  # kernel itself, and if its own wait ends first, it just goes on. Control is handed over with Fiber#transfer, so the
+  # program's own Enumerators and fibers are not in the way.
+  #
+  # Each wait is an object of its own, made for one park and marked when that is over. If an event comes for it afterwards (a
+  # readiness, a time, an unblock, an error), the mark is found and the event is dropped: there are no stale wake-ups.
+  #
+  # An entry stays in the ready queue until its wait is over. So an exception between looking at the queue and handing control
+  # over (Thread#raise, a signal) loses nothing. For the same reason a fiber is woken in one step, an append to the ready
+  # queue, which other threads and trap handlers may do as well.
+  #
+  # == What it cannot do
+  #
+  # IO.select does not tell of a hang-up where only writability or priority was asked for, and it costs time for every
+  # descriptor that is waited for. The end of a child is noticed up to 50 ms late.
+  class PortableScheduler
+    include Parking
+    include Switching
+    include Fibers
+    include Polling
+    include VirtualClock
+    include Observation
+    include Transfers
+
+    # Defines io_read and io_write for one version of the scheduler interface. This is the only switch; it is made once below.
+    # Tests make it again, to run both versions on any Ruby.
+    #
+    # @param scheduler [Class]
+    # @param contract [Integer] 3: (io, buffer, length, offset), length being the minimum; 4: (io, buffer, offset, length),
+    #   length being the maximum
+    # @api private
+    def self.define_transfers(scheduler, contract) = scheduler.include(contract >= 4 ? AtMost : AtLeast)
+
+    # @param backend [Symbol, String, nil] nothing but :select
+    # @raise [ArgumentError] another backend
+    # @raise [RuntimeError] initialized before
+    # @raise [SystemCallError] no descriptors left
+    def initialize(backend = nil)
+      raise ArgumentError, "the portable selector has no backend #{backend.inspect}" unless [nil, "select"].include?(backend&.to_s)
+      raise "already initialized" if @wake_writer
+
+      @wake_reader, @wake_writer = IO.pipe # written by other threads while this one sleeps in the kernel
+      @thread = Thread.current
+      @pid = Process.pid
+      @closed = false
+      @sleeping = false
+      @ready = []                        # entries to be served, in this order
+      @waits = {}.compare_by_identity    # fiber => its innermost Wait; keeps parked fibers alive
+      @early_unblocks = ObjectSpace::WeakMap.new # fibers unblocked on their way into an overridden hook
+      @live = {}.compare_by_identity     # fibers made by #fiber => true
+      @timers = Timers.new
+      @watched = [IO::READABLE, IO::WRITABLE, IO::PRIORITY].to_h { |event| [event, {}.compare_by_identity] }
+      @running = nil                     # the fiber that control was last given to
+      @resumes_since_poll = 0
+      @transfers = 0                     # calls of io_read and io_write
+      @polled_at = Clock.now             # when the last poll began
+      @clock = Clock.now                 # when the last poll ended
+      @virtual_now = nil                 # what the clock of sleeps shows while time is virtual
+      @unblock_only_sleeps = 0           # sleeps in a row that nothing but an unblock could end
+      @counts = { fibers: 0, parks: 0, switches: 0, turns: 0, sleeps: 0, wakeups: 0 }
+    end
+
+    # @return [Symbol] :select
+    def backend = :select
+
+    # @return [Hash{Symbol => Integer}] what has been done so far and what there is now; see {Inspection#stats}
+    def stats = @counts.merge(live: live, parked: @waits.size, timers: @timers.size)
+
+    # @return [Boolean] whether it can be used no more; also true in a forked child, because the descriptors are its parent's
+    def closed? = inert? || @closed
+
+    # @return [Boolean] whether this process is a forked child of the process that made the scheduler. Its hooks then do what
+    #   Ruby does without a scheduler.
+    def inert? = Process.pid != @pid
+
+    # @return [Integer] fibers made by {#fiber} that have not finished
+    def live = @live.size
+
+    # Releases the descriptors. Any later use raises, but a late unblock does nothing. A second call does nothing.
+    #
+    # @return [nil]
+    # @raise [ThreadError] called by another thread
+    def shutdown
+      return unless !closed? && enter
+
+      @closed = true
+      [@wake_writer, @wake_reader].each(&:close)
+      nil
+    end
+
+    # Submits queued writes. Here there are none.
+    #
+    # @return [nil]
+    # @api private
+    def submit = nil
+
+    # --- hooks: time and other fibers ------------------------------------------------------------------------------
+
+    # The hook for Kernel#sleep and Mutex#sleep, and with it ConditionVariable#wait.
+    #
+    # @param duration [Numeric, nil] seconds; none or nil: until {#unblock}; 0: to the back of the ready queue
+    # @return [nil]
+    # @raise [ArgumentError, TypeError, RangeError] as Kernel#sleep
+    def kernel_sleep(duration = nil)
+      # As in #block: known before anything can interrupt.
+      @waits[Fiber.current] = wait = Wait.new(Fiber.current, :block, @waits[Fiber.current])
+      wait.hook = :sleep
+      enqueue(wait) if @early_unblocks.delete(Fiber.current)
+      park(wait, duration)
+      nil
+    end
+
+    # The hook for Mutex#lock, Queue#pop, SizedQueue#push, Thread#join, Thread#value: waits for {#unblock} of this fiber.
+    #
+    # @param blocker what is waited for
+    # @param timeout [Numeric, nil] seconds; a negative number counts as 0, as it does for Thread#join and Queue#pop
+    # @return [Boolean] whether it was unblocked before the time was over
+    # @raise [TypeError] no duration
+    def block(blocker, timeout = nil)
+      # Nothing before this line, and nothing in it that runs Ruby code: the fiber is in the VM's waiting list already. An
+      # unblock by another thread must find the wait from now on, or the fiber would sleep forever.
+      @waits[Fiber.current] = wait = Wait.new(Fiber.current, :block, @waits[Fiber.current])
+      enqueue(wait) if @early_unblocks.delete(Fiber.current)
+      park(wait, timeout, lenient: true)
+      parked = true
+      wait.events == :unblocked
+    ensure
+      VM.pass_on(blocker) unless parked
+    end
+
+    # Ends the fiber's {#block} or {#kernel_sleep}. If the fiber is in neither, the call does nothing: a late unblock shortens
+    # no wait. If a subclass overrides one of them, the fiber may be on its way there; then the wait that it is about to begin
+    # is over. Any thread and any trap handler may call this. It never waits, switches fibers or raises.
+    #
+    # @param blocker is not used
+    # @param fiber [Fiber]
+    # @return [nil]
+    def unblock(blocker, fiber)
+      wait = @waits[fiber]
+      @early_unblocks[fiber] = true if wait.nil? && overridden?
+      while wait
+        if wait.kind == :block && !wait.queued
+          wait.events = :unblocked
+          enqueue(wait)
+        end
+        wait = wait.outer
+      end
+      wake_poll
+      nil
+    end
+
+    # The hook for IO#close on Ruby 4.0 and later: raises in a fiber that waits for the IO being closed. The exception is only
+    # noted here. It is raised in the fiber's turn, and not at all if its wait has ended by then. Any thread may call this.
+    #
+    # @param fiber [Fiber, #raise] from Ruby 4.1 on a stand-in that responds to alive? and raise
+    # @param exception [Exception]
+    # @return [nil]
+    def fiber_interrupt(fiber, exception)
+      if fiber.is_a?(Fiber)
+        wait = @waits[fiber]
+        return unless wait&.kind == :io
+
+        wait.error ||= [exception]
+        enqueue(wait)
+      else
+        enqueue(Delivery.new(fiber, [exception]))
+      end
+      wake_poll
+      nil
+    end
+
+    # Raises IOError in the fibers that wait for an IO object that is about to be closed. Any thread may call this.
+    #
+    # @param io [IO]
+    # @return [Symbol, nil] :told if there are any
+    # @api private
+    def io_closing(io)
+      return if closed?
+
+      waits = @watched.each_value.flat_map { |waits_of| waits_of[io]&.keys || [] }
+      waits.each do |wait|
+        wait.error ||= [IOError, "stream closed in another thread"]
+        enqueue(wait)
+      end
+      wake_poll unless waits.empty?
+      :told if waits.any?
+    end
+
+    # The hook for Timeout.timeout: runs the block, and raises where it waits when the time is over, also inside an
+    # Enumerator. It never raises once the block has been left.
+    #
+    # @param duration [Numeric, nil] seconds; nil: no limit
+    # @param exception [Class, Exception] an instance is raised as it is
+    # @param message [String, nil]
+    # @yieldparam duration [Numeric]
+    # @return what the block returns
+    # @raise [ArgumentError, TypeError, RangeError] no duration
+    def timeout_after(duration, exception, message = nil, &block)
+      seconds = Clock.seconds(duration)
+      return ForkedChild.timeout_after(seconds, exception, message, &block) unless enter
+      return yield(duration) unless seconds
+
+      begin
+        arguments = exception.is_a?(Class) && message ? [exception, message] : [exception]
+        delivery = Delivery.new(Fiber.current, arguments)
+        timer = @timers.add(from_now(seconds), delivery)
+        yield(duration)
+      ensure
+        delivery.done = true
+        @timers.remove(timer) if timer
+      end
+    end
+
+    # --- hooks: descriptors ----------------------------------------------------------------------------------------
+
+    # Waits until the IO is ready. IO#timeout counts where no time is given.
+    #
+    # @param io [IO]
+    # @param events [Integer] IO::READABLE | IO::WRITABLE | IO::PRIORITY
+    # @param timeout [Numeric, nil] seconds; nil: IO#timeout, else no limit; 0: does not wait
+    # @return [Integer, false] those of the events that have come, never 0; false when the time is over
+    # @raise [IOError] the IO is closed, or not open in this direction
+    # @raise [TypeError, ArgumentError, RangeError] no IO, no events, no duration
+    # @raise [IO::TimeoutError] IO#timeout is over
+    def io_wait(io, events, timeout)
+      check_io(io)
+      check_events(events)
+      seconds = Clock.seconds(timeout.nil? ? io.timeout : timeout)
+      return ForkedChild.io_wait(io, events, seconds) unless enter
+      return ready_now(io, events) || false if seconds&.zero?
+
+      found = wait_on({ io => events }, seconds)
+      raise IO::TimeoutError, "Blocking operation timed out!" if !found && timeout.nil? && unreported_timeout?
+
+      found
+    end
+
+    # Parks on many descriptors as one wait.
+    #
+    # @param ios [Array<IO>]
+    # @param masks [Array<Integer>] the events for each
+    # @param timeout [Numeric, nil] seconds
+    # @param lookups [Array<Lookup>] the wait ends when one of them has ended, too
+    # @return [Boolean] whether any of them is ready; false when the time is over
+    # @raise as {#io_wait}
+    def wait_any(ios, masks, timeout, lookups = [])
+      seconds = Clock.seconds(timeout)
+      masks = ios.each { |io| check_io(io) }.zip(masks.each { |mask| check_events(mask) }).to_h.compare_by_identity
+      return !!IO.select(*lists_of(masks), seconds) unless enter
+
+      held = @virtual_now && lookups.any? # virtual time waits for the resolver
+      virtual_hold(true) if held
+      !!wait_on(masks, seconds, lookups) || lookups.any?(&:ended?)
+    ensure
+      virtual_hold(false) if held
+    end
+
+    # Starts a lookup; {#wait_any} waits for its answer. A name is looked up by another thread, of which there are
+    # {Lookup::LIMIT} at most. They end when there is no lookup left.
+    #
+    # @param host [String, nil]
+    # @param service [String, nil]
+    # @param numbers [Array<Integer>] family, socktype, protocol, flags: those of getaddrinfo(3)
+    # @return [Lookup]
+    # @api private
+    def lookup(host, service, *numbers)
+      lookup = Lookup.new([host, service, *numbers])
+      if host.nil? || Names.address?(host)
+        Fiber.blocking { lookup.run }
+      else
+        (@resolver_threads ||= ResolverThreads.new(Lookup::LIMIT)).run(lookup)
+      end
+      lookup
+    end
+
+    # @!method io_read(io, buffer, length, offset)
+    #   The hook for IO#read and its like: one attempt that does not wait. The arguments are those of Ruby 4.0 and before. From
+    #   4.1 on they are (io, buffer, offset, length), and +length+ is a maximum instead of a minimum.
+    #   @param io [IO]
+    #   @param buffer [IO::Buffer]
+    #   @param length [Integer] bytes to be read at least, waiting if need be; 0: what one attempt yields
+    #   @param offset [Integer] where in the buffer they go
+    #   @return [Integer] bytes read, 0 at the end of the file; -errno, in particular -EAGAIN, after which Ruby waits
+    #   @raise [TypeError, ArgumentError, IOError] no IO, beyond the buffer, closed
+    # @!method io_write(io, buffer, length, offset)
+    #   The hook for IO#write and its like; see {#io_read}.
+    define_transfers(self, VM::BUFFER_CONTRACT)
+
+    private
+
+    # @return [Boolean] whether the hook may go on; false in a forked child, where it does what Ruby does without a scheduler
+    def enter
+      return false if inert?
+      raise "closed scheduler" if @closed
+
+      adopt unless @thread.equal?(Thread.current)
+      true
+    end
+
+    # A scheduler belongs to the thread that made it until it is used for the first time: that may be on the thread that has
+    # been given it meanwhile.
+    def adopt
+      unless @counts[:parks].zero? && Fiber.scheduler.equal?(self)
+        raise ThreadError, "this scheduler belongs to another thread"
+      end
+
+      @thread = Thread.current
+    end
+
+    def overridden? = %i[block kernel_sleep].any? { |hook| method(hook).owner != PortableScheduler }
+
+    def check_io(io)
+      raise TypeError, "wrong argument type #{io.class} (expected IO)" unless io.is_a?(IO)
+    end
+
+    def check_events(events)
+      raise TypeError, "no implicit conversion of #{events.class} into Integer" unless events.is_a?(Integer)
+      raise ArgumentError, "events must be READABLE, PRIORITY, WRITABLE, or any of them together" unless events.between?(1, 7)
+    end
+
+    # Ruby 3.3 reports a time that is over in the middle of an IO#read as Errno::EAGAIN; later Rubies report it as what it is.
+    # The methods that only wait are to get false. (A method written in C shows the line of its caller as its own.)
+    def unreported_timeout?
+      return false if RUBY_VERSION >= "3.4"
+
+      caller, its_caller = caller_locations(2, 2)
+      its_caller && caller.path == its_caller.path && caller.lineno == its_caller.lineno && !caller.base_label.start_with?("wait")
+    end
+  end
+end

@@ -1,0 +1,46 @@
+# frozen_string_literal: true
+
+module Reactor
+  # What the native library defines besides the scheduler, in plain Ruby, for a process without the native library.
+  class << self
+    # @return [nil] there is no pidfd without the native library
+    # @api private
+    def pidfd(_pid) = nil
+
+    # @return [nil] the portable scheduler knows its IO objects themselves
+    # @api private
+    def io_number(_io) = nil
+
+    # @return [false] in plain Ruby a thread cannot be kept on its native thread
+    # @api private
+    def stay = false
+
+    # @return [nil] in plain Ruby a thread's time slice cannot be changed
+    # @api private
+    def stand_back = nil
+
+    # Runs the block while no other Ractor does. In plain Ruby nothing but a lock on a file holds between Ractors. If the file
+    # system has no locks, the block is run all the same.
+    #
+    # @api private
+    def exclusively
+      lock = begin
+        File.open(__FILE__).tap { |file| file.flock(File::LOCK_EX) }
+      rescue SystemCallError
+        nil
+      end
+      yield
+    ensure
+      lock&.flock(File::LOCK_UN) # a child forked meanwhile has the lock as well
+      lock&.close
+    end
+
+    # @return [Boolean] whether this is the path of a FIFO
+    # @api private
+    def fifo?(path)
+      File.pipe?(path)
+    rescue ArgumentError, TypeError, EncodingError
+      false # not a path: File.open reports it
+    end
+  end
+end

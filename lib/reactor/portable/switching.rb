@@ -1,0 +1,98 @@
+# frozen_string_literal: true
+
+module Reactor
+  class PortableScheduler
+    # How control changes hands.
+    module Switching
+      # Resumes between two polls, so that many ready fibers cannot keep descriptors waiting.
+      MAX_RESUMES_PER_POLL = 64
+      private_constant :MAX_RESUMES_PER_POLL
+
+      private
+
+      # Serves the first entry of the ready queue, or polls.
+      def run_next
+        return poll if @resumes_since_poll >= MAX_RESUMES_PER_POLL || @ready.empty?
+
+        entry = @ready.first
+        if entry.done
+          @ready.shift
+        elsif entry.is_a?(Delivery)
+          deliver(entry)
+        elsif entry.fiber.equal?(Fiber.current)
+          entry.woken = true # this fiber's own wait, or one that it interrupts
+          @ready.shift
+        else
+          resume(entry)
+        end
+      end
+
+      def resume(entry)
+        @resumes_since_poll += 1
+        @counts[:switches] += 1
+        entry.woken = true
+        return switch(entry.fiber) unless entry.kind == :stray
+
+        entry.done = true
+        begin
+          switch(entry.fiber)
+        rescue FiberError => error
+          raise unless refused?(error) # it was not left behind after all, but waits inside an Enumerator or for one
+        end
+      end
+
+      # Hands control to another fiber. It comes back in one of three ways:
+      #
+      # * Another fiber has resumed this one, because its turn has come.
+      # * A fiber has ended, and Ruby went on with the fiber at the end of the root fiber's chain of resumes, which is this
+      #   one. Its wait is not over, so it runs the next fiber.
+      # * A fiber has called Fiber#raise or Fiber#kill on this one. That fiber is left behind without having parked, so it is
+      #   queued here.
+      def switch(fiber, *arguments)
+        current = Fiber.current
+        @running = fiber
+        fiber.transfer(*arguments)
+        @running = current
+      ensure
+        stray = @running
+        @running = current
+        trace_event(:control, current)
+        if stray && !stray.equal?(current) && stray.alive? && !refused?($!)
+          @ready.unshift(Wait.new(stray, :stray, nil, nil, true))
+        end
+      end
+
+      # Whether a transfer did not take place.
+      def refused?(error) = error.is_a?(FiberError) && error.message.start_with?("attempt to transfer to a ")
+
+      # Runs a block in a fiber of its own, which need not give control back: it is not queued if it is left behind.
+      def in_helper_fiber
+        switch(Fiber.new { @running = nil; yield })
+      end
+
+      # Gives an exception to a fiber.
+      def deliver(delivery)
+        wait = @waits[delivery.fiber]
+        if wait&.queued && wait.kind == :block && !delivery.deferred
+          # It has been woken, maybe with a lock that no other fiber is told of: the wake-up goes first.
+          delivery.deferred = true
+          @ready.push(delivery)
+          @ready.shift
+        elsif wait
+          wait.error ||= delivery.arguments || :cancel
+          @ready.unshift(wait)
+          wait.queued = delivery.done = true
+        else
+          # It does not wait itself. It has resumed a fiber that does, or it is not a fiber but a stand-in. Ruby finds the way.
+          delivery.done = true
+          in_helper_fiber { raise_in(delivery.fiber, delivery.arguments) if delivery.fiber.alive? }
+        end
+      end
+
+      def raise_in(fiber, arguments)
+        arguments ? fiber.raise(*arguments) : fiber.kill
+      end
+    end
+    private_constant :Switching
+  end
+end

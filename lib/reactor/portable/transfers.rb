@@ -1,0 +1,123 @@
+# frozen_string_literal: true
+
+require_relative "../clock"
+require_relative "../transfer_loop"
+require_relative "../vm"
+
+begin
+  require "io/nonblock"
+rescue LoadError
+  nil # without it every descriptor counts as one that blocks, and is polled before it is used
+end
+
+module Reactor
+  class PortableScheduler
+    # What io_read and io_write do, whichever order and meaning of arguments this Ruby has: attempts that do not wait.
+    module Transfers
+      include TransferLoop
+
+      # Bytes written in one attempt to a descriptor that blocks. A pipe that is writable takes this much without blocking
+      # (PIPE_BUF).
+      PIPE_CHUNK = 4096
+
+      # Bytes written in one attempt to a terminal that blocks. If it is nearly full it may block all the same. (The native
+      # scheduler opens it a second time, without blocking.)
+      DEVICE_CHUNK = 32
+
+      # Seconds for which a fiber may go on with transfers that need not wait, counted from the last poll.
+      TIME_SLICE = 0.0005
+
+      # How IO::Buffer#read and #write are told to make one attempt only.
+      ONE_ATTEMPT = VM::BUFFER_CONTRACT == 4 ? [] : [0].freeze
+
+      # Methods between {#waiting_caller?} and the caller of the hook.
+      OWN_FRAMES = %w[await_transfer transfer_at_least transfer_least io_read io_write].freeze
+
+      private_constant :PIPE_CHUNK, :DEVICE_CHUNK, :TIME_SLICE, :ONE_ATTEMPT, :OWN_FRAMES
+
+      private
+
+      # Up to Ruby 4.0: at least +least+ bytes, fewer only at the end or at an error; 0: one attempt that does not wait.
+      def transfer_least(direction, io, buffer, offset, least)
+        yield_if_slice_spent
+        check_transfer(io, offset, least)
+        transfer_at_least(direction, io, buffer, offset, least)
+      end
+
+      # From Ruby 4.1 on: one transfer of at most +most+ bytes.
+      def transfer_once(direction, io, buffer, offset, most)
+        yield_if_slice_spent
+        check_transfer(io, offset, most)
+        return 0 if most.zero?
+
+        attempt_transfer(direction, io, buffer, offset, [most, buffer.size - offset].min)
+      end
+
+      # Transfers that need not wait let other fibers run now and then. Only each sixteenth asks the clock.
+      def yield_if_slice_spent
+        @transfers += 1
+        self.yield if @transfers.nobits?(15) && Clock.now - @polled_at > TIME_SLICE
+      end
+
+      def check_transfer(io, offset, length)
+        check_io(io)
+        [offset, length].each { |number| raise TypeError, "no implicit conversion of #{number.class} into Integer" unless number.is_a?(Integer) }
+        raise ArgumentError, "offset and length can't be negative" if offset.negative? || length.negative?
+      end
+
+      # One system call that does not wait, not even on a descriptor that blocks (an inherited standard input, a terminal),
+      # whose flag other processes share. There readiness is asked for first, and little is written.
+      #
+      # @return [Integer] bytes, or -errno
+      def attempt_transfer(direction, io, buffer, offset, most)
+        raise ArgumentError, "offset beyond the end of the buffer" if most.negative?
+        return 0 if most.zero?
+
+        unless nonblocking?(io)
+          return EAGAIN unless ready_now(io, direction == :read ? IO::READABLE : IO::WRITABLE)
+
+          most = [most, io.stat.chardev? ? DEVICE_CHUNK : PIPE_CHUNK].min if direction == :write && !io.stat.file?
+        end
+        Fiber.blocking { buffer.slice(offset, most).public_send(direction, io, *ONE_ATTEMPT) }
+      end
+
+      # @return [Boolean] whether to attempt again
+      # @raise [IO::TimeoutError] the time is over and nothing has been transferred
+      def await_transfer(direction, io, total, least)
+        return false unless total < least || waiting_caller?
+        return true if io_wait(io, direction == :read ? IO::READABLE : IO::WRITABLE, nil)
+        return false if total.positive?
+
+        raise IO::TimeoutError, "Blocking operation timed out!"
+      end
+
+      def nonblocking?(io)
+        io.respond_to?(:nonblock?) && io.nonblock?
+      rescue Ractor::UnsafeError
+        false # IO#nonblock? of Ruby 3.3 is for the main Ractor only; in another one readiness is asked for first
+      end
+
+      # IO#sysread and IO#syswrite wait by themselves, but no longer once io_read and io_write exist. They can be told from
+      # IO#read_nonblock, which must not wait, by name only.
+      def waiting_caller?
+        caller = caller_locations(2, 8).find { |frame| !OWN_FRAMES.include?(frame.base_label) }
+        %w[sysread syswrite].include?(caller&.base_label)
+      end
+    end
+
+    # io_read and io_write of interface versions 2 and 3. They are written as methods, because methods made of blocks are
+    # refused in other Ractors.
+    module AtLeast
+      def io_read(io, buffer, length, offset) = transfer_least(:read, io, buffer, offset, length)
+      def io_write(io, buffer, length, offset) = transfer_least(:write, io, buffer, offset, length)
+    end
+
+    # io_read and io_write of interface version 4.
+    module AtMost
+      def io_read(io, buffer, offset, length) = transfer_once(:read, io, buffer, offset, length)
+      def io_write(io, buffer, offset, length) = transfer_once(:write, io, buffer, offset, length)
+    end
+
+    private_constant :AtLeast, :AtMost, :Transfers
+  end
+end

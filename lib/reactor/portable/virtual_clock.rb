@@ -1,0 +1,64 @@
+# frozen_string_literal: true
+
+require_relative "../clock"
+
+module Reactor
+  class PortableScheduler
+    # The clock of sleeps and timeouts, which {Testing.virtual_time} may stop: it then jumps to the next timer when no fiber
+    # can run.
+    module VirtualClock
+      # Stops the clock.
+      #
+      # @param settle [Numeric] real seconds to wait before a jump for an event that is not a timer's
+      # @raise [RuntimeError] it was stopped before
+      # @api private
+      def virtual_time(settle)
+        raise "this scheduler is closed, or its time is virtual already" if @virtual_now || closed?
+
+        @settle = Clock.seconds(settle)
+        @holds = 0
+        @virtual_now = @virtual_start = Clock.now.round(9)
+      end
+
+      # @return [Integer, nil] nanoseconds of virtual time since it began
+      # @api private
+      def virtual_elapsed = @virtual_now && ((@virtual_now - @virtual_start) * 1e9).round
+
+      # @param begins [Boolean] from true to false the clock does not jump
+      # @api private
+      def virtual_hold(begins) = @holds = begins ? @holds + 1 : [@holds - 1, 0].max
+
+      private
+
+      # @return [Float] seconds on this clock. Virtual time is rounded to the nanosecond, so that sums that are equal on paper
+      #   are equal here.
+      def from_now(seconds) = @virtual_now ? (@virtual_now + seconds).round(9) : Clock.now + seconds
+
+      def may_jump? = !@virtual_now.nil? && @holds.zero? && @timers.size.positive?
+
+      def jump_to_next_timer = @virtual_now = [@virtual_now, @timers.deadline].max
+
+      # Waits for a moment until Process.wait may have an answer. The longer the wait has taken, the longer is the moment. (A
+      # thread in Process.wait would take the child, and lose it if the wait is interrupted.)
+      #
+      # @param waited [Numeric] real seconds so far
+      # @return [Numeric] real seconds with this moment
+      def await_child(_pid, _flags, waited)
+        moment = (waited / 4.0).clamp(0.001, 0.05)
+        # Children live in real time, so they get +settle+ seconds of it before the clock may jump. After that the moment is
+        # longer than it takes to be idle, or virtual time would never go on.
+        moment = 2 * @settle + 0.005 if @virtual_now && waited > @settle
+        @virtual_now ? sleep_for_real(moment) : kernel_sleep(moment)
+        waited + moment
+      end
+
+      def sleep_for_real(seconds)
+        thread = Thread.new { sleep seconds }
+        thread.join
+      ensure
+        thread&.kill
+      end
+    end
+    private_constant :VirtualClock
+  end
+end

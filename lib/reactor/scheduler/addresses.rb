@@ -1,0 +1,55 @@
+# frozen_string_literal: true
+
+require_relative "../clock"
+require_relative "../forked_child"
+require_relative "../names"
+
+module Reactor
+  # How a scheduler resolves names: by getaddrinfo(3), with the machine's nsswitch.conf, /etc/hosts and order of RFC 6724, on
+  # threads of the core's pool, several at a time, while the fiber is parked. If the fiber is interrupted, the lookup ends by
+  # itself.
+  #
+  # Ruby asks a scheduler only for the addresses of a host, by {#address_resolve}, and makes everything else of them. That hook
+  # is given no service, family, flags or zone, and Ruby 3.4's TCPSocket.new does not call it. So Ruby's methods that take a
+  # host and a service are patched ({Patches::NameResolution}), and ask by {#resolve}. The hook remains for every other caller.
+  module AddressResolution
+    # The hook for a host that is not an address. Ruby takes numeric addresses from it, without zones.
+    #
+    # @param hostname [String]
+    # @return [Array<String>] in the order of getaddrinfo(3)
+    # @raise [Socket::ResolutionError] with getaddrinfo's own code (EAI_*)
+    # @raise [SystemCallError] for EAI_SYSTEM
+    def address_resolve(hostname)
+      return hostname.addresses if hostname.is_a?(Names::ResolvedHost)
+      return ForkedChild.addresses(hostname) if inert?
+
+      resolve(hostname, nil, Socket::AF_UNSPEC, Socket::SOCK_STREAM).map(&:ip_address)
+    end
+
+    # getaddrinfo(3) with numbers for its arguments, while the fiber is parked.
+    #
+    # @param host [String, nil]
+    # @param service [String, nil]
+    # @param limit [Numeric, nil] seconds
+    # @return [Array<Addrinfo>] without the names that were asked for
+    # @raise as {#address_resolve}; when the time is over, what TCPSocket.new raises then
+    # @api private
+    def resolve(host, service, family, socktype, protocol = 0, flags = 0, limit: nil)
+      lookup = lookup(host, service, family, socktype, protocol, flags)
+      deadline = now + Clock.seconds(limit) if limit
+      until lookup.ended?
+        left = Clock.left(deadline, now)
+        raise Names.timeout_error("#{host} port #{service}") if left&.zero?
+
+        wait_any([], [], left, [lookup])
+      end
+      lookup.answer("getaddrinfo").map { |address| Addrinfo.new(*address) }
+    ensure
+      lookup&.cancel
+    end
+
+    # @return [Boolean] whether Ruby gets its addresses from this module, and not from a subclass's own hook
+    # @api private
+    def resolves? = !inert? && method(:address_resolve).owner.equal?(AddressResolution)
+  end
+end

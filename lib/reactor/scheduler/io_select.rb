@@ -1,0 +1,57 @@
+# frozen_string_literal: true
+
+require_relative "../clock"
+require_relative "../forked_child"
+
+module Reactor
+  # How a scheduler does IO.select.
+  module IOSelect
+    # The hook for IO.select and Kernel#select.
+    #
+    # IO.select itself, asked not to wait, says what is ready, because it knows Ruby's read buffers and tied writers. Between
+    # two calls the fiber parks on all the descriptors at once.
+    #
+    # @param readables [Array<IO, #to_io>, nil]
+    # @param writables [Array<IO, #to_io>, nil]
+    # @param exceptables [Array<IO, #to_io>, nil]
+    # @param timeout [Numeric, nil] seconds; nil: no limit; 0: does not wait
+    # @return [Array(Array, Array, Array), nil] the very objects that were given; nil when the time is over
+    # @raise [IOError, TypeError, ArgumentError, RangeError] as IO.select
+    # @raise [RuntimeError] the scheduler is closed
+    def io_select(readables, writables = nil, exceptables = nil, timeout = nil)
+      return ForkedChild.io_select(readables, writables, exceptables, timeout) if inert?
+      raise "closed scheduler" if closed?
+
+      seconds = Clock.seconds(timeout)
+      deadline = seconds && now + seconds
+      loop do
+        ready = select_now(readables, writables, exceptables)
+        return ready if ready
+
+        masks = masks_of(readables, writables, exceptables)
+        left = Clock.left(deadline, now)
+        return if left&.zero? || !wait_any(masks.keys, masks.values, left)
+      end
+    end
+
+    private
+
+    # IO.select releases the GVL, and another thread may close one of the IOs meanwhile.
+    def select_now(*lists)
+      Fiber.blocking { IO.select(*lists, 0) }
+    rescue Errno::EBADF
+      raise unless lists.compact.flatten.any? { |object| IO.try_convert(object).closed? }
+
+      raise IOError, "stream closed in another thread"
+    end
+
+    # Each IO once, with every event that is wanted of it.
+    def masks_of(readables, writables, exceptables)
+      masks = Hash.new(0).compare_by_identity
+      { IO::READABLE => readables, IO::WRITABLE => writables, IO::PRIORITY => exceptables }.each do |event, list|
+        list&.each { |object| masks[IO.try_convert(object)] |= event }
+      end
+      masks
+    end
+  end
+end

@@ -1,0 +1,115 @@
+# frozen_string_literal: true
+
+require_relative "../backend"
+require_relative "../clock"
+require_relative "../observe/stalls"
+require_relative "../patches"
+require_relative "../schedulers"
+require_relative "../vm"
+require_relative "../workers/policy"
+
+module Reactor
+  # How a scheduler begins and ends. A scheduler belongs to one thread; see {#run}.
+  module Lifecycle
+    include Schedulers::Member
+
+    # @param backend [Symbol, String, nil] see {Reactor.backends}; nil: REACTOR_BACKEND, else the best
+    # @param stall [Numeric, nil] seconds, more than 0, that a fiber may hold the loop before it is reported, see
+    #   {StallDetector}; nil: no limit
+    # @param on_stall [#call, nil] is given each {Stall}, on a thread of its own; nil: it is written to $stderr
+    # @param workers [Integer, nil] worker threads at most, for work that Ruby code or its C extensions do with the GVL
+    #   released, see {Offload#offload}; nil: as many as processors, but at least 4. A worker starts when it is needed.
+    # @param policy [Symbol] which of the operations that Ruby 3.4 and later offer to the scheduler (see
+    #   {Selector#blocking_operation_wait}) a worker does: :measured, those that are slow; :always; :never, which is what
+    #   every Ractor but the main one does
+    # @raise [ArgumentError] the backend is unknown or cannot be had here, and the message says why; stall is not positive;
+    #   the policy is unknown; fewer than one worker
+    # @raise [TypeError] stall is no duration; on_stall cannot be called; workers is no Integer
+    def initialize(backend: nil, stall: nil, on_stall: nil, workers: nil, policy: :measured)
+      detector = StallDetector.new(self, stall, on_stall) if stall
+      @offload = OffloadPolicy.new(policy, workers.nil? ? OffloadPolicy::WORKERS : workers)
+      Reactor.stay if RUBY_VERSION.start_with?("3.4") # or Ruby might move this thread to another native one under its fibers
+      super(Reactor.choose(backend))
+      Patches.install(Patches::CLOSE, Patches::SCHEDULER)
+      Schedulers.register(self)
+      Patches.install(Patches::URING) if self.backend == :uring
+      return unless detector
+
+      @stalls = detector
+      singleton_class.prepend(StallDetector::Hook)
+    end
+
+    # Runs every fiber made by `Fiber.schedule` to its end.
+    #
+    # An error that escapes a fiber is reported when it happens. The other fibers go on, and the first of these errors is raised
+    # here at the end. An error that is neither a StandardError nor a ScriptError (SystemExit, Interrupt), or that is raised
+    # on this thread from outside meanwhile, ends the run at once: the remaining fibers are cancelled, their ensure clauses
+    # run, and then the error goes on from here.
+    #
+    # @return [nil]
+    # @raise [RuntimeError] the scheduler is closed
+    # @raise [ThreadError] it belongs to another thread
+    # @raise [FiberError] called from a fiber made by `Fiber.schedule`
+    def run
+      ended = false
+      drain
+      ended = true
+      nil
+    ensure
+      abandon unless ended || live.zero? # also if the thread is killed, which no rescue sees
+    end
+
+    # Ends this scheduler: its fibers as {#scheduler_close} says, its descriptors, and its time as the thread's current one.
+    # A second call does nothing, and neither does a call in a forked child.
+    #
+    # @return [nil]
+    # @raise as {#run}
+    def close
+      if Fiber.scheduler.equal?(self)
+        Fiber.set_scheduler(nil) # which calls scheduler_close
+      else
+        scheduler_close
+      end
+      nil
+    end
+
+    # The hook for the end of the thread, the end of the program (before at_exit) and Fiber.set_scheduler. If the thread is
+    # being killed or the program is exiting, the fibers are cancelled; otherwise they run to their end.
+    #
+    # @return [nil]
+    # @raise as {#run}
+    def scheduler_close
+      return if closed?
+
+      begin
+        cancel if exiting?
+        run
+      ensure
+        shutdown
+        @offload.close
+      end
+    end
+
+    private
+
+    # @return [Float] seconds, on the clock of sleeps and timeouts
+    def now = Clock.now
+
+    # Ends fibers that were to go on. A second signal ends this, too. Fibers whose ensure clauses wait for one another never
+    # end; they are left behind.
+    def abandon
+      cancel
+      begin
+        drain
+      rescue Exception => error # rubocop:disable Lint/RescueException -- the first error is the one to report
+        retry unless live.zero? || error.is_a?(SignalException) || error.is_a?(VM::FATAL)
+      end
+    end
+
+    # Thread#kill shows in the thread's status and as an Integer in $!, exit and signals show in $!.
+    def exiting?
+      error = $!
+      Thread.current.status == "aborting" || !(error.nil? || error.is_a?(StandardError) || error.is_a?(ScriptError))
+    end
+  end
+end

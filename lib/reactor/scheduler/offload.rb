@@ -1,0 +1,64 @@
+# frozen_string_literal: true
+
+require_relative "../forked_child"
+require_relative "../schedulers"
+
+module Reactor
+  # How a scheduler hands work to threads. The work is run inline where the calling fiber is blocking, has another scheduler,
+  # or runs in a forked child.
+  module Offload
+    # Runs a block on a worker thread while the fiber is parked. It is for work that blocks or computes with the GVL
+    # released and that Ruby does not offer to the scheduler, such as a call into a C library.
+    #
+    # If the fiber is interrupted, the worker is interrupted as well, and the fiber goes on when the block has ended.
+    #
+    # @return what the block returns
+    # @raise what the block raises
+    # @raise [ThreadError] the worker was killed
+    # @raise [ArgumentError] without a block
+    def offload(&block)
+      raise ArgumentError, "no block given" unless block
+      return yield unless current?
+
+      @offload.run_on_worker(&block)
+    end
+
+    # As {#offload}, for a block that only waits, perhaps for long and perhaps for another fiber: it takes no worker.
+    #
+    # @return what the block returns
+    # @raise what the block raises
+    # @api private
+    def run_on_waiter_thread(&block)
+      return yield unless current? && !closed?
+
+      @offload.run_on_waiter_thread(&block)
+    end
+
+    # Runs work inline if work from this place has been cheap so far, else on a worker; see {Lifecycle#initialize}.
+    #
+    # @param place [Object] where the work comes from
+    # @param work [#call]
+    # @return what the work returns
+    # @api private
+    def run_by_cost(place, work)
+      return ForkedChild.run(work) unless current? && !closed?
+
+      @offload.call(place, work)
+    end
+
+    # Runs what {Selector#blocking_operation_wait} leaves to the VM, if an override has called it. IO.copy_stream then blocks
+    # the thread where it waits.
+    #
+    # @param work [#call]
+    # @return what the work returns
+    # @api private
+    def run_inline(work) = Fiber.blocking { work.call }
+
+    # The names under which the extension calls them.
+    alias weigh run_by_cost
+    alias carry_out run_inline
+
+    # @return [Hash{Symbol => Integer}] see {Inspection#stats}
+    def stats = super.merge(@offload.stats)
+  end
+end

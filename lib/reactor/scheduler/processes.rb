@@ -1,0 +1,57 @@
+# frozen_string_literal: true
+
+require_relative "../child_events"
+require_relative "../forked_child"
+
+module Reactor
+  # How a scheduler waits for child processes.
+  module Processes
+    # The hook for Process.wait and its like, Process::Status.wait, system, backticks, and the end of IO.popen.
+    #
+    # On Linux (5.3 and later) one child is waited for by its pidfd. For any child, a group, a stopped child, or on another
+    # system, a thread learns of the event by waitid(2) and leaves the child to the fiber; fibers that ask for the same take
+    # turns. The portable scheduler asks again and again.
+    #
+    # So a wait that is interrupted has taken nothing: the child is there for the next wait.
+    #
+    # @param pid [Integer] as waitpid(2): a child, -1 any, 0 this process's group, below -1 that group
+    # @param flags [Integer] Process::WUNTRACED or 0; with Process::WNOHANG Ruby does not call the hook
+    # @return [Process::Status] also for an error such as ECHILD, which the caller raises
+    def process_wait(pid, flags)
+      return ForkedChild.process_wait(pid, flags) if inert?
+
+      self.yield # a program that waits for one short-lived child after the other would let no other fiber run
+      descriptor = ChildEvents.exit_descriptor(pid, flags)
+      descriptor ? await_exit(descriptor, pid, flags) : serialized([pid, flags]) { await_change(pid, flags) }
+    end
+
+    private
+
+    def await_exit(descriptor, pid, flags)
+      until (status = ChildEvents.status(pid, flags))
+        io_wait(descriptor, IO::READABLE, nil)
+      end
+      status
+    ensure
+      descriptor.close
+    end
+
+    def await_change(pid, flags)
+      waited = 0 # seconds of real time, also while the program is shown virtual time
+      until (status = ChildEvents.status(pid, flags))
+        waited = await_child(pid, flags, waited)
+      end
+      status
+    end
+
+    # Runs the blocks of one key one after the other.
+    def serialized(key)
+      @serialized ||= Hash.new { |locks, wanted| locks[wanted] = [Thread::Mutex.new, 0] }
+      lock = @serialized[key]
+      lock[1] += 1
+      lock[0].synchronize { yield }
+    ensure
+      @serialized.delete(key) if lock && (lock[1] -= 1).zero?
+    end
+  end
+end

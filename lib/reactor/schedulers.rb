@@ -1,0 +1,44 @@
+# frozen_string_literal: true
+
+module Reactor
+  # The schedulers of this library: the current fiber's, and all of the current Ractor.
+  #
+  # @api private
+  module Schedulers
+    # Where a Ractor keeps its schedulers. The map is weak, so it keeps no scheduler alive.
+    KEY = :__reactor_schedulers__
+    private_constant :KEY
+
+    # Included by every scheduler class of this library, to tell its schedulers from those of other libraries.
+    module Member
+      private
+
+      # Whether the calling fiber is non-blocking, has this scheduler, and runs in the process that made it.
+      def current? = Fiber.current_scheduler.equal?(self) && !inert?
+    end
+
+    class << self
+      # @return [Member, nil] the scheduler of the current fiber; nil if the fiber is blocking, or has another library's
+      #   scheduler, or runs in a forked child of the process that made the scheduler
+      def current
+        scheduler = Fiber.current_scheduler
+        scheduler if scheduler.is_a?(Member) && !scheduler.inert?
+      end
+
+      # @return [Boolean] whether the current fiber runs in a forked child of the process that made its scheduler
+      def forked_child?
+        scheduler = Fiber.current_scheduler
+        scheduler.is_a?(Member) && scheduler.inert?
+      end
+
+      # @param scheduler [#io_closing] is told of each IO that is closed in this Ractor
+      def register(scheduler)
+        schedulers = Ractor.current[KEY] ||= ObjectSpace::WeakMap.new
+        schedulers[scheduler] = true
+      end
+
+      # Yields every scheduler of this Ractor.
+      def each(&) = Ractor.current[KEY]&.each_key(&)
+    end
+  end
+end

@@ -1,0 +1,42 @@
+# frozen_string_literal: true
+
+module Reactor
+  # What the VM has or does, and offers to Ruby code under no name.
+  #
+  # @api private
+  module VM
+    # The class of Ruby's "No live threads left. Deadlock?". It has a name and no constant.
+    FATAL = ObjectSpace.each_object(Class).find { |klass| klass.name == "fatal" }
+
+    # The version of the scheduler interface that sets the order and the meaning of the arguments of io_read and io_write:
+    # 4 from Ruby 4.1 on, 3 before.
+    BUFFER_CONTRACT = defined?(IO::Buffer::VERSION) && IO::Buffer::VERSION >= 3 ? 4 : 3
+
+    class << self
+      # Reports an error that ended a fiber, as Ruby reports one that ends a thread.
+      #
+      # @param fiber [Fiber]
+      # @param error [Exception]
+      # @return [void]
+      def report(fiber, error)
+        return unless Thread.current.report_on_exception
+
+        Fiber.blocking { $stderr.write("#{fiber.inspect} terminated with exception (report_on_exception is true):\n#{error.full_message}") }
+      rescue IOError, SystemCallError
+        nil # $stderr is closed or broken
+      end
+
+      # Mutex#unlock removes the fiber that it wakes from the mutex's waiting list. If that fiber raises before it has locked,
+      # the mutex is free and the next fiber in the list is not told: an unlock tells it.
+      #
+      # It has no rescue, no ensure and no signature: the extension calls it while an exception, a throw or a kill is pending,
+      # and Ruby code that rescues would clear what is pending.
+      #
+      # @param blocker what the fiber waited for
+      # @return [void]
+      def pass_on(blocker)
+        blocker.unlock if blocker.is_a?(Thread::Mutex) && blocker.try_lock
+      end
+    end
+  end
+end

@@ -1,0 +1,76 @@
+# frozen_string_literal: true
+
+require "etc"
+require_relative "cost_estimate"
+require_relative "pool"
+
+module Reactor
+  # Decides whether an operation runs inline or on a worker.
+  #
+  # A worker costs two thread switches, some 50 us. Most operations that Ruby offers to the scheduler (open, stat, each entry
+  # of a directory) take a few. So an operation runs inline if operations from the same place have been cheap; see
+  # {CostEstimate}.
+  #
+  # @api private
+  class OffloadPolicy
+    # Workers, unless the scheduler is told otherwise.
+    WORKERS = [4, Etc.nprocessors].max
+
+    # Threads that only wait, perhaps for something that needs a thread as well. They cost next to nothing.
+    MAX_WAITERS = 256
+    private_constant :MAX_WAITERS
+
+    POLICIES = %i[measured always never].freeze
+
+    # @param policy [Symbol] :measured, :always or :never
+    # @param workers [Integer] threads at most
+    # @raise [ArgumentError] the policy is unknown; fewer than one worker
+    # @raise [TypeError] workers is no Integer
+    def initialize(policy, workers)
+      raise ArgumentError, "unknown policy #{policy.inspect} (there are: #{POLICIES.join(", ")})" unless POLICIES.include?(policy)
+      raise TypeError, "workers is an Integer, not #{workers.class}" unless workers.is_a?(Integer)
+      raise ArgumentError, "at least one worker is needed, not #{workers}" unless workers.positive?
+
+      # In another Ractor than the main one, Ruby 3.4 crashed in half the runs if a fiber was switched in a blocking operation.
+      @policy = Ractor.current.equal?(Ractor.main) ? policy : :never
+      @workers = WorkerPool.new(workers)
+      @waiters = WorkerPool.new(MAX_WAITERS)
+      @costs = CostEstimate.new
+      @on_worker = 0
+      @inline = 0
+    end
+
+    # Runs the work, inline or on a worker.
+    #
+    # @param place [Object] where it comes from
+    # @param work [#call]
+    # @return what the work returns
+    def call(place, work)
+      if @policy == :never || (@policy == :measured && @costs.cheap?(place))
+        @inline += 1
+        # In a blocking fiber, or Ruby would offer the same operation again.
+        @costs.measure(place) { Fiber.blocking { work.call } }
+      else
+        run_on_worker { @costs.measure(place) { work.call } }
+      end
+    end
+
+    # Runs the block on a worker.
+    def run_on_worker(&)
+      @on_worker += 1
+      @workers.run(&)
+    end
+
+    # Runs the block on a thread that it may keep for long.
+    def run_on_waiter_thread(&)
+      @on_worker += 1
+      @waiters.run(&)
+    end
+
+    # @return [Hash{Symbol => Integer}] see {Inspection#stats}
+    def stats = { offload_inline: @inline, offload_on_worker: @on_worker, offload_threads: @workers.size + @waiters.size }
+
+    # Ends all threads.
+    def close = [@workers, @waiters].each(&:close)
+  end
+end

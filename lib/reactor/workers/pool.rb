@@ -1,0 +1,176 @@
+# frozen_string_literal: true
+
+module Reactor
+  # Ruby threads for work that blocks or computes with the GVL released and has no other form. The fiber that wants it is parked
+  # meanwhile.
+  #
+  # The first thread starts with the first job, and there are never more than the limit. A fiber has at most one job here, so
+  # the queue has at most as many jobs as there are fibers. If a fiber is interrupted before its job has begun, it takes the
+  # job back. If the job has begun, the worker is interrupted, and the fiber leaves when the job has ended, because the job may
+  # refer to memory on the fiber's stack.
+  #
+  # A worker goes on after an error of its job, and after an error that another thread raises in it. A worker that is killed is
+  # replaced.
+  #
+  # @api private
+  class WorkerPool
+    # Raised in a worker whose job is cancelled.
+    class Cancelled < Exception # rubocop:disable Lint/InheritException -- no rescue in the job may catch it
+    end
+    private_constant :Cancelled
+
+    # One piece of work: from the fiber that wants it to the worker that runs it, and back.
+    class Job
+      def initialize(work)
+        @work = work
+        @state = :waiting
+        @lock = Thread::Mutex.new
+        @end = Thread::Queue.new
+      end
+
+      # Called by the fiber: what the work returns, or raises.
+      def value
+        wait_until_over
+        raise @error if @error
+
+        @value
+      end
+
+      # Called by the worker, with interrupts deferred. Afterwards the job is {#waiting?} still if the worker was interrupted
+      # before the work had begun. Then another worker has to run it.
+      def perform
+        @lock.synchronize do
+          return unless @state == :waiting
+
+          @state = :running
+          @worker = Thread.current
+        end
+        begin
+          attempt
+        ensure
+          finish
+        end
+      end
+
+      def waiting? = @state == :waiting
+
+      private
+
+      # May come again: see {#perform}.
+      def attempt
+        @begun = false
+        @error = nil
+        # What was raised in the worker before this job strikes here: the job has not begun, and is done anew.
+        Thread.handle_interrupt(Object => :immediate) { nil }
+        @value = Thread.handle_interrupt(Object => :immediate) do
+          @begun = true
+          @work.call
+        end
+        @done = true
+      rescue Exception => @error # rubocop:disable Lint/RescueException -- raised in the fiber, and not in the worker
+        @done = @begun || @cancelled
+      ensure
+        @error = ThreadError.new("the worker was killed") if @begun && !@done
+      end
+
+      def finish
+        @lock.synchronize { @state = @begun || @cancelled ? :over : :waiting }
+        @end.push(nil) if over?
+        # From here on the fiber interrupts the worker no more. An interrupt that is on its way takes effect here.
+        Thread.handle_interrupt(Cancelled => :immediate) { nil } if @cancelled
+      rescue Cancelled
+        nil
+      end
+
+      # However often the fiber is interrupted, it leaves only when the job is over.
+      def wait_until_over
+        @end.pop until over?
+      ensure
+        unless over?
+          begin
+            cancel
+          ensure
+            wait_until_over
+          end
+        end
+      end
+
+      def over? = %i[over dropped].include?(@state)
+
+      def cancel
+        @lock.synchronize do
+          if @state == :waiting
+            @state = :dropped
+          elsif @state == :running && !@cancelled
+            @cancelled = true
+            @worker.raise(Cancelled)
+          end
+        end
+      end
+    end
+    private_constant :Job
+
+    # @param limit [Integer] threads at most
+    def initialize(limit)
+      @limit = limit
+      @jobs = Thread::Queue.new
+      @threads = []
+    end
+
+    # @return [Integer] threads there are
+    def size = @threads.count(&:alive?)
+
+    # Has a worker run the block. The calling fiber is parked meanwhile.
+    #
+    # @return what the block returns
+    # @raise what the block raises
+    # @raise [ThreadError] the worker is killed, or cannot be started
+    def run(&work)
+      job = Job.new(work)
+      @jobs.push(job)
+      start_worker_if_needed
+      job.value
+    end
+
+    # Ends all workers. They are idle, unless fibers were left behind.
+    def close
+      @jobs.close
+      @threads.dup.each { |thread| thread.kill.join }
+    end
+
+    private
+
+    def start_worker_if_needed
+      @threads.select!(&:alive?)
+      return if @jobs.num_waiting >= @jobs.size || @threads.size >= @limit
+
+      @threads << Thread.new { Thread.handle_interrupt(Object => :never) { run_jobs } }
+    rescue ThreadError
+      raise if @threads.empty? # otherwise the workers there are run it later
+    end
+
+    def run_jobs
+      thread = Thread.current
+      thread.name = "reactor worker"
+      Reactor.stand_back
+      thread.report_on_exception = false
+      while (job = next_job)
+        begin
+          job.perform
+        ensure
+          @jobs.push(job) if job.waiting? && !@jobs.closed?
+        end
+      end
+    ensure
+      @threads.delete(thread)
+      start_worker_if_needed unless @jobs.empty?
+    end
+
+    # Interrupts take effect here, where the worker has no job.
+    def next_job
+      Thread.handle_interrupt(Object => :on_blocking) { @jobs.pop }
+    rescue Exception # rubocop:disable Lint/RescueException -- raised by another thread; the worker belongs to the pool
+      retry
+    end
+  end
+end

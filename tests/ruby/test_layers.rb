@@ -1,0 +1,168 @@
+# frozen_string_literal: true
+
+require_relative "helper"
+require "prism"
+
+# The floors of lib/: which room may refer to which, by require or by constant. A room is a folder of lib/reactor, or one of
+# its files. And no file has more than 400 lines.
+class TestLayers < ReactorTest
+  # Each room and the rooms that it may refer to, which all stand above it in this list.
+  FLOORS = {
+    "version" => [],
+    "clock" => [],
+    "vm" => [],
+    "schedulers" => [],
+    "names" => [],
+    "transfer_loop" => [],
+    "child_events" => [],
+    "forked_child" => %w[clock],
+    "workers" => [],
+    "observe" => %w[version clock schedulers],
+    "portable" => %w[clock vm names transfer_loop forked_child],
+    "native" => %w[vm child_events forked_child],
+    "backend" => %w[portable native],
+    "connect" => %w[clock names schedulers],
+    "patches" => %w[names schedulers connect],
+    "scheduler" => %w[clock vm schedulers names child_events forked_child workers observe portable native backend patches],
+    "reactor" => %w[version scheduler],
+    "testing" => %w[observe patches scheduler reactor],
+    "async" => %w[vm clock schedulers transfer_loop child_events workers observe patches reactor]
+  }.freeze
+
+  MAX_LINES = 400
+
+  # One file of lib/: what it requires, and which constants it defines and uses.
+  class Source
+    attr_reader :path, :requires, :definitions, :uses
+
+    # @param path [String] below lib/, without the ending
+    def initialize(path, text)
+      @path = path
+      @requires = []
+      @definitions = []
+      @uses = [] # [nesting, name]
+      visit(Prism.parse(text).value, [])
+    end
+
+    # The room of "reactor/portable/timers" is "portable", the room of "reactor/clock" is "clock".
+    def room = path.delete_prefix("reactor/").split("/").first
+
+    private
+
+    def visit(node, nesting)
+      case node
+      when Prism::ModuleNode, Prism::ClassNode
+        visit(node.superclass, nesting) if node.is_a?(Prism::ClassNode) && node.superclass
+        inner = nesting + node.constant_path.slice.split("::")
+        @definitions << inner
+        return node.body && visit(node.body, inner)
+      when Prism::ConstantWriteNode then @definitions << nesting + [node.name.to_s]
+      when Prism::ConstantReadNode, Prism::ConstantPathNode
+        return @uses << [nesting, node.slice.delete_prefix("::").delete_prefix("Reactor::").split("::")] if node.slice.match?(/\A[\w:]+\z/)
+      when Prism::CallNode
+        @requires << node.arguments.arguments.first.unescaped if node.name == :require_relative
+      end
+      node.compact_child_nodes.each { |child| visit(child, nesting) }
+    end
+  end
+
+  # The references between the files of a tree.
+  class Tree
+    Edge = Struct.new(:from, :to, :by)
+
+    attr_reader :sources
+
+    # @param texts [Hash{String => String}] text by path below lib/, without the ending
+    def initialize(texts)
+      @sources = texts.map { |path, text| Source.new(path, text) }
+      @homes = Hash.new { |homes, name| homes[name] = [] } # constant in full => the sources that define it
+      @sources.each { |source| source.definitions.each { |name| @homes[name] |= [source] } }
+    end
+
+    def edges
+      @edges ||= @sources.flat_map do |from|
+        required = from.requires.map { |relative| [find(from, relative), "require_relative #{relative.inspect}"] }
+        used = from.uses.flat_map { |nesting, name| homes(nesting, name).then { |found| found.include?(from) ? [] : found }.map { |to| [to, name.join("::")] } }
+        (required + used).uniq.map { |to, by| Edge.new(from, to, by) }
+      end
+    end
+
+    # @return [Array<String>, nil] the paths of one circle of files; nil if there is none
+    def circle
+      state = {}
+      walk = lambda do |source, trail|
+        return trail.drop(trail.index(source)).map(&:path) if state[source] == :open
+        return if state[source]
+
+        state[source] = :open
+        edges.each do |edge|
+          found = edge.from.equal?(source) && walk.(edge.to, trail + [source])
+          return found if found
+        end
+        state[source] = :done
+        nil
+      end
+      @sources.each { |source| (found = walk.(source, [])) && (return found) }
+      nil
+    end
+
+    private
+
+    def find(from, relative)
+      path = File.expand_path(relative, "/#{File.dirname(from.path)}").delete_prefix("/")
+      @sources.find { |source| source.path == path } or raise "#{from.path} requires #{relative}, which is not there"
+    end
+
+    # @return [Array<Source>] the files that define the constant, as Ruby finds it from that nesting
+    def homes(nesting, name)
+      nesting.size.downto(1) do |depth|
+        name.size.downto(1) do |length|
+          found = @homes.fetch(nesting.first(depth) + name.first(length), nil)
+          return found if found && length == name.size
+          return found if found && found.size == 1
+        end
+      end
+      []
+    end
+  end
+
+  TREE = Tree.new(Dir[File.join(LIB, "**/*.rb")].to_h { |path| [path.delete_prefix("#{LIB}/").delete_suffix(".rb"), File.read(path)] })
+
+  def refused(tree) = tree.edges.reject { |edge| edge.from.room == edge.to.room || FLOORS.fetch(edge.from.room).include?(edge.to.room) }
+
+  def test_every_reference_goes_down
+    assert_equal [], refused(TREE).map { |edge| "lib/#{edge.from.path}.rb refers to #{edge.to.path} by #{edge.by}" }
+    assert_operator TREE.edges.size, :>, 100, "is this test blind?"
+  end
+
+  def test_the_floors_are_in_order
+    FLOORS.each_with_index do |(room, below), floor|
+      assert_equal [], below - FLOORS.keys.first(floor), "below #{room}"
+    end
+    assert_equal TREE.sources.map(&:room).uniq.sort, FLOORS.keys.sort
+    used = TREE.edges.map { |edge| [edge.from.room, edge.to.room] }.uniq
+    idle = FLOORS.flat_map { |room, below| below.map { |lower| [room, lower] } } - used
+    assert_equal [], idle, "permissions that nothing needs"
+  end
+
+  def test_no_circle
+    assert_nil TREE.circle
+  end
+
+  def test_no_file_is_too_long
+    long = Dir[File.join(LIB, "**/*.rb")].to_h { |path| [path, File.foreach(path).count] }.select { |_, lines| lines > MAX_LINES }
+    assert_empty long
+  end
+
+  # On three small trees that break a rule.
+  def test_what_is_refused
+    up = Tree.new("reactor/clock" => "module Reactor; module Clock; def self.x = Scheduler; end; end",
+                  "reactor/scheduler" => "module Reactor; class Scheduler; end; end")
+    assert_equal(%w[Scheduler], refused(up).map(&:by))
+    required = Tree.new("reactor/clock" => "require_relative \"names\"", "reactor/names" => "")
+    assert_equal(["require_relative \"names\""], refused(required).map(&:by))
+    round = Tree.new("reactor/native/a" => "module Reactor; module A; X = Reactor::B::Y; end; end",
+                     "reactor/native/b" => "module Reactor; module B; Y = 1; def self.z = A::X; end; end")
+    assert_equal %w[reactor/native/a reactor/native/b], round.circle
+  end
+end

@@ -1,0 +1,127 @@
+# frozen_string_literal: true
+
+require_relative "helper"
+require "json"
+require "open3"
+
+# The table of patches is complete: between before and after, Ruby's classes and modules differ in the methods that it names,
+# and in no other method.
+class TestPatches < ReactorTest
+  # Code for a child: it compares every method of Ruby's classes and modules before and after a block.
+  SNAPSHOT = <<~'RUBY'
+    require "json"
+    require "socket"
+    require "timeout"
+    require "fcntl"
+    require "etc"
+    begin
+      require "io/nonblock"
+    rescue LoadError
+      nil
+    end
+
+    # Not what this library defines itself, and no singleton classes of objects.
+    def places
+      modules = ObjectSpace.each_object(Module).reject { |mod| mod.singleton_class? || mod.name.nil? || mod.name.match?(/\AReactor|\AJSON/) }
+      modules.flat_map { |mod| [mod, mod.singleton_class] }
+    end
+
+    # [place, name] => the method, as it is found there
+    def methods_of_all
+      places.each_with_object({}) do |place, found|
+        own = place.ancestors.take_while { |ancestor| !ancestor.equal?(place) } << place # and what is prepended
+        names = own.flat_map { |mod| mod.instance_methods(false) | mod.private_instance_methods(false) }.uniq
+        names.each { |name| found[[place, name]] = place.instance_method(name) }
+      end
+    end
+
+    def label(place, name) = "#{place.singleton_class? ? "#{place.attached_object}." : "#{place}#"}#{name}"
+
+    # Each method that differs: its name, and the module that has it now.
+    def changes(known = methods_of_all)
+      yield
+      after = methods_of_all
+      places = known.keys.map(&:first).uniq
+      changed = after.select { |key, method| places.include?(key.first) && known[key] != method }
+      gone = known.keys - after.keys
+      changed.map { |(place, name), method| [label(place, name), method.owner.to_s] } + gone.map { |place, name| [label(place, name), "gone"] }
+    end
+
+    # Classes that are loaded meanwhile are no patches, so they are not compared.
+    def report(&block) = puts(JSON.generate(changes(&block).sort))
+  RUBY
+
+  # The rows of these moments in the same form. If a method is patched twice (IO.copy_stream), the later row has it.
+  def declared(*moments)
+    rows = Reactor::Patches::TABLE.select { |patch| moments.include?(patch.moment) && patch.for_this_ruby? }
+    rows.each_with_object({}) { |patch, found|
+      prefix = patch.owner.singleton_class? ? "#{patch.owner.attached_object}." : "#{patch.owner}#"
+      patch.methods.each { |name| found["#{prefix}#{name}"] = patch.with.to_s }
+    }.sort
+  end
+
+  def changed_by(code, **options)
+    lines = child_says("#{SNAPSHOT}\n#{code}", **options).lines
+    lines.map { |line| JSON.parse(line) }
+  end
+
+  include Reactor::Patches
+
+  def test_the_first_scheduler_patches_what_the_table_says
+    first, second = changed_by("report { Reactor::Scheduler.new.close }; report { Reactor::Scheduler.new.close }")
+    moments = [CLOSE, SCHEDULER]
+    moments << URING if BACKEND == :uring
+    assert_equal declared(*moments), first
+    assert_equal [], second
+    assert_includes first, ["IO#close", "Reactor::Patches::IOClose"]
+    assert_operator first.size, :>, 25
+  end
+
+  def test_virtual_time_patches_what_the_table_says
+    found, = changed_by(<<~RUBY)
+      require "reactor/testing"
+      Reactor::Scheduler.new.close
+      report { Reactor::Testing.virtual_time { sleep 1 } }
+    RUBY
+    assert_equal declared(VIRTUAL_TIME), found
+  end
+
+  def test_the_async_selector_patches_io_close_where_the_vm_tells_nothing
+    skip "the native library is not loaded" unless defined?(Reactor::Poller)
+    found, = changed_by(<<~RUBY)
+      require "reactor/async/selector"
+      report { Reactor::AsyncSelector.new(Fiber.current).close }
+    RUBY
+    assert_equal RUBY_VERSION < "4.0" ? declared(CLOSE) : [], found
+  end
+
+  def test_a_program_without_a_scheduler_has_nothing_patched
+    out, status = Open3.capture2e({ "REACTOR_BACKEND" => BACKEND.to_s }, RbConfig.ruby, "-w", "-I", LIB, "-e", <<~RUBY)
+      #{SNAPSHOT}
+      report { require "reactor/testing"; Reactor.backends }
+    RUBY
+    assert_predicate status, :success?, out
+    assert_equal "[]\n", out
+  end
+
+  def test_an_undeclared_patch_is_found
+    found, = changed_by(<<~RUBY)
+      Fast = Module.new { def fsync = super }
+      report do
+        File.prepend(Fast)
+        class IO; def undeclared = 1; end
+        String.prepend(Module.new { def upcase = super })
+        Dir.singleton_class.prepend(Module.new { def pwd = super })
+      end
+    RUBY
+    assert_equal %w[Dir.pwd File#fsync IO#undeclared String#upcase], found.map(&:first)
+  end
+
+  def test_every_row_is_complete
+    TABLE.each do |patch|
+      assert_equal patch.methods.sort, (patch.with.instance_methods(false) | patch.with.private_instance_methods(false)).sort, patch.names.join(", ")
+      [patch.purpose, patch.price, patch.moment.label].each { |text| assert_match(/\A[^|\n]+\z/, text) }
+      assert_predicate patch.for_this_ruby?, :!, patch.before if patch.before && RUBY_VERSION >= patch.before
+    end
+  end
+end
