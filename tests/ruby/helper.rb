@@ -51,31 +51,10 @@ class ReactorTest < Minitest::Test
 
   class Hang < RuntimeError; end
 
-  # What is serial takes its full time at each attempt; a machine that is busy for a moment does not look like that each time.
-  class TooSlow < Minitest::Assertion; end
+  def run = super.tap { |result| record(result) if ENV["REACTOR_RESULTS"] }
 
-  ATTEMPTS = 5
-  LATER_ATTEMPTS = []
-
-  alias run_once run
-
-  def run
-    attempt = 1
-    result = run_once
-    while result.failures.any?(TooSlow) && attempt < ATTEMPTS
-      attempt += 1
-      result = self.class.new(name).run_once
-    end
-    # Only this very class is counted.
-    result.failures.map! { |failure| failure.is_a?(TooSlow) ? Minitest::Assertion.new(failure.message) : failure }
-    LATER_ATTEMPTS << "#{self.class}##{name}: attempt #{attempt}" if attempt > 1
-    record(result, attempt) if ENV["REACTOR_RESULTS"]
-    result
-  end
-
-  def record(result, attempt)
+  def record(result)
     line = { id: "#{self.class}##{name}", code: result.result_code, seconds: result.time.round(3) }
-    line[:attempts] = attempt if @compared_times
     line[:reason] = result.failure.message if result.skipped?
     File.write(ENV.fetch("REACTOR_RESULTS"), "#{line.to_json}\n", mode: "a")
   end
@@ -230,14 +209,6 @@ class ReactorTest < Minitest::Test
     clock - start
   end
 
-  # That things overlapped: `seconds` is well below what they take one after the other.
-  def assert_faster_than(serial, seconds)
-    @compared_times = true
-    return pass if STRESS || seconds < serial * 0.75
-
-    raise TooSlow, "took #{seconds.round(3)} s; one after the other takes #{serial.to_f.round(3)} s"
-  end
-
   # Returns once the thread sleeps: it waits in a queue, a lock, a sleep, a join or for a descriptor.
   def until_asleep(thread)
     assert eventually { thread.stop? }, "#{thread.inspect} never slept"
@@ -382,7 +353,6 @@ end
 
 Minitest.after_run do
   ReactorTest::NOTES.each { |text| puts "note: #{text}" }
-  ReactorTest::LATER_ATTEMPTS.each { |text| puts "busy machine: #{text}" }
   ReactorTest::SKIPS.group_by(&:first).sort.each { |reason, list| puts "skipped: #{reason} (#{list.map(&:last).sort.join(", ")})" }
   unless OwnWarnings::SEEN.empty?
     puts "warnings from our own files:", OwnWarnings::SEEN.uniq

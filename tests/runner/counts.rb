@@ -38,7 +38,7 @@ module Runner
         complete(status, tally)
       end
 
-      # @return [Array<Hash>] id, code (`.`, `F`, `E`, `S`), seconds, attempts, and the reason of a skip
+      # @return [Array<Hash>] id, code (`.`, `F`, `E`, `S`), seconds, and the reason of a skip
       def results(path) = File.foreach(path).map { |line| JSON.parse(line) }
 
       private

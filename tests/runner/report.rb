@@ -9,7 +9,6 @@ module Runner
       @output = output
       @tally = Tally.zero
       @notes = []
-      @attempts = []
       @ran = Hash.new { |hash, id| hash[id] = [] }     # test => the parts in which it ran
       @skipped = Hash.new { |hash, id| hash[id] = {} } # test => { part => reason }
     end
@@ -40,7 +39,6 @@ module Runner
 
     def summary(seconds)
       @notes.uniq.sort.each { |note| @output.puts "note: #{note}" }
-      print_attempts
       print_skips
       @output.printf("in %d s:\n%s\n", seconds, @tally)
     end
@@ -48,16 +46,8 @@ module Runner
     private
 
     def record(part, result)
-      id, attempts = result.values_at("id", "attempts")
-      @attempts << [id, part, attempts] if attempts
+      id = result["id"]
       result["code"] == "S" ? @skipped[id][part] = result["reason"] : @ran[id] << part
-    end
-
-    # Tests of overlap compare times, and have five attempts on a machine that gives them none.
-    def print_attempts
-      more = @attempts.select { |_, _, attempts| attempts > 1 }
-      @output.puts "overlap shown by time: #{@attempts.size} tests, #{more.size} of them at a later attempt"
-      more.each { |id, part, attempts| @output.puts "  #{id}, #{part}: #{attempts} attempts" }
     end
 
     def print_skips
