@@ -269,6 +269,7 @@ pub trait Driver: Send {
 /// let mut theirs = TcpStream::connect(listener.local_addr()?)?;
 /// let (ours, _) = listener.accept()?;
 /// theirs.write_all(b"hello")?;
+/// # while reactor::poll_now(ours.as_descriptor(), reactor::Interest::READABLE)?.is_none() {}
 ///
 /// // Only some drivers carry anything out: io_uring does.
 /// if let Some(operations) = reactor.operations() {

@@ -136,14 +136,18 @@ pub enum Pace {
 /// Why a job was not taken.
 ///
 /// ```
+/// use std::sync::{Arc, Barrier};
+///
 /// use reactor::{Limits, Pace, Reactor, Refused, Token};
 ///
 /// let mut reactor = Reactor::open(None)?;
 /// reactor.pool_mut().limit(Limits { threads: 1, queue: 1, ..Limits::default() });
-/// let nap = || std::thread::sleep(std::time::Duration::from_millis(20));
+/// let barrier = Arc::new(Barrier::new(2)); // Nobody comes: the first job never ends.
 /// let mut jobs = Vec::new();
 /// let refused = loop {
-///     match reactor.pool_mut().submit(Token::new(1, 0), Pace::Quick, nap) {
+///     let barrier = Arc::clone(&barrier);
+///     let work = move || drop(barrier.wait());
+///     match reactor.pool_mut().submit(Token::new(1, 0), Pace::Quick, work) {
 ///         Ok(job) => jobs.push(job),
 ///         Err(refused) => break refused,
 ///     }
@@ -558,5 +562,48 @@ impl State {
             self.statistics.ended += 1;
             self.statistics.panicked += u64::from(panicked);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io,
+        sync::Arc,
+        thread,
+        time::{Duration, Instant},
+    };
+
+    use super::{Limits, Outcome, Pace, Pool};
+    use crate::{driver::Wake, handle::Handle, token::Token};
+
+    struct NoSleeper;
+
+    impl Wake for NoSleeper {
+        fn wake(&self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn an_idle_thread_is_used_again() {
+        let mut pool = Pool::new(Handle::new(Arc::new(NoSleeper)));
+        pool.limit(Limits {
+            idle: Duration::MAX,
+            ..Limits::default()
+        });
+        for round in 0..10 {
+            let mut job = pool
+                .submit(Token::new(0, 0), Pace::Quick, move || round)
+                .unwrap();
+            assert_eq!(job.wait(), Outcome::Done(round));
+            // The worker is idle some time after its job has ended.
+            let deadline = Instant::now() + Duration::from_secs(60);
+            while pool.shared.state().idle == 0 {
+                assert!(Instant::now() < deadline, "it never becomes idle");
+                thread::yield_now();
+            }
+        }
+        assert_eq!(pool.statistics().started, 1);
     }
 }

@@ -7,25 +7,46 @@ use std::{
     io::{self, Read, Write},
     net::{Shutdown, TcpListener, TcpStream},
     os::{
-        fd::{AsRawFd, OwnedFd},
+        fd::{AsFd, AsRawFd, OwnedFd},
         unix::net::UnixStream,
     },
     path::PathBuf,
-    process, thread,
+    process,
+    sync::{PoisonError, RwLock},
+    thread,
     time::Duration,
 };
 
 use reactor::{
     Backend, Driver, Events, Interest, Operation, OperationId, Operations, Reactor, Ready, Token,
 };
-use rustix::{io::Errno, pipe::pipe};
+use rustix::{
+    event::{PollFd, PollFlags, poll},
+    io::Errno,
+    pipe::pipe,
+};
+
+use asleep::ThreadState;
+
+#[path = "support/asleep.rs"]
+mod asleep;
 
 const NOW: Option<Duration> = Some(Duration::ZERO);
 /// Longer than anything here takes: whoever waits for it hangs.
-const LONG: Option<Duration> = Some(Duration::from_secs(20));
+const LONG: Option<Duration> = Some(Duration::from_secs(60));
+
+/// Held for writing by the test that forks: for a moment its child has a copy of every descriptor, and a socket that
+/// another test closes then stays open.
+static FORK: RwLock<()> = RwLock::new(());
 
 /// One driver for each backend that carries out operations here.
 fn on_every_driver(test: impl Fn(&mut Subject)) {
+    let _nobody_forks = FORK.read().unwrap_or_else(PoisonError::into_inner);
+    on_every_driver_alone(test);
+}
+
+/// The same, for the test that holds the lock itself.
+fn on_every_driver_alone(test: impl Fn(&mut Subject)) {
     for backend in Backend::ALL {
         if backend.availability().is_err() {
             continue;
@@ -100,6 +121,12 @@ fn is_readable(source: &impl AsRawFd) -> bool {
     answer.unwrap().is_some()
 }
 
+/// Blocks until the descriptor is ready for one of these: what was sent over TCP arrives some time after the send.
+fn wait_for(source: &impl AsFd, flags: PollFlags) {
+    let mut entries = [PollFd::new(source, flags)];
+    assert_eq!(poll(&mut entries, None).unwrap(), 1);
+}
+
 /// A file of this test's own, removed afterwards.
 struct Scratch(PathBuf);
 
@@ -144,12 +171,14 @@ fn what_is_received_is_copied_out() {
     on_every_driver(|subject| {
         let (ours, mut theirs) = tcp();
         theirs.write_all(b"hello").unwrap();
+        wait_for(&ours, PollFlags::IN);
         let id = subject.start(&ours, Operation::Receive(100), 7);
         subject.reported(1);
         let mut buffer = [0; 9];
         let taken = subject.operations().take(id, &mut buffer).unwrap();
         assert_eq!((taken.unwrap(), &buffer), (5, b"hello\0\0\0\0"));
         theirs.shutdown(Shutdown::Write).unwrap();
+        wait_for(&ours, PollFlags::IN);
         let end = subject.start(&ours, Operation::Receive(100), 8);
         subject.reported(1);
         assert_eq!(subject.take(end).unwrap(), 0);
@@ -191,7 +220,9 @@ fn errors_come_to_the_operation_that_met_them() {
 
         let (ours, theirs) = tcp();
         (&ours).write_all(b"unread").unwrap();
+        wait_for(&theirs, PollFlags::IN);
         drop(theirs); // with data unread: a reset
+        wait_for(&ours, PollFlags::IN);
         let id = subject.start(&ours, Operation::Receive(1), 4);
         subject.reported(1);
         assert_eq!(subject.error(id), Some(Errno::CONNRESET));
@@ -240,7 +271,7 @@ fn more_than_any_queue_holds_arrive_in_order() {
                 }
             }
             if full {
-                thread::sleep(Duration::from_millis(1));
+                wait_for(&ours, PollFlags::OUT);
             }
         }
         drop(ours);
@@ -395,8 +426,9 @@ fn a_late_outcome_ends_the_sleep() {
         let (reader, writer) = pipe().unwrap();
         let id = subject.start(&reader, Operation::Read(None, 10), 1);
         assert!(subject.poll(NOW).is_empty());
+        let sleeper = ThreadState::current();
         let thread = thread::spawn(move || {
-            thread::sleep(Duration::from_millis(20));
+            sleeper.wait_until_asleep();
             File::from(writer).write_all(b"late").unwrap();
         });
         assert_eq!(subject.reported(1), [1]);
@@ -414,7 +446,9 @@ fn a_late_outcome_makes_the_own_descriptor_readable() {
         assert!(subject.poll(NOW).is_empty());
         assert!(!is_readable(&own));
         File::from(writer).write_all(b"late").unwrap();
-        while !is_readable(&own) {}
+        while !is_readable(&own) {
+            thread::yield_now();
+        }
         assert_eq!(subject.reported(1), [1]);
     });
 }
@@ -539,7 +573,8 @@ fn a_wait_blocks_until_a_file_is_written() {
 
 #[test]
 fn a_forked_child_drops_the_driver_and_harms_nobody() {
-    on_every_driver(|subject| {
+    let _alone = FORK.write().unwrap_or_else(PoisonError::into_inner);
+    on_every_driver_alone(|subject| {
         let (reader, writer): (OwnedFd, OwnedFd) = pipe().unwrap();
         let id = subject.start(&reader, Operation::Read(None, 10), 1);
         assert!(subject.poll(NOW).is_empty());

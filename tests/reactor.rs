@@ -174,6 +174,7 @@ fn readiness_comes_before_the_timeout_of_the_same_turn(backend: Backend) {
         panic!("expected a pending wait, got {wait:?}");
     };
     theirs.write_all(b"x").unwrap();
+    ours.peek(&mut [0]).unwrap(); // Blocks until the byte is here.
     reactor.handle().notify(Token::new(3, 0)).unwrap();
     reactor.collect(&mut events).unwrap();
     assert_eq!(indexes(&events), [1, 3, 2]);
@@ -194,8 +195,11 @@ fn the_kernel_ends_a_sleep(backend: Backend) {
     let (ours, mut theirs) = pair();
     let token = Token::new(1, 0);
     let wait = reactor.wait(ours.as_descriptor(), Identity(1), Interest::READABLE, token);
+    let handle = reactor.handle();
     let writer = thread::spawn(move || {
-        thread::sleep(Duration::from_millis(20));
+        while !handle.is_sleeping() {
+            thread::yield_now();
+        }
         theirs.write_all(b"x").unwrap();
         theirs
     });
