@@ -75,7 +75,7 @@
 //!
 //! [`Source`] holds whatever has a descriptor ([`AsDescriptor`]: `AsFd` on Unix, `AsSocket` on Windows): owned, borrowed or
 //! shared, as its type says. The reactor itself never closes a descriptor of the caller's. Those who keep raw descriptors,
-//! as the runtime of another language does, call [`Reactor::wait`] and its neighbours with the number and an [`Identity`]:
+//! as the runtime of another language does, call [`Reactor::wait`] and its neighbours with the number and an [`OwnerId`]:
 //! the number of the object that owns the descriptor, by which reuse of the descriptor's number is noticed. Both are safe
 //! functions: a wrong number costs an error or an event too many, never memory.
 //!
@@ -157,7 +157,7 @@ pub use crate::{
     interest::Interest,
     operation::{Operation, OperationId},
     reactor::{Reactor, Sleep},
-    registry::{Attempt, Identity, Knowledge, Known, Statistics, Wait, WaitId},
+    registry::{Attempt, CachedReadiness, DescriptorReadiness, OwnerId, Statistics, Wait, WaitId},
     selector::Selector,
     source::{AsDescriptor, Source},
     timers::{TimerId, Timers},

@@ -12,7 +12,7 @@ use crate::{
     event::{Events, Ready},
     handle::Handle,
     interest::Interest,
-    registry::{Attempt, Identity, Known, Statistics, Wait, WaitId},
+    registry::{Attempt, DescriptorReadiness, OwnerId, Statistics, Wait, WaitId},
     selector::Selector,
     timers::{TimerId, Timers},
     token::Token,
@@ -138,12 +138,12 @@ impl Reactor {
     pub fn wait(
         &mut self,
         descriptor: Descriptor,
-        identity: Identity,
+        owner: OwnerId,
         interest: Interest,
         token: Token,
     ) -> io::Result<Wait> {
         self.selector
-            .wait(descriptor, identity, interest, token, self.clock)
+            .wait(descriptor, owner, interest, token, self.clock)
     }
 
     /// Ends a wait and returns its answer; see [`Selector::end`].
@@ -151,21 +151,21 @@ impl Reactor {
         self.selector.end(wait)
     }
 
-    /// What is known about a descriptor; see [`Selector::known`].
-    pub fn known(&self, descriptor: Descriptor, identity: Identity) -> Known {
-        self.selector.known(descriptor, identity)
+    /// What is known about a descriptor; see [`Selector::cached_readiness`].
+    pub fn cached_readiness(&self, descriptor: Descriptor, owner: OwnerId) -> DescriptorReadiness {
+        self.selector.cached_readiness(descriptor, owner)
     }
 
     /// Notes what a system call of the caller's has just seen; see [`Selector::attempted`].
     pub fn attempted(
         &mut self,
         descriptor: Descriptor,
-        identity: Identity,
+        owner: OwnerId,
         interest: Interest,
         attempt: Attempt,
     ) {
         self.selector
-            .attempted(descriptor, identity, interest, attempt);
+            .attempted(descriptor, owner, interest, attempt);
     }
 
     /// The tokens of all unanswered waits for the descriptor; see [`Selector::waiters`].
@@ -174,8 +174,8 @@ impl Reactor {
     }
 
     /// The descriptor is about to be closed by its owner; see [`Selector::closing`].
-    pub fn closing(&mut self, descriptor: Descriptor, identity: Identity) {
-        self.selector.closing(descriptor, identity);
+    pub fn closing(&mut self, descriptor: Descriptor, owner: OwnerId) {
+        self.selector.closing(descriptor, owner);
     }
 
     /// The descriptor is about to be closed; see [`Selector::forget`].

@@ -8,7 +8,7 @@
 //! | registered                     | known                        | what happens                        | system call |
 //! |--------------------------------|------------------------------|-------------------------------------|-------------|
 //! | nothing                        | -                            | a new life begins                   | register(asked) |
-//! | by another or unknown identity | - (not trusted)              | a new life, whoever waits stays     | reregister(asked and wanted) |
+//! | by another or unknown owner | - (not trusted)              | a new life, whoever waits stays     | reregister(asked and wanted) |
 //! | some of what is asked          | anything                     | the registration is widened         | reregister(registered and asked) |
 //! | all of it                      | every direction drained      | the wait is parked (`skipped`)      | none |
 //! | all of it                      | some direction not           | armed: reported at once if ready    | reregister(registered) |
@@ -33,19 +33,19 @@
 //! | a direction, once more         | nobody for it                | narrowed                            | reregister(the rest) |
 //! | all that is registered, once more | nobody                    | forgotten                           | deregister |
 //!
-//! A wait for a direction, and an attempt by the same identity, takes the note "unwanted" off it.
+//! A wait for a direction, and an attempt by the same owner, takes the note "unwanted" off it.
 //!
 //! # An attempt of the caller's own, a close, an idle wait
 //!
 //! | what                           | registered                   | what happens                        | system call |
 //! |--------------------------------|------------------------------|-------------------------------------|-------------|
-//! | would block                    | by the same identity         | "drained"                           | none |
-//! | short                          | by the same identity         | "drained", unless hung up           | none |
-//! | complete                       | by the same identity         | nothing                             | none |
+//! | would block                    | by the same owner         | "drained"                           | none |
+//! | short                          | by the same owner         | "drained", unless hung up           | none |
+//! | complete                       | by the same owner         | nothing                             | none |
 //! | any attempt                    | nothing, or by another       | nothing                             | none |
 //! | forget                         | something                    | waiters are answered with an error  | deregister |
 //! | forget                         | nothing                      | nothing                             | none |
-//! | closing                        | by the same identity, nobody waits | forgotten (`closed`)          | none |
+//! | closing                        | by the same owner, nobody waits | forgotten (`closed`)          | none |
 //! | closing                        | by another, or somebody waits | nothing                            | none |
 //! | a wait idle for 100 ms, once   | something                    | as the driver's answer above        | reregister(registered) |
 //!
@@ -55,7 +55,7 @@
 //! kernel may hold for one number (a duplicate keeps the file of a closed descriptor alive) only the newest is heard.
 
 mod entries;
-mod knowledge;
+mod readiness;
 mod statistics;
 mod waiters;
 
@@ -71,7 +71,7 @@ use crate::{
     token::Token,
 };
 
-pub use knowledge::{Attempt, Identity, Knowledge, Known};
+pub use readiness::{Attempt, CachedReadiness, DescriptorReadiness, OwnerId};
 pub use statistics::Statistics;
 pub use waiters::{Wait, WaitId};
 
@@ -107,7 +107,7 @@ impl Registry {
         &mut self,
         driver: &mut dyn Driver,
         descriptor: Descriptor,
-        identity: Identity,
+        owner: OwnerId,
         interest: Interest,
         token: Token,
         now: Instant,
@@ -115,18 +115,18 @@ impl Registry {
         let slot = Entries::slot(descriptor).ok_or_else(driver::bad_descriptor)?;
         self.statistics.waits += 1;
         match self.entries.get(slot) {
-            Some(entry) if entry.is_drained(identity, interest) => self.statistics.skipped += 1,
+            Some(entry) if entry.is_drained(owner, interest) => self.statistics.skipped += 1,
             Some(Entry {
                 registered: Some(registered),
                 ..
             }) => {
                 let registered = *registered;
-                if !self.arm(driver, slot, identity, registered, interest)? {
+                if !self.arm(driver, slot, owner, registered, interest)? {
                     return Ok(Wait::Ready(interest));
                 }
             }
             _ => {
-                if !self.register(driver, descriptor, slot, identity, interest)? {
+                if !self.register(driver, descriptor, slot, owner, interest)? {
                     return Ok(Wait::Ready(interest));
                 }
             }
@@ -147,18 +147,22 @@ impl Registry {
         self.waiters.free(wait)
     }
 
-    pub(crate) fn known(&self, descriptor: Descriptor, identity: Identity) -> Known {
+    pub(crate) fn cached_readiness(
+        &self,
+        descriptor: Descriptor,
+        owner: OwnerId,
+    ) -> DescriptorReadiness {
         let entry = Entries::slot(descriptor).and_then(|slot| self.entries.get(slot));
         match entry {
-            Some(entry) if entry.trusts(identity) => entry.known(),
-            _ => Known::default(),
+            Some(entry) if entry.trusts(owner) => entry.cached_readiness(),
+            _ => DescriptorReadiness::default(),
         }
     }
 
     pub(crate) fn attempted(
         &mut self,
         descriptor: Descriptor,
-        identity: Identity,
+        owner: OwnerId,
         interest: Interest,
         attempt: Attempt,
     ) {
@@ -173,7 +177,7 @@ impl Registry {
             Attempt::Short => !entry.hung_up,
             Attempt::Complete => false,
         };
-        if !entry.trusts(identity) {
+        if !entry.trusts(owner) {
             return;
         }
         entry.unwanted &= !interest.bits();
@@ -186,9 +190,9 @@ impl Registry {
 
     /// The descriptor is about to be closed by the object it was registered for: the kernel will drop the registration
     /// by itself, and the number's next owner is registered afresh, with one system call instead of two.
-    pub(crate) fn closing(&mut self, descriptor: Descriptor, identity: Identity) {
+    pub(crate) fn closing(&mut self, descriptor: Descriptor, owner: OwnerId) {
         let entry = Entries::slot(descriptor).and_then(|slot| self.entries.get_mut(slot));
-        let Some(entry) = entry.filter(|e| e.trusts(identity) && e.line.first().is_none()) else {
+        let Some(entry) = entry.filter(|e| e.trusts(owner) && e.line.first().is_none()) else {
             return;
         };
         entry.lapse();
@@ -300,7 +304,7 @@ impl Registry {
         driver: &mut dyn Driver,
         descriptor: Descriptor,
         slot: u32,
-        identity: Identity,
+        owner: OwnerId,
         interest: Interest,
     ) -> io::Result<bool> {
         let token = self.entries.next_token(slot);
@@ -310,7 +314,7 @@ impl Registry {
             Registration::Armed => {
                 self.statistics.registered += 1;
                 let entry = self.entries.claim(slot);
-                entry.begin(descriptor, identity, token, interest);
+                entry.begin(descriptor, owner, token, interest);
                 Ok(true)
             }
         }
@@ -321,12 +325,12 @@ impl Registry {
         &mut self,
         driver: &mut dyn Driver,
         slot: u32,
-        identity: Identity,
+        owner: OwnerId,
         registered: Interest,
         asked: Interest,
     ) -> io::Result<bool> {
         let entry = self.entries.claim(slot);
-        if entry.trusts(identity) {
+        if entry.trusts(owner) {
             return self.renew(driver, slot, registered | asked);
         }
         let wanted = asked.bits() | self.waiters.wanted(entry.line);
@@ -334,7 +338,7 @@ impl Registry {
         let pollable = self.renew(driver, slot, interest)?;
         if pollable {
             let entry = self.entries.claim(slot);
-            entry.begin(entry.descriptor, identity, entry.token, interest);
+            entry.begin(entry.descriptor, owner, entry.token, interest);
         }
         Ok(pollable)
     }
@@ -357,7 +361,7 @@ impl Registry {
             }
             Ok(Renewal::Renewed) => {
                 self.statistics.renewed += 1;
-                entry.begin(entry.descriptor, entry.identity, token, interest);
+                entry.begin(entry.descriptor, entry.owner, token, interest);
                 Ok(true)
             }
             Ok(Renewal::Unpollable) => {

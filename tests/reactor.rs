@@ -12,7 +12,7 @@ use std::{
 };
 
 use reactor::{
-    AsDescriptor, Backend, Deadline, Events, Identity, Interest, Reactor, Ready, Token, Wait,
+    AsDescriptor, Backend, Deadline, Events, Interest, OwnerId, Reactor, Ready, Token, Wait,
 };
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -169,7 +169,7 @@ fn readiness_comes_before_the_timeout_of_the_same_turn(backend: Backend) {
     let (ours, mut theirs) = pair();
     reactor.timer(Deadline::now(), Token::new(2, 0));
     let token = Token::new(1, 0);
-    let wait = reactor.wait(ours.as_descriptor(), Identity(1), Interest::READABLE, token);
+    let wait = reactor.wait(ours.as_descriptor(), OwnerId(1), Interest::READABLE, token);
     let Ok(Wait::Pending(wait)) = wait else {
         panic!("expected a pending wait, got {wait:?}");
     };
@@ -194,7 +194,7 @@ fn the_kernel_ends_a_sleep(backend: Backend) {
     let (mut reactor, mut events) = reactor(backend);
     let (ours, mut theirs) = pair();
     let token = Token::new(1, 0);
-    let wait = reactor.wait(ours.as_descriptor(), Identity(1), Interest::READABLE, token);
+    let wait = reactor.wait(ours.as_descriptor(), OwnerId(1), Interest::READABLE, token);
     let handle = reactor.handle();
     let writer = thread::spawn(move || {
         while !handle.is_sleeping() {
@@ -213,7 +213,7 @@ fn closing_tells_the_waiter_in_the_next_turn(backend: Backend) {
     let (mut reactor, mut events) = reactor(backend);
     let (ours, _theirs) = pair();
     let number = ours.as_descriptor();
-    let wait = reactor.wait(number, Identity(1), Interest::READABLE, Token::new(1, 0));
+    let wait = reactor.wait(number, OwnerId(1), Interest::READABLE, Token::new(1, 0));
     reactor.forget(number);
     drop(ours);
     turn(&mut reactor, &mut events);

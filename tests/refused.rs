@@ -8,7 +8,7 @@ use std::{
     ptr, thread,
 };
 
-use reactor::{Backend, Events, Identity, Interest, Reactor, Token, Wait};
+use reactor::{Backend, Events, Interest, OwnerId, Reactor, Token, Wait};
 
 /// Makes io_uring_setup(2) fail for the calling thread from now on: seccomp(2), one comparison.
 fn refuse_io_uring(error: i32) {
@@ -67,7 +67,7 @@ fn uring_built() -> bool {
 fn works(mut reactor: Reactor) {
     let (ours, mut theirs) = UnixStream::pair().unwrap();
     let reader = Token::new(1, 0);
-    let wait = reactor.wait(ours.as_raw_fd(), Identity(1), Interest::READABLE, reader);
+    let wait = reactor.wait(ours.as_raw_fd(), OwnerId(1), Interest::READABLE, reader);
     assert!(matches!(wait, Ok(Wait::Pending(_))));
     theirs.write_all(b"x").unwrap();
     let mut events = Events::new();

@@ -15,7 +15,8 @@ use std::{
 };
 
 use reactor::{
-    Attempt, Backend, Events, Identity, Interest, Knowledge, Ready, Selector, Token, Wait, WaitId,
+    Attempt, Backend, CachedReadiness, Events, Interest, OwnerId, Ready, Selector, Token, Wait,
+    WaitId,
 };
 use rustix::{
     io::{dup2, fcntl_dupfd_cloexec},
@@ -24,8 +25,8 @@ use rustix::{
 
 const READ: Interest = Interest::READABLE;
 const WRITE: Interest = Interest::WRITABLE;
-const OURS: Identity = Identity(1);
-const OTHER: Identity = Identity(2);
+const OURS: OwnerId = OwnerId(1);
+const OTHER: OwnerId = OwnerId(2);
 
 /// One selector for each backend that can be had here.
 fn on_every_backend(test: impl Fn(&mut Subject)) {
@@ -49,7 +50,7 @@ impl Subject {
     fn wait(
         &mut self,
         source: &impl AsRawFd,
-        who: Identity,
+        who: OwnerId,
         interest: Interest,
         token: u32,
     ) -> WaitId {
@@ -99,8 +100,10 @@ impl Subject {
         count
     }
 
-    fn readable(&self, source: &impl AsRawFd) -> Knowledge {
-        self.selector.known(source.as_raw_fd(), OURS).readable
+    fn readable(&self, source: &impl AsRawFd) -> CachedReadiness {
+        self.selector
+            .cached_readiness(source.as_raw_fd(), OURS)
+            .readable
     }
 }
 
@@ -155,7 +158,7 @@ fn what_nobody_drained_is_reported_again() {
             subject.selector.end(wait);
         }
         assert_eq!(subject.read(&mut ours, 5), Some(5));
-        assert_eq!(subject.readable(&ours), Knowledge::Ready);
+        assert_eq!(subject.readable(&ours), CachedReadiness::Ready);
     });
 }
 
@@ -170,7 +173,7 @@ fn data_and_fin_in_one_segment_are_both_seen() {
         subject.selector.end(wait);
         assert_eq!(subject.read(&mut ours, 64), Some(3));
         // Whether the end came with the data or after it: somebody says so.
-        if subject.readable(&ours) == Knowledge::Drained {
+        if subject.readable(&ours) == CachedReadiness::Drained {
             let wait = subject.wait(&ours, OURS, READ, 2);
             assert_eq!(subject.answered(1), [2]);
             subject.selector.end(wait);
@@ -189,7 +192,7 @@ fn a_short_read_after_a_hangup_is_not_taken_for_drained() {
         subject.answered(1);
         subject.selector.end(wait);
         assert_eq!(subject.read(&mut ours, 64), Some(3));
-        assert_ne!(subject.readable(&ours), Knowledge::Drained);
+        assert_ne!(subject.readable(&ours), CachedReadiness::Drained);
         let wait = subject.wait(&ours, OURS, READ, 2);
         assert_eq!(subject.answered(1), [2]);
         subject.selector.end(wait);
@@ -434,7 +437,7 @@ fn strangers_share_a_descriptor() {
         let (mut ours, mut theirs) = pair();
         for token in 0..3 {
             theirs.write_all(b"x").unwrap();
-            let wait = subject.wait(&ours, Identity::UNKNOWN, READ, token);
+            let wait = subject.wait(&ours, OwnerId::UNKNOWN, READ, token);
             assert_eq!(subject.answered(1), [token]);
             subject.selector.end(wait);
             assert_eq!(ours.read(&mut [0; 8]).unwrap(), 1);

@@ -4,12 +4,12 @@
 //!
 //! ```
 //! use std::time::{Duration, Instant};
-//! use reactor::{Events, Identity, Interest, Ready, Selector, Token, mock::{Call, Mock}};
+//! use reactor::{Events, OwnerId, Interest, Ready, Selector, Token, mock::{Call, Mock}};
 //!
 //! let (driver, script) = Mock::new();
 //! let mut selector = Selector::with_driver(Box::new(driver));
 //! let token = Token::new(0, 7);
-//! let wait = selector.wait(5, Identity(1), Interest::READABLE, token, Instant::now())?;
+//! let wait = selector.wait(5, OwnerId(1), Interest::READABLE, token, Instant::now())?;
 //! assert_eq!(script.calls(), [Call::Register(5, Interest::READABLE)]);
 //!
 //! script.report(5, Ready::READABLE);

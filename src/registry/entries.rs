@@ -4,7 +4,7 @@ use crate::{
     driver::Descriptor,
     interest::Interest,
     registry::{
-        knowledge::{Identity, Knowledge, Known},
+        readiness::{CachedReadiness, DescriptorReadiness, OwnerId},
         waiters::Line,
     },
     token::Token,
@@ -15,13 +15,13 @@ const PAGE: usize = 256;
 
 /// What is remembered about one descriptor.
 ///
-/// While nothing is registered nothing is remembered either: identity is unknown, all masks are empty, and nobody waits.
+/// While nothing is registered nothing is remembered either: owner is unknown, all masks are empty, and nobody waits.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
     /// The token of the newest registration; its generation goes up with each call to the driver, so that events of all
     /// older ones are recognised.
     pub(super) token: Token,
-    pub(super) identity: Identity,
+    pub(super) owner: OwnerId,
     pub(super) descriptor: Descriptor,
     pub(super) registered: Option<Interest>,
     /// Directions known to be ready, and directions known to be drained: bits of [`Interest`], never both.
@@ -37,7 +37,7 @@ pub(super) struct Entry {
 impl Entry {
     const EMPTY: Self = Self {
         token: Token::new(0, 0),
-        identity: Identity::UNKNOWN,
+        owner: OwnerId::UNKNOWN,
         descriptor: 0,
         registered: None,
         ready: 0,
@@ -47,29 +47,29 @@ impl Entry {
         line: Line::EMPTY,
     };
 
-    /// May what is remembered be used by whoever has this identity?
-    pub(super) fn trusts(&self, identity: Identity) -> bool {
-        self.identity == identity && identity != Identity::UNKNOWN
+    /// May what is remembered be used by whoever has this owner?
+    pub(super) fn trusts(&self, owner: OwnerId) -> bool {
+        self.owner == owner && owner != OwnerId::UNKNOWN
     }
 
     /// Is every one of these directions known to be drained?
     ///
-    /// An entry of unknown identity remembers no drained direction, so nothing more has to be compared.
-    pub(super) fn is_drained(&self, identity: Identity, interest: Interest) -> bool {
-        self.identity == identity && interest.bits() & !self.drained == 0
+    /// An entry of unknown owner remembers no drained direction, so nothing more has to be compared.
+    pub(super) fn is_drained(&self, owner: OwnerId, interest: Interest) -> bool {
+        self.owner == owner && interest.bits() & !self.drained == 0
     }
 
     /// A fresh registration: a new life, of which nothing is known yet.
     pub(super) fn begin(
         &mut self,
         descriptor: Descriptor,
-        identity: Identity,
+        owner: OwnerId,
         token: Token,
         interest: Interest,
     ) {
         *self = Self {
             token,
-            identity,
+            owner,
             descriptor,
             registered: Some(interest),
             line: self.line,
@@ -95,21 +95,21 @@ impl Entry {
         };
     }
 
-    pub(super) fn known(&self) -> Known {
-        Known {
-            readable: self.knowledge(Interest::READABLE),
-            writable: self.knowledge(Interest::WRITABLE),
+    pub(super) fn cached_readiness(&self) -> DescriptorReadiness {
+        DescriptorReadiness {
+            readable: self.of_direction(Interest::READABLE),
+            writable: self.of_direction(Interest::WRITABLE),
             hung_up: self.hung_up,
         }
     }
 
-    fn knowledge(&self, direction: Interest) -> Knowledge {
+    fn of_direction(&self, direction: Interest) -> CachedReadiness {
         if self.drained & direction.bits() != 0 {
-            Knowledge::Drained
+            CachedReadiness::Drained
         } else if self.ready & direction.bits() != 0 {
-            Knowledge::Ready
+            CachedReadiness::Ready
         } else {
-            Knowledge::Unknown
+            CachedReadiness::Unknown
         }
     }
 }

@@ -6,7 +6,7 @@ use std::{
 };
 
 use reactor::{
-    Attempt, Backend, Events, Identity, Interest, Reactor, Selector, Token, Wait, WaitId,
+    Attempt, Backend, Events, Interest, OwnerId, Reactor, Selector, Token, Wait, WaitId,
 };
 
 use crate::contest::Contestant;
@@ -59,16 +59,16 @@ fn open<Loop: Waits + 'static>(inner: Loop, descriptors: &[RawFd]) -> Box<dyn Co
 
 /// What a selector and a reactor have in common here.
 trait Waits {
-    fn wait(&mut self, descriptor: RawFd, identity: Identity, token: Token) -> Wait;
+    fn wait(&mut self, descriptor: RawFd, owner: OwnerId, token: Token) -> Wait;
     fn end(&mut self, wait: WaitId);
     fn collect(&mut self, events: &mut Events);
-    fn attempted(&mut self, descriptor: RawFd, identity: Identity);
+    fn attempted(&mut self, descriptor: RawFd, owner: OwnerId);
 }
 
 impl Waits for (Selector, Instant) {
-    fn wait(&mut self, descriptor: RawFd, identity: Identity, token: Token) -> Wait {
+    fn wait(&mut self, descriptor: RawFd, owner: OwnerId, token: Token) -> Wait {
         self.0
-            .wait(descriptor, identity, READ, token, self.1)
+            .wait(descriptor, owner, READ, token, self.1)
             .expect("a socket")
     }
 
@@ -82,14 +82,14 @@ impl Waits for (Selector, Instant) {
             .expect("a queue");
     }
 
-    fn attempted(&mut self, descriptor: RawFd, identity: Identity) {
-        self.0.attempted(descriptor, identity, READ, Attempt::Short);
+    fn attempted(&mut self, descriptor: RawFd, owner: OwnerId) {
+        self.0.attempted(descriptor, owner, READ, Attempt::Short);
     }
 }
 
 impl Waits for Reactor {
-    fn wait(&mut self, descriptor: RawFd, identity: Identity, token: Token) -> Wait {
-        Reactor::wait(self, descriptor, identity, READ, token).expect("a socket")
+    fn wait(&mut self, descriptor: RawFd, owner: OwnerId, token: Token) -> Wait {
+        Reactor::wait(self, descriptor, owner, READ, token).expect("a socket")
     }
 
     fn end(&mut self, wait: WaitId) {
@@ -100,20 +100,20 @@ impl Waits for Reactor {
         Reactor::collect(self, events).expect("a queue");
     }
 
-    fn attempted(&mut self, descriptor: RawFd, identity: Identity) {
-        Reactor::attempted(self, descriptor, identity, READ, Attempt::Short);
+    fn attempted(&mut self, descriptor: RawFd, owner: OwnerId) {
+        Reactor::attempted(self, descriptor, owner, READ, Attempt::Short);
     }
 }
 
-fn identity(index: usize) -> Identity {
-    Identity(index as u64 + 1)
+fn owner(index: usize) -> OwnerId {
+    OwnerId(index as u64 + 1)
 }
 
 impl<Loop: Waits> Contestant for Ours<Loop> {
     fn begin(&mut self, index: usize) {
         let (descriptor, wait) = &mut self.sources[index];
         let token = Token::new(index as u32, 0);
-        match self.inner.wait(*descriptor, identity(index), token) {
+        match self.inner.wait(*descriptor, owner(index), token) {
             Wait::Pending(pending) => *wait = Some(pending),
             Wait::Ready(_) => unreachable!("a socket can be waited for"),
         }
@@ -130,6 +130,6 @@ impl<Loop: Waits> Contestant for Ours<Loop> {
         if let Some(wait) = wait.take() {
             self.inner.end(wait);
         }
-        self.inner.attempted(*descriptor, identity(index));
+        self.inner.attempted(*descriptor, owner(index));
     }
 }

@@ -10,7 +10,7 @@ use magnus::{
     scan_args::scan_args, typed_data::Obj,
 };
 use reactor::{
-    Attempt, Deadline, Identity, Interest, Knowledge, Reactor, Ready, TimerId, Wait, WaitId,
+    Attempt, CachedReadiness, Deadline, Interest, OwnerId, Reactor, Ready, TimerId, Wait, WaitId,
 };
 
 use crate::{
@@ -170,8 +170,9 @@ fn note_attempt(visit: &Visit, watched: &Watched, interest: Interest) {
         return;
     }
     let (descriptor, identity) = (watched.descriptor, watched.identity);
-    let unsure =
-        |reactor: &Reactor| reactor.known(descriptor, identity).readable != Knowledge::Drained;
+    let unsure = |reactor: &Reactor| {
+        reactor.cached_readiness(descriptor, identity).readable != CachedReadiness::Drained
+    };
     let open = visit
         .selector
         .inner
@@ -590,7 +591,7 @@ pub fn io_closing(
     };
     if waiting.is_empty() {
         if let Some(reactor) = this.inner.borrow_mut().reactor.as_mut() {
-            reactor.closing(descriptor, Identity(number));
+            reactor.closing(descriptor, OwnerId(number));
         }
         return Ok(None);
     }

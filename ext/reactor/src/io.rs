@@ -9,7 +9,9 @@
 use std::{sync::OnceLock, time::Duration};
 
 use magnus::{Error, Ruby, TryConvert, Value, prelude::*, typed_data::Obj, value::Opaque};
-use reactor::{Attempt, Deadline, Identity, Interest, Knowledge, Reactor, Ready, TimerId, WaitId};
+use reactor::{
+    Attempt, CachedReadiness, Deadline, Interest, OwnerId, Reactor, Ready, TimerId, WaitId,
+};
 use rustix::io::Errno;
 
 use crate::{
@@ -27,7 +29,7 @@ use crate::{
 pub struct Watched {
     pub io: RealIo,
     pub descriptor: i32,
-    pub identity: Identity,
+    pub identity: OwnerId,
     pub kind: Kind,
     /// An object of one of Ruby's socket classes: its hooks may park.
     pub parkable: bool,
@@ -47,7 +49,7 @@ impl Watched {
         Ok(Self {
             io,
             descriptor,
-            identity: Identity(number.map_or(0, Self::identity_of)),
+            identity: OwnerId(number.map_or(0, Self::identity_of)),
             kind: Kind::from_bits(bits),
             parkable: bits & 8 != 0,
         })
@@ -569,10 +571,10 @@ fn is_drained(selector: &Selector, watched: &Watched, direction: Direction) -> b
     let Some(reactor) = &inner.reactor else {
         return false;
     };
-    let known = reactor.known(watched.descriptor, watched.identity);
+    let known = reactor.cached_readiness(watched.descriptor, watched.identity);
     match direction {
-        Direction::Read => known.readable == Knowledge::Drained,
-        Direction::Write => known.writable == Knowledge::Drained,
+        Direction::Read => known.readable == CachedReadiness::Drained,
+        Direction::Write => known.writable == CachedReadiness::Drained,
     }
 }
 

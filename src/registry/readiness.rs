@@ -6,19 +6,19 @@
 /// that have objects for descriptors number them and never use a number twice.
 ///
 /// ```
-/// use reactor::{Identity, Source};
+/// use reactor::{OwnerId, Source};
 ///
-/// let ours = Identity(7); // The number of an object of the caller's.
-/// assert_ne!(ours, Identity::UNKNOWN);
+/// let ours = OwnerId(7); // The number of an object of the caller's.
+/// assert_ne!(ours, OwnerId::UNKNOWN);
 /// // Sources number themselves, out of the way of everybody else's numbers.
 /// let source = Source::new(std::net::UdpSocket::bind("127.0.0.1:0")?);
-/// assert!(source.identity().0 > u64::MAX / 2);
+/// assert!(source.owner_id().0 > u64::MAX / 2);
 /// # std::io::Result::Ok(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Identity(pub u64);
+pub struct OwnerId(pub u64);
 
-impl Identity {
+impl OwnerId {
     /// Nobody in particular, a fresh object each time: nothing remembered is trusted, and every wait asks the kernel.
     pub const UNKNOWN: Self = Self(0);
 }
@@ -26,18 +26,18 @@ impl Identity {
 /// What is known about one direction of a descriptor.
 ///
 /// ```
-/// use reactor::{Attempt, Interest, Knowledge, Reactor, Source, Token};
+/// use reactor::{Attempt, Interest, CachedReadiness, Reactor, Source, Token};
 ///
 /// let mut reactor = Reactor::open(None)?;
 /// let socket = Source::new(std::net::UdpSocket::bind("127.0.0.1:0")?);
-/// assert_eq!(socket.known(&reactor).readable, Knowledge::Unknown);
+/// assert_eq!(socket.cached_readiness(&reactor).readable, CachedReadiness::Unknown);
 /// _ = socket.wait(&mut reactor, Interest::READABLE, Token::new(0, 0))?;
 /// socket.attempted(&mut reactor, Interest::READABLE, Attempt::WouldBlock);
-/// assert_eq!(socket.known(&reactor).readable, Knowledge::Drained);
+/// assert_eq!(socket.cached_readiness(&reactor).readable, CachedReadiness::Drained);
 /// # std::io::Result::Ok(())
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Knowledge {
+pub enum CachedReadiness {
     /// Nothing: only the system call itself can tell.
     #[default]
     Unknown,
@@ -50,22 +50,22 @@ pub enum Knowledge {
 /// What is known about a descriptor.
 ///
 /// ```
-/// use reactor::{Attempt, Interest, Knowledge, Reactor, Source, Token};
+/// use reactor::{Attempt, Interest, CachedReadiness, Reactor, Source, Token};
 ///
 /// let mut reactor = Reactor::open(None)?;
 /// let socket = Source::new(std::net::UdpSocket::bind("127.0.0.1:0")?);
-/// assert_eq!(socket.known(&reactor).readable, Knowledge::Unknown);
+/// assert_eq!(socket.cached_readiness(&reactor).readable, CachedReadiness::Unknown);
 /// _ = socket.wait(&mut reactor, Interest::READABLE, Token::new(0, 0))?;
 /// socket.attempted(&mut reactor, Interest::READABLE, Attempt::WouldBlock);
-/// assert_eq!(socket.known(&reactor).readable, Knowledge::Drained);
+/// assert_eq!(socket.cached_readiness(&reactor).readable, CachedReadiness::Drained);
 /// # std::io::Result::Ok(())
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Known {
+pub struct DescriptorReadiness {
     /// About reading.
-    pub readable: Knowledge,
+    pub readable: CachedReadiness,
     /// About writing.
-    pub writable: Knowledge,
+    pub writable: CachedReadiness,
     /// The kernel has reported a closed reading half, a hang-up or an error since the descriptor was registered.
     pub hung_up: bool,
 }
@@ -73,14 +73,14 @@ pub struct Known {
 /// What a system call of the caller's own has just seen.
 ///
 /// ```
-/// use reactor::{Attempt, Interest, Knowledge, Reactor, Source, Token};
+/// use reactor::{Attempt, Interest, CachedReadiness, Reactor, Source, Token};
 ///
 /// let mut reactor = Reactor::open(None)?;
 /// let socket = Source::new(std::net::UdpSocket::bind("127.0.0.1:0")?);
-/// assert_eq!(socket.known(&reactor).readable, Knowledge::Unknown);
+/// assert_eq!(socket.cached_readiness(&reactor).readable, CachedReadiness::Unknown);
 /// _ = socket.wait(&mut reactor, Interest::READABLE, Token::new(0, 0))?;
 /// socket.attempted(&mut reactor, Interest::READABLE, Attempt::WouldBlock);
-/// assert_eq!(socket.known(&reactor).readable, Knowledge::Drained);
+/// assert_eq!(socket.cached_readiness(&reactor).readable, CachedReadiness::Drained);
 /// # std::io::Result::Ok(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
