@@ -55,8 +55,8 @@ pub struct Reactor {
     #[cfg(feature = "pool")]
     pool: Pool,
     clock: Instant,
-    /// What the timers' clock shows while it is stopped.
-    stopped: Option<Instant>,
+    /// What the timers' clock shows while it is frozen.
+    frozen_at: Option<Instant>,
 }
 
 impl Reactor {
@@ -83,7 +83,7 @@ impl Reactor {
             pool: Pool::new(handle.clone()),
             handle,
             clock: Instant::now(),
-            stopped: None,
+            frozen_at: None,
         }
     }
 
@@ -97,9 +97,9 @@ impl Reactor {
         self.clock
     }
 
-    /// What the timers' clock shows: the monotonic clock, unless it was stopped.
+    /// What the timers' clock shows: the monotonic clock, unless it was frozen.
     pub fn now(&self) -> Instant {
-        self.stopped.unwrap_or_else(Instant::now)
+        self.frozen_at.unwrap_or_else(Instant::now)
     }
 
     /// The point `duration` from now on the timers' clock.
@@ -107,21 +107,21 @@ impl Reactor {
         Deadline::after_from(self.now(), duration)
     }
 
-    /// Stops the timers' clock, for good: from here on it moves by [`Reactor::jump`] alone, and no timer ends a
+    /// Freezes the timers' clock, for good: from here on it moves by [`Reactor::advance_to_next_timer`] alone, and no timer ends a
     /// [`Reactor::sleep`]. Time is then what the embedder makes it, for tests. Descriptors are waited for as ever.
-    pub fn stop_clock(&mut self) {
-        self.stopped.get_or_insert_with(Instant::now);
+    pub fn freeze_clock(&mut self) {
+        self.frozen_at.get_or_insert_with(Instant::now);
     }
 
-    /// Has the timers' clock been stopped?
-    pub fn is_stopped(&self) -> bool {
-        self.stopped.is_some()
+    /// Has the timers' clock been frozen?
+    pub fn is_clock_frozen(&self) -> bool {
+        self.frozen_at.is_some()
     }
 
-    /// Moves a stopped clock to the next timer's deadline; the next [`Reactor::collect`] reports what is due then. False
-    /// if there is no timer, or if the clock was not stopped.
-    pub fn jump(&mut self) -> bool {
-        match (&mut self.stopped, self.timers.next()) {
+    /// Moves a frozen clock to the next timer's deadline; the next [`Reactor::collect`] reports what is due then. False
+    /// if there is no timer, or if the clock is not frozen.
+    pub fn advance_to_next_timer(&mut self) -> bool {
+        match (&mut self.frozen_at, self.timers.next()) {
             (Some(clock), Some(next)) => {
                 *clock = next.instant().max(*clock);
                 true
@@ -250,13 +250,13 @@ impl Reactor {
     /// use reactor::{Reactor, Token};
     ///
     /// let reactor = Reactor::open(None)?;
-    /// assert!(!reactor.has_mail());
+    /// assert!(!reactor.has_notifications());
     /// reactor.handle().notify(Token::new(1, 0))?;
-    /// assert!(reactor.has_mail());
+    /// assert!(reactor.has_notifications());
     /// # std::io::Result::Ok(())
     /// ```
-    pub fn has_mail(&self) -> bool {
-        self.handle.has_mail()
+    pub fn has_notifications(&self) -> bool {
+        self.handle.has_notifications()
     }
 
     /// The threads for work that may block: for asking about them.
@@ -284,7 +284,7 @@ impl Reactor {
             .poll(events, Some(Duration::ZERO), self.clock)?;
         self.handle.collect(events);
         self.timers
-            .expire(self.stopped.unwrap_or(self.clock), events);
+            .expire(self.frozen_at.unwrap_or(self.clock), events);
         self.selector.rearm(self.clock, events);
         Ok(())
     }
@@ -295,7 +295,7 @@ impl Reactor {
     /// From here until the [`Sleep`] is dropped, other threads' notifications wake the kernel.
     pub fn sleep(&mut self, limit: Option<Duration>) -> Sleep {
         let limit = self.flush(limit);
-        let idle = self.handle.lie_down() && !self.selector.has_answers();
+        let idle = self.handle.prepare_sleep() && !self.selector.has_answers();
         Sleep {
             descriptor: self.selector.descriptor(),
             timeout: if idle {
@@ -352,7 +352,7 @@ impl Reactor {
     /// The shortest of `limit` and the times left until the next timer and the next re-arm.
     fn until_due(&self, limit: Option<Duration>) -> Option<Duration> {
         let now = Instant::now();
-        let next = self.timers.next().filter(|_| !self.is_stopped());
+        let next = self.timers.next().filter(|_| !self.is_clock_frozen());
         let timer = next.map(|deadline| deadline.remaining(now));
         let limit = limit.into_iter().chain(timer).min();
         self.selector.until_rearm(limit, now)
@@ -417,6 +417,6 @@ impl Sleep {
 
 impl Drop for Sleep {
     fn drop(&mut self) {
-        self.handle.get_up();
+        self.handle.finish_sleep();
     }
 }

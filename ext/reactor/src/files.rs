@@ -342,7 +342,7 @@ impl<'a> Transfer<'a> {
             return false;
         };
         let room = inner.loans.count() <= reactor.pool().limits().copy;
-        room && (reactor.has_mail() || inner.somebody_is_ready())
+        room && (reactor.has_notifications() || inner.somebody_is_ready())
     }
 
     /// The size of a regular file; others have none.

@@ -41,14 +41,14 @@ pub fn start(ruby: &Ruby, this: Obj<Selector>, settle: Value) -> Result<(), Erro
     let settle = convert::interval(settle)?;
     let mut inner = this.inner.borrow_mut();
     let reactor = match &mut inner.reactor {
-        Some(reactor) if !reactor.is_stopped() => reactor,
+        Some(reactor) if !reactor.is_clock_frozen() => reactor,
         _ => {
             drop(inner);
             let message = "this scheduler is closed, or its time is virtual already";
             return Err(Error::new(ruby.exception_runtime_error(), message));
         }
     };
-    reactor.stop_clock();
+    reactor.freeze_clock();
     let start = reactor.now();
     inner.virtual_time = Some(VirtualTime {
         start,
@@ -111,7 +111,7 @@ pub fn go_on(selector: &Selector, patience: Option<Patience>) {
     let mut inner = selector.inner.borrow_mut();
     if patience.is_some_and(|patience| patience.left().is_zero()) && inner.is_idle() {
         if let Some(reactor) = &mut inner.reactor {
-            reactor.jump();
+            reactor.advance_to_next_timer();
         }
     }
 }
