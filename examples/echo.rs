@@ -190,7 +190,7 @@ impl Watch {
 
     fn close(&mut self, reactor: &mut Reactor) {
         self.end(reactor);
-        reactor.forget(self.descriptor);
+        reactor.deregister(self.descriptor);
     }
 }
 

@@ -183,7 +183,7 @@ impl Load {
 
     fn close(&mut self, slot: usize) {
         if let Some(connection) = self.connections[slot].take() {
-            self.reactor.forget(descriptor(&connection.stream));
+            self.reactor.deregister(descriptor(&connection.stream));
         }
     }
 

@@ -64,7 +64,7 @@
 //!   [`Reactor::attempted`]), and wait only when it would block. Readiness may be reported without reason; the system call
 //!   decides.
 //! - **End every wait.** [`Reactor::end`] is called once for each [`Wait::Pending`].
-//! - **Say goodbye.** [`Source::detach`], or [`Reactor::forget`] before a descriptor is closed. Without it things heal, but
+//! - **Say goodbye.** [`Source::detach`], or [`Reactor::deregister`] before a descriptor is closed. Without it things heal, but
 //!   whoever waits for the descriptor hears of it only after 100 ms.
 //! - **One thread.** Everything but [`Handle`], `Job` and [`Sleep`] belongs to one thread at a time, and to one process: it
 //!   is `Send` and not `Sync`. What fork(2) copies must not be used by the child.

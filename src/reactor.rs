@@ -173,14 +173,14 @@ impl Reactor {
         self.selector.waiters(descriptor)
     }
 
-    /// The descriptor is about to be closed by its owner; see [`Selector::closing`].
-    pub fn closing(&mut self, descriptor: Descriptor, owner: OwnerId) {
-        self.selector.closing(descriptor, owner);
+    /// The descriptor is about to be closed by its owner; see [`Selector::note_close`].
+    pub fn note_close(&mut self, descriptor: Descriptor, owner: OwnerId) {
+        self.selector.note_close(descriptor, owner);
     }
 
-    /// The descriptor is about to be closed; see [`Selector::forget`].
-    pub fn forget(&mut self, descriptor: Descriptor) {
-        self.selector.forget(descriptor);
+    /// The descriptor is about to be closed; see [`Selector::deregister`].
+    pub fn deregister(&mut self, descriptor: Descriptor) {
+        self.selector.deregister(descriptor);
     }
 
     /// What the driver can carry out by itself; None if it knows readiness only.

@@ -43,10 +43,10 @@
 //! | short                          | by the same owner         | "drained", unless hung up           | none |
 //! | complete                       | by the same owner         | nothing                             | none |
 //! | any attempt                    | nothing, or by another       | nothing                             | none |
-//! | forget                         | something                    | waiters are answered with an error  | deregister |
-//! | forget                         | nothing                      | nothing                             | none |
-//! | closing                        | by the same owner, nobody waits | forgotten (`closed`)          | none |
-//! | closing                        | by another, or somebody waits | nothing                            | none |
+//! | deregister                     | something                    | waiters are answered with an error  | deregister |
+//! | deregister                     | nothing                      | nothing                             | none |
+//! | note_close                     | by the same owner, nobody waits | forgotten (`closed`)          | none |
+//! | note_close                     | by another, or somebody waits | nothing                            | none |
 //! | a wait idle for 100 ms, once   | something                    | as the driver's answer above        | reregister(registered) |
 //!
 //! # Lives
@@ -190,7 +190,7 @@ impl Registry {
 
     /// The descriptor is about to be closed by the object it was registered for: the kernel will drop the registration
     /// by itself, and the number's next owner is registered afresh, with one system call instead of two.
-    pub(crate) fn closing(&mut self, descriptor: Descriptor, owner: OwnerId) {
+    pub(crate) fn note_close(&mut self, descriptor: Descriptor, owner: OwnerId) {
         let entry = Entries::slot(descriptor).and_then(|slot| self.entries.get_mut(slot));
         let Some(entry) = entry.filter(|e| e.trusts(owner) && e.line.first().is_none()) else {
             return;
@@ -200,12 +200,12 @@ impl Registry {
     }
 
     /// The descriptor is about to be closed.
-    pub(crate) fn forget(&mut self, driver: &mut dyn Driver, descriptor: Descriptor) {
+    pub(crate) fn deregister(&mut self, driver: &mut dyn Driver, descriptor: Descriptor) {
         let Some(slot) = Entries::slot(descriptor) else {
             return;
         };
         if self.is_registered(slot) {
-            self.deregister(driver, slot);
+            self.end_registration(driver, slot);
         }
     }
 
@@ -254,7 +254,7 @@ impl Registry {
         if reported & !wanted != 0 {
             self.unwanted(driver, slot, reported & !wanted);
         } else if reported | wanted == 0 {
-            self.deregister(driver, slot);
+            self.end_registration(driver, slot);
         }
     }
 
@@ -387,12 +387,12 @@ impl Registry {
         match Interest::from_bits(bits_of(entry.registered) & !again) {
             // The error is told to all who wait: their own system calls will meet it.
             Some(rest) => _ = self.renew(driver, slot, rest),
-            None => self.deregister(driver, slot),
+            None => self.end_registration(driver, slot),
         }
     }
 
     /// Ends the registration; whoever still waits is answered with an error.
-    fn deregister(&mut self, driver: &mut dyn Driver, slot: u32) {
+    fn end_registration(&mut self, driver: &mut dyn Driver, slot: u32) {
         let descriptor = self.entries.claim(slot).descriptor;
         // Should the kernel refuse, its events will find no life to go with and be dropped.
         _ = driver.deregister(descriptor);

@@ -40,7 +40,7 @@ use crate::{
 /// assert_eq!(events[0].token, token);
 /// let Wait::Pending(wait) = wait else { unreachable!("a socket can be waited for") };
 /// assert!(selector.end(wait).contains(Ready::WRITABLE));
-/// selector.forget(socket.as_descriptor());
+/// selector.deregister(socket.as_descriptor());
 /// # std::io::Result::Ok(())
 /// ```
 pub struct Selector {
@@ -140,17 +140,17 @@ impl Selector {
     }
 
     /// The descriptor is about to be closed by the object with this owner: what is registered for it is forgotten
-    /// without a system call, if nobody waits for it. Cheaper than [`Selector::forget`], and enough for an owner that
+    /// without a system call, if nobody waits for it. Cheaper than [`Selector::deregister`], and enough for an owner that
     /// knows of all its own waits. Should the close not take place, or a duplicate keep the file alive, nothing is lost:
     /// the next wait registers again.
-    pub fn closing(&mut self, descriptor: Descriptor, owner: OwnerId) {
-        self.registry.closing(descriptor, owner);
+    pub fn note_close(&mut self, descriptor: Descriptor, owner: OwnerId) {
+        self.registry.note_close(descriptor, owner);
     }
 
     /// The descriptor is about to be closed: ends its registration, and answers whoever waits for it with
     /// [`Ready::ERROR`]; the next poll has their events.
-    pub fn forget(&mut self, descriptor: Descriptor) {
-        self.registry.forget(self.driver.as_mut(), descriptor);
+    pub fn deregister(&mut self, descriptor: Descriptor) {
+        self.registry.deregister(self.driver.as_mut(), descriptor);
     }
 
     /// Waits for events, for at most `timeout` (None: until there is something; zero: not at all), and appends one for

@@ -157,7 +157,7 @@ impl<T: AsDescriptor> Source<T> {
     /// Ends the registration, if there is one, and gives back what was attached, still open. Whoever waits for it is
     /// answered with [`Ready::ERROR`](crate::Ready::ERROR) by the next turn.
     pub fn detach(self, reactor: &mut Reactor) -> T {
-        reactor.forget(self.descriptor());
+        reactor.deregister(self.descriptor());
         self.io
     }
 

@@ -42,8 +42,8 @@ fn numbers_that_are_no_descriptors() {
                     DescriptorReadiness::default()
                 );
                 reactor.attempted(number, owner, READ, Attempt::WouldBlock);
-                reactor.closing(number, owner);
-                reactor.forget(number);
+                reactor.note_close(number, owner);
+                reactor.deregister(number);
                 assert!(reactor.waiters(number).is_empty());
             }
         }

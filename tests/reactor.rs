@@ -43,7 +43,7 @@ turns! {
     readiness_comes_before_the_timeout_of_the_same_turn
     events_are_appended
     the_kernel_ends_a_sleep
-    closing_tells_the_waiter_in_the_next_turn
+    deregister_answers_the_waiter_in_the_next_turn
     a_wake_ends_one_turn_and_shows_nothing
     a_sleep_belongs_to_no_thread
     no_notification_is_slept_through
@@ -209,12 +209,12 @@ fn the_kernel_ends_a_sleep(backend: Backend) {
     drop(writer.join());
 }
 
-fn closing_tells_the_waiter_in_the_next_turn(backend: Backend) {
+fn deregister_answers_the_waiter_in_the_next_turn(backend: Backend) {
     let (mut reactor, mut events) = reactor(backend);
     let (ours, _theirs) = pair();
     let number = ours.as_descriptor();
     let wait = reactor.wait(number, OwnerId(1), Interest::READABLE, Token::new(1, 0));
-    reactor.forget(number);
+    reactor.deregister(number);
     drop(ours);
     turn(&mut reactor, &mut events);
     assert_eq!(events[0].ready, Ready::ERROR);

@@ -279,7 +279,7 @@ fn a_number_that_is_no_descriptor_reaches_no_driver() {
     let token = Token::new(1, 0);
     let result = stage.selector.wait(NONE, OURS, READ, token, stage.start);
     assert!(result.unwrap_err().raw_os_error().is_some());
-    stage.selector.forget(NONE);
+    stage.selector.deregister(NONE);
     assert_eq!(stage.script.calls(), []);
 }
 
@@ -299,7 +299,7 @@ fn event_of_an_older_life_is_dropped() {
 fn event_of_no_life_is_dropped() {
     let mut stage = Stage::abandoned(READ);
     let old = stage.script.token(5);
-    stage.selector.forget(5);
+    stage.selector.deregister(5);
     stage.script.report_token(old, Ready::READABLE);
     let nobodys = Token::new(Token::MAX_INDEX, 0);
     stage.script.report_token(nobodys, Ready::READABLE);
@@ -506,11 +506,11 @@ fn attempt_on_nothing_or_by_another_changes_nothing() {
 // --- a close ---------------------------------------------------------------------------------------------------------
 
 #[test]
-fn forget_answers_who_waits_with_the_next_poll() {
+fn deregister_answers_every_waiter_with_the_next_poll() {
     let (mut stage, first) = Stage::registered(READ);
     let second = stage.wait(OURS, READ, 2);
     stage.script.calls();
-    stage.selector.forget(5);
+    stage.selector.deregister(5);
     assert_eq!(stage.script.calls(), [Call::Deregister(5)]);
     assert_eq!(stage.selector.end(first), Ready::ERROR);
 
@@ -522,13 +522,13 @@ fn forget_answers_who_waits_with_the_next_poll() {
 }
 
 #[test]
-fn closing_by_the_owner_costs_no_deregistration_and_the_next_life_one_call() {
+fn note_close_by_the_owner_makes_no_system_call_and_the_next_wait_makes_one() {
     let (mut stage, wait) = Stage::registered(READ);
     stage.report(Ready::READABLE);
     stage.selector.end(wait);
     stage.script.calls();
     let old = stage.script.token(5);
-    stage.selector.closing(5, OURS);
+    stage.selector.note_close(5, OURS);
     assert_eq!(stage.script.calls(), []);
 
     stage.wait(OTHER, READ, 2);
@@ -541,27 +541,27 @@ fn closing_by_the_owner_costs_no_deregistration_and_the_next_life_one_call() {
 }
 
 #[test]
-fn closing_by_another_or_while_somebody_waits_does_nothing() {
+fn note_close_by_another_owner_or_with_a_waiter_does_nothing() {
     let (mut stage, wait) = Stage::registered(READ);
     stage.script.calls();
-    stage.selector.closing(5, OURS);
+    stage.selector.note_close(5, OURS);
     assert_eq!(stage.report(Ready::READABLE), [(1, Ready::READABLE)]);
     stage.selector.end(wait);
-    stage.selector.closing(5, OTHER);
-    stage.selector.closing(5, OwnerId::UNKNOWN);
-    stage.selector.closing(NONE, OURS);
-    stage.selector.closing(6, OURS);
+    stage.selector.note_close(5, OTHER);
+    stage.selector.note_close(5, OwnerId::UNKNOWN);
+    stage.selector.note_close(NONE, OURS);
+    stage.selector.note_close(6, OURS);
     assert_eq!(stage.script.calls(), []);
     assert_eq!(stage.selector.statistics().closed, 0);
 }
 
 #[test]
-fn forget_on_nothing_does_nothing() {
+fn deregister_of_nothing_does_nothing() {
     let mut stage = Stage::new();
-    stage.selector.forget(5);
+    stage.selector.deregister(5);
     stage.wait(OURS, READ, 1);
-    stage.selector.forget(5);
-    stage.selector.forget(5);
+    stage.selector.deregister(5);
+    stage.selector.deregister(5);
     let calls = [Call::Register(5, READ), Call::Deregister(5)];
     assert_eq!(stage.script.calls(), calls);
 }

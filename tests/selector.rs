@@ -394,13 +394,13 @@ fn a_close_without_a_word_is_told_when_the_wait_is_armed_again() {
 }
 
 #[test]
-fn whoever_forgets_may_close_and_open_again() {
+fn a_deregistered_descriptor_may_be_closed_and_its_number_reused() {
     on_every_backend(|subject| {
         let (old, mut old_peer) = pair();
         let (new, mut new_peer) = pair();
         let mut number = far_away(old);
         let reader = subject.wait(&number, OURS, READ, 1);
-        subject.selector.forget(number.as_raw_fd());
+        subject.selector.deregister(number.as_raw_fd());
         dup2(&new, &mut number).unwrap();
         assert!(old_peer.write_all(b"x").is_err());
         assert_eq!(subject.answered(1), [1]);
@@ -422,7 +422,7 @@ fn whoever_closes_leaves_nothing_even_if_the_close_does_not_come() {
         assert_eq!(subject.answered(1), [1]);
         subject.selector.end(wait);
         assert_eq!(ours.read(&mut [0; 8]).unwrap(), 1);
-        subject.selector.closing(ours.as_raw_fd(), OURS);
+        subject.selector.note_close(ours.as_raw_fd(), OURS);
         // It stays open, so the kernel still has it.
         subject.wait(&ours, OURS, READ, 2);
         theirs.write_all(b"x").unwrap();

@@ -58,11 +58,11 @@ fn waits(criterion: &mut Criterion) {
         });
 
         group.bench_function(
-            BenchmarkId::new("reactor, register and forget", size),
+            BenchmarkId::new("reactor, register and deregister", size),
             |bencher| {
                 bencher.iter(|| {
                     let index = next.next().unwrap_or(0);
-                    selector.forget(descriptors[index]);
+                    selector.deregister(descriptors[index]);
                     let wait = wait(&mut selector, index, descriptors[index], now);
                     black_box(selector.end(wait))
                 });

@@ -158,8 +158,8 @@ pub extern "C" fn reactor_drained(
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn reactor_forget(reactor: &mut Opened, descriptor: c_int) {
-    reactor.reactor.forget(descriptor);
+pub extern "C" fn reactor_deregister(reactor: &mut Opened, descriptor: c_int) {
+    reactor.reactor.deregister(descriptor);
 }
 
 #[unsafe(no_mangle)]

@@ -591,7 +591,7 @@ pub fn io_closing(
     };
     if waiting.is_empty() {
         if let Some(reactor) = this.inner.borrow_mut().reactor.as_mut() {
-            reactor.closing(descriptor, OwnerId(number));
+            reactor.note_close(descriptor, OwnerId(number));
         }
         return Ok(None);
     }

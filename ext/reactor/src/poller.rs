@@ -208,7 +208,7 @@ pub fn close_descriptor(this: Obj<Poller>, descriptor: i32) -> bool {
     let mut inner = this.inner.borrow_mut();
     if inner.forks == raw::fork_generation() {
         if let Some(reactor) = inner.reactor.as_mut() {
-            reactor.forget(descriptor);
+            reactor.deregister(descriptor);
         }
     }
     attempt::close(descriptor)

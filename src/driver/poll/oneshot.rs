@@ -40,12 +40,12 @@ pub(super) struct Oneshots {
 
 impl Oneshots {
     pub(super) fn note(&mut self, descriptor: RawFd, token: Token, interest: Interest) {
-        self.forget(descriptor);
+        self.remove(descriptor);
         self.armed.insert(token, (descriptor, interest));
         self.tokens.insert(descriptor, token);
     }
 
-    pub(super) fn forget(&mut self, descriptor: RawFd) {
+    pub(super) fn remove(&mut self, descriptor: RawFd) {
         if let Some(token) = self.tokens.remove(&descriptor) {
             self.armed.remove(&token);
         }

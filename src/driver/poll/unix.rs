@@ -98,7 +98,7 @@ impl Sources {
             self.urgent.remove(&descriptor);
         }
         if ONE_SHOT {
-            self.oneshots.forget(descriptor);
+            self.oneshots.remove(descriptor);
         }
         match SourceFd(&descriptor).deregister(registry) {
             // Closed, closed and reopened, or replaced by a regular file: nothing of ours is there.
