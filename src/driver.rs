@@ -109,17 +109,17 @@ pub enum Registration {
 /// What became of [`Driver::reregister`].
 ///
 /// ```
-/// use reactor::{AsDescriptor, Backend, Interest, Renewal, Token};
+/// use reactor::{AsDescriptor, Backend, Interest, Reregistration, Token};
 ///
 /// let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
 /// let (_, mut driver) = Backend::open(None)?;
 /// driver.register(listener.as_descriptor(), Token::new(0, 0), Interest::READABLE)?;
-/// let renewal = driver.reregister(listener.as_descriptor(), Token::new(0, 1), Interest::READABLE)?;
-/// assert_eq!(renewal, Renewal::Kept);
+/// let reregistration = driver.reregister(listener.as_descriptor(), Token::new(0, 1), Interest::READABLE)?;
+/// assert_eq!(reregistration, Reregistration::Kept);
 /// # std::io::Result::Ok(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Renewal {
+pub enum Reregistration {
     /// The registration was there and has been changed.
     Kept,
     /// The kernel had forgotten it (the descriptor was closed or replaced meanwhile), so it was added afresh. Nothing
@@ -216,7 +216,7 @@ pub trait Driver: Send {
         descriptor: Descriptor,
         token: Token,
         interest: Interest,
-    ) -> io::Result<Renewal>;
+    ) -> io::Result<Reregistration>;
 
     /// Ends the reports about a descriptor.
     ///
@@ -321,7 +321,7 @@ pub trait Operations {
     fn take(&mut self, id: OperationId, into: &mut [u8]) -> Option<io::Result<usize>>;
 
     /// Is there an outcome to be taken?
-    fn landed(&self, id: OperationId) -> bool;
+    fn is_complete(&self, id: OperationId) -> bool;
 
     /// Has the operation reported under another token, unless that has happened already.
     fn redirect(&mut self, id: OperationId, token: Token);

@@ -150,7 +150,8 @@ pub use crate::{
     backend::{Backend, UnknownBackend},
     deadline::{Deadline, InvalidSeconds, seconds, to_seconds},
     driver::{
-        Descriptor, Driver, Operations, Registration, Renewal, Unavailable, Wake, poll::poll_now,
+        Descriptor, Driver, Operations, Registration, Reregistration, Unavailable, Wake,
+        poll::poll_now,
     },
     event::{Event, Events, Ready},
     handle::Handle,

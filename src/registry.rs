@@ -29,11 +29,11 @@
 //! | a closed reading half          | readers                      | as above, and hung up               | none |
 //! | a hang-up or an error          | anybody                      | all are answered; hung up           | none |
 //! | a hang-up or an error alone    | nobody                       | forgotten                           | deregister |
-//! | a direction, for the first time | nobody for it               | "ready", noted as unwanted          | none |
+//! | a direction, for the first time | nobody for it               | "ready", noted as spurious          | none |
 //! | a direction, once more         | nobody for it                | narrowed                            | reregister(the rest) |
 //! | all that is registered, once more | nobody                    | forgotten                           | deregister |
 //!
-//! A wait for a direction, and an attempt by the same owner, takes the note "unwanted" off it.
+//! A wait for a direction, and an attempt by the same owner, takes the note "spurious" off it.
 //!
 //! # An attempt of the caller's own, a close, an idle wait
 //!
@@ -65,7 +65,7 @@ use std::{
 };
 
 use crate::{
-    driver::{self, Descriptor, Driver, Registration, Renewal},
+    driver::{self, Descriptor, Driver, Registration, Reregistration},
     event::{Event, Events, Ready},
     interest::Interest,
     token::Token,
@@ -132,19 +132,19 @@ impl Registry {
             }
         }
         let entry = self.entries.claim(slot);
-        entry.unwanted &= !interest.bits();
-        let line = &mut entry.line;
-        let wait = self.waiters.park(line, slot, interest, token, now);
+        entry.spurious &= !interest.bits();
+        let list = &mut entry.wait_list;
+        let wait = self.waiters.insert(list, slot, interest, token, now);
         Ok(Wait::Pending(wait))
     }
 
     /// Ends a wait and returns what it was answered; [`Ready::EMPTY`] if nothing, or if it had ended before.
     pub(crate) fn end(&mut self, wait: WaitId) -> Ready {
         if let Some(slot) = self.waiters.standing_at(wait) {
-            let line = &mut self.entries.claim(slot).line;
-            self.waiters.leave(line, wait);
+            let list = &mut self.entries.claim(slot).wait_list;
+            self.waiters.unlink(list, wait);
         }
-        self.waiters.free(wait)
+        self.waiters.remove(wait)
     }
 
     pub(crate) fn cached_readiness(
@@ -154,7 +154,7 @@ impl Registry {
     ) -> DescriptorReadiness {
         let entry = Entries::slot(descriptor).and_then(|slot| self.entries.get(slot));
         match entry {
-            Some(entry) if entry.trusts(owner) => entry.cached_readiness(),
+            Some(entry) if entry.is_owner(owner) => entry.cached_readiness(),
             _ => DescriptorReadiness::default(),
         }
     }
@@ -177,10 +177,10 @@ impl Registry {
             Attempt::Short => !entry.hung_up,
             Attempt::Complete => false,
         };
-        if !entry.trusts(owner) {
+        if !entry.is_owner(owner) {
             return;
         }
-        entry.unwanted &= !interest.bits();
+        entry.spurious &= !interest.bits();
         if drained {
             let bits = interest.bits() & bits_of(entry.registered);
             entry.drained |= bits;
@@ -192,10 +192,11 @@ impl Registry {
     /// by itself, and the number's next owner is registered afresh, with one system call instead of two.
     pub(crate) fn note_close(&mut self, descriptor: Descriptor, owner: OwnerId) {
         let entry = Entries::slot(descriptor).and_then(|slot| self.entries.get_mut(slot));
-        let Some(entry) = entry.filter(|e| e.trusts(owner) && e.line.first().is_none()) else {
+        let Some(entry) = entry.filter(|e| e.is_owner(owner) && e.wait_list.first().is_none())
+        else {
             return;
         };
-        entry.lapse();
+        entry.clear();
         self.statistics.closed += 1;
     }
 
@@ -212,9 +213,9 @@ impl Registry {
     /// The tokens of those who wait for the descriptor, first come first.
     pub(crate) fn waiters(&self, descriptor: Descriptor) -> Vec<Token> {
         let entry = Entries::slot(descriptor).and_then(|slot| self.entries.get(slot));
-        let first = entry.and_then(|entry| entry.line.first());
-        let line = std::iter::successors(first, |number| self.waiters.glance(*number).1);
-        line.map(|number| self.waiters.token(number)).collect()
+        let first = entry.and_then(|entry| entry.wait_list.first());
+        let list = std::iter::successors(first, |number| self.waiters.interest_and_next(*number).1);
+        list.map(|number| self.waiters.token(number)).collect()
     }
 
     /// Takes in an event of the driver's, and appends one for each wait it answers.
@@ -234,12 +235,12 @@ impl Registry {
         entry.hung_up |= ready.is_hung_up();
 
         let (mut wanted, mut useful) = (0, false);
-        let mut place = entry.line.first();
+        let mut place = entry.wait_list.first();
         while let Some(number) = place {
-            let (interest, next) = self.waiters.glance(number);
+            let (interest, next) = self.waiters.interest_and_next(number);
             wanted |= interest.bits();
             if interest.bits() & answered != 0 {
-                let (_, token) = self.waiters.answer(&mut entry.line, number, ready);
+                let (_, token) = self.waiters.complete(&mut entry.wait_list, number, ready);
                 events.push(Event { token, ready });
                 useful = true;
             }
@@ -252,7 +253,7 @@ impl Registry {
 
         let reported = ready.reported() & registered;
         if reported & !wanted != 0 {
-            self.unwanted(driver, slot, reported & !wanted);
+            self.note_spurious(driver, slot, reported & !wanted);
         } else if reported | wanted == 0 {
             self.end_registration(driver, slot);
         }
@@ -330,10 +331,10 @@ impl Registry {
         asked: Interest,
     ) -> io::Result<bool> {
         let entry = self.entries.claim(slot);
-        if entry.trusts(owner) {
+        if entry.is_owner(owner) {
             return self.renew(driver, slot, registered | asked);
         }
-        let wanted = asked.bits() | self.waiters.wanted(entry.line);
+        let wanted = asked.bits() | self.waiters.wanted(entry.wait_list);
         let interest = Interest::from_bits(wanted).unwrap_or(asked);
         let pollable = self.renew(driver, slot, interest)?;
         if pollable {
@@ -354,17 +355,17 @@ impl Registry {
         let token = self.entries.next_token(slot);
         let entry = self.entries.claim(slot);
         match driver.reregister(entry.descriptor, token, interest) {
-            Ok(Renewal::Kept) => {
+            Ok(Reregistration::Kept) => {
                 self.statistics.rearmed += 1;
                 entry.adjust(token, interest);
                 Ok(true)
             }
-            Ok(Renewal::Renewed) => {
+            Ok(Reregistration::Renewed) => {
                 self.statistics.renewed += 1;
                 entry.begin(entry.descriptor, entry.owner, token, interest);
                 Ok(true)
             }
-            Ok(Renewal::Unpollable) => {
+            Ok(Reregistration::Unpollable) => {
                 self.abandon(slot, None);
                 Ok(false)
             }
@@ -376,11 +377,11 @@ impl Registry {
     }
 
     /// These directions were reported and nobody wants them: for the first time that is noted, then it is ended.
-    fn unwanted(&mut self, driver: &mut dyn Driver, slot: u32, directions: u8) {
-        self.statistics.unwanted += 1;
+    fn note_spurious(&mut self, driver: &mut dyn Driver, slot: u32, directions: u8) {
+        self.statistics.spurious += 1;
         let entry = self.entries.claim(slot);
-        let again = entry.unwanted & directions;
-        entry.unwanted |= directions;
+        let again = entry.spurious & directions;
+        entry.spurious |= directions;
         if again == 0 {
             return;
         }
@@ -403,13 +404,13 @@ impl Registry {
     /// Nothing is registered any more: answers all who wait, with what each asked for if `answer` is None.
     fn abandon(&mut self, slot: u32, answer: Option<Ready>) {
         let entry = self.entries.claim(slot);
-        while let Some(number) = entry.line.first() {
-            let (interest, _) = self.waiters.glance(number);
+        while let Some(number) = entry.wait_list.first() {
+            let (interest, _) = self.waiters.interest_and_next(number);
             let ready = answer.unwrap_or_else(|| Ready::from(interest));
-            let (wait, _) = self.waiters.answer(&mut entry.line, number, ready);
+            let (wait, _) = self.waiters.complete(&mut entry.wait_list, number, ready);
             self.answered.push(wait);
         }
-        entry.lapse();
+        entry.clear();
     }
 }
 

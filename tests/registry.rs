@@ -7,7 +7,7 @@ use std::{
 
 use reactor::{
     Attempt, CachedReadiness, Descriptor, Event, Events, Interest, OwnerId, Reactor, Ready,
-    Registration, Renewal, Selector, Token, Wait, WaitId,
+    Registration, Reregistration, Selector, Token, Wait, WaitId,
     mock::{Call, Mock, Script},
 };
 
@@ -214,7 +214,7 @@ fn wait_on_ready_arms() {
 fn answer_renewed_begins_a_new_life() {
     let mut stage = Stage::abandoned(READ | WRITE);
     stage.attempted(READ, Attempt::WouldBlock);
-    stage.script.on_reregister(Ok(Renewal::Renewed));
+    stage.script.on_reregister(Ok(Reregistration::Renewed));
     stage.wait(OURS, WRITE, 2);
     assert_eq!(stage.readable(), CachedReadiness::Unknown);
     assert_eq!(stage.selector.statistics().renewed, 1);
@@ -235,7 +235,7 @@ fn answer_unpollable_to_register_is_ready_at_once() {
 #[test]
 fn answer_unpollable_to_reregister_answers_everybody() {
     let (mut stage, reader) = Stage::registered(READ);
-    stage.script.on_reregister(Ok(Renewal::Unpollable));
+    stage.script.on_reregister(Ok(Reregistration::Unpollable));
     let wait = stage.try_wait(OURS, WRITE, 2).unwrap();
     assert_eq!(wait, Wait::Ready(WRITE));
     assert_eq!(stage.poll(), [(1, Ready::READABLE)]);
@@ -371,16 +371,16 @@ fn event_hangup_alone_with_nobody_waiting_is_forgotten() {
 }
 
 #[test]
-fn event_unwanted_for_the_first_time_is_noted() {
+fn event_spurious_for_the_first_time_is_noted() {
     let mut stage = Stage::abandoned(READ);
     assert_eq!(stage.report(Ready::READABLE), []);
     assert_eq!(stage.script.calls(), []);
     assert_eq!(stage.readable(), CachedReadiness::Ready);
-    assert_eq!(stage.selector.statistics().unwanted, 1);
+    assert_eq!(stage.selector.statistics().spurious, 1);
 }
 
 #[test]
-fn event_unwanted_once_more_narrows() {
+fn event_spurious_once_more_narrows() {
     let mut stage = Stage::abandoned(READ | WRITE);
     stage.attempted(WRITE, Attempt::WouldBlock);
     let reader = stage.wait(OURS, READ, 2);
@@ -395,7 +395,7 @@ fn event_unwanted_once_more_narrows() {
 }
 
 #[test]
-fn event_unwanted_along_with_a_wanted_one_costs_nothing() {
+fn event_spurious_along_with_a_wanted_one_costs_nothing() {
     let mut stage = Stage::abandoned(READ | WRITE);
     stage.attempted(WRITE, Attempt::WouldBlock);
     for token in 2..5 {
@@ -405,11 +405,11 @@ fn event_unwanted_along_with_a_wanted_one_costs_nothing() {
         assert_eq!(stage.script.calls(), []);
         stage.selector.end(reader);
     }
-    assert_eq!(stage.selector.statistics().unwanted, 0);
+    assert_eq!(stage.selector.statistics().spurious, 0);
 }
 
 #[test]
-fn event_unwanted_once_more_with_nothing_left_is_forgotten() {
+fn event_spurious_once_more_with_nothing_left_is_forgotten() {
     let mut stage = Stage::abandoned(READ);
     stage.report(Ready::READABLE);
     stage.report(Ready::READABLE);
@@ -420,7 +420,7 @@ fn event_unwanted_once_more_with_nothing_left_is_forgotten() {
 }
 
 #[test]
-fn an_attempt_takes_the_note_unwanted_off() {
+fn an_attempt_takes_the_note_spurious_off() {
     for attempt in [Attempt::WouldBlock, Attempt::Short, Attempt::Complete] {
         let mut stage = Stage::abandoned(READ);
         for _ in 0..3 {
@@ -437,7 +437,7 @@ fn an_attempt_takes_the_note_unwanted_off() {
 }
 
 #[test]
-fn a_wait_takes_the_note_unwanted_off() {
+fn a_wait_takes_the_note_spurious_off() {
     let mut stage = Stage::abandoned(READ);
     stage.report(Ready::READABLE);
     let wait = stage.wait(OURS, READ, 2);
@@ -598,7 +598,7 @@ fn idle_wait_that_was_answered_or_ended_is_not_armed() {
 fn idle_wait_on_a_forgotten_registration_begins_a_new_life() {
     let (mut stage, _) = Stage::registered(READ);
     stage.attempted(READ, Attempt::WouldBlock);
-    stage.script.on_reregister(Ok(Renewal::Renewed));
+    stage.script.on_reregister(Ok(Reregistration::Renewed));
     stage.rearm(IDLE);
     assert_eq!(stage.readable(), CachedReadiness::Unknown);
     assert_eq!(stage.report(Ready::READABLE), [(1, Ready::READABLE)]);
@@ -615,7 +615,7 @@ fn idle_wait_on_a_closed_descriptor_is_answered_with_an_error() {
 #[test]
 fn idle_wait_on_what_became_a_file_is_answered_as_asked() {
     let (mut stage, _) = Stage::registered(READ);
-    stage.script.on_reregister(Ok(Renewal::Unpollable));
+    stage.script.on_reregister(Ok(Reregistration::Unpollable));
     assert_eq!(stage.rearm(IDLE), [(1, Ready::READABLE)]);
 }
 

@@ -214,7 +214,7 @@ fn what_nobody_wants_is_dropped() {
             subject.selector.end(reader);
             while subject.read(&mut ours, 64).is_some() {}
         }
-        let before = subject.selector.statistics().unwanted;
+        let before = subject.selector.statistics().spurious;
         for round in 6..9 {
             let reader = subject.wait(&ours, OURS, READ, round);
             theirs.write_all(b"hello").unwrap();
@@ -222,7 +222,7 @@ fn what_nobody_wants_is_dropped() {
             subject.selector.end(reader);
             while subject.read(&mut ours, 64).is_some() {}
         }
-        assert_eq!(subject.selector.statistics().unwanted, before);
+        assert_eq!(subject.selector.statistics().spurious, before);
         let writer = subject.wait(&ours, OURS, WRITE, 9);
         assert_eq!(subject.answered(1), [9]);
         subject.selector.end(writer);

@@ -447,7 +447,7 @@ fn whoever_never_reads_is_let_go() {
             reactor.turn(&mut events, SHORT).unwrap();
         }
         assert!(events.is_empty());
-        assert_eq!(reactor.statistics().unwanted, 2);
+        assert_eq!(reactor.statistics().spurious, 2);
         wait(&mut reactor, &ours, READ, 2);
         assert_eq!(turn(&mut reactor, 1)[0].token, token(2));
     });

@@ -3,7 +3,7 @@
 use reactor::{
     Attempt, Backend, CachedReadiness, Deadline, DescriptorReadiness, Driver, Event, Events,
     Handle, Interest, InvalidSeconds, Operation, OperationId, OwnerId, Reactor, Ready,
-    Registration, Renewal, Selector, Sleep, Source, Statistics, TimerId, Timers, Token,
+    Registration, Reregistration, Selector, Sleep, Source, Statistics, TimerId, Timers, Token,
     Unavailable, UnknownBackend, Wait, WaitId, Wake,
 };
 
@@ -48,7 +48,7 @@ fn what_may_be_sent_or_shared() {
         DescriptorReadiness,
         Operation,
     )>();
-    may_be_shared::<(OperationId, Ready, Registration, Renewal, Statistics)>();
+    may_be_shared::<(OperationId, Ready, Registration, Reregistration, Statistics)>();
     may_be_shared::<(TimerId, Timers, Token, Unavailable)>();
     may_be_shared::<(UnknownBackend, Wait, WaitId)>();
     may_be_shared::<Source<std::net::TcpStream>>();

@@ -69,7 +69,7 @@ module Reactor
     # [polls]        system calls that asked the kernel for events
     # [events]       events it reported
     # [stale]        events of an older life of a descriptor, dropped
-    # [unwanted]     events nobody was waiting for
+    # [spurious]     events of a direction that no wait asked for
     # [queued]       writes handed to the kernel together with those of other fibers (backend uring)
     #
     # Of operations that Ruby offers to hand over to other threads, and those of {Lifecycle#offload}:

@@ -27,7 +27,7 @@ use std::{
 };
 
 use crate::{
-    driver::{Descriptor, Driver, Registration, Renewal, Wake},
+    driver::{Descriptor, Driver, Registration, Reregistration, Wake},
     event::{Event, Events, Ready},
     interest::Interest,
     token::Token,
@@ -74,7 +74,7 @@ struct State {
     tokens: HashMap<Descriptor, Token>,
     reports: Events,
     registrations: VecDeque<io::Result<Registration>>,
-    renewals: VecDeque<io::Result<Renewal>>,
+    reregistrations: VecDeque<io::Result<Reregistration>>,
     wakes: usize,
 }
 
@@ -84,9 +84,9 @@ impl Script {
         self.state().registrations.push_back(answer);
     }
 
-    /// Answers the next `reregister` that has no answer yet with this instead of [`Renewal::Kept`].
-    pub fn on_reregister(&self, answer: io::Result<Renewal>) {
-        self.state().renewals.push_back(answer);
+    /// Answers the next `reregister` that has no answer yet with this instead of [`Reregistration::Kept`].
+    pub fn on_reregister(&self, answer: io::Result<Reregistration>) {
+        self.state().reregistrations.push_back(answer);
     }
 
     /// Reports this with the next poll, under the newest token of the descriptor.
@@ -145,11 +145,14 @@ impl Driver for Mock {
         descriptor: Descriptor,
         token: Token,
         interest: Interest,
-    ) -> io::Result<Renewal> {
+    ) -> io::Result<Reregistration> {
         let mut state = self.script.state();
         state.calls.push(Call::Reregister(descriptor, interest));
         state.tokens.insert(descriptor, token);
-        state.renewals.pop_front().unwrap_or(Ok(Renewal::Kept))
+        state
+            .reregistrations
+            .pop_front()
+            .unwrap_or(Ok(Reregistration::Kept))
     }
 
     fn deregister(&mut self, descriptor: Descriptor) -> io::Result<()> {

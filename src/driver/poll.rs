@@ -11,7 +11,7 @@ mod platform;
 use std::{fmt, io, sync::Arc, time::Duration};
 
 use crate::{
-    driver::{Descriptor, Driver, Registration, Renewal, Wake},
+    driver::{Descriptor, Driver, Registration, Reregistration, Wake},
     event::{Event, Events, Ready},
     interest::Interest,
     token::Token,
@@ -79,7 +79,7 @@ impl Driver for MioDriver {
         descriptor: Descriptor,
         token: Token,
         interest: Interest,
-    ) -> io::Result<Renewal> {
+    ) -> io::Result<Reregistration> {
         self.sources
             .reregister(self.poll.registry(), descriptor, token, interest)
     }

@@ -5,7 +5,7 @@ use crate::{
     interest::Interest,
     registry::{
         readiness::{CachedReadiness, DescriptorReadiness, OwnerId},
-        waiters::Line,
+        waiters::WaitList,
     },
     token::Token,
 };
@@ -28,10 +28,10 @@ pub(super) struct Entry {
     pub(super) ready: u8,
     pub(super) drained: u8,
     /// Directions that were reported while nobody wanted them.
-    pub(super) unwanted: u8,
+    pub(super) spurious: u8,
     pub(super) hung_up: bool,
     /// Who waits.
-    pub(super) line: Line,
+    pub(super) wait_list: WaitList,
 }
 
 impl Entry {
@@ -42,13 +42,13 @@ impl Entry {
         registered: None,
         ready: 0,
         drained: 0,
-        unwanted: 0,
+        spurious: 0,
         hung_up: false,
-        line: Line::EMPTY,
+        wait_list: WaitList::EMPTY,
     };
 
     /// May what is remembered be used by whoever has this owner?
-    pub(super) fn trusts(&self, owner: OwnerId) -> bool {
+    pub(super) fn is_owner(&self, owner: OwnerId) -> bool {
         self.owner == owner && owner != OwnerId::UNKNOWN
     }
 
@@ -72,7 +72,7 @@ impl Entry {
             owner,
             descriptor,
             registered: Some(interest),
-            line: self.line,
+            wait_list: self.wait_list,
             ..Self::EMPTY
         };
     }
@@ -83,14 +83,14 @@ impl Entry {
         self.registered = Some(interest);
         self.ready &= interest.bits();
         self.drained &= interest.bits();
-        self.unwanted &= interest.bits();
+        self.spurious &= interest.bits();
     }
 
     /// Nothing is registered any more.
-    pub(super) fn lapse(&mut self) {
+    pub(super) fn clear(&mut self) {
         *self = Self {
             token: self.token,
-            line: self.line,
+            wait_list: self.wait_list,
             ..Self::EMPTY
         };
     }

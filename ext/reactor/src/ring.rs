@@ -318,7 +318,7 @@ impl Inner {
 
     fn is_flying(&mut self, id: OperationId) -> bool {
         let operations = self.operations();
-        operations.is_some_and(|operations| !operations.landed(id))
+        operations.is_some_and(|operations| !operations.is_complete(id))
     }
 
     fn await_landing(&mut self, id: OperationId) {

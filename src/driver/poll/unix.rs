@@ -13,7 +13,7 @@ use std::{
 use mio::{Registry, event::Source, unix::SourceFd};
 
 use crate::{
-    driver::{Registration, Renewal, Wake},
+    driver::{Registration, Reregistration, Wake},
     event::Ready,
     interest::Interest,
     token::Token,
@@ -71,22 +71,24 @@ impl Sources {
         descriptor: RawFd,
         token: Token,
         interest: Interest,
-    ) -> io::Result<Renewal> {
+    ) -> io::Result<Reregistration> {
         let asked = translate(interest)?;
         if is_always_ready(descriptor)? {
-            return Ok(Renewal::Unpollable);
+            return Ok(Reregistration::Unpollable);
         }
         match SourceFd(&descriptor).reregister(registry, mio::Token(token.into()), asked) {
             Ok(()) => {
                 self.note(descriptor, token, interest);
-                Ok(Renewal::Kept)
+                Ok(Reregistration::Kept)
             }
-            Err(error) if error.raw_os_error() == Some(libc::EPERM) => Ok(Renewal::Unpollable),
+            Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
+                Ok(Reregistration::Unpollable)
+            }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let registration = self.register(registry, descriptor, token, interest)?;
                 Ok(match registration {
-                    Registration::Armed => Renewal::Renewed,
-                    Registration::Unpollable => Renewal::Unpollable,
+                    Registration::Armed => Reregistration::Renewed,
+                    Registration::Unpollable => Reregistration::Unpollable,
                 })
             }
             Err(error) => Err(error),
@@ -135,7 +137,7 @@ impl Sources {
         }
         while let Some((descriptor, token, interest)) = self.oneshots.next_fired() {
             let renewed = self.reregister(registry, descriptor, token, interest);
-            if !matches!(renewed, Ok(Renewal::Kept | Renewal::Renewed)) {
+            if !matches!(renewed, Ok(Reregistration::Kept | Reregistration::Renewed)) {
                 // Closed without a word, or replaced by a file: its waiters are told when they re-arm.
                 _ = self.deregister(registry, descriptor);
             }

@@ -12,7 +12,7 @@ use std::{
 use mio::{Registry, event::Source, net::UdpSocket};
 
 use crate::{
-    driver::{Registration, Renewal, Wake},
+    driver::{Registration, Reregistration, Wake},
     event::Ready,
     interest::Interest,
     token::Token,
@@ -118,13 +118,13 @@ impl Sources {
         socket: RawSocket,
         token: Token,
         interest: Interest,
-    ) -> io::Result<Renewal> {
+    ) -> io::Result<Reregistration> {
         let known = self.sockets.contains_key(&socket);
         self.register(registry, socket, token, interest)?;
         Ok(if known {
-            Renewal::Kept
+            Reregistration::Kept
         } else {
-            Renewal::Renewed
+            Reregistration::Renewed
         })
     }
 

@@ -3,7 +3,7 @@
 use std::{io, sync::Arc, time::Duration};
 
 use crate::{
-    driver::{Descriptor, Driver, Registration, Renewal, Unavailable, Wake},
+    driver::{Descriptor, Driver, Registration, Reregistration, Unavailable, Wake},
     event::Events,
     interest::Interest,
     token::Token,
@@ -29,7 +29,7 @@ impl Driver for UringDriver {
         match *self {}
     }
 
-    fn reregister(&mut self, _: Descriptor, _: Token, _: Interest) -> io::Result<Renewal> {
+    fn reregister(&mut self, _: Descriptor, _: Token, _: Interest) -> io::Result<Reregistration> {
         match *self {}
     }
 

@@ -289,7 +289,7 @@ impl Operations for Flights {
         Some(outcome)
     }
 
-    fn landed(&self, id: OperationId) -> bool {
+    fn is_complete(&self, id: OperationId) -> bool {
         let flight = self.flights.get(id.slot() as usize);
         flight.is_some_and(|flight| {
             flight.generation == id.generation() && matches!(flight.stage, Stage::Landed(_))

@@ -20,7 +20,7 @@ use std::{
 };
 
 use crate::{
-    driver::{Descriptor, Driver, Operations, Registration, Renewal, Unavailable, Wake},
+    driver::{Descriptor, Driver, Operations, Registration, Reregistration, Unavailable, Wake},
     event::Events,
     interest::Interest,
     token::Token,
@@ -85,7 +85,7 @@ impl Driver for UringDriver {
         descriptor: Descriptor,
         token: Token,
         interest: Interest,
-    ) -> io::Result<Renewal> {
+    ) -> io::Result<Reregistration> {
         self.readiness.reregister(descriptor, token, interest)
     }
 
