@@ -16,7 +16,7 @@ const ALLOWED: [(&str, usize, &str); 8] = [
         "WSAPoll, and its declaration; a socket of the caller's dressed as one of mio's, and undressed before it is closed",
     ),
     (
-        "driver/uring/flights.rs",
+        "driver/uring/operation_table.rs",
         3,
         "entries for the submission queue, whose buffers are kept until the kernel is done; a buffer the kernel has filled",
     ),

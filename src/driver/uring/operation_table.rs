@@ -30,7 +30,7 @@ const KEPT: usize = 1 << 16;
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// The number of a cancellation, whose own outcome nobody wants.
-const NOBODY: u64 = u64::MAX;
+const CANCEL_USER_DATA: u64 = u64::MAX;
 
 /// The current position of a file.
 const HERE: u64 = u64::MAX;
@@ -39,12 +39,12 @@ const HERE: u64 = u64::MAX;
 enum Stage {
     Idle,
     Queued,
-    Flying,
-    Landed(i32),
+    InFlight,
+    Complete(i32),
     Orphaned,
 }
 
-struct Flight {
+struct OperationSlot {
     generation: u32,
     stage: Stage,
     token: Token,
@@ -55,47 +55,47 @@ struct Flight {
 }
 
 /// All operations of a driver.
-pub(super) struct Flights {
-    /// Before `flights`, so that a ring is closed before the memory it knows of is given back.
+pub(super) struct OperationTable {
+    /// Before `slots`, so that a ring is closed before the memory it knows of is given back.
     ring: Ring,
-    flights: Vec<Flight>,
+    slots: Vec<OperationSlot>,
     idle: Vec<u32>,
     /// Started and not yet in the submission queue.
     queue: VecDeque<u32>,
     /// Landed and not yet reported.
-    landed: VecDeque<OperationId>,
+    unreported: VecDeque<OperationId>,
     /// Flying or orphaned.
-    airborne: usize,
-    bell: bool,
+    in_flight: usize,
+    notifies: bool,
 }
 
-impl Flights {
+impl OperationTable {
     pub(super) fn new(mut ring: Ring) -> Self {
-        ring.set_bell(false);
+        ring.set_notification(false);
         Self {
             ring,
-            flights: Vec::new(),
+            slots: Vec::new(),
             idle: Vec::new(),
             queue: VecDeque::new(),
-            landed: VecDeque::new(),
-            airborne: 0,
-            bell: false,
+            unreported: VecDeque::new(),
+            in_flight: 0,
+            notifies: false,
         }
     }
 
     /// Is there something to submit, or to report?
     pub(super) fn is_quiet(&self) -> bool {
-        self.queue.is_empty() && self.airborne == 0 && self.landed.is_empty()
+        self.queue.is_empty() && self.in_flight == 0 && self.unreported.is_empty()
     }
 
     /// Takes in what the kernel has completed.
     pub(super) fn collect(&mut self) -> io::Result<()> {
-        if self.airborne == 0 {
+        if self.in_flight == 0 {
             return Ok(());
         }
         while let Some(completion) = self.ring.next_completion()? {
-            if completion.user_data() != NOBODY {
-                self.land(completion.user_data().into(), completion.result());
+            if completion.user_data() != CANCEL_USER_DATA {
+                self.complete(completion.user_data().into(), completion.result());
             }
         }
         Ok(())
@@ -105,13 +105,13 @@ impl Flights {
     pub(super) fn report(&mut self, events: &mut Events, limit: usize) {
         let start = events.len();
         while events.len() - start < limit {
-            let Some(id) = self.landed.pop_front() else {
+            let Some(id) = self.unreported.pop_front() else {
                 break;
             };
             // Its outcome may have been taken since.
-            if let Some(flight) = self.current(id) {
+            if let Some(slot) = self.current(id) {
                 events.push(Event {
-                    token: flight.token,
+                    token: slot.token,
                     ready: Ready::COMPLETED,
                 });
             }
@@ -123,7 +123,7 @@ impl Flights {
     fn cancel(&mut self, id: OperationId) -> bool {
         let entry = opcode::AsyncCancel::new(id.into()).build();
         // SAFETY: a cancellation points to nothing.
-        let pushed = unsafe { self.ring.push(&entry.user_data(NOBODY)) };
+        let pushed = unsafe { self.ring.push(&entry.user_data(CANCEL_USER_DATA)) };
         if pushed {
             // Should the kernel refuse it now, it stays in the queue.
             _ = self.ring.enter(0);
@@ -142,39 +142,39 @@ impl Flights {
 
     /// Moves what is queued into the submission queue, as far as there is room.
     fn fill(&mut self) {
-        while let Some(slot) = self.queue.front() {
-            let flight = &mut self.flights[*slot as usize];
-            // SAFETY: the entry points into the flight's buffer, which is neither moved nor touched nor freed until the
-            // flight has landed; and `Drop` waits for those that are in the air.
-            if !unsafe { self.ring.push(&flight.entry) } {
+        while let Some(index) = self.queue.front() {
+            let slot = &mut self.slots[*index as usize];
+            // SAFETY: the entry points into the slot's buffer, which is neither moved nor touched nor freed until the
+            // slot has landed; and `Drop` waits for those that are in the air.
+            if !unsafe { self.ring.push(&slot.entry) } {
                 break;
             }
-            flight.stage = Stage::Flying;
-            self.airborne += 1;
+            slot.stage = Stage::InFlight;
+            self.in_flight += 1;
             self.queue.pop_front();
         }
     }
 
     /// The bell is on just while something is in the air that may land later.
     fn listen(&mut self) -> io::Result<()> {
-        let needed = self.airborne > 0;
-        if needed != self.bell {
-            self.bell = needed;
-            self.ring.set_bell(needed);
+        let needed = self.in_flight > 0;
+        if needed != self.notifies {
+            self.notifies = needed;
+            self.ring.set_notification(needed);
             // What landed before the bell was on has not rung it.
             self.collect()?;
         }
         Ok(())
     }
 
-    fn land(&mut self, id: OperationId, result: i32) {
-        let Some(flight) = self.current(id) else {
+    fn complete(&mut self, id: OperationId, result: i32) {
+        let Some(slot) = self.current(id) else {
             return;
         };
-        self.airborne -= match flight.stage {
-            Stage::Flying => {
-                flight.stage = Stage::Landed(result);
-                self.landed.push_back(id);
+        self.in_flight -= match slot.stage {
+            Stage::InFlight => {
+                slot.stage = Stage::Complete(result);
+                self.unreported.push_back(id);
                 1
             }
             Stage::Orphaned => {
@@ -185,14 +185,14 @@ impl Flights {
         };
     }
 
-    fn current(&mut self, id: OperationId) -> Option<&mut Flight> {
-        let flight = self.flights.get_mut(id.slot() as usize)?;
-        (flight.generation == id.generation() && flight.stage != Stage::Idle).then_some(flight)
+    fn current(&mut self, id: OperationId) -> Option<&mut OperationSlot> {
+        let slot = self.slots.get_mut(id.slot() as usize)?;
+        (slot.generation == id.generation() && slot.stage != Stage::Idle).then_some(slot)
     }
 
     fn claim(&mut self) -> u32 {
         self.idle.pop().unwrap_or_else(|| {
-            self.flights.push(Flight {
+            self.slots.push(OperationSlot {
                 generation: 0,
                 stage: Stage::Idle,
                 token: Token::WAKE,
@@ -200,23 +200,23 @@ impl Flights {
                 buffer: Vec::new(),
                 reads: false,
             });
-            (self.flights.len() - 1) as u32
+            (self.slots.len() - 1) as u32
         })
     }
 
-    fn release(&mut self, slot: u32) {
-        let flight = &mut self.flights[slot as usize];
-        flight.generation = flight.generation.wrapping_add(1);
-        flight.stage = Stage::Idle;
-        flight.buffer.clear();
-        if flight.buffer.capacity() > KEPT {
-            flight.buffer = Vec::new();
+    fn release(&mut self, index: u32) {
+        let slot = &mut self.slots[index as usize];
+        slot.generation = slot.generation.wrapping_add(1);
+        slot.stage = Stage::Idle;
+        slot.buffer.clear();
+        if slot.buffer.capacity() > KEPT {
+            slot.buffer = Vec::new();
         }
-        self.idle.push(slot);
+        self.idle.push(index);
     }
 }
 
-impl Operations for Flights {
+impl Operations for OperationTable {
     fn knows(&self, operation: &Operation<'_>) -> bool {
         let here = matches!(
             operation,
@@ -234,17 +234,17 @@ impl Operations for Flights {
         if !self.knows(&operation) {
             return Err(io::ErrorKind::Unsupported.into());
         }
-        if self.flights.len() - self.idle.len() >= MOST {
+        if self.slots.len() - self.idle.len() >= MOST {
             return Err(io::ErrorKind::WouldBlock.into());
         }
-        let slot = self.claim();
-        let flight = &mut self.flights[slot as usize];
-        flight.stage = Stage::Queued;
-        flight.token = token;
-        flight.prepare(descriptor, operation);
-        let id = OperationId::new(slot, flight.generation);
-        flight.entry.set_user_data(id.into());
-        self.queue.push_back(slot);
+        let index = self.claim();
+        let slot = &mut self.slots[index as usize];
+        slot.stage = Stage::Queued;
+        slot.token = token;
+        slot.prepare(descriptor, operation);
+        let id = OperationId::new(index, slot.generation);
+        slot.entry.set_user_data(id.into());
+        self.queue.push_back(index);
         Ok(id)
     }
 
@@ -270,17 +270,17 @@ impl Operations for Flights {
     }
 
     fn take(&mut self, id: OperationId, into: &mut [u8]) -> Option<io::Result<usize>> {
-        let Some(flight) = self.current(id) else {
+        let Some(slot) = self.current(id) else {
             return Some(Err(io::Error::from_raw_os_error(libc::EINVAL)));
         };
-        let Stage::Landed(result) = flight.stage else {
+        let Stage::Complete(result) = slot.stage else {
             return None;
         };
         let outcome = match usize::try_from(result) {
             Err(_) => Err(io::Error::from_raw_os_error(-result)),
             Ok(count) => {
-                if flight.reads {
-                    flight.copy_to(into, count);
+                if slot.reads {
+                    slot.copy_to(into, count);
                 }
                 Ok(count)
             }
@@ -290,32 +290,33 @@ impl Operations for Flights {
     }
 
     fn is_complete(&self, id: OperationId) -> bool {
-        let flight = self.flights.get(id.slot() as usize);
-        flight.is_some_and(|flight| {
-            flight.generation == id.generation() && matches!(flight.stage, Stage::Landed(_))
+        let slot = self.slots.get(id.slot() as usize);
+        slot.is_some_and(|slot| {
+            slot.generation == id.generation() && matches!(slot.stage, Stage::Complete(_))
         })
     }
 
     fn redirect(&mut self, id: OperationId, token: Token) {
-        if let Some(flight) = self.current(id) {
-            flight.token = token;
+        if let Some(slot) = self.current(id) {
+            slot.token = token;
         }
     }
 
     fn withdraw(&mut self, id: OperationId) -> bool {
-        let is_queued = |flight: &Flight| flight.stage == Stage::Queued;
-        if !self.current(id).is_some_and(|flight| is_queued(flight)) {
+        let is_queued = |slot: &OperationSlot| slot.stage == Stage::Queued;
+        if !self.current(id).is_some_and(|slot| is_queued(slot)) {
             return false;
         }
-        self.queue.retain(|slot| *slot != id.slot());
+        self.queue.retain(|index| *index != id.slot());
         self.release(id.slot());
         true
     }
 
     fn wait(&mut self, id: OperationId) -> io::Result<()> {
         self.submit()?;
-        let is_flying = |flight: &Flight| matches!(flight.stage, Stage::Flying | Stage::Queued);
-        while self.current(id).is_some_and(|flight| is_flying(flight)) {
+        let is_pending =
+            |slot: &OperationSlot| matches!(slot.stage, Stage::InFlight | Stage::Queued);
+        while self.current(id).is_some_and(|slot| is_pending(slot)) {
             self.fill();
             self.push_on(1)?;
         }
@@ -326,11 +327,11 @@ impl Operations for Flights {
         if self.withdraw(id) {
             return;
         }
-        let Some(flight) = self.current(id) else {
+        let Some(slot) = self.current(id) else {
             return;
         };
-        if flight.stage == Stage::Flying {
-            flight.stage = Stage::Orphaned;
+        if slot.stage == Stage::InFlight {
+            slot.stage = Stage::Orphaned;
             self.cancel(id);
             // Should it fail, the bell stays as it was, and the next submission sets it.
             _ = self.collect().and_then(|()| self.listen());
@@ -340,33 +341,33 @@ impl Operations for Flights {
     }
 }
 
-impl Drop for Flights {
+impl Drop for OperationTable {
     /// Waits for the kernel to let go of all memory. What it does not let go of is leaked rather than freed under it.
     fn drop(&mut self) {
-        if self.airborne == 0 || !self.ring.is_ours() {
+        if self.in_flight == 0 || !self.ring.is_ours() {
             return;
         }
-        let flying: Vec<OperationId> = (0..)
-            .zip(&self.flights)
-            .filter(|(_, flight)| matches!(flight.stage, Stage::Flying | Stage::Orphaned))
-            .map(|(slot, flight)| OperationId::new(slot, flight.generation))
+        let unfinished: Vec<OperationId> = (0..)
+            .zip(&self.slots)
+            .filter(|(_, slot)| matches!(slot.stage, Stage::InFlight | Stage::Orphaned))
+            .map(|(index, slot)| OperationId::new(index, slot.generation))
             .collect();
-        let mut flown = Ok(());
-        for id in flying {
-            while flown.is_ok() && !self.cancel(id) {
-                flown = self.push_on(0);
+        let mut result = Ok(());
+        for id in unfinished {
+            while result.is_ok() && !self.cancel(id) {
+                result = self.push_on(0);
             }
         }
-        while self.airborne > 0 && flown.is_ok() {
-            flown = self.push_on(1);
+        while self.in_flight > 0 && result.is_ok() {
+            result = self.push_on(1);
         }
-        if flown.is_err() {
-            mem::forget(mem::take(&mut self.flights));
+        if result.is_err() {
+            mem::forget(mem::take(&mut self.slots));
         }
     }
 }
 
-impl Flight {
+impl OperationSlot {
     fn prepare(&mut self, descriptor: Descriptor, operation: Operation<'_>) {
         let fd = types::Fd(descriptor);
         self.buffer.clear();
