@@ -166,7 +166,9 @@ pub use crate::{
 };
 
 #[cfg(feature = "pool")]
-pub use crate::pool::{Job, Limits, Outcome, Pace, Pool, PoolStatistics, Refused, stand_back};
+pub use crate::pool::{
+    Job, Limits, Outcome, Pool, PoolStatistics, Refused, WorkClass, lengthen_time_slice,
+};
 
 #[cfg(any(test, feature = "mock"))]
 pub use crate::driver::mock;

@@ -8,7 +8,7 @@ mod platform;
 #[cfg_attr(target_os = "linux", path = "pool/linux.rs")]
 #[cfg_attr(not(target_os = "linux"), path = "pool/elsewhere.rs")]
 #[allow(unsafe_code)]
-mod precedence;
+mod time_slice;
 
 mod job;
 
@@ -24,9 +24,9 @@ use std::{
 use crate::{handle::Handle, token::Token};
 
 pub use job::{Job, Outcome};
-pub use precedence::stand_back;
+pub use time_slice::lengthen_time_slice;
 
-use job::{Ran, Task};
+use job::{RunOutcome, Task};
 
 /// A bounded pool of threads for what the kernel offers no non-blocking call for: files that are not in the page cache,
 /// names, fsync(2).
@@ -49,11 +49,11 @@ use job::{Ran, Task};
 /// Used by one thread at a time, like the reactor it belongs to.
 ///
 /// ```
-/// use reactor::{Events, Outcome, Pace, Reactor, Ready, Token};
+/// use reactor::{Events, Outcome, WorkClass, Reactor, Ready, Token};
 ///
 /// let mut reactor = Reactor::open(None)?;
 /// let work = || std::fs::read_to_string("Cargo.toml").map(|text| text.lines().count());
-/// let mut job = reactor.pool_mut().submit(Token::new(1, 0), Pace::Quick, work)?;
+/// let mut job = reactor.pool_mut().submit(Token::new(1, 0), WorkClass::Disk, work)?;
 /// let mut events = Events::new();
 /// while events.is_empty() {
 ///     reactor.turn(&mut events, None)?;
@@ -82,15 +82,15 @@ pub struct Pool {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Threads at once; at least 1. Default: as many as the three paces may have together.
+    /// Threads at once; at least 1. Default: as many as the three classes may have together.
     pub threads: usize,
-    /// How many of them may be at work that is [`Pace::Copy`], which takes a core's time; at least 1. Default: as many as
+    /// How many of them may be at work that is [`WorkClass::Cpu`], which takes a core's time; at least 1. Default: as many as
     /// there are processors, but one: that is left to the reactor's own thread.
-    pub copy: usize,
-    /// How many of them may be at work that is [`Pace::Quick`], which takes a disk's time; at least 1. Default: 16.
-    pub quick: usize,
-    /// How many of them may be at work that is [`Pace::Slow`], which only waits; at least 1. Default: 48.
-    pub slow: usize,
+    pub cpu: usize,
+    /// How many of them may be at work that is [`WorkClass::Disk`], which takes a disk's time; at least 1. Default: 16.
+    pub disk: usize,
+    /// How many of them may be at work that is [`WorkClass::Network`], which only waits; at least 1. Default: 48.
+    pub network: usize,
     /// Jobs that wait for a thread; at least 1. Default: 1024.
     pub queue: usize,
     /// How long an idle thread stays. Default: 10 s.
@@ -100,12 +100,12 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         let processors = thread::available_parallelism().map_or(1, NonZero::get);
-        let (copy, quick, slow) = (1.max(processors - 1), 16, 48);
+        let (cpu, disk, network) = (1.max(processors - 1), 16, 48);
         Self {
-            threads: copy + quick + slow,
-            copy,
-            quick,
-            slow,
+            threads: cpu + disk + network,
+            cpu,
+            disk,
+            network,
             queue: 1024,
             idle: Duration::from_secs(10),
         }
@@ -115,22 +115,22 @@ impl Default for Limits {
 /// How long work may take: what waits for a disk must not stand behind what waits for the other end of the world.
 ///
 /// ```
-/// use reactor::{Pace, Reactor, Token};
+/// use reactor::{WorkClass, Reactor, Token};
 ///
 /// let mut reactor = Reactor::open(None)?;
 /// let name = || std::net::ToSocketAddrs::to_socket_addrs("localhost:80").map(Iterator::count);
-/// let job = reactor.pool_mut().submit(Token::new(1, 0), Pace::Slow, name)?;
+/// let job = reactor.pool_mut().submit(Token::new(1, 0), WorkClass::Network, name)?;
 /// drop(job); // Whoever drops a job is not told of its end.
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pace {
+pub enum WorkClass {
     /// It waits for nobody and copies memory: a fraction of a millisecond.
-    Copy,
+    Cpu,
     /// It waits for a local device: milliseconds.
-    Quick,
+    Disk,
     /// It waits for the network, or for somebody: seconds, and perhaps many.
-    Slow,
+    Network,
 }
 
 /// Why a job was not taken.
@@ -138,7 +138,7 @@ pub enum Pace {
 /// ```
 /// use std::sync::{Arc, Barrier};
 ///
-/// use reactor::{Limits, Pace, Reactor, Refused, Token};
+/// use reactor::{Limits, WorkClass, Reactor, Refused, Token};
 ///
 /// let mut reactor = Reactor::open(None)?;
 /// reactor.pool_mut().limit(Limits { threads: 1, queue: 1, ..Limits::default() });
@@ -147,7 +147,7 @@ pub enum Pace {
 /// let refused = loop {
 ///     let barrier = Arc::clone(&barrier);
 ///     let work = move || drop(barrier.wait());
-///     match reactor.pool_mut().submit(Token::new(1, 0), Pace::Quick, work) {
+///     match reactor.pool_mut().submit(Token::new(1, 0), WorkClass::Disk, work) {
 ///         Ok(job) => jobs.push(job),
 ///         Err(refused) => break refused,
 ///     }
@@ -157,7 +157,7 @@ pub enum Pace {
 /// ```
 #[derive(Debug)]
 pub enum Refused {
-    /// As many jobs are queued as may be; [`Pool::crowd`] tells when that is over.
+    /// As many jobs are queued as may be; [`Pool::notify_when_capacity`] tells when that is over.
     Full,
     /// The pool belongs to the parent of this process.
     Foreign,
@@ -226,7 +226,7 @@ impl Pool {
         Self {
             shared: Arc::new(Shared {
                 state: Mutex::new(State::default()),
-                news: Condvar::new(),
+                changed: Condvar::new(),
                 handle,
             }),
             limits: Limits::default(),
@@ -245,15 +245,15 @@ impl Pool {
     pub fn limit(&mut self, limits: Limits) {
         self.limits = Limits {
             threads: limits.threads.max(1),
-            copy: limits.copy.max(1),
-            quick: limits.quick.max(1),
-            slow: limits.slow.max(1),
+            cpu: limits.cpu.max(1),
+            disk: limits.disk.max(1),
+            network: limits.network.max(1),
             queue: limits.queue.max(1),
             idle: limits.idle,
         };
         if self.is_of_this_process() {
             self.shared.state().limits = self.limits;
-            self.shared.news.notify_all();
+            self.shared.changed.notify_all();
         }
     }
 
@@ -261,11 +261,11 @@ impl Pool {
     ///
     /// # Errors
     ///
-    /// [`Refused`]; the work is then dropped. [`Pool::has_room`] tells before.
+    /// [`Refused`]; the work is then dropped. [`Pool::has_capacity`] tells before.
     pub fn submit<T: Send + 'static>(
         &mut self,
         token: Token,
-        pace: Pace,
+        class: WorkClass,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<Job<T>, Refused> {
         if !self.is_of_this_process() {
@@ -280,14 +280,14 @@ impl Pool {
         }
         self.next += 1;
         state.statistics.jobs += 1;
-        state.lane(pace).queue.push_back(Queued {
+        state.queue_of(class).queue.push_back(Queued {
             number,
             task: job.task(),
         });
-        let start = state.takeable() > state.idle && state.threads < self.limits.threads;
+        let start = state.startable() > state.idle && state.threads < self.limits.threads;
         state.threads += usize::from(start);
         state.idle += usize::from(start);
-        self.shared.spread(state);
+        self.shared.wake_idle_worker(state);
         if start {
             self.start()?; // on failure the job is dropped here, and out of the queue with it
         }
@@ -295,18 +295,18 @@ impl Pool {
     }
 
     /// Whether [`Pool::submit`] would find room in the queue: only its own calls make that less.
-    pub fn has_room(&self) -> bool {
+    pub fn has_capacity(&self) -> bool {
         !self.is_of_this_process() || self.shared.state().queued() < self.limits.queue
     }
 
     /// `token` will be reported once, when the queue has room again, or at once if it has.
     ///
     /// All that were crowded out are told together, and whoever comes first gets the room.
-    pub fn crowd(&self, token: Token) {
-        if self.has_room() {
+    pub fn notify_when_capacity(&self, token: Token) {
+        if self.has_capacity() {
             self.shared.notify(token);
         } else {
-            self.shared.state().crowd.push(token);
+            self.shared.state().capacity_waiters.push(token);
         }
     }
 
@@ -329,7 +329,7 @@ impl Pool {
         let thread = thread::Builder::new().name("reactor-pool".to_owned());
         let started = platform::without_signals(|| {
             thread.spawn(move || {
-                stand_back();
+                lengthen_time_slice();
                 shared.work();
             })
         });
@@ -360,16 +360,16 @@ impl Drop for Pool {
         if !self.is_of_this_process() {
             return; // a worker may have held the lock when the process was copied
         }
-        let lanes = {
+        let queues = {
             let mut state = self.shared.state();
             state.closed = true;
             state
-                .lanes
+                .queues
                 .each_mut()
-                .map(|lane| std::mem::take(&mut lane.queue))
+                .map(|class_queue| std::mem::take(&mut class_queue.queue))
         };
-        self.shared.news.notify_all();
-        for queued in lanes.into_iter().flatten() {
+        self.shared.changed.notify_all();
+        for queued in queues.into_iter().flatten() {
             if let Some(token) = queued.task.discard() {
                 self.shared.notify(token);
             }
@@ -390,25 +390,25 @@ impl fmt::Debug for Pool {
 /// What the workers hold.
 struct Shared {
     state: Mutex<State>,
-    news: Condvar,
+    changed: Condvar,
     handle: Handle,
 }
 
 #[derive(Default)]
 struct State {
-    /// By pace.
-    lanes: [Lane; 3],
+    /// By class.
+    queues: [ClassQueue; 3],
     limits: Limits,
     threads: usize,
     idle: usize,
     closed: bool,
     /// To be told when the queue has room.
-    crowd: Vec<Token>,
+    capacity_waiters: Vec<Token>,
     statistics: PoolStatistics,
 }
 
 #[derive(Default)]
-struct Lane {
+struct ClassQueue {
     queue: VecDeque<Queued>,
     running: usize,
 }
@@ -422,15 +422,15 @@ impl Shared {
     /// The life of a worker, who counts as idle from before its first breath.
     fn work(&self) {
         self.state().idle -= 1;
-        while let Some((queued, pace)) = self.next() {
+        while let Some((queued, class)) = self.next() {
             let ran = queued.task.run();
             {
                 let mut state = self.state();
-                state.lane(pace).running -= 1;
+                state.queue_of(class).running -= 1;
                 state.count(ran);
             }
             // The count first: whoever hears of the end finds it counted.
-            if let Ran::Through {
+            if let RunOutcome::Ended {
                 notify: Some(token),
                 ..
             } = ran
@@ -441,11 +441,11 @@ impl Shared {
     }
 
     /// The next job; None when the worker has been idle for long, or the pool is gone.
-    fn next(&self) -> Option<(Queued, Pace)> {
+    fn next(&self) -> Option<(Queued, WorkClass)> {
         let mut state = self.state();
         loop {
             if let Some(found) = state.take() {
-                self.admit(state);
+                self.tell_capacity_waiters(state);
                 return Some(found);
             }
             if state.closed {
@@ -454,12 +454,12 @@ impl Shared {
             state.idle += 1;
             let idle = state.limits.idle;
             let (woken, wait) = self
-                .news
+                .changed
                 .wait_timeout(state, idle)
                 .unwrap_or_else(PoisonError::into_inner);
             state = woken;
             state.idle -= 1;
-            if wait.timed_out() && state.takeable() == 0 {
+            if wait.timed_out() && state.startable() == 0 {
                 break;
             }
         }
@@ -468,23 +468,23 @@ impl Shared {
     }
 
     /// Tells those who were crowded out, if there is room now.
-    fn admit(&self, mut state: MutexGuard<'_, State>) {
-        let mut crowd = Vec::new();
+    fn tell_capacity_waiters(&self, mut state: MutexGuard<'_, State>) {
+        let mut waiters = Vec::new();
         if state.queued() < state.limits.queue {
-            crowd = std::mem::take(&mut state.crowd);
+            waiters = std::mem::take(&mut state.capacity_waiters);
         }
-        self.spread(state);
-        for token in crowd {
+        self.wake_idle_worker(state);
+        for token in waiters {
             self.notify(token);
         }
     }
 
     /// Wakes an idle worker, if there is something for it to begin. (To wake nobody is a system call, too.)
-    fn spread(&self, state: MutexGuard<'_, State>) {
-        let wanted = state.idle > 0 && state.takeable() > 0;
+    fn wake_idle_worker(&self, state: MutexGuard<'_, State>) {
+        let wanted = state.idle > 0 && state.startable() > 0;
         drop(state);
         if wanted {
-            self.news.notify_one();
+            self.changed.notify_one();
         }
     }
 
@@ -498,12 +498,12 @@ impl Shared {
         let mut state = self.state();
         state.statistics.cancelled += 1;
         let mut removed = None;
-        for Lane { queue, .. } in &mut state.lanes {
+        for ClassQueue { queue, .. } in &mut state.queues {
             if let Ok(place) = queue.binary_search_by_key(&number, |queued| queued.number) {
                 removed = queue.remove(place);
             }
         }
-        self.admit(state);
+        self.tell_capacity_waiters(state);
         drop(removed);
     }
 
@@ -514,51 +514,59 @@ impl Shared {
 }
 
 impl State {
-    fn lane(&mut self, pace: Pace) -> &mut Lane {
-        &mut self.lanes[pace as usize]
+    fn queue_of(&mut self, class: WorkClass) -> &mut ClassQueue {
+        &mut self.queues[class as usize]
     }
 
-    /// How many jobs of each pace may begin.
+    /// How many jobs of each class may begin.
     fn open(&self) -> [usize; 3] {
         let Limits {
-            copy, quick, slow, ..
+            cpu, disk, network, ..
         } = self.limits;
-        let mut open = [copy, quick, slow];
-        for (open, lane) in open.iter_mut().zip(&self.lanes) {
-            *open = open.saturating_sub(lane.running).min(lane.queue.len());
+        let mut open = [cpu, disk, network];
+        for (open, class_queue) in open.iter_mut().zip(&self.queues) {
+            *open = open
+                .saturating_sub(class_queue.running)
+                .min(class_queue.queue.len());
         }
         open
     }
 
     /// Queued jobs that may begin.
-    fn takeable(&self) -> usize {
+    fn startable(&self) -> usize {
         self.open().into_iter().sum()
     }
 
     fn queued(&self) -> usize {
-        self.lanes.iter().map(|lane| lane.queue.len()).sum()
+        self.queues
+            .iter()
+            .map(|class_queue| class_queue.queue.len())
+            .sum()
     }
 
     fn running(&self) -> usize {
-        self.lanes.iter().map(|lane| lane.running).sum()
+        self.queues
+            .iter()
+            .map(|class_queue| class_queue.running)
+            .sum()
     }
 
     /// The oldest job that may begin; from now on it is going on.
-    fn take(&mut self) -> Option<(Queued, Pace)> {
+    fn take(&mut self) -> Option<(Queued, WorkClass)> {
         let open = self.open();
-        let number = |pace: Pace| Some(self.lanes[pace as usize].queue.front()?.number);
-        let paces = [Pace::Copy, Pace::Quick, Pace::Slow].into_iter();
-        let pace = paces
-            .filter(|pace| open[*pace as usize] > 0)
-            .min_by_key(|pace| number(*pace))?;
-        let lane = self.lane(pace);
-        let queued = lane.queue.pop_front()?;
-        lane.running += 1;
-        Some((queued, pace))
+        let number = |class: WorkClass| Some(self.queues[class as usize].queue.front()?.number);
+        let classes = [WorkClass::Cpu, WorkClass::Disk, WorkClass::Network].into_iter();
+        let class = classes
+            .filter(|class| open[*class as usize] > 0)
+            .min_by_key(|class| number(*class))?;
+        let class_queue = self.queue_of(class);
+        let queued = class_queue.queue.pop_front()?;
+        class_queue.running += 1;
+        Some((queued, class))
     }
 
-    fn count(&mut self, ran: Ran) {
-        if let Ran::Through { panicked, .. } = ran {
+    fn count(&mut self, ran: RunOutcome) {
+        if let RunOutcome::Ended { panicked, .. } = ran {
             self.statistics.ended += 1;
             self.statistics.panicked += u64::from(panicked);
         }
@@ -574,7 +582,7 @@ mod tests {
         time::{Duration, Instant},
     };
 
-    use super::{Limits, Outcome, Pace, Pool};
+    use super::{Limits, Outcome, Pool, WorkClass};
     use crate::{driver::Wake, handle::Handle, token::Token};
 
     struct NoSleeper;
@@ -594,7 +602,7 @@ mod tests {
         });
         for round in 0..10 {
             let mut job = pool
-                .submit(Token::new(0, 0), Pace::Quick, move || round)
+                .submit(Token::new(0, 0), WorkClass::Disk, move || round)
                 .unwrap();
             assert_eq!(job.wait(), Outcome::Done(round));
             // The worker is idle some time after its job has ended.

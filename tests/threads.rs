@@ -60,7 +60,11 @@ fn what_may_be_sent_or_shared() {
 fn what_may_be_sent_or_shared_of_the_pool() {
     may_be_sent::<reactor::Pool>();
     may_be_sent::<reactor::Job<String>>();
-    may_be_shared::<(reactor::Limits, reactor::Outcome<String>, reactor::Pace)>();
+    may_be_shared::<(
+        reactor::Limits,
+        reactor::Outcome<String>,
+        reactor::WorkClass,
+    )>();
     may_be_shared::<(reactor::PoolStatistics, reactor::Refused)>();
 }
 

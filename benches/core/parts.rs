@@ -8,8 +8,8 @@ use std::{
 
 use criterion::{BenchmarkId, Criterion, Throughput};
 use reactor::{
-    Attempt, Deadline, Events, Interest, Limits, OwnerId, Pace, Reactor, Selector, Timers, Token,
-    Wait, WaitId,
+    Attempt, Deadline, Events, Interest, Limits, OwnerId, Reactor, Selector, Timers, Token, Wait,
+    WaitId, WorkClass,
 };
 
 use crate::contest::{SIZES, Sources};
@@ -188,7 +188,7 @@ fn pool(criterion: &mut Criterion) {
                     let token = Token::new(number as u32, 0);
                     let job = reactor
                         .pool_mut()
-                        .submit(token, Pace::Quick, move || number);
+                        .submit(token, WorkClass::Disk, move || number);
                     job.expect("room in the queue")
                 };
                 let mut jobs: Vec<_> = (0..size).map(submit).collect();

@@ -8,7 +8,7 @@ use std::mem;
 ///
 /// A wish: of effect on Linux 6.12 and later (sched_setattr(2)), and none for a thread with another policy than the usual
 /// SCHED_OTHER and SCHED_BATCH.
-pub fn stand_back() {
+pub fn lengthen_time_slice() {
     if let Some(mut attributes) = attributes() {
         attributes.sched_runtime += attributes.sched_runtime / 4;
         // SAFETY: reads a struct of that size, for the calling thread.
@@ -32,14 +32,14 @@ fn attributes() -> Option<libc::sched_attr> {
 
 #[cfg(test)]
 mod tests {
-    use super::{attributes, stand_back};
+    use super::{attributes, lengthen_time_slice};
 
     #[test]
     fn a_thread_that_stands_back_says_so() {
         let Some(before) = attributes() else {
             return; // under a policy of its own
         };
-        stand_back();
+        lengthen_time_slice();
         let after = attributes().expect("the policy is as it was");
         assert_eq!(
             (before.sched_policy, before.sched_nice),

@@ -4,7 +4,7 @@
 //! because whoever closes the IO first waits for it ([`await_leases`]).
 
 use magnus::{Error, Ruby};
-use reactor::{Job, Outcome, Pace, Refused, Token};
+use reactor::{Job, Outcome, Refused, Token, WorkClass};
 
 use crate::{
     convert,
@@ -36,7 +36,7 @@ pub struct Settled<T> {
 /// What was raised before anything had begun; RuntimeError if the work panicked; ThreadError if there is no thread.
 pub fn on_pool<T: Send + 'static>(
     visit: &Visit,
-    pace: Pace,
+    pace: WorkClass,
     interrupted: Interrupted,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<Settled<T>, Error> {
@@ -65,13 +65,18 @@ pub fn await_room(visit: &Visit, watching: u64) -> Result<(), Error> {
     loop {
         {
             let mut inner = visit.selector.inner.borrow_mut();
-            let full = |inner: &Inner| inner.reactor.as_ref().is_some_and(|r| !r.pool().has_room());
+            let full = |inner: &Inner| {
+                inner
+                    .reactor
+                    .as_ref()
+                    .is_some_and(|r| !r.pool().has_capacity())
+            };
             if !full(&inner) {
                 return Ok(());
             }
             let token = inner.fibers.await_work(visit.slot, watching);
             if let Some(reactor) = &inner.reactor {
-                reactor.pool().crowd(token);
+                reactor.pool().notify_when_capacity(token);
             }
         }
         visit.selector.park(visit.slot)?;
@@ -81,7 +86,7 @@ pub fn await_room(visit: &Visit, watching: u64) -> Result<(), Error> {
 pub fn begin<T: Send + 'static>(
     visit: &Visit,
     watching: u64,
-    pace: Pace,
+    pace: WorkClass,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<Job<T>, Error> {
     let mut inner = visit.selector.inner.borrow_mut();

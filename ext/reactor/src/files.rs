@@ -25,7 +25,7 @@ use std::{
 };
 
 use magnus::{Error, RString, Value};
-use reactor::{Operation, OperationId, Pace};
+use reactor::{Operation, OperationId, WorkClass};
 use rustix::{
     fs::{FileType, SeekFrom},
     io::Errno,
@@ -133,7 +133,7 @@ pub fn fetch(
     }
     if !is_there(descriptor, from, length) {
         let lease = Interrupted::Waits(watched.identity.0);
-        let settled = on_pool(visit, Pace::Quick, lease, move || {
+        let settled = on_pool(visit, WorkClass::Disk, lease, move || {
             bring_in(descriptor, from, length, ahead)
         })?;
         // An error will be met again by whoever reads.
@@ -227,7 +227,7 @@ impl<'a> Transfer<'a> {
         })?;
         match answer {
             Err(Errno::INPROGRESS) => {
-                let step = self.read_aside(room, LARGE, Pace::Copy)?;
+                let step = self.read_aside(room, LARGE, WorkClass::Cpu)?;
                 self.here = step.is_none();
                 Ok(step.unwrap_or(Step::More))
             }
@@ -239,7 +239,7 @@ impl<'a> Transfer<'a> {
             Err(_) if Kind::of(descriptor) != Kind::File => Ok(self.other_kind()),
             // What was fetched may be gone again, or never count (O_DIRECT): twice without success is enough.
             Err(Errno::AGAIN) if self.fetched < 2 => {
-                match self.read_aside(room, MIDDLING, Pace::Quick)? {
+                match self.read_aside(room, MIDDLING, WorkClass::Disk)? {
                     Some(step) => Ok(step),
                     None => self.fetch(room),
                 }
@@ -274,7 +274,7 @@ impl<'a> Transfer<'a> {
                 return self.receive(id, room);
             }
         }
-        let settled = on_pool(self.visit, Pace::Quick, self.lease(), move || {
+        let settled = on_pool(self.visit, WorkClass::Disk, self.lease(), move || {
             bring_in(descriptor, position, room.min(STRETCH), 0)
         })?;
         settled.raised.map_or(Ok(()), Err)?;
@@ -305,7 +305,12 @@ impl<'a> Transfer<'a> {
 
     /// A worker reads into the buffer itself, on another core. None if it cannot be lent, or too little is left in it or in
     /// the file.
-    fn read_aside(&mut self, room: usize, least: usize, pace: Pace) -> Result<Option<Step>, Error> {
+    fn read_aside(
+        &mut self,
+        room: usize,
+        least: usize,
+        pace: WorkClass,
+    ) -> Result<Option<Step>, Error> {
         if room < least {
             return Ok(None);
         }
@@ -341,7 +346,7 @@ impl<'a> Transfer<'a> {
         let Some(reactor) = &inner.reactor else {
             return false;
         };
-        let room = inner.loans.count() <= reactor.pool().limits().copy;
+        let room = inner.loans.count() <= reactor.pool().limits().cpu;
         room && (reactor.has_notifications() || inner.somebody_is_ready())
     }
 
@@ -382,7 +387,7 @@ impl<'a> Transfer<'a> {
     /// A worker reads, into memory of its own.
     fn read_for_good(&mut self, room: usize) -> Result<Step, Error> {
         let (descriptor, position, wanted) = (self.descriptor(), self.position(), room.min(COPY));
-        let settled = on_pool(self.visit, Pace::Quick, self.lease(), move || {
+        let settled = on_pool(self.visit, WorkClass::Disk, self.lease(), move || {
             let mut bytes = vec![0; wanted];
             let count = attempt::read_file(Kind::Direct, descriptor, &mut bytes, position)?;
             bytes.truncate(count);
@@ -451,7 +456,7 @@ impl<'a> Transfer<'a> {
             copy.extend_from_slice(&bytes[..bytes.len().min(wanted)]);
             Ok(0)
         })?;
-        let settled = on_pool(self.visit, Pace::Quick, self.lease(), move || {
+        let settled = on_pool(self.visit, WorkClass::Disk, self.lease(), move || {
             attempt::write_file(Kind::Direct, descriptor, &copy, position)
         })?;
         settled.raised.map_or(Ok(()), Err)?;

@@ -47,7 +47,7 @@ fn init(ruby: &Ruby) -> Result<(), Error> {
     reactor.define_module_function("native_backends", function!(native_backends, 0))?;
     reactor.define_module_function("pidfd", function!(children::pidfd, 1))?;
     reactor.define_module_function("await_child", function!(children::await_child, 2))?;
-    reactor.define_module_function("stand_back", function!(reactor::stand_back, 0))?;
+    reactor.define_module_function("stand_back", function!(reactor::lengthen_time_slice, 0))?;
     reactor.define_module_function("fifo?", function!(files::is_fifo, 1))?;
     reactor.define_module_function("io_number", function!(inspect::io_number, 1))?;
     reactor.define_module_function("stay", function!(raw::stay, 0))?;

@@ -6,7 +6,7 @@ use magnus::{
     Error, ExceptionClass, RArray, RClass, RString, Ruby, TryConvert, TypedData, Value, prelude::*,
     typed_data::Obj,
 };
-use reactor::{Job, Outcome, Pace, Token};
+use reactor::{Job, Outcome, Token, WorkClass};
 
 use crate::{
     blocking, convert,
@@ -58,7 +58,7 @@ pub fn lookup(ruby: &Ruby, this: Obj<Selector>, question: &[Value]) -> Result<Ob
     let progress = match Selector::enter(ruby, &this)? {
         Entry::Usable(visit) if !local => {
             blocking::await_room(&visit, 0)?;
-            let job = blocking::begin(&visit, 0, Pace::Slow, ask)?;
+            let job = blocking::begin(&visit, 0, WorkClass::Network, ask)?;
             // Nobody waits for it yet; whoever does, will redirect it.
             visit.selector.inner.borrow_mut().fibers.finish(visit.slot);
             Progress::Going(job)
