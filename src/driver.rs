@@ -1,8 +1,8 @@
 //! The port through which the kernel is spoken to, and the contract every driver owes.
 
+pub(crate) mod mio;
 #[cfg(any(test, feature = "mock"))]
 pub mod mock;
-pub(crate) mod poll;
 pub(crate) mod uring;
 
 use std::{error::Error, fmt, io, sync::Arc, time::Duration};

@@ -151,7 +151,7 @@ pub use crate::{
     deadline::{Deadline, InvalidSeconds, seconds, to_seconds},
     driver::{
         Descriptor, Driver, Operations, Registration, Reregistration, Unavailable, Wake,
-        poll::poll_now,
+        mio::poll_now,
     },
     event::{Event, Events, Ready},
     handle::Handle,

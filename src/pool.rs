@@ -1,12 +1,12 @@
 //! Work that may block, done by other threads.
 
-#[cfg_attr(unix, path = "pool/unix.rs")]
-#[cfg_attr(windows, path = "pool/windows.rs")]
+#[cfg_attr(unix, path = "pool/signal_mask/unix.rs")]
+#[cfg_attr(windows, path = "pool/signal_mask/windows.rs")]
 #[allow(unsafe_code)]
-mod platform;
+mod signal_mask;
 
-#[cfg_attr(target_os = "linux", path = "pool/linux.rs")]
-#[cfg_attr(not(target_os = "linux"), path = "pool/elsewhere.rs")]
+#[cfg_attr(target_os = "linux", path = "pool/time_slice/linux.rs")]
+#[cfg_attr(not(target_os = "linux"), path = "pool/time_slice/other.rs")]
 #[allow(unsafe_code)]
 mod time_slice;
 
@@ -327,7 +327,7 @@ impl Pool {
     fn start(&self) -> Result<(), Refused> {
         let shared = Arc::clone(&self.shared);
         let thread = thread::Builder::new().name("reactor-pool".to_owned());
-        let started = platform::without_signals(|| {
+        let started = signal_mask::without_signals(|| {
             thread.spawn(move || {
                 lengthen_time_slice();
                 shared.work();

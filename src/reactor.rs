@@ -8,7 +8,7 @@ use std::{
 use crate::{
     backend::Backend,
     deadline::Deadline,
-    driver::{Descriptor, Driver, Operations, poll},
+    driver::{Descriptor, Driver, Operations, mio::sleep_on},
     event::{Events, Ready},
     handle::Handle,
     interest::Interest,
@@ -17,6 +17,9 @@ use crate::{
     timers::{TimerId, Timers},
     token::Token,
 };
+
+#[cfg(unix)]
+use crate::driver::mio::duplicate;
 
 #[cfg(feature = "pool")]
 use crate::pool::Pool;
@@ -236,7 +239,7 @@ impl Reactor {
     #[cfg(unix)]
     pub fn queue(&self) -> io::Result<std::os::fd::OwnedFd> {
         let descriptor = self.descriptor();
-        poll::duplicate(descriptor.ok_or(io::ErrorKind::Unsupported)?)
+        duplicate(descriptor.ok_or(io::ErrorKind::Unsupported)?)
     }
 
     /// What other threads reach this reactor by.
@@ -409,7 +412,7 @@ impl Sleep {
     /// the driver has no descriptor, on Windows and on poll(2): there only [`Reactor::turn`] sleeps.
     pub fn block(&self) -> io::Result<()> {
         match self.descriptor {
-            Some(descriptor) => poll::sleep_on(descriptor, self.timeout),
+            Some(descriptor) => sleep_on(descriptor, self.timeout),
             None => Err(io::ErrorKind::Unsupported.into()),
         }
     }

@@ -2,8 +2,8 @@
 
 use std::os::fd::{AsRawFd, RawFd};
 
-pub(in crate::driver::poll) const ONE_SHOT: bool = false;
+pub(in crate::driver::mio) const ONE_SHOT: bool = false;
 
-pub(in crate::driver::poll) fn descriptor(poll: &mio::Poll) -> Option<RawFd> {
+pub(in crate::driver::mio) fn descriptor(poll: &mio::Poll) -> Option<RawFd> {
     Some(poll.as_raw_fd())
 }

@@ -8,7 +8,7 @@
         target_os = "hurd",
         target_os = "nto",
     ),
-    path = "oneshot/queueless.rs"
+    path = "oneshot/fallback.rs"
 )]
 mod queue;
 
@@ -26,7 +26,7 @@ use mio::{Registry, event::Source, unix::SourceFd};
 
 use crate::{driver::Wake, interest::Interest, token::Token};
 
-pub(in crate::driver::poll) use queue::{ONE_SHOT, descriptor};
+pub(in crate::driver::mio) use queue::{ONE_SHOT, descriptor};
 
 /// What is to be armed again before the next poll, so that the port is level-triggered. Empty, and never asked, where
 /// the queue keeps its registrations by itself.

@@ -4,8 +4,8 @@
 
 #![allow(unsafe_code)]
 
-#[cfg_attr(unix, path = "poll/unix.rs")]
-#[cfg_attr(windows, path = "poll/windows.rs")]
+#[cfg_attr(unix, path = "mio/unix.rs")]
+#[cfg_attr(windows, path = "mio/windows.rs")]
 mod platform;
 
 use std::{fmt, io, sync::Arc, time::Duration};
