@@ -8,31 +8,12 @@ pub(crate) mod uring;
 use std::{error::Error, fmt, io, sync::Arc, time::Duration};
 
 use crate::{
+    descriptor::Descriptor,
     event::Events,
     interest::Interest,
     operation::{Operation, OperationId},
     token::Token,
 };
-
-/// What the kernel knows a source by: a file descriptor.
-#[cfg(unix)]
-pub type Descriptor = std::os::fd::RawFd;
-
-/// What the kernel knows a source by: a socket. Nothing else can be waited for on Windows.
-#[cfg(windows)]
-pub type Descriptor = std::os::windows::io::RawSocket;
-
-/// The error for a number that can be no descriptor.
-pub(crate) fn bad_descriptor() -> io::Error {
-    io::Error::from_raw_os_error(BAD_DESCRIPTOR)
-}
-
-#[cfg(unix)]
-const BAD_DESCRIPTOR: i32 = libc::EBADF;
-
-/// `WSAENOTSOCK`.
-#[cfg(windows)]
-const BAD_DESCRIPTOR: i32 = 10038;
 
 /// Why a backend cannot be had here.
 ///

@@ -132,6 +132,7 @@
 
 mod backend;
 mod deadline;
+mod descriptor;
 mod driver;
 mod event;
 mod handle;
@@ -149,10 +150,8 @@ mod token;
 pub use crate::{
     backend::{Backend, UnknownBackend},
     deadline::{Deadline, InvalidSeconds, seconds, to_seconds},
-    driver::{
-        Descriptor, Driver, Operations, Registration, Reregistration, Unavailable, Wake,
-        mio::poll_now,
-    },
+    descriptor::{Descriptor, poll_now},
+    driver::{Driver, Operations, Registration, Reregistration, Unavailable, Wake},
     event::{Event, Events, Ready},
     handle::Handle,
     interest::Interest,

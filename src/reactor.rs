@@ -8,7 +8,8 @@ use std::{
 use crate::{
     backend::Backend,
     deadline::Deadline,
-    driver::{Descriptor, Driver, Operations, mio::sleep_on},
+    descriptor::{Descriptor, sleep_on},
+    driver::{Driver, Operations},
     event::{Events, Ready},
     handle::Handle,
     interest::Interest,
@@ -19,7 +20,7 @@ use crate::{
 };
 
 #[cfg(unix)]
-use crate::driver::mio::duplicate;
+use crate::descriptor::duplicate;
 
 #[cfg(feature = "pool")]
 use crate::pool::Pool;

@@ -65,7 +65,8 @@ use std::{
 };
 
 use crate::{
-    driver::{self, Descriptor, Driver, Registration, Reregistration},
+    descriptor::{self, Descriptor},
+    driver::{Driver, Registration, Reregistration},
     event::{Event, Events, Ready},
     interest::Interest,
     token::Token,
@@ -112,7 +113,7 @@ impl Registry {
         token: Token,
         now: Instant,
     ) -> io::Result<Wait> {
-        let slot = Entries::slot(descriptor).ok_or_else(driver::bad_descriptor)?;
+        let slot = Entries::slot(descriptor).ok_or_else(descriptor::bad_descriptor)?;
         self.statistics.waits += 1;
         match self.entries.get(slot) {
             Some(entry) if entry.is_drained(owner, interest) => self.statistics.skipped += 1,

@@ -8,7 +8,8 @@ use std::{
 
 use crate::{
     backend::Backend,
-    driver::{Descriptor, Driver, Operations, Wake},
+    descriptor::Descriptor,
+    driver::{Driver, Operations, Wake},
     event::{Events, Ready},
     interest::Interest,
     registry::{Attempt, DescriptorReadiness, OwnerId, Registry, Statistics, Wait, WaitId},

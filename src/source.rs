@@ -6,7 +6,7 @@ use std::{
 };
 
 use crate::{
-    driver::Descriptor,
+    descriptor::Descriptor,
     interest::Interest,
     reactor::Reactor,
     registry::{Attempt, DescriptorReadiness, OwnerId, Wait},

@@ -3,17 +3,22 @@
 use std::{collections::BTreeMap, fs, path::Path};
 
 /// File, how many unsafe items it has, and why safe code cannot do it.
-const ALLOWED: [(&str, usize, &str); 8] = [
+const ALLOWED: [(&str, usize, &str); 10] = [
+    (
+        "descriptor/unix.rs",
+        5,
+        "poll(2), ppoll(2) and fcntl(2), which the standard library does not offer; the ownership of a fresh descriptor",
+    ),
+    ("descriptor/windows.rs", 2, "WSAPoll, and its declaration"),
     (
         "driver/mio/unix.rs",
-        7,
-        "fstat(2), poll(2), ppoll(2) and fcntl(2): mio does not offer them; a value of libc's made of zeroes, and the \
-         ownership of a fresh descriptor",
+        2,
+        "fstat(2), which mio does not offer; a value of libc's made of zeroes",
     ),
     (
         "driver/mio/windows.rs",
-        4,
-        "WSAPoll, and its declaration; a socket of the caller's dressed as one of mio's, and undressed before it is closed",
+        2,
+        "a socket of the caller's dressed as one of mio's, and undressed before it is closed",
     ),
     (
         "driver/uring/operation_table.rs",

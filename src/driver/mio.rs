@@ -11,16 +11,12 @@ mod platform;
 use std::{fmt, io, sync::Arc, time::Duration};
 
 use crate::{
-    driver::{Descriptor, Driver, Registration, Reregistration, Wake},
+    descriptor::Descriptor,
+    driver::{Driver, Registration, Reregistration, Wake},
     event::{Event, Events, Ready},
     interest::Interest,
     token::Token,
 };
-
-#[cfg(unix)]
-pub(crate) use platform::duplicate;
-pub use platform::poll_now;
-pub(crate) use platform::sleep_on;
 
 use platform::Sources;
 

@@ -27,7 +27,8 @@ use std::{
 };
 
 use crate::{
-    driver::{Descriptor, Driver, Registration, Reregistration, Wake},
+    descriptor::Descriptor,
+    driver::{Driver, Registration, Reregistration, Wake},
     event::{Event, Events, Ready},
     interest::Interest,
     token::Token,

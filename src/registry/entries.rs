@@ -1,7 +1,7 @@
 //! One record per descriptor, found by its number.
 
 use crate::{
-    driver::Descriptor,
+    descriptor::Descriptor,
     interest::Interest,
     registry::{
         readiness::{CachedReadiness, DescriptorReadiness, OwnerId},

@@ -20,7 +20,8 @@ use std::{
 };
 
 use crate::{
-    driver::{Descriptor, Driver, Operations, Registration, Reregistration, Unavailable, Wake},
+    descriptor::Descriptor,
+    driver::{Driver, Operations, Registration, Reregistration, Unavailable, Wake},
     event::Events,
     interest::Interest,
     token::Token,

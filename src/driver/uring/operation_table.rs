@@ -14,7 +14,8 @@ use io_uring::{opcode, squeue, types};
 
 use super::ring::Ring;
 use crate::{
-    driver::{Descriptor, Operations},
+    descriptor::Descriptor,
+    driver::Operations,
     event::{Event, Events, Ready},
     operation::{Operation, OperationId},
     token::Token,

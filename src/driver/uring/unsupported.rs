@@ -3,7 +3,8 @@
 use std::{io, sync::Arc, time::Duration};
 
 use crate::{
-    driver::{Descriptor, Driver, Registration, Reregistration, Unavailable, Wake},
+    descriptor::Descriptor,
+    driver::{Driver, Registration, Reregistration, Unavailable, Wake},
     event::Events,
     interest::Interest,
     token::Token,
