@@ -9,7 +9,7 @@ use std::{
 
 use crate::token::Token;
 
-use super::Shared;
+use super::workers::Shared;
 
 /// What became of a job.
 ///
