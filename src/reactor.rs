@@ -1,5 +1,7 @@
 //! One turn: what the kernel, the timers and other threads have for us.
 
+mod sleep;
+
 use std::{
     io,
     time::{Duration, Instant},
@@ -8,7 +10,7 @@ use std::{
 use crate::{
     backend::Backend,
     deadline::Deadline,
-    descriptor::{Descriptor, sleep_on},
+    descriptor::Descriptor,
     driver::{Driver, Operations},
     event::{Events, Ready},
     handle::Handle,
@@ -24,6 +26,8 @@ use crate::descriptor::duplicate;
 
 #[cfg(feature = "pool")]
 use crate::pool::Pool;
+
+pub use sleep::Sleep;
 
 /// After so long the kernel is asked again to take operations it had no room for.
 const BUSY: Duration = Duration::from_millis(1);
@@ -300,15 +304,12 @@ impl Reactor {
     pub fn sleep(&mut self, limit: Option<Duration>) -> Sleep {
         let limit = self.flush(limit);
         let idle = self.handle.prepare_sleep() && !self.selector.has_answers();
-        Sleep {
-            descriptor: self.selector.descriptor(),
-            timeout: if idle {
-                self.until_due(limit)
-            } else {
-                Some(Duration::ZERO)
-            },
-            handle: self.handle.clone(),
-        }
+        let timeout = if idle {
+            self.until_due(limit)
+        } else {
+            Some(Duration::ZERO)
+        };
+        Sleep::new(self.selector.descriptor(), timeout, self.handle.clone())
     }
 
     /// Nothing may lie in a queue of ours while we sleep. If the kernel takes nothing more now, we ask it again soon.
@@ -339,10 +340,10 @@ impl Reactor {
             return Ok(());
         }
         let sleep = self.sleep(limit);
-        match sleep.descriptor {
+        match sleep.descriptor() {
             Some(_) => sleep.block()?,
             // The platform can only sleep in the poll itself.
-            None => self.selector.poll(events, sleep.timeout, self.clock)?,
+            None => self.selector.poll(events, sleep.timeout(), self.clock)?,
         }
         drop(sleep);
         self.collect(events)
@@ -360,67 +361,5 @@ impl Reactor {
         let timer = next.map(|deadline| deadline.remaining(now));
         let limit = limit.into_iter().chain(timer).min();
         self.selector.until_rearm(limit, now)
-    }
-}
-
-/// A prepared sleep: a descriptor and a timeout, with nothing of the reactor borrowed.
-///
-/// It may be moved to, or used by, another thread than the reactor's.
-///
-/// ```
-/// use std::{io::ErrorKind, time::Duration};
-///
-/// use reactor::{Events, Reactor};
-///
-/// let mut reactor = Reactor::open(None)?;
-/// let sleep = reactor.sleep(Some(Duration::from_millis(5)));
-/// assert!(sleep.timeout() <= Some(Duration::from_millis(5)));
-/// match sleep.block() {
-///     Err(error) if error.kind() == ErrorKind::Unsupported => {} // There only a turn sleeps.
-///     result => result?,
-/// }
-/// drop(sleep);
-/// reactor.collect(&mut Events::new())?;
-/// # std::io::Result::Ok(())
-/// ```
-#[derive(Debug)]
-#[must_use = "other threads take the reactor for asleep until this is dropped"]
-pub struct Sleep {
-    descriptor: Option<Descriptor>,
-    timeout: Option<Duration>,
-    handle: Handle,
-}
-
-impl Sleep {
-    /// What to sleep on: the driver's own descriptor, readable as soon as [`Reactor::collect`] would find something. None
-    /// where the platform has none; see [`Driver::descriptor`].
-    pub fn descriptor(&self) -> Option<Descriptor> {
-        self.descriptor
-    }
-
-    /// For how long at most; None: until the descriptor is readable. It was computed when the sleep was prepared.
-    pub fn timeout(&self) -> Option<Duration> {
-        self.timeout
-    }
-
-    /// Blocks in ppoll(2), to the nanosecond where the platform has it and to the next millisecond elsewhere.
-    ///
-    /// Returns after a signal, too. It collects nothing: that is the next [`Reactor::collect`]'s.
-    ///
-    /// # Errors
-    ///
-    /// `EBADF` if the driver's descriptor was closed (by a fork(2) in between, say); [`io::ErrorKind::Unsupported`] where
-    /// the driver has no descriptor, on Windows and on poll(2): there only [`Reactor::turn`] sleeps.
-    pub fn block(&self) -> io::Result<()> {
-        match self.descriptor {
-            Some(descriptor) => sleep_on(descriptor, self.timeout),
-            None => Err(io::ErrorKind::Unsupported.into()),
-        }
-    }
-}
-
-impl Drop for Sleep {
-    fn drop(&mut self) {
-        self.handle.finish_sleep();
     }
 }

@@ -55,6 +55,7 @@
 //! kernel may hold for one number (a duplicate keeps the file of a closed descriptor alive) only the newest is heard.
 
 mod entries;
+mod events;
 mod readiness;
 mod statistics;
 mod waiters;
@@ -219,47 +220,6 @@ impl Registry {
         list.map(|number| self.waiters.token(number)).collect()
     }
 
-    /// Takes in an event of the driver's, and appends one for each wait it answers.
-    pub(crate) fn event(&mut self, driver: &mut dyn Driver, event: Event, events: &mut Events) {
-        self.statistics.events += 1;
-        let Event { token, ready } = event;
-        let slot = token.index();
-        let entry = self.entries.get_mut(slot);
-        let Some(entry) = entry.filter(|entry| entry.token == token && entry.registered.is_some())
-        else {
-            self.statistics.stale += 1;
-            return;
-        };
-        let (answered, registered) = (ready.directions(), bits_of(entry.registered));
-        entry.ready |= answered & registered;
-        entry.drained &= !answered;
-        entry.hung_up |= ready.is_hung_up();
-
-        let (mut wanted, mut useful) = (0, false);
-        let mut place = entry.wait_list.first();
-        while let Some(number) = place {
-            let (interest, next) = self.waiters.interest_and_next(number);
-            wanted |= interest.bits();
-            if interest.bits() & answered != 0 {
-                let (_, token) = self.waiters.complete(&mut entry.wait_list, number, ready);
-                events.push(Event { token, ready });
-                useful = true;
-            }
-            place = next;
-        }
-        if useful {
-            // A direction that comes along with a wanted one costs nothing.
-            return;
-        }
-
-        let reported = ready.reported() & registered;
-        if reported & !wanted != 0 {
-            self.note_spurious(driver, slot, reported & !wanted);
-        } else if reported | wanted == 0 {
-            self.end_registration(driver, slot);
-        }
-    }
-
     /// When [`Registry::rearm`] has something to do.
     pub(crate) fn next_rearm(&self) -> Option<Instant> {
         self.waiters.oldest()?.0.checked_add(IDLE)
@@ -374,22 +334,6 @@ impl Registry {
                 self.abandon(slot, Some(Ready::ERROR));
                 Err(error)
             }
-        }
-    }
-
-    /// These directions were reported and nobody wants them: for the first time that is noted, then it is ended.
-    fn note_spurious(&mut self, driver: &mut dyn Driver, slot: u32, directions: u8) {
-        self.statistics.spurious += 1;
-        let entry = self.entries.claim(slot);
-        let again = entry.spurious & directions;
-        entry.spurious |= directions;
-        if again == 0 {
-            return;
-        }
-        match Interest::from_bits(bits_of(entry.registered) & !again) {
-            // The error is told to all who wait: their own system calls will meet it.
-            Some(rest) => _ = self.renew(driver, slot, rest),
-            None => self.end_registration(driver, slot),
         }
     }
 

@@ -136,6 +136,17 @@ fn every_use_is_by_full_name() {
     }
 }
 
+/// The longest a source file may be, in lines: what can be read at a sitting.
+const LONGEST: usize = 400;
+
+#[test]
+fn no_file_is_too_long() {
+    for (path, text) in sources() {
+        let lines = text.lines().count();
+        assert!(lines <= LONGEST, "src/{path}.rs has {lines} lines");
+    }
+}
+
 #[test]
 fn each_library_is_named_by_one_module() {
     for (path, text) in sources() {

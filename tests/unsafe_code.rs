@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, fs, path::Path};
 
 /// File, how many unsafe items it has, and why safe code cannot do it.
-const ALLOWED: [(&str, usize, &str); 10] = [
+const ALLOWED: [(&str, usize, &str); 11] = [
     (
         "descriptor/unix.rs",
         5,
@@ -21,9 +21,14 @@ const ALLOWED: [(&str, usize, &str); 10] = [
         "a socket of the caller's dressed as one of mio's, and undressed before it is closed",
     ),
     (
+        "driver/uring/operation_slot.rs",
+        1,
+        "the length of a buffer that the kernel has filled",
+    ),
+    (
         "driver/uring/operation_table.rs",
-        3,
-        "entries for the submission queue, whose buffers are kept until the kernel is done; a buffer the kernel has filled",
+        2,
+        "entries for the submission queue, whose buffers are kept until their completions have come",
     ),
     (
         "driver/uring/linux.rs",

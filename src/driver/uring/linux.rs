@@ -8,6 +8,7 @@
 //! answering it, takes 5.9 us of CPU with epoll_wait(0), ppoll, epoll_wait(0); 6.1 with epoll_wait(0) and an enter that
 //! carries `EPOLL_WAIT`; 6.2 with a poll of the epoll descriptor (Linux 6.18, medians of five runs of 60,000).
 
+mod operation_slot;
 mod operation_table;
 mod readiness;
 mod ring;
