@@ -38,8 +38,8 @@ end
 # --- the interleaved cycle --------------------------------------------------------------------------------------------
 
 # By name, then by size.
-def duel
-  JSON.parse(run("cargo", "bench", "--bench", "duel"))
+def paired_comparison
+  JSON.parse(run("cargo", "bench", "--bench", "paired_comparison"))
     .group_by { _1["name"] }
     .transform_values { |rows| rows.to_h { |row| [row["size"], row] } }
 end
@@ -74,7 +74,7 @@ end
 # --- instructions -----------------------------------------------------------------------------------------------------
 
 def program
-  run("cargo", "bench", "--bench", "duel", "--no-run", "--message-format=json").lines
+  run("cargo", "bench", "--bench", "paired_comparison", "--no-run", "--message-format=json").lines
     .map { JSON.parse(_1) }.filter_map { _1["executable"] }.last
 end
 
@@ -122,7 +122,7 @@ abort "bin/bench core [quick|full]" unless [nil, "quick", "full"].include?(mode)
 require "fileutils"
 cpu = File.foreach("/proc/cpuinfo").grep(/model name/).first.to_s.split(": ").last.to_s.strip
 puts "# The core, #{run("rustc", "--version").split[0, 2].join(" ")}, Linux #{run("uname", "-r").strip}, #{cpu}", ""
-figures = duel
+figures = paired_comparison
 cycles(figures)
 claims(figures)
 instruction_counts(figures.keys.reject { _1.include?("io_uring") })

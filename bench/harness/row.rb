@@ -18,7 +18,7 @@ module Bench
       # @param facts title: what it is; about: one sentence on how; unit; value: what of a sample is compared (:rate, :seconds,
       #   or a name the body reports); better: :more or :less; operations: how many at scale 1; least: never fewer (a
       #   scale below 1 makes a count smaller); points: sizes N it is run for; axis: what N is; rounds: if one is enough;
-      #   pinned: on one core; counted: system calls per operation mean something; floor: examples/floor.rs has it;
+      #   pinned: on one core; counted: system calls per operation mean something; floor: examples/baseline has it;
       #   plain: { |run| } the same without a scheduler; latencies: it reports a distribution; without: kinds of
       #   targets that cannot, each with the size from which on, and the reason; seconds: how long it takes whatever the number of operations
       # @yieldparam run [Run]

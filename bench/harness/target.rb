@@ -37,7 +37,7 @@ module Bench
   # The targets there are, by the names the command line uses.
   class Target
     DIRECTORY = File.expand_path("../schedulers", __dir__)
-    FLOOR = File.join(EXAMPLES, "floor")
+    FLOOR = File.join(EXAMPLES, "baseline")
 
     class << self
       # Everything that needs nobody else's code: what can be had here, as pairs of backend and true or the reason against.

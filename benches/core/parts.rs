@@ -12,7 +12,7 @@ use reactor::{
     WaitId, WorkClass,
 };
 
-use crate::contest::{SIZES, Sources};
+use crate::loops::{SIZES, Sources};
 
 const READ: Interest = Interest::READABLE;
 

@@ -2,15 +2,15 @@
 //! what counts is processor time, so that other work on the machine weighs on all alike.
 //!
 //! ```text
-//! cargo bench --bench duel                     JSON: nanoseconds a cycle, the median of the rounds
-//! cargo bench --bench duel -- NAME SIZE COUNT  so many cycles of one contestant's, for an instruction counter
+//! cargo bench --bench paired_comparison                     JSON: nanoseconds a cycle, the median of the rounds
+//! cargo bench --bench paired_comparison -- NAME SIZE COUNT  so many cycles of one candidate's, for an instruction counter
 //! ```
 //!
 //! "payload" is the byte alone, written and read with nobody waiting: what a cycle costs beyond that is the waiting.
 
 #[cfg(target_os = "linux")]
-#[path = "core/contest/mod.rs"]
-mod contest;
+#[path = "core/loops/mod.rs"]
+mod loops;
 
 #[cfg(not(target_os = "linux"))]
 fn main() {}
@@ -21,19 +21,19 @@ fn main() {
     match arguments.as_slice() {
         [name, size, count] if !name.starts_with('-') => {
             let number = |text: &str| text.parse().expect("a number");
-            duel::alone(name, number(size), number(count));
+            comparison::alone(name, number(size), number(count));
         }
-        _ => duel::run(),
+        _ => comparison::run(),
     }
 }
 
 #[cfg(target_os = "linux")]
-mod duel {
+mod comparison {
     use std::collections::BTreeMap;
 
     use rustix::time::{ClockId, clock_gettime};
 
-    use crate::contest::{CONTESTANTS, Contestant, Open, SIZES, Sources};
+    use crate::loops::{LOOPS, Loop, Open, SIZES, Sources};
 
     const ROUNDS: usize = 61;
     const WARM_UP: usize = 200;
@@ -44,7 +44,7 @@ mod duel {
     /// Nobody waits: whatever was written is there.
     struct Payload(Vec<usize>);
 
-    impl Contestant for Payload {
+    impl Loop for Payload {
         fn begin(&mut self, index: usize) {
             self.0.push(index);
         }
@@ -56,21 +56,21 @@ mod duel {
         fn drained(&mut self, _index: usize) {}
     }
 
-    fn payload(_descriptors: &[i32]) -> Option<Box<dyn Contestant>> {
+    fn payload(_descriptors: &[i32]) -> Option<Box<dyn Loop>> {
         Some(Box::new(Payload(Vec::new())))
     }
 
-    fn contestants() -> impl Iterator<Item = (&'static str, Open)> {
-        let all = CONTESTANTS.into_iter();
+    fn loops() -> impl Iterator<Item = (&'static str, Open)> {
+        let all = LOOPS.into_iter();
         std::iter::once(("payload", payload as Open)).chain(all)
     }
 
     pub fn alone(name: &str, size: usize, count: usize) {
-        let found = contestants().find(|(other, _)| *other == name);
-        let (_, open) = found.expect("a contestant's name");
+        let found = loops().find(|(other, _)| *other == name);
+        let (_, open) = found.expect("a candidate's name");
         let mut sources = Sources::new(size.min(ACTIVE), size);
-        let mut contestant = open(&sources.descriptors()).expect("it can be had here");
-        cycles(&mut sources, contestant.as_mut(), size, count);
+        let mut candidate = open(&sources.descriptors()).expect("it can be had here");
+        cycles(&mut sources, candidate.as_mut(), size, count);
     }
 
     pub fn run() {
@@ -79,16 +79,16 @@ mod duel {
             for size in SIZES {
                 let mut sources = Sources::new(size.min(ACTIVE), size);
                 let descriptors = sources.descriptors();
-                let mut all: Vec<_> = contestants().enumerate().collect();
+                let mut all: Vec<_> = loops().enumerate().collect();
                 let count = all.len();
                 all.rotate_left(round % count); // Nobody always follows the same one.
                 for (number, (_, open)) in all {
-                    let Some(mut contestant) = open(&descriptors) else {
+                    let Some(mut candidate) = open(&descriptors) else {
                         continue;
                     };
-                    cycles(&mut sources, contestant.as_mut(), size, WARM_UP);
+                    cycles(&mut sources, candidate.as_mut(), size, WARM_UP);
                     let started = processor_time();
-                    cycles(&mut sources, contestant.as_mut(), size, CYCLES);
+                    cycles(&mut sources, candidate.as_mut(), size, CYCLES);
                     let spent = processor_time() - started;
                     let figures = results.entry((number, size)).or_default();
                     figures.push(spent / CYCLES as f64);
@@ -98,9 +98,9 @@ mod duel {
         print(results);
     }
 
-    fn cycles(sources: &mut Sources, contestant: &mut dyn Contestant, size: usize, count: usize) {
+    fn cycles(sources: &mut Sources, candidate: &mut dyn Loop, size: usize, count: usize) {
         for index in (0..size.min(ACTIVE)).cycle().take(count) {
-            sources.cycle(contestant, index..=index);
+            sources.cycle(candidate, index..=index);
         }
     }
 
@@ -111,7 +111,7 @@ mod duel {
     }
 
     fn print(results: BTreeMap<(usize, usize), Vec<f64>>) {
-        let names: Vec<_> = contestants().map(|(name, _)| name).collect();
+        let names: Vec<_> = loops().map(|(name, _)| name).collect();
         let raw = names.iter().position(|name| *name == "raw epoll");
         let raw = raw.expect("it is one of them");
         let mut separator = "[";

@@ -2,7 +2,7 @@
 
 use std::{io, os::fd::RawFd};
 
-use crate::contest::Contestant;
+use crate::loops::Loop;
 
 const BATCH: usize = 1024;
 const READ: u32 = (libc::EPOLLIN | libc::EPOLLRDHUP) as u32;
@@ -15,17 +15,17 @@ struct Epoll {
 }
 
 /// Edge-triggered, registered once: what the reactor's selector does, without its memory.
-pub fn held(descriptors: &[RawFd]) -> Option<Box<dyn Contestant>> {
+pub fn held(descriptors: &[RawFd]) -> Option<Box<dyn Loop>> {
     Epoll::open(descriptors, READ | libc::EPOLLET as u32, false)
 }
 
 /// `EPOLLONESHOT`: registered once, armed by each wait.
-pub fn oneshot(descriptors: &[RawFd]) -> Option<Box<dyn Contestant>> {
+pub fn oneshot(descriptors: &[RawFd]) -> Option<Box<dyn Loop>> {
     Epoll::open(descriptors, libc::EPOLLONESHOT as u32, true)
 }
 
 impl Epoll {
-    fn open(descriptors: &[RawFd], events: u32, oneshot: bool) -> Option<Box<dyn Contestant>> {
+    fn open(descriptors: &[RawFd], events: u32, oneshot: bool) -> Option<Box<dyn Loop>> {
         // SAFETY: the call takes no pointer.
         let queue = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
         assert!(queue >= 0, "{}", io::Error::last_os_error());
@@ -53,7 +53,7 @@ impl Epoll {
     }
 }
 
-impl Contestant for Epoll {
+impl Loop for Epoll {
     fn begin(&mut self, index: usize) {
         if self.oneshot {
             self.control(libc::EPOLL_CTL_MOD, index, READ | libc::EPOLLONESHOT as u32);

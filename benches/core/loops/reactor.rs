@@ -9,38 +9,38 @@ use reactor::{
     Attempt, Backend, Events, Interest, OwnerId, Reactor, Selector, Token, Wait, WaitId,
 };
 
-use crate::contest::Contestant;
+use crate::loops::Loop;
 
 const READ: Interest = Interest::READABLE;
 
-struct Ours<Loop> {
-    inner: Loop,
+struct Ours<Inner> {
+    inner: Inner,
     events: Events,
     sources: Vec<(RawFd, Option<WaitId>)>,
 }
 
 /// The selector alone, on epoll.
-pub fn selector_on_epoll(descriptors: &[RawFd]) -> Option<Box<dyn Contestant>> {
+pub fn selector_on_epoll(descriptors: &[RawFd]) -> Option<Box<dyn Loop>> {
     selector(Backend::Epoll, descriptors)
 }
 
 /// The selector alone, on io_uring.
-pub fn selector_on_uring(descriptors: &[RawFd]) -> Option<Box<dyn Contestant>> {
+pub fn selector_on_uring(descriptors: &[RawFd]) -> Option<Box<dyn Loop>> {
     selector(Backend::Uring, descriptors)
 }
 
 /// With the clock, the timers and the inbox of other threads.
-pub fn reactor_on_epoll(descriptors: &[RawFd]) -> Option<Box<dyn Contestant>> {
+pub fn reactor_on_epoll(descriptors: &[RawFd]) -> Option<Box<dyn Loop>> {
     Some(open(Reactor::open(Some(Backend::Epoll)).ok()?, descriptors))
 }
 
-fn selector(backend: Backend, descriptors: &[RawFd]) -> Option<Box<dyn Contestant>> {
+fn selector(backend: Backend, descriptors: &[RawFd]) -> Option<Box<dyn Loop>> {
     let selector = Selector::open(Some(backend)).ok()?;
     Some(open((selector, Instant::now()), descriptors))
 }
 
 /// Everything is registered, and known to be drained.
-fn open<Loop: Waits + 'static>(inner: Loop, descriptors: &[RawFd]) -> Box<dyn Contestant> {
+fn open<Inner: Waits + 'static>(inner: Inner, descriptors: &[RawFd]) -> Box<dyn Loop> {
     let sources = descriptors
         .iter()
         .map(|descriptor| (*descriptor, None))
@@ -109,7 +109,7 @@ fn owner(index: usize) -> OwnerId {
     OwnerId(index as u64 + 1)
 }
 
-impl<Loop: Waits> Contestant for Ours<Loop> {
+impl<Inner: Waits> Loop for Ours<Inner> {
     fn begin(&mut self, index: usize) {
         let (descriptor, wait) = &mut self.sources[index];
         let token = Token::new(index as u32, 0);

@@ -35,7 +35,7 @@ const INTERRUPTED: Answer = Answer::Error(libc::EINTR);
 /// Runs the test on a thread whose first calls of io_uring_enter(2) get these answers; those that follow do what they do.
 fn with_answers(answers: Vec<Answer>, test: impl FnOnce(Box<dyn Driver>) + Send) {
     let Ok((_, driver)) = Backend::open(Some(Backend::Uring)) else {
-        return; // refused here: tests/refused.rs shows what follows
+        return; // refused here: tests/io_uring_denied.rs shows what follows
     };
     let (sender, listener) = mpsc::channel();
     thread::scope(|scope| {

@@ -2,15 +2,15 @@
 
 use std::os::fd::RawFd;
 
-use crate::contest::Contestant;
+use crate::loops::Loop;
 
 #[cfg(not(feature = "uring"))]
-pub fn poll_add(_descriptors: &[RawFd]) -> Option<Box<dyn Contestant>> {
+pub fn poll_add(_descriptors: &[RawFd]) -> Option<Box<dyn Loop>> {
     None
 }
 
 #[cfg(feature = "uring")]
-pub fn poll_add(descriptors: &[RawFd]) -> Option<Box<dyn Contestant>> {
+pub fn poll_add(descriptors: &[RawFd]) -> Option<Box<dyn Loop>> {
     let ring = io_uring::IoUring::new(2048).ok()?;
     Some(Box::new(ring::Ring {
         ring,
@@ -24,14 +24,14 @@ mod ring {
 
     use io_uring::{IoUring, opcode::PollAdd, types::Fd};
 
-    use crate::contest::Contestant;
+    use crate::loops::Loop;
 
     pub struct Ring {
         pub ring: IoUring,
         pub descriptors: Vec<RawFd>,
     }
 
-    impl Contestant for Ring {
+    impl Loop for Ring {
         fn begin(&mut self, index: usize) {
             let entry = PollAdd::new(Fd(self.descriptors[index]), libc::POLLIN as u32);
             let entry = entry.build().user_data(index as u64);

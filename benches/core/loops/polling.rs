@@ -7,7 +7,7 @@ use std::{
 
 use polling::{Event, Events, Poller};
 
-use crate::contest::Contestant;
+use crate::loops::Loop;
 
 struct Polling {
     poller: Poller,
@@ -15,7 +15,7 @@ struct Polling {
     descriptors: Vec<RawFd>,
 }
 
-pub fn oneshot(descriptors: &[RawFd]) -> Option<Box<dyn Contestant>> {
+pub fn oneshot(descriptors: &[RawFd]) -> Option<Box<dyn Loop>> {
     let poller = Poller::new().expect("a queue");
     for (index, descriptor) in descriptors.iter().enumerate() {
         // SAFETY: the sources outlive the contestants.
@@ -28,7 +28,7 @@ pub fn oneshot(descriptors: &[RawFd]) -> Option<Box<dyn Contestant>> {
     }))
 }
 
-impl Contestant for Polling {
+impl Loop for Polling {
     fn begin(&mut self, index: usize) {
         // SAFETY: the sources outlive the contestants.
         let source = unsafe { BorrowedFd::borrow_raw(self.descriptors[index]) };

@@ -2,8 +2,8 @@
 //! cannot do much better than.
 //!
 //! ```text
-//! floor ROW OPERATIONS [N]                        one run of a row; prints a line of JSON
-//! floor ping PORT CONNECTIONS MESSAGES INTERVAL   the other process of the rows wakeup, fairness and parked
+//! baseline ROW OPERATIONS [N]                        one run of a row; prints a line of JSON
+//! baseline ping PORT CONNECTIONS MESSAGES INTERVAL   the other process of the rows wakeup, fairness and parked
 //! ```
 
 #[cfg(target_os = "linux")]
@@ -50,7 +50,7 @@ fn main() -> std::io::Result<()> {
         "sleeps" => waits::sleeps(count),
         "wakeup" => latency::wakeup(point, count),
         name => {
-            eprintln!("floor: no row {name:?}");
+            eprintln!("baseline: no row {name:?}");
             std::process::exit(2);
         }
     }
@@ -58,6 +58,6 @@ fn main() -> std::io::Result<()> {
 
 #[cfg(not(target_os = "linux"))]
 fn main() {
-    eprintln!("floor: epoll is needed");
+    eprintln!("baseline: epoll is needed");
     std::process::exit(1);
 }

@@ -1,12 +1,12 @@
 //! The same work for everybody: a byte comes to one of many sources, is announced, and is read.
 //!
-//! A contestant is told that somebody begins to wait, is asked what has become ready, and is told when the source was
+//! A candidate is told that somebody begins to wait, is asked what has become ready, and is told when the source was
 //! read empty. What it makes of that is its own affair.
 
 mod epoll;
-mod mio_loops;
-mod ours;
-mod polling_loop;
+mod mio;
+mod polling;
+mod reactor;
 mod uring;
 
 use std::{
@@ -23,7 +23,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 pub const SIZES: [usize; 3] = [1, 100, 10_000];
 
 /// One way to wait for many sources.
-pub trait Contestant {
+pub trait Loop {
     /// Somebody begins to wait for this source to become readable.
     fn begin(&mut self, index: usize);
     /// Appends the indexes of those that are ready; does not block.
@@ -32,19 +32,19 @@ pub trait Contestant {
     fn drained(&mut self, index: usize);
 }
 
-/// Makes a contestant that knows these descriptors, and has registered them if it holds registrations.
-pub type Open = fn(&[RawFd]) -> Option<Box<dyn Contestant>>;
+/// Makes a candidate that knows these descriptors, and has registered them if it holds registrations.
+pub type Open = fn(&[RawFd]) -> Option<Box<dyn Loop>>;
 
 /// Everybody, under the names of the tables. Those that cannot be had here answer None.
-pub const CONTESTANTS: [(&str, Open); 9] = [
+pub const LOOPS: [(&str, Open); 9] = [
     ("raw epoll", epoll::held),
     ("raw epoll, oneshot", epoll::oneshot),
-    ("reactor: selector on epoll", ours::selector_on_epoll),
-    ("reactor: whole turn on epoll", ours::reactor_on_epoll),
-    ("reactor: selector on io_uring", ours::selector_on_uring),
-    ("mio, held", mio_loops::held),
-    ("mio, register and deregister", mio_loops::each),
-    ("polling", polling_loop::oneshot),
+    ("reactor: selector on epoll", reactor::selector_on_epoll),
+    ("reactor: whole turn on epoll", reactor::reactor_on_epoll),
+    ("reactor: selector on io_uring", reactor::selector_on_uring),
+    ("mio, held", mio::held),
+    ("mio, register and deregister", mio::each),
+    ("polling", polling::oneshot),
     ("raw io_uring, poll_add", uring::poll_add),
 ];
 
@@ -92,11 +92,11 @@ impl Sources {
     /// A byte comes to each of these, is announced and read: begin, write, collect, read, drained.
     pub fn cycle(
         &mut self,
-        contestant: &mut dyn Contestant,
+        candidate: &mut dyn Loop,
         indexes: impl Iterator<Item = usize> + Clone,
     ) {
         for index in indexes.clone() {
-            contestant.begin(index);
+            candidate.begin(index);
             self.pairs[index]
                 .1
                 .write_all(b"x")
@@ -105,14 +105,14 @@ impl Sources {
         let mut left = indexes.count();
         while left > 0 {
             self.ready.clear();
-            contestant.collect(&mut self.ready);
+            candidate.collect(&mut self.ready);
             for index in &self.ready {
                 let count = self.pairs[*index]
                     .0
                     .read(&mut [0; 16])
                     .expect("it was reported");
                 assert_eq!(count, 1);
-                contestant.drained(*index);
+                candidate.drained(*index);
             }
             left -= self.ready.len();
         }

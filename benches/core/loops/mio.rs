@@ -4,7 +4,7 @@ use std::{os::fd::RawFd, time::Duration};
 
 use mio::{Events, Interest, Poll, Token, event::Source, unix::SourceFd};
 
-use crate::contest::Contestant;
+use crate::loops::Loop;
 
 struct Mio {
     poll: Poll,
@@ -14,14 +14,14 @@ struct Mio {
 }
 
 /// Registered once; whoever waits relies on having read everything before.
-pub fn held(descriptors: &[RawFd]) -> Option<Box<dyn Contestant>> {
+pub fn held(descriptors: &[RawFd]) -> Option<Box<dyn Loop>> {
     let mio = Mio::open(descriptors, true);
     (0..descriptors.len()).for_each(|index| mio.register(index));
     Some(Box::new(mio))
 }
 
 /// Registered by each wait, deregistered at its end.
-pub fn each(descriptors: &[RawFd]) -> Option<Box<dyn Contestant>> {
+pub fn each(descriptors: &[RawFd]) -> Option<Box<dyn Loop>> {
     Some(Box::new(Mio::open(descriptors, false)))
 }
 
@@ -44,7 +44,7 @@ impl Mio {
     }
 }
 
-impl Contestant for Mio {
+impl Loop for Mio {
     fn begin(&mut self, index: usize) {
         if !self.held {
             self.register(index);
