@@ -7,25 +7,39 @@
 #![deny(unsafe_code)]
 
 mod attempt;
+#[path = "wait/work.rs"]
 mod blocking;
+#[path = "classes/children.rs"]
 mod children;
+#[path = "ruby/convert.rs"]
 mod convert;
 mod fibers;
+#[path = "transfer/file_read.rs"]
 mod files;
+#[path = "hooks/io_wait.rs"]
 mod hooks;
+#[path = "hooks/observe.rs"]
 mod inspect;
+#[path = "classes/patch_lock.rs"]
 mod installation;
+#[path = "transfer/stream.rs"]
 mod io;
 mod loans;
+#[path = "classes/poller.rs"]
 mod poller;
 mod queue;
+#[path = "ruby.rs"]
 mod raw;
+#[path = "wait/lookup.rs"]
 mod resolve;
+#[path = "transfer/batched_send.rs"]
 mod ring;
+#[path = "control/scheduler.rs"]
 mod selector;
 mod share;
 mod timeouts;
 mod trace;
+#[path = "hooks/virtual_time.rs"]
 mod virtual_time;
 
 use magnus::{Error, RClass, RHash, Ruby, Symbol, function, method, prelude::*};

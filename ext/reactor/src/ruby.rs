@@ -8,7 +8,9 @@
 //!   ever crosses a Rust frame.
 #![allow(unsafe_code)]
 
+#[path = "ruby/buffer.rs"]
 pub mod buffers;
+#[path = "ruby/method.rs"]
 pub mod methods;
 
 use std::{
