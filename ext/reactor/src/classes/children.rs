@@ -1,14 +1,14 @@
-//! Child processes: how to learn that one has ended, or stopped, without taking its status away from whoever asks for it.
+//! Child processes: how to learn that one has ended or stopped, and leave its status to `Process.wait`.
 
 use std::os::fd::RawFd;
 
-use magnus::{Error, Ruby};
+use magnus::Error;
 use rustix::{
     io::Errno,
     process::{Pid, WaitId, WaitIdOptions, waitid},
 };
 
-use crate::{convert, raw};
+use crate::ruby::{error::system_error, thread::blocking_call};
 
 /// Bits of Process.wait's flags, see wait(2).
 const UNTRACED: i32 = libc::WUNTRACED;
@@ -32,20 +32,20 @@ pub fn pidfd(_: i32) -> Option<RawFd> {
 }
 
 /// `Reactor.await_child(pid, flags)`: stops the calling thread, without the GVL, until Process.wait(pid, flags) would have
-/// an answer. It takes nothing (waitid(2) with WNOWAIT), so a thread that is killed meanwhile loses nobody's child.
+/// an answer. It takes nothing (waitid(2) with WNOWAIT), so the status is not lost when the thread is killed meanwhile.
 ///
-/// Returns early if the thread is interrupted; also at once when there is no such child, which is for the caller to find.
-pub fn await_child(ruby: &Ruby, pid: i32, flags: i32) -> Result<(), Error> {
+/// Returns early if the thread is interrupted; also at once when there is no such child, which the caller finds out.
+pub fn await_child(pid: i32, flags: i32) -> Result<(), Error> {
     let mut options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
     options.set(WaitIdOptions::STOPPED, flags & UNTRACED != 0);
     options.set(WaitIdOptions::CONTINUED, flags & CONTINUED != 0);
-    let whom = match pid {
+    let which = match pid {
         -1 => WaitId::All,
         _ if pid <= 0 => WaitId::Pgid(Pid::from_raw(pid.wrapping_neg())),
         _ => Pid::from_raw(pid).map_or(WaitId::All, WaitId::Pid),
     };
-    match raw::blocking_call(|| waitid(whom, options)) {
+    match blocking_call(|| waitid(which, options)) {
         None | Some(Ok(_) | Err(Errno::INTR | Errno::CHILD)) => Ok(()),
-        Some(Err(error)) => Err(convert::system_error(ruby, &error.into())),
+        Some(Err(error)) => Err(system_error(&error.into())),
     }
 }

@@ -1,17 +1,17 @@
-//! Who may change Ruby's own classes just now: one thread of the process, of whatever Ractor.
+//! A lock for changing Ruby's own classes: one thread of the process holds it, in any Ractor.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::raw;
+use crate::ruby::thread::fork_generation;
 
-/// 0: nobody; otherwise one more than the fork generation of the process whose thread it is.
+/// 0 if it is free; otherwise one more than the fork generation of the process whose thread holds it.
 static OWNER: AtomicU32 = AtomicU32::new(0);
 
-/// `Reactor.claim`: whether the caller is the one, until it calls [`release`].
+/// `Reactor.claim`: whether the caller holds it now, until it calls [`release`].
 ///
-/// A thread that a fork has not taken along holds nothing.
+/// A thread of the parent process, which a fork does not copy, holds nothing in the child.
 pub fn claim() -> bool {
-    let own = raw::fork_generation() + 1;
+    let own = fork_generation() + 1;
     let take = |from| OWNER.compare_exchange(from, own, Ordering::Acquire, Ordering::Relaxed);
     take(0)
         .or_else(|owner| if owner == own { Err(own) } else { take(owner) })

@@ -7,43 +7,51 @@ use std::{cell::RefCell, time::Duration};
 
 use magnus::{
     DataTypeFunctions, Error, Integer, RArray, RHash, Ruby, Symbol, TryConvert, TypedData, Value,
-    prelude::*, typed_data::Obj,
+    typed_data::Obj,
 };
 use reactor::{Backend, Events, Reactor, Ready, Token, Wait, WaitId};
+use reactor_scheduler::system::close::close_unless_blocking;
 
 use crate::{
-    attempt, convert,
-    io::{self, Direction, Request, Watched},
-    raw,
-    selector::named_backend,
+    ruby::{
+        convert::{self, hook_result},
+        error::{runtime_error, system_error, unavailable},
+        io_object::IoObject,
+        method::wrong_number,
+        thread::{check_interrupts, fork_generation, without_gvl},
+    },
+    transfer::{
+        attempt::{attempt, attempt_without_scheduler, seen},
+        request::{Direction, Request},
+    },
 };
 
 #[derive(TypedData, DataTypeFunctions, Default)]
 #[magnus(class = "Reactor::Poller", free_immediately)]
 pub struct Poller {
-    inner: RefCell<Inner>,
+    event_loop: RefCell<Loop>,
 }
 
 #[derive(Default)]
-struct Inner {
+struct Loop {
     reactor: Option<Reactor>,
     backend: Option<Backend>,
     forks: u32,
     events: Events,
     waits: Vec<Option<WaitId>>,
-    /// Outlive the waits: what comes late for an old one carries an old number.
+    /// They outlive the waits: a late event of an old wait carries an old number.
     generations: Vec<u32>,
     free: Vec<u32>,
 }
 
-impl Inner {
+impl Loop {
     /// RuntimeError once closed, and in a forked child, whose descriptors are its parent's.
-    fn reactor(&mut self, ruby: &Ruby) -> Result<&mut Reactor, Error> {
-        let ours = self.forks == raw::fork_generation();
+    fn reactor(&mut self) -> Result<&mut Reactor, Error> {
+        let is_ours = self.forks == fork_generation();
         self.reactor
             .as_mut()
-            .filter(|_| ours)
-            .ok_or_else(|| Error::new(ruby.exception_runtime_error(), "this poller is closed"))
+            .filter(|_| is_ours)
+            .ok_or_else(|| runtime_error("this poller is closed"))
     }
 
     fn claim(&mut self) -> Token {
@@ -70,40 +78,32 @@ impl Inner {
 }
 
 /// `initialize(backend = nil)`
-pub fn initialize(ruby: &Ruby, this: Obj<Poller>, arguments: &[Value]) -> Result<(), Error> {
-    let backend = match arguments {
-        [] => None,
-        [name] if name.is_nil() => None,
-        [name] => Some(named_backend(ruby, *name)?),
-        _ => return Err(Error::new(ruby.exception_arg_error(), "too many arguments")),
-    };
-    let reactor = Reactor::open(backend).map_err(|error| match error.raw_os_error() {
-        Some(_) => convert::system_error(ruby, &error),
-        None => Error::new(ruby.exception_arg_error(), error.to_string()),
-    })?;
-    let mut inner = this.inner.borrow_mut();
-    inner.backend = reactor.backend();
-    inner.reactor = Some(reactor);
-    inner.forks = raw::fork_generation();
+pub fn initialize(this: Obj<Poller>, arguments: &[Value]) -> Result<(), Error> {
+    let backend = convert::optional_backend(arguments)?;
+    let reactor = Reactor::open(backend).map_err(|error| unavailable(&error))?;
+    let mut event_loop = this.event_loop.borrow_mut();
+    event_loop.backend = reactor.backend();
+    event_loop.reactor = Some(reactor);
+    event_loop.forks = fork_generation();
     Ok(())
 }
 
 pub fn backend(ruby: &Ruby, this: Obj<Poller>) -> Option<Symbol> {
-    let backend = this.inner.borrow().backend?;
+    let backend = this.event_loop.borrow().backend?;
     Some(ruby.to_symbol(backend.name()))
 }
 
 /// `close`: releases the descriptors, unless they are the parent's.
 pub fn close(this: Obj<Poller>) {
-    let mut inner = this.inner.borrow_mut();
-    if inner.forks == raw::fork_generation() {
-        inner.reactor = None;
+    let mut event_loop = this.event_loop.borrow_mut();
+    if event_loop.forks == fork_generation() {
+        event_loop.reactor = None;
     }
 }
 
 pub fn is_closed(this: Obj<Poller>) -> bool {
-    let inner = this.inner.borrow();
-    inner.reactor.is_none() || inner.forks != raw::fork_generation()
+    let event_loop = this.event_loop.borrow();
+    event_loop.reactor.is_none() || event_loop.forks != fork_generation()
 }
 
 /// `wait(io, events)`: begins a wait; its number, or nil for what the kernel does not poll and is always ready.
@@ -114,27 +114,27 @@ pub fn wait(
     events: Value,
 ) -> Result<Option<u32>, Error> {
     let interest = convert::interest(ruby, events)?;
-    let watched = Watched::new(io)?;
-    let mut inner = this.inner.borrow_mut();
-    let token = inner.claim();
-    let begun = inner
-        .reactor(ruby)?
+    let watched = IoObject::new(io)?;
+    let mut event_loop = this.event_loop.borrow_mut();
+    let token = event_loop.claim();
+    let begun = event_loop
+        .reactor()?
         .wait(watched.descriptor, watched.identity, interest, token);
     match begun {
         Ok(Wait::Pending(wait)) => {
-            inner.waits[token.index() as usize] = Some(wait);
+            event_loop.waits[token.index() as usize] = Some(wait);
             Ok(Some(token.index()))
         }
         Ok(Wait::Ready(_)) => {
-            inner.free.push(token.index());
-            drop(inner);
-            watched.reconsider();
+            event_loop.free.push(token.index());
+            drop(event_loop);
+            watched.recheck_kind();
             Ok(None)
         }
         Err(error) => {
-            inner.free.push(token.index());
-            drop(inner);
-            Err(convert::system_error(ruby, &error))
+            event_loop.free.push(token.index());
+            drop(event_loop);
+            Err(system_error(&error))
         }
     }
 }
@@ -147,9 +147,9 @@ pub fn finish(
     events: Value,
 ) -> Result<Integer, Error> {
     let interest = convert::interest(ruby, events)?;
-    let mut inner = this.inner.borrow_mut();
-    let ready = match inner.release(number) {
-        Some(wait) => inner
+    let mut event_loop = this.event_loop.borrow_mut();
+    let ready = match event_loop.release(number) {
+        Some(wait) => event_loop
             .reactor
             .as_mut()
             .map_or(Ready::EMPTY, |reactor| reactor.end(wait)),
@@ -165,62 +165,64 @@ pub fn finish(
 /// without the GVL. May be empty, after a wake-up or a signal. Runs what is pending for the thread.
 pub fn poll(ruby: &Ruby, this: Obj<Poller>, duration: Value) -> Result<RArray, Error> {
     let limit = convert::timeout(duration)?;
-    let mut over = collect(ruby, this)?;
+    let mut over = collect(this)?;
     if over.is_empty() && limit != Some(Duration::ZERO) {
         let (sleep, handle) = {
-            let mut inner = this.inner.borrow_mut();
-            let reactor = inner.reactor(ruby)?;
+            let mut event_loop = this.event_loop.borrow_mut();
+            let reactor = event_loop.reactor()?;
             (reactor.sleep(limit), reactor.handle())
         };
-        raw::without_gvl(&sleep, &handle);
+        without_gvl(&sleep, &handle);
         drop(sleep);
-        raw::check_interrupts()?; // before the events are taken, or they would be lost with what this raises
-        over = collect(ruby, this)?;
+        check_interrupts()?; // before the events are taken, or they would be lost with what this raises
+        over = collect(this)?;
     }
     Ok(ruby.ary_from_iter(over))
 }
 
-fn collect(ruby: &Ruby, this: Obj<Poller>) -> Result<Vec<u32>, Error> {
-    let mut inner = this.inner.borrow_mut();
-    let mut events = std::mem::take(&mut inner.events);
+fn collect(this: Obj<Poller>) -> Result<Vec<u32>, Error> {
+    let mut event_loop = this.event_loop.borrow_mut();
+    let mut events = std::mem::take(&mut event_loop.events);
     events.clear();
-    let collected = inner.reactor(ruby)?.collect(&mut events);
-    let current = events.iter().filter(|event| inner.is_current(event.token));
+    let collected = event_loop.reactor()?.collect(&mut events);
+    let current = events
+        .iter()
+        .filter(|event| event_loop.is_current(event.token));
     let over = current.map(|event| event.token.index()).collect();
-    inner.events = events;
-    drop(inner);
+    event_loop.events = events;
+    drop(event_loop);
     match collected {
         Ok(()) => Ok(over),
-        Err(error) => Err(convert::system_error(ruby, &error)),
+        Err(error) => Err(system_error(&error)),
     }
 }
 
 /// `wake`: ends the sleep of the thread that polls, or the next one.
 pub fn wake(this: Obj<Poller>) -> bool {
-    let inner = this.inner.borrow();
-    let reactor = inner.reactor.as_ref();
+    let event_loop = this.event_loop.borrow();
+    let reactor = event_loop.reactor.as_ref();
     reactor.is_some_and(|reactor| reactor.handle().wake().is_ok())
 }
 
 /// `close_descriptor(number)`: close(2), the selector being told. Whether the number is closed now, which it is whatever
 /// the call said, unless it was none.
 pub fn close_descriptor(this: Obj<Poller>, descriptor: i32) -> bool {
-    let mut inner = this.inner.borrow_mut();
-    if inner.forks == raw::fork_generation() {
-        if let Some(reactor) = inner.reactor.as_mut() {
+    let mut event_loop = this.event_loop.borrow_mut();
+    if event_loop.forks == fork_generation() {
+        if let Some(reactor) = event_loop.reactor.as_mut() {
             reactor.deregister(descriptor);
         }
     }
-    attempt::close(descriptor)
+    close_unless_blocking(descriptor)
 }
 
 /// `read(io, buffer, offset, most)`: one attempt that does not wait: bytes, or -errno. Regular files may take their time.
-pub fn read(ruby: &Ruby, this: Obj<Poller>, arguments: &[Value]) -> Result<Integer, Error> {
+pub fn read(ruby: &Ruby, this: Obj<Poller>, arguments: &[Value]) -> Result<Value, Error> {
     transfer(ruby, this, Direction::Read, arguments)
 }
 
 /// `write(io, buffer, offset, most)`
-pub fn write(ruby: &Ruby, this: Obj<Poller>, arguments: &[Value]) -> Result<Integer, Error> {
+pub fn write(ruby: &Ruby, this: Obj<Poller>, arguments: &[Value]) -> Result<Value, Error> {
     transfer(ruby, this, Direction::Write, arguments)
 }
 
@@ -229,38 +231,32 @@ fn transfer(
     this: Obj<Poller>,
     direction: Direction,
     arguments: &[Value],
-) -> Result<Integer, Error> {
+) -> Result<Value, Error> {
     let [io, buffer, offset, most] = arguments else {
-        let message = format!(
-            "wrong number of arguments (given {}, expected 4)",
-            arguments.len()
-        );
-        return Err(Error::new(ruby.exception_arg_error(), message));
+        return Err(wrong_number(ruby, arguments.len(), "4"));
     };
     let (offset, most) = (i64::try_convert(*offset)?, i64::try_convert(*most)?);
-    let request = Request::at_most(ruby, *buffer, most, offset)?;
-    let watched = Watched::new(*io)?;
-    let answer = if watched.is_file() {
-        io::attempt_plainly(&watched, direction, &request, None)?
-    } else {
-        let (answer, room) = io::attempt(&watched, direction, &request, 0)?;
-        let mut inner = this.inner.borrow_mut();
-        if let Ok(reactor) = inner.reactor(ruby) {
-            io::tell(reactor, &watched, direction, answer, room);
+    let request = Request::at_most(*buffer, most, offset)?;
+    let io = IoObject::new(*io)?;
+    if io.is_file() {
+        let answer = attempt_without_scheduler(&io, direction, &request, None)?;
+        return Ok(hook_result(answer));
+    }
+    let attempted = attempt(&io, direction, &request, 0)?;
+    if let Some(seen) = seen(&io, attempted) {
+        let mut event_loop = this.event_loop.borrow_mut();
+        if let Ok(reactor) = event_loop.reactor() {
+            reactor.attempted(io.descriptor, io.identity, direction.interest(), seen);
         }
-        answer
-    };
-    Ok(match answer {
-        Ok(count) => ruby.integer_from_u64(count as u64),
-        Err(errno) => ruby.integer_from_i64(-i64::from(errno.raw_os_error())),
-    })
+    }
+    Ok(hook_result(attempted.0))
 }
 
 /// `stats`: the selector's counters; see `Reactor::Inspection#stats`.
 pub fn stats(ruby: &Ruby, this: Obj<Poller>) -> Result<RHash, Error> {
     let rows = {
-        let inner = this.inner.borrow();
-        inner.reactor.as_ref().map(|r| r.statistics().rows())
+        let event_loop = this.event_loop.borrow();
+        event_loop.reactor.as_ref().map(|r| r.statistics().rows())
     };
     let hash = ruby.hash_new();
     for (name, value) in rows.into_iter().flatten() {

@@ -15,7 +15,7 @@ use rb_sys::VALUE;
 /// The memory of an IO::Buffer from `offset` on, to write to. `None` if the offset lies beyond it.
 ///
 /// The closure makes one system call and must not call Ruby.
-pub fn fill_buffer<T>(
+pub fn with_writable<T>(
     buffer: Value,
     offset: usize,
     fill: impl FnOnce(&mut [u8]) -> T,
@@ -35,21 +35,21 @@ pub fn fill_buffer<T>(
     Ok(Some(fill(&mut bytes[offset..])))
 }
 
-/// Memory of an IO::Buffer that a worker may write to, the GVL being with others.
+/// Memory of an IO::Buffer that a worker may write to without the GVL.
 #[derive(Debug)]
-pub struct Lent {
+pub struct SendableBuffer {
     base: *mut u8,
     size: usize,
 }
 
-// SAFETY: whoever has it is the only one who uses the memory: the fiber it belongs to is parked until that is over.
-unsafe impl Send for Lent {}
+// SAFETY: the worker that has it is the only user of the memory, because the fiber it belongs to is parked meanwhile.
+unsafe impl Send for SendableBuffer {}
 
-impl Lent {
-    /// At most `size` bytes of the buffer from `offset` on. `None` if there are none, or if the buffer is not the VM's own
-    /// but somebody's who may free it, or what it is a slice of, at any time.
+impl SendableBuffer {
+    /// At most `size` bytes of the buffer from `offset` on. `None` if there are none, or if the buffer is not the VM's own:
+    /// then Ruby code may free it, or the buffer it is a slice of, at any time.
     ///
-    /// Whoever calls this returns to the VM only when the worker is done.
+    /// The caller returns to the VM only when the worker is done.
     pub fn of(buffer: Value, offset: usize, size: usize) -> Result<Option<Self>, Error> {
         let Some((base, whole)) = plain(buffer, LOCKED) else {
             return Ok(None);
@@ -68,15 +68,15 @@ impl Lent {
     }
 
     /// Writes to it.
-    pub fn fill<T>(&mut self, fill: impl FnOnce(&mut [u8]) -> T) -> T {
+    pub fn with_writable<T>(&mut self, fill: impl FnOnce(&mut [u8]) -> T) -> T {
         // SAFETY: base..base+size lies in a buffer that the VM has made and locked, around memory that the waiting method
         // call keeps (a string is locked as well). The fiber is parked, and its frames there, until the job has ended.
         fill(unsafe { slice::from_raw_parts_mut(self.base, self.size) })
     }
 }
 
-/// The memory of an IO::Buffer from `offset` on, to read from. As [`fill_buffer`].
-pub fn drain_buffer<T>(
+/// The memory of an IO::Buffer from `offset` on, to read from. As [`with_writable`].
+pub fn with_readable<T>(
     buffer: Value,
     offset: usize,
     drain: impl FnOnce(&[u8]) -> T,
@@ -91,7 +91,7 @@ pub fn drain_buffer<T>(
     if offset == size {
         return Ok(Some(drain(&[])));
     }
-    // SAFETY: as in fill_buffer.
+    // SAFETY: as in with_writable.
     let bytes = unsafe { slice::from_raw_parts(base, size) };
     Ok(Some(drain(&bytes[offset..])))
 }
@@ -100,8 +100,8 @@ pub fn drain_buffer<T>(
 const LOCKED: c_int = 32;
 const READONLY: c_int = 128;
 
-/// The memory of what the VM itself hands to a hook, known by its flags: a locked buffer over memory that is no other
-/// object's. So there is nothing to protect from, and protection costs more than all the rest.
+/// The memory of a buffer that the VM itself hands to a hook, known by its flags: a locked buffer over memory that it does
+/// not own. Asking it raises nothing, so it needs no protection, which costs more than all the rest.
 fn plain(buffer: Value, expected: c_int) -> Option<(*mut u8, usize)> {
     unsafe extern "C" {
         fn rb_io_buffer_get_bytes(buffer: VALUE, base: *mut *mut c_void, size: *mut usize)
@@ -122,7 +122,7 @@ fn plain(buffer: Value, expected: c_int) -> Option<(*mut u8, usize)> {
     (flags == expected && !base.is_null()).then_some((base.cast(), size))
 }
 
-/// The memory of any other, and what is to be said of what is none.
+/// The memory of any other buffer, or the exception for what has none.
 #[cold]
 #[inline(never)]
 fn checked(buffer: Value, writing: bool) -> Result<(*mut u8, usize), Error> {

@@ -12,21 +12,20 @@ use std::{
 };
 
 use magnus::{
-    Error, IntoValue, RClass, Ruby, TryConvert, TypedData, Value,
-    rb_sys::{AsRawValue, FromRawValue},
+    Error, IntoValue, RClass, Ruby, TryConvert, TypedData, Value, rb_sys::AsRawValue,
     typed_data::Obj,
 };
 use rb_sys::VALUE;
 
-/// A type whose objects are receivers. What Ruby knows it by is noted at the first call.
+/// A type whose objects are receivers. The VM's description of it is noted at the first call.
 pub trait Receiver: TypedData + 'static {
-    fn mark() -> &'static Mark<Self>;
+    fn receiver_type() -> &'static ReceiverType<Self>;
 }
 
-/// The VM's description of a type.
-pub struct Mark<T>(AtomicPtr<rb_sys::rb_data_type_t>, PhantomData<fn() -> T>);
+/// The VM's description of a type, once it is known.
+pub struct ReceiverType<T>(AtomicPtr<rb_sys::rb_data_type_t>, PhantomData<fn() -> T>);
 
-impl<T> Mark<T> {
+impl<T> ReceiverType<T> {
     pub const fn new() -> Self {
         Self(AtomicPtr::new(ptr::null_mut()), PhantomData)
     }
@@ -54,7 +53,7 @@ impl<T, R, F> VariadicBody<T, R> for F where
 {
 }
 
-type Entry = unsafe extern "C" fn(c_int, *const Value, Value) -> Value;
+type Trampoline = unsafe extern "C" fn(c_int, *const Value, Value) -> Value;
 
 /// Defines a method of `T`'s class that takes so many arguments; ArgumentError for any other number. (To Ruby its arity is
 /// -1, and so one form of function does for all.)
@@ -112,15 +111,15 @@ unsafe fn given<'a>(argc: c_int, argv: *const Value) -> &'a [Value] {
     }
 }
 
-fn define_entry(class: RClass, name: &CStr, entry: Entry) {
+fn define_entry(class: RClass, name: &CStr, entry: Trampoline) {
     // SAFETY: a live class, a valid C string, and a function of the form that the count -1 stands for.
     unsafe {
-        let entry = std::mem::transmute::<Entry, unsafe extern "C" fn() -> VALUE>(entry);
+        let entry = std::mem::transmute::<Trampoline, unsafe extern "C" fn() -> VALUE>(entry);
         rb_sys::rb_define_method(class.as_raw(), name.as_ptr(), Some(entry), -1);
     }
 }
 
-/// What Ruby says of too few or too many arguments.
+/// ArgumentError for too few or too many arguments, as Ruby raises it.
 #[cold]
 #[inline(never)]
 pub fn wrong_number(ruby: &Ruby, given: usize, expected: &str) -> Error {
@@ -128,14 +127,14 @@ pub fn wrong_number(ruby: &Ruby, given: usize, expected: &str) -> Error {
     Error::new(ruby.exception_arg_error(), message)
 }
 
-/// The function whose type `F` is, a value of which somebody was given.
+/// The function whose type `F` is, of which the caller was given a value.
 pub(super) fn function<F: Copy + 'static>() -> F {
     const { assert!(size_of::<F>() == 0, "a function carries nothing") };
     // SAFETY: there was a value of this type, and without size all of them are alike.
     unsafe { NonNull::<F>::dangling().read() }
 }
 
-/// Calls the body, and raises what it says. Nothing that needs dropping is in this frame when it does.
+/// Calls the body, and raises its error. Nothing that needs dropping is in this frame then.
 #[inline(always)]
 fn run<T: Receiver, R: IntoValue>(
     this: Value,
@@ -171,10 +170,10 @@ fn panicked(ruby: &Ruby, panic: &(dyn Any + Send)) -> Error {
     Error::new(ruby.exception_fatal(), text.unwrap_or("panic").to_owned())
 }
 
-/// The object as what it is, if it is of the type that was seen before.
+/// The object as a `T`, if it is of the type that was seen before.
 fn receiver<T: Receiver>(this: Value) -> Option<Obj<T>> {
     let raw = this.as_raw();
-    let known = T::mark().0.load(Ordering::Relaxed).cast_const();
+    let known = T::receiver_type().0.load(Ordering::Relaxed).cast_const();
     // SAFETY: a receiver is an object, and only a T_DATA is asked what data it has.
     let same = unsafe {
         rb_sys::RB_TYPE_P(raw, rb_sys::ruby_value_type::RUBY_T_DATA)
@@ -193,19 +192,8 @@ fn unusual_receiver<T: Receiver>(this: Value) -> Result<Obj<T>, Error> {
     let object = Obj::<T>::try_convert(this)?;
     // SAFETY: it was just found to be one.
     let seen = unsafe { rb_sys::RTYPEDDATA_TYPE(this.as_raw()) };
-    T::mark().0.store(seen.cast_mut(), Ordering::Relaxed);
+    T::receiver_type()
+        .0
+        .store(seen.cast_mut(), Ordering::Relaxed);
     Ok(object)
-}
-
-/// A small Integer, without asking Ruby; `None` for whatever else.
-pub fn small_integer(value: Value) -> Option<i64> {
-    let raw = value.as_raw();
-    // SAFETY: only looks at the bits of the number itself.
-    unsafe { rb_sys::FIXNUM_P(raw).then(|| rb_sys::FIX2LONG(raw) as i64) }
-}
-
-/// An Integer that is small for certain: a count of bytes, or an errno.
-pub fn integer(number: i64) -> Value {
-    // SAFETY: 62 bits are enough for what is in memory.
-    unsafe { Value::from_raw(rb_sys::LONG2FIX(number as std::ffi::c_long)) }
 }

@@ -1,0 +1,13 @@
+//! The hooks of Fiber::Scheduler, and the other methods of `Reactor::Selector`: each parses its arguments, enters the
+//! scheduler, and calls down.
+
+pub mod block;
+pub mod blocking_operation;
+pub mod closing;
+pub mod fiber;
+pub mod file;
+pub mod io_transfer;
+pub mod io_wait;
+pub mod observe;
+pub mod timeout;
+pub mod virtual_time;
