@@ -1,6 +1,11 @@
 //! The modules form a strict DAG: each one may use those below it and no other.
 
-use std::{fs, path::Path};
+#[path = "support/imports.rs"]
+mod imports;
+
+use std::path::Path;
+
+use imports::{code, flatten, paths};
 
 /// Each module and what it may use. `registry` stands for its parts as well, which are its own affair.
 const LAYERS: [(&str, &[&str]); 18] = [
@@ -172,22 +177,7 @@ fn without_own_imports(text: &str) -> String {
 
 /// All source files: path below `src` without the ending, and text.
 fn sources() -> Vec<(String, String)> {
-    fn visit(directory: &Path, prefix: &str, found: &mut Vec<(String, String)>) {
-        for entry in fs::read_dir(directory).unwrap() {
-            let path = entry.unwrap().path();
-            let name = path.file_stem().unwrap().to_str().unwrap();
-            if path.is_dir() {
-                visit(&path, &format!("{prefix}{name}/"), found);
-            } else if path.extension().is_some_and(|ending| ending == "rs") {
-                let text = fs::read_to_string(&path).unwrap();
-                found.push((format!("{prefix}{name}"), text));
-            }
-        }
-    }
-    let mut found = Vec::new();
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-    visit(&root, "", &mut found);
-    found
+    imports::sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"))
 }
 
 /// `driver/mio/unix` belongs to `driver/mio`, `registry/entries` to `registry`.
@@ -201,60 +191,17 @@ fn module_of(path: &str) -> &str {
     }
 }
 
-/// The lines that are code, up to the unit tests.
-fn code(text: &str) -> impl Iterator<Item = &str> {
-    text.lines()
-        .take_while(|line| *line != "#[cfg(test)]")
-        .filter(|line| !line.trim_start().starts_with("//"))
-}
-
-/// What the `use crate::` items and the `crate::` paths of a file name.
+/// The modules that the `use crate::` items and the `crate::` paths of a file name.
 fn uses(text: &str) -> Vec<String> {
-    let code: String = code(text).collect::<Vec<_>>().join(" ");
     let mut names = Vec::new();
-    for (place, marker) in code.match_indices("crate::") {
-        let rest = &code[place + marker.len()..];
-        let end = if code[..place].ends_with("use ") {
-            rest.find(';')
-        } else {
-            rest.find([';', '(', ',', ' '])
-        };
-        let end = end.unwrap_or(rest.len());
-        for path in flatten(&rest[..end], "") {
-            let mut parts = path.split("::");
-            let head = parts.next().unwrap().to_owned();
-            let nested = format!("{head}/{}", parts.next().unwrap_or_default());
-            let is_module = LAYERS.iter().any(|(name, _)| *name == nested);
-            names.push(if is_module { nested } else { head });
-        }
+    for path in paths(text, "crate") {
+        let mut parts = path.split("::");
+        let head = parts.next().unwrap().to_owned();
+        let nested = format!("{head}/{}", parts.next().unwrap_or_default());
+        let is_module = LAYERS.iter().any(|(name, _)| *name == nested);
+        names.push(if is_module { nested } else { head });
     }
     names
-}
-
-/// `{a::{b, c}, d}` as `a::b`, `a::c`, `d`.
-fn flatten(tree: &str, prefix: &str) -> Vec<String> {
-    let tree = tree.trim();
-    let Some(open) = tree.find('{') else {
-        return vec![format!("{prefix}{tree}")];
-    };
-    let prefix = format!("{prefix}{}", &tree[..open]);
-    let close = tree.rfind('}').unwrap();
-    let (mut depth, mut start, mut paths) = (0, open + 1, Vec::new());
-    for (place, sign) in tree.char_indices() {
-        match sign {
-            '{' => depth += 1,
-            '}' => depth -= 1,
-            _ => {}
-        }
-        if place == close || (sign == ',' && depth == 1) {
-            let part = tree[start..place].trim();
-            if !part.is_empty() {
-                paths.extend(flatten(part, &prefix));
-            }
-            start = place + 1;
-        }
-    }
-    paths
 }
 
 #[test]

@@ -38,9 +38,6 @@ mod virtual_clock;
 pub mod wait;
 mod write_latency;
 
-#[cfg(test)]
-mod tests;
-
 use control::Control;
 use counters::Counters;
 use descriptor_pins::DescriptorPins;
@@ -84,3 +81,6 @@ impl State {
         self.fibers.size() + self.queue.size()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -82,7 +82,7 @@ fn record_callers_attempt(scope: &HookScope, io: &IoObject, interest: Interest) 
     let is_open = known.is_some_and(|known| known.readable != CachedReadiness::Drained);
     if is_open && CALLERS_AFTER_EAGAIN.have_called() {
         let mut state = scope.scheduler.state_mut();
-        state.record_attempt(io.watch(interest), Attempt::WouldBlock);
+        state.record_attempt(readiness::watch(io, interest), Attempt::WouldBlock);
     }
 }
 

@@ -3,16 +3,13 @@
 use std::{ffi::c_int, io, sync::OnceLock};
 
 use magnus::{
-    Error, Exception, ExceptionClass, Module, RClass, RString, Ruby, Value,
+    Error, Exception, ExceptionClass, Module, RClass, Ruby, Value,
     prelude::*,
     rb_sys::{AsRawValue, FromRawValue, protect},
     value::Opaque,
 };
 use rb_sys::VALUE;
-use reactor_scheduler::{
-    state::object::ObjectRef,
-    system::getaddrinfo::{Unresolved, error_message},
-};
+use reactor_scheduler::state::object::ObjectRef;
 
 use crate::ruby::{io::set_hidden, object::Object};
 
@@ -86,10 +83,9 @@ pub fn exception_with_message(exception: Value, message: Value) -> Error {
 /// The exception that `raise(*arguments)` would raise.
 fn make_exception(arguments: &[Value]) -> Result<Error, Error> {
     let mut copy: Vec<VALUE> = arguments.iter().map(|a| a.as_raw()).collect();
-    let made = protect(|| unsafe {
-        // SAFETY: the copies are alive in the caller's frame too.
-        rb_sys::rb_make_exception(copy.len() as c_int, copy.as_mut_ptr())
-    })?;
+    // SAFETY: the copies are alive in the caller's frame too; what is raised is caught.
+    let made =
+        protect(|| unsafe { rb_sys::rb_make_exception(copy.len() as c_int, copy.as_mut_ptr()) })?;
     // SAFETY: a return value of Ruby.
     let made = unsafe { Value::from_raw(made) };
     Ok(match Exception::from_value(made) {
@@ -174,27 +170,23 @@ pub fn unavailable(error: &io::Error) -> Error {
     }
 }
 
-/// As Ruby's own: Socket::ResolutionError with its error_code, or an Errno. The message begins with `caller`.
+/// Socket::ResolutionError with an error_code of getaddrinfo(3)'s.
 #[cold]
-pub fn unresolved(caller: &str, error: Unresolved) -> Error {
-    if error.code == libc::EAI_SYSTEM && error.errno != 0 {
-        return errno(error.errno, Some(caller));
-    }
+pub fn resolution_error(message: &str, code: i32) -> Error {
     let ruby = ruby();
     let made = || {
-        let class = resolution_error(&ruby)?;
-        let message = format!("{caller}: {}", error_message(error.code));
-        let message: RString = ruby.str_from_slice(message.as_bytes());
-        let exception: Exception = class.new_instance((message,))?;
-        let code = ruby.integer_from_i64(error.code.into());
+        let class = resolution_error_class(&ruby)?;
+        let exception: Exception =
+            class.new_instance((ruby.str_from_slice(message.as_bytes()),))?;
+        let code = ruby.integer_from_i64(code.into());
         set_hidden(exception.as_value(), c"error_code", code.as_value())?;
         Ok(exception.into())
     };
     made().unwrap_or_else(|error| error)
 }
 
-/// Found at its first use, because the socket library is loaded later than the extension.
-fn resolution_error(ruby: &Ruby) -> Result<ExceptionClass, Error> {
+/// Found at its first use, because the socket library may be loaded later than the extension.
+fn resolution_error_class(ruby: &Ruby) -> Result<ExceptionClass, Error> {
     static CLASS: OnceLock<Opaque<ExceptionClass>> = OnceLock::new();
     if let Some(class) = CLASS.get() {
         return Ok(ruby.get_inner(*class));

@@ -4,8 +4,8 @@
 use std::sync::OnceLock;
 
 use magnus::{Error, Ruby, Value, prelude::*, value::Opaque};
-use reactor::{Interest, OwnerId};
-use reactor_scheduler::{state::readiness::Watch, system::kind::DescriptorKind};
+use reactor::OwnerId;
+use reactor_scheduler::system::kind::DescriptorKind;
 
 use crate::ruby::{
     io::{self, RealIo},
@@ -50,15 +50,6 @@ impl IoObject {
             self.kind,
             DescriptorKind::File | DescriptorKind::NeverBlocks
         )
-    }
-
-    /// What is to be waited for.
-    pub fn watch(&self, interest: Interest) -> Watch {
-        Watch {
-            descriptor: self.descriptor,
-            identity: self.identity,
-            interest,
-        }
     }
 
     /// The number under which the state knows it.

@@ -9,6 +9,7 @@ use crate::{
     control::scheduler::Scheduler,
     ruby::{io_object::IoObject, thread::blocking_call},
     transfer::request::{Attempted, Direction, Request},
+    wait::readiness::watch,
 };
 
 /// One system call that does not block, on what is left of the buffer.
@@ -72,7 +73,7 @@ pub fn record_attempt(
     attempted: Attempted,
 ) {
     if let Some(seen) = seen(io, attempted) {
-        let watch = io.watch(direction.interest());
+        let watch = watch(io, direction.interest());
         scheduler.state_mut().record_attempt(watch, seen);
     }
 }

@@ -21,9 +21,8 @@ use crate::{
     transfer::request::{Attempted, Request},
 };
 
-/// Larger writes are made directly: they would be copied once more, and one system call is little beside them. (CPU per
-/// HTTP request, the least of twelve runs, direct and queued: bodies of 4 kB 14.1 and 11.5 us, 8 kB 13.5 and 12.2, 16 kB
-/// 13.5 and 14.5.)
+/// Larger writes are made directly: they would be copied once more, and one system call is little beside them
+/// (`docs/measured.md`).
 const MAX_QUEUED: usize = 8 << 10;
 
 /// Sends what is left of the buffer, if another fiber can share the system call. `None`: the caller makes it.

@@ -28,11 +28,8 @@ const PREFETCH_MAX: usize = 1 << 20;
 
 /// A read of this much is made by a worker, straight into the buffer, even if it is in the page cache, when other fibers are
 /// ready to go on meanwhile: several workers copy at once. A read that comes when all workers for copying
-/// ([`Limits::cpu`](reactor::Limits)) are busy is made here, in slices, and so is one of a fiber that is alone.
-///
-/// Handing over costs some 10 us of CPU. 1, 2, 4 and 8 fibers, two processors, 1 MiB each time, in MiB/s: 6,200, 9,300, 15,500
-/// and 14,600; plain threads 6,200, 9,400, 16,800 and 8,100. A sleep of 1 ms beside four of them was late by 1.2 ms (p99) when
-/// as many workers read as there are processors, which leaves none to the loop, and by 0.5 ms since.
+/// ([`Limits::cpu`](reactor::Limits)) are busy is made here, in slices, and so is one of a fiber that is alone
+/// (`docs/measured.md`).
 const OFFLOAD_MIN: usize = 256 << 10;
 
 /// A read of this much is, if it is not in the page cache. A smaller one only brings the bytes there, so that none but its

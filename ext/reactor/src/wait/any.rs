@@ -9,7 +9,7 @@ use reactor_scheduler::state::{readiness::BegunAny, wait::WakeCause};
 use crate::{
     control::scope::HookScope,
     ruby::{error::system_error, io_object::IoObject},
-    wait::lookup::Lookup,
+    wait::{lookup::Lookup, readiness::watch},
 };
 
 /// Parks until one of them is ready or has ended; false if the time is up before.
@@ -20,7 +20,7 @@ pub fn wait_for_any(
     timeout: Option<Duration>,
 ) -> Result<bool, Error> {
     let scheduler = scope.scheduler;
-    let watches = ios.iter().map(|(io, interest)| io.watch(*interest));
+    let watches = ios.iter().map(|(io, interest)| watch(io, *interest));
     let (registered, begun) = scheduler.state_mut().begin_any(
         scope.slot,
         watches,

@@ -4,7 +4,9 @@ use std::{cell::RefCell, ffi::CString, net::IpAddr};
 
 use magnus::{Error, RArray, RString, Ruby, TryConvert, TypedData, Value, typed_data::Obj};
 use reactor::{Job, Outcome, Token, WorkClass};
-use reactor_scheduler::system::getaddrinfo::{Address, Hints, Unresolved, getaddrinfo};
+use reactor_scheduler::system::getaddrinfo::{
+    Address, Hints, Unresolved, error_message, getaddrinfo,
+};
 
 use crate::{
     control::{
@@ -13,7 +15,7 @@ use crate::{
     },
     ruby::{
         convert::bytes,
-        error::{argument_error, runtime_error, unresolved},
+        error::{argument_error, errno, resolution_error, runtime_error},
     },
     wait::work,
 };
@@ -140,4 +142,14 @@ impl Lookup {
         }
         Ok(Some(found))
     }
+}
+
+/// As Ruby's own: Socket::ResolutionError with its error_code, or an Errno. The message begins with `caller`.
+#[cold]
+fn unresolved(caller: &str, error: Unresolved) -> Error {
+    if error.code == libc::EAI_SYSTEM && error.errno != 0 {
+        return errno(error.errno, Some(caller));
+    }
+    let message = format!("{caller}: {}", error_message(error.code));
+    resolution_error(&message, error.code)
 }

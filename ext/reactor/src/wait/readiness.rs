@@ -7,7 +7,10 @@ use std::time::Duration;
 
 use magnus::Error;
 use reactor::{Deadline, Interest, Ready};
-use reactor_scheduler::state::{readiness::Registered, wait::WakeCause};
+use reactor_scheduler::state::{
+    readiness::{Registered, Watch},
+    wait::WakeCause,
+};
 
 use crate::{
     control::{scheduler::Scheduler, scope::HookScope},
@@ -16,6 +19,15 @@ use crate::{
         io_object::IoObject,
     },
 };
+
+/// What a wait for this IO object watches.
+pub fn watch(io: &IoObject, interest: Interest) -> Watch {
+    Watch {
+        descriptor: io.descriptor,
+        identity: io.identity,
+        interest,
+    }
+}
 
 /// Waits until a descriptor is ready; `None` if the time is up before. A timeout of zero only asks, without parking.
 #[inline(never)]
@@ -70,7 +82,7 @@ pub fn begin_wait(
     interest: Interest,
     deadline: Option<Deadline>,
 ) -> Result<Option<Registered>, Error> {
-    let watch = io.watch(interest);
+    let watch = watch(io, interest);
     let begun = scope
         .scheduler
         .state_mut()

@@ -1,8 +1,7 @@
 //! Whether sends are better queued in the driver than made directly.
 //!
-//! Where no more than three sends shared a turn, the next 64 are made directly: a busy writer that gives up its turn for
-//! each send costs more than it saves. (Four tasks on one socket pair, 4 kB a message: 4.54 system calls a message and 24.4
-//! us of CPU when all were queued, 2.82 and 16.7 so; on epoll 2.81 and 17.1. `bin/bench --calls mixed`.)
+//! Where no more than three sends shared a turn, the next 64 are made directly, because a busy writer that gives up its turn
+//! for each send costs more than it saves (`docs/measured.md`).
 
 /// With fewer queued sends in a turn than this there is nothing to gain, because each takes its fiber's turn away.
 const MIN_BATCH: u32 = 4;

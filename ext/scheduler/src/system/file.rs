@@ -15,10 +15,8 @@ const POPULATE_STEP: u64 = 32 << 10;
 /// One byte in each of these pieces is read to find out whether a range is there, because the kernel reads ahead further.
 const CACHED_STEP: usize = 64 << 10;
 
-/// The most that one system call of a worker reads. A kernel that is not preemptible (PREEMPT_NONE) lets the loop's
-/// thread go on only at the end of a call: beside four fibers that read 1,000 cold MiB on two cores, a sleep of 1 ms was
-/// late by 2.1 ms (p99; 3.7 in one piece), and 1,500 MiB/s were read instead of 1,200 (row cold of `bin/bench stalls`,
-/// three times in turn).
+/// The most that one system call of a worker reads, because a kernel that is not preemptible (PREEMPT_NONE) lets the loop's
+/// thread go on only at the end of a call (`docs/measured.md`).
 const READ_PIECE: usize = 128 << 10;
 
 /// Reads from a regular file at `offset`, or at its current position: EAGAIN for what is not in the page cache. From
