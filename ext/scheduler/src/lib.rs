@@ -1,4 +1,4 @@
-//! What the Ruby extension needs and Ruby does not: the state of a scheduler, and system calls that never block.
+//! The part of the Ruby extension that needs no Ruby: the state of a scheduler, and system calls.
 //!
 //! No type here knows the VM. An object of Ruby's is an address ([`state::ObjectRef`]) that this crate never follows. So
 //! `cargo test -p reactor-scheduler` tests all of it without a VM, on the core's scripted driver.

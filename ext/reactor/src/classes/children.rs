@@ -14,8 +14,8 @@ use crate::ruby::{error::system_error, thread::blocking_call};
 const UNTRACED: i32 = libc::WUNTRACED;
 const CONTINUED: i32 = libc::WCONTINUED;
 
-/// `Reactor.pidfd(pid)`: a descriptor that is readable once the child has ended (pidfd_open(2)); none if there is no such
-/// process or the kernel cannot do it.
+/// `Reactor.pidfd(pid)`: a descriptor that is readable once the child has ended (pidfd_open(2)); nil if there is no process
+/// with this number, or if the kernel cannot do it.
 #[cfg(target_os = "linux")]
 pub fn pidfd(pid: i32) -> Option<RawFd> {
     use rustix::process::{PidfdFlags, pidfd_open};
@@ -25,7 +25,7 @@ pub fn pidfd(pid: i32) -> Option<RawFd> {
     Some(descriptor.into_raw_fd())
 }
 
-/// `Reactor.pidfd(pid)`: there is none here.
+/// `Reactor.pidfd(pid)`: nil, because only Linux has them.
 #[cfg(not(target_os = "linux"))]
 pub fn pidfd(_: i32) -> Option<RawFd> {
     None
@@ -34,7 +34,7 @@ pub fn pidfd(_: i32) -> Option<RawFd> {
 /// `Reactor.await_child(pid, flags)`: stops the calling thread, without the GVL, until Process.wait(pid, flags) would have
 /// an answer. It takes nothing (waitid(2) with WNOWAIT), so the status is not lost when the thread is killed meanwhile.
 ///
-/// Returns early if the thread is interrupted; also at once when there is no such child, which the caller finds out.
+/// Returns early if the thread is interrupted; also at once when there is no child with this number, which the caller finds out.
 pub fn await_child(pid: i32, flags: i32) -> Result<(), Error> {
     let mut options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
     options.set(WaitIdOptions::STOPPED, flags & UNTRACED != 0);

@@ -161,7 +161,7 @@ pub fn finish(
     Ok(ruby.integer_from_u64(bits.into()))
 }
 
-/// `poll(duration)`: the numbers of the waits that are over, after at most so many seconds (nil: for ever, 0: at once)
+/// `poll(duration)`: the numbers of the waits that are over, after at most that many seconds (nil: for ever, 0: at once)
 /// without the GVL. May be empty, after a wake-up or a signal. Runs what is pending for the thread.
 pub fn poll(ruby: &Ruby, this: Obj<Poller>, duration: Value) -> Result<RArray, Error> {
     let limit = convert::timeout(duration)?;

@@ -1,4 +1,4 @@
-//! What a scheduler does around a sleep in which no fiber can run: virtual time advances, a deadlock is found.
+//! Around a sleep in which no fiber can run: virtual time advances, a deadlock is found.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! What a fiber raises when it has control.
+//! Raising in a fiber that has control: pending exceptions, kills, timeouts.
 
 use magnus::Error;
 use reactor_scheduler::state::{
@@ -61,7 +61,7 @@ impl Scheduler {
         fiber::kill(current_fiber())
     }
 
-    /// What the fiber's outermost fired timeout raises.
+    /// The error that the fiber's outermost fired timeout raises.
     #[cold]
     #[inline(never)]
     pub fn timeout_error(&self, slot: Slot) -> Error {

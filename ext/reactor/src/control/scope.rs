@@ -16,7 +16,7 @@ pub struct HookScope<'a> {
     pub slot: Slot,
 }
 
-/// What a hook finds.
+/// The scheduler as a hook finds it.
 pub enum Entered<'a> {
     Usable(HookScope<'a>),
     /// This process is a forked child of the one the scheduler belongs to: do what Ruby does without a scheduler.

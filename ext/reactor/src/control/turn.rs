@@ -80,8 +80,8 @@ impl Scheduler {
         }
     }
 
-    /// Raises where no fiber that gets control does it: in operations that only their proxies know, and for timeouts whose
-    /// fiber is not parked itself but waits for an Enumerator that is.
+    /// Raises where a fiber cannot do it by itself when it gets control: in operations that only their proxies know, and for
+    /// timeouts whose fiber is not parked but waits for an Enumerator that is.
     fn deliver_interrupts(&self, slot: Slot) -> Result<(), Error> {
         loop {
             let next = self.state_mut().pop_interrupt();

@@ -9,17 +9,17 @@ impl Scheduler {
     /// Goes to the back of the ready queue, and polls once.
     pub fn yield_now(&self, slot: Slot) -> Result<(), Error> {
         self.state_mut().yield_now(slot);
-        self.run_others(slot)
+        self.run_queued(slot)
     }
 
     /// Goes behind all ready fibers, and behind those that the next polls wake.
     pub fn yield_low_priority(&self, slot: Slot) -> Result<(), Error> {
         self.state_mut().yield_low_priority(slot);
-        self.run_others(slot)
+        self.run_queued(slot)
     }
 
-    /// The fiber's wait is over already: the others only go first.
-    fn run_others(&self, slot: Slot) -> Result<(), Error> {
+    /// The fiber's wait is over already. The fibers queued before it go first.
+    fn run_queued(&self, slot: Slot) -> Result<(), Error> {
         let result = self
             .turn(slot, false)
             .and_then(|()| self.run_queued_before(slot))

@@ -20,8 +20,8 @@ const LEFT_TO_VM: [&str; 2] = ["copy_stream", "close"];
 /// child, it waits by `io_wait`. Nor IO#close: interrupted before a worker has begun, it would not be done at all, and the
 /// VM, which has forgotten the descriptor by then, would leave it open.
 ///
-/// What leaves them to the VM is a value that Ruby code must not see: it crashes in an override that returns it. So for an
-/// override `Lifecycle#carry_out` does them.
+/// The value that leaves them to the VM must not reach Ruby code, because an override that returns it crashes. So
+/// `Lifecycle#carry_out` does the operations that come through an override.
 pub fn blocking_operation_wait(
     ruby: &Ruby,
     this: Obj<Scheduler>,

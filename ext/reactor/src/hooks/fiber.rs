@@ -28,7 +28,7 @@ pub fn fiber(ruby: &Ruby, this: Obj<Scheduler>, arguments: &[Value]) -> Result<V
         ));
     };
     let block = ruby.block_proc()?.as_value();
-    // What is passed lies in memory on this stack, where the garbage collector sees it.
+    // The arguments lie on this stack, where the garbage collector sees them.
     if arguments.is_empty() {
         let fiber = new_fiber(ruby, None)?;
         scope.start(fiber, &[this.as_value(), block])?;

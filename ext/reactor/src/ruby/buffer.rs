@@ -54,13 +54,8 @@ impl SendableBuffer {
         let Some((base, whole)) = plain(buffer, LOCKED) else {
             return Ok(None);
         };
-        // A locked slice has the same flags; nothing but its description tells.
         let size = size.min(whole.saturating_sub(offset));
-        if size == 0
-            || buffer
-                .funcall::<_, _, String>("to_s", ())?
-                .contains("SLICE")
-        {
+        if size == 0 || is_slice(buffer)? {
             return Ok(None);
         }
         let base = base.wrapping_add(offset);
@@ -73,6 +68,15 @@ impl SendableBuffer {
         // call keeps (a string is locked as well). The fiber is parked, and its frames there, until the job has ended.
         fill(unsafe { slice::from_raw_parts_mut(self.base, self.size) })
     }
+}
+
+/// Whether the buffer is a slice of another one.
+///
+/// A locked slice has the same flags as a buffer of the VM's, and neither the C API nor a method of IO::Buffer tells them
+/// apart: only the description does. It takes 0.7 us, and is asked only before a transfer is handed to a worker.
+fn is_slice(buffer: Value) -> Result<bool, Error> {
+    let description: String = buffer.funcall("to_s", ())?;
+    Ok(description.contains("SLICE"))
 }
 
 /// The memory of an IO::Buffer from `offset` on, to read from. As [`with_writable`].

@@ -26,7 +26,7 @@ pub fn call_method(receiver: Value, name: &str, arguments: &[Value]) -> Result<V
     Ok(unsafe { Value::from_raw(result) })
 }
 
-/// What a hook may answer, from C only, to make the VM go on as if there were no such hook.
+/// The answer, from C only, that makes the VM go on as if the scheduler did not have the hook.
 pub fn undefined() -> Value {
     // SAFETY: handed straight back to the VM, which compares it with Qundef before anything else.
     unsafe { Value::from_raw(rb_sys::Qundef as VALUE) }

@@ -34,7 +34,7 @@ impl Callers {
         const OWN_AND_CALLER: usize = 2;
         let (mut frames, mut lines) = ([0; OWN_AND_CALLER], [0; OWN_AND_CALLER]);
         let room = OWN_AND_CALLER as c_int;
-        // SAFETY: room for so many frames in both.
+        // SAFETY: both have room for that many frames.
         let found =
             unsafe { rb_sys::rb_profile_frames(0, room, frames.as_mut_ptr(), lines.as_mut_ptr()) };
         if found < room || lines[1] != 0 {
@@ -103,7 +103,7 @@ pub fn caller_beyond<const DEPTH: usize>(hook: &str, named: &[&str]) -> Option<C
     })
 }
 
-/// What a frame of the current thread runs.
+/// The code that a frame of the current thread runs.
 struct Frame(VALUE);
 
 impl Frame {

@@ -13,10 +13,10 @@ use reactor_scheduler::state::object::ObjectRef;
 
 use crate::ruby::{io::set_hidden, object::Object};
 
-/// What Ruby's own IOError says if another thread closes the IO under a thread that waits for it.
+/// The message of Ruby's own IOError if another thread closes the IO under a thread that waits for it.
 const CLOSED_ELSEWHERE: &str = "stream closed in another thread";
 
-/// What Ruby's own IO::TimeoutError says.
+/// The message of Ruby's own IO::TimeoutError.
 const TIMED_OUT: &str = "Blocking operation timed out!";
 
 /// Classes that magnus has no method for.
@@ -68,7 +68,7 @@ pub fn exception(object: ObjectRef) -> Error {
     }
 }
 
-/// What `raise(exception, message)` would raise; nil is no message.
+/// The error that `raise(exception, message)` would raise; nil is no message.
 #[cold]
 #[inline(never)]
 pub fn exception_with_message(exception: Value, message: Value) -> Error {
@@ -134,7 +134,7 @@ pub fn closed_elsewhere_exception(ruby: &Ruby) -> Result<Exception, Error> {
     ruby.exception_io_error().new_instance((CLOSED_ELSEWHERE,))
 }
 
-/// What Ruby raises when every thread waits for another one.
+/// The error that Ruby raises when every thread waits for another one.
 #[cold]
 pub fn deadlock(message: String) -> Error {
     match ruby().exception_fatal().new_instance((message,)) {

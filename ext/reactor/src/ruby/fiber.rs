@@ -45,7 +45,7 @@ pub fn raise_in(fiber: ObjectRef, exception: Value) -> Result<(), Error> {
     protect(|| unsafe { rb_sys::rb_fiber_raise(raw(fiber), 1, first) }).map(drop)
 }
 
-/// What every fiber runs, and the class of fibers.
+/// The proc that every fiber runs, and the class of fibers.
 struct Template {
     body: VALUE,
     class: VALUE,

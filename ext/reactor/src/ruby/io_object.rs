@@ -12,7 +12,7 @@ use crate::ruby::{
     object::is_kind_of,
 };
 
-/// What a hook needs to know of an IO object.
+/// An IO object, and the facts about it that hooks decide by.
 pub struct IoObject {
     pub io: RealIo,
     pub descriptor: i32,

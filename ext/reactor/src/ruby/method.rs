@@ -55,7 +55,7 @@ impl<T, R, F> VariadicBody<T, R> for F where
 
 type Trampoline = unsafe extern "C" fn(c_int, *const Value, Value) -> Value;
 
-/// Defines a method of `T`'s class that takes so many arguments; ArgumentError for any other number. (To Ruby its arity is
+/// Defines a method of `T`'s class that takes `COUNT` arguments; ArgumentError for any other number. (To Ruby its arity is
 /// -1, and so one form of function does for all.)
 pub fn define<T: Receiver, R: IntoValue, const COUNT: usize, F: Body<T, R, COUNT>>(
     class: RClass,

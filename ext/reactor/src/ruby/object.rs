@@ -14,7 +14,7 @@ pub fn object_ref(value: impl ReprValue) -> ObjectRef {
     ObjectRef::new(value.as_raw() as usize)
 }
 
-/// What an address of an object can do with the VM at hand.
+/// An address turned back into an object.
 pub trait Object {
     fn value(self) -> Value;
 

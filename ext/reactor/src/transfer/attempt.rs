@@ -1,4 +1,4 @@
-//! One attempt at a transfer, and what it tells the reactor about the descriptor.
+//! One attempt at a transfer, and the news of the descriptor that the reactor gets from it.
 
 use magnus::Error;
 use reactor::{Attempt, CachedReadiness};
@@ -78,7 +78,7 @@ pub fn record_attempt(
     }
 }
 
-/// What a system call tells of the descriptor; `None` if nothing.
+/// The news of the descriptor in the outcome of a system call; `None` if there is none.
 pub fn seen(io: &IoObject, (answer, room): Attempted) -> Option<Attempt> {
     match answer {
         Err(Errno::AGAIN) => Some(Attempt::WouldBlock),

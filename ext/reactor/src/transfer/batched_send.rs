@@ -1,7 +1,7 @@
 //! Sends by way of the driver (io_uring): what several fibers write to stream sockets in one turn reaches the kernel with
 //! one system call.
 //!
-//! A send is queued only if another fiber is ready to run, or if such sends are queued already. A fiber that is alone makes
+//! A send is queued only if another fiber is ready to run, or if other sends are queued already. A fiber that is alone makes
 //! its system call itself, at once. The kernel is asked not to block and has answered by the end of the turn, so it has
 //! nothing in its hands while a fiber unwinds; and it only sees memory of the driver's own.
 //!
@@ -27,7 +27,7 @@ const MAX_QUEUED: usize = 8 << 10;
 
 /// Sends what is left of the buffer, if another fiber can share the system call. `None`: the caller makes it.
 ///
-/// What interrupts the fiber meanwhile is raised here if nothing was sent, and by its next wait otherwise, because the
+/// An interruption meanwhile is raised here if nothing was sent. Otherwise the fiber's next wait raises it, because the
 /// caller has to learn how much has gone to the peer.
 #[inline(never)]
 pub fn send(

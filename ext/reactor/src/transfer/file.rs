@@ -39,7 +39,7 @@ use crate::{
 /// The most a worker reads into memory of its own or writes at once: that much is copied under the GVL.
 pub const BOUNCE_MAX: usize = 512 << 10;
 
-/// What a transfer has come to.
+/// The outcome of a transfer.
 pub enum FileOutcome {
     /// The hook's answer: bytes, or an error.
     Answer(Result<usize, Errno>),
@@ -47,7 +47,7 @@ pub enum FileOutcome {
     OtherKind,
 }
 
-/// What one step of a transfer has come to.
+/// The outcome of one step of a transfer.
 pub enum Step {
     More,
     Over(FileOutcome),
@@ -60,7 +60,7 @@ pub struct FileTransfer<'a> {
     pub request: &'a Request,
     /// The position in the file; `None`: the file's own offset.
     pub file_offset: Option<u64>,
-    /// What was taken of the file at its own offset, which is beyond it now: from where on, and how much.
+    /// The bytes taken from the file at its own offset, which is beyond them now: their position and number.
     pub taken: Option<(u64, usize)>,
     pub done: usize,
 }
@@ -103,7 +103,7 @@ impl<'a> FileTransfer<'a> {
         }
     }
 
-    /// What has been transferred is the answer; the error will come again.
+    /// The bytes transferred so far are the answer. The next call meets the error again.
     pub fn failed(&self, errno: Errno) -> Step {
         Step::Over(FileOutcome::Answer(match self.done {
             0 => Err(errno),

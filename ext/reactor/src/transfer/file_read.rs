@@ -220,9 +220,9 @@ impl FileRead<'_> {
         state.should_read_on_pool()
     }
 
-    /// A read at the file's own offset, in more than one piece, takes all of it from there first: others who read meanwhile
-    /// get what comes after it, as with read(2). (Not if the file seems to be small, as all in proc(5) does: there are files
-    /// whose offset cannot be moved without a trace.)
+    /// A read at the file's own offset, in more than one piece, takes all of it from there first, so that other readers
+    /// meanwhile get what comes after it, as with read(2). (Not if the file seems to be small, as all files in proc(5) do, because
+    /// moving the offset of some of them leaves a trace.)
     fn take(&mut self, count: usize) {
         let transfer = &mut self.transfer;
         if transfer.file_offset.is_none()

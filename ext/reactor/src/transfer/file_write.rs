@@ -17,7 +17,7 @@ use crate::{
     wait::work::on_pool,
 };
 
-/// A write of at most this much that the kernel cannot promise to do at once is made directly all the same, while such
+/// A write of at most this much that the kernel cannot promise to do at once is made directly all the same, while direct
 /// writes do not take long.
 const INLINE_WRITE_MAX: usize = 16 << 10;
 

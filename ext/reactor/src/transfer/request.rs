@@ -1,4 +1,4 @@
-//! What the VM asks of one transfer.
+//! One transfer as the VM asks for it.
 
 use magnus::{Error, Value};
 use reactor::Interest;
@@ -98,7 +98,7 @@ impl Request {
         Ok(attempted.unwrap_or((Err(Errno::INVAL), 0)))
     }
 
-    /// What is left of the buffer, up to a size, for a worker to write to; see [`SendableBuffer`].
+    /// The rest of the buffer, up to a size, for a worker to write to; see [`SendableBuffer`].
     pub fn sendable(&self, done: usize, size: usize) -> Result<Option<SendableBuffer>, Error> {
         let size = size.min(self.maximum.saturating_sub(done));
         SendableBuffer::of(self.buffer, self.offset + done, size)

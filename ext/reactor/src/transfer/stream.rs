@@ -55,9 +55,9 @@ pub struct Transfer<'a> {
 /// How far it has come.
 #[derive(Default)]
 struct Progress {
-    /// What is behind the IO, once that has been looked at.
+    /// The IO object, once it has been looked at.
     io: Option<IoObject>,
-    /// What the last attempt has come to: bytes, but fewer than are wanted; or an error, which may be that it would block.
+    /// The outcome of the last attempt: fewer bytes than are wanted, or an error, which may be that it would block.
     attempted: Option<Result<usize, Errno>>,
     done: usize,
     /// Of the wait that is to come.
@@ -239,7 +239,7 @@ fn continue_transfer(
     }
 }
 
-/// What was transferred before is not lost: it is this call's answer.
+/// The bytes transferred before are this call's answer.
 #[cold]
 fn time_is_up(done: usize) -> Result<Value, Error> {
     match done {
@@ -248,7 +248,7 @@ fn time_is_up(done: usize) -> Result<Value, Error> {
     }
 }
 
-/// What a further attempt has come to.
+/// The outcome of a further attempt.
 enum Again {
     /// The whole transfer is over: it was a file's.
     Over(Result<usize, Errno>),

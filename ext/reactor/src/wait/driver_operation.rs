@@ -1,7 +1,7 @@
 //! Operations on files that the driver carries out by itself (io_uring). They may take long, so the fiber is parked as for
 //! like work of the pool's.
 //!
-//! What the ring could do besides, and does not, stands with its measurements in `docs/measured.md`.
+//! `docs/measured.md` says what else the ring could do, and why it does not.
 
 use magnus::Error;
 use reactor::{Operation, OperationId};
@@ -79,7 +79,7 @@ fn wait_until_over(
                 state.abandon(id);
                 return Err(error);
             }
-            // What unwinds without an exception (a kill, a throw) is not to be kept while other Ruby code runs.
+            // An unwinding without an exception (a kill, a throw) cannot be kept while other Ruby code runs.
             if error.value().is_none() {
                 state.wait_for_completion(id);
             }

@@ -20,7 +20,7 @@ use crate::{
     },
 };
 
-/// What a wait for this IO object watches.
+/// The IO object and the interest, as the state knows them.
 pub fn watch(io: &IoObject, interest: Interest) -> Watch {
     Watch {
         descriptor: io.descriptor,
@@ -58,7 +58,7 @@ pub fn wait_until_ready(
     }
 }
 
-/// What the descriptor is ready for, and what ended the wait; `None` if it is always ready.
+/// The readiness of the descriptor, and the cause of the wait's end; `None` if it is always ready.
 #[inline(always)]
 fn wait_once(
     scope: &HookScope,

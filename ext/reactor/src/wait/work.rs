@@ -11,7 +11,7 @@ use crate::{
     ruby::error::{runtime_error, system_error},
 };
 
-/// What an interrupted fiber does about its work, if that has begun. (Work that has not begun is taken back.)
+/// If a fiber is interrupted after its work has begun, it does one of these. (Work that has not begun is taken back.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interrupted {
     /// It waits for the end: the work changes something, or uses the descriptor of the IO with this number.
@@ -20,11 +20,11 @@ pub enum Interrupted {
     Leaves,
 }
 
-/// What became of the work.
+/// The outcome of the work.
 pub struct Settled<T> {
     /// `None` if it was taken back, or left.
     pub result: Option<T>,
-    /// What was raised in the fiber meanwhile. The caller puts in order what is to be put in order, and raises it.
+    /// The error raised in the fiber meanwhile. The caller cleans up, and raises it.
     pub raised: Option<Error>,
 }
 
@@ -32,7 +32,7 @@ pub struct Settled<T> {
 ///
 /// # Errors
 ///
-/// What was raised before anything had begun; RuntimeError if the work panicked; ThreadError if there is no thread.
+/// An error raised before the work began; RuntimeError if the work panicked; ThreadError if there is no thread.
 pub fn on_pool<T: Send + 'static>(
     scope: &HookScope,
     class: WorkClass,
@@ -100,7 +100,7 @@ fn settle<T: Send + 'static>(
             if job.cancel() || interrupted == Interrupted::Leaves {
                 return (None, Some(error));
             }
-            // What unwinds without an exception (a kill, a throw) is not to be kept while other Ruby code runs.
+            // An unwinding without an exception (a kill, a throw) cannot be kept while other Ruby code runs.
             let is_unwinding = error.value().is_none();
             raised = Some(error);
             if is_unwinding {

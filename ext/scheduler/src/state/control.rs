@@ -20,7 +20,7 @@ pub struct Control {
     just_ended: bool,
     /// Raised in a fiber, meant for the root fiber.
     fatal_error: Option<ObjectRef>,
-    /// The first error that ended a fiber while others went on.
+    /// The first error that ended a fiber while other fibers went on.
     first_error: Option<ObjectRef>,
     /// The wait after which a fiber last started another, and since when it has done nothing else.
     spawn_streak: Option<(Token, Instant)>,
@@ -84,7 +84,7 @@ impl Control {
         }
     }
 
-    /// An error has ended a fiber. The root fiber raises it when the others are done, unless it has an earlier one.
+    /// An error has ended a fiber. The root fiber raises it when all fibers have ended, unless it has an earlier one.
     pub fn offer_first_error(&mut self, exception: ObjectRef) {
         self.first_error.get_or_insert(exception);
     }
@@ -93,7 +93,7 @@ impl Control {
         self.first_error.take()
     }
 
-    /// Since when the fiber, which has not waited since, has only started others. `None`: this is its first.
+    /// Since when the fiber has only started other fibers, without a wait. `None`: this is its first.
     pub fn take_spawn_streak(&mut self, token: Token) -> Option<Instant> {
         let streak = self.spawn_streak.take().filter(|(last, _)| *last == token);
         streak.map(|(_, since)| since)

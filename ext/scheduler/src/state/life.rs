@@ -19,7 +19,7 @@ pub struct Admitted {
     pub is_new: bool,
 }
 
-/// What is put back when a fiber that was started gives control back to its starter.
+/// The part of the state that is restored when a started fiber gives control back to its starter.
 #[derive(Clone, Copy, Debug)]
 pub struct Start {
     outer_root: Option<Slot>,
@@ -120,7 +120,7 @@ impl State {
 
     // --- parking -------------------------------------------------------------------------------------------------
 
-    /// The fiber, whose wait has begun, gives control away.
+    /// The wait of a fiber has begun, and it gives control away.
     pub fn before_park(&mut self, slot: Slot) {
         self.counters.parks += 1;
         let clock = self.event_loop.clock();
@@ -211,7 +211,7 @@ impl State {
         self.fibers.end_wait(starter);
     }
 
-    /// Since when the fiber has started others without a wait in between. `None`: this is its first.
+    /// Since when the fiber has only started other fibers, without a wait. `None`: this is its first.
     pub fn take_spawn_streak(&mut self, slot: Slot) -> Option<Instant> {
         let token = self.fibers.wait_token(slot);
         self.control.take_spawn_streak(token)
@@ -231,7 +231,7 @@ impl State {
         self.control.on_end();
     }
 
-    /// The root fiber begins to wait for the end of all others. The root fiber before it.
+    /// The root fiber begins to wait for the end of all fibers. Returns the root fiber before it.
     pub fn begin_drain(&mut self, slot: Slot) -> Option<Slot> {
         self.trace_event(TraceEvent::Drain, slot);
         self.control.replace_root(Some(slot))

@@ -5,7 +5,7 @@ use rustix::io::Errno;
 
 use crate::state::{State, fiber::Slot, wait::WaitKind};
 
-/// What became of an operation whose fiber has been given control.
+/// The progress of an operation whose fiber has got control.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
     /// It is over, and its outcome can be taken.

@@ -32,7 +32,7 @@ pub struct RegisteredAny {
     timer: Option<TimerId>,
 }
 
-/// What beginning to wait for several things has come to.
+/// The outcome of beginning a wait for several things.
 #[derive(Debug)]
 pub enum BegunAny {
     Parked,
@@ -125,7 +125,7 @@ impl State {
         }
     }
 
-    /// What the reactor knows of the descriptor; `None` once closed.
+    /// The reactor's record of the descriptor; `None` once closed.
     pub fn cached_readiness(
         &self,
         descriptor: i32,

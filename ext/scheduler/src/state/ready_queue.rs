@@ -19,7 +19,7 @@ const MAX_RESUMES_PER_POLL: u32 = 64;
 /// The clock is asked after each of the first resumes, and then after each of this many.
 const CLOCK_CHECK_INTERVAL: u32 = 4;
 
-/// What comes next.
+/// The next step of a fiber that gives control away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     Fiber(Slot, ObjectRef),
@@ -58,7 +58,7 @@ impl ReadyQueue {
         self.expired.push_back(Ticket(number, token));
     }
 
-    /// Before all others.
+    /// Before all queued fibers.
     pub fn push_first(&mut self, token: Token) {
         self.expired.push_front(Ticket(0, token));
     }

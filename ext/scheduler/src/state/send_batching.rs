@@ -62,7 +62,7 @@ impl SendBatching {
 mod tests {
     use super::{LONGEST_BACKOFF, MIN_BATCH, SHORTEST_BACKOFF, SendBatching};
 
-    /// How many sends are made directly after turns that had so many queued ones each.
+    /// How many sends are made directly after turns with these numbers of queued sends.
     fn direct_after(batching: &mut SendBatching, turns: &[u32]) -> u32 {
         for queued in turns {
             for _ in 0..*queued {

@@ -13,7 +13,7 @@ pub const TIME_SLICE: Duration = Duration::from_micros(500);
 const CLOCK_CHECK_BYTES: usize = 128 << 10;
 const BYTES_PER_CALL: usize = 8 << 10;
 
-/// What was transferred without waiting since the clock was last asked, in bytes.
+/// The bytes transferred without waiting since the clock was last asked.
 #[derive(Debug, Default)]
 pub struct TimeSlice(Cell<usize>);
 

@@ -23,7 +23,7 @@ struct Timeout {
     fired: bool,
 }
 
-/// What a fired timeout raises: the exception (an object or a class), and the message.
+/// The exception (an object or a class) and the message that a fired timeout raises.
 pub type Raise = (ObjectRef, ObjectRef);
 
 #[derive(Debug, Default)]

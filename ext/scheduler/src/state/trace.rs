@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use crate::state::{fiber::FiberRecord, object::ObjectRef};
 
-/// What happened at a moment.
+/// An event in the life of a fiber or of the loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TraceEvent {
     /// The fiber has got control.
@@ -67,7 +67,7 @@ pub struct Trace {
     lost: u64,
 }
 
-/// What a trace has recorded.
+/// The result of a trace.
 #[derive(Debug)]
 pub struct Recording {
     /// How many moments were left out.

@@ -30,7 +30,7 @@ impl State {
         Next::Nothing
     }
 
-    /// For fibers that are quickly done the number of resumes bounds the time between polls; for others the clock does.
+    /// The number of resumes bounds the time between polls if fibers are quickly done, and the clock does if they are not.
     fn is_last_poll_too_old(&self) -> bool {
         self.queue.is_clock_check_due() && self.event_loop.clock().is_some_and(TimeSlice::is_spent)
     }
@@ -84,7 +84,7 @@ impl State {
         }
     }
 
-    /// Queues a fiber that has not parked, before all others. Nothing happens if it is queued.
+    /// Queues a fiber that has not parked, before all queued fibers. Nothing happens if it is queued.
     pub fn enqueue_first(&mut self, slot: Slot) -> Option<Token> {
         let token = self.fibers.queue(slot)?;
         self.queue.push_first(token);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 #[derive(Debug)]
 pub struct VirtualClock {
-    /// What the clock showed when it was frozen.
+    /// The time at which the clock was frozen.
     start: Instant,
     /// How long to wait for the outside before each advance.
     settle: Duration,

@@ -5,7 +5,7 @@ use crate::state::object::ObjectRef;
 /// The io number of a wait for several IO objects.
 pub const SEVERAL: u64 = u64::MAX;
 
-/// What a parked fiber waits for. It decides which calls may end the wait.
+/// The kind of a wait. It decides which calls may end the wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitKind {
     /// Readiness of descriptors, or work on one. `fiber_interrupt` ends it, `unblock` does not.
@@ -42,7 +42,7 @@ impl WaitHook {
     }
 }
 
-/// What ended a wait.
+/// The cause of a wait's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WakeCause {
     /// A descriptor is ready. The reactor tells for which direction.
@@ -55,14 +55,14 @@ pub enum WakeCause {
     Interrupted,
 }
 
-/// What a fiber has to raise when it gets control.
+/// An exception or a kill that a fiber raises when it gets control.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pending {
     Raise(ObjectRef),
     Kill,
 }
 
-/// What a fiber does that has control and looks at its wait.
+/// The next step of a fiber that has control and looks at its wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitStatus {
     /// The wait goes on.
