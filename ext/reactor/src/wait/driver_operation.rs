@@ -58,13 +58,13 @@ pub fn settle(
     interrupted: Interrupted,
 ) -> Result<SettledOperation, Error> {
     let io_number = io.number();
-    let settled = wait_until_over(scope, io_number, id, interrupted);
+    let settled = wait_for_completion(scope, io_number, id, interrupted);
     let mut state = scope.scheduler.state_mut();
     state.unpin((io_number, scope.slot));
     settled
 }
 
-fn wait_until_over(
+fn wait_for_completion(
     scope: &HookScope,
     io_number: u64,
     id: OperationId,
@@ -81,7 +81,7 @@ fn wait_until_over(
             }
             // An unwinding without an exception (a kill, a throw) cannot be kept while other Ruby code runs.
             if error.value().is_none() {
-                state.wait_for_completion(id);
+                state.wait_blocking(id);
             }
             raised = Some(error);
         }

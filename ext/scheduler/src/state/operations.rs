@@ -139,7 +139,7 @@ impl State {
     }
 
     /// Blocks the thread until the operation is over.
-    pub fn wait_for_completion(&mut self, id: OperationId) {
+    pub fn wait_blocking(&mut self, id: OperationId) {
         if let Some(operations) = self.operations() {
             _ = operations.wait(id);
         }
