@@ -59,15 +59,22 @@ impl HookScope<'_> {
     /// Lets other fibers run if fibers have gone on for a time slice without a wait. Whether it did.
     ///
     /// To be called before a transfer, when an exception loses nothing: what is raised in the fiber is raised here.
+    #[inline(always)] // the usual case is one comparison
     pub fn yield_if_slice_spent(&self) -> Result<bool, Error> {
         if !self.scheduler.slice().is_check_due() {
             return Ok(false);
         }
+        self.check_slice()
+    }
+
+    #[inline(never)]
+    fn check_slice(&self) -> Result<bool, Error> {
         self.scheduler.slice().begin_check();
         let clock = self.scheduler.state().clock();
-        match clock.is_some_and(TimeSlice::is_spent) {
-            true => self.scheduler.yield_low_priority(self.slot).map(|()| true),
-            false => Ok(false),
+        if !clock.is_some_and(TimeSlice::is_spent) {
+            return Ok(false);
         }
+        self.scheduler.yield_low_priority(self.slot)?;
+        Ok(true)
     }
 }
