@@ -101,7 +101,7 @@ mod tests {
             DescriptorKind::of(datagram.as_raw_fd()),
             DescriptorKind::OtherSocket
         );
-        let (reader, _writer) = std::io::pipe().unwrap();
+        let (reader, _writer) = rustix::pipe::pipe().unwrap();
         assert_eq!(DescriptorKind::of(reader.as_raw_fd()), DescriptorKind::Pipe);
         let manifest = std::fs::File::open(env!("CARGO_MANIFEST_DIR")).unwrap();
         assert_eq!(

@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn an_empty_pipe_would_block_and_a_full_one_too() {
-        let (reader, writer) = std::io::pipe().unwrap();
+        let (reader, writer) = rustix::pipe::pipe().unwrap();
         let (reader, writer) = (reader.as_raw_fd(), writer.as_raw_fd());
         let kind = DescriptorKind::Pipe;
         assert_eq!(read(kind, reader, &mut [0; 4]), Err(Errno::AGAIN));
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn a_number_that_is_no_socket_is_told_apart() {
-        let (reader, _writer) = std::io::pipe().unwrap();
+        let (reader, _writer) = rustix::pipe::pipe().unwrap();
         let kind = DescriptorKind::StreamSocket;
         assert_eq!(
             read(kind, reader.as_raw_fd(), &mut [0; 4]),
