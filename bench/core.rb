@@ -39,7 +39,7 @@ end
 
 # By name, then by size.
 def paired_comparison
-  JSON.parse(run("cargo", "bench", "--bench", "duel"))
+  JSON.parse(run("cargo", "bench", "--bench", "paired_comparison"))
     .group_by { _1["name"] }
     .transform_values { |rows| rows.to_h { |row| [row["size"], row] } }
 end
@@ -74,7 +74,7 @@ end
 # --- instructions -----------------------------------------------------------------------------------------------------
 
 def program
-  run("cargo", "bench", "--bench", "duel", "--no-run", "--message-format=json").lines
+  run("cargo", "bench", "--bench", "paired_comparison", "--no-run", "--message-format=json").lines
     .map { JSON.parse(_1) }.filter_map { _1["executable"] }.last
 end
 

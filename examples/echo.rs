@@ -13,7 +13,7 @@ use std::{
     net::{TcpListener, TcpStream},
 };
 
-use reactor::{Attempt, Descriptor, Events, Identity, Interest, Reactor, Token, Wait, WaitId};
+use reactor::{Attempt, Descriptor, Events, Interest, OwnerId, Reactor, Token, Wait, WaitId};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = env::args().skip(1).collect();
@@ -154,7 +154,7 @@ impl Connection {
 /// A descriptor, who it is to the reactor, and its one wait.
 struct Watch {
     descriptor: Descriptor,
-    identity: Identity,
+    owner: OwnerId,
     token: Token,
     wait: Option<WaitId>,
 }
@@ -164,14 +164,14 @@ impl Watch {
         Self {
             descriptor,
             // Any number but zero that is never used again.
-            identity: Identity(number as u64 + 1),
+            owner: OwnerId(number as u64 + 1),
             token: Token::new(number as u32, 0),
             wait: None,
         }
     }
 
     fn wait(&mut self, reactor: &mut Reactor, interest: Interest) -> io::Result<()> {
-        match reactor.wait(self.descriptor, self.identity, interest, self.token)? {
+        match reactor.wait(self.descriptor, self.owner, interest, self.token)? {
             Wait::Pending(wait) => self.wait = Some(wait),
             Wait::Ready(_) => return Err(ErrorKind::Unsupported.into()), // Not for sockets.
         }
@@ -179,7 +179,7 @@ impl Watch {
     }
 
     fn saw(&self, reactor: &mut Reactor, interest: Interest, attempt: Attempt) {
-        reactor.attempted(self.descriptor, self.identity, interest, attempt);
+        reactor.attempted(self.descriptor, self.owner, interest, attempt);
     }
 
     fn end(&mut self, reactor: &mut Reactor) {
@@ -190,7 +190,7 @@ impl Watch {
 
     fn close(&mut self, reactor: &mut Reactor) {
         self.end(reactor);
-        reactor.forget(self.descriptor);
+        reactor.deregister(self.descriptor);
     }
 }
 

@@ -15,7 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use reactor::{Descriptor, Events, Identity, Interest, Reactor, Token, Wait, WaitId};
+use reactor::{Descriptor, Events, Interest, OwnerId, Reactor, Token, Wait, WaitId};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = env::args().skip(1).collect();
@@ -55,7 +55,7 @@ struct Load {
 
 struct Connection {
     stream: TcpStream,
-    identity: Identity,
+    owner: OwnerId,
     wait: Option<WaitId>,
     answer: Answer,
     sent: Instant,
@@ -155,7 +155,7 @@ impl Load {
         self.opened += 1;
         let mut connection = Connection {
             stream,
-            identity: Identity(self.opened),
+            owner: OwnerId(self.opened),
             wait: None,
             answer: Answer::default(),
             sent: Instant::now(),
@@ -171,10 +171,10 @@ impl Load {
         };
         let token = Token::new(slot as u32, 0);
         let descriptor = descriptor(&connection.stream);
-        let identity = connection.identity;
+        let owner = connection.owner;
         if let Wait::Pending(wait) =
             self.reactor
-                .wait(descriptor, identity, Interest::READABLE, token)?
+                .wait(descriptor, owner, Interest::READABLE, token)?
         {
             connection.wait = Some(wait);
         }
@@ -183,7 +183,7 @@ impl Load {
 
     fn close(&mut self, slot: usize) {
         if let Some(connection) = self.connections[slot].take() {
-            self.reactor.forget(descriptor(&connection.stream));
+            self.reactor.deregister(descriptor(&connection.stream));
         }
     }
 

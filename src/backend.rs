@@ -2,7 +2,7 @@
 
 use std::{error::Error, fmt, io, str::FromStr, sync::OnceLock};
 
-use crate::driver::{Driver, Unavailable, poll::MioDriver, uring::UringDriver};
+use crate::driver::{Driver, Unavailable, mio::MioDriver, uring::UringDriver};
 
 /// A kernel interface the reactor can stand on.
 ///

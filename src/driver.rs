@@ -1,38 +1,19 @@
 //! The port through which the kernel is spoken to, and the contract every driver owes.
 
+pub(crate) mod mio;
 #[cfg(any(test, feature = "mock"))]
 pub mod mock;
-pub(crate) mod poll;
 pub(crate) mod uring;
 
 use std::{error::Error, fmt, io, sync::Arc, time::Duration};
 
 use crate::{
+    descriptor::Descriptor,
     event::Events,
     interest::Interest,
     operation::{Operation, OperationId},
     token::Token,
 };
-
-/// What the kernel knows a source by: a file descriptor.
-#[cfg(unix)]
-pub type Descriptor = std::os::fd::RawFd;
-
-/// What the kernel knows a source by: a socket. Nothing else can be waited for on Windows.
-#[cfg(windows)]
-pub type Descriptor = std::os::windows::io::RawSocket;
-
-/// The error for a number that can be no descriptor.
-pub(crate) fn bad_descriptor() -> io::Error {
-    io::Error::from_raw_os_error(BAD_DESCRIPTOR)
-}
-
-#[cfg(unix)]
-const BAD_DESCRIPTOR: i32 = libc::EBADF;
-
-/// `WSAENOTSOCK`.
-#[cfg(windows)]
-const BAD_DESCRIPTOR: i32 = 10038;
 
 /// Why a backend cannot be had here.
 ///
@@ -109,17 +90,17 @@ pub enum Registration {
 /// What became of [`Driver::reregister`].
 ///
 /// ```
-/// use reactor::{AsDescriptor, Backend, Interest, Renewal, Token};
+/// use reactor::{AsDescriptor, Backend, Interest, Reregistration, Token};
 ///
 /// let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
 /// let (_, mut driver) = Backend::open(None)?;
 /// driver.register(listener.as_descriptor(), Token::new(0, 0), Interest::READABLE)?;
-/// let renewal = driver.reregister(listener.as_descriptor(), Token::new(0, 1), Interest::READABLE)?;
-/// assert_eq!(renewal, Renewal::Kept);
+/// let reregistration = driver.reregister(listener.as_descriptor(), Token::new(0, 1), Interest::READABLE)?;
+/// assert_eq!(reregistration, Reregistration::Kept);
 /// # std::io::Result::Ok(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Renewal {
+pub enum Reregistration {
     /// The registration was there and has been changed.
     Kept,
     /// The kernel had forgotten it (the descriptor was closed or replaced meanwhile), so it was added afresh. Nothing
@@ -216,7 +197,7 @@ pub trait Driver: Send {
         descriptor: Descriptor,
         token: Token,
         interest: Interest,
-    ) -> io::Result<Renewal>;
+    ) -> io::Result<Reregistration>;
 
     /// Ends the reports about a descriptor.
     ///
@@ -321,7 +302,7 @@ pub trait Operations {
     fn take(&mut self, id: OperationId, into: &mut [u8]) -> Option<io::Result<usize>>;
 
     /// Is there an outcome to be taken?
-    fn landed(&self, id: OperationId) -> bool;
+    fn is_complete(&self, id: OperationId) -> bool;
 
     /// Has the operation reported under another token, unless that has happened already.
     fn redirect(&mut self, id: OperationId, token: Token);

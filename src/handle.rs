@@ -97,19 +97,19 @@ impl Handle {
     }
 
     /// The owner goes to sleep. False if it must not: there is something in the inbox, or somebody has woken it before.
-    pub(crate) fn lie_down(&self) -> bool {
+    pub(crate) fn prepare_sleep(&self) -> bool {
         self.shared.sleeping.store(true, Ordering::SeqCst);
-        !self.shared.woken.load(Ordering::SeqCst) && !self.has_mail()
+        !self.shared.woken.load(Ordering::SeqCst) && !self.has_notifications()
     }
 
     /// The owner sleeps no longer, and nobody has to wake it.
-    pub(crate) fn get_up(&self) {
+    pub(crate) fn finish_sleep(&self) {
         self.shared.sleeping.store(false, Ordering::SeqCst);
         self.shared.woken.store(false, Ordering::SeqCst);
     }
 
     /// Is there something in the inbox?
-    pub(crate) fn has_mail(&self) -> bool {
+    pub(crate) fn has_notifications(&self) -> bool {
         !self.inbox().is_empty()
     }
 
@@ -176,33 +176,33 @@ mod tests {
         let (handle, wakes) = handle();
         handle.notify(Token::new(1, 0)).unwrap();
         assert_eq!(wakes.0.load(Ordering::SeqCst), 0);
-        assert!(!handle.lie_down(), "the inbox is not empty");
+        assert!(!handle.prepare_sleep(), "the inbox is not empty");
     }
 
     #[test]
     fn a_batch_costs_one_wake() {
         let (handle, wakes) = handle();
-        assert!(handle.lie_down());
+        assert!(handle.prepare_sleep());
         assert!(handle.is_sleeping());
         for index in 0..100 {
             handle.notify(Token::new(index, 0)).unwrap();
         }
         assert_eq!(wakes.0.load(Ordering::SeqCst), 1);
-        handle.get_up();
+        handle.finish_sleep();
 
         let mut events = Events::new();
         handle.collect(&mut events);
         assert!(events.iter().map(|event| event.token.index()).eq(0..100));
         assert!(events.iter().all(|event| event.ready == Ready::NOTIFIED));
-        assert!(handle.lie_down());
+        assert!(handle.prepare_sleep());
     }
 
     #[test]
     fn a_wake_before_the_sleep_ends_it() {
         let (handle, _) = handle();
         handle.wake().unwrap();
-        assert!(!handle.lie_down());
-        handle.get_up();
-        assert!(handle.lie_down(), "one wake ends one sleep");
+        assert!(!handle.prepare_sleep());
+        handle.finish_sleep();
+        assert!(handle.prepare_sleep(), "one wake ends one sleep");
     }
 }

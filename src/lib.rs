@@ -64,7 +64,7 @@
 //!   [`Reactor::attempted`]), and wait only when it would block. Readiness may be reported without reason; the system call
 //!   decides.
 //! - **End every wait.** [`Reactor::end`] is called once for each [`Wait::Pending`].
-//! - **Say goodbye.** [`Source::detach`], or [`Reactor::forget`] before a descriptor is closed. Without it things heal, but
+//! - **Say goodbye.** [`Source::detach`], or [`Reactor::deregister`] before a descriptor is closed. Without it things heal, but
 //!   whoever waits for the descriptor hears of it only after 100 ms.
 //! - **One thread.** Everything but [`Handle`], `Job` and [`Sleep`] belongs to one thread at a time, and to one process: it
 //!   is `Send` and not `Sync`. What fork(2) copies must not be used by the child.
@@ -75,7 +75,7 @@
 //!
 //! [`Source`] holds whatever has a descriptor ([`AsDescriptor`]: `AsFd` on Unix, `AsSocket` on Windows): owned, borrowed or
 //! shared, as its type says. The reactor itself never closes a descriptor of the caller's. Those who keep raw descriptors,
-//! as the runtime of another language does, call [`Reactor::wait`] and its neighbours with the number and an [`Identity`]:
+//! as the runtime of another language does, call [`Reactor::wait`] and its neighbours with the number and an [`OwnerId`]:
 //! the number of the object that owns the descriptor, by which reuse of the descriptor's number is noticed. Both are safe
 //! functions: a wrong number costs an error or an event too many, never memory.
 //!
@@ -132,6 +132,7 @@
 
 mod backend;
 mod deadline;
+mod descriptor;
 mod driver;
 mod event;
 mod handle;
@@ -149,15 +150,14 @@ mod token;
 pub use crate::{
     backend::{Backend, UnknownBackend},
     deadline::{Deadline, InvalidSeconds, seconds, to_seconds},
-    driver::{
-        Descriptor, Driver, Operations, Registration, Renewal, Unavailable, Wake, poll::poll_now,
-    },
+    descriptor::{Descriptor, poll_now},
+    driver::{Driver, Operations, Registration, Reregistration, Unavailable, Wake},
     event::{Event, Events, Ready},
     handle::Handle,
     interest::Interest,
     operation::{Operation, OperationId},
     reactor::{Reactor, Sleep},
-    registry::{Attempt, Identity, Knowledge, Known, Statistics, Wait, WaitId},
+    registry::{Attempt, CachedReadiness, DescriptorReadiness, OwnerId, Statistics, Wait, WaitId},
     selector::Selector,
     source::{AsDescriptor, Source},
     timers::{TimerId, Timers},
@@ -165,7 +165,9 @@ pub use crate::{
 };
 
 #[cfg(feature = "pool")]
-pub use crate::pool::{Job, Limits, Outcome, Pace, Pool, PoolStatistics, Refused, stand_back};
+pub use crate::pool::{
+    Job, Limits, Outcome, Pool, PoolStatistics, Refused, WorkClass, lengthen_time_slice,
+};
 
 #[cfg(any(test, feature = "mock"))]
 pub use crate::driver::mock;

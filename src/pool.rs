@@ -1,59 +1,57 @@
 //! Work that may block, done by other threads.
 
-#[cfg_attr(unix, path = "pool/unix.rs")]
-#[cfg_attr(windows, path = "pool/windows.rs")]
-#[allow(unsafe_code)]
-mod platform;
-
-#[cfg_attr(target_os = "linux", path = "pool/linux.rs")]
-#[cfg_attr(not(target_os = "linux"), path = "pool/elsewhere.rs")]
-#[allow(unsafe_code)]
-mod precedence;
-
 mod job;
+mod limits;
+mod queues;
+mod statistics;
+mod workers;
 
-use std::{
-    collections::VecDeque,
-    fmt, io,
-    num::NonZero,
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
-    thread,
-    time::Duration,
-};
+#[cfg_attr(unix, path = "pool/signal_mask/unix.rs")]
+#[cfg_attr(windows, path = "pool/signal_mask/windows.rs")]
+#[allow(unsafe_code)]
+mod signal_mask;
+
+#[cfg_attr(target_os = "linux", path = "pool/time_slice/linux.rs")]
+#[cfg_attr(not(target_os = "linux"), path = "pool/time_slice/other.rs")]
+#[allow(unsafe_code)]
+mod time_slice;
+
+use std::{fmt, io, sync::Arc};
 
 use crate::{handle::Handle, token::Token};
 
 pub use job::{Job, Outcome};
-pub use precedence::stand_back;
+pub use limits::{Limits, WorkClass};
+pub use statistics::PoolStatistics;
+pub use time_slice::lengthen_time_slice;
 
-use job::{Ran, Task};
+use workers::{Full, Shared};
 
-/// A bounded pool of threads for what the kernel offers no non-blocking call for: files that are not in the page cache,
-/// names, fsync(2).
+/// A bounded pool of threads for calls that have no non-blocking form: reads of files that are not in the page cache, name
+/// lookups, fsync(2).
 ///
-/// - **Nothing before it is needed.** The first job starts the first thread; another one is started when a job finds no
-///   idle thread and the limit is not reached; an idle one ends after a while.
-/// - **Completions are events.** When a job has ended, its token is reported with
-///   [`Ready::NOTIFIED`](crate::Ready::NOTIFIED) by the reactor's next turn, and [`Job::take`] has the result. Each job
-///   that somebody still waits for is notified exactly once, whether its work returned or panicked.
-/// - **Memory belongs to the job**, never to whoever waits: see [`Job`].
-/// - **The end.** When the pool is dropped, queued jobs are dropped without having been run; those that are going on go
-///   on to their end on their thread, which then ends too. Nobody waits for them: a name that takes a minute to resolve
-///   does not hold up the end of the program.
-/// - **Signals** are blocked in the workers, so that they reach the threads that expect them.
-/// - **Precedence.** Where threads are more than processors, one that wakes up for an event goes before the workers: their
-///   time slice is longer by a quarter (Linux 6.12 and later).
-/// - **fork(2)** copies the pool but not its threads. In the child it refuses work ([`Refused::Foreign`]), its jobs are
-///   [`Outcome::Dropped`], and dropping it touches nothing; a reactor that the child opens has a pool of its own.
+/// - **Started on demand.** The first job starts the first thread. A job starts another one if it may begin, finds no idle
+///   thread, and the limit is not reached. An idle thread ends after [`Limits::idle`].
+/// - **Completions are events.** When a job has ended, the reactor's next turn reports its token with
+///   [`Ready::NOTIFIED`](crate::Ready::NOTIFIED), and [`Job::take`] returns the result. Each job that was not dropped is
+///   notified exactly once, whether its work returned or panicked.
+/// - **Memory belongs to the job**, never to its waiter: see [`Job`].
+/// - **Dropping the pool** drops the queued jobs without running them. A running job runs to its end on its thread, and then
+///   the thread ends. The drop does not wait for it: a name lookup that takes a minute does not delay the end of the program.
+/// - **Signals** are blocked in the workers, so that the kernel delivers them to the program's other threads.
+/// - **Time slices.** The workers' time slice is longer by a quarter (Linux 6.12 and later): a thread that wakes up for an
+///   event preempts a worker; see [`lengthen_time_slice`].
+/// - **fork(2)** copies the pool but not its threads. In the child the pool refuses work ([`Refused::Foreign`]), its jobs
+///   are [`Outcome::Dropped`], and dropping it touches nothing. A reactor that the child opens has a pool of its own.
 ///
 /// Used by one thread at a time, like the reactor it belongs to.
 ///
 /// ```
-/// use reactor::{Events, Outcome, Pace, Reactor, Ready, Token};
+/// use reactor::{Events, Outcome, Reactor, Ready, Token, WorkClass};
 ///
 /// let mut reactor = Reactor::open(None)?;
 /// let work = || std::fs::read_to_string("Cargo.toml").map(|text| text.lines().count());
-/// let mut job = reactor.pool_mut().submit(Token::new(1, 0), Pace::Quick, work)?;
+/// let mut job = reactor.pool_mut().submit(Token::new(1, 0), WorkClass::Disk, work)?;
 /// let mut events = Events::new();
 /// while events.is_empty() {
 ///     reactor.turn(&mut events, None)?;
@@ -67,87 +65,25 @@ pub struct Pool {
     shared: Arc<Shared>,
     limits: Limits,
     process: u32,
+    /// The number of the next job.
     next: u64,
 }
 
-/// How much a [`Pool`] may take.
-///
-/// ```
-/// use reactor::{Limits, Reactor};
-///
-/// let mut reactor = Reactor::open(None)?;
-/// reactor.pool_mut().limit(Limits { threads: 2, ..Limits::default() });
-/// assert_eq!(reactor.pool().limits().threads, 2);
-/// # std::io::Result::Ok(())
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// Threads at once; at least 1. Default: as many as the three paces may have together.
-    pub threads: usize,
-    /// How many of them may be at work that is [`Pace::Copy`], which takes a core's time; at least 1. Default: as many as
-    /// there are processors, but one: that is left to the reactor's own thread.
-    pub copy: usize,
-    /// How many of them may be at work that is [`Pace::Quick`], which takes a disk's time; at least 1. Default: 16.
-    pub quick: usize,
-    /// How many of them may be at work that is [`Pace::Slow`], which only waits; at least 1. Default: 48.
-    pub slow: usize,
-    /// Jobs that wait for a thread; at least 1. Default: 1024.
-    pub queue: usize,
-    /// How long an idle thread stays. Default: 10 s.
-    pub idle: Duration,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        let processors = thread::available_parallelism().map_or(1, NonZero::get);
-        let (copy, quick, slow) = (1.max(processors - 1), 16, 48);
-        Self {
-            threads: copy + quick + slow,
-            copy,
-            quick,
-            slow,
-            queue: 1024,
-            idle: Duration::from_secs(10),
-        }
-    }
-}
-
-/// How long work may take: what waits for a disk must not stand behind what waits for the other end of the world.
-///
-/// ```
-/// use reactor::{Pace, Reactor, Token};
-///
-/// let mut reactor = Reactor::open(None)?;
-/// let name = || std::net::ToSocketAddrs::to_socket_addrs("localhost:80").map(Iterator::count);
-/// let job = reactor.pool_mut().submit(Token::new(1, 0), Pace::Slow, name)?;
-/// drop(job); // Whoever drops a job is not told of its end.
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pace {
-    /// It waits for nobody and copies memory: a fraction of a millisecond.
-    Copy,
-    /// It waits for a local device: milliseconds.
-    Quick,
-    /// It waits for the network, or for somebody: seconds, and perhaps many.
-    Slow,
-}
-
-/// Why a job was not taken.
+/// Why a job was refused.
 ///
 /// ```
 /// use std::sync::{Arc, Barrier};
 ///
-/// use reactor::{Limits, Pace, Reactor, Refused, Token};
+/// use reactor::{Limits, Reactor, Refused, Token, WorkClass};
 ///
 /// let mut reactor = Reactor::open(None)?;
 /// reactor.pool_mut().limit(Limits { threads: 1, queue: 1, ..Limits::default() });
-/// let barrier = Arc::new(Barrier::new(2)); // Nobody comes: the first job never ends.
+/// let barrier = Arc::new(Barrier::new(2)); // No second thread comes: the first job never ends.
 /// let mut jobs = Vec::new();
 /// let refused = loop {
 ///     let barrier = Arc::clone(&barrier);
 ///     let work = move || drop(barrier.wait());
-///     match reactor.pool_mut().submit(Token::new(1, 0), Pace::Quick, work) {
+///     match reactor.pool_mut().submit(Token::new(1, 0), WorkClass::Disk, work) {
 ///         Ok(job) => jobs.push(job),
 ///         Err(refused) => break refused,
 ///     }
@@ -157,11 +93,11 @@ pub enum Pace {
 /// ```
 #[derive(Debug)]
 pub enum Refused {
-    /// As many jobs are queued as may be; [`Pool::crowd`] tells when that is over.
+    /// [`Limits::queue`] jobs are queued. [`Pool::notify_when_capacity`] reports the end of this.
     Full,
     /// The pool belongs to the parent of this process.
     Foreign,
-    /// There is no worker and none could be started: pthread_create(3).
+    /// There is no worker, and pthread_create(3) failed.
     NoThread(io::Error),
 }
 
@@ -177,59 +113,13 @@ impl fmt::Display for Refused {
 
 impl std::error::Error for Refused {}
 
-/// What a pool has done and has to do.
-///
-/// ```
-/// let reactor = reactor::Reactor::open(None)?;
-/// assert_eq!(reactor.pool().statistics().threads, 0, "nothing before it is needed");
-/// # std::io::Result::Ok(())
-/// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PoolStatistics {
-    /// Jobs handed in.
-    pub jobs: u64,
-    /// Jobs that were run to their end, panics included.
-    pub ended: u64,
-    /// Jobs taken back before they began.
-    pub cancelled: u64,
-    /// Jobs that panicked.
-    pub panicked: u64,
-    /// Threads started so far.
-    pub started: u64,
-    /// Threads there are.
-    pub threads: u64,
-    /// Jobs that wait for a thread.
-    pub queued: u64,
-    /// Jobs going on.
-    pub running: u64,
-}
-
-impl PoolStatistics {
-    /// The counters with their names.
-    pub const fn rows(&self) -> [(&'static str, u64); 8] {
-        [
-            ("pool_jobs", self.jobs),
-            ("pool_ended", self.ended),
-            ("pool_cancelled", self.cancelled),
-            ("pool_panicked", self.panicked),
-            ("pool_started", self.started),
-            ("pool_threads", self.threads),
-            ("pool_queued", self.queued),
-            ("pool_running", self.running),
-        ]
-    }
-}
-
 impl Pool {
-    /// A pool whose completions go through `handle`. Starts nothing.
+    /// A pool whose completions go through `handle`. It starts no thread.
     pub fn new(handle: Handle) -> Self {
+        let limits = Limits::default();
         Self {
-            shared: Arc::new(Shared {
-                state: Mutex::new(State::default()),
-                news: Condvar::new(),
-                handle,
-            }),
-            limits: Limits::default(),
+            shared: Arc::new(Shared::new(handle, limits)),
+            limits,
             process: std::process::id(),
             next: 0,
         }
@@ -240,32 +130,23 @@ impl Pool {
         self.limits
     }
 
-    /// Sets the limits, each raised to 1 where it is 0. Threads and jobs beyond them are not ended, but there are no new
-    /// ones.
+    /// Sets the limits, each raised to 1 where it is 0. Threads and jobs beyond them stay; no new ones are added.
     pub fn limit(&mut self, limits: Limits) {
-        self.limits = Limits {
-            threads: limits.threads.max(1),
-            copy: limits.copy.max(1),
-            quick: limits.quick.max(1),
-            slow: limits.slow.max(1),
-            queue: limits.queue.max(1),
-            idle: limits.idle,
-        };
+        self.limits = limits.at_least_one();
         if self.is_of_this_process() {
-            self.shared.state().limits = self.limits;
-            self.shared.news.notify_all();
+            self.shared.set_limits(self.limits);
         }
     }
 
-    /// Has `work` done by a worker; `token` is reported when it has ended.
+    /// Queues `work` for a worker. When it has ended, `token` is notified.
     ///
     /// # Errors
     ///
-    /// [`Refused`]; the work is then dropped. [`Pool::has_room`] tells before.
+    /// [`Refused`]; `work` is then dropped. [`Pool::has_capacity`] tells beforehand.
     pub fn submit<T: Send + 'static>(
         &mut self,
         token: Token,
-        pace: Pace,
+        class: WorkClass,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<Job<T>, Refused> {
         if !self.is_of_this_process() {
@@ -273,81 +154,38 @@ impl Pool {
         }
         let number = self.next;
         let job = Job::new(work, token, Arc::clone(&self.shared), number, self.process);
-        let mut state = self.shared.state();
-        state.limits = self.limits;
-        if state.queued() >= self.limits.queue {
-            return Err(Refused::Full);
-        }
+        let pushed = self.shared.push(number, class, job.task());
+        let start = pushed.map_err(|Full| Refused::Full)?;
         self.next += 1;
-        state.statistics.jobs += 1;
-        state.lane(pace).queue.push_back(Queued {
-            number,
-            task: job.task(),
-        });
-        let start = state.takeable() > state.idle && state.threads < self.limits.threads;
-        state.threads += usize::from(start);
-        state.idle += usize::from(start);
-        self.shared.spread(state);
         if start {
-            self.start()?; // on failure the job is dropped here, and out of the queue with it
+            // On failure the job is dropped here, which removes it from the queue.
+            self.shared.start_worker().map_err(Refused::NoThread)?;
         }
         Ok(job)
     }
 
-    /// Whether [`Pool::submit`] would find room in the queue: only its own calls make that less.
-    pub fn has_room(&self) -> bool {
-        !self.is_of_this_process() || self.shared.state().queued() < self.limits.queue
+    /// Has the queue room for a job? Only [`Pool::submit`] makes the room smaller.
+    pub fn has_capacity(&self) -> bool {
+        !self.is_of_this_process() || self.shared.has_capacity()
     }
 
-    /// `token` will be reported once, when the queue has room again, or at once if it has.
+    /// Notifies `token` once when the queue has room again; at once if it has room now.
     ///
-    /// All that were crowded out are told together, and whoever comes first gets the room.
-    pub fn crowd(&self, token: Token) {
-        if self.has_room() {
+    /// All waiting tokens are notified together. The first one to submit gets the room.
+    pub fn notify_when_capacity(&self, token: Token) {
+        if self.has_capacity() {
             self.shared.notify(token);
         } else {
-            self.shared.state().crowd.push(token);
+            self.shared.add_capacity_waiter(token);
         }
     }
 
-    /// What the pool has done and has to do. All zero in a child of the process it belongs to.
+    /// The counters. All are zero in a child of fork(2).
     pub fn statistics(&self) -> PoolStatistics {
         if !self.is_of_this_process() {
             return PoolStatistics::default();
         }
-        let state = self.shared.state();
-        PoolStatistics {
-            threads: state.threads as u64,
-            queued: state.queued() as u64,
-            running: state.running() as u64,
-            ..state.statistics
-        }
-    }
-
-    fn start(&self) -> Result<(), Refused> {
-        let shared = Arc::clone(&self.shared);
-        let thread = thread::Builder::new().name("reactor-pool".to_owned());
-        let started = platform::without_signals(|| {
-            thread.spawn(move || {
-                stand_back();
-                shared.work();
-            })
-        });
-        let mut state = self.shared.state();
-        match started {
-            Ok(_) => {
-                state.statistics.started += 1;
-                Ok(())
-            }
-            Err(error) => {
-                state.threads -= 1;
-                state.idle -= 1;
-                if state.threads > 0 {
-                    return Ok(()); // the others will get round to it
-                }
-                Err(Refused::NoThread(error))
-            }
-        }
+        self.shared.statistics()
     }
 
     fn is_of_this_process(&self) -> bool {
@@ -357,22 +195,9 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        if !self.is_of_this_process() {
-            return; // a worker may have held the lock when the process was copied
-        }
-        let lanes = {
-            let mut state = self.shared.state();
-            state.closed = true;
-            state
-                .lanes
-                .each_mut()
-                .map(|lane| std::mem::take(&mut lane.queue))
-        };
-        self.shared.news.notify_all();
-        for queued in lanes.into_iter().flatten() {
-            if let Some(token) = queued.task.discard() {
-                self.shared.notify(token);
-            }
+        // In a child of fork(2) the lock may be held by a worker that was not copied.
+        if self.is_of_this_process() {
+            self.shared.close();
         }
     }
 }
@@ -387,184 +212,6 @@ impl fmt::Debug for Pool {
     }
 }
 
-/// What the workers hold.
-struct Shared {
-    state: Mutex<State>,
-    news: Condvar,
-    handle: Handle,
-}
-
-#[derive(Default)]
-struct State {
-    /// By pace.
-    lanes: [Lane; 3],
-    limits: Limits,
-    threads: usize,
-    idle: usize,
-    closed: bool,
-    /// To be told when the queue has room.
-    crowd: Vec<Token>,
-    statistics: PoolStatistics,
-}
-
-#[derive(Default)]
-struct Lane {
-    queue: VecDeque<Queued>,
-    running: usize,
-}
-
-struct Queued {
-    number: u64,
-    task: Arc<dyn Task>,
-}
-
-impl Shared {
-    /// The life of a worker, who counts as idle from before its first breath.
-    fn work(&self) {
-        self.state().idle -= 1;
-        while let Some((queued, pace)) = self.next() {
-            let ran = queued.task.run();
-            {
-                let mut state = self.state();
-                state.lane(pace).running -= 1;
-                state.count(ran);
-            }
-            // The count first: whoever hears of the end finds it counted.
-            if let Ran::Through {
-                notify: Some(token),
-                ..
-            } = ran
-            {
-                self.notify(token);
-            }
-        }
-    }
-
-    /// The next job; None when the worker has been idle for long, or the pool is gone.
-    fn next(&self) -> Option<(Queued, Pace)> {
-        let mut state = self.state();
-        loop {
-            if let Some(found) = state.take() {
-                self.admit(state);
-                return Some(found);
-            }
-            if state.closed {
-                break;
-            }
-            state.idle += 1;
-            let idle = state.limits.idle;
-            let (woken, wait) = self
-                .news
-                .wait_timeout(state, idle)
-                .unwrap_or_else(PoisonError::into_inner);
-            state = woken;
-            state.idle -= 1;
-            if wait.timed_out() && state.takeable() == 0 {
-                break;
-            }
-        }
-        state.threads -= 1;
-        None
-    }
-
-    /// Tells those who were crowded out, if there is room now.
-    fn admit(&self, mut state: MutexGuard<'_, State>) {
-        let mut crowd = Vec::new();
-        if state.queued() < state.limits.queue {
-            crowd = std::mem::take(&mut state.crowd);
-        }
-        self.spread(state);
-        for token in crowd {
-            self.notify(token);
-        }
-    }
-
-    /// Wakes an idle worker, if there is something for it to begin. (To wake nobody is a system call, too.)
-    fn spread(&self, state: MutexGuard<'_, State>) {
-        let wanted = state.idle > 0 && state.takeable() > 0;
-        drop(state);
-        if wanted {
-            self.news.notify_one();
-        }
-    }
-
-    fn notify(&self, token: Token) {
-        // It is in the inbox even where waking the owner failed.
-        _ = self.handle.notify(token);
-    }
-
-    /// A job was taken back: its place in the queue is free.
-    fn remove(&self, number: u64) {
-        let mut state = self.state();
-        state.statistics.cancelled += 1;
-        let mut removed = None;
-        for Lane { queue, .. } in &mut state.lanes {
-            if let Ok(place) = queue.binary_search_by_key(&number, |queued| queued.number) {
-                removed = queue.remove(place);
-            }
-        }
-        self.admit(state);
-        drop(removed);
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        // Numbers and lists: no foreign code runs under the lock, and nothing is ever half done.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl State {
-    fn lane(&mut self, pace: Pace) -> &mut Lane {
-        &mut self.lanes[pace as usize]
-    }
-
-    /// How many jobs of each pace may begin.
-    fn open(&self) -> [usize; 3] {
-        let Limits {
-            copy, quick, slow, ..
-        } = self.limits;
-        let mut open = [copy, quick, slow];
-        for (open, lane) in open.iter_mut().zip(&self.lanes) {
-            *open = open.saturating_sub(lane.running).min(lane.queue.len());
-        }
-        open
-    }
-
-    /// Queued jobs that may begin.
-    fn takeable(&self) -> usize {
-        self.open().into_iter().sum()
-    }
-
-    fn queued(&self) -> usize {
-        self.lanes.iter().map(|lane| lane.queue.len()).sum()
-    }
-
-    fn running(&self) -> usize {
-        self.lanes.iter().map(|lane| lane.running).sum()
-    }
-
-    /// The oldest job that may begin; from now on it is going on.
-    fn take(&mut self) -> Option<(Queued, Pace)> {
-        let open = self.open();
-        let number = |pace: Pace| Some(self.lanes[pace as usize].queue.front()?.number);
-        let paces = [Pace::Copy, Pace::Quick, Pace::Slow].into_iter();
-        let pace = paces
-            .filter(|pace| open[*pace as usize] > 0)
-            .min_by_key(|pace| number(*pace))?;
-        let lane = self.lane(pace);
-        let queued = lane.queue.pop_front()?;
-        lane.running += 1;
-        Some((queued, pace))
-    }
-
-    fn count(&mut self, ran: Ran) {
-        if let Ran::Through { panicked, .. } = ran {
-            self.statistics.ended += 1;
-            self.statistics.panicked += u64::from(panicked);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::{
@@ -574,12 +221,12 @@ mod tests {
         time::{Duration, Instant},
     };
 
-    use super::{Limits, Outcome, Pace, Pool};
+    use super::{Limits, Outcome, Pool, WorkClass};
     use crate::{driver::Wake, handle::Handle, token::Token};
 
-    struct NoSleeper;
+    struct NoOwner;
 
-    impl Wake for NoSleeper {
+    impl Wake for NoOwner {
         fn wake(&self) -> io::Result<()> {
             Ok(())
         }
@@ -587,19 +234,19 @@ mod tests {
 
     #[test]
     fn an_idle_thread_is_used_again() {
-        let mut pool = Pool::new(Handle::new(Arc::new(NoSleeper)));
+        let mut pool = Pool::new(Handle::new(Arc::new(NoOwner)));
         pool.limit(Limits {
             idle: Duration::MAX,
             ..Limits::default()
         });
         for round in 0..10 {
             let mut job = pool
-                .submit(Token::new(0, 0), Pace::Quick, move || round)
+                .submit(Token::new(0, 0), WorkClass::Disk, move || round)
                 .unwrap();
             assert_eq!(job.wait(), Outcome::Done(round));
-            // The worker is idle some time after its job has ended.
+            // The worker becomes idle some time after its job has ended.
             let deadline = Instant::now() + Duration::from_secs(60);
-            while pool.shared.state().idle == 0 {
+            while pool.shared.idle() == 0 {
                 assert!(Instant::now() < deadline, "it never becomes idle");
                 thread::yield_now();
             }

@@ -1,5 +1,7 @@
 //! One turn: what the kernel, the timers and other threads have for us.
 
+mod sleep;
+
 use std::{
     io,
     time::{Duration, Instant},
@@ -8,18 +10,24 @@ use std::{
 use crate::{
     backend::Backend,
     deadline::Deadline,
-    driver::{Descriptor, Driver, Operations, poll},
+    descriptor::Descriptor,
+    driver::{Driver, Operations},
     event::{Events, Ready},
     handle::Handle,
     interest::Interest,
-    registry::{Attempt, Identity, Known, Statistics, Wait, WaitId},
+    registry::{Attempt, DescriptorReadiness, OwnerId, Statistics, Wait, WaitId},
     selector::Selector,
     timers::{TimerId, Timers},
     token::Token,
 };
 
+#[cfg(unix)]
+use crate::descriptor::duplicate;
+
 #[cfg(feature = "pool")]
 use crate::pool::Pool;
+
+pub use sleep::Sleep;
 
 /// After so long the kernel is asked again to take operations it had no room for.
 const BUSY: Duration = Duration::from_millis(1);
@@ -55,8 +63,8 @@ pub struct Reactor {
     #[cfg(feature = "pool")]
     pool: Pool,
     clock: Instant,
-    /// What the timers' clock shows while it is stopped.
-    stopped: Option<Instant>,
+    /// What the timers' clock shows while it is frozen.
+    frozen_at: Option<Instant>,
 }
 
 impl Reactor {
@@ -83,7 +91,7 @@ impl Reactor {
             pool: Pool::new(handle.clone()),
             handle,
             clock: Instant::now(),
-            stopped: None,
+            frozen_at: None,
         }
     }
 
@@ -97,9 +105,9 @@ impl Reactor {
         self.clock
     }
 
-    /// What the timers' clock shows: the monotonic clock, unless it was stopped.
+    /// What the timers' clock shows: the monotonic clock, unless it was frozen.
     pub fn now(&self) -> Instant {
-        self.stopped.unwrap_or_else(Instant::now)
+        self.frozen_at.unwrap_or_else(Instant::now)
     }
 
     /// The point `duration` from now on the timers' clock.
@@ -107,21 +115,21 @@ impl Reactor {
         Deadline::after_from(self.now(), duration)
     }
 
-    /// Stops the timers' clock, for good: from here on it moves by [`Reactor::jump`] alone, and no timer ends a
+    /// Freezes the timers' clock, for good: from here on it moves by [`Reactor::advance_to_next_timer`] alone, and no timer ends a
     /// [`Reactor::sleep`]. Time is then what the embedder makes it, for tests. Descriptors are waited for as ever.
-    pub fn stop_clock(&mut self) {
-        self.stopped.get_or_insert_with(Instant::now);
+    pub fn freeze_clock(&mut self) {
+        self.frozen_at.get_or_insert_with(Instant::now);
     }
 
-    /// Has the timers' clock been stopped?
-    pub fn is_stopped(&self) -> bool {
-        self.stopped.is_some()
+    /// Has the timers' clock been frozen?
+    pub fn is_clock_frozen(&self) -> bool {
+        self.frozen_at.is_some()
     }
 
-    /// Moves a stopped clock to the next timer's deadline; the next [`Reactor::collect`] reports what is due then. False
-    /// if there is no timer, or if the clock was not stopped.
-    pub fn jump(&mut self) -> bool {
-        match (&mut self.stopped, self.timers.next()) {
+    /// Moves a frozen clock to the next timer's deadline; the next [`Reactor::collect`] reports what is due then. False
+    /// if there is no timer, or if the clock is not frozen.
+    pub fn advance_to_next_timer(&mut self) -> bool {
+        match (&mut self.frozen_at, self.timers.next()) {
             (Some(clock), Some(next)) => {
                 *clock = next.instant().max(*clock);
                 true
@@ -138,12 +146,12 @@ impl Reactor {
     pub fn wait(
         &mut self,
         descriptor: Descriptor,
-        identity: Identity,
+        owner: OwnerId,
         interest: Interest,
         token: Token,
     ) -> io::Result<Wait> {
         self.selector
-            .wait(descriptor, identity, interest, token, self.clock)
+            .wait(descriptor, owner, interest, token, self.clock)
     }
 
     /// Ends a wait and returns its answer; see [`Selector::end`].
@@ -151,21 +159,21 @@ impl Reactor {
         self.selector.end(wait)
     }
 
-    /// What is known about a descriptor; see [`Selector::known`].
-    pub fn known(&self, descriptor: Descriptor, identity: Identity) -> Known {
-        self.selector.known(descriptor, identity)
+    /// What is known about a descriptor; see [`Selector::cached_readiness`].
+    pub fn cached_readiness(&self, descriptor: Descriptor, owner: OwnerId) -> DescriptorReadiness {
+        self.selector.cached_readiness(descriptor, owner)
     }
 
     /// Notes what a system call of the caller's has just seen; see [`Selector::attempted`].
     pub fn attempted(
         &mut self,
         descriptor: Descriptor,
-        identity: Identity,
+        owner: OwnerId,
         interest: Interest,
         attempt: Attempt,
     ) {
         self.selector
-            .attempted(descriptor, identity, interest, attempt);
+            .attempted(descriptor, owner, interest, attempt);
     }
 
     /// The tokens of all unanswered waits for the descriptor; see [`Selector::waiters`].
@@ -173,14 +181,14 @@ impl Reactor {
         self.selector.waiters(descriptor)
     }
 
-    /// The descriptor is about to be closed by its owner; see [`Selector::closing`].
-    pub fn closing(&mut self, descriptor: Descriptor, identity: Identity) {
-        self.selector.closing(descriptor, identity);
+    /// The descriptor is about to be closed by its owner; see [`Selector::note_close`].
+    pub fn note_close(&mut self, descriptor: Descriptor, owner: OwnerId) {
+        self.selector.note_close(descriptor, owner);
     }
 
-    /// The descriptor is about to be closed; see [`Selector::forget`].
-    pub fn forget(&mut self, descriptor: Descriptor) {
-        self.selector.forget(descriptor);
+    /// The descriptor is about to be closed; see [`Selector::deregister`].
+    pub fn deregister(&mut self, descriptor: Descriptor) {
+        self.selector.deregister(descriptor);
     }
 
     /// What the driver can carry out by itself; None if it knows readiness only.
@@ -236,7 +244,7 @@ impl Reactor {
     #[cfg(unix)]
     pub fn queue(&self) -> io::Result<std::os::fd::OwnedFd> {
         let descriptor = self.descriptor();
-        poll::duplicate(descriptor.ok_or(io::ErrorKind::Unsupported)?)
+        duplicate(descriptor.ok_or(io::ErrorKind::Unsupported)?)
     }
 
     /// What other threads reach this reactor by.
@@ -250,13 +258,13 @@ impl Reactor {
     /// use reactor::{Reactor, Token};
     ///
     /// let reactor = Reactor::open(None)?;
-    /// assert!(!reactor.has_mail());
+    /// assert!(!reactor.has_notifications());
     /// reactor.handle().notify(Token::new(1, 0))?;
-    /// assert!(reactor.has_mail());
+    /// assert!(reactor.has_notifications());
     /// # std::io::Result::Ok(())
     /// ```
-    pub fn has_mail(&self) -> bool {
-        self.handle.has_mail()
+    pub fn has_notifications(&self) -> bool {
+        self.handle.has_notifications()
     }
 
     /// The threads for work that may block: for asking about them.
@@ -284,7 +292,7 @@ impl Reactor {
             .poll(events, Some(Duration::ZERO), self.clock)?;
         self.handle.collect(events);
         self.timers
-            .expire(self.stopped.unwrap_or(self.clock), events);
+            .expire(self.frozen_at.unwrap_or(self.clock), events);
         self.selector.rearm(self.clock, events);
         Ok(())
     }
@@ -295,16 +303,13 @@ impl Reactor {
     /// From here until the [`Sleep`] is dropped, other threads' notifications wake the kernel.
     pub fn sleep(&mut self, limit: Option<Duration>) -> Sleep {
         let limit = self.flush(limit);
-        let idle = self.handle.lie_down() && !self.selector.has_answers();
-        Sleep {
-            descriptor: self.selector.descriptor(),
-            timeout: if idle {
-                self.until_due(limit)
-            } else {
-                Some(Duration::ZERO)
-            },
-            handle: self.handle.clone(),
-        }
+        let idle = self.handle.prepare_sleep() && !self.selector.has_answers();
+        let timeout = if idle {
+            self.until_due(limit)
+        } else {
+            Some(Duration::ZERO)
+        };
+        Sleep::new(self.selector.descriptor(), timeout, self.handle.clone())
     }
 
     /// Nothing may lie in a queue of ours while we sleep. If the kernel takes nothing more now, we ask it again soon.
@@ -335,10 +340,10 @@ impl Reactor {
             return Ok(());
         }
         let sleep = self.sleep(limit);
-        match sleep.descriptor {
+        match sleep.descriptor() {
             Some(_) => sleep.block()?,
             // The platform can only sleep in the poll itself.
-            None => self.selector.poll(events, sleep.timeout, self.clock)?,
+            None => self.selector.poll(events, sleep.timeout(), self.clock)?,
         }
         drop(sleep);
         self.collect(events)
@@ -352,71 +357,9 @@ impl Reactor {
     /// The shortest of `limit` and the times left until the next timer and the next re-arm.
     fn until_due(&self, limit: Option<Duration>) -> Option<Duration> {
         let now = Instant::now();
-        let next = self.timers.next().filter(|_| !self.is_stopped());
+        let next = self.timers.next().filter(|_| !self.is_clock_frozen());
         let timer = next.map(|deadline| deadline.remaining(now));
         let limit = limit.into_iter().chain(timer).min();
         self.selector.until_rearm(limit, now)
-    }
-}
-
-/// A prepared sleep: a descriptor and a timeout, with nothing of the reactor borrowed.
-///
-/// It may be moved to, or used by, another thread than the reactor's.
-///
-/// ```
-/// use std::{io::ErrorKind, time::Duration};
-///
-/// use reactor::{Events, Reactor};
-///
-/// let mut reactor = Reactor::open(None)?;
-/// let sleep = reactor.sleep(Some(Duration::from_millis(5)));
-/// assert!(sleep.timeout() <= Some(Duration::from_millis(5)));
-/// match sleep.block() {
-///     Err(error) if error.kind() == ErrorKind::Unsupported => {} // There only a turn sleeps.
-///     result => result?,
-/// }
-/// drop(sleep);
-/// reactor.collect(&mut Events::new())?;
-/// # std::io::Result::Ok(())
-/// ```
-#[derive(Debug)]
-#[must_use = "other threads take the reactor for asleep until this is dropped"]
-pub struct Sleep {
-    descriptor: Option<Descriptor>,
-    timeout: Option<Duration>,
-    handle: Handle,
-}
-
-impl Sleep {
-    /// What to sleep on: the driver's own descriptor, readable as soon as [`Reactor::collect`] would find something. None
-    /// where the platform has none; see [`Driver::descriptor`].
-    pub fn descriptor(&self) -> Option<Descriptor> {
-        self.descriptor
-    }
-
-    /// For how long at most; None: until the descriptor is readable. It was computed when the sleep was prepared.
-    pub fn timeout(&self) -> Option<Duration> {
-        self.timeout
-    }
-
-    /// Blocks in ppoll(2), to the nanosecond where the platform has it and to the next millisecond elsewhere.
-    ///
-    /// Returns after a signal, too. It collects nothing: that is the next [`Reactor::collect`]'s.
-    ///
-    /// # Errors
-    ///
-    /// `EBADF` if the driver's descriptor was closed (by a fork(2) in between, say); [`io::ErrorKind::Unsupported`] where
-    /// the driver has no descriptor, on Windows and on poll(2): there only [`Reactor::turn`] sleeps.
-    pub fn block(&self) -> io::Result<()> {
-        match self.descriptor {
-            Some(descriptor) => poll::sleep_on(descriptor, self.timeout),
-            None => Err(io::ErrorKind::Unsupported.into()),
-        }
-    }
-}
-
-impl Drop for Sleep {
-    fn drop(&mut self) {
-        self.handle.get_up();
     }
 }

@@ -8,7 +8,7 @@
 //! | registered                     | known                        | what happens                        | system call |
 //! |--------------------------------|------------------------------|-------------------------------------|-------------|
 //! | nothing                        | -                            | a new life begins                   | register(asked) |
-//! | by another or unknown identity | - (not trusted)              | a new life, whoever waits stays     | reregister(asked and wanted) |
+//! | by another or unknown owner | - (not trusted)              | a new life, whoever waits stays     | reregister(asked and wanted) |
 //! | some of what is asked          | anything                     | the registration is widened         | reregister(registered and asked) |
 //! | all of it                      | every direction drained      | the wait is parked (`skipped`)      | none |
 //! | all of it                      | some direction not           | armed: reported at once if ready    | reregister(registered) |
@@ -29,24 +29,24 @@
 //! | a closed reading half          | readers                      | as above, and hung up               | none |
 //! | a hang-up or an error          | anybody                      | all are answered; hung up           | none |
 //! | a hang-up or an error alone    | nobody                       | forgotten                           | deregister |
-//! | a direction, for the first time | nobody for it               | "ready", noted as unwanted          | none |
+//! | a direction, for the first time | nobody for it               | "ready", noted as spurious          | none |
 //! | a direction, once more         | nobody for it                | narrowed                            | reregister(the rest) |
 //! | all that is registered, once more | nobody                    | forgotten                           | deregister |
 //!
-//! A wait for a direction, and an attempt by the same identity, takes the note "unwanted" off it.
+//! A wait for a direction, and an attempt by the same owner, takes the note "spurious" off it.
 //!
 //! # An attempt of the caller's own, a close, an idle wait
 //!
 //! | what                           | registered                   | what happens                        | system call |
 //! |--------------------------------|------------------------------|-------------------------------------|-------------|
-//! | would block                    | by the same identity         | "drained"                           | none |
-//! | short                          | by the same identity         | "drained", unless hung up           | none |
-//! | complete                       | by the same identity         | nothing                             | none |
+//! | would block                    | by the same owner         | "drained"                           | none |
+//! | short                          | by the same owner         | "drained", unless hung up           | none |
+//! | complete                       | by the same owner         | nothing                             | none |
 //! | any attempt                    | nothing, or by another       | nothing                             | none |
-//! | forget                         | something                    | waiters are answered with an error  | deregister |
-//! | forget                         | nothing                      | nothing                             | none |
-//! | closing                        | by the same identity, nobody waits | forgotten (`closed`)          | none |
-//! | closing                        | by another, or somebody waits | nothing                            | none |
+//! | deregister                     | something                    | waiters are answered with an error  | deregister |
+//! | deregister                     | nothing                      | nothing                             | none |
+//! | note_close                     | by the same owner, nobody waits | forgotten (`closed`)          | none |
+//! | note_close                     | by another, or somebody waits | nothing                            | none |
 //! | a wait idle for 100 ms, once   | something                    | as the driver's answer above        | reregister(registered) |
 //!
 //! # Lives
@@ -55,7 +55,8 @@
 //! kernel may hold for one number (a duplicate keeps the file of a closed descriptor alive) only the newest is heard.
 
 mod entries;
-mod knowledge;
+mod events;
+mod readiness;
 mod statistics;
 mod waiters;
 
@@ -65,13 +66,14 @@ use std::{
 };
 
 use crate::{
-    driver::{self, Descriptor, Driver, Registration, Renewal},
+    descriptor::{self, Descriptor},
+    driver::{Driver, Registration, Reregistration},
     event::{Event, Events, Ready},
     interest::Interest,
     token::Token,
 };
 
-pub use knowledge::{Attempt, Identity, Knowledge, Known};
+pub use readiness::{Attempt, CachedReadiness, DescriptorReadiness, OwnerId};
 pub use statistics::Statistics;
 pub use waiters::{Wait, WaitId};
 
@@ -107,58 +109,62 @@ impl Registry {
         &mut self,
         driver: &mut dyn Driver,
         descriptor: Descriptor,
-        identity: Identity,
+        owner: OwnerId,
         interest: Interest,
         token: Token,
         now: Instant,
     ) -> io::Result<Wait> {
-        let slot = Entries::slot(descriptor).ok_or_else(driver::bad_descriptor)?;
+        let slot = Entries::slot(descriptor).ok_or_else(descriptor::bad_descriptor)?;
         self.statistics.waits += 1;
         match self.entries.get(slot) {
-            Some(entry) if entry.is_drained(identity, interest) => self.statistics.skipped += 1,
+            Some(entry) if entry.is_drained(owner, interest) => self.statistics.skipped += 1,
             Some(Entry {
                 registered: Some(registered),
                 ..
             }) => {
                 let registered = *registered;
-                if !self.arm(driver, slot, identity, registered, interest)? {
+                if !self.arm(driver, slot, owner, registered, interest)? {
                     return Ok(Wait::Ready(interest));
                 }
             }
             _ => {
-                if !self.register(driver, descriptor, slot, identity, interest)? {
+                if !self.register(driver, descriptor, slot, owner, interest)? {
                     return Ok(Wait::Ready(interest));
                 }
             }
         }
         let entry = self.entries.claim(slot);
-        entry.unwanted &= !interest.bits();
-        let line = &mut entry.line;
-        let wait = self.waiters.park(line, slot, interest, token, now);
+        entry.spurious &= !interest.bits();
+        let list = &mut entry.wait_list;
+        let wait = self.waiters.insert(list, slot, interest, token, now);
         Ok(Wait::Pending(wait))
     }
 
     /// Ends a wait and returns what it was answered; [`Ready::EMPTY`] if nothing, or if it had ended before.
     pub(crate) fn end(&mut self, wait: WaitId) -> Ready {
         if let Some(slot) = self.waiters.standing_at(wait) {
-            let line = &mut self.entries.claim(slot).line;
-            self.waiters.leave(line, wait);
+            let list = &mut self.entries.claim(slot).wait_list;
+            self.waiters.unlink(list, wait);
         }
-        self.waiters.free(wait)
+        self.waiters.remove(wait)
     }
 
-    pub(crate) fn known(&self, descriptor: Descriptor, identity: Identity) -> Known {
+    pub(crate) fn cached_readiness(
+        &self,
+        descriptor: Descriptor,
+        owner: OwnerId,
+    ) -> DescriptorReadiness {
         let entry = Entries::slot(descriptor).and_then(|slot| self.entries.get(slot));
         match entry {
-            Some(entry) if entry.trusts(identity) => entry.known(),
-            _ => Known::default(),
+            Some(entry) if entry.is_owner(owner) => entry.cached_readiness(),
+            _ => DescriptorReadiness::default(),
         }
     }
 
     pub(crate) fn attempted(
         &mut self,
         descriptor: Descriptor,
-        identity: Identity,
+        owner: OwnerId,
         interest: Interest,
         attempt: Attempt,
     ) {
@@ -173,10 +179,10 @@ impl Registry {
             Attempt::Short => !entry.hung_up,
             Attempt::Complete => false,
         };
-        if !entry.trusts(identity) {
+        if !entry.is_owner(owner) {
             return;
         }
-        entry.unwanted &= !interest.bits();
+        entry.spurious &= !interest.bits();
         if drained {
             let bits = interest.bits() & bits_of(entry.registered);
             entry.drained |= bits;
@@ -186,72 +192,32 @@ impl Registry {
 
     /// The descriptor is about to be closed by the object it was registered for: the kernel will drop the registration
     /// by itself, and the number's next owner is registered afresh, with one system call instead of two.
-    pub(crate) fn closing(&mut self, descriptor: Descriptor, identity: Identity) {
+    pub(crate) fn note_close(&mut self, descriptor: Descriptor, owner: OwnerId) {
         let entry = Entries::slot(descriptor).and_then(|slot| self.entries.get_mut(slot));
-        let Some(entry) = entry.filter(|e| e.trusts(identity) && e.line.first().is_none()) else {
+        let Some(entry) = entry.filter(|e| e.is_owner(owner) && e.wait_list.first().is_none())
+        else {
             return;
         };
-        entry.lapse();
+        entry.clear();
         self.statistics.closed += 1;
     }
 
     /// The descriptor is about to be closed.
-    pub(crate) fn forget(&mut self, driver: &mut dyn Driver, descriptor: Descriptor) {
+    pub(crate) fn deregister(&mut self, driver: &mut dyn Driver, descriptor: Descriptor) {
         let Some(slot) = Entries::slot(descriptor) else {
             return;
         };
         if self.is_registered(slot) {
-            self.deregister(driver, slot);
+            self.end_registration(driver, slot);
         }
     }
 
     /// The tokens of those who wait for the descriptor, first come first.
     pub(crate) fn waiters(&self, descriptor: Descriptor) -> Vec<Token> {
         let entry = Entries::slot(descriptor).and_then(|slot| self.entries.get(slot));
-        let first = entry.and_then(|entry| entry.line.first());
-        let line = std::iter::successors(first, |number| self.waiters.glance(*number).1);
-        line.map(|number| self.waiters.token(number)).collect()
-    }
-
-    /// Takes in an event of the driver's, and appends one for each wait it answers.
-    pub(crate) fn event(&mut self, driver: &mut dyn Driver, event: Event, events: &mut Events) {
-        self.statistics.events += 1;
-        let Event { token, ready } = event;
-        let slot = token.index();
-        let entry = self.entries.get_mut(slot);
-        let Some(entry) = entry.filter(|entry| entry.token == token && entry.registered.is_some())
-        else {
-            self.statistics.stale += 1;
-            return;
-        };
-        let (answered, registered) = (ready.directions(), bits_of(entry.registered));
-        entry.ready |= answered & registered;
-        entry.drained &= !answered;
-        entry.hung_up |= ready.is_hung_up();
-
-        let (mut wanted, mut useful) = (0, false);
-        let mut place = entry.line.first();
-        while let Some(number) = place {
-            let (interest, next) = self.waiters.glance(number);
-            wanted |= interest.bits();
-            if interest.bits() & answered != 0 {
-                let (_, token) = self.waiters.answer(&mut entry.line, number, ready);
-                events.push(Event { token, ready });
-                useful = true;
-            }
-            place = next;
-        }
-        if useful {
-            // A direction that comes along with a wanted one costs nothing.
-            return;
-        }
-
-        let reported = ready.reported() & registered;
-        if reported & !wanted != 0 {
-            self.unwanted(driver, slot, reported & !wanted);
-        } else if reported | wanted == 0 {
-            self.deregister(driver, slot);
-        }
+        let first = entry.and_then(|entry| entry.wait_list.first());
+        let list = std::iter::successors(first, |number| self.waiters.interest_and_next(*number).1);
+        list.map(|number| self.waiters.token(number)).collect()
     }
 
     /// When [`Registry::rearm`] has something to do.
@@ -300,7 +266,7 @@ impl Registry {
         driver: &mut dyn Driver,
         descriptor: Descriptor,
         slot: u32,
-        identity: Identity,
+        owner: OwnerId,
         interest: Interest,
     ) -> io::Result<bool> {
         let token = self.entries.next_token(slot);
@@ -310,7 +276,7 @@ impl Registry {
             Registration::Armed => {
                 self.statistics.registered += 1;
                 let entry = self.entries.claim(slot);
-                entry.begin(descriptor, identity, token, interest);
+                entry.begin(descriptor, owner, token, interest);
                 Ok(true)
             }
         }
@@ -321,20 +287,20 @@ impl Registry {
         &mut self,
         driver: &mut dyn Driver,
         slot: u32,
-        identity: Identity,
+        owner: OwnerId,
         registered: Interest,
         asked: Interest,
     ) -> io::Result<bool> {
         let entry = self.entries.claim(slot);
-        if entry.trusts(identity) {
+        if entry.is_owner(owner) {
             return self.renew(driver, slot, registered | asked);
         }
-        let wanted = asked.bits() | self.waiters.wanted(entry.line);
+        let wanted = asked.bits() | self.waiters.wanted(entry.wait_list);
         let interest = Interest::from_bits(wanted).unwrap_or(asked);
         let pollable = self.renew(driver, slot, interest)?;
         if pollable {
             let entry = self.entries.claim(slot);
-            entry.begin(entry.descriptor, identity, entry.token, interest);
+            entry.begin(entry.descriptor, owner, entry.token, interest);
         }
         Ok(pollable)
     }
@@ -350,17 +316,17 @@ impl Registry {
         let token = self.entries.next_token(slot);
         let entry = self.entries.claim(slot);
         match driver.reregister(entry.descriptor, token, interest) {
-            Ok(Renewal::Kept) => {
+            Ok(Reregistration::Kept) => {
                 self.statistics.rearmed += 1;
                 entry.adjust(token, interest);
                 Ok(true)
             }
-            Ok(Renewal::Renewed) => {
+            Ok(Reregistration::Renewed) => {
                 self.statistics.renewed += 1;
-                entry.begin(entry.descriptor, entry.identity, token, interest);
+                entry.begin(entry.descriptor, entry.owner, token, interest);
                 Ok(true)
             }
-            Ok(Renewal::Unpollable) => {
+            Ok(Reregistration::Unpollable) => {
                 self.abandon(slot, None);
                 Ok(false)
             }
@@ -371,24 +337,8 @@ impl Registry {
         }
     }
 
-    /// These directions were reported and nobody wants them: for the first time that is noted, then it is ended.
-    fn unwanted(&mut self, driver: &mut dyn Driver, slot: u32, directions: u8) {
-        self.statistics.unwanted += 1;
-        let entry = self.entries.claim(slot);
-        let again = entry.unwanted & directions;
-        entry.unwanted |= directions;
-        if again == 0 {
-            return;
-        }
-        match Interest::from_bits(bits_of(entry.registered) & !again) {
-            // The error is told to all who wait: their own system calls will meet it.
-            Some(rest) => _ = self.renew(driver, slot, rest),
-            None => self.deregister(driver, slot),
-        }
-    }
-
     /// Ends the registration; whoever still waits is answered with an error.
-    fn deregister(&mut self, driver: &mut dyn Driver, slot: u32) {
+    fn end_registration(&mut self, driver: &mut dyn Driver, slot: u32) {
         let descriptor = self.entries.claim(slot).descriptor;
         // Should the kernel refuse, its events will find no life to go with and be dropped.
         _ = driver.deregister(descriptor);
@@ -399,13 +349,13 @@ impl Registry {
     /// Nothing is registered any more: answers all who wait, with what each asked for if `answer` is None.
     fn abandon(&mut self, slot: u32, answer: Option<Ready>) {
         let entry = self.entries.claim(slot);
-        while let Some(number) = entry.line.first() {
-            let (interest, _) = self.waiters.glance(number);
+        while let Some(number) = entry.wait_list.first() {
+            let (interest, _) = self.waiters.interest_and_next(number);
             let ready = answer.unwrap_or_else(|| Ready::from(interest));
-            let (wait, _) = self.waiters.answer(&mut entry.line, number, ready);
+            let (wait, _) = self.waiters.complete(&mut entry.wait_list, number, ready);
             self.answered.push(wait);
         }
-        entry.lapse();
+        entry.clear();
     }
 }
 

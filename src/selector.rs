@@ -8,10 +8,11 @@ use std::{
 
 use crate::{
     backend::Backend,
-    driver::{Descriptor, Driver, Operations, Wake},
+    descriptor::Descriptor,
+    driver::{Driver, Operations, Wake},
     event::{Events, Ready},
     interest::Interest,
-    registry::{Attempt, Identity, Known, Registry, Statistics, Wait, WaitId},
+    registry::{Attempt, DescriptorReadiness, OwnerId, Registry, Statistics, Wait, WaitId},
     token::Token,
 };
 
@@ -29,18 +30,18 @@ use crate::{
 /// ```
 /// use std::{net::UdpSocket, time::{Duration, Instant}};
 ///
-/// use reactor::{AsDescriptor, Events, Identity, Interest, Ready, Selector, Token, Wait};
+/// use reactor::{AsDescriptor, Events, OwnerId, Interest, Ready, Selector, Token, Wait};
 ///
 /// let mut selector = Selector::open(None)?;
 /// let socket = UdpSocket::bind("127.0.0.1:0")?;
 /// let (token, now) = (Token::new(1, 0), Instant::now());
-/// let wait = selector.wait(socket.as_descriptor(), Identity(1), Interest::WRITABLE, token, now)?;
+/// let wait = selector.wait(socket.as_descriptor(), OwnerId(1), Interest::WRITABLE, token, now)?;
 /// let mut events = Events::new();
 /// selector.poll(&mut events, Some(Duration::from_secs(1)), now)?;
 /// assert_eq!(events[0].token, token);
 /// let Wait::Pending(wait) = wait else { unreachable!("a socket can be waited for") };
 /// assert!(selector.end(wait).contains(Ready::WRITABLE));
-/// selector.forget(socket.as_descriptor());
+/// selector.deregister(socket.as_descriptor());
 /// # std::io::Result::Ok(())
 /// ```
 pub struct Selector {
@@ -95,14 +96,14 @@ impl Selector {
     pub fn wait(
         &mut self,
         descriptor: Descriptor,
-        identity: Identity,
+        owner: OwnerId,
         interest: Interest,
         token: Token,
         now: Instant,
     ) -> io::Result<Wait> {
         let driver = self.driver.as_mut();
         self.registry
-            .wait(driver, descriptor, identity, interest, token, now)
+            .wait(driver, descriptor, owner, interest, token, now)
     }
 
     /// Ends a wait, answered or not, and returns its answer: [`Ready::EMPTY`] if there was none, or if the wait had ended
@@ -111,26 +112,26 @@ impl Selector {
         self.registry.end(wait)
     }
 
-    /// What is known about a descriptor: nothing, unless it is registered by the same identity.
+    /// What is known about a descriptor: nothing, unless it is registered by the same owner.
     ///
-    /// [`Knowledge::Drained`](crate::Knowledge::Drained) means that an attempt can be left out.
-    pub fn known(&self, descriptor: Descriptor, identity: Identity) -> Known {
-        self.registry.known(descriptor, identity)
+    /// [`CachedReadiness::Drained`](crate::CachedReadiness::Drained) means that an attempt can be left out.
+    pub fn cached_readiness(&self, descriptor: Descriptor, owner: OwnerId) -> DescriptorReadiness {
+        self.registry.cached_readiness(descriptor, owner)
     }
 
     /// Notes what a non-blocking system call of the caller's has just seen in the directions of `interest`.
     ///
     /// To be called right after the system call: a poll in between would be forgotten. Nothing is noted for a descriptor
-    /// that is not registered, or not by this identity.
+    /// that is not registered, or not by this owner.
     pub fn attempted(
         &mut self,
         descriptor: Descriptor,
-        identity: Identity,
+        owner: OwnerId,
         interest: Interest,
         attempt: Attempt,
     ) {
         self.registry
-            .attempted(descriptor, identity, interest, attempt);
+            .attempted(descriptor, owner, interest, attempt);
     }
 
     /// The tokens of all unanswered waits for the descriptor, first come first: for telling just some of them something
@@ -139,18 +140,18 @@ impl Selector {
         self.registry.waiters(descriptor)
     }
 
-    /// The descriptor is about to be closed by the object with this identity: what is registered for it is forgotten
-    /// without a system call, if nobody waits for it. Cheaper than [`Selector::forget`], and enough for an owner that
+    /// The descriptor is about to be closed by the object with this owner: what is registered for it is forgotten
+    /// without a system call, if nobody waits for it. Cheaper than [`Selector::deregister`], and enough for an owner that
     /// knows of all its own waits. Should the close not take place, or a duplicate keep the file alive, nothing is lost:
     /// the next wait registers again.
-    pub fn closing(&mut self, descriptor: Descriptor, identity: Identity) {
-        self.registry.closing(descriptor, identity);
+    pub fn note_close(&mut self, descriptor: Descriptor, owner: OwnerId) {
+        self.registry.note_close(descriptor, owner);
     }
 
     /// The descriptor is about to be closed: ends its registration, and answers whoever waits for it with
     /// [`Ready::ERROR`]; the next poll has their events.
-    pub fn forget(&mut self, descriptor: Descriptor) {
-        self.registry.forget(self.driver.as_mut(), descriptor);
+    pub fn deregister(&mut self, descriptor: Descriptor) {
+        self.registry.deregister(self.driver.as_mut(), descriptor);
     }
 
     /// Waits for events, for at most `timeout` (None: until there is something; zero: not at all), and appends one for

@@ -6,10 +6,10 @@ use std::{
 };
 
 use crate::{
-    driver::Descriptor,
+    descriptor::Descriptor,
     interest::Interest,
     reactor::Reactor,
-    registry::{Attempt, Identity, Known, Wait},
+    registry::{Attempt, DescriptorReadiness, OwnerId, Wait},
     token::Token,
 };
 
@@ -44,7 +44,7 @@ impl<T: std::os::windows::io::AsSocket + ?Sized> AsDescriptor for T {
     }
 }
 
-/// A descriptor or socket attached under an [`Identity`] of its own.
+/// A descriptor or socket attached under an [`OwnerId`] of its own.
 ///
 /// # Owned and borrowed
 ///
@@ -54,7 +54,7 @@ impl<T: std::os::windows::io::AsSocket + ?Sized> AsDescriptor for T {
 ///
 /// A source holds no registration and borrows no reactor. The first wait registers the descriptor; [`Source::detach`]
 /// ends that, and gives the stream back. A source that is dropped instead is safe too: no other source ever has its
-/// identity, so the next owner of the number starts afresh. Only whoever still waits for it hears of that late, after
+/// owner, so the next owner of the number starts afresh. Only whoever still waits for it hears of that late, after
 /// 100 ms, and if a duplicate keeps the file open then not before its next event.
 ///
 /// # Example
@@ -96,7 +96,7 @@ impl<T: std::os::windows::io::AsSocket + ?Sized> AsDescriptor for T {
 #[derive(Debug)]
 pub struct Source<T> {
     io: T,
-    identity: Identity,
+    owner: OwnerId,
 }
 
 impl<T: AsDescriptor> Source<T> {
@@ -106,7 +106,7 @@ impl<T: AsDescriptor> Source<T> {
     pub fn new(io: T) -> Self {
         Self {
             io,
-            identity: next_identity(),
+            owner: next_owner_id(),
         }
     }
 
@@ -121,7 +121,7 @@ impl<T: AsDescriptor> Source<T> {
         interest: Interest,
         token: Token,
     ) -> io::Result<Wait> {
-        reactor.wait(self.descriptor(), self.identity, interest, token)
+        reactor.wait(self.descriptor(), self.owner, interest, token)
     }
 
     /// Makes one non-blocking call in the direction of `interest`, and notes if it would have blocked: the wait that
@@ -146,18 +146,18 @@ impl<T: AsDescriptor> Source<T> {
     /// Notes what a non-blocking call of the caller's own has just seen; see
     /// [`Selector::attempted`](crate::Selector::attempted).
     pub fn attempted(&self, reactor: &mut Reactor, interest: Interest, attempt: Attempt) {
-        reactor.attempted(self.descriptor(), self.identity, interest, attempt);
+        reactor.attempted(self.descriptor(), self.owner, interest, attempt);
     }
 
-    /// What is known about the descriptor; see [`Selector::known`](crate::Selector::known).
-    pub fn known(&self, reactor: &Reactor) -> Known {
-        reactor.known(self.descriptor(), self.identity)
+    /// What is known about the descriptor; see [`Selector::cached_readiness`](crate::Selector::cached_readiness).
+    pub fn cached_readiness(&self, reactor: &Reactor) -> DescriptorReadiness {
+        reactor.cached_readiness(self.descriptor(), self.owner)
     }
 
     /// Ends the registration, if there is one, and gives back what was attached, still open. Whoever waits for it is
     /// answered with [`Ready::ERROR`](crate::Ready::ERROR) by the next turn.
     pub fn detach(self, reactor: &mut Reactor) -> T {
-        reactor.forget(self.descriptor());
+        reactor.deregister(self.descriptor());
         self.io
     }
 
@@ -169,8 +169,8 @@ impl<T: AsDescriptor> Source<T> {
 
 impl<T> Source<T> {
     /// Who it is to the reactor. No two sources of a process are the same.
-    pub fn identity(&self) -> Identity {
-        self.identity
+    pub fn owner_id(&self) -> OwnerId {
+        self.owner
     }
 
     /// What was attached.
@@ -185,10 +185,10 @@ impl<T> Source<T> {
     }
 }
 
-/// The upper half of all identities: the lower one is for callers who number their own objects.
-fn next_identity() -> Identity {
+/// The upper half of all owner ids: the lower one is for callers who number their own objects.
+fn next_owner_id() -> OwnerId {
     static LAST: Mutex<u64> = Mutex::new(1 << 63);
     let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
     *last += 1;
-    Identity(*last)
+    OwnerId(*last)
 }

@@ -11,7 +11,7 @@ use std::{
 };
 
 use reactor::{
-    Attempt, Backend, Deadline, Events, Identity, Interest, Operation, Reactor, Token, Wait,
+    Attempt, Backend, Deadline, Events, Interest, Operation, OwnerId, Reactor, Token, Wait,
 };
 
 thread_local! {
@@ -49,9 +49,9 @@ fn round(reactor: &mut Reactor, streams: &mut [(UnixStream, UnixStream)], events
     const READ: Interest = Interest::READABLE;
     let handle = reactor.handle();
     for (number, (ours, theirs)) in (1..).zip(streams) {
-        let (descriptor, identity) = (ours.as_raw_fd(), Identity(number));
+        let (descriptor, owner) = (ours.as_raw_fd(), OwnerId(number));
         let timer = reactor.timer(Deadline::after(Duration::from_secs(60)), Token::new(9, 0));
-        let wait = reactor.wait(descriptor, identity, READ, Token::new(1, 0));
+        let wait = reactor.wait(descriptor, owner, READ, Token::new(1, 0));
         let Ok(Wait::Pending(wait)) = wait else {
             panic!("expected a pending wait, got {wait:?}");
         };
@@ -64,7 +64,7 @@ fn round(reactor: &mut Reactor, streams: &mut [(UnixStream, UnixStream)], events
         assert!(!reactor.end(wait).is_empty());
         assert!(reactor.cancel(timer));
         assert_eq!(ours.read(&mut [0; 64]).unwrap(), 5);
-        reactor.attempted(descriptor, identity, READ, Attempt::Short);
+        reactor.attempted(descriptor, owner, READ, Attempt::Short);
     }
 }
 

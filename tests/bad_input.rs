@@ -6,8 +6,8 @@ use std::{
 };
 
 use reactor::{
-    Attempt, Backend, Deadline, Descriptor, Event, Events, Identity, Interest, Known, Reactor,
-    Ready, Source, Timers, Token, Wait, WaitId,
+    Attempt, Backend, Deadline, Descriptor, DescriptorReadiness, Event, Events, Interest, OwnerId,
+    Reactor, Ready, Source, Timers, Token, Wait, WaitId,
 };
 
 const READ: Interest = Interest::READABLE;
@@ -35,16 +35,15 @@ fn numbers_that_are_no_descriptors() {
     let numbers: [Descriptor; 4] = [!0, Descriptor::MAX, Descriptor::MAX - 1, 54_321];
     for mut reactor in reactors() {
         for number in numbers {
-            for identity in [Identity(0), Identity(1), Identity(u64::MAX)] {
-                assert!(
-                    reactor
-                        .wait(number, identity, READ, Token::new(0, 0))
-                        .is_err()
+            for owner in [OwnerId(0), OwnerId(1), OwnerId(u64::MAX)] {
+                assert!(reactor.wait(number, owner, READ, Token::new(0, 0)).is_err());
+                assert_eq!(
+                    reactor.cached_readiness(number, owner),
+                    DescriptorReadiness::default()
                 );
-                assert_eq!(reactor.known(number, identity), Known::default());
-                reactor.attempted(number, identity, READ, Attempt::WouldBlock);
-                reactor.closing(number, identity);
-                reactor.forget(number);
+                reactor.attempted(number, owner, READ, Attempt::WouldBlock);
+                reactor.note_close(number, owner);
+                reactor.deregister(number);
                 assert!(reactor.waiters(number).is_empty());
             }
         }

@@ -15,7 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use reactor::{Backend, Driver, Events, Interest, Ready, Registration, Renewal, Token};
+use reactor::{Backend, Driver, Events, Interest, Ready, Registration, Reregistration, Token};
 use rustix::{
     io::{Errno, dup2, fcntl_dupfd_cloexec},
     net::{SendFlags, send},
@@ -103,7 +103,12 @@ impl Subject {
         assert_eq!(armed.unwrap(), Registration::Armed);
     }
 
-    fn renew(&mut self, number: RawFd, token: u32, interest: Interest) -> io::Result<Renewal> {
+    fn renew(
+        &mut self,
+        number: RawFd,
+        token: u32,
+        interest: Interest,
+    ) -> io::Result<Reregistration> {
         self.driver.reregister(number, name(token), interest)
     }
 
@@ -181,8 +186,8 @@ fn reregistering_reports_again(subject: &mut Subject) {
     subject.arm(&ours, 1, READ);
     theirs.write_all(b"x").unwrap();
     subject.until(1);
-    let renewal = subject.renew(ours.as_raw_fd(), 2, READ | WRITE);
-    assert_eq!(renewal.unwrap(), Renewal::Kept);
+    let reregistration = subject.renew(ours.as_raw_fd(), 2, READ | WRITE);
+    assert_eq!(reregistration.unwrap(), Reregistration::Kept);
     assert_eq!(subject.until(2), Ready::READABLE | Ready::WRITABLE);
 }
 
@@ -212,9 +217,12 @@ fn a_forgotten_registration_is_renewed(subject: &mut Subject) {
     let mut number = far_away(old);
     subject.arm(&number, 1, READ);
     dup2(&new, &mut number).unwrap();
-    let renewal = subject.renew(number.as_raw_fd(), 2, READ).unwrap();
+    let reregistration = subject.renew(number.as_raw_fd(), 2, READ).unwrap();
     // kqueue cannot tell, and adds it all the same.
-    assert!(matches!(renewal, Renewal::Renewed | Renewal::Kept));
+    assert!(matches!(
+        reregistration,
+        Reregistration::Renewed | Reregistration::Kept
+    ));
     new_peer.write_all(b"x").unwrap();
     assert_eq!(subject.until(2), Ready::READABLE);
 }
@@ -314,8 +322,8 @@ fn a_number_that_became_a_file_is_unpollable(subject: &mut Subject) {
     let mut number = far_away(ours);
     subject.arm(&number, 1, READ);
     dup2(File::open("/").unwrap(), &mut number).unwrap();
-    let renewal = subject.renew(number.as_raw_fd(), 2, READ);
-    assert_eq!(renewal.unwrap(), Renewal::Unpollable);
+    let reregistration = subject.renew(number.as_raw_fd(), 2, READ);
+    assert_eq!(reregistration.unwrap(), Reregistration::Unpollable);
 }
 
 // --- ends and errors -------------------------------------------------------------------------------------------------

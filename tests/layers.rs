@@ -1,40 +1,70 @@
 //! The modules form a strict DAG: each one may use those below it and no other.
 
-use std::{fs, path::Path};
+#[path = "support/imports.rs"]
+mod imports;
+
+use std::path::Path;
+
+use imports::{code, flatten, paths};
 
 /// Each module and what it may use. `registry` stands for its parts as well, which are its own affair.
-const LAYERS: [(&str, &[&str]); 17] = [
+const LAYERS: [(&str, &[&str]); 18] = [
     ("interest", &[]),
     ("token", &[]),
     ("deadline", &[]),
     ("event", &["interest", "token"]),
     ("operation", &[]),
-    ("driver", &["event", "interest", "operation", "token"]),
-    ("driver/poll", &["driver", "event", "interest", "token"]),
+    ("descriptor", &["event", "interest"]),
+    (
+        "driver",
+        &["descriptor", "event", "interest", "operation", "token"],
+    ),
+    (
+        "driver/mio",
+        &["descriptor", "driver", "event", "interest", "token"],
+    ),
     (
         "driver/uring",
-        &["driver", "event", "interest", "operation", "token"],
+        &[
+            "descriptor",
+            "driver",
+            "event",
+            "interest",
+            "operation",
+            "token",
+        ],
     ),
-    ("driver/mock", &["driver", "event", "interest", "token"]),
+    (
+        "driver/mock",
+        &["descriptor", "driver", "event", "interest", "token"],
+    ),
     ("timers", &["deadline", "event", "token"]),
-    ("registry", &["driver", "event", "interest", "token"]),
-    ("backend", &["driver", "driver/poll", "driver/uring"]),
+    (
+        "registry",
+        &["descriptor", "driver", "event", "interest", "token"],
+    ),
+    ("backend", &["driver", "driver/mio", "driver/uring"]),
     ("handle", &["driver", "event", "token"]),
     ("pool", &["handle", "token"]),
     (
         "selector",
         &[
-            "backend", "driver", "event", "interest", "registry", "token",
+            "backend",
+            "descriptor",
+            "driver",
+            "event",
+            "interest",
+            "registry",
+            "token",
         ],
     ),
-    // The one system call of a sleep is the port's neighbour, not a driver.
     (
         "reactor",
         &[
             "backend",
             "deadline",
+            "descriptor",
             "driver",
-            "driver/poll",
             "event",
             "handle",
             "interest",
@@ -47,7 +77,7 @@ const LAYERS: [(&str, &[&str]); 17] = [
     ),
     (
         "source",
-        &["driver", "interest", "reactor", "registry", "token"],
+        &["descriptor", "interest", "reactor", "registry", "token"],
     ),
 ];
 
@@ -95,11 +125,13 @@ fn every_use_is_by_full_name() {
                 "src/{path}.rs: {line}"
             );
             assert!(!line.contains("macro_rules!"), "src/{path}.rs: {line}");
-            for (library, home) in [("mio::", "driver/poll"), ("io_uring::", "driver/uring")] {
-                let foreign = line.contains(library) && !path.starts_with(home);
-                assert!(!foreign, "src/{path}.rs names {library} {line}");
-            }
-            let homes = ["driver/poll", "driver/uring", "pool/linux", "pool/unix"];
+            let homes = [
+                "descriptor/",
+                "driver/mio",
+                "driver/uring",
+                "pool/time_slice",
+                "pool/signal_mask",
+            ];
             let may = homes.map(|home| path.starts_with(home));
             assert!(
                 !line.contains("unsafe {") || may.contains(&true),
@@ -109,27 +141,46 @@ fn every_use_is_by_full_name() {
     }
 }
 
-/// All source files: path below `src` without the ending, and text.
-fn sources() -> Vec<(String, String)> {
-    fn visit(directory: &Path, prefix: &str, found: &mut Vec<(String, String)>) {
-        for entry in fs::read_dir(directory).unwrap() {
-            let path = entry.unwrap().path();
-            let name = path.file_stem().unwrap().to_str().unwrap();
-            if path.is_dir() {
-                visit(&path, &format!("{prefix}{name}/"), found);
-            } else if path.extension().is_some_and(|ending| ending == "rs") {
-                let text = fs::read_to_string(&path).unwrap();
-                found.push((format!("{prefix}{name}"), text));
-            }
-        }
+/// The longest a source file may be, in lines: what can be read at a sitting.
+const LONGEST: usize = 400;
+
+#[test]
+fn no_file_is_too_long() {
+    for (path, text) in sources() {
+        let lines = text.lines().count();
+        assert!(lines <= LONGEST, "src/{path}.rs has {lines} lines");
     }
-    let mut found = Vec::new();
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-    visit(&root, "", &mut found);
-    found
 }
 
-/// `driver/poll/unix` belongs to `driver/poll`, `registry/entries` to `registry`.
+#[test]
+fn each_library_is_named_by_one_module() {
+    for (path, text) in sources() {
+        let code = without_own_imports(&text);
+        for (library, home) in [("mio::", "driver/mio"), ("io_uring::", "driver/uring")] {
+            let foreign = code.contains(library) && !path.starts_with(home);
+            assert!(!foreign, "src/{path}.rs names {library}");
+        }
+    }
+}
+
+/// The code without its `use crate::` items, whose modules may be called like a library.
+fn without_own_imports(text: &str) -> String {
+    let mut code: String = code(text).collect::<Vec<_>>().join(" ");
+    while let Some(start) = code.find("use crate::") {
+        let end = code[start..]
+            .find(';')
+            .map_or(code.len(), |end| start + end);
+        code.replace_range(start..end, "");
+    }
+    code
+}
+
+/// All source files: path below `src` without the ending, and text.
+fn sources() -> Vec<(String, String)> {
+    imports::sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"))
+}
+
+/// `driver/mio/unix` belongs to `driver/mio`, `registry/entries` to `registry`.
 fn module_of(path: &str) -> &str {
     let known = LAYERS.iter().map(|(name, _)| *name);
     let mut owners = known.filter(|name| path == *name || path.starts_with(&format!("{name}/")));
@@ -140,60 +191,17 @@ fn module_of(path: &str) -> &str {
     }
 }
 
-/// The lines that are code, up to the unit tests.
-fn code(text: &str) -> impl Iterator<Item = &str> {
-    text.lines()
-        .take_while(|line| *line != "#[cfg(test)]")
-        .filter(|line| !line.trim_start().starts_with("//"))
-}
-
-/// What the `use crate::` items and the `crate::` paths of a file name.
+/// The modules that the `use crate::` items and the `crate::` paths of a file name.
 fn uses(text: &str) -> Vec<String> {
-    let code: String = code(text).collect::<Vec<_>>().join(" ");
     let mut names = Vec::new();
-    for (place, marker) in code.match_indices("crate::") {
-        let rest = &code[place + marker.len()..];
-        let end = if code[..place].ends_with("use ") {
-            rest.find(';')
-        } else {
-            rest.find([';', '(', ',', ' '])
-        };
-        let end = end.unwrap_or(rest.len());
-        for path in flatten(&rest[..end], "") {
-            let mut parts = path.split("::");
-            let head = parts.next().unwrap().to_owned();
-            let nested = format!("{head}/{}", parts.next().unwrap_or_default());
-            let is_module = LAYERS.iter().any(|(name, _)| *name == nested);
-            names.push(if is_module { nested } else { head });
-        }
+    for path in paths(text, "crate") {
+        let mut parts = path.split("::");
+        let head = parts.next().unwrap().to_owned();
+        let nested = format!("{head}/{}", parts.next().unwrap_or_default());
+        let is_module = LAYERS.iter().any(|(name, _)| *name == nested);
+        names.push(if is_module { nested } else { head });
     }
     names
-}
-
-/// `{a::{b, c}, d}` as `a::b`, `a::c`, `d`.
-fn flatten(tree: &str, prefix: &str) -> Vec<String> {
-    let tree = tree.trim();
-    let Some(open) = tree.find('{') else {
-        return vec![format!("{prefix}{tree}")];
-    };
-    let prefix = format!("{prefix}{}", &tree[..open]);
-    let close = tree.rfind('}').unwrap();
-    let (mut depth, mut start, mut paths) = (0, open + 1, Vec::new());
-    for (place, sign) in tree.char_indices() {
-        match sign {
-            '{' => depth += 1,
-            '}' => depth -= 1,
-            _ => {}
-        }
-        if place == close || (sign == ',' && depth == 1) {
-            let part = tree[start..place].trim();
-            if !part.is_empty() {
-                paths.extend(flatten(part, &prefix));
-            }
-            start = place + 1;
-        }
-    }
-    paths
 }
 
 #[test]

@@ -316,13 +316,13 @@ fn an_operation_is_reported_under_its_last_token() {
         let (reader, writer) = pipe().unwrap();
         let id = subject.start(&reader, Operation::Read(None, 10), 1);
         assert!(subject.poll(NOW).is_empty());
-        assert!(!subject.operations().landed(id));
+        assert!(!subject.operations().is_complete(id));
         subject.operations().redirect(id, Token::new(2, 0));
         File::from(writer).write_all(b"late").unwrap();
         assert_eq!(subject.reported(1), [2]);
-        assert!(subject.operations().landed(id));
+        assert!(subject.operations().is_complete(id));
         assert_eq!(subject.take(id).unwrap(), 4);
-        assert!(!subject.operations().landed(id), "it has ended");
+        assert!(!subject.operations().is_complete(id), "it has ended");
     });
 }
 
@@ -365,7 +365,7 @@ fn an_old_number_reaches_nobody_else() {
         subject.operations().redirect(old, Token::new(3, 0));
         writer.write_all(b"hello").unwrap();
         assert_eq!(subject.reported(1), [2]);
-        assert!(!subject.operations().landed(old));
+        assert!(!subject.operations().is_complete(old));
         assert_eq!(subject.error(old), Some(Errno::INVAL));
         assert_eq!(subject.take(new).unwrap(), 5);
     });

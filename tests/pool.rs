@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use reactor::{Events, Job, Limits, Outcome, Pace, Reactor, Ready, Refused, Token};
+use reactor::{Events, Job, Limits, Outcome, Reactor, Ready, Refused, Token, WorkClass};
 
 use asleep::ThreadState;
 
@@ -45,14 +45,14 @@ fn token(index: usize) -> Token {
     Token::new(index as u32, 0)
 }
 
-fn quick<T: Send + 'static>(
+fn submit<T: Send + 'static>(
     reactor: &mut Reactor,
     index: usize,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Job<T> {
     reactor
         .pool_mut()
-        .submit(token(index), Pace::Quick, work)
+        .submit(token(index), WorkClass::Disk, work)
         .unwrap()
 }
 
@@ -138,7 +138,7 @@ impl Drop for Owned {
 fn a_result_comes_as_an_event() {
     let mut reactor = reactor(Limits::default());
     assert_eq!(reactor.pool().statistics().threads, 0, "lazily started");
-    let mut job = quick(&mut reactor, 7, || 6 * 7);
+    let mut job = submit(&mut reactor, 7, || 6 * 7);
     assert_eq!(notified(&mut reactor, 1), [7]);
     assert_eq!(job.take(), Some(Outcome::Done(42)));
     assert_eq!(job.take(), None, "a result is taken once");
@@ -152,7 +152,7 @@ fn a_result_comes_as_an_event() {
 fn a_completion_ends_the_owners_sleep() {
     let mut reactor = reactor(Limits::default());
     let gate = Gate::default();
-    let mut job = quick(&mut reactor, 1, {
+    let mut job = submit(&mut reactor, 1, {
         let gate = gate.clone();
         move || gate.pass()
     });
@@ -179,7 +179,7 @@ fn every_one_of_many_is_notified_once() {
     });
     let mut jobs = HashMap::new();
     for index in 0..1000 {
-        jobs.insert(index, quick(&mut reactor, index, move || index));
+        jobs.insert(index, submit(&mut reactor, index, move || index));
     }
     let mut order = notified(&mut reactor, 1000);
     for index in &order {
@@ -204,7 +204,7 @@ fn as_many_run_at_once_as_there_may_be_threads() {
     let jobs: Vec<_> = (0..6)
         .map(|index| {
             let together = Arc::clone(&together);
-            quick(&mut reactor, index, move || together.wait())
+            submit(&mut reactor, index, move || together.wait())
         })
         .collect();
     notified(&mut reactor, 6);
@@ -218,12 +218,12 @@ fn an_idle_thread_ends_in_the_end() {
         idle: Duration::from_millis(1),
         ..Limits::default()
     });
-    let job = quick(&mut reactor, 1, || ());
+    let job = submit(&mut reactor, 1, || ());
     notified(&mut reactor, 1);
     drop(job);
     let pool = reactor.pool();
     eventually("idle for ever", || pool.statistics().threads == 0);
-    let mut job = quick(&mut reactor, 11, || 1);
+    let mut job = submit(&mut reactor, 11, || 1);
     notified(&mut reactor, 1);
     assert_eq!(job.take(), Some(Outcome::Done(1)));
 }
@@ -232,7 +232,7 @@ fn an_idle_thread_ends_in_the_end() {
 fn slow_work_leaves_threads_to_quick_work() {
     let mut reactor = reactor(Limits {
         threads: 3,
-        slow: 2,
+        network: 2,
         ..Limits::default()
     });
     let (gate, census) = (Gate::default(), Census::default());
@@ -245,10 +245,10 @@ fn slow_work_leaves_threads_to_quick_work() {
                 census.leave();
             };
             let pool = reactor.pool_mut();
-            pool.submit(token(index), Pace::Slow, work).unwrap()
+            pool.submit(token(index), WorkClass::Network, work).unwrap()
         })
         .collect();
-    let mut job = quick(&mut reactor, 99, || "not behind them");
+    let mut job = submit(&mut reactor, 99, || "not behind them");
     assert_eq!(notified(&mut reactor, 1), [99]);
     assert_eq!(job.take(), Some(Outcome::Done("not behind them")));
     eventually("two have not begun", || census.now() == 2);
@@ -261,45 +261,45 @@ fn slow_work_leaves_threads_to_quick_work() {
 fn many_may_wait_where_few_work() {
     let Limits {
         threads,
-        copy,
-        quick,
-        slow,
+        cpu,
+        disk,
+        network,
         ..
     } = Limits::default();
-    assert!(quick < slow && copy + quick + slow <= threads);
-    let copy = 2; // however many processors there are
+    assert!(disk < network && cpu + disk + network <= threads);
+    let cpu = 2; // however many processors there are
     let mut reactor = reactor(Limits {
-        threads: copy + quick + slow,
-        copy,
+        threads: cpu + disk + network,
+        cpu,
         ..Limits::default()
     });
     let (gate, mut jobs) = (Gate::default(), Vec::new());
     let census = [(); 3].map(|()| Census::default());
     for index in 0..200 {
         let (gate, census) = (gate.clone(), census[index % 3].clone());
-        let pace = [Pace::Copy, Pace::Quick, Pace::Slow][index % 3];
+        let class = [WorkClass::Cpu, WorkClass::Disk, WorkClass::Network][index % 3];
         let work = move || {
             census.enter();
             gate.pass();
             census.leave();
         };
         let pool = reactor.pool_mut();
-        jobs.push(pool.submit(token(index), pace, work).unwrap());
+        jobs.push(pool.submit(token(index), class, work).unwrap());
     }
-    let all = copy + quick + slow;
+    let all = cpu + disk + network;
     eventually("not all have begun", || {
         census.iter().map(Census::now).sum::<usize>() == all
     });
     assert_eq!(reactor.pool().statistics().threads, all as u64);
     gate.open();
     assert_eq!(notified(&mut reactor, 200).len(), jobs.len());
-    assert_eq!(census.map(|census| census.most()), [copy, quick, slow]);
+    assert_eq!(census.map(|census| census.most()), [cpu, disk, network]);
 }
 
 #[test]
 fn copying_is_for_a_few() {
     let mut reactor = reactor(Limits {
-        copy: 1,
+        cpu: 1,
         ..Limits::default()
     });
     let (gate, mut jobs) = (Gate::default(), Vec::new());
@@ -312,10 +312,10 @@ fn copying_is_for_a_few() {
             census.leave();
         };
         let pool = reactor.pool_mut();
-        jobs.push(pool.submit(token(index), Pace::Copy, work).unwrap());
+        jobs.push(pool.submit(token(index), WorkClass::Cpu, work).unwrap());
     }
     assert_eq!(reactor.pool().statistics().started, 1, "one may begin");
-    let mut other = quick(&mut reactor, 99, || "not behind them");
+    let mut other = submit(&mut reactor, 99, || "not behind them");
     assert_eq!(notified(&mut reactor, 1), [99]);
     assert_eq!(other.take(), Some(Outcome::Done("not behind them")));
     gate.open();
@@ -329,19 +329,24 @@ fn copying_is_for_a_few() {
 fn work_begins_in_the_order_it_came() {
     let mut reactor = reactor(Limits {
         threads: 1,
-        slow: 1,
+        network: 1,
         ..Limits::default()
     });
     let (gate, order) = (Gate::default(), Arc::new(Mutex::new(Vec::new())));
-    let mut jobs = vec![quick(&mut reactor, 0, {
+    let mut jobs = vec![submit(&mut reactor, 0, {
         let gate = gate.clone();
         move || gate.pass()
     })];
     for index in 1..20 {
         let order = Arc::clone(&order);
-        let pace = [Pace::Quick, Pace::Slow][index % 2];
+        let class = [WorkClass::Disk, WorkClass::Network][index % 2];
         let work = move || order.lock().unwrap().push(index);
-        jobs.push(reactor.pool_mut().submit(token(index), pace, work).unwrap());
+        jobs.push(
+            reactor
+                .pool_mut()
+                .submit(token(index), class, work)
+                .unwrap(),
+        );
     }
     gate.open();
     notified(&mut reactor, 20);
@@ -351,10 +356,10 @@ fn work_begins_in_the_order_it_came() {
 #[test]
 fn a_panic_is_its_jobs_affair() {
     let mut reactor = single();
-    let mut static_message = quick(&mut reactor, 0, || -> u32 { panic!("on purpose") });
-    let mut formatted = quick(&mut reactor, 1, || -> u32 { panic!("on {}", "purpose") });
-    let mut other = quick(&mut reactor, 2, || -> u32 { std::panic::panic_any(5_u8) });
-    let mut after = quick(&mut reactor, 3, || 3);
+    let mut static_message = submit(&mut reactor, 0, || -> u32 { panic!("on purpose") });
+    let mut formatted = submit(&mut reactor, 1, || -> u32 { panic!("on {}", "purpose") });
+    let mut other = submit(&mut reactor, 2, || -> u32 { std::panic::panic_any(5_u8) });
+    let mut after = submit(&mut reactor, 3, || 3);
     notified(&mut reactor, 4);
     let purpose = || Some(Outcome::Panicked("on purpose".to_owned()));
     assert_eq!(static_message.take(), purpose());
@@ -369,16 +374,16 @@ fn a_panic_is_its_jobs_affair() {
 fn what_has_not_begun_can_be_taken_back() {
     let mut reactor = single();
     let (gate, dropped) = (Gate::default(), Arc::new(AtomicUsize::new(0)));
-    let mut first = quick(&mut reactor, 0, {
+    let mut first = submit(&mut reactor, 0, {
         let gate = gate.clone();
         move || gate.pass()
     });
     let pool = reactor.pool();
     eventually("not begun", || pool.statistics().running == 1);
     let owned = Owned(Arc::clone(&dropped));
-    let mut second = quick(&mut reactor, 1, move || drop(owned));
+    let mut second = submit(&mut reactor, 1, move || drop(owned));
     let owned = Owned(Arc::clone(&dropped));
-    let third = quick(&mut reactor, 2, move || drop(owned));
+    let third = submit(&mut reactor, 2, move || drop(owned));
     assert!(second.cancel());
     assert_eq!(dropped.load(Ordering::SeqCst), 1, "with what it owned");
     assert_eq!(reactor.pool().statistics().queued, 1);
@@ -398,7 +403,7 @@ fn what_nobody_waits_for_any_more_is_not_reported() {
     let mut reactor = single();
     let (gate, dropped) = (Gate::default(), Arc::new(AtomicUsize::new(0)));
     let owned = Owned(Arc::clone(&dropped));
-    let job = quick(&mut reactor, 0, {
+    let job = submit(&mut reactor, 0, {
         let gate = gate.clone();
         move || {
             gate.pass();
@@ -428,23 +433,23 @@ fn a_full_queue_refuses_and_tells_when_it_has_room() {
         let gate = gate.clone();
         move || gate.pass()
     };
-    let first = quick(&mut reactor, 0, block(&gate));
+    let first = submit(&mut reactor, 0, block(&gate));
     let pool = reactor.pool();
     eventually("not begun", || pool.statistics().running == 1);
-    let second = quick(&mut reactor, 1, block(&gate));
-    let third = quick(&mut reactor, 2, block(&gate));
-    assert!(!reactor.pool().has_room());
+    let second = submit(&mut reactor, 1, block(&gate));
+    let third = submit(&mut reactor, 2, block(&gate));
+    assert!(!reactor.pool().has_capacity());
     let refused = reactor
         .pool_mut()
-        .submit(token(3), Pace::Quick, block(&gate));
+        .submit(token(3), WorkClass::Disk, block(&gate));
     assert!(matches!(refused, Err(Refused::Full)), "{refused:?}");
-    reactor.pool().crowd(token(50));
-    reactor.pool().crowd(token(51));
+    reactor.pool().notify_when_capacity(token(50));
+    reactor.pool().notify_when_capacity(token(51));
     assert!(silent(&mut reactor), "no room yet");
     drop(third);
     assert_eq!(notified(&mut reactor, 2), [50, 51]);
-    assert!(reactor.pool().has_room());
-    reactor.pool().crowd(token(52));
+    assert!(reactor.pool().has_capacity());
+    reactor.pool().notify_when_capacity(token(52));
     assert_eq!(notified(&mut reactor, 1), [52], "there is room already");
     gate.open();
     notified(&mut reactor, 2);
@@ -457,7 +462,7 @@ fn dropping_the_reactor_waits_for_nobody() {
     let (gate, dropped) = (Gate::default(), Arc::new(AtomicUsize::new(0)));
     let (sender, receiver) = mpsc::channel();
     let owned = Owned(Arc::clone(&dropped));
-    let mut running = quick(&mut reactor, 0, {
+    let mut running = submit(&mut reactor, 0, {
         let gate = gate.clone();
         move || {
             gate.pass();
@@ -468,7 +473,7 @@ fn dropping_the_reactor_waits_for_nobody() {
     let pool = reactor.pool();
     eventually("not begun", || pool.statistics().running == 1);
     let owned = Owned(Arc::clone(&dropped));
-    let mut queued = quick(&mut reactor, 1, move || drop(owned));
+    let mut queued = submit(&mut reactor, 1, move || drop(owned));
     drop(reactor);
     let early = receiver.try_recv();
     assert!(early.is_err(), "the drop has waited for the running job");
@@ -488,7 +493,7 @@ fn dropping_the_reactor_waits_for_nobody() {
 fn the_end_can_be_told_to_another_token() {
     let mut reactor = single();
     let gate = Gate::default();
-    let mut job = quick(&mut reactor, 0, {
+    let mut job = submit(&mut reactor, 0, {
         let gate = gate.clone();
         move || gate.pass()
     });
@@ -506,12 +511,12 @@ fn the_end_can_be_told_to_another_token() {
 fn a_job_can_be_waited_for_without_turning() {
     let mut reactor = single();
     let sleeper = ThreadState::current();
-    let mut job = quick(&mut reactor, 0, move || {
+    let mut job = submit(&mut reactor, 0, move || {
         sleeper.wait_until_asleep();
         "done"
     });
     assert_eq!(job.wait(), Outcome::Done("done"));
-    let mut panics = quick(&mut reactor, 1, || panic!("on purpose"));
+    let mut panics = submit(&mut reactor, 1, || panic!("on purpose"));
     let panicked: Outcome<()> = panics.wait();
     assert_eq!(panicked, Outcome::Panicked("on purpose".to_owned()));
 }
@@ -520,18 +525,18 @@ fn a_job_can_be_waited_for_without_turning() {
 fn limits_are_at_least_one() {
     let mut reactor = reactor(Limits {
         threads: 0,
-        copy: 0,
-        quick: 0,
-        slow: 0,
+        cpu: 0,
+        disk: 0,
+        network: 0,
         queue: 0,
         idle: Duration::ZERO,
     });
     let limits = reactor.pool().limits();
-    assert_eq!((limits.threads, limits.copy, limits.quick), (1, 1, 1));
-    assert_eq!((limits.slow, limits.queue), (1, 1));
+    assert_eq!((limits.threads, limits.cpu, limits.disk), (1, 1, 1));
+    assert_eq!((limits.network, limits.queue), (1, 1));
     let mut job = reactor
         .pool_mut()
-        .submit(token(1), Pace::Slow, || 1)
+        .submit(token(1), WorkClass::Network, || 1)
         .unwrap();
     notified(&mut reactor, 1);
     assert_eq!(job.take(), Some(Outcome::Done(1)));
@@ -549,7 +554,7 @@ fn blocked() -> u64 {
 #[test]
 fn workers_get_no_signals() {
     let (mut reactor, before) = (reactor(Limits::default()), blocked());
-    let mut job = quick(&mut reactor, 0, blocked);
+    let mut job = submit(&mut reactor, 0, blocked);
     notified(&mut reactor, 1);
     let Some(Outcome::Done(mask)) = job.take() else {
         panic!("no result");
@@ -566,13 +571,13 @@ fn workers_get_no_signals() {
 fn a_child_has_its_parents_pool_no_more() {
     let mut reactor = single();
     let gate = Gate::default();
-    let mut running = quick(&mut reactor, 0, {
+    let mut running = submit(&mut reactor, 0, {
         let gate = gate.clone();
         move || gate.pass()
     });
     let pool = reactor.pool();
     eventually("not begun", || pool.statistics().running == 1);
-    let mut queued = quick(&mut reactor, 1, || 1);
+    let mut queued = submit(&mut reactor, 1, || 1);
 
     // SAFETY: the child does what follows and leaves by _exit; whatever it allocates, glibc lets it.
     let child = unsafe { libc::fork() };
@@ -580,13 +585,13 @@ fn a_child_has_its_parents_pool_no_more() {
         // SAFETY: no precondition. A child that hangs ends by SIGALRM.
         unsafe { libc::alarm(LONG.as_secs() as libc::c_uint) };
         let fine = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            let refused = reactor.pool_mut().submit(token(2), Pace::Quick, || 2);
+            let refused = reactor.pool_mut().submit(token(2), WorkClass::Disk, || 2);
             assert!(matches!(refused, Err(Refused::Foreign)));
             assert_eq!(queued.take(), Some(Outcome::Dropped));
             assert!(queued.cancel());
             drop((running, queued, reactor));
             let mut own = Reactor::open(None).unwrap();
-            let mut job = quick(&mut own, 3, || 3);
+            let mut job = submit(&mut own, 3, || 3);
             notified(&mut own, 1);
             assert_eq!(job.take(), Some(Outcome::Done(3)));
         }));

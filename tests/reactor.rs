@@ -12,7 +12,7 @@ use std::{
 };
 
 use reactor::{
-    AsDescriptor, Backend, Deadline, Events, Identity, Interest, Reactor, Ready, Token, Wait,
+    AsDescriptor, Backend, Deadline, Events, Interest, OwnerId, Reactor, Ready, Token, Wait,
 };
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -38,12 +38,12 @@ turns! {
     timers_elapse_in_order_and_never_early
     a_cancelled_timer_is_silent
     a_million_timers_are_set_and_cancelled_or_elapse
-    a_stopped_clock_moves_by_jumps_alone
-    a_timer_of_a_stopped_clock_ends_no_sleep
+    a_frozen_clock_moves_only_when_it_is_advanced
+    a_timer_of_a_frozen_clock_ends_no_sleep
     readiness_comes_before_the_timeout_of_the_same_turn
     events_are_appended
     the_kernel_ends_a_sleep
-    closing_tells_the_waiter_in_the_next_turn
+    deregister_answers_the_waiter_in_the_next_turn
     a_wake_ends_one_turn_and_shows_nothing
     a_sleep_belongs_to_no_thread
     no_notification_is_slept_through
@@ -127,10 +127,10 @@ fn a_million_timers_are_set_and_cancelled_or_elapse(backend: Backend) {
     assert!(indexes(&events).into_iter().eq((0..1_000_000).step_by(10)));
 }
 
-fn a_stopped_clock_moves_by_jumps_alone(backend: Backend) {
+fn a_frozen_clock_moves_only_when_it_is_advanced(backend: Backend) {
     let (mut reactor, mut events) = reactor(backend);
-    assert!(!reactor.is_stopped() && !reactor.jump());
-    reactor.stop_clock();
+    assert!(!reactor.is_clock_frozen() && !reactor.advance_to_next_timer());
+    reactor.freeze_clock();
     let start = reactor.now();
     for (token, hours) in [(2, 2), (1, 1), (3, 2)] {
         let deadline = reactor.deadline(HOUR * hours);
@@ -141,7 +141,7 @@ fn a_stopped_clock_moves_by_jumps_alone(backend: Backend) {
     reactor.turn(&mut events, Some(Duration::ZERO)).unwrap();
     assert_eq!(indexes(&events), [0]);
     let mut found = Vec::new();
-    while reactor.jump() {
+    while reactor.advance_to_next_timer() {
         events.clear();
         reactor.collect(&mut events).unwrap();
         let hours = (reactor.now() - start).as_secs() / 3600;
@@ -151,9 +151,9 @@ fn a_stopped_clock_moves_by_jumps_alone(backend: Backend) {
     assert!(reactor.clock() - start < HOUR, "the turns' clock goes on");
 }
 
-fn a_timer_of_a_stopped_clock_ends_no_sleep(backend: Backend) {
+fn a_timer_of_a_frozen_clock_ends_no_sleep(backend: Backend) {
     let (mut reactor, mut events) = reactor(backend);
-    reactor.stop_clock();
+    reactor.freeze_clock();
     reactor.timer(
         reactor.deadline(Duration::from_micros(10)),
         Token::new(1, 0),
@@ -169,7 +169,7 @@ fn readiness_comes_before_the_timeout_of_the_same_turn(backend: Backend) {
     let (ours, mut theirs) = pair();
     reactor.timer(Deadline::now(), Token::new(2, 0));
     let token = Token::new(1, 0);
-    let wait = reactor.wait(ours.as_descriptor(), Identity(1), Interest::READABLE, token);
+    let wait = reactor.wait(ours.as_descriptor(), OwnerId(1), Interest::READABLE, token);
     let Ok(Wait::Pending(wait)) = wait else {
         panic!("expected a pending wait, got {wait:?}");
     };
@@ -194,7 +194,7 @@ fn the_kernel_ends_a_sleep(backend: Backend) {
     let (mut reactor, mut events) = reactor(backend);
     let (ours, mut theirs) = pair();
     let token = Token::new(1, 0);
-    let wait = reactor.wait(ours.as_descriptor(), Identity(1), Interest::READABLE, token);
+    let wait = reactor.wait(ours.as_descriptor(), OwnerId(1), Interest::READABLE, token);
     let handle = reactor.handle();
     let writer = thread::spawn(move || {
         while !handle.is_sleeping() {
@@ -209,12 +209,12 @@ fn the_kernel_ends_a_sleep(backend: Backend) {
     drop(writer.join());
 }
 
-fn closing_tells_the_waiter_in_the_next_turn(backend: Backend) {
+fn deregister_answers_the_waiter_in_the_next_turn(backend: Backend) {
     let (mut reactor, mut events) = reactor(backend);
     let (ours, _theirs) = pair();
     let number = ours.as_descriptor();
-    let wait = reactor.wait(number, Identity(1), Interest::READABLE, Token::new(1, 0));
-    reactor.forget(number);
+    let wait = reactor.wait(number, OwnerId(1), Interest::READABLE, Token::new(1, 0));
+    reactor.deregister(number);
     drop(ours);
     turn(&mut reactor, &mut events);
     assert_eq!(events[0].ready, Ready::ERROR);

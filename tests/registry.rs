@@ -6,15 +6,15 @@ use std::{
 };
 
 use reactor::{
-    Attempt, Descriptor, Event, Events, Identity, Interest, Knowledge, Reactor, Ready,
-    Registration, Renewal, Selector, Token, Wait, WaitId,
+    Attempt, CachedReadiness, Descriptor, Event, Events, Interest, OwnerId, Reactor, Ready,
+    Registration, Reregistration, Selector, Token, Wait, WaitId,
     mock::{Call, Mock, Script},
 };
 
 const READ: Interest = Interest::READABLE;
 const WRITE: Interest = Interest::WRITABLE;
-const OURS: Identity = Identity(1);
-const OTHER: Identity = Identity(2);
+const OURS: OwnerId = OwnerId(1);
+const OTHER: OwnerId = OwnerId(2);
 /// A number that can be no descriptor: -1, or `INVALID_SOCKET`.
 const NONE: Descriptor = !0;
 const IDLE: Duration = Duration::from_millis(100);
@@ -51,12 +51,12 @@ impl Stage {
         stage
     }
 
-    fn try_wait(&mut self, who: Identity, interest: Interest, token: u32) -> io::Result<Wait> {
+    fn try_wait(&mut self, who: OwnerId, interest: Interest, token: u32) -> io::Result<Wait> {
         let token = Token::new(token, 0);
         self.selector.wait(5, who, interest, token, self.start)
     }
 
-    fn wait(&mut self, who: Identity, interest: Interest, token: u32) -> WaitId {
+    fn wait(&mut self, who: OwnerId, interest: Interest, token: u32) -> WaitId {
         match self.try_wait(who, interest, token) {
             Ok(Wait::Pending(wait)) => wait,
             other => panic!("expected a pending wait, got {other:?}"),
@@ -87,12 +87,12 @@ impl Stage {
         answers(&events)
     }
 
-    fn readable(&self) -> Knowledge {
-        self.selector.known(5, OURS).readable
+    fn readable(&self) -> CachedReadiness {
+        self.selector.cached_readiness(5, OURS).readable
     }
 
-    fn writable(&self) -> Knowledge {
-        self.selector.known(5, OURS).writable
+    fn writable(&self) -> CachedReadiness {
+        self.selector.cached_readiness(5, OURS).writable
     }
 }
 
@@ -110,7 +110,7 @@ fn error(kind: io::ErrorKind) -> io::Error {
 #[test]
 fn wait_on_nothing_registers_what_is_asked() {
     let (stage, _) = Stage::registered(READ);
-    assert_eq!(stage.readable(), Knowledge::Unknown);
+    assert_eq!(stage.readable(), CachedReadiness::Unknown);
     assert_eq!(stage.selector.statistics().registered, 1);
 }
 
@@ -122,8 +122,11 @@ fn wait_by_another_identity_begins_a_new_life() {
     stage.wait(OTHER, READ, 2);
     assert_eq!(stage.script.calls(), [Call::Reregister(5, READ)]);
     assert_ne!(stage.script.token(5), before);
-    assert_eq!(stage.readable(), Knowledge::Unknown);
-    assert_eq!(stage.selector.known(5, OTHER).readable, Knowledge::Unknown);
+    assert_eq!(stage.readable(), CachedReadiness::Unknown);
+    assert_eq!(
+        stage.selector.cached_readiness(5, OTHER).readable,
+        CachedReadiness::Unknown
+    );
 }
 
 #[test]
@@ -142,14 +145,14 @@ fn wait_by_another_identity_keeps_who_waits_and_drops_what_nobody_wants() {
 #[test]
 fn wait_by_nobody_in_particular_never_trusts() {
     let mut stage = Stage::new();
-    let first = stage.wait(Identity::UNKNOWN, READ, 1);
+    let first = stage.wait(OwnerId::UNKNOWN, READ, 1);
     stage.selector.end(first);
     stage
         .selector
-        .attempted(5, Identity::UNKNOWN, READ, Attempt::WouldBlock);
-    let known = stage.selector.known(5, Identity::UNKNOWN);
-    assert_eq!(known.readable, Knowledge::Unknown);
-    stage.wait(Identity::UNKNOWN, READ, 2);
+        .attempted(5, OwnerId::UNKNOWN, READ, Attempt::WouldBlock);
+    let known = stage.selector.cached_readiness(5, OwnerId::UNKNOWN);
+    assert_eq!(known.readable, CachedReadiness::Unknown);
+    stage.wait(OwnerId::UNKNOWN, READ, 2);
     let calls = [Call::Register(5, READ), Call::Reregister(5, READ)];
     assert_eq!(stage.script.calls(), calls);
 }
@@ -166,7 +169,7 @@ fn wait_for_more_keeps_what_is_known() {
     let (mut stage, _) = Stage::registered(READ);
     stage.attempted(READ, Attempt::WouldBlock);
     stage.wait(OURS, WRITE, 2);
-    assert_eq!(stage.readable(), Knowledge::Drained);
+    assert_eq!(stage.readable(), CachedReadiness::Drained);
 }
 
 #[test]
@@ -200,7 +203,7 @@ fn wait_on_ready_arms() {
     let (mut stage, wait) = Stage::registered(READ);
     stage.report(Ready::READABLE);
     assert_eq!(stage.selector.end(wait), Ready::READABLE);
-    assert_eq!(stage.readable(), Knowledge::Ready);
+    assert_eq!(stage.readable(), CachedReadiness::Ready);
     stage.wait(OURS, READ, 2);
     assert_eq!(stage.script.calls(), [Call::Reregister(5, READ)]);
 }
@@ -211,9 +214,9 @@ fn wait_on_ready_arms() {
 fn answer_renewed_begins_a_new_life() {
     let mut stage = Stage::abandoned(READ | WRITE);
     stage.attempted(READ, Attempt::WouldBlock);
-    stage.script.on_reregister(Ok(Renewal::Renewed));
+    stage.script.on_reregister(Ok(Reregistration::Renewed));
     stage.wait(OURS, WRITE, 2);
-    assert_eq!(stage.readable(), Knowledge::Unknown);
+    assert_eq!(stage.readable(), CachedReadiness::Unknown);
     assert_eq!(stage.selector.statistics().renewed, 1);
 }
 
@@ -232,7 +235,7 @@ fn answer_unpollable_to_register_is_ready_at_once() {
 #[test]
 fn answer_unpollable_to_reregister_answers_everybody() {
     let (mut stage, reader) = Stage::registered(READ);
-    stage.script.on_reregister(Ok(Renewal::Unpollable));
+    stage.script.on_reregister(Ok(Reregistration::Unpollable));
     let wait = stage.try_wait(OURS, WRITE, 2).unwrap();
     assert_eq!(wait, Wait::Ready(WRITE));
     assert_eq!(stage.poll(), [(1, Ready::READABLE)]);
@@ -276,7 +279,7 @@ fn a_number_that_is_no_descriptor_reaches_no_driver() {
     let token = Token::new(1, 0);
     let result = stage.selector.wait(NONE, OURS, READ, token, stage.start);
     assert!(result.unwrap_err().raw_os_error().is_some());
-    stage.selector.forget(NONE);
+    stage.selector.deregister(NONE);
     assert_eq!(stage.script.calls(), []);
 }
 
@@ -296,7 +299,7 @@ fn event_of_an_older_life_is_dropped() {
 fn event_of_no_life_is_dropped() {
     let mut stage = Stage::abandoned(READ);
     let old = stage.script.token(5);
-    stage.selector.forget(5);
+    stage.selector.deregister(5);
     stage.script.report_token(old, Ready::READABLE);
     let nobodys = Token::new(Token::MAX_INDEX, 0);
     stage.script.report_token(nobodys, Ready::READABLE);
@@ -311,8 +314,8 @@ fn event_answers_all_who_wait_for_it_in_order() {
     let writer = stage.wait(OURS, WRITE, 3);
     let both = [(1, Ready::READABLE), (2, Ready::READABLE)];
     assert_eq!(stage.report(Ready::READABLE), both);
-    assert_eq!(stage.readable(), Knowledge::Ready);
-    assert_eq!(stage.writable(), Knowledge::Unknown);
+    assert_eq!(stage.readable(), CachedReadiness::Ready);
+    assert_eq!(stage.writable(), CachedReadiness::Unknown);
     assert_eq!(stage.selector.end(first), Ready::READABLE);
     assert_eq!(stage.selector.end(second), Ready::READABLE);
     assert_eq!(stage.selector.end(writer), Ready::EMPTY);
@@ -332,7 +335,7 @@ fn event_takes_drained_back() {
     let mut stage = Stage::abandoned(READ);
     stage.attempted(READ, Attempt::WouldBlock);
     stage.report(Ready::READABLE);
-    assert_eq!(stage.readable(), Knowledge::Ready);
+    assert_eq!(stage.readable(), CachedReadiness::Ready);
 }
 
 #[test]
@@ -341,7 +344,7 @@ fn event_closed_reading_half_answers_readers_only() {
     stage.wait(OURS, WRITE, 2);
     let answered = stage.report(Ready::READ_CLOSED);
     assert_eq!(answered, [(1, Ready::READ_CLOSED)]);
-    assert!(stage.selector.known(5, OURS).hung_up);
+    assert!(stage.selector.cached_readiness(5, OURS).hung_up);
 }
 
 #[test]
@@ -350,10 +353,10 @@ fn event_hangup_and_error_answer_everybody() {
         let (mut stage, _) = Stage::registered(READ);
         stage.wait(OURS, WRITE, 2);
         assert_eq!(stage.report(ready), [(1, ready), (2, ready)]);
-        let known = stage.selector.known(5, OURS);
+        let known = stage.selector.cached_readiness(5, OURS);
         assert!(known.hung_up);
-        assert_eq!(known.readable, Knowledge::Ready);
-        assert_eq!(known.writable, Knowledge::Ready);
+        assert_eq!(known.readable, CachedReadiness::Ready);
+        assert_eq!(known.writable, CachedReadiness::Ready);
     }
 }
 
@@ -363,21 +366,21 @@ fn event_hangup_alone_with_nobody_waiting_is_forgotten() {
         let mut stage = Stage::abandoned(READ);
         stage.report(ready);
         assert_eq!(stage.script.calls(), [Call::Deregister(5)]);
-        assert_eq!(stage.readable(), Knowledge::Unknown);
+        assert_eq!(stage.readable(), CachedReadiness::Unknown);
     }
 }
 
 #[test]
-fn event_unwanted_for_the_first_time_is_noted() {
+fn event_spurious_for_the_first_time_is_noted() {
     let mut stage = Stage::abandoned(READ);
     assert_eq!(stage.report(Ready::READABLE), []);
     assert_eq!(stage.script.calls(), []);
-    assert_eq!(stage.readable(), Knowledge::Ready);
-    assert_eq!(stage.selector.statistics().unwanted, 1);
+    assert_eq!(stage.readable(), CachedReadiness::Ready);
+    assert_eq!(stage.selector.statistics().spurious, 1);
 }
 
 #[test]
-fn event_unwanted_once_more_narrows() {
+fn event_spurious_once_more_narrows() {
     let mut stage = Stage::abandoned(READ | WRITE);
     stage.attempted(WRITE, Attempt::WouldBlock);
     let reader = stage.wait(OURS, READ, 2);
@@ -386,13 +389,13 @@ fn event_unwanted_once_more_narrows() {
     assert_eq!(stage.script.calls(), []);
     assert_eq!(stage.report(Ready::WRITABLE), []);
     assert_eq!(stage.script.calls(), [Call::Reregister(5, READ)]);
-    assert_eq!(stage.writable(), Knowledge::Unknown);
+    assert_eq!(stage.writable(), CachedReadiness::Unknown);
     assert_eq!(stage.report(Ready::READABLE).len(), 1);
     stage.selector.end(reader);
 }
 
 #[test]
-fn event_unwanted_along_with_a_wanted_one_costs_nothing() {
+fn event_spurious_along_with_a_wanted_one_costs_nothing() {
     let mut stage = Stage::abandoned(READ | WRITE);
     stage.attempted(WRITE, Attempt::WouldBlock);
     for token in 2..5 {
@@ -402,11 +405,11 @@ fn event_unwanted_along_with_a_wanted_one_costs_nothing() {
         assert_eq!(stage.script.calls(), []);
         stage.selector.end(reader);
     }
-    assert_eq!(stage.selector.statistics().unwanted, 0);
+    assert_eq!(stage.selector.statistics().spurious, 0);
 }
 
 #[test]
-fn event_unwanted_once_more_with_nothing_left_is_forgotten() {
+fn event_spurious_once_more_with_nothing_left_is_forgotten() {
     let mut stage = Stage::abandoned(READ);
     stage.report(Ready::READABLE);
     stage.report(Ready::READABLE);
@@ -417,7 +420,7 @@ fn event_unwanted_once_more_with_nothing_left_is_forgotten() {
 }
 
 #[test]
-fn an_attempt_takes_the_note_unwanted_off() {
+fn an_attempt_takes_the_note_spurious_off() {
     for attempt in [Attempt::WouldBlock, Attempt::Short, Attempt::Complete] {
         let mut stage = Stage::abandoned(READ);
         for _ in 0..3 {
@@ -434,7 +437,7 @@ fn an_attempt_takes_the_note_unwanted_off() {
 }
 
 #[test]
-fn a_wait_takes_the_note_unwanted_off() {
+fn a_wait_takes_the_note_spurious_off() {
     let mut stage = Stage::abandoned(READ);
     stage.report(Ready::READABLE);
     let wait = stage.wait(OURS, READ, 2);
@@ -451,7 +454,7 @@ fn attempt_would_block_is_drained_even_when_hung_up() {
     let (mut stage, _) = Stage::registered(READ);
     stage.report(Ready::READABLE | Ready::READ_CLOSED);
     stage.attempted(READ, Attempt::WouldBlock);
-    assert_eq!(stage.readable(), Knowledge::Drained);
+    assert_eq!(stage.readable(), CachedReadiness::Drained);
 }
 
 #[test]
@@ -459,7 +462,7 @@ fn attempt_short_is_drained() {
     let (mut stage, _) = Stage::registered(READ);
     stage.report(Ready::READABLE);
     stage.attempted(READ, Attempt::Short);
-    assert_eq!(stage.readable(), Knowledge::Drained);
+    assert_eq!(stage.readable(), CachedReadiness::Drained);
 }
 
 #[test]
@@ -467,44 +470,47 @@ fn attempt_short_is_not_drained_once_hung_up() {
     let (mut stage, _) = Stage::registered(READ);
     stage.report(Ready::READABLE | Ready::READ_CLOSED);
     stage.attempted(READ, Attempt::Short);
-    assert_eq!(stage.readable(), Knowledge::Ready);
+    assert_eq!(stage.readable(), CachedReadiness::Ready);
 }
 
 #[test]
 fn attempt_complete_changes_nothing() {
     let (mut stage, _) = Stage::registered(READ);
     stage.attempted(READ, Attempt::Complete);
-    assert_eq!(stage.readable(), Knowledge::Unknown);
+    assert_eq!(stage.readable(), CachedReadiness::Unknown);
     stage.report(Ready::READABLE);
     stage.attempted(READ, Attempt::Complete);
-    assert_eq!(stage.readable(), Knowledge::Ready);
+    assert_eq!(stage.readable(), CachedReadiness::Ready);
 }
 
 #[test]
 fn attempt_in_a_direction_that_is_not_registered_changes_nothing() {
     let (mut stage, _) = Stage::registered(READ);
     stage.attempted(WRITE, Attempt::WouldBlock);
-    assert_eq!(stage.writable(), Knowledge::Unknown);
+    assert_eq!(stage.writable(), CachedReadiness::Unknown);
 }
 
 #[test]
 fn attempt_on_nothing_or_by_another_changes_nothing() {
     let mut stage = Stage::new();
     stage.attempted(READ, Attempt::WouldBlock);
-    assert_eq!(stage.readable(), Knowledge::Unknown);
+    assert_eq!(stage.readable(), CachedReadiness::Unknown);
     stage.wait(OTHER, READ, 1);
     stage.attempted(READ, Attempt::WouldBlock);
-    assert_eq!(stage.selector.known(5, OTHER).readable, Knowledge::Unknown);
+    assert_eq!(
+        stage.selector.cached_readiness(5, OTHER).readable,
+        CachedReadiness::Unknown
+    );
 }
 
 // --- a close ---------------------------------------------------------------------------------------------------------
 
 #[test]
-fn forget_answers_who_waits_with_the_next_poll() {
+fn deregister_answers_every_waiter_with_the_next_poll() {
     let (mut stage, first) = Stage::registered(READ);
     let second = stage.wait(OURS, READ, 2);
     stage.script.calls();
-    stage.selector.forget(5);
+    stage.selector.deregister(5);
     assert_eq!(stage.script.calls(), [Call::Deregister(5)]);
     assert_eq!(stage.selector.end(first), Ready::ERROR);
 
@@ -516,13 +522,13 @@ fn forget_answers_who_waits_with_the_next_poll() {
 }
 
 #[test]
-fn closing_by_the_owner_costs_no_deregistration_and_the_next_life_one_call() {
+fn note_close_by_the_owner_makes_no_system_call_and_the_next_wait_makes_one() {
     let (mut stage, wait) = Stage::registered(READ);
     stage.report(Ready::READABLE);
     stage.selector.end(wait);
     stage.script.calls();
     let old = stage.script.token(5);
-    stage.selector.closing(5, OURS);
+    stage.selector.note_close(5, OURS);
     assert_eq!(stage.script.calls(), []);
 
     stage.wait(OTHER, READ, 2);
@@ -535,27 +541,27 @@ fn closing_by_the_owner_costs_no_deregistration_and_the_next_life_one_call() {
 }
 
 #[test]
-fn closing_by_another_or_while_somebody_waits_does_nothing() {
+fn note_close_by_another_owner_or_with_a_waiter_does_nothing() {
     let (mut stage, wait) = Stage::registered(READ);
     stage.script.calls();
-    stage.selector.closing(5, OURS);
+    stage.selector.note_close(5, OURS);
     assert_eq!(stage.report(Ready::READABLE), [(1, Ready::READABLE)]);
     stage.selector.end(wait);
-    stage.selector.closing(5, OTHER);
-    stage.selector.closing(5, Identity::UNKNOWN);
-    stage.selector.closing(NONE, OURS);
-    stage.selector.closing(6, OURS);
+    stage.selector.note_close(5, OTHER);
+    stage.selector.note_close(5, OwnerId::UNKNOWN);
+    stage.selector.note_close(NONE, OURS);
+    stage.selector.note_close(6, OURS);
     assert_eq!(stage.script.calls(), []);
     assert_eq!(stage.selector.statistics().closed, 0);
 }
 
 #[test]
-fn forget_on_nothing_does_nothing() {
+fn deregister_of_nothing_does_nothing() {
     let mut stage = Stage::new();
-    stage.selector.forget(5);
+    stage.selector.deregister(5);
     stage.wait(OURS, READ, 1);
-    stage.selector.forget(5);
-    stage.selector.forget(5);
+    stage.selector.deregister(5);
+    stage.selector.deregister(5);
     let calls = [Call::Register(5, READ), Call::Deregister(5)];
     assert_eq!(stage.script.calls(), calls);
 }
@@ -592,9 +598,9 @@ fn idle_wait_that_was_answered_or_ended_is_not_armed() {
 fn idle_wait_on_a_forgotten_registration_begins_a_new_life() {
     let (mut stage, _) = Stage::registered(READ);
     stage.attempted(READ, Attempt::WouldBlock);
-    stage.script.on_reregister(Ok(Renewal::Renewed));
+    stage.script.on_reregister(Ok(Reregistration::Renewed));
     stage.rearm(IDLE);
-    assert_eq!(stage.readable(), Knowledge::Unknown);
+    assert_eq!(stage.readable(), CachedReadiness::Unknown);
     assert_eq!(stage.report(Ready::READABLE), [(1, Ready::READABLE)]);
 }
 
@@ -609,7 +615,7 @@ fn idle_wait_on_a_closed_descriptor_is_answered_with_an_error() {
 #[test]
 fn idle_wait_on_what_became_a_file_is_answered_as_asked() {
     let (mut stage, _) = Stage::registered(READ);
-    stage.script.on_reregister(Ok(Renewal::Unpollable));
+    stage.script.on_reregister(Ok(Reregistration::Unpollable));
     assert_eq!(stage.rearm(IDLE), [(1, Ready::READABLE)]);
 }
 

@@ -15,7 +15,8 @@ use std::{
 };
 
 use reactor::{
-    Attempt, Backend, Events, Identity, Interest, Knowledge, Ready, Selector, Token, Wait, WaitId,
+    Attempt, Backend, CachedReadiness, Events, Interest, OwnerId, Ready, Selector, Token, Wait,
+    WaitId,
 };
 use rustix::{
     io::{dup2, fcntl_dupfd_cloexec},
@@ -24,8 +25,8 @@ use rustix::{
 
 const READ: Interest = Interest::READABLE;
 const WRITE: Interest = Interest::WRITABLE;
-const OURS: Identity = Identity(1);
-const OTHER: Identity = Identity(2);
+const OURS: OwnerId = OwnerId(1);
+const OTHER: OwnerId = OwnerId(2);
 
 /// One selector for each backend that can be had here.
 fn on_every_backend(test: impl Fn(&mut Subject)) {
@@ -49,7 +50,7 @@ impl Subject {
     fn wait(
         &mut self,
         source: &impl AsRawFd,
-        who: Identity,
+        who: OwnerId,
         interest: Interest,
         token: u32,
     ) -> WaitId {
@@ -99,8 +100,10 @@ impl Subject {
         count
     }
 
-    fn readable(&self, source: &impl AsRawFd) -> Knowledge {
-        self.selector.known(source.as_raw_fd(), OURS).readable
+    fn readable(&self, source: &impl AsRawFd) -> CachedReadiness {
+        self.selector
+            .cached_readiness(source.as_raw_fd(), OURS)
+            .readable
     }
 }
 
@@ -155,7 +158,7 @@ fn what_nobody_drained_is_reported_again() {
             subject.selector.end(wait);
         }
         assert_eq!(subject.read(&mut ours, 5), Some(5));
-        assert_eq!(subject.readable(&ours), Knowledge::Ready);
+        assert_eq!(subject.readable(&ours), CachedReadiness::Ready);
     });
 }
 
@@ -170,7 +173,7 @@ fn data_and_fin_in_one_segment_are_both_seen() {
         subject.selector.end(wait);
         assert_eq!(subject.read(&mut ours, 64), Some(3));
         // Whether the end came with the data or after it: somebody says so.
-        if subject.readable(&ours) == Knowledge::Drained {
+        if subject.readable(&ours) == CachedReadiness::Drained {
             let wait = subject.wait(&ours, OURS, READ, 2);
             assert_eq!(subject.answered(1), [2]);
             subject.selector.end(wait);
@@ -189,7 +192,7 @@ fn a_short_read_after_a_hangup_is_not_taken_for_drained() {
         subject.answered(1);
         subject.selector.end(wait);
         assert_eq!(subject.read(&mut ours, 64), Some(3));
-        assert_ne!(subject.readable(&ours), Knowledge::Drained);
+        assert_ne!(subject.readable(&ours), CachedReadiness::Drained);
         let wait = subject.wait(&ours, OURS, READ, 2);
         assert_eq!(subject.answered(1), [2]);
         subject.selector.end(wait);
@@ -211,7 +214,7 @@ fn what_nobody_wants_is_dropped() {
             subject.selector.end(reader);
             while subject.read(&mut ours, 64).is_some() {}
         }
-        let before = subject.selector.statistics().unwanted;
+        let before = subject.selector.statistics().spurious;
         for round in 6..9 {
             let reader = subject.wait(&ours, OURS, READ, round);
             theirs.write_all(b"hello").unwrap();
@@ -219,7 +222,7 @@ fn what_nobody_wants_is_dropped() {
             subject.selector.end(reader);
             while subject.read(&mut ours, 64).is_some() {}
         }
-        assert_eq!(subject.selector.statistics().unwanted, before);
+        assert_eq!(subject.selector.statistics().spurious, before);
         let writer = subject.wait(&ours, OURS, WRITE, 9);
         assert_eq!(subject.answered(1), [9]);
         subject.selector.end(writer);
@@ -391,13 +394,13 @@ fn a_close_without_a_word_is_told_when_the_wait_is_armed_again() {
 }
 
 #[test]
-fn whoever_forgets_may_close_and_open_again() {
+fn a_deregistered_descriptor_may_be_closed_and_its_number_reused() {
     on_every_backend(|subject| {
         let (old, mut old_peer) = pair();
         let (new, mut new_peer) = pair();
         let mut number = far_away(old);
         let reader = subject.wait(&number, OURS, READ, 1);
-        subject.selector.forget(number.as_raw_fd());
+        subject.selector.deregister(number.as_raw_fd());
         dup2(&new, &mut number).unwrap();
         assert!(old_peer.write_all(b"x").is_err());
         assert_eq!(subject.answered(1), [1]);
@@ -419,7 +422,7 @@ fn whoever_closes_leaves_nothing_even_if_the_close_does_not_come() {
         assert_eq!(subject.answered(1), [1]);
         subject.selector.end(wait);
         assert_eq!(ours.read(&mut [0; 8]).unwrap(), 1);
-        subject.selector.closing(ours.as_raw_fd(), OURS);
+        subject.selector.note_close(ours.as_raw_fd(), OURS);
         // It stays open, so the kernel still has it.
         subject.wait(&ours, OURS, READ, 2);
         theirs.write_all(b"x").unwrap();
@@ -434,7 +437,7 @@ fn strangers_share_a_descriptor() {
         let (mut ours, mut theirs) = pair();
         for token in 0..3 {
             theirs.write_all(b"x").unwrap();
-            let wait = subject.wait(&ours, Identity::UNKNOWN, READ, token);
+            let wait = subject.wait(&ours, OwnerId::UNKNOWN, READ, token);
             assert_eq!(subject.answered(1), [token]);
             subject.selector.end(wait);
             assert_eq!(ours.read(&mut [0; 8]).unwrap(), 1);

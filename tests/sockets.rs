@@ -10,8 +10,8 @@ use std::{
 };
 
 use reactor::{
-    AsDescriptor, Attempt, Backend, Deadline, Driver, Event, Events, Interest, Knowledge, Reactor,
-    Ready, Registration, Source, Token, Wait, WaitId,
+    AsDescriptor, Attempt, Backend, CachedReadiness, Deadline, Driver, Event, Events, Interest,
+    Reactor, Ready, Registration, Source, Token, Wait, WaitId,
 };
 
 use asleep::ThreadState;
@@ -210,7 +210,7 @@ fn what_is_no_socket_is_an_error() {
     });
     let mut reactor = Reactor::open(None).unwrap();
     for number in NONSENSE {
-        let wait = reactor.wait(number, reactor::Identity(1), READ, token(1));
+        let wait = reactor.wait(number, reactor::OwnerId(1), READ, token(1));
         assert!(wait.is_err());
         let error = reactor::poll_now(number, READ).unwrap_err();
         assert!(error.raw_os_error().is_some(), "{error:?}");
@@ -351,7 +351,10 @@ fn a_conversation_needs_one_registration_and_no_more() {
             assert_eq!(count.unwrap(), 5);
             let drained = ours.attempt(&mut reactor, READ, |stream| stream.read(&mut buffer));
             assert_eq!(drained.unwrap_err().kind(), ErrorKind::WouldBlock);
-            assert_eq!(ours.known(&reactor).readable, Knowledge::Drained);
+            assert_eq!(
+                ours.cached_readiness(&reactor).readable,
+                CachedReadiness::Drained
+            );
         }
         let statistics = reactor.statistics();
         assert_eq!((statistics.registered, statistics.rearmed), (1, 0));
@@ -366,7 +369,7 @@ fn sources_own_borrow_or_share() {
         let shared = Arc::new(ours);
         let first = Source::new(Arc::clone(&shared));
         let second = Source::new(&*shared);
-        assert_ne!(first.identity(), second.identity());
+        assert_ne!(first.owner_id(), second.owner_id());
         assert_eq!(first.descriptor(), second.descriptor());
         let reader = wait(&mut reactor, &first, READ, 1);
         let writer = wait(&mut reactor, &second, WRITE, 2);
@@ -444,7 +447,7 @@ fn whoever_never_reads_is_let_go() {
             reactor.turn(&mut events, SHORT).unwrap();
         }
         assert!(events.is_empty());
-        assert_eq!(reactor.statistics().unwanted, 2);
+        assert_eq!(reactor.statistics().spurious, 2);
         wait(&mut reactor, &ours, READ, 2);
         assert_eq!(turn(&mut reactor, 1)[0].token, token(2));
     });

@@ -1,10 +1,10 @@
 //! What may change threads, and what may be shared: exactly what is true, so that a change of either is noticed.
 
 use reactor::{
-    Attempt, Backend, Deadline, Driver, Event, Events, Handle, Identity, Interest, InvalidSeconds,
-    Knowledge, Known, Operation, OperationId, Reactor, Ready, Registration, Renewal, Selector,
-    Sleep, Source, Statistics, TimerId, Timers, Token, Unavailable, UnknownBackend, Wait, WaitId,
-    Wake,
+    Attempt, Backend, CachedReadiness, Deadline, DescriptorReadiness, Driver, Event, Events,
+    Handle, Interest, InvalidSeconds, Operation, OperationId, OwnerId, Reactor, Ready,
+    Registration, Reregistration, Selector, Sleep, Source, Statistics, TimerId, Timers, Token,
+    Unavailable, UnknownBackend, Wait, WaitId, Wake,
 };
 
 fn may_be_sent<T: Send>() {}
@@ -40,9 +40,15 @@ fn what_may_be_sent_or_shared() {
     may_be_shared::<Sleep>();
     may_be_shared::<Box<dyn Wake>>();
     // Values, and what owns nothing of a thread's.
-    may_be_shared::<(Attempt, Backend, Deadline, Event, Events, Identity)>();
-    may_be_shared::<(Interest, InvalidSeconds, Knowledge, Known, Operation)>();
-    may_be_shared::<(OperationId, Ready, Registration, Renewal, Statistics)>();
+    may_be_shared::<(Attempt, Backend, Deadline, Event, Events, OwnerId)>();
+    may_be_shared::<(
+        Interest,
+        InvalidSeconds,
+        CachedReadiness,
+        DescriptorReadiness,
+        Operation,
+    )>();
+    may_be_shared::<(OperationId, Ready, Registration, Reregistration, Statistics)>();
     may_be_shared::<(TimerId, Timers, Token, Unavailable)>();
     may_be_shared::<(UnknownBackend, Wait, WaitId)>();
     may_be_shared::<Source<std::net::TcpStream>>();
@@ -54,7 +60,11 @@ fn what_may_be_sent_or_shared() {
 fn what_may_be_sent_or_shared_of_the_pool() {
     may_be_sent::<reactor::Pool>();
     may_be_sent::<reactor::Job<String>>();
-    may_be_shared::<(reactor::Limits, reactor::Outcome<String>, reactor::Pace)>();
+    may_be_shared::<(
+        reactor::Limits,
+        reactor::Outcome<String>,
+        reactor::WorkClass,
+    )>();
     may_be_shared::<(reactor::PoolStatistics, reactor::Refused)>();
 }
 

@@ -76,7 +76,7 @@ module Bench
     def build
       Dir.chdir(Options::ROOT) do
         system(RbConfig.ruby, "-S", "rake", "--silent", "compile", exception: true)
-        system("cargo", "build", "--quiet", "--release", "--example", "http_load", "--example", "floor", exception: true)
+        system("cargo", "build", "--quiet", "--release", "--example", "http_load", "--example", "baseline", exception: true)
       end
     end
 

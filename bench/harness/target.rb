@@ -37,7 +37,7 @@ module Bench
   # The targets there are, by the names the command line uses.
   class Target
     DIRECTORY = File.expand_path("../schedulers", __dir__)
-    BASELINE = File.join(EXAMPLES, "floor")
+    BASELINE = File.join(EXAMPLES, "baseline")
 
     class << self
       # Every target that needs no other library.

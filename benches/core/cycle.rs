@@ -2,7 +2,7 @@
 
 use criterion::{BenchmarkId, Criterion, Throughput};
 
-use crate::contest::{CONTESTANTS, SIZES, Sources};
+use crate::loops::{LOOPS, SIZES, Sources};
 
 /// How many of the registered sources ever have something: the rest is idle.
 const ACTIVE: usize = 100;
@@ -14,15 +14,15 @@ pub fn cycles(criterion: &mut Criterion) {
         let active = size.min(ACTIVE);
         let mut sources = Sources::new(active, size);
         let descriptors = sources.descriptors();
-        for (name, open) in CONTESTANTS {
-            let Some(mut contestant) = open(&descriptors) else {
+        for (name, open) in LOOPS {
+            let Some(mut candidate) = open(&descriptors) else {
                 continue;
             };
             let mut next = (0..active).cycle();
             group.bench_function(BenchmarkId::new(name, size), |bencher| {
                 bencher.iter(|| {
                     let index = next.next().unwrap_or(0);
-                    sources.cycle(contestant.as_mut(), index..=index);
+                    sources.cycle(candidate.as_mut(), index..=index);
                 });
             });
         }
@@ -37,12 +37,12 @@ pub fn ready_sets(criterion: &mut Criterion) {
     let descriptors = sources.descriptors();
     for size in [1, 10, 100, 1000] {
         group.throughput(Throughput::Elements(size as u64));
-        for (name, open) in CONTESTANTS {
-            let Some(mut contestant) = open(&descriptors) else {
+        for (name, open) in LOOPS {
+            let Some(mut candidate) = open(&descriptors) else {
                 continue;
             };
             group.bench_function(BenchmarkId::new(name, size), |bencher| {
-                bencher.iter(|| sources.cycle(contestant.as_mut(), 0..size));
+                bencher.iter(|| sources.cycle(candidate.as_mut(), 0..size));
             });
         }
     }

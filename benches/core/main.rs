@@ -6,9 +6,9 @@
 //! ```
 
 #[cfg(target_os = "linux")]
-mod contest;
-#[cfg(target_os = "linux")]
 mod cycle;
+#[cfg(target_os = "linux")]
+mod loops;
 #[cfg(target_os = "linux")]
 mod parts;
 

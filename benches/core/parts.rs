@@ -8,18 +8,18 @@ use std::{
 
 use criterion::{BenchmarkId, Criterion, Throughput};
 use reactor::{
-    Attempt, Deadline, Events, Identity, Interest, Limits, Pace, Reactor, Selector, Timers, Token,
-    Wait, WaitId,
+    Attempt, Deadline, Events, Interest, Limits, OwnerId, Reactor, Selector, Timers, Token, Wait,
+    WaitId, WorkClass,
 };
 
-use crate::contest::{SIZES, Sources};
+use crate::loops::{SIZES, Sources};
 
 const READ: Interest = Interest::READABLE;
 
 fn wait(selector: &mut Selector, index: usize, descriptor: RawFd, now: Instant) -> WaitId {
-    let identity = Identity(index as u64 + 1);
+    let owner = OwnerId(index as u64 + 1);
     let token = Token::new(index as u32, 0);
-    match selector.wait(descriptor, identity, READ, token, now) {
+    match selector.wait(descriptor, owner, READ, token, now) {
         Ok(Wait::Pending(wait)) => wait,
         other => unreachable!("a socket can be polled: {other:?}"),
     }
@@ -46,8 +46,8 @@ fn waits(criterion: &mut Criterion) {
         for (index, descriptor) in descriptors.iter().enumerate() {
             let wait = wait(&mut selector, index, *descriptor, now);
             selector.end(wait);
-            let identity = Identity(index as u64 + 1);
-            selector.attempted(*descriptor, identity, READ, Attempt::WouldBlock);
+            let owner = OwnerId(index as u64 + 1);
+            selector.attempted(*descriptor, owner, READ, Attempt::WouldBlock);
         }
         group.bench_function(BenchmarkId::new("reactor, drained", size), |bencher| {
             bencher.iter(|| {
@@ -58,11 +58,11 @@ fn waits(criterion: &mut Criterion) {
         });
 
         group.bench_function(
-            BenchmarkId::new("reactor, register and forget", size),
+            BenchmarkId::new("reactor, register and deregister", size),
             |bencher| {
                 bencher.iter(|| {
                     let index = next.next().unwrap_or(0);
-                    selector.forget(descriptors[index]);
+                    selector.deregister(descriptors[index]);
                     let wait = wait(&mut selector, index, descriptors[index], now);
                     black_box(selector.end(wait))
                 });
@@ -95,8 +95,8 @@ fn turns(criterion: &mut Criterion) {
         let sources = Sources::new(1, size);
         let mut reactor = Reactor::open(None).unwrap();
         for (index, descriptor) in sources.descriptors().into_iter().enumerate() {
-            let identity = Identity(index as u64 + 1);
-            let wait = reactor.wait(descriptor, identity, READ, Token::new(index as u32, 0));
+            let owner = OwnerId(index as u64 + 1);
+            let wait = reactor.wait(descriptor, owner, READ, Token::new(index as u32, 0));
             assert!(matches!(wait, Ok(Wait::Pending(_))));
         }
         let mut events = Events::new();
@@ -188,7 +188,7 @@ fn pool(criterion: &mut Criterion) {
                     let token = Token::new(number as u32, 0);
                     let job = reactor
                         .pool_mut()
-                        .submit(token, Pace::Quick, move || number);
+                        .submit(token, WorkClass::Disk, move || number);
                     job.expect("room in the queue")
                 };
                 let mut jobs: Vec<_> = (0..size).map(submit).collect();

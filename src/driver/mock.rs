@@ -4,12 +4,12 @@
 //!
 //! ```
 //! use std::time::{Duration, Instant};
-//! use reactor::{Events, Identity, Interest, Ready, Selector, Token, mock::{Call, Mock}};
+//! use reactor::{Events, OwnerId, Interest, Ready, Selector, Token, mock::{Call, Mock}};
 //!
 //! let (driver, script) = Mock::new();
 //! let mut selector = Selector::with_driver(Box::new(driver));
 //! let token = Token::new(0, 7);
-//! let wait = selector.wait(5, Identity(1), Interest::READABLE, token, Instant::now())?;
+//! let wait = selector.wait(5, OwnerId(1), Interest::READABLE, token, Instant::now())?;
 //! assert_eq!(script.calls(), [Call::Register(5, Interest::READABLE)]);
 //!
 //! script.report(5, Ready::READABLE);
@@ -27,7 +27,8 @@ use std::{
 };
 
 use crate::{
-    driver::{Descriptor, Driver, Registration, Renewal, Wake},
+    descriptor::Descriptor,
+    driver::{Driver, Registration, Reregistration, Wake},
     event::{Event, Events, Ready},
     interest::Interest,
     token::Token,
@@ -74,7 +75,7 @@ struct State {
     tokens: HashMap<Descriptor, Token>,
     reports: Events,
     registrations: VecDeque<io::Result<Registration>>,
-    renewals: VecDeque<io::Result<Renewal>>,
+    reregistrations: VecDeque<io::Result<Reregistration>>,
     wakes: usize,
 }
 
@@ -84,9 +85,9 @@ impl Script {
         self.state().registrations.push_back(answer);
     }
 
-    /// Answers the next `reregister` that has no answer yet with this instead of [`Renewal::Kept`].
-    pub fn on_reregister(&self, answer: io::Result<Renewal>) {
-        self.state().renewals.push_back(answer);
+    /// Answers the next `reregister` that has no answer yet with this instead of [`Reregistration::Kept`].
+    pub fn on_reregister(&self, answer: io::Result<Reregistration>) {
+        self.state().reregistrations.push_back(answer);
     }
 
     /// Reports this with the next poll, under the newest token of the descriptor.
@@ -145,11 +146,14 @@ impl Driver for Mock {
         descriptor: Descriptor,
         token: Token,
         interest: Interest,
-    ) -> io::Result<Renewal> {
+    ) -> io::Result<Reregistration> {
         let mut state = self.script.state();
         state.calls.push(Call::Reregister(descriptor, interest));
         state.tokens.insert(descriptor, token);
-        state.renewals.pop_front().unwrap_or(Ok(Renewal::Kept))
+        state
+            .reregistrations
+            .pop_front()
+            .unwrap_or(Ok(Reregistration::Kept))
     }
 
     fn deregister(&mut self, descriptor: Descriptor) -> io::Result<()> {

@@ -9,16 +9,16 @@ use std::{
 
 use crate::token::Token;
 
-use super::Shared;
+use super::workers::Shared;
 
 /// What became of a job.
 ///
 /// ```
-/// use reactor::{Events, Outcome, Pace, Reactor, Ready, Token};
+/// use reactor::{Events, Outcome, WorkClass, Reactor, Ready, Token};
 ///
 /// let mut reactor = Reactor::open(None)?;
 /// let work = || std::fs::read_to_string("Cargo.toml").map(|text| text.lines().count());
-/// let mut job = reactor.pool_mut().submit(Token::new(1, 0), Pace::Quick, work)?;
+/// let mut job = reactor.pool_mut().submit(Token::new(1, 0), WorkClass::Disk, work)?;
 /// let mut events = Events::new();
 /// while events.is_empty() {
 ///     reactor.turn(&mut events, None)?;
@@ -45,16 +45,16 @@ pub enum Outcome<T> {
 /// unheard.
 ///
 /// ```
-/// use reactor::{Outcome, Pace, Reactor, Token};
+/// use reactor::{Outcome, WorkClass, Reactor, Token};
 ///
 /// let mut reactor = Reactor::open(None)?;
-/// let mut job = reactor.pool_mut().submit(Token::new(1, 0), Pace::Quick, || 6 * 7)?;
+/// let mut job = reactor.pool_mut().submit(Token::new(1, 0), WorkClass::Disk, || 6 * 7)?;
 /// // Or without turning, on whichever thread has the job.
 /// assert_eq!(job.wait(), Outcome::Done(42));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Job<T> {
-    cell: Arc<Cell<T>>,
+    state: Arc<JobState<T>>,
     shared: Arc<Shared>,
     number: u64,
     process: u32,
@@ -74,7 +74,7 @@ impl<T: Send + 'static> Job<T> {
             awaited: false,
         };
         Self {
-            cell: Arc::new(Cell {
+            state: Arc::new(JobState {
                 progress: Mutex::new(progress),
                 ended: Condvar::new(),
             }),
@@ -85,7 +85,7 @@ impl<T: Send + 'static> Job<T> {
     }
 
     pub(super) fn task(&self) -> Arc<dyn Task> {
-        Arc::clone(&self.cell) as Arc<dyn Task>
+        Arc::clone(&self.state) as Arc<dyn Task>
     }
 
     /// What became of it; `None` as long as it is queued or going on, and once it was taken.
@@ -93,7 +93,7 @@ impl<T: Send + 'static> Job<T> {
         if !self.is_of_this_process() {
             return Some(Outcome::Dropped);
         }
-        self.cell.progress().take()
+        self.state.progress().take()
     }
 
     /// Blocks this thread until the job has ended: for whoever cannot wait for an event any more.
@@ -105,7 +105,7 @@ impl<T: Send + 'static> Job<T> {
         if !self.is_of_this_process() {
             return Outcome::Dropped;
         }
-        let mut progress = self.cell.progress();
+        let mut progress = self.state.progress();
         loop {
             if let Some(outcome) = progress.take() {
                 return outcome;
@@ -115,7 +115,7 @@ impl<T: Send + 'static> Job<T> {
                 "nothing to wait for"
             );
             progress.awaited = true;
-            let woken = self.cell.ended.wait(progress);
+            let woken = self.state.ended.wait(progress);
             progress = woken.unwrap_or_else(PoisonError::into_inner);
         }
     }
@@ -126,7 +126,7 @@ impl<T: Send + 'static> Job<T> {
         if !self.is_of_this_process() {
             return;
         }
-        let mut progress = self.cell.progress();
+        let mut progress = self.state.progress();
         progress.token = token;
         let ended = matches!(progress.stage, Stage::Ended(_));
         drop(progress);
@@ -142,7 +142,7 @@ impl<T> Job<T> {
         if !self.is_of_this_process() {
             return true;
         }
-        let mut progress = self.cell.progress();
+        let mut progress = self.state.progress();
         if !matches!(progress.stage, Stage::Waiting(_)) {
             return false;
         }
@@ -164,9 +164,9 @@ impl<T> Drop for Job<T> {
         if !self.is_of_this_process() || self.cancel() {
             return;
         }
-        let mut progress = self.cell.progress();
+        let mut progress = self.state.progress();
         let unheard = match progress.stage {
-            Stage::Running => progress.turn(Stage::Unwanted),
+            Stage::Running => progress.turn(Stage::Detached),
             _ => progress.turn(Stage::Over),
         };
         drop(progress);
@@ -186,24 +186,24 @@ impl<T> fmt::Debug for Job<T> {
 /// A job as a worker sees it.
 pub(super) trait Task: Send + Sync {
     /// Runs the work, unless it was taken back.
-    fn run(&self) -> Ran;
+    fn run(&self) -> RunOutcome;
     /// The work will never be run. Whom to tell, if it had not been begun.
     fn discard(&self) -> Option<Token>;
 }
 
 /// What a worker has to tell of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ran {
+pub(super) enum RunOutcome {
     /// To its end; and whom to tell, if anybody still wants to hear.
-    Through {
+    Ended {
         panicked: bool,
         notify: Option<Token>,
     },
     /// It had been taken back.
-    Not,
+    Withdrawn,
 }
 
-struct Cell<T> {
+struct JobState<T> {
     progress: Mutex<Progress<T>>,
     ended: Condvar,
 }
@@ -219,12 +219,12 @@ enum Stage<T> {
     Waiting(Box<dyn FnOnce() -> T + Send>),
     Running,
     /// Going on, with nobody there to hear of its end.
-    Unwanted,
+    Detached,
     Ended(Outcome<T>),
     Over,
 }
 
-impl<T> Cell<T> {
+impl<T> JobState<T> {
     fn progress(&self) -> MutexGuard<'_, Progress<T>> {
         // No stage is ever half written, and no foreign code runs under the lock.
         let progress = self.progress.lock();
@@ -258,14 +258,14 @@ impl<T> Progress<T> {
     }
 }
 
-impl<T: Send> Task for Cell<T> {
-    fn run(&self) -> Ran {
+impl<T: Send> Task for JobState<T> {
+    fn run(&self) -> RunOutcome {
         let mut progress = self.progress();
         let work = match progress.turn(Stage::Running) {
             Stage::Waiting(work) => work,
             other => {
                 progress.stage = other;
-                return Ran::Not;
+                return RunOutcome::Withdrawn;
             }
         };
         drop(progress);
@@ -276,12 +276,12 @@ impl<T: Send> Task for Cell<T> {
             Err(payload) => Outcome::Panicked(message(payload)),
         };
         let mut progress = self.progress();
-        if matches!(progress.stage, Stage::Unwanted) {
+        if matches!(progress.stage, Stage::Detached) {
             progress.stage = Stage::Over;
             drop(progress);
             // Nobody has seen the result; what its own drop does is its affair, too.
             let dropped = catch_unwind(AssertUnwindSafe(|| drop(outcome)));
-            return Ran::Through {
+            return RunOutcome::Ended {
                 panicked: panicked || dropped.is_err(),
                 notify: None,
             };
@@ -289,7 +289,7 @@ impl<T: Send> Task for Cell<T> {
         progress.stage = Stage::Ended(outcome);
         let notify = Some(progress.token);
         self.tell(progress);
-        Ran::Through { panicked, notify }
+        RunOutcome::Ended { panicked, notify }
     }
 
     fn discard(&self) -> Option<Token> {

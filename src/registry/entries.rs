@@ -1,11 +1,11 @@
 //! One record per descriptor, found by its number.
 
 use crate::{
-    driver::Descriptor,
+    descriptor::Descriptor,
     interest::Interest,
     registry::{
-        knowledge::{Identity, Knowledge, Known},
-        waiters::Line,
+        readiness::{CachedReadiness, DescriptorReadiness, OwnerId},
+        waiters::WaitList,
     },
     token::Token,
 };
@@ -15,64 +15,64 @@ const PAGE: usize = 256;
 
 /// What is remembered about one descriptor.
 ///
-/// While nothing is registered nothing is remembered either: identity is unknown, all masks are empty, and nobody waits.
+/// While nothing is registered nothing is remembered either: owner is unknown, all masks are empty, and nobody waits.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
     /// The token of the newest registration; its generation goes up with each call to the driver, so that events of all
     /// older ones are recognised.
     pub(super) token: Token,
-    pub(super) identity: Identity,
+    pub(super) owner: OwnerId,
     pub(super) descriptor: Descriptor,
     pub(super) registered: Option<Interest>,
     /// Directions known to be ready, and directions known to be drained: bits of [`Interest`], never both.
     pub(super) ready: u8,
     pub(super) drained: u8,
     /// Directions that were reported while nobody wanted them.
-    pub(super) unwanted: u8,
+    pub(super) spurious: u8,
     pub(super) hung_up: bool,
     /// Who waits.
-    pub(super) line: Line,
+    pub(super) wait_list: WaitList,
 }
 
 impl Entry {
     const EMPTY: Self = Self {
         token: Token::new(0, 0),
-        identity: Identity::UNKNOWN,
+        owner: OwnerId::UNKNOWN,
         descriptor: 0,
         registered: None,
         ready: 0,
         drained: 0,
-        unwanted: 0,
+        spurious: 0,
         hung_up: false,
-        line: Line::EMPTY,
+        wait_list: WaitList::EMPTY,
     };
 
-    /// May what is remembered be used by whoever has this identity?
-    pub(super) fn trusts(&self, identity: Identity) -> bool {
-        self.identity == identity && identity != Identity::UNKNOWN
+    /// May what is remembered be used by whoever has this owner?
+    pub(super) fn is_owner(&self, owner: OwnerId) -> bool {
+        self.owner == owner && owner != OwnerId::UNKNOWN
     }
 
     /// Is every one of these directions known to be drained?
     ///
-    /// An entry of unknown identity remembers no drained direction, so nothing more has to be compared.
-    pub(super) fn is_drained(&self, identity: Identity, interest: Interest) -> bool {
-        self.identity == identity && interest.bits() & !self.drained == 0
+    /// An entry of unknown owner remembers no drained direction, so nothing more has to be compared.
+    pub(super) fn is_drained(&self, owner: OwnerId, interest: Interest) -> bool {
+        self.owner == owner && interest.bits() & !self.drained == 0
     }
 
     /// A fresh registration: a new life, of which nothing is known yet.
     pub(super) fn begin(
         &mut self,
         descriptor: Descriptor,
-        identity: Identity,
+        owner: OwnerId,
         token: Token,
         interest: Interest,
     ) {
         *self = Self {
             token,
-            identity,
+            owner,
             descriptor,
             registered: Some(interest),
-            line: self.line,
+            wait_list: self.wait_list,
             ..Self::EMPTY
         };
     }
@@ -83,33 +83,33 @@ impl Entry {
         self.registered = Some(interest);
         self.ready &= interest.bits();
         self.drained &= interest.bits();
-        self.unwanted &= interest.bits();
+        self.spurious &= interest.bits();
     }
 
     /// Nothing is registered any more.
-    pub(super) fn lapse(&mut self) {
+    pub(super) fn clear(&mut self) {
         *self = Self {
             token: self.token,
-            line: self.line,
+            wait_list: self.wait_list,
             ..Self::EMPTY
         };
     }
 
-    pub(super) fn known(&self) -> Known {
-        Known {
-            readable: self.knowledge(Interest::READABLE),
-            writable: self.knowledge(Interest::WRITABLE),
+    pub(super) fn cached_readiness(&self) -> DescriptorReadiness {
+        DescriptorReadiness {
+            readable: self.of_direction(Interest::READABLE),
+            writable: self.of_direction(Interest::WRITABLE),
             hung_up: self.hung_up,
         }
     }
 
-    fn knowledge(&self, direction: Interest) -> Knowledge {
+    fn of_direction(&self, direction: Interest) -> CachedReadiness {
         if self.drained & direction.bits() != 0 {
-            Knowledge::Drained
+            CachedReadiness::Drained
         } else if self.ready & direction.bits() != 0 {
-            Knowledge::Ready
+            CachedReadiness::Ready
         } else {
-            Knowledge::Unknown
+            CachedReadiness::Unknown
         }
     }
 }

@@ -33,7 +33,7 @@ pub struct Statistics {
     /// Events of an older life of a descriptor, dropped.
     pub stale: u64,
     /// Events that reported a direction nobody was waiting for.
-    pub unwanted: u64,
+    pub spurious: u64,
 }
 
 impl Statistics {
@@ -50,7 +50,7 @@ impl Statistics {
             ("polls", self.polls),
             ("events", self.events),
             ("stale", self.stale),
-            ("unwanted", self.unwanted),
+            ("spurious", self.spurious),
         ]
     }
 }

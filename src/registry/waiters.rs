@@ -1,4 +1,4 @@
-//! Who waits: a slab of nodes, each in its descriptor's line and in the queue by time of parking.
+//! Who waits: a slab of nodes, each in its descriptor's list and in the queue by time of parking.
 
 use std::time::Instant;
 
@@ -69,14 +69,14 @@ pub enum Wait {
     Pending(WaitId),
 }
 
-/// Both ends of one descriptor's line, first come first.
+/// Both ends of one descriptor's list, first come first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Line {
+pub(super) struct WaitList {
     first: u32,
     last: u32,
 }
 
-impl Line {
+impl WaitList {
     pub(super) const EMPTY: Self = Self {
         first: NONE,
         last: NONE,
@@ -97,7 +97,7 @@ struct Node {
     parked: Instant,
     slot: u32,
     generation: u32,
-    /// Neighbours in the line. In a free node, `next` is the next free one.
+    /// Neighbours in the list. In a free node, `next` is the next free one.
     previous: u32,
     next: u32,
     /// Neighbours in the queue by time of parking.
@@ -111,7 +111,7 @@ struct Node {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Free,
-    /// In its line and, until it was armed again, in the queue.
+    /// In its list and, until it was armed again, in the queue.
     Waiting {
         queued: bool,
     },
@@ -138,10 +138,10 @@ impl Waiters {
         }
     }
 
-    /// Adds a wait to the end of a line and of the queue.
-    pub(super) fn park(
+    /// Adds a wait to the end of a list and of the queue.
+    pub(super) fn insert(
         &mut self,
-        line: &mut Line,
+        list: &mut WaitList,
         slot: u32,
         interest: Interest,
         token: Token,
@@ -152,7 +152,7 @@ impl Waiters {
             parked: now,
             slot,
             generation: 0,
-            previous: line.last,
+            previous: list.last,
             next: NONE,
             older: self.newest,
             newer: NONE,
@@ -160,11 +160,11 @@ impl Waiters {
             answer: Ready::EMPTY,
             state: State::Waiting { queued: true },
         });
-        match line.last {
-            NONE => line.first = number,
+        match list.last {
+            NONE => list.first = number,
             last => self.nodes[last as usize].next = number,
         }
-        line.last = number;
+        list.last = number;
         match self.newest {
             NONE => self.oldest = number,
             newest => self.nodes[newest as usize].newer = number,
@@ -200,7 +200,7 @@ impl Waiters {
         (node.generation == wait.generation && node.state != State::Free).then_some(node)
     }
 
-    /// The slot in whose line a wait still stands; None if it was answered or has ended.
+    /// The slot in whose list a wait still stands; None if it was answered or has ended.
     pub(super) fn standing_at(&self, wait: WaitId) -> Option<u32> {
         let node = self.find(wait)?;
         matches!(node.state, State::Waiting { .. }).then_some(node.slot)
@@ -212,8 +212,8 @@ impl Waiters {
         (node.state == State::Answered).then_some((node.token, node.answer))
     }
 
-    /// Frees the node, which must have left its line, and returns what it was answered.
-    pub(super) fn free(&mut self, wait: WaitId) -> Ready {
+    /// Frees the node, which must have left its list, and returns what it was answered.
+    pub(super) fn remove(&mut self, wait: WaitId) -> Ready {
         if self.find(wait).is_none() {
             return Ready::EMPTY;
         }
@@ -226,31 +226,36 @@ impl Waiters {
         node.answer
     }
 
-    /// Takes a wait that ends unanswered out of its line and of the queue.
-    pub(super) fn leave(&mut self, line: &mut Line, wait: WaitId) {
-        self.answer(line, wait.node, Ready::EMPTY);
+    /// Takes a wait that ends unanswered out of its list and of the queue.
+    pub(super) fn unlink(&mut self, list: &mut WaitList, wait: WaitId) {
+        self.complete(list, wait.node, Ready::EMPTY);
     }
 
-    /// Answers a wait: it leaves its line and the queue, and keeps the answer until it is ended.
-    pub(super) fn answer(&mut self, line: &mut Line, number: u32, ready: Ready) -> (WaitId, Token) {
+    /// Answers a wait: it leaves its list and the queue, and keeps the answer until it is ended.
+    pub(super) fn complete(
+        &mut self,
+        list: &mut WaitList,
+        number: u32,
+        ready: Ready,
+    ) -> (WaitId, Token) {
         self.unqueue(number);
         let node = &mut self.nodes[number as usize];
         node.answer = ready;
         node.state = State::Answered;
         let (previous, next, token) = (node.previous, node.next, node.token);
         match previous {
-            NONE => line.first = next,
+            NONE => list.first = next,
             previous => self.nodes[previous as usize].next = next,
         }
         match next {
-            NONE => line.last = previous,
+            NONE => list.last = previous,
             next => self.nodes[next as usize].previous = previous,
         }
         (self.id(number), token)
     }
 
-    /// What the wait wants, and who stands behind it in the line.
-    pub(super) fn glance(&self, number: u32) -> (Interest, Option<u32>) {
+    /// What the wait wants, and what stands behind it in the list.
+    pub(super) fn interest_and_next(&self, number: u32) -> (Interest, Option<u32>) {
         let node = &self.nodes[number as usize];
         (node.interest, index(node.next))
     }
@@ -260,12 +265,12 @@ impl Waiters {
         self.nodes[number as usize].token
     }
 
-    /// The bits of all directions that somebody in the line wants.
-    pub(super) fn wanted(&self, line: Line) -> u8 {
+    /// The bits of all directions that somebody in the list wants.
+    pub(super) fn wanted(&self, list: WaitList) -> u8 {
         let mut wanted = 0;
-        let mut place = line.first();
+        let mut place = list.first();
         while let Some(number) = place {
-            let (interest, next) = self.glance(number);
+            let (interest, next) = self.interest_and_next(number);
             wanted |= interest.bits();
             place = next;
         }
@@ -278,7 +283,7 @@ impl Waiters {
         Some((node.parked, node.slot))
     }
 
-    /// Takes the oldest wait out of the queue; it stays in its line.
+    /// Takes the oldest wait out of the queue; it stays in its list.
     pub(super) fn unqueue_oldest(&mut self) {
         if self.oldest != NONE {
             self.unqueue(self.oldest);
@@ -307,65 +312,65 @@ impl Waiters {
 mod tests {
     use std::time::{Duration, Instant};
 
-    use super::{Line, Waiters};
+    use super::{WaitList, Waiters};
     use crate::{event::Ready, interest::Interest, token::Token};
 
     const READ: Interest = Interest::READABLE;
 
-    fn tokens(waiters: &Waiters, line: Line) -> Vec<u32> {
+    fn tokens(waiters: &Waiters, list: WaitList) -> Vec<u32> {
         let mut tokens = Vec::new();
-        let mut place = line.first();
+        let mut place = list.first();
         while let Some(number) = place {
             tokens.push(waiters.nodes[number as usize].token.index());
-            place = waiters.glance(number).1;
+            place = waiters.interest_and_next(number).1;
         }
         tokens
     }
 
     #[test]
     fn lines_keep_their_order_whoever_leaves() {
-        let (mut waiters, mut line, now) = (Waiters::new(), Line::EMPTY, Instant::now());
+        let (mut waiters, mut list, now) = (Waiters::new(), WaitList::EMPTY, Instant::now());
         let waits: Vec<_> = (0..5)
-            .map(|index| waiters.park(&mut line, 9, READ, Token::new(index, 0), now))
+            .map(|index| waiters.insert(&mut list, 9, READ, Token::new(index, 0), now))
             .collect();
-        waiters.leave(&mut line, waits[2]);
-        assert_eq!(tokens(&waiters, line), [0, 1, 3, 4]);
-        waiters.leave(&mut line, waits[0]);
-        waiters.leave(&mut line, waits[4]);
-        assert_eq!(tokens(&waiters, line), [1, 3]);
-        waiters.leave(&mut line, waits[1]);
-        waiters.leave(&mut line, waits[3]);
-        assert_eq!(line, Line::EMPTY);
+        waiters.unlink(&mut list, waits[2]);
+        assert_eq!(tokens(&waiters, list), [0, 1, 3, 4]);
+        waiters.unlink(&mut list, waits[0]);
+        waiters.unlink(&mut list, waits[4]);
+        assert_eq!(tokens(&waiters, list), [1, 3]);
+        waiters.unlink(&mut list, waits[1]);
+        waiters.unlink(&mut list, waits[3]);
+        assert_eq!(list, WaitList::EMPTY);
         assert_eq!(waiters.oldest(), None);
     }
 
     #[test]
     fn the_oldest_is_first_across_lines() {
         let (mut waiters, start) = (Waiters::new(), Instant::now());
-        let mut lines = [Line::EMPTY; 3];
-        for (slot, line) in lines.iter_mut().enumerate() {
+        let mut lists = [WaitList::EMPTY; 3];
+        for (slot, list) in lists.iter_mut().enumerate() {
             let parked = start + Duration::from_millis(slot as u64);
-            _ = waiters.park(line, slot as u32, READ, Token::new(0, 0), parked);
+            _ = waiters.insert(list, slot as u32, READ, Token::new(0, 0), parked);
         }
         assert_eq!(waiters.oldest(), Some((start, 0)));
         waiters.unqueue_oldest();
         assert_eq!(waiters.oldest().map(|(_, slot)| slot), Some(1));
-        assert_ne!(lines[0], Line::EMPTY);
-        let first = lines[1].first().unwrap();
-        waiters.answer(&mut lines[1], first, Ready::READABLE);
+        assert_ne!(lists[0], WaitList::EMPTY);
+        let first = lists[1].first().unwrap();
+        waiters.complete(&mut lists[1], first, Ready::READABLE);
         assert_eq!(waiters.oldest().map(|(_, slot)| slot), Some(2));
     }
 
     #[test]
     fn an_ended_wait_has_no_number() {
-        let (mut waiters, mut line) = (Waiters::new(), Line::EMPTY);
-        let wait = waiters.park(&mut line, 0, READ, Token::new(1, 0), Instant::now());
-        let (same, _) = waiters.answer(&mut line, 0, Ready::READABLE);
+        let (mut waiters, mut list) = (Waiters::new(), WaitList::EMPTY);
+        let wait = waiters.insert(&mut list, 0, READ, Token::new(1, 0), Instant::now());
+        let (same, _) = waiters.complete(&mut list, 0, Ready::READABLE);
         assert_eq!(same, wait);
         assert_eq!(waiters.standing_at(wait), None);
-        assert_eq!(waiters.free(wait), Ready::READABLE);
-        assert_eq!(waiters.free(wait), Ready::EMPTY);
-        let next = waiters.park(&mut line, 0, READ, Token::new(2, 0), Instant::now());
+        assert_eq!(waiters.remove(wait), Ready::READABLE);
+        assert_eq!(waiters.remove(wait), Ready::EMPTY);
+        let next = waiters.insert(&mut list, 0, READ, Token::new(2, 0), Instant::now());
         assert_ne!(next, wait);
         assert_eq!(waiters.answered(wait), None);
         assert_eq!(waiters.nodes.len(), 1);

@@ -115,7 +115,7 @@ class TestBench < ReactorTest
 
   def test_the_floor_has_every_row_that_says_so
     once!
-    skip "cargo test has not built the examples" unless File.exist?(File.join(EXAMPLES, "floor"))
+    skip "cargo test has not built the examples" unless File.exist?(File.join(EXAMPLES, "baseline"))
     needs_linux("raw epoll")
     rows = JSON.parse(child_says(<<~RUBY), symbolize_names: true).values_at(:with, :without)
       require "json"
@@ -140,7 +140,7 @@ class TestBench < ReactorTest
       assert_nil result.data
     end
     missing = bench("--targets", "baseline", "unix_ping", examples: "/nowhere")
-    assert_equal [2, true], [missing.status, missing.err.start_with?("bin/bench: the baseline is not built (/nowhere/floor): ")]
+    assert_equal [2, true], [missing.status, missing.err.start_with?("bin/bench: the baseline is not built (/nowhere/baseline): ")]
   end
 
   # What is not measured in time is lost only for itself.

@@ -3,7 +3,7 @@
  * Link with libreactor_c.a or libreactor_c.so, built by: cargo build --release -p reactor-c
  *
  * Rules. A reactor belongs to one thread at a time, and to one process; what other threads hold is a handle. A wait that was
- * begun is ended once by reactor_end, whether it was answered or not. reactor_forget comes before close(2). Readiness may be
+ * begun is ended once by reactor_end, whether it was answered or not. reactor_deregister comes before close(2). Readiness may be
  * reported without reason: the system call decides. Functions that return int answer -errno on failure.
  *
  * Stable: what is here is only added to within one major version; struct reactor_event does not change.
@@ -51,20 +51,20 @@ const char *reactor_backend(const struct reactor *reactor);
  * the reactor's. */
 int reactor_descriptor(const struct reactor *reactor);
 
-/* Waits until descriptor is ready for some of interest; the event will carry token. identity numbers the object that owns
+/* Waits until descriptor is ready for some of interest; the event will carry token. owner numbers the object that owns
  * the descriptor and is never used again for another one; 0: nobody in particular, nothing is remembered.
  * 0: *wait is the number of the wait. 1: no wait was begun, the descriptor is always ready (a file). Otherwise -errno. */
-int reactor_wait(struct reactor *reactor, int descriptor, uint64_t identity, uint32_t interest, uintptr_t token,
+int reactor_wait(struct reactor *reactor, int descriptor, uint64_t owner, uint32_t interest, uintptr_t token,
                  uint64_t *wait);
 
 /* Ends a wait and returns its answer; 0 if there was none, or if it had ended. */
 uint32_t reactor_end(struct reactor *reactor, uint64_t wait);
 
 /* A call of the caller's own has just failed with EAGAIN: the next wait need not ask the kernel. */
-void reactor_drained(struct reactor *reactor, int descriptor, uint64_t identity, uint32_t interest);
+void reactor_drained(struct reactor *reactor, int descriptor, uint64_t owner, uint32_t interest);
 
 /* The descriptor is about to be closed: whoever waits for it is answered with REACTOR_ERROR. */
-void reactor_forget(struct reactor *reactor, int descriptor);
+void reactor_deregister(struct reactor *reactor, int descriptor);
 
 /* Reports token with REACTOR_ELAPSED after so many nanoseconds. */
 uint64_t reactor_timer(struct reactor *reactor, uint64_t nanoseconds, uintptr_t token);

@@ -15,7 +15,7 @@ use std::{
 };
 
 use reactor::{
-    Attempt, Backend, Deadline, Event, Events, Handle, Identity, Interest, Reactor, TimerId, Token,
+    Attempt, Backend, Deadline, Event, Events, Handle, Interest, OwnerId, Reactor, TimerId, Token,
     Wait, WaitId,
 };
 
@@ -119,7 +119,7 @@ pub extern "C" fn reactor_descriptor(reactor: &Opened) -> c_int {
 pub extern "C" fn reactor_wait(
     reactor: &mut Opened,
     descriptor: c_int,
-    identity: u64,
+    owner: u64,
     interest: u32,
     token: usize,
     wait: &mut u64,
@@ -127,8 +127,8 @@ pub extern "C" fn reactor_wait(
     let Some(interest) = interest_of(interest) else {
         return -libc::EINVAL;
     };
-    let (identity, token) = (Identity(identity), Token::from(token));
-    match reactor.reactor.wait(descriptor, identity, interest, token) {
+    let (owner, token) = (OwnerId(owner), Token::from(token));
+    match reactor.reactor.wait(descriptor, owner, interest, token) {
         Ok(Wait::Pending(number)) => {
             *wait = number.into();
             0
@@ -147,21 +147,19 @@ pub extern "C" fn reactor_end(reactor: &mut Opened, wait: u64) -> u32 {
 pub extern "C" fn reactor_drained(
     reactor: &mut Opened,
     descriptor: c_int,
-    identity: u64,
+    owner: u64,
     interest: u32,
 ) {
     if let Some(interest) = interest_of(interest) {
-        let identity = Identity(identity);
+        let owner = OwnerId(owner);
         let seen = Attempt::WouldBlock;
-        reactor
-            .reactor
-            .attempted(descriptor, identity, interest, seen);
+        reactor.reactor.attempted(descriptor, owner, interest, seen);
     }
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn reactor_forget(reactor: &mut Opened, descriptor: c_int) {
-    reactor.reactor.forget(descriptor);
+pub extern "C" fn reactor_deregister(reactor: &mut Opened, descriptor: c_int) {
+    reactor.reactor.deregister(descriptor);
 }
 
 #[unsafe(no_mangle)]

@@ -49,7 +49,7 @@ static void conversation(struct reactor *reactor) {
   }
   uint64_t wait;
   assert(reactor_wait(reactor, ends[0], 7, REACTOR_READABLE, READER, &wait) == 0);
-  reactor_forget(reactor, ends[0]);
+  reactor_deregister(reactor, ends[0]);
   assert(until(reactor, READER) == REACTOR_ERROR);
   assert(reactor_end(reactor, wait) == REACTOR_ERROR);
   close(ends[0]);
@@ -89,7 +89,7 @@ static void inside_another_loop(struct reactor *reactor) {
     assert(count == 1 && events[0].token == READER);
   }
   reactor_end(reactor, wait);
-  reactor_forget(reactor, ends[0]);
+  reactor_deregister(reactor, ends[0]);
   close(ends[0]);
   close(ends[1]);
 }

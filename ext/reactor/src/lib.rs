@@ -1,102 +1,108 @@
 //! The Ruby extension: `Reactor::Selector`, a complete native Fiber::Scheduler over the `reactor` crate.
 //!
-//! `raw` is the only unsafe module. `convert` knows Ruby's numbers and errors, `fibers` and `timeouts` who waits for
-//! what, `selector` how control moves, `hooks` and `io` the contract of Fiber::Scheduler, `children` how to hear of a
-//! child process, `installation` who may change Ruby's classes, `inspect` and `trace` what an onlooker may see.
+//! | floor       | what it is |
+//! |-------------|------------|
+//! | `hooks`     | the methods of `Reactor::Selector`: parse, enter, call down |
+//! | `classes`   | the other objects Ruby sees |
+//! | `transfer`  | reading and writing |
+//! | `wait`      | what a fiber parks for |
+//! | `control`   | which fiber has control |
+//! | `ruby`      | the VM, behind safe signatures: the only unsafe module |
+//!
+//! Each floor uses those below it. Below them all are the crates `reactor-scheduler` (the state, and system calls) and
+//! `reactor-loop`. `tests/layers.rs` in the root of the repository holds the floors.
+//!
 //! `Init_reactor` below is the whole Ruby surface on one screen.
 #![deny(unsafe_code)]
 
-mod attempt;
-mod blocking;
-mod children;
-mod convert;
-mod fibers;
-mod files;
+mod classes;
+mod control;
 mod hooks;
-mod inspect;
-mod installation;
-mod io;
-mod loans;
-mod poller;
-mod queue;
-mod raw;
-mod resolve;
-mod ring;
-mod selector;
-mod share;
-mod timeouts;
-mod trace;
-mod virtual_time;
+mod ruby;
+mod transfer;
+mod wait;
 
 use magnus::{Error, RClass, RHash, Ruby, Symbol, function, method, prelude::*};
 use reactor::Backend;
 
-use poller::Poller;
-use raw::methods;
-use resolve::Lookup;
-use selector::Selector;
+use classes::{
+    children, patch_lock,
+    poller::{self, Poller},
+};
+use control::scheduler::Scheduler;
+use hooks::{
+    block, blocking_operation, closing, fiber, file, io_transfer, io_wait, observe, timeout,
+    virtual_time,
+};
+use ruby::{
+    error, fiber as vm_fiber, io, io_object,
+    method::{define, define_variadic},
+    thread,
+};
+use wait::lookup::{self, Lookup};
 
 #[magnus::init(name = "reactor")]
 fn init(ruby: &Ruby) -> Result<(), Error> {
-    raw::ractor_safe();
-    raw::count_forks();
-    // Known before any other Ractor can ask: a lock around a question to Ruby would stop one that Ruby waits for.
-    raw::hidden_name();
-    hooks::misreports_timeouts(ruby);
+    ruby::ractor_safe();
+    thread::count_forks();
+    // Known before another Ractor can ask: a lock around a question to Ruby would stop a Ractor that Ruby waits for.
+    io::hidden_name();
+    io_wait::misreports_timeouts(ruby);
+    error::find_classes(ruby)?;
     let reactor = ruby.define_module("Reactor")?;
     reactor.define_module_function("native_backends", function!(native_backends, 0))?;
     reactor.define_module_function("pidfd", function!(children::pidfd, 1))?;
     reactor.define_module_function("await_child", function!(children::await_child, 2))?;
-    reactor.define_module_function("stand_back", function!(reactor::stand_back, 0))?;
-    reactor.define_module_function("fifo?", function!(files::is_fifo, 1))?;
-    reactor.define_module_function("io_number", function!(inspect::io_number, 1))?;
-    reactor.define_module_function("stay", function!(raw::stay, 0))?;
-    reactor.define_module_function("claim", function!(installation::claim, 0))?;
-    reactor.define_module_function("release", function!(installation::release, 0))?;
+    reactor.define_module_function("stand_back", function!(reactor::lengthen_time_slice, 0))?;
+    reactor.define_module_function("fifo?", function!(file::fifo, 1))?;
+    reactor.define_module_function("io_number", function!(io_object::io_number, 1))?;
+    reactor.define_module_function("stay", function!(thread::lock_native_thread, 0))?;
+    reactor.define_module_function("claim", function!(patch_lock::claim, 0))?;
+    reactor.define_module_function("release", function!(patch_lock::release, 0))?;
 
     let class = reactor.define_class("Selector", ruby.class_object())?;
-    class.define_alloc_func::<Selector>();
-    class.define_method("initialize", method!(Selector::initialize, -1))?;
-    class.define_method("backend", method!(Selector::backend_name, 0))?;
-    class.define_method("stats", method!(Selector::statistics, 0))?;
-    class.define_method("closed?", method!(Selector::is_closed, 0))?;
-    class.define_method("inert?", method!(Selector::is_inert, 0))?;
-    class.define_method("live", method!(Selector::live, 0))?;
-    class.define_method("roster", method!(inspect::roster, 0))?;
-    class.define_method("waited_for", method!(inspect::waited_for, 0))?;
-    class.define_method("pulse", method!(inspect::pulse, 0))?;
-    class.define_method("holder", method!(inspect::holder, 0))?;
-    class.define_method("trace_start", method!(trace::start, 1))?;
-    class.define_method("trace_stop", method!(trace::stop, 0))?;
-    class.define_method("virtual_time", method!(virtual_time::start, 1))?;
+    class.define_alloc_func::<Scheduler>();
+    class.define_method("initialize", method!(Scheduler::initialize, -1))?;
+    class.define_method("backend", method!(Scheduler::backend_name, 0))?;
+    class.define_method("stats", method!(Scheduler::statistics, 0))?;
+    class.define_method("closed?", method!(Scheduler::is_closed, 0))?;
+    class.define_method("inert?", method!(Scheduler::is_forked_child, 0))?;
+    class.define_method("live", method!(Scheduler::live, 0))?;
+    class.define_method("roster", method!(observe::fiber_rows, 0))?;
+    class.define_method("waited_for", method!(observe::wait_hooks, 0))?;
+    class.define_method("pulse", method!(observe::progress_count, 0))?;
+    class.define_method("holder", method!(observe::running_fiber, 0))?;
+    class.define_method("trace_start", method!(observe::start_trace, 1))?;
+    class.define_method("trace_stop", method!(observe::stop_trace, 0))?;
+    class.define_method("virtual_time", method!(virtual_time::freeze, 1))?;
     class.define_method("virtual_elapsed", method!(virtual_time::elapsed, 0))?;
     class.define_method("virtual_hold", method!(virtual_time::hold, 1))?;
-    class.define_method("shutdown", method!(Selector::shutdown, 0))?;
-    class.define_method("drain", method!(hooks::drain, 0))?;
-    class.define_method("cancel", method!(hooks::cancel, 0))?;
-    methods::define(class, c"io_closing", hooks::io_closing);
-    class.define_method("fetch", method!(hooks::fetch, 4))?;
-    class.define_method("sync", method!(hooks::sync, 2))?;
-    class.define_method("submit", method!(hooks::submit, 0))?;
-    class.define_method("wait_any", method!(hooks::wait_any, -1))?;
-    class.define_method("lookup", method!(resolve::lookup, -1))?;
+    class.define_method("shutdown", method!(Scheduler::shutdown, 0))?;
+    class.define_method("drain", method!(fiber::drain, 0))?;
+    class.define_method("cancel", method!(fiber::cancel, 0))?;
+    define(class, c"io_closing", closing::io_closing);
+    class.define_method("fetch", method!(file::fetch, 4))?;
+    class.define_method("sync", method!(file::sync, 2))?;
+    class.define_method("submit", method!(file::flush_sends, 0))?;
+    class.define_method("wait_any", method!(io_wait::wait_any, -1))?;
+    class.define_method("lookup", method!(lookup::lookup, -1))?;
 
-    class.define_singleton_method("run_by", function!(raw::run_by, 1))?;
-    methods::define(class, c"ended", hooks::ended);
+    class.define_singleton_method("run_by", function!(vm_fiber::run_by, 1))?;
+    define(class, c"ended", fiber::ended);
     class.funcall::<_, _, magnus::Value>("private", ("ended",))?;
-    methods::define_variadic(class, c"fiber", hooks::fiber);
-    methods::define(class, c"io_wait", hooks::io_wait);
-    methods::define_variadic(class, c"kernel_sleep", hooks::kernel_sleep);
-    methods::define_variadic(class, c"block", hooks::block);
-    methods::define(class, c"unblock", hooks::unblock);
-    class.define_method("fiber_interrupt", method!(hooks::fiber_interrupt, 2))?;
-    class.define_method("io_close", method!(hooks::io_close, 1))?;
-    methods::define_variadic(class, c"timeout_after", hooks::timeout_after);
-    methods::define(class, c"yield", hooks::r#yield);
-    methods::define(
+    define_variadic(class, c"fiber", fiber::fiber);
+    define(class, c"io_wait", io_wait::io_wait);
+    define_variadic(class, c"kernel_sleep", block::kernel_sleep);
+    define_variadic(class, c"block", block::block);
+    define(class, c"unblock", block::unblock);
+    class.define_method("fiber_interrupt", method!(closing::fiber_interrupt, 2))?;
+    class.define_method("io_close", method!(closing::io_close, 1))?;
+    define_variadic(class, c"timeout_after", timeout::timeout_after);
+    define(class, c"yield", block::r#yield);
+    define(
         class,
         c"blocking_operation_wait",
-        hooks::blocking_operation_wait,
+        blocking_operation::blocking_operation_wait,
     );
     define_transfers(class, buffer_contract(ruby))?;
     class.define_singleton_method("define_transfers", function!(define_transfers, 2))?;
@@ -148,19 +154,19 @@ fn buffer_contract(ruby: &Ruby) -> u8 {
 /// Also `Selector.define_transfers(class, contract)`, which lets the tests run both versions on any Ruby.
 fn define_transfers(class: RClass, contract: u8) -> Result<(), Error> {
     if contract >= 4 {
-        methods::define(class, c"io_read", io::read_v4);
-        methods::define(class, c"io_write", io::write_v4);
-        class.define_method("io_pread", method!(io::pread_v4, -1))?;
+        define(class, c"io_read", io_transfer::read_v4);
+        define(class, c"io_write", io_transfer::write_v4);
+        class.define_method("io_pread", method!(io_transfer::pread_v4, -1))?;
     } else {
-        methods::define(class, c"io_read", io::read_v3);
-        methods::define(class, c"io_write", io::write_v3);
-        class.define_method("io_pread", method!(io::pread_v3, -1))?;
+        define(class, c"io_read", io_transfer::read_v3);
+        define(class, c"io_write", io_transfer::write_v3);
+        class.define_method("io_pread", method!(io_transfer::pread_v3, -1))?;
     }
     // Before Ruby 4.0 (interface version 3) IO#pwrite would call its hook in the middle of a blocking region.
-    match (raw::INTERFACE, contract) {
+    match (ruby::INTERFACE, contract) {
         (..3, _) => Ok(()),
-        (_, ..4) => class.define_method("io_pwrite", method!(io::pwrite_v3, -1)),
-        _ => class.define_method("io_pwrite", method!(io::pwrite_v4, -1)),
+        (_, ..4) => class.define_method("io_pwrite", method!(io_transfer::pwrite_v3, -1)),
+        _ => class.define_method("io_pwrite", method!(io_transfer::pwrite_v4, -1)),
     }
 }
 

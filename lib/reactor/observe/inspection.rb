@@ -37,7 +37,7 @@ module Reactor
     # [polls]        system calls that asked the kernel for events
     # [events]       events it reported
     # [stale]        events of an older registration of a descriptor, dropped
-    # [unwanted]     events that no fiber waited for
+    # [spurious]     events of a direction that no fiber waited for
     # [queued]       writes handed to the kernel together with those of other fibers (backend uring)
     #
     # Of operations that Ruby offers to the scheduler, and of {Offload#offload}:

@@ -8,7 +8,8 @@
 //! answering it, takes 5.9 us of CPU with epoll_wait(0), ppoll, epoll_wait(0); 6.1 with epoll_wait(0) and an enter that
 //! carries `EPOLL_WAIT`; 6.2 with a poll of the epoll descriptor (Linux 6.18, medians of five runs of 60,000).
 
-mod flights;
+mod operation_slot;
+mod operation_table;
 mod readiness;
 mod ring;
 
@@ -20,13 +21,14 @@ use std::{
 };
 
 use crate::{
-    driver::{Descriptor, Driver, Operations, Registration, Renewal, Unavailable, Wake},
+    descriptor::Descriptor,
+    driver::{Driver, Operations, Registration, Reregistration, Unavailable, Wake},
     event::Events,
     interest::Interest,
     token::Token,
 };
 
-use flights::Flights;
+use operation_table::OperationTable;
 use readiness::{Readiness, check};
 use ring::Ring;
 
@@ -35,9 +37,9 @@ const BATCH: usize = 1024;
 
 /// A driver over epoll and a ring.
 pub(crate) struct UringDriver {
-    flights: Flights,
+    operations: OperationTable,
     readiness: Readiness,
-    bell: Arc<Bell>,
+    event_fd: Arc<EventFd>,
 }
 
 impl UringDriver {
@@ -47,17 +49,17 @@ impl UringDriver {
     ///
     /// What was refused: by seccomp(2), by the sysctl `io_uring_disabled`, by a limit, by an old kernel.
     pub(crate) fn open() -> Result<Self, Unavailable> {
-        let bell = Bell::open().map_err(|error| refused("eventfd", &error))?;
-        let number = bell.0.as_raw_fd();
+        let event_fd = EventFd::open().map_err(|error| refused("eventfd", &error))?;
+        let number = event_fd.0.as_raw_fd();
         let ring = Ring::open(number)?;
         let readiness = Readiness::open(BATCH).map_err(|error| refused("epoll_create1", &error))?;
         readiness
             .register(number, Token::WAKE, Interest::READABLE)
             .map_err(|error| refused("epoll_ctl", &error))?;
         Ok(Self {
-            flights: Flights::new(ring),
+            operations: OperationTable::new(ring),
             readiness,
-            bell: Arc::new(bell),
+            event_fd: Arc::new(event_fd),
         })
     }
 }
@@ -85,7 +87,7 @@ impl Driver for UringDriver {
         descriptor: Descriptor,
         token: Token,
         interest: Interest,
-    ) -> io::Result<Renewal> {
+    ) -> io::Result<Reregistration> {
         self.readiness.reregister(descriptor, token, interest)
     }
 
@@ -95,12 +97,12 @@ impl Driver for UringDriver {
 
     fn poll(&mut self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {
         events.clear();
-        if self.flights.is_quiet() {
+        if self.operations.is_quiet() {
             return self.readiness.collect(events, BATCH, timeout);
         }
-        self.flights.submit()?;
-        self.flights.collect()?;
-        self.flights.report(events, BATCH / 2);
+        self.operations.submit()?;
+        self.operations.collect()?;
+        self.operations.report(events, BATCH / 2);
         let timeout = if events.is_empty() {
             timeout
         } else {
@@ -108,13 +110,13 @@ impl Driver for UringDriver {
         };
         self.readiness
             .collect(events, BATCH - events.len(), timeout)?;
-        self.flights.collect()?;
-        self.flights.report(events, BATCH - events.len());
+        self.operations.collect()?;
+        self.operations.report(events, BATCH - events.len());
         Ok(())
     }
 
     fn waker(&self) -> Arc<dyn Wake> {
-        Arc::clone(&self.bell) as Arc<dyn Wake>
+        Arc::clone(&self.event_fd) as Arc<dyn Wake>
     }
 
     fn descriptor(&self) -> Option<Descriptor> {
@@ -122,7 +124,7 @@ impl Driver for UringDriver {
     }
 
     fn operations(&mut self) -> Option<&mut dyn Operations> {
-        Some(&mut self.flights)
+        Some(&mut self.operations)
     }
 }
 
@@ -136,9 +138,9 @@ impl fmt::Debug for UringDriver {
 
 /// An eventfd(2), rung by other threads and by the kernel. It is never read: each ring is an edge, and 2^64 of them are
 /// more than will ever come.
-struct Bell(OwnedFd);
+struct EventFd(OwnedFd);
 
-impl Bell {
+impl EventFd {
     fn open() -> io::Result<Self> {
         // SAFETY: the call takes no pointer.
         let descriptor =
@@ -148,7 +150,7 @@ impl Bell {
     }
 }
 
-impl Wake for Bell {
+impl Wake for EventFd {
     fn wake(&self) -> io::Result<()> {
         let one = 1_u64;
         // SAFETY: eight bytes of ours are read during the call.

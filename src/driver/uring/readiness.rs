@@ -11,7 +11,7 @@ use std::{
 };
 
 use crate::{
-    driver::{Registration, Renewal},
+    driver::{Registration, Reregistration},
     event::{Event, Events, Ready},
     interest::Interest,
     token::Token,
@@ -64,19 +64,19 @@ impl Readiness {
         descriptor: RawFd,
         token: Token,
         interest: Interest,
-    ) -> io::Result<Renewal> {
+    ) -> io::Result<Reregistration> {
         let result = self.control(libc::EPOLL_CTL_MOD, descriptor, token, interest);
         if failed_with(&result, libc::EPERM) {
-            return Ok(Renewal::Unpollable);
+            return Ok(Reregistration::Unpollable);
         }
         if failed_with(&result, libc::ENOENT) {
             let registration = self.register(descriptor, token, interest)?;
             return Ok(match registration {
-                Registration::Armed => Renewal::Renewed,
-                Registration::Unpollable => Renewal::Unpollable,
+                Registration::Armed => Reregistration::Renewed,
+                Registration::Unpollable => Reregistration::Unpollable,
             });
         }
-        result.map(|()| Renewal::Kept)
+        result.map(|()| Reregistration::Kept)
     }
 
     /// [`Driver::deregister`](crate::Driver::deregister).

@@ -34,9 +34,9 @@ pub(super) struct Ring {
 }
 
 impl Ring {
-    /// Opens a ring that adds to the counter of `bell`, an eventfd(2), when an outcome comes that was not there right
+    /// Opens a ring that adds to the counter of `event_fd`, an eventfd(2), when an outcome comes that was not there right
     /// after its submission.
-    pub(super) fn open(bell: RawFd) -> Result<Self, Unavailable> {
+    pub(super) fn open(event_fd: RawFd) -> Result<Self, Unavailable> {
         let ring = set_up().map_err(|error| refused("io_uring_setup", &error))?;
         let mut known = Probe::new();
         let submitter = ring.submitter();
@@ -44,7 +44,7 @@ impl Ring {
             .register_probe(&mut known)
             .map_err(|error| refused("io_uring_register (probe)", &error))?;
         submitter
-            .register_eventfd(bell)
+            .register_eventfd(event_fd)
             .map_err(|error| refused("io_uring_register (eventfd)", &error))?;
         if !ring.params().is_feature_nodrop() || !ring.params().is_feature_submit_stable() {
             return Err(Unavailable::because("this kernel's io_uring is too old"));
@@ -125,7 +125,7 @@ impl Ring {
     }
 
     /// Whether completions ring the bell.
-    pub(super) fn set_bell(&mut self, on: bool) {
+    pub(super) fn set_notification(&mut self, on: bool) {
         let queue = self.ring.completion();
         if on {
             queue.enable_eventfd();

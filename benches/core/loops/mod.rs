@@ -1,0 +1,120 @@
+//! The same work for everybody: a byte comes to one of many sources, is announced, and is read.
+//!
+//! A candidate is told that somebody begins to wait, is asked what has become ready, and is told when the source was
+//! read empty. What it makes of that is its own affair.
+
+mod epoll;
+mod mio;
+mod polling;
+mod reactor;
+mod uring;
+
+use std::{
+    io::{Read, Write},
+    os::{
+        fd::{AsRawFd, RawFd},
+        unix::net::{UnixDatagram, UnixStream},
+    },
+};
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// How many registered sources there are.
+pub const SIZES: [usize; 3] = [1, 100, 10_000];
+
+/// One way to wait for many sources.
+pub trait Loop {
+    /// Somebody begins to wait for this source to become readable.
+    fn begin(&mut self, index: usize);
+    /// Appends the indexes of those that are ready; does not block.
+    fn collect(&mut self, ready: &mut Vec<usize>);
+    /// The source was reported, and has been read empty.
+    fn drained(&mut self, index: usize);
+}
+
+/// Makes a candidate that knows these descriptors, and has registered them if it holds registrations.
+pub type Open = fn(&[RawFd]) -> Option<Box<dyn Loop>>;
+
+/// Everybody, under the names of the tables. Those that cannot be had here answer None.
+pub const LOOPS: [(&str, Open); 9] = [
+    ("raw epoll", epoll::held),
+    ("raw epoll, oneshot", epoll::oneshot),
+    ("reactor: selector on epoll", reactor::selector_on_epoll),
+    ("reactor: whole turn on epoll", reactor::reactor_on_epoll),
+    ("reactor: selector on io_uring", reactor::selector_on_uring),
+    ("mio, held", mio::held),
+    ("mio, register and deregister", mio::each),
+    ("polling", polling::oneshot),
+    ("raw io_uring, poll_add", uring::poll_add),
+];
+
+/// Sources of which some are active: those have a peer, and the rest, spread between them, is idle for ever.
+pub struct Sources {
+    pairs: Vec<(UnixStream, UnixStream)>,
+    idle: Vec<UnixDatagram>,
+    ready: Vec<usize>,
+}
+
+impl Sources {
+    /// So many active ones among so many in all; the limit of open files is raised for them.
+    pub fn new(active: usize, all: usize) -> Self {
+        let limit = getrlimit(Resource::Nofile);
+        let raised = Rlimit {
+            current: limit.maximum,
+            ..limit
+        };
+        setrlimit(Resource::Nofile, raised).expect("up to the maximum");
+        let (mut pairs, mut idle) = (Vec::new(), Vec::new());
+        for number in 0..all {
+            // Opened in turn, so that the active ones are no neighbours in the kernel or in anybody's table.
+            if pairs.len() * all <= number * active && pairs.len() < active {
+                let (ours, theirs) = UnixStream::pair().expect("descriptors are left");
+                ours.set_nonblocking(true).expect("a socket");
+                pairs.push((ours, theirs));
+            } else {
+                idle.push(UnixDatagram::unbound().expect("descriptors are left"));
+            }
+        }
+        Self {
+            pairs,
+            idle,
+            ready: Vec::new(),
+        }
+    }
+
+    /// The active ones first.
+    pub fn descriptors(&self) -> Vec<RawFd> {
+        let active = self.pairs.iter().map(|(ours, _)| ours.as_raw_fd());
+        let idle = self.idle.iter().map(|socket| socket.as_raw_fd());
+        active.chain(idle).collect()
+    }
+
+    /// A byte comes to each of these, is announced and read: begin, write, collect, read, drained.
+    pub fn cycle(
+        &mut self,
+        candidate: &mut dyn Loop,
+        indexes: impl Iterator<Item = usize> + Clone,
+    ) {
+        for index in indexes.clone() {
+            candidate.begin(index);
+            self.pairs[index]
+                .1
+                .write_all(b"x")
+                .expect("room for a byte");
+        }
+        let mut left = indexes.count();
+        while left > 0 {
+            self.ready.clear();
+            candidate.collect(&mut self.ready);
+            for index in &self.ready {
+                let count = self.pairs[*index]
+                    .0
+                    .read(&mut [0; 16])
+                    .expect("it was reported");
+                assert_eq!(count, 1);
+                candidate.drained(*index);
+            }
+            left -= self.ready.len();
+        }
+    }
+}

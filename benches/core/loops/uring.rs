@@ -1,0 +1,54 @@
+//! io_uring by hand: each wait is an `IORING_OP_POLL_ADD`, all that have gathered go with one call.
+
+use std::os::fd::RawFd;
+
+use crate::loops::Loop;
+
+#[cfg(not(feature = "uring"))]
+pub fn poll_add(_descriptors: &[RawFd]) -> Option<Box<dyn Loop>> {
+    None
+}
+
+#[cfg(feature = "uring")]
+pub fn poll_add(descriptors: &[RawFd]) -> Option<Box<dyn Loop>> {
+    let ring = io_uring::IoUring::new(2048).ok()?;
+    Some(Box::new(ring::Ring {
+        ring,
+        descriptors: descriptors.to_vec(),
+    }))
+}
+
+#[cfg(feature = "uring")]
+mod ring {
+    use std::os::fd::RawFd;
+
+    use io_uring::{IoUring, opcode::PollAdd, types::Fd};
+
+    use crate::loops::Loop;
+
+    pub struct Ring {
+        pub ring: IoUring,
+        pub descriptors: Vec<RawFd>,
+    }
+
+    impl Loop for Ring {
+        fn begin(&mut self, index: usize) {
+            let entry = PollAdd::new(Fd(self.descriptors[index]), libc::POLLIN as u32);
+            let entry = entry.build().user_data(index as u64);
+            // SAFETY: the entry points to nothing.
+            let pushed = unsafe { self.ring.submission().push(&entry) };
+            pushed.expect("room for more than the largest set");
+        }
+
+        fn collect(&mut self, ready: &mut Vec<usize>) {
+            self.ring.submit().expect("a ring");
+            ready.extend(
+                self.ring
+                    .completion()
+                    .map(|entry| entry.user_data() as usize),
+            );
+        }
+
+        fn drained(&mut self, _index: usize) {}
+    }
+}

@@ -1,0 +1,136 @@
+//! The cycle of `benches/core/cycle.rs`, interleaved: every round, everybody does the same number of cycles at every size, and
+//! what counts is processor time, so that other work on the machine weighs on all alike.
+//!
+//! ```text
+//! cargo bench --bench paired_comparison                     JSON: nanoseconds a cycle, the median of the rounds
+//! cargo bench --bench paired_comparison -- NAME SIZE COUNT  so many cycles of one candidate's, for an instruction counter
+//! ```
+//!
+//! "payload" is the byte alone, written and read with nobody waiting: what a cycle costs beyond that is the waiting.
+
+#[cfg(target_os = "linux")]
+#[path = "core/loops/mod.rs"]
+mod loops;
+
+#[cfg(not(target_os = "linux"))]
+fn main() {}
+
+#[cfg(target_os = "linux")]
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match arguments.as_slice() {
+        [name, size, count] if !name.starts_with('-') => {
+            let number = |text: &str| text.parse().expect("a number");
+            comparison::alone(name, number(size), number(count));
+        }
+        _ => comparison::run(),
+    }
+}
+
+#[cfg(target_os = "linux")]
+mod comparison {
+    use std::collections::BTreeMap;
+
+    use rustix::time::{ClockId, clock_gettime};
+
+    use crate::loops::{LOOPS, Loop, Open, SIZES, Sources};
+
+    const ROUNDS: usize = 61;
+    const WARM_UP: usize = 200;
+    const CYCLES: usize = 1000;
+    /// How many of the registered sources ever have something: the rest is idle.
+    const ACTIVE: usize = 100;
+
+    /// Nobody waits: whatever was written is there.
+    struct Payload(Vec<usize>);
+
+    impl Loop for Payload {
+        fn begin(&mut self, index: usize) {
+            self.0.push(index);
+        }
+
+        fn collect(&mut self, ready: &mut Vec<usize>) {
+            ready.append(&mut self.0);
+        }
+
+        fn drained(&mut self, _index: usize) {}
+    }
+
+    fn payload(_descriptors: &[i32]) -> Option<Box<dyn Loop>> {
+        Some(Box::new(Payload(Vec::new())))
+    }
+
+    fn loops() -> impl Iterator<Item = (&'static str, Open)> {
+        let all = LOOPS.into_iter();
+        std::iter::once(("payload", payload as Open)).chain(all)
+    }
+
+    pub fn alone(name: &str, size: usize, count: usize) {
+        let found = loops().find(|(other, _)| *other == name);
+        let (_, open) = found.expect("a candidate's name");
+        let mut sources = Sources::new(size.min(ACTIVE), size);
+        let mut candidate = open(&sources.descriptors()).expect("it can be had here");
+        cycles(&mut sources, candidate.as_mut(), size, count);
+    }
+
+    pub fn run() {
+        let mut results: BTreeMap<(usize, usize), Vec<f64>> = BTreeMap::new();
+        for round in 0..ROUNDS {
+            for size in SIZES {
+                let mut sources = Sources::new(size.min(ACTIVE), size);
+                let descriptors = sources.descriptors();
+                let mut all: Vec<_> = loops().enumerate().collect();
+                let count = all.len();
+                all.rotate_left(round % count); // Nobody always follows the same one.
+                for (number, (_, open)) in all {
+                    let Some(mut candidate) = open(&descriptors) else {
+                        continue;
+                    };
+                    cycles(&mut sources, candidate.as_mut(), size, WARM_UP);
+                    let started = processor_time();
+                    cycles(&mut sources, candidate.as_mut(), size, CYCLES);
+                    let spent = processor_time() - started;
+                    let figures = results.entry((number, size)).or_default();
+                    figures.push(spent / CYCLES as f64);
+                }
+            }
+        }
+        print(results);
+    }
+
+    fn cycles(sources: &mut Sources, candidate: &mut dyn Loop, size: usize, count: usize) {
+        for index in (0..size.min(ACTIVE)).cycle().take(count) {
+            sources.cycle(candidate, index..=index);
+        }
+    }
+
+    /// Of this thread, in nanoseconds.
+    fn processor_time() -> f64 {
+        let time = clock_gettime(ClockId::ThreadCPUTime);
+        time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
+    }
+
+    fn print(results: BTreeMap<(usize, usize), Vec<f64>>) {
+        let names: Vec<_> = loops().map(|(name, _)| name).collect();
+        let raw = names.iter().position(|name| *name == "raw epoll");
+        let raw = raw.expect("it is one of them");
+        let mut separator = "[";
+        for ((number, size), figures) in &results {
+            // Round by round: what slows a round down slows both.
+            let pairs = figures.iter().zip(&results[&(raw, *size)]);
+            let ratio = median(pairs.map(|(figure, raw)| figure / raw).collect());
+            print!(
+                "{separator}\n{{\"name\":\"{}\",\"size\":{size},\"median\":{:.1},\"ratio\":{ratio:.4}}}",
+                names[*number],
+                median(figures.clone())
+            );
+            separator = ",";
+        }
+        println!("\n]");
+    }
+
+    fn median(mut figures: Vec<f64>) -> f64 {
+        figures.sort_by(f64::total_cmp);
+        figures[figures.len() / 2]
+    }
+}

@@ -1,0 +1,21 @@
+//! Which fiber has control: entering a hook, switching, turning the reactor, starting and ending fibers.
+//!
+//! There is no loop fiber. A fiber that parks transfers straight to the next ready one. If there is none it turns the
+//! reactor itself, and if its own wait ends meanwhile it just returns.
+//!
+//! The state is never borrowed across a switch, a GVL release or a call into Ruby: each borrow ends within the statement
+//! or block that needs it.
+//!
+//! Each file uses only those above it: `owner`, `scheduler`, `scope`, `pending`, `switch`, `idle`, `turn`, `yielding`,
+//! `park`, `lifecycle`. `tests/layers.rs` holds that for the methods they call as well.
+
+mod idle;
+mod lifecycle;
+mod owner;
+mod park;
+mod pending;
+pub mod scheduler;
+pub mod scope;
+mod switch;
+mod turn;
+mod yielding;

@@ -1,0 +1,59 @@
+//! Around a sleep in which no fiber can run: virtual time advances, a deadlock is found.
+
+use std::time::{Duration, Instant};
+
+use magnus::{Error, TryConvert, prelude::*};
+
+use crate::{
+    control::scheduler::Scheduler,
+    ruby::{call::call_method, error, object::Object, thread::current_scheduler},
+};
+
+/// Until when the outside has time to wake a fiber, before the virtual clock advances.
+#[derive(Clone, Copy, Debug)]
+pub struct SettleUntil(Instant);
+
+impl SettleUntil {
+    pub fn left(self) -> Duration {
+        self.0.saturating_duration_since(Instant::now())
+    }
+}
+
+impl Scheduler {
+    /// Before an idle sleep: how long it is, if the virtual clock is to advance after it. `None` if it is not.
+    pub fn settle_until(&self) -> Result<Option<SettleUntil>, Error> {
+        let settle = self.state().settle_before_advance();
+        let Some(settle) = settle else {
+            return Ok(None);
+        };
+        let scheduler = current_scheduler().value();
+        let is_awaited =
+            self.is_object(scheduler) && call_method(scheduler, "outside?", &[])?.to_bool();
+        let settle = if is_awaited { settle } else { Duration::ZERO };
+        Ok(Some(SettleUntil(Instant::now() + settle)))
+    }
+
+    /// After it: the clock advances if all the time has passed and still no fiber can run.
+    pub fn advance_virtual_clock(&self, settle: Option<SettleUntil>) {
+        if settle.is_some_and(|settle| settle.left().is_zero()) {
+            self.state_mut().advance_if_idle();
+        }
+    }
+
+    /// Raises what Ruby raises when every thread waits for another one: if all fibers wait for an `unblock` without a time
+    /// limit, and `deadlock` (in Ruby) finds no thread that could bring it.
+    pub fn check_deadlock(&self) -> Result<(), Error> {
+        if !self.state().may_be_deadlocked() {
+            return Ok(());
+        }
+        let scheduler = current_scheduler().value();
+        if !self.is_object(scheduler) || !scheduler.respond_to("deadlock", true)? {
+            return Ok(());
+        }
+        let message = call_method(scheduler, "deadlock", &[])?;
+        match Option::<String>::try_convert(message)? {
+            Some(message) => Err(error::deadlock(message)),
+            None => Ok(()),
+        }
+    }
+}

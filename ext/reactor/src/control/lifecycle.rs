@@ -1,0 +1,168 @@
+//! A fiber's start and end; waiting for the end of all of them.
+
+use std::time::{Duration, Instant};
+
+use magnus::{Error, Ruby, Value, prelude::*, typed_data::Obj};
+use reactor_scheduler::state::{fiber::Slot, object::ObjectRef, ready_queue::Next};
+
+use crate::{
+    control::{scheduler::Scheduler, scope::HookScope},
+    ruby::{
+        call::call_method,
+        error::{self, fiber_error},
+        fiber::{current_fiber, transfer},
+        object::{Object, object_ref, write_barrier},
+    },
+};
+
+/// A fiber that spawns for longer than this without a wait of its own yields.
+const SPAWN_SLICE: Duration = Duration::from_millis(2);
+
+impl HookScope<'_> {
+    /// Starts a fiber: it runs at once, until it parks or ends, and then this one goes on.
+    pub fn start(&self, fiber: ObjectRef, arguments: &[Value]) -> Result<(), Error> {
+        let (scheduler, starter) = (self.scheduler, self.slot);
+        self.trace_birth(fiber, arguments)?;
+        let started = scheduler.state_mut().add_fiber(fiber);
+        write_barrier(self.object, fiber);
+        let start = scheduler.state_mut().begin_start(starter, started);
+        let streak = start.is_nested.then(|| {
+            (
+                Instant::now(),
+                scheduler.state_mut().take_spawn_streak(starter),
+            )
+        });
+        let result = transfer(fiber, arguments);
+        scheduler.on_resumed(starter);
+        let result = scheduler.filter_repeated_kill(starter, result);
+        if !start.is_nested {
+            // The hooks never see what a fiber writes that the scheduler did not make.
+            scheduler.state_mut().flush_sends();
+        }
+        let result = result
+            .and_then(|()| scheduler.run_queued_before(starter))
+            .and_then(|()| scheduler.raise_pending_in_queued(starter));
+        scheduler.state_mut().end_start(starter, start);
+        result?;
+        streak.map_or(Ok(()), |(began, since)| {
+            self.yield_if_spawning(began, since)
+        })
+    }
+
+    /// `Fiber.schedule` returns when the new fiber first parks, and no other fiber has run meanwhile. A fiber that spawns
+    /// for longer than [`SPAWN_SLICE`] yields.
+    fn yield_if_spawning(&self, began: Instant, since: Option<Instant>) -> Result<(), Error> {
+        if since.is_some_and(|since| since.elapsed() >= SPAWN_SLICE) {
+            return self.scheduler.yield_low_priority(self.slot);
+        }
+        let since = since.unwrap_or(began);
+        self.scheduler
+            .state_mut()
+            .set_spawn_streak(self.slot, since);
+        Ok(())
+    }
+
+    /// Records where a fiber is made, which is about to run the second of these arguments, if a trace is on.
+    fn trace_birth(&self, fiber: ObjectRef, arguments: &[Value]) -> Result<(), Error> {
+        if !self.scheduler.state().is_traced() {
+            return Ok(());
+        }
+        let [_, block, ..] = arguments else {
+            return Ok(());
+        };
+        let place: Option<(String, u32)> = block.funcall("source_location", ())?;
+        let place = place.map_or_else(String::new, |(path, line)| format!("{path}:{line}"));
+        self.scheduler.state_mut().trace_birth(fiber, place);
+        Ok(())
+    }
+
+    /// Runs until no fiber of the scheduler's is left. Raises the first error that ended one.
+    pub fn drain(&self) -> Result<(), Error> {
+        let (scheduler, slot) = (self.scheduler, self.slot);
+        scheduler.forbid_scheduled(slot)?;
+        let outer_root = scheduler.state_mut().begin_drain(slot);
+        let result = scheduler.drain_fibers(slot);
+        let first_error = scheduler
+            .state_mut()
+            .end_drain(slot, outer_root, result.is_ok());
+        result?;
+        first_error.map_or(Ok(()), |exception| Err(error::exception(exception)))
+    }
+
+    /// Kills every fiber of the scheduler's. Parked ones unwind when they next get control. A fiber that waits for an
+    /// Enumerator which is parked is killed through the VM, which finds the way.
+    pub fn cancel(&self) -> Result<(), Error> {
+        let (scheduler, slot) = (self.scheduler, self.slot);
+        scheduler.forbid_scheduled(slot)?;
+        let scheduled = scheduler.state().scheduled();
+        for target in scheduled {
+            let through_vm = scheduler.state_mut().kill(target);
+            if let Some(fiber) = through_vm.filter(|_| target != slot) {
+                scheduler.state_mut().enqueue_first(slot);
+                let killed = fiber.value().funcall::<_, _, Value>("kill", ());
+                scheduler.on_resumed(slot);
+                scheduler.state_mut().end_wait(slot);
+                killed?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Scheduler {
+    fn forbid_scheduled(&self, slot: Slot) -> Result<(), Error> {
+        if self.state().is_scheduled(slot) {
+            return Err(fiber_error(
+                "a fiber cannot wait for the end of its own scheduler",
+            ));
+        }
+        Ok(())
+    }
+
+    fn drain_fibers(&self, slot: Slot) -> Result<(), Error> {
+        loop {
+            self.raise_pending_in_queued(slot)?;
+            if self.live() == 0 {
+                return Ok(());
+            }
+            let next = self.state_mut().next_ready();
+            match next {
+                Next::Fiber(next, _) if next == slot => {}
+                Next::Fiber(next, fiber) => self.switch(slot, next, fiber)?,
+                Next::Poll => self.turn_in_order(slot, false)?,
+                Next::Nothing => self.turn_in_order(slot, true)?,
+            }
+        }
+    }
+
+    /// The current fiber has ended, by this exception unless it is nil. Whether the fiber raises it itself.
+    ///
+    /// An exception that stops a program (SystemExit, Interrupt …) goes to the root fiber at once. An ordinary error is reported like a
+    /// thread's, and raised when the other fibers are done.
+    pub fn on_fiber_end(this: Obj<Self>, exception: Value) -> bool {
+        if !exception.is_nil() {
+            // A child forked in this fiber: its root fiber gets the error, and with it the exit status.
+            if this.is_forked_child() {
+                return true;
+            }
+            Self::on_fiber_error(this, exception);
+        }
+        this.state_mut().end_fiber(current_fiber());
+        false
+    }
+
+    fn on_fiber_error(this: Obj<Self>, exception: Value) {
+        let pinned = object_ref(exception);
+        write_barrier(this, pinned);
+        let ruby = Ruby::get_with(exception);
+        let is_ordinary = exception.is_kind_of(ruby.exception_standard_error())
+            || exception.is_kind_of(ruby.exception_script_error());
+        let is_reported = this
+            .state_mut()
+            .on_error(current_fiber(), pinned, is_ordinary);
+        if is_reported {
+            // If reporting fails, the error itself is kept.
+            _ = call_method(this.as_value(), "report", &[exception]);
+        }
+    }
+}

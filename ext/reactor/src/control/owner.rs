@@ -1,0 +1,71 @@
+//! Which thread of which process may use a scheduler.
+
+use std::cell::Cell;
+
+use magnus::{Error, Ruby, Value};
+
+use crate::ruby::{
+    error::runtime_error,
+    object::object_ref,
+    thread::{current_scheduler, current_thread, fork_generation},
+};
+
+/// The thread that made the scheduler, or the one it was set on before its first use.
+#[derive(Debug, Default)]
+pub struct Owner(Cell<Option<Claim>>);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Claim {
+    thread: usize,
+    forks: u32,
+    /// Until it is used on its thread, it may still be set on another.
+    used: bool,
+}
+
+impl Owner {
+    /// The scheduler is made, by the current thread.
+    pub fn claim(&self) {
+        self.set(false);
+    }
+
+    fn set(&self, used: bool) {
+        self.0.set(Some(Claim {
+            thread: current_thread().address(),
+            forks: fork_generation(),
+            used,
+        }));
+    }
+
+    /// Whether the current thread may use the scheduler (ThreadError if not) in this process (false if not).
+    pub fn check(&self, ruby: &Ruby, scheduler: Value) -> Result<bool, Error> {
+        let thread = current_thread().address();
+        let Some(claim) = self.0.get() else {
+            return Err(runtime_error("uninitialized scheduler"));
+        };
+        if claim.forks != fork_generation() {
+            return Ok(false);
+        }
+        if claim.thread != thread {
+            if claim.used || current_scheduler() != object_ref(scheduler) {
+                let message = "this scheduler belongs to another thread";
+                return Err(Error::new(ruby.exception_thread_error(), message));
+            }
+            self.set(true);
+        } else if !claim.used {
+            self.set(true);
+        }
+        Ok(true)
+    }
+
+    /// Whether the current thread is the scheduler's.
+    pub fn is_current_thread(&self) -> bool {
+        let thread = current_thread().address();
+        self.0.get().is_some_and(|claim| claim.thread == thread)
+    }
+
+    /// Whether this process is a forked child of the one the scheduler belongs to.
+    pub fn is_forked_child(&self) -> bool {
+        let claim = self.0.get();
+        claim.is_some_and(|claim| claim.forks != fork_generation())
+    }
+}

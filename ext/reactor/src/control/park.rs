@@ -1,0 +1,49 @@
+//! Parking: a fiber whose wait has begun runs other fibers until the wait is over.
+
+use magnus::Error;
+use reactor_scheduler::state::{fiber::Slot, ready_queue::Next, wait::WakeCause};
+
+use crate::control::scheduler::Scheduler;
+
+impl Scheduler {
+    /// Suspends the current fiber until the wait begun for it is over. What is raised here instead (by a timeout, an
+    /// interrupt, Fiber#raise, Fiber#kill, Thread#kill) comes back as the error. The caller undoes its registrations
+    /// either way.
+    #[inline(always)] // each frame less is memory of every fiber that is parked
+    pub fn park(&self, slot: Slot) -> Result<WakeCause, Error> {
+        self.state_mut().before_park(slot);
+        let result = self.run_others_until(slot, Self::poll_wait);
+        self.state_mut().after_park(slot);
+        result
+    }
+
+    /// As [`Scheduler::park`], but what is pending for the fiber only ends the wait and is raised later. An error is one of
+    /// the VM's own (Fiber#raise, Fiber#kill), or of the turn.
+    #[inline(never)]
+    pub fn park_through(&self, slot: Slot) -> Result<WakeCause, Error> {
+        self.state_mut().before_park(slot);
+        let result = self.run_others_until(slot, Self::poll_wake);
+        self.state_mut().after_park(slot);
+        result
+    }
+
+    #[inline(always)]
+    fn run_others_until(
+        &self,
+        slot: Slot,
+        poll: impl Fn(&Self, Slot) -> Result<Option<WakeCause>, Error>,
+    ) -> Result<WakeCause, Error> {
+        loop {
+            if let Some(cause) = poll(self, slot)? {
+                return Ok(cause);
+            }
+            let next = self.state_mut().next_ready();
+            match next {
+                Next::Fiber(next, _) if next == slot => {}
+                Next::Fiber(next, fiber) => self.switch(slot, next, fiber)?,
+                Next::Poll => self.turn_in_order(slot, false)?,
+                Next::Nothing => self.turn_in_order(slot, true)?,
+            }
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! A hook that runs: entered by the current fiber, left when the scope is dropped.
+
+use magnus::{Error, Ruby, Value, prelude::*, typed_data::Obj};
+use reactor_scheduler::state::fiber::Slot;
+
+use crate::{
+    control::scheduler::Scheduler,
+    ruby::{error::runtime_error, fiber::current_fiber, object::write_barrier},
+};
+
+/// The scheduler behind a hook, entered by the current fiber.
+pub struct HookScope<'a> {
+    pub scheduler: &'a Scheduler,
+    /// The same as an object, for write barriers.
+    pub object: Obj<Scheduler>,
+    pub slot: Slot,
+}
+
+/// The scheduler as a hook finds it.
+pub enum Entered<'a> {
+    Usable(HookScope<'a>),
+    /// This process is a forked child of the one the scheduler belongs to: do what Ruby does without a scheduler.
+    ForkedChild,
+}
+
+impl<'a> HookScope<'a> {
+    /// Begins a hook in the current fiber. ThreadError in another thread, RuntimeError once closed.
+    pub fn enter(ruby: &Ruby, this: &'a Obj<Scheduler>) -> Result<Entered<'a>, Error> {
+        let scheduler: &'a Scheduler = this;
+        if !scheduler.check_owner(ruby, this.as_value())? {
+            return Ok(Entered::ForkedChild);
+        }
+        let fiber = current_fiber();
+        let admitted = scheduler.state_mut().enter(fiber);
+        let Some(admitted) = admitted else {
+            return Err(runtime_error("this scheduler is closed"));
+        };
+        if admitted.is_new {
+            write_barrier(*this, fiber);
+        }
+        Ok(Entered::Usable(HookScope {
+            scheduler,
+            object: *this,
+            slot: admitted.slot,
+        }))
+    }
+}
+
+impl Drop for HookScope<'_> {
+    fn drop(&mut self) {
+        self.scheduler.state_mut().leave(self.slot);
+    }
+}
+
+impl Scheduler {
+    /// Whether a hook may do what needs no wait without entering: the scheduler can be used, and the fiber's time slice
+    /// need not be checked. ThreadError in another thread.
+    pub fn can_skip_entry(&self, ruby: &Ruby, this: Value) -> Result<bool, Error> {
+        let is_usable = self.state().is_usable() && !self.slice().is_check_due();
+        Ok(self.check_owner(ruby, this)? && is_usable)
+    }
+}

@@ -1,0 +1,108 @@
+//! One turn of the reactor, made by the fiber that has control and finds no other one to run.
+
+use std::time::Instant;
+
+use magnus::Error;
+use reactor_scheduler::state::fiber::Slot;
+
+use crate::{
+    control::scheduler::Scheduler,
+    ruby::{
+        call::call_method,
+        error::system_error,
+        fiber::raise_in,
+        object::{Object, object_ref},
+        thread::{check_interrupts, is_interrupted, is_only_thread, without_gvl, yield_gvl},
+    },
+};
+
+impl Scheduler {
+    /// Polls; if `idle` and no fiber can run, sleeps without the GVL until the kernel, a timer or another thread has
+    /// something, and polls again.
+    #[inline(never)]
+    pub fn turn(&self, slot: Slot, idle: bool) -> Result<(), Error> {
+        self.poll_once()?;
+        self.deliver_interrupts(slot)?;
+        let (settle, sleep) = if idle {
+            let settle = self.settle_until()?;
+            let limit = settle.map(|settle| settle.left());
+            (settle, self.state_mut().begin_sleep(slot, limit))
+        } else {
+            (None, None)
+        };
+        if let Some((sleep, handle)) = sleep {
+            without_gvl(&sleep, &handle);
+            drop(sleep);
+            self.state_mut().end_sleep();
+            self.poll_once()?;
+            let clock = self.state().clock();
+            if let Some(now) = clock {
+                self.quota().after_sleep(now);
+            }
+            self.advance_virtual_clock(settle);
+            check_interrupts().or_else(|error| self.raise_in_root(slot, error))?;
+            self.check_deadlock()
+                .or_else(|error| self.raise_in_root(slot, error))?;
+        } else if is_interrupted() {
+            // A signal marks the fiber that has control, and the mark does not follow the switch that may come next.
+            check_interrupts().or_else(|error| self.raise_in_root(slot, error))?;
+        } else if !is_only_thread() {
+            self.yield_gvl_if_due(slot)?;
+        }
+        self.deliver_interrupts(slot)
+    }
+
+    fn poll_once(&self) -> Result<(), Error> {
+        let polled = self.state_mut().poll_once();
+        polled.map_err(|error| system_error(&error))
+    }
+
+    fn yield_gvl_if_due(&self, slot: Slot) -> Result<(), Error> {
+        let clock = self.state().clock();
+        let Some(now) = clock.filter(|now| self.quota().is_spent(*now)) else {
+            return Ok(());
+        };
+        let yielded = yield_gvl();
+        self.quota().after_yield(now, Instant::now());
+        yielded.or_else(|error| self.raise_in_root(slot, error))
+    }
+
+    /// An exception that reached the polling fiber only because it happened to poll is raised in the root fiber; where
+    /// there is none, here.
+    fn raise_in_root(&self, slot: Slot, error: Error) -> Result<(), Error> {
+        let Some(exception) = error.value() else {
+            return Err(error); // Thread#kill: the VM itself carries it from here to the root fiber
+        };
+        let root = self.state_mut().raise_in_root(slot, object_ref(exception));
+        match root {
+            Some((root, fiber)) => self.switch(slot, root, fiber),
+            None => Err(error),
+        }
+    }
+
+    /// Raises where a fiber cannot do it by itself when it gets control: in operations that only their proxies know, and for
+    /// timeouts whose fiber is not parked but waits for an Enumerator that is.
+    fn deliver_interrupts(&self, slot: Slot) -> Result<(), Error> {
+        loop {
+            let next = self.state_mut().pop_interrupt();
+            let Some([proxy, exception]) = next else {
+                break;
+            };
+            let result = call_method(proxy.value(), "raise", &[exception.value()]);
+            self.on_resumed(slot);
+            result?;
+        }
+        loop {
+            let next = self.state_mut().next_indirect_timeout(slot);
+            let Some((target, fiber)) = next else {
+                return Ok(());
+            };
+            let error = self.timeout_error(target);
+            if let Some(exception) = error.value() {
+                let result = raise_in(fiber, exception);
+                self.on_resumed(slot);
+                self.filter_repeated_kill(slot, result)?;
+            }
+        }
+    }
+}

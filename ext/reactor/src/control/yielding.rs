@@ -1,0 +1,80 @@
+//! A fiber that lets other ready fibers run, though it could go on.
+
+use magnus::Error;
+use reactor_scheduler::state::{fiber::Slot, ready_queue::Next, time_slice::TimeSlice};
+
+use crate::control::{scheduler::Scheduler, scope::HookScope};
+
+impl Scheduler {
+    /// Goes to the back of the ready queue, and polls once.
+    pub fn yield_now(&self, slot: Slot) -> Result<(), Error> {
+        self.state_mut().yield_now(slot);
+        self.run_queued(slot)
+    }
+
+    /// Goes behind all ready fibers, and behind those that the next polls wake.
+    pub fn yield_low_priority(&self, slot: Slot) -> Result<(), Error> {
+        self.state_mut().yield_low_priority(slot);
+        self.run_queued(slot)
+    }
+
+    /// The fiber's wait is over already. The fibers queued before it go first.
+    fn run_queued(&self, slot: Slot) -> Result<(), Error> {
+        let result = self
+            .turn(slot, false)
+            .and_then(|()| self.run_queued_before(slot))
+            .and_then(|()| self.poll_wait(slot).map(drop));
+        self.state_mut().end_wait(slot);
+        result
+    }
+
+    /// Runs the fibers queued before this one, until it is its turn. (Control may also come back from a fiber that ended,
+    /// out of turn.)
+    #[inline(never)]
+    pub fn run_queued_before(&self, slot: Slot) -> Result<(), Error> {
+        while self.state().is_queued(slot) {
+            let next = self.state_mut().next_ready();
+            match next {
+                Next::Fiber(next, fiber) if next != slot => self.switch(slot, next, fiber)?,
+                Next::Poll => self.turn(slot, false)?,
+                Next::Fiber(..) | Next::Nothing => break,
+            }
+        }
+        Ok(())
+    }
+
+    /// A turn. In virtual time, where order matters more than a switch, even the fiber that polled stands in line.
+    #[inline(never)]
+    pub fn turn_in_order(&self, slot: Slot, idle: bool) -> Result<(), Error> {
+        self.turn(slot, idle)?;
+        let is_virtual = self.state().is_virtual();
+        if is_virtual {
+            self.run_queued_before(slot)?;
+        }
+        Ok(())
+    }
+}
+
+impl HookScope<'_> {
+    /// Lets other fibers run if fibers have gone on for a time slice without a wait. Whether it did.
+    ///
+    /// To be called before a transfer, when an exception loses nothing: what is raised in the fiber is raised here.
+    #[inline(always)] // the usual case is one comparison
+    pub fn yield_if_slice_spent(&self) -> Result<bool, Error> {
+        if !self.scheduler.slice().is_check_due() {
+            return Ok(false);
+        }
+        self.check_slice()
+    }
+
+    #[inline(never)]
+    fn check_slice(&self) -> Result<bool, Error> {
+        self.scheduler.slice().begin_check();
+        let clock = self.scheduler.state().clock();
+        if !clock.is_some_and(TimeSlice::is_spent) {
+            return Ok(false);
+        }
+        self.scheduler.yield_low_priority(self.slot)?;
+        Ok(true)
+    }
+}

@@ -1,0 +1,68 @@
+//! `kernel_sleep`, `block`, `unblock`, `yield`.
+
+use std::time::Duration;
+
+use magnus::{Error, Ruby, Value, prelude::*, typed_data::Obj};
+use reactor_scheduler::state::wait::WaitHook;
+
+use crate::{
+    control::{
+        scheduler::Scheduler,
+        scope::{Entered, HookScope},
+    },
+    ruby::{call::call_method, convert, method::wrong_number},
+    wait,
+};
+
+/// `kernel_sleep(duration = nil)`
+pub fn kernel_sleep(ruby: &Ruby, this: Obj<Scheduler>, arguments: &[Value]) -> Result<bool, Error> {
+    let duration = match arguments {
+        [] => None,
+        [duration] => convert::timeout(*duration)?,
+        _ => return Err(wrong_number(ruby, arguments.len(), "0..1")),
+    };
+    let Entered::Usable(scope) = HookScope::enter(ruby, &this)? else {
+        return wait::block::block_in_forked_child(this, duration).map(|_| true);
+    };
+    if duration == Some(Duration::ZERO) {
+        this.yield_now(scope.slot)?;
+    } else {
+        wait::block::block(&scope, WaitHook::Sleep, duration)?;
+    }
+    Ok(true)
+}
+
+/// `block(blocker, timeout = nil)`: true if unblocked, false if the time is up. A negative timeout is none at all, an
+/// infinite one for ever, as Thread#join and Queue#pop hand them on.
+pub fn block(ruby: &Ruby, this: Obj<Scheduler>, arguments: &[Value]) -> Result<bool, Error> {
+    let timeout = match arguments {
+        [_blocker] => None,
+        [_blocker, timeout] => convert::lenient_timeout(*timeout)?,
+        _ => return Err(wrong_number(ruby, arguments.len(), "1..2")),
+    };
+    let Entered::Usable(scope) = HookScope::enter(ruby, &this)? else {
+        return wait::block::block_in_forked_child(this, timeout);
+    };
+    match wait::block::block(&scope, WaitHook::Block, timeout) {
+        // The wake-up may have handed over a mutex. If this fiber raises, the mutex is handed on.
+        Err(error) => call_method(this.as_value(), "pass_on", &arguments[..1]).and(Err(error)),
+        answer => answer,
+    }
+}
+
+/// `unblock(blocker, fiber)`: from any thread, also in a trap handler; never raises, never switches.
+pub fn unblock(
+    _: &Ruby,
+    this: Obj<Scheduler>,
+    [_blocker, fiber]: [Value; 2],
+) -> Result<bool, Error> {
+    Ok(wait::block::unblock(this, fiber))
+}
+
+/// `yield`: lets the other ready fibers run.
+pub fn r#yield(ruby: &Ruby, this: Obj<Scheduler>, []: [Value; 0]) -> Result<bool, Error> {
+    if let Entered::Usable(scope) = HookScope::enter(ruby, &this)? {
+        this.yield_now(scope.slot)?;
+    }
+    Ok(true)
+}

@@ -1,0 +1,42 @@
+//! `blocking_operation_wait`.
+
+use magnus::{Error, Ruby, Value, prelude::*, typed_data::Obj};
+
+use crate::{
+    control::scheduler::Scheduler,
+    ruby::{
+        call::{call_method, undefined},
+        caller::{Callers, caller_beyond},
+    },
+};
+
+/// Methods whose blocking operations are left to the VM.
+const LEFT_TO_VM: [&str; 2] = ["copy_stream", "close"];
+
+/// `blocking_operation_wait(work)`, Ruby 3.4 and later: an operation that releases the GVL and may be done by another
+/// thread. What its caller's operations have cost decides about it, in `Lifecycle#weigh`.
+///
+/// Not IO.copy_stream: it waits for sockets in the middle, and would do that on a worker. Left to the VM, as in a forked
+/// child, it waits by `io_wait`. Nor IO#close: interrupted before a worker has begun, it would not be done at all, and the
+/// VM, which has forgotten the descriptor by then, would leave it open.
+///
+/// The value that leaves them to the VM must not reach Ruby code, because an override that returns it crashes. So
+/// `Lifecycle#carry_out` does the operations that come through an override.
+pub fn blocking_operation_wait(
+    ruby: &Ruby,
+    this: Obj<Scheduler>,
+    [work]: [Value; 1],
+) -> Result<Value, Error> {
+    static CLOSE: Callers = Callers::new(&[("IO", "close")]);
+    if CLOSE.have_called() {
+        return Ok(undefined()); // the most frequent case
+    }
+    match caller_beyond::<8>("blocking_operation_wait", &LEFT_TO_VM) {
+        Some(caller) if !caller.is_named && !this.is_closed() => {
+            let code = ruby.integer_from_u64(caller.code as u64).as_value();
+            call_method(this.as_value(), "weigh", &[code, work])
+        }
+        Some(caller) if caller.is_override => call_method(this.as_value(), "carry_out", &[work]),
+        _ => Ok(undefined()),
+    }
+}

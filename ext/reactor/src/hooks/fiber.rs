@@ -1,0 +1,75 @@
+//! `fiber`, the end of a fiber, `drain` and `cancel`.
+
+use magnus::{
+    Error, RArray, RHash, Ruby, Value, prelude::*, scan_args::scan_args, typed_data::Obj,
+};
+
+use crate::{
+    control::{
+        scheduler::Scheduler,
+        scope::{Entered, HookScope},
+    },
+    ruby::{
+        error::{argument_error, runtime_error},
+        fiber::new_fiber,
+        object::Object,
+    },
+};
+
+/// `fiber(*arguments, **options, &block)`
+pub fn fiber(ruby: &Ruby, this: Obj<Scheduler>, arguments: &[Value]) -> Result<Value, Error> {
+    if !ruby.block_given() {
+        let message = "tried to create Proc object without a block";
+        return Err(argument_error(message));
+    }
+    let Entered::Usable(scope) = HookScope::enter(ruby, &this)? else {
+        return Err(runtime_error(
+            "this scheduler belongs to the parent process",
+        ));
+    };
+    let block = ruby.block_proc()?.as_value();
+    // The arguments lie on this stack, where the garbage collector sees them.
+    if arguments.is_empty() {
+        let fiber = new_fiber(ruby, None)?;
+        scope.start(fiber, &[this.as_value(), block])?;
+        return Ok(fiber.value());
+    }
+    let parsed = scan_args::<(), (), RArray, (), RHash, ()>(arguments)?;
+    let fiber = new_fiber(ruby, storage(ruby, parsed.keywords)?)?;
+    let given = [this.as_value(), block, parsed.splat.as_value()];
+    scope.start(fiber, &given)?;
+    Ok(fiber.value())
+}
+
+/// The storage that the new fiber gets, if the options name one.
+fn storage(ruby: &Ruby, options: RHash) -> Result<Option<Value>, Error> {
+    let (storage, blocking) = (ruby.to_symbol("storage"), ruby.to_symbol("blocking"));
+    let unknown = options.len()
+        - options.get(storage).map_or(0, |_: Value| 1)
+        - options.get(blocking).map_or(0, |_: Value| 1);
+    if unknown > 0 {
+        return Err(argument_error(format!("unknown keyword in {options}")));
+    }
+    Ok(options.get(storage))
+}
+
+/// `ended(error = nil)`: the block of the current fiber has ended. Whether the fiber is to raise the error.
+pub fn ended(_: &Ruby, this: Obj<Scheduler>, [error]: [Value; 1]) -> Result<bool, Error> {
+    Ok(Scheduler::on_fiber_end(this, error))
+}
+
+/// `drain`
+pub fn drain(ruby: &Ruby, this: Obj<Scheduler>) -> Result<(), Error> {
+    match HookScope::enter(ruby, &this)? {
+        Entered::Usable(scope) => scope.drain(),
+        Entered::ForkedChild => Ok(()),
+    }
+}
+
+/// `cancel`
+pub fn cancel(ruby: &Ruby, this: Obj<Scheduler>) -> Result<(), Error> {
+    match HookScope::enter(ruby, &this)? {
+        Entered::Usable(scope) => scope.cancel(),
+        Entered::ForkedChild => Ok(()),
+    }
+}

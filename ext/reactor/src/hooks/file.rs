@@ -1,0 +1,58 @@
+//! Methods for files, called by `lib/`: `fetch`, `sync`, `submit`, and `Reactor.fifo?`.
+
+use magnus::{Error, RString, Ruby, Value, typed_data::Obj};
+use reactor_scheduler::system::file::is_fifo;
+
+use crate::{
+    control::{
+        scheduler::Scheduler,
+        scope::{Entered, HookScope},
+    },
+    ruby::{convert::bytes, io_object::IoObject},
+    transfer::file,
+};
+
+/// `fetch(io, from, length, ahead)`: brings a range of a regular file into the page cache, the fiber being parked unless it
+/// is there, and asks the kernel for `ahead` bytes from its beginning. Yields first if the time slice is spent. False if it
+/// is no regular file.
+pub fn fetch(
+    ruby: &Ruby,
+    this: Obj<Scheduler>,
+    io: Value,
+    from: u64,
+    length: usize,
+    ahead: u64,
+) -> Result<bool, Error> {
+    let Entered::Usable(scope) = HookScope::enter(ruby, &this)? else {
+        return Ok(false);
+    };
+    scope.yield_if_slice_spent()?;
+    this.slice().count_transfer(length);
+    file::prefetch(&scope, &IoObject::new(io)?, from, length, ahead)
+}
+
+/// `sync(io, data_only)`: fsync(2) or fdatasync(2) of a file, by the driver, the fiber being parked: 0, or the number of
+/// the error. nil if the driver does not do that: nothing has been done then.
+pub fn sync(
+    ruby: &Ruby,
+    this: Obj<Scheduler>,
+    io: Value,
+    data_only: bool,
+) -> Result<Option<i32>, Error> {
+    let Entered::Usable(scope) = HookScope::enter(ruby, &this)? else {
+        return Ok(None);
+    };
+    file::sync(&scope, &IoObject::new(io)?, data_only)
+}
+
+/// `submit`: hands the kernel the writes that wait for the end of the turn.
+pub fn flush_sends(this: Obj<Scheduler>) {
+    if !this.is_forked_child() {
+        this.state_mut().flush_sends();
+    }
+}
+
+/// `Reactor.fifo?(path)`: whether that String is the path of one.
+pub fn fifo(path: Value) -> bool {
+    RString::from_value(path).is_some_and(|path| is_fifo(bytes(path)))
+}

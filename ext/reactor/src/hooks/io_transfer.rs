@@ -1,0 +1,115 @@
+//! `io_read`, `io_write`, `io_pread`, `io_pwrite`, once for each order of arguments the interface has had.
+
+use magnus::{Error, Ruby, Value, typed_data::Obj};
+use rustix::io::Errno;
+
+use crate::{
+    control::scheduler::Scheduler,
+    ruby::{
+        convert::{hook_result, to_i64},
+        method::wrong_number,
+    },
+    transfer::{
+        request::{Direction, Request},
+        stream::{Transfer, transfer},
+    },
+};
+
+type Answer = Result<Value, Error>;
+
+/// What `io_read` and `io_write` are given: IO, buffer, and two numbers whose order is the version's.
+type Given = [Value; 4];
+
+/// `io_read(io, buffer, length, offset)`, interface versions 2 and 3.
+pub fn read_v3(ruby: &Ruby, this: Obj<Scheduler>, [io, buffer, length, offset]: Given) -> Answer {
+    let request = Request::at_least(buffer, to_i64(length)?, to_i64(offset)?)?;
+    run(ruby, this, io, Direction::Read, &request, None)
+}
+
+/// `io_write(io, buffer, length, offset)`, likewise.
+pub fn write_v3(ruby: &Ruby, this: Obj<Scheduler>, [io, buffer, length, offset]: Given) -> Answer {
+    let request = Request::at_least(buffer, to_i64(length)?, to_i64(offset)?)?;
+    run(ruby, this, io, Direction::Write, &request, None)
+}
+
+/// `io_read(io, buffer, offset, length)`, interface version 4.
+pub fn read_v4(ruby: &Ruby, this: Obj<Scheduler>, [io, buffer, offset, length]: Given) -> Answer {
+    let request = Request::at_most(buffer, to_i64(length)?, to_i64(offset)?)?;
+    run(ruby, this, io, Direction::Read, &request, None)
+}
+
+/// `io_write(io, buffer, offset, length)`, likewise.
+pub fn write_v4(ruby: &Ruby, this: Obj<Scheduler>, [io, buffer, offset, length]: Given) -> Answer {
+    let request = Request::at_most(buffer, to_i64(length)?, to_i64(offset)?)?;
+    run(ruby, this, io, Direction::Write, &request, None)
+}
+
+/// `io_pread(io, buffer, from, length, offset)`, interface versions 2 and 3.
+pub fn pread_v3(ruby: &Ruby, this: Obj<Scheduler>, arguments: &[Value]) -> Answer {
+    let (io, buffer, [file_offset, length, offset]) = at(ruby, arguments)?;
+    let request = Request::at_least(buffer, length, offset)?;
+    run_at(ruby, this, io, Direction::Read, &request, file_offset)
+}
+
+/// `io_pwrite(io, buffer, from, length, offset)`, interface version 3.
+pub fn pwrite_v3(ruby: &Ruby, this: Obj<Scheduler>, arguments: &[Value]) -> Answer {
+    let (io, buffer, [file_offset, length, offset]) = at(ruby, arguments)?;
+    let request = Request::at_least(buffer, length, offset)?;
+    run_at(ruby, this, io, Direction::Write, &request, file_offset)
+}
+
+/// `io_pread(io, buffer, from, offset, length)`, interface version 4.
+pub fn pread_v4(ruby: &Ruby, this: Obj<Scheduler>, arguments: &[Value]) -> Answer {
+    let (io, buffer, [file_offset, offset, length]) = at(ruby, arguments)?;
+    let request = Request::at_most(buffer, length, offset)?;
+    run_at(ruby, this, io, Direction::Read, &request, file_offset)
+}
+
+/// `io_pwrite(io, buffer, from, offset, length)`, likewise.
+pub fn pwrite_v4(ruby: &Ruby, this: Obj<Scheduler>, arguments: &[Value]) -> Answer {
+    let (io, buffer, [file_offset, offset, length]) = at(ruby, arguments)?;
+    let request = Request::at_most(buffer, length, offset)?;
+    run_at(ruby, this, io, Direction::Write, &request, file_offset)
+}
+
+/// What `io_pread` and `io_pwrite` are given: IO, buffer, position in the file, and two numbers whose order is the version's.
+fn at(ruby: &Ruby, arguments: &[Value]) -> Result<(Value, Value, [i64; 3]), Error> {
+    let [io, buffer, file_offset, third, fourth] = arguments else {
+        return Err(wrong_number(ruby, arguments.len(), "5"));
+    };
+    let numbers = [to_i64(*file_offset)?, to_i64(*third)?, to_i64(*fourth)?];
+    Ok((*io, *buffer, numbers))
+}
+
+#[inline(always)] // with what calls it one frame, on the stack of every fiber that is parked here
+fn run(
+    ruby: &Ruby,
+    this: Obj<Scheduler>,
+    io: Value,
+    direction: Direction,
+    request: &Request,
+    file_offset: Option<u64>,
+) -> Answer {
+    let given = Transfer {
+        io,
+        direction,
+        request,
+        file_offset,
+    };
+    transfer(ruby, this, &given)
+}
+
+/// At a position in the file; EINVAL for what is before its beginning, as pread(2) says.
+fn run_at(
+    ruby: &Ruby,
+    this: Obj<Scheduler>,
+    io: Value,
+    direction: Direction,
+    request: &Request,
+    file_offset: i64,
+) -> Answer {
+    match u64::try_from(file_offset) {
+        Ok(offset) => run(ruby, this, io, direction, request, Some(offset)),
+        Err(_) => Ok(hook_result(Err(Errno::INVAL))),
+    }
+}

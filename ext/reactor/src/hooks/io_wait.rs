@@ -1,0 +1,145 @@
+//! `io_wait`, and `wait_any` for several objects.
+
+use std::sync::OnceLock;
+
+use magnus::{
+    Error, RArray, Ruby, TryConvert, Value, prelude::*, scan_args::scan_args, typed_data::Obj,
+};
+use reactor::{Attempt, CachedReadiness, Interest};
+
+use crate::{
+    control::{
+        scheduler::Scheduler,
+        scope::{Entered, HookScope},
+    },
+    ruby::{
+        call::call_method,
+        caller::{Callers, called_from},
+        convert,
+        error::io_timeout_error,
+        io_object::IoObject,
+    },
+    wait::{any, lookup::Lookup, readiness},
+};
+
+/// `io_wait(io, events, timeout)`
+pub fn io_wait(
+    ruby: &Ruby,
+    this: Obj<Scheduler>,
+    [io, events, timeout]: [Value; 3],
+) -> Result<Value, Error> {
+    let interest = convert::interest(ruby, events)?;
+    let Entered::Usable(scope) = HookScope::enter(ruby, &this)? else {
+        return call_method(this.as_value(), "blocking_wait", &[io, events, timeout]);
+    };
+    let io = IoObject::new(io)?;
+    let limit = if timeout.is_nil() {
+        io.io.timeout()
+    } else {
+        timeout
+    };
+    let limit = convert::timeout(limit)?;
+    record_callers_attempt(&scope, &io, interest);
+    match readiness::wait_until_ready(&scope, &io, interest, limit)? {
+        Some(ready) => Ok(ruby.integer_from_u64(ready.bits().into()).as_value()),
+        None if timeout.is_nil() && misreports_timeouts(ruby) && called_from::<2>(&TRANSFERS) => {
+            Err(io_timeout_error())
+        }
+        None => Ok(ruby.qfalse().as_value()),
+    }
+}
+
+/// Methods of Ruby's that ask for `io_wait` to be readable only when the kernel has just told them EAGAIN.
+static CALLERS_AFTER_EAGAIN: Callers = Callers::new(&[
+    ("BasicSocket", "recv"),
+    ("BasicSocket", "__recvmsg"),
+    ("IPSocket", "recvfrom"),
+    ("UNIXSocket", "recvfrom"),
+    ("Socket", "recvfrom"),
+    ("TCPServer", "accept"),
+    ("TCPServer", "sysaccept"),
+    ("UNIXServer", "accept"),
+    ("UNIXServer", "sysaccept"),
+    ("Socket", "accept"),
+    ("Socket", "sysaccept"),
+    ("OpenSSL::SSL::SSLSocket", "sysread"),
+    ("OpenSSL::SSL::SSLSocket", "accept"),
+]);
+
+/// If the caller has just got EAGAIN, records "not ready", so that this wait needs no system call.
+///
+/// A signal handler that lets other fibers run, between the caller's EAGAIN and here, may make that untrue. Then the wait
+/// is armed anew after 100 ms, as every idle one.
+#[inline(never)]
+fn record_callers_attempt(scope: &HookScope, io: &IoObject, interest: Interest) {
+    if !io.is_ruby_socket || interest != Interest::READABLE {
+        return;
+    }
+    let known = scope
+        .scheduler
+        .state()
+        .cached_readiness(io.descriptor, io.identity);
+    let is_open = known.is_some_and(|known| known.readable != CachedReadiness::Drained);
+    if is_open && CALLERS_AFTER_EAGAIN.have_called() {
+        let mut state = scope.scheduler.state_mut();
+        state.record_attempt(readiness::watch(io, interest), Attempt::WouldBlock);
+    }
+}
+
+/// Methods that transfer and, on Ruby 3.3, take the false that means "time is up" for Errno::EAGAIN. Methods that only wait
+/// want to be told false.
+const TRANSFERS: [&str; 24] = [
+    "read",
+    "readpartial",
+    "gets",
+    "getc",
+    "getbyte",
+    "readline",
+    "readlines",
+    "readchar",
+    "readbyte",
+    "each_line",
+    "each",
+    "each_byte",
+    "each_char",
+    "eof",
+    "eof?",
+    "write",
+    "puts",
+    "print",
+    "<<",
+    "printf",
+    "putc",
+    "flush",
+    "sysread",
+    "syswrite",
+];
+
+/// Whether this is Ruby 3.3. Asked once, when the extension is loaded.
+pub fn misreports_timeouts(ruby: &Ruby) -> bool {
+    static ANSWER: OnceLock<bool> = OnceLock::new();
+    *ANSWER.get_or_init(|| {
+        let version = ruby.class_object().const_get::<_, String>("RUBY_VERSION");
+        version.is_ok_and(|version| version.as_str() < "3.4")
+    })
+}
+
+/// `wait_any(ios, masks, timeout, lookups = [])`: parks once on many descriptors, and on questions to the resolver.
+/// Whether the time was not up. The caller asks what is ready.
+pub fn wait_any(ruby: &Ruby, this: Obj<Scheduler>, arguments: &[Value]) -> Result<bool, Error> {
+    let given = scan_args::<(RArray, RArray, Value), (Option<RArray>,), (), (), (), ()>(arguments)?;
+    let (ios, masks, timeout) = given.required;
+    let timeout = convert::timeout(timeout)?;
+    let mut lookups = Vec::new(); // kept alive by the Array they came in
+    for lookup in given.optional.0.into_iter().flatten() {
+        lookups.push(Obj::<Lookup>::try_convert(lookup)?);
+    }
+    let Entered::Usable(scope) = HookScope::enter(ruby, &this)? else {
+        return Ok(true);
+    };
+    let mut watched = Vec::with_capacity(ios.len());
+    for (io, mask) in ios.into_iter().zip(masks) {
+        watched.push((IoObject::new(io)?, convert::interest(ruby, mask)?));
+    }
+    any::wait_for_any(&scope, &watched, &lookups, timeout)
+}

@@ -1,0 +1,98 @@
+//! What observers see of a scheduler: what each fiber waits for, which one has control, whether it goes on at all, a trace.
+//!
+//! Called from any thread that holds the GVL. Nothing here changes what fibers do.
+
+use magnus::{Error, RArray, Ruby, Value, prelude::*, typed_data::Obj};
+use reactor_scheduler::state::wait::SEVERAL;
+
+use crate::{
+    control::scheduler::Scheduler,
+    ruby::{error::runtime_error, object::Object},
+};
+
+/// The number of an IO object, as `Reactor.io_number` tells it; 0 for none or several.
+fn single_io_number(io_number: u64) -> u64 {
+    if io_number == SEVERAL { 0 } else { io_number }
+}
+
+/// `roster`: every fiber the scheduler knows, as
+/// `[fiber, address, state, hook, io number, events, forever, seconds in this state]`.
+pub fn fiber_rows(ruby: &Ruby, this: Obj<Scheduler>) -> Result<RArray, Error> {
+    let rows = this.state().fiber_rows();
+    let array = ruby.ary_new_capa(rows.len());
+    for row in rows {
+        let waited = row.waiting_since.map(|since| since.elapsed().as_secs_f64());
+        let values: [Value; 8] = [
+            row.fiber.value(),
+            ruby.integer_from_u64(row.fiber.address() as u64).as_value(),
+            ruby.to_symbol(row.state).as_value(),
+            ruby.to_symbol(row.hook.name()).as_value(),
+            ruby.integer_from_u64(single_io_number(row.io_number))
+                .as_value(),
+            ruby.integer_from_u64(row.events.into()).as_value(),
+            if row.waits_for_unblock_only {
+                ruby.qtrue().as_value()
+            } else {
+                ruby.qfalse().as_value()
+            },
+            match waited {
+                Some(seconds) => ruby.float_from_f64(seconds).as_value(),
+                None => ruby.qnil().as_value(),
+            },
+        ];
+        array.push(ruby.ary_new_from_values(&values))?;
+    }
+    Ok(array)
+}
+
+/// `waited_for`: the hooks that fibers wait in, each once.
+pub fn wait_hooks(ruby: &Ruby, this: Obj<Scheduler>) -> RArray {
+    let hooks: Vec<_> = this.state().wait_hooks().collect();
+    ruby.ary_from_iter(hooks.into_iter().map(|hook| ruby.to_symbol(hook.name())))
+}
+
+/// `pulse`: a number that changes whenever control changes hands; nil while the thread sleeps in the kernel, and while
+/// there is no fiber that could be held up.
+pub fn progress_count(this: Obj<Scheduler>) -> Option<u64> {
+    this.state().progress_count()
+}
+
+/// `holder`: the fiber that has control as far as the scheduler gave it; nil if the scheduler does not know it.
+pub fn running_fiber(this: Obj<Scheduler>) -> Option<Value> {
+    let running = this.state().running_fiber();
+    running.map(Object::value)
+}
+
+/// `trace_start(limit)`: begins a list of at most that many moments. RuntimeError if one is being kept already.
+pub fn start_trace(this: Obj<Scheduler>, limit: usize) -> Result<(), Error> {
+    if !this.state_mut().start_trace(limit) {
+        return Err(runtime_error("this scheduler is being traced already"));
+    }
+    Ok(())
+}
+
+/// Fibers, by their addresses, and where each was made.
+type Births = Vec<(usize, String)>;
+
+/// `trace_stop`: how many moments were left out, the fibers made as `[fiber, place]`, and the moments as
+/// `[what, nanoseconds, fiber, hook, io number, events]`, a fiber being its address.
+pub fn stop_trace(ruby: &Ruby, this: Obj<Scheduler>) -> Result<(u64, Births, RArray), Error> {
+    let recording = this.state_mut().stop_trace();
+    let Some(recording) = recording else {
+        return Err(runtime_error("nothing is being traced"));
+    };
+    let rows = ruby.ary_new_capa(recording.moments.len());
+    for moment in &recording.moments {
+        let row: [Value; 6] = [
+            ruby.to_symbol(moment.event.name()).as_value(),
+            ruby.integer_from_u64(moment.nanoseconds).as_value(),
+            ruby.integer_from_u64(moment.fiber as u64).as_value(),
+            ruby.to_symbol(moment.hook).as_value(),
+            ruby.integer_from_u64(single_io_number(moment.io_number))
+                .as_value(),
+            ruby.integer_from_u64(moment.events.into()).as_value(),
+        ];
+        rows.push(ruby.ary_new_from_values(&row))?;
+    }
+    Ok((recording.lost, recording.births, rows))
+}

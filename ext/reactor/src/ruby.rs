@@ -1,0 +1,30 @@
+//! The unsafe module: everything of Ruby's C API that magnus does not offer, behind safe signatures.
+//!
+//! Two invariants make these signatures safe, and every caller keeps them:
+//!
+//! * all of it runs on a Ruby thread that holds the GVL (the extension is only entered from Ruby methods), except the
+//!   closure of [`thread::without_gvl`], which gets nothing of Ruby;
+//! * whatever may raise, throw or be killed runs inside `protect` and comes back as a [`magnus::Error`], so no longjmp
+//!   ever crosses a Rust frame.
+#![allow(unsafe_code)]
+
+pub mod buffer;
+pub mod call;
+pub mod caller;
+pub mod convert;
+pub mod error;
+pub mod fiber;
+pub mod io;
+pub mod io_object;
+pub mod method;
+pub mod object;
+pub mod thread;
+
+/// The version of the scheduler interface of the Ruby this was built for: 2 (3.3, 3.4), 3 (4.0), 4 and more (4.1).
+pub const INTERFACE: u32 = rb_sys::RUBY_FIBER_SCHEDULER_VERSION;
+
+/// Lets this extension be loaded in any Ractor.
+pub fn ractor_safe() {
+    // SAFETY: called from Init only.
+    unsafe { rb_sys::rb_ext_ractor_safe(true) };
+}

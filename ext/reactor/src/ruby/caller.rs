@@ -1,0 +1,130 @@
+//! Which method called the hook that is running.
+
+use std::{
+    ffi::c_int,
+    sync::atomic::{AtomicUsize, Ordering},
+};
+
+use magnus::{RString, Value, rb_sys::FromRawValue};
+use rb_sys::VALUE;
+
+/// Whether one of these methods called the hook that is running: among the innermost DEPTH frames, the hook's own being the
+/// first, and a subclass's override of it perhaps the next.
+pub fn called_from<const DEPTH: usize>(names: &[&str]) -> bool {
+    frames::<DEPTH>().iter().any(|frame| frame.is_any_of(names))
+}
+
+/// Methods written in C, each by its class's name and its own.
+pub struct Callers {
+    names: &'static [(&'static str, &'static str)],
+    /// Callers so far, with 1 in the lowest bit if it is one of the named ones. Each is kept alive, so its address stays its.
+    seen: [AtomicUsize; 16],
+}
+
+impl Callers {
+    pub const fn new(names: &'static [(&'static str, &'static str)]) -> Self {
+        Self {
+            names,
+            seen: [const { AtomicUsize::new(0) }; 16],
+        }
+    }
+
+    /// Whether the hook that is running was called straight from one of them.
+    pub fn have_called(&self) -> bool {
+        const OWN_AND_CALLER: usize = 2;
+        let (mut frames, mut lines) = ([0; OWN_AND_CALLER], [0; OWN_AND_CALLER]);
+        let room = OWN_AND_CALLER as c_int;
+        // SAFETY: both have room for that many frames.
+        let found =
+            unsafe { rb_sys::rb_profile_frames(0, room, frames.as_mut_ptr(), lines.as_mut_ptr()) };
+        if found < room || lines[1] != 0 {
+            return false; // only Ruby code has lines
+        }
+        let caller = frames[1] as usize;
+        for place in &self.seen {
+            match place.load(Ordering::Relaxed) {
+                0 => return self.learn(place, frames[1]),
+                known if known & !1 == caller => return known & 1 == 1,
+                _ => {}
+            }
+        }
+        self.name(frames[1])
+    }
+
+    #[cold]
+    fn learn(&self, place: &AtomicUsize, caller: VALUE) -> bool {
+        let named = self.name(caller);
+        // SAFETY: what runs in a frame, and is never collected from here on.
+        unsafe { rb_sys::rb_gc_register_mark_object(caller) };
+        let entry = caller as usize | usize::from(named);
+        // If another Ractor was quicker, it is learnt at the next place.
+        _ = place.compare_exchange(0, entry, Ordering::Relaxed, Ordering::Relaxed);
+        named
+    }
+
+    #[cold]
+    fn name(&self, caller: VALUE) -> bool {
+        // SAFETY: a frame just taken, and still there; the names are nil or a String.
+        let (class, name) = unsafe {
+            let class = rb_sys::rb_profile_frame_classpath(caller);
+            let name = rb_sys::rb_profile_frame_method_name(caller);
+            (Value::from_raw(class), Value::from_raw(name))
+        };
+        let (Some(class), Some(name)) = (RString::from_value(class), RString::from_value(name))
+        else {
+            return false;
+        };
+        // SAFETY: compared at once, no Ruby call in between.
+        let given = unsafe { (class.as_slice(), name.as_slice()) };
+        let mut names = self.names.iter();
+        names.any(|(class, name)| given == (class.as_bytes(), name.as_bytes()))
+    }
+}
+
+/// The method that called a hook.
+pub struct Caller {
+    /// The address of the code that runs there.
+    pub code: usize,
+    /// It is one of the named methods.
+    pub is_named: bool,
+    /// It called a subclass's override, which called the hook.
+    pub is_override: bool,
+}
+
+/// The innermost frame that does not run this hook or an override of it, and whether it runs a `named` method.
+pub fn caller_beyond<const DEPTH: usize>(hook: &str, named: &[&str]) -> Option<Caller> {
+    let frames = frames::<DEPTH>();
+    let distance = frames.iter().position(|frame| !frame.is_any_of(&[hook]))?;
+    let frame = &frames[distance];
+    Some(Caller {
+        code: frame.0 as usize,
+        is_named: frame.is_any_of(named),
+        is_override: distance > 1,
+    })
+}
+
+/// The code that a frame of the current thread runs.
+struct Frame(VALUE);
+
+impl Frame {
+    fn is_any_of(&self, names: &[&str]) -> bool {
+        // SAFETY: a frame just taken, and still there; the name is nil or a String.
+        let name = unsafe { Value::from_raw(rb_sys::rb_profile_frame_method_name(self.0)) };
+        RString::from_value(name).is_some_and(|name| {
+            // SAFETY: compared at once, no Ruby call in between.
+            let name = unsafe { name.as_slice() };
+            names.iter().any(|wanted| wanted.as_bytes() == name)
+        })
+    }
+}
+
+/// The innermost DEPTH frames, fewer if there are no more.
+fn frames<const DEPTH: usize>() -> Vec<Frame> {
+    let (mut frames, mut lines): ([VALUE; DEPTH], [c_int; DEPTH]) = ([0; DEPTH], [0; DEPTH]);
+    // SAFETY: room for DEPTH frames in both.
+    let found = unsafe {
+        rb_sys::rb_profile_frames(0, DEPTH as c_int, frames.as_mut_ptr(), lines.as_mut_ptr())
+    };
+    let found = usize::try_from(found).unwrap_or(0);
+    frames[..found].iter().copied().map(Frame).collect()
+}

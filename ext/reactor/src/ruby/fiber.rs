@@ -1,0 +1,137 @@
+//! Fibers of the VM: making one, switching, raising, killing.
+
+use std::{
+    ffi::{c_int, c_long},
+    ptr,
+    sync::OnceLock,
+};
+
+use magnus::{
+    Error, Module, RClass, Ruby, Value,
+    rb_sys::{AsRawId, AsRawValue, protect},
+    value::ReprValue,
+};
+use rb_sys::{ID, VALUE};
+use reactor_scheduler::state::object::ObjectRef;
+
+use crate::ruby::{
+    call::raw_arguments,
+    object::{Object, raw},
+};
+
+pub fn current_fiber() -> ObjectRef {
+    // SAFETY: no arguments, never raises.
+    ObjectRef::new(unsafe { rb_sys::rb_fiber_current() } as usize)
+}
+
+pub fn is_fiber(object: Value) -> bool {
+    // SAFETY: a class check on a live object.
+    unsafe { rb_sys::rb_obj_is_fiber(object.as_raw()) == rb_sys::Qtrue as VALUE }
+}
+
+/// Switches to `fiber`. Returns when control comes back, or with what was raised here.
+pub fn transfer(fiber: ObjectRef, arguments: &[Value]) -> Result<(), Error> {
+    let (count, first) = raw_arguments(arguments);
+    // SAFETY: the arguments live in the caller's frame, which is suspended with this call.
+    protect(|| unsafe { rb_sys::rb_fiber_transfer(raw(fiber), count, first) }).map(drop)
+}
+
+/// `Fiber#raise` from outside: follows the chain of resumed fibers downwards.
+pub fn raise_in(fiber: ObjectRef, exception: Value) -> Result<(), Error> {
+    let mut arguments = [exception.as_raw()];
+    let first = arguments.as_mut_ptr();
+    // SAFETY: one argument, alive on this stack. The parameter is `const VALUE *` before Ruby 4.0 and `VALUE *` since:
+    // a mutable pointer is accepted as either.
+    protect(|| unsafe { rb_sys::rb_fiber_raise(raw(fiber), 1, first) }).map(drop)
+}
+
+/// The proc that every fiber runs, and the class of fibers.
+struct Template {
+    body: VALUE,
+    class: VALUE,
+    new: ID,
+}
+
+static TEMPLATE: OnceLock<Template> = OnceLock::new();
+
+/// Gives the proc that fibers made by [`new_fiber`] run, once and for good.
+pub fn run_by(body: Value) -> Result<(), Error> {
+    let ruby = Ruby::get_with(body);
+    let class: RClass = ruby.class_object().const_get("Fiber")?;
+    let new = ruby.intern("new").as_raw();
+    // SAFETY: both are live, and never collected from here on.
+    let (body, class) = unsafe {
+        rb_sys::rb_gc_register_mark_object(body.as_raw());
+        rb_sys::rb_gc_register_mark_object(class.as_raw());
+        (body.as_raw(), class.as_raw())
+    };
+    TEMPLATE.get_or_init(|| Template { body, class, new });
+    Ok(())
+}
+
+/// A suspended non-blocking fiber with this storage, or a copy of the current fiber's. It runs the body when it is first
+/// given control, with what it is given then.
+pub fn new_fiber(ruby: &Ruby, storage: Option<Value>) -> Result<ObjectRef, Error> {
+    let Some(&Template { body, class, new }) = TEMPLATE.get() else {
+        return Err(Error::new(
+            ruby.exception_not_imp_error(),
+            "fibers have no body",
+        ));
+    };
+    let options = storage.map(|storage| {
+        let options = ruby.hash_new();
+        options
+            .aset(ruby.to_symbol("storage"), storage)
+            .map(|()| options)
+    });
+    let options = options.transpose()?.map(|options| options.as_raw());
+    let (count, first) = match &options {
+        None => (0, ptr::null()),
+        Some(options) => (1, ptr::from_ref(options)),
+    };
+    let keywords = rb_sys::RB_PASS_KEYWORDS as c_int * count;
+    // SAFETY: live values, the options on this stack; what is no storage raises.
+    protect(|| unsafe {
+        rb_sys::rb_funcall_with_block_kw(class, new, count, first, body, keywords)
+    })
+    .map(|fiber| ObjectRef::new(fiber as usize))
+}
+
+/// Ends the current fiber: `Fiber#kill`, which unwinds it without any rescue.
+pub fn kill(fiber: ObjectRef) -> Error {
+    let killed = fiber.value().funcall::<_, _, Value>("kill", ());
+    // `Fiber#kill` only returns for a fiber that is killed already. But the VM raises the kill again on every switch back
+    // into it: so a switch to an empty fiber does it.
+    match killed.and_then(|_| switch_to_empty_fiber()) {
+        Err(error) => error,
+        Ok(()) => unreachable!("a killed fiber does not go on"),
+    }
+}
+
+fn switch_to_empty_fiber() -> Result<(), Error> {
+    unsafe extern "C" fn empty(_: VALUE, _: VALUE, _: c_int, _: *const VALUE, _: VALUE) -> VALUE {
+        rb_sys::Qnil as VALUE
+    }
+    protect(|| {
+        // SAFETY: the function has the form of a block's and returns at once; what is raised is caught.
+        unsafe {
+            let fiber = rb_sys::rb_fiber_new(Some(empty), rb_sys::Qnil as VALUE);
+            rb_sys::rb_fiber_resume(fiber, 0, ptr::null())
+        }
+    })
+    .map(drop)
+}
+
+/// Whether this is what unwinds a fiber that is killed. To be asked before any Ruby code runs.
+pub fn is_kill(error: &Error) -> bool {
+    // eval_intern.h: RUBY_FATAL_FIBER_KILLED, since Ruby 3.3.
+    const KILLED: c_long = 2;
+    // SAFETY: reads what the VM has stored beside the tag it jumped with.
+    error.value().is_none() && unsafe { rb_sys::rb_errinfo() == rb_sys::LONG2FIX(KILLED) }
+}
+
+/// Lets a killed fiber go on, so that its `ensure` blocks can wait.
+pub fn clear_kill() {
+    // SAFETY: nil may always be stored there.
+    unsafe { rb_sys::rb_set_errinfo(rb_sys::Qnil as VALUE) };
+}

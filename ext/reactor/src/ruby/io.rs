@@ -1,0 +1,132 @@
+//! IO objects of Ruby's: descriptor, timeout, whether one is closed, and the hidden number of each.
+
+use std::{
+    ffi::{CStr, c_char},
+    os::fd::RawFd,
+    sync::{
+        OnceLock,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use magnus::{
+    Error, Value,
+    rb_sys::{AsRawValue, FromRawValue, protect},
+    value::ReprValue,
+};
+use rb_sys::{ID, VALUE};
+
+/// The IO itself, or what an object converts to by `to_io`. TypeError if it is no IO, IOError if it was never opened.
+///
+/// For the IO that comes back, looking at its fields never raises, and so needs no protection, which costs more than the
+/// look.
+pub fn real_io(object: Value) -> Result<RealIo, Error> {
+    if is_initialized(object) {
+        return Ok(RealIo(object));
+    }
+    let io = protect(|| {
+        // SAFETY: raises for anything that is no IO, and for one that was never opened.
+        unsafe {
+            let io = rb_sys::rb_io_get_io(object.as_raw());
+            rb_sys::rb_io_closed_p(io);
+            io
+        }
+    })?;
+    // SAFETY: a return value of Ruby.
+    Ok(RealIo(unsafe { Value::from_raw(io) }))
+}
+
+/// An IO that has been opened once.
+#[derive(Clone, Copy)]
+pub struct RealIo(Value);
+
+impl RealIo {
+    pub fn value(self) -> Value {
+        self.0
+    }
+
+    pub fn is_closed(self) -> bool {
+        // SAFETY: looks at a field of an IO that has it.
+        unsafe { rb_sys::rb_io_closed_p(self.0.as_raw()) == rb_sys::Qtrue as VALUE }
+    }
+
+    /// IOError if it is closed.
+    pub fn descriptor(self) -> Result<RawFd, Error> {
+        let mut descriptor = -1;
+        if !self.is_closed() {
+            // SAFETY: an open IO: it does not raise.
+            descriptor = unsafe { rb_sys::rb_io_descriptor(self.0.as_raw()) };
+            return Ok(descriptor);
+        }
+        protect(|| {
+            // SAFETY: raises what is to be raised.
+            descriptor = unsafe { rb_sys::rb_io_descriptor(self.0.as_raw()) };
+            rb_sys::Qnil as VALUE
+        })?;
+        Ok(descriptor)
+    }
+
+    /// `IO#timeout`, or nil.
+    pub fn timeout(self) -> Value {
+        // SAFETY: reads a field of an IO that has it, and returns a value of Ruby.
+        unsafe { Value::from_raw(rb_sys::rb_io_timeout(self.0.as_raw())) }
+    }
+}
+
+fn is_initialized(object: Value) -> bool {
+    // SAFETY: what is of this type has this layout (ruby/internal/core/rfile.h); the pointer is only compared.
+    unsafe {
+        rb_sys::RB_TYPE_P(object.as_raw(), rb_sys::ruby_value_type::RUBY_T_FILE)
+            && !(*(object.as_raw() as *const rb_sys::RFile)).fptr.is_null()
+    }
+}
+
+/// The object's own hidden number, given at first sight: two IO objects never share one, whatever their addresses and
+/// descriptors. `None` for a frozen IO, which can carry none.
+pub fn hidden_number(io: Value, fresh: impl FnOnce(u64) -> u64) -> Option<u64> {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    if let Some(known) = known_number(io) {
+        return Some(known);
+    }
+    if io.is_frozen() {
+        return None;
+    }
+    let number = fresh(NEXT.fetch_add(1, Ordering::Relaxed));
+    // SAFETY: an object that is not frozen takes it without raising, while there is memory. (A protection would be the
+    // deepest frame on the stack of a fiber that reads.)
+    unsafe { rb_sys::rb_ivar_set(io.as_raw(), hidden_name(), rb_sys::rb_ull2inum(number)) };
+    Some(number)
+}
+
+/// The number the object has been given, if it has.
+pub fn known_number(io: Value) -> Option<u64> {
+    // SAFETY: reading an instance variable never raises; the name has no @ and so is invisible to Ruby.
+    let known = unsafe { rb_sys::rb_ivar_get(io.as_raw(), hidden_name()) };
+    // SAFETY: only this module writes the variable, and writes Fixnums.
+    (known != rb_sys::Qnil as VALUE).then(|| unsafe { rb_sys::FIX2LONG(known) as u64 })
+}
+
+/// Takes the number away: the next look gives a fresh one.
+pub fn forget_number(io: Value) {
+    // SAFETY: FrozenError is caught; a frozen object has no number anyway.
+    _ = protect(|| unsafe {
+        rb_sys::rb_ivar_set(io.as_raw(), hidden_name(), rb_sys::Qnil as VALUE)
+    });
+}
+
+pub fn hidden_name() -> ID {
+    static ID: OnceLock<ID> = OnceLock::new();
+    const NAME: &std::ffi::CStr = c"__reactor__";
+    // SAFETY: a valid C string.
+    *ID.get_or_init(|| unsafe { rb_sys::rb_intern(NAME.as_ptr().cast::<c_char>()) })
+}
+
+/// Sets an instance variable whose name has no @. Ruby's own extensions do so for variables that only they read.
+pub fn set_hidden(object: Value, name: &CStr, value: Value) -> Result<(), Error> {
+    // SAFETY: a valid C string and live objects; a frozen one raises.
+    protect(|| unsafe {
+        let name = rb_sys::rb_intern(name.as_ptr().cast::<c_char>());
+        rb_sys::rb_ivar_set(object.as_raw(), name, value.as_raw())
+    })
+    .map(drop)
+}

@@ -1,0 +1,97 @@
+//! An IO object as the scheduler sees it: its descriptor, what is behind it, and the number by which it is told from
+//! another object with the same descriptor.
+
+use std::sync::OnceLock;
+
+use magnus::{Error, Ruby, Value, prelude::*, value::Opaque};
+use reactor::OwnerId;
+use reactor_scheduler::system::kind::DescriptorKind;
+
+use crate::ruby::{
+    io::{self, RealIo},
+    object::is_kind_of,
+};
+
+/// An IO object, and the facts about it that hooks decide by.
+pub struct IoObject {
+    pub io: RealIo,
+    pub descriptor: i32,
+    pub identity: OwnerId,
+    pub kind: DescriptorKind,
+    /// An object of one of Ruby's socket classes: its hooks may park.
+    pub is_ruby_socket: bool,
+}
+
+impl IoObject {
+    /// IOError if it is closed, TypeError if it is no IO.
+    pub fn new(object: Value) -> Result<Self, Error> {
+        let io = io::real_io(object)?;
+        let descriptor = io.descriptor()?;
+        // The hidden number: a serial, one bit for Ruby's socket classes, three for the kind.
+        let facts = |serial: u64| {
+            serial << 4
+                | u64::from(is_socket(io.value())) << 3
+                | DescriptorKind::of(descriptor).bits()
+        };
+        let number = io::hidden_number(io.value(), facts);
+        let bits = number.unwrap_or_else(|| facts(0));
+        Ok(Self {
+            io,
+            descriptor,
+            identity: OwnerId(number.map_or(0, Self::identity_of)),
+            kind: DescriptorKind::from_bits(bits),
+            is_ruby_socket: bits & 8 != 0,
+        })
+    }
+
+    /// Whether no transfer waits for it: see `transfer/file`.
+    pub fn is_file(&self) -> bool {
+        matches!(
+            self.kind,
+            DescriptorKind::File | DescriptorKind::NeverBlocks
+        )
+    }
+
+    /// The number under which the state knows it.
+    pub fn number(&self) -> u64 {
+        self.identity.0
+    }
+
+    /// The serial in a hidden number.
+    pub fn identity_of(number: u64) -> u64 {
+        number >> 4
+    }
+
+    /// Forgets its number if the descriptor is of another kind than remembered, because of IO#reopen or dup2(2).
+    pub fn recheck_kind(&self) {
+        if DescriptorKind::of(self.descriptor) != self.kind {
+            io::forget_number(self.io.value());
+        }
+    }
+}
+
+fn is_socket(io: Value) -> bool {
+    static SOCKET: OnceLock<Option<Opaque<Value>>> = OnceLock::new();
+    let ruby = Ruby::get_with(io);
+    let class = match SOCKET.get() {
+        Some(class) => *class,
+        None => {
+            // Looked up until the socket library is loaded.
+            let class = ruby
+                .class_object()
+                .const_get::<_, Value>("BasicSocket")
+                .ok();
+            match class {
+                Some(class) => *SOCKET.get_or_init(|| Some(class.into())),
+                None => None,
+            }
+        }
+    };
+    class.is_some_and(|class| is_kind_of(io, class))
+}
+
+/// `Reactor.io_number(io)`: the number under which an IO object appears in the rows of fibers; nil if no scheduler has
+/// seen it.
+pub fn io_number(io: Value) -> Option<u64> {
+    io::known_number(io).map(IoObject::identity_of)
+}

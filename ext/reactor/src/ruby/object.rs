@@ -1,0 +1,54 @@
+//! Objects of Ruby's, and their addresses as the scheduler's state keeps them.
+
+use magnus::{
+    Ruby, Value,
+    gc::Marker,
+    rb_sys::{AsRawValue, FromRawValue},
+    value::{Opaque, ReprValue},
+};
+use rb_sys::VALUE;
+use reactor_scheduler::state::object::ObjectRef;
+
+/// The address of an object. Whatever keeps it marks it (marking pins), so it stays what it was.
+pub fn object_ref(value: impl ReprValue) -> ObjectRef {
+    ObjectRef::new(value.as_raw() as usize)
+}
+
+/// An address turned back into an object.
+pub trait Object {
+    fn value(self) -> Value;
+
+    /// Marks, and thereby pins.
+    fn mark(self, marker: &Marker);
+}
+
+impl Object for ObjectRef {
+    fn value(self) -> Value {
+        // SAFETY: made from a live Value and marked by its owner ever since.
+        unsafe { Value::from_raw(raw(self)) }
+    }
+
+    fn mark(self, marker: &Marker) {
+        marker.mark(self.value());
+    }
+}
+
+pub(super) fn raw(object: ObjectRef) -> VALUE {
+    object.address() as VALUE
+}
+
+/// Tells the garbage collector that `owner` now refers to `young`.
+pub fn write_barrier(owner: impl ReprValue, young: ObjectRef) {
+    // SAFETY: both are live objects, and not nil or a number, which have no barrier; nothing is allocated in one.
+    unsafe {
+        if !rb_sys::SPECIAL_CONST_P(raw(young)) {
+            rb_sys::rb_gc_writebarrier(owner.as_raw(), raw(young));
+        }
+    }
+}
+
+pub fn is_kind_of(object: Value, class: Opaque<Value>) -> bool {
+    let class = Ruby::get_with(object).get_inner(class);
+    // SAFETY: a class check on live objects.
+    unsafe { rb_sys::rb_obj_is_kind_of(object.as_raw(), class.as_raw()) == rb_sys::Qtrue as VALUE }
+}

@@ -1,0 +1,148 @@
+//! Threads of Ruby's, the GVL, and forks.
+
+use std::{
+    ffi::{c_int, c_void},
+    ptr,
+    sync::{
+        Once,
+        atomic::{AtomicU32, Ordering},
+    },
+};
+
+use magnus::{Error, rb_sys::protect};
+use rb_sys::VALUE;
+use reactor::{Handle, Sleep};
+use reactor_scheduler::state::object::ObjectRef;
+
+/// The scheduler of the current thread, or nil.
+pub fn current_scheduler() -> ObjectRef {
+    // SAFETY: no arguments, never raises.
+    ObjectRef::new(unsafe { rb_sys::rb_fiber_scheduler_get() } as usize)
+}
+
+pub fn current_thread() -> ObjectRef {
+    // SAFETY: no arguments, never raises.
+    ObjectRef::new(unsafe { rb_sys::rb_thread_current() } as usize)
+}
+
+static FORKS: AtomicU32 = AtomicU32::new(0);
+
+/// How many forks lie between the process that loaded the extension and this one: it tells a process from its parent
+/// without a system call.
+pub fn fork_generation() -> u32 {
+    FORKS.load(Ordering::Relaxed)
+}
+
+pub fn count_forks() {
+    extern "C" fn child() {
+        FORKS.fetch_add(1, Ordering::Relaxed);
+    }
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // SAFETY: an atomic addition is all that the handler does.
+        unsafe { libc::pthread_atfork(None, None, Some(child)) };
+    });
+}
+
+/// Keeps the current Ruby thread on the native thread it runs on, for good; false if this Ruby has no way to (before
+/// 3.4). In other Ractors than the main one, and everywhere with RUBY_MN_THREADS=1, Ruby moves its threads between
+/// native ones, while its own `fiber_switch` may remember a thread-local address from before the switch. Not for Ruby 4.0:
+/// there threads may move, and 4.0.5 crashed in 9 of 25 runs with threads that were kept (`nt_start`, no context).
+pub fn lock_native_thread() -> bool {
+    // SAFETY: looking a name up in what is loaded.
+    let found =
+        unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"rb_thread_lock_native_thread".as_ptr()) };
+    if found.is_null() {
+        return false;
+    }
+    // SAFETY: Ruby's ruby/thread.h declares it so.
+    let lock: unsafe extern "C" fn() -> bool = unsafe { std::mem::transmute(found) };
+    // SAFETY: called by a Ruby thread that holds the GVL; it counts and never raises.
+    unsafe { lock() };
+    true
+}
+
+/// Sleeps with the GVL released. Signals, `Thread#raise` and `Thread#kill` end the sleep through the handle's wake-up;
+/// they are *not* acted on here (`RB_NOGVL_INTR_FAIL`): see [`check_interrupts`].
+pub fn without_gvl(sleep: &Sleep, handle: &Handle) {
+    unsafe extern "C" fn block(sleep: *mut c_void) -> *mut c_void {
+        // SAFETY: the caller's frame holds the Sleep until rb_nogvl returns. An error can only mean that there is
+        // nothing to sleep on: the turn that follows meets it again and reports it.
+        unsafe { _ = (*sleep.cast::<Sleep>()).block() };
+        ptr::null_mut()
+    }
+    unsafe extern "C" fn interrupt(handle: *mut c_void) {
+        // SAFETY: as above; waking is one write(2), lock-free and async-signal-safe.
+        unsafe { _ = (*handle.cast::<Handle>()).wake() };
+    }
+    // SAFETY: both pointers outlive the call and neither callback touches Ruby.
+    unsafe {
+        rb_sys::rb_nogvl(
+            Some(block),
+            ptr::from_ref(sleep).cast_mut().cast(),
+            Some(interrupt),
+            ptr::from_ref(handle).cast_mut().cast(),
+            (rb_sys::RB_NOGVL_INTR_FAIL | rb_sys::RB_NOGVL_UBF_ASYNC_SAFE) as c_int,
+        );
+    }
+}
+
+/// Runs a system call that may take long with the GVL released. It is not made at all, and answered with `None`, when
+/// an interrupt is already pending.
+pub fn blocking_call<T>(call: impl FnOnce() -> T) -> Option<T> {
+    struct Job<F, T>(Option<F>, Option<T>);
+    unsafe extern "C" fn run<F: FnOnce() -> T, T>(job: *mut c_void) -> *mut c_void {
+        // SAFETY: the job lives in the caller's frame until rb_nogvl returns.
+        let job = unsafe { &mut *job.cast::<Job<F, T>>() };
+        job.1 = job.0.take().map(|call| call());
+        ptr::null_mut()
+    }
+    fn trampoline<F: FnOnce() -> T, T>(_: &F) -> unsafe extern "C" fn(*mut c_void) -> *mut c_void {
+        run::<F, T>
+    }
+    let run = trampoline(&call);
+    let mut job = Job(Some(call), None);
+    // SAFETY: as above. RUBY_UBF_IO (-1) is the VM's own function, which interrupts a system call by a signal.
+    unsafe {
+        rb_sys::rb_nogvl(
+            Some(run),
+            ptr::from_mut(&mut job).cast(),
+            std::mem::transmute::<isize, rb_sys::rb_unblock_function_t>(-1),
+            ptr::null_mut(),
+            rb_sys::RB_NOGVL_INTR_FAIL as c_int,
+        );
+    }
+    job.1
+}
+
+/// Whether something is pending for this thread, as seen from the current fiber.
+pub fn is_interrupted() -> bool {
+    // SAFETY: a look at a flag of the current thread, which is alive.
+    unsafe { rb_sys::rb_thread_interrupted(rb_sys::rb_thread_current()) != 0 }
+}
+
+/// Whether this Ractor has no other thread of Ruby's.
+pub fn is_only_thread() -> bool {
+    // SAFETY: called with the GVL, by a thread of Ruby's; reads a number.
+    unsafe { rb_sys::rb_thread_alone() != 0 }
+}
+
+/// Runs what is pending for this thread: trap handlers, `Thread#raise`, `Thread#kill`, signals' exceptions.
+pub fn check_interrupts() -> Result<(), Error> {
+    protect(|| {
+        // SAFETY: may raise, hence the protection.
+        unsafe { rb_sys::rb_thread_check_ints() };
+        rb_sys::Qnil as VALUE
+    })
+    .map(drop)
+}
+
+/// Lets threads that wait for the GVL have it, each for at most its time slice, and runs what is pending for this one.
+pub fn yield_gvl() -> Result<(), Error> {
+    protect(|| {
+        // SAFETY: may raise, hence the protection.
+        unsafe { rb_sys::rb_thread_schedule() };
+        rb_sys::Qnil as VALUE
+    })
+    .map(drop)
+}

@@ -1,0 +1,88 @@
+//! One attempt at a transfer, and the news of the descriptor that the reactor gets from it.
+
+use magnus::Error;
+use reactor::{Attempt, CachedReadiness};
+use reactor_scheduler::system::{file, kind::DescriptorKind, transfer};
+use rustix::io::Errno;
+
+use crate::{
+    control::scheduler::Scheduler,
+    ruby::{io_object::IoObject, thread::blocking_call},
+    transfer::request::{Attempted, Direction, Request},
+    wait::readiness::watch,
+};
+
+/// One system call that does not block, on what is left of the buffer.
+pub fn attempt(
+    io: &IoObject,
+    direction: Direction,
+    request: &Request,
+    done: usize,
+) -> Result<Attempted, Error> {
+    let (kind, descriptor) = (io.kind, io.descriptor);
+    match direction {
+        Direction::Read => {
+            request.with_writable(done, |bytes| transfer::read(kind, descriptor, bytes))
+        }
+        Direction::Write => {
+            request.with_readable(done, |bytes| transfer::write(kind, descriptor, bytes))
+        }
+    }
+}
+
+/// One system call outside of a scheduler's reach: in a forked child, or for a loop without fibers. A file is read and
+/// written with the GVL released.
+pub fn attempt_without_scheduler(
+    io: &IoObject,
+    direction: Direction,
+    request: &Request,
+    file_offset: Option<u64>,
+) -> Result<Result<usize, Errno>, Error> {
+    const KIND: DescriptorKind = DescriptorKind::NeverBlocks;
+    let descriptor = io.descriptor;
+    let (answer, _) = match direction {
+        _ if file_offset.is_none() && !io.is_file() => attempt(io, direction, request, 0)?,
+        Direction::Read => request.with_writable(0, |bytes| {
+            blocking_call(|| file::read(KIND, descriptor, bytes, file_offset))
+                .unwrap_or(Err(Errno::INTR))
+        })?,
+        Direction::Write => request.with_readable(0, |bytes| {
+            blocking_call(|| file::write(KIND, descriptor, bytes, file_offset))
+                .unwrap_or(Err(Errno::INTR))
+        })?,
+    };
+    Ok(answer)
+}
+
+/// Whether the kernel said "would block" and no event has come since: then a system call cannot tell more.
+pub fn is_drained(scheduler: &Scheduler, io: &IoObject, direction: Direction) -> bool {
+    let known = scheduler
+        .state()
+        .cached_readiness(io.descriptor, io.identity);
+    known.is_some_and(|known| match direction {
+        Direction::Read => known.readable == CachedReadiness::Drained,
+        Direction::Write => known.writable == CachedReadiness::Drained,
+    })
+}
+
+/// Tells the reactor what a system call has seen.
+pub fn record_attempt(
+    scheduler: &Scheduler,
+    io: &IoObject,
+    direction: Direction,
+    attempted: Attempted,
+) {
+    if let Some(seen) = seen(io, attempted) {
+        let watch = watch(io, direction.interest());
+        scheduler.state_mut().record_attempt(watch, seen);
+    }
+}
+
+/// The news of the descriptor in the outcome of a system call; `None` if there is none.
+pub fn seen(io: &IoObject, (answer, room): Attempted) -> Option<Attempt> {
+    match answer {
+        Err(Errno::AGAIN) => Some(Attempt::WouldBlock),
+        Ok(count) if count < room && io.kind.short_means_drained() => Some(Attempt::Short),
+        _ => None,
+    }
+}

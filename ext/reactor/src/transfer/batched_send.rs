@@ -1,0 +1,94 @@
+//! Sends by way of the driver (io_uring): what several fibers write to stream sockets in one turn reaches the kernel with
+//! one system call.
+//!
+//! A send is queued only if another fiber is ready to run, or if other sends are queued already. A fiber that is alone makes
+//! its system call itself, at once. The kernel is asked not to block and has answered by the end of the turn, so it has
+//! nothing in its hands while a fiber unwinds; and it only sees memory of the driver's own.
+//!
+//! Receives are always made directly. The measurements, and those of what the ring could do besides and does not, stand in
+//! `docs/measured.md`.
+
+use magnus::Error;
+use reactor::OperationId;
+use reactor_scheduler::system::{kind::DescriptorKind, transfer};
+
+use crate::{
+    control::scope::HookScope,
+    ruby::{
+        io_object::IoObject,
+        object::{object_ref, write_barrier},
+    },
+    transfer::request::{Attempted, Request},
+};
+
+/// Larger writes are made directly: they would be copied once more, and one system call is little beside them
+/// (`docs/measured.md`).
+const MAX_QUEUED: usize = 8 << 10;
+
+/// Sends what is left of the buffer, if another fiber can share the system call. `None`: the caller makes it.
+///
+/// An interruption meanwhile is raised here if nothing was sent. Otherwise the fiber's next wait raises it, because the
+/// caller has to learn how much has gone to the peer.
+#[inline(never)]
+pub fn send(
+    scope: &HookScope,
+    io: &IoObject,
+    request: &Request,
+    done: usize,
+) -> Result<Option<Attempted>, Error> {
+    let scheduler = scope.scheduler;
+    if !scheduler.state_mut().should_batch() {
+        return Ok(None);
+    }
+    let (kind, descriptor) = (io.kind, io.descriptor);
+    let is_stream = io.is_ruby_socket && kind == DescriptorKind::StreamSocket;
+    let mut started = None;
+    let (answer, size) = request.with_readable(done, |bytes| {
+        if is_stream && bytes.len() <= MAX_QUEUED {
+            let mut state = scheduler.state_mut();
+            started = state.start_send(scope.slot, descriptor, bytes);
+        }
+        if started.is_some() {
+            return Ok(0);
+        }
+        // Sends that were queued earlier go first.
+        scheduler.state_mut().flush_sends();
+        transfer::write(kind, descriptor, bytes)
+    })?;
+    match started {
+        Some(id) => finish(scope, id, size),
+        None => Ok(Some((answer, size))),
+    }
+}
+
+/// Parks until the send is over.
+#[inline(always)]
+fn finish(scope: &HookScope, id: OperationId, size: usize) -> Result<Option<Attempted>, Error> {
+    let scheduler = scope.scheduler;
+    let parked = scheduler.park_through(scope.slot);
+    let outcome = scheduler.state_mut().finish_send(id);
+    match (parked, outcome) {
+        (Ok(_), Some(answer)) => Ok(Some((answer, size))),
+        // Taken back before the kernel saw it, because there is something to raise.
+        (Ok(_), None) => scheduler.poll_wait(scope.slot).map(|_| None),
+        (Err(error), Some(Ok(count))) if count > 0 => {
+            raise_later(scope, error)?;
+            Ok(Some((Ok(count), size)))
+        }
+        (Err(error), _) => Err(error),
+    }
+}
+
+/// Raises what another fiber raised in this one (Fiber#raise) with its next wait instead.
+fn raise_later(scope: &HookScope, error: Error) -> Result<(), Error> {
+    let Some(exception) = error.value() else {
+        return Err(error); // killed: no code asks for the result
+    };
+    let exception = object_ref(exception);
+    write_barrier(scope.object, exception);
+    scope
+        .scheduler
+        .state_mut()
+        .raise_later(scope.slot, exception);
+    Ok(())
+}

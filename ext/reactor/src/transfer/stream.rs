@@ -1,0 +1,300 @@
+//! `io_read` and `io_write`: the system call first, the wait only when the kernel says that it would block.
+//!
+//! IO#sysread and IO#syswrite are told from IO#read_nonblock, which must not wait, by name.
+//!
+//! On sockets of Ruby's own classes `read_nonblock` and its kin never come here (they call recv and send with MSG_DONTWAIT
+//! themselves), so a hook on such an object may park; and where the reactor already knows that nothing is there it parks
+//! without a system call. Every other object gets -EAGAIN, and the VM calls `io_wait`.
+
+use std::time::Duration;
+
+use magnus::{Error, Ruby, Value, prelude::*, typed_data::Obj};
+use reactor::{Deadline, Ready};
+use reactor_scheduler::{
+    state::{readiness::Registered, wait::WakeCause},
+    system::{
+        kind::DescriptorKind,
+        transfer::{self as system, SLICE},
+    },
+};
+use rustix::io::Errno;
+
+use crate::{
+    control::{
+        scheduler::Scheduler,
+        scope::{Entered, HookScope},
+    },
+    ruby::{
+        caller::called_from,
+        convert::{self, hook_result},
+        error::{closed_elsewhere, io_timeout_error},
+        io_object::IoObject,
+    },
+    transfer::{
+        attempt::{attempt, attempt_without_scheduler, is_drained, record_attempt},
+        batched_send,
+        file::FileOutcome,
+        file_read, file_write,
+        request::{Direction, Request},
+    },
+    wait::readiness,
+};
+
+/// These wait by themselves without a scheduler, and with one raise EAGAIN instead of calling `io_wait`.
+const WAITING: [&str; 2] = ["sysread", "syswrite"];
+
+/// A transfer.
+pub struct Transfer<'a> {
+    pub io: Value,
+    pub direction: Direction,
+    pub request: &'a Request,
+    /// The position in the file; `None`: the file's own offset, or no file.
+    pub file_offset: Option<u64>,
+}
+
+/// How far it has come.
+#[derive(Default)]
+struct Progress {
+    /// The IO object, once it has been looked at.
+    io: Option<IoObject>,
+    /// The outcome of the last attempt: fewer bytes than are wanted, or an error, which may be that it would block.
+    attempted: Option<Result<usize, Errno>>,
+    done: usize,
+    /// Of the wait that is to come.
+    deadline: Option<Deadline>,
+}
+
+/// The hook's answer.
+#[inline(always)] // with what calls it one frame, on the stack of every fiber that is parked here
+pub fn transfer(ruby: &Ruby, this: Obj<Scheduler>, transfer: &Transfer) -> Result<Value, Error> {
+    let mut progress = Progress::default();
+    if let Some(answer) = try_fast_path(ruby, this, transfer, &mut progress)? {
+        return Ok(answer);
+    }
+    transfer_with_waits(ruby, this, transfer, &mut progress)
+}
+
+/// The usual case, which needs no wait and hence no record of the fiber: one system call. The hook's answer, if that was
+/// all.
+#[inline(never)]
+fn try_fast_path(
+    ruby: &Ruby,
+    this: Obj<Scheduler>,
+    transfer: &Transfer,
+    progress: &mut Progress,
+) -> Result<Option<Value>, Error> {
+    let scheduler: &Scheduler = &this;
+    if transfer.file_offset.is_some() || !scheduler.can_skip_entry(ruby, this.as_value())? {
+        return Ok(None);
+    }
+    let (direction, request) = (transfer.direction, transfer.request);
+    let io = IoObject::new(transfer.io)?;
+    let (kind, descriptor) = (io.kind, io.descriptor);
+    if kind == DescriptorKind::File {
+        return Ok(None);
+    }
+    if io.is_ruby_socket && is_drained(scheduler, &io, direction) {
+        progress.io = Some(io);
+        progress.attempted = Some(Err(Errno::AGAIN));
+        return Ok(None);
+    }
+    let is_sliced = |size: usize| kind == DescriptorKind::NeverBlocks && size > SLICE;
+    let attempted = match direction {
+        Direction::Write if scheduler.state_mut().should_batch() => return Ok(None),
+        Direction::Read => request.with_writable(0, |bytes| match is_sliced(bytes.len()) {
+            true => Err(Errno::NOTSOCK),
+            false => system::read(kind, descriptor, bytes),
+        }),
+        Direction::Write => request.with_readable(0, |bytes| match is_sliced(bytes.len()) {
+            true => Err(Errno::NOTSOCK),
+            false => system::write(kind, descriptor, bytes),
+        }),
+    }?;
+    let answer = attempted.0;
+    if answer == Err(Errno::NOTSOCK) {
+        return Ok(None); // another kind than remembered, or to be done in slices
+    }
+    record_attempt(scheduler, &io, direction, attempted);
+    let never_blocks = kind == DescriptorKind::NeverBlocks;
+    let is_over = match answer {
+        Ok(count) => count == 0 || count >= request.minimum() || never_blocks,
+        Err(_) => never_blocks,
+    };
+    if is_over {
+        scheduler.slice().count_transfer(answer.unwrap_or(0));
+        return Ok(Some(hook_result(answer)));
+    }
+    progress.io = Some(io);
+    progress.attempted = Some(answer);
+    Ok(None)
+}
+
+/// The transfer as one that may wait, and may have begun. What happens before and after a wait has frames of its own, so
+/// little is on the fiber's stack while it is parked.
+#[inline(never)]
+fn transfer_with_waits(
+    ruby: &Ruby,
+    this: Obj<Scheduler>,
+    transfer: &Transfer,
+    progress: &mut Progress,
+) -> Result<Value, Error> {
+    let Entered::Usable(scope) = HookScope::enter(ruby, &this)? else {
+        return transfer_in_forked_child(transfer);
+    };
+    let mut woken = None;
+    loop {
+        if let Some(answer) = continue_transfer(&scope, transfer, progress, woken)? {
+            return Ok(answer);
+        }
+        woken = match begin_wait(&scope, transfer.direction, progress)? {
+            None => None,
+            Some(registered) => {
+                let parked = scope.scheduler.park(scope.slot);
+                let ready = readiness::end_wait(scope.scheduler, registered);
+                Some((ready, parked?))
+            }
+        }
+    }
+}
+
+/// One attempt. If it would block, the VM calls `io_wait`, which blocks in a forked child.
+#[cold]
+#[inline(never)]
+fn transfer_in_forked_child(transfer: &Transfer) -> Result<Value, Error> {
+    let io = IoObject::new(transfer.io)?;
+    let (direction, request) = (transfer.direction, transfer.request);
+    attempt_without_scheduler(&io, direction, request, transfer.file_offset).map(hook_result)
+}
+
+#[inline(never)]
+fn begin_wait(
+    scope: &HookScope,
+    direction: Direction,
+    progress: &Progress,
+) -> Result<Option<Registered>, Error> {
+    let Some(io) = &progress.io else {
+        return Ok(None);
+    };
+    readiness::begin_wait(scope, io, direction.interest(), progress.deadline)
+}
+
+/// Goes on until it is over, which is the hook's answer, or has to wait. `woken`: how the last wait ended.
+#[inline(never)]
+fn continue_transfer(
+    scope: &HookScope,
+    transfer: &Transfer,
+    progress: &mut Progress,
+    woken: Option<(Ready, WakeCause)>,
+) -> Result<Option<Value>, Error> {
+    if let (Some((ready, cause)), Some(io)) = (woken, &progress.io) {
+        if io.io.is_closed() {
+            return Err(closed_elsewhere());
+        }
+        if ready.answers(transfer.direction.interest()).is_none() {
+            return match cause {
+                WakeCause::Elapsed => time_is_up(progress.done).map(Some),
+                _ => Ok(None),
+            };
+        }
+    }
+    if progress.io.is_none() {
+        scope.yield_if_slice_spent()?;
+        progress.io = Some(IoObject::new(transfer.io)?);
+    }
+    let Some(io) = &mut progress.io else {
+        return Ok(None);
+    };
+    let minimum = transfer.request.minimum();
+    loop {
+        let answer = match progress.attempted.take() {
+            Some(answer) => answer,
+            None => match attempt_again(scope, transfer, io, progress.done)? {
+                Again::Over(answer) => return Ok(Some(hook_result(answer))),
+                Again::Attempted(answer) => answer,
+            },
+        };
+        match answer {
+            Ok(count) => {
+                scope.scheduler.slice().count_transfer(count);
+                progress.done += count;
+                if count == 0 || progress.done >= minimum {
+                    return Ok(Some(hook_result(Ok(progress.done))));
+                }
+            }
+            Err(Errno::AGAIN) if io.is_ruby_socket || minimum > 0 || called_from::<4>(&WAITING) => {
+                let timeout = convert::timeout(io.io.timeout())?;
+                if timeout != Some(Duration::ZERO) {
+                    progress.deadline = scope.scheduler.state().deadline(timeout);
+                    return Ok(None);
+                }
+                let interest = transfer.direction.interest();
+                let ready = readiness::wait_until_ready(scope, io, interest, timeout)?;
+                if ready.is_none() {
+                    return time_is_up(progress.done).map(Some);
+                }
+            }
+            Err(_) if progress.done > 0 => return Ok(Some(hook_result(Ok(progress.done)))),
+            Err(errno) => return Ok(Some(hook_result(Err(errno)))),
+        }
+    }
+}
+
+/// The bytes transferred before are this call's answer.
+#[cold]
+fn time_is_up(done: usize) -> Result<Value, Error> {
+    match done {
+        0 => Err(io_timeout_error()),
+        _ => Ok(hook_result(Ok(done))),
+    }
+}
+
+/// The outcome of a further attempt.
+enum Again {
+    /// The whole transfer is over: it was a file's.
+    Over(Result<usize, Errno>),
+    Attempted(Result<usize, Errno>),
+}
+
+/// An attempt at what is left, as the kind of the descriptor wants it now.
+#[inline(never)]
+fn attempt_again(
+    scope: &HookScope,
+    transfer: &Transfer,
+    io: &mut IoObject,
+    done: usize,
+) -> Result<Again, Error> {
+    let (direction, request) = (transfer.direction, transfer.request);
+    loop {
+        if io.is_file() || transfer.file_offset.is_some() {
+            let outcome = match direction {
+                Direction::Read => file_read::read(scope, io, request, transfer.file_offset)?,
+                Direction::Write => file_write::write(scope, io, request, transfer.file_offset)?,
+            };
+            match outcome {
+                FileOutcome::Answer(answer) => return Ok(Again::Over(answer)),
+                FileOutcome::OtherKind => {
+                    io.recheck_kind();
+                    *io = IoObject::new(transfer.io)?;
+                }
+            }
+        }
+        if io.is_ruby_socket && is_drained(scope.scheduler, io, direction) {
+            return Ok(Again::Attempted(Err(Errno::AGAIN)));
+        }
+        let sent = match direction {
+            Direction::Write => batched_send::send(scope, io, request, done)?,
+            Direction::Read => None,
+        };
+        let attempted = match sent {
+            Some(attempted) => attempted,
+            None => attempt(io, direction, request, done)?,
+        };
+        if attempted.0 == Err(Errno::NOTSOCK) {
+            io.recheck_kind();
+            *io = IoObject::new(transfer.io)?;
+            continue;
+        }
+        record_attempt(scope.scheduler, io, direction, attempted);
+        return Ok(Again::Attempted(attempted.0));
+    }
+}

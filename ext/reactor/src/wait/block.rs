@@ -1,0 +1,112 @@
+//! A wait for an `unblock` or for time: `block` and `kernel_sleep`.
+
+use std::time::{Duration, Instant};
+
+use magnus::{
+    Error, RClass, Ruby, TypedData, Value, prelude::*, rb_sys::AsRawValue, typed_data::Obj,
+};
+use reactor::Deadline;
+use reactor_scheduler::state::{
+    fiber::Slot,
+    interruption::Unblocked,
+    wait::{WaitHook, WakeCause},
+};
+
+use crate::{
+    control::{scheduler::Scheduler, scope::HookScope},
+    ruby::{
+        call::call_method,
+        fiber::current_fiber,
+        object::{object_ref, write_barrier},
+    },
+};
+
+/// How long a forked child sleeps between two looks whether an `unblock` has come.
+const FORKED_POLL_INTERVAL: Duration = Duration::from_millis(10);
+
+/// Parks until unblocked (true) or until the time is up (false).
+#[inline(always)]
+pub fn block(scope: &HookScope, hook: WaitHook, duration: Option<Duration>) -> Result<bool, Error> {
+    let scheduler = scope.scheduler;
+    let begun = scheduler
+        .state_mut()
+        .begin_block(scope.slot, hook, duration);
+    let Some(timer) = begun else {
+        return Ok(true);
+    };
+    let parked = scheduler.park(scope.slot);
+    scheduler.state_mut().cancel_timer(timer);
+    Ok(parked? != WakeCause::Elapsed)
+}
+
+/// [`block`] in a forked child, where no fiber turns the reactor: looks now and then whether an `unblock` has come.
+#[cold]
+#[inline(never)]
+pub fn block_in_forked_child(
+    this: Obj<Scheduler>,
+    duration: Option<Duration>,
+) -> Result<bool, Error> {
+    let deadline = duration.map(Deadline::after);
+    let fiber = current_fiber();
+    let admitted = this.state_mut().enter_in_forked_child(fiber);
+    if admitted.is_new {
+        write_barrier(this, fiber);
+    }
+    let token = this.state_mut().begin_block_in_forked_child(admitted.slot);
+    let result = loop {
+        let goes_on = this.state().is_blocked(token);
+        if !goes_on {
+            break Ok(true);
+        }
+        let left = deadline.map_or(Duration::MAX, |deadline| deadline.remaining(Instant::now()));
+        if left.is_zero() {
+            break Ok(false);
+        }
+        let seconds = left.min(FORKED_POLL_INTERVAL).as_secs_f64();
+        let seconds = Ruby::get_with(this).float_from_f64(seconds);
+        let slept = call_method(this.as_value(), "blocking_sleep", &[seconds.as_value()]);
+        if let Err(error) = slept {
+            break Err(error);
+        }
+    };
+    let mut state = this.state_mut();
+    state.end_wait(admitted.slot);
+    state.leave(admitted.slot);
+    result
+}
+
+/// Ends a fiber's `block` or `kernel_sleep`, from any thread. Whether it did.
+pub fn unblock(this: Obj<Scheduler>, fiber: Value) -> bool {
+    if this.is_closed() && !this.is_forked_child() {
+        return false;
+    }
+    let unblocked = this.state_mut().unblock(object_ref(fiber));
+    match unblocked {
+        Unblocked::Woken => {
+            this.wake_thread();
+            true
+        }
+        Unblocked::Dropped => false,
+        Unblocked::NotParked(slot) => {
+            grant_permit(this, slot);
+            false
+        }
+    }
+}
+
+/// The VM has listed the fiber as waiting, and it is not parked yet: it is on its way through a subclass's override of
+/// `block` or `kernel_sleep`, because between the list and our own hook no other thread gets the GVL. So the wait that it
+/// is about to begin is over already. Without an override, an `unblock` of a running fiber is late, and dropped.
+fn grant_permit(this: Obj<Scheduler>, slot: Slot) {
+    let is_running = this.state().is_running(slot);
+    if is_running && (is_overridden(this, "block") || is_overridden(this, "kernel_sleep")) {
+        this.state_mut().grant_permit(slot);
+    }
+}
+
+fn is_overridden(this: Obj<Scheduler>, hook: &str) -> bool {
+    let ruby = Ruby::get_with(this);
+    let method: Result<Value, Error> = this.funcall("method", (ruby.to_symbol(hook),));
+    let owner = method.and_then(|method| method.funcall::<_, _, RClass>("owner", ()));
+    owner.is_ok_and(|owner| owner.as_raw() != Scheduler::class(&ruby).as_raw())
+}

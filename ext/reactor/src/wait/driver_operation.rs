@@ -1,0 +1,93 @@
+//! Operations on files that the driver carries out by itself (io_uring). They may take long, so the fiber is parked as for
+//! like work of the pool's.
+//!
+//! `docs/measured.md` says what else the ring could do, and why it does not.
+
+use magnus::Error;
+use reactor::{Operation, OperationId};
+use reactor_scheduler::state::operations::Progress;
+use rustix::io::Errno;
+
+use crate::{control::scope::HookScope, ruby::io_object::IoObject, wait::work::Interrupted};
+
+/// An operation on a file that is over, and what was raised in the fiber meanwhile.
+pub struct SettledOperation {
+    id: OperationId,
+    raised: Option<Error>,
+}
+
+impl SettledOperation {
+    /// The outcome; `into` gets what was read. What was raised in the fiber is raised here.
+    pub fn take(self, scope: &HookScope, into: &mut [u8]) -> Result<Result<usize, Errno>, Error> {
+        let mut state = scope.scheduler.state_mut();
+        let outcome = state.take_outcome(self.id, into);
+        drop(state);
+        let outcome = outcome.unwrap_or(Err(Errno::CANCELED));
+        self.raised.map_or(Ok(outcome), Err)
+    }
+
+    /// The same into memory that may have gone meanwhile: `with_memory` lends it to the closure that it is given, or fails.
+    pub fn take_with(
+        self,
+        scope: &HookScope,
+        with_memory: impl FnOnce(&mut dyn FnMut(&mut [u8])) -> Result<(), Error>,
+    ) -> Result<Result<usize, Errno>, Error> {
+        let mut taken = None;
+        let lent = with_memory(&mut |bytes| {
+            taken = scope.scheduler.state_mut().take_outcome(self.id, bytes);
+        });
+        scope.scheduler.state_mut().abandon(self.id);
+        lent?;
+        let outcome = taken.unwrap_or(Err(Errno::INVAL));
+        self.raised.map_or(Ok(outcome), Err)
+    }
+}
+
+/// Begins to have the driver carry out an operation on a file; [`settle`] follows. `None` if it does not do that.
+pub fn begin(scope: &HookScope, io: &IoObject, operation: Operation<'_>) -> Option<OperationId> {
+    let mut state = scope.scheduler.state_mut();
+    state.start_file_operation(scope.slot, io.descriptor, io.number(), operation)
+}
+
+/// Parks until the operation is over. An interrupted fiber leaves an operation that only reads, and waits for one that
+/// changes something.
+pub fn settle(
+    scope: &HookScope,
+    io: &IoObject,
+    id: OperationId,
+    interrupted: Interrupted,
+) -> Result<SettledOperation, Error> {
+    let io_number = io.number();
+    let settled = wait_for_completion(scope, io_number, id, interrupted);
+    let mut state = scope.scheduler.state_mut();
+    state.unpin((io_number, scope.slot));
+    settled
+}
+
+fn wait_for_completion(
+    scope: &HookScope,
+    io_number: u64,
+    id: OperationId,
+    interrupted: Interrupted,
+) -> Result<SettledOperation, Error> {
+    let mut raised = None;
+    loop {
+        let parked = scope.scheduler.park(scope.slot);
+        let mut state = scope.scheduler.state_mut();
+        if let Err(error) = parked {
+            if interrupted == Interrupted::Leaves || state.withdraw(id) {
+                state.abandon(id);
+                return Err(error);
+            }
+            // An unwinding without an exception (a kill, a throw) cannot be kept while other Ruby code runs.
+            if error.value().is_none() {
+                state.wait_blocking(id);
+            }
+            raised = Some(error);
+        }
+        match state.wait_on_operation(scope.slot, io_number, id) {
+            Progress::Completed => return Ok(SettledOperation { id, raised }),
+            Progress::Pending => {}
+        }
+    }
+}

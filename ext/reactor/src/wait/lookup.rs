@@ -1,0 +1,155 @@
+//! A wait for name resolution: getaddrinfo(3) on the core's pool. `lib/` makes addresses of the answer.
+
+use std::{cell::RefCell, ffi::CString, net::IpAddr};
+
+use magnus::{Error, RArray, RString, Ruby, TryConvert, TypedData, Value, typed_data::Obj};
+use reactor::{Job, Outcome, Token, WorkClass};
+use reactor_scheduler::system::getaddrinfo::{
+    Address, Hints, Unresolved, error_message, getaddrinfo,
+};
+
+use crate::{
+    control::{
+        scheduler::Scheduler,
+        scope::{Entered, HookScope},
+    },
+    ruby::{
+        convert::bytes,
+        error::{argument_error, errno, resolution_error, runtime_error},
+    },
+    wait::work,
+};
+
+type Answer = Result<Vec<Address>, Unresolved>;
+
+/// `Reactor::Lookup`: a question to the resolver.
+///
+/// The fiber that asked may leave at any time. A question that a worker has not begun is dropped then; one that it has
+/// goes on to its end, and its answer is dropped. All memory it needs is its own.
+#[derive(TypedData)]
+#[magnus(class = "Reactor::Lookup", free_immediately)]
+pub struct Lookup {
+    progress: RefCell<Progress>,
+}
+
+enum Progress {
+    Pending(Job<Answer>),
+    Ended(Outcome<Answer>),
+    Cancelled,
+}
+
+impl magnus::DataTypeFunctions for Lookup {}
+
+/// `lookup(host, service, family, socktype, protocol, flags)`: asks, and goes on. Host and service are a String or nil;
+/// the rest are getaddrinfo(3)'s own numbers.
+///
+/// A question without a host or with a numeric one is answered at once, because it needs no network.
+pub fn lookup(ruby: &Ruby, this: Obj<Scheduler>, question: &[Value]) -> Result<Obj<Lookup>, Error> {
+    let [host, service, family, socktype, protocol, flags] = question else {
+        let message = format!(
+            "wrong number of arguments (given {}, expected 6)",
+            question.len()
+        );
+        return Err(argument_error(message));
+    };
+    let (host, service) = (text(*host)?, text(*service)?);
+    let hints = Hints {
+        family: i32::try_convert(*family)?,
+        socktype: i32::try_convert(*socktype)?,
+        protocol: i32::try_convert(*protocol)?,
+        flags: i32::try_convert(*flags)?,
+    };
+    let is_local = host.as_ref().is_none_or(is_numeric);
+    let ask = move || getaddrinfo(host.as_deref(), service.as_deref(), &hints);
+    let progress = match HookScope::enter(ruby, &this)? {
+        Entered::Usable(scope) if !is_local => {
+            work::wait_for_capacity(&scope, 0)?;
+            let job = work::begin_work(&scope, 0, WorkClass::Network, ask)?;
+            // No fiber waits for it yet: a wait that begins later redirects it.
+            scope.scheduler.state_mut().end_wait(scope.slot);
+            Progress::Pending(job)
+        }
+        _ => Progress::Ended(Outcome::Done(ask())),
+    };
+    Ok(ruby.obj_wrap(Lookup {
+        progress: RefCell::new(progress),
+    }))
+}
+
+fn text(value: Value) -> Result<Option<CString>, Error> {
+    let Some(string) = Option::<RString>::try_convert(value)? else {
+        return Ok(None);
+    };
+    let text = CString::new(bytes(string));
+    text.map(Some)
+        .map_err(|_| argument_error("string contains null byte"))
+}
+
+/// An address, with or without a zone.
+fn is_numeric(host: &CString) -> bool {
+    let host = host.to_str().unwrap_or_default();
+    let address = host.split('%').next().unwrap_or_default();
+    address.parse::<IpAddr>().is_ok()
+}
+
+impl Lookup {
+    /// `ended?`
+    pub fn is_ended(&self) -> bool {
+        let mut progress = self.progress.borrow_mut();
+        if let Progress::Pending(job) = &mut *progress {
+            if let Some(outcome) = job.take() {
+                *progress = Progress::Ended(outcome);
+            }
+        }
+        !matches!(*progress, Progress::Pending(_))
+    }
+
+    /// `cancel`
+    pub fn cancel(&self) {
+        let before = self.progress.replace(Progress::Cancelled);
+        drop(before);
+    }
+
+    /// Its end is notified under this token.
+    pub fn redirect(&self, token: Token) {
+        if let Progress::Pending(job) = &mut *self.progress.borrow_mut() {
+            job.redirect(token);
+        }
+    }
+
+    /// `answer(caller)`: an Array of [address, family, socktype, protocol], in getaddrinfo(3)'s order; nil while there is
+    /// none. Raises Socket::ResolutionError or, for EAI_SYSTEM, what errno said; the message begins with `caller`.
+    pub fn answer(ruby: &Ruby, this: Obj<Self>, caller: String) -> Result<Option<RArray>, Error> {
+        if !this.is_ended() {
+            return Ok(None);
+        }
+        let answer = match &*this.progress.borrow() {
+            Progress::Ended(Outcome::Done(answer)) => answer.clone(),
+            Progress::Ended(Outcome::Panicked(message)) => {
+                return Err(runtime_error(message.clone()));
+            }
+            _ => return Err(runtime_error("the scheduler was closed")),
+        };
+        let addresses = answer.map_err(|error| unresolved(&caller, error))?;
+        let found = ruby.ary_new_capa(addresses.len());
+        for address in addresses {
+            found.push((
+                ruby.str_from_slice(&address.bytes),
+                address.family,
+                address.socktype,
+                address.protocol,
+            ))?;
+        }
+        Ok(Some(found))
+    }
+}
+
+/// As Ruby's own: Socket::ResolutionError with its error_code, or an Errno. The message begins with `caller`.
+#[cold]
+fn unresolved(caller: &str, error: Unresolved) -> Error {
+    if error.code == libc::EAI_SYSTEM && error.errno != 0 {
+        return errno(error.errno, Some(caller));
+    }
+    let message = format!("{caller}: {}", error_message(error.code));
+    resolution_error(&message, error.code)
+}

@@ -1,0 +1,104 @@
+//! A wait until one descriptor is ready.
+//!
+//! The frames before and after the wait are gone while the fiber is parked, because each frame less is memory of every
+//! parked fiber. So `begin_wait` and `end_wait` are never inlined, and what parks always is.
+
+use std::time::Duration;
+
+use magnus::Error;
+use reactor::{Deadline, Interest, Ready};
+use reactor_scheduler::state::{
+    readiness::{Registered, Watch},
+    wait::WakeCause,
+};
+
+use crate::{
+    control::{scheduler::Scheduler, scope::HookScope},
+    ruby::{
+        error::{closed_elsewhere, system_error},
+        io_object::IoObject,
+    },
+};
+
+/// The IO object and the interest, as the state knows them.
+pub fn watch(io: &IoObject, interest: Interest) -> Watch {
+    Watch {
+        descriptor: io.descriptor,
+        identity: io.identity,
+        interest,
+    }
+}
+
+/// Waits until a descriptor is ready; `None` if the time is up before. A timeout of zero only asks, without parking.
+#[inline(never)]
+pub fn wait_until_ready(
+    scope: &HookScope,
+    io: &IoObject,
+    interest: Interest,
+    timeout: Option<Duration>,
+) -> Result<Option<Interest>, Error> {
+    if timeout == Some(Duration::ZERO) {
+        return reactor::poll_now(io.descriptor, interest).map_err(|error| system_error(&error));
+    }
+    let deadline = scope.scheduler.state().deadline(timeout);
+    loop {
+        let (ready, cause) = match wait_once(scope, io, interest, deadline)? {
+            Some(answer) => answer,
+            None => return Ok(Some(interest)),
+        };
+        if io.io.is_closed() {
+            return Err(closed_elsewhere());
+        }
+        if let Some(answered) = ready.answers(interest) {
+            return Ok(Some(answered));
+        }
+        if cause == WakeCause::Elapsed {
+            return Ok(None);
+        }
+    }
+}
+
+/// The readiness of the descriptor, and the cause of the wait's end; `None` if it is always ready.
+#[inline(always)]
+fn wait_once(
+    scope: &HookScope,
+    io: &IoObject,
+    interest: Interest,
+    deadline: Option<Deadline>,
+) -> Result<Option<(Ready, WakeCause)>, Error> {
+    let Some(registered) = begin_wait(scope, io, interest, deadline)? else {
+        return Ok(None);
+    };
+    let parked = scope.scheduler.park(scope.slot);
+    let ready = end_wait(scope.scheduler, registered);
+    Ok(Some((ready, parked?)))
+}
+
+/// `None` if the kernel does not poll the descriptor: then it is always ready.
+#[inline(never)]
+pub fn begin_wait(
+    scope: &HookScope,
+    io: &IoObject,
+    interest: Interest,
+    deadline: Option<Deadline>,
+) -> Result<Option<Registered>, Error> {
+    let watch = watch(io, interest);
+    let begun = scope
+        .scheduler
+        .state_mut()
+        .begin_readiness(scope.slot, watch, deadline);
+    match begun {
+        Ok(None) => {
+            io.recheck_kind();
+            Ok(None)
+        }
+        Ok(registered) => Ok(registered),
+        Err(error) => Err(system_error(&error)),
+    }
+}
+
+/// Undoes what [`begin_wait`] did: what the descriptor was ready for.
+#[inline(never)]
+pub fn end_wait(scheduler: &Scheduler, registered: Registered) -> Ready {
+    scheduler.state_mut().end_readiness(registered)
+}

@@ -1,0 +1,130 @@
+//! Work that has no non-blocking form: done by the core's pool while the fiber is parked.
+//!
+//! The work owns all the memory it touches and nothing of Ruby's. A descriptor it uses stays open while it goes on, because
+//! a fiber that closes the IO first waits for it ([`wait_until_unpinned`]).
+
+use magnus::Error;
+use reactor::{Job, Outcome, Refused, WorkClass};
+
+use crate::{
+    control::scope::HookScope,
+    ruby::error::{runtime_error, system_error},
+};
+
+/// If a fiber is interrupted after its work has begun, it does one of these. (Work that has not begun is taken back.)
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interrupted {
+    /// It waits for the end: the work changes something, or uses the descriptor of the IO with this number.
+    Waits(u64),
+    /// It leaves at once, because the outcome does not matter.
+    Leaves,
+}
+
+/// The outcome of the work.
+pub struct Settled<T> {
+    /// `None` if it was taken back, or left.
+    pub result: Option<T>,
+    /// The error raised in the fiber meanwhile. The caller cleans up, and raises it.
+    pub raised: Option<Error>,
+}
+
+/// Has `work` done by the pool. The fiber is parked until it has ended.
+///
+/// # Errors
+///
+/// An error raised before the work began; RuntimeError if the work panicked; ThreadError if there is no thread.
+pub fn on_pool<T: Send + 'static>(
+    scope: &HookScope,
+    class: WorkClass,
+    interrupted: Interrupted,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<Settled<T>, Error> {
+    let io_number = match interrupted {
+        Interrupted::Waits(number) => number,
+        Interrupted::Leaves => 0,
+    };
+    let pin = (io_number, scope.slot);
+    scope.scheduler.state_mut().pin(pin);
+    let settled = wait_for_capacity(scope, io_number)
+        .and_then(|()| begin_work(scope, io_number, class, work))
+        .map(|mut job| settle(scope, io_number, interrupted, &mut job));
+    scope.scheduler.state_mut().unpin(pin);
+    let (outcome, raised) = settled?;
+    let result = match outcome {
+        None => None,
+        Some(Outcome::Done(result)) => Some(result),
+        Some(Outcome::Panicked(message)) => return Err(runtime_error(message)),
+        Some(Outcome::Dropped) => return Err(runtime_error("the scheduler was closed")),
+    };
+    Ok(Settled { result, raised })
+}
+
+/// Parks until the pool's queue has room.
+pub fn wait_for_capacity(scope: &HookScope, io_number: u64) -> Result<(), Error> {
+    let scheduler = scope.scheduler;
+    while scheduler
+        .state_mut()
+        .begin_wait_for_capacity(scope.slot, io_number)
+    {
+        scheduler.park(scope.slot)?;
+    }
+    Ok(())
+}
+
+/// Gives work to the pool, and begins a wait for its end.
+pub fn begin_work<T: Send + 'static>(
+    scope: &HookScope,
+    io_number: u64,
+    class: WorkClass,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<Job<T>, Error> {
+    let mut state = scope.scheduler.state_mut();
+    let job = state.submit(scope.slot, io_number, class, work);
+    drop(state);
+    job.map_err(|refused| match refused {
+        Refused::NoThread(error) => system_error(&error),
+        refused => runtime_error(refused.to_string()),
+    })
+}
+
+/// Parks until the job has ended, or its fiber may leave it.
+fn settle<T: Send + 'static>(
+    scope: &HookScope,
+    io_number: u64,
+    interrupted: Interrupted,
+    job: &mut Job<T>,
+) -> (Option<Outcome<T>>, Option<Error>) {
+    let mut raised = None;
+    loop {
+        if let Err(error) = scope.scheduler.park(scope.slot) {
+            if job.cancel() || interrupted == Interrupted::Leaves {
+                return (None, Some(error));
+            }
+            // An unwinding without an exception (a kill, a throw) cannot be kept while other Ruby code runs.
+            let is_unwinding = error.value().is_none();
+            raised = Some(error);
+            if is_unwinding {
+                return (Some(job.wait()), raised);
+            }
+        }
+        if let Some(outcome) = job.take() {
+            return (Some(outcome), raised);
+        }
+        scope
+            .scheduler
+            .state_mut()
+            .wait_on_job(scope.slot, io_number, job);
+    }
+}
+
+/// Parks until no worker and no operation of the driver uses the descriptor of the IO with this number.
+pub fn wait_until_unpinned(scope: &HookScope, io_number: u64) -> Result<(), Error> {
+    let scheduler = scope.scheduler;
+    while scheduler
+        .state_mut()
+        .begin_wait_for_unpin(scope.slot, io_number)
+    {
+        scheduler.park(scope.slot)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,86 @@
+//! The scheduler's state: which fibers there are, what each waits for, which one runs next.
+//!
+//! Plain data with private fields. Each part owns its invariants, and [`State`] is what concerns several of them. The
+//! extension borrows a `State` for the length of one call, never across a switch, a GVL release or a call into Ruby.
+//!
+//! | file             | what of [`State`] it has |
+//! |------------------|--------------------------|
+//! | `turn`           | polling, the ready queue, sleeping |
+//! | `life`           | fibers that enter hooks, start, park and end |
+//! | `readiness`      | waits for descriptors, sleeps and timeouts |
+//! | `interruption`   | what ends a wait from outside, and what a fiber raises |
+//! | `pool_work`      | work on the pool, and pins of descriptors |
+//! | `operations`     | sends and file operations of the driver |
+//! | `observation`    | counters, rows, traces |
+
+mod control;
+mod counters;
+mod descriptor_pins;
+mod event_loop;
+pub mod fiber;
+mod fiber_table;
+pub mod gvl_quota;
+pub mod in_flight;
+pub mod interruption;
+pub mod life;
+pub mod object;
+pub mod observation;
+pub mod operations;
+pub mod pool_work;
+pub mod readiness;
+pub mod ready_queue;
+mod send_batching;
+pub mod time_slice;
+mod timeouts;
+pub mod trace;
+mod turn;
+mod virtual_clock;
+pub mod wait;
+mod write_latency;
+
+use control::Control;
+use counters::Counters;
+use descriptor_pins::DescriptorPins;
+use event_loop::EventLoop;
+use fiber_table::FiberTable;
+use in_flight::InFlightBuffers;
+use object::ObjectRef;
+use ready_queue::ReadyQueue;
+use send_batching::SendBatching;
+use timeouts::Timeouts;
+use trace::Trace;
+use write_latency::WriteLatency;
+
+/// Everything a scheduler knows. See the module's table.
+#[derive(Debug, Default)]
+pub struct State {
+    event_loop: EventLoop,
+    fibers: FiberTable,
+    queue: ReadyQueue,
+    timeouts: Timeouts,
+    control: Control,
+    pins: DescriptorPins,
+    buffers: InFlightBuffers,
+    write_latency: WriteLatency,
+    batching: SendBatching,
+    counters: Counters,
+    /// Kept while a trace is on.
+    trace: Option<Box<Trace>>,
+}
+
+impl State {
+    /// Every object of Ruby's that is kept here, for the garbage collector.
+    pub fn for_each_object(&self, mut visit: impl FnMut(ObjectRef)) {
+        self.fibers.for_each_object(&mut visit);
+        self.timeouts.for_each_object(&mut visit);
+        self.control.for_each_object(&mut visit);
+    }
+
+    /// Bytes beyond the struct itself.
+    pub fn size(&self) -> usize {
+        self.fibers.size() + self.queue.size()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,177 @@
+//! Which fiber has control, and what concerns the scheduler as a whole: its root fiber, its errors, its interrupts.
+
+use std::{collections::VecDeque, time::Instant};
+
+use reactor::Token;
+
+use crate::state::{fiber::Slot, object::ObjectRef};
+
+/// An operation that the VM wants to be interrupted, and what it is to raise. From Ruby 4.1 on the VM hands over a proxy
+/// instead of the fiber.
+pub type Interrupt = [ObjectRef; 2];
+
+#[derive(Debug, Default)]
+pub struct Control {
+    /// The fiber that has control as far as the scheduler gave it.
+    running: Option<Slot>,
+    /// The fiber that the VM resumes when a fiber ends: it waits in `fiber` or `drain`, and the scheduler did not make it.
+    root: Option<Slot>,
+    /// A fiber has just ended, so the next fiber gets control from the VM.
+    just_ended: bool,
+    /// Raised in a fiber, meant for the root fiber.
+    fatal_error: Option<ObjectRef>,
+    /// The first error that ended a fiber while other fibers went on.
+    first_error: Option<ObjectRef>,
+    /// The wait after which a fiber last started another, and since when it has done nothing else.
+    spawn_streak: Option<(Token, Instant)>,
+    interrupts: VecDeque<Interrupt>,
+}
+
+impl Control {
+    pub fn running(&self) -> Option<Slot> {
+        self.running
+    }
+
+    pub fn set_running(&mut self, slot: Slot) {
+        self.running = Some(slot);
+    }
+
+    /// The fiber has no record any more, and its slot will be another fiber's.
+    pub fn forget_running(&mut self, slot: Slot) {
+        if self.running == Some(slot) {
+            self.running = None;
+        }
+    }
+
+    /// Control is back in `slot`. The fiber that had it until now and gave it away without ending or parking, if any.
+    pub fn resume(&mut self, slot: Slot) -> Option<Slot> {
+        let left = self.running.replace(slot);
+        let ended = std::mem::take(&mut self.just_ended);
+        left.filter(|left| !ended && *left != slot)
+    }
+
+    /// The running fiber has ended.
+    pub fn on_end(&mut self) {
+        self.just_ended = true;
+    }
+
+    pub fn root(&self) -> Option<Slot> {
+        self.root
+    }
+
+    /// Makes another fiber the root, or none; the one before it.
+    pub fn replace_root(&mut self, root: Option<Slot>) -> Option<Slot> {
+        std::mem::replace(&mut self.root, root)
+    }
+
+    /// Raised in the root fiber in place of what was to be raised there.
+    pub fn set_fatal_error(&mut self, exception: ObjectRef) {
+        self.fatal_error = Some(exception);
+    }
+
+    /// Raised in the root fiber, unless an earlier error is.
+    pub fn offer_fatal_error(&mut self, exception: ObjectRef) {
+        self.fatal_error.get_or_insert(exception);
+    }
+
+    /// The error meant for the root fiber, if `slot` is that one.
+    pub fn take_fatal_error(&mut self, slot: Slot, is_scheduled: bool) -> Option<ObjectRef> {
+        let is_root = self.root.is_none_or(|root| root == slot);
+        if is_root && !is_scheduled {
+            self.fatal_error.take()
+        } else {
+            None
+        }
+    }
+
+    /// An error has ended a fiber. The root fiber raises it when all fibers have ended, unless it has an earlier one.
+    pub fn offer_first_error(&mut self, exception: ObjectRef) {
+        self.first_error.get_or_insert(exception);
+    }
+
+    pub fn take_first_error(&mut self) -> Option<ObjectRef> {
+        self.first_error.take()
+    }
+
+    /// Since when the fiber has only started other fibers, without a wait. `None`: this is its first.
+    pub fn take_spawn_streak(&mut self, token: Token) -> Option<Instant> {
+        let streak = self.spawn_streak.take().filter(|(last, _)| *last == token);
+        streak.map(|(_, since)| since)
+    }
+
+    pub fn set_spawn_streak(&mut self, token: Token, since: Instant) {
+        self.spawn_streak = Some((token, since));
+    }
+
+    pub fn push_interrupt(&mut self, interrupt: Interrupt) {
+        self.interrupts.push_back(interrupt);
+    }
+
+    pub fn pop_interrupt(&mut self) -> Option<Interrupt> {
+        self.interrupts.pop_front()
+    }
+
+    pub fn has_interrupts(&self) -> bool {
+        !self.interrupts.is_empty()
+    }
+
+    pub(super) fn for_each_object(&self, visit: &mut impl FnMut(ObjectRef)) {
+        let errors = [self.fatal_error, self.first_error].into_iter().flatten();
+        let interrupts = self.interrupts.iter().flatten().copied();
+        errors.chain(interrupts).for_each(visit);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use reactor::Token;
+
+    use super::{Control, ObjectRef};
+
+    const ERROR: ObjectRef = ObjectRef::new(8);
+
+    #[test]
+    fn a_fiber_that_gave_control_away_without_parking_is_told() {
+        let mut control = Control::default();
+        control.set_running(2);
+        assert_eq!(Some(2), control.resume(1));
+        assert_eq!(None, control.resume(1));
+        control.set_running(2);
+        control.on_end();
+        assert_eq!(None, control.resume(1));
+        control.set_running(3);
+        assert_eq!(Some(3), control.resume(1));
+    }
+
+    #[test]
+    fn a_fatal_error_is_raised_in_the_root_fiber_only() {
+        let mut control = Control::default();
+        assert_eq!(None, control.replace_root(Some(1)));
+        control.offer_fatal_error(ERROR);
+        control.offer_fatal_error(ObjectRef::new(16));
+        assert_eq!(None, control.take_fatal_error(2, false));
+        assert_eq!(None, control.take_fatal_error(1, true));
+        assert_eq!(Some(ERROR), control.take_fatal_error(1, false));
+        assert_eq!(None, control.take_fatal_error(1, false));
+    }
+
+    #[test]
+    fn without_a_root_fiber_any_foreign_fiber_takes_a_fatal_error() {
+        let mut control = Control::default();
+        control.set_fatal_error(ERROR);
+        assert_eq!(None, control.take_fatal_error(2, true));
+        assert_eq!(Some(ERROR), control.take_fatal_error(2, false));
+    }
+
+    #[test]
+    fn a_wait_ends_a_spawn_streak() {
+        let (mut control, since) = (Control::default(), Instant::now());
+        control.set_spawn_streak(Token::new(1, 1), since);
+        assert_eq!(Some(since), control.take_spawn_streak(Token::new(1, 1)));
+        control.set_spawn_streak(Token::new(1, 1), since);
+        assert_eq!(None, control.take_spawn_streak(Token::new(1, 2)));
+        assert_eq!(None, control.take_spawn_streak(Token::new(1, 1)));
+    }
+}

@@ -1,0 +1,35 @@
+//! What happened in a scheduler, beside what the core counts.
+
+#[derive(Debug, Default)]
+pub struct Counters {
+    pub fibers: u64,
+    pub parks: u64,
+    pub switches: u64,
+    pub turns: u64,
+    pub sleeps: u64,
+    pub wakeups: u64,
+    /// Sends the driver was asked to carry out.
+    pub queued: u64,
+    /// Operations on files the driver was asked to carry out.
+    pub carried: u64,
+}
+
+impl Counters {
+    /// Changes whenever control goes from one fiber to another, or to the reactor.
+    pub fn progress(&self) -> u64 {
+        self.fibers + self.parks + self.switches + self.turns
+    }
+
+    pub fn rows(&self) -> Vec<(&'static str, u64)> {
+        vec![
+            ("fibers", self.fibers),
+            ("parks", self.parks),
+            ("switches", self.switches),
+            ("turns", self.turns),
+            ("sleeps", self.sleeps),
+            ("wakeups", self.wakeups),
+            ("queued", self.queued),
+            ("carried", self.carried),
+        ]
+    }
+}

@@ -1,0 +1,87 @@
+//! Descriptors that a worker or the driver uses, and the fibers that wait to close them.
+
+use reactor::Token;
+
+use crate::state::fiber::Slot;
+
+/// The number of an IO object (0: none), and the fiber on whose behalf its descriptor is used.
+pub type Pin = (u64, Slot);
+
+#[derive(Debug, Default)]
+pub struct DescriptorPins {
+    held: Vec<Pin>,
+    /// The io number each waits for, and its wait.
+    closers: Vec<(u64, Token)>,
+}
+
+impl DescriptorPins {
+    pub fn pin(&mut self, pin: Pin) {
+        if pin.0 != 0 {
+            self.held.push(pin);
+        }
+    }
+
+    /// Releases one pin. The waits of the fibers that may close the descriptor now.
+    pub fn unpin(&mut self, pin: Pin) -> Vec<Token> {
+        if let Some(place) = self.held.iter().position(|held| *held == pin) {
+            self.held.swap_remove(place);
+        }
+        let io_number = pin.0;
+        if self.closers.is_empty() || self.is_pinned(io_number) {
+            return Vec::new();
+        }
+        let (woken, rest) = std::mem::take(&mut self.closers)
+            .into_iter()
+            .partition::<Vec<_>, _>(|(closing, _)| *closing == io_number);
+        self.closers = rest;
+        woken.into_iter().map(|(_, token)| token).collect()
+    }
+
+    pub fn is_pinned(&self, io_number: u64) -> bool {
+        self.held.iter().any(|(held, _)| *held == io_number)
+    }
+
+    /// The fibers on whose behalf it is pinned.
+    pub fn users(&self, io_number: u64) -> impl Iterator<Item = Slot> + '_ {
+        let held = self.held.iter();
+        held.filter(move |(held, _)| *held == io_number)
+            .map(|(_, slot)| *slot)
+    }
+
+    /// The wait with this token is one for the last pin of the IO object.
+    pub fn wait_to_close(&mut self, io_number: u64, token: Token) {
+        self.closers.push((io_number, token));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use reactor::Token;
+
+    use super::DescriptorPins;
+
+    #[test]
+    fn the_last_pin_wakes_the_closers_of_its_descriptor() {
+        let mut pins = DescriptorPins::default();
+        let (closer, elsewhere) = (Token::new(7, 1), Token::new(8, 1));
+        pins.pin((5, 1));
+        pins.pin((5, 2));
+        pins.pin((6, 3));
+        pins.wait_to_close(5, closer);
+        pins.wait_to_close(6, elsewhere);
+        assert_eq!(vec![1, 2], pins.users(5).collect::<Vec<_>>());
+        assert!(pins.unpin((5, 1)).is_empty());
+        assert!(pins.is_pinned(5));
+        assert_eq!(vec![closer], pins.unpin((5, 2)));
+        assert!(!pins.is_pinned(5) && pins.is_pinned(6));
+        assert_eq!(vec![elsewhere], pins.unpin((6, 3)));
+    }
+
+    #[test]
+    fn work_without_a_descriptor_pins_nothing() {
+        let mut pins = DescriptorPins::default();
+        pins.pin((0, 1));
+        assert!(!pins.is_pinned(0));
+        assert!(pins.unpin((0, 1)).is_empty());
+    }
+}

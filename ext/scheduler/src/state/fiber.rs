@@ -1,0 +1,376 @@
+//! The record of one fiber: whether it waits, what ended its wait, and what it has to raise.
+//!
+//! Every wait has a number. A [`Token`] is slot and number. What carries the token of a wait that is over (late readiness,
+//! an old timer, a stale wake-up) no longer matches, and is dropped.
+//!
+//! This is the whole machine; `state/fiber/tests.rs` has one test for each row.
+//!
+//! # A wait
+//!
+//! | state                    | what happens                       | state after              | besides |
+//! |--------------------------|------------------------------------|--------------------------|---------|
+//! | any                      | a wait begins                      | parked                   | a new number; no longer queued; the spawner is forgotten |
+//! | parked                   | woken under its number             | woken with the cause     | queued |
+//! | parked                   | woken under an older number        | parked                   | - |
+//! | running or woken         | woken                              | unchanged                | - |
+//! | woken, queued            | taken from the ready queue         | woken, may run           | - |
+//! | woken, queued            | taken under an older number        | unchanged                | - |
+//! | any                      | the wait ends                      | running                  | a new number; no longer queued; permit and pending raise are dropped, a pending kill stays |
+//! | running, not queued      | queued without a wait              | running, queued          | under the current number |
+//! | queued                   | queued once more                   | unchanged                | - |
+//!
+//! # An interruption
+//!
+//! | state                    | what happens                       | state after              | besides |
+//! |--------------------------|------------------------------------|--------------------------|---------|
+//! | parked for readiness     | an exception is raised in it       | woken (interrupted)      | the raise is pending |
+//! | parked otherwise         | an exception is raised in it       | parked                   | - |
+//! | running or woken         | an exception is raised in it       | unchanged                | - |
+//! | parked                   | killed                             | woken (interrupted)      | the kill is pending |
+//! | woken                    | killed                             | woken                    | the kill is pending |
+//! | running                  | killed                             | running                  | the caller has to kill it through the VM |
+//! | parked                   | a timeout fires                    | woken (interrupted)      | one more has fired |
+//! | running or woken         | a timeout fires                    | unchanged                | one more has fired |
+//!
+//! # What the fiber does when it has control
+//!
+//! | state                    | pending                            | it                       | besides |
+//! |--------------------------|------------------------------------|--------------------------|---------|
+//! | woken by an unblock      | anything                           | goes on                  | what is pending stays: a mutex that was handed over is taken first |
+//! | any other                | a raise or a kill                  | raises it                | no longer pending |
+//! | any other                | a fired timeout                    | raises it                | - |
+//! | woken                    | nothing                            | goes on                  | - |
+//! | parked                   | nothing                            | waits                    | - |
+//! | running                  | nothing                            | goes on (interrupted)    | the VM transferred control back |
+//!
+//! # A permit
+//!
+//! | state                    | what happens                       | state after              | besides |
+//! |--------------------------|------------------------------------|--------------------------|---------|
+//! | running                  | a permit is granted                | running                  | it is kept |
+//! | parked or woken          | a permit is granted                | unchanged                | - |
+//! | running, with a permit   | the permit is taken                | running                  | `block` is over without a wait |
+//!
+//! # A forked child
+//!
+//! | state                    | what happens                       | state after              | besides |
+//! |--------------------------|------------------------------------|--------------------------|---------|
+//! | running                  | a `block` begins in the child      | parked                   | no driver turns: the child looks at the record now and then |
+//! | parked                   | unblocked by a thread of the child | woken (unblocked)        | queued, but no code takes it: the wait ends |
+
+use std::time::Instant;
+
+use reactor::Token;
+
+use crate::state::{
+    object::ObjectRef,
+    wait::{Pending, WaitHook, WaitKind, WaitStatus, WakeCause},
+};
+
+/// Index of a fiber's record.
+pub type Slot = u32;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FiberState {
+    /// In user code, or suspended by a transfer that the scheduler did not make.
+    Running,
+    Parked(WaitKind),
+    /// Its wait is over and it is in the ready queue.
+    Woken(WakeCause),
+}
+
+/// How a kill reaches a fiber.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KillStep {
+    /// It unwinds when it next gets control. The wait with this number ends for it, if there is one.
+    Pending(Option<u32>),
+    /// It is not parked: `Fiber#kill` has to find the way.
+    ThroughVm,
+}
+
+#[derive(Debug)]
+pub struct FiberRecord {
+    fiber: ObjectRef,
+    state: FiberState,
+    pending: Option<Pending>,
+    /// Timeouts that have fired and wait until the fiber gets control.
+    fired_timeouts: u32,
+    /// The IO object it waits for; [`SEVERAL`], or 0 for none.
+    io_number: u64,
+    /// An `unblock` came before the fiber reached `block` or `kernel_sleep`.
+    permit: bool,
+    scheduled: bool,
+    killed: bool,
+    /// In the ready queue, under the current wait number.
+    queued: bool,
+    waits_for_unblock_only: bool,
+    /// The fiber that called `Fiber.schedule`, until this one first parks.
+    spawner: Option<Token>,
+    parked_at: Option<Instant>,
+    hook: WaitHook,
+    events: u8,
+    wait_number: u32,
+    active_hooks: u32,
+}
+
+impl FiberRecord {
+    pub(super) fn new(fiber: ObjectRef, scheduled: bool, wait_number: u32) -> Self {
+        Self {
+            fiber,
+            state: FiberState::Running,
+            pending: None,
+            fired_timeouts: 0,
+            io_number: 0,
+            permit: false,
+            scheduled,
+            killed: false,
+            queued: false,
+            waits_for_unblock_only: false,
+            spawner: None,
+            parked_at: None,
+            hook: WaitHook::Other,
+            events: 0,
+            wait_number,
+            active_hooks: 0,
+        }
+    }
+
+    // --- what it is ----------------------------------------------------------------------------------------------
+
+    pub fn fiber(&self) -> ObjectRef {
+        self.fiber
+    }
+
+    pub fn state(&self) -> FiberState {
+        self.state
+    }
+
+    pub fn pending(&self) -> Option<Pending> {
+        self.pending
+    }
+
+    /// Made by `Fiber.schedule`.
+    pub fn is_scheduled(&self) -> bool {
+        self.scheduled
+    }
+
+    pub fn is_queued(&self) -> bool {
+        self.queued
+    }
+
+    /// In user code, and not in the ready queue.
+    pub fn is_suspended_elsewhere(&self) -> bool {
+        self.state == FiberState::Running && !self.queued
+    }
+
+    /// Whether it waits for an `unblock` and nothing else.
+    pub fn waits_for_unblock_only(&self) -> bool {
+        self.waits_for_unblock_only
+    }
+
+    /// Parked in no hook that observers know: for work in this process that ends by itself.
+    pub fn waits_for_work(&self) -> bool {
+        self.hook == WaitHook::Other && matches!(self.state, FiberState::Parked(_))
+    }
+
+    pub fn hook(&self) -> WaitHook {
+        self.hook
+    }
+
+    pub fn io_number(&self) -> u64 {
+        self.io_number
+    }
+
+    /// Ruby's mask of the events it waits for; 0 if it waits for none, or for several objects.
+    pub fn events(&self) -> u8 {
+        self.events
+    }
+
+    /// The poll before it parked.
+    pub fn parked_at(&self) -> Option<Instant> {
+        self.parked_at
+    }
+
+    /// The fiber that called `Fiber.schedule`, until this one first parks: an error so early is raised there.
+    pub fn spawner(&self) -> Option<Token> {
+        self.spawner
+    }
+
+    pub(super) fn wait_number(&self) -> u32 {
+        self.wait_number
+    }
+
+    /// Whether its wait is over and it has left the ready queue.
+    pub fn may_run(&self) -> bool {
+        matches!(self.state, FiberState::Woken(_)) && !self.queued
+    }
+
+    // --- a wait --------------------------------------------------------------------------------------------------
+
+    /// Whether the wait before it, which a trap handler has interrupted, was one for an `unblock` only.
+    pub(super) fn begin_wait(&mut self, kind: WaitKind) -> bool {
+        self.wait_number = self.wait_number.wrapping_add(1);
+        self.state = FiberState::Parked(kind);
+        self.spawner = None;
+        self.queued = false;
+        std::mem::take(&mut self.waits_for_unblock_only)
+    }
+
+    /// The wait that has just begun is one for the readiness of an IO object with a mask of events, or of several.
+    pub(super) fn wait_for_readiness(&mut self, io_number: u64, events: u8) {
+        self.io_number = io_number;
+        self.hook = WaitHook::Io;
+        self.events = events;
+    }
+
+    /// The wait that has just begun is one for work on the descriptor of an IO object, or on none (0).
+    pub(super) fn wait_for_work(&mut self, io_number: u64) {
+        self.io_number = io_number;
+    }
+
+    /// The wait that has just begun is one for an `unblock`, with a time limit or without.
+    pub(super) fn wait_for_unblock(&mut self, hook: WaitHook, is_unlimited: bool) {
+        self.hook = hook;
+        self.waits_for_unblock_only = is_unlimited;
+    }
+
+    pub(super) fn set_parked_at(&mut self, clock: Option<Instant>) {
+        self.parked_at = clock;
+    }
+
+    /// Whether the wait with this number goes on and has ended now.
+    pub(super) fn wake(&mut self, wait_number: u32, cause: WakeCause) -> bool {
+        let goes_on =
+            self.wait_number == wait_number && matches!(self.state, FiberState::Parked(_));
+        if goes_on {
+            self.state = FiberState::Woken(cause);
+            self.queued = true;
+        }
+        goes_on
+    }
+
+    /// Whether the wait was one for an `unblock` only.
+    pub(super) fn end_wait(&mut self) -> bool {
+        self.wait_number = self.wait_number.wrapping_add(1);
+        self.state = FiberState::Running;
+        self.queued = false;
+        self.io_number = 0;
+        self.permit = false;
+        self.hook = WaitHook::Other;
+        // A raise was meant for this wait, which something else has ended. A kill stands.
+        if let Some(Pending::Raise(_)) = self.pending {
+            self.pending = None;
+        }
+        std::mem::take(&mut self.waits_for_unblock_only)
+    }
+
+    /// The number under which it enters the ready queue without having parked; `None` if it is there.
+    pub(super) fn queue(&mut self) -> Option<u32> {
+        if self.queued {
+            return None;
+        }
+        self.queued = true;
+        Some(self.wait_number)
+    }
+
+    /// Whether the entry of the ready queue with this number still stands.
+    pub(super) fn is_queued_as(&self, wait_number: u32) -> bool {
+        self.queued && self.wait_number == wait_number
+    }
+
+    /// It leaves the ready queue; false if the entry no longer stands.
+    pub(super) fn dequeue(&mut self, wait_number: u32) -> bool {
+        let stands = self.is_queued_as(wait_number);
+        if stands {
+            self.queued = false;
+        }
+        stands
+    }
+
+    // --- what is pending -----------------------------------------------------------------------------------------
+
+    /// An exception that is raised when it next gets control.
+    pub(super) fn raise_later(&mut self, exception: ObjectRef) {
+        self.pending = Some(Pending::Raise(exception));
+    }
+
+    pub(super) fn take_pending(&mut self) -> Option<Pending> {
+        self.pending.take()
+    }
+
+    pub(super) fn kill(&mut self) -> KillStep {
+        let wait_number = match self.state {
+            FiberState::Parked(_) => Some(self.wait_number),
+            FiberState::Woken(_) => None,
+            FiberState::Running => return KillStep::ThroughVm,
+        };
+        self.pending = Some(Pending::Kill);
+        KillStep::Pending(wait_number)
+    }
+
+    /// The VM has begun to unwind it for good. Whether it had before.
+    pub(super) fn mark_killed(&mut self) -> bool {
+        std::mem::replace(&mut self.killed, true)
+    }
+
+    pub(super) fn count_fired_timeout(&mut self) {
+        self.fired_timeouts += 1;
+    }
+
+    pub(super) fn discount_fired_timeout(&mut self) {
+        self.fired_timeouts = self.fired_timeouts.saturating_sub(1);
+    }
+
+    pub(super) fn poll_wait(&mut self) -> WaitStatus {
+        let state = self.state;
+        // A mutex that was handed over is taken before anything is raised: no other fiber would be told of it.
+        if state == FiberState::Woken(WakeCause::Unblocked) {
+            return WaitStatus::Over(WakeCause::Unblocked);
+        }
+        if let Some(pending) = self.pending.take() {
+            return WaitStatus::Raise(pending);
+        }
+        if self.fired_timeouts > 0 {
+            return WaitStatus::TimedOut;
+        }
+        self.poll_wake()
+    }
+
+    /// As [`FiberRecord::poll_wait`], but what is pending is left for later.
+    pub(super) fn poll_wake(&self) -> WaitStatus {
+        match self.state {
+            FiberState::Woken(cause) => WaitStatus::Over(cause),
+            FiberState::Parked(_) => WaitStatus::Waiting,
+            FiberState::Running => WaitStatus::Over(WakeCause::Interrupted),
+        }
+    }
+
+    // --- permits, spawners, hooks --------------------------------------------------------------------------------
+
+    pub(super) fn grant_permit(&mut self) {
+        if self.state == FiberState::Running {
+            self.permit = true;
+        }
+    }
+
+    pub(super) fn take_permit(&mut self) -> bool {
+        std::mem::take(&mut self.permit)
+    }
+
+    pub(super) fn set_spawner(&mut self, spawner: Option<Token>) {
+        self.spawner = spawner;
+    }
+
+    pub(super) fn enter_hook(&mut self) {
+        self.active_hooks += 1;
+    }
+
+    /// Whether it was the last hook of a fiber that the scheduler did not make, whose record goes now.
+    pub(super) fn leave_hook(&mut self) -> bool {
+        self.active_hooks = self.active_hooks.saturating_sub(1);
+        self.active_hooks == 0 && !self.scheduled
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,324 @@
+//! The fibers the scheduler knows: the only root through which the garbage collector reaches them.
+//!
+//! A fiber made by `Fiber.schedule` keeps its slot for life, so parking one writes nothing the collector must hear of. Any
+//! other fiber (the root fiber, an Enumerator's) has a slot while it is inside a hook.
+
+use std::{
+    collections::HashMap,
+    hash::{BuildHasherDefault, Hasher},
+};
+
+use reactor::Token;
+
+use crate::state::{
+    fiber::{FiberRecord, FiberState, Slot},
+    object::ObjectRef,
+    wait::{Pending, WaitHook, WaitKind, WakeCause},
+};
+
+#[derive(Debug, Default)]
+pub struct FiberTable {
+    records: Vec<Option<FiberRecord>>,
+    /// Wait numbers outlive the records: a reused slot goes on counting, so an old token never matches again.
+    wait_numbers: Vec<u32>,
+    free: Vec<Slot>,
+    by_address: HashMap<usize, Slot, BuildHasherDefault<AddressHasher>>,
+    /// The answer to the last [`FiberTable::find`].
+    last_found: Option<(usize, Slot)>,
+    live: usize,
+    waiting_for_unblock_only: usize,
+}
+
+impl FiberTable {
+    // --- which fibers there are ----------------------------------------------------------------------------------
+
+    /// Fibers that are parked.
+    pub fn parked_count(&self) -> usize {
+        let parked = |record: &&FiberRecord| matches!(record.state(), FiberState::Parked(_));
+        self.records().filter(parked).count()
+    }
+
+    /// Fibers made by `Fiber.schedule` that have not finished.
+    pub fn live(&self) -> usize {
+        self.live
+    }
+
+    pub fn find(&mut self, fiber: ObjectRef) -> Option<Slot> {
+        let address = fiber.address();
+        if let Some((known, slot)) = self.last_found {
+            if known == address {
+                return Some(slot);
+            }
+        }
+        let slot = *self.by_address.get(&address)?;
+        self.last_found = Some((address, slot));
+        Some(slot)
+    }
+
+    /// Adds a fiber. The caller issues the write barrier.
+    pub fn insert(&mut self, fiber: ObjectRef, scheduled: bool) -> Slot {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.records.push(None);
+            self.wait_numbers.push(0);
+            (self.records.len() - 1) as Slot
+        });
+        let wait_number = self.wait_numbers[slot as usize];
+        self.records[slot as usize] = Some(FiberRecord::new(fiber, scheduled, wait_number));
+        self.by_address.insert(fiber.address(), slot);
+        self.live += usize::from(scheduled);
+        slot
+    }
+
+    pub fn remove(&mut self, slot: Slot) {
+        if let Some(record) = self.records.get_mut(slot as usize).and_then(Option::take) {
+            self.wait_numbers[slot as usize] = record.wait_number().wrapping_add(1);
+            self.by_address.remove(&record.fiber().address());
+            self.last_found = None;
+            self.live -= usize::from(record.is_scheduled());
+            self.waiting_for_unblock_only -= usize::from(record.waits_for_unblock_only());
+            self.free.push(slot);
+        }
+    }
+
+    /// A hook begins in this fiber: its slot stays until the matching [`FiberTable::leave_hook`].
+    pub fn enter_hook(&mut self, slot: Slot) {
+        if let Some(record) = self.get_mut(slot) {
+            record.enter_hook();
+        }
+    }
+
+    pub fn leave_hook(&mut self, slot: Slot) {
+        if self.get_mut(slot).is_some_and(FiberRecord::leave_hook) {
+            self.remove(slot);
+        }
+    }
+
+    pub fn get(&self, slot: Slot) -> Option<&FiberRecord> {
+        self.records.get(slot as usize)?.as_ref()
+    }
+
+    pub(super) fn get_mut(&mut self, slot: Slot) -> Option<&mut FiberRecord> {
+        self.records.get_mut(slot as usize)?.as_mut()
+    }
+
+    pub fn records(&self) -> impl Iterator<Item = &FiberRecord> + '_ {
+        self.records.iter().flatten()
+    }
+
+    /// The slots of the fibers made by `Fiber.schedule`.
+    pub fn scheduled(&self) -> impl Iterator<Item = Slot> + '_ {
+        let slots = self.records.iter().enumerate();
+        slots.filter_map(|(slot, record)| record.as_ref()?.is_scheduled().then_some(slot as Slot))
+    }
+
+    pub fn is_scheduled(&self, slot: Slot) -> bool {
+        self.get(slot).is_some_and(FiberRecord::is_scheduled)
+    }
+
+    // --- waits ---------------------------------------------------------------------------------------------------
+
+    /// A new wait begins: every older token of the fiber is stale from here on.
+    pub fn begin_wait(&mut self, slot: Slot, kind: WaitKind) -> Token {
+        let Some(record) = self.get_mut(slot) else {
+            return Token::new(slot, 0);
+        };
+        let waited_for_unblock_only = record.begin_wait(kind);
+        let token = Token::new(slot, record.wait_number());
+        self.waiting_for_unblock_only -= usize::from(waited_for_unblock_only);
+        token
+    }
+
+    /// A new wait for the readiness of an IO object (with Ruby's mask of events), or of several.
+    pub fn begin_readiness(&mut self, slot: Slot, io_number: u64, events: u8) -> Token {
+        let token = self.begin_wait(slot, WaitKind::Io);
+        if let Some(record) = self.get_mut(slot) {
+            record.wait_for_readiness(io_number, events);
+        }
+        token
+    }
+
+    /// A new wait for work that a worker or the driver does, on the descriptor of an IO object or on none (0).
+    pub fn begin_work(&mut self, slot: Slot, io_number: u64) -> Token {
+        let token = self.begin_wait(slot, WaitKind::Io);
+        if let Some(record) = self.get_mut(slot) {
+            record.wait_for_work(io_number);
+        }
+        token
+    }
+
+    /// A new wait for an `unblock`, with a time limit or without.
+    pub fn begin_block(&mut self, slot: Slot, hook: WaitHook, is_unlimited: bool) -> Token {
+        let token = self.begin_wait(slot, WaitKind::Block);
+        if let Some(record) = self.get_mut(slot) {
+            record.wait_for_unblock(hook, is_unlimited);
+            self.waiting_for_unblock_only += usize::from(is_unlimited);
+        }
+        token
+    }
+
+    /// Ends the wait with this token, if it goes on.
+    pub fn wake(&mut self, token: Token, cause: WakeCause) -> bool {
+        self.get_mut(token.index())
+            .is_some_and(|record| record.wake(token.generation(), cause))
+    }
+
+    /// The fiber's wait is over, whatever ended it.
+    pub fn end_wait(&mut self, slot: Slot) {
+        if let Some(record) = self.get_mut(slot) {
+            let waited_for_unblock_only = record.end_wait();
+            self.waiting_for_unblock_only -= usize::from(waited_for_unblock_only);
+        }
+    }
+
+    /// The token of the wait that goes on, if the fiber is parked.
+    pub fn parked(&self, slot: Slot) -> Option<(Token, WaitKind)> {
+        let record = self.get(slot)?;
+        match record.state() {
+            FiberState::Parked(kind) => Some((Token::new(slot, record.wait_number()), kind)),
+            _ => None,
+        }
+    }
+
+    /// The fiber's current token: another one after each wait.
+    pub fn wait_token(&self, slot: Slot) -> Token {
+        Token::new(slot, self.get(slot).map_or(0, FiberRecord::wait_number))
+    }
+
+    /// Whether only an `unblock` can help any fiber made by `Fiber.schedule`, as far as their number tells.
+    pub fn all_wait_for_unblock_only(&self) -> bool {
+        self.waiting_for_unblock_only > 0 && self.waiting_for_unblock_only >= self.live
+    }
+
+    // --- the ready queue's side ----------------------------------------------------------------------------------
+
+    /// The token under which a fiber enters the ready queue without having parked; `None` if it is there.
+    pub fn queue(&mut self, slot: Slot) -> Option<Token> {
+        let wait_number = self.get_mut(slot)?.queue()?;
+        Some(Token::new(slot, wait_number))
+    }
+
+    /// Whether the entry of the ready queue with this token still stands.
+    pub fn is_queued(&self, token: Token) -> bool {
+        self.get(token.index())
+            .is_some_and(|record| record.is_queued_as(token.generation()))
+    }
+
+    /// Takes an entry of the ready queue; `None` if it no longer stands.
+    pub fn take_queued(&mut self, token: Token) -> Option<ObjectRef> {
+        let record = self.get_mut(token.index())?;
+        record.dequeue(token.generation()).then(|| record.fiber())
+    }
+
+    /// Whether the fiber's wait is over and it has left the ready queue.
+    pub fn may_run(&self, slot: Slot) -> bool {
+        self.get(slot).is_some_and(FiberRecord::may_run)
+    }
+
+    // --- memory --------------------------------------------------------------------------------------------------
+
+    pub(super) fn for_each_object(&self, visit: &mut impl FnMut(ObjectRef)) {
+        for record in self.records() {
+            visit(record.fiber());
+            if let Some(Pending::Raise(exception)) = record.pending() {
+                visit(exception);
+            }
+        }
+    }
+
+    pub fn size(&self) -> usize {
+        self.records.capacity() * size_of::<Option<FiberRecord>>()
+            + self.by_address.capacity() * size_of::<(usize, Slot)>()
+    }
+}
+
+/// Addresses of objects are multiples of 8 and spread well: one multiplication mixes them.
+#[derive(Default)]
+struct AddressHasher(u64);
+
+impl Hasher for AddressHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_usize(usize::from(*byte));
+        }
+    }
+
+    fn write_usize(&mut self, address: usize) {
+        self.0 = (self.0 ^ address as u64)
+            .wrapping_mul(0x9E37_79B9_7F4A_7C15)
+            .rotate_left(26);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use reactor::Token;
+
+    use super::FiberTable;
+    use crate::state::{
+        object::ObjectRef,
+        wait::{WaitHook, WaitKind, WakeCause},
+    };
+
+    fn fiber(number: usize) -> ObjectRef {
+        ObjectRef::new(0x1000 + 8 * number)
+    }
+
+    #[test]
+    fn a_fiber_is_found_by_its_address_until_it_is_removed() {
+        let mut table = FiberTable::default();
+        let (first, second) = (table.insert(fiber(1), true), table.insert(fiber(2), false));
+        assert_eq!(Some(first), table.find(fiber(1)));
+        assert_eq!(Some(first), table.find(fiber(1)));
+        assert_eq!(Some(second), table.find(fiber(2)));
+        assert_eq!(1, table.live());
+        table.remove(second);
+        assert_eq!(None, table.find(fiber(2)));
+        table.remove(first);
+        assert_eq!(0, table.live());
+    }
+
+    #[test]
+    fn a_token_of_an_earlier_fiber_in_the_slot_is_stale() {
+        let mut table = FiberTable::default();
+        let slot = table.insert(fiber(1), true);
+        let token = table.begin_wait(slot, WaitKind::Io);
+        table.remove(slot);
+        assert_eq!(slot, table.insert(fiber(2), true));
+        table.begin_wait(slot, WaitKind::Io);
+        assert!(!table.wake(token, WakeCause::Ready));
+        assert!(!table.wake(Token::new(slot + 1, 0), WakeCause::Ready));
+    }
+
+    #[test]
+    fn a_fiber_of_ruby_code_keeps_its_slot_while_it_is_inside_a_hook() {
+        let mut table = FiberTable::default();
+        let slot = table.insert(fiber(1), false);
+        table.enter_hook(slot);
+        table.enter_hook(slot);
+        table.leave_hook(slot);
+        assert!(table.get(slot).is_some());
+        table.leave_hook(slot);
+        assert!(table.get(slot).is_none());
+    }
+
+    #[test]
+    fn only_waits_without_a_limit_count_as_waits_for_an_unblock_only() {
+        let mut table = FiberTable::default();
+        let (first, second) = (table.insert(fiber(1), true), table.insert(fiber(2), true));
+        table.begin_block(first, WaitHook::Block, true);
+        assert!(!table.all_wait_for_unblock_only());
+        table.begin_block(second, WaitHook::Sleep, true);
+        assert!(table.all_wait_for_unblock_only());
+        table.begin_wait(second, WaitKind::Io); // in a trap handler, in the middle of the other wait
+        assert!(!table.all_wait_for_unblock_only());
+        table.end_wait(second);
+        table.remove(second);
+        assert!(table.all_wait_for_unblock_only());
+        table.end_wait(first);
+        assert!(!table.all_wait_for_unblock_only());
+    }
+}

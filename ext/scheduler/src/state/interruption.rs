@@ -1,0 +1,177 @@
+//! What ends a wait from outside, and what a fiber raises when it has control.
+
+use crate::state::{
+    State,
+    control::Interrupt,
+    fiber::{FiberRecord, FiberState, KillStep, Slot},
+    object::ObjectRef,
+    timeouts::Raise,
+    wait::{Pending, SEVERAL, WaitKind, WaitStatus, WakeCause},
+};
+
+/// What an `unblock` did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unblocked {
+    /// The wait is over.
+    Woken,
+    /// Nothing: the fiber waits for something else, or is none of the scheduler's.
+    Dropped,
+    /// Nothing yet: the fiber is not parked. It may be on its way into `block`; see [`State::grant_permit`].
+    NotParked(Slot),
+}
+
+impl State {
+    // --- what a fiber raises -------------------------------------------------------------------------------------
+
+    /// Looks whether the fiber's wait is over. What is raised is no longer pending then.
+    pub fn poll_wait(&mut self, slot: Slot) -> WaitStatus {
+        if let Some(error) = self.take_fatal_error(slot) {
+            return WaitStatus::Raise(Pending::Raise(error));
+        }
+        self.fibers
+            .get_mut(slot)
+            .map_or(WaitStatus::UNKNOWN, FiberRecord::poll_wait)
+    }
+
+    /// What is meant for a fiber that was queued without a wait.
+    pub fn take_pending(&mut self, slot: Slot) -> Option<Pending> {
+        match self.take_fatal_error(slot) {
+            Some(error) => Some(Pending::Raise(error)),
+            None => self.fibers.get_mut(slot)?.take_pending(),
+        }
+    }
+
+    fn take_fatal_error(&mut self, slot: Slot) -> Option<ObjectRef> {
+        let is_scheduled = self.fibers.is_scheduled(slot);
+        self.control.take_fatal_error(slot, is_scheduled)
+    }
+
+    /// Takes the first fired timeout of a fiber: the outermost, if several have fired.
+    pub fn take_fired_timeout(&mut self, slot: Slot) -> Option<Raise> {
+        self.timeouts.take_fired(slot, &mut self.fibers)
+    }
+
+    /// Raises in the fiber with its next wait.
+    pub fn raise_later(&mut self, slot: Slot, exception: ObjectRef) {
+        if let Some(record) = self.fibers.get_mut(slot) {
+            record.raise_later(exception);
+        }
+    }
+
+    /// An error that reached `slot` is raised in the root fiber instead. `None` if that is `slot`, or if there is none.
+    pub fn raise_in_root(&mut self, slot: Slot, exception: ObjectRef) -> Option<(Slot, ObjectRef)> {
+        let root = self.control.root().filter(|root| *root != slot)?;
+        self.control.set_fatal_error(exception);
+        Some((root, self.fibers.get(root)?.fiber()))
+    }
+
+    /// An exception has ended a fiber. Before its first park it belongs to the fiber that called `Fiber.schedule`. Later an
+    /// ordinary error is kept until all fibers have ended, and any other is raised in the root fiber at once.
+    ///
+    /// Whether the error is to be reported.
+    pub fn on_error(&mut self, fiber: ObjectRef, exception: ObjectRef, is_ordinary: bool) -> bool {
+        let ended = self.fibers.find(fiber);
+        let spawner = ended.and_then(|slot| self.fibers.get(slot)?.spawner());
+        if let Some(spawner) = spawner.filter(|token| self.fibers.is_queued(*token)) {
+            self.raise_later(spawner.index(), exception);
+            return false;
+        }
+        match is_ordinary {
+            true => self.control.offer_first_error(exception),
+            false => self.control.offer_fatal_error(exception),
+        }
+        is_ordinary
+    }
+
+    // --- from outside --------------------------------------------------------------------------------------------
+
+    /// Raises in a fiber that waits for readiness; false if it does not.
+    pub fn interrupt(&mut self, slot: Slot, exception: ObjectRef) -> bool {
+        let Some((token, WaitKind::Io)) = self.fibers.parked(slot) else {
+            return false;
+        };
+        self.raise_later(slot, exception);
+        self.wake(token, WakeCause::Interrupted)
+    }
+
+    /// Ends the wait of a fiber in `block` or `kernel_sleep`.
+    pub fn unblock(&mut self, fiber: ObjectRef) -> Unblocked {
+        let Some(slot) = self.fibers.find(fiber) else {
+            return Unblocked::Dropped;
+        };
+        match self.fibers.parked(slot) {
+            Some((token, WaitKind::Block)) if self.wake(token, WakeCause::Unblocked) => {
+                Unblocked::Woken
+            }
+            Some(_) => Unblocked::Dropped,
+            None => Unblocked::NotParked(slot),
+        }
+    }
+
+    /// In user code, or suspended by a transfer that the scheduler did not make.
+    pub fn is_running(&self, slot: Slot) -> bool {
+        let record = self.fibers.get(slot);
+        record.is_some_and(|record| record.state() == FiberState::Running)
+    }
+
+    /// The `block` or `kernel_sleep` that the fiber is about to begin is over already.
+    pub fn grant_permit(&mut self, slot: Slot) {
+        if let Some(record) = self.fibers.get_mut(slot) {
+            record.grant_permit();
+        }
+    }
+
+    /// Kills a fiber: it unwinds when it next gets control. The fiber, if the VM has to find the way, because it is not
+    /// parked itself.
+    pub fn kill(&mut self, slot: Slot) -> Option<ObjectRef> {
+        let record = self.fibers.get_mut(slot)?;
+        match record.kill() {
+            KillStep::ThroughVm => Some(record.fiber()),
+            KillStep::Pending(None) => None,
+            KillStep::Pending(Some(_)) => {
+                let token = self.fibers.wait_token(slot);
+                self.wake(token, WakeCause::Interrupted);
+                None
+            }
+        }
+    }
+
+    /// The fibers that wait for an IO object: for its descriptor to be ready, or for work on it. Those that wait for
+    /// another object on the same descriptor do not count.
+    pub fn users_of(&self, descriptor: i32, io_number: u64) -> Vec<Slot> {
+        let reactor = self.event_loop.reactor();
+        let tokens = reactor.map(|reactor| reactor.waiters(descriptor));
+        let waits_for_it = |slot: &Slot| {
+            let record = self.fibers.get(*slot);
+            record.is_some_and(|record| [io_number, SEVERAL].contains(&record.io_number()))
+        };
+        tokens
+            .unwrap_or_default()
+            .into_iter()
+            .map(|token| token.index())
+            .filter(waits_for_it)
+            .chain(self.pins.users(io_number))
+            .collect()
+    }
+
+    // --- interrupts of operations --------------------------------------------------------------------------------
+
+    /// The operation behind this proxy is to raise at the next turn.
+    pub fn push_interrupt(&mut self, interrupt: Interrupt) {
+        self.control.push_interrupt(interrupt);
+    }
+
+    pub fn pop_interrupt(&mut self) -> Option<Interrupt> {
+        self.control.pop_interrupt()
+    }
+
+    /// The next fiber whose timeout has fired while it was not parked itself: it has resumed an Enumerator that is.
+    ///
+    /// `None` as soon as `slot`, which asks, may run: no other fiber would queue it, and the next poll goes on here.
+    pub fn next_indirect_timeout(&mut self, slot: Slot) -> Option<(Slot, ObjectRef)> {
+        if self.fibers.may_run(slot) {
+            return None;
+        }
+        self.timeouts.next_indirect(&self.fibers)
+    }
+}

@@ -1,0 +1,254 @@
+//! A scheduler that opens and closes; a fiber that enters hooks, starts, parks and ends.
+
+use std::time::Instant;
+
+use reactor::{Backend, Reactor};
+
+use crate::state::{
+    State,
+    fiber::{FiberRecord, Slot},
+    object::ObjectRef,
+    trace::TraceEvent,
+    wait::WaitStatus,
+};
+
+/// The slot of a fiber, and whether it has just been added: then the caller issues the write barrier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Admitted {
+    pub slot: Slot,
+    pub is_new: bool,
+}
+
+/// The part of the state that is restored when a started fiber gives control back to its starter.
+#[derive(Clone, Copy, Debug)]
+pub struct Start {
+    outer_root: Option<Slot>,
+    /// The starter was made by `Fiber.schedule` itself.
+    pub is_nested: bool,
+}
+
+impl State {
+    // --- the scheduler -------------------------------------------------------------------------------------------
+
+    /// False, and nothing done, if it was open before.
+    pub fn open(&mut self, reactor: Reactor) -> bool {
+        self.event_loop.open(reactor)
+    }
+
+    /// Releases the reactor's descriptors, and waits until no worker uses memory of a fiber.
+    pub fn close(&mut self) {
+        self.event_loop.close();
+        self.buffers.wait_until_none();
+    }
+
+    pub fn is_closed(&self) -> bool {
+        self.event_loop.is_closed()
+    }
+
+    /// Whether it is open.
+    pub fn is_usable(&self) -> bool {
+        self.event_loop.is_usable()
+    }
+
+    pub fn backend(&self) -> Option<Backend> {
+        self.event_loop.backend()
+    }
+
+    /// The time of the last poll.
+    pub fn clock(&self) -> Option<Instant> {
+        self.event_loop.clock()
+    }
+
+    // --- hooks ---------------------------------------------------------------------------------------------------
+
+    /// A hook begins in this fiber, which has control. `None` if the scheduler is not open.
+    pub fn enter(&mut self, fiber: ObjectRef) -> Option<Admitted> {
+        if !self.is_usable() {
+            return None;
+        }
+        let admitted = self.admit(fiber);
+        self.control.set_running(admitted.slot);
+        self.fibers.enter_hook(admitted.slot);
+        Some(admitted)
+    }
+
+    /// A hook begins in this fiber of a forked child, where the scheduler serves as a list of waits only.
+    pub fn enter_in_forked_child(&mut self, fiber: ObjectRef) -> Admitted {
+        let admitted = self.admit(fiber);
+        self.fibers.enter_hook(admitted.slot);
+        admitted
+    }
+
+    fn admit(&mut self, fiber: ObjectRef) -> Admitted {
+        match self.fibers.find(fiber) {
+            Some(slot) => Admitted {
+                slot,
+                is_new: false,
+            },
+            None => Admitted {
+                slot: self.fibers.insert(fiber, false),
+                is_new: true,
+            },
+        }
+    }
+
+    /// The hook has ended.
+    pub fn leave(&mut self, slot: Slot) {
+        self.fibers.leave_hook(slot);
+        if self.fibers.get(slot).is_none() {
+            self.control.forget_running(slot);
+        }
+    }
+
+    pub fn find(&mut self, fiber: ObjectRef) -> Option<Slot> {
+        self.fibers.find(fiber)
+    }
+
+    pub fn is_scheduled(&self, slot: Slot) -> bool {
+        self.fibers.is_scheduled(slot)
+    }
+
+    /// Fibers made by `Fiber.schedule` that have not finished.
+    pub fn live(&self) -> usize {
+        self.fibers.live()
+    }
+
+    /// The slots of the fibers made by `Fiber.schedule`.
+    pub fn scheduled(&self) -> Vec<Slot> {
+        self.fibers.scheduled().collect()
+    }
+
+    // --- parking -------------------------------------------------------------------------------------------------
+
+    /// The wait of a fiber has begun, and it gives control away.
+    pub fn before_park(&mut self, slot: Slot) {
+        self.counters.parks += 1;
+        let clock = self.event_loop.clock();
+        if let Some(record) = self.fibers.get_mut(slot) {
+            record.set_parked_at(clock);
+        }
+        self.trace_event(TraceEvent::Park, slot);
+    }
+
+    /// The fiber goes on.
+    pub fn after_park(&mut self, slot: Slot) {
+        self.trace_event(TraceEvent::Unpark, slot);
+        self.fibers.end_wait(slot);
+    }
+
+    /// The fiber's wait is over, though it has not parked.
+    pub fn end_wait(&mut self, slot: Slot) {
+        self.fibers.end_wait(slot);
+    }
+
+    /// Whether the fiber's wait is over and it has left the ready queue.
+    pub fn may_run(&self, slot: Slot) -> bool {
+        self.fibers.may_run(slot)
+    }
+
+    /// As [`State::poll_wait`], but what is pending is left for later.
+    pub fn poll_wake(&self, slot: Slot) -> WaitStatus {
+        self.fibers
+            .get(slot)
+            .map_or(WaitStatus::UNKNOWN, FiberRecord::poll_wake)
+    }
+
+    // --- switching -----------------------------------------------------------------------------------------------
+
+    /// Control is about to go to another fiber.
+    pub fn before_switch(&mut self, to: Slot) {
+        self.control.set_running(to);
+        self.counters.switches += 1;
+    }
+
+    /// Control is back in `slot`. If it came from a fiber that neither ended nor parked (it used Fiber#raise, Fiber#kill or
+    /// Fiber#transfer itself), that fiber is suspended without a wake-up to come, so it is queued.
+    pub fn on_resumed(&mut self, slot: Slot) {
+        let left = self.control.resume(slot);
+        self.trace_event(TraceEvent::Control, slot);
+        if let Some(left) = left.filter(|left| self.is_running(*left)) {
+            self.enqueue(left);
+        }
+    }
+
+    /// The VM unwinds the fiber for good. Whether it did before.
+    pub fn mark_killed(&mut self, slot: Slot) -> bool {
+        self.fibers
+            .get_mut(slot)
+            .is_some_and(FiberRecord::mark_killed)
+    }
+
+    // --- starting and ending -------------------------------------------------------------------------------------
+
+    /// Adds a fiber made by `Fiber.schedule`. The caller issues the write barrier.
+    pub fn add_fiber(&mut self, fiber: ObjectRef) -> Slot {
+        self.counters.fibers += 1;
+        self.fibers.insert(fiber, true)
+    }
+
+    /// A fiber gives control to one that it has started.
+    pub fn begin_start(&mut self, starter: Slot, started: Slot) -> Start {
+        let spawner = self.enqueue_first(starter);
+        if let Some(record) = self.fibers.get_mut(started) {
+            record.set_spawner(spawner);
+        }
+        let is_nested = self.is_scheduled(starter);
+        let outer_root = match is_nested {
+            true => self.control.root(),
+            false => self.control.replace_root(Some(starter)),
+        };
+        self.control.set_running(started);
+        self.trace_event(TraceEvent::Control, started);
+        Start {
+            outer_root,
+            is_nested,
+        }
+    }
+
+    /// The started fiber has parked or ended, and the starter goes on.
+    pub fn end_start(&mut self, starter: Slot, start: Start) {
+        self.control.replace_root(start.outer_root);
+        self.fibers.end_wait(starter);
+    }
+
+    /// Since when the fiber has only started other fibers, without a wait. `None`: this is its first.
+    pub fn take_spawn_streak(&mut self, slot: Slot) -> Option<Instant> {
+        let token = self.fibers.wait_token(slot);
+        self.control.take_spawn_streak(token)
+    }
+
+    pub fn set_spawn_streak(&mut self, slot: Slot, since: Instant) {
+        let token = self.fibers.wait_token(slot);
+        self.control.set_spawn_streak(token, since);
+    }
+
+    /// The fiber has ended.
+    pub fn end_fiber(&mut self, fiber: ObjectRef) {
+        if let Some(slot) = self.fibers.find(fiber) {
+            self.trace_event(TraceEvent::End, slot);
+            self.fibers.remove(slot);
+        }
+        self.control.on_end();
+    }
+
+    /// The root fiber begins to wait for the end of all fibers. Returns the root fiber before it.
+    pub fn begin_drain(&mut self, slot: Slot) -> Option<Slot> {
+        self.trace_event(TraceEvent::Drain, slot);
+        self.control.replace_root(Some(slot))
+    }
+
+    /// It goes on. The first error that ended a fiber, if `succeeded`; it is kept otherwise.
+    pub fn end_drain(
+        &mut self,
+        slot: Slot,
+        outer_root: Option<Slot>,
+        succeeded: bool,
+    ) -> Option<ObjectRef> {
+        self.control.replace_root(outer_root);
+        self.after_park(slot);
+        match succeeded {
+            true => self.control.take_first_error(),
+            false => None,
+        }
+    }
+}

@@ -1,0 +1,18 @@
+//! A Ruby object as its address.
+
+/// The address of a Ruby object: a key, and what the extension turns back into the object. Never followed in this crate.
+///
+/// The part that keeps one names it to the garbage collector ([`State::for_each_object`](crate::state::State)); marking
+/// pins the object, so the address stays valid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ObjectRef(usize);
+
+impl ObjectRef {
+    pub const fn new(address: usize) -> Self {
+        Self(address)
+    }
+
+    pub const fn address(self) -> usize {
+        self.0
+    }
+}

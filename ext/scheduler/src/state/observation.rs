@@ -1,0 +1,128 @@
+//! What observers see of a scheduler: counters, one row for each fiber, a trace. Nothing here changes what fibers do.
+
+use std::time::Instant;
+
+use crate::state::{
+    State,
+    fiber::{FiberRecord, FiberState, Slot},
+    object::ObjectRef,
+    trace::{Recording, Trace, TraceEvent},
+    wait::WaitHook,
+};
+
+/// What one fiber does.
+#[derive(Clone, Copy, Debug)]
+pub struct FiberRow {
+    pub fiber: ObjectRef,
+    pub state: &'static str,
+    pub hook: WaitHook,
+    pub io_number: u64,
+    pub events: u8,
+    pub waits_for_unblock_only: bool,
+    /// The poll before it parked; `None` if it runs.
+    pub waiting_since: Option<Instant>,
+}
+
+impl FiberRow {
+    fn of(record: &FiberRecord) -> Self {
+        let state = match record.state() {
+            FiberState::Parked(_) => "waiting",
+            FiberState::Woken(_) => "ready",
+            FiberState::Running if record.is_queued() => "ready",
+            FiberState::Running => "running",
+        };
+        Self {
+            fiber: record.fiber(),
+            state,
+            hook: record.hook(),
+            io_number: record.io_number(),
+            events: record.events(),
+            waits_for_unblock_only: record.waits_for_unblock_only(),
+            waiting_since: record.parked_at().filter(|_| state != "running"),
+        }
+    }
+}
+
+impl State {
+    /// Each counter with its name.
+    pub fn statistics(&self) -> Vec<(&'static str, u64)> {
+        let mut rows = self.counters.rows();
+        rows.push(("live", self.fibers.live() as u64));
+        rows.push(("parked", self.fibers.parked_count() as u64));
+        if let Some(reactor) = self.reactor() {
+            rows.push(("timers", reactor.timers() as u64));
+            rows.extend(reactor.statistics().rows());
+            rows.extend(reactor.pool().statistics().rows());
+        }
+        rows
+    }
+
+    pub fn fiber_rows(&self) -> Vec<FiberRow> {
+        self.fibers.records().map(FiberRow::of).collect()
+    }
+
+    /// The hooks that fibers are parked in, each once.
+    pub fn wait_hooks(&self) -> impl Iterator<Item = WaitHook> + '_ {
+        let is_parked = |record: &FiberRecord| matches!(record.state(), FiberState::Parked(_));
+        WaitHook::ALL.into_iter().filter(move |hook| {
+            let mut records = self.fibers.records();
+            records.any(|record| record.hook() == *hook && is_parked(record))
+        })
+    }
+
+    /// A number that changes whenever control changes hands; `None` while the thread sleeps in the kernel, and while there
+    /// is no fiber that could be held up.
+    pub fn progress_count(&self) -> Option<u64> {
+        let is_idle = self.event_loop.is_sleeping() || self.fibers.live() == 0;
+        (!is_idle).then(|| self.counters.progress())
+    }
+
+    /// The fiber that has control as far as the scheduler gave it; `None` if it knows no such fiber.
+    pub fn running_fiber(&self) -> Option<ObjectRef> {
+        let running = self.control.running()?;
+        Some(self.fibers.get(running)?.fiber())
+    }
+
+    // --- tracing -------------------------------------------------------------------------------------------------
+
+    /// Begins a trace of at most that many moments. False, and nothing done, if one is on.
+    pub fn start_trace(&mut self, limit: usize) -> bool {
+        let starts = self.trace.is_none();
+        if starts {
+            self.trace = Some(Box::new(Trace::new(limit)));
+        }
+        starts
+    }
+
+    /// Ends the trace; `None` if none is on.
+    pub fn stop_trace(&mut self) -> Option<Recording> {
+        self.trace.take().map(|trace| trace.into_recording())
+    }
+
+    pub fn is_traced(&self) -> bool {
+        self.trace.is_some()
+    }
+
+    /// Records where a fiber was made.
+    pub fn trace_birth(&mut self, fiber: ObjectRef, place: String) {
+        if let Some(trace) = &mut self.trace {
+            trace.birth(fiber, place);
+        }
+    }
+
+    /// Records what happens to a fiber, if a trace is on.
+    pub(super) fn trace_event(&mut self, event: TraceEvent, slot: Slot) {
+        if let Some(trace) = &mut self.trace {
+            if let Some(record) = self.fibers.get(slot) {
+                trace.fiber(event, record);
+            }
+        }
+    }
+
+    /// Records what happens to the loop, if a trace is on.
+    pub(super) fn trace_turn(&mut self, event: TraceEvent) {
+        if let Some(trace) = &mut self.trace {
+            trace.turn(event);
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! Work on the pool, pins of the descriptors it uses, and where large transfers are best made.
+
+use std::time::{Duration, Instant};
+
+use reactor::{Job, Refused, WorkClass};
+
+use crate::state::{
+    State,
+    descriptor_pins::Pin,
+    fiber::Slot,
+    in_flight::InFlightGuard,
+    wait::{WaitKind, WakeCause},
+};
+
+impl State {
+    // --- jobs ----------------------------------------------------------------------------------------------------
+
+    /// Begins a wait until the pool's queue has room. False, and nothing done, if it has.
+    pub fn begin_wait_for_capacity(&mut self, slot: Slot, io_number: u64) -> bool {
+        if self.reactor().is_none_or(|r| r.pool().has_capacity()) {
+            return false;
+        }
+        let token = self.fibers.begin_work(slot, io_number);
+        if let Some(reactor) = self.reactor() {
+            reactor.pool().notify_when_capacity(token);
+        }
+        true
+    }
+
+    /// Gives work to the pool, and begins a wait for its end.
+    ///
+    /// # Errors
+    ///
+    /// As [`Pool::submit`](reactor::Pool::submit). No wait has begun then.
+    pub fn submit<T: Send + 'static>(
+        &mut self,
+        slot: Slot,
+        io_number: u64,
+        class: WorkClass,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<Job<T>, Refused> {
+        let token = self.fibers.begin_work(slot, io_number);
+        let job = match self.event_loop.reactor_mut() {
+            Some(reactor) => reactor.pool_mut().submit(token, class, work),
+            None => Err(Refused::Foreign),
+        };
+        if job.is_err() {
+            self.fibers.end_wait(slot);
+        }
+        job
+    }
+
+    /// Begins a further wait for the end of a job.
+    pub fn wait_on_job<T: Send + 'static>(&mut self, slot: Slot, io_number: u64, job: &mut Job<T>) {
+        let token = self.fibers.begin_work(slot, io_number);
+        job.redirect(token);
+    }
+
+    // --- pins ----------------------------------------------------------------------------------------------------
+
+    /// The descriptor must not be closed until the pin is released.
+    pub fn pin(&mut self, pin: Pin) {
+        self.pins.pin(pin);
+    }
+
+    /// Releases a pin, and wakes the fibers that wait to close the descriptor.
+    pub fn unpin(&mut self, pin: Pin) {
+        for token in self.pins.unpin(pin) {
+            self.wake(token, WakeCause::Unblocked);
+        }
+    }
+
+    pub fn is_pinned(&self, io_number: u64) -> bool {
+        self.pins.is_pinned(io_number)
+    }
+
+    /// Begins a wait for the last pin of an IO object. False, and nothing done, if it has none.
+    pub fn begin_wait_for_unpin(&mut self, slot: Slot, io_number: u64) -> bool {
+        let is_pinned = self.pins.is_pinned(io_number);
+        if is_pinned {
+            let token = self.fibers.begin_wait(slot, WaitKind::Io);
+            self.pins.wait_to_close(io_number, token);
+        }
+        is_pinned
+    }
+
+    // --- where to transfer ---------------------------------------------------------------------------------------
+
+    /// A worker is about to read into memory of Ruby's, until the guard is dropped.
+    pub fn begin_in_flight(&self) -> InFlightGuard {
+        self.buffers.begin()
+    }
+
+    /// Whether a worker reads better than the loop's thread: another fiber has a use for the loop meanwhile, and the worker
+    /// would not have to wait long. As many as there are workers may read, and one more that is next, so that none of them
+    /// waits for the loop either.
+    pub fn should_read_on_pool(&mut self) -> bool {
+        let Some(reactor) = self.event_loop.reactor() else {
+            return false;
+        };
+        let has_worker = self.buffers.count() <= reactor.pool().limits().cpu;
+        has_worker && (reactor.has_notifications() || self.has_ready_fiber())
+    }
+
+    /// A small write to a file was made directly.
+    pub fn record_write(&mut self, duration: Duration, now: Instant) {
+        self.write_latency.record(duration, now);
+    }
+
+    /// Whether a small write to a file is likely to be done at once.
+    pub fn writes_are_quick(&self, now: Instant) -> bool {
+        self.write_latency.is_quick(now)
+    }
+}

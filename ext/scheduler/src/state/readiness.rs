@@ -1,0 +1,237 @@
+//! Waits for descriptors, for time, and for an `unblock`; and the timeouts around them.
+
+use std::time::Duration;
+
+use reactor::{
+    Attempt, Deadline, DescriptorReadiness, Interest, OwnerId, Reactor, Ready, TimerId, Token,
+    Wait, WaitId,
+};
+
+use crate::state::{
+    State,
+    fiber::{FiberRecord, Slot},
+    object::ObjectRef,
+    wait::{SEVERAL, WaitHook, WaitKind},
+};
+
+/// A descriptor, and the number of the IO object that has it.
+#[derive(Clone, Copy, Debug)]
+pub struct Watch {
+    pub descriptor: i32,
+    pub identity: OwnerId,
+    pub interest: Interest,
+}
+
+/// The registrations of one wait, to be undone when it is over.
+pub type Registered = (WaitId, Option<TimerId>);
+
+/// The registrations of a wait for several things.
+#[derive(Debug)]
+pub struct RegisteredAny {
+    waits: Vec<WaitId>,
+    timer: Option<TimerId>,
+}
+
+/// The outcome of beginning a wait for several things.
+#[derive(Debug)]
+pub enum BegunAny {
+    Parked,
+    /// One of them is always ready.
+    Ready,
+    Failed(std::io::Error),
+}
+
+impl State {
+    // --- descriptors ---------------------------------------------------------------------------------------------
+
+    /// Begins a wait for readiness. `None` if the kernel does not poll the descriptor: then it is always ready.
+    ///
+    /// # Errors
+    ///
+    /// As [`Reactor::wait`].
+    pub fn begin_readiness(
+        &mut self,
+        slot: Slot,
+        watch: Watch,
+        deadline: Option<Deadline>,
+    ) -> std::io::Result<Option<Registered>> {
+        let (io_number, events) = (watch.identity.0, watch.interest.bits());
+        let token = self.fibers.begin_readiness(slot, io_number, events);
+        let Some(reactor) = self.event_loop.reactor_mut() else {
+            return Ok(None);
+        };
+        match reactor.wait(watch.descriptor, watch.identity, watch.interest, token) {
+            Ok(Wait::Pending(wait)) => Ok(Some((wait, self.event_loop.timer(deadline, token)))),
+            Ok(Wait::Ready(_)) => {
+                self.fibers.end_wait(slot);
+                Ok(None)
+            }
+            Err(error) => {
+                self.fibers.end_wait(slot);
+                Err(error)
+            }
+        }
+    }
+
+    /// Undoes the registrations of a wait: what the descriptor was ready for.
+    pub fn end_readiness(&mut self, (wait, timer): Registered) -> Ready {
+        self.event_loop.cancel_timer(timer);
+        let reactor = self.event_loop.reactor_mut();
+        reactor.map_or(Ready::EMPTY, |reactor| reactor.end(wait))
+    }
+
+    /// Begins one wait for several descriptors. `on_token` gets its token, for work whose end is to be told under it;
+    /// `has_work` tells whether there is any.
+    pub fn begin_any(
+        &mut self,
+        slot: Slot,
+        watches: impl ExactSizeIterator<Item = Watch>,
+        timeout: Option<Duration>,
+        has_work: bool,
+        on_token: impl FnOnce(Token),
+    ) -> (RegisteredAny, BegunAny) {
+        let token = match has_work {
+            false => self.fibers.begin_readiness(slot, SEVERAL, 0),
+            true => self.fibers.begin_work(slot, SEVERAL),
+        };
+        let mut waits = Vec::with_capacity(watches.len());
+        let mut begun = BegunAny::Parked;
+        if let Some(reactor) = self.event_loop.reactor_mut() {
+            for watch in watches {
+                match reactor.wait(watch.descriptor, watch.identity, watch.interest, token) {
+                    Ok(Wait::Pending(wait)) => {
+                        waits.push(wait);
+                        continue;
+                    }
+                    Ok(Wait::Ready(_)) => begun = BegunAny::Ready,
+                    Err(error) => begun = BegunAny::Failed(error),
+                }
+                break;
+            }
+        }
+        on_token(token);
+        let deadline = self.event_loop.deadline(timeout);
+        let timer = self.event_loop.timer(deadline, token);
+        (RegisteredAny { waits, timer }, begun)
+    }
+
+    pub fn end_any(&mut self, slot: Slot, registered: RegisteredAny) {
+        self.fibers.end_wait(slot);
+        self.event_loop.cancel_timer(registered.timer);
+        if let Some(reactor) = self.event_loop.reactor_mut() {
+            for wait in registered.waits {
+                reactor.end(wait);
+            }
+        }
+    }
+
+    /// The reactor's record of the descriptor; `None` once closed.
+    pub fn cached_readiness(
+        &self,
+        descriptor: i32,
+        identity: OwnerId,
+    ) -> Option<DescriptorReadiness> {
+        let reactor = self.event_loop.reactor()?;
+        Some(reactor.cached_readiness(descriptor, identity))
+    }
+
+    /// Tells the reactor what a system call has seen.
+    pub fn record_attempt(&mut self, watch: Watch, attempt: Attempt) {
+        if let Some(reactor) = self.event_loop.reactor_mut() {
+            reactor.attempted(watch.descriptor, watch.identity, watch.interest, attempt);
+        }
+    }
+
+    /// The IO object is about to be closed, and no fiber waits for it.
+    pub fn note_close(&mut self, descriptor: i32, identity: OwnerId) {
+        if let Some(reactor) = self.event_loop.reactor_mut() {
+            reactor.note_close(descriptor, identity);
+        }
+    }
+
+    // --- time ----------------------------------------------------------------------------------------------------
+
+    /// The point that far from now on the timers' clock.
+    pub fn deadline(&self, limit: Option<Duration>) -> Option<Deadline> {
+        self.event_loop.deadline(limit)
+    }
+
+    /// Begins a wait for an `unblock`, with a time limit or without. `None` if an `unblock` has come already.
+    pub fn begin_block(
+        &mut self,
+        slot: Slot,
+        hook: WaitHook,
+        limit: Option<Duration>,
+    ) -> Option<Option<TimerId>> {
+        let record = self.fibers.get_mut(slot);
+        if record.is_some_and(FiberRecord::take_permit) {
+            return None;
+        }
+        let token = self.fibers.begin_block(slot, hook, limit.is_none());
+        let deadline = self.event_loop.deadline(limit);
+        Some(self.event_loop.timer(deadline, token))
+    }
+
+    pub fn cancel_timer(&mut self, timer: Option<TimerId>) {
+        self.event_loop.cancel_timer(timer);
+    }
+
+    /// Begins a `block` in a forked child, where no driver turns: the caller looks whether it is over.
+    pub fn begin_block_in_forked_child(&mut self, slot: Slot) -> Token {
+        self.fibers.begin_wait(slot, WaitKind::Block)
+    }
+
+    /// Whether the wait with this token goes on.
+    pub fn is_blocked(&self, token: Token) -> bool {
+        self.fibers.parked(token.index()) == Some((token, WaitKind::Block))
+    }
+
+    /// Begins a timeout around a block of Ruby code.
+    pub fn begin_timeout(
+        &mut self,
+        slot: Slot,
+        exception: ObjectRef,
+        message: ObjectRef,
+        limit: Duration,
+    ) -> (Token, Option<TimerId>) {
+        let token = self.timeouts.insert(slot, exception, message);
+        let deadline = self.event_loop.deadline(Some(limit));
+        (token, self.event_loop.timer(deadline, token))
+    }
+
+    /// The block has ended: nothing is raised after it.
+    pub fn end_timeout(&mut self, (token, timer): (Token, Option<TimerId>)) {
+        self.event_loop.cancel_timer(timer);
+        self.timeouts.remove(token, &mut self.fibers);
+    }
+
+    // --- virtual time --------------------------------------------------------------------------------------------
+
+    /// Freezes the clock of sleeps and timeouts. False if it was frozen before, or if the scheduler is closed.
+    pub fn freeze_clock(&mut self, settle: Duration) -> bool {
+        self.event_loop.freeze_clock(settle)
+    }
+
+    pub fn is_virtual(&self) -> bool {
+        self.event_loop.is_virtual()
+    }
+
+    /// Virtual time since it began; `None` if time is real.
+    pub fn virtual_elapsed(&self) -> Option<Duration> {
+        self.event_loop.virtual_elapsed()
+    }
+
+    /// From true to false the virtual clock does not advance.
+    pub fn hold_clock(&mut self, begins: bool) {
+        if let Some(clock) = self.event_loop.virtual_clock_mut() {
+            match begins {
+                true => clock.hold(),
+                false => clock.release(),
+            }
+        }
+    }
+
+    pub(super) fn reactor(&self) -> Option<&Reactor> {
+        self.event_loop.reactor()
+    }
+}

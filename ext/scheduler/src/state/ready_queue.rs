@@ -1,0 +1,234 @@
+//! Which fiber runs next.
+
+use std::collections::VecDeque;
+
+use reactor::Token;
+
+use crate::state::{fiber::Slot, object::ObjectRef};
+
+/// An expired sleeper goes ahead of at most this many fibers queued before it. So it ends on time however many are ready;
+/// and however many sleep, no fiber is overtaken by more than this.
+const MAX_OVERTAKES: u64 = 256;
+
+/// The first fiber of low priority gets a turn after at most this many polls.
+const MAX_POLLS_SKIPPED: u32 = 8;
+
+/// At most this many fibers are resumed between two polls.
+const MAX_RESUMES_PER_POLL: u32 = 64;
+
+/// The clock is asked after each of the first resumes, and then after each of this many.
+const CLOCK_CHECK_INTERVAL: u32 = 4;
+
+/// The next step of a fiber that gives control away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    Fiber(Slot, ObjectRef),
+    /// A fiber is ready, but the last poll is too long ago.
+    Poll,
+    Nothing,
+}
+
+/// Fibers that can go on, by the tokens of the waits that are over. An entry is stale if the fiber has waited since.
+#[derive(Debug, Default)]
+pub struct ReadyQueue {
+    /// First come, first served.
+    ready: VecDeque<Ticket>,
+    /// Fibers whose sleep is over.
+    expired: VecDeque<Ticket>,
+    /// Fibers whose time slice is spent: after all other fibers, for at most [`MAX_POLLS_SKIPPED`] polls.
+    low_priority: VecDeque<Token>,
+    next_ticket: u64,
+    /// Polls since a fiber of low priority had a turn.
+    polls_skipped: u32,
+    resumed_since_poll: u32,
+}
+
+/// The lower number goes first.
+#[derive(Clone, Copy, Debug)]
+struct Ticket(u64, Token);
+
+impl ReadyQueue {
+    pub fn push(&mut self, token: Token) {
+        let number = self.ticket_number();
+        self.ready.push_back(Ticket(number, token));
+    }
+
+    pub fn push_expired(&mut self, token: Token) {
+        let number = self.ticket_number().saturating_sub(MAX_OVERTAKES).max(1);
+        self.expired.push_back(Ticket(number, token));
+    }
+
+    /// Before all queued fibers.
+    pub fn push_first(&mut self, token: Token) {
+        self.expired.push_front(Ticket(0, token));
+    }
+
+    pub fn push_low_priority(&mut self, token: Token) {
+        self.low_priority.push_back(token);
+    }
+
+    pub fn pop(&mut self) -> Option<Token> {
+        let next = match (self.expired.front(), self.ready.front()) {
+            (Some(expired), Some(ready)) if ready.0 < expired.0 => self.ready.pop_front(),
+            (Some(_), _) => self.expired.pop_front(),
+            (None, _) => self.ready.pop_front(),
+        };
+        next.map(|Ticket(_, token)| token).or_else(|| {
+            self.polls_skipped = 0;
+            self.low_priority.pop_front()
+        })
+    }
+
+    /// A poll begins.
+    pub fn begin_poll(&mut self) {
+        self.resumed_since_poll = 0;
+    }
+
+    /// A poll has ended.
+    pub fn on_poll(&mut self) {
+        self.polls_skipped += 1;
+        if self.polls_skipped > MAX_POLLS_SKIPPED {
+            self.polls_skipped = 0;
+            if let Some(token) = self.low_priority.pop_front() {
+                self.push(token);
+            }
+        }
+    }
+
+    /// A fiber is about to be resumed.
+    pub fn on_resume(&mut self) {
+        self.resumed_since_poll += 1;
+    }
+
+    /// Whether as many fibers have been resumed since the last poll as may be.
+    pub fn is_poll_due(&self) -> bool {
+        self.resumed_since_poll >= MAX_RESUMES_PER_POLL
+    }
+
+    /// Whether the clock is to be asked how long ago the last poll is. A question takes as long as half a switch.
+    pub fn is_clock_check_due(&self) -> bool {
+        let resumed = self.resumed_since_poll;
+        resumed > 0 && (resumed <= CLOCK_CHECK_INTERVAL || resumed % CLOCK_CHECK_INTERVAL == 0)
+    }
+
+    /// Whether it holds no fiber but those of low priority.
+    pub fn is_empty(&self) -> bool {
+        self.ready.is_empty() && self.expired.is_empty()
+    }
+
+    /// Whether it holds a fiber that is not of low priority. Entries that no longer stand are dropped on the way.
+    pub fn has(&mut self, stands: impl Fn(Token) -> bool) -> bool {
+        [&mut self.expired, &mut self.ready]
+            .into_iter()
+            .any(|line| {
+                while line.front().is_some_and(|ticket| !stands(ticket.1)) {
+                    line.pop_front();
+                }
+                !line.is_empty()
+            })
+    }
+
+    pub fn size(&self) -> usize {
+        let tickets = self.ready.capacity() + self.expired.capacity();
+        tickets * size_of::<Ticket>() + self.low_priority.capacity() * size_of::<Token>()
+    }
+
+    fn ticket_number(&mut self) -> u64 {
+        self.next_ticket += 1;
+        self.next_ticket
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use reactor::Token;
+
+    use super::{
+        CLOCK_CHECK_INTERVAL, MAX_OVERTAKES, MAX_POLLS_SKIPPED, MAX_RESUMES_PER_POLL, ReadyQueue,
+    };
+
+    fn token(slot: u64) -> Token {
+        Token::new(slot as u32, 0)
+    }
+
+    fn drained(queue: &mut ReadyQueue) -> Vec<u64> {
+        std::iter::from_fn(|| queue.pop().map(|token| u64::from(token.index()))).collect()
+    }
+
+    #[test]
+    fn expired_sleepers_overtake_ready_fibers_but_not_one_another() {
+        let mut queue = ReadyQueue::default();
+        queue.push_low_priority(token(9));
+        queue.push(token(4));
+        queue.push_expired(token(2));
+        queue.push(token(5));
+        queue.push_expired(token(3));
+        queue.push_first(token(1));
+        queue.push_first(token(0));
+        assert_eq!([0, 1, 2, 3, 4, 5, 9][..], drained(&mut queue));
+    }
+
+    #[test]
+    fn no_fiber_is_overtaken_by_more_than_the_limit() {
+        let mut queue = ReadyQueue::default();
+        queue.push(token(0));
+        for slot in 1..=2 * MAX_OVERTAKES {
+            queue.push_expired(token(slot));
+        }
+        let order = drained(&mut queue);
+        let before = order.iter().position(|slot| *slot == 0);
+        assert_eq!(Some(MAX_OVERTAKES as usize), before);
+        assert!(order.iter().filter(|slot| **slot > 0).is_sorted());
+    }
+
+    #[test]
+    fn a_later_fiber_runs_after_all_expired_sleepers() {
+        let mut queue = ReadyQueue::default();
+        for slot in 0..40 {
+            queue.push_expired(token(slot));
+        }
+        queue.push(token(40));
+        assert_eq!((0..=40).collect::<Vec<_>>(), drained(&mut queue));
+    }
+
+    #[test]
+    fn low_priority_waits_for_a_bounded_number_of_polls() {
+        let mut queue = ReadyQueue::default();
+        queue.push_low_priority(token(7));
+        for _ in 0..MAX_POLLS_SKIPPED {
+            queue.on_poll();
+            queue.push(token(1));
+            assert_eq!(Some(token(1)), queue.pop());
+        }
+        queue.push(token(1));
+        queue.on_poll();
+        assert_eq!([1, 7][..], drained(&mut queue));
+    }
+
+    #[test]
+    fn stale_entries_do_not_count() {
+        let mut queue = ReadyQueue::default();
+        queue.push_expired(token(1));
+        queue.push(token(2));
+        assert!(queue.has(|token| token.index() == 2));
+        assert!(!queue.has(|_| false));
+        assert!(queue.is_empty());
+    }
+
+    #[test]
+    fn resumes_are_counted_from_poll_to_poll() {
+        let mut queue = ReadyQueue::default();
+        let mut checks = 0;
+        for _ in 0..MAX_RESUMES_PER_POLL {
+            checks += u32::from(queue.is_clock_check_due());
+            assert!(!queue.is_poll_due());
+            queue.on_resume();
+        }
+        // After each of the first four, and then after each fourth.
+        let seldom = MAX_RESUMES_PER_POLL / CLOCK_CHECK_INTERVAL - 2;
+        assert_eq!(CLOCK_CHECK_INTERVAL + seldom, checks);
+        assert!(queue.is_poll_due());
+        queue.begin_poll();
+        assert!(!queue.is_poll_due() && !queue.is_clock_check_due());
+    }
+}

@@ -1,0 +1,69 @@
+//! The state as a whole, on the core's scripted driver and without a VM.
+
+use std::time::Duration;
+
+use reactor::{
+    Interest, OwnerId, Reactor,
+    mock::{Mock, Script},
+};
+
+use crate::state::{
+    State,
+    fiber::Slot,
+    object::ObjectRef,
+    readiness::{Registered, Watch},
+    ready_queue::Next,
+    wait::WaitHook,
+};
+
+mod observation;
+mod order;
+mod waits;
+
+const ERROR: ObjectRef = ObjectRef::new(8);
+const OTHER_ERROR: ObjectRef = ObjectRef::new(16);
+const NIL: ObjectRef = ObjectRef::new(4);
+const HOUR: Option<Duration> = Some(Duration::from_secs(3600));
+
+fn open() -> (State, Script) {
+    let (driver, script) = Mock::new();
+    let mut state = State::default();
+    assert!(state.open(Reactor::with_driver(Box::new(driver))));
+    (state, script)
+}
+
+fn fiber(number: usize) -> ObjectRef {
+    ObjectRef::new(0x1000 + 8 * number)
+}
+
+/// A fiber of the scheduler's own that has control.
+fn scheduled(state: &mut State, number: usize) -> Slot {
+    state.add_fiber(fiber(number))
+}
+
+/// The fiber parks until the descriptor is readable.
+fn park_on(state: &mut State, slot: Slot, descriptor: i32) -> Registered {
+    let watch = Watch {
+        descriptor,
+        identity: OwnerId(descriptor as u64),
+        interest: Interest::READABLE,
+    };
+    let registered = state.begin_readiness(slot, watch, None).unwrap().unwrap();
+    state.before_park(slot);
+    registered
+}
+
+/// The fiber parks in `block` without a limit.
+fn block(state: &mut State, slot: Slot) {
+    assert_eq!(Some(None), state.begin_block(slot, WaitHook::Block, None));
+    state.before_park(slot);
+}
+
+/// The numbers of the fibers that run one after the other.
+fn order(state: &mut State) -> Vec<Slot> {
+    let next = || match state.next_ready() {
+        Next::Fiber(slot, _) => Some(slot),
+        Next::Poll | Next::Nothing => None,
+    };
+    std::iter::from_fn(next).collect()
+}

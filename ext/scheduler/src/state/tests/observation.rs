@@ -1,0 +1,121 @@
+//! Pins, virtual time, deadlocks, marking, and what observers see.
+
+use std::time::Duration;
+
+use super::{ERROR, HOUR, NIL, OTHER_ERROR, block, fiber, open, order, park_on, scheduled};
+use crate::state::{object::ObjectRef, wait::WaitHook};
+
+// --- pins, virtual time, garbage ---------------------------------------------------------------------------------
+
+#[test]
+fn the_last_unpin_wakes_a_closing_fiber() {
+    let (mut state, _script) = open();
+    let (worker, closer) = (scheduled(&mut state, 1), scheduled(&mut state, 2));
+    assert!(!state.begin_wait_for_unpin(closer, 5));
+    state.pin((5, worker));
+    assert!(state.begin_wait_for_unpin(closer, 5));
+    state.unpin((5, worker));
+    assert!(!state.is_pinned(5));
+    assert_eq!(vec![closer], order(&mut state));
+}
+
+#[test]
+fn virtual_time_advances_only_when_no_fiber_can_run() {
+    let (mut state, _script) = open();
+    let (sleeper, worker) = (scheduled(&mut state, 1), scheduled(&mut state, 2));
+    assert!(state.freeze_clock(Duration::from_millis(1)));
+    state.begin_block(sleeper, WaitHook::Sleep, HOUR).unwrap();
+    assert_eq!(
+        Some(Duration::from_millis(1)),
+        state.settle_before_advance()
+    );
+    state.yield_now(worker);
+    assert_eq!(None, state.settle_before_advance());
+    state.advance_if_idle();
+    assert_eq!(Some(Duration::ZERO), state.virtual_elapsed());
+    assert_eq!(vec![worker], order(&mut state));
+    state.begin_wait_for_unpin(worker, 5);
+    state.pin((5, worker));
+    assert!(state.begin_wait_for_unpin(worker, 5));
+    assert_eq!(None, state.settle_before_advance(), "work goes on");
+    state.unpin((5, worker));
+    assert_eq!(vec![worker], order(&mut state));
+    state.end_wait(worker);
+    state.hold_clock(true);
+    assert_eq!(None, state.settle_before_advance());
+    state.hold_clock(false);
+    state.advance_if_idle();
+    assert_eq!(HOUR, state.virtual_elapsed());
+    state.poll_once().unwrap();
+    assert_eq!(vec![sleeper], order(&mut state));
+}
+
+#[test]
+fn a_sleep_in_which_only_an_unblock_helps_may_be_a_deadlock() {
+    let (mut state, _script) = open();
+    let slot = scheduled(&mut state, 1);
+    block(&mut state, slot);
+    assert!(!state.may_be_deadlocked());
+    assert!(state.begin_sleep(slot, None).is_some());
+    assert_eq!(None, state.progress_count());
+    state.wake_thread();
+    state.end_sleep();
+    assert!(state.may_be_deadlocked());
+    state.unblock(fiber(1));
+    assert!(!state.may_be_deadlocked());
+    assert!(state.begin_sleep(slot, None).is_none());
+}
+
+#[test]
+fn every_object_is_marked() {
+    let (mut state, _script) = open();
+    let (first, second) = (scheduled(&mut state, 1), scheduled(&mut state, 2));
+    state.begin_timeout(first, ERROR, NIL, Duration::from_secs(1));
+    park_on(&mut state, second, 5);
+    state.interrupt(second, OTHER_ERROR);
+    state.push_interrupt([ObjectRef::new(24), ObjectRef::new(32)]);
+    state.on_error(fiber(1), ObjectRef::new(40), true);
+    state.on_error(fiber(1), ObjectRef::new(48), false);
+    let mut marked = Vec::new();
+    state.for_each_object(|object| marked.push(object.address()));
+    marked.sort_unstable();
+    let fibers = [1, 2].map(|number| fiber(number).address());
+    let expected = [&[4, 8, 16, 24, 32, 40, 48][..], &fibers].concat();
+    assert_eq!(expected, marked);
+    assert!(state.size() > 0);
+}
+
+#[test]
+fn rows_tell_what_each_fiber_waits_for() {
+    let (mut state, _script) = open();
+    let (reader, sleeper) = (scheduled(&mut state, 1), scheduled(&mut state, 2));
+    park_on(&mut state, reader, 5);
+    block(&mut state, sleeper);
+    scheduled(&mut state, 3);
+    let rows = state.fiber_rows();
+    let states: Vec<_> = rows.iter().map(|row| row.state).collect();
+    assert_eq!(["waiting", "waiting", "running"], states[..]);
+    assert_eq!((5, 1), (rows[0].io_number, rows[0].events));
+    assert!(rows[1].waits_for_unblock_only && rows[1].waiting_since.is_some());
+    let hooks: Vec<_> = state.wait_hooks().map(WaitHook::name).collect();
+    assert_eq!(["io", "block"], hooks[..]);
+    let parked = state.statistics().into_iter().find(|row| row.0 == "parked");
+    assert_eq!(Some(("parked", 2)), parked);
+}
+
+#[test]
+fn a_trace_tells_what_happened_to_a_fiber() {
+    let (mut state, _script) = open();
+    let slot = scheduled(&mut state, 1);
+    assert!(state.stop_trace().is_none());
+    assert!(state.start_trace(100));
+    assert!(!state.start_trace(100));
+    block(&mut state, slot);
+    state.unblock(fiber(1));
+    state.on_resumed(slot);
+    state.after_park(slot);
+    state.end_fiber(fiber(1));
+    let moments = state.stop_trace().unwrap().moments;
+    let names: Vec<_> = moments.iter().map(|moment| moment.event.name()).collect();
+    assert_eq!(["park", "ready", "control", "unpark", "end"], names[..]);
+}

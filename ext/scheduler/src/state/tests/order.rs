@@ -1,0 +1,124 @@
+//! Which fiber runs next, and which one an error reaches.
+
+use std::time::Duration;
+
+use super::{ERROR, OTHER_ERROR, block, fiber, open, order, scheduled};
+use crate::state::{
+    ready_queue::Next,
+    wait::{Pending, WaitHook, WaitStatus, WakeCause},
+};
+
+// --- order -------------------------------------------------------------------------------------------------------
+
+#[test]
+fn an_expired_sleeper_runs_before_ready_fibers() {
+    let (mut state, _script) = open();
+    let [first, second, sleeper] = [1, 2, 3].map(|number| scheduled(&mut state, number));
+    let limit = Some(Duration::ZERO);
+    state.begin_block(sleeper, WaitHook::Sleep, limit).unwrap();
+    state.yield_now(first);
+    state.yield_now(second);
+    state.poll_once().unwrap();
+    assert_eq!(vec![sleeper, first, second], order(&mut state));
+    assert_eq!(
+        WaitStatus::Over(WakeCause::Elapsed),
+        state.poll_wait(sleeper)
+    );
+}
+
+#[test]
+fn a_fiber_of_low_priority_is_not_starved() {
+    let (mut state, _script) = open();
+    let (low, busy) = (scheduled(&mut state, 1), scheduled(&mut state, 2));
+    state.yield_low_priority(low);
+    assert!(state.is_idle());
+    let mut polls = 0;
+    while state.is_queued(low) {
+        state.yield_now(busy);
+        state.poll_once().unwrap();
+        while let Next::Fiber(slot, _) = state.next_ready() {
+            state.end_wait(slot);
+            if slot == busy {
+                break;
+            }
+        }
+        polls += 1;
+        assert!(polls < 20);
+    }
+    assert!(polls > 1, "it ran ahead of a ready fiber");
+}
+
+#[test]
+fn a_poll_is_due_after_a_number_of_resumes() {
+    let (mut state, _script) = open();
+    let slot = scheduled(&mut state, 1);
+    state.poll_once().unwrap();
+    let mut resumes = 0;
+    loop {
+        state.yield_now(slot);
+        match state.next_ready() {
+            Next::Fiber(..) => resumes += 1,
+            next => break assert_eq!(Next::Poll, next),
+        }
+    }
+    assert!(resumes <= 64, "{resumes}");
+    state.poll_once().unwrap();
+    assert_eq!(Next::Fiber(slot, fiber(1)), state.next_ready());
+}
+
+// --- control -----------------------------------------------------------------------------------------------------
+
+#[test]
+fn a_starter_runs_before_all_others_when_the_started_fiber_parks() {
+    let (mut state, _script) = open();
+    let root = state.enter(fiber(0)).unwrap().slot;
+    let ready = scheduled(&mut state, 1);
+    state.yield_now(ready);
+    let started = scheduled(&mut state, 2);
+    let start = state.begin_start(root, started);
+    assert!(!start.is_nested);
+    assert_eq!(Some(fiber(2)), state.running_fiber());
+    block(&mut state, started);
+    assert_eq!(vec![root, ready], order(&mut state));
+    state.end_start(root, start);
+    state.leave(root);
+    assert_eq!(None, state.find(fiber(0)));
+}
+
+#[test]
+fn an_error_before_the_first_park_belongs_to_the_starter() {
+    let (mut state, _script) = open();
+    let root = state.enter(fiber(0)).unwrap().slot;
+    let started = scheduled(&mut state, 1);
+    state.begin_start(root, started);
+    assert!(!state.on_error(fiber(1), ERROR, true));
+    assert_eq!(Some(Pending::Raise(ERROR)), state.take_pending(root));
+}
+
+#[test]
+fn a_later_error_is_kept_and_a_fatal_one_raised_in_the_root_fiber() {
+    let (mut state, _script) = open();
+    let root = state.enter(fiber(0)).unwrap().slot;
+    let (first, second) = (scheduled(&mut state, 1), scheduled(&mut state, 2));
+    let outer = state.begin_drain(root);
+    assert!(state.on_error(fiber(1), ERROR, true));
+    assert!(!state.on_error(fiber(2), OTHER_ERROR, false));
+    assert_eq!(None, state.take_pending(first));
+    assert_eq!(None, state.take_pending(second));
+    assert_eq!(Some(Pending::Raise(OTHER_ERROR)), state.take_pending(root));
+    assert_eq!(None, state.end_drain(root, outer, false));
+    assert_eq!(Some(ERROR), state.end_drain(root, outer, true));
+}
+
+#[test]
+fn a_fiber_that_gave_control_away_without_parking_is_queued() {
+    let (mut state, _script) = open();
+    let (first, second) = (scheduled(&mut state, 1), scheduled(&mut state, 2));
+    state.before_switch(second);
+    state.on_resumed(first);
+    assert_eq!(vec![second], order(&mut state));
+    state.before_switch(second);
+    state.end_fiber(fiber(2));
+    state.on_resumed(first);
+    assert_eq!(Next::Nothing, state.next_ready());
+}

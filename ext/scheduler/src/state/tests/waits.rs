@@ -1,0 +1,214 @@
+//! What ends a wait, and what does not.
+
+use std::time::Duration;
+
+use reactor::{Interest, OwnerId, Ready};
+
+use super::{ERROR, HOUR, NIL, OTHER_ERROR, block, fiber, open, order, park_on, scheduled};
+use crate::state::{
+    interruption::Unblocked,
+    readiness::{BegunAny, Watch},
+    ready_queue::Next,
+    wait::{Pending, WaitHook, WaitStatus, WakeCause},
+};
+
+// --- readiness ---------------------------------------------------------------------------------------------------
+
+#[test]
+fn readiness_wakes_the_fiber_that_waits_for_it() {
+    let (mut state, script) = open();
+    let slot = scheduled(&mut state, 1);
+    let registered = park_on(&mut state, slot, 5);
+    state.poll_once().unwrap();
+    assert_eq!(WaitStatus::Waiting, state.poll_wait(slot));
+    script.report(5, Ready::READABLE);
+    state.poll_once().unwrap();
+    assert_eq!(Next::Fiber(slot, fiber(1)), state.next_ready());
+    assert_eq!(WaitStatus::Over(WakeCause::Ready), state.poll_wait(slot));
+    state.after_park(slot);
+    assert_eq!(Ready::READABLE, state.end_readiness(registered));
+}
+
+#[test]
+fn a_stale_token_wakes_no_later_wait() {
+    let (mut state, script) = open();
+    let slot = scheduled(&mut state, 1);
+    let registered = park_on(&mut state, slot, 5);
+    script.report(5, Ready::READABLE);
+    // Something else ends the wait before the poll that brings the event.
+    state.after_park(slot);
+    block(&mut state, slot);
+    state.poll_once().unwrap();
+    assert_eq!(Next::Nothing, state.next_ready());
+    assert_eq!(WaitStatus::Waiting, state.poll_wait(slot));
+    state.end_readiness(registered);
+}
+
+#[test]
+fn an_entry_of_the_ready_queue_is_stale_once_its_fiber_waits_again() {
+    let (mut state, script) = open();
+    let slot = scheduled(&mut state, 1);
+    let registered = park_on(&mut state, slot, 5);
+    script.report(5, Ready::READABLE);
+    state.poll_once().unwrap();
+    assert!(state.has_ready_fiber() && state.is_queued(slot));
+    state.after_park(slot);
+    block(&mut state, slot);
+    assert!(!state.has_ready_fiber());
+    assert_eq!(Next::Nothing, state.next_ready());
+    state.end_readiness(registered);
+}
+
+#[test]
+fn one_of_several_descriptors_ends_the_wait_for_all() {
+    let (mut state, script) = open();
+    let slot = scheduled(&mut state, 1);
+    let watches = [5, 6].map(|descriptor| Watch {
+        descriptor,
+        identity: OwnerId(9),
+        interest: Interest::READABLE,
+    });
+    let (registered, begun) = state.begin_any(slot, watches.into_iter(), HOUR, false, |_| ());
+    assert!(matches!(begun, BegunAny::Parked));
+    assert_eq!(vec![slot], state.users_of(5, 77));
+    script.report(6, Ready::READABLE);
+    state.poll_once().unwrap();
+    assert_eq!(vec![slot], order(&mut state));
+    state.end_any(slot, registered);
+    assert!(state.users_of(5, 77).is_empty());
+}
+
+#[test]
+fn a_close_concerns_the_fibers_that_wait_for_the_same_object() {
+    let (mut state, _script) = open();
+    let (first, second) = (scheduled(&mut state, 1), scheduled(&mut state, 2));
+    park_on(&mut state, first, 5);
+    block(&mut state, second);
+    assert_eq!(vec![first], state.users_of(5, 5));
+    assert!(state.users_of(5, 6).is_empty());
+    state.pin((6, second));
+    assert_eq!(vec![second], state.users_of(5, 6));
+}
+
+// --- interruptions -----------------------------------------------------------------------------------------------
+
+#[test]
+fn an_exception_reaches_a_fiber_that_waits_for_readiness_only() {
+    let (mut state, _script) = open();
+    let (reader, sleeper) = (scheduled(&mut state, 1), scheduled(&mut state, 2));
+    park_on(&mut state, reader, 5);
+    block(&mut state, sleeper);
+    assert!(state.interrupt(reader, ERROR));
+    assert!(!state.interrupt(reader, OTHER_ERROR));
+    assert!(!state.interrupt(sleeper, ERROR));
+    assert_eq!(
+        WaitStatus::Raise(Pending::Raise(ERROR)),
+        state.poll_wait(reader)
+    );
+    state.after_park(reader);
+    assert!(!state.interrupt(reader, ERROR));
+    assert_eq!(None, state.take_pending(reader));
+}
+
+#[test]
+fn a_woken_fiber_that_is_killed_unwinds_when_its_turn_comes() {
+    let (mut state, script) = open();
+    let slot = scheduled(&mut state, 1);
+    park_on(&mut state, slot, 5);
+    script.report(5, Ready::READABLE);
+    state.poll_once().unwrap();
+    assert_eq!(None, state.kill(slot));
+    assert_eq!(vec![slot], order(&mut state));
+    assert_eq!(WaitStatus::Raise(Pending::Kill), state.poll_wait(slot));
+    assert!(!state.mark_killed(slot));
+    assert!(state.mark_killed(slot));
+}
+
+#[test]
+fn a_parked_fiber_that_is_killed_is_woken_and_a_running_one_left_to_the_vm() {
+    let (mut state, _script) = open();
+    let slot = scheduled(&mut state, 1);
+    assert_eq!(Some(fiber(1)), state.kill(slot));
+    block(&mut state, slot);
+    assert_eq!(None, state.kill(slot));
+    assert_eq!(vec![slot], order(&mut state));
+    assert_eq!(WaitStatus::Raise(Pending::Kill), state.poll_wait(slot));
+}
+
+#[test]
+fn an_unblock_ends_a_block_and_nothing_else() {
+    let (mut state, _script) = open();
+    let (reader, sleeper) = (scheduled(&mut state, 1), scheduled(&mut state, 2));
+    park_on(&mut state, reader, 5);
+    block(&mut state, sleeper);
+    assert_eq!(Unblocked::Dropped, state.unblock(fiber(1)));
+    assert_eq!(Unblocked::Woken, state.unblock(fiber(2)));
+    assert_eq!(Unblocked::NotParked(sleeper), state.unblock(fiber(2)));
+    assert_eq!(Unblocked::Dropped, state.unblock(fiber(3)));
+    assert_eq!(vec![sleeper], order(&mut state));
+}
+
+#[test]
+fn a_permit_ends_the_next_block() {
+    let (mut state, _script) = open();
+    let slot = scheduled(&mut state, 1);
+    state.grant_permit(slot);
+    assert_eq!(None, state.begin_block(slot, WaitHook::Block, None));
+    assert_eq!(Some(None), state.begin_block(slot, WaitHook::Block, None));
+}
+
+#[test]
+fn a_block_in_a_forked_child_ends_with_its_unblock() {
+    let (mut state, _script) = open();
+    let slot = state.enter_in_forked_child(fiber(1)).slot;
+    let token = state.begin_block_in_forked_child(slot);
+    assert!(state.is_blocked(token));
+    assert_eq!(Unblocked::Woken, state.unblock(fiber(1)));
+    assert!(!state.is_blocked(token));
+    state.end_wait(slot);
+    state.leave(slot);
+    assert_eq!(None, state.find(fiber(1)));
+}
+
+// --- timeouts ----------------------------------------------------------------------------------------------------
+
+#[test]
+fn of_several_expired_timeouts_the_outermost_wins() {
+    let (mut state, _script) = open();
+    let slot = scheduled(&mut state, 1);
+    let outer = state.begin_timeout(slot, ERROR, NIL, Duration::ZERO);
+    let inner = state.begin_timeout(slot, OTHER_ERROR, NIL, Duration::ZERO);
+    block(&mut state, slot);
+    state.poll_once().unwrap();
+    assert_eq!(vec![slot], order(&mut state));
+    assert_eq!(WaitStatus::TimedOut, state.poll_wait(slot));
+    assert_eq!(Some((ERROR, NIL)), state.take_fired_timeout(slot));
+    state.after_park(slot);
+    state.end_timeout(inner);
+    state.end_timeout(outer);
+    block(&mut state, slot);
+    assert_eq!(WaitStatus::Waiting, state.poll_wait(slot));
+}
+
+#[test]
+fn a_timeout_whose_block_has_ended_raises_nothing() {
+    let (mut state, _script) = open();
+    let slot = scheduled(&mut state, 1);
+    let timeout = state.begin_timeout(slot, ERROR, NIL, Duration::ZERO);
+    state.end_timeout(timeout);
+    block(&mut state, slot);
+    state.poll_once().unwrap();
+    assert_eq!(Next::Nothing, state.next_ready());
+    assert_eq!(WaitStatus::Waiting, state.poll_wait(slot));
+}
+
+#[test]
+fn a_timeout_of_a_fiber_that_waits_for_an_enumerator_is_raised_from_outside() {
+    let (mut state, _script) = open();
+    let (slot, polling) = (scheduled(&mut state, 1), scheduled(&mut state, 2));
+    state.begin_timeout(slot, ERROR, NIL, Duration::ZERO);
+    state.poll_once().unwrap();
+    assert_eq!(Some((slot, fiber(1))), state.next_indirect_timeout(polling));
+    assert_eq!(None, state.next_indirect_timeout(polling));
+    assert_eq!(Some((ERROR, NIL)), state.take_fired_timeout(slot));
+}

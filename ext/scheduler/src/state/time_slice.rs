@@ -1,0 +1,60 @@
+//! How long fibers may go on with transfers that need no wait.
+//!
+//! A fiber that transfers without waiting yields after [`TIME_SLICE`], counted from the last poll. The clock is asked each
+//! [`CLOCK_CHECK_BYTES`]; a call counts for [`BYTES_PER_CALL`] besides the bytes it transfers. So the bound is the slice,
+//! and 16 calls or one slice of a file (256 KiB) more.
+
+use std::{
+    cell::Cell,
+    time::{Duration, Instant},
+};
+
+pub const TIME_SLICE: Duration = Duration::from_micros(500);
+const CLOCK_CHECK_BYTES: usize = 128 << 10;
+const BYTES_PER_CALL: usize = 8 << 10;
+
+/// The bytes transferred without waiting since the clock was last asked.
+#[derive(Debug, Default)]
+pub struct TimeSlice(Cell<usize>);
+
+impl TimeSlice {
+    /// Bytes were transferred without waiting.
+    pub fn count_transfer(&self, bytes: usize) {
+        let transferred = self.0.get().saturating_add(bytes);
+        self.0.set(transferred.saturating_add(BYTES_PER_CALL));
+    }
+
+    /// Whether the clock is to be asked before the next transfer.
+    pub fn is_check_due(&self) -> bool {
+        self.0.get() >= CLOCK_CHECK_BYTES
+    }
+
+    /// The clock is asked now.
+    pub fn begin_check(&self) {
+        self.0.set(0);
+    }
+
+    /// Whether the last poll is too long ago.
+    pub fn is_spent(last_poll: Instant) -> bool {
+        last_poll.elapsed() >= TIME_SLICE
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{BYTES_PER_CALL, CLOCK_CHECK_BYTES, TimeSlice};
+
+    #[test]
+    fn the_clock_is_asked_after_some_bytes_or_calls() {
+        let slice = TimeSlice::default();
+        for _ in 0..CLOCK_CHECK_BYTES / BYTES_PER_CALL {
+            assert!(!slice.is_check_due());
+            slice.count_transfer(0);
+        }
+        assert!(slice.is_check_due());
+        slice.begin_check();
+        assert!(!slice.is_check_due());
+        slice.count_transfer(usize::MAX);
+        assert!(slice.is_check_due());
+    }
+}

@@ -1,0 +1,226 @@
+//! `timeout_after`: exceptions that are raised in a fiber unless its block ends first.
+//!
+//! A timeout that fires is only recorded. The fiber raises it from its own stack when it next gets control. A block that
+//! ends first has won: nothing is raised after it.
+
+use reactor::Token;
+
+use crate::state::{
+    fiber::{FiberRecord, Slot},
+    fiber_table::FiberTable,
+    object::ObjectRef,
+    wait::WakeCause,
+};
+
+/// Tokens of timeouts have this bit of the index set; tokens of waits do not.
+const MARK: u32 = 1 << 31;
+
+#[derive(Clone, Copy, Debug)]
+struct Timeout {
+    fiber: Slot,
+    exception: ObjectRef,
+    message: ObjectRef,
+    fired: bool,
+}
+
+/// The exception (an object or a class) and the message that a fired timeout raises.
+pub type Raise = (ObjectRef, ObjectRef);
+
+#[derive(Debug, Default)]
+pub struct Timeouts {
+    entries: Vec<Option<Timeout>>,
+    generations: Vec<u32>,
+    free: Vec<u32>,
+    /// Fired timeouts, whose fiber may have to be raised in from outside.
+    fired: Vec<Token>,
+}
+
+impl Timeouts {
+    /// Whether the token is one of a timeout.
+    pub fn owns(token: Token) -> bool {
+        token.index() & MARK != 0
+    }
+
+    pub fn insert(&mut self, fiber: Slot, exception: ObjectRef, message: ObjectRef) -> Token {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.entries.push(None);
+            self.generations.push(0);
+            (self.entries.len() - 1) as u32
+        });
+        self.entries[index as usize] = Some(Timeout {
+            fiber,
+            exception,
+            message,
+            fired: false,
+        });
+        Token::new(index | MARK, self.generations[index as usize])
+    }
+
+    /// The block has ended: the timeout is off, even if it has fired and was not raised yet.
+    pub fn remove(&mut self, token: Token, fibers: &mut FiberTable) {
+        let index = token.index() & !MARK;
+        if let Some(timeout) = self.entries.get_mut(index as usize).and_then(Option::take) {
+            if timeout.fired {
+                if let Some(record) = fibers.get_mut(timeout.fiber) {
+                    record.discount_fired_timeout();
+                }
+            }
+            self.generations[index as usize] = self.generations[index as usize].wrapping_add(1);
+            self.free.push(index);
+        }
+    }
+
+    fn current(&mut self, token: Token) -> Option<&mut Timeout> {
+        let index = (token.index() & !MARK) as usize;
+        if *self.generations.get(index)? != token.generation() {
+            return None;
+        }
+        self.entries.get_mut(index)?.as_mut()
+    }
+
+    /// Its time has come. The token of the wait that it ends, if the fiber is parked.
+    pub fn fire(&mut self, token: Token, fibers: &mut FiberTable) -> Option<Token> {
+        let timeout = self.current(token)?;
+        timeout.fired = true;
+        let slot = timeout.fiber;
+        fibers.get_mut(slot)?.count_fired_timeout();
+        self.fired.push(token);
+        let (wait, _) = fibers.parked(slot)?;
+        fibers.wake(wait, WakeCause::Interrupted).then_some(wait)
+    }
+
+    /// The next fiber that has to be raised in from outside, because it has resumed another one that is parked.
+    pub fn next_indirect(&mut self, fibers: &FiberTable) -> Option<(Slot, ObjectRef)> {
+        let mut place = 0;
+        while let Some(token) = self.fired.get(place).copied() {
+            let Some(slot) = self.current(token).filter(|t| t.fired).map(|t| t.fiber) else {
+                self.fired.swap_remove(place); // over, or raised
+                continue;
+            };
+            // A parked or queued fiber raises it by itself when it gets control. If it does not (a mutex was handed to
+            // it first) and goes on into an Enumerator, a later poll finds it here.
+            match fibers.get(slot) {
+                Some(record) if record.is_suspended_elsewhere() => {
+                    self.fired.swap_remove(place);
+                    return Some((slot, record.fiber()));
+                }
+                _ => place += 1,
+            }
+        }
+        None
+    }
+
+    /// Takes the first fired timeout of a fiber: the outermost, if several have fired.
+    pub fn take_fired(&mut self, slot: Slot, fibers: &mut FiberTable) -> Option<Raise> {
+        fibers
+            .get_mut(slot)
+            .map(FiberRecord::discount_fired_timeout);
+        let mut timeouts = self.entries.iter_mut().flatten();
+        let timeout = timeouts.find(|t| t.fired && t.fiber == slot)?;
+        timeout.fired = false;
+        Some((timeout.exception, timeout.message))
+    }
+
+    pub(super) fn for_each_object(&self, visit: &mut impl FnMut(ObjectRef)) {
+        for timeout in self.entries.iter().flatten() {
+            visit(timeout.exception);
+            visit(timeout.message);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Timeouts;
+    use crate::state::{
+        fiber::Slot,
+        fiber_table::FiberTable,
+        object::ObjectRef,
+        wait::{WaitKind, WaitStatus, WakeCause},
+    };
+
+    const INNER: ObjectRef = ObjectRef::new(8);
+    const OUTER: ObjectRef = ObjectRef::new(16);
+    const MESSAGE: ObjectRef = ObjectRef::new(24);
+
+    fn fiber() -> (FiberTable, Slot) {
+        let mut fibers = FiberTable::default();
+        let slot = fibers.insert(ObjectRef::new(0x1000), true);
+        (fibers, slot)
+    }
+
+    #[test]
+    fn a_fired_timeout_ends_the_wait_of_its_fiber() {
+        let (mut fibers, slot) = fiber();
+        let mut timeouts = Timeouts::default();
+        let token = timeouts.insert(slot, OUTER, MESSAGE);
+        assert!(Timeouts::owns(token));
+        let wait = fibers.begin_wait(slot, WaitKind::Io);
+        assert!(!Timeouts::owns(wait));
+        assert_eq!(Some(wait), timeouts.fire(token, &mut fibers));
+        assert_eq!(None, timeouts.next_indirect(&fibers));
+        let record = fibers.get_mut(slot).unwrap();
+        assert_eq!(WaitStatus::TimedOut, record.poll_wait());
+        assert_eq!(
+            Some((OUTER, MESSAGE)),
+            timeouts.take_fired(slot, &mut fibers)
+        );
+        assert_eq!(None, timeouts.take_fired(slot, &mut fibers));
+    }
+
+    #[test]
+    fn of_several_fired_timeouts_the_outermost_is_raised() {
+        let (mut fibers, slot) = fiber();
+        let mut timeouts = Timeouts::default();
+        let outer = timeouts.insert(slot, OUTER, MESSAGE);
+        let inner = timeouts.insert(slot, INNER, MESSAGE);
+        fibers.begin_wait(slot, WaitKind::Io);
+        timeouts.fire(inner, &mut fibers);
+        timeouts.fire(outer, &mut fibers);
+        assert_eq!(
+            Some((OUTER, MESSAGE)),
+            timeouts.take_fired(slot, &mut fibers)
+        );
+    }
+
+    #[test]
+    fn a_block_that_ends_first_has_won() {
+        let (mut fibers, slot) = fiber();
+        let mut timeouts = Timeouts::default();
+        let token = timeouts.insert(slot, OUTER, MESSAGE);
+        fibers.begin_wait(slot, WaitKind::Io);
+        timeouts.fire(token, &mut fibers);
+        timeouts.remove(token, &mut fibers);
+        let record = fibers.get_mut(slot).unwrap();
+        assert_eq!(WaitStatus::Over(WakeCause::Interrupted), record.poll_wait());
+        assert_eq!(None, timeouts.take_fired(slot, &mut fibers));
+        assert_eq!(None, timeouts.next_indirect(&fibers));
+    }
+
+    #[test]
+    fn an_old_token_fires_no_later_timeout() {
+        let (mut fibers, slot) = fiber();
+        let mut timeouts = Timeouts::default();
+        let old = timeouts.insert(slot, OUTER, MESSAGE);
+        timeouts.remove(old, &mut fibers);
+        let new = timeouts.insert(slot, INNER, MESSAGE);
+        assert_eq!(old.index(), new.index());
+        fibers.begin_wait(slot, WaitKind::Io);
+        assert_eq!(None, timeouts.fire(old, &mut fibers));
+        assert!(fibers.parked(slot).is_some());
+    }
+
+    #[test]
+    fn a_fiber_that_is_suspended_elsewhere_is_raised_in_from_outside() {
+        let (mut fibers, slot) = fiber();
+        let mut timeouts = Timeouts::default();
+        let token = timeouts.insert(slot, OUTER, MESSAGE);
+        assert_eq!(None, timeouts.fire(token, &mut fibers));
+        let queued = fibers.queue(slot).unwrap();
+        assert_eq!(None, timeouts.next_indirect(&fibers));
+        fibers.take_queued(queued);
+        let fiber = fibers.get(slot).unwrap().fiber();
+        assert_eq!(Some((slot, fiber)), timeouts.next_indirect(&fibers));
+        assert_eq!(None, timeouts.next_indirect(&fibers));
+    }
+}

@@ -1,0 +1,162 @@
+//! What happened and when: a list of moments, kept while a trace is on, and read by `lib/reactor/trace.rb`.
+
+use std::time::Instant;
+
+use crate::state::{fiber::FiberRecord, object::ObjectRef};
+
+/// An event in the life of a fiber or of the loop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TraceEvent {
+    /// The fiber has got control.
+    Control,
+    /// The fiber begins to wait, and the next ready fiber runs.
+    Park,
+    /// Its wait has ended and it is queued.
+    Ready,
+    /// It begins to wait for the end of all other fibers, and runs them.
+    Drain,
+    /// Its wait is over and it goes on.
+    Unpark,
+    /// The fiber has ended.
+    End,
+    /// A poll begins.
+    Turn,
+    /// A poll has ended.
+    Turned,
+    /// The thread goes to sleep in the kernel.
+    Sleep,
+    /// The thread is awake again.
+    Wake,
+}
+
+impl TraceEvent {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Control => "control",
+            Self::Park => "park",
+            Self::Ready => "ready",
+            Self::Drain => "drain",
+            Self::Unpark => "unpark",
+            Self::End => "end",
+            Self::Turn => "turn",
+            Self::Turned => "turned",
+            Self::Sleep => "sleep",
+            Self::Wake => "wake",
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Moment {
+    pub event: TraceEvent,
+    pub nanoseconds: u64,
+    /// The fiber's address; 0 for the loop.
+    pub fiber: usize,
+    pub hook: &'static str,
+    pub io_number: u64,
+    pub events: u8,
+}
+
+/// A list with a limit: moments beyond it are counted and left out.
+#[derive(Debug)]
+pub struct Trace {
+    start: Instant,
+    moments: Vec<Moment>,
+    births: Vec<(usize, String)>,
+    limit: usize,
+    lost: u64,
+}
+
+/// The result of a trace.
+#[derive(Debug)]
+pub struct Recording {
+    /// How many moments were left out.
+    pub lost: u64,
+    /// Fibers made meanwhile, by their addresses, and where.
+    pub births: Vec<(usize, String)>,
+    pub moments: Vec<Moment>,
+}
+
+impl Trace {
+    pub fn new(limit: usize) -> Self {
+        Self {
+            start: Instant::now(),
+            moments: Vec::new(),
+            births: Vec::new(),
+            limit,
+            lost: 0,
+        }
+    }
+
+    /// Something happens to a fiber.
+    pub fn fiber(&mut self, event: TraceEvent, record: &FiberRecord) {
+        let nanoseconds = self.now();
+        self.push(Moment {
+            event,
+            nanoseconds,
+            fiber: record.fiber().address(),
+            hook: record.hook().name(),
+            io_number: record.io_number(),
+            events: record.events(),
+        });
+    }
+
+    /// Something happens to the loop.
+    pub fn turn(&mut self, event: TraceEvent) {
+        let nanoseconds = self.now();
+        self.push(Moment {
+            event,
+            nanoseconds,
+            fiber: 0,
+            hook: "",
+            io_number: 0,
+            events: 0,
+        });
+    }
+
+    /// A fiber is made.
+    pub fn birth(&mut self, fiber: ObjectRef, place: String) {
+        if self.births.len() < self.limit {
+            self.births.push((fiber.address(), place));
+        }
+    }
+
+    pub fn into_recording(self) -> Recording {
+        Recording {
+            lost: self.lost,
+            births: self.births,
+            moments: self.moments,
+        }
+    }
+
+    fn now(&self) -> u64 {
+        self.start.elapsed().as_nanos() as u64
+    }
+
+    fn push(&mut self, moment: Moment) {
+        if self.moments.len() < self.limit {
+            self.moments.push(moment);
+        } else {
+            self.lost += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Trace, TraceEvent};
+    use crate::state::object::ObjectRef;
+
+    #[test]
+    fn what_does_not_fit_is_counted() {
+        let mut trace = Trace::new(2);
+        for event in [TraceEvent::Turn, TraceEvent::Turned, TraceEvent::Sleep] {
+            trace.turn(event);
+        }
+        trace.birth(ObjectRef::new(8), "a:1".to_owned());
+        let recording = trace.into_recording();
+        let names: Vec<_> = recording.moments.iter().map(|m| m.event.name()).collect();
+        assert_eq!((vec!["turn", "turned"], 1), (names, recording.lost));
+        assert_eq!(vec![(8, "a:1".to_owned())], recording.births);
+    }
+}

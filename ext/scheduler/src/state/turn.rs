@@ -1,0 +1,177 @@
+//! A turn's half that never blocks: which fiber runs next, and which ones a poll wakes.
+
+use std::time::Duration;
+
+use reactor::{Handle, Ready, Sleep, Token};
+
+use crate::state::{
+    State,
+    fiber::{FiberRecord, Slot},
+    ready_queue::Next,
+    time_slice::TimeSlice,
+    timeouts::Timeouts,
+    trace::TraceEvent,
+    wait::{WaitKind, WakeCause},
+};
+
+impl State {
+    /// Takes the next fiber of the ready queue, unless a poll is due.
+    #[inline(never)]
+    pub fn next_ready(&mut self) -> Next {
+        if self.queue.is_poll_due() || self.is_last_poll_too_old() {
+            return Next::Poll;
+        }
+        while let Some(token) = self.queue.pop() {
+            if let Some(fiber) = self.fibers.take_queued(token) {
+                self.queue.on_resume();
+                return Next::Fiber(token.index(), fiber);
+            }
+        }
+        Next::Nothing
+    }
+
+    /// The number of resumes bounds the time between polls if fibers are quickly done, and the clock does if they are not.
+    fn is_last_poll_too_old(&self) -> bool {
+        self.queue.is_clock_check_due() && self.event_loop.clock().is_some_and(TimeSlice::is_spent)
+    }
+
+    /// Polls without blocking: wakes each fiber whose event has come.
+    pub fn poll_once(&mut self) -> std::io::Result<()> {
+        self.queue.begin_poll();
+        self.batching.on_poll();
+        self.counters.turns += 1;
+        self.trace_turn(TraceEvent::Turn);
+        let Some(events) = self.event_loop.collect()? else {
+            return Ok(());
+        };
+        for event in events.iter() {
+            if Timeouts::owns(event.token) {
+                if let Some(token) = self.timeouts.fire(event.token, &mut self.fibers) {
+                    self.queue.push_expired(token);
+                    self.trace_event(TraceEvent::Ready, token.index());
+                }
+            } else if event.ready.contains(Ready::ELAPSED) {
+                if self.fibers.wake(event.token, WakeCause::Elapsed) {
+                    self.queue.push_expired(event.token);
+                    self.trace_event(TraceEvent::Ready, event.token.index());
+                }
+            } else {
+                self.wake(event.token, WakeCause::Ready);
+            }
+        }
+        self.event_loop.reuse(events);
+        self.trace_turn(TraceEvent::Turned);
+        self.queue.on_poll();
+        Ok(())
+    }
+
+    /// Ends the wait with this token and queues its fiber; false if that wait is over.
+    pub fn wake(&mut self, token: Token, cause: WakeCause) -> bool {
+        let woken = self.fibers.wake(token, cause);
+        if woken {
+            self.queue.push(token);
+            self.trace_event(TraceEvent::Ready, token.index());
+        }
+        woken
+    }
+
+    // --- the ready queue -----------------------------------------------------------------------------------------
+
+    /// Queues a fiber that has not parked, behind the ready fibers. Nothing happens if it is queued.
+    pub(super) fn enqueue(&mut self, slot: Slot) {
+        if let Some(token) = self.fibers.queue(slot) {
+            self.queue.push(token);
+        }
+    }
+
+    /// Queues a fiber that has not parked, before all queued fibers. Nothing happens if it is queued.
+    pub fn enqueue_first(&mut self, slot: Slot) -> Option<Token> {
+        let token = self.fibers.queue(slot)?;
+        self.queue.push_first(token);
+        Some(token)
+    }
+
+    /// A fiber yields: it is queued behind the ready fibers.
+    pub fn yield_now(&mut self, slot: Slot) {
+        if let Some(token) = self.begin_yield(slot) {
+            self.queue.push(token);
+        }
+    }
+
+    /// A fiber yields: it is queued behind the ready fibers, and behind those that the next polls wake.
+    pub fn yield_low_priority(&mut self, slot: Slot) {
+        if let Some(token) = self.begin_yield(slot) {
+            self.queue.push_low_priority(token);
+        }
+    }
+
+    /// A wait that is over at once.
+    fn begin_yield(&mut self, slot: Slot) -> Option<Token> {
+        let token = self.fibers.begin_wait(slot, WaitKind::Block);
+        let is_over = self.fibers.wake(token, WakeCause::Elapsed);
+        is_over.then_some(token)
+    }
+
+    pub fn is_queued(&self, slot: Slot) -> bool {
+        self.fibers.get(slot).is_some_and(FiberRecord::is_queued)
+    }
+
+    /// Whether a fiber is ready that is not of low priority.
+    pub fn has_ready_fiber(&mut self) -> bool {
+        let fibers = &self.fibers;
+        self.queue.has(|token| fibers.is_queued(token))
+    }
+
+    /// Whether no fiber can run but those of low priority.
+    pub fn is_idle(&self) -> bool {
+        self.queue.is_empty() && !self.control.has_interrupts()
+    }
+
+    // --- sleeping ------------------------------------------------------------------------------------------------
+
+    /// Begins a sleep in the kernel, unless a fiber can run or the wait of this one is over.
+    pub fn begin_sleep(&mut self, slot: Slot, limit: Option<Duration>) -> Option<(Sleep, Handle)> {
+        if !self.is_idle() || self.fibers.may_run(slot) {
+            return None;
+        }
+        let only_unblock_helps = self.fibers.all_wait_for_unblock_only();
+        let sleep = self.event_loop.begin_sleep(limit, only_unblock_helps)?;
+        self.counters.sleeps += 1;
+        self.trace_turn(TraceEvent::Sleep);
+        Some(sleep)
+    }
+
+    pub fn end_sleep(&mut self) {
+        self.event_loop.end_sleep();
+        self.trace_turn(TraceEvent::Wake);
+    }
+
+    /// Ends the sleep of the scheduler's thread, if it sleeps.
+    pub fn wake_thread(&mut self) {
+        if self.event_loop.wake_thread() {
+            self.counters.wakeups += 1;
+        }
+    }
+
+    /// Whether the last sleep ended only because its time was up, and only an `unblock` can wake a fiber.
+    pub fn may_be_deadlocked(&self) -> bool {
+        self.event_loop.slept_idle() && self.is_idle() && self.fibers.all_wait_for_unblock_only()
+    }
+
+    // --- virtual time --------------------------------------------------------------------------------------------
+
+    /// How long to wait for the outside before the clock advances; `None` if it does not. It does not either while a fiber
+    /// waits for work in this process, which ends by itself.
+    pub fn settle_before_advance(&self) -> Option<Duration> {
+        let settle = self.event_loop.settle().filter(|_| self.is_idle())?;
+        let is_working = self.fibers.records().any(FiberRecord::waits_for_work);
+        (!is_working).then_some(settle)
+    }
+
+    /// The clock advances to the next timer, unless a fiber can run.
+    pub fn advance_if_idle(&mut self) {
+        if self.is_idle() {
+            self.event_loop.advance_to_next_timer();
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! The vocabulary of a wait: what for, in which hook, what ended it, and what is raised at its end.
+
+use crate::state::object::ObjectRef;
+
+/// The io number of a wait for several IO objects.
+pub const SEVERAL: u64 = u64::MAX;
+
+/// The kind of a wait. It decides which calls may end the wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaitKind {
+    /// Readiness of descriptors, or work on one. `fiber_interrupt` ends it, `unblock` does not.
+    Io,
+    /// `block` and `kernel_sleep`. `unblock` ends it.
+    Block,
+    /// A send that the driver carries out by the end of this turn. Neither `unblock` nor `fiber_interrupt` ends it.
+    Send,
+}
+
+/// The hook a fiber is parked in, for observers. No decision of the scheduler depends on it but that of virtual time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WaitHook {
+    #[default]
+    Other,
+    /// `io_wait`, `io_read`, `io_write`, `io_select`.
+    Io,
+    /// `kernel_sleep`.
+    Sleep,
+    /// `block`.
+    Block,
+}
+
+impl WaitHook {
+    pub const ALL: [Self; 4] = [Self::Io, Self::Sleep, Self::Block, Self::Other];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Io => "io",
+            Self::Sleep => "sleep",
+            Self::Block => "block",
+            Self::Other => "other",
+        }
+    }
+}
+
+/// The cause of a wait's end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WakeCause {
+    /// A descriptor is ready. The reactor tells for which direction.
+    Ready,
+    /// The wait's own time is up.
+    Elapsed,
+    /// `unblock`.
+    Unblocked,
+    /// Something to raise is pending.
+    Interrupted,
+}
+
+/// An exception or a kill that a fiber raises when it gets control.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pending {
+    Raise(ObjectRef),
+    Kill,
+}
+
+/// The next step of a fiber that has control and looks at its wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaitStatus {
+    /// The wait goes on.
+    Waiting,
+    Over(WakeCause),
+    Raise(Pending),
+    /// A timeout has fired, and is raised.
+    TimedOut,
+}
+
+impl WaitStatus {
+    /// The fiber has no record, so it has nothing to wait for.
+    pub const UNKNOWN: Self = Self::Over(WakeCause::Unblocked);
+}

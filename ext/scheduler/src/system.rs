@@ -1,0 +1,9 @@
+//! System calls, each made at most once and without blocking where the kernel offers a way.
+
+pub mod close;
+pub mod descriptor;
+pub mod file;
+pub mod getaddrinfo;
+pub mod kind;
+mod nowait;
+pub mod transfer;

@@ -1,0 +1,154 @@
+//! Regular files: reading what is in the page cache, and bringing there what is not.
+
+use std::{
+    io::{IoSlice, IoSliceMut},
+    os::fd::RawFd,
+};
+
+use rustix::{fs::FileType, io::Errno};
+
+use crate::system::{descriptor::borrow, kind::DescriptorKind, nowait};
+
+/// One byte in each of these pieces is read to bring a range into the page cache, because the disk delivers larger ones.
+const POPULATE_STEP: u64 = 32 << 10;
+
+/// One byte in each of these pieces is read to find out whether a range is there, because the kernel reads ahead further.
+const CACHED_STEP: usize = 64 << 10;
+
+/// The most that one system call of a worker reads, because a kernel that is not preemptible (PREEMPT_NONE) lets the loop's
+/// thread go on only at the end of a call (`docs/measured.md`).
+const READ_PIECE: usize = 128 << 10;
+
+/// Reads from a regular file at `offset`, or at its current position: EAGAIN for what is not in the page cache. From
+/// any other kind, as read(2) and pread(2).
+#[inline]
+pub fn read(
+    kind: DescriptorKind,
+    descriptor: RawFd,
+    bytes: &mut [u8],
+    offset: Option<u64>,
+) -> Result<usize, Errno> {
+    let fd = borrow(descriptor);
+    match (kind, offset) {
+        (DescriptorKind::File, Some(offset)) => {
+            nowait::read_at(fd, &mut [IoSliceMut::new(bytes)], offset)
+        }
+        (DescriptorKind::File, None) => nowait::read(fd, &mut [IoSliceMut::new(bytes)]),
+        (_, Some(offset)) => rustix::io::pread(fd, bytes, offset),
+        (_, None) => rustix::io::read(fd, bytes),
+    }
+}
+
+/// Writes to a regular file likewise: EAGAIN if that might take long.
+#[inline]
+pub fn write(
+    kind: DescriptorKind,
+    descriptor: RawFd,
+    bytes: &[u8],
+    offset: Option<u64>,
+) -> Result<usize, Errno> {
+    let fd = borrow(descriptor);
+    match (kind, offset) {
+        (DescriptorKind::File, Some(offset)) => {
+            nowait::write_at(fd, &[IoSlice::new(bytes)], offset)
+        }
+        (DescriptorKind::File, None) => nowait::write(fd, &[IoSlice::new(bytes)]),
+        (_, Some(offset)) => rustix::io::pwrite(fd, bytes, offset),
+        (_, None) => rustix::io::write(fd, bytes),
+    }
+}
+
+/// Whether the range is in the page cache, as far as a byte in each piece tells.
+pub fn is_cached(descriptor: RawFd, offset: u64, length: usize) -> bool {
+    let last = std::iter::once(length.saturating_sub(1));
+    let mut places = (0..length).step_by(CACHED_STEP).chain(last);
+    places.all(|place| {
+        let mut byte = [0];
+        let place = offset + place as u64;
+        read(DescriptorKind::File, descriptor, &mut byte, Some(place)).is_ok()
+    })
+}
+
+/// Brings the range into the page cache and waits until it is there: by reading a byte here and there, which copies next
+/// to nothing. The kernel is asked for `ahead` bytes from `offset` on, or for twice the range if that is more.
+pub fn populate_page_cache(
+    descriptor: RawFd,
+    offset: u64,
+    length: usize,
+    ahead: u64,
+) -> Result<(), Errno> {
+    nowait::advise_will_need(borrow(descriptor), offset, ahead.max(2 * length as u64));
+    let end = offset + length as u64;
+    let mut place = offset;
+    while place < end {
+        match read(
+            DescriptorKind::NeverBlocks,
+            descriptor,
+            &mut [0],
+            Some(place),
+        ) {
+            Ok(0) => break,
+            Ok(_) => place += POPULATE_STEP,
+            Err(Errno::INTR) => {}
+            Err(_) if place > offset => break, // the next read that comes so far meets it again
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(())
+}
+
+/// Reads from `offset` on until the memory is full or the file ends, for as long as it takes.
+///
+/// At the first byte that is not in the page cache, the kernel is asked for all that is missing, and for as much again.
+pub fn read_into(descriptor: RawFd, bytes: &mut [u8], offset: u64) -> Result<usize, Errno> {
+    let (mut kind, mut done) = (DescriptorKind::File, 0);
+    while done < bytes.len() {
+        let place = offset + done as u64;
+        let end = bytes.len().min(done + READ_PIECE);
+        match read(kind, descriptor, &mut bytes[done..end], Some(place)) {
+            Ok(0) => break,
+            Ok(count) => done += count,
+            Err(Errno::INTR) => {}
+            Err(_) if kind == DescriptorKind::File => {
+                kind = DescriptorKind::NeverBlocks;
+                let missing = 2 * (bytes.len() - done) as u64;
+                nowait::advise_will_need(borrow(descriptor), place, missing);
+            }
+            Err(_) if done > 0 => break, // the next read that comes so far meets it again
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(done)
+}
+
+/// Whether opening the path blocks until its other end is opened.
+pub fn is_fifo(path: Vec<u8>) -> bool {
+    rustix::fs::stat(path).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Fifo)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs::File, os::fd::AsRawFd};
+
+    use super::{is_fifo, populate_page_cache, read_into};
+
+    #[test]
+    fn a_file_is_read_to_its_end() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+        let file = File::open(path).unwrap();
+        let whole = std::fs::read(path).unwrap();
+        let mut bytes = vec![0; whole.len() + 100];
+        let descriptor = file.as_raw_fd();
+        assert_eq!(populate_page_cache(descriptor, 0, bytes.len(), 0), Ok(()));
+        assert_eq!(read_into(descriptor, &mut bytes, 0), Ok(whole.len()));
+        assert_eq!(whole, bytes[..whole.len()]);
+        assert_eq!(read_into(descriptor, &mut bytes, 3), Ok(whole.len() - 3));
+    }
+
+    #[test]
+    fn a_regular_file_is_no_fifo() {
+        assert!(!is_fifo(
+            concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml").into()
+        ));
+    }
+}

@@ -1,0 +1,102 @@
+//! getaddrinfo(3). It blocks, so a worker of the pool calls it.
+#![allow(unsafe_code)]
+
+use std::{
+    ffi::{CStr, c_int},
+    ptr, slice,
+};
+
+/// What getaddrinfo(3) is asked beside the names.
+#[derive(Clone, Copy, Debug)]
+pub struct Hints {
+    pub family: c_int,
+    pub socktype: c_int,
+    pub protocol: c_int,
+    pub flags: c_int,
+}
+
+/// One of its answers; `bytes` is a struct sockaddr.
+#[derive(Clone, Debug)]
+pub struct Address {
+    pub family: c_int,
+    pub socktype: c_int,
+    pub protocol: c_int,
+    pub bytes: Vec<u8>,
+}
+
+/// Why there is no answer: EAI_*, and errno for EAI_SYSTEM.
+#[derive(Clone, Copy, Debug)]
+pub struct Unresolved {
+    pub code: c_int,
+    pub errno: c_int,
+}
+
+/// Asks the resolver. Blocks for as long as the resolver takes; any thread may call it.
+pub fn getaddrinfo(
+    host: Option<&CStr>,
+    service: Option<&CStr>,
+    hints: &Hints,
+) -> Result<Vec<Address>, Unresolved> {
+    let pointer = |text: Option<&CStr>| text.map_or(ptr::null(), CStr::as_ptr);
+    // SAFETY: numbers and pointers, for which zero means "not given".
+    let mut wanted: libc::addrinfo = unsafe { std::mem::zeroed() };
+    wanted.ai_family = hints.family;
+    wanted.ai_socktype = hints.socktype;
+    wanted.ai_protocol = hints.protocol;
+    wanted.ai_flags = hints.flags;
+    let mut list = ptr::null_mut();
+    // SAFETY: strings that end with NUL, and a place for the list, all alive during the call.
+    let code = unsafe { libc::getaddrinfo(pointer(host), pointer(service), &wanted, &mut list) };
+    if code != 0 {
+        let errno = std::io::Error::last_os_error().raw_os_error().unwrap_or(0);
+        // A resolver module that is configured and not installed is "no such name", as in Ruby: [ruby-list:49420].
+        let missing =
+            cfg!(target_os = "linux") && code == libc::EAI_SYSTEM && errno == libc::ENOENT;
+        let code = if missing { libc::EAI_NONAME } else { code };
+        return Err(Unresolved { code, errno });
+    }
+    let mut found = Vec::new();
+    let mut next = list;
+    // SAFETY: the list is ours until it is freed below; each entry has an address of the length it says.
+    while let Some(entry) = unsafe { next.as_ref() } {
+        let (address, length) = (entry.ai_addr.cast::<u8>(), entry.ai_addrlen as usize);
+        found.push(Address {
+            family: entry.ai_family,
+            socktype: entry.ai_socktype,
+            protocol: entry.ai_protocol,
+            // SAFETY: see above.
+            bytes: unsafe { slice::from_raw_parts(address, length) }.to_vec(),
+        });
+        next = entry.ai_next;
+    }
+    // SAFETY: it came from getaddrinfo, and nothing refers to it any more.
+    unsafe { libc::freeaddrinfo(list) };
+    Ok(found)
+}
+
+/// gai_strerror(3).
+pub fn error_message(code: c_int) -> String {
+    // SAFETY: a text that is never freed.
+    let text = unsafe { CStr::from_ptr(libc::gai_strerror(code)) };
+    text.to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Hints, error_message, getaddrinfo};
+
+    #[test]
+    fn a_numeric_host_needs_no_resolver() {
+        let hints = Hints {
+            family: libc::AF_UNSPEC,
+            socktype: libc::SOCK_STREAM,
+            protocol: 0,
+            flags: libc::AI_NUMERICHOST,
+        };
+        let found = getaddrinfo(Some(c"127.0.0.1"), Some(c"80"), &hints).unwrap();
+        assert_eq!(found[0].family, libc::AF_INET);
+        let refused = getaddrinfo(Some(c"example.invalid"), None, &hints).unwrap_err();
+        assert_eq!(refused.code, libc::EAI_NONAME);
+        assert!(!error_message(refused.code).is_empty());
+    }
+}

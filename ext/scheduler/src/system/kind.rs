@@ -1,0 +1,112 @@
+//! What is behind a descriptor, as far as it decides how to read and write without blocking.
+
+use std::os::fd::RawFd;
+
+use rustix::{fs::FileType, net::SocketType};
+
+use crate::system::{descriptor::borrow, nowait};
+
+/// How to read from and write to a descriptor without blocking.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum DescriptorKind {
+    /// recv(2), send(2) with MSG_DONTWAIT. A short count means drained.
+    StreamSocket,
+    /// The same calls. A short count means nothing.
+    OtherSocket,
+    /// Pipe or FIFO: a short count means drained. preadv2(2) with RWF_NOWAIT (Linux 6.4), O_NONBLOCK otherwise.
+    Pipe,
+    /// read(2), write(2) of a memory device (null, zero, full, random) or of a file that lives in memory.
+    NeverBlocks,
+    /// Terminals and other devices. Without O_NONBLOCK poll(2) is asked first.
+    PollFirst,
+    /// Regular files, directories, block devices: a call may take long, and never answers "would block".
+    File,
+}
+
+impl DescriptorKind {
+    pub fn of(descriptor: RawFd) -> Self {
+        let fd = borrow(descriptor);
+        match rustix::net::sockopt::socket_type(fd) {
+            Ok(SocketType::STREAM) => return Self::StreamSocket,
+            Ok(_) => return Self::OtherSocket,
+            Err(_) => {}
+        }
+        let Ok(stat) = rustix::fs::fstat(fd) else {
+            return Self::PollFirst;
+        };
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Fifo => Self::Pipe,
+            FileType::RegularFile if nowait::lives_in_memory(fd) => Self::NeverBlocks,
+            FileType::RegularFile | FileType::Directory | FileType::BlockDevice => Self::File,
+            // Major 1 holds the memory devices: null, zero, full, random, urandom.
+            FileType::CharacterDevice if rustix::fs::major(stat.st_rdev) == 1 => Self::NeverBlocks,
+            _ => Self::PollFirst,
+        }
+    }
+
+    /// The inverse of [`DescriptorKind::bits`]; bits above the lowest three are ignored.
+    pub fn from_bits(bits: u64) -> Self {
+        match bits & 7 {
+            0 => Self::StreamSocket,
+            1 => Self::OtherSocket,
+            2 => Self::Pipe,
+            3 => Self::NeverBlocks,
+            4 => Self::PollFirst,
+            _ => Self::File,
+        }
+    }
+
+    /// The kind in three bits.
+    pub fn bits(self) -> u64 {
+        self as u64
+    }
+
+    /// Whether a short count tells that the kernel has no more.
+    pub fn short_means_drained(self) -> bool {
+        matches!(self, Self::StreamSocket | Self::Pipe)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsRawFd;
+
+    use super::DescriptorKind;
+
+    #[test]
+    fn every_kind_survives_its_bits() {
+        let kinds = [
+            DescriptorKind::StreamSocket,
+            DescriptorKind::OtherSocket,
+            DescriptorKind::Pipe,
+            DescriptorKind::NeverBlocks,
+            DescriptorKind::PollFirst,
+            DescriptorKind::File,
+        ];
+        for kind in kinds {
+            assert_eq!(DescriptorKind::from_bits(kind.bits() | 1 << 3), kind);
+        }
+    }
+
+    #[test]
+    fn descriptors_are_recognised() {
+        let (stream, _peer) = std::os::unix::net::UnixStream::pair().unwrap();
+        assert_eq!(
+            DescriptorKind::of(stream.as_raw_fd()),
+            DescriptorKind::StreamSocket
+        );
+        let datagram = std::os::unix::net::UnixDatagram::unbound().unwrap();
+        assert_eq!(
+            DescriptorKind::of(datagram.as_raw_fd()),
+            DescriptorKind::OtherSocket
+        );
+        let (reader, _writer) = rustix::pipe::pipe().unwrap();
+        assert_eq!(DescriptorKind::of(reader.as_raw_fd()), DescriptorKind::Pipe);
+        let manifest = std::fs::File::open(env!("CARGO_MANIFEST_DIR")).unwrap();
+        assert_eq!(
+            DescriptorKind::of(manifest.as_raw_fd()),
+            DescriptorKind::File
+        );
+    }
+}

@@ -1,0 +1,129 @@
+//! One attempt to read or write that does not block, whatever kind of descriptor it is.
+//!
+//! Where the kernel offers a call that cannot block, no readiness question comes first. The O_NONBLOCK flag is never
+//! changed, because other processes may share it.
+
+use std::{
+    io::{IoSlice, IoSliceMut},
+    os::fd::RawFd,
+};
+
+use reactor::Interest;
+use rustix::{
+    io::Errno,
+    net::{RecvFlags, SendFlags},
+};
+
+use crate::system::{
+    descriptor::{borrow, check_ready, is_nonblocking},
+    kind::DescriptorKind,
+    nowait,
+};
+
+/// Without waiting, and without SIGPIPE. Apple has no flag for the latter, and Ruby's own handler ignores the signal.
+#[cfg(not(target_vendor = "apple"))]
+const SEND_FLAGS: SendFlags = SendFlags::DONTWAIT.union(SendFlags::NOSIGNAL);
+#[cfg(target_vendor = "apple")]
+const SEND_FLAGS: SendFlags = SendFlags::DONTWAIT;
+
+/// The most that is copied between two questions whether other fibers are ready: about 40 us.
+pub const SLICE: usize = 256 << 10;
+
+/// Reads what is there: bytes, 0 at the end, EAGAIN if it would block.
+pub fn read(kind: DescriptorKind, descriptor: RawFd, bytes: &mut [u8]) -> Result<usize, Errno> {
+    let fd = borrow(descriptor);
+    match kind {
+        DescriptorKind::StreamSocket | DescriptorKind::OtherSocket => {
+            rustix::net::recv(fd, bytes, RecvFlags::DONTWAIT).map(|(_, count)| count)
+        }
+        DescriptorKind::Pipe => match nowait::read(fd, &mut [IoSliceMut::new(bytes)]) {
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
+                if !is_nonblocking(descriptor) {
+                    check_ready(descriptor, Interest::READABLE)?;
+                }
+                rustix::io::read(fd, bytes)
+            }
+            answer => answer,
+        },
+        DescriptorKind::PollFirst => {
+            if !is_nonblocking(descriptor) {
+                check_ready(descriptor, Interest::READABLE)?;
+            }
+            rustix::io::read(fd, bytes)
+        }
+        DescriptorKind::NeverBlocks | DescriptorKind::File => rustix::io::read(fd, bytes),
+    }
+}
+
+/// Writes what fits: bytes, EAGAIN if nothing does.
+pub fn write(kind: DescriptorKind, descriptor: RawFd, bytes: &[u8]) -> Result<usize, Errno> {
+    let fd = borrow(descriptor);
+    match kind {
+        DescriptorKind::StreamSocket | DescriptorKind::OtherSocket => {
+            rustix::net::send(fd, bytes, SEND_FLAGS)
+        }
+        DescriptorKind::Pipe => match nowait::write(fd, &[IoSlice::new(bytes)]) {
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
+                if is_nonblocking(descriptor) {
+                    return rustix::io::write(fd, bytes);
+                }
+                check_ready(descriptor, Interest::WRITABLE)?;
+                rustix::io::write(fd, pipe_chunk(bytes))
+            }
+            answer => answer,
+        },
+        DescriptorKind::PollFirst => {
+            if is_nonblocking(descriptor) {
+                return rustix::io::write(fd, bytes);
+            }
+            if let Some(terminal) = nowait::reopened_terminal(fd) {
+                return rustix::io::write(terminal, bytes);
+            }
+            check_ready(descriptor, Interest::WRITABLE)?;
+            rustix::io::write(fd, device_chunk(bytes))
+        }
+        DescriptorKind::NeverBlocks | DescriptorKind::File => rustix::io::write(fd, bytes),
+    }
+}
+
+/// A device that polls as writable is taken to accept this much without blocking. The master of a pseudo-terminal does.
+fn device_chunk(bytes: &[u8]) -> &[u8] {
+    &bytes[..bytes.len().min(32)]
+}
+
+/// A pipe that polls as writable takes this much without blocking: PIPE_BUF, see pipe(7).
+fn pipe_chunk(bytes: &[u8]) -> &[u8] {
+    const PIPE_BUF: usize = if cfg!(target_os = "linux") { 4096 } else { 512 };
+    &bytes[..bytes.len().min(PIPE_BUF)]
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsRawFd;
+
+    use rustix::io::Errno;
+
+    use super::{read, write};
+    use crate::system::kind::DescriptorKind;
+
+    #[test]
+    fn an_empty_pipe_would_block_and_a_full_one_too() {
+        let (reader, writer) = rustix::pipe::pipe().unwrap();
+        let (reader, writer) = (reader.as_raw_fd(), writer.as_raw_fd());
+        let kind = DescriptorKind::Pipe;
+        assert_eq!(read(kind, reader, &mut [0; 4]), Err(Errno::AGAIN));
+        while write(kind, writer, &[1; 4096]).is_ok() {}
+        assert_eq!(write(kind, writer, &[1; 4096]), Err(Errno::AGAIN));
+        assert_eq!(read(kind, reader, &mut [0; 4]), Ok(4));
+    }
+
+    #[test]
+    fn a_number_that_is_no_socket_is_told_apart() {
+        let (reader, _writer) = rustix::pipe::pipe().unwrap();
+        let kind = DescriptorKind::StreamSocket;
+        assert_eq!(
+            read(kind, reader.as_raw_fd(), &mut [0; 4]),
+            Err(Errno::NOTSOCK)
+        );
+    }
+}

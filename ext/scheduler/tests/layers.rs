@@ -1,0 +1,305 @@
+//! The floors of the extension and of this crate: each module uses those below it and no other, and no file is too long.
+//! The core's floors are in `tests/layers.rs` in the root of the repository.
+
+#[path = "../../../tests/support/imports.rs"]
+mod imports;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+};
+
+use imports::{code, flatten, paths};
+
+/// No file is longer than this.
+const MAX_LINES: usize = 400;
+
+/// Where no file may be: to hold the core as well, add `src`.
+const CAPPED: [&str; 1] = ["ext"];
+
+/// The extension's rooms, from the lowest floor up, and what each may use of the rooms and of this crate. A room's own
+/// files are held by [`INSIDE`] and by [`no_file_imports_itself_in_a_circle`].
+const ROOMS: [(&str, &[&str]); 7] = [
+    (
+        "ruby",
+        &["system::kind", "system::descriptor", "state::object"],
+    ),
+    ("control", &["ruby", "state"]),
+    ("wait", &["ruby", "control", "state", "system"]),
+    ("transfer", &["ruby", "control", "wait", "state", "system"]),
+    (
+        "hooks",
+        &["ruby", "control", "wait", "transfer", "state", "system"],
+    ),
+    (
+        "classes",
+        &["ruby", "control", "wait", "transfer", "state", "system"],
+    ),
+    (
+        "lib",
+        &[
+            "ruby",
+            "control::scheduler",
+            "wait::lookup",
+            "hooks",
+            "classes",
+        ],
+    ),
+];
+
+/// The order of the files inside a room: each uses only those before it. Those of one group do not use each other.
+const INSIDE: [(&str, &[&[&str]]); 3] = [
+    (
+        "control",
+        &[
+            &["owner"],
+            &["scheduler"],
+            &["scope"],
+            &["pending", "switch", "idle"],
+            &["turn"],
+            &["yielding"],
+            &["park"],
+            &["lifecycle"],
+        ],
+    ),
+    (
+        "wait",
+        &[
+            &["readiness", "block", "interrupt", "work"],
+            &["driver_operation", "lookup"],
+            &["any"],
+        ],
+    ),
+    (
+        "transfer",
+        &[
+            &["request"],
+            &["attempt"],
+            &["batched_send", "file"],
+            &["file_read", "file_write"],
+            &["stream"],
+        ],
+    ),
+];
+
+/// Only these have unsafe code.
+const UNSAFE: [&str; 3] = [
+    "reactor/src/ruby",
+    "scheduler/src/system/descriptor",
+    "scheduler/src/system/getaddrinfo",
+];
+
+#[test]
+fn every_room_of_the_extension_uses_those_below_it() {
+    let mut found = 0;
+    for (file, text) in sources("reactor/src") {
+        let room = room_of(&file);
+        let (_, allowed) = ROOMS
+            .iter()
+            .find(|(name, _)| *name == room)
+            .unwrap_or_else(|| panic!("{file} is in no room"));
+        let own = paths(&text, "crate");
+        let relative = match file.as_str() {
+            "lib" => flatten_uses(&text),
+            _ => Vec::new(),
+        };
+        let scheduler = paths(&text, "reactor_scheduler");
+        for path in own.iter().chain(&relative).chain(&scheduler) {
+            let is_own = room_of(&path.replace("::", "/")) == room;
+            let is_below = allowed.iter().any(|below| is_within(path, below));
+            assert!(is_own || is_below, "{file} must not use {path}");
+            found += usize::from(!is_own);
+        }
+    }
+    assert!(found > 150, "only {found} uses found: is this test blind?");
+}
+
+#[test]
+fn the_floors_are_in_order() {
+    for (place, (name, allowed)) in ROOMS.iter().enumerate() {
+        for used in *allowed {
+            let room = room_of(&used.replace("::", "/")).to_owned();
+            let is_crate = ["state", "system"].contains(&room.as_str());
+            let is_below = ROOMS[..place].iter().any(|(lower, _)| *lower == room);
+            assert!(is_crate || is_below, "{used} is not below {name}");
+        }
+    }
+}
+
+#[test]
+fn the_state_and_the_system_calls_do_not_know_each_other() {
+    for (file, text) in sources("scheduler/src") {
+        let room = room_of(&file);
+        for path in paths(&text, "crate") {
+            let used = path.split("::").next().unwrap();
+            assert_eq!(used, room, "scheduler/src/{file}.rs must not use {path}");
+        }
+        assert!(!text.contains("magnus"), "{file} knows Ruby");
+    }
+}
+
+#[test]
+fn no_file_imports_itself_in_a_circle() {
+    for root in ["reactor/src", "scheduler/src"] {
+        let sources = sources(root);
+        let files: BTreeSet<&str> = sources.iter().map(|(file, _)| file.as_str()).collect();
+        let mut uses: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
+        for (file, text) in &sources {
+            let named = paths(text, "crate").into_iter();
+            let targets = named.filter_map(|path| file_of(&path, &files));
+            uses.insert(file, targets.filter(|target| target != file).collect());
+        }
+        let mut left = uses;
+        // What uses nothing that is left, or is used by nothing that is left, is in no circle.
+        while let Some(outside) = left.keys().copied().find(|file| {
+            let uses_none = left[file]
+                .iter()
+                .all(|used| !left.contains_key(used.as_str()));
+            uses_none || !left.values().any(|used| used.contains(*file))
+        }) {
+            left.remove(outside);
+        }
+        assert!(left.is_empty(), "{root}: a circle among {left:?}");
+    }
+}
+
+#[test]
+fn the_files_of_a_room_are_in_order() {
+    let sources = sources("reactor/src");
+    for (room, groups) in INSIDE {
+        let floor = |name: &str| groups.iter().position(|group| group.contains(&name));
+        for (file, text) in sources.iter().filter(|(file, _)| room_of(file) == room) {
+            let Some(own) = file.strip_prefix(&format!("{room}/")) else {
+                continue;
+            };
+            let own_floor = floor(own).unwrap_or_else(|| panic!("{file} is in no group"));
+            for path in paths(text, "crate") {
+                let Some(used) = path.strip_prefix(&format!("{room}::")) else {
+                    continue;
+                };
+                let used = used.split("::").next().unwrap();
+                let is_below = floor(used).is_some_and(|used| used < own_floor);
+                assert!(is_below || used == own, "{file} must not use {path}");
+            }
+        }
+    }
+}
+
+/// The files of `control` extend the same types, so their imports do not tell which of them uses which.
+#[test]
+fn the_methods_of_control_call_down() {
+    let sources = sources("reactor/src");
+    let (_, groups) = INSIDE[0];
+    let floor = |file: &str| {
+        let name = file.strip_prefix("control/")?;
+        groups.iter().position(|group| group.contains(&name))
+    };
+    let mut defined = BTreeMap::new();
+    for (file, text) in &sources {
+        let Some(floor) = floor(file) else { continue };
+        for line in code(text) {
+            if let Some((_, rest)) = line.split_once("fn ") {
+                let name = rest.split(['(', '<']).next().unwrap().trim();
+                defined.insert(name.to_owned(), (floor, file));
+            }
+        }
+    }
+    let mut calls = 0;
+    for (file, text) in &sources {
+        let Some(floor) = floor(file) else { continue };
+        let text: String = code(text).map(str::trim).collect::<Vec<_>>().concat();
+        for receiver in ["self.", "scheduler.", "self.scheduler."] {
+            for (place, receiver) in text.match_indices(receiver) {
+                let rest = &text[place + receiver.len()..];
+                let name = rest.split(|sign: char| !sign.is_alphanumeric() && sign != '_');
+                let Some((used, home)) = name.take(1).find_map(|name| defined.get(name)) else {
+                    continue;
+                };
+                assert!(*used < floor || *home == file, "{file} calls up to {home}");
+                calls += 1;
+            }
+        }
+    }
+    assert!(calls > 60, "only {calls} calls found: is this test blind?");
+}
+
+#[test]
+fn no_file_is_too_long() {
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
+    for directory in CAPPED {
+        for (file, text) in imports::sources(&root.join(directory)) {
+            let lines = text.lines().count();
+            assert!(lines <= MAX_LINES, "{directory}/{file}.rs: {lines} lines");
+        }
+    }
+}
+
+#[test]
+fn unsafe_code_stays_in_its_rooms_and_says_why_it_is_sound() {
+    for root in ["reactor/src", "scheduler/src"] {
+        for (file, text) in sources(root) {
+            let file = format!("{root}/{file}");
+            let lines: Vec<&str> = text.lines().collect();
+            for (place, line) in lines.iter().enumerate() {
+                let code = line.split("//").next().unwrap();
+                let items = ["unsafe {", "unsafe fn", "unsafe impl", "unsafe extern"];
+                if !items.iter().any(|item| code.contains(item)) {
+                    continue;
+                }
+                assert!(
+                    UNSAFE.iter().any(|room| file.starts_with(room)),
+                    "{file}.rs:{}: {line}",
+                    place + 1
+                );
+                let mut above = lines[..=place].iter().rev().take(9);
+                let is_explained = line.contains("unsafe extern")
+                    || above.any(|line| line.contains("SAFETY:") || line.contains("# Safety"));
+                assert!(is_explained, "{file}.rs:{}: {line}", place + 1);
+            }
+        }
+    }
+}
+
+/// The source files of a crate in `ext/`.
+fn sources(root: &str) -> Vec<(String, String)> {
+    imports::sources(
+        &PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+            .join("..")
+            .join(root),
+    )
+}
+
+/// `hooks/fiber` and `hooks` belong to `hooks`.
+fn room_of(file: &str) -> &str {
+    file.split('/').next().unwrap()
+}
+
+/// `state::fiber::Slot` is within `state` and within `state::fiber`.
+fn is_within(path: &str, below: &str) -> bool {
+    path.strip_prefix(below)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
+}
+
+/// The file in which a path's name is defined; none for a room's own file, which only lists its files.
+fn file_of(path: &str, files: &BTreeSet<&str>) -> Option<String> {
+    let mut path = path.replace("::", "/");
+    while !files.contains(path.as_str()) {
+        path.truncate(path.rfind('/')?);
+    }
+    let is_room = files
+        .iter()
+        .any(|file| file.starts_with(&format!("{path}/")));
+    let has_tests = files.contains(format!("{path}/tests").as_str());
+    (!is_room || has_tests).then_some(path)
+}
+
+/// What the `use` items of a crate's root name by relative paths.
+fn flatten_uses(text: &str) -> Vec<String> {
+    let code: String = code(text).collect::<Vec<_>>().join(" ");
+    let items = code.match_indices("use ").filter_map(|(place, marker)| {
+        let rest = &code[place + marker.len()..];
+        rest.find(';').map(|end| flatten(&rest[..end], ""))
+    });
+    let is_room = |path: &String| ROOMS.iter().any(|(room, _)| is_within(path, room));
+    items.flatten().filter(is_room).collect()
+}

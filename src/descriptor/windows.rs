@@ -1,0 +1,94 @@
+//! Windows: a socket, polled by `WSAPoll`.
+
+use std::{io, os::windows::io::RawSocket, time::Duration};
+
+use crate::{event::Ready, interest::Interest};
+
+/// `WSAPoll` and what it speaks, from winsock2.h.
+mod winsock {
+    #[repr(C)]
+    pub(super) struct PollFd {
+        pub(super) socket: usize,
+        pub(super) events: i16,
+        pub(super) revents: i16,
+    }
+
+    pub(super) const POLLERR: i16 = 0x0001;
+    pub(super) const POLLHUP: i16 = 0x0002;
+    pub(super) const POLLNVAL: i16 = 0x0004;
+    pub(super) const POLLWRNORM: i16 = 0x0010;
+    pub(super) const POLLRDNORM: i16 = 0x0100;
+    pub(super) const WSAENOTSOCK: i32 = 10038;
+
+    #[link(name = "ws2_32")]
+    unsafe extern "system" {
+        pub(super) fn WSAPoll(entries: *mut PollFd, count: u32, timeout: i32) -> i32;
+    }
+}
+
+pub(crate) fn unsupported(reason: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::Unsupported, reason)
+}
+
+/// Asks the kernel, without waiting, which of the directions a socket is ready for: `WSAPoll` with a zero timeout.
+///
+/// None means none of them. A hang-up and an error count as ready for everything asked.
+///
+/// # Errors
+///
+/// `WSAENOTSOCK` if it is no open socket; [`io::ErrorKind::Unsupported`] for [`Interest::PRIORITY`]; otherwise those of
+/// `WSAPoll`.
+///
+/// ```
+/// use reactor::{AsDescriptor, Interest, poll_now};
+///
+/// let socket = std::net::UdpSocket::bind("127.0.0.1:0")?;
+/// let both = Interest::READABLE | Interest::WRITABLE;
+/// assert_eq!(poll_now(socket.as_descriptor(), both)?, Some(Interest::WRITABLE));
+/// # std::io::Result::Ok(())
+/// ```
+pub fn poll_now(socket: RawSocket, interest: Interest) -> io::Result<Option<Interest>> {
+    if interest.is_priority() {
+        return Err(unsupported("urgent data cannot be polled for on Windows"));
+    }
+    let mut events = 0;
+    if interest.is_readable() {
+        events |= winsock::POLLRDNORM;
+    }
+    if interest.is_writable() {
+        events |= winsock::POLLWRNORM;
+    }
+    let mut entry = winsock::PollFd {
+        socket: socket as usize,
+        events,
+        revents: 0,
+    };
+    // SAFETY: one entry is passed, it is ours and outlives the call.
+    match unsafe { winsock::WSAPoll(&mut entry, 1, 0) } {
+        0 => Ok(None),
+        1 => answer_of_poll(entry.revents, interest),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+fn answer_of_poll(answer: i16, interest: Interest) -> io::Result<Option<Interest>> {
+    if answer & winsock::POLLNVAL != 0 {
+        return Err(io::Error::from_raw_os_error(winsock::WSAENOTSOCK));
+    }
+    if answer & (winsock::POLLHUP | winsock::POLLERR) != 0 {
+        return Ok(Some(interest));
+    }
+    let mut ready = Ready::EMPTY;
+    if answer & winsock::POLLRDNORM != 0 {
+        ready |= Ready::READABLE;
+    }
+    if answer & winsock::POLLWRNORM != 0 {
+        ready |= Ready::WRITABLE;
+    }
+    Ok(ready.answers(interest))
+}
+
+/// There is nothing to sleep on: the driver has no descriptor.
+pub(crate) fn sleep_on(_socket: RawSocket, _timeout: Option<Duration>) -> io::Result<()> {
+    Err(unsupported("the driver has no descriptor to sleep on"))
+}

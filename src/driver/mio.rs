@@ -1,0 +1,171 @@
+//! The mio driver: epoll(7), kqueue(2), AFD over IOCP, or poll(2), whichever the platform has.
+//!
+//! This and its platform half are the only files that name mio.
+
+#![allow(unsafe_code)]
+
+#[cfg_attr(unix, path = "mio/unix.rs")]
+#[cfg_attr(windows, path = "mio/windows.rs")]
+mod platform;
+
+use std::{fmt, io, sync::Arc, time::Duration};
+
+use crate::{
+    descriptor::Descriptor,
+    driver::{Driver, Registration, Reregistration, Wake},
+    event::{Event, Events, Ready},
+    interest::Interest,
+    token::Token,
+};
+
+use platform::Sources;
+
+/// How many events one poll returns at most.
+const BATCH: usize = 1024;
+
+/// A driver over mio's `Poll`.
+pub(crate) struct MioDriver {
+    poll: mio::Poll,
+    events: mio::Events,
+    /// How many of them were handed out, while more are left: poll(2) may report more than a batch at once.
+    taken: usize,
+    sources: Sources,
+    waker: Arc<dyn Wake>,
+}
+
+impl MioDriver {
+    /// Opens the platform's queue and a waker on it.
+    ///
+    /// # Errors
+    ///
+    /// `EMFILE`, `ENFILE`, `ENOMEM`; see epoll_create1(2), eventfd(2), kqueue(2).
+    pub(crate) fn open() -> io::Result<Self> {
+        let poll = mio::Poll::new()?;
+        let mut sources = Sources::default();
+        let waker = match sources.open_waker(poll.registry())? {
+            Some(waker) => waker,
+            None => {
+                let number = mio::Token(Token::WAKE.into());
+                Arc::new(Waker(mio::Waker::new(poll.registry(), number)?))
+            }
+        };
+        Ok(Self {
+            poll,
+            events: mio::Events::with_capacity(BATCH),
+            taken: 0,
+            sources,
+            waker,
+        })
+    }
+}
+
+impl Driver for MioDriver {
+    fn register(
+        &mut self,
+        descriptor: Descriptor,
+        token: Token,
+        interest: Interest,
+    ) -> io::Result<Registration> {
+        self.sources
+            .register(self.poll.registry(), descriptor, token, interest)
+    }
+
+    fn reregister(
+        &mut self,
+        descriptor: Descriptor,
+        token: Token,
+        interest: Interest,
+    ) -> io::Result<Reregistration> {
+        self.sources
+            .reregister(self.poll.registry(), descriptor, token, interest)
+    }
+
+    fn deregister(&mut self, descriptor: Descriptor) -> io::Result<()> {
+        self.sources.deregister(self.poll.registry(), descriptor)
+    }
+
+    fn poll(&mut self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {
+        events.clear();
+        if self.taken == 0 {
+            self.sources.renew_fired(self.poll.registry());
+            if let Err(error) = self.poll.poll(&mut self.events, timeout) {
+                return match error.kind() {
+                    io::ErrorKind::Interrupted => Ok(()),
+                    _ => Err(error),
+                };
+            }
+        }
+        let mut place = 0;
+        for event in &self.events {
+            place += 1;
+            if place <= self.taken {
+                continue;
+            }
+            if place > self.taken + BATCH {
+                self.taken += BATCH;
+                return Ok(());
+            }
+            let token = Token::from(event.token().0);
+            if token == Token::WAKE {
+                self.sources.woken(self.poll.registry())?;
+                continue;
+            }
+            let ready = self.sources.refine(token, ready_of(event));
+            if !ready.is_empty() {
+                events.push(Event { token, ready });
+            }
+        }
+        self.taken = 0;
+        Ok(())
+    }
+
+    fn waker(&self) -> Arc<dyn Wake> {
+        Arc::clone(&self.waker)
+    }
+
+    fn descriptor(&self) -> Option<Descriptor> {
+        platform::pollable(&self.poll)
+    }
+}
+
+impl fmt::Debug for MioDriver {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("MioDriver").finish_non_exhaustive()
+    }
+}
+
+/// mio's waker as a [`Wake`]: eventfd(2), `EVFILT_USER` or a completion packet.
+struct Waker(mio::Waker);
+
+impl Wake for Waker {
+    fn wake(&self) -> io::Result<()> {
+        self.0.wake()
+    }
+}
+
+/// What mio's answers say.
+///
+/// `EPOLLHUP` is both halves closed. On kqueue an event is about one filter, and the end of the writing filter means no
+/// more than that a write will fail, which "writable" says already.
+fn ready_of(event: &mio::event::Event) -> Ready {
+    let mut ready = Ready::EMPTY;
+    if event.is_readable() {
+        ready |= Ready::READABLE;
+    }
+    if event.is_priority() {
+        ready |= Ready::PRIORITY;
+    }
+    if event.is_writable() {
+        ready |= Ready::WRITABLE;
+    }
+    if event.is_error() {
+        ready |= Ready::ERROR;
+    }
+    if event.is_read_closed() {
+        ready |= Ready::READ_CLOSED;
+        if event.is_write_closed() {
+            ready |= Ready::HANGUP;
+        }
+    }
+    ready
+}

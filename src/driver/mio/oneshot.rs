@@ -1,0 +1,114 @@
+//! What poll(2) forgets: mio disarms each direction it has reported there, and drops a descriptor that hung up.
+
+#[cfg_attr(
+    any(
+        mio_unsupported_force_poll_poll,
+        target_os = "aix",
+        target_os = "haiku",
+        target_os = "hurd",
+        target_os = "nto",
+    ),
+    path = "oneshot/fallback.rs"
+)]
+mod queue;
+
+use std::{
+    collections::HashMap,
+    io::{self, Read, Write},
+    os::{
+        fd::{AsRawFd, RawFd},
+        unix::net::UnixStream,
+    },
+    sync::Arc,
+};
+
+use mio::{Registry, event::Source, unix::SourceFd};
+
+use crate::{driver::Wake, interest::Interest, token::Token};
+
+pub(in crate::driver::mio) use queue::{ONE_SHOT, descriptor};
+
+/// What is to be armed again before the next poll, so that the port is level-triggered. Empty, and never asked, where
+/// the queue keeps its registrations by itself.
+#[derive(Debug, Default)]
+pub(super) struct Oneshots {
+    armed: HashMap<Token, (RawFd, Interest)>,
+    tokens: HashMap<RawFd, Token>,
+    fired: Vec<Token>,
+    wakes: Option<UnixStream>,
+}
+
+impl Oneshots {
+    pub(super) fn note(&mut self, descriptor: RawFd, token: Token, interest: Interest) {
+        self.remove(descriptor);
+        self.armed.insert(token, (descriptor, interest));
+        self.tokens.insert(descriptor, token);
+    }
+
+    pub(super) fn remove(&mut self, descriptor: RawFd) {
+        if let Some(token) = self.tokens.remove(&descriptor) {
+            self.armed.remove(&token);
+        }
+    }
+
+    pub(super) fn fired(&mut self, token: Token) {
+        self.fired.push(token);
+    }
+
+    /// One that has fired and is still wanted.
+    pub(super) fn next_fired(&mut self) -> Option<(RawFd, Token, Interest)> {
+        while let Some(token) = self.fired.pop() {
+            if let Some((descriptor, interest)) = self.armed.get(&token) {
+                return Some((*descriptor, token, *interest));
+            }
+        }
+        None
+    }
+
+    /// A waker that cannot be swallowed. mio's own shares its eventfd with the calls that change registrations, and each
+    /// of those resets it.
+    pub(super) fn open_waker(&mut self, registry: &Registry) -> io::Result<Arc<dyn Wake>> {
+        let (ours, theirs) = UnixStream::pair()?;
+        ours.set_nonblocking(true)?;
+        theirs.set_nonblocking(true)?;
+        self.wakes = Some(ours);
+        self.arm_waker(registry)?;
+        Ok(Arc::new(Waker(theirs)))
+    }
+
+    /// The waker was heard: it is emptied and armed again.
+    pub(super) fn woken(&mut self, registry: &Registry) -> io::Result<()> {
+        if let Some(mut stream) = self.wakes.as_ref() {
+            while matches!(stream.read(&mut [0; 64]), Ok(64)) {}
+        }
+        self.arm_waker(registry)
+    }
+
+    fn arm_waker(&self, registry: &Registry) -> io::Result<()> {
+        let Some(stream) = &self.wakes else {
+            return Ok(());
+        };
+        let (number, read) = (mio::Token(Token::WAKE.into()), mio::Interest::READABLE);
+        let descriptor = stream.as_raw_fd();
+        let mut source = SourceFd(&descriptor);
+        match source.reregister(registry, number, read) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                source.register(registry, number, read)
+            }
+            result => result,
+        }
+    }
+}
+
+/// The end that others write to.
+struct Waker(UnixStream);
+
+impl Wake for Waker {
+    fn wake(&self) -> io::Result<()> {
+        match (&self.0).write(&[1]) {
+            // Full of wakes already.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
+            result => result.map(drop),
+        }
+    }
+}

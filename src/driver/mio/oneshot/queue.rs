@@ -1,0 +1,9 @@
+//! The kernel's own queue, epoll(7) or kqueue(2): it keeps its registrations, and can itself be polled.
+
+use std::os::fd::{AsRawFd, RawFd};
+
+pub(in crate::driver::mio) const ONE_SHOT: bool = false;
+
+pub(in crate::driver::mio) fn descriptor(poll: &mio::Poll) -> Option<RawFd> {
+    Some(poll.as_raw_fd())
+}

@@ -1,9 +1,0 @@
-//! The kernel's own queue, epoll(7) or kqueue(2): it keeps its registrations, and can itself be polled.
-
-use std::os::fd::{AsRawFd, RawFd};
-
-pub(in crate::driver::poll) const ONE_SHOT: bool = false;
-
-pub(in crate::driver::poll) fn descriptor(poll: &mio::Poll) -> Option<RawFd> {
-    Some(poll.as_raw_fd())
-}

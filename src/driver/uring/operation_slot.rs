@@ -1,0 +1,187 @@
+//! One operation: its stage, its memory, and its entry for the submission queue.
+//!
+//! | stage     | the memory belongs to | left by |
+//! |-----------|-----------------------|---------|
+//! | idle      | the slot              | `start`: queued |
+//! | queued    | the caller            | `submitted`: in flight; `release`: idle |
+//! | in flight | the caller and the kernel | `complete`: complete; `orphan`: orphaned |
+//! | complete  | the caller            | `release`: idle |
+//! | orphaned  | the kernel            | `release`, when the completion has come: idle |
+
+use io_uring::{opcode, squeue, types};
+
+use crate::{
+    descriptor::Descriptor,
+    operation::{Operation, OperationId},
+    token::Token,
+};
+
+/// `release` frees a buffer larger than this, in bytes. A smaller one is kept for the slot's next operation.
+const KEPT_BUFFER_MAX: usize = 1 << 16;
+
+/// The offset that stands for the current position of a file; see io_uring_enter(2), `IORING_FEAT_RW_CUR_POS`.
+const CURRENT_POSITION: u64 = u64::MAX;
+
+/// How far an operation has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    Idle,
+    Queued,
+    InFlight,
+    /// With the result of the completion: a number of bytes, or a negative error number.
+    Complete(i32),
+    /// Abandoned while it was in flight.
+    Orphaned,
+}
+
+/// The place of one operation at a time.
+pub(super) struct OperationSlot {
+    /// Counts the operations of this slot, so that the id of an ended one is recognised.
+    generation: u32,
+    stage: Stage,
+    token: Token,
+    entry: squeue::Entry,
+    /// The kernel reads from or writes to its allocation, which stays in place when the slot moves.
+    buffer: Vec<u8>,
+    /// Does the kernel write to the buffer?
+    reads: bool,
+}
+
+impl OperationSlot {
+    pub(super) fn new() -> Self {
+        Self {
+            generation: 0,
+            stage: Stage::Idle,
+            token: Token::WAKE,
+            entry: opcode::Nop::new().build(),
+            buffer: Vec::new(),
+            reads: false,
+        }
+    }
+
+    pub(super) fn stage(&self) -> Stage {
+        self.stage
+    }
+
+    pub(super) fn token(&self) -> Token {
+        self.token
+    }
+
+    pub(super) fn set_token(&mut self, token: Token) {
+        self.token = token;
+    }
+
+    pub(super) fn entry(&self) -> &squeue::Entry {
+        &self.entry
+    }
+
+    /// The id of the operation, or of the next one if the slot is idle. `index` is the slot's own.
+    pub(super) fn id(&self, index: u32) -> OperationId {
+        OperationId::new(index, self.generation)
+    }
+
+    /// Is this the id of the operation in the slot?
+    pub(super) fn has(&self, id: OperationId) -> bool {
+        self.generation == id.generation() && self.stage != Stage::Idle
+    }
+
+    /// Puts an operation into an idle slot, whose index is `index`.
+    pub(super) fn start(
+        &mut self,
+        index: u32,
+        descriptor: Descriptor,
+        operation: Operation<'_>,
+        token: Token,
+    ) -> OperationId {
+        self.stage = Stage::Queued;
+        self.token = token;
+        self.prepare(descriptor, operation);
+        let id = self.id(index);
+        self.entry.set_user_data(id.into());
+        id
+    }
+
+    /// The entry is in the submission queue.
+    pub(super) fn submitted(&mut self) {
+        self.stage = Stage::InFlight;
+    }
+
+    /// The operation was abandoned. The buffer is kept until the completion comes.
+    pub(super) fn orphan(&mut self) {
+        self.stage = Stage::Orphaned;
+    }
+
+    /// The completion has come.
+    pub(super) fn complete(&mut self, result: i32) {
+        self.stage = Stage::Complete(result);
+    }
+
+    /// Ends the operation. The kernel must not have the buffer.
+    pub(super) fn release(&mut self) {
+        self.generation = self.generation.wrapping_add(1);
+        self.stage = Stage::Idle;
+        self.buffer.clear();
+        if self.buffer.capacity() > KEPT_BUFFER_MAX {
+            self.buffer = Vec::new();
+        }
+    }
+
+    /// Copies the first `count` bytes of a completed read, as far as `into` has room. Does nothing after another operation.
+    pub(super) fn copy_to(&mut self, into: &mut [u8], count: usize) {
+        if !self.reads {
+            return;
+        }
+        let count = count.min(into.len()).min(self.buffer.capacity());
+        // SAFETY: the completion says that the kernel has written `count` bytes to the beginning of the buffer, which had
+        // room for them when the operation was submitted.
+        unsafe { self.buffer.set_len(count) };
+        into[..count].copy_from_slice(&self.buffer);
+    }
+
+    fn prepare(&mut self, descriptor: Descriptor, operation: Operation<'_>) {
+        let fd = types::Fd(descriptor);
+        self.buffer.clear();
+        self.reads = false;
+        match operation {
+            Operation::Send(bytes) | Operation::Write(_, bytes) => {
+                self.buffer.extend_from_slice(bytes);
+            }
+            Operation::Receive(room) | Operation::Read(_, room) => {
+                self.buffer.reserve(room);
+                self.reads = true;
+            }
+            Operation::Sync | Operation::SyncData => {}
+        }
+        let size = operation.size().try_into().unwrap_or(i32::MAX as u32);
+        let place = self.buffer.as_mut_ptr();
+        self.entry = match operation {
+            Operation::Send(_) => opcode::Send::new(fd, place, size)
+                .flags(libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL)
+                .build(),
+            Operation::Receive(_) => opcode::Recv::new(fd, place, size)
+                .flags(libc::MSG_DONTWAIT)
+                .build(),
+            Operation::Read(offset, _) => opcode::Read::new(fd, place, size)
+                .offset(offset.unwrap_or(CURRENT_POSITION))
+                .build(),
+            Operation::Write(offset, _) => opcode::Write::new(fd, place, size)
+                .offset(offset.unwrap_or(CURRENT_POSITION))
+                .build(),
+            Operation::Sync => opcode::Fsync::new(fd).build(),
+            Operation::SyncData => opcode::Fsync::new(fd)
+                .flags(types::FsyncFlags::DATASYNC)
+                .build(),
+        };
+    }
+}
+
+/// The operation's number in the kernel's probe.
+pub(super) fn code_of(operation: &Operation<'_>) -> u8 {
+    match operation {
+        Operation::Send(_) => opcode::Send::CODE,
+        Operation::Receive(_) => opcode::Recv::CODE,
+        Operation::Read(..) => opcode::Read::CODE,
+        Operation::Write(..) => opcode::Write::CODE,
+        Operation::Sync | Operation::SyncData => opcode::Fsync::CODE,
+    }
+}

@@ -1,0 +1,95 @@
+//! How many threads a pool may have, and for which class of work.
+
+use std::{num::NonZero, thread, time::Duration};
+
+/// What a job spends its time on. Each class has a limit of its own, so that a file read does not queue behind name lookups
+/// that take seconds.
+///
+/// ```
+/// use reactor::{Reactor, Token, WorkClass};
+///
+/// let mut reactor = Reactor::open(None)?;
+/// let name = || std::net::ToSocketAddrs::to_socket_addrs("localhost:80").map(Iterator::count);
+/// let job = reactor.pool_mut().submit(Token::new(1, 0), WorkClass::Network, name)?;
+/// drop(job); // A dropped job is not notified.
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WorkClass {
+    /// Copies memory and waits for nothing: a fraction of a millisecond.
+    Cpu,
+    /// Waits for a local device: milliseconds.
+    Disk,
+    /// Waits for the network or for another process: seconds, sometimes minutes.
+    Network,
+}
+
+impl WorkClass {
+    /// All classes, in the order of their numbers.
+    pub(super) const ALL: [Self; 3] = [Self::Cpu, Self::Disk, Self::Network];
+}
+
+/// The limits of a [`Pool`](crate::Pool): threads, jobs, and how long an idle thread stays.
+///
+/// ```
+/// use reactor::{Limits, Reactor};
+///
+/// let mut reactor = Reactor::open(None)?;
+/// reactor.pool_mut().limit(Limits { threads: 2, ..Limits::default() });
+/// assert_eq!(reactor.pool().limits().threads, 2);
+/// # std::io::Result::Ok(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Threads at a time; at least 1. Default: the sum of the three class limits.
+    pub threads: usize,
+    /// Threads that run [`WorkClass::Cpu`] at a time; at least 1. Default: the number of processors minus one, which is left
+    /// to the reactor's own thread.
+    pub cpu: usize,
+    /// Threads that run [`WorkClass::Disk`] at a time; at least 1. Default: 16.
+    pub disk: usize,
+    /// Threads that run [`WorkClass::Network`] at a time; at least 1. Default: 48.
+    pub network: usize,
+    /// Jobs that are queued for a thread at a time; at least 1. Default: 1024.
+    pub queue: usize,
+    /// How long an idle thread stays. Default: 10 s.
+    pub idle: Duration,
+}
+
+impl Limits {
+    /// The same limits, each raised to 1 where it is 0.
+    pub(super) fn at_least_one(self) -> Self {
+        Self {
+            threads: self.threads.max(1),
+            cpu: self.cpu.max(1),
+            disk: self.disk.max(1),
+            network: self.network.max(1),
+            queue: self.queue.max(1),
+            idle: self.idle,
+        }
+    }
+
+    /// Threads that may run work of this class at a time.
+    pub(super) fn of_class(&self, class: WorkClass) -> usize {
+        match class {
+            WorkClass::Cpu => self.cpu,
+            WorkClass::Disk => self.disk,
+            WorkClass::Network => self.network,
+        }
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        let processors = thread::available_parallelism().map_or(1, NonZero::get);
+        let (cpu, disk, network) = (1.max(processors - 1), 16, 48);
+        Self {
+            threads: cpu + disk + network,
+            cpu,
+            disk,
+            network,
+            queue: 1024,
+            idle: Duration::from_secs(10),
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! The workers, and the state they share with the pool.
+
+use std::{
+    io,
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    thread,
+};
+
+use crate::{handle::Handle, token::Token};
+
+use super::{
+    job::{RunOutcome, Task},
+    limits::{Limits, WorkClass},
+    queues::{Queued, Queues},
+    signal_mask,
+    statistics::PoolStatistics,
+    time_slice::lengthen_time_slice,
+};
+
+/// What the pool, its jobs and its workers share.
+pub(super) struct Shared {
+    state: Mutex<State>,
+    /// Signalled when a job may begin, when the limits change, and when the pool is dropped.
+    changed: Condvar,
+    handle: Handle,
+}
+
+struct State {
+    queues: Queues,
+    limits: Limits,
+    /// Threads there are. A worker is counted from before its thread starts.
+    threads: usize,
+    /// Threads that have no job. A worker counts as idle from before its thread starts.
+    idle: usize,
+    closed: bool,
+    /// Tokens to be notified when the queue has room.
+    capacity_waiters: Vec<Token>,
+    statistics: PoolStatistics,
+}
+
+/// The queue is full.
+pub(super) struct Full;
+
+impl Shared {
+    pub(super) fn new(handle: Handle, limits: Limits) -> Self {
+        let state = State {
+            queues: Queues::default(),
+            limits,
+            threads: 0,
+            idle: 0,
+            closed: false,
+            capacity_waiters: Vec::new(),
+            statistics: PoolStatistics::default(),
+        };
+        Self {
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            handle,
+        }
+    }
+
+    pub(super) fn set_limits(&self, limits: Limits) {
+        self.state().limits = limits;
+        self.changed.notify_all();
+    }
+
+    /// Queues a job. True if a thread has to be started for it by [`Shared::start_worker`].
+    pub(super) fn push(
+        &self,
+        number: u64,
+        class: WorkClass,
+        task: Arc<dyn Task>,
+    ) -> Result<bool, Full> {
+        let mut state = self.state();
+        if !state.has_capacity() {
+            return Err(Full);
+        }
+        state.statistics.jobs += 1;
+        state.queues.push(class, Queued { number, task });
+        let start = state.startable() > state.idle && state.threads < state.limits.threads;
+        state.threads += usize::from(start);
+        state.idle += usize::from(start);
+        self.wake_idle_worker(state);
+        Ok(start)
+    }
+
+    /// Starts the thread of a worker that is counted already.
+    ///
+    /// # Errors
+    ///
+    /// That of pthread_create(3), if there is no other worker.
+    pub(super) fn start_worker(self: &Arc<Self>) -> io::Result<()> {
+        let shared = Arc::clone(self);
+        let thread = thread::Builder::new().name("reactor-pool".to_owned());
+        let started = signal_mask::without_signals(|| {
+            thread.spawn(move || {
+                lengthen_time_slice();
+                shared.work();
+            })
+        });
+        let mut state = self.state();
+        match started {
+            Ok(_) => {
+                state.statistics.started += 1;
+                Ok(())
+            }
+            Err(error) => {
+                state.threads -= 1;
+                state.idle -= 1;
+                if state.threads > 0 {
+                    return Ok(()); // Another worker takes the job later.
+                }
+                Err(error)
+            }
+        }
+    }
+
+    pub(super) fn has_capacity(&self) -> bool {
+        self.state().has_capacity()
+    }
+
+    /// Notifies `token` when a job next leaves the queue.
+    pub(super) fn add_capacity_waiter(&self, token: Token) {
+        self.state().capacity_waiters.push(token);
+    }
+
+    pub(super) fn statistics(&self) -> PoolStatistics {
+        let state = self.state();
+        PoolStatistics {
+            threads: state.threads as u64,
+            queued: state.queues.queued() as u64,
+            running: state.queues.running() as u64,
+            ..state.statistics
+        }
+    }
+
+    /// Ends the idle workers, and each other worker after its job. Jobs that have not begun are dropped.
+    pub(super) fn close(&self) {
+        let jobs = {
+            let mut state = self.state();
+            state.closed = true;
+            state.queues.drain()
+        };
+        self.changed.notify_all();
+        for job in jobs {
+            if let Some(token) = job.task.discard() {
+                self.notify(token);
+            }
+        }
+    }
+
+    /// Removes a withdrawn job from its queue.
+    pub(super) fn remove(&self, number: u64) {
+        let mut state = self.state();
+        state.statistics.cancelled += 1;
+        let removed = state.queues.remove(number);
+        self.notify_capacity_waiters(state);
+        drop(removed);
+    }
+
+    pub(super) fn notify(&self, token: Token) {
+        // If waking the owner fails, the token is in the inbox nevertheless.
+        _ = self.handle.notify(token);
+    }
+
+    /// The thread of a worker: runs jobs until there is none for the idle time, or until the pool is dropped.
+    fn work(&self) {
+        self.state().idle -= 1;
+        while let Some((job, class)) = self.next() {
+            let outcome = job.task.run();
+            {
+                let mut state = self.state();
+                state.queues.end(class);
+                state.count(outcome);
+            }
+            // After the count: the owner finds a job counted when it is notified of its end.
+            if let RunOutcome::Ended {
+                notify: Some(token),
+                ..
+            } = outcome
+            {
+                self.notify(token);
+            }
+        }
+    }
+
+    /// The next job; None when the worker has been idle for the idle time, or when the pool was dropped.
+    fn next(&self) -> Option<(Queued, WorkClass)> {
+        let mut state = self.state();
+        loop {
+            if let Some(found) = state.begin() {
+                self.notify_capacity_waiters(state);
+                return Some(found);
+            }
+            if state.closed {
+                break;
+            }
+            state.idle += 1;
+            let idle = state.limits.idle;
+            let (woken, wait) = self
+                .changed
+                .wait_timeout(state, idle)
+                .unwrap_or_else(PoisonError::into_inner);
+            state = woken;
+            state.idle -= 1;
+            if wait.timed_out() && state.startable() == 0 {
+                break;
+            }
+        }
+        state.threads -= 1;
+        None
+    }
+
+    /// Notifies all tokens that wait for capacity, if there is some now.
+    fn notify_capacity_waiters(&self, mut state: MutexGuard<'_, State>) {
+        let mut waiters = Vec::new();
+        if state.has_capacity() {
+            waiters = std::mem::take(&mut state.capacity_waiters);
+        }
+        self.wake_idle_worker(state);
+        for token in waiters {
+            self.notify(token);
+        }
+    }
+
+    /// Wakes an idle worker if a job may begin. Otherwise futex(2) is not called: it costs a system call even if no thread
+    /// waits.
+    fn wake_idle_worker(&self, state: MutexGuard<'_, State>) {
+        let needed = state.idle > 0 && state.startable() > 0;
+        drop(state);
+        if needed {
+            self.changed.notify_one();
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // A poisoned lock is harmless: no foreign code runs under it, and no change of the state is ever half done.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[cfg(test)]
+    pub(super) fn idle(&self) -> usize {
+        self.state().idle
+    }
+}
+
+impl State {
+    fn has_capacity(&self) -> bool {
+        self.queues.queued() < self.limits.queue
+    }
+
+    fn startable(&self) -> usize {
+        self.queues.startable(&self.limits)
+    }
+
+    fn begin(&mut self) -> Option<(Queued, WorkClass)> {
+        self.queues.begin(&self.limits)
+    }
+
+    fn count(&mut self, outcome: RunOutcome) {
+        if let RunOutcome::Ended { panicked, .. } = outcome {
+            self.statistics.ended += 1;
+            self.statistics.panicked += u64::from(panicked);
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! What an event of the driver changes; see the table in the parent module.
+
+use crate::{
+    driver::Driver,
+    event::{Event, Events},
+    interest::Interest,
+    registry::{Registry, bits_of},
+};
+
+impl Registry {
+    /// Takes in an event of the driver's, and appends one for each wait it answers.
+    pub(crate) fn event(&mut self, driver: &mut dyn Driver, event: Event, events: &mut Events) {
+        self.statistics.events += 1;
+        let Event { token, ready } = event;
+        let slot = token.index();
+        let entry = self.entries.get_mut(slot);
+        let Some(entry) = entry.filter(|entry| entry.token == token && entry.registered.is_some())
+        else {
+            self.statistics.stale += 1;
+            return;
+        };
+        let (answered, registered) = (ready.directions(), bits_of(entry.registered));
+        entry.ready |= answered & registered;
+        entry.drained &= !answered;
+        entry.hung_up |= ready.is_hung_up();
+
+        let (mut wanted, mut useful) = (0, false);
+        let mut place = entry.wait_list.first();
+        while let Some(number) = place {
+            let (interest, next) = self.waiters.interest_and_next(number);
+            wanted |= interest.bits();
+            if interest.bits() & answered != 0 {
+                let (_, token) = self.waiters.complete(&mut entry.wait_list, number, ready);
+                events.push(Event { token, ready });
+                useful = true;
+            }
+            place = next;
+        }
+        if useful {
+            // A direction that comes along with a wanted one costs nothing.
+            return;
+        }
+
+        let reported = ready.reported() & registered;
+        if reported & !wanted != 0 {
+            self.note_spurious(driver, slot, reported & !wanted);
+        } else if reported | wanted == 0 {
+            self.end_registration(driver, slot);
+        }
+    }
+
+    /// These directions were reported and nobody wants them: for the first time that is noted, then it is ended.
+    fn note_spurious(&mut self, driver: &mut dyn Driver, slot: u32, directions: u8) {
+        self.statistics.spurious += 1;
+        let entry = self.entries.claim(slot);
+        let again = entry.spurious & directions;
+        entry.spurious |= directions;
+        if again == 0 {
+            return;
+        }
+        match Interest::from_bits(bits_of(entry.registered) & !again) {
+            // The error is told to all who wait: their own system calls will meet it.
+            Some(rest) => _ = self.renew(driver, slot, rest),
+            None => self.end_registration(driver, slot),
+        }
+    }
+}
