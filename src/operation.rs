@@ -87,7 +87,7 @@ mod tests {
     use super::{Operation, OperationId};
 
     #[test]
-    fn a_number_goes_there_and_back() {
+    fn an_id_is_converted_to_a_word_and_back() {
         let id = OperationId::new(7, u32::MAX);
         assert_eq!(OperationId::from(u64::from(id)), id);
         assert_eq!((id.slot(), id.generation()), (7, u32::MAX));

@@ -60,7 +60,7 @@ mod tests {
     use super::Token;
 
     #[test]
-    fn halves_do_not_touch() {
+    fn index_and_generation_do_not_overlap() {
         let token = Token::new(Token::MAX_INDEX, 0);
         assert_eq!((token.index(), token.generation()), (Token::MAX_INDEX, 0));
         let token = Token::new(0, 0xfff);

@@ -1,8 +1,8 @@
-//! The modules form a strict DAG: each one may use those below it and no other.
+//! The modules form a strict DAG: each one uses only modules below it.
 
 use std::{fs, path::Path};
 
-/// Each module and what it may use. `registry` stands for its parts as well, which are its own affair.
+/// Each module, and the modules that it may use. A module with a directory of its own stands for all its files.
 const LAYERS: [(&str, &[&str]); 18] = [
     ("interest", &[]),
     ("token", &[]),
@@ -77,7 +77,7 @@ const LAYERS: [(&str, &[&str]); 18] = [
 ];
 
 #[test]
-fn every_use_goes_down() {
+fn each_module_uses_only_modules_below_it() {
     let mut found = 0;
     for (path, text) in sources() {
         if path == "lib" {
@@ -136,7 +136,7 @@ fn every_use_is_by_full_name() {
     }
 }
 
-/// The longest a source file may be, in lines: what can be read at a sitting.
+/// The lines that a source file may have.
 const LONGEST: usize = 400;
 
 #[test]
@@ -158,7 +158,7 @@ fn each_library_is_named_by_one_module() {
     }
 }
 
-/// The code without its `use crate::` items, whose modules may be called like a library.
+/// The code without its `use crate::` items: a module may have the name of a library.
 fn without_own_imports(text: &str) -> String {
     let mut code: String = code(text).collect::<Vec<_>>().join(" ");
     while let Some(start) = code.find("use crate::") {
@@ -170,7 +170,7 @@ fn without_own_imports(text: &str) -> String {
     code
 }
 
-/// All source files: path below `src` without the ending, and text.
+/// All source files: the path below `src` without the extension, and the text.
 fn sources() -> Vec<(String, String)> {
     fn visit(directory: &Path, prefix: &str, found: &mut Vec<(String, String)>) {
         for entry in fs::read_dir(directory).unwrap() {
@@ -201,14 +201,14 @@ fn module_of(path: &str) -> &str {
     }
 }
 
-/// The lines that are code, up to the unit tests.
+/// The lines of code above the unit tests.
 fn code(text: &str) -> impl Iterator<Item = &str> {
     text.lines()
         .take_while(|line| *line != "#[cfg(test)]")
         .filter(|line| !line.trim_start().starts_with("//"))
 }
 
-/// What the `use crate::` items and the `crate::` paths of a file name.
+/// The modules in the `use crate::` items and the `crate::` paths of a file.
 fn uses(text: &str) -> Vec<String> {
     let code: String = code(text).collect::<Vec<_>>().join(" ");
     let mut names = Vec::new();
