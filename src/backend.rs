@@ -1,21 +1,21 @@
-//! Which drivers there are, and which of them can be had here. The only file that names a concrete driver.
+//! The backends, and which of them are available. This is the only file that names a concrete driver.
 
 use std::{error::Error, fmt, io, str::FromStr, sync::OnceLock};
 
 use crate::driver::{Driver, Unavailable, mio::MioDriver, uring::UringDriver};
 
-/// A kernel interface the reactor can stand on.
+/// A kernel interface that the reactor can use.
 ///
 /// ```
 /// use reactor::{Backend, Reactor};
 ///
 /// for backend in Backend::ALL {
 ///     match backend.availability() {
-///         Ok(()) => println!("{backend} can be had here"),
+///         Ok(()) => println!("{backend} is available"),
 ///         Err(reason) => println!("{backend}: {reason}"),
 ///     }
 /// }
-/// // Whoever chooses is told why it cannot be had; nobody falls back silently.
+/// // If the chosen backend is not available, `open` fails with the reason. It opens no other one.
 /// let chosen: Backend = Backend::native().name().parse()?;
 /// assert_eq!(Reactor::open(Some(chosen))?.backend(), Some(chosen));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -28,13 +28,13 @@ pub enum Backend {
     Kqueue,
     /// AFD polls over an I/O completion port: Windows.
     Iocp,
-    /// poll(2), or the platform's own port, where there is none of the others.
+    /// poll(2), or the platform's own interface, on platforms without epoll, kqueue and IOCP.
     Poll,
-    /// io_uring(7): Linux, in builds that have its driver.
+    /// io_uring(7): Linux, with the feature `uring`.
     Uring,
 }
 
-/// The interface mio uses on this platform.
+/// The interface that mio uses on this platform.
 const NATIVE: Backend = if cfg!(mio_unsupported_force_poll_poll) {
     Backend::Poll
 } else if cfg!(any(
@@ -58,11 +58,11 @@ const NATIVE: Backend = if cfg!(mio_unsupported_force_poll_poll) {
     Backend::Poll
 };
 
-/// What is opened if nobody chose: the first of these that can be had.
+/// [`Backend::open`] without a choice opens the first of these that is available.
 const PREFERENCE: [Backend; 2] = [NATIVE, Backend::Uring];
 
 impl Backend {
-    /// All backends, whether they can be had here or not.
+    /// All backends, available or not.
     pub const ALL: [Self; 5] = [
         Self::Epoll,
         Self::Kqueue,
@@ -71,7 +71,7 @@ impl Backend {
         Self::Uring,
     ];
 
-    /// The name, in lower case: what [`FromStr`] reads.
+    /// The name in lower case, as [`FromStr`] reads it.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Epoll => "epoll",
@@ -82,20 +82,20 @@ impl Backend {
         }
     }
 
-    /// The best backend that can be had here.
+    /// The backend that [`Backend::open`] uses without a choice.
     pub fn native() -> Self {
         let usable = PREFERENCE.into_iter().find(|b| b.availability().is_ok());
         usable.unwrap_or(NATIVE)
     }
 
-    /// Can this backend be opened here?
+    /// Is this backend available?
     ///
-    /// io_uring is asked for once, by opening a ring and asking what it can do: seccomp, a sysctl, a limit or an old kernel
-    /// may refuse it.
+    /// For io_uring the first call opens a ring and probes its operations, and its result is kept. seccomp(2), the sysctl
+    /// `kernel.io_uring_disabled` (Linux 6.6), `RLIMIT_MEMLOCK` or an old kernel may refuse the ring.
     ///
     /// # Errors
     ///
-    /// The reason why not, in words.
+    /// The reason why it is not available.
     pub fn availability(self) -> Result<(), Unavailable> {
         static URING: OnceLock<Result<(), Unavailable>> = OnceLock::new();
         if self == NATIVE {
@@ -110,12 +110,12 @@ impl Backend {
         }))
     }
 
-    /// Opens a driver: the chosen one, or the best there is if nobody chose.
+    /// Opens the driver of the chosen backend; without a choice, the first available one of the native interface and io_uring.
     ///
     /// # Errors
     ///
-    /// [`io::ErrorKind::Unsupported`] with the reason if the chosen backend cannot be had here: there is no falling back
-    /// from an explicit choice. Otherwise what the kernel says: `EMFILE`, `ENFILE`, `ENOMEM`.
+    /// [`io::ErrorKind::Unsupported`] with the reason if the chosen backend is not available: a choice is never replaced.
+    /// Otherwise the kernel's error: `EMFILE`, `ENFILE`, `ENOMEM`.
     pub fn open(choice: Option<Self>) -> io::Result<(Self, Box<dyn Driver>)> {
         match choice {
             Some(backend) => Ok((backend, backend.open_driver()?)),
@@ -123,11 +123,11 @@ impl Backend {
         }
     }
 
-    /// Opens the first of these that can be had.
+    /// Opens the first of these that is available.
     ///
     /// # Errors
     ///
-    /// As [`Backend::open`], of the last of them.
+    /// The error of the last one, as of [`Backend::open`].
     pub fn open_first(backends: &[Self]) -> io::Result<(Self, Box<dyn Driver>)> {
         let mut failure = io::ErrorKind::Unsupported.into();
         for backend in backends {
@@ -146,7 +146,7 @@ impl Backend {
         if self != Self::Uring {
             return Ok(Box::new(MioDriver::open()?));
         }
-        // It could be had before: what is missing now is a descriptor or memory.
+        // The ring was available before, so a failure is the lack of a descriptor or of memory.
         match UringDriver::open() {
             Ok(driver) => Ok(Box::new(driver)),
             Err(reason) => Err(reason.into()),
@@ -170,7 +170,7 @@ impl FromStr for Backend {
     }
 }
 
-/// A name that is no backend's.
+/// A name that no backend has.
 ///
 /// ```
 /// let error = "select".parse::<reactor::Backend>().unwrap_err();
@@ -200,7 +200,7 @@ mod tests {
     use super::Backend;
 
     #[test]
-    fn names_go_there_and_back() {
+    fn names_are_parsed_as_they_are_written() {
         for backend in Backend::ALL {
             assert_eq!(backend.to_string().parse(), Ok(backend));
         }
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_chose() {
+    fn without_a_choice_the_native_backend_is_opened() {
         let (backend, _) = Backend::open(None).unwrap();
         assert_eq!(backend, Backend::native());
         assert_eq!(backend.availability(), Ok(()));

@@ -1,4 +1,4 @@
-//! Points in time, and seconds as a scripting language counts them.
+//! Points in time, and conversion from and to seconds as f64.
 
 use std::{
     error::Error,
@@ -6,9 +6,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A point on the monotonic clock at which something is due.
+/// A point on the monotonic clock: CLOCK_MONOTONIC, see clock_gettime(2).
 ///
-/// Made by saturating arithmetic: no duration is too long, it only ends up in the far future, a hundred years ahead.
+/// It is computed with saturation: a duration above 100 years counts as 100 years.
 ///
 /// ```
 /// use std::time::{Duration, Instant};
@@ -25,10 +25,10 @@ use std::{
 pub struct Deadline(Instant);
 
 impl Deadline {
-    /// A hundred years: further than any process lives, nearer than any clock overflows.
+    /// 100 years: longer than a process runs, and too short for an [`Instant`] to overflow.
     const FAR: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
-    /// Now: due at once.
+    /// The present: due at once.
     pub fn now() -> Self {
         Self(Instant::now())
     }
@@ -38,7 +38,7 @@ impl Deadline {
         Self::after_from(Instant::now(), duration)
     }
 
-    /// The point `duration` from `now`, for callers that have just read the clock.
+    /// The point `duration` from `now`, for a caller that has just read the clock.
     pub fn after_from(now: Instant, duration: Duration) -> Self {
         Self(now.checked_add(duration.min(Self::FAR)).unwrap_or(now))
     }
@@ -48,12 +48,12 @@ impl Deadline {
         self.0
     }
 
-    /// The time left at `now`; zero once it is due.
+    /// The time left at `now`; zero if the deadline is due.
     pub fn remaining(self, now: Instant) -> Duration {
         self.0.saturating_duration_since(now)
     }
 
-    /// Has the point come, at `now`?
+    /// Has the deadline come at `now`?
     pub fn is_due(self, now: Instant) -> bool {
         self.0 <= now
     }
@@ -65,7 +65,7 @@ impl From<Instant> for Deadline {
     }
 }
 
-/// Seconds that are no duration: negative, or not a number.
+/// Seconds that cannot be a duration: negative, or not a number.
 ///
 /// ```
 /// let error = reactor::seconds(-0.5).unwrap_err();
@@ -86,9 +86,9 @@ impl fmt::Display for InvalidSeconds {
 
 impl Error for InvalidSeconds {}
 
-/// Seconds as a duration, rounded up to the next nanosecond: a wait may end late, never early.
+/// Seconds as a duration, rounded up to the next nanosecond so that a wait never ends early.
 ///
-/// Infinity and whatever else is too long become [`Duration::MAX`].
+/// Infinity and all other numbers above the range become [`Duration::MAX`].
 ///
 /// # Errors
 ///
@@ -106,7 +106,7 @@ pub fn seconds(seconds: f64) -> Result<Duration, InvalidSeconds> {
     if seconds.is_nan() || seconds < 0.0 {
         return Err(InvalidSeconds(seconds));
     }
-    // Casts from f64 saturate, and past 2^53 there is no fraction left to lose.
+    // Casts from f64 saturate. Above 2^53 an f64 has no fraction.
     let whole = Duration::from_secs(seconds as u64);
     let fraction = Duration::from_nanos((seconds.fract() * 1e9).ceil() as u64);
     if seconds >= u64::MAX as f64 {
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_duration_says_so() {
+    fn numbers_that_cannot_be_a_duration_are_refused() {
         let error = seconds(-0.5).unwrap_err();
         assert_eq!(
             error.to_string(),

@@ -1,4 +1,4 @@
-//! The number by which the kernel knows what is waited for, and the system calls on one of them.
+//! Descriptors, and the system calls on one descriptor: poll(2), ppoll(2), fcntl(2).
 
 #![allow(unsafe_code)]
 
@@ -17,15 +17,15 @@ pub(crate) use platform::duplicate;
 #[cfg(windows)]
 pub(crate) use platform::unsupported;
 
-/// What the kernel knows a source by: a file descriptor.
+/// A file descriptor.
 #[cfg(unix)]
 pub type Descriptor = std::os::fd::RawFd;
 
-/// What the kernel knows a source by: a socket. Nothing else can be waited for on Windows.
+/// A socket. On Windows only sockets can be waited for.
 #[cfg(windows)]
 pub type Descriptor = std::os::windows::io::RawSocket;
 
-/// The error for a number that can be no descriptor.
+/// The error for a number that cannot be a descriptor.
 pub(crate) fn bad_descriptor() -> io::Error {
     io::Error::from_raw_os_error(BAD_DESCRIPTOR)
 }

@@ -1,4 +1,4 @@
-//! The port through which the kernel is spoken to, and the contract every driver owes.
+//! The interface of a driver, and the contract of all drivers.
 
 pub(crate) mod mio;
 #[cfg(any(test, feature = "mock"))]
@@ -15,7 +15,7 @@ use crate::{
     token::Token,
 };
 
-/// Why a backend cannot be had here.
+/// Why a backend is not available.
 ///
 /// ```
 /// use reactor::Backend;
@@ -31,7 +31,7 @@ pub struct Unavailable {
 }
 
 impl Unavailable {
-    /// It is not there, for this reason.
+    /// Not available for this reason, which no system call gave.
     pub(crate) const fn because(reason: &'static str) -> Self {
         Self {
             reason,
@@ -39,7 +39,7 @@ impl Unavailable {
         }
     }
 
-    /// What the kernel answered; None if it was not asked.
+    /// The error number of the system call that failed; None if none was made.
     pub fn raw_os_error(&self) -> Option<i32> {
         self.error
     }
@@ -66,7 +66,7 @@ impl From<Unavailable> for io::Error {
     }
 }
 
-/// What became of [`Driver::register`].
+/// The result of [`Driver::register`].
 ///
 /// ```
 /// use reactor::{AsDescriptor, Backend, Interest, Registration, Token};
@@ -82,12 +82,12 @@ impl From<Unavailable> for io::Error {
 pub enum Registration {
     /// The descriptor is registered.
     Armed,
-    /// The kernel does not poll this kind of descriptor (`EPERM` of epoll_ctl(2): a regular file, a directory): it is
-    /// always ready, and nothing is registered.
+    /// The kernel does not poll this kind of descriptor (`EPERM` of epoll_ctl(2): a regular file, a directory). It is
+    /// always ready. Nothing is registered.
     Unpollable,
 }
 
-/// What became of [`Driver::reregister`].
+/// The result of [`Driver::reregister`].
 ///
 /// ```
 /// use reactor::{AsDescriptor, Backend, Interest, Reregistration, Token};
@@ -101,16 +101,16 @@ pub enum Registration {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reregistration {
-    /// The registration was there and has been changed.
+    /// The registration was found and changed.
     Kept,
-    /// The kernel had forgotten it (the descriptor was closed or replaced meanwhile), so it was added afresh. Nothing
-    /// that was known about the old file says anything about the new one.
+    /// The kernel no longer had the registration, because the descriptor was closed or replaced, and it was added again.
+    /// What was cached of the old file does not apply to the new one.
     Renewed,
-    /// The number now belongs to something the kernel does not poll; nothing is registered any more.
+    /// The descriptor is now of a kind that the kernel does not poll. Nothing is registered any more.
     Unpollable,
 }
 
-/// Ends a poll from another thread, or from a signal handler.
+/// Ends a poll, from another thread or from a signal handler.
 ///
 /// ```
 /// use reactor::{Backend, Events};
@@ -119,7 +119,7 @@ pub enum Reregistration {
 /// let waker = driver.waker();
 /// let thread = std::thread::spawn(move || waker.wake());
 /// let mut events = Events::new();
-/// driver.poll(&mut events, None)?; // For ever, if nobody woke it.
+/// driver.poll(&mut events, None)?; // Without the wake it would never return.
 /// assert!(events.is_empty());
 /// thread.join().expect("no panic")?;
 /// # std::io::Result::Ok(())
@@ -131,7 +131,7 @@ pub trait Wake: Send + Sync {
     ///
     /// # Errors
     ///
-    /// Those of the system call; none is known to occur as long as the driver lives.
+    /// Those of the system call. None is known to occur before the driver is dropped.
     fn wake(&self) -> io::Result<()>;
 }
 
@@ -139,20 +139,20 @@ pub trait Wake: Send + Sync {
 ///
 /// # The contract
 ///
-/// - **Edges.** An event is reported at least once after every change from not ready to ready, and once more after every
-///   `register` and `reregister` if the descriptor is ready at that moment. It may be reported more often than that; no
-///   caller may rely on silence.
-/// - **Nothing is invented.** Events carry tokens that were registered, the newest of each descriptor. An event for a
-///   token that has been deregistered or replaced may still come (a duplicate of a closed descriptor keeps the old
-///   registration alive); the token's generation tells.
-/// - **One registration per descriptor.** `register` replaces what is there. Errors that only mean "the kernel and the
-///   caller disagree about what is registered" are healed inside.
-/// - **Wakes.** A wake ends the current or the next poll. [`Token::WAKE`] is never shown to the caller.
-/// - **Bounds.** One poll returns at most 1024 events; the rest comes with the next.
-/// - **Nothing is kept open.** A registration ends by itself when its file is closed, and never keeps it open.
-/// - **Closed descriptors.** That a descriptor was closed elsewhere never makes `poll` fail.
+/// - **Edges.** An event is reported at least once after each change from not ready to ready. It is reported once more after
+///   each `register` and `reregister` if the descriptor is ready at that moment. It may be reported more often: a caller must
+///   not rely on silence.
+/// - **Registered tokens only.** Events carry the newest token that was registered for a descriptor. An event of a token that
+///   was deregistered or replaced may still come, because a duplicate of a closed descriptor keeps the old registration
+///   alive. The caller recognises it by the token's generation.
+/// - **One registration per descriptor.** `register` replaces an existing registration. `EEXIST`, `ENOENT` and `EBADF` that
+///   result from a descriptor that was closed or reused are handled inside.
+/// - **Wakes.** A wake ends the current or the next poll. [`Token::WAKE`] is never reported.
+/// - **Bounds.** One poll returns at most 1024 events. The next poll returns the rest.
+/// - **Files are not kept open.** A registration does not keep its file open, and ends when the file is closed.
+/// - **Closed descriptors.** `poll` does not fail because a registered descriptor was closed.
 ///
-/// A driver is used by one thread at a time; only what [`Driver::waker`] returned may be used by others.
+/// A driver is used by one thread at a time. Other threads may use only the result of [`Driver::waker`].
 ///
 /// ```
 /// use std::{net::UdpSocket, time::Duration};
@@ -171,13 +171,13 @@ pub trait Wake: Send + Sync {
 pub trait Driver: Send {
     /// Starts to report `interest` of the descriptor under `token`.
     ///
-    /// If it is registered already (`EEXIST`), that registration is changed instead.
+    /// If the descriptor is registered already (`EEXIST`), that registration is changed.
     ///
     /// # Errors
     ///
-    /// `EBADF` if the descriptor is not open, `ENOSPC` at the user's limit of watches, `ENOMEM`; see epoll_ctl(2) and
-    /// kevent(2). [`io::ErrorKind::Unsupported`] for [`Interest::PRIORITY`] where the platform has none. After an error
-    /// nothing is registered.
+    /// `EBADF` if the descriptor is not open, `ENOSPC` at the user's limit of watches (`max_user_watches`, see epoll(7)),
+    /// `ENOMEM`; see epoll_ctl(2) and kevent(2). [`io::ErrorKind::Unsupported`] for [`Interest::PRIORITY`] on platforms other
+    /// than Linux. After an error nothing is registered.
     fn register(
         &mut self,
         descriptor: Descriptor,
@@ -187,7 +187,7 @@ pub trait Driver: Send {
 
     /// Replaces interest and token of a registered descriptor, and reports it once more if it is ready now.
     ///
-    /// If the kernel has forgotten the registration (`ENOENT`), it is added afresh.
+    /// If the kernel no longer has the registration (`ENOENT`), it is added again.
     ///
     /// # Errors
     ///
@@ -199,31 +199,31 @@ pub trait Driver: Send {
         interest: Interest,
     ) -> io::Result<Reregistration>;
 
-    /// Ends the reports about a descriptor.
+    /// Ends the registration of a descriptor.
     ///
     /// # Errors
     ///
-    /// That there was nothing to end (`ENOENT`, `EBADF`) is none.
+    /// Those of epoll_ctl(2) or kevent(2), except those of a descriptor that is not registered (`ENOENT`, `EBADF`, `EPERM`).
     fn deregister(&mut self, descriptor: Descriptor) -> io::Result<()>;
 
-    /// Replaces the contents of `events` by what has happened, and waits for it at most `timeout`: None waits for ever,
-    /// zero does not wait. The timeout is rounded up to what the platform can count (a millisecond with epoll).
+    /// Replaces the contents of `events` by the reported events. It waits at most `timeout` for the first one: None waits
+    /// without limit, zero does not wait. The timeout is rounded up to the platform's unit, which is 1 ms with epoll_wait(2).
     ///
-    /// A signal (`EINTR`) is an empty turn: Ok and no event.
+    /// After a signal (`EINTR`) it returns Ok without an event.
     ///
     /// # Errors
     ///
-    /// Those of epoll_wait(2) or kevent(2); none is known to occur as long as the driver lives.
+    /// Those of epoll_wait(2) or kevent(2). None is known to occur before the driver is dropped.
     fn poll(&mut self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()>;
 
-    /// What other threads end a poll with. All wakers of one driver are equal.
+    /// A waker for other threads. All wakers of one driver do the same.
     fn waker(&self) -> Arc<dyn Wake>;
 
-    /// The driver's own descriptor, readable as long as a poll without waiting would return something, so that a thread
-    /// can sleep in ppoll(2) without borrowing the driver. None where the platform has none (Windows, and poll(2)).
+    /// The driver's own descriptor. It is readable while a poll with a zero timeout would return an event, so a thread can
+    /// sleep on it in ppoll(2) without borrowing the driver. None on Windows and with poll(2), which have none.
     fn descriptor(&self) -> Option<Descriptor>;
 
-    /// What the driver can carry out by itself; None if it knows readiness only.
+    /// The operations that the driver can carry out by itself; None if it reports readiness only.
     fn operations(&mut self) -> Option<&mut dyn Operations> {
         None
     }
@@ -233,12 +233,11 @@ pub trait Driver: Send {
 ///
 /// # The contract
 ///
-/// - **One event.** Each operation that was started and not given up is reported once, by [`Driver::poll`], under the
-///   token it was started with and as [`Ready::COMPLETED`](crate::Ready::COMPLETED); not if its outcome was taken before.
-/// - **In order.** Operations reach the kernel in the order in which they were started, all of them at the latest with
-///   the next poll.
-/// - **Two owners.** The memory of an operation belongs to whoever started it and to the kernel; it is used again only
-///   when both have let go. So giving one up, and dropping the driver, is safe at any moment.
+/// - **One event.** [`Driver::poll`] reports each operation once, with [`Ready::COMPLETED`](crate::Ready::COMPLETED), under
+///   its token. An operation that was withdrawn or abandoned, or whose outcome was taken before, is not reported.
+/// - **In order.** Operations reach the kernel in the order in which they were started, at the latest with the next poll.
+/// - **Two owners.** The memory of an operation belongs to the caller and to the kernel. It is reused only when both have
+///   released it. Abandoning an operation and dropping the driver are therefore safe at any time.
 ///
 /// ```
 /// use std::{io::Write, net::{TcpListener, TcpStream}};
@@ -252,7 +251,7 @@ pub trait Driver: Send {
 /// theirs.write_all(b"hello")?;
 /// # while reactor::poll_now(ours.as_descriptor(), reactor::Interest::READABLE)?.is_none() {}
 ///
-/// // Only some drivers carry anything out: io_uring does.
+/// // Of the drivers only io_uring carries out operations.
 /// if let Some(operations) = reactor.operations() {
 ///     let receive = Operation::Receive(64);
 ///     let id = operations.start(ours.as_descriptor(), receive, Token::new(1, 0))?;
@@ -267,15 +266,15 @@ pub trait Driver: Send {
 /// # std::io::Result::Ok(())
 /// ```
 pub trait Operations {
-    /// Does the kernel know this operation?
+    /// Does the kernel support this operation?
     fn knows(&self, operation: &Operation<'_>) -> bool;
 
-    /// Queues an operation. No system call.
+    /// Queues an operation. It makes no system call.
     ///
     /// # Errors
     ///
-    /// [`io::ErrorKind::Unsupported`] if the kernel does not know it, [`io::ErrorKind::WouldBlock`] if there are so many
-    /// already that one should rather be made directly.
+    /// [`io::ErrorKind::Unsupported`] if the kernel does not support it, [`io::ErrorKind::WouldBlock`] if there are 65,536
+    /// operations already: make the call directly then.
     fn start(
         &mut self,
         descriptor: Descriptor,
@@ -283,40 +282,41 @@ pub trait Operations {
         token: Token,
     ) -> io::Result<OperationId>;
 
-    /// How many operations are queued and not yet with the kernel.
+    /// How many operations the kernel has not taken yet.
     fn queued(&self) -> usize;
 
-    /// Hands all that is queued to the kernel, without waiting for anything.
+    /// Submits all queued operations to the kernel. It does not wait for an outcome.
     ///
-    /// What the kernel does not take now (`EAGAIN`, `EBUSY`) stays queued.
+    /// Operations that the kernel does not take now (`EAGAIN`, `EBUSY`) stay queued.
     ///
     /// # Errors
     ///
-    /// Those of io_uring_enter(2); none is known to occur as long as the driver lives.
+    /// Those of io_uring_enter(2). None is known to occur before the driver is dropped.
     fn submit(&mut self) -> io::Result<()>;
 
-    /// Takes the outcome of an operation and ends it: how many bytes were transferred. What was read is copied to the
-    /// beginning of `into`, as far as there is room.
+    /// Ends an operation and returns its outcome: the number of bytes transferred, or the error. The bytes that were read are
+    /// copied to the beginning of `into`, as many as it has room for.
     ///
-    /// None, and the operation goes on, if there is no outcome yet. `EINVAL` if there is no such operation.
+    /// None if there is no outcome yet; the operation then continues. `EINVAL` if the id refers to no operation.
     fn take(&mut self, id: OperationId, into: &mut [u8]) -> Option<io::Result<usize>>;
 
-    /// Is there an outcome to be taken?
+    /// Has the operation an outcome that was not taken?
     fn is_complete(&self, id: OperationId) -> bool;
 
-    /// Has the operation reported under another token, unless that has happened already.
+    /// Sets the token under which the operation will be reported. It has no effect after the report.
     fn redirect(&mut self, id: OperationId, token: Token);
 
-    /// Takes an operation back that has not been handed to the kernel. False if it is too late.
+    /// Removes an operation that was not submitted, and ends it. False if it was submitted.
     fn withdraw(&mut self, id: OperationId) -> bool;
 
-    /// Blocks until there is an outcome.
+    /// Submits all queued operations and blocks until this one has an outcome.
     ///
     /// # Errors
     ///
-    /// Those of io_uring_enter(2); none is known to occur as long as the driver lives.
+    /// Those of io_uring_enter(2). None is known to occur before the driver is dropped.
     fn wait(&mut self, id: OperationId) -> io::Result<()>;
 
-    /// Gives an operation up: it is taken back, or cancelled, or its outcome is dropped.
+    /// Ends an operation without an outcome: it is withdrawn if it was not submitted, cancelled if it is in flight, and its
+    /// outcome is dropped if it has one.
     fn abandon(&mut self, id: OperationId);
 }

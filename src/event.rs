@@ -1,4 +1,4 @@
-//! What came of a wait.
+//! Events, and the reasons for them.
 
 use std::{
     fmt,
@@ -8,12 +8,12 @@ use std::{
 
 use crate::{interest::Interest, token::Token};
 
-/// Why an event came: what a descriptor is ready for, or which of the reactor's own sources it comes from.
+/// The reasons for an event: the directions a descriptor is ready for, or the source inside the reactor.
 ///
 /// ```
 /// use reactor::{Interest, Ready};
 ///
-/// // A hang-up answers whoever waits, for whichever direction.
+/// // A hang-up answers a wait for any direction.
 /// let ready = Ready::READABLE | Ready::HANGUP;
 /// assert_eq!(ready.answers(Interest::WRITABLE), Some(Interest::WRITABLE));
 /// assert_eq!(Ready::READABLE.answers(Interest::WRITABLE), None);
@@ -30,19 +30,19 @@ impl Ready {
     pub const PRIORITY: Self = Self(2);
     /// Writing will not block.
     pub const WRITABLE: Self = Self(4);
-    /// The peer has shut down its writing half (`EPOLLRDHUP`, `EV_EOF` of a read filter): what is left to read is left,
-    /// then comes the end of the stream. Answers a wait for reading only.
+    /// The peer has shut down its writing half (`EPOLLRDHUP`, `EV_EOF` of a read filter). The unread bytes can be read,
+    /// then the end of the stream. Answers waits for reading only.
     pub const READ_CLOSED: Self = Self(8);
-    /// Both halves are closed (`EPOLLHUP`). Answers every direction.
+    /// Both halves are closed (`EPOLLHUP`). Answers waits for any direction.
     pub const HANGUP: Self = Self(16);
-    /// The descriptor has an error pending, or was closed under its waiters (`EPOLLERR`). Answers every direction: the
-    /// system call that was waited for is the one to report it.
+    /// The descriptor has a pending error (`EPOLLERR`), or was closed while a wait was unanswered. Answers waits for any
+    /// direction: the caller's next system call returns the error.
     pub const ERROR: Self = Self(32);
     /// A timer has elapsed.
     pub const ELAPSED: Self = Self(64);
     /// Another thread has notified the token through a [`Handle`](crate::Handle).
     pub const NOTIFIED: Self = Self(128);
-    /// An [`Operation`](crate::Operation) of the driver's has an outcome.
+    /// An [`Operation`](crate::Operation) of the driver has an outcome.
     pub const COMPLETED: Self = Self(256);
 
     const NAMES: [(Self, &'static str); 9] = [
@@ -82,14 +82,14 @@ impl Ready {
         Self(self.0 & !other.0)
     }
 
-    /// The asked directions that are answered; None if none is.
+    /// The directions of `asked` that this answers; None if there is none.
     ///
-    /// A hang-up and an error answer every direction, a closed reading half answers reading.
+    /// A hang-up and an error answer all directions. A closed reading half answers reading.
     pub const fn answers(self, asked: Interest) -> Option<Interest> {
         Interest::from_bits(self.directions() & asked.bits())
     }
 
-    /// The bits of all directions that are answered.
+    /// The bits of all directions that this answers.
     pub(crate) const fn directions(self) -> u8 {
         if self.intersects(Self(Self::HANGUP.0 | Self::ERROR.0)) {
             return 0b111;
@@ -98,12 +98,12 @@ impl Ready {
         self.reported() | ((self.0 & Self::READ_CLOSED.0) >> 3) as u8
     }
 
-    /// The bits of the directions the kernel named, without what a hang-up or an error implies.
+    /// The bits of the directions that the kernel reported, without those implied by a hang-up or an error.
     pub(crate) const fn reported(self) -> u8 {
         (self.0 & 0b111) as u8
     }
 
-    /// Has the peer gone, as far as this event tells?
+    /// Does this report a closed reading half, a hang-up or an error?
     pub(crate) const fn is_hung_up(self) -> bool {
         self.intersects(Self(Self::READ_CLOSED.0 | Self::HANGUP.0 | Self::ERROR.0))
     }
@@ -146,7 +146,7 @@ impl fmt::Debug for Ready {
     }
 }
 
-/// One thing that happened.
+/// One event.
 ///
 /// ```
 /// use reactor::{Event, Ready, Token};
@@ -156,13 +156,13 @@ impl fmt::Debug for Ready {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// Whom it concerns: the token the wait, the timer or the notification was given.
+    /// The token that the wait, the timer, the operation or the notification was started with.
     pub token: Token,
-    /// What it was.
+    /// The reasons for the event.
     pub ready: Ready,
 }
 
-/// A buffer of events, made once and used for every turn: after warm-up it allocates no more.
+/// A buffer of events. Used again for each turn, it allocates only if a turn has more events than any turn before.
 ///
 /// ```
 /// use reactor::{Event, Events, Ready, Token};
@@ -186,7 +186,7 @@ impl Events {
         Self { list: Vec::new() }
     }
 
-    /// An empty buffer with room for so many events.
+    /// An empty buffer with room for `capacity` events.
     pub fn with_capacity(capacity: usize) -> Self {
         Self {
             list: Vec::with_capacity(capacity),
@@ -198,7 +198,7 @@ impl Events {
         self.list.push(event);
     }
 
-    /// Drops all events and keeps their room.
+    /// Removes all events and keeps the memory.
     pub fn clear(&mut self) {
         self.list.clear();
     }
@@ -213,7 +213,7 @@ impl Events {
         self.list.is_empty()
     }
 
-    /// The events in the order in which they came.
+    /// The events in the order in which they were added.
     pub fn iter(&self) -> slice::Iter<'_, Event> {
         self.list.iter()
     }

@@ -1,4 +1,4 @@
-//! What other threads hold of a reactor.
+//! The part of a reactor that other threads hold.
 
 use std::{
     fmt, io,
@@ -14,9 +14,9 @@ use crate::{
     token::Token,
 };
 
-/// A remote control for one reactor: the only part of it that other threads, and signal handlers, may touch.
+/// Notifies or wakes one reactor. Other threads and signal handlers may use only this part of it.
 ///
-/// Cloning it is cheap. It may outlive the reactor; then what it sends arrives nowhere.
+/// Cloning it increments a reference count. It may outlive the reactor; its notifications are then never reported.
 ///
 /// ```
 /// use reactor::{Events, Reactor, Ready, Token};
@@ -39,9 +39,9 @@ pub struct Handle {
 
 struct Shared {
     inbox: Mutex<Vec<Token>>,
-    /// The owner sleeps, or is about to look into the inbox once more before it does.
+    /// The owner sleeps, or is between [`Handle::prepare_sleep`] and its sleep.
     sleeping: AtomicBool,
-    /// Somebody called [`Handle::wake`], and the owner has not slept since.
+    /// [`Handle::wake`] was called, and the owner has not slept since.
     woken: AtomicBool,
     wake: Arc<dyn Wake>,
 }
@@ -58,18 +58,18 @@ impl Handle {
         }
     }
 
-    /// Makes the owner's next turn report `token` with [`Ready::NOTIFIED`], and wakes the owner if it sleeps.
+    /// Has the owner's next turn report `token` with [`Ready::NOTIFIED`], and wakes the owner if it sleeps.
     ///
-    /// Each call is reported once, in the order of the calls. The kernel is asked only if the owner sleeps, and only by
-    /// the first of those who find it sleeping. Takes a lock: not for signal handlers.
+    /// Each call is reported once, in the order of the calls. Only the first call during a sleep makes a system call. It takes
+    /// a lock, so it must not be called from a signal handler.
     ///
     /// # Errors
     ///
-    /// Those of waking the kernel. The token is in the inbox all the same.
+    /// Those of [`Wake::wake`]. The token is in the inbox nevertheless.
     pub fn notify(&self, token: Token) -> io::Result<()> {
         self.inbox().push(token);
-        // The owner sets the flag and then looks into the inbox; here it is the other way round. In whatever order the
-        // four steps fall, the owner sees the token or we see the flag.
+        // The owner sets the flag and then reads the inbox; this thread writes the inbox and then reads the flag. In each
+        // order of these four steps the owner sees the token or this thread sees the flag.
         if self.shared.sleeping.swap(false, Ordering::SeqCst) {
             return self.shared.wake.wake().inspect_err(|_| {
                 self.shared.sleeping.store(true, Ordering::SeqCst);
@@ -78,37 +78,37 @@ impl Handle {
         Ok(())
     }
 
-    /// Ends the owner's current sleep, or its next one.
+    /// Ends the owner's current sleep, or its next one, without an event.
     ///
-    /// Nothing is reported. On Unix this is async-signal-safe (signal-safety(7)): it takes no lock and allocates nothing.
+    /// On Unix this is async-signal-safe (signal-safety(7)): it takes no lock and allocates nothing.
     ///
     /// # Errors
     ///
-    /// Those of waking the kernel.
+    /// Those of [`Wake::wake`].
     pub fn wake(&self) -> io::Result<()> {
         self.shared.woken.store(true, Ordering::SeqCst);
         self.shared.wake.wake()
     }
 
-    /// Does the owner sleep, or is it about to, with nobody on the way to wake it? Out of date as soon as it is known:
-    /// for statistics and tests.
+    /// Does the owner sleep, or is it about to, and has no notification woken it? The answer may be outdated when it
+    /// returns: use it for statistics and tests.
     pub fn is_sleeping(&self) -> bool {
         self.shared.sleeping.load(Ordering::SeqCst)
     }
 
-    /// The owner goes to sleep. False if it must not: there is something in the inbox, or somebody has woken it before.
+    /// The owner is about to sleep. False if it must not, because the inbox is not empty or because it was woken before.
     pub(crate) fn prepare_sleep(&self) -> bool {
         self.shared.sleeping.store(true, Ordering::SeqCst);
         !self.shared.woken.load(Ordering::SeqCst) && !self.has_notifications()
     }
 
-    /// The owner sleeps no longer, and nobody has to wake it.
+    /// The owner no longer sleeps. Notifications make no system call from now on.
     pub(crate) fn finish_sleep(&self) {
         self.shared.sleeping.store(false, Ordering::SeqCst);
         self.shared.woken.store(false, Ordering::SeqCst);
     }
 
-    /// Is there something in the inbox?
+    /// Is the inbox not empty?
     pub(crate) fn has_notifications(&self) -> bool {
         !self.inbox().is_empty()
     }
@@ -124,7 +124,7 @@ impl Handle {
     }
 
     fn inbox(&self) -> MutexGuard<'_, Vec<Token>> {
-        // A list of numbers is whole whatever happened to whoever held the lock.
+        // A poisoned lock is harmless: a push to the list is never half done.
         let inbox = self.shared.inbox.lock();
         inbox.unwrap_or_else(PoisonError::into_inner)
     }
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_awake_is_not_woken() {
+    fn a_notification_does_not_wake_an_owner_that_is_awake() {
         let (handle, wakes) = handle();
         handle.notify(Token::new(1, 0)).unwrap();
         assert_eq!(wakes.0.load(Ordering::SeqCst), 0);

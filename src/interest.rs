@@ -1,4 +1,4 @@
-//! What somebody waits for.
+//! The directions of a wait.
 
 use std::{
     fmt,
@@ -9,7 +9,7 @@ use std::{
 /// A non-empty set of directions: readable, priority, writable.
 ///
 /// The bits are those of Ruby's `IO::READABLE`, `IO::PRIORITY` and `IO::WRITABLE`, and of `POLLIN`, `POLLPRI` and
-/// `POLLOUT` in poll(2). An empty set cannot be represented, so "waiting for nothing" is not a case anybody handles.
+/// `POLLOUT` in poll(2). An empty set cannot be represented.
 ///
 /// ```
 /// use reactor::Interest;
@@ -23,11 +23,12 @@ use std::{
 pub struct Interest(NonZeroU8);
 
 impl Interest {
-    /// There is something to read, or a connection to accept, or the end of the stream.
+    /// There are bytes to read, a connection to accept, or the end of the stream.
     pub const READABLE: Self = Self::single(0);
-    /// There is urgent data (out-of-band data of TCP, a change on a cgroup or sysfs file): `EPOLLPRI`. Linux only.
+    /// There is urgent data (out-of-band data of TCP, a change of a cgroup or sysfs file): `EPOLLPRI`, see epoll_ctl(2).
+    /// Linux only.
     pub const PRIORITY: Self = Self::single(1);
-    /// There is room to write, or a connection attempt has ended.
+    /// There is room to write, or a connection attempt has ended: connect(2), `EINPROGRESS`.
     pub const WRITABLE: Self = Self::single(2);
 
     const ALL: u8 = 0b111;
@@ -39,7 +40,7 @@ impl Interest {
         }
     }
 
-    /// The set with these bits; None if `bits` is zero or holds a bit that is no direction.
+    /// The set with these bits; None if `bits` is 0 or greater than 7.
     pub const fn from_bits(bits: u8) -> Option<Self> {
         if bits & !Self::ALL != 0 {
             return None;
@@ -75,7 +76,7 @@ impl Interest {
         self.bits() & other.bits() == other.bits()
     }
 
-    /// The directions that are not in `other`; None if nothing is left.
+    /// The directions that are not in `other`; None if all are.
     pub const fn without(self, other: Self) -> Option<Self> {
         Self::from_bits(self.bits() & !other.bits())
     }

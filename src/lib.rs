@@ -1,8 +1,8 @@
-//! A readiness-event loop with a memory.
+//! A readiness-event loop that caches what the kernel has reported.
 //!
-//! Most event loops ask the kernel to watch a descriptor each time somebody waits for it, and to stop afterwards. This
-//! one registers a descriptor once, remembers per direction what the kernel said last and what the caller's own system
-//! calls have seen since, and asks again only where that memory is silent.
+//! Most event loops register a descriptor with the kernel for each wait and deregister it afterwards. This one registers a
+//! descriptor once. For each direction it caches what the kernel reported last and what the caller's own system calls have
+//! seen since, and it makes a system call only if the cache has no answer.
 //!
 //! The crate is published as `reactor-loop` and used as `reactor`.
 //!
@@ -21,7 +21,7 @@
 //! let mut reactor = Reactor::open(None)?;
 //! let mut ours = Source::new(ours);
 //!
-//! // Whoever waits gives a token. Timers have tokens as well.
+//! // Each wait and each timer has a token, which its event carries.
 //! let reader = Token::new(1, 0);
 //! let wait = ours.wait(&mut reactor, Interest::READABLE, reader)?;
 //! let Wait::Pending(wait) = wait else { unreachable!("a socket can be waited for") };
@@ -35,7 +35,7 @@
 //! }
 //! assert_eq!(events[0].token, reader);
 //!
-//! // The wait is ended once, whether it was answered or not, and tells the answer.
+//! // Each wait is ended once, answered or not. `end` returns the answer.
 //! assert!(reactor.end(wait).contains(Ready::READABLE));
 //! reactor.cancel(timer);
 //!
@@ -49,49 +49,48 @@
 //! # The parts
 //!
 //! - [`Interest`], [`Token`], [`Deadline`], [`Ready`], [`Event`], [`Events`]: the vocabulary.
-//! - [`Driver`]: the port to a kernel interface, and the contract each one owes; [`Backend`] chooses one.
-//! - [`Operation`]: what a driver may carry out by itself ([`Operations`]), many at a time with one system call.
-//! - [`Source`]: a descriptor or socket, owned or borrowed, and who it is to the reactor.
-//! - [`Selector`]: a driver and the memory.
+//! - [`Driver`]: a kernel interface, and the contract of all drivers; [`Backend`] chooses one.
+//! - [`Operation`]: a call that a driver may carry out by itself; [`Operations`] submits many with one system call.
+//! - [`Source`]: an owned or borrowed descriptor or socket, with its [`OwnerId`].
+//! - [`Selector`]: a driver, the registrations, and the cached readiness.
 //! - [`Timers`]: the deadline queue.
-//! - [`Handle`]: what other threads hold.
+//! - [`Handle`]: the part that other threads hold.
 //! - `Pool`: threads for work that may block.
-//! - [`Reactor`]: all of it, turned together.
+//! - [`Reactor`]: all of these, turned together.
 //!
 //! # Rules for callers
 //!
-//! - **Try first.** Make the non-blocking system call, tell the selector what it saw ([`Source::attempt`],
-//!   [`Reactor::attempted`]), and wait only when it would block. Readiness may be reported without reason; the system call
-//!   decides.
-//! - **End every wait.** [`Reactor::end`] is called once for each [`Wait::Pending`].
-//! - **Say goodbye.** [`Source::detach`], or [`Reactor::deregister`] before a descriptor is closed. Without it things heal, but
-//!   whoever waits for the descriptor hears of it only after 100 ms.
-//! - **One thread.** Everything but [`Handle`], `Job` and [`Sleep`] belongs to one thread at a time, and to one process: it
-//!   is `Send` and not `Sync`. What fork(2) copies must not be used by the child.
-//! - **No panic.** A number that is no descriptor, a token of one's own choice, a wait that has ended, a timer that has
-//!   elapsed, a duration without end: all of them have an answer, in the documentation of whatever takes them.
+//! - **Try first.** Make the non-blocking system call, report its outcome ([`Source::attempt`], [`Reactor::attempted`]), and
+//!   wait only if it would block. Readiness may be reported although the next call would block.
+//! - **End every wait.** Call [`Reactor::end`] once for each [`Wait::Pending`].
+//! - **Deregister.** Call [`Source::detach`], or [`Reactor::deregister`], before a descriptor is closed. Otherwise the waits
+//!   on it are answered only after 100 ms.
+//! - **One thread.** All types but [`Handle`], `Job` and [`Sleep`] are used by one thread at a time and by one process: they
+//!   are `Send` and not `Sync`. A child of fork(2) must not use its copies.
+//! - **No panic.** A number that is not a descriptor, any token, a wait that has ended, a timer that has elapsed and an
+//!   infinite duration are accepted. The documentation of each method says what they cause.
 //!
 //! # Descriptors
 //!
-//! [`Source`] holds whatever has a descriptor ([`AsDescriptor`]: `AsFd` on Unix, `AsSocket` on Windows): owned, borrowed or
-//! shared, as its type says. The reactor itself never closes a descriptor of the caller's. Those who keep raw descriptors,
-//! as the runtime of another language does, call [`Reactor::wait`] and its neighbours with the number and an [`OwnerId`]:
-//! the number of the object that owns the descriptor, by which reuse of the descriptor's number is noticed. Both are safe
-//! functions: a wrong number costs an error or an event too many, never memory.
+//! [`Source`] holds any type that has a descriptor ([`AsDescriptor`]: `AsFd` on Unix, `AsSocket` on Windows), owned, borrowed
+//! or shared. The reactor never closes a descriptor of the caller. A runtime of another language, which keeps raw
+//! descriptors, calls [`Reactor::wait`] and the methods beside it with the descriptor and an [`OwnerId`]. The reactor notices
+//! by the owner's id that a descriptor number was reused. These functions are safe: a wrong number causes an error or a
+//! spurious event, never undefined behaviour.
 //!
-//! # Within other loops, and around them
+//! # Inside another loop, and around one
 //!
-//! `Reactor::queue` (Unix) is a descriptor for another loop to poll; [`Reactor::sleep`] and [`Sleep::timeout`] tell it how
-//! long to sleep. Another loop's descriptor is a [`Source`] like any other. `examples/loops` shows both, with tokio and with
-//! epoll by hand; `examples/executor` is an async executor in less than 200 lines.
+//! `Reactor::queue` (Unix) is a descriptor for another loop to poll. [`Reactor::sleep`] and [`Sleep::timeout`] say how long
+//! that loop may sleep. The descriptor of another loop can be a [`Source`]. `examples/loops` shows both, with tokio and with
+//! raw epoll; `examples/executor` is an async executor in less than 200 lines.
 //!
 //! # Features
 //!
-//! | feature | by default | what it adds |
-//! |---------|------------|--------------|
+//! | feature | by default | adds |
+//! |---------|------------|------|
 //! | `pool`  | yes        | `Pool`: threads for work that may block. No dependency |
-//! | `uring` | yes        | the io_uring driver, on Linux. Needs the crate `io-uring`; whether the kernel allows it is asked at run time |
-//! | `mock`  | no         | `mock`: a scripted driver, for testing what stands on the reactor. No dependency |
+//! | `uring` | yes        | the io_uring driver, on Linux. Depends on the crate `io-uring`. Whether the kernel allows it is found out at run time |
+//! | `mock`  | no         | `mock`: a scripted driver for tests of code that uses the reactor. No dependency |
 //!
 //! Without features the crate depends on mio (the platforms' queues) and, on Unix, on libc (ppoll, fstat, fcntl).
 //!
@@ -99,34 +98,36 @@
 //!
 //! | platform | backend | notes |
 //! |----------|---------|-------|
-//! | Linux, Android | [`Backend::Epoll`] | sleeps to the nanosecond |
+//! | Linux, Android | [`Backend::Epoll`] | sleeps with a resolution of 1 ns |
 //! | Linux | [`Backend::Uring`] | on request, with the feature `uring`, where the kernel allows it |
-//! | macOS, the BSDs | [`Backend::Kqueue`] | regular files count as always ready; no [`Interest::PRIORITY`] |
+//! | macOS, the BSDs | [`Backend::Kqueue`] | regular files are always ready; no [`Interest::PRIORITY`] |
 //! | Windows 10 and newer | [`Backend::Iocp`] | sockets only, see below |
-//! | other Unix | [`Backend::Poll`] | poll(2) by mio: a system call looks at every descriptor, no queue to sleep on |
+//! | other Unix | [`Backend::Poll`] | poll(2) by mio: each call checks every descriptor, and there is no descriptor to sleep on |
 //!
-//! `--cfg mio_unsupported_force_poll_poll` makes mio, and so the driver, use poll(2) wherever it is built: for tests.
+//! `--cfg mio_unsupported_force_poll_poll` makes mio, and so the driver, use poll(2) on every platform. It is meant for
+//! tests.
 //!
 //! ## Windows
 //!
-//! mio polls sockets through the AFD driver and an I/O completion port. It wants to own what it polls: a socket of the
-//! caller's is lent to it as one of its own types and taken back before that type is dropped, so it is never closed here.
-//! After each event the socket is armed again by the next poll, which makes the port level-triggered: what nobody drains is
-//! reported once more, and then let go.
+//! mio polls sockets through the AFD driver and an I/O completion port, and owns the sockets that it polls. The driver
+//! wraps a socket of the caller as one of mio's types and unwraps it before that type is dropped, so the socket is never
+//! closed here. mio disarms a socket with each event, and the next poll arms it again. The driver is therefore
+//! level-triggered: a direction that stays ready while no wait asks for it is reported twice, and then its registration ends.
 //!
-//! - Only sockets can be waited for. A named pipe cannot: mio reads it ahead into buffers of its own, so it has to own the
-//!   handle and make the reads, which a borrowed number does not allow. Pipes, files and consoles are work for the `Pool`.
-//! - The driver has no descriptor: [`Sleep::block`] is unsupported, [`Reactor::turn`] sleeps in the poll, to the millisecond.
+//! - Only sockets can be waited for. mio reads a named pipe ahead into its own buffers, so it would have to own the handle
+//!   and make all reads. Pipes, files and consoles are work for the `Pool`.
+//! - The driver has no descriptor: [`Sleep::block`] is unsupported, and [`Reactor::turn`] sleeps in the poll, with a
+//!   resolution of 1 ms.
 //! - [`Interest::PRIORITY`] is unsupported.
 //!
 //! # Unsafe code
 //!
-//! Denied but for the system calls of the drivers and of the pool. `tests/unsafe_code.rs` counts it, file by file, and says
-//! what for; each item has a SAFETY comment.
+//! Unsafe code is denied except for the system calls of the drivers, of the pool and of `descriptor`. `tests/unsafe_code.rs`
+//! counts it per file and gives the reasons. Each item has a SAFETY comment.
 //!
 //! # Versions
 //!
-//! Rust 1.85 is the oldest that compiles it; a newer one is required only with a new minor version.
+//! The oldest Rust that compiles the crate is 1.85. A newer one is required only by a new minor version.
 
 #![deny(unsafe_code, missing_docs)]
 

@@ -1,9 +1,9 @@
-//! What a driver may carry out by itself, instead of telling when it can be tried.
+//! Calls that a driver may carry out by itself.
 
 /// One operation on a descriptor.
 ///
-/// The bytes to be written are copied when the operation starts, and those that are read are kept by the driver until
-/// they are asked for: the kernel never holds a pointer to memory of the caller's.
+/// Bytes to be written are copied when the operation starts. Bytes that were read are kept by the driver until
+/// [`Operations::take`](crate::Operations::take). The kernel never has a pointer to memory of the caller.
 ///
 /// ```
 /// use reactor::Operation;
@@ -15,11 +15,12 @@
 pub enum Operation<'bytes> {
     /// send(2) with `MSG_DONTWAIT` and `MSG_NOSIGNAL`: `EAGAIN` if nothing fits.
     Send(&'bytes [u8]),
-    /// recv(2) with `MSG_DONTWAIT` of at most so many bytes: `EAGAIN` if there is nothing.
+    /// recv(2) with `MSG_DONTWAIT` of at most this number of bytes: `EAGAIN` if there are none.
     Receive(usize),
-    /// Reads at most so many bytes of a file, from an offset (pread(2)) or from the current position (None: read(2)).
+    /// Reads at most this number of bytes of a file, at an offset in bytes (pread(2)) or at the current position (None:
+    /// read(2)).
     Read(Option<u64>, usize),
-    /// Writes into a file, likewise.
+    /// Writes to a file, at an offset in bytes (pwrite(2)) or at the current position (None: write(2)).
     Write(Option<u64>, &'bytes [u8]),
     /// fsync(2).
     Sync,
@@ -28,7 +29,7 @@ pub enum Operation<'bytes> {
 }
 
 impl Operation<'_> {
-    /// How many bytes the driver keeps for it, going out or coming in.
+    /// The bytes of memory that the driver holds for it, to be written or to be read.
     pub const fn size(&self) -> usize {
         match self {
             Self::Send(bytes) | Self::Write(_, bytes) => bytes.len(),
@@ -38,7 +39,7 @@ impl Operation<'_> {
     }
 }
 
-/// The number of an operation, from its start until its outcome is taken or it is given up.
+/// The number of an operation, valid from its start until its outcome is taken or it is withdrawn or abandoned.
 ///
 /// ```
 /// use reactor::OperationId;
@@ -53,17 +54,17 @@ pub struct OperationId {
 }
 
 impl OperationId {
-    /// Slot and generation, as a driver counts them.
+    /// The id of a slot and a generation of the driver.
     pub const fn new(slot: u32, generation: u32) -> Self {
         Self { slot, generation }
     }
 
-    /// Which of the driver's slots it has.
+    /// The driver's slot.
     pub const fn slot(self) -> u32 {
         self.slot
     }
 
-    /// Which of the slot's lives it is.
+    /// The generation of the slot.
     pub const fn generation(self) -> u32 {
         self.generation
     }
@@ -86,7 +87,7 @@ mod tests {
     use super::{Operation, OperationId};
 
     #[test]
-    fn a_number_goes_there_and_back() {
+    fn an_id_is_converted_to_a_word_and_back() {
         let id = OperationId::new(7, u32::MAX);
         assert_eq!(OperationId::from(u64::from(id)), id);
         assert_eq!((id.slot(), id.generation()), (7, u32::MAX));

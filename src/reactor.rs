@@ -1,4 +1,4 @@
-//! One turn: what the kernel, the timers and other threads have for us.
+//! One turn: the events of the kernel, of the timers and of other threads.
 
 mod sleep;
 
@@ -29,15 +29,15 @@ use crate::pool::Pool;
 
 pub use sleep::Sleep;
 
-/// After so long the kernel is asked again to take operations it had no room for.
+/// How long to sleep before the kernel is asked again to take operations that it refused (`EAGAIN`, `EBUSY`).
 const BUSY: Duration = Duration::from_millis(1);
 
 /// A selector, timers, an inbox for other threads, and threads for work that may block, turned together.
 ///
-/// A turn has two halves. [`Reactor::collect`] never blocks and needs the reactor; [`Sleep::block`] blocks and needs
-/// nothing of it, so an embedder can release its own lock in between. [`Reactor::turn`] is both, for everyone else.
+/// A turn has two halves. [`Reactor::collect`] needs the reactor and never blocks. [`Sleep::block`] blocks and borrows
+/// nothing of the reactor, so an embedder can release its own lock meanwhile. [`Reactor::turn`] does both.
 ///
-/// Used by one thread at a time; other threads hold a [`Handle`].
+/// Used by one thread at a time. Other threads hold a [`Handle`].
 ///
 /// ```
 /// use std::time::Duration;
@@ -63,12 +63,12 @@ pub struct Reactor {
     #[cfg(feature = "pool")]
     pool: Pool,
     clock: Instant,
-    /// What the timers' clock shows while it is frozen.
+    /// The time of the timers' clock, if it is frozen.
     frozen_at: Option<Instant>,
 }
 
 impl Reactor {
-    /// Opens a reactor on the chosen backend, or on the best there is.
+    /// Opens a reactor on the chosen backend; without a choice as [`Backend::open`].
     ///
     /// # Errors
     ///
@@ -77,7 +77,7 @@ impl Reactor {
         Ok(Self::with_selector(Selector::open(choice)?))
     }
 
-    /// A reactor on a driver of the caller's.
+    /// A reactor on a driver of the caller.
     pub fn with_driver(driver: Box<dyn Driver>) -> Self {
         Self::with_selector(Selector::with_driver(driver))
     }
@@ -95,39 +95,39 @@ impl Reactor {
         }
     }
 
-    /// The backend; None if the driver is the caller's own.
+    /// The backend; None if the driver is the caller's.
     pub fn backend(&self) -> Option<Backend> {
         self.selector.backend()
     }
 
-    /// The time of the last [`Reactor::collect`]: good enough for everything that happens in one turn, and free.
+    /// The time of the last [`Reactor::collect`]. It makes no system call and does not read the clock.
     pub fn clock(&self) -> Instant {
         self.clock
     }
 
-    /// What the timers' clock shows: the monotonic clock, unless it was frozen.
+    /// The time of the timers' clock: of the monotonic clock, unless it was frozen.
     pub fn now(&self) -> Instant {
         self.frozen_at.unwrap_or_else(Instant::now)
     }
 
-    /// The point `duration` from now on the timers' clock.
+    /// The point `duration` from [`Reactor::now`].
     pub fn deadline(&self, duration: Duration) -> Deadline {
         Deadline::after_from(self.now(), duration)
     }
 
-    /// Freezes the timers' clock, for good: from here on it moves by [`Reactor::advance_to_next_timer`] alone, and no timer ends a
-    /// [`Reactor::sleep`]. Time is then what the embedder makes it, for tests. Descriptors are waited for as ever.
+    /// Freezes the timers' clock, for tests. Only [`Reactor::advance_to_next_timer`] moves it afterwards, and no timer ends a
+    /// [`Reactor::sleep`]. It cannot be unfrozen. Waits for descriptors do not change.
     pub fn freeze_clock(&mut self) {
         self.frozen_at.get_or_insert_with(Instant::now);
     }
 
-    /// Has the timers' clock been frozen?
+    /// Was the timers' clock frozen?
     pub fn is_clock_frozen(&self) -> bool {
         self.frozen_at.is_some()
     }
 
-    /// Moves a frozen clock to the next timer's deadline; the next [`Reactor::collect`] reports what is due then. False
-    /// if there is no timer, or if the clock is not frozen.
+    /// Moves a frozen clock to the next timer's deadline. The next [`Reactor::collect`] reports the timers that are due then.
+    /// False if there is no timer, or if the clock is not frozen.
     pub fn advance_to_next_timer(&mut self) -> bool {
         match (&mut self.frozen_at, self.timers.next()) {
             (Some(clock), Some(next)) => {
@@ -159,12 +159,12 @@ impl Reactor {
         self.selector.end(wait)
     }
 
-    /// What is known about a descriptor; see [`Selector::cached_readiness`].
+    /// What is cached of a descriptor; see [`Selector::cached_readiness`].
     pub fn cached_readiness(&self, descriptor: Descriptor, owner: OwnerId) -> DescriptorReadiness {
         self.selector.cached_readiness(descriptor, owner)
     }
 
-    /// Notes what a system call of the caller's has just seen; see [`Selector::attempted`].
+    /// Reports the outcome of a system call that the caller has just made; see [`Selector::attempted`].
     pub fn attempted(
         &mut self,
         descriptor: Descriptor,
@@ -181,25 +181,25 @@ impl Reactor {
         self.selector.waiters(descriptor)
     }
 
-    /// The descriptor is about to be closed by its owner; see [`Selector::note_close`].
+    /// The owner is about to close the descriptor; see [`Selector::note_close`].
     pub fn note_close(&mut self, descriptor: Descriptor, owner: OwnerId) {
         self.selector.note_close(descriptor, owner);
     }
 
-    /// The descriptor is about to be closed; see [`Selector::deregister`].
+    /// Ends the registration of a descriptor; see [`Selector::deregister`].
     pub fn deregister(&mut self, descriptor: Descriptor) {
         self.selector.deregister(descriptor);
     }
 
-    /// What the driver can carry out by itself; None if it knows readiness only.
+    /// The operations that the driver can carry out by itself; None if it reports readiness only.
     ///
-    /// What is started here reaches the kernel with the next [`Reactor::collect`], and its outcome is announced by an
-    /// event with [`Ready::COMPLETED`].
+    /// An operation that is started here reaches the kernel with the next [`Reactor::collect`]. An event with
+    /// [`Ready::COMPLETED`] reports its outcome.
     pub fn operations(&mut self) -> Option<&mut dyn Operations> {
         self.selector.operations()
     }
 
-    /// Starts a timer: `token` will be reported with [`Ready::ELAPSED`] once `deadline` has come.
+    /// Starts a timer: when `deadline` has come, `token` is reported with [`Ready::ELAPSED`].
     pub fn timer(&mut self, deadline: Deadline, token: Token) -> TimerId {
         self.timers.insert(deadline, token)
     }
@@ -214,22 +214,21 @@ impl Reactor {
         self.timers.len()
     }
 
-    /// The driver's own descriptor, for having this reactor watched by another loop: it is readable as long as
-    /// [`Reactor::collect`] would find something of the kernel's. None where the platform has none; see
-    /// [`Driver::descriptor`].
+    /// The driver's own descriptor, for another loop to poll. It is readable while [`Reactor::collect`] would find an event
+    /// of the kernel. None where the platform has none; see [`Driver::descriptor`].
     ///
-    /// Timers and other threads' notifications do not make it readable by themselves. Who sleeps elsewhere takes
-    /// [`Reactor::sleep`] for as long as that lasts, and its [`Sleep::timeout`] as the limit.
+    /// Timers do not make it readable. Notifications of other threads make it readable only during a [`Sleep`]. A thread that
+    /// sleeps in another loop therefore holds a [`Reactor::sleep`] meanwhile, and sleeps for at most [`Sleep::timeout`].
     pub fn descriptor(&self) -> Option<Descriptor> {
         self.selector.descriptor()
     }
 
-    /// A descriptor of the caller's own for the driver's queue, for another loop's poll: readable under the same
-    /// conditions as [`Reactor::descriptor`]. `examples/in_tokio.rs` and `examples/in_epoll.rs` show its use.
+    /// A duplicate of [`Reactor::descriptor`] that the caller owns, for another loop to poll. `examples/loops` shows its use.
     ///
     /// # Errors
     ///
-    /// [`io::ErrorKind::Unsupported`] if the driver has no descriptor; otherwise those of fcntl(2): `EMFILE`.
+    /// [`io::ErrorKind::Unsupported`] if the driver has no descriptor. Otherwise those of fcntl(2), `F_DUPFD_CLOEXEC`:
+    /// `EMFILE`.
     ///
     /// ```
     /// use reactor::{Backend, Interest, Reactor};
@@ -247,12 +246,12 @@ impl Reactor {
         duplicate(descriptor.ok_or(io::ErrorKind::Unsupported)?)
     }
 
-    /// What other threads reach this reactor by.
+    /// A handle for other threads.
     pub fn handle(&self) -> Handle {
         self.handle.clone()
     }
 
-    /// Whether other threads have sent something, or ended a job, that the next turn will report.
+    /// Has another thread notified a token, or a job ended, that the next turn will report?
     ///
     /// ```
     /// use reactor::{Reactor, Token};
@@ -267,25 +266,25 @@ impl Reactor {
         self.handle.has_notifications()
     }
 
-    /// The threads for work that may block: for asking about them.
+    /// The threads for work that may block.
     #[cfg(feature = "pool")]
     pub fn pool(&self) -> &Pool {
         &self.pool
     }
 
-    /// The threads for work that may block: for giving them some.
+    /// The threads for work that may block, for submitting jobs.
     #[cfg(feature = "pool")]
     pub fn pool_mut(&mut self) -> &mut Pool {
         &mut self.pool
     }
 
-    /// The half of a turn that does not block: sets the clock, and appends to `events` what the kernel has, what other
-    /// threads have sent, which timers have elapsed, and what arming idle waits again has found, in this order: a wait
-    /// that is answered in the same turn in which its timeout elapses is answered first.
+    /// The half of a turn that does not block: sets [`Reactor::clock`] and appends events, in this order: of the kernel, of
+    /// other threads, of timers, of idle waits that were armed again. A wait that is answered in the same turn in which its
+    /// timeout elapses is therefore answered first.
     ///
     /// # Errors
     ///
-    /// As [`Selector::poll`]. Timers and notifications are then left for the next time.
+    /// As [`Selector::poll`]. The events of timers and of other threads are then left for the next call.
     pub fn collect(&mut self, events: &mut Events) -> io::Result<()> {
         self.clock = Instant::now();
         self.selector
@@ -297,10 +296,10 @@ impl Reactor {
         Ok(())
     }
 
-    /// Prepares the half of a turn that blocks: until the kernel or another thread has something, the next timer or
-    /// re-arm is due, or `limit` has passed (None: no limit of the caller's).
+    /// Prepares the half of a turn that blocks. It ends with an event of the kernel, a notification of another thread, the
+    /// next timer, the next re-arm, or after `limit` (None: no limit).
     ///
-    /// From here until the [`Sleep`] is dropped, other threads' notifications wake the kernel.
+    /// Until the [`Sleep`] is dropped, a notification of another thread wakes the driver.
     pub fn sleep(&mut self, limit: Option<Duration>) -> Sleep {
         let limit = self.flush(limit);
         let idle = self.handle.prepare_sleep() && !self.selector.has_answers();
@@ -312,7 +311,7 @@ impl Reactor {
         Sleep::new(self.selector.descriptor(), timeout, self.handle.clone())
     }
 
-    /// Nothing may lie in a queue of ours while we sleep. If the kernel takes nothing more now, we ask it again soon.
+    /// Submits all queued operations before the sleep. If the kernel takes only a part, the sleep is limited to [`BUSY`].
     fn flush(&mut self, limit: Option<Duration>) -> Option<Duration> {
         let Some(operations) = self.selector.operations() else {
             return limit;
@@ -326,9 +325,9 @@ impl Reactor {
         }
     }
 
-    /// One turn: collects; if nothing came, sleeps for at most `limit` and collects again.
+    /// One turn: collects events. If there is none, it sleeps for at most `limit` (None: no limit) and collects again.
     ///
-    /// It may return without an event: after `limit`, after a signal, after [`Handle::wake`], and after housekeeping.
+    /// It may return without an event: after `limit`, after a signal, after [`Handle::wake`], and after re-arming idle waits.
     ///
     /// # Errors
     ///
@@ -342,19 +341,19 @@ impl Reactor {
         let sleep = self.sleep(limit);
         match sleep.descriptor() {
             Some(_) => sleep.block()?,
-            // The platform can only sleep in the poll itself.
+            // Without a descriptor the thread can only sleep in the poll.
             None => self.selector.poll(events, sleep.timeout(), self.clock)?,
         }
         drop(sleep);
         self.collect(events)
     }
 
-    /// What the selector has done so far.
+    /// The counters of the selector.
     pub fn statistics(&self) -> &Statistics {
         self.selector.statistics()
     }
 
-    /// The shortest of `limit` and the times left until the next timer and the next re-arm.
+    /// The shortest of `limit`, the time until the next timer, and the time until the next re-arm.
     fn until_due(&self, limit: Option<Duration>) -> Option<Duration> {
         let now = Instant::now();
         let next = self.timers.next().filter(|_| !self.is_clock_frozen());

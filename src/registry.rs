@@ -1,58 +1,62 @@
-//! The memory of a selector: what is registered for each descriptor, what is known about it, and who waits.
+//! The memory of a selector: what is registered for each descriptor, its cached readiness, and its waits.
 //!
-//! A registration outlives its wait, so most waits find one, and those that follow an `EAGAIN` of the caller's own need
-//! no system call at all. This is the whole machine; `tests/registry.rs` has one test for each row.
+//! A registration outlives its wait, so most waits find one. A wait that follows an `EAGAIN` of the caller needs no system
+//! call. The tables below are the whole state machine; `tests/registry.rs` has one test for each row.
 //!
-//! # A wait
+//! # Terms
 //!
-//! | registered                     | known                        | what happens                        | system call |
+//! - **Generation**: each call that arms a descriptor does so under the next generation of its token. The kernel may hold
+//!   several registrations for one number, because a duplicate keeps the file of a closed descriptor open. Only events of
+//!   the newest generation are accepted.
+//! - **New registration**: the cached readiness is cleared, the owner is set, the waits are kept.
+//! - **Cleared**: nothing is registered and nothing is cached.
+//! - **Wanted**: the directions that an unanswered wait asks for.
+//!
+//! # A wait begins
+//!
+//! | registered                     | cached                       | effect                              | driver call |
 //! |--------------------------------|------------------------------|-------------------------------------|-------------|
-//! | nothing                        | -                            | a new life begins                   | register(asked) |
-//! | by another or unknown owner | - (not trusted)              | a new life, whoever waits stays     | reregister(asked and wanted) |
-//! | some of what is asked          | anything                     | the registration is widened         | reregister(registered and asked) |
-//! | all of it                      | every direction drained      | the wait is parked (`skipped`)      | none |
-//! | all of it                      | some direction not           | armed: reported at once if ready    | reregister(registered) |
+//! | nothing                        | -                            | new registration                    | register(asked) |
+//! | by another or an unknown owner | - (not trusted)              | new registration                    | reregister(asked and wanted) |
+//! | some of the asked directions   | anything                     | the registration is widened         | reregister(registered and asked) |
+//! | all asked directions           | all of them drained          | the wait is added (`skipped`)       | none |
+//! | all asked directions           | one of them not drained      | armed: reported at once if ready    | reregister(registered) |
 //!
-//! | the driver's answer            | what follows |
-//! |--------------------------------|--------------|
-//! | kept                           | knowledge stays |
-//! | renewed                        | a new life: nothing is known any more |
-//! | unpollable                     | the wait is ready at once, whoever else waits is answered as asked, nothing is remembered |
-//! | an error                       | it is returned, whoever else waits is answered with an error, nothing is remembered |
+//! | the driver's answer            | effect |
+//! |--------------------------------|--------|
+//! | kept                           | the cached readiness stays |
+//! | renewed                        | new registration of the same owner |
+//! | unpollable                     | this wait is ready at once, other waits are answered with what they asked for, cleared |
+//! | an error                       | it is returned, other waits are answered with an error, cleared |
 //!
-//! # An event
+//! # An event arrives
 //!
-//! | reported                       | who waits                    | what happens                        | system call |
+//! | reported                       | waits                        | effect                              | driver call |
 //! |--------------------------------|------------------------------|-------------------------------------|-------------|
-//! | an older life, or no life      | -                            | dropped (`stale`)                   | none |
-//! | a direction, maybe with others | somebody for it              | all of them are answered; "ready"   | none |
-//! | a closed reading half          | readers                      | as above, and hung up               | none |
-//! | a hang-up or an error          | anybody                      | all are answered; hung up           | none |
-//! | a hang-up or an error alone    | nobody                       | forgotten                           | deregister |
-//! | a direction, for the first time | nobody for it               | "ready", noted as spurious          | none |
-//! | a direction, once more         | nobody for it                | narrowed                            | reregister(the rest) |
-//! | all that is registered, once more | nobody                    | forgotten                           | deregister |
+//! | an older generation, or none   | -                            | dropped (`stale`)                   | none |
+//! | one or more directions         | one or more for one of them  | all of these are answered; ready    | none |
+//! | a closed reading half          | one or more for reading      | as above, and hung up               | none |
+//! | a hang-up or an error          | one or more                  | all are answered; hung up           | none |
+//! | a hang-up or an error alone    | none                         | cleared                             | deregister |
+//! | a direction, for the first time | none for it                 | ready, noted as spurious            | none |
+//! | a direction that is noted as spurious | none for it           | narrowed                            | reregister(the rest) |
+//! | all registered directions, noted as spurious | none           | cleared                             | deregister |
 //!
-//! A wait for a direction, and an attempt by the same owner, takes the note "spurious" off it.
+//! A wait for a direction, and an attempt by the same owner, removes the note "spurious" from the direction.
 //!
-//! # An attempt of the caller's own, a close, an idle wait
+//! # An attempt, a close, an idle wait
 //!
-//! | what                           | registered                   | what happens                        | system call |
+//! | call                           | registered                   | effect                              | driver call |
 //! |--------------------------------|------------------------------|-------------------------------------|-------------|
-//! | would block                    | by the same owner         | "drained"                           | none |
-//! | short                          | by the same owner         | "drained", unless hung up           | none |
-//! | complete                       | by the same owner         | nothing                             | none |
-//! | any attempt                    | nothing, or by another       | nothing                             | none |
-//! | deregister                     | something                    | waiters are answered with an error  | deregister |
-//! | deregister                     | nothing                      | nothing                             | none |
-//! | note_close                     | by the same owner, nobody waits | forgotten (`closed`)          | none |
-//! | note_close                     | by another, or somebody waits | nothing                            | none |
-//! | a wait idle for 100 ms, once   | something                    | as the driver's answer above        | reregister(registered) |
-//!
-//! # Lives
-//!
-//! Each call that arms a descriptor does so under the next generation of its token. So of several registrations the
-//! kernel may hold for one number (a duplicate keeps the file of a closed descriptor alive) only the newest is heard.
+//! | attempted: would block         | by the same owner            | drained                             | none |
+//! | attempted: short               | by the same owner            | drained, unless hung up             | none |
+//! | attempted: complete            | by the same owner            | none                                | none |
+//! | attempted                      | nothing, or by another owner | none                                | none |
+//! | deregister                     | something                    | waits are answered with an error, cleared | deregister |
+//! | deregister                     | nothing                      | none                                | none |
+//! | note_close                     | by the same owner, no wait   | cleared (`closed`)                  | none |
+//! | note_close                     | by another owner, or a wait  | none                                | none |
+//! | rearm, once for a wait idle for 100 ms | something            | as the driver's answer above        | reregister(registered) |
 
 mod entries;
 mod events;
@@ -80,16 +84,16 @@ pub use waiters::{Wait, WaitId};
 use entries::{Entries, Entry};
 use waiters::Waiters;
 
-/// How long a wait lies idle before it is armed once more. That heals whatever changed behind our back: a descriptor that
-/// was closed, replaced by dup2(2) or reopened without anybody's word.
+/// A wait that is unanswered for this long is armed once more. This repairs waits on a descriptor that was closed, reopened
+/// or replaced by dup2(2) without [`Registry::deregister`].
 const IDLE: Duration = Duration::from_millis(100);
 
-/// The state machine. It keeps no driver: each step that may need one is lent it.
+/// The state machine. It owns no driver: each step that may call one borrows it.
 #[derive(Debug)]
 pub(crate) struct Registry {
     entries: Entries,
     waiters: Waiters,
-    /// Waits answered outside an event, to be reported with the next poll.
+    /// Waits that were answered outside an event. The next poll reports them.
     answered: Vec<WaitId>,
     pub(crate) statistics: Statistics,
 }
@@ -104,7 +108,7 @@ impl Registry {
         }
     }
 
-    /// Starts a wait; see the table.
+    /// Starts a wait; see the first table.
     pub(crate) fn wait(
         &mut self,
         driver: &mut dyn Driver,
@@ -140,9 +144,9 @@ impl Registry {
         Ok(Wait::Pending(wait))
     }
 
-    /// Ends a wait and returns what it was answered; [`Ready::EMPTY`] if nothing, or if it had ended before.
+    /// Ends a wait and returns its answer; [`Ready::EMPTY`] if it has none, or if it has ended before.
     pub(crate) fn end(&mut self, wait: WaitId) -> Ready {
-        if let Some(slot) = self.waiters.standing_at(wait) {
+        if let Some(slot) = self.waiters.slot_of_unanswered(wait) {
             let list = &mut self.entries.claim(slot).wait_list;
             self.waiters.unlink(list, wait);
         }
@@ -190,8 +194,8 @@ impl Registry {
         }
     }
 
-    /// The descriptor is about to be closed by the object it was registered for: the kernel will drop the registration
-    /// by itself, and the number's next owner is registered afresh, with one system call instead of two.
+    /// The owner is about to close the descriptor. The kernel drops the registration by itself, and the number's next owner
+    /// registers with one system call instead of two.
     pub(crate) fn note_close(&mut self, descriptor: Descriptor, owner: OwnerId) {
         let entry = Entries::slot(descriptor).and_then(|slot| self.entries.get_mut(slot));
         let Some(entry) = entry.filter(|e| e.is_owner(owner) && e.wait_list.first().is_none())
@@ -202,7 +206,7 @@ impl Registry {
         self.statistics.closed += 1;
     }
 
-    /// The descriptor is about to be closed.
+    /// Ends the registration of a descriptor, because the descriptor is about to be closed.
     pub(crate) fn deregister(&mut self, driver: &mut dyn Driver, descriptor: Descriptor) {
         let Some(slot) = Entries::slot(descriptor) else {
             return;
@@ -212,7 +216,7 @@ impl Registry {
         }
     }
 
-    /// The tokens of those who wait for the descriptor, first come first.
+    /// The tokens of the descriptor's unanswered waits, oldest first.
     pub(crate) fn waiters(&self, descriptor: Descriptor) -> Vec<Token> {
         let entry = Entries::slot(descriptor).and_then(|slot| self.entries.get(slot));
         let first = entry.and_then(|entry| entry.wait_list.first());
@@ -220,33 +224,33 @@ impl Registry {
         list.map(|number| self.waiters.token(number)).collect()
     }
 
-    /// When [`Registry::rearm`] has something to do.
+    /// When [`Registry::rearm`] next arms a wait.
     pub(crate) fn next_rearm(&self) -> Option<Instant> {
         self.waiters.oldest()?.0.checked_add(IDLE)
     }
 
-    /// Arms every wait that has been idle for 100 ms once more, and appends an event for each that is answered by it.
+    /// Arms each wait that has been idle for 100 ms once more, and appends an event for each wait that this answers.
     pub(crate) fn rearm(&mut self, driver: &mut dyn Driver, now: Instant, events: &mut Events) {
-        while let Some((parked, slot)) = self.waiters.oldest() {
-            if now.saturating_duration_since(parked) < IDLE {
+        while let Some((started, slot)) = self.waiters.oldest() {
+            if now.saturating_duration_since(started) < IDLE {
                 break;
             }
             self.waiters.unqueue_oldest();
             let registered = self.entries.get(slot).and_then(|entry| entry.registered);
             if let Some(registered) = registered {
-                // The error is told to all who wait: their own system calls will meet it.
+                // On an error, all waits are answered: their own system calls will meet it.
                 _ = self.renew(driver, slot, registered);
             }
         }
         self.deliver(events);
     }
 
-    /// Is there an answer to report that no event of the driver's announces?
+    /// Is there an answer that was given outside an event, and that the next poll has to report?
     pub(crate) fn has_answers(&self) -> bool {
         !self.answered.is_empty()
     }
 
-    /// Appends the answers given outside events, except to waits that have ended meanwhile.
+    /// Appends the answers given outside events. Waits that have ended meanwhile are left out.
     pub(crate) fn deliver(&mut self, events: &mut Events) {
         for wait in self.answered.drain(..) {
             if let Some((token, ready)) = self.waiters.answered(wait) {
@@ -260,7 +264,7 @@ impl Registry {
         entry.is_some_and(|entry| entry.registered.is_some())
     }
 
-    /// Begins a life. False if the kernel does not poll the descriptor.
+    /// Makes a new registration. False if the kernel does not poll the descriptor.
     fn register(
         &mut self,
         driver: &mut dyn Driver,
@@ -270,7 +274,7 @@ impl Registry {
         interest: Interest,
     ) -> io::Result<bool> {
         let token = self.entries.next_token(slot);
-        // The kernel judges the number before room is made for it.
+        // The kernel accepts the number before a record is allocated for it.
         match driver.register(descriptor, token, interest)? {
             Registration::Unpollable => Ok(false),
             Registration::Armed => {
@@ -282,7 +286,7 @@ impl Registry {
         }
     }
 
-    /// Arms what is registered for one more wait. False if the kernel does not poll the descriptor any more.
+    /// Arms the registration for one more wait. False if the kernel does not poll the descriptor any more.
     fn arm(
         &mut self,
         driver: &mut dyn Driver,
@@ -305,8 +309,8 @@ impl Registry {
         Ok(pollable)
     }
 
-    /// Registers anew with this interest. False if the kernel does not poll the descriptor any more; then, and after an
-    /// error, nothing is registered and nobody waits any longer.
+    /// Registers again with this interest. False if the kernel does not poll the descriptor any more. After this, and after
+    /// an error, the record is cleared and all waits are answered.
     fn renew(
         &mut self,
         driver: &mut dyn Driver,
@@ -337,16 +341,16 @@ impl Registry {
         }
     }
 
-    /// Ends the registration; whoever still waits is answered with an error.
+    /// Ends the registration and answers its waits with an error.
     fn end_registration(&mut self, driver: &mut dyn Driver, slot: u32) {
         let descriptor = self.entries.claim(slot).descriptor;
-        // Should the kernel refuse, its events will find no life to go with and be dropped.
+        // If the kernel refuses, later events have an old generation and are dropped.
         _ = driver.deregister(descriptor);
         self.statistics.deregistered += 1;
         self.abandon(slot, Some(Ready::ERROR));
     }
 
-    /// Nothing is registered any more: answers all who wait, with what each asked for if `answer` is None.
+    /// Clears the record and answers its waits: with `answer`, or with what each asked for if it is None.
     fn abandon(&mut self, slot: u32, answer: Option<Ready>) {
         let entry = self.entries.claim(slot);
         while let Some(number) = entry.wait_list.first() {

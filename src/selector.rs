@@ -1,4 +1,4 @@
-//! A driver and the memory that saves most calls to it.
+//! A driver, and the registry that saves most calls to it.
 
 use std::{
     fmt, io,
@@ -18,14 +18,14 @@ use crate::{
 
 /// Waits for descriptors to become ready.
 ///
-/// A selector is told what its callers want, and, by [`Selector::attempted`], what they saw; it remembers both per
-/// descriptor and direction. A wait costs a system call only where that memory is silent.
+/// For each descriptor and direction, a selector caches what is registered, what the kernel has reported, and what the
+/// caller's system calls have seen ([`Selector::attempted`]). A wait makes a system call only if the cache has no answer.
 ///
-/// Every wait has a number, its [`WaitId`], from [`Selector::wait`] to [`Selector::end`]. It is answered at most once: by
-/// an event with the waiter's token.
+/// Each wait has a number, its [`WaitId`], from [`Selector::wait`] to [`Selector::end`]. It is answered at most once, by an
+/// event with its token.
 ///
-/// Used by one thread at a time, and by one process: a child of fork(2) must not use its parent's selector, because the
-/// kernel's queue is shared between them.
+/// Used by one thread at a time and by one process: a child of fork(2) must not use its parent's selector, because both
+/// share the kernel's queue.
 ///
 /// ```
 /// use std::{net::UdpSocket, time::{Duration, Instant}};
@@ -47,13 +47,13 @@ use crate::{
 pub struct Selector {
     driver: Box<dyn Driver>,
     registry: Registry,
-    /// What the driver reported; kept for its room.
+    /// The events of the last poll; kept for its memory.
     reported: Events,
     backend: Option<Backend>,
 }
 
 impl Selector {
-    /// Opens a selector on the chosen backend, or on the best there is.
+    /// Opens a selector on the chosen backend; without a choice as [`Backend::open`].
     ///
     /// # Errors
     ///
@@ -66,7 +66,7 @@ impl Selector {
         })
     }
 
-    /// A selector on a driver of the caller's.
+    /// A selector on a driver of the caller.
     pub fn with_driver(driver: Box<dyn Driver>) -> Self {
         Self {
             driver,
@@ -76,23 +76,23 @@ impl Selector {
         }
     }
 
-    /// The backend; None if the driver is the caller's own.
+    /// The backend; None if the driver is the caller's.
     pub fn backend(&self) -> Option<Backend> {
         self.backend
     }
 
-    /// Starts to wait until the descriptor is ready for some of `interest`; events will carry `token`.
+    /// Starts to wait until the descriptor is ready for at least one direction of `interest`. The event will carry `token`.
     ///
-    /// Any number of waits may be for one descriptor and direction: an event answers all of them. Several waits may carry
-    /// one token. `now` is when the wait begins, for [`Selector::rearm`].
+    /// One descriptor and direction may have any number of waits: an event answers all of them. Several waits may have the
+    /// same token. `now` is the start of the wait, for [`Selector::rearm`].
     ///
-    /// [`Wait::Pending`] is to be ended exactly once by [`Selector::end`], whatever happens.
+    /// End [`Wait::Pending`] exactly once by [`Selector::end`], answered or not.
     ///
     /// # Errors
     ///
-    /// `EBADF` if the descriptor is not open, `ENOSPC` at the user's limit of watches, `ENOMEM`: see epoll_ctl(2),
+    /// `EBADF` if the descriptor is not open, `ENOSPC` at the user's limit of watches, `ENOMEM`: see epoll_ctl(2) and
     /// kevent(2). [`io::ErrorKind::Unsupported`] for [`Interest::PRIORITY`] on platforms other than Linux. After an error
-    /// there is no wait, and whoever else was waiting for the descriptor is answered with [`Ready::ERROR`].
+    /// this wait does not exist, and the other waits for the descriptor are answered with [`Ready::ERROR`].
     pub fn wait(
         &mut self,
         descriptor: Descriptor,
@@ -106,23 +106,24 @@ impl Selector {
             .wait(driver, descriptor, owner, interest, token, now)
     }
 
-    /// Ends a wait, answered or not, and returns its answer: [`Ready::EMPTY`] if there was none, or if the wait had ended
-    /// already. Never a system call.
+    /// Ends a wait and returns its answer: [`Ready::EMPTY`] if there was none, or if the wait has ended before. It makes no
+    /// system call.
     pub fn end(&mut self, wait: WaitId) -> Ready {
         self.registry.end(wait)
     }
 
-    /// What is known about a descriptor: nothing, unless it is registered by the same owner.
+    /// What is cached of a descriptor: nothing, unless it is registered by the same owner.
     ///
-    /// [`CachedReadiness::Drained`](crate::CachedReadiness::Drained) means that an attempt can be left out.
+    /// If a direction is [`CachedReadiness::Drained`](crate::CachedReadiness::Drained), an attempt can be left out: it would
+    /// fail with `EAGAIN`.
     pub fn cached_readiness(&self, descriptor: Descriptor, owner: OwnerId) -> DescriptorReadiness {
         self.registry.cached_readiness(descriptor, owner)
     }
 
-    /// Notes what a non-blocking system call of the caller's has just seen in the directions of `interest`.
+    /// Reports the outcome of a non-blocking system call that the caller has made in the directions of `interest`.
     ///
-    /// To be called right after the system call: a poll in between would be forgotten. Nothing is noted for a descriptor
-    /// that is not registered, or not by this owner.
+    /// Call it right after the system call: it would overwrite what a poll in between has found. It has no effect if the
+    /// descriptor is not registered by this owner.
     pub fn attempted(
         &mut self,
         descriptor: Descriptor,
@@ -134,35 +135,34 @@ impl Selector {
             .attempted(descriptor, owner, interest, attempt);
     }
 
-    /// The tokens of all unanswered waits for the descriptor, first come first: for telling just some of them something
-    /// the kernel does not know, such as that their owner is about to close it.
+    /// The tokens of all unanswered waits for the descriptor, oldest first. The caller can notify them of an event that the
+    /// kernel does not report, for example that the descriptor's owner is about to close it.
     pub fn waiters(&self, descriptor: Descriptor) -> Vec<Token> {
         self.registry.waiters(descriptor)
     }
 
-    /// The descriptor is about to be closed by the object with this owner: what is registered for it is forgotten
-    /// without a system call, if nobody waits for it. Cheaper than [`Selector::deregister`], and enough for an owner that
-    /// knows of all its own waits. Should the close not take place, or a duplicate keep the file alive, nothing is lost:
-    /// the next wait registers again.
+    /// The owner is about to close the descriptor. If the descriptor has no wait, its record is cleared without a system
+    /// call: close(2) ends the registration in the kernel. This saves the system call of [`Selector::deregister`] for an owner
+    /// that knows of all its waits. If the close does not happen, or a duplicate keeps the file open, the next wait registers
+    /// again.
     pub fn note_close(&mut self, descriptor: Descriptor, owner: OwnerId) {
         self.registry.note_close(descriptor, owner);
     }
 
-    /// The descriptor is about to be closed: ends its registration, and answers whoever waits for it with
-    /// [`Ready::ERROR`]; the next poll has their events.
+    /// Ends the registration of a descriptor that is about to be closed, and answers its waits with [`Ready::ERROR`]. The next
+    /// poll reports these events.
     pub fn deregister(&mut self, descriptor: Descriptor) {
         self.registry.deregister(self.driver.as_mut(), descriptor);
     }
 
-    /// Waits for events, for at most `timeout` (None: until there is something; zero: not at all), and appends one for
-    /// each wait that is answered.
+    /// Waits for events for at most `timeout` (None: without limit), and appends one for each wait that is answered.
     ///
-    /// It returns early, possibly without an event, after a signal, after a wake, and when a re-arm falls due
-    /// ([`Selector::next_rearm`]; `now` tells how far off that is).
+    /// It returns early, possibly without an event, after a signal, after a wake, and when a re-arm is due
+    /// ([`Selector::next_rearm`], compared with `now`).
     ///
     /// # Errors
     ///
-    /// Those of the driver; none is known to occur as long as it lives.
+    /// Those of [`Driver::poll`].
     pub fn poll(
         &mut self,
         events: &mut Events,
@@ -187,20 +187,20 @@ impl Selector {
         Ok(())
     }
 
-    /// When [`Selector::rearm`] next has something to do; None if every wait was armed again already.
+    /// When [`Selector::rearm`] next arms a wait; None if each wait was armed again already.
     pub fn next_rearm(&self) -> Option<Instant> {
         self.registry.next_rearm()
     }
 
-    /// Arms every wait that has been idle for 100 ms at `now` again, once in its life.
+    /// Arms each wait again that is unanswered for 100 ms at `now`. This happens once for each wait.
     ///
-    /// This heals what happened behind the selector's back: descriptors closed, reopened or replaced without a word. Waits
-    /// of descriptors that turn out to be closed are answered with [`Ready::ERROR`], appended to `events`.
+    /// It repairs waits whose descriptor was closed, reopened or replaced without [`Selector::deregister`]. If the descriptor
+    /// is closed, its waits are answered with [`Ready::ERROR`], appended to `events`.
     pub fn rearm(&mut self, now: Instant, events: &mut Events) {
         self.registry.rearm(self.driver.as_mut(), now, events);
     }
 
-    /// What has been done so far.
+    /// The counters.
     pub fn statistics(&self) -> &Statistics {
         &self.registry.statistics
     }
@@ -210,17 +210,17 @@ impl Selector {
         self.driver.descriptor()
     }
 
-    /// What the driver can carry out by itself; None if it knows readiness only.
+    /// The operations that the driver can carry out by itself; None if it reports readiness only.
     pub fn operations(&mut self) -> Option<&mut dyn Operations> {
         self.driver.operations()
     }
 
-    /// What other threads end a poll with.
+    /// A waker for other threads.
     pub fn waker(&self) -> Arc<dyn Wake> {
         self.driver.waker()
     }
 
-    /// Are there answers that no event of the kernel's will announce?
+    /// Is there an answer that was given outside an event, and that the next poll has to report?
     pub(crate) fn has_answers(&self) -> bool {
         self.registry.has_answers()
     }

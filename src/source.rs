@@ -1,4 +1,4 @@
-//! A descriptor or socket in safe hands: what owns it, or borrows it, and who it is to the reactor.
+//! A descriptor or socket with its owner id: safe, because the value that owns or borrows it is held along with it.
 
 use std::{
     io,
@@ -13,10 +13,10 @@ use crate::{
     token::Token,
 };
 
-/// What has a descriptor: whatever is [`AsFd`](std::os::fd::AsFd) on Unix, and whatever is `AsSocket` on Windows.
+/// A type that has a descriptor: all types with [`AsFd`](std::os::fd::AsFd) on Unix, all types with `AsSocket` on Windows.
 ///
-/// Streams, listeners, datagram sockets, pipes, `OwnedFd` and `BorrowedFd` are; so are references, `Box`, `Rc` and `Arc` of
-/// them. It is implemented for all of these and cannot be implemented for anything else.
+/// These are streams, listeners, datagram sockets, pipes, `OwnedFd` and `BorrowedFd`, and references, `Box`, `Rc` and `Arc` of
+/// them. The trait cannot be implemented for other types.
 ///
 /// ```
 /// use reactor::AsDescriptor;
@@ -26,7 +26,7 @@ use crate::{
 /// # std::io::Result::Ok(())
 /// ```
 pub trait AsDescriptor {
-    /// The number the kernel knows it by, valid as long as `self` is borrowed.
+    /// The descriptor, valid while `self` is borrowed.
     fn as_descriptor(&self) -> Descriptor;
 }
 
@@ -44,18 +44,17 @@ impl<T: std::os::windows::io::AsSocket + ?Sized> AsDescriptor for T {
     }
 }
 
-/// A descriptor or socket attached under an [`OwnerId`] of its own.
+/// A descriptor or socket with an [`OwnerId`] of its own.
 ///
 /// # Owned and borrowed
 ///
-/// `Source::new(stream)` owns the stream, `Source::new(&stream)` borrows it, `Source::new(Arc::clone(&stream))` shares it:
-/// whichever it is, the descriptor stays open as long as the source lives, and is closed by whoever owns it. The reactor
-/// itself never closes it.
+/// `Source::new(stream)` owns the stream, `Source::new(&stream)` borrows it, `Source::new(Arc::clone(&stream))` shares it. The
+/// descriptor stays open while the source exists. The reactor never closes it.
 ///
-/// A source holds no registration and borrows no reactor. The first wait registers the descriptor; [`Source::detach`]
-/// ends that, and gives the stream back. A source that is dropped instead is safe too: no other source ever has its
-/// owner, so the next owner of the number starts afresh. Only whoever still waits for it hears of that late, after
-/// 100 ms, and if a duplicate keeps the file open then not before its next event.
+/// A source borrows no reactor. The first wait registers the descriptor. [`Source::detach`] ends the registration and returns
+/// the stream. Dropping a source instead is safe: no other source has its owner id, so a source that gets the same number
+/// does not see what was cached. But waits on a dropped source are answered only after 100 ms, or, if a duplicate keeps the
+/// file open, with its next event.
 ///
 /// # Example
 ///
@@ -72,7 +71,7 @@ impl<T: std::os::windows::io::AsSocket + ?Sized> AsDescriptor for T {
 ///
 /// let mut ours = Source::new(ours);
 /// let mut buffer = [0; 64];
-/// // Try first. What the attempt saw is remembered, so the wait that follows need not ask the kernel again.
+/// // Try first. The outcome of the attempt is cached, so the wait that follows makes no further system call.
 /// let tried = ours.attempt(&mut reactor, Interest::READABLE, |stream| stream.read(&mut buffer));
 /// assert_eq!(tried.unwrap_err().kind(), ErrorKind::WouldBlock);
 /// let Wait::Pending(wait) = ours.wait(&mut reactor, Interest::READABLE, Token::new(7, 0))? else {
@@ -100,9 +99,9 @@ pub struct Source<T> {
 }
 
 impl<T: AsDescriptor> Source<T> {
-    /// Attaches something that has a descriptor. No system call is made.
+    /// A source of this descriptor. It makes no system call.
     ///
-    /// It should be non-blocking for [`Source::attempt`]; waiting alone works for blocking ones as well.
+    /// [`Source::attempt`] needs a non-blocking descriptor; [`Source::wait`] does not.
     pub fn new(io: T) -> Self {
         Self {
             io,
@@ -110,7 +109,8 @@ impl<T: AsDescriptor> Source<T> {
         }
     }
 
-    /// Starts to wait until the descriptor is ready for some of `interest`; see [`Selector::wait`](crate::Selector::wait).
+    /// Starts to wait until the descriptor is ready for at least one direction of `interest`; see
+    /// [`Selector::wait`](crate::Selector::wait).
     ///
     /// # Errors
     ///
@@ -124,12 +124,12 @@ impl<T: AsDescriptor> Source<T> {
         reactor.wait(self.descriptor(), self.owner, interest, token)
     }
 
-    /// Makes one non-blocking call in the direction of `interest`, and notes if it would have blocked: the wait that
-    /// follows then costs no system call.
+    /// Makes one non-blocking call in the direction of `interest`. If it would have blocked, this is cached, and the wait that
+    /// follows makes no system call.
     ///
     /// # Errors
     ///
-    /// Those of `call`, unchanged; [`io::ErrorKind::WouldBlock`] is the one to wait after.
+    /// Those of `call`, unchanged. After [`io::ErrorKind::WouldBlock`] the caller waits.
     pub fn attempt<R>(
         &mut self,
         reactor: &mut Reactor,
@@ -143,19 +143,19 @@ impl<T: AsDescriptor> Source<T> {
         })
     }
 
-    /// Notes what a non-blocking call of the caller's own has just seen; see
+    /// Reports the outcome of a non-blocking call that the caller has just made; see
     /// [`Selector::attempted`](crate::Selector::attempted).
     pub fn attempted(&self, reactor: &mut Reactor, interest: Interest, attempt: Attempt) {
         reactor.attempted(self.descriptor(), self.owner, interest, attempt);
     }
 
-    /// What is known about the descriptor; see [`Selector::cached_readiness`](crate::Selector::cached_readiness).
+    /// What is cached of the descriptor; see [`Selector::cached_readiness`](crate::Selector::cached_readiness).
     pub fn cached_readiness(&self, reactor: &Reactor) -> DescriptorReadiness {
         reactor.cached_readiness(self.descriptor(), self.owner)
     }
 
-    /// Ends the registration, if there is one, and gives back what was attached, still open. Whoever waits for it is
-    /// answered with [`Ready::ERROR`](crate::Ready::ERROR) by the next turn.
+    /// Ends the registration, if there is one, and returns the value, still open. The next turn answers its waits with
+    /// [`Ready::ERROR`](crate::Ready::ERROR).
     pub fn detach(self, reactor: &mut Reactor) -> T {
         reactor.deregister(self.descriptor());
         self.io
@@ -168,24 +168,23 @@ impl<T: AsDescriptor> Source<T> {
 }
 
 impl<T> Source<T> {
-    /// Who it is to the reactor. No two sources of a process are the same.
+    /// The owner id. No two sources of a process have the same one.
     pub fn owner_id(&self) -> OwnerId {
         self.owner
     }
 
-    /// What was attached.
+    /// The value that has the descriptor.
     pub fn get_ref(&self) -> &T {
         &self.io
     }
 
-    /// What was attached. To put something else in its place is allowed: the wait that follows finds out, at the latest
-    /// after 100 ms.
+    /// The value that has the descriptor. It may be replaced by another one: the next wait notices it within 100 ms.
     pub fn get_mut(&mut self) -> &mut T {
         &mut self.io
     }
 }
 
-/// The upper half of all owner ids: the lower one is for callers who number their own objects.
+/// The owner ids of sources are 2^63 and above. Those below are for callers that number their own objects.
 fn next_owner_id() -> OwnerId {
     static LAST: Mutex<u64> = Mutex::new(1 << 63);
     let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);

@@ -14,9 +14,8 @@ const ARITY: usize = 4;
 /// The end of the list of free slots.
 const NONE: u32 = u32::MAX;
 
-/// The number of one timer.
-///
-/// It may be kept after the timer has elapsed or was cancelled: it then names nothing, and cancelling it does nothing.
+/// The number of one timer. After the timer has elapsed or was cancelled it refers to no timer, and cancelling it does
+/// nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TimerId {
     slot: u32,
@@ -24,14 +23,14 @@ pub struct TimerId {
 }
 
 impl From<TimerId> for u64 {
-    /// One word, for callers in other languages.
+    /// The number as one word, for callers in other languages.
     fn from(timer: TimerId) -> Self {
         Self::from(timer.generation) << 32 | Self::from(timer.slot)
     }
 }
 
 impl From<u64> for TimerId {
-    /// The number that word was made of; any other names no timer, or another one of the caller's.
+    /// The number that the word was made from. Any other word refers to no timer, or to another timer of the caller.
     fn from(word: u64) -> Self {
         Self {
             slot: word as u32,
@@ -40,10 +39,10 @@ impl From<u64> for TimerId {
     }
 }
 
-/// Timers ordered by deadline, and by order of arrival among equals.
+/// Timers ordered by deadline, and by order of insertion among equal deadlines.
 ///
-/// An indexed 4-ary heap: inserting and cancelling cost O(log n) and leave nothing behind, so a million timeouts that are
-/// set and cancelled one after another take the room of one.
+/// An indexed 4-ary heap. Inserting and cancelling take O(log n). Cancelling frees the memory for the next timer: a million
+/// timers that are set and cancelled one after another take the memory of one.
 ///
 /// ```
 /// use std::time::{Duration, Instant};
@@ -61,7 +60,7 @@ impl From<u64> for TimerId {
 /// assert_eq!(events[0].token, Token::new(1, 0));
 /// ```
 pub struct Timers {
-    /// Ordered so that no entry is due before the one at `(index - 1) / ARITY`.
+    /// No entry is due before its parent, which is at `(index - 1) / ARITY`.
     heap: Vec<Entry>,
     slots: Vec<Slot>,
     /// The first free slot.
@@ -69,7 +68,7 @@ pub struct Timers {
     arrivals: u64,
 }
 
-/// What the heap compares, kept in the heap itself so that sifting does not chase slots.
+/// The sort key of a timer. It is kept in the heap, so that sifting does not read the slots.
 #[derive(Clone, Copy)]
 struct Entry {
     deadline: Deadline,
@@ -85,14 +84,14 @@ impl Entry {
 
 struct Slot {
     generation: u32,
-    /// Where in the heap the timer is; in a free slot, the next free one.
+    /// The timer's index in the heap; in a free slot, the next free slot.
     place: u32,
     token: Token,
     live: bool,
 }
 
 impl Timers {
-    /// An empty queue. It allocates with the first timer.
+    /// An empty queue. The first timer allocates.
     pub const fn new() -> Self {
         Self {
             heap: Vec::new(),
@@ -102,7 +101,7 @@ impl Timers {
         }
     }
 
-    /// Adds a timer that will report `token` once `deadline` has come.
+    /// Adds a timer: [`Timers::expire`] reports `token` when `deadline` has come.
     pub fn insert(&mut self, deadline: Deadline, token: Token) -> TimerId {
         let slot = self.claim(token);
         let place = self.heap.len();
@@ -119,7 +118,7 @@ impl Timers {
         }
     }
 
-    /// Takes a timer out. False if it has elapsed or was cancelled already.
+    /// Removes a timer. False if it has elapsed or was cancelled already.
     pub fn cancel(&mut self, timer: TimerId) -> bool {
         let Some(slot) = self.slots.get(timer.slot as usize) else {
             return false;
@@ -136,7 +135,7 @@ impl Timers {
         self.heap.first().map(|entry| entry.deadline)
     }
 
-    /// Takes out every timer that is due at `now` and appends its event, [`Ready::ELAPSED`], earliest deadline first.
+    /// Removes each timer that is due at `now` and appends its event, [`Ready::ELAPSED`], earliest deadline first.
     pub fn expire(&mut self, now: Instant, events: &mut Events) {
         while let Some(entry) = self.heap.first() {
             if !entry.deadline.is_due(now) {
@@ -151,12 +150,12 @@ impl Timers {
         }
     }
 
-    /// How many timers are waiting.
+    /// How many timers are set.
     pub fn len(&self) -> usize {
         self.heap.len()
     }
 
-    /// Is none waiting?
+    /// Is no timer set?
     pub fn is_empty(&self) -> bool {
         self.heap.is_empty()
     }
@@ -186,7 +185,7 @@ impl Timers {
         slot.place = self.free;
         self.free = entry.slot;
         if place < self.heap.len() {
-            // The entry that filled the gap may belong nearer to the root or further from it.
+            // The last entry has filled the gap, and may have to move in either direction.
             self.sift_up(place);
             self.sift_down(place);
         }
@@ -217,7 +216,7 @@ impl Timers {
         self.put(place, entry);
     }
 
-    /// The child that is due first; None for a leaf.
+    /// The child with the earliest deadline; None for a leaf.
     fn first_child(&self, place: usize) -> Option<usize> {
         let start = place * ARITY + 1;
         let end = (start + ARITY).min(self.heap.len());
@@ -343,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn a_million_cancelled_timers_leave_the_room_of_one() {
+    fn a_million_cancelled_timers_leave_the_memory_of_one() {
         let now = Instant::now();
         let mut timers = Timers::new();
         for second in 0..1_000_000 {

@@ -1,10 +1,10 @@
-//! The number an event carries.
+//! The number that an event carries.
 
 /// An index and a generation in one word.
 ///
-/// Whoever hands out tokens counts the generation up each time an index gets a new meaning, so that an event for the old
-/// one is recognised and dropped. On 64-bit platforms both halves have 32 bits; on 32-bit platforms the index has 20
-/// bits, the generation 12, and what does not fit is cut off.
+/// The caller increments the generation each time an index gets a new meaning. It can then recognise an event of the old
+/// meaning and drop it. On 64-bit platforms index and generation have 32 bits each. On 32-bit platforms the index has 20
+/// bits and the generation 12; higher bits are cut off.
 ///
 /// ```
 /// use reactor::Token;
@@ -20,24 +20,24 @@ impl Token {
     const INDEX_BITS: u32 = if usize::BITS >= 64 { 32 } else { 20 };
     const INDEX_MASK: usize = (1 << Self::INDEX_BITS) - 1;
 
-    /// Reserved: the driver's own wake-up. No caller ever sees an event with it, and nobody may wait with it.
+    /// Reserved for the driver's own wake-up. A driver never reports an event with it, and must not be given it.
     pub const WAKE: Self = Self(usize::MAX);
 
-    /// The largest index that may be used: the one above belongs to [`Token::WAKE`].
+    /// The largest index. The next one belongs to [`Token::WAKE`].
     pub const MAX_INDEX: u32 = (Self::INDEX_MASK - 1) as u32;
 
-    /// The token of this index and generation, each cut to the bits it has.
+    /// The token of this index and generation, each cut to its number of bits.
     pub const fn new(index: u32, generation: u32) -> Self {
         let generation = (generation as usize).wrapping_shl(Self::INDEX_BITS);
         Self(generation | (index as usize & Self::INDEX_MASK))
     }
 
-    /// Which slot this is about.
+    /// The index.
     pub const fn index(self) -> u32 {
         (self.0 & Self::INDEX_MASK) as u32
     }
 
-    /// Which of the slot's lives this is about.
+    /// The generation.
     pub const fn generation(self) -> u32 {
         (self.0 >> Self::INDEX_BITS) as u32
     }
@@ -60,7 +60,7 @@ mod tests {
     use super::Token;
 
     #[test]
-    fn halves_do_not_touch() {
+    fn index_and_generation_do_not_overlap() {
         let token = Token::new(Token::MAX_INDEX, 0);
         assert_eq!((token.index(), token.generation()), (Token::MAX_INDEX, 0));
         let token = Token::new(0, 0xfff);

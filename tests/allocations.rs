@@ -15,13 +15,13 @@ use reactor::{
 };
 
 thread_local! {
-    /// Of this thread alone: the test harness allocates in its own.
+    /// Allocations of this thread. The test harness allocates in its own thread.
     static COUNT: Cell<usize> = const { Cell::new(0) };
 }
 
 struct Counting;
 
-// SAFETY: every call is handed on to the system's allocator unchanged.
+// SAFETY: all calls are passed to the system's allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         COUNT.set(COUNT.get() + 1);
@@ -44,7 +44,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// One round of a server's life on each stream: a timeout is set, a wait begins, is answered and ends.
+/// One wait with a timeout on each stream, from the start of the timer to its cancellation.
 fn round(reactor: &mut Reactor, streams: &mut [(UnixStream, UnixStream)], events: &mut Events) {
     const READ: Interest = Interest::READABLE;
     let handle = reactor.handle();
@@ -68,7 +68,7 @@ fn round(reactor: &mut Reactor, streams: &mut [(UnixStream, UnixStream)], events
     }
 }
 
-/// The same with operations: started, reported and taken.
+/// One operation on each stream, from its start to its outcome.
 fn round_of_operations(
     reactor: &mut Reactor,
     streams: &[(UnixStream, UnixStream)],

@@ -1,4 +1,4 @@
-//! Whatever a caller hands over has an answer, and none of them is a panic.
+//! Invalid arguments cause an error or have no effect. They never cause a panic.
 
 use std::{
     net::UdpSocket,
@@ -31,7 +31,7 @@ fn pending(wait: std::io::Result<Wait>) -> WaitId {
 }
 
 #[test]
-fn numbers_that_are_no_descriptors() {
+fn numbers_that_are_not_descriptors() {
     let numbers: [Descriptor; 4] = [!0, Descriptor::MAX, Descriptor::MAX - 1, 54_321];
     for mut reactor in reactors() {
         for number in numbers {
@@ -54,7 +54,7 @@ fn numbers_that_are_no_descriptors() {
 }
 
 #[test]
-fn tokens_of_every_kind_come_back_as_they_were() {
+fn all_tokens_are_reported_unchanged() {
     for mut reactor in reactors() {
         let sockets = [socket(), socket(), socket()];
         let tokens = [
@@ -83,7 +83,7 @@ fn tokens_of_every_kind_come_back_as_they_were() {
 }
 
 #[test]
-fn numbers_of_another_reactors_waits_and_timers() {
+fn ids_of_another_reactors_waits_and_timers() {
     let (mut ours, mut theirs) = (Reactor::open(None).unwrap(), Reactor::open(None).unwrap());
     let socket = socket();
     let wait = pending(socket.wait(&mut theirs, READ, Token::new(0, 0)));
@@ -97,7 +97,7 @@ fn numbers_of_another_reactors_waits_and_timers() {
 }
 
 #[test]
-fn durations_without_end() {
+fn infinite_durations() {
     for mut reactor in reactors() {
         reactor.timer(Deadline::after(Duration::MAX), Token::new(1, 0));
         reactor.handle().wake().unwrap();

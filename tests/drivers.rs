@@ -1,4 +1,4 @@
-//! The contract of `Driver`, on every backend that can be had here, with real descriptors.
+//! The contract of `Driver`, on each available backend, with real descriptors.
 
 #![cfg(unix)]
 
@@ -31,10 +31,10 @@ mod asleep;
 const READ: Interest = Interest::READABLE;
 const WRITE: Interest = Interest::WRITABLE;
 const NOW: Option<Duration> = Some(Duration::ZERO);
-/// Longer than anything here takes: whoever waits for it hangs.
+/// A watchdog: longer than any step of these tests takes on a busy machine.
 const LONG: Option<Duration> = Some(Duration::from_secs(60));
 
-/// Makes each function a test of each backend's; those that cannot be had here pass without a word.
+/// Makes each function a test of each backend. Tests of unavailable backends pass.
 macro_rules! contract {
     ($($backend:ident: $variant:ident;)* => $tests:tt) => {
         $(contract!(@backend $backend $variant $tests);)*
@@ -118,12 +118,12 @@ impl Subject {
         events.map(|e| (e.token.index(), e.ready)).collect()
     }
 
-    /// Polls until this token is reported, and returns all that was reported about it.
+    /// Polls until this token is reported, and returns all its reasons.
     fn until(&mut self, token: u32) -> Ready {
         loop {
             let mut ready = Ready::EMPTY;
             for (index, reported) in self.poll(LONG) {
-                assert_eq!(index, token, "nobody registered this");
+                assert_eq!(index, token, "a token that was not registered");
                 ready |= reported;
             }
             if !ready.is_empty() {
@@ -137,13 +137,13 @@ fn name(token: u32) -> Token {
     Token::new(token, 1)
 }
 
-/// A number far above those that other tests open at the same time.
+/// A number far above the descriptors that other tests open at the same time.
 fn high_number() -> RawFd {
     static NEXT: AtomicI32 = AtomicI32::new(600);
     NEXT.fetch_add(2, Ordering::Relaxed)
 }
 
-/// The same file under a number that nobody takes once it is closed.
+/// The same file under a number that no other test gets when it is closed.
 fn far_away(descriptor: UnixStream) -> OwnedFd {
     fcntl_dupfd_cloexec(&descriptor, high_number()).unwrap()
 }
@@ -218,7 +218,7 @@ fn a_forgotten_registration_is_renewed(subject: &mut Subject) {
     subject.arm(&number, 1, READ);
     dup2(&new, &mut number).unwrap();
     let reregistration = subject.renew(number.as_raw_fd(), 2, READ).unwrap();
-    // kqueue cannot tell, and adds it all the same.
+    // kqueue does not report the difference. It adds the registration in both cases.
     assert!(matches!(
         reregistration,
         Reregistration::Renewed | Reregistration::Kept
@@ -277,9 +277,13 @@ fn a_registration_keeps_nothing_open(subject: &mut Subject) {
     subject.arm(&ours, 1, READ | WRITE);
     assert_eq!(subject.until(1), Ready::WRITABLE);
     drop(ours);
-    assert_eq!(theirs.read(&mut [0; 1]).unwrap(), 0, "its peer hears of it");
+    assert_eq!(
+        theirs.read(&mut [0; 1]).unwrap(),
+        0,
+        "the peer reads the end"
+    );
 
-    // Any program may be given the port in between: one time in many thousand.
+    // Another program may get the port in between. This is rare, so one of ten attempts succeeds.
     let rebound = (0..10).any(|_| {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let address = listener.local_addr().unwrap();
@@ -288,7 +292,7 @@ fn a_registration_keeps_nothing_open(subject: &mut Subject) {
         drop(listener);
         TcpListener::bind(address).is_ok()
     });
-    assert!(rebound, "its port is not free");
+    assert!(rebound, "the registration keeps the port");
 }
 
 fn the_duplicate_of_a_closed_descriptor_carries_the_old_token(subject: &mut Subject) {

@@ -1,4 +1,4 @@
-//! The example is a server that works.
+//! examples/echo.rs serves clients and returns.
 
 use std::{
     io::{Read, Write},
@@ -20,7 +20,7 @@ fn a_few_clients_are_echoed_and_the_server_returns() {
             thread::spawn(move || {
                 let mut stream = TcpStream::connect(address).unwrap();
                 let mut sender = stream.try_clone().unwrap();
-                // More than the buffers on the way hold, so that the server has to wait in both directions.
+                // More bytes than all socket buffers hold, so that the server waits in both directions.
                 let sent = vec![number; 4 << 20];
                 let copy = sent.clone();
                 let writer = thread::spawn(move || {

@@ -1,4 +1,4 @@
-//! The examples are programs that work: an executor on the reactor, and loops within loops.
+//! The examples work: an executor on the reactor, the reactor inside other loops, and another loop inside it.
 
 #[allow(dead_code, reason = "its main is not called here")]
 #[path = "../examples/executor/main.rs"]
@@ -24,7 +24,7 @@ fn the_executor_is_shorter_than_two_hundred_lines() {
     assert!(text.lines().count() < 200);
 }
 
-/// The example's result; None where the reactor stands on poll(2), which no other loop can poll, and says so.
+/// The result of an example. None with poll(2), where the reactor has no descriptor for another loop and says so.
 #[cfg(unix)]
 fn answer<T>(result: std::io::Result<T>) -> Option<T> {
     if reactor::Backend::native() != reactor::Backend::Poll {
@@ -52,7 +52,7 @@ fn the_reactor_is_a_source_of_a_raw_epoll_loop() {
 #[test]
 fn the_reactor_is_a_source_of_tokio() {
     if let Some(mut found) = answer(loops::in_tokio::run()) {
-        found.sort(); // On a busy machine the timer may come first.
+        found.sort(); // The order depends on the speed of the machine.
         assert_eq!(found, ["1 READABLE", "2 NOTIFIED", "3 ELAPSED"]);
     }
 }

@@ -1,4 +1,4 @@
-//! A kernel that refuses io_uring, as containers' seccomp filters do, is no obstacle unless somebody insists.
+//! If the kernel refuses io_uring, as the seccomp filters of containers do, only an explicit choice of it fails.
 
 #![cfg(target_os = "linux")]
 
@@ -10,7 +10,7 @@ use std::{
 
 use reactor::{Backend, Events, Interest, OwnerId, Reactor, Token, Wait};
 
-/// Makes io_uring_setup(2) fail for the calling thread from now on: seccomp(2), one comparison.
+/// Makes io_uring_setup(2) fail in the calling thread from now on, by a seccomp(2) filter.
 fn refuse_io_uring(error: i32) {
     const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
     const JUMP: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
@@ -37,8 +37,8 @@ fn refuse_io_uring(error: i32) {
 }
 
 #[test]
-fn a_refused_ring_falls_back_unless_somebody_insists() {
-    // What is refused is remembered for the whole process: this test is alone in its own.
+fn without_a_choice_a_denied_ring_is_replaced_by_epoll() {
+    // The result of the probe is kept for the process, so this file has only one test.
     let thread = thread::spawn(|| {
         refuse_io_uring(libc::EPERM);
         let reason = Backend::Uring.availability().unwrap_err();
@@ -48,7 +48,7 @@ fn a_refused_ring_falls_back_unless_somebody_insists() {
         assert_eq!(error.kind(), io::ErrorKind::Unsupported);
         assert_eq!(error.to_string(), format!("uring: {reason}"));
 
-        // epoll, or poll(2) if mio was told to use that.
+        // epoll, or poll(2) if the build forces it.
         let next = Backend::native();
         assert!([Backend::Epoll, Backend::Poll].contains(&next));
         let (fallback, _) = Backend::open_first(&[Backend::Uring, next]).unwrap();
@@ -59,7 +59,7 @@ fn a_refused_ring_falls_back_unless_somebody_insists() {
     thread.join().unwrap();
 }
 
-/// Without the feature it is refused as well, by ourselves.
+/// Without the feature the driver itself refuses.
 fn uring_built() -> bool {
     cfg!(feature = "uring")
 }

@@ -1,4 +1,4 @@
-//! The modules form a strict DAG: each one may use those below it and no other.
+//! The modules form a strict DAG: each one uses only modules below it.
 
 #[path = "support/imports.rs"]
 mod imports;
@@ -7,7 +7,7 @@ use std::path::Path;
 
 use imports::{code, flatten, paths};
 
-/// Each module and what it may use. `registry` stands for its parts as well, which are its own affair.
+/// Each module, and the modules that it may use. A module with a directory of its own stands for all its files.
 const LAYERS: [(&str, &[&str]); 18] = [
     ("interest", &[]),
     ("token", &[]),
@@ -82,7 +82,7 @@ const LAYERS: [(&str, &[&str]); 18] = [
 ];
 
 #[test]
-fn every_use_goes_down() {
+fn each_module_uses_only_modules_below_it() {
     let mut found = 0;
     for (path, text) in sources() {
         if path == "lib" {
@@ -141,7 +141,7 @@ fn every_use_is_by_full_name() {
     }
 }
 
-/// The longest a source file may be, in lines: what can be read at a sitting.
+/// The lines that a source file may have.
 const LONGEST: usize = 400;
 
 #[test]
@@ -163,7 +163,7 @@ fn each_library_is_named_by_one_module() {
     }
 }
 
-/// The code without its `use crate::` items, whose modules may be called like a library.
+/// The code without its `use crate::` items: a module may have the name of a library.
 fn without_own_imports(text: &str) -> String {
     let mut code: String = code(text).collect::<Vec<_>>().join(" ");
     while let Some(start) = code.find("use crate::") {
@@ -175,7 +175,7 @@ fn without_own_imports(text: &str) -> String {
     code
 }
 
-/// All source files: path below `src` without the ending, and text.
+/// All source files: the path below `src` without the extension, and the text.
 fn sources() -> Vec<(String, String)> {
     imports::sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"))
 }

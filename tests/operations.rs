@@ -1,4 +1,4 @@
-//! The contract of `Operations`, on every backend that carries them out, with real descriptors.
+//! The contract of `Operations`, on each available backend that carries them out, with real descriptors.
 
 #![cfg(unix)]
 
@@ -32,20 +32,20 @@ use asleep::ThreadState;
 mod asleep;
 
 const NOW: Option<Duration> = Some(Duration::ZERO);
-/// Longer than anything here takes: whoever waits for it hangs.
+/// A watchdog: longer than any step of these tests takes on a busy machine.
 const LONG: Option<Duration> = Some(Duration::from_secs(60));
 
-/// Held for writing by the test that forks: for a moment its child has a copy of every descriptor, and a socket that
-/// another test closes then stays open.
+/// Held for writing by the test that forks. Its child has a copy of all descriptors until it exits, and meanwhile a socket
+/// that another test closes would stay open.
 static FORK: RwLock<()> = RwLock::new(());
 
 /// One driver for each backend that carries out operations here.
 fn on_every_driver(test: impl Fn(&mut Subject)) {
-    let _nobody_forks = FORK.read().unwrap_or_else(PoisonError::into_inner);
+    let _no_fork = FORK.read().unwrap_or_else(PoisonError::into_inner);
     on_every_driver_alone(test);
 }
 
-/// The same, for the test that holds the lock itself.
+/// The same, for the test that holds the lock for writing.
 fn on_every_driver_alone(test: impl Fn(&mut Subject)) {
     for backend in Backend::ALL {
         if backend.availability().is_err() {
@@ -85,7 +85,7 @@ impl Subject {
         reports.map(|event| event.token.index()).collect()
     }
 
-    /// Polls until so many operations have been reported; their tokens in the order of the reports.
+    /// Polls until `count` operations are reported. Returns their tokens in the order of the reports.
     fn reported(&mut self, count: usize) -> Vec<u32> {
         let mut found = Vec::new();
         while found.len() < count {
@@ -121,13 +121,13 @@ fn is_readable(source: &impl AsRawFd) -> bool {
     answer.unwrap().is_some()
 }
 
-/// Blocks until the descriptor is ready for one of these: what was sent over TCP arrives some time after the send.
+/// Blocks until the descriptor is ready: bytes that were sent over TCP arrive some time after send(2) has returned.
 fn wait_for(source: &impl AsFd, flags: PollFlags) {
     let mut entries = [PollFd::new(source, flags)];
     assert_eq!(poll(&mut entries, None).unwrap(), 1);
 }
 
-/// A file of this test's own, removed afterwards.
+/// A file of this test. It is removed on drop.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -148,7 +148,7 @@ impl Drop for Scratch {
 // --- sockets ---------------------------------------------------------------------------------------------------------
 
 #[test]
-fn what_is_sent_arrives_with_the_next_poll_and_not_before() {
+fn sent_bytes_arrive_with_the_next_poll_and_not_before() {
     on_every_driver(|subject| {
         let (ours, mut theirs) = pair();
         theirs.set_nonblocking(true).unwrap();
@@ -167,7 +167,7 @@ fn what_is_sent_arrives_with_the_next_poll_and_not_before() {
 }
 
 #[test]
-fn what_is_received_is_copied_out() {
+fn received_bytes_are_copied_out() {
     on_every_driver(|subject| {
         let (ours, mut theirs) = tcp();
         theirs.write_all(b"hello").unwrap();
@@ -186,7 +186,7 @@ fn what_is_received_is_copied_out() {
 }
 
 #[test]
-fn nothing_blocks() {
+fn receive_and_send_do_not_block() {
     on_every_driver(|subject| {
         let (ours, _theirs) = pair();
         let receive = subject.start(&ours, Operation::Receive(1), 1);
@@ -202,7 +202,7 @@ fn nothing_blocks() {
 }
 
 #[test]
-fn errors_come_to_the_operation_that_met_them() {
+fn an_error_is_reported_by_its_operation_only() {
     on_every_driver(|subject| {
         let (ours, theirs) = pair();
         drop(theirs);
@@ -221,7 +221,7 @@ fn errors_come_to_the_operation_that_met_them() {
         let (ours, theirs) = tcp();
         (&ours).write_all(b"unread").unwrap();
         wait_for(&theirs, PollFlags::IN);
-        drop(theirs); // with data unread: a reset
+        drop(theirs); // With unread data: this resets the connection.
         wait_for(&ours, PollFlags::IN);
         let id = subject.start(&ours, Operation::Receive(1), 4);
         subject.reported(1);
@@ -230,7 +230,7 @@ fn errors_come_to_the_operation_that_met_them() {
 }
 
 #[test]
-fn more_than_any_queue_holds_arrive_in_order() {
+fn more_operations_than_the_queue_holds_are_carried_out_in_order() {
     const COUNT: u32 = 20_000;
     on_every_driver(|subject| {
         let (ours, mut theirs) = pair();
@@ -257,7 +257,7 @@ fn more_than_any_queue_holds_arrive_in_order() {
                     .copied()
                     .eq(batch.iter().map(|(number, _)| *number))
             );
-            // The socket may fill up: what did not fit is sent again, so only whole runs are compared.
+            // The socket may fill up. The first send that failed is repeated, with all that follow it.
             let mut full = false;
             for (number, id) in batch {
                 match subject.take(id) {
@@ -282,7 +282,7 @@ fn more_than_any_queue_holds_arrive_in_order() {
 // --- ends ------------------------------------------------------------------------------------------------------------
 
 #[test]
-fn what_is_withdrawn_never_happens() {
+fn a_withdrawn_operation_is_not_carried_out() {
     on_every_driver(|subject| {
         let (ours, mut theirs) = pair();
         let first = subject.start(&ours, Operation::Send(b"first"), 1);
@@ -290,7 +290,7 @@ fn what_is_withdrawn_never_happens() {
         assert!(subject.operations().withdraw(first));
         assert!(!subject.operations().withdraw(first));
         assert_eq!(subject.reported(1), [2]);
-        assert!(!subject.operations().withdraw(second), "it has happened");
+        assert!(!subject.operations().withdraw(second), "it was carried out");
         assert_eq!(subject.take(second).unwrap(), 6);
         drop(ours);
         let mut all = String::new();
@@ -327,32 +327,32 @@ fn an_operation_is_reported_under_its_last_token() {
 }
 
 #[test]
-fn what_is_given_up_is_silent_and_loses_nothing() {
+fn an_abandoned_operation_is_not_reported_and_takes_no_data() {
     on_every_driver(|subject| {
-        // Queued, in the air, and landed.
+        // In the stages queued, in flight, and complete.
         let (mut reader, mut writer) = pipe().map(|(r, w)| (File::from(r), File::from(w))).unwrap();
         let queued = subject.start(&reader, Operation::Read(None, 10), 1);
         subject.operations().abandon(queued);
-        let flying = subject.start(&reader, Operation::Read(None, 10), 2);
+        let in_flight = subject.start(&reader, Operation::Read(None, 10), 2);
         assert!(subject.poll(NOW).is_empty());
-        subject.operations().abandon(flying);
-        // The kernel has let go of it, or it would take this.
+        subject.operations().abandon(in_flight);
+        // If the read were still in flight, it would take these bytes.
         writer.write_all(b"hello").unwrap();
         assert!(subject.poll(NOW).is_empty());
-        assert!(is_readable(&reader), "somebody took it");
+        assert!(is_readable(&reader), "an abandoned read took the bytes");
         assert_eq!(reader.read(&mut [0; 9]).unwrap(), 5);
 
         let (ours, _theirs) = pair();
-        let landed = subject.start(&ours, Operation::Send(b"x"), 3);
+        let complete = subject.start(&ours, Operation::Send(b"x"), 3);
         subject.operations().submit().unwrap();
-        subject.operations().abandon(landed);
+        subject.operations().abandon(complete);
         assert!(subject.poll(NOW).is_empty());
-        assert_eq!(subject.error(landed), Some(Errno::INVAL));
+        assert_eq!(subject.error(complete), Some(Errno::INVAL));
     });
 }
 
 #[test]
-fn an_old_number_reaches_nobody_else() {
+fn an_old_id_does_not_reach_the_next_operation_of_its_slot() {
     on_every_driver(|subject| {
         let (reader, mut writer) = pipe().map(|(r, w)| (r, File::from(w))).unwrap();
         let old = subject.start(&reader, Operation::Read(None, 10), 1);
@@ -372,16 +372,16 @@ fn an_old_number_reaches_nobody_else() {
 }
 
 #[test]
-fn the_kernel_never_writes_into_memory_that_was_given_up() {
+fn the_kernel_does_not_write_to_the_memory_of_an_abandoned_operation() {
     const SIZE: usize = 4096;
     on_every_driver(|subject| {
         let (reader, writer) = pipe().unwrap();
         let (ours, theirs) = pair();
         for _ in 0..100 {
-            let flying = subject.start(&reader, Operation::Read(None, SIZE), 1);
+            let in_flight = subject.start(&reader, Operation::Read(None, SIZE), 1);
             assert!(subject.poll(NOW).is_empty());
-            subject.operations().abandon(flying);
-            // Takes the memory that is free now; what comes to the pipe later must not come to it.
+            subject.operations().abandon(in_flight);
+            // These operations get the memory that is free now. The bytes that come to the pipe must not reach it.
             let ids =
                 [2, 3].map(|token| subject.start(&ours, Operation::Send(&[b'a'; SIZE]), token));
             rustix::io::write(&writer, &[b'b'; SIZE]).unwrap();
@@ -393,7 +393,7 @@ fn the_kernel_never_writes_into_memory_that_was_given_up() {
             (&theirs).read_exact(&mut sent).unwrap();
             assert!(sent.iter().all(|byte| *byte == b'a'));
             let mut kept = [0; SIZE];
-            assert!(is_readable(&reader), "somebody took it");
+            assert!(is_readable(&reader), "an abandoned read took the bytes");
             assert_eq!(rustix::io::read(&reader, &mut kept).unwrap(), SIZE);
         }
     });
@@ -413,7 +413,7 @@ fn a_driver_is_dropped_with_operations_in_every_stage() {
             }
         }
         let (_, fresh) = Backend::open(Some(Backend::Uring)).unwrap();
-        // Comes back because every read is cancelled, although nobody ever writes.
+        // The drop returns because all reads are cancelled: no byte is ever written.
         drop(std::mem::replace(&mut subject.driver, fresh));
     });
 }
@@ -454,7 +454,7 @@ fn a_late_outcome_makes_the_own_descriptor_readable() {
 }
 
 #[test]
-fn many_late_outcomes_overflow_no_queue() {
+fn many_late_outcomes_at_once_are_all_reported() {
     const COUNT: u32 = 5000;
     on_every_driver(|subject| {
         let (reader, writer) = pipe().unwrap();
@@ -462,7 +462,7 @@ fn many_late_outcomes_overflow_no_queue() {
             .map(|token| subject.start(&reader, Operation::Read(None, 1), token))
             .collect();
         assert!(subject.poll(NOW).is_empty());
-        drop(writer); // all of them come to the end of the stream at once
+        drop(writer); // All reads complete at once, with the end of the stream.
         let mut tokens = subject.reported(COUNT as usize);
         tokens.sort_unstable();
         assert!(tokens.into_iter().eq(0..COUNT));
@@ -490,7 +490,7 @@ fn operations_outlive_the_thread_that_started_them() {
         theirs.read_exact(&mut [0]).unwrap();
         File::from(writer).write_all(b"late").unwrap();
         assert_eq!(subject.reported(1), [1]);
-        // The kernel may have cancelled what the thread left behind; but then it has read nothing.
+        // The kernel may have cancelled the operation when the thread ended. It then has read nothing.
         match subject.take(late) {
             Ok(count) => assert_eq!(count, 4),
             Err(error) => {
@@ -572,16 +572,16 @@ fn a_wait_blocks_until_a_file_is_written() {
 // --- processes -------------------------------------------------------------------------------------------------------
 
 #[test]
-fn a_forked_child_drops_the_driver_and_harms_nobody() {
+fn a_forked_child_can_drop_its_copy_of_the_driver() {
     let _alone = FORK.write().unwrap_or_else(PoisonError::into_inner);
     on_every_driver_alone(|subject| {
         let (reader, writer): (OwnedFd, OwnedFd) = pipe().unwrap();
         let id = subject.start(&reader, Operation::Read(None, 10), 1);
         assert!(subject.poll(NOW).is_empty());
-        // SAFETY: the child drops one driver, which takes no lock that another thread may hold, and leaves.
+        // SAFETY: the child drops the driver, which takes no lock that another thread may hold, and exits.
         let child = unsafe { libc::fork() };
         if child == 0 {
-            // SAFETY: the value is dropped once: _exit(2) comes before it could be again.
+            // SAFETY: the value is dropped once, because _exit(2) does not return.
             unsafe {
                 std::ptr::drop_in_place(&mut subject.driver);
                 libc::_exit(0);

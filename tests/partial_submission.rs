@@ -1,5 +1,5 @@
-//! A kernel that takes nothing for a while (`EAGAIN`, `EBUSY`), or less than it was given: nothing is lost, nothing comes
-//! out of order, and nobody spins.
+//! io_uring_enter(2) may take no operation for a while (`EAGAIN`, `EBUSY`), or fewer than it is given. No operation is lost,
+//! their order is kept, and no thread spins.
 
 #![cfg(all(target_os = "linux", feature = "uring"))]
 
@@ -18,13 +18,13 @@ use std::{
 use reactor::{Backend, Driver, Events, Operation, Reactor, Token};
 use rustix::pipe::pipe;
 
-/// What io_uring_enter(2) says instead of doing anything.
+/// The result of one io_uring_enter(2).
 #[derive(Clone, Copy)]
 enum Answer {
     Error(i32),
-    /// Nothing of what was given has been taken.
+    /// Zero: no operation was taken.
     TookNothing,
-    /// It does what it does.
+    /// The call is made.
     Real,
 }
 
@@ -32,14 +32,14 @@ const AGAIN: Answer = Answer::Error(libc::EAGAIN);
 const BUSY: Answer = Answer::Error(libc::EBUSY);
 const INTERRUPTED: Answer = Answer::Error(libc::EINTR);
 
-/// Runs the test on a thread whose first calls of io_uring_enter(2) get these answers; those that follow do what they do.
+/// Runs the test on a thread whose first calls of io_uring_enter(2) get these answers. Further calls are made.
 fn with_answers(answers: Vec<Answer>, test: impl FnOnce(Box<dyn Driver>) + Send) {
     let Ok((_, driver)) = Backend::open(Some(Backend::Uring)) else {
-        return; // refused here: tests/io_uring_denied.rs shows what follows
+        return; // Not available; see tests/io_uring_denied.rs.
     };
     let (sender, listener) = mpsc::channel();
     thread::scope(|scope| {
-        // Before there is a filter, which threads inherit: the listener hears of the end of those that have it.
+        // Started before the filter is set, because threads inherit it. The listener reports the end of the filtered thread.
         scope.spawn(move || {
             if let Ok(listener) = listener.recv() {
                 assert!(
@@ -58,7 +58,7 @@ fn with_answers(answers: Vec<Answer>, test: impl FnOnce(Box<dyn Driver>) + Send)
     });
 }
 
-/// A filter for the calling thread that asks somebody else about each io_uring_enter(2): seccomp(2),
+/// A filter for the calling thread that asks the returned listener about each io_uring_enter(2): seccomp(2),
 /// `SECCOMP_RET_USER_NOTIF`.
 fn listen() -> io::Result<OwnedFd> {
     const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
@@ -86,11 +86,11 @@ fn listen() -> io::Result<OwnedFd> {
     if listener < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the descriptor is fresh and nobody else's.
+    // SAFETY: the descriptor is new, and this is its only owner.
     Ok(unsafe { OwnedFd::from_raw_fd(listener as i32) })
 }
 
-/// `struct seccomp_notif`: of all it says, the number of the call is of interest.
+/// `struct seccomp_notif`, of which only the id is read.
 #[repr(C)]
 #[derive(Default)]
 struct Question {
@@ -107,7 +107,7 @@ struct Reply {
     flags: u32,
 }
 
-/// Answers until the thread with the filter has ended. Whether all the answers have been wanted.
+/// Answers until the thread with the filter has ended. False if there were fewer calls than answers.
 fn answer(listener: &OwnedFd, answers: Vec<Answer>) -> bool {
     const RECEIVE: libc::c_ulong = 0xc050_2100;
     const SEND: libc::c_ulong = 0xc018_2101;
@@ -119,15 +119,15 @@ fn answer(listener: &OwnedFd, answers: Vec<Answer>) -> bool {
             events: libc::POLLIN,
             revents: 0,
         };
-        // SAFETY: one record of ours, which outlives the call.
+        // SAFETY: one record is passed, which outlives the call.
         unsafe { libc::poll(&mut poll, 1, -1) };
         if poll.revents & libc::POLLIN == 0 {
             return answers.next().is_none();
         }
         let mut question = Question::default();
-        // SAFETY: the kernel writes 80 bytes, which are ours.
+        // SAFETY: the kernel writes 80 bytes, the size of `question`.
         if unsafe { libc::ioctl(listener.as_raw_fd(), RECEIVE as _, &raw mut question) } != 0 {
-            continue; // interrupted meanwhile
+            continue; // The call was interrupted meanwhile.
         }
         let (error, flags) = match answers.next() {
             Some(Answer::Error(number)) => (-number, 0),
@@ -140,7 +140,7 @@ fn answer(listener: &OwnedFd, answers: Vec<Answer>) -> bool {
             error,
             flags,
         };
-        // SAFETY: the kernel reads 24 bytes of ours. Should nobody wait for them any more, it says so.
+        // SAFETY: the kernel reads 24 bytes, the size of `reply`. It fails if the call was interrupted meanwhile.
         unsafe { libc::ioctl(listener.as_raw_fd(), SEND as _, &raw const reply) };
     }
 }
@@ -150,7 +150,7 @@ fn token(index: u32) -> Token {
 }
 
 #[test]
-fn what_is_not_taken_stays_queued_in_its_order() {
+fn operations_that_the_kernel_does_not_take_stay_queued_in_order() {
     let answers = vec![AGAIN, BUSY, Answer::TookNothing, INTERRUPTED];
     with_answers(answers, |mut driver| {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
@@ -164,7 +164,7 @@ fn what_is_not_taken_stays_queued_in_its_order() {
             operations.submit().unwrap();
             assert_eq!(operations.queued(), 2);
         }
-        operations.submit().unwrap(); // interrupted, and tried once more
+        operations.submit().unwrap(); // Interrupted once, and repeated.
         assert_eq!(operations.queued(), 0);
         let mut events = Events::new();
         driver.poll(&mut events, Some(Duration::ZERO)).unwrap();
@@ -177,7 +177,7 @@ fn what_is_not_taken_stays_queued_in_its_order() {
 }
 
 #[test]
-fn a_reactor_asks_again_soon_instead_of_sleeping_for_ever() {
+fn a_reactor_limits_its_sleep_while_operations_are_queued() {
     with_answers(vec![BUSY; 5], |driver| {
         let mut reactor = Reactor::with_driver(driver);
         let (ours, mut theirs) = UnixStream::pair().unwrap();
@@ -199,7 +199,7 @@ fn a_reactor_asks_again_soon_instead_of_sleeping_for_ever() {
 }
 
 #[test]
-fn whoever_waits_for_an_outcome_does_not_spin() {
+fn waiting_for_an_outcome_does_not_spin() {
     const REFUSALS: u32 = 30;
     with_answers(vec![AGAIN; REFUSALS as usize], |mut driver| {
         let (ours, _theirs) = UnixStream::pair().unwrap();
@@ -210,14 +210,14 @@ fn whoever_waits_for_an_outcome_does_not_spin() {
             .unwrap();
         let start = Instant::now();
         operations.wait(id).unwrap();
-        // One for the submission, the others with a pause of a millisecond after each.
+        // The first refusal is that of the submission. After each further one there is a pause of 1 ms.
         assert!(start.elapsed() >= Duration::from_millis(1) * (REFUSALS - 1));
         assert_eq!(operations.take(id, &mut []).unwrap().unwrap(), 1);
     });
 }
 
 #[test]
-fn memory_that_was_given_up_is_kept_for_as_long_as_its_cancellation_is_not_taken() {
+fn the_memory_of_an_abandoned_operation_is_kept_until_its_cancellation_is_taken() {
     const SIZE: usize = 4096;
     with_answers(vec![Answer::Real, BUSY], |mut driver| {
         let (reader, writer) = pipe().unwrap();
@@ -226,8 +226,8 @@ fn memory_that_was_given_up_is_kept_for_as_long_as_its_cancellation_is_not_taken
         let read = Operation::Read(None, SIZE);
         let id = operations.start(reader.as_raw_fd(), read, token(1));
         operations.submit().unwrap();
-        operations.abandon(id.unwrap()); // which the kernel has not heard
-        // Takes what memory is free now; what comes to the pipe goes to the read that was given up.
+        operations.abandon(id.unwrap()); // The kernel does not take the cancellation.
+        // The send gets the memory that is free now. The abandoned read takes the bytes from the pipe.
         let send = Operation::Send(&[b'a'; SIZE]);
         let id = operations.start(ours.as_raw_fd(), send, token(2)).unwrap();
         rustix::io::write(&writer, &[b'b'; SIZE]).unwrap();
@@ -240,14 +240,14 @@ fn memory_that_was_given_up_is_kept_for_as_long_as_its_cancellation_is_not_taken
 }
 
 #[test]
-fn a_driver_that_is_dropped_meanwhile_leaves_nothing_behind() {
-    // More cancellations than the queue holds: at first none of them is taken.
-    let (flying, refusals) = (300, 280);
+fn dropping_the_driver_waits_for_cancellations_that_are_not_taken_at_first() {
+    // More cancellations than the submission queue holds. At first none of them is taken.
+    let (in_flight, refusals) = (300, 280);
     let answers = vec![BUSY; refusals];
     with_late_answers(answers, |mut driver| {
         let (reader, writer) = pipe().unwrap();
         let operations = driver.operations().unwrap();
-        for index in 0..flying {
+        for index in 0..in_flight {
             let operation = Operation::Read(None, 100);
             let started = operations.start(reader.as_raw_fd(), operation, token(index));
             started.unwrap();
@@ -257,7 +257,7 @@ fn a_driver_that_is_dropped_meanwhile_leaves_nothing_behind() {
     });
 }
 
-/// As [`with_answers`], of a driver that was made ready without them; it is dropped under them.
+/// As [`with_answers`], for a driver that is prepared without these answers, and dropped with them.
 fn with_late_answers(
     answers: Vec<Answer>,
     prepare: impl FnOnce(Box<dyn Driver>) -> (Box<dyn Driver>, OwnedFd, OwnedFd) + Send,
@@ -268,7 +268,7 @@ fn with_late_answers(
     let (driver, reader, writer) = prepare(driver);
     with_answers(answers, |_| {
         drop(driver);
-        rustix::io::write(&writer, b"nobody's").unwrap();
+        rustix::io::write(&writer, b"8 bytes.").unwrap();
         let mut kept = [0; 9];
         assert_eq!(rustix::io::read(&reader, &mut kept).unwrap(), 8);
     });

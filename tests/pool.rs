@@ -1,4 +1,4 @@
-//! The pool: what is done elsewhere comes back as an event, once, and nothing hangs at the end.
+//! The pool: each job is notified once, limits are kept, and dropping the pool does not block.
 
 use std::{
     collections::HashMap,
@@ -18,10 +18,10 @@ use asleep::ThreadState;
 #[path = "support/asleep.rs"]
 mod asleep;
 
-/// Longer than anything here takes: whoever waits for it hangs.
+/// A watchdog: longer than any step of these tests takes on a busy machine.
 const LONG: Duration = Duration::from_secs(60);
 
-/// Idle threads stay, however slow the machine is, unless the limits say that they go.
+/// A reactor whose idle threads stay, unless the limits set another idle time than the default.
 fn reactor(limits: Limits) -> Reactor {
     let mut reactor = Reactor::open(None).unwrap();
     let idle = if limits.idle == Limits::default().idle {
@@ -33,7 +33,7 @@ fn reactor(limits: Limits) -> Reactor {
     reactor
 }
 
-/// With one worker.
+/// A reactor with one worker.
 fn single() -> Reactor {
     reactor(Limits {
         threads: 1,
@@ -56,7 +56,7 @@ fn submit<T: Send + 'static>(
         .unwrap()
 }
 
-/// Turns until `count` events have come; they must be notifications.
+/// Turns until there are `count` events, which must be notifications.
 fn notified(reactor: &mut Reactor, count: usize) -> Vec<usize> {
     let (mut events, start) = (Events::new(), Instant::now());
     while events.len() < count {
@@ -68,7 +68,7 @@ fn notified(reactor: &mut Reactor, count: usize) -> Vec<usize> {
     indexes.collect()
 }
 
-/// Nothing more comes.
+/// Is there no event within 20 ms? On a slow machine this may miss an event, but never reports one that does not exist.
 fn silent(reactor: &mut Reactor) -> bool {
     let mut events = Events::new();
     reactor
@@ -85,7 +85,7 @@ fn eventually(what: &str, condition: impl Fn() -> bool) {
     }
 }
 
-/// Lets work go on when it is told to.
+/// Blocks jobs until it is opened.
 #[derive(Clone, Default)]
 struct Gate(Arc<(Mutex<bool>, Condvar)>);
 
@@ -102,7 +102,7 @@ impl Gate {
     }
 }
 
-/// Counts the jobs at work: how many there are now, and how many there were at most.
+/// Counts the running jobs: how many there are now, and how many there were at most.
 #[derive(Clone, Default)]
 struct Census(Arc<(AtomicUsize, AtomicUsize)>);
 
@@ -158,10 +158,10 @@ fn a_completion_ends_the_owners_sleep() {
     });
     let handle = reactor.handle();
     let opener = thread::spawn(move || {
-        eventually("nobody sleeps", || handle.is_sleeping());
+        eventually("the owner does not sleep", || handle.is_sleeping());
         gate.open();
     });
-    // Without a limit: a completion that does not end the sleep leaves the test hanging.
+    // Without a limit: the test hangs if the completion does not end the sleep.
     let mut events = Events::new();
     while events.is_empty() {
         reactor.turn(&mut events, None).unwrap();
@@ -172,7 +172,7 @@ fn a_completion_ends_the_owners_sleep() {
 }
 
 #[test]
-fn every_one_of_many_is_notified_once() {
+fn each_of_many_jobs_is_notified_once() {
     let mut reactor = reactor(Limits {
         threads: 4,
         ..Limits::default()
@@ -195,7 +195,7 @@ fn every_one_of_many_is_notified_once() {
 }
 
 #[test]
-fn as_many_run_at_once_as_there_may_be_threads() {
+fn jobs_run_on_up_to_the_limit_of_threads() {
     let mut reactor = reactor(Limits {
         threads: 3,
         ..Limits::default()
@@ -222,14 +222,14 @@ fn an_idle_thread_ends_in_the_end() {
     notified(&mut reactor, 1);
     drop(job);
     let pool = reactor.pool();
-    eventually("idle for ever", || pool.statistics().threads == 0);
+    eventually("the idle thread stays", || pool.statistics().threads == 0);
     let mut job = submit(&mut reactor, 11, || 1);
     notified(&mut reactor, 1);
     assert_eq!(job.take(), Some(Outcome::Done(1)));
 }
 
 #[test]
-fn slow_work_leaves_threads_to_quick_work() {
+fn network_work_leaves_threads_to_disk_work() {
     let mut reactor = reactor(Limits {
         threads: 3,
         network: 2,
@@ -258,7 +258,7 @@ fn slow_work_leaves_threads_to_quick_work() {
 }
 
 #[test]
-fn many_may_wait_where_few_work() {
+fn each_class_has_its_own_limit() {
     let Limits {
         threads,
         cpu,
@@ -267,7 +267,7 @@ fn many_may_wait_where_few_work() {
         ..
     } = Limits::default();
     assert!(disk < network && cpu + disk + network <= threads);
-    let cpu = 2; // however many processors there are
+    let cpu = 2; // The default depends on the number of processors.
     let mut reactor = reactor(Limits {
         threads: cpu + disk + network,
         cpu,
@@ -297,7 +297,7 @@ fn many_may_wait_where_few_work() {
 }
 
 #[test]
-fn copying_is_for_a_few() {
+fn cpu_work_runs_on_its_limit_of_threads() {
     let mut reactor = reactor(Limits {
         cpu: 1,
         ..Limits::default()
@@ -320,7 +320,7 @@ fn copying_is_for_a_few() {
     assert_eq!(other.take(), Some(Outcome::Done("not behind them")));
     gate.open();
     let mut told = notified(&mut reactor, 20);
-    told.sort_unstable(); // a worker tells of its job when the next may have begun
+    told.sort_unstable(); // A worker notifies when another worker may have begun the next job.
     assert!(told.into_iter().eq(0..20));
     assert_eq!(census.most(), 1);
 }
@@ -354,7 +354,7 @@ fn work_begins_in_the_order_it_came() {
 }
 
 #[test]
-fn a_panic_is_its_jobs_affair() {
+fn a_panic_ends_its_job_only() {
     let mut reactor = single();
     let mut static_message = submit(&mut reactor, 0, || -> u32 { panic!("on purpose") });
     let mut formatted = submit(&mut reactor, 1, || -> u32 { panic!("on {}", "purpose") });
@@ -371,7 +371,7 @@ fn a_panic_is_its_jobs_affair() {
 }
 
 #[test]
-fn what_has_not_begun_can_be_taken_back() {
+fn a_job_that_has_not_begun_can_be_cancelled() {
     let mut reactor = single();
     let (gate, dropped) = (Gate::default(), Arc::new(AtomicUsize::new(0)));
     let mut first = submit(&mut reactor, 0, {
@@ -385,9 +385,9 @@ fn what_has_not_begun_can_be_taken_back() {
     let owned = Owned(Arc::clone(&dropped));
     let third = submit(&mut reactor, 2, move || drop(owned));
     assert!(second.cancel());
-    assert_eq!(dropped.load(Ordering::SeqCst), 1, "with what it owned");
+    assert_eq!(dropped.load(Ordering::SeqCst), 1, "of the cancelled job");
     assert_eq!(reactor.pool().statistics().queued, 1);
-    drop(third); // leaving is taking back
+    drop(third); // This cancels it.
     assert_eq!(dropped.load(Ordering::SeqCst), 2);
     assert_eq!(reactor.pool().statistics().queued, 0);
     assert!(!first.cancel(), "it has begun");
@@ -399,7 +399,7 @@ fn what_has_not_begun_can_be_taken_back() {
 }
 
 #[test]
-fn what_nobody_waits_for_any_more_is_not_reported() {
+fn a_dropped_job_is_not_notified() {
     let mut reactor = single();
     let (gate, dropped) = (Gate::default(), Arc::new(AtomicUsize::new(0)));
     let owned = Owned(Arc::clone(&dropped));
@@ -413,7 +413,11 @@ fn what_nobody_waits_for_any_more_is_not_reported() {
     let pool = reactor.pool();
     eventually("not begun", || pool.statistics().running == 1);
     drop(job);
-    assert_eq!(dropped.load(Ordering::SeqCst), 0, "it is still at work");
+    assert_eq!(
+        dropped.load(Ordering::SeqCst),
+        0,
+        "the job is still running"
+    );
     gate.open();
     let pool = reactor.pool();
     eventually("no end", || pool.statistics().ended == 1);
@@ -422,7 +426,7 @@ fn what_nobody_waits_for_any_more_is_not_reported() {
 }
 
 #[test]
-fn a_full_queue_refuses_and_tells_when_it_has_room() {
+fn a_full_queue_refuses_jobs_and_notifies_when_it_has_capacity() {
     let mut reactor = reactor(Limits {
         threads: 1,
         queue: 2,
@@ -457,7 +461,7 @@ fn a_full_queue_refuses_and_tells_when_it_has_room() {
 }
 
 #[test]
-fn dropping_the_reactor_waits_for_nobody() {
+fn dropping_the_reactor_does_not_wait_for_running_jobs() {
     let mut reactor = single();
     let (gate, dropped) = (Gate::default(), Arc::new(AtomicUsize::new(0)));
     let (sender, receiver) = mpsc::channel();
@@ -478,19 +482,21 @@ fn dropping_the_reactor_waits_for_nobody() {
     let early = receiver.try_recv();
     assert!(early.is_err(), "the drop has waited for the running job");
     assert_eq!(queued.take(), Some(Outcome::Dropped));
-    assert_eq!(dropped.load(Ordering::SeqCst), 1, "the queued one's");
+    assert_eq!(dropped.load(Ordering::SeqCst), 1, "of the queued job");
     gate.open();
     assert_eq!(receiver.recv_timeout(LONG), Ok("to its end"));
     let running = Mutex::new(&mut running);
     eventually("no result", || {
         running.lock().unwrap().take() == Some(Outcome::Done(()))
     });
-    eventually("kept", || dropped.load(Ordering::SeqCst) == 2);
+    eventually("the running job's memory is kept", || {
+        dropped.load(Ordering::SeqCst) == 2
+    });
     drop(queued);
 }
 
 #[test]
-fn the_end_can_be_told_to_another_token() {
+fn the_end_of_a_job_can_be_redirected_to_another_token() {
     let mut reactor = single();
     let gate = Gate::default();
     let mut job = submit(&mut reactor, 0, {
@@ -542,7 +548,7 @@ fn limits_are_at_least_one() {
     assert_eq!(job.take(), Some(Outcome::Done(1)));
 }
 
-/// The mask of blocked signals of the thread that asks, from /proc/thread-self/status.
+/// The mask of the signals that the calling thread blocks, from /proc/thread-self/status.
 #[cfg(target_os = "linux")]
 fn blocked() -> u64 {
     let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
@@ -568,7 +574,7 @@ fn workers_get_no_signals() {
 
 #[cfg(unix)]
 #[test]
-fn a_child_has_its_parents_pool_no_more() {
+fn the_pool_refuses_work_in_a_forked_child() {
     let mut reactor = single();
     let gate = Gate::default();
     let mut running = submit(&mut reactor, 0, {
@@ -579,10 +585,10 @@ fn a_child_has_its_parents_pool_no_more() {
     eventually("not begun", || pool.statistics().running == 1);
     let mut queued = submit(&mut reactor, 1, || 1);
 
-    // SAFETY: the child does what follows and leaves by _exit; whatever it allocates, glibc lets it.
+    // SAFETY: the child runs the block below and exits by _exit(2). glibc allows allocation in it.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        // SAFETY: no precondition. A child that hangs ends by SIGALRM.
+        // SAFETY: no precondition. If the child hangs, SIGALRM ends it.
         unsafe { libc::alarm(LONG.as_secs() as libc::c_uint) };
         let fine = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             let refused = reactor.pool_mut().submit(token(2), WorkClass::Disk, || 2);
@@ -595,13 +601,13 @@ fn a_child_has_its_parents_pool_no_more() {
             notified(&mut own, 1);
             assert_eq!(job.take(), Some(Outcome::Done(3)));
         }));
-        // SAFETY: the end of the child, without the parent's exit handlers.
+        // SAFETY: no precondition. The parent's exit handlers do not run.
         unsafe { libc::_exit(i32::from(fine.is_err())) };
     }
     let mut status = 0;
-    // SAFETY: a child of ours and a place for its status.
+    // SAFETY: the status outlives the call.
     unsafe { libc::waitpid(child, &mut status, 0) };
-    assert_eq!(status, 0, "in the child");
+    assert_eq!(status, 0, "the child failed");
 
     gate.open();
     notified(&mut reactor, 2);
@@ -609,12 +615,12 @@ fn a_child_has_its_parents_pool_no_more() {
     assert_eq!(
         queued.take(),
         Some(Outcome::Done(1)),
-        "the parent's goes on"
+        "the parent's job is run"
     );
 }
 
 #[test]
-fn what_may_change_threads() {
+fn jobs_are_send_and_sync_and_pools_are_send() {
     fn is_send<T: Send>() {}
     fn is_sync<T: Sync>() {}
     is_send::<Job<Vec<u8>>>();

@@ -1,4 +1,4 @@
-//! Turns: what comes, in which order, and that nobody sleeps through it.
+//! Turns: which events they report, in which order, and that each event ends a sleep.
 
 use std::{
     io::Write,
@@ -17,7 +17,7 @@ use reactor::{
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// Makes each function a test of each backend's that can be had here.
+/// Makes each function a test that runs on each available backend.
 macro_rules! turns {
     ($($(#[$condition:meta])* $test:ident)*) => {
         mod on_every_backend {
@@ -45,8 +45,8 @@ turns! {
     the_kernel_ends_a_sleep
     deregister_answers_the_waiter_in_the_next_turn
     a_wake_ends_one_turn_and_shows_nothing
-    a_sleep_belongs_to_no_thread
-    no_notification_is_slept_through
+    another_thread_can_block_in_a_sleep
+    each_notification_ends_the_sleep
     ping_pong_between_sleepers_never_hangs
     a_flag_set_before_the_wake_is_seen_after_the_turn
     #[cfg(unix)]
@@ -63,7 +63,7 @@ fn pair() -> (TcpStream, TcpStream) {
     (ours, listener.accept().unwrap().0)
 }
 
-/// Turns until something comes.
+/// Turns until there is an event.
 fn turn(reactor: &mut Reactor, events: &mut Events) {
     events.clear();
     while events.is_empty() {
@@ -136,7 +136,7 @@ fn a_frozen_clock_moves_only_when_it_is_advanced(backend: Backend) {
         let deadline = reactor.deadline(HOUR * hours);
         reactor.timer(deadline, Token::new(token, 0));
     }
-    // No timer ends a sleep, however near: the limit does.
+    // A timer of a frozen clock ends no sleep, but a due one is reported.
     reactor.timer(reactor.deadline(Duration::ZERO), Token::new(0, 0));
     reactor.turn(&mut events, Some(Duration::ZERO)).unwrap();
     assert_eq!(indexes(&events), [0]);
@@ -174,7 +174,7 @@ fn readiness_comes_before_the_timeout_of_the_same_turn(backend: Backend) {
         panic!("expected a pending wait, got {wait:?}");
     };
     theirs.write_all(b"x").unwrap();
-    ours.peek(&mut [0]).unwrap(); // Blocks until the byte is here.
+    ours.peek(&mut [0]).unwrap(); // Blocks until the byte has arrived.
     reactor.handle().notify(Token::new(3, 0)).unwrap();
     reactor.collect(&mut events).unwrap();
     assert_eq!(indexes(&events), [1, 3, 2]);
@@ -227,10 +227,10 @@ fn deregister_answers_the_waiter_in_the_next_turn(backend: Backend) {
 fn a_wake_ends_one_turn_and_shows_nothing(backend: Backend) {
     let (mut reactor, mut events) = reactor(backend);
     let handle = reactor.handle();
-    // Before the turn: the collecting half must not swallow it.
+    // A wake before the turn: the half that collects must not consume it.
     handle.wake().unwrap();
     reactor.turn(&mut events, None).unwrap();
-    // During the turn.
+    // A wake during the turn.
     let waker = thread::spawn(move || {
         while !handle.is_sleeping() {
             thread::yield_now();
@@ -242,17 +242,17 @@ fn a_wake_ends_one_turn_and_shows_nothing(backend: Backend) {
     assert!(events.is_empty());
 
     let limit = Duration::from_millis(3);
-    reactor.turn(&mut events, Some(limit)).unwrap(); // What a wake left behind, if any.
+    reactor.turn(&mut events, Some(limit)).unwrap(); // It may end early: the kernel may report the last wake once more.
     let started = Instant::now();
     reactor.turn(&mut events, Some(limit)).unwrap();
     assert!(started.elapsed() >= limit, "one wake ended two turns");
 }
 
-fn a_sleep_belongs_to_no_thread(backend: Backend) {
+fn another_thread_can_block_in_a_sleep(backend: Backend) {
     let (mut reactor, mut events) = reactor(backend);
     let sleep = reactor.sleep(None);
     if sleep.descriptor().is_none() {
-        // There is nothing to sleep on but the poll itself, and that needs the reactor.
+        // Without a descriptor only a poll can sleep, and it needs the reactor.
         let error = sleep.block().unwrap_err();
         return assert_eq!(error.kind(), std::io::ErrorKind::Unsupported);
     }
@@ -266,7 +266,7 @@ fn a_sleep_belongs_to_no_thread(backend: Backend) {
     assert_eq!(indexes(&events), [7]);
 }
 
-fn no_notification_is_slept_through(backend: Backend) {
+fn each_notification_ends_the_sleep(backend: Backend) {
     const THREADS: u32 = 4;
     const EACH: u32 = 1000;
     let (mut reactor, mut events) = reactor(backend);
@@ -347,16 +347,16 @@ fn a_flag_set_before_the_wake_is_seen_after_the_turn(backend: Backend) {
 fn a_signal_is_an_empty_turn(backend: Backend) {
     extern "C" fn ignore(_signal: libc::c_int) {}
     let handler = ignore as extern "C" fn(libc::c_int) as libc::sighandler_t;
-    // SAFETY: the handler does nothing, so nothing it does can be unsafe in a signal.
+    // SAFETY: the handler does nothing, so it is async-signal-safe.
     unsafe { libc::signal(libc::SIGURG, handler) };
     let (mut reactor, mut events) = reactor(backend);
     // SAFETY: no precondition.
-    let sleeper = unsafe { libc::pthread_self() } as usize; // A pointer, with musl.
+    let sleeper = unsafe { libc::pthread_self() } as usize; // With musl it is a pointer.
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {
             while !done.load(Ordering::SeqCst) {
-                // SAFETY: the scope ends before the sleeper's thread does.
+                // SAFETY: the sleeper's thread outlives the scope.
                 unsafe { libc::pthread_kill(sleeper as libc::pthread_t, libc::SIGURG) };
                 thread::sleep(Duration::from_millis(1));
             }

@@ -1,4 +1,4 @@
-//! Every row of the tables in `src/registry.rs`, proved on a scripted driver.
+//! One test for each row of the tables in `src/registry.rs`, on a scripted driver.
 
 use std::{
     io,
@@ -15,11 +15,11 @@ const READ: Interest = Interest::READABLE;
 const WRITE: Interest = Interest::WRITABLE;
 const OURS: OwnerId = OwnerId(1);
 const OTHER: OwnerId = OwnerId(2);
-/// A number that can be no descriptor: -1, or `INVALID_SOCKET`.
+/// A number that cannot be a descriptor: -1, or `INVALID_SOCKET`.
 const NONE: Descriptor = !0;
 const IDLE: Duration = Duration::from_millis(100);
 
-/// A selector on a scripted driver, and one descriptor: number 5.
+/// A selector on a scripted driver. The tests use descriptor 5.
 struct Stage {
     selector: Selector,
     script: Script,
@@ -36,7 +36,7 @@ impl Stage {
         }
     }
 
-    /// One wait by us, for this, and its registration forgotten from the record.
+    /// One wait by `OURS`. The call that registered it is removed from the script.
     fn registered(interest: Interest) -> (Self, WaitId) {
         let mut stage = Self::new();
         let wait = stage.wait(OURS, interest, 1);
@@ -44,20 +44,20 @@ impl Stage {
         (stage, wait)
     }
 
-    /// Registered for this, and nobody waits.
+    /// A registration without a wait.
     fn abandoned(interest: Interest) -> Self {
         let (mut stage, wait) = Self::registered(interest);
         stage.selector.end(wait);
         stage
     }
 
-    fn try_wait(&mut self, who: OwnerId, interest: Interest, token: u32) -> io::Result<Wait> {
+    fn try_wait(&mut self, owner: OwnerId, interest: Interest, token: u32) -> io::Result<Wait> {
         let token = Token::new(token, 0);
-        self.selector.wait(5, who, interest, token, self.start)
+        self.selector.wait(5, owner, interest, token, self.start)
     }
 
-    fn wait(&mut self, who: OwnerId, interest: Interest, token: u32) -> WaitId {
-        match self.try_wait(who, interest, token) {
+    fn wait(&mut self, owner: OwnerId, interest: Interest, token: u32) -> WaitId {
+        match self.try_wait(owner, interest, token) {
             Ok(Wait::Pending(wait)) => wait,
             other => panic!("expected a pending wait, got {other:?}"),
         }
@@ -67,7 +67,7 @@ impl Stage {
         self.selector.attempted(5, OURS, interest, attempt);
     }
 
-    /// One poll after the kernel has reported this, and whom it answered.
+    /// Polls after the kernel has reported `ready`. Returns the answers.
     fn report(&mut self, ready: Ready) -> Vec<(u32, Ready)> {
         self.script.report(5, ready);
         self.poll()
@@ -108,14 +108,14 @@ fn error(kind: io::ErrorKind) -> io::Error {
 // --- a wait ----------------------------------------------------------------------------------------------------------
 
 #[test]
-fn wait_on_nothing_registers_what_is_asked() {
+fn wait_without_a_registration_registers_the_asked_directions() {
     let (stage, _) = Stage::registered(READ);
     assert_eq!(stage.readable(), CachedReadiness::Unknown);
     assert_eq!(stage.selector.statistics().registered, 1);
 }
 
 #[test]
-fn wait_by_another_identity_begins_a_new_life() {
+fn wait_by_another_owner_makes_a_new_registration() {
     let (mut stage, _) = Stage::registered(READ);
     stage.attempted(READ, Attempt::WouldBlock);
     let before = stage.script.token(5);
@@ -130,7 +130,7 @@ fn wait_by_another_identity_begins_a_new_life() {
 }
 
 #[test]
-fn wait_by_another_identity_keeps_who_waits_and_drops_what_nobody_wants() {
+fn wait_by_another_owner_keeps_waits_and_drops_directions_without_one() {
     let (mut stage, reader) = Stage::registered(READ);
     let writer = stage.wait(OURS, WRITE, 2);
     stage.selector.end(reader);
@@ -143,7 +143,7 @@ fn wait_by_another_identity_keeps_who_waits_and_drops_what_nobody_wants() {
 }
 
 #[test]
-fn wait_by_nobody_in_particular_never_trusts() {
+fn wait_by_the_unknown_owner_uses_no_cached_readiness() {
     let mut stage = Stage::new();
     let first = stage.wait(OwnerId::UNKNOWN, READ, 1);
     stage.selector.end(first);
@@ -158,14 +158,14 @@ fn wait_by_nobody_in_particular_never_trusts() {
 }
 
 #[test]
-fn wait_for_more_widens() {
+fn wait_for_another_direction_widens_the_registration() {
     let (mut stage, _) = Stage::registered(READ);
     stage.wait(OURS, WRITE, 2);
     assert_eq!(stage.script.calls(), [Call::Reregister(5, READ | WRITE)]);
 }
 
 #[test]
-fn wait_for_more_keeps_what_is_known() {
+fn wait_for_another_direction_keeps_cached_readiness() {
     let (mut stage, _) = Stage::registered(READ);
     stage.attempted(READ, Attempt::WouldBlock);
     stage.wait(OURS, WRITE, 2);
@@ -211,7 +211,7 @@ fn wait_on_ready_arms() {
 // --- the driver's answer ---------------------------------------------------------------------------------------------
 
 #[test]
-fn answer_renewed_begins_a_new_life() {
+fn answer_renewed_makes_a_new_registration() {
     let mut stage = Stage::abandoned(READ | WRITE);
     stage.attempted(READ, Attempt::WouldBlock);
     stage.script.on_reregister(Ok(Reregistration::Renewed));
@@ -233,7 +233,7 @@ fn answer_unpollable_to_register_is_ready_at_once() {
 }
 
 #[test]
-fn answer_unpollable_to_reregister_answers_everybody() {
+fn answer_unpollable_to_reregister_answers_all_waits() {
     let (mut stage, reader) = Stage::registered(READ);
     stage.script.on_reregister(Ok(Reregistration::Unpollable));
     let wait = stage.try_wait(OURS, WRITE, 2).unwrap();
@@ -260,7 +260,7 @@ fn answer_error_to_register_leaves_nothing_behind() {
 }
 
 #[test]
-fn answer_error_to_reregister_tells_everybody() {
+fn answer_error_to_reregister_answers_all_waits_with_an_error() {
     let (mut stage, reader) = Stage::registered(READ);
     stage.script.on_reregister(Err(error(io::ErrorKind::Other)));
     let result = stage.try_wait(OURS, WRITE, 2);
@@ -286,7 +286,7 @@ fn a_number_that_is_no_descriptor_reaches_no_driver() {
 // --- an event --------------------------------------------------------------------------------------------------------
 
 #[test]
-fn event_of_an_older_life_is_dropped() {
+fn event_of_an_older_generation_is_dropped() {
     let (mut stage, _) = Stage::registered(READ);
     let old = stage.script.token(5);
     stage.wait(OTHER, READ, 2);
@@ -296,19 +296,19 @@ fn event_of_an_older_life_is_dropped() {
 }
 
 #[test]
-fn event_of_no_life_is_dropped() {
+fn event_of_no_registration_is_dropped() {
     let mut stage = Stage::abandoned(READ);
     let old = stage.script.token(5);
     stage.selector.deregister(5);
     stage.script.report_token(old, Ready::READABLE);
-    let nobodys = Token::new(Token::MAX_INDEX, 0);
-    stage.script.report_token(nobodys, Ready::READABLE);
+    let unused = Token::new(Token::MAX_INDEX, 0);
+    stage.script.report_token(unused, Ready::READABLE);
     assert_eq!(stage.poll(), []);
     assert_eq!(stage.selector.statistics().stale, 2);
 }
 
 #[test]
-fn event_answers_all_who_wait_for_it_in_order() {
+fn event_answers_all_waits_for_it_in_order() {
     let (mut stage, first) = Stage::registered(READ);
     let second = stage.wait(OURS, READ, 2);
     let writer = stage.wait(OURS, WRITE, 3);
@@ -331,7 +331,7 @@ fn event_answers_a_wait_once() {
 }
 
 #[test]
-fn event_takes_drained_back() {
+fn event_makes_a_drained_direction_ready() {
     let mut stage = Stage::abandoned(READ);
     stage.attempted(READ, Attempt::WouldBlock);
     stage.report(Ready::READABLE);
@@ -348,7 +348,7 @@ fn event_closed_reading_half_answers_readers_only() {
 }
 
 #[test]
-fn event_hangup_and_error_answer_everybody() {
+fn event_hangup_and_error_answer_all_waits() {
     for ready in [Ready::HANGUP, Ready::ERROR] {
         let (mut stage, _) = Stage::registered(READ);
         stage.wait(OURS, WRITE, 2);
@@ -361,7 +361,7 @@ fn event_hangup_and_error_answer_everybody() {
 }
 
 #[test]
-fn event_hangup_alone_with_nobody_waiting_is_forgotten() {
+fn event_hangup_alone_without_a_wait_clears_the_record() {
     for ready in [Ready::HANGUP | Ready::READ_CLOSED, Ready::ERROR] {
         let mut stage = Stage::abandoned(READ);
         stage.report(ready);
@@ -380,7 +380,7 @@ fn event_spurious_for_the_first_time_is_noted() {
 }
 
 #[test]
-fn event_spurious_once_more_narrows() {
+fn event_spurious_for_the_second_time_narrows_the_registration() {
     let mut stage = Stage::abandoned(READ | WRITE);
     stage.attempted(WRITE, Attempt::WouldBlock);
     let reader = stage.wait(OURS, READ, 2);
@@ -395,7 +395,7 @@ fn event_spurious_once_more_narrows() {
 }
 
 #[test]
-fn event_spurious_along_with_a_wanted_one_costs_nothing() {
+fn event_spurious_along_with_a_wanted_direction_is_not_counted() {
     let mut stage = Stage::abandoned(READ | WRITE);
     stage.attempted(WRITE, Attempt::WouldBlock);
     for token in 2..5 {
@@ -409,7 +409,7 @@ fn event_spurious_along_with_a_wanted_one_costs_nothing() {
 }
 
 #[test]
-fn event_spurious_once_more_with_nothing_left_is_forgotten() {
+fn event_spurious_for_the_second_time_with_no_other_direction_clears_the_record() {
     let mut stage = Stage::abandoned(READ);
     stage.report(Ready::READABLE);
     stage.report(Ready::READABLE);
@@ -420,11 +420,11 @@ fn event_spurious_once_more_with_nothing_left_is_forgotten() {
 }
 
 #[test]
-fn an_attempt_takes_the_note_spurious_off() {
+fn an_attempt_removes_the_note_spurious() {
     for attempt in [Attempt::WouldBlock, Attempt::Short, Attempt::Complete] {
         let mut stage = Stage::abandoned(READ);
         for _ in 0..3 {
-            // Reported before the next wait begins, and so read without one.
+            // The caller reads before it waits.
             assert_eq!(stage.report(Ready::READABLE), []);
             stage.attempted(READ, attempt);
         }
@@ -437,7 +437,7 @@ fn an_attempt_takes_the_note_spurious_off() {
 }
 
 #[test]
-fn a_wait_takes_the_note_spurious_off() {
+fn a_wait_removes_the_note_spurious() {
     let mut stage = Stage::abandoned(READ);
     stage.report(Ready::READABLE);
     let wait = stage.wait(OURS, READ, 2);
@@ -536,7 +536,10 @@ fn note_close_by_the_owner_makes_no_system_call_and_the_next_wait_makes_one() {
     stage.script.report_token(old, Ready::READABLE);
     let mut events = Events::new();
     stage.selector.poll(&mut events, None, stage.start).unwrap();
-    assert!(events.is_empty(), "the old life is not heard");
+    assert!(
+        events.is_empty(),
+        "an event of the old generation is dropped"
+    );
     assert_eq!(stage.report(Ready::READABLE), [(2, Ready::READABLE)]);
 }
 
@@ -595,7 +598,7 @@ fn idle_wait_that_was_answered_or_ended_is_not_armed() {
 }
 
 #[test]
-fn idle_wait_on_a_forgotten_registration_begins_a_new_life() {
+fn idle_wait_on_a_lost_registration_makes_a_new_one() {
     let (mut stage, _) = Stage::registered(READ);
     stage.attempted(READ, Attempt::WouldBlock);
     stage.script.on_reregister(Ok(Reregistration::Renewed));
@@ -613,7 +616,7 @@ fn idle_wait_on_a_closed_descriptor_is_answered_with_an_error() {
 }
 
 #[test]
-fn idle_wait_on_what_became_a_file_is_answered_as_asked() {
+fn idle_wait_on_a_descriptor_that_became_a_file_is_answered_as_asked() {
     let (mut stage, _) = Stage::registered(READ);
     stage.script.on_reregister(Ok(Reregistration::Unpollable));
     assert_eq!(stage.rearm(IDLE), [(1, Ready::READABLE)]);

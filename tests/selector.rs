@@ -1,4 +1,4 @@
-//! What the memory of a selector is good for, and what it must survive, with real descriptors.
+//! What a selector saves, and how it copes with closed, reused and duplicated descriptors, with real descriptors.
 
 #![cfg(unix)]
 
@@ -28,7 +28,7 @@ const WRITE: Interest = Interest::WRITABLE;
 const OURS: OwnerId = OwnerId(1);
 const OTHER: OwnerId = OwnerId(2);
 
-/// One selector for each backend that can be had here.
+/// Runs the test with a selector on each available backend.
 fn on_every_backend(test: impl Fn(&mut Subject)) {
     for backend in Backend::ALL {
         if backend.availability().is_ok() {
@@ -42,7 +42,7 @@ fn on_every_backend(test: impl Fn(&mut Subject)) {
 
 struct Subject {
     selector: Selector,
-    /// Stands still until a test moves it.
+    /// The time that is passed to the selector. It stands still.
     now: Instant,
 }
 
@@ -50,12 +50,12 @@ impl Subject {
     fn wait(
         &mut self,
         source: &impl AsRawFd,
-        who: OwnerId,
+        owner: OwnerId,
         interest: Interest,
         token: u32,
     ) -> WaitId {
         let (number, token) = (source.as_raw_fd(), Token::new(token, 0));
-        match self.selector.wait(number, who, interest, token, self.now) {
+        match self.selector.wait(number, owner, interest, token, self.now) {
             Ok(Wait::Pending(wait)) => wait,
             other => panic!("expected a pending wait, got {other:?}"),
         }
@@ -72,7 +72,7 @@ impl Subject {
         self.poll(Some(Duration::ZERO)).is_empty()
     }
 
-    /// Polls until this many waits are answered; the tokens in ascending order.
+    /// Polls until `count` waits are answered. Returns their tokens in ascending order.
     fn answered(&mut self, count: usize) -> Vec<u32> {
         let deadline = Instant::now() + Duration::from_secs(60);
         let mut tokens = Vec::new();
@@ -84,7 +84,7 @@ impl Subject {
         tokens
     }
 
-    /// Reads as a caller does: one attempt, and what it saw is noted.
+    /// One attempt to read, whose outcome is reported to the selector.
     fn read(&mut self, source: &mut (impl Read + AsRawFd), room: usize) -> Option<usize> {
         let mut buffer = vec![0; room];
         let (count, attempt) = match source.read(&mut buffer) {
@@ -121,7 +121,7 @@ fn tcp() -> (TcpStream, TcpStream) {
     (ours, theirs)
 }
 
-/// The same file under a number that no other test takes once it is closed.
+/// The same file under a number that no other test gets when it is closed.
 fn far_away(source: UnixStream) -> OwnedFd {
     static NEXT: AtomicI32 = AtomicI32::new(600);
     let number: RawFd = NEXT.fetch_add(2, Ordering::Relaxed);
@@ -131,7 +131,7 @@ fn far_away(source: UnixStream) -> OwnedFd {
 // --- what it saves ---------------------------------------------------------------------------------------------------
 
 #[test]
-fn a_conversation_needs_one_registration_and_no_more() {
+fn a_conversation_needs_one_registration() {
     on_every_backend(|subject| {
         let (mut ours, mut theirs) = tcp();
         for round in 0..10 {
@@ -148,7 +148,7 @@ fn a_conversation_needs_one_registration_and_no_more() {
 }
 
 #[test]
-fn what_nobody_drained_is_reported_again() {
+fn undrained_data_is_reported_again() {
     on_every_backend(|subject| {
         let (mut ours, mut theirs) = pair();
         theirs.write_all(b"hello").unwrap();
@@ -172,7 +172,7 @@ fn data_and_fin_in_one_segment_are_both_seen() {
         subject.answered(1);
         subject.selector.end(wait);
         assert_eq!(subject.read(&mut ours, 64), Some(3));
-        // Whether the end came with the data or after it: somebody says so.
+        // The end of the stream may come with the data or after it. If it comes after it, it is reported.
         if subject.readable(&ours) == CachedReadiness::Drained {
             let wait = subject.wait(&ours, OURS, READ, 2);
             assert_eq!(subject.answered(1), [2]);
@@ -201,7 +201,7 @@ fn a_short_read_after_a_hangup_is_not_taken_for_drained() {
 }
 
 #[test]
-fn what_nobody_wants_is_dropped() {
+fn directions_without_a_wait_lose_their_registration() {
     on_every_backend(|subject| {
         let (mut ours, mut theirs) = tcp();
         let writer = subject.wait(&ours, OURS, READ | WRITE, 1);
@@ -230,7 +230,7 @@ fn what_nobody_wants_is_dropped() {
 }
 
 #[test]
-fn whoever_never_reads_costs_two_events() {
+fn a_descriptor_without_a_wait_costs_two_events() {
     on_every_backend(|subject| {
         let (ours, mut theirs) = pair();
         let wait = subject.wait(&ours, OURS, READ, 1);
@@ -246,7 +246,7 @@ fn whoever_never_reads_costs_two_events() {
     });
 }
 
-// --- several who wait ------------------------------------------------------------------------------------------------
+// --- several waits ----------------------------------------------------------------------------------------------------
 
 #[test]
 fn two_waiters_on_one_direction_both_wake() {
@@ -316,10 +316,10 @@ fn files_are_ready_at_once() {
     });
 }
 
-// --- behind its back -------------------------------------------------------------------------------------------------
+// --- closed, reused and duplicated descriptors ------------------------------------------------------------------------
 
 #[test]
-fn a_number_used_again_is_a_fresh_start() {
+fn a_reused_descriptor_number_is_registered_again() {
     on_every_backend(|subject| {
         let (old, _old_peer) = pair();
         let (new, mut new_peer) = pair();
@@ -337,7 +337,7 @@ fn a_number_used_again_is_a_fresh_start() {
 }
 
 #[test]
-fn the_duplicate_of_a_closed_descriptor_is_not_heard() {
+fn events_of_the_duplicate_of_a_closed_descriptor_are_dropped() {
     on_every_backend(|subject| {
         let (old, mut old_peer) = pair();
         let (new, mut new_peer) = pair();
@@ -364,7 +364,7 @@ fn a_replaced_descriptor_heals_when_its_wait_is_armed_again() {
         dup2(&new, &mut number).unwrap();
         new_peer.write_all(b"x").unwrap();
         if subject.selector.backend() == Some(Backend::Poll) {
-            // It knows numbers only, and hears of the new one by itself.
+            // poll(2) uses the number only, and reports the new file.
             return assert_eq!(subject.answered(1), [1]);
         }
         assert!(subject.is_silent());
@@ -377,7 +377,7 @@ fn a_replaced_descriptor_heals_when_its_wait_is_armed_again() {
 }
 
 #[test]
-fn a_close_without_a_word_is_told_when_the_wait_is_armed_again() {
+fn a_close_without_deregister_is_reported_when_the_wait_is_armed_again() {
     on_every_backend(|subject| {
         let (ours, _theirs) = pair();
         let number = far_away(ours);
@@ -414,7 +414,7 @@ fn a_deregistered_descriptor_may_be_closed_and_its_number_reused() {
 }
 
 #[test]
-fn whoever_closes_leaves_nothing_even_if_the_close_does_not_come() {
+fn note_close_without_a_close_registers_again() {
     on_every_backend(|subject| {
         let (mut ours, mut theirs) = pair();
         let wait = subject.wait(&ours, OURS, READ, 1);
@@ -423,7 +423,7 @@ fn whoever_closes_leaves_nothing_even_if_the_close_does_not_come() {
         subject.selector.end(wait);
         assert_eq!(ours.read(&mut [0; 8]).unwrap(), 1);
         subject.selector.note_close(ours.as_raw_fd(), OURS);
-        // It stays open, so the kernel still has it.
+        // The descriptor stays open, so the kernel still has the registration.
         subject.wait(&ours, OURS, READ, 2);
         theirs.write_all(b"x").unwrap();
         assert_eq!(subject.answered(1), [2]);
@@ -432,7 +432,7 @@ fn whoever_closes_leaves_nothing_even_if_the_close_does_not_come() {
 }
 
 #[test]
-fn strangers_share_a_descriptor() {
+fn the_unknown_owner_can_wait_again_and_again() {
     on_every_backend(|subject| {
         let (mut ours, mut theirs) = pair();
         for token in 0..3 {

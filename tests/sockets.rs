@@ -1,5 +1,4 @@
-//! What every platform owes: the driver's contract, turns, wakes, timers and the pool, on sockets alone, through safe
-//! sources. This is what runs on Windows too.
+//! The contract of drivers, turns, wakes and timers, with sockets and safe sources only. These tests run on Windows, too.
 
 use std::{
     io::{ErrorKind, Read, Write},
@@ -22,9 +21,9 @@ mod asleep;
 const READ: Interest = Interest::READABLE;
 const WRITE: Interest = Interest::WRITABLE;
 const NOW: Option<Duration> = Some(Duration::ZERO);
-/// Longer than anything here takes: whoever waits for it hangs.
+/// A watchdog: longer than any step of these tests takes on a busy machine.
 const LONG: Option<Duration> = Some(Duration::from_secs(60));
-/// Shorter than anything is noticed.
+/// How long to wait for an event that must not come.
 const SHORT: Option<Duration> = Some(Duration::from_millis(20));
 
 fn backends() -> impl Iterator<Item = Backend> {
@@ -36,7 +35,7 @@ fn token(index: u32) -> Token {
     Token::new(index, 1)
 }
 
-/// A connected pair, ours non-blocking.
+/// A connected pair of which the first end is non-blocking.
 fn pair() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -65,13 +64,17 @@ impl Port {
         self.events.to_vec()
     }
 
-    /// Polls until the token was reported with all of this.
+    /// Polls until the token is reported with all these reasons.
     fn until(&mut self, number: u32, expected: Ready) {
         let (mut seen, deadline) = (Ready::EMPTY, Instant::now() + LONG.unwrap());
         while !seen.contains(expected) {
             assert!(Instant::now() < deadline, "only {seen:?}");
             for event in self.poll(SHORT) {
-                assert_eq!(event.token, token(number), "nobody registered this");
+                assert_eq!(
+                    event.token,
+                    token(number),
+                    "a token that was not registered"
+                );
                 seen |= event.ready;
             }
         }
@@ -89,7 +92,7 @@ fn on_every_driver(test: impl Fn(&mut Port)) {
 }
 
 #[test]
-fn what_is_ready_is_reported_at_once_and_again_when_asked() {
+fn a_ready_socket_is_reported_at_once_and_after_reregister() {
     on_every_driver(|port| {
         let (ours, mut theirs) = pair();
         port.arm(&ours, 1, WRITE);
@@ -132,7 +135,7 @@ fn every_change_is_reported() {
 }
 
 #[test]
-fn what_was_deregistered_is_silent_and_may_be_registered_again() {
+fn a_deregistered_socket_is_silent_and_can_be_registered_again() {
     on_every_driver(|port| {
         let (ours, mut theirs) = pair();
         port.arm(&ours, 1, READ);
@@ -146,7 +149,7 @@ fn what_was_deregistered_is_silent_and_may_be_registered_again() {
 }
 
 #[test]
-fn the_socket_stays_its_owners() {
+fn the_driver_does_not_close_sockets() {
     on_every_driver(|port| {
         let (mut ours, mut theirs) = pair();
         port.arm(&ours, 1, READ | WRITE);
@@ -154,7 +157,7 @@ fn the_socket_stays_its_owners() {
         port.driver.deregister(ours.as_descriptor()).unwrap();
         port.arm(&ours, 2, WRITE);
         let (_, fresh) = Backend::open(None).unwrap();
-        port.driver = fresh; // The old one goes, with a registration.
+        port.driver = fresh; // This drops the old driver, which has a registration.
         ours.write_all(b"still open").unwrap();
         let mut buffer = [0; 10];
         theirs.read_exact(&mut buffer).unwrap();
@@ -173,7 +176,7 @@ fn a_closed_socket_never_fails_the_poll() {
         for event in port.poll(SHORT) {
             assert_eq!(event.token, token(1));
         }
-        // One that is closed before it was ever polled.
+        // A socket that is closed before the first poll.
         let (ours, _theirs) = pair();
         port.arm(&ours, 2, READ | WRITE);
         drop(ours);
@@ -194,7 +197,7 @@ fn a_closed_socket_never_fails_the_poll() {
 }
 
 #[test]
-fn what_is_no_socket_is_an_error() {
+fn a_number_that_is_not_a_socket_is_an_error() {
     #[cfg(unix)]
     const NONSENSE: [reactor::Descriptor; 2] = [-1, i32::MAX];
     #[cfg(windows)]
@@ -319,7 +322,7 @@ fn wait<T: AsDescriptor>(
     }
 }
 
-/// Turns until this many events have come.
+/// Turns until there are `count` events.
 fn turn(reactor: &mut Reactor, count: usize) -> Vec<Event> {
     let (mut events, deadline) = (Events::new(), Instant::now() + LONG.unwrap());
     while events.len() < count {
@@ -330,7 +333,7 @@ fn turn(reactor: &mut Reactor, count: usize) -> Vec<Event> {
 }
 
 #[test]
-fn a_conversation_needs_one_registration_and_no_more() {
+fn a_conversation_needs_one_registration() {
     on_every_reactor(|mut reactor| {
         let (ours, mut theirs) = pair();
         let mut ours = Source::new(ours);
@@ -338,7 +341,7 @@ fn a_conversation_needs_one_registration_and_no_more() {
         for number in 0..10 {
             let waiting = wait(&mut reactor, &ours, READ, number);
             theirs.write_all(b"hello").unwrap();
-            // Arrived before the turn: a wait that idles for 100 ms would be armed again, and counted.
+            // Wait until the bytes have arrived: a wait that idles for 100 ms would be armed again and counted.
             while reactor::poll_now(ours.descriptor(), READ)
                 .unwrap()
                 .is_none()
@@ -390,7 +393,7 @@ fn sources_own_borrow_or_share() {
 }
 
 #[test]
-fn whoever_waits_for_what_is_detached_is_told() {
+fn detaching_a_source_answers_its_waits() {
     on_every_reactor(|mut reactor| {
         let (ours, _theirs) = pair();
         let ours = Source::new(ours);
@@ -404,7 +407,7 @@ fn whoever_waits_for_what_is_detached_is_told() {
 }
 
 #[test]
-fn a_number_used_again_is_a_fresh_start() {
+fn a_reused_descriptor_number_is_registered_again() {
     on_every_reactor(|mut reactor| {
         for round in 0..20 {
             let (ours, mut theirs) = pair();
@@ -414,13 +417,13 @@ fn a_number_used_again_is_a_fresh_start() {
             assert_eq!(turn(&mut reactor, 1)[0].token, token(round));
             reactor.end(waiting);
             ours.attempted(&mut reactor, READ, Attempt::WouldBlock);
-            // Dropped without a word.
+            // The source is dropped without detach.
         }
     });
 }
 
 #[test]
-fn what_nobody_drained_is_reported_again() {
+fn undrained_data_is_reported_again() {
     on_every_reactor(|mut reactor| {
         let (ours, mut theirs) = pair();
         let ours = Source::new(ours);
@@ -434,7 +437,7 @@ fn what_nobody_drained_is_reported_again() {
 }
 
 #[test]
-fn whoever_never_reads_is_let_go() {
+fn a_socket_without_a_wait_is_deregistered() {
     on_every_reactor(|mut reactor| {
         let (ours, mut theirs) = pair();
         let ours = Source::new(ours);

@@ -1,4 +1,4 @@
-//! What may change threads, and what may be shared: exactly what is true, so that a change of either is noticed.
+//! Which types are `Send`, which are `Sync`, and which are not.
 
 use reactor::{
     Attempt, Backend, CachedReadiness, Deadline, DescriptorReadiness, Driver, Event, Events,
@@ -10,7 +10,7 @@ use reactor::{
 fn may_be_sent<T: Send>() {}
 fn may_be_shared<T: Send + Sync>() {}
 
-/// Fails to compile if the type is `Sync`: then both implementations fit and `_` is ambiguous.
+/// Fails to compile if the type is `Sync`: both implementations then apply, and `_` is ambiguous.
 macro_rules! may_not_be_shared {
     ($($kind:ty),* $(,)?) => {
         $(const _: () = {
@@ -25,21 +25,21 @@ macro_rules! may_not_be_shared {
     };
 }
 
-// One thread at a time, any thread: drivers are Send, and nothing of theirs is shared but the waker.
+// Used by one thread at a time, which may be any thread.
 may_not_be_shared!(Reactor, Selector, dyn Driver);
-// A source is what it holds.
+// A source is `Send` and `Sync` if its value is.
 may_not_be_shared!(Source<std::cell::Cell<u8>>, Source<std::rc::Rc<u8>>);
 
 #[test]
-fn what_may_be_sent_or_shared() {
+fn send_and_sync_types() {
     may_be_sent::<Reactor>();
     may_be_sent::<Selector>();
     may_be_sent::<Box<dyn Driver>>();
-    // What other threads hold.
+    // Types that other threads hold.
     may_be_shared::<Handle>();
     may_be_shared::<Sleep>();
     may_be_shared::<Box<dyn Wake>>();
-    // Values, and what owns nothing of a thread's.
+    // Values.
     may_be_shared::<(Attempt, Backend, Deadline, Event, Events, OwnerId)>();
     may_be_shared::<(
         Interest,
@@ -57,7 +57,7 @@ fn what_may_be_sent_or_shared() {
 
 #[cfg(feature = "pool")]
 #[test]
-fn what_may_be_sent_or_shared_of_the_pool() {
+fn send_and_sync_types_of_the_pool() {
     may_be_sent::<reactor::Pool>();
     may_be_sent::<reactor::Job<String>>();
     may_be_shared::<(
@@ -70,7 +70,7 @@ fn what_may_be_sent_or_shared_of_the_pool() {
 
 #[cfg(feature = "mock")]
 #[test]
-fn what_may_be_sent_or_shared_of_the_scripted_driver() {
+fn send_and_sync_types_of_the_scripted_driver() {
     may_be_sent::<reactor::mock::Mock>();
     may_be_shared::<(reactor::mock::Script, reactor::mock::Call)>();
 }

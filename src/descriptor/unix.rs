@@ -8,10 +8,10 @@ use std::{
 
 use crate::{event::Ready, interest::Interest};
 
-/// Asks the kernel, without waiting, which of the directions a descriptor is ready for: poll(2) with a zero timeout.
+/// Which of the directions a descriptor is ready for now: poll(2) with a zero timeout.
 ///
-/// None means none of them. A hang-up and an error count as ready for everything asked. On Windows the system call is
-/// `WSAPoll`, and [`Interest::PRIORITY`] is refused.
+/// None means none of them. A hang-up and an error count as ready for all directions of `interest`. On Windows the system
+/// call is `WSAPoll`, and [`Interest::PRIORITY`] is refused.
 ///
 /// # Errors
 ///
@@ -27,7 +27,7 @@ use crate::{event::Ready, interest::Interest};
 /// ```
 pub fn poll_now(descriptor: RawFd, interest: Interest) -> io::Result<Option<Interest>> {
     if descriptor < 0 {
-        // poll(2) passes over these without a word.
+        // poll(2) ignores negative numbers without an error.
         return Err(io::Error::from_raw_os_error(libc::EBADF));
     }
     let mut entry = libc::pollfd {
@@ -36,7 +36,7 @@ pub fn poll_now(descriptor: RawFd, interest: Interest) -> io::Result<Option<Inte
         revents: 0,
     };
     loop {
-        // SAFETY: one pollfd is passed, it is ours and outlives the call.
+        // SAFETY: one pollfd is passed, which outlives the call.
         match unsafe { libc::poll(&mut entry, 1, 0) } {
             0 => return Ok(None),
             1 => return answer_of_poll(entry.revents, interest),
@@ -84,7 +84,7 @@ fn answer_of_poll(answer: libc::c_short, interest: Interest) -> io::Result<Optio
     Ok(ready.answers(interest))
 }
 
-/// Another descriptor of the same open file, closed on exec(2).
+/// Another descriptor of the same open file description, closed by execve(2).
 ///
 /// # Errors
 ///
@@ -95,11 +95,11 @@ pub(crate) fn duplicate(descriptor: RawFd) -> io::Result<OwnedFd> {
     if number < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the descriptor is fresh and nobody else's.
+    // SAFETY: the descriptor is new, and this is its only owner.
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
-/// Waits until the descriptor is readable, for at most `timeout` (None: for ever), or until a signal comes.
+/// Waits until the descriptor is readable, until a signal arrives, or for `timeout` (None: without limit).
 ///
 /// # Errors
 ///
@@ -123,13 +123,13 @@ pub(crate) fn sleep_on(descriptor: RawFd, timeout: Option<Duration>) -> io::Resu
     Ok(())
 }
 
-/// ppoll(2): to the nanosecond.
+/// ppoll(2), whose timeout counts nanoseconds.
 #[cfg(any(target_os = "linux", target_os = "android", target_os = "freebsd"))]
 fn poll_for(entry: &mut libc::pollfd, timeout: Option<Duration>) -> libc::c_int {
     let timeout = timeout.map(|timeout| libc::timespec {
-        // 68 years, which fit wherever time_t has 32 bits; whoever sleeps longer is woken for nothing.
+        // At most 68 years, which fit into a time_t of 32 bits. A longer sleep ends early, without an event.
         tv_sec: timeout.as_secs().min(i32::MAX as u64) as _,
-        // Below a billion, so it fits wherever a C long has 32 bits.
+        // Below 10^9, which fits into a C long of 32 bits.
         tv_nsec: timeout.subsec_nanos() as _,
     });
     let limit = timeout
@@ -139,7 +139,7 @@ fn poll_for(entry: &mut libc::pollfd, timeout: Option<Duration>) -> libc::c_int 
     unsafe { libc::ppoll(entry, 1, limit, std::ptr::null()) }
 }
 
-/// poll(2): to the next millisecond.
+/// poll(2), whose timeout counts milliseconds.
 #[cfg(not(any(target_os = "linux", target_os = "android", target_os = "freebsd")))]
 fn poll_for(entry: &mut libc::pollfd, timeout: Option<Duration>) -> libc::c_int {
     let milliseconds = timeout.map_or(-1, |timeout| {

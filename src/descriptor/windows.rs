@@ -4,7 +4,7 @@ use std::{io, os::windows::io::RawSocket, time::Duration};
 
 use crate::{event::Ready, interest::Interest};
 
-/// `WSAPoll` and what it speaks, from winsock2.h.
+/// `WSAPoll` and its constants, from winsock2.h.
 mod winsock {
     #[repr(C)]
     pub(super) struct PollFd {
@@ -30,13 +30,13 @@ pub(crate) fn unsupported(reason: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::Unsupported, reason)
 }
 
-/// Asks the kernel, without waiting, which of the directions a socket is ready for: `WSAPoll` with a zero timeout.
+/// Which of the directions a socket is ready for now: `WSAPoll` with a zero timeout.
 ///
-/// None means none of them. A hang-up and an error count as ready for everything asked.
+/// None means none of them. A hang-up and an error count as ready for all directions of `interest`.
 ///
 /// # Errors
 ///
-/// `WSAENOTSOCK` if it is no open socket; [`io::ErrorKind::Unsupported`] for [`Interest::PRIORITY`]; otherwise those of
+/// `WSAENOTSOCK` if the number is not an open socket; [`io::ErrorKind::Unsupported`] for [`Interest::PRIORITY`]; otherwise those of
 /// `WSAPoll`.
 ///
 /// ```
@@ -63,7 +63,7 @@ pub fn poll_now(socket: RawSocket, interest: Interest) -> io::Result<Option<Inte
         events,
         revents: 0,
     };
-    // SAFETY: one entry is passed, it is ours and outlives the call.
+    // SAFETY: one entry is passed, which outlives the call.
     match unsafe { winsock::WSAPoll(&mut entry, 1, 0) } {
         0 => Ok(None),
         1 => answer_of_poll(entry.revents, interest),
@@ -88,7 +88,7 @@ fn answer_of_poll(answer: i16, interest: Interest) -> io::Result<Option<Interest
     Ok(ready.answers(interest))
 }
 
-/// There is nothing to sleep on: the driver has no descriptor.
+/// Always fails: the driver has no descriptor to sleep on.
 pub(crate) fn sleep_on(_socket: RawSocket, _timeout: Option<Duration>) -> io::Result<()> {
     Err(unsupported("the driver has no descriptor to sleep on"))
 }

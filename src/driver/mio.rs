@@ -1,6 +1,6 @@
 //! The mio driver: epoll(7), kqueue(2), AFD over IOCP, or poll(2), whichever the platform has.
 //!
-//! This and its platform half are the only files that name mio.
+//! Only this file and those below driver/mio/ name the crate mio.
 
 #![allow(unsafe_code)]
 
@@ -20,14 +20,14 @@ use crate::{
 
 use platform::Sources;
 
-/// How many events one poll returns at most.
+/// The events that one poll returns at most; see the contract of [`Driver`].
 const BATCH: usize = 1024;
 
 /// A driver over mio's `Poll`.
 pub(crate) struct MioDriver {
     poll: mio::Poll,
     events: mio::Events,
-    /// How many of them were handed out, while more are left: poll(2) may report more than a batch at once.
+    /// How many of `events` earlier polls have returned: poll(2) may report more than one batch at once.
     taken: usize,
     sources: Sources,
     waker: Arc<dyn Wake>,
@@ -143,10 +143,10 @@ impl Wake for Waker {
     }
 }
 
-/// What mio's answers say.
+/// The reasons that mio reports.
 ///
-/// `EPOLLHUP` is both halves closed. On kqueue an event is about one filter, and the end of the writing filter means no
-/// more than that a write will fail, which "writable" says already.
+/// With epoll, a hang-up (`EPOLLHUP`) means that both halves are closed. With kqueue, an event is about one filter. `EV_EOF`
+/// of the writing filter means that a write will fail, which `WRITABLE` covers.
 fn ready_of(event: &mio::event::Event) -> Ready {
     let mut ready = Ready::EMPTY;
     if event.is_readable() {

@@ -1,6 +1,6 @@
-//! A scripted driver: it records what it is asked, answers what it was told to, and knows no kernel.
+//! A scripted driver: it records its calls and gives scripted answers, without a kernel.
 //!
-//! For testing whatever stands on a [`Driver`] without descriptors. Available with the feature `mock`.
+//! For tests, without descriptors, of code that uses a [`Driver`]. Available with the feature `mock`.
 //!
 //! ```
 //! use std::time::{Duration, Instant};
@@ -34,7 +34,7 @@ use crate::{
     token::Token,
 };
 
-/// A call the driver has received. Polls are counted apart: [`Script::timeouts`].
+/// A call that the driver has received. Polls are recorded in [`Script::timeouts`] instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call {
     /// [`Driver::register`] with this interest.
@@ -45,14 +45,14 @@ pub enum Call {
     Deregister(Descriptor),
 }
 
-/// The driver. Without a script every call succeeds and nothing ever happens.
+/// The driver. Without a script all calls succeed and no event is reported.
 #[derive(Debug)]
 pub struct Mock {
     script: Script,
 }
 
 impl Mock {
-    /// A driver and what steers it.
+    /// A driver and its script.
     pub fn new() -> (Self, Script) {
         let script = Script::default();
         let driver = Self {
@@ -62,7 +62,7 @@ impl Mock {
     }
 }
 
-/// What steers a [`Mock`] and tells what it was asked.
+/// Sets the answers of a [`Mock`] and returns its calls.
 #[derive(Clone, Debug, Default)]
 pub struct Script {
     state: Arc<Mutex<State>>,
@@ -80,39 +80,39 @@ struct State {
 }
 
 impl Script {
-    /// Answers the next `register` that has no answer yet with this instead of [`Registration::Armed`].
+    /// The answer to the next `register` that has no scripted answer, instead of [`Registration::Armed`].
     pub fn on_register(&self, answer: io::Result<Registration>) {
         self.state().registrations.push_back(answer);
     }
 
-    /// Answers the next `reregister` that has no answer yet with this instead of [`Reregistration::Kept`].
+    /// The answer to the next `reregister` that has no scripted answer, instead of [`Reregistration::Kept`].
     pub fn on_reregister(&self, answer: io::Result<Reregistration>) {
         self.state().reregistrations.push_back(answer);
     }
 
-    /// Reports this with the next poll, under the newest token of the descriptor.
+    /// Has the next poll report `ready` under the newest token of the descriptor.
     pub fn report(&self, descriptor: Descriptor, ready: Ready) {
         let token = self.token(descriptor);
         self.report_token(token, ready);
     }
 
-    /// Reports this with the next poll, under any token.
+    /// Has the next poll report `ready` under `token`.
     pub fn report_token(&self, token: Token, ready: Ready) {
         self.state().reports.push(Event { token, ready });
     }
 
-    /// The newest token of the descriptor; one that nobody ever had if it was never registered.
+    /// The newest token of the descriptor. If it was never registered: a token that was never registered.
     pub fn token(&self, descriptor: Descriptor) -> Token {
         let token = self.state().tokens.get(&descriptor).copied();
         token.unwrap_or(Token::new(Token::MAX_INDEX, 0))
     }
 
-    /// The calls since they were last asked for.
+    /// The calls since the last call of this method.
     pub fn calls(&self) -> Vec<Call> {
         std::mem::take(&mut self.state().calls)
     }
 
-    /// The timeouts of the polls since they were last asked for.
+    /// The timeouts of the polls since the last call of this method.
     pub fn timeouts(&self) -> Vec<Option<Duration>> {
         std::mem::take(&mut self.state().timeouts)
     }
@@ -173,7 +173,7 @@ impl Driver for Mock {
         Arc::new(self.script.clone())
     }
 
-    /// None: there is nothing to sleep on.
+    /// None: the driver has no descriptor to sleep on.
     fn descriptor(&self) -> Option<Descriptor> {
         None
     }

@@ -1,7 +1,6 @@
-//! The io_uring driver, or the word that this build has none.
+//! The io_uring driver, or a stand-in that cannot be opened.
 //!
-//! The Linux half is the only place that names the crate `io_uring`, and with [`mio`](super::mio) the only one with
-//! unsafe code.
+//! Only the files below driver/uring/ name the crate `io_uring`.
 
 #![allow(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! One piece of work on its way through the pool.
+//! One job, from its queue to its outcome.
 
 use std::{
     any::Any,
@@ -11,7 +11,7 @@ use crate::token::Token;
 
 use super::workers::Shared;
 
-/// What became of a job.
+/// The outcome of a job.
 ///
 /// ```
 /// use reactor::{Events, Outcome, WorkClass, Reactor, Ready, Token};
@@ -30,26 +30,25 @@ use super::workers::Shared;
 /// ```
 #[derive(Debug, PartialEq, Eq)]
 pub enum Outcome<T> {
-    /// The work's result.
+    /// The result of the work.
     Done(T),
-    /// The work panicked, with this message. The worker goes on.
+    /// The work panicked with this message. Its worker continues with other jobs.
     Panicked(String),
-    /// It was never run: the pool is gone, or belongs to the parent of this process.
+    /// The work was not run: the pool was dropped, or belongs to the parent of this process.
     Dropped,
 }
 
-/// A job that was handed to a [`Pool`](super::Pool), as seen by whoever waits for it.
+/// A job of a [`Pool`](super::Pool), as the thread that submitted it sees it.
 ///
-/// Everything the work touches belongs to the work, and its result to the job: whoever waits owns neither, and may leave
-/// at any time. Dropping a job is leaving: work that has not begun never will; work that is going on goes on to its end,
-/// unheard.
+/// The work owns the memory that it uses, and the job owns the result. A job may therefore be dropped at any time. If its work
+/// has not begun, it is not run. If it is running, it runs to its end, and its end is not notified.
 ///
 /// ```
 /// use reactor::{Outcome, WorkClass, Reactor, Token};
 ///
 /// let mut reactor = Reactor::open(None)?;
 /// let mut job = reactor.pool_mut().submit(Token::new(1, 0), WorkClass::Disk, || 6 * 7)?;
-/// // Or without turning, on whichever thread has the job.
+/// // The thread that has the job may block for it instead of turning the reactor.
 /// assert_eq!(job.wait(), Outcome::Done(42));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -88,7 +87,7 @@ impl<T: Send + 'static> Job<T> {
         Arc::clone(&self.state) as Arc<dyn Task>
     }
 
-    /// What became of it; `None` as long as it is queued or going on, and once it was taken.
+    /// Takes the outcome; None if the job is queued or running, or if the outcome was taken before.
     pub fn take(&mut self) -> Option<Outcome<T>> {
         if !self.is_of_this_process() {
             return Some(Outcome::Dropped);
@@ -96,11 +95,11 @@ impl<T: Send + 'static> Job<T> {
         self.state.progress().take()
     }
 
-    /// Blocks this thread until the job has ended: for whoever cannot wait for an event any more.
+    /// Blocks this thread until the job has ended, and takes the outcome.
     ///
     /// # Panics
     ///
-    /// If the result was taken before, or the job taken back: it would wait for ever.
+    /// If the outcome was taken before, or if the job was cancelled: the wait would not end.
     pub fn wait(&mut self) -> Outcome<T> {
         if !self.is_of_this_process() {
             return Outcome::Dropped;
@@ -120,8 +119,7 @@ impl<T: Send + 'static> Job<T> {
         }
     }
 
-    /// From now on it is `token` that the end will be notified with; at once, if that has come already and
-    /// [`Job::take`] has not been told.
+    /// Sets the token that is notified when the job ends; at once if it has ended and its outcome was not taken.
     pub fn redirect(&mut self, token: Token) {
         if !self.is_of_this_process() {
             return;
@@ -137,7 +135,7 @@ impl<T: Send + 'static> Job<T> {
 }
 
 impl<T> Job<T> {
-    /// Takes the work back if it has not begun. False if it has: then its end will be notified all the same.
+    /// Withdraws the work if it has not begun. False if it has begun: its end will be notified.
     pub fn cancel(&mut self) -> bool {
         if !self.is_of_this_process() {
             return true;
@@ -146,14 +144,14 @@ impl<T> Job<T> {
         if !matches!(progress.stage, Stage::Waiting(_)) {
             return false;
         }
-        let work = progress.turn(Stage::Over);
+        let work = progress.replace(Stage::Over);
         drop(progress);
         self.shared.remove(self.number);
-        drop(work); // which may run anything: no lock is held any more
+        drop(work); // Foreign code, so no lock is held.
         true
     }
 
-    /// A child of fork(2) has a copy of the job, but not the worker, which may have held the lock.
+    /// A child of fork(2) has a copy of the job, but not of the worker, which may have held the lock.
     fn is_of_this_process(&self) -> bool {
         self.process == std::process::id()
     }
@@ -165,12 +163,12 @@ impl<T> Drop for Job<T> {
             return;
         }
         let mut progress = self.state.progress();
-        let unheard = match progress.stage {
-            Stage::Running => progress.turn(Stage::Detached),
-            _ => progress.turn(Stage::Over),
+        let dropped = match progress.stage {
+            Stage::Running => progress.replace(Stage::Detached),
+            _ => progress.replace(Stage::Over),
         };
         drop(progress);
-        drop(unheard);
+        drop(dropped);
     }
 }
 
@@ -185,24 +183,25 @@ impl<T> fmt::Debug for Job<T> {
 
 /// A job as a worker sees it.
 pub(super) trait Task: Send + Sync {
-    /// Runs the work, unless it was taken back.
+    /// Runs the work, unless it was withdrawn.
     fn run(&self) -> RunOutcome;
-    /// The work will never be run. Whom to tell, if it had not been begun.
+    /// Drops work that has not begun, and returns the token to be notified.
     fn discard(&self) -> Option<Token>;
 }
 
-/// What a worker has to tell of a job.
+/// The outcome of [`Task::run`], for the worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RunOutcome {
-    /// To its end; and whom to tell, if anybody still wants to hear.
+    /// The work has run to its end. `notify` is None if the job was dropped meanwhile.
     Ended {
         panicked: bool,
         notify: Option<Token>,
     },
-    /// It had been taken back.
+    /// The work was withdrawn before it was run.
     Withdrawn,
 }
 
+/// What a job and its worker share.
 struct JobState<T> {
     progress: Mutex<Progress<T>>,
     ended: Condvar,
@@ -211,28 +210,29 @@ struct JobState<T> {
 struct Progress<T> {
     stage: Stage<T>,
     token: Token,
-    /// Somebody sleeps until it has ended. (To wake nobody is a system call, too.)
+    /// Does a thread block in [`Job::wait`]? Otherwise futex(2) is not called at the end.
     awaited: bool,
 }
 
 enum Stage<T> {
     Waiting(Box<dyn FnOnce() -> T + Send>),
     Running,
-    /// Going on, with nobody there to hear of its end.
+    /// Running, and its job was dropped.
     Detached,
     Ended(Outcome<T>),
+    /// The outcome was taken, or the work was withdrawn.
     Over,
 }
 
 impl<T> JobState<T> {
     fn progress(&self) -> MutexGuard<'_, Progress<T>> {
-        // No stage is ever half written, and no foreign code runs under the lock.
+        // A poisoned lock is harmless: no foreign code runs under it, and no stage is ever half written.
         let progress = self.progress.lock();
         progress.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// It has ended: wakes whoever sleeps until then.
-    fn tell(&self, progress: MutexGuard<'_, Progress<T>>) {
+    /// Wakes the thread that blocks in [`Job::wait`], after the job has ended.
+    fn wake_waiter(&self, progress: MutexGuard<'_, Progress<T>>) {
         let awaited = progress.awaited;
         drop(progress);
         if awaited {
@@ -242,13 +242,13 @@ impl<T> JobState<T> {
 }
 
 impl<T> Progress<T> {
-    /// The stage it was in, now that it is in the next.
-    fn turn(&mut self, next: Stage<T>) -> Stage<T> {
+    /// Sets the stage and returns the one before.
+    fn replace(&mut self, next: Stage<T>) -> Stage<T> {
         std::mem::replace(&mut self.stage, next)
     }
 
     fn take(&mut self) -> Option<Outcome<T>> {
-        match self.turn(Stage::Over) {
+        match self.replace(Stage::Over) {
             Stage::Ended(outcome) => Some(outcome),
             other => {
                 self.stage = other;
@@ -261,7 +261,7 @@ impl<T> Progress<T> {
 impl<T: Send> Task for JobState<T> {
     fn run(&self) -> RunOutcome {
         let mut progress = self.progress();
-        let work = match progress.turn(Stage::Running) {
+        let work = match progress.replace(Stage::Running) {
             Stage::Waiting(work) => work,
             other => {
                 progress.stage = other;
@@ -279,7 +279,7 @@ impl<T: Send> Task for JobState<T> {
         if matches!(progress.stage, Stage::Detached) {
             progress.stage = Stage::Over;
             drop(progress);
-            // Nobody has seen the result; what its own drop does is its affair, too.
+            // The result is dropped here, and its drop may panic.
             let dropped = catch_unwind(AssertUnwindSafe(|| drop(outcome)));
             return RunOutcome::Ended {
                 panicked: panicked || dropped.is_err(),
@@ -288,7 +288,7 @@ impl<T: Send> Task for JobState<T> {
         }
         progress.stage = Stage::Ended(outcome);
         let notify = Some(progress.token);
-        self.tell(progress);
+        self.wake_waiter(progress);
         RunOutcome::Ended { panicked, notify }
     }
 
@@ -297,9 +297,9 @@ impl<T: Send> Task for JobState<T> {
         if !matches!(progress.stage, Stage::Waiting(_)) {
             return None;
         }
-        let work = progress.turn(Stage::Ended(Outcome::Dropped));
+        let work = progress.replace(Stage::Ended(Outcome::Dropped));
         let token = progress.token;
-        self.tell(progress);
+        self.wake_waiter(progress);
         drop(work);
         Some(token)
     }
@@ -310,7 +310,7 @@ fn message(payload: Box<dyn Any + Send>) -> String {
         Ok(message) => *message,
         Err(payload) => match payload.downcast::<&str>() {
             Ok(message) => (*message).to_owned(),
-            // To drop a payload may panic again: it is leaked rather.
+            // The drop of a payload may panic again, so the payload is leaked.
             Err(payload) => {
                 std::mem::forget(payload);
                 "a panic without a message".to_owned()

@@ -7,9 +7,9 @@ use crate::{
     handle::Handle,
 };
 
-/// A prepared sleep: a descriptor and a timeout, with nothing of the reactor borrowed.
+/// A prepared sleep: a descriptor and a timeout. It borrows nothing of the reactor.
 ///
-/// It may be moved to, or used by, another thread than the reactor's.
+/// Another thread than the reactor's may use it.
 ///
 /// ```
 /// use std::{io::ErrorKind, time::Duration};
@@ -20,7 +20,7 @@ use crate::{
 /// let sleep = reactor.sleep(Some(Duration::from_millis(5)));
 /// assert!(sleep.timeout() <= Some(Duration::from_millis(5)));
 /// match sleep.block() {
-///     Err(error) if error.kind() == ErrorKind::Unsupported => {} // There only a turn sleeps.
+///     Err(error) if error.kind() == ErrorKind::Unsupported => {} // Windows, poll(2): only a turn sleeps.
 ///     result => result?,
 /// }
 /// drop(sleep);
@@ -28,7 +28,7 @@ use crate::{
 /// # std::io::Result::Ok(())
 /// ```
 #[derive(Debug)]
-#[must_use = "other threads take the reactor for asleep until this is dropped"]
+#[must_use = "other threads' notifications make system calls until this is dropped"]
 pub struct Sleep {
     descriptor: Option<Descriptor>,
     timeout: Option<Duration>,
@@ -36,7 +36,7 @@ pub struct Sleep {
 }
 
 impl Sleep {
-    /// The handle was told by `prepare_sleep`; dropping the sleep tells it the end.
+    /// To be made after `Handle::prepare_sleep`. Dropping it calls `Handle::finish_sleep`.
     pub(super) fn new(
         descriptor: Option<Descriptor>,
         timeout: Option<Duration>,
@@ -49,25 +49,26 @@ impl Sleep {
         }
     }
 
-    /// What to sleep on: the driver's own descriptor, readable as soon as [`Reactor::collect`] would find something. None
-    /// where the platform has none; see [`Driver::descriptor`].
+    /// The driver's own descriptor, readable when [`Reactor::collect`](crate::Reactor::collect) would find an event. None
+    /// where the platform has none; see [`Driver::descriptor`](crate::Driver::descriptor).
     pub fn descriptor(&self) -> Option<Descriptor> {
         self.descriptor
     }
 
-    /// For how long at most; None: until the descriptor is readable. It was computed when the sleep was prepared.
+    /// How long to sleep at most, counted from the preparation; None: without limit.
     pub fn timeout(&self) -> Option<Duration> {
         self.timeout
     }
 
-    /// Blocks in ppoll(2), to the nanosecond where the platform has it and to the next millisecond elsewhere.
+    /// Blocks until the descriptor is readable, until a signal arrives, or for the timeout. On Linux, Android and FreeBSD the
+    /// timeout counts nanoseconds (ppoll(2)), elsewhere it is rounded up to milliseconds (poll(2)).
     ///
-    /// Returns after a signal, too. It collects nothing: that is the next [`Reactor::collect`]'s.
+    /// It collects no events: the next [`Reactor::collect`](crate::Reactor::collect) does.
     ///
     /// # Errors
     ///
-    /// `EBADF` if the driver's descriptor was closed (by a fork(2) in between, say); [`io::ErrorKind::Unsupported`] where
-    /// the driver has no descriptor, on Windows and on poll(2): there only [`Reactor::turn`] sleeps.
+    /// `EBADF` if the driver's descriptor was closed. [`io::ErrorKind::Unsupported`] where the driver has no descriptor, on
+    /// Windows and with poll(2): there only [`Reactor::turn`](crate::Reactor::turn) sleeps.
     pub fn block(&self) -> io::Result<()> {
         match self.descriptor {
             Some(descriptor) => sleep_on(descriptor, self.timeout),

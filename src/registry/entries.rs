@@ -15,22 +15,22 @@ const PAGE: usize = 256;
 
 /// What is remembered about one descriptor.
 ///
-/// While nothing is registered nothing is remembered either: owner is unknown, all masks are empty, and nobody waits.
+/// While nothing is registered, the owner is unknown, all masks are empty, and there is no wait.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
-    /// The token of the newest registration; its generation goes up with each call to the driver, so that events of all
-    /// older ones are recognised.
+    /// The token of the newest registration. Its generation goes up with each call to the driver, so that events of older
+    /// registrations are recognised.
     pub(super) token: Token,
     pub(super) owner: OwnerId,
     pub(super) descriptor: Descriptor,
     pub(super) registered: Option<Interest>,
-    /// Directions known to be ready, and directions known to be drained: bits of [`Interest`], never both.
+    /// The cached readiness, as bits of [`Interest`]: ready directions and drained ones. No direction is both.
     pub(super) ready: u8,
     pub(super) drained: u8,
-    /// Directions that were reported while nobody wanted them.
+    /// Directions that were reported while no wait asked for them.
     pub(super) spurious: u8,
     pub(super) hung_up: bool,
-    /// Who waits.
+    /// The unanswered waits.
     pub(super) wait_list: WaitList,
 }
 
@@ -47,19 +47,19 @@ impl Entry {
         wait_list: WaitList::EMPTY,
     };
 
-    /// May what is remembered be used by whoever has this owner?
+    /// Is this the owner that the record is about? False for the unknown owner.
     pub(super) fn is_owner(&self, owner: OwnerId) -> bool {
         self.owner == owner && owner != OwnerId::UNKNOWN
     }
 
-    /// Is every one of these directions known to be drained?
+    /// Are all these directions drained?
     ///
-    /// An entry of unknown owner remembers no drained direction, so nothing more has to be compared.
+    /// A record of the unknown owner has no drained direction, so the owners need only be equal.
     pub(super) fn is_drained(&self, owner: OwnerId, interest: Interest) -> bool {
         self.owner == owner && interest.bits() & !self.drained == 0
     }
 
-    /// A fresh registration: a new life, of which nothing is known yet.
+    /// A new registration: nothing is cached yet, the waits are kept.
     pub(super) fn begin(
         &mut self,
         descriptor: Descriptor,
@@ -77,7 +77,8 @@ impl Entry {
         };
     }
 
-    /// The same life, under a newer token and with this interest; what is no longer registered is no longer known.
+    /// The same registration under a newer token and with this interest. Directions that are no longer registered lose what
+    /// was cached of them.
     pub(super) fn adjust(&mut self, token: Token, interest: Interest) {
         self.token = token;
         self.registered = Some(interest);
@@ -86,7 +87,7 @@ impl Entry {
         self.spurious &= interest.bits();
     }
 
-    /// Nothing is registered any more.
+    /// Nothing is registered any more. The token's generation and the waits are kept.
     pub(super) fn clear(&mut self) {
         *self = Self {
             token: self.token,
@@ -114,14 +115,14 @@ impl Entry {
     }
 }
 
-/// All records, in pages that are allocated when the first descriptor of theirs is registered.
+/// All records, in pages. A page is allocated when the first of its descriptors is registered.
 #[derive(Debug, Default)]
 pub(super) struct Entries {
     pages: Vec<Option<Box<[Entry]>>>,
 }
 
 impl Entries {
-    /// The slot of a descriptor: its number. None if it can be no descriptor.
+    /// The slot of a descriptor: its number. None if the number cannot be a descriptor.
     pub(super) fn slot(descriptor: Descriptor) -> Option<u32> {
         u32::try_from(descriptor)
             .ok()
@@ -138,7 +139,7 @@ impl Entries {
         page.get_mut(slot as usize % PAGE)
     }
 
-    /// The record of a slot, made if it is the first use of its page.
+    /// The record of a slot. Its page is allocated if necessary.
     pub(super) fn claim(&mut self, slot: u32) -> &mut Entry {
         let number = slot as usize / PAGE;
         if number >= self.pages.len() {
@@ -155,8 +156,8 @@ impl Entries {
     }
 }
 
-/// Made on the heap, and out of line: a page is larger than what a waiting fiber's stack has touched otherwise, and the
-/// kernel never takes touched pages back.
+/// Built on the heap, in a function of its own: a page on the stack would touch more of a parked fiber's stack than the rest
+/// of the call does, and the kernel does not take touched stack pages back.
 #[cold]
 #[inline(never)]
 fn new_page() -> Box<[Entry]> {

@@ -1,4 +1,4 @@
-//! What an event of the driver changes; see the table in the parent module.
+//! What an event changes; see the second table of the parent module.
 
 use crate::{
     driver::Driver,
@@ -8,7 +8,7 @@ use crate::{
 };
 
 impl Registry {
-    /// Takes in an event of the driver's, and appends one for each wait it answers.
+    /// Applies an event of the driver, and appends one event for each wait that it answers.
     pub(crate) fn event(&mut self, driver: &mut dyn Driver, event: Event, events: &mut Events) {
         self.statistics.events += 1;
         let Event { token, ready } = event;
@@ -37,7 +37,7 @@ impl Registry {
             place = next;
         }
         if useful {
-            // A direction that comes along with a wanted one costs nothing.
+            // A spurious direction in an event that answers a wait has caused no wake-up of its own.
             return;
         }
 
@@ -49,7 +49,7 @@ impl Registry {
         }
     }
 
-    /// These directions were reported and nobody wants them: for the first time that is noted, then it is ended.
+    /// No wait asks for these reported directions. The first time they are noted, the second time their registration ends.
     fn note_spurious(&mut self, driver: &mut dyn Driver, slot: u32, directions: u8) {
         self.statistics.spurious += 1;
         let entry = self.entries.claim(slot);
@@ -59,7 +59,7 @@ impl Registry {
             return;
         }
         match Interest::from_bits(bits_of(entry.registered) & !again) {
-            // The error is told to all who wait: their own system calls will meet it.
+            // On an error, all waits are answered: their own system calls will meet it.
             Some(rest) => _ = self.renew(driver, slot, rest),
             None => self.end_registration(driver, slot),
         }

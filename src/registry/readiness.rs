@@ -1,16 +1,16 @@
-//! What is remembered about a descriptor, and on whose word.
+//! What is cached of a descriptor, and for which owner.
 
-/// Which object a descriptor number stood for when somebody used it.
+/// The number of the object that owns a descriptor.
 ///
-/// The kernel gives numbers out again, so memory is only trusted if the object that asks is the one it was about. Callers
-/// that have objects for descriptors number them and never use a number twice.
+/// The kernel reuses descriptor numbers. Cached readiness is therefore used only if the owner that asks is the owner that it
+/// was cached for. A caller numbers its objects from 1 and never uses a number twice.
 ///
 /// ```
 /// use reactor::{OwnerId, Source};
 ///
-/// let ours = OwnerId(7); // The number of an object of the caller's.
+/// let ours = OwnerId(7);
 /// assert_ne!(ours, OwnerId::UNKNOWN);
-/// // Sources number themselves, out of the way of everybody else's numbers.
+/// // Sources number themselves in the upper half, 2^63 and above; a caller's own numbers stay below.
 /// let source = Source::new(std::net::UdpSocket::bind("127.0.0.1:0")?);
 /// assert!(source.owner_id().0 > u64::MAX / 2);
 /// # std::io::Result::Ok(())
@@ -19,11 +19,11 @@
 pub struct OwnerId(pub u64);
 
 impl OwnerId {
-    /// Nobody in particular, a fresh object each time: nothing remembered is trusted, and every wait asks the kernel.
+    /// No known owner: cached readiness is not used, and each wait makes a system call.
     pub const UNKNOWN: Self = Self(0);
 }
 
-/// What is known about one direction of a descriptor.
+/// What is cached of one direction of a descriptor.
 ///
 /// ```
 /// use reactor::{Attempt, Interest, CachedReadiness, Reactor, Source, Token};
@@ -38,16 +38,17 @@ impl OwnerId {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum CachedReadiness {
-    /// Nothing: only the system call itself can tell.
+    /// Nothing is cached: only a system call can tell.
     #[default]
     Unknown,
-    /// The kernel said "ready", and no attempt has found the contrary since.
+    /// The kernel has reported the direction, and no attempt has found it drained since.
     Ready,
-    /// The last attempt found nothing left, and the kernel has said nothing since: an attempt would fail with `EAGAIN`.
+    /// The last attempt found the direction drained, and the kernel has not reported it since: an attempt would fail with
+    /// `EAGAIN`.
     Drained,
 }
 
-/// What is known about a descriptor.
+/// What is cached of a descriptor.
 ///
 /// ```
 /// use reactor::{Attempt, Interest, CachedReadiness, Reactor, Source, Token};
@@ -62,15 +63,15 @@ pub enum CachedReadiness {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct DescriptorReadiness {
-    /// About reading.
+    /// Reading.
     pub readable: CachedReadiness,
-    /// About writing.
+    /// Writing.
     pub writable: CachedReadiness,
     /// The kernel has reported a closed reading half, a hang-up or an error since the descriptor was registered.
     pub hung_up: bool,
 }
 
-/// What a system call of the caller's own has just seen.
+/// The outcome of a non-blocking system call that the caller has made.
 ///
 /// ```
 /// use reactor::{Attempt, Interest, CachedReadiness, Reactor, Source, Token};
@@ -87,11 +88,11 @@ pub struct DescriptorReadiness {
 pub enum Attempt {
     /// It failed with `EAGAIN`: the direction is drained.
     WouldBlock,
-    /// It moved fewer bytes than it could have. On a stream that means drained, as long as no hang-up was seen: behind
-    /// the last bytes of a closed stream waits its end, and no further event announces it.
+    /// It moved fewer bytes than it had room for. On a stream this means drained, unless a hang-up was reported: the end of
+    /// a closed stream follows its last bytes without a further event.
     ///
-    /// To be reported for streams only (TCP, Unix stream sockets, pipes): a datagram is always short.
+    /// For streams only (TCP, Unix stream sockets, pipes). A datagram is short of its buffer without being the last one.
     Short,
-    /// It moved all it could: there may be more.
+    /// It filled its buffer or wrote all its bytes: there may be more.
     Complete,
 }

@@ -1,6 +1,6 @@
-//! Counters.
+//! The counters of a selector.
 
-/// What a selector has done since it was opened. Plain numbers, for tests and for the curious.
+/// What a selector has done since it was opened.
 ///
 /// ```
 /// let reactor = reactor::Reactor::open(None)?;
@@ -12,27 +12,28 @@
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
-    /// Waits asked for.
+    /// Waits started.
     pub waits: u64,
-    /// Waits that needed no system call, because the direction was known to be drained.
+    /// Waits that needed no system call, because all their directions were drained.
     pub skipped: u64,
     /// Descriptors registered with the kernel.
     pub registered: u64,
-    /// Registrations armed again, changed or not.
+    /// Registrations armed again, with the same interest or another.
     pub rearmed: u64,
-    /// Registrations the kernel had forgotten and that were made afresh.
+    /// Registrations that the kernel no longer had, and that were made again.
     pub renewed: u64,
-    /// Registrations ended: descriptors forgotten, or reported again while nobody wanted them.
+    /// Registrations ended by [`Selector::deregister`](crate::Selector::deregister), or because of spurious events.
     pub deregistered: u64,
-    /// Registrations that were left to end with their descriptors, which their owners closed.
+    /// Registrations that end when the owner closes the descriptor; see
+    /// [`Selector::note_close`](crate::Selector::note_close).
     pub closed: u64,
-    /// Polls.
+    /// Polls of the driver.
     pub polls: u64,
-    /// Events the kernel reported.
+    /// Events that the kernel reported.
     pub events: u64,
-    /// Events of an older life of a descriptor, dropped.
+    /// Events of an older generation of a registration. They were dropped.
     pub stale: u64,
-    /// Events that reported a direction nobody was waiting for.
+    /// Events of a direction that no wait asked for.
     pub spurious: u64,
 }
 

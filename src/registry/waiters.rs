@@ -1,4 +1,5 @@
-//! Who waits: a slab of nodes, each in its descriptor's list and in the queue by time of parking.
+//! The waits: a slab of nodes. Each node is linked into the list of its descriptor and into the idle queue, which is sorted
+//! by start.
 
 use std::time::Instant;
 
@@ -7,9 +8,7 @@ use crate::{event::Ready, interest::Interest, token::Token};
 /// No node.
 const NONE: u32 = u32::MAX;
 
-/// The number of one wait.
-///
-/// It names the wait until [`Selector::end`](crate::Selector::end), and nothing afterwards.
+/// The number of one wait, valid until [`Selector::end`](crate::Selector::end). Afterwards it refers to no wait.
 ///
 /// ```
 /// use reactor::{Interest, Reactor, Ready, Source, Token, Wait};
@@ -30,14 +29,14 @@ pub struct WaitId {
 }
 
 impl From<WaitId> for u64 {
-    /// One word, for callers in other languages.
+    /// The number as one word, for callers in other languages.
     fn from(wait: WaitId) -> Self {
         Self::from(wait.generation) << 32 | Self::from(wait.node)
     }
 }
 
 impl From<u64> for WaitId {
-    /// The number that word was made of; any other names no wait, or another one of the caller's.
+    /// The number that the word was made from. Any other word refers to no wait, or to another wait of the caller.
     fn from(word: u64) -> Self {
         Self {
             node: word as u32,
@@ -46,7 +45,7 @@ impl From<u64> for WaitId {
     }
 }
 
-/// What became of asking to wait.
+/// The result of starting a wait.
 ///
 /// ```
 /// use reactor::{Interest, Reactor, Ready, Source, Token, Wait};
@@ -63,13 +62,13 @@ impl From<u64> for WaitId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a pending wait has to be ended"]
 pub enum Wait {
-    /// The descriptor is of a kind the kernel does not poll (a regular file, a directory): always ready for this.
+    /// The kernel does not poll this kind of descriptor (a regular file, a directory): it is always ready for this.
     Ready(Interest),
-    /// An event with the token will come. The wait has to be ended once, whether it came or not.
+    /// An event with the token will come. The wait must be ended once, with or without its event.
     Pending(WaitId),
 }
 
-/// Both ends of one descriptor's list, first come first.
+/// Both ends of the list of one descriptor, oldest wait first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct WaitList {
     first: u32,
@@ -94,13 +93,13 @@ fn index(link: u32) -> Option<u32> {
 #[derive(Debug)]
 struct Node {
     token: Token,
-    parked: Instant,
+    started: Instant,
     slot: u32,
     generation: u32,
-    /// Neighbours in the list. In a free node, `next` is the next free one.
+    /// Neighbours in the list. In a free node, `next` is the next free node.
     previous: u32,
     next: u32,
-    /// Neighbours in the queue by time of parking.
+    /// Neighbours in the idle queue.
     older: u32,
     newer: u32,
     interest: Interest,
@@ -111,15 +110,15 @@ struct Node {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Free,
-    /// In its list and, until it was armed again, in the queue.
+    /// In its list, and in the idle queue until it is armed again.
     Waiting {
         queued: bool,
     },
-    /// In neither; kept until it is ended.
+    /// In no list and no queue; kept until it is ended.
     Answered,
 }
 
-/// All waits. Nodes are reused, so after warm-up a wait allocates nothing.
+/// All waits. Nodes are reused: a wait allocates only if there are more at a time than ever before.
 #[derive(Debug)]
 pub(super) struct Waiters {
     nodes: Vec<Node>,
@@ -138,7 +137,7 @@ impl Waiters {
         }
     }
 
-    /// Adds a wait to the end of a list and of the queue.
+    /// Adds a wait to the end of a list and of the idle queue.
     pub(super) fn insert(
         &mut self,
         list: &mut WaitList,
@@ -149,7 +148,7 @@ impl Waiters {
     ) -> WaitId {
         let number = self.claim(Node {
             token,
-            parked: now,
+            started: now,
             slot,
             generation: 0,
             previous: list.last,
@@ -194,25 +193,25 @@ impl Waiters {
         }
     }
 
-    /// The node a number stands for, unless the wait has ended.
+    /// The node of a wait that has not ended.
     fn find(&self, wait: WaitId) -> Option<&Node> {
         let node = self.nodes.get(wait.node as usize)?;
         (node.generation == wait.generation && node.state != State::Free).then_some(node)
     }
 
-    /// The slot in whose list a wait still stands; None if it was answered or has ended.
-    pub(super) fn standing_at(&self, wait: WaitId) -> Option<u32> {
+    /// The slot of an unanswered wait; None if it was answered or has ended.
+    pub(super) fn slot_of_unanswered(&self, wait: WaitId) -> Option<u32> {
         let node = self.find(wait)?;
         matches!(node.state, State::Waiting { .. }).then_some(node.slot)
     }
 
-    /// The token and the answer of a wait that was answered and has not ended.
+    /// Token and answer of a wait that was answered and has not ended.
     pub(super) fn answered(&self, wait: WaitId) -> Option<(Token, Ready)> {
         let node = self.find(wait)?;
         (node.state == State::Answered).then_some((node.token, node.answer))
     }
 
-    /// Frees the node, which must have left its list, and returns what it was answered.
+    /// Frees the node and returns its answer. The node must not be in a list.
     pub(super) fn remove(&mut self, wait: WaitId) -> Ready {
         if self.find(wait).is_none() {
             return Ready::EMPTY;
@@ -226,12 +225,12 @@ impl Waiters {
         node.answer
     }
 
-    /// Takes a wait that ends unanswered out of its list and of the queue.
+    /// Removes an unanswered wait from its list and from the idle queue.
     pub(super) fn unlink(&mut self, list: &mut WaitList, wait: WaitId) {
         self.complete(list, wait.node, Ready::EMPTY);
     }
 
-    /// Answers a wait: it leaves its list and the queue, and keeps the answer until it is ended.
+    /// Answers a wait: removes it from its list and from the idle queue, and keeps the answer until the wait is ended.
     pub(super) fn complete(
         &mut self,
         list: &mut WaitList,
@@ -254,18 +253,18 @@ impl Waiters {
         (self.id(number), token)
     }
 
-    /// What the wait wants, and what stands behind it in the list.
+    /// The interest of a wait, and the next wait in the list.
     pub(super) fn interest_and_next(&self, number: u32) -> (Interest, Option<u32>) {
         let node = &self.nodes[number as usize];
         (node.interest, index(node.next))
     }
 
-    /// Whose wait it is.
+    /// The token that the wait was started with.
     pub(super) fn token(&self, number: u32) -> Token {
         self.nodes[number as usize].token
     }
 
-    /// The bits of all directions that somebody in the list wants.
+    /// The bits of all directions that a wait in the list asks for.
     pub(super) fn wanted(&self, list: WaitList) -> u8 {
         let mut wanted = 0;
         let mut place = list.first();
@@ -277,13 +276,13 @@ impl Waiters {
         wanted
     }
 
-    /// When the oldest wait in the queue was parked, and at which slot.
+    /// Start and slot of the oldest wait in the idle queue.
     pub(super) fn oldest(&self) -> Option<(Instant, u32)> {
         let node = self.nodes.get(self.oldest as usize)?;
-        Some((node.parked, node.slot))
+        Some((node.started, node.slot))
     }
 
-    /// Takes the oldest wait out of the queue; it stays in its list.
+    /// Removes the oldest wait from the idle queue; it stays in its list.
     pub(super) fn unqueue_oldest(&mut self) {
         if self.oldest != NONE {
             self.unqueue(self.oldest);
@@ -328,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_keep_their_order_whoever_leaves() {
+    fn lists_keep_their_order_when_a_wait_is_unlinked() {
         let (mut waiters, mut list, now) = (Waiters::new(), WaitList::EMPTY, Instant::now());
         let waits: Vec<_> = (0..5)
             .map(|index| waiters.insert(&mut list, 9, READ, Token::new(index, 0), now))
@@ -349,8 +348,8 @@ mod tests {
         let (mut waiters, start) = (Waiters::new(), Instant::now());
         let mut lists = [WaitList::EMPTY; 3];
         for (slot, list) in lists.iter_mut().enumerate() {
-            let parked = start + Duration::from_millis(slot as u64);
-            _ = waiters.insert(list, slot as u32, READ, Token::new(0, 0), parked);
+            let started = start + Duration::from_millis(slot as u64);
+            _ = waiters.insert(list, slot as u32, READ, Token::new(0, 0), started);
         }
         assert_eq!(waiters.oldest(), Some((start, 0)));
         waiters.unqueue_oldest();
@@ -367,7 +366,7 @@ mod tests {
         let wait = waiters.insert(&mut list, 0, READ, Token::new(1, 0), Instant::now());
         let (same, _) = waiters.complete(&mut list, 0, Ready::READABLE);
         assert_eq!(same, wait);
-        assert_eq!(waiters.standing_at(wait), None);
+        assert_eq!(waiters.slot_of_unanswered(wait), None);
         assert_eq!(waiters.remove(wait), Ready::READABLE);
         assert_eq!(waiters.remove(wait), Ready::EMPTY);
         let next = waiters.insert(&mut list, 0, READ, Token::new(2, 0), Instant::now());

@@ -1,4 +1,5 @@
-//! What poll(2) forgets: mio disarms each direction it has reported there, and drops a descriptor that hung up.
+//! Registrations with poll(2), which are armed for one event: mio disarms each direction that it has reported, and drops a
+//! descriptor that hung up.
 
 #[cfg_attr(
     any(
@@ -28,8 +29,8 @@ use crate::{driver::Wake, interest::Interest, token::Token};
 
 pub(in crate::driver::mio) use queue::{ONE_SHOT, descriptor};
 
-/// What is to be armed again before the next poll, so that the port is level-triggered. Empty, and never asked, where
-/// the queue keeps its registrations by itself.
+/// The registrations that have to be armed again before the next poll, which makes the driver level-triggered. It is empty
+/// and unused with epoll and kqueue, which keep their registrations armed.
 #[derive(Debug, Default)]
 pub(super) struct Oneshots {
     armed: HashMap<Token, (RawFd, Interest)>,
@@ -55,7 +56,7 @@ impl Oneshots {
         self.fired.push(token);
     }
 
-    /// One that has fired and is still wanted.
+    /// A registration that has fired and was not removed.
     pub(super) fn next_fired(&mut self) -> Option<(RawFd, Token, Interest)> {
         while let Some(token) = self.fired.pop() {
             if let Some((descriptor, interest)) = self.armed.get(&token) {
@@ -65,8 +66,8 @@ impl Oneshots {
         None
     }
 
-    /// A waker that cannot be swallowed. mio's own shares its eventfd with the calls that change registrations, and each
-    /// of those resets it.
+    /// A waker of our own. mio's waker shares its eventfd with the calls that change registrations. Each of these calls
+    /// resets it, so a wake could be lost.
     pub(super) fn open_waker(&mut self, registry: &Registry) -> io::Result<Arc<dyn Wake>> {
         let (ours, theirs) = UnixStream::pair()?;
         ours.set_nonblocking(true)?;
@@ -76,7 +77,7 @@ impl Oneshots {
         Ok(Arc::new(Waker(theirs)))
     }
 
-    /// The waker was heard: it is emptied and armed again.
+    /// Empties the waker and arms it again, after it has fired.
     pub(super) fn woken(&mut self, registry: &Registry) -> io::Result<()> {
         if let Some(mut stream) = self.wakes.as_ref() {
             while matches!(stream.read(&mut [0; 64]), Ok(64)) {}
@@ -100,13 +101,13 @@ impl Oneshots {
     }
 }
 
-/// The end that others write to.
+/// The end of the socket pair that other threads write to.
 struct Waker(UnixStream);
 
 impl Wake for Waker {
     fn wake(&self) -> io::Result<()> {
         match (&self.0).write(&[1]) {
-            // Full of wakes already.
+            // The socket is full of earlier wakes.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
             result => result.map(drop),
         }

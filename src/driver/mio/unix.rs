@@ -1,4 +1,4 @@
-//! Unix: sources are file descriptors, and mio borrows them by number.
+//! Unix: sources are file descriptors, which mio borrows by number.
 
 mod oneshot;
 
@@ -18,14 +18,14 @@ use oneshot::{ONE_SHOT, Oneshots};
 
 pub(super) use oneshot::descriptor as pollable;
 
-/// Does the queue itself refuse what it cannot poll? epoll does (`EPERM`); kqueue takes a regular file and then reports
-/// it only before its end; poll(2) takes every number, open or not.
+/// Does the queue refuse files that it cannot poll? epoll does (`EPERM`). kqueue accepts a regular file and reports it only
+/// before its end. poll(2) accepts all numbers, open or not.
 const REFUSES_FILES: bool = cfg!(any(target_os = "linux", target_os = "android")) && !ONE_SHOT;
 
-/// What mio does not remember for us.
+/// What the driver keeps of registrations beside mio.
 #[derive(Debug, Default)]
 pub(super) struct Sources {
-    /// The newest token of each descriptor that is registered for urgent data. Nearly always empty.
+    /// The newest token of each descriptor that is registered for urgent data. It is nearly always empty.
     urgent: HashMap<RawFd, Token>,
     oneshots: Oneshots,
 }
@@ -98,7 +98,7 @@ impl Sources {
             self.oneshots.remove(descriptor);
         }
         match SourceFd(&descriptor).deregister(registry) {
-            // Closed, closed and reopened, or replaced by a regular file: nothing of ours is there.
+            // The descriptor was closed, closed and reopened, or replaced by a regular file: it has no registration.
             Err(error)
                 if error.kind() == io::ErrorKind::NotFound
                     || matches!(error.raw_os_error(), Some(libc::EBADF | libc::EPERM)) =>
@@ -109,7 +109,7 @@ impl Sources {
         }
     }
 
-    /// A waker of our own; None where mio's is good.
+    /// A waker of our own; None where mio's waker loses no wake.
     pub(super) fn open_waker(&mut self, registry: &Registry) -> io::Result<Option<Arc<dyn Wake>>> {
         if !ONE_SHOT {
             return Ok(None);
@@ -117,7 +117,7 @@ impl Sources {
         self.oneshots.open_waker(registry).map(Some)
     }
 
-    /// The waker was heard.
+    /// The waker has fired.
     pub(super) fn woken(&mut self, registry: &Registry) -> io::Result<()> {
         if !ONE_SHOT {
             return Ok(());
@@ -125,7 +125,7 @@ impl Sources {
         self.oneshots.woken(registry)
     }
 
-    /// epoll and kqueue keep a registration armed after an event, poll(2) does not.
+    /// Arms again what has fired: with poll(2) a registration is armed for one event.
     pub(super) fn renew_fired(&mut self, registry: &Registry) {
         if !ONE_SHOT {
             return;
@@ -133,13 +133,13 @@ impl Sources {
         while let Some((descriptor, token, interest)) = self.oneshots.next_fired() {
             let renewed = self.reregister(registry, descriptor, token, interest);
             if !matches!(renewed, Ok(Reregistration::Kept | Reregistration::Renewed)) {
-                // Closed without a word, or replaced by a file: its waiters are told when they re-arm.
+                // The descriptor was closed or replaced by a file. Its waits are answered when they are armed again.
                 _ = self.deregister(registry, descriptor);
             }
         }
     }
 
-    /// mio calls urgent data readable as well; only the kernel knows whether ordinary data is there.
+    /// Removes READABLE from an event of urgent data, if poll(2) says that there is no other data: mio reports both.
     pub(super) fn refine(&mut self, token: Token, ready: Ready) -> Ready {
         if ONE_SHOT {
             self.oneshots.fired(token);
@@ -197,14 +197,14 @@ fn urgent_interest() -> io::Result<mio::Interest> {
     ))
 }
 
-/// Regular files and directories, where the queue would accept them and then stay silent.
+/// Is this a regular file or a directory, which the queue would accept and then not report?
 fn is_always_ready(descriptor: RawFd) -> io::Result<bool> {
     if REFUSES_FILES {
         return Ok(false);
     }
-    // SAFETY: stat is plain old data, for which all zeroes are a value.
+    // SAFETY: stat has only integers, for which zero is a value.
     let mut status: libc::stat = unsafe { std::mem::zeroed() };
-    // SAFETY: fstat(2) writes into the stat we own and keeps no pointer to it.
+    // SAFETY: fstat(2) writes to `status` and keeps no pointer to it.
     if unsafe { libc::fstat(descriptor, &mut status) } != 0 {
         return Err(io::Error::last_os_error());
     }

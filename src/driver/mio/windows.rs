@@ -1,4 +1,4 @@
-//! Windows: sources are sockets, and mio wants to own what it polls.
+//! Windows: sources are sockets. mio owns the sockets that it polls, so each one is wrapped without giving it away.
 
 use std::{
     collections::HashMap,
@@ -18,11 +18,11 @@ use crate::{
     token::Token,
 };
 
-/// The one number that is never a socket; see winsock2.h.
+/// The number that is never a socket; see winsock2.h.
 const INVALID_SOCKET: RawSocket = RawSocket::MAX;
 
-/// The sockets mio polls for us. It disarms each one with the event it reports, so whatever has fired is armed again
-/// before the next poll: a level-triggered port.
+/// The sockets that mio polls. mio disarms a socket with the event that it reports. The next poll arms it again, which makes
+/// the driver level-triggered.
 #[derive(Debug, Default)]
 pub(super) struct Sources {
     sockets: HashMap<RawSocket, Borrowed>,
@@ -30,7 +30,7 @@ pub(super) struct Sources {
     fired: Vec<Token>,
 }
 
-/// A socket of the caller's, dressed as one of mio's. It is never closed by us.
+/// A socket of the caller, wrapped as a type of mio. It is never closed here.
 #[derive(Debug)]
 struct Borrowed {
     socket: ManuallyDrop<UdpSocket>,
@@ -49,8 +49,8 @@ impl Borrowed {
         if socket == INVALID_SOCKET {
             return Err(bad_descriptor());
         }
-        // SAFETY: it is no INVALID_SOCKET, and the UdpSocket is only a handle for mio to poll. It is taken apart again in Drop, before it could
-        // close the socket, which stays the caller's.
+        // SAFETY: the number is not INVALID_SOCKET. mio only polls the UdpSocket. `Drop` unwraps it before it could close the
+        // socket, which belongs to the caller.
         let source = unsafe { UdpSocket::from_raw_socket(socket) };
         let mut borrowed = Self {
             socket: ManuallyDrop::new(source),
@@ -66,9 +66,9 @@ impl Borrowed {
 
 impl Drop for Borrowed {
     fn drop(&mut self) {
-        // SAFETY: the socket is taken exactly once, here, and not used afterwards.
+        // SAFETY: the socket is taken once, here, and not used afterwards.
         let socket = unsafe { ManuallyDrop::take(&mut self.socket) };
-        // This ends mio's poll of the socket and leaves the socket itself open.
+        // This ends mio's poll of the socket and leaves the socket open.
         _ = socket.into_raw_socket();
     }
 }
@@ -88,8 +88,7 @@ impl Sources {
         Ok(Registration::Armed)
     }
 
-    /// What mio polls is the socket that was open when it was registered; the number may have a new owner by now. So it
-    /// is always registered afresh.
+    /// Always registers again: mio polls the socket that was open at the registration, and the number may have been reused.
     pub(super) fn reregister(
         &mut self,
         registry: &Registry,
@@ -117,17 +116,17 @@ impl Sources {
         }
     }
 
-    /// mio's own waker, a completion packet, is good.
+    /// None: mio's waker, a completion packet, loses no wake.
     pub(super) fn open_waker(&mut self, _registry: &Registry) -> io::Result<Option<Arc<dyn Wake>>> {
         Ok(None)
     }
 
-    /// A completion packet is gone once it was heard.
+    /// Does nothing: a completion packet fires once.
     pub(super) fn woken(&mut self, _registry: &Registry) -> io::Result<()> {
         Ok(())
     }
 
-    /// Arms again what the last poll has reported.
+    /// Arms the sockets again that the last poll has reported.
     pub(super) fn renew_fired(&mut self, registry: &Registry) {
         for token in std::mem::take(&mut self.fired) {
             let Some(socket) = self.tokens.get(&token).copied() else {
@@ -136,12 +135,12 @@ impl Sources {
             let Some(interest) = self.sockets.get(&socket).map(|known| known.interest) else {
                 continue;
             };
-            // A socket that was closed meanwhile is not ours to report: its waiters are told when they re-arm.
+            // If the socket was closed, its waits are answered when they are armed again.
             _ = self.register(registry, socket, token, interest);
         }
     }
 
-    /// Takes note of what has to be armed again.
+    /// Notes that the token's socket has to be armed again.
     pub(super) fn refine(&mut self, token: Token, ready: Ready) -> Ready {
         self.fired.push(token);
         ready

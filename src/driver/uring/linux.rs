@@ -1,12 +1,10 @@
-//! The Linux driver that carries out operations by itself: epoll(7) for readiness, io_uring(7) for the rest.
+//! The Linux driver that carries out operations by itself: epoll(7) for readiness, io_uring(7) for operations.
 //!
-//! What many fibers want to send and receive in one turn goes to the kernel with one io_uring_enter(2), at the beginning of
-//! the next poll; outcomes are read from shared memory. A sleeper sleeps on the epoll descriptor as ever: an outcome that
-//! comes later rings the same eventfd(2) as other threads do. They never touch the ring.
+//! The operations that were started in one turn go to the kernel with one io_uring_enter(2) at the beginning of the next
+//! poll. Outcomes are read from shared memory. A thread sleeps on the epoll descriptor. An operation that completes later
+//! adds to the same eventfd(2) that other threads' wakes add to. Other threads never use the ring.
 //!
-//! Sleeping in io_uring_enter(2) instead would save a call and gain nothing: a thread woken by a stream socket, reading and
-//! answering it, takes 5.9 us of CPU with epoll_wait(0), ppoll, epoll_wait(0); 6.1 with epoll_wait(0) and an enter that
-//! carries `EPOLL_WAIT`; 6.2 with a poll of the epoll descriptor (Linux 6.18, medians of five runs of 60,000).
+//! Sleeping in io_uring_enter(2) would save a system call and no time: docs/measured.md, "Where the uring driver sleeps".
 
 mod operation_slot;
 mod operation_table;
@@ -32,7 +30,7 @@ use operation_table::OperationTable;
 use readiness::{Readiness, check};
 use ring::Ring;
 
-/// How many events one poll returns at most.
+/// The events that one poll returns at most; see the contract of [`Driver`].
 const BATCH: usize = 1024;
 
 /// A driver over epoll and a ring.
@@ -43,11 +41,11 @@ pub(crate) struct UringDriver {
 }
 
 impl UringDriver {
-    /// Opens both, and asks the kernel what its ring can do.
+    /// Opens epoll and the ring, and probes the ring's operations.
     ///
     /// # Errors
     ///
-    /// What was refused: by seccomp(2), by the sysctl `io_uring_disabled`, by a limit, by an old kernel.
+    /// The system call that failed: because of seccomp(2), the sysctl `kernel.io_uring_disabled`, a limit, or an old kernel.
     pub(crate) fn open() -> Result<Self, Unavailable> {
         let event_fd = EventFd::open().map_err(|error| refused("eventfd", &error))?;
         let number = event_fd.0.as_raw_fd();
@@ -64,7 +62,7 @@ impl UringDriver {
     }
 }
 
-/// The kernel refused this system call.
+/// This system call failed.
 fn refused(call: &'static str, error: &io::Error) -> Unavailable {
     Unavailable {
         reason: call,
@@ -136,8 +134,8 @@ impl fmt::Debug for UringDriver {
     }
 }
 
-/// An eventfd(2), rung by other threads and by the kernel. It is never read: each ring is an edge, and 2^64 of them are
-/// more than will ever come.
+/// An eventfd(2), to which other threads and completions add. It is never read: each addition is an edge for epoll, and its
+/// 64-bit counter does not overflow.
 struct EventFd(OwnedFd);
 
 impl EventFd {
@@ -145,7 +143,7 @@ impl EventFd {
         // SAFETY: the call takes no pointer.
         let descriptor =
             check(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })?;
-        // SAFETY: the descriptor is fresh and nobody else's.
+        // SAFETY: the descriptor is new, and this is its only owner.
         Ok(Self(unsafe { OwnedFd::from_raw_fd(descriptor) }))
     }
 }
@@ -153,7 +151,7 @@ impl EventFd {
 impl Wake for EventFd {
     fn wake(&self) -> io::Result<()> {
         let one = 1_u64;
-        // SAFETY: eight bytes of ours are read during the call.
+        // SAFETY: the call reads the eight bytes of `one`.
         let written = unsafe { libc::write(self.0.as_raw_fd(), (&raw const one).cast(), 8) };
         if written == 8 {
             return Ok(());

@@ -1,8 +1,8 @@
-//! The half of the driver that tells readiness: epoll(7), edge-triggered.
+//! The half of the driver that reports readiness: epoll(7), edge-triggered.
 //!
-//! Not polls of the ring. A poll request holds its file until it is removed, so with one that outlives its wait close(2)
-//! closes nothing: the peer of a socket hears no end, a listener keeps its port. Registrations of epoll hold nothing and
-//! end by themselves when the file does.
+//! It does not use `IORING_OP_POLL_ADD`. A poll request keeps its file open until it is removed. A request that outlives its
+//! wait would make close(2) ineffective: a socket's peer would not see the end, and a listener would keep its port. A
+//! registration of epoll keeps no file open and ends when the file is closed.
 
 use std::{
     io,
@@ -21,17 +21,17 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct Readiness {
     epoll: OwnedFd,
-    /// Where the kernel writes; kept for its room.
+    /// The kernel writes events to it; kept for its memory.
     reported: Box<[libc::epoll_event]>,
 }
 
 impl Readiness {
-    /// Opens it, with room for so many events at a time.
+    /// Opens an epoll instance, with room for this number of events per call.
     pub(super) fn open(room: usize) -> io::Result<Self> {
         // SAFETY: the call takes no pointer.
         let descriptor = check(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
         Ok(Self {
-            // SAFETY: the descriptor is fresh and nobody else's.
+            // SAFETY: the descriptor is new, and this is its only owner.
             epoll: unsafe { OwnedFd::from_raw_fd(descriptor) },
             reported: vec![libc::epoll_event { events: 0, u64: 0 }; room].into(),
         })
@@ -94,8 +94,8 @@ impl Readiness {
         result
     }
 
-    /// Appends at most `limit` events, and waits for the first of them. A wake makes it return and is not shown; a signal
-    /// as well.
+    /// Appends at most `limit` events. It waits for the first one for at most `timeout` (None: without limit). It returns early,
+    /// without an event, after a wake or a signal.
     pub(super) fn collect(
         &mut self,
         events: &mut Events,
@@ -105,7 +105,7 @@ impl Readiness {
         let room = limit.min(self.reported.len());
         let list = self.reported.as_mut_ptr();
         let milliseconds = milliseconds(timeout);
-        // SAFETY: the kernel writes at most `room` events, which are ours, and keeps no pointer to them.
+        // SAFETY: the kernel writes at most `room` events to `reported`, and keeps no pointer to it.
         let count =
             unsafe { libc::epoll_wait(self.descriptor(), list, room as libc::c_int, milliseconds) };
         let count = match check(count) {
@@ -140,7 +140,7 @@ impl Readiness {
     }
 }
 
-/// -1 as the error it stands for.
+/// The result of a system call; -1 as the error in errno.
 pub(super) fn check(result: libc::c_int) -> io::Result<libc::c_int> {
     match result {
         -1 => Err(io::Error::last_os_error()),
@@ -153,7 +153,7 @@ fn failed_with<T>(result: &io::Result<T>, number: i32) -> bool {
     error.is_some_and(|error| error.raw_os_error() == Some(number))
 }
 
-/// Rounded up: epoll_wait(2) counts milliseconds.
+/// The timeout for epoll_wait(2), which counts milliseconds: rounded up.
 fn milliseconds(timeout: Option<Duration>) -> libc::c_int {
     timeout.map_or(-1, |timeout| {
         let rounded_up = timeout.saturating_add(Duration::from_nanos(999_999));

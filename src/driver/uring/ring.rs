@@ -1,4 +1,4 @@
-//! The ring itself: two queues shared with the kernel, and the one system call.
+//! The ring: two queues shared with the kernel, and io_uring_enter(2).
 
 use std::{
     io,
@@ -12,36 +12,35 @@ use io_uring::{Builder, IoUring, Probe, cqueue, opcode, squeue};
 use super::refused;
 use crate::driver::Unavailable;
 
-/// Room for operations that are handed over with one system call. More of them take more calls.
+/// Entries of the submission queue: one system call submits at most this number of operations.
 const SUBMISSIONS: u32 = 256;
 
-/// Room for outcomes. What does not fit the kernel keeps (`IORING_FEAT_NODROP`).
+/// Entries of the completion queue. The kernel keeps further completions (`IORING_FEAT_NODROP`, Linux 5.5).
 const COMPLETIONS: u32 = 1024;
 
-/// Without these there is nothing to gain, and the driver is not to be had.
+/// A kernel without these operations has no advantage over epoll, so the driver refuses it.
 const REQUIRED: [u8; 2] = [opcode::Send::CODE, opcode::Recv::CODE];
 
 /// An io_uring(7).
 ///
-/// No `SINGLE_ISSUER` and no `DEFER_TASKRUN`: a ring would be bound to one native thread, and both a Ruby thread and a
-/// reactor may move to another.
+/// It sets neither `IORING_SETUP_SINGLE_ISSUER` nor `IORING_SETUP_DEFER_TASKRUN`: these bind a ring to one native thread, and a
+/// Ruby thread and a reactor may move to another.
 pub(super) struct Ring {
     ring: ManuallyDrop<IoUring>,
-    known: Probe,
-    /// The process whose memory the queues are mapped into: a child of fork(2) has not got them (`MADV_DONTFORK`).
+    probe: Probe,
+    /// The process that has the queues mapped. A child of fork(2) does not have them (`MADV_DONTFORK`).
     owner: u32,
     unsubmitted: usize,
 }
 
 impl Ring {
-    /// Opens a ring that adds to the counter of `event_fd`, an eventfd(2), when an outcome comes that was not there right
-    /// after its submission.
+    /// Opens a ring whose completions add to `event_fd`, an eventfd(2).
     pub(super) fn open(event_fd: RawFd) -> Result<Self, Unavailable> {
         let ring = set_up().map_err(|error| refused("io_uring_setup", &error))?;
-        let mut known = Probe::new();
+        let mut probe = Probe::new();
         let submitter = ring.submitter();
         submitter
-            .register_probe(&mut known)
+            .register_probe(&mut probe)
             .map_err(|error| refused("io_uring_register (probe)", &error))?;
         submitter
             .register_eventfd(event_fd)
@@ -49,24 +48,24 @@ impl Ring {
         if !ring.params().is_feature_nodrop() || !ring.params().is_feature_submit_stable() {
             return Err(Unavailable::because("this kernel's io_uring is too old"));
         }
-        if !REQUIRED.iter().all(|code| known.is_supported(*code)) {
+        if !REQUIRED.iter().all(|code| probe.is_supported(*code)) {
             let reason = "this kernel's io_uring cannot send and receive";
             return Err(Unavailable::because(reason));
         }
         Ok(Self {
             ring: ManuallyDrop::new(ring),
-            known,
+            probe,
             owner: process::id(),
             unsubmitted: 0,
         })
     }
 
-    /// Does the kernel know this operation?
+    /// Does the kernel support this operation?
     pub(super) fn knows(&self, code: u8) -> bool {
-        self.known.is_supported(code)
+        self.probe.is_supported(code)
     }
 
-    /// Can files be read and written at their current position (`IORING_FEAT_RW_CUR_POS`)?
+    /// Can files be read and written at their current position (`IORING_FEAT_RW_CUR_POS`, Linux 5.6)?
     pub(super) fn knows_positions(&self) -> bool {
         self.ring.params().is_feature_rw_cur_pos()
     }
@@ -75,26 +74,26 @@ impl Ring {
     ///
     /// # Safety
     ///
-    /// What the entry points to stays where it is and is touched by nobody until its completion has come.
+    /// The memory that the entry points to must not be moved, accessed or freed before its completion has come.
     pub(super) unsafe fn push(&mut self, entry: &squeue::Entry) -> bool {
-        // SAFETY: handed on to the caller.
+        // SAFETY: the caller promises it.
         let pushed = unsafe { self.ring.submission().push(entry) }.is_ok();
         self.unsubmitted += usize::from(pushed);
         pushed
     }
 
-    /// How many entries the kernel has not taken yet.
+    /// How many entries are in the submission queue.
     pub(super) fn unsubmitted(&self) -> usize {
         self.unsubmitted
     }
 
-    /// Is this the process that opened it? A system call.
+    /// Is this the process that opened the ring? It makes a system call, getpid(2).
     pub(super) fn is_ours(&self) -> bool {
         process::id() == self.owner
     }
 
-    /// io_uring_enter(2): hands over what is in the submission queue and waits for `wanted` completions. False if the
-    /// kernel cannot take more now (`EAGAIN`: no memory; `EBUSY`: completions to be collected first).
+    /// io_uring_enter(2): submits the submission queue and waits for `wanted` completions. False if the kernel takes nothing
+    /// now (`EAGAIN`: no memory; `EBUSY`: completions have to be collected first).
     pub(super) fn enter(&mut self, wanted: usize) -> io::Result<bool> {
         loop {
             let error = match self.ring.submit_and_wait(wanted) {
@@ -112,7 +111,7 @@ impl Ring {
         }
     }
 
-    /// The next completion that is there: no system call, unless the kernel had to keep some back.
+    /// The next completion, if there is one. It makes a system call only if the completion queue has overflowed.
     pub(super) fn next_completion(&mut self) -> io::Result<Option<cqueue::Entry>> {
         if let Some(entry) = self.ring.completion().next() {
             return Ok(Some(entry));
@@ -124,7 +123,7 @@ impl Ring {
         Ok(self.ring.completion().next())
     }
 
-    /// Whether completions ring the bell.
+    /// Sets whether completions add to the eventfd.
     pub(super) fn set_notification(&mut self, on: bool) {
         let queue = self.ring.completion();
         if on {
@@ -138,22 +137,22 @@ impl Ring {
 impl Drop for Ring {
     fn drop(&mut self) {
         if self.is_ours() {
-            // SAFETY: dropped once, and not used afterwards.
+            // SAFETY: the ring is dropped once, here, and not used afterwards.
             unsafe { ManuallyDrop::drop(&mut self.ring) };
         } else {
-            // The mappings are not in this process, and something else may have taken their place: only the descriptor is
-            // ours to close.
-            // SAFETY: the descriptor is the ring's, and the ring is never used again.
+            // A child of fork(2) does not have the mappings, and their addresses may be in use. It only closes the descriptor.
+            // SAFETY: the descriptor belongs to the ring, which is not used afterwards.
             unsafe { libc::close(self.ring.as_raw_fd()) };
         }
     }
 }
 
-/// With as many of the flags as the kernel knows.
+/// A ring with the flags that the kernel supports.
 fn set_up() -> io::Result<IoUring> {
     let mut builder = IoUring::builder();
     builder.setup_clamp().setup_cqsize(COMPLETIONS).dontfork();
-    // Linux 5.18 and 5.19: an error of one operation does not stop the others, no interrupt to say that there is work.
+    // `IORING_SETUP_SUBMIT_ALL` (Linux 5.18): an entry that fails does not keep later entries from being submitted.
+    // `IORING_SETUP_COOP_TASKRUN` (Linux 5.19): completions do not interrupt the thread.
     let flags: [fn(&mut Builder) -> &mut Builder; 2] =
         [Builder::setup_submit_all, Builder::setup_coop_taskrun];
     for count in (0..=flags.len()).rev() {

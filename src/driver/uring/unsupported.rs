@@ -1,4 +1,4 @@
-//! No io_uring: another system than Linux, or a build without the feature `uring`.
+//! Systems other than Linux, and builds without the feature `uring`: the driver cannot be opened.
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -10,7 +10,7 @@ use crate::{
     token::Token,
 };
 
-/// A driver that cannot be opened, and so has no value.
+/// A type without a value: the driver cannot be opened.
 #[derive(Debug)]
 pub(crate) enum UringDriver {}
 
@@ -19,7 +19,7 @@ impl UringDriver {
     ///
     /// # Errors
     ///
-    /// Always: that this build has no such driver.
+    /// Always: this build has no io_uring driver.
     pub(crate) fn open() -> Result<Self, Unavailable> {
         Err(Unavailable::because("this build has no io_uring driver"))
     }

@@ -1,4 +1,4 @@
-//! Windows: there are no signals a thread could get.
+//! Windows: there are no signals.
 
 /// Runs `start`.
 pub(super) fn without_signals<T>(start: impl FnOnce() -> T) -> T {

@@ -1,4 +1,4 @@
-//! poll(2), because the platform has nothing better or the build says so: there is no queue.
+//! poll(2), on platforms without epoll and kqueue or because the build says so: there is no descriptor to poll.
 
 use std::os::fd::RawFd;
 

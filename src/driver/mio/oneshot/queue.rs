@@ -1,4 +1,4 @@
-//! The kernel's own queue, epoll(7) or kqueue(2): it keeps its registrations, and can itself be polled.
+//! epoll(7) or kqueue(2): the queue keeps its registrations armed, and has a descriptor that can be polled.
 
 use std::os::fd::{AsRawFd, RawFd};
 
