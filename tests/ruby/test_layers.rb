@@ -1,33 +1,14 @@
 # frozen_string_literal: true
 
 require_relative "helper"
+require_relative "../floors/floors"
 require "prism"
 
 # The floors of lib/: which room may refer to which, by require or by constant. A room is a folder of lib/reactor, or one of
 # its files. And no file has more than 400 lines.
 class TestLayers < ReactorTest
-  # Each room and the rooms that it may refer to, which all stand above it in this list.
-  FLOORS = {
-    "version" => [],
-    "clock" => [],
-    "vm" => [],
-    "schedulers" => [],
-    "names" => [],
-    "transfer_loop" => [],
-    "child_events" => [],
-    "forked_child" => %w[clock],
-    "workers" => [],
-    "observe" => %w[version clock schedulers],
-    "portable" => %w[clock vm names transfer_loop forked_child],
-    "native" => %w[vm child_events forked_child],
-    "backend" => %w[portable native],
-    "connect" => %w[clock names schedulers],
-    "patches" => %w[names schedulers connect],
-    "scheduler" => %w[clock vm schedulers names child_events forked_child workers observe portable native backend patches],
-    "reactor" => %w[version scheduler],
-    "testing" => %w[observe patches scheduler reactor],
-    "async" => %w[vm clock schedulers transfer_loop child_events workers observe patches reactor]
-  }.freeze
+  # Each room and the rooms that it may refer to.
+  FLOORS = Floors.read("lib").to_h { |room| [room.name, room.below] }.freeze
 
   MAX_LINES = 400
 
@@ -143,6 +124,22 @@ class TestLayers < ReactorTest
     used = TREE.edges.map { |edge| [edge.from.room, edge.to.room] }.uniq
     idle = FLOORS.flat_map { |room, below| below.map { |lower| [room, lower] } } - used
     assert_equal [], idle, "permissions that nothing needs"
+  end
+
+  ROOMS = { "core" => "src", "scheduler" => "ext/scheduler/src", "extension" => "ext/reactor/src", "lib" => "lib/reactor" }.freeze
+
+  # What the picture shows is there: each room is a file or a folder.
+  def test_each_room_is_there
+    ROOMS.each do |file, folder|
+      Floors.read(file).each do |room|
+        places = ["", ".rs", ".rb"].map { |ending| File.join(ROOT, folder, room.name + ending) } << File.join(LIB, "#{room.name}.rb")
+        assert places.any? { |place| File.exist?(place) }, "#{folder}/#{room.name}"
+      end
+    end
+  end
+
+  def test_the_picture_is_drawn_from_the_floors
+    assert_equal Floors::Drawing.new.to_s, File.read(File.join(ROOT, "docs/architecture.svg")), "rake docs:architecture"
   end
 
   def test_no_circle

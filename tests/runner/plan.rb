@@ -7,7 +7,7 @@ module Runner
   class Plan
     TESTS = File.expand_path("../ruby", __dir__)
     # These say the same on every backend: they run on the first one only.
-    ALIKE = %w[test_bench test_docs test_examples test_runner test_servers test_types].freeze
+    ALIKE = %w[test_bench test_docs test_examples test_layers test_runner test_servers test_types].freeze
     # What stays affordable with a collection at every allocation.
     STRESS = %w[test_block test_fiber test_gc test_io_read_write test_io_wait test_sleep test_timeout].freeze
     # These use programs that `cargo test` builds.

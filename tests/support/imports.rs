@@ -76,3 +76,15 @@ pub fn flatten(tree: &str, prefix: &str) -> Vec<String> {
     }
     paths
 }
+
+/// The lines `name: below below  # what it is` of a file of floors.
+pub fn floors(text: &'static str) -> Vec<(&'static str, Vec<&'static str>)> {
+    text.lines()
+        .filter(|line| !line.starts_with('#'))
+        .map(|line| {
+            let (name, rest) = line.split_once(": ").expect("name: below  # what it is");
+            let (below, _) = rest.split_once("# ").expect("what it is");
+            (name, below.split_whitespace().collect())
+        })
+        .collect()
+}

@@ -9,7 +9,7 @@ use std::{
     path::PathBuf,
 };
 
-use imports::{code, flatten, paths};
+use imports::{code, flatten, floors, paths};
 
 /// No file is longer than this.
 const MAX_LINES: usize = 400;
@@ -17,35 +17,13 @@ const MAX_LINES: usize = 400;
 /// Where no file may be: to hold the core as well, add `src`.
 const CAPPED: [&str; 1] = ["ext"];
 
-/// The extension's rooms, from the lowest floor up, and what each may use of the rooms and of this crate. A room's own
-/// files are held by [`INSIDE`] and by [`no_file_imports_itself_in_a_circle`].
-const ROOMS: [(&str, &[&str]); 7] = [
-    (
-        "ruby",
-        &["system::kind", "system::descriptor", "state::object"],
-    ),
-    ("control", &["ruby", "state"]),
-    ("wait", &["ruby", "control", "state", "system"]),
-    ("transfer", &["ruby", "control", "wait", "state", "system"]),
-    (
-        "hooks",
-        &["ruby", "control", "wait", "transfer", "state", "system"],
-    ),
-    (
-        "classes",
-        &["ruby", "control", "wait", "transfer", "state", "system"],
-    ),
-    (
-        "lib",
-        &[
-            "ruby",
-            "control::scheduler",
-            "wait::lookup",
-            "hooks",
-            "classes",
-        ],
-    ),
-];
+/// The extension's rooms, and what each may use of the rooms and of this crate. A room's own files are held by [`INSIDE`] and
+/// by [`no_file_imports_itself_in_a_circle`].
+const ROOMS: &str = include_str!("../../../tests/floors/extension");
+
+fn rooms() -> Vec<(&'static str, Vec<&'static str>)> {
+    floors(ROOMS)
+}
 
 /// The order of the files inside a room: each uses only those before it. Those of one group do not use each other.
 const INSIDE: [(&str, &[&[&str]]); 3] = [
@@ -94,8 +72,8 @@ fn every_room_of_the_extension_uses_those_below_it() {
     let mut found = 0;
     for (file, text) in sources("reactor/src") {
         let room = room_of(&file);
-        let (_, allowed) = ROOMS
-            .iter()
+        let (_, allowed) = rooms()
+            .into_iter()
             .find(|(name, _)| *name == room)
             .unwrap_or_else(|| panic!("{file} is in no room"));
         let own = paths(&text, "crate");
@@ -116,11 +94,11 @@ fn every_room_of_the_extension_uses_those_below_it() {
 
 #[test]
 fn the_floors_are_in_order() {
-    for (place, (name, allowed)) in ROOMS.iter().enumerate() {
-        for used in *allowed {
+    for (place, (name, allowed)) in rooms().into_iter().enumerate() {
+        for used in &allowed {
             let room = room_of(&used.replace("::", "/")).to_owned();
             let is_crate = ["state", "system"].contains(&room.as_str());
-            let is_below = ROOMS[..place].iter().any(|(lower, _)| *lower == room);
+            let is_below = rooms()[..place].iter().any(|(lower, _)| *lower == room);
             assert!(is_crate || is_below, "{used} is not below {name}");
         }
     }
@@ -300,6 +278,6 @@ fn flatten_uses(text: &str) -> Vec<String> {
         let rest = &code[place + marker.len()..];
         rest.find(';').map(|end| flatten(&rest[..end], ""))
     });
-    let is_room = |path: &String| ROOMS.iter().any(|(room, _)| is_within(path, room));
+    let is_room = |path: &String| rooms().iter().any(|(room, _)| is_within(path, room));
     items.flatten().filter(is_room).collect()
 }
