@@ -7,13 +7,13 @@ Gem::Specification.new do |spec|
   spec.version = Reactor::VERSION
   spec.authors = ["The reactor authors"]
   spec.summary = "A native Fiber::Scheduler: ordinary blocking Ruby becomes concurrent, unchanged"
-  spec.description = "A readiness-event loop in Rust (epoll, kqueue) that registers a descriptor once, remembers what " \
-                     "the kernel said and deregisters lazily, exposed to Ruby as a complete Fiber::Scheduler."
+  spec.description = "A complete Fiber::Scheduler over a readiness-event loop in Rust (epoll, kqueue, io_uring). The loop " \
+                     "registers a descriptor once, remembers what the kernel reported for it, and deregisters lazily."
   spec.license = "MIT"
   spec.required_ruby_version = ">= 3.3"
   spec.metadata = { "rubygems_mfa_required" => "true" }
 
-  # Cargo.toml does not load without the targets it names, though nothing of them is built.
+  # Cargo.toml loads only if the files of its targets are there, even if none of them is built.
   targets = File.read(File.join(__dir__, "Cargo.toml")).scan(/^\[\[(test|bench|example)\]\]\nname = "(\w+)"/)
   directories = { "test" => "tests", "bench" => "benches", "example" => "examples" }
   spec.files = Dir[
