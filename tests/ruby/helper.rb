@@ -47,7 +47,7 @@ class ReactorTest < Minitest::Test
   SKIPS = []
 
   # Every wait in a test is bounded by this; nothing but a hang ever gets near it, however little the machine gives us.
-  PATIENCE = STRESS ? 300 : 60
+  TEST_TIMEOUT = STRESS ? 300 : 60
 
   class Hang < RuntimeError; end
 
@@ -83,7 +83,7 @@ class ReactorTest < Minitest::Test
 
   # Runs the block as the body of a fresh thread that has a scheduler, hands on what the block returned or raised, and
   # demands that thread, fibers and descriptors are gone afterwards.
-  def run_scheduler(backend = nil, within: PATIENCE)
+  def run_scheduler(backend = nil, within: TEST_TIMEOUT)
     before = descriptors
     threads = Thread.list
     scheduler = nil
@@ -107,7 +107,7 @@ class ReactorTest < Minitest::Test
   end
 
   # A thread without any scheduler: what plain Ruby does.
-  def run_plain(within: PATIENCE, &block)
+  def run_plain(within: TEST_TIMEOUT, &block)
     thread = Thread.new { Thread.current.report_on_exception = false; block.call }
     join_or_fail(thread, within)
     thread.value
@@ -189,7 +189,7 @@ class ReactorTest < Minitest::Test
   def ms(count) = count * (STRESS ? 0.03 : 0.001)
 
   # Too many allocations for a collection at each of them.
-  def heavy! = (skip "too many allocations for GC.stress" if STRESS)
+  def skip_under_stress = (skip "too many allocations for GC.stress" if STRESS)
 
   def skip(message = nil, *)
     SKIPS << [message.to_s, "#{self.class}##{name}"]
@@ -220,7 +220,7 @@ class ReactorTest < Minitest::Test
     assert eventually { scheduler.stats[:parked] >= count }, "never #{count} parked: #{scheduler.stats[:parked]}"
   end
 
-  def eventually(seconds = PATIENCE)
+  def eventually(seconds = TEST_TIMEOUT)
     limit = clock + seconds
     until (answer = yield)
       return answer if clock > limit
@@ -298,7 +298,7 @@ class ReactorTest < Minitest::Test
 
   # Runs Ruby code in a process of its own with this library loaded; the block (if any) gets the process id and the
   # child's standard output while it runs. A child that does not end is killed and fails the test.
-  def run_child(code, *arguments, env: {}, within: PATIENCE, options: {})
+  def run_child(code, *arguments, env: {}, within: TEST_TIMEOUT, options: {})
     out_r, out_w = IO.pipe
     err_r, err_w = IO.pipe
     start = clock

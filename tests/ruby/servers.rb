@@ -9,7 +9,7 @@ require "tmpdir"
 # ended by its process id.
 class RealServer
   # Seconds a server may take to begin, and to end.
-  PATIENCE = 60
+  TEST_TIMEOUT = 60
 
   # Its port was free when it was chosen, and may be another's by now.
   ATTEMPTS = 5
@@ -56,7 +56,7 @@ class RealServer
   def start
     prepare
     @pid = spawn(*command, in: File::NULL, out: log, err: %i[child out], pgroup: true, chdir: directory)
-    limit = now + PATIENCE
+    limit = now + TEST_TIMEOUT
     until ready?
       raise Failed, "#{self.class::PROGRAM} does not start:\n#{File.read(log)}" if now > limit || ended?
 
@@ -75,7 +75,7 @@ class RealServer
     return unless @pid && !ended?
 
     Process.kill(self.class::GOODBYE, @pid)
-    limit = now + PATIENCE
+    limit = now + TEST_TIMEOUT
     sleep 0.01 until ended? || now > limit
     kill if @pid
   ensure

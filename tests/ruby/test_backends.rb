@@ -189,7 +189,7 @@ class TestBackends < ReactorTest
     pid = Process.spawn(env, *command, out: w, err: w, in: File::NULL, pgroup: true)
     w.close
     text = Thread.new { r.read }
-    status = reap(pid, PATIENCE)
+    status = reap(pid, TEST_TIMEOUT)
     [text.value, status]
   ensure
     r.close

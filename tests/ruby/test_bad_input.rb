@@ -111,8 +111,8 @@ class TestBadInput < ReactorTest
     log = []
     run_scheduler do
       Fiber.schedule { log << outcome { r.readpartial(1) } }
-      Fiber.schedule { log << outcome { r.wait_readable(PATIENCE) } }
-      Fiber.schedule { log << outcome { IO.select([r], nil, nil, PATIENCE) } }
+      Fiber.schedule { log << outcome { r.wait_readable(TEST_TIMEOUT) } }
+      Fiber.schedule { log << outcome { IO.select([r], nil, nil, TEST_TIMEOUT) } }
       Fiber.schedule { r.close; log << :closed; assert_still_sound }
     end
     # Ruby 4.0 lets them go first, earlier ones the closer.
@@ -168,8 +168,8 @@ class TestBadInput < ReactorTest
     copy = track(r.dup)
     log = []
     run_scheduler do
-      Fiber.schedule { r.wait_readable(PATIENCE) and log << :original }
-      Fiber.schedule { copy.wait_readable(PATIENCE) and log << :copy }
+      Fiber.schedule { r.wait_readable(TEST_TIMEOUT) and log << :original }
+      Fiber.schedule { copy.wait_readable(TEST_TIMEOUT) and log << :copy }
       Fiber.schedule { w << "x" }
     end
     assert_equal %i[copy original], log.sort
@@ -206,7 +206,7 @@ class TestBadInput < ReactorTest
         assert_nil r.wait_readable(0.005)
         r.reopen(r2)
         Fiber.schedule { sleep 0; w2 << "new" }
-        assert r.wait_readable(PATIENCE)
+        assert r.wait_readable(TEST_TIMEOUT)
         assert_equal "new", r.readpartial(9)
         w.close
         assert_nil r.wait_readable(0.01), "the old pipe is of no interest any more"
@@ -223,7 +223,7 @@ class TestBadInput < ReactorTest
         assert_nil r.wait_readable(0.005)
         IO.for_fd(r.fileno, autoclose: false).reopen(r2) # dup2 through another object: r's identity stays
         Fiber.schedule { sleep 0; w2 << "new" }
-        assert r.wait_readable(PATIENCE)
+        assert r.wait_readable(TEST_TIMEOUT)
         assert_equal "new", r.readpartial(9)
         w.close
         assert_nil r.wait_readable(0.01)

@@ -20,7 +20,7 @@ class TestBench < ReactorTest
 
   # Runs the harness with its results in a directory of their own.
   def bench(*arguments, examples: EXAMPLES)
-    heavy!
+    skip_under_stress
     Dir.mktmpdir do |directory|
       command = [RbConfig.ruby, "-w", MAIN, "--no-build", "--out", directory, *arguments]
       out, err, status = Open3.capture3({ "REACTOR_BACKEND" => BACKEND.to_s, "REACTOR_EXAMPLES" => examples }, *command)
@@ -146,16 +146,16 @@ class TestBench < ReactorTest
   # What is not measured in time is lost only for itself.
   def test_stopped_it_keeps_what_it_has
     once!
-    heavy!
+    skip_under_stress
     Dir.mktmpdir do |directory|
       reader, writer = IO.pipe
       pid = Process.spawn({ "REACTOR_BACKEND" => BACKEND.to_s }, RbConfig.ruby, "-w", MAIN, "--no-build", "--out", directory, "--targets", "threads",
                           "--scale", "0.001", "--rounds", "1", "--limit", "3600", "unix_ping", "lines",
                           "--against", "endless=sleep if ARGV.first == 'lines'; require 'reactor'; Reactor::Scheduler.new", out: File::NULL, err: writer, pgroup: true)
       writer.close
-      Timeout.timeout(PATIENCE) { nil until reader.gets.start_with?("unix_ping") }
+      Timeout.timeout(TEST_TIMEOUT) { nil until reader.gets.start_with?("unix_ping") }
       Process.kill(:INT, pid)
-      assert_equal 130, reap(pid, PATIENCE).exitstatus
+      assert_equal 130, reap(pid, TEST_TIMEOUT).exitstatus
       reader.close
       rows = JSON.parse(File.read(File.join(directory, "bench.json")), symbolize_names: true)[:rows]
       assert_equal %w[ok left_out], (rows.map { |row| row[:points].first[:cells][:endless][:state] })

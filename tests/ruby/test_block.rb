@@ -28,7 +28,7 @@ class TestBlock < ReactorTest
     end
     assert_equal %i[others_run released locked], log
   ensure
-    holder&.join(PATIENCE)
+    holder&.join(TEST_TIMEOUT)
   end
 
   def test_monitor_is_reentrant_and_excludes
@@ -70,7 +70,7 @@ class TestBlock < ReactorTest
         assert_operator elapsed { assert_nil queue.pop(timeout: 0.02) }, :>=, 0.02
         assert_nil queue.pop(timeout: 0)
         Fiber.schedule { sleep 0; queue << :late }
-        assert_equal :late, queue.pop(timeout: PATIENCE)
+        assert_equal :late, queue.pop(timeout: TEST_TIMEOUT)
       end
     end
   end
@@ -134,7 +134,7 @@ class TestBlock < ReactorTest
       Fiber.schedule do
         assert_operator elapsed { mutex.synchronize { condition.wait(mutex, 0.02) } }, :>=, 0.02
         thread = Thread.new { mutex.synchronize { ready = true; condition.signal } }
-        mutex.synchronize { condition.wait(mutex, PATIENCE) until ready }
+        mutex.synchronize { condition.wait(mutex, TEST_TIMEOUT) until ready }
         thread.join
       end
     end
@@ -171,7 +171,7 @@ class TestBlock < ReactorTest
         thread = Thread.new { release.pop; :done }
         assert_operator elapsed { assert_nil thread.join(0.02) }, :>=, 0.02
         release << true
-        assert_same thread, thread.join(PATIENCE)
+        assert_same thread, thread.join(TEST_TIMEOUT)
         assert_equal :done, thread.value
       end
     end
@@ -230,7 +230,7 @@ class TestBlock < ReactorTest
   end
 
   def test_unblock_wakes_a_sleeping_scheduler_at_once
-    rounds = STRESS ? 5 : 50 # one that looks now and then would need PATIENCE for so many
+    rounds = STRESS ? 5 : 50 # one that looks now and then would need TEST_TIMEOUT for so many
     queue, answers = Queue.new, Queue.new
     run_scheduler do
       sleeping = Thread.current
@@ -253,7 +253,7 @@ class TestBlock < ReactorTest
   end
 
   def test_deep_contention_loses_nobody
-    heavy!
+    skip_under_stress
     mutex = Mutex.new
     count = 0
     threads = nil
@@ -299,7 +299,7 @@ class TestBlock < ReactorTest
     Dawdling::ENTERED.pop
     mutex.synchronize { flag = true; condition.signal }
     Dawdling::GO << true
-    join_or_fail(thread, PATIENCE)
+    join_or_fail(thread, TEST_TIMEOUT)
     assert_equal %i[pushed signalled], got
   end
 end

@@ -183,7 +183,7 @@ class TestClose < ReactorTest
 
   # What is interrupted in the middle of IO#close has closed it all the same, whoever does blocking operations.
   def test_an_interrupted_close_leaves_no_descriptor
-    heavy!
+    skip_under_stress
     before = descriptors
     run_plain do
       Fiber.set_scheduler(Reactor::Scheduler.new(policy: :always))
@@ -226,7 +226,7 @@ class TestClose < ReactorTest
 
   # IO.select looks without the lock: a close may come in between.
   def test_n29_a_close_while_select_looks
-    heavy!
+    skip_under_stress
     seen = []
     run_scheduler do
       Fiber.schedule do

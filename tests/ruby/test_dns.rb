@@ -137,9 +137,9 @@ class TestDns < ReactorTest
       -> { TCPSocket.new("localhost", 1, nosuch: 1) },
       -> { TCPSocket.new("localhost", 1, connect_timeout: -1) },
       -> { TCPSocket.new("localhost", 1, connect_timeout: "x") },
-      -> { TCPSocket.new("localhost", 1, connect_timeout: PATIENCE, resolv_timeout: PATIENCE) },
-      -> { TCPSocket.new("localhost", 1, open_timeout: PATIENCE) },
-      -> { TCPSocket.new("localhost", 1, open_timeout: PATIENCE, connect_timeout: PATIENCE) },
+      -> { TCPSocket.new("localhost", 1, connect_timeout: TEST_TIMEOUT, resolv_timeout: TEST_TIMEOUT) },
+      -> { TCPSocket.new("localhost", 1, open_timeout: TEST_TIMEOUT) },
+      -> { TCPSocket.new("localhost", 1, open_timeout: TEST_TIMEOUT, connect_timeout: TEST_TIMEOUT) },
       -> { TCPSocket.new("localhost", 1, fast_fallback: false) },
       -> { TCPSocket.new("localhost", "tcpmux", fast_fallback: false) },
       -> { TCPSocket.new(NOWHERE, 1, fast_fallback: false) },
@@ -151,9 +151,9 @@ class TestDns < ReactorTest
       -> { Socket.tcp("::1", 1) },
       -> { Socket.tcp("localhost", "nosuchservice") },
       -> { Socket.tcp("localhost", 1, "127.0.0.1") },
-      -> { Socket.tcp("localhost", 1, connect_timeout: PATIENCE, resolv_timeout: PATIENCE) },
-      -> { Socket.tcp("localhost", 1, open_timeout: PATIENCE) },
-      -> { Socket.tcp("localhost", 1, open_timeout: PATIENCE, connect_timeout: PATIENCE) },
+      -> { Socket.tcp("localhost", 1, connect_timeout: TEST_TIMEOUT, resolv_timeout: TEST_TIMEOUT) },
+      -> { Socket.tcp("localhost", 1, open_timeout: TEST_TIMEOUT) },
+      -> { Socket.tcp("localhost", 1, open_timeout: TEST_TIMEOUT, connect_timeout: TEST_TIMEOUT) },
       -> { Socket.tcp("localhost", 1, fast_fallback: false) },
       -> { Socket.tcp(NOWHERE, 1, fast_fallback: false) },
       -> { Socket.tcp("localhost", 1, nosuch: 1) },
@@ -178,7 +178,7 @@ class TestDns < ReactorTest
 
   # The same as above, and a crowd of them at once, whose questions do not get in each other's way.
   def test_a_crowd_by_name
-    heavy!
+    skip_under_stress
     port = greeter
     before = Thread.list.size
     most = ticks = 0
@@ -225,7 +225,7 @@ class TestDns < ReactorTest
       GC.stress = false
       p count
     RUBY
-    assert_equal "200\n", child_says(%(require "socket"\n#{code}), within: PATIENCE * 10)
+    assert_equal "200\n", child_says(%(require "socket"\n#{code}), within: TEST_TIMEOUT * 10)
   end
 
   # Whatever can be seen of a socket, and all kinds of making one.

@@ -24,14 +24,14 @@ class TestDocs < ReactorTest
   end
 
   def run_block(block)
-    heavy!
+    skip_under_stress
     skip "#{block.needs} cannot be loaded (bin/setup --peers)" if block.needs && !loads?(block.needs)
     child = nil
     Dir.mktmpdir do |directory|
       path = File.join(directory, "example.rb")
       web do |port|
         File.write(path, block.code.gsub("8080", port.to_s)) # the README's own server
-        child = run_child("load #{path.inspect}", within: PATIENCE)
+        child = run_child("load #{path.inspect}", within: TEST_TIMEOUT)
       end
     end
     assert_equal "", child.err, block.code

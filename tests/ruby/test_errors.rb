@@ -216,7 +216,7 @@ class TestErrors < ReactorTest
     log = []
     thread = scheduled_thread(log)
     thread.raise(IndexError, "from outside")
-    join_or_fail(thread, PATIENCE)
+    join_or_fail(thread, TEST_TIMEOUT)
     assert_equal "from outside", assert_raises(IndexError) { thread.value }.message
     assert_equal %i[ensure ensure_that_sleeps], log.sort
   end
@@ -230,7 +230,7 @@ class TestErrors < ReactorTest
       log << :rescued_by_root
     end
     thread.raise(IndexError, "from outside")
-    join_or_fail(thread, PATIENCE)
+    join_or_fail(thread, TEST_TIMEOUT)
     thread.value
     assert_includes log, :rescued_by_root
     assert_equal %i[ensure ensure_that_sleeps], (log - [:rescued_by_root]).sort
@@ -240,7 +240,7 @@ class TestErrors < ReactorTest
     log = []
     thread = scheduled_thread(log)
     thread.kill
-    join_or_fail(thread, PATIENCE)
+    join_or_fail(thread, TEST_TIMEOUT)
     assert_nil thread.value
     assert_equal %i[ensure ensure_that_sleeps], log.sort
   end
@@ -252,7 +252,7 @@ class TestErrors < ReactorTest
       Fiber.scheduler.run
     end
     thread.kill
-    join_or_fail(thread, PATIENCE)
+    join_or_fail(thread, TEST_TIMEOUT)
     assert_equal %i[busy ensure ensure_that_sleeps], log.sort
   end
 
@@ -260,7 +260,7 @@ class TestErrors < ReactorTest
     before = descriptors
     thread = scheduled_thread([])
     thread.kill
-    join_or_fail(thread, PATIENCE)
+    join_or_fail(thread, TEST_TIMEOUT)
     assert_equal [], leaked_descriptors(before)
   end
 
@@ -277,7 +277,7 @@ class TestErrors < ReactorTest
     ready.pop
     until_asleep(thread)
     thread.kill
-    join_or_fail(thread, PATIENCE)
+    join_or_fail(thread, TEST_TIMEOUT)
     assert_equal [:handed_over], log
   end
 

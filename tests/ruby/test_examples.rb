@@ -10,10 +10,10 @@ class TestExamples < ReactorTest
     pid = Process.spawn(RbConfig.ruby, "-w", "-I", LIB, "examples/http_server.rb", mode, "0", "10",
                         chdir: ROOT, out: writer, err: writer, pgroup: true)
     writer.close
-    line = Timeout.timeout(PATIENCE) { reader.gets }
+    line = Timeout.timeout(TEST_TIMEOUT) { reader.gets }
     yield line[/\d+$/].to_i
     Process.kill(:INT, pid)
-    status = reap(pid, PATIENCE)
+    status = reap(pid, TEST_TIMEOUT)
     pid = nil
     [status, reader.read]
   ensure
@@ -25,7 +25,7 @@ class TestExamples < ReactorTest
   end
 
   def test_the_server_serves_and_leaves_cleanly
-    heavy!
+    skip_under_stress
     status, words = serve(BACKEND.to_s) do |port|
       idle = TCPSocket.new("127.0.0.1", port) # still connected when the server is told to leave
       bodies = Array.new(8) do
@@ -41,7 +41,7 @@ class TestExamples < ReactorTest
 
   # More than one core: each way serves, and leaves cleanly on SIGTERM.
   def test_cores
-    heavy!
+    skip_under_stress
     skip "no SO_REUSEPORT on this platform" unless Socket.const_defined?(:SO_REUSEPORT) && Process.respond_to?(:fork)
     ractors = RUBY_VERSION < "4.0" ? 1 : 2 # more crash, see docs/performance.md
     { "workers" => 2, "ractors" => ractors, "threads" => 2 }.each do |mode, count|
@@ -49,11 +49,11 @@ class TestExamples < ReactorTest
       pid = Process.spawn({ "REACTOR_BACKEND" => BACKEND.to_s }, RbConfig.ruby, "-w", "-I", LIB, "examples/cores.rb", mode, count.to_s,
                           chdir: ROOT, out: writer, err: writer, pgroup: true)
       writer.close
-      address = Timeout.timeout(PATIENCE) { reader.gets }.chomp
+      address = Timeout.timeout(TEST_TIMEOUT) { reader.gets }.chomp
       bodies = Array.new(20) { Thread.new { Net::HTTP.get(URI(address)) } }.map(&:value)
       assert_equal ["ok"] * 20, bodies, mode
       Process.kill(:TERM, pid)
-      status = reap(pid, PATIENCE)
+      status = reap(pid, TEST_TIMEOUT)
       pid = nil
       assert_equal [0, ""], [status.exitstatus, reader.read], mode
     ensure

@@ -107,7 +107,7 @@ class TestFiber < ReactorTest
 
   # In a child: Ruby keeps the stacks, and with twenty thousand mappings every fork of a later test takes 60 ms.
   def test_ten_thousand_short_fibers
-    heavy!
+    skip_under_stress
     assert_equal "10000\n", child_says(<<~RUBY)
       done = 0
       Fiber.set_scheduler(scheduler = Reactor::Scheduler.new)
@@ -253,7 +253,7 @@ class TestFiber < ReactorTest
   end
 
   def test_finished_fibers_are_collectable
-    heavy!
+    skip_under_stress
     run_scheduler do
       GC.start
       before = ObjectSpace.each_object(Fiber).count

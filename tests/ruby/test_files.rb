@@ -78,7 +78,7 @@ class TestFiles < ReactorTest
   READERS.each do |way, reader|
     %i[cold warm].each do |state|
       define_method("test_#{way}_#{state}") do
-        heavy!
+        skip_under_stress
         plain = reader.call(@path)
         state == :cold ? cold : reader.call(@path)
         assert_equal plain, in_fiber { reader.call(@path) }
@@ -108,7 +108,7 @@ class TestFiles < ReactorTest
   # A mebibyte is copied by a worker, into the fiber's own string, if others can go on meanwhile.
   def test_what_is_large_is_read_by_workers
     native!
-    heavy!
+    skip_under_stress
     warm { in_fiber { read_large } }
   end
 
@@ -136,7 +136,7 @@ class TestFiles < ReactorTest
   # What is somebody's own may be freed by others while a worker writes to it, a slice with what it is a part of.
   def test_memory_that_others_may_free_is_not_lent
     native!
-    heavy!
+    skip_under_stress
     warm { in_fiber { read_into_buffers } }
   end
 
@@ -157,7 +157,7 @@ class TestFiles < ReactorTest
   end
 
   def test_a_large_read_takes_one_part_of_a_file_that_others_read
-    heavy!
+    skip_under_stress
     [300 << 10, 700 << 10].each do |size|
       blocks = []
       in_fiber do
@@ -173,7 +173,7 @@ class TestFiles < ReactorTest
   # scheduler for those of fibers that never go on.
   def test_no_worker_writes_after_the_end
     native!
-    heavy!
+    skip_under_stress
     out = child_says(<<~RUBY, @path)
       file = File.open(ARGV[0], "rb")
       8.times do |round|
@@ -198,7 +198,7 @@ class TestFiles < ReactorTest
   end
 
   def test_writing
-    heavy!
+    skip_under_stress
     target = File.join(DIRECTORY, "target")
     [true, false].each do |sync|
       in_fiber do
@@ -221,7 +221,7 @@ class TestFiles < ReactorTest
 
   # What a file system puts off until the close it may take its time for.
   def test_much_that_was_written_is_closed_by_a_worker
-    heavy!
+    skip_under_stress
     target = File.join(DIRECTORY, "target")
     in_fiber do |scheduler|
       handed = lambda do |*mode, &block|
@@ -279,7 +279,7 @@ class TestFiles < ReactorTest
   end
 
   def test_appending_from_several_fibers_interleaves_whole_writes
-    heavy!
+    skip_under_stress
     target = File.join(DIRECTORY, "log")
     in_fiber do
       4.times.map do |number|
@@ -298,7 +298,7 @@ class TestFiles < ReactorTest
   end
 
   def test_buffers
-    heavy!
+    skip_under_stress
     in_fiber do
       File.open(@path, "r+b") do |file|
         buffer = buffer_of(1 << 20)
@@ -318,7 +318,7 @@ class TestFiles < ReactorTest
 
   # In plain Ruby each read(2) takes what comes next, whoever makes it.
   def test_readers_of_one_file_share_its_offset
-    heavy!
+    skip_under_stress
     cold
     blocks = []
     in_fiber do
@@ -336,7 +336,7 @@ class TestFiles < ReactorTest
   end
 
   def test_a_read_that_was_interrupted_has_consumed_nothing
-    heavy!
+    skip_under_stress
     interrupted = 0
     random = Random.new(7)
     in_fiber do
@@ -360,7 +360,7 @@ class TestFiles < ReactorTest
   end
 
   def test_no_write_comes_late
-    heavy!
+    skip_under_stress
     target = File.join(DIRECTORY, "late")
     random = Random.new(8)
     cut = 0
@@ -384,7 +384,7 @@ class TestFiles < ReactorTest
   end
 
   def test_killed_fibers_leave_their_files_in_order
-    heavy!
+    skip_under_stress
     target = File.join(DIRECTORY, "killed")
     in_fiber do
       20.times do |round|
@@ -405,7 +405,7 @@ class TestFiles < ReactorTest
 
   # A number that is used again must never be read or written by a worker on behalf of its former owner.
   def test_closing_waits_for_the_worker
-    heavy!
+    skip_under_stress
     innocent = File.join(DIRECTORY, "innocent")
     %i[fiber thread].each do |who|
       20.times do
@@ -606,7 +606,7 @@ class TestFiles < ReactorTest
   end
 
   def test_copying
-    heavy!
+    skip_under_stress
     each_source = { path: @path, pathname: Pathname(@path), file: nil }
     each_source.each do |kind, source|
       cold
@@ -690,7 +690,7 @@ class TestFiles < ReactorTest
       ticks = 0
       ticker = Fiber.schedule { (sleep 0.001; ticks += 1) while ticks }
       zero = track(File.open("/dev/zero"))
-      assert(eventually(PATIENCE / 2) { ticks = 0; zero.read(64 << 20); ticks >= 3 })
+      assert(eventually(TEST_TIMEOUT / 2) { ticks = 0; zero.read(64 << 20); ticks >= 3 })
     ensure
       ticker.kill
     end

@@ -40,7 +40,7 @@ class TestForkedChild < ReactorTest
 
   def setup
     super
-    heavy!
+    skip_under_stress
     skip "no fork here" unless Process.respond_to?(:fork)
   end
 

@@ -47,14 +47,14 @@ class TestGC < ReactorTest
   end
 
   def test_collection_while_waits_come_and_go
-    heavy!
+    skip_under_stress
     with_parked(20) do
       Fiber.schedule { 20.times { GC.start(full_mark: false); sleep 0.001; GC.start } }
     end
   end
 
   def test_references_after_compaction
-    heavy!
+    skip_under_stress
     skip "no GC.verify_compaction_references here" unless GC.respond_to?(:verify_compaction_references)
     out = child_says(<<~RUBY, within: 120)
       pipes = Array.new(50) { IO.pipe }
@@ -116,7 +116,7 @@ class TestGC < ReactorTest
 
   # N4
   def test_n4_an_io_given_up_after_a_timeout_is_collectable
-    heavy!
+    skip_under_stress
     map = ObjectSpace::WeakMap.new
     run_scheduler do
       Fiber.schedule do
@@ -129,7 +129,7 @@ class TestGC < ReactorTest
         nil
       end
       Fiber.scheduler.run
-      assert eventually(PATIENCE / 2) { GC.start; map.size < 25 }, "#{map.size} of 50 descriptors are still held"
+      assert eventually(TEST_TIMEOUT / 2) { GC.start; map.size < 25 }, "#{map.size} of 50 descriptors are still held"
       map.keys.each(&:close) # the few that the stack still shows
     end
   end
@@ -160,7 +160,7 @@ class TestGC < ReactorTest
   # times as much as 3.3, so with a collection at every allocation it takes a minute (REACTOR_LONG=1); otherwise every
   # tenth connection begins and goes on under stress.
   def test_n33_two_hundred_connections_by_name_under_stress
-    heavy!
+    skip_under_stress
     out = child_says(<<~RUBY, LONG ? 1 : 10, within: 240)
       require "socket"
       count, every = 200, Integer(ARGV[0])

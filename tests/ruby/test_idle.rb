@@ -86,7 +86,7 @@ class TestIdle < ReactorTest
     used = nil
     run_scheduler do
       Fiber.schedule { r.read }
-      Fiber.schedule { IO.select([r], nil, nil, PATIENCE) }
+      Fiber.schedule { IO.select([r], nil, nil, TEST_TIMEOUT) }
       Fiber.schedule { sleep 0.05; used = spent_asleep; w.close }
     end
     assert_operator used, :<, LITTLE

@@ -234,7 +234,7 @@ class TestInspection < ReactorTest
     RUBY
       tell.close
       until said.match?(/reactor: #<Fiber:.*has held the loop for \d+\.\d+ s\n.*-e:3/m)
-        assert told.wait_readable(PATIENCE) && !told.eof?, said
+        assert told.wait_readable(TEST_TIMEOUT) && !told.eof?, said
         said << told.readpartial(4096)
       end
       gate.close # until then the fiber holds the loop
@@ -260,7 +260,7 @@ class TestInspection < ReactorTest
   end
 
   def test_a_trace_has_runs_waits_and_turns
-    heavy!
+    skip_under_stress
     r, w = pipe
     line = __LINE__ + 2
     trace, value = traced do |scheduler|
@@ -297,7 +297,7 @@ class TestInspection < ReactorTest
 
   # An arrow leads from the turn or the run in which a fiber was woken to the run it was woken for.
   def test_arrows_in_a_trace_lead_from_who_woke_to_who_was_woken
-    heavy!
+    skip_under_stress
     r, w = pipe
     trace, = traced do |scheduler|
       queue = Queue.new
@@ -320,7 +320,7 @@ class TestInspection < ReactorTest
 
   # The root fiber waits while it runs the others.
   def test_who_runs_the_others_waits_for_them_in_a_trace
-    heavy!
+    skip_under_stress
     trace, = traced do |scheduler|
       Fiber.schedule { sleep 0.001 }
       scheduler.run
@@ -333,7 +333,7 @@ class TestInspection < ReactorTest
   end
 
   def test_a_trace_of_a_file_whose_name_is_no_text
-    heavy!
+    skip_under_stress
     name = File.join(Dir.tmpdir, "reactor-\xFF-#{Process.pid}".b)
     File.mkfifo(name)
     trace, = traced do |scheduler|
@@ -350,7 +350,7 @@ class TestInspection < ReactorTest
 
   # Of all fibers only one runs at a time.
   def test_runs_in_a_trace_do_not_overlap
-    heavy!
+    skip_under_stress
     trace, = traced do |scheduler|
       queue = Queue.new
       20.times { Fiber.schedule { 5.times { sleep 0; queue << 1 } } }
@@ -363,7 +363,7 @@ class TestInspection < ReactorTest
   end
 
   def test_a_trace_is_limited_and_says_so
-    heavy!
+    skip_under_stress
     trace, = traced(limit: 10) do |scheduler|
       Fiber.schedule { 10.times { sleep 0 } }
       scheduler.run
@@ -372,7 +372,7 @@ class TestInspection < ReactorTest
   end
 
   def test_a_trace_is_written_even_if_the_block_raises_and_only_one_at_a_time
-    heavy!
+    skip_under_stress
     path = File.join(Dir.tmpdir, "reactor-trace-#{Process.pid}.json")
     run_scheduler do |scheduler|
       error = assert_raises(RuntimeError) { scheduler.trace(path) { scheduler.trace(path) { flunk } } }

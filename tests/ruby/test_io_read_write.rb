@@ -84,7 +84,7 @@ class TestIOReadWrite < ReactorTest
 
   def test_v3_write_length_is_a_minimum
     skip "this Ruby speaks the later contract" if CONTRACT == 4
-    heavy!
+    skip_under_stress
     a, b = pair
     data = Random.new(3).bytes(MIB)
     got = nil
@@ -185,7 +185,7 @@ class TestIOReadWrite < ReactorTest
       Fiber.schedule { sleep 0; log << :other }
       log << terminal.read_nonblock(5, exception: false)
       main.write("abc")
-      assert terminal.wait_readable(PATIENCE)
+      assert terminal.wait_readable(TEST_TIMEOUT)
       log << terminal.read_nonblock(5, exception: false)
     end
     assert_equal [:wait_readable, :other, "abc"], log.sort_by { |entry| [:wait_readable, :other, "abc"].index(entry) }
@@ -212,7 +212,7 @@ class TestIOReadWrite < ReactorTest
   end
 
   def test_one_mebibyte_each_way_over_every_stream
-    heavy!
+    skip_under_stress
     data = Random.new(7).bytes(MIB)
     back = data.reverse
     [pair, tcp_pair].each do |a, b|
@@ -235,7 +235,7 @@ class TestIOReadWrite < ReactorTest
   end
 
   def test_many_transfers_interleave_and_stay_apart
-    heavy!
+    skip_under_stress
     pairs = Array.new(20) { pair }
     data = Array.new(20) { |i| Random.new(i).bytes(200_000) }
     got = {}
@@ -260,7 +260,7 @@ class TestIOReadWrite < ReactorTest
   end
 
   def test_two_writers_on_one_io_do_not_tear_their_strings
-    heavy!
+    skip_under_stress
     r, w = pipe
     size = 300_000
     got = nil
@@ -310,7 +310,7 @@ class TestIOReadWrite < ReactorTest
       unless select_backend?
         assert_equal :value, kind, "a socket waits in the hook"
       end
-      value = (a.wait_readable(PATIENCE); a.sysread(9)) if kind == :raised
+      value = (a.wait_readable(TEST_TIMEOUT); a.sysread(9)) if kind == :raised
       assert_equal "abc", value
     end
   end
@@ -347,7 +347,7 @@ class TestIOReadWrite < ReactorTest
 
   # Writable means some room, not room for everything: a write into a descriptor that blocks must not take the thread.
   def test_n15_writing_to_a_blocking_descriptor
-    heavy!
+    skip_under_stress
     require "io/nonblock"
     r, w = pipe
     w.nonblock = false
@@ -375,7 +375,7 @@ class TestIOReadWrite < ReactorTest
 
   # N1
   def test_n1_a_reader_that_leaves_wakes_the_writer
-    heavy!
+    skip_under_stress
     r, w = pipe
     log = []
     run_scheduler do
@@ -403,7 +403,7 @@ class TestIOReadWrite < ReactorTest
   end
 
   def test_copy_stream
-    heavy!
+    skip_under_stress
     a, b = pair
     r, w = pipe
     data = Random.new(5).bytes(500_000)

@@ -24,7 +24,7 @@ class TestIOSelect < ReactorTest
       assert_equal [[], [w], []], IO.select(nil, [w])
       assert_equal [[], [w], []], IO.select([r], [w], nil)
       assert_equal [[], [w], []], IO.select([r], [w], [r], nil)
-      assert_equal [[], [w], []], IO.select([], [w], [], PATIENCE)
+      assert_equal [[], [w], []], IO.select([], [w], [], TEST_TIMEOUT)
       assert_equal [[], [w], []], Kernel.select([r], [w])
     end
   end
@@ -43,7 +43,7 @@ class TestIOSelect < ReactorTest
     r, w = pipe
     log = []
     run_scheduler do
-      Fiber.schedule { IO.select([r], nil, nil, PATIENCE); log << :select }
+      Fiber.schedule { IO.select([r], nil, nil, TEST_TIMEOUT); log << :select }
       Fiber.schedule { 3.times { sleep 0.001; log << :other }; w << "x" }
     end
     assert_equal %i[other other other select], log
@@ -71,16 +71,16 @@ class TestIOSelect < ReactorTest
     in_fiber do
       w << "one\ntwo\n"
       r.gets
-      assert_equal [[r], [], []], IO.select([r], nil, nil, PATIENCE)
+      assert_equal [[r], [], []], IO.select([r], nil, nil, TEST_TIMEOUT)
     end
   end
 
   def test_one_descriptor_in_several_lists
     a, b = pair
     in_fiber do
-      assert_equal [[], [a], []], IO.select([a], [a], nil, PATIENCE)
+      assert_equal [[], [a], []], IO.select([a], [a], nil, TEST_TIMEOUT)
       b << "x"
-      assert_equal [[a], [a], []], IO.select([a], [a], [a], PATIENCE)
+      assert_equal [[a], [a], []], IO.select([a], [a], [a], TEST_TIMEOUT)
     end
   end
 
@@ -97,7 +97,7 @@ class TestIOSelect < ReactorTest
     a, b = tcp_pair
     log = []
     run_scheduler do
-      Fiber.schedule { log << IO.select(nil, nil, [a], PATIENCE) }
+      Fiber.schedule { log << IO.select(nil, nil, [a], TEST_TIMEOUT) }
       Fiber.schedule { b.send("!", Socket::MSG_OOB) }
     end
     assert_equal [[[], [], [a]]], log
@@ -115,7 +115,7 @@ class TestIOSelect < ReactorTest
   end
 
   def test_two_hundred_descriptors_one_wait
-    heavy!
+    skip_under_stress
     pipes = Array.new(200) { pipe }
     readers = pipes.map(&:first)
     seen = []

@@ -89,7 +89,7 @@ class TestIOWait < ReactorTest
     in_fiber do
       assert_nil a.wait_writable(0.02)
       Fiber.schedule { sleep 0; b.readpartial(1 << 20) while b.wait_readable(0) }
-      assert_same a, a.wait_writable(PATIENCE)
+      assert_same a, a.wait_writable(TEST_TIMEOUT)
     end
   end
 
@@ -114,17 +114,17 @@ class TestIOWait < ReactorTest
   def test_hang_up_answers_what_was_asked
     r, w = pipe
     w.close
-    in_fiber { assert_same r, r.wait_readable(PATIENCE) }
+    in_fiber { assert_same r, r.wait_readable(TEST_TIMEOUT) }
     r2, w2 = pipe
     r2.close
-    in_fiber { assert_same w2, w2.wait_writable(PATIENCE) }
+    in_fiber { assert_same w2, w2.wait_writable(TEST_TIMEOUT) }
   end
 
   def test_the_peer_closing_wakes_a_parked_reader
     a, b = pair
     log = []
     run_scheduler do
-      Fiber.schedule { log << a.wait_readable(PATIENCE).class << a.read }
+      Fiber.schedule { log << a.wait_readable(TEST_TIMEOUT).class << a.read }
       Fiber.schedule { b.close }
     end
     assert_equal [UNIXSocket, ""], log
@@ -146,7 +146,7 @@ class TestIOWait < ReactorTest
     a, b = pair
     log = []
     run_scheduler do
-      3.times { |i| Fiber.schedule { a.wait_readable(PATIENCE) and log << i } }
+      3.times { |i| Fiber.schedule { a.wait_readable(TEST_TIMEOUT) and log << i } }
       Fiber.schedule { b << "x" }
     end
     assert_equal [0, 1, 2], log.sort
@@ -157,8 +157,8 @@ class TestIOWait < ReactorTest
     full = fill(a)
     log = []
     run_scheduler do
-      Fiber.schedule { a.wait_readable(PATIENCE) and log << :readable }
-      Fiber.schedule { a.wait_writable(PATIENCE) and log << :writable }
+      Fiber.schedule { a.wait_readable(TEST_TIMEOUT) and log << :readable }
+      Fiber.schedule { a.wait_writable(TEST_TIMEOUT) and log << :writable }
       Fiber.schedule do
         b << "x"
         sleep 0.001 while log.empty?
@@ -174,7 +174,7 @@ class TestIOWait < ReactorTest
     log = []
     run_scheduler do
       Fiber.schedule { log << [:first, r.wait_readable(0.005).nil?] }
-      Fiber.schedule { log << [:second, !r.wait_readable(PATIENCE).nil?] }
+      Fiber.schedule { log << [:second, !r.wait_readable(TEST_TIMEOUT).nil?] }
       Fiber.schedule { sleep 0.001 while log.empty?; w << "x" }
     end
     assert_equal [[:first, true], [:second, true]], log
@@ -185,7 +185,7 @@ class TestIOWait < ReactorTest
     needs_linux "urgent data"
     a, b = tcp_pair
     run_scheduler do
-      Fiber.schedule { assert a.wait_priority(PATIENCE); assert_equal "!", a.recv(1, Socket::MSG_OOB) }
+      Fiber.schedule { assert a.wait_priority(TEST_TIMEOUT); assert_equal "!", a.recv(1, Socket::MSG_OOB) }
       Fiber.schedule { b.send("!", Socket::MSG_OOB) }
     end
   end
@@ -193,11 +193,11 @@ class TestIOWait < ReactorTest
   def test_regular_files_and_directories_are_ready
     File.open(__FILE__) do |file|
       in_fiber do
-        assert_same file, file.wait_readable(PATIENCE)
+        assert_same file, file.wait_readable(TEST_TIMEOUT)
         assert_equal File.read(__FILE__), file.read
       end
     end
-    File.open(File::NULL, "r+") { |null| in_fiber { assert null.wait_writable(PATIENCE); assert_equal 3, null.syswrite("abc") } }
+    File.open(File::NULL, "r+") { |null| in_fiber { assert null.wait_writable(TEST_TIMEOUT); assert_equal 3, null.syswrite("abc") } }
   end
 
   # A timeout of the IO itself is the scheduler's job.
@@ -225,7 +225,7 @@ class TestIOWait < ReactorTest
           r, w = IO.pipe
           numbers << r.fileno
           Fiber.schedule { sleep 0.001; w << i.to_s }
-          assert r.wait_readable(PATIENCE)
+          assert r.wait_readable(TEST_TIMEOUT)
           log << r.readpartial(9)
           [r, w].each(&:close)
         end
@@ -242,7 +242,7 @@ class TestIOWait < ReactorTest
     run_scheduler do
       Fiber.schedule do
         3.times do
-          IO.for_fd(r.fileno, autoclose: false).wait_readable(PATIENCE)
+          IO.for_fd(r.fileno, autoclose: false).wait_readable(TEST_TIMEOUT)
           log << r.readpartial(9)
         end
       end
@@ -253,7 +253,7 @@ class TestIOWait < ReactorTest
 
   # N34: pipes and sockets, in a pattern no power of two divides, and numbers far beyond a byte.
   def test_n34_waits_do_not_leak_between_neighbouring_descriptors
-    heavy!
+    skip_under_stress
     pairs = Array.new(300) { |i| (i % 3).zero? ? pair : pipe }
     got = {}
     run_scheduler do
@@ -268,7 +268,7 @@ class TestIOWait < ReactorTest
     a, b = pair
     in_fiber do
       b << "abc"
-      "abc".each_char { |c| assert a.wait_readable(PATIENCE); assert_equal c, a.recv(1) }
+      "abc".each_char { |c| assert a.wait_readable(TEST_TIMEOUT); assert_equal c, a.recv(1) }
       assert_nil a.wait_readable(0.002)
     end
   end

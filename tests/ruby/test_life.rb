@@ -71,7 +71,7 @@ class TestLife < ReactorTest
       RUBY
       run_child(code, w.fileno, inside, options: { w => w })
       w.close
-      assert r.wait_readable(PATIENCE)
+      assert r.wait_readable(TEST_TIMEOUT)
       assert_equal "daemon ends", r.read, "inside a fiber: #{inside}"
     ensure
       [r, w].each(&:close)
@@ -308,7 +308,7 @@ class TestLife < ReactorTest
 
   # Cancelled fibers say good-bye to each other over sockets, pipes and queues.
   def test_ensure_clauses_of_cancelled_fibers_may_do_io
-    heavy!
+    skip_under_stress
     before = descriptors
     log = Queue.new
     waiting = Queue.new
@@ -333,9 +333,9 @@ class TestLife < ReactorTest
       end
       waiting << true
     end
-    waiting.pop(timeout: PATIENCE)
+    waiting.pop(timeout: TEST_TIMEOUT)
     until_asleep(thread).kill
-    join_or_fail(thread, PATIENCE)
+    join_or_fail(thread, TEST_TIMEOUT)
     assert_equal ["Timeout::Error", "bye\n", "child\n", "so long\n"], Array.new(log.size) { log.pop.to_s }.sort
     assert eventually { leaked_descriptors(before).empty? }, -> { leaked_descriptors(before).inspect }
   end
@@ -371,7 +371,7 @@ class TestLife < ReactorTest
 
   # 20,000 descriptors (REACTOR_LONG=1: a million) opened, waited for and dropped; some closed, some left to the collector.
   def test_descriptors_that_come_and_go_leave_memory_flat
-    heavy!
+    skip_under_stress
     needs_linux "resident memory from /proc"
     count = LONG ? 1_000_000 : 20_000
     out = child_says(<<~RUBY, count, within: LONG ? 600 : 60)

@@ -193,7 +193,7 @@ class TestLifecycle < ReactorTest
       define_method(:kernel_sleep) { |*arguments| seen << arguments; super(*arguments) }
     end
     thread = Thread.new { Fiber.set_scheduler(klass.new); Fiber.schedule { sleep 0.001; sleep 0 } }
-    join_or_fail(thread, PATIENCE)
+    join_or_fail(thread, TEST_TIMEOUT)
     assert_equal [[0.001], [0]], seen
   end
 

@@ -28,7 +28,7 @@ class TestOffload < ReactorTest
       Fiber.set_scheduler(scheduler)
       yield scheduler
     end
-    join_or_fail(thread, PATIENCE)
+    join_or_fail(thread, TEST_TIMEOUT)
     value = thread.value
     assert eventually { surplus_threads(before).empty? }, -> { "threads left: #{surplus_threads(before).inspect}" }
     value
@@ -161,10 +161,10 @@ class TestOffload < ReactorTest
         end
       end
     end
-    assert_equal :begun, log.pop(timeout: PATIENCE)
+    assert_equal :begun, log.pop(timeout: TEST_TIMEOUT)
     thread.kill
-    join_or_fail(thread, PATIENCE)
-    assert_equal :ended, log.pop(timeout: PATIENCE)
+    join_or_fail(thread, TEST_TIMEOUT)
+    assert_equal :ended, log.pop(timeout: TEST_TIMEOUT)
     assert(eventually { Thread.list.none? { |other| other.name == "reactor worker" } })
   end
 
@@ -218,7 +218,7 @@ class TestOffload < ReactorTest
 
   # However they fall: each job is done or its fiber told, and no worker is lost.
   def test_storm_of_interrupts
-    heavy!
+    skip_under_stress
     random = Random.new(3)
     in_fiber(workers: 2) do |scheduler|
       results = Hash.new(0)
@@ -269,7 +269,7 @@ class TestOffload < ReactorTest
   def test_deflating_does_not_hold_up_the_others
     offering!
     native!
-    heavy!
+    skip_under_stress
     in_fiber do |scheduler|
       # Ruby does it in pieces: between two of them others would have a turn anyway.
       among = lambda do
@@ -278,7 +278,7 @@ class TestOffload < ReactorTest
         pieces = scheduler.stats[:offload_on_worker] - before
         pieces.positive? && turns > 2 * pieces + 2
       end
-      assert eventually(PATIENCE / 2, &among)
+      assert eventually(TEST_TIMEOUT / 2, &among)
       assert_equal LARGE, Zlib::Inflate.inflate(Zlib::Deflate.deflate(LARGE))
     end
   end
@@ -288,7 +288,7 @@ class TestOffload < ReactorTest
   def test_small_operations_stay_here
     offering!
     native!
-    heavy!
+    skip_under_stress
     Dir.mktmpdir do |directory|
       10.times { |number| File.write(File.join(directory, number.to_s), "x") }
       round = -> { File.open(File.join(directory, "1")) {}; Dir.children(directory); File.stat(directory) }

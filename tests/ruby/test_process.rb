@@ -60,7 +60,7 @@ class TestProcess < ReactorTest
 
   # In a process of its own: fork(2) copies the list of all the stacks that fibers of other tests have left.
   def test_each_status_reaches_its_waiter
-    heavy!
+    skip_under_stress
     out = child_says(<<~'RUBY')
       most, wrong = 0, []
       input, gate = IO.pipe
@@ -94,7 +94,7 @@ class TestProcess < ReactorTest
   end
 
   def test_hundreds_of_commands
-    heavy!
+    skip_under_stress
     assert_equal "200\n", child_says(<<~'RUBY')
       done = 0
       Fiber.set_scheduler(Reactor::Scheduler.new)
@@ -139,7 +139,7 @@ class TestProcess < ReactorTest
 
   # N5: the child ends just when the time is up. Once the timeout has won, the status must still be there.
   def test_n5_no_status_is_lost_to_a_timeout_that_comes_with_it
-    heavy!
+    skip_under_stress
     out = child_says(<<~RUBY)
       require "timeout"
       wrong, count, ends, timeouts = [], 0, 0, 0
@@ -390,7 +390,7 @@ class TestProcess < ReactorTest
       end
       waiting.pop
       until_asleep(thread).kill
-      join_or_fail(thread, PATIENCE)
+      join_or_fail(thread, TEST_TIMEOUT)
       gate.close
       assert_equal [pid, 14], waited(pid)
     end

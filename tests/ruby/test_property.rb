@@ -15,7 +15,7 @@ class TestProperty < ReactorTest
   def test_random_interleavings_follow_the_model
     world = Interleaving::World.new(SEED, SECONDS, ENOUGH)
     $stderr.puts "SEED=#{SEED}" # now: it may hang
-    run_scheduler(within: SECONDS + PATIENCE) { world.run }
+    run_scheduler(within: SECONDS + TEST_TIMEOUT) { world.run }
     note "SEED=#{SEED}: #{world.counts.map { |what, count| "#{count} #{what}" }.join(", ")}"
     assert_equal [], world.violations.first(5), "#{world.violations.size} violations with SEED=#{SEED}"
   end

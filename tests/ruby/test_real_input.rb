@@ -302,7 +302,7 @@ class TestRealInput < ReactorTest
             if i.even?
               Timeout.timeout(PAUSE) { r.read }
             else
-              log << [i, Timeout.timeout(PATIENCE) { sleep PAUSE / 2; :in_time }]
+              log << [i, Timeout.timeout(TEST_TIMEOUT) { sleep PAUSE / 2; :in_time }]
             end
           rescue Timeout::Error
             log << [i, :timeout]

@@ -14,7 +14,7 @@ class TestSends < ReactorTest
   def assert_queued(scheduler) = assert_equal(uring?, queued(scheduler).positive?)
 
   def test_everybody_writes_at_once
-    heavy!
+    skip_under_stress
     run_scheduler do |scheduler|
       pairs = Array.new(50) { tcp_pair }
       got = {}
@@ -104,7 +104,7 @@ class TestSends < ReactorTest
   end
 
   def test_one_fibers_writes_stay_in_order_through_a_full_buffer
-    heavy!
+    skip_under_stress
     run_scheduler do |scheduler|
       expected = Array.new(4) { +"" }
       got = []
@@ -207,7 +207,7 @@ class TestSends < ReactorTest
 
   # N6 for writes: whatever a timeout hits, the peer has exactly what was reported as written.
   def test_n6_a_timeout_around_writes_loses_and_doubles_nothing
-    heavy!
+    skip_under_stress
     run_scheduler do |scheduler|
       reported = Array.new(8, 0)
       got = []
@@ -231,7 +231,7 @@ class TestSends < ReactorTest
 
   # The same through Ruby's own buffer, which would send once more what it does not know to be sent.
   def test_n6_a_timeout_around_flushes_doubles_nothing
-    heavy!
+    skip_under_stress
     run_scheduler do |scheduler|
       got, expected = [], []
       8.times do |number|
@@ -282,13 +282,13 @@ class TestSends < ReactorTest
       Fiber.set_scheduler(Reactor::Scheduler.new)
       Fiber.schedule { Fiber.schedule { ours.write("last words") } }
     end
-    join_or_fail(thread, PATIENCE)
+    join_or_fail(thread, TEST_TIMEOUT)
     assert_equal "last words", theirs.readpartial(99)
   end
 
   # N23: more at a time than a queue of the kernel's holds.
   def test_n23_more_writes_than_a_queue_holds
-    heavy!
+    skip_under_stress
     run_scheduler do |scheduler|
       pairs = Array.new(400) { pair }
       gate = Thread::Queue.new

@@ -121,7 +121,7 @@ class TestServers < ReactorTest
 
   # --- Redis -----------------------------------------------------------------------------------------------------
 
-  def redis(server, **) = Redis.new(host: "127.0.0.1", port: server.port, timeout: PATIENCE, **)
+  def redis(server, **) = Redis.new(host: "127.0.0.1", port: server.port, timeout: TEST_TIMEOUT, **)
 
   def test_redis
     need "redis", server: RedisServer
@@ -132,7 +132,7 @@ class TestServers < ReactorTest
       results = meanwhile(waiting, -> { COUNT.times { |i| other.rpush("list #{i}", i) } }) do
         all_at_once do |i|
           redis = redis(server)
-          pushed = redis.blpop("list #{i}", timeout: PATIENCE)
+          pushed = redis.blpop("list #{i}", timeout: TEST_TIMEOUT)
           missed = redis.blpop("nobody pushes here", timeout: 0.01)
           redis.set("key #{i}", "value #{i}" * 1000)
           [pushed.last, missed, redis.get("key #{i}"), redis.pipelined { |pipeline| 10.times { pipeline.incr("counter #{i}") } }.last]
@@ -151,7 +151,7 @@ class TestServers < ReactorTest
     RedisServer.run do |server|
       results = all_at_once do |i|
         redis = redis(server)
-        if i.even? then redis.blpop("pair #{i}", timeout: PATIENCE)
+        if i.even? then redis.blpop("pair #{i}", timeout: TEST_TIMEOUT)
         else redis.rpush("pair #{i - 1}", i)
         end
       ensure
@@ -169,7 +169,7 @@ class TestServers < ReactorTest
         redis = redis(server, reconnect_attempts: 0)
         redis.ping
         asked += 1
-        redis.blpop("nothing", timeout: PATIENCE)
+        redis.blpop("nothing", timeout: TEST_TIMEOUT)
       ensure
         redis&.close
       end
@@ -183,7 +183,7 @@ class TestServers < ReactorTest
     client = Net::HTTP.new("127.0.0.1", port)
     client.max_retries = 0
     client.ignore_eof = false
-    client.open_timeout = client.read_timeout = client.write_timeout = PATIENCE
+    client.open_timeout = client.read_timeout = client.write_timeout = TEST_TIMEOUT
     if tls
       client.use_ssl = true
       client.cert_store = OpenSSL::X509::Store.new.add_cert(tls)

@@ -92,7 +92,7 @@ class TestSleep < ReactorTest
 
   # N30
   def test_n30_a_flood_of_ready_fibers_starves_neither_timers_nor_descriptors
-    heavy!
+    skip_under_stress
     r, w = pipe
     done = []
     run_scheduler do
@@ -107,7 +107,7 @@ class TestSleep < ReactorTest
   # N30: each of the ready computes for a millisecond. A sleep that is over does not wait for all of them.
   def test_n30_a_sleep_that_is_over_goes_before_the_ready
     skip "the portable selector has one line for all" if select_backend?
-    heavy!
+    skip_under_stress
     turns = 0
     passed = []
     run_scheduler do
@@ -120,7 +120,7 @@ class TestSleep < ReactorTest
   # N30: starting fibers is never waiting.
   def test_n30_a_fiber_that_starts_others_starves_nobody
     skip "the portable selector lets who starts others go on" if select_backend?
-    heavy!
+    skip_under_stress
     ticks = 0
     seen = nil
     run_scheduler do
@@ -134,7 +134,7 @@ class TestSleep < ReactorTest
 
   # Sleeping may look at the descriptors by itself; fibers that wake each other must not keep them waiting either.
   def test_n30_fibers_that_keep_waking_each_other_starve_nobody
-    heavy!
+    skip_under_stress
     r, w = pipe
     done = []
     ping = Queue.new
@@ -156,7 +156,7 @@ class TestSleep < ReactorTest
   end
 
   def test_a_thousand_random_sleeps
-    heavy!
+    skip_under_stress
     random = Random.new(11)
     late = []
     run_scheduler do

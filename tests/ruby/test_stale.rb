@@ -60,7 +60,7 @@ class TestStale < ReactorTest
   end
 
   def test_n7_unblocks_from_another_thread_racing_with_the_timeout
-    heavy!
+    skip_under_stress
     queue = Queue.new
     got = 0
     run_scheduler do
@@ -107,14 +107,14 @@ class TestStale < ReactorTest
   end
 
   def test_readiness_and_timeout_in_the_same_turn
-    heavy!
+    skip_under_stress
     r, w = IO.pipe
     run_scheduler do
       Fiber.schedule do
         100.times do
           Fiber.schedule { sleep 0.0005; w << "x" }
           answer = r.wait_readable(0.0005)
-          assert r.wait_readable(PATIENCE) unless answer
+          assert r.wait_readable(TEST_TIMEOUT) unless answer
           r.readpartial(1)
         end
         full_length
@@ -125,7 +125,7 @@ class TestStale < ReactorTest
   end
 
   def test_timeout_and_wake_up_in_the_same_turn
-    heavy!
+    skip_under_stress
     queue = Queue.new
     run_scheduler do
       Fiber.schedule do
@@ -198,7 +198,7 @@ class TestStale < ReactorTest
 
   # A wake-up for a mutex must not be lost when its receiver is raised upon at the same time.
   def test_no_baton_is_lost
-    heavy!
+    skip_under_stress
     mutex = Mutex.new
     entered = 0
     run_scheduler do
@@ -248,7 +248,7 @@ class TestStale < ReactorTest
     run_scheduler do
       pairs.each_with_index do |(r, _), i|
         Fiber.schedule do
-          r.wait_readable(PATIENCE)
+          r.wait_readable(TEST_TIMEOUT)
           other = pairs[1 - i][0]
           log << i
           other.close unless log.size > 1 || other.closed?

@@ -151,7 +151,7 @@ class TestTesting < ReactorTest
 
   # A child needs real time: a little comes by itself, more is asked for.
   def test_children_and_threads_take_real_time
-    virtual(settle: PATIENCE) do |time|
+    virtual(settle: TEST_TIMEOUT) do |time|
       assert_equal "x\n", Timeout.timeout(1) { `echo x` }
       Timeout.timeout(1) { Process.wait(spawn("sleep 0.05")) }
       assert_equal 0.0, time.elapsed
@@ -234,7 +234,7 @@ class TestTesting < ReactorTest
   def run_plain_and_alone(&block) = Thread.new { Thread.current.report_on_exception = false; block.call }.value
 
   def test_thousands_of_sleeps
-    heavy!
+    skip_under_stress
     count = 1000 # of more stacks each fork(2) of the tests that follow would copy the list
     ended = []
     virtual do |time|

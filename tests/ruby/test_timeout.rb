@@ -12,8 +12,8 @@ class TestTimeout < ReactorTest
 
   def test_returns_the_value_of_the_block
     in_fiber do
-      assert_equal :value, Timeout.timeout(PATIENCE) { sleep 0.001; :value }
-      assert_equal PATIENCE + 0.25, Timeout.timeout(PATIENCE + 0.25) { |seconds| seconds }
+      assert_equal :value, Timeout.timeout(TEST_TIMEOUT) { sleep 0.001; :value }
+      assert_equal TEST_TIMEOUT + 0.25, Timeout.timeout(TEST_TIMEOUT + 0.25) { |seconds| seconds }
       assert_equal :none, Timeout.timeout(nil) { :none }
       assert_equal :none, Timeout.timeout(0) { :none }
     end
@@ -45,7 +45,7 @@ class TestTimeout < ReactorTest
       assert_equal "too slow", assert_raises(Own) { Timeout.timeout(0.002, Own, "too slow") { sleep } }.message
       instance = Own.new("mine")
       assert_same instance, assert_raises(Own) { scheduler.timeout_after(0.002, instance) { sleep } }
-      assert_equal :done, scheduler.timeout_after(PATIENCE, Own, "never") { :done }
+      assert_equal :done, scheduler.timeout_after(TEST_TIMEOUT, Own, "never") { :done }
     end
   end
 
@@ -54,13 +54,13 @@ class TestTimeout < ReactorTest
       log = []
       begin
         Timeout.timeout(0.01, Own) do
-          Timeout.timeout(PATIENCE) { sleep }
+          Timeout.timeout(TEST_TIMEOUT) { sleep }
         end
       rescue Own
         log << :outer
       end
       begin
-        Timeout.timeout(PATIENCE) do
+        Timeout.timeout(TEST_TIMEOUT) do
           Timeout.timeout(0.002, Own) { sleep }
         rescue Own
           log << :inner
@@ -97,7 +97,7 @@ class TestTimeout < ReactorTest
 
   # N6
   def test_n6_bytes_that_come_after_a_timeout_are_all_there
-    heavy!
+    skip_under_stress
     [IO.pipe, pair, tcp_pair].each do |r, w|
       r, w = w, r if r.is_a?(BasicSocket)
       data = Random.new(1).bytes(5_000)
@@ -144,7 +144,7 @@ class TestTimeout < ReactorTest
 
   # Who polls raises for them, and its own turn may come meanwhile: it must not set out to raise for the next one then.
   def test_many_targets_inside_enumerators_at_once
-    heavy!
+    skip_under_stress
     log = Queue.new
     run_scheduler do
       30.times do
@@ -177,7 +177,7 @@ class TestTimeout < ReactorTest
 
   # N18
   def test_n18_cancelled_timers_leave_nothing
-    heavy!
+    skip_under_stress
     needs_linux "resident memory from /proc"
     out = child_says(<<~RUBY, within: 60)
       rss = -> { GC.start; File.read("/proc/self/status")[/VmRSS:\\s+(\\d+)/, 1].to_i }
@@ -201,7 +201,7 @@ class TestTimeout < ReactorTest
         Fiber.schedule do
           assert_raises(IO::TimeoutError) { r.readpartial(1) }
           assert_nil r.wait_readable, "who only waits is told nil"
-          r.timeout = PATIENCE
+          r.timeout = TEST_TIMEOUT
           w.syswrite("x")
           assert_equal "x", r.readpartial(1)
         end

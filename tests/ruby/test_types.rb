@@ -21,7 +21,7 @@ class TestTypes < ReactorTest
 
   def setup
     super
-    heavy!
+    skip_under_stress
     skip "the rbs gem cannot be loaded: #{RBS_THERE}" unless RBS_THERE == true
   end
 
