@@ -6,7 +6,7 @@ require "timeout"
 # may do then. Each actor decides by a generator of its own, so a seed says what it does, whatever the timing.
 module Interleaving
   # Raised by Fiber#raise in the wait with this number.
-  class Aimed < StandardError
+  class TargetedError < StandardError
     attr_reader :step
 
     def initialize(step)
@@ -72,7 +72,7 @@ module Interleaving
     def start
       @fiber = Fiber.schedule do
         live until @world.over?
-      rescue Expired, Aimed => error
+      rescue Expired, TargetedError => error
         violated "#{error.class} (#{error.message}) outside of what it was meant for, at #{@step}"
       ensure
         @world.left(self)
@@ -119,7 +119,7 @@ module Interleaving
       mine = @step += 1
       @world.count(:waits)
       yield mine
-    rescue Aimed => error
+    rescue TargetedError => error
       violated "raise for #{error.step} arrived in #{mine}" unless error.step == mine
     rescue IOError => error
       violated "#{kind}: #{error.message}, but nobody closed it" unless @channel.broken?
@@ -280,7 +280,7 @@ module Interleaving
 
         case random.rand(4)
         when 0 then wake(actor, scheduler)
-        when 1 then strike(actor)
+        when 1 then raise_in(actor)
         when 2 then random.rand(10).zero? && !over? ? actor.channel.close_reader : nil
         end
         sleep(random.rand * 0.0005)
@@ -297,10 +297,10 @@ module Interleaving
       violated "an unblock did not end wait #{step}" if actor.step == step
     end
 
-    def strike(actor)
+    def raise_in(actor)
       count(:raises)
       step = actor.step
-      actor.fiber.raise(Aimed.new(step))
+      actor.fiber.raise(TargetedError.new(step))
       violated "a raise did not end wait #{step}" if actor.step == step
     end
 

@@ -213,12 +213,12 @@ class TestStale < ReactorTest
   # The same with nobody coming later: the one woken by the unlock leaves before it has locked, the next must be told.
   def test_a_mutex_is_passed_on_by_who_does_not_take_it
     mutex = Mutex.new
-    [->(fiber) { fiber.raise(IndexError) }, ->(fiber) { fiber.kill }].each do |strike|
+    [->(fiber) { fiber.raise(IndexError) }, ->(fiber) { fiber.kill }].each do |interrupt|
       log = []
       go = Queue.new
       run_scheduler do
         first = nil
-        Fiber.schedule { mutex.synchronize { go.pop }; strike[first] }
+        Fiber.schedule { mutex.synchronize { go.pop }; interrupt[first] }
         first = Fiber.schedule { mutex.synchronize { log << :first } rescue log << :struck }
         Fiber.schedule { mutex.synchronize { log << :second } }
         go << true

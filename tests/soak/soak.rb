@@ -2,7 +2,7 @@
 
 require "reactor"
 require_relative "memory"
-require_relative "trades"
+require_relative "workloads"
 
 # What was done, and what was found. One for each thread, so nothing is shared.
 class Account
@@ -14,12 +14,12 @@ class Account
   def initialize
     @bytes = @sent = @received = @descriptors = 0
     @rounds = Hash.new(0)
-    @moved = {} # when a trade last finished a round
+    @moved = {} # when a workload last finished a round
   end
 
-  def round(trade)
-    @rounds[trade] += 1
-    @moved[trade] = Account.now
+  def round(workload)
+    @rounds[workload] += 1
+    @moved[workload] = Account.now
   end
 
   # @param stats [Hash] of a scheduler all of whose fibers have ended
@@ -29,7 +29,7 @@ end
 # See bin/soak.
 class Soak
   THREADS = 3
-  # No round takes nearly so long: a trade that does not move for this time has missed a wake-up.
+  # No round takes nearly so long: a workload that does not move for this time has missed a wake-up.
   STUCK = Integer(ENV.fetch("STUCK", 60))
 
   # Seconds of GC.stress at a time. It ends when this thread gets the lock again, and takes a tenth of all time.
@@ -48,7 +48,7 @@ class Soak
   # @return [Boolean] whether nothing was wrong
   def run
     puts "soak: Ruby #{RUBY_VERSION}, #{Reactor.backend}, #{@seconds} s, SEED=#{@seed}"
-    Trades.context if defined?(OpenSSL)
+    Workloads.context if defined?(OpenSSL)
     soft, hard = Process.getrlimit(:NOFILE)
     Process.setrlimit(:NOFILE, soft.clamp([hard, 8192].min, nil), hard)
     before = [descriptors, Thread.list]
@@ -68,9 +68,9 @@ class Soak
   def work(number)
     account = @accounts[number]
     Fiber.set_scheduler(scheduler = Reactor::Scheduler.new)
-    trades = Trades.new(account, @seed + number, @queues[number], @queues[(number + 1) % THREADS])
-    Trades.available.each do |trade|
-      2.times { Fiber.schedule { ply(trades, trade, account) } }
+    workloads = Workloads.new(account, @seed + number, @queues[number], @queues[(number + 1) % THREADS])
+    Workloads.available.each do |workload|
+      2.times { Fiber.schedule { run_workload(workloads, workload, account) } }
     end
     scheduler.run
     account.close(scheduler.stats)
@@ -78,17 +78,17 @@ class Soak
     wrong "thread #{number}: #{error.full_message}"
   end
 
-  def ply(trades, trade, account)
-    account.round(trade)
+  def run_workload(workloads, workload, account)
+    account.round(workload)
     until over?
-      trades.public_send(trade)
-      account.round(trade)
+      workloads.public_send(workload)
+      account.round(workload)
       sleep 0 # some never wait
     end
-    account.moved.delete(trade)
+    account.moved.delete(workload)
   rescue StandardError => error
-    account.moved.delete(trade)
-    wrong "#{trade}: #{error.full_message}"
+    account.moved.delete(workload)
+    wrong "#{workload}: #{error.full_message}"
   end
 
   def wrong(what)
@@ -158,7 +158,7 @@ class Soak
 
   def report
     rounds = @accounts.map(&:rounds).reduce { |sum, one| sum.merge(one) { |_, a, b| a + b } }
-    puts "rounds: #{rounds.map { |trade, count| "#{trade} #{count}" }.join(", ")}"
+    puts "rounds: #{rounds.map { |workload, count| "#{workload} #{count}" }.join(", ")}"
     puts "bytes compared: #{@accounts.sum(&:bytes)}; sum through queues: #{@accounts.sum(&:sent)}; descriptors waited for and dropped: #{@accounts.sum(&:descriptors)}"
     puts "bursts of GC.stress: #{@stressed}"
     puts "left: 0 fibers, timers, descriptors, threads, children" if @wrong.empty?

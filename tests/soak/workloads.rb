@@ -12,7 +12,7 @@ end
 
 # What the fibers of a soak do, over and over. Each method is one round, checks what it did itself, and takes care that
 # nothing is left of it.
-class Trades
+class Workloads
   # Something did not come out as it had to.
   class Wrong < StandardError; end
 
@@ -53,7 +53,7 @@ class Trades
 
   def tls
     near, far = UNIXSocket.pair
-    server = OpenSSL::SSL::SSLSocket.new(far, Trades.context)
+    server = OpenSSL::SSL::SSLSocket.new(far, Workloads.context)
     client = OpenSSL::SSL::SSLSocket.new(near)
     Fiber.schedule do
       server.accept
