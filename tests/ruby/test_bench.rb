@@ -40,7 +40,7 @@ class TestBench < ReactorTest
     outcome.data[:rows].find { |found| found[:name] == row }[:points][point][:cells].fetch(target.to_sym)
   end
 
-  def test_what_is_measured_and_written
+  def test_results_are_measured_and_written
     result = bench("unix_ping", "racket", "--most", "100", "--targets", "threads,#{BACKEND}", *TINY)
     assert_equal 0, result.status, result.err
     assert_equal [%w[unix_ping racket], ["threads", BACKEND.to_s]], [result.data[:rows].map { _1[:name] }, result.data[:targets].map { _1[:name] }]
@@ -72,7 +72,7 @@ class TestBench < ReactorTest
     drawings.each { |drawing| assert_equal "svg", REXML::Document.new(drawing).root.name }
   end
 
-  def test_the_same_from_the_file_again
+  def test_render_repeats_the_report_of_a_results_file
     once!
     again = nil
     first = bench("cv", "--targets", BACKEND.to_s, *TINY) do |directory|
@@ -81,7 +81,7 @@ class TestBench < ReactorTest
     assert_equal [first.markdown, first.page], [again.markdown, again.page]
   end
 
-  def test_another_scheduler_and_how_it_may_end
+  def test_other_schedulers_are_reported_as_ok_wrong_or_failed
     code = 'require "reactor"; Class.new(Reactor::Scheduler::Portable)'
     result = bench("lines", "--targets", BACKEND.to_s, *TINY,
                    "--against", "other=#{code}.new",
@@ -96,7 +96,7 @@ class TestBench < ReactorTest
   end
 
   # Nobody else runs here, whom the limit might end.
-  def test_another_scheduler_that_hangs
+  def test_another_scheduler_that_hangs_is_ended_at_the_limit
     result = bench("lines", "--targets", "", "--limit", "1", *TINY, "--against", "stuck=sleep")
     assert_equal 0, result.status, result.err
     assert_equal "hang", cell(result, "lines", "stuck")[:state]
@@ -104,7 +104,7 @@ class TestBench < ReactorTest
     assert_includes result.page, "What gave no result"
   end
 
-  def test_a_failure_of_ours_is_one_of_the_command
+  def test_a_failure_of_reactor_makes_the_command_fail
     skip "cargo test has not built the examples" unless File.exist?(File.join(EXAMPLES, "http_load"))
     result = bench("http_keep", "--targets", BACKEND.to_s, *TINY)
     assert_equal 0, result.status, result.err
@@ -113,7 +113,7 @@ class TestBench < ReactorTest
     assert_match(/bench: http_keep failed on reactor #{BACKEND}: RuntimeError: load failed: /, without.err)
   end
 
-  def test_the_floor_has_every_row_that_says_so
+  def test_the_baseline_measures_every_workload_that_declares_it
     once!
     skip "cargo test has not built the examples" unless File.exist?(File.join(EXAMPLES, "baseline"))
     needs_linux("raw epoll")
@@ -129,7 +129,7 @@ class TestBench < ReactorTest
     assert_equal "left_out", cell(bench(rows.last.first, "--targets", "baseline"), rows.last.first, "baseline")[:state]
   end
 
-  def test_what_it_is_told_wrongly
+  def test_wrong_arguments_are_refused_with_a_message
     once!
     { ["nosuch"] => "no workload nosuch", ["--rounds", "0"] => "--rounds takes a number from 1 to 1000, not 0", ["--rounds", "x"] => "invalid argument: --rounds x",
       ["--targets", "nobody"] => "no target nobody here (there are: threads, plain, ", ["--against", "nobody"] => "no scheduler \"nobody\"",
@@ -144,7 +144,7 @@ class TestBench < ReactorTest
   end
 
   # What is not measured in time is lost only for itself.
-  def test_stopped_it_keeps_what_it_has
+  def test_an_interrupted_run_keeps_the_finished_measurements
     once!
     skip_under_stress
     Dir.mktmpdir do |directory|
@@ -162,7 +162,7 @@ class TestBench < ReactorTest
     end
   end
 
-  def test_list_and_help
+  def test_list_and_help_are_printed
     once!
     listed = bench("--list").out.lines.map { _1[/^\w+/] }
     assert_operator listed.size, :>=, 27

@@ -5,7 +5,7 @@ require "monitor"
 
 # block and unblock: everything that waits for another fiber or thread.
 class TestBlock < ReactorTest
-  def test_mutex_between_fibers
+  def test_a_mutex_excludes_other_fibers
     mutex = Mutex.new
     log = []
     run_scheduler do
@@ -15,7 +15,7 @@ class TestBlock < ReactorTest
     assert_equal %i[in out] * 3, log.map(&:first)
   end
 
-  def test_mutex_held_by_another_thread
+  def test_a_mutex_held_by_another_thread_parks_only_its_fiber
     mutex = Mutex.new
     log = []
     held = Queue.new
@@ -31,7 +31,7 @@ class TestBlock < ReactorTest
     holder&.join(TEST_TIMEOUT)
   end
 
-  def test_monitor_is_reentrant_and_excludes
+  def test_a_monitor_is_reentrant_and_excludes_other_fibers
     monitor = Monitor.new
     log = []
     run_scheduler do
@@ -40,7 +40,7 @@ class TestBlock < ReactorTest
     assert_equal [0, 0, 1, 1], log
   end
 
-  def test_queue_hands_over_in_order
+  def test_queue_items_arrive_in_order
     queue = Queue.new
     got = []
     run_scheduler do
@@ -50,7 +50,7 @@ class TestBlock < ReactorTest
     assert_equal [0, 1, 2, 3, 4], got
   end
 
-  def test_queue_from_another_thread
+  def test_queue_items_of_another_thread_arrive_in_order
     count = STRESS ? 20 : 500
     queue = Queue.new
     back = Queue.new
@@ -63,7 +63,7 @@ class TestBlock < ReactorTest
     assert_equal (0...count).to_a, got
   end
 
-  def test_queue_timeouts
+  def test_queue_pop_with_a_timeout
     queue = Queue.new
     run_scheduler do
       Fiber.schedule do
@@ -75,7 +75,7 @@ class TestBlock < ReactorTest
     end
   end
 
-  def test_negative_and_odd_timeouts_do_what_plain_ruby_does
+  def test_unusual_timeouts_do_what_plain_ruby_does
     values = [-1, -0.5, 0, 0.0, Rational(1, 1000), "1", :soon]
     waits = {
       queue: ->(v) { Queue.new.pop(timeout: v) },
@@ -92,7 +92,7 @@ class TestBlock < ReactorTest
     end
   end
 
-  def test_sized_queue_pushes_back
+  def test_a_full_sized_queue_parks_the_pushing_fiber
     queue = SizedQueue.new(2)
     log = []
     run_scheduler do
@@ -104,7 +104,7 @@ class TestBlock < ReactorTest
     log.each { |way, _| filled += way == :in ? 1 : -1; assert_operator filled, :<=, 3 }
   end
 
-  def test_closing_a_queue_wakes_all
+  def test_closing_a_queue_wakes_every_waiter
     queue = Queue.new
     got = []
     run_scheduler do
@@ -114,7 +114,7 @@ class TestBlock < ReactorTest
     assert_equal [[0, nil], [1, nil], [2, nil]], got.sort_by(&:first)
   end
 
-  def test_condition_variable
+  def test_broadcast_wakes_every_fiber_that_waits_for_a_condition_variable
     mutex = Mutex.new
     condition = ConditionVariable.new
     ready = false
@@ -126,7 +126,7 @@ class TestBlock < ReactorTest
     assert_equal [:signal, 0, 1], log
   end
 
-  def test_condition_variable_timeout_and_signal_from_a_thread
+  def test_condition_variable_times_out_and_is_signalled_by_a_thread
     mutex = Mutex.new
     condition = ConditionVariable.new
     ready = false
@@ -141,7 +141,7 @@ class TestBlock < ReactorTest
     assert ready
   end
 
-  def test_monitor_condition
+  def test_a_monitor_condition_is_signalled
     monitor = Monitor.new
     condition = monitor.new_cond
     items = []
@@ -153,7 +153,7 @@ class TestBlock < ReactorTest
     assert_equal [:item], got
   end
 
-  def test_thread_join_and_value_let_others_run
+  def test_thread_join_and_value_park_only_their_fiber
     log = []
     first, second = Queue.new, Queue.new
     run_scheduler do
@@ -164,7 +164,7 @@ class TestBlock < ReactorTest
     assert_equal %i[other value joined], log
   end
 
-  def test_thread_join_timeout
+  def test_thread_join_with_a_timeout
     run_scheduler do
       Fiber.schedule do
         release = Queue.new
@@ -189,7 +189,7 @@ class TestBlock < ReactorTest
   end
 
   # Two schedulers on two threads talk through queues.
-  def test_two_schedulers_play_ping_pong
+  def test_two_schedulers_exchange_items_through_queues
     rounds = STRESS ? 5 : 300
     ping = Queue.new
     pong = Queue.new
@@ -207,7 +207,7 @@ class TestBlock < ReactorTest
   end
 
   # An unblock that comes after the hook was entered counts, even before the fiber is parked.
-  def test_an_unblock_is_a_permit
+  def test_an_unblock_ends_one_block_and_is_not_saved
     run_scheduler do |scheduler|
       Fiber.schedule do
         fiber = Fiber.current
@@ -219,7 +219,7 @@ class TestBlock < ReactorTest
     end
   end
 
-  def test_unblock_of_a_dead_or_foreign_fiber_is_harmless
+  def test_unblock_of_a_dead_or_unstarted_fiber_is_ignored
     run_scheduler do |scheduler|
       dead = Fiber.schedule { nil }
       scheduler.unblock(nil, dead)
@@ -229,7 +229,7 @@ class TestBlock < ReactorTest
     end
   end
 
-  def test_unblock_wakes_a_sleeping_scheduler_at_once
+  def test_unblock_wakes_a_sleeping_scheduler_immediately
     rounds = STRESS ? 5 : 50 # one that looks now and then would need TEST_TIMEOUT for so many
     queue, answers = Queue.new, Queue.new
     run_scheduler do
@@ -241,7 +241,7 @@ class TestBlock < ReactorTest
     assert_empty answers
   end
 
-  def test_a_trap_handler_may_push
+  def test_a_trap_handler_may_push_to_a_queue
     out = child_says(<<~RUBY, &->(pid, line) { line.("ready"); Process.kill(:USR1, pid) })
       queue = Queue.new
       trap(:USR1) { queue << :signal }
@@ -252,7 +252,7 @@ class TestBlock < ReactorTest
     assert_equal "ready\n:signal\n", out
   end
 
-  def test_deep_contention_loses_nobody
+  def test_a_contended_mutex_wakes_every_fiber_and_thread
     skip_under_stress
     mutex = Mutex.new
     count = 0
@@ -283,7 +283,7 @@ class TestBlock < ReactorTest
     private def dawdle = Fiber.blocking { ENTERED << true; GO.pop }
   end
 
-  def test_an_unblock_on_the_way_into_an_overridden_hook_counts
+  def test_an_unblock_before_an_overridden_hook_calls_super_is_kept
     queue = Queue.new
     mutex, condition, flag = Mutex.new, ConditionVariable.new, false
     got = []

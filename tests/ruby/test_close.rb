@@ -2,7 +2,7 @@
 
 require_relative "helper"
 
-# N29. IO#close under fibers that wait: just these get their IOError, on every Ruby and whoever closes.
+# IO#close under fibers that wait: just these get their IOError, on every Ruby and whoever closes.
 class TestClose < ReactorTest
   MESSAGE = "stream closed in another thread"
 
@@ -16,7 +16,7 @@ class TestClose < ReactorTest
     e.message
   end
 
-  def test_n29_a_fiber_closes_what_others_wait_for
+  def test_a_close_by_a_fiber_raises_in_the_waiting_fibers
     log = []
     run_scheduler do
       [pipe, pair, tcp_pair].each do |reading, _|
@@ -29,7 +29,7 @@ class TestClose < ReactorTest
     assert_equal [MESSAGE] * 6, log
   end
 
-  def test_n29_another_thread_closes
+  def test_a_close_by_another_thread_raises_in_the_waiting_fiber
     log = []
     reading, = pair
     run_scheduler do |scheduler|
@@ -41,7 +41,7 @@ class TestClose < ReactorTest
     assert_equal [MESSAGE], log
   end
 
-  def test_n29_accept_and_recvfrom
+  def test_a_close_raises_in_accept_and_recvfrom
     log = []
     server = track(TCPServer.new("127.0.0.1", 0))
     socket = track(UDPSocket.new.tap { |udp| udp.bind("127.0.0.1", 0) })
@@ -53,7 +53,7 @@ class TestClose < ReactorTest
     assert_equal [MESSAGE] * 2, log
   end
 
-  def test_n29_select_is_told_too
+  def test_a_close_raises_in_select
     log = []
     first, second = pair, pair
     run_scheduler do
@@ -63,7 +63,7 @@ class TestClose < ReactorTest
     assert_equal [[:raised, IOError]], log
   end
 
-  def test_n29_another_object_on_the_same_descriptor_is_left_alone
+  def test_a_close_does_not_raise_in_waiters_of_another_io_on_the_descriptor
     log = []
     reading, writing = pair
     twin = UNIXSocket.for_fd(reading.fileno).tap { |io| io.autoclose = false }
@@ -81,7 +81,7 @@ class TestClose < ReactorTest
     IO.for_fd(twin.fileno).close if twin && !twin.closed?
   end
 
-  def test_n29_waiters_of_other_ios_and_a_recycled_number_are_left_alone
+  def test_a_close_does_not_raise_in_waiters_of_other_ios_or_of_the_reused_number
     log = []
     run_scheduler do
       others = Array.new(50) { pair }
@@ -104,7 +104,7 @@ class TestClose < ReactorTest
   end
 
   # On Ruby 4.0 the VM lets the closer wait until the others have left: here nobody else could run them.
-  def test_the_blocking_fiber_of_the_same_thread_closes
+  def test_a_close_by_the_root_fiber_raises_in_the_waiting_fibers
     log = []
     reading, = pair
     run_scheduler do
@@ -126,7 +126,7 @@ class TestClose < ReactorTest
     end
   end
 
-  def test_an_operation_is_interrupted_through_its_proxy
+  def test_fiber_interrupt_accepts_a_proxy_of_a_fiber
     log = []
     reading, = pair
     run_scheduler do |scheduler|
@@ -140,7 +140,7 @@ class TestClose < ReactorTest
   end
 
   # Two descriptors' numbers are used over and over: each use is registered once, and asks the kernel nothing else.
-  def test_a_closed_descriptor_costs_no_call_when_its_number_is_used_again
+  def test_a_reused_descriptor_number_is_registered_once_and_not_renewed
     skip "the portable selector registers nothing" if select_backend?
 
     stats = nil
@@ -162,7 +162,7 @@ class TestClose < ReactorTest
     assert_includes 15..20, registered # on a busy machine a reader may have stepped back, and found its byte there
   end
 
-  def test_the_hook_closes_what_cannot_wait_and_leaves_the_rest
+  def test_io_close_closes_pipes_and_sockets_but_no_lingering_socket_or_file
     skip "the portable selector leaves all of it to Ruby" if select_backend?
 
     lingering = track(TCPServer.new("127.0.0.1", 0))
@@ -182,7 +182,7 @@ class TestClose < ReactorTest
   end
 
   # What is interrupted in the middle of IO#close has closed it all the same, whoever does blocking operations.
-  def test_an_interrupted_close_leaves_no_descriptor
+  def test_an_interrupted_close_leaks_no_descriptor
     skip_under_stress
     before = descriptors
     run_plain do
@@ -199,7 +199,7 @@ class TestClose < ReactorTest
   end
 
   # The IOError was meant for a wait that something else has ended.
-  def test_n29_a_close_does_not_reach_the_next_wait
+  def test_a_close_does_not_raise_in_the_next_wait_of_its_waiter
     log = []
     reading, = pair
     other, writing = pair
@@ -225,7 +225,7 @@ class TestClose < ReactorTest
   end
 
   # IO.select looks without the lock: a close may come in between.
-  def test_n29_a_close_while_select_looks
+  def test_a_close_during_the_poll_of_select_raises_in_select
     skip_under_stress
     seen = []
     run_scheduler do
@@ -242,7 +242,7 @@ class TestClose < ReactorTest
     assert_equal [[:raised, IOError]], seen.uniq
   end
 
-  def test_nothing_is_changed_without_a_scheduler
+  def test_io_close_is_patched_by_the_first_scheduler
     out = child_says("p IO.ancestors.first; Reactor::Scheduler.new.close; p IO.ancestors.first")
     assert_equal "IO\nReactor::Patches::IOClose\n", out
   end

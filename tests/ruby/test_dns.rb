@@ -177,7 +177,7 @@ class TestDns < ReactorTest
   end
 
   # The same as above, and a crowd of them at once, whose questions do not get in each other's way.
-  def test_a_crowd_by_name
+  def test_two_hundred_concurrent_connections_by_name
     skip_under_stress
     port = greeter
     before = Thread.list.size
@@ -203,8 +203,7 @@ class TestDns < ReactorTest
     assert_operator stats.fetch(:pool_threads), :<=, 64 if stats.key?(:pool_threads) # 48 of them for what waits
   end
 
-  # N33
-  def test_socket_tcp_under_stress
+  def test_connections_by_name_under_gc_stress
     code = <<~RUBY
       server = TCPServer.new("127.0.0.1", 0)
       port = server.addr[1]
@@ -229,7 +228,7 @@ class TestDns < ReactorTest
   end
 
   # Whatever can be seen of a socket, and all kinds of making one.
-  def test_sockets_are_as_ruby_makes_them
+  def test_sockets_have_the_state_of_plain_rubys_sockets
     port = greeter
     shape = lambda do |socket|
       socket.gets
@@ -295,7 +294,7 @@ class TestDns < ReactorTest
   end
 
   # The answers are a subclass's affair, if it has any.
-  def test_a_hook_of_its_own
+  def test_a_subclass_may_override_address_resolve
     skip "a subclass cannot choose the backend" if select_backend? && Reactor::Scheduler.superclass != Reactor::PortableScheduler
     port = greeter
     asked = []
@@ -318,7 +317,7 @@ class TestDns < ReactorTest
     assert_equal %w[somewhere.test somewhere.test localhost], asked
   end
 
-  def test_programs_without_a_scheduler_keep_their_sockets
+  def test_name_resolution_is_patched_by_the_first_scheduler
     code = <<~RUBY
       ours = -> { [TCPSocket, TCPServer, UDPSocket, IPSocket, Addrinfo, Socket.singleton_class, Addrinfo.singleton_class].flat_map(&:ancestors).count { _1.name.to_s.start_with?("Reactor") } }
       p ours.call
@@ -333,7 +332,7 @@ class TestDns < ReactorTest
   end
 
   # Whoever has put other code in the place of Ruby's keeps it.
-  def test_what_others_have_replaced
+  def test_a_replaced_tcpsocket_initialize_is_called
     code = <<~RUBY
       require "socket"
       class TCPSocket
@@ -349,7 +348,7 @@ class TestDns < ReactorTest
     assert_equal %("elsewhere.test"\n), child_says(code)
   end
 
-  def test_virtual_time_waits_for_the_resolver
+  def test_virtual_time_does_not_advance_during_name_resolution
     out = child_says(<<~RUBY)
       require "reactor/testing"
       server = TCPServer.new("127.0.0.1", 0)
@@ -361,7 +360,7 @@ class TestDns < ReactorTest
     assert_equal "0.0\n", out
   end
 
-  def test_in_a_forked_child
+  def test_names_are_resolved_in_a_forked_child
     code = <<~RUBY
       server = TCPServer.new("127.0.0.1", 0)
       Thread.new do
@@ -382,7 +381,7 @@ class TestDns < ReactorTest
 
   # Twenty names that are not answered before sixteen of them have been asked for, which is as many at a time as every
   # backend does, and a fiber beside them has taken note of it.
-  def test_slow_names_hold_up_nobody
+  def test_sixteen_unanswered_names_do_not_block_other_fibers
     said = in_a_world_of_its_own(<<~RUBY)
       ways = [
         ->(name) { TCPSocket.new(name, PORT).close }, ->(name) { Socket.tcp(name, PORT).close }, ->(name) { Addrinfo.tcp(name, PORT) },
@@ -405,7 +404,7 @@ class TestDns < ReactorTest
 
   # Whoever is interrupted leaves at once, and so does the whole scheduler; the resolver may go on, and has not given up
   # when the patience with this child is over.
-  def test_a_name_that_is_never_answered
+  def test_a_lookup_without_an_answer_is_interrupted_immediately
     said = in_a_world_of_its_own(<<~RUBY)
       ways = [
         ->(name) { TCPSocket.new(name, PORT).close }, ->(name) { Socket.tcp(name, PORT).close }, ->(name) { Addrinfo.tcp(name, PORT) },
@@ -425,7 +424,7 @@ class TestDns < ReactorTest
   end
 
   # The resolver gives up after a second.
-  def test_the_error_of_a_name_that_is_never_answered
+  def test_a_lookup_without_an_answer_raises_as_in_plain_ruby
     said = in_a_world_of_its_own(<<~RUBY, patience: "timeout:1 attempts:1")
       once = -> { told { Addrinfo.tcp("never.test", 1) } }
       p once.call, scheduled(&once)
@@ -433,7 +432,7 @@ class TestDns < ReactorTest
     assert_equal [Socket::ResolutionError, said.first], [said.first.first, said.last]
   end
 
-  def test_what_a_nameserver_can_say
+  def test_answers_of_a_nameserver_give_the_results_of_plain_ruby
     said = in_a_world_of_its_own(<<~RUBY)
       questions = %w[quick many sixonly nothing empty failing alias local].flat_map do |name|
         host = "\#{name}.test"
@@ -474,7 +473,7 @@ class TestDns < ReactorTest
 
   # RFC 8305: an address that does not answer, and a nameserver that does not answer for IPv6. Whoever waits for either
   # waits longer than this child may take.
-  def test_happy_eyeballs
+  def test_happy_eyeballs_connects_past_a_silent_address_or_nameserver
     skip "Ruby #{RUBY_VERSION} has no Happy Eyeballs" unless Socket.respond_to?(:tcp_fast_fallback)
     said = in_a_world_of_its_own(<<~RUBY)
       deaf = TCPServer.new("127.0.0.2", PORT)

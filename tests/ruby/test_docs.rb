@@ -67,13 +67,13 @@ class TestDocs < ReactorTest
     server.close
   end
 
-  def test_every_block_is_of_a_kind_that_is_known
+  def test_every_block_has_a_known_language
     assert_operator BLOCKS.count { |block| block.language == "ruby" }, :>, 20
     assert_equal [], BLOCKS.map(&:language).uniq - %w[ruby sh text rust toml]
   end
 
   # Commands of this tree that are named anywhere exist.
-  def test_commands_exist
+  def test_named_commands_and_files_exist
     PAGES.each do |path|
       File.read(path).scan(%r{\bbin/([\w-]+)}).flatten.uniq.each { |name| assert_path_exists File.join(ROOT, "bin", name), path }
       File.read(path).scan(%r{\b((?:examples|lib|docs|tests|ext|src)/[\w/-]+\.\w+)}).flatten.uniq.each { |name| assert_path_exists File.join(ROOT, name), path }
@@ -81,14 +81,14 @@ class TestDocs < ReactorTest
   end
 
   # rake docs:patches prints it.
-  def test_the_table_of_patches_is_that_of_the_code
+  def test_the_table_of_patches_is_up_to_date
     %w[README.md docs/patches.md].each do |path|
       table = File.read(File.join(ROOT, path))[/^<!-- made by rake docs:patches -->\n(.*?)^<!-- end of the table -->$/m, 1]
       assert_equal Reactor::Patches.to_markdown, table, path
     end
   end
 
-  def test_links_lead_somewhere
+  def test_relative_links_have_existing_targets
     PAGES.each do |path|
       File.read(path).scan(/\]\((?!https?:)([^)#]+)/).flatten.each { |link| assert_path_exists File.expand_path(link, File.dirname(path)), "#{path}: #{link}" }
     end

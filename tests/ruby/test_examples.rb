@@ -24,7 +24,7 @@ class TestExamples < ReactorTest
     reader&.close
   end
 
-  def test_the_server_serves_and_leaves_cleanly
+  def test_the_http_server_exits_cleanly_on_sigint
     skip_under_stress
     status, words = serve(BACKEND.to_s) do |port|
       idle = TCPSocket.new("127.0.0.1", port) # still connected when the server is told to leave
@@ -40,7 +40,7 @@ class TestExamples < ReactorTest
   end
 
   # More than one core: each way serves, and leaves cleanly on SIGTERM.
-  def test_cores
+  def test_the_server_on_several_cores_exits_cleanly_on_sigterm
     skip_under_stress
     skip "no SO_REUSEPORT on this platform" unless Socket.const_defined?(:SO_REUSEPORT) && Process.respond_to?(:fork)
     ractors = RUBY_VERSION < "4.0" ? 1 : 2 # more crash, see docs/performance.md

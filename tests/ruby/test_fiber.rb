@@ -4,7 +4,7 @@ require_relative "helper"
 
 # The fiber hook: Fiber.schedule and what becomes of fibers.
 class TestFiber < ReactorTest
-  def test_runs_at_once_until_it_parks_and_gives_control_back
+  def test_schedule_runs_the_fiber_until_it_parks
     log = []
     run_scheduler do
       log << :before
@@ -14,7 +14,7 @@ class TestFiber < ReactorTest
     assert_equal %i[before first after last], log
   end
 
-  def test_returns_a_live_non_blocking_fiber
+  def test_schedule_returns_a_live_non_blocking_fiber
     run_scheduler do
       fiber = Fiber.schedule { sleep 0.01 }
       assert_instance_of Fiber, fiber
@@ -25,7 +25,7 @@ class TestFiber < ReactorTest
     end
   end
 
-  def test_the_current_fiber_inside_is_the_one_returned
+  def test_schedule_returns_the_current_fiber_of_its_block
     run_scheduler do
       inside = nil
       fiber = Fiber.schedule { sleep 0; inside = Fiber.current }
@@ -48,7 +48,7 @@ class TestFiber < ReactorTest
     end
   end
 
-  def test_options_reach_the_fiber
+  def test_options_are_passed_to_the_fiber
     run_scheduler do
       seen = nil
       Fiber.schedule(storage: { who: "given" }) { seen = Fiber[:who] }
@@ -57,7 +57,7 @@ class TestFiber < ReactorTest
   end
 
   # The reference scheduler loses the caller here.
-  def test_a_fiber_may_schedule_fibers_and_goes_on
+  def test_a_fiber_that_schedules_a_fiber_goes_on_when_it_parks
     log = []
     done = Queue.new
     run_scheduler do
@@ -73,7 +73,7 @@ class TestFiber < ReactorTest
   end
 
   # The end of a fiber leads to the root fiber first; whoever scheduled it must still go on before the root does.
-  def test_a_child_that_ends_at_once_does_not_hold_up_its_parent
+  def test_a_fiber_goes_on_when_a_fiber_it_scheduled_ends
     run_scheduler do
       log = []
       Fiber.schedule { Fiber.schedule { log << :child }; log << :parent }
@@ -81,7 +81,7 @@ class TestFiber < ReactorTest
     end
   end
 
-  def test_scheduling_nests_deeply
+  def test_schedule_nests_200_deep
     depth = STRESS ? 5 : 200
     log = []
     nest = lambda do |level|
@@ -95,7 +95,7 @@ class TestFiber < ReactorTest
     assert_equal (1..depth).to_a, log.sort
   end
 
-  def test_ready_fibers_take_turns
+  def test_ready_fibers_run_in_turn
     log = []
     run_scheduler do
       3.times { |i| Fiber.schedule { 3.times { |n| log << [n, i]; sleep 0 } } }
@@ -142,7 +142,7 @@ class TestFiber < ReactorTest
     end
   end
 
-  def test_a_plain_fiber_resumed_by_root_may_wait
+  def test_a_plain_fiber_resumed_by_the_root_fiber_may_wait
     log = []
     run_scheduler do
       Fiber.schedule { 3.times { sleep 0.005; log << :other } }
@@ -153,7 +153,7 @@ class TestFiber < ReactorTest
     assert_equal 3, log.count(:other)
   end
 
-  def test_raise_from_a_fiber_ends_a_wait_and_strands_nobody
+  def test_fiber_raise_ends_a_wait_and_both_fibers_finish
     log = []
     run_scheduler do
       victim = Fiber.schedule do
@@ -171,7 +171,7 @@ class TestFiber < ReactorTest
     assert_equal ["from outside", :raiser_done, :victim_done], log.sort_by(&:to_s)
   end
 
-  def test_kill_from_a_fiber_runs_ensure_and_strands_nobody
+  def test_fiber_kill_runs_ensure_and_both_fibers_finish
     log = []
     run_scheduler do
       victim = Fiber.schedule do
@@ -208,7 +208,7 @@ class TestFiber < ReactorTest
   end
 
   # Whoever is cancelled once more is unwound from where it has come to.
-  def test_cancelled_twice
+  def test_a_second_cancel_ends_a_wait_in_ensure
     log = []
     run_scheduler do |scheduler|
       fiber = Fiber.schedule do
@@ -235,7 +235,7 @@ class TestFiber < ReactorTest
     Fiber.blocking { Fiber.new(blocking: false) { scheduler.kernel_sleep(0.001) until yield }.resume }
   end
 
-  def test_raise_on_a_fiber_in_io_wait_leaves_nothing_registered
+  def test_fiber_raise_deregisters_the_wait_it_ends
     reader, writer = pipe
     log = []
     run_scheduler do

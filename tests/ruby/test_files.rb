@@ -86,7 +86,7 @@ class TestFiles < ReactorTest
     end
   end
 
-  def test_what_is_not_in_the_page_cache_goes_to_the_pool
+  def test_reads_of_uncached_pages_run_on_the_pool
     native!
     needs_linux "the page cache is emptied"
     tells_what_is_cached!
@@ -106,7 +106,7 @@ class TestFiles < ReactorTest
   def somebody_ready = Fiber.schedule { sleep(0) while true }
 
   # A mebibyte is copied by a worker, into the fiber's own string, if others can go on meanwhile.
-  def test_what_is_large_is_read_by_workers
+  def test_large_reads_run_on_the_pool_if_other_fibers_are_ready
     native!
     skip_under_stress
     warm { in_fiber { read_large } }
@@ -134,7 +134,7 @@ class TestFiles < ReactorTest
   end
 
   # What is somebody's own may be freed by others while a worker writes to it, a slice with what it is a part of.
-  def test_memory_that_others_may_free_is_not_lent
+  def test_reads_into_an_io_buffer_do_not_run_on_the_pool
     native!
     skip_under_stress
     warm { in_fiber { read_into_buffers } }
@@ -156,7 +156,7 @@ class TestFiles < ReactorTest
     other.kill
   end
 
-  def test_a_large_read_takes_one_part_of_a_file_that_others_read
+  def test_concurrent_large_reads_of_one_file_do_not_overlap
     skip_under_stress
     [300 << 10, 700 << 10].each do |size|
       blocks = []
@@ -171,7 +171,7 @@ class TestFiles < ReactorTest
 
   # Nobody writes to memory that is another's by then: a killed fiber waits for its worker, and so does the end of a
   # scheduler for those of fibers that never go on.
-  def test_no_worker_writes_after_the_end
+  def test_no_worker_writes_to_a_buffer_after_kill_or_shutdown
     native!
     skip_under_stress
     out = child_says(<<~RUBY, @path)
@@ -197,7 +197,7 @@ class TestFiles < ReactorTest
     assert_equal ":done\n", out
   end
 
-  def test_writing
+  def test_writes_and_positions_match_plain_ruby
     skip_under_stress
     target = File.join(DIRECTORY, "target")
     [true, false].each do |sync|
@@ -220,7 +220,7 @@ class TestFiles < ReactorTest
   end
 
   # What a file system puts off until the close it may take its time for.
-  def test_much_that_was_written_is_closed_by_a_worker
+  def test_a_file_with_much_written_data_is_closed_on_a_worker
     skip_under_stress
     target = File.join(DIRECTORY, "target")
     in_fiber do |scheduler|
@@ -253,7 +253,7 @@ class TestFiles < ReactorTest
     assert_equal BYTES[0, 2 << 20], File.binread(target)
   end
 
-  def test_copy_stream_takes_numbers_as_ever
+  def test_copy_stream_takes_lengths_and_offsets_as_plain_ruby
     numbers = [[-1], [nil, -1], [5, -1], [3.7], [0], [5, SIZE - 2], ["x"], [2**70], [nil, 2**70], [nil, "x"]]
     copied = lambda do |given|
       reader, writer = pipe
@@ -265,7 +265,7 @@ class TestFiles < ReactorTest
   end
 
   # However cheap that has been: a kernel with much to write makes whoever writes wait.
-  def test_large_pieces_are_written_by_workers
+  def test_large_writes_run_on_workers
     skip "Ruby 4.0 and later: there is a hook, which is not counted" unless RUBY_VERSION < "4.0"
 
     in_fiber do |scheduler|
@@ -297,7 +297,7 @@ class TestFiles < ReactorTest
     assert(lines.all? { |line| line.squeeze.size == 1 })
   end
 
-  def test_buffers
+  def test_io_buffers_read_and_write_files
     skip_under_stress
     in_fiber do
       File.open(@path, "r+b") do |file|
@@ -317,7 +317,7 @@ class TestFiles < ReactorTest
   end
 
   # In plain Ruby each read(2) takes what comes next, whoever makes it.
-  def test_readers_of_one_file_share_its_offset
+  def test_concurrent_readers_of_one_file_share_its_offset
     skip_under_stress
     cold
     blocks = []
@@ -335,7 +335,7 @@ class TestFiles < ReactorTest
     assert_equal expected.map(&:hash).sort, blocks.map(&:hash).sort
   end
 
-  def test_a_read_that_was_interrupted_has_consumed_nothing
+  def test_an_interrupted_read_does_not_move_the_offset
     skip_under_stress
     interrupted = 0
     random = Random.new(7)
@@ -359,7 +359,7 @@ class TestFiles < ReactorTest
     note "#{interrupted} of 60 reads were interrupted"
   end
 
-  def test_no_write_comes_late
+  def test_an_interrupted_write_writes_nothing_later
     skip_under_stress
     target = File.join(DIRECTORY, "late")
     random = Random.new(8)
@@ -383,7 +383,7 @@ class TestFiles < ReactorTest
     note "#{cut} of 40 writes were cut short"
   end
 
-  def test_killed_fibers_leave_their_files_in_order
+  def test_a_killed_fiber_finishes_the_write_that_has_begun
     skip_under_stress
     target = File.join(DIRECTORY, "killed")
     in_fiber do
@@ -404,7 +404,7 @@ class TestFiles < ReactorTest
   end
 
   # A number that is used again must never be read or written by a worker on behalf of its former owner.
-  def test_closing_waits_for_the_worker
+  def test_close_waits_for_the_worker_that_uses_the_descriptor
     skip_under_stress
     innocent = File.join(DIRECTORY, "innocent")
     %i[fiber thread].each do |who|
@@ -463,7 +463,7 @@ class TestFiles < ReactorTest
   end
 
   # SIGXFSZ is ignored by Ruby: the worker's write(2) gets EFBIG.
-  def test_a_limit_met_by_a_worker
+  def test_exceeding_the_file_size_limit_raises_as_in_plain_ruby
     code = <<~RUBY
       Process.setrlimit(:FSIZE, 1 << 20)
       trap("XFSZ", "IGNORE")
@@ -482,7 +482,7 @@ class TestFiles < ReactorTest
     assert_includes lines.first, "EFBIG"
   end
 
-  def test_a_full_file_system
+  def test_a_full_file_system_raises_as_in_plain_ruby
     needs_linux "a small tmpfs"
     skip "only root may mount" unless Process.uid.zero?
     mount = File.join(DIRECTORY, "small")
@@ -499,7 +499,7 @@ class TestFiles < ReactorTest
     end
   end
 
-  def test_fsync_and_kin
+  def test_fsync_and_fdatasync
     warm do # or the driver reads, too
       in_fiber do
         File.open(@path, "r+b") do |file|
@@ -514,7 +514,7 @@ class TestFiles < ReactorTest
   end
 
   # A file that cannot be synchronized says so as ever.
-  def test_errors_of_fsync
+  def test_errors_of_fsync_are_those_of_plain_ruby
     messages = [-> { File.open(File::NULL, &:fsync) }, -> { File.open(File::NULL, &:fdatasync) }].map do |failing|
       plain = assert_raises(SystemCallError, &failing)
       ours = in_fiber { assert_raises(plain.class, &failing) }
@@ -536,7 +536,7 @@ class TestFiles < ReactorTest
     assert_bytes BYTES, File.binread(@path)
   end
 
-  def test_small_reads_of_what_is_not_in_the_page_cache
+  def test_small_reads_of_uncached_pages
     needs_linux "the page cache is emptied"
     cold
     in_fiber do
@@ -551,7 +551,7 @@ class TestFiles < ReactorTest
     end
   end
 
-  def test_the_driver_reads_what_is_not_in_the_page_cache
+  def test_uring_reads_uncached_pages_in_the_driver
     needs_linux "the page cache is emptied"
     tells_what_is_cached!
     in_fiber do
@@ -561,7 +561,7 @@ class TestFiles < ReactorTest
   end
 
   # The driver reads at a place it is given: whoever leaves it, or closes the file, has moved nothing.
-  def test_a_read_that_is_left_or_closed_under_its_reader
+  def test_a_raise_kill_or_close_during_a_read_does_not_move_the_offset
     %i[raise kill close].each do |way|
       cold
       in_fiber do
@@ -584,7 +584,7 @@ class TestFiles < ReactorTest
     end
   end
 
-  def test_a_lock_is_waited_for_by_its_fiber_alone
+  def test_flock_parks_only_its_fiber
     log = []
     in_fiber do
       first, second, third = Array.new(3) { track(File.open(@path)) }
@@ -605,7 +605,7 @@ class TestFiles < ReactorTest
     assert_equal [:interrupted, :released, [:second, 0]], log
   end
 
-  def test_copying
+  def test_copy_stream_copies_a_file_to_a_socket
     skip_under_stress
     each_source = { path: @path, pathname: Pathname(@path), file: nil }
     each_source.each do |kind, source|
@@ -624,7 +624,7 @@ class TestFiles < ReactorTest
     end
   end
 
-  def test_copying_a_part
+  def test_copy_stream_copies_a_part_of_a_file
     in_fiber do
       a, b = pair
       file = track(File.open(@path, "rb"))
@@ -647,7 +647,7 @@ class TestFiles < ReactorTest
   end
 
   # More of them than there are workers; and opening files has been cheap up to then.
-  def test_opening_fifos_waits_for_the_other_end_and_holds_up_nobody
+  def test_opening_a_fifo_parks_only_its_fiber
     paths = Array.new(20) { |i| "#{@path}.fifo#{i}".tap { |path| File.mkfifo(path) } }
     got = []
     in_fiber do
@@ -676,14 +676,14 @@ class TestFiles < ReactorTest
     end
   end
 
-  def test_n30_a_file_in_the_page_cache_starves_nobody
+  def test_reads_of_cached_pages_do_not_starve_a_timer
     native!
     File.binread(@path)
     assert_ticks { |on| File.open(@path, "rb") { |file| file.pread(1 << 20, 0) while on.call } }
   end
 
   # A single call is enough. Another is made where it was over before the ticker was due so often.
-  def test_n30_one_large_read_starves_nobody
+  def test_one_large_read_does_not_starve_a_timer
     native!
     needs_linux "/dev/zero"
     in_fiber do
@@ -696,12 +696,12 @@ class TestFiles < ReactorTest
     end
   end
 
-  def test_n30_small_reads_that_are_always_ready_starve_nobody
+  def test_small_reads_that_never_wait_do_not_starve_a_timer
     needs_linux "/dev/zero"
     assert_ticks { |on| File.open("/dev/zero") { |zero| zero.sysread(1) while on.call } }
   end
 
-  def test_n30_a_socket_that_always_has_something_starves_nobody
+  def test_a_socket_that_is_always_readable_does_not_starve_a_timer
     a, b = pair
     noise = "x" * 4096
     assert_ticks do |on|
@@ -712,7 +712,7 @@ class TestFiles < ReactorTest
     end
   end
 
-  def test_n30_many_that_never_wait_starve_nobody
+  def test_five_fibers_that_never_wait_do_not_starve_a_timer
     native!
     File.binread(@path)
     assert_ticks do |on|

@@ -2,9 +2,9 @@
 
 require_relative "helper"
 
-# Doing nothing costs nothing, and leaves Ruby to the others. N10
+# Doing nothing costs nothing, and leaves Ruby to the others.
 class TestIdle < ReactorTest
-  def test_n10_an_idle_scheduler_uses_no_cpu_and_does_not_wake_up
+  def test_an_idle_scheduler_uses_no_cpu_and_does_not_wake_up
     needs_linux "context switches from /proc"
     seconds = 1
     out = child_says(<<~RUBY, seconds)
@@ -31,7 +31,7 @@ class TestIdle < ReactorTest
 
   # A thread that counts wakes the scheduler when it is done. In a child: a GVL that is held for ever stops all threads.
   # Who sleeps uses none of the processor meanwhile, however much of it the machine gives to both.
-  def test_n10_other_threads_run_meanwhile
+  def test_an_idle_scheduler_releases_the_gvl
     counted, slept = child_says(<<~RUBY).split.map(&:to_f)
       used = -> { Process.clock_gettime(Process::CLOCK_THREAD_CPUTIME_ID) }
       done = Queue.new
@@ -57,7 +57,7 @@ class TestIdle < ReactorTest
 
   # By itself, the VM would let such a thread go on each 100 ms. In processor time, for how much of it the machine gives to
   # the process says nothing.
-  def test_a_busy_scheduler_does_not_starve_a_thread_that_hardly_wants_anything
+  def test_a_busy_scheduler_does_not_starve_a_thread_that_mostly_sleeps
     spent = []
     run_scheduler do
       napper = Thread.new { 30.times { before = cpu; sleep 0.001; spent << cpu - before } }
@@ -95,7 +95,7 @@ class TestIdle < ReactorTest
   end
 
   # A descriptor that has hung up stays ready for ever; nobody wants it, so nobody spins on it.
-  def test_a_hung_up_descriptor_nobody_waits_for_is_left_alone
+  def test_a_hung_up_descriptor_without_a_waiter_uses_no_cpu
     a, b = UNIXSocket.pair
     used = nil
     run_scheduler do
@@ -110,8 +110,8 @@ class TestIdle < ReactorTest
     a.close
   end
 
-  # N1: waiting to write into a full pipe, while its reader is there but does not read.
-  def test_n1_a_full_pipe_is_waited_for_without_spinning
+  # waiting to write into a full pipe, while its reader is there but does not read.
+  def test_waiting_to_write_to_a_full_pipe_uses_no_cpu
     r, w = IO.pipe
     used = nil
     run_scheduler do

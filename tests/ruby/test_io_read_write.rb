@@ -16,7 +16,7 @@ class TestIOReadWrite < ReactorTest
   # The smallest "just try" length of each contract: 0 is the minimum up to 4.0, nothing at all from 4.1 on.
   def try_length(buffer) = CONTRACT == 4 ? buffer.size : 0
 
-  def test_one_attempt_returns_bytes_zero_or_minus_errno
+  def test_one_read_attempt_returns_bytes_zero_or_minus_errno
     r, w = pipe
     in_fiber do |scheduler|
       buffer = buffer_of(16)
@@ -29,7 +29,7 @@ class TestIOReadWrite < ReactorTest
     end
   end
 
-  def test_write_attempt
+  def test_one_write_attempt_returns_bytes_or_minus_errno
     r, w = pipe
     in_fiber do |scheduler|
       buffer = buffer_of("hello")
@@ -42,7 +42,7 @@ class TestIOReadWrite < ReactorTest
     end
   end
 
-  def test_offset_is_where_the_bytes_go
+  def test_offset_is_the_position_in_the_buffer
     r, w = pipe
     in_fiber do |scheduler|
       w.syswrite("abc")
@@ -56,7 +56,7 @@ class TestIOReadWrite < ReactorTest
     end
   end
 
-  def test_an_offset_beyond_the_buffer_touches_nothing
+  def test_an_offset_beyond_the_buffer_transfers_nothing
     r, w = pipe
     in_fiber do |scheduler|
       w.syswrite("abc")
@@ -67,7 +67,7 @@ class TestIOReadWrite < ReactorTest
     end
   end
 
-  def test_v3_length_is_a_minimum
+  def test_version_3_read_length_is_a_minimum
     skip "this Ruby speaks the later contract" if CONTRACT == 4
     r, w = pipe
     in_fiber do |scheduler|
@@ -82,7 +82,7 @@ class TestIOReadWrite < ReactorTest
     end
   end
 
-  def test_v3_write_length_is_a_minimum
+  def test_version_3_write_length_is_a_minimum
     skip "this Ruby speaks the later contract" if CONTRACT == 4
     skip_under_stress
     a, b = pair
@@ -95,8 +95,8 @@ class TestIOReadWrite < ReactorTest
     assert_bytes data, got
   end
 
-  # N26. Either order of arguments on any Ruby: a class of its own is given the one this Ruby does not use.
-  def test_n26_v4_length_is_a_maximum_of_one_transfer
+  # Either order of arguments on any Ruby: a class of its own is given the one this Ruby does not use.
+  def test_version_4_length_is_a_maximum_of_one_transfer
     if CONTRACT == 4
       in_fiber { |scheduler| assert_v4(scheduler) }
     else
@@ -153,8 +153,8 @@ class TestIOReadWrite < ReactorTest
     end
   end
 
-  # N13: whatever is not a socket reaches the hook from read_nonblock as well, so that must not park.
-  def test_n13_read_nonblock_never_parks
+  # whatever is not a socket reaches the hook from read_nonblock as well, so that must not park.
+  def test_read_nonblock_never_parks
     r, w = pipe
     log = []
     in_fiber do
@@ -174,8 +174,8 @@ class TestIOReadWrite < ReactorTest
     assert_equal [:wait_readable, "abc", :wait_readable, "xyz", :wait_writable, :other], log
   end
 
-  # N13: a terminal, whose descriptor blocks.
-  def test_n13_read_nonblock_on_a_terminal
+  # a terminal, whose descriptor blocks.
+  def test_read_nonblock_on_a_blocking_terminal_never_parks
     pty = optional_pty
     main, terminal = pty.open.each { |io| track(io) }
     require "io/console"
@@ -201,7 +201,7 @@ class TestIOReadWrite < ReactorTest
 
   # --- ordinary IO ----------------------------------------------------------------------------------------------------
 
-  def test_read_gets_readpartial_and_getc_wait
+  def test_read_gets_readpartial_and_getc_wait_for_data
     r, w = pipe
     log = []
     run_scheduler do
@@ -234,7 +234,7 @@ class TestIOReadWrite < ReactorTest
     assert_bytes data, got
   end
 
-  def test_many_transfers_interleave_and_stay_apart
+  def test_concurrent_transfers_do_not_mix_their_data
     skip_under_stress
     pairs = Array.new(20) { pair }
     data = Array.new(20) { |i| Random.new(i).bytes(200_000) }
@@ -259,7 +259,7 @@ class TestIOReadWrite < ReactorTest
     assert_equal "abc\ndefg", got
   end
 
-  def test_two_writers_on_one_io_do_not_tear_their_strings
+  def test_two_writers_on_one_io_write_whole_strings
     skip_under_stress
     r, w = pipe
     size = 300_000
@@ -272,7 +272,7 @@ class TestIOReadWrite < ReactorTest
     assert_equal ["a" * size, "b" * size], got.chars.chunk_while { |x, y| x == y }.map(&:join).sort
   end
 
-  def test_regular_files
+  def test_regular_files_are_read_and_written
     require "tempfile"
     Tempfile.create("reactor") do |file|
       in_fiber do
@@ -315,8 +315,8 @@ class TestIOReadWrite < ReactorTest
     end
   end
 
-  # A descriptor that blocks (inherited standard input) must stop its fiber only. N15
-  def test_n15_a_blocking_descriptor_does_not_freeze_the_others
+  # A descriptor that blocks (inherited standard input) must stop its fiber only.
+  def test_reading_a_blocking_descriptor_parks_only_its_fiber
     require "io/nonblock"
     r, w = pipe
     r.nonblock = false
@@ -329,8 +329,8 @@ class TestIOReadWrite < ReactorTest
     refute_predicate r, :nonblock?, "the flag belongs to whoever shares the description"
   end
 
-  # N15 to the letter: nothing has made the standard input of a child non-blocking.
-  def test_n15_an_inherited_standard_input_does_not_freeze_the_others
+  # nothing has made the standard input of a child non-blocking.
+  def test_reading_an_inherited_standard_input_parks_only_its_fiber
     r, w = pipe
     out = child_says(<<~RUBY, options: { in: r }) do |_, line|
       Fiber.set_scheduler(Reactor::Scheduler.new)
@@ -346,7 +346,7 @@ class TestIOReadWrite < ReactorTest
   end
 
   # Writable means some room, not room for everything: a write into a descriptor that blocks must not take the thread.
-  def test_n15_writing_to_a_blocking_descriptor
+  def test_writing_to_a_blocking_descriptor_parks_only_its_fiber
     skip_under_stress
     require "io/nonblock"
     r, w = pipe
@@ -360,8 +360,8 @@ class TestIOReadWrite < ReactorTest
     assert_bytes data, got
   end
 
-  # N2: two fibers on one descriptor that blocks.
-  def test_n2_two_readers_of_a_blocking_descriptor
+  # two fibers on one descriptor that blocks.
+  def test_two_readers_of_a_blocking_descriptor_each_get_data
     require "io/nonblock"
     r, w = pipe
     r.nonblock = false
@@ -373,8 +373,7 @@ class TestIOReadWrite < ReactorTest
     assert_equal ["a", :alive, "b"], log
   end
 
-  # N1
-  def test_n1_a_reader_that_leaves_wakes_the_writer
+  def test_closing_the_reading_end_wakes_the_writer
     skip_under_stress
     r, w = pipe
     log = []
@@ -385,7 +384,7 @@ class TestIOReadWrite < ReactorTest
     assert_equal [:closing, Errno::EPIPE], log
   end
 
-  def test_accept_and_datagrams_wait
+  def test_accept_and_recvfrom_wait
     server = TCPServer.new("127.0.0.1", 0)
     udp = UDPSocket.new.tap { |s| s.bind("127.0.0.1", 0) }
     [server, udp].each { |io| track(io) }

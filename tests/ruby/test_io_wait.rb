@@ -18,7 +18,7 @@ class TestIOWait < ReactorTest
     assert_equal %i[writing readable], log
   end
 
-  def test_answers_with_the_subset_that_is_ready
+  def test_only_the_ready_events_are_returned
     a, b = pair
     run_scheduler do |scheduler|
       Fiber.schedule do
@@ -30,7 +30,7 @@ class TestIOWait < ReactorTest
     end
   end
 
-  def test_timeout_answers_false_and_not_too_early
+  def test_a_timeout_returns_false_and_is_not_early
     r, = pipe
     run_scheduler do |scheduler|
       Fiber.schedule do
@@ -42,7 +42,7 @@ class TestIOWait < ReactorTest
     end
   end
 
-  def test_every_numeric_is_a_timeout
+  def test_every_numeric_is_accepted_as_timeout
     r, = pipe
     in_fiber do
       [0, 0.001, Rational(1, 1000), 1e-9, Rational(1, 3_000_000_000)].each { |t| assert_nil r.wait_readable(t) }
@@ -58,8 +58,7 @@ class TestIOWait < ReactorTest
     end
   end
 
-  # N11
-  def test_n11_a_zero_timeout_is_a_truthful_poll
+  def test_a_zero_timeout_polls_the_descriptor
     r, w = pipe
     in_fiber do
       assert_nil r.wait_readable(0)
@@ -82,8 +81,7 @@ class TestIOWait < ReactorTest
     assert_equal %i[polled other], log
   end
 
-  # N12
-  def test_n12_wait_writable_times_out_on_a_full_socket
+  def test_wait_writable_times_out_on_a_full_socket
     a, b = pair
     fill(a)
     in_fiber do
@@ -93,8 +91,8 @@ class TestIOWait < ReactorTest
     end
   end
 
-  # N12: connect_timeout fires, against a listener whose backlog is full.
-  def test_n12_connect_timeout_fires
+  # connect_timeout fires, against a listener whose backlog is full.
+  def test_connect_timeout_raises_as_in_plain_ruby
     needs_linux "a full backlog that drops connections"
     server = Socket.new(:INET, :STREAM)
     track(server)
@@ -111,7 +109,7 @@ class TestIOWait < ReactorTest
     end
   end
 
-  def test_hang_up_answers_what_was_asked
+  def test_a_hang_up_returns_the_requested_events
     r, w = pipe
     w.close
     in_fiber { assert_same r, r.wait_readable(TEST_TIMEOUT) }
@@ -131,7 +129,7 @@ class TestIOWait < ReactorTest
   end
 
   # Data and the end of the stream may arrive as one event: the read after the data must still see the end.
-  def test_data_and_end_together
+  def test_data_and_end_of_file_in_one_event
     a, b = tcp_pair
     log = []
     run_scheduler do
@@ -141,8 +139,8 @@ class TestIOWait < ReactorTest
     assert_equal ["bye", nil], log
   end
 
-  # N2 and N28: as many waiters as you like on one descriptor, in one direction and in both.
-  def test_n28_all_waiters_of_a_descriptor_wake
+  # as many waiters as you like on one descriptor, in one direction and in both.
+  def test_all_waiters_of_a_descriptor_wake
     a, b = pair
     log = []
     run_scheduler do
@@ -152,7 +150,7 @@ class TestIOWait < ReactorTest
     assert_equal [0, 1, 2], log.sort
   end
 
-  def test_reader_and_writer_wait_on_one_descriptor
+  def test_a_reader_and_a_writer_wait_on_one_descriptor
     a, b = pair
     full = fill(a)
     log = []
@@ -169,7 +167,7 @@ class TestIOWait < ReactorTest
     assert_equal %i[readable writable], log
   end
 
-  def test_one_waiter_gives_up_the_other_stays
+  def test_a_timeout_of_one_waiter_keeps_the_other
     r, w = pipe
     log = []
     run_scheduler do
@@ -180,8 +178,7 @@ class TestIOWait < ReactorTest
     assert_equal [[:first, true], [:second, true]], log
   end
 
-  # N17
-  def test_n17_priority_is_urgent_data
+  def test_priority_is_urgent_data
     needs_linux "urgent data"
     a, b = tcp_pair
     run_scheduler do
@@ -201,7 +198,7 @@ class TestIOWait < ReactorTest
   end
 
   # A timeout of the IO itself is the scheduler's job.
-  def test_the_ios_own_timeout_counts_when_none_is_given
+  def test_io_timeout_applies_without_an_explicit_timeout
     r, = pipe
     r.timeout = 0.02
     in_fiber do
@@ -211,8 +208,7 @@ class TestIOWait < ReactorTest
     end
   end
 
-  # N16
-  def test_n16_a_recycled_descriptor_after_a_timed_out_wait
+  def test_a_reused_descriptor_after_a_wait_that_timed_out
     log = []
     numbers = []
     run_scheduler do
@@ -251,8 +247,8 @@ class TestIOWait < ReactorTest
     assert_equal %w[a b c], log
   end
 
-  # N34: pipes and sockets, in a pattern no power of two divides, and numbers far beyond a byte.
-  def test_n34_waits_do_not_leak_between_neighbouring_descriptors
+  # pipes and sockets, in a pattern no power of two divides, and numbers far beyond a byte.
+  def test_waits_on_hundreds_of_descriptors_do_not_mix
     skip_under_stress
     pairs = Array.new(300) { |i| (i % 3).zero? ? pair : pipe }
     got = {}
@@ -264,7 +260,7 @@ class TestIOWait < ReactorTest
   end
 
   # Edge triggering must not show: what was left unread is still readable.
-  def test_readable_as_long_as_something_is_unread
+  def test_a_descriptor_with_unread_data_stays_readable
     a, b = pair
     in_fiber do
       b << "abc"
@@ -273,7 +269,7 @@ class TestIOWait < ReactorTest
     end
   end
 
-  def test_bytes_in_rubys_own_buffer_count_as_readable
+  def test_wait_readable_returns_for_buffered_data
     r, w = pipe
     in_fiber do
       w << "one\ntwo\n"
@@ -284,7 +280,7 @@ class TestIOWait < ReactorTest
   end
 
   # Someone else reads what our waiter was waiting for; it must go on waiting instead of believing it has data.
-  def test_a_wait_that_was_answered_too_late_waits_on
+  def test_a_read_waits_on_if_another_fiber_took_the_data
     r, w = pipe
     log = []
     run_scheduler do
@@ -295,7 +291,7 @@ class TestIOWait < ReactorTest
   end
 
   # Ruby's own methods that receive and accept wait only after the kernel has told them to: the selector takes that up.
-  def test_what_rubys_own_methods_have_found_is_not_asked_again
+  def test_a_wait_after_eagain_of_accept_or_recvfrom_does_not_reregister
     skip "the portable selector registers nothing" if select_backend?
     server = track(TCPServer.new("127.0.0.1", 0))
     one = track(UDPSocket.new).tap { |socket| socket.bind("127.0.0.1", 0) }

@@ -130,12 +130,12 @@ class TestLayers < ReactorTest
 
   def refused(tree) = tree.edges.reject { |edge| edge.from.room == edge.to.room || FLOORS.fetch(edge.from.room).include?(edge.to.room) }
 
-  def test_every_reference_goes_down
+  def test_rooms_refer_only_to_rooms_below_them
     assert_equal [], refused(TREE).map { |edge| "lib/#{edge.from.path}.rb refers to #{edge.to.path} by #{edge.by}" }
     assert_operator TREE.edges.size, :>, 100, "is this test blind?"
   end
 
-  def test_the_floors_are_in_order
+  def test_the_list_of_floors_is_sorted
     FLOORS.each_with_index do |(room, below), floor|
       assert_equal [], below - FLOORS.keys.first(floor), "below #{room}"
     end
@@ -145,17 +145,17 @@ class TestLayers < ReactorTest
     assert_equal [], idle, "permissions that nothing needs"
   end
 
-  def test_no_circle
+  def test_files_have_no_circle
     assert_nil TREE.circle
   end
 
-  def test_no_file_is_too_long
+  def test_every_file_has_at_most_400_lines
     long = Dir[File.join(LIB, "**/*.rb")].to_h { |path| [path, File.foreach(path).count] }.select { |_, lines| lines > MAX_LINES }
     assert_empty long
   end
 
   # On three small trees that break a rule.
-  def test_what_is_refused
+  def test_broken_rules_are_detected
     up = Tree.new("reactor/clock" => "module Reactor; module Clock; def self.x = Scheduler; end; end",
                   "reactor/scheduler" => "module Reactor; class Scheduler; end; end")
     assert_equal(%w[Scheduler], refused(up).map(&:by))

@@ -9,7 +9,7 @@ class TestLife < ReactorTest
   # --- fork -----------------------------------------------------------------------------------------------------------
 
   # Descriptors, timers and locks in use, fibers in the ready queue: neither side may notice the other.
-  def test_fork_in_a_busy_reactor
+  def test_fork_with_waits_of_every_kind_leaves_both_processes_working
     needs_fork
     out = child_says(<<~'RUBY', within: 60)
       mine = Process.pid
@@ -50,7 +50,7 @@ class TestLife < ReactorTest
     assert_equal ["7"] * 10 + ["parent true"], out.lines(chomp: true)
   end
 
-  def test_daemon
+  def test_daemon_continues_in_the_forked_process
     needs_fork
     [false, true].each do |inside|
       r, w = IO.pipe
@@ -79,7 +79,7 @@ class TestLife < ReactorTest
   end
 
   # What a child inherits must not hold anything of ours open: each reader sees the end while the children live.
-  def test_spawn_and_popen_while_others_wait
+  def test_children_inherit_no_descriptor_of_waiting_fibers
     log = []
     input, gate = pipe
     run_scheduler do
@@ -99,7 +99,7 @@ class TestLife < ReactorTest
   end
 
   # The child of a fork without a block goes on in the fiber. How it ends shows in its status, as without a scheduler.
-  def test_how_a_child_forked_in_a_fiber_ends
+  def test_the_exit_status_of_a_child_forked_in_a_fiber
     out = child_says(<<~'RUBY')
       ends = {
         exit: -> { exit 8 }, abort: -> { abort "told" }, raise: -> { raise "told" }, signal: -> { Process.kill(:TERM, $$); sleep },
@@ -143,7 +143,7 @@ class TestLife < ReactorTest
 
   # Where Ruby moves its threads between native ones. On 3.4 those with a scheduler stay where they are, or it crashes; on
   # 4.0 they must not, or it crashes.
-  def test_schedulers_in_threads_that_ruby_may_move
+  def test_schedulers_in_mn_threads
     mn = { "RUBY_MN_THREADS" => "1" }
     skip "this Ruby has no M:N threads" unless IO.popen([mn, RbConfig.ruby, "-v"], &:read).include?("+MN")
     skip "this Ruby cannot keep a thread on its native thread" if RUBY_VERSION < "4.0" && !Thread.new { Reactor.stay }.value
@@ -224,7 +224,7 @@ class TestLife < ReactorTest
   private_constant :TOGETHER, :LET_GO
 
   # Ruby's own Module#prepend loses modules, or crashes, where two Ractors come to one class: of 1,000 classes, some did so in half the runs.
-  def test_what_ractors_install_at_once_is_installed_once_and_whole
+  def test_concurrent_patching_by_ractors_patches_each_class_once
     out = child_says(<<~RUBY)
       Warning[:experimental] = false
       COUNT = 1000
@@ -251,7 +251,7 @@ class TestLife < ReactorTest
   end
 
   # Which they do with their first scheduler. From then on its place before Ruby's own methods is the same for all.
-  def test_several_ractors_make_their_first_scheduler_at_once
+  def test_concurrent_first_schedulers_in_several_ractors
     out = child_says(<<~RUBY)
       Warning[:experimental] = false
       ractors = Array.new(3) do |number|
@@ -286,7 +286,7 @@ class TestLife < ReactorTest
   end
 
   # What is wrong is wrong everywhere, and in the same words.
-  def test_a_ractor_refuses_what_the_main_one_refuses
+  def test_wrong_arguments_raise_the_same_errors_in_a_ractor
     out = child_says(<<~'RUBY')
       Warning[:experimental] = false
       wrong = {
@@ -340,7 +340,7 @@ class TestLife < ReactorTest
     assert eventually { leaked_descriptors(before).empty? }, -> { leaked_descriptors(before).inspect }
   end
 
-  def test_at_exit_may_use_a_scheduler_of_its_own
+  def test_at_exit_may_use_a_new_scheduler
     out = child_says(<<~RUBY)
       at_exit do
         Fiber.set_scheduler(Reactor::Scheduler.new)
@@ -370,7 +370,7 @@ class TestLife < ReactorTest
   # --- nothing grows --------------------------------------------------------------------------------------------------
 
   # 20,000 descriptors (REACTOR_LONG=1: a million) opened, waited for and dropped; some closed, some left to the collector.
-  def test_descriptors_that_come_and_go_leave_memory_flat
+  def test_memory_stays_flat_over_many_descriptors
     skip_under_stress
     needs_linux "resident memory from /proc"
     count = LONG ? 1_000_000 : 20_000

@@ -44,7 +44,7 @@ class TestOffload < ReactorTest
     other.kill
   end
 
-  def test_a_block_runs_elsewhere_and_its_value_comes_back
+  def test_offload_runs_the_block_on_a_worker_and_returns_its_value
     in_fiber do |scheduler|
       thread, none = scheduler.offload { [Thread.current, Fiber.current_scheduler] }
       refute_equal Thread.current, thread
@@ -56,14 +56,14 @@ class TestOffload < ReactorTest
     end
   end
 
-  def test_outside_of_its_fibers_the_block_is_just_run
+  def test_offload_outside_of_the_fibers_runs_the_block_inline
     run_with do |scheduler|
       assert_equal Thread.current, scheduler.offload { Thread.current }
       assert_equal 0, scheduler.stats[:offload_threads]
     end
   end
 
-  def test_fibers_go_on_meanwhile
+  def test_offload_parks_only_its_fiber
     in_fiber do |scheduler|
       gate = Thread::Queue.new
       Fiber.schedule { sleep 0; gate << :open }
@@ -71,7 +71,7 @@ class TestOffload < ReactorTest
     end
   end
 
-  def test_there_are_no_more_threads_than_asked_for
+  def test_the_number_of_workers_is_limited
     in_fiber(workers: 2) do |scheduler|
       at_once = most = done = 0
       lock = Thread::Mutex.new
@@ -94,7 +94,7 @@ class TestOffload < ReactorTest
     end
   end
 
-  def test_an_interrupted_fiber_waits_until_its_work_has_been_interrupted
+  def test_an_interrupted_fiber_waits_until_its_job_is_interrupted
     in_fiber do |scheduler|
       log = []
       begun = Thread::Queue.new
@@ -117,7 +117,7 @@ class TestOffload < ReactorTest
     end
   end
 
-  def test_work_that_has_not_begun_is_taken_back
+  def test_an_interrupt_withdraws_a_job_that_has_not_begun
     in_fiber(workers: 1) do |scheduler|
       gate = Thread::Queue.new
       begun = false
@@ -129,7 +129,7 @@ class TestOffload < ReactorTest
     end
   end
 
-  def test_a_killed_fiber_takes_its_work_along
+  def test_killing_a_fiber_interrupts_its_job
     in_fiber do |scheduler|
       log = []
       fiber = Fiber.schedule do
@@ -147,7 +147,7 @@ class TestOffload < ReactorTest
     end
   end
 
-  def test_the_end_of_the_scheduler_interrupts_what_is_going_on
+  def test_closing_the_scheduler_interrupts_running_jobs
     log = Thread::Queue.new
     thread = Thread.new do
       Thread.current.report_on_exception = false
@@ -168,7 +168,7 @@ class TestOffload < ReactorTest
     assert(eventually { Thread.list.none? { |other| other.name == "reactor worker" } })
   end
 
-  def test_workers_survive_what_is_raised_in_them
+  def test_workers_survive_exceptions_raised_in_them
     in_fiber(workers: 1) do |scheduler|
       worker = scheduler.offload { Thread.current }
       20.times do
@@ -181,7 +181,7 @@ class TestOffload < ReactorTest
   end
 
   # The worker is struck when it has done one job, and before it has begun the next, which is there already.
-  def test_what_is_raised_in_a_worker_between_two_jobs_reaches_neither
+  def test_an_exception_in_a_worker_between_two_jobs_affects_neither
     in_fiber(workers: 1) do |scheduler|
       worker = scheduler.offload { Thread.current }
       struck = 0
@@ -202,7 +202,7 @@ class TestOffload < ReactorTest
     end
   end
 
-  def test_a_killed_worker_is_replaced_and_its_fiber_told
+  def test_a_killed_worker_is_replaced_and_its_fiber_gets_an_error
     in_fiber(workers: 1) do |scheduler|
       worker = scheduler.offload { Thread.current }
       worker.kill.join
@@ -217,7 +217,7 @@ class TestOffload < ReactorTest
   end
 
   # However they fall: each job is done or its fiber told, and no worker is lost.
-  def test_storm_of_interrupts
+  def test_jobs_under_many_interrupts_end_and_keep_the_workers
     skip_under_stress
     random = Random.new(3)
     in_fiber(workers: 2) do |scheduler|
@@ -236,7 +236,7 @@ class TestOffload < ReactorTest
     end
   end
 
-  def test_a_forked_child_has_workers_of_its_own
+  def test_a_forked_child_starts_its_own_workers
     says = child_says(<<~RUBY)
       scheduler = Reactor::Scheduler.new
       Fiber.set_scheduler(scheduler)
@@ -257,7 +257,7 @@ class TestOffload < ReactorTest
     assert_equal "1\n2\n3\n4\n", says
   end
 
-  def test_options
+  def test_wrong_options_are_refused
     assert_raises(ArgumentError) { Reactor::Scheduler.new(workers: 0) }
     assert_raises(TypeError) { Reactor::Scheduler.new(workers: "2") }
     error = assert_raises(ArgumentError) { Reactor::Scheduler.new(policy: :sometimes) }
@@ -266,7 +266,7 @@ class TestOffload < ReactorTest
 
   # --- what Ruby offers --------------------------------------------------------------------------------------------------
 
-  def test_deflating_does_not_hold_up_the_others
+  def test_deflate_runs_on_a_worker
     offering!
     native!
     skip_under_stress
@@ -285,7 +285,7 @@ class TestOffload < ReactorTest
 
   # What they have taken is measured by the clock, which stands still here: except in the workers, who do it until it is
   # known to be short.
-  def test_small_operations_stay_here
+  def test_small_operations_run_inline
     offering!
     native!
     skip_under_stress
@@ -318,7 +318,7 @@ class TestOffload < ReactorTest
     end
   end
 
-  def test_an_interrupted_operation_is_over_before_its_fiber_goes_on
+  def test_an_interrupted_operation_ends_before_its_fiber_continues
     offering!
     native!
     Dir.mktmpdir do |directory|
@@ -367,7 +367,7 @@ class TestOffload < ReactorTest
     assert_equal ["10\ntrue\n10\n[true, false, true]\ntrue\n", true], [child.out, child.status.success?], child.err[0, 2000]
   end
 
-  def test_copy_stream_is_not_handed_over
+  def test_copy_stream_does_not_run_on_a_worker
     a, b = pair
     c, d = pair
     in_fiber(policy: :always) do

@@ -67,7 +67,7 @@ class TestPatches < ReactorTest
 
   include Reactor::Patches
 
-  def test_the_first_scheduler_patches_what_the_table_says
+  def test_the_first_scheduler_patches_the_methods_of_the_table
     first, second = changed_by("report { Reactor::Scheduler.new.close }; report { Reactor::Scheduler.new.close }")
     moments = [CLOSE, SCHEDULER]
     moments << URING if BACKEND == :uring
@@ -77,7 +77,7 @@ class TestPatches < ReactorTest
     assert_operator first.size, :>, 25
   end
 
-  def test_virtual_time_patches_what_the_table_says
+  def test_virtual_time_patches_the_methods_of_the_table
     found, = changed_by(<<~RUBY)
       require "reactor/testing"
       Reactor::Scheduler.new.close
@@ -86,7 +86,7 @@ class TestPatches < ReactorTest
     assert_equal declared(VIRTUAL_TIME), found
   end
 
-  def test_the_async_selector_patches_io_close_where_the_vm_tells_nothing
+  def test_the_async_selector_patches_io_close_before_ruby_4_0
     skip "the native library is not loaded" unless defined?(Reactor::Poller)
     found, = changed_by(<<~RUBY)
       require "reactor/async/selector"

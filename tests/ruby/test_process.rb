@@ -12,8 +12,8 @@ class TestProcess < ReactorTest
     super
   end
 
-  # N30: to wait for a child that has ended is never to wait.
-  def test_n30_children_that_are_quickly_done_starve_nobody
+  # to wait for a child that has ended is never to wait.
+  def test_waits_for_ended_children_do_not_starve_a_timer
     needs_linux "/proc tells when a child has ended"
     log = []
     run_scheduler do
@@ -29,7 +29,7 @@ class TestProcess < ReactorTest
   end
 
   # In a process of its own: fork(2) copies the list of all the stacks that fibers of other tests have left.
-  def test_children_run_side_by_side
+  def test_children_run_concurrently
     said = child_says(<<~'RUBY').lines(chomp: true)
       said = {}
       done = 0
@@ -48,7 +48,7 @@ class TestProcess < ReactorTest
     assert_equal [Array.new(8) { |i| "#{i}\n" }.inspect, "8"], said
   end
 
-  def test_the_others_go_on_meanwhile
+  def test_waiting_for_a_child_parks_only_its_fiber
     log = []
     run_scheduler do
       reader, writer = pipe
@@ -93,7 +93,7 @@ class TestProcess < ReactorTest
     assert_operator most.to_i, :<, 20, "a thread for each child" unless select_backend?
   end
 
-  def test_hundreds_of_commands
+  def test_hundreds_of_concurrent_commands
     skip_under_stress
     assert_equal "200\n", child_says(<<~'RUBY')
       done = 0
@@ -108,7 +108,7 @@ class TestProcess < ReactorTest
     RUBY
   end
 
-  def test_a_process_that_is_no_child
+  def test_waiting_for_a_process_that_is_not_a_child_raises_as_in_plain_ruby
     group = -(2**21 + 1)
     questions = [
       -> { Process.wait(Process.pid) }, -> { Process.wait(2**22 + 1) }, -> { Process.wait }, -> { Process.wait(0) }, -> { Process.wait(group) },
@@ -122,8 +122,8 @@ class TestProcess < ReactorTest
     end
   end
 
-  # N5: whatever is waited for, and however.
-  def test_n5_a_timeout_leaves_the_child_to_be_waited_for
+  # whatever is waited for, and however.
+  def test_a_child_can_be_waited_for_after_a_timeout
     run_scheduler do
       Fiber.schedule do
         reader, writer = pipe
@@ -137,8 +137,8 @@ class TestProcess < ReactorTest
     end
   end
 
-  # N5: the child ends just when the time is up. Once the timeout has won, the status must still be there.
-  def test_n5_no_status_is_lost_to_a_timeout_that_comes_with_it
+  # the child ends just when the time is up. Once the timeout has won, the status must still be there.
+  def test_a_timeout_at_the_end_of_a_child_loses_no_status
     skip_under_stress
     out = child_says(<<~RUBY)
       require "timeout"
@@ -167,8 +167,7 @@ class TestProcess < ReactorTest
     assert_equal "[]\n", out
   end
 
-  # N21
-  def test_n21_any_child_and_a_group
+  def test_waiting_for_any_child_and_for_a_group
     run_scheduler do
       Fiber.schedule do
         pid = spawn("sleep 0.01; exit 4")
@@ -181,7 +180,7 @@ class TestProcess < ReactorTest
     end
   end
 
-  def test_n21_two_fibers_wait_for_any_child
+  def test_two_fibers_wait_for_any_child
     got = []
     run_scheduler do
       pids = [spawn("sleep 0.01"), spawn("sleep 0.02")]
@@ -191,7 +190,7 @@ class TestProcess < ReactorTest
     end
   end
 
-  def test_n21_many_fibers_wait_for_any_child
+  def test_many_fibers_wait_for_any_child
     found = []
     before = Thread.list.size
     most = nil
@@ -212,7 +211,7 @@ class TestProcess < ReactorTest
   end
 
   # The last child ends first, and each end lets the child before it end.
-  def test_n21_several_groups_at_once
+  def test_several_fibers_wait_for_groups
     pipes = Array.new(12) { pipe }
     run_scheduler do |scheduler|
       pipes.each_with_index do |(input, _), i|
@@ -226,7 +225,7 @@ class TestProcess < ReactorTest
     end
   end
 
-  def test_n21_no_child_at_all
+  def test_waiting_without_a_child_is_echild
     assert_raises(Errno::ECHILD) { Process.wait(-1, Process::WNOHANG) }
     run_scheduler do
       Fiber.schedule do
@@ -236,7 +235,7 @@ class TestProcess < ReactorTest
     end
   end
 
-  def test_n21_waitall
+  def test_waitall_returns_every_status
     run_scheduler do
       Fiber.schedule do
         pids = Array.new(5) { |i| spawn("sleep 0.0#{5 - i}; exit #{i}") }
@@ -245,7 +244,7 @@ class TestProcess < ReactorTest
     end
   end
 
-  def test_n21_detach
+  def test_detach_returns_the_status
     run_scheduler do
       Fiber.schedule do
         pid = spawn("sleep 0.01; exit 7")
@@ -255,7 +254,7 @@ class TestProcess < ReactorTest
     end
   end
 
-  def test_n21_without_waiting
+  def test_wnohang_does_not_wait
     run_scheduler do
       Fiber.schedule do
         reader, writer = pipe
@@ -268,7 +267,7 @@ class TestProcess < ReactorTest
     end
   end
 
-  def test_n21_a_child_that_stops_and_then_ends
+  def test_a_child_that_stops_and_then_ends
     run_scheduler do
       Fiber.schedule do
         [->(pid) { pid }, ->(_) { -1 }].each do |whom|
@@ -282,7 +281,7 @@ class TestProcess < ReactorTest
     end
   end
 
-  def test_megabytes_in_and_out
+  def test_megabytes_through_a_child
     text = "0123456789abcdef" * 65_536 * MEGABYTES
     run_scheduler do
       3.times do |i|
@@ -320,7 +319,7 @@ class TestProcess < ReactorTest
     end
   end
 
-  def test_the_status_of_commands
+  def test_the_exit_status_of_commands
     run_scheduler do
       Fiber.schedule do
         assert_equal "out\n", `echo out; exit 11`
@@ -339,7 +338,7 @@ class TestProcess < ReactorTest
   end
 
   # Whoever ignores SIGCHLD has no zombies and no statuses.
-  def test_ignored_children
+  def test_children_with_sigchld_ignored
     code = <<~RUBY
       trap(:CHLD, "IGNORE")
       ask = ->(scheduled) do
@@ -366,7 +365,7 @@ class TestProcess < ReactorTest
     assert_equal "[[Errno::ECHILD, Errno::ECHILD]]\n", child_says(code)
   end
 
-  def test_a_child_that_is_killed
+  def test_the_status_of_a_killed_child
     run_scheduler do
       Fiber.schedule do
         pid = spawn("sleep 60")
@@ -397,7 +396,7 @@ class TestProcess < ReactorTest
   end
 
   # As on a system without pidfd_open(2): the same answers, by threads or by looking.
-  def test_without_pidfd
+  def test_children_without_pidfd_open
     pidfd = Reactor.method(:pidfd)
     without_warnings { Reactor.define_singleton_method(:pidfd) { |_| nil } }
     run_scheduler do

@@ -68,8 +68,7 @@ class TestRealInput < ReactorTest
     assert_equal (0...CLIENTS).to_h { |i| [i, ["/#{i}:" * 100, "/#{i}/again:body #{i}" * 100]] }, got
   end
 
-  # N13
-  def test_n13_net_http_read_timeout_is_net_read_timeout
+  def test_net_http_read_timeout_is_net_read_timeout
     server = track(TCPServer.new("127.0.0.1", 0))
     run_scheduler do
       Fiber.schedule do
@@ -154,7 +153,7 @@ class TestRealInput < ReactorTest
     assert_equal (0...CLIENTS).to_h { |i| [i, "MESSAGE #{i}"] }, got
   end
 
-  def test_pipes_chained
+  def test_items_pass_through_a_chain_of_pipes
     stages = Array.new(9) { pipe }
     sent = Array.new(20) { |i| "item #{i}" }
     got = []
@@ -173,7 +172,7 @@ class TestRealInput < ReactorTest
     assert_equal sent.map { |item| "#{item}.0.1.2.3.4.5.6.7" }, got
   end
 
-  def test_popen
+  def test_concurrent_popen
     got = {}
     all_there = gate(6)
     run_scheduler do
@@ -292,7 +291,7 @@ class TestRealInput < ReactorTest
     assert_equal (0...CLIENTS).to_a, got.sort
   end
 
-  def test_timeouts_among_real_work
+  def test_timeouts_during_other_work
     r, = pipe
     log = []
     took = run_plain do
@@ -316,7 +315,7 @@ class TestRealInput < ReactorTest
     assert_operator took, :<=, 2 * PAUSE, "virtual seconds"
   end
 
-  def test_everything_at_once
+  def test_http_threads_processes_and_queues_concurrently
     server = track(TCPServer.new("127.0.0.1", 0))
     udp = UDPSocket.new.tap { |s| s.bind("127.0.0.1", 0); track(s) }
     a, b = pair

@@ -13,7 +13,7 @@ class TestSends < ReactorTest
   # Writes went by way of the driver: some on uring, none elsewhere. (How many depends on how long a turn takes.)
   def assert_queued(scheduler) = assert_equal(uring?, queued(scheduler).positive?)
 
-  def test_everybody_writes_at_once
+  def test_concurrent_writes_are_batched_on_uring
     skip_under_stress
     run_scheduler do |scheduler|
       pairs = Array.new(50) { tcp_pair }
@@ -28,7 +28,7 @@ class TestSends < ReactorTest
     end
   end
 
-  def test_whoever_is_alone_writes_directly
+  def test_a_single_writer_writes_directly
     run_scheduler do |scheduler|
       ours, theirs = pair
       100.times { ours.write("x"); assert_equal "x", theirs.readpartial(9) }
@@ -90,7 +90,7 @@ class TestSends < ReactorTest
   end
 
   # Two at a time gain nothing by sharing a call: after a turn of those, writes are made directly for a while.
-  def test_few_at_a_time_write_directly
+  def test_two_concurrent_writers_write_directly
     run_scheduler do |scheduler|
       pairs = Array.new(2) { pair }
       pairs.each do |ours, theirs|
@@ -103,7 +103,7 @@ class TestSends < ReactorTest
     end
   end
 
-  def test_one_fibers_writes_stay_in_order_through_a_full_buffer
+  def test_writes_of_one_fiber_stay_in_order_through_a_full_buffer
     skip_under_stress
     run_scheduler do |scheduler|
       expected = Array.new(4) { +"" }
@@ -127,7 +127,7 @@ class TestSends < ReactorTest
   end
 
   # Until all three have gone by way of the driver: a turn that ends between them has the rest written directly.
-  def test_errors_come_to_the_write_that_met_them
+  def test_an_error_is_raised_in_the_write_that_failed
     run_scheduler { |scheduler| assert(eventually { errors_of_three_writes(scheduler) == (uring? ? 3 : 0) }) }
   end
 
@@ -143,7 +143,7 @@ class TestSends < ReactorTest
     queued(scheduler) - before
   end
 
-  def test_a_reset_connection
+  def test_a_write_to_a_reset_connection_raises
     run_scheduler do |scheduler|
       ours, theirs = tcp_pair
       ours.write("unread")
@@ -156,7 +156,7 @@ class TestSends < ReactorTest
   end
 
   # A queued write is taken back when its fiber is raised in before the kernel saw it: all or nothing, and accounted for.
-  def test_what_is_raised_in_a_queued_write
+  def test_a_raise_withdraws_a_queued_write
     [->(fiber) { fiber.raise(RuntimeError, "enough") }, ->(fiber) { fiber.kill }].each do |finish|
       run_scheduler do |scheduler|
         ours, theirs = pair
@@ -183,7 +183,7 @@ class TestSends < ReactorTest
   end
 
   # What the kernel has taken by then is told first, and raised with the next wait.
-  def test_what_is_raised_after_a_queued_write_has_been_sent
+  def test_a_raise_after_a_queued_write_was_sent_arrives_in_the_next_wait
     run_scheduler do |scheduler|
       ours, theirs = pair
       other, = pair
@@ -205,8 +205,8 @@ class TestSends < ReactorTest
     end
   end
 
-  # N6 for writes: whatever a timeout hits, the peer has exactly what was reported as written.
-  def test_n6_a_timeout_around_writes_loses_and_doubles_nothing
+  # whatever a timeout hits, the peer has exactly what was reported as written.
+  def test_a_timeout_of_a_write_loses_and_repeats_no_bytes
     skip_under_stress
     run_scheduler do |scheduler|
       reported = Array.new(8, 0)
@@ -230,7 +230,7 @@ class TestSends < ReactorTest
   end
 
   # The same through Ruby's own buffer, which would send once more what it does not know to be sent.
-  def test_n6_a_timeout_around_flushes_doubles_nothing
+  def test_a_timeout_of_a_flush_repeats_no_bytes
     skip_under_stress
     run_scheduler do |scheduler|
       got, expected = [], []
@@ -257,7 +257,7 @@ class TestSends < ReactorTest
   end
 
   # A number may be another's a moment after it is closed: what was queued for it must be on its way by then.
-  def test_a_close_under_a_queued_write
+  def test_a_close_submits_the_queued_write
     run_scheduler do |scheduler|
       ours, theirs = pair
       log = []
@@ -276,7 +276,7 @@ class TestSends < ReactorTest
     end
   end
 
-  def test_a_scheduler_that_ends_with_queued_writes
+  def test_the_end_of_the_scheduler_submits_queued_writes
     ours, theirs = pair
     thread = Thread.new do
       Fiber.set_scheduler(Reactor::Scheduler.new)
@@ -286,8 +286,8 @@ class TestSends < ReactorTest
     assert_equal "last words", theirs.readpartial(99)
   end
 
-  # N23: more at a time than a queue of the kernel's holds.
-  def test_n23_more_writes_than_a_queue_holds
+  # more at a time than a queue of the kernel's holds.
+  def test_more_queued_writes_than_the_submission_queue_holds
     skip_under_stress
     run_scheduler do |scheduler|
       pairs = Array.new(400) { pair }
@@ -300,7 +300,7 @@ class TestSends < ReactorTest
     end
   end
 
-  def test_a_fork_with_queued_writes
+  def test_a_fork_does_not_repeat_queued_writes
     skip "no fork" unless Process.respond_to?(:fork)
     run_scheduler do |scheduler|
       ours, theirs = pair

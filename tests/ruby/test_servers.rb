@@ -81,7 +81,7 @@ class TestServers < ReactorTest
 
   # --- PostgreSQL ------------------------------------------------------------------------------------------------
 
-  def test_postgresql
+  def test_postgresql_with_a_hundred_clients
     need "pg", server: PostgresServer
     PostgresServer.run do |server|
       # Each waits for a lock, which is released when all do.
@@ -103,7 +103,7 @@ class TestServers < ReactorTest
     end
   end
 
-  def test_postgresql_goes_down
+  def test_the_end_of_postgresql_raises_in_every_client
     need "pg", server: PostgresServer
     PostgresServer.run do |server|
       asked = 0
@@ -123,7 +123,7 @@ class TestServers < ReactorTest
 
   def redis(server, **) = Redis.new(host: "127.0.0.1", port: server.port, timeout: TEST_TIMEOUT, **)
 
-  def test_redis
+  def test_redis_with_a_hundred_clients
     need "redis", server: RedisServer
     RedisServer.run do |server|
       # Each waits for something to be pushed, which comes when all do.
@@ -146,7 +146,7 @@ class TestServers < ReactorTest
     end
   end
 
-  def test_redis_wakes_who_waits_for_another
+  def test_redis_clients_wait_for_items_of_other_clients
     need "redis", server: RedisServer
     RedisServer.run do |server|
       results = all_at_once do |i|
@@ -161,7 +161,7 @@ class TestServers < ReactorTest
     end
   end
 
-  def test_redis_goes_down
+  def test_the_end_of_redis_raises_in_every_client
     need "redis", server: RedisServer
     RedisServer.run do |server|
       asked = 0
@@ -191,7 +191,7 @@ class TestServers < ReactorTest
     client.start { |connection| connection.get(path).body }
   end
 
-  def test_net_http_and_nginx
+  def test_net_http_with_nginx
     need server: NginxServer
     NginxServer.run do |server|
       results = all_at_once { http(server.port, "/file") }
@@ -200,7 +200,7 @@ class TestServers < ReactorTest
   end
 
   # Net::HTTP in a fiber, nginx, and behind it a server of ours in the same thread.
-  def test_nginx_between_our_client_and_our_server
+  def test_nginx_as_proxy_between_client_and_server_of_one_thread
     need server: NginxServer
     ours = track(TCPServer.new("127.0.0.1", 0))
     NginxServer.run(upstream: ours.addr[1]) do |server|
@@ -226,7 +226,7 @@ class TestServers < ReactorTest
     end
   end
 
-  def test_nginx_goes_down
+  def test_the_end_of_nginx_raises_in_every_client
     need server: NginxServer
     NginxServer.run(rate: 2000) do |server|
       asked = 0
@@ -253,7 +253,7 @@ class TestServers < ReactorTest
     end
   end
 
-  def test_https_and_nginx
+  def test_https_with_nginx
     need server: NginxServer
     made, key = certificate
     ours = track(TCPServer.new("127.0.0.1", 0))
@@ -265,7 +265,7 @@ class TestServers < ReactorTest
     end
   end
 
-  def test_https_goes_down
+  def test_the_end_of_an_https_server_raises_in_every_client
     need server: NginxServer
     made, key = certificate
     NginxServer.run(certificate: made, key: key, rate: 2000) do |server|
@@ -303,7 +303,7 @@ class TestServers < ReactorTest
     end
   end
 
-  def test_tls_server_and_clients_in_one_thread
+  def test_a_tls_server_and_its_clients_in_one_thread
     server = tls_server
     made, = certificate
     long = "x" * 50_000
@@ -321,7 +321,7 @@ class TestServers < ReactorTest
   end
 
   # Another implementation's client, as children.
-  def test_openssl_s_client
+  def test_a_tls_server_with_openssl_s_client
     skip "openssl is not installed (bin/setup --servers)" unless ENV.fetch("PATH", "").split(":").any? { |path| File.executable?("#{path}/openssl") }
     server = tls_server
     results = all_at_once(count: 20, serving: -> { serve_tls(server, 20).method(:kill) }) do |i|

@@ -10,7 +10,7 @@ class TestTimeout < ReactorTest
     run_scheduler { |scheduler| Fiber.schedule { block.call(scheduler) } }
   end
 
-  def test_returns_the_value_of_the_block
+  def test_timeout_returns_the_value_of_the_block
     in_fiber do
       assert_equal :value, Timeout.timeout(TEST_TIMEOUT) { sleep 0.001; :value }
       assert_equal TEST_TIMEOUT + 0.25, Timeout.timeout(TEST_TIMEOUT + 0.25) { |seconds| seconds }
@@ -19,7 +19,7 @@ class TestTimeout < ReactorTest
     end
   end
 
-  def test_ends_every_kind_of_wait
+  def test_a_timeout_ends_every_kind_of_wait
     r, w = IO.pipe
     queue = Queue.new
     mutex = Mutex.new
@@ -39,7 +39,7 @@ class TestTimeout < ReactorTest
     [r, w].each(&:close)
   end
 
-  def test_class_message_and_instance
+  def test_a_timeout_raises_the_given_class_message_or_instance
     in_fiber do |scheduler|
       assert_raises(Own) { Timeout.timeout(0.002, Own) { sleep } }
       assert_equal "too slow", assert_raises(Own) { Timeout.timeout(0.002, Own, "too slow") { sleep } }.message
@@ -49,7 +49,7 @@ class TestTimeout < ReactorTest
     end
   end
 
-  def test_nested
+  def test_nested_timeouts
     in_fiber do
       log = []
       begin
@@ -72,7 +72,7 @@ class TestTimeout < ReactorTest
     end
   end
 
-  def test_never_fires_afterwards
+  def test_a_timeout_never_fires_after_its_block
     in_fiber do
       50.times { Timeout.timeout(0.001) { nil } }
       100.times { Timeout.timeout(0.001) { sleep 0.001 } rescue nil }
@@ -80,8 +80,7 @@ class TestTimeout < ReactorTest
     end
   end
 
-  # N8
-  def test_n8_later_sleeps_have_full_length
+  def test_sleeps_after_a_timeout_have_full_length
     in_fiber do
       struck = 0
       until struck == 3 # a machine that stops for a moment may make both due at once, and then the sleep may end first
@@ -95,8 +94,7 @@ class TestTimeout < ReactorTest
     end
   end
 
-  # N6
-  def test_n6_bytes_that_come_after_a_timeout_are_all_there
+  def test_bytes_that_arrive_after_a_timeout_are_all_read
     skip_under_stress
     [IO.pipe, pair, tcp_pair].each do |r, w|
       r, w = w, r if r.is_a?(BasicSocket)
@@ -124,7 +122,7 @@ class TestTimeout < ReactorTest
     end
   end
 
-  def test_the_target_may_be_inside_an_enumerator
+  def test_a_timeout_ends_a_wait_inside_an_enumerator
     in_fiber do
       cleaned = false
       slow = Enumerator.new do |y|
@@ -143,7 +141,7 @@ class TestTimeout < ReactorTest
   end
 
   # Who polls raises for them, and its own turn may come meanwhile: it must not set out to raise for the next one then.
-  def test_many_targets_inside_enumerators_at_once
+  def test_many_timeouts_end_waits_inside_enumerators
     skip_under_stress
     log = Queue.new
     run_scheduler do
@@ -161,7 +159,7 @@ class TestTimeout < ReactorTest
     assert_equal 30, log.size
   end
 
-  def test_only_the_fiber_in_question_is_hit
+  def test_a_timeout_interrupts_only_its_fiber
     log = []
     run_scheduler do |scheduler|
       others = Array.new(3) { |i| Fiber.schedule { sleep; log << i } }
@@ -175,8 +173,7 @@ class TestTimeout < ReactorTest
     assert_equal [:timeout, 0, 1, 2], log
   end
 
-  # N18
-  def test_n18_cancelled_timers_leave_nothing
+  def test_cancelled_timeouts_leave_no_timers
     skip_under_stress
     needs_linux "resident memory from /proc"
     out = child_says(<<~RUBY, within: 60)
@@ -193,8 +190,8 @@ class TestTimeout < ReactorTest
     assert_operator grown.min, :<, 2_000, "kB per 50,000 timers: what is kept is kept each time"
   end
 
-  # N14. Ruby 3.3 itself turns the hook's answer into EAGAIN.
-  def test_n14_a_timeout_of_the_io_is_an_io_timeout_error
+  # Ruby 3.3 itself turns the hook's answer into EAGAIN.
+  def test_the_timeout_of_an_io_raises_io_timeout_error
     [IO.pipe, pair].each do |r, w|
       r.timeout = 0.02
       run_scheduler do
@@ -211,7 +208,7 @@ class TestTimeout < ReactorTest
     end
   end
 
-  def test_bad_durations
+  def test_wrong_durations
     in_fiber do |scheduler|
       ran = false
       assert_raises(ArgumentError) { scheduler.timeout_after(-1, Own) { ran = true } }
@@ -222,7 +219,7 @@ class TestTimeout < ReactorTest
   end
 
   # What plain Ruby makes of odd arguments of Timeout.timeout, it makes of them here.
-  def test_odd_arguments_of_timeout_timeout
+  def test_unusual_arguments_of_timeout_do_what_plain_ruby_does
     values = ["1", :soon, -1]
     expected = run_plain { values.map { |v| outcome { Timeout.timeout(v) { sleep 0.1; :ran } } } }
     got = []

@@ -49,7 +49,7 @@ class TestTypes < ReactorTest
   end
 
   # The judge is awake.
-  def test_a_signature_that_names_an_unknown_type_is_not
+  def test_a_signature_that_names_an_unknown_type_is_invalid
     Dir.mktmpdir do |directory|
       text = File.read(File.join(ROOT, "sig/reactor.rbs"))
       File.write(File.join(directory, "reactor.rbs"), text.sub("def self.backend: () -> Symbol", "def self.backend: () -> Nonsense"))
@@ -65,7 +65,7 @@ class TestTypes < ReactorTest
   # Made by Data and Object, and of no interest here.
   INHERITED = [*Object.instance_methods, *Data.instance_methods, *Data.define(:x).singleton_methods].freeze
 
-  def test_every_public_method_is_there
+  def test_every_public_method_has_a_signature
     builder = RBS::DefinitionBuilder.new(env: environment)
     missing = CLASSES.flat_map do |klass|
       name = type(klass == Reactor::Scheduler && klass <= Reactor::PortableScheduler ? "::Reactor::Scheduler" : "::#{klass.name}")
