@@ -4,14 +4,14 @@ require_relative "helper"
 require "tempfile"
 require "reactor/async/selector" if defined?(Reactor::Poller)
 
-# The selector protocol of IO::Event, method by method.
+# Each method of the selector protocol of IO::Event.
 class TestAsyncSelector < ReactorTest
   def setup
     super
     skip "the native library is not loaded" unless defined?(Reactor::Poller)
   end
 
-  # The block runs on a thread of its own and is the loop.
+  # Runs the block as the event loop on a new thread.
   def selecting
     before = descriptors
     value = run_plain do
@@ -30,7 +30,7 @@ class TestAsyncSelector < ReactorTest
     log = []
     selecting do |selector|
       assert_same Fiber.current, selector.loop
-      assert_nil selector.transfer, "from the loop: nothing"
+      assert_nil selector.transfer, "transfer from the loop returns nil"
       parked = fiber { log << :parked; selector.transfer; log << :again }
       fiber { log << :one; selector.yield; log << :three }
       resumed = Fiber.new { |x| log << x; selector.transfer; log << :never }
@@ -68,7 +68,7 @@ class TestAsyncSelector < ReactorTest
       assert_operator selector.idle_duration, :>=, 0.02
       assert_raises(TypeError) { selector.select("soon") }
       selector.push(fiber { selector.transfer })
-      selector.select(nil) # returns: somebody ran, and what it did may matter
+      selector.select(nil) # returns after a fiber has run
     end
   end
 
@@ -146,7 +146,7 @@ class TestAsyncSelector < ReactorTest
   end
 
   def test_closing_an_io_raises_io_error_in_its_waiters
-    skip "later Rubies tell the scheduler" if RUBY_VERSION >= "4.0"
+    skip "Ruby 4.0 and later call io_close" if RUBY_VERSION >= "4.0"
     r, = pipe
     log = []
     selecting do |selector|
@@ -160,7 +160,7 @@ class TestAsyncSelector < ReactorTest
   AGAIN = -Errno::EAGAIN::Errno
   INVALID = -Errno::EINVAL::Errno
 
-  # Both interface versions, whichever this Ruby has.
+  # Both interface versions on every Ruby.
   def test_transfer_least_and_transfer_once
     [pipe, pair].each do |r, w|
       selecting do |selector|
@@ -261,7 +261,7 @@ class TestAsyncSelector < ReactorTest
   end
 end
 
-# Async itself on it, where it is installed.
+# Async on Reactor::AsyncSelector, if Async is installed.
 class TestAsync < ReactorTest
   READY = begin
     require "async"
@@ -360,7 +360,7 @@ class TestAsync < ReactorTest
     end
   end
 
-  # What Falcon is made of: a Rack application behind Async's server.
+  # The parts of Falcon: a Rack application behind the server of Async.
   def test_a_hundred_concurrent_rack_requests
     skip "async-http cannot be loaded: #{HTTP}" unless [true, false].include?(HTTP)
     begin
@@ -381,7 +381,7 @@ class TestAsync < ReactorTest
     end
   end
 
-  # Lets nobody pass who calls it before so many have come: who is served one after the other waits for ever.
+  # A lambda that blocks its callers until `count` of them have come, so requests that run one by one never finish.
   def gate(count)
     come = 0
     open = Thread::Queue.new

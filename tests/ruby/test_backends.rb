@@ -2,7 +2,7 @@
 
 require_relative "helper"
 
-# Which backend, and the right to know why not another.
+# Selection of the backend, and the reasons why a backend is unavailable.
 class TestBackends < ReactorTest
   def test_backend_is_a_usable_symbol
     assert_instance_of Symbol, Reactor.backend
@@ -100,7 +100,7 @@ class TestBackends < ReactorTest
     end
   end
 
-  # containers refuse io_uring by seccomp(2). Whoever insists is told why, everybody else hardly notices.
+  # Containers deny io_uring by seccomp(2). The default falls back; an explicit request is an error with the reason.
   def test_epoll_is_used_if_seccomp_denies_io_uring
     needs_linux "io_uring"
     skip "no native library" if select_backend?
@@ -130,7 +130,7 @@ class TestBackends < ReactorTest
     assert_equal "io_uring_setup: Operation not permitted (os error 1)\ntrue\ntrue\nepoll reads bytes\n", out
   end
 
-  # Makes io_uring_setup(2), number 425 on every architecture, fail with EPERM from now on: four instructions of BPF.
+  # Makes io_uring_setup(2) (number 425 on every architecture) fail with EPERM: a seccomp filter of four BPF instructions.
   REFUSE_IO_URING = <<~'RUBY'
     verbose, $VERBOSE = $VERBOSE, nil
     require "fiddle"
@@ -139,8 +139,8 @@ class TestBackends < ReactorTest
     program = [4, filter].pack("Sx#{Fiddle::SIZEOF_VOIDP - 2}P")
     long = Fiddle::TYPE_LONG
     prctl = Fiddle::Function.new(Fiddle::Handle::DEFAULT["prctl"], [Fiddle::TYPE_INT, long, Fiddle::TYPE_VOIDP, long, long], Fiddle::TYPE_INT)
-    abort "no promise" unless prctl.call(38, 1, 0, 0, 0).zero?  # PR_SET_NO_NEW_PRIVS
-    abort "no filter" unless prctl.call(22, 2, program, 0, 0).zero?  # PR_SET_SECCOMP, SECCOMP_MODE_FILTER
+    abort "PR_SET_NO_NEW_PRIVS failed" unless prctl.call(38, 1, 0, 0, 0).zero?  # PR_SET_NO_NEW_PRIVS
+    abort "PR_SET_SECCOMP failed" unless prctl.call(22, 2, program, 0, 0).zero?  # PR_SET_SECCOMP, SECCOMP_MODE_FILTER
   RUBY
   private_constant :REFUSE_IO_URING
 
@@ -159,7 +159,6 @@ class TestBackends < ReactorTest
     end
   end
 
-  # Only an absent library falls back; a broken one is an error that says so.
   def test_an_absent_native_library_falls_back_and_a_broken_one_is_a_load_error
     require "tmpdir"
     require "fileutils"
@@ -171,7 +170,7 @@ class TestBackends < ReactorTest
       run = lambda do
         out, status = with_child_output({ "REACTOR_BACKEND" => nil }, RbConfig.ruby, "-w", "-W:no-experimental", "-I", dir, "-e", <<~'RUBY')
           require "reactor"
-          ractor = Ractor.new { Reactor::Scheduler.new.backend } # the reason is there for other Ractors too
+          ractor = Ractor.new { Reactor::Scheduler.new.backend } # other Ractors can read the reason
           p Reactor.backend, ractor.respond_to?(:value) ? ractor.value : ractor.take
         RUBY
         [out, status.success?]

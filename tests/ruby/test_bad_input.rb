@@ -2,10 +2,10 @@
 
 require_relative "helper"
 
-# What users do wrong, and descriptors that change under our feet: the error plain Ruby would raise, and afterwards the
-# scheduler works as before, with nothing lost or left registered.
+# Wrong arguments, and descriptors that are closed or replaced while fibers wait: the error must be that of plain Ruby, and
+# the scheduler must work as before.
 class TestBadInput < ReactorTest
-  # Nothing is left over: no stale wake-up ends a sleep early, and descriptors work.
+  # No stale wake-up ends a sleep early, and descriptors work.
   def assert_still_sound
     assert_operator elapsed { sleep 0.01 }, :>=, 0.01
     r, w = IO.pipe
@@ -15,7 +15,7 @@ class TestBadInput < ReactorTest
     [r, w].each(&:close)
   end
 
-  # Runs each call in plain Ruby and under the scheduler and compares values and error classes.
+  # Runs each call in plain Ruby and under the scheduler, and compares values and error classes.
   def assert_like_plain_ruby(calls)
     expected = run_plain { calls.transform_values { |call| outcome(&call) } }
     got = {}
@@ -90,7 +90,6 @@ class TestBadInput < ReactorTest
     run_scheduler { |scheduler| Fiber.schedule { assert_raises(IOError) { scheduler.io_wait(r, IO::READABLE, 0.01) }; assert_still_sound } }
   end
 
-  # The number is closed behind Ruby's back: what plain Ruby says, and no trace of it.
   def test_a_descriptor_closed_through_another_io_raises_as_in_plain_ruby
     calls = {}
     [["read", ->(io) { io.readpartial(1) }], ["wait", ->(io) { io.wait_readable(0.05) }]].each do |name, use|
@@ -115,7 +114,7 @@ class TestBadInput < ReactorTest
       Fiber.schedule { log << outcome { IO.select([r], nil, nil, TEST_TIMEOUT) } }
       Fiber.schedule { r.close; log << :closed; assert_still_sound }
     end
-    # Ruby 4.0 lets them go first, earlier ones the closer.
+    # On Ruby 4.0 the waiters end before the closing fiber, on earlier Rubies after it.
     assert_equal [:closed, *[[:raised, IOError]] * 3], log.sort_by { |entry| entry == :closed ? 0 : 1 }
     w.close
   end
@@ -143,7 +142,7 @@ class TestBadInput < ReactorTest
     w.close
   end
 
-  # Two numbers, one description: closing one must neither wake nor deafen a wait on the other.
+  # Two descriptors share one file description: a close of one must neither wake nor block a wait on the other.
   def test_closing_the_original_keeps_waits_on_its_dup
     r, w = pipe
     log = []
@@ -175,7 +174,7 @@ class TestBadInput < ReactorTest
     assert_equal %i[copy original], log.sort
   end
 
-  # A closed number that a dup keeps alive in the kernel, then reused for something else.
+  # The dup keeps the registration of the closed descriptor in the kernel while its number is reused.
   def test_events_of_a_closed_descriptor_with_a_dup_do_not_end_waits_on_the_reused_number
     r, w = IO.pipe
     run_scheduler do
@@ -208,7 +207,7 @@ class TestBadInput < ReactorTest
         assert r.wait_readable(TEST_TIMEOUT)
         assert_equal "new", r.readpartial(9)
         w.close
-        assert_nil r.wait_readable(0.01), "the old pipe is of no interest any more"
+        assert_nil r.wait_readable(0.01), "the old pipe is no longer watched"
         assert_still_sound
       end
     end
@@ -220,7 +219,7 @@ class TestBadInput < ReactorTest
     run_scheduler do
       Fiber.schedule do
         assert_nil r.wait_readable(0.005)
-        IO.for_fd(r.fileno, autoclose: false).reopen(r2) # dup2 through another object: r's identity stays
+        IO.for_fd(r.fileno, autoclose: false).reopen(r2) # dup2 through another object: r stays the same object
         Fiber.schedule { sleep 0; w2 << "new" }
         assert r.wait_readable(TEST_TIMEOUT)
         assert_equal "new", r.readpartial(9)
@@ -239,7 +238,7 @@ class TestBadInput < ReactorTest
       Fiber.schedule { log << outcome { r.readpartial(9) } }
       Fiber.schedule { r.reopen(r2); w2 << "new"; assert_still_sound }
     end
-    # The bytes of the new file, or the error a close would give; in that case the bytes are still there.
+    # Either the bytes of the new file, or the error of a close. After that error the bytes are still in the pipe.
     if log == [[:raised, IOError]]
       assert_equal "new", r.readpartial(9)
     else
@@ -258,7 +257,7 @@ class TestBadInput < ReactorTest
     assert_equal ["new"], log
   end
 
-  # The echo server lives in this process, so that only the clients run out of numbers.
+  # The echo server runs in this process, so only the clients run out of descriptors.
   def test_a_hundred_clients_under_a_limit_of_64_descriptors
     server = track(TCPServer.new("127.0.0.1", 0))
     echo = Thread.new do
@@ -273,7 +272,7 @@ class TestBadInput < ReactorTest
       Fiber.set_scheduler(scheduler = Reactor::Scheduler.new)
       100.times do |i|
         Fiber.schedule do
-          # Nobody lets go of a number before there are too few.
+          # A client keeps its descriptor until another one was refused.
           TCPSocket.open("127.0.0.1", port) { |s| sleep 0.001 until log.include?(:refused); s.puts i; log << s.gets.to_i }
         rescue Errno::EMFILE
           log << :refused
@@ -326,7 +325,7 @@ class TestBadInput < ReactorTest
   def test_a_scheduler_that_cannot_be_made_leaks_no_descriptor
     out = child_says(<<~'RUBY')
       Process.setrlimit(Process::RLIMIT_NOFILE, 64)
-      Reactor::Scheduler.new.close # whatever is loaded on demand is loaded now
+      Reactor::Scheduler.new.close # loads what is loaded on first use
       GC.start
       spare = []
       begin
@@ -340,7 +339,7 @@ class TestBadInput < ReactorTest
       rescue Errno::EMFILE
         nil
       end
-      spare << File.open("/dev/null") # the one free number is still free: a half-made scheduler keeps nothing
+      spare << File.open("/dev/null") # the one free descriptor is still free
       8.times { spare.pop.close }
       puts "made"
       Fiber.set_scheduler(Reactor::Scheduler.new)

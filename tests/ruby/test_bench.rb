@@ -10,15 +10,15 @@ rescue LoadError
   nil # a bundled gem, which some distributions have in a package of its own
 end
 
-# bin/bench, on few operations: what it writes, what it does about a run that fails, hangs or lies, and what it is told wrongly.
+# bin/bench on few operations: its output files, runs that fail, hang or give wrong results, and wrong arguments.
 class TestBench < ReactorTest
   MAIN = File.join(ROOT, "bench", "harness", "main.rb")
-  # The Rust programs as `cargo test` has built them; the measurement itself uses optimized ones.
+  # The Rust programs that `cargo test` has built; measurements use optimized ones.
   EXAMPLES = File.join(ROOT, "target", "debug", "examples")
 
   Outcome = Struct.new(:out, :err, :status, :data, :markdown, :page)
 
-  # Runs the harness with its results in a directory of their own.
+  # Runs the harness with its results in a temporary directory.
   def bench(*arguments, examples: EXAMPLES)
     skip_under_stress
     Dir.mktmpdir do |directory|
@@ -31,8 +31,7 @@ class TestBench < ReactorTest
     end
   end
 
-  # What has nothing to do with the backend is shown on one.
-  def once! = (skip "bin/bench is the same whatever the backend" if linux? && BACKEND != :epoll)
+  def only_on_one_backend = (skip "bin/bench does not depend on the backend" if linux? && BACKEND != :epoll)
 
   TINY = %w[--scale 0.0005 --rounds 2].freeze
 
@@ -54,7 +53,7 @@ class TestBench < ReactorTest
   def check_cell(cell, row)
     assert_equal "ok", cell[:state]
     assert_equal 2, cell[:samples].size
-    # The same number of operations for everybody, verified by the workload itself.
+    # Each target runs the same number of operations, which the workload verifies.
     assert_equal [row == "racket" ? 5 : 40], cell[:samples].map { _1[:operations] }.uniq
     assert_includes cell[:low]..cell[:high], cell[:median]
     assert_operator cell[:low], :>, 0
@@ -62,7 +61,7 @@ class TestBench < ReactorTest
     assert_operator cell[:variation], :>=, 0
   end
 
-  # One file that asks nobody for anything, with plots that are well-formed.
+  # The page refers to no other file, and its plots are well-formed XML.
   def check_page(page, plots:)
     refute_match(/\b(?:src|href)=|url\(|@import/, page)
     drawings = page.scan(%r{<svg.*?</svg>}m)
@@ -73,7 +72,7 @@ class TestBench < ReactorTest
   end
 
   def test_render_repeats_the_report_of_a_results_file
-    once!
+    only_on_one_backend
     again = nil
     first = bench("cv", "--targets", BACKEND.to_s, *TINY) do |directory|
       again = bench("--render", File.join(directory, "bench.json"))
@@ -87,7 +86,7 @@ class TestBench < ReactorTest
                    "--against", "other=#{code}.new",
                    "--against", "liar=#{code}.class_eval { def io_read(_, buffer, *) = super.tap { buffer.set_string('?') } ; self }.new",
                    "--against", "absent=raise 'no luck'")
-    # What others do is reported, and no failure of this command.
+    # A failure of another scheduler is reported but does not fail the command.
     assert_equal 0, result.status, result.err
     assert_equal %w[ok ok failed failed], [BACKEND.to_s, "other", "liar", "absent"].map { |name| cell(result, "lines", name)[:state] }
     assert_includes cell(result, "lines", "liar")[:words], "wrong result: the line that came back"
@@ -95,7 +94,7 @@ class TestBench < ReactorTest
     assert_includes result.page, "What gave no result"
   end
 
-  # Nobody else runs here, whom the limit might end.
+  # No other target runs, so the limit cannot end one on a slow machine.
   def test_another_scheduler_that_hangs_is_ended_at_the_limit
     result = bench("lines", "--targets", "", "--limit", "1", *TINY, "--against", "stuck=sleep")
     assert_equal 0, result.status, result.err
@@ -114,7 +113,7 @@ class TestBench < ReactorTest
   end
 
   def test_the_baseline_measures_every_workload_that_declares_it
-    once!
+    only_on_one_backend
     skip "cargo test has not built the examples" unless File.exist?(File.join(EXAMPLES, "baseline"))
     needs_linux("raw epoll")
     rows = JSON.parse(child_says(<<~RUBY), symbolize_names: true).values_at(:with, :without)
@@ -130,9 +129,9 @@ class TestBench < ReactorTest
   end
 
   def test_wrong_arguments_are_refused_with_a_message
-    once!
+    only_on_one_backend
     { ["nosuch"] => "no workload nosuch", ["--rounds", "0"] => "--rounds takes a number from 1 to 1000, not 0", ["--rounds", "x"] => "invalid argument: --rounds x",
-      ["--targets", "nobody"] => "no target nobody here (there are: threads, plain, ", ["--against", "nobody"] => "no scheduler \"nobody\"",
+      ["--targets", "absent"] => "no target absent here (there are: threads, plain, ", ["--against", "absent"] => "no scheduler \"absent\"",
       ["--against", "threads=1"] => "two targets are called threads", ["--render", "/nowhere"] => "/nowhere cannot be read", ["--bogus"] => "invalid option: --bogus" }.each do |arguments, words|
       result = bench(*arguments)
       assert_equal 2, result.status, arguments.inspect
@@ -143,9 +142,8 @@ class TestBench < ReactorTest
     assert_equal [2, true], [missing.status, missing.err.start_with?("bin/bench: the baseline is not built (/nowhere/baseline): ")]
   end
 
-  # What is not measured in time is lost only for itself.
   def test_an_interrupted_run_keeps_the_finished_measurements
-    once!
+    only_on_one_backend
     skip_under_stress
     Dir.mktmpdir do |directory|
       reader, writer = IO.pipe
@@ -163,7 +161,7 @@ class TestBench < ReactorTest
   end
 
   def test_list_and_help_are_printed
-    once!
+    only_on_one_backend
     listed = bench("--list").out.lines.map { _1[/^\w+/] }
     assert_operator listed.size, :>=, 27
     assert_equal listed.uniq, listed

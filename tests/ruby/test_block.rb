@@ -3,7 +3,7 @@
 require_relative "helper"
 require "monitor"
 
-# block and unblock: everything that waits for another fiber or thread.
+# The hooks block and unblock: mutexes, monitors, queues, condition variables and threads.
 class TestBlock < ReactorTest
   def test_a_mutex_excludes_other_fibers
     mutex = Mutex.new
@@ -188,7 +188,6 @@ class TestBlock < ReactorTest
     end
   end
 
-  # Two schedulers on two threads talk through queues.
   def test_two_schedulers_exchange_items_through_queues
     rounds = STRESS ? 5 : 300
     ping = Queue.new
@@ -206,15 +205,15 @@ class TestBlock < ReactorTest
     assert_equal (1..rounds).to_a, log
   end
 
-  # An unblock that comes after the hook was entered counts, even before the fiber is parked.
+  # An unblock after the hook was entered ends the wait, even before the fiber is parked.
   def test_an_unblock_ends_one_block_and_is_not_saved
     run_scheduler do |scheduler|
       Fiber.schedule do
         fiber = Fiber.current
         thread = Thread.new { until_parked(scheduler, 1); 3.times { scheduler.unblock(:x, fiber) } }
         assert_equal true, scheduler.block(:x, 1_000_000)
-        thread.join # till then the surplus unblocks may come
-        assert_operator elapsed { scheduler.block(:x, 0.02) }, :>=, 0.02, "the surplus unblocks are not saved up"
+        thread.join # the surplus unblocks arrive before it ends
+        assert_operator elapsed { scheduler.block(:x, 0.02) }, :>=, 0.02, "the surplus unblocks do not end the next wait"
       end
     end
   end
@@ -230,7 +229,7 @@ class TestBlock < ReactorTest
   end
 
   def test_unblock_wakes_a_sleeping_scheduler_immediately
-    rounds = STRESS ? 5 : 50 # one that looks now and then would need TEST_TIMEOUT for so many
+    rounds = STRESS ? 5 : 50 # by polling, this many rounds would exceed TEST_TIMEOUT
     queue, answers = Queue.new, Queue.new
     run_scheduler do
       sleeping = Thread.current
@@ -265,22 +264,22 @@ class TestBlock < ReactorTest
     assert_equal 100 * 20 + 400, count
   end
 
-  # What comes while a subclass's override is on its way into the wait must not be lost.
-  class Dawdling < Reactor::Scheduler
+  # Delays the hooks: a wake-up before super is called must not be lost.
+  class DelayedScheduler < Reactor::Scheduler
     ENTERED = Queue.new
     GO = Queue.new
 
     def block(...)
-      dawdle
+      delay
       super
     end
 
     def kernel_sleep(...)
-      dawdle
+      delay
       super
     end
 
-    private def dawdle = Fiber.blocking { ENTERED << true; GO.pop }
+    private def delay = Fiber.blocking { ENTERED << true; GO.pop }
   end
 
   def test_an_unblock_before_an_overridden_hook_calls_super_is_kept
@@ -288,17 +287,17 @@ class TestBlock < ReactorTest
     mutex, condition, flag = Mutex.new, ConditionVariable.new, false
     got = []
     thread = Thread.new do
-      Fiber.set_scheduler(Dawdling.new)
+      Fiber.set_scheduler(DelayedScheduler.new)
       Fiber.schedule { got << queue.pop }
       Fiber.schedule { mutex.synchronize { condition.wait(mutex) until flag; got << :signalled } }
       nil
     end
-    Dawdling::ENTERED.pop
+    DelayedScheduler::ENTERED.pop
     queue << :pushed
-    Dawdling::GO << true
-    Dawdling::ENTERED.pop
+    DelayedScheduler::GO << true
+    DelayedScheduler::ENTERED.pop
     mutex.synchronize { flag = true; condition.signal }
-    Dawdling::GO << true
+    DelayedScheduler::GO << true
     join_or_fail(thread, TEST_TIMEOUT)
     assert_equal %i[pushed signalled], got
   end
