@@ -2,11 +2,11 @@
 
 require_relative "helper"
 
-# IO#close under fibers that wait: just these get their IOError, on every Ruby and whoever closes.
+# IO#close raises IOError in the fibers that wait for this IO object, and in no other, on every Ruby.
 class TestClose < ReactorTest
   MESSAGE = "stream closed in another thread"
 
-  # Longer than a wait lies idle before the registry arms it once more.
+  # Longer than the idle time after which the registry rearms a wait.
   LONG = 0.25
 
   def closed
@@ -71,7 +71,7 @@ class TestClose < ReactorTest
       Fiber.schedule { log << twin.readpartial(1) }
       Fiber.schedule { log << closed { reading.readpartial(1) } }
       Fiber.schedule do
-        reading.autoclose = false # the descriptor stays open: only the object goes
+        reading.autoclose = false # the descriptor stays open
         reading.close
         writing << "x"
       end
@@ -92,7 +92,7 @@ class TestClose < ReactorTest
         number = reading.fileno
         reading.close
         sleep 0
-        # The lowest number that is free is given away next, and a collection may have freed lower ones meanwhile.
+        # The next descriptor gets the lowest free number. A collection may have freed lower ones.
         recycled = pair until recycled&.any? { |io| io.fileno == number }
         again, peer = recycled.sort_by { |io| io.fileno == number ? 0 : 1 }
         Fiber.schedule { log << again.readpartial(1) }
@@ -103,7 +103,7 @@ class TestClose < ReactorTest
     assert_equal ["o"] * 50 + ["r"], log.sort
   end
 
-  # On Ruby 4.0 the VM lets the closer wait until the others have left: here nobody else could run them.
+  # On Ruby 4.0 the VM makes the closing fiber wait for the interrupted ones. The closing fiber is the root fiber here.
   def test_a_close_by_the_root_fiber_raises_in_the_waiting_fibers
     log = []
     reading, = pair
@@ -116,7 +116,7 @@ class TestClose < ReactorTest
     assert_equal [MESSAGE, MESSAGE, :closed], log.sort_by(&:size).reverse
   end
 
-  # Ruby 4.1's form of fiber_interrupt: something that answers alive?, raise and transfer in the place of a fiber.
+  # Ruby 4.1 calls fiber_interrupt with an object that answers alive?, raise and transfer, instead of a fiber.
   Proxy = Struct.new(:fiber, :raised) do
     def alive? = raised.nil?
 
@@ -139,7 +139,7 @@ class TestClose < ReactorTest
     assert_equal ["through a proxy"], log
   end
 
-  # Two descriptors' numbers are used over and over: each use is registered once, and asks the kernel nothing else.
+  # Two descriptor numbers are reused for each pair: each use is registered once, and costs no other system call.
   def test_a_reused_descriptor_number_is_registered_once_and_not_renewed
     skip "the portable selector registers nothing" if select_backend?
 
@@ -159,7 +159,7 @@ class TestClose < ReactorTest
     end
     registered, renewed, closed = stats.values_at(:registered, :renewed, :closed)
     assert_equal [0, registered], [renewed, closed]
-    assert_includes 15..20, registered # on a busy machine a reader may have stepped back, and found its byte there
+    assert_includes 15..20, registered # a reader that yielded found its byte there
   end
 
   def test_io_close_closes_pipes_and_sockets_but_no_lingering_socket_or_file
@@ -181,7 +181,7 @@ class TestClose < ReactorTest
     end
   end
 
-  # What is interrupted in the middle of IO#close has closed it all the same, whoever does blocking operations.
+  # IO#close closes the descriptor even if it is interrupted while a worker does the blocking operation.
   def test_an_interrupted_close_leaks_no_descriptor
     skip_under_stress
     before = descriptors
@@ -198,7 +198,7 @@ class TestClose < ReactorTest
     assert_equal [], surplus_descriptors(before)
   end
 
-  # The IOError was meant for a wait that something else has ended.
+  # The IOError belongs to a wait that another error has ended.
   def test_a_close_does_not_raise_in_the_next_wait_of_its_waiter
     log = []
     reading, = pair
@@ -215,7 +215,7 @@ class TestClose < ReactorTest
         log << :slept
       end
       Fiber.schedule do
-        # What close does first. Of itself, close(2) may be handed to a worker (Ruby 3.4), and the waiter run meanwhile.
+        # The first step of IO#close. On Ruby 3.4 a worker may run close(2), and the waiter would run before the raise.
         Reactor::Patches::IOClose.notify_schedulers(reading)
         waiter.raise(IndexError)
         writing << "x"
@@ -224,7 +224,7 @@ class TestClose < ReactorTest
     assert_equal %i[raised returned slept], log
   end
 
-  # IO.select looks without the lock: a close may come in between.
+  # IO.select polls without the GVL: the close may come in between.
   def test_a_close_during_the_poll_of_select_raises_in_select
     skip_under_stress
     seen = []

@@ -61,7 +61,7 @@ class TestCostEstimate < ReactorTest
     assert_equal(:value, @costs.measure(:here) { :value })
   end
 
-  # Reloaded code has new places; the number of places that are kept is limited.
+  # Reloaded code has new places, so their number is limited.
   def test_the_oldest_place_is_dropped_at_the_limit
     (Reactor::CostEstimate::MAX_PLACES + 1).times { |number| take(CHEAP, place: number) }
     refute @costs.cheap?(0)

@@ -2,14 +2,14 @@
 
 require_relative "helper"
 
-# Exceptions that leave a fiber, and the ways to end a thread or process from outside. The scheduler owes an end within
-# 50 ms; these tests only tell an end from a hang.
+# Exceptions that leave a fiber, and ends of a thread or process from outside. The scheduler has to end within 50 ms; these
+# tests only distinguish an end from a hang.
 class TestErrors < ReactorTest
-  # Longer than any look of the registry's own takes: after a sleep of so long nothing but the disturbance itself ends it.
-  # Nothing goes wrong if a slow process does not get so far.
+  # Longer than the registry takes to rearm a wait, so only the interruption itself can end the sleep. A slow process that is
+  # not asleep by then passes as well.
   IDLE = 0.15
 
-  # For children: says that the main thread sleeps.
+  # Code for a child: prints "ready" when its main thread sleeps.
   READY = "Thread.new { sleep 0.001 until Thread.main.stop?; puts %(ready) }"
 
   def test_the_first_escaped_error_is_raised_after_the_other_fibers_end
@@ -145,7 +145,7 @@ class TestErrors < ReactorTest
 
   def test_sigterm_cancels_a_parked_fiber
     child = interrupted(<<~RUBY, :TERM)
-      $pipe = IO.pipe # both ends: a collected writer would be the end of the file
+      $pipe = IO.pipe # keeps the writer: its collection would be the end of file
       Fiber.set_scheduler(Reactor::Scheduler.new)
       Fiber.schedule { begin $pipe[0].read ensure puts "ensure" end }
       #{READY}
@@ -185,7 +185,7 @@ class TestErrors < ReactorTest
     assert_includes child.out, "interrupted"
   end
 
-  # The thread, when its fibers are parked, and when it sleeps if it is idle.
+  # Returns a thread whose fibers are parked and which, if idle, sleeps.
   def scheduled_thread(log, idle: true)
     ready = Queue.new
     thread = Thread.new do

@@ -3,7 +3,7 @@
 require_relative "helper"
 require "net/http"
 
-# The server of bin/demo, as a person uses it: serves, and leaves cleanly on Ctrl-C.
+# The example servers: each serves requests, and exits cleanly on a signal.
 class TestExamples < ReactorTest
   def serve(mode)
     reader, writer = IO.pipe
@@ -27,7 +27,7 @@ class TestExamples < ReactorTest
   def test_the_http_server_exits_cleanly_on_sigint
     skip_under_stress
     status, words = serve(BACKEND.to_s) do |port|
-      idle = TCPSocket.new("127.0.0.1", port) # still connected when the server is told to leave
+      idle = TCPSocket.new("127.0.0.1", port) # still connected when the signal comes
       bodies = Array.new(8) do
         Thread.new { Net::HTTP.start("127.0.0.1", port) { |http| Array.new(5) { http.get("/").body } } }
       end
@@ -39,11 +39,10 @@ class TestExamples < ReactorTest
     assert_includes words, "cpu_seconds"
   end
 
-  # More than one core: each way serves, and leaves cleanly on SIGTERM.
   def test_the_server_on_several_cores_exits_cleanly_on_sigterm
     skip_under_stress
     skip "no SO_REUSEPORT on this platform" unless Socket.const_defined?(:SO_REUSEPORT) && Process.respond_to?(:fork)
-    ractors = RUBY_VERSION < "4.0" ? 1 : 2 # more crash, see docs/performance.md
+    ractors = RUBY_VERSION < "4.0" ? 1 : 2 # more than one crash, see docs/performance.md
     { "workers" => 2, "ractors" => ractors, "threads" => 2 }.each do |mode, count|
       reader, writer = IO.pipe
       pid = Process.spawn({ "REACTOR_BACKEND" => BACKEND.to_s }, RbConfig.ruby, "-w", "-I", LIB, "examples/cores.rb", mode, count.to_s,

@@ -2,7 +2,7 @@
 
 require_relative "helper"
 
-# The fiber hook: Fiber.schedule and what becomes of fibers.
+# The fiber hook: Fiber.schedule, Fiber#raise, Fiber#kill and the end of fibers.
 class TestFiber < ReactorTest
   def test_schedule_runs_the_fiber_until_it_parks
     log = []
@@ -56,7 +56,7 @@ class TestFiber < ReactorTest
     end
   end
 
-  # The reference scheduler loses the caller here.
+  # The reference scheduler of CRuby does not return to the caller here.
   def test_a_fiber_that_schedules_a_fiber_goes_on_when_it_parks
     log = []
     done = Queue.new
@@ -72,7 +72,7 @@ class TestFiber < ReactorTest
     assert_equal %i[child parent parent_done child_done], log
   end
 
-  # The end of a fiber leads to the root fiber first; whoever scheduled it must still go on before the root does.
+  # A fiber that ends returns to the root fiber. The fiber that scheduled it must run before the root fiber goes on.
   def test_a_fiber_goes_on_when_a_fiber_it_scheduled_ends
     run_scheduler do
       log = []
@@ -102,10 +102,10 @@ class TestFiber < ReactorTest
     end
     assert_equal 9, log.size
     3.times { |i| assert_equal [0, 1, 2], log.filter_map { |n, fiber| n if fiber == i } }
-    assert_operator log.index([2, 0]), :>, log.index([1, 2]), "a fiber that gives way waits for all the others"
+    assert_operator log.index([2, 0]), :>, log.index([1, 2]), "a fiber that yields runs after all other ready fibers"
   end
 
-  # In a child: Ruby keeps the stacks, and with twenty thousand mappings every fork of a later test takes 60 ms.
+  # In a child, because Ruby keeps the stacks: with 20,000 mappings each fork of a later test takes 60 ms.
   def test_ten_thousand_short_fibers
     skip_under_stress
     assert_equal "10000\n", child_says(<<~RUBY)
@@ -188,14 +188,14 @@ class TestFiber < ReactorTest
     assert_equal [:ensure, [:killer_done, false]], log
   end
 
-  # The VM strikes who is killed at each switch back into it; a fiber of ours it strikes once.
+  # After Fiber#kill the VM raises the kill again on every resume. The scheduler clears the repeats.
   def test_ensure_clauses_of_a_killed_fiber_may_wait
     skip "the portable selector switches as the VM does" if select_backend?
     log = []
     run_scheduler do
       victim = Fiber.schedule do
         sleep
-      rescue Exception # rubocop:disable Lint/RescueException -- it sees nothing
+      rescue Exception # rubocop:disable Lint/RescueException -- a kill is not rescued
         log << :rescued
       ensure
         sleep 0.002
@@ -207,7 +207,6 @@ class TestFiber < ReactorTest
     assert_equal ["done\n", :child], log.sort_by(&:to_s).reverse
   end
 
-  # Whoever is cancelled once more is unwound from where it has come to.
   def test_a_second_cancel_ends_a_wait_in_ensure
     log = []
     run_scheduler do |scheduler|
@@ -230,7 +229,7 @@ class TestFiber < ReactorTest
     assert_equal %i[first second], log
   end
 
-  # Runs the fibers of a scheduler until the block, which is in none of them, answers yes.
+  # Runs the fibers of the scheduler until the block, which runs in none of them, returns true.
   def run_scheduler_until(scheduler)
     Fiber.blocking { Fiber.new(blocking: false) { scheduler.kernel_sleep(0.001) until yield }.resume }
   end
@@ -243,7 +242,7 @@ class TestFiber < ReactorTest
         reader.wait_readable
       rescue IndexError
         log << :raised
-        writer << "x" # would end the old wait, were it still there
+        writer << "x" # would end the old wait if it were still registered
         assert_operator elapsed { sleep 0.03 }, :>=, 0.03
         log << reader.readpartial(9)
       end

@@ -2,7 +2,7 @@
 
 require_relative "helper"
 
-# Parked fibers are reachable through the scheduler only: collection and compaction must see them.
+# Parked fibers are reachable through the scheduler only: the GC must mark and move them.
 class TestGC < ReactorTest
   COUNT = STRESS ? 4 : 200
 
@@ -11,7 +11,7 @@ class TestGC < ReactorTest
     GC.compact if GC.respond_to?(:compact)
   end
 
-  # Fibers in every kind of wait, nobody else holding on to them; `wake` ends all the waits.
+  # Parks fibers in every kind of wait, without another reference to them, then yields and ends the waits.
   def with_parked(count)
     log = []
     pipes = Array.new(count) { IO.pipe }
@@ -89,7 +89,7 @@ class TestGC < ReactorTest
     assert_equal [:done], log
   end
 
-  # four peers crash here.
+  # Four other schedulers crash here.
   def test_five_hundred_fibers_blocked_in_queues_survive_collection
     count = STRESS ? 5 : 500
     queues = Array.new(count) { Queue.new }
@@ -129,11 +129,10 @@ class TestGC < ReactorTest
       end
       Fiber.scheduler.run
       assert eventually(TEST_TIMEOUT / 2) { GC.start; map.size < 25 }, "#{map.size} of 50 descriptors are still held"
-      map.keys.each(&:close) # the few that the stack still shows
+      map.keys.each(&:close) # a few are still referenced from the stack
     end
   end
 
-  # a collection at every allocation, through all of it.
   def test_every_kind_of_wait_under_gc_stress
     r, w = IO.pipe
     a, b = pair
@@ -155,9 +154,9 @@ class TestGC < ReactorTest
     [r, w, a, b].each(&:close)
   end
 
-  # in a process of its own, whose heap is small. Ruby 3.4 resolves each name on two threads and allocates three
-  # times as much as 3.3, so with a collection at every allocation it takes a minute (REACTOR_LONG=1); otherwise every
-  # tenth connection begins and goes on under stress.
+  # In a child, whose heap is small. Ruby 3.4 resolves each name on two threads and allocates three times as much as 3.3, so a
+  # collection at every allocation takes a minute (REACTOR_LONG=1). Otherwise every tenth connection begins and goes on under
+  # GC.stress.
   def test_two_hundred_connections_by_name_under_gc_stress
     skip_under_stress
     out = child_says(<<~RUBY, LONG ? 1 : 10, within: 240)

@@ -5,7 +5,7 @@ require "json"
 require "stringio"
 require "tmpdir"
 
-# A loop one can see into: counters, the list of fibers, stalls, traces, deadlocks.
+# Observation of the event loop: counters, the list of fibers, stalls, traces, deadlocks.
 class TestInspection < ReactorTest
   # --- stats -----------------------------------------------------------------------------------------------------
 
@@ -66,7 +66,7 @@ class TestInspection < ReactorTest
       seen.each_value do |sighting|
         assert_operator sighting.seconds, :>=, 0
         assert_match(/test_inspection\.rb:\d+/, sighting.backtrace.join("\n"))
-        assert_equal [], sighting.backtrace.grep(%r{lib/reactor/(?!patches/clock)}), "our own Ruby code is of no interest"
+        assert_equal [], sighting.backtrace.grep(%r{lib/reactor/(?!patches/clock)}), "frames of this library are left out"
       end
       assert_match(/waiting \d+\.\d+ s for #{Regexp.escape(r.inspect)} to be readable\n.*test_inspection\.rb/m, seen[:read].to_s)
     ensure
@@ -98,7 +98,7 @@ class TestInspection < ReactorTest
         assert_equal :running, states[Fiber.current]
         assert_equal :ready, states[woken]
         assert_equal :away, states[away]
-        assert_equal [:sleep], scheduler.fibers.map(&:hook).compact, "the Enumerator's own fiber"
+        assert_equal [:sleep], scheduler.fibers.map(&:hook).compact, "the fiber of the Enumerator"
         [woken, away].each(&:kill)
       end
       scheduler.run
@@ -127,7 +127,7 @@ class TestInspection < ReactorTest
       other = Thread.new do
         Fiber.set_scheduler(Reactor::Scheduler.new)
         Fiber.schedule { sleep 60 }
-        Thread.current.thread_variable_set(:ready, true) # now that it waits
+        Thread.current.thread_variable_set(:ready, true) # the fiber waits now
         Fiber.scheduler.run
       end
       Fiber.schedule do
@@ -160,7 +160,7 @@ class TestInspection < ReactorTest
 
   # --- stalls ----------------------------------------------------------------------------------------------------
 
-  # The stalls found while the block runs in a fiber. A machine that has no time for the loop makes stalls, too.
+  # The stalls that are found while the block runs in a fiber. On a loaded machine there may be others.
   def stalling(limit)
     stalls = []
     before = Thread.list
@@ -176,8 +176,8 @@ class TestInspection < ReactorTest
     stalls
   end
 
-  # What is reported of a fiber that holds the loop by the block: that it does so at this place, and that it has ended. If
-  # it is found elsewhere, or not at all, it holds the loop once more.
+  # Both reports of a fiber that blocks the loop in the given place: the stall and its end. If the stall was reported in
+  # another place or not at all, the fiber blocks the loop again.
   def reports(place)
     fiber = number = nil
     stalls = stalling(0.05) do |list|
@@ -214,7 +214,7 @@ class TestInspection < ReactorTest
     assert_match(/sleep'/, found.backtrace.first)
   end
 
-  # What is found where there is none is found each time; what a busy machine makes is not.
+  # A false stall would be found in every attempt, a stall of a loaded machine only in some.
   def test_an_idle_or_yielding_loop_is_not_a_stall
     turn_to = ->(limit) { sleep 0 while clock < limit }
     { idle: -> { sleep 0.25 }, busy: -> { turn_to.(clock + 0.25) } }.each do |what, act|
@@ -237,7 +237,7 @@ class TestInspection < ReactorTest
         assert told.wait_readable(TEST_TIMEOUT) && !told.eof?, said
         said << told.readpartial(4096)
       end
-      gate.close # until then the fiber holds the loop
+      gate.close # the fiber blocks the loop until then
     end
   end
 
@@ -288,14 +288,14 @@ class TestInspection < ReactorTest
     assert_includes slices.map { |slice| slice["name"] }, "wait: sleep"
     turns = slices.select { |slice| slice["tid"].zero? }.map { |slice| slice["name"] }.uniq
     assert_includes turns, "turn"
-    assert_equal [], turns - %w[sleep turn], "on a busy machine there may be no time to sleep"
-    # On its track, one thing after the other, to the last bit: viewers nest what overlaps.
+    assert_equal [], turns - %w[sleep turn], "on a loaded machine the loop may never sleep"
+    # Slices of one track must not overlap, not even by rounding: viewers nest overlapping ones.
     slices.group_by { |slice| slice["tid"] }.each_value do |list|
       list.sort_by { |slice| slice["ts"] }.each_cons(2) { |one, other| assert_operator one["ts"] + one["dur"], :<=, other["ts"] }
     end
   end
 
-  # An arrow leads from the turn or the run in which a fiber was woken to the run it was woken for.
+  # The waking slice is the turn or the run in which the fiber was woken.
   def test_arrows_in_a_trace_lead_from_the_waking_slice_to_the_woken_run
     skip_under_stress
     r, w = pipe
@@ -318,7 +318,6 @@ class TestInspection < ReactorTest
     assert_operator pairs.count(%w[turn run]), :>=, 3, "two sleeps and a byte"
   end
 
-  # The root fiber waits while it runs the others.
   def test_the_root_fiber_waits_for_the_fibers_in_a_trace
     skip_under_stress
     trace, = traced do |scheduler|
@@ -348,7 +347,6 @@ class TestInspection < ReactorTest
     File.unlink(name)
   end
 
-  # Of all fibers only one runs at a time.
   def test_runs_in_a_trace_do_not_overlap
     skip_under_stress
     trace, = traced do |scheduler|
@@ -419,8 +417,8 @@ class TestInspection < ReactorTest
     assert_equal "fatal\nNo live threads left. Deadlock?\n", child.out, child.err
   end
 
-  # These are in processes of their own: of all threads of a test, the one that watches it may always come back. The loop
-  # looks for a deadlock when it has slept for a tenth of a second, and then again.
+  # In a child, because the thread of the test itself could wake the fibers. The loop checks for a deadlock after a tenth of a
+  # second of sleep, and again after that.
   def test_a_sleeping_fiber_is_not_a_deadlock
     out = child_says(<<~'RUBY') do |pid, line|
       Fiber.set_scheduler(scheduler = Reactor::Scheduler.new)
@@ -456,7 +454,6 @@ class TestInspection < ReactorTest
     RUBY
   end
 
-  # Fibers that wait for one another in their ensure clauses as well: an end is made all the same.
   def test_a_deadlock_in_ensure_is_ended
     child = run_child(<<~RUBY)
       Fiber.set_scheduler(Reactor::Scheduler.new)
