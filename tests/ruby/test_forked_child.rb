@@ -3,8 +3,8 @@
 require_relative "helper"
 require "tempfile"
 
-# In a forked child of the process that made the scheduler the hooks do what Ruby does without a scheduler, alike on every
-# backend. Each test forks inside a fiber of a scheduler, and the child sends its result to the parent.
+# In a forked child of the scheduler's process the hooks do what plain Ruby does, on every backend. Each test forks inside a
+# fiber, and the child sends its result to the parent.
 class TestForkedChild < ReactorTest
   # Runs the block in a forked child, whose fiber still has the parent's scheduler.
   #

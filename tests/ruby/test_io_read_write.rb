@@ -2,7 +2,7 @@
 
 require_relative "helper"
 
-# io_read and io_write, called as Ruby calls them and through ordinary IO methods: bytes and order.
+# The hooks io_read and io_write, called directly and by IO methods.
 class TestIOReadWrite < ReactorTest
   EAGAIN = -Errno::EAGAIN::Errno
   MIB = 1 << 20
@@ -13,7 +13,7 @@ class TestIOReadWrite < ReactorTest
 
   # --- the hooks themselves -------------------------------------------------------------------------------------------
 
-  # The smallest "just try" length of each contract: 0 is the minimum up to 4.0, nothing at all from 4.1 on.
+  # The smallest length that makes one attempt: the minimum 0 before Ruby 4.1; from 4.1 on 0 transfers nothing.
   def try_length(buffer) = CONTRACT == 4 ? buffer.size : 0
 
   def test_one_read_attempt_returns_bytes_zero_or_minus_errno
@@ -25,7 +25,7 @@ class TestIOReadWrite < ReactorTest
       assert_equal 5, hook_read(scheduler, r, buffer, try_length(buffer))
       assert_equal "hello", buffer.get_string(0, 5)
       w.close
-      assert_equal 0, hook_read(scheduler, r, buffer, try_length(buffer)), "the end"
+      assert_equal 0, hook_read(scheduler, r, buffer, try_length(buffer)), "end of file"
     end
   end
 
@@ -68,22 +68,22 @@ class TestIOReadWrite < ReactorTest
   end
 
   def test_version_3_read_length_is_a_minimum
-    skip "this Ruby speaks the later contract" if CONTRACT == 4
+    skip "this Ruby has version 4 of the hooks" if CONTRACT == 4
     r, w = pipe
     in_fiber do |scheduler|
       buffer = buffer_of(16)
       Fiber.schedule { %w[ab cd ef].each { |s| w.syswrite(s); sleep 0.003 } }
       got = hook_read(scheduler, r, buffer, 5)
-      assert_equal 6, got, "at least five, and everything that was there"
+      assert_equal 6, got, "at least five bytes, and all that are available"
       assert_equal "abcdef", buffer.get_string(0, 6)
       w.syswrite("xy")
       w.close
-      assert_equal 2, hook_read(scheduler, r, buffer, 5), "fewer only at the end"
+      assert_equal 2, hook_read(scheduler, r, buffer, 5), "fewer bytes at the end of file only"
     end
   end
 
   def test_version_3_write_length_is_a_minimum
-    skip "this Ruby speaks the later contract" if CONTRACT == 4
+    skip "this Ruby has version 4 of the hooks" if CONTRACT == 4
     skip_under_stress
     a, b = pair
     data = Random.new(3).bytes(MIB)
@@ -95,14 +95,14 @@ class TestIOReadWrite < ReactorTest
     assert_bytes data, got
   end
 
-  # Either order of arguments on any Ruby: a class of its own is given the one this Ruby does not use.
+  # On other Rubies a subclass gets the hooks with the order of arguments of version 4.
   def test_version_4_length_is_a_maximum_of_one_transfer
     if CONTRACT == 4
       in_fiber { |scheduler| assert_v4(scheduler) }
     else
       klass = Class.new(Reactor::Scheduler)
       Reactor::Selector.define_transfers(klass, 4)
-      # Called at the root, where Ruby itself calls no hooks: this Ruby would call them the other way round.
+      # Called by the root fiber, where Ruby calls no hooks: Ruby would pass the arguments in its own order.
       run_plain { klass.new.then { |scheduler| assert_v4(scheduler); scheduler.close } }
     end
   end
@@ -136,7 +136,7 @@ class TestIOReadWrite < ReactorTest
     end
   end
 
-  # A socket never reaches the hook from read_nonblock, so the native hook may park; the portable one says EAGAIN.
+  # read_nonblock of a socket does not call the hook, so the native hook may park. The portable hook returns -EAGAIN.
   def test_a_socket_may_park_in_the_hook
     a, b = pair
     in_fiber do |scheduler|
@@ -153,7 +153,7 @@ class TestIOReadWrite < ReactorTest
     end
   end
 
-  # whatever is not a socket reaches the hook from read_nonblock as well, so that must not park.
+  # read_nonblock of an IO that is not a socket calls the hook.
   def test_read_nonblock_never_parks
     r, w = pipe
     log = []
@@ -174,7 +174,6 @@ class TestIOReadWrite < ReactorTest
     assert_equal [:wait_readable, "abc", :wait_readable, "xyz", :wait_writable, :other], log
   end
 
-  # a terminal, whose descriptor blocks.
   def test_read_nonblock_on_a_blocking_terminal_never_parks
     pty = optional_pty
     main, terminal = pty.open.each { |io| track(io) }
@@ -296,7 +295,7 @@ class TestIOReadWrite < ReactorTest
     in_fiber { File.open("/") { |dir| assert_raises(Errno::EISDIR) { dir.read } } }
   end
 
-  # They wait by themselves in plain Ruby; with an io_read hook the VM leaves that to the hook. read_nonblock must not.
+  # In plain Ruby they wait. With an io_read hook the VM leaves the wait to the hook, which must not park in read_nonblock.
   def test_sysread_and_syswrite
     r, w = pipe
     in_fiber do
@@ -315,7 +314,6 @@ class TestIOReadWrite < ReactorTest
     end
   end
 
-  # A descriptor that blocks (inherited standard input) must stop its fiber only.
   def test_reading_a_blocking_descriptor_parks_only_its_fiber
     require "io/nonblock"
     r, w = pipe
@@ -326,10 +324,10 @@ class TestIOReadWrite < ReactorTest
       Fiber.schedule { sleep 0.005; log << :other; w.syswrite("late") }
     end
     assert_equal [:other, "late"], log
-    refute_predicate r, :nonblock?, "the flag belongs to whoever shares the description"
+    refute_predicate r, :nonblock?, "O_NONBLOCK is shared with other processes"
   end
 
-  # nothing has made the standard input of a child non-blocking.
+  # Standard input of a child is a blocking descriptor.
   def test_reading_an_inherited_standard_input_parks_only_its_fiber
     r, w = pipe
     out = child_says(<<~RUBY, options: { in: r }) do |_, line|
@@ -345,7 +343,7 @@ class TestIOReadWrite < ReactorTest
     assert_equal "others run\nread late\n", out
   end
 
-  # Writable means some room, not room for everything: a write into a descriptor that blocks must not take the thread.
+  # A writable descriptor has room for some bytes only: a write to a blocking descriptor must not block the thread.
   def test_writing_to_a_blocking_descriptor_parks_only_its_fiber
     skip_under_stress
     require "io/nonblock"
@@ -360,7 +358,6 @@ class TestIOReadWrite < ReactorTest
     assert_bytes data, got
   end
 
-  # two fibers on one descriptor that blocks.
   def test_two_readers_of_a_blocking_descriptor_each_get_data
     require "io/nonblock"
     r, w = pipe

@@ -2,7 +2,7 @@
 
 require_relative "helper"
 
-# IO.select as one wait.
+# IO.select parks once for all its descriptors.
 class TestIOSelect < ReactorTest
   def in_fiber(&block)
     run_scheduler { Fiber.schedule(&block) }

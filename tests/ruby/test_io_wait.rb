@@ -91,7 +91,7 @@ class TestIOWait < ReactorTest
     end
   end
 
-  # connect_timeout fires, against a listener whose backlog is full.
+  # The backlog of the listener is full, so the connection is never established.
   def test_connect_timeout_raises_as_in_plain_ruby
     needs_linux "a full backlog that drops connections"
     server = Socket.new(:INET, :STREAM)
@@ -105,7 +105,7 @@ class TestIOWait < ReactorTest
       expected = outcome { Fiber.blocking { Socket.tcp("127.0.0.1", address.ip_port, connect_timeout: 0.05) { flunk } } }
       assert_equal :raised, expected[0]
       got = outcome { Socket.tcp("127.0.0.1", address.ip_port, connect_timeout: 0.05) { flunk } }
-      assert_equal expected, got # the kernel itself gives up after two minutes only
+      assert_equal expected, got # the time limit of the kernel is two minutes
     end
   end
 
@@ -128,7 +128,7 @@ class TestIOWait < ReactorTest
     assert_equal [UNIXSocket, ""], log
   end
 
-  # Data and the end of the stream may arrive as one event: the read after the data must still see the end.
+  # The read after the data must see the end of file.
   def test_data_and_end_of_file_in_one_event
     a, b = tcp_pair
     log = []
@@ -139,7 +139,6 @@ class TestIOWait < ReactorTest
     assert_equal ["bye", nil], log
   end
 
-  # as many waiters as you like on one descriptor, in one direction and in both.
   def test_all_waiters_of_a_descriptor_wake
     a, b = pair
     log = []
@@ -197,7 +196,6 @@ class TestIOWait < ReactorTest
     File.open(File::NULL, "r+") { |null| in_fiber { assert null.wait_writable(TEST_TIMEOUT); assert_equal 3, null.syswrite("abc") } }
   end
 
-  # A timeout of the IO itself is the scheduler's job.
   def test_io_timeout_applies_without_an_explicit_timeout
     r, = pipe
     r.timeout = 0.02
@@ -231,7 +229,7 @@ class TestIOWait < ReactorTest
     assert_operator numbers.uniq.size, :<, numbers.size, "the test needs numbers that repeat"
   end
 
-  # The external IO object that C extensions make per call.
+  # C extensions make an IO object for each call.
   def test_a_second_io_object_on_the_same_descriptor
     r, w = pipe
     log = []
@@ -247,7 +245,7 @@ class TestIOWait < ReactorTest
     assert_equal %w[a b c], log
   end
 
-  # pipes and sockets, in a pattern no power of two divides, and numbers far beyond a byte.
+  # Pipes and sockets alternate with a period of three, and numbers exceed a byte.
   def test_waits_on_hundreds_of_descriptors_do_not_mix
     skip_under_stress
     pairs = Array.new(300) { |i| (i % 3).zero? ? pair : pipe }
@@ -259,7 +257,7 @@ class TestIOWait < ReactorTest
     assert_equal pairs.each_index.to_h { |i| [i, i.to_s] }, got
   end
 
-  # Edge triggering must not show: what was left unread is still readable.
+  # The kernel reports an edge only once, but unread data must stay readable.
   def test_a_descriptor_with_unread_data_stays_readable
     a, b = pair
     in_fiber do
@@ -279,7 +277,7 @@ class TestIOWait < ReactorTest
     end
   end
 
-  # Someone else reads what our waiter was waiting for; it must go on waiting instead of believing it has data.
+  # The second fiber is woken for data that the first one has read: it must wait again.
   def test_a_read_waits_on_if_another_fiber_took_the_data
     r, w = pipe
     log = []
@@ -290,7 +288,7 @@ class TestIOWait < ReactorTest
     assert_equal %w[a b], log.map(&:last)
   end
 
-  # Ruby's own methods that receive and accept wait only after the kernel has told them to: the selector takes that up.
+  # accept and the receiving methods call io_wait after EAGAIN, so the selector knows that the descriptor is not ready.
   def test_a_wait_after_eagain_of_accept_or_recvfrom_does_not_reregister
     skip "the portable selector registers nothing" if select_backend?
     server = track(TCPServer.new("127.0.0.1", 0))

@@ -3,10 +3,10 @@
 require_relative "helper"
 require "prism"
 
-# The floors of lib/: which room may refer to which, by require or by constant. A room is a folder of lib/reactor, or one of
-# its files. And no file has more than 400 lines.
+# The floors of lib/. A room is a folder or a file of lib/reactor; a room may refer, by require or constant, to rooms below
+# it only. No file has more than 400 lines.
 class TestLayers < ReactorTest
-  # Each room and the rooms that it may refer to, which all stand above it in this list.
+  # Each room and the rooms that it may refer to, which stand above it in this list.
   FLOORS = {
     "version" => [],
     "clock" => [],
@@ -154,7 +154,7 @@ class TestLayers < ReactorTest
     assert_empty long
   end
 
-  # On three small trees that break a rule.
+  # Three small trees break one rule each.
   def test_broken_rules_are_detected
     up = Tree.new("reactor/clock" => "module Reactor; module Clock; def self.x = Scheduler; end; end",
                   "reactor/scheduler" => "module Reactor; class Scheduler; end; end")

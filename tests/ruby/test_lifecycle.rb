@@ -2,7 +2,7 @@
 
 require_relative "helper"
 
-# From new to closed: run, close, replacing, threads, fork.
+# The life of a scheduler: new, run, close, replacement, threads, fork.
 class TestLifecycle < ReactorTest
   def test_the_end_of_the_thread_runs_all_fibers_to_their_end
     log = []
@@ -18,7 +18,7 @@ class TestLifecycle < ReactorTest
       log << :after
       assert_predicate scheduler, :closed?
       assert_nil Fiber.scheduler
-      sleep 0.001 # plain again
+      sleep 0.001 # a sleep of plain Ruby
     end
     assert_equal %i[done after], log
   end
@@ -90,7 +90,7 @@ class TestLifecycle < ReactorTest
       all = Array.new(20) { Reactor::Scheduler.new }
       (descriptors - before).size.tap { all.clear }
     end
-    # What looks like a reference on some stack may keep a few of them.
+    # Stale references on stacks may keep some of them.
     assert eventually { GC.start; (descriptors - before).size <= used / 3 }, -> { (descriptors - before).inspect }
   end
 
@@ -112,14 +112,14 @@ class TestLifecycle < ReactorTest
       results = uses.transform_values { |use| Fiber.new { outcome(&use) }.resume }
       assert_equal uses.transform_values { [:raised, RuntimeError] }, results
       refute ran
-      scheduler.unblock(nil, Fiber.current) # may come late, must not raise
+      scheduler.unblock(nil, Fiber.current) # a late unblock must not raise
       [r, w].each(&:close)
     end
   end
 
   def test_another_thread_may_only_unblock
     run_scheduler do |scheduler|
-      Fiber.schedule { sleep 0 } # from the first use on at the latest it belongs to this thread
+      Fiber.schedule { sleep 0 } # the first use binds the scheduler to this thread
       scheduler.run
       r, w = IO.pipe
       ran = false
@@ -242,7 +242,7 @@ class TestLifecycle < ReactorTest
     assert_equal ["child ended true", "new in child", "old true"], out.lines(chomp: true).sort
   end
 
-  # Forked inside a fiber, the child still has the parent's scheduler (until Ruby 4.0), whose hooks its locks call.
+  # Before Ruby 4.0 a child that is forked in a fiber keeps the parent's scheduler, and its locks call the hooks.
   def test_a_child_forked_in_a_fiber_waits_for_its_threads
     needs_fork
     out = child_says(<<~'RUBY')
@@ -262,7 +262,7 @@ class TestLifecycle < ReactorTest
           mutex.synchronize { puts "locked" }
           condition = ConditionVariable.new
           mutex.synchronize do
-            Thread.new { mutex.synchronize { condition.signal } } # locks when the fiber waits
+            Thread.new { mutex.synchronize { condition.signal } } # locks as soon as the fiber waits
             condition.wait(mutex)
           end
           puts "signalled"

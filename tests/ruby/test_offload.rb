@@ -5,13 +5,13 @@ require "reactor/testing"
 require "tmpdir"
 require "zlib"
 
-# Worker threads for what releases the GVL: what they are given, how they end, and what an interrupted fiber leaves behind.
+# Worker threads for operations that release the GVL: which operations they run, their end, and interrupted fibers.
 class TestOffload < ReactorTest
   LARGE = ("reactor " * (1 << 20)).freeze
 
-  def offering! = (skip "Ruby before 4.0 and 3.4 offers nothing to hand over" if RUBY_VERSION < "3.4")
+  def needs_blocking_operations = (skip "Ruby before 3.4 has no hook for blocking operations" if RUBY_VERSION < "3.4")
 
-  def native! = (skip "the portable selector is offered nothing" if select_backend?)
+  def needs_native_backend = (skip "the portable selector has no hook for blocking operations" if select_backend?)
 
   def in_fiber(**options)
     result = nil
@@ -19,7 +19,7 @@ class TestOffload < ReactorTest
     result
   end
 
-  # As run_scheduler, with options of the scheduler's.
+  # As run_scheduler, with options for the scheduler.
   def run_with(**options)
     before = Thread.list
     thread = Thread.new do
@@ -34,7 +34,7 @@ class TestOffload < ReactorTest
     value
   end
 
-  # How many turns another fiber had until the block was over.
+  # The number of turns of another fiber during the block.
   def turns_beside
     turns = 0
     other = Fiber.schedule { loop { sleep 0; turns += 1 } }
@@ -113,7 +113,7 @@ class TestOffload < ReactorTest
       fiber.raise(Timeout::Error)
       assert(eventually { !fiber.alive? })
       assert_equal %i[ended left], log
-      assert_equal 1, scheduler.offload { 1 }, "nothing is left behind for the next"
+      assert_equal 1, scheduler.offload { 1 }, "the interrupt does not reach the next job"
     end
   end
 
@@ -172,7 +172,7 @@ class TestOffload < ReactorTest
     in_fiber(workers: 1) do |scheduler|
       worker = scheduler.offload { Thread.current }
       20.times do
-        worker.raise("by somebody")
+        worker.raise("from outside")
         assert_equal worker, scheduler.offload { Thread.current }
       end
       assert_raises(IOError) { scheduler.offload { Thread.current.raise(IOError); sleep } }
@@ -180,16 +180,16 @@ class TestOffload < ReactorTest
     end
   end
 
-  # The worker is struck when it has done one job, and before it has begun the next, which is there already.
+  # The exception is raised in the worker between two jobs, while the next job is already queued.
   def test_an_exception_in_a_worker_between_two_jobs_affects_neither
     in_fiber(workers: 1) do |scheduler|
       worker = scheduler.offload { Thread.current }
-      struck = 0
+      raised = 0
       finishing = TracePoint.new(:call) do |call|
-        next unless call.method_id == :finish && Thread.current == worker && struck < 3
+        next unless call.method_id == :finish && Thread.current == worker && raised < 3
 
-        struck += 1
-        worker.raise("by somebody")
+        raised += 1
+        worker.raise("from outside")
       end
       gate = Thread::Queue.new
       results = []
@@ -198,7 +198,7 @@ class TestOffload < ReactorTest
         4.times { gate << :go }
         assert(eventually { fibers.none?(&:alive?) })
       end
-      assert_equal [3, [0, 1, 2, 3]], [struck, results.sort]
+      assert_equal [3, [0, 1, 2, 3]], [raised, results.sort]
     end
   end
 
@@ -216,7 +216,7 @@ class TestOffload < ReactorTest
     end
   end
 
-  # However they fall: each job is done or its fiber told, and no worker is lost.
+  # Each job ends or its fiber gets an error, and no worker is lost.
   def test_jobs_under_many_interrupts_end_and_keep_the_workers
     skip_under_stress
     random = Random.new(3)
@@ -264,14 +264,14 @@ class TestOffload < ReactorTest
     assert_includes error.message, "measured, always, never"
   end
 
-  # --- what Ruby offers --------------------------------------------------------------------------------------------------
+  # --- blocking operations of Ruby ---------------------------------------------------------------------------------------
 
   def test_deflate_runs_on_a_worker
-    offering!
-    native!
+    needs_blocking_operations
+    needs_native_backend
     skip_under_stress
     in_fiber do |scheduler|
-      # Ruby does it in pieces: between two of them others would have a turn anyway.
+      # Ruby deflates in pieces. Between two of them other fibers run even without a worker.
       among = lambda do
         before = scheduler.stats[:offload_on_worker]
         turns = turns_beside { Zlib::Deflate.deflate(LARGE) }
@@ -283,11 +283,11 @@ class TestOffload < ReactorTest
     end
   end
 
-  # What they have taken is measured by the clock, which stands still here: except in the workers, who do it until it is
-  # known to be short.
+  # The cost is measured by the virtual clock, which stands still for this thread. Workers see real time, so the operations run
+  # there until they are known to be cheap.
   def test_small_operations_run_inline
-    offering!
-    native!
+    needs_blocking_operations
+    needs_native_backend
     skip_under_stress
     Dir.mktmpdir do |directory|
       10.times { |number| File.write(File.join(directory, number.to_s), "x") }
@@ -297,7 +297,7 @@ class TestOffload < ReactorTest
           counts = -> { Fiber.scheduler.stats.values_at(:offload_on_worker, :offload_inline) }
           more = -> { before = counts.call; round.call; counts.call.zip(before).map { |now, then_| now - then_ } }
           handed, kept = more.call
-          assert_operator handed, :>, 0, "nothing is known of them at first"
+          assert_operator handed, :>, 0, "their cost is unknown at first"
           all = handed + kept
           assert(eventually { more.call == [0, all] })
           10.times { assert_equal [0, all], more.call }
@@ -307,8 +307,8 @@ class TestOffload < ReactorTest
   end
 
   def test_policies
-    offering!
-    native!
+    needs_blocking_operations
+    needs_native_backend
     [[:always, :offload_on_worker, :offload_inline], [:never, :offload_inline, :offload_on_worker]].each do |policy, all, none|
       in_fiber(policy: policy) do |scheduler|
         3.times { File.stat(ROOT) }
@@ -319,15 +319,15 @@ class TestOffload < ReactorTest
   end
 
   def test_an_interrupted_operation_ends_before_its_fiber_continues
-    offering!
-    native!
+    needs_blocking_operations
+    needs_native_backend
     Dir.mktmpdir do |directory|
       path = File.join(directory, "fifo")
       File.mkfifo(path)
       in_fiber(policy: :always) do |scheduler|
         20.times do
           assert_raises(Timeout::Error) { Timeout.timeout(0.003) { File.open(path) } }
-          Thread.list.each { |thread| until_asleep(thread) if thread.name == "reactor worker" } # or it needs another
+          Thread.list.each { |thread| until_asleep(thread) if thread.name == "reactor worker" } # a busy worker would require another one
         end
         opened = nil
         Fiber.schedule { opened = File.open(path, &:read) }
@@ -339,11 +339,11 @@ class TestOffload < ReactorTest
     end
   end
 
-  # It waits for sockets in the middle, which no worker may do on the scheduler's behalf.
-  # In a child: what it guards against brings the whole VM down.
+  # IO.copy_stream waits for sockets, which a worker must not do with the scheduler's hooks. In a child, because a failure
+  # would crash the VM.
   def test_an_override_of_the_hook_may_call_super
-    offering!
-    native!
+    needs_blocking_operations
+    needs_native_backend
     child = run_child(<<~'RUBY')
       seen = []
       scheduler = Class.new(Reactor::Scheduler) do

@@ -3,7 +3,7 @@
 require_relative "helper"
 require "open3"
 
-# Children: waited for without stopping the other fibers, each status delivered once to whoever asked.
+# Waiting for children parks only the fiber, and each status is delivered once.
 class TestProcess < ReactorTest
   MEGABYTES = 4
 
@@ -12,7 +12,7 @@ class TestProcess < ReactorTest
     super
   end
 
-  # to wait for a child that has ended is never to wait.
+  # A wait for a child that has ended does not park.
   def test_waits_for_ended_children_do_not_starve_a_timer
     needs_linux "/proc tells when a child has ended"
     log = []
@@ -37,7 +37,7 @@ class TestProcess < ReactorTest
       input, gate = IO.pipe
       $stdin.reopen(input)
       tell.close_on_exec = false
-      wait = "echo >/dev/fd/#{tell.fileno}; cat" # the end of its input comes when all are there
+      wait = "echo >/dev/fd/#{tell.fileno}; cat" # its input ends when all children run
       Fiber.set_scheduler(Reactor::Scheduler.new)
       8.times { |i| Fiber.schedule { said[i] = `#{wait}; echo #{i}` } }
       8.times { Fiber.schedule { done += 1 if system(wait) } }
@@ -74,10 +74,10 @@ class TestProcess < ReactorTest
           end
         end
         Fiber.schedule do
-          sleep 0 # each fiber lets the others go first before it waits
+          sleep 0 # each fiber yields before it waits
           sleep 0.001 until scheduler.stats[:parked] >= 200
           most = Thread.list.size
-          gate.close # now all of them end
+          gate.close # ends all children
         end
       end
       thread.join
@@ -122,7 +122,7 @@ class TestProcess < ReactorTest
     end
   end
 
-  # whatever is waited for, and however.
+  # For each kind of process argument, with and without flags.
   def test_a_child_can_be_waited_for_after_a_timeout
     run_scheduler do
       Fiber.schedule do
@@ -137,13 +137,13 @@ class TestProcess < ReactorTest
     end
   end
 
-  # the child ends just when the time is up. Once the timeout has won, the status must still be there.
+  # The child ends at the time of the timeout. If the timeout wins, the status must still be available.
   def test_a_timeout_at_the_end_of_a_child_loses_no_status
     skip_under_stress
     out = child_says(<<~RUBY)
       require "timeout"
       wrong, count, ends, timeouts = [], 0, 0, 0
-      limit = 0.003 # follows what a child takes here, so both outcomes come again and again
+      limit = 0.003 # follows the time of a child, so both outcomes occur
       Fiber.set_scheduler(Reactor::Scheduler.new)
       Fiber.schedule do
         until (ends >= 25 && timeouts >= 25) || wrong.any?
@@ -174,7 +174,7 @@ class TestProcess < ReactorTest
         assert_equal [pid, 4], Process.wait2(-1).then { |waited, status| [waited, status.exitstatus] }
         pid = spawn("sleep 0.01; exit 5", pgroup: true)
         assert_equal [pid, 5], Process.wait2(-pid).then { |waited, status| [waited, status.exitstatus] }
-        pid = spawn("sleep 0.01; exit 6") # in our own group
+        pid = spawn("sleep 0.01; exit 6") # in the group of this process
         assert_equal [pid, 6], Process.wait2(0).then { |waited, status| [waited, status.exitstatus] }
       end
     end
@@ -199,10 +199,10 @@ class TestProcess < ReactorTest
       spawned = Array.new(20) { |i| [spawn("read line; exit #{i}", in: input), i] }
       20.times { Fiber.schedule { found << waited(-1) } }
       Fiber.schedule do
-        sleep 0 # each fiber lets the others go first before it waits
+        sleep 0 # each fiber yields before it waits
         until_parked(scheduler, 20)
         most = Thread.list.size
-        gate.close # now they end
+        gate.close # ends all children
       end
       Fiber.scheduler.run
       assert_equal spawned.sort, found.sort
@@ -210,7 +210,7 @@ class TestProcess < ReactorTest
     assert_operator most - before, :<, 10, "a thread for each fiber"
   end
 
-  # The last child ends first, and each end lets the child before it end.
+  # The last child ends first, and each end ends the child before it.
   def test_several_fibers_wait_for_groups
     pipes = Array.new(12) { pipe }
     run_scheduler do |scheduler|
@@ -270,12 +270,12 @@ class TestProcess < ReactorTest
   def test_a_child_that_stops_and_then_ends
     run_scheduler do
       Fiber.schedule do
-        [->(pid) { pid }, ->(_) { -1 }].each do |whom|
+        [->(pid) { pid }, ->(_) { -1 }].each do |argument|
           pid = spawn("kill -STOP $$; exit 9")
-          _, status = Process.wait2(whom[pid], Process::WUNTRACED)
+          _, status = Process.wait2(argument[pid], Process::WUNTRACED)
           assert_predicate status, :stopped?
           Process.kill(:CONT, pid)
-          assert_equal 9, Process.wait2(whom[pid], Process::WUNTRACED)[1].exitstatus
+          assert_equal 9, Process.wait2(argument[pid], Process::WUNTRACED)[1].exitstatus
         end
       end
     end
@@ -337,7 +337,7 @@ class TestProcess < ReactorTest
     end
   end
 
-  # Whoever ignores SIGCHLD has no zombies and no statuses.
+  # With SIGCHLD ignored there are no zombies and no statuses.
   def test_children_with_sigchld_ignored
     code = <<~RUBY
       trap(:CHLD, "IGNORE")
@@ -377,14 +377,14 @@ class TestProcess < ReactorTest
   end
 
   def test_the_end_of_the_scheduler_leaves_the_child
-    [:itself, -1].each do |who|
+    [:itself, -1].each do |argument|
       input, gate = pipe
       pid = spawn("read line; exit 14", in: input)
       waiting = Queue.new
       thread = Thread.new do
         Thread.current.report_on_exception = false
         Fiber.set_scheduler(Reactor::Scheduler.new)
-        Fiber.schedule { Process.wait(who == :itself ? pid : who) }
+        Fiber.schedule { Process.wait(argument == :itself ? pid : argument) }
         waiting << true
       end
       waiting.pop
@@ -395,7 +395,7 @@ class TestProcess < ReactorTest
     end
   end
 
-  # As on a system without pidfd_open(2): the same answers, by threads or by looking.
+  # As on a system without pidfd_open(2), where threads or polling wait for children.
   def test_children_without_pidfd_open
     pidfd = Reactor.method(:pidfd)
     without_warnings { Reactor.define_singleton_method(:pidfd) { |_| nil } }
@@ -415,12 +415,12 @@ class TestProcess < ReactorTest
 
   private
 
-  def waited(who)
-    pid, status = Process.wait2(who)
+  def waited(argument)
+    pid, status = Process.wait2(argument)
     [pid, status.exitstatus]
   end
 
-  # What a question is answered with: the value, or error class and message.
+  # The value of the block, or the class and message of its error.
   def told
     yield
   rescue SystemCallError => error

@@ -6,13 +6,13 @@ require "openssl"
 require "reactor/testing"
 require "tmpdir"
 
-# Ordinary Ruby code, unchanged, many at a time: order, bytes, and that all are under way at once. Whoever is waited for
-# answers only when all have asked; one after the other would wait for ever.
+# Unchanged Ruby code in many fibers: order, bytes, and concurrency. Servers answer after all clients have asked, so requests
+# that run one by one never finish.
 class TestRealInput < ReactorTest
   CLIENTS = 10
   PAUSE = 0.01
 
-  # Lets nobody pass who calls it before so many have come, fibers or threads.
+  # A lambda that blocks its callers, fibers or threads, until `count` of them have come.
   def gate(count = CLIENTS)
     come = Thread::Queue.new
     open = Thread::Queue.new
@@ -87,7 +87,7 @@ class TestRealInput < ReactorTest
     run_scheduler { Fiber.schedule { assert_raises(Errno::ECONNREFUSED) { Net::HTTP.get("127.0.0.1", "/", port) } } }
   end
 
-  # `sessions` conversations of lines, answered when all have asked.
+  # CLIENTS conversations of lines; each line is answered after all clients have sent one.
   def converse(listener, connect)
     got = {}
     all_asked = gate
@@ -157,7 +157,7 @@ class TestRealInput < ReactorTest
     stages = Array.new(9) { pipe }
     sent = Array.new(20) { |i| "item #{i}" }
     got = []
-    # Each stage holds an item when the last one goes on: the last the first, the first the eighth.
+    # Each stage holds an item when the last one goes on: the last stage the first item, the first stage the eighth.
     all_busy = gate(8)
     run_scheduler do
       Fiber.schedule { sent.each { |item| stages[0][1].puts item }; stages[0][1].close }
@@ -261,7 +261,7 @@ class TestRealInput < ReactorTest
     condition = ConditionVariable.new
     finished = 0
     sums = []
-    # Five plain threads work for the fibers, which wait for results, a counter and a condition.
+    # Five plain threads work for fibers that wait for results, a counter and a condition.
     all_busy = gate(5)
     run_scheduler do
       workers = Array.new(5) do
@@ -311,7 +311,7 @@ class TestRealInput < ReactorTest
       end
     end
     assert_equal Array.new(CLIENTS) { |i| [i, i.even? ? :timeout : :in_time] }, log.sort
-    assert_equal %i[in_time timeout], log.map(&:last).chunk_while { |a, b| a == b }.map(&:first), "short ones first"
+    assert_equal %i[in_time timeout], log.map(&:last).chunk_while { |a, b| a == b }.map(&:first), "shorter waits first"
     assert_operator took, :<=, 2 * PAUSE, "virtual seconds"
   end
 
@@ -324,7 +324,7 @@ class TestRealInput < ReactorTest
     go, going = pipe
     queue = Queue.new
     log = []
-    all_asked = gate(3) # the server's answer, the thread, and who sets all going
+    all_asked = gate(3) # the HTTP server, the thread, and the fiber that writes
     run_scheduler do
       accepting = serve_http(server, all_asked)
       work = [

@@ -8,7 +8,7 @@ require_relative "../runner/plan"
 require_relative "../runner/queue"
 require_relative "../runner/report"
 
-# bin/test itself: nothing that goes wrong is counted as well, and what hangs says where.
+# bin/test itself: every failure is counted, and the stacks of a hung process are logged.
 class TestRunner < ReactorTest
   def step(*command, **options) = Runner::Step.new("a step", *command, **options)
 
@@ -22,7 +22,7 @@ class TestRunner < ReactorTest
     steps
   end
 
-  # A test file of this text, run as the suite's are.
+  # Runs a test file with this text as bin/test does.
   def suite(text)
     Dir.mktmpdir do |folder|
       file = File.join(folder, "test_sample.rb")

@@ -28,8 +28,8 @@ class TestSleep < ReactorTest
     end
   end
 
-  # Ruby answers how often the second of the wall clock turned, which may lag by a tick. The answer says nothing if that
-  # clock was set meanwhile: then once more.
+  # sleep returns how often the seconds of the wall clock changed, which may lag by a tick. If the clock was set meanwhile, the
+  # result means nothing and the test sleeps again.
   def test_sleep_returns_whole_seconds_as_in_plain_ruby
     run_scheduler do
       Fiber.schedule do
@@ -46,7 +46,7 @@ class TestSleep < ReactorTest
     end
   end
 
-  # In virtual time, where they are really equal.
+  # In virtual time the deadlines are really equal.
   def test_sleeps_with_equal_deadlines_end_in_order_of_arrival
     log = []
     run_plain do
@@ -102,9 +102,9 @@ class TestSleep < ReactorTest
     assert_equal %i[io timer], done.sort
   end
 
-  # each of the ready computes for a millisecond. A sleep that is over does not wait for all of them.
+  # Each ready fiber computes for a millisecond. An expired sleep does not wait for all of them.
   def test_an_expired_sleep_runs_before_ready_fibers
-    skip "the portable selector has one line for all" if select_backend?
+    skip "the portable selector has one queue for all fibers" if select_backend?
     skip_under_stress
     turns = 0
     passed = []
@@ -115,9 +115,9 @@ class TestSleep < ReactorTest
     assert_operator passed.sort[10], :<, 10, "turns of 1 ms in a sleep of 1 ms, while 30 fibers are ready"
   end
 
-  # starting fibers is never waiting.
+  # Fiber.schedule never parks its caller.
   def test_a_fiber_that_keeps_scheduling_fibers_does_not_starve_a_timer
-    skip "the portable selector lets who starts others go on" if select_backend?
+    skip "the portable selector does not limit a fiber that schedules fibers" if select_backend?
     skip_under_stress
     ticks = 0
     seen = nil
@@ -130,7 +130,7 @@ class TestSleep < ReactorTest
 
   def compute = (limit = clock + 0.001; nil while clock < limit)
 
-  # Sleeping may look at the descriptors by itself; fibers that wake each other must not keep them waiting either.
+  # Descriptors are polled even if the event loop never sleeps.
   def test_fibers_that_keep_waking_each_other_starve_no_descriptor
     skip_under_stress
     r, w = pipe

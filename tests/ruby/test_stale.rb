@@ -40,7 +40,7 @@ class TestStale < ReactorTest
         full_length
         assert_operator elapsed { assert_nil Queue.new.pop(timeout: 0.02) }, :>=, 0.02
       end
-      3.times { scheduler.unblock(:late, timed) } # all of them while it waits: nobody else runs meanwhile
+      3.times { scheduler.unblock(:late, timed) } # all of them during the wait, because no other fiber runs
       endless = Fiber.schedule { r.wait_readable; assert written; full_length }
       Fiber.schedule { 3.times { scheduler.unblock(:late, endless); sleep 0 }; written = true; w << "x" }
     end
@@ -152,7 +152,7 @@ class TestStale < ReactorTest
         end
       end
     end
-    5.times { |n| assert_equal [0, 1, 2, 3], log.filter_map { |who, i| i if who == n } }
+    5.times { |n| assert_equal [0, 1, 2, 3], log.filter_map { |number, i| i if number == n } }
   end
 
   def test_reads_inside_lazy_enumerators_and_nested_fibers
@@ -193,7 +193,7 @@ class TestStale < ReactorTest
     assert_equal [0, 10, 20], log
   end
 
-  # A wake-up for a mutex must not be lost when its receiver is raised upon at the same time.
+  # The error is raised in a fiber that has just been woken to lock the mutex.
   def test_a_raise_in_a_woken_fiber_does_not_lose_the_mutex
     skip_under_stress
     mutex = Mutex.new
@@ -207,7 +207,7 @@ class TestStale < ReactorTest
     assert_operator entered, :>=, 105
   end
 
-  # The same with nobody coming later: the one woken by the unlock leaves before it has locked, the next must be told.
+  # No later fiber asks for the mutex, so only the interrupted fiber can wake the next one.
   def test_a_fiber_interrupted_before_it_locks_passes_the_mutex_on
     mutex = Mutex.new
     [->(fiber) { fiber.raise(IndexError) }, ->(fiber) { fiber.kill }].each do |interrupt|
@@ -216,7 +216,7 @@ class TestStale < ReactorTest
       run_scheduler do
         first = nil
         Fiber.schedule { mutex.synchronize { go.pop }; interrupt[first] }
-        first = Fiber.schedule { mutex.synchronize { log << :first } rescue log << :struck }
+        first = Fiber.schedule { mutex.synchronize { log << :first } rescue log << :interrupted }
         Fiber.schedule { mutex.synchronize { log << :second } }
         go << true
       end
@@ -225,7 +225,7 @@ class TestStale < ReactorTest
     end
   end
 
-  # A turn's batch: what one fiber does must not decide what the next one is told.
+  # Both fibers are woken in one turn, and the first one reads the data.
   def test_a_fiber_may_read_the_data_that_woke_another_fiber
     r, w = IO.pipe
     log = []

@@ -5,9 +5,9 @@ require "monitor"
 require "net/http"
 require "reactor/testing"
 
-# Virtual time: an hour takes no time, order does not depend on the machine, input and output are real.
+# Virtual time: sleeps take no real time, the order does not depend on the machine, input and output are real.
 class TestTesting < ReactorTest
-  # In a thread of its own, so that a hang is found, and real time that passes instead; nothing may be left.
+  # On a new thread, so a hang is detected; no descriptor may be left.
   def virtual(**options, &block)
     before = descriptors
     value = run_plain do
@@ -42,9 +42,9 @@ class TestTesting < ReactorTest
       clocks = %i[CLOCK_REALTIME CLOCK_MONOTONIC].map { |name| Process.const_get(name) }
       read = -> { [*clocks.map { |id| Process.clock_gettime(id, :nanosecond) }, (Time.now.to_r * 1_000_000_000).to_i] }
       first = read.()
-      assert_equal first, read.(), "it stands still"
+      assert_equal first, read.(), "virtual time stands still"
       real = Thread.new { Process.clock_gettime(Process::CLOCK_MONOTONIC) }.value
-      assert_in_delta real, Process.clock_gettime(Process::CLOCK_MONOTONIC), 60, "and begins with the real time"
+      assert_in_delta real, Process.clock_gettime(Process::CLOCK_MONOTONIC), 60, "virtual time starts at the real time"
       assert_equal 90, sleep(90)
       assert_equal first.map { |nanoseconds| nanoseconds + 90_000_000_000 }, read.()
       assert_equal 90.0, time.elapsed
@@ -59,7 +59,7 @@ class TestTesting < ReactorTest
     end
     assert_nil Reactor::Testing.clock
     first = Time.now
-    assert eventually { Time.now != first }, "it goes on again"
+    assert eventually { Time.now != first }, "real time goes on"
   end
 
   def test_a_loop_until_a_deadline_ends
@@ -81,7 +81,7 @@ class TestTesting < ReactorTest
     end
   end
 
-  # Ruby itself looks at the clock after these waits.
+  # Ruby reads the clock itself after these waits.
   def test_timeouts_of_locks_queues_and_threads
     virtual do |time|
       elapsed = lambda do |seconds, &block|
@@ -113,7 +113,7 @@ class TestTesting < ReactorTest
 
   def test_io_within_the_thread_completes_before_any_timeout
     r, w = pipe
-    a, b = pair # as with pipes, what one writes the other can read at once
+    a, b = pair # as with pipes, written data can be read immediately
     virtual(settle: 0) do |time|
       Fiber.schedule { 100.times { w << "x"; sleep 1 } }
       Fiber.schedule { b.gets; sleep 10; b.puts "answer" }
@@ -149,7 +149,7 @@ class TestTesting < ReactorTest
     end
   end
 
-  # A child needs real time: a little comes by itself, more is asked for.
+  # A child needs real time: `settle` seconds by default, more inside of `hold`.
   def test_children_and_threads_take_real_time
     virtual(settle: TEST_TIMEOUT) do |time|
       assert_equal "x\n", Timeout.timeout(1) { `echo x` }
@@ -230,12 +230,12 @@ class TestTesting < ReactorTest
     assert_match(/Deadlock/, error.message)
   end
 
-  # Joined without a time limit: then no thread is left that could wake anybody.
+  # The thread is joined without a time limit, so no other thread could wake a fiber.
   def run_plain_and_alone(&block) = Thread.new { Thread.current.report_on_exception = false; block.call }.value
 
   def test_thousands_of_sleeps
     skip_under_stress
-    count = 1000 # of more stacks each fork(2) of the tests that follow would copy the list
+    count = 1000 # with more stacks, fork(2) in later tests becomes slow
     ended = []
     virtual do |time|
       count.times { |i| Fiber.schedule { sleep 1 + (i * 7919 % count); ended << time.elapsed } }

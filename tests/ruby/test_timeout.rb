@@ -82,12 +82,12 @@ class TestTimeout < ReactorTest
 
   def test_sleeps_after_a_timeout_have_full_length
     in_fiber do
-      struck = 0
-      until struck == 3 # a machine that stops for a moment may make both due at once, and then the sleep may end first
+      expired = 0
+      until expired == 3 # on a loaded machine both may expire at once, and the sleep may end first
         begin
           Timeout.timeout(0.005) { sleep 0.02 }
         rescue Timeout::Error
-          struck += 1
+          expired += 1
         end
         assert_operator elapsed { sleep 0.04 }, :>=, 0.04
       end
@@ -140,7 +140,7 @@ class TestTimeout < ReactorTest
     end
   end
 
-  # Who polls raises for them, and its own turn may come meanwhile: it must not set out to raise for the next one then.
+  # The polling fiber raises in the others. If its own timeout expires meanwhile, it must not raise in another fiber after that.
   def test_many_timeouts_end_waits_inside_enumerators
     skip_under_stress
     log = Queue.new
@@ -190,14 +190,14 @@ class TestTimeout < ReactorTest
     assert_operator grown.min, :<, 2_000, "kB per 50,000 timers: what is kept is kept each time"
   end
 
-  # Ruby 3.3 itself turns the hook's answer into EAGAIN.
+  # Ruby 3.3 turns the result of the hook into EAGAIN.
   def test_the_timeout_of_an_io_raises_io_timeout_error
     [IO.pipe, pair].each do |r, w|
       r.timeout = 0.02
       run_scheduler do
         Fiber.schedule do
           assert_raises(IO::TimeoutError) { r.readpartial(1) }
-          assert_nil r.wait_readable, "who only waits is told nil"
+          assert_nil r.wait_readable, "wait_readable returns nil"
           r.timeout = TEST_TIMEOUT
           w.syswrite("x")
           assert_equal "x", r.readpartial(1)
@@ -218,7 +218,6 @@ class TestTimeout < ReactorTest
     end
   end
 
-  # What plain Ruby makes of odd arguments of Timeout.timeout, it makes of them here.
   def test_unusual_arguments_of_timeout_do_what_plain_ruby_does
     values = ["1", :soon, -1]
     expected = run_plain { values.map { |v| outcome { Timeout.timeout(v) { sleep 0.1; :ran } } } }
@@ -227,7 +226,7 @@ class TestTimeout < ReactorTest
     values.each_index do |i|
       next if expected[i] == got[i]
 
-      # Timeout.timeout of 3.3 waits on a thread and takes strings for granted; rejecting them is no loss.
+      # Timeout.timeout of Ruby 3.3 waits on a thread and accepts strings; an error is accepted here.
       assert_equal :raised, got[i][0], "Timeout.timeout(#{values[i].inspect}): plain #{expected[i]}, here #{got[i]}"
       assert_includes [ArgumentError, TypeError, NoMethodError, Timeout::Error], got[i][1]
     end
