@@ -377,8 +377,8 @@ class TestDns < ReactorTest
 
   # --- with a nameserver of our own ------------------------------------------------------------------------------
 
-  # Twenty lookups that are answered after sixteen queries were sent. Every backend runs sixteen at a time, and another fiber
-  # counts them meanwhile.
+  # Twenty lookups that are answered after sixteen queries were sent. Every backend runs sixteen at a time, and another
+  # fiber counts them meanwhile.
   def test_sixteen_unanswered_names_do_not_block_other_fibers
     said = in_namespaces(<<~RUBY)
       ways = [
@@ -469,8 +469,8 @@ class TestDns < ReactorTest
     assert_empty said.drop(2).reject { |_, plain, ours| plain.first(2) == ours.first(2) && plain.first == Errno::ECONNREFUSED }
   end
 
-  # RFC 8305: an address that does not answer, and a nameserver that does not answer for IPv6. A client that waited for either
-  # would exceed the limit of this child process.
+  # RFC 8305: an address that does not answer, and a nameserver that does not answer for IPv6. A client that waited for
+  # either would exceed the limit of this child process.
   def test_happy_eyeballs_connects_past_a_silent_address_or_nameserver
     skip "Ruby #{RUBY_VERSION} has no Happy Eyeballs" unless Socket.respond_to?(:tcp_fast_fallback)
     said = in_namespaces(<<~RUBY)
@@ -503,8 +503,8 @@ class TestDns < ReactorTest
     [error.class, error.message]
   end
 
-  # The output of the code in a child process with its own /etc/hosts, resolv.conf, network and nameserver. The resolver waits
-  # for an answer longer than the tests wait for the child.
+  # The output of the code in a child process with its own /etc/hosts, resolv.conf, network and nameserver. The resolver
+  # waits for an answer longer than the tests wait for the child.
   def in_namespaces(code, resolver_options: "timeout:30 attempts:5")
     skip "namespaces need Linux, root, unshare and mount" unless linux? && Process.uid.zero? && system("unshare", "-mn", "true", err: File::NULL)
     Dir.mktmpdir do |place|

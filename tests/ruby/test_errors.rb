@@ -5,8 +5,8 @@ require_relative "helper"
 # Exceptions that leave a fiber, and ends of a thread or process from outside. The scheduler has to end within 50 ms; these
 # tests only distinguish an end from a hang.
 class TestErrors < ReactorTest
-  # Longer than the registry takes to rearm a wait, so only the interruption itself can end the sleep. A slow process that is
-  # not asleep by then passes as well.
+  # Longer than the registry takes to rearm a wait, so only the interruption itself can end the sleep. A slow process that
+  # is not asleep by then passes as well.
   IDLE = 0.15
 
   # Code for a child: prints "ready" when its main thread sleeps.

@@ -169,8 +169,8 @@ class TestFiles < ReactorTest
     end
   end
 
-  # A worker must not write to memory that is used for something else by then. A killed fiber waits for its worker, and the end
-  # of a scheduler waits for the workers of fibers that never go on.
+  # A worker must not write to memory that is used for something else by then. A killed fiber waits for its worker, and the
+  # end of a scheduler waits for the workers of fibers that never go on.
   def test_no_worker_writes_to_a_buffer_after_kill_or_shutdown
     needs_native_backend
     skip_under_stress
@@ -407,7 +407,7 @@ class TestFiles < ReactorTest
   def test_close_waits_for_the_worker_that_uses_the_descriptor
     skip_under_stress
     innocent = File.join(DIRECTORY, "innocent")
-    %i[fiber thread].each do |who|
+    %i[fiber thread].each do |closer|
       20.times do
         outcome = nil
         cold
@@ -415,7 +415,7 @@ class TestFiles < ReactorTest
           file = File.open(@path, "r+b")
           file.sync = true
           Fiber.schedule { outcome = outcome { file.write(BYTES); file.sysread(10) } }
-          who == :fiber ? file.close : Thread.new { file.close }.join
+          closer == :fiber ? file.close : Thread.new { file.close }.join
           File.open(innocent, "w+b") do |other|
             sleep 0.001
             assert_equal 0, other.size

@@ -6,7 +6,7 @@ require "tempfile"
 # In a forked child of the scheduler's process the hooks do what plain Ruby does, on every backend. Each test forks inside a
 # fiber, and the child sends its result to the parent.
 class TestForkedChild < ReactorTest
-  # Runs the block in a forked child, whose fiber still has the parent's scheduler.
+  # Runs the block in a forked child, in a fiber that still has the parent's scheduler.
   #
   # @return [Array] :value and what the block returned, or :raised, the class and the message
   def in_child

@@ -160,7 +160,7 @@ class TestInspection < ReactorTest
 
   # --- stalls ----------------------------------------------------------------------------------------------------
 
-  # The stalls that are found while the block runs in a fiber. On a loaded machine there may be others.
+  # The stalls that are found while the block runs in a fiber. On a loaded machine the loop may stall without the block.
   def stalling(limit)
     stalls = []
     before = Thread.list
@@ -417,8 +417,8 @@ class TestInspection < ReactorTest
     assert_equal "fatal\nNo live threads left. Deadlock?\n", child.out, child.err
   end
 
-  # In a child, because the thread of the test itself could wake the fibers. The loop checks for a deadlock after a tenth of a
-  # second of sleep, and again after that.
+  # In a child, because the thread of the test itself could wake the fibers. The loop checks for a deadlock after a tenth of
+  # a second of sleep, and again after that.
   def test_a_sleeping_fiber_is_not_a_deadlock
     out = child_says(<<~'RUBY') do |pid, line|
       Fiber.set_scheduler(scheduler = Reactor::Scheduler.new)

@@ -333,14 +333,14 @@ class TestIOReadWrite < ReactorTest
     out = child_says(<<~RUBY, options: { in: r }) do |_, line|
       Fiber.set_scheduler(Reactor::Scheduler.new)
       Fiber.schedule { puts "read \#{$stdin.read}" }
-      Fiber.schedule { sleep 0.001; puts "others run" }
+      Fiber.schedule { sleep 0.001; puts "other runs" }
     RUBY
       r.close
-      line.("others run")
+      line.("other runs")
       w.write("late")
       w.close
     end
-    assert_equal "others run\nread late\n", out
+    assert_equal "other runs\nread late\n", out
   end
 
   # A writable descriptor has room for some bytes only: a write to a blocking descriptor must not block the thread.

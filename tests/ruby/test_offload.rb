@@ -283,8 +283,8 @@ class TestOffload < ReactorTest
     end
   end
 
-  # The cost is measured by the virtual clock, which stands still for this thread. Workers see real time, so the operations run
-  # there until they are known to be cheap.
+  # The cost is measured by the virtual clock, which stands still for this thread. Workers see real time, so the operations
+  # run there until they are known to be cheap.
   def test_small_operations_run_inline
     needs_blocking_operations
     needs_native_backend

@@ -6,8 +6,8 @@ require "openssl"
 require "reactor/testing"
 require "tmpdir"
 
-# Unchanged Ruby code in many fibers: order, bytes, and concurrency. Servers answer after all clients have asked, so requests
-# that run one by one never finish.
+# Unchanged Ruby code in many fibers: order, bytes, and concurrency. Servers answer after all clients have asked, so
+# requests that run one by one never finish.
 class TestRealInput < ReactorTest
   CLIENTS = 10
   PAUSE = 0.01

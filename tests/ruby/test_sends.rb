@@ -89,7 +89,7 @@ class TestSends < ReactorTest
     end
   end
 
-  # Batches of two save nothing: after a turn with such a batch, writes are direct for a while.
+  # A batch of two saves nothing: after a turn with one, writes are direct for a while.
   def test_two_concurrent_writers_write_directly
     run_scheduler do |scheduler|
       pairs = Array.new(2) { pair }

@@ -29,8 +29,8 @@ class TestServers < ReactorTest
     skip reason if reason
   end
 
-  # Runs the block in `count` fibers at once and returns their values or errors in order. The server that `serving` starts runs
-  # in further fibers until they have ended; `serving` returns how to stop it and what to pass to the block.
+  # Runs the block in `count` fibers at once and returns their values or errors in order. The server that `serving` starts
+  # runs in further fibers until they have ended; `serving` returns how to stop it and what to pass to the block.
   def all_at_once(count: COUNT, serving: nil)
     results = Array.new(count)
     run_scheduler do

@@ -28,8 +28,8 @@ class TestSleep < ReactorTest
     end
   end
 
-  # sleep returns how often the seconds of the wall clock changed, which may lag by a tick. If the clock was set meanwhile, the
-  # result means nothing and the test sleeps again.
+  # sleep returns how often the seconds of the wall clock changed, which may lag by a tick. If the clock was set meanwhile,
+  # the result means nothing and the test sleeps again.
   def test_sleep_returns_whole_seconds_as_in_plain_ruby
     run_scheduler do
       Fiber.schedule do

@@ -140,7 +140,8 @@ class TestTimeout < ReactorTest
     end
   end
 
-  # The polling fiber raises in the others. If its own timeout expires meanwhile, it must not raise in another fiber after that.
+  # The polling fiber raises in fibers that expired. If its own timeout expires meanwhile, it must not raise in a further
+  # fiber.
   def test_many_timeouts_end_waits_inside_enumerators
     skip_under_stress
     log = Queue.new
