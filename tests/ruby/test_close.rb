@@ -7,7 +7,7 @@ class TestClose < ReactorTest
   MESSAGE = "stream closed in another thread"
 
   # Longer than the idle time after which the registry rearms a wait.
-  LONG = 0.25
+  REARM_TIME = 0.25
 
   def closed
     yield
@@ -24,7 +24,7 @@ class TestClose < ReactorTest
         Fiber.schedule { log << closed { reading.wait_readable } }
       end
       ios = @ios.dup
-      Fiber.schedule { sleep LONG; ios.each(&:close) }
+      Fiber.schedule { sleep REARM_TIME; ios.each(&:close) }
     end
     assert_equal [MESSAGE] * 6, log
   end
@@ -34,7 +34,7 @@ class TestClose < ReactorTest
     reading, = pair
     run_scheduler do |scheduler|
       Fiber.schedule { log << closed { reading.readpartial(1) } }
-      closer = Thread.new { sleep LONG; reading.close }
+      closer = Thread.new { sleep REARM_TIME; reading.close }
       scheduler.run
       closer.join
     end
@@ -48,7 +48,7 @@ class TestClose < ReactorTest
     run_scheduler do
       Fiber.schedule { log << closed { server.accept } }
       Fiber.schedule { log << closed { socket.recvfrom(1) } }
-      Fiber.schedule { sleep LONG; server.close; socket.close }
+      Fiber.schedule { sleep REARM_TIME; server.close; socket.close }
     end
     assert_equal [MESSAGE] * 2, log
   end
@@ -58,7 +58,7 @@ class TestClose < ReactorTest
     first, second = pair, pair
     run_scheduler do
       Fiber.schedule { log << outcome { IO.select([first[0], second[0]]) } }
-      Fiber.schedule { sleep LONG; second[0].close }
+      Fiber.schedule { sleep REARM_TIME; second[0].close }
     end
     assert_equal [[:raised, IOError]], log
   end
@@ -132,7 +132,7 @@ class TestClose < ReactorTest
     run_scheduler do |scheduler|
       waiting = Fiber.schedule { log << closed { reading.wait_readable } }
       proxy = Proxy.new(waiting)
-      thread = Thread.new { sleep LONG; scheduler.fiber_interrupt(proxy, IOError.new("through a proxy")) }
+      thread = Thread.new { sleep REARM_TIME; scheduler.fiber_interrupt(proxy, IOError.new("through a proxy")) }
       scheduler.run
       thread.join
     end

@@ -9,10 +9,10 @@ class TestDns < ReactorTest
   # The first address of /etc/hosts: 127.0.0.1 or ::1.
   LOCALHOST = IPSocket.getaddress("localhost")
   # A label has at most 63 characters, so getaddrinfo(3) refuses this name without a query.
-  NOWHERE = "#{"x" * 64}.invalid"
+  INVALID_NAME = "#{"x" * 64}.invalid"
 
   # If there is one local address, Ruby 3.4 asks for the family :ipv4, which does not exist.
-  RUBYS_OWN = [[SocketError, "unknown socket domain: ipv4"]].freeze
+  RUBY_BUGS = [[SocketError, "unknown socket domain: ipv4"]].freeze
 
   NEWLINE = [SocketError, "newline at the end of hostname"].freeze
   UNKNOWN_NAME = [Socket::ResolutionError, "getaddrinfo(3): Name or service not known"].freeze
@@ -67,7 +67,7 @@ class TestDns < ReactorTest
       -> { Addrinfo.tcp("127.0.0.1", 80).getnameinfo(Socket::NI_NUMERICSERV) }
     ],
     "errors" => [
-      -> { Addrinfo.getaddrinfo(NOWHERE, 80) },
+      -> { Addrinfo.getaddrinfo(INVALID_NAME, 80) },
       -> { Addrinfo.getaddrinfo("localhost", "nosuchservice") },
       -> { Addrinfo.getaddrinfo("localhost", "nosuchservice", nil, :STREAM) },
       -> { Addrinfo.getaddrinfo("localhost", -1) },
@@ -89,28 +89,28 @@ class TestDns < ReactorTest
       -> { Addrinfo.getaddrinfo("localhost") },
       -> { Addrinfo.getaddrinfo("localhost", 80, nosuch: 1) },
       -> { Addrinfo.getaddrinfo("fe80::1%nosuchzone", 80) },
-      -> { Addrinfo.tcp(NOWHERE, 80) },
-      -> { Addrinfo.ip(NOWHERE) },
-      -> { Socket.getaddrinfo(NOWHERE, 80) },
-      -> { Socket.sockaddr_in(80, NOWHERE) },
+      -> { Addrinfo.tcp(INVALID_NAME, 80) },
+      -> { Addrinfo.ip(INVALID_NAME) },
+      -> { Socket.getaddrinfo(INVALID_NAME, 80) },
+      -> { Socket.sockaddr_in(80, INVALID_NAME) },
       -> { Socket.sockaddr_in(80) },
-      -> { IPSocket.getaddress(NOWHERE) },
+      -> { IPSocket.getaddress(INVALID_NAME) },
       -> { IPSocket.getaddress("localhost\n") },
-      -> { TCPServer.new(NOWHERE, 0) },
+      -> { TCPServer.new(INVALID_NAME, 0) },
       -> { TCPServer.new("localhost", "nosuchservice") },
       -> { TCPServer.new("192.0.2.77", 0) },
-      -> { udp { |s| s.connect(NOWHERE, 1) } },
+      -> { udp { |s| s.connect(INVALID_NAME, 1) } },
       -> { udp { |s| s.connect("localhost", "nosuchservice") } },
-      -> { udp { |s| s.bind(NOWHERE, 0) } },
+      -> { udp { |s| s.bind(INVALID_NAME, 0) } },
       -> { udp { |s| s.bind("192.0.2.77", "domain") } },
-      -> { udp { |s| s.send("x", 0, NOWHERE, 1) } },
+      -> { udp { |s| s.send("x", 0, INVALID_NAME, 1) } },
       -> { udp { |s| s.send("x" * 70_000, 0, "localhost", "domain") } },
       -> { udp { |s| s.send("x", 0, "localhost") } },
       -> { udp(Socket::AF_INET6) { |s| s.connect("127.0.0.1", 1) } },
       -> { udp(Socket::AF_INET6) { |s| s.connect("localhost", 1) } }
     ],
     "clients" => [
-      -> { TCPSocket.new(NOWHERE, 80) },
+      -> { TCPSocket.new(INVALID_NAME, 80) },
       -> { TCPSocket.new("localhost", 1) },
       -> { TCPSocket.new("localhost", "1") },
       -> { TCPSocket.new("localhost", "tcpmux") },
@@ -129,7 +129,7 @@ class TestDns < ReactorTest
       -> { TCPSocket.new(:localhost, 1) },
       -> { TCPSocket.new("localhost", 1.5) },
       -> { TCPSocket.new("localhost", "1", "192.0.2.77", 0) },
-      -> { TCPSocket.new("localhost", "1", NOWHERE, 0) },
+      -> { TCPSocket.new("localhost", "1", INVALID_NAME, 0) },
       -> { TCPSocket.new("localhost", 1, "127.0.0.1", 0) },
       -> { TCPSocket.new("localhost", 1, nil, "nosuchservice") },
       -> { TCPSocket.new },
@@ -142,9 +142,9 @@ class TestDns < ReactorTest
       -> { TCPSocket.new("localhost", 1, open_timeout: TEST_TIMEOUT, connect_timeout: TEST_TIMEOUT) },
       -> { TCPSocket.new("localhost", 1, fast_fallback: false) },
       -> { TCPSocket.new("localhost", "tcpmux", fast_fallback: false) },
-      -> { TCPSocket.new(NOWHERE, 1, fast_fallback: false) },
+      -> { TCPSocket.new(INVALID_NAME, 1, fast_fallback: false) },
       -> { TCPSocket.open("localhost", 1) { flunk } },
-      -> { Socket.tcp(NOWHERE, 80) },
+      -> { Socket.tcp(INVALID_NAME, 80) },
       -> { Socket.tcp("localhost", 1) },
       -> { Socket.tcp("localhost", "tcpmux") },
       -> { Socket.tcp("127.0.0.1", "tcpmux") },
@@ -155,10 +155,10 @@ class TestDns < ReactorTest
       -> { Socket.tcp("localhost", 1, open_timeout: TEST_TIMEOUT) },
       -> { Socket.tcp("localhost", 1, open_timeout: TEST_TIMEOUT, connect_timeout: TEST_TIMEOUT) },
       -> { Socket.tcp("localhost", 1, fast_fallback: false) },
-      -> { Socket.tcp(NOWHERE, 1, fast_fallback: false) },
+      -> { Socket.tcp(INVALID_NAME, 1, fast_fallback: false) },
       -> { Socket.tcp("localhost", 1, nosuch: 1) },
       -> { Socket.tcp },
-      -> { Net::HTTP.get(NOWHERE, "/") },
+      -> { Net::HTTP.get(INVALID_NAME, "/") },
       -> { Net::HTTP.get("localhost", "/", 1) }
     ]
   }.freeze
@@ -170,7 +170,7 @@ class TestDns < ReactorTest
         plain = run_plain { answer(&question) }
         # Plain Ruby gives another error than its Happy Eyeballs.
         plain = NEWLINE if plain == UNKNOWN_NAME && our == NEWLINE && select_backend?
-        [question.source_location.last, plain, our] unless plain == our || RUBYS_OWN.include?(plain)
+        [question.source_location.last, plain, our] unless plain == our || RUBY_BUGS.include?(plain)
       end
       assert_empty different, "line, plain Ruby, ours"
     end

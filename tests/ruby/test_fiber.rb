@@ -40,18 +40,18 @@ class TestFiber < ReactorTest
 
   def test_storage_is_inherited_and_private
     run_scheduler do
-      Fiber[:who] = "root"
+      Fiber[:role] = "root"
       seen = nil
-      Fiber.schedule { seen = Fiber[:who]; Fiber[:who] = "child"; sleep 0 }
+      Fiber.schedule { seen = Fiber[:role]; Fiber[:role] = "child"; sleep 0 }
       assert_equal "root", seen
-      assert_equal "root", Fiber[:who]
+      assert_equal "root", Fiber[:role]
     end
   end
 
   def test_options_are_passed_to_the_fiber
     run_scheduler do
       seen = nil
-      Fiber.schedule(storage: { who: "given" }) { seen = Fiber[:who] }
+      Fiber.schedule(storage: { role: "given" }) { seen = Fiber[:role] }
       assert_equal "given", seen
     end
   end

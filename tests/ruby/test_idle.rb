@@ -79,7 +79,7 @@ class TestIdle < ReactorTest
   end
 
   # Hundreds of times the cost of a sleep, and much less than a busy loop gets of 300 ms on a loaded machine.
-  LITTLE = 0.02
+  MAX_IDLE_CPU = 0.02
 
   def test_waiting_on_a_descriptor_uses_no_cpu
     r, w = IO.pipe
@@ -89,7 +89,7 @@ class TestIdle < ReactorTest
       Fiber.schedule { IO.select([r], nil, nil, TEST_TIMEOUT) }
       Fiber.schedule { sleep 0.05; used = spent_asleep; w.close }
     end
-    assert_operator used, :<, LITTLE
+    assert_operator used, :<, MAX_IDLE_CPU
   ensure
     r.close
   end
@@ -105,7 +105,7 @@ class TestIdle < ReactorTest
         used = spent_asleep
       end
     end
-    assert_operator used, :<, LITTLE
+    assert_operator used, :<, MAX_IDLE_CPU
   ensure
     a.close
   end
@@ -118,7 +118,7 @@ class TestIdle < ReactorTest
       Fiber.schedule { w.write("x" * 200_000) rescue nil }
       Fiber.schedule { sleep 0.05; used = spent_asleep; r.close }
     end
-    assert_operator used, :<, LITTLE
+    assert_operator used, :<, MAX_IDLE_CPU
   ensure
     w.close rescue nil
   end
