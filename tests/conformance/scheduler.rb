@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-# Stands in for CRuby's test/fiber/scheduler.rb: the same class names, on top of ours. Written for bin/conformance, which
-# puts it among CRuby's own tests; REACTOR_LIB is the directory of reactor.rb.
+# Replaces test/fiber/scheduler.rb of CRuby: the same class names, as subclasses of Reactor::Scheduler. bin/conformance puts
+# it among the tests of CRuby; REACTOR_LIB is the directory of reactor.rb.
 require "fiber"
 require "socket"
 begin
@@ -13,14 +13,14 @@ $LOAD_PATH.unshift(ENV.fetch("REACTOR_LIB")) unless $LOAD_PATH.include?(ENV.fetc
 require "reactor"
 
 class Scheduler < Reactor::Scheduler
-  # The tests switch to "the loop" by hand; without one, that is to let the others go first.
+  # The tests transfer to the event loop. Without a loop fiber, the equivalent is to yield.
   def transfer = self.yield
 
-  # Only its size is asked for.
+  # The tests use its size only.
   def waiting = Array.new(live)
 end
 
-# Ours has the buffer hooks anyway.
+# Reactor::Scheduler has the buffer hooks.
 IOBufferScheduler = Scheduler
 
 # Records what is written through the hook (4.0 and later).
@@ -52,7 +52,7 @@ class SleepingUnblockScheduler < Scheduler
   end
 end
 
-# A blocking sleep on the way into the wait: what wakes the fiber comes meanwhile.
+# Blocks the thread before the wait: the wake-up arrives meanwhile.
 class SleepingBlockingScheduler < Scheduler
   def kernel_sleep(duration = nil)
     Fiber.blocking { sleep 0.0001 }

@@ -1,5 +1,5 @@
 # frozen_string_literal: true
 
-# The whole suite in one process: ruby -w -Ilib tests/ruby/all.rb [minitest options]. (bin/test has a process for each file.)
+# The whole suite in one process: ruby -w -Ilib tests/ruby/all.rb [minitest options]. (bin/test runs a process per file.)
 
 Dir[File.join(__dir__, "test_*.rb")].sort.each { |file| require file }

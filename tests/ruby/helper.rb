@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-# What every test needs: a scheduler on a thread of its own that can neither hang the suite nor leak, children with a
-# watchdog, and a few honest measurements. Environment:
+# For every test: a scheduler on a thread of its own, checked for leaks and limited in time; child processes with a time
+# limit; measurements. Environment:
 #
 #   REACTOR_BACKEND   the backend the whole suite runs on (default: the best one)
 #   REACTOR_LONG=1    run at full length what is shortened otherwise
@@ -12,7 +12,7 @@
 root = File.expand_path("../..", __dir__)
 $LOAD_PATH.unshift(File.join(root, "lib")) unless $LOAD_PATH.include?(File.join(root, "lib"))
 
-# A shell without job control starts what is in the background with SIGINT ignored, and children inherit that.
+# A shell without job control starts background commands with SIGINT ignored, and child processes inherit that.
 trap("INT", "DEFAULT")
 
 # A warning that names one of our files is a failure of the run.
@@ -46,8 +46,8 @@ class ReactorTest < Minitest::Test
   NOTES = []
   SKIPS = []
 
-  # Every wait in a test is bounded by this; nothing but a hang ever gets near it, however little the machine gives us.
-  PATIENCE = STRESS ? 300 : 60
+  # Limit of every wait in a test, in seconds. Only a hang reaches it, even on a slow machine.
+  TEST_TIMEOUT = STRESS ? 300 : 60
 
   class Hang < RuntimeError; end
 
@@ -61,7 +61,7 @@ class ReactorTest < Minitest::Test
 
   def self.runnable_methods = super * Integer(ENV.fetch("REACTOR_REPEAT", 1))
 
-  # Whatever a hung test had open: closing it would only bring down the process under the fibers that were abandoned.
+  # IOs of hung tests. They stay open, because closing one would end the process while fibers still wait for it.
   ABANDONED = []
 
   def setup
@@ -74,16 +74,16 @@ class ReactorTest < Minitest::Test
     @ios.each { |io| io.close unless io.closed? }
   end
 
-  # Closed after the test, and no leak until then.
+  # The IO is closed after the test and does not count as a leak until then.
   def track(io) = io.tap { @ios << io }
 
   def pipe = IO.pipe.each { |io| track(io).sync = true }
 
   def pair = UNIXSocket.pair.each { |io| track(io) }
 
-  # Runs the block as the body of a fresh thread that has a scheduler, hands on what the block returned or raised, and
-  # demands that thread, fibers and descriptors are gone afterwards.
-  def run_scheduler(backend = nil, within: PATIENCE)
+  # Runs the block on a new thread that has a scheduler, and returns its value or raises its error. Afterwards the thread,
+  # its fibers and its descriptors have to be gone.
+  def run_scheduler(backend = nil, within: TEST_TIMEOUT)
     before = descriptors
     threads = Thread.list
     scheduler = nil
@@ -97,8 +97,8 @@ class ReactorTest < Minitest::Test
     begin
       value = thread.value
     rescue Minitest::Assertion
-      raise # what failed inside the block is the thing to see
-    rescue Exception # rubocop:disable Lint/RescueException -- a test may expect it, and nothing may be left then either
+      raise # the failed assertion hides no leak message
+    rescue Exception # rubocop:disable Lint/RescueException -- a test may expect it, and the leak check applies as well
       check_nothing_left(scheduler, before, threads)
       raise
     end
@@ -106,8 +106,8 @@ class ReactorTest < Minitest::Test
     value
   end
 
-  # A thread without any scheduler: what plain Ruby does.
-  def run_plain(within: PATIENCE, &block)
+  # Runs the block as plain Ruby: on a thread without a scheduler.
+  def run_plain(within: TEST_TIMEOUT, &block)
     thread = Thread.new { Thread.current.report_on_exception = false; block.call }
     join_or_fail(thread, within)
     thread.value
@@ -116,7 +116,7 @@ class ReactorTest < Minitest::Test
   def join_or_fail(thread, within)
     finished = begin
       thread.join(within)
-    rescue Exception # rubocop:disable Lint/RescueException -- thread.value raises it again, where it belongs
+    rescue Exception # rubocop:disable Lint/RescueException -- thread.value raises it again
       true
     end
     return if finished
@@ -151,14 +151,14 @@ class ReactorTest < Minitest::Test
     (Thread.list - before).reject { |t| t.name.to_s.include?("Timeout") }
   end
 
-  # [[number, what], …]; empty where the system does not tell.
+  # [[number, target], …]; empty if the system has no /proc/self/fd.
   def descriptors
     return [] unless File.directory?("/proc/self/fd")
 
     Dir.children("/proc/self/fd").filter_map { |fd| [fd, File.readlink("/proc/self/fd/#{fd}")] rescue nil }
   end
 
-  # Anything new. Objects of earlier tests may still be finalized, so only a second look after a collection counts.
+  # Descriptors that were opened since. Finalizers of earlier tests may still run, so a leak is one only after a collection.
   def leaked_descriptors(before)
     return [] if surplus_descriptors(before).empty?
 
@@ -184,19 +184,18 @@ class ReactorTest < Minitest::Test
     end
   end
 
-  # A span that has to be longer than others, in milliseconds: what matters is the order it makes, and with a collection
-  # at every allocation nothing is over in a millisecond.
+  # Milliseconds for spans of which only the order matters. Under GC.stress they are 30 times as long, because nothing ends
+  # within a millisecond there.
   def ms(count) = count * (STRESS ? 0.03 : 0.001)
 
-  # Too many allocations for a collection at each of them.
-  def heavy! = (skip "too many allocations for GC.stress" if STRESS)
+  def skip_under_stress = (skip "too many allocations for GC.stress" if STRESS)
 
   def skip(message = nil, *)
     SKIPS << [message.to_s, "#{self.class}##{name}"]
     super
   end
 
-  # Something the reader of a run should know: a measured number, a known gap.
+  # Prints a measured number or a known gap at the end of the run.
   def note(text) = NOTES << "#{self.class}##{name}: #{text}"
 
   def clock = Process.clock_gettime(Process::CLOCK_MONOTONIC)
@@ -209,18 +208,18 @@ class ReactorTest < Minitest::Test
     clock - start
   end
 
-  # Returns once the thread sleeps: it waits in a queue, a lock, a sleep, a join or for a descriptor.
+  # Returns once the thread waits: in a queue, a lock, a sleep, a join or for a descriptor.
   def until_asleep(thread)
     assert eventually { thread.stop? }, "#{thread.inspect} never slept"
     thread
   end
 
-  # Returns once so many fibers of the scheduler are parked. To be called in another fiber of it, or outside of it.
+  # Returns once `count` fibers of the scheduler are parked. Call it in another fiber of the scheduler or on another thread.
   def until_parked(scheduler, count)
     assert eventually { scheduler.stats[:parked] >= count }, "never #{count} parked: #{scheduler.stats[:parked]}"
   end
 
-  def eventually(seconds = PATIENCE)
+  def eventually(seconds = TEST_TIMEOUT)
     limit = clock + seconds
     until (answer = yield)
       return answer if clock > limit
@@ -230,14 +229,14 @@ class ReactorTest < Minitest::Test
     answer
   end
 
-  # [:value, v] or [:raised, Class]: for comparing what plain Ruby does with what happens under the scheduler.
+  # [:value, v] or [:raised, Class], to compare plain Ruby with the scheduler.
   def outcome
     [:value, yield]
   rescue Exception => e # rubocop:disable Lint/RescueException
     [:raised, e.class]
   end
 
-  # For data too long to be shown.
+  # Compares data that is too long to print.
   def assert_bytes(expected, got, message = "")
     assert_kind_of String, got, message
     return pass if expected.b == got.b
@@ -252,7 +251,7 @@ class ReactorTest < Minitest::Test
 
   def needs_linux(what) = (skip "#{what}: Linux only" unless linux?)
 
-  # Calls the buffer hooks as this Ruby would.
+  # Calls the buffer hook with the order of arguments of this Ruby.
   def hook_read(scheduler, io, buffer, length, offset = 0)
     CONTRACT == 4 ? scheduler.io_read(io, buffer, offset, length) : scheduler.io_read(io, buffer, length, offset)
   end
@@ -261,7 +260,7 @@ class ReactorTest < Minitest::Test
     CONTRACT == 4 ? scheduler.io_write(io, buffer, offset, length) : scheduler.io_write(io, buffer, length, offset)
   end
 
-  # A buffer for the hooks, without Ruby's remark that IO::Buffer is experimental.
+  # A buffer for the hooks. Ruby's warning that IO::Buffer is experimental is suppressed.
   def buffer_of(text_or_size)
     quietly { text_or_size.is_a?(String) ? IO::Buffer.for(text_or_size) : IO::Buffer.new(text_or_size) }
   end
@@ -296,9 +295,9 @@ class ReactorTest < Minitest::Test
 
   Child = Struct.new(:out, :err, :status, :seconds)
 
-  # Runs Ruby code in a process of its own with this library loaded; the block (if any) gets the process id and the
-  # child's standard output while it runs. A child that does not end is killed and fails the test.
-  def run_child(code, *arguments, env: {}, within: PATIENCE, options: {})
+  # Runs Ruby code in a child process with this library loaded. The block (if any) gets the process id and a lambda that
+  # waits for a line of the child's standard output. A child that does not end in time is killed and fails the test.
+  def run_child(code, *arguments, env: {}, within: TEST_TIMEOUT, options: {})
     out_r, out_w = IO.pipe
     err_r, err_w = IO.pipe
     start = clock
@@ -342,7 +341,7 @@ class ReactorTest < Minitest::Test
     end
   end
 
-  # A child that must come to an orderly end without a word on stderr; returns what it printed.
+  # Runs a child that must succeed with nothing on stderr; returns its standard output.
   def child_says(code, *arguments, **options, &block)
     child = run_child(code, *arguments, **options, &block)
     assert_equal "", child.err

@@ -2,11 +2,11 @@
 
 require "timeout"
 
-# Fibers that wait in every way there is, others that disturb them in every way there is, and a model of what each wait
-# may do then. Each actor decides by a generator of its own, so a seed says what it does, whatever the timing.
+# Fibers in every kind of wait, a fiber and threads that interrupt them, and a model of the outcomes that each wait may
+# have. Each actor has its own random generator, so a seed fixes its decisions independently of the timing.
 module Interleaving
-  # Raised by Fiber#raise in the wait with this number.
-  class Aimed < StandardError
+  # Fiber#raise raises it in the wait with this number.
+  class TargetedError < StandardError
     attr_reader :step
 
     def initialize(step)
@@ -15,12 +15,12 @@ module Interleaving
     end
   end
 
-  # What Timeout.timeout raises; the message is the number of the block.
+  # Timeout.timeout raises it; the message is the number of the block.
   class Expired < StandardError; end
 
   def self.now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
 
-  # A pipe to one actor, and how many bytes were put in and taken out. The nth byte is n.
+  # A pipe to one actor, with the number of bytes written and read. The nth byte is n.
   class Channel
     attr_reader :reader
 
@@ -37,14 +37,14 @@ module Interleaving
       nil # the actor has given it up
     end
 
-    # Whether these are the bytes that were to come next.
+    # Whether these are the next bytes of the sequence.
     def take(bytes)
       expected = Array.new(bytes.bytesize) { |i| (@got + i) & 255 }
       @got += bytes.bytesize
       bytes.bytes == expected && @got <= @sent
     end
 
-    # Known before it is done: what waits for the reader may be told before IO#close goes on.
+    # The flag is set first, because a fiber that waits for the reader may run before IO#close returns.
     def close_reader
       @broken = true
       @reader.close
@@ -55,9 +55,9 @@ module Interleaving
     def close = [@reader, @writer].each { |io| io.close unless io.closed? }
   end
 
-  # A fiber that waits again and again, and checks how each wait ended.
+  # A fiber that waits repeatedly and checks the outcome of each wait.
   class Actor
-    # Its waits have odd numbers; at an even one it runs.
+    # Odd during a wait, even between two waits.
     attr_reader :step, :kind, :fiber, :channel
 
     def initialize(world, number)
@@ -72,8 +72,8 @@ module Interleaving
     def start
       @fiber = Fiber.schedule do
         live until @world.over?
-      rescue Expired, Aimed => error
-        violated "#{error.class} (#{error.message}) outside of what it was meant for, at #{@step}"
+      rescue Expired, TargetedError => error
+        violated "#{error.class} (#{error.message}) outside of its wait, at #{@step}"
       ensure
         @world.left(self)
         @channel.close
@@ -87,12 +87,12 @@ module Interleaving
 
     def waiting? = @step.odd?
 
-    # Items and bytes that are neither taken nor there any more.
+    # The number of pushed items that were neither popped nor are still in the queue.
     def lost = @pushed - @popped - @queue.size
 
     private
 
-    WAYS = %i[nap doze pop read look choose exclude generate].freeze
+    WAYS = %i[timed_sleep endless_sleep pop read wait_readable io_select lock enumerate].freeze
 
     def live
       return once if @random.rand(3).positive?
@@ -113,23 +113,23 @@ module Interleaving
 
     def span = @random.rand(4).zero? ? 0.0 : @random.rand * 0.004
 
-    # One wait. Yields; whatever is raised in it must have been meant for it.
+    # Runs the block as one wait. An error raised in it must belong to this wait.
     def wait(kind)
       @kind = kind
       mine = @step += 1
       @world.count(:waits)
       yield mine
-    rescue Aimed => error
+    rescue TargetedError => error
       violated "raise for #{error.step} arrived in #{mine}" unless error.step == mine
     rescue IOError => error
-      violated "#{kind}: #{error.message}, but nobody closed it" unless @channel.broken?
+      violated "#{kind}: #{error.message}, but its channel was not closed" unless @channel.broken?
       @channel.close
       @channel = Channel.new
     ensure
       @step += 1
     end
 
-    # What ends by its own time, must not do so before.
+    # A wait that must not end before its time, unless an unblock ended it.
     def timed(kind, least)
       wait(kind) do |mine|
         start = Interleaving.now
@@ -139,10 +139,10 @@ module Interleaving
       end
     end
 
-    def nap = span.then { |seconds| timed(:sleep, seconds) { sleep(seconds) } }
+    def timed_sleep = span.then { |seconds| timed(:sleep, seconds) { sleep(seconds) } }
 
-    # Until somebody unblocks it.
-    def doze = timed(:sleep, Float::INFINITY) { sleep }
+    # Ends by an unblock only.
+    def endless_sleep = timed(:sleep, Float::INFINITY) { sleep }
 
     def pop
       limit = [nil, span][@random.rand(2)]
@@ -168,19 +168,19 @@ module Interleaving
       violated "wrong bytes" unless @channel.take(bytes)
     end
 
-    def look
+    def wait_readable
       limit = [nil, span][@random.rand(2)]
       wait(:io) { ready(limit) { @channel.reader.wait_readable(limit) } }
     end
 
-    def choose
+    def io_select
       limit = [nil, span][@random.rand(2)]
       wait(:io) do
         ready(limit) { IO.select([@world.silent, @channel.reader], nil, nil, limit)&.then { |found, *| found == [@channel.reader] || violated("select found #{found}") } }
       end
     end
 
-    # Readiness is true (nobody else reads here), and no answer comes before its time.
+    # If the wait reports readiness, a byte must be there, because only this fiber reads. A timeout must not be early.
     def ready(limit)
       start = Interleaving.now
       if yield
@@ -191,26 +191,26 @@ module Interleaving
       end
     end
 
-    def exclude
+    def lock
       mutex = @world.mutexes[@random.rand(@world.mutexes.size)]
       wait(:mutex) { mutex.lock }
-      return unless mutex.owned? # raised upon
+      return unless mutex.owned? # an error was raised in the fiber
 
       begin
-        violated "two hold one mutex" unless (@world.holders[mutex] += 1) == 1
-        nap
+        violated "two fibers hold one mutex" unless (@world.holders[mutex] += 1) == 1
+        timed_sleep
       ensure
         @world.holders[mutex] -= 1
         mutex.unlock
       end
     end
 
-    def generate
+    def enumerate
       seconds = span
       slow = Enumerator.new { |yielder| sleep(seconds); yielder << :item }
       wait(:enumerator) do
         start = Interleaving.now
-        violated "an Enumerator gave something else" unless slow.next == :item
+        violated "an Enumerator returned another item" unless slow.next == :item
         violated "a sleep in an Enumerator ended early" if Interleaving.now - start < seconds
       end
     end
@@ -218,11 +218,11 @@ module Interleaving
     def violated(what) = @world.violated("actor #{@world.actors.index(self)}: #{what}")
   end
 
-  # The actors, those who disturb them, and the account of it all.
+  # The actors, the fiber and the threads that interrupt them, and the list of violations.
   class World
     attr_reader :seed, :actors, :silent, :mutexes, :holders, :violations, :counts
 
-    # It lasts so many seconds, and until enough of everything has happened: see over?.
+    # Runs for `seconds`, and until each count of `enough` is reached: see over?.
     def initialize(seed, seconds, enough, actors: 20)
       @seed = seed
       @end = Interleaving.now + seconds
@@ -238,7 +238,7 @@ module Interleaving
       @alive = @actors.dup
     end
 
-    # Runs it all on the current thread, which has a scheduler; returns when everybody has left.
+    # Runs the actors on the current thread, which has a scheduler; returns when all of them have ended.
     def run
       scheduler = Fiber.scheduler
       @actors.each(&:start)
@@ -259,7 +259,7 @@ module Interleaving
 
     private
 
-    # A thread without a scheduler: feeds its half of the actors, and unblocks whomever it likes.
+    # On a thread without a scheduler: writes to one half of the actors, and unblocks them at random.
     def produce(random, half, scheduler)
       until @alive.empty?
         actor = @actors[random.rand(@actors.size / 2) * 2 + half]
@@ -272,7 +272,7 @@ module Interleaving
       end
     end
 
-    # A fiber among the actors, which therefore knows exactly what it strikes.
+    # In a fiber of the same scheduler. No actor runs meanwhile, so the wait it interrupts is known exactly.
     def disturb(random, scheduler)
       until @alive.empty?
         actor = @actors[random.rand(@actors.size)]
@@ -280,14 +280,14 @@ module Interleaving
 
         case random.rand(4)
         when 0 then wake(actor, scheduler)
-        when 1 then strike(actor)
+        when 1 then raise_in(actor)
         when 2 then random.rand(10).zero? && !over? ? actor.channel.close_reader : nil
         end
         sleep(random.rand * 0.0005)
       end
     end
 
-    # Who sleeps is woken by the first unblock, in its turn.
+    # A sleeping fiber is woken by the first unblock, after the fibers queued before it.
     def wake(actor, scheduler)
       step, kind = actor.step, actor.kind
       unblock(actor, scheduler)
@@ -297,14 +297,14 @@ module Interleaving
       violated "an unblock did not end wait #{step}" if actor.step == step
     end
 
-    def strike(actor)
+    def raise_in(actor)
       count(:raises)
       step = actor.step
-      actor.fiber.raise(Aimed.new(step))
+      actor.fiber.raise(TargetedError.new(step))
       violated "a raise did not end wait #{step}" if actor.step == step
     end
 
-    # May end the wait that goes on now, and no other.
+    # May end the current wait of the actor only.
     def unblock(actor, scheduler)
       before = actor.step
       scheduler.unblock(nil, actor.fiber)

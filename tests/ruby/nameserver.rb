@@ -2,15 +2,15 @@
 
 require "socket"
 
-# A world of its own for a test of names: run as root in fresh mount and network namespaces, where nothing is but the
-# loopback interface, and a nameserver that answers as it is told, when it is told, or never.
+# A nameserver for a test process that runs as root in fresh mount and network namespaces. The namespace has the loopback
+# interface only. The nameserver answers immediately, after a release, or never.
 #
 #   asked, release = Nameserver.run("quick.test" => { 1 => ["127.0.0.1"] }, "slow.test" => { 1 => ["127.0.0.2"], held: true })
-#   asked.gets    # => "slow.test\n", when that has been asked for
-#   release.close # and now it is answered
+#   asked.gets    # => "slow.test\n", after a query for it
+#   release.close # the query is answered
 #
-# A name has addresses by type (1: A, 28: AAAA), an alias, an rcode. One that is held is answered after the release; types
-# that are mute never are (true: none). "*" stands for any first label. Unknown names do not exist.
+# A name has addresses by type (1: A, 28: AAAA), an alias, an rcode. If it is `held`, it is answered after the release.
+# Query types in `mute` (true: all types) are never answered. "*" stands for any first label. Unknown names get NXDOMAIN.
 module Nameserver
   PORT = 53
   A = 1
@@ -19,9 +19,9 @@ module Nameserver
 
   module_function
 
-  # Starts it in a process of its own, which ends with this one.
+  # Starts the nameserver in a child process, which ends with this one.
   #
-  # @return [Array(IO, IO)] a line for each question for a name that is held, and what to close to have them answered
+  # @return [Array(IO, IO)] gives a line for each query of a held name; is closed to have those queries answered
   def run(names)
     raise_loopback
     asked, asks = IO.pipe

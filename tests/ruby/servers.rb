@@ -5,28 +5,28 @@ require "fileutils"
 require "socket"
 require "tmpdir"
 
-# Real servers for the tests: each in a directory of its own, on a free port of the loopback interface, in the foreground,
+# Real servers for the tests. Each has a directory and a free port of the loopback interface, runs in the foreground, and is
 # ended by its process id.
 class RealServer
-  # Seconds a server may take to begin, and to end.
-  PATIENCE = 60
+  # Seconds a server may take to start, and to stop.
+  TEST_TIMEOUT = 60
 
-  # Its port was free when it was chosen, and may be another's by now.
+  # Another process may take the chosen port before the server does.
   ATTEMPTS = 5
 
   class Failed < RuntimeError; end
 
   class << self
-    # Why this server cannot be started here; nil if it can.
+    # @return [String, nil] why this server cannot be started here
     def absence = (program ? nil : "#{self::PROGRAM} is not installed (bin/setup --servers)")
 
-    # The best of the places where the program may be.
+    # The path of the program: the newest version in OTHER_DIRECTORIES if it is not in the PATH.
     def program
-      directories = [*ENV.fetch("PATH", "").split(":"), "/usr/sbin", "/usr/local/sbin", *self::ELSEWHERE.flat_map { |glob| Dir[glob].sort.reverse }]
+      directories = [*ENV.fetch("PATH", "").split(":"), "/usr/sbin", "/usr/local/sbin", *self::OTHER_DIRECTORIES.flat_map { |glob| Dir[glob].sort.reverse }]
       directories.map { |directory| File.join(directory, self::PROGRAM) }.find { |path| File.executable?(path) }
     end
 
-    # Started, handed to the block, and ended whatever happens.
+    # Starts a server, passes it to the block, and stops it in any case.
     def run(...)
       attempt = 1
       begin
@@ -44,7 +44,7 @@ class RealServer
     end
   end
 
-  ELSEWHERE = [].freeze
+  OTHER_DIRECTORIES = [].freeze
 
   attr_reader :port, :pid, :directory
 
@@ -56,7 +56,7 @@ class RealServer
   def start
     prepare
     @pid = spawn(*command, in: File::NULL, out: log, err: %i[child out], pgroup: true, chdir: directory)
-    limit = now + PATIENCE
+    limit = now + TEST_TIMEOUT
     until ready?
       raise Failed, "#{self.class::PROGRAM} does not start:\n#{File.read(log)}" if now > limit || ended?
 
@@ -64,7 +64,7 @@ class RealServer
     end
   end
 
-  # Like a crash: nobody says goodbye.
+  # As in a crash, the server closes no connection.
   def kill
     Process.kill(:KILL, -@pid)
     Process.wait(@pid)
@@ -74,15 +74,15 @@ class RealServer
   def stop
     return unless @pid && !ended?
 
-    Process.kill(self.class::GOODBYE, @pid)
-    limit = now + PATIENCE
+    Process.kill(self.class::STOP_SIGNAL, @pid)
+    limit = now + TEST_TIMEOUT
     sleep 0.01 until ended? || now > limit
     kill if @pid
   ensure
     FileUtils.rm_rf(directory)
   end
 
-  GOODBYE = :TERM
+  STOP_SIGNAL = :TERM
 
   def log = File.join(directory, "log")
 
@@ -117,12 +117,12 @@ end
 
 class PostgresServer < RealServer
   PROGRAM = "postgres"
-  ELSEWHERE = ["/usr/lib/postgresql/*/bin"].freeze
-  GOODBYE = :INT # "fast": connections are ended
+  OTHER_DIRECTORIES = ["/usr/lib/postgresql/*/bin"].freeze
+  STOP_SIGNAL = :INT # "fast" shutdown: open connections are closed
 
   def options = { host: "127.0.0.1", port: port, user: "tester", dbname: "postgres" }
 
-  # The postmaster and, through it, all of its backends, at once and without a word.
+  # SIGQUIT ends the postmaster and all its backends without a shutdown message.
   def kill
     Process.kill(:QUIT, @pid)
     Process.wait(@pid)
@@ -149,11 +149,11 @@ class PostgresServer < RealServer
     [*unprivileged, self.class.program, "-D", data, *settings.flat_map { |name, value| ["-c", "#{name}=#{value}"] }]
   end
 
-  # Open is not yet ready.
+  # The port is open before the server accepts queries.
   def ready? = super && File.read(log).include?("ready to accept connections")
 end
 
-# Serves a file at a limited rate (/file), over TLS too (tls_port), and stands before another server (/upstream/).
+# Serves a file at a limited rate (/file), over TLS as well (tls_port), and is a proxy of another server (/upstream/).
 class NginxServer < RealServer
   PROGRAM = "nginx"
   SIZE = 200_000

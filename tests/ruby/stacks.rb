@@ -3,15 +3,15 @@
 require "rbconfig"
 require "tempfile"
 
-# What the threads of a process are doing, as gdb sees it: Ruby's own backtraces do not show where C or Rust code waits.
+# Native stacks of a process by gdb, because Ruby's backtraces do not show where C or Rust code waits.
 module Stacks
   FRAMES = 30
 
-  # @return [String] the native stack of each thread; a line that says why not, where that cannot be had
+  # @return [String] the native stack of each thread, or one line with the reason why there is none
   def self.of(pid)
     return "(native stacks: gdb is not installed)\n" unless gdb
 
-    # A file: while gdb holds this very process, nobody would empty a pipe.
+    # Output goes to a file. While gdb stops this process, a pipe to it would not be read.
     Tempfile.create("stacks") do |file|
       options = { in: File::NULL, out: file, err: File::NULL }
       system(gdb, "-nx", "-batch", "-p", pid.to_s, "-ex", "set pagination off", "-ex", "thread apply all bt #{FRAMES}", **options)
@@ -26,7 +26,7 @@ module Stacks
   # The stacks of a process and of all its descendants.
   def self.of_tree(pid) = tree(pid).map { |one| "#{command(one)}\n#{of(one)}" }.join("\n")
 
-  # A process and its descendants; only itself where /proc does not tell.
+  # The process and its descendants; only the process if the system has no /proc.
   def self.tree(pid)
     children = Dir.glob("/proc/#{pid}/task/*/children").flat_map { |path| File.read(path).split rescue [] }
     [pid, *children.flat_map { |child| tree(Integer(child)) }]

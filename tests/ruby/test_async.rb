@@ -4,14 +4,14 @@ require_relative "helper"
 require "tempfile"
 require "reactor/async/selector" if defined?(Reactor::Poller)
 
-# The selector protocol of IO::Event, method by method.
+# Each method of the selector protocol of IO::Event.
 class TestAsyncSelector < ReactorTest
   def setup
     super
     skip "the native library is not loaded" unless defined?(Reactor::Poller)
   end
 
-  # The block runs on a thread of its own and is the loop.
+  # Runs the block as the event loop on a new thread.
   def selecting
     before = descriptors
     value = run_plain do
@@ -26,11 +26,11 @@ class TestAsyncSelector < ReactorTest
 
   def fiber(&) = Fiber.new(&).tap(&:transfer)
 
-  def test_who_runs
+  def test_transfer_resume_and_raise_switch_fibers_in_order
     log = []
     selecting do |selector|
       assert_same Fiber.current, selector.loop
-      assert_nil selector.transfer, "from the loop: nothing"
+      assert_nil selector.transfer, "transfer from the loop returns nil"
       parked = fiber { log << :parked; selector.transfer; log << :again }
       fiber { log << :one; selector.yield; log << :three }
       resumed = Fiber.new { |x| log << x; selector.transfer; log << :never }
@@ -45,7 +45,7 @@ class TestAsyncSelector < ReactorTest
     assert_equal [:parked, :one, :two, "raised", :three, :four, :five, :again], log
   end
 
-  def test_what_is_pushed_meanwhile_waits_for_the_next_turn
+  def test_a_fiber_pushed_during_select_runs_in_the_next_select
     log = []
     selecting do |selector|
       late = fiber { selector.transfer; log << :late }
@@ -59,7 +59,7 @@ class TestAsyncSelector < ReactorTest
     assert_equal %i[first late], log
   end
 
-  def test_select_sleeps_as_told
+  def test_select_sleeps_for_its_timeout
     selecting do |selector|
       assert_equal 0, selector.select(0)
       assert_equal 0.0, selector.idle_duration
@@ -68,7 +68,7 @@ class TestAsyncSelector < ReactorTest
       assert_operator selector.idle_duration, :>=, 0.02
       assert_raises(TypeError) { selector.select("soon") }
       selector.push(fiber { selector.transfer })
-      selector.select(nil) # returns: somebody ran, and what it did may matter
+      selector.select(nil) # returns after a fiber has run
     end
   end
 
@@ -84,7 +84,7 @@ class TestAsyncSelector < ReactorTest
     end
   end
 
-  def test_a_signal_ends_the_sleep
+  def test_thread_raise_ends_select
     selecting do |selector|
       main = Thread.current
       thread = Thread.new { until_asleep(main); main.raise(KeyError) }
@@ -124,7 +124,7 @@ class TestAsyncSelector < ReactorTest
     end
   end
 
-  def test_a_wait_that_is_resumed_otherwise
+  def test_io_wait_resumed_without_readiness_returns_false
     r, w = pipe
     log = []
     selecting do |selector|
@@ -145,8 +145,8 @@ class TestAsyncSelector < ReactorTest
     end
   end
 
-  def test_closing_an_io_raises_in_its_waiters
-    skip "later Rubies tell the scheduler" if RUBY_VERSION >= "4.0"
+  def test_closing_an_io_raises_io_error_in_its_waiters
+    skip "Ruby 4.0 and later call io_close" if RUBY_VERSION >= "4.0"
     r, = pipe
     log = []
     selecting do |selector|
@@ -160,8 +160,8 @@ class TestAsyncSelector < ReactorTest
   AGAIN = -Errno::EAGAIN::Errno
   INVALID = -Errno::EINVAL::Errno
 
-  # Both interface versions, whichever this Ruby has.
-  def test_transfers
+  # Both interface versions on every Ruby.
+  def test_transfer_least_and_transfer_once
     [pipe, pair].each do |r, w|
       selecting do |selector|
         least = ->(what, _event, io, buffer, length, offset) { selector.send(:transfer_least, what, io, buffer, length, offset) }
@@ -189,7 +189,7 @@ class TestAsyncSelector < ReactorTest
     end
   end
 
-  def test_the_hooks_of_this_ruby
+  def test_io_read_and_io_write_of_this_ruby
     r, w = pipe
     selecting do |selector|
       if CONTRACT == 4
@@ -203,7 +203,7 @@ class TestAsyncSelector < ReactorTest
     end
   end
 
-  def test_regular_files
+  def test_regular_files_are_read_and_written
     Tempfile.create do |file|
       selecting do |selector|
         assert_equal 3, selector.send(:transfer_once, :write, file, buffer_of("abc"), 0, 3)
@@ -237,7 +237,7 @@ class TestAsyncSelector < ReactorTest
     end
   end
 
-  def test_closing_and_forking
+  def test_close_in_the_process_and_in_a_forked_child
     selector = Reactor::AsyncSelector.new(Fiber.current)
     r, w = IO.pipe
     assert selector.io_close(w.fileno), "a pipe is closed at once"
@@ -255,13 +255,13 @@ class TestAsyncSelector < ReactorTest
     refute selector.wakeup
   end
 
-  def test_what_cannot_be_had
+  def test_an_unavailable_backend_is_an_argument_error
     assert_raises(ArgumentError) { Reactor::AsyncSelector.new(Fiber.current, backend: :kqueue) } if linux?
     assert_raises(ArgumentError) { Reactor::AsyncSelector.new(Fiber.current, backend: :nonsense) }
   end
 end
 
-# Async itself on it, where it is installed.
+# Async on Reactor::AsyncSelector, if Async is installed.
 class TestAsync < ReactorTest
   READY = begin
     require "async"
@@ -295,7 +295,7 @@ class TestAsync < ReactorTest
     value
   end
 
-  def test_the_environment_chooses_it
+  def test_io_event_selector_in_the_environment_selects_reactor
     out = child_says(<<~RUBY, env: { "IO_EVENT_SELECTOR" => "Reactor" })
       require "async"
       require "reactor/async"
@@ -322,7 +322,7 @@ class TestAsync < ReactorTest
     assert_equal [0, 1, 2, 3, 4], log.sort
   end
 
-  def test_a_hundred_connections
+  def test_a_hundred_concurrent_connections
     text = "x" * 100_000
     async do |task|
       server = TCPServer.new("127.0.0.1", 0)
@@ -341,7 +341,7 @@ class TestAsync < ReactorTest
     end
   end
 
-  def test_closing_raises_in_the_reader
+  def test_closing_an_io_raises_io_error_in_its_reader
     async do |task|
       r, = pipe
       reader = task.async { r.read rescue $!.class }
@@ -350,7 +350,7 @@ class TestAsync < ReactorTest
     end
   end
 
-  def test_http
+  def test_a_hundred_concurrent_http_requests
     skip "async-http cannot be loaded: #{HTTP}" unless [true, false].include?(HTTP)
     all_asked = gate(100)
     app = Protocol::HTTP::Middleware.for { |request| all_asked.call; Protocol::HTTP::Response[200, {}, [request.path]] }
@@ -360,8 +360,8 @@ class TestAsync < ReactorTest
     end
   end
 
-  # What Falcon is made of: a Rack application behind Async's server.
-  def test_rack
+  # The parts of Falcon: a Rack application behind the server of Async.
+  def test_a_hundred_concurrent_rack_requests
     skip "async-http cannot be loaded: #{HTTP}" unless [true, false].include?(HTTP)
     begin
       require "protocol/rack"
@@ -381,7 +381,7 @@ class TestAsync < ReactorTest
     end
   end
 
-  # Lets nobody pass who calls it before so many have come: who is served one after the other waits for ever.
+  # A lambda that blocks its callers until `count` of them have come, so requests that run one by one never finish.
   def gate(count)
     come = 0
     open = Thread::Queue.new

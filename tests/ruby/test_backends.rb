@@ -2,14 +2,14 @@
 
 require_relative "helper"
 
-# Which backend, and the right to know why not another.
+# Selection of the backend, and the reasons why a backend is unavailable.
 class TestBackends < ReactorTest
-  def test_backend_is_a_symbol_that_is_usable
+  def test_backend_is_a_usable_symbol
     assert_instance_of Symbol, Reactor.backend
     assert_equal true, Reactor.backends.fetch(Reactor.backend)
   end
 
-  def test_backends_tell_true_or_a_reason
+  def test_backends_maps_each_name_to_true_or_a_reason
     backends = Reactor.backends
     assert_instance_of Hash, backends
     assert_includes backends.keys, :select
@@ -23,7 +23,7 @@ class TestBackends < ReactorTest
     assert_equal true, backends[:select]
   end
 
-  def test_the_environment_decides
+  def test_reactor_backend_in_the_environment_selects_the_backend
     out = child_says("p Reactor.backend, Reactor::Scheduler.new.backend", env: { "REACTOR_BACKEND" => "select" })
     assert_equal ":select\n:select\n", out
     Reactor.backends.each do |name, answer|
@@ -33,7 +33,7 @@ class TestBackends < ReactorTest
     end
   end
 
-  def test_a_bad_environment_is_an_argument_error_with_the_reason
+  def test_an_unknown_reactor_backend_in_the_environment_is_an_argument_error
     out = child_says(<<~RUBY, env: { "REACTOR_BACKEND" => "nonsense" })
       begin
         Reactor::Scheduler.new
@@ -45,11 +45,11 @@ class TestBackends < ReactorTest
     assert_match(/nonsense/, out)
   end
 
-  def test_a_scheduler_names_its_backend
+  def test_scheduler_backend_is_the_backend_in_use
     run_scheduler { |scheduler| assert_equal BACKEND, scheduler.backend }
   end
 
-  def test_every_usable_backend_by_name
+  def test_every_usable_backend_can_be_requested_by_name
     Reactor.backends.each do |name, answer|
       next unless answer == true
 
@@ -66,7 +66,7 @@ class TestBackends < ReactorTest
     end
   end
 
-  def test_the_portable_one_beside_a_native_one
+  def test_the_select_backend_is_the_portable_scheduler
     scheduler = Reactor::Scheduler.new(backend: :select)
     assert_kind_of Reactor::PortableScheduler, scheduler
     assert_equal :select, scheduler.backend
@@ -74,24 +74,24 @@ class TestBackends < ReactorTest
     scheduler.close
   end
 
-  def test_a_subclass_cannot_change_its_parent
+  def test_a_native_subclass_refuses_the_select_backend
     skip "the portable scheduler is the only one here" if select_backend?
     assert_match(/REACTOR_BACKEND=select/, assert_raises(ArgumentError) { Class.new(Reactor::Scheduler).new(backend: :select) }.message)
   end
 
-  def test_unknown_names
+  def test_an_unknown_backend_is_an_argument_error_with_its_name
     [:nonsense, "nonsense", "", :auto].each do |name|
       error = assert_raises(ArgumentError) { Reactor::Scheduler.new(backend: name) }
       assert_includes error.message, name.to_s
     end
   end
 
-  def test_wrong_types
+  def test_a_backend_of_a_wrong_type_is_refused
     [1, 1.5, Object.new, [], {}].each { |bad| assert_raises(TypeError, ArgumentError) { Reactor::Scheduler.new(backend: bad) } }
     assert_raises(ArgumentError) { Reactor::Scheduler.new(nonsense: 1) }
   end
 
-  def test_an_unavailable_backend_says_why
+  def test_an_unavailable_backend_is_an_argument_error_with_the_reason
     refused = Reactor.backends.reject { |_, answer| answer == true }
     skip "every backend works here" if refused.empty?
     refused.each do |name, reason|
@@ -100,8 +100,8 @@ class TestBackends < ReactorTest
     end
   end
 
-  # N27: containers refuse io_uring by seccomp(2). Whoever insists is told why, everybody else hardly notices.
-  def test_n27_a_refused_ring_falls_back
+  # Containers deny io_uring by seccomp(2). The default falls back; an explicit request is an error with the reason.
+  def test_epoll_is_used_if_seccomp_denies_io_uring
     needs_linux "io_uring"
     skip "no native library" if select_backend?
     skip "no fiddle to install a filter with" unless system(RbConfig.ruby, "-W0", "-e", "require 'fiddle'", err: File::NULL)
@@ -130,7 +130,7 @@ class TestBackends < ReactorTest
     assert_equal "io_uring_setup: Operation not permitted (os error 1)\ntrue\ntrue\nepoll reads bytes\n", out
   end
 
-  # Makes io_uring_setup(2), number 425 on every architecture, fail with EPERM from now on: four instructions of BPF.
+  # Makes io_uring_setup(2) (number 425 on every architecture) fail with EPERM: a seccomp filter of four BPF instructions.
   REFUSE_IO_URING = <<~'RUBY'
     verbose, $VERBOSE = $VERBOSE, nil
     require "fiddle"
@@ -139,12 +139,12 @@ class TestBackends < ReactorTest
     program = [4, filter].pack("Sx#{Fiddle::SIZEOF_VOIDP - 2}P")
     long = Fiddle::TYPE_LONG
     prctl = Fiddle::Function.new(Fiddle::Handle::DEFAULT["prctl"], [Fiddle::TYPE_INT, long, Fiddle::TYPE_VOIDP, long, long], Fiddle::TYPE_INT)
-    abort "no promise" unless prctl.call(38, 1, 0, 0, 0).zero?  # PR_SET_NO_NEW_PRIVS
-    abort "no filter" unless prctl.call(22, 2, program, 0, 0).zero?  # PR_SET_SECCOMP, SECCOMP_MODE_FILTER
+    abort "PR_SET_NO_NEW_PRIVS failed" unless prctl.call(38, 1, 0, 0, 0).zero?  # PR_SET_NO_NEW_PRIVS
+    abort "PR_SET_SECCOMP failed" unless prctl.call(22, 2, program, 0, 0).zero?  # PR_SET_SECCOMP, SECCOMP_MODE_FILTER
   RUBY
   private_constant :REFUSE_IO_URING
 
-  def test_stats_count
+  def test_stats_are_integers_that_change
     run_scheduler do |scheduler|
       stats = scheduler.stats
       assert_instance_of Hash, stats
@@ -159,8 +159,7 @@ class TestBackends < ReactorTest
     end
   end
 
-  # Only an absent library falls back; a broken one is an error that says so.
-  def test_a_broken_native_library_is_a_load_error
+  def test_an_absent_native_library_falls_back_and_a_broken_one_is_a_load_error
     require "tmpdir"
     require "fileutils"
     Dir.mktmpdir do |dir|
@@ -171,7 +170,7 @@ class TestBackends < ReactorTest
       run = lambda do
         out, status = with_child_output({ "REACTOR_BACKEND" => nil }, RbConfig.ruby, "-w", "-W:no-experimental", "-I", dir, "-e", <<~'RUBY')
           require "reactor"
-          ractor = Ractor.new { Reactor::Scheduler.new.backend } # the reason is there for other Ractors too
+          ractor = Ractor.new { Reactor::Scheduler.new.backend } # other Ractors can read the reason
           p Reactor.backend, ractor.respond_to?(:value) ? ractor.value : ractor.take
         RUBY
         [out, status.success?]
@@ -189,13 +188,13 @@ class TestBackends < ReactorTest
     pid = Process.spawn(env, *command, out: w, err: w, in: File::NULL, pgroup: true)
     w.close
     text = Thread.new { r.read }
-    status = reap(pid, PATIENCE)
+    status = reap(pid, TEST_TIMEOUT)
     [text.value, status]
   ensure
     r.close
   end
 
-  def test_version
+  def test_version_has_three_numbers
     assert_match(/\A\d+\.\d+\.\d+/, Reactor::VERSION)
   end
 end

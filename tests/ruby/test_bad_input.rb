@@ -2,10 +2,10 @@
 
 require_relative "helper"
 
-# What users do wrong, and descriptors that change under our feet: the error plain Ruby would raise, and afterwards the
-# scheduler works as before, with nothing lost or left registered.
+# Wrong arguments, and descriptors that are closed or replaced while fibers wait: the error must be that of plain Ruby, and
+# the scheduler must work as before.
 class TestBadInput < ReactorTest
-  # Nothing is left over: no stale wake-up ends a sleep early, and descriptors work.
+  # No stale wake-up ends a sleep early, and descriptors work.
   def assert_still_sound
     assert_operator elapsed { sleep 0.01 }, :>=, 0.01
     r, w = IO.pipe
@@ -15,7 +15,7 @@ class TestBadInput < ReactorTest
     [r, w].each(&:close)
   end
 
-  # Runs each call in plain Ruby and under the scheduler and compares values and error classes.
+  # Runs each call in plain Ruby and under the scheduler, and compares values and error classes.
   def assert_like_plain_ruby(calls)
     expected = run_plain { calls.transform_values { |call| outcome(&call) } }
     got = {}
@@ -25,7 +25,7 @@ class TestBadInput < ReactorTest
     assert_equal expected, got
   end
 
-  def test_wrong_types_and_durations
+  def test_wrong_types_and_durations_raise_the_errors_of_plain_ruby
     r, = pipe
     calls = {}
     [-1, -0.5, "1", :x, [], Float::NAN, Float::INFINITY, Rational(-1, 3)].each do |bad|
@@ -39,7 +39,7 @@ class TestBadInput < ReactorTest
     assert_like_plain_ruby(calls)
   end
 
-  def test_the_hooks_check_their_own_arguments
+  def test_hooks_called_directly_check_their_arguments
     r, = pipe
     run_scheduler do |scheduler|
       Fiber.schedule do
@@ -55,7 +55,7 @@ class TestBadInput < ReactorTest
     end
   end
 
-  def test_wrong_arguments_of_the_buffer_hooks
+  def test_buffer_hooks_check_their_arguments
     r, w = pipe
     run_scheduler do |scheduler|
       Fiber.schedule do
@@ -73,7 +73,7 @@ class TestBadInput < ReactorTest
     end
   end
 
-  def test_closed_ios
+  def test_closed_ios_raise_the_errors_of_plain_ruby
     r, w = IO.pipe
     server = TCPServer.new("127.0.0.1", 0)
     [r, w, server].each(&:close)
@@ -84,14 +84,13 @@ class TestBadInput < ReactorTest
     )
   end
 
-  def test_the_hook_on_a_closed_io
+  def test_io_wait_on_a_closed_io_is_an_io_error
     r, w = IO.pipe
     [r, w].each(&:close)
     run_scheduler { |scheduler| Fiber.schedule { assert_raises(IOError) { scheduler.io_wait(r, IO::READABLE, 0.01) }; assert_still_sound } }
   end
 
-  # The number is closed behind Ruby's back: what plain Ruby says, and no trace of it.
-  def test_a_descriptor_closed_behind_rubys_back
+  def test_a_descriptor_closed_through_another_io_raises_as_in_plain_ruby
     calls = {}
     [["read", ->(io) { io.readpartial(1) }], ["wait", ->(io) { io.wait_readable(0.05) }]].each do |name, use|
       calls[name] = lambda do
@@ -106,21 +105,21 @@ class TestBadInput < ReactorTest
     assert_like_plain_ruby(calls)
   end
 
-  def test_closing_under_a_parked_fiber_ends_its_waits
+  def test_close_raises_io_error_in_every_parked_fiber
     r, w = pipe
     log = []
     run_scheduler do
       Fiber.schedule { log << outcome { r.readpartial(1) } }
-      Fiber.schedule { log << outcome { r.wait_readable(PATIENCE) } }
-      Fiber.schedule { log << outcome { IO.select([r], nil, nil, PATIENCE) } }
+      Fiber.schedule { log << outcome { r.wait_readable(TEST_TIMEOUT) } }
+      Fiber.schedule { log << outcome { IO.select([r], nil, nil, TEST_TIMEOUT) } }
       Fiber.schedule { r.close; log << :closed; assert_still_sound }
     end
-    # Ruby 4.0 lets them go first, earlier ones the closer.
+    # On Ruby 4.0 the waiters end before the closing fiber, on earlier Rubies after it.
     assert_equal [:closed, *[[:raised, IOError]] * 3], log.sort_by { |entry| entry == :closed ? 0 : 1 }
     w.close
   end
 
-  def test_closing_under_a_parked_socket_reader
+  def test_closing_a_socket_raises_io_error_in_its_parked_reader
     a, b = pair
     log = []
     run_scheduler do
@@ -131,7 +130,7 @@ class TestBadInput < ReactorTest
     b.close
   end
 
-  def test_closing_from_another_thread_under_a_parked_reader
+  def test_close_from_another_thread_raises_io_error_in_the_parked_reader
     r, w = pipe
     log = []
     run_scheduler do
@@ -143,8 +142,8 @@ class TestBadInput < ReactorTest
     w.close
   end
 
-  # Two numbers, one description: closing one must neither wake nor deafen a wait on the other.
-  def test_a_dup_outlives_its_original
+  # Two descriptors share one file description: a close of one must neither wake nor block a wait on the other.
+  def test_closing_the_original_keeps_waits_on_its_dup
     r, w = pipe
     log = []
     run_scheduler do
@@ -163,20 +162,20 @@ class TestBadInput < ReactorTest
     assert_equal [:closed, "bytes"], log
   end
 
-  def test_original_and_dup_both_wake
+  def test_original_and_dup_both_become_readable
     r, w = pipe
     copy = track(r.dup)
     log = []
     run_scheduler do
-      Fiber.schedule { r.wait_readable(PATIENCE) and log << :original }
-      Fiber.schedule { copy.wait_readable(PATIENCE) and log << :copy }
+      Fiber.schedule { r.wait_readable(TEST_TIMEOUT) and log << :original }
+      Fiber.schedule { copy.wait_readable(TEST_TIMEOUT) and log << :copy }
       Fiber.schedule { w << "x" }
     end
     assert_equal %i[copy original], log.sort
   end
 
-  # A closed number that a dup keeps alive in the kernel, then reused for something else.
-  def test_events_of_a_closed_but_dupped_description_reach_nobody
+  # The dup keeps the registration of the closed descriptor in the kernel while its number is reused.
+  def test_events_of_a_closed_descriptor_with_a_dup_do_not_end_waits_on_the_reused_number
     r, w = IO.pipe
     run_scheduler do
       Fiber.schedule do
@@ -197,8 +196,7 @@ class TestBadInput < ReactorTest
     w.close
   end
 
-  # N3
-  def test_n3_reopen_then_wait
+  def test_a_wait_after_reopen_is_on_the_new_file
     r, w = pipe
     r2, w2 = pipe
     run_scheduler do
@@ -206,24 +204,24 @@ class TestBadInput < ReactorTest
         assert_nil r.wait_readable(0.005)
         r.reopen(r2)
         Fiber.schedule { sleep 0; w2 << "new" }
-        assert r.wait_readable(PATIENCE)
+        assert r.wait_readable(TEST_TIMEOUT)
         assert_equal "new", r.readpartial(9)
         w.close
-        assert_nil r.wait_readable(0.01), "the old pipe is of no interest any more"
+        assert_nil r.wait_readable(0.01), "the old pipe is no longer watched"
         assert_still_sound
       end
     end
   end
 
-  def test_n3_dup2_then_wait
+  def test_a_wait_after_dup2_is_on_the_new_file
     r, w = pipe
     r2, w2 = pipe
     run_scheduler do
       Fiber.schedule do
         assert_nil r.wait_readable(0.005)
-        IO.for_fd(r.fileno, autoclose: false).reopen(r2) # dup2 through another object: r's identity stays
+        IO.for_fd(r.fileno, autoclose: false).reopen(r2) # dup2 through another object: r stays the same object
         Fiber.schedule { sleep 0; w2 << "new" }
-        assert r.wait_readable(PATIENCE)
+        assert r.wait_readable(TEST_TIMEOUT)
         assert_equal "new", r.readpartial(9)
         w.close
         assert_nil r.wait_readable(0.01)
@@ -232,7 +230,7 @@ class TestBadInput < ReactorTest
     end
   end
 
-  def test_reopen_under_a_parked_fiber
+  def test_reopen_ends_a_parked_read_with_data_or_io_error
     r, = pipe
     r2, w2 = pipe
     log = []
@@ -240,7 +238,7 @@ class TestBadInput < ReactorTest
       Fiber.schedule { log << outcome { r.readpartial(9) } }
       Fiber.schedule { r.reopen(r2); w2 << "new"; assert_still_sound }
     end
-    # The bytes of the new file, or the error a close would give; in that case the bytes are still there.
+    # Either the bytes of the new file, or the error of a close. After that error the bytes are still in the pipe.
     if log == [[:raised, IOError]]
       assert_equal "new", r.readpartial(9)
     else
@@ -248,7 +246,7 @@ class TestBadInput < ReactorTest
     end
   end
 
-  def test_dup2_under_a_parked_fiber
+  def test_dup2_makes_a_parked_read_return_the_new_data
     r, = pipe
     r2, w2 = pipe
     log = []
@@ -259,8 +257,8 @@ class TestBadInput < ReactorTest
     assert_equal ["new"], log
   end
 
-  # The echo server lives in this process, so that only the clients run out of numbers.
-  def test_more_descriptors_than_allowed
+  # The echo server runs in this process, so only the clients run out of descriptors.
+  def test_a_hundred_clients_under_a_limit_of_64_descriptors
     server = track(TCPServer.new("127.0.0.1", 0))
     echo = Thread.new do
       Thread.current.report_on_exception = false
@@ -274,7 +272,7 @@ class TestBadInput < ReactorTest
       Fiber.set_scheduler(scheduler = Reactor::Scheduler.new)
       100.times do |i|
         Fiber.schedule do
-          # Nobody lets go of a number before there are too few.
+          # A client keeps its descriptor until another one was refused.
           TCPSocket.open("127.0.0.1", port) { |s| sleep 0.001 until log.include?(:refused); s.puts i; log << s.gets.to_i }
         rescue Errno::EMFILE
           log << :refused
@@ -290,7 +288,7 @@ class TestBadInput < ReactorTest
     echo&.kill&.join
   end
 
-  def test_accepting_without_a_free_descriptor
+  def test_accept_without_a_free_descriptor_is_emfile_and_can_be_retried
     out = child_says(<<~'RUBY')
       require "socket"
       Process.setrlimit(Process::RLIMIT_NOFILE, 64)
@@ -324,10 +322,10 @@ class TestBadInput < ReactorTest
     assert_equal "full\naccept refused\npipe refused\nhello\n", out
   end
 
-  def test_a_scheduler_without_a_free_descriptor
+  def test_a_scheduler_that_cannot_be_made_leaks_no_descriptor
     out = child_says(<<~'RUBY')
       Process.setrlimit(Process::RLIMIT_NOFILE, 64)
-      Reactor::Scheduler.new.close # whatever is loaded on demand is loaded now
+      Reactor::Scheduler.new.close # loads what is loaded on first use
       GC.start
       spare = []
       begin
@@ -341,7 +339,7 @@ class TestBadInput < ReactorTest
       rescue Errno::EMFILE
         nil
       end
-      spare << File.open("/dev/null") # the one free number is still free: a half-made scheduler keeps nothing
+      spare << File.open("/dev/null") # the one free descriptor is still free
       8.times { spare.pop.close }
       puts "made"
       Fiber.set_scheduler(Reactor::Scheduler.new)
@@ -350,7 +348,7 @@ class TestBadInput < ReactorTest
     assert_equal "made\nsound\n", out
   end
 
-  def test_a_number_beyond_any_table
+  def test_a_descriptor_number_out_of_range_raises_as_in_plain_ruby
     run_scheduler do
       Fiber.schedule do
         expected = outcome { Fiber.blocking { IO.for_fd(100_000, autoclose: false) } }
@@ -369,7 +367,7 @@ class TestBadInput < ReactorTest
     end
   end
 
-  def test_an_object_that_is_no_scheduler_leaves_ours_in_place
+  def test_setting_an_object_without_hooks_keeps_the_scheduler
     run_scheduler do |scheduler|
       assert_raises(ArgumentError) { Fiber.set_scheduler(Object.new) }
       refute_predicate scheduler, :closed?
@@ -378,7 +376,7 @@ class TestBadInput < ReactorTest
     end
   end
 
-  def test_another_thread
+  def test_hooks_called_from_another_thread_are_thread_errors
     run_scheduler do |scheduler|
       Fiber.schedule { sleep 0 }
       scheduler.run
@@ -390,14 +388,14 @@ class TestBadInput < ReactorTest
     end
   end
 
-  def test_an_uninitialized_scheduler
+  def test_an_uninitialized_scheduler_raises
     raw = Reactor::Scheduler.allocate
     assert_raises(RuntimeError, TypeError, ThreadError, NoMethodError, ArgumentError) { raw.fiber { nil } }
   rescue TypeError => e
     assert_match(/allocator/, e.message)
   end
 
-  def test_initializing_twice
+  def test_initializing_twice_keeps_the_scheduler_working
     run_scheduler do |scheduler|
       kind, error = outcome { scheduler.send(:initialize) }
       assert_includes [RuntimeError, TypeError, ArgumentError], error if kind == :raised
@@ -405,7 +403,7 @@ class TestBadInput < ReactorTest
     end
   end
 
-  def test_a_fiber_of_another_thread_cannot_be_made_to_run_here
+  def test_unblocking_a_fiber_of_another_thread_does_not_run_it
     foreign = nil
     run_plain { foreign = Fiber.new { flunk } }
     run_scheduler do |scheduler|
@@ -414,7 +412,7 @@ class TestBadInput < ReactorTest
     end
   end
 
-  def test_unblock_of_something_else
+  def test_unblocking_an_object_that_is_not_a_fiber_is_ignored_or_a_type_error
     run_scheduler do |scheduler|
       [nil, 1, "fiber", Object.new].each { |bad| assert_includes [[:value, nil], [:raised, TypeError]], outcome { scheduler.unblock(nil, bad); nil } }
       Fiber.schedule { assert_still_sound }

@@ -10,17 +10,17 @@ rescue LoadError
   nil # a bundled gem, which some distributions have in a package of its own
 end
 
-# bin/bench, on few operations: what it writes, what it does about a run that fails, hangs or lies, and what it is told wrongly.
+# bin/bench on few operations: its output files, runs that fail, hang or give wrong results, and wrong arguments.
 class TestBench < ReactorTest
   MAIN = File.join(ROOT, "bench", "harness", "main.rb")
-  # The Rust programs as `cargo test` has built them; the measurement itself uses optimized ones.
+  # The Rust programs that `cargo test` has built; measurements use optimized ones.
   EXAMPLES = File.join(ROOT, "target", "debug", "examples")
 
   Outcome = Struct.new(:out, :err, :status, :data, :markdown, :page)
 
-  # Runs the harness with its results in a directory of their own.
+  # Runs the harness with its results in a temporary directory.
   def bench(*arguments, examples: EXAMPLES)
-    heavy!
+    skip_under_stress
     Dir.mktmpdir do |directory|
       command = [RbConfig.ruby, "-w", MAIN, "--no-build", "--out", directory, *arguments]
       out, err, status = Open3.capture3({ "REACTOR_BACKEND" => BACKEND.to_s, "REACTOR_EXAMPLES" => examples }, *command)
@@ -31,8 +31,7 @@ class TestBench < ReactorTest
     end
   end
 
-  # What has nothing to do with the backend is shown on one.
-  def once! = (skip "bin/bench is the same whatever the backend" if linux? && BACKEND != :epoll)
+  def only_on_one_backend = (skip "bin/bench does not depend on the backend" if linux? && BACKEND != :epoll)
 
   TINY = %w[--scale 0.0005 --rounds 2].freeze
 
@@ -40,7 +39,7 @@ class TestBench < ReactorTest
     outcome.data[:rows].find { |found| found[:name] == row }[:points][point][:cells].fetch(target.to_sym)
   end
 
-  def test_what_is_measured_and_written
+  def test_results_are_measured_and_written
     result = bench("unix_ping", "racket", "--most", "100", "--targets", "threads,#{BACKEND}", *TINY)
     assert_equal 0, result.status, result.err
     assert_equal [%w[unix_ping racket], ["threads", BACKEND.to_s]], [result.data[:rows].map { _1[:name] }, result.data[:targets].map { _1[:name] }]
@@ -54,7 +53,7 @@ class TestBench < ReactorTest
   def check_cell(cell, row)
     assert_equal "ok", cell[:state]
     assert_equal 2, cell[:samples].size
-    # The same number of operations for everybody, verified by the workload itself.
+    # Each target runs the same number of operations, which the workload verifies.
     assert_equal [row == "racket" ? 5 : 40], cell[:samples].map { _1[:operations] }.uniq
     assert_includes cell[:low]..cell[:high], cell[:median]
     assert_operator cell[:low], :>, 0
@@ -62,7 +61,7 @@ class TestBench < ReactorTest
     assert_operator cell[:variation], :>=, 0
   end
 
-  # One file that asks nobody for anything, with plots that are well-formed.
+  # The page refers to no other file, and its plots are well-formed XML.
   def check_page(page, plots:)
     refute_match(/\b(?:src|href)=|url\(|@import/, page)
     drawings = page.scan(%r{<svg.*?</svg>}m)
@@ -72,8 +71,8 @@ class TestBench < ReactorTest
     drawings.each { |drawing| assert_equal "svg", REXML::Document.new(drawing).root.name }
   end
 
-  def test_the_same_from_the_file_again
-    once!
+  def test_render_repeats_the_report_of_a_results_file
+    only_on_one_backend
     again = nil
     first = bench("cv", "--targets", BACKEND.to_s, *TINY) do |directory|
       again = bench("--render", File.join(directory, "bench.json"))
@@ -81,13 +80,13 @@ class TestBench < ReactorTest
     assert_equal [first.markdown, first.page], [again.markdown, again.page]
   end
 
-  def test_another_scheduler_and_how_it_may_end
+  def test_other_schedulers_are_reported_as_ok_wrong_or_failed
     code = 'require "reactor"; Class.new(Reactor::Scheduler::Portable)'
     result = bench("lines", "--targets", BACKEND.to_s, *TINY,
                    "--against", "other=#{code}.new",
                    "--against", "liar=#{code}.class_eval { def io_read(_, buffer, *) = super.tap { buffer.set_string('?') } ; self }.new",
                    "--against", "absent=raise 'no luck'")
-    # What others do is reported, and no failure of this command.
+    # A failure of another scheduler is reported but does not fail the command.
     assert_equal 0, result.status, result.err
     assert_equal %w[ok ok failed failed], [BACKEND.to_s, "other", "liar", "absent"].map { |name| cell(result, "lines", name)[:state] }
     assert_includes cell(result, "lines", "liar")[:words], "wrong result: the line that came back"
@@ -95,8 +94,8 @@ class TestBench < ReactorTest
     assert_includes result.page, "What gave no result"
   end
 
-  # Nobody else runs here, whom the limit might end.
-  def test_another_scheduler_that_hangs
+  # No other target runs, so the limit cannot end one on a slow machine.
+  def test_another_scheduler_that_hangs_is_ended_at_the_limit
     result = bench("lines", "--targets", "", "--limit", "1", *TINY, "--against", "stuck=sleep")
     assert_equal 0, result.status, result.err
     assert_equal "hang", cell(result, "lines", "stuck")[:state]
@@ -104,7 +103,7 @@ class TestBench < ReactorTest
     assert_includes result.page, "What gave no result"
   end
 
-  def test_a_failure_of_ours_is_one_of_the_command
+  def test_a_failure_of_reactor_makes_the_command_fail
     skip "cargo test has not built the examples" unless File.exist?(File.join(EXAMPLES, "http_load"))
     result = bench("http_keep", "--targets", BACKEND.to_s, *TINY)
     assert_equal 0, result.status, result.err
@@ -113,8 +112,8 @@ class TestBench < ReactorTest
     assert_match(/bench: http_keep failed on reactor #{BACKEND}: RuntimeError: load failed: /, without.err)
   end
 
-  def test_the_floor_has_every_row_that_says_so
-    once!
+  def test_the_baseline_measures_every_workload_that_declares_it
+    only_on_one_backend
     skip "cargo test has not built the examples" unless File.exist?(File.join(EXAMPLES, "baseline"))
     needs_linux("raw epoll")
     rows = JSON.parse(child_says(<<~RUBY), symbolize_names: true).values_at(:with, :without)
@@ -129,10 +128,10 @@ class TestBench < ReactorTest
     assert_equal "left_out", cell(bench(rows.last.first, "--targets", "baseline"), rows.last.first, "baseline")[:state]
   end
 
-  def test_what_it_is_told_wrongly
-    once!
+  def test_wrong_arguments_are_refused_with_a_message
+    only_on_one_backend
     { ["nosuch"] => "no workload nosuch", ["--rounds", "0"] => "--rounds takes a number from 1 to 1000, not 0", ["--rounds", "x"] => "invalid argument: --rounds x",
-      ["--targets", "nobody"] => "no target nobody here (there are: threads, plain, ", ["--against", "nobody"] => "no scheduler \"nobody\"",
+      ["--targets", "absent"] => "no target absent here (there are: threads, plain, ", ["--against", "absent"] => "no scheduler \"absent\"",
       ["--against", "threads=1"] => "two targets are called threads", ["--render", "/nowhere"] => "/nowhere cannot be read", ["--bogus"] => "invalid option: --bogus" }.each do |arguments, words|
       result = bench(*arguments)
       assert_equal 2, result.status, arguments.inspect
@@ -143,27 +142,26 @@ class TestBench < ReactorTest
     assert_equal [2, true], [missing.status, missing.err.start_with?("bin/bench: the baseline is not built (/nowhere/baseline): ")]
   end
 
-  # What is not measured in time is lost only for itself.
-  def test_stopped_it_keeps_what_it_has
-    once!
-    heavy!
+  def test_an_interrupted_run_keeps_the_finished_measurements
+    only_on_one_backend
+    skip_under_stress
     Dir.mktmpdir do |directory|
       reader, writer = IO.pipe
       pid = Process.spawn({ "REACTOR_BACKEND" => BACKEND.to_s }, RbConfig.ruby, "-w", MAIN, "--no-build", "--out", directory, "--targets", "threads",
                           "--scale", "0.001", "--rounds", "1", "--limit", "3600", "unix_ping", "lines",
                           "--against", "endless=sleep if ARGV.first == 'lines'; require 'reactor'; Reactor::Scheduler.new", out: File::NULL, err: writer, pgroup: true)
       writer.close
-      Timeout.timeout(PATIENCE) { nil until reader.gets.start_with?("unix_ping") }
+      Timeout.timeout(TEST_TIMEOUT) { nil until reader.gets.start_with?("unix_ping") }
       Process.kill(:INT, pid)
-      assert_equal 130, reap(pid, PATIENCE).exitstatus
+      assert_equal 130, reap(pid, TEST_TIMEOUT).exitstatus
       reader.close
       rows = JSON.parse(File.read(File.join(directory, "bench.json")), symbolize_names: true)[:rows]
       assert_equal %w[ok left_out], (rows.map { |row| row[:points].first[:cells][:endless][:state] })
     end
   end
 
-  def test_list_and_help
-    once!
+  def test_list_and_help_are_printed
+    only_on_one_backend
     listed = bench("--list").out.lines.map { _1[/^\w+/] }
     assert_operator listed.size, :>=, 27
     assert_equal listed.uniq, listed

@@ -3,9 +3,9 @@
 require_relative "helper"
 require "monitor"
 
-# block and unblock: everything that waits for another fiber or thread.
+# The hooks block and unblock: mutexes, monitors, queues, condition variables and threads.
 class TestBlock < ReactorTest
-  def test_mutex_between_fibers
+  def test_a_mutex_excludes_other_fibers
     mutex = Mutex.new
     log = []
     run_scheduler do
@@ -15,7 +15,7 @@ class TestBlock < ReactorTest
     assert_equal %i[in out] * 3, log.map(&:first)
   end
 
-  def test_mutex_held_by_another_thread
+  def test_a_mutex_held_by_another_thread_parks_only_its_fiber
     mutex = Mutex.new
     log = []
     held = Queue.new
@@ -28,10 +28,10 @@ class TestBlock < ReactorTest
     end
     assert_equal %i[others_run released locked], log
   ensure
-    holder&.join(PATIENCE)
+    holder&.join(TEST_TIMEOUT)
   end
 
-  def test_monitor_is_reentrant_and_excludes
+  def test_a_monitor_is_reentrant_and_excludes_other_fibers
     monitor = Monitor.new
     log = []
     run_scheduler do
@@ -40,7 +40,7 @@ class TestBlock < ReactorTest
     assert_equal [0, 0, 1, 1], log
   end
 
-  def test_queue_hands_over_in_order
+  def test_queue_items_arrive_in_order
     queue = Queue.new
     got = []
     run_scheduler do
@@ -50,7 +50,7 @@ class TestBlock < ReactorTest
     assert_equal [0, 1, 2, 3, 4], got
   end
 
-  def test_queue_from_another_thread
+  def test_queue_items_of_another_thread_arrive_in_order
     count = STRESS ? 20 : 500
     queue = Queue.new
     back = Queue.new
@@ -63,19 +63,19 @@ class TestBlock < ReactorTest
     assert_equal (0...count).to_a, got
   end
 
-  def test_queue_timeouts
+  def test_queue_pop_with_a_timeout
     queue = Queue.new
     run_scheduler do
       Fiber.schedule do
         assert_operator elapsed { assert_nil queue.pop(timeout: 0.02) }, :>=, 0.02
         assert_nil queue.pop(timeout: 0)
         Fiber.schedule { sleep 0; queue << :late }
-        assert_equal :late, queue.pop(timeout: PATIENCE)
+        assert_equal :late, queue.pop(timeout: TEST_TIMEOUT)
       end
     end
   end
 
-  def test_negative_and_odd_timeouts_do_what_plain_ruby_does
+  def test_unusual_timeouts_do_what_plain_ruby_does
     values = [-1, -0.5, 0, 0.0, Rational(1, 1000), "1", :soon]
     waits = {
       queue: ->(v) { Queue.new.pop(timeout: v) },
@@ -92,7 +92,7 @@ class TestBlock < ReactorTest
     end
   end
 
-  def test_sized_queue_pushes_back
+  def test_a_full_sized_queue_parks_the_pushing_fiber
     queue = SizedQueue.new(2)
     log = []
     run_scheduler do
@@ -104,7 +104,7 @@ class TestBlock < ReactorTest
     log.each { |way, _| filled += way == :in ? 1 : -1; assert_operator filled, :<=, 3 }
   end
 
-  def test_closing_a_queue_wakes_all
+  def test_closing_a_queue_wakes_every_waiter
     queue = Queue.new
     got = []
     run_scheduler do
@@ -114,7 +114,7 @@ class TestBlock < ReactorTest
     assert_equal [[0, nil], [1, nil], [2, nil]], got.sort_by(&:first)
   end
 
-  def test_condition_variable
+  def test_broadcast_wakes_every_fiber_that_waits_for_a_condition_variable
     mutex = Mutex.new
     condition = ConditionVariable.new
     ready = false
@@ -126,7 +126,7 @@ class TestBlock < ReactorTest
     assert_equal [:signal, 0, 1], log
   end
 
-  def test_condition_variable_timeout_and_signal_from_a_thread
+  def test_condition_variable_times_out_and_is_signalled_by_a_thread
     mutex = Mutex.new
     condition = ConditionVariable.new
     ready = false
@@ -134,14 +134,14 @@ class TestBlock < ReactorTest
       Fiber.schedule do
         assert_operator elapsed { mutex.synchronize { condition.wait(mutex, 0.02) } }, :>=, 0.02
         thread = Thread.new { mutex.synchronize { ready = true; condition.signal } }
-        mutex.synchronize { condition.wait(mutex, PATIENCE) until ready }
+        mutex.synchronize { condition.wait(mutex, TEST_TIMEOUT) until ready }
         thread.join
       end
     end
     assert ready
   end
 
-  def test_monitor_condition
+  def test_a_monitor_condition_is_signalled
     monitor = Monitor.new
     condition = monitor.new_cond
     items = []
@@ -153,7 +153,7 @@ class TestBlock < ReactorTest
     assert_equal [:item], got
   end
 
-  def test_thread_join_and_value_let_others_run
+  def test_thread_join_and_value_park_only_their_fiber
     log = []
     first, second = Queue.new, Queue.new
     run_scheduler do
@@ -164,14 +164,14 @@ class TestBlock < ReactorTest
     assert_equal %i[other value joined], log
   end
 
-  def test_thread_join_timeout
+  def test_thread_join_with_a_timeout
     run_scheduler do
       Fiber.schedule do
         release = Queue.new
         thread = Thread.new { release.pop; :done }
         assert_operator elapsed { assert_nil thread.join(0.02) }, :>=, 0.02
         release << true
-        assert_same thread, thread.join(PATIENCE)
+        assert_same thread, thread.join(TEST_TIMEOUT)
         assert_equal :done, thread.value
       end
     end
@@ -188,8 +188,7 @@ class TestBlock < ReactorTest
     end
   end
 
-  # Two schedulers on two threads talk through queues.
-  def test_two_schedulers_play_ping_pong
+  def test_two_schedulers_exchange_items_through_queues
     rounds = STRESS ? 5 : 300
     ping = Queue.new
     pong = Queue.new
@@ -206,20 +205,20 @@ class TestBlock < ReactorTest
     assert_equal (1..rounds).to_a, log
   end
 
-  # An unblock that comes after the hook was entered counts, even before the fiber is parked.
-  def test_an_unblock_is_a_permit
+  # An unblock after the hook was entered ends the wait, even before the fiber is parked.
+  def test_an_unblock_ends_one_block_and_is_not_saved
     run_scheduler do |scheduler|
       Fiber.schedule do
         fiber = Fiber.current
         thread = Thread.new { until_parked(scheduler, 1); 3.times { scheduler.unblock(:x, fiber) } }
         assert_equal true, scheduler.block(:x, 1_000_000)
-        thread.join # till then the surplus unblocks may come
-        assert_operator elapsed { scheduler.block(:x, 0.02) }, :>=, 0.02, "the surplus unblocks are not saved up"
+        thread.join # the surplus unblocks arrive before it ends
+        assert_operator elapsed { scheduler.block(:x, 0.02) }, :>=, 0.02, "the surplus unblocks do not end the next wait"
       end
     end
   end
 
-  def test_unblock_of_a_dead_or_foreign_fiber_is_harmless
+  def test_unblock_of_a_dead_or_unstarted_fiber_is_ignored
     run_scheduler do |scheduler|
       dead = Fiber.schedule { nil }
       scheduler.unblock(nil, dead)
@@ -229,8 +228,8 @@ class TestBlock < ReactorTest
     end
   end
 
-  def test_unblock_wakes_a_sleeping_scheduler_at_once
-    rounds = STRESS ? 5 : 50 # one that looks now and then would need PATIENCE for so many
+  def test_unblock_wakes_a_sleeping_scheduler_immediately
+    rounds = STRESS ? 5 : 50 # by polling, this many rounds would exceed TEST_TIMEOUT
     queue, answers = Queue.new, Queue.new
     run_scheduler do
       sleeping = Thread.current
@@ -241,7 +240,7 @@ class TestBlock < ReactorTest
     assert_empty answers
   end
 
-  def test_a_trap_handler_may_push
+  def test_a_trap_handler_may_push_to_a_queue
     out = child_says(<<~RUBY, &->(pid, line) { line.("ready"); Process.kill(:USR1, pid) })
       queue = Queue.new
       trap(:USR1) { queue << :signal }
@@ -252,8 +251,8 @@ class TestBlock < ReactorTest
     assert_equal "ready\n:signal\n", out
   end
 
-  def test_deep_contention_loses_nobody
-    heavy!
+  def test_a_contended_mutex_wakes_every_fiber_and_thread
+    skip_under_stress
     mutex = Mutex.new
     count = 0
     threads = nil
@@ -265,41 +264,41 @@ class TestBlock < ReactorTest
     assert_equal 100 * 20 + 400, count
   end
 
-  # What comes while a subclass's override is on its way into the wait must not be lost.
-  class Dawdling < Reactor::Scheduler
+  # Delays the hooks: a wake-up before super is called must not be lost.
+  class DelayedScheduler < Reactor::Scheduler
     ENTERED = Queue.new
     GO = Queue.new
 
     def block(...)
-      dawdle
+      delay
       super
     end
 
     def kernel_sleep(...)
-      dawdle
+      delay
       super
     end
 
-    private def dawdle = Fiber.blocking { ENTERED << true; GO.pop }
+    private def delay = Fiber.blocking { ENTERED << true; GO.pop }
   end
 
-  def test_an_unblock_on_the_way_into_an_overridden_hook_counts
+  def test_an_unblock_before_an_overridden_hook_calls_super_is_kept
     queue = Queue.new
     mutex, condition, flag = Mutex.new, ConditionVariable.new, false
     got = []
     thread = Thread.new do
-      Fiber.set_scheduler(Dawdling.new)
+      Fiber.set_scheduler(DelayedScheduler.new)
       Fiber.schedule { got << queue.pop }
       Fiber.schedule { mutex.synchronize { condition.wait(mutex) until flag; got << :signalled } }
       nil
     end
-    Dawdling::ENTERED.pop
+    DelayedScheduler::ENTERED.pop
     queue << :pushed
-    Dawdling::GO << true
-    Dawdling::ENTERED.pop
+    DelayedScheduler::GO << true
+    DelayedScheduler::ENTERED.pop
     mutex.synchronize { flag = true; condition.signal }
-    Dawdling::GO << true
-    join_or_fail(thread, PATIENCE)
+    DelayedScheduler::GO << true
+    join_or_fail(thread, TEST_TIMEOUT)
     assert_equal %i[pushed signalled], got
   end
 end

@@ -2,12 +2,12 @@
 
 require_relative "helper"
 
-# N29. IO#close under fibers that wait: just these get their IOError, on every Ruby and whoever closes.
+# IO#close raises IOError in the fibers that wait for this IO object, and in no other, on every Ruby.
 class TestClose < ReactorTest
   MESSAGE = "stream closed in another thread"
 
-  # Longer than a wait lies idle before the registry arms it once more.
-  LONG = 0.25
+  # Longer than the idle time after which the registry rearms a wait.
+  REARM_TIME = 0.25
 
   def closed
     yield
@@ -16,7 +16,7 @@ class TestClose < ReactorTest
     e.message
   end
 
-  def test_n29_a_fiber_closes_what_others_wait_for
+  def test_a_close_by_a_fiber_raises_in_the_waiting_fibers
     log = []
     run_scheduler do
       [pipe, pair, tcp_pair].each do |reading, _|
@@ -24,46 +24,46 @@ class TestClose < ReactorTest
         Fiber.schedule { log << closed { reading.wait_readable } }
       end
       ios = @ios.dup
-      Fiber.schedule { sleep LONG; ios.each(&:close) }
+      Fiber.schedule { sleep REARM_TIME; ios.each(&:close) }
     end
     assert_equal [MESSAGE] * 6, log
   end
 
-  def test_n29_another_thread_closes
+  def test_a_close_by_another_thread_raises_in_the_waiting_fiber
     log = []
     reading, = pair
     run_scheduler do |scheduler|
       Fiber.schedule { log << closed { reading.readpartial(1) } }
-      closer = Thread.new { sleep LONG; reading.close }
+      closer = Thread.new { sleep REARM_TIME; reading.close }
       scheduler.run
       closer.join
     end
     assert_equal [MESSAGE], log
   end
 
-  def test_n29_accept_and_recvfrom
+  def test_a_close_raises_in_accept_and_recvfrom
     log = []
     server = track(TCPServer.new("127.0.0.1", 0))
     socket = track(UDPSocket.new.tap { |udp| udp.bind("127.0.0.1", 0) })
     run_scheduler do
       Fiber.schedule { log << closed { server.accept } }
       Fiber.schedule { log << closed { socket.recvfrom(1) } }
-      Fiber.schedule { sleep LONG; server.close; socket.close }
+      Fiber.schedule { sleep REARM_TIME; server.close; socket.close }
     end
     assert_equal [MESSAGE] * 2, log
   end
 
-  def test_n29_select_is_told_too
+  def test_a_close_raises_in_select
     log = []
     first, second = pair, pair
     run_scheduler do
       Fiber.schedule { log << outcome { IO.select([first[0], second[0]]) } }
-      Fiber.schedule { sleep LONG; second[0].close }
+      Fiber.schedule { sleep REARM_TIME; second[0].close }
     end
     assert_equal [[:raised, IOError]], log
   end
 
-  def test_n29_another_object_on_the_same_descriptor_is_left_alone
+  def test_a_close_does_not_raise_in_waiters_of_another_io_on_the_descriptor
     log = []
     reading, writing = pair
     twin = UNIXSocket.for_fd(reading.fileno).tap { |io| io.autoclose = false }
@@ -71,7 +71,7 @@ class TestClose < ReactorTest
       Fiber.schedule { log << twin.readpartial(1) }
       Fiber.schedule { log << closed { reading.readpartial(1) } }
       Fiber.schedule do
-        reading.autoclose = false # the descriptor stays open: only the object goes
+        reading.autoclose = false # the descriptor stays open
         reading.close
         writing << "x"
       end
@@ -81,7 +81,7 @@ class TestClose < ReactorTest
     IO.for_fd(twin.fileno).close if twin && !twin.closed?
   end
 
-  def test_n29_waiters_of_other_ios_and_a_recycled_number_are_left_alone
+  def test_a_close_does_not_raise_in_waiters_of_other_ios_or_of_the_reused_number
     log = []
     run_scheduler do
       others = Array.new(50) { pair }
@@ -92,7 +92,7 @@ class TestClose < ReactorTest
         number = reading.fileno
         reading.close
         sleep 0
-        # The lowest number that is free is given away next, and a collection may have freed lower ones meanwhile.
+        # The next descriptor gets the lowest free number. A collection may have freed lower ones.
         recycled = pair until recycled&.any? { |io| io.fileno == number }
         again, peer = recycled.sort_by { |io| io.fileno == number ? 0 : 1 }
         Fiber.schedule { log << again.readpartial(1) }
@@ -103,8 +103,8 @@ class TestClose < ReactorTest
     assert_equal ["o"] * 50 + ["r"], log.sort
   end
 
-  # On Ruby 4.0 the VM lets the closer wait until the others have left: here nobody else could run them.
-  def test_the_blocking_fiber_of_the_same_thread_closes
+  # On Ruby 4.0 the VM makes the closing fiber wait for the interrupted ones. The closing fiber is the root fiber here.
+  def test_a_close_by_the_root_fiber_raises_in_the_waiting_fibers
     log = []
     reading, = pair
     run_scheduler do
@@ -116,7 +116,7 @@ class TestClose < ReactorTest
     assert_equal [MESSAGE, MESSAGE, :closed], log.sort_by(&:size).reverse
   end
 
-  # Ruby 4.1's form of fiber_interrupt: something that answers alive?, raise and transfer in the place of a fiber.
+  # Ruby 4.1 calls fiber_interrupt with an object that answers alive?, raise and transfer, instead of a fiber.
   Proxy = Struct.new(:fiber, :raised) do
     def alive? = raised.nil?
 
@@ -126,21 +126,21 @@ class TestClose < ReactorTest
     end
   end
 
-  def test_an_operation_is_interrupted_through_its_proxy
+  def test_fiber_interrupt_accepts_a_proxy_of_a_fiber
     log = []
     reading, = pair
     run_scheduler do |scheduler|
       waiting = Fiber.schedule { log << closed { reading.wait_readable } }
       proxy = Proxy.new(waiting)
-      thread = Thread.new { sleep LONG; scheduler.fiber_interrupt(proxy, IOError.new("through a proxy")) }
+      thread = Thread.new { sleep REARM_TIME; scheduler.fiber_interrupt(proxy, IOError.new("through a proxy")) }
       scheduler.run
       thread.join
     end
     assert_equal ["through a proxy"], log
   end
 
-  # Two descriptors' numbers are used over and over: each use is registered once, and asks the kernel nothing else.
-  def test_a_closed_descriptor_costs_no_call_when_its_number_is_used_again
+  # Two descriptor numbers are reused for each pair: each use is registered once, and costs no other system call.
+  def test_a_reused_descriptor_number_is_registered_once_and_not_renewed
     skip "the portable selector registers nothing" if select_backend?
 
     stats = nil
@@ -159,10 +159,10 @@ class TestClose < ReactorTest
     end
     registered, renewed, closed = stats.values_at(:registered, :renewed, :closed)
     assert_equal [0, registered], [renewed, closed]
-    assert_includes 15..20, registered # on a busy machine a reader may have stepped back, and found its byte there
+    assert_includes 15..20, registered # a reader that yielded found its byte there
   end
 
-  def test_the_hook_closes_what_cannot_wait_and_leaves_the_rest
+  def test_io_close_closes_pipes_and_sockets_but_no_lingering_socket_or_file
     skip "the portable selector leaves all of it to Ruby" if select_backend?
 
     lingering = track(TCPServer.new("127.0.0.1", 0))
@@ -181,9 +181,9 @@ class TestClose < ReactorTest
     end
   end
 
-  # What is interrupted in the middle of IO#close has closed it all the same, whoever does blocking operations.
-  def test_an_interrupted_close_leaves_no_descriptor
-    heavy!
+  # IO#close closes the descriptor even if it is interrupted while a worker does the blocking operation.
+  def test_an_interrupted_close_leaks_no_descriptor
+    skip_under_stress
     before = descriptors
     run_plain do
       Fiber.set_scheduler(Reactor::Scheduler.new(policy: :always))
@@ -198,8 +198,8 @@ class TestClose < ReactorTest
     assert_equal [], surplus_descriptors(before)
   end
 
-  # The IOError was meant for a wait that something else has ended.
-  def test_n29_a_close_does_not_reach_the_next_wait
+  # The IOError belongs to a wait that another error has ended.
+  def test_a_close_does_not_raise_in_the_next_wait_of_its_waiter
     log = []
     reading, = pair
     other, writing = pair
@@ -215,7 +215,7 @@ class TestClose < ReactorTest
         log << :slept
       end
       Fiber.schedule do
-        # What close does first. Of itself, close(2) may be handed to a worker (Ruby 3.4), and the waiter run meanwhile.
+        # The first step of IO#close. On Ruby 3.4 a worker may run close(2), and the waiter would run before the raise.
         Reactor::Patches::IOClose.notify_schedulers(reading)
         waiter.raise(IndexError)
         writing << "x"
@@ -224,9 +224,9 @@ class TestClose < ReactorTest
     assert_equal %i[raised returned slept], log
   end
 
-  # IO.select looks without the lock: a close may come in between.
-  def test_n29_a_close_while_select_looks
-    heavy!
+  # IO.select polls without the GVL: the close may come in between.
+  def test_a_close_during_the_poll_of_select_raises_in_select
+    skip_under_stress
     seen = []
     run_scheduler do
       Fiber.schedule do
@@ -242,7 +242,7 @@ class TestClose < ReactorTest
     assert_equal [[:raised, IOError]], seen.uniq
   end
 
-  def test_nothing_is_changed_without_a_scheduler
+  def test_io_close_is_patched_by_the_first_scheduler
     out = child_says("p IO.ancestors.first; Reactor::Scheduler.new.close; p IO.ancestors.first")
     assert_equal "IO\nReactor::Patches::IOClose\n", out
   end

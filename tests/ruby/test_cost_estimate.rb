@@ -23,11 +23,11 @@ class TestCostEstimate < ReactorTest
 
   def take(seconds, place: :here) = @costs.measure(place) { @clock.pass(seconds) }
 
-  def test_an_unknown_place_is_not_cheap
+  def test_an_unmeasured_place_is_not_cheap
     refute @costs.cheap?(:here)
   end
 
-  def test_the_first_operation_decides
+  def test_the_first_measurement_of_a_place_classifies_it
     take(CHEAP)
     assert @costs.cheap?(:here)
     refute @costs.cheap?(:elsewhere)
@@ -36,13 +36,13 @@ class TestCostEstimate < ReactorTest
     assert @costs.cheap?(:here)
   end
 
-  def test_the_threshold_is_cheap_still
+  def test_a_cost_at_the_threshold_is_cheap
     take(Reactor::CostEstimate::THRESHOLD)
     assert @costs.cheap?(:here)
   end
 
   # After one expensive operation a place is not cheap until 40 cheap ones have come.
-  def test_it_rises_quickly_and_falls_slowly
+  def test_the_estimate_rises_quickly_and_falls_slowly
     1000.times { take(CHEAP) }
     assert @costs.cheap?(:here)
     take(EXPENSIVE)
@@ -54,15 +54,15 @@ class TestCostEstimate < ReactorTest
     assert_equal 40, needed
   end
 
-  def test_what_raises_is_measured_as_well
+  def test_an_operation_that_raises_is_measured
     error = assert_raises(IndexError) { @costs.measure(:here) { @clock.pass(EXPENSIVE); raise IndexError } }
     assert_instance_of IndexError, error
     refute @costs.cheap?(:here)
     assert_equal(:value, @costs.measure(:here) { :value })
   end
 
-  # Reloaded code has new places; the number of places that are kept is limited.
-  def test_places_are_forgotten_in_time
+  # Reloaded code has new places, so their number is limited.
+  def test_the_oldest_place_is_dropped_at_the_limit
     (Reactor::CostEstimate::MAX_PLACES + 1).times { |number| take(CHEAP, place: number) }
     refute @costs.cheap?(0)
     assert @costs.cheap?(Reactor::CostEstimate::MAX_PLACES)

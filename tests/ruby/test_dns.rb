@@ -4,20 +4,20 @@ require_relative "helper"
 require "net/http"
 require "tmpdir"
 
-# Names: the same answers and the same errors as without a scheduler, and the others go on meanwhile.
+# Name resolution: the results and errors of plain Ruby, while other fibers run.
 class TestDns < ReactorTest
-  # No name: a label may have 63 characters. So nobody has to be asked.
-  # What /etc/hosts has first: 127.0.0.1 or ::1.
+  # The first address of /etc/hosts: 127.0.0.1 or ::1.
   LOCALHOST = IPSocket.getaddress("localhost")
-  NOWHERE = "#{"x" * 64}.invalid"
+  # A label has at most 63 characters, so getaddrinfo(3) refuses this name without a query.
+  INVALID_NAME = "#{"x" * 64}.invalid"
 
-  # Ruby 3.4 asks for the family :ipv4 where there is one local address, and there is no such family.
-  RUBYS_OWN = [[SocketError, "unknown socket domain: ipv4"]].freeze
+  # If there is one local address, Ruby 3.4 asks for the family :ipv4, which does not exist.
+  RUBY_BUGS = [[SocketError, "unknown socket domain: ipv4"]].freeze
 
   NEWLINE = [SocketError, "newline at the end of hostname"].freeze
-  NOBODY = [Socket::ResolutionError, "getaddrinfo(3): Name or service not known"].freeze
+  UNKNOWN_NAME = [Socket::ResolutionError, "getaddrinfo(3): Name or service not known"].freeze
 
-  # Each is asked by a plain thread and by a fiber of a scheduler, and has to be answered alike.
+  # Each call must have the same result on a plain thread and in a fiber of a scheduler.
   QUESTIONS = {
     "lists" => [
       -> { Addrinfo.getaddrinfo("localhost", 80) },
@@ -67,7 +67,7 @@ class TestDns < ReactorTest
       -> { Addrinfo.tcp("127.0.0.1", 80).getnameinfo(Socket::NI_NUMERICSERV) }
     ],
     "errors" => [
-      -> { Addrinfo.getaddrinfo(NOWHERE, 80) },
+      -> { Addrinfo.getaddrinfo(INVALID_NAME, 80) },
       -> { Addrinfo.getaddrinfo("localhost", "nosuchservice") },
       -> { Addrinfo.getaddrinfo("localhost", "nosuchservice", nil, :STREAM) },
       -> { Addrinfo.getaddrinfo("localhost", -1) },
@@ -89,28 +89,28 @@ class TestDns < ReactorTest
       -> { Addrinfo.getaddrinfo("localhost") },
       -> { Addrinfo.getaddrinfo("localhost", 80, nosuch: 1) },
       -> { Addrinfo.getaddrinfo("fe80::1%nosuchzone", 80) },
-      -> { Addrinfo.tcp(NOWHERE, 80) },
-      -> { Addrinfo.ip(NOWHERE) },
-      -> { Socket.getaddrinfo(NOWHERE, 80) },
-      -> { Socket.sockaddr_in(80, NOWHERE) },
+      -> { Addrinfo.tcp(INVALID_NAME, 80) },
+      -> { Addrinfo.ip(INVALID_NAME) },
+      -> { Socket.getaddrinfo(INVALID_NAME, 80) },
+      -> { Socket.sockaddr_in(80, INVALID_NAME) },
       -> { Socket.sockaddr_in(80) },
-      -> { IPSocket.getaddress(NOWHERE) },
+      -> { IPSocket.getaddress(INVALID_NAME) },
       -> { IPSocket.getaddress("localhost\n") },
-      -> { TCPServer.new(NOWHERE, 0) },
+      -> { TCPServer.new(INVALID_NAME, 0) },
       -> { TCPServer.new("localhost", "nosuchservice") },
       -> { TCPServer.new("192.0.2.77", 0) },
-      -> { udp { |s| s.connect(NOWHERE, 1) } },
+      -> { udp { |s| s.connect(INVALID_NAME, 1) } },
       -> { udp { |s| s.connect("localhost", "nosuchservice") } },
-      -> { udp { |s| s.bind(NOWHERE, 0) } },
+      -> { udp { |s| s.bind(INVALID_NAME, 0) } },
       -> { udp { |s| s.bind("192.0.2.77", "domain") } },
-      -> { udp { |s| s.send("x", 0, NOWHERE, 1) } },
+      -> { udp { |s| s.send("x", 0, INVALID_NAME, 1) } },
       -> { udp { |s| s.send("x" * 70_000, 0, "localhost", "domain") } },
       -> { udp { |s| s.send("x", 0, "localhost") } },
       -> { udp(Socket::AF_INET6) { |s| s.connect("127.0.0.1", 1) } },
       -> { udp(Socket::AF_INET6) { |s| s.connect("localhost", 1) } }
     ],
     "clients" => [
-      -> { TCPSocket.new(NOWHERE, 80) },
+      -> { TCPSocket.new(INVALID_NAME, 80) },
       -> { TCPSocket.new("localhost", 1) },
       -> { TCPSocket.new("localhost", "1") },
       -> { TCPSocket.new("localhost", "tcpmux") },
@@ -129,7 +129,7 @@ class TestDns < ReactorTest
       -> { TCPSocket.new(:localhost, 1) },
       -> { TCPSocket.new("localhost", 1.5) },
       -> { TCPSocket.new("localhost", "1", "192.0.2.77", 0) },
-      -> { TCPSocket.new("localhost", "1", NOWHERE, 0) },
+      -> { TCPSocket.new("localhost", "1", INVALID_NAME, 0) },
       -> { TCPSocket.new("localhost", 1, "127.0.0.1", 0) },
       -> { TCPSocket.new("localhost", 1, nil, "nosuchservice") },
       -> { TCPSocket.new },
@@ -137,28 +137,28 @@ class TestDns < ReactorTest
       -> { TCPSocket.new("localhost", 1, nosuch: 1) },
       -> { TCPSocket.new("localhost", 1, connect_timeout: -1) },
       -> { TCPSocket.new("localhost", 1, connect_timeout: "x") },
-      -> { TCPSocket.new("localhost", 1, connect_timeout: PATIENCE, resolv_timeout: PATIENCE) },
-      -> { TCPSocket.new("localhost", 1, open_timeout: PATIENCE) },
-      -> { TCPSocket.new("localhost", 1, open_timeout: PATIENCE, connect_timeout: PATIENCE) },
+      -> { TCPSocket.new("localhost", 1, connect_timeout: TEST_TIMEOUT, resolv_timeout: TEST_TIMEOUT) },
+      -> { TCPSocket.new("localhost", 1, open_timeout: TEST_TIMEOUT) },
+      -> { TCPSocket.new("localhost", 1, open_timeout: TEST_TIMEOUT, connect_timeout: TEST_TIMEOUT) },
       -> { TCPSocket.new("localhost", 1, fast_fallback: false) },
       -> { TCPSocket.new("localhost", "tcpmux", fast_fallback: false) },
-      -> { TCPSocket.new(NOWHERE, 1, fast_fallback: false) },
+      -> { TCPSocket.new(INVALID_NAME, 1, fast_fallback: false) },
       -> { TCPSocket.open("localhost", 1) { flunk } },
-      -> { Socket.tcp(NOWHERE, 80) },
+      -> { Socket.tcp(INVALID_NAME, 80) },
       -> { Socket.tcp("localhost", 1) },
       -> { Socket.tcp("localhost", "tcpmux") },
       -> { Socket.tcp("127.0.0.1", "tcpmux") },
       -> { Socket.tcp("::1", 1) },
       -> { Socket.tcp("localhost", "nosuchservice") },
       -> { Socket.tcp("localhost", 1, "127.0.0.1") },
-      -> { Socket.tcp("localhost", 1, connect_timeout: PATIENCE, resolv_timeout: PATIENCE) },
-      -> { Socket.tcp("localhost", 1, open_timeout: PATIENCE) },
-      -> { Socket.tcp("localhost", 1, open_timeout: PATIENCE, connect_timeout: PATIENCE) },
+      -> { Socket.tcp("localhost", 1, connect_timeout: TEST_TIMEOUT, resolv_timeout: TEST_TIMEOUT) },
+      -> { Socket.tcp("localhost", 1, open_timeout: TEST_TIMEOUT) },
+      -> { Socket.tcp("localhost", 1, open_timeout: TEST_TIMEOUT, connect_timeout: TEST_TIMEOUT) },
       -> { Socket.tcp("localhost", 1, fast_fallback: false) },
-      -> { Socket.tcp(NOWHERE, 1, fast_fallback: false) },
+      -> { Socket.tcp(INVALID_NAME, 1, fast_fallback: false) },
       -> { Socket.tcp("localhost", 1, nosuch: 1) },
       -> { Socket.tcp },
-      -> { Net::HTTP.get(NOWHERE, "/") },
+      -> { Net::HTTP.get(INVALID_NAME, "/") },
       -> { Net::HTTP.get("localhost", "/", 1) }
     ]
   }.freeze
@@ -168,17 +168,16 @@ class TestDns < ReactorTest
       ours = scheduled { questions.map { |question| answer(&question) } }
       different = questions.zip(ours).filter_map do |question, our|
         plain = run_plain { answer(&question) }
-        # Where Ruby asks, it asks in other words than its Happy Eyeballs do.
-        plain = NEWLINE if plain == NOBODY && our == NEWLINE && select_backend?
-        [question.source_location.last, plain, our] unless plain == our || RUBYS_OWN.include?(plain)
+        # Plain Ruby gives another error than its Happy Eyeballs.
+        plain = NEWLINE if plain == UNKNOWN_NAME && our == NEWLINE && select_backend?
+        [question.source_location.last, plain, our] unless plain == our || RUBY_BUGS.include?(plain)
       end
       assert_empty different, "line, plain Ruby, ours"
     end
   end
 
-  # The same as above, and a crowd of them at once, whose questions do not get in each other's way.
-  def test_a_crowd_by_name
-    heavy!
+  def test_two_hundred_concurrent_connections_by_name
+    skip_under_stress
     port = greeter
     before = Thread.list.size
     most = ticks = 0
@@ -198,13 +197,12 @@ class TestDns < ReactorTest
       scheduler.run
       stats = scheduler.stats
     end
-    assert_operator ticks, :>, 1, "nobody else had a turn"
+    assert_operator ticks, :>, 1, "no other fiber ran"
     assert_operator most - before, :<, 30, "threads"
-    assert_operator stats.fetch(:pool_threads), :<=, 64 if stats.key?(:pool_threads) # 48 of them for what waits
+    assert_operator stats.fetch(:pool_threads), :<=, 64 if stats.key?(:pool_threads) # 48 of them for lookups
   end
 
-  # N33
-  def test_socket_tcp_under_stress
+  def test_connections_by_name_under_gc_stress
     code = <<~RUBY
       server = TCPServer.new("127.0.0.1", 0)
       port = server.addr[1]
@@ -225,11 +223,11 @@ class TestDns < ReactorTest
       GC.stress = false
       p count
     RUBY
-    assert_equal "200\n", child_says(%(require "socket"\n#{code}), within: PATIENCE * 10)
+    assert_equal "200\n", child_says(%(require "socket"\n#{code}), within: TEST_TIMEOUT * 10)
   end
 
-  # Whatever can be seen of a socket, and all kinds of making one.
-  def test_sockets_are_as_ruby_makes_them
+  # Compares the visible state of sockets that are made in different ways.
+  def test_sockets_have_the_state_of_plain_rubys_sockets
     port = greeter
     shape = lambda do |socket|
       socket.gets
@@ -249,7 +247,7 @@ class TestDns < ReactorTest
     assert_equal [:kept, true], scheduled { [(kept = nil) || Socket.tcp("localhost", port) { |s| kept = s; :kept }, kept.closed?] }
   end
 
-  # A subclass of its own mind.
+  # A subclass with its own constructor.
   class Named < TCPSocket
     def initialize(port) = super("localhost", port)
   end
@@ -294,8 +292,7 @@ class TestDns < ReactorTest
     assert_equal ["page"] * 8, pages
   end
 
-  # The answers are a subclass's affair, if it has any.
-  def test_a_hook_of_its_own
+  def test_a_subclass_may_override_address_resolve
     skip "a subclass cannot choose the backend" if select_backend? && Reactor::Scheduler.superclass != Reactor::PortableScheduler
     port = greeter
     asked = []
@@ -318,7 +315,7 @@ class TestDns < ReactorTest
     assert_equal %w[somewhere.test somewhere.test localhost], asked
   end
 
-  def test_programs_without_a_scheduler_keep_their_sockets
+  def test_name_resolution_is_patched_by_the_first_scheduler
     code = <<~RUBY
       ours = -> { [TCPSocket, TCPServer, UDPSocket, IPSocket, Addrinfo, Socket.singleton_class, Addrinfo.singleton_class].flat_map(&:ancestors).count { _1.name.to_s.start_with?("Reactor") } }
       p ours.call
@@ -332,8 +329,8 @@ class TestDns < ReactorTest
     assert_equal "0\ntrue\n#{LOCALHOST.inspect}\n", child_says(code)
   end
 
-  # Whoever has put other code in the place of Ruby's keeps it.
-  def test_what_others_have_replaced
+  # A method that a program has replaced stays replaced.
+  def test_a_replaced_tcpsocket_initialize_is_called
     code = <<~RUBY
       require "socket"
       class TCPSocket
@@ -349,7 +346,7 @@ class TestDns < ReactorTest
     assert_equal %("elsewhere.test"\n), child_says(code)
   end
 
-  def test_virtual_time_waits_for_the_resolver
+  def test_virtual_time_does_not_advance_during_name_resolution
     out = child_says(<<~RUBY)
       require "reactor/testing"
       server = TCPServer.new("127.0.0.1", 0)
@@ -361,7 +358,7 @@ class TestDns < ReactorTest
     assert_equal "0.0\n", out
   end
 
-  def test_in_a_forked_child
+  def test_names_are_resolved_in_a_forked_child
     code = <<~RUBY
       server = TCPServer.new("127.0.0.1", 0)
       Thread.new do
@@ -380,10 +377,10 @@ class TestDns < ReactorTest
 
   # --- with a nameserver of our own ------------------------------------------------------------------------------
 
-  # Twenty names that are not answered before sixteen of them have been asked for, which is as many at a time as every
-  # backend does, and a fiber beside them has taken note of it.
-  def test_slow_names_hold_up_nobody
-    said = in_a_world_of_its_own(<<~RUBY)
+  # Twenty lookups that are answered after sixteen queries were sent. Every backend runs sixteen at a time, and another
+  # fiber counts them meanwhile.
+  def test_sixteen_unanswered_names_do_not_block_other_fibers
+    said = in_namespaces(<<~RUBY)
       ways = [
         ->(name) { TCPSocket.new(name, PORT).close }, ->(name) { Socket.tcp(name, PORT).close }, ->(name) { Addrinfo.tcp(name, PORT) },
         ->(name) { Addrinfo.getaddrinfo(name, "http", nil, :STREAM) }, ->(name) { IPSocket.getaddress(name) }, ->(name) { Socket.getaddrinfo(name, 80) },
@@ -403,10 +400,10 @@ class TestDns < ReactorTest
     assert_equal [20, 0], said
   end
 
-  # Whoever is interrupted leaves at once, and so does the whole scheduler; the resolver may go on, and has not given up
-  # when the patience with this child is over.
-  def test_a_name_that_is_never_answered
-    said = in_a_world_of_its_own(<<~RUBY)
+  # An interrupted fiber and the whole scheduler end immediately. The resolver's own time limit exceeds the limit of this
+  # child process.
+  def test_a_lookup_without_an_answer_is_interrupted_immediately
+    said = in_namespaces(<<~RUBY)
       ways = [
         ->(name) { TCPSocket.new(name, PORT).close }, ->(name) { Socket.tcp(name, PORT).close }, ->(name) { Addrinfo.tcp(name, PORT) },
         ->(name) { Addrinfo.udp(name, PORT) }
@@ -419,22 +416,22 @@ class TestDns < ReactorTest
         results << :quick
       end
       p results
-      exit! 0 # the pool's threads hold up nobody
+      exit! 0 # does not wait for the threads of the pool
     RUBY
     assert_equal [[Timeout::Error] * 4 + [:quick]], said
   end
 
-  # The resolver gives up after a second.
-  def test_the_error_of_a_name_that_is_never_answered
-    said = in_a_world_of_its_own(<<~RUBY, patience: "timeout:1 attempts:1")
+  # The time limit of the resolver is one second.
+  def test_a_lookup_without_an_answer_raises_as_in_plain_ruby
+    said = in_namespaces(<<~RUBY, resolver_options: "timeout:1 attempts:1")
       once = -> { told { Addrinfo.tcp("never.test", 1) } }
       p once.call, scheduled(&once)
     RUBY
     assert_equal [Socket::ResolutionError, said.first], [said.first.first, said.last]
   end
 
-  def test_what_a_nameserver_can_say
-    said = in_a_world_of_its_own(<<~RUBY)
+  def test_answers_of_a_nameserver_give_the_results_of_plain_ruby
+    said = in_namespaces(<<~RUBY)
       questions = %w[quick many sixonly nothing empty failing alias local].flat_map do |name|
         host = "\#{name}.test"
         [
@@ -451,14 +448,14 @@ class TestDns < ReactorTest
         ]
       end
       questions << -> { Addrinfo.getaddrinfo("1.2.3.400", 80) }
-      # In /etc/hosts it stands for ::1 as well: getaddrinfo(3) then has 127.0.0.1 twice.
+      # /etc/hosts has it for ::1 as well: getaddrinfo(3) then returns 127.0.0.1 twice.
       questions << -> { Addrinfo.getaddrinfo("localhost", 80, :INET, :STREAM).map(&:ip_address) }
       ask = ->(which) { which.map { |question| told(&question) } }
       plain = ask.(questions)
       ours = scheduled { ask.(questions) }
       p plain.size, plain.count { |kind, *| kind == :value }.positive?
-      # Of several addresses that answer, a connection has whichever came first, with a few milliseconds' start for IPv6.
-      # So what differs is asked again.
+      # If several addresses answer, the connection uses the first one, and IPv6 has a start of a few milliseconds.
+      # So different results are compared again.
       4.times do
         different = questions.each_index.select { |i| plain[i] != ours[i] }
         plain_again = ask.(questions.values_at(*different))
@@ -468,15 +465,15 @@ class TestDns < ReactorTest
       plain.zip(ours).each_with_index { |(one, other), i| p [i, one, other] unless one == other }
     RUBY
     assert_equal [146, true], said.first(2)
-    # With several addresses and several errors Ruby's Happy Eyeballs tell of the one that came last.
+    # If several addresses fail, Happy Eyeballs of Ruby raise the last error.
     assert_empty said.drop(2).reject { |_, plain, ours| plain.first(2) == ours.first(2) && plain.first == Errno::ECONNREFUSED }
   end
 
-  # RFC 8305: an address that does not answer, and a nameserver that does not answer for IPv6. Whoever waits for either
-  # waits longer than this child may take.
-  def test_happy_eyeballs
+  # RFC 8305: an address that does not answer, and a nameserver that does not answer for IPv6. A client that waited for
+  # either would exceed the limit of this child process.
+  def test_happy_eyeballs_connects_past_a_silent_address_or_nameserver
     skip "Ruby #{RUBY_VERSION} has no Happy Eyeballs" unless Socket.respond_to?(:tcp_fast_fallback)
-    said = in_a_world_of_its_own(<<~RUBY)
+    said = in_namespaces(<<~RUBY)
       deaf = TCPServer.new("127.0.0.2", PORT)
       deaf.listen(0)
       _crowd = Array.new(4) { Socket.new(:INET, :STREAM).tap { |s| s.connect_nonblock(Socket.sockaddr_in(PORT, "127.0.0.2"), exception: false) } }
@@ -506,17 +503,17 @@ class TestDns < ReactorTest
     [error.class, error.message]
   end
 
-  # What the code prints, in a process that has its own /etc/hosts, resolv.conf, network and nameserver, for whose answer
-  # the resolver waits longer than anybody for this process.
-  def in_a_world_of_its_own(code, patience: "timeout:30 attempts:5")
-    skip "namespaces of one's own: only on Linux, as root, with unshare and mount" unless linux? && Process.uid.zero? && system("unshare", "-mn", "true", err: File::NULL)
+  # The output of the code in a child process with its own /etc/hosts, resolv.conf, network and nameserver. The resolver
+  # waits for an answer longer than the tests wait for the child.
+  def in_namespaces(code, resolver_options: "timeout:30 attempts:5")
+    skip "namespaces need Linux, root, unshare and mount" unless linux? && Process.uid.zero? && system("unshare", "-mn", "true", err: File::NULL)
     Dir.mktmpdir do |place|
-      files = { "resolv.conf" => "nameserver 127.0.0.1\noptions #{patience}\n", "nsswitch.conf" => "hosts: files dns\nservices: files\n", "hosts" => HOSTS }
+      files = { "resolv.conf" => "nameserver 127.0.0.1\noptions #{resolver_options}\n", "nsswitch.conf" => "hosts: files dns\nservices: files\n", "hosts" => HOSTS }
       files.each { |name, text| File.write(File.join(place, name), text) }
       File.write(File.join(place, "code.rb"), WORLD + code)
       mounts = files.keys.map { |name| "mount --bind #{place}/#{name} /etc/#{name}" }
       inner = [RbConfig.ruby, "-w", "-I", LIB, "-I", __dir__, "-r", "reactor", File.join(place, "code.rb")]
-      child_says("exec('unshare', '-mn', 'sh', '-c', ARGV.shift, *ARGV)", "#{mounts.join(" && ")} && exec \"$0\" \"$@\"", *inner).lines.map { |line| eval(line) } # rubocop:disable Security/Eval -- what our own child has inspected
+      child_says("exec('unshare', '-mn', 'sh', '-c', ARGV.shift, *ARGV)", "#{mounts.join(" && ")} && exec \"$0\" \"$@\"", *inner).lines.map { |line| eval(line) } # rubocop:disable Security/Eval -- output of our own child
     end
   end
 
@@ -551,7 +548,7 @@ class TestDns < ReactorTest
   RUBY
   private_constant :HOSTS, :WORLD
 
-  # The port of a server in a process of its own, which greets everybody who comes.
+  # The port of a server in a child process that greets each client.
   def greeter
     @greeter = IO.popen([RbConfig.ruby, "-rsocket", "-e", <<~RUBY], "r+")
       server = TCPServer.new("127.0.0.1", 0)
@@ -588,7 +585,7 @@ class TestDns < ReactorTest
     socket.close
   end
 
-  # What the block returns in a fiber of a fresh scheduler.
+  # The value of the block in a fiber of a new scheduler.
   def scheduled(**options)
     result = nil
     run_scheduler(**options) { Fiber.schedule { result = yield } }

@@ -3,7 +3,7 @@
 require_relative "helper"
 require "tmpdir"
 
-# Every block of code in README.md and docs/ runs: each ruby block as a program of its own, without a word on stderr.
+# Every code block of README.md and docs/ runs: each Ruby block in a child process that prints nothing on stderr.
 class TestDocs < ReactorTest
   Block = Struct.new(:path, :line, :language, :needs, :code) do
     def name = "test_#{File.basename(path, ".md").tr("-", "_").downcase}_line_#{line}"
@@ -24,14 +24,14 @@ class TestDocs < ReactorTest
   end
 
   def run_block(block)
-    heavy!
+    skip_under_stress
     skip "#{block.needs} cannot be loaded (bin/setup --peers)" if block.needs && !loads?(block.needs)
     child = nil
     Dir.mktmpdir do |directory|
       path = File.join(directory, "example.rb")
       web do |port|
-        File.write(path, block.code.gsub("8080", port.to_s)) # the README's own server
-        child = run_child("load #{path.inspect}", within: PATIENCE)
+        File.write(path, block.code.gsub("8080", port.to_s)) # the port of the server in README.md
+        child = run_child("load #{path.inspect}", within: TEST_TIMEOUT)
       end
     end
     assert_equal "", child.err, block.code
@@ -39,7 +39,7 @@ class TestDocs < ReactorTest
     check_comments(block, child.out)
   end
 
-  # What stands in a comment behind puts is what is printed, if it is a plain text.
+  # A comment behind puts is the expected output, if it is plain text.
   def check_comments(block, out)
     block.code.scan(/^ *puts .*? # ([\w ]+)$/).flatten.each { |expected| assert_includes out, expected } unless block.code.include?("retry")
   end
@@ -55,7 +55,7 @@ class TestDocs < ReactorTest
         nil until client.gets.to_s.chomp.empty?
         client.write("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok")
       rescue Errno::ECONNRESET, Errno::EPIPE
-        nil # a client that has left is no reason to refuse the next
+        nil # the client has closed the connection
       ensure
         client&.close
       end
@@ -67,28 +67,27 @@ class TestDocs < ReactorTest
     server.close
   end
 
-  def test_every_block_is_of_a_kind_that_is_known
+  def test_every_block_has_a_known_language
     assert_operator BLOCKS.count { |block| block.language == "ruby" }, :>, 20
     assert_equal [], BLOCKS.map(&:language).uniq - %w[ruby sh text rust toml]
   end
 
-  # Commands of this tree that are named anywhere exist.
-  def test_commands_exist
+  def test_named_commands_and_files_exist
     PAGES.each do |path|
       File.read(path).scan(%r{\bbin/([\w-]+)}).flatten.uniq.each { |name| assert_path_exists File.join(ROOT, "bin", name), path }
       File.read(path).scan(%r{\b((?:examples|lib|docs|tests|ext|src)/[\w/-]+\.\w+)}).flatten.uniq.each { |name| assert_path_exists File.join(ROOT, name), path }
     end
   end
 
-  # rake docs:patches prints it.
-  def test_the_table_of_patches_is_that_of_the_code
+  # `rake docs:patches` prints the table.
+  def test_the_table_of_patches_is_up_to_date
     %w[README.md docs/patches.md].each do |path|
       table = File.read(File.join(ROOT, path))[/^<!-- made by rake docs:patches -->\n(.*?)^<!-- end of the table -->$/m, 1]
       assert_equal Reactor::Patches.to_markdown, table, path
     end
   end
 
-  def test_links_lead_somewhere
+  def test_relative_links_have_existing_targets
     PAGES.each do |path|
       File.read(path).scan(/\]\((?!https?:)([^)#]+)/).flatten.each { |link| assert_path_exists File.expand_path(link, File.dirname(path)), "#{path}: #{link}" }
     end

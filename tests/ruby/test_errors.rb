@@ -2,17 +2,17 @@
 
 require_relative "helper"
 
-# Exceptions that leave a fiber, and the ways to end a thread or process from outside. The scheduler owes an end within
-# 50 ms; these tests only tell an end from a hang.
+# Exceptions that leave a fiber, and ends of a thread or process from outside. The scheduler has to end within 50 ms; these
+# tests only distinguish an end from a hang.
 class TestErrors < ReactorTest
-  # Longer than any look of the registry's own takes: after a sleep of so long nothing but the disturbance itself ends it.
-  # Nothing goes wrong if a slow process does not get so far.
+  # Longer than the registry takes to rearm a wait, so only the interruption itself can end the sleep. A slow process that
+  # is not asleep by then passes as well.
   IDLE = 0.15
 
-  # For children: says that the main thread sleeps.
+  # Code for a child: prints "ready" when its main thread sleeps.
   READY = "Thread.new { sleep 0.001 until Thread.main.stop?; puts %(ready) }"
 
-  def test_an_escaped_error_arrives_at_the_end_and_takes_nobody_along
+  def test_the_first_escaped_error_is_raised_after_the_other_fibers_end
     log = []
     error = assert_raises(IndexError) do
       run_scheduler do
@@ -25,7 +25,7 @@ class TestErrors < ReactorTest
     assert_equal [:survivor], log
   end
 
-  def test_run_raises_what_escaped_and_the_scheduler_stays_usable
+  def test_run_raises_an_escaped_error_and_the_scheduler_stays_usable
     log = []
     run_scheduler do |scheduler|
       Fiber.schedule { sleep 0; raise IndexError, "escaped" }
@@ -36,7 +36,7 @@ class TestErrors < ReactorTest
     assert_equal [:usable], log
   end
 
-  def test_script_errors_are_kept_as_well
+  def test_an_escaped_script_error_is_raised
     log = []
     assert_raises(NotImplementedError) do
       run_scheduler do
@@ -47,7 +47,7 @@ class TestErrors < ReactorTest
     assert_equal [:survivor], log
   end
 
-  def test_reported_like_a_threads_if_the_thread_reports
+  def test_an_escaped_error_is_reported_if_report_on_exception_is_set
     child = run_child(<<~RUBY)
       Thread.new do
         Thread.current.report_on_exception = ARGV[0] == "true"
@@ -69,7 +69,7 @@ class TestErrors < ReactorTest
     assert_match(/told \(IndexError\)/, child.err)
   end
 
-  def test_an_error_of_the_thread_itself_is_not_replaced_and_fibers_finish
+  def test_an_error_of_the_thread_body_is_raised_after_the_fibers_end
     log = []
     error = assert_raises(KeyError) do
       run_scheduler do
@@ -97,8 +97,7 @@ class TestErrors < ReactorTest
     run_scheduler { assert_equal 4, assert_raises(SystemExit) { Fiber.schedule { exit 4 } }.status }
   end
 
-  # N31
-  def test_n31_exit_of_the_main_program_cancels_a_fiber_parked_for_ever
+  def test_exit_of_the_main_program_cancels_parked_fibers
     child = run_child(<<~RUBY)
       Fiber.set_scheduler(Reactor::Scheduler.new)
       Fiber.schedule { begin sleep ensure puts "ensure" end }
@@ -109,7 +108,6 @@ class TestErrors < ReactorTest
     assert_equal 5, child.status.exitstatus, child.err
   end
 
-  # N9
   def interrupted(code, signal)
     run_child(code) do |pid, line|
       line.("ready")
@@ -118,7 +116,7 @@ class TestErrors < ReactorTest
     end
   end
 
-  def test_n9_interrupt_while_idle
+  def test_an_interrupt_ends_an_idle_run
     child = interrupted(<<~RUBY, :INT)
       Fiber.set_scheduler(Reactor::Scheduler.new)
       Fiber.schedule { begin sleep ensure puts "ensure" end }
@@ -135,7 +133,7 @@ class TestErrors < ReactorTest
     assert_equal 7, child.status.exitstatus, child.err
   end
 
-  def test_n9_interrupt_during_the_last_close
+  def test_an_interrupt_ends_the_close_at_the_end_of_the_program
     child = interrupted(<<~RUBY, :INT)
       Fiber.set_scheduler(Reactor::Scheduler.new)
       Fiber.schedule { begin sleep ensure puts "ensure" end }
@@ -145,9 +143,9 @@ class TestErrors < ReactorTest
     refute_predicate child.status, :success?
   end
 
-  def test_n31_sigterm_with_a_fiber_parked_for_ever
+  def test_sigterm_cancels_a_parked_fiber
     child = interrupted(<<~RUBY, :TERM)
-      $pipe = IO.pipe # both ends: a collected writer would be the end of the file
+      $pipe = IO.pipe # keeps the writer: its collection would be the end of file
       Fiber.set_scheduler(Reactor::Scheduler.new)
       Fiber.schedule { begin $pipe[0].read ensure puts "ensure" end }
       #{READY}
@@ -157,7 +155,7 @@ class TestErrors < ReactorTest
     assert_equal Signal.list["TERM"], child.status.termsig, child.err
   end
 
-  def test_an_interrupt_may_be_handled_and_the_rest_goes_on
+  def test_a_trapped_interrupt_leaves_the_fibers_running
     child = interrupted(<<~RUBY, :INT)
       trapped = Queue.new
       trap(:INT) { puts "trapped"; trapped << true }
@@ -172,7 +170,7 @@ class TestErrors < ReactorTest
     assert_predicate child.status, :success?
   end
 
-  def test_interrupt_of_a_busy_scheduler
+  def test_an_interrupt_ends_a_busy_run
     child = interrupted(<<~RUBY, :INT)
       Fiber.set_scheduler(Reactor::Scheduler.new)
       2.times { Fiber.schedule { begin sleep 0 while true ensure puts "ensure" end } }
@@ -187,7 +185,7 @@ class TestErrors < ReactorTest
     assert_includes child.out, "interrupted"
   end
 
-  # The thread, when its fibers are parked, and when it sleeps if it is idle.
+  # Returns a thread whose fibers are parked and which, if idle, sleeps.
   def scheduled_thread(log, idle: true)
     ready = Queue.new
     thread = Thread.new do
@@ -212,16 +210,16 @@ class TestErrors < ReactorTest
     thread
   end
 
-  def test_n9_thread_raise_while_idle_in_close
+  def test_thread_raise_ends_an_idle_close
     log = []
     thread = scheduled_thread(log)
     thread.raise(IndexError, "from outside")
-    join_or_fail(thread, PATIENCE)
+    join_or_fail(thread, TEST_TIMEOUT)
     assert_equal "from outside", assert_raises(IndexError) { thread.value }.message
     assert_equal %i[ensure ensure_that_sleeps], log.sort
   end
 
-  def test_n9_thread_raise_while_idle_in_run
+  def test_thread_raise_ends_an_idle_run
     log = []
     thread = scheduled_thread(log) do |ready|
       ready << true
@@ -230,37 +228,37 @@ class TestErrors < ReactorTest
       log << :rescued_by_root
     end
     thread.raise(IndexError, "from outside")
-    join_or_fail(thread, PATIENCE)
+    join_or_fail(thread, TEST_TIMEOUT)
     thread.value
     assert_includes log, :rescued_by_root
     assert_equal %i[ensure ensure_that_sleeps], (log - [:rescued_by_root]).sort
   end
 
-  def test_n9_thread_kill_while_idle
+  def test_thread_kill_ends_an_idle_scheduler
     log = []
     thread = scheduled_thread(log)
     thread.kill
-    join_or_fail(thread, PATIENCE)
+    join_or_fail(thread, TEST_TIMEOUT)
     assert_nil thread.value
     assert_equal %i[ensure ensure_that_sleeps], log.sort
   end
 
-  def test_n31_thread_kill_while_a_fiber_runs
+  def test_thread_kill_ends_a_busy_scheduler
     log = []
     thread = scheduled_thread(log, idle: false) do |ready|
       Fiber.schedule { begin ready << true; sleep 0 while true ensure log << :busy end }
       Fiber.scheduler.run
     end
     thread.kill
-    join_or_fail(thread, PATIENCE)
+    join_or_fail(thread, TEST_TIMEOUT)
     assert_equal %i[busy ensure ensure_that_sleeps], log.sort
   end
 
-  def test_kill_leaves_no_descriptor
+  def test_thread_kill_leaks_no_descriptor
     before = descriptors
     thread = scheduled_thread([])
     thread.kill
-    join_or_fail(thread, PATIENCE)
+    join_or_fail(thread, TEST_TIMEOUT)
     assert_equal [], leaked_descriptors(before)
   end
 
@@ -277,11 +275,11 @@ class TestErrors < ReactorTest
     ready.pop
     until_asleep(thread)
     thread.kill
-    join_or_fail(thread, PATIENCE)
+    join_or_fail(thread, TEST_TIMEOUT)
     assert_equal [:handed_over], log
   end
 
-  def test_throw_out_of_a_fiber_is_an_error_and_no_crash
+  def test_throw_out_of_a_fiber_is_an_uncaught_throw_error
     assert_raises(UncaughtThrowError) { run_scheduler { catch(:out) { Fiber.schedule { sleep 0; throw :out } } } }
   end
 
@@ -301,7 +299,7 @@ class TestErrors < ReactorTest
     [r, w].each { |io| io.close unless io.closed? }
   end
 
-  def test_a_fiber_started_by_a_resumed_fiber_may_fail
+  def test_an_error_during_a_resumed_fibers_wait_is_raised_at_the_end
     log = []
     error = assert_raises(IndexError) do
       run_scheduler do

@@ -3,17 +3,17 @@
 require_relative "helper"
 require "net/http"
 
-# The server of bin/demo, as a person uses it: serves, and leaves cleanly on Ctrl-C.
+# The example servers: each serves requests, and exits cleanly on a signal.
 class TestExamples < ReactorTest
   def serve(mode)
     reader, writer = IO.pipe
     pid = Process.spawn(RbConfig.ruby, "-w", "-I", LIB, "examples/http_server.rb", mode, "0", "10",
                         chdir: ROOT, out: writer, err: writer, pgroup: true)
     writer.close
-    line = Timeout.timeout(PATIENCE) { reader.gets }
+    line = Timeout.timeout(TEST_TIMEOUT) { reader.gets }
     yield line[/\d+$/].to_i
     Process.kill(:INT, pid)
-    status = reap(pid, PATIENCE)
+    status = reap(pid, TEST_TIMEOUT)
     pid = nil
     [status, reader.read]
   ensure
@@ -24,10 +24,10 @@ class TestExamples < ReactorTest
     reader&.close
   end
 
-  def test_the_server_serves_and_leaves_cleanly
-    heavy!
+  def test_the_http_server_exits_cleanly_on_sigint
+    skip_under_stress
     status, words = serve(BACKEND.to_s) do |port|
-      idle = TCPSocket.new("127.0.0.1", port) # still connected when the server is told to leave
+      idle = TCPSocket.new("127.0.0.1", port) # still connected when the signal comes
       bodies = Array.new(8) do
         Thread.new { Net::HTTP.start("127.0.0.1", port) { |http| Array.new(5) { http.get("/").body } } }
       end
@@ -39,21 +39,20 @@ class TestExamples < ReactorTest
     assert_includes words, "cpu_seconds"
   end
 
-  # More than one core: each way serves, and leaves cleanly on SIGTERM.
-  def test_cores
-    heavy!
+  def test_the_server_on_several_cores_exits_cleanly_on_sigterm
+    skip_under_stress
     skip "no SO_REUSEPORT on this platform" unless Socket.const_defined?(:SO_REUSEPORT) && Process.respond_to?(:fork)
-    ractors = RUBY_VERSION < "4.0" ? 1 : 2 # more crash, see docs/performance.md
+    ractors = RUBY_VERSION < "4.0" ? 1 : 2 # more than one crash, see docs/performance.md
     { "workers" => 2, "ractors" => ractors, "threads" => 2 }.each do |mode, count|
       reader, writer = IO.pipe
       pid = Process.spawn({ "REACTOR_BACKEND" => BACKEND.to_s }, RbConfig.ruby, "-w", "-I", LIB, "examples/cores.rb", mode, count.to_s,
                           chdir: ROOT, out: writer, err: writer, pgroup: true)
       writer.close
-      address = Timeout.timeout(PATIENCE) { reader.gets }.chomp
+      address = Timeout.timeout(TEST_TIMEOUT) { reader.gets }.chomp
       bodies = Array.new(20) { Thread.new { Net::HTTP.get(URI(address)) } }.map(&:value)
       assert_equal ["ok"] * 20, bodies, mode
       Process.kill(:TERM, pid)
-      status = reap(pid, PATIENCE)
+      status = reap(pid, TEST_TIMEOUT)
       pid = nil
       assert_equal [0, ""], [status.exitstatus, reader.read], mode
     ensure

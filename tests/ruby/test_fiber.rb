@@ -2,9 +2,9 @@
 
 require_relative "helper"
 
-# The fiber hook: Fiber.schedule and what becomes of fibers.
+# The fiber hook: Fiber.schedule, Fiber#raise, Fiber#kill and the end of fibers.
 class TestFiber < ReactorTest
-  def test_runs_at_once_until_it_parks_and_gives_control_back
+  def test_schedule_runs_the_fiber_until_it_parks
     log = []
     run_scheduler do
       log << :before
@@ -14,7 +14,7 @@ class TestFiber < ReactorTest
     assert_equal %i[before first after last], log
   end
 
-  def test_returns_a_live_non_blocking_fiber
+  def test_schedule_returns_a_live_non_blocking_fiber
     run_scheduler do
       fiber = Fiber.schedule { sleep 0.01 }
       assert_instance_of Fiber, fiber
@@ -25,7 +25,7 @@ class TestFiber < ReactorTest
     end
   end
 
-  def test_the_current_fiber_inside_is_the_one_returned
+  def test_schedule_returns_the_current_fiber_of_its_block
     run_scheduler do
       inside = nil
       fiber = Fiber.schedule { sleep 0; inside = Fiber.current }
@@ -40,24 +40,24 @@ class TestFiber < ReactorTest
 
   def test_storage_is_inherited_and_private
     run_scheduler do
-      Fiber[:who] = "root"
+      Fiber[:role] = "root"
       seen = nil
-      Fiber.schedule { seen = Fiber[:who]; Fiber[:who] = "child"; sleep 0 }
+      Fiber.schedule { seen = Fiber[:role]; Fiber[:role] = "child"; sleep 0 }
       assert_equal "root", seen
-      assert_equal "root", Fiber[:who]
+      assert_equal "root", Fiber[:role]
     end
   end
 
-  def test_options_reach_the_fiber
+  def test_options_are_passed_to_the_fiber
     run_scheduler do
       seen = nil
-      Fiber.schedule(storage: { who: "given" }) { seen = Fiber[:who] }
+      Fiber.schedule(storage: { role: "given" }) { seen = Fiber[:role] }
       assert_equal "given", seen
     end
   end
 
-  # The reference scheduler loses the caller here.
-  def test_a_fiber_may_schedule_fibers_and_goes_on
+  # The reference scheduler of CRuby does not return to the caller here.
+  def test_a_fiber_that_schedules_a_fiber_goes_on_when_it_parks
     log = []
     done = Queue.new
     run_scheduler do
@@ -72,8 +72,8 @@ class TestFiber < ReactorTest
     assert_equal %i[child parent parent_done child_done], log
   end
 
-  # The end of a fiber leads to the root fiber first; whoever scheduled it must still go on before the root does.
-  def test_a_child_that_ends_at_once_does_not_hold_up_its_parent
+  # A fiber that ends returns to the root fiber. The fiber that scheduled it must run before the root fiber goes on.
+  def test_a_fiber_goes_on_when_a_fiber_it_scheduled_ends
     run_scheduler do
       log = []
       Fiber.schedule { Fiber.schedule { log << :child }; log << :parent }
@@ -81,7 +81,7 @@ class TestFiber < ReactorTest
     end
   end
 
-  def test_scheduling_nests_deeply
+  def test_schedule_nests_200_deep
     depth = STRESS ? 5 : 200
     log = []
     nest = lambda do |level|
@@ -95,19 +95,19 @@ class TestFiber < ReactorTest
     assert_equal (1..depth).to_a, log.sort
   end
 
-  def test_ready_fibers_take_turns
+  def test_ready_fibers_run_in_turn
     log = []
     run_scheduler do
       3.times { |i| Fiber.schedule { 3.times { |n| log << [n, i]; sleep 0 } } }
     end
     assert_equal 9, log.size
     3.times { |i| assert_equal [0, 1, 2], log.filter_map { |n, fiber| n if fiber == i } }
-    assert_operator log.index([2, 0]), :>, log.index([1, 2]), "a fiber that gives way waits for all the others"
+    assert_operator log.index([2, 0]), :>, log.index([1, 2]), "a fiber that yields runs after all other ready fibers"
   end
 
-  # In a child: Ruby keeps the stacks, and with twenty thousand mappings every fork of a later test takes 60 ms.
+  # In a child, because Ruby keeps the stacks: with 20,000 mappings each fork of a later test takes 60 ms.
   def test_ten_thousand_short_fibers
-    heavy!
+    skip_under_stress
     assert_equal "10000\n", child_says(<<~RUBY)
       done = 0
       Fiber.set_scheduler(scheduler = Reactor::Scheduler.new)
@@ -142,7 +142,7 @@ class TestFiber < ReactorTest
     end
   end
 
-  def test_a_plain_fiber_resumed_by_root_may_wait
+  def test_a_plain_fiber_resumed_by_the_root_fiber_may_wait
     log = []
     run_scheduler do
       Fiber.schedule { 3.times { sleep 0.005; log << :other } }
@@ -153,7 +153,7 @@ class TestFiber < ReactorTest
     assert_equal 3, log.count(:other)
   end
 
-  def test_raise_from_a_fiber_ends_a_wait_and_strands_nobody
+  def test_fiber_raise_ends_a_wait_and_both_fibers_finish
     log = []
     run_scheduler do
       victim = Fiber.schedule do
@@ -171,7 +171,7 @@ class TestFiber < ReactorTest
     assert_equal ["from outside", :raiser_done, :victim_done], log.sort_by(&:to_s)
   end
 
-  def test_kill_from_a_fiber_runs_ensure_and_strands_nobody
+  def test_fiber_kill_runs_ensure_and_both_fibers_finish
     log = []
     run_scheduler do
       victim = Fiber.schedule do
@@ -188,14 +188,14 @@ class TestFiber < ReactorTest
     assert_equal [:ensure, [:killer_done, false]], log
   end
 
-  # The VM strikes who is killed at each switch back into it; a fiber of ours it strikes once.
+  # After Fiber#kill the VM raises the kill again on every resume. The scheduler clears the repeats.
   def test_ensure_clauses_of_a_killed_fiber_may_wait
     skip "the portable selector switches as the VM does" if select_backend?
     log = []
     run_scheduler do
       victim = Fiber.schedule do
         sleep
-      rescue Exception # rubocop:disable Lint/RescueException -- it sees nothing
+      rescue Exception # rubocop:disable Lint/RescueException -- a kill is not rescued
         log << :rescued
       ensure
         sleep 0.002
@@ -207,8 +207,7 @@ class TestFiber < ReactorTest
     assert_equal ["done\n", :child], log.sort_by(&:to_s).reverse
   end
 
-  # Whoever is cancelled once more is unwound from where it has come to.
-  def test_cancelled_twice
+  def test_a_second_cancel_ends_a_wait_in_ensure
     log = []
     run_scheduler do |scheduler|
       fiber = Fiber.schedule do
@@ -230,12 +229,12 @@ class TestFiber < ReactorTest
     assert_equal %i[first second], log
   end
 
-  # Runs the fibers of a scheduler until the block, which is in none of them, answers yes.
+  # Runs the fibers of the scheduler until the block, which runs in none of them, returns true.
   def run_scheduler_until(scheduler)
     Fiber.blocking { Fiber.new(blocking: false) { scheduler.kernel_sleep(0.001) until yield }.resume }
   end
 
-  def test_raise_on_a_fiber_in_io_wait_leaves_nothing_registered
+  def test_fiber_raise_deregisters_the_wait_it_ends
     reader, writer = pipe
     log = []
     run_scheduler do
@@ -243,7 +242,7 @@ class TestFiber < ReactorTest
         reader.wait_readable
       rescue IndexError
         log << :raised
-        writer << "x" # would end the old wait, were it still there
+        writer << "x" # would end the old wait if it were still registered
         assert_operator elapsed { sleep 0.03 }, :>=, 0.03
         log << reader.readpartial(9)
       end
@@ -253,7 +252,7 @@ class TestFiber < ReactorTest
   end
 
   def test_finished_fibers_are_collectable
-    heavy!
+    skip_under_stress
     run_scheduler do
       GC.start
       before = ObjectSpace.each_object(Fiber).count

@@ -8,9 +8,9 @@ require "pathname"
 require "pty"
 require "stringio"
 
-# Files, and descriptors that block: what plain Ruby does, byte for byte and error for error, and nobody else stands still.
+# Files and blocking descriptors: the bytes and errors of plain Ruby, while other fibers run.
 class TestFiles < ReactorTest
-  # Not in the system's directory for such, which may live in memory.
+  # Not in Dir.tmpdir, which may be in memory.
   DIRECTORY = File.join(ROOT, "tmp", "files.#{Process.pid}")
   SIZE = (3 << 20) + 123
   BYTES = Random.new(4).bytes(SIZE).freeze
@@ -27,10 +27,10 @@ class TestFiles < ReactorTest
     FileUtils.rm_rf(DIRECTORY)
   end
 
-  # Out of the page cache, as far as the system does it.
+  # Drops the file from the page cache, as far as the system does so.
   def cold(path = @path) = File.open(path) { |file| file.advise(:dontneed) }
 
-  # Keeps the whole file in the page cache meanwhile, whatever else the system wants the memory for.
+  # Locks the whole file in the page cache during the block.
   def warm(path = @path)
     return yield unless linux?
 
@@ -53,12 +53,12 @@ class TestFiles < ReactorTest
     result
   end
 
-  # What was done elsewhere: by the pool, or by the driver.
+  # The number of operations that ran on the pool or in the driver.
   def pool_jobs = Fiber.scheduler.stats.values_at(:pool_jobs, :carried).compact.sum
 
   def carried = Fiber.scheduler.stats.fetch(:carried, 0)
 
-  def native! = (skip "the portable selector reads files in one piece, by itself" if select_backend?)
+  def needs_native_backend = (skip "the portable selector reads files inline" if select_backend?)
 
   READERS = {
     read: ->(path) { File.open(path, "rb", &:read) },
@@ -78,7 +78,7 @@ class TestFiles < ReactorTest
   READERS.each do |way, reader|
     %i[cold warm].each do |state|
       define_method("test_#{way}_#{state}") do
-        heavy!
+        skip_under_stress
         plain = reader.call(@path)
         state == :cold ? cold : reader.call(@path)
         assert_equal plain, in_fiber { reader.call(@path) }
@@ -86,39 +86,39 @@ class TestFiles < ReactorTest
     end
   end
 
-  def test_what_is_not_in_the_page_cache_goes_to_the_pool
-    native!
+  def test_reads_of_uncached_pages_run_on_the_pool
+    needs_native_backend
     needs_linux "the page cache is emptied"
-    tells_what_is_cached!
+    needs_page_cache_state
     assert(eventually { cold; jobs_to_read.positive? })
     warm { assert_equal 0, jobs_to_read }
   end
 
-  # How much of the file the pool had to fetch, for a fiber that reads little at a time.
+  # The number of reads that ran on the pool while a fiber read the file in small parts.
   def jobs_to_read = in_fiber { assert_bytes(BYTES, READERS[:in_parts].call(@path)); pool_jobs }
 
-  def tells_what_is_cached!
+  def needs_page_cache_state
     type = IO.popen(["stat", "-f", "-c", "%T", DIRECTORY], &:read).chomp
-    skip "a file system of type #{type} does not tell what is in the page cache, or keeps it all" unless type.match?(/ext|xfs|btrfs/)
+    skip "a file system of type #{type} has no page cache that can be queried and emptied" unless type.match?(/ext|xfs|btrfs/)
   end
 
-  # A fiber that always has a use for the loop.
-  def somebody_ready = Fiber.schedule { sleep(0) while true }
+  # Starts a fiber that is always ready.
+  def start_ready_fiber = Fiber.schedule { sleep(0) while true }
 
-  # A mebibyte is copied by a worker, into the fiber's own string, if others can go on meanwhile.
-  def test_what_is_large_is_read_by_workers
-    native!
-    heavy!
+  # A read of 1 MiB runs on a worker, into the fiber's own string, if another fiber is ready.
+  def test_large_reads_run_on_the_pool_if_other_fibers_are_ready
+    needs_native_backend
+    skip_under_stress
     warm { in_fiber { read_large } }
   end
 
   def read_large
     file = track(File.open(@path, "rb"))
-    sleep 0.001 # until then, whoever called Fiber.schedule is ready
+    sleep 0.001 # until then the fiber that called Fiber.schedule is ready
     before = pool_jobs
     assert_bytes BYTES[7, 1 << 20], file.pread(1 << 20, 7)
-    assert_equal before, pool_jobs, "nobody else could"
-    other = somebody_ready
+    assert_equal before, pool_jobs, "no other fiber was ready"
+    other = start_ready_fiber
     got = file.pread(1 << 20, 7)
     assert_equal before + 1, pool_jobs
     assert_bytes BYTES[7, 1 << 20], got
@@ -129,21 +129,21 @@ class TestFiles < ReactorTest
     file.seek(SIZE - 9)
     before = pool_jobs
     assert_bytes BYTES[-9..], file.readpartial(2 << 20)
-    assert_equal before, pool_jobs, "what is large is the room, not the file"
+    assert_equal before, pool_jobs, "the buffer is large, the rest of the file is small"
     other.kill
   end
 
-  # What is somebody's own may be freed by others while a worker writes to it, a slice with what it is a part of.
-  def test_memory_that_others_may_free_is_not_lent
-    native!
-    heavy!
+  # Other fibers may free an IO::Buffer, or the buffer of a slice, while a worker writes to it.
+  def test_reads_into_an_io_buffer_do_not_run_on_the_pool
+    needs_native_backend
+    skip_under_stress
     warm { in_fiber { read_into_buffers } }
   end
 
   def read_into_buffers
     file = track(File.open(@path, "rb"))
     whole = IO::Buffer.new(2 << 20)
-    other = somebody_ready
+    other = start_ready_fiber
     before = pool_jobs
     [whole, whole.slice(4096, 1 << 20)].each do |buffer|
       file.rewind
@@ -156,8 +156,8 @@ class TestFiles < ReactorTest
     other.kill
   end
 
-  def test_a_large_read_takes_one_part_of_a_file_that_others_read
-    heavy!
+  def test_concurrent_large_reads_of_one_file_do_not_overlap
+    skip_under_stress
     [300 << 10, 700 << 10].each do |size|
       blocks = []
       in_fiber do
@@ -169,11 +169,11 @@ class TestFiles < ReactorTest
     end
   end
 
-  # Nobody writes to memory that is another's by then: a killed fiber waits for its worker, and so does the end of a
-  # scheduler for those of fibers that never go on.
-  def test_no_worker_writes_after_the_end
-    native!
-    heavy!
+  # A worker must not write to memory that is used for something else by then. A killed fiber waits for its worker, and the
+  # end of a scheduler waits for the workers of fibers that never go on.
+  def test_no_worker_writes_to_a_buffer_after_kill_or_shutdown
+    needs_native_backend
+    skip_under_stress
     out = child_says(<<~RUBY, @path)
       file = File.open(ARGV[0], "rb")
       8.times do |round|
@@ -197,8 +197,8 @@ class TestFiles < ReactorTest
     assert_equal ":done\n", out
   end
 
-  def test_writing
-    heavy!
+  def test_writes_and_positions_match_plain_ruby
+    skip_under_stress
     target = File.join(DIRECTORY, "target")
     [true, false].each do |sync|
       in_fiber do
@@ -219,9 +219,9 @@ class TestFiles < ReactorTest
     end
   end
 
-  # What a file system puts off until the close it may take its time for.
-  def test_much_that_was_written_is_closed_by_a_worker
-    heavy!
+  # A file system may write the data at close(2), which then takes long.
+  def test_a_file_with_much_written_data_is_closed_on_a_worker
+    skip_under_stress
     target = File.join(DIRECTORY, "target")
     in_fiber do |scheduler|
       handed = lambda do |*mode, &block|
@@ -245,15 +245,15 @@ class TestFiles < ReactorTest
       file.write(BYTES[0, 2 << 20])
       seen = nil
       closing = Fiber.schedule { file.close rescue seen = $!.message }
-      struck = closing.alive? # else the worker was quicker
-      closing.raise(IOError, "interrupted") if struck
+      interrupted = closing.alive? # false if the worker was faster
+      closing.raise(IOError, "interrupted") if interrupted
       assert eventually { !closing.alive? }
-      assert_equal [("interrupted" if struck), true], [seen, file.closed?]
+      assert_equal [("interrupted" if interrupted), true], [seen, file.closed?]
     end
     assert_equal BYTES[0, 2 << 20], File.binread(target)
   end
 
-  def test_copy_stream_takes_numbers_as_ever
+  def test_copy_stream_takes_lengths_and_offsets_as_plain_ruby
     numbers = [[-1], [nil, -1], [5, -1], [3.7], [0], [5, SIZE - 2], ["x"], [2**70], [nil, 2**70], [nil, "x"]]
     copied = lambda do |given|
       reader, writer = pipe
@@ -264,8 +264,8 @@ class TestFiles < ReactorTest
     numbers.each { |given| assert_equal copied.(given), in_fiber { copied.(given) }, given.inspect }
   end
 
-  # However cheap that has been: a kernel with much to write makes whoever writes wait.
-  def test_large_pieces_are_written_by_workers
+  # They run on workers even after cheap writes, because a kernel with much unwritten data blocks the writer.
+  def test_large_writes_run_on_workers
     skip "Ruby 4.0 and later: there is a hook, which is not counted" unless RUBY_VERSION < "4.0"
 
     in_fiber do |scheduler|
@@ -279,7 +279,7 @@ class TestFiles < ReactorTest
   end
 
   def test_appending_from_several_fibers_interleaves_whole_writes
-    heavy!
+    skip_under_stress
     target = File.join(DIRECTORY, "log")
     in_fiber do
       4.times.map do |number|
@@ -297,8 +297,8 @@ class TestFiles < ReactorTest
     assert(lines.all? { |line| line.squeeze.size == 1 })
   end
 
-  def test_buffers
-    heavy!
+  def test_io_buffers_read_and_write_files
+    skip_under_stress
     in_fiber do
       File.open(@path, "r+b") do |file|
         buffer = buffer_of(1 << 20)
@@ -316,9 +316,9 @@ class TestFiles < ReactorTest
     end
   end
 
-  # In plain Ruby each read(2) takes what comes next, whoever makes it.
-  def test_readers_of_one_file_share_its_offset
-    heavy!
+  # As in plain Ruby, each read(2) takes the next bytes of the file.
+  def test_concurrent_readers_of_one_file_share_its_offset
+    skip_under_stress
     cold
     blocks = []
     in_fiber do
@@ -335,8 +335,8 @@ class TestFiles < ReactorTest
     assert_equal expected.map(&:hash).sort, blocks.map(&:hash).sort
   end
 
-  def test_a_read_that_was_interrupted_has_consumed_nothing
-    heavy!
+  def test_an_interrupted_read_does_not_move_the_offset
+    skip_under_stress
     interrupted = 0
     random = Random.new(7)
     in_fiber do
@@ -359,8 +359,8 @@ class TestFiles < ReactorTest
     note "#{interrupted} of 60 reads were interrupted"
   end
 
-  def test_no_write_comes_late
-    heavy!
+  def test_an_interrupted_write_writes_nothing_later
+    skip_under_stress
     target = File.join(DIRECTORY, "late")
     random = Random.new(8)
     cut = 0
@@ -383,8 +383,8 @@ class TestFiles < ReactorTest
     note "#{cut} of 40 writes were cut short"
   end
 
-  def test_killed_fibers_leave_their_files_in_order
-    heavy!
+  def test_a_killed_fiber_finishes_the_write_that_has_begun
+    skip_under_stress
     target = File.join(DIRECTORY, "killed")
     in_fiber do
       20.times do |round|
@@ -393,7 +393,7 @@ class TestFiles < ReactorTest
         fiber = Fiber.schedule { file.write(BYTES) }
         sleep round * 0.0001
         fiber.kill if fiber.alive?
-        assert eventually { !fiber.alive? } # a write that has begun is waited for
+        assert eventually { !fiber.alive? } # the kill waits for a write that has begun
         size = File.size(target)
         sleep 0.001
         assert_equal size, File.size(target)
@@ -403,11 +403,11 @@ class TestFiles < ReactorTest
     end
   end
 
-  # A number that is used again must never be read or written by a worker on behalf of its former owner.
-  def test_closing_waits_for_the_worker
-    heavy!
+  # A worker must not read or write a reused descriptor number for the file that had it before.
+  def test_close_waits_for_the_worker_that_uses_the_descriptor
+    skip_under_stress
     innocent = File.join(DIRECTORY, "innocent")
-    %i[fiber thread].each do |who|
+    %i[fiber thread].each do |closer|
       20.times do
         outcome = nil
         cold
@@ -415,7 +415,7 @@ class TestFiles < ReactorTest
           file = File.open(@path, "r+b")
           file.sync = true
           Fiber.schedule { outcome = outcome { file.write(BYTES); file.sysread(10) } }
-          who == :fiber ? file.close : Thread.new { file.close }.join
+          closer == :fiber ? file.close : Thread.new { file.close }.join
           File.open(innocent, "w+b") do |other|
             sleep 0.001
             assert_equal 0, other.size
@@ -445,7 +445,7 @@ class TestFiles < ReactorTest
     if linux?
       tries[:enospc] = -> { File.open("/dev/full", "w") { |file| file.sync = true; file.write("x") } }
       tries[:enospc_at_close] = -> { File.write("/dev/full", "x") }
-      # Address 0 of this process cannot be read: the real thing, by way of the pool.
+      # Address 0 of this process cannot be read: a real EIO on the pool.
       tries[:eio] = -> { File.open("/proc/self/mem") { |file| file.pread(1, 0) } }
       tries[:eio_here] = -> { File.open("/proc/self/mem") { |file| file.sysread(1) } }
     end
@@ -462,8 +462,8 @@ class TestFiles < ReactorTest
     [error.class, error.message]
   end
 
-  # SIGXFSZ is ignored by Ruby: the worker's write(2) gets EFBIG.
-  def test_a_limit_met_by_a_worker
+  # With SIGXFSZ ignored, write(2) on a worker fails with EFBIG.
+  def test_exceeding_the_file_size_limit_raises_as_in_plain_ruby
     code = <<~RUBY
       Process.setrlimit(:FSIZE, 1 << 20)
       trap("XFSZ", "IGNORE")
@@ -482,7 +482,7 @@ class TestFiles < ReactorTest
     assert_includes lines.first, "EFBIG"
   end
 
-  def test_a_full_file_system
+  def test_a_full_file_system_raises_as_in_plain_ruby
     needs_linux "a small tmpfs"
     skip "only root may mount" unless Process.uid.zero?
     mount = File.join(DIRECTORY, "small")
@@ -499,8 +499,8 @@ class TestFiles < ReactorTest
     end
   end
 
-  def test_fsync_and_kin
-    warm do # or the driver reads, too
+  def test_fsync_and_fdatasync
+    warm do # otherwise the driver would read as well
       in_fiber do
         File.open(@path, "r+b") do |file|
           file.write("new")
@@ -513,8 +513,7 @@ class TestFiles < ReactorTest
     end
   end
 
-  # A file that cannot be synchronized says so as ever.
-  def test_errors_of_fsync
+  def test_errors_of_fsync_are_those_of_plain_ruby
     messages = [-> { File.open(File::NULL, &:fsync) }, -> { File.open(File::NULL, &:fdatasync) }].map do |failing|
       plain = assert_raises(SystemCallError, &failing)
       ours = in_fiber { assert_raises(plain.class, &failing) }
@@ -536,7 +535,7 @@ class TestFiles < ReactorTest
     assert_bytes BYTES, File.binread(@path)
   end
 
-  def test_small_reads_of_what_is_not_in_the_page_cache
+  def test_small_reads_of_uncached_pages
     needs_linux "the page cache is emptied"
     cold
     in_fiber do
@@ -551,17 +550,17 @@ class TestFiles < ReactorTest
     end
   end
 
-  def test_the_driver_reads_what_is_not_in_the_page_cache
+  def test_uring_reads_uncached_pages_in_the_driver
     needs_linux "the page cache is emptied"
-    tells_what_is_cached!
+    needs_page_cache_state
     in_fiber do
       once = -> { cold; File.open(@path, "rb") { |file| file.pread(1000, 0) }; carried.positive? }
       BACKEND == :uring ? assert(eventually(&once)) : refute(Array.new(3) { once.call }.any?)
     end
   end
 
-  # The driver reads at a place it is given: whoever leaves it, or closes the file, has moved nothing.
-  def test_a_read_that_is_left_or_closed_under_its_reader
+  # The driver reads at an explicit offset, so an interrupted read does not move the offset of the file.
+  def test_a_raise_kill_or_close_during_a_read_does_not_move_the_offset
     %i[raise kill close].each do |way|
       cold
       in_fiber do
@@ -584,7 +583,7 @@ class TestFiles < ReactorTest
     end
   end
 
-  def test_a_lock_is_waited_for_by_its_fiber_alone
+  def test_flock_parks_only_its_fiber
     log = []
     in_fiber do
       first, second, third = Array.new(3) { track(File.open(@path)) }
@@ -605,8 +604,8 @@ class TestFiles < ReactorTest
     assert_equal [:interrupted, :released, [:second, 0]], log
   end
 
-  def test_copying
-    heavy!
+  def test_copy_stream_copies_a_file_to_a_socket
+    skip_under_stress
     each_source = { path: @path, pathname: Pathname(@path), file: nil }
     each_source.each do |kind, source|
       cold
@@ -624,7 +623,7 @@ class TestFiles < ReactorTest
     end
   end
 
-  def test_copying_a_part
+  def test_copy_stream_copies_a_part_of_a_file
     in_fiber do
       a, b = pair
       file = track(File.open(@path, "rb"))
@@ -646,8 +645,8 @@ class TestFiles < ReactorTest
     end
   end
 
-  # More of them than there are workers; and opening files has been cheap up to then.
-  def test_opening_fifos_waits_for_the_other_end_and_holds_up_nobody
+  # There are more FIFOs than workers, and opening files was cheap until then.
+  def test_opening_a_fifo_parks_only_its_fiber
     paths = Array.new(20) { |i| "#{@path}.fifo#{i}".tap { |path| File.mkfifo(path) } }
     got = []
     in_fiber do
@@ -663,10 +662,10 @@ class TestFiles < ReactorTest
     assert_equal told { File.new("a\0b") }, in_fiber { told { File.new("a\0b") } }
   end
 
-  # --- nobody starves ------------------------------------------------------------------------------------------------
+  # --- no fiber starves ----------------------------------------------------------------------------------------------
 
-  # Somebody works without ever having to wait, as long as the block's argument says: until a ticker of 1 ms has had its
-  # turns, which would be never if the work let nobody pass.
+  # The block works without ever waiting until a fiber that sleeps 1 ms at a time has run `turns` times. If the work never
+  # yielded, that fiber would never run.
   def assert_ticks(turns = 20)
     in_fiber do
       ticks = 0
@@ -676,32 +675,32 @@ class TestFiles < ReactorTest
     end
   end
 
-  def test_n30_a_file_in_the_page_cache_starves_nobody
-    native!
+  def test_reads_of_cached_pages_do_not_starve_a_timer
+    needs_native_backend
     File.binread(@path)
     assert_ticks { |on| File.open(@path, "rb") { |file| file.pread(1 << 20, 0) while on.call } }
   end
 
-  # A single call is enough. Another is made where it was over before the ticker was due so often.
-  def test_n30_one_large_read_starves_nobody
-    native!
+  # One call is enough. It is repeated if it ended before the other fiber had run three times.
+  def test_one_large_read_does_not_starve_a_timer
+    needs_native_backend
     needs_linux "/dev/zero"
     in_fiber do
       ticks = 0
       ticker = Fiber.schedule { (sleep 0.001; ticks += 1) while ticks }
       zero = track(File.open("/dev/zero"))
-      assert(eventually(PATIENCE / 2) { ticks = 0; zero.read(64 << 20); ticks >= 3 })
+      assert(eventually(TEST_TIMEOUT / 2) { ticks = 0; zero.read(64 << 20); ticks >= 3 })
     ensure
       ticker.kill
     end
   end
 
-  def test_n30_small_reads_that_are_always_ready_starve_nobody
+  def test_small_reads_that_never_wait_do_not_starve_a_timer
     needs_linux "/dev/zero"
     assert_ticks { |on| File.open("/dev/zero") { |zero| zero.sysread(1) while on.call } }
   end
 
-  def test_n30_a_socket_that_always_has_something_starves_nobody
+  def test_a_socket_that_is_always_readable_does_not_starve_a_timer
     a, b = pair
     noise = "x" * 4096
     assert_ticks do |on|
@@ -712,8 +711,8 @@ class TestFiles < ReactorTest
     end
   end
 
-  def test_n30_many_that_never_wait_starve_nobody
-    native!
+  def test_five_fibers_that_never_wait_do_not_starve_a_timer
+    needs_native_backend
     File.binread(@path)
     assert_ticks do |on|
       left = 5
@@ -724,7 +723,7 @@ class TestFiles < ReactorTest
 
   # --- descriptors that block ------------------------------------------------------------------------------------------
 
-  # Both ends of each kind, without O_NONBLOCK.
+  # Makes a reading and a writing end of each kind, without O_NONBLOCK.
   KINDS = {
     pipe: ->(_) { IO.pipe },
     socket: ->(_) { UNIXSocket.pair.reverse },
@@ -743,7 +742,7 @@ class TestFiles < ReactorTest
         Fiber.schedule { log << :other; sleep 0.001; log << :still; writer.write("late") }
       end
       assert_equal [:other, :still, "late"], log
-      refute_predicate reader, :nonblock?, "the flag is not ours to change"
+      refute_predicate reader, :nonblock?, "O_NONBLOCK must not be changed"
     end
 
     define_method("test_writing_to_a_full_blocking_#{kind}") do
@@ -760,7 +759,7 @@ class TestFiles < ReactorTest
       end
       assert waited, "it was never full"
       assert_bytes "0123456789abcdef" * (size / 16), got
-      refute_predicate writer, :nonblock?, "the flag is not ours to change"
+      refute_predicate writer, :nonblock?, "O_NONBLOCK must not be changed"
     end
   end
 

@@ -3,10 +3,10 @@
 require_relative "helper"
 require "tempfile"
 
-# In a forked child of the process that made the scheduler the hooks do what Ruby does without a scheduler, alike on every
-# backend. Each test forks inside a fiber of a scheduler, and the child sends its result to the parent.
+# In a forked child of the scheduler's process the hooks do what plain Ruby does, on every backend. Each test forks inside a
+# fiber, and the child sends its result to the parent.
 class TestForkedChild < ReactorTest
-  # Runs the block in a forked child, whose fiber still has the parent's scheduler.
+  # Runs the block in a forked child, in a fiber that still has the parent's scheduler.
   #
   # @return [Array] :value and what the block returned, or :raised, the class and the message
   def in_child
@@ -40,19 +40,19 @@ class TestForkedChild < ReactorTest
 
   def setup
     super
-    heavy!
+    skip_under_stress
     skip "no fork here" unless Process.respond_to?(:fork)
   end
 
-  def test_it_knows
+  def test_the_scheduler_detects_the_fork
     assert_in_child([true, true, nil]) { |scheduler| [scheduler.inert?, scheduler.closed?, Reactor::Schedulers.current] }
   end
 
-  def test_sleep
+  def test_sleep_in_the_child
     assert_in_child(true) { sleep(0.02) && true }
   end
 
-  def test_waiting_for_a_descriptor
+  def test_wait_readable_and_wait_writable
     assert_in_child([nil, "x", true]) do
       reading, writing = IO.pipe
       late = reading.wait_readable(0.01)
@@ -61,7 +61,7 @@ class TestForkedChild < ReactorTest
     end
   end
 
-  def test_reading_what_comes_later
+  def test_a_read_waits_for_data
     assert_in_child("later") do
       ours, theirs = UNIXSocket.pair
       Thread.new { sleep 0.01; theirs.write("later"); theirs.close }
@@ -78,7 +78,7 @@ class TestForkedChild < ReactorTest
     end
   end
 
-  def test_locks_and_queues
+  def test_mutexes_queues_and_threads
     assert_in_child([nil, :late, 7, true]) do
       queue = Thread::Queue.new
       none = queue.pop(timeout: 0.01)
@@ -99,7 +99,7 @@ class TestForkedChild < ReactorTest
     end
   end
 
-  def test_names
+  def test_name_resolution
     assert_in_child([true, true, true]) do
       server = TCPServer.new("localhost", 0)
       port = server.addr[1]
@@ -140,7 +140,7 @@ class TestForkedChild < ReactorTest
     end
   end
 
-  def test_a_time_limit
+  def test_timeout
     skip "the native scheduler runs the block without the limit" unless select_backend?
     assert_in_child([true, 5]) do
       expired = begin
@@ -167,7 +167,7 @@ class TestForkedChild < ReactorTest
     end
   end
 
-  def test_what_is_late_does_nothing
+  def test_unblock_close_and_run_do_nothing
     assert_in_child([nil, nil]) do |scheduler|
       scheduler.unblock(nil, Fiber.current)
       [scheduler.close, scheduler.run]

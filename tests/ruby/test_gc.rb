@@ -2,7 +2,7 @@
 
 require_relative "helper"
 
-# Parked fibers are reachable through the scheduler only: collection and compaction must see them. N25, N32
+# Parked fibers are reachable through the scheduler only: the GC must mark and move them.
 class TestGC < ReactorTest
   COUNT = STRESS ? 4 : 200
 
@@ -11,7 +11,7 @@ class TestGC < ReactorTest
     GC.compact if GC.respond_to?(:compact)
   end
 
-  # Fibers in every kind of wait, nobody else holding on to them; `wake` ends all the waits.
+  # Parks fibers in every kind of wait, without another reference to them, then yields and ends the waits.
   def with_parked(count)
     log = []
     pipes = Array.new(count) { IO.pipe }
@@ -47,14 +47,14 @@ class TestGC < ReactorTest
   end
 
   def test_collection_while_waits_come_and_go
-    heavy!
+    skip_under_stress
     with_parked(20) do
       Fiber.schedule { 20.times { GC.start(full_mark: false); sleep 0.001; GC.start } }
     end
   end
 
-  def test_references_after_compaction
-    heavy!
+  def test_references_are_valid_after_compaction
+    skip_under_stress
     skip "no GC.verify_compaction_references here" unless GC.respond_to?(:verify_compaction_references)
     out = child_says(<<~RUBY, within: 120)
       pipes = Array.new(50) { IO.pipe }
@@ -79,7 +79,7 @@ class TestGC < ReactorTest
     assert_equal "true", out.lines(chomp: true).last
   end
 
-  def test_the_scheduler_itself_survives
+  def test_the_scheduler_survives_collection
     log = []
     run_plain do
       Fiber.set_scheduler(Reactor::Scheduler.new)
@@ -89,8 +89,8 @@ class TestGC < ReactorTest
     assert_equal [:done], log
   end
 
-  # N32: four peers crash here.
-  def test_n32_five_hundred_fibers_blocked_in_queues
+  # Four other schedulers crash here.
+  def test_five_hundred_fibers_blocked_in_queues_survive_collection
     count = STRESS ? 5 : 500
     queues = Array.new(count) { Queue.new }
     got = []
@@ -102,7 +102,7 @@ class TestGC < ReactorTest
     assert_equal Array.new(count) { |i| [i, i * 2] }, got.sort
   end
 
-  def test_n32_pushed_from_another_thread
+  def test_collection_during_pushes_from_another_thread
     count = STRESS ? 5 : 500
     queue = Queue.new
     got = []
@@ -114,9 +114,8 @@ class TestGC < ReactorTest
     assert_equal (0...count).to_a, got.sort
   end
 
-  # N4
-  def test_n4_an_io_given_up_after_a_timeout_is_collectable
-    heavy!
+  def test_an_io_is_collectable_after_a_wait_that_timed_out
+    skip_under_stress
     map = ObjectSpace::WeakMap.new
     run_scheduler do
       Fiber.schedule do
@@ -129,13 +128,12 @@ class TestGC < ReactorTest
         nil
       end
       Fiber.scheduler.run
-      assert eventually(PATIENCE / 2) { GC.start; map.size < 25 }, "#{map.size} of 50 descriptors are still held"
-      map.keys.each(&:close) # the few that the stack still shows
+      assert eventually(TEST_TIMEOUT / 2) { GC.start; map.size < 25 }, "#{map.size} of 50 descriptors are still held"
+      map.keys.each(&:close) # a few are still referenced from the stack
     end
   end
 
-  # N25: a collection at every allocation, through all of it.
-  def test_n25_every_wait_under_stress
+  def test_every_kind_of_wait_under_gc_stress
     r, w = IO.pipe
     a, b = pair
     queue = Queue.new
@@ -156,11 +154,11 @@ class TestGC < ReactorTest
     [r, w, a, b].each(&:close)
   end
 
-  # N33, in a process of its own, whose heap is small. Ruby 3.4 resolves each name on two threads and allocates three
-  # times as much as 3.3, so with a collection at every allocation it takes a minute (REACTOR_LONG=1); otherwise every
-  # tenth connection begins and goes on under stress.
-  def test_n33_two_hundred_connections_by_name_under_stress
-    heavy!
+  # In a child, whose heap is small. Ruby 3.4 resolves each name on two threads and allocates three times as much as 3.3, so
+  # a collection at every allocation takes a minute (REACTOR_LONG=1). Otherwise every tenth connection begins and goes on
+  # under GC.stress.
+  def test_two_hundred_connections_by_name_under_gc_stress
+    skip_under_stress
     out = child_says(<<~RUBY, LONG ? 1 : 10, within: 240)
       require "socket"
       count, every = 200, Integer(ARGV[0])

@@ -2,9 +2,9 @@
 
 require_relative "helper"
 
-# Doing nothing costs nothing, and leaves Ruby to the others. N10
+# An idle scheduler uses no processor time and releases the GVL.
 class TestIdle < ReactorTest
-  def test_n10_an_idle_scheduler_uses_no_cpu_and_does_not_wake_up
+  def test_an_idle_scheduler_uses_no_cpu_and_does_not_wake_up
     needs_linux "context switches from /proc"
     seconds = 1
     out = child_says(<<~RUBY, seconds)
@@ -13,7 +13,7 @@ class TestIdle < ReactorTest
       Fiber.set_scheduler(scheduler = Reactor::Scheduler.new)
       Fiber.schedule { r.read }
       Fiber.schedule do
-        sleep 0.2 # past the start, and past anything that looks once more after a while
+        sleep 0.2 # after the start, and after the registry has rearmed the wait
         times = Process.times
         before = switches.()
         sleep ARGV[0].to_i
@@ -29,9 +29,9 @@ class TestIdle < ReactorTest
     assert_operator switched.to_i, :<, 10
   end
 
-  # A thread that counts wakes the scheduler when it is done. In a child: a GVL that is held for ever stops all threads.
-  # Who sleeps uses none of the processor meanwhile, however much of it the machine gives to both.
-  def test_n10_other_threads_run_meanwhile
+  # In a child, because a GVL that is held for ever would stop all threads of the test. A counting thread wakes the
+  # scheduler at the end. The sleeping thread's processor time does not depend on the load of the machine.
+  def test_an_idle_scheduler_releases_the_gvl
     counted, slept = child_says(<<~RUBY).split.map(&:to_f)
       used = -> { Process.clock_gettime(Process::CLOCK_THREAD_CPUTIME_ID) }
       done = Queue.new
@@ -55,9 +55,9 @@ class TestIdle < ReactorTest
     assert_equal 4, turns
   end
 
-  # By itself, the VM would let such a thread go on each 100 ms. In processor time, for how much of it the machine gives to
-  # the process says nothing.
-  def test_a_busy_scheduler_does_not_starve_a_thread_that_hardly_wants_anything
+  # Without the scheduler's yield the VM would switch threads every 100 ms. Processor time is measured, because elapsed time
+  # depends on the load of the machine.
+  def test_a_busy_scheduler_does_not_starve_a_thread_that_mostly_sleeps
     spent = []
     run_scheduler do
       napper = Thread.new { 30.times { before = cpu; sleep 0.001; spent << cpu - before } }
@@ -68,34 +68,34 @@ class TestIdle < ReactorTest
         near.close
       end
     end
-    assert_operator spent.sort[15], :<, 0.02, "processor time of the others in a nap of 1 ms"
+    assert_operator spent.sort[15], :<, 0.02, "processor time of the other threads during a sleep of 1 ms"
   end
 
-  # Processor time of this thread, in which the scheduler is.
+  # Processor time of this thread, which runs the scheduler, during a sleep.
   def spent_asleep(seconds = 0.3)
     before = Process.clock_gettime(Process::CLOCK_THREAD_CPUTIME_ID)
     sleep seconds
     Process.clock_gettime(Process::CLOCK_THREAD_CPUTIME_ID) - before
   end
 
-  # Hundreds of times what a sleep takes, and little for who spins: however busy the machine, that takes its share of 300 ms.
-  LITTLE = 0.02
+  # Hundreds of times the cost of a sleep, and much less than a busy loop gets of 300 ms on a loaded machine.
+  MAX_IDLE_CPU = 0.02
 
   def test_waiting_on_a_descriptor_uses_no_cpu
     r, w = IO.pipe
     used = nil
     run_scheduler do
       Fiber.schedule { r.read }
-      Fiber.schedule { IO.select([r], nil, nil, PATIENCE) }
+      Fiber.schedule { IO.select([r], nil, nil, TEST_TIMEOUT) }
       Fiber.schedule { sleep 0.05; used = spent_asleep; w.close }
     end
-    assert_operator used, :<, LITTLE
+    assert_operator used, :<, MAX_IDLE_CPU
   ensure
     r.close
   end
 
-  # A descriptor that has hung up stays ready for ever; nobody wants it, so nobody spins on it.
-  def test_a_hung_up_descriptor_nobody_waits_for_is_left_alone
+  # A descriptor that has hung up stays ready. If no fiber waits for it, the event loop must not spin.
+  def test_a_hung_up_descriptor_without_a_waiter_uses_no_cpu
     a, b = UNIXSocket.pair
     used = nil
     run_scheduler do
@@ -105,20 +105,20 @@ class TestIdle < ReactorTest
         used = spent_asleep
       end
     end
-    assert_operator used, :<, LITTLE
+    assert_operator used, :<, MAX_IDLE_CPU
   ensure
     a.close
   end
 
-  # N1: waiting to write into a full pipe, while its reader is there but does not read.
-  def test_n1_a_full_pipe_is_waited_for_without_spinning
+  # The reading end is open, but no fiber reads.
+  def test_waiting_to_write_to_a_full_pipe_uses_no_cpu
     r, w = IO.pipe
     used = nil
     run_scheduler do
       Fiber.schedule { w.write("x" * 200_000) rescue nil }
       Fiber.schedule { sleep 0.05; used = spent_asleep; r.close }
     end
-    assert_operator used, :<, LITTLE
+    assert_operator used, :<, MAX_IDLE_CPU
   ensure
     w.close rescue nil
   end

@@ -5,11 +5,11 @@ require "json"
 require "stringio"
 require "tmpdir"
 
-# A loop one can see into: counters, the list of fibers, stalls, traces, deadlocks.
+# Observation of the event loop: counters, the list of fibers, stalls, traces, deadlocks.
 class TestInspection < ReactorTest
   # --- stats -----------------------------------------------------------------------------------------------------
 
-  def test_every_number_of_stats_is_documented
+  def test_every_key_of_stats_is_documented
     text = File.read(File.join(LIB, "reactor/observe/inspection.rb"))[/# Counters since.*?def stats/m]
     documented = text.scan(/^ *# \[(\w+)\]/).flatten.map(&:to_sym)
     run_scheduler do |scheduler|
@@ -21,7 +21,7 @@ class TestInspection < ReactorTest
     end
   end
 
-  def test_stats_count
+  def test_stats_count_fibers_and_timers
     r, w = pipe
     run_scheduler do |scheduler|
       3.times { Fiber.schedule { r.readpartial(1) } }
@@ -39,7 +39,7 @@ class TestInspection < ReactorTest
 
   # --- fibers ----------------------------------------------------------------------------------------------------
 
-  def test_fibers_tell_what_each_waits_for_since_when_and_where
+  def test_fibers_lists_what_each_fiber_waits_for_since_when_and_where
     r, = pipe
     other, = pipe
     a, = pair
@@ -66,7 +66,7 @@ class TestInspection < ReactorTest
       seen.each_value do |sighting|
         assert_operator sighting.seconds, :>=, 0
         assert_match(/test_inspection\.rb:\d+/, sighting.backtrace.join("\n"))
-        assert_equal [], sighting.backtrace.grep(%r{lib/reactor/(?!patches/clock)}), "our own Ruby code is of no interest"
+        assert_equal [], sighting.backtrace.grep(%r{lib/reactor/(?!patches/clock)}), "frames of this library are left out"
       end
       assert_match(/waiting \d+\.\d+ s for #{Regexp.escape(r.inspect)} to be readable\n.*test_inspection\.rb/m, seen[:read].to_s)
     ensure
@@ -74,7 +74,7 @@ class TestInspection < ReactorTest
     end
   end
 
-  def test_a_wait_grows_older
+  def test_seconds_of_a_wait_increase
     run_scheduler do |scheduler|
       fiber = Fiber.schedule { sleep 60 }
       age = -> { scheduler.fibers.find { |sighting| sighting.fiber.equal?(fiber) }.seconds }
@@ -87,7 +87,7 @@ class TestInspection < ReactorTest
     end
   end
 
-  def test_fibers_that_run_are_ready_or_wait_for_an_enumerator
+  def test_fibers_lists_running_ready_and_away_fibers
     run_scheduler do |scheduler|
       away = Fiber.schedule { Enumerator.new { |yielder| sleep 60; yielder << 1 }.next }
       first = nil
@@ -98,7 +98,7 @@ class TestInspection < ReactorTest
         assert_equal :running, states[Fiber.current]
         assert_equal :ready, states[woken]
         assert_equal :away, states[away]
-        assert_equal [:sleep], scheduler.fibers.map(&:hook).compact, "the Enumerator's own fiber"
+        assert_equal [:sleep], scheduler.fibers.map(&:hook).compact, "the fiber of the Enumerator"
         [woken, away].each(&:kill)
       end
       scheduler.run
@@ -106,7 +106,7 @@ class TestInspection < ReactorTest
     end
   end
 
-  def test_another_thread_may_look
+  def test_fibers_may_be_called_from_another_thread
     run_scheduler do |scheduler|
       fiber = Fiber.schedule { sleep 60 }
       looker = Thread.new { eventually { scheduler.fibers.find { |sighting| sighting.fiber.equal?(fiber) } } }
@@ -121,13 +121,13 @@ class TestInspection < ReactorTest
 
   # --- dump ------------------------------------------------------------------------------------------------------
 
-  def test_dump_shows_every_scheduler_of_the_ractor
+  def test_dump_lists_every_scheduler_of_the_ractor
     out = StringIO.new
     run_scheduler do |scheduler|
       other = Thread.new do
         Fiber.set_scheduler(Reactor::Scheduler.new)
         Fiber.schedule { sleep 60 }
-        Thread.current.thread_variable_set(:ready, true) # now that it waits
+        Thread.current.thread_variable_set(:ready, true) # the fiber waits now
         Fiber.scheduler.run
       end
       Fiber.schedule do
@@ -142,7 +142,7 @@ class TestInspection < ReactorTest
     end
   end
 
-  def test_dump_on_a_signal
+  def test_dump_on_writes_at_a_signal
     out = run_child(<<~'RUBY')
       seen = false
       trap("USR2") { seen = true }
@@ -160,7 +160,7 @@ class TestInspection < ReactorTest
 
   # --- stalls ----------------------------------------------------------------------------------------------------
 
-  # The stalls found while the block runs in a fiber. A machine that has no time for the loop makes stalls, too.
+  # The stalls that are found while the block runs in a fiber. On a loaded machine the loop may stall without the block.
   def stalling(limit)
     stalls = []
     before = Thread.list
@@ -176,8 +176,8 @@ class TestInspection < ReactorTest
     stalls
   end
 
-  # What is reported of a fiber that holds the loop by the block: that it does so at this place, and that it has ended. If
-  # it is found elsewhere, or not at all, it holds the loop once more.
+  # Both reports of a fiber that blocks the loop in the given place: the stall and its end. If the stall was reported in
+  # another place or not at all, the fiber blocks the loop again.
   def reports(place)
     fiber = number = nil
     stalls = stalling(0.05) do |list|
@@ -197,7 +197,7 @@ class TestInspection < ReactorTest
     nil until clock > limit
   end
 
-  def test_a_fiber_that_computes_is_found_in_the_act
+  def test_a_fiber_that_computes_is_reported_as_a_stall
     found, over = reports(/test_inspection\.rb:\d+:in .*compute'/) { compute(0.3) }
     refute found.over
     assert_operator found.seconds, :>=, 0.05
@@ -208,14 +208,14 @@ class TestInspection < ReactorTest
     assert_match(/ended after \d+\.\d+ s/, over.to_s)
   end
 
-  def test_a_fiber_that_blocks_is_found_in_the_act
+  def test_a_fiber_that_blocks_is_reported_as_a_stall
     found, over = reports(/\A.*sleep'/) { Fiber.blocking { sleep 0.3 } }
     assert_equal [false, true], [found.over, over.over]
     assert_match(/sleep'/, found.backtrace.first)
   end
 
-  # What is found where there is none is found each time; what a busy machine makes is not.
-  def test_an_idle_or_busy_loop_is_no_stall
+  # A false stall would be found in every attempt, a stall of a loaded machine only in some.
+  def test_an_idle_or_yielding_loop_is_not_a_stall
     turn_to = ->(limit) { sleep 0 while clock < limit }
     { idle: -> { sleep 0.25 }, busy: -> { turn_to.(clock + 0.25) } }.each do |what, act|
       times = 0
@@ -224,7 +224,7 @@ class TestInspection < ReactorTest
     end
   end
 
-  def test_without_a_listener_stalls_go_to_stderr
+  def test_stalls_are_written_to_stderr_without_on_stall
     told, tell = pipe
     input, gate = pipe
     said = +""
@@ -234,14 +234,14 @@ class TestInspection < ReactorTest
     RUBY
       tell.close
       until said.match?(/reactor: #<Fiber:.*has held the loop for \d+\.\d+ s\n.*-e:3/m)
-        assert told.wait_readable(PATIENCE) && !told.eof?, said
+        assert told.wait_readable(TEST_TIMEOUT) && !told.eof?, said
         said << told.readpartial(4096)
       end
-      gate.close # until then the fiber holds the loop
+      gate.close # the fiber blocks the loop until then
     end
   end
 
-  def test_what_is_no_limit_for_a_stall
+  def test_wrong_stall_limits_are_refused
     assert_raises(ArgumentError) { Reactor::Scheduler.new(stall: 0) }
     assert_raises(ArgumentError) { Reactor::Scheduler.new(stall: -1) }
     assert_raises(TypeError) { Reactor::Scheduler.new(stall: "soon") }
@@ -260,7 +260,7 @@ class TestInspection < ReactorTest
   end
 
   def test_a_trace_has_runs_waits_and_turns
-    heavy!
+    skip_under_stress
     r, w = pipe
     line = __LINE__ + 2
     trace, value = traced do |scheduler|
@@ -288,16 +288,16 @@ class TestInspection < ReactorTest
     assert_includes slices.map { |slice| slice["name"] }, "wait: sleep"
     turns = slices.select { |slice| slice["tid"].zero? }.map { |slice| slice["name"] }.uniq
     assert_includes turns, "turn"
-    assert_equal [], turns - %w[sleep turn], "on a busy machine there may be no time to sleep"
-    # On its track, one thing after the other, to the last bit: viewers nest what overlaps.
+    assert_equal [], turns - %w[sleep turn], "on a loaded machine the loop may never sleep"
+    # Slices of one track must not overlap, not even by rounding: viewers nest overlapping ones.
     slices.group_by { |slice| slice["tid"] }.each_value do |list|
       list.sort_by { |slice| slice["ts"] }.each_cons(2) { |one, other| assert_operator one["ts"] + one["dur"], :<=, other["ts"] }
     end
   end
 
-  # An arrow leads from the turn or the run in which a fiber was woken to the run it was woken for.
-  def test_arrows_in_a_trace_lead_from_who_woke_to_who_was_woken
-    heavy!
+  # The waking slice is the turn or the run in which the fiber was woken.
+  def test_arrows_in_a_trace_lead_from_the_waking_slice_to_the_woken_run
+    skip_under_stress
     r, w = pipe
     trace, = traced do |scheduler|
       queue = Queue.new
@@ -318,9 +318,8 @@ class TestInspection < ReactorTest
     assert_operator pairs.count(%w[turn run]), :>=, 3, "two sleeps and a byte"
   end
 
-  # The root fiber waits while it runs the others.
-  def test_who_runs_the_others_waits_for_them_in_a_trace
-    heavy!
+  def test_the_root_fiber_waits_for_the_fibers_in_a_trace
+    skip_under_stress
     trace, = traced do |scheduler|
       Fiber.schedule { sleep 0.001 }
       scheduler.run
@@ -332,8 +331,8 @@ class TestInspection < ReactorTest
     assert_operator waits[0]["ts"] + waits[0]["dur"], :>=, asleep[0]["ts"] + asleep[0]["dur"]
   end
 
-  def test_a_trace_of_a_file_whose_name_is_no_text
-    heavy!
+  def test_a_trace_of_a_file_whose_name_is_not_valid_text
+    skip_under_stress
     name = File.join(Dir.tmpdir, "reactor-\xFF-#{Process.pid}".b)
     File.mkfifo(name)
     trace, = traced do |scheduler|
@@ -348,9 +347,8 @@ class TestInspection < ReactorTest
     File.unlink(name)
   end
 
-  # Of all fibers only one runs at a time.
   def test_runs_in_a_trace_do_not_overlap
-    heavy!
+    skip_under_stress
     trace, = traced do |scheduler|
       queue = Queue.new
       20.times { Fiber.schedule { 5.times { sleep 0; queue << 1 } } }
@@ -362,8 +360,8 @@ class TestInspection < ReactorTest
     runs.each_cons(2) { |one, other| assert_operator one["ts"] + one["dur"], :<=, other["ts"] + 0.002 }
   end
 
-  def test_a_trace_is_limited_and_says_so
-    heavy!
+  def test_a_trace_counts_the_events_beyond_its_limit
+    skip_under_stress
     trace, = traced(limit: 10) do |scheduler|
       Fiber.schedule { 10.times { sleep 0 } }
       scheduler.run
@@ -371,8 +369,8 @@ class TestInspection < ReactorTest
     assert_operator trace.dig("otherData", "moments_left_out"), :>, 10
   end
 
-  def test_a_trace_is_written_even_if_the_block_raises_and_only_one_at_a_time
-    heavy!
+  def test_a_trace_is_written_if_the_block_raises_and_a_second_trace_is_refused
+    skip_under_stress
     path = File.join(Dir.tmpdir, "reactor-trace-#{Process.pid}.json")
     run_scheduler do |scheduler|
       error = assert_raises(RuntimeError) { scheduler.trace(path) { scheduler.trace(path) { flunk } } }
@@ -402,7 +400,7 @@ class TestInspection < ReactorTest
     refute_predicate child.status, :success?
   end
 
-  def test_a_deadlock_of_conditions_in_a_thread_reaches_who_joins_it
+  def test_a_deadlock_in_a_thread_is_raised_in_the_joining_thread
     child = run_child(<<~RUBY)
       thread = Thread.new do
         Thread.current.report_on_exception = false
@@ -419,9 +417,9 @@ class TestInspection < ReactorTest
     assert_equal "fatal\nNo live threads left. Deadlock?\n", child.out, child.err
   end
 
-  # These are in processes of their own: of all threads of a test, the one that watches it may always come back. The loop
-  # looks for a deadlock when it has slept for a tenth of a second, and then again.
-  def test_a_fiber_that_just_sleeps_is_no_deadlock
+  # In a child, because the thread of the test itself could wake the fibers. The loop checks for a deadlock after a tenth of
+  # a second of sleep, and again after that.
+  def test_a_sleeping_fiber_is_not_a_deadlock
     out = child_says(<<~'RUBY') do |pid, line|
       Fiber.set_scheduler(scheduler = Reactor::Scheduler.new)
       other = Fiber.schedule { Queue.new.pop }
@@ -436,7 +434,7 @@ class TestInspection < ReactorTest
     assert_equal "asleep\nwoken\n", out
   end
 
-  def test_a_thread_that_may_come_back_is_no_deadlock
+  def test_a_thread_that_may_wake_a_fiber_is_not_a_deadlock
     assert_equal "1\n", child_says(<<~RUBY)
       queue = Queue.new
       Thread.new { sleep 0.4; queue << 1 }
@@ -445,7 +443,7 @@ class TestInspection < ReactorTest
     RUBY
   end
 
-  def test_other_fibers_with_something_to_come_are_no_deadlock
+  def test_a_fiber_that_waits_for_io_or_a_child_is_not_a_deadlock
     assert_equal ":read\n", child_says(<<~RUBY)
       r, w = IO.pipe
       queue = Queue.new
@@ -456,8 +454,7 @@ class TestInspection < ReactorTest
     RUBY
   end
 
-  # Fibers that wait for one another in their ensure clauses as well: an end is made all the same.
-  def test_a_deadlock_in_ensure_ends_too
+  def test_a_deadlock_in_ensure_is_ended
     child = run_child(<<~RUBY)
       Fiber.set_scheduler(Reactor::Scheduler.new)
       Fiber.schedule { begin; Queue.new.pop; ensure Queue.new.pop; end }

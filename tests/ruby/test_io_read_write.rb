@@ -2,7 +2,7 @@
 
 require_relative "helper"
 
-# io_read and io_write, called as Ruby calls them and through ordinary IO methods: bytes and order.
+# The hooks io_read and io_write, called directly and by IO methods.
 class TestIOReadWrite < ReactorTest
   EAGAIN = -Errno::EAGAIN::Errno
   MIB = 1 << 20
@@ -13,10 +13,10 @@ class TestIOReadWrite < ReactorTest
 
   # --- the hooks themselves -------------------------------------------------------------------------------------------
 
-  # The smallest "just try" length of each contract: 0 is the minimum up to 4.0, nothing at all from 4.1 on.
+  # The smallest length that makes one attempt: the minimum 0 before Ruby 4.1; from 4.1 on 0 transfers nothing.
   def try_length(buffer) = CONTRACT == 4 ? buffer.size : 0
 
-  def test_one_attempt_returns_bytes_zero_or_minus_errno
+  def test_one_read_attempt_returns_bytes_zero_or_minus_errno
     r, w = pipe
     in_fiber do |scheduler|
       buffer = buffer_of(16)
@@ -25,11 +25,11 @@ class TestIOReadWrite < ReactorTest
       assert_equal 5, hook_read(scheduler, r, buffer, try_length(buffer))
       assert_equal "hello", buffer.get_string(0, 5)
       w.close
-      assert_equal 0, hook_read(scheduler, r, buffer, try_length(buffer)), "the end"
+      assert_equal 0, hook_read(scheduler, r, buffer, try_length(buffer)), "end of file"
     end
   end
 
-  def test_write_attempt
+  def test_one_write_attempt_returns_bytes_or_minus_errno
     r, w = pipe
     in_fiber do |scheduler|
       buffer = buffer_of("hello")
@@ -42,7 +42,7 @@ class TestIOReadWrite < ReactorTest
     end
   end
 
-  def test_offset_is_where_the_bytes_go
+  def test_offset_is_the_position_in_the_buffer
     r, w = pipe
     in_fiber do |scheduler|
       w.syswrite("abc")
@@ -56,7 +56,7 @@ class TestIOReadWrite < ReactorTest
     end
   end
 
-  def test_an_offset_beyond_the_buffer_touches_nothing
+  def test_an_offset_beyond_the_buffer_transfers_nothing
     r, w = pipe
     in_fiber do |scheduler|
       w.syswrite("abc")
@@ -67,24 +67,24 @@ class TestIOReadWrite < ReactorTest
     end
   end
 
-  def test_v3_length_is_a_minimum
-    skip "this Ruby speaks the later contract" if CONTRACT == 4
+  def test_version_3_read_length_is_a_minimum
+    skip "this Ruby has version 4 of the hooks" if CONTRACT == 4
     r, w = pipe
     in_fiber do |scheduler|
       buffer = buffer_of(16)
       Fiber.schedule { %w[ab cd ef].each { |s| w.syswrite(s); sleep 0.003 } }
       got = hook_read(scheduler, r, buffer, 5)
-      assert_equal 6, got, "at least five, and everything that was there"
+      assert_equal 6, got, "at least five bytes, and all that are available"
       assert_equal "abcdef", buffer.get_string(0, 6)
       w.syswrite("xy")
       w.close
-      assert_equal 2, hook_read(scheduler, r, buffer, 5), "fewer only at the end"
+      assert_equal 2, hook_read(scheduler, r, buffer, 5), "fewer bytes at the end of file only"
     end
   end
 
-  def test_v3_write_length_is_a_minimum
-    skip "this Ruby speaks the later contract" if CONTRACT == 4
-    heavy!
+  def test_version_3_write_length_is_a_minimum
+    skip "this Ruby has version 4 of the hooks" if CONTRACT == 4
+    skip_under_stress
     a, b = pair
     data = Random.new(3).bytes(MIB)
     got = nil
@@ -95,14 +95,14 @@ class TestIOReadWrite < ReactorTest
     assert_bytes data, got
   end
 
-  # N26. Either order of arguments on any Ruby: a class of its own is given the one this Ruby does not use.
-  def test_n26_v4_length_is_a_maximum_of_one_transfer
+  # On other Rubies a subclass gets the hooks with the order of arguments of version 4.
+  def test_version_4_length_is_a_maximum_of_one_transfer
     if CONTRACT == 4
       in_fiber { |scheduler| assert_v4(scheduler) }
     else
       klass = Class.new(Reactor::Scheduler)
       Reactor::Selector.define_transfers(klass, 4)
-      # Called at the root, where Ruby itself calls no hooks: this Ruby would call them the other way round.
+      # Called by the root fiber, where Ruby calls no hooks: Ruby would pass the arguments in its own order.
       run_plain { klass.new.then { |scheduler| assert_v4(scheduler); scheduler.close } }
     end
   end
@@ -136,7 +136,7 @@ class TestIOReadWrite < ReactorTest
     end
   end
 
-  # A socket never reaches the hook from read_nonblock, so the native hook may park; the portable one says EAGAIN.
+  # read_nonblock of a socket does not call the hook, so the native hook may park. The portable hook returns -EAGAIN.
   def test_a_socket_may_park_in_the_hook
     a, b = pair
     in_fiber do |scheduler|
@@ -153,8 +153,8 @@ class TestIOReadWrite < ReactorTest
     end
   end
 
-  # N13: whatever is not a socket reaches the hook from read_nonblock as well, so that must not park.
-  def test_n13_read_nonblock_never_parks
+  # read_nonblock of an IO that is not a socket calls the hook.
+  def test_read_nonblock_never_parks
     r, w = pipe
     log = []
     in_fiber do
@@ -174,8 +174,7 @@ class TestIOReadWrite < ReactorTest
     assert_equal [:wait_readable, "abc", :wait_readable, "xyz", :wait_writable, :other], log
   end
 
-  # N13: a terminal, whose descriptor blocks.
-  def test_n13_read_nonblock_on_a_terminal
+  def test_read_nonblock_on_a_blocking_terminal_never_parks
     pty = optional_pty
     main, terminal = pty.open.each { |io| track(io) }
     require "io/console"
@@ -185,7 +184,7 @@ class TestIOReadWrite < ReactorTest
       Fiber.schedule { sleep 0; log << :other }
       log << terminal.read_nonblock(5, exception: false)
       main.write("abc")
-      assert terminal.wait_readable(PATIENCE)
+      assert terminal.wait_readable(TEST_TIMEOUT)
       log << terminal.read_nonblock(5, exception: false)
     end
     assert_equal [:wait_readable, :other, "abc"], log.sort_by { |entry| [:wait_readable, :other, "abc"].index(entry) }
@@ -201,7 +200,7 @@ class TestIOReadWrite < ReactorTest
 
   # --- ordinary IO ----------------------------------------------------------------------------------------------------
 
-  def test_read_gets_readpartial_and_getc_wait
+  def test_read_gets_readpartial_and_getc_wait_for_data
     r, w = pipe
     log = []
     run_scheduler do
@@ -212,7 +211,7 @@ class TestIOReadWrite < ReactorTest
   end
 
   def test_one_mebibyte_each_way_over_every_stream
-    heavy!
+    skip_under_stress
     data = Random.new(7).bytes(MIB)
     back = data.reverse
     [pair, tcp_pair].each do |a, b|
@@ -234,8 +233,8 @@ class TestIOReadWrite < ReactorTest
     assert_bytes data, got
   end
 
-  def test_many_transfers_interleave_and_stay_apart
-    heavy!
+  def test_concurrent_transfers_do_not_mix_their_data
+    skip_under_stress
     pairs = Array.new(20) { pair }
     data = Array.new(20) { |i| Random.new(i).bytes(200_000) }
     got = {}
@@ -259,8 +258,8 @@ class TestIOReadWrite < ReactorTest
     assert_equal "abc\ndefg", got
   end
 
-  def test_two_writers_on_one_io_do_not_tear_their_strings
-    heavy!
+  def test_two_writers_on_one_io_write_whole_strings
+    skip_under_stress
     r, w = pipe
     size = 300_000
     got = nil
@@ -272,7 +271,7 @@ class TestIOReadWrite < ReactorTest
     assert_equal ["a" * size, "b" * size], got.chars.chunk_while { |x, y| x == y }.map(&:join).sort
   end
 
-  def test_regular_files
+  def test_regular_files_are_read_and_written
     require "tempfile"
     Tempfile.create("reactor") do |file|
       in_fiber do
@@ -296,7 +295,7 @@ class TestIOReadWrite < ReactorTest
     in_fiber { File.open("/") { |dir| assert_raises(Errno::EISDIR) { dir.read } } }
   end
 
-  # They wait by themselves in plain Ruby; with an io_read hook the VM leaves that to the hook. read_nonblock must not.
+  # In plain Ruby they wait. With an io_read hook the VM leaves the wait to the hook, which must not park in read_nonblock.
   def test_sysread_and_syswrite
     r, w = pipe
     in_fiber do
@@ -310,13 +309,12 @@ class TestIOReadWrite < ReactorTest
       unless select_backend?
         assert_equal :value, kind, "a socket waits in the hook"
       end
-      value = (a.wait_readable(PATIENCE); a.sysread(9)) if kind == :raised
+      value = (a.wait_readable(TEST_TIMEOUT); a.sysread(9)) if kind == :raised
       assert_equal "abc", value
     end
   end
 
-  # A descriptor that blocks (inherited standard input) must stop its fiber only. N15
-  def test_n15_a_blocking_descriptor_does_not_freeze_the_others
+  def test_reading_a_blocking_descriptor_parks_only_its_fiber
     require "io/nonblock"
     r, w = pipe
     r.nonblock = false
@@ -326,28 +324,28 @@ class TestIOReadWrite < ReactorTest
       Fiber.schedule { sleep 0.005; log << :other; w.syswrite("late") }
     end
     assert_equal [:other, "late"], log
-    refute_predicate r, :nonblock?, "the flag belongs to whoever shares the description"
+    refute_predicate r, :nonblock?, "O_NONBLOCK is shared with other processes"
   end
 
-  # N15 to the letter: nothing has made the standard input of a child non-blocking.
-  def test_n15_an_inherited_standard_input_does_not_freeze_the_others
+  # Standard input of a child is a blocking descriptor.
+  def test_reading_an_inherited_standard_input_parks_only_its_fiber
     r, w = pipe
     out = child_says(<<~RUBY, options: { in: r }) do |_, line|
       Fiber.set_scheduler(Reactor::Scheduler.new)
       Fiber.schedule { puts "read \#{$stdin.read}" }
-      Fiber.schedule { sleep 0.001; puts "others run" }
+      Fiber.schedule { sleep 0.001; puts "other runs" }
     RUBY
       r.close
-      line.("others run")
+      line.("other runs")
       w.write("late")
       w.close
     end
-    assert_equal "others run\nread late\n", out
+    assert_equal "other runs\nread late\n", out
   end
 
-  # Writable means some room, not room for everything: a write into a descriptor that blocks must not take the thread.
-  def test_n15_writing_to_a_blocking_descriptor
-    heavy!
+  # A writable descriptor has room for some bytes only: a write to a blocking descriptor must not block the thread.
+  def test_writing_to_a_blocking_descriptor_parks_only_its_fiber
+    skip_under_stress
     require "io/nonblock"
     r, w = pipe
     w.nonblock = false
@@ -360,8 +358,7 @@ class TestIOReadWrite < ReactorTest
     assert_bytes data, got
   end
 
-  # N2: two fibers on one descriptor that blocks.
-  def test_n2_two_readers_of_a_blocking_descriptor
+  def test_two_readers_of_a_blocking_descriptor_each_get_data
     require "io/nonblock"
     r, w = pipe
     r.nonblock = false
@@ -373,9 +370,8 @@ class TestIOReadWrite < ReactorTest
     assert_equal ["a", :alive, "b"], log
   end
 
-  # N1
-  def test_n1_a_reader_that_leaves_wakes_the_writer
-    heavy!
+  def test_closing_the_reading_end_wakes_the_writer
+    skip_under_stress
     r, w = pipe
     log = []
     run_scheduler do
@@ -385,7 +381,7 @@ class TestIOReadWrite < ReactorTest
     assert_equal [:closing, Errno::EPIPE], log
   end
 
-  def test_accept_and_datagrams_wait
+  def test_accept_and_recvfrom_wait
     server = TCPServer.new("127.0.0.1", 0)
     udp = UDPSocket.new.tap { |s| s.bind("127.0.0.1", 0) }
     [server, udp].each { |io| track(io) }
@@ -403,7 +399,7 @@ class TestIOReadWrite < ReactorTest
   end
 
   def test_copy_stream
-    heavy!
+    skip_under_stress
     a, b = pair
     r, w = pipe
     data = Random.new(5).bytes(500_000)

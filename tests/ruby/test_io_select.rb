@@ -2,13 +2,13 @@
 
 require_relative "helper"
 
-# IO.select as one wait. N19
+# IO.select parks once for all its descriptors.
 class TestIOSelect < ReactorTest
   def in_fiber(&block)
     run_scheduler { Fiber.schedule(&block) }
   end
 
-  def test_n19_one_argument_waits
+  def test_select_with_one_argument_waits
     r, w = pipe
     log = []
     run_scheduler do
@@ -18,18 +18,18 @@ class TestIOSelect < ReactorTest
     assert_equal [:writing, [[r], [], []]], log
   end
 
-  def test_n19_nil_lists_and_every_arity
+  def test_select_with_nil_lists_and_every_arity
     r, w = pipe
     in_fiber do
       assert_equal [[], [w], []], IO.select(nil, [w])
       assert_equal [[], [w], []], IO.select([r], [w], nil)
       assert_equal [[], [w], []], IO.select([r], [w], [r], nil)
-      assert_equal [[], [w], []], IO.select([], [w], [], PATIENCE)
+      assert_equal [[], [w], []], IO.select([], [w], [], TEST_TIMEOUT)
       assert_equal [[], [w], []], Kernel.select([r], [w])
     end
   end
 
-  def test_n19_timeouts
+  def test_select_with_a_timeout
     r, = pipe
     in_fiber do
       assert_nil IO.select([r], nil, nil, 0)
@@ -39,17 +39,17 @@ class TestIOSelect < ReactorTest
     end
   end
 
-  def test_others_run_meanwhile
+  def test_select_parks_only_its_fiber
     r, w = pipe
     log = []
     run_scheduler do
-      Fiber.schedule { IO.select([r], nil, nil, PATIENCE); log << :select }
+      Fiber.schedule { IO.select([r], nil, nil, TEST_TIMEOUT); log << :select }
       Fiber.schedule { 3.times { sleep 0.001; log << :other }; w << "x" }
     end
     assert_equal %i[other other other select], log
   end
 
-  def test_all_that_are_ready_come_back_in_order
+  def test_ready_ios_are_returned_in_order
     pipes = Array.new(5) { pipe }
     in_fiber do
       [3, 1].each { |i| pipes[i][1] << "x" }
@@ -57,7 +57,7 @@ class TestIOSelect < ReactorTest
     end
   end
 
-  def test_the_original_objects_come_back
+  def test_the_given_objects_are_returned
     r, w = pipe
     wrapper = Struct.new(:to_io).new(r)
     in_fiber do
@@ -66,25 +66,25 @@ class TestIOSelect < ReactorTest
     end
   end
 
-  def test_bytes_already_in_rubys_buffer_are_readable
+  def test_an_io_with_buffered_data_is_readable
     r, w = pipe
     in_fiber do
       w << "one\ntwo\n"
       r.gets
-      assert_equal [[r], [], []], IO.select([r], nil, nil, PATIENCE)
+      assert_equal [[r], [], []], IO.select([r], nil, nil, TEST_TIMEOUT)
     end
   end
 
   def test_one_descriptor_in_several_lists
     a, b = pair
     in_fiber do
-      assert_equal [[], [a], []], IO.select([a], [a], nil, PATIENCE)
+      assert_equal [[], [a], []], IO.select([a], [a], nil, TEST_TIMEOUT)
       b << "x"
-      assert_equal [[a], [a], []], IO.select([a], [a], [a], PATIENCE)
+      assert_equal [[a], [a], []], IO.select([a], [a], [a], TEST_TIMEOUT)
     end
   end
 
-  def test_the_same_io_twice
+  def test_an_io_listed_twice_is_returned_twice
     r, w = pipe
     in_fiber do
       w << "x"
@@ -97,13 +97,13 @@ class TestIOSelect < ReactorTest
     a, b = tcp_pair
     log = []
     run_scheduler do
-      Fiber.schedule { log << IO.select(nil, nil, [a], PATIENCE) }
+      Fiber.schedule { log << IO.select(nil, nil, [a], TEST_TIMEOUT) }
       Fiber.schedule { b.send("!", Socket::MSG_OOB) }
     end
     assert_equal [[[], [], [a]]], log
   end
 
-  def test_several_selects_share_descriptors
+  def test_several_selects_on_the_same_descriptors
     r, = pipe
     r2, w2 = pipe
     log = []
@@ -114,8 +114,8 @@ class TestIOSelect < ReactorTest
     assert_equal [0, 1, 2], log.sort
   end
 
-  def test_two_hundred_descriptors_one_wait
-    heavy!
+  def test_select_on_two_hundred_descriptors
+    skip_under_stress
     pipes = Array.new(200) { pipe }
     readers = pipes.map(&:first)
     seen = []
@@ -130,7 +130,7 @@ class TestIOSelect < ReactorTest
     assert_equal (0...200).to_a, seen.sort
   end
 
-  def test_an_exception_leaves_nothing_behind
+  def test_a_timeout_in_select_deregisters_its_waits
     r, w = pipe
     run_scheduler do |scheduler|
       Fiber.schedule do
@@ -144,7 +144,7 @@ class TestIOSelect < ReactorTest
     end
   end
 
-  def test_wrong_arguments_are_rubys_own_errors
+  def test_wrong_arguments_raise_the_errors_of_plain_ruby
     r, = pipe
     closed, other = pipe
     [closed, other].each(&:close)

@@ -18,7 +18,7 @@ class TestIOWait < ReactorTest
     assert_equal %i[writing readable], log
   end
 
-  def test_answers_with_the_subset_that_is_ready
+  def test_only_the_ready_events_are_returned
     a, b = pair
     run_scheduler do |scheduler|
       Fiber.schedule do
@@ -30,7 +30,7 @@ class TestIOWait < ReactorTest
     end
   end
 
-  def test_timeout_answers_false_and_not_too_early
+  def test_a_timeout_returns_false_and_is_not_early
     r, = pipe
     run_scheduler do |scheduler|
       Fiber.schedule do
@@ -42,7 +42,7 @@ class TestIOWait < ReactorTest
     end
   end
 
-  def test_every_numeric_is_a_timeout
+  def test_every_numeric_is_accepted_as_timeout
     r, = pipe
     in_fiber do
       [0, 0.001, Rational(1, 1000), 1e-9, Rational(1, 3_000_000_000)].each { |t| assert_nil r.wait_readable(t) }
@@ -58,8 +58,7 @@ class TestIOWait < ReactorTest
     end
   end
 
-  # N11
-  def test_n11_a_zero_timeout_is_a_truthful_poll
+  def test_a_zero_timeout_polls_the_descriptor
     r, w = pipe
     in_fiber do
       assert_nil r.wait_readable(0)
@@ -82,19 +81,18 @@ class TestIOWait < ReactorTest
     assert_equal %i[polled other], log
   end
 
-  # N12
-  def test_n12_wait_writable_times_out_on_a_full_socket
+  def test_wait_writable_times_out_on_a_full_socket
     a, b = pair
     fill(a)
     in_fiber do
       assert_nil a.wait_writable(0.02)
       Fiber.schedule { sleep 0; b.readpartial(1 << 20) while b.wait_readable(0) }
-      assert_same a, a.wait_writable(PATIENCE)
+      assert_same a, a.wait_writable(TEST_TIMEOUT)
     end
   end
 
-  # N12: connect_timeout fires, against a listener whose backlog is full.
-  def test_n12_connect_timeout_fires
+  # The backlog of the listener is full, so the connection is never established.
+  def test_connect_timeout_raises_as_in_plain_ruby
     needs_linux "a full backlog that drops connections"
     server = Socket.new(:INET, :STREAM)
     track(server)
@@ -107,31 +105,31 @@ class TestIOWait < ReactorTest
       expected = outcome { Fiber.blocking { Socket.tcp("127.0.0.1", address.ip_port, connect_timeout: 0.05) { flunk } } }
       assert_equal :raised, expected[0]
       got = outcome { Socket.tcp("127.0.0.1", address.ip_port, connect_timeout: 0.05) { flunk } }
-      assert_equal expected, got # the kernel itself gives up after two minutes only
+      assert_equal expected, got # the time limit of the kernel is two minutes
     end
   end
 
-  def test_hang_up_answers_what_was_asked
+  def test_a_hang_up_returns_the_requested_events
     r, w = pipe
     w.close
-    in_fiber { assert_same r, r.wait_readable(PATIENCE) }
+    in_fiber { assert_same r, r.wait_readable(TEST_TIMEOUT) }
     r2, w2 = pipe
     r2.close
-    in_fiber { assert_same w2, w2.wait_writable(PATIENCE) }
+    in_fiber { assert_same w2, w2.wait_writable(TEST_TIMEOUT) }
   end
 
   def test_the_peer_closing_wakes_a_parked_reader
     a, b = pair
     log = []
     run_scheduler do
-      Fiber.schedule { log << a.wait_readable(PATIENCE).class << a.read }
+      Fiber.schedule { log << a.wait_readable(TEST_TIMEOUT).class << a.read }
       Fiber.schedule { b.close }
     end
     assert_equal [UNIXSocket, ""], log
   end
 
-  # Data and the end of the stream may arrive as one event: the read after the data must still see the end.
-  def test_data_and_end_together
+  # The read after the data must see the end of file.
+  def test_data_and_end_of_file_in_one_event
     a, b = tcp_pair
     log = []
     run_scheduler do
@@ -141,24 +139,23 @@ class TestIOWait < ReactorTest
     assert_equal ["bye", nil], log
   end
 
-  # N2 and N28: as many waiters as you like on one descriptor, in one direction and in both.
-  def test_n28_all_waiters_of_a_descriptor_wake
+  def test_all_waiters_of_a_descriptor_wake
     a, b = pair
     log = []
     run_scheduler do
-      3.times { |i| Fiber.schedule { a.wait_readable(PATIENCE) and log << i } }
+      3.times { |i| Fiber.schedule { a.wait_readable(TEST_TIMEOUT) and log << i } }
       Fiber.schedule { b << "x" }
     end
     assert_equal [0, 1, 2], log.sort
   end
 
-  def test_reader_and_writer_wait_on_one_descriptor
+  def test_a_reader_and_a_writer_wait_on_one_descriptor
     a, b = pair
     full = fill(a)
     log = []
     run_scheduler do
-      Fiber.schedule { a.wait_readable(PATIENCE) and log << :readable }
-      Fiber.schedule { a.wait_writable(PATIENCE) and log << :writable }
+      Fiber.schedule { a.wait_readable(TEST_TIMEOUT) and log << :readable }
+      Fiber.schedule { a.wait_writable(TEST_TIMEOUT) and log << :writable }
       Fiber.schedule do
         b << "x"
         sleep 0.001 while log.empty?
@@ -169,23 +166,22 @@ class TestIOWait < ReactorTest
     assert_equal %i[readable writable], log
   end
 
-  def test_one_waiter_gives_up_the_other_stays
+  def test_a_timeout_of_one_waiter_keeps_the_other
     r, w = pipe
     log = []
     run_scheduler do
       Fiber.schedule { log << [:first, r.wait_readable(0.005).nil?] }
-      Fiber.schedule { log << [:second, !r.wait_readable(PATIENCE).nil?] }
+      Fiber.schedule { log << [:second, !r.wait_readable(TEST_TIMEOUT).nil?] }
       Fiber.schedule { sleep 0.001 while log.empty?; w << "x" }
     end
     assert_equal [[:first, true], [:second, true]], log
   end
 
-  # N17
-  def test_n17_priority_is_urgent_data
+  def test_priority_is_urgent_data
     needs_linux "urgent data"
     a, b = tcp_pair
     run_scheduler do
-      Fiber.schedule { assert a.wait_priority(PATIENCE); assert_equal "!", a.recv(1, Socket::MSG_OOB) }
+      Fiber.schedule { assert a.wait_priority(TEST_TIMEOUT); assert_equal "!", a.recv(1, Socket::MSG_OOB) }
       Fiber.schedule { b.send("!", Socket::MSG_OOB) }
     end
   end
@@ -193,15 +189,14 @@ class TestIOWait < ReactorTest
   def test_regular_files_and_directories_are_ready
     File.open(__FILE__) do |file|
       in_fiber do
-        assert_same file, file.wait_readable(PATIENCE)
+        assert_same file, file.wait_readable(TEST_TIMEOUT)
         assert_equal File.read(__FILE__), file.read
       end
     end
-    File.open(File::NULL, "r+") { |null| in_fiber { assert null.wait_writable(PATIENCE); assert_equal 3, null.syswrite("abc") } }
+    File.open(File::NULL, "r+") { |null| in_fiber { assert null.wait_writable(TEST_TIMEOUT); assert_equal 3, null.syswrite("abc") } }
   end
 
-  # A timeout of the IO itself is the scheduler's job.
-  def test_the_ios_own_timeout_counts_when_none_is_given
+  def test_io_timeout_applies_without_an_explicit_timeout
     r, = pipe
     r.timeout = 0.02
     in_fiber do
@@ -211,8 +206,7 @@ class TestIOWait < ReactorTest
     end
   end
 
-  # N16
-  def test_n16_a_recycled_descriptor_after_a_timed_out_wait
+  def test_a_reused_descriptor_after_a_wait_that_timed_out
     log = []
     numbers = []
     run_scheduler do
@@ -225,7 +219,7 @@ class TestIOWait < ReactorTest
           r, w = IO.pipe
           numbers << r.fileno
           Fiber.schedule { sleep 0.001; w << i.to_s }
-          assert r.wait_readable(PATIENCE)
+          assert r.wait_readable(TEST_TIMEOUT)
           log << r.readpartial(9)
           [r, w].each(&:close)
         end
@@ -235,14 +229,14 @@ class TestIOWait < ReactorTest
     assert_operator numbers.uniq.size, :<, numbers.size, "the test needs numbers that repeat"
   end
 
-  # The external IO object that C extensions make per call.
+  # C extensions make an IO object for each call.
   def test_a_second_io_object_on_the_same_descriptor
     r, w = pipe
     log = []
     run_scheduler do
       Fiber.schedule do
         3.times do
-          IO.for_fd(r.fileno, autoclose: false).wait_readable(PATIENCE)
+          IO.for_fd(r.fileno, autoclose: false).wait_readable(TEST_TIMEOUT)
           log << r.readpartial(9)
         end
       end
@@ -251,9 +245,9 @@ class TestIOWait < ReactorTest
     assert_equal %w[a b c], log
   end
 
-  # N34: pipes and sockets, in a pattern no power of two divides, and numbers far beyond a byte.
-  def test_n34_waits_do_not_leak_between_neighbouring_descriptors
-    heavy!
+  # Pipes and sockets alternate with a period of three, and numbers exceed a byte.
+  def test_waits_on_hundreds_of_descriptors_do_not_mix
+    skip_under_stress
     pairs = Array.new(300) { |i| (i % 3).zero? ? pair : pipe }
     got = {}
     run_scheduler do
@@ -263,17 +257,17 @@ class TestIOWait < ReactorTest
     assert_equal pairs.each_index.to_h { |i| [i, i.to_s] }, got
   end
 
-  # Edge triggering must not show: what was left unread is still readable.
-  def test_readable_as_long_as_something_is_unread
+  # The kernel reports an edge only once, but unread data must stay readable.
+  def test_a_descriptor_with_unread_data_stays_readable
     a, b = pair
     in_fiber do
       b << "abc"
-      "abc".each_char { |c| assert a.wait_readable(PATIENCE); assert_equal c, a.recv(1) }
+      "abc".each_char { |c| assert a.wait_readable(TEST_TIMEOUT); assert_equal c, a.recv(1) }
       assert_nil a.wait_readable(0.002)
     end
   end
 
-  def test_bytes_in_rubys_own_buffer_count_as_readable
+  def test_wait_readable_returns_for_buffered_data
     r, w = pipe
     in_fiber do
       w << "one\ntwo\n"
@@ -283,8 +277,8 @@ class TestIOWait < ReactorTest
     end
   end
 
-  # Someone else reads what our waiter was waiting for; it must go on waiting instead of believing it has data.
-  def test_a_wait_that_was_answered_too_late_waits_on
+  # The second fiber is woken for data that the first one has read: it must wait again.
+  def test_a_read_waits_on_if_another_fiber_took_the_data
     r, w = pipe
     log = []
     run_scheduler do
@@ -294,8 +288,8 @@ class TestIOWait < ReactorTest
     assert_equal %w[a b], log.map(&:last)
   end
 
-  # Ruby's own methods that receive and accept wait only after the kernel has told them to: the selector takes that up.
-  def test_what_rubys_own_methods_have_found_is_not_asked_again
+  # accept and the receiving methods call io_wait after EAGAIN, so the selector knows that the descriptor is not ready.
+  def test_a_wait_after_eagain_of_accept_or_recvfrom_does_not_reregister
     skip "the portable selector registers nothing" if select_backend?
     server = track(TCPServer.new("127.0.0.1", 0))
     one = track(UDPSocket.new).tap { |socket| socket.bind("127.0.0.1", 0) }

@@ -4,8 +4,8 @@ require_relative "helper"
 require_relative "../floors/floors"
 require "prism"
 
-# The floors of lib/: which room may refer to which, by require or by constant. A room is a folder of lib/reactor, or one of
-# its files. And no file has more than 400 lines.
+# The floors of lib/. A room is a folder or a file of lib/reactor; a room may refer, by require or constant, to rooms below
+# it only. No file has more than 400 lines.
 class TestLayers < ReactorTest
   # Each room and the rooms that it may refer to.
   FLOORS = Floors.read("lib").to_h { |room| [room.name, room.below] }.freeze
@@ -111,12 +111,12 @@ class TestLayers < ReactorTest
 
   def refused(tree) = tree.edges.reject { |edge| edge.from.room == edge.to.room || FLOORS.fetch(edge.from.room).include?(edge.to.room) }
 
-  def test_every_reference_goes_down
+  def test_rooms_refer_only_to_rooms_below_them
     assert_equal [], refused(TREE).map { |edge| "lib/#{edge.from.path}.rb refers to #{edge.to.path} by #{edge.by}" }
     assert_operator TREE.edges.size, :>, 100, "is this test blind?"
   end
 
-  def test_the_floors_are_in_order
+  def test_the_list_of_floors_is_sorted
     FLOORS.each_with_index do |(room, below), floor|
       assert_equal [], below - FLOORS.keys.first(floor), "below #{room}"
     end
@@ -142,17 +142,17 @@ class TestLayers < ReactorTest
     assert_equal Floors::Drawing.new.to_s, File.read(File.join(ROOT, "docs/architecture.svg")), "rake docs:architecture"
   end
 
-  def test_no_circle
+  def test_files_have_no_circle
     assert_nil TREE.circle
   end
 
-  def test_no_file_is_too_long
+  def test_every_file_has_at_most_400_lines
     long = Dir[File.join(LIB, "**/*.rb")].to_h { |path| [path, File.foreach(path).count] }.select { |_, lines| lines > MAX_LINES }
     assert_empty long
   end
 
-  # On three small trees that break a rule.
-  def test_what_is_refused
+  # Three small trees break one rule each.
+  def test_broken_rules_are_detected
     up = Tree.new("reactor/clock" => "module Reactor; module Clock; def self.x = Scheduler; end; end",
                   "reactor/scheduler" => "module Reactor; class Scheduler; end; end")
     assert_equal(%w[Scheduler], refused(up).map(&:by))

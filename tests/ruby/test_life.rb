@@ -2,14 +2,14 @@
 
 require_relative "helper"
 
-# Life and death at odd moments: forks, daemons, Ractors, many threads, and ends that still have something to do.
+# Forks, daemons, Ractors, many threads, ends with work left, and memory over time.
 class TestLife < ReactorTest
   def needs_fork = (skip "no fork on this platform" unless Process.respond_to?(:fork))
 
   # --- fork -----------------------------------------------------------------------------------------------------------
 
-  # Descriptors, timers and locks in use, fibers in the ready queue: neither side may notice the other.
-  def test_fork_in_a_busy_reactor
+  # Descriptors, timers, queues and ready fibers are in use at each fork.
+  def test_fork_with_waits_of_every_kind_leaves_both_processes_working
     needs_fork
     out = child_says(<<~'RUBY', within: 60)
       mine = Process.pid
@@ -50,7 +50,7 @@ class TestLife < ReactorTest
     assert_equal ["7"] * 10 + ["parent true"], out.lines(chomp: true)
   end
 
-  def test_daemon
+  def test_daemon_continues_in_the_forked_process
     needs_fork
     [false, true].each do |inside|
       r, w = IO.pipe
@@ -66,20 +66,20 @@ class TestLife < ReactorTest
           out << "ends"
         end
         Fiber.set_scheduler(Reactor::Scheduler.new)
-        Fiber.schedule { sleep 0.02; out << "not here " } # belongs to the process that daemon leaves behind
+        Fiber.schedule { sleep 0.02; out << "not here " } # belongs to the process that daemon ends
         ARGV[1] == "true" ? Fiber.schedule(&life) : life.call
       RUBY
       run_child(code, w.fileno, inside, options: { w => w })
       w.close
-      assert r.wait_readable(PATIENCE)
+      assert r.wait_readable(TEST_TIMEOUT)
       assert_equal "daemon ends", r.read, "inside a fiber: #{inside}"
     ensure
       [r, w].each(&:close)
     end
   end
 
-  # What a child inherits must not hold anything of ours open: each reader sees the end while the children live.
-  def test_spawn_and_popen_while_others_wait
+  # A child must not inherit the writing ends: each reader sees the end of file while the children run.
+  def test_children_inherit_no_descriptor_of_waiting_fibers
     log = []
     input, gate = pipe
     run_scheduler do
@@ -88,7 +88,7 @@ class TestLife < ReactorTest
         Fiber.schedule { log << r.read; r.close; gate.close if log.size == 10 }
         Fiber.schedule do
           assert_equal "#{i}\n", IO.popen(["echo", i.to_s], &:read)
-          pid = spawn("cat", in: input) # until the gate is closed
+          pid = spawn("cat", in: input) # runs until the gate is closed
           w << i
           w.close
           Process.wait(pid)
@@ -98,8 +98,8 @@ class TestLife < ReactorTest
     assert_equal (0...10).map(&:to_s), log.sort
   end
 
-  # The child of a fork without a block goes on in the fiber. How it ends shows in its status, as without a scheduler.
-  def test_how_a_child_forked_in_a_fiber_ends
+  # The child of fork without a block continues in the fiber. Its exit status must be that of plain Ruby.
+  def test_the_exit_status_of_a_child_forked_in_a_fiber
     out = child_says(<<~'RUBY')
       ends = {
         exit: -> { exit 8 }, abort: -> { abort "told" }, raise: -> { raise "told" }, signal: -> { Process.kill(:TERM, $$); sleep },
@@ -141,9 +141,9 @@ class TestLife < ReactorTest
     assert_equal 500, ring.first.pop
   end
 
-  # Where Ruby moves its threads between native ones. On 3.4 those with a scheduler stay where they are, or it crashes; on
-  # 4.0 they must not, or it crashes.
-  def test_schedulers_in_threads_that_ruby_may_move
+  # With M:N threads Ruby moves threads between native threads. Threads with a scheduler must stay on their native thread on
+  # Ruby 3.4, and must not on 4.0: otherwise Ruby crashes.
+  def test_schedulers_in_mn_threads
     mn = { "RUBY_MN_THREADS" => "1" }
     skip "this Ruby has no M:N threads" unless IO.popen([mn, RbConfig.ruby, "-v"], &:read).include?("+MN")
     skip "this Ruby cannot keep a thread on its native thread" if RUBY_VERSION < "4.0" && !Thread.new { Reactor.stay }.value
@@ -177,8 +177,8 @@ class TestLife < ReactorTest
     assert_equal "#{[true] * 6}\n" * 4, out
   end
 
-  # Before Ruby 4.0 all Ractors take the stacks of their fibers from one pool that nobody locks: two that make fibers at
-  # the same time crash, with no scheduler either. So there they do it one after the other.
+  # Before Ruby 4.0 all Ractors share one pool of fiber stacks without a lock, so Ractors that make fibers at the same time
+  # crash even without a scheduler. There they run one after the other.
   def test_a_scheduler_in_each_of_two_ractors
     out = child_says(<<~'RUBY')
       require "socket"
@@ -210,21 +210,21 @@ class TestLife < ReactorTest
     assert_equal expected, out.lines(chomp: true)
   end
 
-  # Three Ractors go on together. Each says that it is there, and is told a moment at which it goes on.
-  TOGETHER = <<~'RUBY'
+  # Starts three Ractors at the same moment: each reports to the main Ractor and receives the time at which to go on.
+  WAIT_FOR_START = <<~'RUBY'
     Ractor.main.send(:there)
     at = Ractor.receive
     nil while Process.clock_gettime(Process::CLOCK_MONOTONIC) < at
   RUBY
-  LET_GO = <<~'RUBY'
+  SEND_START = <<~'RUBY'
     3.times { Ractor.receive }
     at = Process.clock_gettime(Process::CLOCK_MONOTONIC) + 0.01
     ractors.each { |ractor| ractor.send(at) }
   RUBY
-  private_constant :TOGETHER, :LET_GO
+  private_constant :WAIT_FOR_START, :SEND_START
 
-  # Ruby's own Module#prepend loses modules, or crashes, where two Ractors come to one class: of 1,000 classes, some did so in half the runs.
-  def test_what_ractors_install_at_once_is_installed_once_and_whole
+  # If two Ractors call Module#prepend on one class, Ruby loses modules or crashes: in half the runs with 1,000 classes.
+  def test_concurrent_patching_by_ractors_patches_each_class_once
     out = child_says(<<~RUBY)
       Warning[:experimental] = false
       COUNT = 1000
@@ -237,37 +237,37 @@ class TestLife < ReactorTest
       end
       ractors = Array.new(3) do
         Ractor.new do
-          #{TOGETHER}
+          #{WAIT_FOR_START}
           Array.new(COUNT) do |number|
             Reactor::Patches::Installer.install(Object.const_get("Set\#{number}"))
             Object.const_get("Place\#{number}").new.depth
           end.tally
         end
       end
-      #{LET_GO}
+      #{SEND_START}
       ractors.each { |ractor| p(ractor.respond_to?(:value) ? ractor.value : ractor.take) }
     RUBY
     assert_equal ["{3=>1000}"] * 3, out.delete(" ").lines(chomp: true)
   end
 
-  # Which they do with their first scheduler. From then on its place before Ruby's own methods is the same for all.
-  def test_several_ractors_make_their_first_scheduler_at_once
+  # The first scheduler patches the classes; their ancestors must be the same in all Ractors.
+  def test_concurrent_first_schedulers_in_several_ractors
     out = child_says(<<~RUBY)
       Warning[:experimental] = false
       ractors = Array.new(3) do |number|
         Ractor.new(number) do |own|
-          #{TOGETHER}
+          #{WAIT_FOR_START}
           Reactor::Scheduler.new.close
           [own, IO.ancestors.count(Reactor::Patches::IOClose), File.ancestors.count(Reactor::Patches::FileOpen), TCPSocket.ancestors.count(Reactor::Patches::NameResolution::TCPSocketConnect)]
         end
       end
-      #{LET_GO}
+      #{SEND_START}
       ractors.each { |ractor| p(ractor.respond_to?(:value) ? ractor.value : ractor.take) }
     RUBY
     assert_equal Array.new(3) { |number| "[#{number}, 1, 1, 1]" }, out.lines(chomp: true)
   end
 
-  # There Ruby moves its threads between native ones, unless told to leave one where it is; see docs/performance.md.
+  # Outside of the main Ractor Ruby moves threads between native threads unless told not to; see docs/performance.md.
   def test_a_fiber_waits_for_threads_in_a_ractor
     skip "Ruby 3.3 has no way to keep a thread on its native one" if RUBY_VERSION < "3.4"
     skip "plain Ruby has no way to keep a thread on its native one" if select_backend? && RUBY_VERSION < "4.0"
@@ -285,8 +285,7 @@ class TestLife < ReactorTest
     assert_equal "true\n", out
   end
 
-  # What is wrong is wrong everywhere, and in the same words.
-  def test_a_ractor_refuses_what_the_main_one_refuses
+  def test_wrong_arguments_raise_the_same_errors_in_a_ractor
     out = child_says(<<~'RUBY')
       Warning[:experimental] = false
       wrong = {
@@ -306,9 +305,9 @@ class TestLife < ReactorTest
 
   # --- ends -----------------------------------------------------------------------------------------------------------
 
-  # Cancelled fibers say good-bye to each other over sockets, pipes and queues.
+  # Cancelled fibers write to each other through a socket.
   def test_ensure_clauses_of_cancelled_fibers_may_do_io
-    heavy!
+    skip_under_stress
     before = descriptors
     log = Queue.new
     waiting = Queue.new
@@ -325,7 +324,7 @@ class TestLife < ReactorTest
       Fiber.schedule do
         b.gets
       ensure
-        log << b.gets # the first was cut off
+        log << b.gets # the kill interrupted the first gets
         b.puts "so long"
         b.close
         log << `echo child`
@@ -333,14 +332,14 @@ class TestLife < ReactorTest
       end
       waiting << true
     end
-    waiting.pop(timeout: PATIENCE)
+    waiting.pop(timeout: TEST_TIMEOUT)
     until_asleep(thread).kill
-    join_or_fail(thread, PATIENCE)
+    join_or_fail(thread, TEST_TIMEOUT)
     assert_equal ["Timeout::Error", "bye\n", "child\n", "so long\n"], Array.new(log.size) { log.pop.to_s }.sort
     assert eventually { leaked_descriptors(before).empty? }, -> { leaked_descriptors(before).inspect }
   end
 
-  def test_at_exit_may_use_a_scheduler_of_its_own
+  def test_at_exit_may_use_a_new_scheduler
     out = child_says(<<~RUBY)
       at_exit do
         Fiber.set_scheduler(Reactor::Scheduler.new)
@@ -354,7 +353,7 @@ class TestLife < ReactorTest
     assert_equal "early\nlate\nend\n", out
   end
 
-  # Replaced from inside one of its own fibers it would have to wait for itself.
+  # A scheduler that a fiber replaced would wait for that fiber.
   def test_a_fiber_cannot_replace_its_own_scheduler
     log = []
     run_scheduler do |scheduler|
@@ -370,8 +369,8 @@ class TestLife < ReactorTest
   # --- nothing grows --------------------------------------------------------------------------------------------------
 
   # 20,000 descriptors (REACTOR_LONG=1: a million) opened, waited for and dropped; some closed, some left to the collector.
-  def test_descriptors_that_come_and_go_leave_memory_flat
-    heavy!
+  def test_memory_stays_flat_over_many_descriptors
+    skip_under_stress
     needs_linux "resident memory from /proc"
     count = LONG ? 1_000_000 : 20_000
     out = child_says(<<~RUBY, count, within: LONG ? 600 : 60)

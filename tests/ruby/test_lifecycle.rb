@@ -2,9 +2,9 @@
 
 require_relative "helper"
 
-# From new to closed: run, close, replacing, threads, fork.
+# The life of a scheduler: new, run, close, replacement, threads, fork.
 class TestLifecycle < ReactorTest
-  def test_the_end_of_the_thread_runs_everything_to_its_end
+  def test_the_end_of_the_thread_runs_all_fibers_to_their_end
     log = []
     run_scheduler { Fiber.schedule { sleep 0.005; log << :done } }
     assert_equal [:done], log
@@ -18,12 +18,12 @@ class TestLifecycle < ReactorTest
       log << :after
       assert_predicate scheduler, :closed?
       assert_nil Fiber.scheduler
-      sleep 0.001 # plain again
+      sleep 0.001 # a sleep of plain Ruby
     end
     assert_equal %i[done after], log
   end
 
-  def test_close_does_the_same_and_twice_is_once
+  def test_close_drains_and_may_be_called_twice
     log = []
     run_scheduler do |scheduler|
       refute_predicate scheduler, :closed?
@@ -78,19 +78,19 @@ class TestLifecycle < ReactorTest
     end
   end
 
-  def test_a_scheduler_never_used_leaves_nothing_after_close
+  def test_closing_an_unused_scheduler_leaks_nothing
     before = descriptors
     5.times { Reactor::Scheduler.new.close }
     assert_equal [], leaked_descriptors(before)
   end
 
-  def test_a_scheduler_only_forgotten_leaves_nothing_after_collection
+  def test_collecting_an_unused_scheduler_leaks_nothing
     before = descriptors
     used = run_plain do
       all = Array.new(20) { Reactor::Scheduler.new }
       (descriptors - before).size.tap { all.clear }
     end
-    # What looks like a reference on some stack may keep a few of them.
+    # Stale references on stacks may keep some of them.
     assert eventually { GC.start; (descriptors - before).size <= used / 3 }, -> { (descriptors - before).inspect }
   end
 
@@ -112,14 +112,14 @@ class TestLifecycle < ReactorTest
       results = uses.transform_values { |use| Fiber.new { outcome(&use) }.resume }
       assert_equal uses.transform_values { [:raised, RuntimeError] }, results
       refute ran
-      scheduler.unblock(nil, Fiber.current) # may come late, must not raise
+      scheduler.unblock(nil, Fiber.current) # a late unblock must not raise
       [r, w].each(&:close)
     end
   end
 
   def test_another_thread_may_only_unblock
     run_scheduler do |scheduler|
-      Fiber.schedule { sleep 0 } # from the first use on at the latest it belongs to this thread
+      Fiber.schedule { sleep 0 } # the first use binds the scheduler to this thread
       scheduler.run
       r, w = IO.pipe
       ran = false
@@ -178,7 +178,7 @@ class TestLifecycle < ReactorTest
     assert_equal %i[meanwhile inner outer], log
   end
 
-  def test_fiber_set_scheduler_accepts_it
+  def test_fiber_set_scheduler_accepts_the_scheduler
     run_scheduler do |scheduler|
       %i[block unblock kernel_sleep io_wait io_read io_write io_select fiber timeout_after yield fiber_interrupt scheduler_close close run].each do |hook|
         assert_respond_to scheduler, hook
@@ -193,12 +193,11 @@ class TestLifecycle < ReactorTest
       define_method(:kernel_sleep) { |*arguments| seen << arguments; super(*arguments) }
     end
     thread = Thread.new { Fiber.set_scheduler(klass.new); Fiber.schedule { sleep 0.001; sleep 0 } }
-    join_or_fail(thread, PATIENCE)
+    join_or_fail(thread, TEST_TIMEOUT)
     assert_equal [[0.001], [0]], seen
   end
 
-  # N24
-  def test_n24_fork_leaves_both_sides_whole
+  def test_fork_in_a_fiber_leaves_both_processes_working
     needs_fork
     out = child_says(<<~'RUBY')
       r, w = IO.pipe
@@ -226,7 +225,7 @@ class TestLifecycle < ReactorTest
     assert_equal ["child ended true", "child: RuntimeError own", "fiber parent", "read bytes"], out.lines(chomp: true).sort
   end
 
-  def test_fork_at_the_root_and_a_new_scheduler_in_the_child
+  def test_a_child_forked_by_the_root_fiber_makes_a_new_scheduler
     needs_fork
     out = child_says(<<~'RUBY')
       mine = Process.pid
@@ -243,8 +242,8 @@ class TestLifecycle < ReactorTest
     assert_equal ["child ended true", "new in child", "old true"], out.lines(chomp: true).sort
   end
 
-  # Forked inside a fiber, the child still has the parent's scheduler (until Ruby 4.0), whose hooks its locks call.
-  def test_a_child_forked_in_a_fiber_waits_for_its_own_threads
+  # Before Ruby 4.0 a child that is forked in a fiber keeps the parent's scheduler, and its locks call the hooks.
+  def test_a_child_forked_in_a_fiber_waits_for_its_threads
     needs_fork
     out = child_says(<<~'RUBY')
       Fiber.set_scheduler(Reactor::Scheduler.new)
@@ -263,7 +262,7 @@ class TestLifecycle < ReactorTest
           mutex.synchronize { puts "locked" }
           condition = ConditionVariable.new
           mutex.synchronize do
-            Thread.new { mutex.synchronize { condition.signal } } # locks when the fiber waits
+            Thread.new { mutex.synchronize { condition.signal } } # locks as soon as the fiber waits
             condition.wait(mutex)
           end
           puts "signalled"
@@ -297,7 +296,7 @@ class TestLifecycle < ReactorTest
 
   def needs_fork = (skip "no fork on this platform" unless Process.respond_to?(:fork))
 
-  def test_the_main_thread_of_a_program
+  def test_a_program_drains_its_scheduler_at_exit
     out = child_says(<<~RUBY)
       at_exit { puts "at_exit" }
       Fiber.set_scheduler(Reactor::Scheduler.new)

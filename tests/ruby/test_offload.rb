@@ -5,13 +5,13 @@ require "reactor/testing"
 require "tmpdir"
 require "zlib"
 
-# Worker threads for what releases the GVL: what they are given, how they end, and what an interrupted fiber leaves behind.
+# Worker threads for operations that release the GVL: which operations they run, their end, and interrupted fibers.
 class TestOffload < ReactorTest
   LARGE = ("reactor " * (1 << 20)).freeze
 
-  def offering! = (skip "Ruby before 4.0 and 3.4 offers nothing to hand over" if RUBY_VERSION < "3.4")
+  def needs_blocking_operations = (skip "Ruby before 3.4 has no hook for blocking operations" if RUBY_VERSION < "3.4")
 
-  def native! = (skip "the portable selector is offered nothing" if select_backend?)
+  def needs_native_backend = (skip "the portable selector has no hook for blocking operations" if select_backend?)
 
   def in_fiber(**options)
     result = nil
@@ -19,7 +19,7 @@ class TestOffload < ReactorTest
     result
   end
 
-  # As run_scheduler, with options of the scheduler's.
+  # As run_scheduler, with options for the scheduler.
   def run_with(**options)
     before = Thread.list
     thread = Thread.new do
@@ -28,13 +28,13 @@ class TestOffload < ReactorTest
       Fiber.set_scheduler(scheduler)
       yield scheduler
     end
-    join_or_fail(thread, PATIENCE)
+    join_or_fail(thread, TEST_TIMEOUT)
     value = thread.value
     assert eventually { surplus_threads(before).empty? }, -> { "threads left: #{surplus_threads(before).inspect}" }
     value
   end
 
-  # How many turns another fiber had until the block was over.
+  # The number of turns of another fiber during the block.
   def turns_beside
     turns = 0
     other = Fiber.schedule { loop { sleep 0; turns += 1 } }
@@ -44,7 +44,7 @@ class TestOffload < ReactorTest
     other.kill
   end
 
-  def test_a_block_runs_elsewhere_and_its_value_comes_back
+  def test_offload_runs_the_block_on_a_worker_and_returns_its_value
     in_fiber do |scheduler|
       thread, none = scheduler.offload { [Thread.current, Fiber.current_scheduler] }
       refute_equal Thread.current, thread
@@ -56,14 +56,14 @@ class TestOffload < ReactorTest
     end
   end
 
-  def test_outside_of_its_fibers_the_block_is_just_run
+  def test_offload_outside_of_the_fibers_runs_the_block_inline
     run_with do |scheduler|
       assert_equal Thread.current, scheduler.offload { Thread.current }
       assert_equal 0, scheduler.stats[:offload_threads]
     end
   end
 
-  def test_fibers_go_on_meanwhile
+  def test_offload_parks_only_its_fiber
     in_fiber do |scheduler|
       gate = Thread::Queue.new
       Fiber.schedule { sleep 0; gate << :open }
@@ -71,7 +71,7 @@ class TestOffload < ReactorTest
     end
   end
 
-  def test_there_are_no_more_threads_than_asked_for
+  def test_the_number_of_workers_is_limited
     in_fiber(workers: 2) do |scheduler|
       at_once = most = done = 0
       lock = Thread::Mutex.new
@@ -94,7 +94,7 @@ class TestOffload < ReactorTest
     end
   end
 
-  def test_an_interrupted_fiber_waits_until_its_work_has_been_interrupted
+  def test_an_interrupted_fiber_waits_until_its_job_is_interrupted
     in_fiber do |scheduler|
       log = []
       begun = Thread::Queue.new
@@ -113,11 +113,11 @@ class TestOffload < ReactorTest
       fiber.raise(Timeout::Error)
       assert(eventually { !fiber.alive? })
       assert_equal %i[ended left], log
-      assert_equal 1, scheduler.offload { 1 }, "nothing is left behind for the next"
+      assert_equal 1, scheduler.offload { 1 }, "the interrupt does not reach the next job"
     end
   end
 
-  def test_work_that_has_not_begun_is_taken_back
+  def test_an_interrupt_withdraws_a_job_that_has_not_begun
     in_fiber(workers: 1) do |scheduler|
       gate = Thread::Queue.new
       begun = false
@@ -129,7 +129,7 @@ class TestOffload < ReactorTest
     end
   end
 
-  def test_a_killed_fiber_takes_its_work_along
+  def test_killing_a_fiber_interrupts_its_job
     in_fiber do |scheduler|
       log = []
       fiber = Fiber.schedule do
@@ -147,7 +147,7 @@ class TestOffload < ReactorTest
     end
   end
 
-  def test_the_end_of_the_scheduler_interrupts_what_is_going_on
+  def test_closing_the_scheduler_interrupts_running_jobs
     log = Thread::Queue.new
     thread = Thread.new do
       Thread.current.report_on_exception = false
@@ -161,18 +161,18 @@ class TestOffload < ReactorTest
         end
       end
     end
-    assert_equal :begun, log.pop(timeout: PATIENCE)
+    assert_equal :begun, log.pop(timeout: TEST_TIMEOUT)
     thread.kill
-    join_or_fail(thread, PATIENCE)
-    assert_equal :ended, log.pop(timeout: PATIENCE)
+    join_or_fail(thread, TEST_TIMEOUT)
+    assert_equal :ended, log.pop(timeout: TEST_TIMEOUT)
     assert(eventually { Thread.list.none? { |other| other.name == "reactor worker" } })
   end
 
-  def test_workers_survive_what_is_raised_in_them
+  def test_workers_survive_exceptions_raised_in_them
     in_fiber(workers: 1) do |scheduler|
       worker = scheduler.offload { Thread.current }
       20.times do
-        worker.raise("by somebody")
+        worker.raise("from outside")
         assert_equal worker, scheduler.offload { Thread.current }
       end
       assert_raises(IOError) { scheduler.offload { Thread.current.raise(IOError); sleep } }
@@ -180,16 +180,16 @@ class TestOffload < ReactorTest
     end
   end
 
-  # The worker is struck when it has done one job, and before it has begun the next, which is there already.
-  def test_what_is_raised_in_a_worker_between_two_jobs_reaches_neither
+  # The exception is raised in the worker between two jobs, while the next job is already queued.
+  def test_an_exception_in_a_worker_between_two_jobs_affects_neither
     in_fiber(workers: 1) do |scheduler|
       worker = scheduler.offload { Thread.current }
-      struck = 0
+      raised = 0
       finishing = TracePoint.new(:call) do |call|
-        next unless call.method_id == :finish && Thread.current == worker && struck < 3
+        next unless call.method_id == :finish && Thread.current == worker && raised < 3
 
-        struck += 1
-        worker.raise("by somebody")
+        raised += 1
+        worker.raise("from outside")
       end
       gate = Thread::Queue.new
       results = []
@@ -198,11 +198,11 @@ class TestOffload < ReactorTest
         4.times { gate << :go }
         assert(eventually { fibers.none?(&:alive?) })
       end
-      assert_equal [3, [0, 1, 2, 3]], [struck, results.sort]
+      assert_equal [3, [0, 1, 2, 3]], [raised, results.sort]
     end
   end
 
-  def test_a_killed_worker_is_replaced_and_its_fiber_told
+  def test_a_killed_worker_is_replaced_and_its_fiber_gets_an_error
     in_fiber(workers: 1) do |scheduler|
       worker = scheduler.offload { Thread.current }
       worker.kill.join
@@ -216,9 +216,9 @@ class TestOffload < ReactorTest
     end
   end
 
-  # However they fall: each job is done or its fiber told, and no worker is lost.
-  def test_storm_of_interrupts
-    heavy!
+  # Each job ends or its fiber gets an error, and no worker is lost.
+  def test_jobs_under_many_interrupts_end_and_keep_the_workers
+    skip_under_stress
     random = Random.new(3)
     in_fiber(workers: 2) do |scheduler|
       results = Hash.new(0)
@@ -236,7 +236,7 @@ class TestOffload < ReactorTest
     end
   end
 
-  def test_a_forked_child_has_workers_of_its_own
+  def test_a_forked_child_starts_its_own_workers
     says = child_says(<<~RUBY)
       scheduler = Reactor::Scheduler.new
       Fiber.set_scheduler(scheduler)
@@ -257,38 +257,38 @@ class TestOffload < ReactorTest
     assert_equal "1\n2\n3\n4\n", says
   end
 
-  def test_options
+  def test_wrong_options_are_refused
     assert_raises(ArgumentError) { Reactor::Scheduler.new(workers: 0) }
     assert_raises(TypeError) { Reactor::Scheduler.new(workers: "2") }
     error = assert_raises(ArgumentError) { Reactor::Scheduler.new(policy: :sometimes) }
     assert_includes error.message, "measured, always, never"
   end
 
-  # --- what Ruby offers --------------------------------------------------------------------------------------------------
+  # --- blocking operations of Ruby ---------------------------------------------------------------------------------------
 
-  def test_deflating_does_not_hold_up_the_others
-    offering!
-    native!
-    heavy!
+  def test_deflate_runs_on_a_worker
+    needs_blocking_operations
+    needs_native_backend
+    skip_under_stress
     in_fiber do |scheduler|
-      # Ruby does it in pieces: between two of them others would have a turn anyway.
+      # Ruby deflates in pieces. Between two of them other fibers run even without a worker.
       among = lambda do
         before = scheduler.stats[:offload_on_worker]
         turns = turns_beside { Zlib::Deflate.deflate(LARGE) }
         pieces = scheduler.stats[:offload_on_worker] - before
         pieces.positive? && turns > 2 * pieces + 2
       end
-      assert eventually(PATIENCE / 2, &among)
+      assert eventually(TEST_TIMEOUT / 2, &among)
       assert_equal LARGE, Zlib::Inflate.inflate(Zlib::Deflate.deflate(LARGE))
     end
   end
 
-  # What they have taken is measured by the clock, which stands still here: except in the workers, who do it until it is
-  # known to be short.
-  def test_small_operations_stay_here
-    offering!
-    native!
-    heavy!
+  # The cost is measured by the virtual clock, which stands still for this thread. Workers see real time, so the operations
+  # run there until they are known to be cheap.
+  def test_small_operations_run_inline
+    needs_blocking_operations
+    needs_native_backend
+    skip_under_stress
     Dir.mktmpdir do |directory|
       10.times { |number| File.write(File.join(directory, number.to_s), "x") }
       round = -> { File.open(File.join(directory, "1")) {}; Dir.children(directory); File.stat(directory) }
@@ -297,7 +297,7 @@ class TestOffload < ReactorTest
           counts = -> { Fiber.scheduler.stats.values_at(:offload_on_worker, :offload_inline) }
           more = -> { before = counts.call; round.call; counts.call.zip(before).map { |now, then_| now - then_ } }
           handed, kept = more.call
-          assert_operator handed, :>, 0, "nothing is known of them at first"
+          assert_operator handed, :>, 0, "their cost is unknown at first"
           all = handed + kept
           assert(eventually { more.call == [0, all] })
           10.times { assert_equal [0, all], more.call }
@@ -307,8 +307,8 @@ class TestOffload < ReactorTest
   end
 
   def test_policies
-    offering!
-    native!
+    needs_blocking_operations
+    needs_native_backend
     [[:always, :offload_on_worker, :offload_inline], [:never, :offload_inline, :offload_on_worker]].each do |policy, all, none|
       in_fiber(policy: policy) do |scheduler|
         3.times { File.stat(ROOT) }
@@ -318,16 +318,16 @@ class TestOffload < ReactorTest
     end
   end
 
-  def test_an_interrupted_operation_is_over_before_its_fiber_goes_on
-    offering!
-    native!
+  def test_an_interrupted_operation_ends_before_its_fiber_continues
+    needs_blocking_operations
+    needs_native_backend
     Dir.mktmpdir do |directory|
       path = File.join(directory, "fifo")
       File.mkfifo(path)
       in_fiber(policy: :always) do |scheduler|
         20.times do
           assert_raises(Timeout::Error) { Timeout.timeout(0.003) { File.open(path) } }
-          Thread.list.each { |thread| until_asleep(thread) if thread.name == "reactor worker" } # or it needs another
+          Thread.list.each { |thread| until_asleep(thread) if thread.name == "reactor worker" } # a busy worker would require another one
         end
         opened = nil
         Fiber.schedule { opened = File.open(path, &:read) }
@@ -339,11 +339,11 @@ class TestOffload < ReactorTest
     end
   end
 
-  # It waits for sockets in the middle, which no worker may do on the scheduler's behalf.
-  # In a child: what it guards against brings the whole VM down.
+  # IO.copy_stream waits for sockets, which a worker must not do with the scheduler's hooks. In a child, because a failure
+  # would crash the VM.
   def test_an_override_of_the_hook_may_call_super
-    offering!
-    native!
+    needs_blocking_operations
+    needs_native_backend
     child = run_child(<<~'RUBY')
       seen = []
       scheduler = Class.new(Reactor::Scheduler) do
@@ -367,7 +367,7 @@ class TestOffload < ReactorTest
     assert_equal ["10\ntrue\n10\n[true, false, true]\ntrue\n", true], [child.out, child.status.success?], child.err[0, 2000]
   end
 
-  def test_copy_stream_is_not_handed_over
+  def test_copy_stream_does_not_run_on_a_worker
     a, b = pair
     c, d = pair
     in_fiber(policy: :always) do

@@ -29,7 +29,7 @@ class TestParked < ReactorTest
         slice.each { |socket, i| Fiber.schedule { socket.wait_readable; woken << i if socket.recv(20) == i.to_s } }
         cpu.() - start
       end
-      medians = [slices.first(20), slices.last(20)].map { |list| list.sort[10] } # collections fall into a few of them
+      medians = [slices.first(20), slices.last(20)].map { |list| list.sort[10] } # a collection makes a few of them slow
       memory = rss.() - before
       sender = UDPSocket.new
       start = cpu.()
@@ -44,7 +44,7 @@ class TestParked < ReactorTest
     note format("%d fibers parked on sockets: %d bytes per fiber; processor time: %.3f ms to park a hundred of the first fifth, %.3f ms of the last, %.3f s to wake all",
                 count, bytes.to_i, first.to_f * 1e3, last.to_f * 1e3, wake.to_f)
     assert_operator bytes.to_i, :<, 100_000
-    # IO.select names every descriptor at every call, so only a stateful backend can be asked for flatness.
+    # IO.select passes every descriptor at every call, so its cost grows with their number.
     assert_operator last.to_f, :<, first.to_f * 3 + 0.001, "quadratic set-up" unless select_backend?
   end
 end

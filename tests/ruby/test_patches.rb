@@ -4,10 +4,10 @@ require_relative "helper"
 require "json"
 require "open3"
 
-# The table of patches is complete: between before and after, Ruby's classes and modules differ in the methods that it names,
-# and in no other method.
+# The table of patches is complete: methods of Ruby's classes and modules that differ before and after a patch are those of
+# the table.
 class TestPatches < ReactorTest
-  # Code for a child: it compares every method of Ruby's classes and modules before and after a block.
+  # Code for a child: compares every method of Ruby's classes and modules before and after a block.
   SNAPSHOT = <<~'RUBY'
     require "json"
     require "socket"
@@ -20,16 +20,16 @@ class TestPatches < ReactorTest
       nil
     end
 
-    # Not what this library defines itself, and no singleton classes of objects.
+    # Without the modules of this library and without singleton classes of objects.
     def places
       modules = ObjectSpace.each_object(Module).reject { |mod| mod.singleton_class? || mod.name.nil? || mod.name.match?(/\AReactor|\AJSON/) }
       modules.flat_map { |mod| [mod, mod.singleton_class] }
     end
 
-    # [place, name] => the method, as it is found there
+    # [class or module, name] => the method that a call finds
     def methods_of_all
       places.each_with_object({}) do |place, found|
-        own = place.ancestors.take_while { |ancestor| !ancestor.equal?(place) } << place # and what is prepended
+        own = place.ancestors.take_while { |ancestor| !ancestor.equal?(place) } << place # with prepended modules
         names = own.flat_map { |mod| mod.instance_methods(false) | mod.private_instance_methods(false) }.uniq
         names.each { |name| found[[place, name]] = place.instance_method(name) }
       end
@@ -37,7 +37,7 @@ class TestPatches < ReactorTest
 
     def label(place, name) = "#{place.singleton_class? ? "#{place.attached_object}." : "#{place}#"}#{name}"
 
-    # Each method that differs: its name, and the module that has it now.
+    # Each method that differs, and the module that defines it now.
     def changes(known = methods_of_all)
       yield
       after = methods_of_all
@@ -47,11 +47,11 @@ class TestPatches < ReactorTest
       changed.map { |(place, name), method| [label(place, name), method.owner.to_s] } + gone.map { |place, name| [label(place, name), "gone"] }
     end
 
-    # Classes that are loaded meanwhile are no patches, so they are not compared.
+    # Classes that are loaded by the block are not patches, so they are not compared.
     def report(&block) = puts(JSON.generate(changes(&block).sort))
   RUBY
 
-  # The rows of these moments in the same form. If a method is patched twice (IO.copy_stream), the later row has it.
+  # The rows of these moments in the same form. If a method is patched twice (IO.copy_stream), the later row applies.
   def declared(*moments)
     rows = Reactor::Patches::TABLE.select { |patch| moments.include?(patch.moment) && patch.for_this_ruby? }
     rows.each_with_object({}) { |patch, found|
@@ -67,7 +67,7 @@ class TestPatches < ReactorTest
 
   include Reactor::Patches
 
-  def test_the_first_scheduler_patches_what_the_table_says
+  def test_the_first_scheduler_patches_the_methods_of_the_table
     first, second = changed_by("report { Reactor::Scheduler.new.close }; report { Reactor::Scheduler.new.close }")
     moments = [CLOSE, SCHEDULER]
     moments << URING if BACKEND == :uring
@@ -77,7 +77,7 @@ class TestPatches < ReactorTest
     assert_operator first.size, :>, 25
   end
 
-  def test_virtual_time_patches_what_the_table_says
+  def test_virtual_time_patches_the_methods_of_the_table
     found, = changed_by(<<~RUBY)
       require "reactor/testing"
       Reactor::Scheduler.new.close
@@ -86,7 +86,7 @@ class TestPatches < ReactorTest
     assert_equal declared(VIRTUAL_TIME), found
   end
 
-  def test_the_async_selector_patches_io_close_where_the_vm_tells_nothing
+  def test_the_async_selector_patches_io_close_before_ruby_4_0
     skip "the native library is not loaded" unless defined?(Reactor::Poller)
     found, = changed_by(<<~RUBY)
       require "reactor/async/selector"

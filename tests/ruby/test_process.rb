@@ -3,7 +3,7 @@
 require_relative "helper"
 require "open3"
 
-# Children: waited for without stopping the other fibers, each status delivered once to whoever asked.
+# Waiting for children parks only the fiber, and each status is delivered once.
 class TestProcess < ReactorTest
   MEGABYTES = 4
 
@@ -12,8 +12,8 @@ class TestProcess < ReactorTest
     super
   end
 
-  # N30: to wait for a child that has ended is never to wait.
-  def test_n30_children_that_are_quickly_done_starve_nobody
+  # A wait for a child that has ended does not park.
+  def test_waits_for_ended_children_do_not_starve_a_timer
     needs_linux "/proc tells when a child has ended"
     log = []
     run_scheduler do
@@ -29,7 +29,7 @@ class TestProcess < ReactorTest
   end
 
   # In a process of its own: fork(2) copies the list of all the stacks that fibers of other tests have left.
-  def test_children_run_side_by_side
+  def test_children_run_concurrently
     said = child_says(<<~'RUBY').lines(chomp: true)
       said = {}
       done = 0
@@ -37,7 +37,7 @@ class TestProcess < ReactorTest
       input, gate = IO.pipe
       $stdin.reopen(input)
       tell.close_on_exec = false
-      wait = "echo >/dev/fd/#{tell.fileno}; cat" # the end of its input comes when all are there
+      wait = "echo >/dev/fd/#{tell.fileno}; cat" # its input ends when all children run
       Fiber.set_scheduler(Reactor::Scheduler.new)
       8.times { |i| Fiber.schedule { said[i] = `#{wait}; echo #{i}` } }
       8.times { Fiber.schedule { done += 1 if system(wait) } }
@@ -48,7 +48,7 @@ class TestProcess < ReactorTest
     assert_equal [Array.new(8) { |i| "#{i}\n" }.inspect, "8"], said
   end
 
-  def test_the_others_go_on_meanwhile
+  def test_waiting_for_a_child_parks_only_its_fiber
     log = []
     run_scheduler do
       reader, writer = pipe
@@ -60,7 +60,7 @@ class TestProcess < ReactorTest
 
   # In a process of its own: fork(2) copies the list of all the stacks that fibers of other tests have left.
   def test_each_status_reaches_its_waiter
-    heavy!
+    skip_under_stress
     out = child_says(<<~'RUBY')
       most, wrong = 0, []
       input, gate = IO.pipe
@@ -74,10 +74,10 @@ class TestProcess < ReactorTest
           end
         end
         Fiber.schedule do
-          sleep 0 # each fiber lets the others go first before it waits
+          sleep 0 # each fiber yields before it waits
           sleep 0.001 until scheduler.stats[:parked] >= 200
           most = Thread.list.size
-          gate.close # now all of them end
+          gate.close # ends all children
         end
       end
       thread.join
@@ -93,8 +93,8 @@ class TestProcess < ReactorTest
     assert_operator most.to_i, :<, 20, "a thread for each child" unless select_backend?
   end
 
-  def test_hundreds_of_commands
-    heavy!
+  def test_hundreds_of_concurrent_commands
+    skip_under_stress
     assert_equal "200\n", child_says(<<~'RUBY')
       done = 0
       Fiber.set_scheduler(Reactor::Scheduler.new)
@@ -108,7 +108,7 @@ class TestProcess < ReactorTest
     RUBY
   end
 
-  def test_a_process_that_is_no_child
+  def test_waiting_for_a_process_that_is_not_a_child_raises_as_in_plain_ruby
     group = -(2**21 + 1)
     questions = [
       -> { Process.wait(Process.pid) }, -> { Process.wait(2**22 + 1) }, -> { Process.wait }, -> { Process.wait(0) }, -> { Process.wait(group) },
@@ -122,8 +122,8 @@ class TestProcess < ReactorTest
     end
   end
 
-  # N5: whatever is waited for, and however.
-  def test_n5_a_timeout_leaves_the_child_to_be_waited_for
+  # For each kind of process argument, with and without flags.
+  def test_a_child_can_be_waited_for_after_a_timeout
     run_scheduler do
       Fiber.schedule do
         reader, writer = pipe
@@ -137,13 +137,13 @@ class TestProcess < ReactorTest
     end
   end
 
-  # N5: the child ends just when the time is up. Once the timeout has won, the status must still be there.
-  def test_n5_no_status_is_lost_to_a_timeout_that_comes_with_it
-    heavy!
+  # The child ends at the time of the timeout. If the timeout wins, the status must still be available.
+  def test_a_timeout_at_the_end_of_a_child_loses_no_status
+    skip_under_stress
     out = child_says(<<~RUBY)
       require "timeout"
       wrong, count, ends, timeouts = [], 0, 0, 0
-      limit = 0.003 # follows what a child takes here, so both outcomes come again and again
+      limit = 0.003 # follows the time of a child, so both outcomes occur
       Fiber.set_scheduler(Reactor::Scheduler.new)
       Fiber.schedule do
         until (ends >= 25 && timeouts >= 25) || wrong.any?
@@ -167,21 +167,20 @@ class TestProcess < ReactorTest
     assert_equal "[]\n", out
   end
 
-  # N21
-  def test_n21_any_child_and_a_group
+  def test_waiting_for_any_child_and_for_a_group
     run_scheduler do
       Fiber.schedule do
         pid = spawn("sleep 0.01; exit 4")
         assert_equal [pid, 4], Process.wait2(-1).then { |waited, status| [waited, status.exitstatus] }
         pid = spawn("sleep 0.01; exit 5", pgroup: true)
         assert_equal [pid, 5], Process.wait2(-pid).then { |waited, status| [waited, status.exitstatus] }
-        pid = spawn("sleep 0.01; exit 6") # in our own group
+        pid = spawn("sleep 0.01; exit 6") # in the group of this process
         assert_equal [pid, 6], Process.wait2(0).then { |waited, status| [waited, status.exitstatus] }
       end
     end
   end
 
-  def test_n21_two_fibers_wait_for_any_child
+  def test_two_fibers_wait_for_any_child
     got = []
     run_scheduler do
       pids = [spawn("sleep 0.01"), spawn("sleep 0.02")]
@@ -191,7 +190,7 @@ class TestProcess < ReactorTest
     end
   end
 
-  def test_n21_many_fibers_wait_for_any_child
+  def test_many_fibers_wait_for_any_child
     found = []
     before = Thread.list.size
     most = nil
@@ -200,10 +199,10 @@ class TestProcess < ReactorTest
       spawned = Array.new(20) { |i| [spawn("read line; exit #{i}", in: input), i] }
       20.times { Fiber.schedule { found << waited(-1) } }
       Fiber.schedule do
-        sleep 0 # each fiber lets the others go first before it waits
+        sleep 0 # each fiber yields before it waits
         until_parked(scheduler, 20)
         most = Thread.list.size
-        gate.close # now they end
+        gate.close # ends all children
       end
       Fiber.scheduler.run
       assert_equal spawned.sort, found.sort
@@ -211,8 +210,8 @@ class TestProcess < ReactorTest
     assert_operator most - before, :<, 10, "a thread for each fiber"
   end
 
-  # The last child ends first, and each end lets the child before it end.
-  def test_n21_several_groups_at_once
+  # The last child ends first, and each end ends the child before it.
+  def test_several_fibers_wait_for_groups
     pipes = Array.new(12) { pipe }
     run_scheduler do |scheduler|
       pipes.each_with_index do |(input, _), i|
@@ -226,7 +225,7 @@ class TestProcess < ReactorTest
     end
   end
 
-  def test_n21_no_child_at_all
+  def test_waiting_without_a_child_is_echild
     assert_raises(Errno::ECHILD) { Process.wait(-1, Process::WNOHANG) }
     run_scheduler do
       Fiber.schedule do
@@ -236,7 +235,7 @@ class TestProcess < ReactorTest
     end
   end
 
-  def test_n21_waitall
+  def test_waitall_returns_every_status
     run_scheduler do
       Fiber.schedule do
         pids = Array.new(5) { |i| spawn("sleep 0.0#{5 - i}; exit #{i}") }
@@ -245,7 +244,7 @@ class TestProcess < ReactorTest
     end
   end
 
-  def test_n21_detach
+  def test_detach_returns_the_status
     run_scheduler do
       Fiber.schedule do
         pid = spawn("sleep 0.01; exit 7")
@@ -255,7 +254,7 @@ class TestProcess < ReactorTest
     end
   end
 
-  def test_n21_without_waiting
+  def test_wnohang_does_not_wait
     run_scheduler do
       Fiber.schedule do
         reader, writer = pipe
@@ -268,21 +267,21 @@ class TestProcess < ReactorTest
     end
   end
 
-  def test_n21_a_child_that_stops_and_then_ends
+  def test_a_child_that_stops_and_then_ends
     run_scheduler do
       Fiber.schedule do
-        [->(pid) { pid }, ->(_) { -1 }].each do |whom|
+        [->(pid) { pid }, ->(_) { -1 }].each do |argument|
           pid = spawn("kill -STOP $$; exit 9")
-          _, status = Process.wait2(whom[pid], Process::WUNTRACED)
+          _, status = Process.wait2(argument[pid], Process::WUNTRACED)
           assert_predicate status, :stopped?
           Process.kill(:CONT, pid)
-          assert_equal 9, Process.wait2(whom[pid], Process::WUNTRACED)[1].exitstatus
+          assert_equal 9, Process.wait2(argument[pid], Process::WUNTRACED)[1].exitstatus
         end
       end
     end
   end
 
-  def test_megabytes_in_and_out
+  def test_megabytes_through_a_child
     text = "0123456789abcdef" * 65_536 * MEGABYTES
     run_scheduler do
       3.times do |i|
@@ -320,7 +319,7 @@ class TestProcess < ReactorTest
     end
   end
 
-  def test_the_status_of_commands
+  def test_the_exit_status_of_commands
     run_scheduler do
       Fiber.schedule do
         assert_equal "out\n", `echo out; exit 11`
@@ -338,8 +337,8 @@ class TestProcess < ReactorTest
     end
   end
 
-  # Whoever ignores SIGCHLD has no zombies and no statuses.
-  def test_ignored_children
+  # With SIGCHLD ignored there are no zombies and no statuses.
+  def test_children_with_sigchld_ignored
     code = <<~RUBY
       trap(:CHLD, "IGNORE")
       ask = ->(scheduled) do
@@ -366,7 +365,7 @@ class TestProcess < ReactorTest
     assert_equal "[[Errno::ECHILD, Errno::ECHILD]]\n", child_says(code)
   end
 
-  def test_a_child_that_is_killed
+  def test_the_status_of_a_killed_child
     run_scheduler do
       Fiber.schedule do
         pid = spawn("sleep 60")
@@ -378,26 +377,26 @@ class TestProcess < ReactorTest
   end
 
   def test_the_end_of_the_scheduler_leaves_the_child
-    [:itself, -1].each do |who|
+    [:itself, -1].each do |argument|
       input, gate = pipe
       pid = spawn("read line; exit 14", in: input)
       waiting = Queue.new
       thread = Thread.new do
         Thread.current.report_on_exception = false
         Fiber.set_scheduler(Reactor::Scheduler.new)
-        Fiber.schedule { Process.wait(who == :itself ? pid : who) }
+        Fiber.schedule { Process.wait(argument == :itself ? pid : argument) }
         waiting << true
       end
       waiting.pop
       until_asleep(thread).kill
-      join_or_fail(thread, PATIENCE)
+      join_or_fail(thread, TEST_TIMEOUT)
       gate.close
       assert_equal [pid, 14], waited(pid)
     end
   end
 
-  # As on a system without pidfd_open(2): the same answers, by threads or by looking.
-  def test_without_pidfd
+  # As on a system without pidfd_open(2), where threads or polling wait for children.
+  def test_children_without_pidfd_open
     pidfd = Reactor.method(:pidfd)
     without_warnings { Reactor.define_singleton_method(:pidfd) { |_| nil } }
     run_scheduler do
@@ -416,12 +415,12 @@ class TestProcess < ReactorTest
 
   private
 
-  def waited(who)
-    pid, status = Process.wait2(who)
+  def waited(argument)
+    pid, status = Process.wait2(argument)
     [pid, status.exitstatus]
   end
 
-  # What a question is answered with: the value, or error class and message.
+  # The value of the block, or the class and message of its error.
   def told
     yield
   rescue SystemCallError => error

@@ -3,7 +3,7 @@
 require_relative "helper"
 require_relative "interleaving"
 
-# Whatever the order of waits, timeouts, unblocks, raises and closes: nothing late ends another wait, nothing is lost.
+# Random waits, timeouts, unblocks, raises and closes: no late event ends another wait, and no item is lost.
 #
 #   SEED=123 ruby -Ilib tests/ruby/test_property.rb    the same decisions again
 #   REACTOR_LONG=1 …                                   for a minute
@@ -14,8 +14,8 @@ class TestProperty < ReactorTest
 
   def test_random_interleavings_follow_the_model
     world = Interleaving::World.new(SEED, SECONDS, ENOUGH)
-    $stderr.puts "SEED=#{SEED}" # now: it may hang
-    run_scheduler(within: SECONDS + PATIENCE) { world.run }
+    $stderr.puts "SEED=#{SEED}" # printed first, because the test may hang
+    run_scheduler(within: SECONDS + TEST_TIMEOUT) { world.run }
     note "SEED=#{SEED}: #{world.counts.map { |what, count| "#{count} #{what}" }.join(", ")}"
     assert_equal [], world.violations.first(5), "#{world.violations.size} violations with SEED=#{SEED}"
   end

@@ -6,13 +6,13 @@ require "openssl"
 require "reactor/testing"
 require "tmpdir"
 
-# Ordinary Ruby code, unchanged, many at a time: order, bytes, and that all are under way at once. Whoever is waited for
-# answers only when all have asked; one after the other would wait for ever.
+# Unchanged Ruby code in many fibers: order, bytes, and concurrency. Servers answer after all clients have asked, so
+# requests that run one by one never finish.
 class TestRealInput < ReactorTest
   CLIENTS = 10
   PAUSE = 0.01
 
-  # Lets nobody pass who calls it before so many have come, fibers or threads.
+  # A lambda that blocks its callers, fibers or threads, until `count` of them have come.
   def gate(count = CLIENTS)
     come = Thread::Queue.new
     open = Thread::Queue.new
@@ -68,8 +68,7 @@ class TestRealInput < ReactorTest
     assert_equal (0...CLIENTS).to_h { |i| [i, ["/#{i}:" * 100, "/#{i}/again:body #{i}" * 100]] }, got
   end
 
-  # N13
-  def test_n13_net_http_read_timeout_is_net_read_timeout
+  def test_net_http_read_timeout_is_net_read_timeout
     server = track(TCPServer.new("127.0.0.1", 0))
     run_scheduler do
       Fiber.schedule do
@@ -88,7 +87,7 @@ class TestRealInput < ReactorTest
     run_scheduler { Fiber.schedule { assert_raises(Errno::ECONNREFUSED) { Net::HTTP.get("127.0.0.1", "/", port) } } }
   end
 
-  # `sessions` conversations of lines, answered when all have asked.
+  # CLIENTS conversations of lines; each line is answered after all clients have sent one.
   def converse(listener, connect)
     got = {}
     all_asked = gate
@@ -154,11 +153,11 @@ class TestRealInput < ReactorTest
     assert_equal (0...CLIENTS).to_h { |i| [i, "MESSAGE #{i}"] }, got
   end
 
-  def test_pipes_chained
+  def test_items_pass_through_a_chain_of_pipes
     stages = Array.new(9) { pipe }
     sent = Array.new(20) { |i| "item #{i}" }
     got = []
-    # Each stage holds an item when the last one goes on: the last the first, the first the eighth.
+    # Each stage holds an item when the last one goes on: the last stage the first item, the first stage the eighth.
     all_busy = gate(8)
     run_scheduler do
       Fiber.schedule { sent.each { |item| stages[0][1].puts item }; stages[0][1].close }
@@ -173,7 +172,7 @@ class TestRealInput < ReactorTest
     assert_equal sent.map { |item| "#{item}.0.1.2.3.4.5.6.7" }, got
   end
 
-  def test_popen
+  def test_concurrent_popen
     got = {}
     all_there = gate(6)
     run_scheduler do
@@ -262,7 +261,7 @@ class TestRealInput < ReactorTest
     condition = ConditionVariable.new
     finished = 0
     sums = []
-    # Five plain threads work for the fibers, which wait for results, a counter and a condition.
+    # Five plain threads work for fibers that wait for results, a counter and a condition.
     all_busy = gate(5)
     run_scheduler do
       workers = Array.new(5) do
@@ -292,7 +291,7 @@ class TestRealInput < ReactorTest
     assert_equal (0...CLIENTS).to_a, got.sort
   end
 
-  def test_timeouts_among_real_work
+  def test_timeouts_during_other_work
     r, = pipe
     log = []
     took = run_plain do
@@ -302,7 +301,7 @@ class TestRealInput < ReactorTest
             if i.even?
               Timeout.timeout(PAUSE) { r.read }
             else
-              log << [i, Timeout.timeout(PATIENCE) { sleep PAUSE / 2; :in_time }]
+              log << [i, Timeout.timeout(TEST_TIMEOUT) { sleep PAUSE / 2; :in_time }]
             end
           rescue Timeout::Error
             log << [i, :timeout]
@@ -312,11 +311,11 @@ class TestRealInput < ReactorTest
       end
     end
     assert_equal Array.new(CLIENTS) { |i| [i, i.even? ? :timeout : :in_time] }, log.sort
-    assert_equal %i[in_time timeout], log.map(&:last).chunk_while { |a, b| a == b }.map(&:first), "short ones first"
+    assert_equal %i[in_time timeout], log.map(&:last).chunk_while { |a, b| a == b }.map(&:first), "shorter waits first"
     assert_operator took, :<=, 2 * PAUSE, "virtual seconds"
   end
 
-  def test_everything_at_once
+  def test_http_threads_processes_and_queues_concurrently
     server = track(TCPServer.new("127.0.0.1", 0))
     udp = UDPSocket.new.tap { |s| s.bind("127.0.0.1", 0); track(s) }
     a, b = pair
@@ -325,7 +324,7 @@ class TestRealInput < ReactorTest
     go, going = pipe
     queue = Queue.new
     log = []
-    all_asked = gate(3) # the server's answer, the thread, and who sets all going
+    all_asked = gate(3) # the HTTP server, the thread, and the fiber that writes
     run_scheduler do
       accepting = serve_http(server, all_asked)
       work = [

@@ -8,7 +8,7 @@ require_relative "../runner/plan"
 require_relative "../runner/queue"
 require_relative "../runner/report"
 
-# bin/test itself: nothing that goes wrong is counted as well, and what hangs says where.
+# bin/test itself: every failure is counted, and the stacks of a hung process are logged.
 class TestRunner < ReactorTest
   def step(*command, **options) = Runner::Step.new("a step", *command, **options)
 
@@ -22,7 +22,7 @@ class TestRunner < ReactorTest
     steps
   end
 
-  # A test file of this text, run as the suite's are.
+  # Runs a test file with this text as bin/test does.
   def suite(text)
     Dir.mktmpdir do |folder|
       file = File.join(folder, "test_sample.rb")
@@ -39,7 +39,7 @@ class TestRunner < ReactorTest
     assert_equal [0, 1, 0], bad.tally.to_a
   end
 
-  def test_a_step_that_ran_no_test_has_failed
+  def test_a_step_without_a_test_has_failed
     assert_equal [0, 1, 0], ended(step("true", count: :rust)).first.tally.to_a
     assert_equal [0, 1, 0], suite("").tally.to_a
   end
@@ -55,14 +55,14 @@ class TestRunner < ReactorTest
     assert_operator suite("def test_a = pass\ndef test_b = Process.kill(:KILL, Process.pid)").tally.failed, :>, 0
   end
 
-  def test_a_step_that_hangs_is_ended_and_says_where
+  def test_a_hung_step_is_ended_and_its_stacks_are_logged
     hung, = ended(step("sleep", "1000", limit: 0))
     assert_predicate hung, :failed?
     assert_includes @details, "HUNG"
     assert_includes @details, "process #{hung.pid}"
   end
 
-  def test_a_child_that_hangs_says_where
+  def test_the_stacks_of_a_hung_child_are_logged
     r, w = pipe
     pid = Process.spawn(RbConfig.ruby, "-e", "puts :ready; $stdout.flush; sleep", out: w, pgroup: true)
     r.gets
@@ -72,7 +72,7 @@ class TestRunner < ReactorTest
     assert_match(/^#\d.* in rb_/, hang.message)
   end
 
-  def test_steps_wait_for_what_they_need_and_lanes_are_serial
+  def test_steps_run_after_their_dependencies_and_lanes_are_serial
     Dir.mktmpdir do |folder|
       order = File.join(folder, "order")
       write = ->(word) { ["sh", "-c", "echo #{word} >>#{order}"] }
@@ -85,7 +85,7 @@ class TestRunner < ReactorTest
     end
   end
 
-  def test_a_test_that_is_skipped_in_every_part_is_named
+  def test_a_test_that_is_skipped_in_every_part_is_listed
     out = StringIO.new
     report = Runner::Report.new(out)
     Dir.mktmpdir do |folder|

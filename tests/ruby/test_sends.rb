@@ -4,17 +4,17 @@ require_relative "helper"
 require "socket"
 require "timeout"
 
-# Writes of several fibers in one turn, which the uring backend hands to the kernel together: nobody may notice.
+# The uring backend submits the writes of one turn together; the results must be those of direct writes.
 class TestSends < ReactorTest
   def uring? = BACKEND == :uring
 
   def queued(scheduler) = scheduler.stats.fetch(:queued, 0)
 
-  # Writes went by way of the driver: some on uring, none elsewhere. (How many depends on how long a turn takes.)
+  # Some writes were queued on uring, none on other backends. (Their number depends on the length of a turn.)
   def assert_queued(scheduler) = assert_equal(uring?, queued(scheduler).positive?)
 
-  def test_everybody_writes_at_once
-    heavy!
+  def test_concurrent_writes_are_batched_on_uring
+    skip_under_stress
     run_scheduler do |scheduler|
       pairs = Array.new(50) { tcp_pair }
       got = {}
@@ -28,7 +28,7 @@ class TestSends < ReactorTest
     end
   end
 
-  def test_whoever_is_alone_writes_directly
+  def test_a_single_writer_writes_directly
     run_scheduler do |scheduler|
       ours, theirs = pair
       100.times { ours.write("x"); assert_equal "x", theirs.readpartial(9) }
@@ -36,7 +36,7 @@ class TestSends < ReactorTest
     end
   end
 
-  # Whoever calls write first is first in the stream, through one IO object or several, queued or not.
+  # Bytes arrive in the order of the calls, through one IO object or several, queued or not.
   def test_order_is_kept_between_queued_and_direct_writes
     run_scheduler do |scheduler|
       ours, theirs = pair
@@ -54,7 +54,7 @@ class TestSends < ReactorTest
     end
   end
 
-  # Calls that know no scheduler. Each with what it leaves to be read after the "a" whose write began before it.
+  # Calls that do not go through the hooks, with the data that the peer reads after the "a" of the earlier write.
   AROUND = {
     send: [->(io) { io.send("b", 0) }, "ab"],
     sendmsg: [->(io) { io.sendmsg("b") }, "ab"],
@@ -67,7 +67,7 @@ class TestSends < ReactorTest
     dup: [->(io) { io.dup.tap { |copy| copy.send("b", 0) }.close }, "ab"]
   }.freeze
 
-  # By a fiber of the scheduler's, and by one that knows no hooks.
+  # From a fiber of the scheduler, and from a fiber without hooks.
   STARTS = [->(_, &block) { Fiber.schedule(&block) }, :then.to_proc].freeze
 
   AROUND.each do |way, (call, expected)|
@@ -89,8 +89,8 @@ class TestSends < ReactorTest
     end
   end
 
-  # Two at a time gain nothing by sharing a call: after a turn of those, writes are made directly for a while.
-  def test_few_at_a_time_write_directly
+  # A batch of two saves nothing: after a turn with one, writes are direct for a while.
+  def test_two_concurrent_writers_write_directly
     run_scheduler do |scheduler|
       pairs = Array.new(2) { pair }
       pairs.each do |ours, theirs|
@@ -103,8 +103,8 @@ class TestSends < ReactorTest
     end
   end
 
-  def test_one_fibers_writes_stay_in_order_through_a_full_buffer
-    heavy!
+  def test_writes_of_one_fiber_stay_in_order_through_a_full_buffer
+    skip_under_stress
     run_scheduler do |scheduler|
       expected = Array.new(4) { +"" }
       got = []
@@ -126,8 +126,8 @@ class TestSends < ReactorTest
     end
   end
 
-  # Until all three have gone by way of the driver: a turn that ends between them has the rest written directly.
-  def test_errors_come_to_the_write_that_met_them
+  # Repeated until all three writes were queued: after the end of a turn the remaining ones are direct.
+  def test_an_error_is_raised_in_the_write_that_failed
     run_scheduler { |scheduler| assert(eventually { errors_of_three_writes(scheduler) == (uring? ? 3 : 0) }) }
   end
 
@@ -143,11 +143,11 @@ class TestSends < ReactorTest
     queued(scheduler) - before
   end
 
-  def test_a_reset_connection
+  def test_a_write_to_a_reset_connection_raises
     run_scheduler do |scheduler|
       ours, theirs = tcp_pair
       ours.write("unread")
-      theirs.close # with data unread: a reset
+      theirs.close # unread data makes it a reset
       log = []
       Fiber.schedule { log << outcome { loop { ours.write("x") } } }
       scheduler.run
@@ -155,8 +155,8 @@ class TestSends < ReactorTest
     end
   end
 
-  # A queued write is taken back when its fiber is raised in before the kernel saw it: all or nothing, and accounted for.
-  def test_what_is_raised_in_a_queued_write
+  # If a fiber is interrupted before the kernel saw its queued write, the write is withdrawn as a whole and not counted.
+  def test_a_raise_withdraws_a_queued_write
     [->(fiber) { fiber.raise(RuntimeError, "enough") }, ->(fiber) { fiber.kill }].each do |finish|
       run_scheduler do |scheduler|
         ours, theirs = pair
@@ -182,8 +182,8 @@ class TestSends < ReactorTest
     end
   end
 
-  # What the kernel has taken by then is told first, and raised with the next wait.
-  def test_what_is_raised_after_a_queued_write_has_been_sent
+  # If the kernel has taken the write, the write returns first, and the error is raised in the next wait.
+  def test_a_raise_after_a_queued_write_was_sent_arrives_in_the_next_wait
     run_scheduler do |scheduler|
       ours, theirs = pair
       other, = pair
@@ -195,7 +195,7 @@ class TestSends < ReactorTest
         rescue RuntimeError => e
           log << e.message
         end
-        other.close # hands over what is queued
+        other.close # submits the queued writes
         fiber.raise(RuntimeError, "enough")
       end
       scheduler.run
@@ -205,9 +205,9 @@ class TestSends < ReactorTest
     end
   end
 
-  # N6 for writes: whatever a timeout hits, the peer has exactly what was reported as written.
-  def test_n6_a_timeout_around_writes_loses_and_doubles_nothing
-    heavy!
+  # The peer has exactly the bytes that were reported as written.
+  def test_a_timeout_of_a_write_loses_and_repeats_no_bytes
+    skip_under_stress
     run_scheduler do |scheduler|
       reported = Array.new(8, 0)
       got = []
@@ -229,9 +229,9 @@ class TestSends < ReactorTest
     end
   end
 
-  # The same through Ruby's own buffer, which would send once more what it does not know to be sent.
-  def test_n6_a_timeout_around_flushes_doubles_nothing
-    heavy!
+  # The same through the write buffer of Ruby, which would send bytes again if they were not reported as written.
+  def test_a_timeout_of_a_flush_repeats_no_bytes
+    skip_under_stress
     run_scheduler do |scheduler|
       got, expected = [], []
       8.times do |number|
@@ -242,7 +242,7 @@ class TestSends < ReactorTest
           200.times do |round|
             text = "#{round};"
             expected[number] << text
-            ours.write(text) # into the buffer only
+            ours.write(text) # fills the buffer only
             Timeout.timeout(0.000_02 * (round % 5)) { ours.flush; sleep 0 }
           rescue Timeout::Error
             nil
@@ -256,8 +256,8 @@ class TestSends < ReactorTest
     end
   end
 
-  # A number may be another's a moment after it is closed: what was queued for it must be on its way by then.
-  def test_a_close_under_a_queued_write
+  # Another file may reuse the number after the close, so the queued write must be submitted before.
+  def test_a_close_submits_the_queued_write
     run_scheduler do |scheduler|
       ours, theirs = pair
       log = []
@@ -276,19 +276,18 @@ class TestSends < ReactorTest
     end
   end
 
-  def test_a_scheduler_that_ends_with_queued_writes
+  def test_the_end_of_the_scheduler_submits_queued_writes
     ours, theirs = pair
     thread = Thread.new do
       Fiber.set_scheduler(Reactor::Scheduler.new)
       Fiber.schedule { Fiber.schedule { ours.write("last words") } }
     end
-    join_or_fail(thread, PATIENCE)
+    join_or_fail(thread, TEST_TIMEOUT)
     assert_equal "last words", theirs.readpartial(99)
   end
 
-  # N23: more at a time than a queue of the kernel's holds.
-  def test_n23_more_writes_than_a_queue_holds
-    heavy!
+  def test_more_queued_writes_than_the_submission_queue_holds
+    skip_under_stress
     run_scheduler do |scheduler|
       pairs = Array.new(400) { pair }
       gate = Thread::Queue.new
@@ -300,7 +299,7 @@ class TestSends < ReactorTest
     end
   end
 
-  def test_a_fork_with_queued_writes
+  def test_a_fork_does_not_repeat_queued_writes
     skip "no fork" unless Process.respond_to?(:fork)
     run_scheduler do |scheduler|
       ours, theirs = pair

@@ -5,16 +5,16 @@ require_relative "servers"
 require "net/http"
 require "openssl"
 
-# Real servers and the libraries people use: a hundred operations at once under one scheduler, in plain blocking code.
+# Real servers and common client libraries: a hundred operations at once under one scheduler, in plain blocking code.
 class TestServers < ReactorTest
   COUNT = 100
 
   def setup
     super
-    skip "real servers are for one run, not for GC.stress" if STRESS
+    skip "real servers are not tested under GC.stress" if STRESS
   end
 
-  # Libraries that cannot be loaded, and why: asked once, for half of one may have been loaded.
+  # The reasons why libraries cannot be loaded. Each is tried once, because a failed attempt may have loaded a part.
   MISSING = Hash.new do |known, library|
     known[library] = begin
       require library
@@ -29,8 +29,8 @@ class TestServers < ReactorTest
     skip reason if reason
   end
 
-  # The block in each of so many fibers, all at once; what they returned or raised, in order. A server of ours, begun by
-  # +serving+, runs in fibers beside them until they have ended; its value goes to the block.
+  # Runs the block in `count` fibers at once and returns their values or errors in order. The server that `serving` starts
+  # runs in further fibers until they have ended; `serving` returns how to stop it and what to pass to the block.
   def all_at_once(count: COUNT, serving: nil)
     results = Array.new(count)
     run_scheduler do
@@ -49,7 +49,7 @@ class TestServers < ReactorTest
     results
   end
 
-  # Lets nobody pass who calls it before so many have come, fibers or threads: who asks one after the other waits for ever.
+  # A lambda that blocks its callers, fibers or threads, until `count` of them have come.
   def gate(count = COUNT)
     come = Thread::Queue.new
     open = Thread::Queue.new
@@ -60,7 +60,7 @@ class TestServers < ReactorTest
     end
   end
 
-  # Does something to the server, by another thread, once so many wait for it.
+  # Calls `act` on another thread when `waiting` returns true.
   def meanwhile(waiting, act)
     thread = Thread.new { act.() if eventually { waiting.() } }
     yield
@@ -68,7 +68,7 @@ class TestServers < ReactorTest
     thread.join
   end
 
-  # The server goes down while all fibers wait for it.
+  # Kills the server while all fibers wait for it.
   def killed_midway(server, waiting, &)
     killer = Thread.new do
       eventually { waiting.() }
@@ -81,10 +81,10 @@ class TestServers < ReactorTest
 
   # --- PostgreSQL ------------------------------------------------------------------------------------------------
 
-  def test_postgresql
+  def test_postgresql_with_a_hundred_clients
     need "pg", server: PostgresServer
     PostgresServer.run do |server|
-      # Each waits for a lock, which is released when all do.
+      # Each client waits for a lock, which is released when all clients wait.
       other = PG.connect(**server.options)
       other.exec("SELECT pg_advisory_lock(1)")
       waiting = -> { other.exec("SELECT count(*) FROM pg_locks WHERE NOT granted").getvalue(0, 0) == COUNT.to_s }
@@ -103,7 +103,7 @@ class TestServers < ReactorTest
     end
   end
 
-  def test_postgresql_goes_down
+  def test_the_end_of_postgresql_raises_in_every_client
     need "pg", server: PostgresServer
     PostgresServer.run do |server|
       asked = 0
@@ -121,19 +121,19 @@ class TestServers < ReactorTest
 
   # --- Redis -----------------------------------------------------------------------------------------------------
 
-  def redis(server, **) = Redis.new(host: "127.0.0.1", port: server.port, timeout: PATIENCE, **)
+  def redis(server, **) = Redis.new(host: "127.0.0.1", port: server.port, timeout: TEST_TIMEOUT, **)
 
-  def test_redis
+  def test_redis_with_a_hundred_clients
     need "redis", server: RedisServer
     RedisServer.run do |server|
-      # Each waits for something to be pushed, which comes when all do.
+      # Each client waits for an item, which is pushed when all clients wait.
       other = redis(server).tap(&:ping) # connected before descriptors are counted
       waiting = -> { other.info["blocked_clients"] == COUNT.to_s }
       results = meanwhile(waiting, -> { COUNT.times { |i| other.rpush("list #{i}", i) } }) do
         all_at_once do |i|
           redis = redis(server)
-          pushed = redis.blpop("list #{i}", timeout: PATIENCE)
-          missed = redis.blpop("nobody pushes here", timeout: 0.01)
+          pushed = redis.blpop("list #{i}", timeout: TEST_TIMEOUT)
+          missed = redis.blpop("empty list", timeout: 0.01)
           redis.set("key #{i}", "value #{i}" * 1000)
           [pushed.last, missed, redis.get("key #{i}"), redis.pipelined { |pipeline| 10.times { pipeline.incr("counter #{i}") } }.last]
         ensure
@@ -146,12 +146,12 @@ class TestServers < ReactorTest
     end
   end
 
-  def test_redis_wakes_who_waits_for_another
+  def test_redis_clients_wait_for_items_of_other_clients
     need "redis", server: RedisServer
     RedisServer.run do |server|
       results = all_at_once do |i|
         redis = redis(server)
-        if i.even? then redis.blpop("pair #{i}", timeout: PATIENCE)
+        if i.even? then redis.blpop("pair #{i}", timeout: TEST_TIMEOUT)
         else redis.rpush("pair #{i - 1}", i)
         end
       ensure
@@ -161,7 +161,7 @@ class TestServers < ReactorTest
     end
   end
 
-  def test_redis_goes_down
+  def test_the_end_of_redis_raises_in_every_client
     need "redis", server: RedisServer
     RedisServer.run do |server|
       asked = 0
@@ -169,7 +169,7 @@ class TestServers < ReactorTest
         redis = redis(server, reconnect_attempts: 0)
         redis.ping
         asked += 1
-        redis.blpop("nothing", timeout: PATIENCE)
+        redis.blpop("nothing", timeout: TEST_TIMEOUT)
       ensure
         redis&.close
       end
@@ -183,7 +183,7 @@ class TestServers < ReactorTest
     client = Net::HTTP.new("127.0.0.1", port)
     client.max_retries = 0
     client.ignore_eof = false
-    client.open_timeout = client.read_timeout = client.write_timeout = PATIENCE
+    client.open_timeout = client.read_timeout = client.write_timeout = TEST_TIMEOUT
     if tls
       client.use_ssl = true
       client.cert_store = OpenSSL::X509::Store.new.add_cert(tls)
@@ -191,7 +191,7 @@ class TestServers < ReactorTest
     client.start { |connection| connection.get(path).body }
   end
 
-  def test_net_http_and_nginx
+  def test_net_http_with_nginx
     need server: NginxServer
     NginxServer.run do |server|
       results = all_at_once { http(server.port, "/file") }
@@ -199,8 +199,8 @@ class TestServers < ReactorTest
     end
   end
 
-  # Net::HTTP in a fiber, nginx, and behind it a server of ours in the same thread.
-  def test_nginx_between_our_client_and_our_server
+  # Net::HTTP in a fiber, nginx as proxy, and a server of the same thread behind it.
+  def test_nginx_as_proxy_between_client_and_server_of_one_thread
     need server: NginxServer
     ours = track(TCPServer.new("127.0.0.1", 0))
     NginxServer.run(upstream: ours.addr[1]) do |server|
@@ -209,7 +209,7 @@ class TestServers < ReactorTest
     end
   end
 
-  # Answers when all have asked.
+  # Answers after all clients have asked.
   def accepting(server)
     all_asked = gate
     -> { Fiber.schedule { loop { accept(server.accept, all_asked) } }.method(:kill) }
@@ -226,7 +226,7 @@ class TestServers < ReactorTest
     end
   end
 
-  def test_nginx_goes_down
+  def test_the_end_of_nginx_raises_in_every_client
     need server: NginxServer
     NginxServer.run(rate: 2000) do |server|
       asked = 0
@@ -253,7 +253,7 @@ class TestServers < ReactorTest
     end
   end
 
-  def test_https_and_nginx
+  def test_https_with_nginx
     need server: NginxServer
     made, key = certificate
     ours = track(TCPServer.new("127.0.0.1", 0))
@@ -265,7 +265,7 @@ class TestServers < ReactorTest
     end
   end
 
-  def test_https_goes_down
+  def test_the_end_of_an_https_server_raises_in_every_client
     need server: NginxServer
     made, key = certificate
     NginxServer.run(certificate: made, key: key, rate: 2000) do |server|
@@ -283,7 +283,7 @@ class TestServers < ReactorTest
     OpenSSL::SSL::SSLServer.new(track(TCPServer.new("127.0.0.1", 0)), context).tap { |server| server.start_immediately = false }
   end
 
-  # Answers each line in capitals, when all clients have sent one. Returns the accepting fiber.
+  # Answers each line in capitals after all clients have sent one. Returns the accepting fiber.
   def serve_tls(server, count = COUNT)
     all_asked = gate(count)
     Fiber.schedule do
@@ -303,7 +303,7 @@ class TestServers < ReactorTest
     end
   end
 
-  def test_tls_server_and_clients_in_one_thread
+  def test_a_tls_server_and_its_clients_in_one_thread
     server = tls_server
     made, = certificate
     long = "x" * 50_000
@@ -320,14 +320,14 @@ class TestServers < ReactorTest
     assert_equal(Array.new(COUNT) { |i| Array.new(2) { |n| "#{i} #{n} #{long.upcase}" } }, results)
   end
 
-  # Another implementation's client, as children.
-  def test_openssl_s_client
+  # The clients are child processes of another TLS implementation.
+  def test_a_tls_server_with_openssl_s_client
     skip "openssl is not installed (bin/setup --servers)" unless ENV.fetch("PATH", "").split(":").any? { |path| File.executable?("#{path}/openssl") }
     server = tls_server
     results = all_at_once(count: 20, serving: -> { serve_tls(server, 20).method(:kill) }) do |i|
       IO.popen(["openssl", "s_client", "-quiet", "-no_ign_eof", "-connect", "127.0.0.1:#{server.addr[1]}"], "r+", err: File::NULL) do |child|
         child.puts "hello #{i}"
-        child.gets.tap { child.write("Q\n") } # at once: it leaves at the first letter
+        child.gets.tap { child.write("Q\n") } # in one write, because the client exits at the first letter
       end
     end
     assert_equal Array.new(20) { |i| "HELLO #{i}\n" }, results
@@ -335,7 +335,7 @@ class TestServers < ReactorTest
 
   # --- Rack ------------------------------------------------------------------------------------------------------
 
-  # Answers when so many have asked.
+  # Answers after `count` clients have asked.
   def rack_app(count)
     all_asked = gate(count)
     Rack::Lint.new(lambda do |env|
@@ -345,7 +345,7 @@ class TestServers < ReactorTest
     end)
   end
 
-  # WEBrick serves each connection in a fiber of the scheduler, the clients are fibers beside them.
+  # WEBrick serves each connection in a fiber of the scheduler; the clients are fibers of the same scheduler.
   def test_rack_on_webrick
     need "rack", "rack/lint", "webrick"
     results = all_at_once(serving: method(:serve_webrick)) { |i, port| post(port, i) }
@@ -361,7 +361,7 @@ class TestServers < ReactorTest
     server = WEBrick::HTTPServer.new(BindAddress: "127.0.0.1", Port: 0, Logger: WEBrick::Log.new(log), AccessLog: [])
     app = rack_app(COUNT)
     server.mount_proc("/") { |request, response| answer_rack(app, request, response) }
-    server.instance_variable_set(:@status, :Running) # as its own loop does, which has a thread for each connection
+    server.instance_variable_set(:@status, :Running) # as the loop of WEBrick does, which has a thread per connection
     listener = server.listeners.first
     accepting = Fiber.schedule do
       loop do
@@ -376,7 +376,7 @@ class TestServers < ReactorTest
     stop = lambda do
       accepting.kill
       server.listeners.each(&:close)
-      WEBrick::Utils::TimeoutHandler.terminate # its thread
+      WEBrick::Utils::TimeoutHandler.terminate # ends the thread of WEBrick
       assert_nil log.string[/.*ERROR.*/]
     end
     [stop, listener.addr[1]]
@@ -395,7 +395,7 @@ class TestServers < ReactorTest
     body.close if body.respond_to?(:close)
   end
 
-  # Puma's accepting loop in a fiber of the scheduler; its requests run in its own threads.
+  # The accept loop of Puma runs in a fiber of the scheduler, its requests in threads of Puma.
   def test_rack_on_puma
     need "rack", "rack/lint", "puma", "puma/server"
     results = all_at_once(serving: method(:serve_puma)) { |i, port| post(port, i) }

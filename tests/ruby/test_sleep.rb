@@ -20,7 +20,7 @@ class TestSleep < ReactorTest
     log.combination(2) { |first, second| assert_operator due[first][0], :<=, due[second][1], "#{first} before #{second}" }
   end
 
-  def test_never_too_short
+  def test_sleep_is_never_too_short
     run_scheduler do
       Fiber.schedule do
         [0.0001, 0.001, 0.0015, 0.01, Rational(1, 300)].each { |t| assert_operator elapsed { sleep t }, :>=, t }
@@ -28,9 +28,9 @@ class TestSleep < ReactorTest
     end
   end
 
-  # Ruby answers how often the second of the wall clock turned, which may lag by a tick. The answer says nothing if that
-  # clock was set meanwhile: then once more.
-  def test_returns_whole_seconds_as_plain_sleep_does
+  # sleep returns how often the seconds of the wall clock changed, which may lag by a tick. If the clock was set meanwhile,
+  # the result means nothing and the test sleeps again.
+  def test_sleep_returns_whole_seconds_as_in_plain_ruby
     run_scheduler do
       Fiber.schedule do
         slept = passed = nil
@@ -46,8 +46,8 @@ class TestSleep < ReactorTest
     end
   end
 
-  # In virtual time, where they are really equal.
-  def test_equal_deadlines_wake_in_order_of_arrival
+  # In virtual time the deadlines are really equal.
+  def test_sleeps_with_equal_deadlines_end_in_order_of_arrival
     log = []
     run_plain do
       Reactor::Testing.virtual_time(backend: BACKEND) do
@@ -57,8 +57,7 @@ class TestSleep < ReactorTest
     assert_equal (0...20).to_a, log
   end
 
-  # N20
-  def test_n20_sleep_zero_gives_way_once
+  def test_sleep_zero_yields_once
     log = []
     run_scheduler do
       Fiber.schedule { log << :a1; sleep 0; log << :a2 }
@@ -67,7 +66,7 @@ class TestSleep < ReactorTest
     assert_equal %i[a1 b1 a2 b2], log
   end
 
-  def test_n20_sleep_without_end_is_woken_by_unblock
+  def test_unblock_ends_a_sleep_without_a_duration
     log = []
     run_scheduler do |scheduler|
       bare = Fiber.schedule { sleep; log << :bare }
@@ -90,9 +89,8 @@ class TestSleep < ReactorTest
     assert_equal %i[waking woken], log
   end
 
-  # N30
-  def test_n30_a_flood_of_ready_fibers_starves_neither_timers_nor_descriptors
-    heavy!
+  def test_many_ready_fibers_starve_neither_timers_nor_descriptors
+    skip_under_stress
     r, w = pipe
     done = []
     run_scheduler do
@@ -104,10 +102,10 @@ class TestSleep < ReactorTest
     assert_equal %i[io timer], done.sort
   end
 
-  # N30: each of the ready computes for a millisecond. A sleep that is over does not wait for all of them.
-  def test_n30_a_sleep_that_is_over_goes_before_the_ready
-    skip "the portable selector has one line for all" if select_backend?
-    heavy!
+  # Each ready fiber computes for a millisecond. An expired sleep does not wait for all of them.
+  def test_an_expired_sleep_runs_before_ready_fibers
+    skip "the portable selector has one queue for all fibers" if select_backend?
+    skip_under_stress
     turns = 0
     passed = []
     run_scheduler do
@@ -117,10 +115,10 @@ class TestSleep < ReactorTest
     assert_operator passed.sort[10], :<, 10, "turns of 1 ms in a sleep of 1 ms, while 30 fibers are ready"
   end
 
-  # N30: starting fibers is never waiting.
-  def test_n30_a_fiber_that_starts_others_starves_nobody
-    skip "the portable selector lets who starts others go on" if select_backend?
-    heavy!
+  # Fiber.schedule never parks its caller.
+  def test_a_fiber_that_keeps_scheduling_fibers_does_not_starve_a_timer
+    skip "the portable selector does not limit a fiber that schedules fibers" if select_backend?
+    skip_under_stress
     ticks = 0
     seen = nil
     run_scheduler do
@@ -132,9 +130,9 @@ class TestSleep < ReactorTest
 
   def compute = (limit = clock + 0.001; nil while clock < limit)
 
-  # Sleeping may look at the descriptors by itself; fibers that wake each other must not keep them waiting either.
-  def test_n30_fibers_that_keep_waking_each_other_starve_nobody
-    heavy!
+  # Descriptors are polled even if the event loop never sleeps.
+  def test_fibers_that_keep_waking_each_other_starve_no_descriptor
+    skip_under_stress
     r, w = pipe
     done = []
     ping = Queue.new
@@ -156,7 +154,7 @@ class TestSleep < ReactorTest
   end
 
   def test_a_thousand_random_sleeps
-    heavy!
+    skip_under_stress
     random = Random.new(11)
     late = []
     run_scheduler do
@@ -168,7 +166,7 @@ class TestSleep < ReactorTest
     assert_empty late
   end
 
-  def test_bad_durations_are_rubys_own_errors
+  def test_wrong_durations_raise_the_errors_of_plain_ruby
     values = [-1, -0.001, Rational(-1, 2), "1", :soon, [], Object.new, Float::NAN, Float::INFINITY, -Float::INFINITY, 1i, true]
     expected = run_plain { values.map { |v| outcome { sleep(v) } } }
     got = []
@@ -179,7 +177,7 @@ class TestSleep < ReactorTest
     values.each_index { |i| assert_equal expected[i], got[i], "sleep(#{values[i].inspect})" }
   end
 
-  def test_messages_of_bad_durations
+  def test_wrong_durations_raise_the_messages_of_plain_ruby
     run_scheduler do
       Fiber.schedule do
         assert_equal "time interval must not be negative", assert_raises(ArgumentError) { sleep(-1) }.message

@@ -2,16 +2,13 @@
 
 require_relative "helper"
 
-# Wake-ups that come for a wait that is over (N7, N8, N16), and the other classics: each is named for what broke
-# elsewhere, by its number N1 to N34. The ones that belong to a hook are in that hook's file: N1 N2 N13 N15 N26
-# (io_read_write), N11 N12 N16 N17 N28 N34 (io_wait), N3 (bad_input), N5 N21 (process), N6 N8 N14 N18 (timeout), N19
-# (io_select), N20 N30 (sleep), N4 N25 N32 N33 (gc), N9 N31 (errors), N24 (lifecycle), N10 (idle), N29 (close).
+# A wake-up that belongs to a wait that has ended must not end the next wait of the fiber.
 class TestStale < ReactorTest
   def full_length(seconds = 0.03)
     assert_operator elapsed { sleep seconds }, :>=, seconds
   end
 
-  def test_n7_an_unblock_outside_any_wait_does_not_shorten_a_sleep
+  def test_an_unblock_before_a_wait_does_not_shorten_a_sleep
     run_scheduler do |scheduler|
       Fiber.schedule do
         3.times { scheduler.unblock(:late, Fiber.current) }
@@ -20,7 +17,7 @@ class TestStale < ReactorTest
     end
   end
 
-  def test_n7_an_unblock_between_two_waits_is_dropped
+  def test_an_unblock_between_two_waits_is_dropped
     queue = Queue.new
     run_scheduler do |scheduler|
       Fiber.schedule do
@@ -33,7 +30,7 @@ class TestStale < ReactorTest
     end
   end
 
-  def test_n7_an_unblock_does_not_end_an_io_wait_nor_what_follows
+  def test_an_unblock_ends_neither_an_io_wait_nor_the_next_wait
     silent, = pipe
     r, w = pipe
     written = false
@@ -43,13 +40,13 @@ class TestStale < ReactorTest
         full_length
         assert_operator elapsed { assert_nil Queue.new.pop(timeout: 0.02) }, :>=, 0.02
       end
-      3.times { scheduler.unblock(:late, timed) } # all of them while it waits: nobody else runs meanwhile
+      3.times { scheduler.unblock(:late, timed) } # all of them during the wait, because no other fiber runs
       endless = Fiber.schedule { r.wait_readable; assert written; full_length }
       Fiber.schedule { 3.times { scheduler.unblock(:late, endless); sleep 0 }; written = true; w << "x" }
     end
   end
 
-  def test_n7_a_burst_of_unblocks_counts_for_one_wait
+  def test_several_unblocks_end_one_wait
     run_scheduler do |scheduler|
       sleeper = Fiber.schedule do
         sleep 1_000_000
@@ -59,8 +56,8 @@ class TestStale < ReactorTest
     end
   end
 
-  def test_n7_unblocks_from_another_thread_racing_with_the_timeout
-    heavy!
+  def test_unblocks_from_another_thread_at_the_time_of_the_timeout
+    skip_under_stress
     queue = Queue.new
     got = 0
     run_scheduler do
@@ -75,7 +72,7 @@ class TestStale < ReactorTest
     assert_equal 200, got
   end
 
-  def test_n8_a_timer_of_an_abandoned_sleep_never_fires
+  def test_the_timer_of_an_interrupted_sleep_never_fires
     run_scheduler do
       victim = Fiber.schedule do
         begin
@@ -89,7 +86,7 @@ class TestStale < ReactorTest
     end
   end
 
-  def test_n16_readiness_of_an_abandoned_wait_never_arrives
+  def test_readiness_of_an_interrupted_wait_does_not_end_the_next
     r, w = IO.pipe
     run_scheduler do
       victim = Fiber.schedule do
@@ -107,14 +104,14 @@ class TestStale < ReactorTest
   end
 
   def test_readiness_and_timeout_in_the_same_turn
-    heavy!
+    skip_under_stress
     r, w = IO.pipe
     run_scheduler do
       Fiber.schedule do
         100.times do
           Fiber.schedule { sleep 0.0005; w << "x" }
           answer = r.wait_readable(0.0005)
-          assert r.wait_readable(PATIENCE) unless answer
+          assert r.wait_readable(TEST_TIMEOUT) unless answer
           r.readpartial(1)
         end
         full_length
@@ -124,8 +121,8 @@ class TestStale < ReactorTest
     [r, w].each(&:close)
   end
 
-  def test_timeout_and_wake_up_in_the_same_turn
-    heavy!
+  def test_timeout_and_unblock_in_the_same_turn
+    skip_under_stress
     queue = Queue.new
     run_scheduler do
       Fiber.schedule do
@@ -143,7 +140,7 @@ class TestStale < ReactorTest
     end
   end
 
-  def test_n22_waiting_inside_an_enumerator
+  def test_waits_inside_an_enumerator
     log = []
     arrived = Hash.new(0)
     run_scheduler do
@@ -155,10 +152,10 @@ class TestStale < ReactorTest
         end
       end
     end
-    5.times { |n| assert_equal [0, 1, 2, 3], log.filter_map { |who, i| i if who == n } }
+    5.times { |n| assert_equal [0, 1, 2, 3], log.filter_map { |number, i| i if number == n } }
   end
 
-  def test_n22_reading_inside_lazy_and_nested_fibers
+  def test_reads_inside_lazy_enumerators_and_nested_fibers
     a, b = UNIXSocket.pair
     log = []
     run_scheduler do
@@ -183,7 +180,7 @@ class TestStale < ReactorTest
     [a, b].each { |io| io.close unless io.closed? }
   end
 
-  def test_n22_two_enumerators_wait_in_each_other
+  def test_two_enumerators_wait_for_each_other
     log = []
     run_scheduler do
       Fiber.schedule do
@@ -196,9 +193,9 @@ class TestStale < ReactorTest
     assert_equal [0, 10, 20], log
   end
 
-  # A wake-up for a mutex must not be lost when its receiver is raised upon at the same time.
-  def test_no_baton_is_lost
-    heavy!
+  # The error is raised in a fiber that has just been woken to lock the mutex.
+  def test_a_raise_in_a_woken_fiber_does_not_lose_the_mutex
+    skip_under_stress
     mutex = Mutex.new
     entered = 0
     run_scheduler do
@@ -210,16 +207,16 @@ class TestStale < ReactorTest
     assert_operator entered, :>=, 105
   end
 
-  # The same with nobody coming later: the one woken by the unlock leaves before it has locked, the next must be told.
-  def test_a_mutex_is_passed_on_by_who_does_not_take_it
+  # No later fiber asks for the mutex, so only the interrupted fiber can wake the next one.
+  def test_a_fiber_interrupted_before_it_locks_passes_the_mutex_on
     mutex = Mutex.new
-    [->(fiber) { fiber.raise(IndexError) }, ->(fiber) { fiber.kill }].each do |strike|
+    [->(fiber) { fiber.raise(IndexError) }, ->(fiber) { fiber.kill }].each do |interrupt|
       log = []
       go = Queue.new
       run_scheduler do
         first = nil
-        Fiber.schedule { mutex.synchronize { go.pop }; strike[first] }
-        first = Fiber.schedule { mutex.synchronize { log << :first } rescue log << :struck }
+        Fiber.schedule { mutex.synchronize { go.pop }; interrupt[first] }
+        first = Fiber.schedule { mutex.synchronize { log << :first } rescue log << :interrupted }
         Fiber.schedule { mutex.synchronize { log << :second } }
         go << true
       end
@@ -228,8 +225,8 @@ class TestStale < ReactorTest
     end
   end
 
-  # A turn's batch: what one fiber does must not decide what the next one is told.
-  def test_a_fiber_may_steal_what_another_was_woken_for
+  # Both fibers are woken in one turn, and the first one reads the data.
+  def test_a_fiber_may_read_the_data_that_woke_another_fiber
     r, w = IO.pipe
     log = []
     run_scheduler do
@@ -242,13 +239,13 @@ class TestStale < ReactorTest
     [r, w].each(&:close)
   end
 
-  def test_closing_the_others_descriptor_in_the_same_turn
+  def test_closing_the_descriptor_of_a_woken_fiber_in_the_same_turn
     pairs = Array.new(2) { IO.pipe }
     log = []
     run_scheduler do
       pairs.each_with_index do |(r, _), i|
         Fiber.schedule do
-          r.wait_readable(PATIENCE)
+          r.wait_readable(TEST_TIMEOUT)
           other = pairs[1 - i][0]
           log << i
           other.close unless log.size > 1 || other.closed?

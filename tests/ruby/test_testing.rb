@@ -5,9 +5,9 @@ require "monitor"
 require "net/http"
 require "reactor/testing"
 
-# Virtual time: an hour takes no time, order does not depend on the machine, input and output are real.
+# Virtual time: sleeps take no real time, the order does not depend on the machine, input and output are real.
 class TestTesting < ReactorTest
-  # In a thread of its own, so that a hang is found, and real time that passes instead; nothing may be left.
+  # On a new thread, so a hang is detected; no descriptor may be left.
   def virtual(**options, &block)
     before = descriptors
     value = run_plain do
@@ -17,7 +17,7 @@ class TestTesting < ReactorTest
     value
   end
 
-  def test_an_hour_takes_no_time
+  def test_a_virtual_hour_takes_no_real_time
     assert_equal 3600.0, virtual { |time| sleep 3600; time.elapsed }
   end
 
@@ -37,14 +37,14 @@ class TestTesting < ReactorTest
     assert_equal [expected], orders.uniq
   end
 
-  def test_what_the_clocks_show
+  def test_clocks_show_virtual_time
     virtual do |time|
       clocks = %i[CLOCK_REALTIME CLOCK_MONOTONIC].map { |name| Process.const_get(name) }
       read = -> { [*clocks.map { |id| Process.clock_gettime(id, :nanosecond) }, (Time.now.to_r * 1_000_000_000).to_i] }
       first = read.()
-      assert_equal first, read.(), "it stands still"
+      assert_equal first, read.(), "virtual time stands still"
       real = Thread.new { Process.clock_gettime(Process::CLOCK_MONOTONIC) }.value
-      assert_in_delta real, Process.clock_gettime(Process::CLOCK_MONOTONIC), 60, "and begins with the real time"
+      assert_in_delta real, Process.clock_gettime(Process::CLOCK_MONOTONIC), 60, "virtual time starts at the real time"
       assert_equal 90, sleep(90)
       assert_equal first.map { |nanoseconds| nanoseconds + 90_000_000_000 }, read.()
       assert_equal 90.0, time.elapsed
@@ -59,10 +59,10 @@ class TestTesting < ReactorTest
     end
     assert_nil Reactor::Testing.clock
     first = Time.now
-    assert eventually { Time.now != first }, "it goes on again"
+    assert eventually { Time.now != first }, "real time goes on"
   end
 
-  def test_a_loop_with_a_deadline_of_its_own_ends
+  def test_a_loop_until_a_deadline_ends
     turns = virtual do
       limit = Process.clock_gettime(Process::CLOCK_MONOTONIC) + 600
       count = 0
@@ -72,7 +72,7 @@ class TestTesting < ReactorTest
     assert_equal 600, turns
   end
 
-  def test_timeouts
+  def test_timeouts_expire_in_virtual_time
     virtual do |time|
       assert_raises(Timeout::Error) { Timeout.timeout(50) { sleep 100 } }
       assert_equal 50.0, time.elapsed
@@ -81,8 +81,8 @@ class TestTesting < ReactorTest
     end
   end
 
-  # Ruby itself looks at the clock after these waits.
-  def test_locks_queues_and_threads
+  # Ruby reads the clock itself after these waits.
+  def test_timeouts_of_locks_queues_and_threads
     virtual do |time|
       elapsed = lambda do |seconds, &block|
         before = time.elapsed
@@ -111,9 +111,9 @@ class TestTesting < ReactorTest
     end
   end
 
-  def test_input_and_output_of_the_same_thread_come_before_any_timeout
+  def test_io_within_the_thread_completes_before_any_timeout
     r, w = pipe
-    a, b = pair # as with pipes, what one writes the other can read at once
+    a, b = pair # as with pipes, written data can be read immediately
     virtual(settle: 0) do |time|
       Fiber.schedule { 100.times { w << "x"; sleep 1 } }
       Fiber.schedule { b.gets; sleep 10; b.puts "answer" }
@@ -129,7 +129,7 @@ class TestTesting < ReactorTest
     end
   end
 
-  def test_a_server_that_waits_for_ever_does_not_stop_the_clock
+  def test_a_server_that_waits_for_clients_does_not_stop_the_clock
     server = track(TCPServer.new("127.0.0.1", 0))
     virtual do |time|
       accepting = Fiber.schedule do
@@ -149,9 +149,9 @@ class TestTesting < ReactorTest
     end
   end
 
-  # A child needs real time: a little comes by itself, more is asked for.
+  # A child needs real time: `settle` seconds by default, more inside of `hold`.
   def test_children_and_threads_take_real_time
-    virtual(settle: PATIENCE) do |time|
+    virtual(settle: TEST_TIMEOUT) do |time|
       assert_equal "x\n", Timeout.timeout(1) { `echo x` }
       Timeout.timeout(1) { Process.wait(spawn("sleep 0.05")) }
       assert_equal 0.0, time.elapsed
@@ -166,7 +166,7 @@ class TestTesting < ReactorTest
     end
   end
 
-  def test_whoever_is_too_slow_is_timed_out
+  def test_a_slow_answer_is_timed_out
     virtual(settle: 0.01) do |time|
       r, w = IO.pipe
       pid = spawn("read line; true", in: r)
@@ -178,13 +178,13 @@ class TestTesting < ReactorTest
     end
   end
 
-  def test_other_fibers_are_run_to_their_end
+  def test_other_fibers_run_to_their_end
     log = []
     assert_equal(:value, virtual { Fiber.schedule { 3.times { |i| sleep 100; log << i } }; :value })
     assert_equal [0, 1, 2], log
   end
 
-  def test_an_error_of_the_block_ends_it_all
+  def test_an_error_of_the_block_cancels_the_fibers
     log = []
     error = assert_raises(KeyError) do
       virtual do
@@ -199,7 +199,7 @@ class TestTesting < ReactorTest
     assert_raises(Minitest::Assertion) { virtual { sleep 1; flunk } }
   end
 
-  def test_an_error_of_another_fiber_is_raised_too
+  def test_an_error_of_another_fiber_is_raised
     assert_raises(KeyError) do
       virtual do
         Thread.current.report_on_exception = false
@@ -209,7 +209,7 @@ class TestTesting < ReactorTest
     end
   end
 
-  def test_time_is_real_again_afterwards_and_elsewhere
+  def test_time_is_real_after_the_block_and_in_other_threads
     virtual { sleep 10 }
     run_scheduler { Fiber.schedule { assert_operator elapsed { sleep 0.02 }, :>=, 0.02 } }
     assert_equal 3, Reactor::Testing.hold { 3 }
@@ -225,17 +225,17 @@ class TestTesting < ReactorTest
     assert_nil Fiber.scheduler
   end
 
-  def test_a_deadlock_is_found_in_virtual_time_too
+  def test_a_deadlock_is_detected_in_virtual_time
     error = assert_raises(Reactor::VM::FATAL) { run_plain_and_alone { Reactor::Testing.virtual_time(backend: BACKEND) { sleep 5; Queue.new.pop } } }
     assert_match(/Deadlock/, error.message)
   end
 
-  # Joined without a time limit: then no thread is left that could wake anybody.
+  # The thread is joined without a time limit, so no other thread could wake a fiber.
   def run_plain_and_alone(&block) = Thread.new { Thread.current.report_on_exception = false; block.call }.value
 
   def test_thousands_of_sleeps
-    heavy!
-    count = 1000 # of more stacks each fork(2) of the tests that follow would copy the list
+    skip_under_stress
+    count = 1000 # with more stacks, fork(2) in later tests becomes slow
     ended = []
     virtual do |time|
       count.times { |i| Fiber.schedule { sleep 1 + (i * 7919 % count); ended << time.elapsed } }

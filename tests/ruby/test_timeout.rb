@@ -10,16 +10,16 @@ class TestTimeout < ReactorTest
     run_scheduler { |scheduler| Fiber.schedule { block.call(scheduler) } }
   end
 
-  def test_returns_the_value_of_the_block
+  def test_timeout_returns_the_value_of_the_block
     in_fiber do
-      assert_equal :value, Timeout.timeout(PATIENCE) { sleep 0.001; :value }
-      assert_equal PATIENCE + 0.25, Timeout.timeout(PATIENCE + 0.25) { |seconds| seconds }
+      assert_equal :value, Timeout.timeout(TEST_TIMEOUT) { sleep 0.001; :value }
+      assert_equal TEST_TIMEOUT + 0.25, Timeout.timeout(TEST_TIMEOUT + 0.25) { |seconds| seconds }
       assert_equal :none, Timeout.timeout(nil) { :none }
       assert_equal :none, Timeout.timeout(0) { :none }
     end
   end
 
-  def test_ends_every_kind_of_wait
+  def test_a_timeout_ends_every_kind_of_wait
     r, w = IO.pipe
     queue = Queue.new
     mutex = Mutex.new
@@ -39,28 +39,28 @@ class TestTimeout < ReactorTest
     [r, w].each(&:close)
   end
 
-  def test_class_message_and_instance
+  def test_a_timeout_raises_the_given_class_message_or_instance
     in_fiber do |scheduler|
       assert_raises(Own) { Timeout.timeout(0.002, Own) { sleep } }
       assert_equal "too slow", assert_raises(Own) { Timeout.timeout(0.002, Own, "too slow") { sleep } }.message
       instance = Own.new("mine")
       assert_same instance, assert_raises(Own) { scheduler.timeout_after(0.002, instance) { sleep } }
-      assert_equal :done, scheduler.timeout_after(PATIENCE, Own, "never") { :done }
+      assert_equal :done, scheduler.timeout_after(TEST_TIMEOUT, Own, "never") { :done }
     end
   end
 
-  def test_nested
+  def test_nested_timeouts
     in_fiber do
       log = []
       begin
         Timeout.timeout(0.01, Own) do
-          Timeout.timeout(PATIENCE) { sleep }
+          Timeout.timeout(TEST_TIMEOUT) { sleep }
         end
       rescue Own
         log << :outer
       end
       begin
-        Timeout.timeout(PATIENCE) do
+        Timeout.timeout(TEST_TIMEOUT) do
           Timeout.timeout(0.002, Own) { sleep }
         rescue Own
           log << :inner
@@ -72,7 +72,7 @@ class TestTimeout < ReactorTest
     end
   end
 
-  def test_never_fires_afterwards
+  def test_a_timeout_never_fires_after_its_block
     in_fiber do
       50.times { Timeout.timeout(0.001) { nil } }
       100.times { Timeout.timeout(0.001) { sleep 0.001 } rescue nil }
@@ -80,24 +80,22 @@ class TestTimeout < ReactorTest
     end
   end
 
-  # N8
-  def test_n8_later_sleeps_have_full_length
+  def test_sleeps_after_a_timeout_have_full_length
     in_fiber do
-      struck = 0
-      until struck == 3 # a machine that stops for a moment may make both due at once, and then the sleep may end first
+      expired = 0
+      until expired == 3 # on a loaded machine both may expire at once, and the sleep may end first
         begin
           Timeout.timeout(0.005) { sleep 0.02 }
         rescue Timeout::Error
-          struck += 1
+          expired += 1
         end
         assert_operator elapsed { sleep 0.04 }, :>=, 0.04
       end
     end
   end
 
-  # N6
-  def test_n6_bytes_that_come_after_a_timeout_are_all_there
-    heavy!
+  def test_bytes_that_arrive_after_a_timeout_are_all_read
+    skip_under_stress
     [IO.pipe, pair, tcp_pair].each do |r, w|
       r, w = w, r if r.is_a?(BasicSocket)
       data = Random.new(1).bytes(5_000)
@@ -124,7 +122,7 @@ class TestTimeout < ReactorTest
     end
   end
 
-  def test_the_target_may_be_inside_an_enumerator
+  def test_a_timeout_ends_a_wait_inside_an_enumerator
     in_fiber do
       cleaned = false
       slow = Enumerator.new do |y|
@@ -142,9 +140,10 @@ class TestTimeout < ReactorTest
     end
   end
 
-  # Who polls raises for them, and its own turn may come meanwhile: it must not set out to raise for the next one then.
-  def test_many_targets_inside_enumerators_at_once
-    heavy!
+  # The polling fiber raises in fibers that expired. If its own timeout expires meanwhile, it must not raise in a further
+  # fiber.
+  def test_many_timeouts_end_waits_inside_enumerators
+    skip_under_stress
     log = Queue.new
     run_scheduler do
       30.times do
@@ -161,7 +160,7 @@ class TestTimeout < ReactorTest
     assert_equal 30, log.size
   end
 
-  def test_only_the_fiber_in_question_is_hit
+  def test_a_timeout_interrupts_only_its_fiber
     log = []
     run_scheduler do |scheduler|
       others = Array.new(3) { |i| Fiber.schedule { sleep; log << i } }
@@ -175,9 +174,8 @@ class TestTimeout < ReactorTest
     assert_equal [:timeout, 0, 1, 2], log
   end
 
-  # N18
-  def test_n18_cancelled_timers_leave_nothing
-    heavy!
+  def test_cancelled_timeouts_leave_no_timers
+    skip_under_stress
     needs_linux "resident memory from /proc"
     out = child_says(<<~RUBY, within: 60)
       rss = -> { GC.start; File.read("/proc/self/status")[/VmRSS:\\s+(\\d+)/, 1].to_i }
@@ -193,15 +191,15 @@ class TestTimeout < ReactorTest
     assert_operator grown.min, :<, 2_000, "kB per 50,000 timers: what is kept is kept each time"
   end
 
-  # N14. Ruby 3.3 itself turns the hook's answer into EAGAIN.
-  def test_n14_a_timeout_of_the_io_is_an_io_timeout_error
+  # Ruby 3.3 turns the result of the hook into EAGAIN.
+  def test_the_timeout_of_an_io_raises_io_timeout_error
     [IO.pipe, pair].each do |r, w|
       r.timeout = 0.02
       run_scheduler do
         Fiber.schedule do
           assert_raises(IO::TimeoutError) { r.readpartial(1) }
-          assert_nil r.wait_readable, "who only waits is told nil"
-          r.timeout = PATIENCE
+          assert_nil r.wait_readable, "wait_readable returns nil"
+          r.timeout = TEST_TIMEOUT
           w.syswrite("x")
           assert_equal "x", r.readpartial(1)
         end
@@ -211,7 +209,7 @@ class TestTimeout < ReactorTest
     end
   end
 
-  def test_bad_durations
+  def test_wrong_durations
     in_fiber do |scheduler|
       ran = false
       assert_raises(ArgumentError) { scheduler.timeout_after(-1, Own) { ran = true } }
@@ -221,8 +219,7 @@ class TestTimeout < ReactorTest
     end
   end
 
-  # What plain Ruby makes of odd arguments of Timeout.timeout, it makes of them here.
-  def test_odd_arguments_of_timeout_timeout
+  def test_unusual_arguments_of_timeout_do_what_plain_ruby_does
     values = ["1", :soon, -1]
     expected = run_plain { values.map { |v| outcome { Timeout.timeout(v) { sleep 0.1; :ran } } } }
     got = []
@@ -230,7 +227,7 @@ class TestTimeout < ReactorTest
     values.each_index do |i|
       next if expected[i] == got[i]
 
-      # Timeout.timeout of 3.3 waits on a thread and takes strings for granted; rejecting them is no loss.
+      # Timeout.timeout of Ruby 3.3 waits on a thread and accepts strings; an error is accepted here.
       assert_equal :raised, got[i][0], "Timeout.timeout(#{values[i].inspect}): plain #{expected[i]}, here #{got[i]}"
       assert_includes [ArgumentError, TypeError, NoMethodError, Timeout::Error], got[i][1]
     end

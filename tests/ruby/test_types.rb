@@ -6,10 +6,10 @@ require "tmpdir"
 require "reactor/testing"
 require "reactor/async/selector" if defined?(Reactor::Poller)
 
-# sig/reactor.rbs is valid, and names every public method there is. Where the rbs gem is to be had.
+# sig/reactor.rbs is valid and has a signature of every public method. Skipped without the rbs gem.
 class TestTypes < ReactorTest
   RBS_THERE = begin
-    # Without warnings: they would be of its own making.
+    # Warnings of the rbs gem are suppressed.
     verbose, $VERBOSE = $VERBOSE, nil
     require "rbs"
     true
@@ -21,7 +21,7 @@ class TestTypes < ReactorTest
 
   def setup
     super
-    heavy!
+    skip_under_stress
     skip "the rbs gem cannot be loaded: #{RBS_THERE}" unless RBS_THERE == true
   end
 
@@ -48,8 +48,8 @@ class TestTypes < ReactorTest
     assert valid, said.lines.grep_v(/\AValidating/).join
   end
 
-  # The judge is awake.
-  def test_a_signature_that_names_an_unknown_type_is_not
+  # The validation detects an error.
+  def test_a_signature_that_names_an_unknown_type_is_invalid
     Dir.mktmpdir do |directory|
       text = File.read(File.join(ROOT, "sig/reactor.rbs"))
       File.write(File.join(directory, "reactor.rbs"), text.sub("def self.backend: () -> Symbol", "def self.backend: () -> Nonsense"))
@@ -62,10 +62,10 @@ class TestTypes < ReactorTest
     Reactor::Testing::Clock, (Reactor::Poller if defined?(Reactor::Poller)), (Reactor::AsyncSelector if defined?(Reactor::AsyncSelector))
   ].compact.freeze
 
-  # Made by Data and Object, and of no interest here.
+  # Methods of Object and Data need no signature.
   INHERITED = [*Object.instance_methods, *Data.instance_methods, *Data.define(:x).singleton_methods].freeze
 
-  def test_every_public_method_is_there
+  def test_every_public_method_has_a_signature
     builder = RBS::DefinitionBuilder.new(env: environment)
     missing = CLASSES.flat_map do |klass|
       name = type(klass == Reactor::Scheduler && klass <= Reactor::PortableScheduler ? "::Reactor::Scheduler" : "::#{klass.name}")

@@ -1,12 +1,12 @@
 # frozen_string_literal: true
 
-# The suite with sig/reactor.rbs looking on: whatever the public methods are given and return while the tests run is
-# checked against their signatures, by the type checker of the rbs gem. (bin/types runs this.)
+# Runs tests while the type checker of the rbs gem compares arguments and results of the public methods with their
+# signatures in sig/reactor.rbs. (bin/types runs this.)
 #
 #   ruby -Ilib tests/ruby/typed.rb [test_file.rb …] [minitest options]
 #
-# The checks are prepended: rbs's own setup renames the methods instead, and a hook that Ruby calls must not begin with
-# somebody else's code unless the selector can see that it is overridden (see PortableScheduler#unblock).
+# The checks are prepended modules. The setup of rbs renames the methods instead, but the scheduler must see that a hook is
+# overridden (see PortableScheduler#unblock).
 
 require "rbs"
 require "rbs/test"
@@ -14,21 +14,21 @@ require_relative "helper"
 require "reactor/testing"
 require "reactor/async/selector" if defined?(Reactor::Poller)
 
-# What stands before a class's methods, and what it has found.
+# Prepends the checks to the classes, and collects the violations.
 module Typed
   FOUND = Hash.new(0)
   CALLS = Hash.new(0)
-  SAMPLES = 10 # elements of a collection that are looked at
+  SAMPLES = 10 # elements of a collection that are checked
   CHECKS = {}  # class => [definition, type checker]
 
-  # An override of blocking_operation_wait gets another answer; unblock is called by threads that end, and code before or
-  # after it would make them forget the error they end with.
+  # Not checked: blocking_operation_wait, because an override changes its result; unblock, because threads that end call it,
+  # and Ruby code around it would make them forget their error.
   LEFT_OUT = %i[initialize blocking_operation_wait unblock].freeze
 
   RBS.logger_level = :fatal
 
   class << self
-    # Every class and module in the signatures that is there.
+    # Every class and module of the signatures that is defined.
     def install
       loader = RBS::EnvironmentLoader.new
       loader.add(library: "socket") # as sig/manifest.yaml says
@@ -44,9 +44,9 @@ module Typed
     end
 
     def check(place, receiver, name, arguments, value, given)
-      return if Ractor.current != Ractor.main || Thread.current[:typed] # no other Ractor may see what is kept here
+      return if Ractor.current != Ractor.main || Thread.current[:typed] # other Ractors may not access these constants
 
-      Thread.current[:typed] = true # the checker may call what it checks
+      Thread.current[:typed] = true # the checker may call checked methods
       definition, checker = CHECKS.fetch(place)
       CALLS["#{place}##{name}"] += 1
       call = RBS::Test::ArgumentsReturn.return(arguments: arguments, value: value)
@@ -57,9 +57,9 @@ module Typed
       Thread.current[:typed] = nil if definition
     end
 
-    # @return [Boolean] whether all was as signed
+    # @return [Boolean] whether all calls matched their signatures
     def report
-      puts "types: #{CALLS.values.sum} calls of #{CALLS.size} methods checked, #{FOUND.size} not as signed"
+      puts "types: #{CALLS.values.sum} calls of #{CALLS.size} methods checked, #{FOUND.size} violations"
       FOUND.each { |text, count| puts "types: #{text}, #{count} times" }
       FOUND.empty? && CALLS.any?
     end
@@ -69,7 +69,7 @@ module Typed
     def constant(type)
       type.to_s.delete_prefix("::").split("::").inject(Object) { |outer, name| outer.const_get(name, false) }
     rescue NameError
-      nil # native only, while the native library is not there
+      nil # a native class, and the native library is not loaded
     end
 
     def prepend_to(place, definition, builder)
@@ -80,7 +80,6 @@ module Typed
       place.prepend(Module.new { class_eval(text, __FILE__, 1) }) unless names.empty?
     end
 
-    # By us.
     def signed?(definition, name) = definition.methods.fetch(name).defs.any? { |type| type.defined_in.to_s.start_with?("::Reactor") }
 
     def ours?(place, name)
@@ -88,7 +87,7 @@ module Typed
         (place.singleton_class? ? place.public_method_defined?(name, false) : place.instance_method(name).owner.name.to_s.start_with?("Reactor"))
     end
 
-    # Text, because methods made of blocks are refused in other Ractors.
+    # Source text, because other Ractors may not call a method that is made of a block.
     def source(place, name)
       <<~RUBY
         ruby2_keywords def #{name}(*arguments, &block)

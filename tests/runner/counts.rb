@@ -3,12 +3,12 @@
 require "json"
 
 module Runner
-  # What a step's log, or its file of results, says of the tests that ran.
+  # Counts the tests of a step by its log or its file of results.
   module Counts
-    UNAVAILABLE = 77 # a step's exit status: it could not take place, and its last line says why
+    UNAVAILABLE = 77 # exit status of a step that cannot run here; its last line is the reason
 
     class << self
-      # A command that is itself the test.
+      # A command that counts as one test.
       def check(step, status)
         return Tally.new(0, 0, 1) if status.exitstatus == UNAVAILABLE
 
@@ -21,7 +21,7 @@ module Runner
         complete(status, Tally.new(*sums))
       end
 
-      # CRuby's own test runner.
+      # The test runner of CRuby.
       def conformance(step, status)
         return Tally.new(0, 0, 1) if status.exitstatus == UNAVAILABLE
 
@@ -29,7 +29,7 @@ module Runner
         complete(status, Tally.new(tests - failures - errors - skips, failures + errors, skips))
       end
 
-      # Our own suite: a line of JSON for each test, and minitest's count of them, which has to agree.
+      # Our suite: a line of JSON for each test. Their number has to agree with the count of minitest.
       def ruby(step, status)
         codes = step.results.map { |result| result["code"] }
         tally = Tally.new(codes.count("."), codes.count { |code| "FE".include?(code) }, codes.count("S"))
@@ -43,7 +43,8 @@ module Runner
 
       private
 
-      # A command that failed without counting a failure (a crash, a lint) is one; so is one that ran no test.
+      # A command that failed without a failed test (a crash, a lint) counts as one failure, and so does a run without a
+      # test.
       def complete(status, tally)
         nothing = tally.to_a.sum.zero?
         return tally if tally.failed.positive? || (status.success? && !nothing)

@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# Runs the tests: see bin/test, which calls this with the machine set up.
+# Runs the tests. bin/test calls this after it has set up the machine.
 
 require "etc"
 require "tmpdir"
@@ -24,7 +24,7 @@ module Runner
       @started = now
     end
 
-    # @return [Boolean] whether all went well
+    # @return [Boolean] whether nothing failed
     def run
       rubies = @plan.selected(Ruby.all)
       @report.problem("no Ruby >= 3.3 with headers#{" (RUBY=#{ENV["RUBY"]})" if ENV["RUBY"]}") if rubies.empty?
@@ -32,7 +32,7 @@ module Runner
       @queue.add(@compiled.keys)
       @queue.add(@plan.rust)
       Dir.mktmpdir("reactor-tests") { |folder| @queue.run(folder) { |step| ended(step) } }
-      complain_of_what_never_ran if @all
+      report_tests_that_never_ran if @all
       @report.summary(now - @started)
       @report.tally.failed.zero?
     end
@@ -50,12 +50,12 @@ module Runner
     end
 
     def add_suites(ruby)
-      @report.problem("#{ruby.name}: the extension was built, and only the portable backend works") if ruby.backends == ["select"]
+      @report.problem("#{ruby.name}: the extension was built, but only the portable backend works") if ruby.backends == ["select"]
       @queue.add(@plan.suites(ruby))
     end
 
-    # On a machine of CI everything is there: a test that runs in no part of it runs nowhere.
-    def complain_of_what_never_ran
+    # In CI every dependency is installed, so a test that is skipped in every part is an error.
+    def report_tests_that_never_ran
       @report.never_ran.each do |reason, tests|
         text = "skipped in every part: #{tests.join(", ")} (#{reason})"
         ENV["CI"] ? @report.problem(text) : puts(text)

@@ -6,11 +6,11 @@ module Runner
   # The steps of a run: quick, or everything on everything.
   class Plan
     TESTS = File.expand_path("../ruby", __dir__)
-    # These say the same on every backend: they run on the first one only.
-    ALIKE = %w[test_bench test_docs test_examples test_layers test_runner test_servers test_types].freeze
-    # What stays affordable with a collection at every allocation.
+    # Files that do not depend on the backend: they run on the first backend only.
+    BACKEND_INDEPENDENT = %w[test_bench test_docs test_examples test_layers test_runner test_servers test_types].freeze
+    # Files that are fast enough with a collection at every allocation.
     STRESS = %w[test_block test_fiber test_gc test_io_read_write test_io_wait test_sleep test_timeout].freeze
-    # These use programs that `cargo test` builds.
+    # Files that use programs built by `cargo test`.
     BUILT_BY_CARGO = %w[test_bench test_examples].freeze
 
     # @param names [Array<String>] parts of the names of test files; empty for all
@@ -21,7 +21,7 @@ module Runner
 
     def selected(rubies) = @all ? rubies : rubies.last(1)
 
-    # What needs no extension. A cargo command locks its build directory: these run one after the other.
+    # The steps without the extension. They run one by one, because a cargo command locks its build directory.
     def rust
       return [] unless @names.empty?
 
@@ -37,13 +37,13 @@ module Runner
 
     def compile(ruby) = Step.new("#{ruby.name}: compile", ruby.command, "-S", "rake", "compile", lane: :compile)
 
-    # The suite of one Ruby, whose extension is there: a process for each file.
+    # The suite of one Ruby after the extension was built: a process for each file.
     def suites(ruby)
       backends = ruby.backends
       chosen = @all ? backends : backends.reject { |backend| backend == "select" }
       steps = chosen.flat_map { |backend| suite(ruby, backend, again: backend != backends.first) }
-      # What takes longest begins first.
-      @all && @names.empty? ? stress(ruby, backends.first) + others(ruby, backends.first) + steps : steps
+      # The longest steps start first.
+      @all && @names.empty? ? stress(ruby, backends.first) + other_suites(ruby, backends.first) + steps : steps
     end
 
     private
@@ -52,14 +52,14 @@ module Runner
       Step.new("rust: #{what}", "cargo", *arguments, lane: :cargo, **options)
     end
 
-    # The largest files first, for they take longest.
+    # The largest files come first, because they take longest.
     def files
       found = Dir[File.join(TESTS, "test_*.rb")].sort_by { |path| -File.size(path) }.map { |path| File.basename(path, ".rb") }
       @names.empty? ? found : found.select { |file| @names.any? { |name| file.include?(name) } }
     end
 
     def suite(ruby, backend, again:)
-      (again ? files - ALIKE : files).map do |file|
+      (again ? files - BACKEND_INDEPENDENT : files).map do |file|
         after = BUILT_BY_CARGO.include?(file) ? ["rust: tests"] : []
         test(ruby, "#{ruby.name}: #{backend}", file, after: after, env: { "REACTOR_BACKEND" => backend })
       end
@@ -75,10 +75,10 @@ module Runner
       Step.new("#{group} #{file}", ruby.command, "-w", "-Ilib", File.join(TESTS, "#{file}.rb"), "-v", group: group, env: env, count: :ruby, **options)
     end
 
-    def others(ruby, backend)
+    def other_suites(ruby, backend)
       env = { "RUBY" => ruby.command, "REACTOR_BACKEND" => backend }
       [
-        Step.new("#{ruby.name}: CRuby's own fiber suite", "bin/conformance", env: env, count: :conformance),
+        Step.new("#{ruby.name}: CRuby's fiber suite", "bin/conformance", env: env, count: :conformance),
         Step.new("#{ruby.name}: soak", "bin/soak", "12", env: env)
       ]
     end

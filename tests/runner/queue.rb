@@ -1,9 +1,9 @@
 # frozen_string_literal: true
 
 module Runner
-  # Runs steps side by side, each after what it needs, and tells as soon as one, or a whole group, has ended.
+  # Runs steps concurrently, each after its dependencies, and yields each step as it ends.
   class Queue
-    # Tests wait more than they compute.
+    # More than one step per processor, because tests mostly wait.
     PER_PROCESSOR = 2
 
     def initialize(slots)
@@ -12,7 +12,7 @@ module Runner
       @slots = slots
     end
 
-    # Also while the queue runs.
+    # May be called while the queue runs.
     def add(steps) = @waiting.concat(steps)
 
     # Yields each step as it ends.
@@ -27,7 +27,7 @@ module Runner
       @running.each(&:abort)
     end
 
-    # Whether a step of this group is yet to end.
+    # Whether a step of this group has not ended.
     def unfinished?(group) = (@waiting + @running).any? { |step| step.group == group }
 
     private

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 module Runner
-  # What a reader of the run is told: a line for each part as it ends, and at the end what was skipped, and where it ran.
+  # The output of a run: a line for each part as it ends, then the skipped tests with the parts in which they ran.
   class Report
     attr_reader :tally
 
@@ -20,7 +20,7 @@ module Runner
       @tally += tally
       @output.printf("%-6s  %-40s %6.1f s   %s\n", tally.failed.zero? ? "ok" : "FAILED", name, seconds, tally)
       steps.each { |step| @output.puts step.details if step.failed? }
-      # What could not take place says why.
+      # A step that cannot run here prints the reason last.
       steps.each { |step| @output.puts "        #{File.readlines(step.log).last}" if !step.group && tally.skipped.positive? && tally.passed.zero? }
       steps.each { |step| @notes.concat(step.notes); step.results.each { |result| record(name, result) } }
       @output.flush

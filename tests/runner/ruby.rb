@@ -3,7 +3,7 @@
 require "open3"
 
 module Runner
-  # A Ruby that is installed here and that the extension can be built for.
+  # An installed Ruby that the extension can be built for.
   class Ruby
     NAMES = %w[ruby3.3 ruby3.4 ruby4.0 ruby].freeze
     ABOUT = <<~'CODE'
@@ -15,7 +15,7 @@ module Runner
     attr_reader :command, :version
 
     class << self
-      # Each version once, under the first name that has it; the oldest first.
+      # Each version once, by the first name that finds it; the oldest first.
       def all = names.filter_map { |name| find(name) }.uniq(&:version).sort_by { |ruby| Gem::Version.new(ruby.version) }
 
       private
@@ -37,7 +37,7 @@ module Runner
 
     def name = "ruby #{version}"
 
-    # The backends that work here, the one that is chosen by default first. To be asked after the extension was built.
+    # The backends that work here, the default first. Call it after the extension was built.
     def backends
       code = "puts [Reactor.backend, *Reactor.backends.select { |_, answer| answer == true }.keys].uniq"
       output, status = Open3.capture2(command, "-Ilib", "-rreactor", "-e", code)

@@ -12,18 +12,18 @@ module Runner
     def to_s = "#{passed} passed, #{failed} failed, #{skipped} skipped"
   end
 
-  # One command of the run: what it needs first, how long it may take, and how its log is counted.
+  # One command of a run: its dependencies, its time limit, and how its log is counted.
   class Step
-    CONTEXT = 400 # lines of a failed step's log that are shown: a crashed Ruby describes its whole address space
+    CONTEXT = 400 # lines of a failed step's log that are shown, because a crashed Ruby prints its whole address space
 
-    PASSED = / = \d+\.\d+ s = [.S]$/ # minitest's verbose line of a test that did not fail
+    PASSED = / = \d+\.\d+ s = [.S]$/ # the verbose line of minitest for a test that did not fail
 
     attr_reader :name, :after, :lane, :group, :tally, :started, :ended, :log, :pid
 
-    # @param after [Array<String>] names of the steps, or groups of steps, that have to be over
-    # @param lane [Symbol, nil] of the steps in one lane only one runs at a time
+    # @param after [Array<String>] names of the steps, or groups of steps, that have to end first
+    # @param lane [Symbol, nil] steps of one lane run one by one
     # @param group [String, nil] the steps of a group are reported as one
-    # @param limit [Integer] seconds after which the step is taken for hung: far more than any takes on a busy machine
+    # @param limit [Integer] seconds after which the step counts as hung; no step takes as long on a loaded machine
     # @param count [Symbol] how the log is read: see {Counts}
     def initialize(name, *command, env: {}, after: [], lane: nil, group: nil, limit: 1800, count: :check)
       @name = name
@@ -40,12 +40,12 @@ module Runner
       @log = File.join(folder, "#{object_id}.log")
       @results = File.join(folder, "#{object_id}.results")
       @started = now
-      # A group of its own, so that a hung step can be ended with all that it started.
+      # In a new process group, so that a hung step is ended with its child processes.
       @pid = Process.spawn({ "REACTOR_RESULTS" => @results }.merge(@env), *@command, in: File::NULL, %i[out err] => @log, pgroup: true)
       self
     end
 
-    # Whether it has ended; one that is beyond its limit is ended, with what it was doing in its log.
+    # Whether the step has ended. A step beyond its limit is ended, and its stacks are added to its log.
     def ended?
       return true if @status
 
@@ -55,7 +55,7 @@ module Runner
       !@status.nil?
     end
 
-    # Ends it, whatever it is doing.
+    # Kills the step.
     def abort
       return if @status || !@pid
 
@@ -65,7 +65,7 @@ module Runner
 
     def failed? = @tally.failed.positive?
 
-    # What a reader of the run has to see.
+    # The log of the step without the tests that passed.
     def details
       lines = File.readlines(@log, chomp: true).map(&:scrub).grep_v(PASSED)
       shown = lines.first(CONTEXT).map { |line| "    | #{line}" }
@@ -75,7 +75,7 @@ module Runner
 
     def notes = File.foreach(@log).filter_map { |line| line.scrub[/\Anote: (.*)/, 1] }
 
-    # What each test did: see {Counts.results}.
+    # The result of each test: see {Counts.results}.
     def results = File.exist?(@results) ? Counts.results(@results) : []
 
     private

@@ -1,13 +1,13 @@
 # frozen_string_literal: true
 
-# Whether a process grows. Three things are sampled after a collection each time: objects that Ruby keeps, bytes that
-# somebody has from malloc and not given back, and resident memory. The first two show a leak, however small the rest is;
-# the third also holds what malloc keeps for later, which creeps for minutes in a process with many short threads.
+# Whether a process grows. After a collection three things are sampled: live objects, bytes allocated by malloc, and
+# resident memory. The first two show even a small leak. Resident memory includes free memory of malloc, which grows for
+# minutes in a process with many short threads.
 class Memory
-  # The first fifth is warm-up; of the rest, the mean of the last third may exceed that of another (0: the first, 1: the
-  # middle one) by this factor and so much.
+  # [third, factor, slack]: the first fifth is warm-up, the rest is divided into thirds. The mean of the last third must not
+  # exceed that of the given third (0: the first, 1: the middle one) times `factor` plus `slack`.
   LIMITS = { objects: [0, 1.05, 2_000], malloc: [0, 1.1, 2 << 10], rss: [1, 1.1, 8 << 10] }.freeze
-  UNITS = { objects: "objects", malloc: "kB of malloc's in use", rss: "kB resident" }.freeze
+  UNITS = { objects: "objects", malloc: "kB allocated by malloc", rss: "kB resident" }.freeze
   FEWEST = 50
 
   def initialize
@@ -39,7 +39,7 @@ class Memory
     File.read("/proc/self/status")[/VmRSS:\s+(\d+)/, 1].to_i if File.readable?("/proc/self/status")
   end
 
-  # glibc's own account of its arenas; nil where there is none.
+  # The statistics of glibc's arenas; nil with another C library.
   module Malloc
     begin
       require "fiddle"
@@ -50,7 +50,7 @@ class Memory
       CLOSE = Fiddle::Function.new(HANDLE["fclose"], [POINTER], Fiddle::TYPE_INT)
       FREE = Fiddle::Function.new(HANDLE["free"], [POINTER], Fiddle::TYPE_VOID)
       KNOWN = true
-    rescue LoadError # of fiddle, or of one of the names
+    rescue LoadError # fiddle, or one of the functions, is missing
       KNOWN = false
     end
     private_constant(*constants(false))

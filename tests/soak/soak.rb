@@ -2,24 +2,24 @@
 
 require "reactor"
 require_relative "memory"
-require_relative "trades"
+require_relative "workloads"
 
-# What was done, and what was found. One for each thread, so nothing is shared.
+# Counts of one thread's work and the state that it left. Each thread has its own, so nothing is shared.
 class Account
   attr_accessor :bytes, :sent, :received, :descriptors
-  attr_reader :rounds, :moved, :left
+  attr_reader :rounds, :last_round, :left
 
   def self.now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
 
   def initialize
     @bytes = @sent = @received = @descriptors = 0
     @rounds = Hash.new(0)
-    @moved = {} # when a trade last finished a round
+    @last_round = {} # when a workload last finished a round
   end
 
-  def round(trade)
-    @rounds[trade] += 1
-    @moved[trade] = Account.now
+  def round(workload)
+    @rounds[workload] += 1
+    @last_round[workload] = Account.now
   end
 
   # @param stats [Hash] of a scheduler all of whose fibers have ended
@@ -29,10 +29,10 @@ end
 # See bin/soak.
 class Soak
   THREADS = 3
-  # No round takes nearly so long: a trade that does not move for this time has missed a wake-up.
+  # A round takes far less. A workload without a round in this time has missed a wake-up.
   STUCK = Integer(ENV.fetch("STUCK", 60))
 
-  # Seconds of GC.stress at a time. It ends when this thread gets the lock again, and takes a tenth of all time.
+  # Seconds of GC.stress at a time. It ends when this thread gets the GVL again, and takes a tenth of the time.
   BURST = 0.02
 
   def initialize(seconds)
@@ -45,10 +45,10 @@ class Soak
     @queues = Array.new(THREADS) { Queue.new }
   end
 
-  # @return [Boolean] whether nothing was wrong
+  # @return [Boolean] whether nothing failed
   def run
     puts "soak: Ruby #{RUBY_VERSION}, #{Reactor.backend}, #{@seconds} s, SEED=#{@seed}"
-    Trades.context if defined?(OpenSSL)
+    Workloads.context if defined?(OpenSSL)
     soft, hard = Process.getrlimit(:NOFILE)
     Process.setrlimit(:NOFILE, soft.clamp([hard, 8192].min, nil), hard)
     before = [descriptors, Thread.list]
@@ -68,27 +68,27 @@ class Soak
   def work(number)
     account = @accounts[number]
     Fiber.set_scheduler(scheduler = Reactor::Scheduler.new)
-    trades = Trades.new(account, @seed + number, @queues[number], @queues[(number + 1) % THREADS])
-    Trades.available.each do |trade|
-      2.times { Fiber.schedule { ply(trades, trade, account) } }
+    workloads = Workloads.new(account, @seed + number, @queues[number], @queues[(number + 1) % THREADS])
+    Workloads.available.each do |workload|
+      2.times { Fiber.schedule { run_workload(workloads, workload, account) } }
     end
     scheduler.run
     account.close(scheduler.stats)
-  rescue Exception => error # rubocop:disable Lint/RescueException -- it must be told
+  rescue Exception => error # rubocop:disable Lint/RescueException -- every error is reported
     wrong "thread #{number}: #{error.full_message}"
   end
 
-  def ply(trades, trade, account)
-    account.round(trade)
+  def run_workload(workloads, workload, account)
+    account.round(workload)
     until over?
-      trades.public_send(trade)
-      account.round(trade)
-      sleep 0 # some never wait
+      workloads.public_send(workload)
+      account.round(workload)
+      sleep 0 # some workloads never wait
     end
-    account.moved.delete(trade)
+    account.last_round.delete(workload)
   rescue StandardError => error
-    account.moved.delete(trade)
-    wrong "#{trade}: #{error.full_message}"
+    account.last_round.delete(workload)
+    wrong "#{workload}: #{error.full_message}"
   end
 
   def wrong(what)
@@ -96,8 +96,7 @@ class Soak
     warn "WRONG: #{what}"
   end
 
-  # Looks after progress and memory while the threads work, and sometimes has everything collected at every allocation,
-  # whatever the threads are doing.
+  # Checks progress and samples memory while the threads work, and sometimes turns GC.stress on for a moment.
   def watch(threads)
     step = [@seconds / 100.0, 0.2].max
     while threads.any?(&:alive?) && !over?
@@ -106,7 +105,7 @@ class Soak
       stress
       late = Account.now - STUCK
       @accounts.each_with_index do |account, i|
-        stuck = account.moved.select { |_, moved| moved < late }
+        stuck = account.last_round.select { |_, time| time < late }
         give_up("no progress in #{stuck.keys.join(", ")} of thread #{i}", threads) unless stuck.empty?
       end
     end
@@ -124,7 +123,7 @@ class Soak
     @calm = Account.now + 9 * (Account.now - start) if start
   end
 
-  # Something hangs: nothing can be counted any more.
+  # Ends the process, because hung threads cannot be counted.
   def give_up(what, threads)
     wrong what
     threads.each { |thread| warn "#{thread.inspect}\n    #{(thread.backtrace || []).first(8).join("\n    ")}" }
@@ -158,7 +157,7 @@ class Soak
 
   def report
     rounds = @accounts.map(&:rounds).reduce { |sum, one| sum.merge(one) { |_, a, b| a + b } }
-    puts "rounds: #{rounds.map { |trade, count| "#{trade} #{count}" }.join(", ")}"
+    puts "rounds: #{rounds.map { |workload, count| "#{workload} #{count}" }.join(", ")}"
     puts "bytes compared: #{@accounts.sum(&:bytes)}; sum through queues: #{@accounts.sum(&:sent)}; descriptors waited for and dropped: #{@accounts.sum(&:descriptors)}"
     puts "bursts of GC.stress: #{@stressed}"
     puts "left: 0 fibers, timers, descriptors, threads, children" if @wrong.empty?

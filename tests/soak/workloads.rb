@@ -7,13 +7,12 @@ require "zlib"
 begin
   require "openssl"
 rescue LoadError
-  nil # then without TLS
+  nil # the soak runs without TLS
 end
 
-# What the fibers of a soak do, over and over. Each method is one round, checks what it did itself, and takes care that
-# nothing is left of it.
-class Trades
-  # Something did not come out as it had to.
+# The workloads of a soak. Each method is one round, checks its own results, and leaves nothing behind.
+class Workloads
+  # A result of a round is wrong.
   class Wrong < StandardError; end
 
   ALL = %i[echo pipe tls queue timeout close process fork thread descriptors abandon collect].freeze
@@ -30,7 +29,7 @@ class Trades
 
   def self.available = defined?(OpenSSL) ? ALL : ALL - [:tls]
 
-  # A connection over TCP: both ways at once, and a server that closes.
+  # A TCP connection with data in both directions at once; the server closes it.
   def echo
     server = TCPServer.new("127.0.0.1", 0)
     Fiber.schedule do
@@ -53,7 +52,7 @@ class Trades
 
   def tls
     near, far = UNIXSocket.pair
-    server = OpenSSL::SSL::SSLSocket.new(far, Trades.context)
+    server = OpenSSL::SSL::SSLSocket.new(far, Workloads.context)
     client = OpenSSL::SSL::SSLSocket.new(near)
     Fiber.schedule do
       server.accept
@@ -73,11 +72,11 @@ class Trades
     near.close
   end
 
-  # From thread to thread.
+  # Items pass from thread to thread.
   def queue
     @next_queue << @random.rand(100).tap { |number| @account.sent += number }
     number = @queue.pop(timeout: 0.01) || 0
-    @account.received += number # not across a wait
+    @account.received += number # `+=` must not span a wait
   end
 
   def timeout
@@ -92,7 +91,7 @@ class Trades
     Timeout.timeout(60) { sleep 0 }
   end
 
-  # Under a reader, by a fiber or by a thread.
+  # A fiber or a thread closes a pipe while a fiber reads from it.
   def close
     with_pipe do |reader|
       closer = -> { reader.close }
@@ -123,7 +122,7 @@ class Trades
     check(IO.popen(%w[echo word], &:read) == "word\n", "a child said something else")
   end
 
-  # In the middle of everything; the child runs a scheduler of its own.
+  # Forks while other fibers wait; the child runs its own scheduler.
   def fork
     pid = Process.fork do
       GC.stress = false
@@ -135,14 +134,14 @@ class Trades
         Fiber.schedule { sleep 0.001; writer << "child" }
       end.join
       exit!(log == ["child"] ? 7 : 1)
-    rescue Exception # rubocop:disable Lint/RescueException -- nothing of the parent's may run here
+    rescue Exception # rubocop:disable Lint/RescueException -- no code of the parent may run in the child
       exit!(2)
     end
     Process.wait(pid)
     check($?.exitstatus == 7, "a forked child ended as #{$?.inspect}")
   end
 
-  # A scheduler that lives for a moment, which another thread may cut short.
+  # A short-lived scheduler, which another thread may kill.
   def thread
     log = []
     ended = []
@@ -154,10 +153,10 @@ class Trades
     killed = @random.rand(3).zero?
     inner.kill if killed
     inner.join
-    check(killed || (log.sort == [0, 1, 2, 3, 4] && ended == [true]), "a scheduler of a moment did #{log}")
+    check(killed || (log.sort == [0, 1, 2, 3, 4] && ended == [true]), "a short-lived scheduler did #{log}")
   end
 
-  # Opened, waited for, closed: the registry must forget them.
+  # Descriptors that are waited for and closed: the registry must drop them.
   def descriptors
     pipes = Array.new(150) { IO.pipe }
     check(IO.select(pipes.map(&:first), nil, nil, 0.00001).nil?, "an empty pipe was readable")
@@ -166,14 +165,14 @@ class Trades
     pipes.flatten.each(&:close)
   end
 
-  # Opened, waited for, dropped: the collector must find them.
+  # Descriptors that are waited for and not closed: the GC must find them.
   def abandon
     20.times { IO.pipe.first.wait_readable(0.0001) }
     @account.descriptors += 20
     sleep 0.05
   end
 
-  # A collection, or one that moves everything.
+  # A collection or a compaction.
   def collect
     @random.rand(2).zero? && GC.respond_to?(:compact) ? GC.compact : GC.start
     sleep 1 + 2 * @random.rand
@@ -196,12 +195,12 @@ class Trades
 
   private
 
-  # Writes in one fiber, ends by the block, and reads in this one.
+  # Writes in one fiber, which then calls the block, and reads in this one.
   def exchange(writer, reader)
     bytes = @random.bytes(@random.rand(10).zero? ? 300_000 : 1 + @random.rand(5_000))
     Fiber.schedule { writer.write(bytes); yield }
     got = reader.read
-    check(got.bytesize == bytes.bytesize && Zlib.crc32(got) == Zlib.crc32(bytes), "#{got.bytesize} bytes instead of #{bytes.bytesize}, or others")
+    check(got.bytesize == bytes.bytesize && Zlib.crc32(got) == Zlib.crc32(bytes), "#{got.bytesize} bytes instead of #{bytes.bytesize}, or wrong ones")
     @account.bytes += bytes.bytesize
   end
 
@@ -212,7 +211,7 @@ class Trades
     ends.each(&:close)
   end
 
-  def check(fine, message) = (wrong(message) unless fine)
+  def check(correct, message) = (wrong(message) unless correct)
 
   def wrong(message) = raise(Wrong, message)
 end
