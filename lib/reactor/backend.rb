@@ -30,15 +30,17 @@ module Reactor
       loaded ? nil : "not built for Ruby #{RUBY_VERSION} (looked for #{LIBRARIES.join(", ")})".freeze # read by other Ractors, too
     end
 
-  # The class that {Scheduler} inherits its hooks from: the native scheduler, or {PortableScheduler}.
   if @absence
     require_relative "portable/stubs"
-    Selector = PortableScheduler
   else
     require_relative "native/fiber_body"
     require_relative "native/slow_paths"
     require_relative "native/forked_child"
   end
+
+  # The class that {Scheduler} inherits its hooks from.
+  BaseScheduler = @absence ? PortableScheduler : NativeScheduler
+  private_constant :BaseScheduler
 
   class << self
     # The backend of a new scheduler that is given none: REACTOR_BACKEND, else the best one of this machine.

@@ -19,7 +19,7 @@ module Reactor
   #
   # A scheduler belongs to the thread that uses it first. On another thread its methods raise ThreadError, except for the
   # methods of {Inspection}, `unblock` and `fiber_interrupt`.
-  class Scheduler < Selector
+  class Scheduler < BaseScheduler
     # What every scheduler has besides its hooks.
     module Parts
       include AddressResolution
@@ -41,7 +41,7 @@ module Reactor
       return super if self <= PortableScheduler || Reactor.choose(options[:backend]) != :select
       return Portable.new(*arguments, **options, backend: :select) if equal?(Scheduler)
 
-      raise ArgumentError, "#{self} inherits from the native selector; set REACTOR_BACKEND=select before requiring reactor to put it on the portable one"
+      raise ArgumentError, "#{self} inherits from the native scheduler; set REACTOR_BACKEND=select before requiring reactor to put it on the portable one"
     end
 
     # The portable scheduler. It is also there if the native one is loaded, for comparing the two and for tests.

@@ -1,8 +1,8 @@
-//! The Ruby extension: `Reactor::Selector`, a complete native Fiber::Scheduler over the `reactor` crate.
+//! The Ruby extension: `Reactor::NativeScheduler`, a complete native Fiber::Scheduler over the `reactor` crate.
 //!
 //! | floor       | what it is |
 //! |-------------|------------|
-//! | `hooks`     | the methods of `Reactor::Selector`: parse, enter, call down |
+//! | `hooks`     | the methods of `Reactor::NativeScheduler`: parse, enter, call down |
 //! | `classes`   | the other objects Ruby sees |
 //! | `transfer`  | reading and writing |
 //! | `wait`      | what a fiber parks for |
@@ -60,7 +60,7 @@ fn init(ruby: &Ruby) -> Result<(), Error> {
     reactor.define_module_function("claim", function!(patch_lock::claim, 0))?;
     reactor.define_module_function("release", function!(patch_lock::release, 0))?;
 
-    let class = reactor.define_class("Selector", ruby.class_object())?;
+    let class = reactor.define_class("NativeScheduler", ruby.class_object())?;
     class.define_alloc_func::<Scheduler>();
     class.define_method("initialize", method!(Scheduler::initialize, -1))?;
     class.define_method("backend", method!(Scheduler::backend_name, 0))?;
@@ -151,7 +151,7 @@ fn buffer_contract(ruby: &Ruby) -> u8 {
 
 /// Defines io_read, io_write, io_pread and io_pwrite for one version of the contract: the only switch, made once.
 ///
-/// Also `Selector.define_transfers(class, contract)`, which lets the tests run both versions on any Ruby.
+/// Also `NativeScheduler.define_transfers(class, contract)`, which lets the tests run both versions on any Ruby.
 fn define_transfers(class: RClass, contract: u8) -> Result<(), Error> {
     if contract >= 4 {
         define(class, c"io_read", io_transfer::read_v4);

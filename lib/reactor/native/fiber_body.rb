@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 module Reactor
-  class Selector
+  class NativeScheduler
     # What every fiber of a native scheduler runs: its block, and the report of how that ended.
     #
     # It is Ruby code, because a block that C calls takes 1.3 kB of frames on the machine stack. Every parked fiber would keep

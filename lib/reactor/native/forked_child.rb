@@ -4,7 +4,7 @@ require_relative "../forked_child"
 
 module Reactor
   # What the extension calls in a forked child, by these names.
-  class Selector
+  class NativeScheduler
     private
 
     def blocking_wait(io, events, timeout) = ForkedChild.io_wait(io, events, timeout)

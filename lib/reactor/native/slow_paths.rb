@@ -5,7 +5,7 @@ require_relative "../vm"
 
 module Reactor
   # The rare paths of the native scheduler that are written in Ruby. The extension calls `report` and `pass_on` by these names.
-  class Selector
+  class NativeScheduler
     private
 
     def report(error) = VM.report(Fiber.current, error)

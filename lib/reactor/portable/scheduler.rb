@@ -59,7 +59,7 @@ module Reactor
     # @raise [RuntimeError] initialized before
     # @raise [SystemCallError] no descriptors left
     def initialize(backend = nil)
-      raise ArgumentError, "the portable selector has no backend #{backend.inspect}" unless [nil, "select"].include?(backend&.to_s)
+      raise ArgumentError, "the portable scheduler has no backend #{backend.inspect}" unless [nil, "select"].include?(backend&.to_s)
       raise "already initialized" if @wake_writer
 
       @wake_reader, @wake_writer = IO.pipe # written by other threads while this one sleeps in the kernel

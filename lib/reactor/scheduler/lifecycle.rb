@@ -20,7 +20,7 @@ module Reactor
     # @param workers [Integer, nil] worker threads at most, for work that Ruby code or its C extensions do with the GVL
     #   released, see {Offload#offload}; nil: as many as processors, but at least 4. A worker starts when it is needed.
     # @param policy [Symbol] which of the operations that Ruby 3.4 and later offer to the scheduler (see
-    #   {Selector#blocking_operation_wait}) a worker does: :measured, those that are slow; :always; :never, which is what
+    #   {NativeScheduler#blocking_operation_wait}) a worker does: :measured, those that are slow; :always; :never, which is what
     #   every Ractor but the main one does
     # @raise [ArgumentError] the backend is unknown or cannot be had here, and the message says why; stall is not positive;
     #   the policy is unknown; fewer than one worker

@@ -46,7 +46,7 @@ module Reactor
       @offload.call(place, work)
     end
 
-    # Runs what {Selector#blocking_operation_wait} leaves to the VM, if an override has called it. IO.copy_stream then blocks
+    # Runs what {NativeScheduler#blocking_operation_wait} leaves to the VM, if an override has called it. IO.copy_stream then blocks
     # the thread where it waits.
     #
     # @param work [#call]

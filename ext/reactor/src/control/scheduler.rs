@@ -1,4 +1,4 @@
-//! The Ruby object `Reactor::Selector`: the scheduler's state, its owner, its time slice and its quota of the GVL.
+//! The Ruby object `Reactor::NativeScheduler`: the scheduler's state, its owner, its time slice and its quota of the GVL.
 
 use std::cell::{Ref, RefCell, RefMut};
 
@@ -21,7 +21,7 @@ use crate::{
 
 #[derive(TypedData, Default)]
 #[magnus(
-    class = "Reactor::Selector",
+    class = "Reactor::NativeScheduler",
     mark,
     size,
     wb_protected,
