@@ -141,7 +141,7 @@ module Reactor
 
       # @return [Boolean] whether anything but a timer could wake a fiber
       def outside?
-        hooks = waited_for
+        hooks = wait_hooks
         return true if hooks.include?(:io)
 
         hooks.include?(:block) && Thread.list.any? { |thread| !thread.equal?(Thread.current) && !Inspection.idle?(thread) }

@@ -68,10 +68,10 @@ fn init(ruby: &Ruby) -> Result<(), Error> {
     class.define_method("closed?", method!(Scheduler::is_closed, 0))?;
     class.define_method("inert?", method!(Scheduler::is_forked_child, 0))?;
     class.define_method("live", method!(Scheduler::live, 0))?;
-    class.define_method("roster", method!(observe::fiber_rows, 0))?;
-    class.define_method("waited_for", method!(observe::wait_hooks, 0))?;
-    class.define_method("pulse", method!(observe::progress_count, 0))?;
-    class.define_method("holder", method!(observe::running_fiber, 0))?;
+    class.define_method("fiber_rows", method!(observe::fiber_rows, 0))?;
+    class.define_method("wait_hooks", method!(observe::wait_hooks, 0))?;
+    class.define_method("progress_count", method!(observe::progress_count, 0))?;
+    class.define_method("running_fiber", method!(observe::running_fiber, 0))?;
     class.define_method("trace_start", method!(observe::start_trace, 1))?;
     class.define_method("trace_stop", method!(observe::stop_trace, 0))?;
     class.define_method("virtual_time", method!(virtual_time::freeze, 1))?;
