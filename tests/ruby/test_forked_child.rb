@@ -45,7 +45,7 @@ class TestForkedChild < ReactorTest
   end
 
   def test_it_knows
-    assert_in_child([true, true, nil]) { |scheduler| [scheduler.inert?, scheduler.closed?, Reactor::Schedulers.current] }
+    assert_in_child([true, true, nil]) { |scheduler| [scheduler.forked_child?, scheduler.closed?, Reactor::Schedulers.current] }
   end
 
   def test_sleep

@@ -146,7 +146,7 @@ class TestLife < ReactorTest
   def test_schedulers_in_threads_that_ruby_may_move
     mn = { "RUBY_MN_THREADS" => "1" }
     skip "this Ruby has no M:N threads" unless IO.popen([mn, RbConfig.ruby, "-v"], &:read).include?("+MN")
-    skip "this Ruby cannot keep a thread on its native thread" if RUBY_VERSION < "4.0" && !Thread.new { Reactor.stay }.value
+    skip "this Ruby cannot keep a thread on its native thread" if RUBY_VERSION < "4.0" && !Thread.new { Reactor.lock_native_thread }.value
     out = child_says(<<~'RUBY', __FILE__, env: mn)
       require "socket"
       file = File.read(ARGV[0])

@@ -53,10 +53,10 @@ fn init(ruby: &Ruby) -> Result<(), Error> {
     reactor.define_module_function("native_backends", function!(native_backends, 0))?;
     reactor.define_module_function("pidfd", function!(children::pidfd, 1))?;
     reactor.define_module_function("await_child", function!(children::await_child, 2))?;
-    reactor.define_module_function("stand_back", function!(reactor::lengthen_time_slice, 0))?;
+    reactor.define_module_function("lengthen_time_slice", function!(reactor::lengthen_time_slice, 0))?;
     reactor.define_module_function("fifo?", function!(file::fifo, 1))?;
     reactor.define_module_function("io_number", function!(io_object::io_number, 1))?;
-    reactor.define_module_function("stay", function!(thread::lock_native_thread, 0))?;
+    reactor.define_module_function("lock_native_thread", function!(thread::lock_native_thread, 0))?;
     reactor.define_module_function("claim", function!(patch_lock::claim, 0))?;
     reactor.define_module_function("release", function!(patch_lock::release, 0))?;
 
@@ -66,7 +66,7 @@ fn init(ruby: &Ruby) -> Result<(), Error> {
     class.define_method("backend", method!(Scheduler::backend_name, 0))?;
     class.define_method("stats", method!(Scheduler::statistics, 0))?;
     class.define_method("closed?", method!(Scheduler::is_closed, 0))?;
-    class.define_method("inert?", method!(Scheduler::is_forked_child, 0))?;
+    class.define_method("forked_child?", method!(Scheduler::is_forked_child, 0))?;
     class.define_method("live", method!(Scheduler::live, 0))?;
     class.define_method("fiber_rows", method!(observe::fiber_rows, 0))?;
     class.define_method("wait_hooks", method!(observe::wait_hooks, 0))?;

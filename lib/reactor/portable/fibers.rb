@@ -90,7 +90,7 @@ module Reactor
         catch(fiber) { block.call(*arguments) } # thrown by a cancelled wait
         nil # Ruby keeps what a dead fiber returned, which may be another fiber, and so on
       rescue Exception => error # rubocop:disable Lint/RescueException -- it would be raised in an unrelated fiber
-        if inert?
+        if forked_child?
           raise # in a child forked by this fiber no drain will raise it
         elsif !start.done
           start.error = [error]

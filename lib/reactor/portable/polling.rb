@@ -136,7 +136,7 @@ module Reactor
 
       # Ends the kernel's sleep, if there is one. Any thread may call it.
       def wake_poll
-        return if !@sleeping || inert?
+        return if !@sleeping || forked_child?
 
         @counts[:wakeups] += 1
         @wake_writer.write_nonblock(".", exception: false)

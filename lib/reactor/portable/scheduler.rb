@@ -90,11 +90,11 @@ module Reactor
     def stats = @counts.merge(live: live, parked: @waits.size, timers: @timers.size)
 
     # @return [Boolean] whether it can be used no more; also true in a forked child, because the descriptors are its parent's
-    def closed? = inert? || @closed
+    def closed? = forked_child? || @closed
 
     # @return [Boolean] whether this process is a forked child of the process that made the scheduler. Its hooks then do what
     #   Ruby does without a scheduler.
-    def inert? = Process.pid != @pid
+    def forked_child? = Process.pid != @pid
 
     # @return [Integer] fibers made by {#fiber} that have not finished
     def live = @live.size
@@ -313,7 +313,7 @@ module Reactor
 
     # @return [Boolean] whether the hook may go on; false in a forked child, where it does what Ruby does without a scheduler
     def enter
-      return false if inert?
+      return false if forked_child?
       raise "closed scheduler" if @closed
 
       adopt unless @thread.equal?(Thread.current)

@@ -19,7 +19,7 @@ module Reactor
     # @raise [IOError, TypeError, ArgumentError, RangeError] as IO.select
     # @raise [RuntimeError] the scheduler is closed
     def io_select(readables, writables = nil, exceptables = nil, timeout = nil)
-      return ForkedChild.io_select(readables, writables, exceptables, timeout) if inert?
+      return ForkedChild.io_select(readables, writables, exceptables, timeout) if forked_child?
       raise "closed scheduler" if closed?
 
       seconds = Clock.seconds(timeout)

@@ -28,7 +28,7 @@ module Reactor
     def initialize(backend: nil, stall: nil, on_stall: nil, workers: nil, policy: :measured)
       detector = StallDetector.new(self, stall, on_stall) if stall
       @offload = OffloadPolicy.new(policy, workers.nil? ? OffloadPolicy::WORKERS : workers)
-      Reactor.stay if RUBY_VERSION.start_with?("3.4") # or Ruby might move this thread to another native one under its fibers
+      Reactor.lock_native_thread if RUBY_VERSION.start_with?("3.4") # or Ruby might move this thread to another native one under its fibers
       super(Reactor.choose(backend))
       Patches.install(Patches::CLOSE, Patches::SCHEDULER)
       Schedulers.register(self)

@@ -102,7 +102,7 @@ impl Scheduler {
         self.owner.is_current_thread()
     }
 
-    /// `inert?`: whether this process is a forked child of the one the scheduler belongs to.
+    /// `forked_child?`: whether this process is a forked child of the one the scheduler belongs to.
     pub fn is_forked_child(&self) -> bool {
         self.owner.is_forked_child()
     }
