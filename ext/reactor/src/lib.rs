@@ -80,16 +80,16 @@ fn init(ruby: &Ruby) -> Result<(), Error> {
     class.define_method("shutdown", method!(Scheduler::shutdown, 0))?;
     class.define_method("drain", method!(fiber::drain, 0))?;
     class.define_method("cancel", method!(fiber::cancel, 0))?;
-    define(class, c"io_closing", closing::io_closing);
-    class.define_method("fetch", method!(file::fetch, 4))?;
-    class.define_method("sync", method!(file::sync, 2))?;
-    class.define_method("submit", method!(file::flush_sends, 0))?;
+    define(class, c"prepare_close", closing::prepare_close);
+    class.define_method("prefetch", method!(file::prefetch, 4))?;
+    class.define_method("sync_by_driver", method!(file::sync_by_driver, 2))?;
+    class.define_method("flush_sends", method!(file::flush_sends, 0))?;
     class.define_method("wait_any", method!(io_wait::wait_any, -1))?;
     class.define_method("lookup", method!(lookup::lookup, -1))?;
 
-    class.define_singleton_method("run_by", function!(vm_fiber::run_by, 1))?;
-    define(class, c"ended", fiber::ended);
-    class.funcall::<_, _, magnus::Value>("private", ("ended",))?;
+    class.define_singleton_method("define_fiber_body", function!(vm_fiber::define_fiber_body, 1))?;
+    define(class, c"on_fiber_end", fiber::on_fiber_end);
+    class.funcall::<_, _, magnus::Value>("private", ("on_fiber_end",))?;
     define_variadic(class, c"fiber", fiber::fiber);
     define(class, c"io_wait", io_wait::io_wait);
     define_variadic(class, c"kernel_sleep", block::kernel_sleep);

@@ -189,7 +189,7 @@ module Reactor
     # Raises IOError in the tasks that wait for an IO that is about to be closed. Any thread may call it.
     #
     # @api private
-    def io_closing(io)
+    def prepare_close(io)
       return if closed?
 
       @ios[io]&.each do |number, fiber|

@@ -29,13 +29,13 @@ module Reactor
       end
 
       # @param io [IO]
-      # @return [Symbol, nil] :told if a fiber waits for it
+      # @return [Symbol, nil] :interrupted if a fiber waits for it
       # @api private
       def self.notify_schedulers(io)
         told = nil
         Schedulers.each do |scheduler|
           # Only the scheduler's own thread learns when its worker has ended, so another thread has to ask again.
-          sleep RETRY_DELAY while (answer = scheduler.io_closing(io)) == :busy
+          sleep RETRY_DELAY while (answer = scheduler.prepare_close(io)) == :in_use
           told ||= answer
         end
         told

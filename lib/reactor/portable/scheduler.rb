@@ -115,7 +115,7 @@ module Reactor
     #
     # @return [nil]
     # @api private
-    def submit = nil
+    def flush_sends = nil
 
     # --- hooks: time and other fibers ------------------------------------------------------------------------------
 
@@ -195,9 +195,9 @@ module Reactor
     # Raises IOError in the fibers that wait for an IO object that is about to be closed. Any thread may call this.
     #
     # @param io [IO]
-    # @return [Symbol, nil] :told if there are any
+    # @return [Symbol, nil] :interrupted if there are any
     # @api private
-    def io_closing(io)
+    def prepare_close(io)
       return if closed?
 
       waits = @watched.each_value.flat_map { |waits_of| waits_of[io]&.keys || [] }
@@ -206,7 +206,7 @@ module Reactor
         enqueue(wait)
       end
       wake_poll unless waits.empty?
-      :told if waits.any?
+      :interrupted if waits.any?
     end
 
     # The hook for Timeout.timeout: runs the block, and raises where it waits when the time is over, also inside an

@@ -1,4 +1,4 @@
-//! An IO that is closed while fibers use it: `io_closing`, `fiber_interrupt`, `io_close`.
+//! An IO that is closed while fibers use it: `prepare_close`, `fiber_interrupt`, `io_close`.
 
 use magnus::{Error, Ruby, Symbol, Value, prelude::*, typed_data::Obj};
 use reactor::OwnerId;
@@ -21,13 +21,13 @@ use crate::{
     },
 };
 
-/// `io_closing(io)`: the IO object is about to be closed, by any thread. Raises IOError in the fibers that wait for it; those
+/// `prepare_close(io)`: the IO object is about to be closed, by any thread. Raises IOError in the fibers that wait for it; those
 /// that wait for another object on the same descriptor are left alone. Constant time, but for these.
 ///
-/// nil: no fiber waits for it. :told: the fibers that wait for it have been interrupted. :busy: the fiber of another thread
+/// nil: no fiber waits for it. :interrupted: the fibers that wait for it have been interrupted. :in_use: the fiber of another thread
 /// has a worker of the pool use the descriptor, which must not be closed under it, so the caller asks again a little later.
 /// (On the scheduler's own thread the caller parks until that is over.)
-pub fn io_closing(
+pub fn prepare_close(
     ruby: &Ruby,
     this: Obj<Scheduler>,
     [io]: [Value; 1],
@@ -56,13 +56,13 @@ pub fn io_closing(
     let is_in_use = this.state().is_pinned(io_number);
     if is_in_use {
         if !this.is_owner_thread() {
-            return Ok(Some(ruby.to_symbol("busy")));
+            return Ok(Some(ruby.to_symbol("in_use")));
         }
         if let Entered::Usable(scope) = HookScope::enter(ruby, &this)? {
             wait_until_unpinned(&scope, io_number)?;
         }
     }
-    Ok(Some(ruby.to_symbol("told")))
+    Ok(Some(ruby.to_symbol("interrupted")))
 }
 
 /// `fiber_interrupt(fiber, exception)`: raises in a fiber that waits for readiness; dropped if it no longer does.
