@@ -140,7 +140,7 @@ module Reactor
       private
 
       # @return [Boolean] whether anything but a timer could wake a fiber
-      def outside?
+      def wakeable_from_outside?
         hooks = wait_hooks
         return true if hooks.include?(:io)
 

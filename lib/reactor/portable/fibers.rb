@@ -95,7 +95,7 @@ module Reactor
         elsif !start.done
           start.error = [error]
         elsif error.is_a?(StandardError) || error.is_a?(ScriptError)
-          VM.report(fiber, error)
+          VM.report_error(fiber, error)
           @error ||= error
         else
           raise # out of the fiber: Ruby raises it at the end of the root fiber's chain of resumes

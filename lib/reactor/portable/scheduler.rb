@@ -148,7 +148,7 @@ module Reactor
       parked = true
       wait.events == :unblocked
     ensure
-      VM.pass_on(blocker) unless parked
+      VM.hand_on_mutex(blocker) unless parked
     end
 
     # Ends the fiber's {#block} or {#kernel_sleep}. If the fiber is in neither, the call does nothing: a late unblock shortens
