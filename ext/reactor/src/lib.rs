@@ -53,10 +53,16 @@ fn init(ruby: &Ruby) -> Result<(), Error> {
     reactor.define_module_function("native_backends", function!(native_backends, 0))?;
     reactor.define_module_function("pidfd", function!(children::pidfd, 1))?;
     reactor.define_module_function("await_child", function!(children::await_child, 2))?;
-    reactor.define_module_function("lengthen_time_slice", function!(reactor::lengthen_time_slice, 0))?;
+    reactor.define_module_function(
+        "lengthen_time_slice",
+        function!(reactor::lengthen_time_slice, 0),
+    )?;
     reactor.define_module_function("fifo?", function!(file::fifo, 1))?;
     reactor.define_module_function("io_number", function!(io_object::io_number, 1))?;
-    reactor.define_module_function("lock_native_thread", function!(thread::lock_native_thread, 0))?;
+    reactor.define_module_function(
+        "lock_native_thread",
+        function!(thread::lock_native_thread, 0),
+    )?;
     reactor.define_module_function("claim", function!(patch_lock::claim, 0))?;
     reactor.define_module_function("release", function!(patch_lock::release, 0))?;
 
@@ -87,7 +93,10 @@ fn init(ruby: &Ruby) -> Result<(), Error> {
     class.define_method("wait_any", method!(io_wait::wait_any, -1))?;
     class.define_method("lookup", method!(lookup::lookup, -1))?;
 
-    class.define_singleton_method("define_fiber_body", function!(vm_fiber::define_fiber_body, 1))?;
+    class.define_singleton_method(
+        "define_fiber_body",
+        function!(vm_fiber::define_fiber_body, 1),
+    )?;
     define(class, c"on_fiber_end", fiber::on_fiber_end);
     class.funcall::<_, _, magnus::Value>("private", ("on_fiber_end",))?;
     define_variadic(class, c"fiber", fiber::fiber);

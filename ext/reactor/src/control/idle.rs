@@ -27,8 +27,8 @@ impl Scheduler {
             return Ok(None);
         };
         let scheduler = current_scheduler().value();
-        let is_awaited =
-            self.is_object(scheduler) && call_method(scheduler, "wakeable_from_outside?", &[])?.to_bool();
+        let is_awaited = self.is_object(scheduler)
+            && call_method(scheduler, "wakeable_from_outside?", &[])?.to_bool();
         let settle = if is_awaited { settle } else { Duration::ZERO };
         Ok(Some(SettleUntil(Instant::now() + settle)))
     }

@@ -45,7 +45,9 @@ pub fn block(ruby: &Ruby, this: Obj<Scheduler>, arguments: &[Value]) -> Result<b
     };
     match wait::block::block(&scope, WaitHook::Block, timeout) {
         // The wake-up may have handed over a mutex. If this fiber raises, the mutex is handed on.
-        Err(error) => call_method(this.as_value(), "hand_on_mutex", &arguments[..1]).and(Err(error)),
+        Err(error) => {
+            call_method(this.as_value(), "hand_on_mutex", &arguments[..1]).and(Err(error))
+        }
         answer => answer,
     }
 }
