@@ -54,7 +54,7 @@ impl Loop {
             .ok_or_else(|| runtime_error("this poller is closed"))
     }
 
-    fn claim(&mut self) -> Token {
+    fn take_index(&mut self) -> Token {
         let index = self.free.pop().unwrap_or_else(|| {
             self.waits.push(None);
             self.generations.push(0);
@@ -63,7 +63,7 @@ impl Loop {
         Token::new(index, self.generations[index as usize])
     }
 
-    fn release(&mut self, index: u32) -> Option<WaitId> {
+    fn free_index(&mut self, index: u32) -> Option<WaitId> {
         let wait = self.waits.get_mut(index as usize)?.take()?;
         self.generations[index as usize] = self.generations[index as usize].wrapping_add(1);
         self.free.push(index);
@@ -116,7 +116,8 @@ pub fn wait(
     let interest = convert::interest(ruby, events)?;
     let watched = IoObject::new(io)?;
     let mut event_loop = this.event_loop.borrow_mut();
-    let token = event_loop.claim();
+    event_loop.reactor()?; // before an index is taken, which nothing would give back
+    let token = event_loop.take_index();
     let begun = event_loop
         .reactor()?
         .wait(watched.descriptor, watched.identity, interest, token);
@@ -148,7 +149,7 @@ pub fn finish(
 ) -> Result<Integer, Error> {
     let interest = convert::interest(ruby, events)?;
     let mut event_loop = this.event_loop.borrow_mut();
-    let ready = match event_loop.release(number) {
+    let ready = match event_loop.free_index(number) {
         Some(wait) => event_loop
             .reactor
             .as_mut()
