@@ -46,7 +46,7 @@ module Reactor
     # The backend of a new scheduler that is given none: REACTOR_BACKEND, else the best one of this machine.
     #
     # @return [Symbol]
-    # @raise [ArgumentError] REACTOR_BACKEND names a backend that is unknown or cannot be had here; the message says why
+    # @raise [ArgumentError] REACTOR_BACKEND names a backend that is unknown or not available here; the message says why
     def backend = choose(nil)
 
     # @return [Hash{Symbol => true, String}] every backend there is, best first, with true or the reason why it cannot be used
@@ -71,7 +71,7 @@ module Reactor
       case reason = known[name]
       when true then name
       when nil then raise ArgumentError, "unknown backend #{wanted.inspect} (there are: #{known.keys.join(", ")})"
-      else raise ArgumentError, "backend #{name} cannot be had: #{reason}"
+      else raise ArgumentError, "backend #{name} is not available: #{reason}"
       end
     end
   end

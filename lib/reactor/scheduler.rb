@@ -36,7 +36,7 @@ module Reactor
     # @param backend [Symbol, String, nil] see {Reactor.backends}; nil: REACTOR_BACKEND, else the best one
     # @param options see {Lifecycle#initialize}
     # @return [Scheduler, Scheduler::Portable] a Portable if :select is asked for while the native library is loaded
-    # @raise [ArgumentError] the backend is unknown or cannot be had, or it is :select in a subclass of the native scheduler
+    # @raise [ArgumentError] the backend is unknown or not available, or it is :select in a subclass of the native scheduler
     def self.new(*arguments, **options, &block)
       return super if self <= PortableScheduler || Reactor.choose(options[:backend]) != :select
       return Portable.new(*arguments, **options, backend: :select) if equal?(Scheduler)

@@ -48,7 +48,7 @@ module Reactor
 
     # @param loop [Fiber]
     # @param backend [Symbol, String, nil] a native one, see {Reactor.backends}; nil: the best
-    # @raise [ArgumentError] unknown, or cannot be had here
+    # @raise [ArgumentError] unknown, or not available here
     def initialize(loop, backend: nil)
       @loop = loop
       @poller = Poller.new(backend)

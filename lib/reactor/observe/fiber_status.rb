@@ -28,7 +28,7 @@ module Reactor
       case hook
       when :io then io || !events.zero? ? "for #{io ? io.inspect : "an IO object"} to be #{FiberStatus.wanted(events)}" : "for several IO objects"
       when :sleep then forever ? "asleep until woken" : "asleep"
-      when :block then forever ? "for somebody to wake it" : "for somebody to wake it, or its time"
+      when :block then forever ? "until it is unblocked" : "until it is unblocked or its time is over"
       end
     end
   end

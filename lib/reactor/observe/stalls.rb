@@ -47,7 +47,7 @@ module Reactor
     def initialize(scheduler, limit, report)
       @scheduler = scheduler
       @limit = Clock.seconds(limit)
-      raise ArgumentError, "a stall cannot be shorter than no time" if @limit.nil? || @limit.zero?
+      raise ArgumentError, "stall must be more than 0 seconds" if @limit.nil? || @limit.zero?
       raise TypeError, "on_stall must respond to call" unless report.nil? || report.respond_to?(:call)
 
       @report = report || ->(stall) { $stderr.write("#{stall}\n") }

@@ -19,7 +19,7 @@ module Reactor
       # @raise [ThreadError] the scheduler belongs to another thread
       # @raise [ArgumentError] without a block
       def fiber(*arguments, **options, &block)
-        raise "a forked child needs a scheduler of its own" unless enter
+        raise "this scheduler belongs to the parent process" unless enter
         raise ArgumentError, "tried to create Proc object without a block" unless block
 
         start = Wait.new(Fiber.current, :turn, @waits[Fiber.current])

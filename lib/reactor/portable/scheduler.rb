@@ -314,7 +314,7 @@ module Reactor
     # @return [Boolean] whether the hook may go on; false in a forked child, where it does what Ruby does without a scheduler
     def enter
       return false if forked_child?
-      raise "closed scheduler" if @closed
+      raise "this scheduler is closed" if @closed
 
       adopt unless @thread.equal?(Thread.current)
       true

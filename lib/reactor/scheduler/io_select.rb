@@ -20,7 +20,7 @@ module Reactor
     # @raise [RuntimeError] the scheduler is closed
     def io_select(readables, writables = nil, exceptables = nil, timeout = nil)
       return ForkedChild.io_select(readables, writables, exceptables, timeout) if forked_child?
-      raise "closed scheduler" if closed?
+      raise "this scheduler is closed" if closed?
 
       seconds = Clock.seconds(timeout)
       deadline = seconds && now + seconds

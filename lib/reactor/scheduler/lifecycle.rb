@@ -22,7 +22,7 @@ module Reactor
     # @param policy [Symbol] which of the operations that Ruby 3.4 and later offer to the scheduler (see
     #   {NativeScheduler#blocking_operation_wait}) a worker does: :measured, those that are slow; :always; :never, which is what
     #   every Ractor but the main one does
-    # @raise [ArgumentError] the backend is unknown or cannot be had here, and the message says why; stall is not positive;
+    # @raise [ArgumentError] the backend is unknown or not available here, and the message says why; stall is not positive;
     #   the policy is unknown; fewer than one worker
     # @raise [TypeError] stall is no duration; on_stall cannot be called; workers is no Integer
     def initialize(backend: nil, stall: nil, on_stall: nil, workers: nil, policy: :measured)
