@@ -250,6 +250,26 @@ class TestLife < ReactorTest
     assert_equal ["{3=>1000}"] * 3, out.delete(" ").lines(chomp: true)
   end
 
+  def test_the_patch_lock_can_be_waited_for_interrupted_and_taken_in_a_forked_child
+    skip "plain Ruby locks a file" unless Reactor.respond_to?(:lock_patches)
+    out = child_says(<<~'RUBY')
+      waits = ->(thread) { sleep 0.001 until thread.status == "sleep" }
+      Reactor.lock_patches
+      raised, killed, waiting = Array.new(3) { Thread.new { Reactor.lock_patches; :locked } }.each(&waits)
+      raised.report_on_exception = false
+      raised.raise("raised")
+      p((raised.value rescue $!.message))
+      p killed.kill.value
+      child = fork { Reactor.lock_patches; Reactor.unlock_patches; exit!(7) }
+      p Process.wait2(child).last.exitstatus
+      p waiting.alive?
+      Reactor.unlock_patches
+      p waiting.value
+      p Thread.new { Reactor.lock_patches }.join(0.05)
+    RUBY
+    assert_equal ['"raised"', "nil", "7", "true", ":locked", "nil"], out.lines(chomp: true)
+  end
+
   # Which they do with their first scheduler. From then on its place before Ruby's own methods is the same for all.
   def test_several_ractors_make_their_first_scheduler_at_once
     out = child_says(<<~RUBY)

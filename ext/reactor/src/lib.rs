@@ -63,8 +63,8 @@ fn init(ruby: &Ruby) -> Result<(), Error> {
         "lock_native_thread",
         function!(thread::lock_native_thread, 0),
     )?;
-    reactor.define_module_function("claim", function!(patch_lock::claim, 0))?;
-    reactor.define_module_function("release", function!(patch_lock::release, 0))?;
+    reactor.define_module_function("lock_patches", function!(patch_lock::lock_patches, 0))?;
+    reactor.define_module_function("unlock_patches", function!(patch_lock::unlock_patches, 0))?;
 
     let class = reactor.define_class("NativeScheduler", ruby.class_object())?;
     class.define_alloc_func::<Scheduler>();
@@ -87,6 +87,7 @@ fn init(ruby: &Ruby) -> Result<(), Error> {
     class.define_method("drain", method!(fiber::drain, 0))?;
     class.define_method("cancel", method!(fiber::cancel, 0))?;
     define(class, c"prepare_close", closing::prepare_close);
+    class.define_method("push_when_unused", method!(closing::push_when_unused, 2))?;
     class.define_method("prefetch", method!(file::prefetch, 4))?;
     class.define_method("sync_by_driver", method!(file::sync_by_driver, 2))?;
     class.define_method("flush_sends", method!(file::flush_sends, 0))?;

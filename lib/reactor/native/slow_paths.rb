@@ -20,19 +20,15 @@ module Reactor
   end
 
   class << self
-    # Seconds between two attempts to get the patch lock.
-    LOCK_RETRY_DELAY = 0.0002
-    private_constant :LOCK_RETRY_DELAY
-
     # Runs the block while no other Ractor does.
     #
     # @api private
     def exclusively
-      sleep LOCK_RETRY_DELAY until claim
+      lock_patches
       begin
         yield
       ensure
-        release
+        unlock_patches
       end
     end
   end

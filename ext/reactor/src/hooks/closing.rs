@@ -1,4 +1,4 @@
-//! An IO that is closed while fibers use it: `prepare_close`, `fiber_interrupt`, `io_close`.
+//! An IO that is closed while fibers use it: `prepare_close`, `push_when_unused`, `fiber_interrupt`, `io_close`.
 
 use magnus::{Error, Ruby, Symbol, Value, prelude::*, typed_data::Obj};
 use reactor::OwnerId;
@@ -25,8 +25,8 @@ use crate::{
 /// that wait for another object on the same descriptor are left alone. Constant time, but for these.
 ///
 /// nil: no fiber waits for it. :interrupted: the fibers that wait for it have been interrupted. :in_use: the fiber of another thread
-/// has a worker of the pool use the descriptor, which must not be closed under it, so the caller asks again a little later.
-/// (On the scheduler's own thread the caller parks until that is over.)
+/// has a worker of the pool use the descriptor, which must not be closed under it, so the caller waits for the end of that
+/// ([`push_when_unused`]) and asks again. (On the scheduler's own thread the caller parks in here.)
 pub fn prepare_close(
     ruby: &Ruby,
     this: Obj<Scheduler>,
@@ -63,6 +63,15 @@ pub fn prepare_close(
         }
     }
     Ok(Some(ruby.to_symbol("interrupted")))
+}
+
+/// `push_when_unused(io, queue)`: the queue gets an element when no worker uses the descriptor of the IO any more. False,
+/// and nothing done, if none does now.
+pub fn push_when_unused(this: Obj<Scheduler>, io: Value, queue: Value) -> bool {
+    let Some(number) = known_number(io).filter(|_| !this.is_closed()) else {
+        return false;
+    };
+    Scheduler::push_when_unpinned(this, IoObject::identity_of(number), queue)
 }
 
 /// `fiber_interrupt(fiber, exception)`: raises in a fiber that waits for readiness; dropped if it no longer does.
