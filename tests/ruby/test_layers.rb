@@ -23,7 +23,7 @@ class TestLayers < ReactorTest
     "backend" => %w[portable native],
     "connect" => %w[clock names schedulers],
     "patches" => %w[names schedulers connect],
-    "scheduler" => %w[clock vm schedulers names child_events forked_child workers observe portable native backend patches],
+    "scheduler" => %w[clock vm schedulers names child_events forked_child workers observe portable backend patches],
     "reactor" => %w[version scheduler],
     "testing" => %w[observe patches scheduler reactor],
     "async" => %w[vm clock schedulers transfer_loop child_events workers observe patches reactor]
