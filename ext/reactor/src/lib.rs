@@ -180,7 +180,7 @@ fn define_transfers(class: RClass, contract: u8) -> Result<(), Error> {
     }
 }
 
-/// `Reactor.native_backends`: each backend's name with true, or with the reason why it cannot be had here.
+/// `Reactor.native_backends`: each backend's name with true, or with the reason why it is not available here.
 fn native_backends(ruby: &Ruby) -> Result<RHash, Error> {
     let hash = ruby.hash_new();
     for backend in Backend::ALL {

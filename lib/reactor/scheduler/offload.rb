@@ -47,8 +47,8 @@ module Reactor
       @offload.call(place, work)
     end
 
-    # Runs what {NativeScheduler#blocking_operation_wait} leaves to the VM, if an override has called it. IO.copy_stream then blocks
-    # the thread where it waits.
+    # Runs what {NativeScheduler#blocking_operation_wait} leaves to the VM, if an override has called it. IO.copy_stream then
+    # blocks the thread where it waits. The extension calls it by this name.
     #
     # @param work [#call]
     # @return what the work returns

@@ -21,8 +21,9 @@ use crate::{
     },
 };
 
-/// `prepare_close(io)`: the IO object is about to be closed, by any thread. Raises IOError in the fibers that wait for it; those
-/// that wait for another object on the same descriptor are left alone. Constant time, but for these.
+/// `prepare_close(io)`: the IO object is about to be closed, by any thread. Raises IOError in the fibers that wait for it.
+/// Fibers that wait for another object on the same descriptor are left alone. It takes constant time, and time for each fiber
+/// that is interrupted.
 ///
 /// nil: no fiber waits for it. :interrupted: the fibers that wait for it have been interrupted. :in_use: the fiber of another thread
 /// has a worker of the pool use the descriptor, which must not be closed under it, so the caller waits for the end of that

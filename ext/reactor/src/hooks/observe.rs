@@ -63,7 +63,7 @@ pub fn running_fiber(this: Obj<Scheduler>) -> Option<Value> {
     running.map(Object::value)
 }
 
-/// `trace_start(limit)`: begins a list of at most that many moments. RuntimeError if one is being kept already.
+/// `trace_start(limit)`: begins to record a trace of at most `limit` moments. RuntimeError if one is being recorded.
 pub fn start_trace(this: Obj<Scheduler>, limit: usize) -> Result<(), Error> {
     if !this.state_mut().start_trace(limit) {
         return Err(runtime_error("this scheduler is being traced already"));
