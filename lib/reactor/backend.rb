@@ -30,21 +30,23 @@ module Reactor
       loaded ? nil : "not built for Ruby #{RUBY_VERSION} (looked for #{LIBRARIES.join(", ")})".freeze # read by other Ractors, too
     end
 
-  # The class that {Scheduler} inherits its hooks from: the native scheduler, or {PortableScheduler}.
   if @absence
     require_relative "portable/stubs"
-    Selector = PortableScheduler
   else
     require_relative "native/fiber_body"
     require_relative "native/slow_paths"
     require_relative "native/forked_child"
   end
 
+  # The class that {Scheduler} inherits its hooks from.
+  BaseScheduler = @absence ? PortableScheduler : NativeScheduler
+  private_constant :BaseScheduler
+
   class << self
     # The backend of a new scheduler that is given none: REACTOR_BACKEND, else the best one of this machine.
     #
     # @return [Symbol]
-    # @raise [ArgumentError] REACTOR_BACKEND names a backend that is unknown or cannot be had here; the message says why
+    # @raise [ArgumentError] REACTOR_BACKEND names a backend that is unknown or not available here; the message says why
     def backend = choose(nil)
 
     # @return [Hash{Symbol => true, String}] every backend there is, best first, with true or the reason why it cannot be used
@@ -69,7 +71,7 @@ module Reactor
       case reason = known[name]
       when true then name
       when nil then raise ArgumentError, "unknown backend #{wanted.inspect} (there are: #{known.keys.join(", ")})"
-      else raise ArgumentError, "backend #{name} cannot be had: #{reason}"
+      else raise ArgumentError, "backend #{name} is not available: #{reason}"
       end
     end
   end

@@ -19,7 +19,7 @@ module Reactor
   #
   # A scheduler belongs to the thread that uses it first. On another thread its methods raise ThreadError, except for the
   # methods of {Inspection}, `unblock` and `fiber_interrupt`.
-  class Scheduler < Selector
+  class Scheduler < BaseScheduler
     # What every scheduler has besides its hooks.
     module Parts
       include AddressResolution
@@ -36,12 +36,12 @@ module Reactor
     # @param backend [Symbol, String, nil] see {Reactor.backends}; nil: REACTOR_BACKEND, else the best one
     # @param options see {Lifecycle#initialize}
     # @return [Scheduler, Scheduler::Portable] a Portable if :select is asked for while the native library is loaded
-    # @raise [ArgumentError] the backend is unknown or cannot be had, or it is :select in a subclass of the native scheduler
+    # @raise [ArgumentError] the backend is unknown or not available, or it is :select in a subclass of the native scheduler
     def self.new(*arguments, **options, &block)
       return super if self <= PortableScheduler || Reactor.choose(options[:backend]) != :select
       return Portable.new(*arguments, **options, backend: :select) if equal?(Scheduler)
 
-      raise ArgumentError, "#{self} inherits from the native selector; set REACTOR_BACKEND=select before requiring reactor to put it on the portable one"
+      raise ArgumentError, "#{self} inherits from the native scheduler; set REACTOR_BACKEND=select before requiring reactor to put it on the portable one"
     end
 
     # The portable scheduler. It is also there if the native one is loaded, for comparing the two and for tests.

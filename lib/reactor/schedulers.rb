@@ -14,7 +14,7 @@ module Reactor
       private
 
       # Whether the calling fiber is non-blocking, has this scheduler, and runs in the process that made it.
-      def current? = Fiber.current_scheduler.equal?(self) && !inert?
+      def current? = Fiber.current_scheduler.equal?(self) && !forked_child?
     end
 
     class << self
@@ -22,16 +22,16 @@ module Reactor
       #   scheduler, or runs in a forked child of the process that made the scheduler
       def current
         scheduler = Fiber.current_scheduler
-        scheduler if scheduler.is_a?(Member) && !scheduler.inert?
+        scheduler if scheduler.is_a?(Member) && !scheduler.forked_child?
       end
 
       # @return [Boolean] whether the current fiber runs in a forked child of the process that made its scheduler
       def forked_child?
         scheduler = Fiber.current_scheduler
-        scheduler.is_a?(Member) && scheduler.inert?
+        scheduler.is_a?(Member) && scheduler.forked_child?
       end
 
-      # @param scheduler [#io_closing] is told of each IO that is closed in this Ractor
+      # @param scheduler [#prepare_close] is told of each IO that is closed in this Ractor
       def register(scheduler)
         schedulers = Ractor.current[KEY] ||= ObjectSpace::WeakMap.new
         schedulers[scheduler] = true

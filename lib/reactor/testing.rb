@@ -41,7 +41,7 @@ module Reactor
       # @raise [RuntimeError] this thread has a scheduler already
       def virtual_time(settle: 0.01, backend: nil, &block)
         raise ArgumentError, "no block given" unless block
-        raise "this thread has a scheduler already, whose time is real" if Fiber.scheduler
+        raise "this thread already has a scheduler, and its time is real" if Fiber.scheduler
 
         Patches.install(Patches::VIRTUAL_TIME)
         scheduler = Scheduler.new(backend: backend)
@@ -140,8 +140,8 @@ module Reactor
       private
 
       # @return [Boolean] whether anything but a timer could wake a fiber
-      def outside?
-        hooks = waited_for
+      def wakeable_from_outside?
+        hooks = wait_hooks
         return true if hooks.include?(:io)
 
         hooks.include?(:block) && Thread.list.any? { |thread| !thread.equal?(Thread.current) && !Inspection.idle?(thread) }

@@ -18,7 +18,7 @@ module Reactor
       # @param fiber [Fiber]
       # @param error [Exception]
       # @return [void]
-      def report(fiber, error)
+      def report_error(fiber, error)
         return unless Thread.current.report_on_exception
 
         Fiber.blocking { $stderr.write("#{fiber.inspect} terminated with exception (report_on_exception is true):\n#{error.full_message}") }
@@ -34,7 +34,7 @@ module Reactor
       #
       # @param blocker what the fiber waited for
       # @return [void]
-      def pass_on(blocker)
+      def hand_on_mutex(blocker)
         blocker.unlock if blocker.is_a?(Thread::Mutex) && blocker.try_lock
       end
     end

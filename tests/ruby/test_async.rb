@@ -26,6 +26,17 @@ class TestAsyncSelector < ReactorTest
 
   def fiber(&) = Fiber.new(&).tap(&:transfer)
 
+  def test_a_wait_on_a_closed_poller_takes_no_number
+    reading, = pipe
+    poller = Reactor::Poller.new(BACKEND)
+    poller.close
+    3.times { assert_raises(RuntimeError) { poller.wait(reading, IO::READABLE) } }
+    poller.send(:initialize, BACKEND)
+    assert_equal 0, poller.wait(reading, IO::READABLE)
+  ensure
+    poller&.close
+  end
+
   def test_transfer_resume_and_raise_switch_fibers_in_order
     log = []
     selecting do |selector|

@@ -407,7 +407,7 @@ class TestFiles < ReactorTest
   def test_close_waits_for_the_worker_that_uses_the_descriptor
     skip_under_stress
     innocent = File.join(DIRECTORY, "innocent")
-    %i[fiber thread].each do |closer|
+    %i[fiber thread killed_thread fiber_of_another_scheduler].each do |closer|
       20.times do
         outcome = nil
         cold
@@ -415,7 +415,7 @@ class TestFiles < ReactorTest
           file = File.open(@path, "r+b")
           file.sync = true
           Fiber.schedule { outcome = outcome { file.write(BYTES); file.sysread(10) } }
-          closer == :fiber ? file.close : Thread.new { file.close }.join
+          close_by(closer, file)
           File.open(innocent, "w+b") do |other|
             sleep 0.001
             assert_equal 0, other.size
@@ -423,6 +423,24 @@ class TestFiles < ReactorTest
         end
         assert_includes [[:raised, IOError], [:raised, EOFError]], outcome
       end
+    end
+  end
+
+  def close_by(closer, file)
+    case closer
+    when :fiber then file.close
+    when :thread then Thread.new { file.close }.join
+    when :killed_thread
+      thread = Thread.new { file.close }
+      sleep 0
+      thread.kill.join
+      file.close unless file.closed?
+    when :fiber_of_another_scheduler
+      thread = Thread.new do
+        Fiber.set_scheduler(Reactor::Scheduler.new(backend: BACKEND))
+        Fiber.schedule { file.close }
+      end
+      thread.join
     end
   end
 

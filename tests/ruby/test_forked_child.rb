@@ -45,7 +45,7 @@ class TestForkedChild < ReactorTest
   end
 
   def test_the_scheduler_detects_the_fork
-    assert_in_child([true, true, nil]) { |scheduler| [scheduler.inert?, scheduler.closed?, Reactor::Schedulers.current] }
+    assert_in_child([true, true, nil]) { |scheduler| [scheduler.forked_child?, scheduler.closed?, Reactor::Schedulers.current] }
   end
 
   def test_sleep_in_the_child

@@ -146,7 +146,7 @@ class TestLife < ReactorTest
   def test_schedulers_in_mn_threads
     mn = { "RUBY_MN_THREADS" => "1" }
     skip "this Ruby has no M:N threads" unless IO.popen([mn, RbConfig.ruby, "-v"], &:read).include?("+MN")
-    skip "this Ruby cannot keep a thread on its native thread" if RUBY_VERSION < "4.0" && !Thread.new { Reactor.stay }.value
+    skip "this Ruby cannot keep a thread on its native thread" if RUBY_VERSION < "4.0" && !Thread.new { Reactor.lock_native_thread }.value
     out = child_says(<<~'RUBY', __FILE__, env: mn)
       require "socket"
       file = File.read(ARGV[0])
@@ -248,6 +248,26 @@ class TestLife < ReactorTest
       ractors.each { |ractor| p(ractor.respond_to?(:value) ? ractor.value : ractor.take) }
     RUBY
     assert_equal ["{3=>1000}"] * 3, out.delete(" ").lines(chomp: true)
+  end
+
+  def test_the_patch_lock_can_be_waited_for_interrupted_and_taken_in_a_forked_child
+    skip "plain Ruby locks a file" unless Reactor.respond_to?(:lock_patches)
+    out = child_says(<<~'RUBY')
+      waits = ->(thread) { sleep 0.001 until thread.status == "sleep" }
+      Reactor.lock_patches
+      raised, killed, waiting = Array.new(3) { Thread.new { Reactor.lock_patches; :locked } }.each(&waits)
+      raised.report_on_exception = false
+      raised.raise("raised")
+      p((raised.value rescue $!.message))
+      p killed.kill.value
+      child = fork { Reactor.lock_patches; Reactor.unlock_patches; exit!(7) }
+      p Process.wait2(child).last.exitstatus
+      p waiting.alive?
+      Reactor.unlock_patches
+      p waiting.value
+      p Thread.new { Reactor.lock_patches }.join(0.05)
+    RUBY
+    assert_equal ['"raised"', "nil", "7", "true", ":locked", "nil"], out.lines(chomp: true)
   end
 
   # The first scheduler patches the classes; their ancestors must be the same in all Ractors.

@@ -1,4 +1,4 @@
-//! The hooks of Fiber::Scheduler, and the other methods of `Reactor::Selector`: each parses its arguments, enters the
+//! The hooks of Fiber::Scheduler, and the other methods of `Reactor::NativeScheduler`: each parses its arguments, enters the
 //! scheduler, and calls down.
 
 pub mod block;

@@ -1,8 +1,8 @@
-//! The Ruby extension: `Reactor::Selector`, a complete native Fiber::Scheduler over the `reactor` crate.
+//! The Ruby extension: `Reactor::NativeScheduler`, a complete native Fiber::Scheduler over the `reactor` crate.
 //!
 //! | floor       | what it is |
 //! |-------------|------------|
-//! | `hooks`     | the methods of `Reactor::Selector`: parse, enter, call down |
+//! | `hooks`     | the methods of `Reactor::NativeScheduler`: parse, enter, call down |
 //! | `classes`   | the other objects Ruby sees |
 //! | `transfer`  | reading and writing |
 //! | `wait`      | what a fiber parks for |
@@ -53,25 +53,31 @@ fn init(ruby: &Ruby) -> Result<(), Error> {
     reactor.define_module_function("native_backends", function!(native_backends, 0))?;
     reactor.define_module_function("pidfd", function!(children::pidfd, 1))?;
     reactor.define_module_function("await_child", function!(children::await_child, 2))?;
-    reactor.define_module_function("stand_back", function!(reactor::lengthen_time_slice, 0))?;
+    reactor.define_module_function(
+        "lengthen_time_slice",
+        function!(reactor::lengthen_time_slice, 0),
+    )?;
     reactor.define_module_function("fifo?", function!(file::fifo, 1))?;
     reactor.define_module_function("io_number", function!(io_object::io_number, 1))?;
-    reactor.define_module_function("stay", function!(thread::lock_native_thread, 0))?;
-    reactor.define_module_function("claim", function!(patch_lock::claim, 0))?;
-    reactor.define_module_function("release", function!(patch_lock::release, 0))?;
+    reactor.define_module_function(
+        "lock_native_thread",
+        function!(thread::lock_native_thread, 0),
+    )?;
+    reactor.define_module_function("lock_patches", function!(patch_lock::lock_patches, 0))?;
+    reactor.define_module_function("unlock_patches", function!(patch_lock::unlock_patches, 0))?;
 
-    let class = reactor.define_class("Selector", ruby.class_object())?;
+    let class = reactor.define_class("NativeScheduler", ruby.class_object())?;
     class.define_alloc_func::<Scheduler>();
     class.define_method("initialize", method!(Scheduler::initialize, -1))?;
     class.define_method("backend", method!(Scheduler::backend_name, 0))?;
     class.define_method("stats", method!(Scheduler::statistics, 0))?;
     class.define_method("closed?", method!(Scheduler::is_closed, 0))?;
-    class.define_method("inert?", method!(Scheduler::is_forked_child, 0))?;
+    class.define_method("forked_child?", method!(Scheduler::is_forked_child, 0))?;
     class.define_method("live", method!(Scheduler::live, 0))?;
-    class.define_method("roster", method!(observe::fiber_rows, 0))?;
-    class.define_method("waited_for", method!(observe::wait_hooks, 0))?;
-    class.define_method("pulse", method!(observe::progress_count, 0))?;
-    class.define_method("holder", method!(observe::running_fiber, 0))?;
+    class.define_method("fiber_rows", method!(observe::fiber_rows, 0))?;
+    class.define_method("wait_hooks", method!(observe::wait_hooks, 0))?;
+    class.define_method("progress_count", method!(observe::progress_count, 0))?;
+    class.define_method("running_fiber", method!(observe::running_fiber, 0))?;
     class.define_method("trace_start", method!(observe::start_trace, 1))?;
     class.define_method("trace_stop", method!(observe::stop_trace, 0))?;
     class.define_method("virtual_time", method!(virtual_time::freeze, 1))?;
@@ -80,16 +86,20 @@ fn init(ruby: &Ruby) -> Result<(), Error> {
     class.define_method("shutdown", method!(Scheduler::shutdown, 0))?;
     class.define_method("drain", method!(fiber::drain, 0))?;
     class.define_method("cancel", method!(fiber::cancel, 0))?;
-    define(class, c"io_closing", closing::io_closing);
-    class.define_method("fetch", method!(file::fetch, 4))?;
-    class.define_method("sync", method!(file::sync, 2))?;
-    class.define_method("submit", method!(file::flush_sends, 0))?;
+    define(class, c"prepare_close", closing::prepare_close);
+    class.define_method("push_when_unused", method!(closing::push_when_unused, 2))?;
+    class.define_method("prefetch", method!(file::prefetch, 4))?;
+    class.define_method("sync_by_driver", method!(file::sync_by_driver, 2))?;
+    class.define_method("flush_sends", method!(file::flush_sends, 0))?;
     class.define_method("wait_any", method!(io_wait::wait_any, -1))?;
     class.define_method("lookup", method!(lookup::lookup, -1))?;
 
-    class.define_singleton_method("run_by", function!(vm_fiber::run_by, 1))?;
-    define(class, c"ended", fiber::ended);
-    class.funcall::<_, _, magnus::Value>("private", ("ended",))?;
+    class.define_singleton_method(
+        "define_fiber_body",
+        function!(vm_fiber::define_fiber_body, 1),
+    )?;
+    define(class, c"on_fiber_end", fiber::on_fiber_end);
+    class.funcall::<_, _, magnus::Value>("private", ("on_fiber_end",))?;
     define_variadic(class, c"fiber", fiber::fiber);
     define(class, c"io_wait", io_wait::io_wait);
     define_variadic(class, c"kernel_sleep", block::kernel_sleep);
@@ -151,7 +161,7 @@ fn buffer_contract(ruby: &Ruby) -> u8 {
 
 /// Defines io_read, io_write, io_pread and io_pwrite for one version of the contract: the only switch, made once.
 ///
-/// Also `Selector.define_transfers(class, contract)`, which lets the tests run both versions on any Ruby.
+/// Also `NativeScheduler.define_transfers(class, contract)`, which lets the tests run both versions on any Ruby.
 fn define_transfers(class: RClass, contract: u8) -> Result<(), Error> {
     if contract >= 4 {
         define(class, c"io_read", io_transfer::read_v4);
@@ -170,7 +180,7 @@ fn define_transfers(class: RClass, contract: u8) -> Result<(), Error> {
     }
 }
 
-/// `Reactor.native_backends`: each backend's name with true, or with the reason why it cannot be had here.
+/// `Reactor.native_backends`: each backend's name with true, or with the reason why it is not available here.
 fn native_backends(ruby: &Ruby) -> Result<RHash, Error> {
     let hash = ruby.hash_new();
     for backend in Backend::ALL {

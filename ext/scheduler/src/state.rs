@@ -15,7 +15,7 @@
 
 mod control;
 mod counters;
-mod descriptor_pins;
+pub mod descriptor_pins;
 mod event_loop;
 pub mod fiber;
 mod fiber_table;
@@ -74,6 +74,7 @@ impl State {
         self.fibers.for_each_object(&mut visit);
         self.timeouts.for_each_object(&mut visit);
         self.control.for_each_object(&mut visit);
+        self.pins.for_each_object(&mut visit);
     }
 
     /// Bytes beyond the struct itself.

@@ -48,7 +48,7 @@ module Reactor
 
     # @param loop [Fiber]
     # @param backend [Symbol, String, nil] a native one, see {Reactor.backends}; nil: the best
-    # @raise [ArgumentError] unknown, or cannot be had here
+    # @raise [ArgumentError] unknown, or not available here
     def initialize(loop, backend: nil)
       @loop = loop
       @poller = Poller.new(backend)
@@ -189,7 +189,7 @@ module Reactor
     # Raises IOError in the tasks that wait for an IO that is about to be closed. Any thread may call it.
     #
     # @api private
-    def io_closing(io)
+    def prepare_close(io)
       return if closed?
 
       @ios[io]&.each do |number, fiber|

@@ -4,11 +4,11 @@ require_relative "../forked_child"
 
 module Reactor
   # What the extension calls in a forked child, by these names.
-  class Selector
+  class NativeScheduler
     private
 
-    def blocking_wait(io, events, timeout) = ForkedChild.io_wait(io, events, timeout)
+    def io_wait_in_forked_child(io, events, timeout) = ForkedChild.io_wait(io, events, timeout)
 
-    def blocking_sleep(duration) = ForkedChild.sleep(duration)
+    def sleep_in_forked_child(duration) = ForkedChild.sleep(duration)
   end
 end

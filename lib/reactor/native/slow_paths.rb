@@ -4,13 +4,13 @@ require_relative "../child_events"
 require_relative "../vm"
 
 module Reactor
-  # The rare paths of the native scheduler that are written in Ruby. The extension calls `report` and `pass_on` by these names.
-  class Selector
+  # The rare paths of the native scheduler that are written in Ruby. The extension calls `report_error` and `hand_on_mutex` by these names.
+  class NativeScheduler
     private
 
-    def report(error) = VM.report(Fiber.current, error)
+    def report_error(error) = VM.report_error(Fiber.current, error)
 
-    def pass_on(blocker) = VM.pass_on(blocker)
+    def hand_on_mutex(blocker) = VM.hand_on_mutex(blocker)
 
     # Waits until Process.wait may have an answer; takes no child. Returns the seconds waited so far, which nothing needs here.
     def await_child(pid, flags, waited)
@@ -20,19 +20,15 @@ module Reactor
   end
 
   class << self
-    # Seconds between two attempts to get the patch lock.
-    LOCK_RETRY_DELAY = 0.0002
-    private_constant :LOCK_RETRY_DELAY
-
     # Runs the block while no other Ractor does.
     #
     # @api private
     def exclusively
-      sleep LOCK_RETRY_DELAY until claim
+      lock_patches
       begin
         yield
       ensure
-        release
+        unlock_patches
       end
     end
   end

@@ -28,13 +28,13 @@ module Reactor
       case hook
       when :io then io || !events.zero? ? "for #{io ? io.inspect : "an IO object"} to be #{FiberStatus.wanted(events)}" : "for several IO objects"
       when :sleep then forever ? "asleep until woken" : "asleep"
-      when :block then forever ? "for somebody to wake it" : "for somebody to wake it, or its time"
+      when :block then forever ? "until it is unblocked" : "until it is unblocked or its time is over"
       end
     end
   end
 
   class FiberStatus
-    # One fiber as the scheduler's `roster` tells it: what {FiberStatus} has, a number that is the fiber's own while it lives
+    # One fiber as the scheduler's `fiber_rows` tells it: what {FiberStatus} has, a number that is the fiber's own while it lives
     # (key), and the IO object as itself or by its number (io).
     #
     # @api private
@@ -49,7 +49,7 @@ module Reactor
       # @param scheduler [Lifecycle]
       # @return [Array<Row>] every fiber the scheduler knows
       # @api private
-      def rows(scheduler) = scheduler.roster.map { |values| Row.new(*values) }
+      def rows(scheduler) = scheduler.fiber_rows.map { |values| Row.new(*values) }
 
       # @param scheduler [Lifecycle]
       # @return [Array<FiberStatus>] of every fiber the scheduler knows
@@ -60,7 +60,7 @@ module Reactor
         rows.map do |row|
           io = row.io.is_a?(Integer) ? numbers&.[](row.io) : row.io
           hook = row.hook if row.state == :waiting
-          state = row.state == :running && !row.fiber.equal?(scheduler.holder) ? :away : row.state
+          state = row.state == :running && !row.fiber.equal?(scheduler.running_fiber) ? :away : row.state
           new(row.fiber, state, hook, io, row.events, row.forever, row.seconds, backtrace(row.fiber))
         end
       end

@@ -107,7 +107,7 @@ module Reactor
     # fiber just sleeps.
     #
     # @return [String, nil] the message of Ruby's own "No live threads left. Deadlock?"; nil if there is none
-    def deadlock
+    def deadlock_message
       return unless Thread.list.all? { |thread| thread.equal?(Thread.current) || Inspection.idle?(thread) }
 
       statuses = fibers

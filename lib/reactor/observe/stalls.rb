@@ -47,7 +47,7 @@ module Reactor
     def initialize(scheduler, limit, report)
       @scheduler = scheduler
       @limit = Clock.seconds(limit)
-      raise ArgumentError, "a stall cannot be shorter than no time" if @limit.nil? || @limit.zero?
+      raise ArgumentError, "stall must be more than 0 seconds" if @limit.nil? || @limit.zero?
       raise TypeError, "on_stall must respond to call" unless report.nil? || report.respond_to?(:call)
 
       @report = report || ->(stall) { $stderr.write("#{stall}\n") }
@@ -82,11 +82,11 @@ module Reactor
 
     def watch
       Thread.current.thread_variable_set(:reactor_bystander, true)
-      pulse, since, stall = nil
+      progress, since, stall = nil
       until @scheduler.closed?
-        now, before = Clock.now, pulse
-        pulse = @scheduler.pulse
-        if pulse.nil? || pulse != before
+        now, before = Clock.now, progress
+        progress = @scheduler.progress_count
+        if progress.nil? || progress != before
           finish(stall, now - since) if stall
           stall, since = nil, now
         elsif stall.nil? && now - since >= @limit
@@ -98,7 +98,7 @@ module Reactor
 
     def found(seconds)
       @count += 1
-      Stall.new(@scheduler.holder, seconds, FiberStatus.backtrace(@watched), false)
+      Stall.new(@scheduler.running_fiber, seconds, FiberStatus.backtrace(@watched), false)
     end
 
     def finish(stall, seconds)

@@ -26,14 +26,14 @@ module Reactor
         end
         return super unless CopyStream.regular?(source)
         return scheduler.offload { super } if CopyStream.path?(target) || CopyStream.regular?(target)
-        return super unless scheduler.respond_to?(:fetch) && target.is_a?(IO)
+        return super unless scheduler.respond_to?(:prefetch) && target.is_a?(IO)
         return super unless [length, offset].all? { |number| number.nil? || (number.is_a?(Integer) && number.bit_length < 63) }
 
         length = nil if length&.negative? # the whole file, from where it is: as without a scheduler
         offset = nil if offset&.negative?
         CopyStream.in_chunks(length) do |done, chunk|
           wanted = length ? [length - done, READAHEAD].min : READAHEAD
-          scheduler.fetch(source, offset ? offset + done : source.pos, chunk, wanted)
+          scheduler.prefetch(source, offset ? offset + done : source.pos, chunk, wanted)
           super(source, target, chunk, offset && (offset + done))
         end
       end

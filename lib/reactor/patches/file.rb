@@ -47,7 +47,7 @@ module Reactor
         return yield unless scheduler
 
         file.flush
-        number = scheduler.sync(file, name == :fdatasync) if scheduler.respond_to?(:sync)
+        number = scheduler.sync_by_driver(file, name == :fdatasync) if scheduler.respond_to?(:sync_by_driver)
         return scheduler.run_by_cost(name, work) unless number
         return 0 if number.zero?
 

@@ -4,7 +4,7 @@ module Reactor
   module Patches
     # Installs each set of patches once in the life of a process, also if several Ractors make their first scheduler at the
     # same moment. Module#prepend is not safe there: if two Ractors prepend to one class at once, a module may be lost, or
-    # Ruby crashes. So one Ractor installs, and the others wait until it has.
+    # Ruby crashes. So one Ractor installs, and every other Ractor waits until it has.
     #
     # @api private
     module Installer

@@ -15,10 +15,7 @@ module Reactor
       # From Ruby 4.0 on the VM waits until the fibers that it interrupts have left the IO. If the closer is the blocking
       # fiber of their own thread, they could not run. So they are given their turn first.
       VM_WAITS_FOR_USERS = RUBY_VERSION >= "4.0"
-
-      # Seconds between two attempts to close an IO whose descriptor a worker uses.
-      RETRY_DELAY = 0.001
-      private_constant :VM_WAITS_FOR_USERS, :RETRY_DELAY
+      private_constant :VM_WAITS_FOR_USERS
 
       # @return [nil]
       def close
@@ -29,17 +26,24 @@ module Reactor
       end
 
       # @param io [IO]
-      # @return [Symbol, nil] :told if a fiber waits for it
+      # @return [Symbol, nil] :interrupted if a fiber waits for it
       # @api private
       def self.notify_schedulers(io)
-        told = nil
+        interrupted = nil
         Schedulers.each do |scheduler|
-          # Only the scheduler's own thread learns when its worker has ended, so another thread has to ask again.
-          sleep RETRY_DELAY while (answer = scheduler.io_closing(io)) == :busy
-          told ||= answer
+          await_unused(scheduler, io) while (answer = scheduler.prepare_close(io)) == :in_use
+          interrupted ||= answer
         end
-        told
+        interrupted
       end
+
+      # Waits until no worker uses the descriptor for a fiber of a scheduler on another thread. By a queue, because a closer
+      # that is a fiber of a scheduler is parked then, and a closer that is not waits in its thread.
+      def self.await_unused(scheduler, io)
+        queue = Thread::Queue.new
+        queue.pop if scheduler.push_when_unused(io, queue)
+      end
+      private_class_method :await_unused
     end
   end
 end

@@ -16,27 +16,27 @@ module Reactor
     module SocketWriteOrder
       # Prepended to BasicSocket.
       module Calls
-        def send(...) = SocketWriteOrder.submit && super
+        def send(...) = SocketWriteOrder.flush_sends && super
 
-        def sendmsg(...) = SocketWriteOrder.submit && super
+        def sendmsg(...) = SocketWriteOrder.flush_sends && super
 
-        def sendmsg_nonblock(...) = SocketWriteOrder.submit && super
+        def sendmsg_nonblock(...) = SocketWriteOrder.flush_sends && super
 
-        def write_nonblock(...) = SocketWriteOrder.submit && super
+        def write_nonblock(...) = SocketWriteOrder.flush_sends && super
 
-        def close_write = SocketWriteOrder.submit && super
+        def close_write = SocketWriteOrder.flush_sends && super
 
-        def shutdown(...) = SocketWriteOrder.submit && super
+        def shutdown(...) = SocketWriteOrder.flush_sends && super
       end
 
       # Prepended to IO's singleton class.
       module Copying
-        def copy_stream(...) = SocketWriteOrder.submit && super
+        def copy_stream(...) = SocketWriteOrder.flush_sends && super
       end
 
       # @return [true]
-      def self.submit
-        Schedulers.current&.submit
+      def self.flush_sends
+        Schedulers.current&.flush_sends
         true
       end
     end

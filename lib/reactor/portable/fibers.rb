@@ -19,7 +19,7 @@ module Reactor
       # @raise [ThreadError] the scheduler belongs to another thread
       # @raise [ArgumentError] without a block
       def fiber(*arguments, **options, &block)
-        raise "a forked child needs a scheduler of its own" unless enter
+        raise "this scheduler belongs to the parent process" unless enter
         raise ArgumentError, "tried to create Proc object without a block" unless block
 
         start = Wait.new(Fiber.current, :turn, @waits[Fiber.current])
@@ -90,12 +90,12 @@ module Reactor
         catch(fiber) { block.call(*arguments) } # thrown by a cancelled wait
         nil # Ruby keeps what a dead fiber returned, which may be another fiber, and so on
       rescue Exception => error # rubocop:disable Lint/RescueException -- it would be raised in an unrelated fiber
-        if inert?
+        if forked_child?
           raise # in a child forked by this fiber no drain will raise it
         elsif !start.done
           start.error = [error]
         elsif error.is_a?(StandardError) || error.is_a?(ScriptError)
-          VM.report(fiber, error)
+          VM.report_error(fiber, error)
           @error ||= error
         else
           raise # out of the fiber: Ruby raises it at the end of the root fiber's chain of resumes

@@ -13,7 +13,7 @@ module Reactor
       # @return [Array<Array(Fiber, Integer, Symbol, Symbol, IO, Integer, Boolean, Float)>] every fiber it knows, as
       #   {FiberStatus::Row} names it
       # @api private
-      def roster
+      def fiber_rows
         now = Clock.now
         (@live.keys | @waits.keys).map do |fiber|
           wait = @waits[fiber]
@@ -25,18 +25,18 @@ module Reactor
 
       # @return [Array<Symbol>] the hooks that fibers wait in, each once
       # @api private
-      def waited_for = @waits.each_value.filter_map { |wait| hook_of(wait) unless wait.queued || state_of(wait) == :running }.uniq
+      def wait_hooks = @waits.each_value.filter_map { |wait| hook_of(wait) unless wait.queued || state_of(wait) == :running }.uniq
 
       # @return [Integer, nil] a number that changes whenever control changes hands; nil while the thread sleeps in the
       #   kernel, and while there is no fiber that could be held up
       # @api private
-      def pulse
+      def progress_count
         @counts.values_at(:fibers, :parks, :switches, :turns).sum unless @sleeping || @live.empty?
       end
 
       # @return [Fiber, nil] the fiber that has control
       # @api private
-      def holder = (@running if @running && (@live.key?(@running) || @waits.key?(@running)))
+      def running_fiber = (@running if @running && (@live.key?(@running) || @waits.key?(@running)))
 
       # Begins to record a trace.
       #

@@ -51,7 +51,7 @@ module Reactor
       # @return [Numeric, nil] seconds that the kernel may let this thread sleep
       def poll_timeout
         @may_jump = may_jump?
-        return outside? ? @settle : 0 if @may_jump
+        return wakeable_from_outside? ? @settle : 0 if @may_jump
 
         @unblock_only_sleeps = unblock_only? ? @unblock_only_sleeps + 1 : 0
         return 0.1 * 2**[@unblock_only_sleeps - 1, 4].min if @unblock_only_sleeps.positive?
@@ -71,9 +71,9 @@ module Reactor
 
       # Ruby itself finds threads that all wait for one another. It knows nothing of fibers.
       def raise_deadlock
-        return if @unblock_only_sleeps.zero? || !@ready.empty? || !respond_to?(:deadlock, true)
+        return if @unblock_only_sleeps.zero? || !@ready.empty? || !respond_to?(:deadlock_message, true)
 
-        message = deadlock
+        message = deadlock_message
         raise VM::FATAL, message if message
       end
 
@@ -136,7 +136,7 @@ module Reactor
 
       # Ends the kernel's sleep, if there is one. Any thread may call it.
       def wake_poll
-        return if !@sleeping || inert?
+        return if !@sleeping || forked_child?
 
         @counts[:wakeups] += 1
         @wake_writer.write_nonblock(".", exception: false)

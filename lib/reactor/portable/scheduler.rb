@@ -59,7 +59,7 @@ module Reactor
     # @raise [RuntimeError] initialized before
     # @raise [SystemCallError] no descriptors left
     def initialize(backend = nil)
-      raise ArgumentError, "the portable selector has no backend #{backend.inspect}" unless [nil, "select"].include?(backend&.to_s)
+      raise ArgumentError, "the portable scheduler has no backend #{backend.inspect}" unless [nil, "select"].include?(backend&.to_s)
       raise "already initialized" if @wake_writer
 
       @wake_reader, @wake_writer = IO.pipe # written by other threads while this one sleeps in the kernel
@@ -90,11 +90,11 @@ module Reactor
     def stats = @counts.merge(live: live, parked: @waits.size, timers: @timers.size)
 
     # @return [Boolean] whether it can be used no more; also true in a forked child, because the descriptors are its parent's
-    def closed? = inert? || @closed
+    def closed? = forked_child? || @closed
 
     # @return [Boolean] whether this process is a forked child of the process that made the scheduler. Its hooks then do what
     #   Ruby does without a scheduler.
-    def inert? = Process.pid != @pid
+    def forked_child? = Process.pid != @pid
 
     # @return [Integer] fibers made by {#fiber} that have not finished
     def live = @live.size
@@ -115,7 +115,7 @@ module Reactor
     #
     # @return [nil]
     # @api private
-    def submit = nil
+    def flush_sends = nil
 
     # --- hooks: time and other fibers ------------------------------------------------------------------------------
 
@@ -148,7 +148,7 @@ module Reactor
       parked = true
       wait.events == :unblocked
     ensure
-      VM.pass_on(blocker) unless parked
+      VM.hand_on_mutex(blocker) unless parked
     end
 
     # Ends the fiber's {#block} or {#kernel_sleep}. If the fiber is in neither, the call does nothing: a late unblock shortens
@@ -195,9 +195,9 @@ module Reactor
     # Raises IOError in the fibers that wait for an IO object that is about to be closed. Any thread may call this.
     #
     # @param io [IO]
-    # @return [Symbol, nil] :told if there are any
+    # @return [Symbol, nil] :interrupted if there are any
     # @api private
-    def io_closing(io)
+    def prepare_close(io)
       return if closed?
 
       waits = @watched.each_value.flat_map { |waits_of| waits_of[io]&.keys || [] }
@@ -206,7 +206,7 @@ module Reactor
         enqueue(wait)
       end
       wake_poll unless waits.empty?
-      :told if waits.any?
+      :interrupted if waits.any?
     end
 
     # The hook for Timeout.timeout: runs the block, and raises where it waits when the time is over, also inside an
@@ -313,8 +313,8 @@ module Reactor
 
     # @return [Boolean] whether the hook may go on; false in a forked child, where it does what Ruby does without a scheduler
     def enter
-      return false if inert?
-      raise "closed scheduler" if @closed
+      return false if forked_child?
+      raise "this scheduler is closed" if @closed
 
       adopt unless @thread.equal?(Thread.current)
       true

@@ -13,11 +13,11 @@ module Reactor
 
     # @return [false] in plain Ruby a thread cannot be kept on its native thread
     # @api private
-    def stay = false
+    def lock_native_thread = false
 
     # @return [nil] in plain Ruby a thread's time slice cannot be changed
     # @api private
-    def stand_back = nil
+    def lengthen_time_slice = nil
 
     # Runs the block while no other Ractor does. In plain Ruby nothing but a lock on a file holds between Ractors. If the file
     # system has no locks, the block is run all the same.

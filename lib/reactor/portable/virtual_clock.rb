@@ -13,7 +13,7 @@ module Reactor
       # @raise [RuntimeError] it was stopped before
       # @api private
       def virtual_time(settle)
-        raise "this scheduler is closed, or its time is virtual already" if @virtual_now || closed?
+        raise "this scheduler is closed, or its time is already virtual" if @virtual_now || closed?
 
         @settle = Clock.seconds(settle)
         @holds = 0

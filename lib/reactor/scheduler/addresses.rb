@@ -21,7 +21,7 @@ module Reactor
     # @raise [SystemCallError] for EAI_SYSTEM
     def address_resolve(hostname)
       return hostname.addresses if hostname.is_a?(Names::ResolvedHost)
-      return ForkedChild.addresses(hostname) if inert?
+      return ForkedChild.addresses(hostname) if forked_child?
 
       resolve(hostname, nil, Socket::AF_UNSPEC, Socket::SOCK_STREAM).map(&:ip_address)
     end
@@ -50,6 +50,6 @@ module Reactor
 
     # @return [Boolean] whether Ruby gets its addresses from this module, and not from a subclass's own hook
     # @api private
-    def resolves? = !inert? && method(:address_resolve).owner.equal?(AddressResolution)
+    def resolves? = !forked_child? && method(:address_resolve).owner.equal?(AddressResolution)
   end
 end

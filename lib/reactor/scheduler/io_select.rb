@@ -19,8 +19,8 @@ module Reactor
     # @raise [IOError, TypeError, ArgumentError, RangeError] as IO.select
     # @raise [RuntimeError] the scheduler is closed
     def io_select(readables, writables = nil, exceptables = nil, timeout = nil)
-      return ForkedChild.io_select(readables, writables, exceptables, timeout) if inert?
-      raise "closed scheduler" if closed?
+      return ForkedChild.io_select(readables, writables, exceptables, timeout) if forked_child?
+      raise "this scheduler is closed" if closed?
 
       seconds = Clock.seconds(timeout)
       deadline = seconds && now + seconds

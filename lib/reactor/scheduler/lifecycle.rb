@@ -20,15 +20,15 @@ module Reactor
     # @param workers [Integer, nil] worker threads at most, for work that Ruby code or its C extensions do with the GVL
     #   released, see {Offload#offload}; nil: as many as processors, but at least 4. A worker starts when it is needed.
     # @param policy [Symbol] which of the operations that Ruby 3.4 and later offer to the scheduler (see
-    #   {Selector#blocking_operation_wait}) a worker does: :measured, those that are slow; :always; :never, which is what
-    #   every Ractor but the main one does
-    # @raise [ArgumentError] the backend is unknown or cannot be had here, and the message says why; stall is not positive;
+    #   {NativeScheduler#blocking_operation_wait}) a worker does: :measured, those that are slow; :always, all; :never, none,
+    #   as in every Ractor but the main one
+    # @raise [ArgumentError] the backend is unknown or not available here, and the message says why; stall is not positive;
     #   the policy is unknown; fewer than one worker
     # @raise [TypeError] stall is no duration; on_stall cannot be called; workers is no Integer
     def initialize(backend: nil, stall: nil, on_stall: nil, workers: nil, policy: :measured)
       detector = StallDetector.new(self, stall, on_stall) if stall
       @offload = OffloadPolicy.new(policy, workers.nil? ? OffloadPolicy::WORKERS : workers)
-      Reactor.stay if RUBY_VERSION.start_with?("3.4") # or Ruby might move this thread to another native one under its fibers
+      Reactor.lock_native_thread if RUBY_VERSION.start_with?("3.4") # or Ruby might move this thread to another native one under its fibers
       super(Reactor.choose(backend))
       Patches.install(Patches::CLOSE, Patches::SCHEDULER)
       Schedulers.register(self)

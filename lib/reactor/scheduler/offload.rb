@@ -34,7 +34,8 @@ module Reactor
       @offload.run_on_waiter_thread(&block)
     end
 
-    # Runs work inline if work from this place has been cheap so far, else on a worker; see {Lifecycle#initialize}.
+    # Runs work inline if work from this place has been cheap so far, else on a worker; see {Lifecycle#initialize}. The extension
+    # calls it by this name.
     #
     # @param place [Object] where the work comes from
     # @param work [#call]
@@ -46,17 +47,13 @@ module Reactor
       @offload.call(place, work)
     end
 
-    # Runs what {Selector#blocking_operation_wait} leaves to the VM, if an override has called it. IO.copy_stream then blocks
-    # the thread where it waits.
+    # Runs what {NativeScheduler#blocking_operation_wait} leaves to the VM, if an override has called it. IO.copy_stream then
+    # blocks the thread where it waits. The extension calls it by this name.
     #
     # @param work [#call]
     # @return what the work returns
     # @api private
     def run_inline(work) = Fiber.blocking { work.call }
-
-    # The names under which the extension calls them.
-    alias weigh run_by_cost
-    alias carry_out run_inline
 
     # @return [Hash{Symbol => Integer}] see {Inspection#stats}
     def stats = super.merge(@offload.stats)

@@ -18,7 +18,7 @@ module Reactor
     # @param flags [Integer] Process::WUNTRACED or 0; with Process::WNOHANG Ruby does not call the hook
     # @return [Process::Status] also for an error such as ECHILD, which the caller raises
     def process_wait(pid, flags)
-      return ForkedChild.process_wait(pid, flags) if inert?
+      return ForkedChild.process_wait(pid, flags) if forked_child?
 
       self.yield # a program that waits for one short-lived child after the other would let no other fiber run
       descriptor = ChildEvents.exit_descriptor(pid, flags)

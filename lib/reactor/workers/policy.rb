@@ -13,7 +13,7 @@ module Reactor
   #
   # @api private
   class OffloadPolicy
-    # Workers, unless the scheduler is told otherwise.
+    # The limit of workers if the scheduler is given none.
     WORKERS = [4, Etc.nprocessors].max
 
     # Threads that only wait, perhaps for something that needs a thread as well. They cost next to nothing.

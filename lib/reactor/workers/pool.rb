@@ -152,7 +152,7 @@ module Reactor
     def run_jobs
       thread = Thread.current
       thread.name = "reactor worker"
-      Reactor.stand_back
+      Reactor.lengthen_time_slice
       thread.report_on_exception = false
       while (job = next_job)
         begin

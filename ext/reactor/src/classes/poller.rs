@@ -1,7 +1,7 @@
 //! `Reactor::Poller`: the reactor alone, without fibers, for event loops that switch by themselves (`lib/reactor/async.rb`).
 //!
-//! A wait has a number from [`wait`] to [`finish`]; [`poll`] tells the numbers of those that are over. Used by one thread;
-//! [`wake`] may be called by any.
+//! A wait has a number from [`wait`] to [`finish`]; [`poll`] returns the numbers of the waits that are over. One thread uses
+//! a poller; [`wake`] may be called by any thread.
 
 use std::{cell::RefCell, time::Duration};
 
@@ -54,7 +54,7 @@ impl Loop {
             .ok_or_else(|| runtime_error("this poller is closed"))
     }
 
-    fn claim(&mut self) -> Token {
+    fn take_index(&mut self) -> Token {
         let index = self.free.pop().unwrap_or_else(|| {
             self.waits.push(None);
             self.generations.push(0);
@@ -63,7 +63,7 @@ impl Loop {
         Token::new(index, self.generations[index as usize])
     }
 
-    fn release(&mut self, index: u32) -> Option<WaitId> {
+    fn free_index(&mut self, index: u32) -> Option<WaitId> {
         let wait = self.waits.get_mut(index as usize)?.take()?;
         self.generations[index as usize] = self.generations[index as usize].wrapping_add(1);
         self.free.push(index);
@@ -116,7 +116,8 @@ pub fn wait(
     let interest = convert::interest(ruby, events)?;
     let watched = IoObject::new(io)?;
     let mut event_loop = this.event_loop.borrow_mut();
-    let token = event_loop.claim();
+    event_loop.reactor()?; // before an index is taken, which nothing would give back
+    let token = event_loop.take_index();
     let begun = event_loop
         .reactor()?
         .wait(watched.descriptor, watched.identity, interest, token);
@@ -139,7 +140,7 @@ pub fn wait(
     }
 }
 
-/// `finish(number, events)`: ends a wait; those of the events that have come, 0 if none.
+/// `finish(number, events)`: ends a wait; which of the events have come, 0 if none.
 pub fn finish(
     ruby: &Ruby,
     this: Obj<Poller>,
@@ -148,7 +149,7 @@ pub fn finish(
 ) -> Result<Integer, Error> {
     let interest = convert::interest(ruby, events)?;
     let mut event_loop = this.event_loop.borrow_mut();
-    let ready = match event_loop.release(number) {
+    let ready = match event_loop.free_index(number) {
         Some(wait) => event_loop
             .reactor
             .as_mut()
@@ -161,7 +162,7 @@ pub fn finish(
     Ok(ruby.integer_from_u64(bits.into()))
 }
 
-/// `poll(duration)`: the numbers of the waits that are over, after at most that many seconds (nil: for ever, 0: at once)
+/// `poll(duration)`: the numbers of the waits that are over, after at most this many seconds (nil: no limit, 0: at once)
 /// without the GVL. May be empty, after a wake-up or a signal. Runs what is pending for the thread.
 pub fn poll(ruby: &Ruby, this: Obj<Poller>, duration: Value) -> Result<RArray, Error> {
     let limit = convert::timeout(duration)?;
@@ -204,8 +205,8 @@ pub fn wake(this: Obj<Poller>) -> bool {
     reactor.is_some_and(|reactor| reactor.handle().wake().is_ok())
 }
 
-/// `close_descriptor(number)`: close(2), the selector being told. Whether the number is closed now, which it is whatever
-/// the call said, unless it was none.
+/// `close_descriptor(number)`: deregisters the descriptor and closes it. False if the close may block: the caller
+/// closes it then.
 pub fn close_descriptor(this: Obj<Poller>, descriptor: i32) -> bool {
     let mut event_loop = this.event_loop.borrow_mut();
     if event_loop.forks == fork_generation() {
@@ -252,7 +253,7 @@ fn transfer(
     Ok(hook_result(attempted.0))
 }
 
-/// `stats`: the selector's counters; see `Reactor::Inspection#stats`.
+/// `stats`: the reactor's counters; see `Reactor::Inspection#stats`.
 pub fn stats(ruby: &Ruby, this: Obj<Poller>) -> Result<RHash, Error> {
     let rows = {
         let event_loop = this.event_loop.borrow();

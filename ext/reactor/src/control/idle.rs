@@ -27,8 +27,8 @@ impl Scheduler {
             return Ok(None);
         };
         let scheduler = current_scheduler().value();
-        let is_awaited =
-            self.is_object(scheduler) && call_method(scheduler, "outside?", &[])?.to_bool();
+        let is_awaited = self.is_object(scheduler)
+            && call_method(scheduler, "wakeable_from_outside?", &[])?.to_bool();
         let settle = if is_awaited { settle } else { Duration::ZERO };
         Ok(Some(SettleUntil(Instant::now() + settle)))
     }
@@ -41,16 +41,16 @@ impl Scheduler {
     }
 
     /// Raises what Ruby raises when every thread waits for another one: if all fibers wait for an `unblock` without a time
-    /// limit, and `deadlock` (in Ruby) finds no thread that could bring it.
+    /// limit, and `deadlock_message` (in Ruby) finds no thread that could bring it.
     pub fn check_deadlock(&self) -> Result<(), Error> {
         if !self.state().may_be_deadlocked() {
             return Ok(());
         }
         let scheduler = current_scheduler().value();
-        if !self.is_object(scheduler) || !scheduler.respond_to("deadlock", true)? {
+        if !self.is_object(scheduler) || !scheduler.respond_to("deadlock_message", true)? {
             return Ok(());
         }
-        let message = call_method(scheduler, "deadlock", &[])?;
+        let message = call_method(scheduler, "deadlock_message", &[])?;
         match Option::<String>::try_convert(message)? {
             Some(message) => Err(error::deadlock(message)),
             None => Ok(()),

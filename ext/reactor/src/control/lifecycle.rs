@@ -162,7 +162,7 @@ impl Scheduler {
             .on_error(current_fiber(), pinned, is_ordinary);
         if is_reported {
             // If reporting fails, the error itself is kept.
-            _ = call_method(this.as_value(), "report", &[exception]);
+            _ = call_method(this.as_value(), "report_error", &[exception]);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The Ruby object `Reactor::Selector`: the scheduler's state, its owner, its time slice and its quota of the GVL.
+//! The Ruby object `Reactor::NativeScheduler`: the scheduler's state, its owner, its time slice and its quota of the GVL.
 
 use std::cell::{Ref, RefCell, RefMut};
 
@@ -7,21 +7,24 @@ use magnus::{
     typed_data::Obj,
 };
 use reactor::Reactor;
-use reactor_scheduler::state::{State, gvl_quota::GvlQuota, time_slice::TimeSlice};
+use reactor_scheduler::state::{
+    State, descriptor_pins::Pin, gvl_quota::GvlQuota, time_slice::TimeSlice,
+};
 
 use crate::{
     control::owner::Owner,
     ruby::{
+        call::call_method,
         convert,
         error::{self, ruby, runtime_error},
         method::{Receiver, ReceiverType},
-        object::Object,
+        object::{Object, object_ref, write_barrier},
     },
 };
 
 #[derive(TypedData, Default)]
 #[magnus(
-    class = "Reactor::Selector",
+    class = "Reactor::NativeScheduler",
     mark,
     size,
     wb_protected,
@@ -67,6 +70,7 @@ impl Scheduler {
     pub fn shutdown(ruby: &Ruby, this: Obj<Self>) -> Result<(), Error> {
         if !this.is_closed() && this.check_owner(ruby, this.as_value())? {
             this.state_mut().close();
+            this.push_to_closers();
         }
         Ok(())
     }
@@ -102,7 +106,7 @@ impl Scheduler {
         self.owner.is_current_thread()
     }
 
-    /// `inert?`: whether this process is a forked child of the one the scheduler belongs to.
+    /// `forked_child?`: whether this process is a forked child of the one the scheduler belongs to.
     pub fn is_forked_child(&self) -> bool {
         self.owner.is_forked_child()
     }
@@ -110,6 +114,35 @@ impl Scheduler {
     /// Whether `object` is the Ruby object of this scheduler.
     pub fn is_object(&self, object: Value) -> bool {
         Obj::<Self>::try_convert(object).is_ok_and(|it| std::ptr::eq(&*it, self))
+    }
+
+    // --- threads that wait to close an IO whose descriptor is in use -----------------------------------------------
+    //
+    // Each waits for an element in a Thread::Queue of its own. So the wait can be interrupted, and if the closer is a fiber
+    // of another scheduler, that scheduler parks it.
+
+    /// Has the queue get an element when no worker and no operation of the driver uses the descriptor of this IO object any
+    /// more. False, and nothing done, if none uses it now.
+    pub fn push_when_unpinned(this: Obj<Self>, io_number: u64, queue: Value) -> bool {
+        let queue = object_ref(queue);
+        write_barrier(this, queue);
+        this.state_mut().push_when_unpinned(io_number, queue)
+    }
+
+    /// Releases a pin, and wakes the closers that may close the descriptor now.
+    pub fn unpin(&self, pin: Pin) {
+        self.state_mut().unpin(pin);
+        self.push_to_closers();
+    }
+
+    fn push_to_closers(&self) {
+        loop {
+            let queue = self.state_mut().take_queue_of_closer();
+            let Some(queue) = queue else { break };
+            let queue = queue.value();
+            let nil = Ruby::get_with(queue).qnil().as_value();
+            _ = call_method(queue, "push", &[nil]); // fails only if the closer has closed its queue
+        }
     }
 
     // --- what it is ----------------------------------------------------------------------------------------------

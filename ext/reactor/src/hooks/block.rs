@@ -32,8 +32,8 @@ pub fn kernel_sleep(ruby: &Ruby, this: Obj<Scheduler>, arguments: &[Value]) -> R
     Ok(true)
 }
 
-/// `block(blocker, timeout = nil)`: true if unblocked, false if the time is up. A negative timeout is none at all, an
-/// infinite one for ever, as Thread#join and Queue#pop hand them on.
+/// `block(blocker, timeout = nil)`: true if unblocked, false if the time is up. A negative timeout counts as 0, an
+/// infinite one as no limit, as Thread#join and Queue#pop hand them on.
 pub fn block(ruby: &Ruby, this: Obj<Scheduler>, arguments: &[Value]) -> Result<bool, Error> {
     let timeout = match arguments {
         [_blocker] => None,
@@ -45,7 +45,9 @@ pub fn block(ruby: &Ruby, this: Obj<Scheduler>, arguments: &[Value]) -> Result<b
     };
     match wait::block::block(&scope, WaitHook::Block, timeout) {
         // The wake-up may have handed over a mutex. If this fiber raises, the mutex is handed on.
-        Err(error) => call_method(this.as_value(), "pass_on", &arguments[..1]).and(Err(error)),
+        Err(error) => {
+            call_method(this.as_value(), "hand_on_mutex", &arguments[..1]).and(Err(error))
+        }
         answer => answer,
     }
 }

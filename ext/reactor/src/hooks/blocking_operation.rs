@@ -14,14 +14,14 @@ use crate::{
 const LEFT_TO_VM: [&str; 2] = ["copy_stream", "close"];
 
 /// `blocking_operation_wait(work)`, Ruby 3.4 and later: an operation that releases the GVL and may be done by another
-/// thread. What its caller's operations have cost decides about it, in `Lifecycle#weigh`.
+/// thread. What its caller's operations have cost decides about it, in `Offload#run_by_cost`.
 ///
 /// Not IO.copy_stream: it waits for sockets in the middle, and would do that on a worker. Left to the VM, as in a forked
 /// child, it waits by `io_wait`. Nor IO#close: interrupted before a worker has begun, it would not be done at all, and the
 /// VM, which has forgotten the descriptor by then, would leave it open.
 ///
 /// The value that leaves them to the VM must not reach Ruby code, because an override that returns it crashes. So
-/// `Lifecycle#carry_out` does the operations that come through an override.
+/// `Offload#run_inline` does the operations that come through an override.
 pub fn blocking_operation_wait(
     ruby: &Ruby,
     this: Obj<Scheduler>,
@@ -34,9 +34,9 @@ pub fn blocking_operation_wait(
     match caller_beyond::<8>("blocking_operation_wait", &LEFT_TO_VM) {
         Some(caller) if !caller.is_named && !this.is_closed() => {
             let code = ruby.integer_from_u64(caller.code as u64).as_value();
-            call_method(this.as_value(), "weigh", &[code, work])
+            call_method(this.as_value(), "run_by_cost", &[code, work])
         }
-        Some(caller) if caller.is_override => call_method(this.as_value(), "carry_out", &[work]),
+        Some(caller) if caller.is_override => call_method(this.as_value(), "run_inline", &[work]),
         _ => Ok(undefined()),
     }
 }

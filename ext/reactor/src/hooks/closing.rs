@@ -1,4 +1,4 @@
-//! An IO that is closed while fibers use it: `io_closing`, `fiber_interrupt`, `io_close`.
+//! An IO that is closed while fibers use it: `prepare_close`, `push_when_unused`, `fiber_interrupt`, `io_close`.
 
 use magnus::{Error, Ruby, Symbol, Value, prelude::*, typed_data::Obj};
 use reactor::OwnerId;
@@ -21,13 +21,14 @@ use crate::{
     },
 };
 
-/// `io_closing(io)`: the IO object is about to be closed, by any thread. Raises IOError in the fibers that wait for it; those
-/// that wait for another object on the same descriptor are left alone. Constant time, but for these.
+/// `prepare_close(io)`: the IO object is about to be closed, by any thread. Raises IOError in the fibers that wait for it.
+/// Fibers that wait for another object on the same descriptor are left alone. It takes constant time, and time for each fiber
+/// that is interrupted.
 ///
-/// nil: no fiber waits for it. :told: the fibers that wait for it have been interrupted. :busy: the fiber of another thread
-/// has a worker of the pool use the descriptor, which must not be closed under it, so the caller asks again a little later.
-/// (On the scheduler's own thread the caller parks until that is over.)
-pub fn io_closing(
+/// nil: no fiber waits for it. :interrupted: the fibers that wait for it have been interrupted. :in_use: the fiber of another thread
+/// has a worker of the pool use the descriptor, which must not be closed under it, so the caller waits for the end of that
+/// ([`push_when_unused`]) and asks again. (On the scheduler's own thread the caller parks in here.)
+pub fn prepare_close(
     ruby: &Ruby,
     this: Obj<Scheduler>,
     [io]: [Value; 1],
@@ -56,13 +57,22 @@ pub fn io_closing(
     let is_in_use = this.state().is_pinned(io_number);
     if is_in_use {
         if !this.is_owner_thread() {
-            return Ok(Some(ruby.to_symbol("busy")));
+            return Ok(Some(ruby.to_symbol("in_use")));
         }
         if let Entered::Usable(scope) = HookScope::enter(ruby, &this)? {
             wait_until_unpinned(&scope, io_number)?;
         }
     }
-    Ok(Some(ruby.to_symbol("told")))
+    Ok(Some(ruby.to_symbol("interrupted")))
+}
+
+/// `push_when_unused(io, queue)`: the queue gets an element when no worker uses the descriptor of the IO any more. False,
+/// and nothing done, if none does now.
+pub fn push_when_unused(this: Obj<Scheduler>, io: Value, queue: Value) -> bool {
+    let Some(number) = known_number(io).filter(|_| !this.is_closed()) else {
+        return false;
+    };
+    Scheduler::push_when_unpinned(this, IoObject::identity_of(number), queue)
 }
 
 /// `fiber_interrupt(fiber, exception)`: raises in a fiber that waits for readiness; dropped if it no longer does.

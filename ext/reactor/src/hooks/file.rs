@@ -1,4 +1,4 @@
-//! Methods for files, called by `lib/`: `fetch`, `sync`, `submit`, and `Reactor.fifo?`.
+//! Methods for files, called by `lib/`: `prefetch`, `sync_by_driver`, `flush_sends`, and `Reactor.fifo?`.
 
 use magnus::{Error, RString, Ruby, Value, typed_data::Obj};
 use reactor_scheduler::system::file::is_fifo;
@@ -12,10 +12,10 @@ use crate::{
     transfer::file,
 };
 
-/// `fetch(io, from, length, ahead)`: brings a range of a regular file into the page cache, the fiber being parked unless it
+/// `prefetch(io, from, length, ahead)`: brings a range of a regular file into the page cache, the fiber being parked unless it
 /// is there, and asks the kernel for `ahead` bytes from its beginning. Yields first if the time slice is spent. False if it
 /// is no regular file.
-pub fn fetch(
+pub fn prefetch(
     ruby: &Ruby,
     this: Obj<Scheduler>,
     io: Value,
@@ -31,9 +31,9 @@ pub fn fetch(
     file::prefetch(&scope, &IoObject::new(io)?, from, length, ahead)
 }
 
-/// `sync(io, data_only)`: fsync(2) or fdatasync(2) of a file, by the driver, the fiber being parked: 0, or the number of
+/// `sync_by_driver(io, data_only)`: fsync(2) or fdatasync(2) of a file, by the driver, the fiber being parked: 0, or the number of
 /// the error. nil if the driver does not do that: nothing has been done then.
-pub fn sync(
+pub fn sync_by_driver(
     ruby: &Ruby,
     this: Obj<Scheduler>,
     io: Value,
@@ -42,10 +42,10 @@ pub fn sync(
     let Entered::Usable(scope) = HookScope::enter(ruby, &this)? else {
         return Ok(None);
     };
-    file::sync(&scope, &IoObject::new(io)?, data_only)
+    file::sync_by_driver(&scope, &IoObject::new(io)?, data_only)
 }
 
-/// `submit`: hands the kernel the writes that wait for the end of the turn.
+/// `flush_sends`: hands the kernel the writes that wait for the end of the turn.
 pub fn flush_sends(this: Obj<Scheduler>) {
     if !this.is_forked_child() {
         this.state_mut().flush_sends();

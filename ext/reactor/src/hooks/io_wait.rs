@@ -30,7 +30,11 @@ pub fn io_wait(
 ) -> Result<Value, Error> {
     let interest = convert::interest(ruby, events)?;
     let Entered::Usable(scope) = HookScope::enter(ruby, &this)? else {
-        return call_method(this.as_value(), "blocking_wait", &[io, events, timeout]);
+        return call_method(
+            this.as_value(),
+            "io_wait_in_forked_child",
+            &[io, events, timeout],
+        );
     };
     let io = IoObject::new(io)?;
     let limit = if timeout.is_nil() {

@@ -15,7 +15,7 @@ fn single_io_number(io_number: u64) -> u64 {
     if io_number == SEVERAL { 0 } else { io_number }
 }
 
-/// `roster`: every fiber the scheduler knows, as
+/// `fiber_rows`: every fiber the scheduler knows, as
 /// `[fiber, address, state, hook, io number, events, forever, seconds in this state]`.
 pub fn fiber_rows(ruby: &Ruby, this: Obj<Scheduler>) -> Result<RArray, Error> {
     let rows = this.state().fiber_rows();
@@ -45,25 +45,25 @@ pub fn fiber_rows(ruby: &Ruby, this: Obj<Scheduler>) -> Result<RArray, Error> {
     Ok(array)
 }
 
-/// `waited_for`: the hooks that fibers wait in, each once.
+/// `wait_hooks`: the hooks that fibers wait in, each once.
 pub fn wait_hooks(ruby: &Ruby, this: Obj<Scheduler>) -> RArray {
     let hooks: Vec<_> = this.state().wait_hooks().collect();
     ruby.ary_from_iter(hooks.into_iter().map(|hook| ruby.to_symbol(hook.name())))
 }
 
-/// `pulse`: a number that changes whenever control changes hands; nil while the thread sleeps in the kernel, and while
+/// `progress_count`: a number that changes whenever control changes hands; nil while the thread sleeps in the kernel, and while
 /// there is no fiber that could be held up.
 pub fn progress_count(this: Obj<Scheduler>) -> Option<u64> {
     this.state().progress_count()
 }
 
-/// `holder`: the fiber that has control as far as the scheduler gave it; nil if the scheduler does not know it.
+/// `running_fiber`: the fiber that has control as far as the scheduler gave it; nil if the scheduler does not know it.
 pub fn running_fiber(this: Obj<Scheduler>) -> Option<Value> {
     let running = this.state().running_fiber();
     running.map(Object::value)
 }
 
-/// `trace_start(limit)`: begins a list of at most that many moments. RuntimeError if one is being kept already.
+/// `trace_start(limit)`: begins to record a trace of at most `limit` moments. RuntimeError if one is being recorded.
 pub fn start_trace(this: Obj<Scheduler>, limit: usize) -> Result<(), Error> {
     if !this.state_mut().start_trace(limit) {
         return Err(runtime_error("this scheduler is being traced already"));

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 
 use crate::ruby::error::argument_error;
 
-/// nil is for ever; otherwise any non-negative Numeric, with the errors of Kernel#sleep.
+/// nil is no limit; otherwise any non-negative Numeric, with the errors of Kernel#sleep.
 #[inline(never)]
 pub fn timeout(value: Value) -> Result<Option<Duration>, Error> {
     if value.is_nil() {
@@ -22,7 +22,7 @@ pub fn timeout(value: Value) -> Result<Option<Duration>, Error> {
     interval(value).map(Some)
 }
 
-/// As [`timeout`], but negative counts as zero and infinity as for ever.
+/// As [`timeout`], but negative counts as zero and infinity as no limit.
 pub fn lenient_timeout(value: Value) -> Result<Option<Duration>, Error> {
     let seconds = Float::from_value(value).map(Float::to_f64).or_else(|| {
         let integer = Integer::from_value(value)?;
@@ -113,7 +113,7 @@ pub fn bytes(string: RString) -> Vec<u8> {
     unsafe { string.as_slice() }.to_vec()
 }
 
-/// A backend by Symbol or String. ArgumentError with the reason if it is unknown or cannot be had here.
+/// A backend by Symbol or String. ArgumentError with the reason if it is unknown or not available here.
 fn backend(name: Value) -> Result<Backend, Error> {
     let text: String = match Symbol::from_value(name) {
         Some(symbol) => symbol.name()?.into_owned(),

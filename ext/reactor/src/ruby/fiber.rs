@@ -55,7 +55,7 @@ struct Template {
 static TEMPLATE: OnceLock<Template> = OnceLock::new();
 
 /// Gives the proc that fibers made by [`new_fiber`] run, once and for good.
-pub fn run_by(body: Value) -> Result<(), Error> {
+pub fn define_fiber_body(body: Value) -> Result<(), Error> {
     let ruby = Ruby::get_with(body);
     let class: RClass = ruby.class_object().const_get("Fiber")?;
     let new = ruby.intern("new").as_raw();

@@ -90,6 +90,32 @@ pub fn without_gvl(sleep: &Sleep, handle: &Handle) {
 /// Runs a system call that may take long with the GVL released. It is not made at all, and answered with `None`, when
 /// an interrupt is already pending.
 pub fn blocking_call<T>(call: impl FnOnce() -> T) -> Option<T> {
+    // SAFETY: RUBY_UBF_IO (-1) is the VM's own function, which interrupts a system call by a signal.
+    unsafe {
+        let interrupt = std::mem::transmute::<isize, rb_sys::rb_unblock_function_t>(-1);
+        call_without_gvl(call, interrupt, ptr::null_mut())
+    }
+}
+
+/// The same for a call that waits for something else than the kernel. `interrupt` ends it, from another thread.
+pub fn interruptible_call<T, I: Fn() + Sync>(call: impl FnOnce() -> T, interrupt: &I) -> Option<T> {
+    unsafe extern "C" fn run<I: Fn() + Sync>(interrupt: *mut c_void) {
+        // SAFETY: the reference outlives the call, and the VM calls this only while that lasts.
+        unsafe { (*interrupt.cast::<I>())() };
+    }
+    let data = ptr::from_ref(interrupt).cast_mut().cast();
+    // SAFETY: as above; `interrupt` may be called on another thread.
+    unsafe { call_without_gvl(call, Some(run::<I>), data) }
+}
+
+/// # Safety
+///
+/// `interrupt` may be called with `data` on any thread until this returns.
+unsafe fn call_without_gvl<T>(
+    call: impl FnOnce() -> T,
+    interrupt: rb_sys::rb_unblock_function_t,
+    data: *mut c_void,
+) -> Option<T> {
     struct Job<F, T>(Option<F>, Option<T>);
     unsafe extern "C" fn run<F: FnOnce() -> T, T>(job: *mut c_void) -> *mut c_void {
         // SAFETY: the job lives in the caller's frame until rb_nogvl returns.
@@ -102,13 +128,13 @@ pub fn blocking_call<T>(call: impl FnOnce() -> T) -> Option<T> {
     }
     let run = trampoline(&call);
     let mut job = Job(Some(call), None);
-    // SAFETY: as above. RUBY_UBF_IO (-1) is the VM's own function, which interrupts a system call by a signal.
+    // SAFETY: as above, and as the caller says.
     unsafe {
         rb_sys::rb_nogvl(
             Some(run),
             ptr::from_mut(&mut job).cast(),
-            std::mem::transmute::<isize, rb_sys::rb_unblock_function_t>(-1),
-            ptr::null_mut(),
+            interrupt,
+            data,
             rb_sys::RB_NOGVL_INTR_FAIL as c_int,
         );
     }

@@ -169,7 +169,11 @@ pub fn prefetch(
 }
 
 /// fsync(2) or fdatasync(2), by the driver: 0 or the error's number; `None` if the driver does not do that.
-pub fn sync(scope: &HookScope, io: &IoObject, data_only: bool) -> Result<Option<i32>, Error> {
+pub fn sync_by_driver(
+    scope: &HookScope,
+    io: &IoObject,
+    data_only: bool,
+) -> Result<Option<i32>, Error> {
     let operation = match data_only {
         true => Operation::SyncData,
         false => Operation::Sync,

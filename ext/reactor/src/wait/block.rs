@@ -64,7 +64,11 @@ pub fn block_in_forked_child(
         }
         let seconds = left.min(FORKED_POLL_INTERVAL).as_secs_f64();
         let seconds = Ruby::get_with(this).float_from_f64(seconds);
-        let slept = call_method(this.as_value(), "blocking_sleep", &[seconds.as_value()]);
+        let slept = call_method(
+            this.as_value(),
+            "sleep_in_forked_child",
+            &[seconds.as_value()],
+        );
         if let Err(error) = slept {
             break Err(error);
         }

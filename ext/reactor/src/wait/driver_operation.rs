@@ -59,8 +59,7 @@ pub fn settle(
 ) -> Result<SettledOperation, Error> {
     let io_number = io.number();
     let settled = wait_for_completion(scope, io_number, id, interrupted);
-    let mut state = scope.scheduler.state_mut();
-    state.unpin((io_number, scope.slot));
+    scope.scheduler.unpin((io_number, scope.slot));
     settled
 }
 

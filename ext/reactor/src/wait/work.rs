@@ -48,7 +48,7 @@ pub fn on_pool<T: Send + 'static>(
     let settled = wait_for_capacity(scope, io_number)
         .and_then(|()| begin_work(scope, io_number, class, work))
         .map(|mut job| settle(scope, io_number, interrupted, &mut job));
-    scope.scheduler.state_mut().unpin(pin);
+    scope.scheduler.unpin(pin);
     let (outcome, raised) = settled?;
     let result = match outcome {
         None => None,

@@ -2,7 +2,7 @@
 
 use reactor::Token;
 
-use crate::state::fiber::Slot;
+use crate::state::{fiber::Slot, object::ObjectRef};
 
 /// The number of an IO object (0: none), and the fiber on whose behalf its descriptor is used.
 pub type Pin = (u64, Slot);
@@ -12,6 +12,8 @@ pub struct DescriptorPins {
     held: Vec<Pin>,
     /// The io number each waits for, and its wait.
     closers: Vec<(u64, Token)>,
+    /// The same for closers on other threads: each waits for an element in its queue.
+    queues: Vec<(u64, ObjectRef)>,
 }
 
 impl DescriptorPins {
@@ -52,6 +54,23 @@ impl DescriptorPins {
     pub fn wait_to_close(&mut self, io_number: u64, token: Token) {
         self.closers.push((io_number, token));
     }
+
+    /// A thread waits for the last pin of the IO object: its queue is to get an element then.
+    pub fn add_queue(&mut self, io_number: u64, queue: ObjectRef) {
+        self.queues.push((io_number, queue));
+    }
+
+    /// A queue whose IO object is not pinned any more, or any queue if `all`. It is forgotten here.
+    pub fn take_queue(&mut self, all: bool) -> Option<ObjectRef> {
+        let mut queues = self.queues.iter();
+        let place = queues.position(|(io_number, _)| all || !self.is_pinned(*io_number))?;
+        Some(self.queues.swap_remove(place).1)
+    }
+
+    /// Every queue, for the garbage collector.
+    pub fn for_each_object(&self, mut visit: impl FnMut(ObjectRef)) {
+        self.queues.iter().for_each(|(_, queue)| visit(*queue));
+    }
 }
 
 #[cfg(test)]
@@ -59,6 +78,7 @@ mod tests {
     use reactor::Token;
 
     use super::DescriptorPins;
+    use crate::state::object::ObjectRef;
 
     #[test]
     fn the_last_pin_wakes_the_closers_of_its_descriptor() {
@@ -75,6 +95,30 @@ mod tests {
         assert_eq!(vec![closer], pins.unpin((5, 2)));
         assert!(!pins.is_pinned(5) && pins.is_pinned(6));
         assert_eq!(vec![elsewhere], pins.unpin((6, 3)));
+    }
+
+    #[test]
+    fn the_queue_of_another_thread_is_due_after_the_last_pin() {
+        let mut pins = DescriptorPins::default();
+        let (queue, elsewhere) = (ObjectRef::new(40), ObjectRef::new(48));
+        pins.pin((5, 1));
+        pins.pin((5, 2));
+        pins.pin((6, 3));
+        pins.add_queue(6, elsewhere);
+        pins.add_queue(5, queue);
+        pins.unpin((5, 1));
+        assert_eq!(None, pins.take_queue(false));
+        pins.unpin((5, 2));
+        assert_eq!(Some(queue), pins.take_queue(false));
+        assert_eq!(None, pins.take_queue(false));
+        let mut kept = Vec::new();
+        pins.for_each_object(|object| kept.push(object));
+        assert_eq!(vec![elsewhere], kept);
+        assert_eq!(
+            Some(elsewhere),
+            pins.take_queue(true),
+            "the scheduler is closed"
+        );
     }
 
     #[test]

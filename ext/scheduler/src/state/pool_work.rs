@@ -9,6 +9,7 @@ use crate::state::{
     descriptor_pins::Pin,
     fiber::Slot,
     in_flight::InFlightGuard,
+    object::ObjectRef,
     wait::{WaitKind, WakeCause},
 };
 
@@ -72,6 +73,20 @@ impl State {
 
     pub fn is_pinned(&self, io_number: u64) -> bool {
         self.pins.is_pinned(io_number)
+    }
+
+    /// Another thread waits for the last pin of an IO object. False, and nothing done, if it has none.
+    pub fn push_when_unpinned(&mut self, io_number: u64, queue: ObjectRef) -> bool {
+        let is_pinned = self.pins.is_pinned(io_number);
+        if is_pinned {
+            self.pins.add_queue(io_number, queue);
+        }
+        is_pinned
+    }
+
+    /// A queue that gets an element now: its IO object is not pinned any more, or the scheduler is closed.
+    pub fn take_queue_of_closer(&mut self) -> Option<ObjectRef> {
+        self.pins.take_queue(self.is_closed())
     }
 
     /// Begins a wait for the last pin of an IO object. False, and nothing done, if it has none.
