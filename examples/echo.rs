@@ -1,10 +1,10 @@
-//! A TCP echo server in one thread: tries first, tells the reactor what it saw, and waits only when it must.
+//! A TCP echo server in one thread. It tries first, reports the outcome to the reactor, and waits only if it would block.
 //!
 //! ```text
 //! echo ADDRESS CONNECTIONS
 //! ```
 //!
-//! Serves so many connections and exits.
+//! Serves this number of connections and exits.
 
 use std::{
     env,
@@ -26,18 +26,18 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Accepts so many connections, echoes what they send, and returns when the last one has gone.
+/// Accepts `connections` connections, echoes their bytes, and returns when the last one is closed.
 pub fn serve(listener: TcpListener, connections: usize) -> io::Result<()> {
     listener.set_nonblocking(true)?;
     let mut reactor = Reactor::open(None)?;
-    let mut entrance = Watch::new(descriptor(&listener), 0);
+    let mut listener_watch = Watch::new(descriptor(&listener), 0);
     let mut served: Vec<Option<Connection>> = Vec::new();
     let mut open = 0;
     let mut events = Events::new();
     accept(
         &listener,
         &mut reactor,
-        &mut entrance,
+        &mut listener_watch,
         connections,
         &mut served,
     )?;
@@ -52,7 +52,7 @@ pub fn serve(listener: TcpListener, connections: usize) -> io::Result<()> {
                     accept(
                         &listener,
                         &mut reactor,
-                        &mut entrance,
+                        &mut listener_watch,
                         connections,
                         &mut served,
                     )?;
@@ -70,19 +70,19 @@ pub fn serve(listener: TcpListener, connections: usize) -> io::Result<()> {
             }
         }
     }
-    entrance.close(&mut reactor);
+    listener_watch.close(&mut reactor);
     Ok(())
 }
 
-/// Takes in whoever is at the door, up to `limit` in all, and waits for the next one.
+/// Accepts the pending connections, up to `limit` in all, and waits for the next one.
 fn accept(
     listener: &TcpListener,
     reactor: &mut Reactor,
-    entrance: &mut Watch,
+    listener_watch: &mut Watch,
     limit: usize,
     served: &mut Vec<Option<Connection>>,
 ) -> io::Result<()> {
-    entrance.end(reactor);
+    listener_watch.end(reactor);
     while served.len() < limit {
         match listener.accept() {
             Ok((stream, _)) => {
@@ -92,10 +92,10 @@ fn accept(
                 served.push(Some(connection));
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                entrance.saw(reactor, Interest::READABLE, Attempt::WouldBlock);
-                return entrance.wait(reactor, Interest::READABLE);
+                listener_watch.saw(reactor, Interest::READABLE, Attempt::WouldBlock);
+                return listener_watch.wait(reactor, Interest::READABLE);
             }
-            // The peer has given up before we came.
+            // The peer has closed the connection before it was accepted.
             Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
             Err(error) => return Err(error),
         }
@@ -106,7 +106,7 @@ fn accept(
 struct Connection {
     stream: TcpStream,
     watch: Watch,
-    /// What was read and is still to be written.
+    /// Bytes that were read and have to be written.
     backlog: Vec<u8>,
 }
 
@@ -119,7 +119,7 @@ impl Connection {
         }
     }
 
-    /// Echoes until it would block, and waits then. False when the peer has gone.
+    /// Echoes until it would block, and starts a wait. False if the peer has closed the connection.
     fn echo(&mut self, reactor: &mut Reactor) -> io::Result<bool> {
         self.watch.end(reactor);
         let mut buffer = [0; 16 * 1024];
@@ -151,7 +151,7 @@ impl Connection {
     }
 }
 
-/// A descriptor, who it is to the reactor, and its one wait.
+/// A descriptor, its owner id, and its wait.
 struct Watch {
     descriptor: Descriptor,
     owner: OwnerId,
@@ -163,7 +163,7 @@ impl Watch {
     fn new(descriptor: Descriptor, number: usize) -> Self {
         Self {
             descriptor,
-            // Any number but zero that is never used again.
+            // Any number but 0 that is not used again.
             owner: OwnerId(number as u64 + 1),
             token: Token::new(number as u32, 0),
             wait: None,
@@ -173,7 +173,7 @@ impl Watch {
     fn wait(&mut self, reactor: &mut Reactor, interest: Interest) -> io::Result<()> {
         match reactor.wait(self.descriptor, self.owner, interest, self.token)? {
             Wait::Pending(wait) => self.wait = Some(wait),
-            Wait::Ready(_) => return Err(ErrorKind::Unsupported.into()), // Not for sockets.
+            Wait::Ready(_) => return Err(ErrorKind::Unsupported.into()), // Never for a socket.
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! A bounded HTTP/1.1 load: so many requests over so many connections at a time, one thread, one reactor.
+//! A bounded HTTP/1.1 load: REQUESTS requests over CONNECTIONS connections at a time, in one thread on one reactor.
 //!
 //! ```text
 //! http_load 127.0.0.1:8080 CONNECTIONS REQUESTS keep-alive|close
@@ -45,7 +45,7 @@ struct Load {
     reactor: Reactor,
     address: SocketAddr,
     keep_alive: bool,
-    /// Requests each connection slot has still to make.
+    /// Requests that each connection slot has still to make.
     quotas: Vec<usize>,
     connections: Vec<Option<Connection>>,
     opened: u64,
@@ -93,10 +93,10 @@ impl Load {
             }
             events.clear();
             let limit = Duration::from_secs(30);
-            let patience = Instant::now() + limit;
+            let timeout = Instant::now() + limit;
             while events.is_empty() {
                 self.reactor.turn(&mut events, Some(limit))?;
-                if events.is_empty() && self.reactor.clock() >= patience {
+                if events.is_empty() && self.reactor.clock() >= timeout {
                     return Err(io::ErrorKind::TimedOut.into());
                 }
             }
@@ -104,7 +104,7 @@ impl Load {
         }
     }
 
-    /// Goes on with one connection until it would block or its quota is done.
+    /// Continues one connection until it would block or its quota is done.
     fn advance(&mut self, slot: usize) -> io::Result<()> {
         loop {
             if self.connections[slot].is_none() && !self.open(slot)? {
@@ -211,7 +211,7 @@ impl Connection {
     }
 }
 
-/// The answer to one request, as far as it has come.
+/// The part of the answer to one request that has arrived.
 #[derive(Default)]
 struct Answer {
     head: Vec<u8>,

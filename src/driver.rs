@@ -26,17 +26,19 @@ use crate::{
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unavailable {
-    pub(crate) reason: &'static str,
-    pub(crate) error: Option<i32>,
+    reason: &'static str,
+    error: Option<i32>,
 }
 
 impl Unavailable {
     /// Not available for this reason, which no system call gave.
     pub(crate) const fn because(reason: &'static str) -> Self {
-        Self {
-            reason,
-            error: None,
-        }
+        Self::new(reason, None)
+    }
+
+    /// Not available for this reason: a sentence, or the system call that failed with this error number.
+    pub(crate) const fn new(reason: &'static str, error: Option<i32>) -> Self {
+        Self { reason, error }
     }
 
     /// The error number of the system call that failed; None if none was made.

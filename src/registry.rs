@@ -59,6 +59,7 @@
 //! | rearm, once for a wait idle for 100 ms | something            | as the driver's answer above        | reregister(registered) |
 
 mod entries;
+mod entry;
 mod events;
 mod readiness;
 mod statistics;
@@ -81,7 +82,7 @@ pub use readiness::{Attempt, CachedReadiness, DescriptorReadiness, OwnerId};
 pub use statistics::Statistics;
 pub use waiters::{Wait, WaitId};
 
-use entries::{Entries, Entry};
+use entries::Entries;
 use waiters::Waiters;
 
 /// A wait that is unanswered for this long is armed once more. This repairs waits on a descriptor that was closed, reopened
@@ -95,7 +96,7 @@ pub(crate) struct Registry {
     waiters: Waiters,
     /// Waits that were answered outside an event. The next poll reports them.
     answered: Vec<WaitId>,
-    pub(crate) statistics: Statistics,
+    statistics: Statistics,
 }
 
 impl Registry {
@@ -120,26 +121,21 @@ impl Registry {
     ) -> io::Result<Wait> {
         let slot = Entries::slot(descriptor).ok_or_else(descriptor::bad_descriptor)?;
         self.statistics.waits += 1;
-        match self.entries.get(slot) {
-            Some(entry) if entry.is_drained(owner, interest) => self.statistics.skipped += 1,
-            Some(Entry {
-                registered: Some(registered),
-                ..
-            }) => {
-                let registered = *registered;
-                if !self.arm(driver, slot, owner, registered, interest)? {
-                    return Ok(Wait::Ready(interest));
-                }
-            }
-            _ => {
-                if !self.register(driver, descriptor, slot, owner, interest)? {
-                    return Ok(Wait::Ready(interest));
-                }
+        let entry = self.entries.get(slot);
+        if entry.is_some_and(|entry| entry.is_drained(owner, interest)) {
+            self.statistics.skipped += 1;
+        } else {
+            let pollable = match entry.and_then(|entry| entry.registered()) {
+                Some(registered) => self.arm(driver, slot, owner, registered, interest)?,
+                None => self.register(driver, descriptor, slot, owner, interest)?,
+            };
+            if !pollable {
+                return Ok(Wait::Ready(interest));
             }
         }
         let entry = self.entries.claim(slot);
-        entry.spurious &= !interest.bits();
-        let list = &mut entry.wait_list;
+        entry.clear_spurious(interest);
+        let list = entry.wait_list_mut();
         let wait = self.waiters.insert(list, slot, interest, token, now);
         Ok(Wait::Pending(wait))
     }
@@ -147,7 +143,7 @@ impl Registry {
     /// Ends a wait and returns its answer; [`Ready::EMPTY`] if it has none, or if it has ended before.
     pub(crate) fn end(&mut self, wait: WaitId) -> Ready {
         if let Some(slot) = self.waiters.slot_of_unanswered(wait) {
-            let list = &mut self.entries.claim(slot).wait_list;
+            let list = self.entries.claim(slot).wait_list_mut();
             self.waiters.unlink(list, wait);
         }
         self.waiters.remove(wait)
@@ -172,25 +168,9 @@ impl Registry {
         interest: Interest,
         attempt: Attempt,
     ) {
-        let Some(slot) = Entries::slot(descriptor) else {
-            return;
-        };
-        let Some(entry) = self.entries.get_mut(slot) else {
-            return;
-        };
-        let drained = match attempt {
-            Attempt::WouldBlock => true,
-            Attempt::Short => !entry.hung_up,
-            Attempt::Complete => false,
-        };
-        if !entry.is_owner(owner) {
-            return;
-        }
-        entry.spurious &= !interest.bits();
-        if drained {
-            let bits = interest.bits() & bits_of(entry.registered);
-            entry.drained |= bits;
-            entry.ready &= !bits;
+        let entry = Entries::slot(descriptor).and_then(|slot| self.entries.get_mut(slot));
+        if let Some(entry) = entry.filter(|entry| entry.is_owner(owner)) {
+            entry.attempted(interest, attempt);
         }
     }
 
@@ -198,7 +178,7 @@ impl Registry {
     /// registers with one system call instead of two.
     pub(crate) fn note_close(&mut self, descriptor: Descriptor, owner: OwnerId) {
         let entry = Entries::slot(descriptor).and_then(|slot| self.entries.get_mut(slot));
-        let Some(entry) = entry.filter(|e| e.is_owner(owner) && e.wait_list.first().is_none())
+        let Some(entry) = entry.filter(|e| e.is_owner(owner) && e.wait_list().first().is_none())
         else {
             return;
         };
@@ -219,7 +199,7 @@ impl Registry {
     /// The tokens of the descriptor's unanswered waits, oldest first.
     pub(crate) fn waiters(&self, descriptor: Descriptor) -> Vec<Token> {
         let entry = Entries::slot(descriptor).and_then(|slot| self.entries.get(slot));
-        let first = entry.and_then(|entry| entry.wait_list.first());
+        let first = entry.and_then(|entry| entry.wait_list().first());
         let list = std::iter::successors(first, |number| self.waiters.interest_and_next(*number).1);
         list.map(|number| self.waiters.token(number)).collect()
     }
@@ -236,13 +216,22 @@ impl Registry {
                 break;
             }
             self.waiters.unqueue_oldest();
-            let registered = self.entries.get(slot).and_then(|entry| entry.registered);
+            let registered = self.entries.get(slot).and_then(|entry| entry.registered());
             if let Some(registered) = registered {
                 // On an error, all waits are answered: their own system calls will meet it.
                 _ = self.renew(driver, slot, registered);
             }
         }
         self.deliver(events);
+    }
+
+    pub(crate) fn statistics(&self) -> &Statistics {
+        &self.statistics
+    }
+
+    /// Counts a poll of the driver.
+    pub(crate) fn count_poll(&mut self) {
+        self.statistics.polls += 1;
     }
 
     /// Is there an answer that was given outside an event, and that the next poll has to report?
@@ -261,7 +250,7 @@ impl Registry {
 
     fn is_registered(&self, slot: u32) -> bool {
         let entry = self.entries.get(slot);
-        entry.is_some_and(|entry| entry.registered.is_some())
+        entry.is_some_and(|entry| entry.registered().is_some())
     }
 
     /// Makes a new registration. False if the kernel does not poll the descriptor.
@@ -299,12 +288,12 @@ impl Registry {
         if entry.is_owner(owner) {
             return self.renew(driver, slot, registered | asked);
         }
-        let wanted = asked.bits() | self.waiters.wanted(entry.wait_list);
+        let wanted = asked.bits() | self.waiters.wanted(entry.wait_list());
         let interest = Interest::from_bits(wanted).unwrap_or(asked);
         let pollable = self.renew(driver, slot, interest)?;
         if pollable {
             let entry = self.entries.claim(slot);
-            entry.begin(entry.descriptor, owner, entry.token, interest);
+            entry.begin(entry.descriptor(), owner, entry.token(), interest);
         }
         Ok(pollable)
     }
@@ -319,7 +308,7 @@ impl Registry {
     ) -> io::Result<bool> {
         let token = self.entries.next_token(slot);
         let entry = self.entries.claim(slot);
-        match driver.reregister(entry.descriptor, token, interest) {
+        match driver.reregister(entry.descriptor(), token, interest) {
             Ok(Reregistration::Kept) => {
                 self.statistics.rearmed += 1;
                 entry.adjust(token, interest);
@@ -327,7 +316,7 @@ impl Registry {
             }
             Ok(Reregistration::Renewed) => {
                 self.statistics.renewed += 1;
-                entry.begin(entry.descriptor, entry.owner, token, interest);
+                entry.begin(entry.descriptor(), entry.owner(), token, interest);
                 Ok(true)
             }
             Ok(Reregistration::Unpollable) => {
@@ -343,7 +332,7 @@ impl Registry {
 
     /// Ends the registration and answers its waits with an error.
     fn end_registration(&mut self, driver: &mut dyn Driver, slot: u32) {
-        let descriptor = self.entries.claim(slot).descriptor;
+        let descriptor = self.entries.claim(slot).descriptor();
         // If the kernel refuses, later events have an old generation and are dropped.
         _ = driver.deregister(descriptor);
         self.statistics.deregistered += 1;
@@ -353,16 +342,12 @@ impl Registry {
     /// Clears the record and answers its waits: with `answer`, or with what each asked for if it is None.
     fn abandon(&mut self, slot: u32, answer: Option<Ready>) {
         let entry = self.entries.claim(slot);
-        while let Some(number) = entry.wait_list.first() {
+        while let Some(number) = entry.wait_list().first() {
             let (interest, _) = self.waiters.interest_and_next(number);
             let ready = answer.unwrap_or_else(|| Ready::from(interest));
-            let (wait, _) = self.waiters.complete(&mut entry.wait_list, number, ready);
+            let (wait, _) = self.waiters.complete(entry.wait_list_mut(), number, ready);
             self.answered.push(wait);
         }
         entry.clear();
     }
-}
-
-fn bits_of(interest: Option<Interest>) -> u8 {
-    interest.map_or(0, Interest::bits)
 }

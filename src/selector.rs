@@ -175,7 +175,7 @@ impl Selector {
             self.until_rearm(timeout, now)
         };
         self.driver.poll(&mut self.reported, timeout)?;
-        self.registry.statistics.polls += 1;
+        self.registry.count_poll();
         for event in &self.reported {
             if event.ready == Ready::COMPLETED {
                 events.push(*event);
@@ -202,7 +202,7 @@ impl Selector {
 
     /// The counters.
     pub fn statistics(&self) -> &Statistics {
-        &self.registry.statistics
+        self.registry.statistics()
     }
 
     /// The driver's own descriptor, for sleeping on; see [`Driver::descriptor`].

@@ -32,7 +32,7 @@ const READ: Interest = Interest::READABLE;
 const WRITE: Interest = Interest::WRITABLE;
 const NOW: Option<Duration> = Some(Duration::ZERO);
 /// A watchdog: longer than any step of these tests takes on a busy machine.
-const LONG: Option<Duration> = Some(Duration::from_secs(60));
+const TEST_TIMEOUT: Option<Duration> = Some(Duration::from_secs(60));
 
 /// Makes each function a test of each backend. Tests of unavailable backends pass.
 macro_rules! contract {
@@ -122,7 +122,7 @@ impl Subject {
     fn until(&mut self, token: u32) -> Ready {
         loop {
             let mut ready = Ready::EMPTY;
-            for (index, reported) in self.poll(LONG) {
+            for (index, reported) in self.poll(TEST_TIMEOUT) {
                 assert_eq!(index, token, "a token that was not registered");
                 ready |= reported;
             }
@@ -307,7 +307,7 @@ fn the_duplicate_of_a_closed_descriptor_carries_the_old_token(subject: &mut Subj
     new_peer.write_all(b"x").unwrap();
     let mut found = Vec::new();
     while !found.contains(&2) {
-        found.extend(subject.poll(LONG).iter().map(|(index, _)| *index));
+        found.extend(subject.poll(TEST_TIMEOUT).iter().map(|(index, _)| *index));
     }
     assert!(found.iter().all(|index| [1, 2].contains(index)));
 }
@@ -458,7 +458,7 @@ fn more_than_one_batch_arrives(subject: &mut Subject) {
     }
     let mut found = Vec::new();
     while found.len() < COUNT as usize {
-        let batch = subject.poll(LONG);
+        let batch = subject.poll(TEST_TIMEOUT);
         assert!(batch.len() <= 1024);
         found.extend(batch.iter().map(|(index, _)| *index));
     }

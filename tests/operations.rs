@@ -33,7 +33,7 @@ mod asleep;
 
 const NOW: Option<Duration> = Some(Duration::ZERO);
 /// A watchdog: longer than any step of these tests takes on a busy machine.
-const LONG: Option<Duration> = Some(Duration::from_secs(60));
+const TEST_TIMEOUT: Option<Duration> = Some(Duration::from_secs(60));
 
 /// Held for writing by the test that forks. Its child has a copy of all descriptors until it exits, and meanwhile a socket
 /// that another test closes would stay open.
@@ -89,7 +89,7 @@ impl Subject {
     fn reported(&mut self, count: usize) -> Vec<u32> {
         let mut found = Vec::new();
         while found.len() < count {
-            found.extend(self.poll(LONG));
+            found.extend(self.poll(TEST_TIMEOUT));
         }
         assert_eq!(found.len(), count);
         found

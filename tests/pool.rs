@@ -19,7 +19,7 @@ use asleep::ThreadState;
 mod asleep;
 
 /// A watchdog: longer than any step of these tests takes on a busy machine.
-const LONG: Duration = Duration::from_secs(60);
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A reactor whose idle threads stay, unless the limits set another idle time than the default.
 fn reactor(limits: Limits) -> Reactor {
@@ -60,8 +60,12 @@ fn submit<T: Send + 'static>(
 fn notified(reactor: &mut Reactor, count: usize) -> Vec<usize> {
     let (mut events, start) = (Events::new(), Instant::now());
     while events.len() < count {
-        assert!(start.elapsed() < LONG, "{} of {count}", events.len());
-        reactor.turn(&mut events, Some(LONG)).unwrap();
+        assert!(
+            start.elapsed() < TEST_TIMEOUT,
+            "{} of {count}",
+            events.len()
+        );
+        reactor.turn(&mut events, Some(TEST_TIMEOUT)).unwrap();
     }
     assert!(events.iter().all(|event| event.ready == Ready::NOTIFIED));
     let indexes = events.iter().map(|event| event.token.index() as usize);
@@ -80,7 +84,7 @@ fn silent(reactor: &mut Reactor) -> bool {
 fn eventually(what: &str, condition: impl Fn() -> bool) {
     let start = Instant::now();
     while !condition() {
-        assert!(start.elapsed() < LONG, "{what}");
+        assert!(start.elapsed() < TEST_TIMEOUT, "{what}");
         thread::sleep(Duration::from_millis(1));
     }
 }
@@ -93,7 +97,10 @@ impl Gate {
     fn pass(&self) {
         let (open, news) = &*self.0;
         let open = open.lock().unwrap();
-        drop(news.wait_timeout_while(open, LONG, |open| !*open).unwrap());
+        drop(
+            news.wait_timeout_while(open, TEST_TIMEOUT, |open| !*open)
+                .unwrap(),
+        );
     }
 
     fn open(&self) {
@@ -484,7 +491,7 @@ fn dropping_the_reactor_does_not_wait_for_running_jobs() {
     assert_eq!(queued.take(), Some(Outcome::Dropped));
     assert_eq!(dropped.load(Ordering::SeqCst), 1, "of the queued job");
     gate.open();
-    assert_eq!(receiver.recv_timeout(LONG), Ok("to its end"));
+    assert_eq!(receiver.recv_timeout(TEST_TIMEOUT), Ok("to its end"));
     let running = Mutex::new(&mut running);
     eventually("no result", || {
         running.lock().unwrap().take() == Some(Outcome::Done(()))
@@ -589,7 +596,7 @@ fn the_pool_refuses_work_in_a_forked_child() {
     let child = unsafe { libc::fork() };
     if child == 0 {
         // SAFETY: no precondition. If the child hangs, SIGALRM ends it.
-        unsafe { libc::alarm(LONG.as_secs() as libc::c_uint) };
+        unsafe { libc::alarm(TEST_TIMEOUT.as_secs() as libc::c_uint) };
         let fine = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             let refused = reactor.pool_mut().submit(token(2), WorkClass::Disk, || 2);
             assert!(matches!(refused, Err(Refused::Foreign)));

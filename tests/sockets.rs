@@ -22,9 +22,9 @@ const READ: Interest = Interest::READABLE;
 const WRITE: Interest = Interest::WRITABLE;
 const NOW: Option<Duration> = Some(Duration::ZERO);
 /// A watchdog: longer than any step of these tests takes on a busy machine.
-const LONG: Option<Duration> = Some(Duration::from_secs(60));
+const TEST_TIMEOUT: Option<Duration> = Some(Duration::from_secs(60));
 /// How long to wait for an event that must not come.
-const SHORT: Option<Duration> = Some(Duration::from_millis(20));
+const SILENCE: Option<Duration> = Some(Duration::from_millis(20));
 
 fn backends() -> impl Iterator<Item = Backend> {
     let all = Backend::ALL.into_iter();
@@ -66,10 +66,10 @@ impl Port {
 
     /// Polls until the token is reported with all these reasons.
     fn until(&mut self, number: u32, expected: Ready) {
-        let (mut seen, deadline) = (Ready::EMPTY, Instant::now() + LONG.unwrap());
+        let (mut seen, deadline) = (Ready::EMPTY, Instant::now() + TEST_TIMEOUT.unwrap());
         while !seen.contains(expected) {
             assert!(Instant::now() < deadline, "only {seen:?}");
-            for event in self.poll(SHORT) {
+            for event in self.poll(SILENCE) {
                 assert_eq!(
                     event.token,
                     token(number),
@@ -112,7 +112,7 @@ fn registering_twice_replaces() {
         let (ours, mut theirs) = pair();
         port.arm(&ours, 1, WRITE);
         port.arm(&ours, 2, READ);
-        assert_eq!(port.poll(SHORT), []);
+        assert_eq!(port.poll(SILENCE), []);
         theirs.write_all(b"x").unwrap();
         port.until(2, Ready::READABLE);
     });
@@ -142,7 +142,7 @@ fn a_deregistered_socket_is_silent_and_can_be_registered_again() {
         port.driver.deregister(ours.as_descriptor()).unwrap();
         port.driver.deregister(ours.as_descriptor()).unwrap();
         theirs.write_all(b"x").unwrap();
-        assert_eq!(port.poll(SHORT), []);
+        assert_eq!(port.poll(SILENCE), []);
         port.arm(&ours, 2, READ);
         port.until(2, Ready::READABLE);
     });
@@ -173,23 +173,23 @@ fn a_closed_socket_never_fails_the_poll() {
         assert_eq!(port.poll(NOW), []);
         drop(ours);
         drop(theirs);
-        for event in port.poll(SHORT) {
+        for event in port.poll(SILENCE) {
             assert_eq!(event.token, token(1));
         }
         // A socket that is closed before the first poll.
         let (ours, _theirs) = pair();
         port.arm(&ours, 2, READ | WRITE);
         drop(ours);
-        for event in port.poll(SHORT) {
+        for event in port.poll(SILENCE) {
             assert!([1, 2].contains(&event.token.index()));
         }
         let (ours, _theirs) = pair();
         port.arm(&ours, 3, WRITE);
         let mut found = Ready::EMPTY;
-        let deadline = Instant::now() + LONG.unwrap();
+        let deadline = Instant::now() + TEST_TIMEOUT.unwrap();
         while !found.contains(Ready::WRITABLE) {
             assert!(Instant::now() < deadline);
-            let events = port.poll(SHORT);
+            let events = port.poll(SILENCE);
             let newest = events.iter().filter(|event| event.token == token(3));
             newest.for_each(|event| found |= event.ready);
         }
@@ -226,10 +226,10 @@ fn the_peers_shutdown_closes_the_reading_half() {
         let (ours, theirs) = pair();
         port.arm(&ours, 1, READ);
         theirs.shutdown(Shutdown::Write).unwrap();
-        let deadline = Instant::now() + LONG.unwrap();
+        let deadline = Instant::now() + TEST_TIMEOUT.unwrap();
         loop {
             assert!(Instant::now() < deadline);
-            let events = port.poll(SHORT);
+            let events = port.poll(SILENCE);
             let ready = events.iter().fold(Ready::EMPTY, |all, e| all | e.ready);
             if ready.answers(READ) == Some(READ) {
                 break;
@@ -324,10 +324,10 @@ fn wait<T: AsDescriptor>(
 
 /// Turns until there are `count` events.
 fn turn(reactor: &mut Reactor, count: usize) -> Vec<Event> {
-    let (mut events, deadline) = (Events::new(), Instant::now() + LONG.unwrap());
+    let (mut events, deadline) = (Events::new(), Instant::now() + TEST_TIMEOUT.unwrap());
     while events.len() < count {
         assert!(Instant::now() < deadline, "only {:?}", &events[..]);
-        reactor.turn(&mut events, LONG).unwrap();
+        reactor.turn(&mut events, TEST_TIMEOUT).unwrap();
     }
     events.to_vec()
 }
@@ -443,11 +443,11 @@ fn a_socket_without_a_wait_is_deregistered() {
         let ours = Source::new(ours);
         let waiting = wait(&mut reactor, &ours, READ, 1);
         reactor.end(waiting);
-        let (mut events, deadline) = (Events::new(), Instant::now() + LONG.unwrap());
+        let (mut events, deadline) = (Events::new(), Instant::now() + TEST_TIMEOUT.unwrap());
         while reactor.statistics().deregistered == 0 {
             assert!(Instant::now() < deadline);
             theirs.write_all(b"x").unwrap();
-            reactor.turn(&mut events, SHORT).unwrap();
+            reactor.turn(&mut events, SILENCE).unwrap();
         }
         assert!(events.is_empty());
         assert_eq!(reactor.statistics().spurious, 2);

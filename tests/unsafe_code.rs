@@ -88,8 +88,8 @@ fn visit(directory: &Path, found: &mut BTreeMap<String, usize>) {
     }
 }
 
-/// The number of unsafe items. Each must have a SAFETY comment above it. An unsafe function has a `# Safety` section instead, and an
-/// extern block needs neither.
+/// The number of unsafe items. Each must have a SAFETY comment above it. An unsafe function has a `# Safety` section instead,
+/// and an extern block needs neither.
 fn unsafe_items(path: &Path, text: &str) -> usize {
     let lines: Vec<&str> = text.lines().collect();
     let mut count = 0;

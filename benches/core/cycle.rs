@@ -1,13 +1,13 @@
-//! What waiting costs, beside others on the same work.
+//! The cost of waiting, beside other loops with the same work.
 
 use criterion::{BenchmarkId, Criterion, Throughput};
 
 use crate::loops::{LOOPS, SIZES, Sources};
 
-/// How many of the registered sources ever have something: the rest is idle.
+/// The number of registered sources that receive bytes. The rest is idle.
 const ACTIVE: usize = 100;
 
-/// A byte comes to one of 100 active sources, among so many registered ones, is announced and read.
+/// A byte comes to one of 100 active sources, is reported and read. The number of registered sources varies.
 pub fn cycles(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("cycle");
     for size in SIZES {
@@ -30,7 +30,7 @@ pub fn cycles(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// Bytes come to so many of 1,000 sources before anybody looks.
+/// Bytes come to 1 to 1,000 of 1,000 sources before a poll.
 pub fn ready_sets(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("ready");
     let mut sources = Sources::new(1000, 1000);

@@ -1,4 +1,4 @@
-//! What the core costs, and what others cost on the same work: epoll and io_uring by hand, mio, polling.
+//! The cost of the core, beside epoll and io_uring by hand, mio and polling with the same work.
 //!
 //! ```text
 //! cargo bench --bench core             all of it; the report is target/criterion/report/index.html

@@ -1,4 +1,4 @@
-//! What each part costs by itself: registering, arming again, waking, an empty turn, timers, the pool.
+//! The cost of each part alone: registering, arming again, waking, an empty turn, timers, the pool.
 
 use std::{
     hint::black_box,
@@ -88,7 +88,7 @@ fn waits(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// A turn that finds nothing, beside the one system call in it.
+/// A turn without an event, beside the one system call in it.
 fn turns(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("turn");
     for size in SIZES {
@@ -115,7 +115,7 @@ fn turns(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// Somebody wakes the loop, and it notices.
+/// The loop is woken or notified, and collects.
 fn wakes(criterion: &mut Criterion) {
     let zero = Some(Duration::ZERO);
     let mut group = criterion.benchmark_group("wake");
@@ -170,7 +170,7 @@ fn wakes(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// Jobs that do nothing: handed over, done by other threads, reported and taken.
+/// Jobs that do nothing: submitted, run by other threads, reported and taken.
 fn pool(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("pool");
     let mut reactor = Reactor::open(None).unwrap();

@@ -1,5 +1,5 @@
-//! The HTTP server of bin/bench: reads to the blank line, writes a fixed answer. Load comes from the harness, which is asked
-//! for it on descriptor 4 and answers on descriptor 3.
+//! The HTTP server of bin/bench: reads to the blank line, writes a fixed answer. It requests load from the harness on
+//! descriptor 4, and reads the account of the load on descriptor 3.
 
 use std::{
     fs::{File, OpenOptions},
@@ -62,7 +62,7 @@ pub fn serve(count: usize, connections: usize, mode: &str, body_bytes: usize) ->
     usage.print(count, &extra)
 }
 
-/// A number out of a flat JSON object.
+/// A number in a flat JSON object.
 fn figure(json: &str, name: &str) -> f64 {
     let (_, rest) = json
         .split_once(&format!("\"{name}\":"))
@@ -72,7 +72,7 @@ fn figure(json: &str, name: &str) -> f64 {
 }
 
 impl Server {
-    /// Serves until the load has ended; returns its account.
+    /// Serves until the load has ended. Returns the account of the load.
     fn under_load(&mut self, connections: usize, count: usize, mode: &str) -> io::Result<String> {
         let port = self.listener.local_addr()?.port();
         let ask = format!("[\"load\",{port},{connections},{count},\"{mode}\"]\n");

@@ -1,4 +1,4 @@
-//! One connection out of many becomes ready: how long until its reader knows.
+//! The latency of one ready connection among many.
 
 use std::{
     io::{self, Read, Write},
@@ -15,11 +15,11 @@ use super::{
     report::{Usage, check, time, warm_up},
 };
 
-/// How far apart two connections are that are written to one after the other; no size has it as a factor.
+/// The distance between two connections that are written to one after the other. It divides no number of connections.
 const STRIDE: usize = 7919;
 
-/// The process that writes: connects, says so, waits for a byte on its first connection, then sends the time to one connection
-/// after another, every `interval` microseconds, and stays until its standard input ends.
+/// The process that writes. It connects, prints a line, and waits for a byte on its first connection. Then it sends the time to
+/// one connection after another, every `interval` microseconds, and stays until its standard input ends.
 pub fn ping(port: u16, connections: usize, messages: usize, interval: u64) -> io::Result<()> {
     raise_limit();
     let mut streams = dial(port, connections)?;
@@ -55,7 +55,7 @@ fn nanoseconds() -> u64 {
     time(ClockId::Monotonic).as_nanos() as u64
 }
 
-/// The other side of it: a reader on bare epoll.
+/// The process that reads, on raw epoll.
 pub fn wakeup(connections: usize, count: usize) -> io::Result<()> {
     raise_limit();
     let listener = TcpListener::bind(ANY)?;
@@ -95,11 +95,11 @@ pub fn wakeup(connections: usize, count: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// As many descriptors as this process may have.
+/// Raises the limit of open files to its maximum.
 fn raise_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
-    // Where it is refused, opening one too many will say so.
+    // If this fails, opening a descriptor above the limit fails later.
     let _ = setrlimit(
         Resource::Nofile,
         Rlimit {

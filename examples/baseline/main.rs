@@ -1,9 +1,8 @@
-//! The traffic of bin/bench without Ruby and without the crate: one thread on raw, level-triggered epoll. What a scheduler
-//! cannot do much better than.
+//! The baseline of bin/bench: its traffic without Ruby and without the crate, in one thread on raw, level-triggered epoll.
 //!
 //! ```text
-//! baseline ROW OPERATIONS [N]                        one run of a row; prints a line of JSON
-//! baseline ping PORT CONNECTIONS MESSAGES INTERVAL   the other process of the rows wakeup, fairness and parked
+//! baseline WORKLOAD OPERATIONS [N]                   one run of a workload; prints a line of JSON
+//! baseline ping PORT CONNECTIONS MESSAGES INTERVAL   the writing process of wakeup, fairness and parked
 //! ```
 
 #[cfg(target_os = "linux")]
@@ -50,7 +49,7 @@ fn main() -> std::io::Result<()> {
         "sleeps" => waits::sleeps(count),
         "wakeup" => latency::wakeup(point, count),
         name => {
-            eprintln!("baseline: no row {name:?}");
+            eprintln!("baseline: no workload {name:?}");
             std::process::exit(2);
         }
     }

@@ -1,4 +1,4 @@
-//! Messages of one size there and back: every client waits for its answer before it sends again.
+//! Round trips of messages of one size: each client waits for its answer before it sends again.
 
 use std::{
     io::{self, ErrorKind},
@@ -16,11 +16,11 @@ use super::{
 
 pub const ANY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
-/// The two ends of one conversation, each with where it reads and where it writes.
+/// The two ends of one conversation, each with the descriptor that it reads and the one that it writes.
 struct Pair {
     near: (OwnedFd, OwnedFd),
     far: (OwnedFd, OwnedFd),
-    /// Messages the near end has still to send.
+    /// Messages that the near end has still to send.
     left: usize,
 }
 
@@ -34,7 +34,7 @@ pub fn tcp_pair(listener: &TcpListener) -> io::Result<(TcpStream, TcpStream)> {
     Ok((near, far))
 }
 
-/// `clients` TCP connections, beside `parked` UDP sockets on which nothing comes.
+/// `clients` TCP connections, beside `parked` UDP sockets that receive no message.
 pub fn tcp(clients: usize, size: usize, parked: usize, count: usize) -> io::Result<()> {
     let listener = TcpListener::bind(ANY)?;
     let mut pairs = Vec::new();
@@ -138,7 +138,7 @@ fn run(poll: &mut Poll, pairs: &mut [Pair], size: usize, count: usize) -> io::Re
     Ok(())
 }
 
-/// Small messages fit into an empty buffer.
+/// Writes a small message, which fits into an empty socket buffer.
 fn write(to: impl AsFd, bytes: &[u8]) -> io::Result<()> {
     check(rustix::io::write(to, bytes)?, bytes.len(), "bytes taken")
 }

@@ -1,4 +1,4 @@
-//! Epoll with nothing around it: descriptors are registered once, level-triggered, each with a number.
+//! Raw epoll: descriptors are registered once, level-triggered, each with a number.
 
 use std::{io, os::fd::AsFd, os::fd::OwnedFd, time::Duration};
 
@@ -31,7 +31,7 @@ impl Poll {
         Ok(())
     }
 
-    /// The numbers of what is ready, after at most `limit`.
+    /// The numbers of the ready descriptors, after at most `limit`.
     pub fn wait(&mut self, limit: Option<Duration>) -> io::Result<Vec<usize>> {
         let mut numbers = Vec::with_capacity(self.events.capacity());
         let limit = limit.map(|limit| Timespec {

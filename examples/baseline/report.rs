@@ -1,4 +1,4 @@
-//! What a run used, in the words of bench/harness/usage.rb.
+//! The resources that a run has used, in the format of bench/harness/usage.rb.
 
 use std::{
     io,
@@ -26,7 +26,7 @@ impl Usage {
         self.started.elapsed().as_secs_f64()
     }
 
-    /// Prints the account; `extra` is more JSON, with its leading comma.
+    /// Prints the account. `extra` is further JSON that begins with a comma.
     pub fn print(&self, operations: usize, extra: &str) -> io::Result<()> {
         let seconds = self.seconds();
         let cpu = (time(ClockId::ProcessCPUTime) - self.cpu).as_secs_f64();
@@ -38,7 +38,7 @@ impl Usage {
     }
 }
 
-/// Runs once to warm up, then measured, and prints the account with what `extra` makes of the seconds.
+/// Runs once to warm up, then once measured. Prints the account with the result of `extra`, which gets the seconds.
 pub fn measure(
     operations: usize,
     mut run: impl FnMut(usize) -> io::Result<()>,
@@ -51,12 +51,12 @@ pub fn measure(
     usage.print(operations, &extra)
 }
 
-/// For [`measure`] where nothing is to be added.
+/// An `extra` for [`measure`] that adds nothing.
 pub fn plainly(_: f64) -> String {
     String::new()
 }
 
-/// So many bytes a second, as JSON.
+/// An `extra` for [`measure`]: MiB per second.
 pub fn mebibytes(bytes: usize) -> impl Fn(f64) -> String {
     move |seconds| {
         let rate = bytes as f64 / seconds / f64::from(1 << 20);
@@ -64,12 +64,12 @@ pub fn mebibytes(bytes: usize) -> impl Fn(f64) -> String {
     }
 }
 
-/// A tenth of the operations, to warm up: as Ruby's side does.
+/// The operations of the warm-up: a tenth, as in the Ruby harness.
 pub fn warm_up(operations: usize) -> usize {
     (operations / 10).max(1)
 }
 
-/// Fails unless what was done is what was asked for.
+/// Fails if the two values differ.
 pub fn check<T: PartialEq + std::fmt::Debug>(got: T, expected: T, what: &str) -> io::Result<()> {
     if got == expected {
         return Ok(());
@@ -84,7 +84,7 @@ pub fn time(clock: ClockId) -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Voluntary context switches of the threads there are.
+/// The voluntary context switches of all threads of this process.
 fn switches() -> u64 {
     let Ok(tasks) = std::fs::read_dir("/proc/self/task") else {
         return 0;

@@ -1,4 +1,4 @@
-//! Many bytes, and many connections.
+//! Workloads with many bytes or with many connections.
 
 use std::{
     io::{self, ErrorKind, Read, Write},
@@ -12,7 +12,7 @@ use super::{
     report::{check, measure, mebibytes, plainly},
 };
 
-/// One end of a connection: what it has still to send and to receive.
+/// One end of a connection, and the bytes that it has still to send and to receive.
 struct End<S> {
     stream: S,
     to_send: usize,
@@ -30,7 +30,7 @@ impl<S: Read + Write + std::os::fd::AsFd> End<S> {
         }
     }
 
-    /// Sends what goes; waits for room only while something is left.
+    /// Sends until the socket is full. It waits for room only while bytes are left.
     fn send(&mut self, poll: &Poll, number: usize, body: &[u8]) -> io::Result<()> {
         while self.to_send > 0 {
             let part = self.to_send.min(body.len());
@@ -48,7 +48,7 @@ impl<S: Read + Write + std::os::fd::AsFd> End<S> {
         Ok(())
     }
 
-    /// One read; zero if nothing is there.
+    /// One read. Zero if it would block.
     fn receive(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self.stream.read(buffer) {
             Ok(0) => Err(ErrorKind::UnexpectedEof.into()),
@@ -162,32 +162,32 @@ fn both_ways(
     Ok(())
 }
 
-/// `clients` at once connect, get a byte, close, and connect again.
+/// `clients` at a time connect, receive a byte, close, and connect again.
 pub fn accept_storm(clients: usize, count: usize) -> io::Result<()> {
     let listener = TcpListener::bind(ANY)?;
     rustix::net::listen(&listener, 4096)?;
     listener.set_nonblocking(true)?;
-    let mut crowd = Crowd {
+    let mut storm = Storm {
         poll: Poll::new()?,
         listener,
         streams: Vec::new(),
         free: [Vec::new(), Vec::new()],
     };
-    crowd.poll.add(&crowd.listener, usize::MAX)?;
-    measure(count, |count| crowd.storm(clients, count), plainly)
+    storm.poll.add(&storm.listener, usize::MAX)?;
+    measure(count, |count| storm.run(clients, count), plainly)
 }
 
-/// Connections that come and go. Clients have even numbers, what the server has accepted odd ones.
-struct Crowd {
+/// Connections that are opened and closed. Those of clients have even numbers, those of the server odd ones.
+struct Storm {
     poll: Poll,
     listener: TcpListener,
     streams: Vec<Option<TcpStream>>,
-    /// Numbers that can be had again, of each side.
+    /// Free numbers: of clients, of the server.
     free: [Vec<usize>; 2],
 }
 
-impl Crowd {
-    fn storm(&mut self, clients: usize, count: usize) -> io::Result<()> {
+impl Storm {
+    fn run(&mut self, clients: usize, count: usize) -> io::Result<()> {
         let (mut opened, mut served) = (0, 0);
         while opened < clients.min(count) {
             opened += 1;
@@ -236,7 +236,7 @@ impl Crowd {
         Ok(())
     }
 
-    /// A client has got its byte, or the server has seen the client's end.
+    /// A client reads its byte, or the server reads the end of a client's connection.
     fn end(&mut self, number: usize) -> io::Result<()> {
         let side = number % 2;
         let mut stream = self.streams[number].take().ok_or(ErrorKind::InvalidData)?;

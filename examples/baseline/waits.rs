@@ -1,4 +1,4 @@
-//! Waits without descriptors: timers, and two threads that hand a value to and fro.
+//! Waits without descriptors: timers, and two threads that exchange a value.
 
 use std::{
     cmp::Reverse,
@@ -14,9 +14,9 @@ use super::{
     report::{check, measure, plainly},
 };
 
-/// Ten sleeps of 1 to 10 ms in each of `count` tasks: a heap of deadlines and the time limit of epoll.
+/// Ten sleeps of 1 to 10 ms in each of `count` tasks: a heap of deadlines, and the timeout of epoll.
 pub fn sleeps(count: usize) -> io::Result<()> {
-    // epoll_wait is late by the timer slack of the thread, 50 us.
+    // epoll_wait(2) returns late by the timer slack of the thread, 50 us; see prctl(2), PR_SET_TIMERSLACK.
     measure(count, all_sleeps, plainly)
 }
 
@@ -43,7 +43,7 @@ fn all_sleeps(count: usize) -> io::Result<()> {
     check(woken, 10 * count, "sleeps")
 }
 
-/// A value there and back between two threads.
+/// Round trips of a value between two threads.
 pub fn queue(count: usize) -> io::Result<()> {
     let (there, taken) = channel::<usize>();
     let (back, answers) = channel::<usize>();

@@ -1,4 +1,4 @@
-//! A complete single-threaded async executor: tasks, timers, TCP. The reactor is all it stands on.
+//! A complete single-threaded async executor: tasks, timers, TCP. It uses only the reactor and the standard library.
 
 use std::{
     cell::{Cell, RefCell},
@@ -19,19 +19,19 @@ use reactor::{
 
 type Task = Pin<Box<dyn Future<Output = io::Result<()>>>>;
 
-/// The executor. Cloning it makes another name for the same.
+/// The executor. A clone is the same executor.
 #[derive(Clone)]
 pub struct Executor(Rc<Core>);
 
 struct Core {
     reactor: RefCell<Reactor>,
     tasks: RefCell<HashMap<Token, Task>>,
-    /// The task that is being polled: whatever it waits for is reported under its number.
+    /// The task that is being polled. Its waits and timers have its token.
     current: Cell<Token>,
     spawned: Cell<u32>,
 }
 
-/// A task's waker, for other threads and for whatever is no descriptor and no timer.
+/// A task's waker, for other threads and for events that are neither of descriptors nor of timers.
 struct Call(Token, Handle);
 
 impl Wake for Call {
@@ -58,14 +58,14 @@ impl Executor {
         Arc::new(Call(token, self.0.reactor.borrow().handle())).wake();
     }
 
-    /// Turns until no task is left, or one has failed.
+    /// Turns until no task is left or a task has failed.
     pub fn run(&self) -> io::Result<()> {
         let (mut events, handle) = (Events::new(), self.0.reactor.borrow().handle());
         while !self.0.tasks.borrow().is_empty() {
             events.clear();
             self.0.reactor.borrow_mut().turn(&mut events, None)?;
             for event in &events {
-                // Taken out while it runs: it may spawn.
+                // Removed while it runs, because it may spawn tasks.
                 let task = self.0.tasks.borrow_mut().remove(&event.token);
                 let Some(mut task) = task else { continue };
                 self.0.current.set(event.token);
@@ -118,7 +118,7 @@ impl Executor {
     }
 }
 
-/// What the reactor holds for a future, and no longer than the future.
+/// A wait or a timer of a future. It ends with the future.
 struct Held<'reactor>(&'reactor RefCell<Reactor>, Number);
 
 enum Number {
@@ -143,7 +143,7 @@ pub struct Io<T> {
 }
 
 impl<T: AsDescriptor> Io<T> {
-    /// Tries, and waits as long as it would block.
+    /// Tries the call, and waits while it would block.
     async fn call<R>(
         &mut self,
         interest: Interest,
@@ -151,7 +151,7 @@ impl<T: AsDescriptor> Io<T> {
     ) -> io::Result<R> {
         let (core, mut held) = (&self.executor.0, None);
         poll_fn(|_| {
-            drop(held.take()); // Whoever is polled tries, whatever it was polled for.
+            drop(held.take()); // Each poll tries, for whatever reason it was made.
             let mut reactor = core.reactor.borrow_mut();
             match self.source.attempt(&mut reactor, interest, &mut call) {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
@@ -159,7 +159,7 @@ impl<T: AsDescriptor> Io<T> {
             }
             let wait = self.source.wait(&mut reactor, interest, core.current.get());
             let Wait::Pending(wait) = wait? else {
-                return Poll::Ready(Err(ErrorKind::Unsupported.into())); // Not for sockets.
+                return Poll::Ready(Err(ErrorKind::Unsupported.into())); // Never for a socket.
             };
             held = Some(Held(&core.reactor, Number::Wait(wait)));
             Poll::Pending

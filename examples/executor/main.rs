@@ -1,10 +1,10 @@
-//! An echo server and its clients in one thread, on the executor next door.
+//! An echo server and its clients in one thread, on the executor of `executor.rs`.
 //!
 //! ```text
 //! executor
 //! ```
 //!
-//! Prints what the clients were answered, in order.
+//! Prints the answers of the clients, in the order in which they came.
 
 mod executor;
 
@@ -24,7 +24,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// An echo server and so many clients, which all say something at their own pace. What they were answered, in order.
+/// Runs an echo server and `clients` clients, which send after different delays. Returns their answers in the order in which
+/// they came.
 pub fn serve_ourselves(clients: u64) -> io::Result<Vec<String>> {
     let executor = Executor::new()?;
     let answers = Rc::new(RefCell::new(Vec::new()));
@@ -52,9 +53,9 @@ pub fn serve_ourselves(clients: u64) -> io::Result<Vec<String>> {
     Ok(answers.take())
 }
 
-async fn serve(executor: Executor, mut door: Io<TcpListener>, clients: u64) -> io::Result<()> {
+async fn serve(executor: Executor, mut listener: Io<TcpListener>, clients: u64) -> io::Result<()> {
     for _ in 0..clients {
-        let mut stream = door.accept().await?;
+        let mut stream = listener.accept().await?;
         executor.spawn(async move {
             let mut buffer = [0; 16];
             loop {

@@ -1,7 +1,7 @@
 //! The reactor in a loop that calls epoll itself.
 //!
-//! The reactor's queue is readable as long as the kernel has something for it. For timers and other threads the host takes
-//! a prepared sleep with it: the sleep knows the limit, and as long as it lives, notifications wake the queue.
+//! The reactor's queue is readable while the kernel has an event for it. For timers and other threads the host holds a
+//! prepared sleep. The sleep has the timeout of the next timer, and while it exists, notifications make the queue readable.
 
 use std::{
     io::{self, Read, Write},
@@ -16,11 +16,11 @@ use rustix::event::{
     epoll::{self, EventData, EventFlags},
 };
 
-/// What the host calls the reactor, and a socket of its own.
+/// The host's keys of the reactor and of a socket of its own.
 const REACTOR: u64 = 1;
 const SOCKET: u64 = 2;
 
-/// Waits for a socket on either side, a timer and a thread until all four have come; what came, sorted.
+/// Waits for a socket of the host, and for a socket, a timer and a notification of the reactor. Returns their names, sorted.
 pub fn run() -> io::Result<Vec<String>> {
     let host = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     let (mut hosts, mut to_host) = UnixStream::pair()?;
@@ -40,7 +40,7 @@ pub fn run() -> io::Result<Vec<String>> {
         to_host.write_all(b"x")?;
         to_us.write_all(b"x")?;
         handle.notify(Token::new(3, 0))?;
-        io::Result::Ok((to_host, to_us)) // Kept open: their ends would be events too.
+        io::Result::Ok((to_host, to_us)) // Kept open: the ends of the streams would be events, too.
     });
 
     let (mut found, mut events) = (Vec::new(), Events::new());
@@ -64,7 +64,7 @@ pub fn run() -> io::Result<Vec<String>> {
                 found.push("host: socket".to_owned());
             }
         }
-        // Whether the queue was readable or a timer is due: this asks, and never blocks.
+        // If the queue was readable or a timer is due, this finds the events. It never blocks.
         events.clear();
         reactor.collect(&mut events)?;
         for event in &events {

@@ -13,7 +13,7 @@ use tokio::{
     time,
 };
 
-/// A task of tokio's turns the reactor, another one feeds it; what came: a byte, a notification, a timer.
+/// One task of tokio turns the reactor, another one feeds it. Returns the events: a byte, a notification, a timer.
 pub fn run() -> io::Result<Vec<String>> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
@@ -28,11 +28,11 @@ pub fn run() -> io::Result<Vec<String>> {
             theirs.write_all(b"x")?;
             time::sleep(Duration::from_millis(5)).await;
             handle.notify(Token::new(2, 0))?;
-            io::Result::Ok(theirs) // Kept open: its end would be an event too.
+            io::Result::Ok(theirs) // Kept open: the end of the stream would be an event, too.
         });
 
-        // SAFETY: the descriptor is our own duplicate; AsyncFd owns it, and closes it when it is dropped.
-        #[expect(unsafe_code, reason = "the host's rule, not ours")]
+        // SAFETY: the descriptor is a duplicate. AsyncFd is its only owner and closes it on drop.
+        #[expect(unsafe_code, reason = "tokio's interface requires it")]
         let queue =
             unsafe { AsyncFd::register_with_interest(reactor.queue()?, Direction::READABLE) }?;
         let (mut found, mut events) = (Vec::new(), Events::new());
@@ -47,7 +47,7 @@ pub fn run() -> io::Result<Vec<String>> {
     })
 }
 
-/// What `Reactor::turn` does, but asleep in tokio.
+/// As `Reactor::turn`, but it sleeps in tokio.
 async fn turn<T: std::os::fd::AsRawFd>(
     reactor: &mut Reactor,
     queue: &AsyncFd<T>,
@@ -61,7 +61,7 @@ async fn turn<T: std::os::fd::AsRawFd>(
     let sleep = reactor.sleep(None);
     let limit = sleep.timeout().unwrap_or(Duration::from_secs(3600));
     if let Ok(readable) = time::timeout(limit, queue.readable()).await {
-        // Before the collecting: what comes after it makes the queue readable again.
+        // Cleared before the collect: an event that comes later makes the queue readable again.
         readable?.clear_ready();
     }
     drop(sleep);

@@ -1,4 +1,4 @@
-//! Another loop in the reactor: its queue has a descriptor, and that is a source like any other.
+//! Another loop inside the reactor: the descriptor of its queue is a source.
 
 use std::{
     io::{self, Write},
@@ -9,14 +9,15 @@ use std::{
 use polling::{Event, Poller};
 use reactor::{Attempt, Events, Interest, Reactor, Source, Token, Wait};
 
-/// Bytes for a socket that only the guest watches, one after another; what the guest told, each time the reactor said so.
+/// Bytes come to a socket that only the guest watches. Each time the reactor reports the guest, the guest is polled. Returns
+/// the keys that it reports.
 pub fn run() -> io::Result<Vec<usize>> {
     let guest = Source::new(Poller::new()?);
     let (theirs, mut to_theirs) = UnixStream::pair()?;
     let (mut reactor, mut events) = (Reactor::open(None)?, Events::new());
     let (mut told, mut reported) = (Vec::new(), polling::Events::new());
-    // SAFETY: the stream outlives the guest's interest in it, which ends with the guest.
-    #[expect(unsafe_code, reason = "the guest's rule, not ours")]
+    // SAFETY: the stream outlives the guest, and so its registration.
+    #[expect(unsafe_code, reason = "the interface of polling requires it")]
     unsafe {
         guest.get_ref().add(&theirs, Event::none(0))?;
     }

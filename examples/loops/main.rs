@@ -1,10 +1,10 @@
-//! Loops within loops: the reactor as a source of another loop, and another loop as a source of the reactor.
+//! The reactor as a source of another loop, and another loop as a source of the reactor.
 //!
 //! ```text
 //! loops
 //! ```
 //!
-//! Prints what came through each pair. Unix only: on Windows neither queue can be polled by the other.
+//! Prints the events of each pair. Unix only: on Windows a queue cannot be polled.
 
 #[cfg(target_os = "linux")]
 pub mod in_epoll;

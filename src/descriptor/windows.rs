@@ -36,8 +36,8 @@ pub(crate) fn unsupported(reason: &'static str) -> io::Error {
 ///
 /// # Errors
 ///
-/// `WSAENOTSOCK` if the number is not an open socket; [`io::ErrorKind::Unsupported`] for [`Interest::PRIORITY`]; otherwise those of
-/// `WSAPoll`.
+/// `WSAENOTSOCK` if the number is not an open socket, [`io::ErrorKind::Unsupported`] for [`Interest::PRIORITY`], otherwise
+/// those of `WSAPoll`.
 ///
 /// ```
 /// use reactor::{AsDescriptor, Interest, poll_now};

@@ -4,7 +4,7 @@ use crate::{
     driver::Driver,
     event::{Event, Events},
     interest::Interest,
-    registry::{Registry, bits_of},
+    registry::Registry,
 };
 
 impl Registry {
@@ -14,23 +14,20 @@ impl Registry {
         let Event { token, ready } = event;
         let slot = token.index();
         let entry = self.entries.get_mut(slot);
-        let Some(entry) = entry.filter(|entry| entry.token == token && entry.registered.is_some())
-        else {
+        let Some(entry) = entry.filter(|entry| entry.is_current(token)) else {
             self.statistics.stale += 1;
             return;
         };
-        let (answered, registered) = (ready.directions(), bits_of(entry.registered));
-        entry.ready |= answered & registered;
-        entry.drained &= !answered;
-        entry.hung_up |= ready.is_hung_up();
+        let (answered, registered) = (ready.directions(), entry.registered_bits());
+        entry.observe(ready);
 
         let (mut wanted, mut useful) = (0, false);
-        let mut place = entry.wait_list.first();
+        let mut place = entry.wait_list().first();
         while let Some(number) = place {
             let (interest, next) = self.waiters.interest_and_next(number);
             wanted |= interest.bits();
             if interest.bits() & answered != 0 {
-                let (_, token) = self.waiters.complete(&mut entry.wait_list, number, ready);
+                let (_, token) = self.waiters.complete(entry.wait_list_mut(), number, ready);
                 events.push(Event { token, ready });
                 useful = true;
             }
@@ -53,12 +50,11 @@ impl Registry {
     fn note_spurious(&mut self, driver: &mut dyn Driver, slot: u32, directions: u8) {
         self.statistics.spurious += 1;
         let entry = self.entries.claim(slot);
-        let again = entry.spurious & directions;
-        entry.spurious |= directions;
+        let again = entry.note_spurious(directions);
         if again == 0 {
             return;
         }
-        match Interest::from_bits(bits_of(entry.registered) & !again) {
+        match Interest::from_bits(entry.registered_bits() & !again) {
             // On an error, all waits are answered: their own system calls will meet it.
             Some(rest) => _ = self.renew(driver, slot, rest),
             None => self.end_registration(driver, slot),

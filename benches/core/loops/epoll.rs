@@ -14,7 +14,7 @@ struct Epoll {
     oneshot: bool,
 }
 
-/// Edge-triggered, registered once: what the reactor's selector does, without its memory.
+/// Edge-triggered, registered once: the system calls of the reactor's selector, without its cache.
 pub fn held(descriptors: &[RawFd]) -> Option<Box<dyn Loop>> {
     Epoll::open(descriptors, READ | libc::EPOLLET as u32, false)
 }
@@ -63,7 +63,7 @@ impl Loop for Epoll {
     fn collect(&mut self, ready: &mut Vec<usize>) {
         self.events.clear();
         let room = self.events.spare_capacity_mut().as_mut_ptr().cast();
-        // SAFETY: the kernel writes at most BATCH events into the vector's room, and returns how many.
+        // SAFETY: the kernel writes at most BATCH events to the vector's capacity, and returns their number.
         unsafe {
             let count = libc::epoll_wait(self.queue, room, BATCH as libc::c_int, 0);
             self.events.set_len(count.max(0) as usize);
@@ -76,7 +76,7 @@ impl Loop for Epoll {
 
 impl Drop for Epoll {
     fn drop(&mut self) {
-        // SAFETY: the descriptor is ours, and not used again.
+        // SAFETY: this is the only owner of the descriptor, which is not used again.
         unsafe { libc::close(self.queue) };
     }
 }

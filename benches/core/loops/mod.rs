@@ -1,7 +1,6 @@
-//! The same work for everybody: a byte comes to one of many sources, is announced, and is read.
+//! Several loops with the same work: a byte comes to one of many sources, is reported, and is read.
 //!
-//! A candidate is told that somebody begins to wait, is asked what has become ready, and is told when the source was
-//! read empty. What it makes of that is its own affair.
+//! Each loop implements the start of a wait, the poll, and the end of a wait with the system calls of its library.
 
 mod epoll;
 mod mio;
@@ -19,23 +18,23 @@ use std::{
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// How many registered sources there are.
+/// The numbers of registered sources.
 pub const SIZES: [usize; 3] = [1, 100, 10_000];
 
 /// One way to wait for many sources.
 pub trait Loop {
-    /// Somebody begins to wait for this source to become readable.
+    /// A wait begins until this source is readable.
     fn begin(&mut self, index: usize);
-    /// Appends the indexes of those that are ready; does not block.
+    /// Appends the indexes of the ready sources. It does not block.
     fn collect(&mut self, ready: &mut Vec<usize>);
-    /// The source was reported, and has been read empty.
+    /// The source was reported and then drained: the wait has ended.
     fn drained(&mut self, index: usize);
 }
 
-/// Makes a candidate that knows these descriptors, and has registered them if it holds registrations.
+/// Makes a loop for these descriptors; None if it is not available. A loop that keeps registrations registers them.
 pub type Open = fn(&[RawFd]) -> Option<Box<dyn Loop>>;
 
-/// Everybody, under the names of the tables. Those that cannot be had here answer None.
+/// All loops, with their names in the tables.
 pub const LOOPS: [(&str, Open); 9] = [
     ("raw epoll", epoll::held),
     ("raw epoll, oneshot", epoll::oneshot),
@@ -48,7 +47,7 @@ pub const LOOPS: [(&str, Open); 9] = [
     ("raw io_uring, poll_add", uring::poll_add),
 ];
 
-/// Sources of which some are active: those have a peer, and the rest, spread between them, is idle for ever.
+/// Sources. The active ones have a peer. The idle ones, opened between them, never receive bytes.
 pub struct Sources {
     pairs: Vec<(UnixStream, UnixStream)>,
     idle: Vec<UnixDatagram>,
@@ -56,7 +55,7 @@ pub struct Sources {
 }
 
 impl Sources {
-    /// So many active ones among so many in all; the limit of open files is raised for them.
+    /// `all` sources, of which `active` are active. It raises the limit of open files.
     pub fn new(active: usize, all: usize) -> Self {
         let limit = getrlimit(Resource::Nofile);
         let raised = Rlimit {
@@ -66,7 +65,7 @@ impl Sources {
         setrlimit(Resource::Nofile, raised).expect("up to the maximum");
         let (mut pairs, mut idle) = (Vec::new(), Vec::new());
         for number in 0..all {
-            // Opened in turn, so that the active ones are no neighbours in the kernel or in anybody's table.
+            // Opened alternately, so that active descriptors are not neighbours in the tables of the kernel and of a loop.
             if pairs.len() * all <= number * active && pairs.len() < active {
                 let (ours, theirs) = UnixStream::pair().expect("descriptors are left");
                 ours.set_nonblocking(true).expect("a socket");
@@ -82,14 +81,14 @@ impl Sources {
         }
     }
 
-    /// The active ones first.
+    /// The descriptors, the active ones first.
     pub fn descriptors(&self) -> Vec<RawFd> {
         let active = self.pairs.iter().map(|(ours, _)| ours.as_raw_fd());
         let idle = self.idle.iter().map(|socket| socket.as_raw_fd());
         active.chain(idle).collect()
     }
 
-    /// A byte comes to each of these, is announced and read: begin, write, collect, read, drained.
+    /// A byte comes to each of these sources, is reported and read: begin, write, collect, read, drained.
     pub fn cycle(
         &mut self,
         candidate: &mut dyn Loop,

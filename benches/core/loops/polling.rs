@@ -1,4 +1,4 @@
-//! The crate polling in its default, oneshot mode: each wait arms.
+//! The crate polling in its default mode, oneshot: each wait arms the source.
 
 use std::{
     os::fd::{BorrowedFd, RawFd},
@@ -18,7 +18,7 @@ struct Polling {
 pub fn oneshot(descriptors: &[RawFd]) -> Option<Box<dyn Loop>> {
     let poller = Poller::new().expect("a queue");
     for (index, descriptor) in descriptors.iter().enumerate() {
-        // SAFETY: the sources outlive the contestants.
+        // SAFETY: the sources outlive the loops.
         unsafe { poller.add(*descriptor, Event::none(index)) }.expect("a socket");
     }
     Some(Box::new(Polling {
@@ -30,7 +30,7 @@ pub fn oneshot(descriptors: &[RawFd]) -> Option<Box<dyn Loop>> {
 
 impl Loop for Polling {
     fn begin(&mut self, index: usize) {
-        // SAFETY: the sources outlive the contestants.
+        // SAFETY: the sources outlive the loops.
         let source = unsafe { BorrowedFd::borrow_raw(self.descriptors[index]) };
         self.poller
             .modify(source, Event::readable(index))

@@ -1,4 +1,4 @@
-//! The reactor, as a caller uses it: a wait begins, is answered, ends, and the caller's read is noted.
+//! The reactor: a wait begins, is answered and ends, and the outcome of the read is reported.
 
 use std::{
     os::fd::RawFd,
@@ -39,7 +39,7 @@ fn selector(backend: Backend, descriptors: &[RawFd]) -> Option<Box<dyn Loop>> {
     Some(open((selector, Instant::now()), descriptors))
 }
 
-/// Everything is registered, and known to be drained.
+/// All sources are registered and drained.
 fn open<Inner: Waits + 'static>(inner: Inner, descriptors: &[RawFd]) -> Box<dyn Loop> {
     let sources = descriptors
         .iter()
@@ -57,7 +57,7 @@ fn open<Inner: Waits + 'static>(inner: Inner, descriptors: &[RawFd]) -> Box<dyn 
     Box::new(ours)
 }
 
-/// What a selector and a reactor have in common here.
+/// The methods that a selector and a reactor share.
 trait Waits {
     fn wait(&mut self, descriptor: RawFd, owner: OwnerId, token: Token) -> Wait;
     fn end(&mut self, wait: WaitId);

@@ -1,4 +1,4 @@
-//! io_uring by hand: each wait is an `IORING_OP_POLL_ADD`, all that have gathered go with one call.
+//! io_uring by hand: each wait is an `IORING_OP_POLL_ADD`, and one system call submits all of them.
 
 use std::os::fd::RawFd;
 
@@ -35,7 +35,7 @@ mod ring {
         fn begin(&mut self, index: usize) {
             let entry = PollAdd::new(Fd(self.descriptors[index]), libc::POLLIN as u32);
             let entry = entry.build().user_data(index as u64);
-            // SAFETY: the entry points to nothing.
+            // SAFETY: the entry has no pointer.
             let pushed = unsafe { self.ring.submission().push(&entry) };
             pushed.expect("room for more than the largest set");
         }

@@ -1,9 +1,9 @@
-//! The C interface, as `include/reactor.h` describes it: nothing but translation.
+//! The C interface that `include/reactor.h` describes. It only translates between C and Rust.
 //!
 //! # Safety
 //!
-//! Every function trusts its caller that a pointer is what the header says: one that `reactor_open` or `reactor_handle`
-//! returned and that was not closed, room for as many events as it was told, a string that ends.
+//! A caller must pass the pointers that the header describes: to a reactor or handle that `reactor_open` or `reactor_handle`
+//! has returned and that was not closed, to an array of at least `capacity` events, to a string with a terminating zero.
 
 #![cfg(unix)]
 #![allow(clippy::missing_safety_doc, reason = "it is the same for all, above")]
@@ -23,8 +23,8 @@ use reactor::{
 pub struct Opened {
     reactor: Reactor,
     events: Events,
-    /// How many of the events were handed out.
-    given: usize,
+    /// How many of the events were returned.
+    returned: usize,
 }
 
 /// `struct reactor_event`.
@@ -69,16 +69,16 @@ fn open(name: Option<&CStr>) -> io::Result<Reactor> {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn reactor_open(backend: *const c_char) -> Option<Box<Opened>> {
-    // SAFETY: NULL or a string, by the rules above.
+    // SAFETY: the pointer is NULL or a string, by the rules above.
     let name = (!backend.is_null()).then(|| unsafe { CStr::from_ptr(backend) });
     match open(name) {
         Ok(reactor) => Some(Box::new(Opened {
             reactor,
             events: Events::new(),
-            given: 0,
+            returned: 0,
         })),
         Err(error) => {
-            // SAFETY: errno is this thread's.
+            // SAFETY: the pointer is to the errno of this thread.
             unsafe { *errno() = -failure(&error) };
             None
         }
@@ -180,23 +180,23 @@ pub unsafe extern "C" fn reactor_turn(
     capacity: usize,
     nanoseconds: i64,
 ) -> c_int {
-    if reactor.given == reactor.events.len() {
+    if reactor.returned == reactor.events.len() {
         reactor.events.clear();
-        reactor.given = 0;
+        reactor.returned = 0;
         let limit = u64::try_from(nanoseconds).ok().map(Duration::from_nanos);
         if let Err(error) = reactor.reactor.turn(&mut reactor.events, limit) {
             return failure(&error);
         }
     }
-    let left = reactor.events.iter().skip(reactor.given);
+    let left = reactor.events.iter().skip(reactor.returned);
     let capacity = capacity.min(c_int::MAX as usize);
     let mut count = 0;
     for event in left.take(capacity) {
-        // SAFETY: the caller has room for so many, by the rules above.
+        // SAFETY: the array has room for `capacity` events, by the rules above.
         unsafe { events.add(count).write(event.into()) };
         count += 1;
     }
-    reactor.given += count;
+    reactor.returned += count;
     count as c_int
 }
 

@@ -1,4 +1,4 @@
-/* A C program on the reactor: a descriptor, a timer, a thread, a loop of poll(2) around it, and nonsense. */
+/* A C program on the reactor: a descriptor, a timer, a thread, a loop of poll(2) around it, and invalid arguments. */
 
 #undef NDEBUG
 #include <assert.h>
@@ -21,7 +21,7 @@ static void *notify(void *handle) {
   return NULL;
 }
 
-/* Turns until token comes; what it was ready for. One event at a time, so that some have to be kept. */
+/* Turns until token is reported, and returns the reasons. One event at a time: further ones are kept for later turns. */
 static uint32_t until(struct reactor *reactor, uintptr_t token) {
   struct reactor_event event;
   for (;;) {
@@ -74,7 +74,7 @@ static void threads_and_timers(struct reactor *reactor) {
   reactor_handle_free(handle);
 }
 
-/* Everything at once, and a loop that polls the reactor itself. */
+/* A loop that polls the reactor's descriptor. */
 static void inside_another_loop(struct reactor *reactor) {
   int ends[2];
   assert(pipe(ends) == 0);
@@ -94,7 +94,7 @@ static void inside_another_loop(struct reactor *reactor) {
   close(ends[1]);
 }
 
-static void nonsense(struct reactor *reactor) {
+static void invalid_arguments(struct reactor *reactor) {
   uint64_t wait = 42;
   assert(reactor_wait(reactor, -1, 9, REACTOR_READABLE, 0, &wait) == -EBADF);
   assert(reactor_wait(reactor, 0, 9, 0, 0, &wait) == -EINVAL);
@@ -115,7 +115,7 @@ int main(void) {
   conversation(reactor);
   threads_and_timers(reactor);
   inside_another_loop(reactor);
-  nonsense(reactor);
+  invalid_arguments(reactor);
   printf("%s: fine\n", reactor_backend(reactor));
   struct reactor_handle *late = reactor_handle(reactor);
   reactor_close(reactor);

@@ -8,7 +8,7 @@ use std::{env, path::Path, process::Command};
 fn a_c_program_runs() {
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
     let test = env::current_exe().unwrap();
-    let built = test.parent().unwrap(); // The library lies beside the tests that need it.
+    let built = test.parent().unwrap(); // The library is in the same directory as the tests.
     let program = built.join("reactor-c-program");
     let compiler = env::var("CC").unwrap_or_else(|_| "cc".to_owned());
     let output = Command::new(compiler)
@@ -43,7 +43,7 @@ fn a_c_program_runs() {
     assert!(said.ends_with(": fine\n"), "{said}");
 }
 
-/// Whoever changes one of the two lists has to change the other.
+/// The header and the library must be changed together.
 #[test]
 fn header_and_library_name_the_same_functions() {
     let names = |text: &'static str, before: &str| {

@@ -64,10 +64,7 @@ impl UringDriver {
 
 /// This system call failed.
 fn refused(call: &'static str, error: &io::Error) -> Unavailable {
-    Unavailable {
-        reason: call,
-        error: error.raw_os_error(),
-    }
+    Unavailable::new(call, error.raw_os_error())
 }
 
 impl Driver for UringDriver {

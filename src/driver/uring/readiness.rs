@@ -94,8 +94,8 @@ impl Readiness {
         result
     }
 
-    /// Appends at most `limit` events. It waits for the first one for at most `timeout` (None: without limit). It returns early,
-    /// without an event, after a wake or a signal.
+    /// Appends at most `limit` events. It waits for the first one for at most `timeout` (None: without limit). After a wake or
+    /// a signal it returns early, without an event.
     pub(super) fn collect(
         &mut self,
         events: &mut Events,
