@@ -2,14 +2,19 @@
 
 #![cfg(unix)]
 
-use std::{env, path::Path, process::Command};
+use std::{
+    env, fs,
+    path::Path,
+    process::{self, Command},
+};
 
 #[test]
 fn a_c_program_runs() {
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
     let test = env::current_exe().unwrap();
     let built = test.parent().unwrap(); // The library is in the same directory as the tests.
-    let program = built.join("reactor-c-program");
+    // A name of its own: another run of the same test may be executing its program.
+    let program = built.join(format!("reactor-c-program-{}", process::id()));
     let compiler = env::var("CC").unwrap_or_else(|_| "cc".to_owned());
     let output = Command::new(compiler)
         .args([
@@ -34,6 +39,7 @@ fn a_c_program_runs() {
     );
 
     let output = Command::new(&program).output().unwrap();
+    fs::remove_file(&program).unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(
         output.status.success(),
