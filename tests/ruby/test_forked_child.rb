@@ -141,14 +141,10 @@ class TestForkedChild < ReactorTest
   end
 
   def test_timeout
-    skip "the native scheduler runs the block without the limit" unless select_backend?
-    assert_in_child([true, 5]) do
-      expired = begin
-        Timeout.timeout(0.01) { sleep 5 } && false
-      rescue Timeout::Error
-        true
-      end
-      [expired, Timeout.timeout(5) { 5 }]
+    assert_in_child([Timeout::Error, KeyError, "late", 5, :left]) do
+      late = ->(*options) { Timeout.timeout(0.01, *options) { sleep } rescue $! }
+      named = late.(KeyError, "late")
+      [late.().class, named.class, named.message, Timeout.timeout(TEST_TIMEOUT) { 5 }, Timeout.timeout(TEST_TIMEOUT) { break :left }]
     end
   end
 

@@ -8,7 +8,7 @@ use crate::{
         scope::{Entered, HookScope},
     },
     ruby::{
-        call::yield_block,
+        call::{call_method, yield_block},
         convert,
         object::{object_ref, write_barrier},
     },
@@ -33,7 +33,10 @@ pub fn timeout_after(
         return yield_block(duration);
     };
     let Entered::Usable(scope) = HookScope::enter(ruby, &this)? else {
-        return yield_block(duration);
+        // A forked child has no loop that could fire a timer.
+        let block = ruby.block_proc()?.as_value();
+        let arguments = [duration, exception, message, block];
+        return call_method(this.as_value(), "timeout_in_forked_child", &arguments);
     };
     let (exception, message) = (object_ref(exception), object_ref(message));
     write_barrier(this, exception);
