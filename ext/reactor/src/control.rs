@@ -6,16 +6,16 @@
 //! The state is never borrowed across a switch, a GVL release or a call into Ruby: each borrow ends within the statement
 //! or block that needs it.
 //!
-//! Each file uses only those above it: `owner`, `scheduler`, `scope`, `pending`, `switch`, `idle`, `turn`, `yielding`,
-//! `park`, `lifecycle`. `tests/layers.rs` holds that for the methods they call as well.
+//! Each file uses only those above it: `owner`, `scheduler`, `hook_scope`, `pending`, `switch`, `idle`, `turn`, `yielding`,
+//! `park`, `fiber_lifecycle`. `ext/scheduler/tests/layers.rs` holds that for the methods they call as well.
 
+mod fiber_lifecycle;
+pub mod hook_scope;
 mod idle;
-mod lifecycle;
 mod owner;
 mod park;
 mod pending;
 pub mod scheduler;
-pub mod scope;
 mod switch;
 mod turn;
 mod yielding;

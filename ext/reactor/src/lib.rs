@@ -10,7 +10,7 @@
 //! | `ruby`      | the VM, behind safe signatures: the only unsafe module |
 //!
 //! Each floor uses those below it. Below them all are the crates `reactor-scheduler` (the state, and system calls) and
-//! `reactor-loop`. `tests/layers.rs` in the root of the repository holds the floors.
+//! `reactor-loop`. `ext/scheduler/tests/layers.rs` holds the floors.
 //!
 //! `Init_reactor` below is the whole Ruby surface on one screen.
 #![deny(unsafe_code)]

@@ -4,8 +4,8 @@
 
 pub mod attempt;
 pub mod batched_send;
-pub mod file;
 pub mod file_read;
+pub mod file_transfer;
 pub mod file_write;
 pub mod request;
 pub mod stream;

@@ -32,12 +32,12 @@ const INSIDE: [(&str, &[&[&str]]); 3] = [
         &[
             &["owner"],
             &["scheduler"],
-            &["scope"],
+            &["hook_scope"],
             &["pending", "switch", "idle"],
             &["turn"],
             &["yielding"],
             &["park"],
-            &["lifecycle"],
+            &["fiber_lifecycle"],
         ],
     ),
     (
@@ -53,7 +53,7 @@ const INSIDE: [(&str, &[&[&str]]); 3] = [
         &[
             &["request"],
             &["attempt"],
-            &["batched_send", "file"],
+            &["batched_send", "file_transfer"],
             &["file_read", "file_write"],
             &["stream"],
         ],

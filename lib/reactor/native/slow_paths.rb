@@ -4,7 +4,8 @@ require_relative "../child_events"
 require_relative "../vm"
 
 module Reactor
-  # The rare paths of the native scheduler that are written in Ruby. The extension calls `report_error` and `hand_on_mutex` by these names.
+  # The rare paths of the native scheduler that are written in Ruby. The extension calls them by these names. (It also calls
+  # `deadlock_message`, `wakeable_from_outside?`, `run_by_cost` and `run_inline`, which every scheduler has.)
   class NativeScheduler
     private
 
@@ -12,7 +13,7 @@ module Reactor
 
     def hand_on_mutex(blocker) = VM.hand_on_mutex(blocker)
 
-    # Waits until Process.wait may have an answer; takes no child. Returns the seconds waited so far, which nothing needs here.
+    # Waits until Process.wait may have an answer; takes no child. Returns the seconds waited, unchanged: only the portable scheduler counts them.
     def await_child(pid, flags, waited)
       ChildEvents.await(pid, flags)
       waited

@@ -17,8 +17,6 @@ module Reactor
     # [turns]    polls of the kernel
     # [sleeps]   polls that found nothing and went to sleep
     # [wakeups]  sleeps ended by another thread or a trap handler
-    # [queued]   writes handed to the kernel together with those of other fibers (backend uring)
-    # [carried]  small reads and fsyncs of files done by the kernel's ring instead of a thread (backend uring)
     # [stalls]   fibers that held the loop too long, if +stall:+ was given
     #
     # Gauges, on every backend:
@@ -38,7 +36,8 @@ module Reactor
     # [events]       events it reported
     # [stale]        events of an older registration of a descriptor, dropped
     # [spurious]     events of a direction that no fiber waited for
-    # [queued]       writes handed to the kernel together with those of other fibers (backend uring)
+    # [queued]       writes submitted in one call with writes of other fibers (backend uring)
+    # [carried]      small reads and fsyncs of files made by the driver instead of a thread (backend uring)
     #
     # Of operations that Ruby offers to the scheduler, and of {Offload#offload}:
     # [offload_inline]    operations run inline

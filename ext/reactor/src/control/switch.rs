@@ -1,7 +1,7 @@
 //! Giving control to another fiber, and getting it back.
 
 use magnus::Error;
-use reactor_scheduler::state::{fiber::Slot, object::ObjectRef};
+use reactor_scheduler::state::{fiber::Slot, object_ref::ObjectRef};
 
 use crate::{
     control::scheduler::Scheduler,

@@ -3,7 +3,7 @@
 use magnus::Error;
 use reactor_scheduler::state::{fiber::Slot, ready_queue::Next, time_slice::TimeSlice};
 
-use crate::control::{scheduler::Scheduler, scope::HookScope};
+use crate::control::{hook_scope::HookScope, scheduler::Scheduler};
 
 impl Scheduler {
     /// Goes to the back of the ready queue, and polls once.

@@ -7,8 +7,8 @@ use reactor_scheduler::state::wait::WaitHook;
 
 use crate::{
     control::{
+        hook_scope::{Entered, HookScope},
         scheduler::Scheduler,
-        scope::{Entered, HookScope},
     },
     ruby::{call::call_method, convert, method::wrong_number},
     wait,

@@ -1,13 +1,16 @@
 //! An IO that is closed while fibers use it: `prepare_close`, `push_when_unused`, `fiber_interrupt`, `io_close`.
+//!
+//! Ruby tells a scheduler nothing of `IO#reopen`. A wait that has begun goes on; the registry arms its registration once
+//! more after 100 ms (`src/registry.rs`), and an event then ends it.
 
 use magnus::{Error, Ruby, Symbol, Value, prelude::*, typed_data::Obj};
 use reactor::OwnerId;
-use reactor_scheduler::system::close::close_unless_blocking;
+use reactor_scheduler::system::close_unless_blocking::close_unless_blocking;
 
 use crate::{
     control::{
+        hook_scope::{Entered, HookScope},
         scheduler::Scheduler,
-        scope::{Entered, HookScope},
     },
     ruby::{
         error::closed_elsewhere_exception,

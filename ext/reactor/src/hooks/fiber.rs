@@ -6,8 +6,8 @@ use magnus::{
 
 use crate::{
     control::{
+        hook_scope::{Entered, HookScope},
         scheduler::Scheduler,
-        scope::{Entered, HookScope},
     },
     ruby::{
         error::{argument_error, runtime_error},

@@ -1,15 +1,16 @@
-//! Methods for files, called by `lib/`: `prefetch`, `sync_by_driver`, `flush_sends`, and `Reactor.fifo?`.
+//! Methods that the patches in `lib/reactor/patches/` call: `prefetch`, `sync_by_driver`, `Reactor.fifo?` for files, and
+//! `flush_sends` for sockets. (`flock` is Ruby: `lib/reactor/patches/file.rb`.)
 
 use magnus::{Error, RString, Ruby, Value, typed_data::Obj};
 use reactor_scheduler::system::file::is_fifo;
 
 use crate::{
     control::{
+        hook_scope::{Entered, HookScope},
         scheduler::Scheduler,
-        scope::{Entered, HookScope},
     },
     ruby::{convert::bytes, io_object::IoObject},
-    transfer::file,
+    transfer::file_transfer,
 };
 
 /// `prefetch(io, from, length, ahead)`: brings a range of a regular file into the page cache, the fiber being parked unless it
@@ -28,7 +29,7 @@ pub fn prefetch(
     };
     scope.yield_if_slice_spent()?;
     this.slice().count_transfer(length);
-    file::prefetch(&scope, &IoObject::new(io)?, from, length, ahead)
+    file_transfer::prefetch(&scope, &IoObject::new(io)?, from, length, ahead)
 }
 
 /// `sync_by_driver(io, data_only)`: fsync(2) or fdatasync(2) of a file, by the driver, the fiber being parked: 0, or the number of
@@ -42,7 +43,7 @@ pub fn sync_by_driver(
     let Entered::Usable(scope) = HookScope::enter(ruby, &this)? else {
         return Ok(None);
     };
-    file::sync_by_driver(&scope, &IoObject::new(io)?, data_only)
+    file_transfer::sync_by_driver(&scope, &IoObject::new(io)?, data_only)
 }
 
 /// `flush_sends`: hands the kernel the writes that wait for the end of the turn.

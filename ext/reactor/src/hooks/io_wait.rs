@@ -9,8 +9,8 @@ use reactor::{Attempt, CachedReadiness, Interest};
 
 use crate::{
     control::{
+        hook_scope::{Entered, HookScope},
         scheduler::Scheduler,
-        scope::{Entered, HookScope},
     },
     ruby::{
         call::call_method,

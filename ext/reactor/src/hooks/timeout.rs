@@ -4,8 +4,8 @@ use magnus::{Error, Ruby, Value, prelude::*, scan_args::scan_args, typed_data::O
 
 use crate::{
     control::{
+        hook_scope::{Entered, HookScope},
         scheduler::Scheduler,
-        scope::{Entered, HookScope},
     },
     ruby::{
         call::{call_method, yield_block},

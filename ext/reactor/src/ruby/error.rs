@@ -9,7 +9,7 @@ use magnus::{
     value::Opaque,
 };
 use rb_sys::VALUE;
-use reactor_scheduler::state::object::ObjectRef;
+use reactor_scheduler::state::object_ref::ObjectRef;
 
 use crate::ruby::{io::set_hidden, object::Object};
 

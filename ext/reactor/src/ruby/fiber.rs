@@ -12,7 +12,7 @@ use magnus::{
     value::ReprValue,
 };
 use rb_sys::{ID, VALUE};
-use reactor_scheduler::state::object::ObjectRef;
+use reactor_scheduler::state::object_ref::ObjectRef;
 
 use crate::ruby::{
     call::raw_arguments,

@@ -44,7 +44,7 @@ impl IoObject {
         })
     }
 
-    /// Whether no transfer waits for it: see `transfer/file`.
+    /// Whether no transfer waits for it: see `transfer/file_transfer`.
     pub fn is_file(&self) -> bool {
         matches!(
             self.kind,

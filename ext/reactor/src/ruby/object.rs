@@ -7,7 +7,7 @@ use magnus::{
     value::{Opaque, ReprValue},
 };
 use rb_sys::VALUE;
-use reactor_scheduler::state::object::ObjectRef;
+use reactor_scheduler::state::object_ref::ObjectRef;
 
 /// The address of an object. Whatever keeps it marks it (marking pins), so it stays what it was.
 pub fn object_ref(value: impl ReprValue) -> ObjectRef {

@@ -12,7 +12,7 @@ use std::{
 use magnus::{Error, rb_sys::protect};
 use rb_sys::VALUE;
 use reactor::{Handle, Sleep};
-use reactor_scheduler::state::object::ObjectRef;
+use reactor_scheduler::state::object_ref::ObjectRef;
 
 /// The scheduler of the current thread, or nil.
 pub fn current_scheduler() -> ObjectRef {

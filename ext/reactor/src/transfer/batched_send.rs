@@ -13,7 +13,7 @@ use reactor::OperationId;
 use reactor_scheduler::system::{kind::DescriptorKind, transfer};
 
 use crate::{
-    control::scope::HookScope,
+    control::hook_scope::HookScope,
     ruby::{
         io_object::IoObject,
         object::{object_ref, write_barrier},

@@ -11,10 +11,10 @@ use reactor_scheduler::system::{
 use rustix::{fs::SeekFrom, io::Errno};
 
 use crate::{
-    control::scope::HookScope,
+    control::hook_scope::HookScope,
     ruby::io_object::IoObject,
     transfer::{
-        file::{BOUNCE_MAX, FileOutcome, FileTransfer, Step},
+        file_transfer::{BOUNCE_MAX, FileOutcome, FileTransfer, Step},
         request::Request,
     },
     wait::{

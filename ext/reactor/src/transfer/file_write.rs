@@ -8,10 +8,10 @@ use reactor_scheduler::system::{file, kind::DescriptorKind, transfer::SLICE};
 use rustix::io::Errno;
 
 use crate::{
-    control::scope::HookScope,
+    control::hook_scope::HookScope,
     ruby::io_object::IoObject,
     transfer::{
-        file::{BOUNCE_MAX, FileOutcome, FileTransfer, Step},
+        file_transfer::{BOUNCE_MAX, FileOutcome, FileTransfer, Step},
         request::Request,
     },
     wait::work::on_pool,

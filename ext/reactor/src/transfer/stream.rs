@@ -21,8 +21,8 @@ use rustix::io::Errno;
 
 use crate::{
     control::{
+        hook_scope::{Entered, HookScope},
         scheduler::Scheduler,
-        scope::{Entered, HookScope},
     },
     ruby::{
         caller::called_from,
@@ -32,9 +32,9 @@ use crate::{
     },
     transfer::{
         attempt::{attempt, attempt_without_scheduler, is_drained, record_attempt},
-        batched_send,
-        file::FileOutcome,
-        file_read, file_write,
+        batched_send, file_read,
+        file_transfer::FileOutcome,
+        file_write,
         request::{Direction, Request},
     },
     wait::readiness,

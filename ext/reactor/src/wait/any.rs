@@ -7,7 +7,7 @@ use reactor::Interest;
 use reactor_scheduler::state::{readiness::BegunAny, wait::WakeCause};
 
 use crate::{
-    control::scope::HookScope,
+    control::hook_scope::HookScope,
     ruby::{error::system_error, io_object::IoObject},
     wait::{lookup::Lookup, readiness::watch},
 };

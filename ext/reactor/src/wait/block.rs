@@ -13,7 +13,7 @@ use reactor_scheduler::state::{
 };
 
 use crate::{
-    control::{scheduler::Scheduler, scope::HookScope},
+    control::{hook_scope::HookScope, scheduler::Scheduler},
     ruby::{
         call::call_method,
         fiber::current_fiber,

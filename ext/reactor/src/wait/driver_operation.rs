@@ -8,7 +8,7 @@ use reactor::{Operation, OperationId};
 use reactor_scheduler::state::operations::Progress;
 use rustix::io::Errno;
 
-use crate::{control::scope::HookScope, ruby::io_object::IoObject, wait::work::Interrupted};
+use crate::{control::hook_scope::HookScope, ruby::io_object::IoObject, wait::work::Interrupted};
 
 /// An operation on a file that is over, and what was raised in the fiber meanwhile.
 pub struct SettledOperation {

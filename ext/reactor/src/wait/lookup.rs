@@ -10,8 +10,8 @@ use reactor_scheduler::system::getaddrinfo::{
 
 use crate::{
     control::{
+        hook_scope::{Entered, HookScope},
         scheduler::Scheduler,
-        scope::{Entered, HookScope},
     },
     ruby::{
         convert::bytes,

@@ -13,7 +13,7 @@ use reactor_scheduler::state::{
 };
 
 use crate::{
-    control::{scheduler::Scheduler, scope::HookScope},
+    control::{hook_scope::HookScope, scheduler::Scheduler},
     ruby::{
         error::{closed_elsewhere, system_error},
         io_object::IoObject,

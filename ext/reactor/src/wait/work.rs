@@ -7,7 +7,7 @@ use magnus::Error;
 use reactor::{Job, Outcome, Refused, WorkClass};
 
 use crate::{
-    control::scope::HookScope,
+    control::hook_scope::HookScope,
     ruby::error::{runtime_error, system_error},
 };
 

@@ -4,7 +4,7 @@ use std::{collections::VecDeque, time::Instant};
 
 use reactor::Token;
 
-use crate::state::{fiber::Slot, object::ObjectRef};
+use crate::state::{fiber::Slot, object_ref::ObjectRef};
 
 /// An operation that the VM wants to be interrupted, and what it is to raise. From Ruby 4.1 on the VM hands over a proxy
 /// instead of the fiber.

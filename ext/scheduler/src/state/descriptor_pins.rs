@@ -2,7 +2,7 @@
 
 use reactor::Token;
 
-use crate::state::{fiber::Slot, object::ObjectRef};
+use crate::state::{fiber::Slot, object_ref::ObjectRef};
 
 /// The number of an IO object (0: none), and the fiber on whose behalf its descriptor is used.
 pub type Pin = (u64, Slot);
@@ -78,7 +78,7 @@ mod tests {
     use reactor::Token;
 
     use super::DescriptorPins;
-    use crate::state::object::ObjectRef;
+    use crate::state::object_ref::ObjectRef;
 
     #[test]
     fn the_last_pin_wakes_the_closers_of_its_descriptor() {

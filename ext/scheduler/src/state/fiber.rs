@@ -63,7 +63,7 @@ use std::time::Instant;
 use reactor::Token;
 
 use crate::state::{
-    object::ObjectRef,
+    object_ref::ObjectRef,
     wait::{Pending, WaitHook, WaitKind, WaitStatus, WakeCause},
 };
 

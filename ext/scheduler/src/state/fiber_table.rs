@@ -12,7 +12,7 @@ use reactor::Token;
 
 use crate::state::{
     fiber::{FiberRecord, FiberState, Slot},
-    object::ObjectRef,
+    object_ref::ObjectRef,
     wait::{Pending, WaitHook, WaitKind, WakeCause},
 };
 
@@ -259,7 +259,7 @@ mod tests {
 
     use super::FiberTable;
     use crate::state::{
-        object::ObjectRef,
+        object_ref::ObjectRef,
         wait::{WaitHook, WaitKind, WakeCause},
     };
 

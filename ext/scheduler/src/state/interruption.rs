@@ -4,7 +4,7 @@ use crate::state::{
     State,
     control::Interrupt,
     fiber::{FiberRecord, FiberState, KillStep, Slot},
-    object::ObjectRef,
+    object_ref::ObjectRef,
     timeouts::Raise,
     wait::{Pending, SEVERAL, WaitKind, WaitStatus, WakeCause},
 };

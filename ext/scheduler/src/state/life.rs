@@ -7,7 +7,7 @@ use reactor::{Backend, Reactor};
 use crate::state::{
     State,
     fiber::{FiberRecord, Slot},
-    object::ObjectRef,
+    object_ref::ObjectRef,
     trace::TraceEvent,
     wait::WaitStatus,
 };

@@ -5,7 +5,7 @@ use std::time::Instant;
 use crate::state::{
     State,
     fiber::{FiberRecord, FiberState, Slot},
-    object::ObjectRef,
+    object_ref::ObjectRef,
     trace::{Recording, Trace, TraceEvent},
     wait::WaitHook,
 };

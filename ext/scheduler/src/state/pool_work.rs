@@ -8,8 +8,8 @@ use crate::state::{
     State,
     descriptor_pins::Pin,
     fiber::Slot,
-    in_flight::InFlightGuard,
-    object::ObjectRef,
+    in_flight_buffers::InFlightGuard,
+    object_ref::ObjectRef,
     wait::{WaitKind, WakeCause},
 };
 

@@ -10,7 +10,7 @@ use reactor::{
 use crate::state::{
     State,
     fiber::{FiberRecord, Slot},
-    object::ObjectRef,
+    object_ref::ObjectRef,
     wait::{SEVERAL, WaitHook, WaitKind},
 };
 

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use reactor::Token;
 
-use crate::state::{fiber::Slot, object::ObjectRef};
+use crate::state::{fiber::Slot, object_ref::ObjectRef};
 
 /// An expired sleeper goes ahead of at most this many fibers queued before it. So it ends on time however many are ready;
 /// and however many sleep, no fiber is overtaken by more than this.

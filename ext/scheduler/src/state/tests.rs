@@ -10,7 +10,7 @@ use reactor::{
 use crate::state::{
     State,
     fiber::Slot,
-    object::ObjectRef,
+    object_ref::ObjectRef,
     readiness::{Registered, Watch},
     ready_queue::Next,
     wait::WaitHook,

@@ -8,7 +8,7 @@ use reactor::Token;
 use crate::state::{
     fiber::{FiberRecord, Slot},
     fiber_table::FiberTable,
-    object::ObjectRef,
+    object_ref::ObjectRef,
     wait::WakeCause,
 };
 
@@ -135,7 +135,7 @@ mod tests {
     use crate::state::{
         fiber::Slot,
         fiber_table::FiberTable,
-        object::ObjectRef,
+        object_ref::ObjectRef,
         wait::{WaitKind, WaitStatus, WakeCause},
     };
 

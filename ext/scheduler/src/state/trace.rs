@@ -1,8 +1,8 @@
-//! What happened and when: a list of moments, kept while a trace is on, and read by `lib/reactor/trace.rb`.
+//! What happened and when: a list of moments, kept while a trace is on, and read by `lib/reactor/observe/trace_writer.rb`.
 
 use std::time::Instant;
 
-use crate::state::{fiber::FiberRecord, object::ObjectRef};
+use crate::state::{fiber::FiberRecord, object_ref::ObjectRef};
 
 /// An event in the life of a fiber or of the loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,7 +145,7 @@ impl Trace {
 #[cfg(test)]
 mod tests {
     use super::{Trace, TraceEvent};
-    use crate::state::object::ObjectRef;
+    use crate::state::object_ref::ObjectRef;
 
     #[test]
     fn what_does_not_fit_is_counted() {

@@ -1,6 +1,6 @@
 //! The vocabulary of a wait: what for, in which hook, what ended it, and what is raised at its end.
 
-use crate::state::object::ObjectRef;
+use crate::state::object_ref::ObjectRef;
 
 /// The io number of a wait for several IO objects.
 pub const SEVERAL: u64 = u64::MAX;

@@ -2,7 +2,7 @@
 
 use super::{FiberRecord, FiberState, KillStep};
 use crate::state::{
-    object::ObjectRef,
+    object_ref::ObjectRef,
     wait::{Pending, WaitHook, WaitKind, WaitStatus, WakeCause},
 };
 

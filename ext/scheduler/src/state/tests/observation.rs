@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{ERROR, HOUR, NIL, OTHER_ERROR, block, fiber, open, order, park_on, scheduled};
-use crate::state::{object::ObjectRef, wait::WaitHook};
+use crate::state::{object_ref::ObjectRef, wait::WaitHook};
 
 // --- pins, virtual time, garbage ---------------------------------------------------------------------------------
 

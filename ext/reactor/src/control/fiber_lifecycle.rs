@@ -3,10 +3,10 @@
 use std::time::{Duration, Instant};
 
 use magnus::{Error, Ruby, Value, prelude::*, typed_data::Obj};
-use reactor_scheduler::state::{fiber::Slot, object::ObjectRef, ready_queue::Next};
+use reactor_scheduler::state::{fiber::Slot, object_ref::ObjectRef, ready_queue::Next};
 
 use crate::{
-    control::{scheduler::Scheduler, scope::HookScope},
+    control::{hook_scope::HookScope, scheduler::Scheduler},
     ruby::{
         call::call_method,
         error::{self, fiber_error},

@@ -27,7 +27,7 @@ use reactor_scheduler::system::{
 use rustix::io::Errno;
 
 use crate::{
-    control::scope::HookScope,
+    control::hook_scope::HookScope,
     ruby::{error::closed_elsewhere, io_object::IoObject},
     transfer::request::Request,
     wait::{
