@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "../../connect/happy_eyeballs"
-require_relative "../../names"
+require_relative "../../name_parsing"
 require_relative "../name_resolution"
 
 module Reactor
@@ -17,7 +17,8 @@ module Reactor
           reverse = !BasicSocket.do_not_reverse_lookup if reverse.nil?
           return NameResolution.on_worker { super } if reverse && reverse != :numeric
 
-          numbers = { family: Names.constant("AF_", family), socktype: Names.constant("SOCK_", socktype), protocol: protocol || 0, flags: flags || 0 }
+          numbers = { family: NameParsing.constant("AF_", family), socktype: NameParsing.constant("SOCK_", socktype),
+                      protocol: protocol || 0, flags: flags || 0 }
           NameResolution.resolve(host, service, **numbers, exact: numbers[:socktype]&.zero?) { |known, port| super(known, port, *rest) }
         end
 

@@ -6,7 +6,7 @@ module Reactor
   # Hosts and services as Ruby's socket methods take them: what can be said of them without the network.
   #
   # @api private
-  module Names
+  module NameParsing
     # A host whose addresses are known. It looks like the host that was given, and the hook address_resolve answers from it.
     class ResolvedHost < String
       # @return [Array<String>]
