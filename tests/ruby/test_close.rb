@@ -141,7 +141,7 @@ class TestClose < ReactorTest
 
   # Two descriptor numbers are reused for each pair: each use is registered once, and costs no other system call.
   def test_a_reused_descriptor_number_is_registered_once_and_not_renewed
-    skip "the portable selector registers nothing" if select_backend?
+    skip "the portable scheduler registers nothing" if select_backend?
 
     stats = nil
     run_scheduler do |scheduler|
@@ -163,7 +163,7 @@ class TestClose < ReactorTest
   end
 
   def test_io_close_closes_pipes_and_sockets_but_no_lingering_socket_or_file
-    skip "the portable selector leaves all of it to Ruby" if select_backend?
+    skip "the portable scheduler leaves all of it to Ruby" if select_backend?
 
     lingering = track(TCPServer.new("127.0.0.1", 0))
     lingering.setsockopt(Socket::Option.linger(true, 1))

@@ -66,7 +66,7 @@ module Reactor
     # @return [Symbol] see {Reactor.backends}
     def backend = @poller.backend
 
-    # @return [Hash{Symbol => Integer}] the counters of the native selector, see {Inspection#stats}
+    # @return [Hash{Symbol => Integer}] the counters of the native reactor, see {Inspection#stats}
     def stats = @poller.stats.merge(waiting: @waiting.size, ready: @ready.size)
 
     # For Async's +worker_pool:+ option: operations that may block (Ruby 4.0 offers them) go to threads if they take long.
