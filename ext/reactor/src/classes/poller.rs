@@ -45,7 +45,7 @@ struct Loop {
 }
 
 impl Loop {
-    /// RuntimeError once closed, and in a forked child, whose descriptors are its parent's.
+    /// RuntimeError once closed, and in a forked child: the descriptors are its parent's.
     fn reactor(&mut self) -> Result<&mut Reactor, Error> {
         let is_ours = self.forks == fork_generation();
         self.reactor

@@ -80,7 +80,7 @@ impl State {
         reactor.map_or(Ready::EMPTY, |reactor| reactor.end(wait))
     }
 
-    /// Begins one wait for several descriptors. `on_token` gets its token, for work whose end is to be told under it;
+    /// Begins one wait for several descriptors. `on_token` gets its token, under which work reports its end;
     /// `has_work` tells whether there is any.
     pub fn begin_any(
         &mut self,
