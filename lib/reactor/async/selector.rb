@@ -109,7 +109,7 @@ module Reactor
     def wakeup = @selecting && @poller.wake
 
     # One turn: resumes the fibers that are ready, polls the descriptors, sleeps if there was neither, and resumes the fibers
-    # whose events came.
+    # that got events.
     #
     # @param duration [Numeric, nil] seconds to sleep at most; nil: no limit; a negative number counts as 0
     # @return [Integer] how many events came

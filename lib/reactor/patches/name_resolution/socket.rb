@@ -51,7 +51,7 @@ module Reactor
         def getaddress(host) = NameResolution.resolve(host, nil, socktype: Socket::SOCK_STREAM) { |known, _| super(known) }
       end
 
-      # Prepended to IPSocket, whose methods may be asked for names.
+      # Prepended to IPSocket: its methods may be asked for names.
       module IPSocketReverse
         def addr(reverse = nil) = NameResolution.on_worker(reverse.nil? ? !do_not_reverse_lookup : reverse && reverse != :numeric) { super }
 
