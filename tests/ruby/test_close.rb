@@ -84,8 +84,8 @@ class TestClose < ReactorTest
   def test_a_close_does_not_raise_in_waiters_of_other_ios_or_of_the_reused_number
     log = []
     run_scheduler do
-      others = Array.new(50) { pair }
-      others.each { |left, _| Fiber.schedule { log << left.readpartial(1) } }
+      further = Array.new(50) { pair }
+      further.each { |left, _| Fiber.schedule { log << left.readpartial(1) } }
       reading, = pair
       Fiber.schedule { closed { reading.readpartial(1) } }
       Fiber.schedule do
@@ -97,7 +97,7 @@ class TestClose < ReactorTest
         again, peer = recycled.sort_by { |io| io.fileno == number ? 0 : 1 }
         Fiber.schedule { log << again.readpartial(1) }
         peer << "r"
-        others.each { |_, right| right << "o" }
+        further.each { |_, right| right << "o" }
       end
     end
     assert_equal ["o"] * 50 + ["r"], log.sort
