@@ -47,7 +47,7 @@ module Bench
     $stderr.print "\r\e[K", text
   end
 
-  # A Markdown table: the first column left, the others right.
+  # A Markdown table: the first column to the left, all further ones to the right.
   def table(header, rows)
     cells = [header, *rows].map { |row| row.map(&:to_s) }
     widths = cells.transpose.map { |column| column.map(&:size).max }

@@ -11,7 +11,7 @@
 #   ractors   COUNT Ractors, each with the same. Uses COUNT cores in one process; whatever the program needs must be
 #             allowed in a Ractor. From Ruby 4.0 on: before, more than one with fibers crashes (docs/performance.md).
 #   threads   COUNT threads, each with a scheduler, around one listener. They share one core for what is Ruby, because one
-#             thread at a time has Ruby's lock; what they win is that one may compute or block while others serve.
+#             thread at a time has Ruby's lock; what they win is that one may compute or block while the rest serve.
 #
 # PORT 0, the default, takes a free one. The address is printed first; SIGTERM or Ctrl-C end it.
 require "reactor"
@@ -48,7 +48,7 @@ class Serving
   end
 end
 
-# A listener that others may have on the same port, before it or after it.
+# A listener on a port that further listeners may share, opened before it or after it.
 def shared_listener(port)
   socket = Socket.new(:INET, :STREAM)
   socket.setsockopt(:SOCKET, :REUSEPORT, true)
@@ -64,8 +64,8 @@ def serve(listener)
   Fiber.scheduler.run
 end
 
-# The first listener fixes the port. It is closed by whoever has it before the others serve: a listener that nobody accepts
-# from would get its share of the connections all the same.
+# The first listener fixes the port. A worker closes its copy before it serves, and the parent when all workers listen: a
+# listener from which no server accepts would get its share of the connections all the same.
 def reserve(port)
   listener = shared_listener(port)
   yield listener.local_address.ip_port, listener

@@ -37,7 +37,7 @@ class HTTPServer
       break if close
     end
   rescue Errno::ECONNRESET, Errno::EPIPE
-    # The client has left: nobody is there to be told.
+    # The client has left, so there is no one to report to.
   ensure
     socket.close
   end

@@ -236,7 +236,7 @@ pub trait Driver: Send {
 /// # The contract
 ///
 /// - **One event.** [`Driver::poll`] reports each operation once, with [`Ready::COMPLETED`](crate::Ready::COMPLETED), under
-///   its token. An operation that was withdrawn or abandoned, or whose outcome was taken before, is not reported.
+///   its token. An operation that was withdrawn or abandoned is not reported, nor one with an outcome taken before.
 /// - **In order.** Operations reach the kernel in the order in which they were started, at the latest with the next poll.
 /// - **Two owners.** The memory of an operation belongs to the caller and to the kernel. It is reused only when both have
 ///   released it. Abandoning an operation and dropping the driver are therefore safe at any time.

@@ -114,7 +114,7 @@ impl fmt::Display for Refused {
 impl std::error::Error for Refused {}
 
 impl Pool {
-    /// A pool whose completions go through `handle`. It starts no thread.
+    /// A pool that reports completions through `handle`. It starts no thread.
     pub fn new(handle: Handle) -> Self {
         let limits = Limits::default();
         Self {

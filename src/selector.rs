@@ -194,7 +194,7 @@ impl Selector {
 
     /// Arms each wait again that is unanswered for 100 ms at `now`. This happens once for each wait.
     ///
-    /// It repairs waits whose descriptor was closed, reopened or replaced without [`Selector::deregister`]. If the descriptor
+    /// It repairs waits after their descriptor was closed, reopened or replaced without [`Selector::deregister`]. If it
     /// is closed, its waits are answered with [`Ready::ERROR`], appended to `events`.
     pub fn rearm(&mut self, now: Instant, events: &mut Events) {
         self.registry.rearm(self.driver.as_mut(), now, events);

@@ -32,7 +32,7 @@ const AGAIN: Answer = Answer::Error(libc::EAGAIN);
 const BUSY: Answer = Answer::Error(libc::EBUSY);
 const INTERRUPTED: Answer = Answer::Error(libc::EINTR);
 
-/// Runs the test on a thread whose first calls of io_uring_enter(2) get these answers. Further calls are made.
+/// Runs the test on a thread. Its first calls of io_uring_enter(2) get these answers. Further calls are made.
 fn with_answers(answers: Vec<Answer>, test: impl FnOnce(Box<dyn Driver>) + Send) {
     let Ok((_, driver)) = Backend::open(Some(Backend::Uring)) else {
         return; // Not available; see tests/io_uring_denied.rs.

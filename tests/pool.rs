@@ -21,7 +21,7 @@ mod asleep;
 /// A watchdog: longer than any step of these tests takes on a busy machine.
 const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A reactor whose idle threads stay, unless the limits set another idle time than the default.
+/// A reactor that keeps its idle threads, unless the limits set another idle time than the default.
 fn reactor(limits: Limits) -> Reactor {
     let mut reactor = Reactor::open(None).unwrap();
     let idle = if limits.idle == Limits::default().idle {

@@ -84,7 +84,7 @@ impl Subject {
         tokens
     }
 
-    /// One attempt to read, whose outcome is reported to the selector.
+    /// One attempt to read. Its outcome is reported to the selector.
     fn read(&mut self, source: &mut (impl Read + AsRawFd), room: usize) -> Option<usize> {
         let mut buffer = vec![0; room];
         let (count, attempt) = match source.read(&mut buffer) {

@@ -28,7 +28,7 @@ const ALLOWED: [(&str, usize, &str); 11] = [
     (
         "driver/uring/operation_table.rs",
         2,
-        "entries for the submission queue, whose buffers are kept until their completions have come",
+        "entries for the submission queue, with buffers that are kept until their completions have come",
     ),
     (
         "driver/uring/linux.rs",
@@ -43,7 +43,7 @@ const ALLOWED: [(&str, usize, &str); 11] = [
     (
         "driver/uring/ring.rs",
         4,
-        "the submission queue, whose entries point to memory; the order in which ring and descriptor end, in a child too",
+        "the submission queue, with entries that point to memory; the order in which ring and descriptor end, in a child too",
     ),
     (
         "pool/time_slice/linux.rs",

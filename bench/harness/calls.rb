@@ -30,7 +30,7 @@ module Bench
           [event.delete_prefix("syscalls:sys_enter_"), Integer(count)] if count&.match?(/\A\d+\z/)
         end.to_h
         all = counts.delete(ALL)
-        counts.merge("others" => all - counts.values.sum)
+        counts.merge("remaining" => all - counts.values.sum)
       end
     end
 

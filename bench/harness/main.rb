@@ -86,15 +86,15 @@ module Bench
       raise ArgumentError, "no target #{unknown.join(', ')} here (there are: #{own.map(&:name).join(', ')})" unless unknown.empty?
 
       wanted = own.select { |target| @options.wants?(target.name) }
-      others = @options.against.map { |text| Target.peer(text, scratch) }
-      twice = (own + others).map(&:name).tally.select { |_, count| count > 1 }.keys
+      peers = @options.against.map { |text| Target.peer(text, scratch) }
+      twice = (own + peers).map(&:name).tally.select { |_, count| count > 1 }.keys
       raise ArgumentError, "two targets are called #{twice.join(', ')}" unless twice.empty?
 
       if wanted.any? { |target| target.kind == :baseline } && !File.executable?(Target::BASELINE)
         raise ArgumentError, "the baseline is not built (#{Target::BASELINE}): leave out --no-build, or name other --targets"
       end
 
-      (wanted + others).partition { |target| target.kind != :baseline }.flatten
+      (wanted + peers).partition { |target| target.kind != :baseline }.flatten
     end
 
     def backends

@@ -8,14 +8,14 @@ module Bench
   class Options
     ROOT = File.expand_path("../..", __dir__)
     HELP = <<~TEXT
-      bin/bench: what each workload costs, ours beside others.
+      bin/bench: what each workload costs, ours beside other schedulers.
 
           bin/bench [options] [WORKLOAD…]   all workloads, or these (bin/bench --list names them)
           bin/bench STUDY                   a study of its own: %<studies>s
 
       Each run is a process of its own which warms up with a tenth of its operations; targets take turns (A B C A B C), and the
       median of the rounds counts. Results: DIR/bench.json, bench.md, bench.html.
-      Exit status: 0; 1 if a run failed that is not of a scheduler of others; 2 for arguments it does not understand.
+      Exit status: 0; 1 if a run failed, unless it was of another library's scheduler; 2 for arguments it does not understand.
     TEXT
 
     attr_reader :action, :workloads, :targets, :against, :rounds, :scale, :most, :out, :limit, :calls, :ruby, :render, :flags, :load_path, :given
@@ -82,8 +82,8 @@ module Bench
 
     def part(parser)
       parser.on("--targets A,B", Array, "only these: threads, plain, baseline, and backends of reactor (all that work here)") { |names| @targets = names }
-      parser.on("--against NAME", "a scheduler of others beside: one of bench/schedulers, a Ruby file that ends in one, or NAME=EXPRESSION;",
-                "may be repeated") { |name| @against << name }
+      parser.on("--against NAME", "another library's scheduler beside: one of bench/schedulers, a Ruby file that ends in one, or",
+                "NAME=EXPRESSION; may be repeated") { |name| @against << name }
       parser.on("-I", "--load-path DIR", "where Ruby finds it") { |path| @load_path << File.expand_path(path) }
       parser.on("--yjit", "run Ruby with its JIT") { @flags << jit }
     end

@@ -29,11 +29,11 @@ module Bench
       # The largest size of a row at which there is something to compare with.
       def line(row)
         row[:points].reverse_each do |point|
-          others = targets(point, %w[threads peer])
+          peers = targets(point, %w[threads peer])
           ours = targets(point, %w[reactor])
-          next if others.empty? || ours.empty?
+          next if peers.empty? || ours.empty?
 
-          best = others.values.public_send(row[:better] == "less" ? :min : :max)
+          best = peers.values.public_send(row[:better] == "less" ? :min : :max)
           return [row, point, speeds(row, targets(point, %w[threads peer reactor baseline]), best)] if best.positive?
         end
         nil

@@ -108,7 +108,7 @@ module Bench
       answer
     end
 
-    # A listener on a free port of this machine, whose backlog holds every connection of a workload.
+    # A listener on a free port of this machine. Its backlog holds every connection of a workload.
     def listener = TCPServer.new("127.0.0.1", 0).tap { |server| server.listen(4096) }
 
     # Both ends of a TCP connection through a listener, without delay for small writes.

@@ -58,8 +58,8 @@ module Bench
     "close", title: "IO#close with N parked readers", unit: "us CPU/close", value: :close_us, better: :less, operations: 1, counted: false,
     points: [10, 100, 1_000, 10_000], axis: "parked readers, each on its own socket",
     about: "CPU per IO#close of a socket that a task reads from, the task's wake-up with IOError included; no collection in between; " \
-           "few readers are parked and closed again until there were 500 closes, the first of which, after a collection, cost most. Beside: a file nobody waits for, closed meanwhile. " \
-           "Plain Ruby: such a socket is closed, and IOError raised in a suspended fiber",
+           "few readers are parked and closed again until there were 500 closes, the first of which, after a collection, cost most. Beside: a file for which no task waits, closed meanwhile. " \
+           "Plain Ruby: the socket is closed, and IOError raised in a suspended fiber",
     plain: lambda do |run|
       spent = 0
       run.measure([500 / run.point, 1].max * run.point, warm_up: run.point) do |count|

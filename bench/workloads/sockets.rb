@@ -89,13 +89,13 @@ module Bench
     value: ->(sample) { sample[:seconds] / sample[:operations] * 10_000 },
     points: [100, 1_000, 10_000], axis: "tasks parked on UDP sockets",
     about: "seconds for 10,000 one-byte TCP round trips between two tasks, beside N tasks each waiting on a UDP socket: should not depend on N. " \
-           "Plain Ruby: round trips in which nobody waits, beside N suspended fibers",
+           "Plain Ruby: round trips without a wait, beside N suspended fibers",
     plain: lambda do |run|
       @fibers = Array.new(run.point) { Fiber.new { Fiber.yield }.tap(&:resume) }
       Ping.alone(run, [run.tcp_pair(run.listener).map { |socket| [socket, socket] }], "x")
     end
   ) do |run|
-    Bench.udp_sockets(run.point).each { |socket| run.spawn { raise "nobody sent #{socket.recvfrom(1)}" } }
+    Bench.udp_sockets(run.point).each { |socket| run.spawn { raise "unexpected: #{socket.recvfrom(1)}" } }
     near, far = run.tcp_pair(run.listener)
     Ping.measure(run, [near, near], [far, far], "x")
   end

@@ -136,7 +136,7 @@ impl Drop for Held<'_> {
     }
 }
 
-/// A socket whose calls wait.
+/// A socket; its calls wait.
 pub struct Io<T> {
     source: Source<T>,
     executor: Executor,

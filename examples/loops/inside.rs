@@ -15,7 +15,7 @@ pub fn run() -> io::Result<Vec<usize>> {
     let guest = Source::new(Poller::new()?);
     let (theirs, mut to_theirs) = UnixStream::pair()?;
     let (mut reactor, mut events) = (Reactor::open(None)?, Events::new());
-    let (mut told, mut reported) = (Vec::new(), polling::Events::new());
+    let (mut keys, mut reported) = (Vec::new(), polling::Events::new());
     // SAFETY: the stream outlives the guest, and so its registration.
     #[expect(unsafe_code, reason = "the interface of polling requires it")]
     unsafe {
@@ -34,9 +34,9 @@ pub fn run() -> io::Result<Vec<usize>> {
         }
         reported.clear();
         guest.get_ref().wait(&mut reported, Some(Duration::ZERO))?;
-        told.extend(reported.iter().map(|event| event.key));
+        keys.extend(reported.iter().map(|event| event.key));
         // The guest reports each key once, so its queue is empty now.
         guest.attempted(&mut reactor, Interest::READABLE, Attempt::WouldBlock);
     }
-    Ok(told)
+    Ok(keys)
 }

@@ -41,7 +41,7 @@ module Reactor
     #
     # [owner]        the class or module, or its singleton class
     # [methods]      the names of the methods
-    # [with]         the module that is prepended to the owner, with these methods and no others
+    # [with]         the module that is prepended to the owner, with exactly these methods
     # [moment]       when it is installed
     # [before]       the first Ruby version that does without; nil: every Ruby has it
     # [replaceable]  whether Ruby code of another library that stands in the place of a method is left alone
@@ -57,10 +57,10 @@ module Reactor
         owner.prepend(with) unless replaceable && NameResolution.replaced?(owner, methods)
       end
 
-      # @return [Array<String>] the methods as Ruby's documentation writes them, such as "IO#close" and "IO.copy_stream"
+      # @return [Array<String>] the methods as Ruby's documentation writes them, for example "IO#close" and "IO.copy_stream"
       def names = methods.map { |method| method == :initialize ? "#{owner}.new" : "#{place}#{method}" }
 
-      # @return [String] what stands before the names of the methods, such as "IO#" and "IO."
+      # @return [String] what stands before the names of the methods, for example "IO#" and "IO."
       def place = owner.singleton_class? ? "#{owner.attached_object}." : "#{owner}#"
     end
 

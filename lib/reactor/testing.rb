@@ -16,7 +16,7 @@ module Reactor
   # Queue#pop, ConditionVariable#wait, Thread#join, Net::HTTP's timeouts and more. On this thread Time.now shows it, and
   # Process.clock_gettime for the clocks of real and of monotonic time. So a program that computes a deadline, a delay or an
   # age sees the time that it slept. Clocks of CPU time stay real. Other threads see real time, and so does code that asks the
-  # system itself, such as Date.today. A loop that watches the clock without ever waiting does not end, because time passes
+  # system itself (Date.today). A loop that watches the clock without ever waiting does not end, because time passes
   # only while fibers wait.
   #
   # == Input and output are real
@@ -30,7 +30,7 @@ module Reactor
   # run that part in {hold}. The scheduler's own work on other threads (files, name resolution) is waited for to its end.
   module Testing
     class << self
-      # Runs the block in a fiber under a scheduler of its own, whose time is virtual, and then all other fibers to their
+      # Runs the block in a fiber under a scheduler of its own with virtual time, and then all other fibers to their
       # end. If the block raises, the other fibers are cancelled.
       #
       # @param settle [Numeric] real seconds, at least 0, to wait before a jump for an event that is not a timer's
@@ -51,7 +51,7 @@ module Reactor
       end
 
       # Keeps the clock from jumping until the block has ended: for an operation that takes real time and must not be timed
-      # out, such as a child process. Outside of {virtual_time} it just runs the block.
+      # out, for example a child process. Outside of {virtual_time} it just runs the block.
       #
       # @return what the block returns
       def hold
@@ -135,7 +135,7 @@ module Reactor
     STEP = 1_953_125
     private_constant :STEP
 
-    # Prepended to the singleton class of a scheduler whose time is virtual. The scheduler calls these methods.
+    # Prepended to the singleton class of a scheduler with virtual time. The scheduler calls these methods.
     module Hooks
       private
 

@@ -123,7 +123,7 @@ pub(crate) fn sleep_on(descriptor: RawFd, timeout: Option<Duration>) -> io::Resu
     Ok(())
 }
 
-/// ppoll(2), whose timeout counts nanoseconds.
+/// ppoll(2): its timeout counts nanoseconds.
 #[cfg(any(target_os = "linux", target_os = "android", target_os = "freebsd"))]
 fn poll_for(entry: &mut libc::pollfd, timeout: Option<Duration>) -> libc::c_int {
     let timeout = timeout.map(|timeout| libc::timespec {
@@ -139,7 +139,7 @@ fn poll_for(entry: &mut libc::pollfd, timeout: Option<Duration>) -> libc::c_int 
     unsafe { libc::ppoll(entry, 1, limit, std::ptr::null()) }
 }
 
-/// poll(2), whose timeout counts milliseconds.
+/// poll(2): its timeout counts milliseconds.
 #[cfg(not(any(target_os = "linux", target_os = "android", target_os = "freebsd")))]
 fn poll_for(entry: &mut libc::pollfd, timeout: Option<Duration>) -> libc::c_int {
     let milliseconds = timeout.map_or(-1, |timeout| {

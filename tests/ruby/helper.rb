@@ -293,6 +293,9 @@ class ReactorTest < Minitest::Test
     end
   end
 
+  # Ruby writes a line and its end by two calls where a scheduler has io_write: another process's line may come between.
+  WHOLE_LINES = '$stdout.sync = true; def puts(*lines) = $stdout.write(lines.flatten.map { |line| "#{line}\n" }.join).then { nil }'
+
   Child = Struct.new(:out, :err, :status, :seconds)
 
   # Runs Ruby code in a child process with this library loaded. The block (if any) gets the process id and a lambda that
@@ -302,7 +305,7 @@ class ReactorTest < Minitest::Test
     err_r, err_w = IO.pipe
     start = clock
     pid = Process.spawn({ "REACTOR_BACKEND" => BACKEND.to_s, "REACTOR_STRESS" => nil }.merge(env), RbConfig.ruby, "-w", "-I", LIB,
-                        "-r", "reactor", "-e", "$stdout.sync = true\n#{code}", *arguments.map(&:to_s),
+                        "-r", "reactor", "-e", "#{WHOLE_LINES}\n#{code}", *arguments.map(&:to_s),
                         out: out_w, err: err_w, in: File::NULL, pgroup: true, **options)
     out_w.close
     err_w.close

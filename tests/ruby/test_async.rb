@@ -240,7 +240,7 @@ class TestAsyncSelector < ReactorTest
       assert_equal [pid, 4], waits.(-1).then { |status| [status.pid, status.exitstatus] }
       pid = spawn("exit 5")
       assert_equal 5, waits.(0).exitstatus
-      assert_equal(-1, waits.(pid).pid, "no such child, which the caller raises")
+      assert_equal(-1, waits.(pid).pid, "no child: the caller raises")
       r, w = pipe
       assert_nil selector.process_wait(Fiber.current, spawn("read line; true", in: r), Process::WNOHANG)
       w.puts

@@ -181,7 +181,7 @@ class TestBench < ReactorTest
     TEXT
     short = Bench::Calls::Strace.parse(text)
     assert_equal({ "sendto" => 110, "epoll_ctl" => 40 }, short)
-    assert_equal({ "sendto" => 110, "epoll_ctl" => 40, "others" => 3 }, Bench::Calls::Perf.parse(<<~TEXT))
+    assert_equal({ "sendto" => 110, "epoll_ctl" => 40, "remaining" => 3 }, Bench::Calls::Perf.parse(<<~TEXT))
       # started on Sat Nov 21 19:00:00 2026
 
       153,,raw_syscalls:sys_enter,1000,100.00,,

@@ -84,8 +84,8 @@ class TestClose < ReactorTest
   def test_a_close_does_not_raise_in_waiters_of_other_ios_or_of_the_reused_number
     log = []
     run_scheduler do
-      others = Array.new(50) { pair }
-      others.each { |left, _| Fiber.schedule { log << left.readpartial(1) } }
+      further = Array.new(50) { pair }
+      further.each { |left, _| Fiber.schedule { log << left.readpartial(1) } }
       reading, = pair
       Fiber.schedule { closed { reading.readpartial(1) } }
       Fiber.schedule do
@@ -97,7 +97,7 @@ class TestClose < ReactorTest
         again, peer = recycled.sort_by { |io| io.fileno == number ? 0 : 1 }
         Fiber.schedule { log << again.readpartial(1) }
         peer << "r"
-        others.each { |_, right| right << "o" }
+        further.each { |_, right| right << "o" }
       end
     end
     assert_equal ["o"] * 50 + ["r"], log.sort
@@ -141,7 +141,7 @@ class TestClose < ReactorTest
 
   # Two descriptor numbers are reused for each pair: each use is registered once, and costs no other system call.
   def test_a_reused_descriptor_number_is_registered_once_and_not_renewed
-    skip "the portable selector registers nothing" if select_backend?
+    skip "the portable scheduler registers nothing" if select_backend?
 
     stats = nil
     run_scheduler do |scheduler|
@@ -163,7 +163,7 @@ class TestClose < ReactorTest
   end
 
   def test_io_close_closes_pipes_and_sockets_but_no_lingering_socket_or_file
-    skip "the portable selector leaves all of it to Ruby" if select_backend?
+    skip "the portable scheduler leaves all of it to Ruby" if select_backend?
 
     lingering = track(TCPServer.new("127.0.0.1", 0))
     lingering.setsockopt(Socket::Option.linger(true, 1))

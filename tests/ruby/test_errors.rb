@@ -185,7 +185,7 @@ class TestErrors < ReactorTest
     assert_includes child.out, "interrupted"
   end
 
-  # Returns a thread whose fibers are parked and which, if idle, sleeps.
+  # Returns a thread with parked fibers. If idle, it sleeps.
   def scheduled_thread(log, idle: true)
     ready = Queue.new
     thread = Thread.new do

@@ -190,7 +190,7 @@ class TestFiber < ReactorTest
 
   # After Fiber#kill the VM raises the kill again on every resume. The scheduler clears the repeats.
   def test_ensure_clauses_of_a_killed_fiber_may_wait
-    skip "the portable selector switches as the VM does" if select_backend?
+    skip "the portable scheduler switches as the VM does" if select_backend?
     log = []
     run_scheduler do
       victim = Fiber.schedule do

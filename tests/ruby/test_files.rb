@@ -58,7 +58,7 @@ class TestFiles < ReactorTest
 
   def carried = Fiber.scheduler.stats.fetch(:carried, 0)
 
-  def needs_native_backend = (skip "the portable selector reads files inline" if select_backend?)
+  def needs_native_backend = (skip "the portable scheduler reads files inline" if select_backend?)
 
   READERS = {
     read: ->(path) { File.open(path, "rb", &:read) },
@@ -764,7 +764,7 @@ class TestFiles < ReactorTest
     end
 
     define_method("test_writing_to_a_full_blocking_#{kind}") do
-      skip "a terminal that is nearly full blocks the portable selector" if select_backend? && kind == :terminal
+      skip "a terminal that is nearly full blocks the portable scheduler" if select_backend? && kind == :terminal
       reader, writer = blocking_pair(make)
       size = 300_000
       got = +""

@@ -154,8 +154,8 @@ class TestGC < ReactorTest
     [r, w, a, b].each(&:close)
   end
 
-  # In a child, whose heap is small. Ruby 3.4 resolves each name on two threads and allocates three times as much as 3.3, so
-  # a collection at every allocation takes a minute (REACTOR_LONG=1). Otherwise every tenth connection begins and goes on
+  # In a child, because its heap is small. Ruby 3.4 resolves each name on two threads and allocates three times as much as
+  # 3.3, so a collection at every allocation takes a minute (REACTOR_LONG=1). Otherwise every tenth connection begins and goes on
   # under GC.stress.
   def test_two_hundred_connections_by_name_under_gc_stress
     skip_under_stress

@@ -306,8 +306,8 @@ class TestInspection < ReactorTest
       Fiber.schedule { sleep 0.001; queue << 1; sleep 0.001; w << "x" }
       scheduler.run
     end
-    slices, others = trace["traceEvents"].partition { |event| event["ph"] == "X" }
-    arrows = others.select { |event| event["cat"] == "wake" }.group_by { |event| event["id"] }.values
+    slices, marks = trace["traceEvents"].partition { |event| event["ph"] == "X" }
+    arrows = marks.select { |event| event["cat"] == "wake" }.group_by { |event| event["id"] }.values
     assert_equal [%w[s f]], arrows.map { |ends| ends.map { |event| event["ph"] } }.uniq
     at = lambda do |event|
       inside = slices.select { |slice| slice["tid"] == event["tid"] && event["ts"].between?(slice["ts"], slice["ts"] + slice["dur"] + 0.002) }

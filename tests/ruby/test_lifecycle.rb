@@ -125,10 +125,10 @@ class TestLifecycle < ReactorTest
       ran = false
       uses = {
         fiber: -> { scheduler.fiber { ran = true } },
-        kernel_sleep: -> { scheduler.kernel_sleep(0.001) },
-        block: -> { scheduler.block(nil, 0.001) },
-        io_wait: -> { scheduler.io_wait(r, IO::READABLE, 0.001) },
-        io_select: -> { scheduler.io_select([r], nil, nil, 0.001) },
+        kernel_sleep: -> { scheduler.kernel_sleep(TEST_TIMEOUT) },
+        block: -> { scheduler.block(nil, TEST_TIMEOUT) },
+        io_wait: -> { scheduler.io_wait(r, IO::READABLE, TEST_TIMEOUT) },
+        io_select: -> { scheduler.io_select([r], nil, nil, TEST_TIMEOUT) },
         timeout_after: -> { scheduler.timeout_after(1, RuntimeError) { ran = true } },
         run: -> { scheduler.run },
         close: -> { scheduler.close }

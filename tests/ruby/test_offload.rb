@@ -11,7 +11,7 @@ class TestOffload < ReactorTest
 
   def needs_blocking_operations = (skip "Ruby before 3.4 has no hook for blocking operations" if RUBY_VERSION < "3.4")
 
-  def needs_native_backend = (skip "the portable selector has no hook for blocking operations" if select_backend?)
+  def needs_native_backend = (skip "the portable scheduler has no hook for blocking operations" if select_backend?)
 
   def in_fiber(**options)
     result = nil

@@ -163,12 +163,12 @@ class TestTimeout < ReactorTest
   def test_a_timeout_interrupts_only_its_fiber
     log = []
     run_scheduler do |scheduler|
-      others = Array.new(3) { |i| Fiber.schedule { sleep; log << i } }
+      sleepers = Array.new(3) { |i| Fiber.schedule { sleep; log << i } }
       Fiber.schedule do
         Timeout.timeout(0.005) { sleep }
       rescue Timeout::Error
         log << :timeout
-        others.each { |fiber| scheduler.unblock(nil, fiber) }
+        sleepers.each { |fiber| scheduler.unblock(nil, fiber) }
       end
     end
     assert_equal [:timeout, 0, 1, 2], log

@@ -22,7 +22,7 @@ class Account
     @last_round[workload] = Account.now
   end
 
-  # @param stats [Hash] of a scheduler all of whose fibers have ended
+  # @param stats [Hash] of a scheduler, after all its fibers have ended
   def close(stats) = @left = stats.slice(:live, :parked, :timers)
 end
 

@@ -30,7 +30,7 @@ pub fn code(text: &str) -> impl Iterator<Item = &str> {
         .filter(|line| !line.trim_start().starts_with("//"))
 }
 
-/// The paths that a file's `use` items and expressions name below a crate, such as `a::b::C` for `crate::a::b::C`.
+/// The paths that a file's `use` items and expressions name below a crate, for example `a::b::C` for `crate::a::b::C`.
 pub fn paths(text: &str, krate: &str) -> Vec<String> {
     let code: String = code(text).collect::<Vec<_>>().join(" ");
     let mut paths = Vec::new();

@@ -145,8 +145,8 @@ fn define_poller(class: RClass) -> Result<(), Error> {
     class.define_method("write", method!(poller::write, -1))
 }
 
-/// The version of the interface whose argument order io_read and io_write have on this Ruby: 4 from Ruby 4.1 on
-/// (told by IO::Buffer::VERSION), 3 before.
+/// The version of the interface, which fixes the argument order of io_read and io_write: 4 from Ruby 4.1 on (as
+/// IO::Buffer::VERSION says), 3 before.
 fn buffer_contract(ruby: &Ruby) -> u8 {
     let version = ruby
         .class_io()

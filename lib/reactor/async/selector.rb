@@ -66,7 +66,7 @@ module Reactor
     # @return [Symbol] see {Reactor.backends}
     def backend = @poller.backend
 
-    # @return [Hash{Symbol => Integer}] the counters of the native selector, see {Inspection#stats}
+    # @return [Hash{Symbol => Integer}] the counters of the native reactor, see {Inspection#stats}
     def stats = @poller.stats.merge(waiting: @waiting.size, ready: @ready.size)
 
     # For Async's +worker_pool:+ option: operations that may block (Ruby 4.0 offers them) go to threads if they take long.
@@ -109,7 +109,7 @@ module Reactor
     def wakeup = @selecting && @poller.wake
 
     # One turn: resumes the fibers that are ready, polls the descriptors, sleeps if there was neither, and resumes the fibers
-    # whose events came.
+    # that got events.
     #
     # @param duration [Numeric, nil] seconds to sleep at most; nil: no limit; a negative number counts as 0
     # @return [Integer] how many events came

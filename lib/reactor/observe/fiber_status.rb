@@ -14,7 +14,7 @@ module Reactor
   #             or ready
   # [backtrace] where it is, as Fiber#backtrace, without the frames of this library's Ruby code
   FiberStatus = Data.define(:fiber, :state, :hook, :io, :events, :forever, :seconds, :backtrace) do
-    # @return [String] one line, such as "waiting 0.512 s for #<TCPSocket:fd 7> to be readable"
+    # @return [String] one line, for example "waiting 0.512 s for #<TCPSocket:fd 7> to be readable"
     def summary
       [state, (format("%.3f s", seconds) if seconds), purpose].compact.join(" ")
     end

@@ -13,7 +13,7 @@ module Reactor
     # Counters, on every backend:
     # [fibers]   fibers made by Fiber.schedule
     # [parks]    waits begun by fibers
-    # [switches] times control was given to a waiting fiber. A fiber whose own wait ends while it polls needs none.
+    # [switches] times control was given to a waiting fiber. A fiber needs none if its own wait ends while it polls.
     # [turns]    polls of the kernel
     # [sleeps]   polls that found nothing and went to sleep
     # [wakeups]  sleeps ended by another thread or a trap handler
@@ -136,7 +136,7 @@ module Reactor
 
     # Makes a signal write {dump} to $stderr, and then call the handler it had before, if it had one.
     #
-    # @param signal [String, Symbol, Integer] as for trap, such as "USR2"
+    # @param signal [String, Symbol, Integer] as for trap, for example "USR2"
     # @return [nil]
     # @raise [ArgumentError, Errno::EINVAL] no signal, or one that Ruby or the system keeps for itself
     def dump_on(signal)

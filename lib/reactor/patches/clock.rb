@@ -3,7 +3,7 @@
 module Reactor
   module Patches
     # What Ruby times by the system's clock, and not through the scheduler: the patches of Reactor::Testing.virtual_time. They
-    # do what Ruby does on a thread whose time is real.
+    # do what Ruby does on a thread with real time.
     #
     # @api private
     module VirtualTime

@@ -82,7 +82,7 @@ module Reactor
     #
     # @api private
     module FileClose
-      # Bytes of a file whose close may be slow.
+      # Bytes of a file from which on a close may be slow.
       LARGE_FILE = 1 << 20
       private_constant :LARGE_FILE
 

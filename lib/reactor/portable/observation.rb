@@ -19,7 +19,7 @@ module Reactor
           wait = @waits[fiber]
           state = state_of(wait)
           io, events = wait&.kind == :io ? watched_by(wait) : [nil, 0]
-          [fiber, fiber.object_id, state, hook_of(wait), io, events, forever?(wait), wait&.since && now - wait.since]
+          [fiber, fiber.object_id, state, hook_of(wait), io, events, waits_for_unblock_only?(wait), wait&.parked_at && now - wait.parked_at]
         end
       end
 

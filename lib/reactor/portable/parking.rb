@@ -17,10 +17,10 @@ module Reactor
     # [error]  arguments for raise, to be raised where the fiber waits
     # [timer]  the {Timer} that ends it
     # [hook]   :sleep or :block where the kind is :block, for {Inspection#fibers}
-    # [since]  when the turn was in which it began
+    # [parked_at] the time of the last poll when it began
     #
     # A Struct, because making one runs no Ruby code: no other thread can run meanwhile, see {PortableScheduler#block}.
-    Wait = Struct.new(:fiber, :kind, :outer, :woken, :queued, :done, :events, :error, :timer, :hook, :since)
+    Wait = Struct.new(:fiber, :kind, :outer, :woken, :queued, :done, :events, :error, :timer, :hook, :parked_at)
 
     # An exception on its way to a fiber wherever that waits, or the request to end (arguments nil). It takes its turn in the
     # ready queue like a {Wait}. +deferred+: it has let a wake-up go first, once.
@@ -43,7 +43,7 @@ module Reactor
         return ForkedChild.block(seconds) { wait.queued } unless enter
 
         @counts[:parks] += 1
-        wait.since = @clock
+        wait.parked_at = @clock
         set_time_limit(wait, seconds) if seconds
         trace_event(kind_of_park(wait), wait.fiber, wait)
         yield if block_given?
@@ -52,7 +52,7 @@ module Reactor
         raise(*wait.error) if wait.error && !wait.error.equal?(:cancel)
         throw(wait.fiber) if wait.error
       ensure
-        finish(wait)
+        end_wait(wait)
       end
 
       # Parks on each of the IOs.
@@ -101,7 +101,7 @@ module Reactor
         end
       end
 
-      def finish(wait)
+      def end_wait(wait)
         wait.done = true
         @timers.remove(wait.timer) if wait.timer
         fiber = wait.fiber

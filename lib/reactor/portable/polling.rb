@@ -29,7 +29,7 @@ module Reactor
         @polled_at = Clock.now
         @counts[:turns] += 1
         @sleeping = true # set before the ready queue is looked at: a thread that enqueues after that writes to the pipe
-        @may_jump = false
+        @may_advance = false
         timeout = @ready.empty? ? poll_timeout : 0
         sleeps = !timeout&.zero?
         @counts[:sleeps] += 1 if sleeps
@@ -38,7 +38,7 @@ module Reactor
         @sleeping = false
         trace_event(:turn) if sleeps
         wake_ready(*found) if found
-        jump_to_next_timer if @may_jump && !found && @ready.empty?
+        advance_to_next_timer if @may_advance && !found && @ready.empty?
         fire_timers
         raise_deadlock unless found
       rescue IOError, Errno::EBADF
@@ -50,8 +50,8 @@ module Reactor
 
       # @return [Numeric, nil] seconds that the kernel may let this thread sleep
       def poll_timeout
-        @may_jump = may_jump?
-        return wakeable_from_outside? ? @settle : 0 if @may_jump
+        @may_advance = may_advance?
+        return wakeable_from_outside? ? @settle : 0 if @may_advance
 
         @unblock_only_sleeps = unblock_only? ? @unblock_only_sleeps + 1 : 0
         return 0.1 * 2**[@unblock_only_sleeps - 1, 4].min if @unblock_only_sleeps.positive?
@@ -64,10 +64,10 @@ module Reactor
       # Whether nothing but an unblock can wake a fiber.
       def unblock_only?
         !@live.empty? && @timers.size.zero? && @watched.each_value.all?(&:empty?) &&
-          @waits.each_value.count { |wait| forever?(wait) } >= @live.size
+          @waits.each_value.count { |wait| waits_for_unblock_only?(wait) } >= @live.size
       end
 
-      def forever?(wait) = !wait.nil? && wait.kind == :block && !wait.queued && wait.timer.nil?
+      def waits_for_unblock_only?(wait) = !wait.nil? && wait.kind == :block && !wait.queued && wait.timer.nil?
 
       # Ruby itself finds threads that all wait for one another. It knows nothing of fibers.
       def raise_deadlock

@@ -2,7 +2,7 @@
 
 require_relative "../clock"
 require_relative "../forked_child"
-require_relative "../names"
+require_relative "../name_parsing"
 require_relative "../vm"
 require_relative "fibers"
 require_relative "observation"
@@ -288,7 +288,7 @@ module Reactor
     # @api private
     def lookup(host, service, *numbers)
       lookup = Lookup.new([host, service, *numbers])
-      if host.nil? || Names.address?(host)
+      if host.nil? || NameParsing.address?(host)
         Fiber.blocking { lookup.run }
       else
         (@resolver_threads ||= ResolverThreads.new(Lookup::LIMIT)).run(lookup)

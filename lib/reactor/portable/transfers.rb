@@ -65,8 +65,9 @@ module Reactor
         raise ArgumentError, "offset and length can't be negative" if offset.negative? || length.negative?
       end
 
-      # One system call that does not wait, not even on a descriptor that blocks (an inherited standard input, a terminal),
-      # whose flag other processes share. There readiness is asked for first, and little is written.
+      # One system call that does not wait, not even on a descriptor that blocks (an inherited standard input, a terminal).
+      # Other processes share the flag of that descriptor's file description, so the flag is not changed. Readiness is asked
+      # for first, and little is written.
       #
       # @return [Integer] bytes, or -errno
       def attempt_transfer(direction, io, buffer, offset, most)

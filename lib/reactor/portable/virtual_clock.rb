@@ -34,9 +34,9 @@ module Reactor
       #   are equal here.
       def from_now(seconds) = @virtual_now ? (@virtual_now + seconds).round(9) : Clock.now + seconds
 
-      def may_jump? = !@virtual_now.nil? && @holds.zero? && @timers.size.positive?
+      def may_advance? = !@virtual_now.nil? && @holds.zero? && @timers.size.positive?
 
-      def jump_to_next_timer = @virtual_now = [@virtual_now, @timers.deadline].max
+      def advance_to_next_timer = @virtual_now = [@virtual_now, @timers.deadline].max
 
       # Waits for a moment until Process.wait may have an answer. The longer the wait has taken, the longer is the moment. (A
       # thread in Process.wait would take the child, and lose it if the wait is interrupted.)

@@ -2,7 +2,7 @@
 
 require_relative "../clock"
 require_relative "../forked_child"
-require_relative "../names"
+require_relative "../name_parsing"
 
 module Reactor
   # How a scheduler resolves names: by getaddrinfo(3), with the machine's nsswitch.conf, /etc/hosts and order of RFC 6724, on
@@ -20,7 +20,7 @@ module Reactor
     # @raise [Socket::ResolutionError] with getaddrinfo's own code (EAI_*)
     # @raise [SystemCallError] for EAI_SYSTEM
     def address_resolve(hostname)
-      return hostname.addresses if hostname.is_a?(Names::ResolvedHost)
+      return hostname.addresses if hostname.is_a?(NameParsing::ResolvedHost)
       return ForkedChild.addresses(hostname) if forked_child?
 
       resolve(hostname, nil, Socket::AF_UNSPEC, Socket::SOCK_STREAM).map(&:ip_address)
@@ -39,7 +39,7 @@ module Reactor
       deadline = now + Clock.seconds(limit) if limit
       until lookup.ended?
         left = Clock.left(deadline, now)
-        raise Names.timeout_error("#{host} port #{service}") if left&.zero?
+        raise NameParsing.timeout_error("#{host} port #{service}") if left&.zero?
 
         wait_any([], [], left, [lookup])
       end

@@ -95,8 +95,8 @@ module Reactor
     # @return [Float] seconds, on the clock of sleeps and timeouts
     def now = Clock.now
 
-    # Ends fibers that were to go on. A second signal ends this, too. Fibers whose ensure clauses wait for one another never
-    # end; they are left behind.
+    # Ends fibers that were to go on. A second signal ends this, too. Fibers never end if their ensure clauses wait for one
+    # another; they are left behind.
     def abandon
       cancel
       begin

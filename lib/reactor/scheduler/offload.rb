@@ -8,7 +8,7 @@ module Reactor
   # or runs in a forked child.
   module Offload
     # Runs a block on a worker thread while the fiber is parked. It is for work that blocks or computes with the GVL
-    # released and that Ruby does not offer to the scheduler, such as a call into a C library.
+    # released and that Ruby does not offer to the scheduler, for example a call into a C library.
     #
     # If the fiber is interrupted, the worker is interrupted as well, and the fiber goes on when the block has ended.
     #

@@ -16,7 +16,7 @@ module Reactor
     #
     # @param pid [Integer] as waitpid(2): a child, -1 any, 0 this process's group, below -1 that group
     # @param flags [Integer] Process::WUNTRACED or 0; with Process::WNOHANG Ruby does not call the hook
-    # @return [Process::Status] also for an error such as ECHILD, which the caller raises
+    # @return [Process::Status] also for an error (ECHILD), which the caller raises
     def process_wait(pid, flags)
       return ForkedChild.process_wait(pid, flags) if forked_child?
 

@@ -14,7 +14,7 @@ module Reactor
   #
   # @api private
   class WorkerPool
-    # Raised in a worker whose job is cancelled.
+    # Raised in a worker when its job is cancelled.
     class Cancelled < Exception # rubocop:disable Lint/InheritException -- no rescue in the job may catch it
     end
     private_constant :Cancelled

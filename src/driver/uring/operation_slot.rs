@@ -85,7 +85,7 @@ impl OperationSlot {
         self.generation == id.generation() && self.stage != Stage::Idle
     }
 
-    /// Puts an operation into an idle slot, whose index is `index`.
+    /// Puts an operation into the idle slot with this index.
     pub(super) fn start(
         &mut self,
         index: u32,

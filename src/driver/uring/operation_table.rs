@@ -80,7 +80,7 @@ impl OperationTable {
             let Some(id) = self.unreported.pop_front() else {
                 break;
             };
-            // An operation whose outcome was taken meanwhile is not reported.
+            // An operation is not reported if its outcome was taken meanwhile.
             if let Some(slot) = self.current(id) {
                 events.push(Event {
                     token: slot.token(),

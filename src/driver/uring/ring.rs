@@ -34,7 +34,7 @@ pub(super) struct Ring {
 }
 
 impl Ring {
-    /// Opens a ring whose completions add to `event_fd`, an eventfd(2).
+    /// Opens a ring. Its completions add to `event_fd`, an eventfd(2).
     pub(super) fn open(event_fd: RawFd) -> Result<Self, Unavailable> {
         let ring = set_up().map_err(|error| refused("io_uring_setup", &error))?;
         let mut probe = Probe::new();

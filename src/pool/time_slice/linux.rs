@@ -11,7 +11,7 @@ use std::mem;
 pub fn lengthen_time_slice() {
     if let Some(mut attributes) = attributes() {
         attributes.sched_runtime += attributes.sched_runtime / 4;
-        // SAFETY: the call reads the struct, whose size the struct contains, for the calling thread.
+        // SAFETY: the call reads the struct, which contains its own size, for the calling thread.
         unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
     }
 }

@@ -12,7 +12,7 @@ struct PatchLock {
 }
 
 struct State {
-    /// The fork generation of the process whose thread holds the lock. A thread of the parent process, which a fork does not
+    /// The fork generation of the process that holds the lock. A thread of the parent process, which a fork does not
     /// copy, holds nothing in the child.
     holder: Option<u32>,
     /// Counts interrupts of waiting threads.

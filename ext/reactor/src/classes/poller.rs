@@ -45,7 +45,7 @@ struct Loop {
 }
 
 impl Loop {
-    /// RuntimeError once closed, and in a forked child, whose descriptors are its parent's.
+    /// RuntimeError once closed, and in a forked child: the descriptors are its parent's.
     fn reactor(&mut self) -> Result<&mut Reactor, Error> {
         let is_ours = self.forks == fork_generation();
         self.reactor
@@ -120,7 +120,7 @@ pub fn wait(
     let token = event_loop.take_index();
     let begun = event_loop
         .reactor()?
-        .wait(watched.descriptor, watched.identity, interest, token);
+        .wait(watched.descriptor, watched.owner_id, interest, token);
     match begun {
         Ok(Wait::Pending(wait)) => {
             event_loop.waits[token.index() as usize] = Some(wait);
@@ -247,7 +247,7 @@ fn transfer(
     if let Some(seen) = seen(&io, attempted) {
         let mut event_loop = this.event_loop.borrow_mut();
         if let Ok(reactor) = event_loop.reactor() {
-            reactor.attempted(io.descriptor, io.identity, direction.interest(), seen);
+            reactor.attempted(io.descriptor, io.owner_id, direction.interest(), seen);
         }
     }
     Ok(hook_result(attempted.0))

@@ -31,17 +31,17 @@ impl<'a> HookScope<'a> {
             return Ok(Entered::ForkedChild);
         }
         let fiber = current_fiber();
-        let admitted = scheduler.state_mut().enter(fiber);
-        let Some(admitted) = admitted else {
+        let entered = scheduler.state_mut().enter(fiber);
+        let Some(entered) = entered else {
             return Err(runtime_error("this scheduler is closed"));
         };
-        if admitted.is_new {
+        if entered.is_new {
             write_barrier(*this, fiber);
         }
         Ok(Entered::Usable(HookScope {
             scheduler,
             object: *this,
-            slot: admitted.slot,
+            slot: entered.slot,
         }))
     }
 }

@@ -1,4 +1,4 @@
-//! Parking: a fiber whose wait has begun runs other fibers until the wait is over.
+//! Parking: a fiber that has begun a wait runs other fibers until the wait is over.
 
 use magnus::Error;
 use reactor_scheduler::state::{fiber::Slot, ready_queue::Next, wait::WakeCause};

@@ -116,7 +116,7 @@ impl Scheduler {
         Obj::<Self>::try_convert(object).is_ok_and(|it| std::ptr::eq(&*it, self))
     }
 
-    // --- threads that wait to close an IO whose descriptor is in use -----------------------------------------------
+    // --- threads that wait to close an IO while its descriptor is in use -------------------------------------------
     //
     // Each waits for an element in a Thread::Queue of its own. So the wait can be interrupted, and if the closer is a fiber
     // of another scheduler, that scheduler parks it.

@@ -81,7 +81,7 @@ impl Scheduler {
     }
 
     /// Raises where a fiber cannot do it by itself when it gets control: in operations that only their proxies know, and for
-    /// timeouts whose fiber is not parked but waits for an Enumerator that is.
+    /// a timeout of a fiber that is not parked itself, because it waits for a parked Enumerator.
     fn deliver_interrupts(&self, slot: Slot) -> Result<(), Error> {
         loop {
             let next = self.state_mut().pop_interrupt();

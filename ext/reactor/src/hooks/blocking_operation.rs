@@ -10,7 +10,7 @@ use crate::{
     },
 };
 
-/// Methods whose blocking operations are left to the VM.
+/// The blocking operations of these methods are left to the VM.
 const LEFT_TO_VM: [&str; 2] = ["copy_stream", "close"];
 
 /// `blocking_operation_wait(work)`, Ruby 3.4 and later: an operation that releases the GVL and may be done by another

@@ -43,7 +43,7 @@ pub fn prepare_close(
     let Some(number) = known_number(io) else {
         return Ok(None); // no scheduler has ever waited for it
     };
-    let io_number = IoObject::identity_of(number);
+    let io_number = IoObject::io_number_of(number);
     let Ok(descriptor) = real_io(io).and_then(RealIo::descriptor) else {
         return Ok(None);
     };
@@ -75,7 +75,7 @@ pub fn push_when_unused(this: Obj<Scheduler>, io: Value, queue: Value) -> bool {
     let Some(number) = known_number(io).filter(|_| !this.is_closed()) else {
         return false;
     };
-    Scheduler::push_when_unpinned(this, IoObject::identity_of(number), queue)
+    Scheduler::push_when_unpinned(this, IoObject::io_number_of(number), queue)
 }
 
 /// `fiber_interrupt(fiber, exception)`: raises in a fiber that waits for readiness; dropped if it no longer does.

@@ -13,14 +13,14 @@ use crate::{
     transfer::file_transfer,
 };
 
-/// `prefetch(io, from, length, ahead)`: brings a range of a regular file into the page cache, the fiber being parked unless it
-/// is there, and asks the kernel for `ahead` bytes from its beginning. Yields first if the time slice is spent. False if it
-/// is no regular file.
+/// `prefetch(io, file_offset, length, ahead)`: brings a range of a regular file into the page cache. The fiber is parked
+/// unless the range is there. The kernel is asked for `ahead` bytes from its beginning. Yields first if the time slice is
+/// spent. False if it is no regular file.
 pub fn prefetch(
     ruby: &Ruby,
     this: Obj<Scheduler>,
     io: Value,
-    from: u64,
+    file_offset: u64,
     length: usize,
     ahead: u64,
 ) -> Result<bool, Error> {
@@ -29,7 +29,7 @@ pub fn prefetch(
     };
     scope.yield_if_slice_spent()?;
     this.slice().count_transfer(length);
-    file_transfer::prefetch(&scope, &IoObject::new(io)?, from, length, ahead)
+    file_transfer::prefetch(&scope, &IoObject::new(io)?, file_offset, length, ahead)
 }
 
 /// `sync_by_driver(io, data_only)`: fsync(2) or fdatasync(2) of a file, by the driver, the fiber being parked: 0, or the number of

@@ -17,7 +17,7 @@ use crate::{
 
 type Answer = Result<Value, Error>;
 
-/// What `io_read` and `io_write` are given: IO, buffer, and two numbers whose order is the version's.
+/// What `io_read` and `io_write` are given: IO, buffer, and two numbers, in the order of the interface version.
 type Given = [Value; 4];
 
 /// `io_read(io, buffer, length, offset)`, interface versions 2 and 3.
@@ -72,7 +72,8 @@ pub fn pwrite_v4(ruby: &Ruby, this: Obj<Scheduler>, arguments: &[Value]) -> Answ
     run_at(ruby, this, io, Direction::Write, &request, file_offset)
 }
 
-/// What `io_pread` and `io_pwrite` are given: IO, buffer, position in the file, and two numbers whose order is the version's.
+/// What `io_pread` and `io_pwrite` are given: IO, buffer, position in the file, and two numbers, in the order of the
+/// interface version.
 fn at(ruby: &Ruby, arguments: &[Value]) -> Result<(Value, Value, [i64; 3]), Error> {
     let [io, buffer, file_offset, third, fourth] = arguments else {
         return Err(wrong_number(ruby, arguments.len(), "5"));

@@ -121,7 +121,7 @@ pub fn hidden_name() -> ID {
     *ID.get_or_init(|| unsafe { rb_sys::rb_intern(NAME.as_ptr().cast::<c_char>()) })
 }
 
-/// Sets an instance variable whose name has no @. Ruby's own extensions do so for variables that only they read.
+/// Sets an instance variable without an @ in its name. Ruby's own extensions do so for variables that only they read.
 pub fn set_hidden(object: Value, name: &CStr, value: Value) -> Result<(), Error> {
     // SAFETY: a valid C string and live objects; a frozen one raises.
     protect(|| unsafe {

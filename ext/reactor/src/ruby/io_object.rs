@@ -16,7 +16,7 @@ use crate::ruby::{
 pub struct IoObject {
     pub io: RealIo,
     pub descriptor: i32,
-    pub identity: OwnerId,
+    pub owner_id: OwnerId,
     pub kind: DescriptorKind,
     /// An object of one of Ruby's socket classes: its hooks may park.
     pub is_ruby_socket: bool,
@@ -38,7 +38,7 @@ impl IoObject {
         Ok(Self {
             io,
             descriptor,
-            identity: OwnerId(number.map_or(0, Self::identity_of)),
+            owner_id: OwnerId(number.map_or(0, Self::io_number_of)),
             kind: DescriptorKind::from_bits(bits),
             is_ruby_socket: bits & 8 != 0,
         })
@@ -54,11 +54,11 @@ impl IoObject {
 
     /// The number under which the state knows it.
     pub fn number(&self) -> u64 {
-        self.identity.0
+        self.owner_id.0
     }
 
     /// The serial in a hidden number.
-    pub fn identity_of(number: u64) -> u64 {
+    pub fn io_number_of(number: u64) -> u64 {
         number >> 4
     }
 
@@ -93,5 +93,5 @@ fn is_socket(io: Value) -> bool {
 /// `Reactor.io_number(io)`: the number under which an IO object appears in the rows of fibers; nil if no scheduler has
 /// seen it.
 pub fn io_number(io: Value) -> Option<u64> {
-    io::known_number(io).map(IoObject::identity_of)
+    io::known_number(io).map(IoObject::io_number_of)
 }

@@ -17,7 +17,7 @@ use magnus::{
 };
 use rb_sys::VALUE;
 
-/// A type whose objects are receivers. The VM's description of it is noted at the first call.
+/// The type of a receiver. The VM's description of it is noted at the first call.
 pub trait Receiver: TypedData + 'static {
     fn receiver_type() -> &'static ReceiverType<Self>;
 }
@@ -127,7 +127,7 @@ pub fn wrong_number(ruby: &Ruby, given: usize, expected: &str) -> Error {
     Error::new(ruby.exception_arg_error(), message)
 }
 
-/// The function whose type `F` is, of which the caller was given a value.
+/// The function of type `F`. The caller was given a value of the type.
 pub(super) fn function<F: Copy + 'static>() -> F {
     const { assert!(size_of::<F>() == 0, "a function carries nothing") };
     // SAFETY: there was a value of this type, and without size all of them are alike.
@@ -181,7 +181,7 @@ fn receiver<T: Receiver>(this: Value) -> Option<Obj<T>> {
             && rb_sys::RTYPEDDATA_TYPE(raw) == known
     };
     const { assert!(size_of::<Obj<T>>() == size_of::<VALUE>()) };
-    // SAFETY: Obj is a transparent VALUE, of an object whose data is a T: that is what was noted.
+    // SAFETY: Obj is a transparent VALUE, of an object with a T as its data: that is what was noted.
     same.then(|| unsafe { std::mem::transmute_copy::<VALUE, Obj<T>>(&raw) })
 }
 

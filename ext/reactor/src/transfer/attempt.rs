@@ -58,7 +58,7 @@ pub fn attempt_without_scheduler(
 pub fn is_drained(scheduler: &Scheduler, io: &IoObject, direction: Direction) -> bool {
     let known = scheduler
         .state()
-        .cached_readiness(io.descriptor, io.identity);
+        .cached_readiness(io.descriptor, io.owner_id);
     known.is_some_and(|known| match direction {
         Direction::Read => known.readable == CachedReadiness::Drained,
         Direction::Write => known.writable == CachedReadiness::Drained,

@@ -135,14 +135,14 @@ impl FileRead<'_> {
                 return self.receive(id, room);
             }
         }
-        let settled = on_pool(
+        let ended = on_pool(
             scope,
             WorkClass::Disk,
             self.transfer.interrupted(),
             move || populate_page_cache(descriptor, position, room.min(PREFETCH_MAX), 0),
         )?;
-        settled.raised.map_or(Ok(()), Err)?;
-        match settled.result {
+        ended.raised.map_or(Ok(()), Err)?;
+        match ended.result {
             Some(Err(errno)) => Ok(self.transfer.failed(errno)),
             _ => Ok(Step::More),
         }
@@ -152,10 +152,10 @@ impl FileRead<'_> {
     /// from the page cache and at the file's own offset, which the ring does not guard against other readers.
     fn receive(&mut self, id: OperationId, room: usize) -> Result<Step, Error> {
         let (scope, io) = (self.transfer.scope, self.transfer.io);
-        let settled = driver_operation::settle(scope, io, id, Interrupted::Leaves)?;
+        let ended = driver_operation::wait_for_end(scope, io, id, Interrupted::Leaves)?;
         let is_placed = self.transfer.position().is_some();
         let outcome = match is_placed {
-            true => settled.take_with(scope, |take| {
+            true => ended.take_with(scope, |take| {
                 let filled = self
                     .transfer
                     .request
@@ -165,7 +165,7 @@ impl FileRead<'_> {
                     });
                 filled.map(drop)
             })?,
-            false => settled.take(scope, &mut [])?,
+            false => ended.take(scope, &mut [])?,
         };
         Ok(match outcome {
             Ok(count) if is_placed => self.transfer.moved(count, room, room),
@@ -203,12 +203,12 @@ impl FileRead<'_> {
         };
         let scope = self.transfer.scope;
         let guard = scope.scheduler.state().begin_in_flight();
-        let settled = on_pool(scope, class, self.transfer.interrupted(), move || {
+        let ended = on_pool(scope, class, self.transfer.interrupted(), move || {
             let _guard = guard;
             buffer.with_writable(|bytes| read_into(descriptor, bytes, position))
         })?;
-        settled.raised.map_or(Ok(()), Err)?;
-        Ok(Some(match settled.result {
+        ended.raised.map_or(Ok(()), Err)?;
+        Ok(Some(match ended.result {
             Some(Ok(count)) => self.transfer.moved(count, wanted, room),
             Some(Err(errno)) => self.transfer.failed(errno),
             None => Step::More,
@@ -256,7 +256,7 @@ impl FileRead<'_> {
         let (descriptor, position) = (self.transfer.descriptor(), self.transfer.position());
         let wanted = room.min(BOUNCE_MAX);
         let interrupted = self.transfer.interrupted();
-        let settled = on_pool(
+        let ended = on_pool(
             self.transfer.scope,
             WorkClass::Disk,
             interrupted,
@@ -268,14 +268,14 @@ impl FileRead<'_> {
                 Ok::<_, Errno>(bytes)
             },
         )?;
-        let bytes = match settled.result {
+        let bytes = match ended.result {
             Some(Ok(bytes)) => bytes,
-            Some(Err(errno)) if settled.raised.is_none() => {
+            Some(Err(errno)) if ended.raised.is_none() => {
                 return Ok(self.transfer.failed(errno));
             }
             _ => Vec::new(),
         };
-        if let Some(error) = settled.raised {
+        if let Some(error) = ended.raised {
             self.transfer.done += bytes.len(); // to be put back
             return Err(error);
         }

@@ -159,11 +159,11 @@ pub fn prefetch(
     }
     if !is_cached(descriptor, start, length) {
         let interrupted = Interrupted::Waits(io.number());
-        let settled = on_pool(scope, WorkClass::Disk, interrupted, move || {
+        let ended = on_pool(scope, WorkClass::Disk, interrupted, move || {
             populate_page_cache(descriptor, start, length, ahead)
         })?;
         // The read that follows meets an error again.
-        settled.raised.map_or(Ok(()), Err)?;
+        ended.raised.map_or(Ok(()), Err)?;
     }
     Ok(true)
 }
@@ -182,8 +182,8 @@ pub fn sync_by_driver(
         return Ok(None);
     };
     let interrupted = Interrupted::Waits(io.number());
-    let settled = driver_operation::settle(scope, io, id, interrupted)?;
-    Ok(Some(match settled.take(scope, &mut [])? {
+    let ended = driver_operation::wait_for_end(scope, io, id, interrupted)?;
+    Ok(Some(match ended.take(scope, &mut [])? {
         Ok(_) => 0,
         Err(errno) => errno.raw_os_error(),
     }))

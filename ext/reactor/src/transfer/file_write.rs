@@ -93,11 +93,11 @@ fn write_copy(transfer: &mut FileTransfer, room: usize) -> Result<Step, Error> {
         Ok(0)
     })?;
     let interrupted = transfer.interrupted();
-    let settled = on_pool(transfer.scope, WorkClass::Disk, interrupted, move || {
+    let ended = on_pool(transfer.scope, WorkClass::Disk, interrupted, move || {
         file::write(DescriptorKind::NeverBlocks, descriptor, &copy, position)
     })?;
-    settled.raised.map_or(Ok(()), Err)?;
-    Ok(match settled.result {
+    ended.raised.map_or(Ok(()), Err)?;
+    Ok(match ended.result {
         Some(Ok(count)) => transfer.moved(count, wanted, room),
         Some(Err(errno)) => transfer.failed(errno),
         None => Step::More,

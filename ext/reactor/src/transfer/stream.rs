@@ -3,7 +3,7 @@
 //! IO#sysread and IO#syswrite are told from IO#read_nonblock, which must not wait, by name.
 //!
 //! On sockets of Ruby's own classes `read_nonblock` and its kin never come here (they call recv and send with MSG_DONTWAIT
-//! themselves), so a hook on such an object may park; and where the reactor already knows that nothing is there it parks
+//! themselves), so a hook on these sockets may park; and where the reactor already knows that nothing is there it parks
 //! without a system call. Every other object gets -EAGAIN, and the VM calls `io_wait`.
 
 use std::time::Duration;

@@ -48,11 +48,11 @@ pub fn block_in_forked_child(
 ) -> Result<bool, Error> {
     let deadline = duration.map(Deadline::after);
     let fiber = current_fiber();
-    let admitted = this.state_mut().enter_in_forked_child(fiber);
-    if admitted.is_new {
+    let entered = this.state_mut().enter_in_forked_child(fiber);
+    if entered.is_new {
         write_barrier(this, fiber);
     }
-    let token = this.state_mut().begin_block_in_forked_child(admitted.slot);
+    let token = this.state_mut().begin_block_in_forked_child(entered.slot);
     let result = loop {
         let goes_on = this.state().is_blocked(token);
         if !goes_on {
@@ -74,8 +74,8 @@ pub fn block_in_forked_child(
         }
     };
     let mut state = this.state_mut();
-    state.end_wait(admitted.slot);
-    state.leave(admitted.slot);
+    state.end_wait(entered.slot);
+    state.leave(entered.slot);
     result
 }
 

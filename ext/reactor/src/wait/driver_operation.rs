@@ -1,5 +1,5 @@
-//! Operations on files that the driver carries out by itself (io_uring). They may take long, so the fiber is parked as for
-//! like work of the pool's.
+//! Operations on files that the driver carries out by itself (io_uring). They may take long, so the fiber is parked, as for
+//! work of the pool.
 //!
 //! `docs/measured.md` says what else the ring could do, and why it does not.
 
@@ -11,12 +11,12 @@ use rustix::io::Errno;
 use crate::{control::hook_scope::HookScope, ruby::io_object::IoObject, wait::work::Interrupted};
 
 /// An operation on a file that is over, and what was raised in the fiber meanwhile.
-pub struct SettledOperation {
+pub struct EndedOperation {
     id: OperationId,
     raised: Option<Error>,
 }
 
-impl SettledOperation {
+impl EndedOperation {
     /// The outcome; `into` gets what was read. What was raised in the fiber is raised here.
     pub fn take(self, scope: &HookScope, into: &mut [u8]) -> Result<Result<usize, Errno>, Error> {
         let mut state = scope.scheduler.state_mut();
@@ -26,24 +26,24 @@ impl SettledOperation {
         self.raised.map_or(Ok(outcome), Err)
     }
 
-    /// The same into memory that may have gone meanwhile: `with_memory` lends it to the closure that it is given, or fails.
+    /// The same into memory that may have gone meanwhile: `with_memory` passes it to its closure, or fails.
     pub fn take_with(
         self,
         scope: &HookScope,
         with_memory: impl FnOnce(&mut dyn FnMut(&mut [u8])) -> Result<(), Error>,
     ) -> Result<Result<usize, Errno>, Error> {
         let mut taken = None;
-        let lent = with_memory(&mut |bytes| {
+        let given = with_memory(&mut |bytes| {
             taken = scope.scheduler.state_mut().take_outcome(self.id, bytes);
         });
         scope.scheduler.state_mut().abandon(self.id);
-        lent?;
+        given?;
         let outcome = taken.unwrap_or(Err(Errno::INVAL));
         self.raised.map_or(Ok(outcome), Err)
     }
 }
 
-/// Begins to have the driver carry out an operation on a file; [`settle`] follows. `None` if it does not do that.
+/// Begins to have the driver carry out an operation on a file; [`wait_for_end`] follows. `None` if it does not do that.
 pub fn begin(scope: &HookScope, io: &IoObject, operation: Operation<'_>) -> Option<OperationId> {
     let mut state = scope.scheduler.state_mut();
     state.start_file_operation(scope.slot, io.descriptor, io.number(), operation)
@@ -51,16 +51,16 @@ pub fn begin(scope: &HookScope, io: &IoObject, operation: Operation<'_>) -> Opti
 
 /// Parks until the operation is over. An interrupted fiber leaves an operation that only reads, and waits for one that
 /// changes something.
-pub fn settle(
+pub fn wait_for_end(
     scope: &HookScope,
     io: &IoObject,
     id: OperationId,
     interrupted: Interrupted,
-) -> Result<SettledOperation, Error> {
+) -> Result<EndedOperation, Error> {
     let io_number = io.number();
-    let settled = wait_for_completion(scope, io_number, id, interrupted);
+    let ended = wait_for_completion(scope, io_number, id, interrupted);
     scope.scheduler.unpin((io_number, scope.slot));
-    settled
+    ended
 }
 
 fn wait_for_completion(
@@ -68,7 +68,7 @@ fn wait_for_completion(
     io_number: u64,
     id: OperationId,
     interrupted: Interrupted,
-) -> Result<SettledOperation, Error> {
+) -> Result<EndedOperation, Error> {
     let mut raised = None;
     loop {
         let parked = scope.scheduler.park(scope.slot);
@@ -85,7 +85,7 @@ fn wait_for_completion(
             raised = Some(error);
         }
         match state.wait_on_operation(scope.slot, io_number, id) {
-            Progress::Completed => return Ok(SettledOperation { id, raised }),
+            Progress::Completed => return Ok(EndedOperation { id, raised }),
             Progress::Pending => {}
         }
     }

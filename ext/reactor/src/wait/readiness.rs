@@ -24,7 +24,7 @@ use crate::{
 pub fn watch(io: &IoObject, interest: Interest) -> Watch {
     Watch {
         descriptor: io.descriptor,
-        identity: io.identity,
+        owner_id: io.owner_id,
         interest,
     }
 }

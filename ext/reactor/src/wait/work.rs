@@ -21,7 +21,7 @@ pub enum Interrupted {
 }
 
 /// The outcome of the work.
-pub struct Settled<T> {
+pub struct EndedWork<T> {
     /// `None` if it was taken back, or left.
     pub result: Option<T>,
     /// The error raised in the fiber meanwhile. The caller cleans up, and raises it.
@@ -38,25 +38,25 @@ pub fn on_pool<T: Send + 'static>(
     class: WorkClass,
     interrupted: Interrupted,
     work: impl FnOnce() -> T + Send + 'static,
-) -> Result<Settled<T>, Error> {
+) -> Result<EndedWork<T>, Error> {
     let io_number = match interrupted {
         Interrupted::Waits(number) => number,
         Interrupted::Leaves => 0,
     };
     let pin = (io_number, scope.slot);
     scope.scheduler.state_mut().pin(pin);
-    let settled = wait_for_capacity(scope, io_number)
+    let ended = wait_for_capacity(scope, io_number)
         .and_then(|()| begin_work(scope, io_number, class, work))
-        .map(|mut job| settle(scope, io_number, interrupted, &mut job));
+        .map(|mut job| wait_for_end(scope, io_number, interrupted, &mut job));
     scope.scheduler.unpin(pin);
-    let (outcome, raised) = settled?;
+    let (outcome, raised) = ended?;
     let result = match outcome {
         None => None,
         Some(Outcome::Done(result)) => Some(result),
         Some(Outcome::Panicked(message)) => return Err(runtime_error(message)),
         Some(Outcome::Dropped) => return Err(runtime_error("the scheduler was closed")),
     };
-    Ok(Settled { result, raised })
+    Ok(EndedWork { result, raised })
 }
 
 /// Parks until the pool's queue has room.
@@ -88,7 +88,7 @@ pub fn begin_work<T: Send + 'static>(
 }
 
 /// Parks until the job has ended, or its fiber may leave it.
-fn settle<T: Send + 'static>(
+fn wait_for_end<T: Send + 'static>(
     scope: &HookScope,
     io_number: u64,
     interrupted: Interrupted,

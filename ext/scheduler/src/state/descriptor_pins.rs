@@ -4,7 +4,7 @@ use reactor::Token;
 
 use crate::state::{fiber::Slot, object_ref::ObjectRef};
 
-/// The number of an IO object (0: none), and the fiber on whose behalf its descriptor is used.
+/// The number of an IO object (0: none), and the fiber for which its descriptor is used.
 pub type Pin = (u64, Slot);
 
 #[derive(Debug, Default)]
@@ -43,7 +43,7 @@ impl DescriptorPins {
         self.held.iter().any(|(held, _)| *held == io_number)
     }
 
-    /// The fibers on whose behalf it is pinned.
+    /// The fibers for which it is pinned.
     pub fn users(&self, io_number: u64) -> impl Iterator<Item = Slot> + '_ {
         let held = self.held.iter();
         held.filter(move |(held, _)| *held == io_number)
@@ -60,7 +60,7 @@ impl DescriptorPins {
         self.queues.push((io_number, queue));
     }
 
-    /// A queue whose IO object is not pinned any more, or any queue if `all`. It is forgotten here.
+    /// The queue of an IO object that is not pinned any more, or any queue if `all`. It is forgotten here.
     pub fn take_queue(&mut self, all: bool) -> Option<ObjectRef> {
         let mut queues = self.queues.iter();
         let place = queues.position(|(io_number, _)| all || !self.is_pinned(*io_number))?;

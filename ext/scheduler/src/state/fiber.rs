@@ -365,7 +365,7 @@ impl FiberRecord {
         self.active_hooks += 1;
     }
 
-    /// Whether it was the last hook of a fiber that the scheduler did not make, whose record goes now.
+    /// Whether it was the last hook of a fiber that the scheduler did not make. Then the record goes.
     pub(super) fn leave_hook(&mut self) -> bool {
         self.active_hooks = self.active_hooks.saturating_sub(1);
         self.active_hooks == 0 && !self.scheduled

@@ -165,7 +165,7 @@ impl State {
         self.control.pop_interrupt()
     }
 
-    /// The next fiber whose timeout has fired while it was not parked itself: it has resumed an Enumerator that is.
+    /// The next fiber with a fired timeout that was not parked itself, because it had resumed an Enumerator that is parked.
     ///
     /// `None` as soon as `slot`, which asks, may run: no other fiber would queue it, and the next poll goes on here.
     pub fn next_indirect_timeout(&mut self, slot: Slot) -> Option<(Slot, ObjectRef)> {

@@ -14,7 +14,7 @@ use crate::state::{
 
 /// The slot of a fiber, and whether it has just been added: then the caller issues the write barrier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Admitted {
+pub struct EnteredFiber {
     pub slot: Slot,
     pub is_new: bool,
 }
@@ -62,30 +62,30 @@ impl State {
     // --- hooks ---------------------------------------------------------------------------------------------------
 
     /// A hook begins in this fiber, which has control. `None` if the scheduler is not open.
-    pub fn enter(&mut self, fiber: ObjectRef) -> Option<Admitted> {
+    pub fn enter(&mut self, fiber: ObjectRef) -> Option<EnteredFiber> {
         if !self.is_usable() {
             return None;
         }
-        let admitted = self.admit(fiber);
-        self.control.set_running(admitted.slot);
-        self.fibers.enter_hook(admitted.slot);
-        Some(admitted)
+        let entered = self.find_or_insert(fiber);
+        self.control.set_running(entered.slot);
+        self.fibers.enter_hook(entered.slot);
+        Some(entered)
     }
 
     /// A hook begins in this fiber of a forked child, where the scheduler serves as a list of waits only.
-    pub fn enter_in_forked_child(&mut self, fiber: ObjectRef) -> Admitted {
-        let admitted = self.admit(fiber);
-        self.fibers.enter_hook(admitted.slot);
-        admitted
+    pub fn enter_in_forked_child(&mut self, fiber: ObjectRef) -> EnteredFiber {
+        let entered = self.find_or_insert(fiber);
+        self.fibers.enter_hook(entered.slot);
+        entered
     }
 
-    fn admit(&mut self, fiber: ObjectRef) -> Admitted {
+    fn find_or_insert(&mut self, fiber: ObjectRef) -> EnteredFiber {
         match self.fibers.find(fiber) {
-            Some(slot) => Admitted {
+            Some(slot) => EnteredFiber {
                 slot,
                 is_new: false,
             },
-            None => Admitted {
+            None => EnteredFiber {
                 slot: self.fibers.insert(fiber, false),
                 is_new: true,
             },

@@ -77,7 +77,7 @@ impl State {
         (!is_idle).then(|| self.counters.progress())
     }
 
-    /// The fiber that has control as far as the scheduler gave it; `None` if it knows no such fiber.
+    /// The fiber that has control as far as the scheduler gave it; `None` if it does not know the fiber.
     pub fn running_fiber(&self) -> Option<ObjectRef> {
         let running = self.control.running()?;
         Some(self.fibers.get(running)?.fiber())

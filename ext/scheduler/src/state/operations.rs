@@ -5,7 +5,7 @@ use rustix::io::Errno;
 
 use crate::state::{State, fiber::Slot, wait::WaitKind};
 
-/// The progress of an operation whose fiber has got control.
+/// The progress of an operation when its fiber gets control.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
     /// It is over, and its outcome can be taken.
@@ -31,7 +31,7 @@ impl State {
 
     // --- sends ---------------------------------------------------------------------------------------------------
 
-    /// Whether a send is better queued than made directly: another fiber is ready whose sends can share the system call.
+    /// Whether a send is better queued than made directly: another fiber is ready, and its sends can share the system call.
     /// Never where the driver carries out nothing.
     pub fn should_batch(&mut self) -> bool {
         match self.operations().map(|operations| operations.queued()) {

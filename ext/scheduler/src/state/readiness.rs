@@ -18,7 +18,7 @@ use crate::state::{
 #[derive(Clone, Copy, Debug)]
 pub struct Watch {
     pub descriptor: i32,
-    pub identity: OwnerId,
+    pub owner_id: OwnerId,
     pub interest: Interest,
 }
 
@@ -55,12 +55,12 @@ impl State {
         watch: Watch,
         deadline: Option<Deadline>,
     ) -> std::io::Result<Option<Registered>> {
-        let (io_number, events) = (watch.identity.0, watch.interest.bits());
+        let (io_number, events) = (watch.owner_id.0, watch.interest.bits());
         let token = self.fibers.begin_readiness(slot, io_number, events);
         let Some(reactor) = self.event_loop.reactor_mut() else {
             return Ok(None);
         };
-        match reactor.wait(watch.descriptor, watch.identity, watch.interest, token) {
+        match reactor.wait(watch.descriptor, watch.owner_id, watch.interest, token) {
             Ok(Wait::Pending(wait)) => Ok(Some((wait, self.event_loop.timer(deadline, token)))),
             Ok(Wait::Ready(_)) => {
                 self.fibers.end_wait(slot);
@@ -80,7 +80,7 @@ impl State {
         reactor.map_or(Ready::EMPTY, |reactor| reactor.end(wait))
     }
 
-    /// Begins one wait for several descriptors. `on_token` gets its token, for work whose end is to be told under it;
+    /// Begins one wait for several descriptors. `on_token` gets its token, under which work reports its end;
     /// `has_work` tells whether there is any.
     pub fn begin_any(
         &mut self,
@@ -98,7 +98,7 @@ impl State {
         let mut begun = BegunAny::Parked;
         if let Some(reactor) = self.event_loop.reactor_mut() {
             for watch in watches {
-                match reactor.wait(watch.descriptor, watch.identity, watch.interest, token) {
+                match reactor.wait(watch.descriptor, watch.owner_id, watch.interest, token) {
                     Ok(Wait::Pending(wait)) => {
                         waits.push(wait);
                         continue;
@@ -129,23 +129,23 @@ impl State {
     pub fn cached_readiness(
         &self,
         descriptor: i32,
-        identity: OwnerId,
+        owner_id: OwnerId,
     ) -> Option<DescriptorReadiness> {
         let reactor = self.event_loop.reactor()?;
-        Some(reactor.cached_readiness(descriptor, identity))
+        Some(reactor.cached_readiness(descriptor, owner_id))
     }
 
     /// Tells the reactor what a system call has seen.
     pub fn record_attempt(&mut self, watch: Watch, attempt: Attempt) {
         if let Some(reactor) = self.event_loop.reactor_mut() {
-            reactor.attempted(watch.descriptor, watch.identity, watch.interest, attempt);
+            reactor.attempted(watch.descriptor, watch.owner_id, watch.interest, attempt);
         }
     }
 
     /// The IO object is about to be closed, and no fiber waits for it.
-    pub fn note_close(&mut self, descriptor: i32, identity: OwnerId) {
+    pub fn note_close(&mut self, descriptor: i32, owner_id: OwnerId) {
         if let Some(reactor) = self.event_loop.reactor_mut() {
-            reactor.note_close(descriptor, identity);
+            reactor.note_close(descriptor, owner_id);
         }
     }
 

@@ -33,9 +33,9 @@ pub enum Next {
 pub struct ReadyQueue {
     /// First come, first served.
     ready: VecDeque<Ticket>,
-    /// Fibers whose sleep is over.
+    /// Fibers that have slept long enough.
     expired: VecDeque<Ticket>,
-    /// Fibers whose time slice is spent: after all other fibers, for at most [`MAX_POLLS_SKIPPED`] polls.
+    /// Fibers that have spent their time slice: after all other fibers, for at most [`MAX_POLLS_SKIPPED`] polls.
     low_priority: VecDeque<Token>,
     next_ticket: u64,
     /// Polls since a fiber of low priority had a turn.

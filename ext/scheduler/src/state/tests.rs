@@ -45,7 +45,7 @@ fn scheduled(state: &mut State, number: usize) -> Slot {
 fn park_on(state: &mut State, slot: Slot, descriptor: i32) -> Registered {
     let watch = Watch {
         descriptor,
-        identity: OwnerId(descriptor as u64),
+        owner_id: OwnerId(descriptor as u64),
         interest: Interest::READABLE,
     };
     let registered = state.begin_readiness(slot, watch, None).unwrap().unwrap();

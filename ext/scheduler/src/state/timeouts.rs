@@ -31,7 +31,7 @@ pub struct Timeouts {
     entries: Vec<Option<Timeout>>,
     generations: Vec<u32>,
     free: Vec<u32>,
-    /// Fired timeouts, whose fiber may have to be raised in from outside.
+    /// Fired timeouts. The error may have to be raised in the fiber from outside.
     fired: Vec<Token>,
 }
 

@@ -35,7 +35,7 @@ impl State {
         self.queue.is_clock_check_due() && self.event_loop.clock().is_some_and(TimeSlice::is_spent)
     }
 
-    /// Polls without blocking: wakes each fiber whose event has come.
+    /// Polls without blocking: wakes each fiber that has got an event.
     pub fn poll_once(&mut self) -> std::io::Result<()> {
         self.queue.begin_poll();
         self.batching.on_poll();

@@ -7,7 +7,7 @@ use crate::system::{
     kind::DescriptorKind,
 };
 
-/// Closes a socket or a pipe. False, and nothing done, for a close that may block: a file whose data must be written, and
+/// Closes a socket or a pipe. False, and nothing done, for a close that may block: a file with data that must be written, and
 /// a socket that lingers (SO_LINGER in socket(7)).
 ///
 /// As in Ruby itself, an error is not reported, because the descriptor is gone either way.

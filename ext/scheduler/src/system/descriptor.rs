@@ -15,7 +15,7 @@ pub fn borrow<'a>(descriptor: RawFd) -> BorrowedFd<'a> {
     unsafe { BorrowedFd::borrow_raw(descriptor) }
 }
 
-/// close(2) of a descriptor whose owner has given it up.
+/// close(2) of a descriptor that its owner has given up.
 pub fn close(descriptor: RawFd) {
     // SAFETY: the VM has handed the descriptor over to be closed and forgets it, so no other code uses it.
     unsafe { libc::close(descriptor) };

@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-require_relative "../../names"
+require_relative "../../name_parsing"
 require_relative "../name_resolution"
 
 module Reactor
@@ -11,7 +11,8 @@ module Reactor
         def getaddrinfo(*arguments, **options)
           host, service, *rest = arguments
           family, socktype, protocol, flags = rest
-          numbers = { family: Names.constant("AF_", family), socktype: Names.constant("SOCK_", socktype), protocol: protocol || 0, flags: flags || 0 }
+          numbers = { family: NameParsing.constant("AF_", family), socktype: NameParsing.constant("SOCK_", socktype),
+                      protocol: protocol || 0, flags: flags || 0 }
           return super unless arguments.size.between?(2, 6)
 
           NameResolution.resolve(host, service, **numbers, exact: true, limit: options[:timeout]) { |known, port| super(known, port, *rest, **options) }

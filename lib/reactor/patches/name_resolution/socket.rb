@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "../../connect/happy_eyeballs"
-require_relative "../../names"
+require_relative "../../name_parsing"
 require_relative "../name_resolution"
 
 module Reactor
@@ -17,7 +17,8 @@ module Reactor
           reverse = !BasicSocket.do_not_reverse_lookup if reverse.nil?
           return NameResolution.on_worker { super } if reverse && reverse != :numeric
 
-          numbers = { family: Names.constant("AF_", family), socktype: Names.constant("SOCK_", socktype), protocol: protocol || 0, flags: flags || 0 }
+          numbers = { family: NameParsing.constant("AF_", family), socktype: NameParsing.constant("SOCK_", socktype),
+                      protocol: protocol || 0, flags: flags || 0 }
           NameResolution.resolve(host, service, **numbers, exact: numbers[:socktype]&.zero?) { |known, port| super(known, port, *rest) }
         end
 
@@ -50,7 +51,7 @@ module Reactor
         def getaddress(host) = NameResolution.resolve(host, nil, socktype: Socket::SOCK_STREAM) { |known, _| super(known) }
       end
 
-      # Prepended to IPSocket, whose methods may be asked for names.
+      # Prepended to IPSocket: its methods may be asked for names.
       module IPSocketReverse
         def addr(reverse = nil) = NameResolution.on_worker(reverse.nil? ? !do_not_reverse_lookup : reverse && reverse != :numeric) { super }
 

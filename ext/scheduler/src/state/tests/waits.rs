@@ -65,7 +65,7 @@ fn one_of_several_descriptors_ends_the_wait_for_all() {
     let slot = scheduled(&mut state, 1);
     let watches = [5, 6].map(|descriptor| Watch {
         descriptor,
-        identity: OwnerId(9),
+        owner_id: OwnerId(9),
         interest: Interest::READABLE,
     });
     let (registered, begun) = state.begin_any(slot, watches.into_iter(), HOUR, false, |_| ());

@@ -6,8 +6,8 @@ module Reactor
   # Hosts and services as Ruby's socket methods take them: what can be said of them without the network.
   #
   # @api private
-  module Names
-    # A host whose addresses are known. It looks like the host that was given, and the hook address_resolve answers from it.
+  module NameParsing
+    # A host with known addresses. It looks like the host that was given, and the hook address_resolve answers from it.
     class ResolvedHost < String
       # @return [Array<String>]
       attr_reader :addresses
@@ -20,7 +20,7 @@ module Reactor
       end
     end
 
-    # A service whose number is known. getaddrinfo(3) is given the number, an error message shows what the program gave.
+    # A service with a known number. getaddrinfo(3) is given the number, an error message shows what the program gave.
     class ResolvedService
       # @param given [String]
       # @param number [Integer]
@@ -82,9 +82,9 @@ module Reactor
         end
       end
 
-      # @param prefix [String] such as "AF_"
+      # @param prefix [String] for example "AF_"
       # @param value [Integer, String, Symbol, nil] a number, or the name of a constant of Socket with or without the prefix
-      # @return [Integer, nil] 0 for nil; nil if there is no such constant
+      # @return [Integer, nil] 0 for nil; nil if there is no constant of that name
       def constant(prefix, value)
         case value
         when nil then 0
