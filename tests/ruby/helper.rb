@@ -294,7 +294,7 @@ class ReactorTest < Minitest::Test
   end
 
   # Ruby writes a line and its end by two calls where a scheduler has io_write: another process's line may come between.
-  WHOLE_LINES = '$stdout.sync = true; def puts(*lines) = $stdout.write(lines.flatten.map { |line| "#{line}\n" }.join).then { nil }'
+  WHOLE_LINES = '$stdout.sync = true; def puts(*lines) = $stdout.write(lines.flatten.map { |line| "#{line.to_s.delete_suffix("\n")}\n" }.join).then { nil }'
 
   Child = Struct.new(:out, :err, :status, :seconds)
 
