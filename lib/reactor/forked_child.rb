@@ -10,8 +10,7 @@ module Reactor
   #
   # @api private
   module ForkedChild
-    # Seconds between two looks whether a wait is over that only an unblock ends. In the child no descriptor can be waited
-    # for that another thread could write to.
+    # Seconds between two checks whether an unblock has ended the wait. The child has no loop that another thread could wake.
     POLL_INTERVAL = 0.01
 
     class << self

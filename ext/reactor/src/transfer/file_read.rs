@@ -1,4 +1,4 @@
-//! Reads from regular files; `file` says how they are made.
+//! Reads from regular files; `file_transfer` says how they are made.
 
 use magnus::Error;
 use reactor::{Operation, OperationId, WorkClass};

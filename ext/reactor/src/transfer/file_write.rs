@@ -1,4 +1,4 @@
-//! Writes to regular files; `file` says how they are made.
+//! Writes to regular files; `file_transfer` says how they are made.
 
 use std::time::Instant;
 
