@@ -251,6 +251,19 @@ class ReactorTest < Minitest::Test
 
   def needs_linux(what) = (skip "#{what}: Linux only" unless linux?)
 
+  def needs_fork = (skip "no fork on this platform" unless Process.respond_to?(:fork))
+
+  # A lambda that blocks its callers, fibers or threads, until `count` of them have come.
+  def gate(count)
+    come = Thread::Queue.new
+    open = Thread::Queue.new
+    lambda do
+      come << true
+      open.close if come.size >= count
+      open.pop
+    end
+  end
+
   # Calls the buffer hook with the order of arguments of this Ruby.
   def hook_read(scheduler, io, buffer, length, offset = 0)
     CONTRACT == 4 ? scheduler.io_read(io, buffer, offset, length) : scheduler.io_read(io, buffer, length, offset)

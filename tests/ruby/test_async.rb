@@ -255,7 +255,7 @@ class TestAsyncSelector < ReactorTest
     assert_equal "", r.read, "its writing end is gone"
     w.autoclose = false
     r.close
-    skip "no fork on this platform" unless Process.respond_to?(:fork)
+    needs_fork
     pid = fork { exit!(selector.closed? && selector.close.nil? ? 0 : 1) }
     assert_predicate Process.wait2(pid).last, :success?
     refute_predicate selector, :closed?
@@ -389,16 +389,6 @@ class TestAsync < ReactorTest
         Array.new(100) { |i| task.async { client.post("/#{i}", {}, ["x" * i]).read } }.map(&:wait)
       end
       assert_equal Array.new(100) { |i| "POST /#{i} #{"x" * i}" }, answers
-    end
-  end
-
-  # A lambda that blocks its callers until `count` of them have come, so requests that run one by one never finish.
-  def gate(count)
-    come = 0
-    open = Thread::Queue.new
-    lambda do
-      open.close if (come += 1) == count
-      open.pop
     end
   end
 

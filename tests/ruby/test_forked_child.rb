@@ -41,7 +41,7 @@ class TestForkedChild < ReactorTest
   def setup
     super
     skip_under_stress
-    skip "no fork here" unless Process.respond_to?(:fork)
+    needs_fork
   end
 
   def test_the_scheduler_detects_the_fork

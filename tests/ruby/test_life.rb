@@ -4,8 +4,6 @@ require_relative "helper"
 
 # Forks, daemons, Ractors, many threads, ends with work left, and memory over time.
 class TestLife < ReactorTest
-  def needs_fork = (skip "no fork on this platform" unless Process.respond_to?(:fork))
-
   # --- fork -----------------------------------------------------------------------------------------------------------
 
   # Descriptors, timers, queues and ready fibers are in use at each fork.

@@ -294,8 +294,6 @@ class TestLifecycle < ReactorTest
     assert_equal (0...5).map { |i| "#{i} ok" }, out.lines(chomp: true).sort
   end
 
-  def needs_fork = (skip "no fork on this platform" unless Process.respond_to?(:fork))
-
   def test_a_program_drains_its_scheduler_at_exit
     out = child_says(<<~RUBY)
       at_exit { puts "at_exit" }

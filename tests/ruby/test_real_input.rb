@@ -12,17 +12,6 @@ class TestRealInput < ReactorTest
   CLIENTS = 10
   PAUSE = 0.01
 
-  # A lambda that blocks its callers, fibers or threads, until `count` of them have come.
-  def gate(count = CLIENTS)
-    come = Thread::Queue.new
-    open = Thread::Queue.new
-    lambda do
-      come << true
-      open.close if come.size >= count
-      open.pop
-    end
-  end
-
   def serve_http(server, gate)
     Fiber.schedule do
       loop do
@@ -53,7 +42,7 @@ class TestRealInput < ReactorTest
     server = track(TCPServer.new("127.0.0.1", 0))
     got = {}
     run_scheduler do
-      accepting = serve_http(server, gate)
+      accepting = serve_http(server, gate(CLIENTS))
       clients = Array.new(CLIENTS) do |i|
         Fiber.schedule do
           Net::HTTP.start("127.0.0.1", server.addr[1]) do |http|
@@ -90,7 +79,7 @@ class TestRealInput < ReactorTest
   # CLIENTS conversations of lines; each line is answered after all clients have sent one.
   def converse(listener, connect)
     got = {}
-    all_asked = gate
+    all_asked = gate(CLIENTS)
     run_scheduler do
       Fiber.schedule do
         CLIENTS.times do
@@ -132,7 +121,7 @@ class TestRealInput < ReactorTest
     server = UDPSocket.new.tap { |s| s.bind("127.0.0.1", 0); track(s) }
     port = server.addr[1]
     got = {}
-    all_asked = gate
+    all_asked = gate(CLIENTS)
     run_scheduler do
       Fiber.schedule do
         CLIENTS.times do
@@ -219,7 +208,7 @@ class TestRealInput < ReactorTest
     trusted = OpenSSL::X509::Store.new.tap { |store| store.add_cert(own) }
     payload = Random.new(4).bytes(200_000)
     got = {}
-    all_asked = gate
+    all_asked = gate(CLIENTS)
     run_scheduler do
       Fiber.schedule do
         CLIENTS.times do
@@ -286,7 +275,7 @@ class TestRealInput < ReactorTest
 
   def test_threads_waited_for_by_fibers
     got = []
-    all_there = gate
+    all_there = gate(CLIENTS)
     run_scheduler { CLIENTS.times { |i| Fiber.schedule { got << Thread.new { all_there.call; i }.value } } }
     assert_equal (0...CLIENTS).to_a, got.sort
   end

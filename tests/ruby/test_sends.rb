@@ -300,7 +300,7 @@ class TestSends < ReactorTest
   end
 
   def test_a_fork_does_not_repeat_queued_writes
-    skip "no fork" unless Process.respond_to?(:fork)
+    needs_fork
     run_scheduler do |scheduler|
       ours, theirs = pair
       pid = nil

@@ -49,17 +49,6 @@ class TestServers < ReactorTest
     results
   end
 
-  # A lambda that blocks its callers, fibers or threads, until `count` of them have come.
-  def gate(count = COUNT)
-    come = Thread::Queue.new
-    open = Thread::Queue.new
-    lambda do
-      come << true
-      open.close if come.size >= count
-      open.pop
-    end
-  end
-
   # Calls `act` on another thread when `waiting` returns true.
   def meanwhile(waiting, act)
     thread = Thread.new { act.() if eventually { waiting.() } }
@@ -211,7 +200,7 @@ class TestServers < ReactorTest
 
   # Answers after all clients have asked.
   def accepting(server)
-    all_asked = gate
+    all_asked = gate(COUNT)
     -> { Fiber.schedule { loop { accept(server.accept, all_asked) } }.method(:kill) }
   end
 
