@@ -34,6 +34,7 @@ require "timeout"
 require "rbconfig"
 require "reactor"
 require_relative "stacks"
+require_relative "time_limit"
 
 class ReactorTest < Minitest::Test
   ROOT = OwnWarnings::ROOT
@@ -46,7 +47,8 @@ class ReactorTest < Minitest::Test
   NOTES = []
   SKIPS = []
 
-  # Limit of every wait in a test, in seconds. Only a hang reaches it, even on a slow machine.
+  # Limit of every wait in a test, in seconds. Only a hang reaches it: it is extended while the processes of the test have
+  # something to run.
   TEST_TIMEOUT = STRESS ? 300 : 60
 
   class Hang < RuntimeError; end
@@ -114,8 +116,10 @@ class ReactorTest < Minitest::Test
   end
 
   def join_or_fail(thread, within)
+    limit = TimeLimit.new(within)
     finished = begin
-      thread.join(within)
+      nil until (joined = thread.join(limit.remaining)) || limit.over?
+      joined
     rescue Exception # rubocop:disable Lint/RescueException -- thread.value raises it again
       true
     end
@@ -220,9 +224,9 @@ class ReactorTest < Minitest::Test
   end
 
   def eventually(seconds = TEST_TIMEOUT)
-    limit = clock + seconds
+    limit = TimeLimit.new(seconds)
     until (answer = yield)
-      return answer if clock > limit
+      return answer if limit.over?
 
       sleep 0.005
     end
@@ -324,7 +328,7 @@ class ReactorTest < Minitest::Test
     err_w.close
     err = Thread.new { err_r.read }
     head = +""
-    yield pid, ->(line) { until_line(out_r, head, line, within) } if block_given?
+    yield pid, ->(line) { until_line(pid, out_r, head, line, within) } if block_given?
     out = Thread.new { out_r.read }
     status = reap(pid, within)
     seconds = clock - start
@@ -333,21 +337,23 @@ class ReactorTest < Minitest::Test
     [out_r, out_w, err_r, err_w].each { |io| io&.close unless io&.closed? }
   end
 
-  def until_line(io, head, line, within)
+  def until_line(pid, io, head, line, within)
+    limit = TimeLimit.new(within, pid)
     until head.include?("#{line}\n")
-      raise Hang, "the child said #{head.inspect}, never #{line.inspect}" unless io.wait_readable(within)
+      raise Hang, "the child said #{head.inspect}, never #{line.inspect}" if limit.over?
+      next unless io.wait_readable(limit.remaining)
 
       head << (io.read_nonblock(4096, exception: false) || (raise Hang, "the child ended after #{head.inspect}, before #{line.inspect}"))
     end
   end
 
   def reap(pid, within)
-    limit = clock + within
+    limit = TimeLimit.new(within, pid)
     loop do
       found, status = Process.waitpid2(pid, Process::WNOHANG)
       return status if found
 
-      if clock > limit
+      if limit.over?
         stacks = Stacks.of_tree(pid)
         Process.kill(:KILL, -pid)
         Process.waitpid(pid)

@@ -4,6 +4,7 @@ require "etc"
 require "fileutils"
 require "socket"
 require "tmpdir"
+require_relative "time_limit"
 
 # Real servers for the tests. Each has a directory and a free port of the loopback interface, runs in the foreground, and is
 # ended by its process id.
@@ -56,9 +57,9 @@ class RealServer
   def start
     prepare
     @pid = spawn(*command, in: File::NULL, out: log, err: %i[child out], pgroup: true, chdir: directory)
-    limit = now + TEST_TIMEOUT
+    limit = TimeLimit.new(TEST_TIMEOUT, @pid)
     until ready?
-      raise Failed, "#{self.class::PROGRAM} does not start:\n#{File.read(log)}" if now > limit || ended?
+      raise Failed, "#{self.class::PROGRAM} does not start:\n#{File.read(log)}" if limit.over? || ended?
 
       sleep 0.02
     end
@@ -75,8 +76,8 @@ class RealServer
     return unless @pid && !ended?
 
     Process.kill(self.class::STOP_SIGNAL, @pid)
-    limit = now + TEST_TIMEOUT
-    sleep 0.01 until ended? || now > limit
+    limit = TimeLimit.new(TEST_TIMEOUT, @pid)
+    sleep 0.01 until ended? || limit.over?
     kill if @pid
   ensure
     FileUtils.rm_rf(directory)
@@ -101,8 +102,6 @@ class RealServer
     @pid = nil if @pid && Process.wait(@pid, Process::WNOHANG)
     @pid.nil?
   end
-
-  def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
 
   def write(name, text) = File.join(directory, name).tap { |path| File.write(path, text) }
 end

@@ -72,6 +72,38 @@ class TestRunner < ReactorTest
     assert_match(/^#\d.* in rb_/, hang.message)
   end
 
+  # Answers of a limit of 20 s at each second, while its process runs the given share of the time.
+  def answers_of_limit(share)
+    time = 0
+    limit = TimeLimit.allocate
+    limit.define_singleton_method(:now) { time }
+    limit.define_singleton_method(:demand) { { "a thread" => time * share * 1_000_000_000 } }
+    limit.send(:initialize, 20)
+    (0..300).map { |second| time = second; limit.over? }
+  end
+
+  def test_the_limit_of_an_idle_process_is_extended_once
+    assert_equal 21, answers_of_limit(0).index(true)
+  end
+
+  def test_the_limit_of_a_busy_process_is_extended_to_the_maximum
+    assert_equal 20 * TimeLimit::MAX_EXTENSION, answers_of_limit(1).index(true)
+  end
+
+  def test_the_demand_of_a_running_process_grows_and_of_a_stopped_one_does_not
+    needs_linux "schedstat"
+    pid = Process.spawn(RbConfig.ruby, "-e", "loop {}", pgroup: true)
+    demand = -> { TimeLimit.new(1, pid).send(:demand).values.sum }
+    before = demand.call
+    assert eventually { demand.call > before }
+    Process.kill(:STOP, pid)
+    Process.waitpid(pid, Process::WUNTRACED)
+    before = demand.call
+    assert_equal before, demand.call
+  ensure
+    Process.kill(:KILL, -pid) && Process.waitpid(pid) if pid
+  end
+
   def test_steps_run_after_their_dependencies_and_lanes_are_serial
     Dir.mktmpdir do |folder|
       order = File.join(folder, "order")

@@ -47,6 +47,8 @@ class TestServers < ReactorTest
       end
     end
     results
+  rescue Hang => error
+    raise error, "results at that time: #{results.tally.inspect[0, 2000]}\n#{error.message}"
   end
 
   # Calls `act` on another thread when `waiting` returns true.
@@ -172,7 +174,7 @@ class TestServers < ReactorTest
     client = Net::HTTP.new("127.0.0.1", port)
     client.max_retries = 0
     client.ignore_eof = false
-    client.open_timeout = client.read_timeout = client.write_timeout = TEST_TIMEOUT
+    client.open_timeout = client.read_timeout = client.write_timeout = TEST_TIMEOUT * TimeLimit::MAX_EXTENSION
     if tls
       client.use_ssl = true
       client.cert_store = OpenSSL::X509::Store.new.add_cert(tls)

@@ -1,0 +1,55 @@
+# frozen_string_literal: true
+
+require_relative "stacks"
+
+# A time limit for hangs. On a loaded machine a process is slow without being hung: while it or a descendant runs, or waits for a
+# processor, the limit is extended, up to a maximum. Without Linux's schedstat it is a plain limit.
+class TimeLimit
+  MAX_EXTENSION = 10
+  # Below this share of the time since the last look, in which threads ran or waited for a processor, the processes are idle.
+  IDLE_SHARE = 0.05
+
+  # @param seconds [Numeric] the limit of an idle process
+  # @param pid [Integer] the process; its descendants are looked at as well
+  def initialize(seconds, pid = Process.pid)
+    @pid, @seconds = pid, seconds
+    @limit = now + seconds
+    @maximum = now + (seconds * MAX_EXTENSION)
+    @window = seconds / 20.0
+  end
+
+  # Seconds until the answer of #over? may change.
+  def remaining = [@limit - now, 0].max
+
+  # Whether the processes are idle, or used up the maximum, and their time is over.
+  def over?
+    return false if now < @limit
+    return true if @seconds.zero? || now >= @maximum
+
+    idle_since_last_look? || extend_limit
+  end
+
+  private
+
+  def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+
+  def extend_limit
+    @looked_at, @demand = now, demand
+    @limit = [now + @window, @maximum].min
+    false
+  end
+
+  def idle_since_last_look?
+    return false unless @demand
+
+    used = demand.sum { |thread, nanoseconds| nanoseconds - @demand.fetch(thread, 0) }
+    used / 1e9 < (now - @looked_at) * IDLE_SHARE
+  end
+
+  # Nanoseconds that each thread has run or waited for a processor (Documentation/scheduler/sched-stats.rst).
+  def demand
+    Stacks.tree(@pid).flat_map { |pid| Dir.glob("/proc/#{pid}/task/*/schedstat") }.to_h do |path|
+      [path, (File.read(path).split.first(2).sum(&:to_i) rescue 0)]
+    end
+  end
+end
