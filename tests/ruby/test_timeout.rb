@@ -212,10 +212,9 @@ class TestTimeout < ReactorTest
   def test_wrong_durations
     in_fiber do |scheduler|
       ran = false
-      assert_raises(ArgumentError) { scheduler.timeout_after(-1, Own) { ran = true } }
       assert_raises(TypeError) { scheduler.timeout_after("1", Own) { ran = true } }
-      assert_raises(FloatDomainError, RangeError) { scheduler.timeout_after(Float::NAN, Own) { ran = true } }
       refute ran
+      assert_raises(Own) { scheduler.timeout_after(-1, Own) { sleep } }
     end
   end
 

@@ -32,8 +32,8 @@ pub fn kernel_sleep(ruby: &Ruby, this: Obj<Scheduler>, arguments: &[Value]) -> R
     Ok(true)
 }
 
-/// `block(blocker, timeout = nil)`: true if unblocked, false if the time is up. A negative timeout counts as 0, an
-/// infinite one as no limit, as Thread#join and Queue#pop hand them on.
+/// `block(blocker, timeout = nil)`: true if unblocked, false if the time is up. A negative timeout counts as 0, as
+/// Thread#join and Queue#pop hand it on.
 pub fn block(ruby: &Ruby, this: Obj<Scheduler>, arguments: &[Value]) -> Result<bool, Error> {
     let timeout = match arguments {
         [_blocker] => None,
