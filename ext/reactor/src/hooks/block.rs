@@ -54,12 +54,9 @@ pub fn block(ruby: &Ruby, this: Obj<Scheduler>, arguments: &[Value]) -> Result<b
 }
 
 /// `unblock(blocker, fiber)`: from any thread, also in a trap handler; never raises, never switches.
-pub fn unblock(
-    _: &Ruby,
-    this: Obj<Scheduler>,
-    [blocker, fiber]: [Value; 2],
-) -> Result<bool, Error> {
-    Ok(wait::block::unblock(this, blocker, fiber))
+pub fn unblock(_: &Ruby, this: Obj<Scheduler>, [blocker, fiber]: [Value; 2]) -> Result<(), Error> {
+    wait::block::unblock(this, blocker, fiber);
+    Ok(())
 }
 
 /// `yield`: lets the other ready fibers run.

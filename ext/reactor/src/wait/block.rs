@@ -85,24 +85,18 @@ pub fn block_in_forked_child(
     result
 }
 
-/// Ends a fiber's `block` or `kernel_sleep`, from any thread. Whether it did.
-pub fn unblock(this: Obj<Scheduler>, blocker: Value, fiber: Value) -> bool {
+/// Ends a fiber's `block` or `kernel_sleep`, from any thread.
+pub fn unblock(this: Obj<Scheduler>, blocker: Value, fiber: Value) {
     if this.is_closed() && !this.is_forked_child() {
-        return false;
+        return;
     }
     let unblocked = this
         .state_mut()
         .unblock(object_ref(fiber), object_ref(blocker));
     match unblocked {
-        Unblocked::Woken => {
-            this.wake_thread();
-            true
-        }
-        Unblocked::Dropped => false,
-        Unblocked::NotParked(slot) => {
-            grant_permit(this, slot);
-            false
-        }
+        Unblocked::Woken => this.wake_thread(),
+        Unblocked::Dropped => {}
+        Unblocked::NotParked(slot) => grant_permit(this, slot),
     }
 }
 
