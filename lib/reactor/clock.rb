@@ -5,32 +5,70 @@ module Reactor
   #
   # @api private
   module Clock
+    # 100 years in seconds: longer than a process runs, and short enough for IO.select.
+    FAR = 100 * 365 * 24 * 60 * 60
+
     class << self
       # @return [Float] the monotonic clock, in seconds
       def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
 
-      # Converts what Kernel#sleep accepts to a number.
+      # Converts what Kernel#sleep, IO.select and IO#wait accept to a number, with their errors.
       #
       # @param duration [Numeric, #divmod, nil] seconds
-      # @return [Integer, Float, nil] seconds, at least 0; nil: without a limit
+      # @return [Integer, Float, nil] seconds, from 0 to {FAR}; nil: without a limit
       # @raise [TypeError] if it is not a duration
       # @raise [ArgumentError] if it is negative
       # @raise [RangeError] if it is NaN or at least 2**63
       def seconds(duration)
         return if duration.nil?
-        raise TypeError, "can't convert #{duration.class} into time interval" unless duration.respond_to?(:divmod)
 
-        duration = duration.to_f unless duration.is_a?(Integer)
-        raise ArgumentError, "time interval must not be negative" if duration.negative?
-        raise RangeError, "#{duration} out of Time range" unless duration < 2**63
+        seconds = duration.is_a?(Float) ? duration : exact_seconds(duration)
+        raise ArgumentError, "time interval must not be negative" if seconds.negative?
+        raise RangeError, format("%f out of Time range", seconds) unless seconds.is_a?(Integer) || seconds < 2**63
 
-        duration
+        [seconds, FAR].min
+      end
+
+      # Converts what Timeout.timeout accepts: Ruby adds it to the time as a Float.
+      #
+      # @param duration [Numeric, #coerce, nil] seconds; a negative number counts as 0
+      # @return [Float, nil] seconds, at least 0; Float::INFINITY for NaN and for numbers beyond {FAR}; nil: without a limit
+      # @raise [TypeError] if it is no number
+      def added_seconds(duration) = duration.nil? ? nil : lenient(Float(0.0 + duration))
+
+      # The same for what Queue#pop and Thread#join have accepted, which may also be an object that only has to_f.
+      #
+      # @param duration [#to_f, nil] seconds
+      def lenient_seconds(duration)
+        return if duration.nil?
+
+        lenient(duration.is_a?(Numeric) || duration.is_a?(String) || !duration.respond_to?(:to_f) ? Float(0.0 + duration) : duration.to_f)
       end
 
       # @param deadline [Float, nil] a reading of the clock
       # @param time [Float] the clock now
       # @return [Float, nil] seconds until the deadline, at least 0; nil if there is no deadline
       def left(deadline, time) = deadline && [deadline - time, 0].max
+
+      private
+
+      def lenient(seconds)
+        return 0.0 if seconds <= 0
+
+        seconds <= FAR ? seconds : Float::INFINITY
+      end
+
+      def exact_seconds(duration)
+        return to_time_t(duration) if duration.is_a?(Integer)
+
+        whole, fraction = Array.try_convert(duration.divmod(1)) if duration.respond_to?(:divmod, true)
+        raise TypeError, "can't convert #{duration.class} into time interval" unless whole
+
+        to_time_t(whole.to_int) + (fraction * 1_000_000_000).to_i / 1e9
+      end
+
+      # @raise [RangeError] Ruby's own, if the number does not fit
+      def to_time_t(number) = number.bit_length < 64 ? number : [].first(number)
     end
   end
 end

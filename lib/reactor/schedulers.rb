@@ -31,6 +31,12 @@ module Reactor
         scheduler.is_a?(Member) && scheduler.forked_child?
       end
 
+      # Takes the parent's scheduler from the thread of a forked child. The scheduler's own `close` does nothing there.
+      def leave_parents
+        scheduler = Fiber.scheduler
+        Fiber.set_scheduler(nil) if scheduler.is_a?(Member) && scheduler.forked_child?
+      end
+
       # @param scheduler [#prepare_close] is told of each IO that is closed in this Ractor
       def register(scheduler)
         schedulers = Ractor.current[KEY] ||= ObjectSpace::WeakMap.new

@@ -2,6 +2,7 @@
 
 require_relative "helper"
 require "tempfile"
+require "tmpdir"
 
 # In a forked child of the scheduler's process the hooks do what plain Ruby does, on every backend. Each test forks inside a
 # fiber, and the child sends its result to the parent.
@@ -168,5 +169,123 @@ class TestForkedChild < ReactorTest
       scheduler.unblock(nil, Fiber.current)
       [scheduler.close, scheduler.run]
     end
+  end
+
+  # What a child does without a scheduler, by the name of what it shows. Each returns or raises what can be compared.
+  ORDINARY = {
+    "no scheduler" => -> { [Fiber.scheduler, Fiber.current_scheduler] },
+    "sleep" => -> { [sleep(0.001), sleep(0)] },
+    "sleep, wrong" => -> { sleep(-1) },
+    "sleep, no number" => -> { sleep("1") },
+    "Timeout" => -> { Timeout.timeout(0.002) { sleep } },
+    "Timeout, a bare rescue" => -> { Timeout.timeout(0.002) { begin sleep; rescue; :swallowed end } },
+    "Timeout, a rescue of Exception" => -> { Timeout.timeout(0.002) { begin sleep; rescue Exception => error; error.class end } },
+    "Timeout, an explicit class" => -> { Timeout.timeout(0.002, Slow, "late") { begin sleep; rescue => error; [error.class, error.message] end } },
+    "Timeout, an exception" => -> { Timeout.timeout(0.002, Strict) { begin sleep; rescue => error; error end } },
+    "Timeout, negative" => -> { Timeout.timeout(-1) { sleep 1 } },
+    "Timeout, infinite" => -> { Timeout.timeout(Float::INFINITY) { sleep 0.001 } },
+    "Timeout, wrong" => -> { Timeout.timeout("1") { nil } },
+    "Timeout, nested" => -> { Timeout.timeout(0.002, Slow) { Timeout.timeout(60) { sleep } } },
+    "Timeout of a read" => -> { Timeout.timeout(0.002) { IO.pipe.first.read } },
+    "Timeout of a Queue" => -> { Timeout.timeout(0.002) { Thread::Queue.new.pop } },
+    "Timeout of a child" => -> { Timeout.timeout(0.002) { Process.wait(spawn("sleep 0.2")) } },
+    "IO#timeout" => -> { IO.pipe.first.tap { |io| io.timeout = 0.002 }.read(1) },
+    "IO#timeout of a socket" => -> { UNIXSocket.pair.tap { |one, _| one.timeout = 0.002 }.first.gets },
+    "IO#timeout of a write" => -> { IO.pipe.last.tap { |io| io.timeout = 0.002 }.write("x" * 1_000_000) },
+    "IO#wait_readable" => -> { IO.pipe.first.wait_readable(0.001) },
+    "IO#wait_readable, wrong" => -> { IO.pipe.first.wait_readable(-1) },
+    "IO#wait" => -> { IO.pipe.last.wait(IO::WRITABLE, 1) },
+    "IO.select" => -> { IO.select([IO.pipe.first], nil, nil, 0.001) },
+    "IO.select, wrong" => -> { IO.select([IO.pipe.first], nil, nil, "1") },
+    "reads" => -> { IO.pipe.then { |from, to| to.write("abc\n"); to.close; [from.gets, from.read, from.read(1)] } },
+    "sysread" => -> { IO.pipe.then { |from, to| Thread.new { to.write("x") }; from.sysread(1) } },
+    "a closed IO" => -> { IO.pipe.first.tap(&:close).read },
+    "a close under a read" => -> { IO.pipe.first.then { |io| Thread.new { Thread.pass; io.close }; io.read } },
+    "IO::Buffer#read" => -> { IO.pipe.then { |from, to| to.write("x"); IO::Buffer.new(4).read(from, 1) } },
+    "Queue#pop" => -> { [Thread::Queue.new.pop(timeout: 0.001), Thread::Queue.new.then { |queue| Thread.new { queue << 1 }; queue.pop }] },
+    "a deadlock" => -> { Thread::Queue.new.pop },
+    "Thread#join" => -> { [Thread.new { sleep }.join(0.001), Thread.new { 7 }.value] },
+    "Mutex" => -> { Thread::Mutex.new.then { |mutex| mutex.synchronize { mutex.sleep(0.001) } } },
+    "Mutex, locked twice" => -> { Thread::Mutex.new.lock.lock },
+    "ConditionVariable" => -> { Thread::Mutex.new.synchronize { 1 } && Thread::Mutex.new.then { |m| m.synchronize { Thread::ConditionVariable.new.wait(m, 0.001).class } } },
+    "Process.wait" => -> { Process.wait(fork { exit!(3) }); $?.exitstatus },
+    "Process.wait without a child" => -> { Process.wait },
+    "a command" => -> { [`echo out`, system("exit 2"), $?.exitstatus] },
+    "IO.popen" => -> { IO.popen("cat", "r+") { |io| io.write("x"); io.close_write; io.read } },
+    "IO.popen of a fork" => -> { IO.popen("-") { |io| io ? io.read : print(Fiber.scheduler.inspect) } },
+    "a nested fork" => lambda do
+      from, to = IO.pipe
+      late = -> { begin Timeout.timeout(0.002, Slow) { sleep }; rescue Slow; "slow" end }
+      Process.wait(fork { Process.wait(fork { to.syswrite(late.call); exit!(0) }); exit!(0) })
+      to.close
+      from.read
+    end,
+    "Fiber.schedule" => -> { Fiber.schedule { nil } },
+    "Fiber, Enumerator" => -> { [Fiber.new { sleep 0.001; 1 }.resume, Enumerator.new { |y| sleep 0.001; y << 2 }.next] },
+    "a scheduler of its own" => lambda do
+      Fiber.set_scheduler(Reactor::Scheduler.new)
+      Fiber.schedule { sleep 0.001 }
+      Fiber.scheduler.run
+      Fiber.set_scheduler(nil)
+    end,
+    "a trap handler" => -> { [].tap { |seen| trap(:USR2) { seen << sleep(0.001) }; Process.kill(:USR2, Process.pid); sleep 0.001 until seen.any? } },
+    "a FIFO" => -> { Dir.mktmpdir { |d| File.mkfifo("#{d}/f"); Thread.new { File.write("#{d}/f", "x") }; File.open("#{d}/f", &:read) } },
+    "a file" => lambda do
+      Tempfile.create("child") do |file|
+        [file.write("text"), file.fsync, file.fdatasync, file.pwrite("x", 0), file.flock(File::LOCK_EX), IO.copy_stream(file.path, File::NULL)]
+      end
+    end,
+    "names" => -> { [Addrinfo.tcp("localhost", 80).ip_port, Socket.getaddrinfo("127.0.0.1", 80).size, IPSocket.getaddress("127.0.0.1")] },
+    "an unknown name" => -> { TCPSocket.new("nowhere.invalid", 1) },
+    "a refused connection" => -> { TCPSocket.new("127.0.0.1", TCPServer.new("127.0.0.1", 0).then { |s| s.addr[1].tap { s.close } }) },
+    "sockets" => lambda do
+      one, other = UNIXSocket.pair
+      [one.send("a", 0), one.sendmsg("b"), one.write_nonblock("c"), one.close_write, other.read, other.shutdown]
+    end
+  }.freeze
+  Slow = Class.new(StandardError)
+  Strict = Class.new(Exception) # rubocop:disable Lint/InheritException -- no rescue of StandardError catches it
+  private_constant :Slow, :Strict
+
+  # The message of a deadlock lists addresses, and a port is in that of a refused connection.
+  def told
+    [:value, yield]
+  rescue Exception => error # rubocop:disable Lint/RescueException -- for the parent to see
+    [:raised, error.class.name, error.message.lines.first.to_s.gsub(/\d{4,}/, "N").chomp]
+  end
+
+  def told_by_child(work)
+    from, to = IO.pipe
+    pid = fork do
+      $stderr.reopen(File::NULL) # Timeout's own thread reports that it ends
+      to.write(Marshal.dump(told { work.call }))
+      exit!(0)
+    end
+    to.close
+    answer = from.read
+    Process.wait(pid)
+    answer.empty? ? :died : Marshal.load(answer)
+  ensure
+    [from, to].each(&:close)
+  end
+
+  def test_a_child_of_a_fiber_does_everything_that_a_child_of_plain_ruby_does
+    expected = ORDINARY.transform_values { |work| run_plain { told_by_child(work) } }
+    got = ORDINARY.transform_values do |work|
+      answer = nil
+      run_scheduler { Fiber.schedule { answer = told_by_child(work) } }
+      answer
+    end
+    assert_equal [], ORDINARY.keys.filter_map { |name| "#{name}: #{expected[name]} in plain Ruby, #{got[name]} in a fiber" if expected[name] != got[name] }
+  end
+
+  def test_a_daemon_has_no_scheduler
+    assert_equal "[nil, 0]\n", child_says(<<~RUBY)
+      Fiber.set_scheduler(Reactor::Scheduler.new)
+      Fiber.schedule do
+        Process.daemon(true, true)
+        puts [Fiber.scheduler, sleep(0.001)].inspect
+      end
+    RUBY
   end
 end

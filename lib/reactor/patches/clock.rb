@@ -40,7 +40,7 @@ module Reactor
         # @return what the block returns; nil when the time is over
         def limit(seconds)
           own = Elapsed.new
-          Fiber.scheduler.timeout_after([seconds, 0].max, own) { yield }
+          Fiber.scheduler.timeout_after(seconds, own) { yield }
         rescue Elapsed => error
           raise unless error.equal?(own)
         end

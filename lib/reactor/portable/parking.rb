@@ -35,11 +35,10 @@ module Reactor
       # Gives the thread away until the wait is over. However it ends, nothing is left of it afterwards.
       #
       # @param duration [Numeric, nil] seconds after which it ends by itself; 0: when its turn comes again
-      # @param lenient [Boolean] whether a negative duration counts as 0, and an infinite one as none
+      # @param lenient [Boolean] whether a negative duration counts as 0, and an infinite one is allowed
       # @yield instead of the first look at the ready queue
       def park(wait, duration = nil, lenient: false)
-        duration = lenient_duration(duration) if lenient && duration
-        seconds = Clock.seconds(duration)
+        seconds = lenient ? Clock.lenient_seconds(duration) : Clock.seconds(duration)
         return ForkedChild.block(seconds) { wait.queued } unless enter
 
         @counts[:parks] += 1
@@ -83,12 +82,6 @@ module Reactor
         masks.each do |io, mask|
           @watched.each { |event, waits_of| yield waits_of, io if mask.anybits?(event) }
         end
-      end
-
-      def lenient_duration(duration)
-        return duration unless duration.is_a?(Numeric)
-
-        duration.negative? ? 0 : (duration unless duration >= 2**63)
       end
 
       def set_time_limit(wait, seconds)

@@ -212,14 +212,14 @@ module Reactor
     # The hook for Timeout.timeout: runs the block, and raises where it waits when the time is over, also inside an
     # Enumerator. It never raises once the block has been left.
     #
-    # @param duration [Numeric, nil] seconds; nil: no limit
+    # @param duration [Numeric, nil] seconds; nil: no limit; a negative number is over at once
     # @param exception [Class, Exception] an instance is raised as it is
     # @param message [String, nil]
     # @yieldparam duration [Numeric]
     # @return what the block returns
-    # @raise [ArgumentError, TypeError, RangeError] no duration
+    # @raise [TypeError] no duration
     def timeout_after(duration, exception, message = nil, &block)
-      seconds = Clock.seconds(duration)
+      seconds = Clock.added_seconds(duration)
       return ForkedChild.timeout_after(seconds, exception, message, &block) unless enter
       return yield(duration) unless seconds
 
@@ -250,9 +250,8 @@ module Reactor
       check_events(events)
       seconds = Clock.seconds(timeout.nil? ? io.timeout : timeout)
       return ForkedChild.io_wait(io, events, seconds) unless enter
-      return ready_now(io, events) || false if seconds&.zero?
 
-      found = wait_on({ io => events }, seconds)
+      found = seconds&.zero? ? ready_now(io, events) || false : wait_on({ io => events }, seconds)
       raise IO::TimeoutError, "Blocking operation timed out!" if !found && timeout.nil? && unreported_timeout?
 
       found

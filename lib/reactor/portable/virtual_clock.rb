@@ -34,7 +34,7 @@ module Reactor
       #   are equal here.
       def from_now(seconds) = @virtual_now ? (@virtual_now + seconds).round(9) : Clock.now + seconds
 
-      def may_advance? = !@virtual_now.nil? && @holds.zero? && @timers.size.positive?
+      def may_advance? = !@virtual_now.nil? && @holds.zero? && @timers.size.positive? && @timers.deadline.finite?
 
       def advance_to_next_timer = @virtual_now = [@virtual_now, @timers.deadline].max
 

@@ -6,6 +6,10 @@ require_relative "../forked_child"
 module Reactor
   # How a scheduler does IO.select.
   module IOSelect
+    # Whether IO.select takes Float::INFINITY for no limit.
+    INFINITE_ALLOWED = RUBY_VERSION >= "4.0"
+    private_constant :INFINITE_ALLOWED
+
     # The hook for IO.select and Kernel#select.
     #
     # IO.select itself, asked not to wait, says what is ready, because it knows Ruby's read buffers and tied writers. Between
@@ -22,6 +26,7 @@ module Reactor
       return ForkedChild.io_select(readables, writables, exceptables, timeout) if forked_child?
       raise "this scheduler is closed" if closed?
 
+      timeout = nil if INFINITE_ALLOWED && timeout.is_a?(Float) && timeout.infinite? == 1
       seconds = Clock.seconds(timeout)
       deadline = seconds && now + seconds
       loop do

@@ -10,7 +10,7 @@ use crate::{
         hook_scope::{Entered, HookScope},
         scheduler::Scheduler,
     },
-    ruby::{call::call_method, convert, method::wrong_number},
+    ruby::{call::call_method, convert, method::wrong_number, object::object_ref},
     wait,
 };
 
@@ -27,13 +27,13 @@ pub fn kernel_sleep(ruby: &Ruby, this: Obj<Scheduler>, arguments: &[Value]) -> R
     if duration == Some(Duration::ZERO) {
         this.yield_now(scope.slot)?;
     } else {
-        wait::block::block(&scope, WaitHook::Sleep, duration)?;
+        wait::block::block(&scope, WaitHook::Sleep, duration, None)?;
     }
     Ok(true)
 }
 
-/// `block(blocker, timeout = nil)`: true if unblocked, false if the time is up. A negative timeout counts as 0, an
-/// infinite one as no limit, as Thread#join and Queue#pop hand them on.
+/// `block(blocker, timeout = nil)`: true if unblocked, false if the time is up. A negative timeout counts as 0, as
+/// Thread#join and Queue#pop hand it on.
 pub fn block(ruby: &Ruby, this: Obj<Scheduler>, arguments: &[Value]) -> Result<bool, Error> {
     let timeout = match arguments {
         [_blocker] => None,
@@ -43,7 +43,8 @@ pub fn block(ruby: &Ruby, this: Obj<Scheduler>, arguments: &[Value]) -> Result<b
     let Entered::Usable(scope) = HookScope::enter(ruby, &this)? else {
         return wait::block::block_in_forked_child(this, timeout);
     };
-    match wait::block::block(&scope, WaitHook::Block, timeout) {
+    let blocker = Some(object_ref(arguments[0]));
+    match wait::block::block(&scope, WaitHook::Block, timeout, blocker) {
         // The wake-up may have handed over a mutex. If this fiber raises, the mutex is handed on.
         Err(error) => {
             call_method(this.as_value(), "hand_on_mutex", &arguments[..1]).and(Err(error))
@@ -53,12 +54,9 @@ pub fn block(ruby: &Ruby, this: Obj<Scheduler>, arguments: &[Value]) -> Result<b
 }
 
 /// `unblock(blocker, fiber)`: from any thread, also in a trap handler; never raises, never switches.
-pub fn unblock(
-    _: &Ruby,
-    this: Obj<Scheduler>,
-    [_blocker, fiber]: [Value; 2],
-) -> Result<bool, Error> {
-    Ok(wait::block::unblock(this, fiber))
+pub fn unblock(_: &Ruby, this: Obj<Scheduler>, [blocker, fiber]: [Value; 2]) -> Result<(), Error> {
+    wait::block::unblock(this, blocker, fiber);
+    Ok(())
 }
 
 /// `yield`: lets the other ready fibers run.

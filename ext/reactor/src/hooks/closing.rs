@@ -54,7 +54,7 @@ pub fn prepare_close(
     }
     for slot in users {
         let exception = closed_elsewhere_exception(ruby)?;
-        interrupt(this, slot, exception.as_value());
+        interrupt(this, slot, io_number, exception.as_value());
     }
     this.wake_thread();
     let is_in_use = this.state().is_pinned(io_number);

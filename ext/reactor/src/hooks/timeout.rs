@@ -14,7 +14,7 @@ use crate::{
     },
 };
 
-/// `timeout_after(duration, exception, message = nil) { |duration| … }`
+/// `timeout_after(duration, exception, message = nil) { |duration| … }`. A negative duration is over at once.
 pub fn timeout_after(
     ruby: &Ruby,
     this: Obj<Scheduler>,
@@ -29,7 +29,7 @@ pub fn timeout_after(
             "no block given (yield)",
         ));
     }
-    let Some(limit) = convert::timeout(duration)? else {
+    let Some(limit) = convert::added_timeout(duration)? else {
         return yield_block(duration);
     };
     let Entered::Usable(scope) = HookScope::enter(ruby, &this)? else {

@@ -22,16 +22,29 @@ pub fn timeout(value: Value) -> Result<Option<Duration>, Error> {
     interval(value).map(Some)
 }
 
-/// As [`timeout`], but negative counts as zero and infinity as no limit.
+/// A limit that Queue#pop and Thread#join have accepted: nil is none, any other is a Float or has `to_f`. A negative number
+/// counts as zero. [`Duration::MAX`] for infinity, NaN, and every other number beyond the clock.
 pub fn lenient_timeout(value: Value) -> Result<Option<Duration>, Error> {
-    let seconds = Float::from_value(value).map(Float::to_f64).or_else(|| {
-        let integer = Integer::from_value(value)?;
-        integer.to_i64().ok().map(|seconds| seconds as f64)
-    });
-    match seconds {
-        Some(seconds) if seconds < 0.0 => Ok(Some(Duration::ZERO)),
-        Some(f64::INFINITY) => Ok(None),
-        _ => timeout(value),
+    if value.is_nil() {
+        return Ok(None);
+    }
+    f64::try_convert(value).map(lenient).map(Some)
+}
+
+/// The same for Timeout.timeout, which adds it to a Float: what is no number has `coerce`.
+pub fn added_timeout(value: Value) -> Result<Option<Duration>, Error> {
+    if value.is_nil() || Float::from_value(value).is_some() || small_integer(value).is_some() {
+        return lenient_timeout(value);
+    }
+    let zero = Ruby::get_with(value).float_from_f64(0.0);
+    lenient_timeout(zero.funcall("+", (value,))?)
+}
+
+fn lenient(seconds: f64) -> Duration {
+    match reactor::seconds(seconds) {
+        Ok(duration) => duration,
+        Err(_) if seconds < 0.0 => Duration::ZERO,
+        Err(_) => Duration::MAX,
     }
 }
 

@@ -9,6 +9,7 @@ use reactor::Deadline;
 use reactor_scheduler::state::{
     fiber::Slot,
     interruption::Unblocked,
+    object_ref::ObjectRef,
     wait::{WaitHook, WakeCause},
 };
 
@@ -26,11 +27,16 @@ const FORKED_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Parks until unblocked (true) or until the time is up (false).
 #[inline(always)]
-pub fn block(scope: &HookScope, hook: WaitHook, duration: Option<Duration>) -> Result<bool, Error> {
+pub fn block(
+    scope: &HookScope,
+    hook: WaitHook,
+    duration: Option<Duration>,
+    blocker: Option<ObjectRef>,
+) -> Result<bool, Error> {
     let scheduler = scope.scheduler;
     let begun = scheduler
         .state_mut()
-        .begin_block(scope.slot, hook, duration);
+        .begin_block(scope.slot, hook, duration, blocker);
     let Some(timer) = begun else {
         return Ok(true);
     };
@@ -79,22 +85,18 @@ pub fn block_in_forked_child(
     result
 }
 
-/// Ends a fiber's `block` or `kernel_sleep`, from any thread. Whether it did.
-pub fn unblock(this: Obj<Scheduler>, fiber: Value) -> bool {
+/// Ends a fiber's `block` or `kernel_sleep`, from any thread.
+pub fn unblock(this: Obj<Scheduler>, blocker: Value, fiber: Value) {
     if this.is_closed() && !this.is_forked_child() {
-        return false;
+        return;
     }
-    let unblocked = this.state_mut().unblock(object_ref(fiber));
+    let unblocked = this
+        .state_mut()
+        .unblock(object_ref(fiber), object_ref(blocker));
     match unblocked {
-        Unblocked::Woken => {
-            this.wake_thread();
-            true
-        }
-        Unblocked::Dropped => false,
-        Unblocked::NotParked(slot) => {
-            grant_permit(this, slot);
-            false
-        }
+        Unblocked::Woken => this.wake_thread(),
+        Unblocked::Dropped => {}
+        Unblocked::NotParked(slot) => grant_permit(this, slot),
     }
 }
 

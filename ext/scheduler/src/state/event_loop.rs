@@ -118,9 +118,10 @@ impl EventLoop {
 
     // --- timers --------------------------------------------------------------------------------------------------
 
-    /// The point that far from now on the timers' clock.
+    /// The point that far from now on the timers' clock. `None` for no limit, and for [`Duration::MAX`], which never comes.
     pub fn deadline(&self, limit: Option<Duration>) -> Option<Deadline> {
-        Some(self.reactor.as_ref()?.deadline(limit?))
+        let limit = limit.filter(|limit| *limit != Duration::MAX)?;
+        Some(self.reactor.as_ref()?.deadline(limit))
     }
 
     /// The timer of a wait that ends at the deadline.

@@ -3,7 +3,8 @@
 //! Every wait has a number. A [`Token`] is slot and number. What carries the token of a wait that is over (late readiness,
 //! an old timer, a stale wake-up) no longer matches, and is dropped.
 //!
-//! This is the whole machine; `state/fiber/tests.rs` has one test for each row.
+//! This is the whole machine, but for waits that a trap handler interrupts (`state/fiber/interrupted.rs`);
+//! `state/fiber/tests.rs` has one test for each row.
 //!
 //! # A wait
 //!
@@ -63,6 +64,7 @@ use std::time::Instant;
 use reactor::Token;
 
 use crate::state::{
+    fiber::interrupted::InterruptedWait,
     object_ref::ObjectRef,
     wait::{Pending, WaitHook, WaitKind, WaitStatus, WakeCause},
 };
@@ -109,8 +111,14 @@ pub struct FiberRecord {
     parked_at: Option<Instant>,
     hook: WaitHook,
     events: u8,
+    /// The address of what a `block` waits for; 0 for none. It is only compared.
+    blocker: usize,
     wait_number: u32,
+    /// The number that was given last. A wait that was set aside has an earlier one.
+    last_number: u32,
     active_hooks: u32,
+    /// The waits in the middle of which hooks have begun, the innermost last.
+    interrupted: Vec<InterruptedWait>,
 }
 
 impl FiberRecord {
@@ -130,8 +138,11 @@ impl FiberRecord {
             parked_at: None,
             hook: WaitHook::Other,
             events: 0,
+            blocker: 0,
             wait_number,
+            last_number: wait_number,
             active_hooks: 0,
+            interrupted: Vec::new(),
         }
     }
 
@@ -200,6 +211,16 @@ impl FiberRecord {
         self.wait_number
     }
 
+    /// No wait of the fiber has a later number.
+    pub(super) fn last_number(&self) -> u32 {
+        self.last_number
+    }
+
+    fn renumber(&mut self) {
+        self.last_number = self.last_number.wrapping_add(1);
+        self.wait_number = self.last_number;
+    }
+
     /// Whether its wait is over and it has left the ready queue.
     pub fn may_run(&self) -> bool {
         matches!(self.state, FiberState::Woken(_)) && !self.queued
@@ -207,9 +228,9 @@ impl FiberRecord {
 
     // --- a wait --------------------------------------------------------------------------------------------------
 
-    /// Whether the wait before it, which a trap handler has interrupted, was one for an `unblock` only.
+    /// Whether the wait before it, which has not been ended, was one for an `unblock` only.
     pub(super) fn begin_wait(&mut self, kind: WaitKind) -> bool {
-        self.wait_number = self.wait_number.wrapping_add(1);
+        self.renumber();
         self.state = FiberState::Parked(kind);
         self.spawner = None;
         self.queued = false;
@@ -229,9 +250,10 @@ impl FiberRecord {
     }
 
     /// The wait that has just begun is one for an `unblock`, with a time limit or without.
-    pub(super) fn wait_for_unblock(&mut self, hook: WaitHook, is_unlimited: bool) {
+    pub(super) fn wait_for_unblock(&mut self, hook: WaitHook, is_unlimited: bool, blocker: usize) {
         self.hook = hook;
         self.waits_for_unblock_only = is_unlimited;
+        self.blocker = blocker;
     }
 
     pub(super) fn set_parked_at(&mut self, clock: Option<Instant>) {
@@ -251,7 +273,7 @@ impl FiberRecord {
 
     /// Whether the wait was one for an `unblock` only.
     pub(super) fn end_wait(&mut self) -> bool {
-        self.wait_number = self.wait_number.wrapping_add(1);
+        self.renumber();
         self.state = FiberState::Running;
         self.queued = false;
         self.io_number = 0;
@@ -371,6 +393,8 @@ impl FiberRecord {
         self.active_hooks == 0 && !self.scheduled
     }
 }
+
+mod interrupted;
 
 #[cfg(test)]
 mod tests;

@@ -71,7 +71,7 @@ impl FiberTable {
 
     pub fn remove(&mut self, slot: Slot) {
         if let Some(record) = self.records.get_mut(slot as usize).and_then(Option::take) {
-            self.wait_numbers[slot as usize] = record.wait_number().wrapping_add(1);
+            self.wait_numbers[slot as usize] = record.last_number().wrapping_add(1);
             self.by_address.remove(&record.fiber().address());
             self.last_found = None;
             self.live -= usize::from(record.is_scheduled());
@@ -82,15 +82,39 @@ impl FiberTable {
 
     /// A hook begins in this fiber: its slot stays until the matching [`FiberTable::leave_hook`].
     pub fn enter_hook(&mut self, slot: Slot) {
-        if let Some(record) = self.get_mut(slot) {
-            record.enter_hook();
+        let Some(record) = self.get_mut(slot) else {
+            return;
+        };
+        record.enter_hook();
+        if record.is_in_wait() {
+            self.set_wait_aside(slot);
         }
     }
 
     pub fn leave_hook(&mut self, slot: Slot) {
+        let Some(record) = self.get_mut(slot) else {
+            return;
+        };
+        if record.has_interrupted_wait() {
+            self.resume_wait(slot);
+        }
         if self.get_mut(slot).is_some_and(FiberRecord::leave_hook) {
             self.remove(slot);
         }
+    }
+
+    /// The hook that has just been entered is in the middle of a wait, in a trap handler or a finalizer.
+    #[cold]
+    fn set_wait_aside(&mut self, slot: Slot) {
+        let waits_for_unblock_only = self.get_mut(slot).is_some_and(FiberRecord::set_wait_aside);
+        self.waiting_for_unblock_only -= usize::from(waits_for_unblock_only);
+    }
+
+    /// A hook is about to be left: if it has interrupted a wait, that one goes on.
+    #[cold]
+    fn resume_wait(&mut self, slot: Slot) {
+        let waits_for_unblock_only = self.get_mut(slot).is_some_and(FiberRecord::resume_wait);
+        self.waiting_for_unblock_only += usize::from(waits_for_unblock_only);
     }
 
     pub fn get(&self, slot: Slot) -> Option<&FiberRecord> {
@@ -147,19 +171,31 @@ impl FiberTable {
     }
 
     /// A new wait for an `unblock`, with a time limit or without.
-    pub fn begin_block(&mut self, slot: Slot, hook: WaitHook, is_unlimited: bool) -> Token {
+    pub fn begin_block(
+        &mut self,
+        slot: Slot,
+        hook: WaitHook,
+        is_unlimited: bool,
+        blocker: usize,
+    ) -> Token {
         let token = self.begin_wait(slot, WaitKind::Block);
         if let Some(record) = self.get_mut(slot) {
-            record.wait_for_unblock(hook, is_unlimited);
+            record.wait_for_unblock(hook, is_unlimited, blocker);
             self.waiting_for_unblock_only += usize::from(is_unlimited);
         }
         token
     }
 
-    /// Ends the wait with this token, if it goes on.
+    /// Ends the wait with this token, if it goes on. Whether its fiber is to be queued: a wait that was set aside ends later.
     pub fn wake(&mut self, token: Token, cause: WakeCause) -> bool {
-        self.get_mut(token.index())
-            .is_some_and(|record| record.wake(token.generation(), cause))
+        let Some(record) = self.get_mut(token.index()) else {
+            return false;
+        };
+        let is_woken = record.wake(token.generation(), cause);
+        if !is_woken && record.has_interrupted_wait() {
+            record.wake_interrupted(token.generation(), cause);
+        }
+        is_woken
     }
 
     /// The fiber's wait is over, whatever ended it.
@@ -219,8 +255,14 @@ impl FiberTable {
     pub(super) fn for_each_object(&self, visit: &mut impl FnMut(ObjectRef)) {
         for record in self.records() {
             visit(record.fiber());
-            if let Some(Pending::Raise(exception)) = record.pending() {
-                visit(exception);
+            for pending in record
+                .pending()
+                .into_iter()
+                .chain(record.interrupted_pending())
+            {
+                if let Pending::Raise(exception) = pending {
+                    visit(exception);
+                }
             }
         }
     }
@@ -309,13 +351,17 @@ mod tests {
     fn only_waits_without_a_limit_count_as_waits_for_an_unblock_only() {
         let mut table = FiberTable::default();
         let (first, second) = (table.insert(fiber(1), true), table.insert(fiber(2), true));
-        table.begin_block(first, WaitHook::Block, true);
+        table.begin_block(first, WaitHook::Block, true, 0);
         assert!(!table.all_wait_for_unblock_only());
-        table.begin_block(second, WaitHook::Sleep, true);
+        table.enter_hook(second);
+        table.begin_block(second, WaitHook::Sleep, true, 0);
         assert!(table.all_wait_for_unblock_only());
-        table.begin_wait(second, WaitKind::Io); // in a trap handler, in the middle of the other wait
+        table.enter_hook(second); // in a trap handler, in the middle of the other wait
+        table.begin_wait(second, WaitKind::Io);
         assert!(!table.all_wait_for_unblock_only());
         table.end_wait(second);
+        table.leave_hook(second);
+        assert!(table.all_wait_for_unblock_only());
         table.remove(second);
         assert!(table.all_wait_for_unblock_only());
         table.end_wait(first);

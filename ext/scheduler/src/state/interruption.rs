@@ -6,7 +6,7 @@ use crate::state::{
     fiber::{FiberRecord, FiberState, KillStep, Slot},
     object_ref::ObjectRef,
     timeouts::Raise,
-    wait::{Pending, SEVERAL, WaitKind, WaitStatus, WakeCause},
+    wait::{Pending, WaitKind, WaitStatus, WakeCause},
 };
 
 /// What an `unblock` did.
@@ -85,26 +85,63 @@ impl State {
 
     // --- from outside --------------------------------------------------------------------------------------------
 
-    /// Raises in a fiber that waits for readiness; false if it does not.
-    pub fn interrupt(&mut self, slot: Slot, exception: ObjectRef) -> bool {
-        let Some((token, WaitKind::Io)) = self.fibers.parked(slot) else {
-            return false;
-        };
-        self.raise_later(slot, exception);
-        self.wake(token, WakeCause::Interrupted)
+    /// Raises in a fiber that waits for the readiness of an IO object (0: of any); false if it does not.
+    pub fn interrupt(&mut self, slot: Slot, io_number: u64, exception: ObjectRef) -> bool {
+        match self.fibers.parked(slot) {
+            Some((token, WaitKind::Io)) if self.waits_for_io(slot, io_number) => {
+                self.raise_later(slot, exception);
+                self.wake(token, WakeCause::Interrupted)
+            }
+            _ => {
+                let record = self.fibers.get_mut(slot);
+                record.is_some_and(|record| record.raise_in_interrupted(io_number, exception))
+            }
+        }
     }
 
-    /// Ends the wait of a fiber in `block` or `kernel_sleep`.
-    pub fn unblock(&mut self, fiber: ObjectRef) -> Unblocked {
+    fn waits_for_io(&self, slot: Slot, io_number: u64) -> bool {
+        let record = self.fibers.get(slot);
+        record.is_some_and(|record| record.waits_for_io(io_number))
+    }
+
+    /// Ends the wait of a fiber in `block` or `kernel_sleep`. The blocker tells which wait is meant, if a trap handler waits
+    /// in the middle of another wait.
+    pub fn unblock(&mut self, fiber: ObjectRef, blocker: ObjectRef) -> Unblocked {
         let Some(slot) = self.fibers.find(fiber) else {
             return Unblocked::Dropped;
         };
+        let record = self.fibers.get(slot);
+        if record.is_some_and(FiberRecord::has_interrupted_wait) {
+            return self.unblock_nested(slot, blocker.address());
+        }
+        self.unblock_innermost(slot)
+    }
+
+    fn unblock_innermost(&mut self, slot: Slot) -> Unblocked {
         match self.fibers.parked(slot) {
             Some((token, WaitKind::Block)) if self.wake(token, WakeCause::Unblocked) => {
                 Unblocked::Woken
             }
             Some(_) => Unblocked::Dropped,
             None => Unblocked::NotParked(slot),
+        }
+    }
+
+    /// Of the fiber's waits, ends those for this blocker. If none is, any may be meant: the VM does not always name what was
+    /// waited for. A wait that goes on too early is begun again by the VM, but a lost `unblock` does not come again.
+    #[cold]
+    fn unblock_nested(&mut self, slot: Slot, blocker: usize) -> Unblocked {
+        let Some(record) = self.fibers.get_mut(slot) else {
+            return Unblocked::Dropped;
+        };
+        let is_innermost = record.is_blocked_by(blocker);
+        if record.unblock_interrupted(Some(blocker)) && !is_innermost {
+            return Unblocked::Woken;
+        }
+        let is_outer = !is_innermost && record.unblock_interrupted(None);
+        match self.unblock_innermost(slot) {
+            Unblocked::Dropped if is_outer => Unblocked::Woken,
+            unblocked => unblocked,
         }
     }
 
@@ -143,7 +180,9 @@ impl State {
         let tokens = reactor.map(|reactor| reactor.waiters(descriptor));
         let waits_for_it = |slot: &Slot| {
             let record = self.fibers.get(*slot);
-            record.is_some_and(|record| [io_number, SEVERAL].contains(&record.io_number()))
+            record.is_some_and(|record| {
+                record.waits_for_io(io_number) || record.has_interrupted_wait_for(io_number)
+            })
         };
         tokens
             .unwrap_or_default()

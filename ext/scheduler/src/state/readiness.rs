@@ -162,12 +162,16 @@ impl State {
         slot: Slot,
         hook: WaitHook,
         limit: Option<Duration>,
+        blocker: Option<ObjectRef>,
     ) -> Option<Option<TimerId>> {
         let record = self.fibers.get_mut(slot);
         if record.is_some_and(FiberRecord::take_permit) {
             return None;
         }
-        let token = self.fibers.begin_block(slot, hook, limit.is_none());
+        let blocker = blocker.map_or(0, ObjectRef::address);
+        let token = self
+            .fibers
+            .begin_block(slot, hook, limit.is_none(), blocker);
         let deadline = self.event_loop.deadline(limit);
         Some(self.event_loop.timer(deadline, token))
     }

@@ -55,7 +55,10 @@ fn park_on(state: &mut State, slot: Slot, descriptor: i32) -> Registered {
 
 /// The fiber parks in `block` without a limit.
 fn block(state: &mut State, slot: Slot) {
-    assert_eq!(Some(None), state.begin_block(slot, WaitHook::Block, None));
+    assert_eq!(
+        Some(None),
+        state.begin_block(slot, WaitHook::Block, None, None)
+    );
     state.before_park(slot);
 }
 

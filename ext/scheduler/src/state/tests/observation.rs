@@ -24,7 +24,9 @@ fn virtual_time_advances_only_when_no_fiber_can_run() {
     let (mut state, _script) = open();
     let (sleeper, worker) = (scheduled(&mut state, 1), scheduled(&mut state, 2));
     assert!(state.freeze_clock(Duration::from_millis(1)));
-    state.begin_block(sleeper, WaitHook::Sleep, HOUR).unwrap();
+    state
+        .begin_block(sleeper, WaitHook::Sleep, HOUR, None)
+        .unwrap();
     assert_eq!(
         Some(Duration::from_millis(1)),
         state.settle_before_advance()
@@ -61,7 +63,7 @@ fn a_sleep_in_which_only_an_unblock_helps_may_be_a_deadlock() {
     state.wake_thread();
     state.end_sleep();
     assert!(state.may_be_deadlocked());
-    state.unblock(fiber(1));
+    state.unblock(fiber(1), NIL);
     assert!(!state.may_be_deadlocked());
     assert!(state.begin_sleep(slot, None).is_none());
 }
@@ -72,7 +74,7 @@ fn every_object_is_marked() {
     let (first, second) = (scheduled(&mut state, 1), scheduled(&mut state, 2));
     state.begin_timeout(first, ERROR, NIL, Duration::from_secs(1));
     park_on(&mut state, second, 5);
-    state.interrupt(second, OTHER_ERROR);
+    state.interrupt(second, 0, OTHER_ERROR);
     state.push_interrupt([ObjectRef::new(24), ObjectRef::new(32)]);
     state.on_error(fiber(1), ObjectRef::new(40), true);
     state.on_error(fiber(1), ObjectRef::new(48), false);
@@ -111,7 +113,7 @@ fn a_trace_tells_what_happened_to_a_fiber() {
     assert!(state.start_trace(100));
     assert!(!state.start_trace(100));
     block(&mut state, slot);
-    state.unblock(fiber(1));
+    state.unblock(fiber(1), NIL);
     state.on_resumed(slot);
     state.after_park(slot);
     state.end_fiber(fiber(1));

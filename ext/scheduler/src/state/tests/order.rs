@@ -15,7 +15,9 @@ fn an_expired_sleeper_runs_before_ready_fibers() {
     let (mut state, _script) = open();
     let [first, second, sleeper] = [1, 2, 3].map(|number| scheduled(&mut state, number));
     let limit = Some(Duration::ZERO);
-    state.begin_block(sleeper, WaitHook::Sleep, limit).unwrap();
+    state
+        .begin_block(sleeper, WaitHook::Sleep, limit, None)
+        .unwrap();
     state.yield_now(first);
     state.yield_now(second);
     state.poll_once().unwrap();

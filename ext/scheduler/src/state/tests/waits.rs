@@ -6,7 +6,10 @@ use reactor::{Interest, OwnerId, Ready};
 
 use super::{ERROR, HOUR, NIL, OTHER_ERROR, block, fiber, open, order, park_on, scheduled};
 use crate::state::{
+    State,
+    fiber::Slot,
     interruption::Unblocked,
+    object_ref::ObjectRef,
     readiness::{BegunAny, Watch},
     ready_queue::Next,
     wait::{Pending, WaitHook, WaitStatus, WakeCause},
@@ -98,15 +101,15 @@ fn an_exception_reaches_a_fiber_that_waits_for_readiness_only() {
     let (reader, sleeper) = (scheduled(&mut state, 1), scheduled(&mut state, 2));
     park_on(&mut state, reader, 5);
     block(&mut state, sleeper);
-    assert!(state.interrupt(reader, ERROR));
-    assert!(!state.interrupt(reader, OTHER_ERROR));
-    assert!(!state.interrupt(sleeper, ERROR));
+    assert!(state.interrupt(reader, 0, ERROR));
+    assert!(!state.interrupt(reader, 0, OTHER_ERROR));
+    assert!(!state.interrupt(sleeper, 0, ERROR));
     assert_eq!(
         WaitStatus::Raise(Pending::Raise(ERROR)),
         state.poll_wait(reader)
     );
     state.after_park(reader);
-    assert!(!state.interrupt(reader, ERROR));
+    assert!(!state.interrupt(reader, 0, ERROR));
     assert_eq!(None, state.take_pending(reader));
 }
 
@@ -141,10 +144,10 @@ fn an_unblock_ends_a_block_and_nothing_else() {
     let (reader, sleeper) = (scheduled(&mut state, 1), scheduled(&mut state, 2));
     park_on(&mut state, reader, 5);
     block(&mut state, sleeper);
-    assert_eq!(Unblocked::Dropped, state.unblock(fiber(1)));
-    assert_eq!(Unblocked::Woken, state.unblock(fiber(2)));
-    assert_eq!(Unblocked::NotParked(sleeper), state.unblock(fiber(2)));
-    assert_eq!(Unblocked::Dropped, state.unblock(fiber(3)));
+    assert_eq!(Unblocked::Dropped, state.unblock(fiber(1), NIL));
+    assert_eq!(Unblocked::Woken, state.unblock(fiber(2), NIL));
+    assert_eq!(Unblocked::NotParked(sleeper), state.unblock(fiber(2), NIL));
+    assert_eq!(Unblocked::Dropped, state.unblock(fiber(3), NIL));
     assert_eq!(vec![sleeper], order(&mut state));
 }
 
@@ -153,8 +156,11 @@ fn a_permit_ends_the_next_block() {
     let (mut state, _script) = open();
     let slot = scheduled(&mut state, 1);
     state.grant_permit(slot);
-    assert_eq!(None, state.begin_block(slot, WaitHook::Block, None));
-    assert_eq!(Some(None), state.begin_block(slot, WaitHook::Block, None));
+    assert_eq!(None, state.begin_block(slot, WaitHook::Block, None, None));
+    assert_eq!(
+        Some(None),
+        state.begin_block(slot, WaitHook::Block, None, None)
+    );
 }
 
 #[test]
@@ -163,7 +169,7 @@ fn a_block_in_a_forked_child_ends_with_its_unblock() {
     let slot = state.enter_in_forked_child(fiber(1)).slot;
     let token = state.begin_block_in_forked_child(slot);
     assert!(state.is_blocked(token));
-    assert_eq!(Unblocked::Woken, state.unblock(fiber(1)));
+    assert_eq!(Unblocked::Woken, state.unblock(fiber(1), NIL));
     assert!(!state.is_blocked(token));
     state.end_wait(slot);
     state.leave(slot);
@@ -211,4 +217,62 @@ fn a_timeout_of_a_fiber_that_waits_for_an_enumerator_is_raised_from_outside() {
     assert_eq!(Some((slot, fiber(1))), state.next_indirect_timeout(polling));
     assert_eq!(None, state.next_indirect_timeout(polling));
     assert_eq!(Some((ERROR, NIL)), state.take_fired_timeout(slot));
+}
+
+/// A fiber that waits for one blocker, and in a trap handler in the middle of that for another one.
+fn nested() -> (State, Slot) {
+    let (outer, inner) = (Some(ObjectRef::new(40)), Some(ObjectRef::new(48)));
+    let (mut state, _) = open();
+    let slot = state.enter(fiber(1)).unwrap().slot;
+    state.begin_block(slot, WaitHook::Block, None, outer);
+    state.enter(fiber(1)).unwrap();
+    state.begin_block(slot, WaitHook::Block, None, inner);
+    (state, slot)
+}
+
+fn leave(state: &mut State, slot: Slot) {
+    state.end_wait(slot);
+    state.leave(slot);
+}
+
+#[test]
+fn an_unblock_ends_the_wait_for_its_blocker() {
+    let (mut state, slot) = nested();
+    assert_eq!(
+        Unblocked::Woken,
+        state.unblock(fiber(1), ObjectRef::new(40))
+    );
+    assert_eq!(WaitStatus::Waiting, state.poll_wait(slot));
+    leave(&mut state, slot);
+    assert_eq!(
+        WaitStatus::Over(WakeCause::Unblocked),
+        state.poll_wait(slot)
+    );
+
+    let (mut state, slot) = nested();
+    assert_eq!(
+        Unblocked::Woken,
+        state.unblock(fiber(1), ObjectRef::new(48))
+    );
+    assert_eq!(
+        WaitStatus::Over(WakeCause::Unblocked),
+        state.poll_wait(slot)
+    );
+    leave(&mut state, slot);
+    assert_eq!(WaitStatus::Waiting, state.poll_wait(slot));
+}
+
+#[test]
+fn an_unblock_that_names_no_blocker_ends_both_waits() {
+    let (mut state, slot) = nested();
+    assert_eq!(Unblocked::Woken, state.unblock(fiber(1), NIL));
+    assert_eq!(
+        WaitStatus::Over(WakeCause::Unblocked),
+        state.poll_wait(slot)
+    );
+    leave(&mut state, slot);
+    assert_eq!(
+        WaitStatus::Over(WakeCause::Unblocked),
+        state.poll_wait(slot)
+    );
 }

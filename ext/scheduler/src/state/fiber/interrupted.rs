@@ -1,0 +1,171 @@
+//! Waits in the middle of which a hook begins: a trap handler or a finalizer runs in the fiber that polls, and waits itself.
+//!
+//! The fiber's wait is set aside until that hook ends. What comes for it meanwhile (readiness, its time, an `unblock`, an
+//! exception) is noted, and the fiber goes on with it then.
+//!
+//! | state                    | what happens                       | state after              | besides |
+//! |--------------------------|------------------------------------|--------------------------|---------|
+//! | parked or woken          | a hook begins                      | running                  | the wait is set aside; a new number |
+//! | any                      | that hook ends                     | as when it was set aside | its own number; no longer queued; a pending kill stays |
+//! | set aside, parked        | woken under its number             | set aside, woken         | not queued |
+//! | set aside, parked        | an `unblock` with its blocker      | set aside, woken         | - |
+//! | set aside, parked        | an `unblock` with no wait's blocker | set aside, woken        | the innermost wait as well |
+//! | set aside for readiness  | an exception is raised in it       | set aside, woken         | the raise is pending |
+
+use std::time::Instant;
+
+use super::{FiberRecord, FiberState};
+use crate::state::{
+    object_ref::ObjectRef,
+    wait::{Pending, SEVERAL, WaitHook, WaitKind, WakeCause},
+};
+
+/// A wait that was set aside.
+#[derive(Debug)]
+pub struct InterruptedWait {
+    state: FiberState,
+    pending: Option<Pending>,
+    io_number: u64,
+    waits_for_unblock_only: bool,
+    parked_at: Option<Instant>,
+    hook: WaitHook,
+    events: u8,
+    blocker: usize,
+    wait_number: u32,
+    /// The number of active hooks when the wait was set aside.
+    depth: u32,
+}
+
+impl InterruptedWait {
+    fn wake(&mut self, cause: WakeCause) -> bool {
+        let goes_on = matches!(self.state, FiberState::Parked(_));
+        if goes_on {
+            self.state = FiberState::Woken(cause);
+        }
+        goes_on
+    }
+
+    fn waits_for_io(&self, io_number: u64) -> bool {
+        self.state == FiberState::Parked(WaitKind::Io)
+            && [io_number, SEVERAL].contains(&self.io_number)
+    }
+}
+
+impl FiberRecord {
+    /// Whether a hook that begins now is in the middle of a wait.
+    pub(in crate::state) fn is_in_wait(&self) -> bool {
+        self.state != FiberState::Running
+    }
+
+    pub(in crate::state) fn has_interrupted_wait(&self) -> bool {
+        !self.interrupted.is_empty()
+    }
+
+    /// The hook that has just been entered is in the middle of a wait. Whether that is one for an `unblock` only.
+    pub(in crate::state) fn set_wait_aside(&mut self) -> bool {
+        let waits_for_unblock_only = std::mem::take(&mut self.waits_for_unblock_only);
+        self.interrupted.push(InterruptedWait {
+            state: self.state,
+            pending: self.pending.take(),
+            io_number: std::mem::take(&mut self.io_number),
+            waits_for_unblock_only,
+            parked_at: self.parked_at,
+            hook: std::mem::take(&mut self.hook),
+            events: std::mem::take(&mut self.events),
+            blocker: std::mem::take(&mut self.blocker),
+            wait_number: self.wait_number,
+            depth: self.active_hooks,
+        });
+        self.renumber();
+        self.state = FiberState::Running;
+        self.queued = false;
+        waits_for_unblock_only
+    }
+
+    /// A hook is about to be left: if a wait was set aside when it began, that one goes on. Whether it is one for an
+    /// `unblock` only.
+    pub(in crate::state) fn resume_wait(&mut self) -> bool {
+        let depth = self.active_hooks;
+        if self
+            .interrupted
+            .last()
+            .is_none_or(|wait| wait.depth != depth)
+        {
+            return false;
+        }
+        let Some(wait) = self.interrupted.pop() else {
+            return false;
+        };
+        self.state = wait.state;
+        if self.pending != Some(Pending::Kill) {
+            self.pending = wait.pending;
+        }
+        self.io_number = wait.io_number;
+        self.waits_for_unblock_only = wait.waits_for_unblock_only;
+        self.parked_at = wait.parked_at;
+        self.hook = wait.hook;
+        self.events = wait.events;
+        self.blocker = wait.blocker;
+        self.wait_number = wait.wait_number;
+        self.queued = false;
+        wait.waits_for_unblock_only
+    }
+
+    /// Notes what has ended a wait that was set aside. Whether there is one with this number that went on.
+    pub(in crate::state) fn wake_interrupted(
+        &mut self,
+        wait_number: u32,
+        cause: WakeCause,
+    ) -> bool {
+        let mut waits = self.interrupted.iter_mut();
+        let wait = waits.find(|wait| wait.wait_number == wait_number);
+        wait.is_some_and(|wait| wait.wake(cause))
+    }
+
+    /// Whether the innermost wait is one in `block` for this object.
+    pub(in crate::state) fn is_blocked_by(&self, blocker: usize) -> bool {
+        self.state == FiberState::Parked(WaitKind::Block) && self.blocker == blocker
+    }
+
+    /// Ends the waits that were set aside and that an `unblock` ends: those for this object, or all (`None`). Whether there is one.
+    pub(in crate::state) fn unblock_interrupted(&mut self, blocker: Option<usize>) -> bool {
+        let waits = self.interrupted.iter_mut();
+        waits
+            .filter(|wait| wait.state == FiberState::Parked(WaitKind::Block))
+            .filter(|wait| blocker.is_none_or(|blocker| wait.blocker == blocker))
+            .fold(false, |_, wait| wait.wake(WakeCause::Unblocked))
+    }
+
+    /// Whether it waits for this IO object (0: for any), in the wait that goes on.
+    pub(in crate::state) fn waits_for_io(&self, io_number: u64) -> bool {
+        io_number == 0 || [io_number, SEVERAL].contains(&self.io_number)
+    }
+
+    /// Whether it waits for this IO object, in a wait that was set aside.
+    pub(in crate::state) fn has_interrupted_wait_for(&self, io_number: u64) -> bool {
+        let mut waits = self.interrupted.iter();
+        waits.any(|wait| wait.waits_for_io(io_number))
+    }
+
+    /// Raises in the innermost wait for this IO object (0: for any) that was set aside. Whether there is one.
+    pub(in crate::state) fn raise_in_interrupted(
+        &mut self,
+        io_number: u64,
+        exception: ObjectRef,
+    ) -> bool {
+        let mut waits = self.interrupted.iter_mut().rev();
+        let wait = waits.find(|wait| match io_number {
+            0 => wait.state == FiberState::Parked(WaitKind::Io),
+            number => wait.waits_for_io(number),
+        });
+        wait.is_some_and(|wait| {
+            wait.pending = Some(Pending::Raise(exception));
+            wait.wake(WakeCause::Interrupted)
+        })
+    }
+
+    /// The exceptions that are pending in waits that were set aside.
+    pub(in crate::state) fn interrupted_pending(&self) -> impl Iterator<Item = Pending> + '_ {
+        self.interrupted.iter().filter_map(|wait| wait.pending)
+    }
+}

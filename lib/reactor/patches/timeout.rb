@@ -1,0 +1,32 @@
+# frozen_string_literal: true
+
+require "timeout"
+require_relative "../schedulers"
+
+module Reactor
+  module Patches
+    # Some versions of the timeout library (0.4.1, and 0.6.0 up to Ruby 4.0.4) hand Timeout::Error to a scheduler, and a bare
+    # rescue in the block would swallow it. Without a scheduler every version raises an exception of its own in the block, and
+    # turns it into Timeout::Error outside. Here the library does the same for a scheduler: it gets that exception as if the
+    # caller had named it.
+    #
+    # @api private
+    module TimeoutException
+      # Prepended to Timeout's singleton class.
+      module Module
+        def timeout(seconds, exception = nil, message = nil, &block)
+          return super if exception || seconds.nil? || !Fiber.current_scheduler.is_a?(Schedulers::Member)
+
+          ::Timeout::Error.handle_timeout(message || "execution expired") { |own| super(seconds, own, message, &block) }
+        end
+      end
+
+      # Prepended to Timeout, for the classes that include it.
+      module Method
+        private
+
+        def timeout(...) = ::Timeout.timeout(...)
+      end
+    end
+  end
+end

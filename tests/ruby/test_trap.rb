@@ -1,0 +1,100 @@
+# frozen_string_literal: true
+
+require_relative "helper"
+
+# A trap handler runs in the fiber that polls, in the middle of that fiber's wait, and may wait itself.
+class TestTrap < ReactorTest
+  # Runs `wait` in the fiber that polls. A signal comes in the middle, and `handler` runs there; meanwhile another thread runs
+  # `outside`, if there is one.
+  SCRIPT = <<~'RUBY'
+    wait, handler, outside = ARGV
+    $queue, $inner, $entered = Array.new(3) { Thread::Queue.new }
+    $mutex, $condition, $held = Thread::Mutex.new, Thread::ConditionVariable.new, Thread::Queue.new
+    $reading, $writing = IO.pipe
+    clock = -> { Process.clock_gettime(Process::CLOCK_MONOTONIC) }
+    main = Thread.current
+    handlers = []
+    trap(:USR1) do
+      $entered << true
+      eval(handler)
+      handlers << Fiber.current
+    end
+    class Counting < Reactor::Scheduler
+      BLOCKS = []
+      def block(blocker, timeout = nil)
+        BLOCKS << blocker
+        super
+      end
+    end
+    signaller = Thread.new do
+      Thread.stop
+      Thread.pass until $waiting && main.stop?
+      Process.kill(:USR1, Process.pid)
+      $entered.pop
+      if outside
+        Thread.pass until main.stop? # the handler waits
+        eval(outside)
+      end
+    end
+    Fiber.set_scheduler(Counting.new)
+    fiber = Fiber.schedule do
+      sleep 0.001 # after it the root fiber waits, and this one polls
+      signaller.wakeup
+      Counting::BLOCKS.clear
+      began = clock.()
+      $waiting = true
+      value = eval(wait)
+      took = clock.() - began
+      puts [handlers == [Fiber.current], value.inspect, took >= 0.3, Counting::BLOCKS.count($queue)].join("|")
+    end
+    Fiber.scheduler.run
+    signaller.join
+  RUBY
+
+  # The handler ran once, and in the fiber that waited; then the value, whether it took 0.3 s, and the calls of `block`.
+  def after_a_signal_in(wait, handler:, outside: nil)
+    skip_under_stress
+    handled, value, long, blocks = child_says(SCRIPT, *[wait, handler, outside].compact).chomp.split("|")
+    assert_equal "true", handled, "the handler did not run in the fiber that waits" unless select_backend?
+    [value, long, blocks.to_i]
+  end
+
+  def test_a_trap_handler_that_waits_does_not_end_the_sleep_that_it_interrupts
+    assert_equal ["true", "true"], after_a_signal_in("sleep(0.3) && true", handler: "sleep 0.01").first(2)
+  end
+
+  def test_a_trap_handler_that_waits_does_not_end_a_wait_with_a_limit
+    assert_equal ["nil", "true", 1], after_a_signal_in("$queue.pop(timeout: 0.3)", handler: "sleep 0.01"), "calls of block"
+    assert_equal ["nil", "true"], after_a_signal_in("$reading.wait_readable(0.3)", handler: "sleep 0.01").first(2)
+    assert_equal ["nil", "true"], after_a_signal_in("IO.select([$reading], nil, nil, 0.3)", handler: "sleep 0.01").first(2)
+    assert_equal ["nil", "true"], after_a_signal_in("Thread.new { $held.pop }.join(0.3)", handler: "sleep 0.01").first(2)
+  end
+
+  def test_an_unblock_of_the_handlers_wait_does_not_end_the_wait_that_it_interrupts
+    assert_equal ["true", "true"],
+                 after_a_signal_in("sleep(0.3) && true", handler: "$inner.pop", outside: "$inner << 1").first(2)
+  end
+
+  def test_an_unblock_that_comes_while_a_trap_handler_waits_is_not_lost
+    assert_equal [":outer", 1], after_a_signal_in("$queue.pop", handler: "$inner.pop", outside: "$queue << :outer; $inner << 1").values_at(0, 2)
+    [
+      ["$mutex.synchronize { $condition.wait($mutex); 1 }", "Thread.pass until $mutex.try_lock; $condition.signal; $mutex.unlock"],
+      ["Thread.new { $held.pop }.value", "$held << 1; sleep 0.001 while Thread.list.size > 2"],
+      ["$reading.readpartial(1).to_i", "$writing.write('1')"],
+      ["IO.select([$reading]).size - 2", "$writing.write('1')"]
+    ].each do |wait, outside|
+      assert_equal "1", after_a_signal_in(wait, handler: "$inner.pop", outside: "#{outside}; $inner << 1").first, wait
+    end
+  end
+
+  def test_what_ends_the_handlers_wait_and_the_one_that_it_interrupts_is_told_apart
+    assert_equal "[1, :inner]", after_a_signal_in("[$queue.pop, $got]", handler: "$got = $inner.pop", outside: "$inner << :inner; $queue << 1").first
+  end
+
+  def test_an_io_that_is_closed_while_a_trap_handler_waits_ends_the_wait_for_it
+    wait = "begin; $reading.read(1); rescue IOError; 1; end"
+    # From Ruby 4.0 on, close waits until the fiber has left, and so for the handler.
+    close = "closer = Thread.new { $reading.close }; Thread.pass until closer.stop?; $inner << 1; closer.join"
+    assert_equal "1", after_a_signal_in(wait, handler: "$inner.pop", outside: close).first
+  end
+end
