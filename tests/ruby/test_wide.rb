@@ -171,6 +171,18 @@ class TestWide < ReactorTest
     FileUtils.rm_rf(File.dirname(fifo))
   end
 
+  def test_a_star_stands_for_any_test
+    wide({ test_a: "assert #{PLAIN}", test_b: "assert #{PLAIN}", test_c: "assert true" }, [known("test_[ab]*")])
+    assert @good, @report
+    assert_includes @report, "2 known differences"
+  end
+
+  def test_a_body_whose_fiber_is_lost_is_a_difference
+    wide({ test_a: "#{PLAIN} || Fiber.current.kill" })
+    refute @good
+    assert_includes @report, "UNKNOWN"
+  end
+
   def test_a_line_that_is_none_is_refused
     assert_raises(ArgumentError) { Wide::Known.new(["all | all | test"]) }
     assert_raises(ArgumentError) { Wide::Known.new([known("test_a", reason: "perhaps | a reason")]) }

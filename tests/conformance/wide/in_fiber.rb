@@ -16,17 +16,21 @@ module InFiber
   # @return the block's value; its exception is raised here
   def self.run
     value = error = nil
+    over = false
     Fiber.set_scheduler(scheduler)
     begin
       Fiber.schedule do
         value = yield
       rescue Exception => error # rubocop:disable Lint/RescueException -- SystemExit and Interrupt as well
         nil
+      ensure
+        over = true
       end
     ensure
       Fiber.set_scheduler(nil) # runs the fibers to their end
     end
     raise error if error
+    raise "the fiber of the test was not resumed" unless over
 
     value
   end

@@ -6,7 +6,7 @@ module Wide
   #   Rubies | backends | file and test | class of the reason | reason
   #
   # Rubies and backends are words, or "all". After the test, "(sometimes)" says that the difference does not show in each run,
-  # and "(crash)" that the process dies.
+  # and "(crash)" that the process dies. A star in the test's name stands for anything.
   class Known
     # VM: Ruby itself, shown with its own scheduler or by its source. test: the test assumes that its thread is blocked, or
     # counts the VM's own objects. inherent: no scheduler can do it. TO FIX: ours.
@@ -21,6 +21,7 @@ module Wide
           (backends == [ALL] || backends.include?(backend))
       end
 
+      def test?(name) = File.fnmatch?(test, name)
       def to_s = "#{reason_class}: #{reason}"
     end
 
@@ -35,13 +36,16 @@ module Wide
 
     # @return [Line, nil] that explains this difference. A crash needs a line that says so.
     def find(version, backend, difference)
-      @lines.find { |line| line.test == difference.test && line.crash == difference.crash? && line.covers?(version, backend) }
+      @lines.find { |line| line.test?(difference.test) && line.crash == difference.crash? && line.covers?(version, backend) }
     end
+
+    # Whether a line is about this test, and not about a whole class of tests.
+    def mentions?(version, backend, test) = @lines.any? { |line| line.test == test && line.covers?(version, backend) }
 
     # The lines that a comparison ought to have shown.
     def stale(version, comparison)
       passed = comparison.tests.map { |id| "#{comparison.file} #{id}" } - comparison.found.map(&:test)
-      @lines.select { |line| !line.sometimes && passed.include?(line.test) && line.covers?(version, comparison.backend) }
+      @lines.select { |line| !line.sometimes && passed.any? { |test| line.test?(test) } && line.covers?(version, comparison.backend) }
     end
 
     private

@@ -20,8 +20,10 @@ module Wide
     # Seconds of a test in plain Ruby. No test takes as long on a loaded machine.
     LIMIT = 90
     # In a fiber a test may take so many times as long as in plain Ruby, and so many seconds more.
-    TIMES = 5
+    TIMES = 20
     MORE = 10
+    # The seconds of a test that is known to differ, because many of these hang.
+    MORE_OF_KNOWN = 3
 
     # @param part [Boolean] only the files that are marked as the part for bin/test
     # @param words [Array<String>] only the files with one of these words in their names
@@ -104,7 +106,10 @@ module Wide
     end
 
     def compare(plain, backend)
-      limits = ->(id) { (plain.outcomes[id]&.seconds || 0) * TIMES + @more }
+      limits = lambda do |id|
+        known = @known.mentions?(RUBY_VERSION, backend, "#{plain.file} #{id}")
+        (plain.outcomes[id]&.seconds || 0) * TIMES + (known ? [@more, MORE_OF_KNOWN].min : @more)
+      end
       explained = ->(difference) { @known.find(RUBY_VERSION, backend, difference) }
       new_run = ->(only) { Run.new(@place, plain.file, backend, limits: limits, only: only) }
       Comparison.new(plain, backend, explained: explained, new_run: new_run).tap { |comparison| @comparisons << comparison }
