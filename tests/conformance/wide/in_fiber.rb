@@ -21,16 +21,15 @@ module InFiber
     begin
       Fiber.schedule do
         value = yield
+        over = true
       rescue Exception => error # rubocop:disable Lint/RescueException -- SystemExit and Interrupt as well
-        nil
-      ensure
         over = true
       end
     ensure
       Fiber.set_scheduler(nil) # runs the fibers to their end
     end
     raise error if error
-    raise "the fiber of the test was not resumed" unless over
+    raise "the fiber of the test did not reach its end" unless over
 
     value
   end
