@@ -51,6 +51,14 @@ class TestRunner < ReactorTest
     refute_includes @details, "test_good"
   end
 
+  def test_cruby_s_tests_are_counted_by_backend
+    report = "epoll: 10 of 12 as plain, 1 known differences, 1 unknown, 0 only once\nselect: 11 of 12 as plain, 1 known differences, 0 unknown, 0 only once"
+    good, = ended(step("echo", "#{report}\n0 problems", count: :wide))
+    bad, = ended(step("sh", "-c", "echo '#{report}\n1 problems'; exit 1", count: :wide))
+    absent, = ended(step("sh", "-c", "echo 'no network'; exit 77", count: :wide))
+    assert_equal [[21, 0, 0], [21, 1, 0], [0, 0, 1]], [good, bad, absent].map { |step| step.tally.to_a }
+  end
+
   def test_a_process_that_dies_between_its_tests_has_failed
     assert_operator suite("def test_a = pass\ndef test_b = Process.kill(:KILL, Process.pid)").tally.failed, :>, 0
   end

@@ -72,7 +72,7 @@ module Wide
 
     def environment
       # A stray process is found by WIDE_MARK. CRuby's own limits allow for a loaded machine.
-      { "WIDE_MARK" => @mark, "WIDE_SOURCE" => @place.source, "WIDE_NOTES" => @notes, "REACTOR_LIB" => LIB,
+      { "WIDE_MARK" => @mark, "WIDE_SOURCE" => @place.source, "WIDE_NOTES" => @notes, "REACTOR_LIB" => LIB, "REACTOR_BACKEND" => nil,
         "WIDE_BACKEND" => (@mode unless plain?), "WIDE_SKIP" => list("skip", @outcomes.keys), "WIDE_ONLY" => @only && list("only", @only),
         "RUBY" => @place.command.first, "RUBY_TEST_TIMEOUT_SCALE" => "4", "LANG" => "C.UTF-8", "LC_ALL" => "C.UTF-8",
         "http_proxy" => nil, "https_proxy" => nil, "no_proxy" => nil, "MAKEFLAGS" => nil }
