@@ -4,7 +4,8 @@
 #
 #   WIDE_SOURCE    the sources of Ruby
 #   WIDE_NOTES     the file of notes: a line of JSON for each event
-#   WIDE_BACKEND   each test's body runs in a fiber of a scheduler of this backend; unset: in plain Ruby
+#   WIDE_BACKEND   each test's body, and the code that it runs by assert_separately, runs in a fiber of a scheduler of this
+#                  backend; unset: in plain Ruby
 #   WIDE_SKIP      a file with the tests that are over already, one a line
 #   WIDE_ONLY      a file with the only tests to run, one a line
 #   REACTOR_LIB    the directory of reactor.rb
@@ -55,6 +56,17 @@ module NotedTest
   end
 end
 Test::Unit::TestCase.prepend(NotedTest)
+
+# Code that a test runs in a Ruby of its own runs in a fiber there.
+module FiberInChild
+  def assert_separately(arguments, file = nil, line = nil, code, **options)
+    place = caller_locations(1, 1).first
+    # A lambda, because the code may return.
+    code = "require #{File.expand_path("in_fiber", __dir__).dump}; InFiber.run(&lambda do\n#{code}\nend)" unless code.match?(/^__END__$/)
+    super(arguments, file || place.path, line || place.lineno, code, **options)
+  end
+end
+Test::Unit::TestCase.prepend(FiberInChild) if ENV["WIDE_BACKEND"]
 
 # Notes the results. A test has several if its teardown fails.
 module NotedResult
