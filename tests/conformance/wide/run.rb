@@ -148,21 +148,29 @@ module Wide
     end
 
     def end_process
-      Process.kill(:KILL, -@pid)
+      kill_group
       Process.waitpid2(@pid)
       sweep
-    rescue Errno::ESRCH, Errno::ECHILD
+    rescue Errno::ECHILD
       sweep
     end
 
-    # Ends the processes that the tests left behind, also those in sessions of their own.
+    # Ends the processes that the tests left behind: those of the process group, and those in groups of their own, which have
+    # the mark in their environment.
     def sweep
+      kill_group
       mark = "WIDE_MARK=#{@mark}\0"
       Dir.glob("/proc/[0-9]*/environ") do |path|
         Process.kill(:KILL, Integer(path[/\d+/])) if File.binread(path).include?(mark)
       rescue SystemCallError
         nil # ended meanwhile, or another user's
       end
+    end
+
+    def kill_group
+      Process.kill(:KILL, -@pid)
+    rescue Errno::ESRCH
+      nil # all of it has ended
     end
 
     def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
