@@ -19,7 +19,12 @@ module Runner
       @names = names
     end
 
-    def selected(rubies) = @all ? rubies : rubies.last(1)
+    # @param rubies [Array<Ruby>] the oldest first
+    # @return [Array<Ruby>] those to test
+    def selected(rubies)
+      @newest = rubies.last
+      @all ? rubies : rubies.last(1)
+    end
 
     # The steps without the extension. They run one by one, because a cargo command locks its build directory.
     def rust
@@ -79,10 +84,11 @@ module Runner
 
     def fiber_suite(ruby) = "#{ruby.name}: CRuby's fiber suite"
 
-    # CRuby's tests in fibers, after the step that unpacks the same sources. One Ruby after another, because each runs two
-    # processes.
+    # CRuby's tests in fibers, after the step that unpacks the same sources: all of them on the newest Ruby, a part on the others
+    # and before a commit. One Ruby after another, because each runs two processes.
     def cruby(ruby, backends)
-      Step.new("#{ruby.name}: CRuby's own tests in fibers", "bin/conformance", "--wide", "--part", lane: :cruby,
+      part = @all && ruby == @newest ? [] : ["--part"]
+      Step.new("#{ruby.name}: CRuby's own tests in fibers", "bin/conformance", "--wide", *part, lane: :cruby,
                after: [fiber_suite(ruby)], env: { "RUBY" => ruby.command, "REACTOR_BACKEND" => backends.join(" ") }, count: :wide)
     end
 
