@@ -10,21 +10,28 @@ module Wide
 
   # Compares a file's tests on one backend with its plain run. CRuby's tests depend on time and load. So a test with an unknown
   # difference runs again: alone, and if it passes alone, after the other tests of its file once more. If it passes both
-  # times, it did not fail because of the fiber. A crash needs no repetition.
+  # times, it did not fail because of the fiber. A crash needs no repetition. A known difference that does not show runs again
+  # as well.
   class Comparison
     ENDED = %w[exit hang crash].freeze
 
     attr_reader :plain, :backend, :unknown
 
+    # @return [Array<String>] the tests that ought to differ and do not
+    attr_reader :stale
+
     # @param explained [#call] whether a difference is known
+    # @param expected [#call] whether a test is known to differ each time
     # @param new_run [#call] makes a run of these tests only, or of the whole file
-    def initialize(plain, backend, explained:, new_run:)
+    def initialize(plain, backend, explained:, expected:, new_run:)
       @plain = plain
       @backend = backend
       @explained = explained
+      @expected = expected
       @new_run = new_run
       @unknown = []
       @unsure = []
+      @stale = []
       @stages = [:whole, :alone, :whole_again]
     end
 
@@ -42,23 +49,28 @@ module Wide
     # @return [Run, nil] nil if nothing more has to run
     def next_run
       take(@run) if @run
-      @run = case (stage = @stages.shift)
+      @run = case @stages.shift
              when :whole then @new_run.(nil)
-             when :alone, :whole_again then @new_run.(stage == :alone ? @unsure.map(&:id) : nil) unless @unsure.empty?
+             when :alone then @new_run.(again) unless again.empty?
+             when :whole_again then @new_run.(nil) unless @unsure.empty?
              end
     end
 
     private
+
+    def again = @unsure.map(&:id) + @stale
 
     def take(run)
       differences = differences(run)
       if @found.nil?
         @found = differences
         @unknown, @unsure = differences.reject(&@explained).partition(&:crash?)
+        @stale = (tests - differences.map(&:id)).select { |id| @expected.("#{file} #{id}") }
       else
-        again = differences.to_h { |difference| [difference.id, difference] }
-        @unknown += @unsure.filter_map { |difference| again[difference.id] }
-        @unsure = @unsure.reject { |difference| again.key?(difference.id) }
+        @stale -= differences.map(&:id)
+        repeated = differences.to_h { |difference| [difference.id, difference] }
+        @unknown += @unsure.filter_map { |difference| repeated[difference.id] }
+        @unsure = @unsure.reject { |difference| repeated.key?(difference.id) }
       end
     end
 

@@ -42,10 +42,9 @@ module Wide
     # Whether a line is about this test, and not about a whole class of tests.
     def mentions?(version, backend, test) = @lines.any? { |line| line.test == test && line.covers?(version, backend) }
 
-    # The lines that a comparison ought to have shown.
-    def stale(version, comparison)
-      passed = comparison.tests.map { |id| "#{comparison.file} #{id}" } - comparison.found.map(&:test)
-      @lines.select { |line| !line.sometimes && passed.any? { |test| line.test?(test) } && line.covers?(version, comparison.backend) }
+    # Whether a line says that this test differs in each run.
+    def expects?(version, backend, test)
+      @lines.any? { |line| line.test == test && !line.sometimes && line.covers?(version, backend) }
     end
 
     private

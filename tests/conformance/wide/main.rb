@@ -111,8 +111,9 @@ module Wide
         (plain.outcomes[id]&.seconds || 0) * TIMES + (known ? [@more, MORE_OF_KNOWN].min : @more)
       end
       explained = ->(difference) { @known.find(RUBY_VERSION, backend, difference) }
+      expected = ->(test) { @known.expects?(RUBY_VERSION, backend, test) }
       new_run = ->(only) { Run.new(@place, plain.file, backend, limits: limits, only: only) }
-      Comparison.new(plain, backend, explained: explained, new_run: new_run).tap { |comparison| @comparisons << comparison }
+      Comparison.new(plain, backend, explained: explained, expected: expected, new_run: new_run).tap { |comparison| @comparisons << comparison }
     end
 
     def ended(comparison)
@@ -122,7 +123,7 @@ module Wide
         line = @known.find(RUBY_VERSION, comparison.backend, difference)
         say "known    #{comparison.backend}: #{difference.test}: #{difference.outcome.status} (#{line})" if line
       end
-      @known.stale(RUBY_VERSION, comparison).each { |line| problem "STALE    #{comparison.backend}: #{line.test} no longer differs" }
+      comparison.stale.each { |id| problem "STALE    #{comparison.backend}: #{comparison.file} #{id} no longer differs" }
     end
 
     def problem(text)
