@@ -48,6 +48,9 @@ module Reactor
     # The keyword options of Ruby's own Socket.tcp.
     TCP_OPTIONS = Socket.method(:tcp).parameters.filter_map { |kind, name| name if kind == :key }.freeze
 
+    # Ruby's own, also if the program replaces Addrinfo.getaddrinfo.
+    GETADDRINFO = Addrinfo.method(:getaddrinfo).unbind
+
     private_constant :PLAIN_ADDRESS, :MAYBE_ADDRESS, :PORT, :SPECIAL_HOSTS, :MAX_HOST_BYTES
 
     class << self
@@ -61,7 +64,7 @@ module Reactor
       # @param text [String]
       # @return [Boolean] whether it is an address, with or without a zone
       def address?(text)
-        text.match?(MAYBE_ADDRESS) && !!Addrinfo.getaddrinfo(text, nil, nil, :STREAM, nil, Socket::AI_NUMERICHOST)
+        text.match?(MAYBE_ADDRESS) && !!GETADDRINFO.bind_call(Addrinfo, text, nil, nil, :STREAM, nil, Socket::AI_NUMERICHOST)
       rescue SocketError
         false
       end

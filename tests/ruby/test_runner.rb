@@ -7,6 +7,7 @@ require_relative "../runner/counts"
 require_relative "../runner/plan"
 require_relative "../runner/queue"
 require_relative "../runner/report"
+require_relative "../runner/ruby"
 
 # bin/test itself: every failure is counted, and the stacks of a hung process are logged.
 class TestRunner < ReactorTest
@@ -49,6 +50,24 @@ class TestRunner < ReactorTest
     assert_equal [1, 2, 1], tally.to_a
     assert_includes @details, "TestSample#test_bad"
     refute_includes @details, "test_good"
+  end
+
+  def test_cruby_s_tests_are_counted_by_backend
+    report = "epoll: 10 of 12 as plain, 1 known differences, 1 unknown, 0 only once\nselect: 11 of 12 as plain, 1 known differences, 0 unknown, 0 only once"
+    good, = ended(step("echo", "#{report}\n0 problems", count: :wide))
+    bad, = ended(step("sh", "-c", "echo '#{report}\n1 problems'; exit 1", count: :wide))
+    absent, = ended(step("sh", "-c", "echo 'no network'; exit 77", count: :wide))
+    assert_equal [[21, 0, 0], [21, 1, 0], [0, 0, 1]], [good, bad, absent].map { |step| step.tally.to_a }
+  end
+
+  def test_cruby_s_tests_run_whole_on_the_newest_ruby_only
+    rubies = %w[3.3.0 3.4.0].map { |version| Runner::Ruby.new("ruby", version).tap { |ruby| ruby.define_singleton_method(:backends) { %w[epoll select] } } }
+    commands = [true, false].map do |all|
+      plan = Runner::Plan.new(all: all)
+      plan.selected(rubies).map { |ruby| plan.suites(ruby).find { |step| step.name.end_with?("own tests in fibers") }.command }
+    end
+    part = %w[bin/conformance --wide --part]
+    assert_equal [[part, part.first(2)], [part]], commands
   end
 
   def test_a_process_that_dies_between_its_tests_has_failed

@@ -7,7 +7,7 @@ module Runner
   class Plan
     TESTS = File.expand_path("../ruby", __dir__)
     # Files that do not depend on the backend: they run on the first backend only.
-    BACKEND_INDEPENDENT = %w[test_bench test_docs test_examples test_layers test_runner test_servers test_types].freeze
+    BACKEND_INDEPENDENT = %w[test_bench test_docs test_examples test_layers test_runner test_servers test_types test_wide].freeze
     # Files that are fast enough with a collection at every allocation.
     STRESS = %w[test_block test_fiber test_gc test_io_read_write test_io_wait test_sleep test_timeout].freeze
     # Files that use programs built by `cargo test`.
@@ -19,7 +19,12 @@ module Runner
       @names = names
     end
 
-    def selected(rubies) = @all ? rubies : rubies.last(1)
+    # @param rubies [Array<Ruby>] the oldest first
+    # @return [Array<Ruby>] those to test
+    def selected(rubies)
+      @newest = rubies.last
+      @all ? rubies : rubies.last(1)
+    end
 
     # The steps without the extension. They run one by one, because a cargo command locks its build directory.
     def rust
@@ -42,8 +47,10 @@ module Runner
       backends = ruby.backends
       chosen = @all ? backends : backends.reject { |backend| backend == "select" }
       steps = chosen.flat_map { |backend| suite(ruby, backend, again: backend != backends.first) }
+      return steps unless @names.empty?
+
       # The longest steps start first.
-      @all && @names.empty? ? stress(ruby, backends.first) + other_suites(ruby, backends.first) + steps : steps
+      (@all ? stress(ruby, backends.first) + other_suites(ruby, backends.first) : []) + [cruby(ruby, chosen)] + steps
     end
 
     private
@@ -75,10 +82,20 @@ module Runner
       Step.new("#{group} #{file}", ruby.command, "-w", "-Ilib", File.join(TESTS, "#{file}.rb"), "-v", group: group, env: env, count: :ruby, **options)
     end
 
+    def fiber_suite(ruby) = "#{ruby.name}: CRuby's fiber suite"
+
+    # CRuby's tests in fibers, after the step that unpacks the same sources: all of them on the newest Ruby, a part on the others
+    # and before a commit. One Ruby after another, because each runs two processes.
+    def cruby(ruby, backends)
+      part = @all && ruby == @newest ? [] : ["--part"]
+      Step.new("#{ruby.name}: CRuby's own tests in fibers", "bin/conformance", "--wide", *part, lane: :cruby,
+               after: [fiber_suite(ruby)], env: { "RUBY" => ruby.command, "REACTOR_BACKEND" => backends.join(" ") }, count: :wide)
+    end
+
     def other_suites(ruby, backend)
       env = { "RUBY" => ruby.command, "REACTOR_BACKEND" => backend }
       [
-        Step.new("#{ruby.name}: CRuby's fiber suite", "bin/conformance", env: env, count: :conformance),
+        Step.new(fiber_suite(ruby), "bin/conformance", env: env, count: :conformance),
         Step.new("#{ruby.name}: soak", "bin/soak", "12", env: env)
       ]
     end

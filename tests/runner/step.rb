@@ -18,7 +18,7 @@ module Runner
 
     PASSED = / = \d+\.\d+ s = [.S]$/ # the verbose line of minitest for a test that did not fail
 
-    attr_reader :name, :after, :lane, :group, :tally, :started, :ended, :log, :pid
+    attr_reader :name, :command, :after, :lane, :group, :tally, :started, :ended, :log, :pid
 
     # @param after [Array<String>] names of the steps, or groups of steps, that have to end first
     # @param lane [Symbol, nil] steps of one lane run one by one

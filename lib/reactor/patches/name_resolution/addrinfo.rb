@@ -8,7 +8,16 @@ module Reactor
     module NameResolution
       # Prepended to Addrinfo's singleton class.
       module AddrinfoLookup
+        # @return [Boolean] whether the program has replaced Addrinfo.getaddrinfo, which Ruby's own Socket.tcp calls
+        def self.replaced?
+          method = Addrinfo.method(:getaddrinfo)
+          method = method.super_method if method.owner.equal?(self)
+          !method.source_location.nil?
+        end
+
         def getaddrinfo(*arguments, **options)
+          return super if Fiber.current_scheduler && AddrinfoLookup.replaced?
+
           host, service, *rest = arguments
           family, socktype, protocol, flags = rest
           numbers = { family: NameParsing.constant("AF_", family), socktype: NameParsing.constant("SOCK_", socktype),

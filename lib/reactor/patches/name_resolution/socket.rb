@@ -3,6 +3,7 @@
 require_relative "../../connect/happy_eyeballs"
 require_relative "../../name_parsing"
 require_relative "../name_resolution"
+require_relative "addrinfo"
 
 module Reactor
   module Patches
@@ -32,7 +33,8 @@ module Reactor
 
         def tcp(host, port, local_host = nil, local_port = nil, **options, &block)
           parallel = options.fetch(:fast_fallback) { HappyEyeballs.ruby_default? }
-          connection = HappyEyeballs.for(HappyEyeballs::ForSocketTCP, host, port, local_host, local_port, options, parallel)
+          own = Fiber.current_scheduler.nil? || !AddrinfoLookup.replaced?
+          connection = HappyEyeballs.for(HappyEyeballs::ForSocketTCP, host, port, local_host, local_port, options, parallel) if own
           return Schedulers.forked_child? ? Fiber.blocking { super } : super unless connection
 
           socket = connection.run
