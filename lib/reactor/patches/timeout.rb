@@ -8,7 +8,7 @@ module Reactor
     # Some versions of the timeout library (0.4.1, and 0.6.0 up to Ruby 4.0.4) hand Timeout::Error to a scheduler, and a bare
     # rescue in the block would swallow it. Without a scheduler every version raises an exception of its own in the block, and
     # turns it into Timeout::Error outside. Here the library does the same for a scheduler: it gets that exception as if the
-    # caller had named it.
+    # caller had named it. Libraries before 0.4 have no method for that, and are left alone.
     #
     # @api private
     module TimeoutException
@@ -16,6 +16,7 @@ module Reactor
       module Module
         def timeout(seconds, exception = nil, message = nil, &block)
           return super if exception || seconds.nil? || !Fiber.current_scheduler.is_a?(Schedulers::Member)
+          return super unless ::Timeout::Error.respond_to?(:handle_timeout)
 
           ::Timeout::Error.handle_timeout(message || "execution expired") { |own| super(seconds, own, message, &block) }
         end
