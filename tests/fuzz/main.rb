@@ -40,6 +40,7 @@ module Fuzz
       @known = Known.new
       @lock = Mutex.new
       @counts = Hash.new(0)
+      @found = {} # by backend and source: what first led to it
       @next = options.seed
       @end = now + options.seconds
     end
@@ -49,7 +50,7 @@ module Fuzz
       say "fuzz: Ruby #{RUBY_VERSION}, threads against #{@backends.join(", ")}, --seed #{@options.seed}"
       jobs = @options.program ? 1 : @options.jobs
       Array.new(jobs) { Thread.new { work } }.each(&:join)
-      say "fuzz: #{@counts[:programs]} programs (--seed #{@options.seed} to #{@next - 1}), #{@counts[:differences]} differences, " \
+      say "note: fuzz on Ruby #{RUBY_VERSION}: #{@counts[:programs]} programs (--seed #{@options.seed} to #{@next - 1}), #{@counts[:differences]} differences, " \
           "#{@counts[:known]} known, #{@counts[:rare]} that did not come again, #{@counts[:undetermined]} programs that differ on threads from run to run"
       @counts[:differences].zero?
     end
@@ -78,12 +79,12 @@ module Fuzz
       @lock.synchronize do
         return if now > @end || @counts[:differences] >= @options.most || (@options.programs && @counts[:programs] >= @options.programs)
 
-        @counts[:programs] += 1
         (@next += 1) - 1
       end
     end
 
     def one(runner, program, seed)
+      count(:programs)
       differences = runner.differences(program)
       return count(:undetermined) unless differences
 
@@ -101,6 +102,9 @@ module Fuzz
         count(:known)
         return say("known: #{label(seed)}, #{smallest.backend}: #{reason}")
       end
+      first = @lock.synchronize { @found[[smallest.backend, source]] ||= label(seed) }
+      return say("again: #{label(seed)}, #{smallest.backend}: the same program as of #{first}") unless first == label(seed)
+
       count(:differences)
       report(smallest, seed, times)
     end

@@ -136,11 +136,17 @@ module Fuzz
         members = left.select { |_, sites| sites.first&.last&.fetch(:share, nil) == number }
         steps.concat(common_steps(number, members.map { |member, sites| [member, sites.shift.first] }))
       end
-      steps << "stage.kill_all" if @program.ending == "kill"
+      steps << "stage.kill_all#{"(#{never_ending})" unless never_ending.empty?}" if @program.ending == "kill"
       return [] if steps.empty?
 
       orders = "  stage.take_orders" if @program.data[:conductor] == "thread" && steps.any?(/stage\.(raise_in|kill)\(/)
       [*orders, "  stage.conduct(on: :#{@program.data[:conductor]}) do", *indented(steps, 2), "  end"]
+    end
+
+    # @return [String] the tasks whose last wait nothing ends, and these waits
+    def never_ending
+      endless = @program.tasks.each_with_index.select { |ops, _| ops.last&.fetch(:op) == "wait" && ops.last[:by].empty? && ops.last[:seconds].nil? }
+      endless.map { |ops, task| "#{name(task)}: #{@steps[task].last.first}" }.join(", ")
     end
 
     def own_steps(task, site, op)

@@ -28,6 +28,9 @@ module Fuzz
       # @return [Boolean] whether a wait of this kind can be ended in this way
       def possible?(kind, what)
         wait = WAITS.fetch(kind)
+        # A thread sleeps also while its child is made.
+        return false if kind == "system" && %w[raise kill].include?(what)
+
         case what
         when "feed" then !wait.feed.nil?
         # A read that had begun gets EIO, and a read that begins now gets the end of the data.
@@ -52,31 +55,27 @@ module Fuzz
     alias eql? ==
     def hash = data.hash
 
-    # Yields each operation in the order in which it runs, with the number of its task.
-    def each_op(&block)
-      return enum_for(:each_op) unless block
-
-      tasks.each_with_index { |ops, task| walk(ops) { |op| yield op, task } }
-    end
+    # @return [Array<Hash>] each operation, also those inside others, in the order in which each task runs them
+    def ops = [].tap { |found| tasks.each { |ops| walk(ops) { |op| found << op } } }
 
     # How large it is: operations, and what happens to them.
-    def size = each_op.sum { |op, _| 1 + (op[:by] || []).size } + tasks.size
+    def size = ops.sum { |op| 1 + (op[:by] || []).size } + tasks.size
 
     # The tasks meet in their common waits in one order only.
     def valid?
-      tasks.any? && each_op.all? { |op, _| op[:op] != "share" || shares[op[:share]] } &&
+      tasks.any? && ops.all? { |op| op[:op] != "share" || shares[op[:share]] } &&
         tasks.all? { |ops| numbers(ops).then { |found| found == found.uniq.sort } }
     end
 
     # Common waits that a single task is left in, or none, are no longer common.
     def tidy
-      used = each_op.filter_map { |op, _| op[:share] }.uniq.sort
+      used = ops.filter_map { |op| op[:share] }.uniq.sort
       return self if used == [*0...shares.size]
 
       moved = used.each_with_index.to_h
       data = JSON.parse(to_s, symbolize_names: true)
       data[:shares] = used.map { |number| data[:shares][number] }
-      Program.new(data).tap { |program| program.each_op { |op, _| op[:share] = moved.fetch(op[:share]) if op[:share] } }
+      Program.new(data).tap { |program| program.ops.each { |op| op[:share] = moved.fetch(op[:share]) if op[:share] } }
     end
 
     private

@@ -172,8 +172,11 @@ module Fuzz
     def raise_in(name) = in_loop { target(name).raise(Boom) }
     def kill(name) = in_loop { target(name).kill }
 
-    # Every task that is left is killed with its thread.
-    def kill_all = @killing = true
+    # Kills with their threads the tasks that sleep in these waits. Every other task ends first.
+    def kill_all(**sites)
+      @tasks.each { |name, task| sites[name] ? until_asleep(task, sites[name]) : until_over(task) }
+      @killing = true
+    end
 
     def asleep?(thread, fiber)
       return thread.stop? unless @scheduler && thread.equal?(@home)
@@ -250,6 +253,8 @@ module Fuzz
       sleep POLL while (answer = task.asleep_at?(site)) == false
       answer
     end
+
+    def until_over(task) = (sleep POLL until task.over)
 
     # A fiber can be raised in or killed by its own thread only.
     def in_loop(&work)
