@@ -13,9 +13,9 @@ module Fuzz
     # @param ios [Integer] IO objects that the program had not closed
     # @return [Hash] it can be written as JSON
     def found(ios)
-      children = Process.waitall.size
       limit = Fuzz.now + LIMIT
       sleep 0.001 until threads.empty? || Fuzz.now > limit
+      children = Process.waitall.size # after the threads, because those of Process.detach wait for children as well
       GC.start unless surplus.empty?
       sleep 0.001 until surplus.empty? || Fuzz.now > limit
       { "ios" => ios, "descriptors" => surplus, "threads" => threads.size, "children" => children }

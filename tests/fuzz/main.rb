@@ -42,7 +42,8 @@ module Fuzz
       @counts = Hash.new(0)
       @found = {} # by backend and source: what first led to it
       @next = options.seed
-      @end = now + options.seconds
+      @started = now
+      @end = @started + options.seconds
     end
 
     # @return [Boolean] whether no difference came again that has no explanation
@@ -129,7 +130,7 @@ module Fuzz
     def report(difference, seed, times)
       title = ["Found by bin/fuzz --seed #{seed || "?"} on Ruby #{RUBY_VERSION}, #{difference.backend}; it came again #{times} times in #{REPEATS}.",
                "threads: #{difference.expected}", "#{difference.backend}: #{difference.actual}", "program: #{difference.program}"]
-      say "difference: #{label(seed)}, #{difference.backend}, #{difference.kind}", Printer.test(difference.program, "found_#{seed}", title)
+      say "difference: #{label(seed)}, #{difference.backend}, #{difference.kind}, after #{(now - @started).round} s", Printer.test(difference.program, "found_#{seed}", title)
     end
 
     def label(seed) = seed ? "--seed #{seed}" : "the program"

@@ -116,7 +116,7 @@ module Fuzz
        *("#{@letter}.note(\"#{enumerator}: \#{#{enumerator}.next}\")" if op[:resumed])]
     end
 
-    def fill(template, number, seconds = nil, by = nil) = format(template, n: number, s: seconds, by: by)
+    def fill(template, number, seconds = nil, by = nil) = template.gsub(/%{(\w+)}/) { { "n" => number, "s" => seconds, "by" => by }.fetch($1).to_s }
 
     def set_up(op, number)
       template = WAITS.fetch(op[:kind]).setup

@@ -79,10 +79,10 @@ module Fuzz
 
     # @return [Integer] how many IO objects were still open
     def close_props
+      @helpers.each { |thread| thread.kill.join rescue nil } # rubocop:disable Style/RescueModifier -- its file may be closed
       open = @ios.uniq(&:object_id).reject(&:closed?)
       open.each { |io| io.close rescue nil } # rubocop:disable Style/RescueModifier -- EPIPE of a buffered write
       FileUtils.rm_rf(@folder) if @folder
-      @helpers.each(&:kill).each(&:join)
       open.size
     end
   end

@@ -41,7 +41,7 @@ module Fuzz
   RECEIVES = {
     "recv" => ["r%{n}.recv(4)", "(r%{n}.timeout = %{s}) && r%{n}.recv(4)"],
     "recvfrom" => ["r%{n}.recvfrom(4).first", nil],
-    "recvmsg" => ["r%{n}.recvmsg.first", nil]
+    "recvmsg" => ["r%{n}.recvmsg&.first", nil]
   }.freeze
 
   SHARED_READS = { "readpartial" => :each, "recv" => :each, "wait_readable" => :all, "select" => :all, "io_wait" => :all }.freeze

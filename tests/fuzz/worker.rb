@@ -26,8 +26,10 @@ while (line = $stdin.gets)
   stage = Fuzz::Stage.new(backend)
   watch = Thread.new(Thread.current) do
     sleep job[:limit]
+    over = true
     replies.puts(JSON.generate(stage.partly))
-    Process.exit!(1)
+  ensure
+    Process.exit!(1) if over # also if nothing reads the reply any more
   end
   outcome = stage.run(eval(job[:source]), ending: job[:ending]) # rubocop:disable Security/Eval -- it is our own program
   watch.kill.join

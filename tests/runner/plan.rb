@@ -7,11 +7,14 @@ module Runner
   class Plan
     TESTS = File.expand_path("../ruby", __dir__)
     # Files that do not depend on the backend: they run on the first backend only.
-    BACKEND_INDEPENDENT = %w[test_bench test_docs test_examples test_layers test_runner test_servers test_types].freeze
+    BACKEND_INDEPENDENT = %w[test_bench test_docs test_examples test_fuzz test_layers test_runner test_servers test_types].freeze
     # Files that are fast enough with a collection at every allocation.
     STRESS = %w[test_block test_fiber test_gc test_io_read_write test_io_wait test_sleep test_timeout].freeze
     # Files that use programs built by `cargo test`.
     BUILT_BY_CARGO = %w[test_bench test_examples].freeze
+    # Seconds of bin/fuzz, of all Rubies together; programs of it where each run has the same.
+    FUZZ_SECONDS = 120
+    FUZZ_PROGRAMS = 40
 
     # @param names [Array<String>] parts of the names of test files; empty for all
     def initialize(all:, names: [])
@@ -19,7 +22,7 @@ module Runner
       @names = names
     end
 
-    def selected(rubies) = @all ? rubies : rubies.last(1)
+    def selected(rubies) = (@rubies = @all ? rubies : rubies.last(1))
 
     # The steps without the extension. They run one by one, because a cargo command locks its build directory.
     def rust
@@ -43,7 +46,9 @@ module Runner
       chosen = @all ? backends : backends.reject { |backend| backend == "select" }
       steps = chosen.flat_map { |backend| suite(ruby, backend, again: backend != backends.first) }
       # The longest steps start first.
-      @all && @names.empty? ? stress(ruby, backends.first) + other_suites(ruby, backends.first) + steps : steps
+      return steps unless @names.empty?
+
+      @all ? stress(ruby, backends.first) + other_suites(ruby, backends.first) + steps : [fuzz(ruby, "--seed", "1", "--programs", FUZZ_PROGRAMS.to_s), *steps]
     end
 
     private
@@ -79,8 +84,12 @@ module Runner
       env = { "RUBY" => ruby.command, "REACTOR_BACKEND" => backend }
       [
         Step.new("#{ruby.name}: CRuby's fiber suite", "bin/conformance", env: env, count: :conformance),
-        Step.new("#{ruby.name}: soak", "bin/soak", "12", env: env)
+        Step.new("#{ruby.name}: soak", "bin/soak", "12", env: env),
+        fuzz(ruby, "--seconds", (FUZZ_SECONDS / @rubies.size).to_s)
       ]
     end
+
+    # Programs on threads and on every backend that works here.
+    def fuzz(ruby, *arguments) = Step.new("#{ruby.name}: fuzz", ruby.command, "-w", "tests/fuzz/main.rb", *arguments)
   end
 end
