@@ -12,6 +12,8 @@ require_relative "shrinker"
 module Fuzz
   class Main
     SHRINK_LIMIT = 90 # seconds
+    # Seconds until a smaller program counts as hung. The smallest one is run again with the whole limit.
+    SHRINK_BASE = 1
     REPEATS = 5
 
     Options = Struct.new(:seed, :seconds, :programs, :backends, :program, :jobs, :most, :skip, keyword_init: true)
@@ -93,6 +95,7 @@ module Fuzz
     end
 
     def examine(runner, difference, seed)
+      found = (now - @started).round
       times = runner.repeated(difference, REPEATS)
       return count(:undetermined) unless times
       return rare(difference, seed) if times.zero?
@@ -107,16 +110,17 @@ module Fuzz
       return say("again: #{label(seed)}, #{smallest.backend}: the same program as of #{first}") unless first == label(seed)
 
       count(:differences)
-      report(smallest, seed, times)
+      report(smallest, seed, times, found)
     end
 
     # The smallest program that differs from threads in the same way.
     def shrunk(runner, difference, times)
       last = difference
       Shrinker.new(SHRINK_LIMIT) do |candidate|
-        found = runner.differences(candidate, [difference.backend])&.find { |other| other.kind == difference.kind }
+        found = runner.differences(candidate, [difference.backend], base: SHRINK_BASE)&.find { |other| other.kind == difference.kind }
         last = found if found
       end.smallest(difference.program)
+      last.limit = difference.limit
       again = runner.repeated(last, REPEATS)
       again&.positive? ? [last, again] : [difference, times]
     end
@@ -127,10 +131,10 @@ module Fuzz
           "#{difference.backend}: #{difference.actual}"
     end
 
-    def report(difference, seed, times)
+    def report(difference, seed, times, found)
       title = ["Found by bin/fuzz --seed #{seed || "?"} on Ruby #{RUBY_VERSION}, #{difference.backend}; it came again #{times} times in #{REPEATS}.",
                "threads: #{difference.expected}", "#{difference.backend}: #{difference.actual}", "program: #{difference.program}"]
-      say "difference: #{label(seed)}, #{difference.backend}, #{difference.kind}, after #{(now - @started).round} s", Printer.test(difference.program, "found_#{seed}", title)
+      say "difference: #{label(seed)}, #{difference.backend}, #{difference.kind}, found after #{found} s, shrunk after #{(now - @started).round} s", Printer.test(difference.program, "found_#{seed}", title)
     end
 
     def label(seed) = seed ? "--seed #{seed}" : "the program"

@@ -7,7 +7,7 @@ module Fuzz
   # Runs programs on threads and on the backends, and compares their outcomes.
   class Runner
     THREADS = "threads"
-    BASE_LIMIT = 5 # seconds for a program that takes no time on threads
+    BASE_LIMIT = 5 # seconds until a program that takes no time on threads counts as hung
     SLOWER = 10    # times as long may it take on a backend
 
     # What was found: the outcome on threads, and on the backend that differs.
@@ -28,13 +28,14 @@ module Fuzz
     def outcome(program, target, limit: BASE_LIMIT) = @workers.fetch(target).run(program, Printer.source(program), limit)
 
     # @param only [Array<String>]
+    # @param base [Numeric] seconds for a program that takes no time on threads
     # @return [Array<Difference>, nil] nil if the program does not end on threads
-    def differences(program, only = @backends)
+    def differences(program, only = @backends, base: BASE_LIMIT)
       started = now
-      expected = outcome(program, THREADS)
+      expected = outcome(program, THREADS, limit: base)
       return if expected["hang"] || expected["crash"]
 
-      limit = BASE_LIMIT + SLOWER * (now - started)
+      limit = base + SLOWER * (now - started)
       found = only.map { |backend| Thread.new { [backend, outcome(program, backend, limit:)] } }.map(&:value)
       found.reject { |_, actual| actual == expected }.map { |backend, actual| Difference.new(program, backend, expected, actual, limit) }
     end

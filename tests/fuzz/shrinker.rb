@@ -23,20 +23,30 @@ module Fuzz
     def smallest(program)
       @end = now + @limit
       @tried = {}
-      while (smaller = candidates(program).find { |candidate| good?(candidate) })
-        program = smaller
+      loop do
+        before = program
+        program = pass(program)
+        return program if program == before
       end
-      program
-    end
-
-    # @return [Enumerator<Program>] programs that are one step smaller, those with the largest step first
-    def candidates(program)
-      Enumerator.new do |found|
-        edits(program).each { |edit| found << edited(program, &edit) }
-      end.lazy.map(&:tidy).select { |candidate| candidate.valid? && candidate != program }
     end
 
     private
+
+    # Tries each edit once. After one that is good the next edits are those of the smaller program, from the same place on.
+    def pass(program)
+      edits = edits(program)
+      place = 0
+      while place < edits.size
+        candidate = edited(program, &edits[place]).tidy
+        if candidate != program && candidate.valid? && good?(candidate)
+          program = candidate
+          edits = edits(program)
+        else
+          place += 1
+        end
+      end
+      program
+    end
 
     def good?(candidate)
       return false if now > @end || @tried[candidate]
@@ -52,12 +62,19 @@ module Fuzz
       Program.new(data)
     end
 
-    # @return [Array<Proc>] each is given the data
+    # @return [Array<Proc>] each is given the data; those that remove most come first
     def edits(program)
       data = program.data
       tasks = data[:tasks].each_index.map { |number| ->(copy) { copy[:tasks].delete_at(number) } }
       paths = data[:tasks].each_index.flat_map { |number| paths(data[:tasks][number], [:tasks, number]) }
-      tasks + removals(paths) + unwrappings(data, paths) + simplifications(data, paths)
+      tasks + tails(data) + removals(paths) + unwrappings(data, paths) + simplifications(data, paths)
+    end
+
+    # What a task does last.
+    def tails(data)
+      data[:tasks].each_index.flat_map do |number|
+        (1...data[:tasks][number].size).map { |kept| ->(copy) { copy[:tasks][number].slice!(kept..) } }
+      end
     end
 
     # @return [Array<Array>] where each operation is: the keys that lead to it
