@@ -61,10 +61,9 @@ module Fuzz
     # How large it is: operations, and what happens to them.
     def size = ops.sum { |op| 1 + (op[:by] || []).size } + tasks.size
 
-    # The tasks meet in their common waits in one order only.
+    # Every wait ends, and the tasks meet in their common waits in one order only.
     def valid?
-      tasks.any? && ops.all? { |op| op[:op] != "share" || shares[op[:share]] } &&
-        tasks.all? { |ops| numbers(ops).then { |found| found == found.uniq.sort } }
+      tasks.any? && tasks.all? { |ops| ended?(ops, ending == "kill") && numbers(ops).then { |found| found == found.uniq.sort } }
     end
 
     # Common waits that a single task is left in, or none, are no longer common.
@@ -79,6 +78,17 @@ module Fuzz
     end
 
     private
+
+    # @param endless [Boolean] whether the last of these operations may be a wait that nothing ends
+    # @param limited [Boolean] whether a limit around them ends such waits
+    def ended?(ops, endless, limited: false)
+      ops.each_with_index.all? do |op, index|
+        within = limited || (op[:op] == "timeout" && op[:seconds] < 1) || op[:around] == "certain"
+        next within || op[:seconds] || op[:by].any? || (endless && index == ops.size - 1) if op[:op] == "wait"
+
+        Program.lists(op).all? { |list| ended?(op[list], false, limited: within) }
+      end
+    end
 
     def numbers(ops) = [].tap { |found| walk(ops) { |op| found << op[:share] if op[:share] } }
 

@@ -104,7 +104,7 @@ module Fuzz
         holder = path.empty? ? data : data.dig(*path)
         values = changes(holder, path)
         steps = (holder[:by] || []).each_index.flat_map do |number|
-          [*(removal(path, number) if holder[:by].size > 1), *changes(holder[:by][number], [*path, :by, number])]
+          [*(removal(path, number) if number < holder[:by].size - 1), *changes(holder[:by][number], [*path, :by, number])]
         end
         steps + values
       end
