@@ -113,16 +113,19 @@ module Fuzz
       report(smallest, seed, times, found)
     end
 
-    # The smallest program that differs from threads in the same way.
+    # The smallest program that differs from threads in the same way, again and again.
     def shrunk(runner, difference, times)
-      last = difference
+      found = []
       Shrinker.new(SHRINK_LIMIT) do |candidate|
-        found = runner.differences(candidate, [difference.backend], base: SHRINK_BASE)&.find { |other| other.kind == difference.kind }
-        last = found if found
+        other = runner.differences(candidate, [difference.backend], base: SHRINK_BASE)&.find { |one| one.kind == difference.kind }
+        found << other if other
       end.smallest(difference.program)
-      last.limit = difference.limit
-      again = runner.repeated(last, REPEATS)
-      again&.positive? ? [last, again] : [difference, times]
+      found.reverse.first(3).each do |smaller|
+        smaller.limit = difference.limit
+        again = runner.repeated(smaller, REPEATS)
+        return [smaller, again] if again&.positive?
+      end
+      [difference, times]
     end
 
     def rare(difference, seed)
