@@ -127,7 +127,10 @@ module Fuzz
       end
     end
 
-    def wait(kind, by) = { op: "wait", kind:, by:, holder: pick_from(%w[task thread]), seconds: nil }
+    def wait(kind, by) = { op: "wait", kind:, by:, holder:, seconds: nil }
+
+    # A task that holds a lock is killed with the others, and it is not determined which of them is first.
+    def holder = @ending == "kill" ? "thread" : pick_from(%w[task thread])
 
     # @return [Array<Hash>] what happens to a wait, the last of it ends the wait
     def ends(kind)
@@ -148,7 +151,7 @@ module Fuzz
     def share(number, tasks)
       kind = pick_from(SHARED)
       tasks.shuffle(random: @random).first(2 + @random.rand(2)).each { |ops| ops << guard([{ op: "share", share: number }], []) }
-      { kind:, holder: pick_from(%w[task thread]), by: [step(pick(ENDS.slice("feed", "eof", "close").select { |what, _| Program.possible?(kind, what) }))] }
+      { kind:, holder:, by: [step(pick(ENDS.slice("feed", "eof", "close").select { |what, _| Program.possible?(kind, what) }))] }
     end
   end
 end
