@@ -61,9 +61,9 @@ module Fuzz
     # How large it is: operations, and what happens to them.
     def size = ops.sum { |op| 1 + (op[:by] || []).size } + tasks.size
 
-    # Every wait ends, and the tasks meet in their common waits in one order only.
+    # Every wait ends, the tasks meet in their common waits in one order only, and a conductor that kills is not killed.
     def valid?
-      tasks.any? && tasks.all? { |ops| ended?(ops, ending == "kill") && numbers(ops).then { |found| found == found.uniq.sort } }
+      tasks.any? && (ending == "finish" || data[:conductor] == "thread") && tasks.all? { |ops| ended?(ops, ending == "kill") && numbers(ops).then { |found| found == found.uniq.sort } }
     end
 
     # Common waits that a single task is left in, or none, are no longer common.
