@@ -303,4 +303,20 @@ class TestLifecycle < ReactorTest
     RUBY
     assert_equal "main\nfiber\nat_exit\n", out
   end
+
+  def test_a_thread_that_is_killed_while_its_scheduler_closes_leaves_no_descriptor
+    before = descriptors
+    scheduler = nil # is held, so that no collection closes what it has left
+    thread = Thread.new do
+      Fiber.set_scheduler(scheduler = Reactor::Scheduler.new)
+      killed = false
+      after_a_close = TracePoint.new(:c_return) do |event|
+        (killed = true) && Thread.current.kill if !killed && event.method_id == :close && event.self.is_a?(IO)
+      end
+      after_a_close.enable(target_thread: Thread.current) { Fiber.set_scheduler(nil) }
+    end
+    join_or_fail(thread, TEST_TIMEOUT)
+    assert_equal [], leaked_descriptors(before)
+    assert_predicate scheduler, :closed?
+  end
 end

@@ -7,11 +7,16 @@ module Runner
   class Plan
     TESTS = File.expand_path("../ruby", __dir__)
     # Files that do not depend on the backend: they run on the first backend only.
-    BACKEND_INDEPENDENT = %w[test_bench test_docs test_examples test_layers test_runner test_servers test_types test_wide].freeze
+    BACKEND_INDEPENDENT = %w[
+      test_bench test_docs test_examples test_fuzz test_layers test_runner test_servers test_types test_wide
+    ].freeze
     # Files that are fast enough with a collection at every allocation.
     STRESS = %w[test_block test_fiber test_gc test_io_read_write test_io_wait test_sleep test_timeout].freeze
     # Files that use programs built by `cargo test`.
     BUILT_BY_CARGO = %w[test_bench test_examples].freeze
+    # Seconds of bin/fuzz, of all Rubies together; programs of it where each run has the same.
+    FUZZ_SECONDS = 120
+    FUZZ_PROGRAMS = 40
 
     # @param names [Array<String>] parts of the names of test files; empty for all
     def initialize(all:, names: [])
@@ -23,7 +28,7 @@ module Runner
     # @return [Array<Ruby>] those to test
     def selected(rubies)
       @newest = rubies.last
-      @all ? rubies : rubies.last(1)
+      @rubies = @all ? rubies : rubies.last(1)
     end
 
     # The steps without the extension. They run one by one, because a cargo command locks its build directory.
@@ -50,7 +55,8 @@ module Runner
       return steps unless @names.empty?
 
       # The longest steps start first.
-      (@all ? stress(ruby, backends.first) + other_suites(ruby, backends.first) : []) + [cruby(ruby, chosen)] + steps
+      own = @all ? stress(ruby, backends.first) + other_suites(ruby, backends.first) : [fuzz(ruby, "--seed", "1", "--programs", FUZZ_PROGRAMS.to_s)]
+      own + [cruby(ruby, chosen)] + steps
     end
 
     private
@@ -96,8 +102,12 @@ module Runner
       env = { "RUBY" => ruby.command, "REACTOR_BACKEND" => backend }
       [
         Step.new(fiber_suite(ruby), "bin/conformance", env: env, count: :conformance),
-        Step.new("#{ruby.name}: soak", "bin/soak", "12", env: env)
+        Step.new("#{ruby.name}: soak", "bin/soak", "12", env: env),
+        fuzz(ruby, "--seconds", (FUZZ_SECONDS / @rubies.size).to_s)
       ]
     end
+
+    # Programs on threads and on every backend that works here.
+    def fuzz(ruby, *arguments) = Step.new("#{ruby.name}: fuzz", ruby.command, "-w", "tests/fuzz/main.rb", *arguments)
   end
 end

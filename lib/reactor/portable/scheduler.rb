@@ -107,7 +107,11 @@ module Reactor
       return unless !closed? && enter
 
       @closed = true
-      [@wake_writer, @wake_reader].each(&:close)
+      begin
+        @wake_writer.close
+      ensure
+        @wake_reader.close # also if the thread is killed here
+      end
       nil
     end
 

@@ -1,0 +1,155 @@
+# frozen_string_literal: true
+
+require_relative "helper"
+require "stringio"
+require "tmpdir"
+require_relative "../fuzz/main"
+
+# bin/fuzz itself: its programs, what it makes of processes that hang or crash, how it shrinks and prints a difference.
+class TestFuzz < ReactorTest
+  FUZZ = File.join(ROOT, "tests", "fuzz")
+  SEEDS = (0...300)
+
+  # A wait with a limit of a minute is over at once, in the fibers of a scheduler only.
+  FAULT = <<~RUBY
+    require "reactor"
+    module Fault
+      def io_wait(io, events, timeout = nil) = timeout == 60 ? false : super
+    end
+    Reactor::Scheduler.prepend(Fault)
+  RUBY
+
+  def setup
+    super
+    needs_linux("bin/fuzz")
+    skip_under_stress
+  end
+
+  def program(*tasks, **options)
+    Fuzz::Program.new({ ending: "finish", conductor: "fiber", handler: nil, shares: [], tasks: tasks }.merge(options))
+  end
+
+  def wait(kind, *ends, seconds: nil)
+    by = ends.map { |what| { do: what, delay: 0, from: "here" } }
+    { op: "wait", kind: kind, by: by, holder: "thread", seconds: seconds }
+  end
+
+  def guard(*body, cleanup: []) = { op: "guard", rescue: "all", body: body, ensure: cleanup }
+
+  # The fault that the fuzzer has to find, in the middle of other operations.
+  def faulty
+    program([wait("pipe.gets", "feed"), guard(wait("unix.recv", "feed"), { op: "fiber", body: [wait("tcp.wait_readable", "feed")] }), wait("sleep", seconds: 0.02)],
+            [wait("tcp.readpartial", "eof"), wait("condition", "feed")])
+  end
+
+  # Runs the block with a Ruby file that each Ruby process loads first.
+  def with_fault
+    Dir.mktmpdir do |folder|
+      File.write(File.join(folder, "fault.rb"), FAULT)
+      before = ENV["RUBYOPT"]
+      ENV["RUBYOPT"] = "-I#{LIB} -r#{folder}/fault.rb"
+      yield folder
+    ensure
+      ENV["RUBYOPT"] = before
+    end
+  end
+
+  def with_runner
+    runner = Fuzz::Runner.new([BACKEND.to_s])
+    yield runner
+  ensure
+    runner.close
+  end
+
+  def test_a_seed_gives_the_same_program
+    SEEDS.each { |seed| assert_equal Fuzz::Generator.program(seed), Fuzz::Generator.program(seed) }
+    assert_operator SEEDS.map { |seed| Fuzz::Generator.program(seed) }.uniq.size, :>, SEEDS.size - 5
+  end
+
+  def test_every_program_is_valid_data_and_valid_ruby
+    SEEDS.each do |seed|
+      program = Fuzz::Generator.program(seed)
+      assert_predicate program, :valid?
+      assert_equal program, Fuzz::Program.parse(program.to_s)
+      RubyVM::InstructionSequence.compile(Fuzz::Printer.source(program))
+    end
+  end
+
+  def test_every_kind_of_wait_and_operation_comes_up
+    ops = SEEDS.flat_map { |seed| Fuzz::Generator.program(seed).ops }
+    assert_equal [], Fuzz::Generator::OPEN_ENDED - ops.map { |op| op[:kind] }
+    assert_equal %w[enumerator fiber fork guard lock nap raise share thread timeout wait], ops.map { |op| op[:op] }.uniq.sort
+    assert_equal %w[close eof feed gc kill raise reopen signal], ops.flat_map { |op| op[:by] || [] }.map { |step| step[:do] }.uniq.sort
+  end
+
+  # Each kind of wait, fed: it ends, with the same value on threads and on the backend.
+  def test_every_kind_of_wait_ends_when_it_is_fed
+    with_runner do |runner|
+      Fuzz::Generator::OPEN_ENDED.each do |kind|
+        found = runner.differences(program([wait(kind, "feed")]))
+        assert_equal [], found, "#{kind}: #{found ? found.map(&:actual) : "hangs on threads"}"
+      end
+    end
+  end
+
+  def test_the_shrinker_finds_the_smallest_program
+    culprit = lambda do |candidate|
+      ops = candidate.ops
+      ops.any? { |op| op[:op] == "enumerator" } && ops.any? { |op| op[:kind] == "unix.recv" && op[:by].any? { |step| step[:do] == "raise" } }
+    end
+    large = SEEDS.map { |seed| Fuzz::Generator.program(seed) }.map do |other|
+      extra = { op: "enumerator", around: "far", resumed: true, before: [], body: [guard(wait("unix.recv", "gc", "raise"))], after: [{ op: "nap" }] }
+      Fuzz::Program.new(JSON.parse(other.to_s, symbolize_names: true).tap { |data| data[:tasks].last << extra })
+    end.max_by(&:size)
+    smallest = Fuzz::Shrinker.new(TEST_TIMEOUT, &culprit).smallest(large)
+    assert culprit.(smallest)
+    assert_equal 4, smallest.size, smallest.to_s # a task with an Enumerator, and a wait with its end
+  end
+
+  def test_a_hang_and_a_crash_are_outcomes_and_the_next_program_runs
+    worker = Fuzz::WorkerProcess.new(BACKEND.to_s)
+    good = program([wait("pop", "feed")])
+    hang = worker.run(good, "lambda { |stage| stage.task(:a) { |a| a.wait(1) { sleep } } }", 0.5)
+    assert_equal [true, []], [hang["hang"], hang["logs"]["a"]]
+    assert_equal({ "crash" => Signal.list["SEGV"] }, worker.run(good, "lambda { |stage| Process.kill(:SEGV, Process.pid); sleep }", TEST_TIMEOUT))
+    assert_equal ["1: :item", "returned"], worker.run(good, Fuzz::Printer.source(good), TEST_TIMEOUT)["logs"]["a"]
+  ensure
+    worker&.close
+  end
+
+  def test_a_planted_fault_is_found_and_shrunk_and_the_printed_test_fails_alone
+    with_fault do |folder|
+      file = File.join(folder, "program.json").tap { |path| File.write(path, faulty.to_s) }
+      out = StringIO.new
+      refute Fuzz::Main.new(Fuzz::Main.options(["--program", file, "--backends", BACKEND.to_s]), out).run
+      test = out.string[/^# frozen.*^end$/m]
+      assert test, out.string
+      assert_equal ["a.wait(1) { r1.wait_readable(60) && :ready }"], test.scan(/a\.wait.*/), "one wait is left"
+      child = run_printed(test, folder)
+      assert_match(/1 failures/, child.out)
+      ENV["RUBYOPT"] = nil
+      assert_match(/0 failures, 0 errors/, run_printed(test, folder).out, "without the fault")
+    end
+  end
+
+  # Runs a printed test where it would be pasted.
+  def run_printed(test, folder)
+    file = File.join(folder, "test_found.rb")
+    File.write(file, test.gsub("require_relative \"", "require \"#{__dir__}/"))
+    run_child("load ARGV.first", file)
+  end
+
+  def test_a_known_difference_has_a_reason
+    found = Fuzz::Runner::Difference.new(faulty, "epoll", { "logs" => { "a" => ["1: nil"] } }, { "logs" => { "a" => ["1: IOError"] } })
+    entry = { "reason" => "because", "source" => "q\\d", "backend" => "epoll.*IOError" }
+    assert_equal "because", Fuzz::Known.new([entry]).reason(found, "q1.pop")
+    assert_nil Fuzz::Known.new([entry.merge("threads" => "EBADF")]).reason(found, "q1.pop")
+    assert_raises(ArgumentError) { Fuzz::Known.new([entry.merge("reason" => "")]) }
+    assert_raises(ArgumentError) { Fuzz::Known.new([entry.merge("sourcee" => "x")]) }
+    Fuzz::Known.new
+  end
+
+  def test_no_file_is_longer_than_400_lines
+    assert_empty Dir[File.join(FUZZ, "*.rb")].select { |path| File.foreach(path).count > 400 }
+  end
+end
