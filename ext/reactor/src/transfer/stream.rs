@@ -146,7 +146,7 @@ fn transfer_with_waits(
         if let Some(answer) = continue_transfer(&scope, transfer, progress, woken)? {
             return Ok(answer);
         }
-        woken = match begin_wait(&scope, transfer.direction, progress)? {
+        woken = match begin_wait(&scope, transfer, progress)? {
             None => None,
             Some(registered) => {
                 let parked = scope.scheduler.park(scope.slot);
@@ -169,13 +169,19 @@ fn transfer_in_forked_child(transfer: &Transfer) -> Result<Value, Error> {
 #[inline(never)]
 fn begin_wait(
     scope: &HookScope,
-    direction: Direction,
-    progress: &Progress,
+    transfer: &Transfer,
+    progress: &mut Progress,
 ) -> Result<Option<Registered>, Error> {
     let Some(io) = &progress.io else {
         return Ok(None);
     };
-    readiness::begin_wait(scope, io, direction.interest(), progress.deadline)
+    let interest = transfer.direction.interest();
+    let begun = readiness::begin_wait(scope, io, interest, progress.deadline)?;
+    if begun.is_none() {
+        // It would block and is not polled: the descriptor has become a file, which is read and written in another way.
+        progress.io = Some(IoObject::new(transfer.io)?);
+    }
+    Ok(begun)
 }
 
 /// Goes on until it is over, which is the hook's answer, or has to wait. `woken`: how the last wait ended.

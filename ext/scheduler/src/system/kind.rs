@@ -68,6 +68,11 @@ impl DescriptorKind {
     }
 }
 
+/// Whether a descriptor is a socket.
+pub fn is_socket(descriptor: RawFd) -> bool {
+    rustix::net::sockopt::socket_type(borrow(descriptor)).is_ok()
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::fd::AsRawFd;
