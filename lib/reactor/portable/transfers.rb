@@ -3,6 +3,7 @@
 require_relative "../clock"
 require_relative "../transfer_loop"
 require_relative "../vm"
+require_relative "terminal"
 
 begin
   require "io/nonblock"
@@ -75,8 +76,11 @@ module Reactor
         return 0 if most.zero?
 
         unless nonblocking?(io)
-          return EAGAIN unless ready_now(io, direction == :read ? IO::READABLE : IO::WRITABLE)
-
+          unless ready_now(io, direction == :read ? IO::READABLE : IO::WRITABLE)
+            limit = Terminal.read_limit(io) if direction == :read
+            return EAGAIN unless limit
+            return 0 if limit.positive? && !io_wait(io, IO::READABLE, limit)
+          end
           most = [most, io.stat.chardev? ? DEVICE_CHUNK : PIPE_CHUNK].min if direction == :write && !io.stat.file?
         end
         Fiber.blocking { buffer.slice(offset, most).public_send(direction, io, *ONE_ATTEMPT) }

@@ -14,6 +14,7 @@ use reactor_scheduler::{
     state::{readiness::Registered, wait::WakeCause},
     system::{
         kind::DescriptorKind,
+        terminal::read_limit,
         transfer::{self as system, SLICE},
     },
 };
@@ -62,6 +63,8 @@ struct Progress {
     done: usize,
     /// Of the wait that is to come.
     deadline: Option<Deadline>,
+    /// When the deadline has come, the transfer ends with what it has: a terminal's VTIME.
+    ends_at_deadline: bool,
 }
 
 /// The hook's answer.
@@ -198,6 +201,9 @@ fn continue_transfer(
         }
         if ready.answers(transfer.direction.interest()).is_none() {
             return match cause {
+                WakeCause::Elapsed if progress.ends_at_deadline => {
+                    Ok(Some(hook_result(Ok(progress.done))))
+                }
                 WakeCause::Elapsed => time_is_up(progress.done).map(Some),
                 _ => Ok(None),
             };
@@ -219,6 +225,15 @@ fn continue_transfer(
                 Again::Attempted(answer) => answer,
             },
         };
+        let limit = match answer {
+            Err(Errno::AGAIN) if is_read_of_device(transfer, io) => read_limit(io.descriptor),
+            _ => None,
+        };
+        if limit.is_some() {
+            progress.ends_at_deadline = true;
+            progress.deadline = scope.scheduler.state().deadline(limit);
+            return Ok(None);
+        }
         match answer {
             Ok(count) => {
                 scope.scheduler.slice().count_transfer(count);
@@ -243,6 +258,11 @@ fn continue_transfer(
             Err(errno) => return Ok(Some(hook_result(Err(errno)))),
         }
     }
+}
+
+/// A terminal may end a read before it is readable.
+fn is_read_of_device(transfer: &Transfer, io: &IoObject) -> bool {
+    transfer.direction == Direction::Read && io.kind == DescriptorKind::PollFirst
 }
 
 /// The bytes transferred before are this call's answer.
