@@ -269,13 +269,11 @@ module Reactor
     # @raise [TypeError, ArgumentError, RangeError] no IO, no events, no duration
     # @raise [IO::TimeoutError] IO#timeout is over
     def io_wait(io, events, timeout)
-      check_io(io)
+      io = check_io(io)
       check_events(events)
       seconds = Clock.seconds(timeout.nil? ? io.timeout : timeout)
       return ForkedChild.io_wait(io, events, seconds) unless enter
-      return ready_now(io, events) || false if seconds&.zero?
-
-      found = wait_on({ io => events }, seconds)
+      found = seconds&.zero? ? ready_now(io, events) || false : wait_on({ io => events }, seconds)
       raise IO::TimeoutError, "Blocking operation timed out!" if !found && timeout.nil? && unreported_timeout?
 
       found
@@ -360,8 +358,9 @@ module Reactor
 
     def overridden? = %i[block kernel_sleep].any? { |hook| method(hook).owner != PortableScheduler }
 
+    # @return [IO] the IO itself, or what the object converts to by to_io
     def check_io(io)
-      raise TypeError, "wrong argument type #{io.class} (expected IO)" unless io.is_a?(IO)
+      IO.try_convert(io) || raise(TypeError, "wrong argument type #{io.class} (expected IO)")
     end
 
     def check_events(events)
