@@ -136,7 +136,6 @@ class TestReopen < ReactorTest
   def replace_unseen(io, file) = IO.instance_method(:reopen).super_method.bind_call(IO.for_fd(io.fileno, autoclose: false), file)
 
   def test_a_descriptor_replaced_by_c_code_is_looked_at_more_than_once
-    skip "IO.select polls each second at least, and only before Ruby 4.0" if select_backend? && RUBY_VERSION >= "4.0"
     text = nil
     run_scheduler do |scheduler|
       io, = pipe
