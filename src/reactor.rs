@@ -186,6 +186,11 @@ impl Reactor {
         self.selector.note_close(descriptor, owner);
     }
 
+    /// The descriptor refers to another file than before; see [`Selector::replaced`].
+    pub fn replaced(&mut self, descriptor: Descriptor) {
+        self.selector.replaced(descriptor);
+    }
+
     /// Ends the registration of a descriptor; see [`Selector::deregister`].
     pub fn deregister(&mut self, descriptor: Descriptor) {
         self.selector.deregister(descriptor);
@@ -292,8 +297,7 @@ impl Reactor {
         self.handle.collect(events);
         self.timers
             .expire(self.frozen_at.unwrap_or(self.clock), events);
-        self.selector.rearm(self.clock, events);
-        Ok(())
+        self.selector.rearm(self.clock, events)
     }
 
     /// Prepares the half of a turn that blocks. It ends with an event of the kernel, a notification of another thread, the

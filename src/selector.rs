@@ -174,6 +174,10 @@ impl Selector {
         } else {
             self.until_rearm(timeout, now)
         };
+        self.poll_driver(events, timeout)
+    }
+
+    fn poll_driver(&mut self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {
         self.driver.poll(&mut self.reported, timeout)?;
         self.registry.count_poll();
         for event in &self.reported {
@@ -187,17 +191,34 @@ impl Selector {
         Ok(())
     }
 
-    /// When [`Selector::rearm`] next arms a wait; None if each wait was armed again already.
+    /// When [`Selector::rearm`] next arms a wait; None if there is no wait.
     pub fn next_rearm(&self) -> Option<Instant> {
         self.registry.next_rearm()
     }
 
-    /// Arms each wait again that is unanswered for 100 ms at `now`. This happens once for each wait.
+    /// Arms each wait again that is unanswered for 100 ms at `now`, and again at intervals that grow up to 25.6 s. One call
+    /// arms a limited number of waits; while more are due, [`Selector::next_rearm`] is in the past.
     ///
-    /// It repairs waits after their descriptor was closed, reopened or replaced without [`Selector::deregister`]. If it
-    /// is closed, its waits are answered with [`Ready::ERROR`], appended to `events`.
-    pub fn rearm(&mut self, now: Instant, events: &mut Events) {
-        self.registry.rearm(self.driver.as_mut(), now, events);
+    /// It repairs waits after their descriptor was closed, reopened or replaced without [`Selector::deregister`] or
+    /// [`Selector::replaced`]. If it is closed, its waits are answered with [`Ready::ERROR`], appended to `events`.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Driver::poll`]: if an [`Attempt::Short`] has let a wait skip its system call, a poll shows whether there
+    /// were more bytes.
+    pub fn rearm(&mut self, now: Instant, events: &mut Events) -> io::Result<()> {
+        if !self.registry.rearm(self.driver.as_mut(), now, events) {
+            return Ok(());
+        }
+        let polled = self.poll_driver(events, Some(Duration::ZERO));
+        self.registry.end_looks();
+        polled
+    }
+
+    /// The descriptor refers to another file than before, by dup2(2). Its registration is made again at once, and its waits go
+    /// on with the new file. If the descriptor is closed, its waits are answered with [`Ready::ERROR`] by the next poll.
+    pub fn replaced(&mut self, descriptor: Descriptor) {
+        self.registry.replaced(self.driver.as_mut(), descriptor);
     }
 
     /// The counters.

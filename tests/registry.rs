@@ -83,7 +83,9 @@ impl Stage {
 
     fn rearm(&mut self, after: Duration) -> Vec<(u32, Ready)> {
         let mut events = Events::new();
-        self.selector.rearm(self.start + after, &mut events);
+        self.selector
+            .rearm(self.start + after, &mut events)
+            .unwrap();
         answers(&events)
     }
 
@@ -572,17 +574,104 @@ fn deregister_of_nothing_does_nothing() {
 // --- an idle wait ----------------------------------------------------------------------------------------------------
 
 #[test]
-fn idle_wait_is_armed_again_once() {
+fn idle_wait_is_armed_again_at_growing_intervals_for_ever() {
     let (mut stage, _) = Stage::registered(READ);
-    assert_eq!(stage.selector.next_rearm(), Some(stage.start + IDLE));
-    assert_eq!(stage.rearm(IDLE - Duration::from_nanos(1)), []);
-    assert_eq!(stage.script.calls(), []);
-    assert_eq!(stage.rearm(IDLE), []);
-    assert_eq!(stage.script.calls(), [Call::Reregister(5, READ)]);
-    assert_eq!(stage.selector.next_rearm(), None);
-    assert_eq!(stage.rearm(IDLE * 9), []);
-    assert_eq!(stage.script.calls(), []);
+    let mut due = Duration::ZERO;
+    for factor in [1, 4, 16, 64, 256, 256, 256] {
+        due += IDLE * factor;
+        assert_eq!(stage.selector.next_rearm(), Some(stage.start + due));
+        assert_eq!(stage.rearm(due - Duration::from_nanos(1)), []);
+        assert_eq!(stage.script.calls(), []);
+        assert_eq!(stage.rearm(due), []);
+        assert_eq!(stage.script.calls(), [Call::Reregister(5, READ)]);
+        assert_eq!(stage.rearm(due), []);
+        assert_eq!(stage.script.calls(), []);
+    }
     assert_eq!(stage.report(Ready::READABLE), [(1, Ready::READABLE)]);
+}
+
+#[test]
+fn idle_waits_that_are_nearly_due_share_a_later_look() {
+    let (mut stage, _) = Stage::registered(READ);
+    stage.rearm(IDLE);
+    stage.start += IDLE;
+    stage.wait(OURS, READ, 2);
+    stage.rearm(IDLE);
+    stage.script.calls();
+    stage.rearm(IDLE * 4);
+    let both = [Call::Reregister(5, READ), Call::Reregister(5, READ)];
+    assert_eq!(stage.script.calls(), both);
+}
+
+#[test]
+fn one_call_arms_a_limited_number_of_idle_waits() {
+    let (mut stage, _) = Stage::registered(READ);
+    for token in 2..1000 {
+        stage.wait(OURS, READ, token);
+    }
+    stage.script.calls();
+    let mut armed = Vec::new();
+    while stage.selector.next_rearm() <= Some(stage.start + IDLE) {
+        stage.rearm(IDLE);
+        armed.push(stage.script.calls().len());
+    }
+    assert_eq!(armed.iter().sum::<usize>(), 999);
+    assert!(armed.iter().all(|count| *count <= 256), "{armed:?}");
+}
+
+#[test]
+fn data_found_by_the_look_after_a_short_count_makes_short_counts_say_nothing() {
+    let (mut stage, _) = Stage::registered(READ);
+    stage.attempted(READ, Attempt::Short);
+    assert_eq!(stage.readable(), CachedReadiness::Drained);
+    let next = stage.script.token(5).generation().wrapping_add(1);
+    let token = Token::new(5, next);
+    stage.script.report_token(token, Ready::READABLE);
+    assert_eq!(stage.rearm(IDLE), [(1, Ready::READABLE)]);
+    stage.attempted(READ, Attempt::Short);
+    assert_eq!(stage.readable(), CachedReadiness::Ready);
+    stage.attempted(READ, Attempt::WouldBlock);
+    assert_eq!(stage.readable(), CachedReadiness::Drained);
+}
+
+#[test]
+fn data_after_the_look_leaves_short_counts_their_meaning() {
+    let (mut stage, _) = Stage::registered(READ);
+    stage.attempted(READ, Attempt::Short);
+    assert_eq!(stage.rearm(IDLE), []);
+    assert_eq!(stage.report(Ready::READABLE), [(1, Ready::READABLE)]);
+    stage.attempted(READ, Attempt::Short);
+    assert_eq!(stage.readable(), CachedReadiness::Drained);
+}
+
+#[test]
+fn a_would_block_is_not_doubted_by_a_look() {
+    let (mut stage, _) = Stage::registered(READ);
+    stage.attempted(READ, Attempt::WouldBlock);
+    stage.script.calls();
+    stage.rearm(IDLE);
+    assert_eq!(stage.script.timeouts(), []);
+}
+
+// --- a replaced file -------------------------------------------------------------------------------------------------
+
+#[test]
+fn replaced_makes_the_registration_again_and_keeps_the_waits() {
+    let (mut stage, _) = Stage::registered(READ);
+    stage.attempted(READ, Attempt::WouldBlock);
+    stage.script.on_reregister(Ok(Reregistration::Renewed));
+    stage.selector.replaced(5);
+    assert_eq!(stage.script.calls(), [Call::Reregister(5, READ)]);
+    assert_eq!(stage.readable(), CachedReadiness::Unknown);
+    assert_eq!(stage.report(Ready::READABLE), [(1, Ready::READABLE)]);
+}
+
+#[test]
+fn replaced_without_a_registration_does_nothing() {
+    let mut stage = Stage::new();
+    stage.selector.replaced(5);
+    stage.selector.replaced(NONE);
+    assert_eq!(stage.script.calls(), []);
 }
 
 #[test]

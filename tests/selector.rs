@@ -371,7 +371,7 @@ fn a_replaced_descriptor_heals_when_its_wait_is_armed_again() {
 
         let due = subject.selector.next_rearm().unwrap();
         let mut events = Events::new();
-        subject.selector.rearm(due, &mut events);
+        subject.selector.rearm(due, &mut events).unwrap();
         assert_eq!(subject.answered(1), [1]);
     });
 }
@@ -387,7 +387,7 @@ fn a_close_without_deregister_is_reported_when_the_wait_is_armed_again() {
 
         let due = subject.selector.next_rearm().unwrap();
         let mut events = Events::new();
-        subject.selector.rearm(due, &mut events);
+        subject.selector.rearm(due, &mut events).unwrap();
         assert_eq!(events.len(), 1);
         assert_eq!(subject.selector.end(wait), Ready::ERROR);
     });

@@ -2,6 +2,8 @@
 
 require_relative "patches/installer"
 require_relative "patches/io_close"
+require_relative "patches/io_half_close"
+require_relative "patches/io_reopen"
 require_relative "patches/file"
 require_relative "patches/copy_stream"
 require_relative "patches/name_resolution/addrinfo"
@@ -66,7 +68,7 @@ module Reactor
       def place = owner.singleton_class? ? "#{owner.attached_object}." : "#{owner}#"
     end
 
-    # A moment of its own, because {AsyncSelector} needs IO#close, and only before Ruby 4.0.
+    # A moment of its own, because {AsyncSelector} needs to know of closed IOs, and only before Ruby 4.0.
     CLOSE = Moment.new("first scheduler, or before Ruby 4.0 the first `AsyncSelector`")
     SCHEDULER = Moment.new("first scheduler")
     URING = Moment.new("first scheduler on `uring`")
@@ -80,6 +82,12 @@ module Reactor
     rows = [
       { moment: CLOSE, owner: IO, methods: %i[close], with: IOClose,
         purpose: "wakes the fibers that wait for this IO", price: "one look-up for each scheduler of the Ractor" },
+      { moment: CLOSE, owner: IO, methods: %i[reopen], with: IOReopen,
+        purpose: "wakes the fibers that wait for this IO, or has them wait for the new file", price: "two look-ups for each scheduler of the Ractor" },
+      { moment: CLOSE, owner: IO, methods: %i[close_read close_write], with: IOHalfClose,
+        purpose: "wakes the fibers that wait for what is closed", price: "two look-ups for each scheduler of the Ractor" },
+      { moment: CLOSE, owner: BasicSocket, methods: %i[close_read close_write], with: IOHalfClose,
+        purpose: "wakes the fibers that wait for what is closed", price: "two look-ups for each scheduler of the Ractor" },
 
       { moment: SCHEDULER, owner: File, methods: %i[initialize], with: FileOpen,
         purpose: "opening a FIFO stops no other fiber", price: "#{current}; in its fibers a stat(2)" },

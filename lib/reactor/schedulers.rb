@@ -37,7 +37,7 @@ module Reactor
         Fiber.set_scheduler(nil) if scheduler.is_a?(Member) && scheduler.forked_child?
       end
 
-      # @param scheduler [#prepare_close] is told of each IO that is closed in this Ractor
+      # @param scheduler [#prepare_close, #replaced] is told of each IO that is closed or reopened in this Ractor
       def register(scheduler)
         schedulers = Ractor.current[KEY] ||= ObjectSpace::WeakMap.new
         schedulers[scheduler] = true

@@ -25,6 +25,10 @@ pub(super) struct Entry {
     /// The cached readiness, as bits of [`Interest`]: ready directions and drained ones. No direction is both.
     ready: u8,
     drained: u8,
+    /// Directions that are drained only because of a short count.
+    presumed: u8,
+    /// A short count says nothing about this descriptor.
+    doubted: bool,
     /// Directions that were reported while no wait asked for them.
     spurious: u8,
     hung_up: bool,
@@ -40,6 +44,8 @@ impl Entry {
         registered: None,
         ready: 0,
         drained: 0,
+        presumed: 0,
+        doubted: false,
         spurious: 0,
         hung_up: false,
         wait_list: WaitList::EMPTY,
@@ -111,6 +117,7 @@ impl Entry {
         self.registered = Some(interest);
         self.ready &= interest.bits();
         self.drained &= interest.bits();
+        self.presumed &= interest.bits();
         self.spurious &= interest.bits();
     }
 
@@ -128,6 +135,7 @@ impl Entry {
         let answered = ready.directions();
         self.ready |= answered & self.registered_bits();
         self.drained &= !answered;
+        self.presumed &= !answered;
         self.hung_up |= ready.is_hung_up();
     }
 
@@ -135,7 +143,7 @@ impl Entry {
     pub(super) fn attempted(&mut self, interest: Interest, attempt: Attempt) {
         let drained = match attempt {
             Attempt::WouldBlock => true,
-            Attempt::Short => !self.hung_up,
+            Attempt::Short => !self.hung_up && !self.doubted,
             Attempt::Complete => false,
         };
         self.clear_spurious(interest);
@@ -143,7 +151,21 @@ impl Entry {
             let bits = interest.bits() & self.registered_bits();
             self.drained |= bits;
             self.ready &= !bits;
+            match attempt {
+                Attempt::Short => self.presumed |= bits,
+                _ => self.presumed &= !bits,
+            }
         }
+    }
+
+    /// Is a direction drained only because of a short count?
+    pub(super) fn is_presumed(&self) -> bool {
+        self.presumed != 0
+    }
+
+    /// A look has reported these directions. If one of them was presumed drained, short counts say nothing from now on.
+    pub(super) fn looked(&mut self, ready: Ready) {
+        self.doubted |= ready.reported() & self.presumed != 0;
     }
 
     /// Notes these directions as spurious. Returns those that were noted before.

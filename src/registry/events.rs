@@ -18,6 +18,9 @@ impl Registry {
             self.statistics.stale += 1;
             return;
         };
+        if self.looked_at.contains(&slot) {
+            entry.looked(ready);
+        }
         let (answered, registered) = (ready.directions(), entry.registered_bits());
         entry.observe(ready);
 

@@ -91,7 +91,10 @@ pub enum Attempt {
     /// It moved fewer bytes than it had room for. On a stream this means drained, unless a hang-up was reported: the end of
     /// a closed stream follows its last bytes without a further event.
     ///
-    /// For streams only (TCP, Unix stream sockets, pipes). A datagram is short of its buffer without being the last one.
+    /// For streams only (TCP, Unix stream sockets, pipes). A datagram is short of its buffer without being the last one. Some
+    /// streams have boundaries all the same: urgent data, and in the Unix domain passed descriptors and credentials. The bytes
+    /// behind the first one are found by [`Selector::rearm`](crate::Selector::rearm), and further short counts of this
+    /// registration are ignored.
     Short,
     /// It filled its buffer or wrote all its bytes: there may be more.
     Complete,

@@ -1,9 +1,15 @@
-//! The waits: a slab of nodes. Each node is linked into the list of its descriptor and into the idle queue, which is sorted
-//! by start.
+//! The waits: a slab of nodes. Each node is linked into the list of its descriptor and into one of the idle queues. Each
+//! queue is sorted by the time at which its waits were last armed.
+
+mod idle;
 
 use std::time::Instant;
 
 use crate::{event::Ready, interest::Interest, token::Token};
+
+use idle::IdleQueue;
+
+pub(super) use idle::QUEUES;
 
 /// No node.
 const NONE: u32 = u32::MAX;
@@ -93,13 +99,15 @@ fn index(link: u32) -> Option<u32> {
 #[derive(Debug)]
 struct Node {
     token: Token,
-    started: Instant,
+    /// When it was last armed: at its start, or by a later look.
+    armed: Instant,
     slot: u32,
     generation: u32,
     /// Neighbours in the list. In a free node, `next` is the next free node.
     previous: u32,
     next: u32,
-    /// Neighbours in the idle queue.
+    /// Its idle queue, and its neighbours there.
+    queue: u8,
     older: u32,
     newer: u32,
     interest: Interest,
@@ -110,10 +118,8 @@ struct Node {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Free,
-    /// In its list, and in the idle queue until it is armed again.
-    Waiting {
-        queued: bool,
-    },
+    /// In its list, and in an idle queue.
+    Waiting,
     /// In no list and no queue; kept until it is ended.
     Answered,
 }
@@ -123,8 +129,7 @@ enum State {
 pub(super) struct Waiters {
     nodes: Vec<Node>,
     free: u32,
-    oldest: u32,
-    newest: u32,
+    idle: [IdleQueue; QUEUES],
 }
 
 impl Waiters {
@@ -132,12 +137,11 @@ impl Waiters {
         Self {
             nodes: Vec::new(),
             free: NONE,
-            oldest: NONE,
-            newest: NONE,
+            idle: [IdleQueue::EMPTY; QUEUES],
         }
     }
 
-    /// Adds a wait to the end of a list and of the idle queue.
+    /// Adds a wait to the end of a list and of the first idle queue.
     pub(super) fn insert(
         &mut self,
         list: &mut WaitList,
@@ -148,27 +152,24 @@ impl Waiters {
     ) -> WaitId {
         let number = self.claim(Node {
             token,
-            started: now,
+            armed: now,
             slot,
             generation: 0,
             previous: list.last,
             next: NONE,
-            older: self.newest,
+            queue: 0,
+            older: NONE,
             newer: NONE,
             interest,
             answer: Ready::EMPTY,
-            state: State::Waiting { queued: true },
+            state: State::Waiting,
         });
         match list.last {
             NONE => list.first = number,
             last => self.nodes[last as usize].next = number,
         }
         list.last = number;
-        match self.newest {
-            NONE => self.oldest = number,
-            newest => self.nodes[newest as usize].newer = number,
-        }
-        self.newest = number;
+        self.queue(number);
         self.id(number)
     }
 
@@ -202,7 +203,7 @@ impl Waiters {
     /// The slot of an unanswered wait; None if it was answered or has ended.
     pub(super) fn slot_of_unanswered(&self, wait: WaitId) -> Option<u32> {
         let node = self.find(wait)?;
-        matches!(node.state, State::Waiting { .. }).then_some(node.slot)
+        (node.state == State::Waiting).then_some(node.slot)
     }
 
     /// Token and answer of a wait that was answered and has not ended.
@@ -225,12 +226,12 @@ impl Waiters {
         node.answer
     }
 
-    /// Removes an unanswered wait from its list and from the idle queue.
+    /// Removes an unanswered wait from its list and from its idle queue.
     pub(super) fn unlink(&mut self, list: &mut WaitList, wait: WaitId) {
         self.complete(list, wait.node, Ready::EMPTY);
     }
 
-    /// Answers a wait: removes it from its list and from the idle queue, and keeps the answer until the wait is ended.
+    /// Answers a wait: removes it from its list and from its idle queue, and keeps the answer until the wait is ended.
     pub(super) fn complete(
         &mut self,
         list: &mut WaitList,
@@ -275,43 +276,13 @@ impl Waiters {
         }
         wanted
     }
-
-    /// Start and slot of the oldest wait in the idle queue.
-    pub(super) fn oldest(&self) -> Option<(Instant, u32)> {
-        let node = self.nodes.get(self.oldest as usize)?;
-        Some((node.started, node.slot))
-    }
-
-    /// Removes the oldest wait from the idle queue; it stays in its list.
-    pub(super) fn unqueue_oldest(&mut self) {
-        if self.oldest != NONE {
-            self.unqueue(self.oldest);
-        }
-    }
-
-    fn unqueue(&mut self, number: u32) {
-        let node = &mut self.nodes[number as usize];
-        if node.state != (State::Waiting { queued: true }) {
-            return;
-        }
-        node.state = State::Waiting { queued: false };
-        let (older, newer) = (node.older, node.newer);
-        match older {
-            NONE => self.oldest = newer,
-            older => self.nodes[older as usize].newer = newer,
-        }
-        match newer {
-            NONE => self.newest = older,
-            newer => self.nodes[newer as usize].older = older,
-        }
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use std::time::{Duration, Instant};
 
-    use super::{WaitList, Waiters};
+    use super::{QUEUES, WaitList, Waiters};
     use crate::{event::Ready, interest::Interest, token::Token};
 
     const READ: Interest = Interest::READABLE;
@@ -340,7 +311,7 @@ mod tests {
         waiters.unlink(&mut list, waits[1]);
         waiters.unlink(&mut list, waits[3]);
         assert_eq!(list, WaitList::EMPTY);
-        assert_eq!(waiters.oldest(), None);
+        assert_eq!(waiters.oldest(0), None);
     }
 
     #[test]
@@ -351,13 +322,30 @@ mod tests {
             let started = start + Duration::from_millis(slot as u64);
             _ = waiters.insert(list, slot as u32, READ, Token::new(0, 0), started);
         }
-        assert_eq!(waiters.oldest(), Some((start, 0)));
-        waiters.unqueue_oldest();
-        assert_eq!(waiters.oldest().map(|(_, slot)| slot), Some(1));
+        assert_eq!(waiters.oldest(0), Some((start, 0)));
+        let later = start + Duration::from_secs(1);
+        waiters.move_on(0, later);
+        assert_eq!(waiters.oldest(0).map(|(_, slot)| slot), Some(1));
+        assert_eq!(waiters.oldest(1), Some((later, 0)));
         assert_ne!(lists[0], WaitList::EMPTY);
         let first = lists[1].first().unwrap();
         waiters.complete(&mut lists[1], first, Ready::READABLE);
-        assert_eq!(waiters.oldest().map(|(_, slot)| slot), Some(2));
+        assert_eq!(waiters.oldest(0).map(|(_, slot)| slot), Some(2));
+    }
+
+    #[test]
+    fn a_wait_stays_in_the_last_queue() {
+        let (mut waiters, mut list, now) = (Waiters::new(), WaitList::EMPTY, Instant::now());
+        for index in 0..2 {
+            _ = waiters.insert(&mut list, index, READ, Token::new(index, 0), now);
+        }
+        for queue in 0..QUEUES - 1 {
+            waiters.move_on(queue, now);
+            waiters.move_on(queue, now);
+        }
+        assert_eq!(waiters.oldest(QUEUES - 1), Some((now, 0)));
+        waiters.move_on(QUEUES - 1, now);
+        assert_eq!(waiters.oldest(QUEUES - 1), Some((now, 1)));
     }
 
     #[test]

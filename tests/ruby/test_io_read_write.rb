@@ -411,4 +411,30 @@ class TestIOReadWrite < ReactorTest
     end
     assert_bytes data, got
   end
+
+  # IO::Buffer hands the scheduler the object as it was given.
+  def test_a_buffer_reads_and_writes_an_object_that_converts_to_an_io
+    transfers = lambda do
+      file = Tempfile.new("delegate", mode: File::APPEND)
+      quietly do
+        buffer = IO::Buffer.new(5)
+        [IO::Buffer.for("hello") { |text| text.write(file, 5) }, file.rewind, buffer.read(file, 5), buffer.get_string]
+      end
+    ensure
+      file&.close!
+    end
+    ours = nil
+    run_scheduler { Fiber.schedule { ours = transfers.call } }
+    assert_equal run_plain(&transfers), ours
+  end
+
+  # Without a scheduler a read with this timeout waits for ever.
+  def test_an_io_timeout_of_zero_is_over_at_once
+    r, = pipe
+    r.timeout = 0
+    reads = [-> { r.read(1) }, -> { r.readpartial(1) }, -> { r.gets }, -> { r.getc }]
+    found = nil
+    run_scheduler { Fiber.schedule { found = reads.map { |read| outcome(&read) } } }
+    assert_equal [[:raised, IO::TimeoutError]] * 4, found
+  end
 end

@@ -87,6 +87,12 @@ fn init(ruby: &Ruby) -> Result<(), Error> {
     class.define_method("drain", method!(fiber::drain, 0))?;
     class.define_method("cancel", method!(fiber::cancel, 0))?;
     define(class, c"prepare_close", closing::prepare_close);
+    class.define_method(
+        "prepare_half_close",
+        method!(closing::prepare_half_close, 2),
+    )?;
+    class.define_method("prepare_reopen", method!(closing::prepare_reopen, 1))?;
+    class.define_method("replaced", method!(closing::replaced, 2))?;
     class.define_method("push_when_unused", method!(closing::push_when_unused, 2))?;
     class.define_method("prefetch", method!(file::prefetch, 4))?;
     class.define_method("sync_by_driver", method!(file::sync_by_driver, 2))?;

@@ -6,4 +6,5 @@ pub mod file;
 pub mod getaddrinfo;
 pub mod kind;
 mod nowait;
+pub mod terminal;
 pub mod transfer;

@@ -199,6 +199,23 @@ module Reactor
       nil
     end
 
+    # IO#close_read or #close_write is about to be called. If it closes something, {#replaced} is called afterwards.
+    #
+    # @api private
+    def prepare_half_close(_io, _reading) = nil
+
+    # IO#reopen is about to be called.
+    #
+    # @api private
+    def prepare_reopen(_io) = nil
+
+    # The IO has another file than before, or is closed. If +interrupts+, raises IOError in the tasks that wait for it.
+    #
+    # @api private
+    def replaced(io, interrupts)
+      prepare_close(io) if interrupts
+    end
+
     # @return [String] the tasks that wait for descriptors, for {Reactor.dump}
     def dump
       waits = @ios.flat_map { |io, fibers| fibers.values.map { |fiber| [io, fiber] } }

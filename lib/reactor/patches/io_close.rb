@@ -19,19 +19,27 @@ module Reactor
 
       # @return [nil]
       def close
-        if !closed? && IOClose.notify_schedulers(self) && VM_WAITS_FOR_USERS && Fiber.current.blocking?
-          Fiber.scheduler&.yield # the interrupted fibers are queued ahead of this one
-        end
+        IOClose.notify_and_yield(self, :prepare_close) unless closed?
         super
       end
 
+      # Tells the schedulers, and lets the fibers go that they interrupt.
+      #
+      # @api private
+      def self.notify_and_yield(io, ...)
+        return unless notify_schedulers(io, ...) && VM_WAITS_FOR_USERS && Fiber.current.blocking?
+
+        Fiber.scheduler&.yield # the interrupted fibers are queued ahead of this one
+      end
+
       # @param io [IO]
+      # @param method [Symbol] a scheduler's method that announces a change of the IO; it is called with the IO and the arguments
       # @return [Symbol, nil] :interrupted if a fiber waits for it
       # @api private
-      def self.notify_schedulers(io)
+      def self.notify_schedulers(io, method = :prepare_close, *arguments)
         interrupted = nil
         Schedulers.each do |scheduler|
-          await_unused(scheduler, io) while (answer = scheduler.prepare_close(io)) == :in_use
+          await_unused(scheduler, io) while (answer = scheduler.public_send(method, io, *arguments)) == :in_use
           interrupted ||= answer
         end
         interrupted

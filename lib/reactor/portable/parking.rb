@@ -16,7 +16,7 @@ module Reactor
     # [events] the events that have come
     # [error]  arguments for raise, to be raised where the fiber waits
     # [timer]  the {Timer} that ends it
-    # [hook]   :sleep or :block where the kind is :block, for {Inspection#fibers}
+    # [hook]   :sleep or :block where the kind is :block, for {Inspection#fibers}; :select in a wait for several things
     # [parked_at] the time of the last poll when it began
     #
     # A Struct, because making one runs no Ruby code: no other thread can run meanwhile, see {PortableScheduler#block}.
@@ -58,8 +58,9 @@ module Reactor
       #
       # @param lookups [Array<Lookup>] end the wait as well
       # @return [Integer, false] the events of all that came, or false
-      def wait_on(masks, seconds, lookups = [])
+      def wait_on(masks, seconds, lookups = [], hook = nil)
         @waits[Fiber.current] = wait = Wait.new(Fiber.current, :io, @waits[Fiber.current])
+        wait.hook = hook
         wait.events = 0
         lookups.each do |lookup|
           lookup.on_done do

@@ -7,8 +7,8 @@ module Reactor
   class PortableScheduler
     # How the scheduler asks the kernel, by IO.select.
     module Polling
-      # Seconds between two polls at most while descriptors are waited for, because Ruby before 4.0 does not tell that an IO
-      # was closed.
+      # Seconds between two polls at most while descriptors are waited for, because C code does not tell that it has closed or
+      # replaced one.
       MAX_SLEEP = 1.0
       private_constant :MAX_SLEEP
 
@@ -57,7 +57,7 @@ module Reactor
         return 0.1 * 2**[@unblock_only_sleeps - 1, 4].min if @unblock_only_sleeps.positive?
 
         left = [Clock.left(@timers.deadline, Clock.now), Clock::FAR].min if @timers.deadline && !@virtual_now
-        idle = MAX_SLEEP unless RUBY_VERSION >= "4.0" || @watched.each_value.all?(&:empty?)
+        idle = MAX_SLEEP unless @watched.each_value.all?(&:empty?)
         [left, idle].compact.min
       end
 

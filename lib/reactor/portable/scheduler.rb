@@ -205,12 +205,35 @@ module Reactor
       return if closed?
 
       waits = @watched.each_value.flat_map { |waits_of| waits_of[io]&.keys || [] }
-      waits.each do |wait|
-        wait.error ||= [IOError, "stream closed in another thread"]
-        enqueue(wait)
-      end
+      waits.each { |wait| interrupt_closed(wait) }
       wake_poll unless waits.empty?
       :interrupted if waits.any?
+    end
+
+    # IO#close_read or #close_write is about to be called. If it closes something, {#replaced} is called afterwards.
+    #
+    # @api private
+    def prepare_half_close(_io, _reading) = nil
+
+    # IO#reopen is about to be called. No worker uses the descriptor of an IO here.
+    #
+    # @api private
+    def prepare_reopen(_io) = nil
+
+    # The IO has another file than before, or is closed. All waits for it go on with that file, except that, if +interrupts+,
+    # IOError is raised in the fibers that wait for this IO alone. Any thread may call this.
+    #
+    # @param io [IO]
+    # @param interrupts [Boolean]
+    # @return [nil]
+    # @api private
+    def replaced(io, interrupts)
+      return if closed?
+
+      waits = interrupts ? @watched.each_value.flat_map { |waits_of| waits_of[io]&.keys || [] } : []
+      waits.each { |wait| interrupt_closed(wait) unless wait.hook == :select }
+      wake_poll
+      nil
     end
 
     # The hook for Timeout.timeout: runs the block, and raises where it waits when the time is over, also inside an
@@ -250,11 +273,10 @@ module Reactor
     # @raise [TypeError, ArgumentError, RangeError] no IO, no events, no duration
     # @raise [IO::TimeoutError] IO#timeout is over
     def io_wait(io, events, timeout)
-      check_io(io)
+      io = check_io(io)
       check_events(events)
       seconds = Clock.seconds(timeout.nil? ? io.timeout : timeout)
       return ForkedChild.io_wait(io, events, seconds) unless enter
-
       found = seconds&.zero? ? ready_now(io, events) || false : wait_on({ io => events }, seconds)
       raise IO::TimeoutError, "Blocking operation timed out!" if !found && timeout.nil? && unreported_timeout?
 
@@ -276,7 +298,7 @@ module Reactor
 
       held = @virtual_now && lookups.any? # virtual time waits for the resolver
       virtual_hold(true) if held
-      !!wait_on(masks, seconds, lookups) || lookups.any?(&:ended?)
+      !!wait_on(masks, seconds, lookups, :select) || lookups.any?(&:ended?)
     ensure
       virtual_hold(false) if held
     end
@@ -333,10 +355,16 @@ module Reactor
       @thread = Thread.current
     end
 
+    def interrupt_closed(wait)
+      wait.error ||= [IOError, "stream closed in another thread"]
+      enqueue(wait)
+    end
+
     def overridden? = %i[block kernel_sleep].any? { |hook| method(hook).owner != PortableScheduler }
 
+    # @return [IO] the IO itself, or what the object converts to by to_io
     def check_io(io)
-      raise TypeError, "wrong argument type #{io.class} (expected IO)" unless io.is_a?(IO)
+      IO.try_convert(io) || raise(TypeError, "wrong argument type #{io.class} (expected IO)")
     end
 
     def check_events(events)

@@ -3,6 +3,7 @@
 require_relative "../clock"
 require_relative "../transfer_loop"
 require_relative "../vm"
+require_relative "terminal"
 
 begin
   require "io/nonblock"
@@ -40,14 +41,14 @@ module Reactor
       # Up to Ruby 4.0: at least +least+ bytes, fewer only at the end or at an error; 0: one attempt that does not wait.
       def transfer_least(direction, io, buffer, offset, least)
         yield_if_slice_spent
-        check_transfer(io, offset, least)
+        io = check_transfer(io, offset, least)
         transfer_at_least(direction, io, buffer, offset, least)
       end
 
       # From Ruby 4.1 on: one transfer of at most +most+ bytes.
       def transfer_once(direction, io, buffer, offset, most)
         yield_if_slice_spent
-        check_transfer(io, offset, most)
+        io = check_transfer(io, offset, most)
         return 0 if most.zero?
 
         attempt_transfer(direction, io, buffer, offset, [most, buffer.size - offset].min)
@@ -60,9 +61,11 @@ module Reactor
       end
 
       def check_transfer(io, offset, length)
-        check_io(io)
+        io = check_io(io)
         [offset, length].each { |number| raise TypeError, "no implicit conversion of #{number.class} into Integer" unless number.is_a?(Integer) }
         raise ArgumentError, "offset and length can't be negative" if offset.negative? || length.negative?
+
+        io
       end
 
       # One system call that does not wait, not even on a descriptor that blocks (an inherited standard input, a terminal).
@@ -75,8 +78,11 @@ module Reactor
         return 0 if most.zero?
 
         unless nonblocking?(io)
-          return EAGAIN unless ready_now(io, direction == :read ? IO::READABLE : IO::WRITABLE)
-
+          unless ready_now(io, direction == :read ? IO::READABLE : IO::WRITABLE)
+            limit = Terminal.read_limit(io) if direction == :read
+            return EAGAIN unless limit
+            return 0 if limit.positive? && !io_wait(io, IO::READABLE, limit)
+          end
           most = [most, io.stat.chardev? ? DEVICE_CHUNK : PIPE_CHUNK].min if direction == :write && !io.stat.file?
         end
         Fiber.blocking { buffer.slice(offset, most).public_send(direction, io, *ONE_ATTEMPT) }

@@ -1,11 +1,15 @@
-//! An IO that is closed while fibers use it: `prepare_close`, `push_when_unused`, `fiber_interrupt`, `io_close`.
+//! An IO that is closed or gets another file while fibers use it: `prepare_close`, `prepare_half_close`, `prepare_reopen`,
+//! `replaced`, `push_when_unused`, `fiber_interrupt`, `io_close`.
 //!
-//! Ruby tells a scheduler nothing of `IO#reopen`. A wait that has begun goes on; the registry arms its registration once
-//! more after 100 ms (`src/registry.rs`), and an event then ends it.
+//! Of a close(2) or dup2(2) by C code a scheduler learns nothing. The registry looks at idle waits again and again
+//! (`src/registry.rs`), which ends them.
 
-use magnus::{Error, Ruby, Symbol, Value, prelude::*, typed_data::Obj};
+use magnus::{Error, Ruby, Symbol, Value, prelude::*, rb_sys::AsRawValue, typed_data::Obj};
 use reactor::OwnerId;
-use reactor_scheduler::system::close_unless_blocking::close_unless_blocking;
+use reactor_scheduler::{
+    state::fiber::Slot,
+    system::{close_unless_blocking::close_unless_blocking, kind::is_socket},
+};
 
 use crate::{
     control::{
@@ -24,9 +28,9 @@ use crate::{
     },
 };
 
-/// `prepare_close(io)`: the IO object is about to be closed, by any thread. Raises IOError in the fibers that wait for it.
-/// Fibers that wait for another object on the same descriptor are left alone. It takes constant time, and time for each fiber
-/// that is interrupted.
+/// `prepare_close(io)`: the IO object is about to be closed, by any thread. Raises IOError in the fibers that wait for it, or
+/// for the object that writes for it. Fibers that wait for another object on the same descriptor are left alone. It takes
+/// constant time, and time for each fiber that is interrupted.
 ///
 /// nil: no fiber waits for it. :interrupted: the fibers that wait for it have been interrupted. :in_use: the fiber of another thread
 /// has a worker of the pool use the descriptor, which must not be closed under it, so the caller waits for the end of that
@@ -40,33 +44,154 @@ pub fn prepare_close(
         return Ok(None);
     }
     this.state_mut().flush_sends();
-    let Some(number) = known_number(io) else {
-        return Ok(None); // no scheduler has ever waited for it
-    };
-    let io_number = IoObject::io_number_of(number);
-    let Ok(descriptor) = real_io(io).and_then(RealIo::descriptor) else {
+    let Ok(io) = real_io(io) else {
         return Ok(None);
+    };
+    let writer = io.writer();
+    let answer = prepare_close_of(ruby, this, io)?;
+    if io.value().as_raw() == writer.value().as_raw() {
+        return Ok(answer);
+    }
+    Ok(prepare_close_of(ruby, this, writer)?.or(answer))
+}
+
+/// One object, without the one that writes for it.
+fn prepare_close_of(
+    ruby: &Ruby,
+    this: Obj<Scheduler>,
+    io: RealIo,
+) -> Result<Option<Symbol>, Error> {
+    let Some((descriptor, io_number)) = known(io) else {
+        return Ok(None); // closed, or no scheduler has ever waited for it
     };
     let users = this.state().users_of(descriptor, io_number);
     if users.is_empty() {
         this.state_mut().note_close(descriptor, OwnerId(io_number));
         return Ok(None);
     }
+    interrupt_all(ruby, this, io_number, users)?;
+    if wait_until_unused(ruby, this, io_number)? {
+        return Ok(Some(ruby.to_symbol("in_use")));
+    }
+    Ok(Some(ruby.to_symbol("interrupted")))
+}
+
+/// The descriptor and the serial of an open IO that a scheduler has seen.
+fn known(io: RealIo) -> Option<(i32, u64)> {
+    if io.is_closed() {
+        return None;
+    }
+    let number = known_number(io.value())?;
+    let descriptor = io.descriptor().ok()?;
+    Some((descriptor, IoObject::io_number_of(number)))
+}
+
+/// Raises IOError in these fibers, which wait for the IO with this number.
+fn interrupt_all(
+    ruby: &Ruby,
+    this: Obj<Scheduler>,
+    io_number: u64,
+    users: Vec<Slot>,
+) -> Result<(), Error> {
     for slot in users {
         let exception = closed_elsewhere_exception(ruby)?;
         interrupt(this, slot, io_number, exception.as_value());
     }
     this.wake_thread();
-    let is_in_use = this.state().is_pinned(io_number);
-    if is_in_use {
-        if !this.is_owner_thread() {
-            return Ok(Some(ruby.to_symbol("in_use")));
-        }
-        if let Entered::Usable(scope) = HookScope::enter(ruby, &this)? {
-            wait_until_unpinned(&scope, io_number)?;
-        }
+    Ok(())
+}
+
+/// Parks until no worker uses the descriptor of the IO. True: one does, and the caller is on another thread.
+fn wait_until_unused(ruby: &Ruby, this: Obj<Scheduler>, io_number: u64) -> Result<bool, Error> {
+    if !this.state().is_pinned(io_number) {
+        return Ok(false);
     }
-    Ok(Some(ruby.to_symbol("interrupted")))
+    if !this.is_owner_thread() {
+        return Ok(true);
+    }
+    if let Entered::Usable(scope) = HookScope::enter(ruby, &this)? {
+        wait_until_unpinned(&scope, io_number)?;
+    }
+    Ok(false)
+}
+
+/// `prepare_half_close(io, reading)`: `IO#close_read` or `#close_write` is about to be called. If that closes a descriptor,
+/// it is announced as by [`prepare_close`], with the same answers. If it ends only one direction of a socket, the kernel
+/// reports that to the waits.
+pub fn prepare_half_close(
+    ruby: &Ruby,
+    this: Obj<Scheduler>,
+    io: Value,
+    reading: bool,
+) -> Result<Option<Symbol>, Error> {
+    let Some(io) = closed_by_half_close(real_io(io)?, reading) else {
+        return Ok(None);
+    };
+    if this.is_closed() {
+        return Ok(None);
+    }
+    this.state_mut().flush_sends();
+    prepare_close_of(ruby, this, io)
+}
+
+/// The object whose descriptor is closed by `IO#close_read` or `#close_write`, if one is.
+fn closed_by_half_close(io: RealIo, reading: bool) -> Option<RealIo> {
+    let writer = io.writer();
+    let closed = if reading { io } else { writer };
+    let mode = closed.mode().ok()?;
+    let is_other_half_open = if reading {
+        mode.is_writable
+    } else {
+        mode.is_readable
+    };
+    let is_closed = if is_socket(closed.descriptor().ok()?) {
+        !is_other_half_open
+    } else {
+        let has_two_objects = io.value().as_raw() != writer.value().as_raw();
+        has_two_objects || mode.is_duplex || !is_other_half_open
+    };
+    is_closed.then_some(closed)
+}
+
+/// `prepare_reopen(io)`: the IO object is about to get another file, by any thread. nil, or :in_use as [`prepare_close`].
+pub fn prepare_reopen(
+    ruby: &Ruby,
+    this: Obj<Scheduler>,
+    io: Value,
+) -> Result<Option<Symbol>, Error> {
+    if this.is_closed() {
+        return Ok(None);
+    }
+    this.state_mut().flush_sends();
+    let Some((_, io_number)) = known(real_io(io)?) else {
+        return Ok(None);
+    };
+    let is_in_use = wait_until_unused(ruby, this, io_number)?;
+    Ok(is_in_use.then(|| ruby.to_symbol("in_use")))
+}
+
+/// `replaced(io, interrupts)`: the IO object has another file than before. All waits for the descriptor go on with that file,
+/// except that, if `interrupts`, IOError is raised in the fibers that wait for this object alone.
+pub fn replaced(
+    ruby: &Ruby,
+    this: Obj<Scheduler>,
+    io: Value,
+    interrupts: bool,
+) -> Result<(), Error> {
+    let Ok(io) = real_io(io) else {
+        return Ok(());
+    };
+    let (false, Some((descriptor, io_number))) = (this.is_closed(), known(io)) else {
+        return Ok(());
+    };
+    IoObject::refresh(io);
+    if interrupts {
+        let waiters = this.state().single_waiters_of(descriptor, io_number);
+        interrupt_all(ruby, this, io_number, waiters)?;
+    }
+    this.state_mut().replaced(descriptor);
+    this.wake_thread();
+    Ok(())
 }
 
 /// `push_when_unused(io, queue)`: the queue gets an element when no worker uses the descriptor of the IO any more. False,

@@ -66,11 +66,42 @@ impl RealIo {
         Ok(descriptor)
     }
 
+    /// The IO that writes for this one: another object if reading and writing have descriptors of their own (IO.popen), else
+    /// itself.
+    pub fn writer(self) -> Self {
+        // SAFETY: reads a field of an IO that has it, and returns a value of Ruby.
+        Self(unsafe { Value::from_raw(rb_sys::rb_io_get_write_io(self.0.as_raw())) })
+    }
+
+    /// The directions in which it is open. An error if it is closed or frozen.
+    pub fn mode(self) -> Result<Mode, Error> {
+        let mut bits = 0;
+        protect(|| {
+            // SAFETY: raises for an IO that is closed or frozen.
+            bits = unsafe { rb_sys::rb_io_mode(self.0.as_raw()) };
+            rb_sys::Qnil as VALUE
+        })?;
+        let has = |flag: u32| bits & flag as i32 != 0;
+        Ok(Mode {
+            is_readable: has(rb_sys::FMODE_READABLE),
+            is_writable: has(rb_sys::FMODE_WRITABLE),
+            is_duplex: has(rb_sys::FMODE_DUPLEX),
+        })
+    }
+
     /// `IO#timeout`, or nil.
     pub fn timeout(self) -> Value {
         // SAFETY: reads a field of an IO that has it, and returns a value of Ruby.
         unsafe { Value::from_raw(rb_sys::rb_io_timeout(self.0.as_raw())) }
     }
+}
+
+/// The directions in which an IO is open.
+pub struct Mode {
+    pub is_readable: bool,
+    pub is_writable: bool,
+    /// One of the directions may be closed alone.
+    pub is_duplex: bool,
 }
 
 fn is_initialized(object: Value) -> bool {
@@ -92,10 +123,15 @@ pub fn hidden_number(io: Value, fresh: impl FnOnce(u64) -> u64) -> Option<u64> {
         return None;
     }
     let number = fresh(NEXT.fetch_add(1, Ordering::Relaxed));
+    set_number(io, number);
+    Some(number)
+}
+
+/// Gives a number to an IO that is not frozen.
+pub fn set_number(io: Value, number: u64) {
     // SAFETY: an object that is not frozen takes it without raising, while there is memory. (A protection would be the
     // deepest frame on the stack of a fiber that reads.)
     unsafe { rb_sys::rb_ivar_set(io.as_raw(), hidden_name(), rb_sys::rb_ull2inum(number)) };
-    Some(number)
 }
 
 /// The number the object has been given, if it has.

@@ -27,14 +27,8 @@ impl IoObject {
     pub fn new(object: Value) -> Result<Self, Error> {
         let io = io::real_io(object)?;
         let descriptor = io.descriptor()?;
-        // The hidden number: a serial, one bit for Ruby's socket classes, three for the kind.
-        let facts = |serial: u64| {
-            serial << 4
-                | u64::from(is_socket(io.value())) << 3
-                | DescriptorKind::of(descriptor).bits()
-        };
-        let number = io::hidden_number(io.value(), facts);
-        let bits = number.unwrap_or_else(|| facts(0));
+        let number = io::hidden_number(io.value(), |serial| facts(serial, io, descriptor));
+        let bits = number.unwrap_or_else(|| facts(0, io, descriptor));
         Ok(Self {
             io,
             descriptor,
@@ -62,12 +56,27 @@ impl IoObject {
         number >> 4
     }
 
+    /// The object has another file than before (IO#reopen): what its hidden number says of the file is asked again. Its serial
+    /// stays, because waits have begun under it.
+    pub fn refresh(io: RealIo) {
+        let number = io::known_number(io.value());
+        if let (Some(number), Ok(descriptor)) = (number, io.descriptor()) {
+            let serial = Self::io_number_of(number);
+            io::set_number(io.value(), facts(serial, io, descriptor));
+        }
+    }
+
     /// Forgets its number if the descriptor is of another kind than remembered, because of IO#reopen or dup2(2).
     pub fn recheck_kind(&self) {
         if DescriptorKind::of(self.descriptor) != self.kind {
             io::forget_number(self.io.value());
         }
     }
+}
+
+/// The hidden number: a serial, one bit for Ruby's socket classes, three for the kind.
+fn facts(serial: u64, io: RealIo, descriptor: i32) -> u64 {
+    serial << 4 | u64::from(is_socket(io.value())) << 3 | DescriptorKind::of(descriptor).bits()
 }
 
 fn is_socket(io: Value) -> bool {

@@ -14,6 +14,7 @@ use reactor_scheduler::{
     state::{readiness::Registered, wait::WakeCause},
     system::{
         kind::DescriptorKind,
+        terminal::read_limit,
         transfer::{self as system, SLICE},
     },
 };
@@ -62,6 +63,8 @@ struct Progress {
     done: usize,
     /// Of the wait that is to come.
     deadline: Option<Deadline>,
+    /// When the deadline has come, the transfer ends with what it has: a terminal's VTIME.
+    ends_at_deadline: bool,
 }
 
 /// The hook's answer.
@@ -146,7 +149,7 @@ fn transfer_with_waits(
         if let Some(answer) = continue_transfer(&scope, transfer, progress, woken)? {
             return Ok(answer);
         }
-        woken = match begin_wait(&scope, transfer.direction, progress)? {
+        woken = match begin_wait(&scope, transfer, progress)? {
             None => None,
             Some(registered) => {
                 let parked = scope.scheduler.park(scope.slot);
@@ -169,13 +172,19 @@ fn transfer_in_forked_child(transfer: &Transfer) -> Result<Value, Error> {
 #[inline(never)]
 fn begin_wait(
     scope: &HookScope,
-    direction: Direction,
-    progress: &Progress,
+    transfer: &Transfer,
+    progress: &mut Progress,
 ) -> Result<Option<Registered>, Error> {
     let Some(io) = &progress.io else {
         return Ok(None);
     };
-    readiness::begin_wait(scope, io, direction.interest(), progress.deadline)
+    let interest = transfer.direction.interest();
+    let begun = readiness::begin_wait(scope, io, interest, progress.deadline)?;
+    if begun.is_none() {
+        // It would block and is not polled: the descriptor has become a file, which is read and written in another way.
+        progress.io = Some(IoObject::new(transfer.io)?);
+    }
+    Ok(begun)
 }
 
 /// Goes on until it is over, which is the hook's answer, or has to wait. `woken`: how the last wait ended.
@@ -192,6 +201,9 @@ fn continue_transfer(
         }
         if ready.answers(transfer.direction.interest()).is_none() {
             return match cause {
+                WakeCause::Elapsed if progress.ends_at_deadline => {
+                    Ok(Some(hook_result(Ok(progress.done))))
+                }
                 WakeCause::Elapsed => time_is_up(progress.done).map(Some),
                 _ => Ok(None),
             };
@@ -213,6 +225,15 @@ fn continue_transfer(
                 Again::Attempted(answer) => answer,
             },
         };
+        let limit = match answer {
+            Err(Errno::AGAIN) if is_read_of_device(transfer, io) => read_limit(io.descriptor),
+            _ => None,
+        };
+        if limit.is_some() {
+            progress.ends_at_deadline = true;
+            progress.deadline = scope.scheduler.state().deadline(limit);
+            return Ok(None);
+        }
         match answer {
             Ok(count) => {
                 scope.scheduler.slice().count_transfer(count);
@@ -237,6 +258,11 @@ fn continue_transfer(
             Err(errno) => return Ok(Some(hook_result(Err(errno)))),
         }
     }
+}
+
+/// A terminal may end a read before it is readable.
+fn is_read_of_device(transfer: &Transfer, io: &IoObject) -> bool {
+    transfer.direction == Direction::Read && io.kind == DescriptorKind::PollFirst
 }
 
 /// The bytes transferred before are this call's answer.

@@ -176,12 +176,24 @@ impl State {
     /// The fibers that wait for an IO object: for its descriptor to be ready, or for work on it. Those that wait for
     /// another object on the same descriptor do not count.
     pub fn users_of(&self, descriptor: i32, io_number: u64) -> Vec<Slot> {
+        self.waiters_of(descriptor, &[io_number, SEVERAL])
+            .chain(self.pins.users(io_number))
+            .collect()
+    }
+
+    /// Of these, those that wait for nothing else.
+    pub fn single_waiters_of(&self, descriptor: i32, io_number: u64) -> Vec<Slot> {
+        self.waiters_of(descriptor, &[io_number]).collect()
+    }
+
+    fn waiters_of(&self, descriptor: i32, io_numbers: &[u64]) -> impl Iterator<Item = Slot> {
         let reactor = self.event_loop.reactor();
         let tokens = reactor.map(|reactor| reactor.waiters(descriptor));
         let waits_for_it = |slot: &Slot| {
             let record = self.fibers.get(*slot);
             record.is_some_and(|record| {
-                record.waits_for_io(io_number) || record.has_interrupted_wait_for(io_number)
+                io_numbers.contains(&record.io_number())
+                    || record.has_interrupted_wait_for(io_numbers)
             })
         };
         tokens
@@ -189,8 +201,6 @@ impl State {
             .into_iter()
             .map(|token| token.index())
             .filter(waits_for_it)
-            .chain(self.pins.users(io_number))
-            .collect()
     }
 
     // --- interrupts of operations --------------------------------------------------------------------------------

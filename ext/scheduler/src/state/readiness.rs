@@ -149,6 +149,13 @@ impl State {
         }
     }
 
+    /// The descriptor refers to another file than before: its waits go on with that file.
+    pub fn replaced(&mut self, descriptor: i32) {
+        if let Some(reactor) = self.event_loop.reactor_mut() {
+            reactor.replaced(descriptor);
+        }
+    }
+
     // --- time ----------------------------------------------------------------------------------------------------
 
     /// The point that far from now on the timers' clock.

@@ -12,13 +12,9 @@ use crate::system::{
 ///
 /// As in Ruby itself, an error is not reported, because the descriptor is gone either way.
 pub fn close_unless_blocking(descriptor: RawFd) -> bool {
-    let is_instant = match DescriptorKind::of(descriptor) {
-        DescriptorKind::StreamSocket | DescriptorKind::OtherSocket => {
-            let linger = rustix::net::sockopt::socket_linger(borrow(descriptor));
-            matches!(linger, Ok(None))
-        }
-        DescriptorKind::Pipe => true,
-        _ => false,
+    let is_instant = match rustix::net::sockopt::socket_linger(borrow(descriptor)) {
+        Ok(linger) => linger.is_none(),
+        Err(_) => DescriptorKind::of(descriptor) == DescriptorKind::Pipe,
     };
     if is_instant {
         descriptor::close(descriptor);

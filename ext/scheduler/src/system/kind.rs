@@ -10,9 +10,11 @@ use crate::system::{descriptor::borrow, nowait};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum DescriptorKind {
-    /// recv(2), send(2) with MSG_DONTWAIT. A short count means drained.
+    /// TCP, or a stream of the Unix domain: recv(2), send(2) with MSG_DONTWAIT. A short count means drained, unless urgent data,
+    /// passed descriptors or the credentials of another sender end the call. recv(2) does not tell of these, and calls that do
+    /// are dearer, so the selector learns it (`src/registry.rs`).
     StreamSocket,
-    /// The same calls. A short count means nothing.
+    /// The same calls. A short count means nothing: datagrams, packets, and streams that keep boundaries (SCTP).
     OtherSocket,
     /// Pipe or FIFO: a short count means drained. preadv2(2) with RWF_NOWAIT (Linux 6.4), O_NONBLOCK otherwise.
     Pipe,
@@ -28,7 +30,7 @@ impl DescriptorKind {
     pub fn of(descriptor: RawFd) -> Self {
         let fd = borrow(descriptor);
         match rustix::net::sockopt::socket_type(fd) {
-            Ok(SocketType::STREAM) => return Self::StreamSocket,
+            Ok(SocketType::STREAM) if is_stream_of_bytes(descriptor) => return Self::StreamSocket,
             Ok(_) => return Self::OtherSocket,
             Err(_) => {}
         }
@@ -68,6 +70,28 @@ impl DescriptorKind {
     }
 }
 
+/// Whether a stream socket keeps no boundaries: TCP, and the Unix domain. Only Linux tells of the protocol.
+fn is_stream_of_bytes(descriptor: RawFd) -> bool {
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::net::{AddressFamily, ipproto, sockopt};
+
+        let fd = borrow(descriptor);
+        sockopt::socket_protocol(fd) == Ok(Some(ipproto::TCP))
+            || sockopt::socket_domain(fd) == Ok(AddressFamily::UNIX)
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        _ = descriptor;
+        true
+    }
+}
+
+/// Whether a descriptor is a socket.
+pub fn is_socket(descriptor: RawFd) -> bool {
+    rustix::net::sockopt::socket_type(borrow(descriptor)).is_ok()
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::fd::AsRawFd;
@@ -100,6 +124,11 @@ mod tests {
         assert_eq!(
             DescriptorKind::of(datagram.as_raw_fd()),
             DescriptorKind::OtherSocket
+        );
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        assert_eq!(
+            DescriptorKind::of(listener.as_raw_fd()),
+            DescriptorKind::StreamSocket
         );
         let (reader, _writer) = rustix::pipe::pipe().unwrap();
         assert_eq!(DescriptorKind::of(reader.as_raw_fd()), DescriptorKind::Pipe);

@@ -6,6 +6,7 @@
 use std::{
     io::{IoSlice, IoSliceMut},
     os::fd::RawFd,
+    time::Duration,
 };
 
 use reactor::Interest;
@@ -18,6 +19,7 @@ use crate::system::{
     descriptor::{borrow, check_ready, is_nonblocking},
     kind::DescriptorKind,
     nowait,
+    terminal::read_limit,
 };
 
 /// Without waiting, and without SIGPIPE. Apple has no flag for the latter, and Ruby's own handler ignores the signal.
@@ -47,7 +49,10 @@ pub fn read(kind: DescriptorKind, descriptor: RawFd, bytes: &mut [u8]) -> Result
         },
         DescriptorKind::PollFirst => {
             if !is_nonblocking(descriptor) {
-                check_ready(descriptor, Interest::READABLE)?;
+                let ready = check_ready(descriptor, Interest::READABLE);
+                if ready == Err(Errno::AGAIN) && read_limit(descriptor) != Some(Duration::ZERO) {
+                    return Err(Errno::AGAIN);
+                }
             }
             rustix::io::read(fd, bytes)
         }

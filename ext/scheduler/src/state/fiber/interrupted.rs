@@ -45,9 +45,8 @@ impl InterruptedWait {
         goes_on
     }
 
-    fn waits_for_io(&self, io_number: u64) -> bool {
-        self.state == FiberState::Parked(WaitKind::Io)
-            && [io_number, SEVERAL].contains(&self.io_number)
+    fn waits_for_one_of(&self, io_numbers: &[u64]) -> bool {
+        self.state == FiberState::Parked(WaitKind::Io) && io_numbers.contains(&self.io_number)
     }
 }
 
@@ -141,10 +140,10 @@ impl FiberRecord {
         io_number == 0 || [io_number, SEVERAL].contains(&self.io_number)
     }
 
-    /// Whether it waits for this IO object, in a wait that was set aside.
-    pub(in crate::state) fn has_interrupted_wait_for(&self, io_number: u64) -> bool {
+    /// Whether it waits for one of these IO objects, in a wait that was set aside.
+    pub(in crate::state) fn has_interrupted_wait_for(&self, io_numbers: &[u64]) -> bool {
         let mut waits = self.interrupted.iter();
-        waits.any(|wait| wait.waits_for_io(io_number))
+        waits.any(|wait| wait.waits_for_one_of(io_numbers))
     }
 
     /// Raises in the innermost wait for this IO object (0: for any) that was set aside. Whether there is one.
@@ -156,7 +155,7 @@ impl FiberRecord {
         let mut waits = self.interrupted.iter_mut().rev();
         let wait = waits.find(|wait| match io_number {
             0 => wait.state == FiberState::Parked(WaitKind::Io),
-            number => wait.waits_for_io(number),
+            number => wait.waits_for_one_of(&[number, SEVERAL]),
         });
         wait.is_some_and(|wait| {
             wait.pending = Some(Pending::Raise(exception));

@@ -1,0 +1,143 @@
+# frozen_string_literal: true
+
+require_relative "helper"
+require "fcntl"
+require "tmpdir"
+
+# A short count does not always mean that no more is there: the kernel stops a read at boundaries between messages, and does not
+# tell. The registry's first look at the wait finds what is behind the boundary. From then on short counts of this socket count for
+# nothing, so no further wait depends on a look. Expected values come from threads.
+class TestBoundaries < ReactorTest
+  COUNT = 10
+
+  # What readpartial returns until it has returned this many bytes.
+  def read_all(io, bytes)
+    found = []
+    found << io.readpartial(100) until found.sum(&:bytesize) >= bytes
+    found
+  end
+
+  # Sends while a fiber waits for the first message, and then lets it read. Waits that a look had to end: at most `looks`.
+  def check(make, bytes, looks: 0)
+    plain = run_plain do
+      io, writing = make.call
+      yield writing
+      read_all(io, bytes)
+    end
+    found, looked = nil
+    run_scheduler do |scheduler|
+      io, writing = make.call
+      Fiber.schedule do
+        found = [io.readpartial(100)] # waits, and so is registered
+        looked = scheduler.stats[:rearmed]
+        found += read_all(io, bytes - found.first.bytesize)
+        looked = (scheduler.stats[:rearmed] - looked if looked)
+      end
+      Fiber.schedule { yield writing }
+    end
+    assert_equal plain, found
+    assert_operator looked, :<=, looks unless select_backend?
+  end
+
+  def test_messages_with_descriptors_need_one_look
+    rights = Socket::AncillaryData.unix_rights($stderr)
+    check(-> { pair }, 2 * COUNT, looks: 1) { |writing| COUNT.times { |i| writing.sendmsg(format("%02d", i), 0, nil, rights) } }
+  end
+
+  def test_messages_with_and_without_descriptors_need_one_look
+    rights = Socket::AncillaryData.unix_rights($stderr)
+    check(-> { pair }, 4 * COUNT, looks: 1) do |writing|
+      COUNT.times { |i| writing.sendmsg(format("%02d", i), 0, nil, rights); writing << "ab" }
+    end
+  end
+
+  def test_messages_of_several_senders_need_one_look
+    needs_linux "SO_PASSCRED"
+    make = -> { pair.tap { |io, _| io.setsockopt(:SOCKET, :PASSCRED, true) } }
+    check(make, 8, looks: 1) do |writing|
+      4.times { writing << "a"; Fiber.blocking { system("printf b >&3", 3 => writing) } }
+    end
+  end
+
+  def test_the_packets_of_a_pipe_need_no_look
+    needs_linux "pipes of packets"
+    make = -> { pipe.tap { |_, writing| writing.fcntl(Fcntl::F_SETFL, File::WRONLY | File::NONBLOCK | File::DIRECT) } }
+    check(make, 2 * COUNT) { |writing| COUNT.times { |i| writing << format("%02d", i) } }
+  end
+
+  def test_urgent_data_needs_one_look
+    skip "the portable scheduler registers nothing" if select_backend?
+
+    [false, true].each do |inline|
+      round = ["a", inline ? "!b" : "b"]
+      found, looked = nil
+      run_scheduler do |scheduler|
+        io, writing = tcp_pair
+        io.setsockopt(:SOCKET, :OOBINLINE, inline)
+        found = []
+        Fiber.schedule { found << io.readpartial(9) until found.size == 2 * COUNT }
+        Fiber.schedule do
+          until_parked(scheduler, 1)
+          looked = scheduler.stats[:rearmed]
+          COUNT.times do |i|
+            writing << "a"
+            writing.send("!", Socket::MSG_OOB)
+            writing << "b"
+            sleep 0 until found.size == 2 * i + 2
+          end
+          looked = scheduler.stats[:rearmed] - looked
+        end
+      end
+      assert_equal round * COUNT, found
+      assert_operator looked, :<, COUNT
+    end
+  end
+
+  def test_datagrams_and_packets_need_no_look
+    check(-> { UNIXSocket.pair(:DGRAM).each { |io| track(io) } }, 2 * COUNT) { |writing| COUNT.times { |i| writing << format("%02d", i) } }
+    check(-> { UNIXSocket.pair(:SEQPACKET).each { |io| track(io) } }, 2 * COUNT) { |writing| COUNT.times { |i| writing << format("%02d", i) } }
+  end
+
+  # A FIFO that blocks is written in chunks, each of which is short of what is left.
+  def test_a_chunk_of_a_large_write_to_a_fifo_is_not_taken_for_a_full_one
+    Dir.mktmpdir do |folder|
+      File.mkfifo(path = File.join(folder, "fifo"))
+      reading = track(File.open(path, File::RDWR | File::NONBLOCK))
+      writing = track(File.open(path, "w")).tap { |io| io.sync = true }
+      fill(track(File.open(path, File::WRONLY | File::NONBLOCK)))
+      before = looked = nil
+      run_scheduler do |scheduler|
+        Fiber.schedule do
+          writing.write("x" * 40_000) # waits, and so is registered
+          looked = (scheduler.stats[:rearmed] - before if before)
+        end
+        Fiber.schedule do
+          until_parked(scheduler, 1)
+          before = scheduler.stats[:rearmed]
+          reading.read_nonblock(1 << 20)
+        end
+      end
+      assert_operator looked, :<=, 1 unless select_backend?
+    end
+  end
+
+  # The rule stays for TCP: the next wait needs no system call.
+  def test_a_short_read_of_tcp_means_drained
+    skip "the portable scheduler registers nothing" if select_backend?
+
+    skipped = nil
+    run_scheduler do |scheduler|
+      io, writing = tcp_pair
+      got = 0
+      Fiber.schedule { (COUNT + 1).times { io.readpartial(9); got += 1 } }
+      Fiber.schedule do
+        until_parked(scheduler, 1)
+        before = scheduler.stats[:skipped]
+        COUNT.times { |i| writing << "x"; sleep 0 until got > i }
+        skipped = scheduler.stats[:skipped] - before
+        writing << "x"
+      end
+    end
+    assert_equal COUNT, skipped
+  end
+end
