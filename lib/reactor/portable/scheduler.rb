@@ -277,6 +277,7 @@ module Reactor
       check_events(events)
       seconds = Clock.seconds(timeout.nil? ? io.timeout : timeout)
       return ForkedChild.io_wait(io, events, seconds) unless enter
+
       found = seconds&.zero? ? ready_now(io, events) || false : wait_on({ io => events }, seconds)
       raise IO::TimeoutError, "Blocking operation timed out!" if !found && timeout.nil? && unreported_timeout?
 
