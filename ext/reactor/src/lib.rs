@@ -63,6 +63,7 @@ fn init(ruby: &Ruby) -> Result<(), Error> {
         "lock_native_thread",
         function!(thread::lock_native_thread, 0),
     )?;
+    reactor.define_module_function("woken?", function!(thread::is_woken, 1))?;
     reactor.define_module_function("lock_patches", function!(patch_lock::lock_patches, 0))?;
     reactor.define_module_function("unlock_patches", function!(patch_lock::unlock_patches, 0))?;
 

@@ -9,7 +9,11 @@ use std::{
     },
 };
 
-use magnus::{Error, rb_sys::protect};
+use magnus::{
+    Error, Thread,
+    prelude::*,
+    rb_sys::{AsRawValue, protect},
+};
 use rb_sys::VALUE;
 use reactor::{Handle, Sleep};
 use reactor_scheduler::state::object_ref::ObjectRef;
@@ -145,6 +149,15 @@ unsafe fn call_without_gvl<T>(
 pub fn is_interrupted() -> bool {
     // SAFETY: a look at a flag of the current thread, which is alive.
     unsafe { rb_sys::rb_thread_interrupted(rb_sys::rb_thread_current()) != 0 }
+}
+
+/// `Reactor.woken?(thread)`: whether something is pending for the thread that ends its wait. Its status is still that of the
+/// wait until it has the GVL.
+pub fn is_woken(thread: Thread) -> Result<bool, Error> {
+    // Ruby switches threads neither inside `alive?` nor after it, and a thread that has ended has nothing to look at.
+    let is_alive: bool = thread.funcall("alive?", ())?;
+    // SAFETY: a look at a flag of a thread that is alive.
+    Ok(is_alive && unsafe { rb_sys::rb_thread_interrupted(thread.as_raw()) != 0 })
 }
 
 /// Whether this Ractor has no other thread of Ruby's.
