@@ -10,13 +10,15 @@ use std::{
 };
 
 use magnus::{
-    Error, Thread,
+    Error, Thread, Value,
     prelude::*,
     rb_sys::{AsRawValue, protect},
 };
 use rb_sys::VALUE;
 use reactor::{Handle, Sleep};
 use reactor_scheduler::state::object_ref::ObjectRef;
+
+use crate::ruby::object::Object;
 
 /// The scheduler of the current thread, or nil.
 pub fn current_scheduler() -> ObjectRef {
@@ -164,6 +166,12 @@ pub fn is_woken(thread: Thread) -> Result<bool, Error> {
 pub fn is_only_thread() -> bool {
     // SAFETY: called with the GVL, by a thread of Ruby's; reads a number.
     unsafe { rb_sys::rb_thread_alone() != 0 }
+}
+
+/// Whether an exception waits for this thread that a mask defers (`Thread.pending_interrupt?`).
+pub fn has_pending_interrupt() -> Result<bool, Error> {
+    let is_pending: Value = current_thread().value().funcall("pending_interrupt?", ())?;
+    Ok(is_pending.to_bool())
 }
 
 /// Runs what is pending for this thread: trap handlers, `Thread#raise`, `Thread#kill`, signals' exceptions.
