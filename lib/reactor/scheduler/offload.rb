@@ -34,6 +34,17 @@ module Reactor
       @offload.run_on_waiter_thread(&block)
     end
 
+    # As {#run_on_waiter_thread}, for a block that may wait for ever: its thread takes the place of no other waiting block.
+    #
+    # @return what the block returns
+    # @raise what the block raises
+    # @api private
+    def run_on_own_thread(&block)
+      return yield unless current? && !closed?
+
+      @offload.run_on_own_thread(&block)
+    end
+
     # Runs work inline if work from this place has been cheap so far, else on a worker; see {Lifecycle#initialize}. The extension
     # calls it by this name.
     #
