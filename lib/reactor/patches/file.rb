@@ -16,7 +16,10 @@ module Reactor
         return super() if nothing
 
         scheduler = Schedulers.current
-        return super unless scheduler && FileOpen.fifo?(path)
+        return super unless scheduler
+
+        scheduler.yield_if_slice_spent
+        return super unless FileOpen.fifo?(path)
 
         scheduler.run_on_waiter_thread { super }
       end
@@ -90,7 +93,8 @@ module Reactor
       # @raise [SystemCallError] as without a scheduler
       def close
         scheduler = Schedulers.current unless closed?
-        return super unless scheduler && FileClose.slow?(self)
+        return super unless scheduler
+        return super.tap { scheduler.yield_if_slice_spent } unless FileClose.slow?(self)
 
         begin
           scheduler.offload { super() }

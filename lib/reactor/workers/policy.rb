@@ -32,7 +32,8 @@ module Reactor
       raise ArgumentError, "at least one worker is needed, not #{workers}" unless workers.positive?
 
       # In another Ractor than the main one, Ruby 3.4 crashed in half the runs if a fiber was switched in a blocking operation.
-      @policy = Ractor.current.equal?(Ractor.main) ? policy : :never
+      @may_switch = Ractor.current.equal?(Ractor.main)
+      @policy = @may_switch ? policy : :never
       @workers = WorkerPool.new(workers)
       @waiters = WorkerPool.new(MAX_WAITERS)
       @own_threads = {}.compare_by_identity # pools of one thread
@@ -40,6 +41,9 @@ module Reactor
       @on_worker = 0
       @inline = 0
     end
+
+    # @return [Boolean] whether another fiber may run before a blocking operation has ended
+    def may_switch? = @may_switch
 
     # Runs the work, inline or on a worker.
     #
