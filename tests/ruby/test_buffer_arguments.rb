@@ -36,7 +36,9 @@ class TestBufferArguments < ReactorTest
 
   # {[IO, buffer, length, offset] => the outcome and what the buffer has then}
   def table(method, positions = [[]])
-    IOS.keys.product(BUFFERS.keys, LENGTHS, OFFSETS, positions).to_h do |row|
+    # With a scheduler, Ruby 4.0 looks whether the IO is closed before it calls the hook, and without one afterwards.
+    ios = IOS.keys - (RUBY_VERSION >= "4.0" ? [:closed] : [])
+    ios.product(BUFFERS.keys, LENGTHS, OFFSETS, positions).to_h do |row|
       [row, outcome_of(method, *row)]
     end
   end

@@ -80,6 +80,13 @@ pub fn with_writable<T>(
     Ok(fill(&mut bytes[offset..]))
 }
 
+/// Whether it is a buffer that the VM itself hands to a hook. It has room.
+#[inline]
+pub fn is_of_vm(buffer: Value) -> bool {
+    let flags = any(buffer).map_or(0, |(_, _, flags)| flags);
+    flags == LOCKED || flags == LOCKED | READONLY
+}
+
 /// How many bytes the buffer has from the extent's offset on.
 pub fn room(buffer: Value, extent: &Extent) -> Result<usize, Error> {
     let size = match any(buffer).filter(|(base, _, _)| !base.is_null()) {
@@ -92,18 +99,23 @@ pub fn room(buffer: Value, extent: &Extent) -> Result<usize, Error> {
 
 /// Locks a buffer, as Ruby does while it reads or writes, so that no other fiber frees the memory. False if it is locked:
 /// the VM's own buffers are, and a buffer that another transfer uses.
+#[inline]
 pub fn lock(buffer: Value) -> Result<bool, Error> {
     match any(buffer) {
-        Some((base, _, flags)) if !base.is_null() && flags & LOCKED == 0 => {
-            protect(|| {
-                // SAFETY: raises for a buffer that is locked.
-                unsafe { rb_sys::rb_io_buffer_lock(buffer.as_raw()) };
-                rb_sys::Qnil as VALUE
-            })?;
-            Ok(true)
-        }
+        Some((base, _, flags)) if !base.is_null() && flags & LOCKED == 0 => lock_unlocked(buffer),
         _ => Ok(false),
     }
+}
+
+#[cold]
+#[inline(never)]
+fn lock_unlocked(buffer: Value) -> Result<bool, Error> {
+    protect(|| {
+        // SAFETY: raises for a buffer that is locked.
+        unsafe { rb_sys::rb_io_buffer_lock(buffer.as_raw()) };
+        rb_sys::Qnil as VALUE
+    })?;
+    Ok(true)
 }
 
 /// Unlocks a buffer that [`lock`] has locked.

@@ -73,6 +73,12 @@ impl Request {
         Ok(room.min(self.maximum))
     }
 
+    /// Whether there is room. The VM asks for nothing where there is none, so only other buffers are looked at; as
+    /// [`Request::room`].
+    pub fn has_room(&self) -> Result<bool, Error> {
+        Ok(buffer::is_of_vm(self.buffer) || self.room()? > 0)
+    }
+
     /// Makes one system call that writes to what is left of the buffer after `done` bytes.
     pub fn with_writable(
         &self,

@@ -99,7 +99,7 @@ fn try_fast_path(
     if kind == DescriptorKind::File {
         return Ok(None);
     }
-    if io.is_ruby_socket && is_drained(scheduler, &io, direction) && request.room()? > 0 {
+    if io.is_ruby_socket && is_drained(scheduler, &io, direction) && request.has_room()? {
         progress.io = Some(io);
         progress.attempted = Some(Err(Errno::AGAIN));
         return Ok(None);
@@ -298,7 +298,7 @@ fn attempt_again(
                 }
             }
         }
-        if io.is_ruby_socket && is_drained(scope.scheduler, io, direction) && request.room()? > 0 {
+        if io.is_ruby_socket && is_drained(scope.scheduler, io, direction) && request.has_room()? {
             return Ok(Again::Attempted(Err(Errno::AGAIN)));
         }
         let sent = match direction {
