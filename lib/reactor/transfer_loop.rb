@@ -17,10 +17,14 @@ module Reactor
     # @param offset [Integer] in the buffer
     # @param least [Integer] bytes at least; 0: one attempt
     # @return [Integer] bytes, fewer only at the end or at an error; 0 at the end; -errno if nothing was transferred
+    # @raise [IO::Buffer::AllocationError] the buffer was freed, or made smaller, in between
     def transfer_at_least(direction, io, buffer, offset, least)
       total = 0
+      size = buffer.size
       while true # "loop" is another method in AsyncSelector
-        count = attempt_transfer(direction, io, buffer, offset + total, buffer.size - offset - total)
+        raise IO::Buffer::AllocationError, "The buffer is not allocated!" if buffer.size < size # freed while it waited
+
+        count = attempt_transfer(direction, io, buffer, offset + total, size - offset - total)
         if count.positive?
           total += count
           return total if total >= least

@@ -104,6 +104,31 @@ class TestAsyncSelector < ReactorTest
     end
   end
 
+  # Async masks interrupts while it selects, and looks for them afterwards. Without a limit the sleep would never end.
+  def test_select_does_not_sleep_while_a_masked_interrupt_is_pending
+    selecting do |selector|
+      assert_raises(KeyError) do
+        Thread.handle_interrupt(KeyError => :never) do
+          Thread.current.raise(KeyError)
+          2.times { assert_equal 0, selector.select(nil) }
+        end
+      end
+    end
+  end
+
+  def test_an_offset_at_the_end_of_the_buffer_is_answered_with_0_also_for_a_closed_io
+    reader, writer = pipe.each(&:close)
+    selecting do |selector|
+      buffer = buffer_of(8)
+      [0, 1].each do |length|
+        [[:io_read, reader], [:io_write, writer]].each do |hook, io|
+          numbers = CONTRACT == 4 ? [8, 0] : [length, 8]
+          assert_equal 0, selector.public_send(hook, Fiber.current, io, buffer, *numbers)
+        end
+      end
+    end
+  end
+
   def test_waits_for_descriptors
     r, w = pipe
     a, b = pair

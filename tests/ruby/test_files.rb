@@ -622,6 +622,77 @@ class TestFiles < ReactorTest
     assert_equal [:interrupted, :released, [:second, 0]], log
   end
 
+  def test_a_wait_in_flock_ends_when_the_lock_is_free_and_asks_no_clock
+    in_fiber do |scheduler|
+      holder, waiter = Array.new(2) { track(File.open(@path)) }
+      holder.flock(File::LOCK_EX)
+      granted = nil
+      Fiber.schedule { granted = waiter.flock(File::LOCK_EX) }
+      assert_equal 0, scheduler.stats[:timers]
+      assert_nil granted
+      holder.flock(File::LOCK_UN)
+      assert eventually { granted }
+      waiter.flock(File::LOCK_UN)
+    end
+  end
+
+  def test_fibers_that_wait_for_ever_in_flock_keep_no_thread_from_others
+    scheduler = Reactor::Scheduler.new(workers: 1)
+    run_plain do
+      Fiber.set_scheduler(scheduler)
+      Fiber.schedule do
+        holder, *waiters = Array.new(9) { track(File.open(@path)) }
+        holder.flock(File::LOCK_EX)
+        policy = scheduler.instance_variable_get(:@offload)
+        sizes = -> { %i[@workers @waiters].map { |pool| policy.instance_variable_get(pool).size } }
+        before = sizes.call
+        waiting = waiters.map { |file| Fiber.schedule { file.flock(File::LOCK_EX) } }
+        until_parked(scheduler, waiters.size)
+        assert_equal before, sizes.call
+        assert_equal 1, scheduler.offload { 1 }
+        waiting.each { |fiber| fiber.raise(KeyError) rescue nil }
+        assert eventually { waiting.none?(&:alive?) }
+        holder.flock(File::LOCK_UN)
+      ensure
+        waiting&.each { |fiber| fiber.kill if fiber.alive? }
+      end
+      scheduler.run
+    rescue KeyError
+      nil # reported by the fibers that were interrupted
+    end
+  end
+
+  # The holder releases the lock, so that the thread that waits may get it just before the fiber is interrupted.
+  def test_a_fiber_that_is_interrupted_in_flock_never_has_the_lock
+    %i[raise kill timeout].product(Array.new(20) { _1 }).each do |how, round|
+      run_scheduler do |scheduler|
+        holder, waiter, third = Array.new(3) { track(File.open(@path)) }
+        holder.flock(File::LOCK_EX)
+        ended = nil
+        fiber = Fiber.schedule do
+          Timeout.timeout(how == :timeout ? ms(1) : 1000) { waiter.flock(File::LOCK_EX) }
+          ended = :granted
+        rescue KeyError, Timeout::Error
+          ended = :interrupted
+        ensure
+          ended ||= :killed
+        end
+        Fiber.schedule do
+          until_parked(scheduler, 1)
+          sleep(ms(1)) if round.odd?
+          holder.flock(File::LOCK_UN)
+          fiber.raise(KeyError) if how == :raise && fiber.alive?
+          fiber.kill if how == :kill && fiber.alive?
+          assert eventually { ended }
+          expected = ended == :granted ? false : 0
+          assert_equal expected, third.flock(File::LOCK_EX | File::LOCK_NB), "#{how}: #{ended}"
+        end
+        scheduler.run
+        [holder, waiter, third].each(&:close)
+      end
+    end
+  end
+
   def test_copy_stream_copies_a_file_to_a_socket
     skip_under_stress
     each_source = { path: @path, pathname: Pathname(@path), file: nil }

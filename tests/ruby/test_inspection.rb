@@ -3,6 +3,7 @@
 require_relative "helper"
 require "json"
 require "stringio"
+require "tempfile"
 require "tmpdir"
 
 # Observation of the event loop: counters, the list of fibers, stalls, traces, deadlocks.
@@ -452,6 +453,100 @@ class TestInspection < ReactorTest
       Fiber.schedule { r.read(1); queue << :read }
       Fiber.schedule { Process.wait(spawn("sleep 0.4")); w << "x" }
     RUBY
+  end
+
+  # What keeps another thread waiting, and what wakes the fiber afterwards. Each wait that ends by itself lasts longer than the
+  # loop sleeps before it checks for a deadlock.
+  OTHER_THREADS = <<~'RUBY'
+    def ractor(&block) = Ractor.new(&block)
+    def result(ractor) = ractor.respond_to?(:value) ? ractor.value : ractor.take
+    def signal_later(signal) = spawn("sleep 0.5; kill -#{signal} #{$$}")
+
+    CASES = {
+      ractor_result: ->(q) { Thread.new { q << result(ractor { sleep 0.5; 1 }) } },
+      ractor_message: ->(q) { Thread.new { ractor { sleep 0.5; Ractor.main.send(1) }; q << Ractor.receive } },
+      ractor_select: ->(q) { Thread.new { q << Ractor.select(ractor { sleep 0.5; 1 }).last } },
+      ractor_on_a_worker: ->(q) { Thread.new { Thread.new { q << result(ractor { sleep 0.5; 1 }) }.join } },
+      native_read: ->(q) { r, w = IO.pipe; spawn("sleep 0.5; echo 1", out: w); w.close; Thread.new { q << r.gets.to_i } },
+      select: ->(q) { r, w = IO.pipe; spawn("sleep 0.5; echo 1", out: w); w.close; Thread.new { IO.select([r]); q << 1 } },
+      process_wait: ->(q) { Thread.new { Process.wait(spawn("sleep 0.5")); q << 1 } },
+      flock_in_a_thread: lambda { |q|
+        file = File.open(__FILE__)
+        r, w = IO.pipe
+        fork { File.open(__FILE__) { |mine| mine.flock(File::LOCK_EX); w.puts; sleep 0.5 } }
+        r.gets
+        Thread.new { file.flock(File::LOCK_EX); q << 1 }
+      },
+      fifo: lambda { |q|
+        path = File.join(Dir.tmpdir, "fifo#{$$}")
+        File.mkfifo(path)
+        spawn("sleep 0.5; echo 1 > #{path}; rm #{path}")
+        Thread.new { q << File.read(path).to_i }
+      },
+      another_scheduler: lambda { |q|
+        Thread.new { Fiber.set_scheduler(Reactor::Scheduler.new); Fiber.schedule { sleep 0.5; q << 1 } }
+      },
+      condition_variable_with_a_limit: ->(q) { Thread.new { m = Mutex.new; m.synchronize { ConditionVariable.new.wait(m, 0.5) }; q << 1 } },
+      queue_with_a_limit: ->(q) { Thread.new { Queue.new.pop(timeout: 0.5); q << 1 } },
+      sleep_and_a_trap: ->(q) { t = Thread.new { sleep; q << 1 }; trap(:USR1) { t.wakeup }; signal_later(:USR1) },
+      queue_and_a_trap: ->(q) { trap(:USR1) { q << 1 }; signal_later(:USR1) },
+      queue_and_a_trap_ignored_deadlock: ->(q) { Thread.ignore_deadlock = true; trap(:USR1) { q << 1 }; signal_later(:USR1) },
+      stop: ->(q) { Thread.new { Thread.stop; q << 1 } },
+      mutex: ->(q) { m = Mutex.new.tap(&:lock); Thread.new { m.lock; q << 1 } },
+      condition_variable: ->(q) { Thread.new { m = Mutex.new; m.synchronize { ConditionVariable.new.wait(m) }; q << 1 } },
+      join: ->(q) { t = Thread.new { Queue.new.pop }; Thread.new { t.join; q << 1 } }
+    }
+
+    Warning[:experimental] = false
+    require "tmpdir"
+    answers = CASES.flat_map do |name, wait|
+      [:plain, :fiber].map do |mode|
+        [name, mode, IO.popen("-") || begin
+          $stdout.sync = true
+          queue = Queue.new
+          begin
+            wait.call(queue)
+            if mode == :plain
+              print queue.pop
+            else
+              Fiber.set_scheduler(scheduler = Reactor::Scheduler.new)
+              Fiber.schedule { print queue.pop }
+              scheduler.run
+            end
+          rescue Exception => error
+            print error.class
+          end
+          exit!
+        end]
+      end
+    end
+    puts answers.map { |name, mode, io| [name, mode, io.read].join(" ") }
+  RUBY
+  private_constant :OTHER_THREADS
+
+  def test_a_deadlock_is_reported_only_where_plain_ruby_reports_one
+    needs_fork
+    file = Tempfile.create(["cases", ".rb"])
+    file.write(OTHER_THREADS)
+    file.close
+    rows = child_says("load ARGV[0]", file.path).lines(chomp: true).map(&:split)
+    plain, fiber = rows.partition { |row| row[1] == "plain" }.map { |half| half.to_h { |name, _, answer| [name, answer] } }
+    assert_equal plain, fiber
+    assert_equal %w[1 fatal], plain.values.uniq.sort
+  ensure
+    File.unlink(file.path)
+  end
+
+  # A thread that Mutex#unlock has woken has the status of its wait until it has the GVL, which this thread has.
+  def test_a_woken_thread_that_has_not_run_yet_is_not_idle
+    skip "plain Ruby does not tell that a thread is woken" if select_backend?
+    mutex = Thread::Mutex.new.tap(&:lock)
+    thread = until_asleep(Thread.new { mutex.synchronize { nil } })
+    assert Reactor::Inspection.idle?(thread)
+    mutex.unlock
+    refute Reactor::Inspection.idle?(thread)
+    thread.join
+    refute Reactor.woken?(thread)
   end
 
   def test_a_deadlock_in_ensure_is_ended

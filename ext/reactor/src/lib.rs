@@ -63,6 +63,7 @@ fn init(ruby: &Ruby) -> Result<(), Error> {
         "lock_native_thread",
         function!(thread::lock_native_thread, 0),
     )?;
+    reactor.define_module_function("woken?", function!(thread::is_woken, 1))?;
     reactor.define_module_function("lock_patches", function!(patch_lock::lock_patches, 0))?;
     reactor.define_module_function("unlock_patches", function!(patch_lock::unlock_patches, 0))?;
 
@@ -96,6 +97,10 @@ fn init(ruby: &Ruby) -> Result<(), Error> {
     class.define_method("push_when_unused", method!(closing::push_when_unused, 2))?;
     class.define_method("prefetch", method!(file::prefetch, 4))?;
     class.define_method("sync_by_driver", method!(file::sync_by_driver, 2))?;
+    class.define_method(
+        "yield_if_slice_spent",
+        method!(file::yield_if_slice_spent, 0),
+    )?;
     class.define_method("flush_sends", method!(file::flush_sends, 0))?;
     class.define_method("wait_any", method!(io_wait::wait_any, -1))?;
     class.define_method("lookup", method!(lookup::lookup, -1))?;

@@ -23,7 +23,8 @@ module Reactor
   class AsyncSelector
     include TransferLoop
 
-    # The answer to an offset or a length beyond the buffer.
+    # The answer to an offset or a length beyond the buffer. An offset at its end is answered with 0, whatever the IO is, as
+    # other selectors do.
     EINVAL = -Errno::EINVAL::Errno
     private_constant :EINVAL
 
@@ -258,12 +259,14 @@ module Reactor
 
     def transfer_least(direction, io, buffer, least, offset)
       return EINVAL if offset > buffer.size
+      return 0 if offset == buffer.size
 
       transfer_at_least(direction, io, buffer, offset, least)
     end
 
     def transfer_once(direction, io, buffer, offset, most)
       return EINVAL if offset > buffer.size || most > buffer.size - offset
+      return 0 if offset == buffer.size
 
       attempt_transfer(direction, io, buffer, offset, most)
     end

@@ -92,11 +92,28 @@ module Reactor
       TraceWriter.new(self, limit).record(path, &block)
     end
 
+    # A method of Ruby's in which a thread waits for a Ractor. The path names it up to Ruby 3.4, and the label from 3.4 on.
+    RACTOR_LABEL = /\ARactor(?:::Port)?[.#]/
+    RACTOR_PATH = "<internal:ractor>"
+    private_constant :RACTOR_LABEL, :RACTOR_PATH
+
     # @param thread [Thread]
-    # @return [Boolean] whether the thread wakes no fiber unless something wakes it: it waits without a limit, or it watches
+    # @return [Boolean] whether the thread wakes no fiber unless a thread of this Ractor wakes it, or whether it watches
     # @api private
     def self.idle?(thread)
-      thread.thread_variable?(:reactor_bystander) || (thread.inspect.end_with?(" sleep_forever>") && !thread.pending_interrupt?)
+      return true if thread.thread_variable?(:reactor_bystander)
+
+      thread.inspect.end_with?(" sleep_forever>") && !awaits_ractor?(thread) && !Reactor.woken?(thread)
+    end
+
+    # The status of a thread that waits for a Ractor is that of a thread that waits for another thread.
+    #
+    # @param thread [Thread]
+    # @return [Boolean] whether another Ractor may end the thread's wait
+    # @api private
+    def self.awaits_ractor?(thread)
+      frame = thread.backtrace_locations(0, 1)&.first
+      !frame.nil? && (frame.path == RACTOR_PATH || frame.label.match?(RACTOR_LABEL))
     end
 
     private
@@ -105,8 +122,10 @@ module Reactor
     # while. There is a deadlock if no other thread can wake a fiber, because each waits for another thread as well, and no
     # fiber just sleeps.
     #
-    # @return [String, nil] the message of Ruby's own "No live threads left. Deadlock?"; nil if there is none
+    # @return [String, nil] the message of Ruby's own "No live threads left. Deadlock?"; nil if there is none, or if the program
+    #   has set Thread.ignore_deadlock
     def deadlock_message
+      return if Thread.ignore_deadlock
       return unless Thread.list.all? { |thread| thread.equal?(Thread.current) || Inspection.idle?(thread) }
 
       statuses = fibers

@@ -16,7 +16,10 @@ module Reactor
         return super() if nothing
 
         scheduler = Schedulers.current
-        return super unless scheduler && FileOpen.fifo?(path)
+        return super unless scheduler
+
+        scheduler.yield_if_slice_spent
+        return super unless FileOpen.fifo?(path)
 
         scheduler.run_on_waiter_thread { super }
       end
@@ -90,7 +93,8 @@ module Reactor
       # @raise [SystemCallError] as without a scheduler
       def close
         scheduler = Schedulers.current unless closed?
-        return super unless scheduler && FileClose.slow?(self)
+        return super unless scheduler
+        return super.tap { scheduler.yield_if_slice_spent } unless FileClose.slow?(self)
 
         begin
           scheduler.offload { super() }
@@ -107,8 +111,12 @@ module Reactor
       end
     end
 
-    # Prepended to File. A lock is tried again and again while the fiber is parked in between: a worker that waits for a lock
-    # might wait forever, and a fiber that is interrupted must not get the lock.
+    # Prepended to File. A thread of its own waits for a lock that is not free, perhaps for ever. If the fiber is interrupted, the
+    # thread is interrupted as well, by a signal, and a lock that it got meanwhile is released: a fiber that leaves by an
+    # exception never has the lock.
+    #
+    # In another Ractor than the main one Ruby 3.4 crashed if a fiber waited for a thread. There the lock is tried again after
+    # pauses.
     #
     # @api private
     module FileLock
@@ -120,11 +128,24 @@ module Reactor
       # @param operation [Integer] File::LOCK_EX, LOCK_SH or LOCK_UN, with LOCK_NB or without
       # @return [0, false]
       # @raise [SystemCallError, IOError, TypeError] as without a scheduler
+      # @raise [ThreadError] the lock is not free, and no thread can be started
       def flock(operation)
-        return super unless operation.is_a?(Integer) && operation.nobits?(File::LOCK_NB | File::LOCK_UN) && Schedulers.current
+        scheduler = Schedulers.current if operation.is_a?(Integer) && operation.nobits?(File::LOCK_NB | File::LOCK_UN)
+        return super unless scheduler
+        return 0 if super(operation | File::LOCK_NB)
+        return FileLock.retry_until { super(operation | File::LOCK_NB) } unless Ractor.current.equal?(Ractor.main)
 
+        begin
+          granted = scheduler.run_on_own_thread { super(operation) }
+        ensure
+          super(File::LOCK_UN) unless granted || closed?
+        end
+      end
+
+      # @return [0] once the block is true
+      def self.retry_until
         pause = LOCK_RETRY_MIN
-        until super(operation | File::LOCK_NB)
+        until yield
           sleep(pause)
           pause = [pause * 2, LOCK_RETRY_MAX].min
         end

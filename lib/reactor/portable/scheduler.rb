@@ -75,7 +75,6 @@ module Reactor
       @watched = [IO::READABLE, IO::WRITABLE, IO::PRIORITY].to_h { |event| [event, {}.compare_by_identity] }
       @running = nil                     # the fiber that control was last given to
       @resumes_since_poll = 0
-      @transfers = 0                     # calls of io_read and io_write
       @polled_at = Clock.now             # when the last poll began
       @clock = Clock.now                 # when the last poll ended
       @virtual_now = nil                 # what the clock of sleeps shows while time is virtual

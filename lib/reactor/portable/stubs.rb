@@ -19,6 +19,11 @@ module Reactor
     # @api private
     def lengthen_time_slice = nil
 
+    # @return [Boolean] whether something is pending for the thread that ends its wait. In plain Ruby only Thread#raise and
+    #   Thread#kill are seen.
+    # @api private
+    def woken?(thread) = thread.pending_interrupt?
+
     # Runs the block while no other Ractor does. In plain Ruby nothing but a lock on a file holds between Ractors. If the file
     # system has no locks, the block is run all the same.
     #

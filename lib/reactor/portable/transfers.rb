@@ -25,47 +25,57 @@ module Reactor
       # scheduler opens it a second time, without blocking.)
       DEVICE_CHUNK = 32
 
-      # Seconds for which a fiber may go on with transfers that need not wait, counted from the last poll.
+      # Seconds for which a fiber may go on with transfers and other operations that need not wait, counted from the last poll.
       TIME_SLICE = 0.0005
 
       # How IO::Buffer#read and #write are told to make one attempt only.
       ONE_ATTEMPT = VM::BUFFER_CONTRACT == 4 ? [] : [0].freeze
 
       # Methods between {#waiting_caller?} and the caller of the hook.
-      OWN_FRAMES = %w[await_transfer transfer_at_least transfer_least io_read io_write].freeze
+      OWN_FRAMES = %w[await_transfer transfer_at_least transfer_least locked io_read io_write].freeze
 
       private_constant :PIPE_CHUNK, :DEVICE_CHUNK, :TIME_SLICE, :ONE_ATTEMPT, :OWN_FRAMES
+
+      # Lets other fibers run if none has waited for a time slice. Not in virtual time, where the order must not depend on the
+      # machine.
+      #
+      # @return [nil]
+      # @api private
+      def yield_if_slice_spent
+        self.yield if Clock.now - @polled_at > TIME_SLICE && !@virtual_now
+        nil
+      end
 
       private
 
       # Up to Ruby 4.0: at least +least+ bytes, fewer only at the end or at an error; 0: one attempt that does not wait.
       def transfer_least(direction, io, buffer, offset, least)
         yield_if_slice_spent
-        io = check_transfer(io, offset, least)
-        transfer_at_least(direction, io, buffer, offset, least)
+        io = check_transfer(io, buffer, offset, least)
+        locked(buffer) { transfer_at_least(direction, io, buffer, offset, least) }
       end
 
       # From Ruby 4.1 on: one transfer of at most +most+ bytes.
       def transfer_once(direction, io, buffer, offset, most)
         yield_if_slice_spent
-        io = check_transfer(io, offset, most)
-        return 0 if most.zero?
-
-        attempt_transfer(direction, io, buffer, offset, [most, buffer.size - offset].min)
+        io = check_transfer(io, buffer, offset, most)
+        attempt_transfer(direction, io, buffer, offset, most)
       end
 
-      # Transfers that need not wait let other fibers run now and then. Only each sixteenth asks the clock.
-      def yield_if_slice_spent
-        @transfers += 1
-        self.yield if @transfers.nobits?(15) && Clock.now - @polled_at > TIME_SLICE
+      # Ruby locks a buffer while it reads or writes, so that no other fiber frees the memory. The VM's own buffers are locked.
+      def locked(buffer, &)
+        return yield if buffer.locked?
+
+        buffer.locked(&)
       end
 
-      def check_transfer(io, offset, length)
-        io = check_io(io)
+      # In the order in which Ruby itself looks at them.
+      def check_transfer(io, buffer, offset, length)
         [offset, length].each { |number| raise TypeError, "no implicit conversion of #{number.class} into Integer" unless number.is_a?(Integer) }
         raise ArgumentError, "offset and length can't be negative" if offset.negative? || length.negative?
+        raise ArgumentError, "Specified offset+length is bigger than the buffer size!" if offset + length > buffer.size
 
-        io
+        check_io(io)
       end
 
       # One system call that does not wait, not even on a descriptor that blocks (an inherited standard input, a terminal).
@@ -74,8 +84,8 @@ module Reactor
       #
       # @return [Integer] bytes, or -errno
       def attempt_transfer(direction, io, buffer, offset, most)
-        raise ArgumentError, "offset beyond the end of the buffer" if most.negative?
-        return 0 if most.zero?
+        # A read or write of nothing waits for nothing, and reports an IO that is closed or not open in this direction.
+        return Fiber.blocking { buffer.public_send(direction, io, *nothing_at(buffer.size)) } if most.zero?
 
         unless nonblocking?(io)
           unless ready_now(io, direction == :read ? IO::READABLE : IO::WRITABLE)
@@ -87,6 +97,9 @@ module Reactor
         end
         Fiber.blocking { buffer.slice(offset, most).public_send(direction, io, *ONE_ATTEMPT) }
       end
+
+      # The arguments of IO::Buffer#read and #write for no bytes at the end of the buffer.
+      def nothing_at(size) = VM::BUFFER_CONTRACT == 4 ? [size, 0] : [0, size]
 
       # @return [Boolean] whether to attempt again
       # @raise [IO::TimeoutError] the time is over and nothing has been transferred
@@ -107,7 +120,7 @@ module Reactor
       # IO#sysread and IO#syswrite wait by themselves, but no longer once io_read and io_write exist. They can be told from
       # IO#read_nonblock, which must not wait, by name only.
       def waiting_caller?
-        caller = caller_locations(2, 8).find { |frame| !OWN_FRAMES.include?(frame.base_label) }
+        caller = caller_locations(2, 10).find { |frame| !OWN_FRAMES.include?(frame.base_label) }
         %w[sysread syswrite].include?(caller&.base_label)
       end
     end

@@ -34,8 +34,19 @@ module Reactor
       @offload.run_on_waiter_thread(&block)
     end
 
-    # Runs work inline if work from this place has been cheap so far, else on a worker; see {Lifecycle#initialize}. The extension
-    # calls it by this name.
+    # As {#run_on_waiter_thread}, for a block that may wait for ever: its thread takes the place of no other waiting block.
+    #
+    # @return what the block returns
+    # @raise what the block raises
+    # @api private
+    def run_on_own_thread(&block)
+      return yield unless current? && !closed?
+
+      @offload.run_on_own_thread(&block)
+    end
+
+    # Runs work inline if work from this place has been cheap so far, else on a worker; see {Lifecycle#initialize}. Before it,
+    # other fibers run if the time slice is spent. The extension calls it by this name.
     #
     # @param place [Object] where the work comes from
     # @param work [#call]
@@ -44,6 +55,7 @@ module Reactor
     def run_by_cost(place, work)
       return ForkedChild.run(work) unless current? && !closed?
 
+      yield_if_slice_spent if @offload.may_switch?
       @offload.call(place, work)
     end
 

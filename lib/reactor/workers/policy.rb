@@ -32,13 +32,18 @@ module Reactor
       raise ArgumentError, "at least one worker is needed, not #{workers}" unless workers.positive?
 
       # In another Ractor than the main one, Ruby 3.4 crashed in half the runs if a fiber was switched in a blocking operation.
-      @policy = Ractor.current.equal?(Ractor.main) ? policy : :never
+      @may_switch = Ractor.current.equal?(Ractor.main)
+      @policy = @may_switch ? policy : :never
       @workers = WorkerPool.new(workers)
       @waiters = WorkerPool.new(MAX_WAITERS)
+      @own_threads = {}.compare_by_identity # pools of one thread
       @costs = CostEstimate.new
       @on_worker = 0
       @inline = 0
     end
+
+    # @return [Boolean] whether another fiber may run before a blocking operation has ended
+    def may_switch? = @may_switch
 
     # Runs the work, inline or on a worker.
     #
@@ -67,10 +72,24 @@ module Reactor
       @waiters.run(&)
     end
 
+    # Runs the block on a thread of its own, which ends with the block and counts for no limit.
+    def run_on_own_thread(&)
+      @on_worker += 1
+      @own_threads[pool = WorkerPool.new(1)] = true
+      pool.run(&)
+    ensure
+      @own_threads.delete(pool)
+      pool.finish
+    end
+
     # @return [Hash{Symbol => Integer}] see {Inspection#stats}
-    def stats = { offload_inline: @inline, offload_on_worker: @on_worker, offload_threads: @workers.size + @waiters.size }
+    def stats = { offload_inline: @inline, offload_on_worker: @on_worker, offload_threads: pools.sum(&:size) }
 
     # Ends all threads.
-    def close = [@workers, @waiters].each(&:close)
+    def close = pools.each(&:close)
+
+    private
+
+    def pools = [@workers, @waiters, *@own_threads.keys]
   end
 end

@@ -132,6 +132,9 @@ module Reactor
       job.value
     end
 
+    # Takes no more jobs: each worker ends when it finds none.
+    def finish = @jobs.close
+
     # Ends all workers. They are idle, unless fibers were left behind.
     def close
       @jobs.close

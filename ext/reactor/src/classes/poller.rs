@@ -18,7 +18,7 @@ use crate::{
         error::{runtime_error, system_error, unavailable},
         io_object::IoObject,
         method::wrong_number,
-        thread::{check_interrupts, fork_generation, without_gvl},
+        thread::{check_interrupts, fork_generation, has_pending_interrupt, without_gvl},
     },
     transfer::{
         attempt::{attempt, attempt_without_scheduler, seen},
@@ -163,11 +163,12 @@ pub fn finish(
 }
 
 /// `poll(duration)`: the numbers of the waits that are over, after at most this many seconds (nil: no limit, 0: at once)
-/// without the GVL. May be empty, after a wake-up or a signal. Runs what is pending for the thread.
+/// without the GVL. May be empty, after a wake-up or a signal. Runs what is pending for the thread. It does not sleep while an
+/// interrupt is pending that is masked: nothing would end the sleep, and the loop looks for the interrupt after each poll.
 pub fn poll(ruby: &Ruby, this: Obj<Poller>, duration: Value) -> Result<RArray, Error> {
     let limit = convert::timeout(duration)?;
     let mut over = collect(this)?;
-    if over.is_empty() && limit != Some(Duration::ZERO) {
+    if over.is_empty() && limit != Some(Duration::ZERO) && !has_pending_interrupt()? {
         let (sleep, handle) = {
             let mut event_loop = this.event_loop.borrow_mut();
             let reactor = event_loop.reactor()?;

@@ -1,5 +1,5 @@
-//! Methods that the patches in `lib/reactor/patches/` call: `prefetch`, `sync_by_driver`, `Reactor.fifo?` for files, and
-//! `flush_sends` for sockets. (`flock` is Ruby: `lib/reactor/patches/file.rb`.)
+//! Methods that the patches in `lib/reactor/patches/` call: `prefetch`, `sync_by_driver`, `yield_if_slice_spent`,
+//! `Reactor.fifo?` for files, and `flush_sends` for sockets. (`flock` is Ruby: `lib/reactor/patches/file.rb`.)
 
 use magnus::{Error, RString, Ruby, Value, typed_data::Obj};
 use reactor_scheduler::system::file::is_fifo;
@@ -44,6 +44,15 @@ pub fn sync_by_driver(
         return Ok(None);
     };
     file_transfer::sync_by_driver(&scope, &IoObject::new(io)?, data_only)
+}
+
+/// `yield_if_slice_spent`: lets other fibers run if none has waited for a time slice. For operations that take long enough
+/// that the clock can be asked each time.
+pub fn yield_if_slice_spent(ruby: &Ruby, this: Obj<Scheduler>) -> Result<(), Error> {
+    let Entered::Usable(scope) = HookScope::enter(ruby, &this)? else {
+        return Ok(());
+    };
+    scope.check_slice().map(drop)
 }
 
 /// `flush_sends`: hands the kernel the writes that wait for the end of the turn.

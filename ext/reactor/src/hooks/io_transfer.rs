@@ -7,6 +7,7 @@ use crate::{
     control::scheduler::Scheduler,
     ruby::{
         convert::{hook_result, to_i64},
+        io_object::IoObject,
         method::wrong_number,
     },
     transfer::{
@@ -111,6 +112,22 @@ fn run_at(
 ) -> Answer {
     match u64::try_from(file_offset) {
         Ok(offset) => run(ruby, this, io, direction, request, Some(offset)),
-        Err(_) => Ok(hook_result(Err(Errno::INVAL))),
+        Err(_) => refuse(io, direction, request).map(hook_result),
     }
+}
+
+/// EINVAL, unless Ruby would raise before it makes the system call.
+#[cold]
+fn refuse(
+    io: Value,
+    direction: Direction,
+    request: &Request,
+) -> Result<Result<usize, Errno>, Error> {
+    request.room()?;
+    IoObject::new(io)?;
+    let (answer, _) = match direction {
+        Direction::Read => request.with_writable(0, |_| Err(Errno::INVAL))?,
+        Direction::Write => request.with_readable(0, |_| Err(Errno::INVAL))?,
+    };
+    Ok(answer)
 }

@@ -1,6 +1,7 @@
 //! The memory of an IO::Buffer, for the length of one system call.
 
 use std::{
+    cell::Cell,
     ffi::{c_int, c_void},
     ptr, slice,
 };
@@ -12,27 +13,120 @@ use magnus::{
 };
 use rb_sys::VALUE;
 
-/// The memory of an IO::Buffer from `offset` on, to write to. `None` if the offset lies beyond it.
+use crate::ruby::error;
+
+/// The part of an IO::Buffer that a transfer is for, and the size of the buffer.
+#[derive(Debug)]
+pub struct Extent {
+    offset: usize,
+    /// Where the bytes end that the caller asked for.
+    end: usize,
+    /// When the transfer last used the buffer; 0: not yet.
+    size: Cell<usize>,
+}
+
+impl Extent {
+    pub fn new(offset: usize, length: usize) -> Self {
+        Self {
+            offset,
+            end: offset.saturating_add(length),
+            size: Cell::new(0),
+        }
+    }
+
+    pub fn offset(&self) -> usize {
+        self.offset
+    }
+
+    /// What Ruby itself checks first, and that the memory has not been freed since the transfer began.
+    fn check(&self, size: usize) -> Result<(), Error> {
+        let before = self.size.replace(size);
+        if self.end > size || before > size {
+            return Err(self.beyond(before, size));
+        }
+        Ok(())
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn beyond(&self, before: usize, size: usize) -> Error {
+        if before > size {
+            return error::not_allocated();
+        }
+        error::argument_error("Specified offset+length is bigger than the buffer size!")
+    }
+}
+
+/// The memory of an IO::Buffer from the extent's offset and `done` bytes on, to write to.
 ///
 /// The closure makes one system call and must not call Ruby.
 pub fn with_writable<T>(
     buffer: Value,
-    offset: usize,
+    extent: &Extent,
+    done: usize,
     fill: impl FnOnce(&mut [u8]) -> T,
-) -> Result<Option<T>, Error> {
+) -> Result<T, Error> {
     let (base, size) = match plain(buffer, LOCKED) {
         Some(memory) => memory,
-        None => checked(buffer, true)?,
+        None => checked(buffer, extent, true)?,
     };
-    if offset > size {
-        return Ok(None);
-    }
-    if offset == size {
-        return Ok(Some(fill(&mut [])));
+    extent.check(size)?;
+    let offset = extent.offset + done;
+    if offset >= size {
+        return Ok(fill(&mut []));
     }
     // SAFETY: the caller (the VM) keeps the buffer locked while its hook runs, so base..base+size stays valid memory.
     let bytes = unsafe { slice::from_raw_parts_mut(base, size) };
-    Ok(Some(fill(&mut bytes[offset..])))
+    Ok(fill(&mut bytes[offset..]))
+}
+
+/// Whether it is a buffer that the VM itself hands to a hook. It has room.
+#[inline]
+pub fn is_of_vm(buffer: Value) -> bool {
+    let flags = any(buffer).map_or(0, |(_, _, flags)| flags);
+    flags == LOCKED || flags == LOCKED | READONLY
+}
+
+/// How many bytes the buffer has from the extent's offset on.
+pub fn room(buffer: Value, extent: &Extent) -> Result<usize, Error> {
+    let size = match any(buffer).filter(|(base, _, _)| !base.is_null()) {
+        Some((_, size, _)) => size,
+        None => buffer.funcall("size", ())?,
+    };
+    extent.check(size)?;
+    Ok(size - extent.offset)
+}
+
+/// Locks a buffer, as Ruby does while it reads or writes, so that no other fiber frees the memory. False if it is locked:
+/// the VM's own buffers are, and a buffer that another transfer uses.
+#[inline]
+pub fn lock(buffer: Value) -> Result<bool, Error> {
+    match any(buffer) {
+        Some((base, _, flags)) if !base.is_null() && flags & LOCKED == 0 => lock_unlocked(buffer),
+        _ => Ok(false),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn lock_unlocked(buffer: Value) -> Result<bool, Error> {
+    protect(|| {
+        // SAFETY: raises for a buffer that is locked.
+        unsafe { rb_sys::rb_io_buffer_lock(buffer.as_raw()) };
+        rb_sys::Qnil as VALUE
+    })?;
+    Ok(true)
+}
+
+/// Unlocks a buffer that [`lock`] has locked.
+#[cold]
+pub fn unlock(buffer: Value) {
+    // It raises for a buffer that is not locked, which needs no unlocking.
+    _ = protect(|| {
+        // SAFETY: an IO::Buffer, because it could be locked.
+        unsafe { rb_sys::rb_io_buffer_unlock(buffer.as_raw()) };
+        rb_sys::Qnil as VALUE
+    });
 }
 
 /// Memory of an IO::Buffer that a worker may write to without the GVL.
@@ -79,25 +173,25 @@ fn is_slice(buffer: Value) -> Result<bool, Error> {
     Ok(description.contains("SLICE"))
 }
 
-/// The memory of an IO::Buffer from `offset` on, to read from. As [`with_writable`].
+/// The memory of an IO::Buffer likewise, to read from. As [`with_writable`].
 pub fn with_readable<T>(
     buffer: Value,
-    offset: usize,
+    extent: &Extent,
+    done: usize,
     drain: impl FnOnce(&[u8]) -> T,
-) -> Result<Option<T>, Error> {
+) -> Result<T, Error> {
     let (base, size) = match plain(buffer, LOCKED | READONLY) {
         Some(memory) => memory,
-        None => checked(buffer, false)?,
+        None => checked(buffer, extent, false)?,
     };
-    if offset > size {
-        return Ok(None);
-    }
-    if offset == size {
-        return Ok(Some(drain(&[])));
+    extent.check(size)?;
+    let offset = extent.offset + done;
+    if offset >= size {
+        return Ok(drain(&[]));
     }
     // SAFETY: as in with_writable.
     let bytes = unsafe { slice::from_raw_parts(base, size) };
-    Ok(Some(drain(&bytes[offset..])))
+    Ok(drain(&bytes[offset..]))
 }
 
 // As in io/buffer.h. The flags are bits: a sum of them is no member of the type that bindgen makes of them.
@@ -107,6 +201,13 @@ const READONLY: c_int = 128;
 /// The memory of a buffer that the VM itself hands to a hook, known by its flags: a locked buffer over memory that it does
 /// not own. Asking it raises nothing, so it needs no protection, which costs more than all the rest.
 fn plain(buffer: Value, expected: c_int) -> Option<(*mut u8, usize)> {
+    let (base, size, flags) = any(buffer)?;
+    (flags == expected && !base.is_null()).then_some((base, size))
+}
+
+/// The memory and the flags of an object of the class IO::Buffer. The address is null if the memory is not there.
+#[inline(always)]
+fn any(buffer: Value) -> Option<(*mut u8, usize, c_int)> {
     unsafe extern "C" {
         fn rb_io_buffer_get_bytes(buffer: VALUE, base: *mut *mut c_void, size: *mut usize)
         -> c_int;
@@ -123,15 +224,15 @@ fn plain(buffer: Value, expected: c_int) -> Option<(*mut u8, usize)> {
         }
         rb_io_buffer_get_bytes(buffer, &mut base, &mut size)
     };
-    (flags == expected && !base.is_null()).then_some((base.cast(), size))
+    Some((base.cast(), size, flags))
 }
 
 /// The memory of any other buffer, or the exception for what has none.
 #[cold]
 #[inline(never)]
-fn checked(buffer: Value, writing: bool) -> Result<(*mut u8, usize), Error> {
+fn checked(buffer: Value, extent: &Extent, writing: bool) -> Result<(*mut u8, usize), Error> {
     let (mut base, mut size) = (ptr::null_mut(), 0);
-    protect(|| {
+    let accessible = protect(|| {
         // SAFETY: raises for what is no IO::Buffer, has been freed, or is read-only and to be written.
         unsafe {
             if writing {
@@ -147,6 +248,10 @@ fn checked(buffer: Value, writing: bool) -> Result<(*mut u8, usize), Error> {
             }
         }
         rb_sys::Qnil as VALUE
-    })?;
+    });
+    if let Err(error) = accessible {
+        // Ruby looks at the numbers first.
+        return Err(room(buffer, extent).err().unwrap_or(error));
+    }
     Ok((base.cast(), size as usize))
 }

@@ -24,6 +24,7 @@ struct Classes {
     fiber_error: Opaque<ExceptionClass>,
     io_timeout_error: Opaque<ExceptionClass>,
     system_call_error: Opaque<ExceptionClass>,
+    allocation_error: Opaque<ExceptionClass>,
 }
 
 static CLASSES: OnceLock<Classes> = OnceLock::new();
@@ -39,6 +40,7 @@ pub fn find_classes(ruby: &Ruby) -> Result<(), Error> {
         fiber_error: find(ruby.class_object(), "FiberError")?,
         io_timeout_error: find(ruby.class_io(), "TimeoutError")?,
         system_call_error: find(ruby.class_object(), "SystemCallError")?,
+        allocation_error: find(ruby.class_io().const_get("Buffer")?, "AllocationError")?,
     };
     CLASSES.get_or_init(|| classes);
     Ok(())
@@ -120,6 +122,14 @@ pub fn argument_error(message: impl Into<String>) -> Error {
 pub fn io_timeout_error() -> Error {
     let class = class(&ruby(), |classes| classes.io_timeout_error);
     Error::new(class, TIMED_OUT)
+}
+
+/// Raised for an IO::Buffer that was freed, or made smaller, while it was in use.
+#[cold]
+#[inline(never)]
+pub fn not_allocated() -> Error {
+    let class = class(&ruby(), |classes| classes.allocation_error);
+    Error::new(class, "The buffer is not allocated!")
 }
 
 /// Raised in a fiber that uses an IO while another fiber or thread closes it.

@@ -9,10 +9,16 @@ use std::{
     },
 };
 
-use magnus::{Error, rb_sys::protect};
+use magnus::{
+    Error, Thread, Value,
+    prelude::*,
+    rb_sys::{AsRawValue, protect},
+};
 use rb_sys::VALUE;
 use reactor::{Handle, Sleep};
 use reactor_scheduler::state::object_ref::ObjectRef;
+
+use crate::ruby::object::Object;
 
 /// The scheduler of the current thread, or nil.
 pub fn current_scheduler() -> ObjectRef {
@@ -147,10 +153,25 @@ pub fn is_interrupted() -> bool {
     unsafe { rb_sys::rb_thread_interrupted(rb_sys::rb_thread_current()) != 0 }
 }
 
+/// `Reactor.woken?(thread)`: whether something is pending for the thread that ends its wait. Its status is still that of the
+/// wait until it has the GVL.
+pub fn is_woken(thread: Thread) -> Result<bool, Error> {
+    // Ruby switches threads neither inside `alive?` nor after it, and a thread that has ended has nothing to look at.
+    let is_alive: bool = thread.funcall("alive?", ())?;
+    // SAFETY: a look at a flag of a thread that is alive.
+    Ok(is_alive && unsafe { rb_sys::rb_thread_interrupted(thread.as_raw()) != 0 })
+}
+
 /// Whether this Ractor has no other thread of Ruby's.
 pub fn is_only_thread() -> bool {
     // SAFETY: called with the GVL, by a thread of Ruby's; reads a number.
     unsafe { rb_sys::rb_thread_alone() != 0 }
+}
+
+/// Whether an exception waits for this thread that a mask defers (`Thread.pending_interrupt?`).
+pub fn has_pending_interrupt() -> Result<bool, Error> {
+    let is_pending: Value = current_thread().value().funcall("pending_interrupt?", ())?;
+    Ok(is_pending.to_bool())
 }
 
 /// Runs what is pending for this thread: trap handlers, `Thread#raise`, `Thread#kill`, signals' exceptions.

@@ -5,7 +5,7 @@ use reactor::Interest;
 use rustix::io::Errno;
 
 use crate::ruby::{
-    buffer::{self, SendableBuffer},
+    buffer::{self, Extent, SendableBuffer},
     error::argument_error,
 };
 
@@ -27,7 +27,7 @@ impl Direction {
 /// A buffer, and how much is to be transferred.
 pub struct Request {
     buffer: Value,
-    offset: usize,
+    extent: Extent,
     /// Return only when this many bytes are transferred; 0 is one attempt (interface version 3).
     minimum: usize,
     /// Never transfer more than this (interface version 4).
@@ -44,7 +44,7 @@ impl Request {
         let maximum = usize::MAX;
         Ok(Self {
             buffer,
-            offset,
+            extent: Extent::new(offset, minimum),
             minimum,
             maximum,
         })
@@ -55,7 +55,7 @@ impl Request {
         let (maximum, offset) = sizes(length, offset)?;
         Ok(Self {
             buffer,
-            offset,
+            extent: Extent::new(offset, maximum),
             minimum: 0,
             maximum,
         })
@@ -65,21 +65,30 @@ impl Request {
         self.minimum
     }
 
-    /// Makes one system call that writes to what is left of the buffer after `done` bytes. Without room the answer is 0, and
-    /// `read` is not called; an offset beyond the buffer is EINVAL.
+    /// How many bytes there is room for.
+    ///
+    /// ArgumentError if less than what is asked for: Ruby looks at that before it looks at the IO.
+    pub fn room(&self) -> Result<usize, Error> {
+        let room = buffer::room(self.buffer, &self.extent)?;
+        Ok(room.min(self.maximum))
+    }
+
+    /// Whether there is room. The VM asks for nothing where there is none, so only other buffers are looked at; as
+    /// [`Request::room`].
+    pub fn has_room(&self) -> Result<bool, Error> {
+        Ok(buffer::is_of_vm(self.buffer) || self.room()? > 0)
+    }
+
+    /// Makes one system call that writes to what is left of the buffer after `done` bytes.
     pub fn with_writable(
         &self,
         done: usize,
         read: impl FnOnce(&mut [u8]) -> Result<usize, Errno>,
     ) -> Result<Attempted, Error> {
-        let attempted = buffer::with_writable(self.buffer, self.offset + done, |bytes| {
+        buffer::with_writable(self.buffer, &self.extent, done, |bytes| {
             let room = bytes.len().min(self.maximum.saturating_sub(done));
-            match room {
-                0 => (Ok(0), 0),
-                _ => (read(&mut bytes[..room]), room),
-            }
-        })?;
-        Ok(attempted.unwrap_or((Err(Errno::INVAL), 0)))
+            (read(&mut bytes[..room]), room)
+        })
     }
 
     /// Makes one system call that reads what is left of the buffer, likewise.
@@ -88,20 +97,26 @@ impl Request {
         done: usize,
         write: impl FnOnce(&[u8]) -> Result<usize, Errno>,
     ) -> Result<Attempted, Error> {
-        let attempted = buffer::with_readable(self.buffer, self.offset + done, |bytes| {
+        buffer::with_readable(self.buffer, &self.extent, done, |bytes| {
             let room = bytes.len().min(self.maximum.saturating_sub(done));
-            match room {
-                0 => (Ok(0), 0),
-                _ => (write(&bytes[..room]), room),
-            }
-        })?;
-        Ok(attempted.unwrap_or((Err(Errno::INVAL), 0)))
+            (write(&bytes[..room]), room)
+        })
+    }
+
+    /// Locks the buffer, unless it is locked: then false.
+    pub fn lock(&self) -> Result<bool, Error> {
+        buffer::lock(self.buffer)
+    }
+
+    /// Unlocks the buffer that [`Request::lock`] has locked.
+    pub fn unlock(&self) {
+        buffer::unlock(self.buffer);
     }
 
     /// The rest of the buffer, up to a size, for a worker to write to; see [`SendableBuffer`].
     pub fn sendable(&self, done: usize, size: usize) -> Result<Option<SendableBuffer>, Error> {
         let size = size.min(self.maximum.saturating_sub(done));
-        SendableBuffer::of(self.buffer, self.offset + done, size)
+        SendableBuffer::of(self.buffer, self.extent.offset() + done, size)
     }
 }
 

@@ -77,6 +77,12 @@ pub fn transfer(ruby: &Ruby, this: Obj<Scheduler>, transfer: &Transfer) -> Resul
     transfer_with_waits(ruby, this, transfer, &mut progress)
 }
 
+/// The IO of a transfer. Ruby looks at the buffer's size before it looks at the IO.
+#[inline(always)]
+fn io_of(transfer: &Transfer) -> Result<IoObject, Error> {
+    IoObject::new(transfer.io).map_err(|error| transfer.request.room().err().unwrap_or(error))
+}
+
 /// The usual case, which needs no wait and hence no record of the fiber: one system call. The hook's answer, if that was
 /// all.
 #[inline(never)]
@@ -91,12 +97,12 @@ fn try_fast_path(
         return Ok(None);
     }
     let (direction, request) = (transfer.direction, transfer.request);
-    let io = IoObject::new(transfer.io)?;
+    let io = io_of(transfer)?;
     let (kind, descriptor) = (io.kind, io.descriptor);
     if kind == DescriptorKind::File {
         return Ok(None);
     }
-    if io.is_ruby_socket && is_drained(scheduler, &io, direction) {
+    if io.is_ruby_socket && is_drained(scheduler, &io, direction) && request.has_room()? {
         progress.io = Some(io);
         progress.attempted = Some(Err(Errno::AGAIN));
         return Ok(None);
@@ -144,12 +150,26 @@ fn transfer_with_waits(
     let Entered::Usable(scope) = HookScope::enter(ruby, &this)? else {
         return transfer_in_forked_child(transfer);
     };
+    let is_locked = transfer.request.lock()?;
+    let answer = transfer_to_the_end(&scope, transfer, progress);
+    if is_locked {
+        transfer.request.unlock();
+    }
+    answer
+}
+
+#[inline(always)] // with what calls it one frame, on the stack of every fiber that is parked here
+fn transfer_to_the_end(
+    scope: &HookScope,
+    transfer: &Transfer,
+    progress: &mut Progress,
+) -> Result<Value, Error> {
     let mut woken = None;
     loop {
-        if let Some(answer) = continue_transfer(&scope, transfer, progress, woken)? {
+        if let Some(answer) = continue_transfer(scope, transfer, progress, woken)? {
             return Ok(answer);
         }
-        woken = match begin_wait(&scope, transfer, progress)? {
+        woken = match begin_wait(scope, transfer, progress)? {
             None => None,
             Some(registered) => {
                 let parked = scope.scheduler.park(scope.slot);
@@ -164,7 +184,7 @@ fn transfer_with_waits(
 #[cold]
 #[inline(never)]
 fn transfer_in_forked_child(transfer: &Transfer) -> Result<Value, Error> {
-    let io = IoObject::new(transfer.io)?;
+    let io = io_of(transfer)?;
     let (direction, request) = (transfer.direction, transfer.request);
     attempt_without_scheduler(&io, direction, request, transfer.file_offset).map(hook_result)
 }
@@ -211,7 +231,7 @@ fn continue_transfer(
     }
     if progress.io.is_none() {
         scope.yield_if_slice_spent()?;
-        progress.io = Some(IoObject::new(transfer.io)?);
+        progress.io = Some(io_of(transfer)?);
     }
     let Some(io) = &mut progress.io else {
         return Ok(None);
@@ -304,7 +324,7 @@ fn attempt_again(
                 }
             }
         }
-        if io.is_ruby_socket && is_drained(scope.scheduler, io, direction) {
+        if io.is_ruby_socket && is_drained(scope.scheduler, io, direction) && request.has_room()? {
             return Ok(Again::Attempted(Err(Errno::AGAIN)));
         }
         let sent = match direction {

@@ -6,7 +6,7 @@ use crate::state::{
     fiber::{FiberRecord, FiberState, KillStep, Slot},
     object_ref::ObjectRef,
     timeouts::Raise,
-    wait::{Pending, WaitKind, WaitStatus, WakeCause},
+    wait::{Pending, SEVERAL, WaitKind, WaitStatus, WakeCause},
 };
 
 /// What an `unblock` did.

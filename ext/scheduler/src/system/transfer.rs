@@ -31,9 +31,13 @@ const SEND_FLAGS: SendFlags = SendFlags::DONTWAIT;
 /// The most that is copied between two questions whether other fibers are ready: about 40 us.
 pub const SLICE: usize = 256 << 10;
 
-/// Reads what is there: bytes, 0 at the end, EAGAIN if it would block.
+/// Reads what is there: bytes, 0 at the end, EAGAIN if it would block. A read of nothing waits for nothing: unlike recv(2),
+/// read(2) then takes no datagram.
 pub fn read(kind: DescriptorKind, descriptor: RawFd, bytes: &mut [u8]) -> Result<usize, Errno> {
     let fd = borrow(descriptor);
+    if bytes.is_empty() {
+        return rustix::io::read(fd, bytes);
+    }
     match kind {
         DescriptorKind::StreamSocket | DescriptorKind::OtherSocket => {
             rustix::net::recv(fd, bytes, RecvFlags::DONTWAIT).map(|(_, count)| count)
@@ -60,9 +64,12 @@ pub fn read(kind: DescriptorKind, descriptor: RawFd, bytes: &mut [u8]) -> Result
     }
 }
 
-/// Writes what fits: bytes, EAGAIN if nothing does.
+/// Writes what fits: bytes, EAGAIN if nothing does. A write of nothing waits for nothing.
 pub fn write(kind: DescriptorKind, descriptor: RawFd, bytes: &[u8]) -> Result<usize, Errno> {
     let fd = borrow(descriptor);
+    if bytes.is_empty() {
+        return rustix::io::write(fd, bytes);
+    }
     match kind {
         DescriptorKind::StreamSocket | DescriptorKind::OtherSocket => {
             rustix::net::send(fd, bytes, SEND_FLAGS)

@@ -1,0 +1,78 @@
+# frozen_string_literal: true
+
+require_relative "helper"
+require "tmpdir"
+
+# A fiber whose operations never have to wait yields when its time slice is spent: file operations, too.
+class TestTimeSlice < ReactorTest
+  # Longer than the time slice.
+  SPENT = 0.001
+
+  # What passes through a hook or a patch on every Ruby, and what Ruby offers to a scheduler from 3.4 on.
+  OPERATIONS = {
+    new_and_close: ->(path, _) { File.new(path).close },
+    open: ->(path, _) { File.open(path, "a") { |file| file.write("x") } },
+    read: ->(path, _) { File.read(path) },
+    sysread: ->(_, file) { file.sysseek(0).then { file.sysread(1) } },
+    syswrite: ->(_, file) { file.syswrite("x") },
+    unbuffered_write: ->(_, file) { file.write("x") },
+    pread: ->(_, file) { file.pread(1, 0) },
+    pwrite: ->(_, file) { file.pwrite("x", 0) }
+  }.freeze
+  OFFERED = {
+    file_write: ->(path, _) { File.write(path, "x") },
+    exist: ->(path, _) { File.exist?(path) },
+    stat: ->(path, _) { File.stat(path) },
+    rename: ->(path, _) { File.rename(path, path) },
+    children: ->(path, _) { Dir.children(File.dirname(path)) },
+    sysopen: ->(path, _) { IO.for_fd(IO.sysopen(path)).close }
+  }.freeze
+  private_constant :SPENT, :OPERATIONS, :OFFERED
+
+  OPERATIONS.merge(OFFERED).each do |name, operation|
+    define_method(:"test_a_fiber_that_repeats_#{name}_lets_another_fiber_run") do
+      skip "Ruby offers this to schedulers from 3.4 on" if OFFERED.key?(name) && RUBY_VERSION < "3.4"
+      skip "the portable scheduler has no hook for it" if select_backend? && (name == :pread || OFFERED.key?(name))
+      Dir.mktmpdir do |folder|
+        path = File.join(folder, "file")
+        File.write(path, "x" * 100)
+        File.open(path, "r+") do |file|
+          file.sync = true
+          assert_empty turns_without_another_fiber(20) { operation.call(path, file) }
+        end
+      end
+    end
+  end
+
+  def test_the_order_in_virtual_time_does_not_depend_on_spent_time_slices
+    require "reactor/testing"
+    log = []
+    run_plain(within: 20) do
+      Reactor::Testing.virtual_time(backend: BACKEND) do
+        2.times { |number| Fiber.schedule { 3.times { spend_slice; Fiber.scheduler.yield_if_slice_spent; log << number } } }
+      end
+    end
+    assert_equal [0, 0, 0, 1, 1, 1], log
+  end
+
+  # Runs the operation, each time after the time slice has been spent; which of the times no other ready fiber ran. The first
+  # time is not counted: an operation that is new may run on a worker, and the other fiber begins.
+  def turns_without_another_fiber(times)
+    counts = []
+    run_scheduler do |scheduler|
+      turns = 0
+      Fiber.schedule { until counts.size > times; turns += 1; sleep 0; end }
+      Fiber.schedule do
+        (times + 1).times { spend_slice; yield; counts << turns }
+      end
+      scheduler.run
+    end
+    (1..times).select { |time| counts[time] == counts[time - 1] }
+  end
+
+  # The processor time of a thread is never ahead of the real time, and no virtual time stops it.
+  def spend_slice
+    limit = Process.clock_gettime(Process::CLOCK_THREAD_CPUTIME_ID) + SPENT
+    nil until Process.clock_gettime(Process::CLOCK_THREAD_CPUTIME_ID) > limit
+  end
+end
