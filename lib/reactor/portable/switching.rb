@@ -1,5 +1,7 @@
 # frozen_string_literal: true
 
+require_relative "../vm"
+
 module Reactor
   class PortableScheduler
     # How control changes hands.
@@ -78,6 +80,10 @@ module Reactor
           delivery.deferred = true
           @ready.push(delivery)
           @ready.shift
+        elsif wait && VM.closes_io?(delivery.fiber)
+          (wait.late ||= []) << delivery
+          @ready.delete_if { |entry| entry.equal?(delivery) }
+          delivery.queued = false
         elsif wait
           wait.error ||= delivery.arguments || :cancel
           @ready.unshift(wait)

@@ -36,6 +36,7 @@
 //!
 //! | state                    | pending                            | it                       | besides |
 //! |--------------------------|------------------------------------|--------------------------|---------|
+//! | in a close that cannot end | a raise, put back                | waits                    | it stands until a later wait raises it |
 //! | woken by an unblock      | anything                           | goes on                  | what is pending stays: a mutex that was handed over is taken first |
 //! | any other                | a raise or a kill                  | raises it                | no longer pending |
 //! | any other                | a fired timeout                    | raises it                | - |
@@ -257,7 +258,7 @@ impl FiberRecord {
         self.io_number = 0;
         self.permit = false;
         self.hook = WaitHook::Other;
-        // A raise was meant for this wait, which something else has ended. A kill stands.
+        // A raise was meant for this wait, which something else has ended. A kill and a late raise stand.
         if let Some(Pending::Raise(_)) = self.pending {
             self.pending = None;
         }
@@ -292,6 +293,14 @@ impl FiberRecord {
     /// An exception that is raised when it next gets control.
     pub(super) fn raise_later(&mut self, exception: ObjectRef) {
         self.pending = Some(Pending::Raise(exception));
+    }
+
+    /// What was pending stays so until the fiber has control in a wait that may end by it.
+    pub(super) fn put_back(&mut self, pending: Pending) {
+        self.pending = Some(match pending {
+            Pending::Raise(exception) => Pending::Late(exception),
+            late => late,
+        });
     }
 
     pub(super) fn take_pending(&mut self) -> Option<Pending> {

@@ -219,7 +219,7 @@ impl FiberTable {
     pub(super) fn for_each_object(&self, visit: &mut impl FnMut(ObjectRef)) {
         for record in self.records() {
             visit(record.fiber());
-            if let Some(Pending::Raise(exception)) = record.pending() {
+            if let Some(Pending::Raise(exception) | Pending::Late(exception)) = record.pending() {
                 visit(exception);
             }
         }

@@ -59,6 +59,8 @@ pub enum WakeCause {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pending {
     Raise(ObjectRef),
+    /// A raise that no wait drops: it was meant for one that nothing but its own end may end.
+    Late(ObjectRef),
     Kill,
 }
 
