@@ -44,6 +44,7 @@ module Reactor
         return ForkedChild.block(seconds) { wait.queued } unless enter
 
         @counts[:parks] += 1
+        note_owner
         wait.parked_at = @clock
         set_time_limit(wait, seconds) if seconds
         trace_event(kind_of_park(wait), wait.fiber, wait)

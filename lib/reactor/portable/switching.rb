@@ -72,8 +72,24 @@ module Reactor
         switch(Fiber.new { @running = nil; yield })
       end
 
+      # The current fiber may be an Enumerator's: then the fiber that had control last has resumed it, or one that did.
+      def note_owner
+        fiber = Fiber.current
+        return if @live.key?(fiber) || @running.nil? || fiber.equal?(@running)
+
+        @owners[fiber] = @owners[@running] || @running
+      end
+
+      # The fiber that raises for one which does not wait. It has resumed another one that does, or it is an Enumerator's
+      # between two values, which no fiber waits for. From the owner on, Ruby finds the fiber that waits.
+      def receiver(delivery)
+        fiber = delivery.fiber
+        @waits.key?(fiber) || delivery.arguments.nil? ? fiber : @owners[fiber] || fiber
+      end
+
       # Gives an exception to a fiber.
       def deliver(delivery)
+        delivery.fiber = receiver(delivery)
         wait = @waits[delivery.fiber]
         if wait&.queued && wait.kind == :block && !delivery.deferred
           # It has been woken, maybe with a lock that no other fiber is told of: the wake-up goes first.

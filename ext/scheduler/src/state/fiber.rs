@@ -65,7 +65,7 @@ use reactor::Token;
 
 use crate::state::{
     object_ref::ObjectRef,
-    wait::{Pending, WaitHook, WaitKind, WaitStatus, WakeCause},
+    wait::{Life, Pending, WaitHook, WaitKind, WaitStatus, WakeCause},
 };
 
 /// Index of a fiber's record.
@@ -92,6 +92,8 @@ pub enum KillStep {
 #[derive(Debug)]
 pub struct FiberRecord {
     fiber: ObjectRef,
+    /// The fiber on whose behalf this one runs, because it resumed this one or one that did. `None` if the scheduler made it.
+    owner: Option<Life>,
     state: FiberState,
     pending: Option<Pending>,
     /// Timeouts that have fired and wait until the fiber gets control.
@@ -118,6 +120,7 @@ impl FiberRecord {
     pub(super) fn new(fiber: ObjectRef, scheduled: bool, wait_number: u32) -> Self {
         Self {
             fiber,
+            owner: None,
             state: FiberState::Running,
             pending: None,
             fired_timeouts: 0,
@@ -140,6 +143,14 @@ impl FiberRecord {
 
     pub fn fiber(&self) -> ObjectRef {
         self.fiber
+    }
+
+    pub(super) fn owner(&self) -> Option<Life> {
+        self.owner
+    }
+
+    pub(super) fn set_owner(&mut self, owner: Life) {
+        self.owner = Some(owner);
     }
 
     pub fn state(&self) -> FiberState {

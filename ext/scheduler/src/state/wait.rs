@@ -79,3 +79,10 @@ impl WaitStatus {
     /// The fiber has no record, so it has nothing to wait for.
     pub const UNKNOWN: Self = Self::Over(WakeCause::Unblocked);
 }
+
+/// A fiber that may have ended since: the next one in its slot has another number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Life {
+    pub slot: u32,
+    pub number: u32,
+}
