@@ -45,6 +45,7 @@ module Reactor
 
         @counts[:parks] += 1
         note_owner
+        find_kill if !@suspects.empty? && kill_suspected?
         wait.parked_at = @clock
         set_time_limit(wait, seconds) if seconds
         trace_event(kind_of_park(wait), wait.fiber, wait)

@@ -28,7 +28,7 @@
 //! | running or woken         | an exception is raised in it       | unchanged                | - |
 //! | parked                   | killed                             | woken (interrupted)      | the kill is pending |
 //! | woken                    | killed                             | woken                    | the kill is pending |
-//! | running                  | killed                             | running                  | the caller has to kill it through the VM |
+//! | running                  | killed                             | running                  | the caller has to kill it through the VM, whose kill the hooks do not see |
 //! | parked                   | a timeout fires                    | woken (interrupted)      | one more has fired |
 //! | running or woken         | a timeout fires                    | unchanged                | one more has fired |
 //!
@@ -71,23 +71,7 @@ use crate::state::{
 /// Index of a fiber's record.
 pub type Slot = u32;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FiberState {
-    /// In user code, or suspended by a transfer that the scheduler did not make.
-    Running,
-    Parked(WaitKind),
-    /// Its wait is over and it is in the ready queue.
-    Woken(WakeCause),
-}
-
-/// How a kill reaches a fiber.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum KillStep {
-    /// It unwinds when it next gets control. The wait with this number ends for it, if there is one.
-    Pending(Option<u32>),
-    /// It is not parked: `Fiber#kill` has to find the way.
-    ThroughVm,
-}
+pub use crate::state::wait::{FiberState, KillStep};
 
 #[derive(Debug)]
 pub struct FiberRecord {
@@ -104,6 +88,8 @@ pub struct FiberRecord {
     permit: bool,
     scheduled: bool,
     killed: bool,
+    /// The VM has raised in a fiber that runs on behalf of this one.
+    kill_suspected: bool,
     /// In the ready queue, under the current wait number.
     queued: bool,
     waits_for_unblock_only: bool,
@@ -128,6 +114,7 @@ impl FiberRecord {
             permit: false,
             scheduled,
             killed: false,
+            kill_suspected: false,
             queued: false,
             waits_for_unblock_only: false,
             spawner: None,
@@ -322,7 +309,10 @@ impl FiberRecord {
         let wait_number = match self.state {
             FiberState::Parked(_) => Some(self.wait_number),
             FiberState::Woken(_) => None,
-            FiberState::Running => return KillStep::ThroughVm,
+            FiberState::Running => {
+                self.killed = true;
+                return KillStep::ThroughVm;
+            }
         };
         self.pending = Some(Pending::Kill);
         KillStep::Pending(wait_number)
@@ -331,6 +321,18 @@ impl FiberRecord {
     /// The VM has begun to unwind it for good. Whether it had before.
     pub(super) fn mark_killed(&mut self) -> bool {
         std::mem::replace(&mut self.killed, true)
+    }
+
+    pub(super) fn is_killed(&self) -> bool {
+        self.killed
+    }
+
+    pub(super) fn is_kill_suspected(&self) -> bool {
+        self.kill_suspected
+    }
+
+    pub(super) fn set_kill_suspected(&mut self, is_suspected: bool) {
+        self.kill_suspected = is_suspected;
     }
 
     pub(super) fn count_fired_timeout(&mut self) {

@@ -183,6 +183,40 @@ impl State {
         }
     }
 
+    /// Whether the fiber may have been killed without the hooks having seen it: the VM has raised in another fiber that runs on
+    /// behalf of the same owner.
+    #[inline(always)]
+    pub fn may_be_killed(&self, slot: Slot) -> bool {
+        let record = self.fibers.get(slot);
+        record.is_some_and(|record| match record.owner() {
+            None => record.is_kill_suspected() && !record.is_killed(),
+            Some(_) => self.may_be_killed_with_owner(record, slot),
+        })
+    }
+
+    #[cold]
+    fn may_be_killed_with_owner(&self, record: &FiberRecord, slot: Slot) -> bool {
+        let owner = self.fibers.get(self.fibers.owner_or_self(slot).slot);
+        !record.is_killed() && owner.is_some_and(FiberRecord::is_kill_suspected)
+    }
+
+    /// What the VM raised has reached this fiber: perhaps because its owner was killed.
+    pub fn note_raise(&mut self, slot: Slot) {
+        if !self.fibers.is_scheduled(slot) {
+            let owner = self.fibers.owner_or_self(slot).slot;
+            if let Some(record) = self.fibers.get_mut(owner) {
+                record.set_kill_suspected(true);
+            }
+        }
+    }
+
+    /// The fiber is not killed.
+    pub fn note_no_kill(&mut self, slot: Slot) {
+        if let Some(record) = self.fibers.get_mut(slot) {
+            record.set_kill_suspected(false);
+        }
+    }
+
     /// The VM unwinds the fiber for good. Whether it did before.
     pub fn mark_killed(&mut self, slot: Slot) -> bool {
         self.fibers

@@ -86,3 +86,21 @@ pub struct Life {
     pub slot: u32,
     pub number: u32,
 }
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FiberState {
+    /// In user code, or suspended by a transfer that the scheduler did not make.
+    Running,
+    Parked(WaitKind),
+    /// Its wait is over and it is in the ready queue.
+    Woken(WakeCause),
+}
+
+/// How a kill reaches a fiber.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KillStep {
+    /// It unwinds when it next gets control. The wait with this number ends for it, if there is one.
+    Pending(Option<u32>),
+    /// It is not parked: `Fiber#kill` has to find the way.
+    ThroughVm,
+}
