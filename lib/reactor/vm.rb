@@ -40,14 +40,14 @@ module Reactor
         blocker.unlock if visible?(blocker) && blocker.is_a?(Thread::Mutex) && blocker.try_lock
       end
 
-      # Whether a fiber of the portable scheduler waits for the other threads that use an IO which it closes. Up to Ruby 3.4 the
-      # VM keeps them in a list on the stack of the method that closes, so an exception must not end that wait: the VM would go
-      # on to use the list.
+      # Whether a fiber of the portable scheduler waits for the other threads that use an IO which it closes. An exception must
+      # not end that wait. Up to Ruby 3.4 the VM keeps the threads in a list on the stack of the method that closes, and would go
+      # on to use it. In 4.0 the fiber would keep the mutex that they need to leave.
       #
       # @param fiber [Fiber] one that waits
       # @return [Boolean]
       def closes_io?(fiber)
-        return false if RUBY_VERSION >= "4.0" || !fiber.is_a?(Fiber)
+        return false unless fiber.is_a?(Fiber)
 
         frames = fiber.backtrace_locations || []
         hook = frames.index { |frame| HOOKS_OF_CLOSE.include?(frame.base_label) }
