@@ -37,7 +37,7 @@ module Reactor
       # @param blocker what the fiber waited for
       # @return [void]
       def hand_on_mutex(blocker)
-        blocker.unlock if visible?(blocker) && blocker.is_a?(Thread::Mutex) && blocker.try_lock
+        blocker.unlock if Reactor.visible?(blocker) && blocker.is_a?(Thread::Mutex) && blocker.try_lock
       end
 
       # Whether a fiber of the portable scheduler waits for the other threads that use an IO which it closes. An exception must
@@ -53,18 +53,6 @@ module Reactor
         hook = frames.index { |frame| HOOKS_OF_CLOSE.include?(frame.base_label) }
         caller = frames[hook + 1] if hook
         !caller.nil? && CLOSING.include?(caller.base_label)
-      end
-
-      # Whether Ruby code may use the object: the one place where this is decided without the extension. Up to Ruby 3.4,
-      # IO#close of an IO that another thread uses waits on a mutex whose class the VM has cleared, and a message to it, even
-      # is_a?, ends the process. ObjectSpace leaves out what is hidden. Only an error at the end of a wait asks.
-      #
-      # @param blocker [Object] what a hook was given
-      # @return [Boolean]
-      def visible?(blocker)
-        return Reactor.visible?(blocker) if Reactor.respond_to?(:visible?)
-
-        RUBY_VERSION >= "4.0" || ObjectSpace.each_object(Thread::Mutex).any? { |mutex| mutex.equal?(blocker) }
       end
     end
   end
