@@ -430,10 +430,10 @@ class TestLife < ReactorTest
     cancel: ->(_, scheduler) { scheduler.cancel; scheduler.run },
   }.freeze
 
-  def killed_inside(inside, log)
+  def killed_inside(inside, log, begun = [])
     queue = Thread::Queue.new
     begin
-      inside.call { queue.pop }
+      inside.call { begun << true; queue.pop }
     ensure
       3.times { |i| sleep 0.001; log << i }
       log << queue.pop(timeout: 0.001)
@@ -461,11 +461,12 @@ class TestLife < ReactorTest
 
   def test_the_ensure_clauses_of_a_killed_loop_wait_inside_an_enumerator
     KILLED_INSIDE.each do |name, inside|
-      log = []
+      log, begun = [], Thread::Queue.new
       loop_thread = Thread.new do
         Fiber.set_scheduler(Reactor::Scheduler.new)
-        Fiber.schedule { killed_inside(inside, log) }
+        Fiber.schedule { killed_inside(inside, log, begun) }
       end
+      begun.pop
       until_asleep(loop_thread).kill.join
       assert_equal [0, 1, 2, nil, :joined], log, name
     end
