@@ -12,6 +12,11 @@ module Reactor
     # 4 from Ruby 4.1 on, 3 before.
     BUFFER_CONTRACT = defined?(IO::Buffer::VERSION) && IO::Buffer::VERSION >= 3 ? 4 : 3
 
+    # The methods of IO that close a descriptor, and the hooks in which they wait.
+    CLOSING = %w[close close_read close_write reopen].freeze
+    HOOKS_OF_CLOSE = %w[block kernel_sleep].freeze
+    private_constant :CLOSING, :HOOKS_OF_CLOSE
+
     class << self
       # Reports an error that ended a fiber, as Ruby reports one that ends a thread.
       #
@@ -29,13 +34,25 @@ module Reactor
       # Mutex#unlock removes the fiber that it wakes from the mutex's waiting list. If that fiber raises before it has locked,
       # the mutex is free and the next fiber in the list is not told: an unlock tells it.
       #
-      # It has no rescue, no ensure and no signature: the extension calls it while an exception, a throw or a kill is pending,
-      # and Ruby code that rescues would clear what is pending.
-      #
       # @param blocker what the fiber waited for
       # @return [void]
       def hand_on_mutex(blocker)
-        blocker.unlock if blocker.is_a?(Thread::Mutex) && blocker.try_lock
+        blocker.unlock if Reactor.visible?(blocker) && blocker.is_a?(Thread::Mutex) && blocker.try_lock
+      end
+
+      # Whether a fiber of the portable scheduler waits for the other threads that use an IO which it closes. An exception must
+      # not end that wait. Up to Ruby 3.4 the VM keeps the threads in a list on the stack of the method that closes, and would go
+      # on to use it. In 4.0 the fiber would keep the mutex that they need to leave.
+      #
+      # @param fiber [Fiber] one that waits
+      # @return [Boolean]
+      def closes_io?(fiber)
+        return false unless fiber.is_a?(Fiber)
+
+        frames = fiber.backtrace_locations || []
+        hook = frames.index { |frame| HOOKS_OF_CLOSE.include?(frame.base_label) }
+        caller = frames[hook + 1] if hook
+        !caller.nil? && CLOSING.include?(caller.base_label)
       end
     end
   end

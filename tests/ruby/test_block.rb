@@ -301,4 +301,24 @@ class TestBlock < ReactorTest
     join_or_fail(thread, TEST_TIMEOUT)
     assert_equal %i[pushed signalled], got
   end
+
+  # A type checker wraps methods in code that rescues, and a rescue clears what the VM notes beside a kill.
+  def test_ruby_code_that_rescues_at_the_end_of_a_wait_does_not_stop_a_kill
+    out = child_says(<<~'RUBY')
+      Reactor::VM.singleton_class.prepend(Module.new { def hand_on_mutex(blocker) = (Integer("x") rescue super) })
+      Fiber.set_scheduler(Reactor::Scheduler.new)
+      mutex, log = Mutex.new, []
+      holder = Fiber.schedule { mutex.synchronize { Fiber.scheduler.block(:holder) } }
+      killed = Fiber.schedule { mutex.lock; log << :locked }
+      thrown = Fiber.schedule { catch(:out) { begin; mutex.lock; ensure; log << :unwound; end } }
+      raised = Fiber.schedule { mutex.lock rescue log << $!.class }
+      killed.kill
+      raised.raise(IndexError)
+      thrown.kill
+      Fiber.scheduler.unblock(:holder, holder)
+      Fiber.scheduler.run
+      p log, mutex.locked?
+    RUBY
+    assert_equal "[IndexError, :unwound]\nfalse\n", out
+  end
 end

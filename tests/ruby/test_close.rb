@@ -242,6 +242,59 @@ class TestClose < ReactorTest
     assert_equal [[:raised, IOError]], seen.uniq
   end
 
+  # Up to Ruby 3.4 the closer waits for the threads on a mutex whose class the VM has cleared, and they are in a list on its
+  # stack: a message to the mutex, or an error that ends the wait, breaks the process.
+  INTERRUPTED_CLOSES = <<~'RUBY'
+    Thread.report_on_exception = false
+    Fiber.set_scheduler(Reactor::Scheduler.new)
+    Fiber.schedule do
+      rounds = Array.new(50) do |round|
+        reading, writing = IO.pipe
+        threads = Array.new(3) { Thread.new { reading.read(1) rescue $!.class } }
+        Thread.pass until threads.all?(&:stop?)
+        begin
+          Timeout.timeout(round.even? ? 0.00001 : 0.0001) { reading.close }
+        rescue Timeout::Error
+          reading.close
+        end
+        writing.close
+        [reading.closed?, *threads.map(&:value)]
+      end
+      puts rounds.uniq.inspect
+    end
+  RUBY
+
+  def test_an_error_during_the_close_of_an_io_that_threads_read_leaves_the_process_alive
+    skip "Ruby 3.3 cuts an unblock written in Ruby by the error of the thread that reads" if select_backend? && RUBY_VERSION < "3.4"
+    assert_equal "[[true, IOError, IOError, IOError]]\n", child_says("require 'timeout'\n#{INTERRUPTED_CLOSES}")
+  end
+
+  def test_a_fiber_error_during_the_close_of_an_io_that_threads_read_is_raised_when_the_io_is_closed
+    skip "the portable scheduler cannot hold back what Fiber#raise does to a close" if select_backend?
+    out = child_says(<<~'RUBY')
+      Thread.report_on_exception = false
+      Fiber.set_scheduler(Reactor::Scheduler.new)
+      outcomes = Array.new(20) do
+        reading, writing = IO.pipe
+        thread = Thread.new { reading.read(1) rescue $!.class }
+        Thread.pass until thread.stop?
+        log = []
+        closer = Fiber.schedule do
+          reading.close
+          log << reading.closed?
+          sleep
+        rescue IndexError
+          log << :raised
+        end
+        closer.raise(IndexError) if closer.alive?
+        Fiber.scheduler.run
+        log
+      end
+      puts outcomes.uniq.inspect
+    RUBY
+    assert_equal "[[true, :raised]]\n", out
+  end
+
   def test_io_close_is_patched_by_the_first_scheduler
     patched = "p IO.ancestors.include?(Reactor::Patches::IOClose)"
     assert_equal "false\ntrue\n", child_says("#{patched}; Reactor::Scheduler.new.close; #{patched}")

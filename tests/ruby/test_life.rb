@@ -413,4 +413,62 @@ class TestLife < ReactorTest
     assert_operator grown.to_i, :<, 5_000
     assert_equal "0", left, "timers"
   end
+
+  # Where a strand (a fiber, or a thread of plain Ruby) is when it is killed.
+  KILLED_INSIDE = {
+    nothing: ->(&wait) { wait.call },
+    enumerator: ->(&wait) { Enumerator.new { |_| wait.call }.next },
+    waiting_enumerator: ->(&wait) { Enumerator.new { |_| begin; wait.call; ensure; sleep 0.001; end }.next },
+    fiber: ->(&wait) { Fiber.new { wait.call }.resume },
+    nested: ->(&wait) { Fiber.new { begin; Enumerator.new { |_| wait.call }.next; ensure; sleep 0.001; end }.resume },
+    rescue: ->(&wait) { Fiber.new { wait.call rescue nil }.resume },
+  }.freeze
+
+  WAYS_TO_KILL = {
+    kill: ->(fiber, scheduler) { fiber.kill; scheduler.run },
+    kill_by_a_fiber: ->(fiber, scheduler) { Fiber.schedule { sleep 0.001; fiber.kill }; scheduler.run },
+    cancel: ->(_, scheduler) { scheduler.cancel; scheduler.run },
+  }.freeze
+
+  def killed_inside(inside, log, begun = [])
+    queue = Thread::Queue.new
+    begin
+      inside.call { begun << true; queue.pop }
+    ensure
+      3.times { |i| sleep 0.001; log << i }
+      log << queue.pop(timeout: 0.001)
+      Thread.new { log << :joined }.join
+    end
+    log << :went_on
+  end
+
+  def test_the_ensure_clauses_of_a_killed_fiber_wait_wherever_it_was_killed
+    KILLED_INSIDE.each do |name, inside|
+      expected = []
+      run_plain { until_asleep(Thread.new { killed_inside(inside, expected) }).kill.join }
+      assert_equal [0, 1, 2, nil, :joined], expected, "plain Ruby, #{name}"
+      WAYS_TO_KILL.each do |way, kill|
+        log = []
+        run_scheduler do |scheduler|
+          fiber = Fiber.schedule { killed_inside(inside, log) }
+          Fiber.schedule { sleep 0.0005 until log.include?(:joined) || !fiber.alive? }
+          kill.call(fiber, scheduler)
+        end
+        assert_equal expected, log, "#{way} inside #{name}"
+      end
+    end
+  end
+
+  def test_the_ensure_clauses_of_a_killed_loop_wait_inside_an_enumerator
+    KILLED_INSIDE.each do |name, inside|
+      log, begun = [], Thread::Queue.new
+      loop_thread = Thread.new do
+        Fiber.set_scheduler(Reactor::Scheduler.new)
+        Fiber.schedule { killed_inside(inside, log, begun) }
+      end
+      begun.pop
+      until_asleep(loop_thread).kill.join
+      assert_equal [0, 1, 2, nil, :joined], log, name
+    end
+  end
 end

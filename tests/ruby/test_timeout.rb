@@ -267,4 +267,60 @@ class TestTimeout < ReactorTest
       assert_includes [ArgumentError, TypeError, NoMethodError, Timeout::Error], got[i][1]
     end
   end
+
+  # Each is run by a strand (a fiber, or a thread of plain Ruby), and waits until the timeout of a suspended Enumerator is due.
+  WITH_SUSPENDED_ENUMERATORS = {
+    asleep: ->(limited) { limited.next; sleep },
+    in_another_enumerator: ->(limited) { limited.next; Enumerator.new { |y| sleep; y << 1 }.next },
+    after_another_enumerator: ->(limited) { Enumerator.new { |y| sleep 0.001; y << 1 }.next; limited.next; sleep },
+    in_a_fiber_of_its_own: ->(limited) { Fiber.new { limited.next; sleep }.resume },
+    nested: ->(limited) { outer = Enumerator.new { |y| y << limited.next; y << 2 }; outer.next; sleep },
+    lazy: ->(limited) { limited.lazy.map { |v| v }.eager.each_entry.next; sleep },
+    rescuing: ->(limited) { limited.next; (sleep rescue nil); :went_on },
+  }.freeze
+
+  def owner_and_bystander(strand)
+    WITH_SUSPENDED_ENUMERATORS.transform_values do |owner|
+      log = {}
+      strands = [
+        strand.call do
+          limited = Enumerator.new { |y| Timeout.timeout(0.02, Own) { y << 1; y << 2; y << 3 } }
+          log[:owner] = outcome { owner.call(limited) }
+        end,
+        strand.call { log[:bystander] = outcome { sleep 0.001 until log[:owner] } },
+      ]
+      yield strands
+      log
+    end
+  end
+
+  def test_the_timeout_of_a_suspended_enumerator_is_raised_in_its_owner
+    expected = run_plain { owner_and_bystander(->(&block) { Thread.new(&block) }) { |threads| threads.each(&:join) } }
+    got = run_scheduler { |scheduler| owner_and_bystander(->(&block) { Fiber.schedule(&block) }) { scheduler.run } }
+    assert_equal expected, got
+  end
+
+  def test_the_timeout_of_a_suspended_enumerator_whose_owner_has_ended_is_raised_nowhere
+    log = []
+    run_scheduler do |scheduler|
+      enumerator = Enumerator.new { |y| Timeout.timeout(0.02, Own) { y << 1; y << 2 } }
+      Fiber.schedule { enumerator.next }
+      scheduler.run
+      2.times { Fiber.schedule { log << outcome { 20.times { sleep 0.002 } } } }
+      scheduler.run
+      log << enumerator.size
+    end
+    assert_equal [[:value, 20], [:value, 20], nil], log
+  end
+
+  def test_an_enumerator_used_by_two_fibers_times_out_in_the_one_that_used_it_last
+    log = {}
+    run_scheduler do
+      enumerator = Enumerator.new { |y| Timeout.timeout(0.02, Own) { loop { sleep 0.001; y << 1 } } }
+      waiting, turn = Thread::Queue.new, Thread::Queue.new
+      Fiber.schedule { enumerator.next; turn << :over; log[:first] = outcome { waiting.pop } }
+      Fiber.schedule { turn.pop; enumerator.next; log[:last] = outcome { sleep }; waiting << :woken }
+    end
+    assert_equal({ first: [:value, :woken], last: [:raised, Own] }, log)
+  end
 end

@@ -37,7 +37,7 @@ use hooks::{
 use ruby::{
     error, fiber as vm_fiber, io, io_object,
     method::{define, define_variadic},
-    thread,
+    object, thread,
 };
 use wait::lookup::{self, Lookup};
 
@@ -64,6 +64,7 @@ fn init(ruby: &Ruby) -> Result<(), Error> {
         function!(thread::lock_native_thread, 0),
     )?;
     reactor.define_module_function("woken?", function!(thread::is_woken, 1))?;
+    reactor.define_module_function("visible?", function!(object::is_visible, 1))?;
     reactor.define_module_function("lock_patches", function!(patch_lock::lock_patches, 0))?;
     reactor.define_module_function("unlock_patches", function!(patch_lock::unlock_patches, 0))?;
 

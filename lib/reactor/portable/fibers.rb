@@ -102,6 +102,7 @@ module Reactor
         end
       ensure
         @live.delete(fiber)
+        @suspects.delete(fiber)
         trace_event(:end, fiber)
         enqueue(@drain) if @drain && @live.empty?
       end

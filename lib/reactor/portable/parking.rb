@@ -18,9 +18,10 @@ module Reactor
     # [timer]  the {Timer} that ends it
     # [hook]   :sleep or :block where the kind is :block, for {Inspection#fibers}; :select in a wait for several things
     # [parked_at] the time of the last poll when it began
+    # [late]   deliveries that come again when it is over, because they must not end it
     #
     # A Struct, because making one runs no Ruby code: no other thread can run meanwhile, see {PortableScheduler#block}.
-    Wait = Struct.new(:fiber, :kind, :outer, :woken, :queued, :done, :events, :error, :timer, :hook, :parked_at)
+    Wait = Struct.new(:fiber, :kind, :outer, :woken, :queued, :done, :events, :error, :timer, :hook, :parked_at, :late)
 
     # An exception on its way to a fiber wherever that waits, or the request to end (arguments nil). It takes its turn in the
     # ready queue like a {Wait}. +deferred+: it has let a wake-up go first, once.
@@ -42,6 +43,8 @@ module Reactor
         return ForkedChild.block(seconds) { wait.queued } unless enter
 
         @counts[:parks] += 1
+        note_owner
+        find_kill if !@suspects.empty? && kill_suspected?
         wait.parked_at = @clock
         set_time_limit(wait, seconds) if seconds
         trace_event(kind_of_park(wait), wait.fiber, wait)
@@ -98,6 +101,7 @@ module Reactor
       def end_wait(wait)
         wait.done = true
         @timers.remove(wait.timer) if wait.timer
+        wait.late&.each { |delivery| enqueue(delivery) }
         fiber = wait.fiber
         wait.outer ? @waits[fiber] = wait.outer : @waits.delete(fiber)
         wait.fiber = wait.outer = nil # an entry that is still queued, or the caller of a new fiber, must keep no fiber alive

@@ -70,6 +70,9 @@ module Reactor
       @ready = []                        # entries to be served, in this order
       @waits = {}.compare_by_identity    # fiber => its innermost Wait; keeps parked fibers alive
       @early_unblocks = ObjectSpace::WeakMap.new # fibers unblocked on their way into an overridden hook
+      @owners = ObjectSpace::WeakMap.new # fiber that #fiber did not make => the fiber on whose behalf it runs
+      @killed = ObjectSpace::WeakMap.new # fiber that Ruby unwinds for good => true
+      @suspects = {}.compare_by_identity # fiber that may be among them, because an error was raised in one that it resumed => true
       @live = {}.compare_by_identity     # fibers made by #fiber => true
       @timers = Timers.new
       @watched = [IO::READABLE, IO::WRITABLE, IO::PRIORITY].to_h { |event| [event, {}.compare_by_identity] }
@@ -250,6 +253,7 @@ module Reactor
       return yield(duration) unless seconds
 
       begin
+        note_owner
         arguments = exception.is_a?(Class) && message ? [exception, message] : [exception]
         delivery = Delivery.new(Fiber.current, arguments)
         timer = @timers.add(from_now(seconds), delivery)

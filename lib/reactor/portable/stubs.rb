@@ -11,6 +11,13 @@ module Reactor
     # @api private
     def io_number(_io) = nil
 
+    # Whether Ruby code may use an object that the VM gave to a hook. Up to Ruby 3.4, IO#close of an IO that another thread uses
+    # waits on a mutex whose class the VM has cleared, and a message to it, even is_a?, ends the process. ObjectSpace leaves out
+    # what is hidden. Only an error at the end of a wait asks.
+    #
+    # @api private
+    def visible?(blocker) = RUBY_VERSION >= "4.0" || ObjectSpace.each_object(Thread::Mutex).any? { |mutex| mutex.equal?(blocker) }
+
     # @return [false] in plain Ruby a thread cannot be kept on its native thread
     # @api private
     def lock_native_thread = false

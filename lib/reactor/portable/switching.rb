@@ -1,5 +1,7 @@
 # frozen_string_literal: true
 
+require_relative "../vm"
+
 module Reactor
   class PortableScheduler
     # How control changes hands.
@@ -48,17 +50,51 @@ module Reactor
       #   one. Its wait is not over, so it runs the next fiber.
       # * A fiber has called Fiber#raise or Fiber#kill on this one. That fiber is left behind without having parked, so it is
       #   queued here.
+      #
+      # Ruby raises the kill of a killed fiber on every switch back into it. Repeats are dropped, so that ensure clauses can wait.
       def switch(fiber, *arguments)
         current = Fiber.current
         @running = fiber
         fiber.transfer(*arguments)
         @running = current
+        ended = true
+      rescue Exception # rubocop:disable Lint/RescueException -- only noted: the fiber's owner may have been killed
+        ended = true
+        @suspects[@owners[current]] = true if @owners.key?(current)
+        raise
       ensure
+        unless ended
+          repeated = @killed[current]
+          @killed[current] = true
+        end
         stray = @running
         @running = current
         trace_event(:control, current)
         if stray && !stray.equal?(current) && stray.alive? && !refused?($!)
           @ready.unshift(Wait.new(stray, :stray, nil, nil, true))
+        end
+        return if repeated # rubocop:disable Lint/EnsureReturn -- it drops the kill
+      end
+
+      def kill_suspected?
+        fiber = Fiber.current
+        !@killed[fiber] && @suspects.key?(@owners[fiber] || fiber)
+      end
+
+      # Before a wait: if the fiber was killed while it waited for another fiber, as for an Enumerator, Ruby has raised an error in
+      # that one, and then the kill here, which no switch has seen. A switch to an empty fiber tells.
+      def find_kill
+        fiber = Fiber.current
+        Fiber.new(storage: nil) { nil }.resume
+        @suspects.delete(fiber)
+        ended = true
+      rescue Exception # rubocop:disable Lint/RescueException -- only noted
+        ended = true
+        raise
+      ensure
+        unless ended
+          @killed[fiber] = true
+          return # rubocop:disable Lint/EnsureReturn -- it drops the kill
         end
       end
 
@@ -70,14 +106,34 @@ module Reactor
         switch(Fiber.new { @running = nil; yield })
       end
 
+      # The current fiber may be an Enumerator's: then the fiber that had control last has resumed it, or one that did.
+      def note_owner
+        fiber = Fiber.current
+        return if @live.key?(fiber) || @running.nil? || fiber.equal?(@running)
+
+        @owners[fiber] = @owners[@running] || @running
+      end
+
+      # The fiber that raises for one which does not wait. It has resumed another one that does, or it is an Enumerator's
+      # between two values, which no fiber waits for. From the owner on, Ruby finds the fiber that waits.
+      def receiver(delivery)
+        fiber = delivery.fiber
+        @waits.key?(fiber) || delivery.arguments.nil? ? fiber : @owners[fiber] || fiber
+      end
+
       # Gives an exception to a fiber.
       def deliver(delivery)
+        delivery.fiber = receiver(delivery)
         wait = @waits[delivery.fiber]
         if wait&.queued && wait.kind == :block && !delivery.deferred
           # It has been woken, maybe with a lock that no other fiber is told of: the wake-up goes first.
           delivery.deferred = true
           @ready.push(delivery)
           @ready.shift
+        elsif wait && VM.closes_io?(delivery.fiber)
+          (wait.late ||= []) << delivery
+          @ready.delete_if { |entry| entry.equal?(delivery) }
+          delivery.queued = false
         elsif wait
           wait.error ||= delivery.arguments || :cancel
           @ready.unshift(wait)
@@ -90,7 +146,10 @@ module Reactor
       end
 
       def raise_in(fiber, arguments)
-        arguments ? fiber.raise(*arguments) : fiber.kill
+        return fiber.raise(*arguments) if arguments
+
+        @killed[fiber] = true # the kill unwinds it from where it has resumed another fiber
+        fiber.kill
       end
     end
     private_constant :Switching

@@ -12,7 +12,9 @@ impl Scheduler {
     #[inline(always)] // each frame less is memory of every fiber that is parked
     pub fn park(&self, slot: Slot) -> Result<WakeCause, Error> {
         self.state_mut().before_park(slot);
-        let result = self.run_others_until(slot, Self::poll_wait);
+        let result = self
+            .find_kill(slot)
+            .and_then(|()| self.run_others_until(slot, Self::poll_wait));
         self.state_mut().after_park(slot);
         result
     }
@@ -22,7 +24,9 @@ impl Scheduler {
     #[inline(never)]
     pub fn park_through(&self, slot: Slot) -> Result<WakeCause, Error> {
         self.state_mut().before_park(slot);
-        let result = self.run_others_until(slot, Self::poll_wake);
+        let result = self
+            .find_kill(slot)
+            .and_then(|()| self.run_others_until(slot, Self::poll_wake));
         self.state_mut().after_park(slot);
         result
     }

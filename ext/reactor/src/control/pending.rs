@@ -7,11 +7,12 @@ use reactor_scheduler::state::{
 };
 
 use crate::{
-    control::scheduler::Scheduler,
+    control::{hook_scope::HookScope, scheduler::Scheduler},
     ruby::{
+        caller::closes_io,
         error::{self, ruby},
-        fiber::{self, current_fiber},
-        object::Object,
+        fiber::{self, clear_kill, current_fiber, is_kill},
+        object::{Object, object_ref, write_barrier},
     },
 };
 
@@ -23,9 +24,38 @@ impl Scheduler {
         match status {
             WaitStatus::Over(cause) => Ok(Some(cause)),
             WaitStatus::Waiting => Ok(None),
+            WaitStatus::Raise(pending) if self.must_wait_on(slot) => {
+                self.state_mut().put_back(slot, pending);
+                self.poll_wake(slot)
+            }
+            WaitStatus::TimedOut if self.must_wait_on(slot) => self.poll_wake(slot),
             WaitStatus::Raise(pending) => Err(self.pending_error(slot, pending)),
             WaitStatus::TimedOut => Err(self.timeout_error(slot)),
         }
+    }
+
+    /// Whether the fiber, which has control, waits for the other users of an IO that it closes. See [`closes_io`].
+    #[cold]
+    #[inline(never)]
+    fn must_wait_on(&self, slot: Slot) -> bool {
+        self.state().waits_for_unblock_only(slot) && closes_io()
+    }
+
+    /// An error has reached a fiber in the middle of such a wait: it is raised with the fiber's next wait that may end.
+    pub fn raise_after_close(scope: &HookScope, error: Error) -> Result<(), Error> {
+        let mut state = scope.scheduler.state_mut();
+        if is_kill(&error) {
+            clear_kill();
+            state.put_back(scope.slot, Pending::Kill);
+            return Ok(());
+        }
+        let Some(exception) = error.value() else {
+            return Err(error); // Thread#kill
+        };
+        let exception = object_ref(exception);
+        write_barrier(scope.object, exception);
+        state.put_back(scope.slot, Pending::Raise(exception));
+        Ok(())
     }
 
     /// As [`Scheduler::poll_wait`], but what is pending is left for later.
@@ -50,7 +80,7 @@ impl Scheduler {
     #[inline(never)]
     fn pending_error(&self, slot: Slot, pending: Pending) -> Error {
         match pending {
-            Pending::Raise(exception) => error::exception(exception),
+            Pending::Raise(exception) | Pending::Late(exception) => error::exception(exception),
             Pending::Kill => self.kill(slot),
         }
     }

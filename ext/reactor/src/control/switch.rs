@@ -5,7 +5,7 @@ use reactor_scheduler::state::{fiber::Slot, object_ref::ObjectRef};
 
 use crate::{
     control::scheduler::Scheduler,
-    ruby::fiber::{clear_kill, is_kill, transfer},
+    ruby::fiber::{clear_kill, is_kill, switch_to_empty_fiber, transfer},
 };
 
 impl Scheduler {
@@ -41,6 +41,33 @@ impl Scheduler {
             clear_kill();
             return Ok(());
         }
+        self.state_mut().note_raise(slot);
         Err(error)
+    }
+
+    /// Before a wait: if the fiber was killed while it waited for another fiber, as for an Enumerator, the VM has raised an
+    /// error in that one, and then the kill here, which the hooks have not seen. A switch to an empty fiber tells.
+    #[inline(always)]
+    pub fn find_kill(&self, slot: Slot) -> Result<(), Error> {
+        if self.state().may_be_killed(slot) {
+            return self.find_kill_by_switch(slot);
+        }
+        Ok(())
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn find_kill_by_switch(&self, slot: Slot) -> Result<(), Error> {
+        match switch_to_empty_fiber() {
+            Err(error) if is_kill(&error) => {
+                clear_kill();
+                self.state_mut().mark_killed(slot);
+                Ok(())
+            }
+            other => {
+                self.state_mut().note_no_kill(slot);
+                other
+            }
+        }
     }
 }

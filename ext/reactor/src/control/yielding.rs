@@ -21,7 +21,8 @@ impl Scheduler {
     /// The fiber's wait is over already. The fibers queued before it go first.
     fn run_queued(&self, slot: Slot) -> Result<(), Error> {
         let result = self
-            .turn(slot, false)
+            .find_kill(slot)
+            .and_then(|()| self.turn(slot, false))
             .and_then(|()| self.run_queued_before(slot))
             .and_then(|()| self.poll_wait(slot).map(drop));
         self.state_mut().end_wait(slot);

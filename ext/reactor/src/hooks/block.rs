@@ -10,7 +10,12 @@ use crate::{
         hook_scope::{Entered, HookScope},
         scheduler::Scheduler,
     },
-    ruby::{call::call_method, convert, method::wrong_number, object::object_ref},
+    ruby::{
+        call::call_method,
+        convert,
+        method::wrong_number,
+        object::{is_visible, object_ref},
+    },
     wait,
 };
 
@@ -46,7 +51,7 @@ pub fn block(ruby: &Ruby, this: Obj<Scheduler>, arguments: &[Value]) -> Result<b
     let blocker = Some(object_ref(arguments[0]));
     match wait::block::block(&scope, WaitHook::Block, timeout, blocker) {
         // The wake-up may have handed over a mutex. If this fiber raises, the mutex is handed on.
-        Err(error) => {
+        Err(error) if is_visible(arguments[0]) => {
             call_method(this.as_value(), "hand_on_mutex", &arguments[..1]).and(Err(error))
         }
         answer => answer,

@@ -103,6 +103,22 @@ pub fn caller_beyond<const DEPTH: usize>(hook: &str, named: &[&str]) -> Option<C
     })
 }
 
+/// Whether the hook that is running, `block` or `kernel_sleep`, was called by a method of IO that closes a descriptor.
+///
+/// It then waits until the other threads that use the descriptor have left it, and an exception must not end that wait. Up to Ruby
+/// 3.4 they are in a list on the stack of the method, which the VM would go on to use. In 4.0 the fiber would keep the mutex
+/// that they need to leave.
+#[cold]
+pub fn closes_io() -> bool {
+    const CLOSING: [&str; 4] = ["close", "close_read", "close_write", "reopen"];
+    const WITH_OVERRIDES: usize = 4;
+    let hooks = ["block", "kernel_sleep"];
+    hooks.iter().any(|hook| {
+        let caller = caller_beyond::<WITH_OVERRIDES>(hook, &CLOSING);
+        caller.is_some_and(|caller| caller.is_named)
+    })
+}
+
 /// The code that a frame of the current thread runs.
 struct Frame(VALUE);
 

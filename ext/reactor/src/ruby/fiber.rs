@@ -108,7 +108,8 @@ pub fn kill(fiber: ObjectRef) -> Error {
     }
 }
 
-fn switch_to_empty_fiber() -> Result<(), Error> {
+/// A switch that does nothing, but that the VM raises here what it raises on every switch back into a killed fiber.
+pub fn switch_to_empty_fiber() -> Result<(), Error> {
     unsafe extern "C" fn empty(_: VALUE, _: VALUE, _: c_int, _: *const VALUE, _: VALUE) -> VALUE {
         rb_sys::Qnil as VALUE
     }

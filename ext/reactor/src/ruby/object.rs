@@ -6,7 +6,7 @@ use magnus::{
     rb_sys::{AsRawValue, FromRawValue},
     value::{Opaque, ReprValue},
 };
-use rb_sys::VALUE;
+use rb_sys::{RBasic, VALUE};
 use reactor_scheduler::state::object_ref::ObjectRef;
 
 /// The address of an object. Whatever keeps it marks it (marking pins), so it stays what it was.
@@ -51,4 +51,12 @@ pub fn is_kind_of(object: Value, class: Opaque<Value>) -> bool {
     let class = Ruby::get_with(object).get_inner(class);
     // SAFETY: a class check on live objects.
     unsafe { rb_sys::rb_obj_is_kind_of(object.as_raw(), class.as_raw()) == rb_sys::Qtrue as VALUE }
+}
+
+/// Whether Ruby code may use the object. The VM hides some of its own by clearing their class, and hands them to hooks: up to
+/// Ruby 3.4 the mutex on which `IO#close` waits. A message to one, even `is_a?`, ends the process.
+pub fn is_visible(object: Value) -> bool {
+    let object = object.as_raw();
+    // SAFETY: a live object that is no special constant begins with an RBasic.
+    unsafe { rb_sys::SPECIAL_CONST_P(object) || (*(object as usize as *const RBasic)).klass != 0 }
 }

@@ -17,6 +17,7 @@ use crate::{
     control::{hook_scope::HookScope, scheduler::Scheduler},
     ruby::{
         call::call_method,
+        caller::closes_io,
         fiber::current_fiber,
         object::{object_ref, write_barrier},
     },
@@ -42,7 +43,12 @@ pub fn block(
     };
     let parked = scheduler.park(scope.slot);
     scheduler.state_mut().cancel_timer(timer);
-    Ok(parked? != WakeCause::Elapsed)
+    match parked {
+        Err(error) if duration.is_none() && closes_io() => {
+            Scheduler::raise_after_close(scope, error).map(|()| true)
+        }
+        parked => Ok(parked? != WakeCause::Elapsed),
+    }
 }
 
 /// [`block`] in a forked child, where no fiber turns the reactor: looks now and then whether an `unblock` has come.

@@ -4,7 +4,7 @@ use std::{collections::VecDeque, time::Instant};
 
 use reactor::Token;
 
-use crate::state::{fiber::Slot, object_ref::ObjectRef};
+use crate::state::{fiber::Slot, object_ref::ObjectRef, wait::Life};
 
 /// An operation that the VM wants to be interrupted, and what it is to raise. From Ruby 4.1 on the VM hands over a proxy
 /// instead of the fiber.
@@ -14,6 +14,8 @@ pub type Interrupt = [ObjectRef; 2];
 pub struct Control {
     /// The fiber that has control as far as the scheduler gave it.
     running: Option<Slot>,
+    /// The fiber on whose behalf that one runs: it has resumed an Enumerator, or it is the same.
+    owner: Option<Life>,
     /// The fiber that the VM resumes when a fiber ends: it waits in `fiber` or `drain`, and the scheduler did not make it.
     root: Option<Slot>,
     /// A fiber has just ended, so the next fiber gets control from the VM.
@@ -34,6 +36,14 @@ impl Control {
 
     pub fn set_running(&mut self, slot: Slot) {
         self.running = Some(slot);
+    }
+
+    pub fn owner(&self) -> Option<Life> {
+        self.owner
+    }
+
+    pub fn set_owner(&mut self, owner: Life) {
+        self.owner = Some(owner);
     }
 
     /// The fiber has no record any more, and its slot will be another fiber's.

@@ -29,7 +29,7 @@
 //! | running or woken         | an exception is raised in it       | unchanged                | - |
 //! | parked                   | killed                             | woken (interrupted)      | the kill is pending |
 //! | woken                    | killed                             | woken                    | the kill is pending |
-//! | running                  | killed                             | running                  | the caller has to kill it through the VM |
+//! | running                  | killed                             | running                  | the caller has to kill it through the VM, whose kill the hooks do not see |
 //! | parked                   | a timeout fires                    | woken (interrupted)      | one more has fired |
 //! | running or woken         | a timeout fires                    | unchanged                | one more has fired |
 //!
@@ -37,6 +37,7 @@
 //!
 //! | state                    | pending                            | it                       | besides |
 //! |--------------------------|------------------------------------|--------------------------|---------|
+//! | in a close that cannot end | a raise, put back                | waits                    | it stands until a later wait raises it |
 //! | woken by an unblock      | anything                           | goes on                  | what is pending stays: a mutex that was handed over is taken first |
 //! | any other                | a raise or a kill                  | raises it                | no longer pending |
 //! | any other                | a fired timeout                    | raises it                | - |
@@ -66,33 +67,19 @@ use reactor::Token;
 use crate::state::{
     fiber::interrupted::InterruptedWait,
     object_ref::ObjectRef,
-    wait::{Pending, WaitHook, WaitKind, WaitStatus, WakeCause},
+    wait::{Life, Pending, WaitHook, WaitKind, WaitStatus, WakeCause},
 };
 
 /// Index of a fiber's record.
 pub type Slot = u32;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FiberState {
-    /// In user code, or suspended by a transfer that the scheduler did not make.
-    Running,
-    Parked(WaitKind),
-    /// Its wait is over and it is in the ready queue.
-    Woken(WakeCause),
-}
-
-/// How a kill reaches a fiber.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum KillStep {
-    /// It unwinds when it next gets control. The wait with this number ends for it, if there is one.
-    Pending(Option<u32>),
-    /// It is not parked: `Fiber#kill` has to find the way.
-    ThroughVm,
-}
+pub use crate::state::wait::{FiberState, KillStep};
 
 #[derive(Debug)]
 pub struct FiberRecord {
     fiber: ObjectRef,
+    /// The fiber on whose behalf this one runs, because it resumed this one or one that did. `None` if the scheduler made it.
+    owner: Option<Life>,
     state: FiberState,
     pending: Option<Pending>,
     /// Timeouts that have fired and wait until the fiber gets control.
@@ -103,6 +90,8 @@ pub struct FiberRecord {
     permit: bool,
     scheduled: bool,
     killed: bool,
+    /// The VM has raised in a fiber that runs on behalf of this one.
+    kill_suspected: bool,
     /// In the ready queue, under the current wait number.
     queued: bool,
     waits_for_unblock_only: bool,
@@ -125,6 +114,7 @@ impl FiberRecord {
     pub(super) fn new(fiber: ObjectRef, scheduled: bool, wait_number: u32) -> Self {
         Self {
             fiber,
+            owner: None,
             state: FiberState::Running,
             pending: None,
             fired_timeouts: 0,
@@ -132,6 +122,7 @@ impl FiberRecord {
             permit: false,
             scheduled,
             killed: false,
+            kill_suspected: false,
             queued: false,
             waits_for_unblock_only: false,
             spawner: None,
@@ -150,6 +141,14 @@ impl FiberRecord {
 
     pub fn fiber(&self) -> ObjectRef {
         self.fiber
+    }
+
+    pub(super) fn owner(&self) -> Option<Life> {
+        self.owner
+    }
+
+    pub(super) fn set_owner(&mut self, owner: Life) {
+        self.owner = Some(owner);
     }
 
     pub fn state(&self) -> FiberState {
@@ -279,7 +278,7 @@ impl FiberRecord {
         self.io_number = 0;
         self.permit = false;
         self.hook = WaitHook::Other;
-        // A raise was meant for this wait, which something else has ended. A kill stands.
+        // A raise was meant for this wait, which something else has ended. A kill and a late raise stand.
         if let Some(Pending::Raise(_)) = self.pending {
             self.pending = None;
         }
@@ -316,6 +315,14 @@ impl FiberRecord {
         self.pending = Some(Pending::Raise(exception));
     }
 
+    /// What was pending stays so until the fiber has control in a wait that may end by it.
+    pub(super) fn put_back(&mut self, pending: Pending) {
+        self.pending = Some(match pending {
+            Pending::Raise(exception) => Pending::Late(exception),
+            late => late,
+        });
+    }
+
     pub(super) fn take_pending(&mut self) -> Option<Pending> {
         self.pending.take()
     }
@@ -324,7 +331,10 @@ impl FiberRecord {
         let wait_number = match self.state {
             FiberState::Parked(_) => Some(self.wait_number),
             FiberState::Woken(_) => None,
-            FiberState::Running => return KillStep::ThroughVm,
+            FiberState::Running => {
+                self.killed = true;
+                return KillStep::ThroughVm;
+            }
         };
         self.pending = Some(Pending::Kill);
         KillStep::Pending(wait_number)
@@ -333,6 +343,18 @@ impl FiberRecord {
     /// The VM has begun to unwind it for good. Whether it had before.
     pub(super) fn mark_killed(&mut self) -> bool {
         std::mem::replace(&mut self.killed, true)
+    }
+
+    pub(super) fn is_killed(&self) -> bool {
+        self.killed
+    }
+
+    pub(super) fn is_kill_suspected(&self) -> bool {
+        self.kill_suspected
+    }
+
+    pub(super) fn set_kill_suspected(&mut self, is_suspected: bool) {
+        self.kill_suspected = is_suspected;
     }
 
     pub(super) fn count_fired_timeout(&mut self) {

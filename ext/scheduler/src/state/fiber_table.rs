@@ -13,7 +13,7 @@ use reactor::Token;
 use crate::state::{
     fiber::{FiberRecord, FiberState, Slot},
     object_ref::ObjectRef,
-    wait::{Pending, WaitHook, WaitKind, WakeCause},
+    wait::{Life, Pending, WaitHook, WaitKind, WakeCause},
 };
 
 #[derive(Debug, Default)]
@@ -21,6 +21,8 @@ pub struct FiberTable {
     records: Vec<Option<FiberRecord>>,
     /// Wait numbers outlive the records: a reused slot goes on counting, so an old token never matches again.
     wait_numbers: Vec<u32>,
+    /// How many fibers each slot had before its present one.
+    lives: Vec<u32>,
     free: Vec<Slot>,
     by_address: HashMap<usize, Slot, BuildHasherDefault<AddressHasher>>,
     /// The answer to the last [`FiberTable::find`].
@@ -60,6 +62,7 @@ impl FiberTable {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.records.push(None);
             self.wait_numbers.push(0);
+            self.lives.push(0);
             (self.records.len() - 1) as Slot
         });
         let wait_number = self.wait_numbers[slot as usize];
@@ -72,6 +75,7 @@ impl FiberTable {
     pub fn remove(&mut self, slot: Slot) {
         if let Some(record) = self.records.get_mut(slot as usize).and_then(Option::take) {
             self.wait_numbers[slot as usize] = record.last_number().wrapping_add(1);
+            self.lives[slot as usize] = self.lives[slot as usize].wrapping_add(1);
             self.by_address.remove(&record.fiber().address());
             self.last_found = None;
             self.live -= usize::from(record.is_scheduled());
@@ -133,6 +137,30 @@ impl FiberTable {
     pub fn scheduled(&self) -> impl Iterator<Item = Slot> + '_ {
         let slots = self.records.iter().enumerate();
         slots.filter_map(|(slot, record)| record.as_ref()?.is_scheduled().then_some(slot as Slot))
+    }
+
+    /// The fiber that is in this slot now.
+    pub fn life(&self, slot: Slot) -> Life {
+        let number = self.lives.get(slot as usize).copied().unwrap_or(0);
+        Life { slot, number }
+    }
+
+    pub fn is_alive(&self, life: Life) -> bool {
+        self.life(life.slot) == life && self.get(life.slot).is_some()
+    }
+
+    /// The fiber on whose behalf this one runs: itself, unless another fiber has resumed it.
+    pub fn owner_or_self(&self, slot: Slot) -> Life {
+        let owner = self.get(slot).and_then(FiberRecord::owner);
+        owner.unwrap_or_else(|| self.life(slot))
+    }
+
+    /// Notes on whose behalf a fiber runs that the scheduler did not make.
+    pub fn set_owner(&mut self, slot: Slot, owner: Option<Life>) {
+        let owner = owner.filter(|owner| owner.slot != slot && self.is_alive(*owner));
+        if let (Some(owner), Some(record)) = (owner, self.get_mut(slot)) {
+            record.set_owner(owner);
+        }
     }
 
     pub fn is_scheduled(&self, slot: Slot) -> bool {
@@ -260,7 +288,7 @@ impl FiberTable {
                 .into_iter()
                 .chain(record.interrupted_pending())
             {
-                if let Pending::Raise(exception) = pending {
+                if let Pending::Raise(exception) | Pending::Late(exception) = pending {
                     visit(exception);
                 }
             }

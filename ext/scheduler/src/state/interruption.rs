@@ -41,6 +41,19 @@ impl State {
         }
     }
 
+    /// What was to be raised in the fiber is raised with a later wait.
+    pub fn put_back(&mut self, slot: Slot, pending: Pending) {
+        if let Some(record) = self.fibers.get_mut(slot) {
+            record.put_back(pending);
+        }
+    }
+
+    /// Whether the fiber waits for an `unblock`, and for nothing else.
+    pub fn waits_for_unblock_only(&self, slot: Slot) -> bool {
+        let record = self.fibers.get(slot);
+        record.is_some_and(FiberRecord::waits_for_unblock_only)
+    }
+
     fn take_fatal_error(&mut self, slot: Slot) -> Option<ObjectRef> {
         let is_scheduled = self.fibers.is_scheduled(slot);
         self.control.take_fatal_error(slot, is_scheduled)

@@ -68,8 +68,18 @@ impl State {
         }
         let entered = self.find_or_insert(fiber);
         self.control.set_running(entered.slot);
+        if !self.fibers.is_scheduled(entered.slot) {
+            // The fiber that had control last has resumed it.
+            self.fibers.set_owner(entered.slot, self.control.owner());
+        }
+        self.note_owner(entered.slot);
         self.fibers.enter_hook(entered.slot);
         Some(entered)
+    }
+
+    /// Control is in this fiber.
+    fn note_owner(&mut self, slot: Slot) {
+        self.control.set_owner(self.fibers.owner_or_self(slot));
     }
 
     /// A hook begins in this fiber of a forked child, where the scheduler serves as a list of waits only.
@@ -158,6 +168,7 @@ impl State {
     /// Control is about to go to another fiber.
     pub fn before_switch(&mut self, to: Slot) {
         self.control.set_running(to);
+        self.note_owner(to);
         self.counters.switches += 1;
     }
 
@@ -165,9 +176,44 @@ impl State {
     /// Fiber#transfer itself), that fiber is suspended without a wake-up to come, so it is queued.
     pub fn on_resumed(&mut self, slot: Slot) {
         let left = self.control.resume(slot);
+        self.note_owner(slot);
         self.trace_event(TraceEvent::Control, slot);
         if let Some(left) = left.filter(|left| self.is_running(*left)) {
             self.enqueue(left);
+        }
+    }
+
+    /// Whether the fiber may have been killed without the hooks having seen it: the VM has raised in another fiber that runs on
+    /// behalf of the same owner.
+    #[inline(always)]
+    pub fn may_be_killed(&self, slot: Slot) -> bool {
+        let record = self.fibers.get(slot);
+        record.is_some_and(|record| match record.owner() {
+            None => record.is_kill_suspected() && !record.is_killed(),
+            Some(_) => self.may_be_killed_with_owner(record, slot),
+        })
+    }
+
+    #[cold]
+    fn may_be_killed_with_owner(&self, record: &FiberRecord, slot: Slot) -> bool {
+        let owner = self.fibers.get(self.fibers.owner_or_self(slot).slot);
+        !record.is_killed() && owner.is_some_and(FiberRecord::is_kill_suspected)
+    }
+
+    /// What the VM raised has reached this fiber: perhaps because its owner was killed.
+    pub fn note_raise(&mut self, slot: Slot) {
+        if !self.fibers.is_scheduled(slot) {
+            let owner = self.fibers.owner_or_self(slot).slot;
+            if let Some(record) = self.fibers.get_mut(owner) {
+                record.set_kill_suspected(true);
+            }
+        }
+    }
+
+    /// The fiber is not killed.
+    pub fn note_no_kill(&mut self, slot: Slot) {
+        if let Some(record) = self.fibers.get_mut(slot) {
+            record.set_kill_suspected(false);
         }
     }
 
@@ -198,6 +244,7 @@ impl State {
             false => self.control.replace_root(Some(starter)),
         };
         self.control.set_running(started);
+        self.note_owner(started);
         self.trace_event(TraceEvent::Control, started);
         Start {
             outer_root,

@@ -26,6 +26,21 @@ struct Timeout {
 /// The exception (an object or a class) and the message that a fired timeout raises.
 pub type Raise = (ObjectRef, ObjectRef);
 
+/// Whether control is neither in the fiber nor in a hook of it: it has resumed another fiber, or it has yielded to the fiber
+/// that resumed it, as an Enumerator does between two values.
+fn is_suspended(slot: Slot, fibers: &FiberTable) -> bool {
+    fibers
+        .get(slot)
+        .is_some_and(FiberRecord::is_suspended_elsewhere)
+}
+
+/// The fiber that raises for a fiber which is suspended: its owner, from which the VM finds the fiber that waits, if there is
+/// one. `None` if the owner has ended.
+fn owner_of(slot: Slot, fibers: &FiberTable) -> Option<Slot> {
+    let owner = fibers.owner_or_self(slot);
+    fibers.is_alive(owner).then_some(owner.slot)
+}
+
 #[derive(Debug, Default)]
 pub struct Timeouts {
     entries: Vec<Option<Timeout>>,
@@ -81,8 +96,12 @@ impl Timeouts {
     /// Its time has come. The token of the wait that it ends, if the fiber is parked.
     pub fn fire(&mut self, token: Token, fibers: &mut FiberTable) -> Option<Token> {
         let timeout = self.current(token)?;
+        let slot = match timeout.fiber {
+            fiber if is_suspended(fiber, fibers) => owner_of(fiber, fibers)?,
+            fiber => fiber,
+        };
         timeout.fired = true;
-        let slot = timeout.fiber;
+        timeout.fiber = slot;
         fibers.get_mut(slot)?.count_fired_timeout();
         self.fired.push(token);
         let (wait, _) = fibers.parked(slot)?;
@@ -208,6 +227,35 @@ mod tests {
         fibers.begin_wait(slot, WaitKind::Io);
         assert_eq!(None, timeouts.fire(old, &mut fibers));
         assert!(fibers.parked(slot).is_some());
+    }
+
+    #[test]
+    fn the_owner_of_a_suspended_enumerator_raises_its_timeout() {
+        let (mut fibers, owner) = fiber();
+        let enumerator = fibers.insert(ObjectRef::new(0x2000), false);
+        fibers.set_owner(enumerator, Some(fibers.life(owner)));
+        let mut timeouts = Timeouts::default();
+        let token = timeouts.insert(enumerator, OUTER, MESSAGE);
+        let wait = fibers.begin_wait(owner, WaitKind::Block);
+        assert_eq!(Some(wait), timeouts.fire(token, &mut fibers));
+        assert_eq!(None, timeouts.next_indirect(&fibers));
+        assert_eq!(
+            Some((OUTER, MESSAGE)),
+            timeouts.take_fired(owner, &mut fibers)
+        );
+    }
+
+    #[test]
+    fn the_timeout_of_an_enumerator_whose_owner_has_ended_is_raised_nowhere() {
+        let (mut fibers, owner) = fiber();
+        let enumerator = fibers.insert(ObjectRef::new(0x2000), false);
+        fibers.set_owner(enumerator, Some(fibers.life(owner)));
+        let mut timeouts = Timeouts::default();
+        let token = timeouts.insert(enumerator, OUTER, MESSAGE);
+        fibers.remove(owner);
+        assert_eq!(owner, fibers.insert(ObjectRef::new(0x3000), true));
+        assert_eq!(None, timeouts.fire(token, &mut fibers));
+        assert_eq!(None, timeouts.next_indirect(&fibers));
     }
 
     #[test]

@@ -59,6 +59,8 @@ pub enum WakeCause {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pending {
     Raise(ObjectRef),
+    /// A raise that no wait drops: it was meant for one that nothing but its own end may end.
+    Late(ObjectRef),
     Kill,
 }
 
@@ -76,4 +78,29 @@ pub enum WaitStatus {
 impl WaitStatus {
     /// The fiber has no record, so it has nothing to wait for.
     pub const UNKNOWN: Self = Self::Over(WakeCause::Unblocked);
+}
+
+/// A fiber that may have ended since: the next one in its slot has another number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Life {
+    pub slot: u32,
+    pub number: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FiberState {
+    /// In user code, or suspended by a transfer that the scheduler did not make.
+    Running,
+    Parked(WaitKind),
+    /// Its wait is over and it is in the ready queue.
+    Woken(WakeCause),
+}
+
+/// How a kill reaches a fiber.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KillStep {
+    /// It unwinds when it next gets control. The wait with this number ends for it, if there is one.
+    Pending(Option<u32>),
+    /// It is not parked: `Fiber#kill` has to find the way.
+    ThroughVm,
 }

@@ -136,7 +136,6 @@ fn a_running_fiber_is_killed_through_the_vm() {
     let mut record = running();
     assert_eq!(KillStep::ThroughVm, record.kill());
     assert_eq!(None, record.pending());
-    assert!(!record.mark_killed());
     assert!(record.mark_killed());
 }
 
@@ -196,6 +195,16 @@ fn what_is_pending_may_be_left_for_later() {
 }
 
 // A permit
+
+#[test]
+fn a_raise_that_is_put_back_outlives_the_wait() {
+    let mut record = parked(WaitKind::Block);
+    record.put_back(RAISE);
+    record.end_wait();
+    record.begin_wait(WaitKind::Block);
+    let late = Pending::Late(ObjectRef::new(8));
+    assert_eq!(WaitStatus::Raise(late), record.poll_wait());
+}
 
 #[test]
 fn a_running_fiber_keeps_a_permit_until_it_takes_it() {
