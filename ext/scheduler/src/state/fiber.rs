@@ -67,7 +67,7 @@ use reactor::Token;
 use crate::state::{
     fiber::interrupted::InterruptedWait,
     object_ref::ObjectRef,
-    wait::{Life, Pending, WaitHook, WaitKind, WaitStatus, WakeCause},
+    wait::{Life, Pending, WaitHook, WaitKind, WakeCause},
 };
 
 /// Index of a fiber's record.
@@ -308,87 +308,6 @@ impl FiberRecord {
         stands
     }
 
-    // --- what is pending -----------------------------------------------------------------------------------------
-
-    /// An exception that is raised when it next gets control.
-    pub(super) fn raise_later(&mut self, exception: ObjectRef) {
-        self.pending = Some(Pending::Raise(exception));
-    }
-
-    /// What was pending stays so until the fiber has control in a wait that may end by it.
-    pub(super) fn put_back(&mut self, pending: Pending) {
-        self.pending = Some(match pending {
-            Pending::Raise(exception) => Pending::Late(exception),
-            late => late,
-        });
-    }
-
-    pub(super) fn take_pending(&mut self) -> Option<Pending> {
-        self.pending.take()
-    }
-
-    pub(super) fn kill(&mut self) -> KillStep {
-        let wait_number = match self.state {
-            FiberState::Parked(_) => Some(self.wait_number),
-            FiberState::Woken(_) => None,
-            FiberState::Running => {
-                self.killed = true;
-                return KillStep::ThroughVm;
-            }
-        };
-        self.pending = Some(Pending::Kill);
-        KillStep::Pending(wait_number)
-    }
-
-    /// The VM has begun to unwind it for good. Whether it had before.
-    pub(super) fn mark_killed(&mut self) -> bool {
-        std::mem::replace(&mut self.killed, true)
-    }
-
-    pub(super) fn is_killed(&self) -> bool {
-        self.killed
-    }
-
-    pub(super) fn is_kill_suspected(&self) -> bool {
-        self.kill_suspected
-    }
-
-    pub(super) fn set_kill_suspected(&mut self, is_suspected: bool) {
-        self.kill_suspected = is_suspected;
-    }
-
-    pub(super) fn count_fired_timeout(&mut self) {
-        self.fired_timeouts += 1;
-    }
-
-    pub(super) fn discount_fired_timeout(&mut self) {
-        self.fired_timeouts = self.fired_timeouts.saturating_sub(1);
-    }
-
-    pub(super) fn poll_wait(&mut self) -> WaitStatus {
-        let state = self.state;
-        // A mutex that was handed over is taken before anything is raised: no other fiber would be told of it.
-        if state == FiberState::Woken(WakeCause::Unblocked) {
-            return WaitStatus::Over(WakeCause::Unblocked);
-        }
-        if let Some(pending) = self.pending.take() {
-            return WaitStatus::Raise(pending);
-        }
-        if self.fired_timeouts > 0 {
-            return WaitStatus::TimedOut;
-        }
-        self.poll_wake()
-    }
-
-    /// As [`FiberRecord::poll_wait`], but what is pending is left for later.
-    pub(super) fn poll_wake(&self) -> WaitStatus {
-        match self.state {
-            FiberState::Woken(cause) => WaitStatus::Over(cause),
-            FiberState::Parked(_) => WaitStatus::Waiting,
-            FiberState::Running => WaitStatus::Over(WakeCause::Interrupted),
-        }
-    }
-
     // --- permits, spawners, hooks --------------------------------------------------------------------------------
 
     pub(super) fn grant_permit(&mut self) {
@@ -417,6 +336,7 @@ impl FiberRecord {
 }
 
 mod interrupted;
+mod pending;
 
 #[cfg(test)]
 mod tests;
