@@ -321,7 +321,8 @@ class ReactorTest < Minitest::Test
     out_r, out_w = IO.pipe
     err_r, err_w = IO.pipe
     start = clock
-    pid = Process.spawn({ "REACTOR_BACKEND" => BACKEND.to_s, "REACTOR_STRESS" => nil }.merge(env), RbConfig.ruby, "-w", "-I", LIB,
+    own = { "REACTOR_BACKEND" => BACKEND.to_s, "REACTOR_STRESS" => nil, "REACTOR_RESULTS" => nil, "REACTOR_REPEAT" => nil }
+    pid = Process.spawn(own.merge(env), RbConfig.ruby, "-w", "-I", LIB,
                         "-r", "reactor", "-e", "#{WHOLE_LINES}\n#{code}", *arguments.map(&:to_s),
                         out: out_w, err: err_w, in: File::NULL, pgroup: true, **options)
     out_w.close

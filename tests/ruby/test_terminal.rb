@@ -22,8 +22,7 @@ class TestTerminal < ReactorTest
     plain = run_plain(&test)
     ours = nil
     run_scheduler { Fiber.schedule { ours = test.call } }
-    assert_equal plain, ours
-    assert_equal expected, ours
+    assert_equal [expected, expected], [plain, ours]
   end
 
   def test_getch_with_min_0_of_an_idle_terminal_returns_at_once
