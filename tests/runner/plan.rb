@@ -56,7 +56,7 @@ module Runner
 
       # The longest steps start first.
       own = @all ? stress(ruby, backends.first) + other_suites(ruby, backends.first) : [fuzz(ruby, "--seed", "1", "--programs", FUZZ_PROGRAMS.to_s)]
-      own + [cruby(ruby, chosen)] + steps
+      own + cruby(ruby, chosen) + steps
     end
 
     private
@@ -90,11 +90,18 @@ module Runner
 
     def fiber_suite(ruby) = "#{ruby.name}: CRuby's fiber suite"
 
-    # CRuby's tests in fibers, after the step that unpacks the same sources: all of them on the newest Ruby, a part on the others
-    # and before a commit. One Ruby after another, because each runs two processes.
+    # CRuby's tests in fibers: all of them on the newest Ruby's first backend, a part on each other combination and before a
+    # commit.
     def cruby(ruby, backends)
-      part = @all && ruby == @newest ? [] : ["--part"]
-      Step.new("#{ruby.name}: CRuby's own tests in fibers", "bin/conformance", "--wide", *part, lane: :cruby,
+      return [conformance(ruby, backends, "--part")] unless @all && ruby == @newest
+
+      first, *rest = backends
+      [conformance(ruby, [first]), *(conformance(ruby, rest, "--part") unless rest.empty?)]
+    end
+
+    # After the step that unpacks the same sources. One after another, because each runs two processes.
+    def conformance(ruby, backends, *part)
+      Step.new("#{ruby.name}: CRuby's own tests in fibers, #{backends.join(" ")}", "bin/conformance", "--wide", *part, lane: :cruby,
                after: [fiber_suite(ruby)], env: { "RUBY" => ruby.command, "REACTOR_BACKEND" => backends.join(" ") }, count: :wide)
     end
 
