@@ -13,7 +13,7 @@ require_relative "patches/name_resolution/udp"
 require_relative "patches/socket_write_order"
 require_relative "patches/fork"
 require_relative "patches/timeout"
-require_relative "patches/clock"
+require_relative "patches/virtual_time"
 
 module Reactor
   # Every method of Ruby's that this library patches: when, on which Ruby, and at what price. The methods are installed from

@@ -31,13 +31,13 @@ use classes::{
 };
 use control::scheduler::Scheduler;
 use hooks::{
-    block, blocking_operation, closing, fiber, file, io_transfer, io_wait, observe, timeout,
+    block, blocking_operation, closing, fiber, for_patches, io_transfer, io_wait, observe, timeout,
     virtual_time,
 };
 use ruby::{
-    error, fiber as vm_fiber, io, io_object,
+    error, fiber as vm_fiber, io_object,
     method::{define, define_variadic},
-    object, thread,
+    object, real_io, thread,
 };
 use wait::lookup::{self, Lookup};
 
@@ -46,7 +46,7 @@ fn init(ruby: &Ruby) -> Result<(), Error> {
     ruby::ractor_safe();
     thread::count_forks();
     // Known before another Ractor can ask: a lock around a question to Ruby would stop a Ractor that Ruby waits for.
-    io::hidden_name();
+    real_io::hidden_name();
     io_wait::misreports_timeouts(ruby);
     error::find_classes(ruby)?;
     let reactor = ruby.define_module("Reactor")?;
@@ -57,7 +57,7 @@ fn init(ruby: &Ruby) -> Result<(), Error> {
         "lengthen_time_slice",
         function!(reactor::lengthen_time_slice, 0),
     )?;
-    reactor.define_module_function("fifo?", function!(file::fifo, 1))?;
+    reactor.define_module_function("fifo?", function!(for_patches::fifo, 1))?;
     reactor.define_module_function("io_number", function!(io_object::io_number, 1))?;
     reactor.define_module_function(
         "lock_native_thread",
@@ -96,13 +96,13 @@ fn init(ruby: &Ruby) -> Result<(), Error> {
     class.define_method("prepare_reopen", method!(closing::prepare_reopen, 1))?;
     class.define_method("replaced", method!(closing::replaced, 2))?;
     class.define_method("push_when_unused", method!(closing::push_when_unused, 2))?;
-    class.define_method("prefetch", method!(file::prefetch, 4))?;
-    class.define_method("sync_by_driver", method!(file::sync_by_driver, 2))?;
+    class.define_method("prefetch", method!(for_patches::prefetch, 4))?;
+    class.define_method("sync_by_driver", method!(for_patches::sync_by_driver, 2))?;
     class.define_method(
         "yield_if_slice_spent",
-        method!(file::yield_if_slice_spent, 0),
+        method!(for_patches::yield_if_slice_spent, 0),
     )?;
-    class.define_method("flush_sends", method!(file::flush_sends, 0))?;
+    class.define_method("flush_sends", method!(for_patches::flush_sends, 0))?;
     class.define_method("wait_any", method!(io_wait::wait_any, -1))?;
     class.define_method("lookup", method!(lookup::lookup, -1))?;
 

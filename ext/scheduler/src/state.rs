@@ -20,9 +20,8 @@ mod event_loop;
 pub mod fiber;
 mod fiber_table;
 pub mod gvl_quota;
-pub mod in_flight_buffers;
 pub mod interruption;
-pub mod life;
+pub mod lifecycle;
 pub mod object_ref;
 pub mod observation;
 pub mod operations;
@@ -36,6 +35,7 @@ pub mod trace;
 mod turn;
 mod virtual_clock;
 pub mod wait;
+pub mod worker_buffers;
 mod write_latency;
 
 use control::Control;
@@ -43,12 +43,12 @@ use counters::Counters;
 use descriptor_pins::DescriptorPins;
 use event_loop::EventLoop;
 use fiber_table::FiberTable;
-use in_flight_buffers::InFlightBuffers;
 use object_ref::ObjectRef;
 use ready_queue::ReadyQueue;
 use send_batching::SendBatching;
 use timeouts::Timeouts;
 use trace::Trace;
+use worker_buffers::WorkerBuffers;
 use write_latency::WriteLatency;
 
 /// Everything a scheduler knows. See the module's table.
@@ -60,7 +60,7 @@ pub struct State {
     timeouts: Timeouts,
     control: Control,
     pins: DescriptorPins,
-    buffers: InFlightBuffers,
+    buffers: WorkerBuffers,
     write_latency: WriteLatency,
     batching: SendBatching,
     counters: Counters,

@@ -19,8 +19,8 @@ use crate::{
     ruby::{
         error::closed_elsewhere_exception,
         fiber::is_fiber,
-        io::{RealIo, known_number, real_io},
         io_object::IoObject,
+        real_io::{RealIo, known_number, real_io},
     },
     wait::{
         interrupt::{interrupt, interrupt_fiber, interrupt_operation},

@@ -2,7 +2,7 @@
 
 use magnus::Error;
 use reactor::{Attempt, CachedReadiness};
-use reactor_scheduler::system::{file, kind::DescriptorKind, transfer};
+use reactor_scheduler::system::{kind::DescriptorKind, page_cache, transfer};
 use rustix::io::Errno;
 
 use crate::{
@@ -43,11 +43,11 @@ pub fn attempt_without_scheduler(
     let (answer, _) = match direction {
         _ if file_offset.is_none() && !io.is_file() => attempt(io, direction, request, 0)?,
         Direction::Read => request.with_writable(0, |bytes| {
-            blocking_call(|| file::read(KIND, descriptor, bytes, file_offset))
+            blocking_call(|| page_cache::read(KIND, descriptor, bytes, file_offset))
                 .unwrap_or(Err(Errno::INTR))
         })?,
         Direction::Write => request.with_readable(0, |bytes| {
-            blocking_call(|| file::write(KIND, descriptor, bytes, file_offset))
+            blocking_call(|| page_cache::write(KIND, descriptor, bytes, file_offset))
                 .unwrap_or(Err(Errno::INTR))
         })?,
     };

@@ -92,11 +92,16 @@ pub fn is_socket(descriptor: RawFd) -> bool {
     rustix::net::sockopt::socket_type(borrow(descriptor)).is_ok()
 }
 
+/// Whether it is the path of a FIFO: opening one blocks until its other end is opened.
+pub fn is_fifo(path: Vec<u8>) -> bool {
+    rustix::fs::stat(path).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Fifo)
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::fd::AsRawFd;
 
-    use super::DescriptorKind;
+    use super::{DescriptorKind, is_fifo};
 
     #[test]
     fn every_kind_survives_its_bits() {
@@ -111,6 +116,12 @@ mod tests {
         for kind in kinds {
             assert_eq!(DescriptorKind::from_bits(kind.bits() | 1 << 3), kind);
         }
+    }
+
+    #[test]
+    fn a_regular_file_is_no_fifo() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+        assert!(!is_fifo(path.into()));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! `Reactor.fifo?` for files, and `flush_sends` for sockets. (`flock` is Ruby: `lib/reactor/patches/file.rb`.)
 
 use magnus::{Error, RString, Ruby, Value, typed_data::Obj};
-use reactor_scheduler::system::file::is_fifo;
+use reactor_scheduler::system::kind::is_fifo;
 
 use crate::{
     control::{

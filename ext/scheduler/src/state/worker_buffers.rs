@@ -1,4 +1,4 @@
-//! Memory of Ruby buffers that workers read files into.
+//! The Ruby buffers that workers of the pool read files into at the moment.
 //!
 //! The fiber that owns the buffer stays parked until the worker is done, so the memory stays valid. A fiber that is given
 //! up unfinished at the end of its scheduler never leaves: so that end waits until no buffer is in flight.
@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// How many buffers are in flight.
 #[derive(Clone, Debug, Default)]
-pub struct InFlightBuffers(Arc<Shared>);
+pub struct WorkerBuffers(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
@@ -24,12 +24,12 @@ struct Count {
 
 /// One of them, until it is dropped.
 #[derive(Debug)]
-pub struct InFlightGuard(InFlightBuffers);
+pub struct WorkerBufferGuard(WorkerBuffers);
 
-impl InFlightBuffers {
-    pub fn begin(&self) -> InFlightGuard {
+impl WorkerBuffers {
+    pub fn begin(&self) -> WorkerBufferGuard {
         self.lock().in_flight += 1;
-        InFlightGuard(self.clone())
+        WorkerBufferGuard(self.clone())
     }
 
     pub fn count(&self) -> usize {
@@ -51,9 +51,9 @@ impl InFlightBuffers {
     }
 }
 
-impl Drop for InFlightGuard {
+impl Drop for WorkerBufferGuard {
     fn drop(&mut self) {
-        let InFlightBuffers(shared) = &self.0;
+        let WorkerBuffers(shared) = &self.0;
         let mut count = self.0.lock();
         count.in_flight -= 1;
         if count.awaited {
@@ -66,11 +66,11 @@ impl Drop for InFlightGuard {
 mod tests {
     use std::sync::mpsc;
 
-    use super::InFlightBuffers;
+    use super::WorkerBuffers;
 
     #[test]
     fn the_end_waits_for_every_buffer() {
-        let buffers = InFlightBuffers::default();
+        let buffers = WorkerBuffers::default();
         let (first, second) = (buffers.begin(), buffers.begin());
         assert_eq!(2, buffers.count());
         drop(first);

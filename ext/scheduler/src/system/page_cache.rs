@@ -1,11 +1,11 @@
-//! Regular files: reading what is in the page cache, and bringing there what is not.
+//! Regular files: transfers that do not wait for the disk, and reading into the page cache what is not there.
 
 use std::{
     io::{IoSlice, IoSliceMut},
     os::fd::RawFd,
 };
 
-use rustix::{fs::FileType, io::Errno};
+use rustix::io::Errno;
 
 use crate::system::{descriptor::borrow, kind::DescriptorKind, nowait};
 
@@ -121,16 +121,11 @@ pub fn read_into(descriptor: RawFd, bytes: &mut [u8], offset: u64) -> Result<usi
     Ok(done)
 }
 
-/// Whether opening the path blocks until its other end is opened.
-pub fn is_fifo(path: Vec<u8>) -> bool {
-    rustix::fs::stat(path).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Fifo)
-}
-
 #[cfg(test)]
 mod tests {
     use std::{fs::File, os::fd::AsRawFd};
 
-    use super::{is_fifo, populate_page_cache, read_into};
+    use super::{populate_page_cache, read_into};
 
     #[test]
     fn a_file_is_read_to_its_end() {
@@ -143,12 +138,5 @@ mod tests {
         assert_eq!(read_into(descriptor, &mut bytes, 0), Ok(whole.len()));
         assert_eq!(whole, bytes[..whole.len()]);
         assert_eq!(read_into(descriptor, &mut bytes, 3), Ok(whole.len() - 3));
-    }
-
-    #[test]
-    fn a_regular_file_is_no_fifo() {
-        assert!(!is_fifo(
-            concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml").into()
-        ));
     }
 }
