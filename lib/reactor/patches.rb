@@ -92,7 +92,7 @@ module Reactor
       { moment: SCHEDULER, owner: File, methods: %i[initialize], with: FileOpen,
         purpose: "opening a FIFO stops no other fiber", price: "#{current}; in its fibers asks the clock, and a stat(2)" },
       { moment: SCHEDULER, owner: File, methods: %i[fsync fdatasync], with: FileSync,
-        purpose: "by the driver or a worker", price: current },
+        purpose: "by io_uring or a worker", price: current },
       { moment: SCHEDULER, owner: File, methods: %i[pwrite], with: FilePwrite, before: "4.0",
         purpose: "by a worker if it is large or has been slow", price: current },
       { moment: SCHEDULER, owner: File, methods: %i[close], with: FileClose,

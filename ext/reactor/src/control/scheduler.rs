@@ -147,7 +147,7 @@ impl Scheduler {
 
     // --- what it is ----------------------------------------------------------------------------------------------
 
-    /// `closed?`
+    /// `closed?`: also true in a forked child.
     pub fn is_closed(&self) -> bool {
         self.is_forked_child() || self.state().is_closed()
     }

@@ -14,10 +14,11 @@ pub fn called_from<const DEPTH: usize>(names: &[&str]) -> bool {
     frames::<DEPTH>().iter().any(|frame| frame.is_any_of(names))
 }
 
-/// Methods written in C, each by its class's name and its own.
+/// Methods written in C that may have called the hook: the name of the class, and of the method.
 pub struct Callers {
     names: &'static [(&'static str, &'static str)],
-    /// Callers so far, with 1 in the lowest bit if it is one of the named ones. Each is kept alive, so its address stays its.
+    /// The callers seen so far, by address, with 1 in the lowest bit for a named one. They are kept alive, so that no address is
+    /// reused.
     seen: [AtomicUsize; 16],
 }
 

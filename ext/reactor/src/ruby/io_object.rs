@@ -38,7 +38,7 @@ impl IoObject {
         })
     }
 
-    /// Whether no transfer waits for it: see `transfer/file_transfer`.
+    /// Whether its transfers never wait for readiness: a regular file, or a kind that never blocks (`transfer/file_transfer`).
     pub fn is_file(&self) -> bool {
         matches!(
             self.kind,

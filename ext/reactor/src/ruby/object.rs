@@ -9,7 +9,7 @@ use magnus::{
 use rb_sys::{RBasic, VALUE};
 use reactor_scheduler::state::object_ref::ObjectRef;
 
-/// The address of an object. Whatever keeps it marks it (marking pins), so it stays what it was.
+/// The address of an object. Code that keeps an address marks the object: marking pins it, so the address stays valid.
 pub fn object_ref(value: impl ReprValue) -> ObjectRef {
     ObjectRef::new(value.as_raw() as usize)
 }

@@ -2,8 +2,8 @@
 //! one system call.
 //!
 //! A send is queued only if another fiber is ready to run, or if other sends are queued already. A fiber that is alone makes
-//! its system call itself, at once. The kernel is asked not to block and has answered by the end of the turn, so it has
-//! nothing in its hands while a fiber unwinds; and it only sees memory of the driver's own.
+//! its system call itself, at once. The kernel is asked not to block, so it has answered by the end of the turn: no send is
+//! under way while a fiber unwinds. The bytes are copied into memory of the driver.
 //!
 //! Receives are always made directly. The measurements, and those of what the ring could do besides and does not, stand in
 //! `docs/measured.md`.

@@ -132,7 +132,7 @@ impl FileRead<'_> {
         if room < OFFLOAD_MIN {
             let operation = Operation::Read(Some(position), room);
             if let Some(id) = driver_operation::begin(scope, self.transfer.io, operation) {
-                return self.receive(id, room);
+                return self.await_driver_read(id, room);
             }
         }
         let ended = on_pool(
@@ -150,7 +150,7 @@ impl FileRead<'_> {
 
     /// The driver reads into memory of its own. If the position is known, that is all. Otherwise the fiber reads once more,
     /// from the page cache and at the file's own offset, which the ring does not guard against other readers.
-    fn receive(&mut self, id: OperationId, room: usize) -> Result<Step, Error> {
+    fn await_driver_read(&mut self, id: OperationId, room: usize) -> Result<Step, Error> {
         let (scope, io) = (self.transfer.scope, self.transfer.io);
         let ended = driver_operation::wait_for_end(scope, io, id, Interrupted::Leaves)?;
         let is_placed = self.transfer.position().is_some();

@@ -1,7 +1,7 @@
 //! A wait until one descriptor is ready.
 //!
-//! The frames before and after the wait are gone while the fiber is parked, because each frame less is memory of every
-//! parked fiber. So `begin_wait` and `end_wait` are never inlined, and what parks always is.
+//! Every frame below a parked fiber costs memory in that fiber. So `begin_wait` and `end_wait` are never inlined: their frames
+//! are gone while the fiber is parked. The function that parks is always inlined into its caller.
 
 use std::time::Duration;
 

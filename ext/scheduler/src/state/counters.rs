@@ -8,9 +8,9 @@ pub struct Counters {
     pub turns: u64,
     pub sleeps: u64,
     pub wakeups: u64,
-    /// Sends the driver was asked to carry out.
+    /// Sends that were queued for the driver.
     pub queued: u64,
-    /// Operations on files the driver was asked to carry out.
+    /// Reads and syncs of files that were given to the driver.
     pub carried: u64,
 }
 

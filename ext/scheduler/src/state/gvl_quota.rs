@@ -1,7 +1,7 @@
 //! When other threads get the GVL from a scheduler that never sleeps.
 //!
-//! After a millisecond, where the VM itself would let them wait for 100; or after twice the time they took before, if that is
-//! longer. A thread that only computes gets it from the VM.
+//! They get it after a millisecond, or after twice the time that they took before, if that is longer. The VM itself would let
+//! them wait for 100 ms. A thread that only computes gets it from the VM.
 
 use std::{
     cell::Cell,
@@ -11,13 +11,13 @@ use std::{
 /// Polls follow each other for at least this long before other threads get the GVL.
 const MIN_QUOTA: Duration = Duration::from_millis(1);
 
-/// After this long without a poll the VM has probably given it to them: its time slice is 100 ms.
+/// After this long without a poll the VM has probably given the GVL to another thread: its time slice is 100 ms.
 const VM_SWITCHED: Duration = Duration::from_millis(50);
 
 #[derive(Debug, Default)]
 pub struct GvlQuota(Cell<Option<Account>>);
 
-/// Since when the GVL has been ours without a sleep, how long it may be, and the last poll.
+/// Since when the scheduler has had the GVL without a sleep, how long it may keep it, and the last poll.
 #[derive(Clone, Copy, Debug)]
 struct Account {
     since: Instant,
