@@ -20,8 +20,8 @@ module Runner
       until @waiting.empty? && @running.empty?
         start(folder)
         sleep 0.02
-        ended, @running = @running.partition(&:ended?)
-        ended.each { |step| yield step }
+        # One after another, so that a group whose last steps end together is finished with the last of them only.
+        @running.select(&:ended?).each { |step| yield @running.delete(step) }
       end
     ensure
       @running.each(&:abort)
