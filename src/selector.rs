@@ -177,6 +177,7 @@ impl Selector {
         self.poll_driver(events, timeout)
     }
 
+    #[inline(always)] // the poll of every turn, and a rare second one after a look
     fn poll_driver(&mut self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {
         self.driver.poll(&mut self.reported, timeout)?;
         self.registry.count_poll();
@@ -206,7 +207,17 @@ impl Selector {
     ///
     /// Those of [`Driver::poll`]: if an [`Attempt::Short`] has let a wait skip its system call, a poll shows whether there
     /// were more bytes.
+    #[inline]
     pub fn rearm(&mut self, now: Instant, events: &mut Events) -> io::Result<()> {
+        if self.registry.is_look_due(now) {
+            return self.look(now, events);
+        }
+        Ok(())
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn look(&mut self, now: Instant, events: &mut Events) -> io::Result<()> {
         if !self.registry.rearm(self.driver.as_mut(), now, events) {
             return Ok(());
         }

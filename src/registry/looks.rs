@@ -28,15 +28,26 @@ const MAX_LOOKS: usize = 256;
 impl Registry {
     /// When [`Registry::rearm`] next arms a wait.
     pub(crate) fn next_rearm(&self) -> Option<Instant> {
-        let queues = LOOKS.iter().enumerate();
+        let queues = self.waiters.idle_queues();
         queues
-            .filter_map(|(queue, interval)| self.waiters.oldest(queue)?.0.checked_add(*interval))
+            .filter_map(|queue| self.waiters.oldest(queue)?.0.checked_add(LOOKS[queue]))
             .min()
+    }
+
+    /// Whether [`Registry::rearm`] has something to do: the common answer, no, costs one comparison for each queue in use.
+    #[inline]
+    pub(crate) fn is_look_due(&self, now: Instant) -> bool {
+        let mut queues = self.waiters.idle_queues();
+        queues.any(|queue| {
+            let oldest = self.waiters.oldest(queue);
+            oldest.is_some_and(|(armed, _)| now.saturating_duration_since(armed) >= LOOKS[queue])
+        })
     }
 
     /// Arms each wait whose look is due, and appends an event for each wait that this answers. True if it has armed a direction
     /// that is presumed drained: then the next poll is to follow at once, between [`Registry::rearm`] and
     /// [`Registry::end_looks`].
+    #[cold]
     pub(crate) fn rearm(
         &mut self,
         driver: &mut dyn Driver,

@@ -130,6 +130,8 @@ pub(super) struct Waiters {
     nodes: Vec<Node>,
     free: u32,
     idle: [IdleQueue; QUEUES],
+    /// A bit for each idle queue that is not empty.
+    occupied: u8,
 }
 
 impl Waiters {
@@ -138,6 +140,7 @@ impl Waiters {
             nodes: Vec::new(),
             free: NONE,
             idle: [IdleQueue::EMPTY; QUEUES],
+            occupied: 0,
         }
     }
 

@@ -22,6 +22,17 @@ impl IdleQueue {
 }
 
 impl Waiters {
+    /// The idle queues that are not empty.
+    #[inline]
+    pub(in crate::registry) fn idle_queues(&self) -> impl Iterator<Item = usize> + use<> {
+        let mut left = self.occupied;
+        std::iter::from_fn(move || {
+            let queue = left.trailing_zeros() as usize;
+            left &= left.wrapping_sub(1);
+            (queue < QUEUES).then_some(queue)
+        })
+    }
+
     /// When the oldest wait of an idle queue was last armed, and its slot.
     pub(in crate::registry) fn oldest(&self, queue: usize) -> Option<(Instant, u32)> {
         let node = self.nodes.get(self.idle[queue].oldest as usize)?;
@@ -45,6 +56,7 @@ impl Waiters {
     /// Appends a node to its idle queue.
     pub(super) fn queue(&mut self, number: u32) {
         let node = &mut self.nodes[number as usize];
+        self.occupied |= 1 << node.queue;
         let idle = &mut self.idle[usize::from(node.queue)];
         let newest = std::mem::replace(&mut idle.newest, number);
         node.older = newest;
@@ -66,6 +78,9 @@ impl Waiters {
         match newer {
             NONE => self.idle[queue].newest = older,
             newer => self.nodes[newer as usize].older = older,
+        }
+        if older == NONE && newer == NONE {
+            self.occupied &= !(1 << queue);
         }
     }
 }

@@ -24,6 +24,19 @@ impl Scheduler {
         match status {
             WaitStatus::Over(cause) => Ok(Some(cause)),
             WaitStatus::Waiting => Ok(None),
+            status => self.raise_unless_closing(slot, status),
+        }
+    }
+
+    /// Something is to be raised in the fiber.
+    #[cold]
+    #[inline(never)]
+    fn raise_unless_closing(
+        &self,
+        slot: Slot,
+        status: WaitStatus,
+    ) -> Result<Option<WakeCause>, Error> {
+        match status {
             WaitStatus::Raise(pending) if self.must_wait_on(slot) => {
                 self.state_mut().put_back(slot, pending);
                 self.poll_wake(slot)
@@ -31,12 +44,11 @@ impl Scheduler {
             WaitStatus::TimedOut if self.must_wait_on(slot) => self.poll_wake(slot),
             WaitStatus::Raise(pending) => Err(self.pending_error(slot, pending)),
             WaitStatus::TimedOut => Err(self.timeout_error(slot)),
+            WaitStatus::Over(_) | WaitStatus::Waiting => self.poll_wake(slot),
         }
     }
 
     /// Whether the fiber, which has control, waits for the other users of an IO that it closes. See [`closes_io`].
-    #[cold]
-    #[inline(never)]
     fn must_wait_on(&self, slot: Slot) -> bool {
         self.state().waits_for_unblock_only(slot) && closes_io()
     }

@@ -14,8 +14,10 @@ pub type Interrupt = [ObjectRef; 2];
 pub struct Control {
     /// The fiber that has control as far as the scheduler gave it.
     running: Option<Slot>,
-    /// The fiber on whose behalf that one runs: it has resumed an Enumerator, or it is the same.
+    /// The fiber on whose behalf the running one runs, or ran last, if the scheduler did not make that one.
     owner: Option<Life>,
+    /// A fiber may have been killed without the hooks having seen it.
+    kill_suspected: bool,
     /// The fiber that the VM resumes when a fiber ends: it waits in `fiber` or `drain`, and the scheduler did not make it.
     root: Option<Slot>,
     /// A fiber has just ended, so the next fiber gets control from the VM.
@@ -36,6 +38,15 @@ impl Control {
 
     pub fn set_running(&mut self, slot: Slot) {
         self.running = Some(slot);
+    }
+
+    /// Whether a fiber may ever have been killed without the hooks having seen it.
+    pub fn is_kill_suspected(&self) -> bool {
+        self.kill_suspected
+    }
+
+    pub fn suspect_kill(&mut self) {
+        self.kill_suspected = true;
     }
 
     pub fn owner(&self) -> Option<Life> {

@@ -84,15 +84,18 @@ impl FiberTable {
         }
     }
 
-    /// A hook begins in this fiber: its slot stays until the matching [`FiberTable::leave_hook`].
-    pub fn enter_hook(&mut self, slot: Slot) {
+    /// A hook begins in this fiber: its slot stays until the matching [`FiberTable::leave_hook`]. Whether the scheduler made
+    /// the fiber.
+    pub fn enter_hook(&mut self, slot: Slot) -> bool {
         let Some(record) = self.get_mut(slot) else {
-            return;
+            return false;
         };
         record.enter_hook();
+        let is_scheduled = record.is_scheduled();
         if record.is_in_wait() {
             self.set_wait_aside(slot);
         }
+        is_scheduled
     }
 
     pub fn leave_hook(&mut self, slot: Slot) {
@@ -100,8 +103,16 @@ impl FiberTable {
             return;
         };
         if record.has_interrupted_wait() {
-            self.resume_wait(slot);
+            return self.leave_with_interrupted_wait(slot);
         }
+        if record.leave_hook() {
+            self.remove(slot);
+        }
+    }
+
+    #[cold]
+    fn leave_with_interrupted_wait(&mut self, slot: Slot) {
+        self.resume_wait(slot);
         if self.get_mut(slot).is_some_and(FiberRecord::leave_hook) {
             self.remove(slot);
         }
@@ -324,75 +335,4 @@ impl Hasher for AddressHasher {
 }
 
 #[cfg(test)]
-mod tests {
-    use reactor::Token;
-
-    use super::FiberTable;
-    use crate::state::{
-        object_ref::ObjectRef,
-        wait::{WaitHook, WaitKind, WakeCause},
-    };
-
-    fn fiber(number: usize) -> ObjectRef {
-        ObjectRef::new(0x1000 + 8 * number)
-    }
-
-    #[test]
-    fn a_fiber_is_found_by_its_address_until_it_is_removed() {
-        let mut table = FiberTable::default();
-        let (first, second) = (table.insert(fiber(1), true), table.insert(fiber(2), false));
-        assert_eq!(Some(first), table.find(fiber(1)));
-        assert_eq!(Some(first), table.find(fiber(1)));
-        assert_eq!(Some(second), table.find(fiber(2)));
-        assert_eq!(1, table.live());
-        table.remove(second);
-        assert_eq!(None, table.find(fiber(2)));
-        table.remove(first);
-        assert_eq!(0, table.live());
-    }
-
-    #[test]
-    fn a_token_of_an_earlier_fiber_in_the_slot_is_stale() {
-        let mut table = FiberTable::default();
-        let slot = table.insert(fiber(1), true);
-        let token = table.begin_wait(slot, WaitKind::Io);
-        table.remove(slot);
-        assert_eq!(slot, table.insert(fiber(2), true));
-        table.begin_wait(slot, WaitKind::Io);
-        assert!(!table.wake(token, WakeCause::Ready));
-        assert!(!table.wake(Token::new(slot + 1, 0), WakeCause::Ready));
-    }
-
-    #[test]
-    fn a_fiber_of_ruby_code_keeps_its_slot_while_it_is_inside_a_hook() {
-        let mut table = FiberTable::default();
-        let slot = table.insert(fiber(1), false);
-        table.enter_hook(slot);
-        table.enter_hook(slot);
-        table.leave_hook(slot);
-        assert!(table.get(slot).is_some());
-        table.leave_hook(slot);
-        assert!(table.get(slot).is_none());
-    }
-
-    #[test]
-    fn only_waits_without_a_limit_count_as_waits_for_an_unblock_only() {
-        let mut table = FiberTable::default();
-        let (first, second) = (table.insert(fiber(1), true), table.insert(fiber(2), true));
-        table.begin_block(first, WaitHook::Block, true, 0);
-        assert!(!table.all_wait_for_unblock_only());
-        table.enter_hook(second);
-        table.begin_block(second, WaitHook::Sleep, true, 0);
-        assert!(table.all_wait_for_unblock_only());
-        table.enter_hook(second); // in a trap handler, in the middle of the other wait
-        table.begin_wait(second, WaitKind::Io);
-        assert!(!table.all_wait_for_unblock_only());
-        table.end_wait(second);
-        table.leave_hook(second);
-        assert!(table.all_wait_for_unblock_only());
-        table.remove(second);
-        assert!(table.all_wait_for_unblock_only());
-        table.end_wait(first);
-        assert!(!table.all_wait_for_unblock_only());
-    }
-}
+mod tests;

@@ -67,19 +67,31 @@ impl State {
             return None;
         }
         let entered = self.find_or_insert(fiber);
+        let before = self.control.running();
         self.control.set_running(entered.slot);
-        if !self.fibers.is_scheduled(entered.slot) {
-            // The fiber that had control last has resumed it.
-            self.fibers.set_owner(entered.slot, self.control.owner());
+        if !self.fibers.enter_hook(entered.slot) {
+            self.note_resumer(entered.slot, before);
         }
-        self.note_owner(entered.slot);
-        self.fibers.enter_hook(entered.slot);
         Some(entered)
     }
 
-    /// Control is in this fiber.
+    /// A fiber that the scheduler did not make has control: the fiber that had it before has resumed it.
+    #[cold]
+    fn note_resumer(&mut self, slot: Slot, before: Option<Slot>) {
+        let before = before.filter(|before| self.fibers.is_scheduled(*before));
+        let owner = before.map_or(self.control.owner(), |before| {
+            Some(self.fibers.life(before))
+        });
+        self.fibers.set_owner(slot, owner);
+        self.note_owner(slot);
+    }
+
+    /// Control is in this fiber. The owner of a fiber that the scheduler made is the fiber itself, so it is not noted.
+    #[inline]
     fn note_owner(&mut self, slot: Slot) {
-        self.control.set_owner(self.fibers.owner_or_self(slot));
+        if !self.fibers.is_scheduled(slot) {
+            self.control.set_owner(self.fibers.owner_or_self(slot));
+        }
     }
 
     /// A hook begins in this fiber of a forked child, where the scheduler serves as a list of waits only.
@@ -187,6 +199,11 @@ impl State {
     /// behalf of the same owner.
     #[inline(always)]
     pub fn may_be_killed(&self, slot: Slot) -> bool {
+        self.control.is_kill_suspected() && self.is_kill_suspected(slot)
+    }
+
+    #[cold]
+    fn is_kill_suspected(&self, slot: Slot) -> bool {
         let record = self.fibers.get(slot);
         record.is_some_and(|record| match record.owner() {
             None => record.is_kill_suspected() && !record.is_killed(),
@@ -204,6 +221,7 @@ impl State {
     pub fn note_raise(&mut self, slot: Slot) {
         if !self.fibers.is_scheduled(slot) {
             let owner = self.fibers.owner_or_self(slot).slot;
+            self.control.suspect_kill();
             if let Some(record) = self.fibers.get_mut(owner) {
                 record.set_kill_suspected(true);
             }
