@@ -139,7 +139,7 @@ module Fuzz
       first = []
       first << signal if @signals && chance(0.6)
       first << step("gc") if chance(0.05)
-      last = last.merge(handled: true) if @signals && last[:do] == "feed" && chance(0.4)
+      last = last.merge(handled: true) if @signals && last[:do] == "feed" && chance(0.4) && Program.handled?(kind, "thread")
       first << last
     end
 

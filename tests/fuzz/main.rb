@@ -100,17 +100,25 @@ module Fuzz
       return count(:undetermined) unless times
       return rare(difference, seed) if times.zero?
 
+      return if difference.kind == :hang && known?(difference, seed) # to shrink a hang takes long
+
       smallest, times = shrunk(runner, difference, times)
+      return if known?(smallest, seed)
+
       source = Printer.source(smallest.program)
-      if (reason = @known.reason(smallest, source))
-        count(:known)
-        return say("known: #{label(seed)}, #{smallest.backend}: #{reason}")
-      end
       first = @lock.synchronize { @found[[smallest.backend, source]] ||= label(seed) }
       return say("again: #{label(seed)}, #{smallest.backend}: the same program as of #{first}") unless first == label(seed)
 
       count(:differences)
       report(smallest, seed, times, found)
+    end
+
+    def known?(difference, seed)
+      return false unless (reason = @known.reason(difference, Printer.source(difference.program)))
+
+      count(:known)
+      say("known: #{label(seed)}, #{difference.backend}: #{reason}")
+      true
     end
 
     # The smallest program that differs from threads in the same way, again and again.

@@ -41,6 +41,14 @@ module Fuzz
         else true
         end
       end
+
+      # @param conductor [String]
+      # @return [Boolean] whether such a wait can be ended while the handler of a signal waits for that end
+      def handled?(kind, conductor)
+        # A fiber that sends a signal to its own process runs the handler itself. And if the handler runs in the task's fiber,
+        # the task writes no more until it ends, so a feed that reads all of it never ends.
+        conductor == "thread" && !kind.end_with?(".write")
+      end
     end
 
     def initialize(data)
@@ -63,7 +71,7 @@ module Fuzz
 
     # Every wait ends, the tasks meet in their common waits in one order only, and a conductor that kills is not killed.
     def valid?
-      tasks.any? && (ending == "finish" || data[:conductor] == "thread") && tasks.all? { |ops| ended?(ops, ending == "kill") && numbers(ops).then { |found| found == found.uniq.sort } }
+      tasks.any? && (ending == "finish" || data[:conductor] == "thread") && handled_as_possible? && tasks.all? { |ops| ended?(ops, ending == "kill") && numbers(ops).then { |found| found == found.uniq.sort } }
     end
 
     # Common waits that a single task is left in, or none, are no longer common.
@@ -78,6 +86,10 @@ module Fuzz
     end
 
     private
+
+    def handled_as_possible?
+      ops.all? { |op| (op[:by] || []).none? { |step| step[:handled] } || Program.handled?(op[:kind], data[:conductor]) }
+    end
 
     # @param endless [Boolean] whether the last of these operations may be a wait that nothing ends
     # @param limited [Boolean] whether a limit around them ends such waits

@@ -26,7 +26,7 @@ module Fuzz
     # What a task has done so far, and where it is: the number of its last wait, and the thread and fiber that are in it.
     class Task
       attr_reader :name, :log, :site, :thread, :fiber, :body
-      attr_accessor :over
+      attr_accessor :over, :killed
 
       def initialize(stage, name)
         @stage = stage
@@ -50,14 +50,19 @@ module Fuzz
         outcome = Fuzz.now - start < least - 0.001 ? "early" : Fuzz.text(value)
         value
       rescue Exception => error # rubocop:disable Lint/RescueException -- the log has every outcome
-        outcome = error.class.name
+        outcome = error.class.name unless kill?(error)
         raise
       ensure
         @inside = false
         share ? @stage.shares[share] << outcome : note("#{site}: #{outcome}")
       end
 
-      def note(what) = @log << (what.is_a?(Exception) ? what.class.name : what)
+      # @param what [String, Exception] a kill goes on
+      def note(what)
+        raise what if kill?(what)
+
+        @log << (what.is_a?(Exception) ? what.class.name : what)
+      end
 
       # Runs the block in a forked child, whose log becomes a part of this one.
       def fork(&block)
@@ -82,12 +87,16 @@ module Fuzz
         yield self
         note("returned")
       rescue Exception => error # rubocop:disable Lint/RescueException -- the log has every outcome
-        note("died of #{error.class}")
+        note("died of #{error.class}") unless kill?(error)
       ensure
         self.over = true
       end
 
       private
+
+      # Of a fiber that is killed while it is inside another one, an Enumerator's for example, the VM makes the kill a
+      # RuntimeError without a message in the inner one. Plain fibers show it on every Ruby. A thread's kill is no exception.
+      def kill?(error) = killed && error.instance_of?(RuntimeError) && error.message.empty?
 
       def child(writer)
         @log = []
@@ -170,7 +179,11 @@ module Fuzz
     end
 
     def raise_in(name) = in_loop { target(name).raise(Boom) }
-    def kill(name) = in_loop { target(name).kill }
+
+    def kill(name)
+      @tasks.fetch(name).killed = true
+      in_loop { target(name).kill }
+    end
 
     # Kills with their threads the tasks that sleep in these waits. Every other task ends first.
     def kill_all(**sites)
@@ -237,6 +250,7 @@ module Fuzz
     # The conductor kills the loop of the fibers, or each thread.
     def await_kill(thread)
       sleep POLL until @killing || !thread.alive?
+      @tasks.each_value { |task| task.killed = true }
       @scheduler ? thread.kill : @tasks.each_value { |task| task.body.first.kill }
       thread.join
     end

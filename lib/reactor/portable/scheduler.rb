@@ -12,6 +12,7 @@ require_relative "resolver_threads"
 require_relative "switching"
 require_relative "timers"
 require_relative "transfers"
+require_relative "unreported_timeout"
 require_relative "virtual_clock"
 
 module Reactor
@@ -274,7 +275,7 @@ module Reactor
     # @return [Integer, false] those of the events that have come, never 0; false when the time is over
     # @raise [IOError] the IO is closed, or not open in this direction
     # @raise [TypeError, ArgumentError, RangeError] no IO, no events, no duration
-    # @raise [IO::TimeoutError] IO#timeout is over
+    # @raise [IO::TimeoutError, Errno::EAGAIN] IO#timeout is over; by Ruby 3.3 only, as its methods raise it: {UnreportedTimeout}
     def io_wait(io, events, timeout)
       io = check_io(io)
       check_events(events)
@@ -282,9 +283,8 @@ module Reactor
       return ForkedChild.io_wait(io, events, seconds) unless enter
 
       found = seconds&.zero? ? ready_now(io, events) || false : wait_on({ io => events }, seconds)
-      raise IO::TimeoutError, "Blocking operation timed out!" if !found && timeout.nil? && unreported_timeout?
-
-      found
+      error = UnreportedTimeout.error if !found && timeout.nil?
+      error ? raise(error) : found
     end
 
     # Parks on many descriptors as one wait.
@@ -374,15 +374,6 @@ module Reactor
     def check_events(events)
       raise TypeError, "no implicit conversion of #{events.class} into Integer" unless events.is_a?(Integer)
       raise ArgumentError, "events must be READABLE, PRIORITY, WRITABLE, or any of them together" unless events.between?(1, 7)
-    end
-
-    # Ruby 3.3 reports a time that is over in the middle of an IO#read as Errno::EAGAIN; later Rubies report it as what it is.
-    # The methods that only wait are to get false. (A method written in C shows the line of its caller as its own.)
-    def unreported_timeout?
-      return false if RUBY_VERSION >= "3.4"
-
-      caller, its_caller = caller_locations(2, 2)
-      its_caller && caller.path == its_caller.path && caller.lineno == its_caller.lineno && !caller.base_label.start_with?("wait")
     end
   end
 end

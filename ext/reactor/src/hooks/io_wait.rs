@@ -16,14 +16,25 @@ use crate::{
         call::call_method,
         caller::{Callers, called_from},
         convert,
-        error::io_timeout_error,
+        error::{io_timeout_error, set_errno_to_would_block},
         io_object::IoObject,
     },
     wait::{any, lookup::Lookup, readiness},
 };
 
 /// `io_wait(io, events, timeout)`
-pub fn io_wait(
+///
+/// Before Ruby 3.4, a socket's method that is given false raises what errno says, as if nothing had run since its EAGAIN.
+pub fn io_wait(ruby: &Ruby, this: Obj<Scheduler>, arguments: [Value; 3]) -> Result<Value, Error> {
+    let ready = ready_events(ruby, this, arguments)?;
+    if !ready.to_bool() {
+        set_errno_to_would_block();
+    }
+    Ok(ready)
+}
+
+/// The events, or false when the time is over. After it nothing of this hook's is left to run that could change errno.
+fn ready_events(
     ruby: &Ruby,
     this: Obj<Scheduler>,
     [io, events, timeout]: [Value; 3],

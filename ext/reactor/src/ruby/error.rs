@@ -160,6 +160,13 @@ pub fn system_error(error: &io::Error) -> Error {
     errno(error.raw_os_error().unwrap_or(0), None)
 }
 
+/// Makes errno what a system call leaves that would have to wait, for code of the VM's that reads it.
+#[cold]
+pub fn set_errno_to_would_block() {
+    // SAFETY: it stores a number that belongs to this thread.
+    unsafe { rb_sys::rb_errno_set(libc::EAGAIN) };
+}
+
 /// The Errno exception with this number, for what has failed.
 #[cold]
 #[inline(never)]
