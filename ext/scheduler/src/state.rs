@@ -6,7 +6,7 @@
 //! | file             | what of [`State`] it has |
 //! |------------------|--------------------------|
 //! | `turn`           | polling, the ready queue, sleeping |
-//! | `life`           | fibers that enter hooks, start, park and end |
+//! | `lifecycle`      | fibers that enter hooks, start, park and end |
 //! | `readiness`      | waits for descriptors, sleeps and timeouts |
 //! | `interruption`   | what ends a wait from outside, and what a fiber raises |
 //! | `pool_work`      | work on the pool, and pins of descriptors |

@@ -80,6 +80,7 @@ module Reactor
       @running = nil                     # the fiber that control was last given to
       @resumes_since_poll = 0
       @polled_at = Clock.now             # when the last poll began
+      @transfers = 0                     # calls of io_read and io_write for anything but files
       @clock = Clock.now                 # when the last poll ended
       @virtual_now = nil                 # what the clock of sleeps shows while time is virtual
       @unblock_only_sleeps = 0           # sleeps in a row that nothing but an unblock could end

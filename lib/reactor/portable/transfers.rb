@@ -50,16 +50,22 @@ module Reactor
 
       # Up to Ruby 4.0: at least +least+ bytes, fewer only at the end or at an error; 0: one attempt that does not wait.
       def transfer_least(direction, io, buffer, offset, least)
-        yield_if_slice_spent
+        yield_if_due(io)
         io = check_transfer(io, buffer, offset, least)
         locked(buffer) { transfer_at_least(direction, io, buffer, offset, least) }
       end
 
       # From Ruby 4.1 on: one transfer of at most +most+ bytes.
       def transfer_once(direction, io, buffer, offset, most)
-        yield_if_slice_spent
+        yield_if_due(io)
         io = check_transfer(io, buffer, offset, most)
         attempt_transfer(direction, io, buffer, offset, most)
+      end
+
+      # Operations on files take long, so each asks the clock. Of other transfers each sixteenth does: a turn has many.
+      def yield_if_due(io)
+        @transfers += 1 unless (is_file = io.is_a?(File))
+        yield_if_slice_spent if is_file || @transfers.nobits?(15)
       end
 
       # Ruby locks a buffer while it reads or writes, so that no other fiber frees the memory. The VM's own buffers are locked.
