@@ -14,9 +14,10 @@ module Runner
     STRESS = %w[test_block test_fiber test_gc test_io_read_write test_io_wait test_sleep test_timeout].freeze
     # Files that use programs built by `cargo test`.
     BUILT_BY_CARGO = %w[test_bench test_examples].freeze
-    # Seconds of bin/fuzz, of all Rubies together; programs of it where each run has the same.
-    FUZZ_SECONDS = 120
+    # Programs of bin/fuzz before a commit; with --all, and the seconds of all Rubies together after which no other one begins.
     FUZZ_PROGRAMS = 40
+    FUZZ_PROGRAMS_OF_ALL = 180
+    FUZZ_SECONDS = 120
 
     # @param names [Array<String>] parts of the names of test files; empty for all
     def initialize(all:, names: [])
@@ -110,7 +111,7 @@ module Runner
       [
         Step.new(fiber_suite(ruby), "bin/conformance", env: env, count: :conformance),
         Step.new("#{ruby.name}: soak", "bin/soak", "12", env: env),
-        fuzz(ruby, "--seed", "1", "--seconds", (FUZZ_SECONDS / @rubies.size).to_s)
+        fuzz(ruby, "--seed", "1", "--programs", FUZZ_PROGRAMS_OF_ALL.to_s, "--seconds", (FUZZ_SECONDS / @rubies.size).to_s)
       ]
     end
 
