@@ -101,7 +101,8 @@ class TestErrors < ReactorTest
     child = run_child(<<~RUBY)
       Fiber.set_scheduler(Reactor::Scheduler.new)
       Fiber.schedule { begin sleep ensure puts "ensure" end }
-      Fiber.schedule { begin IO.pipe[0].read ensure sleep 0.001; puts "ensure" end }
+      reader, _writer = IO.pipe
+      Fiber.schedule { begin reader.read ensure sleep 0.001; puts "ensure" end }
       exit 5
     RUBY
     assert_equal "ensure\nensure\n", child.out

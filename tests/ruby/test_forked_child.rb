@@ -171,6 +171,10 @@ class TestForkedChild < ReactorTest
     end
   end
 
+  # Keeps both ends for as long as the process lives. If the collector closed one, waits for the other would end otherwise.
+  def self.kept(ends) = (@kept ||= []).push(ends).last
+  private_class_method :kept
+
   # What a child does without a scheduler, by the name of what it shows. Each returns or raises what can be compared.
   ORDINARY = {
     "no scheduler" => -> { [Fiber.scheduler, Fiber.current_scheduler] },
@@ -186,22 +190,22 @@ class TestForkedChild < ReactorTest
     "Timeout, infinite" => -> { Timeout.timeout(Float::INFINITY) { sleep 0.001 } },
     "Timeout, wrong" => -> { Timeout.timeout("1") { nil } },
     "Timeout, nested" => -> { Timeout.timeout(0.002, Slow) { Timeout.timeout(60) { sleep } } },
-    "Timeout of a read" => -> { Timeout.timeout(0.002) { IO.pipe.first.read } },
+    "Timeout of a read" => -> { Timeout.timeout(0.002) { kept(IO.pipe).first.read } },
     "Timeout of a Queue" => -> { Timeout.timeout(0.002) { Thread::Queue.new.pop } },
     "Timeout of a child" => -> { Timeout.timeout(0.002) { Process.wait(spawn("sleep 0.2")) } },
-    "IO#timeout" => -> { IO.pipe.first.tap { |io| io.timeout = 0.002 }.read(1) },
-    "IO#timeout of a socket" => -> { UNIXSocket.pair.tap { |one, _| one.timeout = 0.002 }.first.gets },
-    "IO#timeout of a write" => -> { IO.pipe.last.tap { |io| io.timeout = 0.002 }.write("x" * 1_000_000) },
-    "IO#wait_readable" => -> { IO.pipe.first.wait_readable(0.001) },
-    "IO#wait_readable, wrong" => -> { IO.pipe.first.wait_readable(-1) },
-    "IO#wait" => -> { IO.pipe.last.wait(IO::WRITABLE, 1) },
-    "IO.select" => -> { IO.select([IO.pipe.first], nil, nil, 0.001) },
-    "IO.select, wrong" => -> { IO.select([IO.pipe.first], nil, nil, "1") },
+    "IO#timeout" => -> { kept(IO.pipe).first.tap { |io| io.timeout = 0.002 }.read(1) },
+    "IO#timeout of a socket" => -> { kept(UNIXSocket.pair).tap { |one, _| one.timeout = 0.002 }.first.gets },
+    "IO#timeout of a write" => -> { kept(IO.pipe).last.tap { |io| io.timeout = 0.002 }.write("x" * 1_000_000) },
+    "IO#wait_readable" => -> { kept(IO.pipe).first.wait_readable(0.001) },
+    "IO#wait_readable, wrong" => -> { kept(IO.pipe).first.wait_readable(-1) },
+    "IO#wait" => -> { kept(IO.pipe).last.wait(IO::WRITABLE, 1) },
+    "IO.select" => -> { IO.select([kept(IO.pipe).first], nil, nil, 0.001) },
+    "IO.select, wrong" => -> { IO.select([kept(IO.pipe).first], nil, nil, "1") },
     "reads" => -> { IO.pipe.then { |from, to| to.write("abc\n"); to.close; [from.gets, from.read, from.read(1)] } },
     "sysread" => -> { IO.pipe.then { |from, to| Thread.new { to.write("x") }; from.sysread(1) } },
-    "a closed IO" => -> { IO.pipe.first.tap(&:close).read },
+    "a closed IO" => -> { kept(IO.pipe).first.tap(&:close).read },
     "a close under a read" => lambda do
-      reader, io = Thread.current, IO.pipe.first
+      reader, io = Thread.current, kept(IO.pipe).first
       Thread.new { Thread.pass until reader.stop?; io.close }
       io.read
     end,
