@@ -6,7 +6,8 @@ require_relative "clock"
 
 module Reactor
   # What the hooks of a scheduler do in a forked child of the process that made it: what Ruby does without a scheduler. The
-  # parent's descriptors are not touched. Native and portable schedulers share it.
+  # parent's descriptors are not touched. Native and portable schedulers share it. A child that Ruby forks has no scheduler, so
+  # this is for forks that C code makes past Process._fork.
   #
   # @api private
   module ForkedChild

@@ -6,8 +6,8 @@ module Reactor
   module Patches
     # Prepended to IO. IO#reopen gives a descriptor number another file, of which the kernel tells those that poll the number
     # nothing. So the schedulers of the Ractor are told. As in threads, a fiber that waits for an IO that is reopened with
-    # another IO gets IOError ("stream closed in another thread"). If it is reopened with a path, and in IO.select, the wait
-    # goes on, here with the new file.
+    # another IO gets IOError ("stream closed in another thread"). A wait goes on with the new file if the IO is
+    # reopened with a path. A wait in IO.select always does.
     #
     # @api private
     module IOReopen

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use magnus::{Error, Ruby, Value, prelude::*, typed_data::Obj};
-use reactor_scheduler::state::{fiber::Slot, object_ref::ObjectRef, ready_queue::Next};
+use reactor_scheduler::state::{fiber::Slot, object_ref::ObjectRef};
 
 use crate::{
     control::{hook_scope::HookScope, scheduler::Scheduler},
@@ -125,13 +125,7 @@ impl Scheduler {
             if self.live() == 0 {
                 return Ok(());
             }
-            let next = self.state_mut().next_ready();
-            match next {
-                Next::Fiber(next, _) if next == slot => {}
-                Next::Fiber(next, fiber) => self.switch(slot, next, fiber)?,
-                Next::Poll => self.turn_in_order(slot, false)?,
-                Next::Nothing => self.turn_in_order(slot, true)?,
-            }
+            self.run_next(slot)?;
         }
     }
 

@@ -1,7 +1,7 @@
 //! Parking: a fiber that has begun a wait runs other fibers until the wait is over.
 
 use magnus::Error;
-use reactor_scheduler::state::{fiber::Slot, ready_queue::Next, wait::WakeCause};
+use reactor_scheduler::state::{fiber::Slot, wait::WakeCause};
 
 use crate::control::scheduler::Scheduler;
 
@@ -41,13 +41,7 @@ impl Scheduler {
             if let Some(cause) = poll(self, slot)? {
                 return Ok(cause);
             }
-            let next = self.state_mut().next_ready();
-            match next {
-                Next::Fiber(next, _) if next == slot => {}
-                Next::Fiber(next, fiber) => self.switch(slot, next, fiber)?,
-                Next::Poll => self.turn_in_order(slot, false)?,
-                Next::Nothing => self.turn_in_order(slot, true)?,
-            }
+            self.run_next(slot)?;
         }
     }
 }

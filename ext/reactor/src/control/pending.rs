@@ -55,18 +55,18 @@ impl Scheduler {
 
     /// An error has reached a fiber in the middle of such a wait: it is raised with the fiber's next wait that may end.
     pub fn raise_after_close(scope: &HookScope, error: Error) -> Result<(), Error> {
-        let mut state = scope.scheduler.state_mut();
-        if is_kill(&error) {
+        let pending = if is_kill(&error) {
             clear_kill();
-            state.put_back(scope.slot, Pending::Kill);
-            return Ok(());
-        }
-        let Some(exception) = error.value() else {
-            return Err(error); // Thread#kill
+            Pending::Kill
+        } else {
+            let Some(exception) = error.value() else {
+                return Err(error); // Thread#kill
+            };
+            let exception = object_ref(exception);
+            write_barrier(scope.object, exception);
+            Pending::Raise(exception)
         };
-        let exception = object_ref(exception);
-        write_barrier(scope.object, exception);
-        state.put_back(scope.slot, Pending::Raise(exception));
+        scope.scheduler.state_mut().put_back(scope.slot, pending);
         Ok(())
     }
 

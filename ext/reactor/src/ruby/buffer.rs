@@ -21,7 +21,7 @@ pub struct Extent {
     offset: usize,
     /// Where the bytes end that the caller asked for.
     end: usize,
-    /// When the transfer last used the buffer; 0: not yet.
+    /// The size of the buffer when the transfer last used it; 0 before.
     size: Cell<usize>,
 }
 
