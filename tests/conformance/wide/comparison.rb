@@ -5,7 +5,7 @@ module Wide
   Difference = Struct.new(:backend, :file, :id, :outcome) do
     def test = "#{file} #{id}"
     def crash? = outcome.status == "crash"
-    def to_s = "#{backend}: #{test}: #{outcome.status} #{outcome.message.to_s.lines.map(&:strip).join(" ")[0, 400]}"
+    def to_s = "#{backend}: #{test}: #{outcome.status} #{outcome.message.to_s.lines.map(&:strip).join(" ")[0, crash? ? 8_000 : 400]}"
   end
 
   # Compares a file's tests on one backend with its plain run. CRuby's tests depend on time and load. So a test with an unknown

@@ -131,7 +131,15 @@ module Wide
       go_on?
     end
 
-    def last_words = File.read(@log, mode: "rb").scrub("?").lines.grep(/\[BUG\]|Error|error|fatal/).last.to_s.strip[0, 300]
+    # What the process last said: of a crash its first line and where it happened in C, otherwise the last error.
+    def last_words
+      lines = File.read(@log, mode: "rb").scrub("?").lines
+      bug = lines.rindex { |line| line.include?("[BUG]") }
+      return lines.grep(/Error|error|fatal/).last.to_s.strip[0, 300] unless bug
+
+      frames = lines.drop(bug).drop_while { |line| !line.include?("C level backtrace") }.drop(1).take_while { |line| line != "\n" }
+      [lines[bug], *frames.first(40)].join
+    end
 
     def note_exit(status)
       # The exit status tells whether a test failed, which is known.
