@@ -35,7 +35,7 @@ module Reactor
   else
     require_relative "native/fiber_body"
     require_relative "native/slow_paths"
-    require_relative "native/forked_child"
+    require_relative "native/without_scheduler"
   end
 
   # The class that {Scheduler} inherits its hooks from.

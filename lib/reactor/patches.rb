@@ -11,7 +11,7 @@ require_relative "patches/name_resolution/socket"
 require_relative "patches/name_resolution/tcp"
 require_relative "patches/name_resolution/udp"
 require_relative "patches/socket_write_order"
-require_relative "patches/fork"
+require_relative "patches/forked_child"
 require_relative "patches/timeout"
 require_relative "patches/virtual_time"
 
@@ -101,7 +101,7 @@ module Reactor
         purpose: "waits without stopping other fibers", price: current },
       { moment: SCHEDULER, owner: IO.singleton_class, methods: %i[copy_stream], with: CopyStream,
         purpose: "reads files by the pool, chunk by chunk", price: current },
-      { moment: SCHEDULER, owner: Process.singleton_class, methods: %i[_fork daemon], with: Fork, before: "4.0",
+      { moment: SCHEDULER, owner: Process.singleton_class, methods: %i[_fork daemon], with: ForkedChild, before: "4.0",
         purpose: "the child has no scheduler, as on Ruby 4.0", price: "in the child one look-up" },
       { moment: SCHEDULER, owner: Timeout.singleton_class, methods: %i[timeout], with: TimeoutException::Module,
         purpose: "no bare rescue in the block swallows the timeout", price: "#{current}; in its fibers makes one exception" },

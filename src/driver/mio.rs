@@ -4,9 +4,9 @@
 
 #![allow(unsafe_code)]
 
-#[cfg_attr(unix, path = "mio/unix.rs")]
-#[cfg_attr(windows, path = "mio/windows.rs")]
-mod platform;
+#[cfg_attr(unix, path = "mio/sources_unix.rs")]
+#[cfg_attr(windows, path = "mio/sources_windows.rs")]
+mod sources;
 
 use std::{fmt, io, sync::Arc, time::Duration};
 
@@ -18,7 +18,7 @@ use crate::{
     token::Token,
 };
 
-use platform::Sources;
+use sources::Sources;
 
 /// The events that one poll returns at most; see the contract of [`Driver`].
 const BATCH: usize = 1024;
@@ -124,7 +124,7 @@ impl Driver for MioDriver {
     }
 
     fn descriptor(&self) -> Option<Descriptor> {
-        platform::pollable(&self.poll)
+        sources::pollable(&self.poll)
     }
 }
 

@@ -11,7 +11,7 @@ use crate::{
     },
 };
 
-/// A wait that is unanswered for this long since it was last armed is armed again: one interval for each idle queue. This
+/// A wait that is unanswered for this long since it was last armed is armed again: one interval for each look queue. This
 /// repairs waits on a descriptor that was closed, reopened or replaced by dup2(2) without [`Registry::deregister`] or
 /// [`Registry::replaced`].
 const LOOKS: [Duration; QUEUES] = [
@@ -28,7 +28,7 @@ const MAX_LOOKS: usize = 256;
 impl Registry {
     /// When [`Registry::rearm`] next arms a wait.
     pub(crate) fn next_rearm(&self) -> Option<Instant> {
-        let queues = self.waiters.idle_queues();
+        let queues = self.waiters.look_queues();
         queues
             .filter_map(|queue| self.waiters.oldest(queue)?.0.checked_add(LOOKS[queue]))
             .min()
@@ -37,7 +37,7 @@ impl Registry {
     /// Whether [`Registry::rearm`] has something to do: the common answer, no, costs one comparison for each queue in use.
     #[inline]
     pub(crate) fn is_look_due(&self, now: Instant) -> bool {
-        let mut queues = self.waiters.idle_queues();
+        let mut queues = self.waiters.look_queues();
         queues.any(|queue| {
             let oldest = self.waiters.oldest(queue);
             oldest.is_some_and(|(armed, _)| now.saturating_duration_since(armed) >= LOOKS[queue])
@@ -56,11 +56,11 @@ impl Registry {
     ) -> bool {
         let mut left = MAX_LOOKS;
         for (queue, interval) in LOOKS.into_iter().enumerate() {
-            let idle = |waiters: &Waiters| {
+            let waited = |waiters: &Waiters| {
                 let (armed, slot) = waiters.oldest(queue)?;
                 Some((now.saturating_duration_since(armed), slot))
             };
-            if idle(&self.waiters).is_none_or(|(idle, _)| idle < interval) {
+            if waited(&self.waiters).is_none_or(|(time, _)| time < interval) {
                 continue;
             }
             // When the thread is awake for a later look, it makes those as well that are nearly due.
@@ -68,7 +68,7 @@ impl Registry {
                 0 => interval,
                 _ => interval * 3 / 4,
             };
-            while let Some((_, slot)) = idle(&self.waiters).filter(|(idle, _)| *idle >= enough) {
+            while let Some((_, slot)) = waited(&self.waiters).filter(|(time, _)| *time >= enough) {
                 if left == 0 {
                     break;
                 }

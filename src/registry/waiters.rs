@@ -1,15 +1,15 @@
-//! The waits: a slab of nodes. Each node is linked into the list of its descriptor and into one of the idle queues. Each
+//! The waits: a slab of nodes. Each node is linked into the list of its descriptor and into one of the look queues. Each
 //! queue is sorted by the time at which its waits were last armed.
 
-mod idle;
+mod look_queues;
 
 use std::time::Instant;
 
 use crate::{event::Ready, interest::Interest, token::Token};
 
-use idle::IdleQueue;
+use look_queues::LookQueue;
 
-pub(super) use idle::QUEUES;
+pub(super) use look_queues::QUEUES;
 
 /// No node.
 const NONE: u32 = u32::MAX;
@@ -106,7 +106,7 @@ struct Node {
     /// Neighbours in the list. In a free node, `next` is the next free node.
     previous: u32,
     next: u32,
-    /// Its idle queue, and its neighbours there.
+    /// Its look queue, and its neighbours there.
     queue: u8,
     older: u32,
     newer: u32,
@@ -118,7 +118,7 @@ struct Node {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Free,
-    /// In its list, and in an idle queue.
+    /// In its list, and in an look queue.
     Waiting,
     /// In no list and no queue; kept until it is ended.
     Answered,
@@ -129,8 +129,8 @@ enum State {
 pub(super) struct Waiters {
     nodes: Vec<Node>,
     free: u32,
-    idle: [IdleQueue; QUEUES],
-    /// A bit for each idle queue that is not empty.
+    look_queues: [LookQueue; QUEUES],
+    /// A bit for each look queue that is not empty.
     occupied: u8,
 }
 
@@ -139,12 +139,12 @@ impl Waiters {
         Self {
             nodes: Vec::new(),
             free: NONE,
-            idle: [IdleQueue::EMPTY; QUEUES],
+            look_queues: [LookQueue::EMPTY; QUEUES],
             occupied: 0,
         }
     }
 
-    /// Adds a wait to the end of a list and of the first idle queue.
+    /// Adds a wait to the end of a list and of the first look queue.
     pub(super) fn insert(
         &mut self,
         list: &mut WaitList,
@@ -229,12 +229,12 @@ impl Waiters {
         node.answer
     }
 
-    /// Removes an unanswered wait from its list and from its idle queue.
+    /// Removes an unanswered wait from its list and from its look queue.
     pub(super) fn unlink(&mut self, list: &mut WaitList, wait: WaitId) {
         self.complete(list, wait.node, Ready::EMPTY);
     }
 
-    /// Answers a wait: removes it from its list and from its idle queue, and keeps the answer until the wait is ended.
+    /// Answers a wait: removes it from its list and from its look queue, and keeps the answer until the wait is ended.
     pub(super) fn complete(
         &mut self,
         list: &mut WaitList,

@@ -31,13 +31,13 @@ use classes::{
 };
 use control::scheduler::Scheduler;
 use hooks::{
-    block, blocking_operation, closing, fiber, for_patches, io_transfer, io_wait, observe, timeout,
-    virtual_time,
+    block, blocking_operation, closing, fiber_lifecycle, for_patches, io_transfer, io_wait,
+    observe, timeout, virtual_time,
 };
 use ruby::{
-    error, fiber as vm_fiber, io_object,
+    error, fiber, io, io_facts,
     method::{define, define_variadic},
-    object, real_io, thread,
+    object, thread,
 };
 use wait::lookup::{self, Lookup};
 
@@ -46,7 +46,7 @@ fn init(ruby: &Ruby) -> Result<(), Error> {
     ruby::ractor_safe();
     thread::count_forks();
     // Known before another Ractor can ask: a lock around a question to Ruby would stop a Ractor that Ruby waits for.
-    real_io::hidden_name();
+    io::hidden_name();
     io_wait::misreports_timeouts(ruby);
     error::find_classes(ruby)?;
     let reactor = ruby.define_module("Reactor")?;
@@ -58,7 +58,7 @@ fn init(ruby: &Ruby) -> Result<(), Error> {
         function!(reactor::lengthen_time_slice, 0),
     )?;
     reactor.define_module_function("fifo?", function!(for_patches::fifo, 1))?;
-    reactor.define_module_function("io_number", function!(io_object::io_number, 1))?;
+    reactor.define_module_function("io_number", function!(io_facts::io_number, 1))?;
     reactor.define_module_function(
         "lock_native_thread",
         function!(thread::lock_native_thread, 0),
@@ -86,8 +86,8 @@ fn init(ruby: &Ruby) -> Result<(), Error> {
     class.define_method("virtual_elapsed", method!(virtual_time::elapsed, 0))?;
     class.define_method("virtual_hold", method!(virtual_time::hold, 1))?;
     class.define_method("shutdown", method!(Scheduler::shutdown, 0))?;
-    class.define_method("drain", method!(fiber::drain, 0))?;
-    class.define_method("cancel", method!(fiber::cancel, 0))?;
+    class.define_method("drain", method!(fiber_lifecycle::drain, 0))?;
+    class.define_method("cancel", method!(fiber_lifecycle::cancel, 0))?;
     define(class, c"prepare_close", closing::prepare_close);
     class.define_method(
         "prepare_half_close",
@@ -106,13 +106,10 @@ fn init(ruby: &Ruby) -> Result<(), Error> {
     class.define_method("wait_any", method!(io_wait::wait_any, -1))?;
     class.define_method("lookup", method!(lookup::lookup, -1))?;
 
-    class.define_singleton_method(
-        "define_fiber_body",
-        function!(vm_fiber::define_fiber_body, 1),
-    )?;
-    define(class, c"on_fiber_end", fiber::on_fiber_end);
+    class.define_singleton_method("define_fiber_body", function!(fiber::define_fiber_body, 1))?;
+    define(class, c"on_fiber_end", fiber_lifecycle::on_fiber_end);
     class.funcall::<_, _, magnus::Value>("private", ("on_fiber_end",))?;
-    define_variadic(class, c"fiber", fiber::fiber);
+    define_variadic(class, c"fiber", fiber_lifecycle::fiber);
     define(class, c"io_wait", io_wait::io_wait);
     define_variadic(class, c"kernel_sleep", block::kernel_sleep);
     define_variadic(class, c"block", block::block);

@@ -21,21 +21,21 @@ pub mod fiber;
 mod fiber_table;
 pub mod gvl_quota;
 pub mod interruption;
+pub mod lent_buffers;
 pub mod lifecycle;
 pub mod object_ref;
 pub mod observation;
 pub mod operations;
 pub mod pool_work;
-pub mod readiness;
 pub mod ready_queue;
 mod send_batching;
 pub mod time_slice;
-mod timeouts;
+mod timeout_after;
 pub mod trace;
 mod turn;
 mod virtual_clock;
 pub mod wait;
-pub mod worker_buffers;
+pub mod wait_registration;
 mod write_latency;
 
 use control::Control;
@@ -43,12 +43,12 @@ use counters::Counters;
 use descriptor_pins::DescriptorPins;
 use event_loop::EventLoop;
 use fiber_table::FiberTable;
+use lent_buffers::LentBuffers;
 use object_ref::ObjectRef;
 use ready_queue::ReadyQueue;
 use send_batching::SendBatching;
-use timeouts::Timeouts;
+use timeout_after::Timeouts;
 use trace::Trace;
-use worker_buffers::WorkerBuffers;
 use write_latency::WriteLatency;
 
 /// Everything a scheduler knows. See the module's table.
@@ -60,7 +60,7 @@ pub struct State {
     timeouts: Timeouts,
     control: Control,
     pins: DescriptorPins,
-    buffers: WorkerBuffers,
+    buffers: LentBuffers,
     write_latency: WriteLatency,
     batching: SendBatching,
     counters: Counters,

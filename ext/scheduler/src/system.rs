@@ -6,5 +6,5 @@ pub mod getaddrinfo;
 pub mod kind;
 mod nowait;
 pub mod page_cache;
-pub mod terminal;
+pub mod terminal_timeout;
 pub mod transfer;

@@ -33,7 +33,7 @@ const INSIDE: [(&str, &[&[&str]]); 3] = [
             &["owner"],
             &["scheduler"],
             &["hook_scope"],
-            &["pending", "switch", "idle"],
+            &["pending", "switch", "deadlock", "virtual_clock"],
             &["turn"],
             &["yielding"],
             &["park"],

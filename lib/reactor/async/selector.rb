@@ -8,7 +8,7 @@ require_relative "../patches"
 require_relative "../schedulers"
 require_relative "../transfer_loop"
 require_relative "../vm"
-require_relative "../workers/policy"
+require_relative "../workers/offload_policy"
 
 module Reactor
   # This library behind the selector protocol of IO::Event, by which Async's scheduler waits for descriptors and processes. See

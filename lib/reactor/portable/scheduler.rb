@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "../clock"
-require_relative "../forked_child"
+require_relative "../without_scheduler"
 require_relative "../name_parsing"
 require_relative "../vm"
 require_relative "fibers"
@@ -251,7 +251,7 @@ module Reactor
     # @raise [TypeError] no duration
     def timeout_after(duration, exception, message = nil, &block)
       seconds = Clock.added_seconds(duration)
-      return ForkedChild.timeout_after(seconds, exception, message, &block) unless enter
+      return WithoutScheduler.timeout_after(seconds, exception, message, &block) unless enter
       return yield(duration) unless seconds
 
       begin
@@ -281,7 +281,7 @@ module Reactor
       io = check_io(io)
       check_events(events)
       seconds = Clock.seconds(timeout.nil? ? io.timeout : timeout)
-      return ForkedChild.io_wait(io, events, seconds) unless enter
+      return WithoutScheduler.io_wait(io, events, seconds) unless enter
 
       found = seconds&.zero? ? ready_now(io, events) || false : wait_on({ io => events }, seconds)
       error = UnreportedTimeout.error if !found && timeout.nil?

@@ -3,7 +3,7 @@
 require_relative "../clock"
 require_relative "../transfer_loop"
 require_relative "../vm"
-require_relative "terminal"
+require_relative "terminal_timeout"
 
 begin
   require "io/nonblock"
@@ -95,7 +95,7 @@ module Reactor
 
         unless nonblocking?(io)
           unless ready_now(io, direction == :read ? IO::READABLE : IO::WRITABLE)
-            limit = Terminal.read_limit(io) if direction == :read
+            limit = TerminalTimeout.read_limit(io) if direction == :read
             return EAGAIN unless limit
             return 0 if limit.positive? && !io_wait(io, IO::READABLE, limit)
           end

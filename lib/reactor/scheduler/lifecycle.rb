@@ -6,7 +6,7 @@ require_relative "../observe/stalls"
 require_relative "../patches"
 require_relative "../schedulers"
 require_relative "../vm"
-require_relative "../workers/policy"
+require_relative "../workers/offload_policy"
 
 module Reactor
   # How a scheduler begins and ends. A scheduler belongs to one thread; see {#run}.

@@ -16,7 +16,7 @@ use crate::{
     ruby::{
         convert::{self, hook_result},
         error::{runtime_error, system_error, unavailable},
-        io_object::IoObject,
+        io_facts::IoFacts,
         method::wrong_number,
         thread::{check_interrupts, fork_generation, has_pending_interrupt, without_gvl},
     },
@@ -114,7 +114,7 @@ pub fn wait(
     events: Value,
 ) -> Result<Option<u32>, Error> {
     let interest = convert::interest(ruby, events)?;
-    let watched = IoObject::new(io)?;
+    let watched = IoFacts::new(io)?;
     let mut event_loop = this.event_loop.borrow_mut();
     event_loop.reactor()?; // before an index is taken, which nothing would give back
     let token = event_loop.take_index();
@@ -239,7 +239,7 @@ fn transfer(
     };
     let (offset, most) = (i64::try_convert(*offset)?, i64::try_convert(*most)?);
     let request = Request::at_most(*buffer, most, offset)?;
-    let io = IoObject::new(*io)?;
+    let io = IoFacts::new(*io)?;
     if io.is_file() {
         let answer = attempt_without_scheduler(&io, direction, &request, None)?;
         return Ok(hook_result(answer));

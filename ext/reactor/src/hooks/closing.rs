@@ -19,8 +19,8 @@ use crate::{
     ruby::{
         error::closed_elsewhere_exception,
         fiber::is_fiber,
-        io_object::IoObject,
-        real_io::{RealIo, known_number, real_io},
+        io::{RealIo, known_facts, real_io},
+        io_facts::IoFacts,
     },
     wait::{
         interrupt::{interrupt, interrupt_fiber, interrupt_operation},
@@ -81,9 +81,9 @@ fn known(io: RealIo) -> Option<(i32, u64)> {
     if io.is_closed() {
         return None;
     }
-    let number = known_number(io.value())?;
+    let number = known_facts(io.value())?;
     let descriptor = io.descriptor().ok()?;
-    Some((descriptor, IoObject::io_number_of(number)))
+    Some((descriptor, IoFacts::io_number_of(number)))
 }
 
 /// Raises IOError in these fibers, which wait for the IO with this number.
@@ -184,7 +184,7 @@ pub fn replaced(
     let (false, Some((descriptor, io_number))) = (this.is_closed(), known(io)) else {
         return Ok(());
     };
-    IoObject::refresh(io);
+    IoFacts::refresh(io);
     if interrupts {
         let waiters = this.state().single_waiters_of(descriptor, io_number);
         interrupt_all(ruby, this, io_number, waiters)?;
@@ -197,10 +197,10 @@ pub fn replaced(
 /// `push_when_unused(io, queue)`: the queue gets an element when no worker uses the descriptor of the IO any more. False,
 /// and nothing done, if none does now.
 pub fn push_when_unused(this: Obj<Scheduler>, io: Value, queue: Value) -> bool {
-    let Some(number) = known_number(io).filter(|_| !this.is_closed()) else {
+    let Some(number) = known_facts(io).filter(|_| !this.is_closed()) else {
         return false;
     };
-    Scheduler::push_when_unpinned(this, IoObject::io_number_of(number), queue)
+    Scheduler::push_when_unpinned(this, IoFacts::io_number_of(number), queue)
 }
 
 /// `fiber_interrupt(fiber, exception)`: raises in a fiber that waits for readiness; dropped if it no longer does.

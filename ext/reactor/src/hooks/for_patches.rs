@@ -9,7 +9,7 @@ use crate::{
         hook_scope::{Entered, HookScope},
         scheduler::Scheduler,
     },
-    ruby::{convert::bytes, io_object::IoObject},
+    ruby::{convert::bytes, io_facts::IoFacts},
     transfer::file_transfer,
 };
 
@@ -29,7 +29,7 @@ pub fn prefetch(
     };
     scope.yield_if_slice_spent()?;
     this.slice().count_transfer(length);
-    file_transfer::prefetch(&scope, &IoObject::new(io)?, file_offset, length, ahead)
+    file_transfer::prefetch(&scope, &IoFacts::new(io)?, file_offset, length, ahead)
 }
 
 /// `sync_by_driver(io, data_only)`: fsync(2) or fdatasync(2) of a file, by the driver, the fiber being parked: 0, or the number of
@@ -43,7 +43,7 @@ pub fn sync_by_driver(
     let Entered::Usable(scope) = HookScope::enter(ruby, &this)? else {
         return Ok(None);
     };
-    file_transfer::sync_by_driver(&scope, &IoObject::new(io)?, data_only)
+    file_transfer::sync_by_driver(&scope, &IoFacts::new(io)?, data_only)
 }
 
 /// `yield_if_slice_spent`: lets other fibers run if none has waited for a time slice. For operations that take long enough

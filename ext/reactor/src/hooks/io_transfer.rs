@@ -7,7 +7,7 @@ use crate::{
     control::scheduler::Scheduler,
     ruby::{
         convert::{hook_result, to_i64},
-        io_object::IoObject,
+        io_facts::IoFacts,
         method::wrong_number,
     },
     transfer::{
@@ -124,7 +124,7 @@ fn refuse(
     request: &Request,
 ) -> Result<Result<usize, Errno>, Error> {
     request.room()?;
-    IoObject::new(io)?;
+    IoFacts::new(io)?;
     let (answer, _) = match direction {
         Direction::Read => request.with_writable(0, |_| Err(Errno::INVAL))?,
         Direction::Write => request.with_readable(0, |_| Err(Errno::INVAL))?,

@@ -17,7 +17,7 @@ use crate::{
         caller::{Callers, called_from},
         convert,
         error::{io_timeout_error, set_errno_to_would_block},
-        io_object::IoObject,
+        io_facts::IoFacts,
     },
     wait::{any, lookup::Lookup, readiness},
 };
@@ -47,7 +47,7 @@ fn ready_events(
             &[io, events, timeout],
         );
     };
-    let io = IoObject::new(io)?;
+    let io = IoFacts::new(io)?;
     let limit = if timeout.is_nil() {
         io.io.timeout()
     } else {
@@ -86,7 +86,7 @@ static CALLERS_AFTER_EAGAIN: Callers = Callers::new(&[
 /// A signal handler that lets other fibers run, between the caller's EAGAIN and here, may make that untrue. Then the wait
 /// is armed anew after 100 ms, as every idle one.
 #[inline(never)]
-fn record_callers_attempt(scope: &HookScope, io: &IoObject, interest: Interest) {
+fn record_callers_attempt(scope: &HookScope, io: &IoFacts, interest: Interest) {
     if !io.is_ruby_socket || interest != Interest::READABLE {
         return;
     }
@@ -154,7 +154,7 @@ pub fn wait_any(ruby: &Ruby, this: Obj<Scheduler>, arguments: &[Value]) -> Resul
     };
     let mut watched = Vec::with_capacity(ios.len());
     for (io, mask) in ios.into_iter().zip(masks) {
-        watched.push((IoObject::new(io)?, convert::interest(ruby, mask)?));
+        watched.push((IoFacts::new(io)?, convert::interest(ruby, mask)?));
     }
     any::wait_for_any(&scope, &watched, &lookups, timeout)
 }

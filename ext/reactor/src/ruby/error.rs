@@ -11,7 +11,7 @@ use magnus::{
 use rb_sys::VALUE;
 use reactor_scheduler::state::object_ref::ObjectRef;
 
-use crate::ruby::{object::Object, real_io::set_hidden};
+use crate::ruby::{io::set_hidden, object::Object};
 
 /// The message of Ruby's own IOError if another thread closes the IO under a thread that waits for it.
 const CLOSED_ELSEWHERE: &str = "stream closed in another thread";

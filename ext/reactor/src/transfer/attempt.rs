@@ -7,14 +7,14 @@ use rustix::io::Errno;
 
 use crate::{
     control::scheduler::Scheduler,
-    ruby::{io_object::IoObject, thread::blocking_call},
+    ruby::{io_facts::IoFacts, thread::blocking_call},
     transfer::request::{Attempted, Direction, Request},
     wait::readiness::watch,
 };
 
 /// One system call that does not block, on what is left of the buffer.
 pub fn attempt(
-    io: &IoObject,
+    io: &IoFacts,
     direction: Direction,
     request: &Request,
     done: usize,
@@ -33,7 +33,7 @@ pub fn attempt(
 /// One system call outside of a scheduler's reach: in a forked child, or for a loop without fibers. A file is read and
 /// written with the GVL released.
 pub fn attempt_without_scheduler(
-    io: &IoObject,
+    io: &IoFacts,
     direction: Direction,
     request: &Request,
     file_offset: Option<u64>,
@@ -55,7 +55,7 @@ pub fn attempt_without_scheduler(
 }
 
 /// Whether the kernel said "would block" and no event has come since: then a system call cannot tell more.
-pub fn is_drained(scheduler: &Scheduler, io: &IoObject, direction: Direction) -> bool {
+pub fn is_drained(scheduler: &Scheduler, io: &IoFacts, direction: Direction) -> bool {
     let known = scheduler
         .state()
         .cached_readiness(io.descriptor, io.owner_id);
@@ -68,7 +68,7 @@ pub fn is_drained(scheduler: &Scheduler, io: &IoObject, direction: Direction) ->
 /// Tells the reactor what a system call has seen.
 pub fn record_attempt(
     scheduler: &Scheduler,
-    io: &IoObject,
+    io: &IoFacts,
     direction: Direction,
     attempted: Attempted,
 ) {
@@ -79,7 +79,7 @@ pub fn record_attempt(
 }
 
 /// The news of the descriptor in the outcome of a system call; `None` if there is none.
-pub fn seen(io: &IoObject, (answer, room): Attempted) -> Option<Attempt> {
+pub fn seen(io: &IoFacts, (answer, room): Attempted) -> Option<Attempt> {
     match answer {
         Err(Errno::AGAIN) => Some(Attempt::WouldBlock),
         Ok(count) if count < room && io.kind.short_means_drained() => Some(Attempt::Short),

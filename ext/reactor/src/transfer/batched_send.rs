@@ -15,7 +15,7 @@ use reactor_scheduler::system::{kind::DescriptorKind, transfer};
 use crate::{
     control::hook_scope::HookScope,
     ruby::{
-        io_object::IoObject,
+        io_facts::IoFacts,
         object::{object_ref, write_barrier},
     },
     transfer::request::{Attempted, Request},
@@ -32,7 +32,7 @@ const MAX_QUEUED: usize = 8 << 10;
 #[inline(never)]
 pub fn send(
     scope: &HookScope,
-    io: &IoObject,
+    io: &IoFacts,
     request: &Request,
     done: usize,
 ) -> Result<Option<Attempted>, Error> {

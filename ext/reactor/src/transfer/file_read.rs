@@ -12,7 +12,7 @@ use rustix::{fs::SeekFrom, io::Errno};
 
 use crate::{
     control::hook_scope::HookScope,
-    ruby::io_object::IoObject,
+    ruby::io_facts::IoFacts,
     transfer::{
         file_transfer::{BOUNCE_MAX, FileOutcome, FileTransfer, Step},
         request::Request,
@@ -43,7 +43,7 @@ const MAX_PREFETCHES: u32 = 2;
 #[inline(never)]
 pub fn read(
     scope: &HookScope,
-    io: &IoObject,
+    io: &IoFacts,
     request: &Request,
     file_offset: Option<u64>,
 ) -> Result<FileOutcome, Error> {
@@ -202,7 +202,7 @@ impl FileRead<'_> {
             return Ok(None);
         };
         let scope = self.transfer.scope;
-        let guard = scope.scheduler.state().begin_worker_buffer();
+        let guard = scope.scheduler.state().begin_lent_buffer();
         let ended = on_pool(scope, class, self.transfer.interrupted(), move || {
             let _guard = guard;
             buffer.with_writable(|bytes| read_into(descriptor, bytes, position))

@@ -28,7 +28,7 @@ use rustix::io::Errno;
 
 use crate::{
     control::hook_scope::HookScope,
-    ruby::{error::closed_elsewhere, io_object::IoObject},
+    ruby::{error::closed_elsewhere, io_facts::IoFacts},
     transfer::request::Request,
     wait::{
         driver_operation,
@@ -56,7 +56,7 @@ pub enum Step {
 /// A transfer to or from a file.
 pub struct FileTransfer<'a> {
     pub scope: &'a HookScope<'a>,
-    pub io: &'a IoObject,
+    pub io: &'a IoFacts,
     pub request: &'a Request,
     /// The position in the file; `None`: the file's own offset.
     pub file_offset: Option<u64>,
@@ -68,7 +68,7 @@ pub struct FileTransfer<'a> {
 impl<'a> FileTransfer<'a> {
     pub fn new(
         scope: &'a HookScope<'a>,
-        io: &'a IoObject,
+        io: &'a IoFacts,
         request: &'a Request,
         file_offset: Option<u64>,
     ) -> Self {
@@ -145,7 +145,7 @@ impl<'a> FileTransfer<'a> {
 /// The kernel is asked for `ahead` bytes as well, so that the disk works meanwhile.
 pub fn prefetch(
     scope: &HookScope,
-    io: &IoObject,
+    io: &IoFacts,
     start: u64,
     length: usize,
     ahead: u64,
@@ -171,7 +171,7 @@ pub fn prefetch(
 /// fsync(2) or fdatasync(2), by the driver: 0 or the error's number; `None` if the driver does not do that.
 pub fn sync_by_driver(
     scope: &HookScope,
-    io: &IoObject,
+    io: &IoFacts,
     data_only: bool,
 ) -> Result<Option<i32>, Error> {
     let operation = match data_only {

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 use crate::{
     control::hook_scope::HookScope,
-    ruby::io_object::IoObject,
+    ruby::io_facts::IoFacts,
     transfer::{
         file_transfer::{BOUNCE_MAX, FileOutcome, FileTransfer, Step},
         request::Request,
@@ -25,7 +25,7 @@ const INLINE_WRITE_MAX: usize = 16 << 10;
 #[inline(never)]
 pub fn write(
     scope: &HookScope,
-    io: &IoObject,
+    io: &IoFacts,
     request: &Request,
     file_offset: Option<u64>,
 ) -> Result<FileOutcome, Error> {

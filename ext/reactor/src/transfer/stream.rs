@@ -11,10 +11,10 @@ use std::time::Duration;
 use magnus::{Error, Ruby, Value, prelude::*, typed_data::Obj};
 use reactor::{Deadline, Ready};
 use reactor_scheduler::{
-    state::{readiness::Registered, wait::WakeCause},
+    state::{wait::WakeCause, wait_registration::Registered},
     system::{
         kind::DescriptorKind,
-        terminal::read_limit,
+        terminal_timeout::read_limit,
         transfer::{self as system, SLICE},
     },
 };
@@ -29,7 +29,7 @@ use crate::{
         caller::called_from,
         convert::{self, hook_result},
         error::{closed_elsewhere, io_timeout_error},
-        io_object::IoObject,
+        io_facts::IoFacts,
     },
     transfer::{
         attempt::{attempt, attempt_without_scheduler, is_drained, record_attempt},
@@ -57,7 +57,7 @@ pub struct Transfer<'a> {
 #[derive(Default)]
 struct Progress {
     /// The IO object, once it has been looked at.
-    io: Option<IoObject>,
+    io: Option<IoFacts>,
     /// The outcome of the last attempt: fewer bytes than are wanted, or an error, which may be that it would block.
     attempted: Option<Result<usize, Errno>>,
     done: usize,
@@ -79,8 +79,8 @@ pub fn transfer(ruby: &Ruby, this: Obj<Scheduler>, transfer: &Transfer) -> Resul
 
 /// The IO of a transfer. Ruby looks at the buffer's size before it looks at the IO.
 #[inline(always)]
-fn io_of(transfer: &Transfer) -> Result<IoObject, Error> {
-    IoObject::new(transfer.io).map_err(|error| transfer.request.room().err().unwrap_or(error))
+fn io_of(transfer: &Transfer) -> Result<IoFacts, Error> {
+    IoFacts::new(transfer.io).map_err(|error| transfer.request.room().err().unwrap_or(error))
 }
 
 /// The usual case, which needs no wait and hence no record of the fiber: one system call. The hook's answer, if that was
@@ -202,7 +202,7 @@ fn begin_wait(
     let begun = readiness::begin_wait(scope, io, interest, progress.deadline)?;
     if begun.is_none() {
         // It would block and is not polled: the descriptor has become a file, which is read and written in another way.
-        progress.io = Some(IoObject::new(transfer.io)?);
+        progress.io = Some(IoFacts::new(transfer.io)?);
     }
     Ok(begun)
 }
@@ -281,7 +281,7 @@ fn continue_transfer(
 }
 
 /// A terminal may end a read before it is readable.
-fn is_read_of_device(transfer: &Transfer, io: &IoObject) -> bool {
+fn is_read_of_device(transfer: &Transfer, io: &IoFacts) -> bool {
     transfer.direction == Direction::Read && io.kind == DescriptorKind::PollFirst
 }
 
@@ -306,7 +306,7 @@ enum Again {
 fn attempt_again(
     scope: &HookScope,
     transfer: &Transfer,
-    io: &mut IoObject,
+    io: &mut IoFacts,
     done: usize,
 ) -> Result<Again, Error> {
     let (direction, request) = (transfer.direction, transfer.request);
@@ -320,7 +320,7 @@ fn attempt_again(
                 FileOutcome::Answer(answer) => return Ok(Again::Over(answer)),
                 FileOutcome::OtherKind => {
                     io.recheck_kind();
-                    *io = IoObject::new(transfer.io)?;
+                    *io = IoFacts::new(transfer.io)?;
                 }
             }
         }
@@ -337,7 +337,7 @@ fn attempt_again(
         };
         if attempted.0 == Err(Errno::NOTSOCK) {
             io.recheck_kind();
-            *io = IoObject::new(transfer.io)?;
+            *io = IoFacts::new(transfer.io)?;
             continue;
         }
         record_attempt(scope.scheduler, io, direction, attempted);

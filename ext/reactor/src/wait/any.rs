@@ -4,18 +4,18 @@ use std::time::Duration;
 
 use magnus::{Error, typed_data::Obj};
 use reactor::Interest;
-use reactor_scheduler::state::{readiness::BegunAny, wait::WakeCause};
+use reactor_scheduler::state::{wait::WakeCause, wait_registration::BegunAny};
 
 use crate::{
     control::hook_scope::HookScope,
-    ruby::{error::system_error, io_object::IoObject},
+    ruby::{error::system_error, io_facts::IoFacts},
     wait::{lookup::Lookup, readiness::watch},
 };
 
 /// Parks until one of them is ready or has ended; false if the time is up before.
 pub fn wait_for_any(
     scope: &HookScope,
-    ios: &[(IoObject, Interest)],
+    ios: &[(IoFacts, Interest)],
     lookups: &[Obj<Lookup>],
     timeout: Option<Duration>,
 ) -> Result<bool, Error> {

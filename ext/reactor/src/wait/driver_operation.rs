@@ -8,7 +8,7 @@ use reactor::{Operation, OperationId};
 use reactor_scheduler::state::operations::Progress;
 use rustix::io::Errno;
 
-use crate::{control::hook_scope::HookScope, ruby::io_object::IoObject, wait::work::Interrupted};
+use crate::{control::hook_scope::HookScope, ruby::io_facts::IoFacts, wait::work::Interrupted};
 
 /// An operation on a file that is over, and what was raised in the fiber meanwhile.
 pub struct EndedOperation {
@@ -44,7 +44,7 @@ impl EndedOperation {
 }
 
 /// Begins to have the driver carry out an operation on a file; [`wait_for_end`] follows. `None` if it does not do that.
-pub fn begin(scope: &HookScope, io: &IoObject, operation: Operation<'_>) -> Option<OperationId> {
+pub fn begin(scope: &HookScope, io: &IoFacts, operation: Operation<'_>) -> Option<OperationId> {
     let mut state = scope.scheduler.state_mut();
     state.start_file_operation(scope.slot, io.descriptor, io.number(), operation)
 }
@@ -53,7 +53,7 @@ pub fn begin(scope: &HookScope, io: &IoObject, operation: Operation<'_>) -> Opti
 /// changes something.
 pub fn wait_for_end(
     scope: &HookScope,
-    io: &IoObject,
+    io: &IoFacts,
     id: OperationId,
     interrupted: Interrupted,
 ) -> Result<EndedOperation, Error> {

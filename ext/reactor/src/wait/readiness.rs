@@ -8,20 +8,20 @@ use std::time::Duration;
 use magnus::Error;
 use reactor::{Deadline, Interest, Ready};
 use reactor_scheduler::state::{
-    readiness::{Registered, Watch},
     wait::WakeCause,
+    wait_registration::{Registered, Watch},
 };
 
 use crate::{
     control::{hook_scope::HookScope, scheduler::Scheduler},
     ruby::{
         error::{closed_elsewhere, system_error},
-        io_object::IoObject,
+        io_facts::IoFacts,
     },
 };
 
 /// The IO object and the interest, as the state knows them.
-pub fn watch(io: &IoObject, interest: Interest) -> Watch {
+pub fn watch(io: &IoFacts, interest: Interest) -> Watch {
     Watch {
         descriptor: io.descriptor,
         owner_id: io.owner_id,
@@ -33,7 +33,7 @@ pub fn watch(io: &IoObject, interest: Interest) -> Watch {
 #[inline(never)]
 pub fn wait_until_ready(
     scope: &HookScope,
-    io: &IoObject,
+    io: &IoFacts,
     interest: Interest,
     timeout: Option<Duration>,
 ) -> Result<Option<Interest>, Error> {
@@ -62,7 +62,7 @@ pub fn wait_until_ready(
 #[inline(always)]
 fn wait_once(
     scope: &HookScope,
-    io: &IoObject,
+    io: &IoFacts,
     interest: Interest,
     deadline: Option<Deadline>,
 ) -> Result<Option<(Ready, WakeCause)>, Error> {
@@ -78,7 +78,7 @@ fn wait_once(
 #[inline(never)]
 pub fn begin_wait(
     scope: &HookScope,
-    io: &IoObject,
+    io: &IoFacts,
     interest: Interest,
     deadline: Option<Deadline>,
 ) -> Result<Option<Registered>, Error> {

@@ -3,7 +3,7 @@
 //! Every wait has a number. A [`Token`] is slot and number. What carries the token of a wait that is over (late readiness,
 //! an old timer, a stale wake-up) no longer matches, and is dropped.
 //!
-//! This is the whole machine, but for waits that a trap handler interrupts (`state/fiber/interrupted.rs`);
+//! This is the whole machine, but for waits that a trap handler interrupts (`state/fiber/nested_wait.rs`);
 //! `state/fiber/tests.rs` has one test for each row.
 //!
 //! # A wait
@@ -65,7 +65,7 @@ use std::time::Instant;
 use reactor::Token;
 
 use crate::state::{
-    fiber::interrupted::InterruptedWait,
+    fiber::nested_wait::OuterWait,
     object_ref::ObjectRef,
     wait::{Life, Pending, WaitHook, WaitKind, WakeCause},
 };
@@ -107,7 +107,7 @@ pub struct FiberRecord {
     last_number: u32,
     active_hooks: u32,
     /// The waits in the middle of which hooks have begun, the innermost last.
-    interrupted: Vec<InterruptedWait>,
+    interrupted: Vec<OuterWait>,
 }
 
 impl FiberRecord {
@@ -335,7 +335,7 @@ impl FiberRecord {
     }
 }
 
-mod interrupted;
+mod nested_wait;
 mod pending;
 
 #[cfg(test)]

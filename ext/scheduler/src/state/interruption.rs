@@ -5,7 +5,7 @@ use crate::state::{
     control::Interrupt,
     fiber::{FiberRecord, FiberState, KillStep, Slot},
     object_ref::ObjectRef,
-    timeouts::Raise,
+    timeout_after::Raise,
     wait::{Pending, SEVERAL, WaitKind, WaitStatus, WakeCause},
 };
 

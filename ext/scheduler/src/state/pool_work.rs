@@ -8,9 +8,9 @@ use crate::state::{
     State,
     descriptor_pins::Pin,
     fiber::Slot,
+    lent_buffers::LentBufferGuard,
     object_ref::ObjectRef,
     wait::{WaitKind, WakeCause},
-    worker_buffers::WorkerBufferGuard,
 };
 
 impl State {
@@ -102,7 +102,7 @@ impl State {
     // --- where to transfer ---------------------------------------------------------------------------------------
 
     /// A worker is about to read into memory of Ruby's, until the guard is dropped.
-    pub fn begin_worker_buffer(&self) -> WorkerBufferGuard {
+    pub fn begin_lent_buffer(&self) -> LentBufferGuard {
         self.buffers.begin()
     }
 

@@ -11,9 +11,9 @@ use crate::state::{
     State,
     fiber::Slot,
     object_ref::ObjectRef,
-    readiness::{Registered, Watch},
     ready_queue::Next,
     wait::WaitHook,
+    wait_registration::{Registered, Watch},
 };
 
 mod observation;

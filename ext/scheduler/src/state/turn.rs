@@ -9,7 +9,7 @@ use crate::state::{
     fiber::{FiberRecord, Slot},
     ready_queue::Next,
     time_slice::TimeSlice,
-    timeouts::Timeouts,
+    timeout_after::Timeouts,
     trace::TraceEvent,
     wait::{WaitKind, WakeCause},
 };

@@ -19,7 +19,7 @@ use crate::system::{
     descriptor::{borrow, check_ready, is_nonblocking},
     kind::DescriptorKind,
     nowait,
-    terminal::read_limit,
+    terminal_timeout::read_limit,
 };
 
 /// Without waiting, and without SIGPIPE. Apple has no flag for the latter, and Ruby's own handler ignores the signal.

@@ -10,9 +10,9 @@ use crate::state::{
     fiber::Slot,
     interruption::Unblocked,
     object_ref::ObjectRef,
-    readiness::{BegunAny, Watch},
     ready_queue::Next,
     wait::{Pending, WaitHook, WaitStatus, WakeCause},
+    wait_registration::{BegunAny, Watch},
 };
 
 // --- readiness ---------------------------------------------------------------------------------------------------

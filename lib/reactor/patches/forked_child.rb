@@ -8,7 +8,7 @@ module Reactor
     # it here, so that it is exactly Ruby without a scheduler: no hook is called in it.
     #
     # @api private
-    module Fork
+    module ForkedChild
       # Kernel#fork, Process.fork and IO.popen with "-" call it.
       def _fork = super.tap { |pid| Schedulers.leave_parents if pid.zero? }
 

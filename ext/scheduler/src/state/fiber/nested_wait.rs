@@ -22,7 +22,7 @@ use crate::state::{
 
 /// A wait that was set aside.
 #[derive(Debug)]
-pub struct InterruptedWait {
+pub struct OuterWait {
     state: FiberState,
     pending: Option<Pending>,
     io_number: u64,
@@ -36,7 +36,7 @@ pub struct InterruptedWait {
     depth: u32,
 }
 
-impl InterruptedWait {
+impl OuterWait {
     fn wake(&mut self, cause: WakeCause) -> bool {
         let goes_on = matches!(self.state, FiberState::Parked(_));
         if goes_on {
@@ -63,7 +63,7 @@ impl FiberRecord {
     /// The hook that has just been entered is in the middle of a wait. Whether that is one for an `unblock` only.
     pub(in crate::state) fn set_wait_aside(&mut self) -> bool {
         let waits_for_unblock_only = std::mem::take(&mut self.waits_for_unblock_only);
-        self.interrupted.push(InterruptedWait {
+        self.interrupted.push(OuterWait {
             state: self.state,
             pending: self.pending.take(),
             io_number: std::mem::take(&mut self.io_number),

@@ -9,9 +9,9 @@
         target_os = "hurd",
         target_os = "nto",
     ),
-    path = "rearm/needed.rs"
+    path = "one_shot/poll.rs"
 )]
-mod not_needed;
+mod epoll_kqueue;
 
 use std::{
     collections::HashMap,
@@ -27,7 +27,7 @@ use mio::{Registry, event::Source, unix::SourceFd};
 
 use crate::{driver::Wake, interest::Interest, token::Token};
 
-pub(in crate::driver::mio) use not_needed::{ONE_SHOT, descriptor};
+pub(in crate::driver::mio) use epoll_kqueue::{ONE_SHOT, descriptor};
 
 /// The registrations that have to be armed again before the next poll, which makes the driver level-triggered. It is empty
 /// and unused with epoll and kqueue, which keep their registrations armed.

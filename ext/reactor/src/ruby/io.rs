@@ -114,28 +114,28 @@ fn is_initialized(object: Value) -> bool {
 
 /// The object's own hidden number, given at first sight: two IO objects never share one, whatever their addresses and
 /// descriptors. `None` for a frozen IO, which can carry none.
-pub fn hidden_number(io: Value, fresh: impl FnOnce(u64) -> u64) -> Option<u64> {
+pub fn given_facts(io: Value, fresh: impl FnOnce(u64) -> u64) -> Option<u64> {
     static NEXT: AtomicU64 = AtomicU64::new(1);
-    if let Some(known) = known_number(io) {
+    if let Some(known) = known_facts(io) {
         return Some(known);
     }
     if io.is_frozen() {
         return None;
     }
     let number = fresh(NEXT.fetch_add(1, Ordering::Relaxed));
-    set_number(io, number);
+    set_facts(io, number);
     Some(number)
 }
 
 /// Gives a number to an IO that is not frozen.
-pub fn set_number(io: Value, number: u64) {
+pub fn set_facts(io: Value, number: u64) {
     // SAFETY: an object that is not frozen takes it without raising, while there is memory. (A protection would be the
     // deepest frame on the stack of a fiber that reads.)
     unsafe { rb_sys::rb_ivar_set(io.as_raw(), hidden_name(), rb_sys::rb_ull2inum(number)) };
 }
 
 /// The number the object has been given, if it has.
-pub fn known_number(io: Value) -> Option<u64> {
+pub fn known_facts(io: Value) -> Option<u64> {
     // SAFETY: reading an instance variable never raises; the name has no @ and so is invisible to Ruby.
     let known = unsafe { rb_sys::rb_ivar_get(io.as_raw(), hidden_name()) };
     // SAFETY: only this module writes the variable, and writes Fixnums.
@@ -143,7 +143,7 @@ pub fn known_number(io: Value) -> Option<u64> {
 }
 
 /// Takes the number away: the next look gives a fresh one.
-pub fn forget_number(io: Value) {
+pub fn forget_facts(io: Value) {
     // SAFETY: FrozenError is caught; a frozen object has no number anyway.
     _ = protect(|| unsafe {
         rb_sys::rb_ivar_set(io.as_raw(), hidden_name(), rb_sys::Qnil as VALUE)

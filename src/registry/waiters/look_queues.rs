@@ -1,20 +1,20 @@
-//! The idle queues: unanswered waits in the order in which they were last armed.
+//! The look queues: unanswered waits in the order in which they were last armed.
 
 use std::time::Instant;
 
 use crate::registry::waiters::{NONE, Waiters};
 
-/// The idle queues. A wait begins in the first one, and moves on with each look. It stays in the last one.
+/// The look queues. A wait begins in the first one, and moves on with each look. It stays in the last one.
 pub(in crate::registry) const QUEUES: usize = 5;
 
-/// Both ends of an idle queue.
+/// Both ends of an look queue.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct IdleQueue {
+pub(super) struct LookQueue {
     oldest: u32,
     newest: u32,
 }
 
-impl IdleQueue {
+impl LookQueue {
     pub(super) const EMPTY: Self = Self {
         oldest: NONE,
         newest: NONE,
@@ -22,9 +22,9 @@ impl IdleQueue {
 }
 
 impl Waiters {
-    /// The idle queues that are not empty.
+    /// The look queues that are not empty.
     #[inline]
-    pub(in crate::registry) fn idle_queues(&self) -> impl Iterator<Item = usize> + use<> {
+    pub(in crate::registry) fn look_queues(&self) -> impl Iterator<Item = usize> + use<> {
         let mut left = self.occupied;
         std::iter::from_fn(move || {
             let queue = left.trailing_zeros() as usize;
@@ -33,16 +33,16 @@ impl Waiters {
         })
     }
 
-    /// When the oldest wait of an idle queue was last armed, and its slot.
+    /// When the oldest wait of an look queue was last armed, and its slot.
     pub(in crate::registry) fn oldest(&self, queue: usize) -> Option<(Instant, u32)> {
-        let node = self.nodes.get(self.idle[queue].oldest as usize)?;
+        let node = self.nodes.get(self.look_queues[queue].oldest as usize)?;
         Some((node.armed, node.slot))
     }
 
-    /// The oldest wait of an idle queue is armed again: it moves to the end of the next queue, and from the last queue to the
+    /// The oldest wait of an look queue is armed again: it moves to the end of the next queue, and from the last queue to the
     /// end of the same.
     pub(in crate::registry) fn move_on(&mut self, queue: usize, now: Instant) {
-        let number = self.idle[queue].oldest;
+        let number = self.look_queues[queue].oldest;
         if number == NONE {
             return;
         }
@@ -53,30 +53,30 @@ impl Waiters {
         self.queue(number);
     }
 
-    /// Appends a node to its idle queue.
+    /// Appends a node to its look queue.
     pub(super) fn queue(&mut self, number: u32) {
         let node = &mut self.nodes[number as usize];
         self.occupied |= 1 << node.queue;
-        let idle = &mut self.idle[usize::from(node.queue)];
-        let newest = std::mem::replace(&mut idle.newest, number);
+        let ends = &mut self.look_queues[usize::from(node.queue)];
+        let newest = std::mem::replace(&mut ends.newest, number);
         node.older = newest;
         node.newer = NONE;
         match newest {
-            NONE => idle.oldest = number,
+            NONE => ends.oldest = number,
             newest => self.nodes[newest as usize].newer = number,
         }
     }
 
-    /// Removes a node from its idle queue.
+    /// Removes a node from its look queue.
     pub(super) fn unqueue(&mut self, number: u32) {
         let node = &self.nodes[number as usize];
         let (queue, older, newer) = (usize::from(node.queue), node.older, node.newer);
         match older {
-            NONE => self.idle[queue].oldest = newer,
+            NONE => self.look_queues[queue].oldest = newer,
             older => self.nodes[older as usize].newer = newer,
         }
         match newer {
-            NONE => self.idle[queue].newest = older,
+            NONE => self.look_queues[queue].newest = older,
             newer => self.nodes[newer as usize].older = older,
         }
         if older == NONE && newer == NONE {

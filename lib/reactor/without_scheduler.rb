@@ -5,12 +5,12 @@ require "timeout"
 require_relative "clock"
 
 module Reactor
-  # What the hooks of a scheduler do in a forked child of the process that made it: what Ruby does without a scheduler. The
-  # parent's descriptors are not touched. Native and portable schedulers share it. A child that Ruby forks has no scheduler, so
-  # this is for forks that C code makes past Process._fork.
+  # What the hooks of a scheduler do where there is none: what Ruby does without a scheduler. They are called so only in a forked
+  # child that still has its parent's scheduler, because C code forked it past Process._fork. The parent's descriptors are not
+  # touched. Native and portable schedulers share it.
   #
   # @api private
-  module ForkedChild
+  module WithoutScheduler
     # Seconds between two checks whether an unblock has ended the wait. The child has no loop that another thread could wake.
     POLL_INTERVAL = 0.01
 

@@ -1,12 +1,12 @@
-//! Around a sleep in which no fiber can run: virtual time advances, a deadlock is found.
+//! Virtual time: before and after a sleep in which no fiber can run, its clock advances.
 
 use std::time::{Duration, Instant};
 
-use magnus::{Error, TryConvert, prelude::*};
+use magnus::{Error, prelude::*};
 
 use crate::{
     control::scheduler::Scheduler,
-    ruby::{call::call_method, error, object::Object, thread::current_scheduler},
+    ruby::{call::call_method, object::Object, thread::current_scheduler},
 };
 
 /// Until when the outside has time to wake a fiber, before the virtual clock advances.
@@ -37,23 +37,6 @@ impl Scheduler {
     pub fn advance_virtual_clock(&self, settle: Option<SettleUntil>) {
         if settle.is_some_and(|settle| settle.left().is_zero()) {
             self.state_mut().advance_if_idle();
-        }
-    }
-
-    /// Raises what Ruby raises when every thread waits for another one: if all fibers wait for an `unblock` without a time
-    /// limit, and `deadlock_message` (in Ruby) finds no thread that could bring it.
-    pub fn check_deadlock(&self) -> Result<(), Error> {
-        if !self.state().may_be_deadlocked() {
-            return Ok(());
-        }
-        let scheduler = current_scheduler().value();
-        if !self.is_object(scheduler) || !scheduler.respond_to("deadlock_message", true)? {
-            return Ok(());
-        }
-        let message = call_method(scheduler, "deadlock_message", &[])?;
-        match Option::<String>::try_convert(message)? {
-            Some(message) => Err(error::deadlock(message)),
-            None => Ok(()),
         }
     }
 }

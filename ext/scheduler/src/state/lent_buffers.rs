@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// How many buffers are in flight.
 #[derive(Clone, Debug, Default)]
-pub struct WorkerBuffers(Arc<Shared>);
+pub struct LentBuffers(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
@@ -24,12 +24,12 @@ struct Count {
 
 /// One of them, until it is dropped.
 #[derive(Debug)]
-pub struct WorkerBufferGuard(WorkerBuffers);
+pub struct LentBufferGuard(LentBuffers);
 
-impl WorkerBuffers {
-    pub fn begin(&self) -> WorkerBufferGuard {
+impl LentBuffers {
+    pub fn begin(&self) -> LentBufferGuard {
         self.lock().in_flight += 1;
-        WorkerBufferGuard(self.clone())
+        LentBufferGuard(self.clone())
     }
 
     pub fn count(&self) -> usize {
@@ -51,9 +51,9 @@ impl WorkerBuffers {
     }
 }
 
-impl Drop for WorkerBufferGuard {
+impl Drop for LentBufferGuard {
     fn drop(&mut self) {
-        let WorkerBuffers(shared) = &self.0;
+        let LentBuffers(shared) = &self.0;
         let mut count = self.0.lock();
         count.in_flight -= 1;
         if count.awaited {
@@ -66,11 +66,11 @@ impl Drop for WorkerBufferGuard {
 mod tests {
     use std::sync::mpsc;
 
-    use super::WorkerBuffers;
+    use super::LentBuffers;
 
     #[test]
     fn the_end_waits_for_every_buffer() {
-        let buffers = WorkerBuffers::default();
+        let buffers = LentBuffers::default();
         let (first, second) = (buffers.begin(), buffers.begin());
         assert_eq!(2, buffers.count());
         drop(first);

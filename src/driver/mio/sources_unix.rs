@@ -1,6 +1,6 @@
 //! Unix: sources are file descriptors, which mio borrows by number.
 
-mod rearm;
+mod one_shot;
 
 use std::{collections::HashMap, io, os::fd::RawFd, sync::Arc};
 
@@ -14,9 +14,9 @@ use crate::{
     token::Token,
 };
 
-use rearm::{ONE_SHOT, Oneshots};
+use one_shot::{ONE_SHOT, Oneshots};
 
-pub(super) use rearm::descriptor as pollable;
+pub(super) use one_shot::descriptor as pollable;
 
 /// Does the queue refuse files that it cannot poll? epoll does (`EPERM`). kqueue accepts a regular file and reports it only
 /// before its end. poll(2) accepts all numbers, open or not.

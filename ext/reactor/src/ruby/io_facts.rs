@@ -8,12 +8,12 @@ use reactor::OwnerId;
 use reactor_scheduler::system::kind::DescriptorKind;
 
 use crate::ruby::{
+    io::{self, RealIo},
     object::is_kind_of,
-    real_io::{self, RealIo},
 };
 
 /// An IO object, and the facts about it that hooks decide by.
-pub struct IoObject {
+pub struct IoFacts {
     pub io: RealIo,
     pub descriptor: i32,
     pub owner_id: OwnerId,
@@ -22,12 +22,12 @@ pub struct IoObject {
     pub is_ruby_socket: bool,
 }
 
-impl IoObject {
+impl IoFacts {
     /// IOError if it is closed, TypeError if it is no IO.
     pub fn new(object: Value) -> Result<Self, Error> {
-        let io = real_io::real_io(object)?;
+        let io = io::real_io(object)?;
         let descriptor = io.descriptor()?;
-        let number = real_io::hidden_number(io.value(), |serial| facts(serial, io, descriptor));
+        let number = io::given_facts(io.value(), |serial| facts(serial, io, descriptor));
         let bits = number.unwrap_or_else(|| facts(0, io, descriptor));
         Ok(Self {
             io,
@@ -59,17 +59,17 @@ impl IoObject {
     /// The object has another file than before (IO#reopen): what its hidden number says of the file is asked again. Its serial
     /// stays, because waits have begun under it.
     pub fn refresh(io: RealIo) {
-        let number = real_io::known_number(io.value());
+        let number = io::known_facts(io.value());
         if let (Some(number), Ok(descriptor)) = (number, io.descriptor()) {
             let serial = Self::io_number_of(number);
-            real_io::set_number(io.value(), facts(serial, io, descriptor));
+            io::set_facts(io.value(), facts(serial, io, descriptor));
         }
     }
 
     /// Forgets its number if the descriptor is of another kind than remembered, because of IO#reopen or dup2(2).
     pub fn recheck_kind(&self) {
         if DescriptorKind::of(self.descriptor) != self.kind {
-            real_io::forget_number(self.io.value());
+            io::forget_facts(self.io.value());
         }
     }
 }
@@ -102,5 +102,5 @@ fn is_socket(io: Value) -> bool {
 /// `Reactor.io_number(io)`: the number under which an IO object appears in the rows of fibers; nil if no scheduler has
 /// seen it.
 pub fn io_number(io: Value) -> Option<u64> {
-    real_io::known_number(io).map(IoObject::io_number_of)
+    io::known_facts(io).map(IoFacts::io_number_of)
 }

@@ -3,7 +3,7 @@
 module Reactor
   class PortableScheduler
     # Terminals that a read does not wait for.
-    module Terminal
+    module TerminalTimeout
       # The ioctl(2) that answers with the settings, and their places: Linux, where its numbers are the usual ones.
       TCGETS = 0x5401
       LOCAL_MODES = 12
@@ -23,6 +23,6 @@ module Reactor
         settings.getbyte(VTIME) / 10.0 if settings.unpack1("L", offset: LOCAL_MODES).nobits?(ICANON) && settings.getbyte(VMIN).zero?
       end
     end
-    private_constant :Terminal
+    private_constant :TerminalTimeout
   end
 end
