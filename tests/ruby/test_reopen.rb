@@ -56,13 +56,20 @@ class TestReopen < ReactorTest
     end
   end
 
-  # In threads the wait goes on, and notices the new file when the old one wakes it. Here the new file ends the wait.
+  # In threads the wait goes on, and notices the new file when the old one wakes it. Here the new file ends the wait. A thread
+  # that sleeps by its status may still be before its system call. Then it reads the new file at once, and the old pipe has no
+  # reader any more.
   def test_reopen_with_a_path_goes_on_with_the_new_file
     path = file_of("new\n")
     [method(:pipe), method(:pair)].product(READS.keys) do |make, name|
       plain, ours = both do |way|
         io, writing = make.call
-        send(way, -> { READS[name].call(io) }) { io.reopen(path); writing << "old\n" if way == :by_a_thread }
+        send(way, -> { READS[name].call(io) }) do
+          io.reopen(path)
+          writing << "old\n" if way == :by_a_thread
+        rescue Errno::EPIPE
+          nil
+        end
       end
       assert_equal plain, ours, "#{make.name} #{name}"
       assert_equal :value, ours.first
