@@ -44,7 +44,7 @@
 //!
 //! A wait for a direction, and an attempt by the same owner, removes the note "spurious" from the direction.
 //!
-//! # An attempt, a close, a replaced file, an idle wait
+//! # An attempt, a close, a replaced file, a wait without an event
 //!
 //! | call                           | registered                   | effect                              | driver call |
 //! |--------------------------------|------------------------------|-------------------------------------|-------------|
@@ -61,11 +61,12 @@
 //! | rearm, for a wait whose look is due | something               | as the driver's answer above        | reregister(registered) |
 //! | the poll right after it reports a direction that is presumed drained | something | doubted, and as any event | as any event |
 //!
-//! A wait that stays idle is looked at again and again: after 100 ms, and then at intervals that grow up to 25.6 s. So no
-//! wait depends on one look, and an idle wait costs one system call in 19 s at least (3/4 of the longest interval).
+//! A wait that gets no event is looked at: its descriptor is registered anew, and the kernel reports what is ready. The first
+//! look comes after 100 ms, the next ones at intervals that grow up to 25.6 s. So no wait depends on one look. A long wait
+//! costs at most one system call in 19 s (3/4 of the longest interval).
 //!
-//! "Presumed drained" is what a short count says. If a look finds data all the same, the kernel has stopped at a boundary
-//! between messages, and will do so again: from then on short counts of this registration say nothing.
+//! A short count means "presumed drained". If a look then finds data, the kernel has stopped at a boundary between messages.
+//! It will do so again, so later short counts of this registration are ignored.
 
 mod entries;
 mod entry;

@@ -18,7 +18,8 @@ const SUBMISSIONS: u32 = 256;
 /// Entries of the completion queue. The kernel keeps further completions (`IORING_FEAT_NODROP`, Linux 5.5).
 const COMPLETIONS: u32 = 1024;
 
-/// A kernel without these operations has no advantage over epoll, so the driver refuses it.
+/// A kernel without these operations has no advantage over epoll, so the driver refuses it. (The scheduler for Ruby does not
+/// receive by the ring; embedders may.)
 const REQUIRED: [u8; 2] = [opcode::Send::CODE, opcode::Recv::CODE];
 
 /// An io_uring(7).

@@ -45,8 +45,8 @@ impl Scheduler {
         Err(error)
     }
 
-    /// Before a wait: if the fiber was killed while it waited for another fiber, as for an Enumerator, the VM has raised an
-    /// error in that one, and then the kill here, which the hooks have not seen. A switch to an empty fiber tells.
+    /// Before a wait: looks whether the fiber was killed while it waited for another fiber, for example for an Enumerator's.
+    /// The VM has then raised the kill outside of a hook. A switch to an empty fiber and back makes the VM raise it here.
     #[inline(always)]
     pub fn find_kill(&self, slot: Slot) -> Result<(), Error> {
         if self.state().may_be_killed(slot) {

@@ -44,7 +44,7 @@ impl Scheduler {
             self.check_deadlock()
                 .or_else(|error| self.raise_in_root(slot, error))?;
         } else if is_interrupted() {
-            // A signal marks the fiber that has control, and the mark does not follow the switch that may come next.
+            // The VM marks the fiber that has control when a signal comes. After a switch the mark would be on another fiber.
             check_interrupts().or_else(|error| self.raise_in_root(slot, error))?;
         } else if !is_only_thread() {
             self.yield_gvl_if_due(slot)?;
@@ -67,8 +67,8 @@ impl Scheduler {
         yielded.or_else(|error| self.raise_in_root(slot, error))
     }
 
-    /// An exception that reached the polling fiber only because it happened to poll is raised in the root fiber; where
-    /// there is none, here.
+    /// Raises an exception in the root fiber. A signal or another thread has raised it in the thread, and this fiber got it
+    /// only because it polls. If there is no root fiber, it is raised here.
     fn raise_in_root(&self, slot: Slot, error: Error) -> Result<(), Error> {
         let Some(exception) = error.value() else {
             return Err(error); // Thread#kill: the VM itself carries it from here to the root fiber
@@ -80,8 +80,8 @@ impl Scheduler {
         }
     }
 
-    /// Raises where a fiber cannot do it by itself when it gets control: in operations that only their proxies know, and for
-    /// a timeout of a fiber that is not parked itself, because it waits for a parked Enumerator.
+    /// Raises the exceptions that a fiber cannot raise by itself when it gets control: those of an operation that only a proxy
+    /// of the VM's can end, and the timeouts of a fiber that is not parked, because it waits for a parked Enumerator.
     fn deliver_interrupts(&self, slot: Slot) -> Result<(), Error> {
         loop {
             let next = self.state_mut().pop_interrupt();

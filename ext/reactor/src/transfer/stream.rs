@@ -1,4 +1,7 @@
-//! `io_read` and `io_write`: the system call first, the wait only when the kernel says that it would block.
+//! `io_read` and `io_write` of what is not a file: the system call first, the wait only when the kernel says that it would block.
+//!
+//! Receives are system calls on every backend, `uring` as well: io_uring saves no time for them (docs/measured.md). Sends to
+//! sockets may be queued for io_uring (`batched_send.rs`).
 //!
 //! IO#sysread and IO#syswrite are told from IO#read_nonblock, which must not wait, by name.
 //!

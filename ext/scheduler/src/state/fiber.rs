@@ -107,7 +107,7 @@ pub struct FiberRecord {
     last_number: u32,
     active_hooks: u32,
     /// The waits in the middle of which hooks have begun, the innermost last.
-    interrupted: Vec<OuterWait>,
+    outer_waits: Vec<OuterWait>,
 }
 
 impl FiberRecord {
@@ -133,7 +133,7 @@ impl FiberRecord {
             wait_number,
             last_number: wait_number,
             active_hooks: 0,
-            interrupted: Vec::new(),
+            outer_waits: Vec::new(),
         }
     }
 

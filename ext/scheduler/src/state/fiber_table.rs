@@ -102,7 +102,7 @@ impl FiberTable {
         let Some(record) = self.get_mut(slot) else {
             return;
         };
-        if record.has_interrupted_wait() {
+        if record.has_outer_wait() {
             return self.leave_with_interrupted_wait(slot);
         }
         if record.leave_hook() {
@@ -231,8 +231,8 @@ impl FiberTable {
             return false;
         };
         let is_woken = record.wake(token.generation(), cause);
-        if !is_woken && record.has_interrupted_wait() {
-            record.wake_interrupted(token.generation(), cause);
+        if !is_woken && record.has_outer_wait() {
+            record.wake_outer(token.generation(), cause);
         }
         is_woken
     }
@@ -294,11 +294,7 @@ impl FiberTable {
     pub(super) fn for_each_object(&self, visit: &mut impl FnMut(ObjectRef)) {
         for record in self.records() {
             visit(record.fiber());
-            for pending in record
-                .pending()
-                .into_iter()
-                .chain(record.interrupted_pending())
-            {
+            for pending in record.pending().into_iter().chain(record.outer_pending()) {
                 if let Pending::Raise(exception) | Pending::Late(exception) = pending {
                     visit(exception);
                 }

@@ -107,7 +107,7 @@ impl State {
             }
             _ => {
                 let record = self.fibers.get_mut(slot);
-                record.is_some_and(|record| record.raise_in_interrupted(io_number, exception))
+                record.is_some_and(|record| record.raise_in_outer(io_number, exception))
             }
         }
     }
@@ -124,7 +124,7 @@ impl State {
             return Unblocked::Dropped;
         };
         let record = self.fibers.get(slot);
-        if record.is_some_and(FiberRecord::has_interrupted_wait) {
+        if record.is_some_and(FiberRecord::has_outer_wait) {
             return self.unblock_nested(slot, blocker.address());
         }
         self.unblock_innermost(slot)
@@ -148,10 +148,10 @@ impl State {
             return Unblocked::Dropped;
         };
         let is_innermost = record.is_blocked_by(blocker);
-        if record.unblock_interrupted(Some(blocker)) && !is_innermost {
+        if record.unblock_outer(Some(blocker)) && !is_innermost {
             return Unblocked::Woken;
         }
-        let is_outer = !is_innermost && record.unblock_interrupted(None);
+        let is_outer = !is_innermost && record.unblock_outer(None);
         match self.unblock_innermost(slot) {
             Unblocked::Dropped if is_outer => Unblocked::Woken,
             unblocked => unblocked,
@@ -205,8 +205,7 @@ impl State {
         let waits_for_it = |slot: &Slot| {
             let record = self.fibers.get(*slot);
             record.is_some_and(|record| {
-                io_numbers.contains(&record.io_number())
-                    || record.has_interrupted_wait_for(io_numbers)
+                io_numbers.contains(&record.io_number()) || record.has_outer_wait_for(io_numbers)
             })
         };
         tokens

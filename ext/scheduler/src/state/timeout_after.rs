@@ -26,16 +26,16 @@ struct Timeout {
 /// The exception (an object or a class) and the message that a fired timeout raises.
 pub type Raise = (ObjectRef, ObjectRef);
 
-/// Whether control is neither in the fiber nor in a hook of it: it has resumed another fiber, or it has yielded to the fiber
-/// that resumed it, as an Enumerator does between two values.
+/// Whether the fiber has given control away without a hook: it has resumed another fiber, or it has yielded to the fiber that
+/// resumed it. An Enumerator does so between two values.
 fn is_suspended(slot: Slot, fibers: &FiberTable) -> bool {
     fibers
         .get(slot)
         .is_some_and(FiberRecord::is_suspended_elsewhere)
 }
 
-/// The fiber that raises for a fiber which is suspended: its owner, from which the VM finds the fiber that waits, if there is
-/// one. `None` if the owner has ended.
+/// The fiber in which the timeout of a suspended fiber is raised: its owner. The VM passes the exception on to the fiber that
+/// the owner waits for. `None` if the owner has ended.
 fn owner_of(slot: Slot, fibers: &FiberTable) -> Option<Slot> {
     let owner = fibers.owner_or_self(slot);
     fibers.is_alive(owner).then_some(owner.slot)

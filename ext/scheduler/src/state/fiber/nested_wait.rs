@@ -56,14 +56,14 @@ impl FiberRecord {
         self.state != FiberState::Running
     }
 
-    pub(in crate::state) fn has_interrupted_wait(&self) -> bool {
-        !self.interrupted.is_empty()
+    pub(in crate::state) fn has_outer_wait(&self) -> bool {
+        !self.outer_waits.is_empty()
     }
 
-    /// The hook that has just been entered is in the middle of a wait. Whether that is one for an `unblock` only.
+    /// Sets the wait aside for the hook that has just begun. Returns whether it is a wait for an `unblock` only.
     pub(in crate::state) fn set_wait_aside(&mut self) -> bool {
         let waits_for_unblock_only = std::mem::take(&mut self.waits_for_unblock_only);
-        self.interrupted.push(OuterWait {
+        self.outer_waits.push(OuterWait {
             state: self.state,
             pending: self.pending.take(),
             io_number: std::mem::take(&mut self.io_number),
@@ -86,13 +86,13 @@ impl FiberRecord {
     pub(in crate::state) fn resume_wait(&mut self) -> bool {
         let depth = self.active_hooks;
         if self
-            .interrupted
+            .outer_waits
             .last()
             .is_none_or(|wait| wait.depth != depth)
         {
             return false;
         }
-        let Some(wait) = self.interrupted.pop() else {
+        let Some(wait) = self.outer_waits.pop() else {
             return false;
         };
         self.state = wait.state;
@@ -111,12 +111,8 @@ impl FiberRecord {
     }
 
     /// Notes what has ended a wait that was set aside. Whether there is one with this number that went on.
-    pub(in crate::state) fn wake_interrupted(
-        &mut self,
-        wait_number: u32,
-        cause: WakeCause,
-    ) -> bool {
-        let mut waits = self.interrupted.iter_mut();
+    pub(in crate::state) fn wake_outer(&mut self, wait_number: u32, cause: WakeCause) -> bool {
+        let mut waits = self.outer_waits.iter_mut();
         let wait = waits.find(|wait| wait.wait_number == wait_number);
         wait.is_some_and(|wait| wait.wake(cause))
     }
@@ -127,8 +123,8 @@ impl FiberRecord {
     }
 
     /// Ends the waits that were set aside and that an `unblock` ends: those for this object, or all (`None`). Whether there is one.
-    pub(in crate::state) fn unblock_interrupted(&mut self, blocker: Option<usize>) -> bool {
-        let waits = self.interrupted.iter_mut();
+    pub(in crate::state) fn unblock_outer(&mut self, blocker: Option<usize>) -> bool {
+        let waits = self.outer_waits.iter_mut();
         waits
             .filter(|wait| wait.state == FiberState::Parked(WaitKind::Block))
             .filter(|wait| blocker.is_none_or(|blocker| wait.blocker == blocker))
@@ -141,18 +137,18 @@ impl FiberRecord {
     }
 
     /// Whether it waits for one of these IO objects, in a wait that was set aside.
-    pub(in crate::state) fn has_interrupted_wait_for(&self, io_numbers: &[u64]) -> bool {
-        let mut waits = self.interrupted.iter();
+    pub(in crate::state) fn has_outer_wait_for(&self, io_numbers: &[u64]) -> bool {
+        let mut waits = self.outer_waits.iter();
         waits.any(|wait| wait.waits_for_one_of(io_numbers))
     }
 
     /// Raises in the innermost wait for this IO object (0: for any) that was set aside. Whether there is one.
-    pub(in crate::state) fn raise_in_interrupted(
+    pub(in crate::state) fn raise_in_outer(
         &mut self,
         io_number: u64,
         exception: ObjectRef,
     ) -> bool {
-        let mut waits = self.interrupted.iter_mut().rev();
+        let mut waits = self.outer_waits.iter_mut().rev();
         let wait = waits.find(|wait| match io_number {
             0 => wait.state == FiberState::Parked(WaitKind::Io),
             number => wait.waits_for_one_of(&[number, SEVERAL]),
@@ -164,7 +160,7 @@ impl FiberRecord {
     }
 
     /// The exceptions that are pending in waits that were set aside.
-    pub(in crate::state) fn interrupted_pending(&self) -> impl Iterator<Item = Pending> + '_ {
-        self.interrupted.iter().filter_map(|wait| wait.pending)
+    pub(in crate::state) fn outer_pending(&self) -> impl Iterator<Item = Pending> + '_ {
+        self.outer_waits.iter().filter_map(|wait| wait.pending)
     }
 }

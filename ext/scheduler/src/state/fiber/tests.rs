@@ -241,7 +241,7 @@ fn the_record_of_a_foreign_fiber_goes_with_its_last_hook() {
 // A hook in the middle of a wait
 
 /// A record whose wait of this kind a hook has interrupted, and the number of that wait.
-fn interrupted(kind: WaitKind) -> (FiberRecord, u32) {
+fn with_outer_wait(kind: WaitKind) -> (FiberRecord, u32) {
     let mut record = running();
     record.enter_hook();
     record.begin_wait(kind);
@@ -260,7 +260,7 @@ fn leave(record: &mut FiberRecord) {
 
 #[test]
 fn a_wait_that_was_set_aside_goes_on_when_the_hook_ends() {
-    let (mut record, outer) = interrupted(WaitKind::Block);
+    let (mut record, outer) = with_outer_wait(WaitKind::Block);
     assert_ne!(outer, record.wait_number());
     leave(&mut record);
     assert_eq!(FiberState::Parked(WaitKind::Block), record.state());
@@ -270,7 +270,7 @@ fn a_wait_that_was_set_aside_goes_on_when_the_hook_ends() {
 
 #[test]
 fn the_wait_after_one_that_was_set_aside_has_a_number_of_its_own() {
-    let (mut record, _) = interrupted(WaitKind::Block);
+    let (mut record, _) = with_outer_wait(WaitKind::Block);
     let inner = record.wait_number();
     leave(&mut record);
     record.end_wait();
@@ -281,10 +281,10 @@ fn the_wait_after_one_that_was_set_aside_has_a_number_of_its_own() {
 
 #[test]
 fn what_ends_a_wait_that_was_set_aside_is_noted() {
-    let (mut record, outer) = interrupted(WaitKind::Io);
+    let (mut record, outer) = with_outer_wait(WaitKind::Io);
     assert!(!record.wake(outer, WakeCause::Ready));
-    assert!(record.wake_interrupted(outer, WakeCause::Ready));
-    assert!(!record.wake_interrupted(outer, WakeCause::Elapsed));
+    assert!(record.wake_outer(outer, WakeCause::Ready));
+    assert!(!record.wake_outer(outer, WakeCause::Elapsed));
     assert_eq!(WaitStatus::Waiting, record.poll_wait());
     leave(&mut record);
     assert!(record.may_run());
@@ -293,13 +293,10 @@ fn what_ends_a_wait_that_was_set_aside_is_noted() {
 
 #[test]
 fn an_exception_is_raised_in_the_wait_that_it_is_meant_for() {
-    let (mut record, _) = interrupted(WaitKind::Io);
-    assert!(!record.raise_in_interrupted(7, ObjectRef::new(8)));
-    assert!(record.raise_in_interrupted(0, ObjectRef::new(8)));
-    assert_eq!(
-        vec![RAISE],
-        record.interrupted_pending().collect::<Vec<_>>()
-    );
+    let (mut record, _) = with_outer_wait(WaitKind::Io);
+    assert!(!record.raise_in_outer(7, ObjectRef::new(8)));
+    assert!(record.raise_in_outer(0, ObjectRef::new(8)));
+    assert_eq!(vec![RAISE], record.outer_pending().collect::<Vec<_>>());
     assert_eq!(WaitStatus::Waiting, record.poll_wait());
     leave(&mut record);
     assert_eq!(WaitStatus::Raise(RAISE), record.poll_wait());
@@ -307,7 +304,7 @@ fn an_exception_is_raised_in_the_wait_that_it_is_meant_for() {
 
 #[test]
 fn a_kill_in_the_middle_of_a_wait_is_not_lost_with_it() {
-    let (mut record, _) = interrupted(WaitKind::Block);
+    let (mut record, _) = with_outer_wait(WaitKind::Block);
     record.kill();
     leave(&mut record);
     assert_eq!(WaitStatus::Raise(Pending::Kill), record.poll_wait());
