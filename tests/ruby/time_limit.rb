@@ -11,10 +11,11 @@ class TimeLimit
 
   # @param seconds [Numeric] the limit of an idle process
   # @param pid [Integer] the process; its descendants are looked at as well
-  def initialize(seconds, pid = Process.pid)
+  # @param extension [Numeric] the maximum, in limits
+  def initialize(seconds, pid = Process.pid, extension: MAX_EXTENSION)
     @pid, @seconds = pid, seconds
     @limit = now + seconds
-    @maximum = now + (seconds * MAX_EXTENSION)
+    @maximum = now + (seconds * extension)
     @window = seconds / 20.0
   end
 

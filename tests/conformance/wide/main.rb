@@ -17,7 +17,7 @@ module Wide
   class Main
     # Side by side: no more processes than processors, because CRuby's tests measure time.
     SIDE_BY_SIDE = [Etc.nprocessors, 2].min
-    # Seconds of a test in plain Ruby. No test takes as long on a loaded machine.
+    # Seconds of a test in plain Ruby.
     LIMIT = 90
     # In a fiber a test may take so many times as long as in plain Ruby, and so many seconds more.
     TIMES = 20
@@ -77,7 +77,7 @@ module Wide
     # The plain run of a file, then its comparisons, one run after another. A run is followed by the runs it makes necessary.
     def run_all
       following = {}
-      waiting = @files.map { |file| Run.new(@place, file, Run::PLAIN, limits: ->(_) { LIMIT }) }
+      waiting = @files.map { |file| Run.new(@place, file, Run::PLAIN, limits: ->(_, pid) { TimeLimit.new(LIMIT, pid) }) }
       running = []
       until waiting.empty? && running.empty?
         running << waiting.shift.start while running.size < SIDE_BY_SIDE && waiting.any?
@@ -106,9 +106,12 @@ module Wide
     end
 
     def compare(plain, backend)
-      limits = lambda do |id|
+      limits = lambda do |id, pid|
         known = @known.mentions?(RUBY_VERSION, backend, "#{plain.file} #{id}")
-        (plain.outcomes[id]&.seconds || 0) * TIMES + (known ? [@more, MORE_OF_KNOWN].min : @more)
+        more = known ? [@more, MORE_OF_KNOWN].min : @more
+        # A test that is known to hang may compute all the time.
+        extension = known ? 1 : TimeLimit::MAX_EXTENSION
+        TimeLimit.new((plain.outcomes[id]&.seconds || 0) * TIMES + more, pid, extension: extension)
       end
       explained = ->(difference) { @known.find(RUBY_VERSION, backend, difference) }
       expected = ->(test) { @known.expects?(RUBY_VERSION, backend, test) }

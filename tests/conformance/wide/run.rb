@@ -2,6 +2,7 @@
 
 require "fileutils"
 require "json"
+require_relative "../../ruby/time_limit"
 
 module Wide
   # How one test ended. The status: passed, skipped, failed, error, exit (the process ended in the middle of the test), hang
@@ -22,7 +23,7 @@ module Wide
     attr_reader :file, :mode, :outcomes, :log
 
     # @param place [Place] the Ruby, its sources, and a folder for notes and logs
-    # @param limits [#call] the seconds that a test may take, by its name
+    # @param limits [#call] the time limit of a test, by its name and the process that runs it
     # @param only [Array<String>, nil] the names of the only tests to run
     def initialize(place, file, mode, limits:, only: nil)
       @place = place
@@ -44,7 +45,7 @@ module Wide
       @processes += 1
       @current = nil
       @over = false
-      @since = @began = now
+      begin_limit
       @pid = Process.spawn(environment, *@place.command, INSIDE, @file, chdir: @place.source, in: File::NULL,
                                                                         out: [@log, "a"], err: [:child, :out], pgroup: true)
       self
@@ -97,17 +98,24 @@ module Wide
     def take(note)
       if note[:begin]
         @current = note[:begin]
-        @since = now
+        begin_limit
       elsif note[:result] then worsen(note[:result], note[:status], note[:message])
       elsif note[:end]
         @outcomes[note[:end]]&.seconds = now - @since
         @current = nil
-        @since = now
+        begin_limit
       else
         @over = true
-        @since = now
+        begin_limit
       end
     end
+
+    def begin_limit
+      @since = now
+      @limit = nil
+    end
+
+    def limit = @limit ||= @limits.(@current || OUTSIDE, @pid)
 
     def worsen(id, status, message)
       old = @outcomes[id]
@@ -117,7 +125,7 @@ module Wide
     # Ends a process whose test is beyond its limit.
     # @return [Boolean] whether everything has run
     def hung?
-      return false if now - @since <= @limits.(@current || OUTSIDE)
+      return false unless limit.over?
 
       end_process
       read_notes
