@@ -1,4 +1,4 @@
-//! A descriptor or socket with its owner id: safe, because the value that owns or borrows it is held along with it.
+//! A descriptor or socket with its owner id, and the value that owns or borrows it: so it stays open while it is registered.
 
 use std::{
     io,

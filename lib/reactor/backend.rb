@@ -35,7 +35,7 @@ module Reactor
   else
     require_relative "native/fiber_body"
     require_relative "native/slow_paths"
-    require_relative "native/without_scheduler"
+    require_relative "native/hooks_in_forked_child"
   end
 
   # The class that {Scheduler} inherits its hooks from.

@@ -118,8 +118,8 @@ module Reactor
       { owner: TCPServer, methods: %i[initialize], with: NameResolution::TCPServerBind },
       { owner: UDPSocket, methods: %i[connect bind send], with: NameResolution::UDPSocketAddress },
       { owner: TCPSocket, methods: %i[initialize], with: NameResolution::TCPSocketConnect,
-        purpose: "names by the resolver; Happy Eyeballs in one fiber" }
-    ].map { |row| row[:moment] ? row : { moment: SCHEDULER, replaceable: true, purpose: "names by the resolver", price: resolves, **row } }
+        purpose: "the resolver looks names up meanwhile; Happy Eyeballs in one fiber" }
+    ].map { |row| row[:moment] ? row : { moment: SCHEDULER, replaceable: true, purpose: "the resolver looks names up meanwhile", price: resolves, **row } }
 
     rows += [
       { owner: BasicSocket, methods: %i[send sendmsg sendmsg_nonblock write_nonblock close_write shutdown], with: SocketWriteOrder::Calls },

@@ -1,4 +1,4 @@
-//! Other objects that Ruby sees, beside the scheduler.
+//! What Ruby sees beside the scheduler: `Reactor::Poller`, child processes, the lock of the patches. `lib.rs` defines them.
 
 pub mod children;
 pub mod patch_lock;

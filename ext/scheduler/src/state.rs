@@ -6,26 +6,26 @@
 //! | file             | what of [`State`] it has |
 //! |------------------|--------------------------|
 //! | `turn`           | polling, the ready queue, sleeping |
-//! | `lifecycle`      | fibers that enter hooks, start, park and end |
-//! | `readiness`      | waits for descriptors, sleeps and timeouts |
+//! | `fiber_lifecycle` | fibers that enter hooks, start, park and end |
+//! | `wait_registration` | waits for descriptors, sleeps and timeouts |
 //! | `interruption`   | what ends a wait from outside, and what a fiber raises |
 //! | `pool_work`      | work on the pool, and pins of descriptors |
-//! | `operations`     | sends and file operations of the driver |
+//! | `driver_operations` | sends and file operations of the driver |
 //! | `observation`    | counters, rows, traces |
 
 mod control;
 mod counters;
 pub mod descriptor_pins;
+pub mod driver_operations;
 mod event_loop;
 pub mod fiber;
+pub mod fiber_lifecycle;
 mod fiber_table;
 pub mod gvl_quota;
 pub mod interruption;
 pub mod lent_buffers;
-pub mod lifecycle;
 pub mod object_ref;
 pub mod observation;
-pub mod operations;
 pub mod pool_work;
 pub mod ready_queue;
 mod send_batching;

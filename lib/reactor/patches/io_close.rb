@@ -13,7 +13,7 @@ module Reactor
     # @api private
     module IOClose
       # From Ruby 4.0 on the VM waits until the fibers that it interrupts have left the IO. If the closer is the blocking
-      # fiber of their own thread, they could not run. So they are given their turn first.
+      # fiber of their own thread, the interrupted fibers could not run. So they run before the close.
       VM_WAITS_FOR_USERS = RUBY_VERSION >= "4.0"
       private_constant :VM_WAITS_FOR_USERS
 

@@ -7,8 +7,9 @@ module Reactor
   module Patches
     # Some versions of the timeout library (0.4.1, and 0.6.0 of Ruby 4.0.0 and 4.0.1) hand Timeout::Error to a scheduler, and a bare
     # rescue in the block would swallow it. Without a scheduler every version raises an exception of its own in the block, and
-    # turns it into Timeout::Error outside. Here the library does the same for a scheduler: it gets that exception as if the
-    # caller had named it. Libraries before 0.4 have no method for that, and are left alone.
+    # turns it into Timeout::Error outside. Here the scheduler is given that exception of the library's own instead of Timeout::Error.
+    # Libraries before 0.4 have no method for that, and are left alone. In a forked child there is no scheduler
+    # ({Patches::ForkedChild}), so the patch does nothing.
     #
     # @api private
     module TimeoutException

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "../clock"
-require_relative "../without_scheduler"
+require_relative "../hooks_in_forked_child"
 
 module Reactor
   class PortableScheduler
@@ -40,7 +40,7 @@ module Reactor
       # @yield instead of the first look at the ready queue
       def park(wait, duration = nil, lenient: false)
         seconds = lenient ? Clock.lenient_seconds(duration) : Clock.seconds(duration)
-        return WithoutScheduler.block(seconds) { wait.queued } unless enter
+        return ForkedChildHooks.block(seconds) { wait.queued } unless enter
 
         @counts[:parks] += 1
         note_owner

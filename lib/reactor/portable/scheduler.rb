@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "../clock"
-require_relative "../without_scheduler"
+require_relative "../hooks_in_forked_child"
 require_relative "../name_parsing"
 require_relative "../vm"
 require_relative "fibers"
@@ -12,7 +12,7 @@ require_relative "resolver_threads"
 require_relative "switching"
 require_relative "timers"
 require_relative "transfers"
-require_relative "unreported_timeout"
+require_relative "io_timeout_on_ruby_3_3"
 require_relative "virtual_clock"
 
 module Reactor
@@ -251,7 +251,7 @@ module Reactor
     # @raise [TypeError] no duration
     def timeout_after(duration, exception, message = nil, &block)
       seconds = Clock.added_seconds(duration)
-      return WithoutScheduler.timeout_after(seconds, exception, message, &block) unless enter
+      return ForkedChildHooks.timeout_after(seconds, exception, message, &block) unless enter
       return yield(duration) unless seconds
 
       begin
@@ -276,15 +276,15 @@ module Reactor
     # @return [Integer, false] those of the events that have come, never 0; false when the time is over
     # @raise [IOError] the IO is closed, or not open in this direction
     # @raise [TypeError, ArgumentError, RangeError] no IO, no events, no duration
-    # @raise [IO::TimeoutError, Errno::EAGAIN] IO#timeout is over; by Ruby 3.3 only, as its methods raise it: {UnreportedTimeout}
+    # @raise [IO::TimeoutError, Errno::EAGAIN] IO#timeout is over; by Ruby 3.3 only, as its methods raise it: {IOTimeoutOnRuby33}
     def io_wait(io, events, timeout)
       io = check_io(io)
       check_events(events)
       seconds = Clock.seconds(timeout.nil? ? io.timeout : timeout)
-      return WithoutScheduler.io_wait(io, events, seconds) unless enter
+      return ForkedChildHooks.io_wait(io, events, seconds) unless enter
 
       found = seconds&.zero? ? ready_now(io, events) || false : wait_on({ io => events }, seconds)
-      error = UnreportedTimeout.error if !found && timeout.nil?
+      error = IOTimeoutOnRuby33.error if !found && timeout.nil?
       error ? raise(error) : found
     end
 

@@ -2,7 +2,7 @@
 
 module Reactor
   class PortableScheduler
-    # Terminals that a read does not wait for.
+    # Terminals whose read(2) returns without data after a time (VTIME), or at once.
     module TerminalTimeout
       # The ioctl(2) that answers with the settings, and their places: Linux, where its numbers are the usual ones.
       TCGETS = 0x5401

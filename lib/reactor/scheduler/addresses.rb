@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "../clock"
-require_relative "../without_scheduler"
+require_relative "../hooks_in_forked_child"
 require_relative "../name_parsing"
 
 module Reactor
@@ -21,7 +21,7 @@ module Reactor
     # @raise [SystemCallError] for EAI_SYSTEM
     def address_resolve(hostname)
       return hostname.addresses if hostname.is_a?(NameParsing::ResolvedHost)
-      return WithoutScheduler.addresses(hostname) if forked_child?
+      return ForkedChildHooks.addresses(hostname) if forked_child?
 
       resolve(hostname, nil, Socket::AF_UNSPEC, Socket::SOCK_STREAM).map(&:ip_address)
     end

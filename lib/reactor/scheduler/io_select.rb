@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "../clock"
-require_relative "../without_scheduler"
+require_relative "../hooks_in_forked_child"
 
 module Reactor
   # How a scheduler does IO.select.
@@ -23,7 +23,7 @@ module Reactor
     # @raise [IOError, TypeError, ArgumentError, RangeError] as IO.select
     # @raise [RuntimeError] the scheduler is closed
     def io_select(readables, writables = nil, exceptables = nil, timeout = nil)
-      return WithoutScheduler.io_select(readables, writables, exceptables, timeout) if forked_child?
+      return ForkedChildHooks.io_select(readables, writables, exceptables, timeout) if forked_child?
       raise "this scheduler is closed" if closed?
 
       timeout = nil if INFINITE_ALLOWED && timeout.is_a?(Float) && timeout.infinite? == 1

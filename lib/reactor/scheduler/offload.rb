@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-require_relative "../without_scheduler"
+require_relative "../hooks_in_forked_child"
 require_relative "../schedulers"
 
 module Reactor
@@ -53,7 +53,7 @@ module Reactor
     # @return what the work returns
     # @api private
     def run_by_cost(place, work)
-      return WithoutScheduler.run(work) unless current? && !closed?
+      return ForkedChildHooks.run(work) unless current? && !closed?
 
       yield_if_slice_spent if @offload.may_switch?
       @offload.call(place, work)

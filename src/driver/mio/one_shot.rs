@@ -1,18 +1,6 @@
 //! Registrations with poll(2), which are armed for one event: mio disarms each direction that it has reported, and drops a
 //! descriptor that hung up.
 
-#[cfg_attr(
-    any(
-        mio_unsupported_force_poll_poll,
-        target_os = "aix",
-        target_os = "haiku",
-        target_os = "hurd",
-        target_os = "nto",
-    ),
-    path = "one_shot/poll.rs"
-)]
-mod epoll_kqueue;
-
 use std::{
     collections::HashMap,
     io::{self, Read, Write},
@@ -26,8 +14,6 @@ use std::{
 use mio::{Registry, event::Source, unix::SourceFd};
 
 use crate::{driver::Wake, interest::Interest, token::Token};
-
-pub(in crate::driver::mio) use epoll_kqueue::{ONE_SHOT, descriptor};
 
 /// The registrations that have to be armed again before the next poll, which makes the driver level-triggered. It is empty
 /// and unused with epoll and kqueue, which keep their registrations armed.

@@ -1,6 +1,17 @@
 //! Unix: sources are file descriptors, which mio borrows by number.
 
 mod one_shot;
+#[cfg_attr(
+    any(
+        mio_unsupported_force_poll_poll,
+        target_os = "aix",
+        target_os = "haiku",
+        target_os = "hurd",
+        target_os = "nto",
+    ),
+    path = "queue_poll.rs"
+)]
+mod queue;
 
 use std::{collections::HashMap, io, os::fd::RawFd, sync::Arc};
 
@@ -14,9 +25,10 @@ use crate::{
     token::Token,
 };
 
-use one_shot::{ONE_SHOT, Oneshots};
+use one_shot::Oneshots;
+use queue::ONE_SHOT;
 
-pub(super) use one_shot::descriptor as pollable;
+pub(super) use queue::descriptor as pollable;
 
 /// Does the queue refuse files that it cannot poll? epoll does (`EPERM`). kqueue accepts a regular file and reports it only
 /// before its end. poll(2) accepts all numbers, open or not.

@@ -1,4 +1,4 @@
-//! Virtual time: before and after a sleep in which no fiber can run, its clock advances.
+//! Virtual time: when no fiber can run, the loop sleeps for the settle time, and then advances the clock to the next timer.
 
 use std::time::{Duration, Instant};
 

@@ -1,11 +1,11 @@
-//! Transfers to and from regular files: out of the page cache under the GVL, in slices; by the pool what is not there.
+//! Transfers to and from regular files: from the page cache under the GVL, in slices; the pool reads what is not cached.
 //!
 //! A small read: a worker only brings the bytes into the page cache. Then the fiber reads them from there, at the file's own
 //! offset and into its own buffer. So the worker moves no offset and touches no memory of Ruby's, and a fiber that is
 //! interrupted meanwhile has read nothing.
 //!
 //! A large read: a worker copies the bytes straight into the buffer, which the fiber keeps until the worker is done. So
-//! copying takes none of the loop's time, and all the cores there are.
+//! the copying takes no time of the loop's thread.
 //!
 //! Where the kernel cannot promise not to block (RWF_NOWAIT: not on every file system) a worker reads into memory of its
 //! own. Bytes that an interrupted fiber did not take are put back by moving the offset.

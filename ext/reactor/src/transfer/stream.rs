@@ -1,9 +1,9 @@
 //! `io_read` and `io_write` of what is not a file: the system call first, the wait only when the kernel says that it would block.
 //!
 //! Receives are system calls on every backend, `uring` as well: io_uring saves no time for them (docs/measured.md). Sends to
-//! sockets may be queued for io_uring (`batched_send.rs`).
+//! sockets may be queued for io_uring (`batched_send.rs`). The calls themselves are in `system::transfer` (`ext/scheduler`).
 //!
-//! IO#sysread and IO#syswrite are told from IO#read_nonblock, which must not wait, by name.
+//! The name of the calling method tells IO#sysread and IO#syswrite from IO#read_nonblock, which must not wait.
 //!
 //! On sockets of Ruby's own classes `read_nonblock` and its kin never come here (they call recv and send with MSG_DONTWAIT
 //! themselves), so a hook on these sockets may park; and where the reactor already knows that nothing is there it parks

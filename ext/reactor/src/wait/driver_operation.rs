@@ -5,7 +5,7 @@
 
 use magnus::Error;
 use reactor::{Operation, OperationId};
-use reactor_scheduler::state::operations::Progress;
+use reactor_scheduler::state::driver_operations::Progress;
 use rustix::io::Errno;
 
 use crate::{control::hook_scope::HookScope, ruby::io_facts::IoFacts, wait::work::Interrupted};

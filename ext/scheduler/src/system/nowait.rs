@@ -2,7 +2,7 @@
 //! EOPNOTSUPP, and the caller polls first.
 
 #[cfg(not(target_os = "linux"))]
-#[path = "nowait/fallback.rs"]
+#[path = "nowait/unsupported.rs"]
 mod platform;
 #[cfg(target_os = "linux")]
 #[path = "nowait/linux.rs"]

@@ -1,4 +1,4 @@
-//! Terminals that a read does not wait for.
+//! Terminals whose read(2) returns without data after a time (VTIME), or at once.
 
 use std::{os::fd::RawFd, time::Duration};
 

@@ -9,7 +9,7 @@
 //! | any                      | that hook ends                     | as when it was set aside | its own number; no longer queued; a pending kill stays |
 //! | set aside, parked        | woken under its number             | set aside, woken         | not queued |
 //! | set aside, parked        | an `unblock` with its blocker      | set aside, woken         | - |
-//! | set aside, parked        | an `unblock` with no wait's blocker | set aside, woken        | the innermost wait as well |
+//! | set aside, parked        | an `unblock` whose blocker is no wait's | set aside, woken        | the innermost wait as well |
 //! | set aside for readiness  | an exception is raised in it       | set aside, woken         | the raise is pending |
 
 use std::time::Instant;

@@ -10,7 +10,7 @@ module Reactor
   # touched. Native and portable schedulers share it.
   #
   # @api private
-  module WithoutScheduler
+  module ForkedChildHooks
     # Seconds between two checks whether an unblock has ended the wait. The child has no loop that another thread could wake.
     POLL_INTERVAL = 0.01
 

@@ -1,10 +1,10 @@
 # frozen_string_literal: true
 
 module Reactor
-  # An IO#timeout that Ruby 3.3 does not report as what it is. Methods that transfer are given false by +io_wait+ when the time
-  # is over, and raise what errno says, which Ruby code cannot set. So the exception that each of them raises without a
-  # scheduler is raised for it. Methods that only wait are to be given false; later Rubies make the exception of it themselves.
-  module UnreportedTimeout
+  # When IO#timeout is over, +io_wait+ returns false. From Ruby 3.4 on, the method that called it raises the right exception. On
+  # Ruby 3.3 a method that transfers raises what errno says, and Ruby code cannot set errno. So +io_wait+ itself raises the
+  # exception that the method raises without a scheduler. Methods that only wait get false.
+  module IOTimeoutOnRuby33
     # These raise IO::TimeoutError.
     TRANSFERS = %w[read readpartial gets getc getbyte readline readlines readchar readbyte each_line each each_byte each_char eof eof?
                    write puts print << printf putc flush sysread syswrite].freeze

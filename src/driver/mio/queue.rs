@@ -1,4 +1,4 @@
-//! epoll(7) or kqueue(2): the queue keeps its registrations armed, and has a descriptor that can be polled.
+//! The platform's queue where it is epoll(7) or kqueue(2): it keeps its registrations armed, and has a descriptor that can be polled.
 
 use std::os::fd::{AsRawFd, RawFd};
 

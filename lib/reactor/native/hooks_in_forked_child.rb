@@ -1,0 +1,16 @@
+# frozen_string_literal: true
+
+require_relative "../hooks_in_forked_child"
+
+module Reactor
+  # What the extension calls in a forked child that still has its parent's scheduler, by these names.
+  class NativeScheduler
+    private
+
+    def io_wait_in_forked_child(io, events, timeout) = ForkedChildHooks.io_wait(io, events, timeout)
+
+    def sleep_in_forked_child(duration) = ForkedChildHooks.sleep(duration)
+
+    def timeout_in_forked_child(seconds, exception, message, block) = ForkedChildHooks.timeout_after(seconds, exception, message, &block)
+  end
+end
