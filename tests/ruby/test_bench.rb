@@ -195,4 +195,28 @@ class TestBench < ReactorTest
     assert_in_delta 1.0, difference[:calls]
     assert_equal [40, 40], difference[:control]
   end
+
+  # The guard's answer for a row that took 1,000 instructions and two calls before.
+  def guard(now)
+    require File.join(ROOT, "bench/guard")
+    guard = Bench::Guard.new(["yield"])
+    { unavailable: nil, measure: { "yield" => now }, known: { "yield" => { "instructions" => 1_000, "calls" => 2.0 } } }
+      .each { |name, value| guard.define_singleton_method(name) { value } }
+    status = nil
+    out, = capture_io { status = guard.run }
+    [status, out]
+  end
+
+  def test_the_guard_refuses_a_row_that_is_dearer
+    assert_equal 0, guard({ "instructions" => 1_030, "calls" => 2.02 }).first
+    status, out = guard({ "instructions" => 1_031, "calls" => 2.0 })
+    assert_equal 1, status
+    assert_includes out, "dearer: yield"
+    assert_equal 1, guard({ "instructions" => 900, "calls" => 2.04 }).first
+  end
+
+  def test_the_guard_counts_from_mark_to_mark
+    require File.join(ROOT, "bench/guard")
+    assert_equal [10.0, 0.0], Bench::Guard.new([]).send(:per_operation, [1_000, 11_000, 7, 50, 50, 0])
+  end
 end

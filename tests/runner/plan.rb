@@ -57,7 +57,7 @@ module Runner
 
       # The longest steps start first.
       own = @all ? stress(ruby, backends.first) + other_suites(ruby, backends.first) : [fuzz(ruby, "--seed", "1", "--programs", FUZZ_PROGRAMS.to_s)]
-      own + cruby(ruby, chosen) + steps
+      own + cruby(ruby, chosen) + steps + [guard(ruby)]
     end
 
     private
@@ -114,6 +114,9 @@ module Runner
         fuzz(ruby, "--seed", "1", "--programs", FUZZ_PROGRAMS_OF_ALL.to_s, "--seconds", (FUZZ_SECONDS / @rubies.size).to_s)
       ]
     end
+
+    # What operations cost, compared with the committed figures.
+    def guard(ruby) = Step.new("#{ruby.name}: costs", ruby.command, "-w", "-Ilib", "bench/guard.rb")
 
     # Programs on threads and on every backend that works here. They are the same in each run, so that a change is red by what it
     # does: `bin/fuzz` itself begins with a random seed.

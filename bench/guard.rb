@@ -1,0 +1,135 @@
+# frozen_string_literal: true
+
+# What operations cost, compared with the committed figures of bench/guard/figures.json: instructions outside the kernel (by
+# valgrind) and system calls (by strace). Both are the same in each run, however busy the machine is.
+#
+#   bin/bench guard                 compares; fails if a row costs over 3 % more
+#   bin/bench guard pipe tcp        these rows only
+#   bin/bench guard --write         writes the figures of this Ruby and this compiler
+#
+# A figure is the difference between few and many operations. The figures depend on the Ruby and on the compiler, so they are
+# kept for each pair; without figures for this pair nothing is compared, and the exit status is 77.
+
+require "json"
+require "open3"
+require "tmpdir"
+require_relative "guard/operations"
+
+module Bench
+  class Guard
+    SCRIPT = File.expand_path("guard/operations.rb", __dir__)
+    FIGURES = File.expand_path("guard/figures.json", __dir__)
+    BACKEND = "epoll"
+    MARK = "getpriority" # see operations.rb
+    OFTEN = SIZES.last - SIZES.first
+    MORE = 1.03  # times as many instructions
+    CALLS = 0.03 # calls more
+    UNAVAILABLE = 77
+
+    def self.platform = "#{RUBY_DESCRIPTION[/\Aruby \S+/]}, #{`rustc --version`[/\Arustc \S+/]}, #{RUBY_PLATFORM}"
+
+    def initialize(arguments)
+      @write = arguments.delete("--write")
+      unknown = arguments - OPERATIONS.keys
+      abort "bin/bench guard: unknown row #{unknown.join(", ")} (there are: #{OPERATIONS.keys.join(", ")})" if unknown.any?
+      @rows = arguments.empty? ? OPERATIONS.keys : arguments
+      @figures = File.exist?(FIGURES) ? JSON.parse(File.read(FIGURES)) : {}
+    end
+
+    # @return [Integer] the exit status
+    def run
+      reason = unavailable
+      return give_up(reason) if reason
+
+      measured = measure
+      return write(measured) if @write
+
+      worse = dearer(measured)
+      puts worse.empty? ? "no row is dearer" : "dearer: #{worse.join(", ")} (bin/bench guard --write, if that is meant)"
+      worse.empty? ? 0 : 1
+    end
+
+    private
+
+    def known = @figures.fetch(self.class.platform, {})
+
+    def unavailable
+      missing = %w[valgrind strace].find { |tool| !system(tool, "--version", out: File::NULL, err: File::NULL) }
+      return "#{missing} is missing" if missing
+
+      "no figures for #{self.class.platform}" if known.empty? && !@write
+    end
+
+    def give_up(reason)
+      puts "nothing is compared: #{reason}"
+      UNAVAILABLE
+    end
+
+    # A fiber that is slow yields more often, so a loaded machine can make a row dearer, and never cheaper: the least of up to
+    # three measurements counts.
+    def dearer(measured)
+      2.times do
+        @rows = @rows.reject { |row| cheap?(measured.fetch(row), known.fetch(row, nil)) }
+        break if @rows.empty?
+
+        measure.each { |row, figures| measured[row] = figures.to_h { |name, figure| [name, [figure, measured[row][name]].min] } }
+      end
+      measured.each { |row, figures| show(row, figures, known.fetch(row, nil)) }
+      @rows.reject { |row| cheap?(measured.fetch(row), known.fetch(row, nil)) }
+    end
+
+    def measure
+      counts = [Thread.new { instructions }, Thread.new { calls }].map(&:value)
+      @rows.zip(*counts.map { |marked| per_operation(marked) }).to_h do |row, instructions, calls|
+        [row, { "instructions" => instructions.round, "calls" => calls.round(2) }]
+      end
+    end
+
+    # @param marked [Array<Integer>] what was counted from each mark to the next
+    # @return [Array<Float>] for each row
+    def per_operation(marked)
+      marked.each_slice(3).map { |few, many, _after| (many - few).fdiv(OFTEN) }
+    end
+
+    # Callgrind writes a file of what it has counted since the last one before each mark. The first is from before the rows.
+    def instructions
+      Dir.mktmpdir do |folder|
+        out = File.join(folder, "out")
+        run_rows("valgrind", "--tool=callgrind", "--dump-before=#{MARK}", "--callgrind-out-file=#{out}")
+        Dir["#{out}.*"].sort_by { |path| path[/\d+\z/].to_i }.drop(1).map { |path| Integer(File.read(path)[/^summary: (\d+)/, 1]) } << 0
+      end
+    end
+
+    def calls
+      Dir.mktmpdir do |folder|
+        out = File.join(folder, "out")
+        run_rows("strace", "-qq", "-o", out) # of the main thread only: the VM has one more that goes by the clock
+        File.readlines(out).slice_when { |line, _| line.start_with?("#{MARK}(") }.drop(1).map(&:size)
+      end
+    end
+
+    def run_rows(*wrapper)
+      _, text, status = Open3.capture3({ "REACTOR_BACKEND" => BACKEND }, *wrapper, RbConfig.ruby, "-Ilib", SCRIPT, *@rows)
+      raise "under #{wrapper.first}: #{text}" unless status.success?
+    end
+
+    def cheap?(now, before)
+      before.nil? || (now["instructions"] <= before["instructions"] * MORE && now["calls"] <= before["calls"] + CALLS)
+    end
+
+    def show(row, now, before)
+      line = format("%-10s %8d instructions, %5.2f calls", row, *now.values)
+      before &&= format("; before %8d (%+.1f %%), %5.2f", before["instructions"], (now["instructions"].fdiv(before["instructions"]) - 1) * 100, before["calls"])
+      puts "#{line}#{before}"
+    end
+
+    def write(measured)
+      @figures[self.class.platform] = known.merge(measured)
+      File.write(FIGURES, "#{JSON.pretty_generate(@figures.sort.to_h)}\n")
+      puts "written: #{FIGURES}"
+      0
+    end
+  end
+end
+
+exit Bench::Guard.new(ARGV.dup).run if $PROGRAM_NAME == __FILE__

@@ -1,0 +1,73 @@
+# frozen_string_literal: true
+
+# The rows of bin/bench guard, each done first a few and then many times: ruby bench/guard/operations.rb ROW….
+# No thread and no collection takes part, so that the instructions of two runs are the same.
+
+require "socket"
+require "timeout"
+
+# How often each operation is done, first and then.
+SIZES = [100, 1_100].freeze
+
+# Each starts fibers that do the operation so many times.
+OPERATIONS = {
+  "yield" => ->(count) { Fiber.schedule { count.times { sleep 0 } } },
+  "schedule" => ->(count) { Fiber.schedule { count.times { Fiber.schedule { nil } } } },
+  "timeout" => ->(count) { Fiber.schedule { count.times { Timeout.timeout(60) { sleep 0 } } } },
+  "queue" => lambda do |count|
+    there, back = Thread::Queue.new, Thread::Queue.new
+    Fiber.schedule { count.times { there << 1; back.pop } }
+    Fiber.schedule { count.times { there.pop; back << 1 } }
+  end,
+  "mutex" => lambda do |count|
+    mutex = Thread::Mutex.new
+    2.times { Fiber.schedule { count.times { mutex.synchronize { sleep 0 } } } }
+  end,
+  "pipe" => lambda do |count|
+    (from, there), (back, to) = IO.pipe, IO.pipe
+    Fiber.schedule { count.times { there.syswrite("x"); back.readpartial(10) } }
+    Fiber.schedule { count.times { from.readpartial(10); to.syswrite("x") } }
+  end,
+  "unix" => ->(count) { ping(*UNIXSocket.pair, count) },
+  "tcp" => lambda do |count|
+    server = TCPServer.new("127.0.0.1", 0)
+    ping(TCPSocket.new("127.0.0.1", server.local_address.ip_port), server.accept, count)
+  end,
+  "null" => lambda do |count|
+    null = File.open(File::NULL, "w").tap { |file| file.sync = true }
+    Fiber.schedule { count.times { null.write("x") } }
+  end,
+  "file" => lambda do |count|
+    file, bytes = File.open(__FILE__), +""
+    Fiber.schedule { count.times { file.pread(100, 0, bytes) } }
+  end,
+  "close" => ->(count) { Fiber.schedule { count.times { UNIXSocket.pair.each(&:close) } } },
+  "select" => lambda do |count|
+    from, to = IO.pipe
+    to.write("x")
+    Fiber.schedule { count.times { IO.select([from], [to], nil, 60) } }
+  end
+}.freeze
+
+def ping(one, other, count)
+  Fiber.schedule { count.times { one.write("x"); one.readpartial(10) } }
+  Fiber.schedule { count.times { other.readpartial(10); other.write("x") } }
+end
+
+# The measuring programs see this system call, so they know where a row's count begins and ends.
+def mark = Process.getpriority(Process::PRIO_PROCESS, 0)
+
+if $PROGRAM_NAME == __FILE__
+  require "reactor"
+  GC.disable
+  ARGV.each do |row|
+    Fiber.set_scheduler(Reactor::Scheduler.new)
+    SIZES.each do |size|
+      mark
+      OPERATIONS.fetch(row).call(size)
+      Fiber.scheduler.run
+    end
+    mark
+    Fiber.set_scheduler(nil)
+  end
+end
