@@ -48,14 +48,18 @@ module Reactor
     # [with]         the module that is prepended to the owner, with exactly these methods
     # [moment]       when it is installed
     # [before]       the first Ruby version that does without; nil: every Ruby has it
+    # [condition]    is asked `needed?` at installation, if no version tells which Ruby does without; nil: it is not asked
     # [replaceable]  whether Ruby code of another library that stands in the place of a method is left alone
     # [purpose]      what it is for, in Markdown
     # [price]        what a call costs in addition, in Markdown
-    Patch = Data.define(:owner, :methods, :with, :moment, :before, :replaceable, :purpose, :price) do
-      def initialize(before: nil, replaceable: false, **) = super
+    Patch = Data.define(:owner, :methods, :with, :moment, :before, :condition, :replaceable, :purpose, :price) do
+      def initialize(before: nil, condition: nil, replaceable: false, **) = super
 
       # @return [Boolean] whether this Ruby needs it
-      def for_this_ruby? = before.nil? || RUBY_VERSION < before
+      def for_this_ruby? = (before.nil? || RUBY_VERSION < before) && (condition.nil? || condition.needed?)
+
+      # @return [String] the Rubies that need it, in Markdown
+      def rubies = condition&.needed_where || (before ? "before #{before}" : "all")
 
       def install
         owner.prepend(with) unless replaceable && NameResolution.replaced?(owner, methods)
@@ -103,9 +107,9 @@ module Reactor
         purpose: "reads files by the pool, chunk by chunk", price: current },
       { moment: SCHEDULER, owner: Process.singleton_class, methods: %i[_fork daemon], with: ForkedChild, before: "4.0",
         purpose: "the child has no scheduler, as on Ruby 4.0", price: "in the child one look-up" },
-      { moment: SCHEDULER, owner: Timeout.singleton_class, methods: %i[timeout], with: TimeoutException::Module,
+      { moment: SCHEDULER, owner: Timeout.singleton_class, methods: %i[timeout], with: TimeoutException::Module, condition: TimeoutException,
         purpose: "no bare rescue in the block swallows the timeout", price: "#{current}; in its fibers makes one exception" },
-      { moment: SCHEDULER, owner: Timeout, methods: %i[timeout], with: TimeoutException::Method,
+      { moment: SCHEDULER, owner: Timeout, methods: %i[timeout], with: TimeoutException::Method, condition: TimeoutException,
         purpose: "calls `Timeout.timeout`", price: "one call more" },
 
       { owner: Addrinfo.singleton_class, methods: %i[getaddrinfo tcp udp ip], with: NameResolution::AddrinfoLookup },
@@ -152,7 +156,7 @@ module Reactor
         rows = TABLE.map do |patch|
           first, *rest = patch.names
           names = [first, *rest.map { |name| name.delete_prefix(patch.place.chop) }].map { |name| "`#{name}`" }
-          [names.join(", "), patch.moment.label, patch.before ? "before #{patch.before}" : "all", patch.purpose, patch.price]
+          [names.join(", "), patch.moment.label, patch.rubies, patch.purpose, patch.price]
         end
         head = ["method", "installed by the", "Ruby", "what for", "price of a call"]
         [head, head.map { "---" }, *rows].map { |cells| "| #{cells.join(" | ")} |\n" }.join

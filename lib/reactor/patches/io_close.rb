@@ -19,27 +19,27 @@ module Reactor
 
       # @return [nil]
       def close
-        IOClose.notify_and_yield(self, :prepare_close) unless closed?
+        IOClose.yield_to_interrupted if !closed? && IOClose.notify_schedulers(self)
         super
       end
 
-      # Tells the schedulers, and lets the fibers go that they interrupt.
+      # Lets the fibers go that the schedulers have interrupted.
       #
       # @api private
-      def self.notify_and_yield(io, ...)
-        return unless notify_schedulers(io, ...) && VM_WAITS_FOR_USERS && Fiber.current.blocking?
+      def self.yield_to_interrupted
+        return unless VM_WAITS_FOR_USERS && Fiber.current.blocking?
 
-        Fiber.scheduler&.yield # the interrupted fibers are queued ahead of this one
+        Fiber.scheduler&.yield # they are queued ahead of this one
       end
 
       # @param io [IO]
-      # @param method [Symbol] a scheduler's method that announces a change of the IO; it is called with the IO and the arguments
+      # @yield [scheduler] announces a change of the IO, and returns the scheduler's answer; without a block, a close is announced
       # @return [Symbol, nil] :interrupted if a fiber waits for it
       # @api private
-      def self.notify_schedulers(io, method = :prepare_close, *arguments)
+      def self.notify_schedulers(io)
         interrupted = nil
         Schedulers.each do |scheduler|
-          await_unused(scheduler, io) while (answer = scheduler.public_send(method, io, *arguments)) == :in_use
+          await_unused(scheduler, io) while (answer = block_given? ? yield(scheduler) : scheduler.prepare_close(io)) == :in_use
           interrupted ||= answer
         end
         interrupted

@@ -22,7 +22,9 @@ module Reactor
       # @api private
       def self.announced(io, reading)
         number = io.fileno unless io.closed?
-        IOClose.notify_and_yield(io, :prepare_half_close, reading) if number
+        if number && IOClose.notify_schedulers(io) { |scheduler| scheduler.prepare_half_close(io, reading) }
+          IOClose.yield_to_interrupted
+        end
         yield
       ensure
         # After close_read an IO of two pipes has the descriptor of its writer.

@@ -16,7 +16,7 @@ module Reactor
         file = IO.try_convert(file) || file if rest.empty? && options.empty?
         return super if equal?(file)
 
-        IOClose.notify_schedulers(self, :prepare_reopen)
+        IOClose.notify_schedulers(self) { |scheduler| scheduler.prepare_reopen(self) }
         super.tap { Schedulers.each { |scheduler| scheduler.replaced(self, file.is_a?(IO)) } }
       end
     end

@@ -5,19 +5,55 @@ require_relative "../schedulers"
 
 module Reactor
   module Patches
-    # Some versions of the timeout library (0.4.1, and 0.6.0 of Ruby 4.0.0 and 4.0.1) hand Timeout::Error to a scheduler, and a bare
-    # rescue in the block would swallow it. Without a scheduler every version raises an exception of its own in the block, and
-    # turns it into Timeout::Error outside. Here the scheduler is given that exception of the library's own instead of Timeout::Error.
-    # Libraries before 0.4 have no method for that, and are left alone. In a forked child there is no scheduler
-    # ({Patches::ForkedChild}), so the patch does nothing.
+    # Some versions of the timeout library (those of Ruby 3.3, of early releases of 3.4, and of 4.0.0 and 4.0.1) hand Timeout::Error
+    # to a scheduler, and a bare rescue in the block would swallow it. Without a scheduler every version raises an exception of its
+    # own in the block, and turns it into Timeout::Error outside. Here the scheduler is given that exception of the library's own
+    # instead of Timeout::Error. Libraries before 0.4 have no method for that, and are left alone. In a forked child there is no
+    # scheduler ({Patches::ForkedChild}), so the patch does nothing.
     #
     # @api private
     module TimeoutException
+      # A scheduler for one call of `timeout_after`: notes the exception that the library hands to a scheduler.
+      class Probe
+        attr_reader :exception
+
+        def timeout_after(_seconds, exception, _message = nil) = @exception = exception
+
+        # Fiber.set_scheduler wants these methods. Nothing waits here.
+        def block(*) = true
+        def unblock(*) = nil
+        def kernel_sleep(*) = nil
+        def io_wait(_io, events, _timeout) = events
+        def fiber_interrupt(*) = nil
+      end
+      private_constant :Probe
+
+      class << self
+        # Asks the library what it hands to a scheduler, because libraries with the same version number differ. On a thread of its
+        # own, because the scheduler of a thread is there only once.
+        #
+        # @return [Boolean] whether it is Timeout::Error, and the library can do otherwise
+        def needed?
+          return false unless ::Timeout::Error.respond_to?(:handle_timeout)
+
+          probe = Probe.new
+          Thread.new do
+            Fiber.set_scheduler(probe)
+            Fiber.new { ::Timeout.timeout(1) { nil } }.resume
+          rescue StandardError
+            nil # another library's method, in the place of this one
+          end.join
+          probe.exception.equal?(::Timeout::Error)
+        end
+
+        # @return [String] the Rubies that need it, in Markdown
+        def needed_where = "those with a timeout library that hands `Timeout::Error` to a scheduler"
+      end
+
       # Prepended to Timeout's singleton class.
       module Module
         def timeout(seconds, exception = nil, message = nil, &block)
           return super if exception || seconds.nil? || !Fiber.current_scheduler.is_a?(Schedulers::Member)
-          return super unless ::Timeout::Error.respond_to?(:handle_timeout)
 
           ::Timeout::Error.handle_timeout(message || "execution expired") { |own| super(seconds, own, message, &block) }
         end
