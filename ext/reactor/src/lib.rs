@@ -128,6 +128,9 @@ fn init(ruby: &Ruby) -> Result<(), Error> {
     );
     define_transfers(class, buffer_contract(ruby))?;
     class.define_singleton_method("define_transfers", function!(define_transfers, 2))?;
+    let block = reactor.define_class("TimeoutBlock", ruby.class_object())?;
+    block.undef_default_alloc_func();
+    reactor.funcall::<_, _, magnus::Value>("private_constant", ("TimeoutBlock",))?;
     define_lookup(reactor.define_class("Lookup", ruby.class_object())?)?;
     define_poller(reactor.define_class("Poller", ruby.class_object())?)
 }

@@ -16,6 +16,7 @@ use crate::state::{
     wait::WaitHook,
 };
 
+mod collection;
 mod observation;
 mod order;
 mod waits;
