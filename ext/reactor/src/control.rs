@@ -6,9 +6,11 @@
 //! The state is never borrowed across a switch, a GVL release or a call into Ruby: each borrow ends within the statement
 //! or block that needs it.
 //!
-//! Each file uses only those above it: `owner`, `scheduler`, `hook_scope`, `pending`, `switch`, `deadlock`, `virtual_clock`, `turn`, `yielding`,
-//! `park`, `fiber_lifecycle`. `ext/scheduler/tests/layers.rs` holds that for the methods they call as well.
+//! Each file uses only those above it: `owner`, `scheduler`, `hook_scope` and `collection`, `pending`, `switch`, `deadlock` and
+//! `virtual_clock`, `turn`, `yielding`, `park`, `fiber_lifecycle`. `ext/scheduler/tests/layers.rs` holds that for the methods
+//! they call as well.
 
+pub mod collection;
 mod deadlock;
 mod fiber_lifecycle;
 pub mod hook_scope;

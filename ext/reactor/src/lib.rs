@@ -35,7 +35,7 @@ use hooks::{
     observe, timeout, virtual_time,
 };
 use ruby::{
-    error, fiber, io, io_facts,
+    error, fiber, hidden_number, io_facts,
     method::{define, define_variadic},
     object, thread,
 };
@@ -46,7 +46,7 @@ fn init(ruby: &Ruby) -> Result<(), Error> {
     ruby::ractor_safe();
     thread::count_forks();
     // Known before another Ractor can ask: a lock around a question to Ruby would stop a Ractor that Ruby waits for.
-    io::hidden_name();
+    hidden_number::name();
     io_wait::misreports_timeouts(ruby);
     error::find_classes(ruby)?;
     let reactor = ruby.define_module("Reactor")?;
@@ -125,6 +125,9 @@ fn init(ruby: &Ruby) -> Result<(), Error> {
     );
     define_transfers(class, buffer_contract(ruby))?;
     class.define_singleton_method("define_transfers", function!(define_transfers, 2))?;
+    let block = reactor.define_class("TimeoutBlock", ruby.class_object())?;
+    block.undef_default_alloc_func();
+    reactor.funcall::<_, _, magnus::Value>("private_constant", ("TimeoutBlock",))?;
     define_lookup(reactor.define_class("Lookup", ruby.class_object())?)?;
     define_poller(reactor.define_class("Poller", ruby.class_object())?)
 }

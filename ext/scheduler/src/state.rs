@@ -71,7 +71,8 @@ pub struct State {
 impl State {
     /// Every object of Ruby's that is kept here, for the garbage collector.
     pub fn for_each_object(&self, mut visit: impl FnMut(ObjectRef)) {
-        self.fibers.for_each_object(&mut visit);
+        let running = self.control.running();
+        self.fibers.for_each_object(running, &mut visit);
         self.timeouts.for_each_object(&mut visit);
         self.control.for_each_object(&mut visit);
         self.pins.for_each_object(&mut visit);

@@ -32,7 +32,7 @@ const INSIDE: [(&str, &[&[&str]]); 3] = [
         &[
             &["owner"],
             &["scheduler"],
-            &["hook_scope"],
+            &["hook_scope", "collection"],
             &["pending", "switch", "deadlock", "virtual_clock"],
             &["turn"],
             &["yielding"],

@@ -58,7 +58,8 @@ module Reactor
     def stats = super.merge(stalls: @stalls&.count || 0)
 
     # Every fiber the scheduler knows: the unfinished fibers of Fiber.schedule, and each other fiber of the thread (the root
-    # fiber, an Enumerator's) that is inside one of its hooks.
+    # fiber, an Enumerator's) that is inside one of its hooks. A fiber that the program itself has suspended inside a timeout
+    # may be missing, because it may have been collected.
     #
     # @return [Array<FiberStatus>] the fiber that has waited longest first
     def fibers = FiberStatus.of(self).sort_by { |status| -(status.seconds || -1) }

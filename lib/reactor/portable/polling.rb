@@ -25,6 +25,7 @@ module Reactor
       end
 
       def poll_kernel
+        remove_timeouts_of_collected
         @resumes_since_poll = 0
         @polled_at = Clock.now
         @counts[:turns] += 1

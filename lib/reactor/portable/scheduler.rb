@@ -71,6 +71,9 @@ module Reactor
       @ready = []                        # entries to be served, in this order
       @waits = {}.compare_by_identity    # fiber => its innermost Wait; keeps parked fibers alive
       @early_unblocks = ObjectSpace::WeakMap.new # fibers unblocked on their way into an overridden hook
+      @limited = ObjectSpace::WeakMap.new # delivery of a timeout => fiber that #fiber did not make, in which the block runs
+      @collectable = {}.compare_by_identity # timers of these deliveries => true
+      @collections = 0                   # how many garbage collections there were when @collectable was last looked through
       @owners = ObjectSpace::WeakMap.new # fiber that #fiber did not make => the fiber on whose behalf it runs
       @killed = ObjectSpace::WeakMap.new # fiber that Ruby unwinds for good => true
       @suspects = {}.compare_by_identity # fiber that may be among them, because an error was raised in one that it resumed => true
@@ -257,12 +260,13 @@ module Reactor
       begin
         note_owner
         arguments = exception.is_a?(Class) && message ? [exception, message] : [exception]
-        delivery = Delivery.new(Fiber.current, arguments)
+        delivery = delivery_to(Fiber.current, arguments)
         timer = @timers.add(from_now(seconds), delivery)
+        @collectable[timer] = true unless delivery.fiber
         yield(duration)
       ensure
-        delivery.done = true
-        @timers.remove(timer) if timer
+        delivery&.done = true
+        remove_timeout(timer) if timer
       end
     end
 

@@ -114,16 +114,40 @@ module Reactor
         @owners[fiber] = @owners[@running] || @running
       end
 
+      # A fiber that the scheduler did not make may be an Enumerator's that is suspended between two values, and that the program
+      # drops. So the delivery does not keep it.
+      def delivery_to(fiber, arguments)
+        return Delivery.new(fiber, arguments) if @live.key?(fiber)
+
+        Delivery.new(nil, arguments).tap { |delivery| @limited[delivery] = fiber }
+      end
+
+      def remove_timeout(timer)
+        @timers.remove(timer)
+        @collectable.delete(timer)
+      end
+
+      # Removes the timeouts of fibers that have been collected, if there was a garbage collection since the last time.
+      def remove_timeouts_of_collected
+        return if @collectable.empty? || @collections == GC.count
+
+        @collections = GC.count
+        @collectable.keys.each { |timer| remove_timeout(timer) unless @limited.key?(timer.entry) }
+      end
+
       # The fiber that raises for one which does not wait. It has resumed another one that does, or it is an Enumerator's
-      # between two values, which no fiber waits for. From the owner on, Ruby finds the fiber that waits.
+      # between two values, which no fiber waits for. From the owner on, Ruby finds the fiber that waits. nil if the fiber has
+      # been collected.
       def receiver(delivery)
-        fiber = delivery.fiber
+        fiber = delivery.fiber || @limited[delivery]
         @waits.key?(fiber) || delivery.arguments.nil? ? fiber : @owners[fiber] || fiber
       end
 
       # Gives an exception to a fiber.
       def deliver(delivery)
         delivery.fiber = receiver(delivery)
+        return delivery.done = true unless delivery.fiber
+
         wait = @waits[delivery.fiber]
         if wait&.queued && wait.kind == :block && !delivery.deferred
           # It has been woken, maybe with a lock that no other fiber is told of: the wake-up goes first.

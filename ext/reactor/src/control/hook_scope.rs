@@ -1,11 +1,16 @@
 //! A hook that runs: entered by the current fiber, left when the scope is dropped.
 
 use magnus::{Error, Ruby, Value, prelude::*, typed_data::Obj};
-use reactor_scheduler::state::fiber::Slot;
+use reactor_scheduler::state::{fiber::Slot, object_ref::ObjectRef};
 
 use crate::{
     control::scheduler::Scheduler,
-    ruby::{error::runtime_error, fiber::current_fiber, object::write_barrier},
+    ruby::{
+        error::runtime_error,
+        fiber::current_fiber,
+        hidden_number,
+        object::{Object, write_barrier},
+    },
 };
 
 /// The scheduler behind a hook, entered by the current fiber.
@@ -35,13 +40,14 @@ impl<'a> HookScope<'a> {
         let Some(entered) = entered else {
             return Err(runtime_error("this scheduler is closed"));
         };
-        if entered.is_new {
-            write_barrier(*this, fiber);
-        }
+        let slot = match entered.is_new {
+            true => Scheduler::enter_unkept(*this, entered.slot, fiber),
+            false => entered.slot,
+        };
         Ok(Entered::Usable(HookScope {
             scheduler,
             object: *this,
-            slot: entered.slot,
+            slot,
         }))
     }
 }
@@ -53,6 +59,19 @@ impl Drop for HookScope<'_> {
 }
 
 impl Scheduler {
+    /// The fiber was not kept until now. The record that was found may be that of a fiber which has been collected, and whose
+    /// address this one has.
+    #[inline(never)]
+    fn enter_unkept(this: Obj<Self>, slot: Slot, fiber: ObjectRef) -> Slot {
+        let number = this.state().collectable(slot);
+        let slot = number.map_or(slot, |number| {
+            let is_same = hidden_number::known(fiber.value()) == Some(number);
+            this.state_mut().enter_collectable(slot, fiber, is_same)
+        });
+        write_barrier(this, fiber);
+        slot
+    }
+
     /// Whether a hook may do what needs no wait without entering: the scheduler can be used, and the fiber's time slice
     /// need not be checked. ThreadError in another thread.
     pub fn can_skip_entry(&self, ruby: &Ruby, this: Value) -> Result<bool, Error> {

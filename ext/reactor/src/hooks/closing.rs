@@ -19,7 +19,8 @@ use crate::{
     ruby::{
         error::closed_elsewhere_exception,
         fiber::is_fiber,
-        io::{RealIo, known_facts, real_io},
+        hidden_number,
+        io::{RealIo, real_io},
         io_facts::IoFacts,
     },
     wait::{
@@ -81,7 +82,7 @@ fn known(io: RealIo) -> Option<(i32, u64)> {
     if io.is_closed() {
         return None;
     }
-    let number = known_facts(io.value())?;
+    let number = hidden_number::known(io.value())?;
     let descriptor = io.descriptor().ok()?;
     Some((descriptor, IoFacts::io_number_of(number)))
 }
@@ -197,7 +198,7 @@ pub fn replaced(
 /// `push_when_unused(io, queue)`: the queue gets an element when no worker uses the descriptor of the IO any more. False,
 /// and nothing done, if none does now.
 pub fn push_when_unused(this: Obj<Scheduler>, io: Value, queue: Value) -> bool {
-    let Some(number) = known_facts(io).filter(|_| !this.is_closed()) else {
+    let Some(number) = hidden_number::known(io).filter(|_| !this.is_closed()) else {
         return false;
     };
     Scheduler::push_when_unpinned(this, IoFacts::io_number_of(number), queue)

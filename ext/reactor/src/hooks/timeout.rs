@@ -44,7 +44,11 @@ pub fn timeout_after(
     let timeout = this
         .state_mut()
         .begin_timeout(scope.slot, exception, message, limit);
+    let block = this.begin_timeout_block(ruby, scope.slot, timeout);
     let result = yield_block(duration);
     this.state_mut().end_timeout(timeout);
+    if let Some(block) = block {
+        block.end();
+    }
     result
 }

@@ -1,20 +1,15 @@
-//! IO objects of Ruby's: descriptor, timeout, whether one is closed, and the hidden number of each.
+//! IO objects of Ruby's: descriptor, modes, timeout, whether one is closed.
 
 use std::{
     ffi::{CStr, c_char},
     os::fd::RawFd,
-    sync::{
-        OnceLock,
-        atomic::{AtomicU64, Ordering},
-    },
 };
 
 use magnus::{
     Error, Value,
     rb_sys::{AsRawValue, FromRawValue, protect},
-    value::ReprValue,
 };
-use rb_sys::{ID, VALUE};
+use rb_sys::VALUE;
 
 /// The IO itself, or what an object converts to by `to_io`. TypeError if it is no IO, IOError if it was never opened.
 ///
@@ -110,51 +105,6 @@ fn is_initialized(object: Value) -> bool {
         rb_sys::RB_TYPE_P(object.as_raw(), rb_sys::ruby_value_type::RUBY_T_FILE)
             && !(*(object.as_raw() as *const rb_sys::RFile)).fptr.is_null()
     }
-}
-
-/// The object's own hidden number, given at first sight: two IO objects never share one, whatever their addresses and
-/// descriptors. `None` for a frozen IO, which can carry none.
-pub fn given_facts(io: Value, fresh: impl FnOnce(u64) -> u64) -> Option<u64> {
-    static NEXT: AtomicU64 = AtomicU64::new(1);
-    if let Some(known) = known_facts(io) {
-        return Some(known);
-    }
-    if io.is_frozen() {
-        return None;
-    }
-    let number = fresh(NEXT.fetch_add(1, Ordering::Relaxed));
-    set_facts(io, number);
-    Some(number)
-}
-
-/// Gives a number to an IO that is not frozen.
-pub fn set_facts(io: Value, number: u64) {
-    // SAFETY: an object that is not frozen takes it without raising, while there is memory. (A protection would be the
-    // deepest frame on the stack of a fiber that reads.)
-    unsafe { rb_sys::rb_ivar_set(io.as_raw(), hidden_name(), rb_sys::rb_ull2inum(number)) };
-}
-
-/// The number the object has been given, if it has.
-pub fn known_facts(io: Value) -> Option<u64> {
-    // SAFETY: reading an instance variable never raises; the name has no @ and so is invisible to Ruby.
-    let known = unsafe { rb_sys::rb_ivar_get(io.as_raw(), hidden_name()) };
-    // SAFETY: only this module writes the variable, and writes Fixnums.
-    (known != rb_sys::Qnil as VALUE).then(|| unsafe { rb_sys::FIX2LONG(known) as u64 })
-}
-
-/// Takes the number away: the next look gives a fresh one.
-pub fn forget_facts(io: Value) {
-    // SAFETY: FrozenError is caught; a frozen object has no number anyway.
-    _ = protect(|| unsafe {
-        rb_sys::rb_ivar_set(io.as_raw(), hidden_name(), rb_sys::Qnil as VALUE)
-    });
-}
-
-pub fn hidden_name() -> ID {
-    static ID: OnceLock<ID> = OnceLock::new();
-    const NAME: &std::ffi::CStr = c"__reactor__";
-    // SAFETY: a valid C string.
-    *ID.get_or_init(|| unsafe { rb_sys::rb_intern(NAME.as_ptr().cast::<c_char>()) })
 }
 
 /// Sets an instance variable without an @ in its name. Ruby's own extensions do so for variables that only they read.

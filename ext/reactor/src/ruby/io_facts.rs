@@ -8,6 +8,7 @@ use reactor::OwnerId;
 use reactor_scheduler::system::kind::DescriptorKind;
 
 use crate::ruby::{
+    hidden_number,
     io::{self, RealIo},
     object::is_kind_of,
 };
@@ -27,7 +28,7 @@ impl IoFacts {
     pub fn new(object: Value) -> Result<Self, Error> {
         let io = io::real_io(object)?;
         let descriptor = io.descriptor()?;
-        let number = io::given_facts(io.value(), |serial| facts(serial, io, descriptor));
+        let number = hidden_number::given(io.value(), |serial| facts(serial, io, descriptor));
         let bits = number.unwrap_or_else(|| facts(0, io, descriptor));
         Ok(Self {
             io,
@@ -59,17 +60,17 @@ impl IoFacts {
     /// The object has another file than before (IO#reopen): what its hidden number says of the file is asked again. Its serial
     /// stays, because waits have begun under it.
     pub fn refresh(io: RealIo) {
-        let number = io::known_facts(io.value());
+        let number = hidden_number::known(io.value());
         if let (Some(number), Ok(descriptor)) = (number, io.descriptor()) {
             let serial = Self::io_number_of(number);
-            io::set_facts(io.value(), facts(serial, io, descriptor));
+            hidden_number::set(io.value(), facts(serial, io, descriptor));
         }
     }
 
-    /// Forgets its number if the descriptor is of another kind than remembered, because of IO#reopen or dup2(2).
+    /// Clears its number if the descriptor is of another kind than remembered, because of IO#reopen or dup2(2).
     pub fn recheck_kind(&self) {
         if DescriptorKind::of(self.descriptor) != self.kind {
-            io::forget_facts(self.io.value());
+            hidden_number::clear(self.io.value());
         }
     }
 }
@@ -102,5 +103,5 @@ fn is_socket(io: Value) -> bool {
 /// `Reactor.io_number(io)`: the number under which an IO object appears in the rows of fibers; nil if no scheduler has
 /// seen it.
 pub fn io_number(io: Value) -> Option<u64> {
-    io::known_facts(io).map(IoFacts::io_number_of)
+    hidden_number::known(io).map(IoFacts::io_number_of)
 }

@@ -40,6 +40,10 @@ impl Control {
         self.running = Some(slot);
     }
 
+    pub fn restore_running(&mut self, running: Option<Slot>) {
+        self.running = running;
+    }
+
     /// Whether a fiber may ever have been killed without the hooks having seen it.
     pub fn is_kill_suspected(&self) -> bool {
         self.kill_suspected

@@ -1,6 +1,9 @@
 //! The reactor of a scheduler: open or closed, awake or asleep, in real or in virtual time.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::{Arc, Weak},
+    time::{Duration, Instant},
+};
 
 use reactor::{Backend, Deadline, Events, Handle, Reactor, Sleep, TimerId, Token};
 
@@ -13,6 +16,8 @@ const FIRST_DEADLOCK_CHECK: Duration = Duration::from_millis(100);
 pub struct EventLoop {
     reactor: Option<Reactor>,
     backend: Option<Backend>,
+    /// Made for the first [`EventLoop::weak_handle`].
+    handle: Option<Arc<Handle>>,
     events: Events,
     is_sleeping: bool,
     is_closed: bool,
@@ -35,6 +40,7 @@ impl EventLoop {
     /// Releases the reactor's descriptors, for good.
     pub fn close(&mut self) {
         self.is_closed = true;
+        self.handle = None;
         self.reactor = None;
     }
 
@@ -56,6 +62,15 @@ impl EventLoop {
 
     pub fn reactor_mut(&mut self) -> Option<&mut Reactor> {
         self.reactor.as_mut()
+    }
+
+    /// A handle for objects that may outlive the loop: it keeps no descriptor open. `None` once closed.
+    pub fn weak_handle(&mut self) -> Option<Weak<Handle>> {
+        let reactor = self.reactor.as_ref()?;
+        let handle = self
+            .handle
+            .get_or_insert_with(|| Arc::new(reactor.handle()));
+        Some(Arc::downgrade(handle))
     }
 
     /// The time of the last poll.

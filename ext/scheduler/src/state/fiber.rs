@@ -3,7 +3,8 @@
 //! Every wait has a number. A [`Token`] is slot and number. What carries the token of a wait that is over (late readiness,
 //! an old timer, a stale wake-up) no longer matches, and is dropped.
 //!
-//! This is the whole machine, but for waits that a trap handler interrupts (`state/fiber/nested_wait.rs`);
+//! This is the whole machine, but for waits that a trap handler interrupts (`state/fiber/nested_wait.rs`), and for fibers
+//! that the garbage collector may take (`state/fiber/collectable.rs`);
 //! `state/fiber/tests.rs` has one test for each row.
 //!
 //! # A wait
@@ -106,6 +107,10 @@ pub struct FiberRecord {
     /// The number that was given last. A wait that was set aside has an earlier one.
     last_number: u32,
     active_hooks: u32,
+    /// Those of the active hooks that are timeouts whose blocks can be collected.
+    collectable_timeouts: u32,
+    /// The fiber's own number, which no later fiber at its address has; 0 until it has such a timeout.
+    fiber_number: u64,
     /// The waits in the middle of which hooks have begun, the innermost last.
     outer_waits: Vec<OuterWait>,
 }
@@ -133,12 +138,15 @@ impl FiberRecord {
             wait_number,
             last_number: wait_number,
             active_hooks: 0,
+            collectable_timeouts: 0,
+            fiber_number: 0,
             outer_waits: Vec::new(),
         }
     }
 
     // --- what it is ----------------------------------------------------------------------------------------------
 
+    /// An address that is only compared while the fiber may be collected (`state/fiber/collectable.rs`).
     pub fn fiber(&self) -> ObjectRef {
         self.fiber
     }
@@ -335,6 +343,7 @@ impl FiberRecord {
     }
 }
 
+mod collectable;
 mod nested_wait;
 mod pending;
 

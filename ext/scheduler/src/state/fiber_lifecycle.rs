@@ -12,7 +12,7 @@ use crate::state::{
     wait::WaitStatus,
 };
 
-/// The slot of a fiber, and whether it has just been added: then the caller issues the write barrier.
+/// The slot of a fiber, and whether the fiber was not kept until now: then the caller issues the write barrier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EnteredFiber {
     pub slot: Slot,
@@ -62,6 +62,8 @@ impl State {
     // --- hooks ---------------------------------------------------------------------------------------------------
 
     /// A hook begins in this fiber, which has control. `None` if the scheduler is not open.
+    ///
+    /// If the fiber was not kept until now, the caller goes on with [`State::collectable`].
     pub fn enter(&mut self, fiber: ObjectRef) -> Option<EnteredFiber> {
         if !self.is_usable() {
             return None;
@@ -69,14 +71,46 @@ impl State {
         let entered = self.find_or_insert(fiber);
         let before = self.control.running();
         self.control.set_running(entered.slot);
-        if !self.fibers.enter_hook(entered.slot) {
-            self.note_resumer(entered.slot, before);
+        if self.fibers.enter_hook(entered.slot) {
+            return Some(entered);
         }
-        Some(entered)
+        Some(self.enter_foreign(entered, before))
+    }
+
+    /// The scheduler did not make the fiber. If the record may be that of a collected fiber, the hook does not begin yet.
+    #[cold]
+    fn enter_foreign(&mut self, entered: EnteredFiber, before: Option<Slot>) -> EnteredFiber {
+        let slot = entered.slot;
+        let record = self.fibers.get(slot).filter(|_| before != Some(slot));
+        if record.is_some_and(FiberRecord::was_collectable) {
+            self.fibers.leave_hook(slot);
+            self.control.restore_running(before);
+            return EnteredFiber { slot, is_new: true };
+        }
+        self.note_resumer(slot, before);
+        entered
+    }
+
+    /// After [`State::enter`]: the number of the fiber whose record this is, if that fiber may have been collected.
+    pub fn collectable(&self, slot: Slot) -> Option<u64> {
+        self.fibers.get(slot)?.collectable()
+    }
+
+    /// The hook begins that [`State::enter`] did not begin. If the fiber is not the one of this record, it gets a record of its
+    /// own. Returns its slot; the caller issues the write barrier.
+    pub fn enter_collectable(&mut self, slot: Slot, fiber: ObjectRef, is_same: bool) -> Slot {
+        let slot = match is_same {
+            true => slot,
+            false => self.fibers.insert(fiber, false),
+        };
+        let before = self.control.running();
+        self.control.set_running(slot);
+        self.fibers.enter_hook(slot);
+        self.note_resumer(slot, before);
+        slot
     }
 
     /// A fiber that the scheduler did not make has control: the fiber that had it before has resumed it.
-    #[cold]
     fn note_resumer(&mut self, slot: Slot, before: Option<Slot>) {
         let before = before.filter(|before| self.fibers.is_scheduled(*before));
         let owner = before.map_or(self.control.owner(), |before| {

@@ -1,7 +1,8 @@
 //! The fibers the scheduler knows: the only root through which the garbage collector reaches them.
 //!
 //! A fiber made by `Fiber.schedule` keeps its slot for life, so parking one writes nothing the collector must hear of. Any
-//! other fiber (the root fiber, an Enumerator's) has a slot while it is inside a hook.
+//! other fiber (the root fiber, an Enumerator's) has a slot while it is inside a hook, and may be collected nevertheless if no
+//! hook but a timeout is active in it (`fiber/collectable.rs`).
 
 use std::{
     collections::HashMap,
@@ -67,7 +68,9 @@ impl FiberTable {
         });
         let wait_number = self.wait_numbers[slot as usize];
         self.records[slot as usize] = Some(FiberRecord::new(fiber, scheduled, wait_number));
-        self.by_address.insert(fiber.address(), slot);
+        if self.by_address.insert(fiber.address(), slot).is_some() {
+            self.last_found = None; // the fiber before it at this address has been collected
+        }
         self.live += usize::from(scheduled);
         slot
     }
@@ -76,7 +79,11 @@ impl FiberTable {
         if let Some(record) = self.records.get_mut(slot as usize).and_then(Option::take) {
             self.wait_numbers[slot as usize] = record.last_number().wrapping_add(1);
             self.lives[slot as usize] = self.lives[slot as usize].wrapping_add(1);
-            self.by_address.remove(&record.fiber().address());
+            let address = record.fiber().address();
+            let found = self.by_address.remove(&address);
+            if let Some(later) = found.filter(|found| *found != slot) {
+                self.by_address.insert(address, later); // the fiber has been collected, and a later one has its address
+            }
             self.last_found = None;
             self.live -= usize::from(record.is_scheduled());
             self.waiting_for_unblock_only -= usize::from(record.waits_for_unblock_only());
@@ -142,6 +149,16 @@ impl FiberTable {
 
     pub fn records(&self) -> impl Iterator<Item = &FiberRecord> + '_ {
         self.records.iter().flatten()
+    }
+
+    /// The records of fibers that are not to be collected: of all, except those that may be and do not have control.
+    pub fn kept_records(&self, running: Option<Slot>) -> impl Iterator<Item = &FiberRecord> + '_ {
+        let slots = self.records.iter().enumerate();
+        slots.filter_map(move |(slot, record)| {
+            let record = record.as_ref()?;
+            let is_kept = running == Some(slot as Slot) || record.collectable().is_none();
+            is_kept.then_some(record)
+        })
     }
 
     /// The slots of the fibers made by `Fiber.schedule`.
@@ -291,9 +308,11 @@ impl FiberTable {
 
     // --- memory --------------------------------------------------------------------------------------------------
 
-    pub(super) fn for_each_object(&self, visit: &mut impl FnMut(ObjectRef)) {
-        for record in self.records() {
+    pub(super) fn for_each_object(&self, running: Option<Slot>, visit: &mut impl FnMut(ObjectRef)) {
+        for record in self.kept_records(running) {
             visit(record.fiber());
+        }
+        for record in self.records() {
             for pending in record.pending().into_iter().chain(record.outer_pending()) {
                 if let Pending::Raise(exception) | Pending::Late(exception) = pending {
                     visit(exception);

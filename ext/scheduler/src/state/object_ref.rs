@@ -3,7 +3,8 @@
 /// The address of a Ruby object: a key, and what the extension turns back into the object. Never followed in this crate.
 ///
 /// The part that keeps one names it to the garbage collector ([`State::for_each_object`](crate::state::State)); marking
-/// pins the object, so the address stays valid.
+/// pins the object, so the address stays valid. The address of a fiber that may be collected is only compared
+/// (`state/fiber/collectable.rs`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ObjectRef(usize);
 

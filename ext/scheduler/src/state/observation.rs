@@ -57,8 +57,10 @@ impl State {
         rows
     }
 
+    /// A row for each fiber that is not to be collected.
     pub fn fiber_rows(&self) -> Vec<FiberRow> {
-        self.fibers.records().map(FiberRow::of).collect()
+        let kept = self.fibers.kept_records(self.control.running());
+        kept.map(FiberRow::of).collect()
     }
 
     /// The hooks that fibers are parked in, each once.

@@ -16,6 +16,7 @@ use crate::state::{
     wait_registration::{Registered, Watch},
 };
 
+mod collection;
 mod observation;
 mod order;
 mod waits;

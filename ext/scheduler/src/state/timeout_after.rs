@@ -3,7 +3,7 @@
 //! A timeout that fires is only recorded. The fiber raises it from its own stack when it next gets control. A block that
 //! ends first has won: nothing is raised after it.
 
-use reactor::Token;
+use reactor::{TimerId, Token};
 
 use crate::state::{
     fiber::{FiberRecord, Slot},
@@ -21,6 +21,8 @@ struct Timeout {
     exception: ObjectRef,
     message: ObjectRef,
     fired: bool,
+    /// If the garbage collector may take the fiber in which the block runs: that fiber, and the timer.
+    collectable: Option<(Slot, Option<TimerId>)>,
 }
 
 /// The exception (an object or a class) and the message that a fired timeout raises.
@@ -67,8 +69,21 @@ impl Timeouts {
             exception,
             message,
             fired: false,
+            collectable: None,
         });
         Token::new(index | MARK, self.generations[index as usize])
+    }
+
+    /// The timeout ends when the fiber in which its block runs is collected.
+    pub fn set_collectable(&mut self, token: Token, fiber: Slot, timer: Option<TimerId>) {
+        if let Some(timeout) = self.current(token) {
+            timeout.collectable = Some((fiber, timer));
+        }
+    }
+
+    /// The fiber in which the block runs, and the timer. `None` if the timeout does not end with the fiber, or has ended.
+    pub fn collectable(&mut self, token: Token) -> Option<(Slot, Option<TimerId>)> {
+        self.current(token)?.collectable
     }
 
     /// The block has ended: the timeout is off, even if it has fired and was not raised yet.
@@ -79,6 +94,12 @@ impl Timeouts {
                 if let Some(record) = fibers.get_mut(timeout.fiber) {
                     record.discount_fired_timeout();
                 }
+            }
+            let home = timeout
+                .collectable
+                .and_then(|(home, _)| fibers.get_mut(home));
+            if let Some(record) = home {
+                record.end_collectable_timeout();
             }
             self.generations[index as usize] = self.generations[index as usize].wrapping_add(1);
             self.free.push(index);
@@ -121,7 +142,9 @@ impl Timeouts {
             match fibers.get(slot) {
                 Some(record) if record.is_suspended_elsewhere() => {
                     self.fired.swap_remove(place);
-                    return Some((slot, record.fiber()));
+                    if record.collectable().is_none() {
+                        return Some((slot, record.fiber()));
+                    }
                 }
                 _ => place += 1,
             }

@@ -46,7 +46,9 @@ impl State {
         };
         for event in events.iter() {
             if Timeouts::owns(event.token) {
-                if let Some(token) = self.timeouts.fire(event.token, &mut self.fibers) {
+                if event.ready.contains(Ready::NOTIFIED) {
+                    self.end_collected_timeout(event.token);
+                } else if let Some(token) = self.timeouts.fire(event.token, &mut self.fibers) {
                     self.queue.push_expired(token);
                     self.trace_event(TraceEvent::Ready, token.index());
                 }

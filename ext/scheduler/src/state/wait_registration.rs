@@ -1,10 +1,10 @@
 //! Waits for descriptors, for time, and for an `unblock`; and the timeouts around them.
 
-use std::time::Duration;
+use std::{sync::Weak, time::Duration};
 
 use reactor::{
-    Attempt, Deadline, DescriptorReadiness, Interest, OwnerId, Reactor, Ready, TimerId, Token,
-    Wait, WaitId,
+    Attempt, Deadline, DescriptorReadiness, Handle, Interest, OwnerId, Reactor, Ready, TimerId,
+    Token, Wait, WaitId,
 };
 
 use crate::state::{
@@ -210,6 +210,29 @@ impl State {
         (token, self.event_loop.timer(deadline, token))
     }
 
+    /// The scheduler did not make the fiber, which has this number: it may be collected while the block runs, and the timeout
+    /// ends with it.
+    pub fn set_collectable(
+        &mut self,
+        slot: Slot,
+        (token, timer): (Token, Option<TimerId>),
+        fiber_number: u64,
+    ) {
+        if let Some(record) = self.fibers.get_mut(slot) {
+            record.begin_collectable_timeout(fiber_number);
+            self.timeouts.set_collectable(token, slot, timer);
+        }
+    }
+
+    /// The fiber in which the block runs has been collected.
+    #[cold]
+    pub(super) fn end_collected_timeout(&mut self, token: Token) {
+        if let Some((fiber, timer)) = self.timeouts.collectable(token) {
+            self.end_timeout((token, timer));
+            self.leave(fiber);
+        }
+    }
+
     /// The block has ended: nothing is raised after it.
     pub fn end_timeout(&mut self, (token, timer): (Token, Option<TimerId>)) {
         self.event_loop.cancel_timer(timer);
@@ -240,6 +263,11 @@ impl State {
                 false => clock.release(),
             }
         }
+    }
+
+    /// A handle by which the reactor is told that a fiber has been collected. `None` once closed.
+    pub fn weak_handle(&mut self) -> Option<Weak<Handle>> {
+        self.event_loop.weak_handle()
     }
 
     pub(super) fn reactor(&self) -> Option<&Reactor> {

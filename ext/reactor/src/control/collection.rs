@@ -1,0 +1,90 @@
+//! A fiber that the garbage collector may take in the middle of a timeout's block: an Enumerator's, for example, which the
+//! program drops between two values.
+
+use std::{cell::Cell, sync::Weak};
+
+use magnus::{DataTypeFunctions, Ruby, TypedData, gc::Marker, typed_data::Obj};
+use reactor::{Handle, TimerId, Token};
+use reactor_scheduler::state::{fiber::Slot, object_ref::ObjectRef};
+
+use crate::{
+    control::scheduler::Scheduler,
+    ruby::{fiber::current_fiber, hidden_number, object::Object, thread::fork_generation},
+};
+
+/// `Reactor::TimeoutBlock`: an object that only the stack of the fiber refers to in which a timeout's block runs. So it is
+/// collected with the fiber, and its end tells the scheduler. Until then it pins the fiber, because the fiber's record has its
+/// address.
+#[derive(TypedData)]
+#[magnus(class = "Reactor::TimeoutBlock", mark, free_immediately)]
+pub struct TimeoutBlock {
+    fiber: ObjectRef,
+    handle: Weak<Handle>,
+    token: Token,
+    forks: u32,
+    ended: Cell<bool>,
+}
+
+impl DataTypeFunctions for TimeoutBlock {
+    fn mark(&self, marker: &Marker) {
+        self.fiber.mark(marker);
+    }
+}
+
+impl TimeoutBlock {
+    /// The block has ended.
+    pub fn end(&self) {
+        self.ended.set(true);
+    }
+}
+
+impl Drop for TimeoutBlock {
+    /// Any thread may run this, in the middle of a garbage collection. In a forked child no thread may be there to release the
+    /// handle's lock, and no fiber turns the reactor.
+    fn drop(&mut self) {
+        if !self.ended.get() && self.forks == fork_generation() {
+            if let Some(handle) = self.handle.upgrade() {
+                _ = handle.notify(self.token); // an error is that of waking the loop, which finds the token later
+            }
+        }
+    }
+}
+
+impl Scheduler {
+    /// If the scheduler did not make the current fiber, the timeout that has begun in it ends when the fiber is collected. The
+    /// caller keeps the object on its stack while the block runs. `None` if the fiber is kept.
+    #[inline(always)]
+    pub fn begin_timeout_block(
+        &self,
+        ruby: &Ruby,
+        slot: Slot,
+        timeout: (Token, Option<TimerId>),
+    ) -> Option<Obj<TimeoutBlock>> {
+        if self.state().is_scheduled(slot) {
+            return None;
+        }
+        self.set_collectable(ruby, slot, timeout)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn set_collectable(
+        &self,
+        ruby: &Ruby,
+        slot: Slot,
+        timeout: (Token, Option<TimerId>),
+    ) -> Option<Obj<TimeoutBlock>> {
+        let fiber = current_fiber();
+        let number = hidden_number::given(fiber.value(), |serial| serial)?; // a frozen fiber has none
+        let handle = self.state_mut().weak_handle()?;
+        let block = ruby.obj_wrap(TimeoutBlock {
+            fiber,
+            handle,
+            token: timeout.0,
+            forks: fork_generation(),
+            ended: Cell::new(false),
+        });
+        self.state_mut().set_collectable(slot, timeout, number);
+        Some(block)
+    }
+}

@@ -1,0 +1,61 @@
+//! A number that an object carries in a hidden instance variable: an IO its io number and the facts about it (`io_facts`), a
+//! fiber its own number. Two objects never have the same one, whatever their addresses.
+
+use std::{
+    ffi::{CStr, c_char},
+    sync::{
+        OnceLock,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use magnus::{
+    Value,
+    rb_sys::{AsRawValue, protect},
+    value::ReprValue,
+};
+use rb_sys::{ID, VALUE};
+
+/// The object's number. If it has none, it gets the one that `number_of` makes from a serial. `None` for a frozen object, which
+/// can carry none.
+pub fn given(object: Value, number_of: impl FnOnce(u64) -> u64) -> Option<u64> {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    if let Some(number) = known(object) {
+        return Some(number);
+    }
+    if object.is_frozen() {
+        return None;
+    }
+    let number = number_of(NEXT.fetch_add(1, Ordering::Relaxed));
+    set(object, number);
+    Some(number)
+}
+
+/// The number that the object has been given, if it has.
+pub fn known(object: Value) -> Option<u64> {
+    // SAFETY: reading an instance variable never raises; the name has no @ and so is invisible to Ruby.
+    let known = unsafe { rb_sys::rb_ivar_get(object.as_raw(), name()) };
+    // SAFETY: only this module writes the variable, and writes Fixnums.
+    (known != rb_sys::Qnil as VALUE).then(|| unsafe { rb_sys::FIX2LONG(known) as u64 })
+}
+
+/// Gives a number to an object that is not frozen.
+pub fn set(object: Value, number: u64) {
+    // SAFETY: an object that is not frozen takes it without raising, while there is memory. (A protection would be the
+    // deepest frame on the stack of a fiber that reads.)
+    unsafe { rb_sys::rb_ivar_set(object.as_raw(), name(), rb_sys::rb_ull2inum(number)) };
+}
+
+/// Takes the number away: the next look gives a fresh one.
+pub fn clear(object: Value) {
+    // SAFETY: FrozenError is caught; a frozen object has no number anyway.
+    _ = protect(|| unsafe { rb_sys::rb_ivar_set(object.as_raw(), name(), rb_sys::Qnil as VALUE) });
+}
+
+/// The name of the variable. Another Ractor may ask for it, so it is looked up at the start.
+pub fn name() -> ID {
+    static ID: OnceLock<ID> = OnceLock::new();
+    const NAME: &CStr = c"__reactor__";
+    // SAFETY: a valid C string.
+    *ID.get_or_init(|| unsafe { rb_sys::rb_intern(NAME.as_ptr().cast::<c_char>()) })
+}

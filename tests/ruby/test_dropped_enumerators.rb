@@ -1,0 +1,225 @@
+# frozen_string_literal: true
+
+require_relative "helper"
+require "reactor/testing"
+
+# Fibers of the program's own that are suspended inside Timeout.timeout: an Enumerator's between two values, for example. The
+# program may drop them, and then nothing of them is left after a garbage collection.
+class TestDroppedEnumerators < ReactorTest
+  class Own < StandardError; end
+
+  # The stack is searched conservatively, so a few fibers may be kept.
+  FEW = 20
+  FAR = TEST_TIMEOUT * 1000
+
+  # Each makes a fiber that is suspended inside a timeout, and drops it.
+  DROPS = {
+    enumerator: -> { Enumerator.new { |y| Timeout.timeout(FAR) { loop { y << 1 } } }.next },
+    own_fiber: -> { Fiber.new { Timeout.timeout(FAR, Own) { Fiber.yield } }.resume },
+    nested_timeouts: -> { Enumerator.new { |y| Timeout.timeout(FAR) { Timeout.timeout(FAR, Own) { y << 1 } } }.next },
+    nested_enumerators: lambda do
+      inner = Enumerator.new { |y| Timeout.timeout(FAR) { y << 1 } }
+      Enumerator.new { |y| Timeout.timeout(FAR) { y << inner.next } }.next
+    end,
+    after_a_wait: -> { Enumerator.new { |y| Timeout.timeout(FAR) { Thread.pass; sleep 0; y << 1 } }.next },
+  }.freeze
+
+  # An Enumerator between two values, with a time limit around them.
+  def limited(seconds, error = Own) = Enumerator.new { |y| Timeout.timeout(seconds, error) { loop { y << 1 } } }
+
+  def collect
+    GC.start
+    GC.compact if GC.respond_to?(:compact)
+  end
+
+  # Runs the block in a fiber, in virtual time: a limit is over only when no fiber can run, however slow the machine is.
+  def run_in_virtual_time(&block) = run_plain { under_stress { Reactor::Testing.virtual_time(&block) } }
+
+  def fibers = ObjectSpace.each_object(Fiber).count(&:alive?)
+
+  # How many fibers and timers the block leaves.
+  def left_by(scheduler)
+    GC.start
+    before, left = [fibers, scheduler.stats[:timers]], nil
+    yield
+    eventually(TEST_TIMEOUT / 2) do
+      GC.start
+      sleep 0.001 # the scheduler polls
+      left = [fibers, scheduler.stats[:timers]].zip(before).map { |now, earlier| now - earlier }
+      left.max < FEW
+    end
+    left
+  end
+
+  DROPS.each do |kind, drop|
+    define_method(:"test_dropped_inside_a_timeout_neither_fiber_nor_timer_is_left_#{kind}") do
+      skip_under_stress
+      run_scheduler do |scheduler|
+        Fiber.schedule do
+          left = left_by(scheduler) { 300.times { drop.call } }
+          assert_operator left.max, :<, FEW, "fibers and timers left: #{left}"
+        end
+      end
+    end
+  end
+
+  def test_thousands_of_dropped_enumerators_leave_neither_fibers_nor_timers_also_outside_of_fibers
+    skip_under_stress
+    left = []
+    run_scheduler do |scheduler|
+      Fiber.schedule { left << left_by(scheduler) { 3_000.times { DROPS[:enumerator].call } } }
+      scheduler.run
+      3_000.times { DROPS[:enumerator].call }
+      Fiber.schedule { left << left_by(scheduler) { nil } }
+      scheduler.run
+      left << [scheduler.stats[:timers]]
+    end
+    assert_operator left.flatten.max, :<, FEW, "fibers and timers left: #{left}"
+  end
+
+  def test_a_collection_takes_no_timeout_from_a_suspended_enumerator_that_is_kept
+    log = nil
+    run_in_virtual_time do
+      kept = [limited(1), Enumerator.new { |y| Timeout.timeout(2, Own) { loop { sleep 0.001; y << 1 } } }]
+      kept.each(&:next)
+      collect
+      assert_equal [1, 1], kept.map(&:next)
+      collect
+      log = kept.map { outcome { sleep } }
+      assert_equal 2, kept.size
+    end
+    assert_equal [[:raised, Own]] * 2, log
+  end
+
+  def test_an_enumerator_that_was_suspended_during_a_collection_waits_no_longer_than_its_timeout
+    log = nil
+    run_in_virtual_time do |clock|
+      enumerator = Enumerator.new { |y| Timeout.timeout(1, Own) { y << 1; sleep 0.25; y << 2; sleep } }
+      values = [enumerator.next]
+      collect
+      values << enumerator.next
+      collect
+      log = [values, outcome { enumerator.next }, clock.elapsed]
+    end
+    assert_equal [[1, 2], [:raised, Own], 1.0], log
+  end
+
+  # The fibers of later Enumerators, and of Fiber.schedule, get the addresses of collected ones.
+  def test_fibers_that_come_after_dropped_ones_have_only_their_own_timeouts
+    rounds = STRESS ? 4 : 50
+    log = []
+    run_in_virtual_time do
+      rounds.times do |i|
+        5.times { limited(FAR).next }
+        GC.start(full_mark: (i % 10).zero?)
+        later = Enumerator.new { |y| Timeout.timeout(5, ArgumentError) { y << 1; sleep 2; y << 2; sleep } }
+        log << [later.next, later.next, outcome { later.next }]
+        log << [Fiber.schedule { sleep 0.001 }, Fiber.schedule { log << outcome { Timeout.timeout(1, Own) { sleep } } }].size
+        sleep 2
+      end
+    end
+    expected = [[1, 2, [:raised, ArgumentError]], 2, [:raised, Own]]
+    assert_equal expected.map { |entry| [entry, rounds] }.to_h, log.tally
+  end
+
+  def test_the_timeout_of_an_enumerator_that_moved_its_fiber_among_others_is_raised_in_its_owner
+    skip "no compaction here" unless GC.respond_to?(:compact)
+    log = []
+    run_in_virtual_time do
+      before = GC.auto_compact
+      GC.auto_compact = true
+      kept = Array.new(STRESS ? 5 : 100) { limited(1) }
+      kept.each { |enumerator| enumerator.next; limited(FAR).next }
+      collect
+      log = kept.map { |enumerator| [enumerator.next, outcome { sleep }] }
+    ensure
+      GC.auto_compact = before unless before.nil?
+    end
+    assert_equal({ [1, [:raised, Own]] => log.size }, log.tally)
+  end
+
+  def test_a_frozen_fiber_has_timeouts_as_well
+    strand = -> { Enumerator.new { |y| Fiber.current.freeze; Timeout.timeout(0.002, Own) { y << 1; sleep } }.tap(&:next) }
+    expected = run_plain { outcome { strand.call.next } }
+    got = nil
+    run_scheduler { Fiber.schedule { enumerator = strand.call; collect; got = outcome { enumerator.next } } }
+    assert_equal expected, got
+  end
+
+  def test_a_timeout_in_a_fiber_of_the_programs_own_ends_the_wait_of_an_enumerator_in_it
+    skip "the portable scheduler raises in no fiber of the program's that waits outside of Fiber.schedule" if select_backend?
+    waiting = -> { Fiber.new { outcome { Timeout.timeout(0.02, Own) { Enumerator.new { |y| collect; y << sleep }.next } } }.resume }
+    assert_equal [run_plain(&waiting)] * 2, run_scheduler { Array.new(2) { waiting.call } }
+  end
+
+  def test_an_enumerator_inside_a_timeout_goes_on_after_it_has_raised_in_a_fiber_that_waits
+    skip "the portable scheduler cannot give control back to an Enumerator that has raised in another fiber" if select_backend?
+    log = []
+    run_scheduler do
+      sleeper = Fiber.schedule { log << outcome { sleep } }
+      Fiber.schedule { log << Enumerator.new { |y| Timeout.timeout(TEST_TIMEOUT) { sleeper.raise(Own); collect; y << 1 } }.next }
+    end
+    assert_equal [[:raised, Own], 1], log
+  end
+
+  def test_enumerators_may_be_dropped_after_their_scheduler_was_closed
+    kept = nil
+    run_scheduler do |scheduler|
+      Fiber.schedule { kept = Array.new(50) { limited(FAR) }.each(&:next) }
+      scheduler.run
+      Fiber.set_scheduler(nil)
+      assert_equal [1] * 50, kept.map(&:next)
+    end
+    kept = nil
+    collect
+    run_scheduler { Fiber.schedule { 50.times { DROPS[:enumerator].call }; collect; sleep 0.001 } }
+  end
+
+  def test_a_forked_child_may_drop_the_enumerators_of_its_parent
+    needs_fork
+    status = nil
+    run_scheduler do
+      Fiber.schedule do
+        kept = Array.new(50) { limited(FAR) }.each(&:next)
+        pid = fork do
+          values = kept.map(&:next)
+          kept.clear
+          5.times { GC.start }
+          exit!(values == [1] * 50 ? 0 : 1)
+        end
+        status = Process.wait2(pid).last
+        assert_equal [1] * 50, kept.map(&:next)
+      end
+    end
+    assert_predicate status, :success?
+  end
+
+  def test_a_process_ends_with_enumerators_inside_a_timeout
+    assert_equal "done", child_says(<<~RUBY).lines(chomp: true).last
+      Fiber.set_scheduler(Reactor::Scheduler.new)
+      kept = Array.new(50) { Enumerator.new { |y| Timeout.timeout(#{FAR}) { loop { y << 1 } } } }
+      Fiber.schedule { kept.each(&:next) }
+      Fiber.scheduler.run
+      puts "done"
+    RUBY
+  end
+
+  def test_enumerators_may_be_dropped_in_a_ractor
+    out = child_says(<<~RUBY)
+      Warning[:experimental] = false
+      ractor = Ractor.new do
+        Thread.new do
+          Fiber.set_scheduler(Reactor::Scheduler.new)
+          Fiber.schedule do
+            200.times { Enumerator.new { |y| Timeout.timeout(#{FAR}) { loop { y << 1 } } }.next }
+            5.times { GC.start; sleep 0.001 }
+          end
+        end.join
+        :done
+      end
+      20.times { GC.start }
+      puts ractor.respond_to?(:value) ? ractor.value : ractor.take
+    RUBY
+    assert_equal "done", out.lines(chomp: true).last
+  end
+end
