@@ -23,6 +23,18 @@ class TestBackends < ReactorTest
     assert_equal true, backends[:select]
   end
 
+  def test_readme_names_no_backend_that_is_not_listed
+    skip "the native library is not loaded" unless defined?(Reactor::Poller)
+    named = File.read(File.join(ROOT, "README.md"))[/^\| backend .*?\n\n/m].scan(/^\| `(\w+)` /).flatten.map(&:to_sym)
+    assert_equal %i[epoll uring kqueue iocp select], named
+    assert_equal [], named - Reactor.backends.keys
+  end
+
+  def test_epoll_is_the_default_on_linux
+    needs_linux "epoll"
+    assert_equal ":epoll\n:epoll\n", child_says("p Reactor.backend, Reactor::Scheduler.new.backend", env: { "REACTOR_BACKEND" => nil })
+  end
+
   def test_reactor_backend_in_the_environment_selects_the_backend
     out = child_says("p Reactor.backend, Reactor::Scheduler.new.backend", env: { "REACTOR_BACKEND" => "select" })
     assert_equal ":select\n:select\n", out

@@ -103,6 +103,27 @@ class TestClose < ReactorTest
     assert_equal ["o"] * 50 + ["r"], log.sort
   end
 
+  # Counts the calls of Ruby methods. (The extension's own steps are not seen.)
+  def test_a_close_makes_no_more_calls_if_more_fibers_wait_for_other_ios
+    skip_under_stress
+    run_scheduler do |scheduler|
+      GC.disable # a collection would end the look-ups for the schedulers of earlier tests
+      counts = [1, 0, 99].map do |more|
+        more.times { pipe.first.then { |io| Fiber.schedule { closed { io.wait_readable } } } }
+        closing, = pair
+        calls = 0
+        trace = TracePoint.new(:call, :c_call) { calls += 1 }
+        Fiber.schedule { trace.enable(target_thread: Thread.current) { closing.close } }
+        calls
+      end
+      assert_operator scheduler.live, :>=, 100
+      assert_equal counts[1], counts[2] # the first close may do what is done once
+      @ios.each { |io| io.close unless io.closed? }
+    end
+  ensure
+    GC.enable
+  end
+
   # On Ruby 4.0 the VM makes the closing fiber wait for the interrupted ones. The closing fiber is the root fiber here.
   def test_a_close_by_the_root_fiber_raises_in_the_waiting_fibers
     log = []

@@ -87,6 +87,24 @@ class TestDocs < ReactorTest
     end
   end
 
+  # Each test that docs/testing.md names for a promise is in the file that it names. `…` stands for what a loop inserts.
+  def test_the_tests_of_the_promises_are_there
+    rows = File.read(File.join(ROOT, "docs/testing.md"))[/^\| promise \| test \|\n.*?\n(.*)\z/m, 1].lines
+    assert_operator rows.size, :>, 40
+    rows.each do |row|
+      file, *tests = row.split(" | ", 2).last.scan(/`([^`]+)`/).flatten
+      source = File.read(File.join(ROOT, file.include?("/") ? file : "tests/ruby/#{file}"))
+      refute_empty tests, row
+      tests.each { |test| assert defines?(source, test), "#{file} has no #{test}" }
+    end
+  end
+
+  def defines?(source, test)
+    return source.match?(/^ *(?:def|fn) #{test}\b/) unless test.include?("…")
+
+    source.match?(/define_method.*#{test.split("…", -1).map { |part| Regexp.escape(part) }.join("#\\{\\w+\\}")}/)
+  end
+
   def test_relative_links_have_existing_targets
     PAGES.each do |path|
       File.read(path).scan(/\]\((?!https?:)([^)#]+)/).flatten.each { |link| assert_path_exists File.expand_path(link, File.dirname(path)), "#{path}: #{link}" }

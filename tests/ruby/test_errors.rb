@@ -36,6 +36,31 @@ class TestErrors < ReactorTest
     assert_equal [:usable], log
   end
 
+  def test_close_raises_the_first_escaped_error
+    log = []
+    run_scheduler do |scheduler|
+      first = Fiber.schedule { sleep 0; raise IndexError, "first" }
+      Fiber.schedule { sleep 0 while first.alive?; raise KeyError, "second" }
+      assert_equal "first", assert_raises(IndexError) { scheduler.close }.message
+      log << scheduler.closed?
+    end
+    assert_equal [true], log
+  end
+
+  def test_an_error_that_is_no_standard_error_goes_to_the_thread_and_cancels_the_other_fibers
+    other = Class.new(Exception) # rubocop:disable Lint/InheritException -- neither StandardError nor ScriptError
+    [other, NoMemoryError, SystemExit, Interrupt].each do |error|
+      log = []
+      run_scheduler do |scheduler|
+        Fiber.schedule { begin sleep ensure log << :ensure end }
+        Fiber.schedule { sleep 0; raise error, "fatal" }
+        assert_equal "fatal", assert_raises(error) { scheduler.run }.message
+        log << :raised
+      end
+      assert_equal %i[ensure raised], log.sort
+    end
+  end
+
   def test_an_escaped_script_error_is_raised
     log = []
     assert_raises(NotImplementedError) do

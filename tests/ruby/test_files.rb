@@ -751,6 +751,18 @@ class TestFiles < ReactorTest
     assert_equal told { File.new("a\0b") }, in_fiber { told { File.new("a\0b") } }
   end
 
+  def test_kernel_open_of_a_fifo_parks_only_its_fiber
+    path = "#{@path}.fifo".tap { |name| File.mkfifo(name) }
+    got = []
+    in_fiber do |scheduler|
+      50.times { File.open(@path, &:stat) } # opening files was cheap until then
+      Fiber.schedule { got << open(path, &:read) } # rubocop:disable Security/Open -- it is what is tested
+      until_parked(scheduler, 1)
+      Fiber.schedule { open(path, "w") { |file| file.write("bytes") } } # rubocop:disable Security/Open
+    end
+    assert_equal ["bytes"], got
+  end
+
   # --- no fiber starves ----------------------------------------------------------------------------------------------
 
   # The block works without ever waiting until a fiber that sleeps 1 ms at a time has run `turns` times. If the work never

@@ -233,6 +233,27 @@ class TestIOReadWrite < ReactorTest
     assert_bytes data, got
   end
 
+  # The operation is tried first, and ends without a wait. On uring a write may be sent with others at the end of the turn.
+  def test_an_operation_that_need_not_wait_does_not_park
+    server = track(TCPServer.new("127.0.0.1", 0))
+    client = track(TCPSocket.new("127.0.0.1", server.addr[1]))
+    reading, writing = pair
+    piped = pipe
+    [writing, piped[1]].each { |io| io << "line\nmore bytes" }
+    run_scheduler do |scheduler|
+      Fiber.schedule do
+        before = scheduler.stats[:parks]
+        assert_equal ["line\n", "m", "ore "], [reading.gets, reading.getc, reading.read(4)]
+        assert_equal ["line\n", "more bytes"], [piped[0].gets, piped[0].readpartial(99)]
+        track(server.accept)
+        assert_equal 3, client.send("abc", 0)
+        assert_equal 2, client.write("xy") unless BACKEND == :uring
+        assert_equal before, scheduler.stats[:parks]
+      end
+      assert_equal 0, scheduler.live
+    end
+  end
+
   def test_concurrent_transfers_do_not_mix_their_data
     skip_under_stress
     pairs = Array.new(20) { pair }

@@ -213,6 +213,28 @@ class TestLife < ReactorTest
     assert_equal expected, out.lines(chomp: true)
   end
 
+  def test_a_fiber_of_a_ractor_waits_for_a_lock_and_stops_no_other_fiber
+    out = child_says(<<~'RUBY')
+      require "tempfile"
+      Warning[:experimental] = false
+      file = Tempfile.create("lock")
+      file.flock(File::LOCK_EX)
+      ractor = Ractor.new(file.path) do |path|
+        Fiber.set_scheduler(Reactor::Scheduler.new)
+        granted = nil
+        Fiber.schedule { File.open(path) { |mine| granted = [mine.flock(File::LOCK_EX)] } }
+        Fiber.schedule { Ractor.main.send(:waits); sleep 0.001 until granted }
+        Fiber.scheduler.run
+        granted
+      end
+      p Ractor.receive
+      file.flock(File::LOCK_UN)
+      p ractor.respond_to?(:value) ? ractor.value : ractor.take
+      File.unlink(file.path)
+    RUBY
+    assert_equal ":waits\n[0]\n", out
+  end
+
   # Starts three Ractors at the same moment: each reports to the main Ractor and receives the time at which to go on.
   WAIT_FOR_START = <<~'RUBY'
     Ractor.main.send(:there)

@@ -36,6 +36,23 @@ class TestSends < ReactorTest
     end
   end
 
+  def test_no_receive_is_an_operation_of_the_driver
+    got = []
+    run_scheduler do |scheduler|
+      ours, theirs = tcp_pair
+      Fiber.schedule { %i[readpartial recv read].each { |way| got << theirs.public_send(way, 1) } }
+      Fiber.schedule do
+        %w[a b c].each_with_index do |text, before|
+          sleep 0 until got.size == before # the receiver waits for the next byte, because it has run since
+          ours.send(text, 0)
+        end
+      end
+      scheduler.run
+      assert_equal [0, 0], [queued(scheduler), scheduler.stats.fetch(:carried, 0)]
+    end
+    assert_equal %w[a b c], got
+  end
+
   # Bytes arrive in the order of the calls, through one IO object or several, queued or not.
   def test_order_is_kept_between_queued_and_direct_writes
     run_scheduler do |scheduler|

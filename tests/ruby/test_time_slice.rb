@@ -27,19 +27,66 @@ class TestTimeSlice < ReactorTest
     children: ->(path, _) { Dir.children(File.dirname(path)) },
     sysopen: ->(path, _) { IO.for_fd(IO.sysopen(path)).close }
   }.freeze
-  private_constant :SPENT, :OPERATIONS, :OFFERED
+
+  # Calls that end at once without a hook, or whose hook does not look at the time slice.
+  OTHERS = {
+    io_stat: ->(_, file) { file.stat },
+    seek: ->(_, file) { file.seek(0) },
+    truncate: ->(_, file) { file.truncate(100) },
+    free_flock: ->(_, file) { file.flock(File::LOCK_EX) },
+    free_lock: ->(_, _) { Mutex.new.synchronize { nil } },
+    filled_queue: ->(_, _) { Queue.new([1]).pop },
+    select: ->(_, file) { IO.select([file], nil, nil, 0) },
+    timeout: ->(_, _) { Timeout.timeout(TEST_TIMEOUT) { nil } },
+    send_and_recv: ->(_, _) { UNIXSocket.pair.then { |ours, theirs| ours.send("x", 0); theirs.recv(1); [ours, theirs].each(&:close) } }
+  }.freeze
+  private_constant :SPENT, :OPERATIONS, :OFFERED, :OTHERS
 
   OPERATIONS.merge(OFFERED).each do |name, operation|
     define_method(:"test_a_fiber_that_repeats_#{name}_lets_another_fiber_run") do
       skip "Ruby offers this to schedulers from 3.4 on" if OFFERED.key?(name) && RUBY_VERSION < "3.4"
       skip "the portable scheduler has no hook for it" if select_backend? && (name == :pread || OFFERED.key?(name))
-      Dir.mktmpdir do |folder|
-        path = File.join(folder, "file")
-        File.write(path, "x" * 100)
-        File.open(path, "r+") do |file|
-          file.sync = true
-          assert_empty turns_without_another_fiber(20) { operation.call(path, file) }
-        end
+      assert_empty file_turns_without_another_fiber(operation)
+    end
+  end
+
+  # The limits that README names. If one of these calls begins to yield, README is to be corrected.
+  OTHERS.each do |name, operation|
+    define_method(:"test_#{name}_does_not_yield") { assert_equal [*1..20], file_turns_without_another_fiber(operation) }
+  end
+
+  OFFERED.except(:file_write).each do |name, operation|
+    define_method(:"test_#{name}_does_not_yield_where_it_has_no_hook") do
+      skip "Ruby offers this to the scheduler" unless select_backend? || RUBY_VERSION < "3.4"
+      assert_equal [*1..20], file_turns_without_another_fiber(operation)
+    end
+  end
+
+  def test_a_flush_does_not_yield_before_ruby_4_0
+    skip "Ruby 4.0 and later have a hook for it" unless RUBY_VERSION < "4.0"
+    Dir.mktmpdir do |folder|
+      File.open(File.join(folder, "file"), "w") do |file|
+        assert_equal [*1..20], turns_without_another_fiber(20) { file.write("x"); file.flush }
+      end
+    end
+  end
+
+  # The clock is asked only once in 16 transfers, because it costs more than a small transfer.
+  def test_a_fiber_yields_within_16_transfers_of_a_stream
+    [pair, pipe.reverse].each do |writing, reading|
+      silent = turns_without_another_fiber(40) { writing.syswrite("x"); reading.sysread(1) }
+      longest = silent.slice_when { |one, next_one| next_one != one + 1 }.map(&:size).max
+      assert_operator longest, :<, 8, "pairs of transfers without another fiber"
+    end
+  end
+
+  def file_turns_without_another_fiber(operation)
+    Dir.mktmpdir do |folder|
+      path = File.join(folder, "file")
+      File.write(path, "x" * 100)
+      File.open(path, "r+") do |file|
+        file.sync = true
+        turns_without_another_fiber(20) { operation.call(path, file) }
       end
     end
   end
