@@ -1,5 +1,7 @@
 //! Descriptors that a worker or the driver uses, and the fibers that wait to close them.
 
+use std::collections::BTreeMap;
+
 use reactor::Token;
 
 use crate::state::{fiber::Slot, object_ref::ObjectRef};
@@ -9,7 +11,8 @@ pub type Pin = (u64, Slot);
 
 #[derive(Debug, Default)]
 pub struct DescriptorPins {
-    held: Vec<Pin>,
+    /// How often each pin is held. In order, so that those of one IO object are found among any number of others.
+    held: BTreeMap<Pin, u32>,
     /// The io number each waits for, and its wait.
     closers: Vec<(u64, Token)>,
     /// The same for closers on other threads: each waits for an element in its queue.
@@ -19,14 +22,17 @@ pub struct DescriptorPins {
 impl DescriptorPins {
     pub fn pin(&mut self, pin: Pin) {
         if pin.0 != 0 {
-            self.held.push(pin);
+            *self.held.entry(pin).or_default() += 1;
         }
     }
 
     /// Releases one pin. The waits of the fibers that may close the descriptor now.
     pub fn unpin(&mut self, pin: Pin) -> Vec<Token> {
-        if let Some(place) = self.held.iter().position(|held| *held == pin) {
-            self.held.swap_remove(place);
+        if let Some(count) = self.held.get_mut(&pin) {
+            *count -= 1;
+            if *count == 0 {
+                self.held.remove(&pin);
+            }
         }
         let io_number = pin.0;
         if self.closers.is_empty() || self.is_pinned(io_number) {
@@ -40,14 +46,13 @@ impl DescriptorPins {
     }
 
     pub fn is_pinned(&self, io_number: u64) -> bool {
-        self.held.iter().any(|(held, _)| *held == io_number)
+        self.users(io_number).next().is_some()
     }
 
     /// The fibers for which it is pinned.
     pub fn users(&self, io_number: u64) -> impl Iterator<Item = Slot> + '_ {
-        let held = self.held.iter();
-        held.filter(move |(held, _)| *held == io_number)
-            .map(|(_, slot)| *slot)
+        let pins = (io_number, Slot::MIN)..=(io_number, Slot::MAX);
+        self.held.range(pins).map(|((_, slot), _)| *slot)
     }
 
     /// The wait with this token is one for the last pin of the IO object.
@@ -119,6 +124,18 @@ mod tests {
             pins.take_queue(true),
             "the scheduler is closed"
         );
+    }
+
+    #[test]
+    fn a_pin_that_is_held_twice_is_released_twice() {
+        let mut pins = DescriptorPins::default();
+        pins.pin((5, 1));
+        pins.pin((5, 1));
+        pins.unpin((5, 1));
+        assert!(pins.is_pinned(5));
+        pins.unpin((5, 1));
+        assert!(!pins.is_pinned(5));
+        assert!(pins.unpin((5, 1)).is_empty());
     }
 
     #[test]
