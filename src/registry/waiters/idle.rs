@@ -47,18 +47,18 @@ impl Waiters {
             return;
         }
         self.unqueue(number);
-        let node = &mut self.nodes[number as usize];
-        node.armed = now;
-        node.queue = (queue + 1).min(QUEUES - 1) as u8;
-        self.queue(number);
+        self.nodes[number as usize].armed = now;
+        self.queue(number, (queue + 1).min(QUEUES - 1));
     }
 
-    /// Appends a node to its idle queue.
-    pub(super) fn queue(&mut self, number: u32) {
-        let node = &mut self.nodes[number as usize];
-        self.occupied |= 1 << node.queue;
-        let idle = &mut self.idle[usize::from(node.queue)];
+    /// Appends a node to an idle queue.
+    #[inline(always)] // the queue is a constant for a wait that begins
+    pub(super) fn queue(&mut self, number: u32, queue: usize) {
+        self.occupied |= 1 << queue;
+        let idle = &mut self.idle[queue];
         let newest = std::mem::replace(&mut idle.newest, number);
+        let node = &mut self.nodes[number as usize];
+        node.queue = queue as u8;
         node.older = newest;
         node.newer = NONE;
         match newest {
@@ -68,6 +68,7 @@ impl Waiters {
     }
 
     /// Removes a node from its idle queue.
+    #[inline(always)] // at the end of each wait
     pub(super) fn unqueue(&mut self, number: u32) {
         let node = &self.nodes[number as usize];
         let (queue, older, newer) = (usize::from(node.queue), node.older, node.newer);
