@@ -48,8 +48,8 @@ impl Scheduler {
     /// Before a wait: if the fiber was killed while it waited for another fiber, as for an Enumerator, the VM has raised an
     /// error in that one, and then the kill here, which the hooks have not seen. A switch to an empty fiber tells.
     #[inline(always)]
-    pub fn find_kill(&self, slot: Slot) -> Result<(), Error> {
-        if self.state().may_be_killed(slot) {
+    pub fn find_kill(&self, slot: Slot, may_be_killed: bool) -> Result<(), Error> {
+        if may_be_killed {
             return self.find_kill_by_switch(slot);
         }
         Ok(())

@@ -82,7 +82,17 @@ impl Scheduler {
 
     /// Raises where a fiber cannot do it by itself when it gets control: in operations that only their proxies know, and for
     /// a timeout of a fiber that is not parked itself, because it waits for a parked Enumerator.
+    #[inline(always)] // twice in each turn, and there is hardly ever one
     fn deliver_interrupts(&self, slot: Slot) -> Result<(), Error> {
+        if self.state().has_interrupts() {
+            return self.deliver_all(slot);
+        }
+        Ok(())
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn deliver_all(&self, slot: Slot) -> Result<(), Error> {
         loop {
             let next = self.state_mut().pop_interrupt();
             let Some([proxy, exception]) = next else {

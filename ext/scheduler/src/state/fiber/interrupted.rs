@@ -63,7 +63,7 @@ impl FiberRecord {
     /// The hook that has just been entered is in the middle of a wait. Whether that is one for an `unblock` only.
     pub(in crate::state) fn set_wait_aside(&mut self) -> bool {
         let waits_for_unblock_only = std::mem::take(&mut self.waits_for_unblock_only);
-        self.interrupted.push(InterruptedWait {
+        let wait = InterruptedWait {
             state: self.state,
             pending: self.pending.take(),
             io_number: std::mem::take(&mut self.io_number),
@@ -74,7 +74,10 @@ impl FiberRecord {
             blocker: std::mem::take(&mut self.blocker),
             wait_number: self.wait_number,
             depth: self.active_hooks,
-        });
+        };
+        let mut waits = std::mem::take(&mut self.interrupted).into_vec();
+        waits.push(wait);
+        self.interrupted = waits.into_boxed_slice();
         self.renumber();
         self.state = FiberState::Running;
         self.queued = false;
@@ -92,7 +95,10 @@ impl FiberRecord {
         {
             return false;
         }
-        let Some(wait) = self.interrupted.pop() else {
+        let mut waits = std::mem::take(&mut self.interrupted).into_vec();
+        let last = waits.pop();
+        self.interrupted = waits.into_boxed_slice();
+        let Some(wait) = last else {
             return false;
         };
         self.state = wait.state;
@@ -111,6 +117,8 @@ impl FiberRecord {
     }
 
     /// Notes what has ended a wait that was set aside. Whether there is one with this number that went on.
+    #[cold]
+    #[inline(never)]
     pub(in crate::state) fn wake_interrupted(
         &mut self,
         wait_number: u32,
