@@ -188,7 +188,9 @@ impl Selector {
                 self.registry.event(self.driver.as_mut(), *event, events);
             }
         }
-        self.registry.deliver(events);
+        if self.has_answers() {
+            self.registry.deliver(events);
+        }
         Ok(())
     }
 

@@ -9,6 +9,7 @@ use crate::{
 
 impl Registry {
     /// Applies an event of the driver, and appends one event for each wait that it answers.
+    #[inline(always)] // in the poll of every turn
     pub(crate) fn event(&mut self, driver: &mut dyn Driver, event: Event, events: &mut Events) {
         self.statistics.events += 1;
         let Event { token, ready } = event;

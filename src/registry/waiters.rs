@@ -118,7 +118,7 @@ struct Node {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Free,
-    /// In its list, and in an look queue.
+    /// In its list, and in a look queue.
     Waiting,
     /// In no list and no queue; kept until it is ended.
     Answered,
@@ -172,7 +172,7 @@ impl Waiters {
             last => self.nodes[last as usize].next = number,
         }
         list.last = number;
-        self.queue(number);
+        self.queue(number, 0);
         self.id(number)
     }
 
@@ -229,7 +229,9 @@ impl Waiters {
         node.answer
     }
 
-    /// Removes an unanswered wait from its list and from its look queue.
+    /// Removes an unanswered wait from its list and from its look queue. Most waits are answered before they end.
+    #[cold]
+    #[inline(never)]
     pub(super) fn unlink(&mut self, list: &mut WaitList, wait: WaitId) {
         self.complete(list, wait.node, Ready::EMPTY);
     }

@@ -38,8 +38,8 @@ module Reactor
       # @api private
       def self.notify_schedulers(io)
         interrupted = nil
-        Schedulers.each do |scheduler|
-          await_unused(scheduler, io) while (answer = block_given? ? yield(scheduler) : scheduler.prepare_close(io)) == :in_use
+        Schedulers.each do |scheduler| # defined?(yield), because block_given? is a call for each scheduler
+          await_unused(scheduler, io) while (answer = defined?(yield) ? yield(scheduler) : scheduler.prepare_close(io)) == :in_use
           interrupted ||= answer
         end
         interrupted

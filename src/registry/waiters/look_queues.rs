@@ -7,7 +7,7 @@ use crate::registry::waiters::{NONE, Waiters};
 /// The look queues. A wait begins in the first one, and moves on with each look. It stays in the last one.
 pub(in crate::registry) const QUEUES: usize = 5;
 
-/// Both ends of an look queue.
+/// Both ends of a look queue.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LookQueue {
     oldest: u32,
@@ -33,13 +33,13 @@ impl Waiters {
         })
     }
 
-    /// When the oldest wait of an look queue was last armed, and its slot.
+    /// When the oldest wait of a look queue was last armed, and its slot.
     pub(in crate::registry) fn oldest(&self, queue: usize) -> Option<(Instant, u32)> {
         let node = self.nodes.get(self.look_queues[queue].oldest as usize)?;
         Some((node.armed, node.slot))
     }
 
-    /// The oldest wait of an look queue is armed again: it moves to the end of the next queue, and from the last queue to the
+    /// The oldest wait of a look queue is armed again: it moves to the end of the next queue, and from the last queue to the
     /// end of the same.
     pub(in crate::registry) fn move_on(&mut self, queue: usize, now: Instant) {
         let number = self.look_queues[queue].oldest;
@@ -47,18 +47,18 @@ impl Waiters {
             return;
         }
         self.unqueue(number);
-        let node = &mut self.nodes[number as usize];
-        node.armed = now;
-        node.queue = (queue + 1).min(QUEUES - 1) as u8;
-        self.queue(number);
+        self.nodes[number as usize].armed = now;
+        self.queue(number, (queue + 1).min(QUEUES - 1));
     }
 
-    /// Appends a node to its look queue.
-    pub(super) fn queue(&mut self, number: u32) {
-        let node = &mut self.nodes[number as usize];
-        self.occupied |= 1 << node.queue;
-        let ends = &mut self.look_queues[usize::from(node.queue)];
+    /// Appends a node to a look queue.
+    #[inline(always)] // the queue is a constant for a wait that begins
+    pub(super) fn queue(&mut self, number: u32, queue: usize) {
+        self.occupied |= 1 << queue;
+        let ends = &mut self.look_queues[queue];
         let newest = std::mem::replace(&mut ends.newest, number);
+        let node = &mut self.nodes[number as usize];
+        node.queue = queue as u8;
         node.older = newest;
         node.newer = NONE;
         match newest {
@@ -68,6 +68,7 @@ impl Waiters {
     }
 
     /// Removes a node from its look queue.
+    #[inline(always)] // at the end of each wait
     pub(super) fn unqueue(&mut self, number: u32) {
         let node = &self.nodes[number as usize];
         let (queue, older, newer) = (usize::from(node.queue), node.older, node.newer);

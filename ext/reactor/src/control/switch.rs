@@ -48,8 +48,8 @@ impl Scheduler {
     /// Before a wait: looks whether the fiber was killed while it waited for another fiber, for example for an Enumerator's.
     /// The VM has then raised the kill outside of a hook. A switch to an empty fiber and back makes the VM raise it here.
     #[inline(always)]
-    pub fn find_kill(&self, slot: Slot) -> Result<(), Error> {
-        if self.state().may_be_killed(slot) {
+    pub fn find_kill(&self, slot: Slot, may_be_killed: bool) -> Result<(), Error> {
+        if may_be_killed {
             return self.find_kill_by_switch(slot);
         }
         Ok(())

@@ -82,7 +82,17 @@ impl Scheduler {
 
     /// Raises the exceptions that a fiber cannot raise by itself when it gets control: those of an operation that only a proxy
     /// of the VM's can end, and the timeouts of a fiber that is not parked, because it waits for a parked Enumerator.
+    #[inline(always)] // twice in each turn, and there is hardly ever one
     fn deliver_interrupts(&self, slot: Slot) -> Result<(), Error> {
+        if self.state().has_interrupts() {
+            return self.deliver_all(slot);
+        }
+        Ok(())
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn deliver_all(&self, slot: Slot) -> Result<(), Error> {
         loop {
             let next = self.state_mut().pop_interrupt();
             let Some([proxy, exception]) = next else {

@@ -20,8 +20,9 @@ impl Scheduler {
 
     /// The fiber's wait is over already. The fibers queued before it go first.
     fn run_queued(&self, slot: Slot) -> Result<(), Error> {
+        let may_be_killed = self.state().may_be_killed(slot);
         let result = self
-            .find_kill(slot)
+            .find_kill(slot, may_be_killed)
             .and_then(|()| self.turn(slot, false))
             .and_then(|()| self.run_queued_before(slot))
             .and_then(|()| self.poll_wait(slot).map(drop));

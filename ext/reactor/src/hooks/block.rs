@@ -50,12 +50,19 @@ pub fn block(ruby: &Ruby, this: Obj<Scheduler>, arguments: &[Value]) -> Result<b
     };
     let blocker = Some(object_ref(arguments[0]));
     match wait::block::block(&scope, WaitHook::Block, timeout, blocker) {
-        // The wake-up may have handed over a mutex. If this fiber raises, the mutex is handed on.
-        Err(error) if is_visible(arguments[0]) => {
-            call_method(this.as_value(), "hand_on_mutex", &arguments[..1]).and(Err(error))
-        }
-        answer => answer,
+        Ok(is_unblocked) => Ok(is_unblocked),
+        Err(error) => hand_on(this, arguments[0], error),
     }
+}
+
+/// This fiber raises, and the wake-up may have handed over a mutex: then the mutex is handed on.
+#[cold]
+#[inline(never)]
+fn hand_on(this: Obj<Scheduler>, blocker: Value, error: Error) -> Result<bool, Error> {
+    if is_visible(blocker) {
+        call_method(this.as_value(), "hand_on_mutex", &[blocker])?;
+    }
+    Err(error)
 }
 
 /// `unblock(blocker, fiber)`: from any thread, also in a trap handler; never raises, never switches.

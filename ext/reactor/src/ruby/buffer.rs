@@ -23,6 +23,8 @@ pub struct Extent {
     end: usize,
     /// The size of the buffer when the transfer last used it; 0 before.
     size: Cell<usize>,
+    /// The transfer has seen that the buffer is one of the VM's, which are locked.
+    is_of_vm: Cell<bool>,
 }
 
 impl Extent {
@@ -31,6 +33,7 @@ impl Extent {
             offset,
             end: offset.saturating_add(length),
             size: Cell::new(0),
+            is_of_vm: Cell::new(false),
         }
     }
 
@@ -67,7 +70,10 @@ pub fn with_writable<T>(
     fill: impl FnOnce(&mut [u8]) -> T,
 ) -> Result<T, Error> {
     let (base, size) = match plain(buffer, LOCKED) {
-        Some(memory) => memory,
+        Some(memory) => {
+            extent.is_of_vm.set(true);
+            memory
+        }
         None => checked(buffer, extent, true)?,
     };
     extent.check(size)?;
@@ -81,10 +87,11 @@ pub fn with_writable<T>(
 }
 
 /// Whether it is a buffer that the VM itself hands to a hook. It has room.
-#[inline]
-pub fn is_of_vm(buffer: Value) -> bool {
+#[inline(always)]
+pub fn is_of_vm(buffer: Value, extent: &Extent) -> bool {
     let flags = any(buffer).map_or(0, |(_, _, flags)| flags);
-    flags == LOCKED || flags == LOCKED | READONLY
+    extent.is_of_vm.set(flags & !READONLY == LOCKED);
+    extent.is_of_vm.get()
 }
 
 /// How many bytes the buffer has from the extent's offset on.
@@ -98,9 +105,17 @@ pub fn room(buffer: Value, extent: &Extent) -> Result<usize, Error> {
 }
 
 /// Locks a buffer, as Ruby does while it reads or writes, so that no other fiber frees the memory. False if it is locked:
-/// the VM's own buffers are, and a buffer that another transfer uses.
-#[inline]
-pub fn lock(buffer: Value) -> Result<bool, Error> {
+/// the VM's own buffers are, and a buffer that another transfer uses. To be called before another fiber runs.
+#[inline(always)] // the usual case is one comparison, because the transfer has looked at the buffer before
+pub fn lock(buffer: Value, extent: &Extent) -> Result<bool, Error> {
+    if extent.is_of_vm.get() {
+        return Ok(false);
+    }
+    lock_unless_locked(buffer)
+}
+
+#[inline(never)]
+fn lock_unless_locked(buffer: Value) -> Result<bool, Error> {
     match any(buffer) {
         Some((base, _, flags)) if !base.is_null() && flags & LOCKED == 0 => lock_unlocked(buffer),
         _ => Ok(false),
@@ -181,7 +196,10 @@ pub fn with_readable<T>(
     drain: impl FnOnce(&[u8]) -> T,
 ) -> Result<T, Error> {
     let (base, size) = match plain(buffer, LOCKED | READONLY) {
-        Some(memory) => memory,
+        Some(memory) => {
+            extent.is_of_vm.set(true);
+            memory
+        }
         None => checked(buffer, extent, false)?,
     };
     extent.check(size)?;

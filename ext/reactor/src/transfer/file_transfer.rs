@@ -93,7 +93,11 @@ impl<'a> FileTransfer<'a> {
     /// `count` bytes of `asked` have been transferred, where there was room for `room`.
     pub fn moved(&mut self, count: usize, asked: usize, room: usize) -> Step {
         self.done += count;
-        self.scope.scheduler.slice().count_file_transfer();
+        let slice = self.scope.scheduler.slice();
+        match self.io.kind {
+            DescriptorKind::File => slice.count_file_transfer(),
+            _ => slice.count_transfer(count),
+        }
         // A short count of the page cache's only means that the next page is not there.
         let is_short = count < asked && self.io.kind != DescriptorKind::File;
         if count == 0 || count == room || is_short {

@@ -75,8 +75,9 @@ impl Request {
 
     /// Whether there is room. The VM asks for nothing where there is none, so only other buffers are looked at; as
     /// [`Request::room`].
+    #[inline(always)] // before each wait for a drained socket
     pub fn has_room(&self) -> Result<bool, Error> {
-        Ok(buffer::is_of_vm(self.buffer) || self.room()? > 0)
+        Ok(buffer::is_of_vm(self.buffer, &self.extent) || self.room()? > 0)
     }
 
     /// Makes one system call that writes to what is left of the buffer after `done` bytes.
@@ -105,7 +106,7 @@ impl Request {
 
     /// Locks the buffer, unless it is locked: then false.
     pub fn lock(&self) -> Result<bool, Error> {
-        buffer::lock(self.buffer)
+        buffer::lock(self.buffer, &self.extent)
     }
 
     /// Unlocks the buffer that [`Request::lock`] has locked.

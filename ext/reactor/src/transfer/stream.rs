@@ -173,7 +173,7 @@ fn transfer_to_the_end(
             return Ok(answer);
         }
         woken = match begin_wait(scope, transfer, progress)? {
-            None => None,
+            None => look_again(transfer, progress).map(|()| None)?,
             Some(registered) => {
                 let parked = scope.scheduler.park(scope.slot);
                 let ready = readiness::end_wait(scope.scheduler, registered);
@@ -196,18 +196,20 @@ fn transfer_in_forked_child(transfer: &Transfer) -> Result<Value, Error> {
 fn begin_wait(
     scope: &HookScope,
     transfer: &Transfer,
-    progress: &mut Progress,
+    progress: &Progress,
 ) -> Result<Option<Registered>, Error> {
     let Some(io) = &progress.io else {
         return Ok(None);
     };
-    let interest = transfer.direction.interest();
-    let begun = readiness::begin_wait(scope, io, interest, progress.deadline)?;
-    if begun.is_none() {
-        // It would block and is not polled: the descriptor has become a file, which is read and written in another way.
-        progress.io = Some(IoFacts::new(transfer.io)?);
-    }
-    Ok(begun)
+    readiness::begin_wait(scope, io, transfer.direction.interest(), progress.deadline)
+}
+
+/// It would block and is not polled: the descriptor has become a file, which is read and written in another way.
+#[cold]
+#[inline(never)]
+fn look_again(transfer: &Transfer, progress: &mut Progress) -> Result<(), Error> {
+    progress.io = Some(IoFacts::new(transfer.io)?);
+    Ok(())
 }
 
 /// Goes on until it is over, which is the hook's answer, or has to wait. `woken`: how the last wait ended.

@@ -44,11 +44,19 @@ pub fn block(
     let parked = scheduler.park(scope.slot);
     scheduler.state_mut().cancel_timer(timer);
     match parked {
-        Err(error) if duration.is_none() && closes_io() => {
-            Scheduler::raise_after_close(scope, error).map(|()| true)
-        }
-        parked => Ok(parked? != WakeCause::Elapsed),
+        Ok(cause) => Ok(cause != WakeCause::Elapsed),
+        Err(error) => ended_by(scope, duration, error),
     }
+}
+
+/// An error has ended the wait, unless the fiber closes an IO: then the error is raised later.
+#[cold]
+#[inline(never)]
+fn ended_by(scope: &HookScope, duration: Option<Duration>, error: Error) -> Result<bool, Error> {
+    if duration.is_some() || !closes_io() {
+        return Err(error);
+    }
+    Scheduler::raise_after_close(scope, error).map(|()| true)
 }
 
 /// [`block`] in a forked child, where no fiber turns the reactor: looks now and then whether an `unblock` has come.

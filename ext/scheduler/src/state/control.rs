@@ -99,6 +99,10 @@ impl Control {
         self.fatal_error.get_or_insert(exception);
     }
 
+    pub fn has_fatal_error(&self) -> bool {
+        self.fatal_error.is_some()
+    }
+
     /// The error meant for the root fiber, if `slot` is that one.
     pub fn take_fatal_error(&mut self, slot: Slot, is_scheduled: bool) -> Option<ObjectRef> {
         let is_root = self.root.is_none_or(|root| root == slot);

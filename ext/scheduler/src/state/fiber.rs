@@ -107,12 +107,19 @@ pub struct FiberRecord {
     /// The number that was given last. A wait that was set aside has an earlier one.
     last_number: u32,
     active_hooks: u32,
-    /// Those of the active hooks that are timeouts whose blocks can be collected.
-    collectable_timeouts: u32,
-    /// The fiber's own number, which no later fiber at its address has; 0 until it has such a timeout.
-    fiber_number: u64,
+    /// What hardly any fiber has: in a box, because a record of 128 bytes is found in the table by a shift.
+    rare: Option<Box<Rare>>,
+}
+
+/// What hardly any fiber has.
+#[derive(Debug, Default)]
+struct Rare {
     /// The waits in the middle of which hooks have begun, the innermost last.
     outer_waits: Vec<OuterWait>,
+    /// Those of the active hooks that are timeouts whose blocks can be collected.
+    collectable_timeouts: u32,
+    /// The fiber's own number, which no later fiber at its address has.
+    fiber_number: u64,
 }
 
 impl FiberRecord {
@@ -138,9 +145,7 @@ impl FiberRecord {
             wait_number,
             last_number: wait_number,
             active_hooks: 0,
-            collectable_timeouts: 0,
-            fiber_number: 0,
-            outer_waits: Vec::new(),
+            rare: None,
         }
     }
 

@@ -111,6 +111,8 @@ impl State {
     }
 
     /// A fiber that the scheduler did not make has control: the fiber that had it before has resumed it.
+    #[cold]
+    #[inline(never)]
     fn note_resumer(&mut self, slot: Slot, before: Option<Slot>) {
         let before = before.filter(|before| self.fibers.is_scheduled(*before));
         let owner = before.map_or(self.control.owner(), |before| {
@@ -124,8 +126,14 @@ impl State {
     #[inline]
     fn note_owner(&mut self, slot: Slot) {
         if !self.fibers.is_scheduled(slot) {
-            self.control.set_owner(self.fibers.owner_or_self(slot));
+            self.note_owner_of(slot);
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn note_owner_of(&mut self, slot: Slot) {
+        self.control.set_owner(self.fibers.owner_or_self(slot));
     }
 
     /// A hook begins in this fiber of a forked child, where the scheduler serves as a list of waits only.
@@ -150,8 +158,7 @@ impl State {
 
     /// The hook has ended.
     pub fn leave(&mut self, slot: Slot) {
-        self.fibers.leave_hook(slot);
-        if self.fibers.get(slot).is_none() {
+        if self.fibers.leave_hook(slot) {
             self.control.forget_running(slot);
         }
     }
@@ -176,14 +183,15 @@ impl State {
 
     // --- parking -------------------------------------------------------------------------------------------------
 
-    /// The wait of a fiber has begun, and it gives control away.
-    pub fn before_park(&mut self, slot: Slot) {
+    /// The wait of a fiber has begun, and it gives control away. As [`State::may_be_killed`].
+    pub fn before_park(&mut self, slot: Slot) -> bool {
         self.counters.parks += 1;
         let clock = self.event_loop.clock();
         if let Some(record) = self.fibers.get_mut(slot) {
             record.set_parked_at(clock);
         }
         self.trace_event(TraceEvent::Park, slot);
+        self.may_be_killed(slot)
     }
 
     /// The fiber goes on.
@@ -224,7 +232,16 @@ impl State {
         let left = self.control.resume(slot);
         self.note_owner(slot);
         self.trace_event(TraceEvent::Control, slot);
-        if let Some(left) = left.filter(|left| self.is_running(*left)) {
+        if let Some(left) = left {
+            self.queue_left(left);
+        }
+    }
+
+    /// A fiber has given control away, and perhaps without parking.
+    #[cold]
+    #[inline(never)]
+    fn queue_left(&mut self, left: Slot) {
+        if self.is_running(left) {
             self.enqueue(left);
         }
     }
@@ -237,6 +254,7 @@ impl State {
     }
 
     #[cold]
+    #[inline(never)]
     fn is_kill_suspected(&self, slot: Slot) -> bool {
         let record = self.fibers.get(slot);
         record.is_some_and(|record| match record.owner() {
@@ -296,7 +314,6 @@ impl State {
             false => self.control.replace_root(Some(starter)),
         };
         self.control.set_running(started);
-        self.note_owner(started);
         self.trace_event(TraceEvent::Control, started);
         Start {
             outer_root,

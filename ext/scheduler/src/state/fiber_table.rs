@@ -105,28 +105,35 @@ impl FiberTable {
         is_scheduled
     }
 
-    pub fn leave_hook(&mut self, slot: Slot) {
+    /// Whether the fiber has no record any more.
+    pub fn leave_hook(&mut self, slot: Slot) -> bool {
         let Some(record) = self.get_mut(slot) else {
-            return;
+            return true;
         };
         if record.has_outer_wait() {
             return self.leave_with_interrupted_wait(slot);
         }
-        if record.leave_hook() {
+        let is_last = record.leave_hook();
+        if is_last {
             self.remove(slot);
         }
+        is_last
     }
 
     #[cold]
-    fn leave_with_interrupted_wait(&mut self, slot: Slot) {
+    #[inline(never)]
+    fn leave_with_interrupted_wait(&mut self, slot: Slot) -> bool {
         self.resume_wait(slot);
-        if self.get_mut(slot).is_some_and(FiberRecord::leave_hook) {
+        let is_last = self.get_mut(slot).is_none_or(FiberRecord::leave_hook);
+        if is_last {
             self.remove(slot);
         }
+        is_last
     }
 
     /// The hook that has just been entered is in the middle of a wait, in a trap handler or a finalizer.
     #[cold]
+    #[inline(never)]
     fn set_wait_aside(&mut self, slot: Slot) {
         let waits_for_unblock_only = self.get_mut(slot).is_some_and(FiberRecord::set_wait_aside);
         self.waiting_for_unblock_only -= usize::from(waits_for_unblock_only);
@@ -199,47 +206,63 @@ impl FiberTable {
 
     /// A new wait begins: every older token of the fiber is stale from here on.
     pub fn begin_wait(&mut self, slot: Slot, kind: WaitKind) -> Token {
+        self.begin(slot, kind, |_| {})
+    }
+
+    /// The same, and notes what the wait is for.
+    #[inline]
+    fn begin(&mut self, slot: Slot, kind: WaitKind, note: impl FnOnce(&mut FiberRecord)) -> Token {
         let Some(record) = self.get_mut(slot) else {
             return Token::new(slot, 0);
         };
         let waited_for_unblock_only = record.begin_wait(kind);
+        note(record);
         let token = Token::new(slot, record.wait_number());
         self.waiting_for_unblock_only -= usize::from(waited_for_unblock_only);
         token
     }
 
+    /// A new wait that is over at once. Its token, if the fiber is known.
+    pub fn begin_yield(&mut self, slot: Slot) -> Option<Token> {
+        let mut is_over = false;
+        let token = self.begin(slot, WaitKind::Block, |record| {
+            is_over = record.wake(record.wait_number(), WakeCause::Elapsed);
+        });
+        is_over.then_some(token)
+    }
+
     /// A new wait for the readiness of an IO object (with Ruby's mask of events), or of several.
     pub fn begin_readiness(&mut self, slot: Slot, io_number: u64, events: u8) -> Token {
-        let token = self.begin_wait(slot, WaitKind::Io);
-        if let Some(record) = self.get_mut(slot) {
+        self.begin(slot, WaitKind::Io, |record| {
             record.wait_for_readiness(io_number, events);
-        }
-        token
+        })
     }
 
     /// A new wait for work that a worker or the driver does, on the descriptor of an IO object or on none (0).
     pub fn begin_work(&mut self, slot: Slot, io_number: u64) -> Token {
-        let token = self.begin_wait(slot, WaitKind::Io);
-        if let Some(record) = self.get_mut(slot) {
-            record.wait_for_work(io_number);
-        }
-        token
+        self.begin(slot, WaitKind::Io, |record| record.wait_for_work(io_number))
     }
 
-    /// A new wait for an `unblock`, with a time limit or without.
+    /// A new wait for an `unblock`, with a time limit or without. `None` if an `unblock` has come already.
     pub fn begin_block(
         &mut self,
         slot: Slot,
         hook: WaitHook,
         is_unlimited: bool,
         blocker: usize,
-    ) -> Token {
-        let token = self.begin_wait(slot, WaitKind::Block);
-        if let Some(record) = self.get_mut(slot) {
-            record.wait_for_unblock(hook, is_unlimited, blocker);
-            self.waiting_for_unblock_only += usize::from(is_unlimited);
+    ) -> Option<Token> {
+        let Some(record) = self.get_mut(slot) else {
+            return Some(Token::new(slot, 0));
+        };
+        if record.take_permit() {
+            return None;
         }
-        token
+        let waited_for_unblock_only = record.begin_wait(WaitKind::Block);
+        record.wait_for_unblock(hook, is_unlimited, blocker);
+        let token = Token::new(slot, record.wait_number());
+        self.waiting_for_unblock_only -= usize::from(waited_for_unblock_only);
+        self.waiting_for_unblock_only += usize::from(is_unlimited);
+        Some(token)
     }
 
     /// Ends the wait with this token, if it goes on. Whether its fiber is to be queued: a wait that was set aside ends later.

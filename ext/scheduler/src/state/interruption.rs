@@ -55,6 +55,9 @@ impl State {
     }
 
     fn take_fatal_error(&mut self, slot: Slot) -> Option<ObjectRef> {
+        if !self.control.has_fatal_error() {
+            return None;
+        }
         let is_scheduled = self.fibers.is_scheduled(slot);
         self.control.take_fatal_error(slot, is_scheduled)
     }
@@ -143,6 +146,7 @@ impl State {
     /// Of the fiber's waits, ends those for this blocker. If none is, any may be meant: the VM does not always name what was
     /// waited for. A wait that goes on too early is begun again by the VM, but a lost `unblock` does not come again.
     #[cold]
+    #[inline(never)]
     fn unblock_nested(&mut self, slot: Slot, blocker: usize) -> Unblocked {
         let Some(record) = self.fibers.get_mut(slot) else {
             return Unblocked::Dropped;
@@ -220,6 +224,11 @@ impl State {
     /// The operation behind this proxy is to raise at the next turn.
     pub fn push_interrupt(&mut self, interrupt: Interrupt) {
         self.control.push_interrupt(interrupt);
+    }
+
+    /// Whether an operation is to raise, or a timeout has fired that may have to be raised from outside.
+    pub fn has_interrupts(&self) -> bool {
+        self.control.has_interrupts() || self.timeouts.have_fired()
     }
 
     pub fn pop_interrupt(&mut self) -> Option<Interrupt> {

@@ -113,7 +113,16 @@ impl State {
     }
 
     /// Records what happens to a fiber, if a trace is on.
+    #[inline(always)] // the usual case, no trace, is one comparison
     pub(super) fn trace_event(&mut self, event: TraceEvent, slot: Slot) {
+        if self.is_traced() {
+            self.record_event(event, slot);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn record_event(&mut self, event: TraceEvent, slot: Slot) {
         if let Some(trace) = &mut self.trace {
             if let Some(record) = self.fibers.get(slot) {
                 trace.fiber(event, record);
@@ -122,7 +131,16 @@ impl State {
     }
 
     /// Records what happens to the loop, if a trace is on.
+    #[inline(always)] // likewise
     pub(super) fn trace_turn(&mut self, event: TraceEvent) {
+        if self.is_traced() {
+            self.record_turn(event);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn record_turn(&mut self, event: TraceEvent) {
         if let Some(trace) = &mut self.trace {
             trace.turn(event);
         }

@@ -129,6 +129,11 @@ impl Timeouts {
         fibers.wake(wait, WakeCause::Interrupted).then_some(wait)
     }
 
+    /// Whether there may be a fiber for [`Timeouts::next_indirect`].
+    pub fn have_fired(&self) -> bool {
+        !self.fired.is_empty()
+    }
+
     /// The next fiber that has to be raised in from outside, because it has resumed another one that is parked.
     pub fn next_indirect(&mut self, fibers: &FiberTable) -> Option<(Slot, ObjectRef)> {
         let mut place = 0;

@@ -11,7 +11,7 @@ use crate::state::{
     time_slice::TimeSlice,
     timeout_after::Timeouts,
     trace::TraceEvent,
-    wait::{WaitKind, WakeCause},
+    wait::WakeCause,
 };
 
 impl State {
@@ -68,6 +68,7 @@ impl State {
     }
 
     /// Ends the wait with this token and queues its fiber; false if that wait is over.
+    #[inline(always)] // called for each event, and by each `unblock`
     pub fn wake(&mut self, token: Token, cause: WakeCause) -> bool {
         let woken = self.fibers.wake(token, cause);
         if woken {
@@ -95,23 +96,16 @@ impl State {
 
     /// A fiber yields: it is queued behind the ready fibers.
     pub fn yield_now(&mut self, slot: Slot) {
-        if let Some(token) = self.begin_yield(slot) {
+        if let Some(token) = self.fibers.begin_yield(slot) {
             self.queue.push(token);
         }
     }
 
     /// A fiber yields: it is queued behind the ready fibers, and behind those that the next polls wake.
     pub fn yield_low_priority(&mut self, slot: Slot) {
-        if let Some(token) = self.begin_yield(slot) {
+        if let Some(token) = self.fibers.begin_yield(slot) {
             self.queue.push_low_priority(token);
         }
-    }
-
-    /// A wait that is over at once.
-    fn begin_yield(&mut self, slot: Slot) -> Option<Token> {
-        let token = self.fibers.begin_wait(slot, WaitKind::Block);
-        let is_over = self.fibers.wake(token, WakeCause::Elapsed);
-        is_over.then_some(token)
     }
 
     pub fn is_queued(&self, slot: Slot) -> bool {

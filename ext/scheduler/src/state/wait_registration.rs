@@ -9,7 +9,7 @@ use reactor::{
 
 use crate::state::{
     State,
-    fiber::{FiberRecord, Slot},
+    fiber::Slot,
     object_ref::ObjectRef,
     wait::{SEVERAL, WaitHook, WaitKind},
 };
@@ -171,14 +171,10 @@ impl State {
         limit: Option<Duration>,
         blocker: Option<ObjectRef>,
     ) -> Option<Option<TimerId>> {
-        let record = self.fibers.get_mut(slot);
-        if record.is_some_and(FiberRecord::take_permit) {
-            return None;
-        }
         let blocker = blocker.map_or(0, ObjectRef::address);
         let token = self
             .fibers
-            .begin_block(slot, hook, limit.is_none(), blocker);
+            .begin_block(slot, hook, limit.is_none(), blocker)?;
         let deadline = self.event_loop.deadline(limit);
         Some(self.event_loop.timer(deadline, token))
     }

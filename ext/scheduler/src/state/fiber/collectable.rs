@@ -16,32 +16,34 @@ use super::{FiberRecord, FiberState};
 impl FiberRecord {
     /// A timeout begins that ends when the fiber is collected.
     pub(in crate::state) fn begin_collectable_timeout(&mut self, fiber_number: u64) {
-        self.fiber_number = fiber_number;
-        self.collectable_timeouts += 1;
+        let rare = self.rare.get_or_insert_default();
+        rare.fiber_number = fiber_number;
+        rare.collectable_timeouts += 1;
     }
 
     pub(in crate::state) fn end_collectable_timeout(&mut self) {
-        self.collectable_timeouts = self.collectable_timeouts.saturating_sub(1);
+        if let Some(rare) = &mut self.rare {
+            rare.collectable_timeouts = rare.collectable_timeouts.saturating_sub(1);
+        }
     }
 
     /// Whether the fiber may be collected unless it has control. Its number, if so.
     ///
     /// A fiber without an owner raises its timeouts itself, so it is kept.
     pub(in crate::state) fn collectable(&self) -> Option<u64> {
-        let is_collectable = self.has_only_collectable_timeouts(self.active_hooks);
-        is_collectable.then_some(self.fiber_number)
+        self.collectable_below(self.active_hooks)
     }
 
     /// Whether this was so before the hook that has just begun.
     pub(in crate::state) fn was_collectable(&self) -> bool {
-        self.has_only_collectable_timeouts(self.active_hooks - 1)
+        self.collectable_below(self.active_hooks - 1).is_some()
     }
 
-    fn has_only_collectable_timeouts(&self, hooks: u32) -> bool {
-        self.collectable_timeouts > 0
-            && self.collectable_timeouts == hooks
-            && self.state == FiberState::Running
-            && !self.queued
-            && self.owner.is_some()
+    /// The fiber's number, if all of this many hooks are timeouts that can be collected.
+    fn collectable_below(&self, hooks: u32) -> Option<u64> {
+        let rare = self.rare.as_ref()?;
+        let has_only_these = rare.collectable_timeouts > 0 && rare.collectable_timeouts == hooks;
+        let is_suspended = self.state == FiberState::Running && !self.queued;
+        (has_only_these && is_suspended && self.owner.is_some()).then_some(rare.fiber_number)
     }
 }

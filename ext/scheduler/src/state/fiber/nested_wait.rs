@@ -51,19 +51,29 @@ impl OuterWait {
 }
 
 impl FiberRecord {
+    /// The innermost last.
+    fn outer_waits(&self) -> &[OuterWait] {
+        self.rare.as_ref().map_or(&[], |rare| &rare.outer_waits)
+    }
+
+    fn outer_waits_mut(&mut self) -> impl DoubleEndedIterator<Item = &mut OuterWait> {
+        let rare = self.rare.iter_mut();
+        rare.flat_map(|rare| rare.outer_waits.iter_mut())
+    }
+
     /// Whether a hook that begins now is in the middle of a wait.
     pub(in crate::state) fn is_in_wait(&self) -> bool {
         self.state != FiberState::Running
     }
 
     pub(in crate::state) fn has_outer_wait(&self) -> bool {
-        !self.outer_waits.is_empty()
+        !self.outer_waits().is_empty()
     }
 
     /// Sets the wait aside for the hook that has just begun. Returns whether it is a wait for an `unblock` only.
     pub(in crate::state) fn set_wait_aside(&mut self) -> bool {
         let waits_for_unblock_only = std::mem::take(&mut self.waits_for_unblock_only);
-        self.outer_waits.push(OuterWait {
+        let wait = OuterWait {
             state: self.state,
             pending: self.pending.take(),
             io_number: std::mem::take(&mut self.io_number),
@@ -74,7 +84,8 @@ impl FiberRecord {
             blocker: std::mem::take(&mut self.blocker),
             wait_number: self.wait_number,
             depth: self.active_hooks,
-        });
+        };
+        self.rare.get_or_insert_default().outer_waits.push(wait);
         self.renumber();
         self.state = FiberState::Running;
         self.queued = false;
@@ -86,13 +97,13 @@ impl FiberRecord {
     pub(in crate::state) fn resume_wait(&mut self) -> bool {
         let depth = self.active_hooks;
         if self
-            .outer_waits
+            .outer_waits()
             .last()
             .is_none_or(|wait| wait.depth != depth)
         {
             return false;
         }
-        let Some(wait) = self.outer_waits.pop() else {
+        let Some(wait) = self.rare.as_mut().and_then(|rare| rare.outer_waits.pop()) else {
             return false;
         };
         self.state = wait.state;
@@ -111,8 +122,10 @@ impl FiberRecord {
     }
 
     /// Notes what has ended a wait that was set aside. Whether there is one with this number that went on.
+    #[cold]
+    #[inline(never)]
     pub(in crate::state) fn wake_outer(&mut self, wait_number: u32, cause: WakeCause) -> bool {
-        let mut waits = self.outer_waits.iter_mut();
+        let mut waits = self.outer_waits_mut();
         let wait = waits.find(|wait| wait.wait_number == wait_number);
         wait.is_some_and(|wait| wait.wake(cause))
     }
@@ -124,7 +137,7 @@ impl FiberRecord {
 
     /// Ends the waits that were set aside and that an `unblock` ends: those for this object, or all (`None`). Whether there is one.
     pub(in crate::state) fn unblock_outer(&mut self, blocker: Option<usize>) -> bool {
-        let waits = self.outer_waits.iter_mut();
+        let waits = self.outer_waits_mut();
         waits
             .filter(|wait| wait.state == FiberState::Parked(WaitKind::Block))
             .filter(|wait| blocker.is_none_or(|blocker| wait.blocker == blocker))
@@ -138,7 +151,7 @@ impl FiberRecord {
 
     /// Whether it waits for one of these IO objects, in a wait that was set aside.
     pub(in crate::state) fn has_outer_wait_for(&self, io_numbers: &[u64]) -> bool {
-        let mut waits = self.outer_waits.iter();
+        let mut waits = self.outer_waits().iter();
         waits.any(|wait| wait.waits_for_one_of(io_numbers))
     }
 
@@ -148,7 +161,7 @@ impl FiberRecord {
         io_number: u64,
         exception: ObjectRef,
     ) -> bool {
-        let mut waits = self.outer_waits.iter_mut().rev();
+        let mut waits = self.outer_waits_mut().rev();
         let wait = waits.find(|wait| match io_number {
             0 => wait.state == FiberState::Parked(WaitKind::Io),
             number => wait.waits_for_one_of(&[number, SEVERAL]),
@@ -161,6 +174,6 @@ impl FiberRecord {
 
     /// The exceptions that are pending in waits that were set aside.
     pub(in crate::state) fn outer_pending(&self) -> impl Iterator<Item = Pending> + '_ {
-        self.outer_waits.iter().filter_map(|wait| wait.pending)
+        self.outer_waits().iter().filter_map(|wait| wait.pending)
     }
 }
