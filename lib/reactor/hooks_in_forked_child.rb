@@ -5,9 +5,8 @@ require "timeout"
 require_relative "clock"
 
 module Reactor
-  # What the hooks of a scheduler do where there is none: what Ruby does without a scheduler. They are called so only in a forked
-  # child that still has its parent's scheduler, because C code forked it past Process._fork. The parent's descriptors are not
-  # touched. Native and portable schedulers share it.
+  # If C code forks without Process._fork, the child still has its parent's scheduler. Its hooks do here what Ruby does without a
+  # scheduler. The parent's descriptors are not touched. Native and portable schedulers share it.
   #
   # @api private
   module ForkedChildHooks

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 module Reactor
-  # What the VM has or does, and offers to Ruby code under no name.
+  # What Ruby code cannot reach by a constant or a method of the VM.
   #
   # @api private
   module VM

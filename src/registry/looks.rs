@@ -11,9 +11,8 @@ use crate::{
     },
 };
 
-/// A wait that is unanswered for this long since it was last armed is armed again: one interval for each look queue. This
-/// repairs waits on a descriptor that was closed, reopened or replaced by dup2(2) without [`Registry::deregister`] or
-/// [`Registry::replaced`].
+/// How long a wait stays unanswered before it is armed again: one interval for each look queue. This repairs waits on a
+/// descriptor that was closed, reopened or replaced by dup2(2) without [`Registry::deregister`] or [`Registry::replaced`].
 const LOOKS: [Duration; QUEUES] = [
     Duration::from_millis(100),
     Duration::from_millis(400),

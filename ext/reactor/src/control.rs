@@ -6,11 +6,10 @@
 //! The state is never borrowed across a switch, a GVL release or a call into Ruby: each borrow ends within the statement
 //! or block that needs it.
 //!
-//! Each file uses only those above it: `owner`, `scheduler`, `hook_scope` and `collection`, `pending`, `switch`, `deadlock` and
+//! Each file uses only those above it: `owner`, `scheduler`, `hook_scope` and `timeout_block`, `pending`, `switch`, `deadlock` and
 //! `virtual_clock`, `turn`, `yielding`, `park`, `fiber_lifecycle`. `ext/scheduler/tests/layers.rs` holds that for the methods
 //! they call as well.
 
-pub mod collection;
 mod deadlock;
 mod fiber_lifecycle;
 pub mod hook_scope;
@@ -19,6 +18,7 @@ mod park;
 mod pending;
 pub mod scheduler;
 mod switch;
+pub mod timeout_block;
 mod turn;
 mod virtual_clock;
 mod yielding;

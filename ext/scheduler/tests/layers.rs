@@ -32,7 +32,7 @@ const INSIDE: [(&str, &[&[&str]]); 3] = [
         &[
             &["owner"],
             &["scheduler"],
-            &["hook_scope", "collection"],
+            &["hook_scope", "timeout_block"],
             &["pending", "switch", "deadlock", "virtual_clock"],
             &["turn"],
             &["yielding"],

@@ -135,9 +135,9 @@ module Reactor
         @collectable.keys.each { |timer| remove_timeout(timer) unless @limited.key?(timer.entry) }
       end
 
-      # The fiber that raises for one which does not wait. It has resumed another one that does, or it is an Enumerator's
-      # between two values, which no fiber waits for. From the owner on, Ruby finds the fiber that waits. nil if the fiber has
-      # been collected.
+      # The fiber to raise in. If the fiber of the timeout does not wait itself, because it has resumed another fiber, or because it
+      # is a suspended Enumerator's, that is its owner: Ruby passes the exception on to the fiber that waits. nil if the fiber of
+      # the timeout has been collected.
       def receiver(delivery)
         fiber = delivery.fiber || @limited[delivery]
         @waits.key?(fiber) || delivery.arguments.nil? ? fiber : @owners[fiber] || fiber

@@ -34,7 +34,7 @@ module Reactor
       @offload.run_on_waiter_thread(&block)
     end
 
-    # As {#run_on_waiter_thread}, for a block that may wait for ever: its thread takes the place of no other waiting block.
+    # As {#run_on_waiter_thread}, for a block that may wait for ever: its thread does not count towards the limit of waiter threads.
     #
     # @return what the block returns
     # @raise what the block raises

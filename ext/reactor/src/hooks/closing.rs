@@ -1,8 +1,8 @@
 //! An IO that is closed or gets another file while fibers use it: `prepare_close`, `prepare_half_close`, `prepare_reopen`,
 //! `replaced`, `push_when_unused`, `fiber_interrupt`, `io_close`.
 //!
-//! Of a close(2) or dup2(2) by C code a scheduler learns nothing. The registry looks at idle waits again and again
-//! (`src/registry.rs`), which ends them.
+//! A scheduler is not told of a close(2) or dup2(2) by C code. The registry registers descriptors of long waits anew at intervals
+//! (`src/registry.rs`), and a wait whose descriptor is gone ends then.
 
 use magnus::{Error, Ruby, Symbol, Value, prelude::*, rb_sys::AsRawValue, typed_data::Obj};
 use reactor::OwnerId;

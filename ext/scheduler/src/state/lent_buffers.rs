@@ -1,7 +1,7 @@
 //! The Ruby buffers that workers of the pool read files into at the moment.
 //!
-//! The fiber that owns the buffer stays parked until the worker is done, so the memory stays valid. A fiber that is given
-//! up unfinished at the end of its scheduler never leaves: so that end waits until no buffer is in flight.
+//! The fiber that owns the buffer stays parked until the worker is done, so the memory stays valid. A fiber that the end of the
+//! scheduler abandons does not return, so that end waits until no buffer is lent.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
