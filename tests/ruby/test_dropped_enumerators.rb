@@ -8,8 +8,10 @@ require "reactor/testing"
 class TestDroppedEnumerators < ReactorTest
   class Own < StandardError; end
 
-  # Stacks are searched conservatively: what was left on one by an earlier call may keep a fiber, and its stack others.
-  FEW = 100
+  # How many are dropped. Stacks are searched conservatively: what was left on one by an earlier call may keep a fiber, and its
+  # stack the next one. So a part of them may stay, but not most.
+  SOME = 500
+  MANY = 3_000
   FAR = TEST_TIMEOUT * 1000
 
   # Each makes a fiber that is suspended inside a timeout, and drops it.
@@ -37,8 +39,9 @@ class TestDroppedEnumerators < ReactorTest
 
   def fibers = ObjectSpace.each_object(Fiber).count(&:alive?)
 
-  # How many fibers and timers the block leaves. It runs in a fiber that ends, and whose stack is then searched no more.
-  def left_by(scheduler)
+  # How many fibers and timers the block leaves, which drops so many. It runs in a fiber that ends, and whose stack is then
+  # searched no more.
+  def left_by(scheduler, dropped)
     GC.start
     before, left = [fibers, scheduler.stats[:timers]], nil
     dropping = Fiber.schedule { yield }
@@ -47,7 +50,7 @@ class TestDroppedEnumerators < ReactorTest
       GC.start
       sleep 0.001 # the scheduler polls
       left = [fibers, scheduler.stats[:timers]].zip(before).map { |now, earlier| now - earlier }
-      left.max < FEW
+      left.max < dropped / 2
     end
     left
   end
@@ -57,8 +60,8 @@ class TestDroppedEnumerators < ReactorTest
       skip_under_stress
       run_scheduler do |scheduler|
         Fiber.schedule do
-          left = left_by(scheduler) { 500.times { drop.call } }
-          assert_operator left.max, :<, FEW, "fibers and timers left: #{left}"
+          left = left_by(scheduler, SOME) { SOME.times { drop.call } }
+          assert_operator left.max, :<, SOME / 2, "fibers and timers left: #{left}"
         end
       end
     end
@@ -68,14 +71,14 @@ class TestDroppedEnumerators < ReactorTest
     skip_under_stress
     left = []
     run_scheduler do |scheduler|
-      Fiber.schedule { left << left_by(scheduler) { 3_000.times { DROPS[:enumerator].call } } }
+      Fiber.schedule { left << left_by(scheduler, MANY) { MANY.times { DROPS[:enumerator].call } } }
       scheduler.run
-      3_000.times { DROPS[:enumerator].call }
-      Fiber.schedule { left << left_by(scheduler) { nil } }
+      MANY.times { DROPS[:enumerator].call }
+      Fiber.schedule { left << left_by(scheduler, MANY) { nil } }
       scheduler.run
       left << [scheduler.stats[:timers]]
     end
-    assert_operator left.flatten.max, :<, FEW, "fibers and timers left: #{left}"
+    assert_operator left.flatten.max, :<, MANY / 2, "fibers and timers left: #{left}"
   end
 
   def test_a_collection_takes_no_timeout_from_a_suspended_enumerator_that_is_kept

@@ -109,6 +109,7 @@ class TestPatches < ReactorTest
   def test_no_version_number_decides_whether_timeout_is_patched
     patched = LIBRARIES.transform_values do |call|
       found, = changed_by(<<~RUBY)
+        Timeout.singleton_class.remove_method(:timeout)
         Timeout.singleton_class.define_method(:timeout) { |seconds, error = nil, message = "late", &block| #{call} }
         report { Reactor::Scheduler.new.close }
       RUBY
