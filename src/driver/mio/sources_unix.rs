@@ -9,7 +9,7 @@ mod one_shot;
         target_os = "hurd",
         target_os = "nto",
     ),
-    path = "queue_poll.rs"
+    path = "queue_on_poll_platforms.rs"
 )]
 mod queue;
 
