@@ -41,10 +41,7 @@ impl IoFacts {
 
     /// Whether its transfers never wait for readiness: a regular file, or a kind that never blocks (`transfer/file_transfer`).
     pub fn is_file(&self) -> bool {
-        matches!(
-            self.kind,
-            DescriptorKind::File | DescriptorKind::NeverBlocks
-        )
+        self.kind == DescriptorKind::File || self.kind.never_blocks()
     }
 
     /// The number under which the state knows it.

@@ -95,8 +95,8 @@ impl<'a> FileTransfer<'a> {
         self.done += count;
         let slice = self.scope.scheduler.slice();
         match self.io.kind {
-            DescriptorKind::File => slice.count_file_transfer(),
-            _ => slice.count_transfer(count),
+            DescriptorKind::NeverBlocks => slice.count_transfer(count),
+            _ => slice.count_file_transfer(),
         }
         // A short count of the page cache's only means that the next page is not there.
         let is_short = count < asked && self.io.kind != DescriptorKind::File;
@@ -155,7 +155,7 @@ pub fn prefetch(
     ahead: u64,
 ) -> Result<bool, Error> {
     let descriptor = io.descriptor;
-    if io.kind == DescriptorKind::NeverBlocks {
+    if io.kind.never_blocks() {
         return Ok(true);
     }
     if DescriptorKind::of(descriptor) != DescriptorKind::File {

@@ -110,7 +110,8 @@ fn try_fast_path(
         progress.attempted = Some(Err(Errno::AGAIN));
         return Ok(None);
     }
-    let is_sliced = |size: usize| kind == DescriptorKind::NeverBlocks && size > SLICE;
+    let never_blocks = kind.never_blocks();
+    let is_sliced = |size: usize| never_blocks && size > SLICE;
     let attempted = match direction {
         Direction::Write if scheduler.state_mut().should_batch() => return Ok(None),
         Direction::Read => request.with_writable(0, |bytes| match is_sliced(bytes.len()) {
@@ -127,13 +128,15 @@ fn try_fast_path(
         return Ok(None); // another kind than remembered, or to be done in slices
     }
     record_attempt(scheduler, &io, direction, attempted);
-    let never_blocks = kind == DescriptorKind::NeverBlocks;
     let is_over = match answer {
         Ok(count) => count == 0 || count >= request.minimum() || never_blocks,
         Err(_) => never_blocks,
     };
     if is_over {
-        scheduler.slice().count_transfer(answer.unwrap_or(0));
+        match kind {
+            DescriptorKind::MemoryFile => scheduler.slice().count_file_transfer(),
+            _ => scheduler.slice().count_transfer(answer.unwrap_or(0)),
+        }
         return Ok(Some(hook_result(answer)));
     }
     progress.io = Some(io);

@@ -18,12 +18,14 @@ pub enum DescriptorKind {
     OtherSocket,
     /// Pipe or FIFO: a short count means drained. preadv2(2) with RWF_NOWAIT (Linux 6.4), O_NONBLOCK otherwise.
     Pipe,
-    /// read(2), write(2) of a memory device (null, zero, full, random) or of a file that lives in memory.
+    /// read(2), write(2) of a memory device (null, zero, full, random).
     NeverBlocks,
     /// Terminals and other devices. Without O_NONBLOCK poll(2) is asked first.
     PollFirst,
     /// Regular files, directories, block devices: a call may take long, and never answers "would block".
     File,
+    /// A regular file that lives in memory (tmpfs): read(2), write(2), which never block.
+    MemoryFile,
 }
 
 impl DescriptorKind {
@@ -39,7 +41,7 @@ impl DescriptorKind {
         };
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::Fifo => Self::Pipe,
-            FileType::RegularFile if nowait::lives_in_memory(fd) => Self::NeverBlocks,
+            FileType::RegularFile if nowait::lives_in_memory(fd) => Self::MemoryFile,
             FileType::RegularFile | FileType::Directory | FileType::BlockDevice => Self::File,
             // Major 1 holds the memory devices: null, zero, full, random, urandom.
             FileType::CharacterDevice if rustix::fs::major(stat.st_rdev) == 1 => Self::NeverBlocks,
@@ -55,6 +57,7 @@ impl DescriptorKind {
             2 => Self::Pipe,
             3 => Self::NeverBlocks,
             4 => Self::PollFirst,
+            6 => Self::MemoryFile,
             _ => Self::File,
         }
     }
@@ -62,6 +65,11 @@ impl DescriptorKind {
     /// The kind in three bits.
     pub fn bits(self) -> u64 {
         self as u64
+    }
+
+    /// Whether read(2) and write(2) never block and are short work.
+    pub fn never_blocks(self) -> bool {
+        matches!(self, Self::NeverBlocks | Self::MemoryFile)
     }
 
     /// Whether a short count tells that the kernel has no more.
@@ -112,6 +120,7 @@ mod tests {
             DescriptorKind::NeverBlocks,
             DescriptorKind::PollFirst,
             DescriptorKind::File,
+            DescriptorKind::MemoryFile,
         ];
         for kind in kinds {
             assert_eq!(DescriptorKind::from_bits(kind.bits() | 1 << 3), kind);

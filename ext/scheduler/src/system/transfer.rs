@@ -60,7 +60,9 @@ pub fn read(kind: DescriptorKind, descriptor: RawFd, bytes: &mut [u8]) -> Result
             }
             rustix::io::read(fd, bytes)
         }
-        DescriptorKind::NeverBlocks | DescriptorKind::File => rustix::io::read(fd, bytes),
+        DescriptorKind::NeverBlocks | DescriptorKind::File | DescriptorKind::MemoryFile => {
+            rustix::io::read(fd, bytes)
+        }
     }
 }
 
@@ -94,7 +96,9 @@ pub fn write(kind: DescriptorKind, descriptor: RawFd, bytes: &[u8]) -> Result<us
             check_ready(descriptor, Interest::WRITABLE)?;
             rustix::io::write(fd, device_chunk(bytes))
         }
-        DescriptorKind::NeverBlocks | DescriptorKind::File => rustix::io::write(fd, bytes),
+        DescriptorKind::NeverBlocks | DescriptorKind::File | DescriptorKind::MemoryFile => {
+            rustix::io::write(fd, bytes)
+        }
     }
 }
 
