@@ -5,11 +5,13 @@
 #
 #   bin/bench guard                 compares; fails if a row costs over 3 % more
 #   bin/bench guard pipe tcp        these rows only
-#   bin/bench guard --write         writes the figures of this Ruby and this compiler
+#   bin/bench guard --write         writes the figures of this platform
 #
-# A figure is the difference between few and many operations. The figures depend on the Ruby and on the compiler, so they are
-# kept for each pair; without figures for this pair nothing is compared, and the exit status is 77.
+# A figure is the difference between few and many operations. The figures depend on the Ruby, the compiler, the kernel, the C
+# library and the file system of the file that is read, so they are kept for each such platform. Without figures for this
+# platform nothing is compared, and the exit status is 77.
 
+require "etc"
 require "json"
 require "open3"
 require "tmpdir"
@@ -26,7 +28,11 @@ module Bench
     CALLS = 0.03 # calls more
     UNAVAILABLE = 77
 
-    def self.platform = "#{RUBY_DESCRIPTION[/\Aruby \S+/]}, #{`rustc --version`[/\Arustc \S+/]}, #{RUBY_PLATFORM}"
+    def self.platform
+      system = [Etc.uname.values_at(:sysname, :release).join(" ")[/\A\S+ \d+\.\d+/], Etc.confstr(Etc::CS_GNU_LIBC_VERSION)]
+      file_system = IO.popen(["stat", "-f", "-c", "%T", SCRIPT], &:read).chomp
+      [RUBY_DESCRIPTION[/\Aruby \S+/], `rustc --version`[/\Arustc \S+/], RUBY_PLATFORM, *system, file_system].join(", ")
+    end
 
     def initialize(arguments)
       @write = arguments.delete("--write")
