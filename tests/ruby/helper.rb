@@ -121,6 +121,8 @@ class ReactorTest < Minitest::Test
       nil until (joined = thread.join(limit.remaining)) || limit.over?
       joined
     rescue Exception # rubocop:disable Lint/RescueException -- thread.value raises it again
+      raise if thread.alive? # a signal
+
       true
     end
     return if finished

@@ -174,6 +174,39 @@ class TestIOReadWrite < ReactorTest
     assert_equal [:wait_readable, "abc", :wait_readable, "xyz", :wait_writable, :other], log
   end
 
+  # Methods that wait may park in the hook, and need no system call where nothing is there.
+  def test_read_nonblock_sees_what_came_after_a_read_that_emptied_the_pipe
+    r, w = pipe
+    in_fiber do
+      2.times do
+        Fiber.schedule { sleep 0; w.syswrite("first") }
+        assert_equal "first", r.readpartial(9)
+        w.syswrite("second")
+        assert_equal "second", r.read_nonblock(9, exception: false)
+        assert_equal :wait_readable, r.read_nonblock(9, exception: false)
+      end
+    end
+  end
+
+  def test_each_method_of_a_pipe_waits_for_what_comes_later
+    calls = { readpartial: [2], sysread: [2], read: [3], gets: [], readline: [], getc: [], getbyte: [], readchar: [], readbyte: [], eof?: [] }
+    calls.each do |name, arguments|
+      r, w = pipe
+      results = []
+      in_fiber do |scheduler|
+        Fiber.schedule { 2.times { results << r.public_send(name, *arguments) << r.readpartial(9) } }
+        2.times do |round|
+          until_parked(scheduler, 1)
+          w.syswrite("ab\nc")
+          sleep 0 until results.size == 2 * round + 2
+        end
+      end
+      reader, writer = pipe
+      plain = Array.new(2) { writer.syswrite("ab\nc"); [reader.public_send(name, *arguments), reader.readpartial(9)] }.flatten
+      assert_equal plain, results, name
+    end
+  end
+
   def test_read_nonblock_on_a_blocking_terminal_never_parks
     pty = optional_pty
     main, terminal = pty.open.each { |io| track(io) }

@@ -7,5 +7,6 @@ pub mod batched_send;
 pub mod file_read;
 pub mod file_transfer;
 pub mod file_write;
+pub mod may_park;
 pub mod request;
 pub mod stream;

@@ -3,11 +3,8 @@
 //! Receives are system calls on every backend, `uring` as well: io_uring saves no time for them (docs/measured.md). Sends to
 //! sockets may be queued for io_uring (`batched_send.rs`). The calls themselves are in `system::transfer` (`ext/scheduler`).
 //!
-//! The name of the calling method tells IO#sysread and IO#syswrite from IO#read_nonblock, which must not wait.
-//!
-//! On sockets of Ruby's own classes `read_nonblock` and its kin never come here (they call recv and send with MSG_DONTWAIT
-//! themselves), so a hook on these sockets may park; and where the reactor already knows that nothing is there it parks
-//! without a system call. Every other object gets -EAGAIN, and the VM calls `io_wait`.
+//! A hook parks only if the method that called it waits (`may_park.rs`). Where the reactor already knows that the call would
+//! block, it parks without a system call. Every other method gets -EAGAIN, and the VM calls `io_wait`.
 
 use std::time::Duration;
 
@@ -29,7 +26,6 @@ use crate::{
         scheduler::Scheduler,
     },
     ruby::{
-        caller::called_from,
         convert::{self, hook_result},
         error::{closed_elsewhere, io_timeout_error},
         io_facts::IoFacts,
@@ -39,13 +35,11 @@ use crate::{
         batched_send, file_read,
         file_transfer::FileOutcome,
         file_write,
+        may_park::{may_park, raises_eagain},
         request::{Direction, Request},
     },
     wait::readiness,
 };
-
-/// These wait by themselves without a scheduler, and with one raise EAGAIN instead of calling `io_wait`.
-const WAITING: [&str; 2] = ["sysread", "syswrite"];
 
 /// A transfer.
 pub struct Transfer<'a> {
@@ -105,7 +99,7 @@ fn try_fast_path(
     if kind == DescriptorKind::File {
         return Ok(None);
     }
-    if io.is_ruby_socket && is_drained(scheduler, &io, direction) && request.has_room()? {
+    if is_known_to_block(scheduler, &io, direction) && request.has_room()? {
         progress.io = Some(io);
         progress.attempted = Some(Err(Errno::AGAIN));
         return Ok(None);
@@ -270,7 +264,7 @@ fn continue_transfer(
                     return Ok(Some(hook_result(Ok(progress.done))));
                 }
             }
-            Err(Errno::AGAIN) if io.is_ruby_socket || minimum > 0 || called_from::<4>(&WAITING) => {
+            Err(Errno::AGAIN) if may_park(io) || minimum > 0 || raises_eagain() => {
                 let timeout = convert::timeout(io.io.timeout())?;
                 if timeout != Some(Duration::ZERO) {
                     progress.deadline = scope.scheduler.state().deadline(timeout);
@@ -286,6 +280,14 @@ fn continue_transfer(
             Err(errno) => return Ok(Some(hook_result(Err(errno)))),
         }
     }
+}
+
+/// Whether the call would block, and may wait for that in this hook.
+#[inline(always)]
+fn is_known_to_block(scheduler: &Scheduler, io: &IoFacts, direction: Direction) -> bool {
+    (io.is_ruby_socket || io.kind == DescriptorKind::Pipe)
+        && is_drained(scheduler, io, direction)
+        && may_park(io)
 }
 
 /// A terminal may end a read before it is readable.
@@ -332,7 +334,7 @@ fn attempt_again(
                 }
             }
         }
-        if io.is_ruby_socket && is_drained(scope.scheduler, io, direction) && request.has_room()? {
+        if is_known_to_block(scope.scheduler, io, direction) && request.has_room()? {
             return Ok(Again::Attempted(Err(Errno::AGAIN)));
         }
         let sent = match direction {
