@@ -5,10 +5,6 @@ module Reactor
   #
   # @api private
   module Schedulers
-    # Where a Ractor keeps its schedulers. The map is weak, so it keeps no scheduler alive.
-    KEY = :__reactor_schedulers__
-    private_constant :KEY
-
     # Included by every scheduler class of this library, to tell its schedulers from those of other libraries.
     module Member
       private
@@ -39,12 +35,12 @@ module Reactor
 
       # @param scheduler [#prepare_close, #replaced] is told of each IO that is closed or reopened in this Ractor
       def register(scheduler)
-        schedulers = Ractor.current[KEY] ||= ObjectSpace::WeakMap.new
-        schedulers[scheduler] = true
+        # The map is weak, so it keeps no scheduler alive.
+        (Reactor.schedulers || (Reactor.schedulers = ObjectSpace::WeakMap.new))[scheduler] = true
       end
 
       # Yields every scheduler of this Ractor.
-      def each(&) = Ractor.current[KEY]&.each_key(&)
+      def each(&) = Reactor.schedulers&.each_key(&)
     end
   end
 end

@@ -37,7 +37,7 @@ use hooks::{
 use ruby::{
     error, fiber, hidden_number, io_facts,
     method::{define, define_variadic},
-    object, thread,
+    object, ractor, thread,
 };
 use wait::lookup::{self, Lookup};
 
@@ -65,6 +65,9 @@ fn init(ruby: &Ruby) -> Result<(), Error> {
     )?;
     reactor.define_module_function("woken?", function!(thread::is_woken, 1))?;
     reactor.define_module_function("visible?", function!(object::is_visible, 1))?;
+    reactor.define_module_function("schedulers", function!(ractor::schedulers, 0))?;
+    reactor.define_module_function("schedulers=", function!(ractor::set_schedulers, 1))?;
+    reactor.define_module_function("announce_close", function!(closing::announce_close, 1))?;
     reactor.define_module_function("lock_patches", function!(patch_lock::lock_patches, 0))?;
     reactor.define_module_function("unlock_patches", function!(patch_lock::unlock_patches, 0))?;
 

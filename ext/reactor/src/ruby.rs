@@ -19,6 +19,7 @@ pub mod io;
 pub mod io_facts;
 pub mod method;
 pub mod object;
+pub mod ractor;
 pub mod thread;
 
 /// The version of the scheduler interface of the Ruby this was built for: 2 (3.3, 3.4), 3 (4.0), 4 and more (4.1).

@@ -19,8 +19,18 @@ module Reactor
 
       # @return [nil]
       def close
-        IOClose.yield_to_interrupted if !closed? && IOClose.notify_schedulers(self)
+        answer = Reactor.announce_close(self)
+        IOClose.complete(self, answer) if answer
         super
+      end
+
+      # Waits until the IO can be closed.
+      #
+      # @param answer [Symbol] of {Reactor.announce_close}
+      # @api private
+      def self.complete(io, answer)
+        notify_schedulers(io) { |scheduler| scheduler.prepare_close(io) } if answer == :in_use
+        yield_to_interrupted
       end
 
       # Lets the fibers go that the schedulers have interrupted.
@@ -33,13 +43,13 @@ module Reactor
       end
 
       # @param io [IO]
-      # @yield [scheduler] announces a change of the IO, and returns the scheduler's answer; without a block, a close is announced
+      # @yield [scheduler] announces a change of the IO, and returns the scheduler's answer
       # @return [Symbol, nil] :interrupted if a fiber waits for it
       # @api private
       def self.notify_schedulers(io)
         interrupted = nil
-        Schedulers.each do |scheduler| # defined?(yield), because block_given? is a call for each scheduler
-          await_unused(scheduler, io) while (answer = defined?(yield) ? yield(scheduler) : scheduler.prepare_close(io)) == :in_use
+        Schedulers.each do |scheduler|
+          await_unused(scheduler, io) while (answer = yield(scheduler)) == :in_use
           interrupted ||= answer
         end
         interrupted

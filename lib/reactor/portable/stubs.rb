@@ -3,6 +3,29 @@
 module Reactor
   # What the native library defines besides the scheduler, in plain Ruby, for a process without the native library.
   class << self
+    # Where a Ractor keeps its schedulers.
+    SCHEDULERS = :__reactor_schedulers__
+    private_constant :SCHEDULERS
+
+    # @return [ObjectSpace::WeakMap, nil] whose keys are this Ractor's schedulers
+    # @api private
+    def schedulers = Ractor.current[SCHEDULERS]
+
+    # @api private
+    def schedulers=(map)
+      Ractor.current[SCHEDULERS] = map
+    end
+
+    # Tells each scheduler of this Ractor that the IO is about to be closed.
+    #
+    # @return [Symbol, nil] :interrupted if one has interrupted a fiber
+    # @api private
+    def announce_close(io)
+      answer = nil
+      schedulers&.each_key { |scheduler| answer = scheduler.prepare_close(io) || answer }
+      answer
+    end
+
     # @return [nil] there is no pidfd without the native library
     # @api private
     def pidfd(_pid) = nil

@@ -1,10 +1,12 @@
 //! An IO that is closed or gets another file while fibers use it: `prepare_close`, `prepare_half_close`, `prepare_reopen`,
-//! `replaced`, `push_when_unused`, `fiber_interrupt`, `io_close`.
+//! `replaced`, `push_when_unused`, `fiber_interrupt`, `io_close`, and `Reactor.announce_close`.
 //!
 //! A scheduler is not told of a close(2) or dup2(2) by C code. The registry registers descriptors of long waits anew at intervals
 //! (`src/registry.rs`), and a wait whose descriptor is gone ends then.
 
-use magnus::{Error, Ruby, Symbol, Value, prelude::*, rb_sys::AsRawValue, typed_data::Obj};
+use magnus::{
+    Error, Ruby, Symbol, TryConvert, Value, prelude::*, rb_sys::AsRawValue, typed_data::Obj,
+};
 use reactor::OwnerId;
 use reactor_scheduler::{
     state::fiber::Slot,
@@ -22,12 +24,33 @@ use crate::{
         hidden_number,
         io::{RealIo, real_io},
         io_facts::IoFacts,
+        ractor::each_scheduler,
     },
     wait::{
         interrupt::{interrupt, interrupt_fiber, interrupt_operation},
         work::wait_until_unpinned,
     },
 };
+
+/// A worker uses the descriptor of the IO for the fiber of another thread.
+const IN_USE: &str = "in_use";
+
+/// `Reactor.announce_close(io)`: tells each scheduler of this Ractor that the IO object is about to be closed
+/// ([`prepare_close`]), until one answers :in_use. The answer is that, or :interrupted if one has given it, or nil.
+pub fn announce_close(ruby: &Ruby, io: Value) -> Result<Option<Symbol>, Error> {
+    let mut answer = None;
+    for scheduler in each_scheduler()? {
+        let answered = match Obj::<Scheduler>::try_convert(scheduler) {
+            Ok(native) => prepare_close(ruby, native, [io])?,
+            Err(_) => scheduler.funcall("prepare_close", (io,))?,
+        };
+        if answered.is_some_and(|answered| answered.name().is_ok_and(|name| name == IN_USE)) {
+            return Ok(answered);
+        }
+        answer = answered.or(answer);
+    }
+    Ok(answer)
+}
 
 /// `prepare_close(io)`: the IO object is about to be closed, by any thread. Raises IOError in the fibers that wait for it, or
 /// for the object that writes for it. Fibers that wait for another object on the same descriptor are left alone. It takes
@@ -72,7 +95,7 @@ fn prepare_close_of(
     }
     interrupt_all(ruby, this, io_number, users)?;
     if wait_until_unused(ruby, this, io_number)? {
-        return Ok(Some(ruby.to_symbol("in_use")));
+        return Ok(Some(ruby.to_symbol(IN_USE)));
     }
     Ok(Some(ruby.to_symbol("interrupted")))
 }
@@ -168,7 +191,7 @@ pub fn prepare_reopen(
         return Ok(None);
     };
     let is_in_use = wait_until_unused(ruby, this, io_number)?;
-    Ok(is_in_use.then(|| ruby.to_symbol("in_use")))
+    Ok(is_in_use.then(|| ruby.to_symbol(IN_USE)))
 }
 
 /// `replaced(io, interrupts)`: the IO object has another file than before. All waits for the descriptor go on with that file,
