@@ -498,4 +498,33 @@ class TestLife < ReactorTest
       assert_equal [0, 1, 2, nil, :joined], log, name
     end
   end
+
+  # The strand resumes a fiber that raises in its ensure clause when the strand is killed there.
+  def killed_around_an_error(log, &wait)
+    Fiber.new do
+      wait.call
+    ensure
+      log << :inner
+      raise IOError
+    end.resume
+  rescue IOError
+    log << :rescued
+  ensure
+    log << :outer
+  end
+
+  # The VM raises the kill again where the killed fiber has resumed the other one. A thread's kill would give way to the error.
+  def test_an_error_of_a_fiber_that_a_killed_one_has_resumed_is_lost_as_with_plain_fibers
+    expected, home = [], Fiber.current
+    Fiber.new { killed_around_an_error(expected) { home.transfer } }.tap(&:transfer).kill
+    WAYS_TO_KILL.each do |way, kill|
+      log = []
+      run_scheduler do |scheduler|
+        fiber = Fiber.schedule { killed_around_an_error(log) { Thread::Queue.new.pop } }
+        Fiber.schedule { sleep 0.0005 while fiber.alive? }
+        kill.call(fiber, scheduler)
+      end
+      assert_equal expected, log, way
+    end
+  end
 end
