@@ -7,10 +7,14 @@ class TestTrap < ReactorTest
   # Runs `wait` in the fiber that polls. A signal comes in the middle, and `handler` runs there; meanwhile another thread runs
   # `outside`, if there is one.
   SCRIPT = <<~'RUBY'
+    require "timeout"
     wait, handler, outside = ARGV
     $queue, $inner, $entered = Array.new(3) { Thread::Queue.new }
     $mutex, $condition, $held = Thread::Mutex.new, Thread::ConditionVariable.new, Thread::Queue.new
     $reading, $writing = IO.pipe
+    $waiting = $sent = $polls = nil
+    $in_ruby = wait.start_with?("in Ruby: ")
+    wait = wait.delete_prefix("in Ruby: ")
     clock = -> { Process.clock_gettime(Process::CLOCK_MONOTONIC) }
     main = Thread.current
     handlers = []
@@ -26,10 +30,20 @@ class TestTrap < ReactorTest
         super
       end
     end
+    # The signal comes while the portable scheduler runs Ruby code in the fiber that waits.
+    Reactor::PortableScheduler.prepend(Module.new do
+      private def run_next
+        if $in_ruby && $waiting && !$sent
+          $sent = true
+          Process.kill(:USR1, Process.pid)
+        end
+        super
+      end
+    end) if defined?(Reactor::PortableScheduler)
     signaller = Thread.new do
       Thread.stop
       Thread.pass until $waiting && main.stop?
-      Process.kill(:USR1, Process.pid)
+      Process.kill(:USR1, Process.pid) unless $in_ruby
       $entered.pop
       if outside
         Thread.pass until main.stop? # the handler waits
@@ -45,7 +59,7 @@ class TestTrap < ReactorTest
       $waiting = true
       value = eval(wait)
       took = clock.() - began
-      puts [handlers == [Fiber.current], value.inspect, took >= 0.3, Counting::BLOCKS.count($queue)].join("|")
+      puts [handlers == [$polls || Fiber.current], value.inspect, took >= 0.3, Counting::BLOCKS.count($queue)].join("|")
     end
     Fiber.scheduler.run
     signaller.join
@@ -58,6 +72,9 @@ class TestTrap < ReactorTest
     assert_equal "true", handled, "the handler did not run in the fiber that waits" unless select_backend?
     [value, long, blocks.to_i]
   end
+
+  # On select the handler runs in a fiber of its own, unless the signal comes outside of IO.select.
+  def in_its_fiber(wait) = select_backend? ? "in Ruby: #{wait}" : wait
 
   def test_a_trap_handler_that_waits_does_not_end_the_sleep_that_it_interrupts
     assert_equal ["true", "true"], after_a_signal_in("sleep(0.3) && true", handler: "sleep 0.01").first(2)
@@ -83,7 +100,9 @@ class TestTrap < ReactorTest
       ["$reading.readpartial(1).to_i", "$writing.write('1')"],
       ["IO.select([$reading]).size - 2", "$writing.write('1')"]
     ].each do |wait, outside|
-      assert_equal "1", after_a_signal_in(wait, handler: "$inner.pop", outside: "#{outside}; $inner << 1").first, wait
+      [wait, in_its_fiber(wait)].uniq.each do |waits|
+        assert_equal "1", after_a_signal_in(waits, handler: "$inner.pop", outside: "#{outside}; $inner << 1").first, waits
+      end
     end
   end
 
@@ -96,5 +115,26 @@ class TestTrap < ReactorTest
     # From Ruby 4.0 on, close waits until the fiber has left, and so for the handler.
     close = "closer = Thread.new { $reading.close }; Thread.pass until closer.stop?; $inner << 1; closer.join"
     assert_equal "1", after_a_signal_in(wait, handler: "$inner.pop", outside: close).first
+  end
+  # The program cannot know in which fiber a handler runs, so it does not concern the handler what is around that fiber's wait.
+  def test_a_timeout_around_the_wait_that_a_trap_handler_interrupts_does_not_end_the_handlers_wait
+    handler = "begin; sleep 0.2; $slept = true; rescue Exception => error; $slept = error.class; end"
+    blocks = {
+      "a sleep" => "Timeout.timeout(0.1) { sleep 1 }",
+      "a class" => "Timeout.timeout(0.1, EOFError) { $queue.pop }",
+      "an Enumerator between two values" => "(e = Enumerator.new { |y| Timeout.timeout(0.1) { y << 1 } }).next; $reading.read",
+      "a fiber that waits for an Enumerator" => "Timeout.timeout(0.1) { Enumerator.new { |_| $polls = Fiber.current; $queue.pop }.next }"
+    }
+    blocks.each do |name, block|
+      error = name == "a class" ? "EOFError" : "Timeout::ExitException, Timeout::Error"
+      wait = "begin; #{block}; rescue #{error}; [1, $slept]; end"
+      assert_equal "[1, true]", after_a_signal_in(in_its_fiber(wait), handler: handler).first, name
+    end
+  end
+
+  def test_a_trap_handler_has_timeouts_of_its_own
+    handler = "begin; Timeout.timeout(0.001, IOError) { sleep 0.2 }; rescue IOError; $inner << 1; end"
+    wait = "begin; Timeout.timeout(0.2, EOFError) { sleep 1 }; rescue EOFError; $inner.size; end"
+    assert_equal "1", after_a_signal_in(in_its_fiber(wait), handler: handler).first
   end
 end

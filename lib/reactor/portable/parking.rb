@@ -24,8 +24,9 @@ module Reactor
     Wait = Struct.new(:fiber, :kind, :outer, :woken, :queued, :done, :events, :error, :timer, :hook, :parked_at, :late)
 
     # An exception on its way to a fiber wherever that waits, or the request to end (arguments nil). It takes its turn in the
-    # ready queue like a {Wait}. +deferred+: it has let a wake-up go first, once.
-    Delivery = Struct.new(:fiber, :arguments, :queued, :done, :deferred)
+    # ready queue like a {Wait}. +deferred+: it has let a wake-up go first, once. That of a timeout knows the wait of the fiber, and
+    # of the fiber's owner, in the middle of which its block began: nil, unless that was in a trap handler or a finalizer.
+    Delivery = Struct.new(:fiber, :arguments, :queued, :done, :deferred, :outer, :outer_of_owner)
 
     private_constant :Wait, :Delivery
 
@@ -43,6 +44,7 @@ module Reactor
         return ForkedChildHooks.block(seconds) { wait.queued } unless enter
 
         @counts[:parks] += 1
+        @interrupted[wait.fiber] = wait if wait.outer
         note_owner
         find_kill if !@suspects.empty? && kill_suspected?
         wait.parked_at = @clock
@@ -103,8 +105,16 @@ module Reactor
         @timers.remove(wait.timer) if wait.timer
         wait.late&.each { |delivery| enqueue(delivery) }
         fiber = wait.fiber
-        wait.outer ? @waits[fiber] = wait.outer : @waits.delete(fiber)
+        wait.outer ? resume_outer(fiber, wait.outer) : @waits.delete(fiber)
         wait.fiber = wait.outer = nil # an entry that is still queued, or the caller of a new fiber, must keep no fiber alive
+      end
+
+      # The trap handler or the finalizer that has interrupted this wait waits no more. If the wait has ended meanwhile, it is in
+      # the ready queue again, because its fiber may be about to poll.
+      def resume_outer(fiber, wait)
+        @waits[fiber] = wait
+        wait.outer ? @interrupted[fiber] = wait : @interrupted.delete(fiber)
+        @ready.unshift(wait) if wait.woken
       end
 
       # Queues a wait that is over, or a delivery that is due. The append is the one step that counts: another thread or a

@@ -70,6 +70,7 @@ module Reactor
       @sleeping = false
       @ready = []                        # entries to be served, in this order
       @waits = {}.compare_by_identity    # fiber => its innermost Wait; keeps parked fibers alive
+      @interrupted = {}.compare_by_identity # of these fibers those whose innermost Wait interrupts another one => that Wait
       @early_unblocks = ObjectSpace::WeakMap.new # fibers unblocked on their way into an overridden hook
       @limited = ObjectSpace::WeakMap.new # delivery of a timeout => fiber that #fiber did not make, in which the block runs
       @collectable = {}.compare_by_identity # timers of these deliveries => true
@@ -261,6 +262,7 @@ module Reactor
         note_owner
         arguments = exception.is_a?(Class) && message ? [exception, message] : [exception]
         delivery = delivery_to(Fiber.current, arguments)
+        delivery.outer = @waits[Fiber.current]
         timer = @timers.add(from_now(seconds), delivery)
         @collectable[timer] = true unless delivery.fiber
         yield(duration)

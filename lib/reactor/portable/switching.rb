@@ -119,7 +119,10 @@ module Reactor
       def delivery_to(fiber, arguments)
         return Delivery.new(fiber, arguments) if @live.key?(fiber)
 
-        Delivery.new(nil, arguments).tap { |delivery| @limited[delivery] = fiber }
+        Delivery.new(nil, arguments).tap do |delivery|
+          @limited[delivery] = fiber
+          delivery.outer_of_owner = @waits[@owners[fiber]]
+        end
       end
 
       def remove_timeout(timer)
@@ -140,7 +143,11 @@ module Reactor
       # the timeout has been collected.
       def receiver(delivery)
         fiber = delivery.fiber || @limited[delivery]
-        @waits.key?(fiber) || delivery.arguments.nil? ? fiber : @owners[fiber] || fiber
+        owner = @owners[fiber]
+        return fiber if @waits.key?(fiber) || delivery.arguments.nil? || owner.nil?
+
+        delivery.outer = delivery.outer_of_owner
+        owner
       end
 
       # Gives an exception to a fiber.
@@ -148,25 +155,42 @@ module Reactor
         delivery.fiber = receiver(delivery)
         return delivery.done = true unless delivery.fiber
 
-        wait = @waits[delivery.fiber]
+        wait = wait_for(delivery)
         if wait&.queued && wait.kind == :block && !delivery.deferred
           # It has been woken, maybe with a lock that no other fiber is told of: the wake-up goes first.
           delivery.deferred = true
           @ready.push(delivery)
           @ready.shift
         elsif wait && VM.closes_io?(delivery.fiber)
-          (wait.late ||= []) << delivery
-          @ready.delete_if { |entry| entry.equal?(delivery) }
-          delivery.queued = false
+          deliver_after(wait, delivery)
         elsif wait
           wait.error ||= delivery.arguments || :cancel
           @ready.unshift(wait)
           wait.queued = delivery.done = true
+        elsif delivery.arguments && (handler = @interrupted.each_value.find { |inner| delivery.fiber.equal?(@owners[inner.fiber]) })
+          # It has resumed a fiber whose wait a trap handler has interrupted, in which Ruby would raise.
+          deliver_after(handler, delivery)
         else
           # It does not wait itself. It has resumed a fiber that does, or it is not a fiber but a stand-in. Ruby finds the way.
           delivery.done = true
           in_helper_fiber { raise_in(delivery.fiber, delivery.arguments) if delivery.fiber.alive? }
         end
+      end
+
+      # The delivery comes again when this wait is over.
+      def deliver_after(wait, delivery)
+        (wait.late ||= []) << delivery
+        @ready.delete_if { |entry| entry.equal?(delivery) }
+        delivery.queued = false
+      end
+
+      # The wait of the delivery's fiber that it ends: not that of a trap handler in the middle of the one around which the timeout is.
+      def wait_for(delivery)
+        wait = innermost = @waits[delivery.fiber]
+        return wait unless delivery.arguments && wait&.outer
+
+        wait = wait.outer until wait.nil? || wait.outer.equal?(delivery.outer)
+        wait || innermost
       end
 
       def raise_in(fiber, arguments)

@@ -14,7 +14,7 @@ use reactor::Token;
 use crate::state::{
     fiber::{FiberRecord, FiberState, Slot},
     object_ref::ObjectRef,
-    wait::{Life, Pending, WaitHook, WaitKind, WakeCause},
+    wait::{Pending, WaitHook, WaitKind, WakeCause},
 };
 
 #[derive(Debug, Default)]
@@ -30,6 +30,8 @@ pub struct FiberTable {
     last_found: Option<(usize, Slot)>,
     live: usize,
     waiting_for_unblock_only: usize,
+    /// Waits that are set aside, because a trap handler or a finalizer waits in the middle of them.
+    waits_set_aside: usize,
 }
 
 impl FiberTable {
@@ -87,6 +89,7 @@ impl FiberTable {
             self.last_found = None;
             self.live -= usize::from(record.is_scheduled());
             self.waiting_for_unblock_only -= usize::from(record.waits_for_unblock_only());
+            self.waits_set_aside -= record.depth() as usize;
             self.free.push(slot);
         }
     }
@@ -137,13 +140,15 @@ impl FiberTable {
     fn set_wait_aside(&mut self, slot: Slot) {
         let waits_for_unblock_only = self.get_mut(slot).is_some_and(FiberRecord::set_wait_aside);
         self.waiting_for_unblock_only -= usize::from(waits_for_unblock_only);
+        self.waits_set_aside += 1;
     }
 
     /// A hook is about to be left: if it has interrupted a wait, that one goes on.
     #[cold]
     fn resume_wait(&mut self, slot: Slot) {
-        let waits_for_unblock_only = self.get_mut(slot).is_some_and(FiberRecord::resume_wait);
-        self.waiting_for_unblock_only += usize::from(waits_for_unblock_only);
+        let resumed = self.get_mut(slot).and_then(FiberRecord::resume_wait);
+        self.waiting_for_unblock_only += usize::from(resumed == Some(true));
+        self.waits_set_aside -= usize::from(resumed.is_some());
     }
 
     pub fn get(&self, slot: Slot) -> Option<&FiberRecord> {
@@ -172,30 +177,6 @@ impl FiberTable {
     pub fn scheduled(&self) -> impl Iterator<Item = Slot> + '_ {
         let slots = self.records.iter().enumerate();
         slots.filter_map(|(slot, record)| record.as_ref()?.is_scheduled().then_some(slot as Slot))
-    }
-
-    /// The fiber that is in this slot now.
-    pub fn life(&self, slot: Slot) -> Life {
-        let number = self.lives.get(slot as usize).copied().unwrap_or(0);
-        Life { slot, number }
-    }
-
-    pub fn is_alive(&self, life: Life) -> bool {
-        self.life(life.slot) == life && self.get(life.slot).is_some()
-    }
-
-    /// The fiber on whose behalf this one runs: itself, unless another fiber has resumed it.
-    pub fn owner_or_self(&self, slot: Slot) -> Life {
-        let owner = self.get(slot).and_then(FiberRecord::owner);
-        owner.unwrap_or_else(|| self.life(slot))
-    }
-
-    /// Notes on whose behalf a fiber runs that the scheduler did not make.
-    pub fn set_owner(&mut self, slot: Slot, owner: Option<Life>) {
-        let owner = owner.filter(|owner| owner.slot != slot && self.is_alive(*owner));
-        if let (Some(owner), Some(record)) = (owner, self.get_mut(slot)) {
-            record.set_owner(owner);
-        }
     }
 
     pub fn is_scheduled(&self, slot: Slot) -> bool {
@@ -371,6 +352,8 @@ impl Hasher for AddressHasher {
             .rotate_left(26);
     }
 }
+
+mod lives;
 
 #[cfg(test)]
 mod tests;

@@ -1,7 +1,8 @@
 //! `timeout_after`: exceptions that are raised in a fiber unless its block ends first.
 //!
 //! A timeout that fires is only recorded. The fiber raises it from its own stack when it next gets control. A block that
-//! ends first has won: nothing is raised after it.
+//! ends first has won: nothing is raised after it. A trap handler may interrupt a wait, and wait itself: then the timeouts
+//! around the first wait are raised when that one goes on.
 
 use reactor::{TimerId, Token};
 
@@ -9,7 +10,7 @@ use crate::state::{
     fiber::{FiberRecord, Slot},
     fiber_table::FiberTable,
     object_ref::ObjectRef,
-    wait::WakeCause,
+    wait::{Life, WakeCause},
 };
 
 /// Tokens of timeouts have this bit of the index set; tokens of waits do not.
@@ -17,7 +18,11 @@ const MARK: u32 = 1 << 31;
 
 #[derive(Clone, Copy, Debug)]
 struct Timeout {
-    fiber: Slot,
+    fiber: Life,
+    /// How many waits of the fiber had been set aside when the block began.
+    depth: u32,
+    /// The same of the fiber's owner.
+    depth_of_owner: u32,
     exception: ObjectRef,
     message: ObjectRef,
     fired: bool,
@@ -30,17 +35,16 @@ pub type Raise = (ObjectRef, ObjectRef);
 
 /// Whether the fiber has given control away without a hook: it has resumed another fiber, or it has yielded to the fiber that
 /// resumed it. An Enumerator does so between two values.
-fn is_suspended(slot: Slot, fibers: &FiberTable) -> bool {
-    fibers
-        .get(slot)
-        .is_some_and(FiberRecord::is_suspended_elsewhere)
+fn is_suspended(fiber: Life, fibers: &FiberTable) -> bool {
+    let record = fibers.alive(fiber);
+    record.is_some_and(FiberRecord::is_suspended_elsewhere)
 }
 
 /// The fiber in which the timeout of a suspended fiber is raised: its owner. The VM passes the exception on to the fiber that
 /// the owner waits for. `None` if the owner has ended.
-fn owner_of(slot: Slot, fibers: &FiberTable) -> Option<Slot> {
-    let owner = fibers.owner_or_self(slot);
-    fibers.is_alive(owner).then_some(owner.slot)
+fn owner_of(fiber: Life, fibers: &FiberTable) -> Option<Life> {
+    let owner = fibers.owner_or_self(fiber.slot);
+    fibers.is_alive(owner).then_some(owner)
 }
 
 #[derive(Debug, Default)]
@@ -58,14 +62,17 @@ impl Timeouts {
         token.index() & MARK != 0
     }
 
-    pub fn insert(&mut self, fiber: Slot, exception: ObjectRef, message: ObjectRef) -> Token {
+    pub fn insert(&mut self, slot: Slot, raise: Raise, fibers: &FiberTable) -> Token {
+        let (exception, message) = raise;
         let index = self.free.pop().unwrap_or_else(|| {
             self.entries.push(None);
             self.generations.push(0);
             (self.entries.len() - 1) as u32
         });
         self.entries[index as usize] = Some(Timeout {
-            fiber,
+            fiber: fibers.life(slot),
+            depth: fibers.depth(slot),
+            depth_of_owner: fibers.depth_of_owner(slot),
             exception,
             message,
             fired: false,
@@ -91,8 +98,8 @@ impl Timeouts {
         let index = token.index() & !MARK;
         if let Some(timeout) = self.entries.get_mut(index as usize).and_then(Option::take) {
             if timeout.fired {
-                if let Some(record) = fibers.get_mut(timeout.fiber) {
-                    record.discount_fired_timeout();
+                if let Some(record) = fibers.alive_mut(timeout.fiber) {
+                    record.discount_fired_timeout(timeout.depth);
                 }
             }
             let home = timeout
@@ -117,14 +124,22 @@ impl Timeouts {
     /// Its time has come. The token of the wait that it ends, if the fiber is parked.
     pub fn fire(&mut self, token: Token, fibers: &mut FiberTable) -> Option<Token> {
         let timeout = self.current(token)?;
-        let slot = match timeout.fiber {
-            fiber if is_suspended(fiber, fibers) => owner_of(fiber, fibers)?,
-            fiber => fiber,
-        };
+        if is_suspended(timeout.fiber, fibers) {
+            let owner = owner_of(timeout.fiber, fibers)?;
+            if owner != timeout.fiber {
+                timeout.fiber = owner;
+                timeout.depth = timeout.depth_of_owner;
+            }
+        }
+        let (slot, depth) = (timeout.fiber.slot, timeout.depth);
+        let record = fibers.alive_mut(timeout.fiber)?;
+        record.count_fired_timeout(depth);
+        let is_set_aside = depth < record.depth();
         timeout.fired = true;
-        timeout.fiber = slot;
-        fibers.get_mut(slot)?.count_fired_timeout();
         self.fired.push(token);
+        if is_set_aside {
+            return None;
+        }
         let (wait, _) = fibers.parked(slot)?;
         fibers.wake(wait, WakeCause::Interrupted).then_some(wait)
     }
@@ -138,20 +153,25 @@ impl Timeouts {
     pub fn next_indirect(&mut self, fibers: &FiberTable) -> Option<(Slot, ObjectRef)> {
         let mut place = 0;
         while let Some(token) = self.fired.get(place).copied() {
-            let Some(slot) = self.current(token).filter(|t| t.fired).map(|t| t.fiber) else {
-                self.fired.swap_remove(place); // over, or raised
+            let timeout = self.current(token).filter(|timeout| timeout.fired);
+            let fiber = timeout.map(|timeout| (timeout.fiber, timeout.depth));
+            let record = fiber.and_then(|(fiber, depth)| Some((fibers.alive(fiber)?, depth)));
+            let (Some((fiber, _)), Some((record, depth))) = (fiber, record) else {
+                self.fired.swap_remove(place); // over, or raised, or the fiber has ended
                 continue;
             };
             // A parked or queued fiber raises it by itself when it gets control. If it does not (a mutex was handed to
             // it first) and goes on into an Enumerator, a later poll finds it here.
-            match fibers.get(slot) {
-                Some(record) if record.is_suspended_elsewhere() => {
-                    self.fired.swap_remove(place);
-                    if record.collectable().is_none() {
-                        return Some((slot, record.fiber()));
-                    }
-                }
-                _ => place += 1,
+            // If the timeout is around a wait that was set aside, the fiber's own or that of an Enumerator which the fiber waits
+            // for, it is raised when that wait goes on.
+            let is_set_aside = depth < record.depth() || fibers.is_interrupted_on_behalf_of(fiber);
+            if !record.is_suspended_elsewhere() || is_set_aside {
+                place += 1;
+                continue;
+            }
+            self.fired.swap_remove(place);
+            if record.collectable().is_none() {
+                return Some((fiber.slot, record.fiber()));
             }
         }
         None
@@ -159,11 +179,12 @@ impl Timeouts {
 
     /// Takes the first fired timeout of a fiber: the outermost, if several have fired.
     pub fn take_fired(&mut self, slot: Slot, fibers: &mut FiberTable) -> Option<Raise> {
-        fibers
-            .get_mut(slot)
-            .map(FiberRecord::discount_fired_timeout);
+        let record = fibers.get_mut(slot)?;
+        let depth = record.depth();
+        record.discount_fired_timeout(depth);
+        let fiber = fibers.life(slot);
         let mut timeouts = self.entries.iter_mut().flatten();
-        let timeout = timeouts.find(|t| t.fired && t.fiber == slot)?;
+        let timeout = timeouts.find(|t| t.fired && t.fiber == fiber && t.depth >= depth)?;
         timeout.fired = false;
         Some((timeout.exception, timeout.message))
     }
@@ -200,7 +221,7 @@ mod tests {
     fn a_fired_timeout_ends_the_wait_of_its_fiber() {
         let (mut fibers, slot) = fiber();
         let mut timeouts = Timeouts::default();
-        let token = timeouts.insert(slot, OUTER, MESSAGE);
+        let token = timeouts.insert(slot, (OUTER, MESSAGE), &fibers);
         assert!(Timeouts::owns(token));
         let wait = fibers.begin_wait(slot, WaitKind::Io);
         assert!(!Timeouts::owns(wait));
@@ -219,8 +240,8 @@ mod tests {
     fn of_several_fired_timeouts_the_outermost_is_raised() {
         let (mut fibers, slot) = fiber();
         let mut timeouts = Timeouts::default();
-        let outer = timeouts.insert(slot, OUTER, MESSAGE);
-        let inner = timeouts.insert(slot, INNER, MESSAGE);
+        let outer = timeouts.insert(slot, (OUTER, MESSAGE), &fibers);
+        let inner = timeouts.insert(slot, (INNER, MESSAGE), &fibers);
         fibers.begin_wait(slot, WaitKind::Io);
         timeouts.fire(inner, &mut fibers);
         timeouts.fire(outer, &mut fibers);
@@ -234,7 +255,7 @@ mod tests {
     fn a_block_that_ends_first_has_won() {
         let (mut fibers, slot) = fiber();
         let mut timeouts = Timeouts::default();
-        let token = timeouts.insert(slot, OUTER, MESSAGE);
+        let token = timeouts.insert(slot, (OUTER, MESSAGE), &fibers);
         fibers.begin_wait(slot, WaitKind::Io);
         timeouts.fire(token, &mut fibers);
         timeouts.remove(token, &mut fibers);
@@ -248,9 +269,9 @@ mod tests {
     fn an_old_token_fires_no_later_timeout() {
         let (mut fibers, slot) = fiber();
         let mut timeouts = Timeouts::default();
-        let old = timeouts.insert(slot, OUTER, MESSAGE);
+        let old = timeouts.insert(slot, (OUTER, MESSAGE), &fibers);
         timeouts.remove(old, &mut fibers);
-        let new = timeouts.insert(slot, INNER, MESSAGE);
+        let new = timeouts.insert(slot, (INNER, MESSAGE), &fibers);
         assert_eq!(old.index(), new.index());
         fibers.begin_wait(slot, WaitKind::Io);
         assert_eq!(None, timeouts.fire(old, &mut fibers));
@@ -263,7 +284,7 @@ mod tests {
         let enumerator = fibers.insert(ObjectRef::new(0x2000), false);
         fibers.set_owner(enumerator, Some(fibers.life(owner)));
         let mut timeouts = Timeouts::default();
-        let token = timeouts.insert(enumerator, OUTER, MESSAGE);
+        let token = timeouts.insert(enumerator, (OUTER, MESSAGE), &fibers);
         let wait = fibers.begin_wait(owner, WaitKind::Block);
         assert_eq!(Some(wait), timeouts.fire(token, &mut fibers));
         assert_eq!(None, timeouts.next_indirect(&fibers));
@@ -279,7 +300,7 @@ mod tests {
         let enumerator = fibers.insert(ObjectRef::new(0x2000), false);
         fibers.set_owner(enumerator, Some(fibers.life(owner)));
         let mut timeouts = Timeouts::default();
-        let token = timeouts.insert(enumerator, OUTER, MESSAGE);
+        let token = timeouts.insert(enumerator, (OUTER, MESSAGE), &fibers);
         fibers.remove(owner);
         assert_eq!(owner, fibers.insert(ObjectRef::new(0x3000), true));
         assert_eq!(None, timeouts.fire(token, &mut fibers));
@@ -290,7 +311,7 @@ mod tests {
     fn a_fiber_that_is_suspended_elsewhere_is_raised_in_from_outside() {
         let (mut fibers, slot) = fiber();
         let mut timeouts = Timeouts::default();
-        let token = timeouts.insert(slot, OUTER, MESSAGE);
+        let token = timeouts.insert(slot, (OUTER, MESSAGE), &fibers);
         assert_eq!(None, timeouts.fire(token, &mut fibers));
         let queued = fibers.queue(slot).unwrap();
         assert_eq!(None, timeouts.next_indirect(&fibers));
@@ -298,5 +319,32 @@ mod tests {
         let fiber = fibers.get(slot).unwrap().fiber();
         assert_eq!(Some((slot, fiber)), timeouts.next_indirect(&fibers));
         assert_eq!(None, timeouts.next_indirect(&fibers));
+    }
+
+    #[test]
+    fn a_fired_timeout_of_a_fiber_that_has_ended_is_not_the_next_ones_in_its_slot() {
+        let (mut fibers, owner) = fiber();
+        let enumerator = fibers.insert(ObjectRef::new(0x2000), false);
+        fibers.set_owner(enumerator, Some(fibers.life(owner)));
+        let mut timeouts = Timeouts::default();
+        let old = timeouts.insert(enumerator, (OUTER, MESSAGE), &fibers);
+        fibers.begin_wait(owner, WaitKind::Block);
+        timeouts.fire(old, &mut fibers); // in the owner, which ends before it can raise it
+        fibers.remove(owner);
+        let next = fibers.insert(ObjectRef::new(0x3000), true);
+        assert_eq!(owner, next);
+        assert_eq!(None, timeouts.next_indirect(&fibers));
+        let own = timeouts.insert(next, (INNER, MESSAGE), &fibers);
+        fibers.begin_wait(next, WaitKind::Block);
+        timeouts.fire(own, &mut fibers);
+        timeouts.remove(old, &mut fibers);
+        assert_eq!(
+            WaitStatus::TimedOut,
+            fibers.get_mut(next).unwrap().poll_wait()
+        );
+        assert_eq!(
+            Some((INNER, MESSAGE)),
+            timeouts.take_fired(next, &mut fibers)
+        );
     }
 }

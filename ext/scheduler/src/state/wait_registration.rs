@@ -201,7 +201,9 @@ impl State {
         message: ObjectRef,
         limit: Duration,
     ) -> (Token, Option<TimerId>) {
-        let token = self.timeouts.insert(slot, exception, message);
+        let token = self
+            .timeouts
+            .insert(slot, (exception, message), &self.fibers);
         let deadline = self.event_loop.deadline(Some(limit));
         (token, self.event_loop.timer(deadline, token))
     }

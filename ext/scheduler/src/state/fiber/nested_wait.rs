@@ -11,6 +11,7 @@
 //! | set aside, parked        | an `unblock` with its blocker      | set aside, woken         | - |
 //! | set aside, parked        | an `unblock` whose blocker is no wait's | set aside, woken        | the innermost wait as well |
 //! | set aside for readiness  | an exception is raised in it       | set aside, woken         | the raise is pending |
+//! | set aside, parked        | a timeout around it fires          | set aside, woken         | one more has fired, for this wait |
 
 use std::time::Instant;
 
@@ -25,6 +26,8 @@ use crate::state::{
 pub struct OuterWait {
     state: FiberState,
     pending: Option<Pending>,
+    /// Timeouts around the wait that have fired. The hook that has interrupted it does not raise them.
+    fired_timeouts: u32,
     io_number: u64,
     waits_for_unblock_only: bool,
     parked_at: Option<Instant>,
@@ -70,12 +73,41 @@ impl FiberRecord {
         !self.outer_waits().is_empty()
     }
 
+    /// How many waits are set aside: more than there were when a timeout began, if it is around one of them.
+    pub(in crate::state) fn depth(&self) -> u32 {
+        self.outer_waits().len() as u32
+    }
+
+    fn outer_wait_at(&mut self, depth: u32) -> Option<&mut OuterWait> {
+        self.rare.as_mut()?.outer_waits.get_mut(depth as usize)
+    }
+
+    /// A timeout that began at this depth has fired.
+    pub(in crate::state) fn count_fired_timeout(&mut self, depth: u32) {
+        match self.outer_wait_at(depth) {
+            Some(wait) => {
+                wait.fired_timeouts += 1;
+                wait.wake(WakeCause::Interrupted);
+            }
+            None => self.fired_timeouts += 1,
+        }
+    }
+
+    /// It has ended, or is raised.
+    pub(in crate::state) fn discount_fired_timeout(&mut self, depth: u32) {
+        match self.outer_wait_at(depth) {
+            Some(wait) => wait.fired_timeouts = wait.fired_timeouts.saturating_sub(1),
+            None => self.fired_timeouts = self.fired_timeouts.saturating_sub(1),
+        }
+    }
+
     /// Sets the wait aside for the hook that has just begun. Returns whether it is a wait for an `unblock` only.
     pub(in crate::state) fn set_wait_aside(&mut self) -> bool {
         let waits_for_unblock_only = std::mem::take(&mut self.waits_for_unblock_only);
         let wait = OuterWait {
             state: self.state,
             pending: self.pending.take(),
+            fired_timeouts: std::mem::take(&mut self.fired_timeouts),
             io_number: std::mem::take(&mut self.io_number),
             waits_for_unblock_only,
             parked_at: self.parked_at,
@@ -93,23 +125,19 @@ impl FiberRecord {
     }
 
     /// A hook is about to be left: if a wait was set aside when it began, that one goes on. Whether it is one for an
-    /// `unblock` only.
-    pub(in crate::state) fn resume_wait(&mut self) -> bool {
+    /// `unblock` only; `None` if there is none.
+    pub(in crate::state) fn resume_wait(&mut self) -> Option<bool> {
         let depth = self.active_hooks;
-        if self
-            .outer_waits()
-            .last()
-            .is_none_or(|wait| wait.depth != depth)
-        {
-            return false;
+        let waits = &mut self.rare.as_mut()?.outer_waits;
+        if waits.last()?.depth != depth {
+            return None;
         }
-        let Some(wait) = self.rare.as_mut().and_then(|rare| rare.outer_waits.pop()) else {
-            return false;
-        };
+        let wait = waits.pop()?;
         self.state = wait.state;
         if self.pending != Some(Pending::Kill) {
             self.pending = wait.pending;
         }
+        self.fired_timeouts += wait.fired_timeouts;
         self.io_number = wait.io_number;
         self.waits_for_unblock_only = wait.waits_for_unblock_only;
         self.parked_at = wait.parked_at;
@@ -118,7 +146,7 @@ impl FiberRecord {
         self.blocker = wait.blocker;
         self.wait_number = wait.wait_number;
         self.queued = false;
-        wait.waits_for_unblock_only
+        Some(wait.waits_for_unblock_only)
     }
 
     /// Notes what has ended a wait that was set aside. Whether there is one with this number that went on.

@@ -54,14 +54,6 @@ impl FiberRecord {
         self.kill_suspected = is_suspected;
     }
 
-    pub(in crate::state) fn count_fired_timeout(&mut self) {
-        self.fired_timeouts += 1;
-    }
-
-    pub(in crate::state) fn discount_fired_timeout(&mut self) {
-        self.fired_timeouts = self.fired_timeouts.saturating_sub(1);
-    }
-
     pub(in crate::state) fn poll_wait(&mut self) -> WaitStatus {
         let state = self.state;
         // A mutex that was handed over is taken before anything is raised: no other fiber would be told of it.

@@ -142,10 +142,10 @@ fn a_running_fiber_is_killed_through_the_vm() {
 #[test]
 fn a_fired_timeout_changes_no_state() {
     let mut record = woken(WakeCause::Ready);
-    record.count_fired_timeout();
+    record.count_fired_timeout(0);
     assert_eq!(FiberState::Woken(WakeCause::Ready), record.state());
     assert_eq!(WaitStatus::TimedOut, record.poll_wait());
-    record.discount_fired_timeout();
+    record.discount_fired_timeout(0);
     assert_eq!(WaitStatus::Over(WakeCause::Ready), record.poll_wait());
 }
 
@@ -155,7 +155,7 @@ fn a_fired_timeout_changes_no_state() {
 fn an_unblocked_fiber_goes_on_whatever_is_pending() {
     let mut record = woken(WakeCause::Unblocked);
     record.raise_later(ObjectRef::new(8));
-    record.count_fired_timeout();
+    record.count_fired_timeout(0);
     assert_eq!(WaitStatus::Over(WakeCause::Unblocked), record.poll_wait());
     assert_eq!(Some(RAISE), record.pending());
 }
@@ -164,7 +164,7 @@ fn an_unblocked_fiber_goes_on_whatever_is_pending() {
 fn what_is_pending_is_raised_once_and_before_a_timeout() {
     let mut record = woken(WakeCause::Ready);
     record.raise_later(ObjectRef::new(8));
-    record.count_fired_timeout();
+    record.count_fired_timeout(0);
     assert_eq!(WaitStatus::Raise(RAISE), record.poll_wait());
     assert_eq!(WaitStatus::TimedOut, record.poll_wait());
 }
@@ -300,6 +300,19 @@ fn an_exception_is_raised_in_the_wait_that_it_is_meant_for() {
     assert_eq!(WaitStatus::Waiting, record.poll_wait());
     leave(&mut record);
     assert_eq!(WaitStatus::Raise(RAISE), record.poll_wait());
+}
+
+#[test]
+fn a_timeout_that_fires_is_raised_in_the_wait_that_it_is_around() {
+    let (mut record, _) = with_outer_wait(WaitKind::Io);
+    record.count_fired_timeout(0);
+    assert_eq!(WaitStatus::Waiting, record.poll_wait());
+    record.count_fired_timeout(1);
+    assert_eq!(WaitStatus::TimedOut, record.poll_wait());
+    record.discount_fired_timeout(1);
+    leave(&mut record);
+    assert!(record.may_run());
+    assert_eq!(WaitStatus::TimedOut, record.poll_wait());
 }
 
 #[test]

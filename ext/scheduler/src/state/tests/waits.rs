@@ -276,3 +276,80 @@ fn an_unblock_that_names_no_blocker_ends_both_waits() {
         state.poll_wait(slot)
     );
 }
+
+#[test]
+fn a_timeout_around_a_wait_that_a_trap_handler_interrupts_is_raised_after_the_handler() {
+    let (mut state, _script) = open();
+    let slot = scheduled(&mut state, 1);
+    state.enter(fiber(1)).unwrap();
+    state.begin_timeout(slot, ERROR, NIL, Duration::ZERO);
+    block(&mut state, slot);
+    state.enter(fiber(1)).unwrap();
+    let own = state.begin_timeout(slot, OTHER_ERROR, NIL, HOUR.unwrap());
+    block(&mut state, slot);
+    state.poll_once().unwrap();
+    assert_eq!(Next::Nothing, state.next_ready());
+    assert_eq!(WaitStatus::Waiting, state.poll_wait(slot));
+    assert_eq!(None, state.next_indirect_timeout(slot));
+    state.end_timeout(own);
+    leave(&mut state, slot);
+    assert_eq!(WaitStatus::TimedOut, state.poll_wait(slot));
+    assert_eq!(Some((ERROR, NIL)), state.take_fired_timeout(slot));
+}
+
+#[test]
+fn a_trap_handler_raises_its_own_timeout_even_if_one_around_its_wait_has_fired() {
+    let (mut state, _script) = open();
+    let slot = scheduled(&mut state, 1);
+    state.enter(fiber(1)).unwrap();
+    state.begin_timeout(slot, ERROR, NIL, Duration::ZERO);
+    block(&mut state, slot);
+    state.enter(fiber(1)).unwrap();
+    let own = state.begin_timeout(slot, OTHER_ERROR, NIL, Duration::ZERO);
+    block(&mut state, slot);
+    state.poll_once().unwrap();
+    assert_eq!(vec![slot], order(&mut state));
+    assert_eq!(WaitStatus::TimedOut, state.poll_wait(slot));
+    assert_eq!(Some((OTHER_ERROR, NIL)), state.take_fired_timeout(slot));
+    state.end_timeout(own);
+    leave(&mut state, slot);
+    assert_eq!(Some((ERROR, NIL)), state.take_fired_timeout(slot));
+}
+
+#[test]
+fn a_timeout_of_a_suspended_enumerator_is_raised_after_the_trap_handler_of_its_owner() {
+    let (mut state, _script) = open();
+    let owner = scheduled(&mut state, 1);
+    state.enter(fiber(1)).unwrap();
+    let enumerator = state.enter(fiber(2)).unwrap().slot;
+    state.begin_timeout(enumerator, ERROR, NIL, Duration::ZERO);
+    state.enter(fiber(1)).unwrap(); // it goes on, and waits
+    block(&mut state, owner);
+    state.enter(fiber(1)).unwrap();
+    block(&mut state, owner);
+    state.poll_once().unwrap();
+    assert_eq!(WaitStatus::Waiting, state.poll_wait(owner));
+    leave(&mut state, owner);
+    assert_eq!(WaitStatus::TimedOut, state.poll_wait(owner));
+    assert_eq!(Some((ERROR, NIL)), state.take_fired_timeout(owner));
+}
+
+#[test]
+fn a_timeout_of_a_fiber_that_waits_for_an_enumerator_is_raised_after_the_trap_handler_there() {
+    let (mut state, _script) = open();
+    let (owner, polling) = (scheduled(&mut state, 1), scheduled(&mut state, 2));
+    state.enter(fiber(1)).unwrap();
+    state.begin_timeout(owner, ERROR, NIL, Duration::ZERO);
+    let enumerator = state.enter(fiber(3)).unwrap().slot;
+    block(&mut state, enumerator);
+    state.enter(fiber(3)).unwrap();
+    block(&mut state, enumerator);
+    state.poll_once().unwrap();
+    assert_eq!(None, state.next_indirect_timeout(polling));
+    leave(&mut state, enumerator);
+    assert_eq!(
+        Some((owner, fiber(1))),
+        state.next_indirect_timeout(polling)
+    );
+    assert_eq!(Some((ERROR, NIL)), state.take_fired_timeout(owner));
+}

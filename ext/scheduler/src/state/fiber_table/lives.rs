@@ -1,0 +1,64 @@
+//! Names of fibers that outlive the fibers, and the owner of a fiber: the one on whose behalf it runs.
+
+use super::FiberTable;
+use crate::state::{
+    fiber::{FiberRecord, Slot},
+    wait::Life,
+};
+
+impl FiberTable {
+    /// The fiber that is in this slot now.
+    pub fn life(&self, slot: Slot) -> Life {
+        let number = self.lives.get(slot as usize).copied().unwrap_or(0);
+        Life { slot, number }
+    }
+
+    pub fn is_alive(&self, life: Life) -> bool {
+        self.alive(life).is_some()
+    }
+
+    /// The record of a fiber that may have ended.
+    pub fn alive(&self, life: Life) -> Option<&FiberRecord> {
+        self.get(life.slot).filter(|_| self.life(life.slot) == life)
+    }
+
+    pub(in crate::state) fn alive_mut(&mut self, life: Life) -> Option<&mut FiberRecord> {
+        match self.life(life.slot) == life {
+            true => self.get_mut(life.slot),
+            false => None,
+        }
+    }
+
+    /// The fiber on whose behalf this one runs: itself, unless another fiber has resumed it.
+    pub fn owner_or_self(&self, slot: Slot) -> Life {
+        let owner = self.get(slot).and_then(FiberRecord::owner);
+        owner.unwrap_or_else(|| self.life(slot))
+    }
+
+    /// How many waits of the fiber are set aside.
+    pub fn depth(&self, slot: Slot) -> u32 {
+        self.get(slot).map_or(0, FiberRecord::depth)
+    }
+
+    /// How many waits are set aside of the fiber on whose behalf this one runs; 0 if that is the fiber itself.
+    pub fn depth_of_owner(&self, slot: Slot) -> u32 {
+        let owner = self.get(slot).and_then(FiberRecord::owner);
+        let owner = owner.filter(|owner| self.is_alive(*owner));
+        owner.map_or(0, |owner| self.depth(owner.slot))
+    }
+
+    /// Whether a trap handler waits in the middle of the wait of a fiber that runs on behalf of this one.
+    pub fn is_interrupted_on_behalf_of(&self, life: Life) -> bool {
+        let is_interrupted =
+            |record: &FiberRecord| record.has_outer_wait() && record.owner() == Some(life);
+        self.waits_set_aside > 0 && self.records().any(is_interrupted)
+    }
+
+    /// Notes on whose behalf a fiber runs that the scheduler did not make.
+    pub fn set_owner(&mut self, slot: Slot, owner: Option<Life>) {
+        let owner = owner.filter(|owner| owner.slot != slot && self.is_alive(*owner));
+        if let (Some(owner), Some(record)) = (owner, self.get_mut(slot)) {
+            record.set_owner(owner);
+        }
+    }
+}
