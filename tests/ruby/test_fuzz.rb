@@ -75,6 +75,13 @@ class TestFuzz < ReactorTest
     end
   end
 
+  # If a limit cuts `system` before it has started its child, no child is left, on plain threads as well.
+  def test_no_limit_cuts_the_start_of_a_child
+    limited = (855_000...855_300).flat_map { |seed| Fuzz::Generator.program(seed).ops }.select { |op| op[:op] == "timeout" && op[:seconds] < 1 }
+    refute_empty limited
+    assert_equal [], limited.select { |op| JSON.generate(op).match?(/"kind":"system","by":\[\]/) }
+  end
+
   def test_every_kind_of_wait_and_operation_comes_up
     ops = SEEDS.flat_map { |seed| Fuzz::Generator.program(seed).ops }
     assert_equal [], Fuzz::Generator::OPEN_ENDED - ops.map { |op| op[:kind] }
