@@ -118,12 +118,12 @@ class TestTrap < ReactorTest
   end
   # The program cannot know in which fiber a handler runs, so it does not concern the handler what is around that fiber's wait.
   def test_a_timeout_around_the_wait_that_a_trap_handler_interrupts_does_not_end_the_handlers_wait
-    handler = "begin; sleep 0.2; $slept = true; rescue Exception => error; $slept = error.class; end"
+    handler = "begin; sleep 0.5; $slept = true; rescue Exception => error; $slept = error.class; end"
     blocks = {
-      "a sleep" => "Timeout.timeout(0.1) { sleep 1 }",
-      "a class" => "Timeout.timeout(0.1, EOFError) { $queue.pop }",
-      "an Enumerator between two values" => "(e = Enumerator.new { |y| Timeout.timeout(0.1) { y << 1 } }).next; $reading.read",
-      "a fiber that waits for an Enumerator" => "Timeout.timeout(0.1) { Enumerator.new { |_| $polls = Fiber.current; $queue.pop }.next }"
+      "a sleep" => "Timeout.timeout(0.3) { sleep 1 }",
+      "a class" => "Timeout.timeout(0.3, EOFError) { $queue.pop }",
+      "an Enumerator between two values" => "(e = Enumerator.new { |y| Timeout.timeout(0.3) { y << 1 } }).next; $reading.read",
+      "a fiber that waits for an Enumerator" => "Timeout.timeout(0.3) { Enumerator.new { |_| $polls = Fiber.current; $queue.pop }.next }"
     }
     blocks.each do |name, block|
       error = name == "a class" ? "EOFError" : "Timeout::ExitException, Timeout::Error"
@@ -133,8 +133,8 @@ class TestTrap < ReactorTest
   end
 
   def test_a_trap_handler_has_timeouts_of_its_own
-    handler = "begin; Timeout.timeout(0.001, IOError) { sleep 0.2 }; rescue IOError; $inner << 1; end"
-    wait = "begin; Timeout.timeout(0.2, EOFError) { sleep 1 }; rescue EOFError; $inner.size; end"
+    handler = "begin; Timeout.timeout(0.001, IOError) { sleep 1 }; rescue IOError; $inner << 1; end"
+    wait = "begin; Timeout.timeout(0.3, EOFError) { sleep 1 }; rescue EOFError; $inner.size; end"
     assert_equal "1", after_a_signal_in(in_its_fiber(wait), handler: handler).first
   end
 end
