@@ -29,21 +29,25 @@ module Reactor
       private_constant :Probe
 
       class << self
-        # Asks the library what it hands to a scheduler, because libraries with the same version number differ. On a thread of its
-        # own, because the scheduler of a thread is there only once.
+        # Asks the library what it hands to a scheduler, because libraries with the same version number differ.
         #
         # @return [Boolean] whether it is Timeout::Error, and the library can do otherwise
         def needed?
           return false unless ::Timeout::Error.respond_to?(:handle_timeout)
 
           probe = Probe.new
-          Thread.new do
-            Fiber.set_scheduler(probe)
-            Fiber.new { ::Timeout.timeout(1) { nil } }.resume
-          rescue StandardError
-            nil # another library's method, in the place of this one
-          end.join
+          Fiber.scheduler ? Thread.new { ask(probe) }.join : ask(probe)
           probe.exception.equal?(::Timeout::Error)
+        end
+
+        # On a thread without a scheduler, because a second one would close the first.
+        private def ask(probe)
+          Fiber.set_scheduler(probe)
+          Fiber.new { ::Timeout.timeout(1) { nil } }.resume
+        rescue StandardError
+          nil # another library's method, in the place of this one
+        ensure
+          Fiber.set_scheduler(nil)
         end
 
         # @return [String] the Rubies that need it, in Markdown
