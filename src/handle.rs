@@ -2,15 +2,13 @@
 
 use std::{
     fmt, io,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, PoisonError, atomic::Ordering},
 };
 
 use crate::{
     driver::Wake,
     event::{Event, Events, Ready},
+    sync::{AtomicBool, Mutex, MutexGuard},
     token::Token,
 };
 

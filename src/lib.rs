@@ -148,6 +148,10 @@ mod source;
 mod timers;
 mod token;
 
+// tests/model compiles the crate with the same names on loom's locks and threads.
+#[cfg_attr(reactor_model, path = "../tests/model/sync.rs")]
+mod sync;
+
 pub use crate::{
     backend::{Backend, UnknownBackend},
     deadline::{Deadline, InvalidSeconds, seconds, to_seconds},
@@ -172,3 +176,6 @@ pub use crate::pool::{
 
 #[cfg(any(test, feature = "mock"))]
 pub use crate::driver::mock;
+
+#[cfg(reactor_model)]
+pub use crate::sync::control;

@@ -11,8 +11,14 @@ mod workers;
 #[allow(unsafe_code)]
 mod signal_mask;
 
-#[cfg_attr(target_os = "linux", path = "pool/time_slice/linux.rs")]
-#[cfg_attr(not(target_os = "linux"), path = "pool/time_slice/other.rs")]
+#[cfg_attr(
+    all(target_os = "linux", not(reactor_model)),
+    path = "pool/time_slice/linux.rs"
+)]
+#[cfg_attr(
+    any(not(target_os = "linux"), reactor_model),
+    path = "pool/time_slice/other.rs"
+)]
 #[allow(unsafe_code)]
 mod time_slice;
 
@@ -25,7 +31,7 @@ pub use limits::{Limits, WorkClass};
 pub use statistics::PoolStatistics;
 pub use time_slice::lengthen_time_slice;
 
-use workers::{Full, Shared};
+use workers::Shared;
 
 /// A bounded pool of threads for calls that have no non-blocking form: reads of files that are not in the page cache, name
 /// lookups, fsync(2).
@@ -154,12 +160,16 @@ impl Pool {
         }
         let number = self.next;
         let job = Job::new(work, token, Arc::clone(&self.shared), number, self.process);
-        let pushed = self.shared.push(number, class, job.task());
-        let start = pushed.map_err(|Full| Refused::Full)?;
+        let Ok(start) = self.shared.push(number, class, job.task()) else {
+            job.refuse();
+            return Err(Refused::Full);
+        };
         self.next += 1;
         if start {
             // On failure the job is dropped here, which removes it from the queue.
-            self.shared.start_worker().map_err(Refused::NoThread)?;
+            self.shared
+                .start_worker(number)
+                .map_err(Refused::NoThread)?;
         }
         Ok(job)
     }
@@ -173,10 +183,10 @@ impl Pool {
     ///
     /// All waiting tokens are notified together. The first one to submit gets the room.
     pub fn notify_when_capacity(&self, token: Token) {
-        if self.has_capacity() {
-            self.shared.notify(token);
+        if self.is_of_this_process() {
+            self.shared.notify_when_capacity(token);
         } else {
-            self.shared.add_capacity_waiter(token);
+            self.shared.notify(token);
         }
     }
 

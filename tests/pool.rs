@@ -378,6 +378,29 @@ fn a_panic_ends_its_job_only() {
 }
 
 #[test]
+fn a_refused_job_does_not_count_as_cancelled() {
+    let gate = Gate::default();
+    let mut reactor = reactor(Limits {
+        threads: 1,
+        queue: 1,
+        ..Limits::default()
+    });
+    let mut jobs = Vec::new();
+    let refused = loop {
+        let gate = gate.clone();
+        let pool = reactor.pool_mut();
+        match pool.submit(token(1), WorkClass::Disk, move || gate.pass()) {
+            Ok(job) => jobs.push(job),
+            Err(refused) => break refused,
+        }
+    };
+    assert!(matches!(refused, Refused::Full), "{refused:?}");
+    let found = reactor.pool().statistics();
+    assert_eq!((found.jobs, found.cancelled), (jobs.len() as u64, 0));
+    gate.open();
+}
+
+#[test]
 fn a_job_that_has_not_begun_can_be_cancelled() {
     let mut reactor = single();
     let (gate, dropped) = (Gate::default(), Arc::new(AtomicUsize::new(0)));

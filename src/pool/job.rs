@@ -4,10 +4,13 @@ use std::{
     any::Any,
     fmt,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, PoisonError},
 };
 
-use crate::token::Token;
+use crate::{
+    sync::{Condvar, Mutex, MutexGuard},
+    token::Token,
+};
 
 use super::workers::Shared;
 
@@ -83,6 +86,12 @@ impl<T: Send + 'static> Job<T> {
         }
     }
 
+    /// Drops the work of a job that was never queued.
+    pub(super) fn refuse(self) {
+        let work = self.state.progress().replace(Stage::Over);
+        drop(work); // Foreign code, so no lock is held.
+    }
+
     pub(super) fn task(&self) -> Arc<dyn Task> {
         Arc::clone(&self.state) as Arc<dyn Task>
     }
@@ -119,7 +128,8 @@ impl<T: Send + 'static> Job<T> {
         }
     }
 
-    /// Sets the token that is notified when the job ends; at once if it has ended and its outcome was not taken.
+    /// Sets the token that is notified when the job ends; at once if it has ended and its outcome was not taken. In that case
+    /// the token before may be notified as well, even later.
     pub fn redirect(&mut self, token: Token) {
         if !self.is_of_this_process() {
             return;

@@ -25,6 +25,13 @@ struct ClassQueue {
     running: usize,
 }
 
+impl ClassQueue {
+    fn place(&self, number: u64) -> Option<usize> {
+        let place = self.jobs.binary_search_by_key(&number, |job| job.number);
+        place.ok()
+    }
+}
+
 impl Queues {
     pub(super) fn push(&mut self, class: WorkClass, job: Queued) {
         self.by_class[class as usize].jobs.push_back(job);
@@ -47,14 +54,16 @@ impl Queues {
         self.by_class[class as usize].running -= 1;
     }
 
+    /// Is a job with this number queued?
+    pub(super) fn contains(&self, number: u64) -> bool {
+        let mut queues = self.by_class.iter();
+        queues.any(|queue| queue.place(number).is_some())
+    }
+
     /// Removes a job that has not begun.
     pub(super) fn remove(&mut self, number: u64) -> Option<Queued> {
-        self.by_class
-            .iter_mut()
-            .find_map(|ClassQueue { jobs, .. }| {
-                let place = jobs.binary_search_by_key(&number, |job| job.number);
-                jobs.remove(place.ok()?)
-            })
+        let mut queues = self.by_class.iter_mut();
+        queues.find_map(|queue| queue.jobs.remove(queue.place(number)?))
     }
 
     /// Removes all jobs that have not begun.

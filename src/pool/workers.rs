@@ -2,11 +2,14 @@
 
 use std::{
     io,
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
-    thread,
+    sync::{Arc, PoisonError},
 };
 
-use crate::{handle::Handle, token::Token};
+use crate::{
+    handle::Handle,
+    sync::{Builder, Condvar, Mutex, MutexGuard},
+    token::Token,
+};
 
 use super::{
     job::{RunOutcome, Task},
@@ -84,14 +87,14 @@ impl Shared {
         Ok(start)
     }
 
-    /// Starts the thread of a worker that is counted already.
+    /// Starts the thread of a worker that is counted already, for the job with this number.
     ///
     /// # Errors
     ///
-    /// That of pthread_create(3), if there is no other worker.
-    pub(super) fn start_worker(self: &Arc<Self>) -> io::Result<()> {
+    /// That of pthread_create(3), if the job is queued and there is no other worker.
+    pub(super) fn start_worker(self: &Arc<Self>, number: u64) -> io::Result<()> {
         let shared = Arc::clone(self);
-        let thread = thread::Builder::new().name("reactor-pool".to_owned());
+        let thread = Builder::new().name("reactor-pool".to_owned());
         let started = signal_mask::without_signals(|| {
             thread.spawn(move || {
                 lengthen_time_slice();
@@ -107,8 +110,9 @@ impl Shared {
             Err(error) => {
                 state.threads -= 1;
                 state.idle -= 1;
-                if state.threads > 0 {
-                    return Ok(()); // Another worker takes the job later.
+                // Another worker takes the job later, or has taken it and ended meanwhile.
+                if state.threads > 0 || !state.queues.contains(number) {
+                    return Ok(());
                 }
                 Err(error)
             }
@@ -119,9 +123,12 @@ impl Shared {
         self.state().has_capacity()
     }
 
-    /// Notifies `token` when a job next leaves the queue.
-    pub(super) fn add_capacity_waiter(&self, token: Token) {
-        self.state().capacity_waiters.push(token);
+    /// Notifies `token` now, or when a job next leaves the full queue.
+    pub(super) fn notify_when_capacity(&self, token: Token) {
+        // Asked and noted under one lock: otherwise the last job could leave the queue in between.
+        let mut state = self.state();
+        state.capacity_waiters.push(token);
+        self.notify_capacity_waiters(state);
     }
 
     pub(super) fn statistics(&self) -> PoolStatistics {

@@ -36,14 +36,17 @@ module Runner
     def rust
       return [] unless @names.empty?
 
-      [
+      steps = [
         cargo("formatting", "fmt", "--all", "--check"),
+        cargo("formatting of the models", "fmt", "--check", "--manifest-path", "tests/model/Cargo.toml"),
         cargo("tests", "test", "--quiet", "-p", "reactor-loop", "--all-features", count: :rust),
         cargo("the scheduler's state", "test", "--quiet", "-p", "reactor-scheduler", count: :rust),
         cargo("the C interface", "test", "--quiet", "-p", "reactor-c", count: :rust),
         cargo("lints", "clippy", "--quiet", "--workspace", "--all-targets", "--all-features", "--", "-D", "warnings"),
         cargo("documentation", "doc", "--quiet", "--no-deps", "-p", "reactor-loop", "--all-features", env: { "RUSTDOCFLAGS" => "-Dwarnings" })
       ]
+      steps << Step.new("rust: threads in every order", "bin/model", lane: :cargo, count: :rust) if @all
+      steps
     end
 
     def compile(ruby) = Step.new("#{ruby.name}: compile", ruby.command, "-S", "rake", "compile", lane: :compile)
