@@ -1,7 +1,8 @@
 //! The memory of a selector: what is registered for each descriptor, its cached readiness, and its waits.
 //!
 //! A registration outlives its wait, so most waits find one. A wait that follows an `EAGAIN` of the caller needs no system
-//! call. The tables below are the whole state machine; `tests/registry.rs` has one test for each row.
+//! call. The tables below are the whole state machine. `tests/registry.rs` has one test for each row. `tests/registry_model.rs`
+//! reads the tables, and compares them with the calls of random programs.
 //!
 //! # Terms
 //!

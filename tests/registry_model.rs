@@ -1,0 +1,527 @@
+//! Random programs on the registry and a model of the kernel.
+//!
+//! - **Truth.** The kernel's model knows what is truly ready. As soon as no event is left, no wait may be unanswered whose
+//!   descriptor is ready. Where the registry was not told of a change (a close, a dup2(2), bytes behind a message boundary), it
+//!   has to notice by a later look.
+//! - **No stale answer.** An event answers a wait only if the registration is that of the file the number refers to.
+//! - **System calls.** The tables of `src/registry.rs` are read as they stand. Each step must make the calls of its row, and no
+//!   other. Each row has to occur.
+//! - **Memory.** A long program needs no more than a short one.
+//!
+//! `REGISTRY_SEED=17 cargo test --test registry_model` runs one program.
+
+mod memory {
+    //! Counts the memory that the selector holds.
+
+    use std::{
+        alloc::{GlobalAlloc, Layout, System},
+        cell::Cell,
+    };
+
+    thread_local! {
+        static COUNTS: Cell<bool> = const { Cell::new(false) };
+        static HELD: Cell<isize> = const { Cell::new(0) };
+    }
+
+    struct Counting;
+
+    fn count(size: isize) {
+        if COUNTS.get() {
+            HELD.set(HELD.get() + size);
+        }
+    }
+
+    // SAFETY: all calls are passed to the system's allocator unchanged.
+    unsafe impl GlobalAlloc for Counting {
+        unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+            count(layout.size() as isize);
+            // SAFETY: the caller's promises are passed on.
+            unsafe { System.alloc(layout) }
+        }
+
+        unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+            count(-(layout.size() as isize));
+            // SAFETY: the caller's promises are passed on.
+            unsafe { System.dealloc(pointer, layout) }
+        }
+    }
+
+    #[global_allocator]
+    static ALLOCATOR: Counting = Counting;
+
+    fn with<T>(counts: bool, body: impl FnOnce() -> T) -> T {
+        let before = COUNTS.replace(counts);
+        let result = body();
+        COUNTS.set(before);
+        result
+    }
+
+    /// Runs a call of the selector.
+    pub fn inside<T>(body: impl FnOnce() -> T) -> T {
+        with(true, body)
+    }
+
+    /// Runs a part of the model that the selector calls.
+    pub fn outside<T>(body: impl FnOnce() -> T) -> T {
+        with(false, body)
+    }
+
+    pub fn held() -> isize {
+        HELD.get()
+    }
+}
+
+#[path = "support/model_kernel.rs"]
+mod model_kernel;
+#[path = "support/model_registry.rs"]
+mod model_registry;
+
+use std::{
+    collections::HashSet,
+    env,
+    time::{Duration, Instant},
+};
+
+use reactor::{
+    Attempt, Descriptor, Event, Events, Interest, OwnerId, Ready, Selector, Token, Wait,
+};
+
+use model_kernel::Kernel;
+use model_registry::{Expected, Table};
+
+/// How many programs, and how many steps each has.
+const PROGRAMS: u64 = 300;
+const STEPS: usize = 400;
+/// At most.
+const OBJECTS: usize = 12;
+const WAITS: usize = 24;
+/// Longer than the longest interval between two looks.
+const PATIENCE: Duration = Duration::from_secs(26);
+
+const DIRECTIONS: [Interest; 3] = [Interest::READABLE, Interest::WRITABLE, Interest::PRIORITY];
+
+/// xorshift: the same numbers in every run.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) as usize % limit
+    }
+
+    fn one_in(&mut self, count: usize) -> bool {
+        self.below(count) == 0
+    }
+
+    fn interest(&mut self) -> Interest {
+        match self.below(6) {
+            0..=2 => DIRECTIONS[0],
+            3 => DIRECTIONS[1],
+            _ => Interest::from_bits(1 + self.below(7) as u8).unwrap(),
+        }
+    }
+}
+
+/// An IO of the program.
+#[derive(Clone, Copy)]
+struct Object {
+    number: Descriptor,
+    owner: OwnerId,
+    /// Its messages have boundaries: a short count does not mean that it is drained.
+    has_boundaries: bool,
+}
+
+struct Program<'table> {
+    random: Random,
+    selector: Selector,
+    kernel: Kernel,
+    expected: Expected<'table>,
+    objects: Vec<Object>,
+    owners: u64,
+    tokens: u32,
+    now: Instant,
+    events: Events,
+    /// Numbers of which the registry was not told something. It notices when it next arms them.
+    untold: HashSet<Descriptor>,
+    /// No call fails.
+    reliable: bool,
+}
+
+impl<'table> Program<'table> {
+    fn new(table: &'table Table, seed: u64) -> Self {
+        let kernel = Kernel::default();
+        Self {
+            random: Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1),
+            selector: Selector::with_driver(Box::new(kernel.clone())),
+            expected: Expected::new(table, kernel.clone()),
+            kernel,
+            objects: Vec::new(),
+            owners: 0,
+            tokens: 0,
+            now: Instant::now(),
+            events: Events::with_capacity(1024),
+            untold: HashSet::new(),
+            reliable: false,
+        }
+    }
+
+    fn run(&mut self, steps: usize) {
+        for _ in 0..steps {
+            self.step();
+            self.compare();
+            if self.random.one_in(40) {
+                self.settle();
+                self.no_wait_is_forgotten(false);
+            }
+        }
+        self.reliable = true;
+        self.now += PATIENCE;
+        self.rearm();
+        self.settle();
+        self.no_wait_is_forgotten(true);
+    }
+
+    fn step(&mut self) {
+        let failing = !self.reliable && self.random.one_in(12);
+        let failures = [(); 4].map(|()| failing && self.random.one_in(2));
+        self.kernel.fail(failures);
+        match self.random.below(30) {
+            0..=1 => self.open(),
+            2 => self.share(),
+            3..=9 => self.wait(),
+            10..=11 => self.end(),
+            12..=15 => self.attempt(),
+            16..=19 => self.raise(),
+            20 => self.close(),
+            21 => self.replace(),
+            22 => self.note(),
+            23..=27 => self.poll(),
+            28 => {
+                self.now += Duration::from_millis(self.random.below(500) as u64);
+                self.rearm();
+            }
+            _ => {
+                self.now += Duration::from_millis(self.random.below(30_000) as u64);
+                self.rearm();
+            }
+        }
+        self.kernel.fail([]);
+        assert_eq!(self.kernel.take_call(), None, "one call more");
+    }
+
+    fn open(&mut self) {
+        if self.objects.len() == OBJECTS {
+            return;
+        }
+        let pollable = !self.random.one_in(8);
+        let ready = [Ready::EMPTY, Ready::READABLE, Ready::WRITABLE][self.random.below(3)];
+        let number = self.kernel.open(pollable, ready);
+        self.refers_to_another_file(number);
+        self.own(number);
+    }
+
+    /// A duplicate, or a second object with the same number.
+    fn share(&mut self) {
+        let Some(object) = self.pick() else { return };
+        if self.objects.len() == OBJECTS {
+            return;
+        }
+        let number = if self.random.one_in(2) {
+            object.number
+        } else {
+            let number = self.kernel.dup(object.number);
+            self.refers_to_another_file(number);
+            number
+        };
+        self.own(number);
+    }
+
+    fn own(&mut self, number: Descriptor) {
+        self.owners += 1;
+        let known = !self.random.one_in(10);
+        self.objects.push(Object {
+            number,
+            owner: if known {
+                OwnerId(self.owners)
+            } else {
+                OwnerId::UNKNOWN
+            },
+            has_boundaries: self.random.one_in(5),
+        });
+    }
+
+    fn wait(&mut self) {
+        let Some(object) = self.pick() else { return };
+        if self.expected.waits() >= WAITS {
+            return self.end();
+        }
+        self.tokens += 1;
+        let (interest, now) = (self.random.interest(), self.now);
+        let token = Token::new(self.tokens, 0);
+        let result = memory::inside(|| {
+            self.selector
+                .wait(object.number, object.owner, interest, token, now)
+        });
+        self.forgive();
+        let id = match &result {
+            Ok(Wait::Pending(id)) => Some(*id),
+            Ok(Wait::Ready(ready)) => {
+                assert_eq!(*ready, interest);
+                None
+            }
+            Err(_) => None,
+        };
+        let expected =
+            self.expected
+                .wait(object.number, object.owner, interest, self.tokens, now, id);
+        assert_eq!((result.is_ok(), id.is_some()), expected);
+    }
+
+    fn end(&mut self) {
+        if self.expected.waits() > 0 {
+            let place = self.random.below(self.expected.waits());
+            let (id, answer) = self.expected.end(place);
+            assert_eq!(memory::inside(|| self.selector.end(id)), answer);
+            assert_eq!(self.selector.end(id), Ready::EMPTY);
+        }
+    }
+
+    /// One system call of the owner, and its report.
+    fn attempt(&mut self) {
+        let Some(object) = self.pick() else { return };
+        let Object { number, owner, .. } = object;
+        let direction = DIRECTIONS[self.random.below(3)];
+        let ready = self.kernel.ready(number);
+        let is_ended = ready.intersects(Ready::READ_CLOSED | Ready::HANGUP | Ready::ERROR);
+        let attempt = if ready.answers(direction).is_none() {
+            Attempt::WouldBlock
+        } else if is_ended {
+            // The end of the stream stays ready.
+            [Attempt::Short, Attempt::Complete][self.random.below(2)]
+        } else {
+            match self.random.below(4) {
+                0 => Attempt::Complete,
+                1 => {
+                    self.kernel.consume(number, direction.into());
+                    Attempt::Complete
+                }
+                _ if object.has_boundaries && self.random.one_in(2) => {
+                    self.is_not_told(number);
+                    Attempt::Short
+                }
+                _ => {
+                    self.kernel.consume(number, direction.into());
+                    Attempt::Short
+                }
+            }
+        };
+        memory::inside(|| self.selector.attempted(number, owner, direction, attempt));
+        self.expected.attempted(number, owner, direction, attempt);
+    }
+
+    fn raise(&mut self) {
+        let Some(Object { number, .. }) = self.pick() else {
+            return;
+        };
+        let more = match self.random.below(12) {
+            0..=5 => Ready::READABLE,
+            6..=8 => Ready::WRITABLE,
+            9 => Ready::PRIORITY | Ready::READABLE,
+            10 => Ready::READ_CLOSED | Ready::READABLE,
+            _ if self.random.one_in(2) => Ready::ERROR,
+            _ => Ready::HANGUP | Ready::READ_CLOSED | Ready::READABLE | Ready::WRITABLE,
+        };
+        self.kernel.raise(number, more);
+    }
+
+    fn close(&mut self) {
+        if self.objects.is_empty() {
+            return;
+        }
+        let place = self.random.below(self.objects.len());
+        let Object { number, owner, .. } = self.objects.swap_remove(place);
+        match self.random.below(4) {
+            0..=1 => self.deregister(number),
+            2 => self.note_close(number, owner),
+            _ => {} // Nothing is said.
+        }
+        self.kernel.close(number);
+        self.objects.retain(|object| object.number != number);
+        self.refers_to_another_file(number);
+    }
+
+    fn replace(&mut self) {
+        let (Some(from), Some(to)) = (self.pick(), self.pick()) else {
+            return;
+        };
+        if from.number == to.number {
+            return;
+        }
+        self.kernel.dup2(from.number, to.number);
+        self.refers_to_another_file(to.number);
+        if self.random.one_in(2) {
+            memory::inside(|| self.selector.replaced(to.number));
+            self.forgive();
+            self.expected.replaced(to.number);
+        }
+    }
+
+    /// Something is said that is not followed by a close; or of a number that is nobody's.
+    fn note(&mut self) {
+        let number = self.pick().map_or(100, |object| object.number);
+        match self.random.below(3) {
+            0 => self.deregister(number),
+            1 => self.note_close(number, OwnerId(self.owners)),
+            _ => {
+                memory::inside(|| self.selector.replaced(number));
+                self.forgive();
+                self.expected.replaced(number);
+            }
+        }
+    }
+
+    fn deregister(&mut self, number: Descriptor) {
+        memory::inside(|| self.selector.deregister(number));
+        self.expected.deregister(number);
+        self.untold.remove(&number);
+    }
+
+    fn note_close(&mut self, number: Descriptor, owner: OwnerId) {
+        memory::inside(|| self.selector.note_close(number, owner));
+        self.expected.note_close(number, owner);
+    }
+
+    fn poll(&mut self) {
+        if self.random.one_in(6) {
+            self.kernel.repeat();
+        }
+        self.events.clear();
+        let polled = memory::inside(|| {
+            self.selector
+                .poll(&mut self.events, Some(Duration::ZERO), self.now)
+        });
+        let expected = if polled.is_ok() {
+            self.expected.poll()
+        } else {
+            Vec::new()
+        };
+        self.check_events(&expected);
+        self.no_report_is_stale();
+    }
+
+    fn rearm(&mut self) {
+        self.events.clear();
+        let rearmed = memory::inside(|| self.selector.rearm(self.now, &mut self.events));
+        let expected = self.expected.rearm(self.now, rearmed.is_ok());
+        self.check_events(&expected);
+        self.no_report_is_stale();
+    }
+
+    fn check_events(&self, expected: &[(u32, Ready)]) {
+        let answer = |event: &Event| (event.token.index(), event.ready);
+        let reported: Vec<_> = self.events.iter().map(answer).collect();
+        assert_eq!(reported, expected);
+    }
+
+    /// Polls until there is no event. Nothing fails meanwhile.
+    fn settle(&mut self) {
+        let mut silent = 0;
+        while silent < 3 {
+            self.poll();
+            silent = if self.events.is_empty() {
+                silent + 1
+            } else {
+                0
+            };
+        }
+    }
+
+    /// Each unanswered wait has its reason: its descriptor is open, and not ready.
+    fn no_wait_is_forgotten(&self, with_patience: bool) {
+        for (token, number, interest) in self.expected.unanswered() {
+            let ready = self.kernel.ready(number).answers(interest);
+            let excused = !with_patience && self.untold.contains(&number);
+            assert!(
+                ready.is_none() || excused,
+                "wait {token} for {interest:?} of {number} is not answered"
+            );
+        }
+    }
+
+    /// Events of the newest registration of a number are about the file that the number refers to, if the registry was told.
+    fn no_report_is_stale(&mut self) {
+        for report in self.expected.accepted() {
+            let is_right = self.kernel.file(report.number) == Some(report.file);
+            let excused = self.untold.contains(&report.number);
+            assert!(is_right || excused, "{report:?}");
+        }
+        self.forgive();
+    }
+
+    /// The registry's cached readiness and its list of waits.
+    fn compare(&self) {
+        for object in &self.objects {
+            let Object { number, owner, .. } = *object;
+            let cached = self.selector.cached_readiness(number, owner);
+            assert_eq!(cached, self.expected.cached_readiness(number, owner));
+            let tokens = self.selector.waiters(number);
+            let tokens: Vec<_> = tokens.iter().map(|token| token.index()).collect();
+            assert_eq!(tokens, self.expected.waiters(number));
+        }
+    }
+
+    fn refers_to_another_file(&mut self, number: Descriptor) {
+        self.is_not_told(number);
+    }
+
+    fn is_not_told(&mut self, number: Descriptor) {
+        if self.expected.is_registered(number) {
+            self.untold.insert(number);
+        }
+    }
+
+    /// The numbers that were armed now are known again.
+    fn forgive(&mut self) {
+        for number in self.kernel.take_armed() {
+            self.untold.remove(&number);
+        }
+    }
+
+    fn pick(&mut self) -> Option<Object> {
+        let count = self.objects.len();
+        (count > 0).then(|| self.objects[self.random.below(count)])
+    }
+}
+
+#[test]
+fn random_programs_lose_no_wait_and_make_the_calls_of_the_table() {
+    let table = Table::read();
+    let seeds = match env::var("REGISTRY_SEED") {
+        Ok(seed) => vec![seed.parse().unwrap()],
+        Err(_) => (1..=PROGRAMS).collect(),
+    };
+    let one = seeds.len() == 1;
+    for seed in seeds {
+        println!("seed {seed}");
+        Program::new(&table, seed).run(STEPS);
+    }
+    assert!(one || table.unused().is_empty(), "{:#?}", table.unused());
+}
+
+#[test]
+fn a_long_program_needs_no_more_memory_than_a_short_one() {
+    let table = Table::read();
+    let start = memory::held();
+    let mut program = Program::new(&table, 1);
+    program.run(10_000);
+    let short = memory::held() - start;
+    for _ in 0..9 {
+        program.reliable = false;
+        program.run(10_000);
+    }
+    let long = memory::held() - start;
+    // A list of answers is as long as the most answers between two polls.
+    assert!(short > 0 && long < short + 1024, "{short}, then {long}");
+}
