@@ -6,17 +6,18 @@ mod queues;
 mod statistics;
 mod workers;
 
-#[cfg_attr(unix, path = "pool/signal_mask/unix.rs")]
-#[cfg_attr(windows, path = "pool/signal_mask/windows.rs")]
+// Miri knows neither of the two modules' system calls.
+#[cfg_attr(all(unix, not(miri)), path = "pool/signal_mask/unix.rs")]
+#[cfg_attr(any(windows, miri), path = "pool/signal_mask/windows.rs")]
 #[allow(unsafe_code)]
 mod signal_mask;
 
 #[cfg_attr(
-    all(target_os = "linux", not(reactor_model)),
+    all(target_os = "linux", not(any(miri, reactor_model))),
     path = "pool/time_slice/linux.rs"
 )]
 #[cfg_attr(
-    any(not(target_os = "linux"), reactor_model),
+    any(not(target_os = "linux"), miri, reactor_model),
     path = "pool/time_slice/other.rs"
 )]
 #[allow(unsafe_code)]

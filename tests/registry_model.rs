@@ -90,8 +90,8 @@ use model_kernel::Kernel;
 use model_registry::{Expected, Table};
 
 /// How many programs, and how many steps each has.
-const PROGRAMS: u64 = 300;
-const STEPS: usize = 400;
+const PROGRAMS: u64 = if cfg!(miri) { 5 } else { 300 };
+const STEPS: usize = if cfg!(miri) { 100 } else { 400 };
 /// At most.
 const OBJECTS: usize = 12;
 const WAITS: usize = 24;
@@ -502,12 +502,12 @@ fn random_programs_lose_no_wait_and_make_the_calls_of_the_table() {
         Ok(seed) => vec![seed.parse().unwrap()],
         Err(_) => (1..=PROGRAMS).collect(),
     };
-    let one = seeds.len() == 1;
+    let all = seeds.len() > 100;
     for seed in seeds {
         println!("seed {seed}");
         Program::new(&table, seed).run(STEPS);
     }
-    assert!(one || table.unused().is_empty(), "{:#?}", table.unused());
+    assert!(!all || table.unused().is_empty(), "{:#?}", table.unused());
 }
 
 #[test]
@@ -515,11 +515,12 @@ fn a_long_program_needs_no_more_memory_than_a_short_one() {
     let table = Table::read();
     let start = memory::held();
     let mut program = Program::new(&table, 1);
-    program.run(10_000);
+    let steps = if cfg!(miri) { 50 } else { 10_000 };
+    program.run(steps);
     let short = memory::held() - start;
     for _ in 0..9 {
         program.reliable = false;
-        program.run(10_000);
+        program.run(steps);
     }
     let long = memory::held() - start;
     // A list of answers is as long as the most answers between two polls.
