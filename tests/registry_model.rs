@@ -90,8 +90,8 @@ use model_kernel::Kernel;
 use model_registry::{Expected, Table};
 
 /// How many programs, and how many steps each has.
-const PROGRAMS: u64 = if cfg!(miri) { 5 } else { 300 };
-const STEPS: usize = if cfg!(miri) { 100 } else { 400 };
+const PROGRAMS: u64 = if cfg!(miri) { 2 } else { 300 };
+const STEPS: usize = if cfg!(miri) { 50 } else { 400 };
 /// At most.
 const OBJECTS: usize = 12;
 const WAITS: usize = 24;
@@ -511,16 +511,16 @@ fn random_programs_lose_no_wait_and_make_the_calls_of_the_table() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "it would take hours")]
 fn a_long_program_needs_no_more_memory_than_a_short_one() {
     let table = Table::read();
     let start = memory::held();
     let mut program = Program::new(&table, 1);
-    let steps = if cfg!(miri) { 50 } else { 10_000 };
-    program.run(steps);
+    program.run(10_000);
     let short = memory::held() - start;
     for _ in 0..9 {
         program.reliable = false;
-        program.run(steps);
+        program.run(10_000);
     }
     let long = memory::held() - start;
     // A list of answers is as long as the most answers between two polls.
