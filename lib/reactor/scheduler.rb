@@ -7,6 +7,7 @@ require_relative "scheduler/io_select"
 require_relative "scheduler/lifecycle"
 require_relative "scheduler/offload"
 require_relative "scheduler/processes"
+require_relative "scheduler/watching"
 
 module Reactor
   # The scheduler: give one to `Fiber.set_scheduler` on each thread that is to have it.
@@ -26,6 +27,7 @@ module Reactor
       include IOSelect
       include Processes
       include Offload
+      include Watching
       include Inspection
       include Lifecycle
     end

@@ -7,7 +7,7 @@
 //! or block that needs it.
 //!
 //! Each file uses only those above it: `owner`, `scheduler`, `hook_scope` and `timeout_block`, `pending`, `switch`, `deadlock` and
-//! `virtual_clock`, `turn`, `yielding`, `park`, `fiber_lifecycle`. `ext/scheduler/tests/layers.rs` holds that for the methods
+//! `virtual_clock`, `turn` and `watchers`, `yielding`, `park`, `fiber_lifecycle`. `ext/scheduler/tests/layers.rs` holds that for the methods
 //! they call as well.
 
 mod deadlock;
@@ -21,4 +21,5 @@ mod switch;
 pub mod timeout_block;
 mod turn;
 mod virtual_clock;
+mod watchers;
 mod yielding;

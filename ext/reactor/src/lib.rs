@@ -32,7 +32,7 @@ use classes::{
 use control::scheduler::Scheduler;
 use hooks::{
     block, blocking_operation, closing, fiber_lifecycle, for_patches, io_transfer, io_wait,
-    observe, timeout, virtual_time,
+    observe, timeout, virtual_time, watching,
 };
 use ruby::{
     error, fiber, hidden_number, io_facts,
@@ -88,7 +88,7 @@ fn init(ruby: &Ruby) -> Result<(), Error> {
     class.define_method("virtual_time", method!(virtual_time::freeze, 1))?;
     class.define_method("virtual_elapsed", method!(virtual_time::elapsed, 0))?;
     class.define_method("virtual_hold", method!(virtual_time::hold, 1))?;
-    class.define_method("shutdown", method!(Scheduler::shutdown, 0))?;
+    class.define_method("shutdown", method!(fiber_lifecycle::shutdown, 0))?;
     class.define_method("drain", method!(fiber_lifecycle::drain, 0))?;
     class.define_method("cancel", method!(fiber_lifecycle::cancel, 0))?;
     define(class, c"prepare_close", closing::prepare_close);
@@ -108,6 +108,9 @@ fn init(ruby: &Ruby) -> Result<(), Error> {
     class.define_method("flush_sends", method!(for_patches::flush_sends, 0))?;
     class.define_method("wait_any", method!(io_wait::wait_any, -1))?;
     class.define_method("lookup", method!(lookup::lookup, -1))?;
+    define(class, c"begin_watcher", watching::begin_watcher);
+    class.define_method("cancel_watcher", method!(watching::cancel_watcher, 1))?;
+    class.define_method("watchers", method!(watching::watchers, 0))?;
 
     class.define_singleton_method("define_fiber_body", function!(fiber::define_fiber_body, 1))?;
     define(class, c"on_fiber_end", fiber_lifecycle::on_fiber_end);

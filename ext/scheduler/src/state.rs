@@ -11,6 +11,7 @@
 //! | `interruption`   | what ends a wait from outside, and what a fiber raises |
 //! | `pool_work`      | work on the pool, and pins of descriptors |
 //! | `driver_operations` | sends and file operations of the driver |
+//! | `watching`       | watchers: waits that no fiber makes |
 //! | `observation`    | counters, rows, traces |
 
 mod control;
@@ -36,6 +37,8 @@ mod turn;
 mod virtual_clock;
 pub mod wait;
 pub mod wait_registration;
+mod watchers;
+pub mod watching;
 mod write_latency;
 
 use control::Control;
@@ -49,6 +52,7 @@ use ready_queue::ReadyQueue;
 use send_batching::SendBatching;
 use timeout_after::Timeouts;
 use trace::Trace;
+use watchers::Watchers;
 use write_latency::WriteLatency;
 
 /// Everything a scheduler knows. See the module's table.
@@ -58,6 +62,7 @@ pub struct State {
     fibers: FiberTable,
     queue: ReadyQueue,
     timeouts: Timeouts,
+    watchers: Watchers,
     control: Control,
     pins: DescriptorPins,
     buffers: LentBuffers,
@@ -74,13 +79,14 @@ impl State {
         let running = self.control.running();
         self.fibers.for_each_object(running, &mut visit);
         self.timeouts.for_each_object(&mut visit);
+        self.watchers.for_each_object(&mut visit);
         self.control.for_each_object(&mut visit);
         self.pins.for_each_object(&mut visit);
     }
 
     /// Bytes beyond the struct itself.
     pub fn size(&self) -> usize {
-        self.fibers.size() + self.queue.size()
+        self.fibers.size() + self.queue.size() + self.watchers.size()
     }
 }
 

@@ -34,7 +34,7 @@ const INSIDE: [(&str, &[&[&str]]); 3] = [
             &["scheduler"],
             &["hook_scope", "timeout_block"],
             &["pending", "switch", "deadlock", "virtual_clock"],
-            &["turn"],
+            &["turn", "watchers"],
             &["yielding"],
             &["park"],
             &["fiber_lifecycle"],

@@ -22,6 +22,7 @@ module Reactor
     # Gauges, on every backend:
     # [live]     fibers made by Fiber.schedule that have not finished
     # [parked]   fibers that wait
+    # [watchers] waits of {Watching#on_ready} that go on
     # [timers]   timers that are set
     #
     # Counters of the native scheduler only:
@@ -67,11 +68,13 @@ module Reactor
     # @return [String] its class, backend and number of live fibers
     def inspect = "#<#{self.class} #{closed? ? "closed" : "#{backend}, #{live} live"}>"
 
-    # @return [String] all of {#fibers} for a human reader
+    # @return [String] all of {#fibers}, and the watchers, for a human reader
     def dump
       statuses = fibers
       counts = statuses.map(&:state).tally.map { |state, count| "#{count} #{state}" }
-      ["#{inspect}: #{counts.empty? ? "none" : counts.join(", ")}", *statuses.map(&:to_s)].join("\n  ")
+      watchers = self.watchers.map(&:inspect)
+      counts << "#{watchers.size} watchers" if watchers.any?
+      ["#{inspect}: #{counts.empty? ? "none" : counts.join(", ")}", *statuses.map(&:to_s), *watchers].join("\n  ")
     end
 
     # Records every run and wait of every fiber and every turn of the loop while the block runs, in the Trace Event Format, to

@@ -33,7 +33,7 @@ module Reactor
         fiber
       end
 
-      # Runs until every fiber made by {#fiber} has ended.
+      # Runs until every fiber made by {#fiber} has ended, and every watcher that is not transient.
       #
       # @return [nil]
       # @raise the first error that escaped a fiber
@@ -44,7 +44,7 @@ module Reactor
         return unless enter
 
         forbid_own_fibers
-        until @live.empty?
+        until drained?
           @drain = Wait.new(Fiber.current, :turn, @waits[Fiber.current])
           @waits[Fiber.current] = @drain
           park(@drain)
@@ -55,7 +55,7 @@ module Reactor
         @drain = nil
       end
 
-      # Asks every live fiber to end. It is left where it waits, as by throw, which runs ensure clauses and no rescue. The
+      # Ends every watcher, and asks every live fiber to end. It is left where it waits, as by throw, which runs ensure clauses and no rescue. The
       # fibers end in {#drain}, which serves their ensure clauses however long these wait.
       #
       # @return [nil]
@@ -66,6 +66,7 @@ module Reactor
         return unless enter
 
         forbid_own_fibers
+        cancel_watchers
         @live.each_key { |fiber| enqueue(Delivery.new(fiber)) }
         nil
       end
@@ -104,7 +105,7 @@ module Reactor
         @live.delete(fiber)
         @suspects.delete(fiber)
         trace_event(:end, fiber)
-        enqueue(@drain) if @drain && @live.empty?
+        enqueue(@drain) if @drain && drained?
       end
 
       def forbid_own_fibers

@@ -23,9 +23,13 @@ module Reactor
         end
       end
 
-      # @return [Array<Symbol>] the hooks that fibers wait in, each once
+      # @return [Array<Symbol>] the hooks that fibers wait in, each once. A watcher counts as a fiber that waits for readiness.
       # @api private
-      def wait_hooks = @waits.each_value.filter_map { |wait| hook_of(wait) unless wait.queued || state_of(wait) == :running }.uniq
+      def wait_hooks
+        hooks = @waits.each_value.filter_map { |wait| hook_of(wait) unless wait.queued || state_of(wait) == :running }
+        hooks << :io unless @watches.empty?
+        hooks.uniq
+      end
 
       # @return [Integer, nil] a number that changes whenever control changes hands; nil while the thread sleeps in the
       #   kernel, and while there is no fiber that could be held up

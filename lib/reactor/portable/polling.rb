@@ -110,7 +110,9 @@ module Reactor
             ready_now(io, event)
           rescue IOError, SystemCallError => error
             found = true
-            waits.each_key do |wait|
+            waits.keys.each do |wait|
+              next fail_watch(wait) if wait.is_a?(Watch)
+
               wait.error ||= [error.class, error.message]
               enqueue(wait)
             end

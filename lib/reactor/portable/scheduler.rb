@@ -14,6 +14,7 @@ require_relative "timers"
 require_relative "transfers"
 require_relative "io_timeout_on_ruby_3_3"
 require_relative "virtual_clock"
+require_relative "watching"
 
 module Reactor
   # The portable scheduler: all hooks in plain Ruby over IO.select. It runs wherever Ruby runs. It is also the specification of
@@ -45,6 +46,7 @@ module Reactor
     include VirtualClock
     include Observation
     include Transfers
+    include WatcherWaits
 
     # Defines io_read and io_write for one version of the scheduler interface. This is the only switch; it is made once below.
     # Tests make it again, to run both versions on any Ruby.
@@ -81,6 +83,7 @@ module Reactor
       @live = {}.compare_by_identity     # fibers made by #fiber => true
       @timers = Timers.new
       @watched = [IO::READABLE, IO::WRITABLE, IO::PRIORITY].to_h { |event| [event, {}.compare_by_identity] }
+      @watches = {}.compare_by_identity  # each {Watch} that waits => true
       @running = nil                     # the fiber that control was last given to
       @resumes_since_poll = 0
       @polled_at = Clock.now             # when the last poll began
@@ -95,7 +98,7 @@ module Reactor
     def backend = :select
 
     # @return [Hash{Symbol => Integer}] what has been done so far and what there is now; see {Inspection#stats}
-    def stats = @counts.merge(live: live, parked: @waits.size, timers: @timers.size)
+    def stats = @counts.merge(live: live, parked: @waits.size, watchers: watchers.size, timers: @timers.size)
 
     # @return [Boolean] whether it can be used no more; also true in a forked child, because the descriptors are its parent's
     def closed? = forked_child? || @closed
@@ -114,6 +117,7 @@ module Reactor
     def shutdown
       return unless !closed? && enter
 
+      cancel_watchers
       @closed = true
       begin
         @wake_writer.close
@@ -212,9 +216,10 @@ module Reactor
     def prepare_close(io)
       return if closed?
 
-      waits = @watched.each_value.flat_map { |waits_of| waits_of[io]&.keys || [] }
+      watches, waits = waits_for(io).partition { |wait| wait.is_a?(Watch) }
+      watches.each { |watch| interrupt_watch(watch, :closed) }
       waits.each { |wait| interrupt_closed(wait) }
-      wake_poll unless waits.empty?
+      wake_poll unless waits.empty? && watches.empty?
       :interrupted if waits.any?
     end
 
@@ -238,8 +243,11 @@ module Reactor
     def replaced(io, interrupts)
       return if closed?
 
-      waits = interrupts ? @watched.each_value.flat_map { |waits_of| waits_of[io]&.keys || [] } : []
-      waits.each { |wait| interrupt_closed(wait) unless wait.hook == :select }
+      waits_for(io).each do |wait|
+        next interrupt_watch(wait, :reopened) if wait.is_a?(Watch)
+
+        interrupt_closed(wait) if interrupts && wait.hook != :select
+      end
       wake_poll
       nil
     end
@@ -365,6 +373,8 @@ module Reactor
 
       @thread = Thread.current
     end
+
+    def waits_for(io) = @watched.each_value.flat_map { |waits_of| waits_of[io]&.keys || [] }.uniq(&:object_id)
 
     def interrupt_closed(wait)
       wait.error ||= [IOError, "stream closed in another thread"]

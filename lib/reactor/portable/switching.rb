@@ -21,6 +21,8 @@ module Reactor
           @ready.shift
         elsif entry.is_a?(Delivery)
           deliver(entry)
+        elsif entry.is_a?(Watch)
+          start_watch(entry)
         elsif entry.fiber.equal?(Fiber.current)
           entry.woken = true # this fiber's own wait, or one that it interrupts
           @ready.shift

@@ -30,6 +30,7 @@ module Reactor
       @offload = OffloadPolicy.new(policy, workers.nil? ? OffloadPolicy::WORKERS : workers)
       Reactor.lock_native_thread if RUBY_VERSION.start_with?("3.4") # or Ruby might move this thread to another native one under its fibers
       super(Reactor.choose(backend))
+      @trap_check = Thread::Mutex.new
       Patches.install(Patches::CLOSE, Patches::SCHEDULER)
       Schedulers.register(self)
       Patches.install(Patches::URING) if self.backend == :uring
@@ -39,7 +40,7 @@ module Reactor
       singleton_class.prepend(StallDetector::Hook)
     end
 
-    # Runs every fiber made by `Fiber.schedule` to its end.
+    # Runs every fiber made by `Fiber.schedule` to its end, and waits for every watcher of {Watching#on_ready} that is not transient.
     #
     # An error that escapes a fiber is reported when it happens. The other fibers go on, and the first of these errors is raised
     # here at the end. An error that is neither a StandardError nor a ScriptError (SystemExit, Interrupt), or that is raised
@@ -56,7 +57,7 @@ module Reactor
       ended = true
       nil
     ensure
-      abandon unless ended || live.zero? # also if the thread is killed, which no rescue sees
+      abandon unless ended || nothing_left? # also if the thread is killed, which no rescue sees
     end
 
     # Ends this scheduler: its fibers as {#scheduler_close} says, its descriptors, and its time as the thread's current one.
@@ -92,6 +93,8 @@ module Reactor
 
     private
 
+    def nothing_left? = live.zero? && watchers.empty?
+
     # @return [Float] seconds, on the clock of sleeps and timeouts
     def now = Clock.now
 
@@ -102,7 +105,7 @@ module Reactor
       begin
         drain
       rescue Exception => error # rubocop:disable Lint/RescueException -- the first error is the one to report
-        retry unless live.zero? || error.is_a?(SignalException) || error.is_a?(VM::FATAL)
+        retry unless nothing_left? || error.is_a?(SignalException) || error.is_a?(VM::FATAL)
       end
     end
 

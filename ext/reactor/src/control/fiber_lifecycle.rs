@@ -22,7 +22,9 @@ impl HookScope<'_> {
     /// Starts a fiber: it runs at once, until it parks or ends, and then this one goes on.
     pub fn start(&self, fiber: ObjectRef, arguments: &[Value]) -> Result<(), Error> {
         let (scheduler, starter) = (self.scheduler, self.slot);
-        self.trace_birth(fiber, arguments)?;
+        if let [_, block, ..] = arguments {
+            scheduler.trace_birth(fiber, *block)?;
+        }
         let started = scheduler.state_mut().add_fiber(fiber);
         write_barrier(self.object, fiber);
         let start = scheduler.state_mut().begin_start(starter, started);
@@ -62,21 +64,7 @@ impl HookScope<'_> {
         Ok(())
     }
 
-    /// Records where a fiber is made, which is about to run the second of these arguments, if a trace is on.
-    fn trace_birth(&self, fiber: ObjectRef, arguments: &[Value]) -> Result<(), Error> {
-        if !self.scheduler.state().is_traced() {
-            return Ok(());
-        }
-        let [_, block, ..] = arguments else {
-            return Ok(());
-        };
-        let place: Option<(String, u32)> = block.funcall("source_location", ())?;
-        let place = place.map_or_else(String::new, |(path, line)| format!("{path}:{line}"));
-        self.scheduler.state_mut().trace_birth(fiber, place);
-        Ok(())
-    }
-
-    /// Runs until no fiber of the scheduler's is left. Raises the first error that ended one.
+    /// Runs until no fiber of the scheduler's is left, and no watcher that is not transient. Raises the first error that ended one.
     pub fn drain(&self) -> Result<(), Error> {
         let (scheduler, slot) = (self.scheduler, self.slot);
         scheduler.forbid_scheduled(slot)?;
@@ -89,11 +77,12 @@ impl HookScope<'_> {
         first_error.map_or(Ok(()), |exception| Err(error::exception(exception)))
     }
 
-    /// Kills every fiber of the scheduler's. Parked ones unwind when they next get control. A fiber that waits for an
+    /// Ends every watcher, and kills every fiber of the scheduler's. Parked ones unwind when they next get control. A fiber that waits for an
     /// Enumerator which is parked is killed through the VM, which finds the way.
     pub fn cancel(&self) -> Result<(), Error> {
         let (scheduler, slot) = (self.scheduler, self.slot);
         scheduler.forbid_scheduled(slot)?;
+        scheduler.cancel_watchers()?;
         let scheduled = scheduler.state().scheduled();
         for target in scheduled {
             let through_vm = scheduler.state_mut().kill(target);
@@ -122,7 +111,8 @@ impl Scheduler {
     fn drain_fibers(&self, slot: Slot) -> Result<(), Error> {
         loop {
             self.raise_pending_in_queued(slot)?;
-            if self.live() == 0 {
+            let is_drained = self.state().is_drained();
+            if is_drained {
                 return Ok(());
             }
             self.run_next(slot)?;

@@ -66,13 +66,10 @@ impl Scheduler {
         Ok(())
     }
 
-    /// `shutdown`: releases the reactor's descriptors. Every later use raises. ThreadError in another thread.
-    pub fn shutdown(ruby: &Ruby, this: Obj<Self>) -> Result<(), Error> {
-        if !this.is_closed() && this.check_owner(ruby, this.as_value())? {
-            this.state_mut().close();
-            this.push_to_closers();
-        }
-        Ok(())
+    /// Releases the reactor's descriptors. Every later use raises.
+    pub fn shutdown(&self) {
+        self.state_mut().close();
+        self.push_to_closers();
     }
 
     // --- its parts -----------------------------------------------------------------------------------------------

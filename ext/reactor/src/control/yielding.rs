@@ -38,6 +38,7 @@ impl Scheduler {
             let next = self.state_mut().next_ready();
             match next {
                 Next::Fiber(next, fiber) if next != slot => self.switch(slot, next, fiber)?,
+                Next::Watcher(token) => self.start_watcher(slot, token)?,
                 Next::Poll => self.turn(slot, false)?,
                 Next::Fiber(..) | Next::Nothing => break,
             }
@@ -52,6 +53,7 @@ impl Scheduler {
         match next {
             Next::Fiber(next, _) if next == slot => Ok(()),
             Next::Fiber(next, fiber) => self.switch(slot, next, fiber),
+            Next::Watcher(token) => self.start_watcher(slot, token),
             Next::Poll => self.turn_in_order(slot, false),
             Next::Nothing => self.turn_in_order(slot, true),
         }

@@ -54,7 +54,7 @@ pub fn announce_close(ruby: &Ruby, io: Value) -> Result<Option<Symbol>, Error> {
 
 /// `prepare_close(io)`: the IO object is about to be closed, by any thread. Raises IOError in the fibers that wait for it, or
 /// for the object that writes for it. Fibers that wait for another object on the same descriptor are left alone. It takes
-/// constant time, and time for each fiber that is interrupted.
+/// constant time, and time for each fiber that is interrupted. The watchers of this object end without a fiber.
 ///
 /// nil: no fiber waits for it. :interrupted: the fibers that wait for it have been interrupted. :in_use: the fiber of another thread
 /// has a worker of the pool use the descriptor, which must not be closed under it, so the caller waits for the end of that
@@ -88,6 +88,12 @@ fn prepare_close_of(
     let Some((descriptor, io_number)) = known(io) else {
         return Ok(None); // closed, or no scheduler has ever waited for it
     };
+    let has_ended_watchers = this.end_watchers("closed", |state| {
+        state.end_watcher_of(descriptor, io_number)
+    })?;
+    if has_ended_watchers {
+        this.wake_thread();
+    }
     let users = this.state().users_of(descriptor, io_number);
     if users.is_empty() {
         this.state_mut().note_close(descriptor, OwnerId(io_number));
@@ -195,7 +201,8 @@ pub fn prepare_reopen(
 }
 
 /// `replaced(io, interrupts)`: the IO object has another file than before. All waits for the descriptor go on with that file,
-/// except that, if `interrupts`, IOError is raised in the fibers that wait for this object alone.
+/// except that the watchers of this object end without a fiber, and that, if `interrupts`, IOError is raised in the fibers that
+/// wait for this object alone.
 pub fn replaced(
     ruby: &Ruby,
     this: Obj<Scheduler>,
@@ -209,6 +216,7 @@ pub fn replaced(
         return Ok(());
     };
     IoFacts::refresh(io);
+    this.end_watchers("reopened", |state| state.end_any_watcher_of(io_number))?;
     if interrupts {
         let waiters = this.state().single_waiters_of(descriptor, io_number);
         interrupt_all(ruby, this, io_number, waiters)?;

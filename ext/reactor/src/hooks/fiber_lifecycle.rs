@@ -1,4 +1,4 @@
-//! `fiber`, the end of a fiber, `drain` and `cancel`.
+//! `fiber`, the end of a fiber, `drain`, `cancel` and `shutdown`.
 
 use magnus::{
     Error, RArray, RHash, Ruby, Value, prelude::*, scan_args::scan_args, typed_data::Obj,
@@ -72,4 +72,14 @@ pub fn cancel(ruby: &Ruby, this: Obj<Scheduler>) -> Result<(), Error> {
         Entered::Usable(scope) => scope.cancel(),
         Entered::ForkedChild => Ok(()),
     }
+}
+
+/// `shutdown`: ends all watchers, and releases the descriptors. Every later use raises. ThreadError in another thread.
+pub fn shutdown(ruby: &Ruby, this: Obj<Scheduler>) -> Result<(), Error> {
+    if this.is_closed() || !this.check_owner(ruby, this.as_value())? {
+        return Ok(());
+    }
+    let ended = this.cancel_watchers();
+    this.shutdown();
+    ended
 }

@@ -119,6 +119,12 @@ pub fn argument_error(message: impl Into<String>) -> Error {
 
 #[cold]
 #[inline(never)]
+pub fn io_error(message: &'static str) -> Error {
+    Error::new(ruby().exception_io_error(), message)
+}
+
+#[cold]
+#[inline(never)]
 pub fn io_timeout_error() -> Error {
     let class = class(&ruby(), |classes| classes.io_timeout_error);
     Error::new(class, TIMED_OUT)

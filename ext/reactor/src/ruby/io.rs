@@ -68,6 +68,15 @@ impl RealIo {
         Self(unsafe { Value::from_raw(rb_sys::rb_io_get_write_io(self.0.as_raw())) })
     }
 
+    /// Whether bytes lie in its read buffer.
+    pub fn has_read_ahead(self) -> bool {
+        // SAFETY: an IO that has been opened once has this field; the function looks at a length.
+        unsafe {
+            let file = self.0.as_raw() as *const rb_sys::RFile;
+            rb_sys::rb_io_read_pending((*file).fptr) != 0
+        }
+    }
+
     /// The directions in which it is open. An error if it is closed or frozen.
     pub fn mode(self) -> Result<Mode, Error> {
         let mut bits = 0;

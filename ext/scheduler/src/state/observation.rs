@@ -49,6 +49,7 @@ impl State {
         let mut rows = self.counters.rows();
         rows.push(("live", self.fibers.live() as u64));
         rows.push(("parked", self.fibers.parked_count() as u64));
+        rows.push(("watchers", self.watchers.len() as u64));
         if let Some(reactor) = self.reactor() {
             rows.push(("timers", reactor.timers() as u64));
             rows.extend(reactor.statistics().rows());
@@ -63,12 +64,13 @@ impl State {
         kept.map(FiberRow::of).collect()
     }
 
-    /// The hooks that fibers are parked in, each once.
+    /// The hooks that fibers are parked in, each once. A watcher counts as a fiber that waits for readiness.
     pub fn wait_hooks(&self) -> impl Iterator<Item = WaitHook> + '_ {
         let is_parked = |record: &FiberRecord| matches!(record.state(), FiberState::Parked(_));
         WaitHook::ALL.into_iter().filter(move |hook| {
             let mut records = self.fibers.records();
-            records.any(|record| record.hook() == *hook && is_parked(record))
+            let is_watched = *hook == WaitHook::Io && !self.watchers.is_empty();
+            is_watched || records.any(|record| record.hook() == *hook && is_parked(record))
         })
     }
 

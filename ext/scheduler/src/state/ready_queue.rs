@@ -23,12 +23,15 @@ const CLOCK_CHECK_INTERVAL: u32 = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     Fiber(Slot, ObjectRef),
+    /// The fiber of a watcher is to start.
+    Watcher(Token),
     /// A fiber is ready, but the last poll is too long ago.
     Poll,
     Nothing,
 }
 
-/// Fibers that can go on, by the tokens of the waits that are over. An entry is stale if the fiber has waited since.
+/// Fibers that can go on, by the tokens of the waits that are over, and watchers that are due. An entry is stale if the fiber has
+/// waited since, or if the watcher has ended.
 #[derive(Debug, Default)]
 pub struct ReadyQueue {
     /// First come, first served.

@@ -20,6 +20,7 @@ mod collection;
 mod observation;
 mod order;
 mod waits;
+mod watchers;
 
 const ERROR: ObjectRef = ObjectRef::new(8);
 const OTHER_ERROR: ObjectRef = ObjectRef::new(16);
@@ -67,7 +68,7 @@ fn block(state: &mut State, slot: Slot) {
 fn order(state: &mut State) -> Vec<Slot> {
     let next = || match state.next_ready() {
         Next::Fiber(slot, _) => Some(slot),
-        Next::Poll | Next::Nothing => None,
+        Next::Watcher(_) | Next::Poll | Next::Nothing => None,
     };
     std::iter::from_fn(next).collect()
 }

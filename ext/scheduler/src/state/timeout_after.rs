@@ -10,11 +10,11 @@ use crate::state::{
     fiber::{FiberRecord, Slot},
     fiber_table::FiberTable,
     object_ref::ObjectRef,
-    wait::{Life, WakeCause},
+    wait::{Life, NO_FIBER, WakeCause},
 };
 
 /// Tokens of timeouts have this bit of the index set; tokens of waits do not.
-const MARK: u32 = 1 << 31;
+const MARK: u32 = NO_FIBER;
 
 #[derive(Clone, Copy, Debug)]
 struct Timeout {
@@ -57,11 +57,6 @@ pub struct Timeouts {
 }
 
 impl Timeouts {
-    /// Whether the token is one of a timeout.
-    pub fn owns(token: Token) -> bool {
-        token.index() & MARK != 0
-    }
-
     pub fn insert(&mut self, slot: Slot, raise: Raise, fibers: &FiberTable) -> Token {
         let (exception, message) = raise;
         let index = self.free.pop().unwrap_or_else(|| {
@@ -204,7 +199,7 @@ mod tests {
         fiber::Slot,
         fiber_table::FiberTable,
         object_ref::ObjectRef,
-        wait::{WaitKind, WaitStatus, WakeCause},
+        wait::{WaitKind, WaitStatus, WakeCause, is_of_fiber},
     };
 
     const INNER: ObjectRef = ObjectRef::new(8);
@@ -222,9 +217,9 @@ mod tests {
         let (mut fibers, slot) = fiber();
         let mut timeouts = Timeouts::default();
         let token = timeouts.insert(slot, (OUTER, MESSAGE), &fibers);
-        assert!(Timeouts::owns(token));
+        assert!(!is_of_fiber(token));
         let wait = fibers.begin_wait(slot, WaitKind::Io);
-        assert!(!Timeouts::owns(wait));
+        assert!(is_of_fiber(wait));
         assert_eq!(Some(wait), timeouts.fire(token, &mut fibers));
         assert_eq!(None, timeouts.next_indirect(&fibers));
         let record = fibers.get_mut(slot).unwrap();

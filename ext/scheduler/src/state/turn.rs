@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use reactor::{Handle, Ready, Sleep, Token};
+use reactor::{Event, Handle, Ready, Sleep, Token};
 
 use crate::state::{
     State,
     fiber::{FiberRecord, Slot},
     ready_queue::Next,
     time_slice::TimeSlice,
-    timeout_after::Timeouts,
     trace::TraceEvent,
-    wait::WakeCause,
+    wait::{WakeCause, is_of_fiber},
+    watchers::Watchers,
 };
 
 impl State {
@@ -25,6 +25,10 @@ impl State {
             if let Some(fiber) = self.fibers.take_queued(token) {
                 self.queue.on_resume();
                 return Next::Fiber(token.index(), fiber);
+            }
+            if self.watchers.is_due(token) {
+                self.queue.on_resume();
+                return Next::Watcher(token);
             }
         }
         Next::Nothing
@@ -45,12 +49,10 @@ impl State {
             return Ok(());
         };
         for event in events.iter() {
-            if Timeouts::owns(event.token) {
-                if event.ready.contains(Ready::NOTIFIED) {
-                    self.end_collected_timeout(event.token);
-                } else if let Some(token) = self.timeouts.fire(event.token, &mut self.fibers) {
-                    self.queue.push_expired(token);
-                    self.trace_event(TraceEvent::Ready, token.index());
+            if !is_of_fiber(event.token) {
+                match Watchers::owns(event.token) {
+                    true => self.on_watcher_event(*event),
+                    false => self.on_timeout_event(*event),
                 }
             } else if event.ready.contains(Ready::ELAPSED) {
                 if self.fibers.wake(event.token, WakeCause::Elapsed) {
@@ -65,6 +67,15 @@ impl State {
         self.trace_turn(TraceEvent::Turned);
         self.queue.on_poll();
         Ok(())
+    }
+
+    fn on_timeout_event(&mut self, event: Event) {
+        if event.ready.contains(Ready::NOTIFIED) {
+            self.end_collected_timeout(event.token);
+        } else if let Some(token) = self.timeouts.fire(event.token, &mut self.fibers) {
+            self.queue.push_expired(token);
+            self.trace_event(TraceEvent::Ready, token.index());
+        }
     }
 
     /// Ends the wait with this token and queues its fiber; false if that wait is over.
@@ -114,8 +125,9 @@ impl State {
 
     /// Whether a fiber is ready that is not of low priority.
     pub fn has_ready_fiber(&mut self) -> bool {
-        let fibers = &self.fibers;
-        self.queue.has(|token| fibers.is_queued(token))
+        let (fibers, watchers) = (&self.fibers, &self.watchers);
+        self.queue
+            .has(|token| fibers.is_queued(token) || watchers.is_due(token))
     }
 
     /// Whether no fiber can run but those of low priority.
@@ -130,11 +142,16 @@ impl State {
         if !self.is_idle() || self.fibers.may_run(slot) {
             return None;
         }
-        let only_unblock_helps = self.fibers.all_wait_for_unblock_only();
+        let only_unblock_helps = self.only_unblock_helps();
         let sleep = self.event_loop.begin_sleep(limit, only_unblock_helps)?;
         self.counters.sleeps += 1;
         self.trace_turn(TraceEvent::Sleep);
         Some(sleep)
+    }
+
+    /// Whether only an `unblock` can wake a fiber. The kernel may make a watcher due, whose fiber may wake any other.
+    fn only_unblock_helps(&self) -> bool {
+        self.fibers.all_wait_for_unblock_only() && self.watchers.is_empty()
     }
 
     pub fn end_sleep(&mut self) {
@@ -151,7 +168,7 @@ impl State {
 
     /// Whether the last sleep ended only because its time was up, and only an `unblock` can wake a fiber.
     pub fn may_be_deadlocked(&self) -> bool {
-        self.event_loop.slept_idle() && self.is_idle() && self.fibers.all_wait_for_unblock_only()
+        self.event_loop.slept_idle() && self.is_idle() && self.only_unblock_helps()
     }
 
     // --- virtual time --------------------------------------------------------------------------------------------

@@ -1,0 +1,120 @@
+//! Watchers: the start of the fiber of one that is due, and the end of one that will have no fiber.
+//!
+//! The Ruby object (`lib/reactor/scheduler/watcher.rb`) has the IO object, the block and the storage.
+
+use magnus::{Error, RObject, Ruby, Value, prelude::*};
+use reactor::{Interest, Token};
+use reactor_scheduler::state::{State, fiber::Slot, object_ref::ObjectRef};
+
+use crate::{
+    control::scheduler::Scheduler,
+    ruby::{
+        call::call_method,
+        fiber::{new_fiber, transfer},
+        object::{Object, object_ref, write_barrier},
+    },
+};
+
+impl Scheduler {
+    /// The turn of a watcher has come: gives control to a fresh fiber, which runs its block.
+    #[cold]
+    #[inline(never)]
+    pub fn start_watcher(&self, from: Slot, token: Token) -> Result<(), Error> {
+        let taken = self.state_mut().take_due_watcher(token);
+        let Some((watcher, ready)) = taken else {
+            return Ok(());
+        };
+        let (watcher, scheduler, fiber) = match fiber_of(watcher) {
+            Ok(made) => made,
+            Err(error) => return self.fail_watcher(watcher, error),
+        };
+        self.trace_birth(fiber, watcher)?;
+        let started = self.state_mut().add_fiber_of_watcher(fiber);
+        write_barrier(scheduler, fiber);
+        let arguments = Ruby::get_with(watcher).ary_new_from_values(&[events(watcher, ready)]);
+        let result = transfer(fiber, &[scheduler, watcher, arguments.as_value()]);
+        self.on_resumed(from);
+        debug_assert_ne!(from, started);
+        self.filter_repeated_kill(from, result)
+    }
+
+    /// There is no memory for a fiber. The error counts as one that has ended it.
+    fn fail_watcher(&self, watcher: ObjectRef, error: Error) -> Result<(), Error> {
+        let Some(exception) = error.value() else {
+            return Err(error);
+        };
+        let watcher = watcher.value();
+        let scheduler: Value = ivar(watcher, "@scheduler")?;
+        let pinned = object_ref(exception);
+        write_barrier(scheduler, pinned);
+        self.state_mut().on_error(object_ref(watcher), pinned, true);
+        call_method(scheduler, "report_error", &[exception])?;
+        end_object(watcher, "failed")
+    }
+
+    /// Ends watchers without fibers: each that `next` takes out of the state. One by one, because only the stack keeps one that
+    /// was taken out.
+    pub fn end_watchers(
+        &self,
+        reason: &str,
+        mut next: impl FnMut(&mut State) -> Option<ObjectRef>,
+    ) -> Result<bool, Error> {
+        let (mut found, mut result) = (false, Ok(()));
+        loop {
+            let ended = next(&mut self.state_mut());
+            let Some(watcher) = ended else { break };
+            found = true;
+            result = result.and(end_object(watcher.value(), reason));
+        }
+        result.map(|()| found)
+    }
+
+    /// Ends every watcher.
+    pub fn cancel_watchers(&self) -> Result<(), Error> {
+        let mut place = 0;
+        self.end_watchers("cancelled", |state| {
+            let (found, watcher) = state.end_watcher_from(place)?;
+            place = found + 1;
+            Some(watcher)
+        })
+        .map(drop)
+    }
+
+    /// Records where a fiber is made, which is about to run this block, if a trace is on.
+    pub fn trace_birth(&self, fiber: ObjectRef, block: Value) -> Result<(), Error> {
+        if !self.state().is_traced() {
+            return Ok(());
+        }
+        let place: Option<(String, u32)> = block.funcall("source_location", ())?;
+        let place = place.map_or_else(String::new, |(path, line)| format!("{path}:{line}"));
+        self.state_mut().trace_birth(fiber, place);
+        Ok(())
+    }
+}
+
+/// The watcher, its scheduler, and a fiber with its storage.
+fn fiber_of(watcher: ObjectRef) -> Result<(Value, Value, ObjectRef), Error> {
+    let watcher = watcher.value();
+    let storage = ivar(watcher, "@storage")?;
+    let fiber = new_fiber(&Ruby::get_with(watcher), Some(storage))?;
+    Ok((watcher, ivar(watcher, "@scheduler")?, fiber))
+}
+
+fn ivar(object: Value, name: &str) -> Result<Value, Error> {
+    RObject::try_convert(object)?.ivar_get(name)
+}
+
+/// Ruby's mask of the events; nil if the time is up.
+fn events(watcher: Value, ready: Option<Interest>) -> Value {
+    let ruby = Ruby::get_with(watcher);
+    match ready {
+        Some(ready) => ruby.integer_from_u64(ready.bits().into()).as_value(),
+        None => ruby.qnil().as_value(),
+    }
+}
+
+/// Tells the Ruby object why it has ended.
+fn end_object(watcher: Value, reason: &str) -> Result<(), Error> {
+    let reason = Ruby::get_with(watcher).to_symbol(reason).as_value();
+    call_method(watcher, "finish", &[reason]).map(drop)
+}

@@ -1,0 +1,108 @@
+//! What `on_ready` (`lib/reactor/scheduler/watching.rb`) needs of the scheduler. None of it waits.
+
+use magnus::{Error, RArray, Ruby, Value, prelude::*, typed_data::Obj};
+use reactor::{Interest, Token};
+use reactor_scheduler::state::watching::NewWatcher;
+
+use crate::{
+    control::scheduler::Scheduler,
+    ruby::{
+        convert,
+        error::{argument_error, io_error, runtime_error, system_error},
+        io::{RealIo, real_io},
+        io_facts::IoFacts,
+        object::{Object, object_ref, write_barrier},
+    },
+    wait::readiness::watch,
+};
+
+/// The bits of a token's index that tell watchers from one another.
+const PLACE_BITS: u32 = 30;
+
+/// A token as a small Integer of Ruby's. The bits that all tokens of watchers have are left out.
+fn number_of(token: Token) -> u64 {
+    let place = u64::from(token.index()) & ((1 << PLACE_BITS) - 1);
+    u64::from(token.generation()) << PLACE_BITS | place
+}
+
+fn token_of(number: u64) -> Token {
+    let place = number as u32 | u32::MAX << PLACE_BITS;
+    Token::new(place, (number >> PLACE_BITS) as u32)
+}
+
+/// `begin_watcher(watcher, io, events, timeout, transient, buffered)`: its number.
+pub fn begin_watcher(
+    ruby: &Ruby,
+    this: Obj<Scheduler>,
+    [watcher, io, events, timeout, transient, buffered]: [Value; 6],
+) -> Result<u64, Error> {
+    let io = real_io(io)?;
+    let interest = convert::interest(ruby, events)?;
+    let limit = convert::timeout(timeout)?;
+    if !this.check_owner(ruby, this.as_value())? {
+        return Err(runtime_error(
+            "this scheduler belongs to the parent process",
+        ));
+    }
+    if !this.state().is_usable() {
+        return Err(runtime_error("this scheduler is closed"));
+    }
+    let watched = open_in(io, interest)?;
+    let facts = IoFacts::new(watched.value())?;
+    let is_buffered = interest.contains(Interest::READABLE) && io.has_read_ahead();
+    write_barrier(this, object_ref(watcher));
+    let begun = this.state_mut().begin_watcher(NewWatcher {
+        object: object_ref(watcher),
+        watch: watch(&facts, interest),
+        limit,
+        is_transient: transient.to_bool(),
+        is_buffered: is_buffered || buffered.to_bool(),
+    });
+    let begun = begun.map_err(|error| system_error(&error))?;
+    if !begun.is_polled {
+        facts.recheck_kind();
+    }
+    Ok(number_of(begun.token))
+}
+
+/// The object whose descriptor is waited for. IOError if it is not open in these directions.
+fn open_in(io: RealIo, interest: Interest) -> Result<RealIo, Error> {
+    let writer = io.writer();
+    let reads = interest.contains(Interest::READABLE) || interest.contains(Interest::PRIORITY);
+    let writes = interest.contains(Interest::WRITABLE);
+    if reads && !io.mode()?.is_readable {
+        return Err(io_error("not opened for reading"));
+    }
+    if writes && !writer.mode()?.is_writable {
+        return Err(io_error("not opened for writing"));
+    }
+    match (reads, writes) {
+        (true, true) if io.descriptor()? != writer.descriptor()? => Err(argument_error(
+            "this IO reads and writes by two descriptors: one direction at a time",
+        )),
+        (false, _) => Ok(writer),
+        (true, _) => Ok(io),
+    }
+}
+
+/// `cancel_watcher(number)`: whether it waited. ThreadError in another thread.
+pub fn cancel_watcher(ruby: &Ruby, this: Obj<Scheduler>, number: u64) -> Result<bool, Error> {
+    if !this.check_owner(ruby, this.as_value())? {
+        return Ok(false);
+    }
+    let ended = this.state_mut().end_watcher(token_of(number));
+    Ok(ended.is_some())
+}
+
+/// `watchers`: every watcher that waits. Any thread that holds the GVL may ask.
+pub fn watchers(ruby: &Ruby, this: Obj<Scheduler>) -> RArray {
+    if this.is_forked_child() {
+        return ruby.ary_new();
+    }
+    let array = ruby.ary_new_capa(this.state().watcher_count());
+    let watchers: Vec<_> = this.state().watchers().collect();
+    for watcher in watchers {
+        _ = array.push(watcher.value());
+    }
+    array
+}

@@ -1,0 +1,210 @@
+//! Waits that no fiber makes: what makes one due, what ends it, and in which order their fibers start.
+
+use std::{iter, time::Duration};
+
+use reactor::{Interest, OwnerId, Ready, Token};
+
+use super::{HOUR, block, fiber, open, park_on, scheduled};
+use crate::state::{
+    State, object_ref::ObjectRef, ready_queue::Next, wait::WaitHook, wait_registration::Watch,
+    watching::NewWatcher,
+};
+
+const READABLE: Option<Interest> = Some(Interest::READABLE);
+
+fn object(number: usize) -> ObjectRef {
+    ObjectRef::new(0x9000 + 8 * number)
+}
+
+/// A watcher for the readability of a descriptor.
+fn new(number: usize, descriptor: i32) -> NewWatcher {
+    NewWatcher {
+        object: object(number),
+        watch: Watch {
+            descriptor,
+            owner_id: OwnerId(descriptor as u64),
+            interest: Interest::READABLE,
+        },
+        limit: None,
+        is_transient: false,
+        is_buffered: false,
+    }
+}
+
+fn watch(state: &mut State, new: NewWatcher) -> Token {
+    state.begin_watcher(new).unwrap().token
+}
+
+/// What takes its turn, one after the other: watchers as their objects, fibers as theirs.
+fn turns(state: &mut State) -> Vec<ObjectRef> {
+    iter::from_fn(|| match state.next_ready() {
+        Next::Watcher(token) => Some(state.take_due_watcher(token).unwrap().0),
+        Next::Fiber(_, fiber) => Some(fiber),
+        Next::Poll | Next::Nothing => None,
+    })
+    .collect()
+}
+
+#[test]
+fn readiness_makes_a_watcher_due_once() {
+    let (mut state, script) = open();
+    let token = watch(&mut state, new(1, 5));
+    state.poll_once().unwrap();
+    assert_eq!(Next::Nothing, state.next_ready());
+    assert!(!state.is_drained());
+    script.report(5, Ready::READABLE);
+    state.poll_once().unwrap();
+    assert!(state.has_ready_fiber());
+    assert_eq!(Next::Watcher(token), state.next_ready());
+    assert_eq!(Some((object(1), READABLE)), state.take_due_watcher(token));
+    assert_eq!(None, state.take_due_watcher(token));
+    script.report(5, Ready::READABLE);
+    state.poll_once().unwrap();
+    assert_eq!(Next::Nothing, state.next_ready());
+    assert!(state.is_drained() && state.watcher_count() == 0);
+}
+
+#[test]
+fn watchers_and_fibers_take_their_turns_in_the_order_of_their_events() {
+    let (mut state, script) = open();
+    let slot = scheduled(&mut state, 1);
+    watch(&mut state, new(1, 5));
+    park_on(&mut state, slot, 5);
+    watch(&mut state, new(2, 5));
+    watch(&mut state, new(3, 6));
+    script.report(6, Ready::READABLE);
+    script.report(5, Ready::READABLE);
+    state.poll_once().unwrap();
+    let expected = [object(3), object(1), fiber(1), object(2)];
+    assert_eq!(expected[..], turns(&mut state));
+}
+
+#[test]
+fn buffered_bytes_make_a_watcher_due_without_the_kernel() {
+    let (mut state, _) = open();
+    let first = scheduled(&mut state, 1);
+    state.yield_now(first);
+    let is_buffered = true;
+    watch(
+        &mut state,
+        NewWatcher {
+            is_buffered,
+            ..new(1, 5)
+        },
+    );
+    assert_eq!([fiber(1), object(1)][..], turns(&mut state));
+}
+
+#[test]
+fn a_watcher_whose_time_is_up_has_no_events() {
+    let (mut state, _) = open();
+    let limit = Some(Duration::ZERO);
+    let token = watch(&mut state, NewWatcher { limit, ..new(1, 5) });
+    let later = watch(
+        &mut state,
+        NewWatcher {
+            limit: HOUR,
+            ..new(2, 6)
+        },
+    );
+    state.poll_once().unwrap();
+    assert_eq!(Next::Watcher(token), state.next_ready());
+    assert_eq!(Some((object(1), None)), state.take_due_watcher(token));
+    assert_eq!(None, state.take_due_watcher(later));
+    assert_eq!(Some(object(2)), state.end_watcher(later));
+    assert_eq!(0, state.reactor().unwrap().timers());
+}
+
+#[test]
+fn readiness_counts_even_if_the_time_is_up_as_well() {
+    let (mut state, script) = open();
+    let limit = Some(Duration::ZERO);
+    let token = watch(&mut state, NewWatcher { limit, ..new(1, 5) });
+    script.report(5, Ready::READABLE);
+    state.poll_once().unwrap();
+    assert_eq!(Some((object(1), READABLE)), state.take_due_watcher(token));
+    assert_eq!(0, state.reactor().unwrap().timers());
+}
+
+#[test]
+fn a_cancelled_watcher_has_no_turn() {
+    let (mut state, script) = open();
+    let waiting = watch(&mut state, new(1, 5));
+    let due = watch(&mut state, new(2, 6));
+    script.report(6, Ready::READABLE);
+    state.poll_once().unwrap();
+    assert_eq!(Some(object(2)), state.end_watcher(due));
+    assert_eq!(Some(object(1)), state.end_watcher(waiting));
+    assert_eq!(None, state.end_watcher(waiting));
+    script.report(5, Ready::READABLE);
+    state.poll_once().unwrap();
+    assert!(turns(&mut state).is_empty());
+    assert!(!state.has_ready_fiber());
+}
+
+#[test]
+fn closing_an_io_object_ends_the_watchers_of_this_object_only() {
+    let (mut state, script) = open();
+    watch(&mut state, new(1, 5));
+    let mut other = new(2, 5);
+    other.watch.owner_id = OwnerId(77);
+    watch(&mut state, other);
+    watch(&mut state, new(3, 5));
+    let ended = iter::from_fn(|| state.end_watcher_of(5, 5)).collect::<Vec<_>>();
+    assert_eq!([object(1), object(3)][..], ended);
+    script.report(5, Ready::READABLE);
+    state.poll_once().unwrap();
+    assert_eq!(None, state.end_watcher_of(5, 77), "it waits no more");
+    assert_eq!(Some(object(2)), state.end_any_watcher_of(77));
+    assert!(turns(&mut state).is_empty());
+}
+
+#[test]
+fn a_transient_watcher_keeps_nothing_going() {
+    let (mut state, _) = open();
+    let is_transient = true;
+    let token = watch(
+        &mut state,
+        NewWatcher {
+            is_transient,
+            ..new(1, 5)
+        },
+    );
+    assert!(state.is_drained());
+    assert_eq!(1, state.watcher_count());
+    assert_eq!(Some((0, object(1))), state.end_watcher_from(0));
+    assert_eq!(None, state.end_watcher_from(0));
+    assert_eq!(None, state.end_watcher(token));
+}
+
+#[test]
+fn a_watcher_is_marked_while_it_waits_and_counts_as_a_wait_for_readiness() {
+    let (mut state, _) = open();
+    let token = watch(&mut state, new(1, 5));
+    let is_marked = |state: &State| {
+        let mut found = false;
+        state.for_each_object(|kept| found |= kept == object(1));
+        found
+    };
+    assert!(is_marked(&state));
+    assert_eq!(vec![WaitHook::Io], state.wait_hooks().collect::<Vec<_>>());
+    assert!(state.statistics().contains(&("watchers", 1)));
+    state.end_watcher(token);
+    assert!(!is_marked(&state));
+    assert_eq!(0, state.wait_hooks().count());
+}
+
+#[test]
+fn there_is_no_deadlock_while_a_watcher_waits() {
+    let (mut state, _) = open();
+    let slot = scheduled(&mut state, 1);
+    block(&mut state, slot);
+    let token = watch(&mut state, new(1, 5));
+    drop(state.begin_sleep(slot, None).unwrap());
+    state.end_sleep();
+    assert!(!state.may_be_deadlocked());
+    state.end_watcher(token);
+    drop(state.begin_sleep(slot, None).unwrap());
+    state.end_sleep();
+    assert!(state.may_be_deadlocked());
+}

@@ -1,0 +1,200 @@
+//! `on_ready`: waits for descriptors that no fiber makes.
+
+use std::time::Duration;
+
+use reactor::{Event, Interest, Ready, Token, Wait};
+
+use crate::state::{
+    State,
+    object_ref::ObjectRef,
+    trace::TraceEvent,
+    wait_registration::Watch,
+    watchers::{WatcherProgress, WatcherRecord},
+};
+
+/// A watcher that is to begin.
+#[derive(Clone, Copy, Debug)]
+pub struct NewWatcher {
+    pub object: ObjectRef,
+    pub watch: Watch,
+    pub limit: Option<Duration>,
+    /// The end of all fibers does not wait for it.
+    pub is_transient: bool,
+    /// Bytes lie in a buffer of the IO object: the kernel need not be asked.
+    pub is_buffered: bool,
+}
+
+/// A watcher that has begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BegunWatcher {
+    pub token: Token,
+    /// The kernel polls the descriptor. If it does not, the descriptor is always ready.
+    pub is_polled: bool,
+}
+
+impl State {
+    /// Begins a watcher. The caller issues the write barrier.
+    ///
+    /// # Errors
+    ///
+    /// As [`reactor::Reactor::wait`].
+    pub fn begin_watcher(&mut self, new: NewWatcher) -> std::io::Result<BegunWatcher> {
+        let Watch {
+            descriptor,
+            owner_id,
+            interest,
+        } = new.watch;
+        let token = self.watchers.insert(WatcherRecord {
+            object: new.object,
+            io_number: owner_id.0,
+            interest,
+            is_transient: new.is_transient,
+            progress: WatcherProgress::Waiting(None),
+            timer: None,
+        });
+        let mut begun = BegunWatcher {
+            token,
+            is_polled: true,
+        };
+        if new.is_buffered {
+            self.make_due(token, Some(Interest::READABLE));
+            return Ok(begun);
+        }
+        let Some(reactor) = self.event_loop.reactor_mut() else {
+            return Ok(begun);
+        };
+        match reactor.wait(descriptor, owner_id, interest, token) {
+            Ok(Wait::Pending(wait)) => {
+                let deadline = self.event_loop.deadline(new.limit);
+                let timer = self.event_loop.timer(deadline, token);
+                if let Some(record) = self.watchers.get_mut(token) {
+                    record.progress = WatcherProgress::Waiting(Some(wait));
+                    record.timer = timer;
+                }
+            }
+            Ok(Wait::Ready(ready)) => {
+                begun.is_polled = false;
+                self.make_due(token, Some(ready));
+            }
+            Err(error) => {
+                self.watchers.remove(token);
+                return Err(error);
+            }
+        }
+        Ok(begun)
+    }
+
+    /// The watcher's wait is over: its fiber starts after the fibers that are ready now.
+    fn make_due(&mut self, token: Token, ready: Option<Interest>) {
+        if let Some(record) = self.watchers.get_mut(token) {
+            record.progress = WatcherProgress::Due(ready);
+            match ready {
+                Some(_) => self.queue.push(token),
+                None => self.queue.push_expired(token),
+            }
+        }
+    }
+
+    /// An event has come for a watcher. It is dropped if the watcher does not wait any more.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn on_watcher_event(&mut self, event: Event) {
+        let token = event.token;
+        let Some(record) = self.watchers.get(token).copied() else {
+            return;
+        };
+        if matches!(record.progress, WatcherProgress::Due(_)) {
+            return;
+        }
+        let ready = self.end_registrations(&record).answers(record.interest);
+        let is_elapsed = event.ready.contains(Ready::ELAPSED);
+        self.make_due(token, ready.or((!is_elapsed).then_some(record.interest)));
+    }
+
+    /// Undoes the registrations of a watcher: what its descriptor was ready for.
+    fn end_registrations(&mut self, record: &WatcherRecord) -> Ready {
+        self.event_loop.cancel_timer(record.timer);
+        match (record.progress, self.event_loop.reactor_mut()) {
+            (WatcherProgress::Waiting(Some(wait)), Some(reactor)) => reactor.end(wait),
+            _ => Ready::EMPTY,
+        }
+    }
+
+    /// Takes a watcher whose turn has come, with the events; `None` for the events: its time was up.
+    pub fn take_due_watcher(&mut self, token: Token) -> Option<(ObjectRef, Option<Interest>)> {
+        if !self.watchers.is_due(token) {
+            return None;
+        }
+        let record = self.watchers.remove(token)?;
+        match record.progress {
+            WatcherProgress::Due(ready) => Some((record.object, ready)),
+            WatcherProgress::Waiting(_) => None,
+        }
+    }
+
+    /// The fiber of a watcher is about to get control. Returns its slot; the caller issues the write barrier.
+    pub fn add_fiber_of_watcher(&mut self, fiber: ObjectRef) -> u32 {
+        let slot = self.add_fiber(fiber);
+        self.before_switch(slot);
+        self.trace_event(TraceEvent::Control, slot);
+        slot
+    }
+
+    // --- their end -----------------------------------------------------------------------------------------------
+
+    /// Ends a watcher without a fiber; `None` if its fiber has started, or if it has ended before.
+    pub fn end_watcher(&mut self, token: Token) -> Option<ObjectRef> {
+        let record = self.watchers.remove(token)?;
+        self.end_registrations(&record);
+        Some(record.object)
+    }
+
+    /// Ends the first watcher at this place of the table or after it. Returns it with the place.
+    pub fn end_watcher_from(&mut self, place: usize) -> Option<(usize, ObjectRef)> {
+        let (place, token) = self.watchers.next_from(place)?;
+        Some((place, self.end_watcher(token)?))
+    }
+
+    /// Ends one of the watchers that wait for this IO object.
+    #[inline]
+    pub fn end_watcher_of(&mut self, descriptor: i32, io_number: u64) -> Option<ObjectRef> {
+        if self.watchers.is_empty() {
+            return None;
+        }
+        self.find_watcher_of(descriptor, io_number)
+            .and_then(|token| self.end_watcher(token))
+    }
+
+    /// Ends one of the watchers of this IO object, even if it is due. It takes time for each watcher that there is.
+    pub fn end_any_watcher_of(&mut self, io_number: u64) -> Option<ObjectRef> {
+        let of_it = |(_, record): &(Token, &WatcherRecord)| record.io_number == io_number;
+        let (token, _) = self.watchers.iter().find(of_it)?;
+        self.end_watcher(token)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn find_watcher_of(&self, descriptor: i32, io_number: u64) -> Option<Token> {
+        let waiters = self.event_loop.reactor()?.waiters(descriptor);
+        waiters.into_iter().find(|token| {
+            let record = self.watchers.get(*token);
+            record.is_some_and(|record| record.io_number == io_number)
+        })
+    }
+
+    // --- what there is -------------------------------------------------------------------------------------------
+
+    /// Whether every fiber made by `Fiber.schedule` has ended, and every watcher that is not transient.
+    pub fn is_drained(&self) -> bool {
+        self.fibers.live() == 0 && self.watchers.lasting() == 0
+    }
+
+    /// Every watcher.
+    pub fn watchers(&self) -> impl Iterator<Item = ObjectRef> + '_ {
+        self.watchers.iter().map(|(_, record)| record.object)
+    }
+
+    pub fn watcher_count(&self) -> usize {
+        self.watchers.len()
+    }
+}

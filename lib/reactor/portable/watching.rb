@@ -1,0 +1,136 @@
+# frozen_string_literal: true
+
+require_relative "../clock"
+
+module Reactor
+  class PortableScheduler
+    # A wait for an IO that no fiber makes: see {Watching}. Its fiber starts in its turn in the ready queue.
+    #
+    # [watcher]   the object that the program has
+    # [io]        the IO that is asked for
+    # [mask]      the events
+    # [transient] the end of all fibers does not wait for it
+    # [events]    the events that have come; 0: its time is up
+    # [error]     it has no fiber: the IO was closed or reopened
+    # Else as in a {Wait}.
+    Watch = Struct.new(:watcher, :io, :mask, :transient, :queued, :done, :events, :error, :timer)
+    private_constant :Watch
+
+    # What {Reactor::Watching} needs of the scheduler.
+    module WatcherWaits
+      # A start of a fiber that no fiber waits for.
+      NO_SPAWNER = Struct.new(:done).new(true).freeze
+      private_constant :NO_SPAWNER
+
+      # @return [Watch] its number
+      # @api private
+      def begin_watcher(watcher, io, events, timeout, transient, buffered)
+        io = check_io(io)
+        check_events(events)
+        seconds = Clock.seconds(timeout)
+        raise "this scheduler belongs to the parent process" unless enter
+
+        check_descriptors(io, events)
+        Fiber.blocking { check_directions(io, events) }
+        found = buffered ? IO::READABLE : ready_now(io, events) || 0
+        watch = Watch.new(watcher, io, events, transient, nil, nil, found)
+        @watches[watch] = true
+        each_watch({ io => events }) { |waits_of, object| (waits_of[object] ||= {}.compare_by_identity)[watch] = true }
+        return watch.tap { enqueue(watch) } if watch.events.positive?
+
+        watch.timer = @timers.add(from_now(seconds), watch) if seconds
+        watch
+      end
+
+      # @return [Boolean] whether it waited
+      # @raise [ThreadError] called by another thread
+      # @api private
+      def cancel_watcher(watch)
+        return false unless enter
+
+        waited = @watches.key?(watch) && !watch.error
+        end_watch(watch)
+        waited
+      end
+
+      # @return [Array<Watcher>] every watcher that waits
+      def watchers = forked_child? ? [] : @watches.keys.reject(&:error).map(&:watcher)
+
+      private
+
+      def check_descriptors(io, events)
+        return unless events.anybits?(IO::WRITABLE) && events != IO::WRITABLE && io.pid
+
+        raise ArgumentError, "this IO reads and writes by two descriptors: one direction at a time"
+      end
+
+      # Raises for an IO that is closed, or not open in one of the directions. Of an IO that IO.popen has made, wait_writable does
+      # not know that another one writes for it.
+      def check_directions(io, events)
+        io.wait_readable(0) if events.anybits?(IO::READABLE | IO::PRIORITY)
+        io.wait_writable(0) if events.anybits?(IO::WRITABLE) && io.pid.nil?
+      end
+
+      def drained? = @live.empty? && @watches.each_key.all?(&:transient)
+
+      # Its turn has come.
+      def start_watch(watch)
+        return end_watch(@ready.shift) if watch.error
+
+        watcher = watch.watcher
+        fiber = Fiber.new(blocking: false, storage: watcher.instance_variable_get(:@storage)) { |*given| run_fiber(NO_SPAWNER, given, watcher) }
+        @counts[:fibers] += 1
+        @trace&.births&.push([fiber.object_id, watcher.source_location&.join(":")])
+        @resumes_since_poll += 1
+        @ready.shift
+        release_watch(watch)
+        switch(fiber, watch.events.zero? ? nil : watch.events)
+      end
+
+      def release_watch(watch)
+        watch.done = true
+        @timers.remove(watch.timer) if watch.timer
+        each_watch({ watch.io => watch.mask }) do |waits_of, io|
+          waits = waits_of[io] or next
+          waits.delete(watch)
+          waits_of.delete(io) if waits.empty?
+        end
+        @watches.delete(watch)
+        watch.watcher = watch.io = nil
+      end
+
+      # Ends it without a fiber.
+      def end_watch(watch)
+        return if watch.done
+
+        release_watch(watch)
+        enqueue(@drain) if @drain && drained?
+      end
+
+      def cancel_watchers
+        @watches.keys.each do |watch|
+          watch.watcher.__send__(:finish, :cancelled) unless watch.error
+          end_watch(watch)
+        end
+      end
+
+      # The kernel does not poll the descriptor. If C code has closed it, the block finds out.
+      def fail_watch(watch)
+        return interrupt_watch(watch, :closed) if watch.io.closed?
+
+        watch.events |= watch.mask
+        enqueue(watch)
+      end
+
+      # The IO is closed or has another file. Any thread may call this, so the rest is done when its turn comes.
+      def interrupt_watch(watch, reason)
+        return if watch.done || watch.error
+
+        watch.watcher.__send__(:finish, reason)
+        watch.error = reason
+        enqueue(watch)
+      end
+    end
+    private_constant :WatcherWaits
+  end
+end

@@ -1,0 +1,95 @@
+# frozen_string_literal: true
+
+require_relative "../observe/fiber_status"
+
+module Reactor
+  # A wait for an IO that no fiber makes: {Watching#on_ready} returns it. It is over once.
+  class Watcher
+    # @api private
+    def initialize(scheduler, io, events, block)
+      @scheduler = scheduler
+      @io = io
+      @events = events
+      @block = block
+      @storage = Fiber.current.storage
+      @number = @ended = nil
+    end
+
+    # @return [#to_io, nil] what is watched; nil once it is over
+    attr_reader :io
+
+    # @return [Integer] IO::READABLE, IO::WRITABLE, IO::PRIORITY or several of them
+    attr_reader :events
+
+    # Ends the wait. The block does not run.
+    #
+    # @return [Boolean] false if the wait was over before
+    # @raise [ThreadError] called by another thread than the scheduler's
+    def cancel
+      return false unless waiting? && @scheduler.cancel_watcher(@number)
+
+      finish(:cancelled)
+      true
+    end
+
+    # @return [Boolean] whether the block may still run
+    def waiting? = ended.nil?
+
+    # @return [Symbol, nil] why the wait is over; nil as long as it goes on.
+    #   [:ready]     the block has been started with the events
+    #   [:timeout]   the block has been started with nil
+    #   [:cancelled] by {#cancel}, or because the scheduler has ended, or the process is a forked child
+    #   [:closed]    the IO was closed
+    #   [:reopened]  the IO got another file
+    #   [:failed]    there was no memory for a fiber
+    def ended = @ended || (:cancelled if @scheduler.forked_child?)
+
+    # @raise [TypeError] always: it changes when it ends
+    def freeze = raise(TypeError, "cannot freeze #{inspect}")
+
+    # @raise [TypeError] always
+    def initialize_copy(_other) = raise(TypeError, "cannot copy #{inspect}")
+
+    # @return [String] what it waits for, or why it is over
+    def inspect = "#<#{self.class} #{summary}>"
+    alias to_s inspect
+
+    # Starts to wait.
+    #
+    # @return [Watcher] self
+    # @api private
+    def begin(timeout, transient, buffered)
+      @number = @scheduler.begin_watcher(self, @io, @events, timeout, transient, buffered)
+      self
+    end
+
+    # What its fiber runs.
+    #
+    # @api private
+    def call(events)
+      io, block = @io, @block
+      return finish(:closed) if io.to_io.closed?
+
+      finish(events ? :ready : :timeout)
+      block.call(events, io)
+    end
+
+    # @return [Array(String, Integer), nil] where the block is
+    # @api private
+    def source_location = @block&.source_location
+
+    private
+
+    # Called by the scheduler, too. It keeps nothing alive any more.
+    def finish(reason)
+      @ended = reason
+      @io = @block = @storage = nil
+    end
+
+    def summary
+      return ended.name if ended || @io.nil?
+
+      "waiting for #{@io.inspect} to be #{FiberStatus.wanted(@events)}"
+    end
+  end
+end

@@ -1,0 +1,602 @@
+# frozen_string_literal: true
+
+require_relative "helper"
+require "openssl"
+require "stringio"
+require "tempfile"
+require "tmpdir"
+require "reactor/testing"
+
+# Scheduler#on_ready: a wait without a fiber.
+class TestOnReady < ReactorTest
+  # --- the block ---------------------------------------------------------------------------------------------------
+
+  def test_a_fresh_fiber_runs_the_block_once_when_the_io_is_ready
+    log = []
+    fibers = nil
+    run_scheduler do |scheduler|
+      reading, writing = pair
+      root = Fiber.current
+      watcher = scheduler.on_ready(reading) do |events, io|
+        log << [events, io.equal?(reading), Fiber.current.equal?(root), Fiber.current.blocking?, watcher.ended]
+        io.readpartial(1)
+      end
+      fibers = scheduler.stats.values_at(:fibers, :live, :watchers)
+      log << watcher.waiting?
+      Fiber.schedule { sleep 0.01; log << :ready; writing << "ab" }
+    end
+    assert_equal [0, 0, 1], fibers
+    assert_equal [true, :ready, [IO::READABLE, true, false, false, :ready]], log
+  end
+
+  def test_the_events_are_those_that_have_come
+    found = {}
+    run_scheduler do |scheduler|
+      reading, writing = pair
+      scheduler.on_ready(reading, IO::WRITABLE) { |events| found[:writable] = events }
+      scheduler.on_ready(reading, IO::READABLE | IO::WRITABLE) { |events| found[:one] = events }
+      other, further = pair
+      further << "x"
+      scheduler.on_ready(other, IO::READABLE | IO::WRITABLE) { |events| found[:both] = events }
+      ended, gone = pair
+      gone.close
+      scheduler.on_ready(ended) { |events, io| found[:end] = [events, io.read] }
+      writing.close_read
+    end
+    assert_equal({ writable: IO::WRITABLE, one: IO::WRITABLE, both: IO::READABLE | IO::WRITABLE, end: [IO::READABLE, ""] },
+                 found.slice(:writable, :one, :both, :end))
+  end
+
+  def test_the_block_gets_nil_when_the_time_is_up
+    log = []
+    took = elapsed do
+      run_scheduler do |scheduler|
+        watcher = scheduler.on_ready(pair.first, timeout: 0.05) { |events| log << events << watcher.ended }
+        scheduler.on_ready(pair.first, timeout: 0) { |events| log << events }
+      end
+    end
+    assert_equal [nil, nil, :timeout], log
+    assert_operator took, :>=, 0.05
+  end
+
+  def test_readiness_goes_before_the_end_of_the_time
+    found = nil
+    run_scheduler do |scheduler|
+      reading, writing = pair
+      writing << "x"
+      scheduler.on_ready(reading, timeout: 0) { |events| found = events }
+    end
+    assert_equal IO::READABLE, found
+  end
+
+  def test_a_timeout_leaves_no_timer_when_the_io_was_ready_first
+    run_scheduler do |scheduler|
+      reading, writing = pair
+      scheduler.on_ready(reading, timeout: 3600) { assert_equal 0, scheduler.stats[:timers] }
+      scheduler.on_ready(pair.first, timeout: 3600).then { flunk } rescue assert_kind_of(ArgumentError, $!)
+      assert_equal 1, scheduler.stats[:timers]
+      writing << "x"
+    end
+  end
+
+  def test_the_fiber_inherits_the_storage_of_the_caller_as_it_was
+    log = []
+    run_scheduler do |scheduler|
+      reading, writing = pair
+      Fiber.schedule do
+        Fiber[:number] = 1
+        scheduler.on_ready(reading) { log << Fiber[:number]; Fiber[:number] = 3; sleep 0; log << Fiber[:number] }
+        Fiber[:number] = 2
+        writing << "x"
+        sleep 0.01 while log.size < 2
+        log << Fiber[:number]
+      end
+      scheduler.on_ready(reading) { log << Fiber[:number] }
+    end
+    assert_equal [1, 2, 3, nil], log.sort_by { |number| number || 9 }
+  end
+
+  def test_an_error_is_that_of_a_fiber
+    log = []
+    _, err = capture_io do
+      error = assert_raises(ArgumentError) do
+        run_scheduler do |scheduler|
+          Thread.current.report_on_exception = true
+          reading, writing = pair
+          scheduler.on_ready(reading) { raise ArgumentError, "first" }
+          scheduler.on_ready(reading) { sleep 0.01; log << :other }
+          writing << "x"
+          scheduler.run
+        end
+      end
+      assert_equal "first", error.message
+    end
+    assert_match(/first \(ArgumentError\)/, err)
+    assert_equal [:other], log
+  end
+
+  def test_an_exit_ends_the_run_and_all_watchers
+    log = []
+    watcher = nil
+    run_scheduler do |scheduler|
+      reading, writing = pair
+      watcher = scheduler.on_ready(pair.first) { log << :never }
+      scheduler.on_ready(reading) { exit 4 }
+      Fiber.schedule { sleep } # its ensure clause runs
+      writing << "x"
+      assert_equal 4, assert_raises(SystemExit) { scheduler.run }.status
+    end
+    assert_equal [[], :cancelled], [log, watcher.ended]
+  end
+
+  # Each is ready from the start, by its read buffer, so no kernel decides the order.
+  def test_fibers_and_watchers_take_turns_in_the_order_in_which_they_became_ready
+    log = []
+    run_scheduler do |scheduler|
+      ios = Array.new(3) { buffered }
+      Fiber.schedule do
+        scheduler.on_ready(ios[0]) { log << 0; sleep 0; log << :later }
+        Fiber.schedule { sleep 0; log << 1 }
+        scheduler.on_ready(ios[1]) { log << 2 }
+        Fiber.schedule { sleep 0; log << 3 }
+        scheduler.on_ready(ios[2]) { log << 4 }
+        log << :first
+      end
+    end
+    assert_equal [:first, 0, 1, 2, 3, 4, :later], log
+  end
+
+  def test_watchers_that_are_always_due_stop_no_other_fiber
+    rounds = 0
+    slept = false
+    run_scheduler do |scheduler|
+      reading, writing = pair
+      writing << "x"
+      again = -> { scheduler.on_ready(reading) { rounds += 1; again.call unless slept } }
+      again.call
+      Fiber.schedule { sleep 0.02; slept = true }
+    end
+    assert slept
+    assert_operator rounds, :>, 1
+  end
+
+  # --- what counts as ready ----------------------------------------------------------------------------------------
+
+  # An IO whose bytes are all in Ruby's read buffer.
+  def buffered
+    reading, writing = pair
+    writing << "ab"
+    assert_equal "a", Fiber.blocking { reading.getc }
+    reading
+  end
+
+  def test_bytes_in_the_read_buffer_count_as_ready
+    found = nil
+    run_scheduler do |scheduler|
+      io = buffered
+      scheduler.on_ready(io) { |events| found = [events, io.read_nonblock(9)] }
+      scheduler.on_ready(buffered, IO::WRITABLE) { |events| assert_equal IO::WRITABLE, events }
+    end
+    assert_equal [IO::READABLE, "b"], found
+  end
+
+  def tls_pair
+    key = OpenSSL::PKey::EC.generate("prime256v1")
+    certificate = OpenSSL::X509::Certificate.new
+    certificate.subject = certificate.issuer = OpenSSL::X509::Name.parse("/CN=localhost")
+    certificate.public_key = key
+    certificate.not_before, certificate.not_after = Time.now - 60, Time.now + 3600
+    certificate.sign(key, OpenSSL::Digest.new("SHA256"))
+    context = OpenSSL::SSL::SSLContext.new.tap { |server| server.cert, server.key = certificate, key }
+    ours, theirs = tcp_pair
+    server = OpenSSL::SSL::SSLSocket.new(ours, context)
+    client = OpenSSL::SSL::SSLSocket.new(theirs)
+    Fiber.schedule { server.accept }
+    client.connect
+    [server, client]
+  end
+
+  def test_bytes_that_openssl_has_decrypted_count_as_ready
+    skip_under_stress
+    log = []
+    run_scheduler do |scheduler|
+      Fiber.schedule do
+        server, client = tls_pair
+        client.write("abcd")
+        log << server.sysread(1) # the rest of the record is OpenSSL's
+        scheduler.on_ready(server) do |events, io|
+          log << events << io.getc # and now Ruby's
+          scheduler.on_ready(server) do |again|
+            log << again << io.readpartial(9)
+            scheduler.on_ready(server) { |later| log << later << io.readpartial(9) }
+            client.write("e")
+          end
+        end
+      end
+    end
+    assert_equal ["a", IO::READABLE, "b", IO::READABLE, "cd", IO::READABLE, "e"], log
+  end
+
+  def test_anything_with_to_io_can_be_watched
+    reading, writing = pair
+    object = Struct.new(:to_io).new(reading)
+    found = nil
+    run_scheduler do |scheduler|
+      watcher = scheduler.on_ready(object) { |_, io| found = io }
+      assert_same object, watcher.io
+      writing << "x"
+    end
+    assert_same object, found
+  end
+
+  def test_a_regular_file_is_always_ready
+    found = nil
+    run_scheduler do |scheduler|
+      file = track(Tempfile.new("watched"))
+      scheduler.on_ready(file) { |events| found = events }
+    end
+    assert_equal IO::READABLE, found
+  end
+
+  def test_several_watchers_and_fibers_wait_for_one_io
+    log = []
+    run_scheduler do |scheduler|
+      reading, writing = pair
+      3.times { |i| scheduler.on_ready(reading) { log << i } }
+      2.times { |i| Fiber.schedule { reading.wait_readable; log << 10 + i } }
+      scheduler.on_ready(reading, IO::WRITABLE) { log << 20 }
+      Fiber.schedule { sleep 0.01; assert_equal [20], log; writing << "x" }
+    end
+    assert_equal [0, 1, 2, 10, 11, 20], log.sort
+  end
+
+  def test_a_thousand_watchers_run_once_each
+    count = STRESS ? 10 : 500
+    log = []
+    run_scheduler do |scheduler|
+      ios = Array.new(count) { pair }
+      block = proc { |_, io| log << io.readpartial(9) }
+      ios.each { |reading, _| scheduler.on_ready(reading, &block) }
+      Fiber.schedule { ios.each_with_index { |(_, writing), i| writing << i.to_s; sleep 0 if (i % 50).zero? } }
+    end
+    assert_equal (0...count).map(&:to_s).sort, log.sort
+  end
+
+  # --- cancelling, closing, reopening ------------------------------------------------------------------------------
+
+  def test_a_cancelled_watcher_does_not_run
+    run_scheduler do |scheduler|
+      reading, writing = pair
+      waiting = scheduler.on_ready(reading, timeout: 3600) { flunk }
+      due = scheduler.on_ready(buffered) { flunk }
+      [waiting, due].each do |watcher|
+        assert watcher.waiting?
+        assert watcher.cancel
+        assert_equal [false, :cancelled, nil], [watcher.waiting?, watcher.ended, watcher.io]
+        refute watcher.cancel
+      end
+      assert_equal [0, 0], scheduler.stats.values_at(:watchers, :timers)
+      writing << "x"
+      scheduler.run
+    end
+  end
+
+  def test_a_watcher_can_be_cancelled_by_a_fiber_while_run_waits_for_it_alone
+    run_scheduler do |scheduler|
+      watcher = scheduler.on_ready(pair.first) { flunk }
+      Fiber.schedule { sleep 0.01; watcher.cancel }
+      scheduler.run
+      assert_equal :cancelled, watcher.ended
+    end
+  end
+
+  def test_a_watcher_that_has_run_cannot_be_cancelled
+    run_scheduler do |scheduler|
+      watcher = scheduler.on_ready(buffered) { refute watcher.cancel }
+      scheduler.run
+      assert_equal [:ready, false], [watcher.ended, watcher.cancel]
+    end
+  end
+
+  def test_closing_the_io_ends_its_watchers_and_no_other
+    run_scheduler do |scheduler|
+      reading, writing = pair
+      twin = track(IO.for_fd(reading.fileno, autoclose: false))
+      same = Array.new(2) { scheduler.on_ready(reading, timeout: 60) { flunk } }
+      other = nil
+      found = []
+      Fiber.schedule do
+        other = scheduler.on_ready(pair.first, timeout: 0.05) { |events| found << events }
+        twins = scheduler.on_ready(twin, transient: true) { found << :twin }
+        reading.close
+        assert_equal [%i[closed closed], true, true], [same.map(&:ended), other.waiting?, twins.waiting?]
+        twins.cancel
+        twin.autoclose = false
+      end
+      scheduler.run
+      assert_equal [nil], found
+      writing.close
+    end
+  end
+
+  def test_a_close_by_another_thread_ends_the_watcher_and_the_run
+    run_scheduler do |scheduler|
+      reading, = pair
+      watcher = scheduler.on_ready(reading) { flunk }
+      closer = Thread.new { sleep 0.02; reading.close }
+      scheduler.run
+      closer.join
+      assert_equal :closed, watcher.ended
+    end
+  end
+
+  def test_an_io_that_is_closed_after_its_readiness_and_before_the_turn_runs_no_block
+    run_scheduler do |scheduler|
+      io = buffered
+      watcher = scheduler.on_ready(io) { flunk }
+      io.close
+      scheduler.run
+      assert_equal :closed, watcher.ended
+    end
+  end
+
+  def test_reopening_the_io_ends_its_watchers
+    path = track(Tempfile.new("reopened")).path
+    [-> { pair.first }, -> { path }].each do |file|
+      run_scheduler do |scheduler|
+        io = pipe.first
+        waiting = scheduler.on_ready(io) { flunk }
+        Fiber.schedule { sleep 0; io.reopen(file.call) }
+        scheduler.run
+        assert_equal :reopened, waiting.ended
+      end
+    end
+  end
+
+  # close(2) by C code: nobody tells the scheduler. The read says what has happened.
+  def test_a_descriptor_that_c_code_closes_makes_its_watcher_due
+    found = nil
+    run_scheduler do |scheduler|
+      reading, writing = IO.pipe
+      reading.autoclose = false
+      scheduler.on_ready(reading) { |events, io| found = [events, outcome { io.read_nonblock(1) }] }
+      Fiber.schedule { IO.instance_method(:close).super_method.bind_call(IO.for_fd(reading.fileno)); sleep 0.01; writing.close }
+    end
+    assert_equal [IO::READABLE, [:raised, Errno::EBADF]], found
+  end
+
+  # --- how long it is kept -----------------------------------------------------------------------------------------
+
+  def test_a_watcher_keeps_its_io_and_its_block_as_long_as_it_waits
+    count = STRESS ? 3 : 50
+    log = []
+    run_scheduler do |scheduler|
+      writers = Array.new(count) do |i|
+        reading, writing = UNIXSocket.pair
+        scheduler.on_ready(reading) { |_, io| log << [i, io.readpartial(1)]; io.close }
+        writing
+      end
+      Fiber.schedule do
+        3.times { GC.start }
+        GC.compact if GC.respond_to?(:compact) && !STRESS
+        writers.each { |writing| writing << "x"; writing.close }
+      end
+    end
+    assert_equal Array.new(count) { |i| [i, "x"] }, log.sort
+  end
+
+  def test_a_watcher_that_is_over_keeps_neither_io_nor_block
+    skip_under_stress
+    ends = { cancelled: ->(watcher, _) { watcher.cancel }, closed: ->(_, io) { io.close }, timeout: ->(watcher, _) { sleep 0.001 while watcher.waiting? } }
+    ends.each do |reason, finish|
+      run_scheduler do |scheduler|
+        kept = ObjectSpace::WeakMap.new
+        Fiber.schedule do
+          watchers = Array.new(40) { watch_and_end(scheduler, kept, finish) }
+          assert_equal [reason], watchers.map(&:ended).uniq
+          sleep 0
+          3.times { GC.start }
+          assert_operator kept.size, :<, 40, "of 80 objects, after: #{reason}"
+          kept.keys.grep(IO).each(&:close) # those that an old value on a stack keeps
+        end
+      end
+    end
+  end
+
+  def watch_and_end(scheduler, kept, finish)
+    reading, writing = UNIXSocket.pair
+    block = proc { nil }
+    kept[reading] = kept[block] = true
+    watcher = scheduler.on_ready(reading, timeout: 0.001, &block)
+    finish.call(watcher, reading)
+    writing.close
+    watcher
+  end
+
+  # --- the scheduler -----------------------------------------------------------------------------------------------
+
+  def test_run_goes_on_as_long_as_a_watcher_waits_unless_it_is_transient
+    log = []
+    run_scheduler do |scheduler|
+      reading, writing = pair
+      transient = scheduler.on_ready(pair.first, transient: true) { flunk }
+      scheduler.run
+      assert transient.waiting?
+      writer = Thread.new { sleep 0.03; log << :written; writing << "x" }
+      scheduler.on_ready(reading) { log << :ran }
+      scheduler.run
+      writer.join
+      scheduler.close
+      assert_equal [:cancelled, %i[written ran]], [transient.ended, log]
+    end
+  end
+
+  def test_a_transient_watcher_runs_while_the_run_goes_on
+    log = []
+    run_scheduler do |scheduler|
+      scheduler.on_ready(buffered, transient: true) { log << :ran }
+      Fiber.schedule { sleep 0.01 }
+    end
+    assert_equal [:ran], log
+  end
+
+  def test_another_thread_gets_a_thread_error
+    run_scheduler do |scheduler|
+      reading, = pair
+      watcher = scheduler.on_ready(reading, transient: true) { flunk }
+      found = Thread.new { [outcome { scheduler.on_ready(reading) { flunk } }, outcome { watcher.cancel }] }.value
+      assert_equal [[:raised, ThreadError]] * 2, found
+      assert watcher.waiting?
+    end
+  end
+
+  def test_a_trap_handler_gets_a_thread_error
+    skip_under_stress
+    said = child_says(<<~RUBY)
+      reading, writing = IO.pipe
+      Fiber.set_scheduler(Reactor::Scheduler.new)
+      scheduler = Fiber.scheduler
+      trap(:USR1) do
+        scheduler.on_ready(reading) { puts "never" }
+      rescue ThreadError => error
+        puts error.message
+        writing << "x"
+      end
+      scheduler.on_ready(reading) { puts "ready" }
+      Fiber.schedule { sleep 0.001; Process.kill(:USR1, Process.pid) }
+    RUBY
+    assert_equal "can't be called from trap context\nready\n", said
+  end
+
+  def test_a_closed_scheduler_takes_no_watcher
+    run_scheduler do |scheduler|
+      scheduler.close
+      assert_raises(RuntimeError) { scheduler.on_ready(pair.first) { flunk } }
+    end
+  end
+
+  def test_a_forked_child_does_not_have_it
+    needs_fork
+    skip_under_stress
+    run_scheduler do |scheduler|
+      reading, writing = pair
+      ran = 0
+      watcher = scheduler.on_ready(reading) { ran += 1 }
+      Fiber.schedule do
+        answer, answering = IO.pipe
+        child = fork do
+          error = outcome { scheduler.on_ready(reading) { nil } }
+          answering << Marshal.dump([watcher.waiting?, watcher.ended, watcher.cancel, scheduler.watchers.size, error])
+          answering.close
+          exit!(0)
+        end
+        answering.close
+        assert_equal [false, :cancelled, false, 0, [:raised, RuntimeError]], Marshal.load(answer.read)
+        answer.close
+        Process.wait(child)
+        assert watcher.waiting?
+        writing << "x"
+      end
+      scheduler.run
+      assert_equal [1, :ready], [ran, watcher.ended]
+    end
+  end
+
+  # --- observers ---------------------------------------------------------------------------------------------------
+
+  def test_it_is_seen_as_what_it_is
+    run_scheduler do |scheduler|
+      io = pair.first
+      watcher = scheduler.on_ready(io, transient: true) { flunk }
+      text = "#<Reactor::Watcher waiting for #{io.inspect} to be readable>"
+      assert_equal text, watcher.inspect
+      assert_equal [[watcher], 1, 0], [scheduler.watchers, *scheduler.stats.values_at(:watchers, :live)]
+      Fiber.schedule { assert_equal 0, scheduler.fibers.count { |status| status.hook == :io } }
+      assert_match(/1 watchers$.*#{Regexp.escape(text)}/m, scheduler.dump)
+      watcher.cancel
+      assert_equal ["#<Reactor::Watcher cancelled>", []], [watcher.inspect, scheduler.watchers]
+    end
+  end
+
+  def test_a_trace_shows_the_fiber_by_the_place_of_its_block
+    skip_under_stress
+    path = File.join(Dir.tmpdir, "reactor-on-ready-#{Process.pid}.json")
+    line = nil
+    run_scheduler do |scheduler|
+      scheduler.trace(path) do
+        line = __LINE__ + 1
+        scheduler.on_ready(buffered) { sleep 0.001 }
+        scheduler.run
+      end
+    end
+    made = JSON.parse(File.read(path))["traceEvents"].filter_map { |event| event.dig("args", "made") }
+    assert(made.any? { |place| place.end_with?("test_on_ready.rb:#{line}") }, made.inspect)
+  ensure
+    File.delete(path) if File.exist?(path)
+  end
+
+  def test_a_watcher_that_will_wake_a_fiber_is_no_deadlock
+    skip_under_stress
+    found = nil
+    run_scheduler do |scheduler|
+      reading, writing = pair
+      queue = Thread::Queue.new
+      scheduler.on_ready(reading, transient: true) { queue << :pushed }
+      Fiber.schedule { found = queue.pop }
+      child = Process.spawn("sleep 0.5; echo x", out: writing)
+      scheduler.run
+      Process.wait(child)
+    end
+    assert_equal :pushed, found
+  end
+
+  def test_virtual_time_counts_for_it
+    skip_under_stress
+    log = []
+    Reactor::Testing.virtual_time(backend: BACKEND) do |clock|
+      reading, writing = pair
+      Fiber.scheduler.on_ready(pair.first, timeout: 3600) { |events| log << [events, clock.elapsed] }
+      Fiber.scheduler.on_ready(reading, timeout: 7200) { |events| log << [events, clock.elapsed] }
+      Fiber.schedule { sleep 1800; log << clock.elapsed; writing << "x" }
+    end
+    assert_equal [1800.0, [IO::READABLE, 1800.0], [nil, 3600.0]], log
+  end
+
+  # --- bad input ---------------------------------------------------------------------------------------------------
+
+  def test_bad_input_raises_what_ruby_raises
+    run_scheduler do |scheduler|
+      reading, writing = pipe
+      closed = IO.pipe.each(&:close).first
+      {
+        [1] => TypeError, [nil] => TypeError, [StringIO.new] => TypeError, [reading, "r"] => TypeError, [reading, 0] => ArgumentError,
+        [reading, 8] => ArgumentError, [closed] => IOError, [writing] => IOError, [reading, IO::WRITABLE] => IOError
+      }.each do |arguments, error|
+        assert_equal [:raised, error], outcome { scheduler.on_ready(*arguments) { flunk } }, arguments.inspect
+      end
+      [[-1, ArgumentError], ["1", TypeError]].each do |timeout, error|
+        assert_equal [:raised, error], outcome { scheduler.on_ready(reading, timeout: timeout) { flunk } }
+      end
+      assert_equal [:raised, ArgumentError], outcome { scheduler.on_ready(reading) }
+      assert_equal [0, 0], scheduler.stats.values_at(:watchers, :timers)
+    end
+  end
+
+  def test_a_process_is_watched_in_one_direction_at_a_time
+    log = []
+    run_scheduler do |scheduler|
+      process = track(IO.popen("cat", "r+"))
+      assert_raises(ArgumentError) { scheduler.on_ready(process, IO::READABLE | IO::WRITABLE) { flunk } }
+      scheduler.on_ready(process) { |events| log << events }
+      scheduler.on_ready(process, IO::WRITABLE) { |events, io| log << events; io << "x"; io.close_write }
+    end
+    assert_equal [IO::WRITABLE, IO::READABLE], log
+  end
+
+  def test_a_watcher_is_neither_frozen_nor_copied
+    run_scheduler do |scheduler|
+      watcher = scheduler.on_ready(pair.first, transient: true) { flunk }
+      %i[freeze dup clone].each { |name| assert_raises(TypeError) { watcher.public_send(name) } }
+    end
+  end
+end
