@@ -5,8 +5,8 @@
 #
 #   ruby -Ilib examples/http_server.rb MODE [PORT [BODY_BYTES]]
 #
-# MODE is blocking, threads, or the name of a reactor backend (select, epoll, …; native for the best). PORT 0, the
-# default, takes a free one. The address is printed first; SIGTERM or Ctrl-C end the server, which then prints what
+# MODE is blocking, threads, or the name of a reactor backend (select, epoll, …; native for the best). After a backend,
+# "+rest" has connections rest without a fiber (Reactor::Server). PORT 0, the default, takes a free one. The address is printed first; SIGTERM or Ctrl-C end the server, which then prints what
 # it used.
 require "json"
 require "socket"
@@ -28,18 +28,22 @@ class HTTPServer
 
   # Requests on one connection until the client is done with it.
   def serve(socket)
-    while (request = socket.gets)
-      close = request.end_with?("HTTP/1.0\r\n")
-      while (line = socket.gets) && line != "\r\n"
-        close = true if line.casecmp?("connection: close\r\n")
-      end
-      socket.write(@answer)
-      break if close
-    end
+    nil while answer(socket)
   rescue Errno::ECONNRESET, Errno::EPIPE
     # The client has left, so there is no one to report to.
   ensure
     socket.close
+  end
+
+  # One request. Whether the connection is kept.
+  def answer(socket)
+    request = socket.gets or return false
+    close = request.end_with?("HTTP/1.0\r\n")
+    while (line = socket.gets) && line != "\r\n"
+      close = true if line.casecmp?("connection: close\r\n")
+    end
+    socket.write(@answer)
+    !close
   end
 
   def run_blocking = each_connection { |socket| serve(socket) }
@@ -51,6 +55,8 @@ class HTTPServer
       each_connection { |socket| Fiber.schedule { serve(socket) } }
     end
   end
+
+  def run_resting = Reactor::Server.new(@listener, idle_timeout: 75) { |socket| answer(socket) }.start
 end
 
 if $PROGRAM_NAME == __FILE__
@@ -68,9 +74,10 @@ if $PROGRAM_NAME == __FILE__
     when "threads" then server.run_threads
     else
       require "reactor"
-      scheduler = Reactor::Scheduler.new(backend: (mode unless mode == "native"))
+      backend, rests = mode.split("+")
+      scheduler = Reactor::Scheduler.new(backend: (backend unless backend == "native"))
       Fiber.set_scheduler(scheduler)
-      server.run_fibers
+      rests ? server.run_resting : server.run_fibers
       scheduler.run
     end
   rescue Interrupt

@@ -10,6 +10,7 @@ end
 
 require_relative "reactor/version"
 require_relative "reactor/scheduler"
+require_relative "reactor/server"
 
 # Ruby calls the buffer hooks with an IO::Buffer, and warns once in a process that these are experimental. The program that
 # reads a socket cannot do anything about it, so the warning is taken here.

@@ -24,9 +24,13 @@ class TestExamples < ReactorTest
     reader&.close
   end
 
-  def test_the_http_server_exits_cleanly_on_sigint
+  def test_the_http_server_exits_cleanly_on_sigint = check_server(BACKEND.to_s)
+
+  def test_the_http_server_with_connections_at_rest_exits_cleanly_on_sigint = check_server("#{BACKEND}+rest")
+
+  def check_server(mode)
     skip_under_stress
-    status, words = serve(BACKEND.to_s) do |port|
+    status, words = serve(mode) do |port|
       idle = TCPSocket.new("127.0.0.1", port) # still connected when the signal comes
       bodies = Array.new(8) do
         Thread.new { Net::HTTP.start("127.0.0.1", port) { |http| Array.new(5) { http.get("/").body } } }

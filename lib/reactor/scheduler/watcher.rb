@@ -78,6 +78,10 @@ module Reactor
     # @api private
     def source_location = @block&.source_location
 
+    # @return [Boolean] whether this very Proc is its block
+    # @api private
+    def runs?(block) = @block.equal?(block)
+
     private
 
     # Called by the scheduler, too. It keeps nothing alive any more.

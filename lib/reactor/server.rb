@@ -1,0 +1,188 @@
+# frozen_string_literal: true
+
+require_relative "schedulers"
+require_relative "scheduler/watching"
+
+module Reactor
+  # Serves a listening socket. A connection has a fiber from the first byte of a request to the end of the answer. The fiber lingers
+  # for a moment, so that a busy connection needs no new fiber for its next request. Then the connection rests without a fiber
+  # ({Watching#on_ready}).
+  #
+  #   server = Reactor::Server.new(TCPServer.new(8080), limit: 10_000, idle_timeout: 60) do |socket|
+  #     line = socket.gets
+  #     socket.write("you said #{line}") if line # nil or false: the connection is closed
+  #   end
+  #   server.start
+  #   stop = Thread::Queue.new
+  #   trap("TERM") { stop << true }
+  #   Fiber.schedule { stop.pop; server.stop(10) }
+  #
+  # The block is called when bytes have come. It reads one request, and waits where it is not whole yet; a limit of time for that is
+  # the block's own (`Timeout.timeout`, `IO#timeout=`). It answers, and returns whether the connection is kept.
+  #
+  # With TLS, the handshake takes place in the fiber, when the client's first bytes have come:
+  #
+  #   handshake = lambda do |socket|
+  #     OpenSSL::SSL::SSLSocket.new(socket, context).tap { |tls| tls.sync_close = true; tls.accept }
+  #   end
+  #   Reactor::Server.new(TCPServer.new(8443), handshake: handshake) { |tls| … }
+  #
+  # If the client is gone (a SystemCallError, an IOError or an OpenSSL::SSL::SSLError), the connection is closed without a word.
+  # Another error closes the connection, and is that of a fiber: it is reported, and {Lifecycle#run} raises it at its end.
+  class Server
+    # Connections that are accepted in one turn.
+    ACCEPTS_PER_TURN = 64
+
+    # Seconds without accepting, if there is no descriptor or no memory for a connection.
+    PAUSE = 0.1
+
+    # What accept(2) reports of one connection, and of all.
+    ABORTED = [Errno::ECONNABORTED, Errno::EPROTO, Errno::EINTR].freeze
+    EXHAUSTED = [Errno::EMFILE, Errno::ENFILE, Errno::ENOBUFS, Errno::ENOMEM].freeze
+    private_constant :ACCEPTS_PER_TURN, :PAUSE, :ABORTED, :EXHAUSTED
+
+    # @return [Integer] connections that are open
+    attr_reader :connections
+
+    # @param listener [TCPServer, UNIXServer, Socket] listens already
+    # @param scheduler [Lifecycle] the current thread's
+    # @param limit [Integer, nil] connections at most; more wait in the listener's queue
+    # @param idle_timeout [Numeric, nil] seconds after which a connection at rest is closed
+    # @param linger [Numeric] seconds for which the fiber waits for the next request
+    # @param handshake [#call, nil] gets each new socket when its first bytes have come, and returns the connection
+    # @yieldparam connection [IO, #to_io]
+    # @yieldreturn [Boolean] whether the connection is kept
+    # @raise [ArgumentError] without a block, without a scheduler of this library, or with a limit below 1
+    def initialize(listener, scheduler: Fiber.scheduler, limit: nil, idle_timeout: nil, linger: 0.01, handshake: nil, &answer)
+      raise ArgumentError, "no block given" unless answer
+      raise ArgumentError, "no scheduler of this library" unless scheduler.is_a?(Schedulers::Member)
+      raise ArgumentError, "the limit must be at least 1" if limit && limit < 1
+
+      @listener = listener
+      @scheduler = scheduler
+      @limit = limit
+      @idle_timeout = idle_timeout
+      @linger = linger
+      @handshake = handshake
+      @answer = answer
+      @connections = 0
+      @busy = {}.compare_by_identity # socket => the connection over it, while a fiber has it
+      # One Proc for all connections:
+      @accept, @first_bytes, @bytes = %i[accept on_first_bytes on_bytes].map { |name| method(name).to_proc }
+      @lingering = {}.compare_by_identity # the connections of which the fiber waits for the next request
+      @ended = Thread::Queue.new
+      @accepting = @stopping = nil
+    end
+
+    # Begins to accept, and returns at once.
+    #
+    # @return [self]
+    # @raise [RuntimeError] it was stopped
+    def start
+      raise "this server was stopped" if @stopping
+
+      accept_more
+      self
+    end
+
+    # To be called in a fiber. Ends it: accepts no more, closes the connections at rest, and waits for the end of the answers that fibers make.
+    #
+    # @param timeout [Numeric, nil] seconds, after which the other connections are closed, too; nil: no limit
+    # @return [Integer] connections that were closed before the end of their answers
+    def stop(timeout = nil)
+      return 0 if @stopping
+
+      @stopping = true
+      @accepting&.cancel
+      @listener.close
+      close_resting
+      @lingering.keys.each { |connection| connection.to_io.close } # which ends its fiber
+      return 0 if @busy.empty? || @ended.pop(timeout: timeout)
+
+      @busy.values.each { |connection| connection.to_io.close }.size
+    end
+
+    private
+
+    def full? = !@limit.nil? && @connections >= @limit
+
+    # Not if the scheduler has cancelled the watcher: it ends.
+    def accept_more
+      return if @stopping || full? || !(@accepting.nil? || @accepting.ended == :ready)
+
+      @accepting = @scheduler.on_ready(@listener, &@accept)
+    end
+
+    # Takes the connections that wait, until there is none, or enough for one turn.
+    def accept(_events, listener)
+      ACCEPTS_PER_TURN.times { break unless accept_one(listener) }
+      accept_more
+    end
+
+    # @return [Boolean] whether there may be another one
+    def accept_one(listener)
+      return false if @stopping || full?
+
+      socket, = listener.accept_nonblock(exception: false)
+      return false if socket == :wait_readable
+
+      @connections += 1
+      @scheduler.on_ready(socket, timeout: @idle_timeout, &@first_bytes)
+      true
+    rescue *ABORTED
+      true
+    rescue *EXHAUSTED
+      sleep PAUSE
+      false
+    end
+
+    def on_first_bytes(events, socket) = events ? serve(socket, @handshake) : drop(socket)
+
+    # Bytes have come for a connection at rest.
+    def on_bytes(events, connection) = events ? serve(connection, nil) : drop(connection)
+
+    def serve(socket, handshake)
+      connection = @busy[socket] = socket
+      connection = @busy[socket] = handshake.call(socket) if handshake
+      nil while (kept = @answer.call(connection)) && !@stopping && lingers?(connection)
+      rests = kept && !@stopping && !connection.to_io.closed?
+    rescue SystemCallError, IOError
+      nil
+    rescue StandardError => error
+      raise unless defined?(OpenSSL::SSL::SSLError) && error.is_a?(OpenSSL::SSL::SSLError)
+    ensure
+      @busy.delete(socket)
+      rests ? rest(connection) : drop(connection)
+    end
+
+    # Whether the next request comes within a moment.
+    def lingers?(connection)
+      return true if Watching.read_ahead?(connection, IO::READABLE)
+      return false unless @linger.positive?
+
+      @lingering[connection] = true
+      connection.to_io.wait_readable(@linger)
+    ensure
+      @lingering.delete(connection)
+    end
+
+    def rest(connection) = @scheduler.on_ready(connection, timeout: @idle_timeout, &@bytes)
+
+    def drop(connection)
+      connection.close
+    rescue SystemCallError, IOError
+      nil
+    ensure
+      @connections -= 1
+      @ended << true if @stopping && @busy.empty?
+      accept_more
+    end
+
+    def close_resting
+      @scheduler.watchers.each do |watcher|
+        connection = watcher.io
+        drop(connection) if (watcher.runs?(@first_bytes) || watcher.runs?(@bytes)) && watcher.cancel
+      end
+    end
+  end
+end

@@ -1,0 +1,247 @@
+# frozen_string_literal: true
+
+require_relative "helper"
+require "openssl"
+
+# Reactor::Server: a connection has a fiber while it is busy, and none while it rests.
+class TestServer < ReactorTest
+  # A line is answered in capitals. "bye" is the last one.
+  UPCASE = lambda do |socket|
+    line = socket.gets
+    socket.write(line.upcase) if line
+    line && line != "bye\n"
+  end
+
+  def listener = track(TCPServer.new("127.0.0.1", 0))
+
+  # Runs a server in the current scheduler, gives the client's fiber a way to connect, and stops the server afterwards.
+  def serving(scheduler, answer = UPCASE, **options)
+    listening = listener
+    port = listening.addr[1]
+    server = Reactor::Server.new(listening, scheduler: scheduler, **options, &answer).start
+    Fiber.schedule do
+      yield server, -> { track(TCPSocket.new("127.0.0.1", port)) }
+    ensure
+      server.stop
+    end
+    scheduler.run
+    server
+  end
+
+  def asked(socket, line)
+    socket.puts(line)
+    socket.gets
+  end
+
+  # Until all connections rest: the fiber that asks is the only one.
+  def until_resting(scheduler, connections)
+    assert eventually { scheduler.live == 1 && scheduler.stats[:watchers] == connections + 1 }, scheduler.dump
+  end
+
+  def test_a_connection_at_rest_has_no_fiber
+    run_scheduler do |scheduler|
+      serving(scheduler) do |server, connect|
+        clients = Array.new(3) { connect.call }
+        until_resting(scheduler, 3)
+        assert_equal [["ONE\n"] * 3, 3], [clients.map { |client| asked(client, "one") }, server.connections]
+        until_resting(scheduler, 3)
+        assert_equal ["TWO\n"] * 3, clients.map { |client| asked(client, "two") }
+        assert_equal ["BYE\n", nil], [asked(clients.first, "bye"), clients.first.gets]
+        clients[1].close
+        until_resting(scheduler, 1)
+        assert_equal 1, server.connections
+      end
+    end
+  end
+
+  def fibers_of_three_requests(scheduler, linger)
+    fibers = []
+    answer = ->(socket) { fibers << Fiber.current; UPCASE.call(socket) }
+    serving(scheduler, answer, linger: linger) do |_, connect|
+      client = connect.call
+      3.times do
+        assert_equal "X\n", asked(client, "x")
+        until_resting(scheduler, 1) if linger.zero?
+      end
+    end
+    fibers.uniq.size
+  end
+
+  def test_a_busy_connection_keeps_its_fiber_for_a_moment
+    run_scheduler do |scheduler|
+      assert_equal [1, 3], [60, 0].map { |linger| fibers_of_three_requests(scheduler, linger) }
+    end
+  end
+
+  def test_requests_that_were_read_ahead_are_answered
+    run_scheduler do |scheduler|
+      serving(scheduler, linger: 0) do |_, connect|
+        client = connect.call
+        client.write("a\nb\nc\n")
+        assert_equal %W[A\n B\n C\n], Array.new(3) { client.gets }
+      end
+    end
+  end
+
+  def test_more_connections_than_the_limit_wait_to_be_accepted
+    run_scheduler do |scheduler|
+      serving(scheduler, limit: 2) do |server, connect|
+        clients = Array.new(3) { connect.call }
+        assert_equal ["A\n"] * 2, clients.first(2).map { |client| asked(client, "a") }
+        clients.last.puts("late")
+        assert_nil clients.last.wait_readable(0.02)
+        assert_equal 2, server.connections
+        clients.first.close
+        assert_equal "LATE\n", clients.last.gets
+      end
+    end
+  end
+
+  def test_a_connection_that_is_idle_for_too_long_is_closed
+    run_scheduler do |scheduler|
+      serving(scheduler, idle_timeout: 0.05, linger: 0) do |server, connect|
+        silent = connect.call
+        polite = connect.call
+        assert_equal "A\n", asked(polite, "a")
+        took = elapsed { assert_nil polite.gets }
+        assert_operator took, :>=, 0.045
+        assert_nil silent.gets
+        assert eventually { server.connections.zero? }
+      end
+    end
+  end
+
+  def test_a_graceful_end_closes_what_rests_and_waits_for_what_runs
+    log = []
+    run_scheduler do |scheduler|
+      come, go = Thread::Queue.new, Thread::Queue.new
+      answer = ->(socket) { socket.gets; come << true; go.pop; socket.write("done\n") }
+      server = serving(scheduler, answer) do |running, connect|
+        resting, busy = connect.call, connect.call
+        until_resting(scheduler, 2)
+        busy.puts("x")
+        come.pop
+        stopped = Thread::Queue.new
+        Fiber.schedule { stopped << running.stop }
+        log << resting.gets << outcome { connect.call }.first << busy.wait_readable(0)
+        go << true
+        log << busy.gets << busy.gets << stopped.pop
+      end
+      assert_equal [0, 0], [server.connections, scheduler.stats[:watchers]]
+      assert_raises(RuntimeError) { server.start }
+    end
+    assert_equal [nil, :raised, nil, "done\n", nil, 0], log
+  end
+
+  def test_the_deadline_closes_what_still_runs
+    run_scheduler do |scheduler|
+      serving(scheduler, ->(socket) { socket.gets; socket.gets }) do |server, connect|
+        client = connect.call
+        client.puts("half")
+        assert eventually { scheduler.live == 2 }
+        assert_equal 1, server.stop(0.02)
+        assert_nil client.gets
+      end
+    end
+  end
+
+  def test_an_error_closes_the_connection_and_is_reported_unless_the_client_is_gone
+    errors = [Errno::ECONNRESET.new, IOError.new("vanished"), OpenSSL::SSL::SSLError.new("vanished"), ArgumentError.new("mine")]
+    _, err = capture_io do
+      error = assert_raises(ArgumentError) do
+        run_scheduler do |scheduler|
+          Thread.current.report_on_exception = true
+          serving(scheduler, ->(socket) { raise errors[Integer(socket.gets)] }) do |server, connect|
+            errors.each_index { |index| assert_nil asked(connect.call, index) }
+            assert_equal 0, server.connections
+          end
+        end
+      end
+      assert_equal "mine", error.message
+    end
+    assert_match(/mine \(ArgumentError\)/, err)
+    refute_includes err, "vanished"
+  end
+
+  def test_connections_that_come_at_once_are_all_served
+    count = STRESS ? 4 : 150
+    run_scheduler do |scheduler|
+      serving(scheduler) do |_, connect|
+        clients = Array.new(count) { connect.call }
+        clients.each_with_index { |client, i| client.puts("a#{i}") }
+        assert_equal Array.new(count) { |i| "A#{i}\n" }, clients.map(&:gets)
+      end
+    end
+  end
+
+  def test_a_listener_without_descriptors_is_tried_again
+    tried = 0
+    listening = listener
+    listening.define_singleton_method(:accept_nonblock) do |**options|
+      tried += 1
+      raise [Errno::EMFILE, Errno::ECONNABORTED][tried - 1] if tried < 3
+
+      super(**options)
+    end
+    run_scheduler do |scheduler|
+      server = Reactor::Server.new(listening, &UPCASE).start
+      Fiber.schedule do
+        assert_equal "A\n", asked(track(TCPSocket.new("127.0.0.1", listening.addr[1])), "a")
+        server.stop
+      end
+    end
+    assert_operator tried, :>=, 3
+  end
+
+  def test_an_exit_ends_the_server
+    run_scheduler do |scheduler|
+      error = assert_raises(SystemExit) do
+        serving(scheduler, ->(socket) { socket.gets; exit 3 }) do |_, connect|
+          asked(connect.call, "a")
+        end
+      end
+      assert_equal [3, 0, 0], [error.status, scheduler.live, scheduler.stats[:watchers]]
+    end
+  end
+
+  def tls_context
+    key = OpenSSL::PKey::EC.generate("prime256v1")
+    certificate = OpenSSL::X509::Certificate.new
+    certificate.subject = certificate.issuer = OpenSSL::X509::Name.parse("/CN=localhost")
+    certificate.public_key = key
+    certificate.not_before, certificate.not_after = Time.now - 60, Time.now + 3600
+    certificate.sign(key, OpenSSL::Digest.new("SHA256"))
+    OpenSSL::SSL::SSLContext.new.tap { |context| context.cert, context.key = certificate, key }
+  end
+
+  def test_tls_connections_shake_hands_in_their_fiber_and_rest
+    skip_under_stress
+    context = tls_context
+    handshake = ->(socket) { OpenSSL::SSL::SSLSocket.new(socket, context).tap { |tls| tls.sync_close = true; tls.accept } }
+    run_scheduler do |scheduler|
+      serving(scheduler, handshake: handshake, linger: 0) do |server, connect|
+        plain = connect.call
+        until_resting(scheduler, 1)
+        client = OpenSSL::SSL::SSLSocket.new(connect.call).tap { |tls| tls.sync_close = true; tls.connect }
+        2.times do |i|
+          client.write("a#{i}\nb\n")
+          assert_equal %W[A#{i}\n B\n], Array.new(2) { client.gets }
+          until_resting(scheduler, 2)
+        end
+        client.close
+        plain.write("no TLS\n\n")
+        assert_equal true, outcome { plain.read }.then { |kind, _| %i[value raised].include?(kind) }
+        until_resting(scheduler, 0)
+        assert_equal 0, server.connections
+      end
+    end
+  end
+
+  def test_bad_options_are_refused
+    run_scheduler do
+      assert_raises(ArgumentError) { Reactor::Server.new(listener) }
+      assert_raises(ArgumentError) { Reactor::Server.new(listener, limit: 0, &UPCASE) }
+      assert_raises(ArgumentError) { Reactor::Server.new(listener, scheduler: nil, &UPCASE) }
+    end
+  end
+end
