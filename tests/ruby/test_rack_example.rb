@@ -1,0 +1,132 @@
+# frozen_string_literal: true
+
+require_relative "helper"
+require "net/http"
+require "open3"
+require "tempfile"
+
+# examples/rack_server.rb, asked by Net::HTTP, by curl, and by clients that break the protocol.
+class TestRackExample < ReactorTest
+  def serve(config = "", seconds = 30)
+    skip_under_stress
+    reader, writer = IO.pipe
+    pid = Process.spawn({ "REACTOR_BACKEND" => BACKEND.to_s }, RbConfig.ruby, "-w", "-I", LIB, "examples/rack_server.rb", "0", config, seconds.to_s,
+                        chdir: ROOT, out: writer, err: writer, pgroup: true)
+    writer.close
+    line = Timeout.timeout(TEST_TIMEOUT) { reader.gets }
+    yield line[/\d+$/].to_i
+    Process.kill(:TERM, pid)
+    status = reap(pid, TEST_TIMEOUT)
+    pid = nil
+    assert_equal 0, status.exitstatus
+    reader.read
+  ensure
+    Process.kill(:KILL, -pid) && Process.wait(pid) if pid
+    reader&.close
+  end
+
+  # What the server answers to these bytes, until it closes the connection.
+  def raw(port, bytes, ends: false)
+    socket = TCPSocket.new("127.0.0.1", port)
+    socket.write(bytes)
+    socket.close_write if ends
+    Timeout.timeout(TEST_TIMEOUT) { socket.read }
+  ensure
+    socket&.close
+  end
+
+  HOST = "Host: localhost\r\n"
+
+  def test_net_http_keeps_its_connection
+    words = serve do |port|
+      Net::HTTP.start("127.0.0.1", port) do |http|
+        assert_equal ["hello", "5"], http.get("/").then { |answer| [answer.body, answer["content-length"]] }
+        assert_equal "x" * 100_000, http.post("/echo", "x" * 100_000, "content-type" => "text/plain").body
+        assert_equal "", http.post("/echo", "", "content-type" => "text/plain").body
+        chunked = Net::HTTP::Post.new("/echo", "transfer-encoding" => "chunked", "content-type" => "text/plain").tap { |post| post.body_stream = StringIO.new("y" * 70_000) }
+        assert_equal "y" * 70_000, http.request(chunked).body
+        assert_equal [nil, "5"], http.head("/").then { |answer| [answer.body, answer["content-length"]] }
+        assert_equal %w[404 /a%20b?c=d], http.get("/a%20b?c=d").then { |answer| [answer.code, answer.body] }
+        assert_equal %w[500 500], http.get("/error").then { |answer| [answer.code, answer.body] }
+        assert_equal "hello", http.get("/").body
+      end
+      bodies = Array.new(20) { Thread.new { Net::HTTP.get("127.0.0.1", "/", port) } }.map(&:value)
+      assert_equal ["hello"] * 20, bodies
+    end
+    assert_includes words, "an error of the application"
+    refute_match(/warning/, words)
+  end
+
+  def test_curl_is_served
+    skip "no curl here" unless system("curl", "--version", out: File::NULL, err: File::NULL)
+    serve do |port|
+      url = "http://127.0.0.1:#{port}"
+      curl = ->(*arguments) { Open3.capture2("curl", "--silent", "--max-time", TEST_TIMEOUT.to_s, *arguments).first }
+      assert_equal "hellohello", curl.("#{url}/", "#{url}/")
+      assert_equal "z" * 50_000, curl.("--data-binary", "z" * 50_000, "#{url}/echo")
+      assert_equal "ab", curl.("-H", "Transfer-Encoding: chunked", "-d", "ab", "#{url}/echo")
+      assert_equal "hello", curl.("--http1.0", "#{url}/")
+      large = Tempfile.create("large").tap { |file| file.write("x" * 1_500_000); file.close }
+      assert_equal "413", curl.("-o", File::NULL, "-w", "%{http_code}", "--data-binary", "@#{large.path}", "#{url}/echo")
+      File.delete(large.path)
+    end
+  end
+
+  def test_pipelined_requests_are_answered_in_order
+    serve do |port|
+      bytes = "POST /echo HTTP/1.1\r\n#{HOST}Content-Length: 2\r\n\r\nab" \
+              "POST /echo HTTP/1.1\r\n#{HOST}Transfer-Encoding: chunked\r\n\r\n1;x=y\r\nc\r\n2\r\nde\r\n0\r\nTrailer: t\r\n\r\n" \
+              "GET / HTTP/1.1\r\n#{HOST}Connection: close\r\n\r\n"
+      bodies = raw(port, bytes).scan(/\r\n\r\n(?:\h+\r\n(\w+)\r\n0|(hello))/).map(&:compact).flatten
+      assert_equal %w[ab cde hello], bodies
+    end
+  end
+
+  BAD = {
+    "GET /\r\n\r\n" => 400, "GET  / HTTP/1.1\r\n\r\n" => 400, "\x00\xff\xfe\r\n\r\n" => 400, "GET / HTTP/2.0\r\n\r\n" => 505,
+    "GET / HTTP/1.1\r\n\r\n" => 400, "GET x HTTP/1.1\r\n#{HOST}\r\n" => 400, "GET / HTTP/1.1\r\n#{HOST}a b: c\r\n\r\n" => 400,
+    "GET / HTTP/1.1\r\n#{HOST}#{HOST}\r\n" => 400, "GET / HTTP/1.1\r\n#{HOST} folded\r\n\r\n" => 400,
+    "GET /#{"x" * 9000} HTTP/1.1\r\n#{HOST}\r\n" => 414, "GET / HTTP/1.1\r\n#{HOST}a: #{"x" * 9000}\r\n\r\n" => 431,
+    "GET / HTTP/1.1\r\n#{HOST}#{"a: #{"x" * 5000}\r\n" * 8}\r\n" => 431,
+    "POST / HTTP/1.1\r\n#{HOST}Content-Length: x\r\n\r\n" => 400, "POST / HTTP/1.1\r\n#{HOST}Content-Length: -1\r\n\r\n" => 400,
+    "POST / HTTP/1.1\r\n#{HOST}Content-Length: 9999999\r\n\r\n" => 413, "POST / HTTP/1.1\r\n#{HOST}Transfer-Encoding: gzip\r\n\r\n" => 501,
+    "POST / HTTP/1.1\r\n#{HOST}Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n" => 400,
+    "POST / HTTP/1.1\r\n#{HOST}Transfer-Encoding: chunked\r\n\r\nzz\r\n" => 400,
+    "POST / HTTP/1.1\r\n#{HOST}Transfer-Encoding: chunked\r\n\r\n1\r\nabc\r\n" => 400,
+    "POST / HTTP/1.1\r\n#{HOST}Transfer-Encoding: chunked\r\n\r\nffffff\r\n" => 413,
+    "POST / HTTP/1.1\r\n#{HOST}Expect: more\r\n\r\n" => 417
+  }.freeze
+
+  def test_requests_that_break_the_protocol_are_refused
+    serve do |port|
+      BAD.each do |bytes, status|
+        assert_equal "HTTP/1.1 #{status}", raw(port, bytes, ends: true)[/\A\S+ \d+/], bytes[0, 60].inspect
+      end
+      # The end before the end of a request is no request.
+      ["", "GET", "GET / HTTP/1.1\r\n#{HOST}", "POST / HTTP/1.1\r\n#{HOST}Content-Length: 9\r\n\r\nabc"].each do |bytes|
+        assert_equal "", raw(port, bytes, ends: true), bytes
+      end
+      assert_equal "hello", Net::HTTP.get("127.0.0.1", "/", port)
+    end
+  end
+
+  def test_a_request_that_takes_too_long_is_refused
+    serve("", 0.1) do |port|
+      ["GET / HT", "GET / HTTP/1.1\r\n#{HOST}", "POST / HTTP/1.1\r\n#{HOST}Content-Length: 9\r\n\r\nabc"].each do |bytes|
+        assert_match(%r{\AHTTP/1.1 408 }, raw(port, bytes), bytes)
+      end
+    end
+  end
+
+  def test_a_rack_application_is_served
+    skip "no rack here" unless system(RbConfig.ruby, "-e", 'require "rack"', err: File::NULL)
+    Tempfile.create(["config", ".ru"]) do |file|
+      file.write('run ->(env) { [200, {}, [Rack::Request.new(env).params.inspect]] }')
+      file.flush
+      serve(file.path) do |port|
+        answer = Net::HTTP.post_form(URI("http://127.0.0.1:#{port}/?a=1"), "b" => "2")
+        assert_equal({ "a" => "1", "b" => "2" }.inspect, answer.body)
+      end
+    end
+  end
+end
