@@ -33,13 +33,17 @@ module Reactor
     # Connections that are accepted in one turn.
     ACCEPTS_PER_TURN = 64
 
+    # If so many more fibers have lingered in vain than not, connections rest at once, and after so many requests fibers try again.
+    LINGERS_TRIED = 64
+    LINGERS_SKIPPED = 1024
+
     # Seconds without accepting, if there is no descriptor or no memory for a connection.
     PAUSE = 0.1
 
     # What accept(2) reports of one connection, and of all.
     ABORTED = [Errno::ECONNABORTED, Errno::EPROTO, Errno::EINTR].freeze
     EXHAUSTED = [Errno::EMFILE, Errno::ENFILE, Errno::ENOBUFS, Errno::ENOMEM].freeze
-    private_constant :ACCEPTS_PER_TURN, :PAUSE, :ABORTED, :EXHAUSTED
+    private_constant :ACCEPTS_PER_TURN, :LINGERS_TRIED, :LINGERS_SKIPPED, :PAUSE, :ABORTED, :EXHAUSTED
 
     # @return [Integer] connections that are open
     attr_reader :connections
@@ -48,12 +52,13 @@ module Reactor
     # @param scheduler [Lifecycle] the current thread's
     # @param limit [Integer, nil] connections at most; more wait in the listener's queue
     # @param idle_timeout [Numeric, nil] seconds after which a connection at rest is closed
-    # @param linger [Numeric] seconds for which the fiber waits for the next request
+    # @param linger [Numeric] seconds for which the fiber waits for the next request; 0: it does not. If hardly any request comes in
+    #   time, connections rest at once for a while.
     # @param handshake [#call, nil] gets each new socket when its first bytes have come, and returns the connection
     # @yieldparam connection [IO, #to_io]
     # @yieldreturn [Boolean] whether the connection is kept
     # @raise [ArgumentError] without a block, without a scheduler of this library, or with a limit below 1
-    def initialize(listener, scheduler: Fiber.scheduler, limit: nil, idle_timeout: nil, linger: 0.01, handshake: nil, &answer)
+    def initialize(listener, scheduler: Fiber.scheduler, limit: nil, idle_timeout: nil, linger: 0.5, handshake: nil, &answer)
       raise ArgumentError, "no block given" unless answer
       raise ArgumentError, "no scheduler of this library" unless scheduler.is_a?(Schedulers::Member)
       raise ArgumentError, "the limit must be at least 1" if limit && limit < 1
@@ -69,7 +74,8 @@ module Reactor
       @busy = {}.compare_by_identity # socket => the connection over it, while a fiber has it
       # One Proc for all connections:
       @accept, @first_bytes, @bytes = %i[accept on_first_bytes on_bytes].map { |name| method(name).to_proc }
-      @lingering = {}.compare_by_identity # the connections of which the fiber waits for the next request
+      @credit = LINGERS_TRIED # how far lingering pays
+      @skipped = 0 # how often it was left out since
       @ended = Thread::Queue.new
       @accepting = @stopping = nil
     end
@@ -85,7 +91,8 @@ module Reactor
       self
     end
 
-    # To be called in a fiber. Ends it: accepts no more, closes the connections at rest, and waits for the end of the answers that fibers make.
+    # To be called in a fiber. Ends it: accepts no more, closes the connections at rest, and waits for the end of the answers that fibers make,
+    # and of their lingering.
     #
     # @param timeout [Numeric, nil] seconds, after which the other connections are closed, too; nil: no limit
     # @return [Integer] connections that were closed before the end of their answers
@@ -96,7 +103,6 @@ module Reactor
       @accepting&.cancel
       @listener.close
       close_resting
-      @lingering.keys.each { |connection| connection.to_io.close } # which ends its fiber
       return 0 if @busy.empty? || @ended.pop(timeout: timeout)
 
       @busy.values.each { |connection| connection.to_io.close }.size
@@ -158,12 +164,19 @@ module Reactor
     # Whether the next request comes within a moment.
     def lingers?(connection)
       return true if Watching.read_ahead?(connection, IO::READABLE)
-      return false unless @linger.positive?
+      return false unless @linger.positive? && linger_pays?
 
-      @lingering[connection] = true
-      connection.to_io.wait_readable(@linger)
-    ensure
-      @lingering.delete(connection)
+      came = connection.to_io.wait_readable(@linger)
+      @credit = came ? [@credit + 1, LINGERS_TRIED].min : @credit - 1
+      @skipped = 0 unless @credit.positive?
+      came
+    end
+
+    def linger_pays?
+      return true if @credit.positive?
+      return false if (@skipped += 1) < LINGERS_SKIPPED
+
+      @credit = LINGERS_TRIED
     end
 
     def rest(connection) = @scheduler.on_ready(connection, timeout: @idle_timeout, &@bytes)

@@ -63,13 +63,14 @@ class TestServer < ReactorTest
         assert_equal "X\n", asked(client, "x")
         until_resting(scheduler, 1) if linger.zero?
       end
+      asked(client, "bye") unless linger.zero? # or the end would wait for the lingering
     end
     fibers.uniq.size
   end
 
   def test_a_busy_connection_keeps_its_fiber_for_a_moment
     run_scheduler do |scheduler|
-      assert_equal [1, 3], [60, 0].map { |linger| fibers_of_three_requests(scheduler, linger) }
+      assert_equal [1, 3], [3600, 0].map { |linger| fibers_of_three_requests(scheduler, linger) }
     end
   end
 
@@ -85,12 +86,12 @@ class TestServer < ReactorTest
 
   def test_more_connections_than_the_limit_wait_to_be_accepted
     run_scheduler do |scheduler|
-      serving(scheduler, limit: 2) do |server, connect|
+      serving(scheduler, limit: 2, linger: 0) do |server, connect|
         clients = Array.new(3) { connect.call }
         assert_equal ["A\n"] * 2, clients.first(2).map { |client| asked(client, "a") }
         clients.last.puts("late")
         assert_nil clients.last.wait_readable(0.02)
-        assert_equal 2, server.connections
+        assert_equal [2, 2], [server.connections, scheduler.stats[:watchers]], "the listener is not watched"
         clients.first.close
         assert_equal "LATE\n", clients.last.gets
       end
@@ -234,6 +235,43 @@ class TestServer < ReactorTest
         until_resting(scheduler, 0)
         assert_equal 0, server.connections
       end
+    end
+  end
+
+  def test_a_lingering_fiber_answers_what_openssl_has_read_ahead
+    skip_under_stress
+    context = tls_context
+    handshake = ->(socket) { OpenSSL::SSL::SSLSocket.new(socket, context).tap(&:accept) }
+    run_scheduler do |scheduler|
+      serving(scheduler, handshake: handshake, linger: 3600) do |_, connect|
+        client = OpenSSL::SSL::SSLSocket.new(connect.call).tap(&:connect)
+        client.write("a\nb\nbye\n")
+        assert_equal %W[A\n B\n BYE\n], Array.new(3) { client.gets }
+      end
+    end
+  end
+
+  # Otherwise each request costs a timer that elapses.
+  def test_connections_rest_at_once_while_lingering_does_not_pay
+    run_scheduler do |scheduler|
+      lingered = 0
+      answer = lambda do |socket|
+        unless socket.singleton_methods.include?(:wait_readable)
+          socket.define_singleton_method(:wait_readable) do |limit|
+            lingered += 1 if limit.positive? # the portable scheduler asks without waiting
+            super(limit)
+          end
+        end
+        UPCASE.call(socket)
+      end
+      serving(scheduler, answer, linger: 0.0001) do |_, connect|
+        client = connect.call
+        100.times do
+          assert_equal "A\n", asked(client, "a")
+          sleep 0.001 until scheduler.live == 1
+        end
+      end
+      assert_includes 1..80, lingered
     end
   end
 

@@ -45,6 +45,7 @@ module Reactor
     # @return [Boolean] whether OpenSSL has bytes that it has read from the socket
     # @api private
     def self.read_ahead?(io, events)
+      return false if io.is_a?(IO)
       return false unless defined?(OpenSSL::Buffering) && io.is_a?(OpenSSL::Buffering) && events.is_a?(Integer) && events.anybits?(IO::READABLE)
 
       io.pending.positive? || !io.instance_variable_get(:@rbuffer).to_s.empty?
