@@ -52,7 +52,7 @@ const INSIDE: [(&str, &[&[&str]]); 3] = [
         "transfer",
         &[
             &["request"],
-            &["attempt"],
+            &["attempt", "may_park"],
             &["batched_send", "file_transfer"],
             &["file_read", "file_write"],
             &["stream"],
