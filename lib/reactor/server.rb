@@ -27,8 +27,9 @@ module Reactor
   #   end
   #   Reactor::Server.new(TCPServer.new(8443), handshake: handshake) { |tls| … }
   #
-  # If the client is gone (a SystemCallError, an IOError or an OpenSSL::SSL::SSLError), the connection is closed without a word.
-  # Another error closes the connection, and is that of a fiber: it is reported, and {Lifecycle#run} raises it at its end.
+  # If the block raises because the client is gone or too slow (an error of {CLIENT_GONE}, `IO::TimeoutError`,
+  # `OpenSSL::SSL::SSLError`, or an IOError of a connection that is closed), the connection is closed without a word. Another error
+  # closes the connection, and is that of a fiber: it is reported, and {Lifecycle#run} raises it at its end.
   class Server
     # Connections that are accepted in one turn.
     ACCEPTS_PER_TURN = 64
@@ -39,6 +40,9 @@ module Reactor
 
     # Seconds without accepting, if there is no descriptor or no memory for a connection.
     PAUSE = 0.1
+
+    # What reads and writes report if the client has ended the connection.
+    CLIENT_GONE = [EOFError, Errno::EPIPE, Errno::ECONNRESET, Errno::ECONNABORTED, Errno::ENOTCONN, Errno::ETIMEDOUT].freeze
 
     # What accept(2) reports of one connection, and of all.
     ABORTED = [Errno::ECONNABORTED, Errno::EPROTO, Errno::EINTR].freeze
@@ -152,13 +156,19 @@ module Reactor
       connection = @busy[socket] = handshake.call(socket) if handshake
       nil while (kept = @answer.call(connection)) && !@stopping && lingers?(connection)
       rests = kept && !@stopping && !connection.to_io.closed?
-    rescue SystemCallError, IOError
-      nil
     rescue StandardError => error
-      raise unless defined?(OpenSSL::SSL::SSLError) && error.is_a?(OpenSSL::SSL::SSLError)
+      raise unless client_gone?(error, socket)
     ensure
       @busy.delete(socket)
       rests ? rest(connection) : drop(connection)
+    end
+
+    def client_gone?(error, socket)
+      case error
+      when *CLIENT_GONE, IO::TimeoutError then true
+      when IOError then socket.closed? # by {#stop}, or by the block
+      else defined?(OpenSSL::SSL::SSLError) && error.is_a?(OpenSSL::SSL::SSLError)
+      end
     end
 
     # Whether the next request comes within a moment.
