@@ -64,9 +64,23 @@ impl IoFacts {
         }
     }
 
+    /// The pipe keeps no packets.
+    pub fn note_stream_pipe(&self) {
+        let is_kept =
+            hidden_number::known(self.io.value()).is_some() && !self.io.value().is_frozen();
+        if is_kept {
+            let kind = DescriptorKind::StreamPipe;
+            hidden_number::set(
+                self.io.value(),
+                number(self.number(), self.is_ruby_socket, kind),
+            );
+        }
+    }
+
     /// Clears its number if the descriptor is of another kind than remembered, because of IO#reopen or dup2(2).
     pub fn recheck_kind(&self) {
-        if DescriptorKind::of(self.descriptor) != self.kind {
+        let kind = DescriptorKind::of(self.descriptor);
+        if kind != self.kind && !(kind.is_pipe() && self.kind.is_pipe()) {
             hidden_number::clear(self.io.value());
         }
     }
@@ -74,7 +88,15 @@ impl IoFacts {
 
 /// The hidden number: a serial, one bit for Ruby's socket classes, three for the kind.
 fn facts(serial: u64, io: RealIo, descriptor: i32) -> u64 {
-    serial << 4 | u64::from(is_socket(io.value())) << 3 | DescriptorKind::of(descriptor).bits()
+    number(
+        serial,
+        is_socket(io.value()),
+        DescriptorKind::of(descriptor),
+    )
+}
+
+fn number(serial: u64, is_ruby_socket: bool, kind: DescriptorKind) -> u64 {
+    serial << 4 | u64::from(is_ruby_socket) << 3 | kind.bits()
 }
 
 fn is_socket(io: Value) -> bool {

@@ -73,6 +73,10 @@ pub fn record_attempt(
     attempted: Attempted,
 ) {
     if let Some(seen) = seen(io, attempted) {
+        let is_empty = seen == Attempt::WouldBlock && io.kind == DescriptorKind::Pipe;
+        if is_empty && is_drained(scheduler, io, direction) {
+            io.note_stream_pipe();
+        }
         let watch = watch(io, direction.interest());
         scheduler.state_mut().record_attempt(watch, seen);
     }

@@ -3,8 +3,6 @@
 //! `read_nonblock` and its kin must not wait. On sockets of Ruby's own classes they never call the hooks, but recv and send
 //! with MSG_DONTWAIT. On every other object they do call them.
 
-use reactor_scheduler::system::kind::DescriptorKind;
-
 use crate::ruby::{
     caller::{Callers, called_from},
     io_facts::IoFacts,
@@ -39,7 +37,7 @@ static WAITING: Callers = Callers::new(&[
 /// Whether the hook may wait, because the method that called it does.
 #[inline(always)]
 pub fn may_park(io: &IoFacts) -> bool {
-    io.is_ruby_socket || io.kind == DescriptorKind::Pipe && WAITING.have_called()
+    io.is_ruby_socket || io.kind.is_pipe() && WAITING.have_called()
 }
 
 /// Whether the method that called the hook waits by itself without a scheduler, and with one raises EAGAIN instead of calling

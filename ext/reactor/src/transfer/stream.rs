@@ -285,7 +285,7 @@ fn continue_transfer(
 /// Whether the call would block, and may wait for that in this hook.
 #[inline(always)]
 fn is_known_to_block(scheduler: &Scheduler, io: &IoFacts, direction: Direction) -> bool {
-    (io.is_ruby_socket || io.kind == DescriptorKind::Pipe)
+    (io.is_ruby_socket || io.kind == DescriptorKind::StreamPipe)
         && is_drained(scheduler, io, direction)
         && may_park(io)
 }

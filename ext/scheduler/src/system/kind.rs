@@ -16,7 +16,8 @@ pub enum DescriptorKind {
     StreamSocket,
     /// The same calls. A short count means nothing: datagrams, packets, and streams that keep boundaries (SCTP).
     OtherSocket,
-    /// Pipe or FIFO: a short count means drained. preadv2(2) with RWF_NOWAIT (Linux 6.4), O_NONBLOCK otherwise.
+    /// Pipe or FIFO: preadv2(2) with RWF_NOWAIT (Linux 6.4), O_NONBLOCK otherwise. A short count means drained, unless the pipe
+    /// keeps packets (O_DIRECT of pipe(2)), of which only the writing end tells.
     Pipe,
     /// read(2), write(2) of a memory device (null, zero, full, random).
     NeverBlocks,
@@ -26,6 +27,9 @@ pub enum DescriptorKind {
     File,
     /// A regular file that lives in memory (tmpfs): read(2), write(2), which never block.
     MemoryFile,
+    /// A pipe that a call found empty when a short count had said so, and so most likely keeps no packets. If it does, the selector
+    /// learns it as with sockets.
+    StreamPipe,
 }
 
 impl DescriptorKind {
@@ -58,6 +62,7 @@ impl DescriptorKind {
             3 => Self::NeverBlocks,
             4 => Self::PollFirst,
             6 => Self::MemoryFile,
+            7 => Self::StreamPipe,
             _ => Self::File,
         }
     }
@@ -74,7 +79,11 @@ impl DescriptorKind {
 
     /// Whether a short count tells that the kernel has no more.
     pub fn short_means_drained(self) -> bool {
-        matches!(self, Self::StreamSocket | Self::Pipe)
+        self == Self::StreamSocket || self.is_pipe()
+    }
+
+    pub fn is_pipe(self) -> bool {
+        matches!(self, Self::Pipe | Self::StreamPipe)
     }
 }
 
@@ -121,6 +130,7 @@ mod tests {
             DescriptorKind::PollFirst,
             DescriptorKind::File,
             DescriptorKind::MemoryFile,
+            DescriptorKind::StreamPipe,
         ];
         for kind in kinds {
             assert_eq!(DescriptorKind::from_bits(kind.bits() | 1 << 3), kind);

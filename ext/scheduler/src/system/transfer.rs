@@ -42,15 +42,17 @@ pub fn read(kind: DescriptorKind, descriptor: RawFd, bytes: &mut [u8]) -> Result
         DescriptorKind::StreamSocket | DescriptorKind::OtherSocket => {
             rustix::net::recv(fd, bytes, RecvFlags::DONTWAIT).map(|(_, count)| count)
         }
-        DescriptorKind::Pipe => match nowait::read(fd, &mut [IoSliceMut::new(bytes)]) {
-            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
-                if !is_nonblocking(descriptor) {
-                    check_ready(descriptor, Interest::READABLE)?;
+        DescriptorKind::Pipe | DescriptorKind::StreamPipe => {
+            match nowait::read(fd, &mut [IoSliceMut::new(bytes)]) {
+                Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
+                    if !is_nonblocking(descriptor) {
+                        check_ready(descriptor, Interest::READABLE)?;
+                    }
+                    rustix::io::read(fd, bytes)
                 }
-                rustix::io::read(fd, bytes)
+                answer => answer,
             }
-            answer => answer,
-        },
+        }
         DescriptorKind::PollFirst => {
             if !is_nonblocking(descriptor) {
                 let ready = check_ready(descriptor, Interest::READABLE);
@@ -76,16 +78,18 @@ pub fn write(kind: DescriptorKind, descriptor: RawFd, bytes: &[u8]) -> Result<us
         DescriptorKind::StreamSocket | DescriptorKind::OtherSocket => {
             rustix::net::send(fd, bytes, SEND_FLAGS)
         }
-        DescriptorKind::Pipe => match nowait::write(fd, &[IoSlice::new(bytes)]) {
-            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
-                if is_nonblocking(descriptor) {
-                    return rustix::io::write(fd, bytes);
+        DescriptorKind::Pipe | DescriptorKind::StreamPipe => {
+            match nowait::write(fd, &[IoSlice::new(bytes)]) {
+                Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
+                    if is_nonblocking(descriptor) {
+                        return rustix::io::write(fd, bytes);
+                    }
+                    check_ready(descriptor, Interest::WRITABLE)?;
+                    rustix::io::write(fd, pipe_chunk(bytes))
                 }
-                check_ready(descriptor, Interest::WRITABLE)?;
-                rustix::io::write(fd, pipe_chunk(bytes))
+                answer => answer,
             }
-            answer => answer,
-        },
+        }
         DescriptorKind::PollFirst => {
             if is_nonblocking(descriptor) {
                 return rustix::io::write(fd, bytes);
