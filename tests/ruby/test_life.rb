@@ -499,6 +499,32 @@ class TestLife < ReactorTest
     end
   end
 
+  # An error ends the kill, and the strand goes on.
+  def outliving_a_kill(log)
+    begin
+      begin
+        yield
+      ensure
+        raise IOError
+      end
+    rescue IOError
+      log << :rescued
+    end
+    Fiber.new { nil }.resume
+    log << :went_on
+  end
+
+  # A thread's kill is over with the error. A fiber's is made again by the VM.
+  def test_a_fiber_that_outlives_its_kill_is_killed_by_the_next_one_that_it_resumes_as_with_plain_fibers
+    expected, home = [], Fiber.current
+    Fiber.new { outliving_a_kill(expected) { home.transfer } }.tap(&:transfer).kill
+    WAYS_TO_KILL.except(:cancel).each do |way, kill|
+      log = []
+      run_scheduler { |scheduler| kill.call(Fiber.schedule { outliving_a_kill(log) { Thread::Queue.new.pop } }, scheduler) }
+      assert_equal expected, log, way
+    end
+  end
+
   # The strand resumes a fiber that raises in its ensure clause when the strand is killed there.
   def killed_around_an_error(log, &wait)
     Fiber.new do
