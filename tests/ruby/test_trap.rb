@@ -132,6 +132,35 @@ class TestTrap < ReactorTest
     end
   end
 
+  # A handler may run as soon as the fiber has control again. It is called there by a TracePoint instead of a signal, so that it
+  # runs between these two instructions. The fiber that polls must not be taken for the one that has resumed this one.
+  def test_a_trap_handler_that_waits_as_its_fiber_comes_back_from_a_poll_leaves_its_owner
+    skip "only the portable scheduler polls in a fiber of its own" unless select_backend?
+
+    inner, value = nil
+    handler = TracePoint.new(:c_return) do |event|
+      if event.method_id == :transfer && Fiber.current.equal?(inner)
+        inner = nil
+        sleep 0.001
+      end
+    end
+    run_scheduler do
+      Fiber.schedule do
+        Fiber.new { sleep 0.001; inner = Fiber.current; handler.enable { sleep 0.01 } }.resume # the second time it polls itself
+        numbers = Enumerator.new { |y| Timeout.timeout(0.001) { y << 1 }; y << 2 }
+        numbers.next
+        value = begin
+          sleep 60
+        rescue Timeout::ExitException, Timeout::Error
+          :raised
+        end
+        assert numbers
+      end
+    end
+    assert_nil inner
+    assert_equal :raised, value
+  end
+
   def test_a_trap_handler_has_timeouts_of_its_own
     handler = "begin; Timeout.timeout(0.001, IOError) { sleep 1 }; rescue IOError; $inner << 1; end"
     wait = "begin; Timeout.timeout(0.3, EOFError) { sleep 1 }; rescue EOFError; $inner.size; end"

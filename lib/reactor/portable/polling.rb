@@ -20,8 +20,15 @@ module Reactor
       # Because it is a fiber of its own, Interrupt, Thread#raise and Thread#kill end only this fiber, and Ruby raises them in
       # the fiber at the end of the root fiber's chain of resumes. The fiber that polls goes on waiting, unharmed.
       def poll
-        @poller = Fiber.new(blocking: true, storage: nil) { |asker| asker = asker.transfer(poll_kernel) while asker } unless @poller&.alive?
+        @poller = Fiber.new(blocking: true, storage: nil) { |asker| asker = answer(asker) while asker } unless @poller&.alive?
         switch(@poller, Fiber.current)
+      end
+
+      # @return [Fiber] the next one that polls
+      def answer(asker)
+        poll_kernel
+        @running = asker # here, because a trap handler may run as soon as that one has control
+        asker.transfer
       end
 
       def poll_kernel
