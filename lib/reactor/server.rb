@@ -95,8 +95,8 @@ module Reactor
       self
     end
 
-    # To be called in a fiber. Ends it: accepts no more, closes the connections at rest, and waits for the end of the answers that fibers make,
-    # and of their lingering.
+    # Ends it; to be called in a fiber. It accepts no more, closes the connections at rest, and waits for the end of the answers
+    # that fibers make, and of their lingering.
     #
     # @param timeout [Numeric, nil] seconds, after which the other connections are closed, too; nil: no limit
     # @return [Integer] connections that were closed before the end of their answers

@@ -7,8 +7,8 @@
 //! or block that needs it.
 //!
 //! Each file uses only those above it: `owner`, `scheduler`, `hook_scope` and `timeout_block`, `pending`, `switch`, `deadlock` and
-//! `virtual_clock`, `turn` and `watchers`, `yielding`, `park`, `fiber_lifecycle`. `ext/scheduler/tests/layers.rs` holds that for the methods
-//! they call as well.
+//! `virtual_clock`, `turn` and `watchers`, `yielding`, `park`, `fiber_lifecycle`. `ext/scheduler/tests/layers.rs` holds that
+//! for the methods they call as well.
 
 mod deadlock;
 mod fiber_lifecycle;

@@ -55,8 +55,8 @@ module Reactor
         @drain = nil
       end
 
-      # Ends every watcher, and asks every live fiber to end. It is left where it waits, as by throw, which runs ensure clauses and no rescue. The
-      # fibers end in {#drain}, which serves their ensure clauses however long these wait.
+      # Ends every watcher, and asks every live fiber to end. It is left where it waits, as by throw, which runs ensure clauses and
+      # no rescue. The fibers end in {#drain}, which serves their ensure clauses however long these wait.
       #
       # @return [nil]
       # @raise [FiberError] called from one of these fibers

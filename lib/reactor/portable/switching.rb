@@ -186,7 +186,8 @@ module Reactor
         delivery.queued = false
       end
 
-      # The wait of the delivery's fiber that it ends: not that of a trap handler in the middle of the one around which the timeout is.
+      # The wait of the delivery's fiber that it ends: not that of a trap handler in the middle of the wait around which the timeout
+      # is.
       def wait_for(delivery)
         wait = innermost = @waits[delivery.fiber]
         return wait unless delivery.arguments && wait&.outer

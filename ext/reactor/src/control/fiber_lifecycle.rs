@@ -77,8 +77,8 @@ impl HookScope<'_> {
         first_error.map_or(Ok(()), |exception| Err(error::exception(exception)))
     }
 
-    /// Ends every watcher, and kills every fiber of the scheduler's. Parked ones unwind when they next get control. A fiber that waits for an
-    /// Enumerator which is parked is killed through the VM, which finds the way.
+    /// Ends every watcher, and kills every fiber of the scheduler's. Parked ones unwind when they next get control. A fiber that
+    /// waits for an Enumerator which is parked is killed through the VM, which finds the way.
     pub fn cancel(&self) -> Result<(), Error> {
         let (scheduler, slot) = (self.scheduler, self.slot);
         scheduler.forbid_scheduled(slot)?;
