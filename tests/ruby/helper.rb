@@ -83,6 +83,18 @@ class ReactorTest < Minitest::Test
 
   def pair = UNIXSocket.pair.each { |io| track(io) }
 
+  # Of a TLS server with a certificate that it has signed itself.
+  def tls_context
+    require "openssl"
+    key = OpenSSL::PKey::EC.generate("prime256v1")
+    certificate = OpenSSL::X509::Certificate.new
+    certificate.subject = certificate.issuer = OpenSSL::X509::Name.parse("/CN=localhost")
+    certificate.public_key = key
+    certificate.not_before, certificate.not_after = Time.now - 60, Time.now + 3600
+    certificate.sign(key, OpenSSL::Digest.new("SHA256"))
+    OpenSSL::SSL::SSLContext.new.tap { |context| context.cert, context.key = certificate, key }
+  end
+
   # Runs the block on a new thread that has a scheduler, and returns its value or raises its error. Afterwards the thread,
   # its fibers and its descriptors have to be gone.
   def run_scheduler(backend = nil, within: TEST_TIMEOUT)

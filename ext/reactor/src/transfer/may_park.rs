@@ -17,7 +17,6 @@ static WAITING: Callers = Callers::new(&[
     ("IO", "getbyte"),
     ("IO", "readchar"),
     ("IO", "readbyte"),
-    ("IO", "readline"),
     ("IO", "readlines"),
     ("IO", "each_line"),
     ("IO", "each"),
