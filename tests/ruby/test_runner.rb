@@ -28,7 +28,7 @@ class TestRunner < ReactorTest
     Dir.mktmpdir do |folder|
       file = File.join(folder, "test_sample.rb")
       File.write(file, "require #{File.join(__dir__, "helper").dump}\nclass TestSample < ReactorTest\n#{text}\nend\n")
-      ended(step(RbConfig.ruby, "-I", LIB, file, "-v", count: :ruby, env: { "REACTOR_BACKEND" => BACKEND.to_s })).first
+      ended(step(RbConfig.ruby, "-I", LIB, file, "-v", count: :ruby, env: { "REACTOR_BACKEND" => BACKEND.to_s, "REACTOR_REPEAT" => nil })).first
     end
   end
 
