@@ -133,7 +133,11 @@ class TestBoundaries < ReactorTest
       Fiber.schedule do
         until_parked(scheduler, 1)
         before = scheduler.stats[:skipped]
-        COUNT.times { |i| writing << "x"; sleep 0 until got > i }
+        COUNT.times do |i|
+          writing << "x"
+          sleep 0 until got > i
+          until_parked(scheduler, 1) # also if its time slice was spent in between
+        end
         skipped = scheduler.stats[:skipped] - before
         writing << "x"
       end

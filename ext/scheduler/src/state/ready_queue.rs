@@ -114,6 +114,11 @@ impl ReadyQueue {
         resumed > 0 && (resumed <= CLOCK_CHECK_INTERVAL || resumed % CLOCK_CHECK_INTERVAL == 0)
     }
 
+    /// Whether it holds no fiber at all. The clock need not be asked then, because a poll is next anyway.
+    pub fn holds_nothing(&self) -> bool {
+        self.is_empty() && self.low_priority.is_empty()
+    }
+
     /// Whether it holds no fiber but those of low priority.
     pub fn is_empty(&self) -> bool {
         self.ready.is_empty() && self.expired.is_empty()

@@ -18,6 +18,9 @@ impl State {
     /// Takes the next fiber of the ready queue, unless a poll is due.
     #[inline(never)]
     pub fn next_ready(&mut self) -> Next {
+        if self.queue.holds_nothing() {
+            return Next::Nothing;
+        }
         if self.queue.is_poll_due() || self.is_last_poll_too_old() {
             return Next::Poll;
         }
