@@ -157,6 +157,7 @@ class TestSends < ReactorTest
     scheduler.run
     assert_equal [[:raised, Errno::EPIPE], [:value, 1], [:raised, Errno::EPIPE]], log
     assert_equal "x", pairs[1].last.readpartial(9)
+    pairs.flatten.each(&:close)
     queued(scheduler) - before
   end
 
