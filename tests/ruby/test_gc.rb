@@ -1,6 +1,8 @@
 # frozen_string_literal: true
 
 require_relative "helper"
+require "json"
+require "objspace"
 
 # Parked fibers are reachable through the scheduler only: the GC must mark and move them.
 class TestGC < ReactorTest
@@ -131,6 +133,38 @@ class TestGC < ReactorTest
       assert eventually(TEST_TIMEOUT / 2) { GC.start; map.size < 25 }, "#{map.size} of 50 descriptors are still held"
       map.keys.each(&:close) # a few are still referenced from the stack
     end
+  end
+
+  def address(object) = JSON.parse(ObjectSpace.dump(object)).fetch("address")
+
+  # Pipes that a fiber reads from and writes to: the address of each IO, and its number before and after.
+  def numbers_of_pipes(count)
+    ios = Array.new(count) { IO.pipe }
+    ios.flat_map do |pair|
+      before = pair.map { |io| [address(io), Reactor.io_number(io)] }
+      pair.last.write("x")
+      pair.first.readpartial(1)
+      rows = before.zip(pair).map { |row, io| [*row, Reactor.io_number(io)] }
+      pair.each(&:close)
+      rows
+    end
+  end
+
+  def test_an_io_at_the_address_of_a_collected_one_has_another_number
+    skip "the portable scheduler gives no numbers" if select_backend?
+
+    rows = []
+    run_scheduler do
+      Fiber.schedule do
+        [-> { GC.start(full_mark: false) }, -> { GC.start }, -> { collect }].each do |collection|
+          3.times { rows.concat(numbers_of_pipes(STRESS ? 4 : 50)).tap { collection.call } }
+        end
+      end
+    end
+    addresses, before, after = rows.transpose
+    assert_operator addresses.uniq.size, :<, addresses.size, "no address was used again"
+    assert_empty before.compact
+    assert_equal after, after.compact.uniq
   end
 
   def test_every_kind_of_wait_under_gc_stress

@@ -47,6 +47,7 @@ fn init(ruby: &Ruby) -> Result<(), Error> {
     thread::count_forks();
     // Known before another Ractor can ask: a lock around a question to Ruby would stop a Ractor that Ruby waits for.
     hidden_number::name();
+    hidden_number::empty_at_each_collection();
     io_wait::misreports_timeouts(ruby);
     error::find_classes(ruby)?;
     let reactor = ruby.define_module("Reactor")?;

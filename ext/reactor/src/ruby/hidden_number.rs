@@ -1,6 +1,8 @@
 //! A number that an object carries in a hidden instance variable: an IO its io number and the facts about it (`io_facts`), a
 //! fiber its own number. Two objects never have the same one, whatever their addresses.
 
+mod cache;
+
 use std::{
     ffi::{CStr, c_char},
     sync::{
@@ -15,6 +17,8 @@ use magnus::{
     value::ReprValue,
 };
 use rb_sys::{ID, VALUE};
+
+pub use cache::empty_at_each_collection;
 
 /// The object's number. If it has none, it gets the one that `number_of` makes from a serial. `None` for a frozen object, which
 /// can carry none.
@@ -32,11 +36,22 @@ pub fn given(object: Value, number_of: impl FnOnce(u64) -> u64) -> Option<u64> {
 }
 
 /// The number that the object has been given, if it has.
+#[inline(always)]
 pub fn known(object: Value) -> Option<u64> {
+    cache::get(object.as_raw()).or_else(|| known_by_ruby(object))
+}
+
+#[inline(never)]
+fn known_by_ruby(object: Value) -> Option<u64> {
     // SAFETY: reading an instance variable never raises; the name has no @ and so is invisible to Ruby.
     let known = unsafe { rb_sys::rb_ivar_get(object.as_raw(), name()) };
+    if known == rb_sys::Qnil as VALUE {
+        return None;
+    }
     // SAFETY: only this module writes the variable, and writes Fixnums.
-    (known != rb_sys::Qnil as VALUE).then(|| unsafe { rb_sys::FIX2LONG(known) as u64 })
+    let number = unsafe { rb_sys::FIX2LONG(known) as u64 };
+    cache::put(object.as_raw(), number);
+    Some(number)
 }
 
 /// Gives a number to an object that is not frozen.
@@ -44,12 +59,14 @@ pub fn set(object: Value, number: u64) {
     // SAFETY: an object that is not frozen takes it without raising, while there is memory. (A protection would be the
     // deepest frame on the stack of a fiber that reads.)
     unsafe { rb_sys::rb_ivar_set(object.as_raw(), name(), rb_sys::rb_ull2inum(number)) };
+    cache::put(object.as_raw(), number);
 }
 
 /// Takes the number away: the next look gives a fresh one.
 pub fn clear(object: Value) {
     // SAFETY: FrozenError is caught; a frozen object has no number anyway.
     _ = protect(|| unsafe { rb_sys::rb_ivar_set(object.as_raw(), name(), rb_sys::Qnil as VALUE) });
+    cache::remove(object.as_raw());
 }
 
 /// The name of the variable. Another Ractor may ask for it, so it is looked up at the start.
