@@ -7,15 +7,18 @@ module Bench
       WIDTH = 560
       HEIGHT = 300
       LEFT = 52
-      RIGHT = 432
       TOP = 14
       BOTTOM = 258
+      FEW = 4
+      DOT = 4
 
       # @param lines [Array] of [target, [[x, y, tip], …]]; x_axis: an object with at and marks; unit: of y
       def initialize(title, lines, x_axis, unit, palette)
         @title = title
         @lines = lines
-        @x = x_axis
+        # What stands right of the plot: the names with their last figures.
+        @right = (WIDTH - 18 - lines.map { |target, points| Plot.width(name(target, points.last[1])) }.max).clamp(300, 440)
+        @x = x_axis.within(LEFT, @right)
         @unit = unit
         @palette = palette
         values = lines.flat_map { |_, points| points.map { |point| point[1] } }
@@ -23,30 +26,41 @@ module Bench
         @y = Scale.new(values, [BOTTOM, TOP + 12], log: positive.size == values.size && values.max > 12 * values.min)
       end
 
-      def svg = Plot.svg(WIDTH, HEIGHT, @title, axes, @lines.map { |target, points| curve(target, points) }, names)
+      def svg
+        Plot.svg(WIDTH, HEIGHT, @title, axes, @lines.map { |target, points| curve(target, points) }, dots, names)
+      end
 
       private
 
       def axes
-        [@y.ticks.map { |tick| [Plot.line(LEFT, @y.at(tick), RIGHT, @y.at(tick), "grid"), Plot.text(LEFT - 6, @y.at(tick) + 4, Plot.short(tick), "tick", anchor: "end")] },
+        [@y.ticks.map { |tick| [Plot.line(LEFT, @y.at(tick), @right, @y.at(tick), "grid"), Plot.text(LEFT - 6, @y.at(tick) + 4, Plot.short(tick), "tick", anchor: "end")] },
          @x.marks.map { |place, words| Plot.text(place, BOTTOM + 16, words, "tick", anchor: "middle") },
-         Plot.text(LEFT - 44, TOP - 2, @unit, "tick"), Plot.text((LEFT + RIGHT) / 2, HEIGHT - 8, @x.title, "tick", anchor: "middle")]
+         Plot.text(LEFT - 44, TOP - 2, @unit, "tick"), Plot.text((LEFT + @right) / 2, HEIGHT - 8, @x.title, "tick", anchor: "middle")]
       end
 
       def curve(target, points)
         kind = @palette[target[:name]]
         places = points.map { |x, y, _| [@x.at(x), @y.at(y)] }
-        dots = points.size <= 4 ? places.zip(points).map { |(x, y), (_, _, tip)| Plot.dot(x, y, 4, "fill ring #{kind}", tip) } : []
-        [Plot.path(places, "stroke #{kind}#{' dashed' if %w[baseline plain].include?(target[:kind])}", target[:label]), dots]
+        Plot.path(places, "stroke #{kind}#{' dashed' if %w[baseline plain].include?(target[:kind])}", target[:label])
+      end
+
+      # Of lines with few points, a dot each. Dots at the same x that would hide each other stand beside each other.
+      def dots
+        few = @lines.select { |_, points| points.size <= FEW }
+        few.flat_map { |target, points| points.map { |x, y, tip| [target, @x.at(x), @y.at(y), tip] } }.group_by { |_, x, _, _| x }.values.flat_map do |column|
+          column.zip(Plot.beside(column.map { |_, _, y, _| y }, 2 * DOT)).map { |(target, x, y, tip), step| Plot.dot(x + (step * 2 * DOT), y, DOT, "fill ring #{@palette[target[:name]]}", tip) }
+        end
       end
 
       def names
         ends = @lines.map { |target, points| [target, @x.at(points.last[0]), @y.at(points.last[1]), points.last[1]] }
         spaced(ends.sort_by { |_, _, y, _| y }).map do |(target, x, y, value), place|
-          [Plot.line(x + 6, y, RIGHT + 10, place, "leader"),
-           Plot.text(RIGHT + 14, place + 4, "#{target[:kind] == 'baseline' ? 'baseline' : target[:label]} #{Format.figure(value)}", "name")]
+          [Plot.line(x + 6, y, @right + 10, place, "leader"),
+           Plot.text(@right + 14, place + 4, name(target, value), "name")]
         end
       end
+
+      def name(target, value) = "#{target[:kind] == 'baseline' ? 'baseline' : target[:label]} #{Format.figure(value)}"
 
       # Gives each name a place of its own, at least a line apart, all within the frame.
       def spaced(ends)
@@ -60,8 +74,19 @@ module Bench
       end
     end
 
+    # Where an x axis begins and ends.
+    module Axis
+      def within(left, right)
+        @left = left
+        @right = right
+        self
+      end
+    end
+
     # The x axis of sizes N, evenly spread by their order of magnitude.
     class Sizes
+      include Axis
+
       attr_reader :title
 
       def initialize(sizes, title)
@@ -69,7 +94,7 @@ module Bench
         @title = title
       end
 
-      def at(size) = (Frame::LEFT + 16 + (share(size) * (Frame::RIGHT - Frame::LEFT - 32))).round(1)
+      def at(size) = (@left + 16 + (share(size) * (@right - @left - 32))).round(1)
 
       def marks = @sizes.map { |size| [at(size), Format.size(size)] }
 
@@ -86,6 +111,8 @@ module Bench
 
     # The x axis of a distribution: its far end is what interests, so each next nine has as much room.
     class Shares
+      include Axis
+
       NINES = { 0 => "0", 0.5 => "50 %", 0.9 => "90 %", 0.99 => "99 %", 0.999 => "99.9 %" }.freeze
       MOST = 3.5
 
@@ -93,7 +120,7 @@ module Bench
 
       def at(share)
         nines = [share < 1 ? -Math.log10(1 - share) : MOST, MOST].min
-        (Frame::LEFT + (nines / MOST * (Frame::RIGHT - Frame::LEFT))).round(1)
+        (@left + (nines / MOST * (@right - @left))).round(1)
       end
 
       def marks = NINES.map { |share, words| [at(share), words] }

@@ -19,8 +19,8 @@ module Bench
     def heading
       about = @results.about
       ["# bin/bench", "", "#{about[:ruby]}; #{about[:kernel]}, #{about[:processor]}, #{about[:cores]} cores; revision #{about[:revision]}.",
-       "#{about[:rounds]} interleaved rounds of one process each, medians; scale #{about[:scale]}; #{about[:date]}, `#{about[:command]}`, " \
-       "#{about[:seconds]} s, load average #{about[:load]}.", "**Bold**: the best, the baseline aside. – left out, see the remarks.", ""].join("\n")
+       "#{about[:rounds] == 1 ? 'A single round, a process each' : "#{about[:rounds]} interleaved rounds of one process each, medians"}; scale #{about[:scale]}; #{about[:date]}, `#{about[:command]}`, " \
+       "#{about[:seconds]} s, load average #{about[:load]}.", "**Bold**: the best, the baseline aside. – left out, see the remarks.", *about[:note], ""].join("\n")
     end
 
     # Yields each row at each size, with its title.

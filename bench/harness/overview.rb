@@ -7,7 +7,9 @@ module Bench
       WIDTH = 1120
       LEFT = 330
       RIGHT = 1090
-      STEP = 26
+      STEP = 34
+      DOT = 5
+      APART = 9 # between dots that stand beside each other
       TOP = 34
       MOST = 32.0
 
@@ -21,7 +23,7 @@ module Bench
         return "" if @lines.empty?
 
         @bottom = TOP + (@lines.size * STEP)
-        Plot.svg(WIDTH, @bottom + 40, "Every row at a glance", axis, @lines.each_with_index.map { |line, index| draw(*line, TOP + (index * STEP) + 14) })
+        Plot.svg(WIDTH, @bottom + 40, "Every row at a glance", axis, @lines.each_with_index.map { |line, index| draw(*line, TOP + (index * STEP) + (STEP / 2)) })
       end
 
       private
@@ -64,16 +66,18 @@ module Bench
 
       def draw(row, point, speeds, y)
         title = point[:n] ? "#{row[:title].sub(/ (of|among) N\z/, '')}, N = #{Format.size(point[:n])}" : row[:title]
-        marks = speeds.sort_by { |target, _| target[:kind] == "reactor" ? 1 : 0 }.map do |target, speed|
+        order = speeds.sort_by { |target, _| target[:kind] == "reactor" ? 0 : 1 }
+        steps = Plot.beside(order.map { |_, speed| place(speed) }, 2 * DOT)
+        marks = order.zip(steps).map do |(target, speed), step|
           tip = "#{target[:label]}: #{Kernel.format('%.2f', speed)}x the best other"
-          next baseline(place(speed), y, tip) if target[:kind] == "baseline"
+          next baseline(place(speed), y + (step * APART), tip) if target[:kind] == "baseline"
 
-          Plot.dot(place(speed), y, target[:kind] == "reactor" ? 6 : 4.5, "fill ring #{@palette[target[:name]]}", tip)
-        end
+          Plot.dot(place(speed), y + (step * APART), DOT, "fill ring #{@palette[target[:name]]}", tip)
+        end.reverse
         [Plot.line(LEFT, y, RIGHT, y, "row"), Plot.text(LEFT - 12, y + 4, title, "name", anchor: "end"), marks]
       end
 
-      def baseline(x, y, tip) = Plot.path([[x, y - 7], [x + 5, y], [x, y + 7], [x - 5, y], [x, y - 7]], "diamond", tip)
+      def baseline(x, y, tip) = Plot.path([[x, y - 6], [x + 5, y], [x, y + 6], [x - 5, y], [x, y - 6]], "diamond", tip)
     end
   end
 end

@@ -1,8 +1,8 @@
 # frozen_string_literal: true
 
 require_relative "plot"
-require_relative "bars"
 require_relative "curves"
+require_relative "bars"
 require_relative "overview"
 
 module Bench
@@ -35,8 +35,7 @@ module Bench
         #{legend}
         #{overview}
         <h2>Workload by row</h2>
-        <p>Bars are medians, the dots on them single rounds and the line their span. Dashed is the baseline: the same traffic in one thread of Rust on raw
-        epoll. Dotted is Ruby doing as much without a scheduler.</p>
+        <p>#{bars} Dashed is the baseline: the same traffic in one thread of Rust on raw epoll. Dotted is Ruby doing as much without a scheduler.</p>
         <div class="rows">
         #{@results.rows.map { |row| card(row) }.join("\n")}
         </div>
@@ -60,12 +59,18 @@ module Bench
     def heading
       about = @results.about
       facts = { "Ruby" => about[:ruby], "Machine" => "#{about[:processor]}, #{about[:cores]} cores, #{about[:kernel]}, load average #{about[:load]}",
-                "Rounds" => "#{about[:rounds]}, targets in turn, each run a process of its own; scale #{about[:scale]}",
-                "When" => "#{about[:date]}, #{about[:seconds]} s, revision #{about[:revision]}" }
+                "Rounds" => "#{about[:rounds] == 1 ? 'one' : "#{about[:rounds]}, targets in turn"}, each run a process of its own; scale #{about[:scale]}",
+                "When" => "#{about[:date]}, #{about[:seconds]} s, revision #{about[:revision]}",
+                "Libraries" => libraries.join(", "), "Absent" => @results.absent.map { |name| "#{name} (not asked for: --against #{name})" }.join(", "),
+                "Note" => about[:note] }.reject { |_, value| value.to_s.empty? }
       list = facts.map { |name, value| "<dt>#{name}</dt><dd>#{h(value)}</dd>" }.join
       "<h1>What each workload costs</h1><p>The same plain Ruby on threads, on reactor, and on other fiber schedulers.</p>" \
         "<dl>#{list}<dt>Command</dt><dd><code>#{h(about[:command])}</code></dd></dl>"
     end
+
+    def libraries = @results.targets.filter_map { |target| target[:library] }.uniq
+
+    def bars = @results.about[:rounds] == 1 ? "Each bar is a single round." : "Bars are medians, the dots on them single rounds and the line their span."
 
     def legend
       marks = @results.targets.map do |target|
@@ -86,17 +91,34 @@ module Bench
     end
 
     def card(row)
-      shown = @results.shown(row[:points])
+      shown = @results.drawn(row[:points])
       better = row[:better] == "less" ? "lower is better" : "higher is better"
       plots = plots(row, shown)
       <<~HTML
         <section class="card#{' wide' if plots.size > 1}">
         <header><h3>#{h(row[:title])}</h3><span>#{h(row[:unit])}, #{better}</span></header>
         <p>#{h(row[:about])}.</p>
-        <div class="pair">#{plots.map { |caption, svg| "<figure>#{svg}#{"<figcaption>#{h(caption)}</figcaption>" unless caption.empty?}</figure>" }.join}</div>
+        #{absent(row)}<div class="pair">#{plots.map { |caption, svg| "<figure>#{svg}#{"<figcaption>#{h(caption)}</figcaption>" unless caption.empty?}</figure>" }.join}</div>
         <details><summary>What an operation used</summary><div class="scroll">#{row[:points].map { |point| table(row, point, shown) }.join}</div></details>
         </section>
       HTML
+    end
+
+    # What has no curve or bar at some size, with the reason.
+    def absent(row)
+      reasons = row[:points].flat_map do |point|
+        @results.targets.reject { |target| %w[baseline plain].include?(target[:kind]) }.filter_map do |target|
+          cell = @results.cell(point, target)
+          [target[:label], "#{cell[:state] == 'left_out' ? cell[:words] : cell[:state]}", point[:n]] unless cell[:state] == "ok"
+        end
+      end
+      return "" if reasons.empty?
+
+      words = reasons.group_by { |label, why, _| "#{label} (#{why})" }.map do |name, group|
+        sizes = group.filter_map(&:last)
+        sizes.empty? ? name : "#{name} at N = #{sizes.map { |size| Format.size(size) }.join(', ')}"
+      end
+      %(<p class="absent">Absent: #{h(words.join('; '))}.</p>\n)
     end
 
     # Pairs of caption and drawing.

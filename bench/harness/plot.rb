@@ -48,6 +48,9 @@ module Bench
 
     def h(text) = CGI.escapeHTML(text.to_s)
 
+    # About how wide a name is: its characters at 12 px.
+    def width(words) = words.to_s.size * 6.6
+
     def line(x1, y1, x2, y2, kind) = %(<line class="#{kind}" x1="#{x1}" y1="#{y1}" x2="#{x2}" y2="#{y2}"/>)
 
     def text(x, y, words, kind = "label", anchor: "start", more: nil)
@@ -65,6 +68,21 @@ module Bench
     def bar(x, y, width, height, kind, tip = nil)
       r = [4, width / 2.0].min
       %(<path class="#{kind}" d="M#{x} #{y}h#{(width - r).round(1)}q#{r} 0 #{r} #{r}v#{height - (2 * r)}q0 #{r} #{-r} #{r}h#{-(width - r).round(1)}z">#{tip(tip)}</path>)
+    end
+
+    # How far to move each mark along the other axis, so that marks that would hide each other stand beside each other: steps of 0,
+    # 1, -1, 2, -2 … in the order of places.
+    #
+    # @param places [Array<Numeric>] of marks on one line
+    # @param gap [Numeric] the least distance of two marks on the same line
+    # @return [Array<Integer>] the step of each mark
+    def beside(places, gap)
+      taken = Hash.new { |lanes, lane| lanes[lane] = [] }
+      places.map do |place|
+        step = (0..).lazy.map { |index| index.odd? ? (index + 1) / 2 : -index / 2 }.find { |lane| taken[lane].none? { |other| (other - place).abs < gap } }
+        taken[step] << place
+        step
+      end
     end
 
     def tip(words) = words && "<title>#{h(words)}</title>"

@@ -2,6 +2,7 @@
 
 require "etc"
 require "json"
+require "shellwords"
 require "time"
 
 module Bench
@@ -14,7 +15,7 @@ module Bench
   class Results
     class << self
       def of(plan, options, elapsed)
-        new({ about: Machine.about(options, elapsed), targets: plan.measurements.map(&:target).uniq.map { |target| target.to_h.slice(:name, :label, :kind) },
+        new({ about: Machine.about(options, elapsed), targets: targets(plan), absent: absent(plan),
               rows: plan.measurements.group_by(&:workload).map { |workload, measurements| row(workload, measurements) } })
       end
 
@@ -29,6 +30,16 @@ module Bench
       end
 
       private
+
+      def targets(plan)
+        plan.measurements.group_by(&:target).map do |target, measurements|
+          library = measurements.flat_map(&:samples).filter_map { |sample| sample[:library] }.first
+          target.to_h.slice(:name, :label, :kind).merge(library ? { library: library } : {})
+        end
+      end
+
+      # The other schedulers that bench/schedulers has a file for, and that were not asked for.
+      def absent(plan) = Target.known - plan.measurements.map { |measurement| measurement.target.name }
 
       def row(workload, measurements)
         definition = %i[name title about unit better axis latencies].to_h { |name| [name, workload.public_send(name)] }
@@ -94,11 +105,14 @@ module Bench
 
     def rows = @data[:rows]
 
+    # Names of schedulers that were not asked for.
+    def absent = @data.fetch(:absent, [])
+
     def json = "#{JSON.pretty_generate(@data)}\n"
 
-    # The targets that have a result somewhere in these points.
-    def shown(points)
-      targets.select { |target| points.any? { |point| point[:cells].key?(target[:name].to_sym) && cell(point, target)[:state] != "left_out" } }
+    # The targets that a plot of these points has a place for: the baseline and Ruby alone only where they have a result.
+    def drawn(points)
+      targets.select { |target| !%w[baseline plain].include?(target[:kind]) || points.any? { |point| cell(point, target)[:state] != "left_out" } }
     end
 
     def cell(point, target) = point[:cells].fetch(target[:name].to_sym)
@@ -109,9 +123,9 @@ module Bench
     module_function
 
     def about(options, elapsed)
-      { date: Time.now.utc.iso8601, command: ["bin/bench", *options.given].join(" "), seconds: elapsed.round, ruby: ruby(options),
+      { date: Time.now.utc.iso8601, command: ["bin/bench", *options.given].shelljoin, seconds: elapsed.round, ruby: ruby(options),
         kernel: "#{Etc.uname[:sysname]} #{Etc.uname[:release]}", processor: processor, cores: Etc.nprocessors, load: load_average,
-        revision: revision, rounds: options.rounds, scale: options.scale, most: options.most }
+        revision: revision, rounds: options.rounds, scale: options.scale, most: options.most, note: options.note }
     end
 
     def ruby(options) = IO.popen([*options.ruby, "-e", "print RUBY_DESCRIPTION"], &:read)

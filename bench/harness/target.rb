@@ -67,12 +67,14 @@ module Bench
           file = File.expand_path(text)
           name = File.basename(text, ".rb")
         elsif !File.file?(file)
-          known = Dir.children(DIRECTORY).map { |child| File.basename(child, ".rb") } - ["reactor"]
-          raise ArgumentError, "no scheduler #{text.inspect}: name one of #{known.sort.join(', ')}, a Ruby file that ends in one, " \
+          raise ArgumentError, "no scheduler #{text.inspect}: name one of #{known.join(', ')}, a Ruby file that ends in one, " \
                                "or NAME=EXPRESSION"
         end
         new(name: name, label: name, kind: :peer, scheduler: file)
       end
+
+      # The names of other libraries' schedulers in bench/schedulers.
+      def known = (Dir.children(DIRECTORY).map { |child| File.basename(child, ".rb") } - ["reactor"]).sort
 
       private
 

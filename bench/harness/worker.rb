@@ -8,6 +8,7 @@ require_relative "statistics"
 require_relative "usage"
 require_relative "run"
 require_relative "workload"
+require_relative "library"
 
 name, style, scheduler, operations, point = ARGV
 workload = Bench::Workload.all.fetch(name)
@@ -20,7 +21,7 @@ begin
   Thread.report_on_exception = false
   if style == "fibers"
     made = TOPLEVEL_BINDING.eval(File.read(scheduler), scheduler)
-    run.report(scheduler: made.class.name)
+    run.report(scheduler: made.class.name, library: Bench::Library.of(made))
     Fiber.set_scheduler(made)
   end
   work = proc do

@@ -94,6 +94,52 @@ class TestBench < ReactorTest
     assert_includes result.page, "What gave no result"
   end
 
+  def test_other_schedulers_are_named_where_they_are_absent
+    only_on_one_backend
+    result = bench("lines", "unix_ping", "--targets", BACKEND.to_s, *TINY, "--against", "broken=raise 'no luck'", "--note", "Looked at by hand.")
+    assert_includes result.data[:absent], "async"
+    assert_includes result.page, "async (not asked for: --against async)"
+    assert_equal 2, result.page.scan("Absent: broken (failed).").size
+    assert_includes result.page, "<dt>Note</dt><dd>Looked at by hand.</dd>"
+    assert_includes result.markdown, "Looked at by hand."
+  end
+
+  def test_a_single_round_is_called_one
+    only_on_one_backend
+    result = bench("cv", "--targets", BACKEND.to_s, "--scale", "0.0005", "--rounds", "1")
+    assert_includes result.page, "Each bar is a single round."
+    refute_match(/medians/, result.page)
+    assert_match(/^A single round, a process each; scale/, result.markdown)
+  end
+
+  # Marks on one line, each with the distance that it is moved from the line.
+  def test_marks_that_would_hide_each_other_stand_beside_each_other
+    require File.join(ROOT, "bench/harness/plot")
+    assert_equal [0, 1, -1, 0, 0], Bench::Plot.beside([10, 12, 13, 20, 40], 8)
+  end
+
+  # In a card: the text of every figure begins right of the scale, so no vertical line crosses it; the names of the lines do not meet.
+  def test_figures_and_names_keep_clear_of_the_lines
+    only_on_one_backend
+    %w[page format].each { |file| require File.join(ROOT, "bench/harness", file) }
+    drawing = Bench::Plot::Bars.new({ title: "row", unit: "calls/s" }, { cells: cells }, targets, Hash.new("c0")).svg
+    scale = drawing.scan(/<line class="(?:baseline|plain|grid|base)" x1="([\d.]+)"/).flatten.map(&:to_f).max
+    figures = drawing.scan(/<text class="(?:value|missing|tick)" x="([\d.]+)" y="[\d.]+" text-anchor="start"/).flatten.map(&:to_f)
+    assert_equal 3, figures.size
+    assert_operator scale, :<, figures.min
+    assert_equal %w[end start], drawing.scan(/<text class="(?:baseline|plain)-label"[^>]*anchor="(\w+)"/).flatten
+    assert_includes drawing, ">absent<"
+  end
+
+  def targets
+    { "one" => "reactor", "two" => "peer", "three" => "peer", "baseline" => "baseline", "plain" => "plain" }.map { |name, kind| { name: name, label: name, kind: kind } }
+  end
+
+  def cells
+    found = { one: 100, baseline: 101, plain: 102 }.transform_values { |value| { state: "ok", median: value, low: value, high: value, values: [value], cpu_us: 1 } }
+    found.merge(two: { state: "failed", words: "" }, three: { state: "left_out", words: "" })
+  end
+
   # No other target runs, so the limit cannot end one on a slow machine.
   def test_another_scheduler_that_hangs_is_ended_at_the_limit
     result = bench("lines", "--targets", "", "--limit", "1", *TINY, "--against", "stuck=sleep")

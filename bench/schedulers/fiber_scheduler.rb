@@ -1,0 +1,2 @@
+require "fiber_scheduler"
+FiberScheduler.new

@@ -1,0 +1,2 @@
+require "itsi/scheduler"
+Itsi::Scheduler.new

@@ -1,0 +1,3 @@
+require "uringmachine"
+require "uringmachine/fiber_scheduler"
+UringMachine::FiberScheduler.new
