@@ -12,6 +12,7 @@ module Bench
 
           bin/bench [options] [WORKLOAD…]   all workloads, or these (bin/bench --list names them)
           bin/bench STUDY                   a study of its own: %<studies>s
+          bin/bench chart [BENCH.JSON [WORKLOAD…] [--cpu]]   README's chart, from docs/measured/headline.json or from new results
 
       Each run is a process of its own which warms up with a tenth of its operations; targets take turns (A B C A B C), and the
       median of the rounds counts. Results: DIR/bench.json, bench.md, bench.html.
@@ -54,7 +55,7 @@ module Bench
     end
 
     def help
-      studies = Dir.children(File.join(ROOT, "bench")).grep(/\.rb\z/).map { |file| File.basename(file, ".rb") } - %w[support demo]
+      studies = Dir.children(File.join(ROOT, "bench")).grep(/\.rb\z/).map { |file| File.basename(file, ".rb") } - %w[support demo chart]
       "#{format(HELP, studies: studies.empty? ? 'there is none' : studies.sort.join(', '))}\n#{parser.summarize.join}"
     end
 

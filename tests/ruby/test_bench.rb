@@ -140,6 +140,25 @@ class TestBench < ReactorTest
     found.merge(two: { state: "failed", words: "" }, three: { state: "left_out", words: "" })
   end
 
+  # `bin/bench chart` draws them.
+  def test_the_chart_of_the_readme_is_what_its_data_say
+    only_on_one_backend
+    require File.join(ROOT, "bench/chart")
+    data = JSON.parse(File.read(File.join(ROOT, Bench::Chart::DATA)), symbolize_names: true)
+    Bench::Chart.files(data).each { |path, text| assert_equal text, File.read(File.join(ROOT, path)), path }
+  end
+
+  def test_the_chart_shows_the_largest_size_and_what_failed
+    only_on_one_backend
+    require File.join(ROOT, "bench/chart")
+    result = bench("racket", "unix_ping", "--most", "100", "--targets", "threads,#{BACKEND}", *TINY, "--against", "broken=raise 'no luck'")
+    slim = Bench::Headline.slim(result.data, ["racket"])
+    assert_equal [["racket"], [100]], [slim[:rows].map { _1[:name] }, slim[:rows].first[:points].map { _1[:n] }]
+    drawing = Bench::Headline.new(Bench::Results.new(slim), "light").text
+    ["TCP ping beside 100 parked", "s, less is better", ">fails<", ">reactor<", ">threads<", Bench::Format.figure(cell(result, "racket", "threads")[:median])].each { |words| assert_includes drawing, words }
+    assert_raises(ArgumentError) { Bench::Headline.slim(result.data, ["nosuch"]) }
+  end
+
   # No other target runs, so the limit cannot end one on a slow machine.
   def test_another_scheduler_that_hangs_is_ended_at_the_limit
     result = bench("lines", "--targets", "", "--limit", "1", *TINY, "--against", "stuck=sleep")
