@@ -17,7 +17,7 @@ require_relative "patches/virtual_time"
 
 module Reactor
   # Every method of Ruby's that this library patches: when, on which Ruby, and at what price. The methods are installed from
-  # {TABLE}, and the table in README.md and in docs/patches.md is printed from it (rake docs:patches).
+  # {TABLE}, and the table in docs/patches.md is printed from it (rake docs:patches).
   #
   # A patch is a module that is prepended. Each does what Ruby does where the current fiber has no scheduler of this library.
   # A program that makes no scheduler has nothing patched and pays nothing.

@@ -23,9 +23,9 @@ class TestBackends < ReactorTest
     assert_equal true, backends[:select]
   end
 
-  def test_readme_names_no_backend_that_is_not_listed
+  def test_the_backends_page_names_no_backend_that_is_not_listed
     skip "the native library is not loaded" unless defined?(Reactor::Poller)
-    named = File.read(File.join(ROOT, "README.md"))[/^\| backend .*?\n\n/m].scan(/^\| `(\w+)` /).flatten.map(&:to_sym)
+    named = File.read(File.join(ROOT, "docs", "backends.md"))[/^\| backend \| where .*?\n\n/m].scan(/^\| `(\w+)` /).flatten.map(&:to_sym)
     assert_equal %i[epoll uring kqueue iocp select], named
     assert_equal [], named - Reactor.backends.keys
   end

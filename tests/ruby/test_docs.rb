@@ -25,14 +25,14 @@ class TestDocs < ReactorTest
 
   def run_block(block)
     skip_under_stress
+    return check_gemfile(block.code) if block.needs == "gemfile"
+
     skip "#{block.needs} cannot be loaded (bin/setup --peers)" if block.needs && !loads?(block.needs)
     child = nil
     Dir.mktmpdir do |directory|
       path = File.join(directory, "example.rb")
-      web do |port|
-        File.write(path, block.code.gsub("8080", port.to_s)) # the port of the server in README.md
-        child = run_child("load #{path.inspect}", within: TEST_TIMEOUT)
-      end
+      File.write(path, block.code)
+      child = run_child("load #{path.inspect}", within: TEST_TIMEOUT)
     end
     assert_equal "", child.err, block.code
     assert_predicate child.status, :success?, "#{block.path}:#{block.line}\n#{block.code}\n#{child.out}"
@@ -46,25 +46,13 @@ class TestDocs < ReactorTest
 
   def loads?(library) = system({ "REACTOR_BACKEND" => BACKEND.to_s }, RbConfig.ruby, "-I", LIB, "-e", "require #{library.inspect}; require \"reactor/async\"", err: File::NULL)
 
-  # Answers every request.
-  def web
-    server = TCPServer.new("127.0.0.1", 0)
-    thread = Thread.new do
-      loop do
-        client = server.accept
-        nil until client.gets.to_s.chomp.empty?
-        client.write("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok")
-      rescue Errno::ECONNRESET, Errno::EPIPE
-        nil # the client has closed the connection
-      ensure
-        client&.close
-      end
-    end
-    thread.report_on_exception = false
-    yield server.addr[1]
-  ensure
-    thread.kill.join
-    server.close
+  # A line of a Gemfile names this gem.
+  def check_gemfile(code)
+    named = []
+    file = Object.new
+    file.define_singleton_method(:gem) { |name, **| named << name }
+    file.instance_eval(code)
+    assert_equal ["reactor"], named
   end
 
   def test_every_block_has_a_known_language
@@ -81,10 +69,8 @@ class TestDocs < ReactorTest
 
   # `rake docs:patches` prints the table.
   def test_the_table_of_patches_is_up_to_date
-    %w[README.md docs/patches.md].each do |path|
-      table = File.read(File.join(ROOT, path))[/^<!-- made by rake docs:patches -->\n(.*?)^<!-- end of the table -->$/m, 1]
-      assert_equal Reactor::Patches.to_markdown, table, path
-    end
+    table = File.read(File.join(ROOT, "docs/patches.md"))[/^<!-- made by rake docs:patches -->\n(.*?)^<!-- end of the table -->$/m, 1]
+    assert_equal Reactor::Patches.to_markdown, table
   end
 
   # Each test that docs/testing.md names for a promise is in the file that it names. `…` stands for what a loop inserts.
@@ -105,9 +91,37 @@ class TestDocs < ReactorTest
     source.match?(/define_method.*#{test.split("…", -1).map { |part| Regexp.escape(part) }.join("#\\{\\w+\\}")}/)
   end
 
+  # A link to a heading names one that is there, as GitHub and the site of bin/docs make it.
+  def test_links_to_headings_have_existing_targets
+    PAGES.each do |path|
+      File.read(path).scan(/\]\((?!https?:)([^)#]*)#([^)]+)\)/).each do |file, heading|
+        text = File.read(file.empty? ? path : File.expand_path(file, File.dirname(path)))
+        headings = text.scan(/^#+ (.+)$/).flatten.map { |words| words.downcase.gsub(/[^\w\- ]/, "").tr(" ", "-") }
+        assert_includes headings, heading, path
+      end
+    end
+  end
+
+  # Each page of docs/ can be reached from README.
+  def test_every_page_is_linked
+    linked = File.read(PAGES.first).scan(%r{\(docs/([\w-]+\.md)\)}).flatten
+    assert_equal Dir.children(File.join(ROOT, "docs")).grep(/\.md\z/).sort, linked.uniq.sort
+  end
+
+  # The commands of a shell block are files of this repository, or programs that every reader has.
+  def test_commands_of_shell_blocks_are_there
+    known = %w[rake gem bundle cargo cd git ruby ruby3.4]
+    BLOCKS.select { |block| block.language == "sh" }.each do |block|
+      block.code.lines.grep(/\A[a-z]/).each do |line|
+        command = line.split.first
+        assert known.include?(command) || File.executable?(File.join(ROOT, command)), "#{block.path}:#{block.line}: #{line}"
+      end
+    end
+  end
+
   def test_relative_links_have_existing_targets
     PAGES.each do |path|
-      File.read(path).scan(/\]\((?!https?:)([^)#]+)/).flatten.each { |link| assert_path_exists File.expand_path(link, File.dirname(path)), "#{path}: #{link}" }
+      File.read(path).scan(/(?:\]\(|src="|srcset=")(?!https?:)([^)#"]+)/).flatten.each { |link| assert_path_exists File.expand_path(link, File.dirname(path)), "#{path}: #{link}" }
     end
   end
 end

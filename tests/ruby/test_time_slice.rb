@@ -50,7 +50,7 @@ class TestTimeSlice < ReactorTest
     end
   end
 
-  # The limits that README names. If one of these calls begins to yield, README is to be corrected.
+  # The limits that docs/promises.md names. If one of these calls begins to yield, that page is to be corrected.
   OTHERS.each do |name, operation|
     define_method(:"test_#{name}_does_not_yield") { assert_equal [*1..20], file_turns_without_another_fiber(operation) }
   end
