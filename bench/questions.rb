@@ -19,7 +19,7 @@ module Bench
     LIMIT = 5
     SCHEDULERS = File.join(__dir__, "schedulers")
     ASKED = {
-      "IO.select starts no thread" => lambda {
+      "`IO.select` starts no thread" => lambda {
         reader, writer = IO.pipe
         count = Thread.list.size
         found = nil
@@ -30,12 +30,12 @@ module Bench
         sleep 0.05
         (started.zero? && found == [[reader], [], []]) || "#{started} threads, #{found ? 'found' : 'not found'}"
       },
-      "IO.select([io]) works" => lambda {
+      "`IO.select([io])` works" => lambda {
         reader, writer = IO.pipe
         writer << "x"
         IO.select([reader]) == [[reader], [], []]
       },
-      "Process.wait starts no thread, and stops no fiber" => lambda {
+      "`Process.wait` starts no thread, and stops no fiber" => lambda {
         ticks = 0
         count = Thread.list.size
         most = 0
@@ -43,7 +43,7 @@ module Bench
         system("sleep 0.2")
         (most.zero? && ticks >= 5) || "#{most} threads, #{ticks} ticks"
       },
-      "flock stops no fiber" => lambda {
+      "`flock` stops no fiber" => lambda {
         Tempfile.create("lock") do |file|
           File.open(file.path) do |first|
             first.flock(File::LOCK_EX)
@@ -67,11 +67,11 @@ module Bench
         sleep 0.05
         !seen.nil?
       },
-      "read_nonblock of a pipe does not wait" => lambda {
+      "`read_nonblock` of a pipe does not wait" => lambda {
         reader, _writer = IO.pipe
         reader.read_nonblock(1, exception: false) == :wait_readable
       },
-      "IO#timeout= raises IO::TimeoutError" => lambda {
+      "`IO#timeout=` raises `IO::TimeoutError`" => lambda {
         reader, _writer = IO.pipe
         reader.timeout = 0.05
         begin

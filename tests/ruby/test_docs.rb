@@ -108,6 +108,12 @@ class TestDocs < ReactorTest
     assert_equal Dir.children(File.join(ROOT, "docs")).grep(/\.md\z/).sort, linked.uniq.sort
   end
 
+  # bin/docs builds the site, and checks the links within it.
+  def test_every_page_has_a_place_on_the_site
+    order = File.read(File.join(ROOT, "docs/site/site.rb"))[/ORDER = %w\[(.*?)\]/m, 1].split
+    assert_equal Dir.children(File.join(ROOT, "docs")).grep(/\.md\z/).map { |file| File.basename(file, ".md") }.sort, order.sort
+  end
+
   # The commands of a shell block are files of this repository, or programs that every reader has.
   def test_commands_of_shell_blocks_are_there
     known = %w[rake gem bundle cargo cd git ruby ruby3.4]

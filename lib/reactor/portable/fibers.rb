@@ -33,7 +33,7 @@ module Reactor
         fiber
       end
 
-      # Runs until every fiber made by {#fiber} has ended, and every watcher that is not transient.
+      # Runs until every fiber made by `fiber` has ended, and every watcher that is not transient.
       #
       # @return [nil]
       # @raise the first error that escaped a fiber

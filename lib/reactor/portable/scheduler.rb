@@ -107,7 +107,7 @@ module Reactor
     #   Ruby does without a scheduler.
     def forked_child? = Process.pid != @pid
 
-    # @return [Integer] fibers made by {#fiber} that have not finished
+    # @return [Integer] fibers made by `fiber` that have not finished
     def live = @live.size
 
     # Releases the descriptors. Any later use raises, but a late unblock does nothing. A second call does nothing.
