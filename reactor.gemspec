@@ -11,10 +11,19 @@ Gem::Specification.new do |spec|
                      "registers a descriptor once, remembers what the kernel reported for it, and deregisters lazily."
   spec.license = "MIT"
   spec.required_ruby_version = ">= 3.3"
-  spec.metadata = { "rubygems_mfa_required" => "true" }
+  spec.required_rubygems_version = ">= 3.3"
+
+  manifest = File.read(File.join(__dir__, "Cargo.toml"))
+  repository = manifest[/^repository = "(.+)"/, 1]
+  files = "#{repository}/blob/v#{spec.version}"
+  spec.homepage = repository
+  spec.metadata = {
+    "homepage_uri" => repository, "source_code_uri" => "#{repository}/tree/v#{spec.version}", "bug_tracker_uri" => "#{repository}/issues",
+    "changelog_uri" => "#{files}/CHANGELOG.md", "documentation_uri" => "#{files}/docs/getting-started.md", "rubygems_mfa_required" => "true"
+  }
 
   # Cargo.toml loads only if the files of its targets are there, even if none of them is built.
-  targets = File.read(File.join(__dir__, "Cargo.toml")).scan(/^\[\[(test|bench|example)\]\]\nname = "(\w+)"/)
+  targets = manifest.scan(/^\[\[(test|bench|example)\]\]\nname = "(\w+)"/)
   directories = { "test" => "tests", "bench" => "benches", "example" => "examples" }
   spec.files = Dir[
     "lib/**/*.rb", "sig/**/*.{rbs,yaml}", "src/**/*.rs", "ext/**/*.{rb,rs,toml}",

@@ -1,0 +1,45 @@
+# frozen_string_literal: true
+
+require_relative "helper"
+require "open3"
+require "tmpdir"
+
+# The gem as its authors build it: bin/packages installs it and uses it.
+class TestPackaging < ReactorTest
+  SPECIFICATION = File.join(ROOT, "reactor.gemspec")
+
+  def only_on_one_backend = (skip "the gem does not depend on the backend" if linux? && BACKEND != :epoll)
+
+  def run_ruby(*arguments, environment: {}) = Open3.capture3(environment, RbConfig.ruby, *arguments, chdir: ROOT)
+
+  def test_gem_build_gives_no_warning
+    only_on_one_backend
+    skip_under_stress
+    Dir.mktmpdir do |directory|
+      out, err, status = run_ruby("-S", "gem", "build", "--strict", SPECIFICATION, "--output", File.join(directory, "reactor.gem"))
+      assert_predicate status, :success?, err
+      assert_equal "", err
+      refute_match(/WARNING/, out)
+    end
+  end
+
+  def test_the_gem_says_where_its_pages_are
+    only_on_one_backend
+    specification = Gem::Specification.load(SPECIFICATION)
+    names = %w[homepage_uri source_code_uri bug_tracker_uri changelog_uri documentation_uri]
+    addresses = specification.metadata.values_at(*names)
+    assert_equal names.size, addresses.compact.grep(%r{\Ahttps://}).size
+    assert(addresses.all? { |address| address.start_with?(specification.homepage) })
+    addresses.filter_map { |address| address[%r{/blob/v[\d.]+/(.+)}, 1] }.each { |file| assert_path_exists File.join(ROOT, file) }
+  end
+
+  def test_a_release_is_refused_with_the_reasons
+    only_on_one_backend
+    skip_under_stress
+    skip "rake cannot be loaded" unless run_ruby("-e", "require 'rake'").last.success?
+    _, err, status = run_ruby("-S", "rake", "release", environment: { "RELEASE" => nil })
+    refute_predicate status, :success?
+    assert_match(/no release: .*RELEASE=#{Regexp.escape(Reactor::VERSION)} is not in the environment/, err)
+    refute_match(/git tag|gem push/, err)
+  end
+end
