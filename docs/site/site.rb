@@ -119,7 +119,7 @@ module Docs
     def write_ruby
       log = YARD::Logger.instance
       log.show_progress = false
-      YARD::CLI::Yardoc.run("--quiet", "--no-cache", "--no-save", "--no-progress", "--markup", "markdown", "--title", "reactor: Ruby", "--output-dir", File.join(@directory, "ruby"),
+      YARD::CLI::Yardoc.run("--no-stats", "--no-cache", "--no-save", "--no-progress", "--markup", "markdown", "--title", "reactor: Ruby", "--output-dir", File.join(@directory, "ruby"),
                             "--readme", "docs/site/ruby.md", "--no-private", "--hide-api", "private", "lib/**/*.rb")
       raise "YARD has warned" if log.warned
 

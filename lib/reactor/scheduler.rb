@@ -35,7 +35,7 @@ module Reactor
 
     include Parts
 
-    # @param backend [Symbol, String, nil] see {Reactor.backends}; nil: REACTOR_BACKEND, else the best one
+    # @option options [Symbol, String, nil] :backend see {Reactor.backends}; nil: REACTOR_BACKEND, else the best one
     # @param options see {Lifecycle#initialize}
     # @return [Scheduler, Scheduler::Portable] a Portable if :select is asked for while the native library is loaded
     # @raise [ArgumentError] the backend is unknown or not available, or it is :select in a subclass of the native scheduler

@@ -309,7 +309,7 @@ module Reactor
     # @param timeout [Numeric, nil] seconds
     # @param lookups [Array<Lookup>] the wait ends when one of them has ended, too
     # @return [Boolean] whether any of them is ready; false when the time is over
-    # @raise as {#io_wait}
+    # @raise [SystemCallError, IOError, TypeError, ArgumentError, RangeError] as {#io_wait}
     def wait_any(ios, masks, timeout, lookups = [])
       seconds = Clock.seconds(timeout)
       masks = ios.each { |io| check_io(io) }.zip(masks.each { |mask| check_events(mask) }).to_h.compare_by_identity

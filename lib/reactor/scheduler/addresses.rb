@@ -32,7 +32,7 @@ module Reactor
     # @param service [String, nil]
     # @param limit [Numeric, nil] seconds
     # @return [Array<Addrinfo>] without the names that were asked for
-    # @raise as {#address_resolve}; when the time is over, what TCPSocket.new raises then
+    # @raise [Socket::ResolutionError, SystemCallError] as {#address_resolve}; when the time is over, what TCPSocket.new raises then
     # @api private
     def resolve(host, service, family, socktype, protocol = 0, flags = 0, limit: nil)
       lookup = lookup(host, service, family, socktype, protocol, flags)

@@ -20,7 +20,7 @@ module Reactor
     # @param workers [Integer, nil] worker threads at most, for work that Ruby code or its C extensions do with the GVL
     #   released, see {Offload#offload}; nil: as many as processors, but at least 4. A worker starts when it is needed.
     # @param policy [Symbol] which of the operations that Ruby 3.4 and later offer to the scheduler (see
-    #   {NativeScheduler#blocking_operation_wait}) a worker does: :measured, those that are slow; :always, all; :never, none,
+    #   `blocking_operation_wait`) a worker does: :measured, those that are slow; :always, all; :never, none,
     #   as in every Ractor but the main one
     # @raise [ArgumentError] the backend is unknown or not available here, and the message says why; stall is not positive;
     #   the policy is unknown; fewer than one worker
@@ -64,7 +64,7 @@ module Reactor
     # A second call does nothing, and neither does a call in a forked child.
     #
     # @return [nil]
-    # @raise as {#run}
+    # @raise [RuntimeError, ThreadError, FiberError] as {#run}
     def close
       if Fiber.scheduler.equal?(self)
         Fiber.set_scheduler(nil) # which calls scheduler_close
@@ -78,7 +78,7 @@ module Reactor
     # being killed or the program is exiting, the fibers are cancelled; otherwise they run to their end.
     #
     # @return [nil]
-    # @raise as {#run}
+    # @raise [RuntimeError, ThreadError, FiberError] as {#run}
     def scheduler_close
       return if closed?
 

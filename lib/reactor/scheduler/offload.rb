@@ -59,7 +59,7 @@ module Reactor
       @offload.call(place, work)
     end
 
-    # Runs what {NativeScheduler#blocking_operation_wait} leaves to the VM, if an override has called it. IO.copy_stream then
+    # Runs what `blocking_operation_wait` leaves to the VM, if an override has called it. IO.copy_stream then
     # blocks the thread where it waits. The extension calls it by this name.
     #
     # @param work [#call]
