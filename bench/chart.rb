@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# Draws README's chart from results of bin/bench: docs/headline-light.svg and docs/headline-dark.svg.
+# Draws README's chart from results of bin/bench: docs/headline-light.svg, docs/headline-dark.svg, and both narrow, for phones.
 #
 #   bin/bench chart                          from docs/measured/headline.json
 #   bin/bench chart BENCH.JSON [WORKLOAD…]   from new results, which replace that file; these workloads only, in this order
@@ -20,7 +20,9 @@ module Bench
 
     # @return [Hash{String => String}] paths in the repository, and what belongs there
     def self.files(data)
-      drawings = Headline::THEMES.keys.to_h { |theme| ["docs/headline-#{theme}.svg", Headline.new(Results.new(data), theme).text] }
+      drawings = Headline::THEMES.keys.product([2, 1]).to_h do |theme, columns|
+        ["docs/headline#{'-narrow' if columns == 1}-#{theme}.svg", Headline.new(Results.new(data), theme, columns: columns).text]
+      end
       { DATA => "#{JSON.pretty_generate(data)}\n", **drawings }
     end
 

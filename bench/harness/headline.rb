@@ -1,22 +1,22 @@
 # frozen_string_literal: true
 
 module Bench
-  # The chart of README: a few rows of results as one SVG file for a light page and one for a dark page.
+  # The chart of README: a few rows of results as SVG files, for a light and a dark page, in two columns or in one for a phone.
   class Headline
     THEMES = {
       "light" => { ink: "#1f2328", soft: "#59636e", faint: "#818b98", rule: "#d1d9e0", ours: "#2a78d6", others: "#b6bec8" },
       "dark" => { ink: "#f0f6fc", soft: "#9198a1", faint: "#7d8590", rule: "#3d444d", ours: "#4c96ee", others: "#59626d" }
     }.freeze
     KINDS = %w[reactor peer threads].freeze
-    WIDTH = 840
     COLUMN = 400
+    GAP = 40
     NAMES = 108 # the width of the column of names
     FIGURES = 84
     BAR = 14
     STEP = 22
     HEAD = 50
     LINE = 18
-    WRAP = 128 # characters
+    WRAP = 61 # characters in the width of a column
 
     class << self
       # The results as they are kept in the repository: only the rows that are named, without what the chart does not show.
@@ -65,8 +65,11 @@ module Bench
     end
 
     # @param results [Results] whose rows have one size each
-    def initialize(results, theme)
+    # @param columns [Integer] of panels
+    def initialize(results, theme, columns: 2)
       @results = results
+      @columns = columns
+      @width = (columns * (COLUMN + GAP)) - GAP
       @colours = THEMES.fetch(theme)
       @targets = results.targets.select { |target| KINDS.include?(target[:kind]) }.sort_by.with_index { |target, index| [KINDS.index(target[:kind]), index] }
     end
@@ -74,11 +77,11 @@ module Bench
     # @return [String] the SVG file
     def text
       panel = HEAD + (@targets.size * STEP) + 22
-      rows = @results.rows.each_with_index.map { |row, index| panel(row, (index % 2) * (WIDTH - COLUMN), (index / 2) * panel) }
-      top = (@results.rows.size / 2.0).ceil * panel
+      rows = @results.rows.each_with_index.map { |row, index| panel(row, (index % @columns) * (COLUMN + GAP), (index / @columns) * panel) }
+      top = @results.rows.size.fdiv(@columns).ceil * panel
       notes = foot.each_with_index.map { |line, index| label(0, top + 14 + (index * LINE), line, :faint, 12) }
       height = top + 14 + (foot.size * LINE)
-      %(<svg xmlns="http://www.w3.org/2000/svg" width="#{WIDTH}" height="#{height}" viewBox="0 0 #{WIDTH} #{height}" role="img" aria-label="#{Plot.h(summary)}" ) +
+      %(<svg xmlns="http://www.w3.org/2000/svg" width="#{@width}" height="#{height}" viewBox="0 0 #{@width} #{height}" role="img" aria-label="#{Plot.h(summary)}" ) +
         %(font-family="-apple-system, BlinkMacSystemFont, 'Segoe UI', 'Noto Sans', Helvetica, Arial, sans-serif">\n) +
         "#{[rows, rule(top - 6), notes].flatten.join("\n")}\n</svg>\n"
     end
@@ -137,9 +140,9 @@ module Bench
        "scale #{about[:scale]}, load average #{about[:load]}.", "#{libraries}; backend #{backend}.", about[:note]].compact.flat_map { |line| wrap(line) }
     end
 
-    def wrap(line) = line.scan(/\S.{0,#{WRAP}}(?=\s|\z)/)
+    def wrap(line) = line.scan(/\S.{0,#{@columns * WRAP}}(?=\s|\z)/)
 
-    def rule(y) = %(<path d="M0 #{y}H#{WIDTH}" stroke="#{@colours[:rule]}"/>)
+    def rule(y) = %(<path d="M0 #{y}H#{@width}" stroke="#{@colours[:rule]}"/>)
 
     def label(x, y, words, colour, size, weight: 400)
       %(<text x="#{x}" y="#{y}" font-size="#{size}" font-weight="#{weight}" fill="#{@colours[colour]}">#{Plot.h(words)}</text>)

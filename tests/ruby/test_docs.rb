@@ -9,7 +9,7 @@ class TestDocs < ReactorTest
     def name = "test_#{File.basename(path, ".md").tr("-", "_").downcase}_line_#{line}"
   end
 
-  PAGES = [File.join(ROOT, "README.md"), *Dir[File.join(ROOT, "docs", "*.md")]].freeze
+  PAGES = [File.join(ROOT, "README.md"), File.join(ROOT, "CONTRIBUTING.md"), *Dir[File.join(ROOT, "docs", "*.md")]].freeze
 
   BLOCKS = PAGES.flat_map do |path|
     text = File.read(path)
