@@ -92,6 +92,7 @@ fn init(ruby: &Ruby) -> Result<(), Error> {
     class.define_method("shutdown", method!(fiber_lifecycle::shutdown, 0))?;
     class.define_method("drain", method!(fiber_lifecycle::drain, 0))?;
     class.define_method("cancel", method!(fiber_lifecycle::cancel, 0))?;
+    class.define_method("cancel_fiber", method!(fiber_lifecycle::cancel_fiber, 1))?;
     define(class, c"prepare_close", closing::prepare_close);
     class.define_method(
         "prepare_half_close",
@@ -124,6 +125,8 @@ fn init(ruby: &Ruby) -> Result<(), Error> {
     class.define_method("fiber_interrupt", method!(closing::fiber_interrupt, 2))?;
     class.define_method("io_close", method!(closing::io_close, 1))?;
     define_variadic(class, c"timeout_after", timeout::timeout_after);
+    define_variadic(class, c"interruptible", timeout::interruptible);
+    class.define_method("interrupt", method!(timeout::interrupt, 1))?;
     define(class, c"yield", block::r#yield);
     define(
         class,

@@ -80,19 +80,38 @@ impl HookScope<'_> {
     /// Ends every watcher, and kills every fiber of the scheduler's. Parked ones unwind when they next get control. A fiber that
     /// waits for an Enumerator which is parked is killed through the VM, which finds the way.
     pub fn cancel(&self) -> Result<(), Error> {
-        let (scheduler, slot) = (self.scheduler, self.slot);
-        scheduler.forbid_scheduled(slot)?;
+        let scheduler = self.scheduler;
+        scheduler.forbid_scheduled(self.slot)?;
         scheduler.cancel_watchers()?;
         let scheduled = scheduler.state().scheduled();
         for target in scheduled {
-            let through_vm = scheduler.state_mut().kill(target);
-            if let Some(fiber) = through_vm.filter(|_| target != slot) {
-                scheduler.state_mut().enqueue_first(slot);
-                let killed = fiber.value().funcall::<_, _, Value>("kill", ());
-                scheduler.on_resumed(slot);
-                scheduler.state_mut().end_wait(slot);
-                killed?;
-            }
+            self.kill(target)?;
+        }
+        Ok(())
+    }
+
+    /// Kills one fiber of the scheduler's, as [`HookScope::cancel`] does. False if it is none of them, has ended, or is being
+    /// killed.
+    pub fn cancel_fiber(&self, fiber: ObjectRef) -> Result<bool, Error> {
+        let found = self.scheduler.state_mut().find(fiber);
+        let target = found.filter(|slot| self.scheduler.state().may_kill(*slot));
+        let Some(target) = target else {
+            return Ok(false);
+        };
+        self.kill(target)?;
+        Ok(true)
+    }
+
+    fn kill(&self, target: Slot) -> Result<(), Error> {
+        let (scheduler, slot) = (self.scheduler, self.slot);
+        let through_vm = scheduler.state_mut().kill(target);
+        if let Some(fiber) = through_vm.filter(|_| target != slot) {
+            scheduler.state_mut().enqueue_first(slot);
+            let killed = fiber.value().funcall::<_, _, Value>("kill", ());
+            scheduler.on_resumed(slot);
+            let killed = scheduler.filter_repeated_kill(slot, killed.map(|_| ()));
+            scheduler.state_mut().end_wait(slot);
+            killed?;
         }
         Ok(())
     }

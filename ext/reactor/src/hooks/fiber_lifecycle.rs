@@ -12,7 +12,7 @@ use crate::{
     ruby::{
         error::{argument_error, runtime_error},
         fiber::new_fiber,
-        object::Object,
+        object::{Object, object_ref},
     },
 };
 
@@ -71,6 +71,14 @@ pub fn cancel(ruby: &Ruby, this: Obj<Scheduler>) -> Result<(), Error> {
     match HookScope::enter(ruby, &this)? {
         Entered::Usable(scope) => scope.cancel(),
         Entered::ForkedChild => Ok(()),
+    }
+}
+
+/// `cancel_fiber(fiber)`: whether it was made by `fiber`, and has neither ended nor been killed.
+pub fn cancel_fiber(ruby: &Ruby, this: Obj<Scheduler>, fiber: Value) -> Result<bool, Error> {
+    match HookScope::enter(ruby, &this)? {
+        Entered::Usable(scope) => scope.cancel_fiber(object_ref(fiber)),
+        Entered::ForkedChild => Ok(false),
     }
 }
 

@@ -1,6 +1,10 @@
-//! `timeout_after`.
+//! `timeout_after`; `interruptible` and `interrupt`.
+
+use std::time::Duration;
 
 use magnus::{Error, Ruby, Value, prelude::*, scan_args::scan_args, typed_data::Obj};
+use reactor::Token;
+use reactor_scheduler::state::{object_ref::ObjectRef, wait::NO_FIBER};
 
 use crate::{
     control::{
@@ -38,17 +42,72 @@ pub fn timeout_after(
         let arguments = [duration, exception, message, block];
         return call_method(this.as_value(), "timeout_in_forked_child", &arguments);
     };
-    let (exception, message) = (object_ref(exception), object_ref(message));
-    write_barrier(this, exception);
-    write_barrier(this, message);
+    let raise = (object_ref(exception), object_ref(message));
+    run(ruby, &scope, raise, Some(limit), |_| duration)
+}
+
+/// `interruptible(limit, exception) { |interruption| … }`: as `timeout_after`, but the block gets a number by which [`interrupt`]
+/// raises the exception before the time is over, and nil is no limit. In a forked child nothing is raised.
+pub fn interruptible(
+    ruby: &Ruby,
+    this: Obj<Scheduler>,
+    arguments: &[Value],
+) -> Result<Value, Error> {
+    let parsed = scan_args::<(Value, Value), (), (), (), (), ()>(arguments)?;
+    let (limit, exception) = parsed.required;
+    let limit = convert::added_timeout(limit)?;
+    let nil = ruby.qnil().as_value();
+    let Entered::Usable(scope) = HookScope::enter(ruby, &this)? else {
+        return yield_block(nil);
+    };
+    let raise = (object_ref(exception), object_ref(nil));
+    run(ruby, &scope, raise, limit, |token| {
+        ruby.integer_from_u64(number_of(token)).as_value()
+    })
+}
+
+/// `interrupt(number)`: raises in the block of [`interruptible`] where that waits; once, and not after the block.
+pub fn interrupt(ruby: &Ruby, this: Obj<Scheduler>, number: u64) -> Result<(), Error> {
+    if this.check_owner(ruby, this.as_value())? {
+        this.state_mut().fire_timeout(token_of(number));
+    }
+    Ok(())
+}
+
+/// Yields to the block, and raises where it waits if the time is over first.
+#[inline(always)] // each frame less is memory of every fiber that waits in such a block
+fn run(
+    ruby: &Ruby,
+    scope: &HookScope,
+    raise: (ObjectRef, ObjectRef),
+    limit: Option<Duration>,
+    argument: impl Fn(Token) -> Value,
+) -> Result<Value, Error> {
+    let this = scope.object;
+    write_barrier(this, raise.0);
+    write_barrier(this, raise.1);
     let timeout = this
         .state_mut()
-        .begin_timeout(scope.slot, exception, message, limit);
+        .begin_interruptible(scope.slot, raise, limit);
     let block = this.begin_timeout_block(ruby, scope.slot, timeout);
-    let result = yield_block(duration);
+    let result = yield_block(argument(timeout.0));
     this.state_mut().end_timeout(timeout);
     if let Some(block) = block {
         block.end();
     }
     result
+}
+
+/// The bits of a token's index that tell timeouts from one another.
+const PLACE_BITS: u32 = 30;
+
+/// A token as a small Integer of Ruby's. The bits that all tokens of timeouts have are left out.
+fn number_of(token: Token) -> u64 {
+    let place = u64::from(token.index()) & ((1 << PLACE_BITS) - 1);
+    u64::from(token.generation()) << PLACE_BITS | place
+}
+
+fn token_of(number: u64) -> Token {
+    let place = number as u32 & ((1 << PLACE_BITS) - 1) | NO_FIBER;
+    Token::new(place, (number >> PLACE_BITS) as u32)
 }

@@ -30,7 +30,8 @@
 //! | running or woken         | an exception is raised in it       | unchanged                | - |
 //! | parked                   | killed                             | woken (interrupted)      | the kill is pending |
 //! | woken                    | killed                             | woken                    | the kill is pending |
-//! | running                  | killed                             | running                  | the caller has to kill it through the VM, whose kill the hooks do not see |
+//! | running, queued          | killed                             | running, queued          | the kill is pending |
+//! | running, not queued      | killed                             | running                  | the caller has to kill it through the VM, whose kill the hooks do not see |
 //! | parked                   | a timeout fires                    | woken (interrupted)      | one more has fired |
 //! | running or woken         | a timeout fires                    | unchanged                | one more has fired |
 //!

@@ -175,6 +175,12 @@ impl State {
         }
     }
 
+    /// Whether the fiber is one of the scheduler's, and no kill has reached it.
+    pub fn may_kill(&self, slot: Slot) -> bool {
+        let record = self.fibers.get(slot);
+        self.fibers.is_scheduled(slot) && record.is_some_and(|record| !record.is_killed())
+    }
+
     /// Kills a fiber: it unwinds when it next gets control. The fiber, if the VM has to find the way, because it is not
     /// parked itself.
     pub fn kill(&mut self, slot: Slot) -> Option<ObjectRef> {

@@ -26,6 +26,8 @@ struct Timeout {
     exception: ObjectRef,
     message: ObjectRef,
     fired: bool,
+    /// It has been raised, and does not fire again.
+    raised: bool,
     /// If the garbage collector may take the fiber in which the block runs: that fiber, and the timer.
     collectable: Option<(Slot, Option<TimerId>)>,
 }
@@ -71,6 +73,7 @@ impl Timeouts {
             exception,
             message,
             fired: false,
+            raised: false,
             collectable: None,
         });
         Token::new(index | MARK, self.generations[index as usize])
@@ -116,9 +119,10 @@ impl Timeouts {
         self.entries.get_mut(index)?.as_mut()
     }
 
-    /// Its time has come. The token of the wait that it ends, if the fiber is parked.
+    /// Its time has come. The token of the wait that it ends, if the fiber is parked. It fires once.
     pub fn fire(&mut self, token: Token, fibers: &mut FiberTable) -> Option<Token> {
-        let timeout = self.current(token)?;
+        let timeout = self.current(token);
+        let timeout = timeout.filter(|timeout| !timeout.fired && !timeout.raised)?;
         if is_suspended(timeout.fiber, fibers) {
             let owner = owner_of(timeout.fiber, fibers)?;
             if owner != timeout.fiber {
@@ -180,7 +184,7 @@ impl Timeouts {
         let fiber = fibers.life(slot);
         let mut timeouts = self.entries.iter_mut().flatten();
         let timeout = timeouts.find(|t| t.fired && t.fiber == fiber && t.depth >= depth)?;
-        timeout.fired = false;
+        (timeout.fired, timeout.raised) = (false, true);
         Some((timeout.exception, timeout.message))
     }
 
@@ -229,6 +233,22 @@ mod tests {
             timeouts.take_fired(slot, &mut fibers)
         );
         assert_eq!(None, timeouts.take_fired(slot, &mut fibers));
+    }
+
+    #[test]
+    fn a_timeout_fires_once() {
+        let (mut fibers, slot) = fiber();
+        let mut timeouts = Timeouts::default();
+        let token = timeouts.insert(slot, (OUTER, MESSAGE), &fibers);
+        fibers.begin_wait(slot, WaitKind::Io);
+        assert!(timeouts.fire(token, &mut fibers).is_some());
+        assert_eq!(None, timeouts.fire(token, &mut fibers));
+        let raised = timeouts.take_fired(slot, &mut fibers);
+        assert_eq!(Some((OUTER, MESSAGE)), raised);
+        fibers.begin_wait(slot, WaitKind::Io);
+        assert_eq!(None, timeouts.fire(token, &mut fibers));
+        let record = fibers.get_mut(slot).unwrap();
+        assert_eq!(WaitStatus::Waiting, record.poll_wait());
     }
 
     #[test]

@@ -75,9 +75,16 @@ impl State {
     fn on_timeout_event(&mut self, event: Event) {
         if event.ready.contains(Ready::NOTIFIED) {
             self.end_collected_timeout(event.token);
-        } else if let Some(token) = self.timeouts.fire(event.token, &mut self.fibers) {
-            self.queue.push_expired(token);
-            self.trace_event(TraceEvent::Ready, token.index());
+        } else {
+            self.fire_timeout(event.token);
+        }
+    }
+
+    /// The timeout with this token is over, if its block goes on: its exception is raised where the block waits.
+    pub fn fire_timeout(&mut self, token: Token) {
+        if let Some(wait) = self.timeouts.fire(token, &mut self.fibers) {
+            self.queue.push_expired(wait);
+            self.trace_event(TraceEvent::Ready, wait.index());
         }
     }
 

@@ -11,6 +11,7 @@ use crate::state::{
     State,
     fiber::Slot,
     object_ref::ObjectRef,
+    timeout_after::Raise,
     wait::{SEVERAL, WaitHook, WaitKind},
 };
 
@@ -201,10 +202,18 @@ impl State {
         message: ObjectRef,
         limit: Duration,
     ) -> (Token, Option<TimerId>) {
-        let token = self
-            .timeouts
-            .insert(slot, (exception, message), &self.fibers);
-        let deadline = self.event_loop.deadline(Some(limit));
+        self.begin_interruptible(slot, (exception, message), Some(limit))
+    }
+
+    /// As [`State::begin_timeout`]. Without a limit, it fires by [`State::fire_timeout`] only.
+    pub fn begin_interruptible(
+        &mut self,
+        slot: Slot,
+        raise: Raise,
+        limit: Option<Duration>,
+    ) -> (Token, Option<TimerId>) {
+        let token = self.timeouts.insert(slot, raise, &self.fibers);
+        let deadline = self.event_loop.deadline(limit);
         (token, self.event_loop.timer(deadline, token))
     }
 

@@ -28,6 +28,7 @@ impl FiberRecord {
         let wait_number = match self.state {
             FiberState::Parked(_) => Some(self.wait_number),
             FiberState::Woken(_) => None,
+            FiberState::Running if self.queued => None,
             FiberState::Running => {
                 self.killed = true;
                 return KillStep::ThroughVm;

@@ -132,6 +132,15 @@ fn a_woken_fiber_that_is_killed_keeps_its_place() {
 }
 
 #[test]
+fn a_fiber_queued_without_a_wait_that_is_killed_keeps_its_place() {
+    let mut record = running();
+    record.queue();
+    assert_eq!(KillStep::Pending(None), record.kill());
+    assert_eq!(FiberState::Running, record.state());
+    assert_eq!(Some(Pending::Kill), record.pending());
+}
+
+#[test]
 fn a_running_fiber_is_killed_through_the_vm() {
     let mut record = running();
     assert_eq!(KillStep::ThroughVm, record.kill());
