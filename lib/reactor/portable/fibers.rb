@@ -67,8 +67,21 @@ module Reactor
 
         forbid_own_fibers
         cancel_watchers
-        @live.each_key { |fiber| enqueue(Delivery.new(fiber)) }
+        @live.each_key { |fiber| ask_to_end(fiber) }
         nil
+      end
+
+      # Asks one fiber to end, as {#cancel} does, unless it has been asked before.
+      #
+      # @param fiber [Fiber]
+      # @return [Boolean] whether it was made by {#fiber}, and has neither ended nor been asked
+      # @raise [ThreadError] the scheduler belongs to another thread
+      # @api private
+      def cancel_fiber(fiber)
+        return false unless enter && @live[fiber] == :running
+
+        ask_to_end(fiber)
+        true
       end
 
       # Called by Ruby 4.0 and later inside long operations: lets the other ready fibers run first.
@@ -86,7 +99,7 @@ module Reactor
 
       def run_fiber(start, arguments, block)
         fiber = Fiber.current
-        @live[fiber] = true
+        @live[fiber] = :running
         trace_event(:control, fiber)
         catch(fiber) { block.call(*arguments) } # thrown by a cancelled wait
         nil # Ruby keeps what a dead fiber returned, which may be another fiber, and so on
@@ -106,6 +119,11 @@ module Reactor
         @suspects.delete(fiber)
         trace_event(:end, fiber)
         enqueue(@drain) if @drain && drained?
+      end
+
+      def ask_to_end(fiber)
+        @live[fiber] = :asked_to_end
+        enqueue(Delivery.new(fiber))
       end
 
       def forbid_own_fibers

@@ -5,6 +5,7 @@ require_relative "../hooks_in_forked_child"
 require_relative "../name_parsing"
 require_relative "../vm"
 require_relative "fibers"
+require_relative "interruptions"
 require_relative "observation"
 require_relative "parking"
 require_relative "polling"
@@ -42,6 +43,7 @@ module Reactor
     include Parking
     include Switching
     include Fibers
+    include Interruptions
     include Polling
     include VirtualClock
     include Observation
@@ -80,7 +82,7 @@ module Reactor
       @owners = ObjectSpace::WeakMap.new # fiber that #fiber did not make => the fiber on whose behalf it runs
       @killed = ObjectSpace::WeakMap.new # fiber that Ruby unwinds for good => true
       @suspects = {}.compare_by_identity # fiber that may be among them, because an error was raised in one that it resumed => true
-      @live = {}.compare_by_identity     # fibers made by #fiber => true
+      @live = {}.compare_by_identity     # fibers made by #fiber => :running or :asked_to_end
       @timers = Timers.new
       @watched = [IO::READABLE, IO::WRITABLE, IO::PRIORITY].to_h { |event| [event, {}.compare_by_identity] }
       @watches = {}.compare_by_identity  # each {Watch} that waits => true
@@ -250,34 +252,6 @@ module Reactor
       end
       wake_poll
       nil
-    end
-
-    # The hook for Timeout.timeout: runs the block, and raises where it waits when the time is over, also inside an
-    # Enumerator. It never raises once the block has been left.
-    #
-    # @param duration [Numeric, nil] seconds; nil: no limit; a negative number is over at once
-    # @param exception [Class, Exception] an instance is raised as it is
-    # @param message [String, nil]
-    # @yieldparam duration [Numeric]
-    # @return what the block returns
-    # @raise [TypeError] no duration
-    def timeout_after(duration, exception, message = nil, &block)
-      seconds = Clock.added_seconds(duration)
-      return ForkedChildHooks.timeout_after(seconds, exception, message, &block) unless enter
-      return yield(duration) unless seconds
-
-      begin
-        note_owner
-        arguments = exception.is_a?(Class) && message ? [exception, message] : [exception]
-        delivery = delivery_to(Fiber.current, arguments)
-        delivery.outer = @waits[Fiber.current]
-        timer = @timers.add(from_now(seconds), delivery)
-        @collectable[timer] = true unless delivery.fiber
-        yield(duration)
-      ensure
-        delivery&.done = true
-        remove_timeout(timer) if timer
-      end
     end
 
     # --- hooks: descriptors ----------------------------------------------------------------------------------------

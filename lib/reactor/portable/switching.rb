@@ -116,30 +116,6 @@ module Reactor
         @owners[fiber] = @owners[@running] || @running
       end
 
-      # A fiber that the scheduler did not make may be an Enumerator's that is suspended between two values, and that the program
-      # drops. So the delivery does not keep it.
-      def delivery_to(fiber, arguments)
-        return Delivery.new(fiber, arguments) if @live.key?(fiber)
-
-        Delivery.new(nil, arguments).tap do |delivery|
-          @limited[delivery] = fiber
-          delivery.outer_of_owner = @waits[@owners[fiber]]
-        end
-      end
-
-      def remove_timeout(timer)
-        @timers.remove(timer)
-        @collectable.delete(timer)
-      end
-
-      # Removes the timeouts of fibers that have been collected, if there was a garbage collection since the last time.
-      def remove_timeouts_of_collected
-        return if @collectable.empty? || @collections == GC.count
-
-        @collections = GC.count
-        @collectable.keys.each { |timer| remove_timeout(timer) unless @limited.key?(timer.entry) }
-      end
-
       # The fiber to raise in. If the fiber of the timeout does not wait itself, because it has resumed another fiber, or because it
       # is a suspended Enumerator's, that is its owner: Ruby passes the exception on to the fiber that waits. nil if the fiber of
       # the timeout has been collected.

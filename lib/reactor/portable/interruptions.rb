@@ -1,0 +1,92 @@
+# frozen_string_literal: true
+
+require_relative "../clock"
+require_relative "../hooks_in_forked_child"
+
+module Reactor
+  class PortableScheduler
+    # Exceptions that are raised where a block waits, unless the block ends first.
+    module Interruptions
+      # The hook for Timeout.timeout: runs the block, and raises where it waits when the time is over, also inside an
+      # Enumerator. It never raises once the block has been left.
+      #
+      # @param duration [Numeric, nil] seconds; nil: no limit; a negative number is over at once
+      # @param exception [Class, Exception] an instance is raised as it is
+      # @param message [String, nil]
+      # @yieldparam duration [Numeric]
+      # @return what the block returns
+      # @raise [TypeError] no duration
+      def timeout_after(duration, exception, message = nil, &block)
+        seconds = Clock.added_seconds(duration)
+        return ForkedChildHooks.timeout_after(seconds, exception, message, &block) unless enter
+        return yield(duration) unless seconds
+
+        run_interruptible(seconds, exception.is_a?(Class) && message ? [exception, message] : [exception]) { yield(duration) }
+      end
+
+      # As {#timeout_after}, but {#interrupt} may raise the exception before the time is over. In a forked child nothing is raised.
+      #
+      # @param limit [Numeric, nil] seconds; nil: no limit
+      # @param exception [Class, Exception]
+      # @yieldparam interruption what {#interrupt} takes
+      # @return what the block returns
+      # @raise [TypeError] no duration
+      # @api private
+      def interruptible(limit, exception, &block)
+        seconds = Clock.added_seconds(limit)
+        enter ? run_interruptible(seconds, [exception], &block) : yield(nil)
+      end
+
+      # Raises in the block of {#interruptible} where that waits; once, and not after the block.
+      #
+      # @return [nil]
+      # @raise [ThreadError] called by another thread
+      # @api private
+      def interrupt(interruption)
+        enqueue(interruption) if enter && !interruption.done
+        nil
+      end
+
+      private
+
+      def run_interruptible(seconds, arguments)
+        note_owner
+        delivery = delivery_to(Fiber.current, arguments)
+        delivery.outer = @waits[Fiber.current]
+        if seconds
+          timer = @timers.add(from_now(seconds), delivery)
+          @collectable[timer] = true unless delivery.fiber
+        end
+        yield(delivery)
+      ensure
+        delivery&.done = true
+        remove_timeout(timer) if timer
+      end
+
+      # A fiber that the scheduler did not make may be an Enumerator's that is suspended between two values, and that the program
+      # drops. So the delivery does not keep it.
+      def delivery_to(fiber, arguments)
+        return Delivery.new(fiber, arguments) if @live.key?(fiber)
+
+        Delivery.new(nil, arguments).tap do |delivery|
+          @limited[delivery] = fiber
+          delivery.outer_of_owner = @waits[@owners[fiber]]
+        end
+      end
+
+      def remove_timeout(timer)
+        @timers.remove(timer)
+        @collectable.delete(timer)
+      end
+
+      # Removes the timeouts of fibers that have been collected, if there was a garbage collection since the last time.
+      def remove_timeouts_of_collected
+        return if @collectable.empty? || @collections == GC.count
+
+        @collections = GC.count
+        @collectable.keys.each { |timer| remove_timeout(timer) unless @limited.key?(timer.entry) }
+      end
+    end
+    private_constant :Interruptions
+  end
+end
