@@ -11,6 +11,8 @@ end
 require_relative "reactor/version"
 require_relative "reactor/scheduler"
 require_relative "reactor/server"
+require_relative "reactor/run"
+require_relative "reactor/group"
 
 # Ruby calls the buffer hooks with an IO::Buffer, and warns once in a process that these are experimental. The program that
 # reads a socket cannot do anything about it, so the warning is taken here.

@@ -73,34 +73,11 @@ module Reactor
 
       def run(scheduler, clock)
         Patches::VirtualTime.clock = clock
-        Fiber.set_scheduler(scheduler)
-        value = nil
-        Fiber.schedule do
-          value = yield clock
-        rescue Exception => error # rubocop:disable Lint/RescueException -- also failed assertions
-          raise Failure.new(error) # which ends the run at once
-        end
-        scheduler.run
-        value
-      rescue Failure => failure
-        raise failure.error
+        Running.run(scheduler) { yield clock }
       ensure
-        Fiber.set_scheduler(nil) if Fiber.scheduler.equal?(scheduler)
-        scheduler.close
         Patches::VirtualTime.clock = nil
       end
     end
-
-    # Not a StandardError: the scheduler then cancels all other fibers.
-    class Failure < Exception # rubocop:disable Lint/InheritException
-      attr_reader :error
-
-      def initialize(error)
-        super(error.message)
-        @error = error
-      end
-    end
-    private_constant :Failure
 
     # What time it is inside of {Testing.virtual_time}.
     class Clock

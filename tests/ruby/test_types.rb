@@ -59,7 +59,7 @@ class TestTypes < ReactorTest
 
   CLASSES = [
     Reactor::Scheduler, Reactor::Scheduler::Portable, Reactor::PortableScheduler, Reactor::FiberStatus, Reactor::Stall, Reactor::StallDetector,
-    Reactor::Testing::Clock, (Reactor::Poller if defined?(Reactor::Poller)), (Reactor::AsyncSelector if defined?(Reactor::AsyncSelector))
+    Reactor::Testing::Clock, Reactor::Group, Reactor::Group::Task, (Reactor::Poller if defined?(Reactor::Poller)), (Reactor::AsyncSelector if defined?(Reactor::AsyncSelector))
   ].compact.freeze
 
   # Methods of Object and Data need no signature.

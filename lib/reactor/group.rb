@@ -1,0 +1,270 @@
+# frozen_string_literal: true
+
+require "timeout"
+require_relative "schedulers"
+require_relative "vm"
+require_relative "group/task"
+
+module Reactor
+  # Fibers that end together. {Reactor.group} opens one.
+  #
+  #   Reactor.group(limit: 5, timeout: 2) do |group|
+  #     group.async { fetch(a) }
+  #     group.async { fetch(b) }
+  #     group.results # => what both have returned, in this order
+  #   end
+  #
+  # No task outlives its group. If a task or the block raises, the group fails: every other task is cancelled ({Task#cancel}), the
+  # block is left where it waits, and when all tasks have ended, the owner raises this first error. The same happens when the time is
+  # over, or if the block is left in any other way: by break, throw, an exception from outside, or the end of its fiber. A task that
+  # owns a group itself ends the tasks of that one first.
+  #
+  # Of several errors, the owner raises the first, except that one which is neither a StandardError nor a ScriptError goes first. Each
+  # other one is reported as the error of a fiber is, and {#errors} has them all.
+  #
+  # A group belongs to one thread. All of its fibers, and others of its scheduler, may use it.
+  class Group
+    # Leaves the block where it waits.
+    class Interruption < Exception # rubocop:disable Lint/InheritException
+    end
+    private_constant :Interruption
+
+    # @return [Array<Exception>] what tasks and the block have raised so far, the first one first
+    attr_reader :errors
+
+    # @api private
+    def initialize(scheduler, limit, timeout, discard)
+      @scheduler = scheduler
+      @timeout = timeout
+      @places = Thread::SizedQueue.new(limit) if limit # an element for each task that runs
+      @thread = Thread.current
+      @owner = Fiber.current
+      @stop = Interruption.new("the group has ended")
+      @running = {}.compare_by_identity
+      @errors = []
+      @closed = false
+      return if discard
+
+      @tasks = []
+      @ended = Thread::Queue.new # tasks in the order in which they end
+    end
+
+    # Runs a block in a fiber of its own, at once, until it waits for the first time. If as many tasks run as the limit allows, this
+    # waits until one has ended.
+    #
+    # @return [Task]
+    # @raise [ThreadError] called by another thread
+    # @raise [RuntimeError] the group fails, or has ended
+    def async(&block)
+      check_thread
+      raise ArgumentError, "no block given" unless block
+
+      refuse if @closed
+      take_place
+      start(Task.new(self, block))
+    end
+
+    # Waits until no task runs.
+    #
+    # @return [self]
+    # @raise [ThreadError] called by another thread
+    def wait
+      check_thread
+      (@idle ||= Thread::Queue.new).pop until @running.empty? || @scheduler.forked_child?
+      self
+    end
+
+    # Waits for every task.
+    #
+    # @return [Array] what the tasks have returned, in the order of {#async}; nil for a task that was cancelled
+    # @raise [RuntimeError] the group discards its results
+    # @raise as {Task#value}
+    def results = kept(@tasks).map(&:value)
+
+    # Waits for the task that completes first, and cancels the others.
+    #
+    # @yieldparam value what a task has returned
+    # @yieldreturn [Boolean] whether it is wanted; without a block, every value is
+    # @return the first value that is wanted; nil if there is none
+    # @raise as {#results}
+    def first
+      check_thread
+      until @running.empty? && kept(@ended).empty?
+        task = @ended.pop
+        next unless task&.state == :completed && (!block_given? || yield(task.value))
+
+        cancel
+        return task.value
+      end
+      refuse if @errors.any?
+    end
+
+    # Calls the block for each element, each in a task of its own, and waits for these tasks.
+    #
+    # @param elements [Enumerable] is asked for the next element when there is a place for its task
+    # @return [Array] what the block has returned, in the order of the elements
+    # @raise as {#async} and {Task#value}
+    def map(elements)
+      raise ArgumentError, "no block given" unless block_given?
+
+      elements.map { |*element| async { yield(*element) } }.map(&:value)
+    end
+
+    # Cancels the tasks that run now; see {Task#cancel}. A task that calls this ends as well.
+    #
+    # @return [self]
+    # @raise [ThreadError] called by another thread
+    def cancel
+      check_thread
+      own, others = @running.keys.partition { |task| task.runs_here? }
+      (others + own).each(&:cancel)
+      self
+    end
+
+    # @return [Integer] tasks that run
+    def size = @running.size
+
+    # Runs the block of the group in the current fiber.
+    #
+    # @api private
+    def run(&block)
+      begin
+        value = supervise(&block)
+      rescue Exception => error # rubocop:disable Lint/RescueException -- raised below, when all tasks have ended
+        fail_with(error) unless error.equal?(@stop)
+      ensure
+        end_tasks
+      end
+      raised = @errors.find { |each| !ordinary?(each) } || @errors.first
+      raised ||= Timeout::Error.new("execution expired") if error
+      raise raised, cause: raised.cause if raised
+
+      value
+    ensure
+      @errors.each { |each| VM.report_error(Fiber.current, each) unless each.equal?(raised) }
+    end
+
+    # A task has ended, in its fiber.
+    #
+    # @api private
+    def ended(task)
+      forget(task)
+      fail_with(task.error) if task.error
+    end
+
+    # @api private
+    def end_fiber(fiber) = @scheduler.cancel_fiber(fiber)
+
+    # Leaves the block, if the group has failed, and the caller is the block itself.
+    #
+    # @api private
+    def leave_block
+      return unless @closed && @interruption && Fiber.current.equal?(@owner)
+
+      @scheduler.yield # raises the interruption that is on its way, so that it ends no later wait
+      raise @stop
+    end
+
+    # @api private
+    def check_thread
+      raise ThreadError, "this group belongs to another thread" unless Thread.current.equal?(@thread)
+    end
+
+    # @return [String] how many tasks run
+    def inspect = "#<#{self.class} #{@running.size} running#{", ended" if @closed}>"
+
+    private
+
+    def supervise
+      @scheduler.interruptible(@timeout, @stop) do |interruption|
+        @interruption = interruption
+        yield(self).tap { wait }
+      end
+    ensure
+      @interruption = nil
+    end
+
+    # An exception from outside, or a kill, may come meanwhile: it goes on when the tasks have ended.
+    def end_tasks
+      close
+      wait
+    ensure
+      end_tasks unless @running.empty? || @scheduler.forked_child?
+    end
+
+    def close
+      return if @closed
+
+      @closed = true
+      @places&.close
+      cancel
+    end
+
+    def fail_with(error)
+      return if @errors.any? { |each| each.equal?(error) } # the same one, by Task#value
+
+      @errors << error
+      return if @closed
+
+      @scheduler.interrupt(@interruption) if @interruption
+      close
+    end
+
+    def ordinary?(error) = error.is_a?(StandardError) || error.is_a?(ScriptError)
+
+    def kept(list) = list || (raise "this group discards its results")
+
+    def refuse
+      leave_block
+      raise "this group has ended"
+    end
+
+    def take_place
+      @places&.push(true)
+    rescue ClosedQueueError
+      refuse
+    end
+
+    def start(task)
+      begun = false
+      @running[task] = true
+      @tasks&.push(task)
+      @scheduler.fiber { begun = true; task.call }
+      task
+    ensure
+      forget(task) unless begun
+    end
+
+    def forget(task)
+      return unless @running.delete(task)
+
+      @places&.pop(true)
+      @ended&.push(task)
+      return unless @running.empty?
+
+      @ended&.num_waiting&.times { @ended.push(nil) }
+      @idle&.close
+      @idle = nil
+    end
+  end
+
+  class << self
+    # Opens a {Group}: runs the block, waits for all tasks that were started in it, and returns the block's value.
+    #
+    # @param limit [Integer, nil] tasks that run at once, at most
+    # @param timeout [Numeric, nil] seconds for all of it; 0 or less: over at the first wait
+    # @param discard [Boolean] whether tasks are forgotten when they have ended, in a group that lasts; then it has no {Group#results}
+    # @yieldparam group [Group]
+    # @return what the block returns
+    # @raise the first error of a task or of the block; see {Group}
+    # @raise [Timeout::Error] the time is over, and all tasks have ended
+    # @raise [RuntimeError] the current fiber has no scheduler of this library; see {Reactor.run}
+    # @raise [ArgumentError, TypeError] no block; limit is no positive Integer; timeout is no duration
+    def group(limit: nil, timeout: nil, discard: false, &block)
+      raise ArgumentError, "no block given" unless block
+
+      scheduler = Schedulers.current or raise "this fiber has no scheduler: call this in the block of Reactor.run"
+      Group.new(scheduler, limit, timeout, discard).run(&block)
+    end
+  end
+end

@@ -1,0 +1,735 @@
+# frozen_string_literal: true
+
+require_relative "helper"
+require "reactor/testing"
+
+# Reactor.group: tasks that end together. No task outlives its group, whatever ends that.
+class TestGroup < ReactorTest
+  # Runs the block in a fiber of a scheduler, and returns its value or raises its error.
+  def in_fiber
+    ended = nil
+    run_scheduler do |scheduler|
+      Fiber.schedule do
+        ended = [:value, yield(scheduler)]
+      rescue Exception => error # rubocop:disable Lint/RescueException
+        ended = [:error, error]
+      end
+      scheduler.run
+    end
+    ended.first == :error ? raise(ended.last) : ended.last
+  end
+
+  def never = Thread::Queue.new.pop
+
+  # A wait that is cancelled, and whose ensure clause waits in several ways.
+  def cancelled(log, name)
+    yield
+  rescue Exception # rubocop:disable Lint/RescueException
+    log << :rescued
+    raise
+  ensure
+    queue = Thread::Queue.new
+    Fiber.schedule { sleep 0.001; queue << true }
+    queue.pop
+    sleep 0.001
+    Thread.new { nil }.join
+    log << name
+  end
+
+  # --- results ---------------------------------------------------------------------------------------------------
+
+  def test_the_block_s_value_is_returned_when_all_tasks_have_ended
+    log = []
+    value = in_fiber { Reactor.group { |group| group.async { sleep 0.002; log << :task }; sleep 0; log << :block; :value } }
+    assert_equal [:value, %i[block task]], [value, log]
+    assert_nil in_fiber { Reactor.group { nil } }
+  end
+
+  def test_results_are_in_the_order_of_async
+    results = in_fiber { Reactor.group { |group| 5.times { |i| group.async { (5 - i).times { sleep 0 }; i } }; group.results } }
+    assert_equal [0, 1, 2, 3, 4], results
+  end
+
+  def test_map_is_in_the_order_of_its_elements_and_waits_for_its_own_tasks_only
+    values = in_fiber do
+      Reactor.group do |group|
+        other = group.async { never }
+        group.map(%w[a b c].each_with_index) { |letter, index| (3 - index).times { sleep 0 }; letter.upcase }.tap { other.cancel }
+      end
+    end
+    assert_equal %w[A B C], values
+  end
+
+  def test_first_is_the_value_of_the_task_that_completes_first_and_cancels_the_others
+    log = []
+    value = in_fiber do
+      Reactor.group do |group|
+        group.async { cancelled(log, :slow) { never } }
+        group.async { 3.times { sleep 0 }; :third }
+        group.async { sleep 0; :second }
+        group.async { cancelled(log, :slower) { never } }
+        group.first
+      end
+    end
+    assert_equal [:second, %i[slow slower]], [value, log.sort]
+  end
+
+  def test_first_of_tasks_that_have_all_ended_is_the_one_that_ended_first
+    value = in_fiber { Reactor.group { |group| group.async { 2.times { sleep 0 }; 1 }; group.async { sleep 0; 2 }; group.wait; group.first } }
+    assert_equal 2, value
+  end
+
+  def test_first_takes_the_first_value_that_its_block_wants_or_nil
+    values = in_fiber do
+      Reactor.group do |group|
+        [1, 3, 4, 6].each { |number| group.async { number.times { sleep 0 }; number } }
+        even = group.first(&:even?)
+        [even, group.first { |_| false }, group.first, group.size]
+      end
+    end
+    assert_equal [4, nil, nil, 0], values
+  end
+
+  def test_several_fibers_wait_for_the_first_and_for_the_end
+    got = in_fiber do
+      Reactor.group do |outer|
+        Reactor.group do |inner|
+          2.times { outer.async { [:first, inner.first { |_| false }] } }
+          2.times { outer.async { [:wait, inner.wait.equal?(inner)] } }
+          2.times { |i| inner.async { sleep 0.001; i } }
+        end
+        outer.results
+      end
+    end
+    assert_equal [[:first, nil], [:first, nil], [:wait, true], [:wait, true]], got
+  end
+
+  def test_a_task_tells_its_state_its_value_and_its_error
+    in_fiber do
+      kept = nil
+      assert_raises(KeyError) do
+        Reactor.group do |group|
+          queue = Thread::Queue.new
+          failure = Thread::Queue.new
+          kept = { completed: group.async { 1 }, running: group.async { queue.pop; 2 }, cancelled: group.async { never }, failed: group.async { failure.pop; raise KeyError } }
+          assert_equal %i[completed running running running], kept.values.map(&:state)
+          assert_equal [true, false], [kept[:cancelled].cancel, kept[:cancelled].cancel]
+          assert_nil kept[:cancelled].value
+          queue << true
+          assert_equal 2, kept[:running].value
+          failure << true
+          never
+        end
+      end
+      assert_equal %i[completed completed cancelled failed], kept.values.map(&:state)
+      assert_equal [1, 2, nil], kept.values.first(3).map(&:value)
+      assert_same kept[:failed].error, assert_raises(KeyError) { kept[:failed].value }
+      assert_equal [nil, nil, nil], kept.values.first(3).map(&:error)
+      assert_equal "#<Reactor::Group::Task failed>", kept[:failed].inspect
+    end
+  end
+
+  def test_a_task_cannot_wait_for_itself
+    assert_raises(ThreadError) { in_fiber { Reactor.group { |group| task = nil; task = group.async { sleep 0; task.value } } } }
+  end
+
+  def test_a_group_that_discards_keeps_no_task_and_has_no_results
+    left = in_fiber do
+      Reactor.group(discard: true) do |group|
+        100.times { group.async { sleep 0 } }
+        group.wait
+        assert_raises(RuntimeError) { group.results }
+        assert_raises(RuntimeError) { group.first }
+        group.instance_variables.map { |name| group.instance_variable_get(name) }.grep(Array).concat([group.instance_variable_get(:@running)]).sum(&:size)
+      end
+    end
+    assert_equal 0, left
+  end
+
+  def test_tasks_start_tasks_in_their_group_which_waits_for_them
+    log = []
+    in_fiber { Reactor.group { |group| group.async { sleep 0; group.async { sleep 0.001; group.async { sleep 0.001; log << :grandchild } } } } }
+    assert_equal [:grandchild], log
+  end
+
+  def test_a_task_inherits_the_storage_of_the_fiber_that_starts_it
+    stored = in_fiber { Fiber[:request] = 7; Reactor.group { |group| group.async { sleep 0; Fiber[:request] }; group.results } }
+    assert_equal [7], stored
+  end
+
+  # --- errors ----------------------------------------------------------------------------------------------------
+
+  def test_the_first_error_cancels_the_other_tasks_whose_ensure_clauses_wait_and_is_raised_in_the_owner
+    log = []
+    error = KeyError.new("own")
+    raised = assert_raises(KeyError) do
+      in_fiber do
+        Reactor.group do |group|
+          group.async { cancelled(log, :before) { never } }
+          group.async { sleep 0; raise error }
+          group.async { cancelled(log, :after) { sleep } }
+        end
+      ensure
+        log << :owner
+      end
+    end
+    assert_same error, raised
+    assert_nil raised.cause
+    assert_equal [%i[after before], :owner], [log.first(2).sort, log.last]
+    assert_equal 3, log.size
+  end
+
+  # What the block waits for when a task fails.
+  BLOCKED = {
+    queue: ->(_) { Thread::Queue.new.pop },
+    sleep: ->(_) { sleep },
+    read: ->(_) { IO.pipe { |reader, _| reader.read(1) } },
+    value: ->(group) { group.async { Thread::Queue.new.pop }.value },
+    place: ->(group) { group.async { Thread::Queue.new.pop } while true },
+    first: ->(group) { group.first },
+    enumerator: ->(_) { Enumerator.new { |_| sleep }.next },
+    group: ->(_) { Reactor.group { |inner| inner.async { Thread::Queue.new.pop } } },
+    results: ->(group) { group.async { Thread::Queue.new.pop } and group.results }
+  }.freeze
+
+  BLOCKED.each do |name, wait|
+    define_method("test_a_failing_task_interrupts_a_block_that_waits_for_#{name}") do
+      log = []
+      assert_raises(KeyError) do
+        in_fiber do
+          Reactor.group(limit: 3) do |group|
+            group.async { sleep 0; sleep 0.001; raise KeyError }
+            begin
+              instance_exec(group, &wait)
+            rescue StandardError
+              log << :rescued
+            ensure
+              sleep 0.001
+              log << :ensured
+            end
+            sleep 0
+          end
+        end
+      end
+      assert_equal [:ensured], log
+    end
+  end
+
+  def test_an_error_before_the_first_wait_ends_the_group
+    log = []
+    error = assert_raises(KeyError) do
+      in_fiber { Reactor.group { |group| group.async { raise KeyError, "at once" }; log << :went_on; group.async { log << :never }; log << :never } }
+    end
+    assert_equal ["at once", [:went_on]], [error.message, log]
+    assert_raises(KeyError) { in_fiber { Reactor.group { |group| group.async { raise KeyError } } } }
+  end
+
+  def test_a_block_that_rescues_the_interruption_does_not_lose_the_error
+    assert_raises(KeyError) do
+      in_fiber do
+        Reactor.group do |group|
+          group.async { sleep 0; raise KeyError }
+          begin
+            never
+          rescue Exception # rubocop:disable Lint/RescueException
+            sleep 0.001
+          end
+        end
+      end
+    end
+  end
+
+  def test_an_error_of_the_block_cancels_the_tasks
+    log = []
+    error = assert_raises(IOError) { in_fiber { Reactor.group { |group| group.async { cancelled(log, :task) { never } }; sleep 0; raise IOError } } }
+    assert_nil error.cause
+    assert_equal [:task], log
+  end
+
+  def test_errors_that_are_not_raised_are_reported_and_kept
+    said = run_child(<<~RUBY)
+      group = nil
+      begin
+        Reactor.run do
+          Reactor.group do |opened|
+            group = opened
+            opened.async { begin; sleep; ensure; raise KeyError, "second"; end }
+            opened.async { sleep 0; raise IOError, "first" }
+            begin; sleep; ensure; raise "third"; end
+          end
+        end
+      rescue IOError => error
+        puts error.message
+      end
+      puts group.errors.map(&:message).sort.join(" ")
+      Reactor.run do
+        Reactor.group { |other| other.async { begin; sleep; ensure; raise "by break"; end }; break }
+      end
+    RUBY
+    assert_equal "first\nfirst second third\n", said.out
+    assert_equal ["by break", "second", "third"], said.err.scan(/by break|first|second|third/).sort
+    assert_equal 3, said.err.scan("terminated with exception").size
+  end
+
+  def test_an_error_that_is_raised_again_by_value_is_one_error
+    errors = nil
+    assert_raises(KeyError) do
+      in_fiber do
+        Reactor.group do |group|
+          errors = group.errors
+          failing = group.async { sleep 0.001; raise KeyError }
+          2.times { group.async { failing.value } }
+          failing.value
+        end
+      end
+    end
+    assert_equal [KeyError], errors.map(&:class)
+  end
+
+  # SystemExit, for example.
+  def test_an_exception_that_is_no_standard_error_goes_before_an_earlier_error
+    raised = assert_raises(SystemExit) do
+      in_fiber { Reactor.group { |group| group.async { begin; never; ensure; exit 3; end }; group.async { sleep 0; raise KeyError } } }
+    end
+    assert_equal 3, raised.status
+  end
+
+  def test_the_error_of_an_inner_group_fails_the_outer_one
+    log = []
+    error = assert_raises(KeyError) do
+      in_fiber do
+        Reactor.group do |outer|
+          outer.async { cancelled(log, :outer) { never } }
+          outer.async do
+            Reactor.group do |inner|
+              inner.async { cancelled(log, :inner) { never } }
+              inner.async { sleep 0; raise KeyError, "inmost" }
+            end
+          end
+        end
+      end
+    end
+    assert_equal ["inmost", %i[inner outer]], [error.message, log]
+  end
+
+  # --- cancelling ------------------------------------------------------------------------------------------------
+
+  def test_one_task_is_cancelled_alone
+    log = []
+    in_fiber do
+      Reactor.group do |group|
+        one = group.async { cancelled(log, :one) { never } }
+        two = group.async { 20.times { sleep 0.001 }; log << :two }
+        one.cancel
+        assert_equal [:running, nil, :cancelled], [one.state, one.value, one.state]
+        assert_equal :running, two.state
+      end
+    end
+    assert_equal %i[one two], log
+  end
+
+  def test_cancelling_a_group_ends_its_tasks_and_the_group_goes_on
+    log = []
+    value = in_fiber do
+      Reactor.group do |group|
+        3.times { |i| group.async { cancelled(log, i) { never } } }
+        group.cancel.wait
+        group.async { sleep 0; :later }.value
+      end
+    end
+    assert_equal [:later, [0, 1, 2]], [value, log.sort]
+  end
+
+  def test_a_task_cancels_itself_and_its_group
+    log = []
+    in_fiber do
+      Reactor.group do |group|
+        group.async { cancelled(log, :sibling) { never } }
+        task = group.async { cancelled(log, :itself) { sleep 0; task.cancel; log << :never } }
+        group.async { cancelled(log, :all) { 2.times { sleep 0 }; group.cancel; log << :never } }
+      end
+    end
+    assert_equal %i[all itself sibling], log.sort
+  end
+
+  def test_a_task_that_ends_itself_inside_of_an_enumerator
+    log = []
+    in_fiber do
+      Reactor.group do |group|
+        task = group.async { cancelled(log, :itself) { sleep 0; Enumerator.new { |_| task.cancel; sleep 0.001; log << :never }.next } }
+      end
+    end
+    assert_equal [:itself], log
+  end
+
+  # Where a task is when it is cancelled.
+  CANCELLED_IN = {
+    enumerator: ->(_) { Enumerator.new { |_| sleep }.next },
+    enumerator_that_waits_in_ensure: ->(_) { Enumerator.new { |_| begin; sleep; ensure; sleep 0.001; end }.next },
+    fiber: ->(_) { Fiber.new { sleep }.resume },
+    rescue: ->(_) { begin; sleep; rescue Exception; sleep; end }, # rubocop:disable Lint/RescueException
+    timeout: ->(_) { Timeout.timeout(3600) { sleep } },
+    lock: ->(_) { Thread::Mutex.new.tap { |mutex| Fiber.schedule { mutex.synchronize { sleep 0.01 } } }.lock },
+    value: ->(group) { group.async { Thread::Queue.new.pop }.value },
+    place: ->(group) { group.async { Thread::Queue.new.pop } while true },
+    group: ->(_) { Reactor.group { |inner| 2.times { inner.async { Thread::Queue.new.pop } } } },
+    start: ->(group) { group.async { group.cancel } and sleep }, # while it starts another one, which cancels it
+    read: ->(_) { IO.pipe { |reader, _| reader.read(1) } }
+  }.freeze
+
+  CANCELLED_IN.each do |name, wait|
+    define_method("test_a_task_is_cancelled_inside_of_#{name}") do
+      log = []
+      in_fiber do
+        Reactor.group(limit: 4) do |group|
+          group.async { cancelled(log, :ensured) { instance_exec(group, &wait) } }
+          2.times { sleep 0.001 }
+          group.cancel
+        end
+        log << :closed
+      end
+      assert_equal %i[ensured closed], log
+    end
+  end
+
+  def test_a_task_whose_ensure_clause_opens_a_group_has_that_one_run_to_its_end
+    log = []
+    assert_raises(KeyError) do
+      in_fiber do
+        Reactor.group do |group|
+          group.async do
+            never
+          ensure
+            log << Reactor.group { |cleanup| 3.times { |i| cleanup.async { sleep 0.001 * (3 - i); i } }; cleanup.results }
+            begin
+              Reactor.group { |cleanup| cleanup.async { sleep 0.001; raise IOError }; never }
+            rescue IOError
+              log << :rescued
+            end
+          end
+          group.async { sleep 0; raise KeyError }
+        end
+      end
+    end
+    assert_equal [[0, 1, 2], :rescued], log
+  end
+
+  def test_a_task_that_outlives_its_cancellation_is_waited_for
+    log = []
+    in_fiber do
+      Reactor.group do |group|
+        task = group.async do
+          loop do
+            never
+          ensure
+            break
+          end
+          sleep 0.001
+          log << :outlived
+        end
+        task.cancel
+        sleep 0
+        assert_equal false, task.cancel
+      end
+      log << :closed
+    end
+    assert_equal %i[outlived closed], log
+  end
+
+  def test_cancelling_ends_no_wait_of_an_ensure_clause
+    log = []
+    assert_raises(KeyError) do
+      in_fiber do
+        Reactor.group do |outer|
+          outer.async do
+            Reactor.group do |inner|
+              task = inner.async { begin; never; ensure; 10.times { sleep 0.001 }; log << :cleaned; end }
+              task.cancel
+              sleep 0
+            end
+          end
+          outer.async { 2.times { sleep 0.001 }; raise KeyError }
+        end
+      end
+    end
+    assert_equal [:cleaned], log
+  end
+
+  def test_a_task_that_is_being_cancelled_starts_none
+    log = []
+    assert_raises(KeyError) do
+      in_fiber do
+        Reactor.group do |group|
+          group.async do
+            never
+          ensure
+            assert_raises(RuntimeError) { group.async { log << :never } }
+            log << :refused
+          end
+          group.async { sleep 0; raise KeyError }
+        end
+      end
+    end
+    assert_equal [:refused], log
+  end
+
+  def test_a_group_that_has_ended_starts_no_task
+    in_fiber do
+      group = nil
+      Reactor.group { |opened| group = opened }
+      assert_raises(RuntimeError) { group.async { flunk } }
+      assert_equal [[], 0, false], [group.results, group.size, group.inspect.include?("running,") && false]
+      assert_nil group.first
+      assert_same group, group.wait.cancel
+    end
+  end
+
+  # --- limits ----------------------------------------------------------------------------------------------------
+
+  def test_no_more_tasks_run_than_the_limit_and_they_begin_in_order
+    most = 0
+    began = []
+    in_fiber do
+      Reactor.group(limit: 3) do |group|
+        20.times { |i| group.async { began << i; most = [most, group.size].max; (i % 3).times { sleep 0 } } }
+      end
+    end
+    assert_equal [3, [*0...20]], [most, began]
+  end
+
+  def test_map_asks_for_an_element_when_there_is_a_place
+    asked = 0
+    endless = Enumerator.new { |yielder| loop { yielder << (asked += 1) } }
+    in_fiber do
+      assert_raises(KeyError) { Reactor.group(limit: 2) { |group| group.map(endless) { |i| sleep 0; raise KeyError if i == 5 } } }
+    end
+    assert_includes 5..8, asked
+  end
+
+  def test_a_place_is_free_again_after_an_error_of_starting
+    in_fiber do |scheduler|
+      Reactor.group(limit: 1) do |group|
+        scheduler.singleton_class.prepend(failing = Module.new { def fiber(...) = raise(FiberError, "no memory for a fiber") })
+        2.times { assert_raises(FiberError) { group.async { flunk } } }
+        failing.remove_method(:fiber)
+        assert_equal 1, group.async { 1 }.value
+        assert_equal 0, group.size
+      end
+    end
+  end
+
+  def test_invalid_options_are_errors_of_the_caller
+    in_fiber do
+      assert_raises(ArgumentError) { Reactor.group(limit: 0) { flunk } }
+      assert_raises(TypeError) { Reactor.group(limit: "many") { flunk } }
+      assert_raises(TypeError) { Reactor.group(timeout: "soon") { flunk } }
+      assert_raises(ArgumentError) { Reactor.group }
+      Reactor.group { |group| assert_raises(ArgumentError) { group.async } }
+      Reactor.group { |group| assert_raises(ArgumentError) { group.map([1]) } }
+    end
+  end
+
+  # --- time ------------------------------------------------------------------------------------------------------
+
+  def test_a_timeout_cancels_and_is_raised_when_all_tasks_have_ended
+    log = []
+    took = Reactor::Testing.virtual_time do |clock|
+      error = assert_raises(Timeout::Error) do
+        Reactor.group(timeout: 60) do |group|
+          group.async { sleep 30; log << :in_time }
+          group.async { begin; sleep 3600; ensure; sleep 5; log << :cleaned; end }
+          group.async { group.async { sleep 61 } and sleep 59 }
+        end
+      end
+      assert_equal ["execution expired", nil], [error.message, error.cause]
+      clock.elapsed
+    end
+    assert_equal [65.0, %i[in_time cleaned]], [took, log]
+  end
+
+  def test_a_timeout_interrupts_the_block_where_it_waits
+    Reactor::Testing.virtual_time do |clock|
+      assert_raises(Timeout::Error) { Reactor.group(timeout: 2) { sleep 3600 } }
+      assert_raises(Timeout::Error) { Reactor.group(timeout: 2, limit: 1) { |group| group.map(1..5) { sleep 1 } } }
+      assert_raises(Timeout::Error) { Reactor.group(timeout: 0) { |group| group.async { sleep 1 } } }
+      assert_equal :value, Reactor.group(timeout: 2) { sleep 1; :value }
+      assert_equal 5.0, clock.elapsed
+    end
+  end
+
+  def test_an_error_before_the_time_is_over_is_the_one_that_is_raised
+    Reactor::Testing.virtual_time do |clock|
+      assert_raises(KeyError) do
+        Reactor.group(timeout: 2) do |group|
+          group.async { begin; sleep; ensure; sleep 10; end }
+          group.async { sleep 1; raise KeyError }
+        end
+      end
+      assert_equal 11.0, clock.elapsed
+    end
+  end
+
+  def test_an_outer_timeout_ends_the_group_and_is_raised_when_all_tasks_have_ended
+    log = []
+    Reactor::Testing.virtual_time do |clock|
+      assert_raises(Timeout::Error) do
+        Timeout.timeout(1) { Reactor.group { |group| group.async { begin; sleep; ensure; sleep 2; log << :cleaned; end } } }
+      end
+      assert_raises(Timeout::Error) do
+        Reactor.group(timeout: 1) { Reactor.group(timeout: 5) { |group| group.async { begin; sleep; ensure; sleep 2; log << :nested; end } } }
+      end
+      assert_equal 6.0, clock.elapsed
+    end
+    assert_equal %i[cleaned nested], log
+  end
+
+  # The wait for the end of the tasks is itself interrupted.
+  def test_a_timeout_while_the_tasks_end_leaves_none_behind
+    log = []
+    Reactor::Testing.virtual_time do |clock|
+      Thread.current.report_on_exception = false
+      assert_raises(Timeout::Error) do
+        Timeout.timeout(3) do
+          Reactor.group do |group|
+            group.async { begin; sleep; ensure; sleep 10; log << :cleaned; end }
+            sleep 1
+            raise KeyError
+          end
+        end
+      rescue KeyError
+        raise Timeout::Error # by the timeout of Ruby 3.3, which is a StandardError, the first error is raised
+      ensure
+        Thread.current.report_on_exception = true
+      end
+      assert_equal [11.0, [:cleaned]], [clock.elapsed, log]
+    end
+  end
+
+  # --- ends of the block -----------------------------------------------------------------------------------------
+
+  LEFT_BY = {
+    break: ->(log, task) { [1].each { Reactor.group { |group| task.call(group); break } } },
+    throw: ->(log, task) { catch(:tag) { Reactor.group { |group| task.call(group); throw :tag } } },
+    throw_in_a_wait: ->(log, task) { catch(:tag) { Timeout.timeout(nil) { Reactor.group { |group| task.call(group); sleep 0; throw :tag } } } },
+    exception: ->(log, task) { begin; Reactor.group { |group| task.call(group); raise IOError }; rescue IOError; nil; end },
+    fiber_raise: lambda { |log, task|
+      owner = Fiber.current
+      Fiber.schedule { sleep 0; owner.raise(IOError) }
+      begin; Reactor.group { |group| task.call(group) }; rescue IOError; nil; end
+    },
+    fiber_raise_twice: lambda { |log, task|
+      owner = Fiber.current
+      Fiber.schedule { 2.times { sleep 0; owner.raise(IOError) } }
+      begin; Reactor.group { |group| task.call(group) }; rescue IOError; nil; end
+    },
+    kill: ->(log, task) { Fiber.schedule { Fiber.current.tap { |owner| Fiber.schedule { sleep 0; owner.kill } }; Reactor.group { |group| task.call(group) } } }
+  }.freeze
+
+  LEFT_BY.each do |name, leave|
+    define_method("test_no_task_outlives_a_group_whose_block_is_left_by_#{name}") do
+      log = []
+      in_fiber do
+        begun = false
+        task = ->(group) { group.async { begun = true; cancelled(log, :task) { never } } }
+        leave.call(log, task)
+        sleep 0.001 until log.any?
+        assert begun
+      end
+      assert_equal [:task], log
+    end
+  end
+
+  CLOSED_BY = {
+    kill: ->(thread) { thread.kill },
+    interrupt: ->(thread) { thread.raise(Interrupt) },
+    raise: ->(thread) { thread.raise(IOError) }
+  }.freeze
+
+  CLOSED_BY.each do |name, finish|
+    define_method("test_the_ensure_clauses_of_all_tasks_run_if_the_thread_ends_by_#{name}") do
+      log = []
+      made = Thread::Queue.new
+      thread = Thread.new do
+        Thread.current.report_on_exception = false
+        Fiber.set_scheduler(Reactor::Scheduler.new)
+        Fiber.schedule do
+          Reactor.group do |outer|
+            outer.async { cancelled(log, :outer) { never } }
+            outer.async { Reactor.group { |inner| inner.async { cancelled(log, :inner) { never } } } }
+            made << Fiber.scheduler
+          end
+        ensure
+          log << :owner
+        end
+        Fiber.scheduler.run
+      end
+      scheduler = made.pop
+      until_parked(scheduler, 4)
+      finish.call(thread)
+      outcome { join_or_fail(thread, TEST_TIMEOUT) }
+      assert_equal [%i[inner outer], :owner], [log.first(2).sort, log.last]
+      assert_equal [3, 0, true], [log.size, scheduler.live, scheduler.closed?]
+    end
+  end
+
+  def test_a_scheduler_that_is_closed_runs_the_group_to_its_end
+    log = []
+    run_scheduler do
+      Fiber.schedule { Reactor.group { |group| group.async { sleep 0.001; log << :task } }; log << :owner }
+      Fiber.set_scheduler(nil)
+    end
+    assert_equal %i[task owner], log
+  end
+
+  def test_a_group_in_an_enumerator_is_interrupted_there
+    assert_raises(KeyError) do
+      in_fiber { Enumerator.new { |_| Reactor.group { |group| group.async { sleep 0; raise KeyError }; sleep } }.next }
+    end
+    values = in_fiber do
+      numbers = Enumerator.new { |yielder| Reactor.group { |group| group.async { sleep 0.001 }; 2.times { |i| yielder << i; sleep 0 } }; yielder << :end }
+      [numbers.next, numbers.next, numbers.next]
+    end
+    assert_equal [0, 1, :end], values
+  end
+
+  # --- who may use it --------------------------------------------------------------------------------------------
+
+  def test_a_group_needs_a_scheduler_of_this_library_in_the_current_fiber
+    assert_raises(RuntimeError) { Reactor.group { flunk } }
+    run_scheduler { assert_raises(RuntimeError) { Reactor.group { flunk } } }
+    in_fiber { assert_raises(RuntimeError) { Fiber.blocking { Reactor.group { flunk } } } }
+  end
+
+  def test_other_threads_get_a_thread_error
+    in_fiber do
+      Reactor.group do |group|
+        task = group.async { sleep 0.001 }
+        calls = [-> { group.async { flunk } }, -> { group.wait }, -> { group.cancel }, -> { group.results }, -> { group.first },
+                 -> { group.map([1]) { flunk } }, -> { task.value }, -> { task.cancel }]
+        classes = Thread.new { calls.map { |call| outcome(&call) } }.value
+        assert_equal [[:raised, ThreadError]] * calls.size, classes
+        inside = Thread.new { Reactor.run { calls.map { |call| outcome(&call) } } }.value
+        assert_equal [[:raised, ThreadError]] * calls.size, inside
+      end
+    end
+  end
+
+  def test_a_forked_child_of_a_task_does_not_wait_for_the_tasks_of_its_parent
+    needs_fork
+    said = child_says(<<~RUBY)
+      Reactor.run do
+        pid = nil
+        Reactor.group { |group| group.async { sleep 0.001; puts "task" }; pid = fork }
+        if pid
+          Process.wait(pid)
+          puts "parent, \#{$?.exitstatus}"
+        else
+          puts "child"
+          $stdout.flush
+          exit!(3)
+        end
+      end
+    RUBY
+    assert_equal ["child", "parent, 3", "task"], said.lines(chomp: true).sort
+  end
+end

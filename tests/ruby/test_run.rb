@@ -1,0 +1,207 @@
+# frozen_string_literal: true
+
+require_relative "helper"
+
+# Reactor.run: a block with a scheduler of its own. It has ended afterwards, whatever has ended the block.
+class TestRun < ReactorTest
+  # Runs the block on a thread of its own, and checks that the thread has no scheduler afterwards.
+  def on_a_thread(&block)
+    before = descriptors
+    left = :unknown
+    run_plain do
+      block.call
+    ensure
+      left = Fiber.scheduler
+    end
+  ensure
+    assert_nil left, "the thread has a scheduler afterwards"
+    assert eventually { leaked_descriptors(before).empty? }, "descriptors left open"
+  end
+
+  def test_the_value_of_the_block_is_returned_when_all_fibers_have_ended
+    log = []
+    value = on_a_thread do
+      Reactor.run do
+        Fiber.schedule { sleep 0.001; Fiber.schedule { sleep 0.001; log << :grandchild } }
+        sleep 0
+        log << :block
+        :value
+      end
+    end
+    assert_equal [:value, %i[block grandchild]], [value, log]
+  end
+
+  def test_the_options_are_those_of_a_scheduler
+    scheduler = on_a_thread { Reactor.run(backend: :select, workers: 2) { Fiber.scheduler } }
+    assert_kind_of Reactor::PortableScheduler, scheduler
+    assert_raises(ArgumentError) { on_a_thread { Reactor.run(backend: :nonsense) { flunk } } }
+    assert_raises(ArgumentError) { on_a_thread { Reactor.run(nonsense: 1) { flunk } } }
+    assert_raises(ArgumentError) { on_a_thread { Reactor.run } }
+  end
+
+  def test_where_a_scheduler_is_set_the_block_runs_in_the_same_fiber_and_leaves_its_fibers_behind
+    run_scheduler do |scheduler|
+      log = []
+      Fiber.schedule do
+        fiber = Fiber.current
+        value = Reactor.run { Fiber.schedule { sleep 0.001; log << :outlives }; [Fiber.current.equal?(fiber), Fiber.scheduler.equal?(scheduler)] }
+        log << value
+        assert_raises(ArgumentError) { Reactor.run(workers: 2) { flunk } }
+        Reactor.run { Reactor.run { log << :nested } }
+      end
+      scheduler.run
+      assert_equal [[true, true], :nested, :outlives], log
+    end
+  end
+
+  def test_a_blocking_fiber_of_a_thread_with_a_scheduler_is_refused
+    run_scheduler do |scheduler|
+      assert_match(/blocking/, assert_raises(RuntimeError) { Reactor.run { flunk } }.message)
+      Fiber.schedule { assert_raises(RuntimeError) { Fiber.blocking { Reactor.run { flunk } } } }
+      scheduler.run
+      assert_same scheduler, Fiber.scheduler
+    end
+  end
+
+  class Foreign
+    def block(*) = nil
+    def unblock(*) = nil
+    def kernel_sleep(*) = nil
+    def io_wait(*) = nil
+    def fiber_interrupt(*) = nil
+    def fiber(&block) = Fiber.new(blocking: false, &block).tap(&:resume)
+  end
+
+  def test_a_scheduler_of_another_library_is_left_alone
+    run_plain do
+      Fiber.set_scheduler(foreign = Foreign.new)
+      errors = [assert_raises(RuntimeError) { Reactor.run { flunk } }]
+      Fiber.schedule { errors << assert_raises(RuntimeError) { Reactor.run { flunk } } }
+      errors.each { |error| assert_match(/another library.*Foreign/, error.message) }
+      assert_same foreign, Fiber.scheduler
+    end
+  end
+
+  # The kinds of exceptions, before the first wait and after it.
+  [RuntimeError, NotImplementedError, SystemExit, Interrupt, NoMemoryError, Class.new(Exception)].each_with_index do |kind, number|
+    %i[before after].each do |moment|
+      define_method("test_an_error_#{number}_#{moment}_the_first_wait_is_raised_unchanged_and_the_other_fibers_are_cancelled") do
+        log = []
+        error = kind.new("own")
+        raised = assert_raises(kind) do
+          on_a_thread do
+            Reactor.run do
+              Fiber.schedule { begin; Thread::Queue.new.pop; ensure; sleep 0.001; log << :ensured; end }
+              sleep 0 if moment == :after
+              raise error
+            end
+          end
+        end
+        assert_same error, raised
+        assert_nil error.cause
+        assert_equal [:ensured], log
+      end
+    end
+  end
+
+  def test_an_error_keeps_its_cause
+    error = assert_raises(IOError) { on_a_thread { Reactor.run { begin; raise KeyError; rescue KeyError; raise IOError; end } } }
+    assert_kind_of KeyError, error.cause
+  end
+
+  def test_the_error_of_another_fiber_is_raised_when_all_have_ended
+    log = []
+    error = assert_raises(IOError) do
+      on_a_thread do
+        Reactor.run do
+          Fiber.schedule { sleep 0; raise IOError, "first" }
+          Fiber.schedule { sleep 0.001; log << :not_disturbed }
+          Fiber.schedule { sleep 0.002; raise KeyError, "second" }
+          sleep 0.003
+          log << :block
+        end
+      end
+    end
+    assert_equal ["first", %i[not_disturbed block]], [error.message, log]
+  end
+
+  def test_an_error_of_an_ensure_clause_does_not_replace_that_of_the_block
+    error = assert_raises(IOError) do
+      on_a_thread { Reactor.run { Fiber.schedule { begin; sleep; ensure; raise KeyError; end }; raise IOError } }
+    end
+    assert_nil error.cause
+  end
+
+  def test_break_return_and_throw_raise_what_they_raise_in_another_fiber
+    assert_raises(LocalJumpError) { on_a_thread { Reactor.run { break 5 } } }
+    assert_raises(LocalJumpError) { on_a_thread { Reactor.run { sleep 0; return 5 } } }
+    assert_raises(UncaughtThrowError) { on_a_thread { catch(:tag) { Reactor.run { throw :tag } } } }
+    assert_equal 5, on_a_thread { Reactor.run { next 5 } }
+  end
+
+  ENDS = {
+    raise: ->(thread) { thread.raise(IOError, "from outside") },
+    interrupt: ->(thread) { thread.raise(Interrupt, "from outside") },
+    kill: ->(thread) { thread.kill }
+  }.freeze
+
+  ENDS.each do |name, finish|
+    define_method("test_the_scheduler_is_gone_after_a_#{name}_from_another_thread") do
+      log = []
+      waits = Thread::Queue.new
+      thread = Thread.new do
+        Thread.current.report_on_exception = false
+        Reactor.run do
+          Fiber.schedule { begin; Thread::Queue.new.pop; ensure; sleep 0.001; log << :fiber; end }
+          waits << Fiber.scheduler
+          Thread::Queue.new.pop
+        ensure
+          sleep 0.001
+          log << :block
+        end
+      ensure
+        log << Fiber.scheduler
+      end
+      until_parked(waits.pop, 2)
+      finish.call(thread)
+      ended = outcome { join_or_fail(thread, TEST_TIMEOUT); thread.value }
+      assert_equal [%i[block fiber], nil], [log.first(2).sort, log.last]
+      assert_equal({ raise: [:raised, IOError], interrupt: [:raised, Interrupt], kill: [:value, nil] }[name], ended)
+    end
+  end
+
+  def test_it_runs_inside_of_an_enumerator_and_of_a_plain_fiber
+    on_a_thread do
+      numbers = Enumerator.new { |yielder| 2.times { |i| yielder << Reactor.run { Fiber.schedule { sleep 0.001 }; sleep 0.001; i } } }
+      assert_equal [0, 1], [numbers.next, numbers.next]
+      assert_equal 7, Fiber.new { Reactor.run { sleep 0.001; 7 } }.resume
+    end
+  end
+
+  def test_it_runs_again_and_again_on_the_same_thread
+    assert_equal [0, 1, 2], on_a_thread { Array.new(3) { |i| Reactor.run { sleep 0; i } } }
+  end
+
+  def test_a_forked_child_of_a_run_runs_its_own
+    needs_fork
+    said = child_says(<<~RUBY)
+      Reactor.run do
+        Fiber.schedule { sleep 0.001 }
+        pid = fork { puts Reactor.run { Fiber.schedule { sleep 0.001 }; sleep 0.001; "child" } }
+        Process.wait(pid)
+        puts "parent \#{$?.exitstatus}"
+      end
+    RUBY
+    assert_equal "child\nparent 0\n", said
+  end
+
+  def test_a_ractor_runs_its_own
+    skip_under_stress
+    said = child_says(<<~RUBY)
+      Warning[:experimental] = false
+      ractor = Ractor.new { Reactor.run { Reactor.group { |group| 2.times { |i| group.async { sleep 0.001; i } }; group.results } } }
+      p ractor.respond_to?(:value) ? ractor.value : ractor.take
+    RUBY
+    assert_equal "[0, 1]\n", said
+  end
+end
