@@ -2,6 +2,8 @@
 
 require_relative "helper"
 require_relative "interleaving"
+require_relative "group_trees"
+require "reactor/testing"
 
 # Random waits, timeouts, unblocks, raises and closes: no late event ends another wait, and no item is lost.
 #
@@ -18,5 +20,32 @@ class TestProperty < ReactorTest
     run_scheduler(within: SECONDS + TEST_TIMEOUT) { world.run }
     note "SEED=#{SEED}: #{world.counts.map { |what, count| "#{count} #{what}" }.join(", ")}"
     assert_equal [], world.violations.first(5), "#{world.violations.size} violations with SEED=#{SEED}"
+  end
+
+  TREES = LONG ? 2000 : 60
+
+  def test_random_trees_of_groups_end_as_the_model_says
+    $stderr.puts "SEED=#{SEED}"
+    world = GroupTrees::World.new(SEED)
+    run_scheduler do |scheduler|
+      Fiber.schedule { world.disturb }
+      Fiber.schedule { world.run(TREES) }
+      scheduler.run
+    end
+    note "SEED=#{SEED}: #{world.counts.map { |what, count| "#{count} #{what}" }.join(", ")}"
+    assert_equal [], world.violations.first(5), "#{world.violations.size} violations with SEED=#{SEED}"
+  end
+
+  def test_random_trees_of_groups_end_as_the_model_says_in_virtual_time
+    $stderr.puts "SEED=#{SEED}"
+    world = GroupTrees::World.new(SEED)
+    run_plain do
+      Reactor::Testing.virtual_time(settle: 0) do
+        Fiber.schedule { world.disturb }
+        world.run(TREES)
+      end
+    end
+    assert_equal [], world.violations.first(5), "#{world.violations.size} violations with SEED=#{SEED}"
+    assert_operator world.log.size, :>, TREES
   end
 end
