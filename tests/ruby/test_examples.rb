@@ -64,4 +64,38 @@ class TestExamples < ReactorTest
       reader&.close
     end
   end
+
+  def check_links(*urls)
+    reader, writer = IO.pipe
+    pid = Process.spawn({ "REACTOR_BACKEND" => BACKEND.to_s }, RbConfig.ruby, "-w", "-I", LIB, "examples/check_links.rb", *urls,
+                        chdir: ROOT, out: writer, err: writer, pgroup: true)
+    writer.close
+    status = reap(pid, TEST_TIMEOUT)
+    pid = nil
+    [status.exitstatus, reader.read.lines(chomp: true)]
+  ensure
+    Process.kill(:KILL, -pid) && Process.wait(pid) if pid
+    reader&.close
+  end
+
+  # The first connection is closed without an answer.
+  def test_the_links_are_checked_with_a_second_attempt_for_those_that_fail
+    skip_under_stress
+    server = track(TCPServer.new("127.0.0.1", 0))
+    answers = [nil, 200, 200, 200, 404]
+    thread = Thread.new do
+      answers.each do |code|
+        client = server.accept
+        nil until client.gets.to_s.chomp.empty?
+        client.write("HTTP/1.1 #{code} -\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok") if code
+        client.close
+      end
+    end
+    url = "http://127.0.0.1:#{server.addr[1]}/"
+    assert_equal [0, ["#{url}a: 200", "#{url}b: 200", "#{url}c: 200"]], check_links("#{url}a", "#{url}b", "#{url}c").then { |status, lines| [status, lines.sort] }
+    assert_equal [1, ["#{url}gone: 404"]], check_links("#{url}gone")
+    thread.join
+    server.close
+    assert_equal [1, ["#{url}down: Errno::ECONNREFUSED"]], check_links("#{url}down")
+  end
 end
