@@ -319,10 +319,12 @@ class TestGroup < ReactorTest
     in_fiber do
       Reactor.group do |group|
         one = group.async { cancelled(log, :one) { never } }
-        two = group.async { 20.times { sleep 0.001 }; log << :two }
+        gate = Thread::Queue.new
+        two = group.async { gate.pop; log << :two }
         one.cancel
         assert_equal [:running, nil, :cancelled], [one.state, one.value, one.state]
         assert_equal :running, two.state
+        gate << true
       end
     end
     assert_equal %i[one two], log
@@ -369,7 +371,7 @@ class TestGroup < ReactorTest
     fiber: ->(_) { Fiber.new { sleep }.resume },
     rescue: ->(_) { begin; sleep; rescue Exception; sleep; end }, # rubocop:disable Lint/RescueException
     timeout: ->(_) { Timeout.timeout(3600) { sleep } },
-    lock: ->(_) { Thread::Mutex.new.tap { |mutex| Fiber.schedule { mutex.synchronize { sleep 0.01 } } }.lock },
+    lock: ->(group) { Thread::Mutex.new.tap { |mutex| group.async { mutex.synchronize { Thread::Queue.new.pop } } }.lock },
     value: ->(group) { group.async { Thread::Queue.new.pop }.value },
     place: ->(group) { group.async { Thread::Queue.new.pop } while true },
     group: ->(_) { Reactor.group { |inner| 2.times { inner.async { Thread::Queue.new.pop } } } },
