@@ -64,10 +64,11 @@ class TestGroup < ReactorTest
     log = []
     value = in_fiber do
       Reactor.group do |group|
+        all_begun = Thread::Queue.new
         group.async { cancelled(log, :slow) { never } }
-        group.async { 3.times { sleep 0 }; :third }
-        group.async { sleep 0; :second }
+        group.async { all_begun.pop; :second }
         group.async { cancelled(log, :slower) { never } }
+        all_begun << true
         group.first
       end
     end
@@ -75,7 +76,14 @@ class TestGroup < ReactorTest
   end
 
   def test_first_of_tasks_that_have_all_ended_is_the_one_that_ended_first
-    value = in_fiber { Reactor.group { |group| group.async { 2.times { sleep 0 }; 1 }; group.async { sleep 0; 2 }; group.wait; group.first } }
+    value = in_fiber do
+      Reactor.group do |group|
+        second_ended = Thread::Queue.new
+        group.async { second_ended.pop; 1 }
+        group.async { second_ended << true; 2 }
+        group.wait.first
+      end
+    end
     assert_equal 2, value
   end
 
@@ -165,9 +173,11 @@ class TestGroup < ReactorTest
     raised = assert_raises(KeyError) do
       in_fiber do
         Reactor.group do |group|
+          all_begun = Thread::Queue.new
           group.async { cancelled(log, :before) { never } }
-          group.async { sleep 0; raise error }
+          group.async { all_begun.pop; raise error }
           group.async { cancelled(log, :after) { sleep } }
+          all_begun << true
         end
       ensure
         log << :owner
@@ -346,9 +356,14 @@ class TestGroup < ReactorTest
     log = []
     in_fiber do
       Reactor.group do |group|
+        begun = Thread::Queue.new
+        all_begun = Thread::Queue.new
         group.async { cancelled(log, :sibling) { never } }
-        task = group.async { cancelled(log, :itself) { sleep 0; task.cancel; log << :never } }
-        group.async { cancelled(log, :all) { 2.times { sleep 0 }; group.cancel; log << :never } }
+        task = group.async { cancelled(log, :itself) { begun.pop; task.cancel; log << :never } }
+        group.async { cancelled(log, :all) { all_begun.pop; group.cancel; log << :never } }
+        begun << true
+        sleep 0
+        all_begun << true
       end
     end
     assert_equal %i[all itself sibling], log.sort
@@ -358,7 +373,9 @@ class TestGroup < ReactorTest
     log = []
     in_fiber do
       Reactor.group do |group|
-        task = group.async { cancelled(log, :itself) { sleep 0; Enumerator.new { |_| task.cancel; sleep 0.001; log << :never }.next } }
+        begun = Thread::Queue.new
+        task = group.async { cancelled(log, :itself) { begun.pop; Enumerator.new { |_| task.cancel; sleep 0.001; log << :never }.next } }
+        begun << true
       end
     end
     assert_equal [:itself], log
@@ -610,21 +627,24 @@ class TestGroup < ReactorTest
   # --- ends of the block -----------------------------------------------------------------------------------------
 
   LEFT_BY = {
-    break: ->(log, task) { [1].each { Reactor.group { |group| task.call(group); break } } },
-    throw: ->(log, task) { catch(:tag) { Reactor.group { |group| task.call(group); throw :tag } } },
-    throw_in_a_wait: ->(log, task) { catch(:tag) { Timeout.timeout(nil) { Reactor.group { |group| task.call(group); sleep 0; throw :tag } } } },
-    exception: ->(log, task) { begin; Reactor.group { |group| task.call(group); raise IOError }; rescue IOError; nil; end },
-    fiber_raise: lambda { |log, task|
+    break: ->(task) { [1].each { Reactor.group { |group| task.call(group); break } } },
+    throw: ->(task) { catch(:tag) { Reactor.group { |group| task.call(group); throw :tag } } },
+    throw_in_a_wait: ->(task) { catch(:tag) { Timeout.timeout(nil) { Reactor.group { |group| task.call(group); sleep 0; throw :tag } } } },
+    exception: ->(task) { begin; Reactor.group { |group| task.call(group); raise IOError }; rescue IOError; nil; end },
+    fiber_raise: lambda { |task|
       owner = Fiber.current
-      Fiber.schedule { sleep 0; owner.raise(IOError) }
-      begin; Reactor.group { |group| task.call(group) }; rescue IOError; nil; end
+      begin; Reactor.group { |group| task.call(group); Fiber.schedule { sleep 0; owner.raise(IOError) } }; rescue IOError; nil; end
     },
-    fiber_raise_twice: lambda { |log, task|
+    fiber_raise_twice: lambda { |task|
       owner = Fiber.current
-      Fiber.schedule { 2.times { sleep 0; owner.raise(IOError) } }
-      begin; Reactor.group { |group| task.call(group) }; rescue IOError; nil; end
+      begin; Reactor.group { |group| task.call(group); Fiber.schedule { 2.times { sleep 0; owner.raise(IOError) } } }; rescue IOError; nil; end
     },
-    kill: ->(log, task) { Fiber.schedule { Fiber.current.tap { |owner| Fiber.schedule { sleep 0; owner.kill } }; Reactor.group { |group| task.call(group) } } }
+    kill: lambda { |task|
+      Fiber.schedule do
+        owner = Fiber.current
+        Reactor.group { |group| task.call(group); Fiber.schedule { sleep 0; owner.kill } }
+      end
+    }
   }.freeze
 
   LEFT_BY.each do |name, leave|
@@ -633,7 +653,7 @@ class TestGroup < ReactorTest
       in_fiber do
         begun = false
         task = ->(group) { group.async { begun = true; cancelled(log, :task) { never } } }
-        leave.call(log, task)
+        leave.call(task)
         sleep 0.001 until log.any?
         assert begun
       end
