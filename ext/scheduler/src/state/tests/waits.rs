@@ -209,6 +209,35 @@ fn a_timeout_whose_block_has_ended_raises_nothing() {
 }
 
 #[test]
+fn an_interruption_without_a_limit_is_fired_by_hand_and_not_after_its_block() {
+    let (mut state, _script) = open();
+    let slot = scheduled(&mut state, 1);
+    let interruption = state.begin_interruptible(slot, (ERROR, NIL), None);
+    assert!(interruption.1.is_none());
+    block(&mut state, slot);
+    state.poll_once().unwrap();
+    assert_eq!(Next::Nothing, state.next_ready());
+    state.fire_timeout(interruption.0);
+    assert_eq!(vec![slot], order(&mut state));
+    assert_eq!(WaitStatus::TimedOut, state.poll_wait(slot));
+    assert_eq!(Some((ERROR, NIL)), state.take_fired_timeout(slot));
+    state.after_park(slot);
+    state.end_timeout(interruption);
+    block(&mut state, slot);
+    state.fire_timeout(interruption.0);
+    assert_eq!(WaitStatus::Waiting, state.poll_wait(slot));
+}
+
+#[test]
+fn a_fiber_that_is_being_killed_may_not_be_killed_again() {
+    let (mut state, _script) = open();
+    let slot = scheduled(&mut state, 1);
+    assert!(state.may_kill(slot));
+    state.mark_killed(slot);
+    assert!(!state.may_kill(slot));
+}
+
+#[test]
 fn a_timeout_of_a_fiber_that_waits_for_an_enumerator_is_raised_from_outside() {
     let (mut state, _script) = open();
     let (slot, polling) = (scheduled(&mut state, 1), scheduled(&mut state, 2));
