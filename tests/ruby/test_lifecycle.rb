@@ -319,4 +319,48 @@ class TestLifecycle < ReactorTest
     assert_equal [], leaked_descriptors(before)
     assert_predicate scheduler, :closed?
   end
+
+  # The VM looks for a kill where methods return.
+  def test_a_thread_that_is_killed_anywhere_in_the_end_of_its_scheduler_leaves_no_fiber_thread_or_descriptor
+    steps, = kill_while_closing(nil)
+    assert_operator steps, :>, 20
+    (1..steps).each do |step|
+      before, threads = descriptors, Thread.list
+      _, log, scheduler, place = kill_while_closing(step)
+      assert_equal [:cleaned_up], log, place
+      assert_predicate scheduler, :closed?, place
+      assert eventually { surplus_threads(threads).empty? }, -> { "#{place}: #{surplus_threads(threads).inspect}" }
+      assert_equal [], leaked_descriptors(before), place
+    end
+  end
+
+  # Another thread kills the one that closes its scheduler, at this step outside of the fibers.
+  def kill_while_closing(killed_at)
+    log, scheduler, place, steps = [], nil, nil, 0
+    path = File.join(File.realpath(File.join(__dir__, "../../lib")), "reactor")
+    thread = Thread.new do
+      Fiber.set_scheduler(scheduler = Reactor::Scheduler.new(stall: TEST_TIMEOUT))
+      Fiber.schedule { wait_with_a_worker_and_a_waiter_thread(scheduler, log) }
+      kill = TracePoint.new(:return, :c_return) do |event|
+        next unless Fiber.current.blocking? && event.path.start_with?(path) && (steps += 1) == killed_at
+
+        place = "killed at #{event.event} of #{event.method_id}, #{event.path}:#{event.lineno}"
+        Thread.new(Thread.current, &:kill).join
+      end
+      kill.enable(target_thread: Thread.current) { Fiber.set_scheduler(nil) }
+    end
+    join_or_fail(thread, TEST_TIMEOUT)
+    [steps, log, scheduler, place]
+  end
+
+  def wait_with_a_worker_and_a_waiter_thread(scheduler, log)
+    scheduler.offload { nil }
+    scheduler.run_on_waiter_thread { sleep 0.001 }
+  ensure
+    begin
+      sleep 0.001
+    ensure
+      log << :cleaned_up
+    end
+  end
 end

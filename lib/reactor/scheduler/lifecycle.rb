@@ -13,6 +13,9 @@ module Reactor
   module Lifecycle
     include Schedulers::Member
 
+    UNINTERRUPTED = { Object => :never }.freeze
+    private_constant :UNINTERRUPTED
+
     # @param backend [Symbol, String, nil] see {Reactor.backends}; nil: REACTOR_BACKEND, else the best
     # @param stall [Numeric, nil] seconds, more than 0, that a fiber may hold the loop before it is reported, see
     #   {StallDetector}; nil: no limit
@@ -80,15 +83,16 @@ module Reactor
     # @return [nil]
     # @raise [RuntimeError, ThreadError, FiberError] as {#run}
     def scheduler_close
-      return if closed?
-
       begin
-        cancel if exiting?
-        run
+        cancel if !closed? && exiting?
+        run unless closed?
       ensure
-        shutdown
-        @offload.close
+        abandon unless closed? || nothing_left? # killed before or after the run
       end
+    ensure
+      # Nothing comes after this that could make up for it, so it is not cut if the thread is killed.
+      Thread.handle_interrupt(UNINTERRUPTED) { end_loop_and_threads unless forked_child? }
+      @offload.join
     end
 
     private
@@ -97,6 +101,11 @@ module Reactor
 
     # @return [Float] seconds, on the clock of sleeps and timeouts
     def now = Clock.now
+
+    def end_loop_and_threads
+      shutdown
+      @offload.stop
+    end
 
     # Ends fibers that were to go on. A second signal ends this, too. Fibers never end if their ensure clauses wait for one
     # another; they are left behind.

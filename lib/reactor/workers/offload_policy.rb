@@ -75,18 +75,24 @@ module Reactor
     # Runs the block on a thread of its own, which ends with the block and counts for no limit.
     def run_on_own_thread(&)
       @on_worker += 1
-      @own_threads[pool = WorkerPool.new(1)] = true
-      pool.run(&)
-    ensure
-      @own_threads.delete(pool)
-      pool.finish
+      pool = WorkerPool.new(1)
+      begin
+        @own_threads[pool] = true
+        pool.run(&)
+      ensure
+        @own_threads.delete(pool)
+        pool.finish
+      end
     end
 
     # @return [Hash{Symbol => Integer}] see {Inspection#stats}
     def stats = { offload_inline: @inline, offload_on_worker: @on_worker, offload_threads: pools.sum(&:size) }
 
-    # Ends all threads.
-    def close = pools.each(&:close)
+    # Asks all threads to end; none begins any more.
+    def stop = pools.each(&:stop)
+
+    # Waits for the end of all threads.
+    def join = pools.each(&:join)
 
     private
 

@@ -135,11 +135,14 @@ module Reactor
     # Takes no more jobs: each worker ends when it finds none.
     def finish = @jobs.close
 
-    # Ends all workers. They are idle, unless fibers were left behind.
-    def close
-      @jobs.close
-      @threads.dup.each { |thread| thread.kill.join }
+    # Asks all workers to end. They are idle, unless fibers were left behind.
+    def stop
+      finish
+      @threads.dup.each(&:kill)
     end
+
+    # Waits for the end of all workers.
+    def join = @threads.dup.each(&:join)
 
     private
 
