@@ -12,9 +12,8 @@ class TestTrap < ReactorTest
     $queue, $inner, $entered = Array.new(3) { Thread::Queue.new }
     $mutex, $condition, $held = Thread::Mutex.new, Thread::ConditionVariable.new, Thread::Queue.new
     $reading, $writing = IO.pipe
-    $waiting = $sent = $polls = nil
-    $in_ruby = wait.start_with?("in Ruby: ")
-    wait = wait.delete_prefix("in Ruby: ")
+    $waiting = $sent = $polls = $place = nil
+    $place, wait = wait.split(": ", 2) if wait.match?(/\A(?:in Ruby|before the wait): /)
     clock = -> { Process.clock_gettime(Process::CLOCK_MONOTONIC) }
     main = Thread.current
     handlers = []
@@ -30,20 +29,31 @@ class TestTrap < ReactorTest
         super
       end
     end
-    # The signal comes while the portable scheduler runs Ruby code in the fiber that waits.
+    # The signal comes while the portable scheduler runs Ruby code in the fiber that waits, or is about to.
     Reactor::PortableScheduler.prepend(Module.new do
-      private def run_next
-        if $in_ruby && $waiting && !$sent
-          $sent = true
-          Process.kill(:USR1, Process.pid)
-        end
+      def io_wait(...)
+        signal_in("before the wait")
         super
+      end
+
+      private
+
+      def run_next
+        signal_in("in Ruby")
+        super
+      end
+
+      def signal_in(place)
+        return unless $place == place && $waiting && !$sent
+
+        $sent = true
+        Process.kill(:USR1, Process.pid)
       end
     end) if defined?(Reactor::PortableScheduler)
     signaller = Thread.new do
       Thread.stop
       Thread.pass until $waiting && main.stop?
-      Process.kill(:USR1, Process.pid) unless $in_ruby
+      Process.kill(:USR1, Process.pid) unless $place
       $entered.pop
       if outside
         Thread.pass until main.stop? # the handler waits
@@ -130,6 +140,28 @@ class TestTrap < ReactorTest
       wait = "begin; #{block}; rescue #{error}; [1, $slept]; end"
       assert_equal "[1, true]", after_a_signal_in(in_its_fiber(wait), handler: handler).first, name
     end
+  end
+
+  # A handler may run in a hook before the fiber waits. Only the portable scheduler runs Ruby code there. The handler waits twice.
+  def test_a_timeout_around_a_wait_that_a_trap_handler_forestalls_does_not_end_the_handlers_wait
+    handler = "begin; 2.times { sleep 0.2 }; $slept = true; rescue Exception => error; $slept = error.class; end"
+    blocks = {
+      "a wait" => "Timeout.timeout(0.1, EOFError) { $reading.wait_readable(60) }",
+      "a wait in an Enumerator" => "Timeout.timeout(0.1, EOFError) { Enumerator.new { |_| $polls = Fiber.current; $reading.wait_readable(60) }.next }",
+      "a wait in a fiber with a timeout of its own" => "Timeout.timeout(0.1, EOFError) { Timeout.timeout(60) { $reading.wait_readable(60) } }"
+    }
+    blocks.each do |name, block|
+      wait = "begin; #{block}; rescue EOFError; [1, $slept]; end"
+      wait = "before the wait: #{wait}" if select_backend?
+      assert_equal "[1, true]", after_a_signal_in(wait, handler: handler).first, name
+    end
+  end
+
+  def test_a_trap_handler_that_forestalls_a_wait_has_timeouts_of_its_own
+    handler = "begin; Timeout.timeout(0.001, IOError) { sleep 1 }; rescue IOError; $inner << 1; end"
+    wait = "begin; Timeout.timeout(0.2, EOFError) { $reading.wait_readable(60) }; rescue EOFError; $inner.size; end"
+    wait = "before the wait: #{wait}" if select_backend?
+    assert_equal "1", after_a_signal_in(wait, handler: handler).first
   end
 
   # A handler may run as soon as the fiber has control again. It is called there by a TracePoint instead of a signal, so that it

@@ -50,9 +50,9 @@ module Reactor
       private
 
       def run_interruptible(seconds, arguments)
+        @limits += 1
         note_owner
         delivery = delivery_to(Fiber.current, arguments)
-        delivery.outer = @waits[Fiber.current]
         if seconds
           timer = @timers.add(from_now(seconds), delivery)
           @collectable[timer] = true unless delivery.fiber
@@ -61,17 +61,22 @@ module Reactor
       ensure
         delivery&.done = true
         remove_timeout(timer) if timer
+        @limits -= 1
       end
 
       # A fiber that the scheduler did not make may be an Enumerator's that is suspended between two values, and that the program
       # drops. So the delivery does not keep it.
       def delivery_to(fiber, arguments)
-        return Delivery.new(fiber, arguments) if @live.key?(fiber)
-
-        Delivery.new(nil, arguments).tap do |delivery|
+        delivery = Delivery.new(nil, arguments)
+        delivery.outer = @waits[fiber]
+        delivery.in_handler = in_trap_handler?
+        if @live.key?(fiber)
+          delivery.fiber = fiber
+        else
           @limited[delivery] = fiber
           delivery.outer_of_owner = @waits[@owners[fiber]]
         end
+        delivery
       end
 
       def remove_timeout(timer)
@@ -84,7 +89,12 @@ module Reactor
         return if @collectable.empty? || @collections == GC.count
 
         @collections = GC.count
-        @collectable.keys.each { |timer| remove_timeout(timer) unless @limited.key?(timer.entry) }
+        @collectable.keys.each do |timer|
+          next if @limited.key?(timer.entry)
+
+          remove_timeout(timer)
+          @limits -= 1
+        end
       end
     end
     private_constant :Interruptions

@@ -19,14 +19,17 @@ module Reactor
     # [hook]   :sleep or :block where the kind is :block, for {Inspection#fibers}; :select in a wait for several things
     # [parked_at] the time of the last poll when it began
     # [late]   deliveries that come again when it is over, because they must not end it
+    # [in_handler] it is known to be that of a trap handler
     #
     # A Struct, because making one runs no Ruby code: no other thread can run meanwhile, see {PortableScheduler#block}.
-    Wait = Struct.new(:fiber, :kind, :outer, :woken, :queued, :done, :events, :error, :timer, :hook, :parked_at, :late)
+    Wait = Struct.new(:fiber, :kind, :outer, :woken, :queued, :done, :events, :error, :timer, :hook, :parked_at, :late,
+                      :in_handler)
 
     # An exception on its way to a fiber wherever that waits, or the request to end (arguments nil). It takes its turn in the
     # ready queue like a {Wait}. +deferred+: it has let a wake-up go first, once. That of a timeout knows the wait of the fiber, and
     # of the fiber's owner, in the middle of which its block began: nil, unless that was in a trap handler or a finalizer.
-    Delivery = Struct.new(:fiber, :arguments, :queued, :done, :deferred, :outer, :outer_of_owner)
+    # +in_handler+: its block began in a trap handler.
+    Delivery = Struct.new(:fiber, :arguments, :queued, :done, :deferred, :outer, :outer_of_owner, :in_handler)
 
     private_constant :Wait, :Delivery
 
@@ -44,7 +47,8 @@ module Reactor
         return ForkedChildHooks.block(seconds) { wait.queued } unless enter
 
         @counts[:parks] += 1
-        @interrupted[wait.fiber] = wait if wait.outer
+        wait.in_handler = @limits.positive? && in_trap_handler?
+        @interrupted[wait.fiber] = wait if wait.outer || wait.in_handler
         note_owner
         find_kill if !@suspects.empty? && kill_suspected?
         wait.parked_at = @clock
@@ -105,6 +109,7 @@ module Reactor
         @timers.remove(wait.timer) if wait.timer
         wait.late&.each { |delivery| enqueue(delivery) }
         fiber = wait.fiber
+        @interrupted.delete(fiber)
         wait.outer ? resume_outer(fiber, wait.outer) : @waits.delete(fiber)
         wait.fiber = wait.outer = nil # an entry that is still queued, or the caller of a new fiber, must keep no fiber alive
       end
@@ -113,8 +118,15 @@ module Reactor
       # the ready queue again, because its fiber may be about to poll.
       def resume_outer(fiber, wait)
         @waits[fiber] = wait
-        wait.outer ? @interrupted[fiber] = wait : @interrupted.delete(fiber)
+        @interrupted[fiber] = wait if wait.outer || wait.in_handler
         @ready.unshift(wait) if wait.woken
+      end
+
+      # Whether a trap handler runs in the current fiber: it can take no lock.
+      def in_trap_handler?
+        @handler_check.synchronize { false }
+      rescue ThreadError
+        true
       end
 
       # Queues a wait that is over, or a delivery that is due. The append is the one step that counts: another thread or a

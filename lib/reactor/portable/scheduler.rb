@@ -74,8 +74,10 @@ module Reactor
       @sleeping = false
       @ready = []                        # entries to be served, in this order
       @waits = {}.compare_by_identity    # fiber => its innermost Wait; keeps parked fibers alive
-      @interrupted = {}.compare_by_identity # of these fibers those whose innermost Wait interrupts another one => that Wait
+      @interrupted = {}.compare_by_identity # of these fibers those whose innermost Wait is a trap handler's, or interrupts another
       @early_unblocks = ObjectSpace::WeakMap.new # fibers unblocked on their way into an overridden hook
+      @handler_check = Thread::Mutex.new
+      @limits = 0                        # timeouts whose blocks run
       @limited = ObjectSpace::WeakMap.new # delivery of a timeout => fiber that #fiber did not make, in which the block runs
       @collectable = {}.compare_by_identity # timers of these deliveries => true
       @collections = 0                   # how many garbage collections there were when @collectable was last looked through

@@ -139,14 +139,14 @@ module Reactor
           delivery.deferred = true
           @ready.push(delivery)
           @ready.shift
-        elsif wait && VM.closes_io?(delivery.fiber)
+        elsif wait && (VM.closes_io?(delivery.fiber) || handlers_alone?(wait, delivery))
           deliver_after(wait, delivery)
         elsif wait
           wait.error ||= delivery.arguments || :cancel
           @ready.unshift(wait)
           wait.queued = delivery.done = true
         elsif delivery.arguments && (handler = @interrupted.each_value.find { |inner| delivery.fiber.equal?(@owners[inner.fiber]) })
-          # It has resumed a fiber whose wait a trap handler has interrupted, in which Ruby would raise.
+          # It has resumed a fiber in which a trap handler waits, and Ruby would raise there.
           deliver_after(handler, delivery)
         else
           # It does not wait itself. It has resumed a fiber that does, or it is not a fiber but a stand-in. Ruby finds the way.
@@ -171,6 +171,9 @@ module Reactor
         wait = wait.outer until wait.nil? || wait.outer.equal?(delivery.outer)
         wait || innermost
       end
+
+      # Whether the wait is that of a trap handler that has interrupted the block of the timeout where it did not wait yet.
+      def handlers_alone?(wait, delivery) = wait.in_handler && delivery.arguments && !delivery.in_handler
 
       def raise_in(fiber, arguments)
         return fiber.raise(*arguments) if arguments
