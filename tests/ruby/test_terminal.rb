@@ -66,6 +66,54 @@ class TestTerminal < ReactorTest
     end
   end
 
+  # With both a number of bytes and a time, the time runs from byte to byte. Each byte is written when the reader waits for it.
+  def test_a_read_with_a_time_between_bytes_stops_no_other_fiber_and_gets_all_bytes
+    plain = run_plain do
+      @master << "abc"
+      @slave.raw(min: 3, time: 25) { @slave.readpartial(9) }
+    end
+    got = nil
+    run_scheduler do |scheduler|
+      Fiber.schedule { got = @slave.raw(min: 3, time: 25) { @slave.readpartial(9) } }
+      Fiber.schedule do
+        %w[a b c].each_with_index do |byte, number|
+          until_parked(scheduler, 1)
+          @master << byte
+          assert eventually { got || !@slave.wait_readable(0) }, "byte #{number} is not taken"
+        end
+      end
+    end
+    assert_equal ["abc", "abc"], [plain, got]
+  end
+
+  def test_a_read_with_a_time_between_bytes_ends_after_it_or_when_there_is_no_more_room
+    @slave.raw(min: 5, time: 0.2) do
+      compare(["a", true]) do
+        @master << "a"
+        text = nil
+        waited = elapsed { text = @slave.readpartial(9) }
+        [text, waited >= 0.15]
+      end
+      compare(%w[bc d]) do
+        @master << "bcd"
+        [@slave.sysread(2), @slave.sysread(1)]
+      end
+    end
+  end
+
+  # The master answers with the settings of the other end.
+  def test_the_master_of_a_terminal_whose_reads_end_at_once_is_waited_for
+    [0, 0.1].each do |time|
+      got = nil
+      @slave.raw!(min: 0, time: time)
+      run_scheduler do |scheduler|
+        Fiber.schedule { got = @master.readpartial(9) }
+        Fiber.schedule { until_parked(scheduler, 1); @slave << "x" }
+      end
+      assert_equal "x", got
+    end
+  end
+
   # VMIN counts only without line editing.
   def test_a_line_is_waited_for
     got = nil

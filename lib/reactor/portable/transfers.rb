@@ -94,6 +94,9 @@ module Reactor
         return Fiber.blocking { buffer.public_send(direction, io, *nothing_at(buffer.size)) } if most.zero?
 
         unless nonblocking?(io)
+          if direction == :read && TerminalTimeout.pause_limit(io, 0, most)
+            return ready_now(io, IO::READABLE) ? read_with_pauses(io, buffer, offset, most) : EAGAIN
+          end
           unless ready_now(io, direction == :read ? IO::READABLE : IO::WRITABLE)
             limit = TerminalTimeout.read_limit(io) if direction == :read
             return EAGAIN unless limit
@@ -102,6 +105,20 @@ module Reactor
           most = [most, io.stat.chardev? ? DEVICE_CHUNK : PIPE_CHUNK].min if direction == :write && !io.stat.file?
         end
         Fiber.blocking { buffer.slice(offset, most).public_send(direction, io, *ONE_ATTEMPT) }
+      end
+
+      # Reads what is there, and what comes before the terminal would end the read.
+      def read_with_pauses(io, buffer, offset, most)
+        total = 0
+        loop do
+          size = [most - total, TerminalTimeout.available(io)].min
+          count = Fiber.blocking { buffer.slice(offset + total, size).read(io, *ONE_ATTEMPT) }
+          return total.zero? ? count : total unless count.positive?
+
+          total += count
+          pause = TerminalTimeout.pause_limit(io, total, most)
+          return total unless pause && io_wait(io, IO::READABLE, pause)
+        end
       end
 
       # The arguments of IO::Buffer#read and #write for no bytes at the end of the buffer.

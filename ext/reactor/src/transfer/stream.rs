@@ -14,7 +14,7 @@ use reactor_scheduler::{
     state::{wait::WakeCause, wait_registration::Registered},
     system::{
         kind::DescriptorKind,
-        terminal_timeout::read_limit,
+        terminal_timeout::{pause_limit, read_limit},
         transfer::{self as system, SLICE},
     },
 };
@@ -123,7 +123,7 @@ fn try_fast_path(
     }
     record_attempt(scheduler, &io, direction, attempted);
     let is_over = match answer {
-        Ok(count) => count == 0 || count >= request.minimum() || never_blocks,
+        Ok(count) => count == 0 || may_be_enough(transfer, &io, count) || never_blocks,
         Err(_) => never_blocks,
     };
     if is_over {
@@ -247,9 +247,13 @@ fn continue_transfer(
                 Again::Attempted(answer) => answer,
             },
         };
-        let limit = match answer {
-            Err(Errno::AGAIN) if is_read_of_device(transfer, io) => read_limit(io.descriptor),
-            _ => None,
+        if let Ok(count) = answer {
+            scope.scheduler.slice().count_transfer(count);
+            progress.done += count;
+        }
+        let limit = match is_read_of_device(transfer, io) {
+            true => device_limit(transfer, io, answer, progress.done)?,
+            false => None,
         };
         if limit.is_some() {
             progress.ends_at_deadline = true;
@@ -258,8 +262,6 @@ fn continue_transfer(
         }
         match answer {
             Ok(count) => {
-                scope.scheduler.slice().count_transfer(count);
-                progress.done += count;
                 if count == 0 || progress.done >= minimum {
                     return Ok(Some(hook_result(Ok(progress.done))));
                 }
@@ -290,7 +292,29 @@ fn is_known_to_block(scheduler: &Scheduler, io: &IoFacts, direction: Direction) 
         && may_park(io)
 }
 
+/// Whether the call may have all that is asked for. A terminal may wait for more.
+#[inline(always)]
+fn may_be_enough(transfer: &Transfer, io: &IoFacts, count: usize) -> bool {
+    count >= transfer.request.minimum() && !is_read_of_device(transfer, io)
+}
+
+/// How long a terminal waits for the next byte before it ends the read.
+#[cold]
+fn device_limit(
+    transfer: &Transfer,
+    io: &IoFacts,
+    answer: Result<usize, Errno>,
+    done: usize,
+) -> Result<Option<Duration>, Error> {
+    Ok(match answer {
+        Err(Errno::AGAIN) if done == 0 => read_limit(io.descriptor),
+        Ok(1..) | Err(Errno::AGAIN) => pause_limit(io.descriptor, done, transfer.request.room()?),
+        _ => None,
+    })
+}
+
 /// A terminal may end a read before it is readable.
+#[inline(always)]
 fn is_read_of_device(transfer: &Transfer, io: &IoFacts) -> bool {
     transfer.direction == Direction::Read && io.kind == DescriptorKind::PollFirst
 }

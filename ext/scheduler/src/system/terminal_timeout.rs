@@ -1,4 +1,4 @@
-//! Terminals whose read(2) returns without data after a time (VTIME), or at once.
+//! Terminals whose read(2) ends without as many bytes as it waits for: at once, or after a time (VMIN and VTIME of termios(3)).
 
 use std::{os::fd::RawFd, time::Duration};
 
@@ -6,19 +6,55 @@ use rustix::termios::{LocalModes, SpecialCodeIndex, tcgetattr};
 
 use crate::system::descriptor::{borrow, is_nonblocking};
 
-/// How long read(2) waits for the first byte of a terminal before it returns 0: VTIME, if VMIN is 0 (termios(3)). poll(2) does
-/// not report that. `None`: no terminal, or one that is waited for until it is readable.
-pub fn read_limit(descriptor: RawFd) -> Option<Duration> {
+/// What VMIN and VTIME say.
+struct Limits {
+    least: usize,
+    pause: Duration,
+}
+
+/// `None`: no terminal, or one that edits lines. The master of a pseudo-terminal answers with the settings of the other end,
+/// which do not apply to it.
+fn limits(descriptor: RawFd) -> Option<Limits> {
     let settings = tcgetattr(borrow(descriptor)).ok()?;
-    if settings.local_modes.contains(LocalModes::ICANON) {
+    if settings.local_modes.contains(LocalModes::ICANON) || is_master(descriptor) {
         return None;
     }
     let codes = &settings.special_codes;
-    if codes[SpecialCodeIndex::VMIN] != 0 {
-        return None;
-    }
-    let tenths = u64::from(codes[SpecialCodeIndex::VTIME]);
+    Some(Limits {
+        least: codes[SpecialCodeIndex::VMIN].into(),
+        pause: Duration::from_millis(100 * u64::from(codes[SpecialCodeIndex::VTIME])),
+    })
+}
+
+/// Whether it is the master of a pseudo-terminal: on Linux the device 5, 2.
+fn is_master(descriptor: RawFd) -> bool {
+    let is_ptmx = |device| (rustix::fs::major(device), rustix::fs::minor(device)) == (5, 2);
+    let stat = rustix::fs::fstat(borrow(descriptor));
+    cfg!(target_os = "linux") && stat.is_ok_and(|stat| is_ptmx(stat.st_rdev))
+}
+
+/// How long read(2) waits for the first byte before it returns 0: VTIME, if VMIN is 0. poll(2) does not report that. `None`: it
+/// waits until the terminal is readable.
+pub fn read_limit(descriptor: RawFd) -> Option<Duration> {
+    let limits = limits(descriptor)?;
     // With O_NONBLOCK there is no time to wait for: EAGAIN.
-    let is_waited_for = tenths > 0 && is_nonblocking(descriptor);
-    (!is_waited_for).then_some(Duration::from_millis(100 * tenths))
+    let is_waited_for = limits.pause > Duration::ZERO && is_nonblocking(descriptor);
+    (limits.least == 0 && !is_waited_for).then_some(limits.pause)
+}
+
+/// How long read(2) waits for the next byte after these: VTIME, as long as they are fewer than VMIN and than there is room for.
+/// poll(2) reports the first byte. `None`: it returns.
+pub fn pause_limit(descriptor: RawFd, done: usize, room: usize) -> Option<Duration> {
+    let limits = limits(descriptor)?;
+    let is_over = limits.pause == Duration::ZERO || done >= limits.least.min(room);
+    (!is_over && !is_nonblocking(descriptor)).then_some(limits.pause)
+}
+
+/// How many bytes a read of at most `room` gets without waiting for a next one. The terminal is readable.
+pub fn unpaused_size(descriptor: RawFd, room: usize) -> usize {
+    if pause_limit(descriptor, 0, room).is_none() {
+        return room;
+    }
+    let available = rustix::io::ioctl_fionread(borrow(descriptor)).unwrap_or(0);
+    room.min(available as usize).max(1) // 1: where it has ended
 }

@@ -19,7 +19,7 @@ use crate::system::{
     descriptor::{borrow, check_ready, is_nonblocking},
     kind::DescriptorKind,
     nowait,
-    terminal_timeout::read_limit,
+    terminal_timeout::{read_limit, unpaused_size},
 };
 
 /// Without waiting, and without SIGPIPE. Apple has no flag for the latter, and Ruby's own handler ignores the signal.
@@ -54,13 +54,15 @@ pub fn read(kind: DescriptorKind, descriptor: RawFd, bytes: &mut [u8]) -> Result
             }
         }
         DescriptorKind::PollFirst => {
+            let mut size = bytes.len();
             if !is_nonblocking(descriptor) {
-                let ready = check_ready(descriptor, Interest::READABLE);
-                if ready == Err(Errno::AGAIN) && read_limit(descriptor) != Some(Duration::ZERO) {
-                    return Err(Errno::AGAIN);
+                match check_ready(descriptor, Interest::READABLE) {
+                    Ok(()) => size = unpaused_size(descriptor, size),
+                    Err(_) if read_limit(descriptor) == Some(Duration::ZERO) => {}
+                    Err(errno) => return Err(errno),
                 }
             }
-            rustix::io::read(fd, bytes)
+            rustix::io::read(fd, &mut bytes[..size])
         }
         DescriptorKind::NeverBlocks | DescriptorKind::File | DescriptorKind::MemoryFile => {
             rustix::io::read(fd, bytes)
