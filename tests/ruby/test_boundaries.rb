@@ -2,6 +2,7 @@
 
 require_relative "helper"
 require "fcntl"
+require "io/nonblock"
 require "tmpdir"
 
 # A short count does not always mean that no more is there: the kernel stops a read at boundaries between messages, and does not
@@ -57,6 +58,48 @@ class TestBoundaries < ReactorTest
     check(make, 8, looks: 1) do |writing|
       4.times { writing << "a"; Fiber.blocking { system("printf b >&3", 3 => writing) } }
     end
+  end
+
+  # What a program makes of a descriptor that it has inherited or received.
+  def test_messages_with_descriptors_need_one_look_whatever_object_is_made_of_the_socket
+    rights = Socket::AncillaryData.unix_rights($stderr)
+    objects = {
+      "UNIXSocket.for_fd" => ->(socket) { UNIXSocket.for_fd(socket.fileno) },
+      "Socket.for_fd" => ->(socket) { Socket.for_fd(socket.fileno) },
+      "IO.for_fd" => ->(socket) { IO.for_fd(socket.fileno, "r+") },
+      "a socket that blocks" => ->(socket) { UNIXSocket.for_fd(socket.tap { |io| io.nonblock = false }.fileno) }
+    }
+    objects.each_value do |object|
+      make = lambda do
+        socket, writing = pair
+        [object.call(socket).tap { |io| io.autoclose = false }, writing]
+      end
+      check(make, 2 * COUNT, looks: 1) { |writing| COUNT.times { |i| writing.sendmsg(format("%02d", i), 0, nil, rights) } }
+    end
+  end
+
+  # What the look has found counts for the waits that follow. (On a busy machine a wait may be long enough for a look of its own.)
+  def test_what_a_look_has_found_counts_for_later_waits
+    skip "the portable scheduler registers nothing" if select_backend?
+
+    rights = Socket::AncillaryData.unix_rights($stderr)
+    looked = nil
+    run_scheduler do |scheduler|
+      io, writing = pair
+      got = 0
+      Fiber.schedule { (2 * COUNT).times { io.readpartial(9); got += 1 } }
+      Fiber.schedule do
+        before = nil
+        COUNT.times do |i|
+          until_parked(scheduler, 1)
+          before ||= scheduler.stats[:rearmed]
+          2.times { writing.sendmsg("x", 0, nil, rights) }
+          assert eventually { got == 2 * i + 2 }
+        end
+        looked = scheduler.stats[:rearmed] - before
+      end
+    end
+    assert_operator looked, :<, COUNT
   end
 
   def test_the_packets_of_a_pipe_need_no_look
