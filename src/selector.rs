@@ -199,8 +199,8 @@ impl Selector {
         self.registry.next_rearm()
     }
 
-    /// Arms each wait again that is unanswered for 100 ms at `now`, and again at intervals that grow up to 25.6 s. One call
-    /// arms a limited number of waits; while more are due, [`Selector::next_rearm`] is in the past.
+    /// Arms each wait again that is unanswered for 100 ms at `now`, and again at intervals that grow up to 25.6 s, or longer
+    /// if some thousands of waits are idle. One call arms a limited number of waits.
     ///
     /// It repairs waits after their descriptor was closed, reopened or replaced without [`Selector::deregister`] or
     /// [`Selector::replaced`]. If it is closed, its waits are answered with [`Ready::ERROR`], appended to `events`.

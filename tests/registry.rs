@@ -620,6 +620,31 @@ fn one_call_arms_a_limited_number_of_idle_waits() {
 }
 
 #[test]
+fn looks_after_the_first_ones_are_spread_over_time() {
+    let (mut stage, _) = Stage::registered(READ);
+    for token in 2..=1000 {
+        stage.wait(OURS, READ, token);
+    }
+    while stage.selector.next_rearm() <= Some(stage.start + IDLE) {
+        stage.rearm(IDLE);
+    }
+    stage.script.calls();
+    let (mut looks, mut seconds) = (0, 0.0);
+    while looks < 3_000 {
+        let due = stage.selector.next_rearm().unwrap() - stage.start;
+        stage.rearm(due);
+        looks += stage.script.calls().len();
+        seconds = due.as_secs_f64();
+        assert!(
+            looks as f64 <= 256.0 + 250.0 * seconds,
+            "{looks} in {due:?}"
+        );
+    }
+    // They are not put off for longer than that, but the last queue's interval.
+    assert!(seconds < 3_000.0 / 250.0 + 34.0, "{seconds}");
+}
+
+#[test]
 fn data_found_by_the_look_after_a_short_count_makes_short_counts_say_nothing() {
     let (mut stage, _) = Stage::registered(READ);
     stage.attempted(READ, Attempt::Short);

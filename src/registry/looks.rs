@@ -24,13 +24,29 @@ const LOOKS: [Duration; QUEUES] = [
 /// The most waits that one call arms: a turn with very many idle waits is to delay no event for long.
 const MAX_LOOKS: usize = 256;
 
+/// For each look but the first one of a wait, there is no such look for so long. So the cost of very many idle waits is bounded:
+/// their looks come later.
+const PAUSE: Duration = Duration::from_millis(4);
+
 impl Registry {
     /// When [`Registry::rearm`] next arms a wait.
     pub(crate) fn next_rearm(&self) -> Option<Instant> {
         let queues = self.waiters.look_queues();
         queues
-            .filter_map(|queue| self.waiters.oldest(queue)?.0.checked_add(LOOKS[queue]))
+            .filter_map(|queue| {
+                let due = self.waiters.oldest(queue)?.0.checked_add(LOOKS[queue])?;
+                Some(self.pause_of(queue).map_or(due, |end| end.max(due)))
+            })
             .min()
+    }
+
+    /// Until when the waits in this queue are not looked at.
+    fn pause_of(&self, queue: usize) -> Option<Instant> {
+        self.looks_pause_until.filter(|_| queue > 0)
+    }
+
+    fn is_pausing(&self, queue: usize, now: Instant) -> bool {
+        self.pause_of(queue).is_some_and(|end| now < end)
     }
 
     /// Whether [`Registry::rearm`] has something to do: the common answer, no, costs one comparison for each queue in use.
@@ -40,6 +56,7 @@ impl Registry {
         queues.any(|queue| {
             let oldest = self.waiters.oldest(queue);
             oldest.is_some_and(|(armed, _)| now.saturating_duration_since(armed) >= LOOKS[queue])
+                && !self.is_pausing(queue, now)
         })
     }
 
@@ -54,12 +71,14 @@ impl Registry {
         events: &mut Events,
     ) -> bool {
         let mut left = MAX_LOOKS;
+        let mut later_looks = 0;
         for (queue, interval) in LOOKS.into_iter().enumerate() {
             let waited = |waiters: &Waiters| {
                 let (armed, slot) = waiters.oldest(queue)?;
                 Some((now.saturating_duration_since(armed), slot))
             };
-            if waited(&self.waiters).is_none_or(|(time, _)| time < interval) {
+            let is_none_due = waited(&self.waiters).is_none_or(|(time, _)| time < interval);
+            if is_none_due || self.is_pausing(queue, now) {
                 continue;
             }
             // When the thread is awake for a later look, it makes those as well that are nearly due.
@@ -72,9 +91,13 @@ impl Registry {
                     break;
                 }
                 left -= 1;
+                later_looks += u32::from(queue > 0);
                 self.waiters.move_on(queue, now);
                 self.look_at(driver, slot);
             }
+        }
+        if later_looks > 0 {
+            self.looks_pause_until = now.checked_add(PAUSE * later_looks);
         }
         self.deliver(events);
         !self.looked_at.is_empty()
