@@ -30,6 +30,8 @@ module Reactor
   # If the block raises because the client is gone or too slow (an error of {CLIENT_GONE}, `IO::TimeoutError`,
   # `OpenSSL::SSL::SSLError`, or an IOError of a connection that is closed), the connection is closed without a word. Another error
   # closes the connection, and is that of a fiber: it is reported, and {Lifecycle#run} raises it at its end.
+  #
+  # If the scheduler cancels its fibers (exit, Interrupt, Thread#kill), the listener and all connections are closed.
   class Server
     # Connections that are accepted in one turn.
     ACCEPTS_PER_TURN = 64
@@ -91,6 +93,7 @@ module Reactor
     def start
       raise "this server was stopped" if @stopping
 
+      @scheduler.add_server(self)
       accept_more
       self
     end
@@ -104,12 +107,23 @@ module Reactor
       return 0 if @stopping
 
       @stopping = true
+      @scheduler.forget_server(self)
       @accepting&.cancel
       @listener.close
-      close_resting
+      close_resting { |connection| connection }
       return 0 if @busy.empty? || @ended.pop(timeout: timeout)
 
       @busy.values.each { |connection| connection.to_io.close }.size
+    end
+
+    # The scheduler ends the watchers and the fibers. It closes the listener and the connections at rest. It does not wait, so with
+    # TLS the client gets no goodbye.
+    #
+    # @api private
+    def abandon
+      @stopping = true
+      @listener.close
+      close_resting(&:to_io)
     end
 
     private
@@ -201,10 +215,14 @@ module Reactor
       accept_more
     end
 
+    # @yieldparam connection
+    # @yieldreturn [#close] what is to be closed of it
     def close_resting
       @scheduler.watchers.each do |watcher|
+        next unless watcher.runs?(@first_bytes) || watcher.runs?(@bytes)
+
         connection = watcher.io
-        drop(connection) if (watcher.runs?(@first_bytes) || watcher.runs?(@bytes)) && watcher.cancel
+        drop(yield(connection)) if watcher.cancel
       end
     end
   end

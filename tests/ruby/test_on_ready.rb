@@ -210,6 +210,26 @@ class TestOnReady < ReactorTest
     assert_equal ["a", IO::READABLE, "b", IO::READABLE, "cd", IO::READABLE, "e"], log
   end
 
+  # OpenSSL's library has no public method that tells, so another version may keep the bytes elsewhere.
+  def test_bytes_that_another_version_of_openssl_has_decrypted_count_as_ready
+    skip_under_stress
+    log = []
+    run_scheduler do |scheduler|
+      Fiber.schedule do
+        server, client = tls_pair
+        server.define_singleton_method(:instance_variable_get) { |name| name == :@rbuffer ? nil : super(name) }
+        client.write("a\xffbc")
+        log << server.getc # the rest of the record is Ruby's
+        scheduler.on_ready(server) do |events, io|
+          log << events << io.readpartial(9)
+          scheduler.on_ready(server) { |later| log << later << io.readpartial(9) }
+          client.write("e")
+        end
+      end
+    end
+    assert_equal ["a", IO::READABLE, "\xffbc".b, IO::READABLE, "e"], log
+  end
+
   def test_anything_with_to_io_can_be_watched
     reading, writing = pair
     object = Struct.new(:to_io).new(reading)
@@ -459,6 +479,60 @@ class TestOnReady < ReactorTest
       Fiber.schedule { sleep 0.001; Process.kill(:USR1, Process.pid) }
     RUBY
     assert_equal "can't be called from trap context\nready\n", said
+  end
+
+  # Stacks are so large that a few of them fill the address space; if the VM allocates one in vain, it leaves the portable
+  # scheduler's fiber in a state in which that one cannot poll.
+  SCARCE = { "RUBY_FIBER_MACHINE_STACK_SIZE" => (1 << 26).to_s }.freeze
+  LIMIT = 'limit = ->(bytes) { Process.setrlimit(:AS, File.read("/proc/self/status")[/VmSize:\s+(\d+)/, 1].to_i * 1024 + bytes, Process.getrlimit(:AS).last) }'
+  NO_STACK = 'module NoStack; def transfer(*) = backtrace.empty? && ($left -= 1).negative? ? raise(FiberError, "no memory") : super; end; ' \
+             'limit = ->(_) { $left = 3; Fiber.prepend(NoStack) }'
+
+  def run_without_memory(code)
+    skip_under_stress
+    skip "no /proc to learn the size of the process from" unless select_backend? || File.exist?("/proc/self/status")
+    child = run_child("#{select_backend? ? NO_STACK : LIMIT}\n#{code}", env: SCARCE)
+    assert_equal "", child.err
+    child.out
+  end
+
+  def test_a_watcher_that_finds_no_memory_for_a_fiber_fails_and_the_others_run
+    said = run_without_memory(<<~RUBY)
+      Thread.current.report_on_exception = false
+      Fiber.set_scheduler(scheduler = Reactor::Scheduler.new)
+      Fiber.schedule { sleep 0.001 } # it polls, for which the portable scheduler has a fiber
+      scheduler.run
+      reading, writing = IO.pipe
+      writing << "x"
+      go = Thread::Queue.new
+      ran = 0
+      watchers = Array.new(60) { scheduler.on_ready(reading) { ran += 1; go.pop } }
+      limit.(400_000_000)
+      Fiber.schedule do
+        sleep 0.001 while watchers.any?(&:waiting?)
+        ended = watchers.map(&:ended).tally
+        ran.times { go << true }
+        puts [ended.keys.sort, ended[:ready] == ran].inspect
+      end
+      error = begin scheduler.run; rescue => e; e; end
+      puts [error.class, ran.positive?, scheduler.live].inspect
+    RUBY
+    assert_equal "[[:failed, :ready], true]\n[FiberError, true, 0]\n", said
+  end
+
+  def test_a_fiber_that_finds_no_memory_does_not_keep_run_waiting
+    said = run_without_memory(<<~RUBY)
+      Fiber.set_scheduler(scheduler = Reactor::Scheduler.new)
+      go = Thread::Queue.new
+      ran = 0
+      limit.(400_000_000)
+      error = begin loop { Fiber.schedule { ran += 1; go.pop } }; rescue => e; e; end
+      live = scheduler.live
+      ran.times { go << true }
+      scheduler.run
+      $stdout.syswrite([error.class, live == ran, scheduler.live].inspect)
+    RUBY
+    assert_equal "[FiberError, true, 0]", said
   end
 
   def test_a_closed_scheduler_takes_no_watcher

@@ -213,6 +213,25 @@ class TestServer < ReactorTest
     end
   end
 
+  # No fiber of theirs could.
+  def test_connections_at_rest_are_closed_if_the_scheduler_cancels_its_fibers
+    accepted = []
+    listening = listener
+    listening.define_singleton_method(:accept_nonblock) { |**options| super(**options).tap { |socket,| accepted << socket if socket.is_a?(IO) } }
+    run_scheduler do |scheduler|
+      assert_raises(SystemExit) do
+        Reactor::Server.new(listening, &UPCASE).start
+        Fiber.schedule do
+          track(TCPSocket.new("127.0.0.1", listening.addr[1]))
+          until_resting(scheduler, 1)
+          exit
+        end
+        scheduler.run
+      end
+    end
+    assert_equal [true, [true]], [listening.closed?, accepted.map(&:closed?)]
+  end
+
   def test_tls_connections_shake_hands_in_their_fiber_and_rest
     skip_under_stress
     context = tls_context

@@ -113,6 +113,7 @@ fn init(ruby: &Ruby) -> Result<(), Error> {
     define(class, c"begin_watcher", watching::begin_watcher);
     class.define_method("cancel_watcher", method!(watching::cancel_watcher, 1))?;
     class.define_method("watchers", method!(watching::watchers, 0))?;
+    class.define_method("watched", method!(watching::watched, 1))?;
 
     class.define_singleton_method("define_fiber_body", function!(fiber::define_fiber_body, 1))?;
     define(class, c"on_fiber_end", fiber_lifecycle::on_fiber_end);

@@ -72,7 +72,7 @@ module Reactor
         stray = @running
         @running = current
         trace_event(:control, current)
-        if stray && !stray.equal?(current) && stray.alive? && !refused?($!)
+        if stray && !stray.equal?(current) && stray.alive? && !refused?($!) && !unborn?(stray)
           @ready.unshift(Wait.new(stray, :stray, nil, nil, true))
         end
         return if repeated # rubocop:disable Lint/EnsureReturn -- it drops the kill
@@ -102,6 +102,9 @@ module Reactor
 
       # Whether a transfer did not take place.
       def refused?(error) = error.is_a?(FiberError) && error.message.start_with?("attempt to transfer to a ")
+
+      # Whether a living fiber has never had control, because there was no memory for its stack.
+      def unborn?(fiber) = fiber.alive? && fiber.backtrace.to_a.empty?
 
       # Runs a block in a fiber of its own, which need not give control back: it is not queued if it is left behind.
       def in_helper_fiber

@@ -7,13 +7,14 @@ module Reactor
     # A wait for an IO that no fiber makes: see {Watching}. Its fiber starts in its turn in the ready queue.
     #
     # [watcher]   the object that the program has
-    # [io]        the IO that is asked for
+    # [given]     what the program has given to be watched
+    # [io]        its IO
     # [mask]      the events
     # [transient] the end of all fibers does not wait for it
     # [events]    the events that have come; 0: its time is up
     # [error]     it has no fiber: the IO was closed or reopened
     # Else as in a {Wait}.
-    Watch = Struct.new(:watcher, :io, :mask, :transient, :queued, :done, :events, :error, :timer)
+    Watch = Struct.new(:watcher, :given, :io, :mask, :transient, :queued, :done, :events, :error, :timer)
     private_constant :Watch
 
     # What {Reactor::Watching} needs of the scheduler.
@@ -24,8 +25,8 @@ module Reactor
 
       # @return [Watch] its number
       # @api private
-      def begin_watcher(watcher, io, events, timeout, transient, buffered)
-        io = check_io(io)
+      def begin_watcher(watcher, given, events, timeout, transient, buffered)
+        io = check_io(given)
         check_events(events)
         seconds = Clock.seconds(timeout)
         raise "this scheduler belongs to the parent process" unless enter
@@ -33,7 +34,7 @@ module Reactor
         check_descriptors(io, events)
         Fiber.blocking { check_directions(io, events) }
         found = buffered ? IO::READABLE : ready_now(io, events) || 0
-        watch = Watch.new(watcher, io, events, transient, nil, nil, found)
+        watch = Watch.new(watcher, given, io, events, transient, nil, nil, found)
         @watches[watch] = true
         each_watch({ io => events }) { |waits_of, object| (waits_of[object] ||= {}.compare_by_identity)[watch] = true }
         return watch.tap { enqueue(watch) } if watch.events.positive?
@@ -52,6 +53,10 @@ module Reactor
         end_watch(watch)
         waited
       end
+
+      # @return [#to_io, nil] what it watches; nil if it has ended
+      # @api private
+      def watched(watch) = watch.given
 
       # @return [Array<Watcher>] every watcher that waits
       def watchers = forked_child? ? [] : @watches.keys.reject(&:error).map(&:watcher)
@@ -77,14 +82,25 @@ module Reactor
       def start_watch(watch)
         return end_watch(@ready.shift) if watch.error
 
-        watcher = watch.watcher
-        fiber = Fiber.new(blocking: false, storage: watcher.instance_variable_get(:@storage)) { |*given| run_fiber(NO_SPAWNER, given, watcher) }
+        watcher, given = watch.watcher, watch.given
+        fiber = Fiber.new(blocking: false, storage: watcher.instance_variable_get(:@storage)) { |*arguments| run_fiber(NO_SPAWNER, arguments, watcher) }
         @counts[:fibers] += 1
         @trace&.births&.push([fiber.object_id, watcher.source_location&.join(":")])
         @resumes_since_poll += 1
         @ready.shift
         release_watch(watch)
-        switch(fiber, watch.events.zero? ? nil : watch.events)
+        switch(fiber, watch.events.zero? ? nil : watch.events, given)
+      rescue FiberError => error
+        raise unless fiber && unborn?(fiber)
+
+        fail_watcher(watcher, error)
+      end
+
+      # There is no memory for a fiber. The error counts as one that has ended it.
+      def fail_watcher(watcher, error)
+        VM.report_error(watcher, error)
+        @error ||= error
+        watcher.__send__(:finish, :failed)
       end
 
       def release_watch(watch)
@@ -96,7 +112,7 @@ module Reactor
           waits_of.delete(io) if waits.empty?
         end
         @watches.delete(watch)
-        watch.watcher = watch.io = nil
+        watch.watcher = watch.given = watch.io = nil
       end
 
       # Ends it without a fiber.

@@ -77,6 +77,24 @@ module Reactor
       nil
     end
 
+    # Ends every watcher, and asks every live fiber to end, as {PortableScheduler#cancel}. Servers close what they hold, because no
+    # fiber of theirs could.
+    #
+    # @return [nil]
+    # @raise as PortableScheduler#cancel
+    # @api private
+    def cancel
+      @servers&.each_key(&:abandon) unless forked_child?
+      super
+    end
+
+    # @param server [Server] is told if the fibers and watchers are cancelled, until {#forget_server}
+    # @api private
+    def add_server(server) = (@servers ||= {}.compare_by_identity)[server] = true
+
+    # @api private
+    def forget_server(server) = @servers&.delete(server)
+
     # The hook for the end of the thread, the end of the program (before at_exit) and Fiber.set_scheduler. If the thread is
     # being killed or the program is exiting, the fibers are cancelled; otherwise they run to their end.
     #

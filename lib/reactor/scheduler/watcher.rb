@@ -6,9 +6,8 @@ module Reactor
   # A wait for an IO that no fiber makes: {Watching#on_ready} returns it. It is over once.
   class Watcher
     # @api private
-    def initialize(scheduler, io, events, block)
+    def initialize(scheduler, events, block)
       @scheduler = scheduler
-      @io = io
       @events = events
       @block = block
       @storage = Fiber.current.storage
@@ -16,7 +15,7 @@ module Reactor
     end
 
     # @return [#to_io, nil] what is watched; nil once it is over
-    attr_reader :io
+    def io = (@scheduler.watched(@number) if waiting? && @number)
 
     # @return [Integer] IO::READABLE, IO::WRITABLE, IO::PRIORITY or several of them
     attr_reader :events
@@ -58,16 +57,16 @@ module Reactor
     #
     # @return [Watcher] self
     # @api private
-    def begin(timeout, transient, buffered)
-      @number = @scheduler.begin_watcher(self, @io, @events, timeout, transient, buffered)
+    def begin(io, timeout, transient, buffered)
+      @number = @scheduler.begin_watcher(self, io, @events, timeout, transient, buffered)
       self
     end
 
     # What its fiber runs.
     #
     # @api private
-    def call(events)
-      io, block = @io, @block
+    def call(events, io)
+      block = @block
       return finish(:closed) if io.to_io.closed?
 
       finish(events ? :ready : :timeout)
@@ -87,13 +86,15 @@ module Reactor
     # Called by the scheduler, too. It keeps nothing alive any more.
     def finish(reason)
       @ended = reason
-      @io = @block = @storage = nil
+      @block = @storage = nil
     end
 
     def summary
-      return ended.name if ended || @io.nil?
+      io = self.io # first: other threads may ask while the wait ends
+      return ended.name if ended
+      return "about to run" unless io
 
-      "waiting for #{@io.inspect} to be #{FiberStatus.wanted(@events)}"
+      "waiting for #{io.inspect} to be #{FiberStatus.wanted(@events)}"
     end
   end
 end

@@ -39,7 +39,7 @@ module Reactor
       raise ArgumentError, "tried to create Proc object without a block" unless block
 
       @trap_check.synchronize { nil } # raises ThreadError in a trap handler
-      Watcher.new(self, io, events, block).begin(timeout, transient, Watching.read_ahead?(io, events))
+      Watcher.new(self, events, block).begin(io, timeout, transient, Watching.read_ahead?(io, events))
     end
 
     # @return [Boolean] whether OpenSSL has bytes that it has read from the socket
@@ -47,8 +47,20 @@ module Reactor
     def self.read_ahead?(io, events)
       return false if io.is_a?(IO)
       return false unless defined?(OpenSSL::Buffering) && io.is_a?(OpenSSL::Buffering) && events.is_a?(Integer) && events.anybits?(IO::READABLE)
+      return true if io.pending.positive?
 
-      io.pending.positive? || !io.instance_variable_get(:@rbuffer).to_s.empty?
+      buffer = io.instance_variable_get(:@rbuffer) # no public method tells without reading
+      buffer.is_a?(String) ? !buffer.empty? : readable_now?(io)
     end
+
+    # For a version of OpenSSL's library that keeps its buffer elsewhere: one system call more.
+    def self.readable_now?(io)
+      byte = io.read_nonblock(1, exception: false)
+      io.ungetc(byte) if byte.is_a?(String)
+      byte != :wait_readable
+    rescue SystemCallError, OpenSSL::SSL::SSLError
+      true # the block will meet the error, or the end
+    end
+    private_class_method :readable_now?
   end
 end

@@ -35,6 +35,7 @@ impl HookScope<'_> {
             )
         });
         let result = transfer(fiber, arguments);
+        scheduler.forget_unborn(fiber, &result);
         scheduler.on_resumed(starter);
         let result = scheduler.filter_repeated_kill(starter, result);
         if !start.is_nested {

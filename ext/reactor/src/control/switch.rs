@@ -5,7 +5,11 @@ use reactor_scheduler::state::{fiber::Slot, object_ref::ObjectRef};
 
 use crate::{
     control::scheduler::Scheduler,
-    ruby::fiber::{clear_kill, is_kill, switch_to_empty_fiber, transfer},
+    ruby::{
+        error::is_fiber_error,
+        fiber::{clear_kill, is_kill, is_unborn, switch_to_empty_fiber, transfer},
+        object::Object,
+    },
 };
 
 impl Scheduler {
@@ -43,6 +47,26 @@ impl Scheduler {
         }
         self.state_mut().note_raise(slot);
         Err(error)
+    }
+
+    /// A new fiber was given control, and control is back. Whether there was no memory for its stack, so that it has not run: then
+    /// it is no fiber of the scheduler's any more.
+    #[inline(always)]
+    pub fn forget_unborn(&self, fiber: ObjectRef, result: &Result<(), Error>) -> bool {
+        let error = result.as_ref().err();
+        error.is_some_and(|error| self.forget_if_unborn(fiber, error))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn forget_if_unborn(&self, fiber: ObjectRef, error: &Error) -> bool {
+        // Without an exception it may be a kill, which Ruby code that runs now would hide.
+        let exception = error.value();
+        let is_unborn = exception.is_some_and(is_fiber_error) && is_unborn(fiber.value());
+        if is_unborn {
+            self.state_mut().end_fiber(fiber);
+        }
+        is_unborn
     }
 
     /// Before a wait: looks whether the fiber was killed while it waited for another fiber, for example for an Enumerator's.

@@ -1,10 +1,10 @@
 //! Watchers: the start of the fiber of one that is due, and the end of one that will have no fiber.
 //!
-//! The Ruby object (`lib/reactor/scheduler/watcher.rb`) has the IO object, the block and the storage.
+//! The Ruby object (`lib/reactor/scheduler/watcher.rb`) has the block and the storage.
 
 use magnus::{Error, RObject, Ruby, Value, prelude::*};
 use reactor::{Interest, Token};
-use reactor_scheduler::state::{State, fiber::Slot, object_ref::ObjectRef};
+use reactor_scheduler::state::{State, fiber::Slot, object_ref::ObjectRef, watching::DueWatcher};
 
 use crate::{
     control::scheduler::Scheduler,
@@ -21,29 +21,34 @@ impl Scheduler {
     #[inline(never)]
     pub fn start_watcher(&self, from: Slot, token: Token) -> Result<(), Error> {
         let taken = self.state_mut().take_due_watcher(token);
-        let Some((watcher, ready)) = taken else {
+        let Some(DueWatcher { object, io, ready }) = taken else {
             return Ok(());
         };
-        let (watcher, scheduler, fiber) = match fiber_of(watcher) {
+        let watcher = object.value();
+        let given = [events(watcher, ready), io.value()];
+        let arguments = Ruby::get_with(watcher).ary_new_from_values(&given);
+        let (scheduler, fiber) = match fiber_of(watcher) {
             Ok(made) => made,
             Err(error) => return self.fail_watcher(watcher, error),
         };
         self.trace_birth(fiber, watcher)?;
         let started = self.state_mut().add_fiber_of_watcher(fiber);
         write_barrier(scheduler, fiber);
-        let arguments = Ruby::get_with(watcher).ary_new_from_values(&[events(watcher, ready)]);
         let result = transfer(fiber, &[scheduler, watcher, arguments.as_value()]);
+        let is_unborn = self.forget_unborn(fiber, &result);
         self.on_resumed(from);
         debug_assert_ne!(from, started);
-        self.filter_repeated_kill(from, result)
+        match result {
+            Err(error) if is_unborn => self.fail_watcher(watcher, error),
+            result => self.filter_repeated_kill(from, result),
+        }
     }
 
     /// There is no memory for a fiber. The error counts as one that has ended it.
-    fn fail_watcher(&self, watcher: ObjectRef, error: Error) -> Result<(), Error> {
+    fn fail_watcher(&self, watcher: Value, error: Error) -> Result<(), Error> {
         let Some(exception) = error.value() else {
             return Err(error);
         };
-        let watcher = watcher.value();
         let scheduler: Value = ivar(watcher, "@scheduler")?;
         let pinned = object_ref(exception);
         write_barrier(scheduler, pinned);
@@ -92,12 +97,11 @@ impl Scheduler {
     }
 }
 
-/// The watcher, its scheduler, and a fiber with its storage.
-fn fiber_of(watcher: ObjectRef) -> Result<(Value, Value, ObjectRef), Error> {
-    let watcher = watcher.value();
+/// The watcher's scheduler, and a fiber with its storage.
+fn fiber_of(watcher: Value) -> Result<(Value, ObjectRef), Error> {
     let storage = ivar(watcher, "@storage")?;
     let fiber = new_fiber(&Ruby::get_with(watcher), Some(storage))?;
-    Ok((watcher, ivar(watcher, "@scheduler")?, fiber))
+    Ok((ivar(watcher, "@scheduler")?, fiber))
 }
 
 fn ivar(object: Value, name: &str) -> Result<Value, Error> {

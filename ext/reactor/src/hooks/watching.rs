@@ -36,6 +36,7 @@ pub fn begin_watcher(
     this: Obj<Scheduler>,
     [watcher, io, events, timeout, transient, buffered]: [Value; 6],
 ) -> Result<u64, Error> {
+    let given = object_ref(io);
     let io = real_io(io)?;
     let interest = convert::interest(ruby, events)?;
     let limit = convert::timeout(timeout)?;
@@ -51,8 +52,10 @@ pub fn begin_watcher(
     let facts = IoFacts::new(watched.value())?;
     let is_buffered = interest.contains(Interest::READABLE) && io.has_read_ahead();
     write_barrier(this, object_ref(watcher));
+    write_barrier(this, given);
     let begun = this.state_mut().begin_watcher(NewWatcher {
         object: object_ref(watcher),
+        io: given,
         watch: watch(&facts, interest),
         limit,
         is_transient: transient.to_bool(),
@@ -92,6 +95,11 @@ pub fn cancel_watcher(ruby: &Ruby, this: Obj<Scheduler>, number: u64) -> Result<
     }
     let ended = this.state_mut().end_watcher(token_of(number));
     Ok(ended.is_some())
+}
+
+/// `watched(number)`: what the watcher with this number watches; nil if it has ended. Any thread that holds the GVL may ask.
+pub fn watched(_: &Ruby, this: Obj<Scheduler>, number: u64) -> Option<Value> {
+    this.state().watched(token_of(number)).map(Object::value)
 }
 
 /// `watchers`: every watcher that waits. Any thread that holds the GVL may ask.

@@ -99,6 +99,10 @@ fn make_exception(arguments: &[Value]) -> Result<Error, Error> {
     })
 }
 
+pub fn is_fiber_error(exception: Value) -> bool {
+    exception.is_kind_of(class(&ruby(), |classes| classes.fiber_error))
+}
+
 #[cold]
 #[inline(never)]
 pub fn fiber_error(message: &'static str) -> Error {

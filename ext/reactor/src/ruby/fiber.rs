@@ -7,7 +7,7 @@ use std::{
 };
 
 use magnus::{
-    Error, Module, RClass, Ruby, Value,
+    Error, Module, RArray, RClass, Ruby, Value,
     rb_sys::{AsRawId, AsRawValue, protect},
     value::ReprValue,
 };
@@ -95,6 +95,13 @@ pub fn new_fiber(ruby: &Ruby, storage: Option<Value>) -> Result<ObjectRef, Error
         rb_sys::rb_funcall_with_block_kw(class, new, count, first, body, keywords)
     })
     .map(|fiber| ObjectRef::new(fiber as usize))
+}
+
+/// Whether the fiber has never had control: only such a fiber is alive and has no line to go on with.
+pub fn is_unborn(fiber: Value) -> bool {
+    let is_alive = fiber.funcall("alive?", ()).unwrap_or(false);
+    let lines: Result<Option<RArray>, Error> = fiber.funcall("backtrace", ());
+    is_alive && lines.is_ok_and(|lines| lines.is_none_or(|lines| lines.is_empty()))
 }
 
 /// Ends the current fiber: `Fiber#kill`, which unwinds it without any rescue.

@@ -20,6 +20,9 @@ const MARK: u32 = NO_FIBER | 1 << 30;
 #[derive(Clone, Copy, Debug)]
 pub struct WatcherRecord {
     pub object: ObjectRef,
+    /// What the program has given to be watched. The object does not refer to it: the garbage collector looks again and again
+    /// through each old object that refers to an IO.
+    pub io: ObjectRef,
     pub io_number: u64,
     pub interest: Interest,
     /// The end of all fibers does not wait for it.
@@ -125,7 +128,10 @@ impl Watchers {
 
     pub fn for_each_object(&self, visit: &mut impl FnMut(ObjectRef)) {
         let records = self.records.iter().flatten();
-        records.for_each(|record| visit(record.object));
+        records.for_each(|record| {
+            visit(record.object);
+            visit(record.io);
+        });
     }
 
     pub fn size(&self) -> usize {
@@ -144,6 +150,7 @@ mod tests {
     fn record(number: usize, is_transient: bool) -> WatcherRecord {
         WatcherRecord {
             object: ObjectRef::new(8 * number),
+            io: ObjectRef::new(0x9000 + 8 * number),
             io_number: number as u64,
             interest: Interest::READABLE,
             is_transient,

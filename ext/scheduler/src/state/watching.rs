@@ -16,12 +16,22 @@ use crate::state::{
 #[derive(Clone, Copy, Debug)]
 pub struct NewWatcher {
     pub object: ObjectRef,
+    pub io: ObjectRef,
     pub watch: Watch,
     pub limit: Option<Duration>,
     /// The end of all fibers does not wait for it.
     pub is_transient: bool,
     /// Bytes lie in a buffer of the IO object: the kernel need not be asked.
     pub is_buffered: bool,
+}
+
+/// A watcher whose turn has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DueWatcher {
+    pub object: ObjectRef,
+    pub io: ObjectRef,
+    /// What the descriptor is ready for; `None`: its time was up.
+    pub ready: Option<Interest>,
 }
 
 /// A watcher that has begun.
@@ -33,7 +43,7 @@ pub struct BegunWatcher {
 }
 
 impl State {
-    /// Begins a watcher. The caller issues the write barrier.
+    /// Begins a watcher. The caller issues the write barriers.
     ///
     /// # Errors
     ///
@@ -46,6 +56,7 @@ impl State {
         } = new.watch;
         let token = self.watchers.insert(WatcherRecord {
             object: new.object,
+            io: new.io,
             io_number: owner_id.0,
             interest,
             is_transient: new.is_transient,
@@ -120,14 +131,18 @@ impl State {
         }
     }
 
-    /// Takes a watcher whose turn has come, with the events; `None` for the events: its time was up.
-    pub fn take_due_watcher(&mut self, token: Token) -> Option<(ObjectRef, Option<Interest>)> {
+    /// Takes a watcher whose turn has come.
+    pub fn take_due_watcher(&mut self, token: Token) -> Option<DueWatcher> {
         if !self.watchers.is_due(token) {
             return None;
         }
         let record = self.watchers.remove(token)?;
         match record.progress {
-            WatcherProgress::Due(ready) => Some((record.object, ready)),
+            WatcherProgress::Due(ready) => Some(DueWatcher {
+                object: record.object,
+                io: record.io,
+                ready,
+            }),
             WatcherProgress::Waiting(_) => None,
         }
     }
@@ -187,6 +202,11 @@ impl State {
     /// Whether every fiber made by `Fiber.schedule` has ended, and every watcher that is not transient.
     pub fn is_drained(&self) -> bool {
         self.fibers.live() == 0 && self.watchers.lasting() == 0
+    }
+
+    /// What a watcher watches; `None` if it has ended.
+    pub fn watched(&self, token: Token) -> Option<ObjectRef> {
+        self.watchers.get(token).map(|record| record.io)
     }
 
     /// Every watcher.

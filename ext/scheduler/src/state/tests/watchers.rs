@@ -6,8 +6,12 @@ use reactor::{Interest, OwnerId, Ready, Token};
 
 use super::{HOUR, block, fiber, open, park_on, scheduled};
 use crate::state::{
-    State, object_ref::ObjectRef, ready_queue::Next, wait::WaitHook, wait_registration::Watch,
-    watching::NewWatcher,
+    State,
+    object_ref::ObjectRef,
+    ready_queue::Next,
+    wait::WaitHook,
+    wait_registration::Watch,
+    watching::{DueWatcher, NewWatcher},
 };
 
 const READABLE: Option<Interest> = Some(Interest::READABLE);
@@ -16,10 +20,15 @@ fn object(number: usize) -> ObjectRef {
     ObjectRef::new(0x9000 + 8 * number)
 }
 
+fn io(number: usize) -> ObjectRef {
+    ObjectRef::new(0xa000 + 8 * number)
+}
+
 /// A watcher for the readability of a descriptor.
 fn new(number: usize, descriptor: i32) -> NewWatcher {
     NewWatcher {
         object: object(number),
+        io: io(number),
         watch: Watch {
             descriptor,
             owner_id: OwnerId(descriptor as u64),
@@ -31,6 +40,14 @@ fn new(number: usize, descriptor: i32) -> NewWatcher {
     }
 }
 
+fn due(number: usize, ready: Option<Interest>) -> DueWatcher {
+    DueWatcher {
+        object: object(number),
+        io: io(number),
+        ready,
+    }
+}
+
 fn watch(state: &mut State, new: NewWatcher) -> Token {
     state.begin_watcher(new).unwrap().token
 }
@@ -38,7 +55,7 @@ fn watch(state: &mut State, new: NewWatcher) -> Token {
 /// What takes its turn, one after the other: watchers as their objects, fibers as theirs.
 fn turns(state: &mut State) -> Vec<ObjectRef> {
     iter::from_fn(|| match state.next_ready() {
-        Next::Watcher(token) => Some(state.take_due_watcher(token).unwrap().0),
+        Next::Watcher(token) => Some(state.take_due_watcher(token).unwrap().object),
         Next::Fiber(_, fiber) => Some(fiber),
         Next::Poll | Next::Nothing => None,
     })
@@ -56,7 +73,7 @@ fn readiness_makes_a_watcher_due_once() {
     state.poll_once().unwrap();
     assert!(state.has_ready_fiber());
     assert_eq!(Next::Watcher(token), state.next_ready());
-    assert_eq!(Some((object(1), READABLE)), state.take_due_watcher(token));
+    assert_eq!(Some(due(1, READABLE)), state.take_due_watcher(token));
     assert_eq!(None, state.take_due_watcher(token));
     script.report(5, Ready::READABLE);
     state.poll_once().unwrap();
@@ -109,7 +126,7 @@ fn a_watcher_whose_time_is_up_has_no_events() {
     );
     state.poll_once().unwrap();
     assert_eq!(Next::Watcher(token), state.next_ready());
-    assert_eq!(Some((object(1), None)), state.take_due_watcher(token));
+    assert_eq!(Some(due(1, None)), state.take_due_watcher(token));
     assert_eq!(None, state.take_due_watcher(later));
     assert_eq!(Some(object(2)), state.end_watcher(later));
     assert_eq!(0, state.reactor().unwrap().timers());
@@ -122,7 +139,7 @@ fn readiness_counts_even_if_the_time_is_up_as_well() {
     let token = watch(&mut state, NewWatcher { limit, ..new(1, 5) });
     script.report(5, Ready::READABLE);
     state.poll_once().unwrap();
-    assert_eq!(Some((object(1), READABLE)), state.take_due_watcher(token));
+    assert_eq!(Some(due(1, READABLE)), state.take_due_watcher(token));
     assert_eq!(0, state.reactor().unwrap().timers());
 }
 
