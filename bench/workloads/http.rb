@@ -6,9 +6,11 @@ require_relative "../../examples/http_server"
 module Bench
   # The server inside a run, and the load on it.
   class Site
-    def initialize(run, body_bytes: 0)
+    def initialize(run, body_bytes: 0, at_rest: false)
       @run = run
       @server = HTTPServer.new(0, body_bytes)
+      return @server.run_resting if at_rest
+
       run.spawn { @server.each_connection { |socket| run.spawn { @server.serve(socket) } } }
     end
 

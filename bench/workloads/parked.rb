@@ -6,7 +6,7 @@ module Bench
 
   Workload.define(
     "parked", title: "Memory per parked connection of N", unit: "bytes", value: :bytes, better: :less, operations: 1, counted: false,
-    points: [100, 1_000, 10_000], axis: "parked connections",
+    points: [100, 1_000, 10_000, 18_000], axis: "parked connections",
     about: "growth of resident memory when N tasks park in readpartial on TCP connections that are open already; all are woken afterwards, " \
            "by a byte each. Beside: microseconds to park and to wake one. Plain Ruby: N suspended fibers that wait for nothing",
     plain: lambda do |run|

@@ -36,9 +36,8 @@ module Reactor
     # Connections that are accepted in one turn.
     ACCEPTS_PER_TURN = 64
 
-    # If so many more fibers have lingered in vain than not, connections rest at once, and after so many requests fibers try again.
-    LINGERS_TRIED = 64
-    LINGERS_SKIPPED = 1024
+    # If so many more fibers have lingered in vain than not, connections rest at once. One in so many lingers nevertheless.
+    LINGERS = 64
 
     # Seconds without accepting, if there is no descriptor or no memory for a connection.
     PAUSE = 0.1
@@ -49,7 +48,7 @@ module Reactor
     # What accept(2) reports of one connection, and of all.
     ABORTED = [Errno::ECONNABORTED, Errno::EPROTO, Errno::EINTR].freeze
     EXHAUSTED = [Errno::EMFILE, Errno::ENFILE, Errno::ENOBUFS, Errno::ENOMEM].freeze
-    private_constant :ACCEPTS_PER_TURN, :LINGERS_TRIED, :LINGERS_SKIPPED, :PAUSE, :ABORTED, :EXHAUSTED
+    private_constant :ACCEPTS_PER_TURN, :LINGERS, :PAUSE, :ABORTED, :EXHAUSTED
 
     # @return [Integer] connections that are open
     attr_reader :connections
@@ -59,7 +58,7 @@ module Reactor
     # @param limit [Integer, nil] connections at most; more wait in the listener's queue
     # @param idle_timeout [Numeric, nil] seconds after which a connection at rest is closed
     # @param linger [Numeric] seconds for which the fiber waits for the next request; 0: it does not. If hardly any request comes in
-    #   time, connections rest at once for a while.
+    #   time, connections rest at once.
     # @param handshake [#call, nil] gets each new socket when its first bytes have come, and returns the connection
     # @yieldparam connection [IO, #to_io]
     # @yieldreturn [Boolean] whether the connection is kept
@@ -80,8 +79,8 @@ module Reactor
       @busy = {}.compare_by_identity # socket => the connection over it, while a fiber has it
       # One Proc for all connections:
       @accept, @first_bytes, @bytes = %i[accept on_first_bytes on_bytes].map { |name| method(name).to_proc }
-      @credit = LINGERS_TRIED # how far lingering pays
-      @skipped = 0 # how often it was left out since
+      @credit = LINGERS # how far lingering pays
+      @answers = 0 # since it does not
       @ended = Thread::Queue.new
       @accepting = @stopping = nil
     end
@@ -188,19 +187,15 @@ module Reactor
     # Whether the next request comes within a moment.
     def lingers?(connection)
       return true if Watching.read_ahead?(connection, IO::READABLE)
-      return false unless @linger.positive? && linger_pays?
+      return false unless @linger.positive? && (@credit.positive? || ((@answers += 1) % LINGERS).zero?)
 
       came = connection.to_io.wait_readable(@linger)
-      @credit = came ? [@credit + 1, LINGERS_TRIED].min : @credit - 1
-      @skipped = 0 unless @credit.positive?
+      if came
+        @credit += 1 if @credit < LINGERS
+      elsif @credit.positive?
+        @credit -= 1
+      end
       came
-    end
-
-    def linger_pays?
-      return true if @credit.positive?
-      return false if (@skipped += 1) < LINGERS_SKIPPED
-
-      @credit = LINGERS_TRIED
     end
 
     def rest(connection) = @scheduler.on_ready(connection, timeout: @idle_timeout, &@bytes)

@@ -55,6 +55,17 @@ module Fuzz
 
     def release(lock) = @held.delete(lock)&.push(true)
 
+    # Waits until the IO is readable, but not for the IO itself: a watcher of the scheduler tells, or another thread.
+    # @return [Symbol, nil] nil: the time is up
+    def on_ready(io, limit = nil)
+      told = Thread::Queue.new
+      scheduler = Fiber.current_scheduler
+      teller = scheduler ? scheduler.on_ready(io, timeout: limit) { |events| told << events } : Thread.new { told << io.wait_readable(limit) }
+      told.pop && :ready
+    ensure
+      teller.is_a?(Thread) ? teller.kill.join : teller&.cancel
+    end
+
     # A thread that has no part in the program's outcome.
     def thread(&work) = Thread.new(&work).tap { |thread| @helpers << thread }
 

@@ -57,6 +57,12 @@ module Fuzz
     end
   end.to_h
 
+  # A wait of which nothing but the readiness of an IO is the end.
+  WATCHES = SOURCES.slice("pipe", "unix", "tcp", "udp", "terminal").to_h do |source, setup|
+    ["#{source}.on_ready", Wait.new(setup:, call: "stage.on_ready(r%{n})", feed: "w%{n}.write(\"abc\\n\")", eof: ("w%{n}.close" unless source == "udp"),
+                                    timed: "stage.on_ready(r%{n}, %{s})", shared: :all)]
+  end
+
   OTHER_TRANSFERS = {
     "pipe.read_all" => Wait.new(setup: SOURCES["pipe"], call: "r%{n}.read", feed: "w%{n}.write(\"abc\\n\"); w%{n}.close", io: "r%{n}"),
     # Without a scheduler, a target that IO.copy_stream opens itself stays open if an exception ends the copy.
@@ -116,5 +122,5 @@ module Fuzz
                          feed: "w%{n}.close")
   }.freeze
 
-  WAITS = TRANSFERS.merge(OTHER_TRANSFERS, LOCKS, OTHERS).freeze
+  WAITS = TRANSFERS.merge(WATCHES, OTHER_TRANSFERS, LOCKS, OTHERS).freeze
 end

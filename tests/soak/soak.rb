@@ -23,7 +23,7 @@ class Account
   end
 
   # @param stats [Hash] of a scheduler, after all its fibers have ended
-  def close(stats) = @left = stats.slice(:live, :parked, :timers)
+  def close(stats) = @left = stats.slice(:live, :parked, :watchers, :timers)
 end
 
 # See bin/soak.

@@ -15,7 +15,7 @@ class Workloads
   # A result of a round is wrong.
   class Wrong < StandardError; end
 
-  ALL = %i[echo pipe tls queue timeout close process fork thread descriptors abandon collect].freeze
+  ALL = %i[echo pipe tls queue timeout close process fork thread descriptors rest abandon collect].freeze
 
   # @param account [Account]
   # @param seed [Integer]
@@ -173,6 +173,20 @@ class Workloads
   end
 
   # A collection or a compaction.
+  # Connections that rest without a fiber: they get bytes, are closed by either side, are cancelled, or their time is up.
+  def rest
+    ends = Array.new(1 + @random.rand(50)) { UNIXSocket.pair }
+    ran = 0
+    limit = @random.rand * 0.02
+    watchers = ends.map { |near, _| Fiber.scheduler.on_ready(near, timeout: limit) { ran += 1 } }
+    fates = ends.zip(watchers).map { |(near, far), watcher| end_rest(near, far, watcher) }
+    sleep 0.001 while watchers.any?(&:waiting?)
+    check(fates.zip(watchers).all? { |fate, watcher| [fate, :timeout].include?(watcher.ended) }, "watchers have ended as #{watchers.map(&:ended)} instead of #{fates}")
+    check(ran == watchers.count { |watcher| %i[ready timeout].include?(watcher.ended) }, "#{ran} blocks of watchers ran")
+  ensure
+    ends.flatten.each(&:close)
+  end
+
   def collect
     @random.rand(2).zero? && GC.respond_to?(:compact) ? GC.compact : GC.start
     sleep 1 + 2 * @random.rand
@@ -194,6 +208,17 @@ class Workloads
   end
 
   private
+
+  # @return [Symbol] why the watcher ends, unless its time is up before
+  def end_rest(near, far, watcher)
+    case @random.rand(5)
+    when 0 then far.write("x") && :ready
+    when 1 then far.close || :ready
+    when 2 then near.close || :closed
+    when 3 then watcher.cancel ? :cancelled : :timeout
+    else :timeout
+    end
+  end
 
   # Writes in one fiber, which then calls the block, and reads in this one.
   def exchange(writer, reader)
