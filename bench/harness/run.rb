@@ -109,7 +109,8 @@ module Bench
     end
 
     # A listener on a free port of this machine. Its backlog holds every connection of a workload.
-    def listener = TCPServer.new("127.0.0.1", 0).tap { |server| server.listen(4096) }
+    # @param address [String] 0.0.0.0 for more connections than one loopback address has ports for: ping takes several
+    def listener(address = "127.0.0.1") = TCPServer.new(address, 0).tap { |server| server.listen(4096) }
 
     # Both ends of a TCP connection through a listener, without delay for small writes.
     def tcp_pair(listener)

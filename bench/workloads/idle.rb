@@ -12,7 +12,7 @@ module Bench
 
     def initialize(run)
       @run = run
-      listener = run.listener
+      listener = run.listener("0.0.0.0")
       dialled = Thread::Queue.new
       run.spawn { dialled << run.outside("ping", listener.local_address.ip_port, run.point, run.point, 0) }
       @sockets = Array.new(run.point) { listener.accept }
@@ -90,7 +90,7 @@ module Bench
     about: "Reactor::Server, from the first connect(2) in another process until all connections are at rest"
   ) do |run|
     scheduler = Fiber.scheduler
-    listener = run.listener
+    listener = run.listener("0.0.0.0")
     server = Reactor::Server.new(listener) { |socket| socket.readpartial(8) }.start
     run.measure(run.point, warm_up: 0) do |count, _|
       run.spawn { run.outside("ping", listener.local_address.ip_port, count, count, 0) }

@@ -10,7 +10,7 @@ module Bench
       @late = []
       @warm_up = [run.operations / Run::WARM_UP, 1].max
       @all = Thread::Queue.new
-      listener = run.listener
+      listener = run.listener("0.0.0.0")
       port = listener.local_address.ip_port
       dialled = Thread::Queue.new
       run.spawn { dialled << run.outside("ping", port, connections, run.operations + @warm_up, 1000) }

@@ -17,7 +17,7 @@ module Bench
     end
   ) do |run|
     count = run.point
-    listener = run.listener
+    listener = run.listener("0.0.0.0")
     dialling = Thread::Queue.new
     run.spawn { dialling << run.outside("ping", listener.local_address.ip_port, count, count, 0) }
     sockets = Array.new(count) { listener.accept }
