@@ -90,8 +90,9 @@ impl Backend {
 
     /// Is this backend available?
     ///
-    /// For io_uring the first call opens a ring and probes its operations, and its result is kept. seccomp(2), the sysctl
-    /// `kernel.io_uring_disabled` (Linux 6.6), `RLIMIT_MEMLOCK` or an old kernel may refuse the ring.
+    /// For io_uring the first call opens a ring and probes its operations, and its result is kept, unless it is a shortage of
+    /// descriptors or of memory, which may pass. seccomp(2), the sysctl `kernel.io_uring_disabled` (Linux 6.6), `RLIMIT_MEMLOCK`
+    /// or an old kernel may refuse the ring.
     ///
     /// # Errors
     ///
@@ -106,7 +107,15 @@ impl Backend {
             Self::Kqueue => "needs macOS or a BSD",
             Self::Iocp => "needs Windows",
             Self::Poll => "is used only where the platform has nothing better",
-            Self::Uring => return *URING.get_or_init(|| UringDriver::open().map(drop)),
+            Self::Uring => {
+                return match URING.get() {
+                    Some(known) => *known,
+                    None => match UringDriver::open().map(drop) {
+                        Err(reason) if reason.is_passing() => Err(reason),
+                        lasting => *URING.get_or_init(|| lasting),
+                    },
+                };
+            }
         }))
     }
 
@@ -140,9 +149,11 @@ impl Backend {
     }
 
     fn open_driver(self) -> io::Result<Box<dyn Driver>> {
-        self.availability().map_err(|reason| {
-            io::Error::new(io::ErrorKind::Unsupported, format!("{self}: {reason}"))
-        })?;
+        self.availability()
+            .map_err(|reason| match reason.is_passing() {
+                true => reason.into(),
+                false => io::Error::new(io::ErrorKind::Unsupported, format!("{self}: {reason}")),
+            })?;
         if self != Self::Uring {
             return Ok(Box::new(MioDriver::open()?));
         }

@@ -41,9 +41,30 @@ impl Unavailable {
         Self { reason, error }
     }
 
+    /// May the same call succeed later? The process or the system was short of descriptors or of memory.
+    pub(crate) fn is_passing(&self) -> bool {
+        let error = self.error.map(io::Error::from_raw_os_error);
+        error.is_some_and(|error| is_shortage(&error))
+    }
+
     /// The error number of the system call that failed; None if none was made.
     pub fn raw_os_error(&self) -> Option<i32> {
         self.error
+    }
+}
+
+/// Is this a shortage of descriptors or of memory?
+fn is_shortage(error: &io::Error) -> bool {
+    #[cfg(unix)]
+    {
+        let shortages = [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::EAGAIN];
+        shortages
+            .iter()
+            .any(|number| error.raw_os_error() == Some(*number))
+    }
+    #[cfg(not(unix))]
+    {
+        error.kind() == io::ErrorKind::OutOfMemory
     }
 }
 
@@ -215,7 +236,8 @@ pub trait Driver: Send {
     ///
     /// # Errors
     ///
-    /// Those of epoll_wait(2) or kevent(2). None is known to occur before the driver is dropped.
+    /// Those of epoll_wait(2) or kevent(2). None is known to occur before the driver is dropped. There is no event then, and
+    /// none is lost: if a part of the poll fails after another part had an event, the poll is no failure.
     fn poll(&mut self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()>;
 
     /// A waker for other threads. All wakers of one driver do the same.

@@ -69,7 +69,7 @@ impl Handle {
         // The owner sets the flag and then reads the inbox; this thread writes the inbox and then reads the flag. In each
         // order of these four steps the owner sees the token or this thread sees the flag.
         if self.shared.sleeping.swap(false, Ordering::SeqCst) {
-            return self.shared.wake.wake().inspect_err(|_| {
+            return self.wake_driver().inspect_err(|_| {
                 self.shared.sleeping.store(true, Ordering::SeqCst);
             });
         }
@@ -85,7 +85,14 @@ impl Handle {
     /// Those of [`Wake::wake`].
     pub fn wake(&self) -> io::Result<()> {
         self.shared.woken.store(true, Ordering::SeqCst);
-        self.shared.wake.wake()
+        self.wake_driver()
+    }
+
+    /// Wakes the driver. If that fails, it tries once more: a worker and a signal handler have no caller that they could tell,
+    /// and a wake-up that is lost is never made up for.
+    fn wake_driver(&self) -> io::Result<()> {
+        let wake = &self.shared.wake;
+        wake.wake().or_else(|_| wake.wake())
     }
 
     /// Does the owner sleep, or is it about to, and has no notification woken it? The answer may be outdated when it
@@ -193,6 +200,29 @@ mod tests {
         assert!(events.iter().map(|event| event.token.index()).eq(0..100));
         assert!(events.iter().all(|event| event.ready == Ready::NOTIFIED));
         assert!(handle.prepare_sleep());
+    }
+
+    /// Fails the first time.
+    #[derive(Default)]
+    struct Reluctant(AtomicUsize);
+
+    impl Wake for Reluctant {
+        fn wake(&self) -> io::Result<()> {
+            match self.0.fetch_add(1, Ordering::SeqCst) {
+                0 => Err(io::ErrorKind::OutOfMemory.into()),
+                _ => Ok(()),
+            }
+        }
+    }
+
+    #[test]
+    fn a_wake_that_fails_once_is_not_lost() {
+        let wakes = Arc::new(Reluctant::default());
+        let handle = Handle::new(Arc::clone(&wakes) as Arc<dyn Wake>);
+        assert!(handle.prepare_sleep());
+        handle.notify(Token::new(1, 0)).unwrap();
+        assert_eq!(wakes.0.load(Ordering::SeqCst), 2);
+        assert!(!handle.is_sleeping(), "it is woken");
     }
 
     #[test]

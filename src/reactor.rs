@@ -289,15 +289,22 @@ impl Reactor {
     ///
     /// # Errors
     ///
-    /// As [`Selector::poll`]. The events of timers and of other threads are then left for the next call.
+    /// As [`Selector::poll`]. Nothing is appended then, and the next call reports the events.
     pub fn collect(&mut self, events: &mut Events) -> io::Result<()> {
+        let before = events.len();
         self.clock = Instant::now();
         self.selector
             .poll(events, Some(Duration::ZERO), self.clock)?;
         self.handle.collect(events);
         self.timers
             .expire(self.frozen_at.unwrap_or(self.clock), events);
-        self.selector.rearm(self.clock, events)
+        let rearmed = self.selector.rearm(self.clock, events);
+        // An event is reported once. An error that lasts comes again with the next poll.
+        if events.len() == before {
+            rearmed
+        } else {
+            Ok(())
+        }
     }
 
     /// Prepares the half of a turn that blocks. It ends with an event of the kernel, a notification of another thread, the

@@ -139,7 +139,12 @@ struct Waker(mio::Waker);
 
 impl Wake for Waker {
     fn wake(&self) -> io::Result<()> {
-        self.0.wake()
+        loop {
+            match self.0.wake() {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                result => return result,
+            }
+        }
     }
 }
 

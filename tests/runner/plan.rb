@@ -39,6 +39,7 @@ module Runner
       steps = [
         cargo("formatting", "fmt", "--all", "--check"),
         cargo("formatting of the models", "fmt", "--check", "--manifest-path", "tests/model/Cargo.toml"),
+        cargo("formatting of the faults", "fmt", "--check", "--manifest-path", "tests/faults/Cargo.toml"),
         cargo("tests", "test", "--quiet", "-p", "reactor-loop", "--all-features", count: :rust),
         cargo("the scheduler's state", "test", "--quiet", "-p", "reactor-scheduler", count: :rust),
         cargo("the C interface", "test", "--quiet", "-p", "reactor-c", count: :rust),

@@ -56,12 +56,19 @@ impl Sources {
             return Ok(Registration::Unpollable);
         }
         let mut source = SourceFd(&descriptor);
-        let result = match source.register(registry, number, asked) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                source.reregister(registry, number, asked)
-            }
-            result => result,
-        };
+        let mut result = source.register(registry, number, asked);
+        // The registration that is found may end before it is changed, because another process or thread closes its file.
+        for _ in 0..3 {
+            result = match result {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                    source.reregister(registry, number, asked)
+                }
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    source.register(registry, number, asked)
+                }
+                result => result,
+            };
+        }
         match result {
             Ok(()) => {
                 self.note(descriptor, token, interest);

@@ -103,11 +103,13 @@ impl Driver for UringDriver {
         } else {
             Some(Duration::ZERO)
         };
-        self.readiness
-            .collect(events, BATCH - events.len(), timeout)?;
-        self.operations.collect()?;
+        let collected = self
+            .readiness
+            .collect(events, BATCH - events.len(), timeout)
+            .and_then(|()| self.operations.collect());
         self.operations.report(events, BATCH - events.len());
-        Ok(())
+        // An event is reported once. An error that lasts comes again with the next poll.
+        if events.is_empty() { collected } else { Ok(()) }
     }
 
     fn waker(&self) -> Arc<dyn Wake> {
@@ -148,11 +150,16 @@ impl EventFd {
 impl Wake for EventFd {
     fn wake(&self) -> io::Result<()> {
         let one = 1_u64;
-        // SAFETY: the call reads the eight bytes of `one`.
-        let written = unsafe { libc::write(self.0.as_raw_fd(), (&raw const one).cast(), 8) };
-        if written == 8 {
-            return Ok(());
+        loop {
+            // SAFETY: the call reads the eight bytes of `one`.
+            let written = unsafe { libc::write(self.0.as_raw_fd(), (&raw const one).cast(), 8) };
+            if written == 8 {
+                return Ok(());
+            }
+            let error = io::Error::last_os_error();
+            if error.kind() != io::ErrorKind::Interrupted {
+                return Err(error);
+            }
         }
-        Err(io::Error::last_os_error())
     }
 }

@@ -49,8 +49,14 @@ impl Readiness {
         interest: Interest,
     ) -> io::Result<Registration> {
         let mut result = self.control(libc::EPOLL_CTL_ADD, descriptor, token, interest);
-        if failed_with(&result, libc::EEXIST) {
-            result = self.control(libc::EPOLL_CTL_MOD, descriptor, token, interest);
+        // The registration that is found may end before it is changed, because another process or thread closes its file.
+        for _ in 0..3 {
+            let operation = match number_of(&result) {
+                Some(libc::EEXIST) => libc::EPOLL_CTL_MOD,
+                Some(libc::ENOENT) => libc::EPOLL_CTL_ADD,
+                _ => break,
+            };
+            result = self.control(operation, descriptor, token, interest);
         }
         if failed_with(&result, libc::EPERM) {
             return Ok(Registration::Unpollable);
@@ -149,8 +155,12 @@ pub(super) fn check(result: libc::c_int) -> io::Result<libc::c_int> {
 }
 
 fn failed_with<T>(result: &io::Result<T>, number: i32) -> bool {
-    let error = result.as_ref().err();
-    error.is_some_and(|error| error.raw_os_error() == Some(number))
+    number_of(result) == Some(number)
+}
+
+/// The number of the error.
+fn number_of<T>(result: &io::Result<T>) -> Option<i32> {
+    result.as_ref().err()?.raw_os_error()
 }
 
 /// The timeout for epoll_wait(2), which counts milliseconds: rounded up.

@@ -85,10 +85,10 @@ fn a_wake_and_notifications_do_not_take_each_others_place() {
 fn a_notification_wakes_the_owner_after_one_that_could_not() {
     let name = "a_notification_wakes_the_owner_after_one_that_could_not";
     model(name, || {
-        let mut owner = Loop::with_failing_wakes(1);
+        let mut owner = Loop::with_failing_wakes(2);
         let handle = owner.handle();
         let thread = thread::spawn(move || {
-            // The first call that has to wake the owner fails: repeated until it works or is not needed.
+            // Both attempts of the first call that has to wake the owner fail: repeated until it works or is not needed.
             if handle.notify(Token::new(1, 0)).is_err() {
                 handle.notify(Token::new(2, 0)).unwrap();
             } else {

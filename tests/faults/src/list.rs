@@ -1,0 +1,271 @@
+//! The names of system calls, and the list of the errors that each is made to fail with.
+
+use std::{collections::BTreeMap, fmt::Write};
+
+use crate::supervisor::Call;
+
+/// The list beside this crate.
+pub const LIST: &str = include_str!("../calls");
+
+/// What the list says of a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Row {
+    /// It fails with each of these errors.
+    Fails(Vec<&'static str>),
+    /// It is not made to fail, for this reason.
+    Kept(&'static str),
+}
+
+/// The rows of the list by name.
+pub fn rows() -> BTreeMap<&'static str, Row> {
+    let mut rows = BTreeMap::new();
+    for line in LIST.lines() {
+        let line = line.split('#').next().unwrap_or_default().trim();
+        if let Some((name, reason)) = line.split_once(" - ") {
+            rows.insert(name.trim(), Row::Kept(reason.trim()));
+        } else if let Some((name, errors)) = line.split_once(':') {
+            rows.insert(name.trim(), Row::Fails(errors.split_whitespace().collect()));
+        }
+    }
+    rows
+}
+
+/// The numbers of the calls that the list names.
+pub fn numbers() -> Vec<i64> {
+    let rows = rows();
+    let listed = rows.iter().filter(|(_, row)| matches!(row, Row::Fails(_)));
+    let names = listed.filter_map(|(name, _)| name.split(' ').next());
+    let mut numbers: Vec<i64> = names.filter_map(number).collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    numbers
+}
+
+/// The name of a call. One that does several things has the name of the thing behind its own.
+pub fn name(call: &Call) -> String {
+    let mut name = match NAMES.iter().find(|(_, number)| *number == call.number) {
+        Some((name, _)) => (*name).to_owned(),
+        None => call.number.to_string(),
+    };
+    if let Some(what) = variant(call) {
+        _ = write!(name, " {what}");
+    }
+    name
+}
+
+fn variant(call: &Call) -> Option<String> {
+    let second = call.arguments[1] as i32;
+    let known: &[(i32, &str)] = match call.number {
+        libc::SYS_epoll_ctl => &[
+            (libc::EPOLL_CTL_ADD, "ADD"),
+            (libc::EPOLL_CTL_MOD, "MOD"),
+            (libc::EPOLL_CTL_DEL, "DEL"),
+        ],
+        libc::SYS_fcntl => &[
+            (libc::F_DUPFD_CLOEXEC, "F_DUPFD_CLOEXEC"),
+            (libc::F_GETFL, "F_GETFL"),
+            (libc::F_SETFL, "F_SETFL"),
+            (libc::F_GETFD, "F_GETFD"),
+            (libc::F_SETFD, "F_SETFD"),
+        ],
+        libc::SYS_ioctl => &[(libc::TCGETS as i32, "TCGETS")],
+        libc::SYS_futex if [libc::FUTEX_WAKE, libc::FUTEX_WAKE_OP].contains(&(second & 127)) => {
+            return Some("WAKE".to_owned());
+        }
+        libc::SYS_futex => return Some("WAIT".to_owned()),
+        libc::SYS_mmap if call.arguments[4] as i32 >= 0 => return Some("file".to_owned()),
+        libc::SYS_mmap => return Some("memory".to_owned()),
+        libc::SYS_io_uring_enter if call.arguments[2] > 0 => return Some("wait".to_owned()),
+        _ => return None,
+    };
+    let found = known.iter().find(|(value, _)| *value == second);
+    Some(found.map_or_else(|| second.to_string(), |(_, name)| (*name).to_owned()))
+}
+
+/// The number of an error by its name.
+pub fn error(name: &str) -> Option<i32> {
+    ERRORS
+        .iter()
+        .find(|(known, _)| *known == name)
+        .map(|(_, number)| *number)
+}
+
+fn number(name: &str) -> Option<i64> {
+    NAMES
+        .iter()
+        .find(|(known, _)| *known == name)
+        .map(|(_, number)| *number)
+}
+
+const NAMES: &[(&str, i64)] = &[
+    ("accept", libc::SYS_accept),
+    ("accept4", libc::SYS_accept4),
+    ("bind", libc::SYS_bind),
+    ("brk", libc::SYS_brk),
+    ("clock_gettime", libc::SYS_clock_gettime),
+    ("clock_nanosleep", libc::SYS_clock_nanosleep),
+    ("clone", libc::SYS_clone),
+    ("clone3", libc::SYS_clone3),
+    ("close", libc::SYS_close),
+    ("connect", libc::SYS_connect),
+    ("dup", libc::SYS_dup),
+    ("dup2", libc::SYS_dup2),
+    ("dup3", libc::SYS_dup3),
+    ("epoll_create1", libc::SYS_epoll_create1),
+    ("epoll_ctl", libc::SYS_epoll_ctl),
+    ("epoll_pwait", libc::SYS_epoll_pwait),
+    ("epoll_pwait2", libc::SYS_epoll_pwait2),
+    ("epoll_wait", libc::SYS_epoll_wait),
+    ("eventfd2", libc::SYS_eventfd2),
+    ("execve", libc::SYS_execve),
+    ("exit", libc::SYS_exit),
+    ("exit_group", libc::SYS_exit_group),
+    ("fadvise64", libc::SYS_fadvise64),
+    ("fcntl", libc::SYS_fcntl),
+    ("fdatasync", libc::SYS_fdatasync),
+    ("flock", libc::SYS_flock),
+    ("fstat", libc::SYS_fstat),
+    ("fstatfs", libc::SYS_fstatfs),
+    ("fsync", libc::SYS_fsync),
+    ("ftruncate", libc::SYS_ftruncate),
+    ("futex", libc::SYS_futex),
+    ("getdents64", libc::SYS_getdents64),
+    ("getpeername", libc::SYS_getpeername),
+    ("getpid", libc::SYS_getpid),
+    ("getppid", libc::SYS_getppid),
+    ("getpriority", libc::SYS_getpriority),
+    ("getrandom", libc::SYS_getrandom),
+    ("getsockname", libc::SYS_getsockname),
+    ("getsockopt", libc::SYS_getsockopt),
+    ("gettid", libc::SYS_gettid),
+    ("io_uring_enter", libc::SYS_io_uring_enter),
+    ("io_uring_register", libc::SYS_io_uring_register),
+    ("io_uring_setup", libc::SYS_io_uring_setup),
+    ("ioctl", libc::SYS_ioctl),
+    ("kill", libc::SYS_kill),
+    ("lseek", libc::SYS_lseek),
+    ("madvise", libc::SYS_madvise),
+    ("mmap", libc::SYS_mmap),
+    ("mprotect", libc::SYS_mprotect),
+    ("mremap", libc::SYS_mremap),
+    ("munmap", libc::SYS_munmap),
+    ("newfstatat", libc::SYS_newfstatat),
+    ("open", libc::SYS_open),
+    ("openat", libc::SYS_openat),
+    ("pidfd_open", libc::SYS_pidfd_open),
+    ("pipe2", libc::SYS_pipe2),
+    ("poll", libc::SYS_poll),
+    ("ppoll", libc::SYS_ppoll),
+    ("prctl", libc::SYS_prctl),
+    ("pread64", libc::SYS_pread64),
+    ("preadv2", libc::SYS_preadv2),
+    ("prlimit64", libc::SYS_prlimit64),
+    ("pwrite64", libc::SYS_pwrite64),
+    ("pwritev2", libc::SYS_pwritev2),
+    ("read", libc::SYS_read),
+    ("readlink", libc::SYS_readlink),
+    ("recvfrom", libc::SYS_recvfrom),
+    ("recvmsg", libc::SYS_recvmsg),
+    ("restart_syscall", libc::SYS_restart_syscall),
+    ("rseq", libc::SYS_rseq),
+    ("rt_sigaction", libc::SYS_rt_sigaction),
+    ("rt_sigprocmask", libc::SYS_rt_sigprocmask),
+    ("rt_sigreturn", libc::SYS_rt_sigreturn),
+    ("sched_getaffinity", libc::SYS_sched_getaffinity),
+    ("sched_getattr", libc::SYS_sched_getattr),
+    ("sched_setattr", libc::SYS_sched_setattr),
+    ("sched_yield", libc::SYS_sched_yield),
+    ("select", libc::SYS_select),
+    ("sendmmsg", libc::SYS_sendmmsg),
+    ("sendmsg", libc::SYS_sendmsg),
+    ("sendto", libc::SYS_sendto),
+    ("set_robust_list", libc::SYS_set_robust_list),
+    ("setsockopt", libc::SYS_setsockopt),
+    ("shutdown", libc::SYS_shutdown),
+    ("sigaltstack", libc::SYS_sigaltstack),
+    ("socket", libc::SYS_socket),
+    ("socketpair", libc::SYS_socketpair),
+    ("stat", libc::SYS_stat),
+    ("statx", libc::SYS_statx),
+    ("statfs", libc::SYS_statfs),
+    ("sysinfo", libc::SYS_sysinfo),
+    ("tgkill", libc::SYS_tgkill),
+    ("timerfd_create", libc::SYS_timerfd_create),
+    ("timerfd_settime", libc::SYS_timerfd_settime),
+    ("uname", libc::SYS_uname),
+    ("unlink", libc::SYS_unlink),
+    ("vfork", libc::SYS_vfork),
+    ("wait4", libc::SYS_wait4),
+    ("waitid", libc::SYS_waitid),
+    ("write", libc::SYS_write),
+    ("writev", libc::SYS_writev),
+];
+
+const ERRORS: &[(&str, i32)] = &[
+    ("E2BIG", libc::E2BIG),
+    ("EACCES", libc::EACCES),
+    ("EAGAIN", libc::EAGAIN),
+    ("EBADF", libc::EBADF),
+    ("EBADFD", libc::EBADFD),
+    ("EBUSY", libc::EBUSY),
+    ("ECANCELED", libc::ECANCELED),
+    ("ECHILD", libc::ECHILD),
+    ("ECONNRESET", libc::ECONNRESET),
+    ("EDESTADDRREQ", libc::EDESTADDRREQ),
+    ("EDQUOT", libc::EDQUOT),
+    ("EEXIST", libc::EEXIST),
+    ("EFAULT", libc::EFAULT),
+    ("EFBIG", libc::EFBIG),
+    ("EINTR", libc::EINTR),
+    ("EINVAL", libc::EINVAL),
+    ("EIO", libc::EIO),
+    ("EISCONN", libc::EISCONN),
+    ("EISDIR", libc::EISDIR),
+    ("ELOOP", libc::ELOOP),
+    ("EMFILE", libc::EMFILE),
+    ("EMSGSIZE", libc::EMSGSIZE),
+    ("ENFILE", libc::ENFILE),
+    ("ENOBUFS", libc::ENOBUFS),
+    ("ENODEV", libc::ENODEV),
+    ("ENOENT", libc::ENOENT),
+    ("ENOMEM", libc::ENOMEM),
+    ("ENOPROTOOPT", libc::ENOPROTOOPT),
+    ("ENOSPC", libc::ENOSPC),
+    ("ENOSYS", libc::ENOSYS),
+    ("ENOTCONN", libc::ENOTCONN),
+    ("ENOTDIR", libc::ENOTDIR),
+    ("ENOTSOCK", libc::ENOTSOCK),
+    ("ENOTTY", libc::ENOTTY),
+    ("ENXIO", libc::ENXIO),
+    ("EOPNOTSUPP", libc::EOPNOTSUPP),
+    ("EOVERFLOW", libc::EOVERFLOW),
+    ("EPERM", libc::EPERM),
+    ("EPIPE", libc::EPIPE),
+    ("EROFS", libc::EROFS),
+    ("ESPIPE", libc::ESPIPE),
+    ("ESRCH", libc::ESRCH),
+    ("ETIMEDOUT", libc::ETIMEDOUT),
+    ("ETXTBSY", libc::ETXTBSY),
+    ("ECONNREFUSED", libc::ECONNREFUSED),
+    ("ENAMETOOLONG", libc::ENAMETOOLONG),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::{Row, error, number, rows};
+
+    #[test]
+    fn every_name_of_the_list_is_known() {
+        for (name, row) in rows() {
+            let call = name.split(' ').next().unwrap_or_default();
+            assert!(number(call).is_some(), "{name}");
+            match row {
+                Row::Fails(errors) => {
+                    assert!(!errors.is_empty(), "{name}");
+                    assert!(errors.iter().all(|name| error(name).is_some()), "{name}");
+                }
+                Row::Kept(reason) => assert!(reason.len() >= 15, "{name}: why?"),
+            }
+        }
+    }
+}
