@@ -111,7 +111,7 @@ impl Backend {
                 return match URING.get() {
                     Some(known) => *known,
                     None => match UringDriver::open().map(drop) {
-                        Err(reason) if reason.is_passing() => Err(reason),
+                        Err(reason) if reason.is_shortage() => Err(reason),
                         lasting => *URING.get_or_init(|| lasting),
                     },
                 };
@@ -150,7 +150,7 @@ impl Backend {
 
     fn open_driver(self) -> io::Result<Box<dyn Driver>> {
         self.availability()
-            .map_err(|reason| match reason.is_passing() {
+            .map_err(|reason| match reason.is_shortage() {
                 true => reason.into(),
                 false => io::Error::new(io::ErrorKind::Unsupported, format!("{self}: {reason}")),
             })?;

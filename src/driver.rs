@@ -41,30 +41,19 @@ impl Unavailable {
         Self { reason, error }
     }
 
-    /// May the same call succeed later? The process or the system was short of descriptors or of memory.
-    pub(crate) fn is_passing(&self) -> bool {
-        let error = self.error.map(io::Error::from_raw_os_error);
-        error.is_some_and(|error| is_shortage(&error))
+    /// Was the process or the system short of descriptors or of memory? The backend may be available later, and
+    /// [`Backend::open`](crate::Backend::open) then fails with this error.
+    pub fn is_shortage(&self) -> bool {
+        #[cfg(unix)]
+        let shortages = [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::EAGAIN];
+        #[cfg(not(unix))]
+        let shortages = [];
+        self.error.is_some_and(|error| shortages.contains(&error))
     }
 
     /// The error number of the system call that failed; None if none was made.
     pub fn raw_os_error(&self) -> Option<i32> {
         self.error
-    }
-}
-
-/// Is this a shortage of descriptors or of memory?
-fn is_shortage(error: &io::Error) -> bool {
-    #[cfg(unix)]
-    {
-        let shortages = [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::EAGAIN];
-        shortages
-            .iter()
-            .any(|number| error.raw_os_error() == Some(*number))
-    }
-    #[cfg(not(unix))]
-    {
-        error.kind() == io::ErrorKind::OutOfMemory
     }
 }
 

@@ -112,6 +112,20 @@ class TestBackends < ReactorTest
     end
   end
 
+  # As IO.pipe: the kernel's error, and the next request tries again.
+  def test_a_shortage_of_descriptors_is_errno_emfile_and_does_not_refuse_io_uring_for_good
+    skip "no io_uring here" unless Reactor.backends[:uring] == true
+    out = child_says(<<~'RUBY', env: { "REACTOR_BACKEND" => nil })
+      Process.setrlimit(:NOFILE, 200)
+      files = []
+      plain = loop { files << File.open(IO::NULL) } rescue $!.class
+      ours = Reactor::Scheduler.new(backend: :uring) rescue $!.class
+      files.each(&:close)
+      p plain, ours == plain, Reactor::Scheduler.new(backend: :uring).backend
+    RUBY
+    assert_equal "Errno::EMFILE\ntrue\n:uring\n", out
+  end
+
   # Containers deny io_uring by seccomp(2). The default falls back; an explicit request is an error with the reason.
   def test_epoll_is_used_if_seccomp_denies_io_uring
     needs_linux "io_uring"

@@ -18,6 +18,7 @@ module Runner
     FUZZ_PROGRAMS = 40
     FUZZ_PROGRAMS_OF_ALL = 180
     FUZZ_SECONDS = 120
+    FAULTS = "rust: system calls that fail"
 
     # @param names [Array<String>] parts of the names of test files; empty for all
     def initialize(all:, names: [])
@@ -46,8 +47,10 @@ module Runner
         cargo("lints", "clippy", "--quiet", "--workspace", "--all-targets", "--all-features", "--", "-D", "warnings"),
         cargo("documentation", "doc", "--quiet", "--no-deps", "-p", "reactor-loop", "--all-features", env: { "RUSTDOCFLAGS" => "-Dwarnings" })
       ]
-      steps << Step.new("rust: threads in every order", "bin/model", lane: :cargo, count: :rust) if @all
-      steps
+      return steps unless @all
+
+      steps << Step.new("rust: threads in every order", "bin/model", lane: :cargo, count: :rust)
+      steps << Step.new(FAULTS, "bin/faults", "--part", "--core", lane: :cargo)
     end
 
     def compile(ruby) = Step.new("#{ruby.name}: compile", ruby.command, "-S", "rake", "compile", lane: :compile)
@@ -114,6 +117,7 @@ module Runner
       env = { "RUBY" => ruby.command, "REACTOR_BACKEND" => backend }
       [
         Step.new(fiber_suite(ruby), "bin/conformance", env: env, count: :conformance),
+        Step.new("#{ruby.name}: system calls that fail", "bin/faults", "--part", "--ruby", env: { "RUBY" => ruby.command }, after: [FAULTS]),
         Step.new("#{ruby.name}: soak", "bin/soak", "12", env: env),
         fuzz(ruby, "--seed", "1", "--programs", FUZZ_PROGRAMS_OF_ALL.to_s, "--seconds", (FUZZ_SECONDS / @rubies.size).to_s)
       ]

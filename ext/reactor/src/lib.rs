@@ -203,13 +203,15 @@ fn define_transfers(class: RClass, contract: u8) -> Result<(), Error> {
     }
 }
 
-/// `Reactor.native_backends`: each backend's name with true, or with the reason why it is not available here.
+/// `Reactor.native_backends`: each backend's name with true, or with the reason why it is not available here. A shortage of
+/// descriptors or memory is no such reason: the error of the system comes from the opening.
 fn native_backends(ruby: &Ruby) -> Result<RHash, Error> {
     let hash = ruby.hash_new();
     for backend in Backend::ALL {
         let name: Symbol = ruby.to_symbol(backend.name());
         match backend.availability() {
             Ok(()) => hash.aset(name, true)?,
+            Err(reason) if reason.is_shortage() => hash.aset(name, true)?,
             Err(reason) => hash.aset(name, reason.to_string())?,
         }
     }
