@@ -11,6 +11,7 @@ require "tmpdir"
 #   ruby tests/faults/main.rb                       all of it, on each native backend that works here
 #   ruby tests/faults/main.rb --call epoll_ctl      the calls with this word in their names
 #   ruby tests/faults/main.rb --sample 40           every fortieth run
+#   ruby tests/faults/main.rb --suite close sleep   nothing fails: are the calls of these files of the suite in the list?
 module Faults
   ROOT = File.expand_path("../..", __dir__)
   PROGRAM = File.join(__dir__, "program.rb")
@@ -33,13 +34,13 @@ module Faults
   class Run
     attr_reader :calls
 
-    def initialize(injector, backend, fault: nil, seconds: SECONDS)
+    def initialize(injector, backend, fault: nil, seconds: SECONDS, program: [PROGRAM])
       Dir.mktmpdir do |folder|
         report = File.join(folder, "report")
         plan = fault ? fault.arguments : ["watch"]
         @text, @loud, = Open3.capture3({ "REACTOR_BACKEND" => backend },
                                        injector, report, "reactor.so", seconds.to_s, *plan, "--",
-                                       RbConfig.ruby, "-I#{ROOT}/lib", PROGRAM)
+                                       RbConfig.ruby, "-I#{ROOT}/lib", *program)
         lines = File.exist?(report) ? File.readlines(report, chomp: true) : []
         @status = lines.grep(/\Astatus/).first.to_s.delete_prefix("status ")
         @failed = lines.grep(/\Afailed/).first&.split&.drop(1)
@@ -105,12 +106,14 @@ module Faults
         options.on("--backends LIST") { |list| @backends = list.split(",") }
         options.on("--places N", Integer) { |number| @places = number }
         options.on("--seconds N", Integer) { |number| @seconds = number }
+        options.on("--suite") { @suite = true }
       end.parse!(arguments)
+      @words = arguments
       @injector = File.join(ENV.fetch("CARGO_TARGET_DIR", "#{ROOT}/target/faults"), "debug/reactor-faults")
     end
 
     def run
-      found = backends.sum { |backend| on(backend) }
+      found = backends.sum { |backend| @suite ? suite_on(backend) : on(backend) }
       puts "#{found} problems"
       found.zero? ? 0 : 1
     end
@@ -140,6 +143,19 @@ module Faults
       pairs = faults.map { |fault| [fault.call, fault.error] }.uniq.size
       puts "#{backend}: #{usual.calls.size} calls, #{pairs} pairs of a call and an error, #{made} of #{faults.size} faults made"
       problems.size
+    end
+
+    # The files of the suite: which calls have no row?
+    def suite_on(backend)
+      files = Dir["#{ROOT}/tests/ruby/test_*.rb"].select { |path| @words.empty? || @words.any? { |word| File.basename(path).include?(word) } }
+      known = ERRORS.keys + KEPT
+      files.sum do |path|
+        run = Run.new(@injector, backend, seconds: 600, program: ["-r#{__dir__}/begin", path])
+        missing = run.calls.keys - known
+        puts "#{backend}: #{File.basename(path)}: #{run.calls.size} calls#{missing.map { |call| "; #{call} is not in the list" }.join}"
+        $stdout.flush
+        missing.size
+      end
     end
 
     def faults(usual)

@@ -7,23 +7,13 @@
 # same in each run.
 
 require "reactor"
+require "io/nonblock"
 require "pty"
 require "socket"
 require "tempfile"
 require "timeout"
 require "zlib"
-
-# What the supervisor takes for a mark: the priority of a process that does not exist. See src/marks.rs.
-module Marks
-  BEGIN_CALLS = 1_000_000_001
-  END_CALLS = 1_000_000_002
-
-  def self.mark(number)
-    Process.getpriority(Process::PRIO_PROCESS, number)
-  rescue Errno::ESRCH
-    nil # without a supervisor
-  end
-end
+require_relative "marks"
 
 class Program
   TRIES = 5
@@ -35,9 +25,9 @@ class Program
 
   def run
     descriptors = leftovers
-    Marks.mark(Marks::BEGIN_CALLS)
+    Marks.begin
     round(TASKS)
-    Marks.mark(Marks::END_CALLS)
+    Marks.end
     first = @outcomes
     @outcomes = {}
     round(TASKS - %i[names]) # afterwards everything works as before
@@ -53,15 +43,24 @@ class Program
 
   private
 
-  def say(line) = @said << line
+  def say(line)
+    @said << line
+    warn line if ENV["REACTOR_LOUD"]
+  end
 
   def round(tasks)
     scheduler = open
     Fiber.set_scheduler(scheduler)
-    tasks.each { |name| Fiber.schedule { task(name) } }
+    tasks.each { |name| start(name) }
     again(:run) { scheduler.run }
     say "| fibers left #{scheduler.live}"
     Fiber.set_scheduler(nil)
+  end
+
+  # An error of the poll is raised in the root fiber, also after the new fiber has begun.
+  def start(name)
+    started = false
+    again(:start) { started || Fiber.schedule { started = true; task(name) } }
   end
 
   # Where the ring is refused for good, the next backend has to do.
@@ -143,17 +142,24 @@ class Program
     listener = TCPServer.new("127.0.0.1", 0)
     owns(:tcp, listener)
     port = listener.addr[1]
-    Fiber.schedule do
-      accepted = again(:tcp) { listener.accept }
-      owns(:tcp, accepted)
-      again(:tcp) { accepted.write("hello\n") }
-      accepted.close
-    end
+    Fiber.schedule { greet(listener) }
     socket = again(:tcp) { TCPSocket.new("127.0.0.1", port) }
     owns(:tcp, socket)
     [again(:tcp) { socket.gets }, again(:tcp) { socket.gets }].inspect
   ensure
     [listener, socket].compact.each(&:close)
+  end
+
+  # Each connection: a client that fails connects again.
+  def greet(listener)
+    loop do
+      accepted = again(:tcp) { listener.accept }
+      owns(:tcp, accepted)
+      again(:tcp) { accepted.write("hello\n") }
+      accepted.close
+    end
+  rescue IOError
+    nil # the listener is closed
   end
 
   def datagrams
@@ -193,10 +199,14 @@ class Program
   def terminal
     ours, theirs = PTY.open
     owns(:terminal, ours, theirs)
-    Fiber.schedule { again(:terminal) { theirs.write("typed\n") } }
-    line = again(:terminal) { ours.gets }
-    Fiber.schedule { again(:terminal) { ours.write("answer\n") } }
-    [line, again(:terminal) { theirs.gets }].inspect
+    [ours, theirs].each { |io| io.nonblock = false }
+    lines = Thread::Queue.new
+    Fiber.schedule { lines << again(:terminal) { ours.gets } }
+    again(:terminal) { theirs.write("typed\n") }
+    first = lines.pop
+    Fiber.schedule { lines << again(:terminal) { theirs.gets } }
+    again(:terminal) { ours.write("answer\n") }
+    [first, lines.pop].inspect
   ensure
     [ours, theirs].compact.each(&:close)
   end

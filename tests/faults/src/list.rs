@@ -68,7 +68,11 @@ fn variant(call: &Call) -> Option<String> {
             (libc::F_GETFD, "F_GETFD"),
             (libc::F_SETFD, "F_SETFD"),
         ],
-        libc::SYS_ioctl => &[(libc::TCGETS as i32, "TCGETS")],
+        libc::SYS_ioctl => &[
+            (libc::TCGETS as i32, "TCGETS"),
+            (0x802c_542a_u32 as i32, "TCGETS2"),
+            (0x8933, "SIOCGIFINDEX"),
+        ],
         libc::SYS_futex if [libc::FUTEX_WAKE, libc::FUTEX_WAKE_OP].contains(&(second & 127)) => {
             return Some("WAKE".to_owned());
         }

@@ -21,7 +21,7 @@ impl Scheduler {
     /// something, and polls again.
     #[inline(never)]
     pub fn turn(&self, slot: Slot, idle: bool) -> Result<(), Error> {
-        self.poll_once()?;
+        self.poll_once(slot)?;
         self.deliver_interrupts(slot)?;
         let (settle, sleep) = if idle {
             let settle = self.settle_until()?;
@@ -34,7 +34,7 @@ impl Scheduler {
             without_gvl(&sleep, &handle);
             drop(sleep);
             self.state_mut().end_sleep();
-            self.poll_once()?;
+            self.poll_once(slot)?;
             let clock = self.state().clock();
             if let Some(now) = clock {
                 self.quota().after_sleep(now);
@@ -52,9 +52,10 @@ impl Scheduler {
         self.deliver_interrupts(slot)
     }
 
-    fn poll_once(&self) -> Result<(), Error> {
+    /// Polls without blocking. An error of the poll is raised in the root fiber: this fiber only polls for all of them.
+    fn poll_once(&self, slot: Slot) -> Result<(), Error> {
         let polled = self.state_mut().poll_once();
-        polled.map_err(|error| system_error(&error))
+        polled.or_else(|error| self.raise_in_root(slot, system_error(&error)))
     }
 
     fn yield_gvl_if_due(&self, slot: Slot) -> Result<(), Error> {
@@ -67,8 +68,8 @@ impl Scheduler {
         yielded.or_else(|error| self.raise_in_root(slot, error))
     }
 
-    /// Raises an exception in the root fiber. A signal or another thread has raised it in the thread, and this fiber got it
-    /// only because it polls. If there is no root fiber, it is raised here.
+    /// Raises an exception in the root fiber. A signal or another thread has raised it in the thread, or the poll has failed, and
+    /// this fiber got it only because it polls. If there is no root fiber, it is raised here.
     fn raise_in_root(&self, slot: Slot, error: Error) -> Result<(), Error> {
         let Some(exception) = error.value() else {
             return Err(error); // Thread#kill: the VM itself carries it from here to the root fiber

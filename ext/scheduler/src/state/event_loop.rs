@@ -21,6 +21,8 @@ pub struct EventLoop {
     events: Events,
     is_sleeping: bool,
     is_closed: bool,
+    /// The last poll has failed.
+    has_failed: bool,
     /// Sleeps in a row in which only an `unblock` could wake a fiber.
     idle_sleeps: u32,
     virtual_clock: Option<VirtualClock>,
@@ -80,13 +82,19 @@ impl EventLoop {
 
     // --- polling and sleeping ------------------------------------------------------------------------------------
 
-    /// Collects what the kernel, the timers and other threads have, without blocking. `None` once closed.
+    /// Collects what the kernel, the timers and other threads have, without blocking. `None` once closed. It fails if the second
+    /// poll in a row has failed.
     pub fn collect(&mut self) -> std::io::Result<Option<Events>> {
         let Some(reactor) = &mut self.reactor else {
             return Ok(None);
         };
         self.events.clear();
-        reactor.collect(&mut self.events)?;
+        match reactor.collect(&mut self.events) {
+            Ok(()) => self.has_failed = false,
+            // The next poll shows whether the error lasts. No event is lost.
+            Err(_) if !self.has_failed => self.has_failed = true,
+            Err(error) => return Err(error),
+        }
         Ok(Some(std::mem::take(&mut self.events)))
     }
 
