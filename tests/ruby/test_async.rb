@@ -358,6 +358,16 @@ class TestAsync < ReactorTest
     assert_equal [0, 1, 2, 3, 4], log.sort
   end
 
+  def test_reactor_offload_parks_only_its_task
+    gate = gate(3)
+    threads = async do |task|
+      assert_equal "x", assert_raises(KeyError) { Reactor.offload { raise KeyError, "x" } }.message
+      Array.new(3) { task.async { Reactor.offload { gate.call; Thread.current } } }.map(&:wait)
+    end
+    assert_equal 3, (threads - [Thread.current]).uniq.size, "no block ends before all have begun"
+    assert eventually { threads.none?(&:alive?) }, "each had a thread of its own, which ends with the block"
+  end
+
   def test_a_hundred_concurrent_connections
     text = "x" * 100_000
     async do |task|

@@ -63,6 +63,28 @@ class TestOffload < ReactorTest
     end
   end
 
+  def test_reactor_offload_works_in_any_fiber
+    assert_equal [Thread.current, 42], [Reactor.offload { Thread.current }, Reactor.offload { 42 }], "without a scheduler it calls the block"
+    assert_raises(ArgumentError) { Reactor.offload }
+    in_fiber(workers: 3) do |scheduler|
+      gate = gate(3)
+      workers = Array.new(3) { Thread::Queue.new.tap { |queue| Fiber.schedule { queue << Reactor.offload { gate.call; Thread.current } } } }.map(&:pop)
+      assert_equal 3, (workers - [Thread.current]).uniq.size, "no block ends before all have begun"
+      assert_equal "x", assert_raises(KeyError) { Reactor.offload { raise KeyError, "x" } }.message
+      assert_equal 7, Reactor.offload { Reactor.offload { 7 } }, "a worker has no scheduler"
+      assert_equal Thread.current, Fiber.new(blocking: true) { Reactor.offload { Thread.current } }.resume
+      assert_equal 5, scheduler.stats[:offload_on_worker]
+    end
+  end
+
+  def test_reactor_offload_in_a_forked_child_runs_the_block_inline
+    needs_fork
+    in_fiber do
+      child = fork { exit!(Reactor.offload { Thread.current } == Thread.current) }
+      assert_predicate Process.wait2(child).last, :success?
+    end
+  end
+
   def test_offload_parks_only_its_fiber
     in_fiber do |scheduler|
       gate = Thread::Queue.new

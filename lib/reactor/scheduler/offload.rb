@@ -2,8 +2,43 @@
 
 require_relative "../hooks_in_forked_child"
 require_relative "../schedulers"
+require_relative "../workers/pool"
 
 module Reactor
+  class << self
+    # Runs a block of C code that blocks the thread, so that the other fibers go on: on a worker thread if the calling fiber has a
+    # scheduler, else where it is called.
+    #
+    #   page = Reactor.offload { Curl.get(url).body }
+    #
+    # A scheduler of this library has a number of workers (`workers:`). Under another library's scheduler the block gets a thread
+    # of its own. The block sees neither the thread variables nor the fiber storage of its caller.
+    #
+    # @return what the block returns
+    # @raise what the block raises
+    # @raise [ThreadError] the worker was killed
+    # @raise [ArgumentError] without a block
+    # @see Offload#offload
+    def offload(&block)
+      raise ArgumentError, "no block given" unless block
+
+      scheduler = Fiber.current_scheduler
+      return yield unless scheduler
+      return scheduler.offload(&block) if scheduler.is_a?(Schedulers::Member)
+
+      offload_to_own_thread(&block)
+    end
+
+    private
+
+    def offload_to_own_thread(&)
+      pool = WorkerPool.new(1)
+      pool.run(&)
+    ensure
+      pool.finish
+    end
+  end
+
   # How a scheduler hands work to threads. The work is run inline where the calling fiber is blocking, has another scheduler,
   # or runs in a forked child.
   module Offload
