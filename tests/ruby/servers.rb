@@ -29,19 +29,28 @@ class RealServer
 
     # Starts a server, passes it to the block, and stops it in any case.
     def run(...)
+      server = start(...)
+      yield server
+    ensure
+      server&.stop
+    end
+
+    # @return [RealServer] a server that runs
+    def start(...)
       attempt = 1
       begin
         server = new(...)
         server.start
+        started = true
       rescue Failed => error
         server.stop
-        raise unless error.message.match?(/address already in use/i) && (attempt += 1) <= ATTEMPTS
+        raise unless error.message.match?(/address already in use|eaddrinuse/i) && (attempt += 1) <= ATTEMPTS
 
         retry
       end
-      yield server
+      server
     ensure
-      server&.stop
+      server&.stop unless started
     end
   end
 

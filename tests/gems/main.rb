@@ -1,0 +1,48 @@
+# frozen_string_literal: true
+
+# bin/gems: tries the rows of tests/gems/rows, prints what they did, and writes tests/gems/results.json and docs/gems.md.
+
+require "etc"
+require "reactor"
+require_relative "page"
+require_relative "trial"
+
+Gems.load_rows
+names = ARGV.reject { |argument| argument.start_with?("-") }
+if (unknown = ARGV - names).any? || (names - Gems::ROWS.map(&:name)).any?
+  warn "usage: bin/gems [NAME…]", "names: #{Gems::ROWS.map(&:name).join(", ")}"
+  exit(unknown == ["--help"] || unknown == ["-h"])
+end
+
+# Processes that wanted a processor before the trials.
+load = File.read("/proc/loadavg").to_f if File.exist?("/proc/loadavg")
+wrong = []
+results = {}
+Gems::Trial.run do |trial|
+  (names.empty? ? Gems::ROWS : names.map { |name| Gems.find(name) }).each do |row|
+    if (reason = trial.absence(row))
+      puts "#{row.name}: not tried. #{reason}"
+      wrong << "#{row.name} was not tried"
+      next
+    end
+    outcomes = row.modes.to_h do |mode|
+      outcome = trial.measure(row, mode)
+      puts format("%-28s %-8s %2d at once  %5.2f s  ticker %5.1f ms late  %s", row.name, mode, outcome.overlap, outcome.seconds, outcome.lateness * 1000, outcome.error)
+      [%i[set offload].include?(mode) ? :with : mode, outcome]
+    end
+    wrong << "#{row.name} is not \"#{Gems::Page::WORDS.fetch(row.verdict)}\"" unless row.true_of?(outcomes)
+    shown = outcomes.transform_values { |outcome| { overlap: outcome.overlap, seconds: outcome.seconds.round(3), lateness: outcome.lateness.round(4), error: outcome.error }.compact }
+    results[row.name] = {
+      verdict: row.verdict, version: outcomes[:plain].version, server: trial.server_program(row), server_version: trial.server_version(row)
+    }.compact.merge(shown)
+  rescue Gems::Trial::Failed, RealServer::Failed => error
+    wrong << error.message
+  end
+end
+
+if names.empty? && wrong.empty?
+  about = { ruby: RUBY_VERSION, backend: Reactor.backend, processors: Etc.nprocessors, load: load }
+  File.write(Gems::Page::RESULTS, "#{JSON.pretty_generate(**about, rows: results)}\n")
+  Gems::Page.new.write
+end
+abort wrong.join("\n") unless wrong.empty?

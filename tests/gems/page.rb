@@ -1,0 +1,63 @@
+# frozen_string_literal: true
+
+require "json"
+require_relative "row"
+
+module Gems
+  # The tables of docs/gems.md: the rows, and what bin/gems has measured of them.
+  class Page
+    ROOT = File.expand_path("../..", __dir__)
+    RESULTS = File.join(__dir__, "results.json")
+    PATH = File.join(ROOT, "docs", "gems.md")
+    TABLE = /(?<=^<!-- made by bin\/gems -->\n).*?(?=^<!-- end of the tables -->$)/m
+    WORDS = { works: "works", setting: "works with a setting", blocks: "blocks in C" }.freeze
+
+    def initialize(results = JSON.parse(File.read(RESULTS)))
+      @results = results
+    end
+
+    def write = File.write(PATH, File.read(PATH).sub(TABLE) { to_s })
+
+    def to_s = [table, advice, versions].join("\n")
+
+    private
+
+    # @return [Array<Array(Row, Hash)>] each row with its results
+    def rows
+      Gems.load_rows
+      ROWS.map { |row| [row, @results.fetch("rows").fetch(row.name)] }
+    end
+
+    def table
+      lines = rows.map do |row, result|
+        cells = [row.name, row.what, WORDS.fetch(row.verdict), *%w[threads plain with].map { |mode| seconds(result[mode]) }, lateness(result["with"] || result["plain"])]
+        "| #{cells.join(" | ")} |\n"
+      end
+      <<~MARKDOWN.sub("ROWS\n", lines.join)
+        | gem | operation | verdict | threads | fibers | with the setting, or `Reactor.offload` | ticker |
+        |---|---|---|---|---|---|---|
+        ROWS
+      MARKDOWN
+    end
+
+    def seconds(outcome)
+      return "" unless outcome
+
+      outcome["error"] ? "fails: `#{outcome["error"][/\A\w+(::\w+)*/]}`" : format("%.2f s", outcome["seconds"])
+    end
+
+    def lateness(outcome) = format("%d ms", (outcome["lateness"] * 1000).ceil)
+
+    def advice
+      lines = rows.filter_map { |row, _| "- **#{row.name}**: #{"`#{row.setting}`. " if row.setting}#{row.advice}\n" if row.advice }
+      "What to do:\n\n#{lines.join}"
+    end
+
+    def versions
+      gems = rows.map { |row, result| "#{row.gem} #{result["version"]}" }.uniq
+      servers = rows.filter_map { |_, result| "#{result["server"]} #{result["server_version"]}" if result["server_version"] }.uniq
+      "Measured with Ruby #{@results["ruby"]} on `#{@results["backend"]}`, on #{@results["processors"]} processors that had other work as well (load " \
+        "#{@results["load"]}): #{gems.join(", ")}. Servers: #{servers.join(", ")}.\n"
+    end
+  end
+end

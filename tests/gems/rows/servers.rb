@@ -1,0 +1,88 @@
+# frozen_string_literal: true
+
+# Servers and frameworks. An operation is a request; its handler asks the server behind the gate in plain Ruby.
+
+# A Puma with threads of its own.
+puma = lambda { |context, app|
+  context.instance_exec do
+    require "puma"
+    require "puma/server"
+    server = Puma::Server.new(app, Puma::Events.new, log_writer: Puma::LogWriter.null, min_threads: 0, max_threads: 25)
+    @served = server.add_tcp_listener("127.0.0.1", 0).addr[1]
+    server.run
+  end
+}
+
+# In fibers of the scheduler, by the server of the examples; on threads, by Puma.
+serve = lambda { |context, app|
+  next puma.call(context, app) if context.mode == :threads
+
+  context.instance_exec do
+    require_relative "../../../examples/rack_server"
+    listener = TCPServer.new("127.0.0.1", 0)
+    @served = listener.addr[1]
+    rack = RackServer.new(app, 60)
+    @server = Reactor::Server.new(listener, limit: 100) { |socket| rack.answer(socket) }.start
+  end
+}
+
+stop = ->(_, i) { @server.stop if i.zero? && @server }
+
+request = ->(_, _) { Net::HTTP.get_response(URI("http://127.0.0.1:#{@served}/")).then { |answer| raise answer.body.to_s unless answer.body.include?("200 OK") } }
+
+Gems.row "puma", requires: %w[net/http puma rack], what: "twenty requests, each in a thread of Puma",
+  prepare: -> { puma.call(self, ->(_) { [200, {}, [visit]] }) },
+  call: request
+
+Gems.row "puma twenty", requires: %w[net/http puma rack], verdict: :setting, what: "one request that waits for twenty answers",
+  setting: "Fiber.set_scheduler(Reactor::Scheduler.new) unless Fiber.scheduler",
+  advice: "In the application, so that each thread of Puma has a scheduler. Then `Fiber.schedule { … }` for each wait, and `Fiber.scheduler.run`.",
+  prepare: lambda {
+    puma.call(self, lambda { |_|
+      next [200, {}, [visit_at_once]] if mode == :threads
+      next [200, {}, [Array.new(20) { visit }.last]] unless mode == :set
+
+      Fiber.set_scheduler(Reactor::Scheduler.new) unless Fiber.scheduler
+      answer = nil
+      Fiber.schedule { answer = visit_at_once }
+      Fiber.scheduler.run
+      [200, {}, [answer]]
+    })
+  },
+  call: ->(_, i) { instance_exec(nil, i, &request) if i.zero? }
+
+Gems.row "webrick", requires: %w[net/http webrick], what: "twenty requests, each in a thread of WEBrick",
+  prepare: lambda {
+    server = WEBrick::HTTPServer.new(BindAddress: "127.0.0.1", Port: 0, Logger: WEBrick::Log.new(File::NULL), AccessLog: [])
+    server.mount_proc("/") { |_, response| response.body = visit }
+    @served = server.listeners.first.addr[1]
+    Thread.new { server.start }
+  },
+  call: request
+
+Gems.row "sinatra", requires: %w[net/http rack sinatra/base puma], what: "twenty requests on `Reactor::Server`, each in a fiber",
+  open: lambda { |i|
+    next unless i.zero?
+
+    context = self
+    serve.call(self, Class.new(Sinatra::Base) { set :environment, :production; get("/") { context.visit } })
+  },
+  call: request, close: stop
+
+Gems.row "roda", requires: %w[net/http rack roda puma], what: "twenty requests on `Reactor::Server`, each in a fiber",
+  open: lambda { |i|
+    next unless i.zero?
+
+    context = self
+    serve.call(self, Class.new(Roda) { route { |r| r.root { context.visit } } }.freeze.app)
+  },
+  call: request, close: stop
+
+Gems.row "async-http", requires: %w[async async/http/internet reactor/async], verdict: :setting, what: "`Async::HTTP::Internet#get`",
+  setting: "Fiber.set_scheduler(Async::Scheduler.new(selector: Reactor::AsyncSelector.new(Fiber.current)))",
+  advice: "It needs Async's own scheduler, which waits by this library then.",
+  scheduler: -> { Async::Scheduler.new(selector: Reactor::AsyncSelector.new(Fiber.current)) },
+  call: lambda { |_, _|
+    get = -> { Async::HTTP::Internet.new.then { |internet| internet.get(url).read.tap { internet.close } } }
+    mode == :threads ? Sync { get.call } : get.call
+  }

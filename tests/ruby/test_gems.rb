@@ -1,0 +1,55 @@
+# frozen_string_literal: true
+
+require_relative "helper"
+require_relative "../gems/page"
+require_relative "../gems/trial"
+
+Gems.load_rows
+
+# docs/gems.md is true: each gem that is installed here behaves as the page says. The servers are started once for all tests.
+class TestGems < ReactorTest
+  RESULTS = JSON.parse(File.read(Gems::Page::RESULTS)).freeze
+  # A server that takes longer to start than all rows together.
+  SLOW = LONG ? [] : %i[rabbitmq]
+
+  def self.trial = @trial ||= Gems::Trial.new.tap { |trial| Minitest.after_run { trial.stop } }
+
+  Gems::ROWS.reject { |row| SLOW.include?(row.server) }.each do |row|
+    define_method(:"test_#{row.name.tr("^a-z0-9", "_")}_#{row.verdict}") { try(row) }
+  end
+
+  def try(row)
+    skip_under_stress
+    shown = RESULTS.fetch("ruby")[/\d+\.\d+/]
+    skip "docs/gems.md is about Ruby #{shown}" unless LONG || RUBY_VERSION.start_with?("#{shown}.")
+    reason = self.class.trial.absence(row)
+    skip "#{reason} (bin/setup --gems)" if reason
+    outcomes = { plain: measure(row, :plain) }
+    outcomes[:with] = measure(row, row.remedy) if row.remedy
+    assert row.true_of?(outcomes), -> { "#{row.name} is not #{row.verdict}: #{outcomes.inspect}" }
+  end
+
+  def measure(row, mode) = self.class.trial.measure(row, mode, timed: false)
+
+  def test_the_page_has_the_results_of_bin_gems
+    page = File.read(Gems::Page::PATH)
+    assert_equal Gems::Page.new.to_s, page[Gems::Page::TABLE]
+  end
+
+  def test_the_results_have_the_verdicts_of_the_rows
+    assert_equal(Gems::ROWS.to_h { |row| [row.name, row.verdict.to_s] }, RESULTS.fetch("rows").transform_values { |row| row["verdict"] })
+  end
+
+  # A row whose operations do not overlap is found out.
+  def test_a_wrong_verdict_fails
+    ok, alone = Gems::Trial::Outcome.new(overlap: 20), Gems::Trial::Outcome.new(overlap: 1)
+    failed = Gems::Trial::Outcome.new(overlap: 20, error: "ThreadError")
+    verdicts = { works: [{ plain: ok }, { plain: alone }, { plain: failed }], setting: [{ plain: alone, with: ok }, { plain: ok, with: ok }, { plain: alone, with: failed }],
+                 blocks: [{ plain: failed, with: ok }, { plain: alone, with: alone }] }
+    verdicts.each do |verdict, (right, *wrong)|
+      row = Gems::Row.new(verdict: verdict)
+      assert row.true_of?(right), verdict
+      wrong.each { |outcomes| refute row.true_of?(outcomes), "#{verdict}: #{outcomes}" }
+    end
+  end
+end
