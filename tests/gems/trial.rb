@@ -71,7 +71,7 @@ module Gems
 
     def missing_library(row)
       out, status = Open3.capture2e(environment, *ruby, "-W0", "-e", row.requires.map { |library| "require #{library.inspect}; " }.join)
-      "#{row.requires.join(", ")} cannot be loaded on Ruby #{RUBY_VERSION[/\d+\.\d+/]}: #{out.lines.find { |line| line.include?("Error") }.to_s.strip[0, 100]}" unless status.success?
+      "#{row.requires.join(", ")} cannot be loaded on Ruby #{RUBY_VERSION[/\d+\.\d+/]}: #{out[/cannot load such file -- \S+/] || out.lines.first.to_s.strip[0, 100]}" unless status.success?
     end
 
     def ruby = [RbConfig.ruby, "-I", File.expand_path("../../lib", __dir__)]
