@@ -137,6 +137,7 @@ mod descriptor;
 mod driver;
 mod event;
 mod handle;
+mod histogram;
 mod interest;
 mod operation;
 #[cfg(feature = "pool")]
@@ -159,9 +160,10 @@ pub use crate::{
     driver::{Driver, Operations, Registration, Reregistration, Unavailable, Wake},
     event::{Event, Events, Ready},
     handle::Handle,
+    histogram::Histogram,
     interest::Interest,
     operation::{Operation, OperationId},
-    reactor::{Reactor, Sleep},
+    reactor::{Reactor, Sleep, TurnTimes},
     registry::{Attempt, CachedReadiness, DescriptorReadiness, OwnerId, Statistics, Wait, WaitId},
     selector::Selector,
     source::{AsDescriptor, Source},

@@ -25,7 +25,7 @@ mod time_slice;
 
 use std::{fmt, io, sync::Arc};
 
-use crate::{handle::Handle, token::Token};
+use crate::{handle::Handle, histogram::Histogram, token::Token};
 
 pub use job::{Job, Outcome};
 pub use limits::{Limits, WorkClass};
@@ -197,6 +197,14 @@ impl Pool {
             return PoolStatistics::default();
         }
         self.shared.statistics()
+    }
+
+    /// How long jobs were queued before they began. Empty in a child of fork(2).
+    pub fn queue_times(&self) -> Histogram {
+        if !self.is_of_this_process() {
+            return Histogram::new();
+        }
+        self.shared.queue_times()
     }
 
     fn is_of_this_process(&self) -> bool {

@@ -1,6 +1,7 @@
 //! One turn: the events of the kernel, of the timers and of other threads.
 
 mod sleep;
+mod turn_times;
 
 use std::{
     io,
@@ -28,6 +29,7 @@ use crate::descriptor::duplicate;
 use crate::pool::Pool;
 
 pub use sleep::Sleep;
+pub use turn_times::TurnTimes;
 
 /// How long to sleep before the kernel is asked again to take operations that it refused (`EAGAIN`, `EBUSY`).
 const BUSY: Duration = Duration::from_millis(1);
@@ -63,6 +65,7 @@ pub struct Reactor {
     #[cfg(feature = "pool")]
     pool: Pool,
     clock: Instant,
+    times: TurnTimes,
     /// The time of the timers' clock, if it is frozen.
     frozen_at: Option<Instant>,
 }
@@ -84,13 +87,15 @@ impl Reactor {
 
     fn with_selector(selector: Selector) -> Self {
         let handle = Handle::new(selector.waker());
+        let now = Instant::now();
         Self {
             selector,
             timers: Timers::new(),
             #[cfg(feature = "pool")]
             pool: Pool::new(handle.clone()),
             handle,
-            clock: Instant::now(),
+            clock: now,
+            times: TurnTimes::new(now),
             frozen_at: None,
         }
     }
@@ -292,12 +297,17 @@ impl Reactor {
     /// As [`Selector::poll`]. Nothing is appended then, and the next call reports the events.
     pub fn collect(&mut self, events: &mut Events) -> io::Result<()> {
         let before = events.len();
-        self.clock = Instant::now();
+        let now = Instant::now();
+        self.times.on_collect(self.clock, now);
+        self.clock = now;
         self.selector
             .poll(events, Some(Duration::ZERO), self.clock)?;
         self.handle.collect(events);
+        let lateness = &mut self.times.lateness;
         self.timers
-            .expire(self.frozen_at.unwrap_or(self.clock), events);
+            .expire_late(self.frozen_at.unwrap_or(now), events, |late| {
+                lateness.record(late);
+            });
         let rearmed = self.selector.rearm(self.clock, events);
         // An event is reported once. An error that lasts comes again with the next poll.
         if events.len() == before {
@@ -359,14 +369,20 @@ impl Reactor {
         self.collect(events)
     }
 
+    /// How long turns and sleeps took.
+    pub fn times(&self) -> &TurnTimes {
+        &self.times
+    }
+
     /// The counters of the selector.
     pub fn statistics(&self) -> &Statistics {
         self.selector.statistics()
     }
 
     /// The shortest of `limit`, the time until the next timer, and the time until the next re-arm.
-    fn until_due(&self, limit: Option<Duration>) -> Option<Duration> {
+    fn until_due(&mut self, limit: Option<Duration>) -> Option<Duration> {
         let now = Instant::now();
+        self.times.begin_sleep(self.clock, now);
         let next = self.timers.next().filter(|_| !self.is_clock_frozen());
         let timer = next.map(|deadline| deadline.remaining(now));
         let limit = limit.into_iter().chain(timer).min();

@@ -1,6 +1,9 @@
 //! The deadline queue.
 
-use std::{fmt, time::Instant};
+use std::{
+    fmt,
+    time::{Duration, Instant},
+};
 
 use crate::{
     deadline::Deadline,
@@ -137,10 +140,21 @@ impl Timers {
 
     /// Removes each timer that is due at `now` and appends its event, [`Ready::ELAPSED`], earliest deadline first.
     pub fn expire(&mut self, now: Instant, events: &mut Events) {
+        self.expire_late(now, events, |_| ());
+    }
+
+    /// As [`Timers::expire`]; `on_late` is given how long after its deadline each timer is reported.
+    pub(crate) fn expire_late(
+        &mut self,
+        now: Instant,
+        events: &mut Events,
+        mut on_late: impl FnMut(Duration),
+    ) {
         while let Some(entry) = self.heap.first() {
             if !entry.deadline.is_due(now) {
                 return;
             }
+            on_late(now.saturating_duration_since(entry.deadline.instant()));
             let token = self.slots[entry.slot as usize].token;
             self.remove(0);
             events.push(Event {

@@ -12,6 +12,9 @@ module Reactor
       # @return [Float] the monotonic clock, in seconds
       def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
 
+      # @return [Float] the same, also on a thread whose time is virtual
+      def real = clock_gettime(Process::CLOCK_MONOTONIC)
+
       # Converts what Kernel#sleep, IO.select and IO#wait accept to a number, with their errors.
       #
       # @param duration [Numeric, #divmod, nil] seconds
@@ -51,6 +54,9 @@ module Reactor
       def left(deadline, time) = deadline && [deadline - time, 0].max
 
       private
+
+      # The module's own, which {Patches::VirtualTime} does not patch.
+      define_method(:clock_gettime, Process.instance_method(:clock_gettime))
 
       def lenient(seconds)
         return 0.0 if seconds <= 0

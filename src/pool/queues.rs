@@ -1,6 +1,6 @@
 //! The queued jobs, by class.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{collections::VecDeque, sync::Arc, time::Instant};
 
 use super::{
     job::Task,
@@ -11,6 +11,7 @@ use super::{
 pub(super) struct Queued {
     pub(super) number: u64,
     pub(super) task: Arc<dyn Task>,
+    pub(super) since: Instant,
 }
 
 /// One queue for each class, and how many jobs of the class are running.

@@ -3,10 +3,12 @@
 use std::{
     io,
     sync::{Arc, PoisonError},
+    time::Instant,
 };
 
 use crate::{
     handle::Handle,
+    histogram::Histogram,
     sync::{Builder, Condvar, Mutex, MutexGuard},
     token::Token,
 };
@@ -39,6 +41,8 @@ struct State {
     /// Tokens to be notified when the queue has room.
     capacity_waiters: Vec<Token>,
     statistics: PoolStatistics,
+    /// How long jobs were queued before they began.
+    queue_times: Histogram,
 }
 
 /// The queue is full.
@@ -54,6 +58,7 @@ impl Shared {
             closed: false,
             capacity_waiters: Vec::new(),
             statistics: PoolStatistics::default(),
+            queue_times: Histogram::new(),
         };
         Self {
             state: Mutex::new(state),
@@ -79,7 +84,15 @@ impl Shared {
             return Err(Full);
         }
         state.statistics.jobs += 1;
-        state.queues.push(class, Queued { number, task });
+        let since = Instant::now();
+        state.queues.push(
+            class,
+            Queued {
+                number,
+                task,
+                since,
+            },
+        );
         let start = state.startable() > state.idle && state.threads < state.limits.threads;
         state.threads += usize::from(start);
         state.idle += usize::from(start);
@@ -139,6 +152,10 @@ impl Shared {
             running: state.queues.running() as u64,
             ..state.statistics
         }
+    }
+
+    pub(super) fn queue_times(&self) -> Histogram {
+        self.state().queue_times.clone()
     }
 
     /// Ends the idle workers, and each other worker after its job. Jobs that have not begun are dropped.
@@ -261,7 +278,9 @@ impl State {
     }
 
     fn begin(&mut self) -> Option<(Queued, WorkClass)> {
-        self.queues.begin(&self.limits)
+        let begun = self.queues.begin(&self.limits)?;
+        self.queue_times.record(begun.0.since.elapsed());
+        Some(begun)
     }
 
     fn count(&mut self, outcome: RunOutcome) {

@@ -58,8 +58,9 @@ class TestTypes < ReactorTest
   end
 
   CLASSES = [
-    Reactor::Scheduler, Reactor::Scheduler::Portable, Reactor::PortableScheduler, Reactor::FiberStatus, Reactor::Stall, Reactor::StallDetector,
-    Reactor::Testing::Clock, Reactor::Group, Reactor::Group::Task, (Reactor::Poller if defined?(Reactor::Poller)), (Reactor::AsyncSelector if defined?(Reactor::AsyncSelector))
+    Reactor::Scheduler, Reactor::Scheduler::Portable, Reactor::PortableScheduler, Reactor::FiberStatus, Reactor::Health,
+    Reactor::Health::Reader, Reactor::Histogram, Reactor::Stall, Reactor::StallDetector, Reactor::Testing::Clock, Reactor::Group,
+    Reactor::Group::Task, (Reactor::Poller if defined?(Reactor::Poller)), (Reactor::AsyncSelector if defined?(Reactor::AsyncSelector))
   ].compact.freeze
 
   # Methods of Object and Data need no signature.

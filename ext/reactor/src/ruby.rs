@@ -14,6 +14,7 @@ pub mod caller;
 pub mod convert;
 pub mod error;
 pub mod fiber;
+pub mod gc;
 pub mod hidden_number;
 pub mod io;
 pub mod io_facts;

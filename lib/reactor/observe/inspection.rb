@@ -2,6 +2,7 @@
 
 require_relative "../schedulers"
 require_relative "fiber_status"
+require_relative "health"
 require_relative "trace_writer"
 
 module Reactor
@@ -18,10 +19,19 @@ module Reactor
     # [sleeps]   polls that found nothing and went to sleep
     # [wakeups]  sleeps ended by another thread or a trap handler
     # [stalls]   fibers that held the loop too long, if +stall:+ was given
+    # [awake_ns]  nanoseconds in which the loop was not asleep
+    # [asleep_ns] nanoseconds in which it was
+    # [gc_ns]     nanoseconds of garbage collection in which the loop was not asleep, by any thread; to the millisecond on the
+    #             native scheduler. 0 if GC.measure_total_time is off.
     #
     # Gauges, on every backend:
     # [live]     fibers made by Fiber.schedule that have not finished
     # [parked]   fibers that wait
+    # [ready]    entries of the ready queue
+    # [waiting_io]    fibers that wait in the hook :io of {FiberStatus}
+    # [waiting_sleep] in the hook :sleep
+    # [waiting_block] in the hook :block
+    # [waiting_other] in the hook :other
     # [watchers] waits of {Watching#on_ready} that go on
     # [timers]   timers that are set
     #
@@ -56,7 +66,17 @@ module Reactor
     # [pool_running]   jobs that run
     #
     # @return [Hash{Symbol => Integer}]
-    def stats = super.merge(stalls: @stalls&.count || 0)
+    def stats
+      stats = super
+      gc = GC.total_time - @gc_at_start - stats.delete(:gc_asleep_ns)
+      stats.merge(stalls: @stalls&.count || 0, gc_ns: [gc, 0].max)
+    end
+
+    # The counters as {#stats}, and how long turns and waits for threads took, and how late timers were. A look changes nothing,
+    # so any number of readers may each keep a reading, and subtract it from the next: {Health::Reader} does.
+    #
+    # @return [Health] since the scheduler was made
+    def health = Health.of(self)
 
     # Every fiber the scheduler knows: the unfinished fibers of Fiber.schedule, and each other fiber of the thread (the root
     # fiber, an Enumerator's) that is inside one of its hooks. A fiber that the program itself has suspended inside a timeout

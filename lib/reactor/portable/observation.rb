@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "../clock"
+require_relative "../histogram"
 
 module Reactor
   class PortableScheduler
@@ -9,6 +10,12 @@ module Reactor
       # What is recorded while a trace is written: the entries, the fibers made and where, and the entries beyond the limit.
       Trace = Struct.new(:start, :limit, :list, :births, :lost)
       private_constant :Trace
+
+      # @return [Hash{Symbol => Integer}] what has been done so far and what there is now; see {Inspection#stats}
+      def stats
+        gauges = { live: live, parked: @waits.size, ready: @ready.size, watchers: watchers.size, timers: @timers.size }
+        @counts.merge(gauges, waiting_counts, time_counts)
+      end
 
       # @return [Array<Array(Fiber, Integer, Symbol, Symbol, IO, Integer, Boolean, Float)>] every fiber it knows, as
       #   {FiberStatus::Row} names it
@@ -20,6 +27,15 @@ module Reactor
           state = state_of(wait)
           io, events = wait&.kind == :io ? watched_by(wait) : [nil, 0]
           [fiber, fiber.object_id, state, hook_of(wait), io, events, waits_for_unblock_only?(wait), wait&.parked_at && now - wait.parked_at]
+        end
+      end
+
+      # @return [Hash{Symbol => Array(Array<Integer>, Integer, Integer)}] each histogram: counts, and the sum and the longest in
+      #   nanoseconds
+      # @api private
+      def histogram_rows
+        { turn: @turn_times, lateness: @lateness }.transform_values do |histogram|
+          [histogram.counts.dup, *[histogram.sum, histogram.max || 0].map { |seconds| (seconds * 1e9).round }]
         end
       end
 
@@ -62,6 +78,49 @@ module Reactor
       end
 
       private
+
+      def begin_observation
+        @opened_at = @turn_began = Clock.real
+        @asleep = 0.0       # seconds asleep so far
+        @asleep_since = nil # while it is asleep
+        @gc_asleep = 0      # nanoseconds of garbage collection meanwhile
+        @turn_times = Histogram.new
+        @lateness = Histogram.new
+      end
+
+      # @return [Hash{Symbol => Integer}] how many fibers are parked in each hook
+      def waiting_counts
+        parked = @waits.values.reject { |wait| wait.queued || state_of(wait) == :running }
+        hooks = parked.map { |wait| hook_of(wait) }.tally
+        %i[io sleep block other].to_h { |hook| [:"waiting_#{hook}", hooks.fetch(hook, 0)] }
+      end
+
+      def time_counts
+        now = Clock.real
+        since = @asleep_since
+        asleep = @asleep + (since ? now - since : 0)
+        { awake_ns: now - @opened_at - asleep, asleep_ns: asleep }.transform_values { |seconds| (seconds * 1e9).round }
+                                                                  .merge(gc_asleep_ns: @gc_asleep)
+      end
+
+      # A poll begins: a turn is over.
+      def end_turn
+        now = @virtual_now ? Clock.real : @polled_at
+        @turn_times.record(now - @turn_began)
+        @turn_began = now
+      end
+
+      def begin_sleep
+        @gc_before = GC.total_time
+        @asleep_since = @turn_began
+      end
+
+      def end_sleep
+        @turn_began = Clock.real
+        @asleep += @turn_began - @asleep_since
+        @asleep_since = nil
+        @gc_asleep += GC.total_time - @gc_before
+      end
 
       # Records an event while a trace is written.
       def trace_event(what, fiber = nil, wait = nil)

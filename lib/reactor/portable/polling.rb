@@ -35,12 +35,16 @@ module Reactor
         remove_timeouts_of_collected
         @resumes_since_poll = 0
         @polled_at = Clock.now
+        end_turn
         @counts[:turns] += 1
         @sleeping = true # set before the ready queue is looked at: a thread that enqueues after that writes to the pipe
         @may_advance = false
         timeout = @ready.empty? ? poll_timeout : 0
         sleeps = !timeout&.zero?
-        @counts[:sleeps] += 1 if sleeps
+        if sleeps
+          @counts[:sleeps] += 1
+          begin_sleep
+        end
         trace_event(sleeps ? :sleep : :turn)
         found = IO.select([@wake_reader, *@watched[IO::READABLE].keys], @watched[IO::WRITABLE].keys, @watched[IO::PRIORITY].keys, timeout)
         @sleeping = false
@@ -52,6 +56,7 @@ module Reactor
       rescue IOError, Errno::EBADF
         raise unless fail_closed # raised by another thread
       ensure
+        end_sleep if sleeps
         @sleeping = false
         trace_event(:turned)
       end
@@ -103,6 +108,7 @@ module Reactor
         now = @virtual_now || @clock
         while (timer = @timers.first) && timer.at <= now
           enqueue(timer.entry)
+          @lateness.record(now - timer.at)
           @timers.remove(timer)
         end
       end

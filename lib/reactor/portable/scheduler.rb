@@ -96,13 +96,11 @@ module Reactor
       @virtual_now = nil                 # what the clock of sleeps shows while time is virtual
       @unblock_only_sleeps = 0           # sleeps in a row that nothing but an unblock could end
       @counts = { fibers: 0, parks: 0, switches: 0, turns: 0, sleeps: 0, wakeups: 0 }
+      begin_observation
     end
 
     # @return [Symbol] :select
     def backend = :select
-
-    # @return [Hash{Symbol => Integer}] what has been done so far and what there is now; see {Inspection#stats}
-    def stats = @counts.merge(live: live, parked: @waits.size, watchers: watchers.size, timers: @timers.size)
 
     # @return [Boolean] whether it can be used no more; also true in a forked child, because the descriptors are its parent's
     def closed? = forked_child? || @closed

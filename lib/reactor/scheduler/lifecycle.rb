@@ -33,6 +33,7 @@ module Reactor
       @offload = OffloadPolicy.new(policy, workers.nil? ? OffloadPolicy::WORKERS : workers)
       Reactor.lock_native_thread if RUBY_VERSION.start_with?("3.4") # or Ruby might move this thread to another native one under its fibers
       super(Reactor.choose(backend))
+      @gc_at_start = GC.total_time
       @trap_check = Thread::Mutex.new
       Patches.install(Patches::CLOSE, Patches::SCHEDULER)
       Schedulers.register(self)

@@ -104,5 +104,9 @@ module Reactor
 
     # @return [Hash{Symbol => Integer}] see {Inspection#stats}
     def stats = super.merge(@offload.stats)
+
+    # @return [Histogram] how long work waited for a worker
+    # @api private
+    def offload_queue_times = @offload.queue_times
   end
 end

@@ -94,6 +94,10 @@ module Reactor
     # Waits for the end of all threads.
     def join = pools.each(&:join)
 
+    # @return [Histogram] how long work waited for one of the workers
+    # @api private
+    def queue_times = @workers.queue_times.snapshot
+
     private
 
     def pools = [@workers, @waiters, *@own_threads.keys]

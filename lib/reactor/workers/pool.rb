@@ -1,5 +1,8 @@
 # frozen_string_literal: true
 
+require_relative "../clock"
+require_relative "../histogram"
+
 module Reactor
   # Ruby threads for work that blocks or computes with the GVL released and has no other form. The fiber that wants it is parked
   # meanwhile.
@@ -23,6 +26,7 @@ module Reactor
     class Job
       def initialize(work)
         @work = work
+        @queued_at = Clock.real
         @state = :waiting
         @lock = Thread::Mutex.new
         @end = Thread::Queue.new
@@ -43,6 +47,7 @@ module Reactor
           return unless @state == :waiting
 
           @state = :running
+          @begun_at ||= Clock.real
           @worker = Thread.current
         end
         begin
@@ -53,6 +58,11 @@ module Reactor
       end
 
       def waiting? = @state == :waiting
+
+      # Called by the fiber.
+      #
+      # @return [Float, nil] seconds until a worker began; nil if none has
+      def queued_for = @begun_at && @begun_at - @queued_at
 
       private
 
@@ -115,7 +125,11 @@ module Reactor
       @limit = limit
       @jobs = Thread::Queue.new
       @threads = []
+      @queue_times = Histogram.new
     end
+
+    # @return [Histogram] how long jobs were queued
+    attr_reader :queue_times
 
     # @return [Integer] threads there are
     def size = @threads.count(&:alive?)
@@ -130,6 +144,9 @@ module Reactor
       @jobs.push(job)
       start_worker_if_needed
       job.value
+    ensure
+      seconds = job&.queued_for
+      @queue_times.record(seconds) if seconds
     end
 
     # Takes no more jobs: each worker ends when it finds none.

@@ -11,6 +11,7 @@ use crate::{
         call::call_method,
         error::system_error,
         fiber::raise_in,
+        gc::gc_milliseconds,
         object::{Object, object_ref},
         thread::{check_interrupts, is_interrupted, is_only_thread, without_gvl, yield_gvl},
     },
@@ -31,9 +32,11 @@ impl Scheduler {
             (None, None)
         };
         if let Some((sleep, handle)) = sleep {
+            let before = gc_milliseconds();
             without_gvl(&sleep, &handle);
             drop(sleep);
-            self.state_mut().end_sleep();
+            let collected = gc_milliseconds() - before;
+            self.state_mut().end_sleep(collected);
             self.poll_once(slot)?;
             let clock = self.state().clock();
             if let Some(now) = clock {

@@ -2,7 +2,7 @@
 //!
 //! Called from any thread that holds the GVL. Nothing here changes what fibers do.
 
-use magnus::{Error, RArray, Ruby, Value, prelude::*, typed_data::Obj};
+use magnus::{Error, RArray, RHash, Ruby, Value, prelude::*, typed_data::Obj};
 use reactor_scheduler::state::wait::SEVERAL;
 
 use crate::{
@@ -43,6 +43,18 @@ pub fn fiber_rows(ruby: &Ruby, this: Obj<Scheduler>) -> Result<RArray, Error> {
         array.push(ruby.ary_new_from_values(&values))?;
     }
     Ok(array)
+}
+
+/// `histogram_rows`: each histogram by its name, as `[counts, sum in nanoseconds, longest in nanoseconds]`. Empty once closed.
+pub fn histogram_rows(ruby: &Ruby, this: Obj<Scheduler>) -> Result<RHash, Error> {
+    let histograms = this.state().histograms();
+    let hash = ruby.hash_new();
+    for (name, histogram) in histograms {
+        let counts = ruby.ary_from_iter(histogram.counts().iter().copied());
+        let [sum, max] = [histogram.sum(), histogram.max()].map(|time| time.as_nanos() as u64);
+        hash.aset(ruby.to_symbol(name), (counts, sum, max))?;
+    }
+    Ok(hash)
 }
 
 /// `wait_hooks`: the hooks that fibers wait in, each once.

@@ -8,6 +8,8 @@ pub struct Counters {
     pub turns: u64,
     pub sleeps: u64,
     pub wakeups: u64,
+    /// Milliseconds of garbage collection during sleeps.
+    pub gc_asleep: u64,
     /// Sends that were queued for the driver.
     pub queued: u64,
     /// Reads and syncs of files that were given to the driver.
@@ -28,6 +30,7 @@ impl Counters {
             ("turns", self.turns),
             ("sleeps", self.sleeps),
             ("wakeups", self.wakeups),
+            ("gc_asleep_ns", self.gc_asleep * 1_000_000),
             ("queued", self.queued),
             ("carried", self.carried),
         ]

@@ -1,6 +1,8 @@
 //! What observers see of a scheduler: counters, one row for each fiber, a trace. Nothing here changes what fibers do.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+use reactor::Histogram;
 
 use crate::state::{
     State,
@@ -43,19 +45,53 @@ impl FiberRow {
     }
 }
 
+fn nanoseconds(duration: Duration) -> u64 {
+    duration.as_nanos() as u64
+}
+
 impl State {
     /// Each counter with its name.
     pub fn statistics(&self) -> Vec<(&'static str, u64)> {
         let mut rows = self.counters.rows();
         rows.push(("live", self.fibers.live() as u64));
         rows.push(("parked", self.fibers.parked_count() as u64));
+        rows.push(("ready", self.queue.len() as u64));
+        rows.extend(self.waiting_rows());
         rows.push(("watchers", self.watchers.len() as u64));
         if let Some(reactor) = self.reactor() {
             rows.push(("timers", reactor.timers() as u64));
+            let now = Instant::now();
+            let asleep = reactor.times().asleep(now);
+            let awake = reactor.times().age(now).saturating_sub(asleep);
+            rows.push(("awake_ns", nanoseconds(awake)));
+            rows.push(("asleep_ns", nanoseconds(asleep)));
             rows.extend(reactor.statistics().rows());
             rows.extend(reactor.pool().statistics().rows());
         }
         rows
+    }
+
+    /// How many fibers are parked in each hook.
+    fn waiting_rows(&self) -> [(&'static str, u64); 4] {
+        let mut rows = WaitHook::ALL.map(|hook| (hook.waiting_name(), 0));
+        let is_parked = |record: &&FiberRecord| matches!(record.state(), FiberState::Parked(_));
+        for record in self.fibers.records().filter(is_parked) {
+            let place = WaitHook::ALL.iter().position(|hook| *hook == record.hook());
+            rows[place.unwrap_or_default()].1 += 1;
+        }
+        rows
+    }
+
+    /// The lengths of turns, the latenesses of timers, and how long jobs of the pool were queued. Empty once closed.
+    pub fn histograms(&self) -> Vec<(&'static str, Histogram)> {
+        let Some(reactor) = self.reactor() else {
+            return Vec::new();
+        };
+        vec![
+            ("turn", reactor.times().turns().clone()),
+            ("lateness", reactor.times().lateness().clone()),
+            ("queue", reactor.pool().queue_times()),
+        ]
     }
 
     /// A row for each fiber that is not to be collected.

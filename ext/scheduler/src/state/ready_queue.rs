@@ -136,6 +136,11 @@ impl ReadyQueue {
             })
     }
 
+    /// How many entries it has.
+    pub fn len(&self) -> usize {
+        self.ready.len() + self.expired.len() + self.low_priority.len()
+    }
+
     pub fn size(&self) -> usize {
         let tickets = self.ready.capacity() + self.expired.capacity();
         tickets * size_of::<Ticket>() + self.low_priority.capacity() * size_of::<Token>()

@@ -164,7 +164,9 @@ impl State {
         self.fibers.all_wait_for_unblock_only() && self.watchers.is_empty()
     }
 
-    pub fn end_sleep(&mut self) {
+    /// `collected`: milliseconds of garbage collection during the sleep.
+    pub fn end_sleep(&mut self, collected: usize) {
+        self.counters.gc_asleep += collected as u64;
         self.event_loop.end_sleep();
         self.trace_turn(TraceEvent::Wake);
     }

@@ -51,6 +51,16 @@ impl WaitHook {
             Self::Other => "other",
         }
     }
+
+    /// The statistic that counts the fibers parked in it.
+    pub fn waiting_name(self) -> &'static str {
+        match self {
+            Self::Io => "waiting_io",
+            Self::Sleep => "waiting_sleep",
+            Self::Block => "waiting_block",
+            Self::Other => "waiting_other",
+        }
+    }
 }
 
 /// The cause of a wait's end.

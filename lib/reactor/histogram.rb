@@ -1,0 +1,115 @@
+# frozen_string_literal: true
+
+module Reactor
+  # How often durations of each length occurred. The buckets are log-linear, as those of HdrHistogram: one for each microsecond
+  # up to 16, and then 16 for each doubling. So it takes 4 kB, and a percentile is too long by at most a sixteenth.
+  #
+  # The counts of a scheduler only grow. A reader subtracts an earlier reading of its own, so readers do not disturb one another.
+  class Histogram
+    # Buckets for each doubling are 2 to this power.
+    FINENESS = 4
+    # From 2 to this power of microseconds on (19 hours), durations are counted in the last bucket.
+    MAX_BITS = 36
+    # How many buckets there are.
+    BUCKETS = (MAX_BITS - FINENESS + 1) << FINENESS
+
+    class << self
+      # @param microseconds [Integer]
+      # @return [Integer] the number of the bucket
+      # @api private
+      def bucket(microseconds)
+        capped = microseconds.clamp(0, (1 << MAX_BITS) - 1)
+        doublings = [capped.bit_length - FINENESS - 1, 0].max
+        (doublings << FINENESS) + (capped >> doublings)
+      end
+
+      # @param bucket [Integer]
+      # @return [Float] seconds from which on durations are in the bucket
+      # @api private
+      def start(bucket)
+        doublings = [(bucket >> FINENESS) - 1, 0].max
+        ((bucket - (doublings << FINENESS)) << doublings) / 1e6
+      end
+    end
+
+    # @param counts [Array<Integer>] of the buckets
+    # @param sum [Float] seconds
+    # @param max [Float] seconds
+    # @api private
+    def initialize(counts = Array.new(BUCKETS, 0), sum = 0.0, max = 0.0)
+      @counts = counts
+      @sum = sum
+      @max = max
+    end
+
+    # @return [Float] the sum of all durations, in seconds
+    attr_reader :sum
+
+    # @return [Array<Integer>] of the buckets
+    # @api private
+    attr_reader :counts
+
+    # Counts a duration.
+    #
+    # @param seconds [Float]
+    # @return [void]
+    # @api private
+    def record(seconds)
+      seconds = 0.0 if seconds.negative?
+      @counts[Histogram.bucket((seconds * 1e6).to_i)] += 1
+      @sum += seconds
+      @max = seconds if seconds > @max
+    end
+
+    # @return [Integer] how many durations there are
+    def count = @count ||= @counts.sum
+
+    # @return [Float, nil] seconds; nil without durations
+    def mean = count.zero? ? nil : @sum / count
+
+    # @return [Float, nil] the longest duration in seconds; nil without durations. After a subtraction it is too long by at most
+    #   a sixteenth.
+    def max = (last = @counts.rindex(&:positive?)) && [Histogram.start(last + 1), @max].min
+
+    # @param share [Float] 0.5 for the median, 0.99 for the 99th percentile
+    # @return [Float, nil] seconds that this share of the durations did not exceed; nil without durations
+    def percentile(share)
+      wanted = [(share * count).ceil, 1].max
+      seen = 0
+      found = @counts.index { |number| (seen += number) >= wanted }
+      found && [Histogram.start(found + 1), @max].min
+    end
+
+    # @param seconds [Float] exact if it is a power of two in microseconds
+    # @return [Integer] how many durations were shorter
+    def below(seconds) = @counts.first(Histogram.bucket((seconds * 1e6).round)).sum
+
+    # @param earlier [Histogram] an earlier reading
+    # @return [Histogram] the durations between the two
+    def -(earlier) = Histogram.new(@counts.zip(earlier.counts).map { |now, before| now - before }, @sum - earlier.sum, @max)
+
+    # @param other [Histogram]
+    # @return [Histogram] the durations of both
+    def +(other)
+      Histogram.new(@counts.zip(other.counts).map(&:sum), @sum + other.sum, [@max, other.limit].max)
+    end
+
+    # @return [Histogram] what it is now, unchanged by later durations
+    # @api private
+    def snapshot = Histogram.new(@counts.dup.freeze, @sum, @max)
+
+    # @return [Hash{Symbol => Numeric, nil}] count, sum, mean, p50, p99 and max, in seconds
+    def to_h = { count: count, sum: @sum, mean: mean, p50: percentile(0.5), p99: percentile(0.99), max: max }
+
+    # @return [String]
+    def inspect
+      times = to_h.except(:count, :sum).map { |name, seconds| "#{name} #{seconds ? format("%.6f s", seconds) : "-"}" }
+      "#<#{self.class} #{count}: #{times.join(", ")}>"
+    end
+
+    protected
+
+    # @return [Float] seconds that no duration has exceeded since the counts began
+    def limit = @max
+  end
+end

@@ -1,0 +1,75 @@
+# frozen_string_literal: true
+
+require_relative "../histogram"
+
+module Reactor
+  # The numbers of a scheduler: since it was made, or, as a difference of two, between two readings.
+  #
+  # Time is real time, also in virtual time. Only {#lateness} is counted on the clock of sleeps and timeouts.
+  #
+  # [stats]    the counters and gauges of {Inspection#stats}. In a difference a counter is what came between, and a gauge is the
+  #            later one.
+  # [turns]    a {Histogram} of the time from one poll of the kernel to the next, or to the sleep before it. On the native
+  #            scheduler, only the mean of turns that follow one another within a millisecond is known.
+  # [lateness] a {Histogram} of how late sleeps, timeouts and other timers ended
+  # [queue]    a {Histogram} of the time for which work waited for a thread, in the native pool and in that of {Offload#offload}
+  Health = Data.define(:stats, :turns, :lateness, :queue) do
+    # @param earlier [Health] of the same scheduler
+    # @return [Health] what came between
+    def -(earlier)
+      counted = stats.to_h { |name, value| [name, Health::GAUGES.include?(name) ? value : value - earlier.stats.fetch(name, 0)] }
+      Health.new(counted, turns - earlier.turns, lateness - earlier.lateness, queue - earlier.queue)
+    end
+
+    # @return [Float] seconds
+    def seconds = (stats.fetch(:awake_ns, 0) + stats.fetch(:asleep_ns, 0)) / 1e9
+
+    # @return [Float, nil] the share of the time in which the loop was not asleep, from 0 to 1; nil if no time has passed
+    def utilisation = seconds.zero? ? nil : stats[:awake_ns] / 1e9 / seconds
+
+    # @return [Hash{Symbol => Integer}] how many fibers are parked, by the hook they wait in: io, sleep, block, other
+    def waits = %i[io sleep block other].to_h { |hook| [hook, stats[:"waiting_#{hook}"]] }
+
+    # @return [Hash{Symbol => Object}] for JSON
+    def to_h
+      { seconds: seconds, utilisation: utilisation, waits: waits, turns: turns.to_h, lateness: lateness.to_h, queue: queue.to_h, stats: stats }
+    end
+  end
+
+  class Health
+    # Those of the stats that are gauges.
+    GAUGES = %i[
+      live parked ready watchers timers waiting_io waiting_sleep waiting_block waiting_other offload_threads pool_threads
+      pool_queued pool_running
+    ].freeze
+
+    # A reader of its own: each reading is what came since the one before. Readers do not disturb one another.
+    class Reader
+      # @param scheduler [Inspection]
+      def initialize(scheduler)
+        @scheduler = scheduler
+        @last = scheduler.health
+      end
+
+      # @return [Health] since the last reading, or since the reader was made
+      def read
+        now = @scheduler.health
+        now - @last
+      ensure
+        @last = now if now
+      end
+    end
+
+    # @param scheduler [Inspection]
+    # @return [Health] since the scheduler was made
+    # @api private
+    def self.of(scheduler)
+      rows = scheduler.histogram_rows.transform_values do |counts, sum, max|
+        Histogram.new(counts.freeze, sum / 1e9, max / 1e9)
+      end
+      empty = Histogram.new
+      queue = rows.fetch(:queue, empty) + scheduler.offload_queue_times
+      new(scheduler.stats, rows.fetch(:turn, empty), rows.fetch(:lateness, empty), queue)
+    end
+  end
+end
