@@ -26,11 +26,13 @@ Gem::Specification.new do |spec|
   targets = manifest.scan(/^\[\[(test|bench|example)\]\]\nname = "(\w+)"/)
   directories = { "test" => "tests", "bench" => "benches", "example" => "examples" }
   spec.files = Dir[
-    "lib/**/*.rb", "sig/**/*.{rbs,yaml}", "src/**/*.rs", "ext/**/*.{rb,rs,toml}",
+    "lib/**/*.rb", "exe/*", "sig/**/*.{rbs,yaml}", "src/**/*.rs", "ext/**/*.{rb,rs,toml}",
     *targets.map { |kind, name| "#{directories.fetch(kind)}/{#{name}.rs,#{name}/main.rs}" },
     "Cargo.toml", "Cargo.lock", "README.md", "CHANGELOG.md", "LICENSE", base: __dir__
   ]
   spec.require_paths = ["lib"]
+  spec.bindir = "exe"
+  spec.executables = ["reactor-top"]
   spec.extensions = ["ext/reactor/extconf.rb"]
   spec.add_dependency "rb_sys", "~> 0.9"
 end

@@ -91,6 +91,8 @@ module Reactor
     # @param other [Histogram]
     # @return [Histogram] the durations of both
     def +(other)
+      return self if other.count.zero?
+
       Histogram.new(@counts.zip(other.counts).map(&:sum), @sum + other.sum, [@max, other.limit].max)
     end
 

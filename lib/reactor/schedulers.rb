@@ -41,6 +41,9 @@ module Reactor
 
       # Yields every scheduler of this Ractor.
       def each(&) = Reactor.schedulers&.each_key(&)
+
+      # @return [Array<Member>] every scheduler of this Ractor. Another thread may make one meanwhile.
+      def list = Reactor.schedulers&.keys || []
     end
   end
 end

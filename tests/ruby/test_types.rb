@@ -59,8 +59,9 @@ class TestTypes < ReactorTest
 
   CLASSES = [
     Reactor::Scheduler, Reactor::Scheduler::Portable, Reactor::PortableScheduler, Reactor::FiberStatus, Reactor::Health,
-    Reactor::Health::Reader, Reactor::Histogram, Reactor::Stall, Reactor::StallDetector, Reactor::Testing::Clock, Reactor::Group,
-    Reactor::Group::Task, (Reactor::Poller if defined?(Reactor::Poller)), (Reactor::AsyncSelector if defined?(Reactor::AsyncSelector))
+    Reactor::Health::Reader, Reactor::Histogram, Reactor::Observer, Reactor::Stall, Reactor::StallDetector, Reactor::Testing::Clock,
+    Reactor::Group, Reactor::Group::Task, (Reactor::Poller if defined?(Reactor::Poller)),
+    (Reactor::AsyncSelector if defined?(Reactor::AsyncSelector))
   ].compact.freeze
 
   # Methods of Object and Data need no signature.

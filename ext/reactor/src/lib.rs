@@ -80,7 +80,7 @@ fn init(ruby: &Ruby) -> Result<(), Error> {
     class.define_method("closed?", method!(Scheduler::is_closed, 0))?;
     class.define_method("forked_child?", method!(Scheduler::is_forked_child, 0))?;
     class.define_method("live", method!(Scheduler::live, 0))?;
-    class.define_method("fiber_rows", method!(observe::fiber_rows, 0))?;
+    class.define_method("fiber_rows", method!(observe::fiber_rows, -1))?;
     class.define_method("histogram_rows", method!(observe::histogram_rows, 0))?;
     class.define_method("wait_hooks", method!(observe::wait_hooks, 0))?;
     class.define_method("progress_count", method!(observe::progress_count, 0))?;

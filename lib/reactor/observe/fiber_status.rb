@@ -1,5 +1,7 @@
 # frozen_string_literal: true
 
+require_relative "fiber_name"
+
 module Reactor
   # What one fiber of a scheduler is doing at the moment it was looked at.
   #
@@ -20,7 +22,7 @@ module Reactor
     end
 
     # @return [String] the fiber, the summary, and the backtrace on lines of its own
-    def to_s = ["#{fiber.inspect} #{summary}", *backtrace].join("\n    ")
+    def to_s = ["#{FiberName.describe(fiber)} #{summary}", *backtrace].join("\n    ")
 
     private
 
@@ -47,9 +49,18 @@ module Reactor
 
     class << self
       # @param scheduler [Lifecycle]
+      # @param limit [Integer, nil] only so many, those that have waited longest; nil: all
       # @return [Array<Row>] every fiber the scheduler knows
       # @api private
-      def rows(scheduler) = scheduler.fiber_rows.map { |values| Row.new(*values) }
+      def rows(scheduler, limit = nil) = scheduler.fiber_rows(*limit).map { |values| Row.new(*values) }
+
+      # @param fiber [Fiber]
+      # @return [String, nil] the line it stands at, without the frames of this library's own Ruby code
+      # @api private
+      def place(fiber)
+        lines = fiber.backtrace(0, 8) || []
+        lines.find { |line| !line.start_with?("<internal:", *OWN_FRAMES) }
+      end
 
       # @param scheduler [Lifecycle]
       # @return [Array<FiberStatus>] of every fiber the scheduler knows

@@ -67,9 +67,8 @@ module Reactor
       rows = scheduler.histogram_rows.transform_values do |counts, sum, max|
         Histogram.new(counts.freeze, sum / 1e9, max / 1e9)
       end
-      empty = Histogram.new
-      queue = rows.fetch(:queue, empty) + scheduler.offload_queue_times
-      new(scheduler.stats, rows.fetch(:turn, empty), rows.fetch(:lateness, empty), queue)
+      turns, lateness, queue = rows.values_at(:turn, :lateness, :queue).map { |histogram| histogram || Histogram.new }
+      new(scheduler.stats, turns, lateness, queue + scheduler.offload_queue_times)
     end
   end
 end

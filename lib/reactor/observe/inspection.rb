@@ -3,6 +3,7 @@
 require_relative "../schedulers"
 require_relative "fiber_status"
 require_relative "health"
+require_relative "observer"
 require_relative "trace_writer"
 
 module Reactor
@@ -77,6 +78,9 @@ module Reactor
     #
     # @return [Health] since the scheduler was made
     def health = Health.of(self)
+
+    # @return [Array<Stall>] the longest of the stalls that have ended, if +stall:+ was given; the longest first
+    def slowest_stalls = @stalls&.slowest || []
 
     # Every fiber the scheduler knows: the unfinished fibers of Fiber.schedule, and each other fiber of the thread (the root
     # fiber, an Enumerator's) that is inside one of its hooks. A fiber that the program itself has suspended inside a timeout

@@ -13,9 +13,9 @@ module Reactor
   Stall = Data.define(:fiber, :seconds, :backtrace, :over) do
     # @return [String] what it was, and where
     def to_s
-      return format("reactor: the stall of %s ended after %.3f s", fiber&.inspect || "the root fiber", seconds) if over
+      return format("reactor: the stall of %s ended after %.3f s", FiberName.describe(fiber), seconds) if over
 
-      head = format("reactor: %s has held the loop for %.3f s", fiber&.inspect || "the root fiber", seconds)
+      head = format("reactor: %s has held the loop for %.3f s", FiberName.describe(fiber), seconds)
       [head, *backtrace].join("\n    ")
     end
   end
@@ -35,10 +35,15 @@ module Reactor
     CHECKS_PER_LIMIT = 4
     # The VM's time slice is 100 ms, and half of that for each step of priority below 0.
     SHORT_SLICE_PRIORITY = -3
-    private_constant :CHECKS_PER_LIMIT, :SHORT_SLICE_PRIORITY
+    # Stalls that are kept.
+    KEPT = 8
+    private_constant :KEPT, :CHECKS_PER_LIMIT, :SHORT_SLICE_PRIORITY
 
     # @return [Integer] stalls found
     attr_reader :count
+
+    # @return [Array<Stall>] the longest that have ended, the longest first
+    attr_reader :slowest
 
     # @param scheduler [Lifecycle]
     # @param limit [Numeric] seconds, more than 0
@@ -52,6 +57,7 @@ module Reactor
 
       @report = report || ->(stall) { $stderr.write("#{stall}\n") }
       @count = 0
+      @slowest = [].freeze
     end
 
     # Begins to watch the current thread, also after a fork. Does nothing if it is being watched.
@@ -102,7 +108,9 @@ module Reactor
     end
 
     def finish(stall, seconds)
-      @report.call(stall.with(seconds: seconds, over: true))
+      ended = stall.with(seconds: seconds, over: true)
+      @slowest = [*@slowest, ended].max_by(KEPT, &:seconds).freeze
+      @report.call(ended)
     end
 
     # Prepended to the singleton class of a scheduler that is watched. Its thread is known when it makes its first fiber.

@@ -17,12 +17,14 @@ module Reactor
         @counts.merge(gauges, waiting_counts, time_counts)
       end
 
+      # @param limit [Integer, nil] only so many of those that wait, the longest first; nil: all
       # @return [Array<Array(Fiber, Integer, Symbol, Symbol, IO, Integer, Boolean, Float)>] every fiber it knows, as
       #   {FiberStatus::Row} names it
       # @api private
-      def fiber_rows
+      def fiber_rows(limit = nil)
         now = Clock.now
-        (@live.keys | @waits.keys).map do |fiber|
+        fibers = limit ? @waits.min_by(limit) { |_, wait| wait.parked_at || now }.map(&:first) : @live.keys | @waits.keys
+        fibers.map do |fiber|
           wait = @waits[fiber]
           state = state_of(wait)
           io, events = wait&.kind == :io ? watched_by(wait) : [nil, 0]

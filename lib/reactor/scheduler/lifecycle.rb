@@ -20,6 +20,7 @@ module Reactor
     # @param stall [Numeric, nil] seconds, more than 0, that a fiber may hold the loop before it is reported, see
     #   {StallDetector}; nil: no limit
     # @param on_stall [#call, nil] is given each {Stall}, on a thread of its own; nil: it is written to $stderr
+    # @param birthplaces [Boolean] whether reports tell where each fiber was made. It makes Fiber.schedule slower.
     # @param workers [Integer, nil] worker threads at most, for work that Ruby code or its C extensions do with the GVL
     #   released, see {Offload#offload}; nil: as many as processors, but at least 4. A worker starts when it is needed.
     # @param policy [Symbol] which of the operations that Ruby 3.4 and later offer to the scheduler (see
@@ -28,7 +29,7 @@ module Reactor
     # @raise [ArgumentError] the backend is unknown or not available here, and the message says why; stall is not positive;
     #   the policy is unknown; fewer than one worker
     # @raise [TypeError] stall is no duration; on_stall cannot be called; workers is no Integer
-    def initialize(backend: nil, stall: nil, on_stall: nil, workers: nil, policy: :measured)
+    def initialize(backend: nil, stall: nil, on_stall: nil, birthplaces: false, workers: nil, policy: :measured)
       detector = StallDetector.new(self, stall, on_stall) if stall
       @offload = OffloadPolicy.new(policy, workers.nil? ? OffloadPolicy::WORKERS : workers)
       Reactor.lock_native_thread if RUBY_VERSION.start_with?("3.4") # or Ruby might move this thread to another native one under its fibers
@@ -38,6 +39,7 @@ module Reactor
       Patches.install(Patches::CLOSE, Patches::SCHEDULER)
       Schedulers.register(self)
       Patches.install(Patches::URING) if self.backend == :uring
+      singleton_class.prepend(FiberName::Birthplaces) if birthplaces
       return unless detector
 
       @stalls = detector

@@ -2,7 +2,9 @@
 //!
 //! Called from any thread that holds the GVL. Nothing here changes what fibers do.
 
-use magnus::{Error, RArray, RHash, Ruby, Value, prelude::*, typed_data::Obj};
+use magnus::{
+    Error, RArray, RHash, Ruby, Value, prelude::*, scan_args::scan_args, typed_data::Obj,
+};
 use reactor_scheduler::state::wait::SEVERAL;
 
 use crate::{
@@ -15,10 +17,14 @@ fn single_io_number(io_number: u64) -> u64 {
     if io_number == SEVERAL { 0 } else { io_number }
 }
 
-/// `fiber_rows`: every fiber the scheduler knows, as
+/// `fiber_rows(limit = nil)`: every fiber the scheduler knows, or those that have waited longest, as
 /// `[fiber, address, state, hook, io number, events, forever, seconds in this state]`.
-pub fn fiber_rows(ruby: &Ruby, this: Obj<Scheduler>) -> Result<RArray, Error> {
-    let rows = this.state().fiber_rows();
+pub fn fiber_rows(ruby: &Ruby, this: Obj<Scheduler>, arguments: &[Value]) -> Result<RArray, Error> {
+    let limit = scan_args::<(), (Option<usize>,), (), (), (), ()>(arguments)?;
+    let rows = match limit.optional.0 {
+        Some(limit) => this.state().longest_waits(limit),
+        None => this.state().fiber_rows(),
+    };
     let array = ruby.ary_new_capa(rows.len());
     for row in rows {
         let waited = row.waiting_since.map(|since| since.elapsed().as_secs_f64());

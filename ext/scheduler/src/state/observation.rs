@@ -100,6 +100,20 @@ impl State {
         kept.map(FiberRow::of).collect()
     }
 
+    /// A row for each of at most `limit` fibers, those that have waited longest.
+    pub fn longest_waits(&self, limit: usize) -> Vec<FiberRow> {
+        let kept = self.fibers.kept_records(self.control.running());
+        let waiting = kept.filter(|record| record.parked_at().is_some());
+        let mut records: Vec<_> = waiting.collect();
+        if records.len() > limit {
+            records.select_nth_unstable_by_key(limit, |record| record.parked_at());
+            records.truncate(limit);
+        }
+        records.sort_unstable_by_key(|record| record.parked_at());
+        let rows = records.into_iter().map(FiberRow::of);
+        rows.filter(|row| row.waiting_since.is_some()).collect()
+    }
+
     /// The hooks that fibers are parked in, each once. A watcher counts as a fiber that waits for readiness.
     pub fn wait_hooks(&self) -> impl Iterator<Item = WaitHook> + '_ {
         let is_parked = |record: &FiberRecord| matches!(record.state(), FiberState::Parked(_));

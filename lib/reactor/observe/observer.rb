@@ -1,0 +1,141 @@
+# frozen_string_literal: true
+
+require "json"
+require_relative "../schedulers"
+require_relative "../version"
+require_relative "health"
+require_relative "fiber_status"
+require_relative "socket_place"
+
+module Reactor
+  # Answers `reactor-top`: a thread that accepts connections on a UNIX socket, and writes to each what all schedulers of the
+  # Ractor look like now, as JSON. It does not use a scheduler, so it answers also while a loop is busy.
+  class Observer
+    # Fibers that are listed, the one that has waited longest first. All of them are counted.
+    FIBERS = 16
+    # Seconds that a reader may take to take a part of the answer.
+    PATIENCE = 1
+    private_constant :PATIENCE
+
+    class << self
+      # @return [Observer] of this process; the same one until it is closed
+      # @api private
+      def start
+        @current = new unless @current&.open?
+        @current
+      end
+    end
+
+    # @return [String] of the socket
+    attr_reader :path
+
+    # @raise [SocketPlace::Untrusted, SystemCallError] there is no place for the socket
+    # @api private
+    def initialize
+      @pid = Process.pid
+      @path = SocketPlace.create(@pid)
+      File.unlink(@path) if File.socket?(@path) # of an earlier process with this number
+      @server = UNIXServer.new(@path)
+      File.chmod(0o600, @path) # and before that, nobody else can enter the folder
+      at_exit { close }
+      @thread = Thread.new { serve }
+      @thread.name = "reactor observer"
+    end
+
+    # @return [Boolean] whether it answers in this process
+    def open? = Process.pid == @pid && !@server.closed?
+
+    # Ends it, and removes the socket. In a forked child it only closes the child's copy.
+    #
+    # @return [nil]
+    def close
+      return if @server.closed?
+
+      if Process.pid == @pid
+        @thread.kill.join unless @thread.equal?(Thread.current)
+        File.unlink(@path) if File.socket?(@path)
+      end
+      @server.close
+      nil
+    end
+
+    # @return [Hash{Symbol => Object}] what all schedulers look like now
+    # @api private
+    def self.look
+      schedulers = Schedulers.list.select { |scheduler| scheduler.respond_to?(:health) && !scheduler.closed? }
+      { reactor: VERSION, ruby: RUBY_VERSION, pid: Process.pid, program: $PROGRAM_NAME, schedulers: schedulers.map { |scheduler| row(scheduler) } }
+    end
+
+    class << self
+      private
+
+      def row(scheduler)
+        health = scheduler.health
+        { id: scheduler.object_id, class: scheduler.class.name, backend: scheduler.backend, stats: health.stats,
+          turns: buckets(health.turns), lateness: buckets(health.lateness), queue: buckets(health.queue),
+          fibers: longest_waits(scheduler), stalls: scheduler.slowest_stalls.map { |stall| stall_row(stall) } }
+      end
+
+      # Only the buckets that have durations.
+      def buckets(histogram)
+        counts = []
+        histogram.counts.each_with_index { |count, bucket| counts << [bucket, count] unless count.zero? }
+        { counts: counts, sum: histogram.sum, max: histogram.max }
+      end
+
+      def longest_waits(scheduler)
+        FiberStatus.rows(scheduler, FIBERS).filter_map do |row|
+          next unless row.fiber.alive?
+
+          { name: FiberName.of(row.fiber), state: row.state, hook: row.hook, events: FiberStatus.wanted(row.events), seconds: row.seconds,
+            place: FiberStatus.place(row.fiber) }
+        end
+      end
+
+      def stall_row(stall) = { name: FiberName.of(stall.fiber), seconds: stall.seconds, backtrace: stall.backtrace.first(12) }
+    end
+
+    private
+
+    def serve
+      Thread.current.thread_variable_set(:reactor_bystander, true) # it wakes no fiber
+      loop { answer(@server.accept) }
+    rescue IOError, SystemCallError
+      nil # closed
+    end
+
+    def answer(client)
+      client.timeout = PATIENCE
+      before = Process.clock_gettime(Process::CLOCK_THREAD_CPUTIME_ID)
+      text = JSON.generate(text_of(Observer.look))
+      spent = Process.clock_gettime(Process::CLOCK_THREAD_CPUTIME_ID) - before
+      client.write("#{text.chop},\"look_seconds\":#{spent}}\n")
+    rescue IO::TimeoutError, SystemCallError
+      nil # the reader has left, or does not read
+    rescue StandardError => error
+      client.write("#{JSON.generate({ error: "#{error.class}: #{error.message}".scrub })}\n")
+    ensure
+      client.close
+    end
+
+    # Names of files and fibers may be no valid text.
+    def text_of(value)
+      case value
+      when Hash then value.transform_values { |inner| text_of(inner) }
+      when Array then value.map { |inner| text_of(inner) }
+      when String then value.encode(Encoding::UTF_8, invalid: :replace, undef: :replace).scrub
+      else value
+      end
+    end
+  end
+
+  # Lets `reactor-top` of the same user look at this process from now on, at all schedulers of this Ractor. A look takes less
+  # than a millisecond of the process. It opens a UNIX socket of mode 0600, in a folder that only the user can enter:
+  # XDG_RUNTIME_DIR/reactor, or else reactor-UID in the folder for temporary files. The socket is removed when the process
+  # exits. A forked child has none, until it calls this itself.
+  #
+  # @return [Observer]
+  # @raise [SocketPlace::Untrusted] the folder belongs to another user
+  # @raise [SystemCallError] the socket cannot be made
+  def self.observe = Observer.start
+end

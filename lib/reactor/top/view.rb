@@ -1,0 +1,110 @@
+# frozen_string_literal: true
+
+require_relative "look"
+
+module Reactor
+  module Top
+    # The lines of the view, made from the looks so far.
+    class View
+      BARS = "▁▂▃▄▅▆▇█"
+      LABEL = 14 # columns
+
+      # @param looks [Array<Look>] the oldest first, at least one
+      # @param message [String, nil] below the head
+      def initialize(looks, message = nil)
+        @looks = looks
+        @message = message
+      end
+
+      # @param height [Integer, nil] lines at most
+      # @param width [Integer, nil] columns at most
+      # @return [Array<String>]
+      def lines(height = nil, width = nil)
+        width ||= 100
+        all = [head, (@message && "  ** #{@message} **"), *@looks.last.rows.each_with_index.flat_map { |row, number| scheduler(row, number, width) }].compact
+        all << "no scheduler is open" if @looks.last.rows.empty?
+        all = all.map { |line| clean(line)[0, width] }
+        height && all.size > height ? [*all.first(height - 1), "… #{all.size - height + 1} lines more"[0, width]] : all
+      end
+
+      private
+
+      def head
+        document = @looks.last.document
+        format("reactor-top  process %d  %s  Ruby %s  a look took %s  q ends", document[:pid], document[:program], document[:ruby],
+               milliseconds(document[:look_seconds]))
+      end
+
+      def scheduler(row, number, width)
+        health = windows(row).last
+        ["", "##{number + 1} #{row.name}  #{row.backend}  #{row.health.stats[:live]} live  #{row.health.stats[:watchers]} watchers  #{row.health.stats[:timers]} timers",
+         *series(row, width), *facts(row, health), *fibers(row), *stalls(row)]
+      end
+
+      # The health between each look and the next. One look alone counts from the start of the scheduler.
+      def windows(row)
+        same = @looks.filter_map { |look| (found = look.rows.find { |other| other.id == row.id }) && [look, found] }
+        return [row.health] if same.size == 1
+
+        same.each_cons(2).map { |(before, _), (_, later)| before.until(later) }
+      end
+
+      def series(row, width)
+        all = windows(row)
+        [
+          line("busy", all, width, ->(health) { health.utilisation }, ->(share) { format("%5.1f %%", share * 100) }, top: 1.0),
+          line("turn p99", all, width, ->(health) { health.turns.percentile(0.99) }, method(:milliseconds)),
+          line("late p99", all, width, ->(health) { health.lateness.percentile(0.99) }, method(:milliseconds)),
+          line("ready", all, width, ->(health) { health.stats[:ready] }, ->(count) { count.to_s })
+        ]
+      end
+
+      def line(label, all, width, value, text, top: nil)
+        values = all.last([width - LABEL - 16, 10].max).map(&value)
+        now = values.last ? text.(values.last) : "-"
+        format("  %-#{LABEL - 3}s %10s  %s", label, now, sparkline(values, top))
+      end
+
+      def sparkline(values, top)
+        top ||= values.compact.max
+        values.map do |value|
+          next " " unless value
+          next BARS[0] if top.nil? || top.zero?
+
+          BARS[(value / top.to_f * (BARS.size - 1)).round.clamp(0, BARS.size - 1)]
+        end.join
+      end
+
+      def facts(row, health)
+        turns = health.turns
+        waits = row.health.waits.map { |hook, count| "#{hook} #{count}" }.join("  ")
+        collected = health.seconds.zero? ? 0 : health.stats[:gc_ns] / 1e7 / health.seconds
+        ["  turns        #{turns.count}, p50 #{milliseconds(turns.percentile(0.5))}, longest #{milliseconds(turns.max)}",
+         "  waits        #{waits}",
+         format("  workers      queue p99 %s; collecting garbage %.1f %% of the time", milliseconds(health.queue.percentile(0.99)), collected)]
+      end
+
+      def fibers(row)
+        return [] if row.fibers.empty?
+
+        ["  waiting longest:", *row.fibers.map do |fiber|
+          purpose = [fiber[:hook], (fiber[:events] unless fiber[:events].to_s.empty?)].compact.join(" ")
+          format("  %9.3f s  %-14s %s%s", fiber[:seconds] || 0, fiber[:state] == "ready" ? "ready" : purpose, fiber[:name] && "#{fiber[:name]}  ", fiber[:place])
+        end]
+      end
+
+      def stalls(row)
+        return [] if row.stalls.empty?
+
+        ["  slowest turns (of those that stall: has found):", *row.stalls.flat_map do |stall|
+          [format("  %9.3f s  %s", stall[:seconds], stall[:name]), *stall[:backtrace].first(4).map { |place| "               #{place}" }]
+        end]
+      end
+
+      def milliseconds(seconds) = seconds ? format("%.3f ms", seconds * 1000) : "-"
+
+      # Names and paths come from another process: no control character reaches the terminal.
+      def clean(line) = line.gsub(/[[:cntrl:]]/, "?")
+    end
+  end
+end

@@ -1,0 +1,338 @@
+# frozen_string_literal: true
+
+require_relative "helper"
+require "io/console"
+require "json"
+require "open3"
+require "pty"
+require "tmpdir"
+
+# Reactor.observe, and the executable reactor-top: in a real terminal, and for scripts.
+class TestTop < ReactorTest
+  TOP = File.join(ROOT, "exe/reactor-top")
+
+  def setup
+    super
+    skip_under_stress
+    needs_fork
+    @folder = Dir.mktmpdir
+  end
+
+  def teardown
+    FileUtils.remove_entry(@folder) if @folder
+    super
+  end
+
+  def env = { "XDG_RUNTIME_DIR" => @folder, "RUBYOPT" => nil }
+
+  def socket_of(pid) = File.join(@folder, "reactor", "#{pid}.sock")
+
+  # Two schedulers on threads of their own, and an observed process that ends when its standard input does.
+  SCHEDULERS = <<~'RUBY'
+    threads = Array.new(2) do |number|
+      Thread.new do
+        Fiber.set_scheduler(Reactor::Scheduler.new)
+        Fiber.schedule { Reactor.fiber_name = "sleeper #{number}"; sleep }
+        Fiber.schedule { Thread::Queue.new.pop(timeout: 600) }
+        Fiber.schedule { loop { sleep 0.01 } }
+        Fiber.scheduler.run
+      end
+    end
+    sleep 0.001 until Reactor::Schedulers.list.sum { |scheduler| scheduler.stats[:parked] } >= 6
+  RUBY
+
+  # Runs the code in a child that is observed, and then the block with its process id. The child is killed afterwards.
+  def observed(code = SCHEDULERS)
+    run_child("Reactor.observe\n#{code}\nputs 'ready'\nThread.stop while true", env: env) do |pid, until_line|
+      until_line.("ready")
+      yield pid
+    ensure
+      begin
+        Process.kill(:KILL, pid)
+      rescue Errno::ESRCH
+        nil
+      end
+    end
+  end
+
+  # @return [Array(String, String, Integer)] standard output and error, and the exit status
+  def top(*arguments)
+    out, error, status = Open3.capture3(env, RbConfig.ruby, "-w", TOP, *arguments.map(&:to_s))
+    [out, error, status.exitstatus]
+  end
+
+  # --- for scripts -----------------------------------------------------------------------------------------------
+
+  def test_all_schedulers_of_a_process_are_told_as_json
+    observed do |pid|
+      out, error, status = top("--once", "--json", pid)
+      assert_equal ["", 0], [error, status]
+      look = JSON.parse(out, symbolize_names: true)
+      assert_equal [pid, 2], [look[:pid], look[:schedulers].size]
+      assert_operator look[:look_seconds], :>, 0
+      look[:schedulers].each do |row|
+        assert_equal BACKEND.to_s, row[:backend]
+        assert_equal [0, 1], row[:waits].values_at(:io, :block)
+        assert_includes 1..2, row[:waits][:sleep], "one of the sleepers may be ready"
+        assert_equal 3, row[:stats][:live]
+        assert_operator row[:utilisation], :<=, 1
+        assert_operator row[:lateness][:count], :>, 0 if row[:stats][:turns] > 10
+        sleeper = row[:fibers].find { |fiber| fiber[:name]&.start_with?("sleeper") }
+        assert_equal "sleep", sleeper[:hook]
+        assert_match(/\A-e:\d+:in /, sleeper[:place])
+      end
+      assert_equal ["sleeper 0", "sleeper 1"], look[:schedulers].flat_map { |row| row[:fibers].filter_map { |fiber| fiber[:name] } }.sort
+    end
+  end
+
+  def test_one_look_is_printed_as_text
+    observed do |pid|
+      out, error, status = top("--once", pid)
+      assert_equal ["", 0], [error, status]
+      assert_match(/process #{pid} .*\n\n#1 .*\n  busy .*\n  turn p99 .*\n  late p99/, out)
+      assert_equal 2, out.scan(/^#\d Reactor::/).size
+    end
+  end
+
+  def test_a_loop_that_computes_or_blocks_is_looked_at
+    {
+      "computes" => "Fiber.schedule { puts 'ready'; nil while true }",
+      "blocks" => "Fiber.schedule { puts 'ready'; Fiber.blocking { sleep } }"
+    }.each do |what, code|
+      observed("Fiber.set_scheduler(Reactor::Scheduler.new)\n#{code}\nFiber.scheduler.run") do |pid|
+        out, error, status = top("--once", "--json", pid)
+        assert_equal ["", 0], [error, status], what
+        assert_equal 1, JSON.parse(out)["schedulers"][0]["stats"]["live"], what
+      end
+    end
+  end
+
+  def test_slow_turns_are_told_with_their_backtraces
+    observed(<<~'RUBY') do |pid|
+      ended = Thread::Queue.new
+      Thread.new do
+        Fiber.set_scheduler(Reactor::Scheduler.new(stall: 0.02, on_stall: ->(stall) { ended << true if stall.over && stall.fiber }))
+        Fiber.schedule { Reactor.fiber_name = "slow"; loop { sleep 0.01; Fiber.blocking { sleep 0.1 } } }
+        Fiber.scheduler.run
+      end
+      ended.pop
+    RUBY
+      stalls = JSON.parse(top("--once", "--json", pid).first)["schedulers"][0]["stalls"]
+      assert(stalls.any? { |stall| stall["name"] == "slow" && stall["seconds"] >= 0.02 && stall["backtrace"].join.include?("-e:") })
+      assert_includes top("--once", pid).first, "slowest turns"
+    end
+  end
+
+  # --- what cannot be looked at ----------------------------------------------------------------------------------
+
+  def test_a_process_that_cannot_be_looked_at_is_told
+    pid = Process.spawn("true")
+    Process.wait(pid)
+    assert_equal ["", "reactor-top: there is no process #{pid}\n", 1], top(pid, "--once")
+    assert_equal ["", "reactor-top: process #{Process.pid} is not observed: it has to call Reactor.observe\n", 1], top("--once", Process.pid)
+    [[], ["x"], [1, 2], ["--once", "--json"], ["--nonsense", 1], ["--json", 1], ["--interval", 0, 1]].each do |arguments|
+      assert_equal 2, top(*arguments).last, arguments.inspect
+    end
+    assert_match(/needs a terminal/, top(Process.pid)[1])
+  end
+
+  def test_a_stopped_process_is_told_and_not_waited_for
+    observed do |pid|
+      Process.kill(:STOP, pid)
+      assert_equal ["", "reactor-top: process #{pid} has not answered for 3 s\n", 1], top("--once", pid)
+    end
+  end
+
+  def test_a_socket_that_others_can_reach_is_refused
+    folder = File.join(@folder, "reactor")
+    Dir.mkdir(folder, 0o755)
+    UNIXServer.new(socket_of(Process.pid)).close
+    assert_match(/can be entered by other users/, top("--once", Process.pid)[1])
+    out = run_child("begin; Reactor.observe; rescue Reactor::SocketPlace::Untrusted => error; puts error.message; end", env: env)
+    assert_match(/can be entered by other users/, out.out)
+    File.chmod(0o700, folder)
+    File.unlink(socket_of(Process.pid))
+    File.symlink("/dev/null", socket_of(Process.pid))
+    assert_match(/is no socket/, top("--once", Process.pid)[1])
+  end
+
+  def test_a_socket_of_another_user_is_refused
+    skip "needs root, to give a socket to another user" unless Process.euid.zero?
+    Dir.mkdir(File.join(@folder, "reactor"), 0o700)
+    UNIXServer.new(socket_of(Process.pid)).close
+    File.chown(1, nil, socket_of(Process.pid))
+    assert_match(/belongs to user 1/, top("--once", Process.pid)[1])
+  end
+
+  # --- the observed process --------------------------------------------------------------------------------------
+
+  def test_the_socket_is_its_users_alone_and_goes_with_the_process
+    says = child_says(<<~'RUBY', env: env)
+      observer = Reactor.observe
+      p Reactor.observe.equal?(observer), [observer.path, File.dirname(observer.path)].map { |path| File.stat(path).mode.to_s(8)[-3..] }
+      puts observer.path
+    RUBY
+    same, modes, path = says.lines(chomp: true)
+    assert_equal ["true", '["600", "700"]'], [same, modes]
+    refute_path_exists path
+  end
+
+  def test_a_forked_child_has_no_socket_and_leaves_that_of_its_parent
+    says = child_says(<<~'RUBY', env: env)
+      observer = Reactor.observe
+      Process.wait(fork { exit })
+      p File.socket?(observer.path)
+      Process.wait(fork { print observer.open?, " ", Reactor.observe.path.end_with?("/#{Process.pid}.sock"), "\n"; $stdout.flush })
+      p File.socket?(observer.path), Dir.children(File.dirname(observer.path)).size
+    RUBY
+    assert_equal "true\nfalse true\ntrue\n1\n", says
+  end
+
+  def test_an_observed_program_ends_and_deadlocks_as_without
+    assert_equal "", child_says("Reactor.observe; Fiber.set_scheduler(Reactor::Scheduler.new); Fiber.schedule { sleep 0.001 }", env: env)
+    child = run_child("Reactor.observe; Fiber.set_scheduler(Reactor::Scheduler.new); Fiber.schedule { Thread::Queue.new.pop }; Fiber.scheduler.run", env: env)
+    refute_predicate child.status, :success?
+    assert_match(/No live threads left. Deadlock\?/, child.err)
+  end
+
+  def test_a_reader_that_does_not_read_holds_nothing_up
+    observed do |pid|
+      idle = Array.new(3) { UNIXSocket.new(socket_of(pid)) }
+      assert_equal 0, top("--once", pid).last
+      idle.each(&:close)
+    end
+  end
+
+  # --- in a terminal ---------------------------------------------------------------------------------------------
+
+  # A terminal in which reactor-top runs.
+  class Terminal
+    attr_reader :text, :pid
+
+    def initialize(env, pid, test)
+      @test = test
+      @master, @slave = PTY.open
+      @slave.winsize = [40, 120]
+      @before = mode
+      @text = +""
+      @error, error = IO.pipe
+      @pid = Process.spawn(env, RbConfig.ruby, "-w", TOP, "--interval", "0.05", pid.to_s, in: @slave, out: @slave, err: error, pgroup: true)
+      error.close
+    end
+
+    def mode = IO.popen(["stty", "-g"], in: @slave, &:read)
+
+    def send(keys) = @master.write(keys)
+
+    def resize(rows, columns)
+      @slave.winsize = [rows, columns]
+      Process.kill(:WINCH, @pid)
+    end
+
+    # Reads until the text has come.
+    def expect(pattern)
+      limit = TimeLimit.new(TestTop::TEST_TIMEOUT)
+      until @text.match?(pattern)
+        raise "never #{pattern.inspect} in #{@text[-2000..] || @text}" if limit.over?
+        raise "it has ended: #{@error.read}" if @pid && @text.end_with?("\e[?1049l") && Process.waitpid(@pid, Process::WNOHANG)
+
+        @text << @master.read_nonblock(65_536).force_encoding(Encoding::UTF_8) if @master.wait_readable(0.2)
+      end
+      self
+    end
+
+    # What is drawn after the last text that was read.
+    def afresh
+      @text << @master.read_nonblock(65_536).force_encoding(Encoding::UTF_8) while @master.wait_readable(0)
+      @text.clear
+      self
+    end
+
+    # @return [Array(Integer, String)] the exit status, and standard error
+    def finish
+      status = @test.reap(@pid, TestTop::TEST_TIMEOUT)
+      @pid = nil
+      expect(/\e\[\?25h\e\[\?1049l/)
+      @test.assert_equal @before, mode, "the terminal is as it was"
+      [status.exitstatus, @error.read]
+    ensure
+      close
+    end
+
+    def close
+      Process.kill(:KILL, -@pid) if @pid
+      @pid = nil
+      [@master, @slave, @error].each(&:close)
+    end
+  end
+
+  def in_terminal(pid)
+    terminal = Terminal.new(env, pid, self)
+    yield terminal.expect(/\e\[\?1049h\e\[\?25l.*reactor-top  process #{pid} .*#2 Reactor/m)
+  ensure
+    terminal&.close
+  end
+
+  def test_the_view_goes_on_until_q_or_ctrl_c_and_restores_the_terminal
+    observed do |pid|
+      ["q", "\x03"].each do |key|
+        in_terminal(pid) do |terminal|
+          terminal.afresh.expect(/busy .* %.*[▁-█]{5}/m) # looks go on
+          terminal.send(key)
+          assert_equal [0, ""], terminal.finish
+        end
+      end
+    end
+  end
+
+  def test_the_view_fits_a_terminal_that_is_made_smaller
+    observed do |pid|
+      in_terminal(pid) do |terminal|
+        terminal.resize(10, 40)
+        terminal.expect(/… \d+ lines more/).afresh.expect(/\e\[H.*… \d+ lines more/m)
+        terminal.expect(/\e\[J\e\[H.*?\e\[J/m)
+        frame = terminal.text[/\e\[J\e\[H(.*?)\e\[J/m, 1].split("\r\n").map { |line| line.delete_suffix("\e[K") }
+        assert_equal 10, frame.size
+        assert_operator frame.map(&:size).max, :<=, 40
+        terminal.send("q")
+        assert_equal [0, ""], terminal.finish
+      end
+    end
+  end
+
+  def test_a_process_that_stops_is_told_and_the_view_goes_on_when_it_does
+    observed do |pid|
+      in_terminal(pid) do |terminal|
+        Process.kill(:STOP, pid)
+        terminal.expect(/process #{pid} has not answered for \d+ s/)
+        Process.kill(:CONT, pid)
+        frame = /\e\[H(?:(?!has not answered|\e\[J).)*waiting longest(?:(?!\e\[J).)*\e\[J/m
+        terminal.afresh.expect(frame)
+        Process.kill(:STOP, pid)
+        terminal.expect(/has not answered/)
+        terminal.send("q")
+        assert_equal [0, ""], terminal.finish
+      end
+    end
+  end
+
+  def test_a_process_that_dies_ends_the_view_with_a_message
+    observed do |pid|
+      in_terminal(pid) do |terminal|
+        Process.kill(:KILL, pid)
+        status, error = terminal.finish
+        assert_equal 1, status
+        assert_match(/\Areactor-top: (?:there is no process #{pid}|process #{pid} is not observed.*)\n\z/, error)
+      end
+    end
+  end
+
+  def test_sigterm_restores_the_terminal
+    observed do |pid|
+      in_terminal(pid) do |terminal|
+        Process.kill(:TERM, terminal.pid)
+        assert_equal [130, ""], terminal.finish
+      end
+    end
+  end
+end
