@@ -71,6 +71,8 @@ pub struct State {
     counters: Counters,
     /// Kept while a trace is on.
     trace: Option<Box<Trace>>,
+    /// Whether each fiber keeps the place of its block.
+    keeps_births: bool,
 }
 
 impl State {

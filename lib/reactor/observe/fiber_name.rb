@@ -6,8 +6,9 @@ module Reactor
   # @api private
   module FiberName
     NAME = :@__reactor_name
-    BIRTHPLACE = :@__reactor_birthplace
-    private_constant :NAME, :BIRTHPLACE
+    # The scheduler sets it, to the place of the block that the fiber runs, if it has been asked to by `keep_births`.
+    BIRTH = :@__reactor_birth
+    private_constant :NAME, :BIRTH
 
     class << self
       # @return [String, nil]
@@ -18,8 +19,8 @@ module Reactor
         fiber.instance_variable_set(NAME, name)
       end
 
-      # @return [String, nil] where Fiber.schedule was called; see {Birthplaces}
-      def birthplace(fiber) = fiber&.instance_variable_get(BIRTHPLACE)
+      # @return [String, nil] where the block stands that the fiber runs; nil unless its scheduler has +birthplaces: true+
+      def birthplace(fiber) = fiber&.instance_variable_get(BIRTH)&.join(":")
 
       # @return [String] for a report: its name, if it has one, or else itself, and where it was made, if that is known
       def describe(fiber)
@@ -28,18 +29,6 @@ module Reactor
         name = of(fiber)
         place = birthplace(fiber)
         "#{name ? "fiber #{name.inspect}" : fiber.inspect}#{" made at #{place}" if place}"
-      end
-    end
-
-    # Prepended to the singleton class of a scheduler with +birthplaces: true+.
-    module Birthplaces
-      # @return [Fiber]
-      def fiber(*arguments, **options, &block)
-        place = caller_locations(1, 4).find { |frame| frame.path && !frame.path.start_with?("<internal:") }&.then { |frame| "#{frame.path}:#{frame.lineno}" }
-        super(*arguments, **options) do |*given|
-          Fiber.current.instance_variable_set(BIRTHPLACE, place)
-          block.call(*given)
-        end
       end
     end
   end

@@ -25,6 +25,7 @@ module Reactor
         start = Wait.new(Fiber.current, :turn, @waits[Fiber.current])
         fiber = Fiber.new(**options, blocking: false) { |*given| run_fiber(start, given, block) }
         @counts[:fibers] += 1
+        fiber.instance_variable_set(:@__reactor_birth, block.source_location) if @keeps_births
         @trace&.births&.push([fiber.object_id, block.source_location&.join(":")])
         @waits[Fiber.current] = start
         start.queued = true

@@ -60,6 +60,11 @@ module Reactor
       # @api private
       def running_fiber = (@running if @running && (@live.key?(@running) || @waits.key?(@running)))
 
+      # From now on each fiber keeps the place of its block, for {FiberName}.
+      #
+      # @api private
+      def keep_births = @keeps_births = true
+
       # Begins to record a trace.
       #
       # @param limit [Integer] entries at most
@@ -86,6 +91,7 @@ module Reactor
         @asleep = 0.0       # seconds asleep so far
         @asleep_since = nil # while it is asleep
         @gc_asleep = 0      # nanoseconds of garbage collection meanwhile
+        @keeps_births = false
         @turn_times = Histogram.new
         @lateness = Histogram.new
       end

@@ -85,6 +85,7 @@ module Reactor
         watcher, given = watch.watcher, watch.given
         fiber = Fiber.new(blocking: false, storage: watcher.instance_variable_get(:@storage)) { |*arguments| run_fiber(NO_SPAWNER, arguments, watcher) }
         @counts[:fibers] += 1
+        fiber.instance_variable_set(:@__reactor_birth, watcher.source_location) if @keeps_births
         @trace&.births&.push([fiber.object_id, watcher.source_location&.join(":")])
         @resumes_since_poll += 1
         @ready.shift

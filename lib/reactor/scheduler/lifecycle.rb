@@ -20,7 +20,7 @@ module Reactor
     # @param stall [Numeric, nil] seconds, more than 0, that a fiber may hold the loop before it is reported, see
     #   {StallDetector}; nil: no limit
     # @param on_stall [#call, nil] is given each {Stall}, on a thread of its own; nil: it is written to $stderr
-    # @param birthplaces [Boolean] whether reports tell where each fiber was made. It makes Fiber.schedule slower.
+    # @param birthplaces [Boolean] whether reports tell where each fiber was made, by the block of Fiber.schedule
     # @param workers [Integer, nil] worker threads at most, for work that Ruby code or its C extensions do with the GVL
     #   released, see {Offload#offload}; nil: as many as processors, but at least 4. A worker starts when it is needed.
     # @param policy [Symbol] which of the operations that Ruby 3.4 and later offer to the scheduler (see
@@ -39,7 +39,7 @@ module Reactor
       Patches.install(Patches::CLOSE, Patches::SCHEDULER)
       Schedulers.register(self)
       Patches.install(Patches::URING) if self.backend == :uring
-      singleton_class.prepend(FiberName::Birthplaces) if birthplaces
+      keep_births if birthplaces
       return unless detector
 
       @stalls = detector

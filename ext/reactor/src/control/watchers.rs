@@ -85,9 +85,28 @@ impl Scheduler {
         .map(drop)
     }
 
-    /// Records where a fiber is made, which is about to run this block, if a trace is on.
+    /// Records where a fiber is made, which is about to run this block, if a trace is on, or if reports are to tell it.
     pub fn trace_birth(&self, fiber: ObjectRef, block: Value) -> Result<(), Error> {
-        if !self.state().is_traced() {
+        if !self.state().notes_births() {
+            return Ok(());
+        }
+        self.note_birth(fiber, block)
+    }
+
+    #[cold]
+    fn note_birth(&self, fiber: ObjectRef, block: Value) -> Result<(), Error> {
+        let (keeps_births, is_traced) = {
+            let state = self.state();
+            (state.keeps_births(), state.is_traced())
+        };
+        if keeps_births {
+            let location: Value = block.funcall("source_location", ())?;
+            let name = Ruby::get_with(block).to_symbol("@__reactor_birth");
+            fiber
+                .value()
+                .funcall::<_, _, Value>("instance_variable_set", (name, location))?;
+        }
+        if !is_traced {
             return Ok(());
         }
         let place: Option<(String, u32)> = block.funcall("source_location", ())?;

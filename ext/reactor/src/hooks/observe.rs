@@ -81,6 +81,11 @@ pub fn running_fiber(this: Obj<Scheduler>) -> Option<Value> {
     running.map(Object::value)
 }
 
+/// `keep_births`: from now on each fiber keeps the place of its block, as `@__reactor_birth`.
+pub fn keep_births(this: Obj<Scheduler>) {
+    this.state_mut().keep_births();
+}
+
 /// `trace_start(limit)`: begins to record a trace of at most `limit` moments. RuntimeError if one is being recorded.
 pub fn start_trace(this: Obj<Scheduler>, limit: usize) -> Result<(), Error> {
     if !this.state_mut().start_trace(limit) {

@@ -157,6 +157,20 @@ impl State {
         self.trace.is_some()
     }
 
+    /// From now on each fiber keeps the place of its block.
+    pub fn keep_births(&mut self) {
+        self.keeps_births = true;
+    }
+
+    pub fn keeps_births(&self) -> bool {
+        self.keeps_births
+    }
+
+    /// Whether anything asks where fibers are made.
+    pub fn notes_births(&self) -> bool {
+        self.keeps_births || self.is_traced()
+    }
+
     /// Records where a fiber was made.
     pub fn trace_birth(&mut self, fiber: ObjectRef, place: String) {
         if let Some(trace) = &mut self.trace {
