@@ -27,11 +27,11 @@ Gems::Trial.run do |trial|
     end
     outcomes = row.modes.to_h do |mode|
       outcome = trial.measure(row, mode)
-      puts format("%-28s %-8s %2d at once  %5.2f s  ticker %5.1f ms late  %s", row.name, mode, outcome.overlap, outcome.seconds, outcome.lateness * 1000, outcome.error)
+      puts format("%-28s %-8s %2d at once  %5.2f s  ticker %5.1f ms late  %s", row.name, mode, outcome.overlap, outcome.seconds.to_f, outcome.lateness.to_f * 1000, outcome.error)
       [%i[set offload].include?(mode) ? :with : mode, outcome]
     end
     wrong << "#{row.name} is not \"#{Gems::Page::WORDS.fetch(row.verdict)}\"" unless row.true_of?(outcomes)
-    shown = outcomes.transform_values { |outcome| { overlap: outcome.overlap, seconds: outcome.seconds.round(3), lateness: outcome.lateness.round(4), error: outcome.error }.compact }
+    shown = outcomes.transform_values { |outcome| { overlap: outcome.overlap, seconds: outcome.seconds&.round(3), lateness: outcome.lateness&.round(4), error: outcome.error }.compact }
     results[row.name] = {
       verdict: row.verdict, version: outcomes[:plain].version, server: trial.server_program(row), server_version: trial.server_version(row)
     }.compact.merge(shown)

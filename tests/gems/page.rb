@@ -43,6 +43,8 @@ module Gems
     def seconds(outcome)
       return "" unless outcome
 
+      return "hangs" if outcome["error"] == "hangs"
+
       outcome["error"] ? "fails: `#{outcome["error"][/\A\w+(::\w+)*/]}`" : format("%.2f s", outcome["seconds"])
     end
 

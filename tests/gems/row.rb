@@ -26,10 +26,11 @@ module Gems
     # @return [Symbol, nil] the mode in which the operations overlap if they do not as they are
     def remedy = { setting: :set, blocks: :offload }[verdict]
 
-    # @param outcomes [Hash{Symbol => Trial::Outcome}] by mode; :with is that of the remedy
+    # @param outcomes [Hash{Symbol => Trial::Outcome}] by mode; :with is that of the remedy. Without :plain it is not asked whether
+    #   the remedy is needed
     # @return [Boolean] whether they show what the verdict says
     def true_of?(outcomes)
-      verdict == :works ? outcomes[:plain].ok? : !outcomes[:plain].ok? && outcomes[:with].ok?
+      verdict == :works ? outcomes[:plain].ok? : !outcomes[:plain]&.ok? && outcomes[:with].ok?
     end
   end
 

@@ -70,7 +70,8 @@ module Gems
         "HOME" => directory, "RABBITMQ_NODENAME" => "gems@localhost", "RABBITMQ_NODE_IP_ADDRESS" => "127.0.0.1", "RABBITMQ_NODE_PORT" => port.to_s,
         "RABBITMQ_DIST_PORT" => distribution.to_s, "RABBITMQ_MNESIA_BASE" => directory, "RABBITMQ_LOG_BASE" => directory, "RABBITMQ_LOGS" => "-",
         "RABBITMQ_CONF_ENV_FILE" => "/nonexistent", "RABBITMQ_ENABLED_PLUGINS_FILE" => write("plugins", "[]."),
-        "RABBITMQ_CONFIG_FILE" => write("rabbitmq.conf", ""), "ERL_EPMD_PORT" => @epmd.to_s, "ERL_EPMD_ADDRESS" => "127.0.0.1"
+        "RABBITMQ_CONFIG_FILE" => write("rabbitmq.conf", ""), "ERL_EPMD_PORT" => @epmd.to_s, "ERL_EPMD_ADDRESS" => "127.0.0.1",
+        "ERL_EPMD_RELAXED_COMMAND_CHECK" => "1" # it may be ended while a node is known to it
       }
     end
 

@@ -45,7 +45,7 @@ module Gems
     end
 
     # @param timed [Boolean] whether the operations run a second time, by the clock
-    # @return [Outcome]
+    # @return [Outcome] of a process that hangs, the error says so
     # @raise [Failed] the process failed
     def measure(row, mode, timed: true)
       gate = Gate.new(server(row.server).port, COUNT)
@@ -90,13 +90,15 @@ module Gems
         limit = TimeLimit.new(LIMIT, thread.pid, extension: 3)
         text = Thread.new { output.read }
         sleep 0.02 until text.join(0.02) || limit.over?
-        Process.kill(:KILL, -thread.pid) unless text.join(0)
+        next { "errors" => ["hangs"] } unless text.join(0)
+
         json = text.value.lines.last
         raise Failed, "#{row.name} (#{mode}) ended without a result: #{text.value[-1500..] || text.value}" unless thread.value.success? && json
 
         JSON.parse(json)
       ensure
         Process.kill(:KILL, -thread.pid) if thread.alive?
+        text&.join
       end
     end
   end
