@@ -4,6 +4,7 @@ require_relative "helper"
 require "open3"
 require "tmpdir"
 require "reactor/testing"
+require "reactor/observe/observer"
 require "reactor/async/selector" if defined?(Reactor::Poller)
 
 # sig/reactor.rbs is valid and has a signature of every public method. Skipped without the rbs gem.
