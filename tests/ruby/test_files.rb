@@ -94,6 +94,18 @@ class TestFiles < ReactorTest
     warm { assert_equal 0, jobs_to_read }
   end
 
+  def test_reads_are_inline_on_select
+    skip "only the portable scheduler has no pool" unless select_backend?
+
+    in_fiber do |scheduler|
+      before = scheduler.stats
+      cold
+      assert_bytes BYTES, File.open(@path, "rb", &:read)
+      after = scheduler.stats
+      assert_equal before.values_at(:offload_on_worker, :offload_threads), after.values_at(:offload_on_worker, :offload_threads)
+    end
+  end
+
   # The number of reads that ran on the pool while a fiber read the file in small parts.
   def jobs_to_read = in_fiber { assert_bytes(BYTES, READERS[:in_parts].call(@path)); pool_jobs }
 
