@@ -206,9 +206,12 @@ fn deadlock_check_interval(idle_sleeps: u32) -> Duration {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::{io, sync::Arc, time::Duration};
 
-    use reactor::{Reactor, Ready, Token, mock::Mock};
+    use reactor::{
+        Driver, Events, Interest, Reactor, Ready, Registration, Reregistration, Token, Wake,
+        mock::Mock,
+    };
 
     use super::{EventLoop, deadlock_check_interval};
 
@@ -230,6 +233,61 @@ mod tests {
         assert!(event_loop.begin_sleep(None, true).is_none());
         assert!(event_loop.collect().unwrap().is_none());
         assert!(!event_loop.freeze_clock(Duration::ZERO));
+    }
+
+    /// Its first polls fail.
+    struct Failing(Box<dyn Driver>, u32);
+
+    impl Driver for Failing {
+        fn register(&mut self, on: i32, token: Token, what: Interest) -> io::Result<Registration> {
+            self.0.register(on, token, what)
+        }
+
+        fn reregister(
+            &mut self,
+            on: i32,
+            token: Token,
+            what: Interest,
+        ) -> io::Result<Reregistration> {
+            self.0.reregister(on, token, what)
+        }
+
+        fn deregister(&mut self, on: i32) -> io::Result<()> {
+            self.0.deregister(on)
+        }
+
+        fn poll(&mut self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {
+            if self.1 > 0 {
+                self.1 -= 1;
+                return Err(io::ErrorKind::OutOfMemory.into());
+            }
+            self.0.poll(events, timeout)
+        }
+
+        fn waker(&self) -> Arc<dyn Wake> {
+            self.0.waker()
+        }
+
+        fn descriptor(&self) -> Option<i32> {
+            self.0.descriptor()
+        }
+    }
+
+    #[test]
+    fn a_poll_that_fails_once_is_no_error_and_loses_no_event() {
+        for (failures, is_error) in [(1, false), (2, true)] {
+            let mut event_loop = EventLoop::default();
+            let driver = Failing(Box::new(Mock::new().0), failures);
+            let reactor = Reactor::with_driver(Box::new(driver));
+            reactor.handle().notify(Token::new(1, 0)).unwrap();
+            event_loop.open(reactor);
+            assert!(event_loop.collect().unwrap().unwrap().is_empty());
+            assert_eq!(event_loop.collect().is_err(), is_error);
+            if is_error {
+                let events = event_loop.collect().unwrap().unwrap();
+                assert_eq!(events.len(), 1);
+            }
+        }
     }
 
     #[test]
