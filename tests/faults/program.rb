@@ -246,7 +246,8 @@ class Program
   def uncached
     Tempfile.create("reactor-faults", ENV.fetch("REACTOR_SCRATCH", Dir.tmpdir)) do |file|
       owns(:uncached, file)
-      file.write("u" * 200_000)
+      file.sync = true
+      again(:uncached) { file.rewind; file.write("u" * 200_000) }
       again(:uncached) { file.fsync }
       file.advise(:dontneed)
       small = again(:uncached) { file.pread(1000, 5000) }

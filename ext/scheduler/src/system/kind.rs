@@ -40,11 +40,14 @@ impl DescriptorKind {
             Ok(_) => return Self::OtherSocket,
             Err(_) => {}
         }
-        let Ok(stat) = rustix::fs::fstat(fd) else {
+        // The kind is kept for the IO. A shortage of memory must not decide it, so the call is made twice.
+        let Ok(stat) = rustix::fs::fstat(fd).or_else(|_| rustix::fs::fstat(fd)) else {
             return Self::PollFirst;
         };
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::Fifo => Self::Pipe,
+            // getsockopt(2) has failed for another reason than ENOTSOCK.
+            FileType::Socket => Self::OtherSocket,
             FileType::RegularFile if nowait::lives_in_memory(fd) => Self::MemoryFile,
             FileType::RegularFile | FileType::Directory | FileType::BlockDevice => Self::File,
             // Major 1 holds the memory devices: null, zero, full, random, urandom.
