@@ -220,6 +220,34 @@ fn jobs_run_on_up_to_the_limit_of_threads() {
 }
 
 #[test]
+fn queued_jobs_get_threads_when_the_limit_is_raised() {
+    let few = Limits {
+        threads: 1,
+        queue: 2,
+        ..Limits::default()
+    };
+    let mut reactor = reactor(few);
+    let together = Arc::new(Barrier::new(3));
+    let jobs: Vec<_> = (0..3)
+        .map(|index| {
+            let together = Arc::clone(&together);
+            let job = submit(&mut reactor, index, move || together.wait());
+            eventually("the first job does not begin", || {
+                reactor.pool().statistics().running == 1
+            });
+            job
+        })
+        .collect();
+    reactor.pool().notify_when_capacity(Token::new(3, 0)); // the queue is full
+    reactor.pool_mut().limit(Limits { threads: 3, ..few });
+    let mut indexes = notified(&mut reactor, 4);
+    indexes.sort_unstable();
+    assert_eq!(indexes, [0, 1, 2, 3]);
+    assert_eq!(jobs.len(), 3);
+    assert_eq!(reactor.pool().statistics().threads, 3);
+}
+
+#[test]
 fn an_idle_thread_ends_in_the_end() {
     let mut reactor = reactor(Limits {
         idle: Duration::from_millis(1),

@@ -67,9 +67,20 @@ impl Shared {
         }
     }
 
-    pub(super) fn set_limits(&self, limits: Limits) {
-        self.state().limits = limits;
+    /// Starts the threads that the queued jobs may have now, and notifies the tokens that wait for room in the queue.
+    pub(super) fn set_limits(self: &Arc<Self>, limits: Limits) {
+        let mut state = self.state();
+        state.limits = limits;
+        let wanted = state.startable().saturating_sub(state.idle);
+        let start = wanted.min(limits.threads.saturating_sub(state.threads));
+        state.threads += start;
+        state.idle += start;
+        self.notify_capacity_waiters(state);
         self.changed.notify_all();
+        for _ in 0..start {
+            // On failure the workers there are run the jobs later: a job is queued without a thread only if the limit is reached.
+            _ = self.spawn_worker();
+        }
     }
 
     /// Queues a job. True if a thread has to be started for it by [`Shared::start_worker`].
@@ -106,6 +117,19 @@ impl Shared {
     ///
     /// That of pthread_create(3), if the job is queued and there is no other worker.
     pub(super) fn start_worker(self: &Arc<Self>, number: u64) -> io::Result<()> {
+        let Err(error) = self.spawn_worker() else {
+            return Ok(());
+        };
+        let state = self.state();
+        // Another worker takes the job later, or has taken it and ended meanwhile.
+        if state.threads > 0 || !state.queues.contains(number) {
+            return Ok(());
+        }
+        Err(error)
+    }
+
+    /// Starts the thread of a worker that is counted already. If that fails, it counts no more.
+    fn spawn_worker(self: &Arc<Self>) -> io::Result<()> {
         let shared = Arc::clone(self);
         let thread = Builder::new().name("reactor-pool".to_owned());
         let started = signal_mask::without_signals(|| {
@@ -123,10 +147,6 @@ impl Shared {
             Err(error) => {
                 state.threads -= 1;
                 state.idle -= 1;
-                // Another worker takes the job later, or has taken it and ended meanwhile.
-                if state.threads > 0 || !state.queues.contains(number) {
-                    return Ok(());
-                }
                 Err(error)
             }
         }
