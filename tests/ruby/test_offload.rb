@@ -416,4 +416,57 @@ class TestOffload < ReactorTest
       %i[measured always never].each { |policy| assert_equal plain, in_fiber(policy: policy) { told.call } }
     end
   end
+
+  # A trap handler runs in the fiber that polls. On select it runs in a blocking fiber, and the block is called there.
+  def test_a_trap_handler_that_waits_for_a_worker_can_be_interrupted
+    skip "on select a trap handler has no scheduler" if select_backend?
+
+    assert_equal "ArgumentError: stop\ntrue\n", child_says(<<~'RUBY')
+      queue, entered = Thread::Queue.new, Thread::Queue.new
+      main = Thread.current
+      waiting = false
+      Fiber.set_scheduler(scheduler = Reactor::Scheduler.new)
+      trap(:USR1) do
+        scheduler.offload { entered << true; Thread::Queue.new.pop }
+      rescue ArgumentError, ThreadError => e
+        puts "#{e.class}: #{e.message}"
+      end
+      Thread.new do
+        Thread.pass until waiting && main.stop?
+        Process.kill(:USR1, Process.pid)
+      end
+      fiber = nil
+      Fiber.schedule { entered.pop; fiber.raise(ArgumentError, "stop"); queue << true }
+      fiber = Fiber.schedule { sleep 0.001; waiting = true; puts queue.pop } # after its sleep it is the one that polls
+      scheduler.run
+    RUBY
+  end
+
+  # copy_file_range(2) of gigabytes cannot be interrupted.
+  def test_a_copy_between_files_can_be_interrupted_between_its_pieces
+    assert_equal "[8388608, 8388608]\nArgumentError\n", child_says(<<~'RUBY')
+      require "tempfile"
+      lengths, second, never = [], Thread::Queue.new, Thread::Queue.new
+      IO.singleton_class.prepend(Module.new do
+        define_method(:copy_stream) do |source, target, length = nil, offset = nil|
+          lengths << length
+          if lengths.size == 2
+            second << true
+            never.pop
+          end
+          super(source, target, length, offset)
+        end
+      end)
+      source, target = Tempfile.new, Tempfile.new
+      source.truncate(64 << 20)
+      Fiber.set_scheduler(scheduler = Reactor::Scheduler.new)
+      copy = Fiber.schedule do
+        IO.copy_stream(source.to_path, target.to_path)
+      rescue ArgumentError => e
+        puts lengths.inspect, e.class
+      end
+      Fiber.schedule { second.pop; copy.raise(ArgumentError, "stop") }
+      scheduler.run
+    RUBY
+  end
 end

@@ -5,16 +5,18 @@ require_relative "../schedulers"
 module Reactor
   module Patches
     # Prepended to IO's singleton class. IO.copy_stream from a regular file to an IO goes chunk by chunk: the pool brings each
-    # chunk into the page cache before it is sent. From one regular file to another a worker copies all at once. For other
-    # sources Ruby's own waits call the hooks.
+    # chunk into the page cache before it is sent. From one regular file to another a worker copies, in pieces: copy_file_range(2)
+    # may go on for seconds, and no signal ends it. For other sources Ruby's own waits call the hooks.
     #
     # @api private
     module CopyStream
       # Bytes of a file that one call of Ruby's IO.copy_stream sends (about 0.3 ms).
       COPY_CHUNK = 256 << 10
+      # Bytes that a worker copies before it can be interrupted.
+      COPY_PIECE = 8 << 20
       # Bytes that are asked of the disk meanwhile.
       READAHEAD = 16 << 20
-      private_constant :COPY_CHUNK, :READAHEAD
+      private_constant :COPY_CHUNK, :COPY_PIECE, :READAHEAD
 
       # @return [Integer] bytes
       # @raise as without a scheduler
@@ -25,13 +27,23 @@ module Reactor
           return File.open(source, "rb") { |file| copy_stream(file, target, length, offset) }
         end
         return super unless CopyStream.regular?(source)
-        return scheduler.offload { super } if CopyStream.path?(target) || CopyStream.regular?(target)
-        return super unless scheduler.respond_to?(:prefetch) && target.is_a?(IO)
-        return super unless [length, offset].all? { |number| number.nil? || (number.is_a?(Integer) && number.bit_length < 63) }
+        return File.open(target, "wb") { |file| copy_stream(source, file, length, offset) } if CopyStream.path?(target)
+
+        to_file = CopyStream.regular?(target)
+        return super unless to_file || (scheduler.respond_to?(:prefetch) && target.is_a?(IO))
+        unless [length, offset].all? { |number| number.nil? || (number.is_a?(Integer) && number.bit_length < 63) }
+          return to_file ? scheduler.offload { super } : super
+        end
 
         length = nil if length&.negative? # the whole file, from where it is: as without a scheduler
         offset = nil if offset&.negative?
-        CopyStream.in_chunks(length) do |done, chunk|
+        if to_file
+          return scheduler.offload do
+            CopyStream.in_chunks(length, COPY_PIECE) { |done, piece| super(source, target, piece, offset && (offset + done)) }
+          end
+        end
+
+        CopyStream.in_chunks(length, COPY_CHUNK) do |done, chunk|
           wanted = length ? [length - done, READAHEAD].min : READAHEAD
           scheduler.prefetch(source, offset ? offset + done : source.pos, chunk, wanted)
           super(source, target, chunk, offset && (offset + done))
@@ -45,10 +57,10 @@ module Reactor
         def regular?(object) = object.is_a?(File) && !object.closed? && object.stat.file?
 
         # Yields the bytes done and the bytes to do next, until the length is reached or a chunk comes back short.
-        def in_chunks(length)
+        def in_chunks(length, most)
           done = 0
           until length && done >= length
-            chunk = length ? [length - done, COPY_CHUNK].min : COPY_CHUNK
+            chunk = length ? [length - done, most].min : most
             copied = yield(done, chunk)
             done += copied
             break if copied < chunk

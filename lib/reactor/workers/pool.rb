@@ -22,13 +22,14 @@ module Reactor
     end
     private_constant :Cancelled
 
-    # One piece of work: from the fiber that wants it to the worker that runs it, and back.
+    # One piece of work: from the fiber that wants it to the worker that runs it, and back. It has no Mutex, because a trap
+    # handler may wait for a job, and a Mutex cannot be locked there.
     class Job
       def initialize(work)
         @work = work
         @queued_at = Clock.real
         @state = :waiting
-        @lock = Thread::Mutex.new
+        @claim = Thread::Queue.new([true]) # the worker that takes it runs the job, or else the fiber drops it
         @end = Thread::Queue.new
       end
 
@@ -43,13 +44,10 @@ module Reactor
       # Called by the worker, with interrupts deferred. Afterwards the job is {#waiting?} still if the worker was interrupted
       # before the work had begun. Then another worker has to run it.
       def perform
-        @lock.synchronize do
-          return unless @state == :waiting
+        @worker = Thread.current
+        return unless claim(:running)
 
-          @state = :running
-          @begun_at ||= Clock.real
-          @worker = Thread.current
-        end
+        @begun_at ||= Clock.real
         begin
           attempt
         ensure
@@ -66,6 +64,15 @@ module Reactor
 
       private
 
+      # Whether the job was waiting. Then it is in the other state.
+      def claim(state)
+        @claim.pop(true)
+        @state = state
+        true
+      rescue ThreadError
+        false # the queue is empty
+      end
+
       # May come again: see {#perform}.
       def attempt
         @begun = false
@@ -74,7 +81,7 @@ module Reactor
         Thread.handle_interrupt(Object => :immediate) { nil }
         @value = Thread.handle_interrupt(Object => :immediate) do
           @begun = true
-          @work.call
+          @work.call unless @cancelled
         end
         @done = true
       rescue Exception => @error # rubocop:disable Lint/RescueException -- raised in the fiber, and not in the worker
@@ -84,8 +91,8 @@ module Reactor
       end
 
       def finish
-        @lock.synchronize { @state = @begun || @cancelled ? :over : :waiting }
-        @end.push(nil) if over?
+        @state = @begun || @cancelled ? :over : :waiting
+        over? ? @end.push(nil) : @claim.push(true)
         # From here on the fiber interrupts the worker no more. An interrupt that is on its way takes effect here.
         Thread.handle_interrupt(Cancelled => :immediate) { nil } if @cancelled
       rescue Cancelled
@@ -107,15 +114,12 @@ module Reactor
 
       def over? = %i[over dropped].include?(@state)
 
+      # If the job ends meanwhile, the worker ignores the interrupt: see {#attempt} and {WorkerPool#next_job}.
       def cancel
-        @lock.synchronize do
-          if @state == :waiting
-            @state = :dropped
-          elsif @state == :running && !@cancelled
-            @cancelled = true
-            @worker.raise(Cancelled)
-          end
-        end
+        return if @cancelled || over? || claim(:dropped)
+
+        @cancelled = true
+        @worker.raise(Cancelled)
       end
     end
     private_constant :Job
