@@ -72,6 +72,9 @@ fn init(ruby: &Ruby) -> Result<(), Error> {
     reactor.define_module_function("lock_patches", function!(patch_lock::lock_patches, 0))?;
     reactor.define_module_function("unlock_patches", function!(patch_lock::unlock_patches, 0))?;
 
+    #[cfg(feature = "forced-panics")]
+    reactor.define_module_function("force_panic", function!(ruby::panics::force, 1))?;
+
     let class = reactor.define_class("NativeScheduler", ruby.class_object())?;
     class.define_alloc_func::<Scheduler>();
     class.define_method("initialize", method!(Scheduler::initialize, -1))?;

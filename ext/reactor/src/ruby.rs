@@ -20,6 +20,7 @@ pub mod io;
 pub mod io_facts;
 pub mod method;
 pub mod object;
+pub mod panics;
 pub mod ractor;
 pub mod thread;
 

@@ -18,6 +18,7 @@ use crate::{
         error::{runtime_error, system_error, unavailable},
         io_facts::IoFacts,
         method::wrong_number,
+        panics,
         thread::{check_interrupts, fork_generation, has_pending_interrupt, without_gvl},
     },
     transfer::{
@@ -26,10 +27,16 @@ use crate::{
     },
 };
 
-#[derive(TypedData, DataTypeFunctions, Default)]
+#[derive(TypedData, Default)]
 #[magnus(class = "Reactor::Poller", free_immediately)]
 pub struct Poller {
     event_loop: RefCell<Loop>,
+}
+
+impl DataTypeFunctions for Poller {
+    fn free(self: Box<Self>) {
+        panics::contain(|| drop(self));
+    }
 }
 
 #[derive(Default)]

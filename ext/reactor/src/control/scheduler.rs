@@ -19,6 +19,7 @@ use crate::{
         error::{self, ruby, runtime_error},
         method::{Receiver, ReceiverType},
         object::{Object, object_ref, write_barrier},
+        panics,
     },
 };
 
@@ -50,7 +51,18 @@ impl DataTypeFunctions for Scheduler {
     }
 
     fn size(&self) -> usize {
-        size_of::<Self>() + self.state().size()
+        panics::contain(|| {
+            panics::point("size");
+            size_of::<Self>() + self.state().size()
+        })
+        .unwrap_or(0)
+    }
+
+    fn free(self: Box<Self>) {
+        panics::contain(|| {
+            panics::point("free");
+            drop(self);
+        });
     }
 }
 

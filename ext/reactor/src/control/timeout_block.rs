@@ -9,7 +9,7 @@ use reactor_scheduler::state::{fiber::Slot, object_ref::ObjectRef};
 
 use crate::{
     control::scheduler::Scheduler,
-    ruby::{fiber::current_fiber, hidden_number, object::Object, thread::fork_generation},
+    ruby::{fiber::current_fiber, hidden_number, object::Object, panics, thread::fork_generation},
 };
 
 /// `Reactor::TimeoutBlock`: an object that only the stack of the fiber refers to in which a timeout's block runs. So it is
@@ -28,6 +28,10 @@ pub struct TimeoutBlock {
 impl DataTypeFunctions for TimeoutBlock {
     fn mark(&self, marker: &Marker) {
         self.fiber.mark(marker);
+    }
+
+    fn free(self: Box<Self>) {
+        panics::contain(|| drop(self));
     }
 }
 

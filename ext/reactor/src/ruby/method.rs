@@ -17,6 +17,8 @@ use magnus::{
 };
 use rb_sys::VALUE;
 
+use crate::ruby::panics;
+
 /// The type of a receiver. The VM's description of it is noted at the first call.
 pub trait Receiver: TypedData + 'static {
     fn receiver_type() -> &'static ReceiverType<Self>;
@@ -142,6 +144,7 @@ fn run<T: Receiver, R: IntoValue>(
 ) -> Value {
     let ruby = Ruby::get_with(this);
     let result = catch_unwind(AssertUnwindSafe(|| {
+        panics::point("method");
         let this = match receiver(this) {
             Some(this) => this,
             None => unusual_receiver(this)?,
@@ -151,7 +154,7 @@ fn run<T: Receiver, R: IntoValue>(
     match result {
         Ok(Ok(value)) => value.into_value_with(&ruby),
         Ok(Err(error)) => raise(error),
-        Err(panic) => raise(panicked(&ruby, &*panic)),
+        Err(panic) => raise(panicked(&ruby, panic)),
     }
 }
 
@@ -164,7 +167,7 @@ fn raise(error: Error) -> ! {
 
 #[cold]
 #[inline(never)]
-fn panicked(ruby: &Ruby, panic: &(dyn Any + Send)) -> Error {
+fn panicked(ruby: &Ruby, panic: Box<dyn Any + Send>) -> Error {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     Error::new(ruby.exception_fatal(), text.unwrap_or("panic").to_owned())

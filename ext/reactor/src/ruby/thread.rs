@@ -18,7 +18,10 @@ use rb_sys::VALUE;
 use reactor::{Handle, Sleep};
 use reactor_scheduler::state::object_ref::ObjectRef;
 
-use crate::ruby::object::Object;
+use crate::ruby::{
+    object::Object,
+    panics::{self, Ran},
+};
 
 /// The scheduler of the current thread, or nil.
 pub fn current_scheduler() -> ObjectRef {
@@ -71,26 +74,37 @@ pub fn lock_native_thread() -> bool {
 /// Sleeps with the GVL released. Signals, `Thread#raise` and `Thread#kill` end the sleep through the handle's wake-up;
 /// they are *not* acted on here (`RB_NOGVL_INTR_FAIL`): see [`check_interrupts`].
 pub fn without_gvl(sleep: &Sleep, handle: &Handle) {
+    struct Block<'a>(&'a Sleep, Ran<()>);
     unsafe extern "C" fn block(sleep: *mut c_void) -> *mut c_void {
-        // SAFETY: the caller's frame holds the Sleep until rb_nogvl returns. An error can only mean that there is
-        // nothing to sleep on: the turn that follows meets it again and reports it.
-        unsafe { _ = (*sleep.cast::<Sleep>()).block() };
+        // SAFETY: the caller's frame holds it until rb_nogvl returns.
+        let Block(sleep, ran) = unsafe { &mut *sleep.cast::<Block>() };
+        *ran = Ran::of(|| {
+            panics::point("sleep");
+            // An error can only mean that there is nothing to sleep on: the turn that follows meets it again and reports it.
+            _ = sleep.block();
+        });
         ptr::null_mut()
     }
     unsafe extern "C" fn interrupt(handle: *mut c_void) {
         // SAFETY: as above; waking is one write(2), lock-free and async-signal-safe.
-        unsafe { _ = (*handle.cast::<Handle>()).wake() };
+        let handle = unsafe { &*handle.cast::<Handle>() };
+        panics::contain(|| {
+            _ = handle.wake();
+            panics::point("interrupt");
+        });
     }
+    let mut block_of = Block(sleep, Ran::Not);
     // SAFETY: both pointers outlive the call and neither callback touches Ruby.
     unsafe {
         rb_sys::rb_nogvl(
             Some(block),
-            ptr::from_ref(sleep).cast_mut().cast(),
+            ptr::from_mut(&mut block_of).cast(),
             Some(interrupt),
             ptr::from_ref(handle).cast_mut().cast(),
             (rb_sys::RB_NOGVL_INTR_FAIL | rb_sys::RB_NOGVL_UBF_ASYNC_SAFE) as c_int,
         );
     }
+    block_of.1.result();
 }
 
 /// Runs a system call that may take long with the GVL released. It is not made at all, and answered with `None`, when
@@ -107,7 +121,8 @@ pub fn blocking_call<T>(call: impl FnOnce() -> T) -> Option<T> {
 pub fn interruptible_call<T, I: Fn() + Sync>(call: impl FnOnce() -> T, interrupt: &I) -> Option<T> {
     unsafe extern "C" fn run<I: Fn() + Sync>(interrupt: *mut c_void) {
         // SAFETY: the reference outlives the call, and the VM calls this only while that lasts.
-        unsafe { (*interrupt.cast::<I>())() };
+        let interrupt = unsafe { &*interrupt.cast::<I>() };
+        panics::contain(interrupt);
     }
     let data = ptr::from_ref(interrupt).cast_mut().cast();
     // SAFETY: as above; `interrupt` may be called on another thread.
@@ -122,18 +137,23 @@ unsafe fn call_without_gvl<T>(
     interrupt: rb_sys::rb_unblock_function_t,
     data: *mut c_void,
 ) -> Option<T> {
-    struct Job<F, T>(Option<F>, Option<T>);
+    struct Job<F, T>(Option<F>, Ran<T>);
     unsafe extern "C" fn run<F: FnOnce() -> T, T>(job: *mut c_void) -> *mut c_void {
         // SAFETY: the job lives in the caller's frame until rb_nogvl returns.
         let job = unsafe { &mut *job.cast::<Job<F, T>>() };
-        job.1 = job.0.take().map(|call| call());
+        if let Some(call) = job.0.take() {
+            job.1 = Ran::of(|| {
+                panics::point("call");
+                call()
+            });
+        }
         ptr::null_mut()
     }
     fn trampoline<F: FnOnce() -> T, T>(_: &F) -> unsafe extern "C" fn(*mut c_void) -> *mut c_void {
         run::<F, T>
     }
     let run = trampoline(&call);
-    let mut job = Job(Some(call), None);
+    let mut job = Job(Some(call), Ran::Not);
     // SAFETY: as above, and as the caller says.
     unsafe {
         rb_sys::rb_nogvl(
@@ -144,7 +164,7 @@ unsafe fn call_without_gvl<T>(
             rb_sys::RB_NOGVL_INTR_FAIL as c_int,
         );
     }
-    job.1
+    job.1.result()
 }
 
 /// Whether something is pending for this thread, as seen from the current fiber.

@@ -16,6 +16,7 @@ use crate::{
     ruby::{
         convert::bytes,
         error::{argument_error, errno, resolution_error, runtime_error},
+        panics,
     },
     wait::work,
 };
@@ -38,7 +39,11 @@ enum Progress {
     Cancelled,
 }
 
-impl magnus::DataTypeFunctions for Lookup {}
+impl magnus::DataTypeFunctions for Lookup {
+    fn free(self: Box<Self>) {
+        panics::contain(|| drop(self));
+    }
+}
 
 /// `lookup(host, service, family, socktype, protocol, flags)`: asks, and goes on. Host and service are a String or nil;
 /// the rest are getaddrinfo(3)'s own numbers.

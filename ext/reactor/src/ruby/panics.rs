@@ -1,0 +1,67 @@
+//! Where C calls Rust, a panic would end the process. It is caught there, and goes on in the Rust code that called C.
+
+use std::{
+    any::Any,
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+};
+
+/// What came of work that C code has run for Rust code.
+pub enum Ran<T> {
+    Not,
+    Returned(T),
+    Panicked(Box<dyn Any + Send>),
+}
+
+impl<T> Ran<T> {
+    /// Runs the work.
+    pub fn of(work: impl FnOnce() -> T) -> Self {
+        match catch_unwind(AssertUnwindSafe(work)) {
+            Ok(result) => Self::Returned(result),
+            Err(panic) => Self::Panicked(panic),
+        }
+    }
+
+    /// The result; None if the work was not run. A panic of the work goes on here.
+    pub fn result(self) -> Option<T> {
+        match self {
+            Self::Not => None,
+            Self::Returned(result) => Some(result),
+            Self::Panicked(panic) => resume_unwind(panic),
+        }
+    }
+}
+
+/// Runs work whose panic no Rust code can get: that of a finalizer, and of a function that another thread calls.
+pub fn contain<T>(work: impl FnOnce() -> T) -> Option<T> {
+    catch_unwind(AssertUnwindSafe(work)).ok()
+}
+
+/// Panics here if a test has asked for it. Without the feature it is nothing.
+#[cfg(not(feature = "forced-panics"))]
+#[inline(always)]
+pub fn point(_name: &str) {}
+
+#[cfg(feature = "forced-panics")]
+pub use forced::{force, point};
+
+#[cfg(feature = "forced-panics")]
+mod forced {
+    use std::sync::{Mutex, PoisonError};
+
+    static NEXT: Mutex<Option<String>> = Mutex::new(None);
+
+    /// `Reactor.force_panic(name)`: the next one that comes to this point panics; nil takes it back. True if one was left.
+    pub fn force(name: Option<String>) -> bool {
+        let mut next = NEXT.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::replace(&mut *next, name).is_some()
+    }
+
+    pub fn point(name: &str) {
+        let mut next = NEXT.lock().unwrap_or_else(PoisonError::into_inner);
+        if next.as_deref() == Some(name) {
+            *next = None;
+            drop(next);
+            panic!("forced at {name}");
+        }
+    }
+}
