@@ -6,6 +6,12 @@ module Reactor
   # @api private
   module ChildEvents
     class << self
+      # @return [Integer] what waitpid(2) is given for this object
+      # @raise [TypeError] as Process.wait
+      def integer(object)
+        Integer.try_convert(object) or raise TypeError, "no implicit conversion of #{object.class} into Integer"
+      end
+
       # @param pid [Integer] as waitpid(2)
       # @param flags [Integer] as waitpid(2)
       # @return [Process::Status, nil] of a child that has changed, which is taken; nil if none has

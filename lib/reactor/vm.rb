@@ -37,7 +37,7 @@ module Reactor
       # @param blocker what the fiber waited for
       # @return [void]
       def hand_on_mutex(blocker)
-        blocker.unlock if Reactor.visible?(blocker) && blocker.is_a?(Thread::Mutex) && blocker.try_lock
+        blocker.unlock if Reactor.visible?(blocker) && Thread::Mutex === blocker && blocker.try_lock
       end
 
       # Whether a fiber of the portable scheduler waits for the other threads that use an IO which it closes. An exception must

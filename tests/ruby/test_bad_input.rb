@@ -418,4 +418,97 @@ class TestBadInput < ReactorTest
       Fiber.schedule { assert_still_sound }
     end
   end
+
+  # Found by bin/wild.
+
+  def test_a_frozen_file_that_was_written_is_closed
+    assert_like_plain_ruby("close" => -> { File.open(File::NULL, "w").freeze.close })
+  end
+
+  def test_an_io_that_is_frozen_while_a_fiber_waits_ends_no_other_fiber
+    r, w = pipe
+    other, other_w = pipe
+    log = []
+    run_scheduler do |scheduler|
+      Fiber.schedule { log << outcome { r.wait_readable } }
+      Fiber.schedule { log << other.readpartial(9) }
+      Fiber.schedule do
+        until_parked(scheduler, 2)
+        r.freeze
+        w << "x"
+        other_w << "bytes"
+        assert_still_sound
+      end
+    end
+    assert_includes log, "bytes"
+    assert_includes [[:value, r], [:raised, FrozenError]], (log - ["bytes"]).first
+  end
+
+  def test_an_interrupt_that_cannot_be_raised_is_a_type_error_of_its_caller
+    run_scheduler do |scheduler|
+      Fiber.schedule do
+        [[Fiber.current, nil], [Fiber.current, 1], [Fiber.current, IOError], [1, IOError.new], [BasicObject.new, IOError.new]].each do |arguments|
+          assert_raises(TypeError) { scheduler.fiber_interrupt(*arguments) }
+        end
+        assert_still_sound
+      end
+    end
+  end
+
+  def test_a_number_that_is_no_descriptor_is_not_closed
+    skip "the select backend has no io_close" if select_backend?
+
+    run_scheduler do |scheduler|
+      Fiber.schedule { assert_equal [false, false], [scheduler.io_close(-1), scheduler.io_close(-2**31)]; assert_still_sound }
+    end
+  end
+
+  # Ruby 3.4 and later. The value that leaves the work to the VM crashes Ruby code.
+  def test_work_handed_over_by_ruby_code_is_done_by_a_closed_scheduler_as_well
+    closed = Reactor::Scheduler.new.tap(&:close)
+    skip "this backend or Ruby offers no operations" unless closed.respond_to?(:blocking_operation_wait)
+
+    close = Class.new { define_method(:close) { |scheduler| scheduler.blocking_operation_wait(-> { :done }) } }.new
+    assert_equal :done, closed.blocking_operation_wait(-> { :done })
+    assert_equal :done, close.close(closed)
+    run_scheduler { |scheduler| Fiber.schedule { assert_equal :done, close.close(scheduler); assert_still_sound } }
+  end
+
+  def test_a_range_beyond_the_end_of_the_file_is_prefetched_in_no_time
+    skip "the select backend prefetches nothing" if select_backend?
+
+    run_scheduler do |scheduler|
+      Fiber.schedule do
+        File.open(__FILE__) do |file|
+          [[0, 2**62, 2**62], [2**62, 2**62, 0], [2**63, 1, 2**63]].each { |range| outcome { scheduler.prefetch(file, *range) } }
+        end
+        assert_still_sound
+      end
+    end
+  end
+
+  def test_lengths_and_offsets_beyond_every_buffer_raise_as_in_plain_ruby
+    r, w = pipe
+    w << "bytes"
+    calls = [2**62, 2**63, 2**64 - 1].product(%i[read write]).to_h do |length, name|
+      ["#{name} #{length}", -> { buffer_of(16).public_send(name, name == :read ? r : w, length) }]
+    end
+    assert_like_plain_ruby(calls)
+  end
+
+  def test_arguments_of_the_other_hooks_are_checked
+    run_scheduler do |scheduler|
+      Fiber.schedule do
+        { process_wait: [[nil, 0], ["1", 0], [1, nil], [1, []]], address_resolve: [[1], [:name]], cancel_watcher: [["x"]],
+          wait_any: [[nil, [], 0], [[], 1, 0]] }.each do |hook, argument_lists|
+          argument_lists.each do |list|
+            got = outcome { scheduler.public_send(hook, *list) }
+            assert_includes [[:raised, TypeError], [:raised, ArgumentError], [:value, false]], got, "#{hook}#{list}"
+          end
+        end
+        %i[offload run_on_waiter_thread run_on_own_thread].each { |name| assert_raises(ArgumentError) { scheduler.public_send(name) } }
+        assert_still_sound
+      end
+    end
+  end
 end

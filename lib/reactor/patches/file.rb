@@ -106,7 +106,7 @@ module Reactor
       # Whether this file was open for writing and is large.
       def self.slow?(file)
         file.fcntl(Fcntl::F_GETFL).anybits?(IO::WRONLY | IO::RDWR) && file.stat.size > LARGE_FILE
-      rescue SystemCallError, NotImplementedError
+      rescue SystemCallError, NotImplementedError, FrozenError
         false
       end
     end

@@ -63,6 +63,11 @@ module Reactor
         end_wait(wait)
       end
 
+      def check_interrupt(fiber, exception)
+        raise TypeError, "exception object expected" unless Exception === exception
+        raise TypeError, "a fiber, or an object that responds to raise, expected" unless Fiber === fiber || defined?(fiber.raise)
+      end
+
       # Parks on each of the IOs.
       #
       # @param lookups [Array<Lookup>] end the wait as well

@@ -53,7 +53,7 @@ module Reactor
         advance_to_next_timer if @may_advance && !found && @ready.empty?
         fire_timers
         raise_deadlock unless found
-      rescue IOError, Errno::EBADF
+      rescue IOError, FrozenError, Errno::EBADF
         raise unless fail_closed # raised by another thread
       ensure
         end_sleep if sleeps
@@ -113,7 +113,7 @@ module Reactor
         end
       end
 
-      # If fibers wait for an IO that is closed or not open in this direction, the error is theirs.
+      # If fibers wait for an IO that is closed, frozen, or not open in this direction, the error is theirs.
       #
       # @return [Boolean] whether there was one
       def fail_closed
@@ -121,7 +121,7 @@ module Reactor
         @watched.each do |event, waits_of|
           waits_of.each do |io, waits|
             ready_now(io, event)
-          rescue IOError, SystemCallError => error
+          rescue IOError, FrozenError, SystemCallError => error
             found = true
             waits.keys.each do |wait|
               next fail_watch(wait) if wait.is_a?(Watch)

@@ -195,11 +195,15 @@ module Reactor
     #
     # @param fiber [Fiber, #raise] from Ruby 4.1 on a stand-in that responds to alive? and raise
     # @param exception [Exception]
-    # @return [nil]
+    # @return [Boolean] whether it will be raised
+    # @raise [TypeError] it is no exception object, or the other is neither a fiber nor can it raise
     def fiber_interrupt(fiber, exception)
-      if fiber.is_a?(Fiber)
+      check_interrupt(fiber, exception)
+      return false if closed?
+
+      if Fiber === fiber
         wait = @waits[fiber]
-        return unless wait&.kind == :io
+        return false unless wait&.kind == :io
 
         wait.error ||= [exception]
         enqueue(wait)
@@ -207,7 +211,7 @@ module Reactor
         enqueue(Delivery.new(fiber, [exception]))
       end
       wake_poll
-      nil
+      true
     end
 
     # Raises IOError in the fibers that wait for an IO object that is about to be closed. Any thread may call this.
@@ -286,6 +290,7 @@ module Reactor
     # @raise [SystemCallError, IOError, TypeError, ArgumentError, RangeError] as {#io_wait}
     def wait_any(ios, masks, timeout, lookups = [])
       seconds = Clock.seconds(timeout)
+      raise TypeError, "arrays expected" unless [ios, masks, lookups].all?(Array)
       masks = ios.each { |io| check_io(io) }.zip(masks.each { |mask| check_events(mask) }).to_h.compare_by_identity
       return !!IO.select(*lists_of(masks), seconds) unless enter
 
@@ -296,8 +301,7 @@ module Reactor
       virtual_hold(false) if held
     end
 
-    # Starts a lookup; {#wait_any} waits for its answer. A name is looked up by another thread, of which there are
-    # {Lookup::LIMIT} at most. They end when there is no lookup left.
+    # Starts a lookup; {#wait_any} waits for its answer. At most {Lookup::LIMIT} threads look names up. They end with the last one.
     #
     # @param host [String, nil]
     # @param service [String, nil]
@@ -305,6 +309,7 @@ module Reactor
     # @return [Lookup]
     # @api private
     def lookup(host, service, *numbers)
+      [host, service].compact.each { |text| String.try_convert(text) or raise TypeError, "no implicit conversion into String" }
       lookup = Lookup.new([host, service, *numbers])
       if host.nil? || NameParsing.address?(host)
         Fiber.blocking { lookup.run }

@@ -52,7 +52,12 @@ module Reactor
     # @return [Boolean] whether something is pending for the thread that ends its wait. In plain Ruby only Thread#raise and
     #   Thread#kill are seen.
     # @api private
-    def woken?(thread) = thread.pending_interrupt?
+    # @raise [TypeError] no thread
+    def woken?(thread)
+      raise TypeError, "no implicit conversion of #{thread.class} into Thread" unless thread.is_a?(Thread)
+
+      thread.pending_interrupt?
+    end
 
     # Runs the block while no other Ractor does. In plain Ruby nothing but a lock on a file holds between Ractors. If the file
     # system has no locks, the block is run all the same.

@@ -78,6 +78,7 @@ module Reactor
       # In the order in which Ruby itself looks at them.
       def check_transfer(io, buffer, offset, length)
         [offset, length].each { |number| raise TypeError, "no implicit conversion of #{number.class} into Integer" unless number.is_a?(Integer) }
+        raise TypeError, "wrong argument type #{buffer.class} (expected IO::Buffer)" unless IO::Buffer === buffer
         raise ArgumentError, "offset and length can't be negative" if offset.negative? || length.negative?
         raise ArgumentError, "Specified offset+length is bigger than the buffer size!" if offset + length > buffer.size
 

@@ -49,7 +49,9 @@ module Reactor
       def cancel_watcher(watch)
         return false unless enter
 
-        waited = @watches.key?(watch) && !watch.error
+        return false unless @watches.key?(watch)
+
+        waited = !watch.error
         end_watch(watch)
         waited
       end

@@ -23,6 +23,10 @@ module Reactor
       return hostname.addresses if hostname.is_a?(NameParsing::ResolvedHost)
       return ForkedChildHooks.addresses(hostname) if forked_child?
 
+      unless hostname.nil? || String.try_convert(hostname)
+        raise TypeError, "no implicit conversion of #{hostname.class} into String"
+      end
+
       resolve(hostname, nil, Socket::AF_UNSPEC, Socket::SOCK_STREAM).map(&:ip_address)
     end
 

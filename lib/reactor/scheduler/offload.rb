@@ -62,8 +62,10 @@ module Reactor
     #
     # @return what the block returns
     # @raise what the block raises
+    # @raise [ArgumentError] without a block
     # @api private
     def run_on_waiter_thread(&block)
+      raise ArgumentError, "no block given" unless block
       return yield unless current? && !closed?
 
       @offload.run_on_waiter_thread(&block)
@@ -73,8 +75,10 @@ module Reactor
     #
     # @return what the block returns
     # @raise what the block raises
+    # @raise [ArgumentError] without a block
     # @api private
     def run_on_own_thread(&block)
+      raise ArgumentError, "no block given" unless block
       return yield unless current? && !closed?
 
       @offload.run_on_own_thread(&block)

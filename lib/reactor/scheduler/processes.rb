@@ -20,6 +20,7 @@ module Reactor
     def process_wait(pid, flags)
       return ForkedChildHooks.process_wait(pid, flags) if forked_child?
 
+      pid, flags = ChildEvents.integer(pid), ChildEvents.integer(flags)
       self.yield # a program that waits for one short-lived child after the other would let no other fiber run
       descriptor = ChildEvents.exit_descriptor(pid, flags)
       descriptor ? await_exit(descriptor, pid, flags) : serialized([pid, flags]) { await_change(pid, flags) }

@@ -20,8 +20,8 @@ const LEFT_TO_VM: [&str; 2] = ["copy_stream", "close"];
 /// child, it waits by `io_wait`. Nor IO#close: interrupted before a worker has begun, it would not be done at all, and the
 /// VM, which has forgotten the descriptor by then, would leave it open.
 ///
-/// The value that leaves them to the VM must not reach Ruby code, because an override that returns it crashes. So
-/// `Offload#run_inline` does the operations that come through an override.
+/// The value that leaves them to the VM must not reach Ruby code, because code that gets it crashes. So `Offload#run_inline`
+/// does the operations that come through an override, and those of a caller that is written in Ruby.
 pub fn blocking_operation_wait(
     ruby: &Ruby,
     this: Obj<Scheduler>,
@@ -36,7 +36,9 @@ pub fn blocking_operation_wait(
             let code = ruby.integer_from_u64(caller.code as u64).as_value();
             call_method(this.as_value(), "run_by_cost", &[code, work])
         }
-        Some(caller) if caller.is_override => call_method(this.as_value(), "run_inline", &[work]),
-        _ => Ok(undefined()),
+        Some(caller) if caller.is_named && caller.is_native && !caller.is_override => {
+            Ok(undefined())
+        }
+        _ => call_method(this.as_value(), "run_inline", &[work]),
     }
 }

@@ -5,7 +5,8 @@
 //! (`src/registry.rs`), and a wait whose descriptor is gone ends then.
 
 use magnus::{
-    Error, Ruby, Symbol, TryConvert, Value, prelude::*, rb_sys::AsRawValue, typed_data::Obj,
+    Error, Exception, Ruby, Symbol, TryConvert, Value, prelude::*, rb_sys::AsRawValue,
+    typed_data::Obj,
 };
 use reactor::OwnerId;
 use reactor_scheduler::{
@@ -239,19 +240,35 @@ pub fn push_when_unused(this: Obj<Scheduler>, io: Value, queue: Value) -> bool {
 ///
 /// From Ruby 4.1 on the VM hands over a proxy of the operation instead of the fiber (Bug #21918), which knows by itself
 /// whether the operation still goes on: it is asked to raise at the next turn.
-pub fn fiber_interrupt(this: Obj<Scheduler>, fiber: Value, exception: Value) -> bool {
+///
+/// # Errors
+///
+/// TypeError for what is no exception object, and for what can raise none: it would strike the fiber whose turn it is then.
+pub fn fiber_interrupt(
+    ruby: &Ruby,
+    this: Obj<Scheduler>,
+    fiber: Value,
+    exception: Value,
+) -> Result<bool, Error> {
+    let exception = Exception::from_value(exception)
+        .ok_or_else(|| Error::new(ruby.exception_type_error(), "exception object expected"))?
+        .as_value();
+    if !is_fiber(fiber) && !fiber.respond_to("raise", false)? {
+        let message = "a fiber, or an object that responds to raise, expected";
+        return Err(Error::new(ruby.exception_type_error(), message));
+    }
     if this.is_closed() {
-        return false;
+        return Ok(false);
     }
     if !is_fiber(fiber) {
         interrupt_operation(this, fiber, exception);
-        return true;
+        return Ok(true);
     }
     let is_interrupted = interrupt_fiber(this, fiber, exception);
     if is_interrupted {
         this.wake_thread();
     }
-    is_interrupted
+    Ok(is_interrupted)
 }
 
 /// `io_close(descriptor)`, called by the VM since Ruby 4.0: closes what can be closed without waiting, and leaves the rest

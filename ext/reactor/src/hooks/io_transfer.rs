@@ -6,7 +6,7 @@ use rustix::io::Errno;
 use crate::{
     control::scheduler::Scheduler,
     ruby::{
-        convert::{hook_result, to_i64},
+        convert::{byte_count, hook_result, to_i64},
         io_facts::IoFacts,
         method::wrong_number,
     },
@@ -23,25 +23,25 @@ type Given = [Value; 4];
 
 /// `io_read(io, buffer, length, offset)`, interface versions 2 and 3.
 pub fn read_v3(ruby: &Ruby, this: Obj<Scheduler>, [io, buffer, length, offset]: Given) -> Answer {
-    let request = Request::at_least(buffer, to_i64(length)?, to_i64(offset)?)?;
+    let request = Request::at_least(buffer, byte_count(length)?, byte_count(offset)?)?;
     run(ruby, this, io, Direction::Read, &request, None)
 }
 
 /// `io_write(io, buffer, length, offset)`, likewise.
 pub fn write_v3(ruby: &Ruby, this: Obj<Scheduler>, [io, buffer, length, offset]: Given) -> Answer {
-    let request = Request::at_least(buffer, to_i64(length)?, to_i64(offset)?)?;
+    let request = Request::at_least(buffer, byte_count(length)?, byte_count(offset)?)?;
     run(ruby, this, io, Direction::Write, &request, None)
 }
 
 /// `io_read(io, buffer, offset, length)`, interface version 4.
 pub fn read_v4(ruby: &Ruby, this: Obj<Scheduler>, [io, buffer, offset, length]: Given) -> Answer {
-    let request = Request::at_most(buffer, to_i64(length)?, to_i64(offset)?)?;
+    let request = Request::at_most(buffer, byte_count(length)?, byte_count(offset)?)?;
     run(ruby, this, io, Direction::Read, &request, None)
 }
 
 /// `io_write(io, buffer, offset, length)`, likewise.
 pub fn write_v4(ruby: &Ruby, this: Obj<Scheduler>, [io, buffer, offset, length]: Given) -> Answer {
-    let request = Request::at_most(buffer, to_i64(length)?, to_i64(offset)?)?;
+    let request = Request::at_most(buffer, byte_count(length)?, byte_count(offset)?)?;
     run(ruby, this, io, Direction::Write, &request, None)
 }
 
@@ -79,7 +79,11 @@ fn at(ruby: &Ruby, arguments: &[Value]) -> Result<(Value, Value, [i64; 3]), Erro
     let [io, buffer, file_offset, third, fourth] = arguments else {
         return Err(wrong_number(ruby, arguments.len(), "5"));
     };
-    let numbers = [to_i64(*file_offset)?, to_i64(*third)?, to_i64(*fourth)?];
+    let numbers = [
+        to_i64(*file_offset)?,
+        byte_count(*third)?,
+        byte_count(*fourth)?,
+    ];
     Ok((*io, *buffer, numbers))
 }
 

@@ -88,6 +88,8 @@ pub struct Caller {
     pub code: usize,
     /// It is one of the named methods.
     pub is_named: bool,
+    /// It is written in C.
+    pub is_native: bool,
     /// It called a subclass's override, which called the hook.
     pub is_override: bool,
 }
@@ -100,6 +102,7 @@ pub fn caller_beyond<const DEPTH: usize>(hook: &str, named: &[&str]) -> Option<C
     Some(Caller {
         code: frame.0 as usize,
         is_named: frame.is_any_of(named),
+        is_native: frame.is_native(),
         is_override: distance > 1,
     })
 }
@@ -120,10 +123,14 @@ pub fn closes_io() -> bool {
     })
 }
 
-/// The code that a frame of the current thread runs.
-struct Frame(VALUE);
+/// The code that a frame of the current thread runs, and its line.
+struct Frame(VALUE, c_int);
 
 impl Frame {
+    fn is_native(&self) -> bool {
+        self.1 == 0 // only Ruby code has lines
+    }
+
     fn is_any_of(&self, names: &[&str]) -> bool {
         // SAFETY: a frame just taken, and still there; the name is nil or a String.
         let name = unsafe { Value::from_raw(rb_sys::rb_profile_frame_method_name(self.0)) };
@@ -143,5 +150,6 @@ fn frames<const DEPTH: usize>() -> Vec<Frame> {
         rb_sys::rb_profile_frames(0, DEPTH as c_int, frames.as_mut_ptr(), lines.as_mut_ptr())
     };
     let found = usize::try_from(found).unwrap_or(0);
-    frames[..found].iter().copied().map(Frame).collect()
+    let frames = frames[..found].iter().zip(&lines);
+    frames.map(|(code, line)| Frame(*code, *line)).collect()
 }

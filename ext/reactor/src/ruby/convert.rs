@@ -92,6 +92,22 @@ pub fn to_i64(value: Value) -> Result<i64, Error> {
     small_integer(value).map_or_else(|| i64::try_convert(value), Ok)
 }
 
+/// A number of bytes, or the nearest that fits: beyond it are no more bytes of any buffer.
+#[inline]
+pub fn byte_count(value: Value) -> Result<i64, Error> {
+    small_integer(value).map_or_else(|| large_byte_count(value), Ok)
+}
+
+#[cold]
+fn large_byte_count(value: Value) -> Result<i64, Error> {
+    let Some(integer) = Integer::from_value(value) else {
+        return i64::try_convert(value);
+    };
+    let is_negative: bool = integer.funcall("negative?", ())?;
+    let nearest = if is_negative { i64::MIN } else { i64::MAX };
+    Ok(integer.to_i64().unwrap_or(nearest))
+}
+
 /// The result of a transfer as the hooks give it: bytes, or -errno.
 pub fn hook_result(answer: Result<usize, Errno>) -> Value {
     integer(match answer {

@@ -58,15 +58,20 @@ pub fn write(
     }
 }
 
-/// Whether the range is in the page cache, as far as a byte in each piece tells.
+/// Whether the range, up to the end of the file, is in the page cache, as far as a byte in each piece tells.
 pub fn is_cached(descriptor: RawFd, offset: u64, length: usize) -> bool {
     let last = std::iter::once(length.saturating_sub(1));
-    let mut places = (0..length).step_by(CACHED_STEP).chain(last);
-    places.all(|place| {
+    let places = (0..length).step_by(CACHED_STEP).chain(last);
+    for place in places {
         let mut byte = [0];
-        let place = offset + place as u64;
-        read(DescriptorKind::File, descriptor, &mut byte, Some(place)).is_ok()
-    })
+        let place = offset.saturating_add(place as u64);
+        match read(DescriptorKind::File, descriptor, &mut byte, Some(place)) {
+            Ok(0) => return true,
+            Ok(_) => {}
+            Err(_) => return false,
+        }
+    }
+    true
 }
 
 /// Brings the range into the page cache and waits until it is there: by reading a byte here and there, which copies next
@@ -77,8 +82,12 @@ pub fn populate_page_cache(
     length: usize,
     ahead: u64,
 ) -> Result<(), Errno> {
-    nowait::advise_will_need(borrow(descriptor), offset, ahead.max(2 * length as u64));
-    let end = offset + length as u64;
+    nowait::advise_will_need(
+        borrow(descriptor),
+        offset,
+        ahead.max((length as u64).saturating_mul(2)),
+    );
+    let end = offset.saturating_add(length as u64);
     let mut place = offset;
     while place < end {
         match read(
@@ -125,7 +134,16 @@ pub fn read_into(descriptor: RawFd, bytes: &mut [u8], offset: u64) -> Result<usi
 mod tests {
     use std::{fs::File, os::fd::AsRawFd};
 
-    use super::{populate_page_cache, read_into};
+    use super::{is_cached, populate_page_cache, read_into};
+
+    #[test]
+    fn a_range_ends_with_the_file() {
+        let file = File::open(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")).unwrap();
+        let descriptor = file.as_raw_fd();
+        let longest = usize::MAX;
+        assert_eq!(populate_page_cache(descriptor, 0, longest, 0), Ok(()));
+        assert!(is_cached(descriptor, 0, longest)); // and this ends
+    }
 
     #[test]
     fn a_file_is_read_to_its_end() {
