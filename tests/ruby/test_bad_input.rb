@@ -511,4 +511,9 @@ class TestBadInput < ReactorTest
       end
     end
   end
+
+  # Ruby hands the hook a buffer that claims to have nearly 2**64 bytes. Bytes of the file were written beyond its string.
+  def test_sysread_of_a_negative_length_writes_nothing_beyond_its_string
+    assert_like_plain_ruby([-1, -2**31].to_h { |length| ["sysread #{length}", -> { File.open(__FILE__) { |file| file.sysread(length, +"") } }] })
+  end
 end

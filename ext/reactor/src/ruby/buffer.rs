@@ -215,12 +215,14 @@ pub fn with_readable<T>(
 // As in io/buffer.h. The flags are bits: a sum of them is no member of the type that bindgen makes of them.
 const LOCKED: c_int = 32;
 const READONLY: c_int = 128;
+/// No object is larger. `IO#sysread(-1)` hands over a buffer that claims to be: read(2) refuses that with EFAULT.
+const MAX_SIZE: usize = isize::MAX as usize;
 
 /// The memory of a buffer that the VM itself hands to a hook, known by its flags: a locked buffer over memory that it does
 /// not own. Asking it raises nothing, so it needs no protection, which costs more than all the rest.
 fn plain(buffer: Value, expected: c_int) -> Option<(*mut u8, usize)> {
     let (base, size, flags) = any(buffer)?;
-    (flags == expected && !base.is_null()).then_some((base, size))
+    (flags == expected && !base.is_null() && size <= MAX_SIZE).then_some((base, size))
 }
 
 /// The memory and the flags of an object of the class IO::Buffer. The address is null if the memory is not there.
@@ -271,5 +273,9 @@ fn checked(buffer: Value, extent: &Extent, writing: bool) -> Result<(*mut u8, us
         // Ruby looks at the numbers first.
         return Err(room(buffer, extent).err().unwrap_or(error));
     }
-    Ok((base.cast(), size as usize))
+    let size = size as usize;
+    if size > MAX_SIZE {
+        return Err(error::errno(libc::EFAULT, None));
+    }
+    Ok((base.cast(), size))
 }
