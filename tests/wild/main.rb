@@ -143,7 +143,7 @@ module Wild
 
     # A mistake of an object that was passed, or of the call itself, is none of the library's.
     def ours?(outcome)
-      return false if outcome.match?(/undefined method '(?:call|write|read)' for|for an instance of BasicObject|no block given \(yield\)/)
+      return false if outcome.match?(/undefined method [`'](?:call|write|read)' for|(?:for an instance of|for #<) ?BasicObject|no block given \(yield\)/)
 
       outcome.match?(WRONG) && outcome.match?(%r{lib/reactor|fatal})
     end
