@@ -230,6 +230,7 @@ class Program
 
   def copy(file)
     reader, writer = IO.pipe
+    owns(:file, reader, writer)
     Fiber.schedule do
       IO.copy_stream(file, writer, 5000, 0)
     rescue SystemCallError => error
@@ -262,7 +263,7 @@ class Program
     _, status = again(:child) { Process.wait2(pid) }
     any = spawn("exit 4")
     again(:child) { Process.wait(any, Process::WUNTRACED) }
-    output = again(:child) { IO.popen("echo output", &:read) }
+    output = again(:child) { IO.popen("echo output") { |io| owns(:child, io); io.read } }
     "#{status.exitstatus} #{output}"
   end
 
