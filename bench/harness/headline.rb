@@ -44,7 +44,7 @@ module Bench
         point
       end
 
-      def kept(point) = { n: point[:n], cells: point[:cells].transform_values { |cell| cell.slice(:state, :words, :median, :low, :high) } }
+      def kept(point) = { n: point[:n], cells: point[:cells].transform_values { |cell| cell.slice(:state, :median, :low, :high) } }
 
       def by_cpu(row)
         cells = row[:points].first[:cells].transform_values do |cell|
