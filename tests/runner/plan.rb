@@ -18,7 +18,6 @@ module Runner
     FUZZ_PROGRAMS = 40
     FUZZ_PROGRAMS_OF_ALL = 180
     FUZZ_SECONDS = 120
-    FAULTS = "rust: system calls that fail"
     # Calls of bin/wild on the first backend, with --all.
     WILD_CALLS = 2000
 
@@ -52,7 +51,7 @@ module Runner
       return steps unless @all
 
       steps << Step.new("rust: threads in every order", "bin/model", lane: :cargo, count: :rust)
-      steps << Step.new(FAULTS, "bin/faults", "--part", "--core", lane: :cargo)
+      steps << Step.new("rust: system calls that fail", "bin/faults", "--part", "--core", lane: :cargo)
     end
 
     def compile(ruby) = Step.new("#{ruby.name}: compile", ruby.command, "-S", "rake", "compile", lane: :compile)
@@ -119,7 +118,6 @@ module Runner
       env = { "RUBY" => ruby.command, "REACTOR_BACKEND" => backend }
       [
         Step.new(fiber_suite(ruby), "bin/conformance", env: env, count: :conformance),
-        Step.new("#{ruby.name}: system calls that fail", "bin/faults", "--part", "--ruby", env: { "RUBY" => ruby.command }, after: [FAULTS]),
         Step.new("#{ruby.name}: soak", "bin/soak", "12", env: env),
         Step.new("#{ruby.name}: wild calls", ruby.command, "-w", "tests/wild/main.rb", "--backends", backend, "--seed", "1", "--calls", WILD_CALLS.to_s),
         fuzz(ruby, "--seed", "1", "--programs", FUZZ_PROGRAMS_OF_ALL.to_s, "--seconds", (FUZZ_SECONDS / @rubies.size).to_s)
