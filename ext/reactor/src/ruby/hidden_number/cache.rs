@@ -16,8 +16,8 @@ use rb_sys::{VALUE, rb_data_type_t};
 const ENTRIES: usize = 1 << ENTRY_BITS;
 const ENTRY_BITS: u32 = 10;
 
-/// The number of one object. Ractors share the cache without a lock: the address is stored XORed with the number, so that halves
-/// of two entries match no object.
+/// The number of one object. Ractors share the cache without a lock. The address is stored XORed with the mixed number, so halves
+/// of two entries match no address. (Unmixed numbers differ in few bits, as addresses do.)
 struct Entry {
     check: AtomicU64,
     number: AtomicU64,
@@ -35,9 +35,7 @@ impl Entry {
 
     #[inline(always)]
     fn of(object: VALUE) -> &'static Self {
-        // Fibonacci hashing: the high bits of the product depend on all bits of the address.
-        let product = object.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        &CACHE[(product >> (u64::BITS - ENTRY_BITS)) as usize]
+        &CACHE[(mix(object) >> (u64::BITS - ENTRY_BITS)) as usize]
     }
 
     #[inline(always)]
@@ -47,17 +45,23 @@ impl Entry {
     }
 }
 
+/// Fibonacci hashing: the high bits of the product depend on all bits of the value.
+#[inline(always)]
+fn mix(value: u64) -> u64 {
+    value.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
 /// The object's number, if it is here.
 #[inline(always)]
 pub fn get(object: VALUE) -> Option<u64> {
     let entry = Entry::of(object);
     let number = entry.number.load(Ordering::Relaxed);
-    (entry.check.load(Ordering::Relaxed) ^ number == object).then_some(number)
+    (entry.check.load(Ordering::Relaxed) ^ mix(number) == object).then_some(number)
 }
 
 /// Keeps the number that the object carries now.
 pub fn put(object: VALUE, number: u64) {
-    Entry::of(object).store(object ^ number, number);
+    Entry::of(object).store(object ^ mix(number), number);
 }
 
 /// Forgets the object, whose number is taken away.
