@@ -1,7 +1,8 @@
 # frozen_string_literal: true
 
 # What operations cost, compared with the committed figures of bench/guard/figures.json: instructions outside the kernel (by
-# valgrind) and system calls (by strace). Both are the same in each run, however busy the machine is.
+# valgrind) and system calls (by strace). Both are the same in each run, however busy the machine is, because the program has
+# a clock that counts its readings (bench/guard/clock.c).
 #
 #   bin/bench guard                 compares; fails if a row costs over 3 % more
 #   bin/bench guard pipe tcp        these rows only
@@ -20,6 +21,7 @@ require_relative "guard/operations"
 module Bench
   class Guard
     SCRIPT = File.expand_path("guard/operations.rb", __dir__)
+    CLOCK = File.expand_path("guard/clock.c", __dir__)
     FIGURES = File.expand_path("guard/figures.json", __dir__)
     BACKEND = "epoll"
     MARK = "getpriority" # see operations.rb
@@ -60,7 +62,7 @@ module Bench
     def known = @figures.fetch(self.class.platform, {})
 
     def unavailable
-      missing = %w[valgrind strace].find { |tool| !system(tool, "--version", out: File::NULL, err: File::NULL) }
+      missing = %w[valgrind strace cc].find { |tool| !system(tool, "--version", out: File::NULL, err: File::NULL) }
       return "#{missing} is missing" if missing
 
       "no figures for #{self.class.platform}" if known.empty? && !@write
@@ -71,24 +73,23 @@ module Bench
       UNAVAILABLE
     end
 
-    # A fiber that is slow yields more often, so a loaded machine can make a row dearer, and never cheaper: the least of up to
-    # three measurements counts.
     def dearer(measured)
-      2.times do
-        @rows = @rows.reject { |row| cheap?(measured.fetch(row), known.fetch(row, nil)) }
-        break if @rows.empty?
-
-        measure.each { |row, figures| measured[row] = figures.to_h { |name, figure| [name, [figure, measured[row][name]].min] } }
-      end
       measured.each { |row, figures| show(row, figures, known.fetch(row, nil)) }
       @rows.reject { |row| cheap?(measured.fetch(row), known.fetch(row, nil)) }
     end
 
     def measure
-      counts = [Thread.new { instructions }, Thread.new { calls }].map(&:value)
+      counts = Dir.mktmpdir do |folder|
+        clock = compile_clock(folder)
+        [Thread.new { instructions(folder, clock) }, Thread.new { calls(folder, clock) }].map(&:value)
+      end
       @rows.zip(*counts.map { |marked| per_operation(marked) }).to_h do |row, instructions, calls|
         [row, { "instructions" => instructions.round, "calls" => calls.round(2) }]
       end
+    end
+
+    def compile_clock(folder)
+      File.join(folder, "clock.so").tap { |clock| system("cc", "-shared", "-fPIC", "-O2", "-o", clock, CLOCK, exception: true) }
     end
 
     # @param marked [Array<Integer>] what was counted from each mark to the next
@@ -98,24 +99,21 @@ module Bench
     end
 
     # Callgrind writes a file of what it has counted since the last one before each mark. The first is from before the rows.
-    def instructions
-      Dir.mktmpdir do |folder|
-        out = File.join(folder, "out")
-        run_rows("valgrind", "--tool=callgrind", "--dump-before=#{MARK}", "--callgrind-out-file=#{out}")
-        Dir["#{out}.*"].sort_by { |path| path[/\d+\z/].to_i }.drop(1).map { |path| Integer(File.read(path)[/^summary: (\d+)/, 1]) } << 0
-      end
+    def instructions(folder, clock)
+      out = File.join(folder, "instructions")
+      run_rows(clock, "valgrind", "--tool=callgrind", "--dump-before=#{MARK}", "--callgrind-out-file=#{out}")
+      Dir["#{out}.*"].sort_by { |path| path[/\d+\z/].to_i }.drop(1).map { |path| Integer(File.read(path)[/^summary: (\d+)/, 1]) } << 0
     end
 
-    def calls
-      Dir.mktmpdir do |folder|
-        out = File.join(folder, "out")
-        run_rows("strace", "-qq", "-o", out) # of the main thread only: the VM has one more that goes by the clock
-        File.readlines(out).slice_when { |line, _| line.start_with?("#{MARK}(") }.drop(1).map(&:size)
-      end
+    def calls(folder, clock, *options)
+      out = File.join(folder, "calls")
+      run_rows(clock, "strace", "-qq", *options, "-o", out) # of the main thread only: the VM has one more that goes by the clock
+      File.readlines(out).slice_when { |line, _| line.start_with?("#{MARK}(") }.drop(1).map(&:size)
     end
 
-    def run_rows(*wrapper)
-      _, text, status = Open3.capture3({ "REACTOR_BACKEND" => BACKEND }, *wrapper, RbConfig.ruby, "-Ilib", SCRIPT, *@rows)
+    def run_rows(clock, *wrapper)
+      environment = { "REACTOR_BACKEND" => BACKEND, "LD_PRELOAD" => clock }
+      _, text, status = Open3.capture3(environment, *wrapper, RbConfig.ruby, "-Ilib", SCRIPT, *@rows)
       raise "under #{wrapper.first}: #{text}" unless status.success?
     end
 

@@ -280,6 +280,19 @@ class TestBench < ReactorTest
     assert_equal 1, guard({ "instructions" => 900, "calls" => 2.04 }).first
   end
 
+  def test_the_guard_counts_the_same_calls_on_a_slow_machine
+    require File.join(ROOT, "bench/guard")
+    guard = Bench::Guard.new(["schedule"])
+    skip "strace is missing" unless system("strace", "--version", out: File::NULL, err: File::NULL)
+
+    Dir.mktmpdir do |folder|
+      clock = guard.send(:compile_clock, folder)
+      # The scheduler polls when 0.5 ms have passed: each tenth return of a stack to the kernel takes longer.
+      quick, slow = [[], ["-e", "inject=madvise:delay_exit=600:when=1+10"]].map { |options| guard.send(:calls, folder, clock, *options).first(2) }
+      assert_equal quick, slow
+    end
+  end
+
   def test_the_guard_counts_from_mark_to_mark
     require File.join(ROOT, "bench/guard")
     assert_equal [10.0, 0.0], Bench::Guard.new([]).send(:per_operation, [1_000, 11_000, 7, 50, 50, 0])
