@@ -1,8 +1,11 @@
 //! What is behind a descriptor, as far as it decides how to read and write without blocking.
 
-use std::os::fd::RawFd;
+use std::os::fd::{BorrowedFd, RawFd};
 
-use rustix::{fs::FileType, net::SocketType};
+use rustix::{
+    fs::FileType,
+    net::{SocketType, sockopt},
+};
 
 use crate::system::{descriptor::borrow, nowait};
 
@@ -35,10 +38,8 @@ pub enum DescriptorKind {
 impl DescriptorKind {
     pub fn of(descriptor: RawFd) -> Self {
         let fd = borrow(descriptor);
-        match rustix::net::sockopt::socket_type(fd) {
-            Ok(SocketType::STREAM) if is_stream_of_bytes(descriptor) => return Self::StreamSocket,
-            Ok(_) => return Self::OtherSocket,
-            Err(_) => {}
+        if let Some(kind) = of_socket(fd) {
+            return kind;
         }
         // The kind is kept for the IO. A shortage of memory must not decide it, so the call is made twice.
         let Ok(stat) = rustix::fs::fstat(fd).or_else(|_| rustix::fs::fstat(fd)) else {
@@ -90,26 +91,38 @@ impl DescriptorKind {
     }
 }
 
-/// Whether a stream socket keeps no boundaries: TCP, and the Unix domain. Only Linux tells of the protocol.
-fn is_stream_of_bytes(descriptor: RawFd) -> bool {
-    #[cfg(target_os = "linux")]
-    {
-        use rustix::net::{AddressFamily, ipproto, sockopt};
+/// The kind of a socket; None for other files. A stream keeps no boundaries if it is TCP or of the Unix domain. Linux tells of the
+/// protocol, so one call is enough for TCP and UDP. Sockets of the Unix domain have none.
+#[cfg(target_os = "linux")]
+fn of_socket(fd: BorrowedFd<'_>) -> Option<DescriptorKind> {
+    use rustix::net::{AddressFamily, ipproto};
 
-        let fd = borrow(descriptor);
-        sockopt::socket_protocol(fd) == Ok(Some(ipproto::TCP))
-            || sockopt::socket_domain(fd) == Ok(AddressFamily::UNIX)
-    }
-    #[cfg(not(target_os = "linux"))]
-    {
-        _ = descriptor;
-        true
-    }
+    let is_stream = match sockopt::socket_protocol(fd).ok()? {
+        Some(protocol) => protocol == ipproto::TCP,
+        None => {
+            sockopt::socket_domain(fd) == Ok(AddressFamily::UNIX)
+                && sockopt::socket_type(fd) == Ok(SocketType::STREAM)
+        }
+    };
+    Some(if is_stream {
+        DescriptorKind::StreamSocket
+    } else {
+        DescriptorKind::OtherSocket
+    })
+}
+
+/// The kind of a socket; None for other files.
+#[cfg(not(target_os = "linux"))]
+fn of_socket(fd: BorrowedFd<'_>) -> Option<DescriptorKind> {
+    Some(match sockopt::socket_type(fd).ok()? {
+        SocketType::STREAM => DescriptorKind::StreamSocket,
+        _ => DescriptorKind::OtherSocket,
+    })
 }
 
 /// Whether a descriptor is a socket.
 pub fn is_socket(descriptor: RawFd) -> bool {
-    rustix::net::sockopt::socket_type(borrow(descriptor)).is_ok()
+    sockopt::socket_type(borrow(descriptor)).is_ok()
 }
 
 /// Whether it is the path of a FIFO: opening one blocks until its other end is opened.
