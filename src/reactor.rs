@@ -31,9 +31,6 @@ use crate::pool::Pool;
 pub use sleep::Sleep;
 pub use turn_times::TurnTimes;
 
-/// How long to sleep before the kernel is asked again to take operations that it refused (`EAGAIN`, `EBUSY`).
-const BUSY: Duration = Duration::from_millis(1);
-
 /// A selector, timers, an inbox for other threads, and threads for work that may block, turned together.
 ///
 /// A turn has two halves. [`Reactor::collect`] needs the reactor and never blocks. [`Sleep::block`] blocks and borrows
@@ -317,35 +314,6 @@ impl Reactor {
         }
     }
 
-    /// Prepares the half of a turn that blocks. It ends with an event of the kernel, a notification of another thread, the
-    /// next timer, the next re-arm, or after `limit` (None: no limit).
-    ///
-    /// Until the [`Sleep`] is dropped, a notification of another thread wakes the driver.
-    pub fn sleep(&mut self, limit: Option<Duration>) -> Sleep {
-        let limit = self.flush(limit);
-        let idle = self.handle.prepare_sleep() && !self.selector.has_answers();
-        let timeout = if idle {
-            self.until_due(limit)
-        } else {
-            Some(Duration::ZERO)
-        };
-        Sleep::new(self.selector.descriptor(), timeout, self.handle.clone())
-    }
-
-    /// Submits all queued operations before the sleep. If the kernel takes only a part, the sleep is limited to [`BUSY`].
-    fn flush(&mut self, limit: Option<Duration>) -> Option<Duration> {
-        let Some(operations) = self.selector.operations() else {
-            return limit;
-        };
-        if operations.queued() == 0 {
-            return limit;
-        }
-        match operations.submit() {
-            Ok(()) if operations.queued() == 0 => limit,
-            _ => limit.into_iter().chain([BUSY]).min(),
-        }
-    }
-
     /// One turn: collects events. If there is none, it sleeps for at most `limit` (None: no limit) and collects again.
     ///
     /// It may return without an event: after `limit`, after a signal, after [`Handle::wake`], and after re-arming idle waits.
@@ -377,15 +345,5 @@ impl Reactor {
     /// The counters of the selector.
     pub fn statistics(&self) -> &Statistics {
         self.selector.statistics()
-    }
-
-    /// The shortest of `limit`, the time until the next timer, and the time until the next re-arm.
-    fn until_due(&mut self, limit: Option<Duration>) -> Option<Duration> {
-        let now = Instant::now();
-        self.times.begin_sleep(self.clock, now);
-        let next = self.timers.next().filter(|_| !self.is_clock_frozen());
-        let timer = next.map(|deadline| deadline.remaining(now));
-        let limit = limit.into_iter().chain(timer).min();
-        self.selector.until_rearm(limit, now)
     }
 }

@@ -1,11 +1,59 @@
 //! The half of a turn that blocks.
 
-use std::{io, time::Duration};
+use std::{
+    io,
+    time::{Duration, Instant},
+};
 
+use super::Reactor;
 use crate::{
     descriptor::{Descriptor, sleep_on},
     handle::Handle,
 };
+
+/// How long to sleep before the kernel is asked again to take operations that it refused (`EAGAIN`, `EBUSY`).
+const BUSY: Duration = Duration::from_millis(1);
+
+impl Reactor {
+    /// Prepares the half of a turn that blocks. It ends with an event of the kernel, a notification of another thread, the
+    /// next timer, the next re-arm, or after `limit` (None: no limit).
+    ///
+    /// Until the [`Sleep`] is dropped, a notification of another thread wakes the driver.
+    pub fn sleep(&mut self, limit: Option<Duration>) -> Sleep {
+        let limit = self.flush(limit);
+        let idle = self.handle.prepare_sleep() && !self.selector.has_answers();
+        let timeout = if idle {
+            self.until_due(limit)
+        } else {
+            Some(Duration::ZERO)
+        };
+        Sleep::new(self.selector.descriptor(), timeout, self.handle.clone())
+    }
+
+    /// Submits all queued operations before the sleep. If the kernel takes only a part, the sleep is limited to [`BUSY`].
+    fn flush(&mut self, limit: Option<Duration>) -> Option<Duration> {
+        let Some(operations) = self.selector.operations() else {
+            return limit;
+        };
+        if operations.queued() == 0 {
+            return limit;
+        }
+        match operations.submit() {
+            Ok(()) if operations.queued() == 0 => limit,
+            _ => limit.into_iter().chain([BUSY]).min(),
+        }
+    }
+
+    /// The shortest of `limit`, the time until the next timer, and the time until the next re-arm.
+    fn until_due(&mut self, limit: Option<Duration>) -> Option<Duration> {
+        let now = Instant::now();
+        self.times.begin_sleep(self.clock, now);
+        let next = self.timers.next().filter(|_| !self.is_clock_frozen());
+        let timer = next.map(|deadline| deadline.remaining(now));
+        let limit = limit.into_iter().chain(timer).min();
+        self.selector.until_rearm(limit, now)
+    }
+}
 
 /// A prepared sleep: a descriptor and a timeout. It borrows nothing of the reactor.
 ///
