@@ -41,6 +41,8 @@ struct Shared {
     sleeping: AtomicBool,
     /// [`Handle::wake`] was called, and the owner has not slept since.
     woken: AtomicBool,
+    /// Another thread has ended the owner's last sleep.
+    has_ended_sleep: AtomicBool,
     wake: Arc<dyn Wake>,
 }
 
@@ -51,6 +53,7 @@ impl Handle {
                 inbox: Mutex::new(Vec::new()),
                 sleeping: AtomicBool::new(false),
                 woken: AtomicBool::new(false),
+                has_ended_sleep: AtomicBool::new(false),
                 wake,
             }),
         }
@@ -109,8 +112,15 @@ impl Handle {
 
     /// The owner no longer sleeps. Notifications make no system call from now on.
     pub(crate) fn finish_sleep(&self) {
-        self.shared.sleeping.store(false, Ordering::SeqCst);
-        self.shared.woken.store(false, Ordering::SeqCst);
+        let is_notified = !self.shared.sleeping.swap(false, Ordering::SeqCst);
+        let is_woken = self.shared.woken.swap(false, Ordering::SeqCst);
+        let has_ended = &self.shared.has_ended_sleep;
+        has_ended.store(is_notified || is_woken, Ordering::SeqCst);
+    }
+
+    /// Has [`Handle::notify`] or [`Handle::wake`] ended the owner's last sleep?
+    pub(crate) fn has_ended_sleep(&self) -> bool {
+        self.shared.has_ended_sleep.load(Ordering::SeqCst)
     }
 
     /// Is the inbox not empty?

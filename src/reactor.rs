@@ -65,6 +65,8 @@ pub struct Reactor {
     times: TurnTimes,
     /// The time of the timers' clock, if it is frozen.
     frozen_at: Option<Instant>,
+    /// The last collect has left the events of the kernel to the next one.
+    has_skipped_kernel: bool,
 }
 
 impl Reactor {
@@ -94,6 +96,7 @@ impl Reactor {
             clock: now,
             times: TurnTimes::new(now),
             frozen_at: None,
+            has_skipped_kernel: false,
         }
     }
 
@@ -289,14 +292,24 @@ impl Reactor {
     /// other threads, of timers, of idle waits that were armed again. A wait that is answered in the same turn in which its
     /// timeout elapses is therefore answered first.
     ///
+    /// If another thread has ended a sleep and no timer is due, only the events of other threads are reported, which needs no
+    /// system call. The next call reports those of the kernel, and a sleep before it does not block.
+    ///
     /// # Errors
     ///
     /// As [`Selector::poll`]. Nothing is appended then, and the next call reports the events.
     pub fn collect(&mut self, events: &mut Events) -> io::Result<()> {
         let before = events.len();
         let now = Instant::now();
+        let has_slept = self.times.is_asleep();
         self.times.on_collect(self.clock, now);
         self.clock = now;
+        self.has_skipped_kernel =
+            has_slept && self.handle.has_ended_sleep() && !self.has_due_timer(now);
+        if self.has_skipped_kernel {
+            self.handle.collect(events);
+            return Ok(());
+        }
         self.selector
             .poll(events, Some(Duration::ZERO), self.clock)?;
         self.handle.collect(events);
@@ -312,6 +325,11 @@ impl Reactor {
         } else {
             Ok(())
         }
+    }
+
+    fn has_due_timer(&self, now: Instant) -> bool {
+        let clock = self.frozen_at.unwrap_or(now);
+        self.timers.next().is_some_and(|next| next.is_due(clock))
     }
 
     /// One turn: collects events. If there is none, it sleeps for at most `limit` (None: no limit) and collects again.

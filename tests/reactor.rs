@@ -47,6 +47,8 @@ turns! {
     a_wake_ends_one_turn_and_shows_nothing
     another_thread_can_block_in_a_sleep
     each_notification_ends_the_sleep
+    a_notification_that_ends_a_sleep_needs_no_poll_and_hides_no_event
+    a_timer_that_is_due_is_reported_with_the_notification_that_ends_a_sleep
     ping_pong_between_sleepers_never_hangs
     a_flag_set_before_the_wake_is_seen_after_the_turn
     #[cfg(unix)]
@@ -295,6 +297,49 @@ fn each_notification_ends_the_sleep(backend: Backend) {
         }
     }
     threads.into_iter().for_each(|t| t.join().unwrap());
+}
+
+fn a_notification_that_ends_a_sleep_needs_no_poll_and_hides_no_event(backend: Backend) {
+    let (mut reactor, mut events) = reactor(backend);
+    let (ours, mut theirs) = pair();
+    let token = Token::new(1, 0);
+    let wait = reactor.wait(ours.as_descriptor(), OwnerId(1), Interest::READABLE, token);
+    assert!(matches!(wait, Ok(Wait::Pending(_))));
+    reactor.collect(&mut events).unwrap();
+    assert!(events.is_empty());
+
+    let sleep = reactor.sleep(None);
+    theirs.write_all(b"x").unwrap();
+    reactor.handle().notify(Token::new(7, 0)).unwrap();
+    drop(sleep);
+    let polls = reactor.statistics().polls;
+    reactor.collect(&mut events).unwrap();
+    assert_eq!(indexes(&events), [7]);
+    assert_eq!(reactor.statistics().polls, polls);
+
+    // No sleep blocks before the kernel has been asked.
+    events.clear();
+    assert_eq!(reactor.sleep(None).timeout(), Some(Duration::ZERO));
+    turn(&mut reactor, &mut events);
+    assert_eq!(indexes(&events), [1]);
+
+    let sleep = reactor.sleep(None);
+    reactor.handle().wake().unwrap();
+    drop(sleep);
+    let polls = reactor.statistics().polls;
+    reactor.collect(&mut events).unwrap();
+    assert_eq!(reactor.statistics().polls, polls);
+}
+
+fn a_timer_that_is_due_is_reported_with_the_notification_that_ends_a_sleep(backend: Backend) {
+    let (mut reactor, mut events) = reactor(backend);
+    reactor.collect(&mut events).unwrap();
+    let sleep = reactor.sleep(None);
+    reactor.handle().notify(Token::new(7, 0)).unwrap();
+    drop(sleep);
+    reactor.timer(Deadline::now(), Token::new(8, 0));
+    reactor.collect(&mut events).unwrap();
+    assert_eq!(indexes(&events), [7, 8]);
 }
 
 fn ping_pong_between_sleepers_never_hangs(backend: Backend) {

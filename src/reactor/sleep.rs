@@ -21,7 +21,8 @@ impl Reactor {
     /// Until the [`Sleep`] is dropped, a notification of another thread wakes the driver.
     pub fn sleep(&mut self, limit: Option<Duration>) -> Sleep {
         let limit = self.flush(limit);
-        let idle = self.handle.prepare_sleep() && !self.selector.has_answers();
+        let idle =
+            self.handle.prepare_sleep() && !self.selector.has_answers() && !self.has_skipped_kernel;
         let timeout = if idle {
             self.until_due(limit)
         } else {

@@ -93,6 +93,11 @@ impl TurnTimes {
         }
     }
 
+    /// Whether a sleep has begun that no collect has ended.
+    pub(super) fn is_asleep(&self) -> bool {
+        self.asleep_since.is_some()
+    }
+
     /// The lengths of the turns so far.
     pub fn turns(&self) -> &Histogram {
         &self.turns
