@@ -34,6 +34,7 @@ pub mod time_slice;
 mod timeout_after;
 pub mod trace;
 mod turn;
+pub mod unpolled_waits;
 mod virtual_clock;
 pub mod wait;
 pub mod wait_registration;
@@ -52,6 +53,7 @@ use ready_queue::ReadyQueue;
 use send_batching::SendBatching;
 use timeout_after::Timeouts;
 use trace::Trace;
+use unpolled_waits::UnpolledWaits;
 use watchers::Watchers;
 use write_latency::WriteLatency;
 
@@ -63,6 +65,7 @@ pub struct State {
     queue: ReadyQueue,
     timeouts: Timeouts,
     watchers: Watchers,
+    unpolled: UnpolledWaits,
     control: Control,
     pins: DescriptorPins,
     buffers: LentBuffers,

@@ -8,6 +8,7 @@ use std::time::Duration;
 use magnus::Error;
 use reactor::{Deadline, Interest, Ready};
 use reactor_scheduler::state::{
+    unpolled_waits::UnpolledWaits,
     wait::WakeCause,
     wait_registration::{Registered, Watch},
 };
@@ -44,7 +45,7 @@ pub fn wait_until_ready(
     loop {
         let (ready, cause) = match wait_once(scope, io, interest, deadline)? {
             Some(answer) => answer,
-            None => return Ok(Some(interest)),
+            None => return Ok(Some(UnpolledWaits::ready(interest))),
         };
         if io.io.is_closed() {
             return Err(closed_elsewhere());
@@ -58,7 +59,7 @@ pub fn wait_until_ready(
     }
 }
 
-/// The readiness of the descriptor, and the cause of the wait's end; `None` if it is always ready.
+/// The readiness of the descriptor, and the cause of the wait's end; `None` if the kernel does not poll it and it is ready.
 #[inline(always)]
 fn wait_once(
     scope: &HookScope,
@@ -74,7 +75,7 @@ fn wait_once(
     Ok(Some((ready, parked?)))
 }
 
-/// `None` if the kernel does not poll the descriptor: then it is always ready.
+/// `None` if the kernel does not poll the descriptor, which is then always ready, but not for urgent data.
 #[inline(never)]
 pub fn begin_wait(
     scope: &HookScope,

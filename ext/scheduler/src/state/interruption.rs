@@ -210,16 +210,13 @@ impl State {
     }
 
     fn waiters_of(&self, descriptor: i32, io_numbers: &[u64]) -> impl Iterator<Item = Slot> {
-        let reactor = self.event_loop.reactor();
-        let tokens = reactor.map(|reactor| reactor.waiters(descriptor));
         let waits_for_it = |slot: &Slot| {
             let record = self.fibers.get(*slot);
             record.is_some_and(|record| {
                 io_numbers.contains(&record.io_number()) || record.has_outer_wait_for(io_numbers)
             })
         };
-        tokens
-            .unwrap_or_default()
+        self.waiters(descriptor)
             .into_iter()
             .map(|token| token.index())
             .filter(waits_for_it)

@@ -12,6 +12,7 @@ use crate::state::{
     fiber::Slot,
     object_ref::ObjectRef,
     timeout_after::Raise,
+    unpolled_waits::UnpolledWaits,
     wait::{SEVERAL, WaitHook, WaitKind},
 };
 
@@ -23,12 +24,21 @@ pub struct Watch {
     pub interest: Interest,
 }
 
+/// Where a wait for readiness is registered.
+#[derive(Clone, Copy, Debug)]
+pub enum ReadinessWait {
+    Polled(WaitId),
+    /// The kernel does not poll the file, and has no event for it.
+    Unpolled(Token),
+}
+
 /// The registrations of one wait, to be undone when it is over.
-pub type Registered = (WaitId, Option<TimerId>);
+pub type Registered = (ReadinessWait, Option<TimerId>);
 
 /// The registrations of a wait for several things.
 #[derive(Debug)]
 pub struct RegisteredAny {
+    token: Token,
     waits: Vec<WaitId>,
     timer: Option<TimerId>,
 }
@@ -45,7 +55,8 @@ pub enum BegunAny {
 impl State {
     // --- descriptors ---------------------------------------------------------------------------------------------
 
-    /// Begins a wait for readiness. `None` if the kernel does not poll the descriptor: then it is always ready.
+    /// Begins a wait for readiness. `None` if the kernel does not poll the descriptor, which is then always ready, but not for
+    /// urgent data.
     ///
     /// # Errors
     ///
@@ -62,7 +73,15 @@ impl State {
             return Ok(None);
         };
         match reactor.wait(watch.descriptor, watch.owner_id, watch.interest, token) {
-            Ok(Wait::Pending(wait)) => Ok(Some((wait, self.event_loop.timer(deadline, token)))),
+            Ok(Wait::Pending(wait)) => {
+                let timer = self.event_loop.timer(deadline, token);
+                Ok(Some((ReadinessWait::Polled(wait), timer)))
+            }
+            Ok(Wait::Ready(interest)) if UnpolledWaits::is_endless(interest) => {
+                self.unpolled.insert(watch.descriptor, token);
+                let timer = self.event_loop.timer(deadline, token);
+                Ok(Some((ReadinessWait::Unpolled(token), timer)))
+            }
             Ok(Wait::Ready(_)) => {
                 self.fibers.end_wait(slot);
                 Ok(None)
@@ -78,7 +97,15 @@ impl State {
     pub fn end_readiness(&mut self, (wait, timer): Registered) -> Ready {
         self.event_loop.cancel_timer(timer);
         let reactor = self.event_loop.reactor_mut();
-        reactor.map_or(Ready::EMPTY, |reactor| reactor.end(wait))
+        match wait {
+            ReadinessWait::Polled(wait) => {
+                reactor.map_or(Ready::EMPTY, |reactor| reactor.end(wait))
+            }
+            ReadinessWait::Unpolled(token) => {
+                self.unpolled.remove(token);
+                Ready::EMPTY
+            }
+        }
     }
 
     /// Begins one wait for several descriptors. `on_token` gets its token, under which work reports its end;
@@ -104,6 +131,10 @@ impl State {
                         waits.push(wait);
                         continue;
                     }
+                    Ok(Wait::Ready(interest)) if UnpolledWaits::is_endless(interest) => {
+                        self.unpolled.insert(watch.descriptor, token);
+                        continue;
+                    }
                     Ok(Wait::Ready(_)) => begun = BegunAny::Ready,
                     Err(error) => begun = BegunAny::Failed(error),
                 }
@@ -113,17 +144,31 @@ impl State {
         on_token(token);
         let deadline = self.event_loop.deadline(timeout);
         let timer = self.event_loop.timer(deadline, token);
-        (RegisteredAny { waits, timer }, begun)
+        let registered = RegisteredAny {
+            token,
+            waits,
+            timer,
+        };
+        (registered, begun)
     }
 
     pub fn end_any(&mut self, slot: Slot, registered: RegisteredAny) {
         self.fibers.end_wait(slot);
+        self.unpolled.remove(registered.token);
         self.event_loop.cancel_timer(registered.timer);
         if let Some(reactor) = self.event_loop.reactor_mut() {
             for wait in registered.waits {
                 reactor.end(wait);
             }
         }
+    }
+
+    /// The tokens of all waits for the descriptor that have no answer.
+    pub(super) fn waiters(&self, descriptor: i32) -> Vec<Token> {
+        let reactor = self.event_loop.reactor();
+        let mut tokens = reactor.map_or_else(Vec::new, |reactor| reactor.waiters(descriptor));
+        tokens.extend(self.unpolled.tokens(descriptor));
+        tokens
     }
 
     /// The reactor's record of the descriptor; `None` once closed.

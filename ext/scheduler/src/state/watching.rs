@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use reactor::{Event, Interest, Ready, Token, Wait};
+use reactor::{Event, Interest, Ready, Token, Wait, WaitId};
 
 use crate::state::{
     State,
     object_ref::ObjectRef,
     trace::TraceEvent,
+    unpolled_waits::UnpolledWaits,
     wait_registration::Watch,
     watchers::{WatcherProgress, WatcherRecord},
 };
@@ -38,7 +39,7 @@ pub struct DueWatcher {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BegunWatcher {
     pub token: Token,
-    /// The kernel polls the descriptor. If it does not, the descriptor is always ready.
+    /// The kernel polls the descriptor. If it does not, the descriptor is always ready, but not for urgent data.
     pub is_polled: bool,
 }
 
@@ -75,17 +76,15 @@ impl State {
             return Ok(begun);
         };
         match reactor.wait(descriptor, owner_id, interest, token) {
-            Ok(Wait::Pending(wait)) => {
-                let deadline = self.event_loop.deadline(new.limit);
-                let timer = self.event_loop.timer(deadline, token);
-                if let Some(record) = self.watchers.get_mut(token) {
-                    record.progress = WatcherProgress::Waiting(Some(wait));
-                    record.timer = timer;
-                }
-            }
-            Ok(Wait::Ready(ready)) => {
+            Ok(Wait::Pending(wait)) => self.begin_waiting(token, Some(wait), new.limit),
+            Ok(Wait::Ready(interest)) if UnpolledWaits::is_endless(interest) => {
                 begun.is_polled = false;
-                self.make_due(token, Some(ready));
+                self.unpolled.insert(descriptor, token);
+                self.begin_waiting(token, None, new.limit);
+            }
+            Ok(Wait::Ready(interest)) => {
+                begun.is_polled = false;
+                self.make_due(token, Some(UnpolledWaits::ready(interest)));
             }
             Err(error) => {
                 self.watchers.remove(token);
@@ -93,6 +92,15 @@ impl State {
             }
         }
         Ok(begun)
+    }
+
+    fn begin_waiting(&mut self, token: Token, wait: Option<WaitId>, limit: Option<Duration>) {
+        let deadline = self.event_loop.deadline(limit);
+        let timer = self.event_loop.timer(deadline, token);
+        if let Some(record) = self.watchers.get_mut(token) {
+            record.progress = WatcherProgress::Waiting(wait);
+            record.timer = timer;
+        }
     }
 
     /// The watcher's wait is over: its fiber starts after the fibers that are ready now.
@@ -117,17 +125,22 @@ impl State {
         if matches!(record.progress, WatcherProgress::Due(_)) {
             return;
         }
-        let ready = self.end_registrations(&record).answers(record.interest);
+        let ready = self
+            .end_registrations(token, &record)
+            .answers(record.interest);
         let is_elapsed = event.ready.contains(Ready::ELAPSED);
         self.make_due(token, ready.or((!is_elapsed).then_some(record.interest)));
     }
 
     /// Undoes the registrations of a watcher: what its descriptor was ready for.
-    fn end_registrations(&mut self, record: &WatcherRecord) -> Ready {
+    fn end_registrations(&mut self, token: Token, record: &WatcherRecord) -> Ready {
         self.event_loop.cancel_timer(record.timer);
         match (record.progress, self.event_loop.reactor_mut()) {
             (WatcherProgress::Waiting(Some(wait)), Some(reactor)) => reactor.end(wait),
-            _ => Ready::EMPTY,
+            _ => {
+                self.unpolled.remove(token);
+                Ready::EMPTY
+            }
         }
     }
 
@@ -160,7 +173,7 @@ impl State {
     /// Ends a watcher without a fiber; `None` if its fiber has started, or if it has ended before.
     pub fn end_watcher(&mut self, token: Token) -> Option<ObjectRef> {
         let record = self.watchers.remove(token)?;
-        self.end_registrations(&record);
+        self.end_registrations(token, &record);
         Some(record.object)
     }
 
@@ -190,8 +203,7 @@ impl State {
     #[cold]
     #[inline(never)]
     fn find_watcher_of(&self, descriptor: i32, io_number: u64) -> Option<Token> {
-        let waiters = self.event_loop.reactor()?.waiters(descriptor);
-        waiters.into_iter().find(|token| {
+        self.waiters(descriptor).into_iter().find(|token| {
             let record = self.watchers.get(*token);
             record.is_some_and(|record| record.io_number == io_number)
         })
