@@ -1,5 +1,7 @@
 # frozen_string_literal: true
 
+require_relative "arguments"
+
 module Reactor
   # The monotonic clock, and Ruby's rule for what counts as a duration.
   #
@@ -23,9 +25,9 @@ module Reactor
       # @raise [ArgumentError] if it is negative
       # @raise [RangeError] if it is NaN or at least 2**63
       def seconds(duration)
-        return if duration.nil?
+        return if nil.equal?(duration)
 
-        seconds = duration.is_a?(Float) ? duration : exact_seconds(duration)
+        seconds = Float === duration ? duration : exact_seconds(duration)
         raise ArgumentError, "time interval must not be negative" if seconds.negative?
         raise RangeError, format("%f out of Time range", seconds) unless seconds.is_a?(Integer) || seconds < 2**63
 
@@ -37,15 +39,16 @@ module Reactor
       # @param duration [Numeric, #coerce, nil] seconds; a negative number counts as 0
       # @return [Float, nil] seconds, at least 0; Float::INFINITY for NaN and for numbers beyond {FAR}; nil: without a limit
       # @raise [TypeError] if it is no number
-      def added_seconds(duration) = duration.nil? ? nil : lenient(Float(0.0 + duration))
+      def added_seconds(duration) = nil.equal?(duration) ? nil : lenient(Float(0.0 + duration))
 
       # The same for what Queue#pop and Thread#join have accepted, which may also be an object that only has to_f.
       #
       # @param duration [#to_f, nil] seconds
       def lenient_seconds(duration)
-        return if duration.nil?
+        return if nil.equal?(duration)
 
-        lenient(duration.is_a?(Numeric) || duration.is_a?(String) || !duration.respond_to?(:to_f) ? Float(0.0 + duration) : duration.to_f)
+        added = Numeric === duration || String === duration || !Arguments.responds?(duration, :to_f)
+        lenient(added ? Float(0.0 + duration) : duration.to_f)
       end
 
       # @param deadline [Float, nil] a reading of the clock
@@ -65,16 +68,13 @@ module Reactor
       end
 
       def exact_seconds(duration)
-        return to_time_t(duration) if duration.is_a?(Integer)
+        return Arguments.long(duration) if Integer === duration
 
-        whole, fraction = Array.try_convert(duration.divmod(1)) if duration.respond_to?(:divmod, true)
-        raise TypeError, "can't convert #{duration.class} into time interval" unless whole
+        whole, fraction = Array.try_convert(duration.__send__(:divmod, 1)) if Arguments.responds?(duration, :divmod)
+        raise TypeError, "can't convert #{Arguments.class_of(duration)} into time interval" unless whole
 
-        to_time_t(whole.to_int) + (fraction * 1_000_000_000).to_i / 1e9
+        Arguments.long(whole) + Arguments.long(fraction * 1_000_000_000) / 1e9
       end
-
-      # @raise [RangeError] Ruby's own, if the number does not fit
-      def to_time_t(number) = number.bit_length < 64 ? number : [].first(number)
     end
   end
 end

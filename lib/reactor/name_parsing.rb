@@ -70,7 +70,7 @@ module Reactor
       end
 
       # @return [Boolean] whether the host is certainly an address that Ruby parses by itself; does not ask the resolver
-      def plain_address?(host) = host.is_a?(String) && host.match?(PLAIN_ADDRESS)
+      def plain_address?(host) = String === host && host.match?(PLAIN_ADDRESS)
 
       # @param address [String]
       # @return [Boolean] whether Ruby parses this address by itself
@@ -81,7 +81,7 @@ module Reactor
         case service
         when nil then true
         when Integer then service.between?(0, 0xffff)
-        else service.is_a?(String) && service.match?(PORT) && service.to_i <= 0xffff
+        else String === service && service.match?(PORT) && service.to_i <= 0xffff
         end
       end
 

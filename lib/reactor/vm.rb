@@ -47,7 +47,7 @@ module Reactor
       # @param fiber [Fiber] one that waits
       # @return [Boolean]
       def closes_io?(fiber)
-        return false unless fiber.is_a?(Fiber)
+        return false unless Fiber === fiber
 
         frames = fiber.backtrace_locations || []
         hook = frames.index { |frame| HOOKS_OF_CLOSE.include?(frame.base_label) }

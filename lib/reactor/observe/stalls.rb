@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require_relative "../arguments"
 require_relative "../clock"
 require_relative "fiber_status"
 
@@ -53,7 +54,7 @@ module Reactor
       @scheduler = scheduler
       @limit = Clock.seconds(limit)
       raise ArgumentError, "stall must be more than 0 seconds" if @limit.nil? || @limit.zero?
-      raise TypeError, "on_stall must respond to call" unless report.nil? || report.respond_to?(:call)
+      raise TypeError, "on_stall must respond to call" unless nil.equal?(report) || Arguments.responds?(report, :call)
 
       @report = report || ->(stall) { $stderr.write("#{stall}\n") }
       @count = 0

@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require_relative "../arguments"
 require_relative "../schedulers"
 
 module Reactor
@@ -30,8 +31,8 @@ module Reactor
         return File.open(target, "wb") { |file| copy_stream(source, file, length, offset) } if CopyStream.path?(target)
 
         to_file = CopyStream.regular?(target)
-        return super unless to_file || (scheduler.respond_to?(:prefetch) && target.is_a?(IO))
-        unless [length, offset].all? { |number| number.nil? || (number.is_a?(Integer) && number.bit_length < 63) }
+        return super unless to_file || (scheduler.respond_to?(:prefetch) && IO === target)
+        unless [length, offset].all? { |number| nil.equal?(number) || (Integer === number && number.bit_length < 63) }
           return to_file ? scheduler.offload { super } : super
         end
 
@@ -52,9 +53,9 @@ module Reactor
 
       class << self
         # Whether IO.copy_stream opens this object itself.
-        def path?(object) = object.is_a?(String) || (object.respond_to?(:to_path) && !IO.try_convert(object))
+        def path?(object) = String === object || (Arguments.responds?(object, :to_path) && !IO.try_convert(object))
 
-        def regular?(object) = object.is_a?(File) && !object.closed? && object.stat.file?
+        def regular?(object) = File === object && !object.closed? && object.stat.file?
 
         # Yields the bytes done and the bytes to do next, until the length is reached or a chunk comes back short.
         def in_chunks(length, most)

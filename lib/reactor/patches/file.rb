@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require "fcntl"
+require_relative "../arguments"
 require_relative "../schedulers"
 
 module Reactor
@@ -25,9 +26,9 @@ module Reactor
       end
 
       def self.fifo?(path)
-        return Reactor.fifo?(path) if path.is_a?(String)
+        return Reactor.fifo?(path) if String === path
 
-        path.respond_to?(:to_path) && !path.is_a?(IO) && Reactor.fifo?(path.to_path)
+        !(IO === path) && Arguments.responds?(path, :to_path) && Reactor.fifo?(path.to_path)
       end
     end
 
@@ -74,7 +75,7 @@ module Reactor
       def pwrite(string, offset)
         scheduler = Schedulers.current
         return super unless scheduler
-        return scheduler.run_by_cost(:pwrite, -> { super }) unless string.is_a?(String) && string.bytesize > INLINE_WRITE_MAX
+        return scheduler.run_by_cost(:pwrite, -> { super }) unless String === string && string.bytesize > INLINE_WRITE_MAX
 
         scheduler.offload { super }
       end
@@ -130,7 +131,7 @@ module Reactor
       # @raise [SystemCallError, IOError, TypeError] as without a scheduler
       # @raise [ThreadError] the lock is not free, and no thread can be started
       def flock(operation)
-        scheduler = Schedulers.current if operation.is_a?(Integer) && operation.nobits?(File::LOCK_NB | File::LOCK_UN)
+        scheduler = Schedulers.current if Integer === operation && operation.nobits?(File::LOCK_NB | File::LOCK_UN)
         return super unless scheduler
         return 0 if super(operation | File::LOCK_NB)
         return FileLock.retry_until { super(operation | File::LOCK_NB) } unless Ractor.current.equal?(Ractor.main)

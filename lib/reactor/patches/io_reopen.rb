@@ -17,7 +17,7 @@ module Reactor
         return super if equal?(file)
 
         IOClose.notify_schedulers(self) { |scheduler| scheduler.prepare_reopen(self) }
-        super.tap { Schedulers.each { |scheduler| scheduler.replaced(self, file.is_a?(IO)) } }
+        super.tap { Schedulers.each { |scheduler| scheduler.replaced(self, IO === file) } }
       end
     end
   end

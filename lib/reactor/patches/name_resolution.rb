@@ -47,7 +47,7 @@ module Reactor
           return resolve_address(host, service, text, family, socktype, &) if NameParsing.address?(text)
 
           asked, flags = NameParsing.service_and_flags(service, flags)
-          return yield(host, service) unless asked || service.nil?
+          return yield(host, service) unless asked || nil.equal?(service)
 
           number = NameParsing.port?(service)
           if COMMON_SOCKET_TYPES.include?(socktype) && (number || !exact) && flags.nobits?(Socket::AI_CANONNAME)

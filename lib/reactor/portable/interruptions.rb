@@ -21,7 +21,7 @@ module Reactor
         return ForkedChildHooks.timeout_after(seconds, exception, message, &block) unless enter
         return yield(duration) unless seconds
 
-        run_interruptible(seconds, exception.is_a?(Class) && message ? [exception, message] : [exception]) { yield(duration) }
+        run_interruptible(seconds, Class === exception && message ? [exception, message] : [exception]) { yield(duration) }
       end
 
       # As {#timeout_after}, but {#interrupt} may raise the exception before the time is over. In a forked child nothing is raised.

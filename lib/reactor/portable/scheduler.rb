@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require_relative "../arguments"
 require_relative "../clock"
 require_relative "../hooks_in_forked_child"
 require_relative "../name_parsing"
@@ -272,11 +273,11 @@ module Reactor
     def io_wait(io, events, timeout)
       io = check_io(io)
       check_events(events)
-      seconds = Clock.seconds(timeout.nil? ? io.timeout : timeout)
+      seconds = Clock.seconds(nil.equal?(timeout) ? io.timeout : timeout)
       return ForkedChildHooks.io_wait(io, events, seconds) unless enter
 
       found = seconds&.zero? ? ready_now(io, events) || false : wait_on({ io => events }, seconds)
-      error = IOTimeoutOnRuby33.error if !found && timeout.nil?
+      error = IOTimeoutOnRuby33.error if !found && nil.equal?(timeout)
       error ? raise(error) : found
     end
 
@@ -291,7 +292,7 @@ module Reactor
     def wait_any(ios, masks, timeout, lookups = [])
       seconds = Clock.seconds(timeout)
       raise TypeError, "arrays expected" unless [ios, masks, lookups].all?(Array)
-      masks = ios.each { |io| check_io(io) }.zip(masks.each { |mask| check_events(mask) }).to_h.compare_by_identity
+      masks = ios.first(masks.size).zip(masks).each { |io, mask| check_io(io) && check_events(mask) }.to_h.compare_by_identity
       return !!IO.select(*lists_of(masks), seconds) unless enter
 
       held = @virtual_now && lookups.any? # virtual time waits for the resolver
@@ -311,7 +312,7 @@ module Reactor
     def lookup(host, service, *numbers)
       [host, service].compact.each { |text| String.try_convert(text) or raise TypeError, "no implicit conversion into String" }
       lookup = Lookup.new([host, service, *numbers])
-      if host.nil? || NameParsing.address?(host)
+      if nil.equal?(host) || NameParsing.address?(host)
         Fiber.blocking { lookup.run }
       else
         (@resolver_threads ||= ResolverThreads.new(Lookup::LIMIT)).run(lookup)
@@ -364,11 +365,11 @@ module Reactor
 
     # @return [IO] the IO itself, or what the object converts to by to_io
     def check_io(io)
-      IO.try_convert(io) || raise(TypeError, "wrong argument type #{io.class} (expected IO)")
+      IO.try_convert(io) || raise(TypeError, "wrong argument type #{Arguments.class_of(io)} (expected IO)")
     end
 
     def check_events(events)
-      raise TypeError, "no implicit conversion of #{events.class} into Integer" unless events.is_a?(Integer)
+      raise TypeError, "no implicit conversion of #{Arguments.class_of(events)} into Integer" unless Integer === events
       raise ArgumentError, "events must be READABLE, PRIORITY, WRITABLE, or any of them together" unless events.between?(1, 7)
     end
   end

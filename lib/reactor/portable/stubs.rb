@@ -1,5 +1,7 @@
 # frozen_string_literal: true
 
+require_relative "../arguments"
+
 module Reactor
   # What the native library defines besides the scheduler, in plain Ruby, for a process without the native library.
   class << self
@@ -54,7 +56,7 @@ module Reactor
     # @api private
     # @raise [TypeError] no thread
     def woken?(thread)
-      raise TypeError, "no implicit conversion of #{thread.class} into Thread" unless thread.is_a?(Thread)
+      raise TypeError, "no implicit conversion of #{Arguments.class_of(thread)} into Thread" unless Thread === thread
 
       thread.pending_interrupt?
     end

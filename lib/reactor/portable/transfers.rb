@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require_relative "../arguments"
 require_relative "../clock"
 require_relative "../transfer_loop"
 require_relative "../vm"
@@ -64,7 +65,7 @@ module Reactor
 
       # Operations on files take long, so each asks the clock. Of other transfers each sixteenth does: a turn has many.
       def yield_if_due(io)
-        @transfers += 1 unless (is_file = io.is_a?(File))
+        @transfers += 1 unless (is_file = File === io)
         yield_if_slice_spent if is_file || @transfers.nobits?(15)
       end
 
@@ -77,8 +78,8 @@ module Reactor
 
       # In the order in which Ruby itself looks at them.
       def check_transfer(io, buffer, offset, length)
-        [offset, length].each { |number| raise TypeError, "no implicit conversion of #{number.class} into Integer" unless number.is_a?(Integer) }
-        raise TypeError, "wrong argument type #{buffer.class} (expected IO::Buffer)" unless IO::Buffer === buffer
+        [offset, length].each { |number| raise TypeError, "no implicit conversion of #{Arguments.class_of(number)} into Integer" unless Integer === number }
+        raise TypeError, "wrong argument type #{Arguments.class_of(buffer)} (expected IO::Buffer)" unless IO::Buffer === buffer
         raise ArgumentError, "offset and length can't be negative" if offset.negative? || length.negative?
         raise ArgumentError, "Specified offset+length is bigger than the buffer size!" if offset + length > buffer.size
 

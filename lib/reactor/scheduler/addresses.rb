@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require_relative "../arguments"
 require_relative "../clock"
 require_relative "../hooks_in_forked_child"
 require_relative "../name_parsing"
@@ -20,11 +21,11 @@ module Reactor
     # @raise [Socket::ResolutionError] with getaddrinfo's own code (EAI_*)
     # @raise [SystemCallError] for EAI_SYSTEM
     def address_resolve(hostname)
-      return hostname.addresses if hostname.is_a?(NameParsing::ResolvedHost)
+      return hostname.addresses if NameParsing::ResolvedHost === hostname
       return ForkedChildHooks.addresses(hostname) if forked_child?
 
-      unless hostname.nil? || String.try_convert(hostname)
-        raise TypeError, "no implicit conversion of #{hostname.class} into String"
+      unless nil.equal?(hostname) || String.try_convert(hostname)
+        raise TypeError, "no implicit conversion of #{Arguments.class_of(hostname)} into String"
       end
 
       resolve(hostname, nil, Socket::AF_UNSPEC, Socket::SOCK_STREAM).map(&:ip_address)

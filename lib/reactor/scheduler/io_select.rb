@@ -26,7 +26,7 @@ module Reactor
       return ForkedChildHooks.io_select(readables, writables, exceptables, timeout) if forked_child?
       raise "this scheduler is closed" if closed?
 
-      timeout = nil if INFINITE_ALLOWED && timeout.is_a?(Float) && timeout.infinite? == 1
+      timeout = nil if INFINITE_ALLOWED && Float === timeout && timeout.infinite? == 1
       seconds = Clock.seconds(timeout)
       deadline = seconds && now + seconds
       loop do

@@ -45,8 +45,8 @@ module Reactor
     # @return [Boolean] whether OpenSSL has bytes that it has read from the socket
     # @api private
     def self.read_ahead?(io, events)
-      return false if io.is_a?(IO)
-      return false unless defined?(OpenSSL::Buffering) && io.is_a?(OpenSSL::Buffering) && events.is_a?(Integer) && events.anybits?(IO::READABLE)
+      return false if IO === io
+      return false unless defined?(OpenSSL::Buffering) && OpenSSL::Buffering === io && Integer === events && events.anybits?(IO::READABLE)
       return true if io.pending.positive?
 
       buffer = io.instance_variable_get(:@rbuffer) # no public method tells without reading

@@ -40,7 +40,7 @@ module Reactor
 
       # Prepended to Addrinfo.
       module AddrinfoReverse
-        def getnameinfo(flags = 0) = NameResolution.on_worker(flags.is_a?(Integer) && flags.nobits?(Socket::NI_NUMERICHOST)) { super }
+        def getnameinfo(flags = 0) = NameResolution.on_worker(Integer === flags && flags.nobits?(Socket::NI_NUMERICHOST)) { super }
       end
     end
   end

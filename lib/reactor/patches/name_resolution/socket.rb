@@ -15,8 +15,8 @@ module Reactor
           return super unless arguments.size.between?(2, 7)
 
           family, socktype, protocol, flags, reverse = rest
-          reverse = !BasicSocket.do_not_reverse_lookup if reverse.nil?
-          return NameResolution.on_worker { super } if reverse && reverse != :numeric
+          reverse = !BasicSocket.do_not_reverse_lookup if nil.equal?(reverse)
+          return NameResolution.on_worker { super } if reverse && :numeric != reverse
 
           numbers = { family: NameParsing.constant("AF_", family), socktype: NameParsing.constant("SOCK_", socktype),
                       protocol: protocol || 0, flags: flags || 0 }
@@ -27,7 +27,7 @@ module Reactor
 
         def pack_sockaddr_in(port, host) = NameResolution.resolve(host, port) { |known, number| super(number, known) }
 
-        def getnameinfo(address, flags = 0) = NameResolution.on_worker(flags.is_a?(Integer) && flags.nobits?(Socket::NI_NUMERICHOST)) { super }
+        def getnameinfo(address, flags = 0) = NameResolution.on_worker(Integer === flags && flags.nobits?(Socket::NI_NUMERICHOST)) { super }
 
         def gethostbyname(host) = NameResolution.on_worker { super }
 
@@ -55,9 +55,9 @@ module Reactor
 
       # Prepended to IPSocket: its methods may be asked for names.
       module IPSocketReverse
-        def addr(reverse = nil) = NameResolution.on_worker(reverse.nil? ? !do_not_reverse_lookup : reverse && reverse != :numeric) { super }
+        def addr(reverse = nil) = NameResolution.on_worker(nil.equal?(reverse) ? !do_not_reverse_lookup : reverse && :numeric != reverse) { super }
 
-        def peeraddr(reverse = nil) = NameResolution.on_worker(reverse.nil? ? !do_not_reverse_lookup : reverse && reverse != :numeric) { super }
+        def peeraddr(reverse = nil) = NameResolution.on_worker(nil.equal?(reverse) ? !do_not_reverse_lookup : reverse && :numeric != reverse) { super }
       end
     end
   end

@@ -19,7 +19,7 @@ module Reactor
           return super if (NameResolution.nothing_to_resolve?(host, service) && NameParsing.port?(local_service)) || !HappyEyeballs.options?(options)
 
           parallel = options.fetch(:fast_fallback, nil)
-          parallel = HappyEyeballs.ruby_default? if parallel.nil?
+          parallel = HappyEyeballs.ruby_default? if nil.equal?(parallel)
           connection = HappyEyeballs.for(HappyEyeballs::ForTCPSocket, host, service, local_host, local_service, options, parallel)
           return TCPSocketConnect.assign(self, connection.run) if connection
 

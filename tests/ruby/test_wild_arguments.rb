@@ -1,0 +1,97 @@
+# frozen_string_literal: true
+
+require_relative "helper"
+
+# Arguments that no program has a reason to pass, to Ruby's own methods and to the hooks: the errors are those of plain Ruby.
+# Found by bin/wild.
+class TestWildArguments < ReactorTest
+  # Has none of Object's methods.
+  class Bare < BasicObject
+  end
+
+  # Answers every message by itself.
+  class Everything < BasicObject
+    def initialize(answer) = @answer = answer
+    def method_missing(...) = @answer
+    def respond_to_missing?(...) = true
+  end
+
+  # Says of itself that it is of every class and has every method.
+  class Pretender
+    def is_a?(_) = true
+    def nil? = true
+    def respond_to?(...) = true
+  end
+
+  Divisible = Struct.new(:divided) { def divmod(_) = divided }
+
+  OBJECTS = { "BasicObject" => Bare, "one that answers everything" => -> { Everything.new(nil) }, "a pretender" => Pretender }
+            .transform_values { |maker| maker.respond_to?(:new) ? maker.method(:new) : maker }.freeze
+
+  # The methods of Ruby's that this library patches or has a hook for.
+  CALLS = {
+    "sleep" => ->(odd) { sleep(odd) },
+    "IO.select, time" => ->(odd) { IO.select([IO.pipe.first], nil, nil, odd) },
+    "IO.select, list" => ->(odd) { IO.select(odd, nil, nil, 0) },
+    "IO.select, element" => ->(odd) { IO.select([odd], nil, nil, 0) },
+    "IO#wait_readable" => ->(odd) { IO.pipe.first.wait_readable(odd) },
+    "Queue#pop" => ->(odd) { Thread::Queue.new.pop(timeout: odd) },
+    "Thread#join" => ->(odd) { Thread.new { nil }.join(odd).class },
+    "Process.wait" => ->(odd) { Process.wait(odd) },
+    "File.new" => ->(odd) { File.new(odd) },
+    "File.open" => ->(odd) { File.open(odd) { nil } },
+    "File#pwrite" => ->(odd) { File.open(File::NULL, "w") { |file| file.pwrite(odd, 0) } },
+    "File#pwrite, offset" => ->(odd) { File.open(File::NULL, "w") { |file| file.pwrite("x", odd) } },
+    "File#flock" => ->(odd) { File.open(File::NULL, "w") { |file| file.flock(odd) } },
+    "IO#reopen" => ->(odd) { IO.pipe.first.reopen(odd) },
+    "IO.copy_stream, source" => ->(odd) { File.open(File::NULL, "w") { |file| IO.copy_stream(odd, file) } },
+    "IO.copy_stream, target" => ->(odd) { File.open(__FILE__) { |file| IO.copy_stream(file, odd) } },
+    "IO.copy_stream, length" => ->(odd) { File.open(__FILE__) { |file| IO.copy_stream(file, IO.pipe.last, odd) } },
+    "IO.copy_stream, offset" => ->(odd) { File.open(__FILE__) { |file| IO.copy_stream(file, IO.pipe.last, 1, odd) } },
+    "Socket.sockaddr_in, host" => ->(odd) { Socket.sockaddr_in(1, odd) },
+    "Socket.sockaddr_in, port" => ->(odd) { Socket.sockaddr_in(odd, "127.0.0.1") },
+    "Socket.getaddrinfo, host" => ->(odd) { Socket.getaddrinfo(odd, 1) },
+    "Socket.getaddrinfo, service" => ->(odd) { Socket.getaddrinfo("127.0.0.1", odd) },
+    "Socket.getaddrinfo, family" => ->(odd) { Socket.getaddrinfo("127.0.0.1", 1, odd) },
+    "Socket.getaddrinfo, reverse" => ->(odd) { Socket.getaddrinfo("127.0.0.1", 1, nil, :STREAM, nil, nil, odd).class },
+    "Socket.getnameinfo" => ->(odd) { Socket.getnameinfo(["AF_INET", 1, "127.0.0.1"], odd) },
+    "Addrinfo.getaddrinfo" => ->(odd) { Addrinfo.getaddrinfo(odd, 1) },
+    "Addrinfo.tcp" => ->(odd) { Addrinfo.tcp("127.0.0.1", odd).class },
+    "Addrinfo.ip" => ->(odd) { Addrinfo.ip(odd) },
+    "Addrinfo#getnameinfo" => ->(odd) { Addrinfo.tcp("127.0.0.1", 1).getnameinfo(odd) },
+    "IPSocket.getaddress" => ->(odd) { IPSocket.getaddress(odd) },
+    "IPSocket#addr" => ->(odd) { TCPServer.open("127.0.0.1", 0) { |server| server.addr(odd).class } },
+    "TCPSocket.new" => ->(odd) { TCPSocket.new("127.0.0.1", odd) },
+    "TCPServer.new" => ->(odd) { TCPServer.new("127.0.0.1", odd) },
+    "UDPSocket#connect" => ->(odd) { UDPSocket.new.connect("127.0.0.1", odd) },
+    "UDPSocket#send" => ->(odd) { UDPSocket.new.send("x", 0, "127.0.0.1", odd) },
+    "Socket.tcp" => ->(odd) { Socket.tcp("127.0.0.1", odd) }
+  }.freeze
+
+  def test_objects_that_are_no_objects_raise_the_errors_of_plain_ruby
+    skip_under_stress
+    expected = run_plain { outcomes }
+    got = nil
+    run_scheduler { Fiber.schedule { got = outcomes } }
+    assert_equal({}, got.reject { |name, found| found == expected[name] })
+  end
+
+  # By call and object.
+  def outcomes
+    CALLS.keys.product(OBJECTS.keys).to_h { |name, object| [[name, object], outcome { CALLS.fetch(name).call(OBJECTS.fetch(object).call) }] }
+  end
+
+  def test_a_time_interval_of_strange_parts_is_what_plain_ruby_takes_it_for
+    parts = [[0, nil], [nil, 0], [1], [], ["0", 0], [0, true], [0, :x], [0.5, 0], [2**64, 0], [-1, 0.5], [0, 0.001], [Float::NAN, 0], 1, nil]
+    calls = parts.to_h { |divided| [divided.inspect, -> { sleep(Divisible.new(divided)).class }] }
+    expected = run_plain { calls.transform_values { |call| outcome(&call) } }
+    got = nil
+    run_scheduler { Fiber.schedule { got = calls.transform_values { |call| outcome(&call) } } }
+    assert_equal expected, got
+  end
+
+  def test_a_wait_for_more_ios_than_masks_is_a_wait_for_those_with_a_mask
+    r, = pipe
+    run_scheduler { |scheduler| Fiber.schedule { assert_equal false, scheduler.wait_any([r, $stdin, 1], [IO::READABLE], 0.001) } }
+  end
+end
