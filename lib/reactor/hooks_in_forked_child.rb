@@ -34,12 +34,15 @@ module Reactor
 
       # Runs the block with a time limit.
       #
+      # @param seconds [Float, nil] 0: over at once; nil: no limit
       # @yieldparam seconds as they were given
       # @return what the block returns
       # @raise the exception when the time is over
       def timeout_after(seconds, exception, message)
         expired = Class.new(Exception) # rubocop:disable Lint/InheritException -- no rescue in the block may catch it
-        Fiber.blocking { Timeout.timeout(seconds, expired) { yield(seconds) } }
+        # Timeout.timeout takes 0 for no limit, and its thread ends by an error if it cannot sleep for so long.
+        limit = seconds&.clamp(Float::MIN, Clock::FAR)
+        Fiber.blocking { Timeout.timeout(limit, expired) { yield(seconds) } }
       rescue expired
         raise(*[exception, message].compact)
       end

@@ -35,6 +35,24 @@ module Reactor
 
     include Parts
 
+    # How a scheduler object is made. One that was never initialized has no thread and no descriptors.
+    #
+    # @api private
+    module Allocation
+      # @raise [RuntimeError] an `initialize` of a subclass does not call super
+      def new(...)
+        super.tap do |scheduler|
+          is_initialized = scheduler.instance_variable_defined?(:@trap_check)
+          raise "uninitialized scheduler: #{self}#initialize must call super" unless is_initialized
+        end
+      end
+
+      # @raise [TypeError] always, as for Ruby's own classes whose objects `new` has to initialize
+      def allocate = raise(TypeError, "allocator undefined for #{self}")
+    end
+    private_constant :Allocation
+    extend Allocation
+
     # @option options [Symbol, String, nil] :backend see {Reactor.backends}; nil: REACTOR_BACKEND, else the best one
     # @param options see {Lifecycle#initialize}
     # @return [Scheduler, Scheduler::Portable] a Portable if :select is asked for while the native library is loaded
@@ -49,6 +67,7 @@ module Reactor
     # The portable scheduler. It is also there if the native one is loaded, for comparing the two and for tests.
     class Portable < PortableScheduler
       include Parts
+      extend Allocation
 
       # @param backend [Symbol, String] nothing but :select
       # @param options see {Lifecycle#initialize}

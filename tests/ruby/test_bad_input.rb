@@ -388,11 +388,18 @@ class TestBadInput < ReactorTest
     end
   end
 
-  def test_an_uninitialized_scheduler_raises
-    raw = Reactor::Scheduler.allocate
-    assert_raises(RuntimeError, TypeError, ThreadError, NoMethodError, ArgumentError) { raw.fiber { nil } }
-  rescue TypeError => e
-    assert_match(/allocator/, e.message)
+  def test_a_scheduler_that_was_never_initialized_is_not_made
+    careless = Class.new(Reactor::Scheduler) { def initialize(*, **) = nil }
+    assert_match(/must call super/, assert_raises(RuntimeError) { careless.new }.message)
+    assert_match(/allocator undefined/, assert_raises(TypeError) { Reactor::Scheduler.allocate }.message)
+  end
+
+  def test_a_scheduler_is_not_copied
+    run_scheduler do |scheduler|
+      assert_raises(TypeError) { scheduler.dup }
+      assert_raises(TypeError) { scheduler.clone }
+      Fiber.schedule { sleep 0.001 }
+    end
   end
 
   def test_initializing_twice_keeps_the_scheduler_working

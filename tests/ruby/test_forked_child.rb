@@ -149,6 +149,12 @@ class TestForkedChild < ReactorTest
     end
   end
 
+  def test_a_timeout_of_nothing_is_over_at_once
+    assert_in_child([IndexError, IndexError]) do |scheduler|
+      [0, -1].map { |seconds| (scheduler.timeout_after(seconds, IndexError) { sleep }) rescue $!.class }
+    end
+  end
+
   def test_a_new_fiber_needs_a_scheduler_of_the_childs_own
     kind, name, message = in_child { Fiber.schedule { nil } && nil }
     assert_equal [:raised, "RuntimeError"], [kind, name]

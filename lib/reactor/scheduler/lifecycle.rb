@@ -46,6 +46,9 @@ module Reactor
       singleton_class.prepend(StallDetector::Hook)
     end
 
+    # @raise [TypeError] always: a copy would have the descriptors of the original
+    def initialize_copy(_other) = raise(TypeError, "cannot copy #{self.class}")
+
     # Runs every fiber made by `Fiber.schedule` to its end, and waits for every watcher of {Watching#on_ready} that is not transient.
     #
     # An error that escapes a fiber is reported when it happens. The other fibers go on, and the first of these errors is raised
