@@ -48,7 +48,7 @@ module Reactor
         return if nil.equal?(duration)
 
         added = Numeric === duration || String === duration || !Arguments.responds?(duration, :to_f)
-        lenient(added ? Float(0.0 + duration) : duration.to_f)
+        lenient(added ? Float(0.0 + duration) : float(duration))
       end
 
       # @param deadline [Float, nil] a reading of the clock
@@ -60,6 +60,14 @@ module Reactor
 
       # The module's own, which {Patches::VirtualTime} does not patch.
       define_method(:clock_gettime, Process.instance_method(:clock_gettime))
+
+      # By to_f, as Ruby's methods in C convert what is no Numeric.
+      def float(object)
+        float = object.to_f
+        return float if Float === float
+
+        raise TypeError, "can't convert #{Arguments.class_of(object)} to Float (to_f gives #{Arguments.class_of(float)})"
+      end
 
       def lenient(seconds)
         return 0.0 if seconds <= 0

@@ -90,6 +90,16 @@ class TestWildArguments < ReactorTest
     assert_equal expected, got
   end
 
+  def test_a_limit_whose_to_f_gives_no_float_is_a_type_error
+    odd = Struct.new(:to_f)
+    run_scheduler do |scheduler|
+      Fiber.schedule do
+        [nil, "1", 1, Object.new, BasicObject.new].each { |answer| assert_raises(TypeError) { scheduler.block(nil, odd.new(answer)) } }
+        assert_equal false, scheduler.block(nil, odd.new(0.0))
+      end
+    end
+  end
+
   def test_a_wait_for_more_ios_than_masks_is_a_wait_for_those_with_a_mask
     r, = pipe
     run_scheduler { |scheduler| Fiber.schedule { assert_equal false, scheduler.wait_any([r, $stdin, 1], [IO::READABLE], 0.001) } }
