@@ -23,8 +23,8 @@ module Wild
       @target = target
       @seed = seed
       @calls = calls
-      @place = File.join(directory, "#{target}.place")
-      @file = File.join(directory, "#{target}.outcomes")
+      @place = File.join(directory, "#{target}.#{calls.begin}.place")
+      @file = File.join(directory, "#{target}.#{calls.begin}.outcomes")
       File.binwrite(@place, "\0" * 8)
       @outcomes = {} # by the number of the call
       @failures = []
@@ -32,15 +32,18 @@ module Wild
 
     # @return [self]
     def run
-      from = @calls.begin
-      while from < @calls.end && @failures.size < 20
-        to = [from + PER_PROCESS, @calls.end].min
-        ended = process(from, to)
+      @from = @calls.begin
+      while @from < @calls.end && @failures.size < 20
+        to = [@from + PER_PROCESS, @calls.end].min
+        ended = process(@from, to)
         read
-        from = ended ? to : failed(from)
+        @from = ended ? to : failed(@from)
       end
       self
     end
+
+    # @return [Integer] calls made so far
+    def made = [place, @from.to_i].max - @calls.begin
 
     private
 
@@ -78,7 +81,7 @@ module Wild
     def read
       File.foreach(@file, chomp: true) do |line|
         number, outcome = line.split(" ", 2)
-        number == "failure" ? @why = outcome : @outcomes[Integer(number)] = outcome
+        number == "failure" ? @why = outcome : @outcomes[Integer(number)] = -outcome
       end
     end
 
@@ -87,10 +90,33 @@ module Wild
       at = place
       alone = process(at, at + 1) ? " (not alone; after calls #{from}...#{at})" : ""
       @failures << [at, "#{@target}: #{@why}#{alone}"]
+      warn "#{@failures.last.last}: call #{at}"
       at + 1
     end
 
     def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+  end
+
+  # The calls of one target, in parts that run side by side: a call waits more than it computes.
+  class Parts
+    def initialize(target, seed, calls, jobs, directory)
+      @target = target
+      size = [(calls.size + jobs - 1) / jobs, 1].max
+      @total = calls.size
+      @runs = calls.each_slice(size).map { |part| Run.new(target, seed, part.first...(part.last + 1), directory) }
+    end
+
+    # @return [self]
+    def run
+      @runs.map { |run| Thread.new { run.run } }.each(&:join)
+      self
+    end
+
+    def outcomes = @outcomes ||= @runs.map(&:outcomes).reduce(:merge)
+
+    def failures = @runs.flat_map(&:failures)
+
+    def progress = "#{@target} #{@runs.sum(&:made)} of #{@total}"
   end
 
   # Compares the outcomes of the targets, and prints what is wrong.
@@ -123,6 +149,8 @@ module Wild
       schedulers = @runs.keys - ["plain"]
       @runs[schedulers.first].outcomes.each_key do |number|
         outcomes = @runs.transform_values { |run| run.outcomes[number] }.compact
+        next unless @compare || outcomes.each_value.any? { |outcome| ours?(outcome) }
+
         outcomes.delete_if { |_, outcome| outcome == "skipped" }
         text = @generator.call(number).last
         next if text.include?("unborn")
@@ -159,24 +187,38 @@ module Wild
   module_function
 
   def main(arguments)
-    calls, seed, first, targets, compare = 20_000, rand(1_000_000), 0, nil, false
+    calls, seed, first, jobs, targets, compare = 20_000, rand(1_000_000), 0, 1, nil, false
     OptionParser.new do |options|
       options.on("--calls N", Integer) { |value| calls = value }
       options.on("--seed N", Integer) { |value| seed = value }
       options.on("--first N", Integer, "number of the first call") { |value| first = value }
+      options.on("--jobs N", Integer, "processes for each backend (1)") { |value| jobs = value }
       options.on("--backends NAMES", "epoll,uring,select; with plain: the calls of plain Ruby are compared as well") { |value| targets = value.split(",") }
       options.on("--compare", "prints which outcomes differ between the backends, and from plain Ruby") { compare = true }
       options.on("--call N", Integer, "prints one call") { |value| return puts(Generator.new(seed).call(value)) }
     end.parse!(arguments)
     targets ||= [*("plain" if compare), *backends]
     Dir.mktmpdir("wild") do |directory|
-      runs = targets.to_h { |target| [target, Run.new(target, seed, first...(first + calls), directory)] }
-      runs.values.map { |run| Thread.new { run.run } }.each(&:join)
+      runs = targets.to_h { |target| [target, Parts.new(target, seed, first...(first + calls), jobs, directory)] }
+      with_progress(runs.values) { runs.values.map { |run| Thread.new { run.run } }.each(&:join) }
       sound = Report.new(seed, runs, compare).print
       counts = runs.map { |target, run| "#{target} #{run.outcomes.count { |_, outcome| outcome != "skipped" }}" }
       puts "Ruby #{RUBY_VERSION}, seed #{seed}: calls #{counts.join(", ")}#{"; something is wrong" unless sound}"
       exit(sound)
     end
+  end
+
+  # Says on $stderr every minute how far the runs are.
+  def with_progress(runs)
+    teller = Thread.new do
+      loop do
+        sleep 60
+        warn runs.map(&:progress).join(", ")
+      end
+    end
+    yield
+  ensure
+    teller.kill
   end
 
   def backends
