@@ -54,6 +54,17 @@ module Reactor
         caller = frames[hook + 1] if hook
         !caller.nil? && CLOSING.include?(caller.base_label)
       end
+
+      # Whether a fiber of the portable scheduler waits in a finalizer that a full collection runs at once (GC.start and the like),
+      # outside of timeouts that began in it. The VM reports what is raised there, and drops it.
+      #
+      # @param fiber [Fiber] one that waits
+      # @return [Boolean]
+      def finalizes?(fiber)
+        frames = fiber.backtrace_locations || []
+        inner = frames.take_while { |frame| frame.base_label != "timeout_after" }
+        inner.any? { |frame| frame.path == "<internal:gc>" }
+      end
     end
   end
 end

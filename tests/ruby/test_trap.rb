@@ -13,7 +13,7 @@ class TestTrap < ReactorTest
     $mutex, $condition, $held = Thread::Mutex.new, Thread::ConditionVariable.new, Thread::Queue.new
     $reading, $writing = IO.pipe
     $waiting = $sent = $polls = $place = nil
-    $place, wait = wait.split(": ", 2) if wait.match?(/\A(?:in Ruby|before the wait): /)
+    $place, wait = wait.split(": ", 2) if wait.match?(/\A(?:in Ruby|before the wait|by itself): /)
     clock = -> { Process.clock_gettime(Process::CLOCK_MONOTONIC) }
     main = Thread.current
     handlers = []
@@ -191,6 +191,71 @@ class TestTrap < ReactorTest
     end
     assert_nil inner
     assert_equal :raised, value
+  end
+
+  # The signal comes while the fiber runs Ruby code of the program's. The handler waits twice.
+  def test_a_timeout_around_code_that_a_trap_handler_interrupts_does_not_end_the_handlers_waits
+    handler = "begin; 2.times { sleep 0.2 }; $slept = true; rescue Exception => error; $slept = error.class; end"
+    signal = "Process.kill(:USR1, Process.pid)"
+    {
+      "code" => "Timeout.timeout(0.1, EOFError) { #{signal}; sleep }",
+      "code in an Enumerator" => "Timeout.timeout(0.1, EOFError) { Enumerator.new { |_| $polls = Fiber.current; #{signal}; sleep }.next }",
+      "code in a fiber with a timeout of its own" => "Timeout.timeout(0.1, EOFError) { Timeout.timeout(60) { #{signal}; sleep } }"
+    }.each do |name, block|
+      wait = "by itself: begin; #{block}; rescue EOFError; [1, $slept]; end"
+      assert_equal "[1, true]", after_a_signal_in(wait, handler: handler).first, name
+    end
+  end
+
+  def test_a_trap_handler_that_interrupts_code_has_timeouts_of_its_own
+    handler = "begin; Timeout.timeout(0.001, IOError) { sleep }; rescue IOError; $inner << 1; end"
+    [0.2, 60].each do |limit|
+      wait = "by itself: begin; Timeout.timeout(#{limit}, EOFError) { Process.kill(:USR1, Process.pid); sleep 0.3 }; rescue EOFError; end; $inner.size"
+      assert_equal "1", after_a_signal_in(wait, handler: handler).first
+    end
+  end
+
+  # What is raised in a finalizer, the VM reports and drops.
+  FINALIZERS = {
+    "that the VM has put off" => "GC.stress = true; Object.new until $slept",
+    "of GC.start" => "GC.start until $slept",
+    "of GC.start in an Enumerator" => "Enumerator.new { |_| GC.start until $slept; sleep }.next"
+  }.freeze
+  FINALIZER_SCRIPT = <<~'RUBY'
+    require "timeout"
+    code, waits = ARGV
+    $slept = nil
+    # Some of the objects may stay, because words on the stack look like references to them.
+    finalizer = proc do
+      GC.stress = false
+      $slept ||= begin
+        eval(waits)
+      rescue Exception => error
+        error.class
+      end
+    end
+    100.times { ObjectSpace.define_finalizer(Object.new, finalizer) }
+    Fiber.set_scheduler(Reactor::Scheduler.new)
+    Fiber.schedule do
+      Timeout.timeout(0.1, EOFError) { eval(code); sleep }
+    rescue EOFError
+      puts "raised after #{$slept.inspect}"
+    end
+    Fiber.scheduler.run
+  RUBY
+
+  def test_a_timeout_that_fires_while_a_finalizer_waits_is_raised_after_it
+    skip_under_stress
+    FINALIZERS.each do |name, code|
+      assert_equal "raised after 2\n", child_says(FINALIZER_SCRIPT, code, "2.times { sleep 0.2 }"), name
+    end
+  end
+
+  def test_a_finalizer_has_timeouts_of_its_own
+    skip_under_stress
+    FINALIZERS.each do |name, code|
+      assert_equal "raised after IOError\n", child_says(FINALIZER_SCRIPT, code, "Timeout.timeout(0.001, IOError) { sleep }"), name
+    end
   end
 
   def test_a_trap_handler_has_timeouts_of_its_own

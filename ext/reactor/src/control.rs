@@ -6,13 +6,15 @@
 //! The state is never borrowed across a switch, a GVL release or a call into Ruby: each borrow ends within the statement
 //! or block that needs it.
 //!
-//! Each file uses only those above it: `owner`, `scheduler`, `hook_scope` and `timeout_block`, `pending`, `switch`, `deadlock` and
+//! Each file uses only those above it: `owner`, `scheduler`, `hook_scope`, `timeout_block` and
+//! `interrupted_code`, `pending`, `switch`, `deadlock` and
 //! `virtual_clock`, `turn` and `watchers`, `yielding`, `park`, `fiber_lifecycle`. `ext/scheduler/tests/layers.rs` holds that
 //! for the methods they call as well.
 
 mod deadlock;
 mod fiber_lifecycle;
 pub mod hook_scope;
+mod interrupted_code;
 mod owner;
 mod park;
 mod pending;

@@ -15,6 +15,7 @@ pub mod convert;
 pub mod error;
 pub mod fiber;
 pub mod gc;
+pub mod handler;
 pub mod hidden_number;
 pub mod io;
 pub mod io_facts;

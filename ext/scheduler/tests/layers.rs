@@ -32,7 +32,7 @@ const INSIDE: [(&str, &[&[&str]]); 3] = [
         &[
             &["owner"],
             &["scheduler"],
-            &["hook_scope", "timeout_block"],
+            &["hook_scope", "timeout_block", "interrupted_code"],
             &["pending", "switch", "deadlock", "virtual_clock"],
             &["turn", "watchers"],
             &["yielding"],

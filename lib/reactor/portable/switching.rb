@@ -148,7 +148,7 @@ module Reactor
           wait.error ||= delivery.arguments || :cancel
           @ready.unshift(wait)
           wait.queued = delivery.done = true
-        elsif delivery.arguments && (handler = @interrupted.each_value.find { |inner| delivery.fiber.equal?(@owners[inner.fiber]) })
+        elsif delivery.arguments && (handler = handler_on_behalf_of(delivery.fiber))
           # It has resumed a fiber in which a trap handler waits, and Ruby would raise there.
           deliver_after(handler, delivery)
         else
@@ -175,8 +175,17 @@ module Reactor
         wait || innermost
       end
 
-      # Whether the wait is that of a trap handler that has interrupted the block of the timeout where it did not wait yet.
-      def handlers_alone?(wait, delivery) = wait.in_handler && delivery.arguments && !delivery.in_handler
+      # Whether the wait is that of a trap handler or a finalizer that has interrupted the block of the timeout where it did not
+      # wait yet.
+      def handlers_alone?(wait, delivery)
+        delivery.arguments && !delivery.in_handler && (wait.in_handler || VM.finalizes?(wait.fiber))
+      end
+
+      # The wait of a trap handler or a finalizer in a fiber that this one has resumed.
+      def handler_on_behalf_of(fiber)
+        @interrupted.each_value.find { |inner| fiber.equal?(@owners[inner.fiber]) } ||
+          @waits.each_value.find { |inner| fiber.equal?(@owners[inner.fiber]) && VM.finalizes?(inner.fiber) }
+      end
 
       def raise_in(fiber, arguments)
         return fiber.raise(*arguments) if arguments

@@ -11,9 +11,9 @@ impl Scheduler {
     /// either way.
     #[inline(always)] // each frame less is memory of every fiber that is parked
     pub fn park(&self, slot: Slot) -> Result<WakeCause, Error> {
-        let may_be_killed = self.state_mut().before_park(slot);
+        let may_concern_owner = self.state_mut().before_park(slot);
         let result = self
-            .find_kill(slot, may_be_killed)
+            .look_at_owner(slot, may_concern_owner)
             .and_then(|()| self.run_others_until(slot, Self::poll_wait));
         self.state_mut().after_park(slot);
         result
@@ -23,9 +23,9 @@ impl Scheduler {
     /// the VM's own (Fiber#raise, Fiber#kill), or of the turn.
     #[inline(never)]
     pub fn park_through(&self, slot: Slot) -> Result<WakeCause, Error> {
-        let may_be_killed = self.state_mut().before_park(slot);
+        let may_concern_owner = self.state_mut().before_park(slot);
         let result = self
-            .find_kill(slot, may_be_killed)
+            .look_at_owner(slot, may_concern_owner)
             .and_then(|()| self.run_others_until(slot, Self::poll_wake));
         self.state_mut().after_park(slot);
         result

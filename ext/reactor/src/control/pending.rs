@@ -39,12 +39,13 @@ impl Scheduler {
         match status {
             WaitStatus::Raise(pending) if self.must_wait_on(slot) => {
                 self.state_mut().put_back(slot, pending);
-                self.poll_wake(slot)
+                Ok(self.wake_cause(slot))
             }
-            WaitStatus::TimedOut if self.must_wait_on(slot) => self.poll_wake(slot),
+            WaitStatus::TimedOut if self.outlasts_timeouts(slot) => self.poll_wait(slot),
+            WaitStatus::TimedOut if self.must_wait_on(slot) => Ok(self.wake_cause(slot)),
             WaitStatus::Raise(pending) => Err(self.pending_error(slot, pending)),
             WaitStatus::TimedOut => Err(self.timeout_error(slot)),
-            WaitStatus::Over(_) | WaitStatus::Waiting => self.poll_wake(slot),
+            WaitStatus::Over(_) | WaitStatus::Waiting => Ok(self.wake_cause(slot)),
         }
     }
 
@@ -70,12 +71,21 @@ impl Scheduler {
         Ok(())
     }
 
-    /// As [`Scheduler::poll_wait`], but what is pending is left for later.
+    /// As [`Scheduler::poll_wait`], but what is pending only ends the wait, and is left for later.
     #[inline(never)]
     pub fn poll_wake(&self, slot: Slot) -> Result<Option<WakeCause>, Error> {
+        let has_timed_out = self.state().has_timed_out(slot);
+        if has_timed_out && !self.outlasts_timeouts(slot) {
+            return Ok(Some(WakeCause::Interrupted));
+        }
+        Ok(self.wake_cause(slot))
+    }
+
+    /// How the fiber's wait ended, if it has.
+    fn wake_cause(&self, slot: Slot) -> Option<WakeCause> {
         match self.state().poll_wake(slot) {
-            WaitStatus::Over(cause) => Ok(Some(cause)),
-            _ => Ok(None),
+            WaitStatus::Over(cause) => Some(cause),
+            _ => None,
         }
     }
 

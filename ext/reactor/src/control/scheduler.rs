@@ -1,6 +1,6 @@
 //! The Ruby object `Reactor::NativeScheduler`: the scheduler's state, its owner, its time slice and its quota of the GVL.
 
-use std::cell::{Ref, RefCell, RefMut};
+use std::cell::{Cell, Ref, RefCell, RefMut};
 
 use magnus::{
     DataTypeFunctions, Error, RHash, Ruby, Symbol, TypedData, Value, gc::Marker, prelude::*,
@@ -8,7 +8,7 @@ use magnus::{
 };
 use reactor::Reactor;
 use reactor_scheduler::state::{
-    State, descriptor_pins::Pin, gvl_quota::GvlQuota, time_slice::TimeSlice,
+    State, descriptor_pins::Pin, gvl_quota::GvlQuota, object_ref::ObjectRef, time_slice::TimeSlice,
 };
 
 use crate::{
@@ -17,6 +17,7 @@ use crate::{
         call::call_method,
         convert,
         error::{self, ruby, runtime_error},
+        handler,
         method::{Receiver, ReceiverType},
         object::{Object, object_ref, write_barrier},
         panics,
@@ -36,6 +37,8 @@ pub struct Scheduler {
     owner: Owner,
     slice: TimeSlice,
     quota: GvlQuota,
+    /// Tells by refusing to be locked that a trap handler or a finalizer runs.
+    mutex: Cell<Option<ObjectRef>>,
 }
 
 impl Receiver for Scheduler {
@@ -48,6 +51,9 @@ impl Receiver for Scheduler {
 impl DataTypeFunctions for Scheduler {
     fn mark(&self, marker: &Marker) {
         self.state().for_each_object(|object| object.mark(marker));
+        if let Some(mutex) = self.mutex.get() {
+            mutex.mark(marker);
+        }
     }
 
     fn size(&self) -> usize {
@@ -75,6 +81,9 @@ impl Scheduler {
             return Err(runtime_error("already initialized"));
         }
         this.owner.claim();
+        let mutex = handler::new_mutex()?;
+        write_barrier(this, mutex);
+        this.mutex.set(Some(mutex));
         Ok(())
     }
 
@@ -102,6 +111,11 @@ impl Scheduler {
 
     pub fn quota(&self) -> &GvlQuota {
         &self.quota
+    }
+
+    /// Whether the code that runs is a trap handler, or a finalizer that the VM has put off.
+    pub fn refuses_locks(&self) -> bool {
+        self.mutex.get().is_some_and(handler::refuses_locks)
     }
 
     // --- its owner -----------------------------------------------------------------------------------------------

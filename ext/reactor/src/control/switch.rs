@@ -69,19 +69,39 @@ impl Scheduler {
         is_unborn
     }
 
-    /// Before a wait: looks whether the fiber was killed while it waited for another fiber, for example for an Enumerator's.
-    /// The VM has then raised the kill outside of a hook. A switch to an empty fiber and back makes the VM raise it here.
+    /// Before a wait, if [`State::may_concern_owner`]: looks whether what concerns the fiber's owner concerns the wait.
+    ///
+    /// [`State::may_concern_owner`]: reactor_scheduler::state::State::may_concern_owner
     #[inline(always)]
-    pub fn find_kill(&self, slot: Slot, may_be_killed: bool) -> Result<(), Error> {
-        if may_be_killed {
-            return self.find_kill_by_switch(slot);
+    pub fn look_at_owner(&self, slot: Slot, may_concern_owner: bool) -> Result<(), Error> {
+        if may_concern_owner {
+            return self.look_for_timeout_and_kill(slot);
         }
         Ok(())
     }
 
     #[cold]
     #[inline(never)]
-    fn find_kill_by_switch(&self, slot: Slot) -> Result<(), Error> {
+    fn look_for_timeout_and_kill(&self, slot: Slot) -> Result<(), Error> {
+        let (has_timeout, may_be_killed) = {
+            let state = self.state();
+            (
+                state.may_have_timeout_of_owner(slot),
+                state.may_be_killed(slot),
+            )
+        };
+        if has_timeout {
+            self.outlasts_timeouts(slot);
+        }
+        match may_be_killed {
+            true => self.find_kill(slot),
+            false => Ok(()),
+        }
+    }
+
+    /// Looks whether the fiber was killed while it waited for another fiber, for example for an Enumerator's. The VM has then
+    /// raised the kill outside of a hook. A switch to an empty fiber and back makes the VM raise it here.
+    fn find_kill(&self, slot: Slot) -> Result<(), Error> {
         match switch_to_empty_fiber() {
             Err(error) if is_kill(&error) => {
                 clear_kill();

@@ -20,9 +20,9 @@ impl Scheduler {
 
     /// The fiber's wait is over already. The fibers queued before it go first.
     fn run_queued(&self, slot: Slot) -> Result<(), Error> {
-        let may_be_killed = self.state().may_be_killed(slot);
+        let may_concern_owner = self.state().may_concern_owner(slot);
         let result = self
-            .find_kill(slot, may_be_killed)
+            .look_at_owner(slot, may_concern_owner)
             .and_then(|()| self.turn(slot, false))
             .and_then(|()| self.run_queued_before(slot))
             .and_then(|()| self.poll_wait(slot).map(drop));

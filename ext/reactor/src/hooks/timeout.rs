@@ -86,6 +86,7 @@ fn run(
     let this = scope.object;
     write_barrier(this, raise.0);
     write_barrier(this, raise.1);
+    this.before_timeout(scope.slot);
     let timeout = this
         .state_mut()
         .begin_interruptible(scope.slot, raise, limit);

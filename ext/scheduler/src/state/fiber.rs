@@ -32,7 +32,7 @@
 //! | woken                    | killed                             | woken                    | the kill is pending |
 //! | running, queued          | killed                             | running, queued          | the kill is pending |
 //! | running, not queued      | killed                             | running                  | the caller has to kill it through the VM, whose kill the hooks do not see |
-//! | parked                   | a timeout fires                    | woken (interrupted)      | one more has fired |
+//! | parked                   | a timeout fires                    | parked, queued           | one more has fired |
 //! | running or woken         | a timeout fires                    | unchanged                | one more has fired |
 //!
 //! # What the fiber does when it has control
@@ -43,6 +43,7 @@
 //! | woken by an unblock      | anything                           | goes on                  | what is pending stays: a mutex that was handed over is taken first |
 //! | any other                | a raise or a kill                  | raises it                | no longer pending |
 //! | any other                | a fired timeout                    | raises it                | - |
+//! | parked, timed out        | is left for later                  | goes on (interrupted)    | - |
 //! | woken                    | nothing                            | goes on                  | - |
 //! | parked                   | nothing                            | waits                    | - |
 //! | running                  | nothing                            | goes on (interrupted)    | the VM transferred control back |
@@ -234,9 +235,9 @@ impl FiberRecord {
         self.wait_number = self.last_number;
     }
 
-    /// Whether its wait is over and it has left the ready queue.
+    /// Whether its wait is over, or a timeout has fired, and it has left the ready queue.
     pub fn may_run(&self) -> bool {
-        matches!(self.state, FiberState::Woken(_)) && !self.queued
+        !self.queued && (matches!(self.state, FiberState::Woken(_)) || self.has_timed_out())
     }
 
     // --- a wait --------------------------------------------------------------------------------------------------
@@ -340,6 +341,10 @@ impl FiberRecord {
 
     pub(super) fn enter_hook(&mut self) {
         self.active_hooks += 1;
+    }
+
+    pub(super) fn is_in_hook(&self) -> bool {
+        self.active_hooks > 0
     }
 
     /// Whether it was the last hook of a fiber that the scheduler did not make. Then the record goes.

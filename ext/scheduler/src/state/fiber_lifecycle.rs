@@ -183,7 +183,7 @@ impl State {
 
     // --- parking -------------------------------------------------------------------------------------------------
 
-    /// The wait of a fiber has begun, and it gives control away. As [`State::may_be_killed`].
+    /// The wait of a fiber has begun, and it gives control away. As [`State::may_concern_owner`].
     pub fn before_park(&mut self, slot: Slot) -> bool {
         self.counters.parks += 1;
         let clock = self.event_loop.clock();
@@ -191,7 +191,7 @@ impl State {
             record.set_parked_at(clock);
         }
         self.trace_event(TraceEvent::Park, slot);
-        self.may_be_killed(slot)
+        self.may_concern_owner(slot)
     }
 
     /// The fiber goes on.
@@ -244,6 +244,13 @@ impl State {
         if self.is_running(left) {
             self.enqueue(left);
         }
+    }
+
+    /// Whether the fiber may have been killed without the hooks having seen it, or a timeout of its owner may be around its wait.
+    #[inline(always)]
+    pub fn may_concern_owner(&self, slot: Slot) -> bool {
+        self.may_be_killed(slot)
+            || (!self.fibers.is_scheduled(slot) && self.may_have_timeout_of_owner(slot))
     }
 
     /// Whether the fiber may have been killed without the hooks having seen it: the VM has raised in another fiber that runs on

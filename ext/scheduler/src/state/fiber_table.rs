@@ -143,6 +143,16 @@ impl FiberTable {
         self.waits_set_aside += 1;
     }
 
+    /// The hook that was entered last is in the middle of the fiber's own code, in a trap handler or a finalizer.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn set_code_aside(&mut self, slot: Slot) {
+        if let Some(record) = self.get_mut(slot) {
+            record.set_code_aside();
+            self.waits_set_aside += 1;
+        }
+    }
+
     /// A hook is about to be left: if it has interrupted a wait, that one goes on.
     #[cold]
     fn resume_wait(&mut self, slot: Slot) {
@@ -305,7 +315,7 @@ impl FiberTable {
         record.dequeue(token.generation()).then(|| record.fiber())
     }
 
-    /// Whether the fiber's wait is over and it has left the ready queue.
+    /// Whether the fiber's wait is over, or a timeout has fired, and it has left the ready queue.
     pub fn may_run(&self, slot: Slot) -> bool {
         self.get(slot).is_some_and(FiberRecord::may_run)
     }

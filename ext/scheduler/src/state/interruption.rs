@@ -54,6 +54,30 @@ impl State {
         record.is_some_and(FiberRecord::waits_for_unblock_only)
     }
 
+    /// Whether the fiber is parked, and a timeout around the wait has fired.
+    pub fn has_timed_out(&self, slot: Slot) -> bool {
+        let record = self.fibers.get(slot);
+        record.is_some_and(FiberRecord::has_timed_out)
+    }
+
+    /// Whether no hook of this fiber is known to be that of a trap handler or a finalizer.
+    pub fn may_interrupt_code(&self, slot: Slot) -> bool {
+        self.fibers.depth(slot) == 0
+    }
+
+    /// Whether a timeout of the fiber that waits for this one may be around its wait, as far as the number of hooks tells.
+    #[cold]
+    #[inline(never)]
+    pub fn may_have_timeout_of_owner(&self, slot: Slot) -> bool {
+        self.may_interrupt_code(slot) && self.fibers.has_owner_in_hook(slot)
+    }
+
+    /// The hook that this fiber has entered last was called by a trap handler or a finalizer. Timeouts around the code that it has
+    /// interrupted are raised when the hook has ended.
+    pub fn set_code_aside(&mut self, slot: Slot) {
+        self.fibers.set_code_aside(slot);
+    }
+
     fn take_fatal_error(&mut self, slot: Slot) -> Option<ObjectRef> {
         if !self.control.has_fatal_error() {
             return None;

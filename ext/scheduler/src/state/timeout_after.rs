@@ -10,7 +10,7 @@ use crate::state::{
     fiber::{FiberRecord, Slot},
     fiber_table::FiberTable,
     object_ref::ObjectRef,
-    wait::{Life, NO_FIBER, WakeCause},
+    wait::{Life, NO_FIBER},
 };
 
 /// Tokens of timeouts have this bit of the index set; tokens of waits do not.
@@ -119,7 +119,9 @@ impl Timeouts {
         self.entries.get_mut(index)?.as_mut()
     }
 
-    /// Its time has come. The token of the wait that it ends, if the fiber is parked. It fires once.
+    /// Its time has come. If the fiber is parked and not queued yet, it is to be queued under this token. It fires once.
+    ///
+    /// The wait goes on until the fiber has control, because only the fiber itself can tell whether it is a trap handler's.
     pub fn fire(&mut self, token: Token, fibers: &mut FiberTable) -> Option<Token> {
         let timeout = self.current(token);
         let timeout = timeout.filter(|timeout| !timeout.fired && !timeout.raised)?;
@@ -139,8 +141,8 @@ impl Timeouts {
         if is_set_aside {
             return None;
         }
-        let (wait, _) = fibers.parked(slot)?;
-        fibers.wake(wait, WakeCause::Interrupted).then_some(wait)
+        fibers.parked(slot)?;
+        fibers.queue(slot)
     }
 
     /// Whether there may be a fiber for [`Timeouts::next_indirect`].
@@ -203,7 +205,7 @@ mod tests {
         fiber::Slot,
         fiber_table::FiberTable,
         object_ref::ObjectRef,
-        wait::{WaitKind, WaitStatus, WakeCause, is_of_fiber},
+        wait::{WaitKind, WaitStatus, is_of_fiber},
     };
 
     const INNER: ObjectRef = ObjectRef::new(8);
@@ -275,7 +277,7 @@ mod tests {
         timeouts.fire(token, &mut fibers);
         timeouts.remove(token, &mut fibers);
         let record = fibers.get_mut(slot).unwrap();
-        assert_eq!(WaitStatus::Over(WakeCause::Interrupted), record.poll_wait());
+        assert_eq!(WaitStatus::Waiting, record.poll_wait());
         assert_eq!(None, timeouts.take_fired(slot, &mut fibers));
         assert_eq!(None, timeouts.next_indirect(&fibers));
     }

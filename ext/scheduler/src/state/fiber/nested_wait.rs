@@ -12,6 +12,17 @@
 //! | set aside, parked        | an `unblock` whose blocker is no wait's | set aside, woken        | the innermost wait as well |
 //! | set aside for readiness  | an exception is raised in it       | set aside, woken         | the raise is pending |
 //! | set aside, parked        | a timeout around it fires          | set aside, woken         | one more has fired, for this wait |
+//!
+//! # The fiber's own code
+//!
+//! A handler may also run where the fiber does not wait, but runs Ruby code. Then that code is set aside like a wait, for each hook
+//! in the handler that waits or begins a timeout. So the timeouts around the code are not raised in the handler.
+//!
+//! | state                    | what happens                       | state after              | besides |
+//! |--------------------------|------------------------------------|--------------------------|---------|
+//! | any                      | its hook is found to be a handler's | unchanged               | the code is set aside, with the timeouts that have fired |
+//! | any                      | a timeout around the code fires    | unchanged                | one more has fired, for the code |
+//! | any                      | the hook ends                      | running                  | the fired timeouts are raised with the next wait |
 
 use std::time::Instant;
 
@@ -124,6 +135,24 @@ impl FiberRecord {
         waits_for_unblock_only
     }
 
+    /// The hook that has been entered last was called by a trap handler or a finalizer, which has interrupted the fiber's own code.
+    pub(in crate::state) fn set_code_aside(&mut self) {
+        let code = OuterWait {
+            state: FiberState::Running,
+            pending: None,
+            fired_timeouts: std::mem::take(&mut self.fired_timeouts),
+            io_number: 0,
+            waits_for_unblock_only: false,
+            parked_at: None,
+            hook: WaitHook::Other,
+            events: 0,
+            blocker: 0,
+            wait_number: self.wait_number,
+            depth: self.active_hooks,
+        };
+        self.rare.get_or_insert_default().outer_waits.push(code);
+    }
+
     /// A hook is about to be left: if a wait was set aside when it began, that one goes on. Whether it is one for an
     /// `unblock` only; `None` if there is none.
     pub(in crate::state) fn resume_wait(&mut self) -> Option<bool> {
@@ -133,11 +162,14 @@ impl FiberRecord {
             return None;
         }
         let wait = waits.pop()?;
+        self.fired_timeouts += wait.fired_timeouts;
+        if wait.state == FiberState::Running {
+            return Some(false); // the fiber's own code
+        }
         self.state = wait.state;
         if self.pending != Some(Pending::Kill) {
             self.pending = wait.pending;
         }
-        self.fired_timeouts += wait.fired_timeouts;
         self.io_number = wait.io_number;
         self.waits_for_unblock_only = wait.waits_for_unblock_only;
         self.parked_at = wait.parked_at;

@@ -70,7 +70,12 @@ impl FiberRecord {
         self.poll_wake()
     }
 
-    /// As [`FiberRecord::poll_wait`], but what is pending is left for later.
+    /// Whether it is parked, and a timeout around the wait has fired.
+    pub fn has_timed_out(&self) -> bool {
+        matches!(self.state, FiberState::Parked(_)) && self.fired_timeouts > 0
+    }
+
+    /// As [`FiberRecord::poll_wait`], but what is pending is left for later. A timeout does not end the wait.
     pub(in crate::state) fn poll_wake(&self) -> WaitStatus {
         match self.state {
             FiberState::Woken(cause) => WaitStatus::Over(cause),

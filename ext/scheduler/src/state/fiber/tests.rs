@@ -158,6 +158,28 @@ fn a_fired_timeout_changes_no_state() {
     assert_eq!(WaitStatus::Over(WakeCause::Ready), record.poll_wait());
 }
 
+#[test]
+fn a_timeout_queues_a_parked_fiber_whose_wait_goes_on() {
+    let mut record = parked(WaitKind::Block);
+    record.count_fired_timeout(0);
+    assert!(record.has_timed_out());
+    assert_eq!(Some(record.wait_number()), record.queue());
+    assert!(!record.may_run());
+    assert!(record.dequeue(record.wait_number()));
+    assert!(record.may_run());
+    assert_eq!(WaitStatus::Waiting, record.poll_wake());
+    assert_eq!(WaitStatus::TimedOut, record.poll_wait());
+}
+
+#[test]
+fn an_unblock_after_a_timeout_has_fired_is_not_lost() {
+    let mut record = parked(WaitKind::Block);
+    record.count_fired_timeout(0);
+    record.queue();
+    assert!(record.wake(record.wait_number(), WakeCause::Unblocked));
+    assert_eq!(WaitStatus::Over(WakeCause::Unblocked), record.poll_wait());
+}
+
 // What the fiber does when it has control
 
 #[test]
@@ -247,87 +269,4 @@ fn the_record_of_a_foreign_fiber_goes_with_its_last_hook() {
     assert!(!scheduled.leave_hook());
 }
 
-// A hook in the middle of a wait
-
-/// A record whose wait of this kind a hook has interrupted, and the number of that wait.
-fn with_outer_wait(kind: WaitKind) -> (FiberRecord, u32) {
-    let mut record = running();
-    record.enter_hook();
-    record.begin_wait(kind);
-    let outer = record.wait_number();
-    record.enter_hook();
-    record.set_wait_aside();
-    record.begin_wait(WaitKind::Block);
-    (record, outer)
-}
-
-fn leave(record: &mut FiberRecord) {
-    record.end_wait();
-    record.resume_wait();
-    record.leave_hook();
-}
-
-#[test]
-fn a_wait_that_was_set_aside_goes_on_when_the_hook_ends() {
-    let (mut record, outer) = with_outer_wait(WaitKind::Block);
-    assert_ne!(outer, record.wait_number());
-    leave(&mut record);
-    assert_eq!(FiberState::Parked(WaitKind::Block), record.state());
-    assert_eq!(WaitStatus::Waiting, record.poll_wait());
-    assert!(record.wake(outer, WakeCause::Elapsed));
-}
-
-#[test]
-fn the_wait_after_one_that_was_set_aside_has_a_number_of_its_own() {
-    let (mut record, _) = with_outer_wait(WaitKind::Block);
-    let inner = record.wait_number();
-    leave(&mut record);
-    record.end_wait();
-    record.begin_wait(WaitKind::Io);
-    assert!(record.wait_number() > inner);
-    assert!(!record.wake(inner, WakeCause::Elapsed));
-}
-
-#[test]
-fn what_ends_a_wait_that_was_set_aside_is_noted() {
-    let (mut record, outer) = with_outer_wait(WaitKind::Io);
-    assert!(!record.wake(outer, WakeCause::Ready));
-    assert!(record.wake_outer(outer, WakeCause::Ready));
-    assert!(!record.wake_outer(outer, WakeCause::Elapsed));
-    assert_eq!(WaitStatus::Waiting, record.poll_wait());
-    leave(&mut record);
-    assert!(record.may_run());
-    assert_eq!(WaitStatus::Over(WakeCause::Ready), record.poll_wait());
-}
-
-#[test]
-fn an_exception_is_raised_in_the_wait_that_it_is_meant_for() {
-    let (mut record, _) = with_outer_wait(WaitKind::Io);
-    assert!(!record.raise_in_outer(7, ObjectRef::new(8)));
-    assert!(record.raise_in_outer(0, ObjectRef::new(8)));
-    assert_eq!(vec![RAISE], record.outer_pending().collect::<Vec<_>>());
-    assert_eq!(WaitStatus::Waiting, record.poll_wait());
-    leave(&mut record);
-    assert_eq!(WaitStatus::Raise(RAISE), record.poll_wait());
-}
-
-#[test]
-fn a_timeout_that_fires_is_raised_in_the_wait_that_it_is_around() {
-    let (mut record, _) = with_outer_wait(WaitKind::Io);
-    record.count_fired_timeout(0);
-    assert_eq!(WaitStatus::Waiting, record.poll_wait());
-    record.count_fired_timeout(1);
-    assert_eq!(WaitStatus::TimedOut, record.poll_wait());
-    record.discount_fired_timeout(1);
-    leave(&mut record);
-    assert!(record.may_run());
-    assert_eq!(WaitStatus::TimedOut, record.poll_wait());
-}
-
-#[test]
-fn a_kill_in_the_middle_of_a_wait_is_not_lost_with_it() {
-    let (mut record, _) = with_outer_wait(WaitKind::Block);
-    record.kill();
-    leave(&mut record);
-    assert_eq!(WaitStatus::Raise(Pending::Kill), record.poll_wait());
-}
+mod nested_wait;

@@ -35,6 +35,13 @@ impl FiberTable {
         owner.unwrap_or_else(|| self.life(slot))
     }
 
+    /// Whether the fiber on whose behalf this one runs is another one, and in a hook: perhaps in a timeout.
+    pub fn has_owner_in_hook(&self, slot: Slot) -> bool {
+        let owner = self.get(slot).and_then(FiberRecord::owner);
+        let owner = owner.and_then(|owner| self.alive(owner));
+        owner.is_some_and(FiberRecord::is_in_hook)
+    }
+
     /// How many waits of the fiber are set aside.
     pub fn depth(&self, slot: Slot) -> u32 {
         self.get(slot).map_or(0, FiberRecord::depth)
