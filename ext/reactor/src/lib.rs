@@ -131,7 +131,7 @@ fn init(ruby: &Ruby) -> Result<(), Error> {
     class.define_method("fiber_interrupt", method!(closing::fiber_interrupt, 2))?;
     class.define_method("io_close", method!(closing::io_close, 1))?;
     define_variadic(class, c"timeout_after", timeout::timeout_after);
-    define_variadic(class, c"interruptible", timeout::interruptible);
+    define(class, c"interruptible", timeout::interruptible);
     class.define_method("interrupt", method!(timeout::interrupt, 1))?;
     define(class, c"yield", block::r#yield);
     define(

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use magnus::{Error, Ruby, Value, prelude::*, scan_args::scan_args, typed_data::Obj};
+use magnus::{Error, Ruby, Value, prelude::*, typed_data::Obj};
 use reactor::Token;
 use reactor_scheduler::state::{object_ref::ObjectRef, wait::NO_FIBER};
 
@@ -14,6 +14,7 @@ use crate::{
     ruby::{
         call::{call_method, yield_block},
         convert,
+        method::wrong_number,
         object::{object_ref, write_barrier},
     },
 };
@@ -24,9 +25,12 @@ pub fn timeout_after(
     this: Obj<Scheduler>,
     arguments: &[Value],
 ) -> Result<Value, Error> {
-    let parsed = scan_args::<(Value, Value), (Option<Value>,), (), (), (), ()>(arguments)?;
-    let (duration, exception) = parsed.required;
-    let message = parsed.optional.0.unwrap_or(ruby.qnil().as_value());
+    let nil = ruby.qnil().as_value();
+    let (duration, exception, message) = match *arguments {
+        [duration, exception] => (duration, exception, nil),
+        [duration, exception, message] => (duration, exception, message),
+        _ => return Err(wrong_number(ruby, arguments.len(), "2..3")),
+    };
     if !ruby.block_given() {
         return Err(Error::new(
             ruby.exception_local_jump_error(),
@@ -51,10 +55,8 @@ pub fn timeout_after(
 pub fn interruptible(
     ruby: &Ruby,
     this: Obj<Scheduler>,
-    arguments: &[Value],
+    [limit, exception]: [Value; 2],
 ) -> Result<Value, Error> {
-    let parsed = scan_args::<(Value, Value), (), (), (), (), ()>(arguments)?;
-    let (limit, exception) = parsed.required;
     let limit = convert::added_timeout(limit)?;
     let nil = ruby.qnil().as_value();
     let Entered::Usable(scope) = HookScope::enter(ruby, &this)? else {

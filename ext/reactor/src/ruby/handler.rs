@@ -22,30 +22,14 @@ pub fn new_mutex() -> Result<ObjectRef, Error> {
 /// [`new_mutex`] that no other thread uses.
 #[inline(never)]
 pub fn refuses_locks(mutex: ObjectRef) -> bool {
-    unsafe extern "C" fn lock(mutex: VALUE) -> VALUE {
-        // SAFETY: a mutex that no fiber has locked, so it does not wait.
+    let locked = protect(|| {
+        // SAFETY: a live mutex that no fiber has locked, so it does not wait; it may raise, hence the protection.
         unsafe {
-            rb_sys::rb_mutex_lock(mutex);
-            rb_sys::rb_mutex_unlock(mutex);
+            rb_sys::rb_mutex_lock(raw(mutex));
+            rb_sys::rb_mutex_unlock(raw(mutex))
         }
-        rb_sys::Qfalse as VALUE
-    }
-    unsafe extern "C" fn refused(_: VALUE, _: VALUE) -> VALUE {
-        rb_sys::Qtrue as VALUE
-    }
-    // SAFETY: live objects; rb_rescue2 restores `rb_errinfo`, and what else is raised is caught.
-    let answer = protect(|| unsafe {
-        let thread_error = rb_sys::rb_eThreadError;
-        rb_sys::rb_rescue2(
-            Some(lock),
-            raw(mutex),
-            Some(refused),
-            0,
-            thread_error,
-            0 as VALUE,
-        )
     });
-    answer.is_ok_and(|answer| answer == rb_sys::Qtrue as VALUE)
+    locked.is_err()
 }
 
 /// Whether the code that runs is a finalizer that a full collection runs at once (`GC.start` and the like), outside of timeouts that

@@ -187,11 +187,13 @@ impl State {
     pub fn before_park(&mut self, slot: Slot) -> bool {
         self.counters.parks += 1;
         let clock = self.event_loop.clock();
+        let mut is_scheduled = true;
         if let Some(record) = self.fibers.get_mut(slot) {
             record.set_parked_at(clock);
+            is_scheduled = record.is_scheduled();
         }
         self.trace_event(TraceEvent::Park, slot);
-        self.may_concern_owner(slot)
+        self.may_be_killed(slot) || (!is_scheduled && self.may_have_timeout_of_owner(slot))
     }
 
     /// The fiber goes on.
