@@ -125,7 +125,17 @@ class TestTrap < ReactorTest
     # From Ruby 4.0 on, close waits until the fiber has left, and so for the handler.
     close = "closer = Thread.new { $reading.close }; Thread.pass until closer.stop?; $inner << 1; closer.join"
     assert_equal "1", after_a_signal_in(wait, handler: "$inner.pop", outside: close).first
+    # The loop goes on meanwhile, with its timers.
+    assert_equal "1", after_a_signal_in(in_its_fiber(wait), handler: "$inner.pop; sleep 0.01", outside: close).first
   end
+
+  def test_an_io_that_is_ready_while_a_trap_handler_waits_does_not_keep_the_loop_from_sleeping
+    wait = "$reading.readpartial(1); $turns <= 10 ? :few : $turns"
+    turns = "Fiber.scheduler.stats[:turns]"
+    handler = "$inner.pop; before = #{turns}; sleep 0.2; $turns = #{turns} - before"
+    assert_equal ":few", after_a_signal_in(in_its_fiber(wait), handler: handler, outside: "$writing.write('1'); $inner << 1").first
+  end
+
   # The program cannot know in which fiber a handler runs, so it does not concern the handler what is around that fiber's wait.
   def test_a_timeout_around_the_wait_that_a_trap_handler_interrupts_does_not_end_the_handlers_wait
     handler = "begin; sleep 0.5; $slept = true; rescue Exception => error; $slept = error.class; end"

@@ -94,7 +94,11 @@ module Reactor
         @wake_reader.read_nonblock(4096, exception: false) if readable.first.equal?(@wake_reader)
         { IO::READABLE => readable, IO::WRITABLE => writable, IO::PRIORITY => priority }.each do |event, ios|
           ios.each do |io|
-            @watched[event][io]&.each_key do |wait|
+            waits = @watched[event][io] or next
+            # Trap handlers have interrupted these waits, which are over, and wait themselves.
+            next @watched[event].delete(io) if waits.each_key.all? { |wait| wait.is_a?(Wait) && wait.woken }
+
+            waits.each_key do |wait|
               wait.events |= event
               enqueue(wait)
             end
@@ -113,7 +117,8 @@ module Reactor
         end
       end
 
-      # If fibers wait for an IO that is closed, frozen, or not open in this direction, the error is theirs.
+      # If fibers wait for an IO that is closed, frozen, or not open in this direction, the error is theirs. IO.select is not asked
+      # again for the IO, because it would raise each time until the fibers have left, and a trap handler may wait in one.
       #
       # @return [Boolean] whether there was one
       def fail_closed
@@ -123,6 +128,7 @@ module Reactor
             ready_now(io, event)
           rescue IOError, FrozenError, SystemCallError => error
             found = true
+            waits_of.delete(io)
             waits.keys.each do |wait|
               next fail_watch(wait) if wait.is_a?(Watch)
 
