@@ -24,9 +24,8 @@ module Reactor
   #
   # A group belongs to one thread. All of its fibers, and others of its scheduler, may use it.
   class Group
-    # Leaves the block where it waits.
-    class Interruption < Exception # rubocop:disable Lint/InheritException
-    end
+    # Leaves the block where it waits. It is no StandardError, so that a `rescue` in the block does not end it.
+    Interruption = Class.new(Exception)
     private_constant :Interruption
 
     # @return [Array<Exception>] what tasks and the block have raised so far, the first one first
@@ -43,10 +42,8 @@ module Reactor
       @running = {}.compare_by_identity
       @errors = []
       @closed = false
-      return if discard
-
-      @tasks = []
-      @ended = Thread::Queue.new # tasks in the order in which they end
+      @tasks = [] unless discard
+      @ended = Thread::Queue.new unless discard # tasks in the order in which they end
     end
 
     # Runs a block in a fiber of its own, at once, until it waits for the first time. If as many tasks run as the limit allows, this
@@ -204,9 +201,7 @@ module Reactor
       return if @errors.any? { |each| each.equal?(error) } # the same one, by Task#value
 
       @errors << error
-      return if @closed
-
-      @scheduler.interrupt(@interruption) if @interruption
+      @scheduler.interrupt(@interruption) if @interruption && !@closed
       close
     end
 
@@ -242,7 +237,7 @@ module Reactor
       @ended&.push(task)
       return unless @running.empty?
 
-      @ended&.num_waiting&.times { @ended.push(nil) }
+      @ended.num_waiting.times { @ended.push(nil) } if @ended # for those that wait in {#first}
       @idle&.close
       @idle = nil
     end
