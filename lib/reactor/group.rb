@@ -75,7 +75,7 @@ module Reactor
     #
     # @return [Array] what the tasks have returned, in the order of {#async}; nil for a task that was cancelled
     # @raise [RuntimeError] the group discards its results
-    # @raise as {Task#value}
+    # @raise [Exception] as {Task#value}
     def results = kept(@tasks).map(&:value)
 
     # Waits for the task that completes first, and cancels the others.
@@ -83,7 +83,7 @@ module Reactor
     # @yieldparam value what a task has returned
     # @yieldreturn [Boolean] whether it is wanted; without a block, every value is
     # @return the first value that is wanted; nil if there is none
-    # @raise as {#results}
+    # @raise [Exception] as {#results}
     def first
       check_thread
       until @running.empty? && kept(@ended).empty?
@@ -100,7 +100,7 @@ module Reactor
     #
     # @param elements [Enumerable] is asked for the next element when there is a place for its task
     # @return [Array] what the block has returned, in the order of the elements
-    # @raise as {#async} and {Task#value}
+    # @raise [Exception] as {#async} and {Task#value}
     def map(elements)
       raise ArgumentError, "no block given" unless block_given?
 

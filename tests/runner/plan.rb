@@ -64,7 +64,7 @@ module Runner
       return steps unless @names.empty?
 
       # The longest steps start first.
-      own = @all ? stress(ruby, backends.first) + other_suites(ruby, backends.first) : [fuzz(ruby, "--seed", "1", "--programs", FUZZ_PROGRAMS.to_s)]
+      own = @all ? stress(ruby, backends.first) + other_suites(ruby, backends.first) + site(ruby) : [fuzz(ruby, "--seed", "1", "--programs", FUZZ_PROGRAMS.to_s)]
       own + cruby(ruby, chosen) + steps + [guard(ruby)]
     end
 
@@ -122,6 +122,13 @@ module Runner
         Step.new("#{ruby.name}: wild calls", ruby.command, "-w", "tests/wild/main.rb", "--backends", backend, "--seed", "1", "--calls", WILD_CALLS.to_s),
         fuzz(ruby, "--seed", "1", "--programs", FUZZ_PROGRAMS_OF_ALL.to_s, "--seconds", (FUZZ_SECONDS / @rubies.size).to_s)
       ]
+    end
+
+    # The documentation as one site, with every link in it. Once, because it is the same on each Ruby.
+    def site(ruby)
+      return [] unless ruby == @newest
+
+      [Step.new("the documentation's site and its links", "bin/docs", "--if-installed", lane: :cargo, env: { "RUBY" => ruby.command })]
     end
 
     # What operations cost, compared with the committed figures.
