@@ -1,9 +1,10 @@
 # frozen_string_literal: true
 
-# A Rack 3 server on Reactor::Server: HTTP/1.1 with keep-alive, pipelining and chunked bodies, without streaming bodies. It shows the
-# idiom under real traffic, and is no product.
+# A Rack 3 server on Reactor::Server: HTTP/1.1 with keep-alive, pipelining, chunked and streaming bodies. It shows the idiom under real
+# traffic, and is no product.
 #   ruby -Ilib examples/rack_server.rb [PORT [CONFIG.ru [SECONDS]]]
-# Without a configuration it serves APP. A request has to be there within SECONDS (10). SIGTERM and Ctrl-C end it gracefully.
+# Without a configuration it serves APP. A request has to be there within SECONDS (10). SIGTERM and Ctrl-C end it gracefully; answers
+# that take longer than SECONDS then are cut off.
 require "reactor"
 require "socket"
 require "stringio"
@@ -107,13 +108,16 @@ class RackServer
   def respond(socket, env, status, headers, body)
     headers = headers.transform_keys { |name| name.to_s.downcase }
     is_empty = env["REQUEST_METHOD"] == "HEAD" || status < 200 || [204, 304].include?(status)
-    is_chunked = !is_empty && !headers.key?("content-length") && env["SERVER_PROTOCOL"] != "HTTP/1.0"
+    is_stream = !body.respond_to?(:each) # it is called with the socket, and its end is that of the connection
+    is_chunked = !is_empty && !is_stream && !headers.key?("content-length") && env["SERVER_PROTOCOL"] != "HTTP/1.0"
     headers["transfer-encoding"] = "chunked" if is_chunked
-    kept = env["SERVER_PROTOCOL"] != "HTTP/1.0" && !env["HTTP_CONNECTION"].to_s.match?(/\bclose\b/i)
+    kept = !is_stream && env["SERVER_PROTOCOL"] != "HTTP/1.0" && !env["HTTP_CONNECTION"].to_s.match?(/\bclose\b/i)
     headers["connection"] = kept ? "keep-alive" : "close"
     head = +"HTTP/1.1 #{status} \r\n"
     headers.each { |name, value| Array(value).each { |one| head << "#{name}: #{one}\r\n" } }
     socket.write(head << "\r\n")
+    return body.call(socket) && false if is_stream && !is_empty
+
     body.each { |part| write(socket, part, is_chunked) } unless is_empty
     socket.write("0\r\n\r\n") if is_chunked
     kept
@@ -136,13 +140,14 @@ end
 if $PROGRAM_NAME == __FILE__
   port, config, seconds = ARGV
   app = config.to_s.empty? ? APP : (require "rack"; Array(Rack::Builder.parse_file(config)).first)
-  rack = RackServer.new(app, (seconds || 10).to_f)
+  seconds = (seconds || 10).to_f
+  rack = RackServer.new(app, seconds)
   Fiber.set_scheduler(Reactor::Scheduler.new)
   listener = TCPServer.new("127.0.0.1", port.to_i)
   server = Reactor::Server.new(listener, limit: 10_000, idle_timeout: 75) { |socket| rack.answer(socket) }.start
   stop = Thread::Queue.new
   %w[INT TERM].each { |signal| trap(signal) { stop << true } }
-  Fiber.schedule { stop.pop; server.stop(10) }
+  Fiber.schedule { stop.pop; server.stop(seconds); exit } # cancels the fibers that still wait for anything
   $stdout.syswrite("listening on 127.0.0.1:#{listener.addr[1]}\n")
   Fiber.scheduler.run
 end

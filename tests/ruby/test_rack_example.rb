@@ -118,6 +118,29 @@ class TestRackExample < ReactorTest
     end
   end
 
+  # A streaming body of Rack 3 is called with the socket.
+  def test_a_streaming_body_is_served_until_it_ends_and_a_signal_cuts_off_one_that_does_not_end
+    skip "no rack here" unless system(RbConfig.ruby, "-e", 'require "rack"', err: File::NULL)
+    Tempfile.create(["config", ".ru"]) do |file|
+      file.write(<<~RUBY)
+        ends = ->(stream) { 2.times { |i| stream.write(i); sleep 0.001 } }
+        waits = ->(stream) { stream.write("begun"); begin; Thread::Queue.new.pop; ensure; puts "ensured"; end }
+        run ->(env) { [200, {}, env["PATH_INFO"] == "/ends" ? ends : waits] }
+      RUBY
+      file.flush
+      words = serve(file.path, 0.1) do |port|
+        assert_equal "01", raw(port, "GET /ends HTTP/1.1\r\n#{HOST}\r\n")[/\r\n\r\n(.*)/m, 1]
+        refute_includes raw(port, "HEAD /waits HTTP/1.1\r\n#{HOST}\r\n"), "begun"
+        @open = TCPSocket.new("127.0.0.1", port)
+        @open.write("GET /waits HTTP/1.1\r\n#{HOST}\r\n")
+        assert_includes @open.gets("begun"), "begun"
+      end
+      assert_equal "ensured\n", words
+    end
+  ensure
+    @open&.close
+  end
+
   def test_a_rack_application_is_served
     skip "no rack here" unless system(RbConfig.ruby, "-e", 'require "rack"', err: File::NULL)
     Tempfile.create(["config", ".ru"]) do |file|

@@ -8,7 +8,7 @@ module Runner
     TESTS = File.expand_path("../ruby", __dir__)
     # Files that do not depend on the backend: they run on the first backend only.
     BACKEND_INDEPENDENT = %w[
-      test_bench test_docs test_examples test_fuzz test_gems test_layers test_runner test_servers test_types test_wide
+      test_bench test_docs test_examples test_fuzz test_gems test_layers test_rails test_runner test_servers test_types test_wide
     ].freeze
     # Files that are fast enough with a collection at every allocation.
     STRESS = %w[test_block test_fiber test_gc test_io_read_write test_io_wait test_sleep test_timeout].freeze

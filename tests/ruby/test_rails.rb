@@ -1,0 +1,191 @@
+# frozen_string_literal: true
+
+require_relative "helper"
+require_relative "servers"
+require "json"
+require "net/http"
+
+# examples/rails: a Rails application on PostgreSQL, served by Puma, by Async and by examples/rack_server.rb.
+class TestRails < ReactorTest
+  # A server with the application in a process of its own.
+  class RailsServer < RealServer
+    PROGRAM = "ruby"
+    APPLICATION = File.join(ReactorTest::ROOT, "examples/rails/config.ru")
+    RUBY = [RbConfig.ruby, "-I", ReactorTest::LIB].freeze
+    COMMANDS = {
+      puma: ->(port) { [*RUBY, "-S", "puma", "-q", "-t", "5:5", "-b", "tcp://127.0.0.1:#{port}", APPLICATION] },
+      async: ->(port) { [*RUBY, File.join(ReactorTest::ROOT, "examples/rails/async_server.rb"), port.to_s] },
+      rack_server: ->(port) { [*RUBY, File.join(ReactorTest::ROOT, "examples/rack_server.rb"), port.to_s, APPLICATION] }
+    }.freeze
+    STOP_SIGNAL = :KILL # streams are open
+
+    def initialize(name, database, upstream)
+      super()
+      @name = name
+      # A connection for each of the two queries of a page, and the one of the migration.
+      @environment = { "DATABASE_URL" => "postgresql://tester@127.0.0.1:#{database}/postgres?pool=3", "UPSTREAM" => "http://127.0.0.1:#{upstream}/" }
+    end
+
+    private
+
+    def command = ["env", *@environment.map { |name, value| "#{name}=#{value}" }, *COMMANDS.fetch(@name).call(port)]
+  end
+
+  # A service whose answers the test gives.
+  class Upstream
+    def initialize
+      @listener = TCPServer.new("127.0.0.1", 0)
+      @asked, @answers = Thread::Queue.new, Thread::Queue.new
+      @thread = Thread.new { loop { serve(@listener.accept) } }
+    end
+
+    def port = @listener.addr[1]
+
+    def until_asked(seconds) = @asked.pop(timeout: seconds)
+
+    # Answers one request, also one that comes later.
+    def answer = @answers << "ok"
+
+    def close
+      @thread.kill.join
+      @listener.close
+    end
+
+    private
+
+    def serve(socket)
+      socket.gets("\r\n\r\n")
+      @asked << true
+      body = @answers.pop
+      socket.write("HTTP/1.1 200 OK\r\nContent-Length: #{body.bytesize}\r\nConnection: close\r\n\r\n#{body}")
+      socket.close
+    end
+  end
+
+  # Pages one after another, which would use up the connections if one were not given back.
+  PAGES = 12
+
+  def setup
+    super
+    skip_under_stress
+    %w[rails pg].each { |name| gem name }
+    require "pg"
+    skip PostgresServer.absence if PostgresServer.absence
+  rescue LoadError => error
+    skip "Rails cannot be used on Ruby #{RUBY_VERSION[/\d+\.\d+/]}: #{error.message.lines.first.strip[0, 60]}"
+  end
+
+  def need(name)
+    gem name
+  rescue LoadError
+    skip "#{name} is not installed for Ruby #{RUBY_VERSION[/\d+\.\d+/]}"
+  end
+
+  def test_puma_with_a_scheduler_for_each_thread
+    need "puma"
+    serve(:puma) do |port|
+      check_pages(port, "group")
+      check_streams(port, 4) # each has one of Puma's five threads
+      check_cable(port)
+    end
+  end
+
+  def test_an_async_server
+    need "protocol-rack"
+    need "async-http"
+    serve(:async) do |port|
+      check_pages(port, "async")
+      check_streams(port, 30)
+      check_cable(port)
+    end
+  end
+
+  def test_a_server_of_this_library
+    serve(:rack_server) do |port|
+      check_pages(port, "group")
+      check_streams(port, 30)
+    end
+  end
+
+  private
+
+  def serve(name)
+    @upstream = Upstream.new
+    PostgresServer.run do |database|
+      @database = database
+      RailsServer.run(name, database.port, @upstream.port) { |server| yield server.port }
+    end
+  ensure
+    @upstream.close
+  end
+
+  def get(port, path) = Net::HTTP.start("127.0.0.1", port, read_timeout: nil) { |http| http.get(path) }
+
+  def visit(port) = Net::HTTP.post(URI("http://127.0.0.1:#{port}/visits"), "", "content-type" => "text/plain")
+
+  # Both queries of the page wait for a lock, and the service answers last. So none ends before all have begun.
+  def check_pages(port, way)
+    @upstream.answer
+    assert_equal [0, nil, "ok"], JSON.parse(get(port, "/page/#{way}").body) # Rails has read the columns of the table now
+    assert @upstream.until_asked(TEST_TIMEOUT)
+    locker = PG.connect(**@database.options)
+    locker.exec("BEGIN; LOCK TABLE visits IN ACCESS EXCLUSIVE MODE")
+    page = Thread.new { get(port, "/page/#{way}").body }
+    assert @upstream.until_asked(TEST_TIMEOUT), "the page does not ask the service while its queries wait"
+    assert eventually { locker.exec("SELECT count(*) FROM pg_locks WHERE NOT granted").getvalue(0, 0) == "2" }, "the two queries do not wait at once"
+    locker.exec("COMMIT")
+    @upstream.answer
+    assert_equal [0, nil, "ok"], JSON.parse(page.value)
+    PAGES.times { @upstream.answer }
+    assert_equal ["200"] * PAGES, Array.new(PAGES) { get(port, "/page/#{way}").code }
+  ensure
+    page&.kill
+    locker&.close
+  end
+
+  # Server-sent events, to all listeners at once.
+  def check_streams(port, count)
+    streams = Array.new(count) { TCPSocket.new("127.0.0.1", port) }
+    streams.each { |stream| stream.write("GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n") }
+    streams.each { |stream| read_until(stream, ": hello") }
+    visit(port)
+    assert_equal ["data: 1"] * count, streams.map { |stream| read_until(stream, "data: 1") }
+  ensure
+    streams&.each(&:close)
+  end
+
+  def read_until(stream, text)
+    stream.timeout = TEST_TIMEOUT
+    line = stream.gets until line&.start_with?(text)
+    line.chomp
+  end
+
+  IDENTIFIER = { channel: "VisitsChannel" }.to_json
+
+  # Action Cable, by a client of its own.
+  def check_cable(port)
+    socket = TCPSocket.new("127.0.0.1", port)
+    socket.timeout = TEST_TIMEOUT
+    socket.write("GET /cable HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n" \
+                 "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Protocol: actioncable-v1-json\r\n\r\n")
+    assert_includes socket.gets("\r\n\r\n"), " 101 "
+    cable_message(socket) { |content| content["type"] == "welcome" }
+    subscription = { command: "subscribe", identifier: IDENTIFIER }.to_json
+    socket.write([0x81, 0x80 | subscription.bytesize, 0].pack("CCN"), subscription) # a text, masked by zeros
+    cable_message(socket) { |content| content["type"] == "confirm_subscription" }
+    visit(port)
+    assert_kind_of Integer, cable_message(socket) { |content| content["identifier"] == IDENTIFIER }["message"]
+  ensure
+    socket&.close
+  end
+
+  # The next message for which the block holds.
+  def cable_message(socket)
+    loop do
+      _, length = socket.read(2).unpack("CC")
+      length = socket.read(2).unpack1("n") if length == 126
+      content = JSON.parse(socket.read(length))
+      return content if yield(content)
+    end
+  end
+end
