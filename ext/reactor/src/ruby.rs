@@ -22,6 +22,8 @@ pub mod io_facts;
 pub mod method;
 pub mod object;
 pub mod panics;
+#[cfg(feature = "planted-errors")]
+pub mod planted;
 pub mod ractor;
 pub mod thread;
 

@@ -1,0 +1,160 @@
+# frozen_string_literal: true
+
+require "etc"
+require "fileutils"
+require "rbconfig"
+require "tmpdir"
+require_relative "../runner/counts"
+require_relative "../runner/queue"
+require_relative "../runner/report"
+require_relative "../runner/step"
+require_relative "reports"
+
+# bin/memory calls this after it has built the extension in tmp/memory/tree.
+#
+#   ruby tests/memory/main.rb asan|valgrind [--part] [WORD…]
+module Memory
+  WORK = File.expand_path("../../tmp/memory", __dir__)
+  TREE = File.join(WORK, "tree")
+  LIBRARY = File.join(TREE, "lib/reactor", RUBY_VERSION[/\A\d+\.\d+/], "reactor.so")
+
+  # AddressSanitizer with a runtime that is loaded before Ruby.
+  class Asan
+    OPTIONS = {
+      handle_segv: 0, handle_abort: 0, use_sigaltstack: 0, # Ruby's own handlers stay
+      detect_stack_use_after_return: 0, # a conservative collector looks for references on the real stack
+      abort_on_error: 1, exitcode: 0, # an error ends the process; a leak changes no exit status
+      symbolize: 0, malloc_context_size: 16
+    }.freeze
+    # Each must be reported with these words.
+    PLANTED = {
+      "use after free" => "heap-use-after-free", "write past the end" => "heap-buffer-overflow",
+      "read past a local" => "stack-buffer-overflow", "leak" => "leak of 7700 byte"
+    }.freeze
+    PART = %w[test_fiber test_io_read_write].freeze
+
+    def name = "AddressSanitizer"
+    def command = []
+    def problems(paths) = Reports.asan(paths)
+
+    def env(reports)
+      options = OPTIONS.merge(log_path: File.join(reports, "report"))
+      { "LD_PRELOAD" => File.join(WORK, "runtime.so"), "ASAN_OPTIONS" => options.map { |pair| pair.join("=") }.join(":") }
+    end
+  end
+
+  # Memcheck. It follows the programs that a test starts.
+  class Valgrind
+    PLANTED = {
+      "use after free" => "Invalid read", "write past the end" => "Invalid write", "leak" => "7,700 bytes in 100 blocks are definitely lost",
+      "uninitialised" => "depends on uninitialised"
+    }.freeze
+    PART = %w[test_fiber test_io_read_write test_close test_forked_child test_buffer_arguments test_stale].freeze
+
+    def name = "valgrind"
+    def problems(paths) = Reports.valgrind(paths)
+    def env(reports) = { "REACTOR_MEMORY_REPORTS" => reports }
+
+    def command
+      %W[valgrind --quiet --trace-children=yes --child-silent-after-fork=no --xml=yes --xml-file=%q{REACTOR_MEMORY_REPORTS}/report.%p
+         --suppressions=#{File.join(__dir__, "ruby.supp")} --error-limit=no --num-callers=20
+         --leak-check=full --show-leak-kinds=definite --errors-for-leak-kinds=none]
+    end
+  end
+
+  # One call of bin/memory.
+  class Run
+    # Files that do not load the extension, or only in programs that they measure: once for all backends.
+    ONCE = %w[test_bench test_docs test_examples test_fuzz test_gems test_layers test_runner test_servers test_types test_wide].freeze
+    # Tests of resident memory: the tools keep what was freed, to notice that it is used.
+    LEFT_OUT = /memory_stays_flat|cancelled_timeouts_leave_no_timers/
+
+    def initialize(tool, part, words)
+      @tool = tool
+      @words = part || (words.empty? && tool.is_a?(Valgrind)) ? tool.class::PART : words
+      @whole = words.empty? && @words.empty?
+      @exact = @words.equal?(tool.class::PART)
+      @backends = ENV["REACTOR_BACKEND"]&.split || %w[epoll uring]
+      @reports = File.join(WORK, "reports")
+      FileUtils.rm_rf(@reports)
+    end
+
+    # @return [Boolean] whether no error was found but the planted ones
+    def run
+      started = now
+      return false unless planted?
+
+      output = Runner::Report.new($stdout)
+      steps = @backends.flat_map { |backend| steps(backend) }
+      open = steps.group_by(&:group)
+      queue = Runner::Queue.new(Runner::Queue::PER_PROCESSOR * Etc.nprocessors)
+      queue.add(steps)
+      Dir.mktmpdir("reactor-memory") do |folder|
+        queue.run(folder) { |step| output.part(step.group, open[step.group]) unless queue.unfinished?(step.group) }
+      end
+      problems = print_problems
+      output.summary(now - started)
+      puts "#{@tool.name}: #{problems} problems in #{paths.size} reports"
+      problems.zero? && output.tally.failed.zero?
+    end
+
+    private
+
+    def planted?
+      missed = @backends.product(@tool.class::PLANTED.to_a).reject { |backend, (error, words)| found?(backend, error, words) }
+      puts "#{@tool.name} finds #{@tool.class::PLANTED.keys.join(", ")}" if missed.empty?
+      missed.each { |backend, (error, _)| puts "FAILED  #{@tool.name} does not find on #{backend}: #{error}" }
+      missed.empty?
+    end
+
+    def found?(backend, error, words)
+      place = folder("planted-#{backend}-#{error.tr(" ", "-")}")
+      program = 'Reactor.run { Fiber.schedule { Reactor.plant_error(ARGV.first) or abort("unknown error") } }'
+      Process.wait(Process.spawn(environment(backend, place), *@tool.command, RbConfig.ruby, "-Ilib", "-rreactor", "-e", program, error,
+                                 chdir: TREE, %i[out err] => File.join(place, "output")))
+      @tool.problems(Dir[File.join(place, "report*")]).any? { |problem| problem.include?(words) }
+    end
+
+    def steps(backend)
+      files = Dir[File.join(TREE, "tests/ruby/test_*.rb")].sort_by { |path| -File.size(path) }.map { |path| File.basename(path, ".rb") }
+      files -= ONCE unless backend == @backends.first
+      files.select! { |file| @words.any? { |word| @exact ? file == word : file.include?(word) } } unless @whole
+      files.map { |file| step(backend, file) }
+    end
+
+    def step(backend, file)
+      group = "ruby #{RUBY_VERSION}: #{backend}, #{@tool.name}"
+      Runner::Step.new("#{group} #{file}", "/usr/bin/env", "-C", TREE, *@tool.command, RbConfig.ruby, "-w", "-Ilib", "tests/ruby/#{file}.rb", "-v",
+                       "-e", LEFT_OUT.inspect,
+                       group: group, env: environment(backend, folder("#{backend}-#{file}")), count: :ruby)
+    end
+
+    def environment(backend, place)
+      { "REACTOR_BACKEND" => backend, "RUBY_SHARED_FIBER_POOL_FREE_STACKS" => "1" }.merge(@tool.env(place))
+    end
+
+    def folder(name) = File.join(@reports, name).tap { |path| FileUtils.mkdir_p(path) }
+
+    def paths = Dir[File.join(@reports, "*/report*")].grep_v(%r{/planted-})
+
+    # @return [Integer] how many there are
+    def print_problems
+      all = paths.sort.group_by { |path| File.basename(File.dirname(path)) }.flat_map do |name, files|
+        @tool.problems(files).map { |problem| [Reports.named(problem, LIBRARY), name] }
+      end
+      all.group_by { |problem, _| problem.gsub(/==\d+==|0x\h+/, "") }.each_value do |same|
+        puts "#{same.size} times in #{same.map(&:last).uniq.join(", ")}:", same.first.first.lines.first(60).map { |line| "    | #{line}" }
+      end
+      all.size
+    end
+
+    def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+  end
+
+  TOOLS = { "asan" => Asan, "valgrind" => Valgrind }.freeze
+end
+
+tool, *words = ARGV
+part = words.delete("--part")
+abort "unknown option #{words.grep(/\A-/).first}" if words.any?(/\A-/)
+exit Memory::Run.new(Memory::TOOLS.fetch(tool).new, part, words).run
