@@ -24,6 +24,7 @@ pub mod fiber_lifecycle;
 mod fiber_table;
 pub mod gvl_quota;
 pub mod interruption;
+pub mod kept_jobs;
 pub mod lent_buffers;
 pub mod object_ref;
 pub mod observation;
@@ -47,6 +48,7 @@ use counters::Counters;
 use descriptor_pins::DescriptorPins;
 use event_loop::EventLoop;
 use fiber_table::FiberTable;
+use kept_jobs::KeptJobs;
 use lent_buffers::LentBuffers;
 use object_ref::ObjectRef;
 use ready_queue::ReadyQueue;
@@ -69,6 +71,7 @@ pub struct State {
     control: Control,
     pins: DescriptorPins,
     buffers: LentBuffers,
+    jobs: KeptJobs,
     write_latency: WriteLatency,
     batching: SendBatching,
     counters: Counters,

@@ -47,7 +47,7 @@ pub fn on_pool<T: Send + 'static>(
     scope.scheduler.state_mut().pin(pin);
     let ended = wait_for_capacity(scope, io_number)
         .and_then(|()| begin_work(scope, io_number, class, work))
-        .map(|mut job| wait_for_end(scope, io_number, interrupted, &mut job));
+        .map(|job| wait_for_end(scope, io_number, interrupted, job));
     scope.scheduler.unpin(pin);
     let (outcome, raised) = ended?;
     let result = match outcome {
@@ -92,29 +92,34 @@ fn wait_for_end<T: Send + 'static>(
     scope: &HookScope,
     io_number: u64,
     interrupted: Interrupted,
-    job: &mut Job<T>,
+    job: Job<T>,
 ) -> (Option<Outcome<T>>, Option<Error>) {
+    let job = scope.scheduler.state_mut().keep_job(job);
     let mut raised = None;
-    loop {
+    let outcome = loop {
         if let Err(error) = scope.scheduler.park(scope.slot) {
-            if job.cancel() || interrupted == Interrupted::Leaves {
-                return (None, Some(error));
-            }
+            let is_withdrawn = scope.scheduler.state_mut().cancel_job(&job);
             // An unwinding without an exception (a kill, a throw) cannot be kept while other Ruby code runs.
             let is_unwinding = error.value().is_none();
             raised = Some(error);
+            if is_withdrawn || interrupted == Interrupted::Leaves {
+                break None;
+            }
             if is_unwinding {
-                return (Some(job.wait()), raised);
+                let job = scope.scheduler.state_mut().take_job(&job);
+                break Some(job.map_or(Outcome::Dropped, |mut job| job.wait()));
             }
         }
-        if let Some(outcome) = job.take() {
-            return (Some(outcome), raised);
+        let mut state = scope.scheduler.state_mut();
+        let outcome = state.outcome_of_job(&job);
+        if outcome.is_some() {
+            break outcome;
         }
-        scope
-            .scheduler
-            .state_mut()
-            .wait_on_job(scope.slot, io_number, job);
-    }
+        state.wait_on_job(scope.slot, io_number, &job);
+    };
+    let job = scope.scheduler.state_mut().take_job(&job);
+    drop(job); // foreign code, so nothing is borrowed
+    (outcome, raised)
 }
 
 /// Parks until no worker and no operation of the driver uses the descriptor of the IO with this number.

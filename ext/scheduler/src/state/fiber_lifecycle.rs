@@ -35,10 +35,12 @@ impl State {
         self.event_loop.open(reactor)
     }
 
-    /// Releases the reactor's descriptors, and waits until no worker uses memory of a fiber.
+    /// Releases the reactor's descriptors, waits until no worker uses memory of a fiber, and drops the jobs of fibers that never
+    /// go on.
     pub fn close(&mut self) {
         self.event_loop.close();
         self.buffers.wait_until_none();
+        self.jobs.clear();
     }
 
     pub fn is_closed(&self) -> bool {

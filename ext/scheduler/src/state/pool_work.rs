@@ -2,12 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use reactor::{Job, Refused, WorkClass};
+use reactor::{Job, Outcome, Refused, WorkClass};
 
 use crate::state::{
     State,
     descriptor_pins::Pin,
     fiber::Slot,
+    kept_jobs::KeptJob,
     lent_buffers::LentBufferGuard,
     object_ref::ObjectRef,
     wait::{WaitKind, WakeCause},
@@ -51,10 +52,35 @@ impl State {
         job
     }
 
+    /// Keeps a job for the fiber that waits for its end.
+    pub fn keep_job<T: Send + 'static>(&mut self, job: Job<T>) -> KeptJob<T> {
+        self.jobs.keep(job)
+    }
+
     /// Begins a further wait for the end of a job.
-    pub fn wait_on_job<T: Send + 'static>(&mut self, slot: Slot, io_number: u64, job: &mut Job<T>) {
+    pub fn wait_on_job<T: Send + 'static>(&mut self, slot: Slot, io_number: u64, job: &KeptJob<T>) {
         let token = self.fibers.begin_work(slot, io_number);
-        job.redirect(token);
+        if let Some(job) = self.jobs.get(job) {
+            job.redirect(token);
+        }
+    }
+
+    /// Withdraws the work if it has not begun. False if it has.
+    pub fn cancel_job<T: Send + 'static>(&mut self, job: &KeptJob<T>) -> bool {
+        self.jobs.get(job).is_none_or(Job::cancel)
+    }
+
+    /// The outcome; `None` if the work goes on.
+    pub fn outcome_of_job<T: Send + 'static>(&mut self, job: &KeptJob<T>) -> Option<Outcome<T>> {
+        match self.jobs.get(job) {
+            Some(job) => job.take(),
+            None => Some(Outcome::Dropped),
+        }
+    }
+
+    /// The job itself, which the caller waits for or drops; `None` if the scheduler was closed meanwhile.
+    pub fn take_job<T: Send + 'static>(&mut self, job: &KeptJob<T>) -> Option<Job<T>> {
+        self.jobs.take(job)
     }
 
     // --- pins ----------------------------------------------------------------------------------------------------

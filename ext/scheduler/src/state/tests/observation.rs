@@ -1,11 +1,28 @@
 //! Pins, virtual time, deadlocks, marking, and what observers see.
 
-use std::time::Duration;
+use std::{sync::mpsc, time::Duration};
+
+use reactor::{Outcome, WorkClass};
 
 use super::{ERROR, HOUR, NIL, OTHER_ERROR, block, fiber, open, order, park_on, scheduled};
 use crate::state::{object_ref::ObjectRef, wait::WaitHook};
 
-// --- pins, virtual time, garbage ---------------------------------------------------------------------------------
+// --- jobs, pins, virtual time, garbage ---------------------------------------------------------------------------
+
+#[test]
+fn the_end_of_the_scheduler_drops_the_jobs_of_fibers_that_never_go_on() {
+    let (mut state, _script) = open();
+    let slot = scheduled(&mut state, 1);
+    let (owned, dropped) = mpsc::channel::<()>();
+    let job = state.submit(slot, 0, WorkClass::Disk, move || owned);
+    let job = state.keep_job(job.unwrap());
+    state.close();
+    let left = dropped.recv_timeout(Duration::from_secs(60));
+    assert_eq!(Err(mpsc::RecvTimeoutError::Disconnected), left);
+    assert!(state.cancel_job(&job));
+    assert!(matches!(state.outcome_of_job(&job), Some(Outcome::Dropped)));
+    assert!(state.take_job(&job).is_none());
+}
 
 #[test]
 fn the_last_unpin_wakes_a_closing_fiber() {
