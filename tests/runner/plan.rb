@@ -119,6 +119,7 @@ module Runner
       [
         Step.new(fiber_suite(ruby), "bin/conformance", env: env, count: :conformance),
         Step.new("#{ruby.name}: soak", "bin/soak", "12", env: env),
+        *(memory(ruby) if ruby == @newest),
         Step.new("#{ruby.name}: wild calls", ruby.command, "-w", "tests/wild/main.rb", "--backends", backend, "--seed", "1", "--calls", WILD_CALLS.to_s),
         fuzz(ruby, "--seed", "1", "--programs", FUZZ_PROGRAMS_OF_ALL.to_s, "--seconds", (FUZZ_SECONDS / @rubies.size).to_s)
       ]
@@ -130,6 +131,9 @@ module Runner
 
       [Step.new("the documentation's site and its links", "bin/docs", "--if-installed", lane: :cargo, env: { "RUBY" => ruby.command })]
     end
+
+    # A part of the suite under AddressSanitizer. It builds the extension.
+    def memory(ruby) = Step.new("#{ruby.name}: memory", "bin/memory", "--part", lane: :cargo, env: { "RUBY" => ruby.command })
 
     # What operations cost, compared with the committed figures.
     def guard(ruby) = Step.new("#{ruby.name}: costs", ruby.command, "-w", "-Ilib", "bench/guard.rb")
