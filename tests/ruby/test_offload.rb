@@ -139,6 +139,32 @@ class TestOffload < ReactorTest
     end
   end
 
+  # Each of them took some of the fiber's stack.
+  def test_thousands_of_interrupts_of_a_job_that_goes_on_end_in_the_last_one
+    in_fiber do |scheduler|
+      gate, begun = Thread::Queue.new, Thread::Queue.new
+      ended = left = nil
+      fiber = Fiber.schedule do
+        scheduler.offload do
+          Thread.handle_interrupt(Object => :never) do
+            begun << true
+            ended = gate.pop
+          end
+        end
+      rescue IOError => error
+        left = [error.message, ended]
+      end
+      begun.pop
+      5_000.times do |number|
+        fiber.raise(IOError, number.to_s)
+        sleep 0
+      end
+      gate << :ended
+      assert(eventually { !fiber.alive? })
+      assert_equal ["4999", :ended], left
+    end
+  end
+
   def test_an_interrupt_withdraws_a_job_that_has_not_begun
     in_fiber(workers: 1) do |scheduler|
       gate = Thread::Queue.new

@@ -99,9 +99,18 @@ module Reactor
         nil
       end
 
-      # However often the fiber is interrupted, it leaves only when the job is over.
+      # However often the fiber is interrupted, it leaves only when the job is over, by the last error. Errors come in a loop,
+      # because thousands of them may come, and each nested frame takes some of the fiber's stack. A kill is not repeated.
       def wait_until_over
-        @end.pop until over?
+        error = nil
+        until over?
+          begin
+            @end.pop
+          rescue Exception => error # rubocop:disable Lint/RescueException -- raised below
+            cancel
+          end
+        end
+        raise error if error
       ensure
         unless over?
           begin
