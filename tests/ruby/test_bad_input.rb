@@ -428,6 +428,25 @@ class TestBadInput < ReactorTest
 
   # Found by bin/wild.
 
+  def test_a_kill_in_to_io_is_not_lost_to_an_error_of_the_buffer
+    skip "the portable scheduler looks at the buffer first" if select_backend?
+
+    asks = Object.new
+    def asks.to_io = Fiber.yield
+    run_scheduler do |scheduler|
+      Fiber.schedule do
+        %i[kill raise].each do |ending|
+          inner = Fiber.new { scheduler.io_read(asks, IO::Buffer.new(4), 2**40, 0) }
+          inner.resume
+          inner.kill if ending == :kill
+          assert_raises(ArgumentError) { inner.raise(IOError) } if ending == :raise
+          refute inner.alive?
+        end
+        assert_still_sound
+      end
+    end
+  end
+
   def test_a_frozen_file_that_was_written_is_closed
     assert_like_plain_ruby("close" => -> { File.open(File::NULL, "w").freeze.close })
   end

@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use magnus::{Error, Ruby, Value, prelude::*, typed_data::Obj};
+use magnus::{Error, Ruby, Value, error::ErrorType, prelude::*, typed_data::Obj};
 use reactor::{Deadline, Ready};
 use reactor_scheduler::{
     state::{wait::WakeCause, wait_registration::Registered},
@@ -77,7 +77,16 @@ pub fn transfer(ruby: &Ruby, this: Obj<Scheduler>, transfer: &Transfer) -> Resul
 /// The IO of a transfer. Ruby looks at the buffer's size before it looks at the IO.
 #[inline(always)]
 fn io_of(transfer: &Transfer) -> Result<IoFacts, Error> {
-    IoFacts::new(transfer.io).map_err(|error| transfer.request.room().err().unwrap_or(error))
+    IoFacts::new(transfer.io).map_err(|error| error_of(transfer, error))
+}
+
+/// The error of the buffer, or that of the IO. But a kill or a throw out of the IO's `to_io` goes on.
+#[cold]
+fn error_of(transfer: &Transfer, error: Error) -> Error {
+    match error.error_type() {
+        ErrorType::Jump(_) => error,
+        _ => transfer.request.room().err().unwrap_or(error),
+    }
 }
 
 /// The usual case, which needs no wait and hence no record of the fiber: one system call. The hook's answer, if that was
