@@ -1,6 +1,8 @@
 # frozen_string_literal: true
 
 require_relative "helper"
+require "io/nonblock"
+require "pty"
 
 # Arguments that no program has a reason to pass, to Ruby's own methods and to the hooks: the errors are those of plain Ruby.
 # Found by bin/wild.
@@ -88,6 +90,54 @@ class TestWildArguments < ReactorTest
     got = nil
     run_scheduler { Fiber.schedule { got = calls.transform_values { |call| outcome(&call) } } }
     assert_equal expected, got
+  end
+
+  # Copies between these ends while another fiber feeds or drains them. Its order shows that the copy does not hold the thread.
+  def check_copy(from, to, feed, drain)
+    log = []
+    copied = nil
+    run_scheduler do |scheduler|
+      Fiber.schedule do
+        copied = IO.copy_stream(from, to, 4)
+        log << :copied
+      end
+      Fiber.schedule do
+        until_parked(scheduler, 1)
+        log << :other
+        feed&.call
+        drain&.call
+      end
+    end
+    assert_equal [4, %i[other copied]], [copied, log]
+  end
+
+  def test_a_copy_from_a_pipe_that_blocks_stops_no_other_fiber
+    r, w = pipe
+    to, = pipe.reverse
+    r.nonblock = false
+    check_copy(r, to, -> { w.syswrite("text") }, nil)
+  end
+
+  def test_a_copy_from_a_terminal_stops_no_other_fiber
+    master, terminal = PTY.open.each { |io| track(io) }
+    to, = pipe.reverse
+    check_copy(terminal, to, -> { master.syswrite("text\n") }, nil)
+  end
+
+  def test_a_copy_from_a_file_to_a_full_pipe_that_blocks_stops_no_other_fiber
+    r, w = pipe
+    nil until w.write_nonblock("x" * 4096, exception: false) == :wait_writable
+    w.nonblock = false
+    File.open(__FILE__) { |file| check_copy(file, w, nil, -> { r.readpartial(1 << 20) }) }
+  end
+
+  def test_a_copy_that_waits_for_a_pipe_that_blocks_can_be_interrupted
+    r, = pipe
+    to, = pipe.reverse
+    r.nonblock = false
+    got = nil
+    run_scheduler { Fiber.schedule { got = outcome { Timeout.timeout(0.01) { IO.copy_stream(r, to) } } } }
+    assert_equal [:raised, Timeout::Error], got
   end
 
   def test_a_limit_whose_to_f_gives_no_float_is_a_type_error

@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require "fcntl"
 require_relative "../arguments"
 require_relative "../schedulers"
 
@@ -7,7 +8,8 @@ module Reactor
   module Patches
     # Prepended to IO's singleton class. IO.copy_stream from a regular file to an IO goes chunk by chunk: the pool brings each
     # chunk into the page cache before it is sent. From one regular file to another a worker copies, in pieces: copy_file_range(2)
-    # may go on for seconds, and no signal ends it. For other sources Ruby's own waits call the hooks.
+    # may go on for seconds, and no signal ends it. Where Ruby's own reads and writes would block the thread (a terminal, an
+    # inherited pipe: descriptors without O_NONBLOCK), a thread of its own copies. Else Ruby's own waits call the hooks.
     #
     # @api private
     module CopyStream
@@ -27,6 +29,7 @@ module Reactor
         if CopyStream.path?(source)
           return File.open(source, "rb") { |file| copy_stream(file, target, length, offset) }
         end
+        return scheduler.run_on_own_thread { super } if CopyStream.blocks?(source) || CopyStream.blocks?(target)
         return super unless CopyStream.regular?(source)
         return File.open(target, "wb") { |file| copy_stream(source, file, length, offset) } if CopyStream.path?(target)
 
@@ -56,6 +59,16 @@ module Reactor
         def path?(object) = String === object || (Arguments.responds?(object, :to_path) && !IO.try_convert(object))
 
         def regular?(object) = File === object && !object.closed? && object.stat.file?
+
+        # Whether a read or a write of this object may block the thread.
+        def blocks?(object)
+          return false unless IO === object && !object.closed? && object.fcntl(Fcntl::F_GETFL).nobits?(File::NONBLOCK)
+
+          stat = object.stat
+          stat.pipe? || stat.socket? || (stat.chardev? && object.tty?)
+        rescue IOError, SystemCallError, NotImplementedError, FrozenError
+          false # the copy will meet the error
+        end
 
         # Yields the bytes done and the bytes to do next, until the length is reached or a chunk comes back short.
         def in_chunks(length, most)
