@@ -11,7 +11,7 @@ module Wild
 
   # The calls of one target, in processes that may crash or hang.
   class Run
-    PER_PROCESS = 20_000
+    PER_PROCESS = 5_000
     # Seconds after which a call hangs.
     HANG = 60
     # Seconds between two looks at a process.
@@ -19,9 +19,11 @@ module Wild
 
     attr_reader :outcomes, :failures
 
-    def initialize(target, seed, calls, directory)
+    # @param seconds [Numeric] after which no other process begins
+    def initialize(target, seed, calls, seconds, directory)
       @target = target
       @seed = seed
+      @limit = now + seconds
       @calls = calls
       @place = File.join(directory, "#{target}.#{calls.begin}.place")
       @file = File.join(directory, "#{target}.#{calls.begin}.outcomes")
@@ -33,7 +35,7 @@ module Wild
     # @return [self]
     def run
       @from = @calls.begin
-      while @from < @calls.end && @failures.size < 20
+      while @from < @calls.end && @failures.size < 20 && now < @limit
         to = [@from + PER_PROCESS, @calls.end].min
         ended = process(@from, to)
         read
@@ -43,7 +45,7 @@ module Wild
     end
 
     # @return [Integer] calls made so far
-    def made = [place, @from.to_i].max - @calls.begin
+    def made = [place, @from || 0, @calls.begin].max - @calls.begin
 
     private
 
@@ -87,9 +89,9 @@ module Wild
 
     # @return [Integer] the call to go on with
     def failed(from)
-      at = place
+      at, why = place, @why
       alone = process(at, at + 1) ? " (not alone; after calls #{from}...#{at})" : ""
-      @failures << [at, "#{@target}: #{@why}#{alone}"]
+      @failures << [at, "#{@target}: #{why}#{alone}"]
       warn "#{@failures.last.last}: call #{at}"
       at + 1
     end
@@ -99,11 +101,11 @@ module Wild
 
   # The calls of one target, in parts that run side by side: a call waits more than it computes.
   class Parts
-    def initialize(target, seed, calls, jobs, directory)
+    def initialize(target, seed, calls, seconds, jobs, directory)
       @target = target
       size = [(calls.size + jobs - 1) / jobs, 1].max
       @total = calls.size
-      @runs = calls.each_slice(size).map { |part| Run.new(target, seed, part.first...(part.last + 1), directory) }
+      @runs = calls.each_slice(size).map { |part| Run.new(target, seed, part.first...(part.last + 1), seconds, directory) }
     end
 
     # @return [self]
@@ -187,11 +189,12 @@ module Wild
   module_function
 
   def main(arguments)
-    calls, seed, first, jobs, targets, compare = 20_000, rand(1_000_000), 0, 1, nil, false
+    calls, seed, first, seconds, jobs, targets, compare = 20_000, rand(1_000_000), 0, Float::INFINITY, 1, nil, false
     OptionParser.new do |options|
       options.on("--calls N", Integer) { |value| calls = value }
       options.on("--seed N", Integer) { |value| seed = value }
       options.on("--first N", Integer, "number of the first call") { |value| first = value }
+      options.on("--seconds N", Integer, "no more calls begin after so many seconds") { |value| seconds = value }
       options.on("--jobs N", Integer, "processes for each backend (1)") { |value| jobs = value }
       options.on("--backends NAMES", "epoll,uring,select; with plain: the calls of plain Ruby are compared as well") { |value| targets = value.split(",") }
       options.on("--compare", "prints which outcomes differ between the backends, and from plain Ruby") { compare = true }
@@ -199,7 +202,7 @@ module Wild
     end.parse!(arguments)
     targets ||= [*("plain" if compare), *backends]
     Dir.mktmpdir("wild") do |directory|
-      runs = targets.to_h { |target| [target, Parts.new(target, seed, first...(first + calls), jobs, directory)] }
+      runs = targets.to_h { |target| [target, Parts.new(target, seed, first...(first + calls), seconds, jobs, directory)] }
       with_progress(runs.values) { runs.values.map { |run| Thread.new { run.run } }.each(&:join) }
       sound = Report.new(seed, runs, compare).print
       counts = runs.map { |target, run| "#{target} #{run.outcomes.count { |_, outcome| outcome != "skipped" }}" }
