@@ -156,6 +156,36 @@ impl Pool {
         class: WorkClass,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<Job<T>, Refused> {
+        // On failure the job is dropped here, which removes it from the queue.
+        self.queue(token, class, work, |_job, error| {
+            Err(Refused::NoThread(error))
+        })
+    }
+
+    /// As [`Pool::submit`], but if there is no worker and none can be started, `work` runs on this thread before this returns.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused::Full`] and [`Refused::Foreign`]; `work` is then dropped.
+    pub fn submit_or_run<T: Send + 'static>(
+        &mut self,
+        token: Token,
+        class: WorkClass,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<Job<T>, Refused> {
+        self.queue(token, class, work, |job, _error| {
+            job.run_here();
+            Ok(())
+        })
+    }
+
+    fn queue<T: Send + 'static>(
+        &mut self,
+        token: Token,
+        class: WorkClass,
+        work: impl FnOnce() -> T + Send + 'static,
+        without_thread: impl FnOnce(&Job<T>, io::Error) -> Result<(), Refused>,
+    ) -> Result<Job<T>, Refused> {
         if !self.is_of_this_process() {
             return Err(Refused::Foreign);
         }
@@ -167,10 +197,9 @@ impl Pool {
         };
         self.next += 1;
         if start {
-            // On failure the job is dropped here, which removes it from the queue.
             self.shared
                 .start_worker(number)
-                .map_err(Refused::NoThread)?;
+                .or_else(|error| without_thread(&job, error))?;
         }
         Ok(job)
     }

@@ -92,6 +92,18 @@ impl<T: Send + 'static> Job<T> {
         drop(work); // Foreign code, so no lock is held.
     }
 
+    /// Runs the work on this thread, because there is no worker that will.
+    pub(super) fn run_here(&self) {
+        self.shared.remove(self.number);
+        if let RunOutcome::Ended {
+            notify: Some(token),
+            ..
+        } = self.state.run()
+        {
+            self.shared.notify(token);
+        }
+    }
+
     pub(super) fn task(&self) -> Arc<dyn Task> {
         Arc::clone(&self.state) as Arc<dyn Task>
     }

@@ -106,6 +106,48 @@ class TestFiles < ReactorTest
     end
   end
 
+  # Thread stacks of 4 GiB, and less address space: no thread can be started.
+  NO_THREADS = { "RUST_MIN_STACK" => (4 << 30).to_s, "RUBY_THREAD_MACHINE_STACK_SIZE" => (4 << 30).to_s }.freeze
+  WITHOUT_THREADS = <<~'RUBY'
+    path, policy = ARGV
+    bytes = File.binread(path)
+    scheduler = Fiber.set_scheduler(Reactor::Scheduler.new(policy: policy.to_sym))
+    Process.setrlimit(:AS, File.read("/proc/self/status")[/VmSize:\s+(\d+)/, 1].to_i * 1024 + (1 << 30), Process.getrlimit(:AS).last)
+    begin
+      Thread.new { nil }
+      abort "a thread was started"
+    rescue ThreadError
+      nil
+    end
+    operation = ->(name, &work) do
+      File.open(path) { |file| file.advise(:dontneed) }
+      puts "#{name}: #{work.call == true}"
+    rescue SystemCallError, ThreadError => error
+      puts "#{name}: #{error.class}"
+    end
+    Fiber.schedule do
+      operation.(:write) { File.open("#{path}.2", "wb") { |file| file.syswrite(bytes) == bytes.size && file.fsync == 0 } }
+      operation.(:pwrite) { File.open("#{path}.2", "r+b") { |file| file.pwrite(bytes, 0) == bytes.size } }
+      operation.(:read) { File.binread(path) == bytes }
+      operation.(:pread) { File.open(path, "rb") { |file| file.pread(100_000, 50_000) == bytes[50_000, 100_000] } }
+      operation.(:copy) { IO.copy_stream(path, "#{path}.3") && File.binread("#{path}.3") == bytes }
+      operation.(:rename) { File.rename("#{path}.3", "#{path}.4") == 0 }
+      operation.(:offload) { Reactor.offload { Thread.current.equal?(Thread.main) } }
+    end
+    scheduler.run
+    puts scheduler.stats.values_at(:pool_started, :offload_threads).compact.sum
+  RUBY
+
+  def test_without_threads_files_are_read_and_written_inline
+    needs_linux "the address space is limited"
+    skip_under_stress
+    skip "Ruby 3.3 itself hangs after a thread that could not be started" if RUBY_VERSION < "3.4"
+    names = %w[write pwrite read pread copy rename offload]
+    %w[never always].each do |policy|
+      assert_equal names.map { |name| "#{name}: true\n" }.join + "0\n", child_says(WITHOUT_THREADS, @path, policy, env: NO_THREADS), policy
+    end
+  end
+
   # The number of reads that ran on the pool while a fiber read the file in small parts.
   def jobs_to_read = in_fiber { assert_bytes(BYTES, READERS[:in_parts].call(@path)); pool_jobs }
 

@@ -12,7 +12,8 @@ module Reactor
     #   page = Reactor.offload { Curl.get(url).body }
     #
     # A scheduler of this library has a number of workers (`workers:`). Under another library's scheduler the block gets a thread
-    # of its own. The block sees neither the thread variables nor the fiber storage of its caller.
+    # of its own. The block sees neither the thread variables nor the fiber storage of its caller. If no thread can be started, the
+    # block runs where it is called, and stops the other fibers.
     #
     # @return what the block returns
     # @raise what the block raises
@@ -33,7 +34,7 @@ module Reactor
 
     def offload_to_own_thread(&)
       pool = WorkerPool.new(1)
-      pool.run(&)
+      pool.run(-> { yield }, &)
     ensure
       pool.finish
     end
@@ -45,7 +46,8 @@ module Reactor
     # Runs a block on a worker thread while the fiber is parked. It is for work that blocks or computes with the GVL
     # released and that Ruby does not offer to the scheduler, for example a call into a C library.
     #
-    # If the fiber is interrupted, the worker is interrupted as well, and the fiber goes on when the block has ended.
+    # If the fiber is interrupted, the worker is interrupted as well, and the fiber goes on when the block has ended. If there is no
+    # worker and none can be started, the block runs inline.
     #
     # @return what the block returns
     # @raise what the block raises

@@ -61,10 +61,10 @@ module Reactor
       end
     end
 
-    # Runs the block on a worker.
-    def run_on_worker(&)
+    # Runs the block on a worker; inline if there is none and none can be started.
+    def run_on_worker(&work)
       @on_worker += 1
-      @workers.run(&)
+      @workers.run(-> { run_inline(work) }, &work)
     end
 
     # Runs the block on a thread that it may keep for long.
@@ -100,6 +100,13 @@ module Reactor
     def queue_times = @workers.queue_times.snapshot
 
     private
+
+    # For want of a worker.
+    def run_inline(work)
+      @on_worker -= 1
+      @inline += 1
+      Fiber.blocking { work.call }
+    end
 
     def pools = [@workers, @waiters, *@own_threads.keys]
   end

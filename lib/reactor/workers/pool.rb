@@ -57,6 +57,9 @@ module Reactor
 
       def waiting? = @state == :waiting
 
+      # Called by the fiber: no worker is to run it.
+      def drop = claim(:dropped)
+
       # Called by the fiber.
       #
       # @return [Float, nil] seconds until a worker began; nil if none has
@@ -149,14 +152,18 @@ module Reactor
 
     # Has a worker run the block. The calling fiber is parked meanwhile.
     #
+    # @param otherwise [#call, nil] is called instead if there is no worker and none can be started
     # @return what the block returns
     # @raise what the block raises
     # @raise [ThreadError] the worker is killed, or cannot be started
-    def run(&work)
+    def run(otherwise = nil, &work)
       job = Job.new(work)
       @jobs.push(job)
-      start_worker_if_needed
-      job.value
+      refused = refusal
+      return job.value unless refused
+
+      job.drop
+      otherwise ? otherwise.call : raise(refused)
     ensure
       seconds = job&.queued_for
       @queue_times.record(seconds) if seconds
@@ -175,6 +182,14 @@ module Reactor
     def join = @threads.dup.each(&:join)
 
     private
+
+    # @return [ThreadError, nil] why no worker will take the job
+    def refusal
+      start_worker_if_needed
+      nil
+    rescue ThreadError => error
+      error
+    end
 
     def start_worker_if_needed
       @threads.select!(&:alive?)

@@ -69,7 +69,7 @@ pub fn lookup(ruby: &Ruby, this: Obj<Scheduler>, question: &[Value]) -> Result<O
     let progress = match HookScope::enter(ruby, &this)? {
         Entered::Usable(scope) if !is_local => {
             work::wait_for_capacity(&scope, 0)?;
-            let job = work::begin_work(&scope, 0, WorkClass::Network, ask)?;
+            let job = work::begin_work(&scope, WorkClass::Network, ask)?;
             // No fiber waits for it yet: a wait that begins later redirects it.
             scope.scheduler.state_mut().end_wait(scope.slot);
             Progress::Pending(job)

@@ -46,7 +46,12 @@ pub fn on_pool<T: Send + 'static>(
     let pin = (io_number, scope.slot);
     scope.scheduler.state_mut().pin(pin);
     let ended = wait_for_capacity(scope, io_number)
-        .and_then(|()| begin_work(scope, io_number, class, work))
+        .and_then(|()| {
+            let mut state = scope.scheduler.state_mut();
+            let job = state.submit_or_run(scope.slot, io_number, class, work);
+            drop(state);
+            job.map_err(|refused| refusal(&refused))
+        })
         .map(|job| wait_for_end(scope, io_number, interrupted, job));
     scope.scheduler.unpin(pin);
     let (outcome, raised) = ended?;
@@ -71,20 +76,23 @@ pub fn wait_for_capacity(scope: &HookScope, io_number: u64) -> Result<(), Error>
     Ok(())
 }
 
-/// Gives work to the pool, and begins a wait for its end.
+/// Gives work that uses no descriptor to the pool, and begins a wait for its end.
 pub fn begin_work<T: Send + 'static>(
     scope: &HookScope,
-    io_number: u64,
     class: WorkClass,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<Job<T>, Error> {
     let mut state = scope.scheduler.state_mut();
-    let job = state.submit(scope.slot, io_number, class, work);
+    let job = state.submit(scope.slot, class, work);
     drop(state);
-    job.map_err(|refused| match refused {
-        Refused::NoThread(error) => system_error(&error),
+    job.map_err(|refused| refusal(&refused))
+}
+
+fn refusal(refused: &Refused) -> Error {
+    match refused {
+        Refused::NoThread(error) => system_error(error),
         refused => runtime_error(refused.to_string()),
-    })
+    }
 }
 
 /// Parks until the job has ended, or its fiber may leave it.

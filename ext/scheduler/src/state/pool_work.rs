@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use reactor::{Job, Outcome, Refused, WorkClass};
+use reactor::{Job, Outcome, Pool, Refused, Token, WorkClass};
 
 use crate::state::{
     State,
@@ -37,13 +37,38 @@ impl State {
     pub fn submit<T: Send + 'static>(
         &mut self,
         slot: Slot,
+        class: WorkClass,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<Job<T>, Refused> {
+        self.begin_job(slot, 0, |pool, token| pool.submit(token, class, work))
+    }
+
+    /// The same for work on the descriptor of an IO object. If there is no thread, it runs at once, as without a scheduler.
+    ///
+    /// # Errors
+    ///
+    /// As [`Pool::submit_or_run`](reactor::Pool::submit_or_run). No wait has begun then.
+    pub fn submit_or_run<T: Send + 'static>(
+        &mut self,
+        slot: Slot,
         io_number: u64,
         class: WorkClass,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<Job<T>, Refused> {
+        self.begin_job(slot, io_number, |pool, token| {
+            pool.submit_or_run(token, class, work)
+        })
+    }
+
+    fn begin_job<T: Send + 'static>(
+        &mut self,
+        slot: Slot,
+        io_number: u64,
+        submit: impl FnOnce(&mut Pool, Token) -> Result<Job<T>, Refused>,
+    ) -> Result<Job<T>, Refused> {
         let token = self.fibers.begin_work(slot, io_number);
         let job = match self.event_loop.reactor_mut() {
-            Some(reactor) => reactor.pool_mut().submit(token, class, work),
+            Some(reactor) => submit(reactor.pool_mut(), token),
             None => Err(Refused::Foreign),
         };
         if job.is_err() {
