@@ -51,9 +51,14 @@ impl UringDriver {
         let number = event_fd.0.as_raw_fd();
         let ring = Ring::open(number)?;
         let readiness = Readiness::open(BATCH).map_err(|error| refused("epoll_create1", &error))?;
-        readiness
+        let registered = readiness
             .register(number, Token::WAKE, Interest::READABLE)
             .map_err(|error| refused("epoll_ctl", &error))?;
+        if registered == Registration::Unpollable {
+            // Nothing would wake the thread that polls.
+            let error = io::Error::from_raw_os_error(libc::EPERM);
+            return Err(refused("epoll_ctl", &error));
+        }
         Ok(Self {
             operations: OperationTable::new(ring),
             readiness,
