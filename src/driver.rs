@@ -221,7 +221,8 @@ pub trait Driver: Send {
     /// Replaces the contents of `events` by the reported events. It waits at most `timeout` for the first one: None waits
     /// without limit, zero does not wait. The timeout is rounded up to the platform's unit, which is 1 ms with epoll_wait(2).
     ///
-    /// After a signal (`EINTR`) it returns Ok without an event.
+    /// After a signal (`EINTR`) it returns Ok without an event. So it does after 1 ms if the kernel takes no operation for a while
+    /// (`EAGAIN`, `EBUSY` of io_uring_enter(2)). The next poll submits them again.
     ///
     /// # Errors
     ///

@@ -199,6 +199,24 @@ fn a_reactor_limits_its_sleep_while_operations_are_queued() {
 }
 
 #[test]
+fn a_poll_without_a_limit_ends_while_operations_are_queued() {
+    with_answers(vec![AGAIN, BUSY], |mut driver| {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let operations = driver.operations().unwrap();
+        let operation = Operation::Send(b"x");
+        operations
+            .start(ours.as_raw_fd(), operation, token(7))
+            .unwrap();
+        let mut events = Events::new();
+        while events.is_empty() {
+            driver.poll(&mut events, None).unwrap();
+        }
+        assert_eq!(events[0].token, token(7));
+        theirs.read_exact(&mut [0]).unwrap();
+    });
+}
+
+#[test]
 fn waiting_for_an_outcome_does_not_spin() {
     const REFUSALS: u32 = 30;
     with_answers(vec![AGAIN; REFUSALS as usize], |mut driver| {

@@ -104,7 +104,7 @@ impl Driver for UringDriver {
         self.operations.collect()?;
         self.operations.report(events, BATCH / 2);
         let timeout = if events.is_empty() {
-            timeout
+            self.operations.limit(timeout)
         } else {
             Some(Duration::ZERO)
         };

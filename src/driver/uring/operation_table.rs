@@ -60,6 +60,14 @@ impl OperationTable {
         self.queue.is_empty() && self.in_flight == 0 && self.unreported.is_empty()
     }
 
+    /// How long a poll may sleep: not without limit while the kernel has refused operations, because nothing else ends the sleep.
+    pub(super) fn limit(&self, timeout: Option<Duration>) -> Option<Duration> {
+        if self.queued() == 0 {
+            return timeout;
+        }
+        timeout.into_iter().chain([PAUSE]).min()
+    }
+
     /// Takes the completions that are there.
     pub(super) fn collect(&mut self) -> io::Result<()> {
         if self.in_flight == 0 {
