@@ -107,8 +107,12 @@ impl<'a> FileTransfer<'a> {
         }
     }
 
-    /// The bytes transferred so far are the answer. The next call meets the error again.
+    /// The bytes transferred so far are the answer. The next call meets the error again. A call that a signal has interrupted
+    /// is made again: Ruby raises what pread(2) and pwrite(2) report.
     pub fn failed(&self, errno: Errno) -> Step {
+        if errno == Errno::INTR {
+            return Step::More;
+        }
         Step::Over(FileOutcome::Answer(match self.done {
             0 => Err(errno),
             done => Ok(done),

@@ -45,10 +45,17 @@ pub fn getaddrinfo(
     wanted.ai_protocol = hints.protocol;
     wanted.ai_flags = hints.flags;
     let mut list = ptr::null_mut();
-    // SAFETY: strings that end with NUL, and a place for the list, all alive during the call.
-    let code = unsafe { libc::getaddrinfo(pointer(host), pointer(service), &wanted, &mut list) };
-    if code != 0 {
+    let (code, errno) = loop {
+        // SAFETY: strings that end with NUL, and a place for the list, all alive during the call.
+        let code =
+            unsafe { libc::getaddrinfo(pointer(host), pointer(service), &wanted, &mut list) };
         let errno = std::io::Error::last_os_error().raw_os_error().unwrap_or(0);
+        // A signal has interrupted one of its calls.
+        if code != libc::EAI_SYSTEM || errno != libc::EINTR {
+            break (code, errno);
+        }
+    };
+    if code != 0 {
         // A resolver module that is configured and not installed is "no such name", as in Ruby: [ruby-list:49420].
         let missing =
             cfg!(target_os = "linux") && code == libc::EAI_SYSTEM && errno == libc::ENOENT;
