@@ -1,10 +1,13 @@
 # frozen_string_literal: true
 
-# The program that main.rb runs under supervision: what fibers do with sockets, pipes, files, terminals, children, names, threads
+# The program that main.rb runs under supervision, a process for each trial: what fibers do with sockets, pipes, files, terminals, children, names, threads
 # and timers. A step that fails is reported and done again, so that at the end nothing is missing.
 #
-# It prints `error TASK CLASS` for each failure, `fd NUMBER TASK` for the descriptors of a task, and `| …` for what must be the
-# same in each run.
+# It prints `task NUMBER NAME` for each task, `error TASK CLASS` for each failure, and `| …` for what must be the same in each run.
+# Marks tell the supervisor to which task a descriptor belongs.
+#
+#   ruby tests/faults/program.rb                   once
+#   ruby tests/faults/program.rb FOLDER TRIALS     as often; the n-th one writes to FOLDER/n.out and FOLDER/n.err
 
 require "reactor"
 require "io/nonblock"
@@ -23,16 +26,13 @@ class Program
     @said = []
   end
 
-  def run
+  def run(trial)
+    TASKS.each_with_index { |name, number| say "task #{number} #{name}" }
     descriptors = leftovers
-    Marks.begin
-    round(TASKS)
+    Marks.begin(trial)
+    round("first", TASKS)
     Marks.end
-    first = @outcomes
-    @outcomes = {}
-    round(TASKS - %i[names]) # afterwards everything works as before
-    first.sort.each { |name, outcome| say "| #{name} #{outcome.inspect}" }
-    say "| again #{@outcomes.all? { |name, outcome| first[name] == outcome }}"
+    round("again", TASKS - %i[names]) # afterwards everything works as before
     GC.start
     until_closed(descriptors)
     say "| descriptors left #{leftovers - descriptors}"
@@ -48,13 +48,15 @@ class Program
     warn line if ENV["REACTOR_LOUD"]
   end
 
-  def round(tasks)
+  def round(title, tasks)
+    @outcomes = {}
     scheduler = open
     Fiber.set_scheduler(scheduler)
     tasks.each { |name| start(name) }
     again(:run) { scheduler.run }
     say "| fibers left #{scheduler.live}"
     Fiber.set_scheduler(nil)
+    @outcomes.sort.each { |name, outcome| say "| #{title} #{name} #{outcome.inspect}" }
   end
 
   # An error of the poll is raised in the root fiber, also after the new fiber has begun.
@@ -77,20 +79,36 @@ class Program
     @outcomes[name] = "#{error.class}: #{error.message}"
   end
 
+  def report(name, error)
+    say "error #{name} #{error.class}"
+    say error.full_message(highlight: false) if ENV["REACTOR_LOUD"]
+  end
+
   # A step that changes nothing if it fails.
   def again(name)
     tries = 0
     begin
       yield
     rescue SystemCallError, SocketError => error
-      say "error #{name} #{error.class}"
-      say error.full_message(highlight: false) if ENV["REACTOR_LOUD"]
+      report(name, error)
       (tries += 1) < TRIES ? retry : raise
     end
   end
 
   def owns(name, *ios)
-    ios.each { |io| say "fd #{io.fileno} #{name}" }
+    ios.each { |io| Marks.own(io.fileno, TASKS.index(name)) }
+  end
+
+  # An IO is closed also if close(2) reports an error. Returns whether none has.
+  def finish(name, *ios)
+    closed = ios.compact.map do |io|
+      io.close
+      true
+    rescue SystemCallError => error
+      report(name, error)
+      false
+    end
+    closed.all?
   end
 
   # A worker that ends after its scheduler keeps a descriptor until then.
@@ -126,14 +144,14 @@ class Program
         again(:stream) { theirs.write(line.upcase) }
       end
     ensure
-      theirs.close
+      finish(:stream, theirs)
       ended.close
     end
     answers = %w[a b c].map do |word|
       again(:stream) { ours.write("#{word}\n") }
       again(:stream) { ours.gets }
     end
-    ours.close
+    finish(:stream, ours)
     ended.pop
     answers.join
   end
@@ -147,7 +165,7 @@ class Program
     owns(:tcp, socket)
     [again(:tcp) { socket.gets }, again(:tcp) { socket.gets }].inspect
   ensure
-    [listener, socket].compact.each(&:close)
+    finish(:tcp, listener, socket)
   end
 
   # Each connection: a client that fails connects again.
@@ -156,7 +174,7 @@ class Program
       accepted = again(:tcp) { listener.accept }
       owns(:tcp, accepted)
       again(:tcp) { accepted.write("hello\n") }
-      accepted.close
+      finish(:tcp, accepted)
     end
   rescue IOError
     nil # the listener is closed
@@ -168,7 +186,7 @@ class Program
     Fiber.schedule { again(:datagrams) { theirs.send("datagram", 0) } }
     again(:datagrams) { ours.recv(100) }
   ensure
-    [ours, theirs].compact.each(&:close)
+    finish(:datagrams, ours, theirs)
   end
 
   # Writes of a page each reach a full pipe wholly or not at all.
@@ -178,7 +196,7 @@ class Program
     owns(:pipe, reader, writer)
     Fiber.schedule do
       24.times { |index| again(:pipe) { writer.write((65 + index).chr * 4096) } }
-      writer.close
+      finish(:pipe, writer)
     end
     sleep 0.001
     bytes = +""
@@ -187,7 +205,7 @@ class Program
     end
     "#{bytes.size} #{Zlib.crc32(bytes)}"
   ensure
-    [reader, writer].compact.each(&:close)
+    finish(:pipe, reader, writer)
   end
 
   def part(reader)
@@ -208,11 +226,11 @@ class Program
     again(:terminal) { ours.write("answer\n") }
     [first, lines.pop].inspect
   ensure
-    [ours, theirs].compact.each(&:close)
+    finish(:terminal, ours, theirs)
   end
 
   def file
-    text = Array.new(40_000) { |index| "line #{index}\n" }.join
+    text = "a line of it\n" * 30_000
     Tempfile.create("reactor-faults", ENV.fetch("REACTOR_SCRATCH", Dir.tmpdir)) do |file|
       owns(:file, file)
       file.sync = true
@@ -224,6 +242,7 @@ class Program
       whole = again(:file) { file.rewind; file.read }
       small = again(:file) { file.pos = 100; file.readpartial(50) }
       copied = again(:file) { copy(file) }
+      finish(:file, file)
       "#{head.inspect} #{whole.size} #{Zlib.crc32(whole)} #{small.inspect} #{copied}"
     end
   end
@@ -234,13 +253,27 @@ class Program
     Fiber.schedule do
       IO.copy_stream(file, writer, 5000, 0)
     rescue SystemCallError => error
-      say "error file #{error.class}"
+      report(:file, error)
     ensure
-      writer.close
+      finish(:file, writer)
     end
     copied = again(:file) { reader.read }
-    reader.close
+    finish(:file, reader)
     copied.size == 5000 ? "copied" : copy(file)
+  end
+
+  # A file on tmpfs.
+  def memory
+    Tempfile.create("reactor-faults", "/dev/shm") do |file|
+      owns(:memory, file)
+      file.sync = true
+      again(:memory) { file.rewind; file.write("m" * 5000) }
+      again(:memory) { file.pwrite("MEMORY", 100) }
+      part = again(:memory) { file.pread(10, 98) }
+      whole = again(:memory) { file.rewind; file.read }
+      finish(:memory, file)
+      "#{part} #{whole.size} #{Zlib.crc32(whole)}"
+    end
   end
 
   # Pages that the kernel has dropped.
@@ -254,17 +287,40 @@ class Program
       small = again(:uncached) { file.pread(1000, 5000) }
       file.advise(:dontneed)
       large = again(:uncached) { file.rewind; file.read(150_000) }
+      finish(:uncached, file)
       "#{small.size} #{large.size}"
     end
   end
 
+  # The children end when their parent already waits for them.
   def child
-    pid = spawn("exit 3")
+    pid = spawn("read line; exit 3", in: line_later)
     _, status = again(:child) { Process.wait2(pid) }
-    any = spawn("exit 4")
-    again(:child) { Process.wait(any, Process::WUNTRACED) }
-    output = again(:child) { IO.popen("echo output") { |io| owns(:child, io); io.read } }
-    "#{status.exitstatus} #{output}"
+    pid = spawn("read line; exit 4", in: line_later)
+    again(:child) { Process.wait(pid, Process::WUNTRACED) }
+    "#{status.exitstatus} #{output_of_a_child}"
+  end
+
+  # What reads a line from it gets one when this fiber has waited. (Process.wait lets other fibers run before it waits.)
+  def line_later
+    reader, writer = IO.pipe
+    Fiber.schedule do
+      3.times { Fiber.scheduler.yield }
+      reader.close
+      writer.write_nonblock("\n")
+      writer.close
+    end
+    reader
+  end
+
+  def output_of_a_child
+    reader = IO.popen("echo output")
+    pid = reader.pid
+    owns(:child, reader)
+    again(:child) { reader.gets }
+  ensure
+    # As in plain Ruby, a close that fails does not wait for the child.
+    Process.wait(pid) unless finish(:child, reader)
   end
 
   def names
@@ -287,18 +343,27 @@ class Program
     rescue Timeout::Error => error
       error.class
     end
+    [slept.class, limited].inspect
+  end
+
+  # A file that epoll_ctl(2) refuses with EPERM is always ready for the library, and so is this socket then.
+  def limit
     ours, theirs = UNIXSocket.pair
-    owns(:timers, ours, theirs)
-    waited = again(:timers) { ours.wait_readable(0.001) }
-    ours.timeout = 0.001
-    read = begin
-      again(:timers) { ours.readpartial(1) }
-    rescue IO::TimeoutError => error
-      error.class
-    end
-    [slept.class, limited, waited, read].inspect
+    owns(:limit, ours, theirs)
+    again(:limit) { ours.wait_readable(0.001) } ? "ready" : "not ready"
   ensure
-    [ours, theirs].compact.each(&:close)
+    finish(:limit, ours, theirs)
+  end
+
+  def limited_read
+    ours, theirs = UNIXSocket.pair
+    owns(:limited_read, ours, theirs)
+    ours.timeout = 0.001
+    again(:limited_read) { ours.readpartial(1) }
+  rescue IO::TimeoutError => error
+    error.class.to_s
+  ensure
+    finish(:limited_read, ours, theirs)
   end
 
   def selects
@@ -308,7 +373,7 @@ class Program
     ready = again(:selects) { IO.select([reader], nil, nil, 5) }
     ready.first.map { |io| io == reader }.inspect
   ensure
-    [reader, writer].compact.each(&:close)
+    finish(:selects, reader, writer)
   end
 
   def closes
@@ -319,7 +384,7 @@ class Program
   rescue IOError => error
     error.class.to_s
   ensure
-    theirs&.close
+    finish(:closes, theirs)
   end
 
   def watcher
@@ -330,14 +395,27 @@ class Program
     again(:watcher) { theirs.write("x") }
     queue.pop.inspect
   ensure
-    [ours, theirs].compact.each(&:close)
+    finish(:watcher, ours, theirs)
   end
 
   def offload
-    Zlib.crc32(Fiber.scheduler.offload { Zlib::Deflate.deflate("x" * 1_000_000) }).to_s
+    Zlib.crc32(Fiber.scheduler.offload { Zlib::Deflate.deflate("x" * 100_000) }).to_s
   end
 
-  TASKS = %i[stream tcp datagrams pipe terminal file uncached child names threads timers selects closes watcher offload].freeze
+  TASKS = %i[
+    stream tcp datagrams pipe terminal file memory uncached child names threads timers limit limited_read selects closes watcher
+    offload
+  ].freeze
 end
 
-Program.new.run
+folder, trials = ARGV
+Program.new.run(0) unless trials
+trials.to_i.times do |number|
+  child = fork do
+    Process.setpgid(0, 0) # the supervisor kills all processes of a trial that hangs
+    $stdout.reopen("#{folder}/#{number}.out", "w")
+    $stderr.reopen("#{folder}/#{number}.err", "w")
+    Program.new.run(number)
+  end
+  Process.wait(child)
+end

@@ -1,14 +1,15 @@
-//! `reactor-faults REPORT LIBRARY SECONDS watch|NAME NUMBER ERROR -- COMMAND…`: runs a program, and writes what it did.
+//! `reactor-faults REPORT LIBRARY SECONDS PLANS -- COMMAND…`: runs a program, and writes what it did. PLANS is a file with a line
+//! for each trial: `watch`, or `TASK NUMBER ERROR CALL`.
 
-use std::{env, fs, process::exit, time::Duration};
+use std::{env, error::Error, fmt::Write, fs, path::Path, process::exit, time::Duration};
 
 use reactor_faults::{
     filter::{REFUSED, STOPPED, command, stop_and_become},
     list::error,
-    trial::{Plan, trial},
+    trial::{Place, Plan, Report, trials},
 };
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
+fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = env::args().skip(1).collect();
     if arguments.first().is_some_and(|word| word == STOPPED) {
         eprintln!("{}", stop_and_become(&arguments[1..]));
@@ -16,30 +17,53 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     let place = arguments.iter().position(|word| word == "--");
     let (own, program) = arguments.split_at(place.ok_or("no --")?);
-    let (report, library, seconds, plan) = match own {
-        [report, library, seconds, watch] if watch == "watch" => {
-            (report, library, seconds, Plan::Watch)
-        }
-        [report, library, seconds, name, number, failure] => {
-            let failure = error(failure).ok_or("no error has this name")?;
-            let plan = Plan::Fail(name.clone(), number.parse()?, failure);
-            (report, library, seconds, plan)
-        }
-        _ => return Err("see the beginning of the source".into()),
+    let [report, library, seconds, plans] = own else {
+        return Err("see the beginning of the source".into());
     };
-    let program = command(&env::current_exe()?, &plan.asked(), &program[1..]);
+    let plans: Vec<Plan> = fs::read_to_string(plans)?
+        .lines()
+        .map(plan)
+        .collect::<Result<_, _>>()?;
+    let helper = env::current_exe()?;
+    let program = command(&helper, &Plan::asked(&plans), &program[1..]);
     let limit = Duration::from_secs(seconds.parse()?);
-    let done = trial(program, &plan, Some(library), limit)?;
-    let status = done
-        .status
-        .map_or("hung".to_owned(), |status| status.to_string());
-    let mut text = format!("status {status}\n");
-    if let Some(arguments) = done.failed {
-        text.push_str(&format!("failed {} {}\n", arguments[0], arguments[2]));
+    let done = trials(program, &plans, Some(library), limit)?;
+    write(Path::new(report), &done)
+}
+
+fn plan(line: &str) -> Result<Plan, Box<dyn Error>> {
+    if line == "watch" {
+        return Ok(Plan::Watch);
     }
-    for (name, count) in done.calls {
-        text.push_str(&format!("call {count} {name}\n"));
+    let words: Vec<&str> = line.splitn(4, ' ').collect();
+    let [task, number, failure, call] = words[..] else {
+        return Err("TASK NUMBER ERROR CALL".into());
+    };
+    let place = Place {
+        call: call.to_owned(),
+        task: task.parse()?,
+    };
+    let failure = error(failure).ok_or("no error has this name")?;
+    Ok(Plan::Fail(place, number.parse()?, failure))
+}
+
+/// `trial NUMBER STATUS`, `made` and `call COUNT TASK CALL` for each trial that has begun.
+fn write(path: &Path, reports: &[Option<Report>]) -> Result<(), Box<dyn Error>> {
+    let mut text = String::new();
+    for (number, report) in reports.iter().enumerate() {
+        let Some(report) = report else { continue };
+        let status = report.status.map(|status| status.to_string());
+        writeln!(
+            text,
+            "trial {number} {}",
+            status.as_deref().unwrap_or("hung")
+        )?;
+        if report.is_made {
+            text.push_str("made\n");
+        }
+        for (Place { call, task }, count) in &report.calls {
+            writeln!(text, "call {count} {task} {call}")?;
+        }
     }
-    fs::write(report, text)?;
-    Ok(())
+    Ok(fs::write(path, text)?)
 }

@@ -4,13 +4,17 @@
 //! also one that the kernel never ends so.
 
 use std::{
+    collections::HashSet,
     io,
     os::unix::process::{CommandExt, ExitStatusExt},
     process::{Command, ExitStatus},
     ptr,
-    sync::mpsc,
+    sync::{
+        Arc, Mutex,
+        mpsc::{self, RecvTimeoutError},
+    },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// A system call that waits for its answer.
@@ -22,6 +26,8 @@ pub struct Call {
     /// Where it was made: the address of the instruction, and of the top of the stack.
     pub instruction: u64,
     pub stack: u64,
+    /// The frame register.
+    pub frame: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,8 +40,20 @@ pub enum Answer {
     Value(i64),
 }
 
-/// Runs a command of [`crate::filter::command`], and asks `answer` about the system calls of its filter, made by it and by its
-/// children. None if the program has not ended within `limit`: it is killed then.
+/// What happens to the supervised program.
+pub trait Supervised {
+    /// A call of the filter is about to be made.
+    fn answer(&mut self, call: &Call) -> Answer;
+
+    /// A process of the program has ended, or one of its threads.
+    fn ended(&mut self, thread: i32, status: ExitStatus, watchdog: &Watchdog);
+
+    /// The process that has `limit` from now on.
+    fn begun(&mut self) -> Option<i32>;
+}
+
+/// Runs a command of [`crate::filter::command`]. `supervised` is asked about the system calls of its filter, made by it and by its
+/// children. None if it has not ended within `limit`: it is killed then.
 ///
 /// # Errors
 ///
@@ -43,34 +61,81 @@ pub enum Answer {
 pub fn run(
     mut command: Command,
     limit: Duration,
-    mut answer: impl FnMut(&Call) -> Answer,
+    supervised: &mut impl Supervised,
 ) -> io::Result<Option<ExitStatus>> {
     let child = command.process_group(0).spawn()?;
     let process = child.id() as i32;
     attach(process)?;
-    let (ended, end) = mpsc::channel();
-    let watchdog = thread::spawn(move || {
-        let is_over = end.recv_timeout(limit).is_err();
-        if is_over {
-            kill(process);
-        }
-        is_over
-    });
+    let watchdog = Watchdog::start(limit, process);
     let mut result = None;
     while let Some((thread, status)) = wait() {
-        if !libc::WIFSTOPPED(status) {
-            if thread == process {
-                result = Some(ExitStatus::from_raw(status));
-                kill(process); // Children that it has left.
+        if libc::WIFSTOPPED(status) {
+            go_on(thread, status, supervised);
+            if let Some(begun) = supervised.begun() {
+                watchdog.watch(begun);
             }
             continue;
         }
-        go_on(thread, status, &mut answer);
+        let status = ExitStatus::from_raw(status);
+        if thread == process {
+            result = Some(status);
+            kill(process); // Children that it has left.
+        }
+        supervised.ended(thread, status, &watchdog);
     }
-    _ = ended.send(());
-    match watchdog.join() {
-        Ok(false) => Ok(result),
-        _ => Ok(None),
+    Ok(result.filter(|_| !watchdog.has_killed(process)))
+}
+
+/// Kills the process that takes too long, and the other processes of its group.
+pub struct Watchdog {
+    limit: Duration,
+    watched: Arc<Mutex<Watched>>,
+    /// Dropped at the end of the watch.
+    _end: mpsc::Sender<()>,
+}
+
+struct Watched {
+    process: i32,
+    until: Instant,
+    killed: HashSet<i32>,
+}
+
+impl Watchdog {
+    fn start(limit: Duration, process: i32) -> Self {
+        let watched = Arc::new(Mutex::new(Watched {
+            process,
+            until: Instant::now() + limit,
+            killed: HashSet::new(),
+        }));
+        let (end, ended) = mpsc::channel::<()>();
+        let shared = Arc::clone(&watched);
+        thread::spawn(move || {
+            let interval = Duration::from_millis(100);
+            while ended.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
+                let mut watched = shared.lock().unwrap();
+                if Instant::now() > watched.until {
+                    let process = watched.process;
+                    watched.killed.insert(process);
+                    kill(process);
+                }
+            }
+        });
+        Self {
+            limit,
+            watched,
+            _end: end,
+        }
+    }
+
+    /// This process has the whole limit from now on.
+    pub fn watch(&self, process: i32) {
+        let mut watched = self.watched.lock().unwrap();
+        watched.process = process;
+        watched.until = Instant::now() + self.limit;
+    }
+
+    pub fn has_killed(&self, process: i32) -> bool {
+        self.watched.lock().unwrap().killed.contains(&process)
     }
 }
 
@@ -92,12 +157,12 @@ fn attach(process: i32) -> io::Result<()> {
 }
 
 /// Answers a stop of a thread.
-fn go_on(thread: i32, status: i32, answer: &mut impl FnMut(&Call) -> Answer) {
+fn go_on(thread: i32, status: i32, supervised: &mut impl Supervised) {
     let signal = libc::WSTOPSIG(status);
     let stopping = [libc::SIGSTOP, libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU];
     let (kind, passed_on) = match status >> 16 {
         libc::PTRACE_EVENT_SECCOMP => {
-            answer_call(thread, answer);
+            answer_call(thread, supervised);
             (libc::PTRACE_CONT, 0)
         }
         libc::PTRACE_EVENT_STOP if stopping.contains(&signal) => (libc::PTRACE_LISTEN, 0),
@@ -109,7 +174,7 @@ fn go_on(thread: i32, status: i32, answer: &mut impl FnMut(&Call) -> Answer) {
 }
 
 #[cfg(target_arch = "x86_64")]
-fn answer_call(thread: i32, answer: &mut impl FnMut(&Call) -> Answer) {
+fn answer_call(thread: i32, supervised: &mut impl Supervised) {
     // SAFETY: the struct has only integers, for which zero is a value.
     let mut registers: libc::user_regs_struct = unsafe { std::mem::zeroed() };
     let place = ptr::from_mut(&mut registers).cast();
@@ -117,12 +182,13 @@ fn answer_call(thread: i32, answer: &mut impl FnMut(&Call) -> Answer) {
         return;
     }
     let r = &registers;
-    let value = match answer(&Call {
+    let value = match supervised.answer(&Call {
         thread,
         number: r.orig_rax as i64,
         arguments: [r.rdi, r.rsi, r.rdx, r.r10, r.r8, r.r9],
         instruction: r.rip,
         stack: r.rsp,
+        frame: r.rbp,
     }) {
         Answer::Real => return,
         Answer::Error(number) => -i64::from(number),
@@ -136,7 +202,7 @@ fn answer_call(thread: i32, answer: &mut impl FnMut(&Call) -> Answer) {
 
 /// Elsewhere no call is answered; [`run`] is not used there.
 #[cfg(not(target_arch = "x86_64"))]
-fn answer_call(_: i32, _: &mut impl FnMut(&Call) -> Answer) {}
+fn answer_call(_: i32, _: &mut impl Supervised) {}
 
 /// A number in the place of an address.
 fn number(value: i32) -> *mut libc::c_void {
@@ -159,8 +225,8 @@ fn wait() -> Option<(i32, i32)> {
     (thread > 0).then_some((thread, status))
 }
 
-/// Kills the program and its children.
-fn kill(process: i32) {
+/// Kills the processes of a group.
+pub(crate) fn kill(process: i32) {
     // SAFETY: no pointer is passed.
     unsafe { libc::kill(-process, libc::SIGKILL) };
 }

@@ -4,12 +4,19 @@
 
 mod scenarios;
 
-use std::{collections::BTreeSet, env, fs::File, io::Read, path::Path, time::Duration};
+use std::{
+    collections::BTreeSet,
+    env,
+    fs::File,
+    io::{self, Read, Write},
+    path::Path,
+    time::Duration,
+};
 
 use reactor_faults::{
     filter::command,
     list::{Row, error, rows},
-    trial::{Plan, Report, trial},
+    trial::{Place, Plan, Report, trials},
 };
 
 const SCENARIO: &str = "REACTOR_SCENARIO";
@@ -45,6 +52,7 @@ fn every_call_of_the_core_is_in_the_list_and_may_fail() {
             }
         }
     }
+    counts.write().unwrap();
     let (pairs, faults, runs) = (counts.pairs.len(), counts.faults, counts.runs);
     println!("core: {pairs} pairs of a call and an error, {runs} of {faults} faults made");
     let list = problems.join("\n");
@@ -54,8 +62,29 @@ fn every_call_of_the_core_is_in_the_list_and_may_fail() {
 #[derive(Default)]
 struct Counts {
     pairs: BTreeSet<(String, &'static str)>,
+    /// Those of the faults that were made.
+    made: BTreeSet<(String, &'static str)>,
     faults: usize,
     runs: usize,
+}
+
+impl Counts {
+    /// A line for each pair that was made, for the comparison with the whole list.
+    fn write(&self) -> io::Result<()> {
+        let Some(path) = env::var_os("REACTOR_PAIRS") else {
+            return Ok(());
+        };
+        let lines: String = self
+            .made
+            .iter()
+            .map(|(call, failure)| format!("{call}: {failure}\n"))
+            .collect();
+        File::options()
+            .append(true)
+            .create(true)
+            .open(path)?
+            .write_all(lines.as_bytes())
+    }
 }
 
 /// Runs a scenario once for each call, error and place. `usual` and `expected` are those of its run without a failure.
@@ -70,7 +99,8 @@ fn scenario_with_failures(
         return vec![format!("{name}: {usual:?} {expected:?}")];
     }
     let mut problems = Vec::new();
-    for (call, count) in &usual.calls {
+    for (place, count) in &usual.calls {
+        let Place { call, task } = place;
         let Some(row) = rows().remove(call.as_str()) else {
             problems.push(format!("{name}: {call} is not in the list"));
             continue;
@@ -78,19 +108,22 @@ fn scenario_with_failures(
         let Row::Fails(errors) = row else { continue };
         for failure in errors {
             counts.pairs.insert((call.clone(), failure));
-            for place in 1..=*count {
+            for occurrence in 1..=*count {
                 counts.faults += 1;
                 if !counts.faults.is_multiple_of(sample()) {
                     continue;
                 }
-                let plan = Plan::Fail(call.clone(), place, error(failure).unwrap());
+                let plan = Plan::Fail(place.clone(), occurrence, error(failure).unwrap());
                 let (done, found) = start(name, &plan).unwrap();
                 // Threads do not make the same number of calls each time.
-                counts.runs += usize::from(done.failed.is_some());
+                if done.is_made {
+                    counts.runs += 1;
+                    counts.made.insert((call.clone(), failure));
+                }
                 let found = compare(call, failure, usual, expected, &done, &found);
-                let told = found
-                    .iter()
-                    .map(|text| format!("{name}: {call} #{place} {failure}: {text}"));
+                let told = found.iter().map(|text| {
+                    format!("{name}: {call} of {task} #{occurrence} {failure}: {text}")
+                });
                 problems.extend(told);
             }
         }
@@ -159,18 +192,21 @@ fn compare(
     problems
 }
 
-fn start(name: &str, plan: &Plan) -> std::io::Result<(Report, Printed)> {
-    let (mut reader, writer) = std::io::pipe()?;
+fn start(name: &str, plan: &Plan) -> io::Result<(Report, Printed)> {
+    let (mut reader, writer) = io::pipe()?;
     let me = env::current_exe()?.into_os_string();
     let words = ["--exact", "scenario", "--nocapture", "--test-threads=1"];
     let program: Vec<_> = [me].into_iter().chain(words.map(Into::into)).collect();
     let helper = Path::new(env!("CARGO_BIN_EXE_reactor-faults"));
-    let mut command = command(helper, &plan.asked(), &program);
+    let plans = [plan.clone()];
+    let mut command = command(helper, &Plan::asked(&plans), &program);
     command.env(SCENARIO, name).stdout(writer);
     if env::var_os("REACTOR_LOUD").is_none() {
         command.stderr(File::create("/dev/null")?);
     }
-    let report = trial(command, plan, None, Duration::from_secs(limit()))?;
+    let limit = Duration::from_secs(limit());
+    let report = trials(command, &plans, None, limit)?.remove(0);
+    let report = report.expect("the scenario has not begun");
     let mut text = String::new();
     reader.read_to_string(&mut text)?;
     let mut printed = Printed::default();

@@ -60,9 +60,9 @@ pub fn run(name: &str) {
     };
     let mut all = OF_EACH_DRIVER.iter().chain(&OF_THE_RING);
     let (_, scenario) = all.find(|(known, _)| *known == name).unwrap();
-    mark(TEST);
     let before = descriptors();
     mark(BEGIN);
+    mark(TEST);
     scenario(&world);
     mark(END);
     until_alone();
