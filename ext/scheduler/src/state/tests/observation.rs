@@ -14,7 +14,7 @@ fn the_end_of_the_scheduler_drops_the_jobs_of_fibers_that_never_go_on() {
     let (mut state, _script) = open();
     let slot = scheduled(&mut state, 1);
     let (owned, dropped) = mpsc::channel::<()>();
-    let job = state.submit(slot, 0, WorkClass::Disk, move || owned);
+    let job = state.submit(slot, WorkClass::Disk, move || owned);
     let job = state.keep_job(job.unwrap());
     state.close();
     let left = dropped.recv_timeout(Duration::from_secs(60));
