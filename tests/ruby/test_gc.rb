@@ -167,6 +167,96 @@ class TestGC < ReactorTest
     assert_equal after, after.compact.uniq
   end
 
+  # Ruby keeps the instance variables of an IO beside the object, and looks them up in each collection.
+  def test_a_socket_that_has_waited_has_no_instance_variable
+    a, b = pair
+    before = ObjectSpace.memsize_of(a)
+    run_scheduler do |scheduler|
+      Fiber.schedule { a.readpartial(1) }
+      Fiber.schedule do
+        b.write("xy")
+        scheduler.on_ready(a) { a.readpartial(1) }
+      end
+    end
+    assert_equal before, ObjectSpace.memsize_of(a)
+  end
+
+  # Pairs of sockets at the same descriptors, each of which waits once: the address of each socket, and its number before and
+  # after. The block closes them, or leaves that to the collector.
+  def numbers_of_sockets(count)
+    Array.new(count) do
+      sockets = UNIXSocket.pair
+      before = Reactor.io_number(sockets.first)
+      sockets.first.wait_readable(0.00001)
+      row = [address(sockets.first), before, Reactor.io_number(sockets.first)]
+      yield sockets
+      row
+    end
+  end
+
+  def test_a_socket_at_the_descriptor_of_an_earlier_one_has_another_number
+    skip "the portable scheduler gives no numbers" if select_backend?
+
+    rows = []
+    run_scheduler do
+      Fiber.schedule do
+        5.times do
+          rows.concat(numbers_of_sockets(STRESS ? 2 : 20) { |sockets| sockets.each(&:close) })
+          rows.concat(numbers_of_sockets(STRESS ? 2 : 20) { |sockets| sockets.clear })
+          GC.start
+        end
+      end
+    end
+    GC.start # closes those that were not
+    _, before, after = rows.transpose
+    assert_empty before.compact
+    assert_equal after, after.compact.uniq
+  end
+
+  def test_two_sockets_on_one_descriptor_keep_their_numbers
+    skip "the portable scheduler gives no numbers" if select_backend?
+
+    a, = pair
+    other = UNIXSocket.for_fd(a.fileno)
+    copy = a.dup
+    rounds = []
+    run_scheduler do
+      Fiber.schedule do
+        3.times do
+          [a, other, copy].each { |socket| socket.wait_readable(0.00001) }
+          rounds << [a, other, copy].map { |socket| Reactor.io_number(socket) }
+        end
+        copy.close
+        copy = a.clone
+        copy.wait_readable(0.00001)
+        rounds << [a, other, copy].map { |socket| Reactor.io_number(socket) }
+      end
+    end
+    *same, last = rounds
+    assert_equal 1, same.uniq.size
+    assert_equal same.first.first(2), last.first(2)
+    assert_equal 4, (same.first + last).compact.uniq.size
+  ensure
+    other&.autoclose = false
+    copy&.close
+  end
+
+  def test_a_socket_that_compaction_has_moved_waits_and_is_closed
+    skip "no GC.verify_compaction_references here" unless GC.respond_to?(:verify_compaction_references)
+
+    sockets = Array.new(10) { pair }.flatten
+    log = []
+    run_scheduler do
+      Fiber.schedule do
+        sockets.each { |socket| socket.wait_readable(0.00001) }
+        GC.verify_compaction_references(expand_heap: true, toward: :empty)
+        sockets.each { |socket| Fiber.schedule { log << assert_raises(IOError) { socket.readpartial(1) } } }
+        sockets.each(&:close)
+      end
+    end
+    assert_equal sockets.size, log.size
+  end
+
   def test_every_kind_of_wait_under_gc_stress
     r, w = IO.pipe
     a, b = pair

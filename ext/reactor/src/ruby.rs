@@ -25,6 +25,7 @@ pub mod panics;
 #[cfg(feature = "planted-errors")]
 pub mod planted;
 pub mod ractor;
+pub mod socket_numbers;
 pub mod thread;
 
 /// The version of the scheduler interface of the Ruby this was built for: 2 (3.3, 3.4), 3 (4.0), 4 and more (4.1).

@@ -22,7 +22,6 @@ use crate::{
     ruby::{
         error::closed_elsewhere_exception,
         fiber::is_fiber,
-        hidden_number,
         io::{RealIo, real_io},
         io_facts::IoFacts,
         ractor::each_scheduler,
@@ -112,9 +111,8 @@ fn known(io: RealIo) -> Option<(i32, u64)> {
     if io.is_closed() {
         return None;
     }
-    let number = hidden_number::known(io.value())?;
-    let descriptor = io.descriptor().ok()?;
-    Some((descriptor, IoFacts::io_number_of(number)))
+    let number = IoFacts::number_of(io)?;
+    Some((io.descriptor().ok()?, number))
 }
 
 /// Raises IOError in these fibers, which wait for the IO with this number.
@@ -230,10 +228,11 @@ pub fn replaced(
 /// `push_when_unused(io, queue)`: the queue gets an element when no worker uses the descriptor of the IO any more. False,
 /// and nothing done, if none does now.
 pub fn push_when_unused(this: Obj<Scheduler>, io: Value, queue: Value) -> bool {
-    let Some(number) = hidden_number::known(io).filter(|_| !this.is_closed()) else {
+    let number = real_io(io).ok().and_then(IoFacts::number_of);
+    let Some(number) = number.filter(|_| !this.is_closed()) else {
         return false;
     };
-    Scheduler::push_when_unpinned(this, IoFacts::io_number_of(number), queue)
+    Scheduler::push_when_unpinned(this, number, queue)
 }
 
 /// `fiber_interrupt(fiber, exception)`: raises in a fiber that waits for readiness; dropped if it no longer does.

@@ -1,5 +1,6 @@
-//! A number that an object carries in a hidden instance variable: an IO its io number and the facts about it (`io_facts`), a
-//! fiber its own number. Two objects never have the same one, whatever their addresses.
+//! A number that an object carries in a hidden instance variable: an IO its io number and the facts about it (`io_facts`; those of
+//! most sockets are in [`socket_numbers`](super::socket_numbers)), a fiber its own number. Two objects never have the same one,
+//! whatever their addresses.
 
 mod cache;
 
@@ -23,16 +24,20 @@ pub use cache::empty_at_each_collection;
 /// The object's number. If it has none, it gets the one that `number_of` makes from a serial. `None` for a frozen object, which
 /// can carry none.
 pub fn given(object: Value, number_of: impl FnOnce(u64) -> u64) -> Option<u64> {
-    static NEXT: AtomicU64 = AtomicU64::new(1);
     if let Some(number) = known(object) {
         return Some(number);
     }
     if object.is_frozen() {
         return None;
     }
-    let number = number_of(NEXT.fetch_add(1, Ordering::Relaxed));
+    let number = number_of(next_serial());
     set(object, number);
     Some(number)
+}
+
+pub fn next_serial() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 /// The number that the object has been given, if it has.

@@ -11,6 +11,7 @@ use crate::ruby::{
     hidden_number,
     io::{self, RealIo},
     object::is_kind_of,
+    socket_numbers,
 };
 
 /// An IO object, and the facts about it that hooks decide by.
@@ -28,7 +29,10 @@ impl IoFacts {
     pub fn new(object: Value) -> Result<Self, Error> {
         let io = io::real_io(object)?;
         let descriptor = io.descriptor()?;
-        let number = hidden_number::given(io.value(), |serial| facts(serial, io, descriptor));
+        let number = match socket_numbers::known(io.value(), descriptor) {
+            Some(number) => Some(number),
+            None => number_given(io, descriptor),
+        };
         let bits = number.unwrap_or_else(|| facts(0, io, descriptor));
         Ok(Self {
             io,
@@ -49,31 +53,34 @@ impl IoFacts {
         self.owner_id.0
     }
 
-    /// The serial in a hidden number.
-    pub fn io_number_of(number: u64) -> u64 {
+    /// The number under which the state knows this IO; `None` if no scheduler has seen it.
+    pub fn number_of(io: RealIo) -> Option<u64> {
+        known(io).map(Self::io_number_of)
+    }
+
+    /// The serial in a number.
+    fn io_number_of(number: u64) -> u64 {
         number >> 4
     }
 
-    /// The object has another file than before (IO#reopen): what its hidden number says of the file is asked again. Its serial
+    /// The object has another file than before (IO#reopen): what its number says of the file is asked again. Its serial
     /// stays, because waits have begun under it.
     pub fn refresh(io: RealIo) {
-        let number = hidden_number::known(io.value());
-        if let (Some(number), Ok(descriptor)) = (number, io.descriptor()) {
-            let serial = Self::io_number_of(number);
-            hidden_number::set(io.value(), facts(serial, io, descriptor));
+        if let (Some(number), Ok(descriptor)) = (known(io), io.descriptor()) {
+            set(
+                io,
+                descriptor,
+                facts(Self::io_number_of(number), io, descriptor),
+            );
         }
     }
 
     /// The pipe keeps no packets.
     pub fn note_stream_pipe(&self) {
-        let is_kept =
-            hidden_number::known(self.io.value()).is_some() && !self.io.value().is_frozen();
-        if is_kept {
+        if known(self.io).is_some() && !self.io.value().is_frozen() {
             let kind = DescriptorKind::StreamPipe;
-            hidden_number::set(
-                self.io.value(),
-                number(self.number(), self.is_ruby_socket, kind),
-            );
+            let number = number(self.number(), self.is_ruby_socket, kind);
+            set(self.io, self.descriptor, number);
         }
     }
 
@@ -81,12 +88,51 @@ impl IoFacts {
     pub fn recheck_kind(&self) {
         let kind = DescriptorKind::of(self.descriptor);
         if kind != self.kind && !(kind.is_pipe() && self.kind.is_pipe()) {
+            self.clear_number();
+        }
+    }
+
+    fn clear_number(&self) {
+        if !socket_numbers::release(self.io.value(), self.descriptor) {
             hidden_number::clear(self.io.value());
         }
     }
 }
 
-/// The hidden number: a serial, one bit for Ruby's socket classes, three for the kind.
+/// The number of an object without an entry in the table of sockets.
+#[inline(never)]
+fn number_given(io: RealIo, descriptor: i32) -> Option<u64> {
+    if let Some(number) = hidden_number::known(io.value()) {
+        return Some(number);
+    }
+    if is_socket(io.value()) && !io.value().is_frozen() {
+        let number = facts(hidden_number::next_serial(), io, descriptor);
+        if socket_numbers::give(io.value(), descriptor, number) {
+            return Some(number);
+        }
+    }
+    hidden_number::given(io.value(), |serial| facts(serial, io, descriptor))
+}
+
+/// The number that an IO has been given, if it has.
+fn known(io: RealIo) -> Option<u64> {
+    number_of_socket(io).or_else(|| hidden_number::known(io.value()))
+}
+
+fn number_of_socket(io: RealIo) -> Option<u64> {
+    if !socket_numbers::may_have(io.value()) || io.is_closed() {
+        return None;
+    }
+    socket_numbers::known(io.value(), io.descriptor().ok()?)
+}
+
+fn set(io: RealIo, descriptor: i32, number: u64) {
+    if !socket_numbers::replace(io.value(), descriptor, number) {
+        hidden_number::set(io.value(), number);
+    }
+}
+
+/// A number: a serial, one bit for Ruby's socket classes, three for the kind.
 fn facts(serial: u64, io: RealIo, descriptor: i32) -> u64 {
     number(
         serial,
@@ -122,5 +168,5 @@ fn is_socket(io: Value) -> bool {
 /// `Reactor.io_number(io)`: the number under which an IO object appears in the rows of fibers; nil if no scheduler has
 /// seen it.
 pub fn io_number(io: Value) -> Option<u64> {
-    hidden_number::known(io).map(IoFacts::io_number_of)
+    io::real_io(io).ok().and_then(IoFacts::number_of)
 }

@@ -125,6 +125,19 @@ pub fn is_socket(descriptor: RawFd) -> bool {
     sockopt::socket_type(borrow(descriptor)).is_ok()
 }
 
+/// A number that no other socket of the system has or gets. Only Linux gives one.
+pub fn socket_cookie(descriptor: RawFd) -> Option<u64> {
+    #[cfg(target_os = "linux")]
+    {
+        sockopt::socket_cookie(borrow(descriptor)).ok()
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        _ = descriptor;
+        None
+    }
+}
+
 /// Whether it is the path of a FIFO: opening one blocks until its other end is opened.
 pub fn is_fifo(path: Vec<u8>) -> bool {
     rustix::fs::stat(path).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Fifo)

@@ -1,0 +1,131 @@
+//! The numbers of sockets, in a table by descriptor. Other objects carry theirs as [`hidden_number`](super::hidden_number)s.
+//!
+//! Ruby keeps the instance variables of an IO in a table of the process, and each collection, a minor one too, looks up each IO that
+//! has one: a minor collection with ten thousand sockets would take more than twice the time.
+//!
+//! | object                                 | its entry                                                          |
+//! |----------------------------------------|--------------------------------------------------------------------|
+//! | without the flag                       | none, even if an earlier object at its address has one             |
+//! | with the flag, its address is there    | its own                                                            |
+//! | with the flag, another address is there | none: it was moved by compaction, or has got another descriptor   |
+//!
+//! A socket takes the entry over if the descriptor had another socket when the entry was written. Else two objects have one
+//! descriptor, and the second one carries a hidden number. Only Linux tells sockets from one another (SO_COOKIE); elsewhere all numbers are hidden ones.
+
+use std::{
+    os::fd::RawFd,
+    sync::{
+        OnceLock,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use magnus::{Value, rb_sys::AsRawValue};
+use rb_sys::{RBasic, VALUE};
+use reactor_scheduler::system::kind::socket_cookie;
+
+/// The flag of an object that has had an entry. Flags from this one on are the class's own, and Ruby's IO uses none of them. An
+/// object begins without it; `dup` and `clone` do not copy it.
+const NUMBERED: VALUE = rb_sys::ruby_fl_type::RUBY_FL_USER10 as VALUE;
+
+const PAGE: usize = 1 << 12;
+/// Descriptors beyond have no entry: more than Linux lets a process have, unless `fs.nr_open` is raised.
+const PAGES: usize = (1 << 20) / PAGE;
+
+/// Zeros: nobody's.
+#[derive(Default)]
+struct Entry {
+    object: AtomicU64,
+    number: AtomicU64,
+    cookie: AtomicU64,
+}
+
+/// Ractors share it.
+static TABLE: [OnceLock<Box<[Entry]>>; PAGES] = [const { OnceLock::new() }; PAGES];
+
+fn entry(descriptor: RawFd) -> Option<&'static Entry> {
+    let index = usize::try_from(descriptor).ok()?;
+    TABLE.get(index / PAGE)?.get()?.get(index % PAGE)
+}
+
+fn entry_or_new(descriptor: RawFd) -> Option<&'static Entry> {
+    let index = usize::try_from(descriptor).ok()?;
+    let page = TABLE.get(index / PAGE)?;
+    let page = page.get_or_init(|| (0..PAGE).map(|_| Entry::default()).collect());
+    page.get(index % PAGE)
+}
+
+/// The entry of this IO object, which has this descriptor.
+#[inline(always)]
+fn own(io: Value, descriptor: RawFd) -> Option<&'static Entry> {
+    if !may_have(io) {
+        return None;
+    }
+    entry(descriptor).filter(|entry| entry.object.load(Ordering::Relaxed) == io.as_raw())
+}
+
+/// The number of this IO object, which has this descriptor.
+#[inline(always)]
+pub fn known(io: Value, descriptor: RawFd) -> Option<u64> {
+    own(io, descriptor).map(|entry| entry.number.load(Ordering::Relaxed))
+}
+
+/// Gives a number to a socket that has none. False if it cannot have the entry.
+pub fn give(socket: Value, descriptor: RawFd, number: u64) -> bool {
+    let (Some(entry), Some(cookie)) = (entry_or_new(descriptor), socket_cookie(descriptor)) else {
+        return false;
+    };
+    let owner = entry.object.load(Ordering::Relaxed);
+    if owner != 0 && entry.cookie.load(Ordering::Relaxed) == cookie {
+        return false;
+    }
+    let object = socket.as_raw();
+    let taken = entry
+        .object
+        .compare_exchange(owner, object, Ordering::Relaxed, Ordering::Relaxed);
+    if taken.is_err() {
+        return false;
+    }
+    entry.cookie.store(cookie, Ordering::Relaxed);
+    entry.number.store(number, Ordering::Relaxed);
+    set_flag(socket, true);
+    true
+}
+
+/// Changes the number of an object whose descriptor may have got another file. False if the object has no entry.
+pub fn replace(io: Value, descriptor: RawFd, number: u64) -> bool {
+    own(io, descriptor).is_some_and(|entry| {
+        let cookie = socket_cookie(descriptor).unwrap_or(0);
+        entry.cookie.store(cookie, Ordering::Relaxed);
+        entry.number.store(number, Ordering::Relaxed);
+        true
+    })
+}
+
+/// Takes the number away. False if the object has no entry.
+pub fn release(io: Value, descriptor: RawFd) -> bool {
+    own(io, descriptor).is_some_and(|entry| {
+        set_flag(io, false);
+        entry.object.store(0, Ordering::Relaxed);
+        true
+    })
+}
+
+/// False: the object has no number here.
+#[inline(always)]
+pub fn may_have(io: Value) -> bool {
+    // SAFETY: an IO begins with an RBasic.
+    unsafe { (*basic(io)).flags & NUMBERED != 0 }
+}
+
+fn set_flag(io: Value, is_numbered: bool) {
+    // SAFETY: as above. Only the Ractor of the object, with its lock, writes the flags.
+    unsafe {
+        let flags = &mut (*basic(io)).flags;
+        *flags = *flags & !NUMBERED | if is_numbered { NUMBERED } else { 0 };
+    }
+}
+
+fn basic(io: Value) -> *mut RBasic {
+    io.as_raw() as usize as *mut RBasic
+}
