@@ -6,8 +6,8 @@
 //! The state is never borrowed across a switch, a GVL release or a call into Ruby: each borrow ends within the statement
 //! or block that needs it.
 //!
-//! Each file uses only those above it: `owner`, `scheduler`, `hook_scope`, `timeout_block` and
-//! `interrupted_code`, `pending`, `switch`, `deadlock` and
+//! Each file uses only those above it: `owner`, `scheduler`, `hook_scope`, `timeout_block`,
+//! `interrupted_code` and `watcher_marks`, `pending`, `switch`, `deadlock` and
 //! `virtual_clock`, `turn` and `watchers`, `yielding`, `park`, `fiber_lifecycle`. `ext/scheduler/tests/layers.rs` holds that
 //! for the methods they call as well.
 
@@ -23,5 +23,6 @@ mod switch;
 pub mod timeout_block;
 mod turn;
 mod virtual_clock;
+pub mod watcher_marks;
 mod watchers;
 mod yielding;

@@ -146,6 +146,9 @@ fn init(ruby: &Ruby) -> Result<(), Error> {
     let block = reactor.define_class("TimeoutBlock", ruby.class_object())?;
     block.undef_default_alloc_func();
     reactor.funcall::<_, _, magnus::Value>("private_constant", ("TimeoutBlock",))?;
+    let marks = reactor.define_class("WatcherMarks", ruby.class_object())?;
+    marks.undef_default_alloc_func();
+    reactor.funcall::<_, _, magnus::Value>("private_constant", ("WatcherMarks",))?;
     define_lookup(reactor.define_class("Lookup", ruby.class_object())?)?;
     define_poller(reactor.define_class("Poller", ruby.class_object())?)
 }

@@ -82,14 +82,19 @@ pub struct State {
 }
 
 impl State {
-    /// Every object of Ruby's that is kept here, for the garbage collector.
+    /// Every object of Ruby's that is kept here, except the watchers, for the garbage collector.
     pub fn for_each_object(&self, mut visit: impl FnMut(ObjectRef)) {
         let running = self.control.running();
         self.fibers.for_each_object(running, &mut visit);
         self.timeouts.for_each_object(&mut visit);
-        self.watchers.for_each_object(&mut visit);
+        self.watchers.for_each_io(&mut visit);
         self.control.for_each_object(&mut visit);
         self.pins.for_each_object(&mut visit);
+    }
+
+    /// Every watcher, for the garbage collector.
+    pub fn for_each_watcher(&self, mut visit: impl FnMut(ObjectRef)) {
+        self.watchers.for_each_watcher(&mut visit);
     }
 
     /// Bytes beyond the struct itself.

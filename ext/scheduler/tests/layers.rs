@@ -32,7 +32,12 @@ const INSIDE: [(&str, &[&[&str]]); 3] = [
         &[
             &["owner"],
             &["scheduler"],
-            &["hook_scope", "timeout_block", "interrupted_code"],
+            &[
+                "hook_scope",
+                "timeout_block",
+                "interrupted_code",
+                "watcher_marks",
+            ],
             &["pending", "switch", "deadlock", "virtual_clock"],
             &["turn", "watchers"],
             &["yielding"],

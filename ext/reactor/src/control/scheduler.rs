@@ -1,6 +1,6 @@
 //! The Ruby object `Reactor::NativeScheduler`: the scheduler's state, its owner, its time slice and its quota of the GVL.
 
-use std::cell::{Cell, Ref, RefCell, RefMut};
+use std::cell::{Cell, OnceCell, Ref, RefCell, RefMut};
 
 use magnus::{
     DataTypeFunctions, Error, RHash, Ruby, Symbol, TypedData, Value, gc::Marker, prelude::*,
@@ -39,6 +39,7 @@ pub struct Scheduler {
     quota: GvlQuota,
     /// Tells by refusing to be locked that a trap handler or a finalizer runs.
     mutex: Cell<Option<ObjectRef>>,
+    watcher_marks: OnceCell<ObjectRef>,
 }
 
 impl Receiver for Scheduler {
@@ -53,6 +54,9 @@ impl DataTypeFunctions for Scheduler {
         self.state().for_each_object(|object| object.mark(marker));
         if let Some(mutex) = self.mutex.get() {
             mutex.mark(marker);
+        }
+        if let Some(watcher_marks) = self.watcher_marks.get() {
+            watcher_marks.mark(marker);
         }
     }
 
@@ -116,6 +120,11 @@ impl Scheduler {
     /// Whether the code that runs is a trap handler, or a finalizer that the VM has put off.
     pub fn refuses_locks(&self) -> bool {
         self.mutex.get().is_some_and(handler::refuses_locks)
+    }
+
+    /// The object that marks the watchers (`watcher_marks.rs`).
+    pub fn watcher_marks(&self) -> &OnceCell<ObjectRef> {
+        &self.watcher_marks
     }
 
     // --- its owner -----------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ use crate::{
         error::{argument_error, io_error, runtime_error, system_error},
         io::{RealIo, real_io},
         io_facts::IoFacts,
-        object::{Object, object_ref, write_barrier},
+        object::{Object, object_ref},
     },
     wait::readiness::watch,
 };
@@ -51,8 +51,7 @@ pub fn begin_watcher(
     let watched = open_in(io, interest)?;
     let facts = IoFacts::new(watched.value())?;
     let is_buffered = interest.contains(Interest::READABLE) && io.has_read_ahead();
-    write_barrier(this, object_ref(watcher));
-    write_barrier(this, given);
+    Scheduler::keep_watcher(this, ruby, watcher, given);
     let begun = this.state_mut().begin_watcher(NewWatcher {
         object: object_ref(watcher),
         io: given,

@@ -126,12 +126,14 @@ impl Watchers {
         })
     }
 
-    pub fn for_each_object(&self, visit: &mut impl FnMut(ObjectRef)) {
+    pub fn for_each_io(&self, visit: &mut impl FnMut(ObjectRef)) {
         let records = self.records.iter().flatten();
-        records.for_each(|record| {
-            visit(record.object);
-            visit(record.io);
-        });
+        records.for_each(|record| visit(record.io));
+    }
+
+    pub fn for_each_watcher(&self, visit: &mut impl FnMut(ObjectRef)) {
+        let records = self.records.iter().flatten();
+        records.for_each(|record| visit(record.object));
     }
 
     pub fn size(&self) -> usize {

@@ -195,19 +195,20 @@ fn a_transient_watcher_keeps_nothing_going() {
 }
 
 #[test]
-fn a_watcher_is_marked_while_it_waits_and_counts_as_a_wait_for_readiness() {
+fn a_watcher_and_its_io_are_marked_while_it_waits_and_it_counts_as_a_wait_for_readiness() {
     let (mut state, _) = open();
     let token = watch(&mut state, new(1, 5));
-    let is_marked = |state: &State| {
-        let mut found = false;
-        state.for_each_object(|kept| found |= kept == object(1));
-        found
+    let marked = |state: &State| {
+        let (mut watchers, mut others) = (Vec::new(), Vec::new());
+        state.for_each_watcher(|kept| watchers.push(kept));
+        state.for_each_object(|kept| others.push(kept));
+        (watchers, others)
     };
-    assert!(is_marked(&state));
+    assert_eq!((vec![object(1)], vec![io(1)]), marked(&state));
     assert_eq!(vec![WaitHook::Io], state.wait_hooks().collect::<Vec<_>>());
     assert!(state.statistics().contains(&("watchers", 1)));
     state.end_watcher(token);
-    assert!(!is_marked(&state));
+    assert_eq!((vec![], vec![]), marked(&state));
     assert_eq!(0, state.wait_hooks().count());
 }
 

@@ -1,0 +1,44 @@
+//! What marks the watchers of a scheduler.
+//!
+//! A minor collection marks everything again that an old object keeps, if one thing of it is young or, as each IO, has no write
+//! barriers. The scheduler keeps the IOs that are watched. So another object keeps the watchers: once they are old, a minor
+//! collection leaves them alone until the next one begins.
+
+use magnus::{DataTypeFunctions, Ruby, TypedData, Value, gc::Marker, prelude::*, typed_data::Obj};
+use reactor_scheduler::state::object_ref::ObjectRef;
+
+use crate::{
+    control::scheduler::Scheduler,
+    ruby::object::{Object, object_ref, write_barrier},
+};
+
+/// `Reactor::WatcherMarks`: one for each scheduler that has had a watcher. It keeps the scheduler alive, which keeps it alive.
+#[derive(TypedData)]
+#[magnus(class = "Reactor::WatcherMarks", mark, wb_protected, free_immediately)]
+pub struct WatcherMarks {
+    scheduler: ObjectRef,
+}
+
+impl DataTypeFunctions for WatcherMarks {
+    fn mark(&self, marker: &Marker) {
+        self.scheduler.mark(marker);
+        if let Ok(scheduler) = Obj::<Scheduler>::try_convert(self.scheduler.value()) {
+            let state = scheduler.state();
+            state.for_each_watcher(|watcher| watcher.mark(marker));
+        }
+    }
+}
+
+impl Scheduler {
+    /// Tells the garbage collector that the scheduler keeps this watcher and this IO from now on.
+    pub fn keep_watcher(this: Obj<Self>, ruby: &Ruby, watcher: Value, io: ObjectRef) {
+        let scheduler = object_ref(this);
+        let marks = this.watcher_marks().get_or_init(|| {
+            let marks = object_ref(ruby.obj_wrap(WatcherMarks { scheduler }));
+            write_barrier(this, marks);
+            marks
+        });
+        write_barrier(marks.value(), object_ref(watcher));
+        write_barrier(this, io);
+    }
+}
