@@ -319,6 +319,27 @@ class TestInspection < ReactorTest
     assert_operator pairs.count(%w[turn run]), :>=, 3, "two sleeps and a byte"
   end
 
+  def test_a_trace_tells_what_ended_the_wait_of_a_watcher
+    a, b = pair
+    trace, = traced do |scheduler|
+      scheduler.on_ready(a) { a.readpartial(1) }
+      scheduler.on_ready(b, timeout: 0.001) { nil }
+      cancelled = scheduler.on_ready(a, IO::READABLE | IO::PRIORITY) { nil }
+      scheduler.on_ready(b, transient: true) { nil }
+      Fiber.schedule { cancelled.cancel; b.write("x") }
+      scheduler.run
+    end
+    slices = trace["traceEvents"].select { |event| event["cat"] == "watcher" }
+    begun, ended = slices.partition { |event| event["ph"] == "b" }
+    names = begun.to_h { |slice| [slice["args"]["ended"], [slice["name"], slice["args"]["io"]]] }
+    readable = ->(io) { ["wait: readable", io.inspect] }
+    assert_equal({ "readable" => readable[a], "timeout" => readable[b], "still waits" => readable[b],
+                   "cancelled, closed or reopened" => ["wait: readable or exceptional", a.inspect] }, names)
+    assert_equal begun.map { |slice| slice["id"] }.sort, ended.map { |slice| slice["id"] }.sort
+    starts = begun.to_h { |slice| [slice["id"], slice["ts"]] }
+    assert(ended.all? { |slice| slice["ts"] >= starts[slice["id"]] })
+  end
+
   def test_the_root_fiber_waits_for_the_fibers_in_a_trace
     skip_under_stress
     trace, = traced do |scheduler|

@@ -5,7 +5,8 @@ require_relative "fiber_status"
 
 module Reactor
   # Writes the entries that a scheduler has recorded to a file in the Trace Event Format. Each fiber has a track. Each run, wait
-  # and time in the ready queue is a slice ("X") on it. An arrow ("s", "f") leads from what woke a fiber to where it goes on.
+  # and time in the ready queue is a slice ("X") on it. The wait of a watcher ({Watching#on_ready}) is a slice of its own ("b", "e"),
+  # which tells what ended it. An arrow ("s", "f") leads from what woke a fiber to where it goes on.
   # See {Inspection#trace}.
   #
   # @api private
@@ -28,6 +29,7 @@ module Reactor
       @made = {}     # track => where its fiber was made, until its first slice has told
       @open = {}     # track => [name, nanoseconds, arguments] of the slice that goes on
       @parked = {}   # tracks of fibers that wait
+      @watches = {}  # the key of a watcher => [nanoseconds, name, arguments] of its wait
       @arrows = {}   # track => number of the arrow that ends where the fiber goes on
       @events = []
       @now = @numbers = 0
@@ -60,6 +62,7 @@ module Reactor
       @ios = FiberStatus.numbered_ios
       entries.each { |entry| add(*entry) }
       @open.each_key { |track| close(track) }
+      @watches.keys.each { |key| end_watch(key, "still waits") }
       other = { reactor: VERSION, backend: @scheduler.backend, moments_left_out: lost }
       Fiber.blocking { file.write(JSON.generate({ traceEvents: names + @events, displayTimeUnit: "ms", otherData: other })) }
     end
@@ -70,6 +73,9 @@ module Reactor
       case what
       when :turn, :sleep then slice(LOOP, what.name)
       when :turned, :wake then close(LOOP)
+      when :watch then @watches[key] = [@now, *waiting(hook, io, events)]
+      when :due then end_watch(key, events.positive? ? FiberStatus.wanted(events) : "timeout")
+      when :unwatch then end_watch(key, "cancelled, closed or reopened")
       else add_to_fiber(what, track_of(key, fresh: what == :control), hook, io, events)
       end
       @tracks.delete(key) if what == :end
@@ -130,6 +136,16 @@ module Reactor
 
       @events << { name: name, cat: track == LOOP ? "loop" : "fiber", ph: "X", cname: COLOURS[name], pid: Process.pid, tid: track,
                    ts: since / 1e3, dur: (@now - since - 1) / 1e3, args: arguments || {} }
+    end
+
+    # The wait of a watcher is over. One that began before the trace has no slice.
+    def end_watch(key, ended)
+      since, name, arguments = @watches.delete(key)
+      return unless since
+
+      slice = { name: name, cat: "watcher", id: @numbers += 1, pid: Process.pid, tid: LOOP }
+      @events << slice.merge(ph: "b", ts: since / 1e3, args: (arguments || {}).merge(ended: ended))
+      @events << slice.merge(ph: "e", ts: @now / 1e3, args: {})
     end
 
     # Begins ("s") or ends ("f") in the slice that is open on this track.

@@ -143,6 +143,14 @@ module Reactor
         end
       end
 
+      # Records an event of a watcher while a trace is written.
+      def trace_watch(what, watch, events)
+        return unless @trace
+        return @trace.lost += 1 if @trace.list.size >= @trace.limit
+
+        @trace.list << [what, ((Clock.now - @trace.start) * 1e9).round, watch.object_id, :io, watch.io.inspect, events]
+      end
+
       # A wait for a turn that is not queued for it is {Fibers#drain}'s, and waits for the end of all other fibers.
       def kind_of_park(wait)
         return :park unless wait.kind == :turn

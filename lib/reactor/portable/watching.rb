@@ -36,6 +36,7 @@ module Reactor
         found = buffered ? IO::READABLE : ready_now(io, events) || 0
         watch = Watch.new(watcher, given, io, events, transient, nil, nil, found)
         @watches[watch] = true
+        trace_watch(:watch, watch, events)
         each_watch({ io => events }) { |waits_of, object| (waits_of[object] ||= {}.compare_by_identity)[watch] = true }
         return watch.tap { enqueue(watch) } if watch.events.positive?
 
@@ -59,6 +60,10 @@ module Reactor
       # @return [#to_io, nil] what it watches; nil if it has ended
       # @api private
       def watched(watch) = watch.given
+
+      # @return [Boolean] whether the IO is readable, now or after a wait of this time
+      # @api private
+      def linger(io, seconds) = !check_io(io).wait_readable(seconds).nil?
 
       # @return [Array<Watcher>] every watcher that waits
       def watchers = forked_child? ? [] : @watches.keys.reject(&:error).map(&:watcher)
@@ -91,6 +96,7 @@ module Reactor
         @trace&.births&.push([fiber.object_id, watcher.source_location&.join(":")])
         @resumes_since_poll += 1
         @ready.shift
+        trace_watch(:due, watch, watch.events)
         release_watch(watch)
         switch(fiber, watch.events.zero? ? nil : watch.events, given)
       rescue FiberError => error
@@ -122,6 +128,7 @@ module Reactor
       def end_watch(watch)
         return if watch.done
 
+        trace_watch(:unwatch, watch, 0)
         release_watch(watch)
         enqueue(@drain) if @drain && drained?
       end

@@ -2,7 +2,9 @@
 
 use std::time::Instant;
 
-use crate::state::{fiber::FiberRecord, object_ref::ObjectRef};
+use crate::state::{
+    fiber::FiberRecord, object_ref::ObjectRef, wait::WaitHook, watchers::WatcherRecord,
+};
 
 /// An event in the life of a fiber or of the loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +29,12 @@ pub enum TraceEvent {
     Sleep,
     /// The thread is awake again.
     Wake,
+    /// A watcher begins to wait.
+    Watch,
+    /// Its wait is over: with the events that its descriptor is ready for, or none if its time is up.
+    Due,
+    /// It was cancelled, or its IO was closed or reopened.
+    Unwatch,
 }
 
 impl TraceEvent {
@@ -42,6 +50,9 @@ impl TraceEvent {
             Self::Turned => "turned",
             Self::Sleep => "sleep",
             Self::Wake => "wake",
+            Self::Watch => "watch",
+            Self::Due => "due",
+            Self::Unwatch => "unwatch",
         }
     }
 }
@@ -50,7 +61,7 @@ impl TraceEvent {
 pub struct Moment {
     pub event: TraceEvent,
     pub nanoseconds: u64,
-    /// The fiber's address; 0 for the loop.
+    /// The fiber's address, or the watcher's; 0 for the loop.
     pub fiber: usize,
     pub hook: &'static str,
     pub io_number: u64,
@@ -111,6 +122,19 @@ impl Trace {
             hook: "",
             io_number: 0,
             events: 0,
+        });
+    }
+
+    /// Something happens to a watcher.
+    pub fn watcher(&mut self, event: TraceEvent, record: &WatcherRecord, events: u8) {
+        let nanoseconds = self.now();
+        self.push(Moment {
+            event,
+            nanoseconds,
+            fiber: record.object.address(),
+            hook: WaitHook::Io.name(),
+            io_number: record.io_number,
+            events,
         });
     }
 

@@ -69,13 +69,18 @@ impl State {
             is_polled: true,
         };
         if new.is_buffered {
+            self.trace_watcher(TraceEvent::Watch, token, interest.bits());
             self.make_due(token, Some(Interest::READABLE));
             return Ok(begun);
         }
         let Some(reactor) = self.event_loop.reactor_mut() else {
             return Ok(begun);
         };
-        match reactor.wait(descriptor, owner_id, interest, token) {
+        let wait = reactor.wait(descriptor, owner_id, interest, token);
+        if wait.is_ok() {
+            self.trace_watcher(TraceEvent::Watch, token, interest.bits());
+        }
+        match wait {
             Ok(Wait::Pending(wait)) => self.begin_waiting(token, Some(wait), new.limit),
             Ok(Wait::Ready(interest)) if UnpolledWaits::is_endless(interest) => {
                 begun.is_polled = false;
@@ -105,6 +110,8 @@ impl State {
 
     /// The watcher's wait is over: its fiber starts after the fibers that are ready now.
     fn make_due(&mut self, token: Token, ready: Option<Interest>) {
+        let events = ready.map_or(0, Interest::bits);
+        self.trace_watcher(TraceEvent::Due, token, events);
         if let Some(record) = self.watchers.get_mut(token) {
             record.progress = WatcherProgress::Due(ready);
             match ready {
@@ -172,9 +179,17 @@ impl State {
 
     /// Ends a watcher without a fiber; `None` if its fiber has started, or if it has ended before.
     pub fn end_watcher(&mut self, token: Token) -> Option<ObjectRef> {
+        self.trace_watcher(TraceEvent::Unwatch, token, 0);
         let record = self.watchers.remove(token)?;
         self.end_registrations(token, &record);
         Some(record.object)
+    }
+
+    /// Records what happens to a watcher, if a trace is on.
+    fn trace_watcher(&mut self, event: TraceEvent, token: Token, events: u8) {
+        if let (Some(trace), Some(record)) = (&mut self.trace, self.watchers.get(token)) {
+            trace.watcher(event, record, events);
+        }
     }
 
     /// Ends the first watcher at this place of the table or after it. Returns it with the place.
