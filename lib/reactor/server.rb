@@ -57,8 +57,8 @@ module Reactor
     # @param scheduler [Lifecycle] the current thread's
     # @param limit [Integer, nil] connections at most; more wait in the listener's queue
     # @param idle_timeout [Numeric, nil] seconds after which a connection at rest is closed
-    # @param linger [Numeric] seconds for which the fiber waits for the next request; 0: it does not. If hardly any request comes in
-    #   time, connections rest at once.
+    # @param linger [Numeric] seconds for which the fiber waits for the next request, or up to an eighth longer; 0: it does not. If
+    #   hardly any request comes in time, connections rest at once.
     # @param handshake [#call, nil] gets each new socket when its first bytes have come, and returns the connection
     # @yieldparam connection [IO, #to_io]
     # @yieldreturn [Boolean] whether the connection is kept
@@ -77,9 +77,11 @@ module Reactor
       @answer = answer
       @connections = 0
       @busy = {}.compare_by_identity # socket => the connection over it, while a fiber has it
-      # One Proc for all connections:
-      @accept, @first_bytes, @bytes = %i[accept on_first_bytes on_bytes].map { |name| method(name).to_proc }
-      @credit = LINGERS # how far lingering pays
+      # One Proc for all connections. (Those of Method#to_proc would leave a frame of C on the stack of each fiber.)
+      @accept = ->(_events, socket) { accept(socket) }
+      @first_bytes = ->(events, socket) { events ? serve(socket, @handshake) : drop(socket) }
+      @bytes = ->(events, connection) { events ? serve(connection, nil) : drop(connection) }
+      @credit = linger.positive? ? LINGERS : 0 # how far lingering pays
       @answers = 0 # since it does not
       @ended = Thread::Queue.new
       @accepting = @stopping = nil
@@ -137,7 +139,7 @@ module Reactor
     end
 
     # Takes the connections that wait, until there is none, or enough for one turn.
-    def accept(_events, listener)
+    def accept(listener)
       ACCEPTS_PER_TURN.times { break unless accept_one(listener) }
       accept_more
     end
@@ -159,15 +161,10 @@ module Reactor
       false
     end
 
-    def on_first_bytes(events, socket) = events ? serve(socket, @handshake) : drop(socket)
-
-    # Bytes have come for a connection at rest.
-    def on_bytes(events, connection) = events ? serve(connection, nil) : drop(connection)
-
     def serve(socket, handshake)
       connection = @busy[socket] = socket
       connection = @busy[socket] = handshake.call(socket) if handshake
-      nil while (kept = @answer.call(connection)) && !@stopping && lingers?(connection)
+      kept = answer_requests(connection)
       rests = kept && !@stopping && !connection.to_io.closed?
     rescue StandardError => error
       raise unless client_gone?(error, socket)
@@ -184,12 +181,24 @@ module Reactor
       end
     end
 
-    # Whether the next request comes within a moment.
-    def lingers?(connection)
-      return true if Watching.read_ahead?(connection, IO::READABLE)
-      return false unless @linger.positive? && (@credit.positive? || ((@answers += 1) % LINGERS).zero?)
+    # Answers requests until none comes within a moment.
+    #
+    # @return [Boolean] whether the connection is kept
+    def answer_requests(connection)
+      io = connection.is_a?(IO) ? connection : nil
+      while @answer.call(connection)
+        return true if @stopping
+        next if io ? lingers?(io) : Watching.read_ahead?(connection, IO::READABLE) || lingers?(connection.to_io)
 
-      came = connection.to_io.wait_readable(@linger)
+        return true
+      end
+    end
+
+    # Whether the next request comes within a moment.
+    def lingers?(io)
+      return false unless @credit.positive? || samples_lingering?
+
+      came = @scheduler.linger(io, @linger)
       if came
         @credit += 1 if @credit < LINGERS
       elsif @credit.positive?
@@ -197,6 +206,9 @@ module Reactor
       end
       came
     end
+
+    # Lingering does not pay, as far as is known.
+    def samples_lingering? = @linger.positive? && ((@answers += 1) % LINGERS).zero?
 
     def rest(connection) = @scheduler.on_ready(connection, timeout: @idle_timeout, &@bytes)
 

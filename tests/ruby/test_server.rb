@@ -272,16 +272,11 @@ class TestServer < ReactorTest
   def test_connections_rest_at_once_while_lingering_does_not_pay
     run_scheduler do |scheduler|
       lingered = 0
-      answer = lambda do |socket|
-        unless socket.singleton_methods.include?(:wait_readable)
-          socket.define_singleton_method(:wait_readable) do |limit|
-            lingered += 1 if limit.positive? # the portable scheduler asks without waiting
-            super(limit)
-          end
-        end
-        UPCASE.call(socket)
+      scheduler.define_singleton_method(:linger) do |io, seconds|
+        lingered += 1
+        super(io, seconds)
       end
-      serving(scheduler, answer, linger: 0.0001) do |_, connect|
+      serving(scheduler, linger: 0.0001) do |_, connect|
         client = connect.call
         100.times do
           assert_equal "A\n", asked(client, "a")

@@ -118,6 +118,7 @@ fn init(ruby: &Ruby) -> Result<(), Error> {
     class.define_method("wait_any", method!(io_wait::wait_any, -1))?;
     class.define_method("lookup", method!(lookup::lookup, -1))?;
     define(class, c"begin_watcher", watching::begin_watcher);
+    define(class, c"linger", watching::linger);
     class.define_method("cancel_watcher", method!(watching::cancel_watcher, 1))?;
     class.define_method("watchers", method!(watching::watchers, 0))?;
     class.define_method("watched", method!(watching::watched, 1))?;

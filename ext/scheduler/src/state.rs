@@ -12,6 +12,7 @@
 //! | `pool_work`      | work on the pool, and pins of descriptors |
 //! | `driver_operations` | sends and file operations of the driver |
 //! | `watching`       | watchers: waits that no fiber makes |
+//! | `lingering`      | waits for a next request, which end after a while |
 //! | `observation`    | counters, rows, traces |
 
 mod control;
@@ -26,6 +27,7 @@ pub mod gvl_quota;
 pub mod interruption;
 pub mod kept_jobs;
 pub mod lent_buffers;
+mod lingering;
 pub mod object_ref;
 pub mod observation;
 pub mod pool_work;
@@ -50,6 +52,7 @@ use event_loop::EventLoop;
 use fiber_table::FiberTable;
 use kept_jobs::KeptJobs;
 use lent_buffers::LentBuffers;
+use lingering::Lingering;
 use object_ref::ObjectRef;
 use ready_queue::ReadyQueue;
 use send_batching::SendBatching;
@@ -68,6 +71,7 @@ pub struct State {
     timeouts: Timeouts,
     watchers: Watchers,
     unpolled: UnpolledWaits,
+    lingering: Lingering,
     control: Control,
     pins: DescriptorPins,
     buffers: LentBuffers,

@@ -1,11 +1,16 @@
-//! What `on_ready` (`lib/reactor/scheduler/watching.rb`) needs of the scheduler. None of it waits.
+//! What `on_ready` (`lib/reactor/scheduler/watching.rb`) needs of the scheduler, of which none waits; and what servers need.
+
+use std::time::Duration;
 
 use magnus::{Error, RArray, Ruby, Value, prelude::*, typed_data::Obj};
 use reactor::{Interest, Token};
 use reactor_scheduler::state::watching::NewWatcher;
 
 use crate::{
-    control::scheduler::Scheduler,
+    control::{
+        hook_scope::{Entered, HookScope},
+        scheduler::Scheduler,
+    },
     ruby::{
         convert,
         error::{argument_error, io_error, runtime_error, system_error},
@@ -13,7 +18,7 @@ use crate::{
         io_facts::IoFacts,
         object::{Object, object_ref},
     },
-    wait::readiness::watch,
+    wait::readiness::{linger as linger_on, watch},
 };
 
 /// The bits of a token's index that tell watchers from one another.
@@ -94,6 +99,21 @@ pub fn cancel_watcher(ruby: &Ruby, this: Obj<Scheduler>, number: u64) -> Result<
     }
     let ended = this.state_mut().end_watcher(token_of(number));
     Ok(ended.is_some())
+}
+
+/// `linger(io, seconds)`: whether the IO is readable, now or after a wait of about this time. Bytes in its read buffer count.
+pub fn linger(ruby: &Ruby, this: Obj<Scheduler>, [io, seconds]: [Value; 2]) -> Result<bool, Error> {
+    let Entered::Usable(scope) = HookScope::enter(ruby, &this)? else {
+        return Err(runtime_error(
+            "this scheduler belongs to the parent process",
+        ));
+    };
+    let limit = convert::timeout(seconds)?.unwrap_or(Duration::MAX);
+    let io = IoFacts::new(io)?;
+    if io.io.has_read_ahead() {
+        return Ok(true);
+    }
+    linger_on(&scope, &io, limit)
 }
 
 /// `watched(number)`: what the watcher with this number watches; nil if it has ended. Any thread that holds the GVL may ask.

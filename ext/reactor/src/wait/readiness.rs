@@ -59,6 +59,42 @@ pub fn wait_until_ready(
     }
 }
 
+/// Waits until the descriptor is readable, or until about this time is over.
+#[inline(never)]
+pub fn linger(scope: &HookScope, io: &IoFacts, limit: Duration) -> Result<bool, Error> {
+    loop {
+        let Some(registered) = begin_lingering(scope, io, limit)? else {
+            return Ok(true);
+        };
+        let parked = scope.scheduler.park(scope.slot);
+        let ready = end_wait(scope.scheduler, registered);
+        let cause = parked?;
+        if io.io.is_closed() {
+            return Err(closed_elsewhere());
+        }
+        if ready.answers(Interest::READABLE).is_some() {
+            return Ok(true);
+        }
+        if cause == WakeCause::Elapsed {
+            return Ok(false);
+        }
+    }
+}
+
+#[inline(never)]
+fn begin_lingering(
+    scope: &HookScope,
+    io: &IoFacts,
+    limit: Duration,
+) -> Result<Option<Registered>, Error> {
+    let watch = watch(io, Interest::READABLE);
+    let begun = scope
+        .scheduler
+        .state_mut()
+        .begin_lingering(scope.slot, watch, limit);
+    begun.map_err(|error| system_error(&error))
+}
+
 /// The readiness of the descriptor, and the cause of the wait's end; `None` if the kernel does not poll it and it is ready.
 #[inline(always)]
 fn wait_once(

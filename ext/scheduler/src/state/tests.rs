@@ -17,6 +17,7 @@ use crate::state::{
 };
 
 mod collection;
+mod lingering;
 mod observation;
 mod order;
 mod waits;

@@ -7,6 +7,7 @@ use reactor::{Event, Handle, Ready, Sleep, Token};
 use crate::state::{
     State,
     fiber::{FiberRecord, Slot},
+    lingering::LOOK,
     ready_queue::Next,
     time_slice::TimeSlice,
     trace::TraceEvent,
@@ -54,6 +55,7 @@ impl State {
         for event in events.iter() {
             if !is_of_fiber(event.token) {
                 match Watchers::owns(event.token) {
+                    true if event.token == LOOK => self.end_lingering(),
                     true => self.on_watcher_event(*event),
                     false => self.on_timeout_event(*event),
                 }
