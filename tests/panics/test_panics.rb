@@ -75,9 +75,38 @@ class TestPanics < ReactorTest
     lines = assert_goes_on(<<~'RUBY')
       loop_thread = Thread.current
       Thread.new { Thread.pass until loop_thread.stop?; loop_thread.wakeup; puts "woken"; w.syswrite("x") }
-      panic_at("interrupt") { scheduler.run }
+      panic_at("interrupt of the sleep") { scheduler.run }
     RUBY
     assert_includes lines, "woken"
+  end
+
+  # Another Ractor waits for the lock on the patches.
+  def test_a_panic_in_the_function_that_interrupts_a_call_changes_nothing
+    lines = assert_goes_on(<<~'RUBY')
+      Reactor.lock_patches
+      Fiber.blocking do
+        waiting = Thread.new { Thread.current.report_on_exception = false; Reactor.lock_patches }
+        panic_at("interrupt of a call") do
+          Thread.pass until waiting.stop?
+          waiting.raise(IOError, "interrupted")
+          puts((waiting.value rescue $!.message))
+        end
+      end
+      Reactor.unlock_patches
+    RUBY
+    assert_includes lines, "interrupted"
+  end
+
+  def test_a_panic_in_a_function_of_the_module_is_fatal
+    assert_fatal "function", 'Fiber.schedule { panic_at("function") { nil } }; scheduler.run'
+  end
+
+  def test_a_panic_while_the_library_is_loaded_is_fatal
+    code = "begin require 'reactor'; rescue Exception => error; puts error.class, error.message; end"
+    folders = $LOAD_PATH.first(2).flat_map { |folder| ["-I", folder] }
+    lines = IO.popen({ "REACTOR_BACKEND" => BACKEND.to_s, "REACTOR_PANIC_IN_INIT" => "1" }, [RbConfig.ruby, *folders, "-e", "at_exit { puts 'ensure' }; #{code}", err: %i[child out]], &:readlines)
+    assert_includes lines, "ensure\n"
+    assert lines.any? { |line| line.include?("forced at init (fatal)") }, lines.join
   end
 
   def test_a_panic_while_the_size_is_asked_is_a_size_of_nothing
@@ -89,7 +118,17 @@ class TestPanics < ReactorTest
     assert_includes lines, "smaller"
   end
 
-  def test_a_panic_in_a_finalizer_leaks_the_object_and_nothing_else
-    assert_goes_on('panic_at("free") { 20.times { Reactor::Scheduler.new }; 5.times { GC.start } }')
+  # What makes objects of this kind that are dropped.
+  DROPPED = {
+    "end of a scheduler" => "Reactor::Scheduler.new",
+    "end of a poller" => "Reactor::Poller.new",
+    "end of a timeout" => "Fiber.new { scheduler.timeout_after(1000, IOError) { Fiber.yield } }.resume",
+    "end of a lookup" => 'scheduler.lookup("127.0.0.1", nil, 0, 0, 0, 0)'
+  }.freeze
+
+  DROPPED.each do |point, code|
+    define_method("test_a_panic_at_the_#{point.tr(" ", "_")}_changes_nothing") do
+      assert_goes_on("panic_at(#{point.inspect}) { 20.times { #{code} }; 5.times { GC.start } }")
+    end
   end
 end

@@ -8,7 +8,8 @@ module Runner
     TESTS = File.expand_path("../ruby", __dir__)
     # Files that do not depend on the backend: they run on the first backend only.
     BACKEND_INDEPENDENT = %w[
-      test_bench test_docs test_examples test_fuzz test_gems test_layers test_rails test_runner test_servers test_types test_wide
+      test_bench test_docs test_examples test_fuzz test_gems test_layers test_panic_points test_rails test_runner test_servers
+      test_types test_wide
     ].freeze
     # Files that are fast enough with a collection at every allocation.
     STRESS = %w[test_block test_fiber test_gc test_io_read_write test_io_wait test_sleep test_timeout].freeze
@@ -121,6 +122,7 @@ module Runner
         Step.new("#{ruby.name}: soak", "bin/soak", "12", env: env),
         *(memory(ruby) if ruby == @newest),
         Step.new("#{ruby.name}: wild calls", ruby.command, "-w", "tests/wild/main.rb", "--backends", backend, "--seed", "1", "--calls", WILD_CALLS.to_s),
+        *(panics(ruby) if ruby == @newest),
         fuzz(ruby, "--seed", "1", "--programs", FUZZ_PROGRAMS_OF_ALL.to_s, "--seconds", (FUZZ_SECONDS / @rubies.size).to_s)
       ]
     end
@@ -134,6 +136,13 @@ module Runner
 
     # A part of the suite under AddressSanitizer. It builds the extension.
     def memory(ruby) = Step.new("#{ruby.name}: memory", "bin/memory", "--part", lane: :cargo, env: { "RUBY" => ruby.command })
+
+    # A forced panic at each place where C calls Rust. It builds the extension once more, in a directory of its own, so it runs with
+    # the other cargo commands, one by one.
+    def panics(ruby)
+      env = { "RUBY" => ruby.command, "REACTOR_BACKEND" => (ruby.backends - ["select"]).join(" ") }
+      Step.new("#{ruby.name}: panics", "bin/panics", lane: :cargo, env: env, count: :ruby)
+    end
 
     # What operations cost, compared with the committed figures.
     def guard(ruby) = Step.new("#{ruby.name}: costs", ruby.command, "-w", "-Ilib", "bench/guard.rb")

@@ -43,6 +43,7 @@ use wait::lookup::{self, Lookup};
 
 #[magnus::init(name = "reactor")]
 fn init(ruby: &Ruby) -> Result<(), Error> {
+    ruby::panics::point("init");
     ruby::ractor_safe();
     thread::count_forks();
     // Known before another Ractor can ask: a lock around a question to Ruby would stop a Ractor that Ruby waits for.

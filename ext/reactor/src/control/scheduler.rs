@@ -61,18 +61,12 @@ impl DataTypeFunctions for Scheduler {
     }
 
     fn size(&self) -> usize {
-        panics::contain(|| {
-            panics::point("size");
-            size_of::<Self>() + self.state().size()
-        })
-        .unwrap_or(0)
+        let size = || size_of::<Self>() + self.state().size();
+        panics::contain("size", size).unwrap_or(0)
     }
 
     fn free(self: Box<Self>) {
-        panics::contain(|| {
-            panics::point("free");
-            drop(self);
-        });
+        panics::contain("end of a scheduler", || drop(self));
     }
 }
 

@@ -31,7 +31,7 @@ impl DataTypeFunctions for TimeoutBlock {
     }
 
     fn free(self: Box<Self>) {
-        panics::contain(|| drop(self));
+        panics::contain("end of a timeout", || drop(self));
     }
 }
 

@@ -13,9 +13,13 @@ pub enum Ran<T> {
 }
 
 impl<T> Ran<T> {
-    /// Runs the work.
-    pub fn of(work: impl FnOnce() -> T) -> Self {
-        match catch_unwind(AssertUnwindSafe(work)) {
+    /// Runs the work. `name` is the [`point`] at its beginning.
+    pub fn of(name: &str, work: impl FnOnce() -> T) -> Self {
+        let caught = catch_unwind(AssertUnwindSafe(|| {
+            point(name);
+            work()
+        }));
+        match caught {
             Ok(result) => Self::Returned(result),
             Err(panic) => Self::Panicked(panic),
         }
@@ -31,12 +35,18 @@ impl<T> Ran<T> {
     }
 }
 
-/// Runs work whose panic no Rust code can get: that of a finalizer, and of a function that another thread calls.
-pub fn contain<T>(work: impl FnOnce() -> T) -> Option<T> {
-    catch_unwind(AssertUnwindSafe(work)).ok()
+/// Runs work whose panic no Rust code can get: that of a finalizer, and of a function that another thread calls. `name` is the
+/// [`point`] at its end, so that what waits for the work goes on.
+pub fn contain<T>(name: &str, work: impl FnOnce() -> T) -> Option<T> {
+    let caught = catch_unwind(AssertUnwindSafe(|| {
+        let result = work();
+        point(name);
+        result
+    }));
+    caught.ok()
 }
 
-/// Panics here if a test has asked for it. Without the feature it is nothing.
+/// Panics here if a test has asked for it. Without the feature it is nothing. Each name stands in tests/panics/test_panics.rs.
 #[cfg(not(feature = "forced-panics"))]
 #[inline(always)]
 pub fn point(_name: &str) {}
@@ -52,11 +62,15 @@ mod forced {
 
     /// `Reactor.force_panic(name)`: the next one that comes to this point panics; nil takes it back. True if one was left.
     pub fn force(name: Option<String>) -> bool {
+        point("function");
         let mut next = NEXT.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::replace(&mut *next, name).is_some()
     }
 
     pub fn point(name: &str) {
+        if name == "init" && std::env::var_os("REACTOR_PANIC_IN_INIT").is_some() {
+            panic!("forced at {name}");
+        }
         let mut next = NEXT.lock().unwrap_or_else(PoisonError::into_inner);
         if next.as_deref() == Some(name) {
             *next = None;

@@ -78,8 +78,7 @@ pub fn without_gvl(sleep: &Sleep, handle: &Handle) {
     unsafe extern "C" fn block(sleep: *mut c_void) -> *mut c_void {
         // SAFETY: the caller's frame holds it until rb_nogvl returns.
         let Block(sleep, ran) = unsafe { &mut *sleep.cast::<Block>() };
-        *ran = Ran::of(|| {
-            panics::point("sleep");
+        *ran = Ran::of("sleep", || {
             // An error can only mean that there is nothing to sleep on: the turn that follows meets it again and reports it.
             _ = sleep.block();
         });
@@ -88,10 +87,7 @@ pub fn without_gvl(sleep: &Sleep, handle: &Handle) {
     unsafe extern "C" fn interrupt(handle: *mut c_void) {
         // SAFETY: as above; waking is one write(2), lock-free and async-signal-safe.
         let handle = unsafe { &*handle.cast::<Handle>() };
-        panics::contain(|| {
-            _ = handle.wake();
-            panics::point("interrupt");
-        });
+        panics::contain("interrupt of the sleep", || handle.wake());
     }
     let mut block_of = Block(sleep, Ran::Not);
     // SAFETY: both pointers outlive the call and neither callback touches Ruby.
@@ -122,7 +118,7 @@ pub fn interruptible_call<T, I: Fn() + Sync>(call: impl FnOnce() -> T, interrupt
     unsafe extern "C" fn run<I: Fn() + Sync>(interrupt: *mut c_void) {
         // SAFETY: the reference outlives the call, and the VM calls this only while that lasts.
         let interrupt = unsafe { &*interrupt.cast::<I>() };
-        panics::contain(interrupt);
+        panics::contain("interrupt of a call", interrupt);
     }
     let data = ptr::from_ref(interrupt).cast_mut().cast();
     // SAFETY: as above; `interrupt` may be called on another thread.
@@ -142,10 +138,7 @@ unsafe fn call_without_gvl<T>(
         // SAFETY: the job lives in the caller's frame until rb_nogvl returns.
         let job = unsafe { &mut *job.cast::<Job<F, T>>() };
         if let Some(call) = job.0.take() {
-            job.1 = Ran::of(|| {
-                panics::point("call");
-                call()
-            });
+            job.1 = Ran::of("call", call);
         }
         ptr::null_mut()
     }

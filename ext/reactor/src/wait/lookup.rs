@@ -41,7 +41,7 @@ enum Progress {
 
 impl magnus::DataTypeFunctions for Lookup {
     fn free(self: Box<Self>) {
-        panics::contain(|| drop(self));
+        panics::contain("end of a lookup", || drop(self));
     }
 }
 
