@@ -118,6 +118,7 @@ module Runner
     def other_suites(ruby, backend)
       env = { "RUBY" => ruby.command, "REACTOR_BACKEND" => backend }
       [
+        *(faults(ruby) if ruby == @newest),
         Step.new(fiber_suite(ruby), "bin/conformance", env: env, count: :conformance),
         Step.new("#{ruby.name}: soak", "bin/soak", "12", env: env),
         *(memory(ruby) if ruby == @newest),
@@ -142,6 +143,11 @@ module Runner
     def panics(ruby)
       env = { "RUBY" => ruby.command, "REACTOR_BACKEND" => (ruby.backends - ["select"]).join(" ") }
       Step.new("#{ruby.name}: panics", "bin/panics", lane: :cargo, env: env, count: :ruby)
+    end
+
+    # One fault for each task and call of the Ruby program.
+    def faults(ruby)
+      Step.new("#{ruby.name}: system calls that fail", "bin/faults", "--part", "--ruby", lane: :cargo, env: { "RUBY" => ruby.command })
     end
 
     # What operations cost, compared with the committed figures.
