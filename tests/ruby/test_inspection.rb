@@ -75,6 +75,33 @@ class TestInspection < ReactorTest
     end
   end
 
+  def test_a_wait_for_no_io_has_no_events_of_the_wait_before
+    r, w = pipe
+    run_scheduler do |scheduler|
+      fiber = Fiber.schedule { r.read(1); Queue.new.pop }
+      Fiber.schedule do
+        status = -> { scheduler.fibers.find { |sighting| sighting.fiber.equal?(fiber) } }
+        assert_equal [:io, IO::READABLE], [status.().hook, status.().events]
+        w.write("x")
+        sleep ms(1) until status.().hook == :block
+        assert_equal 0, status.().events
+        fiber.kill
+      end
+    end
+  end
+
+  def test_neither_the_place_nor_the_backtrace_of_a_fiber_names_a_hook
+    run_scheduler do |scheduler|
+      fibers = [Fiber.schedule { sleep 60 }, Fiber.schedule { Queue.new.pop }]
+      Fiber.schedule do
+        lines = fibers.flat_map { |fiber| [Reactor::FiberStatus.place(fiber), *Reactor::FiberStatus.backtrace(fiber)] }
+        assert_equal [], lines.grep(/kernel_sleep|[`#]block'/)
+        assert_equal 2, fibers.count { |fiber| Reactor::FiberStatus.place(fiber).match?(/test_inspection\.rb:\d+:in /) }
+        fibers.each(&:kill)
+      end
+    end
+  end
+
   def test_seconds_of_a_wait_increase
     run_scheduler do |scheduler|
       fiber = Fiber.schedule { sleep 60 }

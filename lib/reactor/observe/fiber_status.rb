@@ -14,7 +14,7 @@ module Reactor
   # [forever]   it waits without a time limit until another fiber or thread wakes it
   # [seconds]   how long it has been in this state, counted from the turn of the loop in which that began; nil unless waiting
   #             or ready
-  # [backtrace] where it is, as Fiber#backtrace, without the frames of this library's Ruby code
+  # [backtrace] where it is, as Fiber#backtrace, without the frames of this library
   FiberStatus = Data.define(:fiber, :state, :hook, :io, :events, :forever, :seconds, :backtrace) do
     # @return [String] one line, for example "waiting 0.512 s for #<TCPSocket:fd 7> to be readable"
     def summary
@@ -45,7 +45,9 @@ module Reactor
     # Where the frames of this library's own Ruby code are. Patches are not among them: they stand for methods of Ruby's.
     OWN_FRAMES = %w[native/ portable/ scheduler/ observe/ child_events.rb: forked_child.rb: transfer_loop.rb:]
                  .map { |place| "#{File.dirname(__dir__)}/#{place}" }.freeze
-    private_constant :OWN_FRAMES
+    # The frame of a native hook. It has the line of the method that has called it; Ruby 3.3 does not name the class.
+    HOOK_FRAME = /\A(?<line>.+):in [`'](?:Reactor::NativeScheduler#)?(?:kernel_sleep|block|io_\w+|timeout_after|process_wait|fiber)'\z/
+    private_constant :OWN_FRAMES, :HOOK_FRAME
 
     class << self
       # @param scheduler [Lifecycle]
@@ -55,12 +57,9 @@ module Reactor
       def rows(scheduler, limit = nil) = scheduler.fiber_rows(*limit).map { |values| Row.new(*values) }
 
       # @param fiber [Fiber]
-      # @return [String, nil] the line it stands at, without the frames of this library's own Ruby code
+      # @return [String, nil] the line it stands at, without the frames of this library
       # @api private
-      def place(fiber)
-        lines = fiber.backtrace(0, 8) || []
-        lines.find { |line| !line.start_with?("<internal:", *OWN_FRAMES) }
-      end
+      def place(fiber) = without_own_frames(fiber.backtrace(0, 8) || []).find { |line| !line.start_with?("<internal:") }
 
       # @param scheduler [Lifecycle]
       # @return [Array<FiberStatus>] of every fiber the scheduler knows
@@ -83,9 +82,9 @@ module Reactor
       end
 
       # @param runner [Fiber, Thread]
-      # @return [Array<String>] where it is, without the frames of this library's own Ruby code
+      # @return [Array<String>] where it is, without the frames of this library
       # @api private
-      def backtrace(runner) = (runner.backtrace || []).reject { |line| line.start_with?(*OWN_FRAMES) }
+      def backtrace(runner) = without_own_frames(runner.backtrace || [])
 
       # @param events [Integer]
       # @return [String] the events in words
@@ -93,6 +92,14 @@ module Reactor
       def wanted(events)
         names = { IO::READABLE => "readable", IO::WRITABLE => "writable", IO::PRIORITY => "exceptional" }
         names.filter_map { |event, name| name if events.anybits?(event) }.join(" or ")
+      end
+
+      private
+
+      def without_own_frames(lines)
+        hook = lines.first&.match(HOOK_FRAME)
+        lines = lines.drop(1) if hook && lines[1]&.start_with?("#{hook[:line]}:in ")
+        lines.reject { |line| line.start_with?(*OWN_FRAMES) }
       end
     end
   end

@@ -208,7 +208,12 @@ impl FiberRecord {
 
     /// Ruby's mask of the events it waits for; 0 if it waits for none, or for several objects.
     pub fn events(&self) -> u8 {
-        self.events
+        // Those of an earlier wait are not cleared, because each wait would pay for that.
+        if self.hook == WaitHook::Io {
+            self.events
+        } else {
+            0
+        }
     }
 
     /// The poll before it parked.
