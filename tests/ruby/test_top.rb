@@ -5,6 +5,8 @@ require "io/console"
 require "json"
 require "open3"
 require "pty"
+require "reactor/observe/observer"
+require "reactor/top"
 require "tmpdir"
 
 # Reactor.observe, and the executable reactor-top: in a real terminal, and for scripts.
@@ -121,6 +123,24 @@ class TestTop < ReactorTest
       assert(stalls.any? { |stall| stall["name"] == "slow" && stall["seconds"] >= 0.02 && stall["backtrace"].join.include?("-e:") })
       assert_includes top("--once", pid).first, "slowest turns"
     end
+  end
+
+  def test_a_small_terminal_shows_the_longest_waits_and_the_slowest_turns
+    document = nil
+    run_scheduler do |scheduler|
+      document = Reactor::Observer.look
+      document[:schedulers].select! { |row| row[:id] == scheduler.object_id }
+    end
+    row = document[:schedulers].first
+    row[:fibers] = Array.new(30) { |i| { name: "client #{i}", state: "waiting", hook: "io", events: "readable", seconds: 1.0, place: "a.rb:#{i}" } }
+    row[:stalls] = Array.new(8) { |i| { name: "slow #{i}", seconds: 0.1, backtrace: ["b.rb:#{i}"] } }
+    view = Reactor::Top::View.new([Reactor::Top::Look.new({ look_seconds: 0.001, **document })])
+    lines = view.lines(24, 80)
+    assert_equal 24, lines.size
+    assert_equal ["waiting longest", "client 0", "slowest turns", "slow 0"], lines.join("\n").scan(/waiting longest|client 0|slowest turns|slow 0/)
+    assert_equal 2, lines.grep(/… \d+ lines more/).size
+    assert_equal 1, lines.grep(/client/).map { |line| line.index("a.rb") }.uniq.size
+    (1..60).each { |height| assert_operator view.lines(height, 80).size, :<=, height }
   end
 
   # --- what cannot be looked at ----------------------------------------------------------------------------------

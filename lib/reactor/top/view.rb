@@ -8,6 +8,7 @@ module Reactor
     class View
       BARS = "▁▂▃▄▅▆▇█"
       LABEL = 14 # columns
+      LONGEST_NAME = 20 # columns that names of fibers are filled up to
 
       # @param looks [Array<Look>] the oldest first, at least one
       # @param message [String, nil] below the head
@@ -21,10 +22,11 @@ module Reactor
       # @return [Array<String>]
       def lines(height = nil, width = nil)
         width ||= 100
-        all = [head, (@message && "  ** #{@message} **"), *@looks.last.rows.each_with_index.flat_map { |row, number| scheduler(row, number, width) }].compact
-        all << "no scheduler is open" if @looks.last.rows.empty?
-        all = all.map { |line| clean(line)[0, width] }
-        height && all.size > height ? [*all.first(height - 1), "… #{all.size - height + 1} lines more"[0, width]] : all
+        rows = @looks.last.rows
+        top = [head, (@message && "  ** #{@message} **"), ("no scheduler is open" if rows.empty?)].compact
+        room = (height - top.size) / rows.size if height && rows.any?
+        all = [*top, *rows.each_with_index.flat_map { |row, number| scheduler(row, number, width, room) }].map { |line| clean(line)[0, width] }
+        height ? cut(all, height) : all
       end
 
       private
@@ -35,10 +37,25 @@ module Reactor
                milliseconds(document[:look_seconds]))
       end
 
-      def scheduler(row, number, width)
+      def scheduler(row, number, width, room)
         health = windows(row).last
-        ["", "##{number + 1} #{row.name}  #{row.backend}  #{row.health.stats[:live]} live  #{row.health.stats[:watchers]} watchers  #{row.health.stats[:timers]} timers",
-         *series(row, width), *facts(row, health), *fibers(row), *stalls(row)]
+        own = ["", "##{number + 1} #{row.name}  #{row.backend}  #{row.health.stats[:live]} live  #{row.health.stats[:watchers]} watchers  #{row.health.stats[:timers]} timers",
+               *series(row, width), *facts(row, health)]
+        [*own, *both(fibers(row), stalls(row), room && (room - own.size))]
+      end
+
+      # Two lists, cut to so many lines: each gets half of them, and what the other one does not need.
+      def both(first, second, room)
+        return first + second if room.nil? || first.size + second.size <= room
+
+        half = [room / 2, room - second.size].max.clamp(0, first.size)
+        cut(first, half) + cut(second, [room - half, 0].max)
+      end
+
+      def cut(lines, room)
+        return lines if lines.size <= room
+
+        room.zero? ? [] : [*lines.first(room - 1), "  … #{lines.size - room + 1} lines more"]
       end
 
       # The health between each look and the next. One look alone counts from the start of the scheduler.
@@ -87,9 +104,11 @@ module Reactor
       def fibers(row)
         return [] if row.fibers.empty?
 
+        width = row.fibers.map { |fiber| fiber[:name].to_s.size }.max.clamp(0, LONGEST_NAME)
         ["  waiting longest:", *row.fibers.map do |fiber|
           purpose = [fiber[:hook], (fiber[:events] unless fiber[:events].to_s.empty?)].compact.join(" ")
-          format("  %9.3f s  %-14s %s%s", fiber[:seconds] || 0, fiber[:state] == "ready" ? "ready" : purpose, fiber[:name] && "#{fiber[:name]}  ", fiber[:place])
+          name = format("%-#{width}s  ", fiber[:name]) if width.positive?
+          format("  %9.3f s  %-14s %s%s", fiber[:seconds] || 0, fiber[:state] == "ready" ? "ready" : purpose, name, fiber[:place])
         end]
       end
 
