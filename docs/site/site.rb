@@ -94,11 +94,14 @@ module Docs
     end
 
     def html(guide)
-      # The second word behind a fence is for the tests.
-      text = guide.text.gsub(/^```(\w+) \w+$/, '```\1')
+      # The second word behind a fence is for the tests. Kramdown takes the lines beside a comment for one paragraph with it.
+      text = guide.text.gsub(/^```(\w+) \w+$/, '```\1').gsub(/^<!--.*-->$/, "\n\\0\n")
       document = Kramdown::Document.new(text, input: "GFM", hard_wrap: false, syntax_highlighter: nil, auto_id_prefix: "")
       warn "#{guide.source}: #{document.warnings.join('; ')}" unless document.warnings.empty?
-      wrapped = document.to_html.gsub(%r{<table>.*?</table>}m) { |table| %(<div class="scroll">#{table}</div>) }
+      plain = document.to_html
+      raise "#{guide.source}: a table is shown as text: #{$&}" if plain[/<p>\|.{,60}/]
+
+      wrapped = plain.gsub(%r{<table>.*?</table>}m) { |table| %(<div class="scroll">#{table}</div>) }
       links(coloured(wrapped), guide)
     end
 
