@@ -63,7 +63,7 @@ module RailsBench
 
     def run(pages)
       puts "| | one page alone | pages a second, #{CLIENTS} clients | median | p99 | memory | threads |", "|---|---|---|---|---|---|---|"
-      upstream = ->(port) { [*RUBY, "-r", __FILE__, "-e", "RailsBench.upstream(#{port})"] }
+      upstream = ->(port) { [*RUBY, "-r", File.join(ROOT, "bench/rails.rb"), "-e", "RailsBench.upstream(#{port})"] }
       Server.run({}, upstream) do |service|
         WAYS.each { |way| puts measure(way, pages, service.port) }
       end

@@ -144,6 +144,7 @@ if $PROGRAM_NAME == __FILE__
   rack = RackServer.new(app, seconds)
   Fiber.set_scheduler(Reactor::Scheduler.new)
   listener = TCPServer.new("127.0.0.1", port.to_i)
+  listener.setsockopt(:TCP, :NODELAY, true) # its connections inherit it; else the body of a kept one waits for an acknowledgement
   server = Reactor::Server.new(listener, limit: 10_000, idle_timeout: 75) { |socket| rack.answer(socket) }.start
   stop = Thread::Queue.new
   %w[INT TERM].each { |signal| trap(signal) { stop << true } }
