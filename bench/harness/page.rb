@@ -34,8 +34,8 @@ module Bench
         #{heading}
         #{legend}
         #{overview}
-        <h2>Workload by row</h2>
-        <p>#{bars} Dashed is the baseline: the same traffic in one thread of Rust on raw epoll. Dotted is Ruby doing as much without a scheduler.</p>
+        <h2>Each workload</h2>
+        <p>#{bars}#{dashed}#{dotted}</p>
         <div class="rows">
         #{@results.rows.map { |row| card(row) }.join("\n")}
         </div>
@@ -72,6 +72,12 @@ module Bench
 
     def bars = @results.about[:rounds] == 1 ? "Each bar is a single round." : "Bars are medians, the dots on them single rounds and the line their span."
 
+    def dashed = (" Dashed is the baseline: the same traffic in one thread of Rust on raw epoll." if kind?("baseline"))
+
+    def dotted = (" Dotted is Ruby doing as much without a scheduler." if kind?("plain"))
+
+    def kind?(kind) = @results.targets.any? { |target| target[:kind] == kind }
+
     def legend
       marks = @results.targets.map do |target|
         next %(<span><i class="mark"></i>baseline: Rust on raw epoll</span>) if target[:kind] == "baseline"
@@ -86,8 +92,8 @@ module Bench
       drawn = Plot::Overview.new(@results, @palette).svg
       return "" if drawn.empty?
 
-      "<h2>At a glance</h2><p>Each row against the best that is not ours, threads or another scheduler: to the right is better, on a logarithmic axis. " \
-        "The diamond is the baseline.</p><div class=\"rows\"><div class=\"card wide glance\">#{drawn}</div></div>"
+      "<h2>At a glance</h2><p>Each row against the best that is not ours, threads or another scheduler: to the right is better, on a logarithmic axis." \
+        "#{" The diamond is the baseline." if kind?("baseline")}</p><div class=\"rows\"><div class=\"card wide glance\">#{drawn}</div></div>"
     end
 
     def card(row)
