@@ -192,7 +192,7 @@ module Fuzz
     end
 
     def asleep?(thread, fiber)
-      return thread.stop? unless @scheduler && thread.equal?(@home)
+      return thread.stop? && in_kernel?(thread) unless @scheduler && thread.equal?(@home)
 
       Reactor::FiberStatus.rows(@scheduler).any? { |row| row.fiber.equal?(fiber) && row.state == :waiting }
     end
@@ -231,6 +231,15 @@ module Fuzz
     end
 
     private
+
+    # A thread has the status of one that sleeps before it has made its system call. What ends the wait must not come first: a
+    # file that reopen puts in the place of a socket would be read from.
+    def in_kernel?(thread)
+      stat = Fiber.blocking { File.read("/proc/self/task/#{thread.native_thread_id}/stat") }
+      stat[/.*\) (\S)/, 1] == "S"
+    rescue SystemCallError
+      true # the thread has ended, or this system has no such file
+    end
 
     def loop_of(program)
       @home = Thread.current
