@@ -18,7 +18,7 @@
 //! | registered                     | cached                       | effect                              | driver call |
 //! |--------------------------------|------------------------------|-------------------------------------|-------------|
 //! | nothing                        | -                            | new registration                    | register(asked) |
-//! | by another or an unknown owner | - (not trusted)              | new registration                    | reregister(asked and wanted) |
+//! | by another or an unknown owner | - (not trusted)              | new registration; doubted as before if the answer is "kept" | reregister(asked and wanted) |
 //! | some of the asked directions   | anything                     | the registration is widened         | reregister(registered and asked) |
 //! | all asked directions           | all of them drained          | the wait is added (`skipped`)       | none |
 //! | all asked directions           | one of them not drained      | armed: reported at once if ready    | reregister(registered) |
@@ -68,7 +68,8 @@
 //! after their first looks: if there are more than some thousands of them, the intervals grow.
 //!
 //! A short count means "presumed drained". If a look then finds data, the kernel has stopped at a boundary between messages.
-//! It will do so again, so later short counts of this registration are ignored.
+//! It will do so again, so later short counts of this registration are ignored. This concerns the file and not its owner: it holds
+//! for the next owner as well, if the kernel answers that the number has still the same file.
 
 mod entries;
 mod entry;
@@ -294,8 +295,7 @@ impl Registry {
         let interest = Interest::from_bits(wanted).unwrap_or(asked);
         let pollable = self.renew(driver, slot, interest)?;
         if pollable {
-            let entry = self.entries.claim(slot);
-            entry.begin(entry.descriptor(), owner, entry.token(), interest);
+            self.entries.claim(slot).change_owner(owner, interest);
         }
         Ok(pollable)
     }

@@ -659,6 +659,33 @@ fn data_found_by_the_look_after_a_short_count_makes_short_counts_say_nothing() {
     assert_eq!(stage.readable(), CachedReadiness::Drained);
 }
 
+/// Short counts of OURS have turned out to say nothing. Then a wait of another owner begins, and gets this answer.
+fn short_count_of_the_next_owner(answer: Reregistration) -> CachedReadiness {
+    let (mut stage, _) = Stage::registered(READ);
+    stage.attempted(READ, Attempt::Short);
+    let next = stage.script.token(5).generation().wrapping_add(1);
+    stage
+        .script
+        .report_token(Token::new(5, next), Ready::READABLE);
+    stage.rearm(IDLE);
+    stage.script.on_reregister(Ok(answer));
+    stage.wait(OTHER, READ, 2);
+    stage.selector.attempted(5, OTHER, READ, Attempt::Short);
+    stage.selector.cached_readiness(5, OTHER).readable
+}
+
+#[test]
+fn short_counts_that_say_nothing_say_nothing_to_the_next_owner_of_the_same_file() {
+    let readable = short_count_of_the_next_owner(Reregistration::Kept);
+    assert_ne!(readable, CachedReadiness::Drained);
+}
+
+#[test]
+fn short_counts_of_another_file_under_the_same_number_have_their_meaning() {
+    let readable = short_count_of_the_next_owner(Reregistration::Renewed);
+    assert_eq!(readable, CachedReadiness::Drained);
+}
+
 #[test]
 fn data_after_the_look_leaves_short_counts_their_meaning() {
     let (mut stage, _) = Stage::registered(READ);

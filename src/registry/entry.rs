@@ -110,6 +110,13 @@ impl Entry {
         };
     }
 
+    /// A new registration of the same file by another owner: only whether short counts say nothing is kept.
+    pub(super) fn change_owner(&mut self, owner: OwnerId, interest: Interest) {
+        let doubted = self.doubted;
+        self.begin(self.descriptor, owner, self.token, interest);
+        self.doubted = doubted;
+    }
+
     /// The same registration under a newer token and with this interest. Directions that are no longer registered lose what
     /// was cached of them.
     pub(super) fn adjust(&mut self, token: Token, interest: Interest) {
