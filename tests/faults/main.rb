@@ -64,8 +64,11 @@ module Faults
       List.missing(runs.flat_map(&:calls).uniq).each { |call| problem("#{call} is not in the list") }
     end
 
+    # From Ruby 4.0 on the library closes what a task has. A close that fails is not made here, although the kernel would close the
+    # descriptor nevertheless, so a peer would wait for the end for ever: these closes do not fail.
     def faults
-      @places.flat_map do |place, count|
+      places = @places.reject { |place, _| place.call == "close" && !Place::SHARED.include?(place.task) }
+      places.flat_map do |place, count|
         errors = List::ERRORS.fetch(place.call, [])
         (1..count).to_a.product(errors).map { |occurrence, error| Fault.new(place, occurrence, error) }
       end.select { |fault| yield fault, @usual.name_of(fault.place.task) }
