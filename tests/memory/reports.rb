@@ -21,7 +21,9 @@ module Memory
       end
     end
 
-    # Memcheck, as XML. An error is ours if the innermost function that belongs neither to valgrind nor to the C library is.
+    # Memcheck, as XML. An error is ours if the innermost function is, that belongs neither to valgrind nor to the C library. If
+    # the error is that a value was never written, this is asked of the function that has allocated it: to valgrind, references
+    # that the VM has found conservatively were never written, and so is all that was computed from them.
     def valgrind(paths)
       paths.flat_map do |path|
         File.read(path).scrub.scan(%r{<error>.*?</error>}m).select { |error| ours?(error) }.map { |error| plain(error) }
@@ -29,8 +31,9 @@ module Memory
     end
 
     def ours?(error)
-      frames = error[%r{<stack>.*?</stack>}m].to_s.scan(%r{<frame>.*?</frame>}m)
-      frame = frames.find { |one| !one.match?(%r{<obj>[^<]*(?:valgrind/|/libc\.so|/libpthread|/ld-linux)}) }
+      stacks = error.scan(%r{<stack>.*?</stack>}m)
+      stack = error.match?(/<kind>(?:Uninit|SyscallParam)/) && error.include?("was created by") ? stacks.last : stacks.first
+      frame = stack.to_s.scan(%r{<frame>.*?</frame>}m).find { |one| !one.match?(%r{<obj>[^<]*(?:valgrind/|/libc\.so|/libpthread|/ld-linux)}) }
       frame.to_s.match?(%r{<obj>[^<]*#{OURS.source}})
     end
 
