@@ -134,9 +134,11 @@ class TestFiber < ReactorTest
   def test_live_counts_fibers_that_have_not_finished
     run_scheduler do |scheduler|
       assert_equal 0, scheduler.live
-      3.times { Fiber.schedule { sleep 0.01 } }
+      gate = Thread::Queue.new
+      3.times { Fiber.schedule { gate.pop } }
       Fiber.schedule { nil }
       assert_equal 3, scheduler.live
+      gate.close
       scheduler.run
       assert_equal 0, scheduler.live
     end
