@@ -140,6 +140,28 @@ class TestWildArguments < ReactorTest
     assert_equal [:raised, Timeout::Error], got
   end
 
+  def test_the_host_of_a_lookup_may_be_any_object_with_to_str
+    host = Struct.new(:to_str).new("127.0.0.1")
+    run_scheduler do |scheduler|
+      Fiber.schedule do
+        assert_equal ["127.0.0.1"], scheduler.resolve(host, nil, Socket::AF_INET, Socket::SOCK_STREAM).map(&:ip_address)
+        assert_raises(TypeError) { scheduler.lookup(Object.new, nil, 0, 0, 0, 0) }
+      end
+    end
+  end
+
+  def test_a_lookup_that_is_killed_has_no_answer
+    skip "the lookups of the core run no Ruby code" unless select_backend?
+
+    killer = Object.new
+    def killer.to_int = Fiber.current.kill
+    run_scheduler do |scheduler|
+      lookup = Reactor::PortableScheduler::Lookup.new(["127.0.0.1", nil, 0, killer])
+      Fiber.schedule { lookup.run }
+      Fiber.schedule { assert_raises(ThreadError) { lookup.answer("getaddrinfo") } }
+    end
+  end
+
   def test_a_limit_whose_to_f_gives_no_float_is_a_type_error
     odd = Struct.new(:to_f)
     run_scheduler do |scheduler|

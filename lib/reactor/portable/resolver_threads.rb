@@ -23,6 +23,7 @@ module Reactor
       rescue StandardError => @error
         nil
       ensure
+        @error ||= ThreadError.new("the lookup was killed") unless @found || @cancelled
         @ended = true
         @listener&.call
       end

@@ -310,9 +310,9 @@ module Reactor
     # @return [Lookup]
     # @api private
     def lookup(host, service, *numbers)
-      [host, service].compact.each { |text| String.try_convert(text) or raise TypeError, "no implicit conversion into String" }
+      host, service = [host, service].map { |text| text && (String.try_convert(text) || raise(TypeError, "no implicit conversion into String")) }
       lookup = Lookup.new([host, service, *numbers])
-      if nil.equal?(host) || NameParsing.address?(host)
+      if host.nil? || NameParsing.address?(host)
         Fiber.blocking { lookup.run }
       else
         (@resolver_threads ||= ResolverThreads.new(Lookup::LIMIT)).run(lookup)
