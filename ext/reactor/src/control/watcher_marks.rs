@@ -9,7 +9,10 @@ use reactor_scheduler::state::object_ref::ObjectRef;
 
 use crate::{
     control::scheduler::Scheduler,
-    ruby::object::{Object, object_ref, write_barrier},
+    ruby::{
+        object::{Object, object_ref, write_barrier},
+        panics,
+    },
 };
 
 /// `Reactor::WatcherMarks`: one for each scheduler that has had a watcher. It keeps the scheduler alive, which keeps it alive.
@@ -26,6 +29,10 @@ impl DataTypeFunctions for WatcherMarks {
             let state = scheduler.state();
             state.for_each_watcher(|watcher| watcher.mark(marker));
         }
+    }
+
+    fn free(self: Box<Self>) {
+        panics::contain("end of watcher marks", || drop(self));
     }
 }
 
