@@ -118,12 +118,9 @@ module Runner
     def other_suites(ruby, backend)
       env = { "RUBY" => ruby.command, "REACTOR_BACKEND" => backend }
       [
-        *(faults(ruby) if ruby == @newest),
         Step.new(fiber_suite(ruby), "bin/conformance", env: env, count: :conformance),
         Step.new("#{ruby.name}: soak", "bin/soak", "12", env: env),
-        *(memory(ruby) if ruby == @newest),
         Step.new("#{ruby.name}: wild calls", ruby.command, "-w", "tests/wild/main.rb", "--backends", backend, "--seed", "1", "--calls", WILD_CALLS.to_s),
-        *(panics(ruby) if ruby == @newest),
         fuzz(ruby, "--seed", "1", "--programs", FUZZ_PROGRAMS_OF_ALL.to_s, "--seconds", (FUZZ_SECONDS / @rubies.size).to_s)
       ]
     end
@@ -133,21 +130,6 @@ module Runner
       return [] unless ruby == @newest
 
       [Step.new("the documentation's site and its links", "bin/docs", "--if-installed", lane: :cargo, env: { "RUBY" => ruby.command })]
-    end
-
-    # A part of the suite under AddressSanitizer. It builds the extension.
-    def memory(ruby) = Step.new("#{ruby.name}: memory", "bin/memory", "--part", lane: :cargo, env: { "RUBY" => ruby.command })
-
-    # A forced panic at each place where C calls Rust. It builds the extension once more, in a directory of its own, so it runs with
-    # the other cargo commands, one by one.
-    def panics(ruby)
-      env = { "RUBY" => ruby.command, "REACTOR_BACKEND" => (ruby.backends - ["select"]).join(" ") }
-      Step.new("#{ruby.name}: panics", "bin/panics", lane: :cargo, env: env, count: :ruby)
-    end
-
-    # One fault for each task and call of the Ruby program.
-    def faults(ruby)
-      Step.new("#{ruby.name}: system calls that fail", "bin/faults", "--part", "--ruby", lane: :cargo, env: { "RUBY" => ruby.command })
     end
 
     # What operations cost, compared with the committed figures.
