@@ -27,7 +27,10 @@ class TestDocs < ReactorTest
     skip_under_stress
     return check_gemfile(block.code) if block.needs == "gemfile"
 
-    skip "#{block.needs} cannot be loaded (bin/setup --#{block.needs == "rails" ? "rails" : "peers"})" if block.needs && !loads?(block.needs)
+    # CI does not install Rails.
+    return RubyVM::InstructionSequence.compile(block.code) if block.needs == "rails" && !loads?("rails")
+
+    skip "#{block.needs} cannot be loaded (bin/setup --peers)" if block.needs && !loads?(block.needs)
     child = nil
     Dir.mktmpdir do |directory|
       path = File.join(directory, "example.rb")
