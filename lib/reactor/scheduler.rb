@@ -39,12 +39,14 @@ module Reactor
     #
     # @api private
     module Allocation
+      # Ruby 3.4 crashes if several Ractors call `super` with the arguments of `...` at once.
+      #
       # @raise [RuntimeError] an `initialize` of a subclass does not call super
-      def new(...)
-        super.tap do |scheduler|
-          is_initialized = scheduler.instance_variable_defined?(:@trap_check)
-          raise "uninitialized scheduler: #{self}#initialize must call super" unless is_initialized
-        end
+      def new(*arguments, **options, &block)
+        scheduler = super
+        return scheduler if scheduler.instance_variable_defined?(:@trap_check)
+
+        raise "uninitialized scheduler: #{self}#initialize must call super"
       end
 
       # @raise [TypeError] always, as for Ruby's own classes whose objects `new` has to initialize
