@@ -1,8 +1,8 @@
 //! Lingering: a wait for the next request of a connection, which ends by itself after a while if none comes.
 //!
 //! Nearly every such wait ends by its descriptor, and there is one for each request of a busy connection. So it has no timer of its
-//! own, which would be set and taken back each time. One timer for all of them looks which are over, at intervals of an eighth
-//! of the time.
+//! own, which would be set and taken back each time. One timer for all of them looks which are over. Each may last up to an eighth
+//! of its time longer, and the look comes when the first of them has lasted so long.
 
 use std::time::Duration;
 
@@ -19,21 +19,27 @@ use crate::state::{
 /// The token of the timer. No watcher and no timeout has it.
 pub(super) const LOOK: Token = Token::new(u32::MAX, u32::MAX);
 
+#[derive(Clone, Copy, Debug)]
+struct LingeringWait {
+    token: Token,
+    deadline: Deadline,
+    latest: Deadline,
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Lingering {
     /// By the fiber's slot: its last such wait, which may have ended since.
-    waits: Vec<Option<(Token, Deadline)>>,
-    timer: Option<TimerId>,
-    interval: Duration,
+    waits: Vec<Option<LingeringWait>>,
+    timer: Option<(TimerId, Deadline)>,
 }
 
 impl Lingering {
-    fn insert(&mut self, slot: Slot, token: Token, deadline: Deadline) {
+    fn insert(&mut self, slot: Slot, wait: LingeringWait) {
         let index = slot as usize;
         if index >= self.waits.len() {
             self.waits.resize(index + 1, None);
         }
-        self.waits[index] = Some((token, deadline));
+        self.waits[index] = Some(wait);
     }
 }
 
@@ -51,17 +57,34 @@ impl State {
         limit: Duration,
     ) -> std::io::Result<Option<Registered>> {
         let registered = self.begin_readiness(slot, watch, None)?;
-        if let (Some(_), Some((token, _))) = (registered, self.fibers.parked(slot)) {
-            let deadline = self.event_loop.rough_deadline(limit);
-            if let Some(deadline) = deadline {
-                self.lingering.insert(slot, token, deadline);
-                self.lingering.interval = limit / 8;
-            }
-            if self.lingering.timer.is_none() {
-                self.lingering.timer = self.event_loop.timer(deadline, LOOK);
-            }
+        let longest = limit.saturating_add(limit / 8);
+        let ends = (
+            self.event_loop.rough_deadline(limit),
+            self.event_loop.rough_deadline(longest),
+        );
+        let parked = self.fibers.parked(slot).filter(|_| registered.is_some());
+        if let (Some((token, _)), (Some(deadline), Some(latest))) = (parked, ends) {
+            let wait = LingeringWait {
+                token,
+                deadline,
+                latest,
+            };
+            self.lingering.insert(slot, wait);
+            self.look_at_lingering(latest);
         }
         Ok(registered)
+    }
+
+    /// The timer ends at this time, or before.
+    fn look_at_lingering(&mut self, latest: Deadline) {
+        if let Some((timer, set)) = self.lingering.timer {
+            if set <= latest {
+                return;
+            }
+            self.event_loop.cancel_timer(Some(timer));
+        }
+        let timer = self.event_loop.timer(Some(latest), LOOK);
+        self.lingering.timer = timer.map(|timer| (timer, latest));
     }
 
     /// The time of the timer has come: ends the waits that are over.
@@ -74,22 +97,23 @@ impl State {
         };
         let mut next: Option<Deadline> = None;
         for index in 0..self.lingering.waits.len() {
-            let Some((token, deadline)) = self.lingering.waits[index] else {
+            let Some(wait) = self.lingering.waits[index] else {
                 continue;
             };
-            let goes_on = self.fibers.parked(token.index()).map(|(token, _)| token) == Some(token);
-            if goes_on && deadline > now {
-                next = Some(next.map_or(deadline, |next| next.min(deadline)));
+            let parked = self.fibers.parked(wait.token.index());
+            let goes_on = parked.is_some_and(|(token, _)| token == wait.token);
+            if goes_on && wait.deadline > now {
+                next = Some(next.map_or(wait.latest, |next| next.min(wait.latest)));
                 continue;
             }
             self.lingering.waits[index] = None;
-            if self.fibers.wake(token, WakeCause::Elapsed) {
-                self.queue.push_expired(token);
-                self.trace_event(TraceEvent::Ready, token.index());
+            if self.fibers.wake(wait.token, WakeCause::Elapsed) {
+                self.queue.push_expired(wait.token);
+                self.trace_event(TraceEvent::Ready, wait.token.index());
             }
         }
-        let earliest = self.event_loop.rough_deadline(self.lingering.interval);
-        let next = next.map(|next| earliest.map_or(next, |earliest| next.max(earliest)));
-        self.lingering.timer = self.event_loop.timer(next, LOOK);
+        if let Some(next) = next {
+            self.look_at_lingering(next);
+        }
     }
 }

@@ -60,6 +60,17 @@ fn a_fiber_that_lingers_in_vain_goes_on_and_no_other_one() {
 }
 
 #[test]
+fn a_short_limit_does_not_wait_for_a_long_one() {
+    let (mut state, _) = open();
+    let (long, short) = (scheduled(&mut state, 1), scheduled(&mut state, 2));
+    linger(&mut state, long, HOUR);
+    linger(&mut state, short, Duration::ZERO);
+    state.poll_once().unwrap();
+    assert_eq!(vec![short], order(&mut state));
+    assert_eq!(1, timers(&state));
+}
+
+#[test]
 fn a_later_wait_of_the_fiber_is_left_alone() {
     let (mut state, _) = open();
     let slot = scheduled(&mut state, 1);
