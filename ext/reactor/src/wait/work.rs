@@ -102,31 +102,35 @@ fn wait_for_end<T: Send + 'static>(
     interrupted: Interrupted,
     job: Job<T>,
 ) -> (Option<Outcome<T>>, Option<Error>) {
-    let job = scope.scheduler.state_mut().keep_job(job);
+    let mut kept = scope.scheduler.state_mut().keep_job(job);
     let mut raised = None;
     let outcome = loop {
         if let Err(error) = scope.scheduler.park(scope.slot) {
-            let is_withdrawn = scope.scheduler.state_mut().cancel_job(&job);
             // An unwinding without an exception (a kill, a throw) cannot be kept while other Ruby code runs.
             let is_unwinding = error.value().is_none();
             raised = Some(error);
-            if is_withdrawn || interrupted == Interrupted::Leaves {
+            // To cancel it drops the work, which is foreign code, so nothing is borrowed meanwhile.
+            let job = scope.scheduler.state_mut().take_job(&kept);
+            let Some(mut job) = job else {
+                break Some(Outcome::Dropped);
+            };
+            if job.cancel() || interrupted == Interrupted::Leaves {
                 break None;
             }
             if is_unwinding {
-                let job = scope.scheduler.state_mut().take_job(&job);
-                break Some(job.map_or(Outcome::Dropped, |mut job| job.wait()));
+                break Some(job.wait());
             }
+            kept = scope.scheduler.state_mut().keep_job(job);
         }
         let mut state = scope.scheduler.state_mut();
-        let outcome = state.outcome_of_job(&job);
+        let outcome = state.outcome_of_job(&kept);
         if outcome.is_some() {
             break outcome;
         }
-        state.wait_on_job(scope.slot, io_number, &job);
+        state.wait_on_job(scope.slot, io_number, &kept);
     };
-    let job = scope.scheduler.state_mut().take_job(&job);
-    drop(job); // foreign code, so nothing is borrowed
+    let job = scope.scheduler.state_mut().take_job(&kept);
+    drop(job);
     (outcome, raised)
 }
 

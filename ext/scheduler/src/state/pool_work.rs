@@ -90,11 +90,6 @@ impl State {
         }
     }
 
-    /// Withdraws the work if it has not begun. False if it has.
-    pub fn cancel_job<T: Send + 'static>(&mut self, job: &KeptJob<T>) -> bool {
-        self.jobs.get(job).is_none_or(Job::cancel)
-    }
-
     /// The outcome; `None` if the work goes on.
     pub fn outcome_of_job<T: Send + 'static>(&mut self, job: &KeptJob<T>) -> Option<Outcome<T>> {
         match self.jobs.get(job) {
