@@ -38,8 +38,10 @@ pub enum DescriptorKind {
 impl DescriptorKind {
     pub fn of(descriptor: RawFd) -> Self {
         let fd = borrow(descriptor);
-        if let Some(kind) = of_socket(fd) {
-            return kind;
+        match is_stream_of_bytes(fd) {
+            Some(true) => return Self::StreamSocket,
+            Some(false) => return Self::OtherSocket,
+            None => {}
         }
         // The kind is kept for the IO. A shortage of memory must not decide it, so the call is made twice.
         let Ok(stat) = rustix::fs::fstat(fd).or_else(|_| rustix::fs::fstat(fd)) else {
@@ -91,33 +93,21 @@ impl DescriptorKind {
     }
 }
 
-/// The kind of a socket; None for other files. A stream keeps no boundaries if it is TCP or of the Unix domain. Linux tells of the
+/// Whether a socket is a stream that keeps no boundaries: TCP, or of the Unix domain. `None` for other files. Linux tells of the
 /// protocol, so one call is enough for TCP and UDP. Sockets of the Unix domain have none.
-#[cfg(target_os = "linux")]
-fn of_socket(fd: BorrowedFd<'_>) -> Option<DescriptorKind> {
-    use rustix::net::{AddressFamily, ipproto};
+fn is_stream_of_bytes(fd: BorrowedFd<'_>) -> Option<bool> {
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::net::{AddressFamily, ipproto};
 
-    let is_stream = match sockopt::socket_protocol(fd).ok()? {
-        Some(protocol) => protocol == ipproto::TCP,
-        None => {
-            sockopt::socket_domain(fd) == Ok(AddressFamily::UNIX)
-                && sockopt::socket_type(fd) == Ok(SocketType::STREAM)
+        if let Some(protocol) = sockopt::socket_protocol(fd).ok()? {
+            return Some(protocol == ipproto::TCP);
         }
-    };
-    Some(if is_stream {
-        DescriptorKind::StreamSocket
-    } else {
-        DescriptorKind::OtherSocket
-    })
-}
-
-/// The kind of a socket; None for other files.
-#[cfg(not(target_os = "linux"))]
-fn of_socket(fd: BorrowedFd<'_>) -> Option<DescriptorKind> {
-    Some(match sockopt::socket_type(fd).ok()? {
-        SocketType::STREAM => DescriptorKind::StreamSocket,
-        _ => DescriptorKind::OtherSocket,
-    })
+        if sockopt::socket_domain(fd) != Ok(AddressFamily::UNIX) {
+            return Some(false);
+        }
+    }
+    Some(sockopt::socket_type(fd).ok()? == SocketType::STREAM)
 }
 
 /// Whether a descriptor is a socket.
