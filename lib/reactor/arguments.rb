@@ -18,7 +18,7 @@ module Reactor
         Kernel.instance_method(:respond_to?).bind_call(object, name, true)
       end
 
-      # Converts what Ruby's methods in C take for a `long`, with their errors.
+      # Converts what Ruby's methods in C take for a `long`. Array#rotate is such a method, and raises their errors.
       #
       # @param number [Numeric, #to_int]
       # @return [Integer] of at most 64 bits

@@ -5,6 +5,7 @@ require "fileutils"
 require "rbconfig"
 require "tmpdir"
 require_relative "../runner/counts"
+require_relative "../runner/plan"
 require_relative "../runner/queue"
 require_relative "../runner/report"
 require_relative "../runner/step"
@@ -63,8 +64,6 @@ module Memory
 
   # One call of bin/memory.
   class Run
-    # Files that do not load the extension, or only in programs that they measure: once for all backends.
-    ONCE = %w[test_bench test_docs test_examples test_fuzz test_gems test_layers test_runner test_servers test_types test_wide].freeze
     # Tests of resident memory: the tools keep what was freed, to notice that it is used.
     LEFT_OUT = /memory_stays_flat|cancelled_timeouts_leave_no_timers/
 
@@ -116,7 +115,7 @@ module Memory
 
     def steps(backend)
       files = Dir[File.join(TREE, "tests/ruby/test_*.rb")].sort_by { |path| -File.size(path) }.map { |path| File.basename(path, ".rb") }
-      files -= ONCE unless backend == @backends.first
+      files -= Runner::Plan::BACKEND_INDEPENDENT unless backend == @backends.first
       files.select! { |file| @words.any? { |word| @exact ? file == word : file.include?(word) } } unless @whole
       files.map { |file| step(backend, file) }
     end

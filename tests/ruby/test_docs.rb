@@ -47,7 +47,10 @@ class TestDocs < ReactorTest
     block.code.scan(/^ *puts .*? # ([\w ]+)$/).flatten.each { |expected| assert_includes out, expected } unless block.code.include?("retry")
   end
 
-  def loads?(library) = system({ "REACTOR_BACKEND" => BACKEND.to_s }, RbConfig.ruby, "-I", LIB, "-e", "require #{library.inspect}; require \"reactor/async\" unless #{library == "rails"}", err: File::NULL)
+  def loads?(library)
+    libraries = library == "rails" ? %w[rails] : [library, "reactor/async"]
+    system({ "REACTOR_BACKEND" => BACKEND.to_s }, RbConfig.ruby, "-I", LIB, *libraries.map { |name| "-r#{name}" }, "-e", "", err: File::NULL)
+  end
 
   # A line of a Gemfile names this gem.
   def check_gemfile(code)

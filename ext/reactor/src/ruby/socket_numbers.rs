@@ -10,7 +10,8 @@
 //! | with the flag, another address is there | none: it was moved by compaction, or has got another descriptor   |
 //!
 //! A socket takes the entry over if the descriptor had another socket when the entry was written. Else two objects have one
-//! descriptor, and the second one carries a hidden number. Only Linux tells sockets from one another (SO_COOKIE); elsewhere all numbers are hidden ones.
+//! descriptor, and the second one carries a hidden number. Only Linux tells sockets from one another (SO_COOKIE); elsewhere all
+//! numbers are hidden ones.
 
 use std::{
     os::fd::RawFd,
