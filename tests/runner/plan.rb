@@ -13,6 +13,8 @@ module Runner
     ].freeze
     # Files that are fast enough with a collection at every allocation.
     STRESS = %w[test_block test_fiber test_gc test_io_read_write test_io_wait test_sleep test_timeout].freeze
+    # Libraries that Ruby loads before the first line. Without them there is a third less to mark at every allocation.
+    STRESS_WITHOUT = "--disable=gems,did_you_mean,error_highlight,syntax_suggest"
     # Files that use programs built by `cargo test`.
     BUILT_BY_CARGO = %w[test_bench test_examples].freeze
     # Programs of bin/fuzz before a commit; with --all, and the seconds of all Rubies together after which no other one begins.
@@ -90,12 +92,13 @@ module Runner
 
     def stress(ruby, backend)
       (files & STRESS).map do |file|
-        test(ruby, "#{ruby.name}: #{backend} under GC.stress", file, env: { "REACTOR_BACKEND" => backend, "REACTOR_STRESS" => "1" })
+        test(ruby, "#{ruby.name}: #{backend} under GC.stress", file, options: [STRESS_WITHOUT, "-I", ruby.minitest],
+             env: { "REACTOR_BACKEND" => backend, "REACTOR_STRESS" => "1" })
       end
     end
 
-    def test(ruby, group, file, env:, **options)
-      Step.new("#{group} #{file}", ruby.command, "-w", "-Ilib", File.join(TESTS, "#{file}.rb"), "-v", group: group, env: env, count: :ruby, **options)
+    def test(ruby, group, file, env:, options: [], **rest)
+      Step.new("#{group} #{file}", ruby.command, "-w", *options, "-Ilib", File.join(TESTS, "#{file}.rb"), "-v", group: group, env: env, count: :ruby, **rest)
     end
 
     def fiber_suite(ruby) = "#{ruby.name}: CRuby's fiber suite"

@@ -37,13 +37,22 @@ module Runner
 
     def name = "ruby #{version}"
 
+    # The folder that minitest is loaded from.
+    def minitest = ask("minitest", %q(puts Gem::Specification.find_by_name("minitest").full_require_paths.first)).first
+
     # The backends that work here, the default first. Call it after the extension was built.
     def backends
-      code = "puts [Reactor.backend, *Reactor.backends.select { |_, answer| answer == true }.keys].uniq"
-      output, status = Open3.capture2(command, "-Ilib", "-rreactor", "-e", code)
-      raise "#{name} cannot load reactor" unless status.success?
+      ask("reactor", "puts [Reactor.backend, *Reactor.backends.select { |_, answer| answer == true }.keys].uniq")
+    end
 
-      output.split
+    private
+
+    # The lines that the code prints when the library is loaded.
+    def ask(library, code)
+      output, status = Open3.capture2(command, "-Ilib", "-r#{library}", "-e", code)
+      raise "#{name} cannot load #{library}" unless status.success?
+
+      output.split("\n")
     end
   end
 end
