@@ -23,8 +23,8 @@ Gem::Specification.new do |spec|
   }
 
   # Cargo.toml loads only if the files of its targets are there, even if none of them is built.
-  targets = manifest.scan(/^\[\[(test|bench|example)\]\]\nname = "(\w+)"/)
-  directories = { "test" => "tests", "bench" => "benches", "example" => "examples" }
+  targets = manifest.scan(/^\[\[(test|example)\]\]\nname = "(\w+)"/)
+  directories = { "test" => "tests", "example" => "examples" }
   spec.files = Dir[
     "lib/**/*.rb", "exe/*", "sig/**/*.{rbs,yaml}", "src/**/*.rs", "ext/**/*.{rb,rs,toml}",
     *targets.map { |kind, name| "#{directories.fetch(kind)}/{#{name}.rs,#{name}/main.rs}" },

@@ -16,6 +16,7 @@ OURS = "reactor: selector on epoll"
 RAW = "raw epoll"
 USUAL = "mio, register and deregister"
 PAYLOAD = "payload"
+CARGO_BENCH = %w[cargo bench --locked --manifest-path benches/Cargo.toml --target-dir target --bench].freeze
 
 def run(*command)
   output, errors, status = Open3.capture3(*command)
@@ -39,7 +40,7 @@ end
 
 # By name, then by size.
 def paired_comparison
-  JSON.parse(run("cargo", "bench", "--bench", "paired_comparison"))
+  JSON.parse(run(*CARGO_BENCH, "paired_comparison"))
     .group_by { _1["name"] }
     .transform_values { |rows| rows.to_h { |row| [row["size"], row] } }
 end
@@ -74,7 +75,7 @@ end
 # --- instructions -----------------------------------------------------------------------------------------------------
 
 def program
-  run("cargo", "bench", "--bench", "paired_comparison", "--no-run", "--message-format=json").lines
+  run(*CARGO_BENCH, "paired_comparison", "--no-run", "--message-format=json").lines
     .map { JSON.parse(_1) }.filter_map { _1["executable"] }.last
 end
 
@@ -107,7 +108,7 @@ end
 
 def criterion(mode)
   FileUtils.rm_rf("target/criterion")
-  run("cargo", "bench", "--bench", "core", "--", *(mode == "quick" ? %w[--quick --noplot] : []))
+  run({ "CRITERION_HOME" => File.expand_path("target/criterion") }, *CARGO_BENCH, "core", "--", *(mode == "quick" ? %w[--quick --noplot] : []))
   puts "Criterion, medians, elapsed time#{"; plots in target/criterion/report/index.html" unless mode == "quick"}.", ""
   estimates.sort.each do |group, functions|
     puts "## #{group}", ""
