@@ -4,6 +4,9 @@
 require_relative "support"
 require "reactor"
 
+# A row is seen when it is measured, in a file as well.
+$stdout.sync = true
+
 CONNECTIONS = 64
 REQUESTS = { "keep-alive" => 30_000, "close" => 6_000 }.freeze
 ROUNDS = 2

@@ -8,7 +8,9 @@ require "socket"
 # What the measurements share. Each sample is a process of its own, rounds are interleaved, medians are reported.
 module Bench
   RUBY = [RbConfig.ruby, "-w", "-Ilib"].freeze
-  LOAD = File.expand_path("../target/release/examples/http_load", __dir__)
+  # Seconds for one row, its server's start and end included. The slowest row that was seen took 21 s, beside other work.
+  ROW_LIMIT = 300
+  LOAD = File.expand_path("../target/release/http_load", __dir__)
 
   module_function
 
@@ -76,20 +78,35 @@ module Bench
   end
 
   # A server of examples/http_server.rb in its own process. Yields its port; returns what it printed when stopped.
-  # `wrapper` is put before the command (strace).
-  def with_server(mode, body_bytes: 0, wrapper: [])
+  # `wrapper` is put before the command (strace). After `limit` seconds the server is killed, which ends the load as well.
+  # @raise [RuntimeError] if the server was killed or left no account
+  def with_server(mode, body_bytes: 0, wrapper: [], limit: ROW_LIMIT)
     command = [*wrapper, *RUBY, "examples/http_server.rb", mode, "0", body_bytes.to_s]
     reader, writer = IO.pipe
     pid = Process.spawn(*command, out: writer, pgroup: true)
     writer.close
-    port = reader.gets[/\d+$/].to_i
-    yield port
+    step = "start"
+    overdue = false
+    watchdog = Thread.new do
+      sleep limit
+      overdue = true
+      Process.kill("KILL", -pid)
+    end
+    port = reader.gets.to_s[/\d+$/] or raise "the server printed no port"
+    step = "load"
+    yield port.to_i
+    step = "end"
     Process.kill("TERM", -pid)
     answer = reader.read
     Process.wait(pid)
     pid = nil
-    JSON.parse(answer.lines.last, symbolize_names: true)
+    JSON.parse(answer.lines.last || raise("the server printed no account"), symbolize_names: true)
+  rescue StandardError => error
+    raise error unless overdue
+
+    raise "the server #{mode} was killed after #{limit} s, at its #{step} (#{error.message})"
   ensure
+    watchdog&.kill&.join
     if pid
       Process.kill("KILL", -pid)
       Process.wait(pid)

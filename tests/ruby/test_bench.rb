@@ -177,6 +177,20 @@ class TestBench < ReactorTest
     assert_match(/bench: http_keep failed on reactor #{BACKEND}: RuntimeError: load failed: /, without.err)
   end
 
+  # The client waits for the end of the server, so only the limit ends this row.
+  def test_a_row_of_the_demo_that_does_not_end_is_killed_and_named
+    only_on_one_backend
+    assert_match(/\Athe server threads was killed after 0\.1 s, at its (start|load)/, child_says(<<~RUBY))
+      Dir.chdir(#{ROOT.inspect})
+      require "./bench/support"
+      begin
+        Bench.with_server("threads", limit: 0.1) { |port| TCPSocket.new("127.0.0.1", port).read }
+      rescue RuntimeError => error
+        puts error.message
+      end
+    RUBY
+  end
+
   def test_the_baseline_measures_every_workload_that_declares_it
     only_on_one_backend
     skip "cargo test has not built the examples" unless File.exist?(File.join(EXAMPLES, "baseline"))
