@@ -86,14 +86,14 @@ module Reactor
 
     # @param earlier [Histogram] an earlier reading
     # @return [Histogram] the durations between the two
-    def -(earlier) = Histogram.new(@counts.zip(earlier.counts).map { |now, before| now - before }, @sum - earlier.sum, @max)
+    def -(earlier) = Histogram.new(combined(earlier, :-), @sum - earlier.sum, @max)
 
     # @param other [Histogram]
     # @return [Histogram] the durations of both
     def +(other)
       return self if other.count.zero?
 
-      Histogram.new(@counts.zip(other.counts).map(&:sum), @sum + other.sum, [@max, other.limit].max)
+      Histogram.new(combined(other, :+), @sum + other.sum, [@max, other.limit].max)
     end
 
     # @return [Histogram] what it is now, unchanged by later durations
@@ -113,5 +113,13 @@ module Reactor
 
     # @return [Float] seconds that no duration has exceeded since the counts began
     def limit = @max
+
+    private
+
+    # One array, and no object for each bucket: a look of reactor-top adds histograms.
+    def combined(other, operation)
+      others = other.counts
+      @counts.each_with_index.map { |number, bucket| number.public_send(operation, others[bucket]) }
+    end
   end
 end

@@ -55,6 +55,16 @@ class TestHealth < ReactorTest
 
   # --- of a scheduler --------------------------------------------------------------------------------------------
 
+  def test_histograms_are_combined_without_an_object_for_each_bucket
+    one, other = Array.new(2) { Reactor::Histogram.new.tap { |histogram| histogram.record(0.001) } }
+    [:+, :-].each do |operation|
+      one.public_send(operation, other)
+      before = GC.stat(:total_allocated_objects)
+      one.public_send(operation, other)
+      assert_operator GC.stat(:total_allocated_objects) - before, :<, Reactor::Histogram::BUCKETS / 2
+    end
+  end
+
   def test_the_native_and_the_portable_scheduler_have_the_same_buckets
     run_scheduler do |scheduler|
       scheduler.histogram_rows.each_value { |counts, sum, max| assert_equal [H::BUCKETS, Integer, Integer], [counts.size, sum.class, max.class] }
