@@ -6,8 +6,8 @@ require_relative "portable/scheduler"
 # Finds the scheduler class to inherit from: the native one built for this Ruby, or the portable one.
 #
 # `REACTOR_BACKEND=select` asks for the portable one and loads no native code. Otherwise the portable one is used only if the
-# native library is absent. A library that is there and does not load is an error, because a silent fallback would hide it
-# forever.
+# native library is absent, with a warning. A library that is there and does not load is an error. A silent fallback would hide
+# either forever.
 module Reactor
   # Where the library may be: built for this very Ruby (several are installed side by side), or for the only one there is.
   LIBRARIES = ["reactor/#{RUBY_VERSION[/\A\d+\.\d+/]}/reactor", "reactor/reactor"].freeze
@@ -30,6 +30,10 @@ module Reactor
       end
       loaded ? nil : "not built for Ruby #{RUBY_VERSION} (looked for #{LIBRARIES.join(", ")})".freeze # read by other Ractors, too
     end
+  warn <<~MESSAGE if @absence && ENV["REACTOR_BACKEND"] != "select"
+    reactor: the native library is #{@absence}, so the scheduler in plain Ruby is used.
+    Build it (in a clone: rake install or rake compile; an installed gem: gem pristine reactor), or set REACTOR_BACKEND=select.
+  MESSAGE
 
   if @absence
     require_relative "portable/stubs"

@@ -185,7 +185,7 @@ class TestBackends < ReactorTest
     end
   end
 
-  def test_an_absent_native_library_falls_back_and_a_broken_one_is_a_load_error
+  def test_an_absent_native_library_falls_back_with_a_warning_and_a_broken_one_is_a_load_error
     require "tmpdir"
     require "fileutils"
     Dir.mktmpdir do |dir|
@@ -193,15 +193,19 @@ class TestBackends < ReactorTest
       Dir[File.join(dir, "reactor/*/reactor.*")].each { |file| File.delete(file) }
       abi = RUBY_VERSION[/\A\d+\.\d+/]
       FileUtils.mkdir_p(File.join(dir, "reactor", abi))
-      run = lambda do
-        out, status = with_child_output({ "REACTOR_BACKEND" => nil }, RbConfig.ruby, "-w", "-W:no-experimental", "-I", dir, "-e", <<~'RUBY')
+      run = lambda do |backend = nil|
+        out, status = with_child_output({ "REACTOR_BACKEND" => backend }, RbConfig.ruby, "-w", "-W:no-experimental", "-I", dir, "-e", <<~'RUBY')
           require "reactor"
           ractor = Ractor.new { Reactor::Scheduler.new.backend } # other Ractors can read the reason
           p Reactor.backend, ractor.respond_to?(:value) ? ractor.value : ractor.take
         RUBY
         [out, status.success?]
       end
-      assert_equal [":select\n:select\n", true], run.()
+      warning, advice, *answers = run.().first.lines
+      assert_match(/\Areactor: the native library is not built for Ruby #{Regexp.escape(RUBY_VERSION)} .*, so the scheduler in plain Ruby is used\.$/, warning)
+      assert_match(/\ABuild it .*REACTOR_BACKEND=select\.$/, advice)
+      assert_equal %W[:select\n :select\n], answers
+      assert_equal [":select\n:select\n", true], run.("select"), "it was asked for, so nothing is said"
       File.write(File.join(dir, "reactor", abi, "reactor.#{RbConfig::CONFIG["DLEXT"]}"), "no library")
       out, success = run.()
       refute success, out
