@@ -143,6 +143,18 @@ class TestTop < ReactorTest
     (1..60).each { |height| assert_operator view.lines(height, 80).size, :<=, height }
   end
 
+  def test_a_narrow_terminal_shows_the_file_and_the_line_of_a_place
+    place = "/a/folder/whose/name/is/longer/than/the/terminal/is/wide/program.rb:12:in 'Some#method'"
+    document = { schedulers: [] }
+    run_scheduler { |scheduler| document = Reactor::Observer.look.tap { |look| look[:schedulers].select! { |row| row[:id] == scheduler.object_id } } }
+    document[:schedulers].first[:fibers] = [place, "<internal:kernel>:187:in 'loop'", nil].map { |at| { name: "client", hook: "sleep", seconds: 1.0, place: at } }
+    document[:schedulers].first[:stalls] = [{ name: "slow", seconds: 0.1, backtrace: [place] }]
+    view = Reactor::Top::View.new([Reactor::Top::Look.new({ look_seconds: 0.001, **document })])
+    assert_equal 2, view.lines(nil, 60).count { |line| line.include?("…/program.rb:12") }
+    assert_equal 1, view.lines(nil, 60).count { |line| line.include?("<internal:kernel>") }
+    assert_equal 2, view.lines(nil, 200).count { |line| line.end_with?(place) }
+  end
+
   # --- what cannot be looked at ----------------------------------------------------------------------------------
 
   def test_a_process_that_cannot_be_looked_at_is_told

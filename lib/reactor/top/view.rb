@@ -8,6 +8,7 @@ module Reactor
     class View
       BARS = "▁▂▃▄▅▆▇█"
       LABEL = 14 # columns
+      STALL = 15 # columns before a line of a backtrace
       LONGEST_NAME = 20 # columns that names of fibers are filled up to
 
       # @param looks [Array<Look>] the oldest first, at least one
@@ -41,7 +42,7 @@ module Reactor
         health = windows(row).last
         own = ["", "##{number + 1} #{row.name}  #{row.backend}  #{row.health.stats[:live]} live  #{row.health.stats[:watchers]} watchers  #{row.health.stats[:timers]} timers",
                *series(row, width), *facts(row, health)]
-        [*own, *both(fibers(row), stalls(row), room && (room - own.size))]
+        [*own, *both(fibers(row, width), stalls(row, width), room && (room - own.size))]
       end
 
       # Two lists, cut to so many lines: each gets half of them, and what the other one does not need.
@@ -101,23 +102,32 @@ module Reactor
          format("  workers      queue p99 %s; collecting garbage %.1f %% of the time", milliseconds(health.queue.percentile(0.99)), collected)]
       end
 
-      def fibers(row)
+      def fibers(row, columns)
         return [] if row.fibers.empty?
 
         width = row.fibers.map { |fiber| fiber[:name].to_s.size }.max.clamp(0, LONGEST_NAME)
         ["  waiting longest:", *row.fibers.map do |fiber|
           purpose = [fiber[:hook], (fiber[:events] unless fiber[:events].to_s.empty?)].compact.join(" ")
           name = format("%-#{width}s  ", fiber[:name]) if width.positive?
-          format("  %9.3f s  %-14s %s%s", fiber[:seconds] || 0, fiber[:state] == "ready" ? "ready" : purpose, name, fiber[:place])
+          start = format("  %9.3f s  %-14s %s", fiber[:seconds] || 0, fiber[:state] == "ready" ? "ready" : purpose, name)
+          start + place(fiber[:place].to_s, columns - start.size)
         end]
       end
 
-      def stalls(row)
+      def stalls(row, columns)
         return [] if row.stalls.empty?
 
         ["  slowest turns (of those that stall: has found):", *row.stalls.flat_map do |stall|
-          [format("  %9.3f s  %s", stall[:seconds], stall[:name]), *stall[:backtrace].first(4).map { |place| "               #{place}" }]
+          [format("  %9.3f s  %s", stall[:seconds], stall[:name]), *stall[:backtrace].first(4).map { |line| (" " * STALL) + place(line, columns - STALL) }]
         end]
+      end
+
+      # Without the folders, if there is no room for them: the file and the line tell the place.
+      def place(text, room)
+        path, rest = text.match(/\A(.+?)(:\d+.*)\z/m)&.captures
+        return text if text.size <= room || !path&.include?("/")
+
+        "…/#{File.basename(path)}#{rest}"
       end
 
       def milliseconds(seconds) = seconds ? format("%.3f ms", seconds * 1000) : "-"
