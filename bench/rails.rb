@@ -20,6 +20,7 @@ module RailsBench
   RUBY = [RbConfig.ruby, "-I", File.join(ROOT, "lib")].freeze
   APPLICATION = File.join(ROOT, "examples/rails/config.ru")
   PUMA = ->(threads) { ->(port) { [*RUBY, "-S", "puma", "-q", "-t", "#{threads}:#{threads}", "-b", "tcp://127.0.0.1:#{port}", APPLICATION] } }
+  UPSTREAM = ->(port) { [*RUBY, "-r", File.join(ROOT, "bench/rails.rb"), "-e", "RailsBench.upstream(#{port})"] }
   WAYS = [
     Way.new("Puma, 5 threads", "plain", PUMA[5]),
     Way.new("Puma, 5 threads, and `Thread.new` for each wait", "threads", PUMA[5]),
@@ -61,10 +62,14 @@ module RailsBench
       Fiber.scheduler.run
     end
 
+    # What config.ru needs. Each client's page has up to three connections.
+    def environment(database, service)
+      { "DATABASE_URL" => "postgresql://tester@127.0.0.1:#{database.port}/postgres?pool=#{CLIENTS * 3}", "UPSTREAM" => "http://127.0.0.1:#{service}/" }
+    end
+
     def run(pages)
       puts "| | one page alone | pages a second, #{CLIENTS} clients | median | p99 | memory | threads |", "|---|---|---|---|---|---|---|"
-      upstream = ->(port) { [*RUBY, "-r", File.join(ROOT, "bench/rails.rb"), "-e", "RailsBench.upstream(#{port})"] }
-      Server.run({}, upstream) do |service|
+      Server.run({}, UPSTREAM) do |service|
         WAYS.each { |way| puts measure(way, pages, service.port) }
       end
       puts "Ruby #{RUBY_VERSION}, #{Reactor.backend}, #{Etc.nprocessors} processors, load #{File.read("/proc/loadavg").to_f} at the end"
@@ -74,8 +79,7 @@ module RailsBench
 
     def measure(way, pages, service)
       PostgresServer.run do |database|
-        environment = { "DATABASE_URL" => "postgresql://tester@127.0.0.1:#{database.port}/postgres?pool=#{CLIENTS * 3}", "UPSTREAM" => "http://127.0.0.1:#{service}/" }
-        Server.run(environment, way.command) do |server|
+        Server.run(environment(database, service), way.command) do |server|
           path = "/page/#{way.way}"
           load(server.port, path, FIRST, CLIENTS)
           alone = load(server.port, path, ALONE, 1)

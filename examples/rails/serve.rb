@@ -1,0 +1,22 @@
+# frozen_string_literal: true
+
+# Serves config.ru by Puma until Ctrl-C, with all that it needs: a PostgreSQL of its own, and an HTTP service that answers after 0.1 s.
+#
+#   bin/demo --rails
+require_relative "../../bench/rails"
+
+trap("TERM") { raise Interrupt }
+begin
+  PostgresServer.run do |database|
+    RailsBench::Server.run({}, RailsBench::UPSTREAM) do |service|
+      environment = RailsBench.environment(database, service.port)
+      RailsBench::Server.run(environment, RailsBench::PUMA[5]) do |server|
+        puts "The application is on http://127.0.0.1:#{server.port}; Ctrl-C ends it.", "  GET /page/plain, /page/threads or /page/group   POST /visits   GET /events"
+        $stdout.flush
+        sleep
+      end
+    end
+  end
+rescue Interrupt
+  nil # every server is stopped
+end
