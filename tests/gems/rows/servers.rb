@@ -78,6 +78,33 @@ Gems.row "roda", requires: %w[net/http rack roda puma], what: "twenty requests o
   },
   call: request, close: stop
 
+Gems.row "rails", server: :postgres, requires: %w[logger net/http rack rails active_record/railtie action_controller/railtie pg puma], verdict: :setting,
+  what: "twenty requests that ask PostgreSQL by Active Record, on `Reactor::Server`, each in a fiber",
+  setting: "config.active_support.isolation_level = :fiber",
+  advice: "Without it all fibers of a thread share one connection. The pool needs a connection for each request at the same time. [Rails](rails.md) says the rest.",
+  set: -> { @isolation = :fiber },
+  open: lambda { |i|
+    next unless i.zero?
+
+    ENV["RAILS_ENV"] = "production"
+    ENV["DATABASE_URL"] = "postgresql://tester@127.0.0.1:#{port}/postgres?pool=25&checkout_timeout=60"
+    isolation, folder = @isolation || :thread, directory
+    action = Class.new(ActionController::API) do
+      def show = render(plain: ActiveRecord::Base.connection_pool.with_connection { |connection| connection.select_value("SELECT '#{Gate::WORD} 200 OK'") })
+    end
+    serve.call(self, Class.new(Rails::Application) {
+      config.load_defaults 7.0
+      config.root = folder
+      config.eager_load = true
+      config.secret_key_base = "x" * 64
+      config.logger = Logger.new(nil)
+      config.active_support.isolation_level = isolation
+      routes.append { root to: action.action(:show) }
+      initialize!
+    })
+  },
+  call: request, close: stop
+
 Gems.row "async-http", requires: %w[async async/http/internet reactor/async], verdict: :setting, what: "`Async::HTTP::Internet#get`",
   setting: "Fiber.set_scheduler(Async::Scheduler.new(selector: Reactor::AsyncSelector.new(Fiber.current)))",
   advice: "It needs Async's own scheduler, which waits by this library then.",
