@@ -75,6 +75,20 @@ module RailsBench
       puts "Ruby #{RUBY_VERSION}, #{Reactor.backend}, #{Etc.nprocessors} processors, load #{File.read("/proc/loadavg").to_f} at the end"
     end
 
+    # @return [Array<Float>] how long each page took, in ms
+    def load(port, path, pages, clients)
+      left = pages
+      Reactor.run do
+        Reactor.group do |group|
+          group.map(1..clients) do
+            times = []
+            Net::HTTP.start("127.0.0.1", port, read_timeout: 120) { |http| times << page(http, path) while (left -= 1) >= 0 }
+            times
+          end.flatten
+        end
+      end
+    end
+
     private
 
     def measure(way, pages, service)
@@ -88,20 +102,6 @@ module RailsBench
           seconds = now - start
           format("| %s | %d ms | %.0f | %d ms | %d ms | %d MB | %d |", way.name, rank(alone, 0.5), pages / seconds, rank(at_once, 0.5), rank(at_once, 0.99),
                  server.status("VmHWM") / 1024, server.status("Threads"))
-        end
-      end
-    end
-
-    # @return [Array<Float>] how long each page took, in ms
-    def load(port, path, pages, clients)
-      left = pages
-      Reactor.run do
-        Reactor.group do |group|
-          group.map(1..clients) do
-            times = []
-            Net::HTTP.start("127.0.0.1", port, read_timeout: 120) { |http| times << page(http, path) while (left -= 1) >= 0 }
-            times
-          end.flatten
         end
       end
     end

@@ -11,7 +11,13 @@ begin
     RailsBench::Server.run({}, RailsBench::UPSTREAM) do |service|
       environment = RailsBench.environment(database, service.port)
       RailsBench::Server.run(environment, RailsBench::PUMA[5]) do |server|
-        puts "The application is on http://127.0.0.1:#{server.port}; Ctrl-C ends it.", "  GET /page/plain, /page/threads or /page/group   POST /visits   GET /events"
+        puts "The application is on http://127.0.0.1:#{server.port}; Ctrl-C ends it."
+        %w[plain threads group].each do |way|
+          # The first page of each way loads code and connects to the database.
+          times = Array.new(3) { RailsBench.load(server.port, "/page/#{way}", 1, 1).first }
+          puts format("  GET /page/%-8s %3d ms", way, times.min)
+        end
+        puts "  POST /visits, GET /events"
         $stdout.flush
         sleep
       end

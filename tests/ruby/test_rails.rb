@@ -102,6 +102,7 @@ class TestRails < ReactorTest
   test(:the_example_is_served_with_all_that_it_needs_until_it_is_ended, "puma") do
     IO.popen([RbConfig.ruby, "-I", LIB, File.join(ROOT, "examples/rails/serve.rb")], err: File::NULL) do |process|
       address = process.gets.to_s[%r{http://\S+(?=;)}] or flunk("no address")
+      assert_equal %w[plain threads group], Array.new(3) { process.gets[%r{/page/(\w+) +\d+ ms$}, 1] }
       answers = %w[plain threads group].map { |way| Net::HTTP.get_response(URI("#{address}/page/#{way}")) }
       assert_equal %w[200 200 200], answers.map(&:code)
       assert_equal 1, answers.map(&:body).uniq.size
