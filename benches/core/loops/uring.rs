@@ -2,53 +2,40 @@
 
 use std::os::fd::RawFd;
 
+use io_uring::{IoUring, opcode::PollAdd, types::Fd};
+
 use crate::loops::Loop;
 
-#[cfg(not(feature = "uring"))]
-pub fn poll_add(_descriptors: &[RawFd]) -> Option<Box<dyn Loop>> {
-    None
-}
-
-#[cfg(feature = "uring")]
 pub fn poll_add(descriptors: &[RawFd]) -> Option<Box<dyn Loop>> {
-    let ring = io_uring::IoUring::new(2048).ok()?;
-    Some(Box::new(ring::Ring {
+    let ring = IoUring::new(2048).ok()?;
+    Some(Box::new(Ring {
         ring,
         descriptors: descriptors.to_vec(),
     }))
 }
 
-#[cfg(feature = "uring")]
-mod ring {
-    use std::os::fd::RawFd;
+struct Ring {
+    ring: IoUring,
+    descriptors: Vec<RawFd>,
+}
 
-    use io_uring::{IoUring, opcode::PollAdd, types::Fd};
-
-    use crate::loops::Loop;
-
-    pub struct Ring {
-        pub ring: IoUring,
-        pub descriptors: Vec<RawFd>,
+impl Loop for Ring {
+    fn begin(&mut self, index: usize) {
+        let entry = PollAdd::new(Fd(self.descriptors[index]), libc::POLLIN as u32);
+        let entry = entry.build().user_data(index as u64);
+        // SAFETY: the entry has no pointer.
+        let pushed = unsafe { self.ring.submission().push(&entry) };
+        pushed.expect("room for more than the largest set");
     }
 
-    impl Loop for Ring {
-        fn begin(&mut self, index: usize) {
-            let entry = PollAdd::new(Fd(self.descriptors[index]), libc::POLLIN as u32);
-            let entry = entry.build().user_data(index as u64);
-            // SAFETY: the entry has no pointer.
-            let pushed = unsafe { self.ring.submission().push(&entry) };
-            pushed.expect("room for more than the largest set");
-        }
-
-        fn collect(&mut self, ready: &mut Vec<usize>) {
-            self.ring.submit().expect("a ring");
-            ready.extend(
-                self.ring
-                    .completion()
-                    .map(|entry| entry.user_data() as usize),
-            );
-        }
-
-        fn drained(&mut self, _index: usize) {}
+    fn collect(&mut self, ready: &mut Vec<usize>) {
+        self.ring.submit().expect("a ring");
+        ready.extend(
+            self.ring
+                .completion()
+                .map(|entry| entry.user_data() as usize),
+        );
     }
+
+    fn drained(&mut self, _index: usize) {}
 }
