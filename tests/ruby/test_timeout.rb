@@ -109,6 +109,49 @@ class TestTimeout < ReactorTest
     end
   end
 
+  # Each gets the arguments of two timeouts, and a log of what is raised where the inner block waits.
+  NESTED = {
+    "in one fiber" => lambda do |outer, inner, log|
+      Timeout.timeout(*outer) { Timeout.timeout(*inner) { compute_until_due; 2.times { log_raised(log) } } }
+    end,
+    "inside an Enumerator" => lambda do |outer, inner, log|
+      timed = Enumerator.new { |y| Timeout.timeout(*inner) { compute_until_due; 2.times { log_raised(log) }; y << :ended } }
+      Timeout.timeout(*outer) { timed.next }
+    end
+  }.freeze
+  LIMIT = 0.001
+
+  # Until both limits are over. No hook is called, so nothing is raised meanwhile.
+  def self.compute_until_due
+    due = Process.clock_gettime(Process::CLOCK_MONOTONIC) + LIMIT
+    nil until Process.clock_gettime(Process::CLOCK_MONOTONIC) > due
+  end
+
+  def self.log_raised(log)
+    sleep
+  rescue Exception => error # rubocop:disable Lint/RescueException -- that of a timeout without a class as well
+    log << error.message
+  end
+
+  # Timeouts that end in the order in which they began leave their places to the next ones in the opposite order.
+  def end_timeouts_in_order(count)
+    queues = Array.new(count) { Queue.new }
+    queues.each { |queue| Fiber.schedule { Timeout.timeout(TEST_TIMEOUT) { queue.pop } } }
+    queues.each { |queue| queue << true; sleep 0 until queue.num_waiting.zero? }
+  end
+
+  # In plain Ruby one thread raises them in the order in which they began.
+  def test_of_two_timeouts_that_are_due_at_once_the_outer_one_is_raised_first
+    NESTED.to_a.product([nil, Own], [nil, Own], [LIMIT, 1e-9]) do |(name, wait), outer, inner, limit|
+      log = []
+      in_fiber do
+        end_timeouts_in_order(2)
+        outcome { wait.call([LIMIT, outer, "outer"], [limit, inner, "inner"], log) }
+      end
+      assert_equal %w[outer inner], log, "#{name}: #{outer.inspect} around #{inner.inspect} of #{limit} s"
+    end
+  end
+
   def test_a_timeout_never_fires_after_its_block
     in_fiber do
       50.times { Timeout.timeout(0.001) { nil } }

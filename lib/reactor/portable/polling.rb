@@ -110,11 +110,31 @@ module Reactor
       def fire_timers
         @clock = Clock.now
         now = @virtual_now || @clock
+        timeouts = nil
         while (timer = @timers.first) && timer.at <= now
+          (timeouts ||= []) << timer if Delivery === timer.entry
           enqueue(timer.entry)
           @lateness.record(now - timer.at)
           @timers.remove(timer)
         end
+        put_outermost_first(timeouts) if timeouts && timeouts.size > 1
+      end
+
+      # Of a fiber's timeouts that are due at once the outermost is raised first, as in plain Ruby. They exchange their places in
+      # one step: an exception before it changes nothing.
+      def put_outermost_first(timeouts)
+        instead = {}.compare_by_identity
+        timeouts.group_by { |timer| timed_fiber(timer.entry) }.each_value do |nested|
+          nested.zip(nested.sort_by(&:number)) { |timer, other| instead[timer.entry] = other.entry } if nested.size > 1
+        end
+        queued = @ready.dup
+        @ready[0, queued.size] = queued.map { |entry| instead.fetch(entry, entry) } unless instead.empty?
+      end
+
+      # @return [Fiber, nil] the fiber of the timeout, or the fiber that an Enumerator's runs for; nil if it has been collected
+      def timed_fiber(delivery)
+        fiber = delivery.fiber || @limited[delivery]
+        @owners[fiber] || fiber
       end
 
       # If fibers wait for an IO that is closed, frozen, or not open in this direction, the error is theirs. IO.select is not asked

@@ -18,6 +18,9 @@ const MARK: u32 = NO_FIBER;
 
 #[derive(Clone, Copy, Debug)]
 struct Timeout {
+    /// The timeouts are numbered in the order in which their blocks begin. So of two that are around one wait, the outer one has
+    /// the lower number.
+    number: u64,
     fiber: Life,
     /// How many waits of the fiber had been set aside when the block began.
     depth: u32,
@@ -54,6 +57,7 @@ pub struct Timeouts {
     entries: Vec<Option<Timeout>>,
     generations: Vec<u32>,
     free: Vec<u32>,
+    last_number: u64,
     /// Fired timeouts. The error may have to be raised in the fiber from outside.
     fired: Vec<Token>,
 }
@@ -66,7 +70,9 @@ impl Timeouts {
             self.generations.push(0);
             (self.entries.len() - 1) as u32
         });
+        self.last_number += 1;
         self.entries[index as usize] = Some(Timeout {
+            number: self.last_number,
             fiber: fibers.life(slot),
             depth: fibers.depth(slot),
             depth_of_owner: fibers.depth_of_owner(slot),
@@ -178,14 +184,20 @@ impl Timeouts {
         None
     }
 
-    /// Takes the first fired timeout of a fiber: the outermost, if several have fired.
+    /// Takes the fired timeout of a fiber: the outermost, if several have fired.
     pub fn take_fired(&mut self, slot: Slot, fibers: &mut FiberTable) -> Option<Raise> {
         let record = fibers.get_mut(slot)?;
         let depth = record.depth();
         record.discount_fired_timeout(depth);
+        let others_have_fired = record.has_fired_timeouts();
         let fiber = fibers.life(slot);
-        let mut timeouts = self.entries.iter_mut().flatten();
-        let timeout = timeouts.find(|t| t.fired && t.fiber == fiber && t.depth >= depth)?;
+        let mut timeouts = (self.entries.iter_mut().flatten())
+            .filter(|timeout| timeout.fired && timeout.fiber == fiber && timeout.depth >= depth);
+        let timeout = if others_have_fired {
+            timeouts.min_by_key(|timeout| timeout.number)?
+        } else {
+            timeouts.next()?
+        };
         (timeout.fired, timeout.raised) = (false, true);
         Some((timeout.exception, timeout.message))
     }
@@ -266,6 +278,24 @@ mod tests {
             Some((OUTER, MESSAGE)),
             timeouts.take_fired(slot, &mut fibers)
         );
+    }
+
+    #[test]
+    fn the_outermost_is_raised_also_if_the_inner_one_took_the_lower_free_place() {
+        let (mut fibers, slot) = fiber();
+        let mut timeouts = Timeouts::default();
+        for earlier in [(); 2].map(|()| timeouts.insert(slot, (INNER, MESSAGE), &fibers)) {
+            timeouts.remove(earlier, &mut fibers);
+        }
+        let outer = timeouts.insert(slot, (OUTER, MESSAGE), &fibers);
+        let inner = timeouts.insert(slot, (INNER, MESSAGE), &fibers);
+        assert!(inner.index() < outer.index());
+        fibers.begin_wait(slot, WaitKind::Io);
+        timeouts.fire(inner, &mut fibers);
+        timeouts.fire(outer, &mut fibers);
+        for raised in [Some((OUTER, MESSAGE)), Some((INNER, MESSAGE)), None] {
+            assert_eq!(raised, timeouts.take_fired(slot, &mut fibers));
+        }
     }
 
     #[test]

@@ -112,6 +112,11 @@ impl FiberRecord {
         }
     }
 
+    /// Whether a timeout has fired that is to be raised in the fiber's wait or in its next one.
+    pub(in crate::state) fn has_fired_timeouts(&self) -> bool {
+        self.fired_timeouts > 0
+    }
+
     /// Sets the wait aside for the hook that has just begun. Returns whether it is a wait for an `unblock` only.
     pub(in crate::state) fn set_wait_aside(&mut self) -> bool {
         let waits_for_unblock_only = std::mem::take(&mut self.waits_for_unblock_only);
