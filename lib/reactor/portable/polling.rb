@@ -19,9 +19,19 @@ module Reactor
       # IO.select runs in a blocking fiber of its own. Because the fiber is blocking, IO.select does not call the hooks.
       # Because it is a fiber of its own, Interrupt, Thread#raise and Thread#kill end only this fiber, and Ruby raises them in
       # the fiber at the end of the root fiber's chain of resumes. The fiber that polls goes on waiting, unharmed.
+      #
+      # A fiber that is made in a trap handler never runs trap handlers, also when that handler has ended. So #initialize makes the
+      # first such fiber, and each makes the next one.
       def poll
-        @poller = Fiber.new(blocking: true, storage: nil) { |asker| asker = answer(asker) while asker } unless @poller&.alive?
+        @poller = @next_poller&.alive? ? @next_poller : new_poller unless @poller&.alive?
         switch(@poller, Fiber.current)
+      end
+
+      def new_poller
+        Fiber.new(blocking: true, storage: nil) do |asker|
+          @next_poller = new_poller
+          asker = answer(asker) while asker
+        end
       end
 
       # @return [Fiber] the next one that polls

@@ -96,6 +96,7 @@ module Reactor
       @clock = Clock.now                 # when the last poll ended
       @virtual_now = nil                 # what the clock of sleeps shows while time is virtual
       @unblock_only_sleeps = 0           # sleeps in a row that nothing but an unblock could end
+      @next_poller = new_poller
       @counts = { fibers: 0, parks: 0, switches: 0, turns: 0, sleeps: 0, wakeups: 0 }
       begin_observation
     end

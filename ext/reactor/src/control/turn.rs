@@ -25,6 +25,9 @@ impl Scheduler {
         self.poll_once(slot)?;
         self.deliver_interrupts(slot)?;
         let (settle, sleep) = if idle {
+            if self.has_root_sleep(slot)? {
+                return Ok(());
+            }
             let settle = self.settle_until()?;
             let limit = settle.map(|settle| settle.left());
             (settle, self.state_mut().begin_sleep(slot, limit))
@@ -53,6 +56,36 @@ impl Scheduler {
             self.yield_gvl_if_due(slot)?;
         }
         self.deliver_interrupts(slot)
+    }
+
+    /// A fiber that is made in a trap handler never runs trap handlers, also when that handler has ended. If it slept, a signal would
+    /// wait until another fiber has control. So the root fiber gets control and sleeps. Whether it did.
+    #[inline(always)] // the usual case is one comparison
+    fn has_root_sleep(&self, slot: Slot) -> Result<bool, Error> {
+        let may_sleep = self.state().runs_trap_handlers(slot);
+        if may_sleep {
+            return Ok(false);
+        }
+        self.has_root_sleep_if_masked(slot)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn has_root_sleep_if_masked(&self, slot: Slot) -> Result<bool, Error> {
+        let root = self.state().root_during_sleep(slot);
+        let Some((root, fiber)) = root else {
+            return Ok(false);
+        };
+        if !self.refuses_locks() {
+            self.state_mut().note_runs_trap_handlers(slot);
+            return Ok(false);
+        }
+        let is_parked_for = self.state().waits_for_parked(root);
+        if is_parked_for {
+            return Ok(false);
+        }
+        self.switch(slot, root, fiber)?;
+        Ok(true)
     }
 
     /// Polls without blocking. An error of the poll is raised in the root fiber: this fiber only polls for all of them.

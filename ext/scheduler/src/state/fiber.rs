@@ -98,6 +98,8 @@ pub struct FiberRecord {
     /// In the ready queue, under the current wait number.
     queued: bool,
     waits_for_unblock_only: bool,
+    /// It is known to run trap handlers. A fiber that is made in a trap handler never does.
+    runs_trap_handlers: bool,
     /// The fiber that called `Fiber.schedule`, until this one first parks.
     spawner: Option<Token>,
     parked_at: Option<Instant>,
@@ -139,6 +141,7 @@ impl FiberRecord {
             kill_suspected: false,
             queued: false,
             waits_for_unblock_only: false,
+            runs_trap_handlers: false,
             spawner: None,
             parked_at: None,
             hook: WaitHook::Other,
@@ -191,6 +194,14 @@ impl FiberRecord {
     /// Whether it waits for an `unblock` and nothing else.
     pub fn waits_for_unblock_only(&self) -> bool {
         self.waits_for_unblock_only
+    }
+
+    pub(super) fn runs_trap_handlers(&self) -> bool {
+        self.runs_trap_handlers
+    }
+
+    pub(super) fn set_runs_trap_handlers(&mut self) {
+        self.runs_trap_handlers = true;
     }
 
     /// Parked in no hook that observers know: for work in this process that ends by itself.

@@ -8,6 +8,7 @@ use crate::state::{
     State,
     fiber::{FiberRecord, Slot},
     lingering::LOOK,
+    object_ref::ObjectRef,
     ready_queue::Next,
     time_slice::TimeSlice,
     trace::TraceEvent,
@@ -159,6 +160,30 @@ impl State {
         self.counters.sleeps += 1;
         self.trace_turn(TraceEvent::Sleep);
         Some(sleep)
+    }
+
+    /// Whether the fiber is known to run trap handlers.
+    pub fn runs_trap_handlers(&self, slot: Slot) -> bool {
+        let record = self.fibers.get(slot);
+        record.is_some_and(FiberRecord::runs_trap_handlers)
+    }
+
+    pub fn note_runs_trap_handlers(&mut self, slot: Slot) {
+        if let Some(record) = self.fibers.get_mut(slot) {
+            record.set_runs_trap_handlers();
+        }
+    }
+
+    /// The root fiber, if this is another one, which is about to sleep.
+    pub fn root_during_sleep(&self, slot: Slot) -> Option<(Slot, ObjectRef)> {
+        let root = self.control.root().filter(|root| *root != slot)?;
+        let sleeps = self.is_idle() && !self.fibers.may_run(slot);
+        sleeps.then_some((root, self.fibers.get(root)?.fiber()))
+    }
+
+    /// Whether a fiber is parked that this one has resumed: control can be given to that one only.
+    pub fn waits_for_parked(&self, slot: Slot) -> bool {
+        self.fibers.waits_for_parked(slot)
     }
 
     /// Whether only an `unblock` can wake a fiber. The kernel may make a watcher due, whose fiber may wake any other.

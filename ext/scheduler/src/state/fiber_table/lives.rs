@@ -3,7 +3,7 @@
 use super::FiberTable;
 use crate::state::{
     fiber::{FiberRecord, Slot},
-    wait::Life,
+    wait::{FiberState, Life},
 };
 
 impl FiberTable {
@@ -59,6 +59,14 @@ impl FiberTable {
         let is_interrupted =
             |record: &FiberRecord| record.has_outer_wait() && record.owner() == Some(life);
         self.waits_set_aside > 0 && self.records().any(is_interrupted)
+    }
+
+    /// Whether a fiber is parked that runs on behalf of this one.
+    pub fn waits_for_parked(&self, slot: Slot) -> bool {
+        let life = self.life(slot);
+        let is_parked = |record: &FiberRecord| matches!(record.state(), FiberState::Parked(_));
+        self.records()
+            .any(|record| record.owner() == Some(life) && is_parked(record))
     }
 
     /// Notes on whose behalf a fiber runs that the scheduler did not make.

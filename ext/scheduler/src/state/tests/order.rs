@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{ERROR, OTHER_ERROR, block, fiber, open, order, scheduled};
+use super::{ERROR, NIL, OTHER_ERROR, block, fiber, open, order, scheduled};
 use crate::state::{
     ready_queue::Next,
     wait::{Pending, WaitHook, WaitStatus, WakeCause},
@@ -123,4 +123,45 @@ fn a_fiber_that_gave_control_away_without_parking_is_queued() {
     state.end_fiber(fiber(2));
     state.on_resumed(first);
     assert_eq!(Next::Nothing, state.next_ready());
+}
+
+// --- sleep -------------------------------------------------------------------------------------------------------
+
+#[test]
+fn the_root_fiber_can_sleep_for_another_one_if_no_fiber_can_run() {
+    let (mut state, _script) = open();
+    let root = state.enter(fiber(0)).unwrap().slot;
+    let (first, second) = (scheduled(&mut state, 1), scheduled(&mut state, 2));
+    assert_eq!(None, state.root_during_sleep(first));
+    state.begin_drain(root);
+    block(&mut state, first);
+    block(&mut state, second);
+    assert_eq!(Some((root, fiber(0))), state.root_during_sleep(first));
+    assert_eq!(None, state.root_during_sleep(root));
+    state.unblock(fiber(2), NIL);
+    assert_eq!(None, state.root_during_sleep(first));
+}
+
+#[test]
+fn a_fiber_is_known_to_run_trap_handlers_until_it_ends() {
+    let (mut state, _script) = open();
+    let slot = scheduled(&mut state, 1);
+    assert!(!state.runs_trap_handlers(slot));
+    state.note_runs_trap_handlers(slot);
+    assert!(state.runs_trap_handlers(slot));
+    state.end_fiber(fiber(1));
+    assert_eq!(slot, scheduled(&mut state, 2));
+    assert!(!state.runs_trap_handlers(slot));
+}
+
+#[test]
+fn a_fiber_waits_for_a_parked_one_that_it_has_resumed() {
+    let (mut state, _script) = open();
+    let owner = scheduled(&mut state, 1);
+    state.enter(fiber(1)).unwrap();
+    let resumed = state.enter(fiber(2)).unwrap().slot;
+    assert!(!state.waits_for_parked(owner));
+    block(&mut state, resumed);
+    assert!(state.waits_for_parked(owner));
+    assert!(!state.waits_for_parked(resumed));
 }
