@@ -116,8 +116,8 @@ module Reactor
     # thread is interrupted as well, by a signal, and a lock that it got meanwhile is released: a fiber that leaves by an
     # exception never has the lock.
     #
-    # In another Ractor than the main one Ruby 3.4 crashed if a fiber waited for a thread. There the lock is tried again after
-    # pauses.
+    # Where no fiber may wait for a thread, which is in other Ractors than the main one on Ruby 3.3, and on 3.4 without the native
+    # library, the lock is tried again after pauses.
     #
     # @api private
     module FileLock
@@ -134,7 +134,7 @@ module Reactor
         scheduler = Schedulers.current if Integer === operation && operation.nobits?(File::LOCK_NB | File::LOCK_UN)
         return super unless scheduler
         return 0 if super(operation | File::LOCK_NB)
-        return FileLock.retry_until { super(operation | File::LOCK_NB) } unless Ractor.current.equal?(Ractor.main)
+        return FileLock.retry_until { super(operation | File::LOCK_NB) } unless scheduler.may_wait_for_threads?
 
         begin
           granted = scheduler.run_on_own_thread { super(operation) }

@@ -32,7 +32,9 @@ module Reactor
     def initialize(backend: nil, stall: nil, on_stall: nil, birthplaces: false, workers: nil, policy: :measured)
       detector = StallDetector.new(self, stall, on_stall) if stall
       @offload = OffloadPolicy.new(policy, workers.nil? ? OffloadPolicy::WORKERS : workers)
-      Reactor.lock_native_thread if RUBY_VERSION.start_with?("3.4") # or Ruby might move this thread to another native one under its fibers
+      # Or Ruby might move this thread to another native one under its fibers. Ruby 4.0 may do so.
+      locked = Reactor.lock_native_thread if RUBY_VERSION.start_with?("3.4")
+      @may_wait_for_threads = locked || RUBY_VERSION >= "4.0" || Ractor.current.equal?(Ractor.main)
       super(Reactor.choose(backend))
       @gc_at_start = GC.total_time
       @trap_check = Thread::Mutex.new
@@ -45,6 +47,11 @@ module Reactor
       @stalls = detector
       singleton_class.prepend(StallDetector::Hook)
     end
+
+    # @return [Boolean] whether a fiber may wait for a thread of its Ractor. Ruby 3.3, and 3.4 with a thread that is not locked to its
+    #   native one, may lose the wake-up or crash in other Ractors than the main one: they move this thread between native ones.
+    # @api private
+    def may_wait_for_threads? = @may_wait_for_threads
 
     # @raise [TypeError] always: a copy would have the descriptors of the original
     def initialize_copy(_other) = raise(TypeError, "cannot copy #{self.class}")
