@@ -65,9 +65,19 @@ fn block(state: &mut State, slot: Slot) {
     state.before_park(slot);
 }
 
+/// What takes its turn next. A poll that is due is made, because it depends on the machine whether one is.
+fn next_turn(state: &mut State) -> Next {
+    loop {
+        match state.next_ready() {
+            Next::Poll => state.poll_once().unwrap(),
+            next => return next,
+        }
+    }
+}
+
 /// The numbers of the fibers that run one after the other.
 fn order(state: &mut State) -> Vec<Slot> {
-    let next = || match state.next_ready() {
+    let next = || match next_turn(state) {
         Next::Fiber(slot, _) => Some(slot),
         Next::Watcher(_) | Next::Poll | Next::Nothing => None,
     };

@@ -4,7 +4,7 @@ use std::{iter, time::Duration};
 
 use reactor::{Interest, OwnerId, Ready, Token};
 
-use super::{HOUR, block, fiber, open, park_on, scheduled};
+use super::{HOUR, block, fiber, next_turn, open, park_on, scheduled};
 use crate::state::{
     State,
     object_ref::ObjectRef,
@@ -54,7 +54,7 @@ fn watch(state: &mut State, new: NewWatcher) -> Token {
 
 /// What takes its turn, one after the other: watchers as their objects, fibers as theirs.
 fn turns(state: &mut State) -> Vec<ObjectRef> {
-    iter::from_fn(|| match state.next_ready() {
+    iter::from_fn(|| match next_turn(state) {
         Next::Watcher(token) => Some(state.take_due_watcher(token).unwrap().object),
         Next::Fiber(_, fiber) => Some(fiber),
         Next::Poll | Next::Nothing => None,
