@@ -22,7 +22,7 @@ module Reactor
       # @return [Integer] the exit status: 1 if the process cannot be looked at, 2 for wrong arguments
       def run(arguments)
         pid, options = parse(arguments)
-        source = Source.new(pid)
+        source = Source.new(pid, options.fetch(:wait, Source::LIMIT))
         return once(source, json: options[:json]) if options[:once]
         raise Source::Failure, "the live view needs a terminal; see --once" unless $stdin.tty? && $stdout.tty?
 
@@ -46,10 +46,12 @@ module Reactor
         parser.on("--once", "print one look, counted from the start of the schedulers, and end") { options[:once] = true }
         parser.on("--json", "with --once: as JSON") { options[:json] = true }
         parser.on("--interval SECONDS", Float, "between two looks (1)") { |seconds| options[:interval] = seconds }
+        parser.on("--wait SECONDS", Float, "for the first answer (3)") { |seconds| options[:wait] = seconds }
         parser.on("--version") { puts VERSION; exit }
         rest = parser.parse(arguments)
         raise OptionParser::InvalidArgument, "one process id is needed" unless rest.size == 1 && rest.first.match?(/\A[1-9]\d{0,9}\z/)
         raise OptionParser::InvalidArgument, "--json needs --once" if options[:json] && !options[:once]
+        raise OptionParser::InvalidArgument, "the wait is longer than 0 s" unless options.fetch(:wait, 1).positive?
         raise OptionParser::InvalidArgument, "the interval is at least 0.05 s" if options.fetch(:interval, 1) < 0.05
 
         [Integer(rest.first), options]

@@ -59,7 +59,7 @@ class TestTop < ReactorTest
 
   # @return [Array(String, String, Integer)] standard output and error, and the exit status
   def top(*arguments)
-    out, error, status = Open3.capture3(env, RbConfig.ruby, "-w", TOP, *arguments.map(&:to_s))
+    out, error, status = Open3.capture3(env, RbConfig.ruby, "-w", TOP, "--wait", TEST_TIMEOUT.to_s, *arguments.map(&:to_s))
     [out, error, status.exitstatus]
   end
 
@@ -162,7 +162,7 @@ class TestTop < ReactorTest
     Process.wait(pid)
     assert_equal ["", "reactor-top: there is no process #{pid}\n", 1], top(pid, "--once")
     assert_equal ["", "reactor-top: process #{Process.pid} is not observed: it has to call Reactor.observe\n", 1], top("--once", Process.pid)
-    [[], ["x"], [1, 2], ["--once", "--json"], ["--nonsense", 1], ["--json", 1], ["--interval", 0, 1]].each do |arguments|
+    [[], ["x"], [1, 2], ["--once", "--json"], ["--nonsense", 1], ["--json", 1], ["--interval", 0, 1], ["--wait", 0, 1]].each do |arguments|
       assert_equal 2, top(*arguments).last, arguments.inspect
     end
     assert_match(/needs a terminal/, top(Process.pid)[1])
@@ -171,7 +171,7 @@ class TestTop < ReactorTest
   def test_a_stopped_process_is_told_and_not_waited_for
     observed do |pid|
       Process.kill(:STOP, pid)
-      assert_equal ["", "reactor-top: process #{pid} has not answered for 3 s\n", 1], top("--once", pid)
+      assert_equal ["", "reactor-top: process #{pid} has not answered for 0.1 s\n", 1], top("--wait", 0.1, "--once", pid)
     end
   end
 
@@ -248,7 +248,8 @@ class TestTop < ReactorTest
       @before = mode
       @text = +""
       @error, error = IO.pipe
-      @pid = Process.spawn(env, RbConfig.ruby, "-w", TOP, "--interval", "0.05", pid.to_s, in: @slave, out: @slave, err: error, pgroup: true)
+      options = %W[--interval 0.05 --wait #{TestTop::TEST_TIMEOUT}]
+      @pid = Process.spawn(env, RbConfig.ruby, "-w", TOP, *options, pid.to_s, in: @slave, out: @slave, err: error, pgroup: true)
       error.close
     end
 

@@ -14,25 +14,27 @@ module Reactor
       class Failure < StandardError
       end
 
-      # Seconds that {#look} waits for.
+      # Seconds that {#look} waits for, unless another number is given.
       LIMIT = 3
 
       # @return [Integer]
       attr_reader :pid
 
       # @param pid [Integer]
-      def initialize(pid)
+      # @param limit [Numeric] seconds that {#look} waits for, at most
+      def initialize(pid, limit = LIMIT)
         @pid = pid
+        @limit = limit
         @socket = nil
       end
 
       # @return [Look]
-      # @raise [Failure] the process does not answer within {LIMIT} seconds, does not observe, or is not there
+      # @raise [Failure] the process does not answer within the limit, does not observe, or is not there
       def look
-        limit = Clock.now + LIMIT
+        limit = Clock.now + @limit
         until (found = advance)
           left = limit - Clock.now
-          raise Failure, "process #{@pid} has not answered for #{LIMIT} s" unless left.positive?
+          raise Failure, format("process %d has not answered for %g s", @pid, @limit) unless left.positive?
 
           io ? io.wait_readable(left) : sleep([left, 0.05].min)
         end
