@@ -93,10 +93,11 @@ class TestRunner < ReactorTest
   end
 
   # Answers of a limit of 20 s at each second, while its process runs the given share of the time.
-  def answers_of_limit(share)
+  def answers_of_limit(share, at_work: false)
     time = 0
     limit = TimeLimit.allocate
     limit.define_singleton_method(:now) { time }
+    limit.define_singleton_method(:at_work?) { at_work }
     limit.define_singleton_method(:demand) { { "a thread" => time * share * 1_000_000_000 } }
     limit.send(:initialize, 20)
     (0..300).map { |second| time = second; limit.over? }
@@ -108,6 +109,33 @@ class TestRunner < ReactorTest
 
   def test_the_limit_of_a_busy_process_is_extended_to_the_maximum
     assert_equal 20 * TimeLimit::MAX_EXTENSION, answers_of_limit(1).index(true)
+  end
+
+  def test_the_limit_of_a_process_that_gets_no_processor_is_extended_to_the_maximum
+    assert_equal 20 * TimeLimit::MAX_EXTENSION, answers_of_limit(0, at_work: true).index(true)
+  end
+
+  # A thread's state is the kernel's: the test waits until it is seen, however long the machine takes.
+  def test_a_process_that_can_run_is_at_work_and_a_stopped_one_is_not
+    needs_linux "/proc"
+    pid = Process.spawn(RbConfig.ruby, "-e", "loop {}", pgroup: true)
+    limit = TimeLimit.new(1, pid)
+    assert eventually { limit.send(:at_work?) }
+    Process.kill(:STOP, pid)
+    Process.waitpid(pid, Process::WUNTRACED)
+    refute limit.send(:at_work?)
+  ensure
+    Process.kill(:KILL, -pid) && Process.waitpid(pid) if pid
+  end
+
+  def test_the_own_thread_is_not_at_work
+    needs_linux "/proc"
+    child = run_child(<<~RUBY)
+      require #{File.join(__dir__, "time_limit").inspect}
+      refused = 1000.times.count { TimeLimit.new(1).send(:at_work?) }
+      puts refused < 1000
+    RUBY
+    assert_equal "true\n", child.out, child.err
   end
 
   def test_the_demand_of_a_running_process_grows_and_of_a_stopped_one_does_not

@@ -41,7 +41,7 @@ class TimeLimit
   end
 
   def idle_since_last_look?
-    return false unless @demand
+    return false if @demand.nil? || at_work?
 
     used = demand.sum { |thread, nanoseconds| nanoseconds - @demand.fetch(thread, 0) }
     used / 1e9 < (now - @looked_at) * IDLE_SHARE
@@ -49,8 +49,16 @@ class TimeLimit
 
   # Nanoseconds that each thread has run or waited for a processor (Documentation/scheduler/sched-stats.rst).
   def demand
-    Stacks.tree(@pid).flat_map { |pid| Dir.glob("/proc/#{pid}/task/*/schedstat") }.to_h do |path|
-      [path, (File.read(path).split.first(2).sum(&:to_i) rescue 0)]
+    threads.to_h { |thread| [thread, (File.read("#{thread}/schedstat").split.first(2).sum(&:to_i) rescue 0)] }
+  end
+
+  # Whether a thread other than this one runs, waits for a processor (R), or waits for a disk (D). The wait for a processor is
+  # counted when it is over, and the wait for a disk never is.
+  def at_work?
+    (threads - ["/proc/#{Process.pid}/task/#{Thread.current.native_thread_id}"]).any? do |thread|
+      %w[R D].include?(File.read("#{thread}/stat")[/\) (\w)/, 1]) rescue false
     end
   end
+
+  def threads = Stacks.tree(@pid).flat_map { |pid| Dir.glob("/proc/#{pid}/task/*") }
 end
