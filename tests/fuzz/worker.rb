@@ -5,6 +5,7 @@
 require "json"
 require "fileutils"
 require_relative "stage"
+require_relative "../ruby/time_limit"
 
 backend = ARGV.fetch(0)
 backend = nil if backend == "threads"
@@ -25,7 +26,8 @@ while (line = $stdin.gets)
   job = JSON.parse(line, symbolize_names: true)
   stage = Fuzz::Stage.new(backend)
   watch = Thread.new(Thread.current) do
-    sleep job[:limit]
+    limit = TimeLimit.new(job[:limit])
+    sleep limit.remaining until limit.over?
     over = true
     replies.puts(JSON.generate(stage.partly))
   ensure

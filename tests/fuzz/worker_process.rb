@@ -2,12 +2,13 @@
 
 require "json"
 require "rbconfig"
+require_relative "../ruby/time_limit"
 
 module Fuzz
   # A process that runs programs, see worker.rb. A program that hangs or crashes ends it, and the next one gets a new process.
   class WorkerProcess
     ROOT = File.expand_path("../..", __dir__)
-    GRACE = 5 # seconds that a process has to tell that its program hangs
+    GRACE = 5 # seconds that an idle process has to tell that its program hangs
 
     # @param target [String] a backend, or "threads"
     def initialize(target)
@@ -16,7 +17,7 @@ module Fuzz
 
     # @param program [Program]
     # @param source [String]
-    # @param limit [Numeric] seconds
+    # @param limit [Numeric] seconds, which are more while the process has something to run
     # @return [Hash] the outcome
     def run(program, source, limit)
       start unless @pid
@@ -45,7 +46,9 @@ module Fuzz
     end
 
     def read(seconds)
-      line = @output.gets if @output.wait_readable(seconds)
+      limit = TimeLimit.new(seconds, @pid)
+      nil until (told = @output.wait_readable(limit.remaining)) || limit.over?
+      line = @output.gets if told
       outcome = line ? JSON.parse(line) : nil
       return outcome if outcome && !outcome["hang"] && outcome["left"].values_at("descriptors", "threads") == [[], 0]
 
