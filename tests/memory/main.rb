@@ -107,7 +107,7 @@ module Memory
 
     def found?(backend, error, words)
       place = folder("planted-#{backend}-#{error.tr(" ", "-")}")
-      program = 'Reactor.run { Fiber.schedule { Reactor.plant_error(ARGV.first) or abort("unknown error") } }'
+      program = 'Reactor.run { Fiber.schedule { Reactor::PlantedErrors.make(ARGV.first) or abort("unknown error") } }'
       Process.wait(Process.spawn(environment(backend, place), *@tool.command, RbConfig.ruby, "-Ilib", "-rreactor", "-e", program, error,
                                  chdir: TREE, %i[out err] => File.join(place, "output")))
       @tool.problems(Dir[File.join(place, "report*")]).any? { |problem| problem.include?(words) }

@@ -76,7 +76,9 @@ fn init(ruby: &Ruby) -> Result<(), Error> {
     #[cfg(feature = "forced-panics")]
     reactor.define_module_function("force_panic", function!(ruby::panics::force, 1))?;
     #[cfg(feature = "planted-errors")]
-    reactor.define_module_function("plant_error", function!(ruby::planted::plant, 1))?;
+    reactor
+        .define_module("PlantedErrors")?
+        .define_module_function("make", function!(ruby::planted::make, 1))?;
 
     let class = reactor.define_class("NativeScheduler", ruby.class_object())?;
     class.define_alloc_func::<Scheduler>();

@@ -2,8 +2,8 @@
 
 use std::{hint::black_box, mem::MaybeUninit};
 
-/// `Reactor.plant_error(name)`: makes the error once. False if there is none of this name.
-pub fn plant(name: String) -> bool {
+/// `Reactor::PlantedErrors.make(name)`: makes the error once. False if there is none of this name.
+pub fn make(name: String) -> bool {
     match name.as_str() {
         "use after free" => _ = black_box(freed(black_box(&[1; 64]).to_vec())),
         "write past the end" => past_the_end(black_box(&[1; 61]).to_vec()),
