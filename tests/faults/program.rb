@@ -189,6 +189,24 @@ class Program
     finish(:datagrams, ours, theirs)
   end
 
+  # A socket that is waited for in one direction, and then in both.
+  def duplex
+    ours, theirs = UNIXSocket.pair
+    owns(:duplex, ours, theirs)
+    answer = Thread::Queue.new
+    Fiber.schedule { answer << again(:duplex) { ours.gets } }
+    nil until ours.write_nonblock("x" * 4096, exception: false) == :wait_writable
+    Fiber.schedule do
+      3.times { Fiber.scheduler.yield } # until the other fiber waits
+      nil while theirs.read_nonblock(65_536, exception: false).is_a?(String)
+      again(:duplex) { theirs.write("answer\n") }
+    end
+    again(:duplex) { ours.wait_writable }
+    answer.pop
+  ensure
+    finish(:duplex, ours, theirs)
+  end
+
   # Writes of a page each reach a full pipe wholly or not at all.
   def pipe
     reader, writer = IO.pipe
@@ -403,8 +421,8 @@ class Program
   end
 
   TASKS = %i[
-    stream tcp datagrams pipe terminal file memory uncached child names threads timers limit limited_read selects closes watcher
-    offload
+    stream tcp datagrams duplex pipe terminal file memory uncached child names threads timers limit limited_read selects closes
+    watcher offload
   ].freeze
 end
 
