@@ -53,12 +53,12 @@ module Memory
 
     def name = "valgrind"
     def problems(paths) = Reports.valgrind(paths)
-    def env(reports) = { "REACTOR_MEMORY_REPORTS" => reports }
+    def env(reports) = { "REACTOR_MEMORY_REPORTS" => reports, "LD_PRELOAD" => File.join(WORK, "stacks.so") }
 
     def command
       %W[valgrind --quiet --trace-children=yes --child-silent-after-fork=no --xml=yes --xml-file=%q{REACTOR_MEMORY_REPORTS}/report.%p
          --suppressions=#{File.join(__dir__, "ruby.supp")} --error-limit=no --num-callers=20
-         --track-origins=yes --leak-check=no]
+         --track-origins=yes --show-leak-kinds=none]
     end
   end
 
