@@ -33,6 +33,14 @@ module Reactor
           integer ? long(integer) : [].rotate(number)
         end
       end
+
+      # The same for what they take for an `int`. Signal.signame is such a method.
+      #
+      # @param number [Numeric, #to_int]
+      # @return [Integer] of at most 32 bits
+      # @raise [TypeError] it has no to_int
+      # @raise [RangeError] it does not fit
+      def int(number) = long(number).tap { |integer| Signal.signame(integer) }
     end
   end
 end

@@ -307,12 +307,12 @@ module Reactor
     #
     # @param host [String, nil]
     # @param service [String, nil]
-    # @param numbers [Array<Integer>] family, socktype, protocol, flags: those of getaddrinfo(3)
-    # @return [Lookup]
+    # @return [Lookup] of getaddrinfo(3) with these numbers
+    # @raise [TypeError, RangeError] arguments of other kinds. They are asked here: what they do may park the fiber.
     # @api private
-    def lookup(host, service, *numbers)
-      host, service = [host, service].map { |text| text && (String.try_convert(text) || raise(TypeError, "no implicit conversion into String")) }
-      lookup = Lookup.new([host, service, *numbers])
+    def lookup(host, service, family, socktype, protocol, flags)
+      host, service = [host, service].map { |text| nil.equal?(text) ? nil : String.try_convert(text) || raise(TypeError, "no implicit conversion into String") }
+      lookup = Lookup.new([host, service, *[family, socktype, protocol, flags].map { |number| Arguments.int(number) }])
       if host.nil? || NameParsing.address?(host)
         Fiber.blocking { lookup.run }
       else
