@@ -171,9 +171,10 @@ module Wild
       plain ? outcome : outcome.sub(/\Araised (?:TypeError|ArgumentError|RangeError|FloatDomainError|NoMethodError|Wild::Raised|UncaughtThrowError)\z/, "raised an error of its arguments")
     end
 
-    # A mistake of an object that was passed, or of the call itself, is none of the library's.
+    # A mistake of an object that was passed, or of the call itself, is none of the library's. Ruby's own sleep multiplies the
+    # fraction that divmod gave, whatever that is.
     def ours?(outcome)
-      return false if outcome.match?(/undefined method [`'](?:call|write|read)' for|(?:for an instance of|for #<) ?BasicObject|no block given \(yield\)/)
+      return false if outcome.match?(/undefined method [`'](?:call|write|read|\*)' for|(?:for an instance of|for #<) ?BasicObject|no block given \(yield\)/)
 
       outcome.match?(WRONG) && outcome.match?(%r{lib/reactor|fatal})
     end
