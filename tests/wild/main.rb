@@ -3,6 +3,7 @@
 require "optparse"
 require "rbconfig"
 require "tmpdir"
+require_relative "disk"
 require_relative "generator"
 
 # bin/wild: see there. Each target (a backend, or plain Ruby) runs the same calls in processes of its own.
@@ -67,7 +68,7 @@ module Wild
           return status.success?
         end
         sleep PAUSE
-        at, since = place, now if place != at
+        at, since = place, now if place != at || (now - since > HANG && Disk.busy?(pid))
         next if now - since < HANG
 
         @why = "hung"
