@@ -144,12 +144,12 @@ module Wild
     private
 
     # Without what no scheduler can do anything about: the VM aborts if a thread's own fiber is killed, and a sleep in a blocking
-    # fiber, in which Reactor.dump writes as well, is the thread's.
+    # fiber is the thread's. Reactor.dump writes in one, and blocking work, which is C code, runs in one if it is cheap.
     def possible(text)
       # A file that is copied to its own end grows until the length is reached: 2 GiB.
       text = text.gsub("copy_stream(io, io", "copy_stream(io, null")
       text = text.gsub("Fiber.current.kill", "nil") if text.match?(/Thread|offload|run_|fresh/)
-      text.match?(/blocking|Reactor\.dump/) ? text.gsub(/\bsleep }/, "sleep 0 }").gsub(/\bsleep;/, "sleep 0;") : text
+      text.match?(/blocking|Reactor\.dump|run_inline|run_by_cost/) ? text.gsub(/\bsleep }/, "sleep 0 }").gsub(/\bsleep;/, "sleep 0;") : text
     end
 
     def make
