@@ -10,8 +10,10 @@ module Wild
     class Failure < StandardError
     end
 
-    # Turns of the loop after which a call waits for what does not come by itself; more where a thread does the work.
+    # Turns of the loop after which a call waits for what does not come by itself.
     TURNS = 3
+    # Seconds of the turns after them, where a thread does the work. Few: on a busy machine each sleep costs the process its turn.
+    PAUSES = [0.0005, 0.001, 0.002, 0.004, 0.008, 0.016].freeze
     SLOW = /file|null|offload|lookup|resolve|process|run_|Addrinfo|Socket|Thread|fsync|fresh|flock|large|File|IO\.copy|IO\.allocate|\bio\.[a-z]|poller|prefetch|sync/
     # Seconds a fiber has to end after it was killed.
     LIMIT = 20
@@ -60,12 +62,8 @@ module Wild
       world = World.new(@scheduler)
       outcome = nil
       fiber = Fiber.schedule { outcome = Outcome.of { world.run(text) } }
-      turns = text.match?(SLOW) ? 60 : TURNS
-      turns.times do |turn|
-        break unless fiber.alive?
-
-        sleep(turn < TURNS ? 0 : 0.0003)
-      end
+      pauses = [*[0] * TURNS, *(PAUSES if text.match?(SLOW))]
+      sleep(pauses.shift) while fiber.alive? && pauses.any?
       finish(text, fiber)
       world.close
       outcome || "parked"

@@ -12,7 +12,7 @@ module Wild
 
   # The calls of one target, in processes that may crash or hang.
   class Run
-    PER_PROCESS = 5_000
+    PER_PROCESS = 10_000
     # Seconds after which a call hangs.
     HANG = 60
     # Seconds between two looks at a process.
