@@ -22,11 +22,11 @@ Gem::Specification.new do |spec|
     "changelog_uri" => "#{files}/CHANGELOG.md", "documentation_uri" => "#{files}/docs/getting-started.md", "rubygems_mfa_required" => "true"
   }
 
-  # Cargo.toml loads only if the files of its targets are there, even if none of them is built.
+  # Cargo.toml loads only if the files of its targets and the manifests of its workspace are there, even if none is built.
   targets = manifest.scan(/^\[\[(test|example)\]\]\nname = "(\w+)"/)
   directories = { "test" => "tests", "example" => "examples" }
   spec.files = Dir[
-    "lib/**/*.rb", "exe/*", "sig/**/*.{rbs,yaml}", "src/**/*.rs", "ext/**/*.{rb,rs,toml}",
+    "lib/**/*.rb", "exe/*", "sig/**/*.{rbs,yaml}", "src/**/*.rs", "ext/**/*.{rb,rs,toml}", "benches/Cargo.toml",
     *targets.map { |kind, name| "#{directories.fetch(kind)}/{#{name}.rs,#{name}/main.rs}" },
     "Cargo.toml", "Cargo.lock", "README.md", "CHANGELOG.md", "LICENSE", base: __dir__
   ]

@@ -16,7 +16,7 @@ OURS = "reactor: selector on epoll"
 RAW = "raw epoll"
 USUAL = "mio, register and deregister"
 PAYLOAD = "payload"
-CARGO_BENCH = %w[cargo bench --locked --manifest-path benches/Cargo.toml --target-dir target --bench].freeze
+CARGO_BENCH = %w[cargo bench --locked --package reactor-benches --bench].freeze
 
 def run(*command)
   output, errors, status = Open3.capture3(*command)

@@ -86,10 +86,10 @@ module Bench
     pid = Process.spawn(*command, out: writer, pgroup: true)
     writer.close
     step = "start"
-    overdue = false
+    killed_at = nil
     watchdog = Thread.new do
       sleep limit
-      overdue = true
+      killed_at = step
       Process.kill("KILL", -pid)
     end
     port = reader.gets.to_s[/\d+$/] or raise "the server printed no port"
@@ -102,9 +102,9 @@ module Bench
     pid = nil
     JSON.parse(answer.lines.last || raise("the server printed no account"), symbolize_names: true)
   rescue StandardError => error
-    raise error unless overdue
+    raise error unless killed_at
 
-    raise "the server #{mode} was killed after #{limit} s, at its #{step} (#{error.message})"
+    raise "the server #{mode} was killed after #{limit} s, at its #{killed_at} (#{error.message})"
   ensure
     watchdog&.kill&.join
     if pid

@@ -2,7 +2,6 @@
 //! measures processor time, so other work on the machine affects all loops equally.
 //!
 //! ```text
-//! cd benches
 //! cargo bench --bench paired_comparison                     JSON: nanoseconds a cycle, the median of the rounds
 //! cargo bench --bench paired_comparison -- NAME SIZE COUNT  COUNT cycles of one loop, for an instruction counter
 //! ```

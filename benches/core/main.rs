@@ -1,8 +1,8 @@
 //! The cost of the core, beside epoll and io_uring by hand, mio and polling with the same work.
 //!
 //! ```text
-//! cd benches && cargo bench --bench core             all of it; the report is target/criterion/report/index.html
-//! cd benches && cargo bench --bench core -- cycle    one group: cycle, ready, wait, wake, turn, timer, pool
+//! cargo bench --bench core             all of it; the report is target/criterion/report/index.html
+//! cargo bench --bench core -- cycle    one group: cycle, ready, wait, wake, turn, timer, pool
 //! ```
 
 #[cfg(target_os = "linux")]

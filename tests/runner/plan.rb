@@ -43,15 +43,12 @@ module Runner
 
       steps = [
         cargo("formatting", "fmt", "--all", "--check"),
-        cargo("formatting of the benchmarks", "fmt", "--check", "--manifest-path", "benches/Cargo.toml"),
         cargo("formatting of the models", "fmt", "--check", "--manifest-path", "tests/model/Cargo.toml"),
         cargo("formatting of the faults", "fmt", "--check", "--manifest-path", "tests/faults/Cargo.toml"),
         cargo("tests", "test", "--quiet", "-p", "reactor-loop", "--all-features", count: :rust),
         cargo("the scheduler's state", "test", "--quiet", "-p", "reactor-scheduler", count: :rust),
         cargo("the C interface", "test", "--quiet", "-p", "reactor-c", count: :rust),
         cargo("lints", "clippy", "--quiet", "--workspace", "--all-targets", "--all-features", "--", "-D", "warnings"),
-        cargo("lints of the benchmarks", "clippy", "--quiet", "--locked", "--manifest-path", "benches/Cargo.toml", "--target-dir", "target",
-              "--all-targets", "--", "-D", "warnings"),
         cargo("documentation", "doc", "--quiet", "--no-deps", "-p", "reactor-loop", "--all-features", env: { "RUSTDOCFLAGS" => "-Dwarnings" })
       ]
       return steps unless @all
