@@ -5,6 +5,7 @@
 #   bin/demo --rails
 require_relative "../../bench/rails"
 
+$stdout.sync = true
 trap("TERM") { raise Interrupt }
 begin
   PostgresServer.run do |database|
@@ -18,7 +19,6 @@ begin
           puts format("  GET /page/%-8s %3d ms", way, times.min)
         end
         puts "  POST /visits, GET /events"
-        $stdout.flush
         sleep
       end
     end
