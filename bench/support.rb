@@ -86,10 +86,10 @@ module Bench
     pid = Process.spawn(*command, out: writer, pgroup: true)
     writer.close
     step = "start"
-    killed_at = nil
+    overdue = nil
     watchdog = Thread.new do
       sleep limit
-      killed_at = step
+      overdue = step
       Process.kill("KILL", -pid)
     end
     port = reader.gets.to_s[/\d+$/] or raise "the server printed no port"
@@ -102,9 +102,9 @@ module Bench
     pid = nil
     JSON.parse(answer.lines.last || raise("the server printed no account"), symbolize_names: true)
   rescue StandardError => error
-    raise error unless killed_at
+    raise error unless overdue
 
-    raise "the server #{mode} was killed after #{limit} s, at its #{killed_at} (#{error.message})"
+    raise "the server #{mode} was killed after #{limit} s, at its #{overdue} (#{error.message})"
   ensure
     watchdog&.kill&.join
     if pid
