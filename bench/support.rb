@@ -83,14 +83,16 @@ module Bench
   def with_server(mode, body_bytes: 0, wrapper: [], limit: ROW_LIMIT)
     command = [*wrapper, *RUBY, "examples/http_server.rb", mode, "0", body_bytes.to_s]
     reader, writer = IO.pipe
-    pid = Process.spawn(*command, out: writer, pgroup: true)
+    pid = group = Process.spawn(*command, out: writer, pgroup: true)
     writer.close
     step = "start"
     overdue = nil
     watchdog = Thread.new do
       sleep limit
       overdue = step
-      Process.kill("KILL", -pid)
+      Process.kill("KILL", -group)
+    rescue Errno::ESRCH
+      nil # it has just ended
     end
     port = reader.gets.to_s[/\d+$/] or raise "the server printed no port"
     step = "load"
