@@ -3,7 +3,8 @@
 require "socket"
 
 module Reactor
-  # Hosts and services as Ruby's socket methods take them: what can be said of them without the network.
+  # Hosts and services as Ruby's socket methods take them: what can be said of them without the network. They may be of any
+  # encoding and invalid in it, so their bytes are looked at.
   #
   # @api private
   module NameParsing
@@ -58,19 +59,21 @@ module Reactor
       # @return [String, nil] the host if it is a name or an address; nil for everything else, which Ruby handles by itself
       def host_text(host)
         text = String.try_convert(host)
-        text unless text.nil? || SPECIAL_HOSTS.include?(text) || text.bytesize > MAX_HOST_BYTES || text.include?("\0")
+        return if text.nil? || SPECIAL_HOSTS.include?(text) || text.bytesize > MAX_HOST_BYTES
+
+        text if text.encoding.ascii_compatible? && !text.b.include?("\0")
       end
 
       # @param text [String]
       # @return [Boolean] whether it is an address, with or without a zone
       def address?(text)
-        text.match?(MAYBE_ADDRESS) && !!GETADDRINFO.bind_call(Addrinfo, text, nil, nil, :STREAM, nil, Socket::AI_NUMERICHOST)
+        text.b.match?(MAYBE_ADDRESS) && !!GETADDRINFO.bind_call(Addrinfo, text, nil, nil, :STREAM, nil, Socket::AI_NUMERICHOST)
       rescue SocketError
         false
       end
 
       # @return [Boolean] whether the host is certainly an address that Ruby parses by itself; does not ask the resolver
-      def plain_address?(host) = String === host && host.match?(PLAIN_ADDRESS)
+      def plain_address?(host) = String === host && host.ascii_only? && host.match?(PLAIN_ADDRESS)
 
       # @param address [String]
       # @return [Boolean] whether Ruby parses this address by itself
@@ -81,7 +84,7 @@ module Reactor
         case service
         when nil then true
         when Integer then service.between?(0, 0xffff)
-        else String === service && service.match?(PORT) && service.to_i <= 0xffff
+        else String === service && service.ascii_only? && service.match?(PORT) && service.to_i <= 0xffff
         end
       end
 
@@ -93,7 +96,10 @@ module Reactor
         when nil then 0
         when Integer then value
         when String, Symbol
-          name = [value.to_s, "#{prefix}#{value}"].find { |known| known.match?(/\A[A-Z]/) && Socket.const_defined?(known) }
+          text = value.to_s
+          return unless text.ascii_only?
+
+          name = [text, prefix + text].find { |known| known.match?(/\A[A-Z]\w*\z/) && Socket.const_defined?(known) }
           name && Socket.const_get(name)
         end
       end
@@ -104,9 +110,13 @@ module Reactor
         case service
         when nil then [nil, flags]
         when Integer then [service.to_s, flags | Socket::AI_NUMERICSERV]
-        else (text = String.try_convert(service)) && !text.include?("\0") ? [text, flags] : nil
+        else (text = String.try_convert(service)) && !text.b.include?("\0") ? [text, flags] : nil
         end
       end
+
+      # @param text [Object] a host or a service
+      # @return [String] for messages: in UTF-8, so that texts of several encodings can be joined
+      def shown(text) = text.to_s.dup.force_encoding(Encoding::UTF_8)
 
       # @param target [String] what was to be reached, for the message
       # @return [Exception] what TCPSocket.new raises on this Ruby when its time is over

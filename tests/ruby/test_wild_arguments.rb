@@ -83,6 +83,26 @@ class TestWildArguments < ReactorTest
     CALLS.keys.product(OBJECTS.keys).to_h { |name, object| [[name, object], outcome { CALLS.fetch(name).call(OBJECTS.fetch(object).call) }] }
   end
 
+  # Bytes from the network, say. They led to errors of Regexp and String: ArgumentError, Encoding::CompatibilityError.
+  TEXTS = ["\xff", "\xff".b, "1".encode("UTF-16LE"), "\u3131".encode("UTF-16LE"), "\u4e2d", "1\xff", "1".b].freeze
+
+  def test_services_and_families_of_any_encoding_are_those_of_plain_ruby
+    names = ["Socket.sockaddr_in, port", "Socket.getaddrinfo, service", "Socket.getaddrinfo, family", "Addrinfo.tcp", "TCPSocket.new",
+             "UDPSocket#connect", "UDPSocket#send", "Socket.tcp"]
+    calls = names.product(TEXTS).to_h { |name, text| [[name, text], -> { CALLS.fetch(name).call(text).class }] }
+    expected = run_plain { calls.transform_values { |call| outcome(&call) } }
+    got = nil
+    run_scheduler { Fiber.schedule { got = calls.transform_values { |call| outcome(&call) } } }
+    assert_equal({}, got.reject { |name, found| found == expected[name] })
+  end
+
+  def test_hosts_of_any_encoding_are_names_unless_their_bytes_are_an_address
+    TEXTS.each { |text| refute Reactor::NameParsing.plain_address?(text) }
+    assert_equal ["1".b], TEXTS.select { |text| Reactor::NameParsing.address?(text) }.uniq - ["\u3131".encode("UTF-16LE")]
+    assert_equal [false, false, true, true, false, false, false], TEXTS.map { |text| Reactor::NameParsing.host_text(text).nil? }
+    assert_nil Reactor::NameParsing.host_text("a\0\xff")
+  end
+
   def test_a_time_interval_of_strange_parts_is_what_plain_ruby_takes_it_for
     parts = [[0, nil], [nil, 0], [1], [], ["0", 0], [0, true], [0, :x], [0.5, 0], [2**64, 0], [-1, 0.5], [0, 0.001], [Float::NAN, 0], 1, nil]
     calls = parts.to_h { |divided| [divided.inspect, -> { sleep(Divisible.new(divided)).class }] }

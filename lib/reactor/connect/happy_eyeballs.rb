@@ -242,7 +242,7 @@ module Reactor
 
       def no_local_address = SocketError.new("no appropriate local address")
 
-      def timeout_error = NameParsing.timeout_error("#{@host}:#{@service}")
+      def timeout_error = NameParsing.timeout_error("#{NameParsing.shown(@host)}:#{NameParsing.shown(@service)}")
     end
 
     # With the errors of TCPSocket.new.
@@ -265,12 +265,12 @@ module Reactor
 
       def failure(stage, error)
         host, service = stage == "bind(2)" ? @local : [@host, @service]
-        SystemCallError.new("#{stage} for #{host.inspect} port #{service}", error.errno)
+        SystemCallError.new("#{stage} for #{host.inspect} port #{NameParsing.shown(service)}", error.errno)
       end
 
       def no_local_address = failure("bind(2)", Errno::EAFNOSUPPORT.new)
 
-      def timeout_error = NameParsing.timeout_error("#{@host} port #{@service}")
+      def timeout_error = NameParsing.timeout_error("#{NameParsing.shown(@host)} port #{NameParsing.shown(@service)}")
     end
   end
 end

@@ -52,7 +52,7 @@ module Reactor
           number = NameParsing.port?(service)
           if COMMON_SOCKET_TYPES.include?(socktype) && (number || !exact) && flags.nobits?(Socket::AI_CANONNAME)
             # Ruby has an error of its own for a host that ends with a newline.
-            found = text.end_with?("\n") ? [] : scheduler.resolve(text, asked, family, socktype, protocol, flags, limit: limit)
+            found = text.b.end_with?("\n") ? [] : scheduler.resolve(text, asked, family, socktype, protocol, flags, limit: limit)
           end
           return scheduler.offload { yield(host, service) } if found.nil? || found.any? { |address| !NameParsing.without_zone?(address.ip_address) }
 
@@ -97,7 +97,7 @@ module Reactor
         # An address needs the resolver for its zone and for a named service, which are answered without the network.
         def resolve_address(host, service, text, family, socktype)
           by_ruby = NameParsing.port?(service) && COMMON_SOCKET_TYPES.include?(socktype) && NameParsing.without_zone?(text) &&
-                    (family.zero? || (family == Socket::AF_INET6) == text.include?(":"))
+                    (family.zero? || (family == Socket::AF_INET6) == text.b.include?(":"))
           by_ruby ? yield(host, service) : Fiber.blocking { yield(host, service) }
         end
       end

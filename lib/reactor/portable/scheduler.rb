@@ -311,7 +311,9 @@ module Reactor
     # @raise [TypeError, RangeError] arguments of other kinds. They are asked here: what they do may park the fiber.
     # @api private
     def lookup(host, service, family, socktype, protocol, flags)
-      host, service = [host, service].map { |text| nil.equal?(text) ? nil : String.try_convert(text) || raise(TypeError, "no implicit conversion into String") }
+      host, service = [host, service].map do |text|
+        nil.equal?(text) ? nil : String.try_convert(text) || raise(TypeError, "no implicit conversion into String")
+      end
       lookup = Lookup.new([host, service, *[family, socktype, protocol, flags].map { |number| Arguments.int(number) }])
       if host.nil? || NameParsing.address?(host)
         Fiber.blocking { lookup.run }

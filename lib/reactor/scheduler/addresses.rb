@@ -44,7 +44,7 @@ module Reactor
       deadline = now + Clock.seconds(limit) if limit
       until lookup.ended?
         left = Clock.left(deadline, now)
-        raise NameParsing.timeout_error("#{host} port #{service}") if left&.zero?
+        raise NameParsing.timeout_error("#{NameParsing.shown(host)} port #{NameParsing.shown(service)}") if left&.zero?
 
         wait_any([], [], left, [lookup])
       end
