@@ -103,6 +103,18 @@ class TestWildArguments < ReactorTest
     assert_nil Reactor::NameParsing.host_text("a\0\xff")
   end
 
+  def test_the_exception_of_a_timeout_is_raised_as_ruby_raises_it
+    no_exception = ["text", 1, nil, String]
+    run_scheduler do |scheduler|
+      Fiber.schedule do
+        no_exception.each { |odd| assert_raises(TypeError) { scheduler.timeout_after(0, odd, "message") { sleep } } }
+        assert_equal "message", assert_raises(IOError) { scheduler.timeout_after(0, IOError, "message") { sleep } }.message
+        assert_equal "message", assert_raises(IOError) { scheduler.timeout_after(0, IOError.new("own"), "message") { sleep } }.message
+        assert_equal "own", assert_raises(IOError) { scheduler.timeout_after(0, IOError.new("own")) { sleep } }.message
+      end
+    end
+  end
+
   def test_a_time_interval_of_strange_parts_is_what_plain_ruby_takes_it_for
     parts = [[0, nil], [nil, 0], [1], [], ["0", 0], [0, true], [0, :x], [0.5, 0], [2**64, 0], [-1, 0.5], [0, 0.001], [Float::NAN, 0], 1, nil]
     calls = parts.to_h { |divided| [divided.inspect, -> { sleep(Divisible.new(divided)).class }] }

@@ -11,8 +11,8 @@ module Reactor
       # Enumerator. It never raises once the block has been left.
       #
       # @param duration [Numeric, nil] seconds; nil: no limit; a negative number is over at once
-      # @param exception [Class, Exception] an instance is raised as it is
-      # @param message [String, nil]
+      # @param exception [Class, Exception]
+      # @param message [String, nil] nil: an instance is raised as it is
       # @yieldparam duration [Numeric]
       # @return what the block returns
       # @raise [TypeError] no duration
@@ -21,7 +21,7 @@ module Reactor
         return ForkedChildHooks.timeout_after(seconds, exception, message, &block) unless enter
         return yield(duration) unless seconds
 
-        run_interruptible(seconds, Class === exception && message ? [exception, message] : [exception]) { yield(duration) }
+        run_interruptible(seconds, message ? [exception, message] : [exception]) { yield(duration) }
       end
 
       # As {#timeout_after}, but {#interrupt} may raise the exception before the time is over. In a forked child nothing is raised.
