@@ -155,6 +155,9 @@ module Wild
 
   # The same calls without a scheduler, each on a thread of its own.
   class Plain
+    # Seconds after which a call waits for what does not come: long beside the pauses of a busy machine.
+    PATIENCE = 0.5
+
     # @return [String] the outcome
     def call(text)
       world = World.new(nil)
@@ -163,7 +166,7 @@ module Wild
         Thread.current.report_on_exception = false
         outcome = Outcome.of { world.run(text) }
       end
-      thread.join(0.05) || thread.join(0.2 * (thread.stop? ? 0 : 1)) || thread.kill.join(10)
+      thread.join(PATIENCE) || thread.kill.join(10)
       world.close
       outcome || "parked"
     end

@@ -45,6 +45,9 @@ module Wild
       self
     end
 
+    # No other process begins. Those that run end at their last call.
+    def stop = @limit = now
+
     # @return [Integer] calls made so far
     def made = [place, @from || 0, @calls.begin].max - @calls.begin
 
@@ -115,6 +118,8 @@ module Wild
       self
     end
 
+    def stop = @runs.each(&:stop)
+
     def outcomes = @outcomes ||= @runs.map(&:outcomes).reduce(:merge)
 
     def failures = @runs.flat_map(&:failures)
@@ -183,7 +188,11 @@ module Wild
     # The outcome depends on which thread comes first.
     def by_chance?(text) = text.match?(/Thread\.(?:new|pass)|nonblock = false|timeout = 0.0001|object_id|GC|unborn/)
 
-    def method_of(text) = text.lines.last[/\b(?:s|poller|selector|closed_scheduler|unborn_scheduler|io|buffer)\.\w+|[A-Z]\w+\.\w+|\w+/]
+    # The method that is called, wherever that is.
+    def method_of(text)
+      call = text.lines.last
+      call[/\b(?:s|poller|selector|closed_scheduler|unborn_scheduler)\.\w+/] || call[/\b(?:io|buffer)\.\w+|[A-Z][\w:]+\.\w+|\w+/]
+    end
 
     def program(number) = "  require \"reactor\"\n  require \"./tests/wild/world\"\n  Wild.call(<<~'CALL')\n#{@generator.call(number).last.gsub(/^/, "    ")}\n  CALL"
   end
@@ -205,6 +214,7 @@ module Wild
     targets ||= [*("plain" if compare), *backends]
     Dir.mktmpdir("wild") do |directory|
       runs = targets.to_h { |target| [target, Parts.new(target, seed, first...(first + calls), seconds, jobs, directory)] }
+      Signal.trap(:INT) { runs.each_value(&:stop) } # the report tells what has been made
       with_progress(runs.values) { runs.values.map { |run| Thread.new { run.run } }.each(&:join) }
       sound = Report.new(seed, runs, compare).print
       counts = runs.map { |target, run| "#{target} #{run.outcomes.count { |_, outcome| outcome != "skipped" }}" }
