@@ -103,6 +103,16 @@ class TestWildArguments < ReactorTest
     assert_nil Reactor::NameParsing.host_text("a\0\xff")
   end
 
+  # On select the duration was looked at first.
+  def test_a_wait_for_an_io_that_is_not_open_is_an_io_error_whatever_its_duration
+    shut = pipe.first.tap(&:close)
+    waits = [shut, File.allocate].product([-2**64, Complex(1, 1), Float::NAN, nil, 0])
+    expected = run_plain { waits.map { |io, duration| outcome { io.wait(IO::WRITABLE, duration) } } }
+    got = nil
+    run_scheduler { Fiber.schedule { got = waits.map { |io, duration| outcome { io.wait(IO::WRITABLE, duration) } } } }
+    assert_equal expected, got
+  end
+
   def test_the_exception_of_a_timeout_is_raised_as_ruby_raises_it
     no_exception = ["text", 1, nil, String]
     run_scheduler do |scheduler|

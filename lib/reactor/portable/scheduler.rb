@@ -273,6 +273,8 @@ module Reactor
     # @raise [IO::TimeoutError, Errno::EAGAIN] IO#timeout is over; by Ruby 3.3 only, as its methods raise it: {IOTimeoutOnRuby33}
     def io_wait(io, events, timeout)
       io = check_io(io)
+      raise IOError, "closed stream" if io.closed?
+
       check_events(events)
       seconds = Clock.seconds(nil.equal?(timeout) ? io.timeout : timeout)
       return ForkedChildHooks.io_wait(io, events, seconds) unless enter
