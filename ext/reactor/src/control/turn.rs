@@ -72,14 +72,14 @@ impl Scheduler {
     #[cold]
     #[inline(never)]
     fn has_root_sleep_if_masked(&self, slot: Slot) -> Result<bool, Error> {
-        let root = self.state().root_during_sleep(slot);
-        let Some((root, fiber)) = root else {
-            return Ok(false);
-        };
         if !self.refuses_locks() {
             self.state_mut().note_runs_trap_handlers(slot);
             return Ok(false);
         }
+        let root = self.state().root_during_sleep(slot);
+        let Some((root, fiber)) = root else {
+            return Ok(false);
+        };
         let is_parked_for = self.state().waits_for_parked(root);
         if is_parked_for {
             return Ok(false);
