@@ -59,7 +59,10 @@ module Gems
       gems = rows.map { |row, result| "#{row.gem} #{result["version"]}" }.uniq
       servers = rows.filter_map { |_, result| "#{result["server"]} #{result["server_version"]}" if result["server_version"] }.uniq
       "Measured with Ruby #{@results["ruby"]} on `#{@results["backend"]}`, on #{@results["processors"]} processors that had other work as well (load " \
-        "#{@results["load"]}): #{gems.join(", ")}. Servers: #{servers.join(", ")}.\n"
+        "#{@results["load"]}): #{gems.join(", ")}. Servers: #{servers.join(", ")}.#{apart}\n"
     end
+
+    # Rows that were measured in a run of their own.
+    def apart = rows.filter_map { |row, result| " #{row.name} was measured in a run of its own, at load #{result["load"]}." if result["load"] }.join
   end
 end
