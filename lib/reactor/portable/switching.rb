@@ -181,10 +181,10 @@ module Reactor
         delivery.arguments && !delivery.in_handler && (wait.in_handler || VM.finalizes?(wait.fiber))
       end
 
-      # The wait of a trap handler or a finalizer in a fiber that this one has resumed.
+      # The wait of a trap handler or a finalizer in a fiber that this one has resumed. The finalizer may have resumed it.
       def handler_on_behalf_of(fiber)
         @interrupted.each_value.find { |inner| fiber.equal?(@owners[inner.fiber]) } ||
-          @waits.each_value.find { |inner| fiber.equal?(@owners[inner.fiber]) && VM.finalizes?(inner.fiber) }
+          @waits.each_value.find { |inner| fiber.equal?(@owners[inner.fiber]) && [inner.fiber, fiber].any? { |one| VM.finalizes?(one) } }
       end
 
       def raise_in(fiber, arguments)

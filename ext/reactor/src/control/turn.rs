@@ -12,6 +12,7 @@ use crate::{
         error::system_error,
         fiber::raise_in,
         gc::gc_milliseconds,
+        handler::is_in_finalizer_of_full_collection,
         object::{Object, object_ref},
         thread::{check_interrupts, is_interrupted, is_only_thread, without_gvl, yield_gvl},
     },
@@ -144,6 +145,10 @@ impl Scheduler {
             let Some((target, fiber)) = next else {
                 return Ok(());
             };
+            if is_in_finalizer_of_full_collection(fiber.value())? {
+                self.state_mut().put_off_timeouts(target);
+                continue;
+            }
             let error = self.timeout_error(target);
             if let Some(exception) = error.value() {
                 let result = raise_in(fiber, exception);

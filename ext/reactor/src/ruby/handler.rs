@@ -3,13 +3,13 @@
 use std::ffi::c_int;
 
 use magnus::{
-    Error, RString, Value,
+    Error, RArray, RString, Value,
     rb_sys::{FromRawValue, protect},
 };
 use rb_sys::VALUE;
 use reactor_scheduler::state::object_ref::ObjectRef;
 
-use crate::ruby::object::raw;
+use crate::ruby::{call::call_method, object::raw};
 
 /// A mutex for [`refuses_locks`], which no code keeps locked.
 pub fn new_mutex() -> Result<ObjectRef, Error> {
@@ -47,6 +47,19 @@ pub fn is_finalizer_of_full_collection() -> bool {
         .iter()
         .take_while(|frame| !begins_timeout(**frame))
         .any(|frame| is_of_collector(*frame))
+}
+
+/// The same of a fiber that has resumed another one.
+pub fn is_in_finalizer_of_full_collection(fiber: Value) -> Result<bool, Error> {
+    let backtrace = call_method(fiber, "backtrace", &[])?;
+    let Some(lines) = RArray::from_value(backtrace) else {
+        return Ok(false); // it has ended
+    };
+    let lines: Vec<String> = lines.to_vec()?;
+    Ok(lines
+        .iter()
+        .take_while(|line| !line.contains("timeout_after'"))
+        .any(|line| line.starts_with("<internal:gc>")))
 }
 
 fn begins_timeout(frame: VALUE) -> bool {

@@ -271,4 +271,9 @@ impl State {
         }
         self.timeouts.next_indirect(&self.fibers)
     }
+
+    /// The fiber that [`State::next_indirect_timeout`] found is in a finalizer.
+    pub fn put_off_timeouts(&mut self, slot: Slot) {
+        self.timeouts.put_off(slot, &self.fibers);
+    }
 }

@@ -183,7 +183,7 @@ impl State {
 
     /// Whether a fiber is parked that this one has resumed: control can be given to that one only.
     pub fn waits_for_parked(&self, slot: Slot) -> bool {
-        self.fibers.waits_for_parked(slot)
+        self.fibers.parked_on_behalf_of(slot).is_some()
     }
 
     /// Whether only an `unblock` can wake a fiber. The kernel may make a watcher due, whose fiber may wake any other.

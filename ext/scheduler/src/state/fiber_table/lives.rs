@@ -1,9 +1,11 @@
 //! Names of fibers that outlive the fibers, and the owner of a fiber: the one on whose behalf it runs.
 
+use reactor::Token;
+
 use super::FiberTable;
 use crate::state::{
     fiber::{FiberRecord, Slot},
-    wait::{FiberState, Life},
+    wait::Life,
 };
 
 impl FiberTable {
@@ -61,12 +63,25 @@ impl FiberTable {
         self.waits_set_aside > 0 && self.records().any(is_interrupted)
     }
 
-    /// Whether a fiber is parked that runs on behalf of this one.
-    pub fn waits_for_parked(&self, slot: Slot) -> bool {
+    /// The wait of a fiber that runs on behalf of this one, and is parked.
+    pub fn parked_on_behalf_of(&self, slot: Slot) -> Option<Token> {
         let life = self.life(slot);
-        let is_parked = |record: &FiberRecord| matches!(record.state(), FiberState::Parked(_));
-        self.records()
-            .any(|record| record.owner() == Some(life) && is_parked(record))
+        let of_owner = self.owned_by(life);
+        of_owner
+            .filter_map(|slot| self.parked(slot))
+            .map(|(wait, _)| wait)
+            .next()
+    }
+
+    fn owned_by(&self, owner: Life) -> impl Iterator<Item = Slot> + '_ {
+        let slots = 0..self.lives.len() as Slot;
+        slots.filter(move |slot| self.get(*slot).and_then(FiberRecord::owner) == Some(owner))
+    }
+
+    /// Whether this wait is going on.
+    pub fn is_parked(&self, wait: Token) -> bool {
+        self.parked(wait.index())
+            .is_some_and(|(now, _)| now == wait)
     }
 
     /// Notes on whose behalf a fiber runs that the scheduler did not make.
