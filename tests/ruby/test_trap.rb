@@ -281,6 +281,40 @@ class TestTrap < ReactorTest
     end
   end
 
+  # The first signal comes while the fiber runs; then comes `after`. The next one comes while the loop sleeps.
+  TWO_SIGNALS = <<~'RUBY'
+    handler, after = ARGV
+    $queue = Thread::Queue.new
+    $handled, $waits = 0, false
+    $wait = -> { $waits = true; $queue.pop(timeout: 1_000_000) }
+    trap(:USR1) { ($handled += 1) == 1 ? eval(handler) : $queue << :handled }
+    main = Thread.current
+    signaller = Thread.new do
+      Thread.pass until $waits && main.stop?
+      Process.kill(:USR1, Process.pid)
+    end
+    Fiber.set_scheduler(Reactor::Scheduler.new)
+    Fiber.schedule do
+      sleep 0 # after it the root fiber waits, and there was no poll yet
+      Process.kill(:USR1, Process.pid)
+      eval(after)
+    end
+    Fiber.scheduler.run
+    signaller.join
+  RUBY
+
+  # A fiber that is made in a trap handler never runs trap handlers, also when that handler has ended.
+  def test_a_signal_is_handled_while_the_loop_sleeps_even_if_the_fiber_that_polls_was_made_in_a_trap_handler
+    {
+      "a fiber of the scheduler's" => ["Fiber.schedule { sleep 0.001; p $wait.call }", "nil"],
+      "an Enumerator" => ["$values = Enumerator.new { |y| y << 1; y << $wait.call }; $values.next", "p $values.next"],
+      "a fiber of the program's" => ["$fiber = Fiber.new { Fiber.yield; sleep 0.001; p $wait.call }; $fiber.resume", "$fiber.resume"],
+      "the first poll" => ["sleep 0.001", "p $wait.call"]
+    }.each do |name, (handler, after)|
+      assert_equal ":handled\n", child_says(TWO_SIGNALS, handler, after), name
+    end
+  end
+
   def test_a_trap_handler_has_timeouts_of_its_own
     handler = "begin; Timeout.timeout(0.001, IOError) { sleep 1 }; rescue IOError; $inner << 1; end"
     wait = "begin; Timeout.timeout(0.3, EOFError) { sleep 1 }; rescue EOFError; $inner.size; end"
