@@ -162,6 +162,17 @@ class TestLifecycle < ReactorTest
     end
   end
 
+  def test_a_scheduler_made_on_another_thread_is_used_by_the_one_that_sets_it
+    scheduler = Thread.new { Reactor::Scheduler.new }.value
+    log = []
+    run_plain do
+      Fiber.set_scheduler(scheduler)
+      Fiber.schedule { sleep 0.001; log << :slept }
+      scheduler.run
+    end
+    assert_equal [:slept], log
+  end
+
   def test_schedulers_nest_across_threads
     log = []
     gate = Queue.new

@@ -357,6 +357,7 @@ module Reactor
       end
 
       @thread = Thread.current
+      @next_poller = new_poller # a fiber belongs to the thread that made it
     end
 
     def waits_for(io) = @watched.each_value.flat_map { |waits_of| waits_of[io]&.keys || [] }.uniq(&:object_id)
