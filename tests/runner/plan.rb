@@ -121,7 +121,7 @@ module Runner
     def other_suites(ruby, backend)
       env = { "RUBY" => ruby.command, "REACTOR_BACKEND" => backend }
       [
-        Step.new(fiber_suite(ruby), "bin/conformance", env: env, count: :conformance),
+        Step.new(fiber_suite(ruby), "bin/conformance", lane: :cruby, env: env, count: :conformance),
         Step.new("#{ruby.name}: soak", "bin/soak", "12", env: env),
         Step.new("#{ruby.name}: wild calls", ruby.command, "-w", "tests/wild/main.rb", "--backends", backend, "--seed", "1", "--calls", WILD_CALLS.to_s),
         fuzz(ruby, "--seed", "1", "--programs", FUZZ_PROGRAMS_OF_ALL.to_s, "--seconds", (FUZZ_SECONDS / @rubies.size).to_s)

@@ -33,10 +33,16 @@ module Runner
     private
 
     def start(folder)
-      while @running.size < @slots && (step = @waiting.find { |one| may_start?(one) })
+      while @running.size < @slots && (step = next_step)
         @waiting.delete(step)
         @running << step.start(folder)
       end
+    end
+
+    # A step of a lane goes first, because the rest of its lane waits for it.
+    def next_step
+      startable = @waiting.select { |step| may_start?(step) }
+      startable.find(&:lane) || startable.first
     end
 
     def may_start?(step)
