@@ -67,7 +67,7 @@ module Runner
       return steps unless @names.empty?
 
       # The longest steps start first.
-      own = @all ? stress(ruby, backends.first) + other_suites(ruby, backends.first) + site(ruby) : [fuzz(ruby, "--seed", "1", "--programs", FUZZ_PROGRAMS.to_s)]
+      own = @all ? of_newest(ruby, backends.first) + other_suites(ruby, backends.first) : [fuzz(ruby, "--seed", "1", "--programs", FUZZ_PROGRAMS.to_s)]
       own + cruby(ruby, chosen) + steps + [guard(ruby)]
     end
 
@@ -128,11 +128,12 @@ module Runner
       ]
     end
 
-    # The documentation as one site, with every link in it. Once, because it is the same on each Ruby.
-    def site(ruby)
+    # What takes long, and what is the same on each Ruby: the suite under GC.stress, and the documentation as one site with every
+    # link in it. For an older Ruby: RUBY=ruby3.3 bin/test --all.
+    def of_newest(ruby, backend)
       return [] unless ruby == @newest
 
-      [Step.new("the documentation's site and its links", "bin/docs", "--if-installed", lane: :cargo, env: { "RUBY" => ruby.command })]
+      [*stress(ruby, backend), Step.new("the documentation's site and its links", "bin/docs", "--if-installed", lane: :cargo, env: { "RUBY" => ruby.command })]
     end
 
     # What operations cost, compared with the committed figures.
