@@ -11,6 +11,8 @@ module Runner
       test_bench test_docs test_examples test_fuzz test_gems test_layers test_panic_points test_rails test_runner test_servers
       test_types test_wide
     ].freeze
+    # Of these the tests of our own tools: they run on the newest Ruby only.
+    OF_TOOLS = %w[test_bench test_fuzz test_layers test_panic_points test_runner test_types test_wide].freeze
     # Files that are fast enough with a collection at every allocation.
     STRESS = %w[test_block test_fiber test_gc test_io_read_write test_io_wait test_sleep test_timeout].freeze
     # Libraries that Ruby loads before the first line. Without them there is a third less to mark at every allocation.
@@ -68,7 +70,7 @@ module Runner
 
       # The longest steps start first.
       own = @all ? of_newest(ruby, backends.first) + other_suites(ruby, backends.first) : [fuzz(ruby, "--seed", "1", "--programs", FUZZ_PROGRAMS.to_s)]
-      own + cruby(ruby, chosen) + steps + [guard(ruby)]
+      own + cruby(ruby, chosen) + [guard(ruby)] + steps
     end
 
     private
@@ -84,7 +86,9 @@ module Runner
     end
 
     def suite(ruby, backend, again:)
-      (again ? files - BACKEND_INDEPENDENT : files).map do |file|
+      chosen = again ? files - BACKEND_INDEPENDENT : files
+      chosen -= OF_TOOLS unless ruby == @newest
+      chosen.map do |file|
         after = BUILT_BY_CARGO.include?(file) ? ["rust: tests"] : []
         test(ruby, "#{ruby.name}: #{backend}", file, after: after, env: { "REACTOR_BACKEND" => backend })
       end
@@ -106,10 +110,9 @@ module Runner
     # CRuby's tests in fibers: all of them on the newest Ruby's first backend, a part on each other combination; before a commit a
     # part on the first backend.
     def cruby(ruby, backends)
-      return [conformance(ruby, @all ? backends : backends.first(1), "--part")] unless @all && ruby == @newest
+      return [conformance(ruby, backends.first(1), "--part")] unless @all
 
-      first, *rest = backends
-      [conformance(ruby, [first]), *(conformance(ruby, rest, "--part") unless rest.empty?)]
+      [conformance(ruby, backends, "--part", *("--whole-on=#{backends.first}" if ruby == @newest))]
     end
 
     # After the step that unpacks the same sources. One after another, because each runs two processes.
