@@ -54,7 +54,7 @@ class TestWide < ReactorTest
 
   # Runs a suite with these tests, by method name, and with these lines of known differences.
   # @return [Array] whether it is as expected, and the report
-  def wide(tests, known = [], **options)
+  def wide(tests, known = [])
     Dir.mktmpdir do |folder|
       write(folder, "source/tool/test/init.rb", LIBRARY)
       bodies = tests.map { |name, body| "def #{name}\n#{body}\nend\n" }
@@ -62,7 +62,7 @@ class TestWide < ReactorTest
       write(folder, "files", "# the files\n  sample.rb\n  absent.rb\n")
       write(folder, "known", known.map { |line| "#{line}\n" }.join)
       output = StringIO.new
-      main = Wide::Main.new(File.join(folder, "source"), data: folder, more: 2, output: output, backends: [BACKEND.to_s], **options)
+      main = Wide::Main.new(File.join(folder, "source"), data: folder, more: 2, output: output, backends: [BACKEND.to_s])
       @good = main.run
       @report = output.string
     end
@@ -80,13 +80,6 @@ class TestWide < ReactorTest
     wide({ test_a: "assert true", test_b: "sleep 0.001" })
     assert @good, @report
     assert_includes @report, "#{BACKEND}: 3 of 3 as plain" # the third: the process has ended well
-  end
-
-  def test_outside_of_the_part_a_file_runs_on_one_backend
-    wide({ test_a: "assert true" }, part: true, whole_on: BACKEND.to_s)
-    assert_includes @report, "#{BACKEND}: 2 of 2 as plain"
-    wide({ test_a: "assert true" }, part: true, whole_on: "another")
-    assert_includes @report, "#{BACKEND}: 0 of 0 as plain"
   end
 
   def test_an_unknown_difference_fails

@@ -70,7 +70,7 @@ module Runner
 
       # The longest steps start first.
       own = @all ? of_newest(ruby, backends.first) + other_suites(ruby, backends.first) : [fuzz(ruby, "--seed", "1", "--programs", FUZZ_PROGRAMS.to_s)]
-      own + cruby(ruby, chosen) + [guard(ruby)] + steps
+      own + [cruby(ruby, chosen), guard(ruby)] + steps
     end
 
     private
@@ -107,17 +107,11 @@ module Runner
 
     def fiber_suite(ruby) = "#{ruby.name}: CRuby's fiber suite"
 
-    # CRuby's tests in fibers: all of them on the newest Ruby's first backend, a part on each other combination; before a commit a
-    # part on the first backend.
+    # A part of CRuby's tests in fibers; before a commit on the first backend. All of them take over ten minutes on two Rubies and
+    # three backends. After the step that unpacks the same sources, and one after another, because each runs two processes.
     def cruby(ruby, backends)
-      return [conformance(ruby, backends.first(1), "--part")] unless @all
-
-      [conformance(ruby, backends, "--part", *("--whole-on=#{backends.first}" if ruby == @newest))]
-    end
-
-    # After the step that unpacks the same sources. One after another, because each runs two processes.
-    def conformance(ruby, backends, *part)
-      Step.new("#{ruby.name}: CRuby's own tests in fibers, #{backends.join(" ")}", "bin/conformance", "--wide", *part, lane: :cruby,
+      backends = backends.first(1) unless @all
+      Step.new("#{ruby.name}: CRuby's own tests in fibers, #{backends.join(" ")}", "bin/conformance", "--wide", "--part", lane: :cruby,
                after: [fiber_suite(ruby)], env: { "RUBY" => ruby.command, "REACTOR_BACKEND" => backends.join(" ") }, count: :wide)
     end
 
@@ -131,7 +125,7 @@ module Runner
       ]
     end
 
-    # What takes long, and what is the same on each Ruby: the suite under GC.stress, and the documentation as one site with every
+    # What takes long, or is the same on each Ruby: the suite under GC.stress, and the documentation as one site with every
     # link in it. For an older Ruby: RUBY=ruby3.3 bin/test --all.
     def of_newest(ruby, backend)
       return [] unless ruby == @newest

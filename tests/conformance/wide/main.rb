@@ -26,18 +26,15 @@ module Wide
     MORE_OF_KNOWN = 3
 
     # @param part [Boolean] only the files that are marked as the part for bin/test
-    # @param whole_on [String, nil] with `part`: on this backend all files
     # @param words [Array<String>] only the files with one of these words in their names
     # @param data [String] the folder with the files `files` and `known`
     # @param more [Numeric] see MORE
     # @param backends [Array<String>, nil] nil for all
-    def initialize(source, part: false, whole_on: nil, words: [], data: __dir__, more: MORE, output: $stdout, backends: ENV["REACTOR_BACKEND"]&.split)
+    def initialize(source, part: false, words: [], data: __dir__, more: MORE, output: $stdout, backends: ENV["REACTOR_BACKEND"]&.split)
       @known = Known.read(File.join(data, "known"))
       @more = more
       @place = Place.new([RbConfig.ruby], File.expand_path(source))
-      @part = select(File.join(data, "files"), part, words)
-      @whole_on = whole_on
-      @files = whole_on ? select(File.join(data, "files"), false, words) : @part
+      @files = select(File.join(data, "files"), part, words)
       @backends = backends || all_backends
       @output = output
     end
@@ -97,7 +94,7 @@ module Wide
         @plain << run
         broken = run.outcomes[Run::OUTSIDE]
         problem "BROKEN   plain: #{run.file}: #{broken.status} #{broken.message}" if broken && broken.status != "passed"
-        comparisons = backends_for(run.file).map { |backend| compare(run, backend) }
+        comparisons = @backends.map { |backend| compare(run, backend) }
       else
         comparisons = [following.fetch(run)]
       end
@@ -107,8 +104,6 @@ module Wide
         following_run
       end
     end
-
-    def backends_for(file) = @part.include?(file) ? @backends : @backends & [@whole_on]
 
     def compare(plain, backend)
       limits = lambda do |id, pid|
@@ -162,7 +157,6 @@ end
 
 if $PROGRAM_NAME == __FILE__
   part = ARGV.delete("--part")
-  whole_on = ARGV.grep(/\A--whole-on=/).each { |option| ARGV.delete(option) }.last&.delete_prefix("--whole-on=")
   source, *words = ARGV
-  exit Wide::Main.new(source, part: part, whole_on: whole_on, words: words).run
+  exit Wide::Main.new(source, part: part, words: words).run
 end
