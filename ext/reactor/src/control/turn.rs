@@ -26,7 +26,7 @@ impl Scheduler {
         self.poll_once(slot)?;
         self.deliver_interrupts(slot)?;
         let (settle, sleep) = if idle {
-            if self.has_root_sleep(slot)? {
+            if self.leaves_sleep_to_root(slot)? {
                 return Ok(());
             }
             let settle = self.settle_until()?;
@@ -60,19 +60,19 @@ impl Scheduler {
     }
 
     /// A fiber that is made in a trap handler never runs trap handlers, also when that handler has ended. If it slept, a signal would
-    /// wait until another fiber has control. So the root fiber gets control and sleeps. Whether it did.
+    /// wait until another fiber has control. So the root fiber gets control and sleeps. Whether that was done.
     #[inline(always)] // the usual case is one comparison
-    fn has_root_sleep(&self, slot: Slot) -> Result<bool, Error> {
+    fn leaves_sleep_to_root(&self, slot: Slot) -> Result<bool, Error> {
         let may_sleep = self.state().runs_trap_handlers(slot);
         if may_sleep {
             return Ok(false);
         }
-        self.has_root_sleep_if_masked(slot)
+        self.leaves_sleep_to_root_if_masked(slot)
     }
 
     #[cold]
     #[inline(never)]
-    fn has_root_sleep_if_masked(&self, slot: Slot) -> Result<bool, Error> {
+    fn leaves_sleep_to_root_if_masked(&self, slot: Slot) -> Result<bool, Error> {
         if !self.refuses_locks() {
             self.state_mut().note_runs_trap_handlers(slot);
             return Ok(false);

@@ -49,17 +49,27 @@ pub fn is_finalizer_of_full_collection() -> bool {
         .any(|frame| is_of_collector(*frame))
 }
 
-/// The same of a fiber that has resumed another one.
+/// The same of a fiber that has resumed another one. Paths in its backtrace may be of any encoding, so their bytes are looked at.
 pub fn is_in_finalizer_of_full_collection(fiber: Value) -> Result<bool, Error> {
     let backtrace = call_method(fiber, "backtrace", &[])?;
     let Some(lines) = RArray::from_value(backtrace) else {
         return Ok(false); // it has ended
     };
-    let lines: Vec<String> = lines.to_vec()?;
+    let timeout = b"timeout_after'";
     Ok(lines
-        .iter()
-        .take_while(|line| !line.contains("timeout_after'"))
-        .any(|line| line.starts_with("<internal:gc>")))
+        .into_iter()
+        .filter_map(RString::from_value)
+        .take_while(|line| {
+            !bytes(line)
+                .windows(timeout.len())
+                .any(|part| part == timeout)
+        })
+        .any(|line| bytes(&line).starts_with(b"<internal:gc>")))
+}
+
+fn bytes(line: &RString) -> &[u8] {
+    // SAFETY: looked at before the next Ruby call.
+    unsafe { line.as_slice() }
 }
 
 fn begins_timeout(frame: VALUE) -> bool {
