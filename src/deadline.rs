@@ -106,13 +106,15 @@ pub fn seconds(seconds: f64) -> Result<Duration, InvalidSeconds> {
     if seconds.is_nan() || seconds < 0.0 {
         return Err(InvalidSeconds(seconds));
     }
-    // Casts from f64 saturate. Above 2^53 an f64 has no fraction.
-    let whole = Duration::from_secs(seconds as u64);
-    let fraction = Duration::from_nanos((seconds.fract() * 1e9).ceil() as u64);
     if seconds >= u64::MAX as f64 {
         return Ok(Duration::MAX);
     }
-    Ok(whole.saturating_add(fraction))
+    // By casts, because f64::fract and f64::ceil are calls of the C library. Above 2^53 an f64 has no fraction.
+    let whole = seconds as u64;
+    let nanoseconds = (seconds - whole as f64) * 1e9;
+    let floor = nanoseconds as u32;
+    let ceiling = floor + u32::from(f64::from(floor) < nanoseconds);
+    Ok(Duration::new(whole, ceiling))
 }
 
 /// A duration as seconds, to the precision of an f64.

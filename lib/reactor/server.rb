@@ -36,7 +36,7 @@ module Reactor
     # Connections that are accepted in one turn.
     ACCEPTS_PER_TURN = 64
 
-    # If so many more fibers have lingered in vain than not, connections rest at once. One in so many lingers nevertheless.
+    # If lingering was in vain so much more often than not, connections rest at once. One fiber in so many lingers nevertheless.
     LINGERS = 64
 
     # Seconds without accepting, if there is no descriptor or no memory for a connection.
@@ -81,8 +81,8 @@ module Reactor
       @accept = ->(_events, socket) { accept(socket) }
       @first_bytes = ->(events, socket) { events ? serve(socket, @handshake) : drop(socket) }
       @bytes = ->(events, connection) { events ? serve(connection, nil) : drop(connection) }
-      @credit = linger.positive? ? LINGERS : 0 # how far lingering pays
-      @answers = 0 # since it does not
+      @credit = linger.positive? ? LINGERS : 0 # how far lingering pays, by what the fibers that have ended met
+      @fibers = 0 # since it does not
       @ended = Thread::Queue.new
       @accepting = @stopping = nil
     end
@@ -164,7 +164,7 @@ module Reactor
     def serve(socket, handshake)
       connection = @busy[socket] = socket
       connection = @busy[socket] = handshake.call(socket) if handshake
-      kept = answer_requests(connection)
+      kept = answer_requests(connection, &@answer)
       rests = kept && !@stopping && !connection.to_io.closed?
     rescue StandardError => error
       raise unless client_gone?(error, socket)
@@ -181,34 +181,29 @@ module Reactor
       end
     end
 
-    # Answers requests until none comes within a moment.
+    # Yields the connection for each request, until none comes within a moment.
     #
     # @return [Boolean] whether the connection is kept
     def answer_requests(connection)
-      io = connection.is_a?(IO) ? connection : nil
-      while @answer.call(connection)
-        return true if @stopping
-        next if io ? lingers?(io) : Watching.read_ahead?(connection, IO::READABLE) || lingers?(connection.to_io)
+      scheduler, io, seconds = @scheduler, connection.to_io, @linger
+      lingers, paid = lingers?, 0
+      reads_ahead = !io.equal?(connection)
+      while yield connection
+        next if reads_ahead && !@stopping && Watching.read_ahead?(connection, IO::READABLE)
+        return true if @stopping || !lingers
+        next paid += 1 if scheduler.linger(io, seconds)
 
+        paid -= 1
         return true
       end
+    ensure
+      @credit = (@credit + paid).clamp(0, LINGERS)
     end
 
-    # Whether the next request comes within a moment.
-    def lingers?(io)
-      return false unless @credit.positive? || samples_lingering?
-
-      came = @scheduler.linger(io, @linger)
-      if came
-        @credit += 1 if @credit < LINGERS
-      elsif @credit.positive?
-        @credit -= 1
-      end
-      came
+    # Whether a fiber lingers after its answers: if that pays, as far as is known.
+    def lingers?
+      @credit.positive? || (@linger.positive? && ((@fibers += 1) % LINGERS).zero?)
     end
-
-    # Lingering does not pay, as far as is known.
-    def samples_lingering? = @linger.positive? && ((@answers += 1) % LINGERS).zero?
 
     def rest(connection) = @scheduler.on_ready(connection, timeout: @idle_timeout, &@bytes)
 

@@ -268,6 +268,35 @@ class TestServer < ReactorTest
     end
   end
 
+  # The event of the request came while nothing waited for it. (The portable scheduler arms nothing.)
+  def test_a_request_that_came_during_the_answer_needs_no_call_that_arms
+    told, came = Queue.new, Queue.new
+    answer = lambda do |socket|
+      line = socket.readpartial(2)
+      told << line
+      came.pop if line == "a\n"
+      socket.write(line)
+      line != "c\n"
+    end
+    run_scheduler do |scheduler|
+      serving(scheduler, answer, linger: 3600) do |_, connect|
+        client = connect.call
+        client.write("x\n")
+        assert_equal "x\n", client.readpartial(2)
+        client.write("a\n")
+        assert_equal %W[x\n a\n], Array.new(2) { told.pop }
+        calls = scheduler.stats.values_at(:rearmed, :renewed)
+        client.write("b\n")
+        assert eventually { scheduler.stats.fetch(:spurious, 1).positive? }
+        came << true
+        assert_equal %W[a\n b\n], Array.new(2) { client.readpartial(2) }
+        client.write("c\n")
+        assert_equal "c\n", client.readpartial(2)
+        assert_equal calls, scheduler.stats.values_at(:rearmed, :renewed)
+      end
+    end
+  end
+
   # Otherwise each request costs a timer that elapses.
   def test_connections_rest_at_once_while_lingering_does_not_pay
     run_scheduler do |scheduler|

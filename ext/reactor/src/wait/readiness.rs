@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use magnus::Error;
-use reactor::{Deadline, Interest, Ready};
+use reactor::{Attempt, CachedReadiness, Deadline, Interest, Ready};
 use reactor_scheduler::state::{
     unpolled_waits::UnpolledWaits,
     wait::WakeCause,
@@ -62,6 +62,15 @@ pub fn wait_until_ready(
 /// Waits until the descriptor is readable, or until about this time is over.
 #[inline(never)]
 pub fn linger(scope: &HookScope, io: &IoFacts, limit: Duration) -> Result<bool, Error> {
+    let known = scope
+        .scheduler
+        .state()
+        .cached_readiness(io.descriptor, io.owner_id);
+    if known.is_some_and(|known| known.readable == CachedReadiness::Ready)
+        && is_readable(scope, io)?
+    {
+        return Ok(true);
+    }
     loop {
         let Some(registered) = begin_lingering(scope, io, limit)? else {
             return Ok(true);
@@ -79,6 +88,19 @@ pub fn linger(scope: &HookScope, io: &IoFacts, limit: Duration) -> Result<bool, 
             return Ok(false);
         }
     }
+}
+
+/// An event has come, while a send was waited for, or before a read that has taken all. To ask poll(2) which is cheaper than
+/// to arm the descriptor, to park and to poll the driver.
+#[inline(never)]
+fn is_readable(scope: &HookScope, io: &IoFacts) -> Result<bool, Error> {
+    let answer = reactor::poll_now(io.descriptor, Interest::READABLE);
+    let is_readable = answer.map_err(|error| system_error(&error))?.is_some();
+    if !is_readable {
+        let mut state = scope.scheduler.state_mut();
+        state.record_attempt(watch(io, Interest::READABLE), Attempt::WouldBlock);
+    }
+    Ok(is_readable)
 }
 
 #[inline(never)]

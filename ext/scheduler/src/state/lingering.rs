@@ -22,15 +22,27 @@ pub(super) const LOOK: Token = Token::new(u32::MAX, u32::MAX);
 #[derive(Clone, Copy, Debug)]
 struct LingeringWait {
     token: Token,
-    deadline: Deadline,
-    latest: Deadline,
+    began: Deadline,
+    limit: Duration,
+}
+
+impl LingeringWait {
+    fn is_over(&self, now: Deadline) -> bool {
+        Deadline::after_from(self.began.instant(), self.limit) <= now
+    }
+
+    fn latest(&self) -> Deadline {
+        let longest = self.limit.saturating_add(self.limit / 8);
+        Deadline::after_from(self.began.instant(), longest)
+    }
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Lingering {
     /// By the fiber's slot: its last such wait, which may have ended since.
     waits: Vec<Option<LingeringWait>>,
-    timer: Option<(TimerId, Deadline)>,
+    /// The timer, and the wait whose latest end it is for.
+    timer: Option<(TimerId, LingeringWait)>,
 }
 
 impl Lingering {
@@ -57,34 +69,34 @@ impl State {
         limit: Duration,
     ) -> std::io::Result<Option<Registered>> {
         let registered = self.begin_readiness(slot, watch, None)?;
-        let longest = limit.saturating_add(limit / 8);
-        let ends = (
-            self.event_loop.rough_deadline(limit),
-            self.event_loop.rough_deadline(longest),
-        );
+        let began = match limit {
+            Duration::MAX => None,
+            _ => self.event_loop.rough_deadline(Duration::ZERO),
+        };
         let parked = self.fibers.parked(slot).filter(|_| registered.is_some());
-        if let (Some((token, _)), (Some(deadline), Some(latest))) = (parked, ends) {
+        if let (Some((token, _)), Some(began)) = (parked, began) {
             let wait = LingeringWait {
                 token,
-                deadline,
-                latest,
+                began,
+                limit,
             };
             self.lingering.insert(slot, wait);
-            self.look_at_lingering(latest);
+            self.look_at_lingering(wait);
         }
         Ok(registered)
     }
 
-    /// The timer ends at this time, or before.
-    fn look_at_lingering(&mut self, latest: Deadline) {
-        if let Some((timer, set)) = self.lingering.timer {
-            if set <= latest {
-                return;
-            }
-            self.event_loop.cancel_timer(Some(timer));
+    /// The timer ends when this wait may last no longer, or before.
+    fn look_at_lingering(&mut self, wait: LingeringWait) {
+        // Waits begin one after the other, so one with no shorter limit ends no earlier.
+        let sooner = |set: &LingeringWait| wait.limit < set.limit && wait.latest() < set.latest();
+        match self.lingering.timer {
+            Some((_, set)) if !sooner(&set) => return,
+            Some((timer, _)) => self.event_loop.cancel_timer(Some(timer)),
+            None => {}
         }
-        let timer = self.event_loop.timer(Some(latest), LOOK);
-        self.lingering.timer = timer.map(|timer| (timer, latest));
+        let timer = self.event_loop.timer(Some(wait.latest()), LOOK);
+        self.lingering.timer = timer.map(|timer| (timer, wait));
     }
 
     /// The time of the timer has come: ends the waits that are over.
@@ -95,15 +107,17 @@ impl State {
         let Some(now) = self.event_loop.rough_deadline(Duration::ZERO) else {
             return;
         };
-        let mut next: Option<Deadline> = None;
+        let mut next: Option<LingeringWait> = None;
         for index in 0..self.lingering.waits.len() {
             let Some(wait) = self.lingering.waits[index] else {
                 continue;
             };
             let parked = self.fibers.parked(wait.token.index());
             let goes_on = parked.is_some_and(|(token, _)| token == wait.token);
-            if goes_on && wait.deadline > now {
-                next = Some(next.map_or(wait.latest, |next| next.min(wait.latest)));
+            if goes_on && !wait.is_over(now) {
+                next = next
+                    .filter(|next| next.latest() <= wait.latest())
+                    .or(Some(wait));
                 continue;
             }
             self.lingering.waits[index] = None;
