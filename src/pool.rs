@@ -4,6 +4,7 @@ mod job;
 mod limits;
 mod queues;
 mod statistics;
+mod task;
 mod workers;
 
 // Miri knows neither of the two modules' system calls.
@@ -27,9 +28,10 @@ use std::{fmt, io, sync::Arc};
 
 use crate::{handle::Handle, histogram::Histogram, token::Token};
 
-pub use job::{Job, Outcome};
+pub use job::Job;
 pub use limits::{Limits, WorkClass};
 pub use statistics::PoolStatistics;
+pub use task::Outcome;
 pub use time_slice::lengthen_time_slice;
 
 use workers::Shared;
