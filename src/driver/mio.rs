@@ -88,22 +88,27 @@ impl Driver for MioDriver {
         events.clear();
         if self.taken == 0 {
             self.sources.renew_fired(self.poll.registry());
-            if let Err(error) = self.poll.poll(&mut self.events, timeout) {
+            let polled = match timeout {
+                // The poll of every turn: of a constant, mio computes no milliseconds.
+                Some(Duration::ZERO) => self.poll.poll(&mut self.events, Some(Duration::ZERO)),
+                _ => self.poll.poll(&mut self.events, timeout),
+            };
+            if let Err(error) = polled {
                 return match error.kind() {
                     io::ErrorKind::Interrupted => Ok(()),
                     _ => Err(error),
                 };
             }
         }
-        let mut place = 0;
-        for event in &self.events {
-            place += 1;
-            if place <= self.taken {
-                continue;
-            }
-            if place > self.taken + BATCH {
-                self.taken += BATCH;
-                return Ok(());
+        for (place, event) in self.events.iter().enumerate() {
+            if sources::MAY_EXCEED_BATCH {
+                if place < self.taken {
+                    continue;
+                }
+                if place >= self.taken + BATCH {
+                    self.taken += BATCH;
+                    return Ok(());
+                }
             }
             let token = Token::from(event.token().0);
             if token == Token::WAKE {

@@ -30,6 +30,9 @@ use queue::ONE_SHOT;
 
 pub(super) use queue::descriptor as pollable;
 
+/// May a poll of mio's report more events than there is room for? Only poll(2) reports all that are ready at once.
+pub(super) const MAY_EXCEED_BATCH: bool = ONE_SHOT;
+
 /// Does the queue refuse files that it cannot poll? epoll does (`EPERM`). kqueue accepts a regular file and reports it only
 /// before its end. poll(2) accepts all numbers, open or not.
 const REFUSES_FILES: bool = cfg!(any(target_os = "linux", target_os = "android")) && !ONE_SHOT;
@@ -163,9 +166,15 @@ impl Sources {
         if ONE_SHOT {
             self.oneshots.fired(token);
         }
-        if !ready.contains(Ready::PRIORITY | Ready::READABLE) {
-            return ready;
+        if ready.contains(Ready::PRIORITY | Ready::READABLE) {
+            self.without_urgent(token, ready)
+        } else {
+            ready
         }
+    }
+
+    #[inline(never)] // urgent data is rare
+    fn without_urgent(&self, token: Token, ready: Ready) -> Ready {
         let urgent = self.urgent.iter().find(|(_, newest)| **newest == token);
         let Some((descriptor, _)) = urgent else {
             return ready;

@@ -18,6 +18,9 @@ use crate::{
     token::Token,
 };
 
+/// May a poll of mio's report more events than there is room for?
+pub(super) const MAY_EXCEED_BATCH: bool = false;
+
 /// The number that is never a socket; see winsock2.h.
 const INVALID_SOCKET: RawSocket = RawSocket::MAX;
 
