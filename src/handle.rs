@@ -37,6 +37,9 @@ pub struct Handle {
 
 struct Shared {
     inbox: Mutex<Vec<Token>>,
+    /// The inbox may hold a token that the owner has not collected. Set with the lock held, so that the owner takes the lock in
+    /// the turns that have something to collect only.
+    filled: AtomicBool,
     /// The owner sleeps, or is between [`Handle::prepare_sleep`] and its sleep.
     sleeping: AtomicBool,
     /// [`Handle::wake`] was called, and the owner has not slept since.
@@ -51,6 +54,7 @@ impl Handle {
         Self {
             shared: Arc::new(Shared {
                 inbox: Mutex::new(Vec::new()),
+                filled: AtomicBool::new(false),
                 sleeping: AtomicBool::new(false),
                 woken: AtomicBool::new(false),
                 has_ended_sleep: AtomicBool::new(false),
@@ -68,7 +72,11 @@ impl Handle {
     ///
     /// Those of [`Wake::wake`]. The token is in the inbox nevertheless.
     pub fn notify(&self, token: Token) -> io::Result<()> {
-        self.inbox().push(token);
+        {
+            let mut inbox = self.inbox();
+            inbox.push(token);
+            self.shared.filled.store(true, Ordering::Release);
+        }
         // The owner sets the flag and then reads the inbox; this thread writes the inbox and then reads the flag. In each
         // order of these four steps the owner sees the token or this thread sees the flag.
         if self.shared.sleeping.swap(false, Ordering::SeqCst) {
@@ -129,8 +137,19 @@ impl Handle {
     }
 
     /// Moves the inbox into `events`.
+    #[inline]
     pub(crate) fn collect(&self, events: &mut Events) {
-        for token in self.inbox().drain(..) {
+        // A token that is added right now is collected by the next turn, before which the owner does not sleep.
+        if self.shared.filled.load(Ordering::Acquire) {
+            self.empty_inbox(events);
+        }
+    }
+
+    #[inline(never)]
+    fn empty_inbox(&self, events: &mut Events) {
+        let mut inbox = self.inbox();
+        self.shared.filled.store(false, Ordering::Release);
+        for token in inbox.drain(..) {
             events.push(Event {
                 token,
                 ready: Ready::NOTIFIED,
