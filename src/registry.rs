@@ -77,6 +77,7 @@ mod events;
 mod looks;
 mod readiness;
 mod statistics;
+mod wait;
 mod waiters;
 
 use std::{io, time::Instant};
@@ -91,9 +92,10 @@ use crate::{
 
 pub use readiness::{Attempt, CachedReadiness, DescriptorReadiness, OwnerId};
 pub use statistics::Statistics;
-pub use waiters::{Wait, WaitId};
+pub use wait::{Wait, WaitId};
 
 use entries::Entries;
+use entry::Entry;
 use waiters::Waiters;
 
 /// The state machine. It owns no driver: each step that may call one borrows it.
@@ -134,32 +136,57 @@ impl Registry {
     ) -> io::Result<Wait> {
         let slot = Entries::slot(descriptor).ok_or_else(descriptor::bad_descriptor)?;
         self.statistics.waits += 1;
-        let entry = self.entries.get(slot);
-        if entry.is_some_and(|entry| entry.is_drained(owner, interest)) {
-            self.statistics.skipped += 1;
-        } else {
-            let pollable = match entry.and_then(|entry| entry.registered()) {
-                Some(registered) => self.arm(driver, slot, owner, registered, interest)?,
-                None => self.register(driver, descriptor, slot, owner, interest)?,
-            };
-            if !pollable {
-                return Ok(Wait::Ready(interest));
+        let entry = match self.entries.get_mut(slot) {
+            Some(entry) if entry.is_drained(owner, interest) => {
+                self.statistics.skipped += 1;
+                entry
             }
-        }
-        let entry = self.entries.claim(slot);
+            _ => {
+                if !self.ask(driver, descriptor, slot, owner, interest)? {
+                    return Ok(Wait::Ready(interest));
+                }
+                self.entries.claim(slot)
+            }
+        };
         entry.clear_spurious(interest);
         let list = entry.wait_list_mut();
         let wait = self.waiters.insert(list, slot, interest, token, now);
         Ok(Wait::Pending(wait))
     }
 
+    /// Calls the driver for a wait that is not known to be drained. False if the kernel does not poll the descriptor.
+    #[inline(never)] // so that a wait without a call saves no registers for it
+    fn ask(
+        &mut self,
+        driver: &mut dyn Driver,
+        descriptor: Descriptor,
+        slot: u32,
+        owner: OwnerId,
+        interest: Interest,
+    ) -> io::Result<bool> {
+        match self.entries.get(slot).and_then(Entry::registered) {
+            Some(registered) => self.arm(driver, slot, owner, registered, interest),
+            None => self.register(driver, descriptor, slot, owner, interest),
+        }
+    }
+
     /// Ends a wait and returns its answer; [`Ready::EMPTY`] if it has none, or if it has ended before.
     pub(crate) fn end(&mut self, wait: WaitId) -> Ready {
+        if let Some(answer) = self.waiters.take_answer(wait) {
+            return answer;
+        }
+        self.end_unanswered(wait);
+        Ready::EMPTY
+    }
+
+    #[cold] // most waits are answered before they end
+    #[inline(never)]
+    fn end_unanswered(&mut self, wait: WaitId) {
         if let Some(slot) = self.waiters.slot_of_unanswered(wait) {
             let list = self.entries.claim(slot).wait_list_mut();
-            self.waiters.unlink(list, wait);
+            self.waiters.complete(list, wait.node, Ready::EMPTY);
+            self.waiters.take_answer(wait);
         }
-        self.waiters.remove(wait)
     }
 
     pub(crate) fn cached_readiness(
@@ -243,6 +270,7 @@ impl Registry {
     }
 
     /// Appends the answers given outside events. Waits that have ended meanwhile are left out.
+    #[inline(never)] // few polls have one
     pub(crate) fn deliver(&mut self, events: &mut Events) {
         for wait in self.answered.drain(..) {
             if let Some((token, ready)) = self.waiters.answered(wait) {

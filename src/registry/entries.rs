@@ -8,7 +8,7 @@ const PAGE: usize = 256;
 /// All records, in pages. A page is allocated when the first of its descriptors is registered.
 #[derive(Debug, Default)]
 pub(super) struct Entries {
-    pages: Vec<Option<Box<[Entry]>>>,
+    pages: Vec<Option<Box<[Entry; PAGE]>>>,
 }
 
 impl Entries {
@@ -21,12 +21,12 @@ impl Entries {
 
     pub(super) fn get(&self, slot: u32) -> Option<&Entry> {
         let page = self.pages.get(slot as usize / PAGE)?.as_ref()?;
-        page.get(slot as usize % PAGE)
+        Some(&page[slot as usize % PAGE])
     }
 
     pub(super) fn get_mut(&mut self, slot: u32) -> Option<&mut Entry> {
         let page = self.pages.get_mut(slot as usize / PAGE)?.as_mut()?;
-        page.get_mut(slot as usize % PAGE)
+        Some(&mut page[slot as usize % PAGE])
     }
 
     /// The record of a slot. Its page is allocated if necessary.
@@ -50,8 +50,9 @@ impl Entries {
 /// of the call does, and the kernel does not take touched stack pages back.
 #[cold]
 #[inline(never)]
-fn new_page() -> Box<[Entry]> {
-    vec![Entry::EMPTY; PAGE].into_boxed_slice()
+fn new_page() -> Box<[Entry; PAGE]> {
+    let page = vec![Entry::EMPTY; PAGE].into_boxed_slice();
+    page.try_into().unwrap_or_else(|_| unreachable!())
 }
 
 #[cfg(test)]

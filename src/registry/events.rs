@@ -2,9 +2,9 @@
 
 use crate::{
     driver::Driver,
-    event::{Event, Events},
+    event::{Event, Events, Ready},
     interest::Interest,
-    registry::Registry,
+    registry::{Registry, entry::Entry},
 };
 
 impl Registry {
@@ -19,18 +19,32 @@ impl Registry {
             self.statistics.stale += 1;
             return;
         };
-        if self.looked_at.contains(&slot) {
-            entry.looked(ready);
+        if !self.looked_at.is_empty() {
+            note_look(&self.looked_at, slot, entry, ready);
         }
-        let (answered, registered) = (ready.directions(), entry.registered_bits());
         entry.observe(ready);
+        if let Some(number) = entry.wait_list().only() {
+            let (interest, _) = self.waiters.interest_and_next(number);
+            if interest.bits() & ready.directions() != 0 {
+                let list = entry.wait_list_mut();
+                let token = self.waiters.complete_only(list, number, ready);
+                events.push(Event { token, ready });
+                return;
+            }
+        }
+        self.answer(driver, slot, ready, events);
+    }
 
+    /// Answers each of several waits, or finds that there is none for these directions.
+    #[inline(never)] // most descriptors have one wait, which is answered
+    fn answer(&mut self, driver: &mut dyn Driver, slot: u32, ready: Ready, events: &mut Events) {
+        let entry = self.entries.claim(slot);
         let (mut wanted, mut useful) = (0, false);
         let mut place = entry.wait_list().first();
         while let Some(number) = place {
             let (interest, next) = self.waiters.interest_and_next(number);
             wanted |= interest.bits();
-            if interest.bits() & answered != 0 {
+            if interest.bits() & ready.directions() != 0 {
                 let (_, token) = self.waiters.complete(entry.wait_list_mut(), number, ready);
                 events.push(Event { token, ready });
                 useful = true;
@@ -42,7 +56,7 @@ impl Registry {
             return;
         }
 
-        let reported = ready.reported() & registered;
+        let reported = ready.reported() & entry.registered_bits();
         if reported & !wanted != 0 {
             self.note_spurious(driver, slot, reported & !wanted);
         } else if reported | wanted == 0 {
@@ -63,5 +77,13 @@ impl Registry {
             Some(rest) => _ = self.renew(driver, slot, rest),
             None => self.end_registration(driver, slot),
         }
+    }
+}
+
+/// If the slot was looked at just now, its record is told what the look has found.
+#[inline(never)] // right after a look only
+fn note_look(looked_at: &[u32], slot: u32, entry: &mut Entry, ready: Ready) {
+    if looked_at.contains(&slot) {
+        entry.looked(ready);
     }
 }

@@ -5,74 +5,12 @@ mod look_queues;
 
 use std::time::Instant;
 
-use crate::{event::Ready, interest::Interest, token::Token};
-
-use look_queues::LookQueue;
+use crate::{event::Ready, interest::Interest, registry::wait::WaitId, token::Token};
 
 pub(super) use look_queues::QUEUES;
 
 /// No node.
 const NONE: u32 = u32::MAX;
-
-/// The number of one wait, valid until [`Selector::end`](crate::Selector::end). Afterwards it refers to no wait.
-///
-/// ```
-/// use reactor::{Interest, Reactor, Ready, Source, Token, Wait};
-///
-/// let mut reactor = Reactor::open(None)?;
-/// let socket = Source::new(std::net::UdpSocket::bind("127.0.0.1:0")?);
-/// match socket.wait(&mut reactor, Interest::READABLE, Token::new(0, 0))? {
-///     Wait::Ready(interest) => println!("a file: ready for {interest:?}"),
-///     // Given up before it was answered: a wait is ended once in any case.
-///     Wait::Pending(wait) => assert_eq!(reactor.end(wait), Ready::EMPTY),
-/// }
-/// # std::io::Result::Ok(())
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct WaitId {
-    node: u32,
-    generation: u32,
-}
-
-impl From<WaitId> for u64 {
-    /// The number as one word, for callers in other languages.
-    fn from(wait: WaitId) -> Self {
-        Self::from(wait.generation) << 32 | Self::from(wait.node)
-    }
-}
-
-impl From<u64> for WaitId {
-    /// The number that the word was made from. Any other word refers to no wait, or to another wait of the caller.
-    fn from(word: u64) -> Self {
-        Self {
-            node: word as u32,
-            generation: (word >> 32) as u32,
-        }
-    }
-}
-
-/// The result of starting a wait.
-///
-/// ```
-/// use reactor::{Interest, Reactor, Ready, Source, Token, Wait};
-///
-/// let mut reactor = Reactor::open(None)?;
-/// let socket = Source::new(std::net::UdpSocket::bind("127.0.0.1:0")?);
-/// match socket.wait(&mut reactor, Interest::READABLE, Token::new(0, 0))? {
-///     Wait::Ready(interest) => println!("a file: ready for {interest:?}"),
-///     // Given up before it was answered: a wait is ended once in any case.
-///     Wait::Pending(wait) => assert_eq!(reactor.end(wait), Ready::EMPTY),
-/// }
-/// # std::io::Result::Ok(())
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use = "a pending wait has to be ended"]
-pub enum Wait {
-    /// The kernel does not poll this kind of descriptor (a regular file, a directory): it is always ready for this.
-    Ready(Interest),
-    /// An event with the token will come. The wait must be ended once, with or without its event.
-    Pending(WaitId),
-}
 
 /// Both ends of the list of one descriptor, oldest wait first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,6 +28,11 @@ impl WaitList {
     pub(super) fn first(self) -> Option<u32> {
         index(self.first)
     }
+
+    /// The only wait in the list; None if there is none, or more than one.
+    pub(super) fn only(self) -> Option<u32> {
+        index(self.first).filter(|first| *first == self.last)
+    }
 }
 
 fn index(link: u32) -> Option<u32> {
@@ -106,8 +49,7 @@ struct Node {
     /// Neighbours in the list. In a free node, `next` is the next free node.
     previous: u32,
     next: u32,
-    /// Its look queue, and its neighbours there.
-    queue: u8,
+    /// Its neighbours in its look queue.
     older: u32,
     newer: u32,
     interest: Interest,
@@ -115,8 +57,27 @@ struct Node {
     state: State,
 }
 
+impl Node {
+    fn free(armed: Instant) -> Self {
+        Self {
+            token: Token::new(0, 0),
+            armed,
+            slot: 0,
+            generation: 0,
+            previous: NONE,
+            next: NONE,
+            older: NONE,
+            newer: NONE,
+            interest: Interest::READABLE,
+            answer: Ready::EMPTY,
+            state: State::Free,
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
+    /// Also the heads of the look queues.
     Free,
     /// In its list, and in a look queue.
     Waiting,
@@ -127,9 +88,9 @@ enum State {
 /// All waits. Nodes are reused: a wait allocates only if there are more at a time than ever before.
 #[derive(Debug)]
 pub(super) struct Waiters {
+    /// The heads of the look queues, then the waits.
     nodes: Vec<Node>,
     free: u32,
-    look_queues: [LookQueue; QUEUES],
     /// A bit for each look queue that is not empty.
     occupied: u8,
 }
@@ -137,14 +98,14 @@ pub(super) struct Waiters {
 impl Waiters {
     pub(super) fn new() -> Self {
         Self {
-            nodes: Vec::new(),
+            nodes: look_queues::heads(),
             free: NONE,
-            look_queues: [LookQueue::EMPTY; QUEUES],
             occupied: 0,
         }
     }
 
     /// Adds a wait to the end of a list and of the first look queue.
+    #[inline(always)] // in each wait
     pub(super) fn insert(
         &mut self,
         list: &mut WaitList,
@@ -153,41 +114,43 @@ impl Waiters {
         token: Token,
         now: Instant,
     ) -> WaitId {
-        let number = self.claim(Node {
+        if self.free == NONE {
+            self.grow(now);
+        }
+        let number = self.free;
+        let node = &mut self.nodes[number as usize];
+        let generation = node.generation;
+        self.free = node.next;
+        *node = Node {
             token,
             armed: now,
             slot,
-            generation: 0,
+            generation,
             previous: list.last,
             next: NONE,
-            queue: 0,
-            older: NONE,
-            newer: NONE,
+            older: node.older,
+            newer: node.newer,
             interest,
             answer: Ready::EMPTY,
             state: State::Waiting,
-        });
+        };
+        self.queue(number, 0);
         match list.last {
             NONE => list.first = number,
             last => self.nodes[last as usize].next = number,
         }
         list.last = number;
-        self.queue(number, 0);
-        self.id(number)
+        WaitId {
+            node: number,
+            generation,
+        }
     }
 
-    fn claim(&mut self, node: Node) -> u32 {
-        let number = self.free;
-        let Some(free) = self.nodes.get_mut(number as usize) else {
-            self.nodes.push(node);
-            return (self.nodes.len() - 1) as u32;
-        };
-        self.free = free.next;
-        *free = Node {
-            generation: free.generation,
-            ..node
-        };
-        number
+    #[cold]
+    #[inline(never)]
+    fn grow(&mut self, now: Instant) {
+        self.free = self.nodes.len() as u32;
+        self.nodes.push(Node::free(now));
     }
 
     fn id(&self, number: u32) -> WaitId {
@@ -215,25 +178,17 @@ impl Waiters {
         (node.state == State::Answered).then_some((node.token, node.answer))
     }
 
-    /// Frees the node and returns its answer. The node must not be in a list.
-    pub(super) fn remove(&mut self, wait: WaitId) -> Ready {
-        if self.find(wait).is_none() {
-            return Ready::EMPTY;
+    /// The answer of a wait, which ends it. None if it is unanswered or has ended.
+    pub(super) fn take_answer(&mut self, wait: WaitId) -> Option<Ready> {
+        let node = self.nodes.get_mut(wait.node as usize)?;
+        if node.generation != wait.generation || node.state != State::Answered {
+            return None;
         }
-        let next = self.free;
-        let node = &mut self.nodes[wait.node as usize];
         node.generation = node.generation.wrapping_add(1);
         node.state = State::Free;
-        node.next = next;
+        node.next = self.free;
         self.free = wait.node;
-        node.answer
-    }
-
-    /// Removes an unanswered wait from its list and from its look queue. Most waits are answered before they end.
-    #[cold]
-    #[inline(never)]
-    pub(super) fn unlink(&mut self, list: &mut WaitList, wait: WaitId) {
-        self.complete(list, wait.node, Ready::EMPTY);
+        Some(node.answer)
     }
 
     /// Answers a wait: removes it from its list and from its look queue, and keeps the answer until the wait is ended.
@@ -257,6 +212,21 @@ impl Waiters {
             next => self.nodes[next as usize].previous = previous,
         }
         (self.id(number), token)
+    }
+
+    /// As [`Waiters::complete`], for the only wait in its list.
+    pub(super) fn complete_only(
+        &mut self,
+        list: &mut WaitList,
+        number: u32,
+        ready: Ready,
+    ) -> Token {
+        *list = WaitList::EMPTY;
+        self.unqueue(number);
+        let node = &mut self.nodes[number as usize];
+        node.answer = ready;
+        node.state = State::Answered;
+        node.token
     }
 
     /// The interest of a wait, and the next wait in the list.
@@ -308,13 +278,13 @@ mod tests {
         let waits: Vec<_> = (0..5)
             .map(|index| waiters.insert(&mut list, 9, READ, Token::new(index, 0), now))
             .collect();
-        waiters.unlink(&mut list, waits[2]);
+        waiters.complete(&mut list, waits[2].node, Ready::EMPTY);
         assert_eq!(tokens(&waiters, list), [0, 1, 3, 4]);
-        waiters.unlink(&mut list, waits[0]);
-        waiters.unlink(&mut list, waits[4]);
+        waiters.complete(&mut list, waits[0].node, Ready::EMPTY);
+        waiters.complete(&mut list, waits[4].node, Ready::EMPTY);
         assert_eq!(tokens(&waiters, list), [1, 3]);
-        waiters.unlink(&mut list, waits[1]);
-        waiters.unlink(&mut list, waits[3]);
+        waiters.complete(&mut list, waits[1].node, Ready::EMPTY);
+        waiters.complete(&mut list, waits[3].node, Ready::EMPTY);
         assert_eq!(list, WaitList::EMPTY);
         assert_eq!(waiters.oldest(0), None);
     }
@@ -357,14 +327,15 @@ mod tests {
     fn an_ended_wait_has_no_number() {
         let (mut waiters, mut list) = (Waiters::new(), WaitList::EMPTY);
         let wait = waiters.insert(&mut list, 0, READ, Token::new(1, 0), Instant::now());
-        let (same, _) = waiters.complete(&mut list, 0, Ready::READABLE);
+        let first = list.only().unwrap();
+        let (same, _) = waiters.complete(&mut list, first, Ready::READABLE);
         assert_eq!(same, wait);
         assert_eq!(waiters.slot_of_unanswered(wait), None);
-        assert_eq!(waiters.remove(wait), Ready::READABLE);
-        assert_eq!(waiters.remove(wait), Ready::EMPTY);
+        assert_eq!(waiters.take_answer(wait), Some(Ready::READABLE));
+        assert_eq!(waiters.take_answer(wait), None);
         let next = waiters.insert(&mut list, 0, READ, Token::new(2, 0), Instant::now());
         assert_ne!(next, wait);
         assert_eq!(waiters.answered(wait), None);
-        assert_eq!(waiters.nodes.len(), 1);
+        assert_eq!(waiters.nodes.len(), QUEUES + 1);
     }
 }

@@ -2,23 +2,21 @@
 
 use std::time::Instant;
 
-use crate::registry::waiters::{NONE, Waiters};
+use crate::registry::waiters::{Node, Waiters};
 
 /// The look queues. A wait begins in the first one, and moves on with each look. It stays in the last one.
 pub(in crate::registry) const QUEUES: usize = 5;
 
-/// Both ends of a look queue.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct LookQueue {
-    oldest: u32,
-    newest: u32,
-}
-
-impl LookQueue {
-    pub(super) const EMPTY: Self = Self {
-        oldest: NONE,
-        newest: NONE,
+/// The head of a look queue as a node: the first nodes of the slab are the heads. Head and waits form a ring, so that no link
+/// is checked for an end of the queue.
+pub(super) fn heads() -> Vec<Node> {
+    let now = Instant::now(); // never read
+    let head = |number| Node {
+        older: number,
+        newer: number,
+        ..Node::free(now)
     };
+    (0..QUEUES as u32).map(head).collect()
 }
 
 impl Waiters {
@@ -35,15 +33,16 @@ impl Waiters {
 
     /// When the oldest wait of a look queue was last armed, and its slot.
     pub(in crate::registry) fn oldest(&self, queue: usize) -> Option<(Instant, u32)> {
-        let node = self.nodes.get(self.look_queues[queue].oldest as usize)?;
-        Some((node.armed, node.slot))
+        let number = self.nodes[queue].newer as usize;
+        let node = &self.nodes[number];
+        (number != queue).then_some((node.armed, node.slot))
     }
 
     /// The oldest wait of a look queue is armed again: it moves to the end of the next queue, and from the last queue to the
     /// end of the same.
     pub(in crate::registry) fn move_on(&mut self, queue: usize, now: Instant) {
-        let number = self.look_queues[queue].oldest;
-        if number == NONE {
+        let number = self.nodes[queue].newer;
+        if number as usize == queue {
             return;
         }
         self.unqueue(number);
@@ -55,33 +54,23 @@ impl Waiters {
     #[inline(always)] // the queue is a constant for a wait that begins
     pub(super) fn queue(&mut self, number: u32, queue: usize) {
         self.occupied |= 1 << queue;
-        let ends = &mut self.look_queues[queue];
-        let newest = std::mem::replace(&mut ends.newest, number);
+        let newest = std::mem::replace(&mut self.nodes[queue].older, number);
+        self.nodes[newest as usize].newer = number;
         let node = &mut self.nodes[number as usize];
-        node.queue = queue as u8;
         node.older = newest;
-        node.newer = NONE;
-        match newest {
-            NONE => ends.oldest = number,
-            newest => self.nodes[newest as usize].newer = number,
-        }
+        node.newer = queue as u32;
     }
 
     /// Removes a node from its look queue.
     #[inline(always)] // at the end of each wait
     pub(super) fn unqueue(&mut self, number: u32) {
         let node = &self.nodes[number as usize];
-        let (queue, older, newer) = (usize::from(node.queue), node.older, node.newer);
-        match older {
-            NONE => self.look_queues[queue].oldest = newer,
-            older => self.nodes[older as usize].newer = newer,
-        }
-        match newer {
-            NONE => self.look_queues[queue].newest = older,
-            newer => self.nodes[newer as usize].older = older,
-        }
-        if older == NONE && newer == NONE {
-            self.occupied &= !(1 << queue);
+        let (older, newer) = (node.older, node.newer);
+        self.nodes[older as usize].newer = newer;
+        self.nodes[newer as usize].older = older;
+        if older == newer {
+            // Both neighbours are the head.
+            self.occupied &= !(1 << older);
         }
     }
 }
