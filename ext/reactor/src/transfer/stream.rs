@@ -31,11 +31,11 @@ use crate::{
         io_facts::IoFacts,
     },
     transfer::{
-        attempt::{attempt, attempt_without_scheduler, is_drained, record_attempt},
+        attempt::{attempt, attempt_without_scheduler, record_attempt},
         batched_send, file_read,
         file_transfer::FileOutcome,
         file_write,
-        may_park::{may_park, raises_eagain},
+        may_park::{MayPark, is_known_to_block, raises_eagain},
         request::{Direction, Request},
     },
     wait::readiness,
@@ -58,6 +58,7 @@ struct Progress {
     /// The outcome of the last attempt: fewer bytes than are wanted, or an error, which may be that it would block.
     attempted: Option<Result<usize, Errno>>,
     done: usize,
+    may_park: MayPark,
     /// Of the wait that is to come.
     deadline: Option<Deadline>,
     /// When the deadline has come, the transfer ends with what it has: a terminal's VTIME.
@@ -108,7 +109,7 @@ fn try_fast_path(
     if kind == DescriptorKind::File {
         return Ok(None);
     }
-    if is_known_to_block(scheduler, &io, direction) && request.has_room()? {
+    if is_known_to_block(scheduler, &io, direction, &mut progress.may_park) && request.has_room()? {
         progress.io = Some(io);
         progress.attempted = Some(Err(Errno::AGAIN));
         return Ok(None);
@@ -251,10 +252,12 @@ fn continue_transfer(
     loop {
         let answer = match progress.attempted.take() {
             Some(answer) => answer,
-            None => match attempt_again(scope, transfer, io, progress.done)? {
-                Again::Over(answer) => return Ok(Some(hook_result(answer))),
-                Again::Attempted(answer) => answer,
-            },
+            None => {
+                match attempt_again(scope, transfer, io, progress.done, &mut progress.may_park)? {
+                    Again::Over(answer) => return Ok(Some(hook_result(answer))),
+                    Again::Attempted(answer) => answer,
+                }
+            }
         };
         if let Ok(count) = answer {
             scope.scheduler.slice().count_transfer(count);
@@ -275,7 +278,7 @@ fn continue_transfer(
                     return Ok(Some(hook_result(Ok(progress.done))));
                 }
             }
-            Err(Errno::AGAIN) if may_park(io) || minimum > 0 || raises_eagain() => {
+            Err(Errno::AGAIN) if progress.may_park.ask(io) || minimum > 0 || raises_eagain() => {
                 let timeout = convert::timeout(io.io.timeout())?;
                 if timeout != Some(Duration::ZERO) {
                     progress.deadline = scope.scheduler.state().deadline(timeout);
@@ -291,14 +294,6 @@ fn continue_transfer(
             Err(errno) => return Ok(Some(hook_result(Err(errno)))),
         }
     }
-}
-
-/// Whether the call would block, and may wait for that in this hook.
-#[inline(always)]
-fn is_known_to_block(scheduler: &Scheduler, io: &IoFacts, direction: Direction) -> bool {
-    (io.is_ruby_socket || io.kind == DescriptorKind::StreamPipe)
-        && is_drained(scheduler, io, direction)
-        && may_park(io)
 }
 
 /// Whether the call may have all that is asked for. A terminal may wait for more.
@@ -351,6 +346,7 @@ fn attempt_again(
     transfer: &Transfer,
     io: &mut IoFacts,
     done: usize,
+    may_park: &mut MayPark,
 ) -> Result<Again, Error> {
     let (direction, request) = (transfer.direction, transfer.request);
     loop {
@@ -367,7 +363,7 @@ fn attempt_again(
                 }
             }
         }
-        if is_known_to_block(scope.scheduler, io, direction) && request.has_room()? {
+        if is_known_to_block(scope.scheduler, io, direction, may_park) && request.has_room()? {
             return Ok(Again::Attempted(Err(Errno::AGAIN)));
         }
         let sent = match direction {
