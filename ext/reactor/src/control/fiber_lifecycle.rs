@@ -29,10 +29,8 @@ impl HookScope<'_> {
         write_barrier(self.object, fiber);
         let start = scheduler.state_mut().begin_start(starter, started);
         let streak = start.is_nested.then(|| {
-            (
-                Instant::now(),
-                scheduler.state_mut().take_spawn_streak(starter),
-            )
+            let since = scheduler.state_mut().take_spawn_streak(starter);
+            (since.is_some(), since.unwrap_or_else(Instant::now))
         });
         let result = transfer(fiber, arguments);
         scheduler.forget_unborn(fiber, &result);
@@ -47,18 +45,17 @@ impl HookScope<'_> {
             .and_then(|()| scheduler.raise_pending_in_queued(starter));
         scheduler.state_mut().end_start(starter, start);
         result?;
-        streak.map_or(Ok(()), |(began, since)| {
-            self.yield_if_spawning(began, since)
+        streak.map_or(Ok(()), |(goes_on, since)| {
+            self.yield_if_spawning(goes_on, since)
         })
     }
 
     /// `Fiber.schedule` returns when the new fiber first parks, and no other fiber has run meanwhile. A fiber that spawns
     /// for longer than [`SPAWN_SLICE`] yields.
-    fn yield_if_spawning(&self, began: Instant, since: Option<Instant>) -> Result<(), Error> {
-        if since.is_some_and(|since| since.elapsed() >= SPAWN_SLICE) {
+    fn yield_if_spawning(&self, goes_on: bool, since: Instant) -> Result<(), Error> {
+        if goes_on && since.elapsed() >= SPAWN_SLICE {
             return self.scheduler.yield_low_priority(self.slot);
         }
-        let since = since.unwrap_or(began);
         self.scheduler
             .state_mut()
             .set_spawn_streak(self.slot, since);
