@@ -75,7 +75,7 @@ impl Handle {
         {
             let mut inbox = self.inbox();
             inbox.push(token);
-            self.shared.filled.store(true, Ordering::Release);
+            self.shared.filled.store(true, Ordering::SeqCst);
         }
         // The owner sets the flag and then reads the inbox; this thread writes the inbox and then reads the flag. In each
         // order of these four steps the owner sees the token or this thread sees the flag.
@@ -140,7 +140,7 @@ impl Handle {
     #[inline]
     pub(crate) fn collect(&self, events: &mut Events) {
         // A token that is added right now is collected by the next turn, before which the owner does not sleep.
-        if self.shared.filled.load(Ordering::Acquire) {
+        if self.shared.filled.load(Ordering::SeqCst) {
             self.empty_inbox(events);
         }
     }
@@ -148,7 +148,7 @@ impl Handle {
     #[inline(never)]
     fn empty_inbox(&self, events: &mut Events) {
         let mut inbox = self.inbox();
-        self.shared.filled.store(false, Ordering::Release);
+        self.shared.filled.store(false, Ordering::SeqCst);
         for token in inbox.drain(..) {
             events.push(Event {
                 token,
