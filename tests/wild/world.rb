@@ -143,12 +143,12 @@ module Wild
 
     def everything(&action) = Everything.new(&action)
 
-    # The fiber of another thread.
-    def foreign_fiber = Thread.new { Fiber.new { nil } }.value
+    # The fiber of another thread. It is made without a wait of this fiber, because a call that waits may count as parked.
+    def foreign_fiber = Fiber.blocking { Thread.new { Fiber.new { nil } }.value }
 
     def dead_fiber = Fiber.new(blocking: true) { nil }.tap(&:resume)
 
-    def dead_thread = Thread.new { nil }.tap(&:join)
+    def dead_thread = Fiber.blocking { Thread.new { nil }.tap(&:join) }
 
     def fresh
       backend = s&.backend
