@@ -303,6 +303,56 @@ class TestBlock < ReactorTest
   end
 
   # A type checker wraps methods in code that rescues, and a rescue clears what the VM notes beside a kill.
+  # A duration that only Ruby code can convert.
+  Duration = Struct.new(:convert) do
+    def to_f = convert.call.to_f
+    def divmod(_) = [convert.call, 0]
+  end
+
+  def test_an_unblock_while_the_limit_of_the_wait_is_converted_ends_the_wait
+    waits = { block: ->(s, limit) { s.block(:blocker, limit) }, kernel_sleep: ->(s, limit) { s.kernel_sleep(limit) } }
+    waits.each do |name, wait|
+      run_scheduler do |scheduler|
+        Fiber.schedule do
+          fiber = Fiber.current
+          wakers = {
+            "itself" => -> { scheduler.unblock(:blocker, fiber) },
+            "a thread" => -> { Thread.new { scheduler.unblock(:blocker, fiber) }.join },
+            "a fiber" => -> { Fiber.schedule { scheduler.unblock(:blocker, fiber) } },
+            "a fiber, and it has slept" => -> { Fiber.schedule { sleep 0; scheduler.unblock(:blocker, fiber) }; 3.times { sleep 0 } }
+          }
+          wakers.each { |waker, wake| assert wait.call(scheduler, Duration.new(-> { wake.call; 1_000_000 })) != false, "#{name}, #{waker}" }
+          assert_equal false, scheduler.block(:blocker, Duration.new(-> { 0 })), "no unblock"
+        end
+      end
+    end
+  end
+
+  def test_a_push_while_the_limit_of_a_pop_is_converted_ends_the_pop
+    queue = Queue.new
+    got = nil
+    conversions = 0
+    run_scheduler do
+      Fiber.schedule do
+        # Ruby converts it before it lists the fiber, and the hook after that.
+        got = queue.pop(timeout: Duration.new(-> { queue << conversions if (conversions += 1) == 2; 1_000_000 }))
+      end
+      Fiber.schedule { queue << :once if conversions == 1 }
+    end
+    assert_equal conversions == 1 ? :once : 2, got
+  end
+
+  def test_an_error_while_the_limit_is_converted_ends_the_wait_and_nothing_is_left_of_it
+    run_scheduler do |scheduler|
+      Fiber.schedule do
+        wrong = Duration.new(-> { scheduler.unblock(:blocker, Fiber.current); raise IOError, "of the conversion" })
+        assert_raises(IOError) { scheduler.block(:blocker, wrong) }
+        assert_raises(IOError) { scheduler.kernel_sleep(wrong) }
+        assert_equal false, scheduler.block(:blocker, 0.0)
+      end
+    end
+  end
+
   def test_ruby_code_that_rescues_at_the_end_of_a_wait_does_not_stop_a_kill
     out = child_says(<<~'RUBY')
       Reactor::VM.singleton_class.prepend(Module.new { def hand_on_mutex(blocker) = (Integer("x") rescue super) })

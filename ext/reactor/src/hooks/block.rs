@@ -23,7 +23,10 @@ use crate::{
 pub fn kernel_sleep(ruby: &Ruby, this: Obj<Scheduler>, arguments: &[Value]) -> Result<bool, Error> {
     let duration = match arguments {
         [] => None,
-        [duration] => convert::timeout(*duration)?,
+        [duration] => match convert::simple_timeout(*duration) {
+            Some(duration) => duration,
+            None => return wait_for(ruby, this, *duration, None),
+        },
         _ => return Err(wrong_number(ruby, arguments.len(), "0..1")),
     };
     let Entered::Usable(scope) = HookScope::enter(ruby, &this)? else {
@@ -42,7 +45,10 @@ pub fn kernel_sleep(ruby: &Ruby, this: Obj<Scheduler>, arguments: &[Value]) -> R
 pub fn block(ruby: &Ruby, this: Obj<Scheduler>, arguments: &[Value]) -> Result<bool, Error> {
     let timeout = match arguments {
         [_blocker] => None,
-        [_blocker, timeout] => convert::lenient_timeout(*timeout)?,
+        [blocker, timeout] => match convert::simple_lenient_timeout(*timeout) {
+            Some(timeout) => timeout,
+            None => return wait_for(ruby, this, *timeout, Some(*blocker)),
+        },
         _ => return Err(wrong_number(ruby, arguments.len(), "1..2")),
     };
     let Entered::Usable(scope) = HookScope::enter(ruby, &this)? else {
@@ -52,6 +58,44 @@ pub fn block(ruby: &Ruby, this: Obj<Scheduler>, arguments: &[Value]) -> Result<b
     match wait::block::block(&scope, WaitHook::Block, timeout, blocker) {
         Ok(is_unblocked) => Ok(is_unblocked),
         Err(error) => hand_on(this, arguments[0], error),
+    }
+}
+
+/// `block` (with its blocker) or `kernel_sleep` whose limit is any object: to convert it may run Ruby code. Then an `unblock` may
+/// come, because the VM has listed the fiber as waiting already. So the wait begins before the limit is converted. A hook in that
+/// code finds the fiber in a wait, as a trap handler's does.
+#[cold]
+#[inline(never)]
+fn wait_for(
+    ruby: &Ruby,
+    this: Obj<Scheduler>,
+    limit: Value,
+    blocker: Option<Value>,
+) -> Result<bool, Error> {
+    let (hook, convert): (_, fn(Value) -> _) = match blocker {
+        Some(_) => (WaitHook::Block, convert::lenient_timeout),
+        None => (WaitHook::Sleep, convert::timeout),
+    };
+    let Entered::Usable(scope) = HookScope::enter(ruby, &this)? else {
+        return wait::block::block_in_forked_child(this, convert(limit)?)
+            .map(|is_unblocked| is_unblocked || blocker.is_none());
+    };
+    let object = blocker.map(object_ref);
+    if !wait::block::begin(&scope, hook, object) {
+        return Ok(true);
+    }
+    let limit = convert(limit);
+    let is_unblocked = this.state_mut().end_block(scope.slot);
+    let waited = match limit {
+        Ok(_) if is_unblocked => Ok(true),
+        Ok(Some(Duration::ZERO)) if blocker.is_none() => this.yield_now(scope.slot).map(|()| true),
+        Ok(limit) => wait::block::block(&scope, hook, limit, object),
+        Err(error) => Err(error),
+    };
+    match (waited, blocker) {
+        (Err(error), Some(blocker)) => hand_on(this, blocker, error),
+        (waited, None) => waited.map(|_| true),
+        (waited, _) => waited,
     }
 }
 

@@ -22,6 +22,27 @@ pub fn timeout(value: Value) -> Result<Option<Duration>, Error> {
     interval(value).map(Some)
 }
 
+/// The same for what is converted without a call of Ruby code and without an error; `None` for anything else.
+#[inline(never)]
+pub fn simple_timeout(value: Value) -> Option<Option<Duration>> {
+    if value.is_nil() {
+        return Some(None);
+    }
+    simple_interval(value).map(Some)
+}
+
+/// As [`simple_timeout`] is to [`timeout`].
+pub fn simple_lenient_timeout(value: Value) -> Option<Option<Duration>> {
+    if value.is_nil() {
+        return Some(None);
+    }
+    let seconds = match Float::from_value(value) {
+        Some(float) => float.to_f64(),
+        None => small_integer(value)? as f64,
+    };
+    Some(Some(lenient(seconds)))
+}
+
 /// A limit that Queue#pop and Thread#join have accepted: nil is none, any other is a Float or has `to_f`. A negative number
 /// counts as zero. [`Duration::MAX`] for infinity, NaN, and every other number beyond the clock.
 pub fn lenient_timeout(value: Value) -> Result<Option<Duration>, Error> {
@@ -50,18 +71,24 @@ fn lenient(seconds: f64) -> Duration {
 
 /// A non-negative Numeric number of seconds.
 pub fn interval(value: Value) -> Result<Duration, Error> {
+    simple_interval(value).map_or_else(|| time_interval(value), Ok)
+}
+
+/// A non-negative Float or Integer that is no larger than a process runs.
+#[inline(always)]
+fn simple_interval(value: Value) -> Option<Duration> {
     if let Some(float) = Float::from_value(value) {
         let seconds = float.to_f64();
         if (0.0..1e9).contains(&seconds) {
             // Rounded up to the nanosecond: nothing ever ends early.
-            return Ok(reactor::seconds(seconds).unwrap_or(Duration::MAX));
+            return Some(reactor::seconds(seconds).unwrap_or(Duration::MAX));
         }
     } else if let Some(integer) = Integer::from_value(value) {
         if let Ok(seconds) = integer.to_u32() {
-            return Ok(Duration::from_secs(seconds.into()));
+            return Some(Duration::from_secs(seconds.into()));
         }
     }
-    time_interval(value)
+    None
 }
 
 /// Ruby's event mask: IO::READABLE, IO::PRIORITY, IO::WRITABLE.

@@ -49,6 +49,12 @@ pub fn block(
     }
 }
 
+/// Begins a wait whose limit is not known yet. False if it is over already.
+pub fn begin(scope: &HookScope, hook: WaitHook, blocker: Option<ObjectRef>) -> bool {
+    let mut state = scope.scheduler.state_mut();
+    state.begin_block(scope.slot, hook, None, blocker).is_some()
+}
+
 /// An error has ended the wait, unless the fiber closes an IO: then the error is raised later.
 #[cold]
 #[inline(never)]
@@ -115,7 +121,7 @@ pub fn unblock(this: Obj<Scheduler>, blocker: Value, fiber: Value) {
 }
 
 /// The VM has listed the fiber as waiting, and it is not parked yet: it is on its way through a subclass's override of
-/// `block` or `kernel_sleep`, because between the list and our own hook no other thread gets the GVL. So the wait that it
+/// `block` or `kernel_sleep`, because between the list and the wait that our own hook begins no other thread gets the GVL. So the wait that it
 /// is about to begin is over already. Without an override, an `unblock` of a running fiber is late, and dropped.
 fn grant_permit(this: Obj<Scheduler>, slot: Slot) {
     let is_running = this.state().is_running(slot);

@@ -9,11 +9,11 @@ use reactor::{
 
 use crate::state::{
     State,
-    fiber::Slot,
+    fiber::{FiberRecord, FiberState, Slot},
     object_ref::ObjectRef,
     timeout_after::Raise,
     unpolled_waits::UnpolledWaits,
-    wait::{SEVERAL, WaitHook, WaitKind},
+    wait::{SEVERAL, WaitHook, WaitKind, WakeCause},
 };
 
 /// A descriptor, and the number of the IO object that has it.
@@ -223,6 +223,13 @@ impl State {
             .begin_block(slot, hook, limit.is_none(), blocker)?;
         let deadline = self.event_loop.deadline(limit);
         Some(self.event_loop.timer(deadline, token))
+    }
+
+    /// Ends the wait of [`State::begin_block`] without a park. Whether an `unblock` has ended it before.
+    pub fn end_block(&mut self, slot: Slot) -> bool {
+        let state = self.fibers.get(slot).map(FiberRecord::state);
+        self.fibers.end_wait(slot);
+        state == Some(FiberState::Woken(WakeCause::Unblocked))
     }
 
     pub fn cancel_timer(&mut self, timer: Option<TimerId>) {

@@ -164,6 +164,18 @@ fn a_permit_ends_the_next_block() {
 }
 
 #[test]
+fn a_block_that_ends_without_a_park_tells_of_its_unblock() {
+    let (mut state, _script) = open();
+    let slot = scheduled(&mut state, 1);
+    block(&mut state, slot);
+    assert!(!state.end_block(slot));
+    block(&mut state, slot);
+    assert_eq!(Unblocked::Woken, state.unblock(fiber(1), NIL));
+    assert!(state.end_block(slot));
+    assert!(order(&mut state).is_empty());
+}
+
+#[test]
 fn a_block_in_a_forked_child_ends_with_its_unblock() {
     let (mut state, _script) = open();
     let slot = state.enter_in_forked_child(fiber(1)).slot;
