@@ -526,7 +526,7 @@ class TestBadInput < ReactorTest
     run_scheduler do |scheduler|
       Fiber.schedule do
         { process_wait: [[nil, 0], ["1", 0], [1, nil], [1, []]], address_resolve: [[1], [:name]], cancel_watcher: [["x"]],
-          wait_any: [[nil, [], 0], [[], 1, 0]] }.each do |hook, argument_lists|
+          wait_any: [[nil, [], 0], [[], 1, 0], [[], [], 0, [nil]], [[], [], 0, [[]]]] }.each do |hook, argument_lists|
           argument_lists.each do |list|
             got = outcome { scheduler.public_send(hook, *list) }
             assert_includes [[:raised, TypeError], [:raised, ArgumentError], [:value, false]], got, "#{hook}#{list}"

@@ -295,6 +295,7 @@ module Reactor
     def wait_any(ios, masks, timeout, lookups = [])
       seconds = Clock.seconds(timeout)
       raise TypeError, "arrays expected" unless [ios, masks, lookups].all?(Array)
+      raise TypeError, "lookups expected" unless lookups.all?(Lookup)
       masks = ios.first(masks.size).zip(masks).each { |io, mask| check_io(io) && check_events(mask) }.to_h.compare_by_identity
       return !!IO.select(*lists_of(masks), seconds) unless enter
 
