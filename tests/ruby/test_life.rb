@@ -405,17 +405,40 @@ class TestLife < ReactorTest
     assert_equal "early\nlate\nend\n", out
   end
 
-  # A scheduler that a fiber replaced would wait for that fiber.
-  def test_a_fiber_cannot_replace_its_own_scheduler
+  # A scheduler that a fiber ended would wait for that fiber.
+  def test_a_fiber_cannot_end_its_own_scheduler
     log = []
+    reader, writer = pipe
     run_scheduler do |scheduler|
+      Fiber.schedule { log << reader.readpartial(1) }
       Fiber.schedule do
-        assert_raises(FiberError) { scheduler.run }
-        sleep 0.001
-        log << :undisturbed
+        %i[run close scheduler_close shutdown drain cancel].each { |method| assert_raises(FiberError) { scheduler.public_send(method) } }
+        refute_predicate scheduler, :closed?
+        sleep 0
+        writer << "x"
       end
+      scheduler.run
+      log << scheduler.live
     end
-    assert_equal [:undisturbed], log
+    assert_equal ["x", 0], log
+  end
+
+  # Ruby takes the scheduler away from the thread, whatever its hook has raised.
+  def test_a_scheduler_that_one_of_its_fibers_takes_away_from_the_thread_goes_on
+    log = []
+    reader, writer = pipe
+    run_scheduler do |scheduler|
+      Fiber.schedule { log << reader.readpartial(1) }
+      Fiber.schedule do
+        sleep 0
+        assert_raises(FiberError) { Fiber.set_scheduler(nil) }
+        log << Fiber.scheduler
+        writer << "x"
+      end
+      scheduler.run
+      scheduler.close
+    end
+    assert_equal [nil, "x"], log
   end
 
   # --- nothing grows --------------------------------------------------------------------------------------------------

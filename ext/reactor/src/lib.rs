@@ -102,6 +102,10 @@ fn init(ruby: &Ruby) -> Result<(), Error> {
     class.define_method("shutdown", method!(fiber_lifecycle::shutdown, 0))?;
     class.define_method("drain", method!(fiber_lifecycle::drain, 0))?;
     class.define_method("cancel", method!(fiber_lifecycle::cancel, 0))?;
+    class.define_method(
+        "forbid_own_fibers",
+        method!(fiber_lifecycle::forbid_own_fibers, 0),
+    )?;
     class.define_method("cancel_fiber", method!(fiber_lifecycle::cancel_fiber, 1))?;
     define(class, c"prepare_close", closing::prepare_close);
     class.define_method(

@@ -45,15 +45,9 @@ module Reactor
         return unless enter
 
         forbid_own_fibers
-        until drained?
-          @drain = Wait.new(Fiber.current, :turn, @waits[Fiber.current])
-          @waits[Fiber.current] = @drain
-          park(@drain)
-        end
+        wait_until_drained
         error, @error = @error, nil
         raise error if error
-      ensure
-        @drain = nil
       end
 
       # Ends every watcher, and asks every live fiber to end. It is left where it waits, as by throw, which runs ensure clauses and
@@ -83,6 +77,17 @@ module Reactor
 
         ask_to_end(fiber)
         true
+      end
+
+      # @return [nil]
+      # @raise [FiberError] called from one of these fibers
+      # @raise [RuntimeError] the scheduler is closed
+      # @raise [ThreadError] it belongs to another thread
+      # @api private
+      def forbid_own_fibers
+        return unless enter && @live.key?(Fiber.current)
+
+        raise FiberError, "a fiber cannot wait for the end of its own scheduler"
       end
 
       # Called by Ruby 4.0 and later inside long operations: lets the other ready fibers run first.
@@ -122,13 +127,22 @@ module Reactor
         enqueue(@drain) if @drain && drained?
       end
 
+      # A trap handler may call it in the middle of another call.
+      def wait_until_drained
+        outer = @drain
+        until drained?
+          @drain = Wait.new(Fiber.current, :turn, @waits[Fiber.current])
+          @waits[Fiber.current] = @drain
+          park(@drain)
+        end
+      ensure
+        @drain = outer
+        enqueue(outer) if outer && drained?
+      end
+
       def ask_to_end(fiber)
         @live[fiber] = :asked_to_end
         enqueue(Delivery.new(fiber))
-      end
-
-      def forbid_own_fibers
-        raise FiberError, "a fiber cannot wait for the end of its own scheduler" if @live.key?(Fiber.current)
       end
     end
     private_constant :Fibers

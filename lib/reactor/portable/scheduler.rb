@@ -118,9 +118,11 @@ module Reactor
     #
     # @return [nil]
     # @raise [ThreadError] called by another thread
+    # @raise [FiberError] called from a fiber made by {#fiber}
     def shutdown
       return unless !closed? && enter
 
+      forbid_own_fibers
       cancel_watchers
       @closed = true
       begin

@@ -80,8 +80,9 @@ module Reactor
     # A second call does nothing, and neither does a call in a forked child.
     #
     # @return [nil]
-    # @raise [RuntimeError, ThreadError, FiberError] as {#run}
+    # @raise [ThreadError, FiberError] as {#run}; then nothing has changed
     def close
+      forbid_own_fibers unless closed?
       if Fiber.scheduler.equal?(self)
         Fiber.set_scheduler(nil) # which calls scheduler_close
       else
@@ -112,7 +113,8 @@ module Reactor
     # being killed or the program is exiting, the fibers are cancelled; otherwise they run to their end.
     #
     # @return [nil]
-    # @raise [RuntimeError, ThreadError, FiberError] as {#run}
+    # @raise [ThreadError, FiberError] as {#run}; then the scheduler goes on, although the thread may have none any more: Ruby takes it
+    #   away after Fiber.set_scheduler
     def scheduler_close
       begin
         cancel if !closed? && exiting?

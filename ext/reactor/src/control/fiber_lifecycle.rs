@@ -62,10 +62,20 @@ impl HookScope<'_> {
         Ok(())
     }
 
+    /// FiberError in a fiber of the scheduler's: it would wait for its own end.
+    pub fn forbid_own_fibers(&self) -> Result<(), Error> {
+        if self.scheduler.state().is_scheduled(self.slot) {
+            return Err(fiber_error(
+                "a fiber cannot wait for the end of its own scheduler",
+            ));
+        }
+        Ok(())
+    }
+
     /// Runs until no fiber of the scheduler's is left, and no watcher that is not transient. Raises the first error that ended one.
     pub fn drain(&self) -> Result<(), Error> {
         let (scheduler, slot) = (self.scheduler, self.slot);
-        scheduler.forbid_scheduled(slot)?;
+        self.forbid_own_fibers()?;
         let outer_root = scheduler.state_mut().begin_drain(slot);
         let result = scheduler.drain_fibers(slot);
         let first_error = scheduler
@@ -79,7 +89,7 @@ impl HookScope<'_> {
     /// waits for an Enumerator which is parked is killed through the VM, which finds the way.
     pub fn cancel(&self) -> Result<(), Error> {
         let scheduler = self.scheduler;
-        scheduler.forbid_scheduled(self.slot)?;
+        self.forbid_own_fibers()?;
         scheduler.cancel_watchers()?;
         let scheduled = scheduler.state().scheduled();
         for target in scheduled {
@@ -116,15 +126,6 @@ impl HookScope<'_> {
 }
 
 impl Scheduler {
-    fn forbid_scheduled(&self, slot: Slot) -> Result<(), Error> {
-        if self.state().is_scheduled(slot) {
-            return Err(fiber_error(
-                "a fiber cannot wait for the end of its own scheduler",
-            ));
-        }
-        Ok(())
-    }
-
     fn drain_fibers(&self, slot: Slot) -> Result<(), Error> {
         loop {
             self.raise_pending_in_queued(slot)?;

@@ -74,6 +74,14 @@ pub fn cancel(ruby: &Ruby, this: Obj<Scheduler>) -> Result<(), Error> {
     }
 }
 
+/// `forbid_own_fibers`: FiberError in a fiber made by `fiber`.
+pub fn forbid_own_fibers(ruby: &Ruby, this: Obj<Scheduler>) -> Result<(), Error> {
+    match HookScope::enter(ruby, &this)? {
+        Entered::Usable(scope) => scope.forbid_own_fibers(),
+        Entered::ForkedChild => Ok(()),
+    }
+}
+
 /// `cancel_fiber(fiber)`: whether it was made by `fiber`, and has neither ended nor been killed.
 pub fn cancel_fiber(ruby: &Ruby, this: Obj<Scheduler>, fiber: Value) -> Result<bool, Error> {
     match HookScope::enter(ruby, &this)? {
@@ -82,11 +90,13 @@ pub fn cancel_fiber(ruby: &Ruby, this: Obj<Scheduler>, fiber: Value) -> Result<b
     }
 }
 
-/// `shutdown`: ends all watchers, and releases the descriptors. Every later use raises. ThreadError in another thread.
+/// `shutdown`: ends all watchers, and releases the descriptors. Every later use raises. ThreadError in another thread, FiberError
+/// in a fiber made by `fiber`.
 pub fn shutdown(ruby: &Ruby, this: Obj<Scheduler>) -> Result<(), Error> {
     if this.is_closed() || !this.check_owner(ruby, this.as_value())? {
         return Ok(());
     }
+    forbid_own_fibers(ruby, this)?;
     let ended = this.cancel_watchers();
     this.shutdown();
     ended
