@@ -184,11 +184,20 @@ class TestErrors < ReactorTest
   def test_a_trapped_interrupt_leaves_the_fibers_running
     child = interrupted(<<~RUBY, :INT)
       trapped = Queue.new
-      trap(:INT) { puts "trapped"; trapped << true }
+      signalled = false
+      trap(:INT) { puts "trapped"; trapped << true; signalled = true }
       clock = -> { Process.clock_gettime(Process::CLOCK_MONOTONIC) }
       Fiber.set_scheduler(Reactor::Scheduler.new)
       Fiber.schedule { trapped.pop; puts "woken" }
-      Fiber.schedule { start = clock.(); sleep 0.5; puts "slept" if clock.() - start >= 0.5 }
+      Fiber.schedule do
+        short = 0
+        until signalled
+          start = clock.()
+          sleep 0.05
+          short += 1 if clock.() - start < 0.05
+        end
+        puts "slept" if short.zero?
+      end
       #{READY}
     RUBY
     assert_equal %w[ready slept trapped woken], child.out.lines(chomp: true).sort

@@ -263,9 +263,10 @@ class TestGroup < ReactorTest
         Reactor.run do
           Reactor.group do |opened|
             group = opened
+            waiting = Thread::Queue.new
             opened.async { begin; sleep; ensure; raise KeyError, "second"; end }
-            opened.async { sleep 0; raise IOError, "first" }
-            begin; sleep; ensure; raise "third"; end
+            opened.async { waiting.pop; raise IOError, "first" }
+            begin; waiting << true; sleep; ensure; raise "third"; end
           end
         end
       rescue IOError => error
