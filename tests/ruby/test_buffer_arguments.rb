@@ -14,6 +14,8 @@ class TestBufferArguments < ReactorTest
   BUFFERS = {
     plain: -> { IO::Buffer.new(SIZE) },
     readonly: -> { IO::Buffer.for(("a".."h").to_a.join.freeze) },
+    frozen: -> { IO::Buffer.new(SIZE).freeze },
+    slice_of_a_frozen_buffer: -> { IO::Buffer.new(SIZE * 2).freeze.slice(4, SIZE) },
     freed: -> { IO::Buffer.new(SIZE).tap(&:free) },
     empty: -> { IO::Buffer.new(0) },
     slice: -> { IO::Buffer.new(SIZE * 2).slice(4, SIZE) },

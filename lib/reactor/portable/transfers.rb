@@ -29,13 +29,10 @@ module Reactor
       # Seconds for which a fiber may go on with transfers and other operations that need not wait, counted from the last poll.
       TIME_SLICE = 0.0005
 
-      # How IO::Buffer#read and #write are told to make one attempt only.
-      ONE_ATTEMPT = VM::BUFFER_CONTRACT == 4 ? [] : [0].freeze
-
       # Methods between {#waiting_caller?} and the caller of the hook.
       OWN_FRAMES = %w[await_transfer transfer_at_least transfer_least locked io_read io_write].freeze
 
-      private_constant :PIPE_CHUNK, :DEVICE_CHUNK, :TIME_SLICE, :ONE_ATTEMPT, :OWN_FRAMES
+      private_constant :PIPE_CHUNK, :DEVICE_CHUNK, :TIME_SLICE, :OWN_FRAMES
 
       # Lets other fibers run if none has waited for a time slice. Not in virtual time, where the order must not depend on the
       # machine.
@@ -106,7 +103,18 @@ module Reactor
           end
           most = [most, io.stat.chardev? ? DEVICE_CHUNK : PIPE_CHUNK].min if direction == :write && !io.stat.file?
         end
-        Fiber.blocking { buffer.slice(offset, most).public_send(direction, io, *ONE_ATTEMPT) }
+        attempt_once(direction, io, buffer, offset, most)
+      end
+
+      # The one call of IO::Buffer#read or #write. A slice is made only where the call cannot be told of the end: Ruby reads into a
+      # frozen buffer, but not into a slice of one.
+      def attempt_once(direction, io, buffer, offset, most)
+        Fiber.blocking do
+          next buffer.public_send(direction, io, offset, most) if VM::BUFFER_CONTRACT == 4
+          next buffer.public_send(direction, io, 0, offset) if offset + most == buffer.size
+
+          buffer.slice(offset, most).public_send(direction, io, 0)
+        end
       end
 
       # Reads what is there, and what comes before the terminal would end the read.
@@ -114,7 +122,7 @@ module Reactor
         total = 0
         loop do
           size = [most - total, TerminalTimeout.available(io)].min
-          count = Fiber.blocking { buffer.slice(offset + total, size).read(io, *ONE_ATTEMPT) }
+          count = attempt_once(:read, io, buffer, offset + total, size)
           return total.zero? ? count : total unless count.positive?
 
           total += count

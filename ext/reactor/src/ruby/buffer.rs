@@ -106,25 +106,33 @@ pub fn room(buffer: Value, extent: &Extent) -> Result<usize, Error> {
 
 /// Locks a buffer, as Ruby does while it reads or writes, so that no other fiber frees the memory. False if it is locked:
 /// the VM's own buffers are, and a buffer that another transfer uses. To be called before another fiber runs.
+///
+/// A buffer that cannot be written to stays unlocked, so that [`with_writable`] refuses it: a locked slice of a frozen buffer cannot
+/// be told from a buffer of the VM's.
 #[inline(always)] // the usual case is one comparison, because the transfer has looked at the buffer before
-pub fn lock(buffer: Value, extent: &Extent) -> Result<bool, Error> {
+pub fn lock(buffer: Value, extent: &Extent, writing: bool) -> Result<bool, Error> {
     if extent.is_of_vm.get() {
         return Ok(false);
     }
-    lock_unless_locked(buffer)
+    lock_unless_locked(buffer, writing)
 }
 
 #[inline(never)]
-fn lock_unless_locked(buffer: Value) -> Result<bool, Error> {
+fn lock_unless_locked(buffer: Value, writing: bool) -> Result<bool, Error> {
     match any(buffer) {
-        Some((base, _, flags)) if !base.is_null() && flags & LOCKED == 0 => lock_unlocked(buffer),
+        Some((base, _, flags)) if !base.is_null() && flags & LOCKED == 0 => {
+            lock_unlocked(buffer, writing)
+        }
         _ => Ok(false),
     }
 }
 
 #[cold]
 #[inline(never)]
-fn lock_unlocked(buffer: Value) -> Result<bool, Error> {
+fn lock_unlocked(buffer: Value, writing: bool) -> Result<bool, Error> {
+    if writing && memory(buffer, true).is_err() {
+        return Ok(false);
+    }
     protect(|| {
         // SAFETY: raises for a buffer that is locked.
         unsafe { rb_sys::rb_io_buffer_lock(buffer.as_raw()) };
@@ -251,8 +259,18 @@ fn any(buffer: Value) -> Option<(*mut u8, usize, c_int)> {
 #[cold]
 #[inline(never)]
 fn checked(buffer: Value, extent: &Extent, writing: bool) -> Result<(*mut u8, usize), Error> {
+    // Ruby looks at the numbers first.
+    let (base, size) =
+        memory(buffer, writing).map_err(|error| room(buffer, extent).err().unwrap_or(error))?;
+    if size > MAX_SIZE {
+        return Err(error::errno(libc::EFAULT, None));
+    }
+    Ok((base, size))
+}
+
+fn memory(buffer: Value, writing: bool) -> Result<(*mut u8, usize), Error> {
     let (mut base, mut size) = (ptr::null_mut(), 0);
-    let accessible = protect(|| {
+    protect(|| {
         // SAFETY: raises for what is no IO::Buffer, has been freed, or is read-only and to be written.
         unsafe {
             if writing {
@@ -268,14 +286,6 @@ fn checked(buffer: Value, extent: &Extent, writing: bool) -> Result<(*mut u8, us
             }
         }
         rb_sys::Qnil as VALUE
-    });
-    if let Err(error) = accessible {
-        // Ruby looks at the numbers first.
-        return Err(room(buffer, extent).err().unwrap_or(error));
-    }
-    let size = size as usize;
-    if size > MAX_SIZE {
-        return Err(error::errno(libc::EFAULT, None));
-    }
-    Ok((base.cast(), size))
+    })?;
+    Ok((base.cast(), size as usize))
 }

@@ -105,8 +105,8 @@ impl Request {
     }
 
     /// Locks the buffer, unless it is locked: then false.
-    pub fn lock(&self) -> Result<bool, Error> {
-        buffer::lock(self.buffer, &self.extent)
+    pub fn lock(&self, direction: Direction) -> Result<bool, Error> {
+        buffer::lock(self.buffer, &self.extent, direction == Direction::Read)
     }
 
     /// Unlocks the buffer that [`Request::lock`] has locked.

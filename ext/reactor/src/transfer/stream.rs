@@ -160,7 +160,7 @@ fn transfer_with_waits(
     let Entered::Usable(scope) = HookScope::enter(ruby, &this)? else {
         return transfer_in_forked_child(transfer);
     };
-    let is_locked = transfer.request.lock()?;
+    let is_locked = transfer.request.lock(transfer.direction)?;
     let answer = transfer_to_the_end(&scope, transfer, progress);
     if is_locked {
         transfer.request.unlock();
