@@ -7,15 +7,15 @@ module Reactor
   #
   # Time is real time, also in virtual time. Only {#lateness} is counted on the clock of sleeps and timeouts.
   #
-  # [stats]    the counters and gauges of {Inspection#stats}. In a difference a counter is what came between, and a gauge is the
-  #            later one.
-  # [turns]    a {Histogram} of the time from one poll of the kernel to the next, or to the sleep before it. On the native
+  # [stats]    the counters and gauges of {Inspection#stats}. In a difference a counter is what was counted between the two readings, and
+  #            a gauge is that of the later one.
+  # [turns]    a {Histogram} of the seconds from one poll of the kernel to the next, or to the sleep before it. On the native
   #            scheduler, only the mean of turns that follow one another within a millisecond is known.
-  # [lateness] a {Histogram} of how late sleeps, timeouts and other timers ended
-  # [queue]    a {Histogram} of the time for which work waited for a thread, in the native pool and in that of {Offload#offload}
+  # [lateness] a {Histogram} of the seconds by which sleeps, timeouts and other timers ended late
+  # [queue]    a {Histogram} of the seconds for which work waited for a thread, in the native pool and in that of {Offload#offload}
   Health = Data.define(:stats, :turns, :lateness, :queue) do
     # @param earlier [Health] of the same scheduler
-    # @return [Health] what came between
+    # @return [Health] what was counted between the two
     def -(earlier)
       counted = stats.to_h { |name, value| [name, Health::GAUGES.include?(name) ? value : value - earlier.stats.fetch(name, 0)] }
       Health.new(counted, turns - earlier.turns, lateness - earlier.lateness, queue - earlier.queue)
@@ -37,13 +37,13 @@ module Reactor
   end
 
   class Health
-    # Those of the stats that are gauges.
+    # The names of the stats that are gauges.
     GAUGES = %i[
       live parked ready watchers timers waiting_io waiting_sleep waiting_block waiting_other offload_threads pool_threads
       pool_queued pool_running
     ].freeze
 
-    # A reader of its own: each reading is what came since the one before. Readers do not disturb one another.
+    # Keeps its last reading, and returns the difference to it. Readers do not disturb one another.
     class Reader
       # @param scheduler [Inspection]
       def initialize(scheduler)
