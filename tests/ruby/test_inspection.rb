@@ -102,6 +102,17 @@ class TestInspection < ReactorTest
     end
   end
 
+  def test_a_dump_shows_a_fiber_whose_file_has_a_name_that_is_no_valid_text
+    run_scheduler do |scheduler|
+      fiber = eval("Fiber.schedule { sleep 60 }", binding, "\xFF.rb", 7)
+      Fiber.schedule do
+        assert_includes scheduler.dump.b, "\xFF.rb:7:in ".b
+        assert_includes Reactor::FiberStatus.place(fiber).b, "\xFF.rb:7:in ".b
+        fiber.kill
+      end
+    end
+  end
+
   def test_seconds_of_a_wait_increase
     run_scheduler do |scheduler|
       fiber = Fiber.schedule { sleep 60 }

@@ -125,6 +125,29 @@ class TestTop < ReactorTest
     end
   end
 
+  # The collections that they cause mark the stacks of all fibers.
+  def test_a_look_makes_no_more_objects_if_fibers_stand_deeper
+    skip "the portable scheduler's own frames are looked through" if BACKEND == :select
+    run_scheduler do
+      shallow, deep = [0, 40].map do |depth|
+        fibers = Array.new(Reactor::Observer::FIBERS) { Fiber.schedule { wait_at(depth) } }
+        Reactor::Observer.look
+        made = objects_made { Reactor::Observer.look }
+        fibers.each(&:kill)
+        made
+      end
+      assert_operator deep - shallow, :<, Reactor::Observer::FIBERS, "objects for each fiber"
+    end
+  end
+
+  def wait_at(depth) = depth.zero? ? sleep(3600) : wait_at(depth - 1)
+
+  def objects_made
+    before = GC.stat(:total_allocated_objects)
+    yield
+    GC.stat(:total_allocated_objects) - before
+  end
+
   def test_a_small_terminal_shows_the_longest_waits_and_the_slowest_turns
     document = nil
     run_scheduler do |scheduler|

@@ -45,9 +45,17 @@ module Reactor
     # Where the frames of this library's own Ruby code are. Patches are not among them: they stand for methods of Ruby's.
     OWN_FRAMES = %w[native/ portable/ scheduler/ observe/ child_events.rb: forked_child.rb: transfer_loop.rb:]
                  .map { |place| "#{File.dirname(__dir__)}/#{place}" }.freeze
-    # The frame of a native hook. It has the line of the method that has called it; Ruby 3.3 does not name the class.
-    HOOK_FRAME = /\A(?<line>.+):in [`'](?:Reactor::NativeScheduler#)?(?:kernel_sleep|block|io_\w+|timeout_after|process_wait|fiber)'\z/
-    private_constant :OWN_FRAMES, :HOOK_FRAME
+    # No place begins with these.
+    NO_PLACES = ["<internal:", *OWN_FRAMES].freeze
+    # The frame of a native hook has the path and the line of the method that has called it. Ruby 3.3 does not name the class.
+    HOOK_LABELS = %w[kernel_sleep block io_wait io_read io_write io_pread io_pwrite io_select io_close timeout_after process_wait fiber]
+                  .flat_map { |hook| [":in `#{hook}'", ":in 'Reactor::NativeScheduler##{hook}'"] }.freeze
+    # Events in words, by their number.
+    WANTED = Array.new(8) do |events|
+      names = { IO::READABLE => "readable", IO::WRITABLE => "writable", IO::PRIORITY => "exceptional" }
+      names.filter_map { |event, name| name if events.anybits?(event) }.join(" or ").freeze
+    end.freeze
+    private_constant :OWN_FRAMES, :NO_PLACES, :HOOK_LABELS, :WANTED
 
     class << self
       # @param scheduler [Lifecycle]
@@ -57,9 +65,16 @@ module Reactor
       def rows(scheduler, limit = nil) = scheduler.fiber_rows(*limit).map { |values| Row.new(*values) }
 
       # @param fiber [Fiber]
+      # @param is_running [Boolean] whether it has control
       # @return [String, nil] the line it stands at, without the frames of this library
       # @api private
-      def place(fiber) = without_own_frames(fiber.backtrace(0, 8) || []).find { |line| !line.start_with?("<internal:") }
+      def place(fiber, is_running: false)
+        # A fiber without control stands in a hook. If that is a native one, the place is the frame before it.
+        line = fiber.backtrace(1, 1)&.first unless is_running
+        return line unless line.nil? || line.start_with?(*NO_PLACES)
+
+        without_own_frames(fiber.backtrace(0, 8) || []).find { |frame| !frame.start_with?("<internal:") }
+      end
 
       # @param scheduler [Lifecycle]
       # @return [Array<FiberStatus>] of every fiber the scheduler knows
@@ -89,17 +104,19 @@ module Reactor
       # @param events [Integer]
       # @return [String] the events in words
       # @api private
-      def wanted(events)
-        names = { IO::READABLE => "readable", IO::WRITABLE => "writable", IO::PRIORITY => "exceptional" }
-        names.filter_map { |event, name| name if events.anybits?(event) }.join(" or ")
-      end
+      def wanted(events) = WANTED[events & 7]
 
       private
 
       def without_own_frames(lines)
-        hook = lines.first&.match(HOOK_FRAME)
-        lines = lines.drop(1) if hook && lines[1]&.start_with?("#{hook[:line]}:in ")
-        lines.reject { |line| line.start_with?(*OWN_FRAMES) }
+        lines.shift if lines.size > 1 && hook_line?(lines[0], lines[1])
+        lines.reject! { |line| line.start_with?(*OWN_FRAMES) }
+        lines
+      end
+
+      def hook_line?(line, caller)
+        label = HOOK_LABELS.find { |ending| line.end_with?(ending) }
+        label && caller.start_with?(line.byteslice(0, line.bytesize - label.bytesize))
       end
     end
   end

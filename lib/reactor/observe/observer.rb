@@ -63,23 +63,29 @@ module Reactor
     # @api private
     def self.look
       schedulers = Schedulers.list.select { |scheduler| scheduler.respond_to?(:health) && !scheduler.closed? }
-      { reactor: VERSION, ruby: RUBY_VERSION, pid: Process.pid, program: $PROGRAM_NAME, schedulers: schedulers.map { |scheduler| row(scheduler) } }
+      { reactor: VERSION, ruby: RUBY_VERSION, pid: Process.pid, program: text($PROGRAM_NAME),
+        schedulers: schedulers.map { |scheduler| row(scheduler) } }
     end
 
     class << self
       private
 
+      # A look makes few objects, because each collection that they cause marks the stacks of all fibers.
       def row(scheduler)
         health = scheduler.health
-        { id: scheduler.object_id, class: scheduler.class.name, backend: scheduler.backend, stats: health.stats,
+        { id: scheduler.object_id, class: text(scheduler.class.name), backend: scheduler.backend.name, stats: health.stats,
           turns: buckets(health.turns), lateness: buckets(health.lateness), queue: buckets(health.queue),
           fibers: longest_waits(scheduler), stalls: scheduler.slowest_stalls.map { |stall| stall_row(stall) } }
       end
 
-      # Only the buckets that have durations.
+      # Only the buckets that have durations: the number of the first, its count, the number of the second and so on.
       def buckets(histogram)
         counts = []
-        histogram.counts.each_with_index { |count, bucket| counts << [bucket, count] unless count.zero? }
+        bucket = -1
+        histogram.counts.each do |count|
+          bucket += 1
+          counts << bucket << count unless count.zero?
+        end
         { counts: counts, sum: histogram.sum, max: histogram.max }
       end
 
@@ -87,12 +93,21 @@ module Reactor
         FiberStatus.rows(scheduler, FIBERS).filter_map do |row|
           next unless row.fiber.alive?
 
-          { name: FiberName.of(row.fiber), state: row.state, hook: row.hook, events: FiberStatus.wanted(row.events), seconds: row.seconds,
-            place: FiberStatus.place(row.fiber) }
+          { name: text(FiberName.of(row.fiber)), state: row.state.name, hook: row.hook&.name, events: FiberStatus.wanted(row.events),
+            seconds: row.seconds, place: text(FiberStatus.place(row.fiber, is_running: row.state == :running)) }
         end
       end
 
-      def stall_row(stall) = { name: FiberName.of(stall.fiber), seconds: stall.seconds, backtrace: stall.backtrace.first(12) }
+      def stall_row(stall)
+        { name: text(FiberName.of(stall.fiber)), seconds: stall.seconds, backtrace: stall.backtrace.first(12).map { |line| text(line) } }
+      end
+
+      # Names of files and fibers may be no valid text.
+      def text(string)
+        return string if string.nil? || (string.encoding == Encoding::UTF_8 && string.valid_encoding?)
+
+        string.encode(Encoding::UTF_8, invalid: :replace, undef: :replace).scrub
+      end
     end
 
     private
@@ -107,7 +122,7 @@ module Reactor
     def answer(client)
       client.timeout = PATIENCE
       before = Process.clock_gettime(Process::CLOCK_THREAD_CPUTIME_ID)
-      text = JSON.generate(text_of(Observer.look))
+      text = JSON.generate(Observer.look)
       spent = Process.clock_gettime(Process::CLOCK_THREAD_CPUTIME_ID) - before
       client.write("#{text.chop},\"look_seconds\":#{spent}}\n")
     rescue IO::TimeoutError, SystemCallError
@@ -116,16 +131,6 @@ module Reactor
       client.write("#{JSON.generate({ error: "#{error.class}: #{error.message}".scrub })}\n")
     ensure
       client.close
-    end
-
-    # Names of files and fibers may be no valid text.
-    def text_of(value)
-      case value
-      when Hash then value.transform_values { |inner| text_of(inner) }
-      when Array then value.map { |inner| text_of(inner) }
-      when String then value.encode(Encoding::UTF_8, invalid: :replace, undef: :replace).scrub
-      else value
-      end
     end
   end
 end

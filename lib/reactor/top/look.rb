@@ -42,7 +42,7 @@ module Reactor
 
       def histogram(part)
         counts = Array.new(Histogram::BUCKETS, 0)
-        part.fetch(:counts).each { |bucket, count| counts[bucket] = count }
+        part.fetch(:counts).each_slice(2) { |bucket, count| counts[bucket] = count }
         Histogram.new(counts, part.fetch(:sum), part[:max] || 0.0)
       end
     end

@@ -194,7 +194,7 @@ impl Scheduler {
         let rows = this.state().statistics();
         let hash = ruby.hash_new();
         for (name, value) in rows {
-            hash.aset(ruby.to_symbol(name), value)?;
+            hash.aset(ruby.sym_new(name), value)?;
         }
         Ok(hash)
     }

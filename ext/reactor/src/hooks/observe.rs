@@ -31,8 +31,8 @@ pub fn fiber_rows(ruby: &Ruby, this: Obj<Scheduler>, arguments: &[Value]) -> Res
         let values: [Value; 8] = [
             row.fiber.value(),
             ruby.integer_from_u64(row.fiber.address() as u64).as_value(),
-            ruby.to_symbol(row.state).as_value(),
-            ruby.to_symbol(row.hook.name()).as_value(),
+            ruby.sym_new(row.state).as_value(),
+            ruby.sym_new(row.hook.name()).as_value(),
             ruby.integer_from_u64(single_io_number(row.io_number))
                 .as_value(),
             ruby.integer_from_u64(row.events.into()).as_value(),
@@ -58,7 +58,7 @@ pub fn histogram_rows(ruby: &Ruby, this: Obj<Scheduler>) -> Result<RHash, Error>
     for (name, histogram) in histograms {
         let counts = ruby.ary_from_iter(histogram.counts().iter().copied());
         let [sum, max] = [histogram.sum(), histogram.max()].map(|time| time.as_nanos() as u64);
-        hash.aset(ruby.to_symbol(name), (counts, sum, max))?;
+        hash.aset(ruby.sym_new(name), (counts, sum, max))?;
     }
     Ok(hash)
 }
@@ -66,7 +66,7 @@ pub fn histogram_rows(ruby: &Ruby, this: Obj<Scheduler>) -> Result<RHash, Error>
 /// `wait_hooks`: the hooks that fibers wait in, each once.
 pub fn wait_hooks(ruby: &Ruby, this: Obj<Scheduler>) -> RArray {
     let hooks: Vec<_> = this.state().wait_hooks().collect();
-    ruby.ary_from_iter(hooks.into_iter().map(|hook| ruby.to_symbol(hook.name())))
+    ruby.ary_from_iter(hooks.into_iter().map(|hook| ruby.sym_new(hook.name())))
 }
 
 /// `progress_count`: a number that changes whenever control changes hands; nil while the thread sleeps in the kernel, and while
