@@ -70,7 +70,7 @@ impl Handle {
     ///
     /// # Errors
     ///
-    /// Those of [`Wake::wake`]. The token is in the inbox nevertheless.
+    /// Those of [`Wake::wake`]. The token is in the inbox also then.
     pub fn notify(&self, token: Token) -> io::Result<()> {
         {
             let mut inbox = self.inbox();
@@ -99,8 +99,8 @@ impl Handle {
         self.wake_driver()
     }
 
-    /// Wakes the driver. If that fails, it tries once more: a worker and a signal handler have no caller that they could tell,
-    /// and a wake-up that is lost is never made up for.
+    /// Wakes the driver. If that fails, it tries a second time, because a worker and a signal handler cannot report the error, and a
+    /// lost wake-up is not repeated.
     fn wake_driver(&self) -> io::Result<()> {
         let wake = &self.shared.wake;
         wake.wake().or_else(|_| wake.wake())

@@ -151,7 +151,7 @@ impl Pool {
     ///
     /// # Errors
     ///
-    /// [`Refused`]; `work` is then dropped. [`Pool::has_capacity`] tells beforehand.
+    /// [`Refused`]; `work` is then dropped. [`Pool::has_capacity`] tells whether the queue is full.
     pub fn submit<T: Send + 'static>(
         &mut self,
         token: Token,

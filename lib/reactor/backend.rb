@@ -6,10 +6,9 @@ require_relative "portable/scheduler"
 # Finds the scheduler class to inherit from: the native one built for this Ruby, or the portable one.
 #
 # `REACTOR_BACKEND=select` asks for the portable one and loads no native code. Otherwise the portable one is used only if the
-# native library is absent, with a warning. A library that is there and does not load is an error. A silent fallback would hide
-# either forever.
+# native library is absent, with a warning. A native library that does not load is an error.
 module Reactor
-  # Where the library may be: built for this very Ruby (several are installed side by side), or for the only one there is.
+  # Where the library may be: in a folder for this version of Ruby, if it was built for several, or at the top if it was built for one.
   LIBRARIES = ["reactor/#{RUBY_VERSION[/\A\d+\.\d+/]}/reactor", "reactor/reactor"].freeze
   private_constant :LIBRARIES
 
@@ -22,7 +21,7 @@ module Reactor
         require library
         true
       rescue LoadError => error
-        # Ruby says "cannot load such file" of the very name it was asked for. Any other path is of a file that is broken.
+        # If the library is absent, the path of the error is the name that was required. Another path is that of a broken file.
         raise LoadError, <<~MESSAGE unless error.path == library
           the native library of reactor does not load on Ruby #{RUBY_VERSION}: #{error.message}
           Build it again for this Ruby (bin/setup, or: gem pristine reactor), or set REACTOR_BACKEND=select to do without it.

@@ -15,16 +15,16 @@ module Reactor
   #   end
   #
   # No task outlives its group. If a task or the block raises, the group fails: every other task is cancelled ({Task#cancel}), the
-  # block is left where it waits, and when all tasks have ended, the owner raises this first error. The same happens when the time is
-  # over, or if the block is left in any other way: by break, throw, an exception from outside, or the end of its fiber. A task that
-  # owns a group itself ends the tasks of that one first.
+  # block ends at the call in which it waits, and when all tasks have ended, the owner raises this first error. The same happens when the
+  # time is over, or if the block is left in another way: by break, throw, an exception from outside, or the end of its fiber. If a task
+  # has opened a group itself, the tasks of that group end first.
   #
   # Of several errors, the owner raises the first, except that one which is neither a StandardError nor a ScriptError goes first. Each
   # other one is reported as the error of a fiber is, and {#errors} has them all.
   #
   # A group belongs to one thread. All of its fibers, and others of its scheduler, may use it.
   class Group
-    # Leaves the block where it waits. It is no StandardError, so that a `rescue` in the block does not end it.
+    # Ends the block at the call in which it waits. It is no StandardError, so that a `rescue` in the block does not end it.
     Interruption = Class.new(Exception)
     private_constant :Interruption
 

@@ -10,7 +10,7 @@ require_relative "scheduler/processes"
 require_relative "scheduler/watching"
 
 module Reactor
-  # The scheduler: give one to `Fiber.set_scheduler` on each thread that is to have it.
+  # The scheduler of one thread. `Fiber.set_scheduler` makes it the current thread's.
   #
   #   Fiber.set_scheduler(Reactor::Scheduler.new)
   #   Fiber.schedule { … }
@@ -71,7 +71,7 @@ module Reactor
       include Parts
       extend Allocation
 
-      # @param backend [Symbol, String] nothing but :select
+      # @param backend [Symbol, String] only :select is allowed
       # @param options see {Lifecycle#initialize}
       # @raise [ArgumentError] any other name
       def initialize(backend: :select, **options) = super

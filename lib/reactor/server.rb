@@ -17,8 +17,8 @@ module Reactor
   #   trap("TERM") { stop << true }
   #   Fiber.schedule { stop.pop; server.stop(10) }
   #
-  # The block is called when bytes have come. It reads one request, and waits where it is not whole yet; a limit of time for that is
-  # the block's own (`Timeout.timeout`, `IO#timeout=`). It answers, and returns whether the connection is kept.
+  # The block is called when bytes have come. It reads one request, answers it, and returns whether the connection is kept. If the request
+  # is not complete yet, the read waits; the block sets its own time limit for that (`Timeout.timeout`, `IO#timeout=`).
   #
   # With TLS, the handshake takes place in the fiber, when the client's first bytes have come:
   #
@@ -28,15 +28,16 @@ module Reactor
   #   Reactor::Server.new(TCPServer.new(8443), handshake: handshake) { |tls| … }
   #
   # If the block raises because the client is gone or too slow (an error of {CLIENT_GONE}, `IO::TimeoutError`,
-  # `OpenSSL::SSL::SSLError`, or an IOError of a connection that is closed), the connection is closed without a word. Another error
-  # closes the connection, and is that of a fiber: it is reported, and {Lifecycle#run} raises it at its end.
+  # `OpenSSL::SSL::SSLError`, or an IOError of a connection that is closed), the connection is closed, and nothing is reported. Another
+  # error closes the connection and is an error of the fiber: it is reported, and {Lifecycle#run} raises it at its end.
   #
   # If the scheduler cancels its fibers (exit, Interrupt, Thread#kill), the listener and all connections are closed.
   class Server
     # Connections that are accepted in one turn.
     ACCEPTS_PER_TURN = 64
 
-    # If lingering was in vain so much more often than not, connections rest at once. One fiber in so many lingers nevertheless.
+    # If 64 more fibers have lingered in vain than requests have come to lingering ones, connections rest at once, and one fiber in 64
+    # lingers.
     LINGERS = 64
 
     # Seconds without accepting, if there is no descriptor or no memory for a connection.
@@ -45,8 +46,9 @@ module Reactor
     # What reads and writes report if the client has ended the connection.
     CLIENT_GONE = [EOFError, Errno::EPIPE, Errno::ECONNRESET, Errno::ECONNABORTED, Errno::ENOTCONN, Errno::ETIMEDOUT].freeze
 
-    # What accept(2) reports of one connection, and of all.
+    # Errors of accept(2) that concern one connection.
     ABORTED = [Errno::ECONNABORTED, Errno::EPROTO, Errno::EINTR].freeze
+    # Errors of accept(2) that concern the process or the machine.
     EXHAUSTED = [Errno::EMFILE, Errno::ENFILE, Errno::ENOBUFS, Errno::ENOMEM].freeze
     private_constant :ACCEPTS_PER_TURN, :LINGERS, :PAUSE, :ABORTED, :EXHAUSTED
 
@@ -81,8 +83,8 @@ module Reactor
       @accept = ->(_events, socket) { accept(socket) }
       @first_bytes = ->(events, socket) { events ? serve(socket, @handshake) : drop(socket) }
       @bytes = ->(events, connection) { events ? serve(connection, nil) : drop(connection) }
-      @credit = linger.positive? ? LINGERS : 0 # how far lingering pays, by what the fibers that have ended met
-      @fibers = 0 # since it does not
+      @credit = linger.positive? ? LINGERS : 0 # requests that came to lingering fibers, less fibers that lingered in vain
+      @fibers = 0 # those that found no credit
       @ended = Thread::Queue.new
       @accepting = @stopping = nil
     end
@@ -99,8 +101,8 @@ module Reactor
       self
     end
 
-    # Ends it; to be called in a fiber. It accepts no more, closes the connections at rest, and waits for the end of the answers
-    # that fibers make, and of their lingering.
+    # Ends the server. Call it in a fiber. It accepts no more connections, closes those at rest, and waits until the other fibers have
+    # answered and no longer linger.
     #
     # @param timeout [Numeric, nil] seconds, after which the other connections are closed, too; nil: no limit
     # @return [Integer] connections that were closed before the end of their answers
@@ -117,8 +119,8 @@ module Reactor
       @busy.values.each { |connection| connection.to_io.close }.size
     end
 
-    # The scheduler ends the watchers and the fibers. It closes the listener and the connections at rest. It does not wait, so with
-    # TLS the client gets no goodbye.
+    # Closes the listener and the connections at rest, because the scheduler ends the watchers and the fibers. It does not wait, so with
+    # TLS the client gets no close_notify.
     #
     # @api private
     def abandon
@@ -131,20 +133,20 @@ module Reactor
 
     def full? = !@limit.nil? && @connections >= @limit
 
-    # Not if the scheduler has cancelled the watcher: it ends.
+    # Does nothing if the scheduler has cancelled the watcher, because then the scheduler ends.
     def accept_more
       return if @stopping || full? || !(@accepting.nil? || @accepting.ended == :ready)
 
       @accepting = @scheduler.on_ready(@listener, &@accept)
     end
 
-    # Takes the connections that wait, until there is none, or enough for one turn.
+    # Accepts the waiting connections, but at most those of one turn.
     def accept(listener)
       ACCEPTS_PER_TURN.times { break unless accept_one(listener) }
       accept_more
     end
 
-    # @return [Boolean] whether there may be another one
+    # @return [Boolean] whether another connection may wait
     def accept_one(listener)
       return false if @stopping || full?
 
@@ -181,7 +183,7 @@ module Reactor
       end
     end
 
-    # Yields the connection for each request, until none comes within a moment.
+    # Yields the connection for each request, until none comes within the time for lingering.
     #
     # @return [Boolean] whether the connection is kept
     def answer_requests(connection)
@@ -200,7 +202,7 @@ module Reactor
       @credit = (@credit + paid).clamp(0, LINGERS)
     end
 
-    # Whether a fiber lingers after its answers: if that pays, as far as is known.
+    # Whether a fiber lingers after its answers.
     def lingers?
       @credit.positive? || (@linger.positive? && ((@fibers += 1) % LINGERS).zero?)
     end

@@ -203,7 +203,7 @@ impl Shared {
     }
 
     pub(super) fn notify(&self, token: Token) {
-        // If waking the owner fails, the token is in the inbox nevertheless.
+        // Even if waking the owner fails, the token is in the inbox.
         _ = self.handle.notify(token);
     }
 

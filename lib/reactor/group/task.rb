@@ -42,9 +42,9 @@ module Reactor
         raise @error, cause: @error.cause
       end
 
-      # Asks the task to end: it is left where it waits, as by throw, which runs ensure clauses and no rescue. These may wait. The
-      # caller does not wait for the end. A task is asked once: a second call does nothing, so it ends no wait of an ensure clause.
-      # If the task leaves its ensure clause by next, break or return, and goes on, the group waits for it.
+      # Asks the task to end at the call in which it waits, as by throw: ensure clauses run, and rescue clauses do not. Ensure clauses may
+      # wait. The caller does not wait for the end. A second call does nothing, so it ends no wait of an ensure clause. If the task
+      # leaves its ensure clause by next, break or return, it goes on, and the group waits for it.
       #
       # @return [Boolean] whether it was running, and had not been asked
       # @raise [ThreadError] called by another thread

@@ -59,7 +59,7 @@ module Reactor
 
     class << self
       # @param scheduler [Lifecycle]
-      # @param limit [Integer, nil] only so many, those that have waited longest; nil: all
+      # @param limit [Integer, nil] how many at most: those that have waited longest; nil: all
       # @return [Array<Row>] every fiber the scheduler knows
       # @api private
       def rows(scheduler, limit = nil) = scheduler.fiber_rows(*limit).map { |values| Row.new(*values) }

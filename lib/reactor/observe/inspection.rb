@@ -6,7 +6,7 @@ require_relative "health"
 require_relative "trace_writer"
 
 module Reactor
-  # What a scheduler tells of itself. None of it changes anything. Except for {#trace}, every thread of the Ractor may call it,
+  # Methods that show the state of a scheduler, and do not change it. Every thread of the Ractor may call them, except for {#trace},
   # also while the scheduler's own thread sleeps or computes.
   module Inspection
     # Counters since the scheduler was made, and gauges of this moment. Each counter costs an addition.
@@ -20,7 +20,7 @@ module Reactor
     # [wakeups]  sleeps ended by another thread or a trap handler
     # [stalls]   fibers that held the loop too long, if +stall:+ was given
     # [awake_ns]  nanoseconds in which the loop was not asleep
-    # [asleep_ns] nanoseconds in which it was
+    # [asleep_ns] nanoseconds in which the loop was asleep
     # [gc_ns]     nanoseconds of garbage collection in which the loop was not asleep, by any thread; to the millisecond on the
     #             native scheduler. 0 if GC.measure_total_time is off.
     #

@@ -7,8 +7,8 @@ module Reactor
     # Prepended to IO. Ruby 3.3 and 3.4 do not tell a scheduler that an IO is being closed, and 4.0 does not tell it of fibers
     # in IO.select: those fibers would wait forever, or for the descriptor that gets the number next. So IO#close first tells
     # the schedulers of its Ractor. They raise IOError ("stream closed in another thread") in the fibers that wait for this
-    # very object. That takes one look-up for each scheduler, however many fibers wait for other objects. What Ruby 4.0 then
-    # tells of the same fibers comes too late and is dropped.
+    # object. That takes one look-up for each scheduler, and does not depend on fibers that wait for other objects. On Ruby 4.0 the VM
+    # then interrupts the same fibers; these interrupts are dropped.
     #
     # @api private
     module IOClose

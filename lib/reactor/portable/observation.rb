@@ -11,13 +11,13 @@ module Reactor
       Trace = Struct.new(:start, :limit, :list, :births, :lost)
       private_constant :Trace
 
-      # @return [Hash{Symbol => Integer}] what has been done so far and what there is now; see {Inspection#stats}
+      # @return [Hash{Symbol => Integer}] counters and gauges; see {Inspection#stats}
       def stats
         gauges = { live: live, parked: @waits.size, ready: @ready.size, watchers: watchers.size, timers: @timers.size }
         @counts.merge(gauges, waiting_counts, time_counts)
       end
 
-      # @param limit [Integer, nil] only so many of those that wait, the longest first; nil: all
+      # @param limit [Integer, nil] how many fibers at most: those that have waited longest, the longest first; nil: all
       # @return [Array<Array(Fiber, Integer, Symbol, Symbol, IO, Integer, Boolean, Float)>] every fiber it knows, as
       #   {FiberStatus::Row} names it
       # @api private

@@ -106,7 +106,7 @@ module Reactor
       # Whether a living fiber has never had control, because there was no memory for its stack.
       def unborn?(fiber) = fiber.alive? && fiber.backtrace.to_a.empty?
 
-      # Runs a block in a fiber of its own, which need not give control back: it is not queued if it is left behind.
+      # Runs a block in a new fiber, which need not give control back: it is not queued if it stays suspended.
       def in_helper_fiber
         switch(Fiber.new { @running = nil; yield })
       end
@@ -138,7 +138,7 @@ module Reactor
 
         wait = wait_for(delivery)
         if wait&.queued && wait.kind == :block && !delivery.deferred
-          # It has been woken, maybe with a lock that no other fiber is told of: the wake-up goes first.
+          # The wake-up may have handed over a lock, so it takes effect first.
           delivery.deferred = true
           @ready.push(delivery)
           @ready.shift

@@ -19,7 +19,7 @@ module Reactor
     # @param writables [Array<IO, #to_io>, nil]
     # @param exceptables [Array<IO, #to_io>, nil]
     # @param timeout [Numeric, nil] seconds; nil: no limit; 0: does not wait
-    # @return [Array(Array, Array, Array), nil] the very objects that were given; nil when the time is over
+    # @return [Array(Array, Array, Array), nil] the same objects that were given; nil when the time is over
     # @raise [IOError, TypeError, ArgumentError, RangeError] as IO.select
     # @raise [RuntimeError] the scheduler is closed
     def io_select(readables, writables = nil, exceptables = nil, timeout = nil)

@@ -32,7 +32,7 @@ module Reactor
     def initialize(backend: nil, stall: nil, on_stall: nil, birthplaces: false, workers: nil, policy: :measured)
       detector = StallDetector.new(self, stall, on_stall) if stall
       @offload = OffloadPolicy.new(policy, workers.nil? ? OffloadPolicy::WORKERS : workers)
-      # Or Ruby might move this thread to another native one under its fibers. Ruby 4.0 may do so.
+      # Ruby 3.4 must not move this thread to another native thread while it has fibers. Ruby 4.0 may.
       locked = Reactor.lock_native_thread if RUBY_VERSION.start_with?("3.4")
       @may_wait_for_threads = locked || RUBY_VERSION >= "4.0" || Ractor.current.equal?(Ractor.main)
       super(Reactor.choose(backend))
@@ -76,7 +76,7 @@ module Reactor
       abandon unless ended || nothing_left? # also if the thread is killed, which no rescue sees
     end
 
-    # Ends this scheduler: its fibers as {#scheduler_close} says, its descriptors, and its time as the thread's current one.
+    # Ends this scheduler: ends its fibers as {#scheduler_close} says, closes its descriptors, and takes it from the thread.
     # A second call does nothing, and neither does a call in a forked child.
     #
     # @return [nil]
@@ -91,8 +91,8 @@ module Reactor
       nil
     end
 
-    # Ends every watcher, and asks every live fiber to end, as {PortableScheduler#cancel}. Servers close what they hold, because no
-    # fiber of theirs could.
+    # Ends every watcher, and asks every live fiber to end, as {PortableScheduler#cancel}. Servers close their connections here, because
+    # they get no new fibers.
     #
     # @return [nil]
     # @raise as PortableScheduler#cancel
@@ -123,7 +123,7 @@ module Reactor
         abandon unless closed? || nothing_left? # killed before or after the run
       end
     ensure
-      # Nothing comes after this that could make up for it, so it is not cut if the thread is killed.
+      # A kill of the thread must not interrupt this, because nothing else releases the descriptors.
       Thread.handle_interrupt(UNINTERRUPTED) { end_loop_and_threads unless forked_child? }
       @offload.join
     end
@@ -140,8 +140,8 @@ module Reactor
       @offload.stop
     end
 
-    # Ends fibers that were to go on. A second signal ends this, too. Fibers never end if their ensure clauses wait for one
-    # another; they are left behind.
+    # Ends the fibers that have not ended. A second signal ends this, too. If ensure clauses wait for one another, their fibers never end,
+    # and are abandoned.
     def abandon
       cancel
       begin
@@ -151,7 +151,7 @@ module Reactor
       end
     end
 
-    # Thread#kill shows in the thread's status and as an Integer in $!, exit and signals show in $!.
+    # The thread's status and an Integer in $! show Thread#kill. An exception in $! shows exit and signals.
     def exiting?
       error = $!
       Thread.current.status == "aborting" || !(error.nil? || error.is_a?(StandardError) || error.is_a?(ScriptError))

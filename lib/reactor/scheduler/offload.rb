@@ -6,8 +6,8 @@ require_relative "../workers/pool"
 
 module Reactor
   class << self
-    # Runs a block of C code that blocks the thread, so that the other fibers go on: on a worker thread if the calling fiber has a
-    # scheduler, else where it is called.
+    # Runs a block that calls blocking C code, so that the other fibers go on: on a worker thread if the calling fiber has a
+    # scheduler, else in the calling fiber.
     #
     #   page = Reactor.offload { Curl.get(url).body }
     #

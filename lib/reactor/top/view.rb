@@ -45,7 +45,7 @@ module Reactor
         [*own, *both(fibers(row, width), stalls(row, width), room && (room - own.size))]
       end
 
-      # Two lists, cut to so many lines: each gets half of them, and what the other one does not need.
+      # Two lists, cut to `room` lines: each gets half of them, and the lines that the other list does not need.
       def both(first, second, room)
         return first + second if room.nil? || first.size + second.size <= room
 

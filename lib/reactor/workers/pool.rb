@@ -80,7 +80,7 @@ module Reactor
       def attempt
         @begun = false
         @error = nil
-        # What was raised in the worker before this job strikes here: the job has not begun, and is done anew.
+        # An exception that was raised in the worker before this job comes out here. The job has not begun, so it is tried again.
         Thread.handle_interrupt(Object => :immediate) { nil }
         @value = Thread.handle_interrupt(Object => :immediate) do
           @begun = true
@@ -172,7 +172,7 @@ module Reactor
     # Takes no more jobs: each worker ends when it finds none.
     def finish = @jobs.close
 
-    # Asks all workers to end. They are idle, unless fibers were left behind.
+    # Asks all workers to end. They are idle, unless fibers were abandoned.
     def stop
       finish
       @threads.dup.each(&:kill)

@@ -242,7 +242,7 @@ pub fn push_when_unused(this: Obj<Scheduler>, io: Value, queue: Value) -> bool {
 ///
 /// # Errors
 ///
-/// TypeError for what is no exception object, and for what can raise none: it would strike the fiber whose turn it is then.
+/// TypeError if `exception` is no exception object, or cannot be raised: the error would come out in the fiber that runs at that turn.
 pub fn fiber_interrupt(
     ruby: &Ruby,
     this: Obj<Scheduler>,

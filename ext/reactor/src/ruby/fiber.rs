@@ -54,7 +54,7 @@ struct Template {
 
 static TEMPLATE: OnceLock<Template> = OnceLock::new();
 
-/// Gives the proc that fibers made by [`new_fiber`] run, once and for good.
+/// Sets the proc that fibers made by [`new_fiber`] run. Only the first call has an effect.
 pub fn define_fiber_body(body: Value) -> Result<(), Error> {
     let ruby = Ruby::get_with(body);
     let class: RClass = ruby.class_object().const_get("Fiber")?;

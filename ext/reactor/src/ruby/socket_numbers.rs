@@ -33,7 +33,7 @@ const PAGE: usize = 1 << 12;
 /// Descriptors beyond have no entry: more than Linux lets a process have, unless `fs.nr_open` is raised.
 const PAGES: usize = (1 << 20) / PAGE;
 
-/// Zeros: nobody's.
+/// Zeros: the entry belongs to no object.
 #[derive(Default)]
 struct Entry {
     object: AtomicU64,

@@ -90,7 +90,7 @@ fn error_of(transfer: &Transfer, error: Error) -> Error {
     }
 }
 
-/// The usual case, which needs no wait and hence no record of the fiber: one system call. The hook's answer, if that was
+/// The usual case, which needs no wait and therefore no record of the fiber: one system call. The hook's answer, if that was
 /// all.
 #[inline(never)]
 fn try_fast_path(

@@ -111,11 +111,11 @@ pub struct FiberRecord {
     /// The number that was given last. A wait that was set aside has an earlier one.
     last_number: u32,
     active_hooks: u32,
-    /// What hardly any fiber has: in a box, because a record of 128 bytes is found in the table by a shift.
+    /// State that few fibers have. It is in a box, so that a record has 128 bytes and is found in the table by a shift.
     rare: Option<Box<Rare>>,
 }
 
-/// What hardly any fiber has.
+/// State that few fibers have.
 #[derive(Debug, Default)]
 struct Rare {
     /// The waits in the middle of which hooks have begun, the innermost last.

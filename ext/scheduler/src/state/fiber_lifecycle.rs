@@ -298,7 +298,7 @@ impl State {
         }
     }
 
-    /// The VM unwinds the fiber for good. Whether it did before.
+    /// Records that the VM kills the fiber. Returns whether that was recorded before.
     pub fn mark_killed(&mut self, slot: Slot) -> bool {
         self.fibers
             .get_mut(slot)

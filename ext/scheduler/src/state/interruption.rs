@@ -33,7 +33,7 @@ impl State {
             .map_or(WaitStatus::UNKNOWN, FiberRecord::poll_wait)
     }
 
-    /// What is meant for a fiber that was queued without a wait.
+    /// Takes the error or kill that waits for a fiber which was queued without a wait.
     pub fn take_pending(&mut self, slot: Slot) -> Option<Pending> {
         match self.take_fatal_error(slot) {
             Some(error) => Some(Pending::Raise(error)),

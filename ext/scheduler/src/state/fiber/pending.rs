@@ -38,7 +38,7 @@ impl FiberRecord {
         KillStep::Pending(wait_number)
     }
 
-    /// The VM has begun to unwind it for good. Whether it had before.
+    /// Records that the VM kills the fiber. Returns whether that was recorded before.
     pub(in crate::state) fn mark_killed(&mut self) -> bool {
         std::mem::replace(&mut self.killed, true)
     }
