@@ -4,26 +4,29 @@ module Bench
   module Plot
     # Every row on one line: how much faster than the best that is not ours each target is.
     class Overview
-      WIDTH = 1120
-      LEFT = 330
-      RIGHT = 1090
-      STEP = 34
+      # Where it is drawn. On a narrow screen a name stands above its line.
+      Layout = Struct.new(:width, :left, :right, :step, :marks, :words)
+      WIDE = Layout.new(1120, 330, 1090, 34, [1 / 16.0, 0.25, 0.5, 1.0, 2.0, 4.0, 16.0], ["← not as good", "better than the best other →"])
+      NARROW = Layout.new(340, 14, 326, 52, [1 / 16.0, 0.25, 1.0, 4.0, 16.0], ["← not as good", "better →"])
       DOT = 5
       APART = 9 # between dots that stand beside each other
       TOP = 34
       MOST = 32.0
 
-      def initialize(results, palette)
+      def initialize(results, palette, layout = WIDE)
         @results = results
         @palette = palette
+        @layout = layout
         @lines = results.rows.filter_map { |row| line(row) }
       end
 
       def svg
         return "" if @lines.empty?
 
-        @bottom = TOP + (@lines.size * STEP)
-        Plot.svg(WIDTH, @bottom + 40, "Every row at a glance", axis, @lines.each_with_index.map { |line, index| draw(*line, TOP + (index * STEP) + (STEP / 2)) })
+        step = @layout.step
+        @bottom = TOP + (@lines.size * step)
+        marks = @lines.each_with_index.map { |line, index| draw(*line, TOP + (index * step)) }
+        Plot.svg(@layout.width, @bottom + 40, "Every row at a glance", axis, marks)
       end
 
       private
@@ -52,19 +55,21 @@ module Bench
 
       def place(speed)
         share = (Math.log2(speed.clamp(1 / MOST, MOST)) / Math.log2(MOST) / 2) + 0.5
-        (LEFT + (share * (RIGHT - LEFT))).round(1)
+        (@layout.left + (share * (@layout.right - @layout.left))).round(1)
       end
 
       def axis
-        marks = [1 / 16.0, 0.25, 0.5, 1.0, 2.0, 4.0, 16.0].map do |speed|
+        marks = @layout.marks.map do |speed|
           words = speed < 1 ? "1/#{(1 / speed).round}" : "#{speed.round}x"
           [Plot.line(place(speed), TOP - 6, place(speed), @bottom, speed == 1 ? "base" : "grid"),
            Plot.text(place(speed), @bottom + 16, words, "tick", anchor: "middle")]
         end
-        [marks, Plot.text(place(1) + 8, TOP - 14, "better than the best other →", "tick"), Plot.text(place(1) - 8, TOP - 14, "← not as good", "tick", anchor: "end")]
+        worse, better = @layout.words
+        [marks, Plot.text(place(1) + 8, TOP - 14, better, "tick"), Plot.text(place(1) - 8, TOP - 14, worse, "tick", anchor: "end")]
       end
 
-      def draw(row, point, speeds, y)
+      def draw(row, point, speeds, top)
+        y = top + (@layout.step / 2) + (narrow? ? 8 : 0)
         title = point[:n] ? "#{row[:title].sub(/ (of|among) N\z/, '')}, N = #{Format.size(point[:n])}" : row[:title]
         order = speeds.sort_by { |target, _| target[:kind] == "reactor" ? 0 : 1 }
         steps = Plot.beside(order.map { |_, speed| place(speed) }, 2 * DOT)
@@ -74,8 +79,12 @@ module Bench
 
           Plot.dot(place(speed), y + (step * APART), DOT, "fill ring #{@palette[target[:name]]}", tip)
         end.reverse
-        [Plot.line(LEFT, y, RIGHT, y, "row"), Plot.text(LEFT - 12, y + 4, title, "name", anchor: "end"), marks]
+        [Plot.line(@layout.left, y, @layout.right, y, "row"), name(title, y), marks]
       end
+
+      def name(title, y) = narrow? ? Plot.text(0, y - 18, title, "name") : Plot.text(@layout.left - 12, y + 4, title, "name", anchor: "end")
+
+      def narrow? = @layout.equal?(NARROW)
 
       def baseline(x, y, tip) = Plot.path([[x, y - 6], [x + 5, y], [x, y + 6], [x - 5, y], [x, y - 6]], "diamond", tip)
     end

@@ -89,11 +89,11 @@ module Bench
     end
 
     def overview
-      drawn = Plot::Overview.new(@results, @palette).svg
-      return "" if drawn.empty?
+      wide, narrow = [Plot::Overview::WIDE, Plot::Overview::NARROW].map { |layout| Plot::Overview.new(@results, @palette, layout).svg }
+      return "" if wide.empty?
 
       "<h2>At a glance</h2><p>Each row against the best that is not ours, threads or another scheduler: to the right is better, on a logarithmic axis." \
-        "#{" The diamond is the baseline." if kind?("baseline")}</p><div class=\"rows\"><div class=\"card wide glance\">#{drawn}</div></div>"
+        "#{" The diamond is the baseline." if kind?("baseline")}</p><div class=\"rows\"><div class=\"card wide glance\"><div class=\"broad\">#{wide}</div><div class=\"narrow\">#{narrow}</div></div></div>"
     end
 
     def card(row)
