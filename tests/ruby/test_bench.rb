@@ -131,6 +131,22 @@ class TestBench < ReactorTest
     assert_includes drawing, ">absent<"
   end
 
+  # On a phone a row's name stands above its marks, because there is no room beside them.
+  def test_the_overview_of_a_phone_has_the_names_above_the_marks
+    only_on_one_backend
+    require File.join(ROOT, "bench/harness/page")
+    figures = cells.merge(two: cells[:one], three: { state: "failed", words: "" })
+    results = Struct.new(:rows, :targets).new([{ title: "row", better: "more", points: [{ n: nil, cells: figures }] }], targets)
+    wide, narrow = [Bench::Plot::Overview::WIDE, Bench::Plot::Overview::NARROW].map do |layout|
+      drawing = Bench::Plot::Overview.new(results, Hash.new("c0"), layout).svg
+      name = drawing[/<text class="name" x="[\d.-]+" y="(\d+)"/, 1].to_i
+      [drawing[/viewBox="0 0 (\d+)/, 1].to_i, drawing.scan(/<circle[^>]* cy="([\d.]+)"/).flatten.map { |y| y.to_f - name }.min]
+    end
+    assert_operator narrow.first, :<, wide.first
+    assert_operator narrow.last, :>, 12
+    assert_operator wide.last, :<, 0
+  end
+
   def targets
     { "one" => "reactor", "two" => "peer", "three" => "peer", "baseline" => "baseline", "plain" => "plain" }.map { |name, kind| { name: name, label: name, kind: kind } }
   end
