@@ -4,7 +4,7 @@
 //! descriptor once. For each direction it caches what the kernel reported last and what the caller's own system calls have
 //! seen since, and it makes a system call only if the cache has no answer.
 //!
-//! The crate is published as `reactor-loop` and used as `reactor`.
+//! The package is called `reactor-loop`, and the crate in it `reactor`.
 //!
 //! # A turn
 //!
