@@ -57,7 +57,8 @@ const INSIDE: [(&str, &[&[&str]]); 3] = [
         "transfer",
         &[
             &["request"],
-            &["attempt", "may_park"],
+            &["attempt"],
+            &["may_park"],
             &["batched_send", "file_transfer"],
             &["file_read", "file_write"],
             &["stream"],
