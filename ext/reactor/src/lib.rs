@@ -36,7 +36,7 @@ use hooks::{
 };
 use ruby::{
     error, fiber, hidden_number, io_facts,
-    method::{define, define_variadic},
+    method::{define, define_private_function, define_variadic},
     object, ractor, thread,
 };
 use wait::lookup::{self, Lookup};
@@ -131,8 +131,8 @@ fn init(ruby: &Ruby) -> Result<(), Error> {
     class.define_method("watched", method!(watching::watched, 1))?;
 
     class.define_singleton_method("define_fiber_body", function!(fiber::define_fiber_body, 1))?;
-    define(class, c"on_fiber_end", fiber_lifecycle::on_fiber_end);
-    class.funcall::<_, _, magnus::Value>("private", ("on_fiber_end",))?;
+    let fiber_body = class.define_module("FiberBody")?;
+    define_private_function(fiber_body, c"ended", fiber_lifecycle::ended);
     define_variadic(class, c"fiber", fiber_lifecycle::fiber);
     define(class, c"io_wait", io_wait::io_wait);
     define_variadic(class, c"kernel_sleep", block::kernel_sleep);

@@ -53,8 +53,8 @@ fn storage(ruby: &Ruby, options: RHash) -> Result<Option<Value>, Error> {
     Ok(options.get(storage))
 }
 
-/// `on_fiber_end(error = nil)`: the block of the current fiber has ended. Whether the fiber is to raise the error.
-pub fn on_fiber_end(_: &Ruby, this: Obj<Scheduler>, [error]: [Value; 1]) -> Result<bool, Error> {
+/// `ended(scheduler, error)`: the block of the current fiber has ended. Whether the fiber is to raise the error.
+pub fn ended(_: &Ruby, this: Obj<Scheduler>, [error]: [Value; 1]) -> Result<bool, Error> {
     Ok(Scheduler::on_fiber_end(this, error))
 }
 

@@ -12,7 +12,7 @@ use std::{
 };
 
 use magnus::{
-    Error, IntoValue, RClass, Ruby, TryConvert, TypedData, Value, rb_sys::AsRawValue,
+    Error, IntoValue, RClass, RModule, Ruby, TryConvert, TypedData, Value, rb_sys::AsRawValue,
     typed_data::Obj,
 };
 use rb_sys::VALUE;
@@ -100,6 +100,51 @@ pub fn define_variadic<T: Receiver, R: IntoValue, F: VariadicBody<T, R>>(
         run(this, |ruby, this| function::<F>()(ruby, this, arguments))
     }
     define_entry(class, name, enter::<T, R, F>);
+}
+
+/// Defines a private function of a module that takes a `T` and `COUNT` arguments; as [`define`]. A fiber's body calls it without
+/// a name to look up, as it would for `__send__`.
+pub fn define_private_function<
+    T: Receiver,
+    R: IntoValue,
+    const COUNT: usize,
+    F: Body<T, R, COUNT>,
+>(
+    module: RModule,
+    name: &CStr,
+    _body: F,
+) {
+    unsafe extern "C" fn enter<T, R, const COUNT: usize, F>(
+        argc: c_int,
+        argv: *const Value,
+        module: Value,
+    ) -> Value
+    where
+        T: Receiver,
+        R: IntoValue,
+        F: Body<T, R, COUNT>,
+    {
+        // SAFETY: as above.
+        let arguments = unsafe { given(argc, argv) };
+        let this = arguments.first().copied().unwrap_or(module);
+        run(this, |ruby, this| {
+            match arguments.get(1..).unwrap_or_default().try_into() {
+                Ok(arguments) => function::<F>()(ruby, this, arguments),
+                Err(_) => Err(wrong_number(
+                    ruby,
+                    arguments.len(),
+                    &(COUNT + 1).to_string(),
+                )),
+            }
+        })
+    }
+    // SAFETY: a live module, a valid C string, and a function of the form that the count -1 stands for.
+    unsafe {
+        let entry = enter::<T, R, COUNT, F>;
+        let entry = std::mem::transmute::<Trampoline, unsafe extern "C" fn() -> VALUE>(entry);
+        let class = rb_sys::rb_singleton_class(module.as_raw());
+        rb_sys::rb_define_private_method(class, name.as_ptr(), Some(entry), -1);
+    }
 }
 
 /// # Safety
