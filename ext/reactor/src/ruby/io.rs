@@ -59,7 +59,7 @@ impl RealIo {
     /// it is closed, or if the field is not public.
     #[inline(always)]
     fn open_descriptor(self) -> Option<RawFd> {
-        if !has_public_fields() {
+        if !HAS_PUBLIC_FIELDS {
             return None;
         }
         // SAFETY: an IO that has been opened once has this field, and ruby/io.h declares where.
@@ -133,13 +133,14 @@ struct PublicFields {
     descriptor: c_int,
 }
 
-/// Whether this Ruby declares the fields for extensions: up to 4.0, where they are deprecated.
-#[inline(always)]
-fn has_public_fields() -> bool {
-    // SAFETY: a constant of the VM.
-    let [major, minor, _] = unsafe { rb_sys::ruby_api_version };
-    (major, minor) <= (4, 0)
-}
+/// Whether the Ruby that this is compiled for declares the fields: up to 4.0, where they are deprecated.
+const HAS_PUBLIC_FIELDS: bool = {
+    let (major, minor) = (
+        rb_sys::RUBY_API_VERSION_MAJOR,
+        rb_sys::RUBY_API_VERSION_MINOR,
+    );
+    major < 4 || major == 4 && minor == 0
+};
 
 /// The directions in which an IO is open.
 pub struct Mode {
