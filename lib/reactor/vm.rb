@@ -55,15 +55,21 @@ module Reactor
         !caller.nil? && CLOSING.include?(caller.base_label)
       end
 
-      # Whether a fiber of the portable scheduler waits in a finalizer that a full collection runs at once (GC.start and the like),
-      # outside of timeouts that began in it. The VM reports what is raised there, and drops it.
+      # Whether a fiber of the portable scheduler waits in a finalizer that a full collection runs at once (GC.start and the like).
+      # The VM reports what is raised there, and drops it.
       #
       # @param fiber [Fiber] one that waits
+      # @param limit [Integer, nil] only if fewer blocks of timeouts have begun in the finalizer; nil: however many
       # @return [Boolean]
-      def finalizes?(fiber)
-        frames = fiber.backtrace_locations || []
-        inner = frames.take_while { |frame| frame.base_label != "timeout_after" }
-        inner.any? { |frame| frame.path == "<internal:gc>" }
+      def finalizes?(fiber, limit = nil)
+        blocks = 0
+        (fiber.backtrace_locations || []).each do |frame|
+          return true if frame.path == "<internal:gc>"
+
+          blocks += 1 if frame.base_label == "run_interruptible"
+          return false if blocks == limit
+        end
+        false
       end
     end
   end

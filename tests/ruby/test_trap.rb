@@ -203,6 +203,9 @@ class TestTrap < ReactorTest
     assert_equal :raised, value
   end
 
+  # What a handler has a timeout around. The fiber of an Enumerator that is made there refuses locks as the handler itself does.
+  HANDLERS_OWN = ["sleep 1", "Enumerator.new { |_| sleep 1 }.next", "Enumerator.new { |_| Timeout.timeout(60) { sleep 1 } }.next"].freeze
+
   # The signal comes while the fiber runs Ruby code of the program's. The handler waits twice.
   def test_a_timeout_around_code_that_a_trap_handler_interrupts_does_not_end_the_handlers_waits
     handler = "begin; 2.times { sleep 0.2 }; $slept = true; rescue Exception => error; $slept = error.class; end"
@@ -218,10 +221,12 @@ class TestTrap < ReactorTest
   end
 
   def test_a_trap_handler_that_interrupts_code_has_timeouts_of_its_own
-    handler = "begin; Timeout.timeout(0.001, IOError) { sleep }; rescue IOError; $inner << 1; end"
-    [0.2, 60].each do |limit|
-      wait = "by itself: begin; Timeout.timeout(#{limit}, EOFError) { Process.kill(:USR1, Process.pid); sleep 0.3 }; rescue EOFError; end; $inner.size"
-      assert_equal "1", after_a_signal_in(wait, handler: handler).first
+    HANDLERS_OWN.each do |block|
+      handler = "begin; Timeout.timeout(0.001, IOError) { #{block} }; rescue IOError; $inner << 1; end"
+      [0.2, 60].each do |limit|
+        wait = "by itself: begin; Timeout.timeout(#{limit}, EOFError) { Process.kill(:USR1, Process.pid); sleep 0.3 }; rescue EOFError; end; $inner.size"
+        assert_equal "1", after_a_signal_in(wait, handler: handler).first, "#{block}, #{limit}"
+      end
     end
   end
 
@@ -229,56 +234,76 @@ class TestTrap < ReactorTest
   FINALIZERS = {
     "that the VM has put off" => "GC.stress = true; Object.new until $slept",
     "of GC.start" => "GC.start until $slept",
-    "of GC.start in an Enumerator" => "Enumerator.new { |_| GC.start until $slept; sleep }.next"
+    "of GC.start in an Enumerator" => "Enumerator.new { |_| GC.start until $slept; sleep 60 }.next"
   }.freeze
   FINALIZER_SCRIPT = <<~'RUBY'
     require "timeout"
     require "reactor/testing"
-    code, waits = ARGV
-    $slept = nil
+    code, *each_waits = ARGV
+    $waits = $slept = nil
     # Some of the objects may stay, because words on the stack look like references to them.
     finalizer = proc do
       GC.stress = false
       $slept ||= begin
-        eval(waits)
+        eval($waits)
       rescue Exception => error
         error.class
       end
     end
-    100.times { ObjectSpace.define_finalizer(Object.new, finalizer) }
     # However long the machine takes, the limit is not over before the finalizer waits.
     Reactor::Testing.virtual_time do
-      Timeout.timeout(0.1, EOFError) { eval(code); sleep }
-    rescue EOFError
-      puts "raised after #{$slept.inspect}"
+      each_waits.each do |waits|
+        $waits, $slept = waits, nil
+        100.times { ObjectSpace.define_finalizer(Object.new, finalizer) }
+        Timeout.timeout(0.1, EOFError) { eval(code); sleep 60 }
+        puts "not raised, #{$slept.inspect}"
+      rescue EOFError
+        puts "raised after #{$slept.inspect}"
+      end
     end
   RUBY
 
-  def test_a_timeout_that_fires_while_a_finalizer_waits_is_raised_after_it
+  # @param waits [Hash] what the finalizer does => what its value is
+  def assert_raised_after_finalizer(waits, finalizers = FINALIZERS.keys)
     skip_under_stress
-    FINALIZERS.each do |name, code|
-      assert_equal "raised after 2\n", child_says(FINALIZER_SCRIPT, code, "2.times { sleep 0.2 }"), name
+    finalizers.each do |name|
+      found = child_says(FINALIZER_SCRIPT, FINALIZERS.fetch(name), *waits.keys).lines
+      assert_equal waits.transform_values { |value| "raised after #{value}\n" }, waits.keys.zip(found).to_h, name
     end
   end
 
+  def test_a_timeout_that_fires_while_a_finalizer_waits_is_raised_after_it
+    assert_raised_after_finalizer("2.times { sleep 0.2 }" => "2", "(deep = ->(n) { n.zero? ? sleep(0.2) && 2 : deep.(n - 1) }).(300)" => "2")
+  end
+
   def test_a_finalizer_has_timeouts_of_its_own
-    skip_under_stress
-    FINALIZERS.each do |name, code|
-      assert_equal "raised after IOError\n", child_says(FINALIZER_SCRIPT, code, "Timeout.timeout(0.001, IOError) { sleep }"), name
-    end
+    assert_raised_after_finalizer("Timeout.timeout(0.001, IOError) { sleep }" => "IOError")
+  end
+
+  # The limit of the interrupted code is over while a timeout of the finalizer's own is around its wait, or before that one begins.
+  def test_a_timeout_around_code_is_not_raised_inside_a_timeout_of_the_finalizer_that_interrupts_it
+    assert_raised_after_finalizer(
+      "Timeout.timeout(60, IOError) { 2.times { sleep 0.2 } }" => "2",
+      "Timeout.timeout(60, IOError) { Timeout.timeout(0.3, IndexError) { sleep } }" => "IndexError",
+      "sleep 0.2; Timeout.timeout(0.001, IOError) { sleep }" => "IOError",
+      "sleep 0.2; begin; Timeout.timeout(0.1, IOError) { sleep }; rescue IOError; Timeout.timeout(0.1, IndexError) { sleep }; end" => "IndexError",
+      "Reactor.group(timeout: 0.3) { sleep }" => "Timeout::Error"
+    )
   end
 
   # What the fiber of the timeout waits for is an Enumerator that the finalizer has resumed, and that may have timeouts of its own.
   # If the finalizer itself runs in an Enumerator, no scheduler sees that fiber, and the timeout is raised in the finalizer.
   def test_a_timeout_that_fires_while_a_finalizer_waits_for_an_enumerator_is_raised_after_it
-    skip_under_stress
-    {
-      "y << 2.times { sleep 0.2 }" => "2",
-      "Timeout.timeout(0.001, IOError) { sleep }" => "IOError",
-      "Timeout.timeout(0.3, IOError) { sleep }" => "IOError"
-    }.each do |waits, slept|
-      assert_equal "raised after #{slept}\n", child_says(FINALIZER_SCRIPT, "GC.start until $slept", "Enumerator.new { |y| #{waits} }.next"), waits
-    end
+    waits = {
+      "Enumerator.new { |y| y << 2.times { sleep 0.2 } }.next" => "2",
+      "Enumerator.new { |_| Timeout.timeout(0.001, IOError) { sleep } }.next" => "IOError",
+      "Enumerator.new { |_| Timeout.timeout(0.3, IOError) { sleep } }.next" => "IOError",
+      "Timeout.timeout(0.3, IOError) { Enumerator.new { |_| sleep 60 }.next }" => "IOError",
+      "Timeout.timeout(0.3, IOError) { Enumerator.new { |y| y << 2.times { sleep 0.1 } }.next }" => "2",
+      "Enumerator.new { |y| y << sleep(0.2) }.next; Timeout.timeout(0.3, IOError) { Enumerator.new { |_| sleep 60 }.next }" => "IOError",
+      "Timeout.timeout(0.3, IOError) { Enumerator.new { |_| Timeout.timeout(60) { sleep } }.next }" => "IOError"
+    }
+    assert_raised_after_finalizer(waits, ["that the VM has put off", "of GC.start"])
   end
 
   # The first signal comes while the fiber runs; then comes `after`. The next one comes while the loop sleeps.

@@ -28,8 +28,9 @@ module Reactor
     # An exception on its way to a fiber wherever that waits, or the request to end (arguments nil). It takes its turn in the
     # ready queue like a {Wait}. +deferred+: it has let a wake-up go first, once. That of a timeout knows the wait of the fiber, and
     # of the fiber's owner, in the middle of which its block began: nil, unless that was in a trap handler or a finalizer.
-    # +in_handler+: its block began in a trap handler.
-    Delivery = Struct.new(:fiber, :arguments, :queued, :done, :deferred, :outer, :outer_of_owner, :in_handler)
+    # +in_handler+: its block began in a trap handler. +level+: how many blocks of timeouts run in the fiber, up to this one;
+    # +level_of_owner+: how many ran in the fiber's owner.
+    Delivery = Struct.new(:fiber, :arguments, :queued, :done, :deferred, :outer, :outer_of_owner, :in_handler, :level, :level_of_owner)
 
     private_constant :Wait, :Delivery
 

@@ -127,7 +127,7 @@ module Reactor
         owner = @owners[fiber]
         return fiber if @waits.key?(fiber) || delivery.arguments.nil? || owner.nil?
 
-        delivery.outer = delivery.outer_of_owner
+        delivery.outer, delivery.level = delivery.outer_of_owner, delivery.level_of_owner
         owner
       end
 
@@ -148,7 +148,7 @@ module Reactor
           wait.error ||= delivery.arguments || :cancel
           @ready.unshift(wait)
           wait.queued = delivery.done = true
-        elsif delivery.arguments && (handler = handler_on_behalf_of(delivery.fiber))
+        elsif delivery.arguments && (handler = handler_on_behalf_of(delivery))
           # It has resumed a fiber in which a trap handler waits, and Ruby would raise there.
           deliver_after(handler, delivery)
         else
@@ -178,13 +178,22 @@ module Reactor
       # Whether the wait is that of a trap handler or a finalizer that has interrupted the block of the timeout where it did not
       # wait yet.
       def handlers_alone?(wait, delivery)
-        delivery.arguments && !delivery.in_handler && (wait.in_handler || VM.finalizes?(wait.fiber))
+        delivery.arguments && ((wait.in_handler && !delivery.in_handler) || finalizer_inside?(delivery))
       end
 
-      # The wait of a trap handler or a finalizer in a fiber that this one has resumed. The finalizer may have resumed it.
-      def handler_on_behalf_of(fiber)
-        @interrupted.each_value.find { |inner| fiber.equal?(@owners[inner.fiber]) } ||
-          @waits.each_value.find { |inner| fiber.equal?(@owners[inner.fiber]) && [inner.fiber, fiber].any? { |one| VM.finalizes?(one) } }
+      # The wait of a trap handler or a finalizer that is inside of the timeout's block, in a fiber that the fiber of the block has
+      # resumed. The finalizer may have resumed it. A handler's own timeout is inside of the handler, as is the fiber resumed there.
+      def handler_on_behalf_of(delivery)
+        interrupted = delivery.in_handler ? [] : waits_on_behalf_of(delivery.fiber, @interrupted)
+        interrupted.first || waits_on_behalf_of(delivery.fiber, @waits).find { |inner| VM.finalizes?(inner.fiber) || finalizer_inside?(delivery) }
+      end
+
+      def waits_on_behalf_of(fiber, waits) = waits.each_value.select { |wait| fiber.equal?(@owners[wait.fiber]) }
+
+      # Whether a finalizer runs in the fiber of the timeout, inside of its block.
+      def finalizer_inside?(delivery)
+        fiber = delivery.fiber
+        VM.finalizes?(fiber, level_of(fiber) - delivery.level + 1)
       end
 
       def raise_in(fiber, arguments)

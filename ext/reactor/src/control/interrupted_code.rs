@@ -4,7 +4,7 @@
 
 use reactor_scheduler::state::fiber::Slot;
 
-use crate::{control::scheduler::Scheduler, ruby::handler::is_finalizer_of_full_collection};
+use crate::{control::scheduler::Scheduler, ruby::handler::blocks_in_finalizer};
 
 impl Scheduler {
     /// A timeout is about to begin. If that is in a handler, it is told apart from those around the code that the handler has
@@ -12,7 +12,7 @@ impl Scheduler {
     #[inline(never)]
     pub fn before_timeout(&self, slot: Slot) {
         if self.may_interrupt_code(slot) && self.refuses_locks() {
-            self.state_mut().set_code_aside(slot);
+            self.state_mut().set_code_aside_unless_owners(slot);
         }
     }
 
@@ -21,12 +21,27 @@ impl Scheduler {
     #[cold]
     #[inline(never)]
     pub fn outlasts_timeouts(&self, slot: Slot) -> bool {
-        let is_handler = self.may_interrupt_code(slot)
-            && (self.refuses_locks() || is_finalizer_of_full_collection());
-        if is_handler {
+        let limit = self.state().blocks_inside_fired(slot);
+        self.set_interrupted_code_aside(slot, limit)
+    }
+
+    /// Timeouts of the fiber that waits for this one may be around the wait that this one is about to begin. They are not raised in
+    /// a handler.
+    #[cold]
+    #[inline(never)]
+    pub fn before_wait_for_owner(&self, slot: Slot) {
+        self.set_interrupted_code_aside(slot, usize::MAX);
+    }
+
+    /// Whether the fiber's code was set aside, because a handler runs, `limit` blocks of timeouts being around the handler's wait at
+    /// most.
+    fn set_interrupted_code_aside(&self, slot: Slot, limit: usize) -> bool {
+        if self.may_interrupt_code(slot) && self.refuses_locks() {
             self.state_mut().set_code_aside(slot);
+            return true;
         }
-        is_handler
+        let blocks = blocks_in_finalizer(limit);
+        blocks.is_some_and(|blocks| self.state_mut().set_code_aside_around(slot, blocks))
     }
 
     fn may_interrupt_code(&self, slot: Slot) -> bool {

@@ -91,7 +91,7 @@ impl Scheduler {
             )
         };
         if has_timeout {
-            self.outlasts_timeouts(slot);
+            self.before_wait_for_owner(slot);
         }
         match may_be_killed {
             true => self.find_kill(slot),

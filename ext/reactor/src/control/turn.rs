@@ -12,7 +12,7 @@ use crate::{
         error::system_error,
         fiber::raise_in,
         gc::gc_milliseconds,
-        handler::is_in_finalizer_of_full_collection,
+        handler::blocks_in_finalizer_of,
         object::{Object, object_ref},
         thread::{check_interrupts, is_interrupted, is_only_thread, without_gvl, yield_gvl},
     },
@@ -145,8 +145,9 @@ impl Scheduler {
             let Some((target, fiber)) = next else {
                 return Ok(());
             };
-            if is_in_finalizer_of_full_collection(fiber.value())? {
-                self.state_mut().put_off_timeouts(target);
+            let limit = self.state().blocks_inside_fired(target);
+            if let Some(blocks) = blocks_in_finalizer_of(fiber.value(), limit)? {
+                self.state_mut().put_off_timeouts(target, blocks);
                 continue;
             }
             let error = self.timeout_error(target);

@@ -4,6 +4,7 @@ use std::ffi::c_int;
 
 use magnus::{
     Error, RArray, RString, Value,
+    prelude::*,
     rb_sys::{FromRawValue, protect},
 };
 use rb_sys::VALUE;
@@ -32,52 +33,98 @@ pub fn refuses_locks(mutex: ObjectRef) -> bool {
     locked.is_err()
 }
 
-/// Whether the code that runs is a finalizer that a full collection runs at once (`GC.start` and the like), outside of timeouts that
-/// began in it. Such a finalizer may lock mutexes. The VM keeps what `Thread#raise` raises away from it.
+/// Whether the code that runs is in a finalizer that a full collection runs at once (`GC.start` and the like), and how many blocks of
+/// timeouts have begun in the finalizer. Such a finalizer may lock mutexes. The VM keeps what `Thread#raise` raises away from it.
+///
+/// `None` if it is in no finalizer, or if `limit` blocks come first, from the innermost frame on.
 #[cold]
-pub fn is_finalizer_of_full_collection() -> bool {
-    const DEPTH: usize = 256;
-    let (mut frames, mut lines): ([VALUE; DEPTH], [c_int; DEPTH]) = ([0; DEPTH], [0; DEPTH]);
-    // SAFETY: room for DEPTH frames in both.
-    let found = unsafe {
-        rb_sys::rb_profile_frames(0, DEPTH as c_int, frames.as_mut_ptr(), lines.as_mut_ptr())
-    };
-    let found = usize::try_from(found).unwrap_or(0);
-    frames[..found]
-        .iter()
-        .take_while(|frame| !begins_timeout(**frame))
-        .any(|frame| is_of_collector(*frame))
+pub fn blocks_in_finalizer(limit: usize) -> Option<usize> {
+    let mut blocks = 0;
+    for frame in current_frames() {
+        if is_of_collector(frame) {
+            return Some(blocks);
+        }
+        blocks += usize::from(begins_timeout(frame));
+        if blocks == limit {
+            return None;
+        }
+    }
+    None
+}
+
+/// All frames of the current fiber. Ruby 3.3 does not skip frames, so more and more are taken until there is room for all.
+fn current_frames() -> Vec<VALUE> {
+    let mut room = 256;
+    loop {
+        let (mut frames, mut lines): (Vec<VALUE>, Vec<c_int>) = (vec![0; room], vec![0; room]);
+        // SAFETY: room for as many frames in both.
+        let found = unsafe {
+            let limit = c_int::try_from(room).unwrap_or(c_int::MAX);
+            rb_sys::rb_profile_frames(0, limit, frames.as_mut_ptr(), lines.as_mut_ptr())
+        };
+        let found = usize::try_from(found).unwrap_or(0);
+        if found < room {
+            frames.truncate(found);
+            return frames;
+        }
+        room *= 4;
+    }
 }
 
 /// The same of a fiber that has resumed another one. Paths in its backtrace may be of any encoding, so their bytes are looked at.
-pub fn is_in_finalizer_of_full_collection(fiber: Value) -> Result<bool, Error> {
+pub fn blocks_in_finalizer_of(fiber: Value, limit: usize) -> Result<Option<usize>, Error> {
     let backtrace = call_method(fiber, "backtrace", &[])?;
     let Some(lines) = RArray::from_value(backtrace) else {
-        return Ok(false); // it has ended
+        return Ok(None); // it has ended
     };
-    let timeout = b"timeout_after'";
-    Ok(lines
-        .into_iter()
-        .filter_map(RString::from_value)
-        .take_while(|line| {
-            !bytes(line)
-                .windows(timeout.len())
-                .any(|part| part == timeout)
-        })
-        .any(|line| bytes(&line).starts_with(b"<internal:gc>")))
+    let mut blocks = 0;
+    let mut was_block = false;
+    for line in lines.into_iter().filter_map(RString::from_value) {
+        if bytes(&line).starts_with(b"<internal:gc>") {
+            return Ok(Some(blocks));
+        }
+        // A subclass may have a method of this name that calls super.
+        let is_block = BLOCKS
+            .iter()
+            .any(|method| ends_with_method(bytes(&line), method));
+        blocks += usize::from(is_block && !was_block);
+        was_block = is_block;
+        if blocks == limit {
+            return Ok(None);
+        }
+    }
+    Ok(None)
 }
+
+/// The native methods that run the block of a timeout.
+const BLOCKS: [&str; 2] = ["timeout_after", "interruptible"];
 
 fn bytes(line: &RString) -> &[u8] {
     // SAFETY: looked at before the next Ruby call.
     unsafe { line.as_slice() }
 }
 
+/// Whether this line of a backtrace is of the method. Its class stands before the name from Ruby 3.4 on.
+fn ends_with_method(line: &[u8], method: &str) -> bool {
+    let line = line.strip_suffix(b"'");
+    line.is_some_and(|line| line.ends_with(method.as_bytes()))
+}
+
+/// A native method has no path.
 fn begins_timeout(frame: VALUE) -> bool {
-    // SAFETY: a frame just taken, and still there; the name is nil or a String.
-    is_text(
-        unsafe { rb_sys::rb_profile_frame_method_name(frame) },
-        "timeout_after",
-    )
+    // SAFETY: a frame just taken, and still there; the path and the name are nil or Strings.
+    let (path, name) = unsafe {
+        (
+            rb_sys::rb_profile_frame_path(frame),
+            rb_sys::rb_profile_frame_method_name(frame),
+        )
+    };
+    is_nil(path) && BLOCKS.iter().any(|method| is_text(name, method))
+}
+
+fn is_nil(value: VALUE) -> bool {
+    // SAFETY: a value just got.
+    unsafe { Value::from_raw(value) }.is_nil()
 }
 
 fn is_of_collector(frame: VALUE) -> bool {

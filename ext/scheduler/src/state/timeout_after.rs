@@ -21,6 +21,11 @@ struct Timeout {
     /// The timeouts are numbered in the order in which their blocks begin. So of two that are around one wait, the outer one has
     /// the lower number.
     number: u64,
+    /// The fiber in which the block runs.
+    home: Life,
+    /// The number of hooks that were active in it, this one included.
+    hooks: u32,
+    /// The fiber in which it is raised: another one if the block is that of a suspended Enumerator.
     fiber: Life,
     /// How many waits of the fiber had been set aside when the block began.
     depth: u32,
@@ -73,9 +78,12 @@ impl Timeouts {
             (self.entries.len() - 1) as u32
         });
         self.last_number += 1;
+        let fiber = fibers.life(slot);
         self.entries[index as usize] = Some(Timeout {
             number: self.last_number,
-            fiber: fibers.life(slot),
+            home: fiber,
+            hooks: fibers.active_hooks(slot),
+            fiber,
             depth: fibers.depth(slot),
             depth_of_owner: fibers.depth_of_owner(slot),
             exception,
@@ -188,24 +196,6 @@ impl Timeouts {
         None
     }
 
-    /// The fiber got from [`Timeouts::next_indirect`] is in a finalizer: nothing is raised during the wait of the fiber that this one
-    /// has resumed.
-    pub fn put_off(&mut self, slot: Slot, fibers: &FiberTable) {
-        let fiber = fibers.life(slot);
-        let Some(wait) = fibers.parked_on_behalf_of(slot) else {
-            return;
-        };
-        for (index, timeout) in self.entries.iter_mut().enumerate() {
-            if let Some(timeout) = timeout.as_mut().filter(|t| t.fired && t.fiber == fiber) {
-                timeout.put_off = Some(wait);
-                let token = Token::new(index as u32 | MARK, self.generations[index]);
-                if !self.fired.contains(&token) {
-                    self.fired.push(token);
-                }
-            }
-        }
-    }
-
     /// Takes the fired timeout of a fiber: the outermost, if several have fired.
     pub fn take_fired(&mut self, slot: Slot, fibers: &mut FiberTable) -> Option<Raise> {
         let record = fibers.get_mut(slot)?;
@@ -224,6 +214,11 @@ impl Timeouts {
         Some((timeout.exception, timeout.message))
     }
 
+    fn of_fiber(&self, fiber: Life, depth: u32) -> impl Iterator<Item = &Timeout> {
+        let timeouts = self.entries.iter().flatten();
+        timeouts.filter(move |timeout| timeout.fiber == fiber && timeout.depth >= depth)
+    }
+
     pub(super) fn for_each_object(&self, visit: &mut impl FnMut(ObjectRef)) {
         for timeout in self.entries.iter().flatten() {
             visit(timeout.exception);
@@ -231,6 +226,8 @@ impl Timeouts {
         }
     }
 }
+
+mod around_finalizer;
 
 #[cfg(test)]
 mod tests;

@@ -16,11 +16,12 @@
 //! # The fiber's own code
 //!
 //! A handler may also run where the fiber does not wait, but runs Ruby code. Then that code is set aside like a wait, for each hook
-//! in the handler that waits or begins a timeout. So the timeouts around the code are not raised in the handler.
+//! in the handler that waits or begins a timeout. So the timeouts around the code are not raised in the handler. A finalizer may be
+//! found when a timeout of its own has begun already: then the code is set aside until the hook of that timeout ends.
 //!
 //! | state                    | what happens                       | state after              | besides |
 //! |--------------------------|------------------------------------|--------------------------|---------|
-//! | any                      | its hook is found to be a handler's | unchanged               | the code is set aside, with the timeouts that have fired |
+//! | any                      | its hook is found to be a handler's | unchanged               | the code is set aside, with the timeouts that have fired around it |
 //! | any                      | a timeout around the code fires    | unchanged                | one more has fired, for the code |
 //! | any                      | the hook ends                      | running                  | the fired timeouts are raised with the next wait |
 
@@ -140,12 +141,26 @@ impl FiberRecord {
         waits_for_unblock_only
     }
 
-    /// The hook that has been entered last was called by a trap handler or a finalizer, which has interrupted the fiber's own code.
-    pub(in crate::state) fn set_code_aside(&mut self) {
+    /// The hook that was entered as this one of the active hooks (`None`: the one that was entered last) was called by a trap
+    /// handler or a finalizer, which has interrupted the fiber's own code. As many of the fired timeouts have begun in it. False if a
+    /// wait was set aside for this hook or a later one.
+    pub(in crate::state) fn set_code_aside(
+        &mut self,
+        hook: Option<u32>,
+        fired_inside: u32,
+    ) -> bool {
+        let depth = hook.unwrap_or(self.active_hooks);
+        if self
+            .outer_waits()
+            .last()
+            .is_some_and(|wait| wait.depth >= depth)
+        {
+            return false;
+        }
         let code = OuterWait {
             state: FiberState::Running,
             pending: None,
-            fired_timeouts: std::mem::take(&mut self.fired_timeouts),
+            fired_timeouts: self.fired_timeouts.saturating_sub(fired_inside),
             io_number: 0,
             waits_for_unblock_only: false,
             parked_at: None,
@@ -153,9 +168,11 @@ impl FiberRecord {
             events: 0,
             blocker: 0,
             wait_number: self.wait_number,
-            depth: self.active_hooks,
+            depth,
         };
+        self.fired_timeouts = fired_inside;
         self.rare.get_or_insert_default().outer_waits.push(code);
+        true
     }
 
     /// A hook is about to be left: if a wait was set aside when it began, that one goes on. Whether it is one for an

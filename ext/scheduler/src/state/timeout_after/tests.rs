@@ -1,5 +1,7 @@
 //! Which timeout is raised, where, and how often.
 
+use reactor::Token;
+
 use super::Timeouts;
 use crate::state::{
     fiber::Slot,
@@ -181,4 +183,120 @@ fn a_fired_timeout_of_a_fiber_that_has_ended_is_not_the_next_ones_in_its_slot() 
         Some((INNER, MESSAGE)),
         timeouts.take_fired(next, &mut fibers)
     );
+}
+
+// In a finalizer
+
+/// A timeout around a finalizer, one that has begun in it, and the finalizer's wait.
+fn in_finalizer() -> (FiberTable, Slot, Timeouts, [Token; 2]) {
+    let (mut fibers, slot) = fiber();
+    let mut timeouts = Timeouts::default();
+    let tokens = [OUTER, INNER].map(|exception| {
+        fibers.enter_hook(slot);
+        timeouts.insert(slot, (exception, MESSAGE), &fibers)
+    });
+    fibers.enter_hook(slot);
+    fibers.begin_wait(slot, WaitKind::Block);
+    (fibers, slot, timeouts, tokens)
+}
+
+fn status(fibers: &mut FiberTable, slot: Slot) -> WaitStatus {
+    fibers.get_mut(slot).unwrap().poll_wait()
+}
+
+#[test]
+fn a_timeout_around_a_finalizer_is_raised_after_the_finalizers_own_timeout() {
+    let (mut fibers, slot, mut timeouts, [outer, inner]) = in_finalizer();
+    timeouts.fire(outer, &mut fibers);
+    assert_eq!(2, timeouts.blocks_inside_fired(slot, &fibers));
+    assert!(timeouts.set_code_aside(slot, 1, &mut fibers));
+    assert_eq!(WaitStatus::Waiting, status(&mut fibers, slot));
+    assert_eq!(0, timeouts.blocks_inside_fired(slot, &fibers));
+    timeouts.fire(inner, &mut fibers);
+    assert_eq!(1, timeouts.blocks_inside_fired(slot, &fibers));
+    assert_eq!(WaitStatus::TimedOut, status(&mut fibers, slot));
+    let raised = timeouts.take_fired(slot, &mut fibers);
+    assert_eq!(Some((INNER, MESSAGE)), raised);
+    fibers.end_wait(slot);
+    fibers.leave_hook(slot);
+    timeouts.remove(inner, &mut fibers);
+    fibers.leave_hook(slot);
+    fibers.begin_wait(slot, WaitKind::Block);
+    assert_eq!(WaitStatus::TimedOut, status(&mut fibers, slot));
+    let raised = timeouts.take_fired(slot, &mut fibers);
+    assert_eq!(Some((OUTER, MESSAGE)), raised);
+}
+
+#[test]
+fn of_timeouts_that_are_due_at_once_the_finalizers_own_is_raised_in_it() {
+    let (mut fibers, slot, mut timeouts, [outer, inner]) = in_finalizer();
+    timeouts.fire(outer, &mut fibers);
+    timeouts.fire(inner, &mut fibers);
+    assert_eq!(2, timeouts.blocks_inside_fired(slot, &fibers));
+    assert!(timeouts.set_code_aside(slot, 1, &mut fibers));
+    assert_eq!(WaitStatus::TimedOut, status(&mut fibers, slot));
+    let raised = timeouts.take_fired(slot, &mut fibers);
+    assert_eq!(Some((INNER, MESSAGE)), raised);
+    assert_eq!(WaitStatus::Waiting, status(&mut fibers, slot));
+}
+
+#[test]
+fn a_timeout_that_ends_in_a_finalizer_takes_no_place_of_one_around_it() {
+    let (mut fibers, slot, mut timeouts, [outer, inner]) = in_finalizer();
+    timeouts.fire(outer, &mut fibers);
+    timeouts.fire(inner, &mut fibers);
+    assert!(timeouts.set_code_aside(slot, 1, &mut fibers));
+    timeouts.remove(inner, &mut fibers);
+    assert_eq!(WaitStatus::Waiting, status(&mut fibers, slot));
+    fibers.end_wait(slot);
+    fibers.leave_hook(slot);
+    fibers.leave_hook(slot);
+    fibers.begin_wait(slot, WaitKind::Block);
+    assert_eq!(WaitStatus::TimedOut, status(&mut fibers, slot));
+}
+
+#[test]
+fn code_is_set_aside_once_for_a_hook() {
+    let (mut fibers, slot, mut timeouts, [outer, _]) = in_finalizer();
+    timeouts.fire(outer, &mut fibers);
+    assert!(timeouts.set_code_aside(slot, 1, &mut fibers));
+    assert!(!timeouts.set_code_aside(slot, 1, &mut fibers));
+    assert_eq!(1, fibers.depth(slot));
+}
+
+#[test]
+fn the_timeout_of_an_enumerator_that_began_in_a_finalizer_is_raised_there() {
+    let (mut fibers, owner, mut timeouts, [outer, _]) = in_finalizer();
+    let enumerator = fibers.insert(ObjectRef::new(0x2000), false);
+    fibers.set_owner(enumerator, Some(fibers.life(owner)));
+    let suspended = timeouts.insert(enumerator, (INNER, MESSAGE), &fibers);
+    timeouts.fire(outer, &mut fibers);
+    assert_eq!(2, timeouts.blocks_inside_fired(owner, &fibers));
+    assert!(timeouts.set_code_aside(owner, 1, &mut fibers));
+    timeouts.fire(suspended, &mut fibers);
+    assert_eq!(WaitStatus::TimedOut, status(&mut fibers, owner));
+    let raised = timeouts.take_fired(owner, &mut fibers);
+    assert_eq!(Some((INNER, MESSAGE)), raised);
+}
+
+#[test]
+fn a_finalizer_that_waits_for_an_enumerator_gets_its_own_timeout_only() {
+    let (mut fibers, slot, mut timeouts, [outer, inner]) = in_finalizer();
+    fibers.end_wait(slot);
+    fibers.leave_hook(slot);
+    let fiber = fibers.get(slot).unwrap().fiber();
+    for token in [inner, outer] {
+        timeouts.fire(token, &mut fibers);
+        let queued = fibers.wait_token(slot);
+        fibers.take_queued(queued);
+    }
+    assert_eq!(Some((slot, fiber)), timeouts.next_indirect(&fibers));
+    timeouts.put_off(slot, 1, &mut fibers);
+    assert_eq!(Some((slot, fiber)), timeouts.next_indirect(&fibers));
+    let raised = timeouts.take_fired(slot, &mut fibers);
+    assert_eq!(Some((INNER, MESSAGE)), raised);
+    assert_eq!(None, timeouts.next_indirect(&fibers));
+    timeouts.remove(inner, &mut fibers);
+    fibers.leave_hook(slot);
+    assert_eq!(Some((slot, fiber)), timeouts.next_indirect(&fibers));
 }
