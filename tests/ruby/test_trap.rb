@@ -136,6 +136,23 @@ class TestTrap < ReactorTest
     assert_equal ":few", after_a_signal_in(in_its_fiber(wait), handler: handler, outside: "$writing.write('1'); $inner << 1").first
   end
 
+  # What the handler waits for is an Enumerator. What ends the fiber's own wait comes before that is over. It must not give the fiber
+  # control, which would end the handler's wait with nil.
+  def test_what_ends_a_wait_while_a_trap_handler_in_it_waits_for_an_enumerator_ends_it_after_the_handler
+    handler = "$slept = Enumerator.new { |y| y << ($inner.pop; 2.times { sleep 0.01 }) }.next"
+    {
+      "$queue.pop" => "$queue << 1",
+      "$reading.readpartial(1).to_i" => "$writing.write('1')",
+      "$mutex.synchronize { $condition.wait($mutex); 1 }" => "Thread.pass until $mutex.try_lock; $condition.signal; $mutex.unlock",
+      "begin; Timeout.timeout(0.001, EOFError) { sleep }; rescue EOFError; 1; end" => "sleep 0.01",
+      "begin; $reading.read(1); rescue IOError; 1; end" => "closer = Thread.new { $reading.close }; Thread.pass until closer.stop?"
+    }.each do |wait, outside|
+      [wait, in_its_fiber(wait)].uniq.each do |waits|
+        assert_equal "[1, 2]", after_a_signal_in("#{waits}.then { |value| [value, $slept] }", handler: handler, outside: "#{outside}; $inner << 1").first, waits
+      end
+    end
+  end
+
   # The program cannot know in which fiber a handler runs, so it does not concern the handler what is around that fiber's wait.
   def test_a_timeout_around_the_wait_that_a_trap_handler_interrupts_does_not_end_the_handlers_wait
     handler = "begin; sleep 0.5; $slept = true; rescue Exception => error; $slept = error.class; end"
@@ -341,8 +358,10 @@ class TestTrap < ReactorTest
   end
 
   def test_a_trap_handler_has_timeouts_of_its_own
-    handler = "begin; Timeout.timeout(0.001, IOError) { sleep 1 }; rescue IOError; $inner << 1; end"
-    wait = "begin; Timeout.timeout(0.3, EOFError) { sleep 1 }; rescue EOFError; $inner.size; end"
-    assert_equal "1", after_a_signal_in(in_its_fiber(wait), handler: handler).first
+    HANDLERS_OWN.each do |block|
+      handler = "begin; Timeout.timeout(0.001, IOError) { #{block} }; rescue IOError; $inner << 1; end"
+      wait = "begin; Timeout.timeout(0.3, EOFError) { sleep 1 }; rescue EOFError; $inner.size; end"
+      assert_equal "1", after_a_signal_in(in_its_fiber(wait), handler: handler).first, block
+    end
   end
 end

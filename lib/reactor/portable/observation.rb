@@ -124,6 +124,8 @@ module Reactor
       end
 
       def end_sleep
+        return unless @asleep_since # a poll in a trap handler has ended it
+
         @turn_began = Clock.real
         @asleep += @turn_began - @asleep_since
         @asleep_since = nil

@@ -10,6 +10,8 @@ module Reactor
     # [fiber]  the fiber that waits; nil when the wait is over
     # [kind]   :block (ended by unblock), :io (by readiness), :turn (by its turn only), :stray (see {Switching#switch})
     # [outer]  the wait that this one interrupts, if a trap handler or a finalizer waits in the middle of another wait
+    # [inner]  the wait of a fiber that a trap handler or a finalizer has resumed in the middle of this wait, for example an
+    #          Enumerator's
     # [woken]  the fiber may go on
     # [queued] it is in the ready queue
     # [done]   it is over: an event that comes for it now is dropped
@@ -23,7 +25,7 @@ module Reactor
     #
     # A Struct, because making one runs no Ruby code: no other thread can run meanwhile, see {PortableScheduler#block}.
     Wait = Struct.new(:fiber, :kind, :outer, :woken, :queued, :done, :events, :error, :timer, :hook, :parked_at, :late,
-                      :in_handler)
+                      :in_handler, :inner)
 
     # An exception on its way to a fiber wherever that waits, or the request to end (arguments nil). It takes its turn in the
     # ready queue like a {Wait}. +deferred+: it has let a wake-up go first, once. That of a timeout knows the wait of the fiber, and
@@ -51,6 +53,7 @@ module Reactor
         wait.in_handler = @limits.positive? && in_trap_handler?
         @interrupted[wait.fiber] = wait if wait.outer || wait.in_handler
         note_owner
+        note_interrupted_by(wait) unless @live.key?(wait.fiber)
         find_kill if !@suspects.empty? && kill_suspected?
         wait.parked_at = @clock
         set_time_limit(wait, seconds) if seconds
@@ -116,8 +119,28 @@ module Reactor
         wait.late&.each { |delivery| enqueue(delivery) }
         fiber = wait.fiber
         @interrupted.delete(fiber)
+        queue_interrupted_by(wait) unless @live.key?(fiber)
         wait.outer ? resume_outer(fiber, wait.outer) : @waits.delete(fiber)
-        wait.fiber = wait.outer = nil # an entry that is still queued, or the caller of a new fiber, must keep no fiber alive
+        wait.fiber = wait.outer = wait.inner = nil # an entry that is still queued, or the caller of a new fiber, must keep no fiber alive
+      end
+
+      # If the owner of the fiber is in the middle of a wait, a trap handler or a finalizer there has resumed this fiber.
+      def note_interrupted_by(wait)
+        interrupted = @waits[@owners[wait.fiber]]
+        interrupted.inner = wait if interrupted
+      end
+
+      # If the interrupted wait has ended meanwhile, it is in the ready queue again, because its fiber may be about to poll.
+      def queue_interrupted_by(wait)
+        interrupted = @waits[@owners[wait.fiber]]
+        @ready.unshift(interrupted) if interrupted&.woken && wait.equal?(interrupted.inner)
+      end
+
+      # Whether the fiber of the wait cannot get control, because it waits for one that it has resumed in the middle of the wait. If
+      # the wait is over, the fiber goes on when it has control again.
+      def waits_for_resumed?(wait)
+        inner = wait.inner
+        !inner.nil? && !inner.done && wait.fiber.equal?(@owners[inner.fiber])
       end
 
       # The trap handler or the finalizer that has interrupted this wait waits no more. If the wait has ended meanwhile, it is in

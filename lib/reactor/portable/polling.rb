@@ -21,10 +21,11 @@ module Reactor
       # the fiber at the end of the root fiber's chain of resumes. The fiber that polls goes on waiting, unharmed.
       #
       # A fiber that is made in a trap handler never runs trap handlers, also when that handler has ended. So #initialize makes the
-      # first such fiber, and each makes the next one.
+      # first such fiber, and each makes the next one. If a trap handler that runs in the fiber has resumed another one, for example
+      # an Enumerator's, and that one waits, the next fiber polls.
       def poll
-        @poller = @next_poller&.alive? ? @next_poller : new_poller unless @poller&.alive?
-        switch(@poller, Fiber.current)
+        @poller = @next_poller&.alive? ? @next_poller : new_poller if !@poller&.alive? || @polling.key?(@poller)
+        switch(@poller, @asker = Fiber.current)
       end
 
       def new_poller
@@ -36,9 +37,21 @@ module Reactor
 
       # @return [Fiber] the next one that polls
       def answer(asker)
-        poll_kernel
+        poll_once(asker)
         @running = asker # here, because a trap handler may run as soon as that one has control
         asker.transfer
+      end
+
+      # A trap handler may run in the middle of a poll, and what it waits for polls as well. The poll that it has interrupted must not
+      # sleep afterwards: other threads do not know of that sleep.
+      def poll_once(asker)
+        inside = !@polling.empty?
+        @wake_reader.read_nonblock(4096, exception: false) if inside
+        @polling[Fiber.current] = asker
+        poll_kernel
+      ensure
+        @polling.delete(Fiber.current)
+        @wake_writer.write_nonblock(".", exception: false) if inside && !@wake_writer.closed?
       end
 
       def poll_kernel

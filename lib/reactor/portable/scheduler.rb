@@ -98,6 +98,8 @@ module Reactor
       @virtual_now = nil                 # what the clock of sleeps shows while time is virtual
       @unblock_only_sleeps = 0           # sleeps in a row that nothing but an unblock could end
       @next_poller = new_poller
+      @polling = {}.compare_by_identity  # fiber in the middle of a poll => @asker then; several, if a trap handler has interrupted one
+      @asker = nil                       # the fiber that polls by @poller
       @counts = { fibers: 0, parks: 0, switches: 0, turns: 0, sleeps: 0, wakeups: 0 }
       begin_observation
     end

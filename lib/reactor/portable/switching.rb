@@ -23,7 +23,7 @@ module Reactor
           deliver(entry)
         elsif entry.is_a?(Watch)
           start_watch(entry)
-        elsif entry.fiber.equal?(Fiber.current)
+        elsif entry.fiber.equal?(Fiber.current) || waits_for_resumed?(entry)
           entry.woken = true # this fiber's own wait, or one that it interrupts
           @ready.shift
         else
@@ -116,7 +116,7 @@ module Reactor
         fiber = Fiber.current
         return if @live.key?(fiber) || @running.nil? || fiber.equal?(@running)
 
-        @owners[fiber] = @owners[@running] || @running
+        @owners[fiber] = @owners[@running] || (@running.equal?(@poller) ? @asker : @running)
       end
 
       # The fiber to raise in. If the fiber of the timeout does not wait itself, because it has resumed another fiber, or because it
@@ -169,11 +169,18 @@ module Reactor
       # is.
       def wait_for(delivery)
         wait = innermost = @waits[delivery.fiber]
-        return wait unless delivery.arguments && wait&.outer
+        return wait unless wait
+        return (wait unless has_resumed?(wait)) unless delivery.arguments
+        return if wait.equal?(delivery.outer) # the fiber itself does not wait in the block
+        return wait unless wait.outer
 
         wait = wait.outer until wait.nil? || wait.outer.equal?(delivery.outer)
         wait || innermost
       end
+
+      # Whether the fiber of the wait itself has resumed the one that it waits for. If it polled when the handler came, the fiber that
+      # polls for it has done so.
+      def has_resumed?(wait) = waits_for_resumed?(wait) && !@polling.value?(wait.fiber)
 
       # Whether the wait is that of a trap handler or a finalizer that has interrupted the block of the timeout where it did not
       # wait yet.

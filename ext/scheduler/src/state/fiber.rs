@@ -122,6 +122,8 @@ struct Rare {
     outer_waits: Vec<OuterWait>,
     /// Those of the active hooks that are timeouts whose blocks can be collected.
     collectable_timeouts: u32,
+    /// The fiber that a trap handler has resumed in the middle of this one's wait, last.
+    resumed_in_wait: Option<Life>,
     /// The fiber's own number, which no later fiber at its address has.
     fiber_number: u64,
 }

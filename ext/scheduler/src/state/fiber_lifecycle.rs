@@ -121,6 +121,7 @@ impl State {
             Some(self.fibers.life(before))
         });
         self.fibers.set_owner(slot, owner);
+        self.fibers.note_resumed_in_wait(slot);
         self.note_owner(slot);
     }
 

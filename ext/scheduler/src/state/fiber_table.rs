@@ -319,10 +319,16 @@ impl FiberTable {
             .is_some_and(|record| record.is_queued_as(token.generation()))
     }
 
-    /// Takes an entry of the ready queue; `None` if it no longer stands.
+    /// Takes an entry of the ready queue; `None` if it no longer stands, or if the fiber cannot get control, because it waits for
+    /// another one: see `fiber/nested_wait.rs`.
     pub fn take_queued(&mut self, token: Token) -> Option<ObjectRef> {
         let record = self.get_mut(token.index())?;
-        record.dequeue(token.generation()).then(|| record.fiber())
+        if !record.dequeue(token.generation()) {
+            return None;
+        }
+        let (fiber, resumed) = (record.fiber(), record.resumed_in_wait());
+        let waits_for_resumed = resumed.is_some() && self.waits_for_resumed(token.index());
+        (!waits_for_resumed).then_some(fiber)
     }
 
     /// Whether the fiber's wait is over, or a timeout has fired, and it has left the ready queue.

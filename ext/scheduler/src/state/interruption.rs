@@ -236,7 +236,12 @@ impl State {
     /// Kills a fiber: it unwinds when it next gets control. The fiber, if the VM has to find the way, because it is not
     /// parked itself.
     pub fn kill(&mut self, slot: Slot) -> Option<ObjectRef> {
+        let waits_for_resumed = self.fibers.waits_for_resumed(slot);
         let record = self.fibers.get_mut(slot)?;
+        if waits_for_resumed {
+            record.mark_killed();
+            return Some(record.fiber());
+        }
         match record.kill() {
             KillStep::ThroughVm => Some(record.fiber()),
             KillStep::Pending(None) => None,

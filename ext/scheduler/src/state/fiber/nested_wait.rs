@@ -13,6 +13,10 @@
 //! | set aside for readiness  | an exception is raised in it       | set aside, woken         | the raise is pending |
 //! | set aside, parked        | a timeout around it fires          | set aside, woken         | one more has fired, for this wait |
 //!
+//! If the handler resumes another fiber, for example an Enumerator's, and that one waits, no hook has begun in this fiber. Its wait
+//! is not set aside. If it is over meanwhile, the fiber gets no control from the ready queue, because it waits for the other one. It
+//! looks at its wait when the handler has ended. A kill goes through the VM, which raises it in the other fiber.
+//!
 //! # The fiber's own code
 //!
 //! A handler may also run where the fiber does not wait, but runs Ruby code. Then that code is set aside like a wait, for each hook
@@ -30,7 +34,7 @@ use std::time::Instant;
 use super::{FiberRecord, FiberState};
 use crate::state::{
     object_ref::ObjectRef,
-    wait::{Pending, SEVERAL, WaitHook, WaitKind, WakeCause},
+    wait::{Life, Pending, SEVERAL, WaitHook, WaitKind, WakeCause},
 };
 
 /// A wait that was set aside.
@@ -79,6 +83,16 @@ impl FiberRecord {
     /// Whether a hook that begins now is in the middle of a wait.
     pub(in crate::state) fn is_in_wait(&self) -> bool {
         self.state != FiberState::Running
+    }
+
+    /// A trap handler has resumed another fiber in the middle of the wait.
+    pub(in crate::state) fn set_resumed_in_wait(&mut self, fiber: Life) {
+        self.rare.get_or_insert_default().resumed_in_wait = Some(fiber);
+    }
+
+    /// The fiber that a trap handler has resumed in the middle of a wait, last.
+    pub(in crate::state) fn resumed_in_wait(&self) -> Option<Life> {
+        self.rare.as_ref()?.resumed_in_wait
     }
 
     pub(in crate::state) fn has_outer_wait(&self) -> bool {

@@ -78,6 +78,26 @@ impl FiberTable {
         slots.filter(move |slot| self.get(*slot).and_then(FiberRecord::owner) == Some(owner))
     }
 
+    /// The fiber has entered a hook. If its owner is in the middle of a wait, a trap handler there has resumed it.
+    pub(in crate::state) fn note_resumed_in_wait(&mut self, slot: Slot) {
+        let fiber = self.life(slot);
+        let owner = self.get(slot).and_then(FiberRecord::owner);
+        let owner = owner.and_then(|owner| self.alive_mut(owner));
+        if let Some(owner) = owner.filter(|owner| owner.is_in_wait()) {
+            owner.set_resumed_in_wait(fiber);
+        }
+    }
+
+    /// Whether the fiber that a trap handler has resumed in the middle of this one's wait is parked or queued.
+    #[cold]
+    #[inline(never)]
+    pub(in crate::state) fn waits_for_resumed(&self, slot: Slot) -> bool {
+        let owner = Some(self.life(slot));
+        let resumed = self.get(slot).and_then(FiberRecord::resumed_in_wait);
+        let resumed = resumed.and_then(|fiber| self.alive(fiber));
+        resumed.is_some_and(|record| record.owner() == owner && !record.is_suspended_elsewhere())
+    }
+
     /// Whether this wait is going on.
     pub fn is_parked(&self, wait: Token) -> bool {
         self.parked(wait.index())

@@ -70,3 +70,33 @@ fn only_waits_without_a_limit_count_as_waits_for_an_unblock_only() {
     table.end_wait(first);
     assert!(!table.all_wait_for_unblock_only());
 }
+
+#[test]
+fn a_fiber_that_waits_for_what_a_trap_handler_has_resumed_gets_no_control() {
+    let mut fibers = FiberTable::default();
+    let slot = fibers.insert(ObjectRef::new(0x1000), true);
+    let enumerator = fibers.insert(ObjectRef::new(0x2000), false);
+    let wait = fibers.begin_wait(slot, WaitKind::Block);
+    fibers.set_owner(enumerator, Some(fibers.life(slot)));
+    fibers.note_resumed_in_wait(enumerator);
+    fibers.begin_wait(enumerator, WaitKind::Block);
+    assert!(fibers.wake(wait, WakeCause::Elapsed));
+    assert_eq!(None, fibers.take_queued(wait));
+    assert!(fibers.waits_for_resumed(slot));
+    fibers.end_wait(enumerator);
+    assert!(!fibers.waits_for_resumed(slot));
+    assert!(fibers.may_run(slot));
+}
+
+#[test]
+fn a_fiber_gets_control_if_what_a_trap_handler_has_resumed_waits_no_more() {
+    let mut fibers = FiberTable::default();
+    let fiber = ObjectRef::new(0x1000);
+    let slot = fibers.insert(fiber, true);
+    let enumerator = fibers.insert(ObjectRef::new(0x2000), false);
+    fibers.set_owner(enumerator, Some(fibers.life(slot)));
+    let wait = fibers.begin_wait(slot, WaitKind::Block);
+    fibers.note_resumed_in_wait(enumerator);
+    assert!(fibers.wake(wait, WakeCause::Elapsed));
+    assert_eq!(Some(fiber), fibers.take_queued(wait));
+}
