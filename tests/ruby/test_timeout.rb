@@ -152,6 +152,17 @@ class TestTimeout < ReactorTest
     end
   end
 
+  # In plain Ruby it may be raised at any instruction before the block has ended.
+  def test_a_timeout_that_is_due_with_an_outer_one_is_not_raised_if_its_block_waits_no_more
+    log = []
+    in_fiber do
+      log << Timeout.timeout(LIMIT, Own, "outer") do
+        Timeout.timeout(1e-9, Own, "inner") { TestTimeout.compute_until_due; TestTimeout.log_raised(log); :ended }
+      end
+    end
+    assert_equal ["outer", :ended], log
+  end
+
   def test_a_timeout_never_fires_after_its_block
     in_fiber do
       50.times { Timeout.timeout(0.001) { nil } }
