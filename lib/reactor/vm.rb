@@ -15,7 +15,10 @@ module Reactor
     # The methods of IO that close a descriptor, and the hooks in which they wait.
     CLOSING = %w[close close_read close_write reopen].freeze
     HOOKS_OF_CLOSE = %w[block kernel_sleep].freeze
-    private_constant :CLOSING, :HOOKS_OF_CLOSE
+
+    # How the labels of the methods begin that collect garbage.
+    COLLECTORS = ["GC.", "GC#", "ObjectSpace.garbage_collect"].freeze
+    private_constant :CLOSING, :HOOKS_OF_CLOSE, :COLLECTORS
 
     class << self
       # Reports an error that ended a fiber, as Ruby reports one that ends a thread.
@@ -63,13 +66,22 @@ module Reactor
       # @return [Boolean]
       def finalizes?(fiber, limit = nil)
         blocks = 0
-        (fiber.backtrace_locations || []).each do |frame|
-          return true if frame.path == "<internal:gc>"
+        frames = fiber.backtrace_locations || []
+        frames.each_with_index do |frame, place|
+          return true if collects?(frame, frames[place + 1])
 
           blocks += 1 if frame.base_label == "run_interruptible"
           return false if blocks == limit
         end
         false
+      end
+
+      private
+
+      # From Ruby 4.0 on, a method of the VM's own has the place of its caller.
+      def collects?(frame, caller)
+        frame.path == "<internal:gc>" ||
+          (frame.label.start_with?(*COLLECTORS) && caller && [caller.path, caller.lineno] == [frame.path, frame.lineno])
       end
     end
   end

@@ -79,8 +79,9 @@ pub fn blocks_in_finalizer_of(fiber: Value, limit: usize) -> Result<Option<usize
     };
     let mut blocks = 0;
     let mut was_block = false;
-    for line in lines.into_iter().filter_map(RString::from_value) {
-        if bytes(&line).starts_with(b"<internal:gc>") {
+    let mut lines = lines.into_iter().filter_map(RString::from_value).peekable();
+    while let Some(line) = lines.next() {
+        if is_line_of_collector(bytes(&line), lines.peek().map(bytes)) {
             return Ok(Some(blocks));
         }
         // A subclass may have a method of this name that calls super.
@@ -103,6 +104,23 @@ fn bytes(line: &RString) -> &[u8] {
     // SAFETY: looked at before the next Ruby call.
     unsafe { line.as_slice() }
 }
+
+/// From Ruby 4.0 on, a method of the VM's own has the place of its caller, which is the next line.
+fn is_line_of_collector(line: &[u8], caller: Option<&[u8]>) -> bool {
+    const IN: &[u8] = b":in '";
+    if line.starts_with(b"<internal:gc>") {
+        return true;
+    }
+    let Some(end) = line.windows(IN.len()).rposition(|part| part == IN) else {
+        return false;
+    };
+    let (place, method) = (&line[..end + IN.len()], &line[end + IN.len()..]);
+    COLLECTORS.iter().any(|name| method.starts_with(name))
+        && caller.is_some_and(|caller| caller.starts_with(place))
+}
+
+/// How the names of the methods begin that collect garbage.
+const COLLECTORS: [&[u8]; 3] = [b"GC.", b"GC#", b"ObjectSpace.garbage_collect"];
 
 /// Whether this line of a backtrace is of the method. Its class stands before the name from Ruby 3.4 on.
 fn ends_with_method(line: &[u8], method: &str) -> bool {
