@@ -24,6 +24,8 @@ module Memory
       handle_segv: 0, handle_abort: 0, use_sigaltstack: 0, # Ruby's own handlers stay
       detect_stack_use_after_return: 0, # a conservative collector looks for references on the real stack
       abort_on_error: 1, exitcode: 0, # an error ends the process; a leak changes no exit status
+      # The extension joins no thread. The runtime once ended a process at a join of the VM's, of a thread that it took for joined.
+      detect_invalid_join: 0,
       symbolize: 0, malloc_context_size: 16
     }.freeze
     # Each must be reported with these words.
