@@ -25,7 +25,7 @@ pub fn kernel_sleep(ruby: &Ruby, this: Obj<Scheduler>, arguments: &[Value]) -> R
         [] => None,
         [duration] => match convert::simple_timeout(*duration) {
             Some(duration) => duration,
-            None => return wait_for(ruby, this, *duration, None),
+            None => return convert_and_wait(ruby, this, *duration, None),
         },
         _ => return Err(wrong_number(ruby, arguments.len(), "0..1")),
     };
@@ -47,7 +47,7 @@ pub fn block(ruby: &Ruby, this: Obj<Scheduler>, arguments: &[Value]) -> Result<b
         [_blocker] => None,
         [blocker, timeout] => match convert::simple_lenient_timeout(*timeout) {
             Some(timeout) => timeout,
-            None => return wait_for(ruby, this, *timeout, Some(*blocker)),
+            None => return convert_and_wait(ruby, this, *timeout, Some(*blocker)),
         },
         _ => return Err(wrong_number(ruby, arguments.len(), "1..2")),
     };
@@ -66,7 +66,7 @@ pub fn block(ruby: &Ruby, this: Obj<Scheduler>, arguments: &[Value]) -> Result<b
 /// code finds the fiber in a wait, as a trap handler's does.
 #[cold]
 #[inline(never)]
-fn wait_for(
+fn convert_and_wait(
     ruby: &Ruby,
     this: Obj<Scheduler>,
     limit: Value,

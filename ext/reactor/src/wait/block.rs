@@ -121,8 +121,8 @@ pub fn unblock(this: Obj<Scheduler>, blocker: Value, fiber: Value) {
 }
 
 /// The VM has listed the fiber as waiting, and it is not parked yet: it is on its way through a subclass's override of
-/// `block` or `kernel_sleep`, because between the list and the wait that our own hook begins no other thread gets the GVL. So the wait that it
-/// is about to begin is over already. Without an override, an `unblock` of a running fiber is late, and dropped.
+/// `block` or `kernel_sleep`, because between the list and the wait that our own hook begins no other thread gets the GVL. So
+/// the wait that it is about to begin is over already. Without an override, an `unblock` of a running fiber is late, and dropped.
 fn grant_permit(this: Obj<Scheduler>, slot: Slot) {
     let is_running = this.state().is_running(slot);
     if is_running && (is_overridden(this, "block") || is_overridden(this, "kernel_sleep")) {
