@@ -21,7 +21,7 @@ module Reactor
   # A scheduler belongs to the thread that uses it first. On another thread its methods raise ThreadError, except for the
   # methods of {Inspection}, `unblock` and `fiber_interrupt`.
   class Scheduler < BaseScheduler
-    # What every scheduler has besides its hooks.
+    # Methods of every scheduler besides its hooks.
     module Parts
       include AddressResolution
       include IOSelect

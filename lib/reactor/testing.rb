@@ -79,7 +79,7 @@ module Reactor
       end
     end
 
-    # What time it is inside of {Testing.virtual_time}.
+    # The clock inside of {Testing.virtual_time}.
     class Clock
       # @api private
       attr_reader :scheduler

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 module Reactor
-  # What Ruby code cannot reach by a constant or a method of the VM.
+  # Facts of the VM that no constant and no method of Ruby's has.
   #
   # @api private
   module VM

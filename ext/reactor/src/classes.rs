@@ -1,4 +1,4 @@
-//! What Ruby sees beside the scheduler: `Reactor::Poller`, child processes, the lock of the patches. `lib.rs` defines them.
+//! The other classes that Ruby sees: `Reactor::Poller`, child processes, the lock of the patches. `lib.rs` defines them.
 
 pub mod children;
 pub mod patch_lock;

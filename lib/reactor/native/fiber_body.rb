@@ -2,7 +2,7 @@
 
 module Reactor
   class NativeScheduler
-    # What every fiber of a native scheduler runs: its block, and the report of how that ended.
+    # The body of every fiber of a native scheduler: it runs the block, and reports how the block ended.
     #
     # It is Ruby code, because a block that C calls takes 1.3 kB of frames on the machine stack. Every parked fiber would keep
     # them, and each garbage collection would scan them.

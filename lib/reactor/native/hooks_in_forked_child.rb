@@ -3,7 +3,7 @@
 require_relative "../hooks_in_forked_child"
 
 module Reactor
-  # What the extension calls in a forked child that still has its parent's scheduler, by these names.
+  # Methods that the extension calls by these names in a forked child that still has its parent's scheduler.
   class NativeScheduler
     private
 

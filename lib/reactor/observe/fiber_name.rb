@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 module Reactor
-  # What reports call a fiber. Fiber#storage is not used for it, because Ruby lets no other fiber read it.
+  # The name of a fiber in reports. It does not stand in Fiber#storage, because Ruby lets no other fiber read that.
   #
   # @api private
   module FiberName

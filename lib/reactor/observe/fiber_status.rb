@@ -42,10 +42,10 @@ module Reactor
     # @api private
     Row = Struct.new(:fiber, :key, :state, :hook, :io, :events, :forever, :seconds)
 
-    # Where the frames of this library's own Ruby code are. Patches are not among them: they stand for methods of Ruby's.
+    # The folders of this library's own frames. Patches are not among them, because they stand for methods of Ruby's.
     OWN_FRAMES = %w[native/ portable/ scheduler/ observe/ child_events.rb: forked_child.rb: transfer_loop.rb:]
                  .map { |place| "#{File.dirname(__dir__)}/#{place}" }.freeze
-    # No place begins with these.
+    # A frame that begins so is not the place of a fiber.
     NO_PLACES = ["<internal:", *OWN_FRAMES].freeze
     # The frame of a native hook has the path and the line of the method that has called it. Ruby 3.3 does not name the class.
     HOOK_LABELS = %w[kernel_sleep block io_wait io_read io_write io_pread io_pwrite io_select io_close timeout_after process_wait fiber]

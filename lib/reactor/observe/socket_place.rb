@@ -4,7 +4,7 @@ require "socket"
 require "tmpdir"
 
 module Reactor
-  # Where the socket of an observed process is: NAME.sock in a folder that only its user can enter.
+  # The path of the socket of an observed process: NAME.sock in a folder that only its user can enter.
   #
   # @api private
   module SocketPlace

@@ -5,7 +5,7 @@ require_relative "../schedulers"
 
 module Reactor
   module Patches
-    # What the patches of Ruby's name-resolving methods share. Each of them does what Ruby does if the current fiber has no
+    # Shared by the patches of Ruby's name-resolving methods. Each of them does what Ruby does if the current fiber has no
     # scheduler of this library, or if it is given an address, which needs no resolver.
     #
     # * A host is resolved, with its service, family and flags, before Ruby sees it. Ruby is given a

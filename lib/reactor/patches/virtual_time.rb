@@ -17,7 +17,7 @@ module Reactor
         float_microsecond: [1_000, true], float_millisecond: [1_000_000, true], float_second: [1_000_000_000, true]
       }.freeze
 
-      # Where a thread keeps its virtual clock.
+      # The name of the thread variable that holds the virtual clock.
       KEY = :reactor_virtual_clock
       private_constant :Elapsed, :UNITS, :KEY
 

@@ -5,9 +5,9 @@ require_relative "../histogram"
 
 module Reactor
   class PortableScheduler
-    # What the scheduler tells {Inspection}, {StallDetector} and {TraceWriter}. Any thread may call it.
+    # Methods for {Inspection}, {StallDetector} and {TraceWriter}. Any thread may call them.
     module Observation
-      # What is recorded while a trace is written: the entries, the fibers made and where, and the entries beyond the limit.
+      # The records of a trace: the entries, the fibers made and where, and the entries beyond the limit.
       Trace = Struct.new(:start, :limit, :list, :births, :lost)
       private_constant :Trace
 

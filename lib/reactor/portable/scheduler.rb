@@ -165,7 +165,7 @@ module Reactor
     # @return [Boolean] whether it was unblocked before the time was over
     # @raise [TypeError] no duration
     def block(blocker, timeout = nil)
-      # Nothing before this line, and nothing in it that runs Ruby code: the fiber is in the VM's waiting list already. An
+      # No line may stand before this one, and this one may run no Ruby code: the fiber is in the VM's waiting list already. An
       # unblock by another thread must find the wait from now on, or the fiber would sleep forever.
       @waits[Fiber.current] = wait = Wait.new(Fiber.current, :block, @waits[Fiber.current])
       enqueue(wait) if @early_unblocks.delete(Fiber.current)

@@ -3,9 +3,9 @@
 require_relative "../arguments"
 
 module Reactor
-  # What the native library defines besides the scheduler, in plain Ruby, for a process without the native library.
+  # The methods that the native library defines besides the scheduler, in plain Ruby, for a process without that library.
   class << self
-    # Where a Ractor keeps its schedulers.
+    # The key under which a Ractor keeps its schedulers.
     SCHEDULERS = :__reactor_schedulers__
     private_constant :SCHEDULERS
 

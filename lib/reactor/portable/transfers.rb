@@ -14,7 +14,7 @@ end
 
 module Reactor
   class PortableScheduler
-    # What io_read and io_write do, whichever order and meaning of arguments this Ruby has: attempts that do not wait.
+    # The work of io_read and io_write, for the order and meaning of arguments of every Ruby: attempts that do not wait.
     module Transfers
       include TransferLoop
 

@@ -17,7 +17,7 @@ module Reactor
     Watch = Struct.new(:watcher, :given, :io, :mask, :transient, :queued, :done, :events, :error, :timer)
     private_constant :Watch
 
-    # What {Reactor::Watching} needs of the scheduler.
+    # Methods that {Reactor::Watching} calls.
     module WatcherWaits
       # A start of a fiber that no fiber waits for.
       NO_SPAWNER = Struct.new(:done).new(true).freeze

@@ -62,7 +62,7 @@ module Reactor
       self
     end
 
-    # What its fiber runs.
+    # The body of its fiber.
     #
     # @api private
     def call(events, io)

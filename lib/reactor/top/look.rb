@@ -4,12 +4,12 @@ require_relative "../observe/health"
 
 module Reactor
   module Top
-    # What the observed process has told at one moment.
+    # The answer of the observed process at one moment.
     class Look
       # One of its schedulers.
       Row = Struct.new(:id, :name, :backend, :health, :fibers, :stalls)
 
-      # @return [Hash{Symbol => Object}] what it has told
+      # @return [Hash{Symbol => Object}] the answer
       attr_reader :document
       # @return [Array<Row>]
       attr_reader :rows

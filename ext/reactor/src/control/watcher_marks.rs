@@ -1,8 +1,8 @@
-//! What marks the watchers of a scheduler.
+//! The object that marks the watchers of a scheduler for the garbage collector.
 //!
-//! A minor collection marks everything again that an old object keeps, if one thing of it is young or, as each IO, has no write
-//! barriers. The scheduler keeps the IOs that are watched. So another object keeps the watchers: once they are old, a minor
-//! collection leaves them alone until the next one begins.
+//! If an old object refers to a young object, or to one without write barriers as each IO is, a minor collection marks all of its
+//! references again. The scheduler refers to the IOs that are watched. So another object refers to the watchers: once they are old, a
+//! minor collection does not mark them until the next watcher begins.
 
 use magnus::{DataTypeFunctions, Ruby, TypedData, Value, gc::Marker, prelude::*, typed_data::Obj};
 use reactor_scheduler::state::object_ref::ObjectRef;

@@ -16,9 +16,9 @@ const LEFT_TO_VM: [&str; 2] = ["copy_stream", "close"];
 /// `blocking_operation_wait(work)`, Ruby 3.4 and later: an operation that releases the GVL and may be done by another
 /// thread. What its caller's operations have cost decides about it, in `Offload#run_by_cost`.
 ///
-/// Not IO.copy_stream: it waits for sockets in the middle, and would do that on a worker. Left to the VM, as in a forked
-/// child, it waits by `io_wait`. Nor IO#close: interrupted before a worker has begun, it would not be done at all, and the
-/// VM, which has forgotten the descriptor by then, would leave it open.
+/// Two operations are left to the VM, as in a forked child. IO.copy_stream waits for sockets in the middle: on a worker it would hold
+/// the worker, and in the VM it waits by `io_wait`. If IO#close were interrupted before a worker has begun, the descriptor would stay
+/// open, because the VM has forgotten it by then.
 ///
 /// The value that leaves them to the VM must not reach Ruby code, because code that gets it crashes. So `Offload#run_inline`
 /// does the operations that come through an override, and those of a caller that is written in Ruby.

@@ -18,7 +18,7 @@ use crate::{
 
 type Answer = Result<Value, Error>;
 
-/// What `io_read` and `io_write` are given: IO, buffer, and two numbers, in the order of the interface version.
+/// The arguments of `io_read` and `io_write`: IO, buffer, and two numbers, in the order of the interface version.
 type Given = [Value; 4];
 
 /// `io_read(io, buffer, length, offset)`, interface versions 2 and 3.
@@ -73,7 +73,7 @@ pub fn pwrite_v4(ruby: &Ruby, this: Obj<Scheduler>, arguments: &[Value]) -> Answ
     run_at(ruby, this, io, Direction::Write, &request, file_offset)
 }
 
-/// What `io_pread` and `io_pwrite` are given: IO, buffer, position in the file, and two numbers, in the order of the
+/// The arguments of `io_pread` and `io_pwrite`: IO, buffer, position in the file, and two numbers, in the order of the
 /// interface version.
 fn at(ruby: &Ruby, arguments: &[Value]) -> Result<(Value, Value, [i64; 3]), Error> {
     let [io, buffer, file_offset, third, fourth] = arguments else {

@@ -1,4 +1,4 @@
-//! What observers see of a scheduler: what each fiber waits for, which one has control, whether it goes on at all, a trace.
+//! Methods for observers of a scheduler: what each fiber waits for, which one has control, whether the loop goes on, a trace.
 //!
 //! Called from any thread that holds the GVL. Nothing here changes what fibers do.
 

@@ -1,4 +1,4 @@
-//! What `on_ready` (`lib/reactor/scheduler/watching.rb`) needs of the scheduler, of which none waits; and what servers need.
+//! Methods that `on_ready` (`lib/reactor/scheduler/watching.rb`) and servers call. No caller of `on_ready`'s methods waits.
 
 use std::time::Duration;
 

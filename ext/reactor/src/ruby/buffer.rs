@@ -19,7 +19,7 @@ use crate::ruby::error;
 #[derive(Debug)]
 pub struct Extent {
     offset: usize,
-    /// Where the bytes end that the caller asked for.
+    /// The end of the bytes that the caller asked for.
     end: usize,
     /// The size of the buffer when the transfer last used it; 0 before.
     size: Cell<usize>,
@@ -41,7 +41,7 @@ impl Extent {
         self.offset
     }
 
-    /// What Ruby itself checks first, and that the memory has not been freed since the transfer began.
+    /// Checks the bounds, as Ruby does first, and that the memory has not been freed since the transfer began.
     fn check(&self, size: usize) -> Result<(), Error> {
         let before = self.size.replace(size);
         if self.end > size || before > size {
@@ -223,7 +223,7 @@ pub fn with_readable<T>(
 // As in io/buffer.h. The flags are bits: a sum of them is no member of the type that bindgen makes of them.
 const LOCKED: c_int = 32;
 const READONLY: c_int = 128;
-/// No object is larger. `IO#sysread(-1)` hands over a buffer that claims to be: read(2) refuses that with EFAULT.
+/// The size of the largest object. `IO#sysread(-1)` passes a buffer that claims to be larger: read(2) refuses it with EFAULT.
 const MAX_SIZE: usize = isize::MAX as usize;
 
 /// The memory of a buffer that the VM itself hands to a hook, known by its flags: a locked buffer over memory that it does

@@ -1,11 +1,11 @@
-//! Where C calls Rust, a panic would end the process. It is caught there, and goes on in the Rust code that called C.
+//! A panic that leaves Rust for C would end the process. It is caught at that border, and goes on in the Rust code that called C.
 
 use std::{
     any::Any,
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
 };
 
-/// What came of work that C code has run for Rust code.
+/// The outcome of work that C code has run for Rust code.
 pub enum Ran<T> {
     Not,
     Returned(T),

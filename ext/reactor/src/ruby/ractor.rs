@@ -1,4 +1,4 @@
-//! What a Ractor keeps for itself: the schedulers of this library in it.
+//! State of each Ractor: the schedulers of this library in it.
 
 use std::{ptr, sync::OnceLock};
 

@@ -1,4 +1,4 @@
-//! What happened in a scheduler, beside what the core counts.
+//! Counters of a scheduler, beside those of the core.
 
 #[derive(Debug, Default)]
 pub struct Counters {

@@ -120,7 +120,7 @@ pub struct FiberRecord {
 struct Rare {
     /// The waits in the middle of which hooks have begun, the innermost last.
     outer_waits: Vec<OuterWait>,
-    /// Those of the active hooks that are timeouts whose blocks can be collected.
+    /// How many of the active hooks are timeouts whose blocks can be collected.
     collectable_timeouts: u32,
     /// The fiber that a trap handler has resumed in the middle of this one's wait, last.
     resumed_in_wait: Option<Life>,
@@ -221,7 +221,7 @@ impl FiberRecord {
 
     /// Ruby's mask of the events it waits for; 0 if it waits for none, or for several objects.
     pub fn events(&self) -> u8 {
-        // Those of an earlier wait are not cleared, because each wait would pay for that.
+        // The events of an earlier wait are not cleared, because each wait would pay for that.
         if self.hook == WaitHook::Io {
             self.events
         } else {
@@ -243,7 +243,7 @@ impl FiberRecord {
         self.wait_number
     }
 
-    /// No wait of the fiber has a later number.
+    /// The number of the fiber's latest wait.
     pub(super) fn last_number(&self) -> u32 {
         self.last_number
     }

@@ -281,7 +281,7 @@ impl State {
         !record.is_killed() && owner.is_some_and(FiberRecord::is_kill_suspected)
     }
 
-    /// What the VM raised has reached this fiber: perhaps because its owner was killed.
+    /// Records that an exception of the VM has reached this fiber. Its owner may have been killed.
     pub fn note_raise(&mut self, slot: Slot) {
         if !self.fibers.is_scheduled(slot) {
             let owner = self.fibers.owner_or_self(slot).slot;

@@ -1,4 +1,4 @@
-//! What ends a wait from outside, and what a fiber raises when it has control.
+//! Ending a wait from outside, and raising in a fiber when it has control.
 
 use crate::state::{
     State,
@@ -9,14 +9,14 @@ use crate::state::{
     wait::{Pending, SEVERAL, WaitKind, WaitStatus, WakeCause},
 };
 
-/// What an `unblock` did.
+/// The effect of an `unblock`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unblocked {
     /// The wait is over.
     Woken,
-    /// Nothing: the fiber waits for something else, or is none of the scheduler's.
+    /// No effect: the fiber waits for something else, or does not belong to the scheduler.
     Dropped,
-    /// Nothing yet: the fiber is not parked. It may be on its way into `block`; see [`State::grant_permit`].
+    /// No effect yet: the fiber is not parked. It may be on its way into `block`; see [`State::grant_permit`].
     NotParked(Slot),
 }
 
@@ -41,7 +41,7 @@ impl State {
         }
     }
 
-    /// What was to be raised in the fiber is raised with a later wait.
+    /// Has what was to be raised in the fiber raised in a later wait.
     pub fn put_back(&mut self, slot: Slot, pending: Pending) {
         if let Some(record) = self.fibers.get_mut(slot) {
             record.put_back(pending);

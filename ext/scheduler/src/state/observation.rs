@@ -1,4 +1,4 @@
-//! What observers see of a scheduler: counters, one row for each fiber, a trace. Nothing here changes what fibers do.
+//! Counters, one row for each fiber, and a trace, for observers. Nothing here changes what fibers do.
 
 use std::time::{Duration, Instant};
 

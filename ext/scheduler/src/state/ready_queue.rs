@@ -6,10 +6,10 @@ use reactor::Token;
 
 use crate::state::{fiber::Slot, object_ref::ObjectRef};
 
-/// An expired sleeper goes ahead of at most this many fibers queued before it. So it ends on time beside fewer ready fibers,
-/// and however many sleep, no fiber is overtaken by more than this.
+/// An expired sleeper goes ahead of at most this many fibers queued before it. So it ends on time beside fewer ready fibers, and no
+/// fiber is overtaken by more sleepers than this.
 ///
-/// Not more than [`MAX_RESUMES_PER_POLL`]: sleepers that end in a burst and sleep again would run twice before a fiber whose
+/// If this were more than [`MAX_RESUMES_PER_POLL`], sleepers that end in a burst and sleep again would run twice before a fiber whose
 /// descriptor they have made ready (`docs/measured.md`).
 const MAX_OVERTAKES: u64 = 64;
 

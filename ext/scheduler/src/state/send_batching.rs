@@ -1,6 +1,6 @@
 //! Whether sends are better queued in the driver than made directly.
 //!
-//! Where no more than three sends shared a turn, the next 64 are made directly, because a busy writer that gives up its turn
+//! If at most three sends shared a turn, the next 64 are made directly, because a busy writer that gives up its turn
 //! for each send costs more than it saves (`docs/measured.md`).
 
 /// With fewer queued sends in a turn than this there is nothing to gain, because each takes its fiber's turn away.

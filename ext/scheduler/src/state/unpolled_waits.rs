@@ -13,7 +13,7 @@ impl UnpolledWaits {
         interest == Interest::PRIORITY
     }
 
-    /// What a descriptor that the kernel does not poll is ready for.
+    /// The events for which a descriptor that the kernel does not poll is ready.
     pub fn ready(interest: Interest) -> Interest {
         interest.without(Interest::PRIORITY).unwrap_or(interest)
     }

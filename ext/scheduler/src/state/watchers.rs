@@ -20,8 +20,8 @@ const MARK: u32 = NO_FIBER | 1 << 30;
 #[derive(Clone, Copy, Debug)]
 pub struct WatcherRecord {
     pub object: ObjectRef,
-    /// What the program has given to be watched. The object does not refer to it: the garbage collector looks again and again
-    /// through each old object that refers to an IO.
+    /// The IO, or the object with `to_io`, that is watched. The watcher object does not refer to it, because each minor collection
+    /// would mark an old object that refers to an IO.
     pub io: ObjectRef,
     pub io_number: u64,
     pub interest: Interest,
@@ -44,7 +44,7 @@ pub struct Watchers {
     records: Vec<Option<WatcherRecord>>,
     generations: Vec<u32>,
     free: Vec<u32>,
-    /// Those that are not transient.
+    /// How many are not transient.
     lasting: usize,
 }
 

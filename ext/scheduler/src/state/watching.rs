@@ -26,12 +26,12 @@ pub struct NewWatcher {
     pub is_buffered: bool,
 }
 
-/// A watcher whose turn has come.
+/// A watcher whose fiber is to start now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DueWatcher {
     pub object: ObjectRef,
     pub io: ObjectRef,
-    /// What the descriptor is ready for; `None`: its time was up.
+    /// The events for which the descriptor is ready; `None`: its time was up.
     pub ready: Option<Interest>,
 }
 
@@ -151,7 +151,7 @@ impl State {
         }
     }
 
-    /// Takes a watcher whose turn has come.
+    /// Takes a watcher whose fiber is to start now.
     pub fn take_due_watcher(&mut self, token: Token) -> Option<DueWatcher> {
         if !self.watchers.is_due(token) {
             return None;
@@ -224,14 +224,14 @@ impl State {
         })
     }
 
-    // --- what there is -------------------------------------------------------------------------------------------
+    // --- looking -------------------------------------------------------------------------------------------
 
     /// Whether every fiber made by `Fiber.schedule` has ended, and every watcher that is not transient.
     pub fn is_drained(&self) -> bool {
         self.fibers.live() == 0 && self.watchers.lasting() == 0
     }
 
-    /// What a watcher watches; `None` if it has ended.
+    /// The IO object that a watcher watches; `None` if it has ended.
     pub fn watched(&self, token: Token) -> Option<ObjectRef> {
         self.watchers.get(token).map(|record| record.io)
     }

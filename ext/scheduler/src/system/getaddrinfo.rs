@@ -6,7 +6,7 @@ use std::{
     ptr, slice,
 };
 
-/// What getaddrinfo(3) is asked beside the names.
+/// The hints of getaddrinfo(3).
 #[derive(Clone, Copy, Debug)]
 pub struct Hints {
     pub family: c_int,

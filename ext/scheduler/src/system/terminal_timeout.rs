@@ -6,7 +6,7 @@ use rustix::termios::{LocalModes, SpecialCodeIndex, tcgetattr};
 
 use crate::system::descriptor::{borrow, is_nonblocking};
 
-/// What VMIN and VTIME say.
+/// VMIN in bytes, and VTIME as a duration.
 struct Limits {
     least: usize,
     pause: Duration,

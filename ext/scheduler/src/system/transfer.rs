@@ -1,6 +1,6 @@
 //! One attempt to read or write that does not block, whatever kind of descriptor it is.
 //!
-//! Where the kernel offers a call that cannot block, no readiness question comes first. The O_NONBLOCK flag is never
+//! If the kernel offers a call that cannot block, the file is not asked first whether it is ready. The O_NONBLOCK flag is never
 //! changed, because other processes may share it.
 
 use std::{

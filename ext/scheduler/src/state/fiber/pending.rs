@@ -1,4 +1,4 @@
-//! What is pending for a fiber (a raise, a kill, a fired timeout), and what its wait answers when it looks.
+//! What is pending for a fiber (an exception, a kill, a fired timeout), and the status of its wait.
 
 use super::{FiberRecord, FiberState, KillStep};
 use crate::state::{
@@ -7,12 +7,12 @@ use crate::state::{
 };
 
 impl FiberRecord {
-    /// An exception that is raised when it next gets control.
+    /// Has an exception raised when the fiber next gets control.
     pub(in crate::state) fn raise_later(&mut self, exception: ObjectRef) {
         self.pending = Some(Pending::Raise(exception));
     }
 
-    /// What was pending stays so until the fiber has control in a wait that may end by it.
+    /// Keeps what was pending until the fiber has control in a wait that may end by it.
     pub(in crate::state) fn put_back(&mut self, pending: Pending) {
         self.pending = Some(match pending {
             Pending::Raise(exception) => Pending::Late(exception),
