@@ -43,15 +43,15 @@ module Reactor
 
     # Methods of one class or module.
     #
-    # [owner]        the class or module, or its singleton class
-    # [methods]      the names of the methods
-    # [with]         the module that is prepended to the owner, with exactly these methods
-    # [moment]       when it is installed
-    # [before]       the first Ruby version that does without; nil: every Ruby has it
-    # [condition]    is asked `needed?` at installation, if no version tells which Ruby does without; nil: it is not asked
-    # [replaceable]  whether Ruby code of another library that stands in the place of a method is left alone
-    # [purpose]      what it is for, in Markdown
-    # [price]        what a call costs in addition, in Markdown
+    # - `owner`: the class or module, or its singleton class
+    # - `methods`: the names of the methods
+    # - `with`: the module that is prepended to the owner, with exactly these methods
+    # - `moment`: when it is installed
+    # - `before`: the first Ruby version that does without; nil: every Ruby has it
+    # - `condition`: is asked `needed?` at installation, if no version tells which Ruby does without; nil: it is not asked
+    # - `replaceable`: whether Ruby code of another library that stands in the place of a method is left alone
+    # - `purpose`: what it is for, in Markdown
+    # - `price`: what a call costs in addition, in Markdown
     Patch = Data.define(:owner, :methods, :with, :moment, :before, :condition, :replaceable, :purpose, :price) do
       def initialize(before: nil, condition: nil, replaceable: false, **) = super
 

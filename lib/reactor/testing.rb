@@ -5,7 +5,7 @@ require_relative "../reactor"
 module Reactor
   # For tests of programs that wait. Not loaded by default: require "reactor/testing".
   #
-  # == The clock
+  # ### The clock
   #
   # Inside of {virtual_time} the clock stands still while any fiber can run. When none can, it jumps to the moment of the next
   # sleep, timeout or timer. The fibers that are due then run in the order in which they were to be woken; fibers of the same
@@ -19,14 +19,14 @@ module Reactor
   # system itself (Date.today). A loop that watches the clock without ever waiting does not end, because time passes
   # only while fibers wait.
   #
-  # == Input and output are real
+  # ### Input and output are real
   #
   # Before each jump the scheduler polls its descriptors, and what is ready goes first. If a fiber waits for something that is
   # not a timer (a descriptor, a child process, another thread that is not itself waiting forever), the scheduler waits for
-  # +settle+ real seconds before the clock jumps.
+  # `settle` real seconds before the clock jumps.
   #
   # A peer in the same thread always answers before a timeout: the clock jumps only when the peer can do nothing more either. A
-  # peer outside of the thread that takes longer than +settle+ is overtaken by timeouts. Give it time by a larger +settle+, or
+  # peer outside of the thread that takes longer than `settle` is overtaken by timeouts. Give it time by a larger `settle`, or
   # run that part in {hold}. The scheduler's own work on other threads (files, name resolution) is waited for to its end.
   module Testing
     class << self

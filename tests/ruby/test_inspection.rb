@@ -12,7 +12,7 @@ class TestInspection < ReactorTest
 
   def test_every_key_of_stats_is_documented
     text = File.read(File.join(LIB, "reactor/observe/inspection.rb"))[/# Counters since.*?def stats/m]
-    documented = text.scan(/^ *# \[(\w+)\]/).flatten.map(&:to_sym)
+    documented = text.scan(/^ *# - `(\w+)`: /).flatten.map(&:to_sym)
     run_scheduler do |scheduler|
       Fiber.schedule { sleep 0.001 }
       stats = scheduler.stats

@@ -70,7 +70,7 @@ module Reactor
     # @return [Hash{Symbol => Integer}] the counters of the native reactor, see {Inspection#stats}
     def stats = @poller.stats.merge(waiting: @waiting.size, ready: @ready.size)
 
-    # For Async's +worker_pool:+ option: operations that may block (Ruby 4.0 offers them) go to threads if they take long.
+    # For Async's `worker_pool:` option: operations that may block (Ruby 4.0 offers them) go to threads if they take long.
     #
     # @return [#call, #close]
     def pool = Pool.new
@@ -210,7 +210,7 @@ module Reactor
     # @api private
     def prepare_reopen(_io) = nil
 
-    # The IO has another file than before, or is closed. If +interrupts+, raises IOError in the tasks that wait for it.
+    # The IO has another file than before, or is closed. If `interrupts`, raises IOError in the tasks that wait for it.
     #
     # @api private
     def replaced(io, interrupts)

@@ -17,9 +17,9 @@ module Reactor
   # The addresses are tried in the order of getaddrinfo(3) (RFC 6724), with the families alternating: the next one 250 ms
   # after the last, and at once when one has failed. The first connection wins, the other sockets are closed.
   #
-  # [connect_timeout]  seconds from the last attempt on, when there is no other address to try
-  # [resolv_timeout]   seconds for the resolver, until it has answered with an address
-  # [open_timeout]     seconds for everything (Ruby 4.0 and later)
+  # - `connect_timeout`: seconds from the last attempt on, when there is no other address to try
+  # - `resolv_timeout`: seconds for the resolver, until it has answered with an address
+  # - `open_timeout`: seconds for everything (Ruby 4.0 and later)
   #
   # @api private
   class HappyEyeballs

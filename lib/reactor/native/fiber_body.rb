@@ -1,6 +1,8 @@
 # frozen_string_literal: true
 
 module Reactor
+  # The native scheduler: its hooks are written in Rust. {PortableScheduler} has the same hooks in Ruby, and its documentation of them
+  # holds for both. {Scheduler} inherits from this class if the native library is loaded.
   class NativeScheduler
     # The body of every fiber of a native scheduler: it runs the block, and reports how the block ended.
     #

@@ -3,8 +3,9 @@
 require_relative "../hooks_in_forked_child"
 
 module Reactor
-  # Methods that the extension calls by these names in a forked child that still has its parent's scheduler.
   class NativeScheduler
+    # Methods that the extension calls by these names in a forked child that still has its parent's scheduler.
+
     private
 
     def io_wait_in_forked_child(io, events, timeout) = ForkedChildHooks.io_wait(io, events, timeout)

@@ -4,9 +4,10 @@ require_relative "../child_events"
 require_relative "../vm"
 
 module Reactor
-  # The rare paths of the native scheduler that are written in Ruby. The extension calls them by these names. (It also calls
-  # `deadlock_message`, `wakeable_from_outside?`, `run_by_cost` and `run_inline`, which every scheduler has.)
   class NativeScheduler
+    # The rare paths that are written in Ruby. The extension calls them by these names. (It also calls `deadlock_message`,
+    # `wakeable_from_outside?`, `run_by_cost` and `run_inline`, which every scheduler has.)
+
     private
 
     def report_error(error) = VM.report_error(Fiber.current, error)

@@ -3,38 +3,28 @@
 require_relative "fiber_name"
 
 module Reactor
+  FiberStatus = Data.define(:fiber, :state, :hook, :io, :events, :forever, :seconds, :backtrace)
+
   # What one fiber of a scheduler is doing at the moment it was looked at.
   #
-  # [fiber]     the Fiber
-  # [state]     +:waiting+ (parked), +:ready+ (its wait is over, and it is in the ready queue), +:running+ (it has control) or
-  #             +:away+ (other fibers run on its behalf: an Enumerator that it has resumed, or, in {Lifecycle#run}, all)
-  # [hook]      what it waits in: +:io+, +:sleep+, +:block+ (Mutex, Queue, Thread#join …), +:other+; nil unless waiting
-  # [io]        the IO object it waits for; nil if there is none, are several, or it is gone
-  # [events]    IO::READABLE, IO::WRITABLE, IO::PRIORITY or several of them; 0 if it waits for no single IO
-  # [forever]   it waits without a time limit until another fiber or thread wakes it
-  # [seconds]   how long it has been in this state, counted from the turn of the loop in which that began; nil unless waiting
-  #             or ready
-  # [backtrace] where it is, as Fiber#backtrace, without the frames of this library
-  FiberStatus = Data.define(:fiber, :state, :hook, :io, :events, :forever, :seconds, :backtrace) do
-    # @return [String] one line, for example "waiting 0.512 s for #<TCPSocket:fd 7> to be readable"
-    def summary
-      [state, (format("%.3f s", seconds) if seconds), purpose].compact.join(" ")
-    end
-
-    # @return [String] the fiber, the summary, and the backtrace on lines of its own
-    def to_s = ["#{FiberName.describe(fiber)} #{summary}", *backtrace].join("\n    ")
-
-    private
-
-    def purpose
-      case hook
-      when :io then io || !events.zero? ? "for #{io ? io.inspect : "an IO object"} to be #{FiberStatus.wanted(events)}" : "for several IO objects"
-      when :sleep then forever ? "asleep until woken" : "asleep"
-      when :block then forever ? "until it is unblocked" : "until it is unblocked or its time is over"
-      end
-    end
-  end
-
+  # @!attribute [r] fiber
+  #   @return [Fiber]
+  # @!attribute [r] state
+  #   @return [Symbol] `:waiting` (parked), `:ready` (its wait is over, and it is in the ready queue), `:running` (it has control) or
+  #     `:away` (other fibers run for it: an Enumerator that it has resumed, or, in {Lifecycle#run}, all)
+  # @!attribute [r] hook
+  #   @return [Symbol, nil] the hook it waits in: `:io`, `:sleep`, `:block` (Mutex, Queue, Thread#join …) or `:other`; nil unless waiting
+  # @!attribute [r] io
+  #   @return [IO, nil] the object it waits for; nil if there is none, are several, or it is gone
+  # @!attribute [r] events
+  #   @return [Integer] IO::READABLE, IO::WRITABLE, IO::PRIORITY or several of them; 0 if it waits for no single IO
+  # @!attribute [r] forever
+  #   @return [Boolean] whether it waits without a time limit until another fiber or thread wakes it
+  # @!attribute [r] seconds
+  #   @return [Float, nil] how long it has been in this state, counted from the turn of the loop in which that began; nil unless waiting
+  #     or ready
+  # @!attribute [r] backtrace
+  #   @return [Array<String>] where it stands, as Fiber#backtrace, without the frames of this library
   class FiberStatus
     # One fiber as the scheduler's `fiber_rows` tells it: what {FiberStatus} has, a number that is the fiber's own while it lives
     # (key), and the IO object as itself or by its number (io).
@@ -117,6 +107,24 @@ module Reactor
       def hook_line?(line, caller)
         label = HOOK_LABELS.find { |ending| line.end_with?(ending) }
         label && caller.start_with?(line.byteslice(0, line.bytesize - label.bytesize))
+      end
+    end
+
+    # @return [String] one line, for example "waiting 0.512 s for #<TCPSocket:fd 7> to be readable"
+    def summary
+      [state, (format("%.3f s", seconds) if seconds), purpose].compact.join(" ")
+    end
+
+    # @return [String] the fiber, the summary, and the backtrace on lines of its own
+    def to_s = ["#{FiberName.describe(fiber)} #{summary}", *backtrace].join("\n    ")
+
+    private
+
+    def purpose
+      case hook
+      when :io then io || !events.zero? ? "for #{io ? io.inspect : "an IO object"} to be #{FiberStatus.wanted(events)}" : "for several IO objects"
+      when :sleep then forever ? "asleep until woken" : "asleep"
+      when :block then forever ? "until it is unblocked" : "until it is unblocked or its time is over"
       end
     end
   end

@@ -3,17 +3,29 @@
 require_relative "../histogram"
 
 module Reactor
+  Health = Data.define(:stats, :turns, :lateness, :queue)
+
   # The numbers of a scheduler: since it was made, or, as a difference of two, between two readings.
   #
   # Time is real time, also in virtual time. Only {#lateness} is counted on the clock of sleeps and timeouts.
   #
-  # [stats]    the counters and gauges of {Inspection#stats}. In a difference a counter is what was counted between the two readings, and
-  #            a gauge is that of the later one.
-  # [turns]    a {Histogram} of the seconds from one poll of the kernel to the next, or to the sleep before it. On the native
-  #            scheduler, only the mean of turns that follow one another within a millisecond is known.
-  # [lateness] a {Histogram} of the seconds by which sleeps, timeouts and other timers ended late
-  # [queue]    a {Histogram} of the seconds for which work waited for a thread, in the native pool and in that of {Offload#offload}
-  Health = Data.define(:stats, :turns, :lateness, :queue) do
+  # @!attribute [r] stats
+  #   @return [Hash{Symbol => Integer}] the counters and gauges of {Inspection#stats}. In a difference a counter is what was counted
+  #     between the two readings, and a gauge is that of the later one.
+  # @!attribute [r] turns
+  #   @return [Histogram] the seconds from one poll of the kernel to the next, or to the sleep before it. On the native scheduler, only
+  #     the mean of turns that follow one another within a millisecond is known.
+  # @!attribute [r] lateness
+  #   @return [Histogram] the seconds by which sleeps, timeouts and other timers ended late
+  # @!attribute [r] queue
+  #   @return [Histogram] the seconds for which work waited for a thread, in the native pool and in that of {Offload#offload}
+  class Health
+    # The names of the stats that are gauges.
+    GAUGES = %i[
+      live parked ready watchers timers waiting_io waiting_sleep waiting_block waiting_other offload_threads pool_threads
+      pool_queued pool_running
+    ].freeze
+
     # @param earlier [Health] of the same scheduler
     # @return [Health] what was counted between the two
     def -(earlier)
@@ -34,14 +46,6 @@ module Reactor
     def to_h
       { seconds: seconds, utilisation: utilisation, waits: waits, turns: turns.to_h, lateness: lateness.to_h, queue: queue.to_h, stats: stats }
     end
-  end
-
-  class Health
-    # The names of the stats that are gauges.
-    GAUGES = %i[
-      live parked ready watchers timers waiting_io waiting_sleep waiting_block waiting_other offload_threads pool_threads
-      pool_queued pool_running
-    ].freeze
 
     # Keeps its last reading, and returns the difference to it. Readers do not disturb one another.
     class Reader

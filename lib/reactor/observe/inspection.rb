@@ -12,58 +12,63 @@ module Reactor
     # Counters since the scheduler was made, and gauges of this moment. Each counter costs an addition.
     #
     # Counters, on every backend:
-    # [fibers]   fibers made by Fiber.schedule
-    # [parks]    waits begun by fibers
-    # [switches] times control was given to a waiting fiber. A fiber needs none if its own wait ends while it polls.
-    # [turns]    polls of the kernel
-    # [sleeps]   polls that found nothing and went to sleep
-    # [wakeups]  sleeps ended by another thread or a trap handler
-    # [stalls]   fibers that held the loop too long, if +stall:+ was given
-    # [awake_ns]  nanoseconds in which the loop was not asleep
-    # [asleep_ns] nanoseconds in which the loop was asleep
-    # [gc_ns]     nanoseconds of garbage collection in which the loop was not asleep, by any thread; to the millisecond on the
-    #             native scheduler. 0 if GC.measure_total_time is off.
+    #
+    # - `fibers`: fibers made by Fiber.schedule
+    # - `parks`: waits begun by fibers
+    # - `switches`: times control was given to a waiting fiber. A fiber needs none if its own wait ends while it polls.
+    # - `turns`: polls of the kernel
+    # - `sleeps`: polls that found nothing and went to sleep
+    # - `wakeups`: sleeps ended by another thread or a trap handler
+    # - `stalls`: fibers that held the loop too long, if `stall:` was given
+    # - `awake_ns`: nanoseconds in which the loop was not asleep
+    # - `asleep_ns`: nanoseconds in which the loop was asleep
+    # - `gc_ns`: nanoseconds of garbage collection in which the loop was not asleep, by any thread; to the millisecond on the
+    #   native scheduler. 0 if GC.measure_total_time is off.
     #
     # Gauges, on every backend:
-    # [live]     fibers made by Fiber.schedule that have not finished
-    # [parked]   fibers that wait
-    # [ready]    entries of the ready queue
-    # [waiting_io]    fibers that wait in the hook :io of {FiberStatus}
-    # [waiting_sleep] in the hook :sleep
-    # [waiting_block] in the hook :block
-    # [waiting_other] in the hook :other
-    # [watchers] waits of {Watching#on_ready} that go on
-    # [timers]   timers that are set
+    #
+    # - `live`: fibers made by Fiber.schedule that have not finished
+    # - `parked`: fibers that wait
+    # - `ready`: entries of the ready queue
+    # - `waiting_io`: fibers that wait in the hook :io of {FiberStatus}
+    # - `waiting_sleep`: in the hook :sleep
+    # - `waiting_block`: in the hook :block
+    # - `waiting_other`: in the hook :other
+    # - `watchers`: waits of {Watching#on_ready} that go on
+    # - `timers`: timers that are set
     #
     # Counters of the native scheduler only:
-    # [waits]        waits for a descriptor
-    # [skipped]      waits that needed no system call, because the direction was known to be drained
-    # [registered]   descriptors registered with the kernel
-    # [rearmed]      registrations armed again
-    # [renewed]      registrations that the kernel had forgotten, made again
-    # [deregistered] registrations ended
-    # [closed]       registrations left to end with their descriptors, because their owners closed them
-    # [polls]        system calls that asked the kernel for events
-    # [events]       events it reported
-    # [stale]        events of an older registration of a descriptor, dropped
-    # [spurious]     events of a direction that no fiber waited for
-    # [queued]       writes submitted in one call with writes of other fibers (backend uring)
-    # [carried]      small reads and fsyncs of files made by the driver instead of a thread (backend uring)
+    #
+    # - `waits`: waits for a descriptor
+    # - `skipped`: waits that needed no system call, because the direction was known to be drained
+    # - `registered`: descriptors registered with the kernel
+    # - `rearmed`: registrations armed again
+    # - `renewed`: registrations that the kernel had forgotten, made again
+    # - `deregistered`: registrations ended
+    # - `closed`: registrations left to end with their descriptors, because their owners closed them
+    # - `polls`: system calls that asked the kernel for events
+    # - `events`: events it reported
+    # - `stale`: events of an older registration of a descriptor, dropped
+    # - `spurious`: events of a direction that no fiber waited for
+    # - `queued`: writes submitted in one call with writes of other fibers (backend uring)
+    # - `carried`: small reads and fsyncs of files made by the driver instead of a thread (backend uring)
     #
     # Of operations that Ruby offers to the scheduler, and of {Offload#offload}:
-    # [offload_inline]    operations run inline
-    # [offload_on_worker] operations run on a thread
-    # [offload_threads]   threads there are
+    #
+    # - `offload_inline`: operations run inline
+    # - `offload_on_worker`: operations run on a thread
+    # - `offload_threads`: threads there are
     #
     # Of the native scheduler's pool of threads, for work that has no non-blocking form:
-    # [pool_jobs]      jobs submitted
-    # [pool_ended]     jobs run to their end
-    # [pool_cancelled] jobs cancelled before they began
-    # [pool_panicked]  jobs that failed inside, which is a defect
-    # [pool_started]   threads started so far
-    # [pool_threads]   threads there are
-    # [pool_queued]    jobs that wait for a thread
-    # [pool_running]   jobs that run
+    #
+    # - `pool_jobs`: jobs submitted
+    # - `pool_ended`: jobs run to their end
+    # - `pool_cancelled`: jobs cancelled before they began
+    # - `pool_panicked`: jobs that failed inside, which is a defect
+    # - `pool_started`: threads started so far
+    # - `pool_threads`: threads there are
+    # - `pool_queued`: jobs that wait for a thread
+    # - `pool_running`: jobs that run
     #
     # @return [Hash{Symbol => Integer}]
     def stats
@@ -78,7 +83,7 @@ module Reactor
     # @return [Health] since the scheduler was made
     def health = Health.of(self)
 
-    # @return [Array<Stall>] the longest of the stalls that have ended, if +stall:+ was given; the longest first
+    # @return [Array<Stall>] the longest of the stalls that have ended, if `stall:` was given; the longest first
     def slowest_stalls = @stalls&.slowest || []
 
     # Every fiber the scheduler knows: the unfinished fibers of Fiber.schedule, and each other fiber of the thread (the root

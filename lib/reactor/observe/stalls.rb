@@ -5,13 +5,19 @@ require_relative "../clock"
 require_relative "fiber_status"
 
 module Reactor
+  Stall = Data.define(:fiber, :seconds, :backtrace, :over)
+
   # A fiber that held the loop: no other fiber of the scheduler, no timer and no descriptor was served meanwhile.
   #
-  # [fiber]     the Fiber; nil for code outside of the scheduler's fibers (the root fiber between two hooks)
-  # [seconds]   how long it has held the loop at least
-  # [backtrace] of the scheduler's thread when the stall was found, as for a {FiberStatus}
-  # [over]      false when it is found; true in a second report when it has ended
-  Stall = Data.define(:fiber, :seconds, :backtrace, :over) do
+  # @!attribute [r] fiber
+  #   @return [Fiber, nil] nil for code outside of the scheduler's fibers (the root fiber between two hooks)
+  # @!attribute [r] seconds
+  #   @return [Float] how long it has held the loop at least
+  # @!attribute [r] backtrace
+  #   @return [Array<String>] of the scheduler's thread when the stall was found, as for a {FiberStatus}
+  # @!attribute [r] over
+  #   @return [Boolean] false when the stall is found; true in a second report when it has ended
+  class Stall
     # @return [String] what it was, and where
     def to_s
       return format("reactor: the stall of %s ended after %.3f s", FiberName.describe(fiber), seconds) if over

@@ -1,9 +1,11 @@
 # frozen_string_literal: true
 
 module Reactor
-  # When IO#timeout is over, +io_wait+ returns false. From Ruby 3.4 on, the method that called it raises the right exception. On
-  # Ruby 3.3 a method that transfers raises what errno says, and Ruby code cannot set errno. So +io_wait+ itself raises the
+  # When IO#timeout is over, `io_wait` returns false. From Ruby 3.4 on, the method that called it raises the right exception. On
+  # Ruby 3.3 a method that transfers raises what errno says, and Ruby code cannot set errno. So `io_wait` itself raises the
   # exception that the method raises without a scheduler. Methods that only wait get false.
+  #
+  # @api private
   module IOTimeoutOnRuby33
     # These raise IO::TimeoutError.
     TRANSFERS = %w[read readpartial gets getc getbyte readline readlines readchar readbyte each_line each each_byte each_char eof eof?

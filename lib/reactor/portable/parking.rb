@@ -7,31 +7,31 @@ module Reactor
   class PortableScheduler
     # One park of one fiber.
     #
-    # [fiber]  the fiber that waits; nil when the wait is over
-    # [kind]   :block (ended by unblock), :io (by readiness), :turn (by its turn only), :stray (see {Switching#switch})
-    # [outer]  the wait that this one interrupts, if a trap handler or a finalizer waits in the middle of another wait
-    # [inner]  the wait of a fiber that a trap handler or a finalizer has resumed in the middle of this wait, for example an
-    #          Enumerator's
-    # [woken]  the fiber may go on
-    # [queued] it is in the ready queue
-    # [done]   it is over: an event that comes for it now is dropped
-    # [events] the events that have come
-    # [error]  arguments for raise, to be raised where the fiber waits
-    # [timer]  the {Timer} that ends it
-    # [hook]   :sleep or :block where the kind is :block, for {Inspection#fibers}; :select in a wait for several things
-    # [parked_at] the time of the last poll when it began
-    # [late]   deliveries that come again when it is over, because they must not end it
-    # [in_handler] it is known to be that of a trap handler
+    # - `fiber`: the fiber that waits; nil when the wait is over
+    # - `kind`: :block (ended by unblock), :io (by readiness), :turn (by its turn only), :stray (see {Switching#switch})
+    # - `outer`: the wait that this one interrupts, if a trap handler or a finalizer waits in the middle of another wait
+    # - `inner`: the wait of a fiber that a trap handler or a finalizer has resumed in the middle of this wait, for example an
+    #   Enumerator's
+    # - `woken`: the fiber may go on
+    # - `queued`: it is in the ready queue
+    # - `done`: it is over: an event that comes for it now is dropped
+    # - `events`: the events that have come
+    # - `error`: arguments for raise, to be raised where the fiber waits
+    # - `timer`: the {Timer} that ends it
+    # - `hook`: :sleep or :block where the kind is :block, for {Inspection#fibers}; :select in a wait for several things
+    # - `parked_at`: the time of the last poll when it began
+    # - `late`: deliveries that come again when it is over, because they must not end it
+    # - `in_handler`: it is known to be that of a trap handler
     #
     # A Struct, because making one runs no Ruby code: no other thread can run meanwhile, see {PortableScheduler#block}.
     Wait = Struct.new(:fiber, :kind, :outer, :woken, :queued, :done, :events, :error, :timer, :hook, :parked_at, :late,
                       :in_handler, :inner)
 
     # An exception on its way to a fiber wherever that waits, or the request to end (arguments nil). It takes its turn in the
-    # ready queue like a {Wait}. +deferred+: it has let a wake-up go first, once. That of a timeout knows the wait of the fiber, and
+    # ready queue like a {Wait}. `deferred`: it has let a wake-up go first, once. That of a timeout knows the wait of the fiber, and
     # of the fiber's owner, in the middle of which its block began: nil, unless that was in a trap handler or a finalizer.
-    # +in_handler+: its block began in a trap handler. +level+: how many blocks of timeouts run in the fiber, up to this one;
-    # +level_of_owner+: how many ran in the fiber's owner.
+    # `in_handler`: its block began in a trap handler. `level`: how many blocks of timeouts run in the fiber, up to this one;
+    # `level_of_owner`: how many ran in the fiber's owner.
     Delivery = Struct.new(:fiber, :arguments, :queued, :done, :deferred, :outer, :outer_of_owner, :in_handler, :level, :level_of_owner)
 
     private_constant :Wait, :Delivery

@@ -22,7 +22,7 @@ module Reactor
   # The portable scheduler: all hooks in plain Ruby over IO.select. It runs wherever Ruby runs. It is also the specification of
   # the native scheduler, which has the same methods with the same answers and the same errors.
   #
-  # == How it works
+  # ### How it works
   #
   # A fiber that has to wait *parks*: it makes a {Wait}, says what ends it (a descriptor, a time, an unblock), and gives the
   # thread to the first fiber in the ready queue. There is no loop fiber: if no fiber is ready, the parking fiber polls the
@@ -36,7 +36,7 @@ module Reactor
   # over (Thread#raise, a signal) loses nothing. For the same reason a fiber is woken in one step, an append to the ready
   # queue, which other threads and trap handlers may do as well.
   #
-  # == What it cannot do
+  # ### What it cannot do
   #
   # IO.select does not tell of a hang-up where only writability or priority was asked for, and it costs time for every
   # descriptor that is waited for. The end of a child is noticed up to 50 ms late.
@@ -246,7 +246,7 @@ module Reactor
     # @api private
     def prepare_reopen(_io) = nil
 
-    # The IO has another file than before, or is closed. All waits for it go on with that file, except that, if +interrupts+,
+    # The IO has another file than before, or is closed. All waits for it go on with that file, except that, if `interrupts`,
     # IOError is raised in the fibers that wait for this IO alone. Any thread may call this.
     #
     # @param io [IO]
@@ -333,7 +333,7 @@ module Reactor
 
     # @!method io_read(io, buffer, length, offset)
     #   The hook for IO#read and its like: one attempt that does not wait. The arguments are those of Ruby 4.0 and before. From
-    #   4.1 on they are (io, buffer, offset, length), and +length+ is a maximum instead of a minimum.
+    #   4.1 on they are (io, buffer, offset, length), and `length` is a maximum instead of a minimum.
     #   @param io [IO]
     #   @param buffer [IO::Buffer]
     #   @param length [Integer] bytes to be read at least, waiting if need be; 0: what one attempt yields

@@ -46,14 +46,14 @@ module Reactor
 
       private
 
-      # Up to Ruby 4.0: at least +least+ bytes, fewer only at the end or at an error; 0: one attempt that does not wait.
+      # Up to Ruby 4.0: at least `least` bytes, fewer only at the end or at an error; 0: one attempt that does not wait.
       def transfer_least(direction, io, buffer, offset, least)
         yield_if_due(io)
         io = check_transfer(io, buffer, offset, least)
         locked(buffer) { transfer_at_least(direction, io, buffer, offset, least) }
       end
 
-      # From Ruby 4.1 on: one transfer of at most +most+ bytes.
+      # From Ruby 4.1 on: one transfer of at most `most` bytes.
       def transfer_once(direction, io, buffer, offset, most)
         yield_if_due(io)
         io = check_transfer(io, buffer, offset, most)

@@ -45,7 +45,7 @@ module Reactor
       # @return [Numeric] real seconds with this moment
       def await_child(_pid, _flags, waited)
         moment = (waited / 4.0).clamp(0.001, 0.05)
-        # Children live in real time, so they get +settle+ seconds of it before the clock may jump. After that the moment is
+        # Children live in real time, so they get `settle` seconds of it before the clock may jump. After that the moment is
         # longer than it takes to be idle, or virtual time would never go on.
         moment = 2 * @settle + 0.005 if @virtual_now && waited > @settle
         @virtual_now ? sleep_for_real(moment) : kernel_sleep(moment)

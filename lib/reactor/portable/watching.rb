@@ -6,13 +6,13 @@ module Reactor
   class PortableScheduler
     # A wait for an IO that no fiber makes: see {Watching}. Its fiber starts in its turn in the ready queue.
     #
-    # [watcher]   the object that the program has
-    # [given]     what the program has given to be watched
-    # [io]        its IO
-    # [mask]      the events
-    # [transient] the end of all fibers does not wait for it
-    # [events]    the events that have come; 0: its time is up
-    # [error]     it has no fiber: the IO was closed or reopened
+    # - `watcher`: the object that the program has
+    # - `given`: what the program has given to be watched
+    # - `io`: its IO
+    # - `mask`: the events
+    # - `transient`: the end of all fibers does not wait for it
+    # - `events`: the events that have come; 0: its time is up
+    # - `error`: it has no fiber: the IO was closed or reopened
     # Else as in a {Wait}.
     Watch = Struct.new(:watcher, :given, :io, :mask, :transient, :queued, :done, :events, :error, :timer)
     private_constant :Watch
