@@ -133,13 +133,27 @@ module Docs
 
     def style(target, *sources) = File.write(File.join(@directory, target), sources.map { |source| File.read(File.join(__dir__, source)) }.join)
 
+    # YARD's own links to the source need an old jQuery: with a newer one they hide themselves.
+    SOURCE_LINKS = <<~HTML
+      <script>
+      document.addEventListener("click", (event) => {
+        if (!event.target.matches(".toggleSource")) return;
+        event.preventDefault();
+        event.stopPropagation();
+        const code = event.target.closest(".showSource").nextElementSibling;
+        code.style.display = code.style.display === "table" ? "none" : "table";
+      }, true);
+      </script>
+    HTML
+    private_constant :SOURCE_LINKS
+
     # Puts the bar above a page of YARD's.
     def dress(file)
       up = "../" * (file.delete_prefix("#{@directory}/").count("/"))
       text = File.read(file)
       return if text.include?('class="full_list"') || text.include?("<frameset") || file.end_with?("_list.html")
 
-      text = text.sub("</head>", %(<link rel="stylesheet" href="#{up}ruby/css/site.css"></head>)).sub(%r{<div id="main"[^>]*>}) { "#{$&}#{bar(up, 'Ruby')}" }
+      text = text.sub("</head>", %(<link rel="stylesheet" href="#{up}ruby/css/site.css">#{SOURCE_LINKS}</head>)).sub(%r{<div id="main"[^>]*>}) { "#{$&}#{bar(up, 'Ruby')}" }
       File.write(file, text)
     end
 
