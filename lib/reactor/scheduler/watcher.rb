@@ -3,7 +3,7 @@
 require_relative "../observe/fiber_status"
 
 module Reactor
-  # A wait for an IO that no fiber makes: {Watching#on_ready} returns it. It is over once.
+  # A wait for an IO without a fiber: {Watching#on_ready} returns it. It ends once.
   class Watcher
     # @api private
     def initialize(scheduler, events, block)
@@ -34,13 +34,16 @@ module Reactor
     # @return [Boolean] whether the block may still run
     def waiting? = ended.nil?
 
-    # @return [Symbol, nil] why the wait is over; nil as long as it goes on.
-    #   [:ready]     the block has been started with the events
-    #   [:timeout]   the block has been started with nil
-    #   [:cancelled] by {#cancel}, or because the scheduler has ended, or the process is a forked child
-    #   [:closed]    the IO was closed
-    #   [:reopened]  the IO got another file
-    #   [:failed]    there was no memory for a fiber
+    # Why the wait is over:
+    #
+    # - `:ready`: the block has been started with the events
+    # - `:timeout`: the block has been started with nil
+    # - `:cancelled`: by {#cancel}, or because the scheduler has ended, or the process is a forked child
+    # - `:closed`: the IO was closed
+    # - `:reopened`: the IO got another file
+    # - `:failed`: there was no memory for a fiber
+    #
+    # @return [Symbol, nil] nil as long as the wait goes on
     def ended = @ended || (:cancelled if @scheduler.forked_child?)
 
     # @raise [TypeError] always: it changes when it ends
@@ -83,7 +86,7 @@ module Reactor
 
     private
 
-    # Called by the scheduler, too. It keeps nothing alive any more.
+    # The scheduler calls this, too. Afterwards the watcher keeps neither the IO nor the block alive.
     def finish(reason)
       @ended = reason
       @block = @storage = nil

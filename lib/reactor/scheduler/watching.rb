@@ -3,10 +3,10 @@
 require_relative "watcher"
 
 module Reactor
-  # Waits that need no fiber.
+  # Waits without a fiber.
   module Watching
-    # Runs the block in a fresh fiber as soon as the IO is ready, and returns at once. Until then there is no fiber: an idle
-    # connection takes a few hundred bytes, and the garbage collector has no stack to look through.
+    # Runs the block in a new fiber as soon as the IO is ready, and returns at once. Until then there is no fiber: an idle connection
+    # takes a few hundred bytes, and the garbage collector has no stack to scan.
     #
     #   scheduler.on_ready(socket, timeout: 60) do |events|
     #     events ? serve(socket) : socket.close
