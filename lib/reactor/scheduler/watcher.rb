@@ -86,7 +86,7 @@ module Reactor
 
     private
 
-    # The scheduler calls this, too. Afterwards the watcher keeps neither the IO nor the block alive.
+    # The scheduler calls this, too. Afterwards the watcher keeps neither the block nor the storage alive.
     def finish(reason)
       @ended = reason
       @block = @storage = nil
