@@ -109,6 +109,8 @@ pub(crate) struct Registry {
     looked_at: Vec<u32>,
     /// Until when there is no look but the first one of a wait.
     looks_pause_until: Option<Instant>,
+    /// No wait is looked at before; None if that is not known.
+    no_look_before: Option<Instant>,
     statistics: Statistics,
 }
 
@@ -120,6 +122,7 @@ impl Registry {
             answered: Vec::new(),
             looked_at: Vec::new(),
             looks_pause_until: None,
+            no_look_before: None,
             statistics: Statistics::default(),
         }
     }
