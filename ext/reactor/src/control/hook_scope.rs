@@ -35,6 +35,13 @@ impl<'a> HookScope<'a> {
         if !scheduler.check_owner(ruby, this.as_value())? {
             return Ok(Entered::ForkedChild);
         }
+        Self::enter_checked(this)
+    }
+
+    /// As [`HookScope::enter`], where this hook has found already that the current thread may use the scheduler.
+    #[inline(always)] // a part of the function above
+    pub fn enter_checked(this: &'a Obj<Scheduler>) -> Result<Entered<'a>, Error> {
+        let scheduler: &'a Scheduler = this;
         let fiber = current_fiber();
         let entered = scheduler.state_mut().enter(fiber);
         let Some(entered) = entered else {

@@ -157,7 +157,11 @@ fn transfer_with_waits(
     transfer: &Transfer,
     progress: &mut Progress,
 ) -> Result<Value, Error> {
-    let Entered::Usable(scope) = HookScope::enter(ruby, &this)? else {
+    let entered = match progress.io {
+        Some(_) => HookScope::enter_checked(&this)?, // try_fast_path has come this far
+        None => HookScope::enter(ruby, &this)?,
+    };
+    let Entered::Usable(scope) = entered else {
         return transfer_in_forked_child(transfer);
     };
     let is_locked = transfer.request.lock(transfer.direction)?;

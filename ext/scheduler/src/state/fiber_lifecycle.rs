@@ -66,6 +66,7 @@ impl State {
     /// A hook begins in this fiber, which has control. `None` if the scheduler is not open.
     ///
     /// If the fiber was not kept until now, the caller goes on with [`State::collectable`].
+    #[inline(always)] // in every hook
     pub fn enter(&mut self, fiber: ObjectRef) -> Option<EnteredFiber> {
         if !self.is_usable() {
             return None;
