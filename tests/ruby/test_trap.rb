@@ -153,6 +153,36 @@ class TestTrap < ReactorTest
     end
   end
 
+  # The root fiber polls, and it gets control when the last fiber ends.
+  def test_a_trap_handler_that_waits_for_an_enumerator_ends_even_if_all_fibers_have_ended
+    said = child_says(<<~'RUBY')
+      queue, inner, entered = Array.new(3) { Thread::Queue.new }
+      trap(:USR1) do
+        entered << true
+        puts Enumerator.new { |y| y << inner.pop }.next
+      end
+      main = Thread.current
+      fiber = nil
+      thread = Thread.new do
+        Thread.pass until fiber && main.stop?
+        Process.kill(:USR1, Process.pid)
+        entered.pop
+        queue << true
+        Thread.pass while fiber.alive?
+        inner << :handled
+      end
+      Fiber.set_scheduler(Reactor::Scheduler.new)
+      fiber = Fiber.schedule do
+        queue.pop
+        puts "ended"
+      end
+      Fiber.scheduler.run
+      puts "over"
+      thread.join
+    RUBY
+    assert_equal "ended\nhandled\nover\n", said
+  end
+
   # The program cannot know in which fiber a handler runs, so it does not concern the handler what is around that fiber's wait.
   def test_a_timeout_around_the_wait_that_a_trap_handler_interrupts_does_not_end_the_handlers_wait
     handler = "begin; sleep 0.5; $slept = true; rescue Exception => error; $slept = error.class; end"

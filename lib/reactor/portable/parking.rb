@@ -12,6 +12,7 @@ module Reactor
     # - `outer`: the wait that this one interrupts, if a trap handler or a finalizer waits in the middle of another wait
     # - `inner`: the wait of a fiber that a trap handler or a finalizer has resumed in the middle of this wait, for example an
     #   Enumerator's
+    # - `held`: it is out of the ready queue until `inner` is over
     # - `woken`: the fiber may go on
     # - `queued`: it is in the ready queue
     # - `done`: it is over: an event that comes for it now is dropped
@@ -25,7 +26,7 @@ module Reactor
     #
     # A Struct, because making one runs no Ruby code: no other thread can run meanwhile, see {PortableScheduler#block}.
     Wait = Struct.new(:fiber, :kind, :outer, :woken, :queued, :done, :events, :error, :timer, :hook, :parked_at, :late,
-                      :in_handler, :inner)
+                      :in_handler, :inner, :held)
 
     # An exception on its way to a fiber wherever that waits, or the request to end (arguments nil). It takes its turn in the
     # ready queue like a {Wait}. `deferred`: it has let a wake-up go first, once. That of a timeout knows the wait of the fiber, and
@@ -127,17 +128,20 @@ module Reactor
       # If the owner of the fiber is in the middle of a wait, a trap handler or a finalizer there has resumed this fiber.
       def note_interrupted_by(wait)
         interrupted = @waits[@owners[wait.fiber]]
-        interrupted.inner = wait if interrupted
+        interrupted.inner = wait if interrupted && !interrupted.equal?(wait)
       end
 
-      # If the interrupted wait has ended meanwhile, it is in the ready queue again, because its fiber may be about to poll.
+      # If the interrupted wait has ended meanwhile, it is in the ready queue again.
       def queue_interrupted_by(wait)
         interrupted = @waits[@owners[wait.fiber]]
-        @ready.unshift(interrupted) if interrupted&.woken && wait.equal?(interrupted.inner)
+        return unless interrupted&.held && wait.equal?(interrupted.inner)
+
+        interrupted.held = false
+        @ready.unshift(interrupted)
       end
 
       # Whether the fiber of the wait cannot get control, because it waits for one that it has resumed in the middle of the wait. If
-      # the wait is over, the fiber goes on when it has control again.
+      # the wait is over, the fiber goes on when the other one waits no more.
       def waits_for_resumed?(wait)
         inner = wait.inner
         !inner.nil? && !inner.done && wait.fiber.equal?(@owners[inner.fiber])

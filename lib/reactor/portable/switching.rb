@@ -23,7 +23,10 @@ module Reactor
           deliver(entry)
         elsif entry.is_a?(Watch)
           start_watch(entry)
-        elsif entry.fiber.equal?(Fiber.current) || waits_for_resumed?(entry)
+        elsif waits_for_resumed?(entry)
+          @ready.shift
+          entry.held = true
+        elsif entry.fiber.equal?(Fiber.current)
           entry.woken = true # this fiber's own wait, or one that it interrupts
           @ready.shift
         else
