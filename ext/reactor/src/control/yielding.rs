@@ -18,6 +18,12 @@ impl Scheduler {
         self.run_queued(slot)
     }
 
+    /// A time slice is over: see [`State::yield_slice`](reactor_scheduler::state::State::yield_slice).
+    fn yield_slice(&self, slot: Slot) -> Result<(), Error> {
+        self.state_mut().yield_slice(slot);
+        self.run_queued(slot)
+    }
+
     /// The fiber's wait is over already. The fibers queued before it go first.
     fn run_queued(&self, slot: Slot) -> Result<(), Error> {
         let may_concern_owner = self.state().may_concern_owner(slot);
@@ -95,7 +101,7 @@ impl HookScope<'_> {
         if !is_spent {
             return Ok(false);
         }
-        self.scheduler.yield_low_priority(self.slot)?;
+        self.scheduler.yield_slice(self.slot)?;
         Ok(true)
     }
 }

@@ -47,6 +47,8 @@ pub struct ReadyQueue {
     /// Polls since a fiber of low priority had a turn.
     polls_skipped: u32,
     resumed_since_poll: u32,
+    /// The entry that was taken last was one of low priority.
+    is_low_priority: bool,
 }
 
 /// The lower number goes first.
@@ -79,6 +81,7 @@ impl ReadyQueue {
             (Some(_), _) => self.expired.pop_front(),
             (None, _) => self.ready.pop_front(),
         };
+        self.is_low_priority = next.is_none();
         next.map(|Ticket(_, token)| token).or_else(|| {
             self.polls_skipped = 0;
             self.low_priority.pop_front()
@@ -104,6 +107,11 @@ impl ReadyQueue {
     /// A fiber is about to be resumed.
     pub fn on_resume(&mut self) {
         self.resumed_since_poll += 1;
+    }
+
+    /// Whether the fiber that runs has had all the time since the last poll for itself, or had low priority before.
+    pub fn has_slice_for_itself(&self) -> bool {
+        self.resumed_since_poll <= 1 || self.is_low_priority
     }
 
     /// Whether as many fibers have been resumed since the last poll as may be.

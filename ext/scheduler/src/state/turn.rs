@@ -132,6 +132,15 @@ impl State {
         }
     }
 
+    /// A fiber yields because a time slice is over. Fibers that have had a slice for themselves yield to all others. One that is
+    /// only the last of several in a slice takes its place in the line again: beside many ready fibers it would hardly ever run.
+    pub fn yield_slice(&mut self, slot: Slot) {
+        match self.queue.has_slice_for_itself() {
+            true => self.yield_low_priority(slot),
+            false => self.yield_now(slot),
+        }
+    }
+
     pub fn is_queued(&self, slot: Slot) -> bool {
         self.fibers.get(slot).is_some_and(FiberRecord::is_queued)
     }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::{ERROR, NIL, OTHER_ERROR, block, fiber, open, order, scheduled};
 use crate::state::{
+    State,
     ready_queue::Next,
     wait::{Pending, WaitHook, WaitStatus, WakeCause},
 };
@@ -48,6 +49,36 @@ fn a_fiber_of_low_priority_is_not_starved() {
         assert!(polls < 20);
     }
     assert!(polls > 1, "it ran ahead of a ready fiber");
+}
+
+#[test]
+fn only_a_fiber_with_a_slice_for_itself_gets_low_priority() {
+    let (mut state, _script) = open();
+    let [light, heavy, other] = [1, 2, 3].map(|number| scheduled(&mut state, number));
+    let resume = |state: &mut State, slot| {
+        assert_eq!(
+            Next::Fiber(slot, fiber(slot as usize + 1)),
+            state.next_ready()
+        );
+        state.end_wait(slot);
+    };
+    state.yield_now(light);
+    state.yield_now(heavy);
+    state.poll_once().unwrap();
+    resume(&mut state, light);
+    resume(&mut state, heavy);
+    state.yield_slice(heavy); // the time was spent by both
+    state.yield_now(other);
+    resume(&mut state, heavy);
+    state.yield_now(light);
+    state.poll_once().unwrap();
+    resume(&mut state, other);
+    state.yield_slice(other); // it was alone
+    resume(&mut state, light);
+    resume(&mut state, other);
+    state.yield_slice(other); // it was not, but had low priority
+    state.yield_now(light);
+    assert_eq!(vec![light, other], order(&mut state));
 }
 
 #[test]
