@@ -14,6 +14,10 @@ pub enum Progress {
     Pending,
 }
 
+/// Beside more ready fibers than this a send is made directly: a fiber that gives up its turn comes back when its stack has left the
+/// processor's caches, which costs more than the system call (`docs/measured.md`).
+const MAX_CROWD: usize = 128;
+
 impl State {
     fn operations(&mut self) -> Option<&mut dyn Operations> {
         self.event_loop.reactor_mut()?.operations()
@@ -36,7 +40,7 @@ impl State {
     pub fn should_batch(&mut self) -> bool {
         match self.operations().map(|operations| operations.queued()) {
             Some(0) if self.batching.take_direct() => false,
-            Some(0) => self.has_ready_fiber(),
+            Some(0) => self.queue.len() <= MAX_CROWD && self.has_ready_fiber(),
             queued => queued.is_some(),
         }
     }
