@@ -47,7 +47,7 @@ class TestBench < ReactorTest
     assert_equal [100], (result.data[:rows].last[:points].map { _1[:n] })
     assert_match(/^\| Ping over a UNIX socket pair \| round trips\/s ↑ \| /, result.markdown)
     assert_includes result.out, result.markdown
-    check_page(result.page, plots: 3)
+    check_page(result.page, plots: 4) # of each row, and two overviews
   end
 
   def check_cell(cell, row)
