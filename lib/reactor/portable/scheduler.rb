@@ -121,7 +121,7 @@ module Reactor
     #
     # @return [nil]
     # @raise [ThreadError] called by another thread
-    # @raise [FiberError] called from a fiber made by {#fiber}
+    # @raise [FiberError] called from a fiber of its own
     def shutdown
       return unless !closed? && enter
 
