@@ -39,6 +39,9 @@ module Reactor
         (Reactor.schedulers || (Reactor.schedulers = ObjectSpace::WeakMap.new))[scheduler] = true
       end
 
+      # To be called at its end: a fiber that waits in IO#close holds a list of all that are registered, and keeps them alive.
+      def unregister(scheduler) = Reactor.schedulers&.delete(scheduler)
+
       # Yields every scheduler of this Ractor.
       def each(&) = Reactor.schedulers&.each_key(&)
 

@@ -81,6 +81,7 @@ module Reactor
     # @return [nil]
     def close
       @poller.close
+      Schedulers.unregister(self)
       @loop = nil
     end
 

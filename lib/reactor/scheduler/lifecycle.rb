@@ -137,6 +137,7 @@ module Reactor
 
     def end_loop_and_threads
       shutdown
+      Schedulers.unregister(self)
       @offload.stop
     end
 
