@@ -39,7 +39,9 @@ module Reactor
         (Reactor.schedulers || (Reactor.schedulers = ObjectSpace::WeakMap.new))[scheduler] = true
       end
 
-      # To be called at its end: a fiber that waits in IO#close holds a list of all that are registered, and keeps them alive.
+      # A fiber that waits in IO#close holds a list of all that are registered, and keeps them alive.
+      #
+      # @param scheduler [#prepare_close, #replaced] has ended
       def unregister(scheduler) = Reactor.schedulers&.delete(scheduler)
 
       # Yields every scheduler of this Ractor.

@@ -120,6 +120,20 @@ class TestSends < ReactorTest
     end
   end
 
+  # Beside more than 128 ready fibers a writer keeps its turn.
+  def test_a_crowd_of_writers_writes_directly
+    skip_under_stress
+    run_scheduler do |scheduler|
+      pairs = Array.new(300) { pair }
+      gate = Queue.new
+      pairs.each { |ours, _| Fiber.schedule { gate.pop; ours.write("x") } }
+      pairs.size.times { gate << true }
+      scheduler.run
+      assert_equal ["x"] * pairs.size, pairs.map { |_, theirs| theirs.readpartial(9) }
+      assert_operator queued(scheduler), :<=, 129
+    end
+  end
+
   def test_writes_of_one_fiber_stay_in_order_through_a_full_buffer
     skip_under_stress
     run_scheduler do |scheduler|

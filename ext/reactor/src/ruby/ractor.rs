@@ -31,7 +31,7 @@ pub fn set_schedulers(map: Value) {
     unsafe { rb_sys::rb_ractor_local_storage_value_set(key(), map.as_raw()) };
 }
 
-/// This Ractor's schedulers, the closed ones too.
+/// This Ractor's schedulers that have not ended.
 pub fn each_scheduler() -> Result<impl Iterator<Item = Value>, Error> {
     static KEYS: OnceLock<ID> = OnceLock::new();
     let schedulers = schedulers();

@@ -3,7 +3,7 @@
 use reactor::{Operation, OperationId, Operations, Token};
 use rustix::io::Errno;
 
-use crate::state::{State, fiber::Slot, wait::WaitKind};
+use crate::state::{State, fiber::Slot, send_batching::MAX_READY, wait::WaitKind};
 
 /// The progress of an operation when its fiber gets control.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,10 +13,6 @@ pub enum Progress {
     /// It goes on, and so does a further wait for it.
     Pending,
 }
-
-/// Beside more ready fibers than this a send is made directly: a fiber that gives up its turn comes back when its stack has left the
-/// processor's caches, which costs more than the system call (`docs/measured.md`).
-const MAX_CROWD: usize = 128;
 
 impl State {
     fn operations(&mut self) -> Option<&mut dyn Operations> {
@@ -40,7 +36,7 @@ impl State {
     pub fn should_batch(&mut self) -> bool {
         match self.operations().map(|operations| operations.queued()) {
             Some(0) if self.batching.take_direct() => false,
-            Some(0) => self.queue.len() <= MAX_CROWD && self.has_ready_fiber(),
+            Some(0) => self.queue.len() <= MAX_READY && self.has_ready_fiber(),
             queued => queued.is_some(),
         }
     }

@@ -11,6 +11,10 @@ const MIN_BATCH: u32 = 4;
 const SHORTEST_BACKOFF: u32 = 64;
 const LONGEST_BACKOFF: u32 = 1024;
 
+/// Beside more ready fibers than this a send is made directly: a fiber that gives up its turn comes back when its stack has left the
+/// processor's caches, which costs more than the system call (`docs/measured.md`).
+pub const MAX_READY: usize = 128;
+
 /// How many sends share a turn, as far as that is worth knowing.
 #[derive(Debug)]
 pub struct SendBatching {

@@ -4,6 +4,8 @@
 //! ends first has won: nothing is raised after it. A trap handler may interrupt a wait, and wait itself: then the timeouts
 //! around the first wait are raised when that one goes on.
 
+mod around_finalizer;
+
 use reactor::{TimerId, Token};
 
 use crate::state::{
@@ -226,8 +228,6 @@ impl Timeouts {
         }
     }
 }
-
-mod around_finalizer;
 
 #[cfg(test)]
 mod tests;
