@@ -9,8 +9,8 @@ module Wide
   # and "(crash)" that the process dies. A star in the test's name stands for anything.
   class Known
     # VM: Ruby itself, shown with its own scheduler or by its source. test: the test assumes that its thread is blocked, or
-    # counts the VM's own objects. inherent: no scheduler can do it. TO FIX: ours.
-    CLASSES = ["VM", "test", "inherent", "TO FIX"].freeze
+    # counts the VM's own objects. inherent: no scheduler can do it. Our own errors have no class: they are mended.
+    CLASSES = %w[VM test inherent].freeze
     ALL = "all"
     MARKS = / \((sometimes|crash)\)/
 
