@@ -88,19 +88,25 @@ module Gems
     def prepare
       FileUtils.mkdir_p([File.join(directory, "run"), File.join(directory, "mail")])
       FileUtils.chmod_R(0o777, directory)
-      write("dovecot.conf", <<~CONF)
+      version = self.class.version[/\d+\.\d+/]
+      write("dovecot.conf", (Gem::Version.new(version) < Gem::Version.new("2.4") ? settings_of_2_3 : settings_of_2_4(version)) + <<~CONF)
         base_dir = #{directory}/run
         state_dir = #{directory}/run
         log_path = /dev/stderr
         protocols = imap
         ssl = no
-        disable_plaintext_auth = no
-        mail_location = maildir:#{directory}/mail
         mail_uid = nobody
         mail_gid = nogroup
         first_valid_uid = 1
         first_valid_gid = 1
         mail_max_userip_connections = 100
+      CONF
+    end
+
+    def settings_of_2_3
+      <<~CONF
+        disable_plaintext_auth = no
+        mail_location = maildir:#{directory}/mail
         passdb {
           driver = static
           args = password=secret
@@ -109,9 +115,36 @@ module Gems
           driver = static
           args = uid=nobody gid=nogroup home=#{directory}/mail
         }
+        #{login("address")}
+      CONF
+    end
+
+    def settings_of_2_4(version)
+      <<~CONF
+        dovecot_config_version = #{version}.0
+        dovecot_storage_version = #{version}.0
+        auth_allow_cleartext = yes
+        mail_driver = maildir
+        mail_path = #{directory}/mail
+        passdb static {
+          password = secret
+        }
+        userdb static {
+          fields {
+            uid = nobody
+            gid = nogroup
+            home = #{directory}/mail
+          }
+        }
+        #{login("listen")}
+      CONF
+    end
+
+    def login(address)
+      <<~CONF
         service imap-login {
           inet_listener imap {
-            address = 127.0.0.1
+            #{address} = 127.0.0.1
             port = #{port}
           }
           inet_listener imaps {
