@@ -2,8 +2,8 @@
 
 #![allow(unsafe_code)]
 
-#[cfg_attr(unix, path = "descriptor/poll_unix.rs")]
-#[cfg_attr(windows, path = "descriptor/poll_windows.rs")]
+#[cfg_attr(unix, path = "descriptor/unix.rs")]
+#[cfg_attr(windows, path = "descriptor/windows.rs")]
 mod platform;
 
 use std::io;

@@ -5,12 +5,12 @@ use std::{collections::BTreeMap, fs, path::Path};
 /// Each file with unsafe code, the number of its unsafe items, and the reason why safe code is not enough.
 const ALLOWED: [(&str, usize, &str); 11] = [
     (
-        "descriptor/poll_unix.rs",
+        "descriptor/unix.rs",
         5,
         "poll(2), ppoll(2) and fcntl(2), which the standard library does not offer; the ownership of a fresh descriptor",
     ),
     (
-        "descriptor/poll_windows.rs",
+        "descriptor/windows.rs",
         2,
         "WSAPoll, and its declaration",
     ),

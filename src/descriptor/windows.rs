@@ -1,4 +1,4 @@
-//! Windows: a socket, polled by `WSAPoll`.
+//! Windows: the system call on one socket: `WSAPoll`.
 
 use std::{io, os::windows::io::RawSocket, time::Duration};
 

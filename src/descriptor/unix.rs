@@ -1,4 +1,4 @@
-//! Unix: a file descriptor, polled by poll(2) and ppoll(2).
+//! Unix: the system calls on one file descriptor: poll(2), ppoll(2), fcntl(2).
 
 use std::{
     io,
