@@ -1,10 +1,10 @@
 //! Work that may block, done by other threads.
 
 mod job;
+mod job_state;
 mod limits;
 mod queues;
 mod statistics;
-mod task;
 mod workers;
 
 // Miri knows neither of the two modules' system calls.
@@ -29,9 +29,9 @@ use std::{fmt, io, sync::Arc};
 use crate::{handle::Handle, histogram::Histogram, token::Token};
 
 pub use job::Job;
+pub use job_state::Outcome;
 pub use limits::{Limits, WorkClass};
 pub use statistics::PoolStatistics;
-pub use task::Outcome;
 pub use time_slice::lengthen_time_slice;
 
 use workers::Shared;

@@ -9,11 +9,7 @@ const ALLOWED: [(&str, usize, &str); 11] = [
         5,
         "poll(2), ppoll(2) and fcntl(2), which the standard library does not offer; the ownership of a fresh descriptor",
     ),
-    (
-        "descriptor/windows.rs",
-        2,
-        "WSAPoll, and its declaration",
-    ),
+    ("descriptor/windows.rs", 2, "WSAPoll, and its declaration"),
     (
         "driver/mio/sources_unix.rs",
         2,

@@ -8,7 +8,7 @@ use std::{
 use crate::token::Token;
 
 use super::{
-    task::{JobState, Outcome, RunOutcome, Stage, Task},
+    job_state::{JobState, Outcome, RunOutcome, Stage, Task},
     workers::Shared,
 };
 

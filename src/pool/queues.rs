@@ -3,8 +3,8 @@
 use std::{collections::VecDeque, sync::Arc, time::Instant};
 
 use super::{
+    job_state::Task,
     limits::{Limits, WorkClass},
-    task::Task,
 };
 
 /// A job in a queue. Numbers go up from job to job, so each queue is sorted by them.

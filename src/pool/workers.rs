@@ -14,11 +14,11 @@ use crate::{
 };
 
 use super::{
+    job_state::{RunOutcome, Task},
     limits::{Limits, WorkClass},
     queues::{Queued, Queues},
     signal_mask,
     statistics::PoolStatistics,
-    task::{RunOutcome, Task},
     time_slice::lengthen_time_slice,
 };
 

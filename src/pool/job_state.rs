@@ -1,4 +1,4 @@
-//! One job as a worker sees it: its work, its stages and its outcome.
+//! What a job and its worker share: the work, its stage and its outcome.
 
 use std::{
     any::Any,
