@@ -17,6 +17,9 @@ use asleep::ThreadState;
 
 #[path = "support/asleep.rs"]
 mod asleep;
+#[cfg(target_os = "linux")]
+#[path = "support/refuse.rs"]
+mod refuse;
 
 /// A watchdog: longer than any step of these tests takes on a busy machine.
 const TEST_TIMEOUT: Duration = Duration::from_secs(60);
@@ -426,6 +429,28 @@ fn a_refused_job_does_not_count_as_cancelled() {
     let found = reactor.pool().statistics();
     assert_eq!((found.jobs, found.cancelled), (jobs.len() as u64, 0));
     gate.open();
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_job_that_runs_where_no_thread_starts_counts_as_ended_and_not_as_cancelled() {
+    // A thread of its own, because the filter lasts as long as the thread.
+    let counted = thread::spawn(|| {
+        let mut reactor = single();
+        for call in [libc::SYS_clone, libc::SYS_clone3] {
+            refuse::refuse(call, libc::EAGAIN);
+        }
+        let pool = reactor.pool_mut();
+        let mut job = pool.submit_or_run(token(1), WorkClass::Disk, || 7).unwrap();
+        assert_eq!(job.take(), Some(Outcome::Done(7)));
+        let refused = pool.submit(token(2), WorkClass::Disk, || 7);
+        assert!(matches!(refused, Err(Refused::NoThread(_))), "{refused:?}");
+        let found = reactor.pool().statistics();
+        assert_eq!((found.jobs, found.ended, found.cancelled), (2, 1, 1));
+        assert_eq!((found.started, found.queued, found.running), (0, 0, 0));
+        notified(&mut reactor, 1)
+    });
+    assert_eq!(counted.join().unwrap(), [1]);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::{
 use crate::token::Token;
 
 use super::{
-    job_state::{JobState, Outcome, RunOutcome, Stage, Task},
+    job_state::{JobState, Outcome, Stage, Task},
     workers::Shared,
 };
 
@@ -58,13 +58,7 @@ impl<T: Send + 'static> Job<T> {
     /// Runs the work on this thread, because there is no worker that will.
     pub(super) fn run_here(&self) {
         self.shared.remove(self.number);
-        if let RunOutcome::Ended {
-            notify: Some(token),
-            ..
-        } = self.state.run()
-        {
-            self.shared.notify(token);
-        }
+        self.shared.on_run(None, self.state.run());
     }
 
     pub(super) fn task(&self) -> Arc<dyn Task> {
@@ -131,7 +125,7 @@ impl<T> Job<T> {
         }
         let work = progress.replace(Stage::Over);
         drop(progress);
-        self.shared.remove(self.number);
+        self.shared.cancel(self.number);
         drop(work); // Foreign code, so no lock is held.
         true
     }

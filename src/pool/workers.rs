@@ -194,9 +194,18 @@ impl Shared {
     }
 
     /// Removes a withdrawn job from its queue.
-    pub(super) fn remove(&self, number: u64) {
+    pub(super) fn cancel(&self, number: u64) {
         let mut state = self.state();
         state.statistics.cancelled += 1;
+        self.remove_from(state, number);
+    }
+
+    /// Removes a job from its queue, which the submitting thread runs itself.
+    pub(super) fn remove(&self, number: u64) {
+        self.remove_from(self.state(), number);
+    }
+
+    fn remove_from(&self, mut state: MutexGuard<'_, State>, number: u64) {
         let removed = state.queues.remove(number);
         self.notify_capacity_waiters(state);
         drop(removed);
@@ -212,19 +221,26 @@ impl Shared {
         self.state().idle -= 1;
         while let Some((job, class)) = self.next() {
             let outcome = job.task.run();
-            {
-                let mut state = self.state();
+            self.on_run(Some(class), outcome);
+        }
+    }
+
+    /// A job was run: counts it, and notifies its token. `class`: that of a worker's job, which counts as running no longer.
+    pub(super) fn on_run(&self, class: Option<WorkClass>, outcome: RunOutcome) {
+        {
+            let mut state = self.state();
+            if let Some(class) = class {
                 state.queues.end(class);
-                state.count(outcome);
             }
-            // After the count: the owner finds a job counted when it is notified of its end.
-            if let RunOutcome::Ended {
-                notify: Some(token),
-                ..
-            } = outcome
-            {
-                self.notify(token);
-            }
+            state.count(outcome);
+        }
+        // After the count: the owner finds a job counted when it is notified of its end.
+        if let RunOutcome::Ended {
+            notify: Some(token),
+            ..
+        } = outcome
+        {
+            self.notify(token);
         }
     }
 
