@@ -65,8 +65,9 @@
 //! - **End every wait.** Call [`Reactor::end`] once for each [`Wait::Pending`].
 //! - **Deregister.** Call [`Source::detach`], or [`Reactor::deregister`], before a descriptor is closed. Otherwise the waits
 //!   on it are answered only after 100 ms.
-//! - **One thread.** All types but [`Handle`], `Job` and [`Sleep`] are used by one thread at a time and by one process: they
-//!   are `Send` and not `Sync`. A child of fork(2) must not use its copies.
+//! - **One thread.** A [`Reactor`], a [`Selector`] and a [`Driver`] are used by one thread at a time and by one process: they
+//!   are `Send` and not `Sync`. Other threads may use a [`Handle`], a `Job` and a [`Sleep`]. A child of fork(2) must not use
+//!   its copies.
 //! - **No panic.** A number that is not a descriptor, any token, a wait that has ended, a timer that has elapsed and an
 //!   infinite duration are accepted. The documentation of each method says what they cause.
 //!

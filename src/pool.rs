@@ -42,12 +42,13 @@ use workers::Shared;
 /// - **Started on demand.** The first job starts the first thread. A job starts another one if it may begin, finds no idle
 ///   thread, and the limit is not reached. An idle thread ends after [`Limits::idle`].
 /// - **Completions are events.** When a job has ended, the reactor's next turn reports its token with
-///   [`Ready::NOTIFIED`](crate::Ready::NOTIFIED), and [`Job::take`] returns the result. Each job that was not dropped is
-///   notified exactly once, whether its work returned or panicked.
+///   [`Ready::NOTIFIED`](crate::Ready::NOTIFIED), and [`Job::take`] returns the result. Each job that was neither dropped nor
+///   cancelled is notified once, whether its work returned or panicked; after [`Job::redirect`] perhaps under both tokens.
 /// - **Memory belongs to the job**, never to its waiter: see [`Job`].
 /// - **Dropping the pool** drops the queued jobs without running them. A running job runs to its end on its thread, and then
 ///   the thread ends. The drop does not wait for it: a name lookup that takes a minute does not delay the end of the program.
-/// - **Signals** are blocked in the workers, so that the kernel delivers them to the program's other threads.
+/// - **Signals** are blocked in the workers, so that the kernel delivers them to the program's other threads. Not blocked are
+///   those that an instruction of the worker raises: SIGSEGV, SIGBUS, SIGFPE, SIGILL.
 /// - **Time slices.** The workers' time slice is longer by a quarter (Linux 6.12 and later): a thread that wakes up for an
 ///   event preempts a worker; see [`lengthen_time_slice`].
 /// - **fork(2)** copies the pool but not its threads. In the child the pool refuses work ([`Refused::Foreign`]), its jobs
@@ -206,7 +207,8 @@ impl Pool {
         Ok(job)
     }
 
-    /// Has the queue room for a job? Only [`Pool::submit`] makes the room smaller.
+    /// Has the queue room for a job? True in a child of fork(2), where [`Pool::submit`] gives another reason to refuse it.
+    /// Only submitting a job and [`Pool::limit`] make the room smaller.
     pub fn has_capacity(&self) -> bool {
         !self.is_of_this_process() || self.shared.has_capacity()
     }
