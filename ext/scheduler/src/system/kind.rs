@@ -3,7 +3,7 @@
 use std::os::fd::{BorrowedFd, RawFd};
 
 use rustix::{
-    fs::FileType,
+    fs::{Dev, FileType, major, minor},
     net::{SocketType, sockopt},
 };
 
@@ -53,8 +53,7 @@ impl DescriptorKind {
             FileType::Socket => Self::OtherSocket,
             FileType::RegularFile if nowait::lives_in_memory(fd) => Self::MemoryFile,
             FileType::RegularFile | FileType::Directory | FileType::BlockDevice => Self::File,
-            // Major 1 holds the memory devices: null, zero, full, random, urandom.
-            FileType::CharacterDevice if rustix::fs::major(stat.st_rdev) == 1 => Self::NeverBlocks,
+            FileType::CharacterDevice if never_waits(stat.st_rdev) => Self::NeverBlocks,
             _ => Self::PollFirst,
         }
     }
@@ -110,6 +109,13 @@ fn is_stream_of_bytes(fd: BorrowedFd<'_>) -> Option<bool> {
     Some(sockopt::socket_type(fd).ok()? == SocketType::STREAM)
 }
 
+/// Whether it is one of the devices null, zero, full, random and urandom of Linux: major 1, and these minors. Others of this major
+/// wait: kmsg (11) for the kernel's next message.
+fn never_waits(device: Dev) -> bool {
+    const MINORS: [u32; 5] = [3, 5, 7, 8, 9];
+    cfg!(target_os = "linux") && major(device) == 1 && MINORS.contains(&minor(device))
+}
+
 /// Whether a descriptor is a socket.
 pub fn is_socket(descriptor: RawFd) -> bool {
     sockopt::socket_type(borrow(descriptor)).is_ok()
@@ -137,7 +143,7 @@ pub fn is_fifo(path: Vec<u8>) -> bool {
 mod tests {
     use std::os::fd::AsRawFd;
 
-    use super::{DescriptorKind, is_fifo};
+    use super::{DescriptorKind, is_fifo, never_waits};
 
     #[test]
     fn every_kind_survives_its_bits() {
@@ -160,6 +166,22 @@ mod tests {
     fn a_regular_file_is_no_fifo() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
         assert!(!is_fifo(path.into()));
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn the_kernels_log_is_no_device_that_never_waits() {
+        let device = |minor| rustix::fs::makedev(1, minor);
+        let never_wait: Vec<u32> = (0..16)
+            .filter(|minor| never_waits(device(*minor)))
+            .collect();
+        assert_eq!(never_wait, [3, 5, 7, 8, 9]); // kmsg is 11
+        assert!(!never_waits(rustix::fs::makedev(5, 3)));
+        let null = std::fs::File::open("/dev/null").unwrap();
+        assert_eq!(
+            DescriptorKind::of(null.as_raw_fd()),
+            DescriptorKind::NeverBlocks
+        );
     }
 
     #[test]
