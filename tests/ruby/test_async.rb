@@ -37,6 +37,23 @@ class TestAsyncSelector < ReactorTest
     poller&.close
   end
 
+  # Otherwise another thread could free the memory that the kernel writes to.
+  def test_a_buffer_is_locked_while_a_file_is_read_into_it_without_the_gvl
+    file = track(File.open(__FILE__))
+    buffer = IO::Buffer.new(64)
+    poller = Reactor::Poller.new(BACKEND)
+    seen = over = false
+    # It gets the GVL when the read gives it away, and the read goes on when this thread gives it back.
+    watcher = Thread.new { Thread.pass until over || (seen = buffer.locked?) }
+    assert((1..10_000).any? { poller.read(file, buffer, 0, 64); seen })
+    refute_predicate buffer, :locked?
+    assert_raises(IO::Buffer::LockedError) { buffer.locked { poller.read(file, buffer, 0, 64); buffer.free } }
+  ensure
+    over = true
+    watcher&.join
+    poller&.close
+  end
+
   def test_transfer_resume_and_raise_switch_fibers_in_order
     log = []
     selecting do |selector|

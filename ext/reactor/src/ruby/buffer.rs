@@ -62,7 +62,7 @@ impl Extent {
 
 /// The memory of an IO::Buffer from the extent's offset and `done` bytes on, to write to.
 ///
-/// The closure makes one system call and must not call Ruby.
+/// The closure makes one system call and must not call Ruby. If it gives the GVL away, the buffer has to be locked ([`lock`]).
 pub fn with_writable<T>(
     buffer: Value,
     extent: &Extent,
@@ -81,7 +81,8 @@ pub fn with_writable<T>(
     if offset >= size {
         return Ok(fill(&mut []));
     }
-    // SAFETY: the caller (the VM) keeps the buffer locked while its hook runs, so base..base+size stays valid memory.
+    // SAFETY: base..base+size is memory of the buffer, which only Ruby code could free. None runs before the closure has ended: the
+    // closure does not call Ruby, and if it gives the GVL away, the buffer is locked, by the VM or by `lock`.
     let bytes = unsafe { slice::from_raw_parts_mut(base, size) };
     Ok(fill(&mut bytes[offset..]))
 }

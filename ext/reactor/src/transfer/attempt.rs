@@ -1,5 +1,7 @@
 //! One attempt at a transfer, and the news of the descriptor that the reactor gets from it.
 
+use std::os::fd::RawFd;
+
 use magnus::Error;
 use reactor::{Attempt, CachedReadiness};
 use reactor_scheduler::system::{kind::DescriptorKind, page_cache, transfer};
@@ -31,27 +33,41 @@ pub fn attempt(
 }
 
 /// One system call outside of a scheduler's reach: in a forked child, or for a loop without fibers. A file is read and
-/// written with the GVL released.
+/// written with the GVL released. The buffer is locked meanwhile, so that no other thread frees its memory.
 pub fn attempt_without_scheduler(
     io: &IoFacts,
     direction: Direction,
     request: &Request,
     file_offset: Option<u64>,
 ) -> Result<Result<usize, Errno>, Error> {
+    if file_offset.is_none() && !io.is_file() {
+        return attempt(io, direction, request, 0).map(|(answer, _)| answer);
+    }
+    let is_locked = request.lock(direction)?;
+    let attempted = attempt_without_gvl(io.descriptor, direction, request, file_offset);
+    if is_locked {
+        request.unlock();
+    }
+    attempted.map(|(answer, _)| answer)
+}
+
+fn attempt_without_gvl(
+    descriptor: RawFd,
+    direction: Direction,
+    request: &Request,
+    file_offset: Option<u64>,
+) -> Result<Attempted, Error> {
     const KIND: DescriptorKind = DescriptorKind::NeverBlocks;
-    let descriptor = io.descriptor;
-    let (answer, _) = match direction {
-        _ if file_offset.is_none() && !io.is_file() => attempt(io, direction, request, 0)?,
+    match direction {
         Direction::Read => request.with_writable(0, |bytes| {
             blocking_call(|| page_cache::read(KIND, descriptor, bytes, file_offset))
                 .unwrap_or(Err(Errno::INTR))
-        })?,
+        }),
         Direction::Write => request.with_readable(0, |bytes| {
             blocking_call(|| page_cache::write(KIND, descriptor, bytes, file_offset))
                 .unwrap_or(Err(Errno::INTR))
-        })?,
-    };
-    Ok(answer)
+        }),
+    }
 }
 
 /// Whether the kernel said "would block" and no event has come since: then a system call cannot tell more.
