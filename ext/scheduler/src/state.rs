@@ -15,6 +15,7 @@
 //! | `lingering`      | waits for a next request, which end after a while |
 //! | `observation`    | counters, rows, traces |
 
+pub mod awaited_jobs;
 mod control;
 mod counters;
 pub mod descriptor_pins;
@@ -25,7 +26,6 @@ pub mod fiber_lifecycle;
 mod fiber_table;
 pub mod gvl_quota;
 pub mod interruption;
-pub mod kept_jobs;
 pub mod lent_buffers;
 mod lingering;
 pub mod object_ref;
@@ -45,12 +45,12 @@ mod watchers;
 pub mod watching;
 mod write_latency;
 
+use awaited_jobs::AwaitedJobs;
 use control::Control;
 use counters::Counters;
 use descriptor_pins::DescriptorPins;
 use event_loop::EventLoop;
 use fiber_table::FiberTable;
-use kept_jobs::KeptJobs;
 use lent_buffers::LentBuffers;
 use lingering::Lingering;
 use object_ref::ObjectRef;
@@ -75,7 +75,7 @@ pub struct State {
     control: Control,
     pins: DescriptorPins,
     buffers: LentBuffers,
-    jobs: KeptJobs,
+    jobs: AwaitedJobs,
     write_latency: WriteLatency,
     batching: SendBatching,
     counters: Counters,

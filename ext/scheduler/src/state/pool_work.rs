@@ -6,9 +6,9 @@ use reactor::{Job, Outcome, Pool, Refused, Token, WorkClass};
 
 use crate::state::{
     State,
+    awaited_jobs::AwaitedJob,
     descriptor_pins::Pin,
     fiber::Slot,
-    kept_jobs::KeptJob,
     lent_buffers::LentBufferGuard,
     object_ref::ObjectRef,
     wait::{WaitKind, WakeCause},
@@ -78,12 +78,17 @@ impl State {
     }
 
     /// Keeps a job for the fiber that waits for its end.
-    pub fn keep_job<T: Send + 'static>(&mut self, job: Job<T>) -> KeptJob<T> {
+    pub fn keep_job<T: Send + 'static>(&mut self, job: Job<T>) -> AwaitedJob<T> {
         self.jobs.keep(job)
     }
 
     /// Begins a further wait for the end of a job.
-    pub fn wait_on_job<T: Send + 'static>(&mut self, slot: Slot, io_number: u64, job: &KeptJob<T>) {
+    pub fn wait_on_job<T: Send + 'static>(
+        &mut self,
+        slot: Slot,
+        io_number: u64,
+        job: &AwaitedJob<T>,
+    ) {
         let token = self.fibers.begin_work(slot, io_number);
         if let Some(job) = self.jobs.get(job) {
             job.redirect(token);
@@ -91,7 +96,7 @@ impl State {
     }
 
     /// The outcome; `None` if the work goes on.
-    pub fn outcome_of_job<T: Send + 'static>(&mut self, job: &KeptJob<T>) -> Option<Outcome<T>> {
+    pub fn outcome_of_job<T: Send + 'static>(&mut self, job: &AwaitedJob<T>) -> Option<Outcome<T>> {
         match self.jobs.get(job) {
             Some(job) => job.take(),
             None => Some(Outcome::Dropped),
@@ -99,7 +104,7 @@ impl State {
     }
 
     /// The job itself, which the caller waits for or drops; `None` if the scheduler was closed meanwhile.
-    pub fn take_job<T: Send + 'static>(&mut self, job: &KeptJob<T>) -> Option<Job<T>> {
+    pub fn take_job<T: Send + 'static>(&mut self, job: &AwaitedJob<T>) -> Option<Job<T>> {
         self.jobs.take(job)
     }
 
