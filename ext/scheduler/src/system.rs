@@ -2,9 +2,9 @@
 
 pub mod close_unless_blocking;
 pub mod descriptor;
+pub mod file;
 pub mod getaddrinfo;
 pub mod kind;
 mod nowait;
-pub mod page_cache;
 pub mod terminal_timeout;
 pub mod transfer;

@@ -4,7 +4,7 @@ use std::os::fd::RawFd;
 
 use magnus::Error;
 use reactor::{Attempt, CachedReadiness};
-use reactor_scheduler::system::{kind::DescriptorKind, page_cache, transfer};
+use reactor_scheduler::system::{file, kind::DescriptorKind, transfer};
 use rustix::io::Errno;
 
 use crate::{
@@ -60,11 +60,11 @@ fn attempt_without_gvl(
     const KIND: DescriptorKind = DescriptorKind::NeverBlocks;
     match direction {
         Direction::Read => request.with_writable(0, |bytes| {
-            blocking_call(|| page_cache::read(KIND, descriptor, bytes, file_offset))
+            blocking_call(|| file::read(KIND, descriptor, bytes, file_offset))
                 .unwrap_or(Err(Errno::INTR))
         }),
         Direction::Write => request.with_readable(0, |bytes| {
-            blocking_call(|| page_cache::write(KIND, descriptor, bytes, file_offset))
+            blocking_call(|| file::write(KIND, descriptor, bytes, file_offset))
                 .unwrap_or(Err(Errno::INTR))
         }),
     }

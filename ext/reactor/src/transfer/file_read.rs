@@ -4,8 +4,8 @@ use magnus::Error;
 use reactor::{Operation, OperationId, WorkClass};
 use reactor_scheduler::system::{
     descriptor::{borrow, file_size},
+    file::{self, populate_page_cache, read_into},
     kind::DescriptorKind,
-    page_cache::{self, populate_page_cache, read_into},
     transfer::SLICE,
 };
 use rustix::{fs::SeekFrom, io::Errno};
@@ -90,7 +90,7 @@ impl FileRead<'_> {
             }
             let slice = bytes.len().min(SLICE);
             let position = self.transfer.position();
-            page_cache::read(kind, descriptor, &mut bytes[..slice], position)
+            file::read(kind, descriptor, &mut bytes[..slice], position)
         })?;
         match answer {
             Err(Errno::INPROGRESS) => {
@@ -263,7 +263,7 @@ impl FileRead<'_> {
             move || {
                 let mut bytes = vec![0; wanted];
                 let kind = DescriptorKind::NeverBlocks;
-                let count = page_cache::read(kind, descriptor, &mut bytes, position)?;
+                let count = file::read(kind, descriptor, &mut bytes, position)?;
                 bytes.truncate(count);
                 Ok::<_, Errno>(bytes)
             },

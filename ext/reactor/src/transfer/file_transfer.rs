@@ -21,8 +21,8 @@ use std::os::fd::RawFd;
 use magnus::Error;
 use reactor::{Operation, WorkClass};
 use reactor_scheduler::system::{
+    file::{is_cached, populate_page_cache},
     kind::DescriptorKind,
-    page_cache::{is_cached, populate_page_cache},
 };
 use rustix::io::Errno;
 

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use magnus::Error;
 use reactor::WorkClass;
-use reactor_scheduler::system::{kind::DescriptorKind, page_cache, transfer::SLICE};
+use reactor_scheduler::system::{file, kind::DescriptorKind, transfer::SLICE};
 use rustix::io::Errno;
 
 use crate::{
@@ -44,7 +44,7 @@ fn step(transfer: &mut FileTransfer) -> Result<Step, Error> {
     let request = transfer.request;
     let (answer, room) = request.with_readable(transfer.done, |bytes| {
         let slice = &bytes[..bytes.len().min(SLICE)];
-        page_cache::write(kind, descriptor, slice, position)
+        file::write(kind, descriptor, slice, position)
     })?;
     match answer {
         Ok(count) => Ok(transfer.moved(count, room.min(SLICE), room)),
@@ -69,7 +69,7 @@ fn write_inline(transfer: &mut FileTransfer) -> Result<Step, Error> {
     let (descriptor, position) = (transfer.descriptor(), transfer.position());
     let (request, start) = (transfer.request, Instant::now());
     let (answer, room) = request.with_readable(transfer.done, |bytes| {
-        page_cache::write(DescriptorKind::NeverBlocks, descriptor, bytes, position)
+        file::write(DescriptorKind::NeverBlocks, descriptor, bytes, position)
     })?;
     let took = start.elapsed();
     transfer
@@ -94,7 +94,7 @@ fn write_copy(transfer: &mut FileTransfer, room: usize) -> Result<Step, Error> {
     })?;
     let interrupted = transfer.interrupted();
     let ended = on_pool(transfer.scope, WorkClass::Disk, interrupted, move || {
-        page_cache::write(DescriptorKind::NeverBlocks, descriptor, &copy, position)
+        file::write(DescriptorKind::NeverBlocks, descriptor, &copy, position)
     })?;
     ended.raised.map_or(Ok(()), Err)?;
     Ok(match ended.result {
