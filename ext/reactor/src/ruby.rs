@@ -14,18 +14,18 @@ pub mod caller;
 pub mod convert;
 pub mod error;
 pub mod fiber;
-pub mod gc;
+pub mod gc_time;
 pub mod handler;
 pub mod hidden_number;
 pub mod io;
 pub mod io_facts;
+pub mod io_numbers_of_sockets;
 pub mod method;
 pub mod object;
 pub mod panics;
 #[cfg(feature = "planted-errors")]
 pub mod planted;
 pub mod ractor;
-pub mod socket_numbers;
 pub mod thread;
 
 /// The version of the scheduler interface of the Ruby this was built for: 2 (3.3, 3.4), 3 (4.0), 4 and more (4.1).

@@ -11,7 +11,7 @@ use crate::{
         call::call_method,
         error::system_error,
         fiber::raise_in,
-        gc::gc_milliseconds,
+        gc_time::gc_milliseconds,
         handler::blocks_in_finalizer_of,
         object::{Object, object_ref},
         thread::{check_interrupts, is_interrupted, is_only_thread, without_gvl, yield_gvl},

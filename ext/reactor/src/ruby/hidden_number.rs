@@ -1,6 +1,6 @@
-//! A number that an object carries in a hidden instance variable: an IO its io number and the facts about it (`io_facts`; those of
-//! most sockets are in [`socket_numbers`](super::socket_numbers)), a fiber its own number. Two objects never have the same one,
-//! whatever their addresses.
+//! A number that an object carries in a hidden instance variable: a fiber its own number, an IO its io number and the facts about it
+//! (`io_facts`). Those of most sockets are in [`io_numbers_of_sockets`](super::io_numbers_of_sockets). Two objects never have the
+//! same number, whatever their addresses.
 
 mod cache;
 

@@ -10,8 +10,8 @@ use reactor_scheduler::system::kind::DescriptorKind;
 use crate::ruby::{
     hidden_number,
     io::{self, RealIo},
+    io_numbers_of_sockets,
     object::is_kind_of,
-    socket_numbers,
 };
 
 /// An IO object, and the facts about it that hooks decide by.
@@ -29,7 +29,7 @@ impl IoFacts {
     pub fn new(object: Value) -> Result<Self, Error> {
         let io = io::real_io(object)?;
         let descriptor = io.descriptor()?;
-        let number = match socket_numbers::known(io.value(), descriptor) {
+        let number = match io_numbers_of_sockets::known(io.value(), descriptor) {
             Some(number) => Some(number),
             None => number_given(io, descriptor),
         };
@@ -93,7 +93,7 @@ impl IoFacts {
     }
 
     fn clear_number(&self) {
-        if !socket_numbers::release(self.io.value(), self.descriptor) {
+        if !io_numbers_of_sockets::release(self.io.value(), self.descriptor) {
             hidden_number::clear(self.io.value());
         }
     }
@@ -107,7 +107,7 @@ fn number_given(io: RealIo, descriptor: i32) -> Option<u64> {
     }
     if is_socket(io.value()) && !io.value().is_frozen() {
         let number = facts(hidden_number::next_serial(), io, descriptor);
-        if socket_numbers::give(io.value(), descriptor, number) {
+        if io_numbers_of_sockets::give(io.value(), descriptor, number) {
             return Some(number);
         }
     }
@@ -120,14 +120,14 @@ fn known(io: RealIo) -> Option<u64> {
 }
 
 fn number_of_socket(io: RealIo) -> Option<u64> {
-    if !socket_numbers::may_have(io.value()) || io.is_closed() {
+    if !io_numbers_of_sockets::may_have(io.value()) || io.is_closed() {
         return None;
     }
-    socket_numbers::known(io.value(), io.descriptor().ok()?)
+    io_numbers_of_sockets::known(io.value(), io.descriptor().ok()?)
 }
 
 fn set(io: RealIo, descriptor: i32, number: u64) {
-    if !socket_numbers::replace(io.value(), descriptor, number) {
+    if !io_numbers_of_sockets::replace(io.value(), descriptor, number) {
         hidden_number::set(io.value(), number);
     }
 }

@@ -1,4 +1,4 @@
-//! The numbers of sockets, in a table by descriptor. Other objects carry theirs as [`hidden_number`](super::hidden_number)s.
+//! The io numbers of sockets, in a table by descriptor. Other objects carry theirs as [`hidden_number`](super::hidden_number)s.
 //!
 //! Ruby keeps the instance variables of an IO in a table of the process, and each collection, a minor one too, looks up each IO that
 //! has one: a minor collection with ten thousand sockets would take more than twice the time.

@@ -1,4 +1,4 @@
-//! The garbage collector.
+//! How long the garbage collector has run.
 
 use std::sync::OnceLock;
 
