@@ -1,34 +1,30 @@
 //! The Ruby extension: `Reactor::NativeScheduler`, a complete native Fiber::Scheduler over the `reactor` crate.
 //!
-//! | floor       | what it is |
-//! |-------------|------------|
-//! | `hooks`     | the methods of `Reactor::NativeScheduler`: parse, enter, call down |
-//! | `classes`   | the other objects Ruby sees |
-//! | `transfer`  | reading and writing |
-//! | `wait`      | what a fiber parks for |
-//! | `control`   | which fiber has control |
-//! | `ruby`      | the VM, behind safe signatures: the only unsafe module |
+//! | floor        | what it is |
+//! |--------------|------------|
+//! | `hooks`      | the methods of `Reactor::NativeScheduler`: parse, enter, call down |
+//! | `standalone` | what Ruby calls without a scheduler: `Reactor::Poller`, child processes, the lock of the patches |
+//! | `transfer`   | reading and writing |
+//! | `wait`       | what a fiber parks for |
+//! | `control`    | which fiber has control |
+//! | `ruby`       | the VM, behind safe signatures: the only unsafe module |
 //!
 //! Each floor uses those below it. Below them all are the crates `reactor-scheduler` (the state, and system calls) and
 //! `reactor-loop`. `ext/scheduler/tests/layers.rs` holds the floors.
 //!
-//! `Init_reactor` below is the whole Ruby surface on one screen.
+//! `init` below names every method of the extension that Ruby sees.
 #![deny(unsafe_code)]
 
-mod classes;
 mod control;
 mod hooks;
 mod ruby;
+mod standalone;
 mod transfer;
 mod wait;
 
 use magnus::{Error, RClass, RHash, Ruby, Symbol, function, method, prelude::*};
 use reactor::Backend;
 
-use classes::{
-    children, patch_lock,
-    poller::{self, Poller},
-};
 use control::scheduler::Scheduler;
 use hooks::{
     block, blocking_operation, closing, fiber_lifecycle, for_patches, io_transfer, io_wait,
@@ -38,6 +34,10 @@ use ruby::{
     error, fiber, hidden_number, io_facts,
     method::{define, define_private_function, define_variadic},
     object, ractor, thread,
+};
+use standalone::{
+    child_process, patch_lock,
+    poller::{self, Poller},
 };
 use wait::lookup::{self, Lookup};
 
@@ -53,8 +53,8 @@ fn init(ruby: &Ruby) -> Result<(), Error> {
     error::find_classes(ruby)?;
     let reactor = ruby.define_module("Reactor")?;
     reactor.define_module_function("native_backends", function!(native_backends, 0))?;
-    reactor.define_module_function("pidfd", function!(children::pidfd, 1))?;
-    reactor.define_module_function("await_child", function!(children::await_child, 2))?;
+    reactor.define_module_function("pidfd", function!(child_process::pidfd, 1))?;
+    reactor.define_module_function("await_child", function!(child_process::await_child, 2))?;
     reactor.define_module_function(
         "lengthen_time_slice",
         function!(reactor::lengthen_time_slice, 0),

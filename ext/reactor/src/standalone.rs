@@ -1,0 +1,5 @@
+//! What Ruby calls without a scheduler: `Reactor::Poller`, child processes, the lock of the patches. `lib.rs` defines it.
+
+pub mod child_process;
+pub mod patch_lock;
+pub mod poller;
