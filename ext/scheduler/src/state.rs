@@ -8,8 +8,10 @@
 //! | `turn`           | polling, the ready queue, sleeping |
 //! | `fiber_lifecycle` | fibers that enter hooks, start, park and end |
 //! | `wait_registration` | waits for descriptors, sleeps and timeouts |
+//! | `virtual_clock`  | virtual time |
 //! | `interruption`   | what ends a wait from outside, and what a fiber raises |
-//! | `pool_work`      | work on the pool, and pins of descriptors |
+//! | `pool_work`      | work on the pool, and what is better done there |
+//! | `descriptor_pins` | descriptors that are in use, and the fibers and threads that wait to close them |
 //! | `driver_operations` | sends and file operations of the driver |
 //! | `watching`       | watchers: waits that no fiber makes |
 //! | `lingering`      | waits for a next request, which end after a while |

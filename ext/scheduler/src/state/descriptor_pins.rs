@@ -1,10 +1,15 @@
-//! Descriptors that a worker or the driver uses, and the fibers that wait to close them.
+//! Descriptors that a worker or the driver uses, and the fibers and threads that wait to close them.
 
 use std::collections::BTreeMap;
 
 use reactor::Token;
 
-use crate::state::{fiber::Slot, object_ref::ObjectRef};
+use crate::state::{
+    State,
+    fiber::Slot,
+    object_ref::ObjectRef,
+    wait::{WaitKind, WakeCause},
+};
 
 /// The number of an IO object (0: none), and the fiber for which its descriptor is used.
 pub type Pin = (u64, Slot);
@@ -75,6 +80,48 @@ impl DescriptorPins {
     /// Every queue, for the garbage collector.
     pub fn for_each_object(&self, mut visit: impl FnMut(ObjectRef)) {
         self.queues.iter().for_each(|(_, queue)| visit(*queue));
+    }
+}
+
+impl State {
+    /// The descriptor must not be closed until the pin is released.
+    pub fn pin(&mut self, pin: Pin) {
+        self.pins.pin(pin);
+    }
+
+    /// Releases a pin, and wakes the fibers that wait to close the descriptor.
+    pub fn unpin(&mut self, pin: Pin) {
+        for token in self.pins.unpin(pin) {
+            self.wake(token, WakeCause::Unblocked);
+        }
+    }
+
+    pub fn is_pinned(&self, io_number: u64) -> bool {
+        self.pins.is_pinned(io_number)
+    }
+
+    /// Another thread waits for the last pin of an IO object. False, and nothing done, if it has none.
+    pub fn push_when_unpinned(&mut self, io_number: u64, queue: ObjectRef) -> bool {
+        let is_pinned = self.pins.is_pinned(io_number);
+        if is_pinned {
+            self.pins.add_queue(io_number, queue);
+        }
+        is_pinned
+    }
+
+    /// A queue that gets an element now: its IO object is not pinned any more, or the scheduler is closed.
+    pub fn take_queue_of_closer(&mut self) -> Option<ObjectRef> {
+        self.pins.take_queue(self.is_closed())
+    }
+
+    /// Begins a wait for the last pin of an IO object. False, and nothing done, if it has none.
+    pub fn begin_wait_for_unpin(&mut self, slot: Slot, io_number: u64) -> bool {
+        let is_pinned = self.pins.is_pinned(io_number);
+        if is_pinned {
+            let token = self.fibers.begin_wait(slot, WaitKind::Io);
+            self.pins.wait_to_close(io_number, token);
+        }
+        is_pinned
     }
 }
 

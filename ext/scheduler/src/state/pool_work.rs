@@ -1,18 +1,10 @@
-//! Work on the pool, pins of the descriptors it uses, and where large transfers are best made.
+//! Work on the pool, and where large transfers are best made.
 
 use std::time::{Duration, Instant};
 
 use reactor::{Job, Outcome, Pool, Refused, Token, WorkClass};
 
-use crate::state::{
-    State,
-    awaited_jobs::AwaitedJob,
-    descriptor_pins::Pin,
-    fiber::Slot,
-    lent_buffers::LentBufferGuard,
-    object_ref::ObjectRef,
-    wait::{WaitKind, WakeCause},
-};
+use crate::state::{State, awaited_jobs::AwaitedJob, fiber::Slot, lent_buffers::LentBufferGuard};
 
 impl State {
     // --- jobs ----------------------------------------------------------------------------------------------------
@@ -106,48 +98,6 @@ impl State {
     /// The job itself, which the caller waits for or drops; `None` if the scheduler was closed meanwhile.
     pub fn take_job<T: Send + 'static>(&mut self, job: &AwaitedJob<T>) -> Option<Job<T>> {
         self.jobs.take(job)
-    }
-
-    // --- pins ----------------------------------------------------------------------------------------------------
-
-    /// The descriptor must not be closed until the pin is released.
-    pub fn pin(&mut self, pin: Pin) {
-        self.pins.pin(pin);
-    }
-
-    /// Releases a pin, and wakes the fibers that wait to close the descriptor.
-    pub fn unpin(&mut self, pin: Pin) {
-        for token in self.pins.unpin(pin) {
-            self.wake(token, WakeCause::Unblocked);
-        }
-    }
-
-    pub fn is_pinned(&self, io_number: u64) -> bool {
-        self.pins.is_pinned(io_number)
-    }
-
-    /// Another thread waits for the last pin of an IO object. False, and nothing done, if it has none.
-    pub fn push_when_unpinned(&mut self, io_number: u64, queue: ObjectRef) -> bool {
-        let is_pinned = self.pins.is_pinned(io_number);
-        if is_pinned {
-            self.pins.add_queue(io_number, queue);
-        }
-        is_pinned
-    }
-
-    /// A queue that gets an element now: its IO object is not pinned any more, or the scheduler is closed.
-    pub fn take_queue_of_closer(&mut self) -> Option<ObjectRef> {
-        self.pins.take_queue(self.is_closed())
-    }
-
-    /// Begins a wait for the last pin of an IO object. False, and nothing done, if it has none.
-    pub fn begin_wait_for_unpin(&mut self, slot: Slot, io_number: u64) -> bool {
-        let is_pinned = self.pins.is_pinned(io_number);
-        if is_pinned {
-            let token = self.fibers.begin_wait(slot, WaitKind::Io);
-            self.pins.wait_to_close(io_number, token);
-        }
-        is_pinned
     }
 
     // --- where to transfer ---------------------------------------------------------------------------------------

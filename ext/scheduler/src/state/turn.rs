@@ -218,21 +218,4 @@ impl State {
     pub fn may_be_deadlocked(&self) -> bool {
         self.event_loop.slept_idle() && self.is_idle() && self.only_unblock_helps()
     }
-
-    // --- virtual time --------------------------------------------------------------------------------------------
-
-    /// How long to wait for the outside before the clock advances; `None` if it does not. It does not either while a fiber
-    /// waits for work in this process, which ends by itself.
-    pub fn settle_before_advance(&self) -> Option<Duration> {
-        let settle = self.event_loop.settle().filter(|_| self.is_idle())?;
-        let is_working = self.fibers.records().any(FiberRecord::waits_for_work);
-        (!is_working).then_some(settle)
-    }
-
-    /// The clock advances to the next timer, unless a fiber can run.
-    pub fn advance_if_idle(&mut self) {
-        if self.is_idle() {
-            self.event_loop.advance_to_next_timer();
-        }
-    }
 }

@@ -5,6 +5,8 @@
 
 use std::time::{Duration, Instant};
 
+use crate::state::{State, fiber::FiberRecord};
+
 #[derive(Debug)]
 pub struct VirtualClock {
     /// The time at which the clock was frozen.
@@ -39,6 +41,47 @@ impl VirtualClock {
     /// How long to wait for the outside before it advances; `None` while it is held.
     pub fn settle(&self) -> Option<Duration> {
         (self.holds == 0).then_some(self.settle)
+    }
+}
+
+impl State {
+    /// Freezes the clock of sleeps and timeouts. False if it was frozen before, or if the scheduler is closed.
+    pub fn freeze_clock(&mut self, settle: Duration) -> bool {
+        self.event_loop.freeze_clock(settle)
+    }
+
+    pub fn is_virtual(&self) -> bool {
+        self.event_loop.is_virtual()
+    }
+
+    /// Virtual time since it began; `None` if time is real.
+    pub fn virtual_elapsed(&self) -> Option<Duration> {
+        self.event_loop.virtual_elapsed()
+    }
+
+    /// From true to false the virtual clock does not advance.
+    pub fn hold_clock(&mut self, begins: bool) {
+        if let Some(clock) = self.event_loop.virtual_clock_mut() {
+            match begins {
+                true => clock.hold(),
+                false => clock.release(),
+            }
+        }
+    }
+
+    /// How long to wait for the outside before the clock advances; `None` if it does not. It does not either while a fiber
+    /// waits for work in this process, which ends by itself.
+    pub fn settle_before_advance(&self) -> Option<Duration> {
+        let settle = self.event_loop.settle().filter(|_| self.is_idle())?;
+        let is_working = self.fibers.records().any(FiberRecord::waits_for_work);
+        (!is_working).then_some(settle)
+    }
+
+    /// The clock advances to the next timer, unless a fiber can run.
+    pub fn advance_if_idle(&mut self) {
+        if self.is_idle() {
+            self.event_loop.advance_to_next_timer();
+        }
     }
 }
 

@@ -283,6 +283,11 @@ impl State {
         }
     }
 
+    /// A handle by which the reactor is told that a fiber has been collected. `None` once closed.
+    pub fn weak_handle(&mut self) -> Option<Weak<Handle>> {
+        self.event_loop.weak_handle()
+    }
+
     /// The fiber in which the block runs has been collected.
     #[cold]
     pub(super) fn end_collected_timeout(&mut self, token: Token) {
@@ -296,37 +301,6 @@ impl State {
     pub fn end_timeout(&mut self, (token, timer): (Token, Option<TimerId>)) {
         self.event_loop.cancel_timer(timer);
         self.timeouts.remove(token, &mut self.fibers);
-    }
-
-    // --- virtual time --------------------------------------------------------------------------------------------
-
-    /// Freezes the clock of sleeps and timeouts. False if it was frozen before, or if the scheduler is closed.
-    pub fn freeze_clock(&mut self, settle: Duration) -> bool {
-        self.event_loop.freeze_clock(settle)
-    }
-
-    pub fn is_virtual(&self) -> bool {
-        self.event_loop.is_virtual()
-    }
-
-    /// Virtual time since it began; `None` if time is real.
-    pub fn virtual_elapsed(&self) -> Option<Duration> {
-        self.event_loop.virtual_elapsed()
-    }
-
-    /// From true to false the virtual clock does not advance.
-    pub fn hold_clock(&mut self, begins: bool) {
-        if let Some(clock) = self.event_loop.virtual_clock_mut() {
-            match begins {
-                true => clock.hold(),
-                false => clock.release(),
-            }
-        }
-    }
-
-    /// A handle by which the reactor is told that a fiber has been collected. `None` once closed.
-    pub fn weak_handle(&mut self) -> Option<Weak<Handle>> {
-        self.event_loop.weak_handle()
     }
 
     pub(super) fn reactor(&self) -> Option<&Reactor> {
