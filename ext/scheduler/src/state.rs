@@ -37,6 +37,7 @@ pub mod ready_queue;
 mod send_batching;
 pub mod time_slice;
 mod timeout_after;
+pub mod token_mark;
 pub mod trace;
 mod turn;
 pub mod unpolled_waits;

@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use magnus::{Error, Ruby, Value, prelude::*, typed_data::Obj};
 use reactor::Token;
-use reactor_scheduler::state::{object_ref::ObjectRef, wait::NO_FIBER};
+use reactor_scheduler::state::{
+    object_ref::ObjectRef,
+    token_mark::{TIMEOUT, marked, unmarked},
+};
 
 use crate::{
     control::{
@@ -64,14 +67,14 @@ pub fn interruptible(
     };
     let raise = (object_ref(exception), object_ref(nil));
     run(ruby, &scope, raise, limit, |token| {
-        ruby.integer_from_u64(number_of(token)).as_value()
+        ruby.integer_from_u64(unmarked(token)).as_value()
     })
 }
 
 /// `interrupt(number)`: raises in the block of [`interruptible`] where that waits; once, and not after the block.
 pub fn interrupt(ruby: &Ruby, this: Obj<Scheduler>, number: u64) -> Result<(), Error> {
     if this.check_owner(ruby, this.as_value())? {
-        this.state_mut().fire_timeout(token_of(number));
+        this.state_mut().fire_timeout(marked(number, TIMEOUT));
     }
     Ok(())
 }
@@ -99,18 +102,4 @@ fn run(
         block.end();
     }
     result
-}
-
-/// The bits of a token's index that tell timeouts from one another.
-const PLACE_BITS: u32 = 30;
-
-/// A token as a small Integer of Ruby's. The bits that all tokens of timeouts have are left out.
-fn number_of(token: Token) -> u64 {
-    let place = u64::from(token.index()) & ((1 << PLACE_BITS) - 1);
-    u64::from(token.generation()) << PLACE_BITS | place
-}
-
-fn token_of(number: u64) -> Token {
-    let place = number as u32 & ((1 << PLACE_BITS) - 1) | NO_FIBER;
-    Token::new(place, (number >> PLACE_BITS) as u32)
 }

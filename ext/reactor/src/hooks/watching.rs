@@ -3,8 +3,11 @@
 use std::time::Duration;
 
 use magnus::{Error, RArray, Ruby, Value, prelude::*, typed_data::Obj};
-use reactor::{Interest, Token};
-use reactor_scheduler::state::watching::NewWatcher;
+use reactor::Interest;
+use reactor_scheduler::state::{
+    token_mark::{WATCHER, marked, unmarked},
+    watching::NewWatcher,
+};
 
 use crate::{
     control::{
@@ -20,20 +23,6 @@ use crate::{
     },
     wait::readiness::{linger as linger_on, watch},
 };
-
-/// The bits of a token's index that tell watchers from one another.
-const PLACE_BITS: u32 = 30;
-
-/// A token as a small Integer of Ruby's. The bits that all tokens of watchers have are left out.
-fn number_of(token: Token) -> u64 {
-    let place = u64::from(token.index()) & ((1 << PLACE_BITS) - 1);
-    u64::from(token.generation()) << PLACE_BITS | place
-}
-
-fn token_of(number: u64) -> Token {
-    let place = number as u32 | u32::MAX << PLACE_BITS;
-    Token::new(place, (number >> PLACE_BITS) as u32)
-}
 
 /// `begin_watcher(watcher, io, events, timeout, transient, buffered)`: its number.
 pub fn begin_watcher(
@@ -69,7 +58,7 @@ pub fn begin_watcher(
     if !begun.is_polled {
         facts.recheck_kind();
     }
-    Ok(number_of(begun.token))
+    Ok(unmarked(begun.token))
 }
 
 /// The object whose descriptor is waited for. IOError if it is not open in these directions.
@@ -97,7 +86,7 @@ pub fn cancel_watcher(ruby: &Ruby, this: Obj<Scheduler>, number: u64) -> Result<
     if !this.check_owner(ruby, this.as_value())? {
         return Ok(false);
     }
-    let ended = this.state_mut().end_watcher(token_of(number));
+    let ended = this.state_mut().end_watcher(marked(number, WATCHER));
     Ok(ended.is_some())
 }
 
@@ -118,7 +107,9 @@ pub fn linger(ruby: &Ruby, this: Obj<Scheduler>, [io, seconds]: [Value; 2]) -> R
 
 /// `watched(number)`: what the watcher with this number watches; nil if it has ended. Any thread that holds the GVL may ask.
 pub fn watched(_: &Ruby, this: Obj<Scheduler>, number: u64) -> Option<Value> {
-    this.state().watched(token_of(number)).map(Object::value)
+    this.state()
+        .watched(marked(number, WATCHER))
+        .map(Object::value)
 }
 
 /// `watchers`: every watcher that waits. Any thread that holds the GVL may ask.

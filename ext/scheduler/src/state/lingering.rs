@@ -11,13 +11,11 @@ use reactor::{Deadline, TimerId, Token};
 use crate::state::{
     State,
     fiber::Slot,
+    token_mark::LINGERING,
     trace::TraceEvent,
     wait::WakeCause,
     wait_registration::{Registered, Watch},
 };
-
-/// The token of the timer. No watcher and no timeout has it.
-pub(super) const LOOK: Token = Token::new(u32::MAX, u32::MAX);
 
 #[derive(Clone, Copy, Debug)]
 struct LingeringWait {
@@ -95,7 +93,7 @@ impl State {
             Some((timer, _)) => self.event_loop.cancel_timer(Some(timer)),
             None => {}
         }
-        let timer = self.event_loop.timer(Some(wait.latest()), LOOK);
+        let timer = self.event_loop.timer(Some(wait.latest()), LINGERING);
         self.lingering.timer = timer.map(|timer| (timer, wait));
     }
 

@@ -12,11 +12,9 @@ use crate::state::{
     fiber::{FiberRecord, Slot},
     fiber_table::FiberTable,
     object_ref::ObjectRef,
-    wait::{Life, NO_FIBER},
+    token_mark::TIMEOUT,
+    wait::Life,
 };
-
-/// Tokens of timeouts have this bit of the index set; tokens of waits do not.
-const MARK: u32 = NO_FIBER;
 
 #[derive(Clone, Copy, Debug)]
 struct Timeout {
@@ -95,7 +93,7 @@ impl Timeouts {
             put_off: None,
             collectable: None,
         });
-        Token::new(index | MARK, self.generations[index as usize])
+        Token::new(index | TIMEOUT, self.generations[index as usize])
     }
 
     /// The timeout ends when the fiber in which its block runs is collected.
@@ -112,7 +110,7 @@ impl Timeouts {
 
     /// The block has ended: the timeout is off, even if it has fired and was not raised yet.
     pub fn remove(&mut self, token: Token, fibers: &mut FiberTable) {
-        let index = token.index() & !MARK;
+        let index = token.index() & !TIMEOUT;
         if let Some(timeout) = self.entries.get_mut(index as usize).and_then(Option::take) {
             if timeout.fired {
                 if let Some(record) = fibers.alive_mut(timeout.fiber) {
@@ -131,7 +129,7 @@ impl Timeouts {
     }
 
     fn current(&mut self, token: Token) -> Option<&mut Timeout> {
-        let index = (token.index() & !MARK) as usize;
+        let index = (token.index() & !TIMEOUT) as usize;
         if *self.generations.get(index)? != token.generation() {
             return None;
         }

@@ -7,13 +7,12 @@ use reactor::{Event, Handle, Ready, Sleep, Token};
 use crate::state::{
     State,
     fiber::{FiberRecord, Slot},
-    lingering::LOOK,
     object_ref::ObjectRef,
     ready_queue::Next,
     time_slice::TimeSlice,
+    token_mark::{LINGERING, is_of_fiber, is_of_watcher},
     trace::TraceEvent,
-    wait::{WakeCause, is_of_fiber},
-    watchers::Watchers,
+    wait::WakeCause,
 };
 
 impl State {
@@ -55,8 +54,8 @@ impl State {
         };
         for event in events.iter() {
             if !is_of_fiber(event.token) {
-                match Watchers::owns(event.token) {
-                    true if event.token == LOOK => self.end_lingering(),
+                match is_of_watcher(event.token) {
+                    true if event.token == LINGERING => self.end_lingering(),
                     true => self.on_watcher_event(*event),
                     false => self.on_timeout_event(*event),
                 }

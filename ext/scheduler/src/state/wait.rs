@@ -1,20 +1,9 @@
 //! The vocabulary of a wait: what for, in which hook, what ended it, and what is raised at its end.
 
-use reactor::Token;
-
 use crate::state::object_ref::ObjectRef;
 
 /// The io number of a wait for several IO objects.
 pub const SEVERAL: u64 = u64::MAX;
-
-/// Tokens of timeouts and watchers have this bit of the index set; tokens of fibers' waits do not.
-pub const NO_FIBER: u32 = 1 << 31;
-
-/// Whether the token is one of a fiber's wait.
-#[inline(always)]
-pub fn is_of_fiber(token: Token) -> bool {
-    token.index() & NO_FIBER == 0
-}
 
 /// The kind of a wait. It decides which calls may end the wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

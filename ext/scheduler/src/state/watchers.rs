@@ -11,10 +11,10 @@
 
 use reactor::{Interest, TimerId, Token, WaitId};
 
-use crate::state::{object_ref::ObjectRef, wait::NO_FIBER};
-
-/// Tokens of watchers have these bits of the index set. Those of timeouts have only the first one.
-const MARK: u32 = NO_FIBER | 1 << 30;
+use crate::state::{
+    object_ref::ObjectRef,
+    token_mark::{WATCHER, is_of_watcher},
+};
 
 /// One watcher.
 #[derive(Clone, Copy, Debug)]
@@ -49,11 +49,6 @@ pub struct Watchers {
 }
 
 impl Watchers {
-    /// Whether the token is one of a watcher.
-    pub fn owns(token: Token) -> bool {
-        token.index() & MARK == MARK
-    }
-
     pub fn insert(&mut self, record: WatcherRecord) -> Token {
         let place = self.free.pop().unwrap_or_else(|| {
             self.records.push(None);
@@ -62,13 +57,13 @@ impl Watchers {
         });
         self.lasting += usize::from(!record.is_transient);
         self.records[place as usize] = Some(record);
-        Token::new(place | MARK, self.generations[place as usize])
+        Token::new(place | WATCHER, self.generations[place as usize])
     }
 
     fn place(&self, token: Token) -> Option<usize> {
-        let place = (token.index() & !MARK) as usize;
+        let place = (token.index() & !WATCHER) as usize;
         let is_current = self.generations.get(place) == Some(&token.generation());
-        (is_current && Self::owns(token)).then_some(place)
+        (is_current && is_of_watcher(token)).then_some(place)
     }
 
     pub fn get(&self, token: Token) -> Option<&WatcherRecord> {
@@ -114,14 +109,14 @@ impl Watchers {
         let later = self.records.iter().skip(place);
         let place = place + later.take_while(|record| record.is_none()).count();
         let generation = *self.generations.get(place)?;
-        Some((place, Token::new(place as u32 | MARK, generation)))
+        Some((place, Token::new(place as u32 | WATCHER, generation)))
     }
 
     /// Every watcher with its token.
     pub fn iter(&self) -> impl Iterator<Item = (Token, &WatcherRecord)> + '_ {
         let records = self.records.iter().zip(&self.generations).enumerate();
         records.filter_map(|(place, (record, generation))| {
-            let token = Token::new(place as u32 | MARK, *generation);
+            let token = Token::new(place as u32 | WATCHER, *generation);
             Some((token, record.as_ref()?))
         })
     }
@@ -147,7 +142,10 @@ mod tests {
     use reactor::{Interest, Token};
 
     use super::{WatcherProgress, WatcherRecord, Watchers};
-    use crate::state::object_ref::ObjectRef;
+    use crate::state::{
+        object_ref::ObjectRef,
+        token_mark::{TIMEOUT, is_of_watcher},
+    };
 
     fn record(number: usize, is_transient: bool) -> WatcherRecord {
         WatcherRecord {
@@ -175,11 +173,11 @@ mod tests {
     fn tokens_of_fibers_find_no_watcher() {
         let mut watchers = Watchers::default();
         let token = watchers.insert(record(1, false));
-        assert!(Watchers::owns(token));
+        assert!(is_of_watcher(token));
         let fiber = Token::new(0, token.generation());
-        let timeout = Token::new(1 << 31, token.generation());
+        let timeout = Token::new(TIMEOUT, token.generation());
         for other in [fiber, timeout] {
-            assert!(!Watchers::owns(other) && watchers.get(other).is_none());
+            assert!(!is_of_watcher(other) && watchers.get(other).is_none());
         }
     }
 

@@ -5,10 +5,11 @@
 
 use reactor::Token;
 
-use super::{MARK, Timeouts};
+use super::Timeouts;
 use crate::state::{
     fiber::{FiberRecord, Slot},
     fiber_table::FiberTable,
+    token_mark::TIMEOUT,
     wait::Life,
 };
 
@@ -84,7 +85,7 @@ impl Timeouts {
         for (index, timeout) in self.entries.iter_mut().enumerate() {
             if let Some(timeout) = timeout.as_mut().filter(|t| t.fired && t.fiber == fiber) {
                 timeout.put_off = wait;
-                let token = Token::new(index as u32 | MARK, self.generations[index]);
+                let token = Token::new(index as u32 | TIMEOUT, self.generations[index]);
                 if !self.fired.contains(&token) {
                     self.fired.push(token);
                 }

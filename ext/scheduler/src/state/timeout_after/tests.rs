@@ -7,7 +7,8 @@ use crate::state::{
     fiber::Slot,
     fiber_table::FiberTable,
     object_ref::ObjectRef,
-    wait::{WaitKind, WaitStatus, is_of_fiber},
+    token_mark::is_of_fiber,
+    wait::{WaitKind, WaitStatus},
 };
 
 const INNER: ObjectRef = ObjectRef::new(8);
