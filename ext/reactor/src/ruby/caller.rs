@@ -65,7 +65,8 @@ impl Callers {
 
     #[cold]
     fn name(&self, caller: VALUE) -> bool {
-        // SAFETY: a frame just taken, and still there; the names are nil or a String.
+        // SAFETY: a frame just taken. To name the class may allocate, but the frame lies on this stack, so it is neither collected nor
+        // moved. The names are nil or a String.
         let (class, name) = unsafe {
             let class = rb_sys::rb_profile_frame_classpath(caller);
             let name = rb_sys::rb_profile_frame_method_name(caller);
@@ -132,7 +133,7 @@ impl Frame {
     }
 
     fn is_any_of(&self, names: &[&str]) -> bool {
-        // SAFETY: a frame just taken, and still there; the name is nil or a String.
+        // SAFETY: a frame just taken, and still there, because nothing is allocated meanwhile; the name is nil or a String.
         let name = unsafe { Value::from_raw(rb_sys::rb_profile_frame_method_name(self.0)) };
         RString::from_value(name).is_some_and(|name| {
             // SAFETY: compared at once, no Ruby call in between.

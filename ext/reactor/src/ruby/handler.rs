@@ -130,7 +130,7 @@ fn ends_with_method(line: &[u8], method: &str) -> bool {
 
 /// A native method has no path.
 fn begins_timeout(frame: VALUE) -> bool {
-    // SAFETY: a frame just taken, and still there; the path and the name are nil or Strings.
+    // SAFETY: a frame just taken, and still there, because nothing is allocated meanwhile; the path and the name are nil or Strings.
     let (path, name) = unsafe {
         (
             rb_sys::rb_profile_frame_path(frame),

@@ -74,7 +74,7 @@ pub fn define<T: Receiver, R: IntoValue, const COUNT: usize, F: Body<T, R, COUNT
         R: IntoValue,
         F: Body<T, R, COUNT>,
     {
-        // SAFETY: as below.
+        // SAFETY: the VM passes argc values at argv, alive while this runs.
         let arguments = unsafe { given(argc, argv) };
         run(this, |ruby, this| match arguments.try_into() {
             Ok(arguments) => function::<F>()(ruby, this, arguments),
@@ -124,7 +124,7 @@ pub fn define_private_function<
         R: IntoValue,
         F: Body<T, R, COUNT>,
     {
-        // SAFETY: as above.
+        // SAFETY: the VM passes argc values at argv, alive while this runs.
         let arguments = unsafe { given(argc, argv) };
         let this = arguments.first().copied().unwrap_or(module);
         run(this, |ruby, this| {

@@ -9,9 +9,11 @@ use rustix::{
     io::Errno,
 };
 
-/// Borrows a descriptor for one system call. If it is closed or stale, the kernel answers EBADF.
+/// Borrows a descriptor for one system call. If it is closed, the kernel answers EBADF.
 pub fn borrow<'a>(descriptor: RawFd) -> BorrowedFd<'a> {
-    // SAFETY: the number came from an open IO in this same hook, is not -1, and is not kept beyond the call.
+    // SAFETY: the number is not -1, because it is that of an IO that was open, or `close_unless_blocking` has looked at it. It is
+    // not kept beyond the call. While a worker uses it, it is pinned. If a fiber has parked since and the IO was closed, the call
+    // is made on another file, or fails: no memory depends on it.
     unsafe { BorrowedFd::borrow_raw(descriptor) }
 }
 
