@@ -22,7 +22,7 @@ mod standalone;
 mod transfer;
 mod wait;
 
-use magnus::{Error, RClass, RHash, Ruby, Symbol, function, method, prelude::*};
+use magnus::{Error, RClass, RHash, RModule, Ruby, Symbol, function, method, prelude::*};
 use reactor::Backend;
 
 use control::scheduler::Scheduler;
@@ -52,6 +52,34 @@ fn init(ruby: &Ruby) -> Result<(), Error> {
     io_wait::misreports_timeouts(ruby);
     error::find_classes(ruby)?;
     let reactor = ruby.define_module("Reactor")?;
+    define_functions(reactor)?;
+
+    #[cfg(feature = "forced-panics")]
+    reactor.define_module_function("force_panic", function!(ruby::panics::force, 1))?;
+    #[cfg(feature = "planted-errors")]
+    reactor
+        .define_module("PlantedErrors")?
+        .define_module_function("make", function!(ruby::planted::make, 1))?;
+
+    let class = reactor.define_class("NativeScheduler", ruby.class_object())?;
+    class.define_alloc_func::<Scheduler>();
+    define_methods(class)?;
+    define_hooks(class)?;
+    define_transfers(class, buffer_contract(ruby))?;
+    class.define_singleton_method("define_transfers", function!(define_transfers, 2))?;
+
+    let block = reactor.define_class("TimeoutBlock", ruby.class_object())?;
+    block.undef_default_alloc_func();
+    reactor.funcall::<_, _, magnus::Value>("private_constant", ("TimeoutBlock",))?;
+    let marks = reactor.define_class("WatcherMarks", ruby.class_object())?;
+    marks.undef_default_alloc_func();
+    reactor.funcall::<_, _, magnus::Value>("private_constant", ("WatcherMarks",))?;
+    define_lookup(reactor.define_class("Lookup", ruby.class_object())?)?;
+    define_poller(reactor.define_class("Poller", ruby.class_object())?)
+}
+
+/// Functions of the module `Reactor`.
+fn define_functions(reactor: RModule) -> Result<(), Error> {
     reactor.define_module_function("native_backends", function!(native_backends, 0))?;
     reactor.define_module_function("pidfd", function!(child_process::pidfd, 1))?;
     reactor.define_module_function("await_child", function!(child_process::await_child, 2))?;
@@ -72,16 +100,11 @@ fn init(ruby: &Ruby) -> Result<(), Error> {
     reactor.define_module_function("announce_close", function!(closing::announce_close, 1))?;
     reactor.define_module_function("lock_patches", function!(patch_lock::lock_patches, 0))?;
     reactor.define_module_function("unlock_patches", function!(patch_lock::unlock_patches, 0))?;
+    Ok(())
+}
 
-    #[cfg(feature = "forced-panics")]
-    reactor.define_module_function("force_panic", function!(ruby::panics::force, 1))?;
-    #[cfg(feature = "planted-errors")]
-    reactor
-        .define_module("PlantedErrors")?
-        .define_module_function("make", function!(ruby::planted::make, 1))?;
-
-    let class = reactor.define_class("NativeScheduler", ruby.class_object())?;
-    class.define_alloc_func::<Scheduler>();
+/// `Reactor::NativeScheduler`: what the library calls.
+fn define_methods(class: RClass) -> Result<(), Error> {
     class.define_method("initialize", method!(Scheduler::initialize, -1))?;
     class.define_method("backend", method!(Scheduler::backend_name, 0))?;
     class.define_method("stats", method!(Scheduler::statistics, 0))?;
@@ -129,10 +152,16 @@ fn init(ruby: &Ruby) -> Result<(), Error> {
     class.define_method("cancel_watcher", method!(watching::cancel_watcher, 1))?;
     class.define_method("watchers", method!(watching::watchers, 0))?;
     class.define_method("watched", method!(watching::watched, 1))?;
-
+    define(class, c"interruptible", timeout::interruptible);
+    class.define_method("interrupt", method!(timeout::interrupt, 1))?;
     class.define_singleton_method("define_fiber_body", function!(fiber::define_fiber_body, 1))?;
     let fiber_body = class.define_module("FiberBody")?;
     define_private_function(fiber_body, c"ended", fiber_lifecycle::ended);
+    Ok(())
+}
+
+/// `Reactor::NativeScheduler`: what the VM calls, besides the transfers.
+fn define_hooks(class: RClass) -> Result<(), Error> {
     define_variadic(class, c"fiber", fiber_lifecycle::fiber);
     define(class, c"io_wait", io_wait::io_wait);
     define_variadic(class, c"kernel_sleep", block::kernel_sleep);
@@ -141,24 +170,13 @@ fn init(ruby: &Ruby) -> Result<(), Error> {
     class.define_method("fiber_interrupt", method!(closing::fiber_interrupt, 2))?;
     class.define_method("io_close", method!(closing::io_close, 1))?;
     define_variadic(class, c"timeout_after", timeout::timeout_after);
-    define(class, c"interruptible", timeout::interruptible);
-    class.define_method("interrupt", method!(timeout::interrupt, 1))?;
     define(class, c"yield", block::r#yield);
     define(
         class,
         c"blocking_operation_wait",
         blocking_operation::blocking_operation_wait,
     );
-    define_transfers(class, buffer_contract(ruby))?;
-    class.define_singleton_method("define_transfers", function!(define_transfers, 2))?;
-    let block = reactor.define_class("TimeoutBlock", ruby.class_object())?;
-    block.undef_default_alloc_func();
-    reactor.funcall::<_, _, magnus::Value>("private_constant", ("TimeoutBlock",))?;
-    let marks = reactor.define_class("WatcherMarks", ruby.class_object())?;
-    marks.undef_default_alloc_func();
-    reactor.funcall::<_, _, magnus::Value>("private_constant", ("WatcherMarks",))?;
-    define_lookup(reactor.define_class("Lookup", ruby.class_object())?)?;
-    define_poller(reactor.define_class("Poller", ruby.class_object())?)
+    Ok(())
 }
 
 /// `Reactor::Lookup`
