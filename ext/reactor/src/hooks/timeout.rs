@@ -92,9 +92,7 @@ fn run(
     write_barrier(this, raise.0);
     write_barrier(this, raise.1);
     this.before_timeout(scope.slot);
-    let timeout = this
-        .state_mut()
-        .begin_interruptible(scope.slot, raise, limit);
+    let timeout = this.state_mut().begin_timeout(scope.slot, raise, limit);
     let block = this.begin_timeout_block(ruby, scope.slot, timeout);
     let result = yield_block(argument(timeout.0));
     this.state_mut().end_timeout(timeout);

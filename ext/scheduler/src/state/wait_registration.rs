@@ -246,19 +246,8 @@ impl State {
         self.fibers.parked(token.index()) == Some((token, WaitKind::Block))
     }
 
-    /// Begins a timeout around a block of Ruby code.
+    /// Begins a timeout around a block of Ruby code. Without a limit, it fires by [`State::fire_timeout`] only.
     pub fn begin_timeout(
-        &mut self,
-        slot: Slot,
-        exception: ObjectRef,
-        message: ObjectRef,
-        limit: Duration,
-    ) -> (Token, Option<TimerId>) {
-        self.begin_interruptible(slot, (exception, message), Some(limit))
-    }
-
-    /// As [`State::begin_timeout`]. Without a limit, it fires by [`State::fire_timeout`] only.
-    pub fn begin_interruptible(
         &mut self,
         slot: Slot,
         raise: Raise,

@@ -10,7 +10,7 @@ use crate::state::{State, fiber::Slot, object_ref::ObjectRef, wait::WaitHook};
 /// An Enumerator's fiber with this number, suspended inside a timeout. It has yielded to the fiber in `owner`.
 fn suspended(state: &mut State, owner: usize, number: usize) -> (Slot, Timeout) {
     let slot = state.enter(fiber(number)).unwrap().slot;
-    let timeout = state.begin_timeout(slot, ERROR, NIL, Duration::from_secs(3600));
+    let timeout = state.begin_timeout(slot, (ERROR, NIL), Some(Duration::from_secs(3600)));
     state.set_collectable(slot, timeout, number as u64);
     goes_on(state, owner);
     (slot, timeout)
@@ -128,7 +128,7 @@ fn a_collected_fiber_leaves_neither_record_nor_timer() {
     let (slot, outer) = suspended(&mut state, number, 1);
     assert_eq!(slot, state.enter(fiber(1)).unwrap().slot);
     state.enter_collectable(slot, fiber(1), true);
-    let inner = state.begin_timeout(slot, ERROR, NIL, Duration::from_secs(7200));
+    let inner = state.begin_timeout(slot, (ERROR, NIL), Some(Duration::from_secs(7200)));
     state.set_collectable(slot, inner, 1);
     goes_on(&mut state, number);
     assert!(!keeps(&state, fiber(1)));
@@ -146,7 +146,7 @@ fn a_collected_fiber_leaves_neither_record_nor_timer() {
 fn a_fiber_without_an_owner_is_kept_because_it_raises_its_timeouts_itself() {
     let (mut state, _script) = open();
     let slot = state.enter(fiber(1)).unwrap().slot;
-    let timeout = state.begin_timeout(slot, ERROR, NIL, Duration::ZERO);
+    let timeout = state.begin_timeout(slot, (ERROR, NIL), Some(Duration::ZERO));
     state.set_collectable(slot, timeout, 1);
     let other = scheduled(&mut state, 2);
     state.before_switch(other);

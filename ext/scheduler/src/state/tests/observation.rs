@@ -88,7 +88,7 @@ fn a_sleep_in_which_only_an_unblock_helps_may_be_a_deadlock() {
 fn every_object_is_marked() {
     let (mut state, _script) = open();
     let (first, second) = (scheduled(&mut state, 1), scheduled(&mut state, 2));
-    state.begin_timeout(first, ERROR, NIL, Duration::from_secs(1));
+    state.begin_timeout(first, (ERROR, NIL), Some(Duration::from_secs(1)));
     park_on(&mut state, second, 5);
     state.interrupt(second, 0, OTHER_ERROR);
     state.push_interrupt([ObjectRef::new(24), ObjectRef::new(32)]);

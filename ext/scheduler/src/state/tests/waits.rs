@@ -194,8 +194,8 @@ fn a_block_in_a_forked_child_ends_with_its_unblock() {
 fn of_several_expired_timeouts_the_outermost_wins() {
     let (mut state, _script) = open();
     let slot = scheduled(&mut state, 1);
-    let outer = state.begin_timeout(slot, ERROR, NIL, Duration::ZERO);
-    let inner = state.begin_timeout(slot, OTHER_ERROR, NIL, Duration::ZERO);
+    let outer = state.begin_timeout(slot, (ERROR, NIL), Some(Duration::ZERO));
+    let inner = state.begin_timeout(slot, (OTHER_ERROR, NIL), Some(Duration::ZERO));
     block(&mut state, slot);
     state.poll_once().unwrap();
     assert_eq!(vec![slot], order(&mut state));
@@ -212,7 +212,7 @@ fn of_several_expired_timeouts_the_outermost_wins() {
 fn a_timeout_whose_block_has_ended_raises_nothing() {
     let (mut state, _script) = open();
     let slot = scheduled(&mut state, 1);
-    let timeout = state.begin_timeout(slot, ERROR, NIL, Duration::ZERO);
+    let timeout = state.begin_timeout(slot, (ERROR, NIL), Some(Duration::ZERO));
     state.end_timeout(timeout);
     block(&mut state, slot);
     state.poll_once().unwrap();
@@ -224,7 +224,7 @@ fn a_timeout_whose_block_has_ended_raises_nothing() {
 fn an_interruption_without_a_limit_is_fired_by_hand_and_not_after_its_block() {
     let (mut state, _script) = open();
     let slot = scheduled(&mut state, 1);
-    let interruption = state.begin_interruptible(slot, (ERROR, NIL), None);
+    let interruption = state.begin_timeout(slot, (ERROR, NIL), None);
     assert!(interruption.1.is_none());
     block(&mut state, slot);
     state.poll_once().unwrap();
@@ -253,7 +253,7 @@ fn a_fiber_that_is_being_killed_may_not_be_killed_again() {
 fn a_timeout_of_a_fiber_that_waits_for_an_enumerator_is_raised_from_outside() {
     let (mut state, _script) = open();
     let (slot, polling) = (scheduled(&mut state, 1), scheduled(&mut state, 2));
-    state.begin_timeout(slot, ERROR, NIL, Duration::ZERO);
+    state.begin_timeout(slot, (ERROR, NIL), Some(Duration::ZERO));
     state.poll_once().unwrap();
     assert_eq!(Some((slot, fiber(1))), state.next_indirect_timeout(polling));
     assert_eq!(None, state.next_indirect_timeout(polling));
@@ -323,10 +323,10 @@ fn a_timeout_around_a_wait_that_a_trap_handler_interrupts_is_raised_after_the_ha
     let (mut state, _script) = open();
     let slot = scheduled(&mut state, 1);
     state.enter(fiber(1)).unwrap();
-    state.begin_timeout(slot, ERROR, NIL, Duration::ZERO);
+    state.begin_timeout(slot, (ERROR, NIL), Some(Duration::ZERO));
     block(&mut state, slot);
     state.enter(fiber(1)).unwrap();
-    let own = state.begin_timeout(slot, OTHER_ERROR, NIL, HOUR.unwrap());
+    let own = state.begin_timeout(slot, (OTHER_ERROR, NIL), HOUR);
     block(&mut state, slot);
     state.poll_once().unwrap();
     assert_eq!(Next::Nothing, state.next_ready());
@@ -343,10 +343,10 @@ fn a_trap_handler_raises_its_own_timeout_even_if_one_around_its_wait_has_fired()
     let (mut state, _script) = open();
     let slot = scheduled(&mut state, 1);
     state.enter(fiber(1)).unwrap();
-    state.begin_timeout(slot, ERROR, NIL, Duration::ZERO);
+    state.begin_timeout(slot, (ERROR, NIL), Some(Duration::ZERO));
     block(&mut state, slot);
     state.enter(fiber(1)).unwrap();
-    let own = state.begin_timeout(slot, OTHER_ERROR, NIL, Duration::ZERO);
+    let own = state.begin_timeout(slot, (OTHER_ERROR, NIL), Some(Duration::ZERO));
     block(&mut state, slot);
     state.poll_once().unwrap();
     assert_eq!(vec![slot], order(&mut state));
@@ -363,7 +363,7 @@ fn a_timeout_of_a_suspended_enumerator_is_raised_after_the_trap_handler_of_its_o
     let owner = scheduled(&mut state, 1);
     state.enter(fiber(1)).unwrap();
     let enumerator = state.enter(fiber(2)).unwrap().slot;
-    state.begin_timeout(enumerator, ERROR, NIL, Duration::ZERO);
+    state.begin_timeout(enumerator, (ERROR, NIL), Some(Duration::ZERO));
     state.enter(fiber(1)).unwrap(); // it goes on, and waits
     block(&mut state, owner);
     state.enter(fiber(1)).unwrap();
@@ -380,7 +380,7 @@ fn a_timeout_of_a_fiber_that_waits_for_an_enumerator_is_raised_after_the_trap_ha
     let (mut state, _script) = open();
     let (owner, polling) = (scheduled(&mut state, 1), scheduled(&mut state, 2));
     state.enter(fiber(1)).unwrap();
-    state.begin_timeout(owner, ERROR, NIL, Duration::ZERO);
+    state.begin_timeout(owner, (ERROR, NIL), Some(Duration::ZERO));
     let enumerator = state.enter(fiber(3)).unwrap().slot;
     block(&mut state, enumerator);
     state.enter(fiber(3)).unwrap();
