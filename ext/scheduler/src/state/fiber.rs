@@ -188,6 +188,10 @@ impl FiberRecord {
         self.queued
     }
 
+    pub fn is_parked(&self) -> bool {
+        matches!(self.state, FiberState::Parked(_))
+    }
+
     /// In user code, and not in the ready queue.
     pub fn is_suspended_elsewhere(&self) -> bool {
         self.state == FiberState::Running && !self.queued
@@ -208,7 +212,7 @@ impl FiberRecord {
 
     /// Parked in no hook that observers know: for work in this process that ends by itself.
     pub fn waits_for_work(&self) -> bool {
-        self.hook == WaitHook::Other && matches!(self.state, FiberState::Parked(_))
+        self.hook == WaitHook::Other && self.is_parked()
     }
 
     pub fn hook(&self) -> WaitHook {
@@ -294,8 +298,7 @@ impl FiberRecord {
 
     /// Whether the wait with this number goes on and has ended now.
     pub(super) fn wake(&mut self, wait_number: u32, cause: WakeCause) -> bool {
-        let goes_on =
-            self.wait_number == wait_number && matches!(self.state, FiberState::Parked(_));
+        let goes_on = self.wait_number == wait_number && self.is_parked();
         if goes_on {
             self.state = FiberState::Woken(cause);
             self.queued = true;

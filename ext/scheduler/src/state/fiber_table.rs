@@ -39,8 +39,7 @@ impl FiberTable {
 
     /// Fibers that are parked.
     pub fn parked_count(&self) -> usize {
-        let parked = |record: &&FiberRecord| matches!(record.state(), FiberState::Parked(_));
-        self.records().filter(parked).count()
+        self.records().filter(|record| record.is_parked()).count()
     }
 
     /// Fibers made by `Fiber.schedule` that have not finished.

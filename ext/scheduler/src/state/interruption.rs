@@ -1,5 +1,7 @@
 //! Ending a wait from outside, and raising in a fiber when it has control.
 
+use reactor::Token;
+
 use crate::state::{
     State,
     control::Interrupt,
@@ -245,8 +247,8 @@ impl State {
         match record.kill() {
             KillStep::ThroughVm => Some(record.fiber()),
             KillStep::Pending(None) => None,
-            KillStep::Pending(Some(_)) => {
-                let token = self.fibers.wait_token(slot);
+            KillStep::Pending(Some(wait_number)) => {
+                let token = Token::new(slot, wait_number);
                 self.wake(token, WakeCause::Interrupted);
                 None
             }

@@ -72,10 +72,9 @@ impl State {
     }
 
     /// How many fibers are parked in each hook.
-    fn waiting_rows(&self) -> [(&'static str, u64); 4] {
+    fn waiting_rows(&self) -> [(&'static str, u64); WaitHook::ALL.len()] {
         let mut rows = WaitHook::ALL.map(|hook| (hook.waiting_name(), 0));
-        let is_parked = |record: &&FiberRecord| matches!(record.state(), FiberState::Parked(_));
-        for record in self.fibers.records().filter(is_parked) {
+        for record in self.fibers.records().filter(|record| record.is_parked()) {
             let place = WaitHook::ALL.iter().position(|hook| *hook == record.hook());
             rows[place.unwrap_or_default()].1 += 1;
         }
@@ -116,11 +115,10 @@ impl State {
 
     /// The hooks that fibers are parked in, each once. A watcher counts as a fiber that waits for readiness.
     pub fn wait_hooks(&self) -> impl Iterator<Item = WaitHook> + '_ {
-        let is_parked = |record: &FiberRecord| matches!(record.state(), FiberState::Parked(_));
         WaitHook::ALL.into_iter().filter(move |hook| {
             let mut records = self.fibers.records();
             let is_watched = *hook == WaitHook::Io && !self.watchers.is_empty();
-            is_watched || records.any(|record| record.hook() == *hook && is_parked(record))
+            is_watched || records.any(|record| record.hook() == *hook && record.is_parked())
         })
     }
 

@@ -72,7 +72,7 @@ impl FiberRecord {
 
     /// Whether it is parked, and a timeout around the wait has fired.
     pub fn has_timed_out(&self) -> bool {
-        matches!(self.state, FiberState::Parked(_)) && self.fired_timeouts > 0
+        self.is_parked() && self.fired_timeouts > 0
     }
 
     /// As [`FiberRecord::poll_wait`], but what is pending is left for later. A timeout does not end the wait.
