@@ -22,7 +22,7 @@ mod standalone;
 mod transfer;
 mod wait;
 
-use magnus::{Error, RClass, RHash, RModule, Ruby, Symbol, function, method, prelude::*};
+use magnus::{Error, RClass, RHash, RModule, Ruby, Symbol, Value, function, method, prelude::*};
 use reactor::Backend;
 
 use control::scheduler::Scheduler;
@@ -68,12 +68,11 @@ fn init(ruby: &Ruby) -> Result<(), Error> {
     define_transfers(class, buffer_contract(ruby))?;
     class.define_singleton_method("define_transfers", function!(define_transfers, 2))?;
 
-    let block = reactor.define_class("TimeoutBlock", ruby.class_object())?;
-    block.undef_default_alloc_func();
-    reactor.funcall::<_, _, magnus::Value>("private_constant", ("TimeoutBlock",))?;
-    let marks = reactor.define_class("WatcherMarks", ruby.class_object())?;
-    marks.undef_default_alloc_func();
-    reactor.funcall::<_, _, magnus::Value>("private_constant", ("WatcherMarks",))?;
+    for name in ["TimeoutBlock", "WatcherMarks"] {
+        let internal = reactor.define_class(name, ruby.class_object())?;
+        internal.undef_default_alloc_func();
+        reactor.funcall::<_, _, Value>("private_constant", (name,))?;
+    }
     define_lookup(reactor.define_class("Lookup", ruby.class_object())?)?;
     define_poller(reactor.define_class("Poller", ruby.class_object())?)
 }

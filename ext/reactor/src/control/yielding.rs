@@ -67,7 +67,7 @@ impl Scheduler {
 
     /// A turn. In virtual time, where order matters more than a switch, even the fiber that polled stands in line.
     #[inline(never)]
-    pub fn turn_in_order(&self, slot: Slot, idle: bool) -> Result<(), Error> {
+    fn turn_in_order(&self, slot: Slot, idle: bool) -> Result<(), Error> {
         self.turn(slot, idle)?;
         let is_virtual = self.state().is_virtual();
         if is_virtual {

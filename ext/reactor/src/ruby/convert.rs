@@ -108,7 +108,7 @@ pub fn interest(ruby: &Ruby, events: Value) -> Result<Interest, Error> {
 }
 
 /// A small Integer, without asking Ruby; `None` for anything else.
-pub fn small_integer(value: Value) -> Option<i64> {
+fn small_integer(value: Value) -> Option<i64> {
     let raw = value.as_raw();
     // SAFETY: only looks at the bits of the number itself.
     unsafe { rb_sys::FIXNUM_P(raw).then(|| rb_sys::FIX2LONG(raw) as i64) }
@@ -144,7 +144,7 @@ pub fn hook_result(answer: Result<usize, Errno>) -> Value {
 }
 
 /// An Integer that is small for certain: a count of bytes, or an errno.
-pub fn integer(number: i64) -> Value {
+fn integer(number: i64) -> Value {
     // SAFETY: 62 bits are enough for what is in memory.
     unsafe { Value::from_raw(rb_sys::LONG2FIX(number as std::ffi::c_long)) }
 }
