@@ -104,9 +104,14 @@ impl State {
         self.watchers.for_each_watcher(&mut visit);
     }
 
-    /// Bytes beyond the struct itself.
+    /// Bytes of the tables that grow with fibers, waits, timeouts and a trace. Those of the reactor are not counted.
     pub fn size(&self) -> usize {
-        self.fibers.size() + self.queue.size() + self.watchers.size()
+        self.fibers.size()
+            + self.queue.size()
+            + self.timeouts.size()
+            + self.watchers.size()
+            + self.lingering.size()
+            + self.trace.as_deref().map_or(0, Trace::size)
     }
 }
 

@@ -351,8 +351,10 @@ impl FiberTable {
     }
 
     pub fn size(&self) -> usize {
+        let numbers = self.wait_numbers.capacity() + self.lives.capacity() + self.free.capacity();
         self.records.capacity() * size_of::<Option<FiberRecord>>()
             + self.by_address.capacity() * size_of::<(usize, Slot)>()
+            + numbers * size_of::<u32>()
     }
 }
 

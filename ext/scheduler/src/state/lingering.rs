@@ -51,6 +51,10 @@ impl Lingering {
         }
         self.waits[index] = Some(wait);
     }
+
+    pub(super) fn size(&self) -> usize {
+        self.waits.capacity() * size_of::<Option<LingeringWait>>()
+    }
 }
 
 impl State {

@@ -219,6 +219,12 @@ impl Timeouts {
         timeouts.filter(move |timeout| timeout.fiber == fiber && timeout.depth >= depth)
     }
 
+    pub fn size(&self) -> usize {
+        self.entries.capacity() * size_of::<Option<Timeout>>()
+            + (self.generations.capacity() + self.free.capacity()) * size_of::<u32>()
+            + self.fired.capacity() * size_of::<Token>()
+    }
+
     pub(super) fn for_each_object(&self, visit: &mut impl FnMut(ObjectRef)) {
         for timeout in self.entries.iter().flatten() {
             visit(timeout.exception);

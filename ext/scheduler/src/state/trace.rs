@@ -145,6 +145,13 @@ impl Trace {
         }
     }
 
+    pub fn size(&self) -> usize {
+        let places = self.births.iter().map(|(_, place)| place.capacity());
+        self.moments.capacity() * size_of::<Moment>()
+            + self.births.capacity() * size_of::<(usize, String)>()
+            + places.sum::<usize>()
+    }
+
     pub fn into_recording(self) -> Recording {
         Recording {
             lost: self.lost,

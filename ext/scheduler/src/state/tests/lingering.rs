@@ -4,7 +4,7 @@ use std::{iter, time::Duration};
 
 use reactor::{Interest, OwnerId};
 
-use super::{open, order, scheduled};
+use super::{ERROR, NIL, open, order, scheduled};
 use crate::state::{
     State,
     fiber::Slot,
@@ -81,4 +81,19 @@ fn a_later_wait_of_the_fiber_is_left_alone() {
     state.poll_once().unwrap();
     assert!(order(&mut state).is_empty());
     assert_eq!(0, timers(&state));
+}
+
+#[test]
+fn the_size_counts_lingering_waits_timeouts_and_a_trace() {
+    let (mut state, _) = open();
+    let slot = scheduled(&mut state, 1);
+    let mut sizes = vec![state.size()];
+    linger(&mut state, slot, HOUR);
+    sizes.push(state.size());
+    state.begin_timeout(slot, (ERROR, NIL), Some(HOUR));
+    sizes.push(state.size());
+    state.start_trace(1000);
+    state.before_park(slot);
+    sizes.push(state.size());
+    assert!(sizes.is_sorted_by(|one, next| one < next), "{sizes:?}");
 }
