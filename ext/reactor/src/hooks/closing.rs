@@ -53,8 +53,9 @@ pub fn announce_close(ruby: &Ruby, io: Value) -> Result<Option<Symbol>, Error> {
 }
 
 /// `prepare_close(io)`: the IO object is about to be closed, by any thread. Raises IOError in the fibers that wait for it, or
-/// for the object that writes for it. Fibers that wait for another object on the same descriptor are left alone. It takes
-/// constant time, and time for each fiber that is interrupted. The watchers of this object end without a fiber.
+/// for the object that writes for it. Fibers that wait for another object on the same descriptor are left alone. Its
+/// time grows with the number of waits for the descriptor, not with that of other fibers. The watchers of this object end without a
+/// fiber.
 ///
 /// nil: no fiber waits for it. :interrupted: the fibers that wait for it have been interrupted. :in_use: the fiber of another thread
 /// has a worker of the pool use the descriptor, which must not be closed under it, so the caller waits for the end of that

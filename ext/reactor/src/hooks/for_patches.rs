@@ -1,5 +1,5 @@
-//! Methods that the patches in `lib/reactor/patches/` call: `prefetch`, `sync_by_driver`, `yield_if_slice_spent`,
-//! `Reactor.fifo?` for files, and `flush_sends` for sockets. (`flock` is Ruby: `lib/reactor/patches/file.rb`.)
+//! Methods that the patches in `lib/reactor/patches/` call: `prefetch`, `sync_by_driver`, `yield_if_slice_spent` (offloaded operations
+//! as well) and `Reactor.fifo?` for files, and `flush_sends` for sockets. (`flock` is Ruby: `lib/reactor/patches/file.rb`.)
 
 use magnus::{Error, RString, Ruby, Value, typed_data::Obj};
 use reactor_scheduler::system::kind::is_fifo;

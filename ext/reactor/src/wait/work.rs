@@ -32,7 +32,7 @@ pub struct EndedWork<T> {
 ///
 /// # Errors
 ///
-/// An error raised before the work began; RuntimeError if the work panicked; ThreadError if there is no thread.
+/// An error raised before the work began; RuntimeError if the work panicked, or if the scheduler was closed.
 pub fn on_pool<T: Send + 'static>(
     scope: &HookScope,
     class: WorkClass,
@@ -77,6 +77,10 @@ pub fn wait_for_capacity(scope: &HookScope, io_number: u64) -> Result<(), Error>
 }
 
 /// Gives work that uses no descriptor to the pool, and begins a wait for its end.
+///
+/// # Errors
+///
+/// Errno::EAGAIN, or what else pthread_create(3) says, if there is no thread; RuntimeError if the pool's queue is full.
 pub fn begin_work<T: Send + 'static>(
     scope: &HookScope,
     class: WorkClass,
