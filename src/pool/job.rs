@@ -31,6 +31,8 @@ pub struct Job<T> {
     shared: Arc<Shared>,
     number: u64,
     process: u32,
+    /// The outcome was taken, so nothing is left to be dropped or cancelled.
+    is_taken: bool,
 }
 
 impl<T: Send + 'static> Job<T> {
@@ -46,6 +48,7 @@ impl<T: Send + 'static> Job<T> {
             shared,
             number,
             process,
+            is_taken: false,
         }
     }
 
@@ -70,7 +73,9 @@ impl<T: Send + 'static> Job<T> {
         if !self.is_of_this_process() {
             return Some(Outcome::Dropped);
         }
-        self.state.progress().take()
+        let outcome = self.state.progress().take();
+        self.is_taken |= outcome.is_some();
+        outcome
     }
 
     /// Blocks this thread until the job has ended, and takes the outcome.
@@ -85,6 +90,7 @@ impl<T: Send + 'static> Job<T> {
         let mut progress = self.state.progress();
         loop {
             if let Some(outcome) = progress.take() {
+                self.is_taken = true;
                 return outcome;
             }
             assert!(
@@ -116,9 +122,10 @@ impl<T: Send + 'static> Job<T> {
 impl<T> Job<T> {
     /// Withdraws the work if it has not begun. False if it has begun: its end will be notified.
     pub fn cancel(&mut self) -> bool {
-        if !self.is_of_this_process() {
-            return true;
-        }
+        !self.is_of_this_process() || self.withdraw()
+    }
+
+    fn withdraw(&self) -> bool {
         let mut progress = self.state.progress();
         if !matches!(progress.stage, Stage::Waiting(_)) {
             return false;
@@ -138,7 +145,7 @@ impl<T> Job<T> {
 
 impl<T> Drop for Job<T> {
     fn drop(&mut self) {
-        if !self.is_of_this_process() || self.cancel() {
+        if self.is_taken || !self.is_of_this_process() || self.withdraw() {
             return;
         }
         let mut progress = self.state.progress();
