@@ -107,12 +107,12 @@ fn prepare_close_of(
     Ok(Some(ruby.to_symbol("interrupted")))
 }
 
-/// The descriptor and the serial of an open IO that a scheduler has seen.
+/// The descriptor and the io number of an open IO that a scheduler has seen.
 fn known(io: RealIo) -> Option<(i32, u64)> {
     if io.is_closed() {
         return None;
     }
-    let number = IoFacts::number_of(io)?;
+    let number = IoFacts::io_number_of(io)?;
     Some((io.descriptor().ok()?, number))
 }
 
@@ -229,7 +229,7 @@ pub fn replaced(
 /// `push_when_unused(io, queue)`: the queue gets an element when no worker uses the descriptor of the IO any more. False,
 /// and nothing done, if none does now.
 pub fn push_when_unused(this: Obj<Scheduler>, io: Value, queue: Value) -> bool {
-    let number = real_io(io).ok().and_then(IoFacts::number_of);
+    let number = real_io(io).ok().and_then(IoFacts::io_number_of);
     let Some(number) = number.filter(|_| !this.is_closed()) else {
         return false;
     };

@@ -29,17 +29,17 @@ impl IoFacts {
     pub fn new(object: Value) -> Result<Self, Error> {
         let io = io::real_io(object)?;
         let descriptor = io.descriptor()?;
-        let number = match io_numbers_of_sockets::known(io.value(), descriptor) {
-            Some(number) => Some(number),
-            None => number_given(io, descriptor),
+        let given = match io_numbers_of_sockets::known(io.value(), descriptor) {
+            Some(packed) => Some(packed),
+            None => given(io, descriptor),
         };
-        let bits = number.unwrap_or_else(|| facts(0, io, descriptor));
+        let packed = given.unwrap_or_else(|| ask(0, io, descriptor));
         Ok(Self {
             io,
             descriptor,
-            owner_id: OwnerId(number.map_or(0, Self::io_number_of)),
-            kind: DescriptorKind::from_bits(bits),
-            is_ruby_socket: bits & 8 != 0,
+            owner_id: OwnerId(given.map_or(0, io_number_in)),
+            kind: DescriptorKind::from_bits(packed),
+            is_ruby_socket: packed & 8 != 0,
         })
     }
 
@@ -48,30 +48,21 @@ impl IoFacts {
         self.kind == DescriptorKind::File || self.kind.never_blocks()
     }
 
-    /// The number under which the state knows it.
-    pub fn number(&self) -> u64 {
+    /// The number under which the state knows it; 0 for a frozen IO, which has none.
+    pub fn io_number(&self) -> u64 {
         self.owner_id.0
     }
 
     /// The number under which the state knows this IO; `None` if no scheduler has seen it.
-    pub fn number_of(io: RealIo) -> Option<u64> {
-        known(io).map(Self::io_number_of)
+    pub fn io_number_of(io: RealIo) -> Option<u64> {
+        known(io).map(io_number_in)
     }
 
-    /// The serial in a number.
-    fn io_number_of(number: u64) -> u64 {
-        number >> 4
-    }
-
-    /// The object has another file than before (IO#reopen): what its number says of the file is asked again. Its serial
-    /// stays, because waits have begun under it.
+    /// The object has another file than before (IO#reopen): the facts about the file are asked again. The io number stays, because
+    /// waits have begun under it.
     pub fn refresh(io: RealIo) {
-        if let (Some(number), Ok(descriptor)) = (known(io), io.descriptor()) {
-            set(
-                io,
-                descriptor,
-                facts(Self::io_number_of(number), io, descriptor),
-            );
+        if let (Some(packed), Ok(descriptor)) = (known(io), io.descriptor()) {
+            set(io, descriptor, ask(io_number_in(packed), io, descriptor));
         }
     }
 
@@ -79,70 +70,70 @@ impl IoFacts {
     pub fn note_stream_pipe(&self) {
         if known(self.io).is_some() && !self.io.value().is_frozen() {
             let kind = DescriptorKind::StreamPipe;
-            let number = number(self.number(), self.is_ruby_socket, kind);
-            set(self.io, self.descriptor, number);
+            let packed = pack(self.io_number(), self.is_ruby_socket, kind);
+            set(self.io, self.descriptor, packed);
         }
     }
 
-    /// Clears its number if the descriptor is of another kind than remembered, because of IO#reopen or dup2(2).
+    /// Takes its number away if the descriptor is of another kind than remembered, because of IO#reopen or dup2(2).
     pub fn recheck_kind(&self) {
         let kind = DescriptorKind::of(self.descriptor);
-        if kind != self.kind && !(kind.is_pipe() && self.kind.is_pipe()) {
-            self.clear_number();
-        }
-    }
-
-    fn clear_number(&self) {
-        if !io_numbers_of_sockets::release(self.io.value(), self.descriptor) {
+        let is_other = kind != self.kind && !(kind.is_pipe() && self.kind.is_pipe());
+        if is_other && !io_numbers_of_sockets::release(self.io.value(), self.descriptor) {
             hidden_number::clear(self.io.value());
         }
     }
 }
 
-/// The number of an object without an entry in the table of sockets.
+/// The packed facts of an object without an entry in the table of sockets.
 #[inline(never)]
-fn number_given(io: RealIo, descriptor: i32) -> Option<u64> {
-    if let Some(number) = hidden_number::known(io.value()) {
-        return Some(number);
+fn given(io: RealIo, descriptor: i32) -> Option<u64> {
+    if let Some(packed) = hidden_number::known(io.value()) {
+        return Some(packed);
     }
     if is_socket(io.value()) && !io.value().is_frozen() {
-        let number = facts(hidden_number::next_serial(), io, descriptor);
-        if io_numbers_of_sockets::give(io.value(), descriptor, number) {
-            return Some(number);
+        let packed = ask(hidden_number::next_serial(), io, descriptor);
+        if io_numbers_of_sockets::give(io.value(), descriptor, packed) {
+            return Some(packed);
         }
     }
-    hidden_number::given(io.value(), |serial| facts(serial, io, descriptor))
+    hidden_number::given(io.value(), |serial| ask(serial, io, descriptor))
 }
 
-/// The number that an IO has been given, if it has.
+/// The packed facts that an IO has been given, if it has.
 fn known(io: RealIo) -> Option<u64> {
-    number_of_socket(io).or_else(|| hidden_number::known(io.value()))
+    known_of_socket(io).or_else(|| hidden_number::known(io.value()))
 }
 
-fn number_of_socket(io: RealIo) -> Option<u64> {
+fn known_of_socket(io: RealIo) -> Option<u64> {
     if !io_numbers_of_sockets::may_have(io.value()) || io.is_closed() {
         return None;
     }
     io_numbers_of_sockets::known(io.value(), io.descriptor().ok()?)
 }
 
-fn set(io: RealIo, descriptor: i32, number: u64) {
-    if !io_numbers_of_sockets::replace(io.value(), descriptor, number) {
-        hidden_number::set(io.value(), number);
+fn set(io: RealIo, descriptor: i32, packed: u64) {
+    if !io_numbers_of_sockets::replace(io.value(), descriptor, packed) {
+        hidden_number::set(io.value(), packed);
     }
 }
 
-/// A number: a serial, one bit for Ruby's socket classes, three for the kind.
-fn facts(serial: u64, io: RealIo, descriptor: i32) -> u64 {
-    number(
-        serial,
+/// Asks the kernel what is behind the descriptor, and packs it with the io number.
+fn ask(io_number: u64, io: RealIo, descriptor: i32) -> u64 {
+    pack(
+        io_number,
         is_socket(io.value()),
         DescriptorKind::of(descriptor),
     )
 }
 
-fn number(serial: u64, is_ruby_socket: bool, kind: DescriptorKind) -> u64 {
-    serial << 4 | u64::from(is_ruby_socket) << 3 | kind.bits()
+/// The io number, one bit for Ruby's socket classes, and three for the kind. An IO carries them as one number.
+fn pack(io_number: u64, is_ruby_socket: bool, kind: DescriptorKind) -> u64 {
+    io_number << 4 | u64::from(is_ruby_socket) << 3 | kind.bits()
+}
+
+fn io_number_in(packed: u64) -> u64 {
+    packed >> 4
 }
 
 fn is_socket(io: Value) -> bool {
@@ -168,5 +159,5 @@ fn is_socket(io: Value) -> bool {
 /// `Reactor.io_number(io)`: the number under which an IO object appears in the rows of fibers; nil if no scheduler has
 /// seen it.
 pub fn io_number(io: Value) -> Option<u64> {
-    io::real_io(io).ok().and_then(IoFacts::number_of)
+    io::real_io(io).ok().and_then(IoFacts::io_number_of)
 }

@@ -144,7 +144,7 @@ impl<'a> FileTransfer<'a> {
 
     /// The work uses the descriptor, which must not be closed meanwhile.
     pub fn interrupted(&self) -> Interrupted {
-        Interrupted::Waits(self.io.number())
+        Interrupted::Waits(self.io.io_number())
     }
 }
 
@@ -166,7 +166,7 @@ pub fn prefetch(
         return Ok(false);
     }
     if !is_cached(descriptor, start, length) {
-        let interrupted = Interrupted::Waits(io.number());
+        let interrupted = Interrupted::Waits(io.io_number());
         let ended = on_pool(scope, WorkClass::Disk, interrupted, move || {
             populate_page_cache(descriptor, start, length, ahead)
         })?;
@@ -189,7 +189,7 @@ pub fn sync_by_driver(
     let Some(id) = driver_operation::begin(scope, io, operation) else {
         return Ok(None);
     };
-    let interrupted = Interrupted::Waits(io.number());
+    let interrupted = Interrupted::Waits(io.io_number());
     let ended = driver_operation::wait_for_end(scope, io, id, interrupted)?;
     Ok(Some(match ended.take(scope, &mut [])? {
         Ok(_) => 0,

@@ -46,7 +46,7 @@ impl EndedOperation {
 /// Begins to have the driver carry out an operation on a file; [`wait_for_end`] follows. `None` if it does not do that.
 pub fn begin(scope: &HookScope, io: &IoFacts, operation: Operation<'_>) -> Option<OperationId> {
     let mut state = scope.scheduler.state_mut();
-    state.start_file_operation(scope.slot, io.descriptor, io.number(), operation)
+    state.start_file_operation(scope.slot, io.descriptor, io.io_number(), operation)
 }
 
 /// Parks until the operation is over. An interrupted fiber leaves an operation that only reads, and waits for one that
@@ -57,7 +57,7 @@ pub fn wait_for_end(
     id: OperationId,
     interrupted: Interrupted,
 ) -> Result<EndedOperation, Error> {
-    let io_number = io.number();
+    let io_number = io.io_number();
     let ended = wait_for_completion(scope, io_number, id, interrupted);
     scope.scheduler.unpin((io_number, scope.slot));
     ended
