@@ -3,6 +3,7 @@
 require_relative "backend"
 require_relative "observe/inspection"
 require_relative "scheduler/addresses"
+require_relative "scheduler/deadlock"
 require_relative "scheduler/io_select"
 require_relative "scheduler/lifecycle"
 require_relative "scheduler/offload"
@@ -29,6 +30,7 @@ module Reactor
       include Offload
       include Watching
       include Inspection
+      include Deadlock
       include Lifecycle
     end
     private_constant :Parts

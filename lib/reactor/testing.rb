@@ -121,7 +121,7 @@ module Reactor
         hooks = wait_hooks
         return true if hooks.include?(:io)
 
-        hooks.include?(:block) && Thread.list.any? { |thread| !thread.equal?(Thread.current) && !Inspection.idle?(thread) }
+        hooks.include?(:block) && !Deadlock.other_threads_idle?
       end
 
       def now = virtual_elapsed / 1e9

@@ -511,7 +511,7 @@ class TestDns < ReactorTest
       late.each { |way| p scheduled { told(&way) }.first }
       exit! 0
     RUBY
-    late = Reactor::NameParsing.timeout_error("x").class
+    late = Reactor::SocketArguments.timeout_error("x").class
     assert_equal ["127.0.0.1"] * 4, said.first(4)
     assert_operator said.size, :>=, 8
     said.drop(4).each { |error| assert_includes [late, Errno::ETIMEDOUT, IO::TimeoutError], error }

@@ -10,9 +10,16 @@ require "tmpdir"
 class TestInspection < ReactorTest
   # --- stats -----------------------------------------------------------------------------------------------------
 
+  STATS = File.read(File.join(LIB, "reactor/observe/inspection.rb"))[/# Counters since.*?def stats/m]
+
+  # A difference of two readings subtracts every number that is no gauge.
+  def test_the_documented_gauges_are_those_of_health
+    gauges = STATS[/# Gauges, on every backend:.*?(?=# Counters of the native)/m].scan(/^ *# - `(\w+)`: /) + STATS.scan(/^ *# - `(\w+)` \(gauge\): /)
+    assert_equal gauges.flatten.map(&:to_sym).sort, Reactor::Health::GAUGES.sort
+  end
+
   def test_every_key_of_stats_is_documented
-    text = File.read(File.join(LIB, "reactor/observe/inspection.rb"))[/# Counters since.*?def stats/m]
-    documented = text.scan(/^ *# - `(\w+)`: /).flatten.map(&:to_sym)
+    documented = STATS.scan(/^ *# - `(\w+)`(?: \(gauge\))?: /).flatten.map(&:to_sym)
     run_scheduler do |scheduler|
       Fiber.schedule { sleep 0.001 }
       stats = scheduler.stats
@@ -601,9 +608,9 @@ class TestInspection < ReactorTest
     skip "plain Ruby does not tell that a thread is woken" if select_backend?
     mutex = Thread::Mutex.new.tap(&:lock)
     thread = until_asleep(Thread.new { mutex.synchronize { nil } })
-    assert Reactor::Inspection.idle?(thread)
+    assert Reactor::Deadlock.idle?(thread)
     mutex.unlock
-    refute Reactor::Inspection.idle?(thread)
+    refute Reactor::Deadlock.idle?(thread)
     thread.join
     refute Reactor.woken?(thread)
   end

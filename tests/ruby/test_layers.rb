@@ -156,8 +156,8 @@ class TestLayers < ReactorTest
     up = Tree.new("reactor/clock" => "module Reactor; module Clock; def self.x = Scheduler; end; end",
                   "reactor/scheduler" => "module Reactor; class Scheduler; end; end")
     assert_equal(%w[Scheduler], refused(up).map(&:by))
-    required = Tree.new("reactor/clock" => "require_relative \"name_parsing\"", "reactor/name_parsing" => "")
-    assert_equal(["require_relative \"name_parsing\""], refused(required).map(&:by))
+    required = Tree.new("reactor/clock" => "require_relative \"socket_arguments\"", "reactor/socket_arguments" => "")
+    assert_equal(["require_relative \"socket_arguments\""], refused(required).map(&:by))
     round = Tree.new("reactor/native/a" => "module Reactor; module A; X = Reactor::B::Y; end; end",
                      "reactor/native/b" => "module Reactor; module B; Y = 1; def self.z = A::X; end; end")
     assert_equal %w[reactor/native/a reactor/native/b], round.circle

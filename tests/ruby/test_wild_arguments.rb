@@ -97,10 +97,10 @@ class TestWildArguments < ReactorTest
   end
 
   def test_hosts_of_any_encoding_are_names_unless_their_bytes_are_an_address
-    TEXTS.each { |text| refute Reactor::NameParsing.plain_address?(text) }
-    assert_equal ["1".b], TEXTS.select { |text| Reactor::NameParsing.address?(text) }.uniq - ["\u3131".encode("UTF-16LE")]
-    assert_equal [false, false, true, true, false, false, false], TEXTS.map { |text| Reactor::NameParsing.host_text(text).nil? }
-    assert_nil Reactor::NameParsing.host_text("a\0\xff")
+    TEXTS.each { |text| refute Reactor::SocketArguments.plain_address?(text) }
+    assert_equal ["1".b], TEXTS.select { |text| Reactor::SocketArguments.address?(text) }.uniq - ["\u3131".encode("UTF-16LE")]
+    assert_equal [false, false, true, true, false, false, false], TEXTS.map { |text| Reactor::SocketArguments.host_text(text).nil? }
+    assert_nil Reactor::SocketArguments.host_text("a\0\xff")
   end
 
   # On select the duration was looked at first.

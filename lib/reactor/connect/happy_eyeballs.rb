@@ -2,7 +2,7 @@
 
 require "socket"
 require_relative "../clock"
-require_relative "../name_parsing"
+require_relative "../socket_arguments"
 require_relative "../schedulers"
 
 module Reactor
@@ -32,11 +32,11 @@ module Reactor
 
     class << self
       # @return [Boolean] whether Ruby itself connects by Happy Eyeballs if it is not told
-      def ruby_default? = NameParsing::TCP_OPTIONS.include?(:fast_fallback) && !!Socket.tcp_fast_fallback
+      def ruby_default? = SocketArguments::TCP_OPTIONS.include?(:fast_fallback) && !!Socket.tcp_fast_fallback
 
       # @return [Boolean] whether Ruby accepts these options, and accepts them together
       def options?(options)
-        (options.keys - NameParsing::TCP_OPTIONS).empty? && !(options[:open_timeout] && (options[:connect_timeout] || options[:resolv_timeout]))
+        (options.keys - SocketArguments::TCP_OPTIONS).empty? && !(options[:open_timeout] && (options[:connect_timeout] || options[:resolv_timeout]))
       end
 
       # @param kind [Class] {ForSocketTCP} or {ForTCPSocket}
@@ -44,14 +44,14 @@ module Reactor
       # @return [HappyEyeballs, nil] nil if Ruby is to do it, because it does not block the thread or refuses its arguments
       def for(kind, host, service, local_host, local_service, options, parallel)
         scheduler = Schedulers.current
-        return unless scheduler&.resolves? && options?(options) && NameParsing.service_and_flags(service)
-        return unless kind.applies?(NameParsing.host_text(host), host, service, local_service, parallel)
+        return unless scheduler&.resolves? && options?(options) && SocketArguments.service_and_flags(service)
+        return unless kind.applies?(SocketArguments.host_text(host), host, service, local_service, parallel)
 
         kind.new(scheduler, host, service, [local_host, local_service], **options)
       end
 
       def applies?(text, host, _service, _local_service, parallel)
-        parallel && (text ? !NameParsing.address?(text) : host.nil?)
+        parallel && (text ? !SocketArguments.address?(text) : host.nil?)
       end
     end
 
@@ -101,7 +101,7 @@ module Reactor
     end
 
     def look_up(family)
-      service, flags = NameParsing.service_and_flags(@service)
+      service, flags = SocketArguments.service_and_flags(@service)
       host = @host && String.try_convert(@host)
       @lookups[family] = @scheduler.lookup(host, service, family, Socket::SOCK_STREAM, Socket::IPPROTO_TCP, flags)
     end
@@ -242,16 +242,16 @@ module Reactor
 
       def no_local_address = SocketError.new("no appropriate local address")
 
-      def timeout_error = NameParsing.timeout_error("#{NameParsing.shown(@host)}:#{NameParsing.shown(@service)}")
+      def timeout_error = SocketArguments.timeout_error("#{SocketArguments.shown(@host)}:#{SocketArguments.shown(@service)}")
     end
 
     # With the errors of TCPSocket.new.
     class ForTCPSocket < HappyEyeballs
       # Also for an address with a zone or a named service: Ruby would ask the hook for it, which knows neither.
       def self.applies?(text, host, service, local_service, parallel)
-        return super unless text && NameParsing.address?(text)
+        return super unless text && SocketArguments.address?(text)
 
-        !(NameParsing.without_zone?(text) && NameParsing.port?(service) && NameParsing.port?(local_service))
+        !(SocketArguments.without_zone?(text) && SocketArguments.port?(service) && SocketArguments.port?(local_service))
       end
 
       private
@@ -265,12 +265,12 @@ module Reactor
 
       def failure(stage, error)
         host, service = stage == "bind(2)" ? @local : [@host, @service]
-        SystemCallError.new("#{stage} for #{host.inspect} port #{NameParsing.shown(service)}", error.errno)
+        SystemCallError.new("#{stage} for #{host.inspect} port #{SocketArguments.shown(service)}", error.errno)
       end
 
       def no_local_address = failure("bind(2)", Errno::EAFNOSUPPORT.new)
 
-      def timeout_error = NameParsing.timeout_error("#{NameParsing.shown(@host)} port #{NameParsing.shown(@service)}")
+      def timeout_error = SocketArguments.timeout_error("#{SocketArguments.shown(@host)} port #{SocketArguments.shown(@service)}")
     end
   end
 end

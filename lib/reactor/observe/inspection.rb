@@ -57,7 +57,7 @@ module Reactor
     #
     # - `offload_inline`: operations run inline
     # - `offload_on_worker`: operations run on a thread
-    # - `offload_threads`: threads there are
+    # - `offload_threads` (gauge): threads there are
     #
     # Of the native scheduler's pool of threads, for work that has no non-blocking form:
     #
@@ -66,9 +66,9 @@ module Reactor
     # - `pool_cancelled`: jobs cancelled before they began
     # - `pool_panicked`: jobs that failed inside, which is a defect
     # - `pool_started`: threads started so far
-    # - `pool_threads`: threads there are
-    # - `pool_queued`: jobs that wait for a thread
-    # - `pool_running`: jobs that run
+    # - `pool_threads` (gauge): threads there are
+    # - `pool_queued` (gauge): jobs that wait for a thread
+    # - `pool_running` (gauge): jobs that run
     #
     # @return [Hash{Symbol => Integer}]
     def stats
@@ -122,54 +122,6 @@ module Reactor
       raise ArgumentError, "no block given" unless block
 
       TraceWriter.new(self, limit).record(path, &block)
-    end
-
-    # A method of Ruby's in which a thread waits for a Ractor. The path names it up to Ruby 3.4, and the label from 3.4 on.
-    RACTOR_LABEL = /\ARactor(?:::Port)?[.#]/
-    RACTOR_PATH = "<internal:ractor>"
-    private_constant :RACTOR_LABEL, :RACTOR_PATH
-
-    # @param thread [Thread]
-    # @return [Boolean] whether the thread wakes no fiber unless a thread of this Ractor wakes it, or whether it watches
-    # @api private
-    def self.idle?(thread)
-      return true if thread.thread_variable?(:reactor_bystander)
-
-      thread.inspect.end_with?(" sleep_forever>") && !awaits_ractor?(thread) && !Reactor.woken?(thread)
-    end
-
-    # The status of a thread that waits for a Ractor is that of a thread that waits for another thread.
-    #
-    # @param thread [Thread]
-    # @return [Boolean] whether another Ractor may end the thread's wait
-    # @api private
-    def self.awaits_ractor?(thread)
-      frame = thread.backtrace_locations(0, 1)&.first
-      !frame.nil? && (frame.path == RACTOR_PATH || frame.label.match?(RACTOR_LABEL))
-    end
-
-    private
-
-    # The native and the portable scheduler ask this when all fibers have waited for an unblock, and for nothing else, for a
-    # while. There is a deadlock if no other thread can wake a fiber, because each waits for another thread as well, and no
-    # fiber just sleeps.
-    #
-    # @return [String, nil] the message of Ruby's own "No live threads left. Deadlock?"; nil if there is none, or if the program
-    #   has set Thread.ignore_deadlock
-    def deadlock_message
-      return if Thread.ignore_deadlock
-      return unless Thread.list.all? { |thread| thread.equal?(Thread.current) || Inspection.idle?(thread) }
-
-      statuses = fibers
-      waiting = statuses.select { |status| status.state == :waiting }
-      return if waiting.empty? || statuses.any? { |status| status.state == :ready } || !waiting.all? { |status| lost?(status) }
-
-      "No live threads left. Deadlock?\n#{dump}"
-    end
-
-    # Kernel#sleep waits for no other thread. ConditionVariable#wait, which calls the same hook, does.
-    def lost?(status)
-      status.forever && (status.hook == :block || status.backtrace.first(4).any? { |line| line.match?(/\b(wait|Mutex#sleep)'\z/) })
     end
   end
 

@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-require_relative "../name_parsing"
+require_relative "../socket_arguments"
 require_relative "../schedulers"
 
 module Reactor
@@ -9,7 +9,7 @@ module Reactor
     # scheduler of this library, or if it is given an address, which needs no resolver.
     #
     # * A host is resolved, with its service, family and flags, before Ruby sees it. Ruby is given a
-    #   {NameParsing::ResolvedHost} and a {NameParsing::ResolvedService}, so the result and the errors are Ruby's own.
+    #   {SocketArguments::ResolvedHost} and a {SocketArguments::ResolvedService}, so the result and the errors are Ruby's own.
     # * What is answered without the network (the service of an address, a zone) is asked inline.
     # * What only Ruby can find out (a canonical name, the name of an address, a list of addresses for a named service, an
     #   answer with a zone) it finds out on a worker.
@@ -28,7 +28,7 @@ module Reactor
       class << self
         # @return [Boolean] whether there is certainly nothing to resolve; cheap
         def nothing_to_resolve?(host, service)
-          Fiber.current_scheduler.nil? || (NameParsing.plain_address?(host) && NameParsing.port?(service))
+          Fiber.current_scheduler.nil? || (SocketArguments.plain_address?(host) && SocketArguments.port?(service))
         end
 
         # Resolves the host, and has the block do the rest.
@@ -42,24 +42,24 @@ module Reactor
         # @return what the block returns
         def resolve(host, service, family: 0, socktype: 0, protocol: 0, flags: 0, exact: false, limit: nil, &)
           scheduler = Schedulers.current
-          text = NameParsing.host_text(host) if scheduler&.resolves? && [family, socktype, protocol, flags].all?(Integer)
+          text = SocketArguments.host_text(host) if scheduler&.resolves? && [family, socktype, protocol, flags].all?(Integer)
           return yield(host, service) unless text && flags.nobits?(Socket::AI_NUMERICHOST)
-          return resolve_address(host, service, text, family, socktype, &) if NameParsing.address?(text)
+          return resolve_address(host, service, text, family, socktype, &) if SocketArguments.address?(text)
 
-          asked, flags = NameParsing.service_and_flags(service, flags)
+          asked, flags = SocketArguments.service_and_flags(service, flags)
           return yield(host, service) unless asked || nil.equal?(service)
 
-          number = NameParsing.port?(service)
+          number = SocketArguments.port?(service)
           if COMMON_SOCKET_TYPES.include?(socktype) && (number || !exact) && flags.nobits?(Socket::AI_CANONNAME)
             # Ruby has an error of its own for a host that ends with a newline.
             found = text.b.end_with?("\n") ? [] : scheduler.resolve(text, asked, family, socktype, protocol, flags, limit: limit)
           end
-          return scheduler.offload { yield(host, service) } if found.nil? || found.any? { |address| !NameParsing.without_zone?(address.ip_address) }
+          return scheduler.offload { yield(host, service) } if found.nil? || found.any? { |address| !SocketArguments.without_zone?(address.ip_address) }
 
-          service = NameParsing::ResolvedService.new(service, found.first.ip_port) unless number || found.empty?
+          service = SocketArguments::ResolvedService.new(service, found.first.ip_port) unless number || found.empty?
           # Each address once for each kind of socket: Ruby makes the kinds anew. One that stands twice in /etc/hosts stays twice.
           addresses = found.filter_map { |address| address.ip_address if address.socktype == found.first.socktype }
-          yield(NameParsing::ResolvedHost.new(text, addresses), service)
+          yield(SocketArguments::ResolvedHost.new(text, addresses), service)
         end
 
         # {#resolve} for this UDPSocket.
@@ -96,7 +96,7 @@ module Reactor
 
         # An address needs the resolver for its zone and for a named service, which are answered without the network.
         def resolve_address(host, service, text, family, socktype)
-          by_ruby = NameParsing.port?(service) && COMMON_SOCKET_TYPES.include?(socktype) && NameParsing.without_zone?(text) &&
+          by_ruby = SocketArguments.port?(service) && COMMON_SOCKET_TYPES.include?(socktype) && SocketArguments.without_zone?(text) &&
                     (family.zero? || (family == Socket::AF_INET6) == text.b.include?(":"))
           by_ruby ? yield(host, service) : Fiber.blocking { yield(host, service) }
         end

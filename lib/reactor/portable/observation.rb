@@ -12,6 +12,7 @@ module Reactor
       private_constant :Trace
 
       # @return [Hash{Symbol => Integer}] counters and gauges; see {Inspection#stats}
+      # @api private
       def stats
         gauges = { live: live, parked: @waits.size, ready: @ready.size, watchers: watchers.size, timers: @timers.size }
         @counts.merge(gauges, waiting_counts, time_counts)
@@ -132,6 +133,15 @@ module Reactor
         @gc_asleep += GC.total_time - @gc_before
       end
 
+      # The block of a fiber that was just made stands at this place.
+      #
+      # @param place [Array(String, Integer), nil] path and line
+      def note_birth(fiber, place)
+        @counts[:fibers] += 1
+        fiber.instance_variable_set(:@__reactor_birth, place) if @keeps_births
+        @trace&.births&.push([fiber.object_id, place&.join(":")])
+      end
+
       # Records an event while a trace is written.
       def trace_event(what, fiber = nil, wait = nil)
         return unless @trace
@@ -153,7 +163,7 @@ module Reactor
         @trace.list << [what, ((Clock.now - @trace.start) * 1e9).round, watch.object_id, :io, watch.io.inspect, events]
       end
 
-      # A wait for a turn that is not queued for it is {Fibers#drain}'s, and waits for the end of all other fibers.
+      # A wait for a turn that is not queued for it is {FiberLifecycle#drain}'s, and waits for the end of all other fibers.
       def kind_of_park(wait)
         return :park unless wait.kind == :turn
 

@@ -3,18 +3,19 @@
 require_relative "../arguments"
 require_relative "../clock"
 require_relative "../hooks_in_forked_child"
-require_relative "../name_parsing"
+require_relative "../socket_arguments"
 require_relative "../vm"
-require_relative "fibers"
-require_relative "interruptions"
+require_relative "child_waits"
+require_relative "fiber_lifecycle"
+require_relative "io_timeout_on_ruby_3_3"
 require_relative "observation"
 require_relative "parking"
 require_relative "polling"
 require_relative "resolver_threads"
 require_relative "switching"
+require_relative "timeouts"
 require_relative "timers"
 require_relative "transfers"
-require_relative "io_timeout_on_ruby_3_3"
 require_relative "virtual_clock"
 require_relative "watching"
 
@@ -43,10 +44,11 @@ module Reactor
   class PortableScheduler
     include Parking
     include Switching
-    include Fibers
-    include Interruptions
+    include FiberLifecycle
+    include Timeouts
     include Polling
     include VirtualClock
+    include ChildWaits
     include Observation
     include Transfers
     include WatcherWaits
@@ -122,6 +124,7 @@ module Reactor
     # @return [nil]
     # @raise [ThreadError] called by another thread
     # @raise [FiberError] called from a fiber of its own
+    # @api private
     def shutdown
       return unless !closed? && enter
 
@@ -297,6 +300,7 @@ module Reactor
     # @param lookups [Array<Lookup>] the wait ends when one of them has ended, too
     # @return [Boolean] whether any of them is ready; false when the time is over
     # @raise [SystemCallError, IOError, TypeError, ArgumentError, RangeError] as {#io_wait}
+    # @api private
     def wait_any(ios, masks, timeout, lookups = [])
       seconds = Clock.seconds(timeout)
       raise TypeError, "arrays expected" unless [ios, masks, lookups].all?(Array)
@@ -323,7 +327,7 @@ module Reactor
         nil.equal?(text) ? nil : String.try_convert(text) || raise(TypeError, "no implicit conversion into String")
       end
       lookup = Lookup.new([host, service, *[family, socktype, protocol, flags].map { |number| Arguments.int(number) }])
-      if host.nil? || NameParsing.address?(host)
+      if host.nil? || SocketArguments.address?(host)
         Fiber.blocking { lookup.run }
       else
         (@resolver_threads ||= ResolverThreads.new(Lookup::LIMIT)).run(lookup)

@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-require_relative "../vm"
+require_relative "uninterruptible_waits"
 
 module Reactor
   class PortableScheduler
@@ -145,7 +145,7 @@ module Reactor
           delivery.deferred = true
           @ready.push(delivery)
           @ready.shift
-        elsif wait && (VM.closes_io?(delivery.fiber) || handlers_alone?(wait, delivery))
+        elsif wait && (UninterruptibleWaits.closes_io?(delivery.fiber) || handlers_alone?(wait, delivery))
           deliver_after(wait, delivery)
         elsif wait
           wait.error ||= delivery.arguments || :cancel
@@ -195,7 +195,7 @@ module Reactor
       # resumed. The finalizer may have resumed it. A handler's own timeout is inside of the handler, as is the fiber resumed there.
       def handler_on_behalf_of(delivery)
         interrupted = delivery.in_handler ? [] : waits_on_behalf_of(delivery.fiber, @interrupted)
-        interrupted.first || waits_on_behalf_of(delivery.fiber, @waits).find { |inner| VM.finalizes?(inner.fiber) || finalizer_inside?(delivery) }
+        interrupted.first || waits_on_behalf_of(delivery.fiber, @waits).find { |inner| UninterruptibleWaits.finalizes?(inner.fiber) || finalizer_inside?(delivery) }
       end
 
       def waits_on_behalf_of(fiber, waits) = waits.each_value.select { |wait| fiber.equal?(@owners[wait.fiber]) }
@@ -203,7 +203,7 @@ module Reactor
       # Whether a finalizer runs in the fiber of the timeout, inside of its block.
       def finalizer_inside?(delivery)
         fiber = delivery.fiber
-        VM.finalizes?(fiber, level_of(fiber) - delivery.level + 1)
+        UninterruptibleWaits.finalizes?(fiber, level_of(fiber) - delivery.level + 1)
       end
 
       def raise_in(fiber, arguments)

@@ -48,9 +48,7 @@ module Reactor
       # @raise [ThreadError] called by another thread
       # @api private
       def cancel_watcher(watch)
-        return false unless enter
-
-        return false unless @watches.key?(watch)
+        return false unless enter && @watches.key?(watch)
 
         waited = !watch.error
         end_watch(watch)
@@ -91,9 +89,7 @@ module Reactor
 
         watcher, given = watch.watcher, watch.given
         fiber = Fiber.new(blocking: false, storage: watcher.instance_variable_get(:@storage)) { |*arguments| run_fiber(NO_SPAWNER, arguments, watcher) }
-        @counts[:fibers] += 1
-        fiber.instance_variable_set(:@__reactor_birth, watcher.source_location) if @keeps_births
-        @trace&.births&.push([fiber.object_id, watcher.source_location&.join(":")])
+        note_birth(fiber, watcher.source_location)
         @resumes_since_poll += 1
         @ready.shift
         trace_watch(:due, watch, watch.events)

@@ -3,7 +3,7 @@
 require_relative "../arguments"
 require_relative "../clock"
 require_relative "../hooks_in_forked_child"
-require_relative "../name_parsing"
+require_relative "../socket_arguments"
 
 module Reactor
   # How a scheduler resolves names: by getaddrinfo(3), with the machine's nsswitch.conf, /etc/hosts and order of RFC 6724, on
@@ -21,7 +21,7 @@ module Reactor
     # @raise [Socket::ResolutionError] with getaddrinfo's own code (EAI_*)
     # @raise [SystemCallError] for EAI_SYSTEM
     def address_resolve(hostname)
-      return hostname.addresses if NameParsing::ResolvedHost === hostname
+      return hostname.addresses if SocketArguments::ResolvedHost === hostname
       return ForkedChildHooks.addresses(hostname) if forked_child?
 
       unless nil.equal?(hostname) || String.try_convert(hostname)
@@ -44,7 +44,7 @@ module Reactor
       deadline = now + Clock.seconds(limit) if limit
       until lookup.ended?
         left = Clock.left(deadline, now)
-        raise NameParsing.timeout_error("#{NameParsing.shown(host)} port #{NameParsing.shown(service)}") if left&.zero?
+        raise SocketArguments.timeout_error("#{SocketArguments.shown(host)} port #{SocketArguments.shown(service)}") if left&.zero?
 
         wait_any([], [], left, [lookup])
       end

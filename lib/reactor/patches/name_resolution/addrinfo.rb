@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-require_relative "../../name_parsing"
+require_relative "../../socket_arguments"
 require_relative "../name_resolution"
 
 module Reactor
@@ -20,7 +20,7 @@ module Reactor
 
           host, service, *rest = arguments
           family, socktype, protocol, flags = rest
-          numbers = { family: NameParsing.constant("AF_", family), socktype: NameParsing.constant("SOCK_", socktype),
+          numbers = { family: SocketArguments.constant("AF_", family), socktype: SocketArguments.constant("SOCK_", socktype),
                       protocol: protocol || 0, flags: flags || 0 }
           return super unless arguments.size.between?(2, 6)
 

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "../../connect/happy_eyeballs"
-require_relative "../../name_parsing"
+require_relative "../../socket_arguments"
 require_relative "../name_resolution"
 require_relative "addrinfo"
 
@@ -18,7 +18,7 @@ module Reactor
           reverse = !BasicSocket.do_not_reverse_lookup if nil.equal?(reverse)
           return NameResolution.on_worker { super } if reverse && :numeric != reverse
 
-          numbers = { family: NameParsing.constant("AF_", family), socktype: NameParsing.constant("SOCK_", socktype),
+          numbers = { family: SocketArguments.constant("AF_", family), socktype: SocketArguments.constant("SOCK_", socktype),
                       protocol: protocol || 0, flags: flags || 0 }
           NameResolution.resolve(host, service, **numbers, exact: numbers[:socktype]&.zero?) { |known, port| super(known, port, *rest) }
         end

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "../../connect/happy_eyeballs"
-require_relative "../../name_parsing"
+require_relative "../../socket_arguments"
 require_relative "../name_resolution"
 
 module Reactor
@@ -16,7 +16,7 @@ module Reactor
       # work, so a subclass may override it and call super, and `open` takes a block.
       module TCPSocketConnect
         def initialize(host, service, local_host = nil, local_service = nil, **options)
-          return super if (NameResolution.nothing_to_resolve?(host, service) && NameParsing.port?(local_service)) || !HappyEyeballs.options?(options)
+          return super if (NameResolution.nothing_to_resolve?(host, service) && SocketArguments.port?(local_service)) || !HappyEyeballs.options?(options)
 
           parallel = options.fetch(:fast_fallback, nil)
           parallel = HappyEyeballs.ruby_default? if nil.equal?(parallel)

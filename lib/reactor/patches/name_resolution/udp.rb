@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-require_relative "../../name_parsing"
+require_relative "../../socket_arguments"
 require_relative "../name_resolution"
 
 module Reactor

@@ -5,11 +5,11 @@ require_relative "../vm"
 module Reactor
   class PortableScheduler
     # The fibers that the scheduler makes, from their first to their last line.
-    module Fibers
+    module FiberLifecycle
       # The hook for Fiber.schedule: makes a fiber and runs it at once, until it waits for the first time.
       #
       # An exception before that reaches the caller. Later a StandardError or ScriptError is reported on stderr (if the
-      # thread reports on exceptions), kept, and raised by {#drain} when all fibers have ended. Any other exception
+      # thread reports on exceptions), kept, and raised by {Lifecycle#run} when all fibers have ended. Any other exception
       # (SystemExit, Interrupt, NoMemoryError) goes to the root fiber at once.
       #
       # @param arguments handed to the block
@@ -24,9 +24,7 @@ module Reactor
 
         start = Wait.new(Fiber.current, :turn, @waits[Fiber.current])
         fiber = Fiber.new(**options, blocking: false) { |*given| run_fiber(start, given, block) }
-        @counts[:fibers] += 1
-        fiber.instance_variable_set(:@__reactor_birth, block.source_location) if @keeps_births
-        @trace&.births&.push([fiber.object_id, block.source_location&.join(":")])
+        note_birth(fiber, block.source_location)
         @waits[Fiber.current] = start
         start.queued = true
         @ready.unshift(start) # first in the queue: the caller goes on as soon as the new fiber waits
@@ -41,6 +39,7 @@ module Reactor
       # @raise [FiberError] called from one of these fibers
       # @raise [RuntimeError] the scheduler is closed
       # @raise [ThreadError] it belongs to another thread
+      # @api private
       def drain
         return unless enter
 
@@ -57,6 +56,7 @@ module Reactor
       # @raise [FiberError] called from one of these fibers
       # @raise [RuntimeError] the scheduler is closed
       # @raise [ThreadError] it belongs to another thread
+      # @api private
       def cancel
         return unless enter
 
@@ -145,6 +145,6 @@ module Reactor
         enqueue(Delivery.new(fiber))
       end
     end
-    private_constant :Fibers
+    private_constant :FiberLifecycle
   end
 end

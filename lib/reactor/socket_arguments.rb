@@ -3,11 +3,11 @@
 require "socket"
 
 module Reactor
-  # Hosts and services as Ruby's socket methods take them: what can be said of them without the network. They may be of any
-  # encoding and invalid in it, so their bytes are looked at.
+  # What Ruby's socket methods take: hosts, services, and names of constants; and what can be said of them without the network.
+  # Texts may be of any encoding and invalid in it, so their bytes are looked at.
   #
   # @api private
-  module NameParsing
+  module SocketArguments
     # A host with known addresses. It looks like the host that was given, and the hook address_resolve answers from it.
     class ResolvedHost < String
       # @return [Array<String>]

@@ -6,7 +6,7 @@ require_relative "../hooks_in_forked_child"
 module Reactor
   class PortableScheduler
     # Exceptions that are raised where a block waits, unless the block ends first.
-    module Interruptions
+    module Timeouts
       # The hook for Timeout.timeout: runs the block, and raises where it waits when the time is over, also inside an
       # Enumerator. It never raises once the block has been left.
       #
@@ -106,6 +106,6 @@ module Reactor
         end
       end
     end
-    private_constant :Interruptions
+    private_constant :Timeouts
   end
 end
