@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require_relative "observe/fiber_name"
 require_relative "schedulers"
 require_relative "scheduler"
 
@@ -26,10 +27,11 @@ module Reactor
       # @param scheduler [Lifecycle]
       # @return what the block returns
       # @raise what the block raises, else as {Lifecycle#run}
-      def run(scheduler)
+      def run(scheduler, &block)
         value = nil
         Fiber.set_scheduler(scheduler)
         Fiber.schedule do
+          FiberName.born_with(block)
           value = yield
         rescue Exception => error # rubocop:disable Lint/RescueException -- also SystemExit, and failed assertions
           raise Failure.new(error)

@@ -84,6 +84,18 @@ class TestFiberNames < ReactorTest
     assert_equal "#{__FILE__}:#{line}", place
   end
 
+  def test_the_fibers_of_run_and_of_a_group_were_made_where_their_blocks_are
+    places = []
+    line = __LINE__ + 2
+    run_plain do
+      Reactor.run(birthplaces: true) do
+        places << Reactor::FiberName.birthplace(Fiber.current)
+        Reactor.group { |group| group.async { places << Reactor::FiberName.birthplace(Fiber.current) } }
+      end
+    end
+    assert_equal ["#{__FILE__}:#{line}", "#{__FILE__}:#{line + 2}"], places
+  end
+
   def test_a_trace_tells_where_a_fiber_was_made_also_when_fibers_keep_their_blocks
     path = File.join(Dir.tmpdir, "reactor-births-#{Process.pid}.json")
     line = __LINE__ + 3

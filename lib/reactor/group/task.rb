@@ -1,5 +1,7 @@
 # frozen_string_literal: true
 
+require_relative "../observe/fiber_name"
+
 module Reactor
   class Group
     # A block that runs in a fiber of a group.
@@ -65,6 +67,7 @@ module Reactor
         @fiber = Fiber.current
         return if @asked # before it began
 
+        FiberName.born_with(@block)
         catch(self) do # thrown by a task that cancels itself
           @value = @block.call
           @state = :completed

@@ -22,6 +22,15 @@ module Reactor
       # @return [String, nil] where the block stands that the fiber runs; nil unless its scheduler has +birthplaces: true+
       def birthplace(fiber) = fiber&.instance_variable_get(BIRTH)&.join(":")
 
+      # The current fiber runs this block of the program, and was made with one of this library. Does nothing unless its scheduler has
+      # +birthplaces: true+.
+      #
+      # @param block [Proc]
+      def born_with(block)
+        fiber = Fiber.current
+        fiber.instance_variable_set(BIRTH, block.source_location) if fiber.instance_variable_defined?(BIRTH)
+      end
+
       # @return [String] for a report: its name, if it has one, or else itself, and where it was made, if that is known
       def describe(fiber)
         return "the root fiber" unless fiber
