@@ -2,6 +2,7 @@
 
 require_relative "helper"
 require "open3"
+require "prism"
 require "tmpdir"
 require "reactor/testing"
 require "reactor/observe/observer"
@@ -26,12 +27,16 @@ class TestTypes < ReactorTest
     skip "the rbs gem cannot be loaded: #{RBS_THERE}" unless RBS_THERE == true
   end
 
-  def environment
-    loader = RBS::EnvironmentLoader.new
-    loader.add(library: "socket") # as sig/manifest.yaml says
-    loader.add(path: Pathname(File.join(ROOT, "sig")))
-    RBS::Environment.from_loader(loader).resolve_type_names
+  def self.builder
+    @builder ||= begin
+      loader = RBS::EnvironmentLoader.new
+      loader.add(library: "socket") # as sig/manifest.yaml says
+      loader.add(path: Pathname(File.join(ROOT, "sig")))
+      RBS::DefinitionBuilder.new(env: RBS::Environment.from_loader(loader).resolve_type_names)
+    end
   end
+
+  def builder = self.class.builder
 
   def type(name)
     *outer, last = name.delete_prefix("::").split("::")
@@ -58,28 +63,124 @@ class TestTypes < ReactorTest
     end
   end
 
+  # Of these objects every method is public that its documentation does not mark as private.
   CLASSES = [
     Reactor::Scheduler, Reactor::Scheduler::Portable, Reactor::PortableScheduler, Reactor::FiberStatus, Reactor::Health,
-    Reactor::Health::Reader, Reactor::Histogram, Reactor::Observer, Reactor::Stall, Reactor::StallDetector, Reactor::Testing::Clock,
-    Reactor::Group, Reactor::Group::Task, (Reactor::Poller if defined?(Reactor::Poller)),
-    (Reactor::AsyncSelector if defined?(Reactor::AsyncSelector))
+    Reactor::Health::Reader, Reactor::Histogram, Reactor::Observer, Reactor::Server, Reactor::Stall, Reactor::Testing::Clock,
+    Reactor::Group, Reactor::Group::Task, Reactor::Watcher, (Reactor::AsyncSelector if defined?(Reactor::AsyncSelector))
   ].compact.freeze
+  MODULES = [Reactor, Reactor::Testing].freeze
 
   # Methods of Object and Data need no signature.
   INHERITED = [*Object.instance_methods, *Data.instance_methods, *Data.define(:x).singleton_methods].freeze
 
-  def test_every_public_method_has_a_signature
-    builder = RBS::DefinitionBuilder.new(env: environment)
-    missing = CLASSES.flat_map do |klass|
-      name = type(klass == Reactor::Scheduler && klass <= Reactor::PortableScheduler ? "::Reactor::Scheduler" : "::#{klass.name}")
-      known = builder.build_instance(name).methods.keys
-      ours = klass.public_instance_methods.reject { |method| INHERITED.include?(method) || klass.instance_method(method).owner.name.to_s !~ /\AReactor/ }
-      (ours - known).map { |method| "#{klass}##{method}" }
+  # Hooks that the portable scheduler does not have, or not on every Ruby.
+  NATIVE_HOOKS = %i[io_pread io_pwrite io_close blocking_operation_wait].freeze
+
+  # The lines of lib/ at which a method begins whose documentation, or that of its module, marks it as private.
+  PRIVATE_PLACES = Dir[File.join(LIB, "**/*.rb")].flat_map do |path|
+    parsed = Prism.parse_file(path)
+    comments = parsed.comments.to_h { |comment| [comment.location.start_line, comment.location.slice] }
+    marked = lambda do |line|
+      line -= 1
+      line -= 1 while comments[line] && !comments[line].include?("@api private")
+      comments.key?(line)
     end
-    known = builder.build_singleton(type("::Reactor")).methods.keys
-    missing += (Reactor.singleton_methods - known).map { |method| "Reactor.#{method}" }
-    known = builder.build_singleton(type("::Reactor::Testing")).methods.keys
-    missing += (Reactor::Testing.singleton_methods(false) - known).map { |method| "Reactor::Testing.#{method}" }
+    walk = lambda do |node, hidden|
+      line = node.location.start_line
+      case node
+      when Prism::ModuleNode, Prism::ClassNode then hidden ||= marked.(line)
+      when Prism::DefNode, Prism::CallNode then found = [[path, line]] if hidden || marked.(line)
+      end
+      [*found, *node.compact_child_nodes.flat_map { |child| walk.(child, hidden) }]
+    end
+    walk.(parsed.value, false)
+  end.freeze
+
+  def signed(name, singleton: false)
+    (singleton ? builder.build_singleton(type(name)) : builder.build_instance(type(name))).methods
+  end
+
+  def signed_name(klass) = klass == Reactor::Scheduler && klass <= Reactor::PortableScheduler ? "::Reactor::Scheduler" : "::#{klass.name}"
+
+  # A native method has its documentation in the portable scheduler, or it is a hook, or private. Members of a Data have no place.
+  def documented_private?(method)
+    return PRIVATE_PLACES.include?(method.source_location) if method.source_location
+    return false if method.owner < Data
+    return true unless method.is_a?(UnboundMethod) && Reactor::PortableScheduler.method_defined?(method.name)
+
+    documented_private?(Reactor::PortableScheduler.instance_method(method.name))
+  end
+
+  def ours(klass)
+    methods = klass.public_instance_methods.map { |name| klass.instance_method(name) }
+    methods.reject { |method| INHERITED.include?(method.name) || method.owner.name.to_s !~ /\AReactor/ }
+  end
+
+  def test_every_public_method_has_a_signature
+    missing = CLASSES.flat_map do |klass|
+      known = signed(signed_name(klass)).keys
+      ours(klass).reject { |method| known.include?(method.name) || documented_private?(method) }.map { |method| "#{klass}##{method.name}" }
+    end
+    missing += MODULES.flat_map do |place|
+      methods = place.singleton_methods(false).map { |name| place.method(name) } - signed("::#{place}", singleton: true).keys.map { |name| place.method(name) if place.respond_to?(name) }
+      methods.reject { |method| documented_private?(method) }.map { |method| "#{place}.#{method.name}" }
+    end
     assert_equal [], missing
+  end
+
+  # [type, class or module, its methods that have a signature, how to look one up], of all that is loaded
+  def signed_places
+    builder.env.class_decls.keys.select { |type| type.to_s.start_with?("::Reactor") }.flat_map do |type|
+      place = Object.const_get(type.to_s) if Object.const_defined?(type.to_s)
+      next [] unless place
+
+      [[type, "#{place}#", builder.build_instance(type).methods, place.method(:instance_method)],
+       [type, "#{place}.", builder.build_singleton(type).methods, place.method(:method)]]
+    end
+  end
+
+  def signed_here?(signature, type)
+    signature.defs.any? { |each| each.defined_in == type || (each.defined_in.interface? && each.implemented_in == type) }
+  end
+
+  # @return [Boolean] whether a method in Ruby takes the arguments of its signature, and no others
+  def fits?(method, signature)
+    kinds = method.parameters.group_by(&:first).transform_values { |list| list.map(&:last) }
+    return true if method.source_location.nil? || kinds.key?(:rest)
+
+    taken = signature.method_types.map(&:type)
+    keywords = taken.flat_map { |type| type.required_keywords.keys + type.optional_keywords.keys }.uniq.sort
+    fewest, most = taken.map { |type| type.required_positionals.size }.min, taken.map { |type| type.required_positionals.size + type.optional_positionals.size }.max
+    least = kinds.fetch(:req, []).size
+    fewest >= least && most == least + kinds.fetch(:opt, []).size &&
+      (kinds.key?(:keyrest) || keywords == kinds.values_at(:key, :keyreq).flatten.compact.sort)
+  end
+
+  def test_every_signature_is_that_of_a_method
+    wrong = signed_places.flat_map do |type, label, signatures, find|
+      signatures.filter_map do |name, signature|
+        next if !signed_here?(signature, type) || (select_backend? && NATIVE_HOOKS.include?(name))
+
+        fits?(find.(name), signature) ? nil : "#{label}#{name} takes other arguments"
+      rescue NameError
+        "#{label}#{name} is not there"
+      end
+    end
+    assert_equal [], wrong
+    assert_operator signed_places.sum { |type, _, signatures| signatures.count { |_, each| signed_here?(each, type) } }, :>, 100, "is this test blind?"
+  end
+
+  # The promise of docs/upgrading.md is no larger than the reference says.
+  def test_no_signature_is_that_of_a_private_method
+    wrong = CLASSES.flat_map do |klass|
+      known = signed(signed_name(klass)).keys - NATIVE_HOOKS
+      ours(klass).select { |method| known.include?(method.name) && documented_private?(method) }.map { |method| "#{klass}##{method.name}" }
+    end
+    wrong += MODULES.flat_map do |place|
+      known = signed("::#{place}", singleton: true).keys & place.singleton_methods(false)
+      known.select { |name| documented_private?(place.method(name)) }.map { |name| "#{place}.#{name}" }
+    end
+    assert_equal [], wrong
   end
 end
