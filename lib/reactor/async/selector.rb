@@ -290,7 +290,11 @@ module Reactor
       # @param work [#call]
       def call(work) = @offload.call(work.class, work)
 
-      def close = @offload.close
+      # Ends its threads, and waits for their end.
+      def close
+        @offload.stop
+        @offload.join
+      end
     end
     private_constant :Pool
   end
