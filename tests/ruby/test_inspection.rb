@@ -109,6 +109,24 @@ class TestInspection < ReactorTest
     end
   end
 
+  def test_the_place_of_a_fiber_is_a_line_of_the_program_also_in_a_method_of_this_library
+    r, = pipe
+    done = Thread::Queue.new
+    run_scheduler do |scheduler|
+      fibers = [Fiber.schedule { Reactor.offload { done.pop } }, Fiber.schedule { IO.select([r]) }, Fiber.schedule { Reactor.group { |group| group.async { sleep 60 } } }]
+      Fiber.schedule do
+        assert_equal [], fibers.map { |fiber| Reactor::FiberStatus.place(fiber) }.grep_v(/test_inspection\.rb:\d+:in /)
+        assert_equal [], fibers.flat_map { |fiber| Reactor::FiberStatus.backtrace(fiber) }.grep(%r{/reactor/(?:workers|scheduler)/})
+        done << true
+        fibers.drop(1).each(&:kill)
+      end
+    end
+  end
+
+  def test_the_files_whose_frames_are_left_out_are_there
+    Reactor::FiberStatus.const_get(:OWN_PLACES).each { |place| assert_path_exists File.join(LIB, "reactor", place) }
+  end
+
   def test_a_dump_shows_a_fiber_whose_file_has_a_name_that_is_no_valid_text
     run_scheduler do |scheduler|
       fiber = eval("Fiber.schedule { sleep 60 }", binding, "\xFF.rb", 7)

@@ -32,20 +32,23 @@ module Reactor
     # @api private
     Row = Struct.new(:fiber, :key, :state, :hook, :io, :events, :forever, :seconds)
 
-    # The folders of this library's own frames. Patches are not among them, because they stand for methods of Ruby's.
-    OWN_FRAMES = %w[native/ portable/ scheduler/ observe/ child_events.rb: forked_child.rb: transfer_loop.rb:]
-                 .map { |place| "#{File.dirname(__dir__)}/#{place}" }.freeze
-    # A frame that begins so is not the place of a fiber.
-    NO_PLACES = ["<internal:", *OWN_FRAMES].freeze
+    # The folders and files of this library whose frames are left out. Patches are not among them, because they stand for methods of
+    # Ruby's, and neither are the classes that a program calls: {Group}, {Server}.
+    OWN_PLACES = %w[native/ portable/ scheduler/ workers/ connect/ observe/ child_events.rb hooks_in_forked_child.rb transfer_loop.rb].freeze
+    OWN_FRAMES = OWN_PLACES.map { |place| "#{File.dirname(__dir__)}/#{place}" }.freeze
+    # A frame that begins so is not the place of a fiber, because it is not the program's.
+    NO_PLACES = ["<internal:", "#{File.dirname(__dir__)}/"].freeze
+    # Frames that {place} looks at. Those of the library inside {Offload#offload} are the most.
+    DEEPEST_PLACE = 16
     # The frame of a native hook has the path and the line of the method that has called it. Ruby 3.3 does not name the class.
-    HOOK_LABELS = %w[kernel_sleep block io_wait io_read io_write io_pread io_pwrite io_select io_close timeout_after process_wait fiber]
+    HOOK_LABELS = %w[kernel_sleep block io_wait io_read io_write io_pread io_pwrite io_close timeout_after blocking_operation_wait yield fiber]
                   .flat_map { |hook| [":in `#{hook}'", ":in 'Reactor::NativeScheduler##{hook}'"] }.freeze
     # Events in words, by their number.
     WANTED = Array.new(8) do |events|
       names = { IO::READABLE => "readable", IO::WRITABLE => "writable", IO::PRIORITY => "exceptional" }
       names.filter_map { |event, name| name if events.anybits?(event) }.join(" or ").freeze
     end.freeze
-    private_constant :OWN_FRAMES, :NO_PLACES, :HOOK_LABELS, :WANTED
+    private_constant :OWN_PLACES, :OWN_FRAMES, :NO_PLACES, :DEEPEST_PLACE, :HOOK_LABELS, :WANTED
 
     class << self
       # @param scheduler [Lifecycle]
@@ -56,14 +59,15 @@ module Reactor
 
       # @param fiber [Fiber]
       # @param is_running [Boolean] whether it has control
-      # @return [String, nil] the line it stands at, without the frames of this library
+      # @return [String, nil] the program's line that it stands at; that of the library's method if it runs nothing else
       # @api private
       def place(fiber, is_running: false)
         # A fiber without control stands in a hook. If that is a native one, the place is the frame before it.
         line = fiber.backtrace(1, 1)&.first unless is_running
         return line unless line.nil? || line.start_with?(*NO_PLACES)
 
-        without_own_frames(fiber.backtrace(0, 8) || []).find { |frame| !frame.start_with?("<internal:") }
+        frames = without_own_frames(fiber.backtrace(0, DEEPEST_PLACE) || [])
+        frames.find { |frame| !frame.start_with?(*NO_PLACES) } || frames.find { |frame| !frame.start_with?("<internal:") }
       end
 
       # @param scheduler [Lifecycle]
@@ -99,14 +103,14 @@ module Reactor
       private
 
       def without_own_frames(lines)
-        lines.shift if lines.size > 1 && hook_line?(lines[0], lines[1])
-        lines.reject! { |line| line.start_with?(*OWN_FRAMES) }
-        lines
+        lines.reject.with_index { |line, place| line.start_with?(*OWN_FRAMES) || hook_line?(line, lines[place + 1]) }
       end
 
       def hook_line?(line, caller)
+        return false unless caller && line.end_with?(*HOOK_LABELS)
+
         label = HOOK_LABELS.find { |ending| line.end_with?(ending) }
-        label && caller.start_with?(line.byteslice(0, line.bytesize - label.bytesize))
+        caller.start_with?(line.byteslice(0, line.bytesize - label.bytesize))
       end
     end
 
