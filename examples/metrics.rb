@@ -1,8 +1,9 @@
 # frozen_string_literal: true
 
-# The numbers of every scheduler of this process as a Prometheus text page.
+# The numbers of schedulers as a Prometheus text page.
 #   ruby -Ilib examples/metrics.rb [PORT]
-# serves the page. In a program of your own: Metrics.new.page in the handler of GET /metrics. SIGTERM and Ctrl-C end the server.
+# serves the page. In a program of your own: Metrics.new(Fiber.scheduler, …).page in the handler of GET /metrics, with the schedulers of
+# all threads. SIGTERM and Ctrl-C end the server.
 require "reactor"
 require "socket"
 
@@ -34,10 +35,14 @@ class Metrics
     "reactor_work_queue_seconds" => ["Time for which work waited for a thread.", :queue]
   }.freeze
 
+  # @param schedulers [Array<Reactor::Scheduler>]
+  def initialize(*schedulers)
+    @schedulers = schedulers
+  end
+
   # @return [String] the page
   def page
-    readings = []
-    Reactor::Schedulers.each { |one| readings << [labels(one), one.health] if one.respond_to?(:health) && !one.closed? }
+    readings = @schedulers.reject(&:closed?).map { |one| [labels(one), one.health] }
     (counters(readings) + gauges(readings) + histograms(readings)).join("\n") << "\n"
   end
 
@@ -81,10 +86,11 @@ end
 if $PROGRAM_NAME == __FILE__
   listener = TCPServer.new("127.0.0.1", ARGV.first.to_i)
   Fiber.set_scheduler(Reactor::Scheduler.new)
+  metrics = Metrics.new(Fiber.scheduler)
   server = Reactor::Server.new(listener) do |socket|
     path = socket.gets&.split&.at(1)
     nil while (line = socket.gets) && line != "\r\n"
-    status, body = path == "/metrics" ? ["200 OK", Metrics.new.page] : ["404 Not Found", "see /metrics\n"]
+    status, body = path == "/metrics" ? ["200 OK", metrics.page] : ["404 Not Found", "see /metrics\n"]
     socket.write("HTTP/1.1 #{status}\r\nContent-Type: #{Metrics::TYPE}\r\nContent-Length: #{body.bytesize}\r\nConnection: close\r\n\r\n#{body}")
     false
   end

@@ -56,21 +56,24 @@ class TestMetrics < ReactorTest
 
   def test_the_page_of_two_schedulers_is_in_the_text_format
     run_scheduler do |scheduler|
+      made = Thread::Queue.new
       other = Thread.new do
         Fiber.set_scheduler(Reactor::Scheduler.new)
+        made << Fiber.scheduler
         Fiber.schedule { sleep }
         Fiber.scheduler.run
       end
+      metrics = Metrics.new(scheduler, made.pop)
       Fiber.schedule do
-        sleep 0.001 until Metrics.new.page.scan(/^reactor_fibers_waiting\{.*hook="sleep"\} 1$/).size == 1
-        types, samples = parse(Metrics.new.page)
+        sleep 0.001 until metrics.page.scan(/^reactor_fibers_waiting\{.*hook="sleep"\} 1$/).size == 1
+        types, samples = parse(metrics.page)
         check_names(types)
         check_histograms(types, samples)
         ours = samples.select { |sample| sample.labels["scheduler"] == scheduler.object_id.to_s }
         assert_equal samples.size, 2 * ours.size
         assert_equal 1, ours.find { |sample| sample.name == "reactor_fibers" }.value
         assert_operator ours.find { |sample| sample.name == "reactor_timer_lateness_seconds_count" }.value, :>=, 0
-        _, later = parse(Metrics.new.page)
+        _, later = parse(metrics.page)
         counters = samples.zip(later).select { |before, _| before.name.end_with?("_total", "_count", "_bucket") }
         counters.each { |before, after| assert_operator after.value, :>=, before.value, before.name }
       end
