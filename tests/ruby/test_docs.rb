@@ -79,6 +79,25 @@ class TestDocs < ReactorTest
     assert_equal Reactor::Patches.to_markdown, table
   end
 
+  # The table of hooks names the files in which they are.
+  def test_the_hooks_are_where_the_architecture_says
+    extension = File.read(File.join(ROOT, "ext/reactor/src/lib.rs"))
+    rows = File.read(File.join(ROOT, "docs/architecture.md"))[/^## Where the hooks are$.*?(?=^## )/m].scan(/^\| (`.*`) \| (.*) \| (.*) \|$/)
+    assert_operator rows.size, :>, 10
+    rows.each do |hooks, native, portable|
+      hooks.scan(/\w+/) do |hook|
+        next assert_includes(ruby_file(Reactor::Scheduler::Portable, hook), "/#{native.delete("`")}") if portable == "the same"
+
+        found = extension[/"#{hook}",\s+(?:method!\()?(\w+)::/, 1]
+        assert_equal native, "`#{found}.rs`", hook
+        assert_path_exists File.join(ROOT, "ext/reactor/src/hooks/#{found}.rs")
+        assert_equal portable, "`#{File.basename(ruby_file(Reactor::PortableScheduler, hook))}`" unless portable == "none"
+      end
+    end
+  end
+
+  def ruby_file(klass, hook) = klass.instance_method(hook).source_location.first
+
   # Each test that docs/testing.md names for a promise is in the file that it names. `…` stands for what a loop inserts.
   def test_the_tests_of_the_promises_are_there
     rows = File.read(File.join(ROOT, "docs/testing.md"))[/^\| promise \| test \|\n.*?\n(.*)\z/m, 1].lines
