@@ -20,7 +20,7 @@ module Gems
   # @!attribute call [Proc] the operation; gets the connection and the number of the operation
   # @!attribute close [Proc, nil]
   Row = Struct.new(:name, :gem, :requires, :server, :beside, :verdict, :setting, :advice, :what, :set, :scheduler, :prepare, :open, :call, :close, keyword_init: true) do
-      # How the row is run: on threads, in fibers as it is, and with what its verdict names.
+    # How the row is run: on threads, in fibers as it is, and with what its verdict names.
     def modes = [:threads, :plain, *remedy]
 
     # @return [Symbol, nil] the mode in which the operations overlap if they do not as they are

@@ -40,7 +40,7 @@ module Reactor
   # backtrace is that of the place where the call returned.
   class StallDetector
     CHECKS_PER_LIMIT = 4
-    # The VM's time slice is 100 ms, and half of that for each step of priority below 0.
+    # The VM's time slice is 100 ms, and half of that for each step of priority below 0: 12.5 ms, which the VM counts in ticks of 10 ms.
     SHORT_SLICE_PRIORITY = -3
     # Stalls that are kept.
     KEPT = 8
