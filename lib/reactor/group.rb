@@ -254,7 +254,8 @@ module Reactor
     # @raise the first error of a task or of the block; see {Group}
     # @raise [Timeout::Error] the time is over, and all tasks have ended
     # @raise [RuntimeError] the current fiber has no scheduler of this library; see {Reactor.run}
-    # @raise [ArgumentError, TypeError] no block; limit is no positive Integer; timeout is no duration
+    # @raise [ArgumentError] no block; limit is below 1
+    # @raise [TypeError] limit is no Integer, and has no to_int; timeout is no number
     def group(limit: nil, timeout: nil, discard: false, &block)
       raise ArgumentError, "no block given" unless block
 

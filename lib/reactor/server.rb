@@ -1,5 +1,7 @@
 # frozen_string_literal: true
 
+require_relative "arguments"
+require_relative "clock"
 require_relative "schedulers"
 require_relative "scheduler/watching"
 
@@ -64,17 +66,20 @@ module Reactor
     # @param handshake [#call, nil] gets each new socket when its first bytes have come, and returns the connection
     # @yieldparam connection [IO, #to_io]
     # @yieldreturn [Boolean] whether the connection is kept
-    # @raise [ArgumentError] without a block, without a scheduler of this library, or with a limit below 1
+    # @raise [ArgumentError] without a block, without a scheduler of this library, with a limit below 1 or a negative duration
+    # @raise [TypeError] limit is no Integer; idle_timeout or linger is no duration
     def initialize(listener, scheduler: Fiber.scheduler, limit: nil, idle_timeout: nil, linger: 0.5, handshake: nil, &answer)
       raise ArgumentError, "no block given" unless answer
       raise ArgumentError, "no scheduler of this library" unless scheduler.is_a?(Schedulers::Member)
+      raise TypeError, "limit is an Integer, not #{Arguments.class_of(limit)}" unless limit.nil? || Integer === limit
       raise ArgumentError, "the limit must be at least 1" if limit && limit < 1
+      raise TypeError, "linger is a number of seconds; 0: fibers do not linger" if linger.nil?
 
       @listener = listener
       @scheduler = scheduler
       @limit = limit
-      @idle_timeout = idle_timeout
-      @linger = linger
+      @idle_timeout = Clock.seconds(idle_timeout)
+      @linger = Clock.seconds(linger)
       @handshake = handshake
       @answer = answer
       @connections = 0
@@ -83,7 +88,7 @@ module Reactor
       @accept = ->(_events, socket) { accept(socket) }
       @first_bytes = ->(events, socket) { events ? serve(socket, @handshake) : drop(socket) }
       @bytes = ->(events, connection) { events ? serve(connection, nil) : drop(connection) }
-      @credit = linger.positive? ? LINGERS : 0 # requests that came to lingering fibers, less fibers that lingered in vain
+      @credit = @linger.positive? ? LINGERS : 0 # requests that came to lingering fibers, less fibers that lingered in vain
       @fibers = 0 # those that found no credit
       @ended = Thread::Queue.new
       @accepting = @stopping = nil
@@ -128,6 +133,9 @@ module Reactor
       @listener.close
       close_resting(&:to_io)
     end
+
+    # @return [String] how many connections are open
+    def inspect = "#<#{self.class} #{@connections} connections#{", stopped" if @stopping}>"
 
     private
 

@@ -326,4 +326,17 @@ class TestServer < ReactorTest
       assert_raises(ArgumentError) { Reactor::Server.new(listener, scheduler: nil, &UPCASE) }
     end
   end
+
+  # They were found when the first connection came: accepting ended.
+  def test_durations_and_limits_that_are_none_are_refused_before_the_server_accepts
+    run_scheduler do
+      [{ idle_timeout: "x" }, { linger: "x" }, { linger: nil }, { limit: "x" }, { limit: 1.5 }].each do |options|
+        assert_raises(TypeError, options.inspect) { Reactor::Server.new(listener, **options, &UPCASE) }
+      end
+      [{ idle_timeout: -1 }, { linger: -1 }].each do |options|
+        assert_raises(ArgumentError, options.inspect) { Reactor::Server.new(listener, **options, &UPCASE) }
+      end
+      assert_equal "#<Reactor::Server 0 connections>", Reactor::Server.new(listener, idle_timeout: 1r, linger: 0, &UPCASE).inspect
+    end
+  end
 end
