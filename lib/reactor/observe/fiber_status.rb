@@ -38,8 +38,8 @@ module Reactor
     OWN_FRAMES = OWN_PLACES.map { |place| "#{File.dirname(__dir__)}/#{place}" }.freeze
     # A frame that begins so is not the place of a fiber, because it is not the program's.
     NO_PLACES = ["<internal:", "#{File.dirname(__dir__)}/"].freeze
-    # Frames that {place} looks at. Those of the library inside {Offload#offload} are the most.
-    DEEPEST_PLACE = 16
+    # Frames that {place} looks at. The portable scheduler has the most of its own above those of the program.
+    DEEPEST_PLACE = 32
     # The frame of a native hook has the path and the line of the method that has called it. Ruby 3.3 does not name the class.
     HOOK_LABELS = %w[kernel_sleep block io_wait io_read io_write io_pread io_pwrite io_close timeout_after blocking_operation_wait yield fiber]
                   .flat_map { |hook| [":in `#{hook}'", ":in 'Reactor::NativeScheduler##{hook}'"] }.freeze
