@@ -1,55 +1,16 @@
 # frozen_string_literal: true
 
-require_relative "arguments"
-
 module Reactor
-  # The monotonic clock, and Ruby's rule for what counts as a duration.
+  # The monotonic clock.
   #
   # @api private
   module Clock
-    # 100 years in seconds: longer than a process runs, and short enough for IO.select.
-    FAR = 100 * 365 * 24 * 60 * 60
-
     class << self
       # @return [Float] the monotonic clock, in seconds
       def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
 
       # @return [Float] the same, also on a thread whose time is virtual
       def real = clock_gettime(Process::CLOCK_MONOTONIC)
-
-      # Converts what Kernel#sleep, IO.select and IO#wait accept to a number, with their errors.
-      #
-      # @param duration [Numeric, #divmod, nil] seconds
-      # @return [Integer, Float, nil] seconds, from 0 to {FAR}; nil: without a limit
-      # @raise [TypeError] if it is not a duration
-      # @raise [ArgumentError] if it is negative
-      # @raise [RangeError] if it is NaN or at least 2**63
-      def seconds(duration)
-        return if nil.equal?(duration)
-
-        seconds = Float === duration ? duration : exact_seconds(duration)
-        raise ArgumentError, "time interval must not be negative" if seconds.negative?
-        raise RangeError, format("%f out of Time range", seconds) unless seconds.is_a?(Integer) || seconds < 2**63
-
-        [seconds, FAR].min
-      end
-
-      # Converts what Timeout.timeout accepts: Ruby adds it to the time as a Float.
-      #
-      # @param duration [Numeric, #coerce, nil] seconds; a negative number counts as 0
-      # @return [Float, nil] seconds, at least 0; Float::INFINITY for NaN and for numbers beyond {FAR}; nil: without a limit
-      # @raise [TypeError] if it is no number
-      def added_seconds(duration) = nil.equal?(duration) ? nil : lenient(Float(0.0 + duration))
-
-      # The same for what Queue#pop and Thread#join have accepted, which may also be an object that only has to_f.
-      #
-      # @param duration [#to_f, nil] seconds
-      def lenient_seconds(duration)
-        return if nil.equal?(duration)
-
-        added = Numeric === duration || String === duration || !Arguments.responds?(duration, :to_f)
-        lenient(added ? Float(0.0 + duration) : float(duration))
-      end
 
       # @param deadline [Float, nil] a reading of the clock
       # @param time [Float] the clock now
@@ -60,29 +21,6 @@ module Reactor
 
       # The module's own, which {Patches::VirtualTime} does not patch.
       define_method(:clock_gettime, Process.instance_method(:clock_gettime))
-
-      # By to_f, as Ruby's methods in C convert what is no Numeric.
-      def float(object)
-        float = object.to_f
-        return float if Float === float
-
-        raise TypeError, "can't convert #{Arguments.class_of(object)} to Float (to_f gives #{Arguments.class_of(float)})"
-      end
-
-      def lenient(seconds)
-        return 0.0 if seconds <= 0
-
-        seconds <= FAR ? seconds : Float::INFINITY
-      end
-
-      def exact_seconds(duration)
-        return Arguments.long(duration) if Integer === duration
-
-        whole, fraction = Array.try_convert(duration.__send__(:divmod, 1)) if Arguments.responds?(duration, :divmod)
-        raise TypeError, "can't convert #{Arguments.class_of(duration)} into time interval" unless whole
-
-        Arguments.long(whole) + Arguments.long(fraction * 1_000_000_000) / 1e9
-      end
     end
   end
 end

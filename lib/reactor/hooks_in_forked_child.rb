@@ -3,6 +3,7 @@
 require "socket"
 require "timeout"
 require_relative "clock"
+require_relative "durations"
 
 module Reactor
   # If C code forks without Process._fork, the child still has its parent's scheduler. Its hooks do here what Ruby does without a
@@ -41,7 +42,7 @@ module Reactor
       def timeout_after(seconds, exception, message)
         expired = Class.new(Exception) # rubocop:disable Lint/InheritException -- no rescue in the block may catch it
         # Timeout.timeout takes 0 for no limit, and its thread ends by an error if it cannot sleep for so long.
-        limit = seconds&.clamp(Float::MIN, Clock::FAR)
+        limit = seconds&.clamp(Float::MIN, Durations::FAR)
         Fiber.blocking { Timeout.timeout(limit, expired) { yield(seconds) } }
       rescue expired
         raise(*[exception, message].compact)

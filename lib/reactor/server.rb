@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "arguments"
-require_relative "clock"
+require_relative "durations"
 require_relative "schedulers"
 require_relative "scheduler/watching"
 
@@ -78,8 +78,8 @@ module Reactor
       @listener = listener
       @scheduler = scheduler
       @limit = limit
-      @idle_timeout = Clock.seconds(idle_timeout)
-      @linger = Clock.seconds(linger)
+      @idle_timeout = Durations.seconds(idle_timeout)
+      @linger = Durations.seconds(linger)
       @handshake = handshake
       @answer = answer
       @connections = 0

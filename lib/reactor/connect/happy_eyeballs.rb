@@ -2,6 +2,7 @@
 
 require "socket"
 require_relative "../clock"
+require_relative "../durations"
 require_relative "../socket_arguments"
 require_relative "../schedulers"
 
@@ -60,9 +61,9 @@ module Reactor
       @host = host
       @service = service
       @local = local
-      @connect_timeout = Clock.seconds(connect_timeout)
-      @resolv_timeout = Clock.seconds(resolv_timeout)
-      @open_timeout = Clock.seconds(open_timeout)
+      @connect_timeout = Durations.seconds(connect_timeout)
+      @resolv_timeout = Durations.seconds(resolv_timeout)
+      @open_timeout = Durations.seconds(open_timeout)
       @lookups = {}   # family => the resolver's lookup
       @untried = []   # addresses that are known and not tried so far
       @tried = []     # addresses that were tried

@@ -2,6 +2,7 @@
 
 require_relative "../arguments"
 require_relative "../clock"
+require_relative "../durations"
 require_relative "fiber_status"
 
 module Reactor
@@ -58,7 +59,7 @@ module Reactor
     # @raise [ArgumentError, TypeError, RangeError] no duration, or 0
     def initialize(scheduler, limit, report)
       @scheduler = scheduler
-      @limit = Clock.seconds(limit)
+      @limit = Durations.seconds(limit)
       raise ArgumentError, "stall must be more than 0 seconds" if @limit.nil? || @limit.zero?
       raise TypeError, "on_stall must respond to call" unless nil.equal?(report) || Arguments.responds?(report, :call)
 

@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-require_relative "../clock"
+require_relative "../durations"
 require_relative "../hooks_in_forked_child"
 
 module Reactor
@@ -47,7 +47,7 @@ module Reactor
       # @param lenient [Boolean] whether a negative duration counts as 0, and an infinite one is allowed
       # @yield instead of the first look at the ready queue
       def park(wait, duration = nil, lenient: false)
-        seconds = lenient ? Clock.lenient_seconds(duration) : Clock.seconds(duration)
+        seconds = lenient ? Durations.lenient_seconds(duration) : Durations.seconds(duration)
         return ForkedChildHooks.block(seconds) { wait.queued } unless enter
 
         @counts[:parks] += 1

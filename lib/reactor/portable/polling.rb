@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "../clock"
+require_relative "../durations"
 require_relative "../vm"
 
 module Reactor
@@ -92,7 +93,7 @@ module Reactor
         @unblock_only_sleeps = unblock_only? ? @unblock_only_sleeps + 1 : 0
         return 0.1 * 2**[@unblock_only_sleeps - 1, 4].min if @unblock_only_sleeps.positive?
 
-        left = [Clock.left(@timers.deadline, Clock.now), Clock::FAR].min if @timers.deadline && !@virtual_now
+        left = [Clock.left(@timers.deadline, Clock.now), Durations::FAR].min if @timers.deadline && !@virtual_now
         idle = MAX_SLEEP unless @watched.each_value.all?(&:empty?)
         [left, idle].compact.min
       end

@@ -2,6 +2,7 @@
 
 require_relative "../arguments"
 require_relative "../clock"
+require_relative "../durations"
 require_relative "../hooks_in_forked_child"
 require_relative "../socket_arguments"
 require_relative "../vm"
@@ -284,7 +285,7 @@ module Reactor
       raise IOError, "closed stream" if io.closed?
 
       check_events(events)
-      seconds = Clock.seconds(nil.equal?(timeout) ? io.timeout : timeout)
+      seconds = Durations.seconds(nil.equal?(timeout) ? io.timeout : timeout)
       return ForkedChildHooks.io_wait(io, events, seconds) unless enter
 
       found = seconds&.zero? ? ready_now(io, events) || false : wait_on({ io => events }, seconds)
@@ -302,7 +303,7 @@ module Reactor
     # @raise [SystemCallError, IOError, TypeError, ArgumentError, RangeError] as {#io_wait}
     # @api private
     def wait_any(ios, masks, timeout, lookups = [])
-      seconds = Clock.seconds(timeout)
+      seconds = Durations.seconds(timeout)
       raise TypeError, "arrays expected" unless [ios, masks, lookups].all?(Array)
       raise TypeError, "lookups expected" unless lookups.all?(Lookup)
       masks = ios.first(masks.size).zip(masks).each { |io, mask| check_io(io) && check_events(mask) }.to_h.compare_by_identity

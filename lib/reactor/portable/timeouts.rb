@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-require_relative "../clock"
+require_relative "../durations"
 require_relative "../hooks_in_forked_child"
 
 module Reactor
@@ -17,7 +17,7 @@ module Reactor
       # @return what the block returns
       # @raise [TypeError] no duration
       def timeout_after(duration, exception, message = nil, &block)
-        seconds = Clock.added_seconds(duration)
+        seconds = Durations.added_seconds(duration)
         return ForkedChildHooks.timeout_after(seconds, exception, message, &block) unless enter
         return yield(duration) unless seconds
 
@@ -33,7 +33,7 @@ module Reactor
       # @raise [TypeError] no duration
       # @api private
       def interruptible(limit, exception, &block)
-        seconds = Clock.added_seconds(limit)
+        seconds = Durations.added_seconds(limit)
         enter ? run_interruptible(seconds, [exception], &block) : yield(nil)
       end
 

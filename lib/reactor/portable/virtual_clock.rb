@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "../clock"
+require_relative "../durations"
 
 module Reactor
   class PortableScheduler
@@ -15,7 +16,7 @@ module Reactor
       def virtual_time(settle)
         raise "this scheduler is closed, or its time is already virtual" if @virtual_now || closed?
 
-        @settle = Clock.seconds(settle)
+        @settle = Durations.seconds(settle)
         @holds = 0
         @virtual_now = @virtual_start = Clock.now.round(9)
       end

@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-require_relative "../clock"
+require_relative "../durations"
 
 module Reactor
   class PortableScheduler
@@ -28,7 +28,7 @@ module Reactor
       def begin_watcher(watcher, given, events, timeout, transient, buffered)
         io = check_io(given)
         check_events(events)
-        seconds = Clock.seconds(timeout)
+        seconds = Durations.seconds(timeout)
         raise "this scheduler belongs to the parent process" unless enter
 
         check_descriptors(io, events)

@@ -2,6 +2,7 @@
 
 require_relative "../arguments"
 require_relative "../clock"
+require_relative "../durations"
 require_relative "../hooks_in_forked_child"
 require_relative "../socket_arguments"
 
@@ -41,7 +42,7 @@ module Reactor
     # @api private
     def resolve(host, service, family, socktype, protocol = 0, flags = 0, limit: nil)
       lookup = lookup(host, service, family, socktype, protocol, flags)
-      deadline = now + Clock.seconds(limit) if limit
+      deadline = now + Durations.seconds(limit) if limit
       until lookup.ended?
         left = Clock.left(deadline, now)
         raise SocketArguments.timeout_error("#{SocketArguments.shown(host)} port #{SocketArguments.shown(service)}") if left&.zero?

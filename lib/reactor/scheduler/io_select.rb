@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "../clock"
+require_relative "../durations"
 require_relative "../hooks_in_forked_child"
 
 module Reactor
@@ -27,7 +28,7 @@ module Reactor
       raise "this scheduler is closed" if closed?
 
       timeout = nil if INFINITE_ALLOWED && Float === timeout && timeout.infinite? == 1
-      seconds = Clock.seconds(timeout)
+      seconds = Durations.seconds(timeout)
       deadline = seconds && now + seconds
       loop do
         ready = select_now(readables, writables, exceptables)
