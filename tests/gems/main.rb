@@ -9,10 +9,13 @@ require_relative "trial"
 
 Gems.load_rows
 names = ARGV.reject { |argument| argument.start_with?("-") }
-if (unknown = ARGV - names).any? || (names - Gems::ROWS.map(&:name)).any?
-  warn "usage: bin/gems [NAME…]", "names: #{Gems::ROWS.map(&:name).join(", ")}"
-  exit(unknown == ["--help"] || unknown == ["-h"])
+options = ARGV - names
+if (options - ["--add"]).any? || (options.any? && names.empty?) || (names - Gems::ROWS.map(&:name)).any?
+  warn "usage: bin/gems [[--add] NAME…]", "names: #{Gems::ROWS.map(&:name).join(", ")}"
+  exit(options == ["--help"] || options == ["-h"])
 end
+shown = JSON.parse(File.read(Gems::Page::RESULTS))
+abort "docs/gems.md shows Ruby #{shown["ruby"]}, and this is #{RUBY_VERSION}: choose it by RUBY=" if options.any? && shown["ruby"].to_f != RUBY_VERSION.to_f
 
 # Processes that wanted a processor before the trials.
 load = File.read("/proc/loadavg").to_f if File.exist?("/proc/loadavg")
@@ -31,18 +34,19 @@ Gems::Trial.run do |trial|
       [%i[set offload].include?(mode) ? :with : mode, outcome]
     end
     wrong << "#{row.name} is not \"#{Gems::Page::WORDS.fetch(row.verdict)}\"" unless row.true_of?(outcomes)
-    shown = outcomes.transform_values { |outcome| { overlap: outcome.overlap, seconds: outcome.seconds&.round(3), lateness: outcome.lateness&.round(4), error: outcome.error }.compact }
+    figures = outcomes.transform_values { |outcome| { overlap: outcome.overlap, seconds: outcome.seconds&.round(3), lateness: outcome.lateness&.round(4), error: outcome.error }.compact }
     results[row.name] = {
       verdict: row.verdict, version: outcomes[:plain].version, server: trial.server_program(row), server_version: trial.server_version(row)
-    }.compact.merge(shown)
+    }.compact.merge(figures)
   rescue Gems::Trial::Failed, RealServer::Failed => error
     wrong << error.message
   end
 end
 
-if names.empty? && wrong.empty?
-  about = { ruby: RUBY_VERSION, backend: Reactor.backend, processors: Etc.nprocessors, load: load }
-  File.write(Gems::Page::RESULTS, "#{JSON.pretty_generate(**about, rows: results)}\n")
-  Gems::Page.new.write
+if wrong.empty? && names.empty?
+  Gems::Page.record({ ruby: RUBY_VERSION, backend: Reactor.backend, processors: Etc.nprocessors, load: load, rows: results })
+elsif wrong.empty? && options.any?
+  rows = shown["rows"].merge(results.transform_values { |row| row.merge(load: load) })
+  Gems::Page.record(shown.merge("rows" => rows.slice(*Gems::ROWS.map(&:name))))
 end
 abort wrong.join("\n") unless wrong.empty?

@@ -12,6 +12,14 @@ module Gems
     TABLE = /(?<=^<!-- made by bin\/gems -->\n).*?(?=^<!-- end of the tables -->$)/m
     WORDS = { works: "works", setting: "works with a setting", blocks: "blocks in C" }.freeze
 
+    # Writes the results and the page.
+    #
+    # @param results [Hash]
+    def self.record(results)
+      File.write(RESULTS, "#{JSON.pretty_generate(results)}\n")
+      new.write
+    end
+
     def initialize(results = JSON.parse(File.read(RESULTS)))
       @results = results
     end
