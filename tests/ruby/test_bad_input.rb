@@ -532,7 +532,7 @@ class TestBadInput < ReactorTest
             assert_includes [[:raised, TypeError], [:raised, ArgumentError], [:value, false]], got, "#{hook}#{list}"
           end
         end
-        %i[offload run_on_waiter_thread run_on_own_thread].each { |name| assert_raises(ArgumentError) { scheduler.public_send(name) } }
+        %i[offload run_on_own_thread].each { |name| assert_raises(ArgumentError) { scheduler.public_send(name) } }
         assert_still_sound
       end
     end

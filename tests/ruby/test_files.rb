@@ -697,12 +697,11 @@ class TestFiles < ReactorTest
       Fiber.schedule do
         holder, *waiters = Array.new(9) { track(File.open(@path)) }
         holder.flock(File::LOCK_EX)
-        policy = scheduler.instance_variable_get(:@offload)
-        sizes = -> { %i[@workers @waiters].map { |pool| policy.instance_variable_get(pool).size } }
-        before = sizes.call
+        workers = scheduler.instance_variable_get(:@offload).instance_variable_get(:@workers)
+        before = workers.size
         waiting = waiters.map { |file| Fiber.schedule { file.flock(File::LOCK_EX) } }
         until_parked(scheduler, waiters.size)
-        assert_equal before, sizes.call
+        assert_equal before, workers.size
         assert_equal 1, scheduler.offload { 1 }
         waiting.each { |fiber| fiber.raise(KeyError) rescue nil }
         assert eventually { waiting.none?(&:alive?) }
@@ -803,6 +802,20 @@ class TestFiles < ReactorTest
     assert_equal paths.sort, got.sort
     assert_equal told { File.new }, in_fiber { told { File.new } }
     assert_equal told { File.new("a\0b") }, in_fiber { told { File.new("a\0b") } }
+  end
+
+  # Each wait has a thread of its own. 256 threads were shared, and a fiber that found none waited for the others.
+  def test_a_fifo_is_opened_while_300_fibers_wait_for_another
+    skip_under_stress
+    silent, spoken = Array.new(2) { |i| "#{@path}.fifo#{i}".tap { |path| File.mkfifo(path) } }
+    in_fiber do |scheduler|
+      waiting = Array.new(300) { Fiber.schedule { File.new(silent) } }
+      until_parked(scheduler, 300)
+      Thread.new { File.write(spoken, "x") }
+      assert_equal "x", Timeout.timeout(TEST_TIMEOUT) { File.open(spoken, &:read) }
+    ensure
+      waiting&.each(&:kill)
+    end
   end
 
   def test_kernel_open_of_a_fifo_parks_only_its_fiber

@@ -357,7 +357,7 @@ class TestLifecycle < ReactorTest
     path = File.join(File.realpath(File.join(__dir__, "../../lib")), "reactor")
     thread = Thread.new do
       Fiber.set_scheduler(scheduler = Reactor::Scheduler.new(stall: TEST_TIMEOUT))
-      Fiber.schedule { wait_with_a_worker_and_a_waiter_thread(scheduler, log) }
+      Fiber.schedule { wait_with_a_worker_and_an_own_thread(scheduler, log) }
       kill = TracePoint.new(:return, :c_return) do |event|
         next unless Fiber.current.blocking? && event.path.start_with?(path) && (steps += 1) == killed_at
 
@@ -370,9 +370,9 @@ class TestLifecycle < ReactorTest
     [steps, log, scheduler, place]
   end
 
-  def wait_with_a_worker_and_a_waiter_thread(scheduler, log)
+  def wait_with_a_worker_and_an_own_thread(scheduler, log)
     scheduler.offload { nil }
-    scheduler.run_on_waiter_thread { sleep 0.001 }
+    scheduler.run_on_own_thread { sleep 0.001 }
   ensure
     begin
       sleep 0.001

@@ -75,7 +75,7 @@ module Wild
       ["on_ready", %w[io events], 4, :block], ["on_ready", %w[io watching], 4, :block], ["offload", [], 1, :block],
       ["wait_any", %w[ios masks duration], 4], ["prepare_close", %w[io], 3], ["prepare_half_close", %w[io any], 3],
       ["prepare_reopen", %w[io], 2], ["replaced", %w[io any], 2], ["run_by_cost", %w[any work], 2], ["run_inline", %w[work], 1],
-      ["run_on_waiter_thread", [], 1, :block], ["run_on_own_thread", [], 1, :block], ["cancel_watcher", %w[any], 2],
+      ["run_on_own_thread", [], 2, :block], ["cancel_watcher", %w[any], 2],
       ["resolve", %w[host any number number], 1], ["lookup", %w[host string number number number number], 1],
       ["fibers", [], 1], ["stats", [], 1], ["dump", [], 1], ["watchers", [], 1], ["yield_if_slice_spent", [], 1], ["flush_sends", [], 1],
       ["live", [], 1], ["closed?", [], 1], ["wait_hooks", [], 1], ["fiber_rows", [], 1], ["progress_count", [], 1], ["running_fiber", [], 1],

@@ -13,6 +13,7 @@ module Reactor
     # @api private
     module FileOpen
       # @raise as without a scheduler
+      # @raise [ThreadError] it is a FIFO, and no thread can be started
       def initialize(path = (nothing = true), ...)
         return super() if nothing
 
@@ -22,7 +23,7 @@ module Reactor
         scheduler.yield_if_slice_spent
         return super unless FileOpen.fifo?(path)
 
-        scheduler.run_on_waiter_thread { super }
+        scheduler.run_on_own_thread { super }
       end
 
       def self.fifo?(path)

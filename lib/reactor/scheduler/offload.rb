@@ -60,23 +60,12 @@ module Reactor
       @offload.run_on_worker(&block)
     end
 
-    # As {#offload}, for a block that only waits, perhaps for long and perhaps for another fiber: it takes no worker.
+    # As {#offload}, for a block that may wait for ever, and perhaps for another fiber: it takes no worker, and gets a thread that counts
+    # towards no limit.
     #
     # @return what the block returns
     # @raise what the block raises
-    # @raise [ArgumentError] without a block
-    # @api private
-    def run_on_waiter_thread(&block)
-      raise ArgumentError, "no block given" unless block
-      return yield unless current? && !closed?
-
-      @offload.run_on_waiter_thread(&block)
-    end
-
-    # As {#run_on_waiter_thread}, for a block that may wait for ever: its thread does not count towards the limit of waiter threads.
-    #
-    # @return what the block returns
-    # @raise what the block raises
+    # @raise [ThreadError] no thread can be started
     # @raise [ArgumentError] without a block
     # @api private
     def run_on_own_thread(&block)

@@ -17,10 +17,6 @@ module Reactor
     # The limit of workers if the scheduler is given none.
     WORKERS = [4, Etc.nprocessors].max
 
-    # Threads that only wait, perhaps for something that needs a thread as well. They cost next to nothing.
-    MAX_WAITERS = 256
-    private_constant :MAX_WAITERS
-
     POLICIES = %i[measured always never].freeze
 
     # @param policy [Symbol] :measured, :always or :never
@@ -36,7 +32,6 @@ module Reactor
       @may_switch = Ractor.current.equal?(Ractor.main)
       @policy = @may_switch ? policy : :never
       @workers = WorkerPool.new(workers)
-      @waiters = WorkerPool.new(MAX_WAITERS)
       @own_threads = {}.compare_by_identity # pools of one thread
       @costs = CostEstimate.new
       @on_worker = 0
@@ -67,13 +62,7 @@ module Reactor
       @workers.run(-> { run_inline(work) }, &work)
     end
 
-    # Runs the block on a thread that it may keep for long.
-    def run_on_waiter_thread(&)
-      @on_worker += 1
-      @waiters.run(&)
-    end
-
-    # Runs the block on a thread of its own, which ends with the block and counts for no limit.
+    # Runs the block, which may wait for ever, on a thread of its own. The thread ends with the block, and counts for no limit.
     def run_on_own_thread(&)
       @on_worker += 1
       pool = WorkerPool.new(1)
@@ -108,6 +97,6 @@ module Reactor
       Fiber.blocking { work.call }
     end
 
-    def pools = [@workers, @waiters, *@own_threads.keys]
+    def pools = [@workers, *@own_threads.keys]
   end
 end
