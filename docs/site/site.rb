@@ -124,11 +124,21 @@ module Docs
       log.show_progress = false
       # YARD warns where a module is prepended to a class that it does not know. The adapters do nothing else, and docs/gems.md has them.
       YARD::CLI::Yardoc.run("--no-stats", "--no-cache", "--no-save", "--no-progress", "--markup", "markdown", "--title", "reactor: Ruby", "--output-dir", File.join(@directory, "ruby"),
-                            "--readme", "docs/site/ruby.md", "--no-private", "--hide-api", "private", "--exclude", "lib/reactor/adapters/", "lib/**/*.rb")
+                            "--readme", "docs/site/ruby.md", "--no-private", "--hide-api", "private", "--embed-mixin", "Reactor::PortableScheduler::*", "--exclude", "lib/reactor/adapters/", "lib/**/*.rb")
       raise "YARD has warned" if log.warned
 
+      check_hooks
       style("ruby/css/site.css", "bar.css", "yard.css")
       Dir[File.join(@directory, "ruby", "**", "*.html")].each { |file| dress(file) }
+    end
+
+    # The reference has every hook of the portable scheduler, as docs/site/ruby.md says.
+    def check_hooks
+      page = File.read(File.join(@directory, "ruby/Reactor/PortableScheduler.html"))
+      table = File.read(File.join(ROOT, "docs/architecture.md"))[/^## Where the hooks are$.*?(?=^## )/m]
+      hooks = table.scan(/^\| (`.*`) \| `.*` \| `.*` \|$/).join.scan(/\w+/)
+      missing = hooks.reject { |hook| page.include?("id=\"#{hook}-instance_method\"") }
+      raise "the reference lacks #{missing.join(", ")}" if missing.any? || hooks.empty?
     end
 
     def style(target, *sources) = File.write(File.join(@directory, target), sources.map { |source| File.read(File.join(__dir__, source)) }.join)

@@ -48,15 +48,18 @@ module Reactor
     private_constant :KEPT, :CHECKS_PER_LIMIT, :SHORT_SLICE_PRIORITY
 
     # @return [Integer] stalls found
+    # @api private
     attr_reader :count
 
     # @return [Array<Stall>] the longest that have ended, the longest first
+    # @api private
     attr_reader :slowest
 
     # @param scheduler [Lifecycle]
     # @param limit [Numeric] seconds, more than 0
     # @param report [#call, nil] is given each {Stall}, on the watching thread; nil: each is written to $stderr
     # @raise [ArgumentError, TypeError, RangeError] no duration, or 0
+    # @api private
     def initialize(scheduler, limit, report)
       @scheduler = scheduler
       @limit = Durations.seconds(limit)
@@ -71,6 +74,7 @@ module Reactor
     # Begins to watch the current thread, also after a fork. Does nothing if it is being watched.
     #
     # @return [nil]
+    # @api private
     def start
       return if @thread&.alive?
 
@@ -82,6 +86,7 @@ module Reactor
     end
 
     # @return [nil]
+    # @api private
     def stop
       thread, @thread = @thread, nil
       return unless thread
@@ -122,6 +127,8 @@ module Reactor
     end
 
     # Prepended to the singleton class of a scheduler that is watched. Its thread is known when it makes its first fiber.
+    #
+    # @api private
     module Hook
       # @return [Fiber]
       def fiber(...)

@@ -145,6 +145,5 @@ module Reactor
         enqueue(Delivery.new(fiber))
       end
     end
-    private_constant :FiberLifecycle
   end
 end

@@ -6,6 +6,8 @@ module Reactor
   class PortableScheduler
     # A question to the resolver. Its fiber may leave at any time: a lookup that has not begun never will, one that has begun
     # goes on to its end, and its answer is dropped.
+    #
+    # @api private
     class Lookup
       # Threads that look up names at a time.
       LIMIT = 16

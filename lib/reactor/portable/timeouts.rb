@@ -106,6 +106,5 @@ module Reactor
         end
       end
     end
-    private_constant :Timeouts
   end
 end

@@ -153,6 +153,5 @@ module Reactor
         enqueue(watch)
       end
     end
-    private_constant :WatcherWaits
   end
 end
