@@ -47,8 +47,7 @@ module Fuzz
 
     def read(seconds)
       limit = TimeLimit.new(seconds, @pid)
-      nil until (told = @output.wait_readable(limit.remaining)) || limit.over?
-      line = @output.gets if told
+      line = @output.gets if limit.until { @output.wait_readable(limit.remaining) }
       outcome = line ? JSON.parse(line) : nil
       return outcome if outcome && !outcome["hang"] && outcome["left"].values_at("descriptors", "threads") == [[], 0]
 

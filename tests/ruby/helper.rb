@@ -132,8 +132,7 @@ class ReactorTest < Minitest::Test
   def join_or_fail(thread, within)
     limit = TimeLimit.new(within)
     finished = begin
-      nil until (joined = thread.join(limit.remaining)) || limit.over?
-      joined
+      limit.until { thread.join(limit.remaining) }
     rescue Exception # rubocop:disable Lint/RescueException -- thread.value raises it again
       raise if thread.alive? # a signal
 
@@ -239,14 +238,9 @@ class ReactorTest < Minitest::Test
     assert eventually { scheduler.stats[:parked] >= count }, "never #{count} parked: #{scheduler.stats[:parked]}"
   end
 
-  def eventually(seconds = TEST_TIMEOUT)
-    limit = TimeLimit.new(seconds)
-    until (answer = yield)
-      return answer if limit.over?
-
-      sleep 0.005
-    end
-    answer
+  # What the block returns when it is true, or last. The time is that of this process, or of another one.
+  def eventually(seconds = TEST_TIMEOUT, pid = Process.pid)
+    TimeLimit.new(seconds, pid).until { yield || (sleep 0.005; nil) }
   end
 
   # [:value, v] or [:raised, Class], to compare plain Ruby with the scheduler.
@@ -357,7 +351,7 @@ class ReactorTest < Minitest::Test
   def until_line(pid, io, head, line, within)
     limit = TimeLimit.new(within, pid)
     until head.include?("#{line}\n")
-      raise Hang, "the child said #{head.inspect}, never #{line.inspect}" if limit.over?
+      raise Hang, "the child said #{head.inspect}, never #{line.inspect}" if limit.over? && !io.wait_readable(0)
       next unless io.wait_readable(limit.remaining)
 
       head << (io.read_nonblock(4096, exception: false) || (raise Hang, "the child ended after #{head.inspect}, before #{line.inspect}"))
@@ -365,19 +359,13 @@ class ReactorTest < Minitest::Test
   end
 
   def reap(pid, within)
-    limit = TimeLimit.new(within, pid)
-    loop do
-      found, status = Process.waitpid2(pid, Process::WNOHANG)
-      return status if found
+    _, status = eventually(within, pid) { Process.waitpid2(pid, Process::WNOHANG) }
+    return status if status
 
-      if limit.over?
-        stacks = Stacks.of_tree(pid)
-        Process.kill(:KILL, -pid)
-        Process.waitpid(pid)
-        raise Hang, "the child did not end within #{within} s\n#{stacks}"
-      end
-      sleep 0.005
-    end
+    stacks = Stacks.of_tree(pid)
+    Process.kill(:KILL, -pid)
+    Process.waitpid(pid)
+    raise Hang, "the child did not end within #{within} s\n#{stacks}"
   end
 
   # Runs a child that must succeed with nothing on stderr; returns its standard output.

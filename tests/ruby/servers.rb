@@ -68,7 +68,7 @@ class RealServer
     @pid = spawn(*command, in: File::NULL, out: log, err: %i[child out], pgroup: true, chdir: directory)
     limit = TimeLimit.new(TEST_TIMEOUT, @pid)
     until ready?
-      raise Failed, "#{self.class::PROGRAM} does not start:\n#{File.read(log)}" if limit.over? || ended?
+      raise Failed, "#{self.class::PROGRAM} does not start:\n#{File.read(log)}" if (limit.over? && !ready?) || ended?
 
       sleep 0.02
     end

@@ -115,6 +115,15 @@ class TestRunner < ReactorTest
     assert_equal 20 * TimeLimit::MAX_EXTENSION, answers_of_limit(0, at_work: true).index(true)
   end
 
+  # A busy machine lets this process wait between its last question and the end of the time.
+  def test_what_happened_just_before_the_limit_has_happened_in_time
+    answers = [nil, :done]
+    assert_equal :done, TimeLimit.new(0).until { answers.shift }
+    assert_nil TimeLimit.new(0).until { nil }
+    times = 0
+    assert_equal 3, TimeLimit.new(TEST_TIMEOUT).until { (times += 1) == 3 && times }
+  end
+
   # A thread's state is the kernel's: the test waits until it is seen, however long the machine takes.
   def test_a_process_that_can_run_is_at_work_and_a_stopped_one_is_not
     needs_linux "/proc"

@@ -30,6 +30,15 @@ class TimeLimit
     idle_since_last_look? || extend_limit
   end
 
+  # Calls the block until it returns something true, or the time is over. The last call is made when it is over, because this process may
+  # have had no processor since the call before, in which the processes that are waited for ended.
+  #
+  # @return what the block returned last
+  def until
+    nil until (answer = yield) || over?
+    answer || yield
+  end
+
   private
 
   def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
