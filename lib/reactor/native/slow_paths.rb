@@ -14,11 +14,8 @@ module Reactor
 
     def hand_on_mutex(blocker) = VM.hand_on_mutex(blocker)
 
-    # Waits until Process.wait may have an answer; takes no child. Returns the seconds waited, unchanged: only the portable scheduler counts them.
-    def await_child(pid, flags, waited)
-      ChildEvents.await(pid, flags)
-      waited
-    end
+    # Waits until Process.wait may have an answer; takes no child. The portable scheduler needs to know since when there was none.
+    def await_child(pid, flags, _since) = ChildEvents.await(pid, flags)
   end
 
   class << self

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "../child_events"
+require_relative "../clock"
 require_relative "../hooks_in_forked_child"
 
 module Reactor
@@ -38,9 +39,9 @@ module Reactor
     end
 
     def await_change(pid, flags)
-      waited = 0 # seconds of real time, also while the program is shown virtual time
+      since = Clock.real
       until (status = ChildEvents.status(pid, flags))
-        waited = await_child(pid, flags, waited)
+        await_child(pid, flags, since)
       end
       status
     end
