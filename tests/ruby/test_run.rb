@@ -114,10 +114,10 @@ class TestRun < ReactorTest
     error = assert_raises(IOError) do
       on_a_thread do
         Reactor.run do
-          Fiber.schedule { sleep 0; raise IOError, "first" }
-          Fiber.schedule { sleep 0.001; log << :not_disturbed }
-          Fiber.schedule { sleep 0.002; raise KeyError, "second" }
-          sleep 0.003
+          first = Fiber.schedule { sleep 0; raise IOError, "first" }
+          Fiber.schedule { sleep 0.001 while first.alive?; log << :not_disturbed }
+          Fiber.schedule { sleep 0.001 while first.alive?; raise KeyError, "second" }
+          sleep 0.001 until log.any?
           log << :block
         end
       end
