@@ -9,7 +9,7 @@ require_relative "portable/scheduler"
 # native library is absent, with a warning. A native library that does not load is an error.
 module Reactor
   # Where the library may be: in a folder for this version of Ruby, if it was built for several, or at the top if it was built for one.
-  LIBRARIES = ["reactor/#{RUBY_VERSION[/\A\d+\.\d+/]}/reactor", "reactor/reactor"].freeze
+  LIBRARIES = Ractor.make_shareable(["reactor/#{RUBY_VERSION[/\A\d+\.\d+/]}/reactor", "reactor/reactor"])
   private_constant :LIBRARIES
 
   # Why there is no native scheduler; nil if there is one.

@@ -67,7 +67,7 @@ module Reactor
       # @param text [String]
       # @return [Boolean] whether it is an address, with or without a zone
       def address?(text)
-        text.b.match?(MAYBE_ADDRESS) && !!GETADDRINFO.bind_call(Addrinfo, text, nil, nil, :STREAM, nil, Socket::AI_NUMERICHOST)
+        text.b.match?(MAYBE_ADDRESS) && !!parse(text, nil, nil, :STREAM, nil, Socket::AI_NUMERICHOST)
       rescue SocketError
         false
       end
@@ -124,6 +124,15 @@ module Reactor
         return IO::TimeoutError.new("user specified timeout for #{target}") if TCP_OPTIONS.include?(:open_timeout)
 
         Errno::ETIMEDOUT.new("user specified timeout")
+      end
+
+      private
+
+      # Other Ractors than the main one cannot read the constant.
+      def parse(*arguments)
+        return GETADDRINFO.bind_call(Addrinfo, *arguments) if Ractor.current.equal?(Ractor.main)
+
+        Fiber.blocking { Addrinfo.getaddrinfo(*arguments) }
       end
     end
   end

@@ -242,6 +242,43 @@ class TestLife < ReactorTest
     assert_equal "#{by_thread ? ":block" : ":sleep"}\n[0]\n", out
   end
 
+  # Other Ractors can read shareable constants only.
+  def test_a_scheduler_of_a_ractor_dumps_its_fibers_and_knows_addresses
+    assert_equal "[true, 80, 1]\n", child_says(<<~'RUBY')
+      Warning[:experimental] = false
+      require "socket"
+      ractor = Ractor.new do
+        Fiber.set_scheduler(scheduler = Reactor::Scheduler.new)
+        said = []
+        waiting = Fiber.schedule { Thread::Queue.new.pop }
+        Fiber.schedule do
+          said << scheduler.dump.include?("until it is unblocked")
+          said << Addrinfo.tcp("127.0.0.1", 80).ip_port << Addrinfo.getaddrinfo("::1", 80, nil, :STREAM).size
+        ensure
+          waiting.kill
+        end
+        scheduler.run
+        said
+      end
+      p ractor.respond_to?(:value) ? ractor.value : ractor.take
+    RUBY
+  end
+
+  def test_every_constant_of_the_library_is_shareable_but_for_a_method_of_rubys
+    names = Dir[File.join(LIB, "**/*.rb")].flat_map { |path| File.read(path).scan(/^ *(?:(?:class|module) )?([A-Z]\w*)\b(?: =| <|$)/) }.flatten.uniq
+    left, seen, found = [Reactor], [], []
+    while (place = left.pop)
+      seen << place
+      names.select { |name| place.const_defined?(name, false) }.each do |name|
+        value = place.const_get(name, false)
+        left << value if value.is_a?(Module) && value.name.to_s.start_with?("Reactor") && !seen.include?(value)
+        found << "#{place}::#{name}" unless Ractor.shareable?(value)
+      end
+    end
+    assert_equal ["Reactor::SocketArguments::GETADDRINFO"], found
+    assert_operator seen.size, :>, 30, "is this test blind?"
+  end
+
   # Starts three Ractors at the same moment: each reports to the main Ractor and receives the time at which to go on.
   WAIT_FOR_START = <<~'RUBY'
     Ractor.main.send(:there)

@@ -35,14 +35,16 @@ module Reactor
     # The folders and files of this library whose frames are left out. Patches are not among them, because they stand for methods of
     # Ruby's, and neither are the classes that a program calls: {Group}, {Server}.
     OWN_PLACES = %w[native/ portable/ scheduler/ workers/ connect/ observe/ child_events.rb hooks_in_forked_child.rb transfer_loop.rb].freeze
-    OWN_FRAMES = OWN_PLACES.map { |place| "#{File.dirname(__dir__)}/#{place}" }.freeze
+    OWN_FRAMES = Ractor.make_shareable(OWN_PLACES.map { |place| "#{File.dirname(__dir__)}/#{place}" })
     # A frame that begins so is not the place of a fiber, because it is not the program's.
-    NO_PLACES = ["<internal:", "#{File.dirname(__dir__)}/"].freeze
+    NO_PLACES = Ractor.make_shareable(["<internal:", "#{File.dirname(__dir__)}/"])
     # Frames that {place} looks at. The portable scheduler has the most of its own above those of the program.
     DEEPEST_PLACE = 32
     # The frame of a native hook has the path and the line of the method that has called it. Ruby 3.3 does not name the class.
-    HOOK_LABELS = %w[kernel_sleep block io_wait io_read io_write io_pread io_pwrite io_close timeout_after blocking_operation_wait yield fiber]
-                  .flat_map { |hook| [":in `#{hook}'", ":in 'Reactor::NativeScheduler##{hook}'"] }.freeze
+    HOOK_LABELS = Ractor.make_shareable(
+      %w[kernel_sleep block io_wait io_read io_write io_pread io_pwrite io_close timeout_after blocking_operation_wait yield fiber]
+        .flat_map { |hook| [":in `#{hook}'", ":in 'Reactor::NativeScheduler##{hook}'"] }
+    )
     # Events in words, by their number.
     WANTED = Array.new(8) do |events|
       names = { IO::READABLE => "readable", IO::WRITABLE => "writable", IO::PRIORITY => "exceptional" }

@@ -12,10 +12,10 @@ module Reactor
       end
 
       # unit of Process.clock_gettime => its nanoseconds, and whether it has a fraction
-      UNITS = {
+      UNITS = Ractor.make_shareable({
         nanosecond: [1, false], microsecond: [1_000, false], millisecond: [1_000_000, false], second: [1_000_000_000, false],
         float_microsecond: [1_000, true], float_millisecond: [1_000_000, true], float_second: [1_000_000_000, true]
-      }.freeze
+      })
 
       # The name of the thread variable that holds the virtual clock.
       KEY = :reactor_virtual_clock
