@@ -74,7 +74,9 @@
 mod entries;
 mod entry;
 mod events;
+mod look_queues;
 mod looks;
+mod node;
 mod readiness;
 mod statistics;
 mod wait;
@@ -85,7 +87,7 @@ use std::{io, time::Instant};
 use crate::{
     descriptor::{self, Descriptor},
     driver::{Driver, Registration, Reregistration},
-    event::{Event, Events, Ready},
+    event::Ready,
     interest::Interest,
     token::Token,
 };
@@ -96,13 +98,13 @@ pub use wait::{Wait, WaitId};
 
 use entries::Entries;
 use entry::Entry;
-use waiters::Waiters;
+use look_queues::LookQueues;
 
 /// The state machine. It owns no driver: each step that may call one borrows it.
 #[derive(Debug)]
 pub(crate) struct Registry {
     entries: Entries,
-    waiters: Waiters,
+    looks: LookQueues,
     /// Waits that were answered outside an event. The next poll reports them.
     answered: Vec<WaitId>,
     /// Slots with a presumed direction that the last [`Registry::rearm`] has armed.
@@ -117,8 +119,8 @@ pub(crate) struct Registry {
 impl Registry {
     pub(crate) fn new() -> Self {
         Self {
-            entries: Entries::default(),
-            waiters: Waiters::new(),
+            entries: Entries::new(),
+            looks: LookQueues::new(),
             answered: Vec::new(),
             looked_at: Vec::new(),
             looks_pause_until: None,
@@ -127,7 +129,37 @@ impl Registry {
         }
     }
 
+    /// Starts a wait for directions that are drained; see the first table. None, and nothing done, if one of them is not, or if
+    /// the descriptor has a wait.
+    #[inline(always)] // most waits
+    pub(crate) fn wait_drained(
+        &mut self,
+        descriptor: Descriptor,
+        owner: OwnerId,
+        interest: Interest,
+        token: Token,
+        now: Instant,
+    ) -> Option<Wait> {
+        let slot = Entries::slot(descriptor)?;
+        let entry = self.entries.get_mut(slot)?;
+        if !entry.is_drained(owner, interest) || !entry.node.is_unused() {
+            return None;
+        }
+        self.statistics.waits += 1;
+        self.statistics.skipped += 1;
+        entry.clear_spurious(interest);
+        let generation = entry.node.begin(token, interest, now);
+        let sequence = self.statistics.waits as u32;
+        self.looks.begin(&mut entry.node.links, slot, sequence);
+        let wait = WaitId {
+            node: slot,
+            generation,
+        };
+        Some(Wait::Pending(wait))
+    }
+
     /// Starts a wait; see the first table.
+    #[inline(never)] // the rare case of Registry::wait_drained's caller
     pub(crate) fn wait(
         &mut self,
         driver: &mut dyn Driver,
@@ -139,26 +171,17 @@ impl Registry {
     ) -> io::Result<Wait> {
         let slot = Entries::slot(descriptor).ok_or_else(descriptor::bad_descriptor)?;
         self.statistics.waits += 1;
-        let entry = match self.entries.get_mut(slot) {
-            Some(entry) if entry.is_drained(owner, interest) => {
-                self.statistics.skipped += 1;
-                entry
-            }
-            _ => {
-                if !self.ask(driver, descriptor, slot, owner, interest)? {
-                    return Ok(Wait::Ready(interest));
-                }
-                self.entries.claim(slot)
-            }
-        };
-        entry.clear_spurious(interest);
-        let list = entry.wait_list_mut();
-        let wait = self.waiters.insert(list, slot, interest, token, now);
-        Ok(Wait::Pending(wait))
+        let entry = self.entries.get(slot);
+        if entry.is_some_and(|entry| entry.is_drained(owner, interest)) {
+            self.statistics.skipped += 1;
+        } else if !self.ask(driver, descriptor, slot, owner, interest)? {
+            return Ok(Wait::Ready(interest));
+        }
+        self.entries.claim(slot).clear_spurious(interest);
+        Ok(Wait::Pending(self.insert(slot, interest, token, now)))
     }
 
     /// Calls the driver for a wait that is not known to be drained. False if the kernel does not poll the descriptor.
-    #[inline(never)] // so that a wait without a call saves no registers for it
     fn ask(
         &mut self,
         driver: &mut dyn Driver,
@@ -170,25 +193,6 @@ impl Registry {
         match self.entries.get(slot).and_then(Entry::registered) {
             Some(registered) => self.arm(driver, slot, owner, registered, interest),
             None => self.register(driver, descriptor, slot, owner, interest),
-        }
-    }
-
-    /// Ends a wait and returns its answer; [`Ready::EMPTY`] if it has none, or if it has ended before.
-    pub(crate) fn end(&mut self, wait: WaitId) -> Ready {
-        if let Some(answer) = self.waiters.take_answer(wait) {
-            return answer;
-        }
-        self.end_unanswered(wait);
-        Ready::EMPTY
-    }
-
-    #[cold] // most waits are answered before they end
-    #[inline(never)]
-    fn end_unanswered(&mut self, wait: WaitId) {
-        if let Some(slot) = self.waiters.slot_of_unanswered(wait) {
-            let list = self.entries.claim(slot).wait_list_mut();
-            self.waiters.complete(list, wait.node, Ready::EMPTY);
-            self.waiters.take_answer(wait);
         }
     }
 
@@ -221,12 +225,13 @@ impl Registry {
     /// registers with one system call instead of two.
     pub(crate) fn note_close(&mut self, descriptor: Descriptor, owner: OwnerId) {
         let entry = Entries::slot(descriptor).and_then(|slot| self.entries.get_mut(slot));
-        let Some(entry) = entry.filter(|e| e.is_owner(owner) && e.wait_list().first().is_none())
-        else {
+        let Some(entry) = entry.filter(|entry| entry.is_owner(owner)) else {
             return;
         };
-        entry.clear();
-        self.statistics.closed += 1;
+        if !entry.has_wait() {
+            entry.clear();
+            self.statistics.closed += 1;
+        }
     }
 
     /// Ends the registration of a descriptor, because the descriptor is about to be closed.
@@ -252,10 +257,7 @@ impl Registry {
 
     /// The tokens of the descriptor's unanswered waits, oldest first.
     pub(crate) fn waiters(&self, descriptor: Descriptor) -> Vec<Token> {
-        let entry = Entries::slot(descriptor).and_then(|slot| self.entries.get(slot));
-        let first = entry.and_then(|entry| entry.wait_list().first());
-        let list = std::iter::successors(first, |number| self.waiters.interest_and_next(*number).1);
-        list.map(|number| self.waiters.token(number)).collect()
+        Entries::slot(descriptor).map_or_else(Vec::new, |slot| self.tokens(slot))
     }
 
     pub(crate) fn statistics(&self) -> &Statistics {
@@ -270,16 +272,6 @@ impl Registry {
     /// Is there an answer that was given outside an event, and that the next poll has to report?
     pub(crate) fn has_answers(&self) -> bool {
         !self.answered.is_empty()
-    }
-
-    /// Appends the answers given outside events. Waits that have ended meanwhile are left out.
-    #[inline(never)] // few polls have one
-    pub(crate) fn deliver(&mut self, events: &mut Events) {
-        for wait in self.answered.drain(..) {
-            if let Some((token, ready)) = self.waiters.answered(wait) {
-                events.push(Event { token, ready });
-            }
-        }
     }
 
     fn is_registered(&self, slot: u32) -> bool {
@@ -303,7 +295,7 @@ impl Registry {
             Registration::Armed => {
                 self.statistics.registered += 1;
                 let entry = self.entries.claim(slot);
-                entry.begin(descriptor, owner, token, interest);
+                entry.begin(owner, token, interest);
                 Ok(true)
             }
         }
@@ -322,7 +314,7 @@ impl Registry {
         if entry.is_owner(owner) {
             return self.renew(driver, slot, registered | asked);
         }
-        let wanted = asked.bits() | self.waiters.wanted(entry.wait_list());
+        let wanted = asked.bits() | self.wanted(slot);
         let interest = Interest::from_bits(wanted).unwrap_or(asked);
         let pollable = self.renew(driver, slot, interest)?;
         if pollable {
@@ -341,7 +333,7 @@ impl Registry {
     ) -> io::Result<bool> {
         let token = self.entries.next_token(slot);
         let entry = self.entries.claim(slot);
-        match driver.reregister(entry.descriptor(), token, interest) {
+        match driver.reregister(Entries::descriptor(slot), token, interest) {
             Ok(Reregistration::Kept) => {
                 self.statistics.rearmed += 1;
                 entry.adjust(token, interest);
@@ -349,7 +341,7 @@ impl Registry {
             }
             Ok(Reregistration::Renewed) => {
                 self.statistics.renewed += 1;
-                entry.begin(entry.descriptor(), entry.owner(), token, interest);
+                entry.begin(entry.owner(), token, interest);
                 Ok(true)
             }
             Ok(Reregistration::Unpollable) => {
@@ -365,22 +357,19 @@ impl Registry {
 
     /// Ends the registration and answers its waits with an error.
     fn end_registration(&mut self, driver: &mut dyn Driver, slot: u32) {
-        let descriptor = self.entries.claim(slot).descriptor();
         // If the kernel refuses, later events have an old generation and are dropped.
-        _ = driver.deregister(descriptor);
+        _ = driver.deregister(Entries::descriptor(slot));
         self.statistics.deregistered += 1;
         self.abandon(slot, Some(Ready::ERROR));
     }
 
     /// Clears the record and answers its waits: with `answer`, or with what each asked for if it is None.
     fn abandon(&mut self, slot: u32, answer: Option<Ready>) {
-        let entry = self.entries.claim(slot);
-        while let Some(number) = entry.wait_list().first() {
-            let (interest, _) = self.waiters.interest_and_next(number);
+        while let Some((number, interest)) = self.entries.oldest_wait(slot) {
             let ready = answer.unwrap_or_else(|| Ready::from(interest));
-            let (wait, _) = self.waiters.complete(entry.wait_list_mut(), number, ready);
+            let (wait, _) = self.complete(number, ready);
             self.answered.push(wait);
         }
-        entry.clear();
+        self.entries.claim(slot).clear();
     }
 }

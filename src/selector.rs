@@ -101,6 +101,12 @@ impl Selector {
         token: Token,
         now: Instant,
     ) -> io::Result<Wait> {
+        let drained = self
+            .registry
+            .wait_drained(descriptor, owner, interest, token, now);
+        if let Some(wait) = drained {
+            return Ok(wait);
+        }
         let driver = self.driver.as_mut();
         self.registry
             .wait(driver, descriptor, owner, interest, token, now)
@@ -184,7 +190,7 @@ impl Selector {
         for event in &self.reported {
             if event.ready == Ready::COMPLETED {
                 events.push(*event);
-            } else {
+            } else if !self.registry.answer_only(*event, events) {
                 self.registry.event(self.driver.as_mut(), *event, events);
             }
         }
@@ -260,8 +266,12 @@ impl Selector {
     }
 
     /// The shorter of `limit` and the time left until a re-arm is due.
-    pub(crate) fn until_rearm(&self, limit: Option<Duration>, now: Instant) -> Option<Duration> {
-        let due = self.next_rearm();
+    pub(crate) fn until_rearm(
+        &mut self,
+        limit: Option<Duration>,
+        now: Instant,
+    ) -> Option<Duration> {
+        let due = self.registry.next_rearm_of_sleep();
         let left = due.map(|due| due.saturating_duration_since(now));
         limit.into_iter().chain(left).min()
     }

@@ -1,22 +1,61 @@
-//! One record per descriptor, found by its number.
+//! One record per descriptor, found by its number, and one per wait.
 
-use crate::{descriptor::Descriptor, registry::entry::Entry, token::Token};
+use crate::{
+    descriptor::Descriptor,
+    interest::Interest,
+    registry::{
+        entry::Entry,
+        node::{NONE, Node},
+    },
+    token::Token,
+};
 
 /// Records per page.
 const PAGE: usize = 256;
 
-/// All records, in pages. A page is allocated when the first of its descriptors is registered.
-#[derive(Debug, Default)]
+/// The number of a node of the slab is its place there, and this bit. Without it, it is the slot whose first wait the node is.
+const FURTHER: u32 = 1 << 31;
+
+/// How many slots there are: their numbers have to fit into tokens, and into numbers of nodes.
+const SLOTS: u32 = match Token::MAX_INDEX < FURTHER {
+    true => Token::MAX_INDEX + 1,
+    false => FURTHER,
+};
+
+/// All records of descriptors, in pages. A page is allocated when the first of its descriptors is registered. The record of a
+/// descriptor has room for one wait, because most descriptors have one at a time. Further waits are in a slab.
+#[derive(Debug)]
 pub(super) struct Entries {
     pages: Vec<Option<Box<[Entry; PAGE]>>>,
+    /// Nodes are reused: a further wait allocates only if there are more at a time than ever before.
+    further: Vec<Further>,
+    free: u32,
+}
+
+/// One of several waits for a descriptor.
+#[derive(Debug)]
+struct Further {
+    node: Node,
+    slot: u32,
 }
 
 impl Entries {
+    pub(super) fn new() -> Self {
+        Self {
+            pages: Vec::new(),
+            further: Vec::new(),
+            free: NONE,
+        }
+    }
+
     /// The slot of a descriptor: its number. None if the number cannot be a descriptor.
     pub(super) fn slot(descriptor: Descriptor) -> Option<u32> {
-        u32::try_from(descriptor)
-            .ok()
-            .filter(|slot| *slot <= Token::MAX_INDEX)
+        u32::try_from(descriptor).ok().filter(|slot| *slot < SLOTS)
+    }
+
+    /// The descriptor of a slot.
+    pub(super) fn descriptor(slot: u32) -> Descriptor {
+        slot as Descriptor
     }
 
     pub(super) fn get(&self, slot: u32) -> Option<&Entry> {
@@ -24,6 +63,7 @@ impl Entries {
         Some(&page[slot as usize % PAGE])
     }
 
+    #[inline(always)] // four times in each wait
     pub(super) fn get_mut(&mut self, slot: u32) -> Option<&mut Entry> {
         let page = self.pages.get_mut(slot as usize / PAGE)?.as_mut()?;
         Some(&mut page[slot as usize % PAGE])
@@ -41,8 +81,117 @@ impl Entries {
 
     /// The token for the next call to the driver about this slot.
     pub(super) fn next_token(&self, slot: u32) -> Token {
-        let generation = self.get(slot).map_or(0, |entry| entry.token().generation());
+        let generation = self.get(slot).map_or(0, Entry::generation);
         Token::new(slot, generation.wrapping_add(1))
+    }
+
+    // --- waits -------------------------------------------------------------------------------------------------------
+
+    /// The node with a number that the caller of the library has; None if there was never such a wait.
+    pub(super) fn find_node(&mut self, number: u32) -> Option<&mut Node> {
+        if number < FURTHER {
+            return Some(&mut self.get_mut(number)?.node);
+        }
+        Some(&mut self.further.get_mut((number - FURTHER) as usize)?.node)
+    }
+
+    pub(super) fn node(&self, number: u32) -> &Node {
+        if number >= FURTHER {
+            return &self.further[(number - FURTHER) as usize].node;
+        }
+        let page = &self.pages[number as usize / PAGE];
+        let page = page.as_ref().unwrap_or_else(|| unreachable!());
+        &page[number as usize % PAGE].node
+    }
+
+    pub(super) fn node_mut(&mut self, number: u32) -> &mut Node {
+        if number >= FURTHER {
+            return &mut self.further[(number - FURTHER) as usize].node;
+        }
+        &mut self.claim(number).node
+    }
+
+    /// The slot of a wait's descriptor.
+    pub(super) fn slot_of(&self, number: u32) -> u32 {
+        if number < FURTHER {
+            return number;
+        }
+        self.further[(number - FURTHER) as usize].slot
+    }
+
+    /// The unanswered waits for a descriptor, oldest first.
+    pub(super) fn waits(&self, slot: u32) -> impl Iterator<Item = (u32, &Node)> {
+        let head = self.get(slot).map(|entry| (slot, &entry.node));
+        let list = std::iter::successors(head, |(_, node)| {
+            let number = (node.next != NONE).then_some(node.next)?;
+            Some((number, self.node(number)))
+        });
+        list.filter(|(_, node)| node.is_waiting())
+    }
+
+    /// The number of the oldest unanswered wait for a descriptor, and what it waits for.
+    pub(super) fn oldest_wait(&self, slot: u32) -> Option<(u32, Interest)> {
+        let (number, node) = self.waits(slot).next()?;
+        Some((number, node.interest()?))
+    }
+
+    /// A free node: that of the descriptor's record, or one of the slab at the end of the descriptor's list.
+    pub(super) fn free_node(&mut self, slot: u32) -> u32 {
+        if self.claim(slot).node.is_unused() {
+            return slot;
+        }
+        if self.free == NONE {
+            self.free = FURTHER | self.further.len() as u32;
+            self.further.push(Further {
+                node: Node::EMPTY,
+                slot,
+            });
+        }
+        let number = self.free;
+        let last = self.set_end(slot, number);
+        let further = &mut self.further[(number - FURTHER) as usize];
+        further.slot = slot;
+        self.free = std::mem::replace(&mut further.node.next, NONE);
+        further.node.previous = last;
+        number
+    }
+
+    /// A node of the slab becomes the last one of a descriptor's list. Returns the last one before.
+    fn set_end(&mut self, slot: u32, number: u32) -> u32 {
+        let head = &mut self.claim(slot).node;
+        let last = std::mem::replace(&mut head.previous, number);
+        self.set_next(slot, last, number);
+        last
+    }
+
+    fn set_next(&mut self, slot: u32, number: u32, next: u32) {
+        match number {
+            NONE => self.claim(slot).node.next = next,
+            number => self.further[(number - FURTHER) as usize].node.next = next,
+        }
+    }
+
+    /// A wait is no longer unanswered: it leaves the list of its descriptor.
+    pub(super) fn unlink(&mut self, number: u32) {
+        if number < FURTHER {
+            return;
+        }
+        let Further { node, slot } = &mut self.further[(number - FURTHER) as usize];
+        let (slot, previous) = (*slot, std::mem::replace(&mut node.previous, NONE));
+        let next = std::mem::replace(&mut node.next, NONE);
+        self.set_next(slot, previous, next);
+        match next {
+            NONE => self.claim(slot).node.previous = previous,
+            next => self.further[(next - FURTHER) as usize].node.previous = previous,
+        }
+    }
+
+    /// A wait has ended: its node can be used again.
+    pub(super) fn release(&mut self, number: u32) {
+        if number >= FURTHER {
+            self.further[(number - FURTHER) as usize].node.next = self.free;
+            self.free = number;
+        }
     }
 }
 
@@ -62,7 +211,7 @@ mod tests {
 
     #[test]
     fn pages_are_made_on_first_use() {
-        let mut entries = Entries::default();
+        let mut entries = Entries::new();
         assert!(entries.get(1000).is_none() && entries.get_mut(0).is_none());
         let token = Token::new(1000, 9);
         entries.claim(1000).adjust(token, Interest::READABLE);

@@ -2,14 +2,36 @@
 
 use crate::{
     driver::Driver,
-    event::{Event, Events, Ready},
+    event::{Event, Events},
     interest::Interest,
-    registry::{Registry, entry::Entry},
+    registry::{Registry, node::NONE},
 };
 
 impl Registry {
+    /// Applies an event that answers the only wait for its descriptor, and appends the event of this wait. False, and nothing
+    /// done, if it is another event: [`Registry::event`] applies that.
+    #[inline(always)] // most events
+    pub(crate) fn answer_only(&mut self, event: Event, events: &mut Events) -> bool {
+        let Event { token, ready } = event;
+        let Some(entry) = self.entries.get_mut(token.index()) else {
+            return false;
+        };
+        let asked = entry.node.interest().map_or(0, Interest::bits);
+        let is_answer = asked & ready.directions() != 0 && entry.node.next == NONE;
+        if !is_answer || !entry.is_current(token) || !self.looked_at.is_empty() {
+            return false;
+        }
+        self.statistics.events += 1;
+        entry.observe(ready);
+        let token = entry.node.answer(ready);
+        if entry.node.links.is_queued() {
+            self.looks.remove(&mut self.entries, event.token.index());
+        }
+        events.push(Event { token, ready });
+        true
+    }
+
     /// Applies an event of the driver, and appends one event for each wait that it answers.
-    #[inline(always)] // in the poll of every turn
     pub(crate) fn event(&mut self, driver: &mut dyn Driver, event: Event, events: &mut Events) {
         self.statistics.events += 1;
         let Event { token, ready } = event;
@@ -19,44 +41,29 @@ impl Registry {
             self.statistics.stale += 1;
             return;
         };
-        if !self.looked_at.is_empty() {
-            note_look(&self.looked_at, slot, entry, ready);
+        if self.looked_at.contains(&slot) {
+            entry.looked(ready);
         }
         entry.observe(ready);
-        if let Some(number) = entry.wait_list().only() {
-            let (interest, _) = self.waiters.interest_and_next(number);
-            if interest.bits() & ready.directions() != 0 {
-                let list = entry.wait_list_mut();
-                let token = self.waiters.complete_only(list, number, ready);
-                events.push(Event { token, ready });
-                return;
-            }
-        }
-        self.answer(driver, slot, ready, events);
-    }
-
-    /// Answers each of several waits, or finds that there is none for these directions.
-    #[inline(never)] // most descriptors have one wait, which is answered
-    fn answer(&mut self, driver: &mut dyn Driver, slot: u32, ready: Ready, events: &mut Events) {
-        let entry = self.entries.claim(slot);
+        let reported = ready.reported() & entry.registered_bits();
         let (mut wanted, mut useful) = (0, false);
-        let mut place = entry.wait_list().first();
-        while let Some(number) = place {
-            let (interest, next) = self.waiters.interest_and_next(number);
-            wanted |= interest.bits();
-            if interest.bits() & ready.directions() != 0 {
-                let (_, token) = self.waiters.complete(entry.wait_list_mut(), number, ready);
+        let mut next = slot;
+        while next != NONE {
+            let number = next;
+            let node = self.entries.node(number);
+            next = node.next;
+            let interest = node.interest().map_or(0, Interest::bits);
+            wanted |= interest;
+            if interest & ready.directions() != 0 {
+                let (_, token) = self.complete(number, ready);
                 events.push(Event { token, ready });
                 useful = true;
             }
-            place = next;
         }
         if useful {
             // A spurious direction in an event that answers a wait has caused no wake-up of its own.
             return;
         }
-
-        let reported = ready.reported() & entry.registered_bits();
         if reported & !wanted != 0 {
             self.note_spurious(driver, slot, reported & !wanted);
         } else if reported | wanted == 0 {
@@ -77,13 +84,5 @@ impl Registry {
             Some(rest) => _ = self.renew(driver, slot, rest),
             None => self.end_registration(driver, slot),
         }
-    }
-}
-
-/// If the slot was looked at just now, its record is told what the look has found.
-#[inline(never)] // right after a look only
-fn note_look(looked_at: &[u32], slot: u32, entry: &mut Entry, ready: Ready) {
-    if looked_at.contains(&slot) {
-        entry.looked(ready);
     }
 }

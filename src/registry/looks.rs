@@ -5,10 +5,7 @@ use std::time::{Duration, Instant};
 use crate::{
     driver::Driver,
     event::Events,
-    registry::{
-        Registry,
-        waiters::{QUEUES, Waiters},
-    },
+    registry::{Registry, look_queues::QUEUES},
 };
 
 /// How long a wait stays unanswered before it is armed again: one interval for each look queue. This repairs waits on a
@@ -31,13 +28,24 @@ const PAUSE: Duration = Duration::from_millis(4);
 impl Registry {
     /// When [`Registry::rearm`] next arms a wait.
     pub(crate) fn next_rearm(&self) -> Option<Instant> {
-        let queues = self.waiters.look_queues();
-        queues
+        (0..QUEUES)
             .filter_map(|queue| {
-                let due = self.waiters.oldest(queue)?.0.checked_add(LOOKS[queue])?;
+                let due = self.oldest(queue)?.0.checked_add(LOOKS[queue])?;
                 Some(self.pause_of(queue).map_or(due, |end| end.max(due)))
             })
             .min()
+    }
+
+    /// As [`Registry::next_rearm`], for a thread that is about to sleep until then.
+    pub(crate) fn next_rearm_of_sleep(&mut self) -> Option<Instant> {
+        let sequence = self.sequence();
+        self.looks.queue_many(&mut self.entries, sequence);
+        self.next_rearm()
+    }
+
+    /// When the oldest wait of a queue was last armed, and its number.
+    fn oldest(&self, queue: usize) -> Option<(Instant, u32)> {
+        self.looks.oldest(&self.entries, queue, self.sequence())
     }
 
     /// Until when the waits in this queue are not looked at.
@@ -60,6 +68,8 @@ impl Registry {
     /// the first interval is over.
     #[inline(never)]
     fn find_look(&mut self, now: Instant) -> bool {
+        let sequence = self.sequence();
+        self.looks.queue_recent(&mut self.entries, sequence);
         let next = self.next_rearm();
         let is_due = next.is_some_and(|next| next <= now);
         let of_later_waits = now.checked_add(LOOKS[0]).filter(|_| !is_due);
@@ -81,11 +91,11 @@ impl Registry {
         let mut left = MAX_LOOKS;
         let mut later_looks = 0;
         for (queue, interval) in LOOKS.into_iter().enumerate() {
-            let waited = |waiters: &Waiters| {
-                let (armed, slot) = waiters.oldest(queue)?;
-                Some((now.saturating_duration_since(armed), slot))
+            let waited = |own: &Self| {
+                let (armed, number) = own.oldest(queue)?;
+                Some((now.saturating_duration_since(armed), number))
             };
-            let is_none_due = waited(&self.waiters).is_none_or(|(time, _)| time < interval);
+            let is_none_due = waited(self).is_none_or(|(time, _)| time < interval);
             if is_none_due || self.is_pausing(queue, now) {
                 continue;
             }
@@ -94,14 +104,14 @@ impl Registry {
                 0 => interval,
                 _ => interval * 3 / 4,
             };
-            while let Some((_, slot)) = waited(&self.waiters).filter(|(time, _)| *time >= enough) {
+            while let Some((_, number)) = waited(self).filter(|(time, _)| *time >= enough) {
                 if left == 0 {
                     break;
                 }
                 left -= 1;
                 later_looks += u32::from(queue > 0);
-                self.waiters.move_on(queue, now);
-                self.look_at(driver, slot);
+                self.looks.move_on(&mut self.entries, queue, now);
+                self.look_at(driver, self.entries.slot_of(number));
             }
         }
         if later_looks > 0 {

@@ -1,255 +1,108 @@
-//! The waits: a slab of nodes. Each node is linked into the list of its descriptor and into one of the look queues. Each
-//! queue is sorted by the time at which its waits were last armed.
-
-mod look_queues;
+//! The waits: how they begin, are answered and end.
 
 use std::time::Instant;
 
-use crate::{event::Ready, interest::Interest, registry::wait::WaitId, token::Token};
+use crate::{
+    event::{Event, Events, Ready},
+    interest::Interest,
+    registry::{Registry, wait::WaitId},
+    token::Token,
+};
 
-pub(super) use look_queues::QUEUES;
-
-/// No node.
-const NONE: u32 = u32::MAX;
-
-/// Both ends of the list of one descriptor, oldest wait first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct WaitList {
-    first: u32,
-    last: u32,
-}
-
-impl WaitList {
-    pub(super) const EMPTY: Self = Self {
-        first: NONE,
-        last: NONE,
-    };
-
-    pub(super) fn first(self) -> Option<u32> {
-        index(self.first)
-    }
-
-    /// The only wait in the list; None if there is none, or more than one.
-    pub(super) fn only(self) -> Option<u32> {
-        index(self.first).filter(|first| *first == self.last)
-    }
-}
-
-fn index(link: u32) -> Option<u32> {
-    (link != NONE).then_some(link)
-}
-
-#[derive(Debug)]
-struct Node {
-    token: Token,
-    /// When it was last armed: at its start, or by a later look.
-    armed: Instant,
-    slot: u32,
-    generation: u32,
-    /// Neighbours in the list. In a free node, `next` is the next free node.
-    previous: u32,
-    next: u32,
-    /// Its neighbours in its look queue.
-    older: u32,
-    newer: u32,
-    interest: Interest,
-    answer: Ready,
-    state: State,
-}
-
-impl Node {
-    fn free(armed: Instant) -> Self {
-        Self {
-            token: Token::new(0, 0),
-            armed,
-            slot: 0,
-            generation: 0,
-            previous: NONE,
-            next: NONE,
-            older: NONE,
-            newer: NONE,
-            interest: Interest::READABLE,
-            answer: Ready::EMPTY,
-            state: State::Free,
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    /// Also the heads of the look queues.
-    Free,
-    /// In its list, and in a look queue.
-    Waiting,
-    /// In no list and no queue; kept until it is ended.
-    Answered,
-}
-
-/// All waits. Nodes are reused: a wait allocates only if there are more at a time than ever before.
-#[derive(Debug)]
-pub(super) struct Waiters {
-    /// The heads of the look queues, then the waits.
-    nodes: Vec<Node>,
-    free: u32,
-    /// A bit for each look queue that is not empty.
-    occupied: u8,
-}
-
-impl Waiters {
-    pub(super) fn new() -> Self {
-        Self {
-            nodes: look_queues::heads(),
-            free: NONE,
-            occupied: 0,
-        }
-    }
-
-    /// Adds a wait to the end of a list and of the first look queue.
+impl Registry {
+    /// The number of waits so far, in as many bits as a node has for it.
     #[inline(always)] // in each wait
+    pub(super) fn sequence(&self) -> u32 {
+        self.statistics.waits as u32
+    }
+
+    /// Adds a wait to the end of its descriptor's list.
     pub(super) fn insert(
         &mut self,
-        list: &mut WaitList,
         slot: u32,
         interest: Interest,
         token: Token,
         now: Instant,
     ) -> WaitId {
-        if self.free == NONE {
-            self.grow(now);
-        }
-        let number = self.free;
-        let node = &mut self.nodes[number as usize];
-        let generation = node.generation;
-        self.free = node.next;
-        *node = Node {
-            token,
-            armed: now,
-            slot,
-            generation,
-            previous: list.last,
-            next: NONE,
-            older: node.older,
-            newer: node.newer,
-            interest,
-            answer: Ready::EMPTY,
-            state: State::Waiting,
-        };
-        self.queue(number, 0);
-        match list.last {
-            NONE => list.first = number,
-            last => self.nodes[last as usize].next = number,
-        }
-        list.last = number;
+        let number = self.entries.free_node(slot);
+        let node = self.entries.node_mut(number);
+        let generation = node.begin(token, interest, now);
+        let sequence = self.statistics.waits as u32;
+        self.looks.begin(&mut node.links, number, sequence);
         WaitId {
             node: number,
             generation,
         }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn grow(&mut self, now: Instant) {
-        self.free = self.nodes.len() as u32;
-        self.nodes.push(Node::free(now));
-    }
-
-    fn id(&self, number: u32) -> WaitId {
-        WaitId {
-            node: number,
-            generation: self.nodes[number as usize].generation,
-        }
-    }
-
-    /// The node of a wait that has not ended.
-    fn find(&self, wait: WaitId) -> Option<&Node> {
-        let node = self.nodes.get(wait.node as usize)?;
-        (node.generation == wait.generation && node.state != State::Free).then_some(node)
-    }
-
-    /// The slot of an unanswered wait; None if it was answered or has ended.
-    pub(super) fn slot_of_unanswered(&self, wait: WaitId) -> Option<u32> {
-        let node = self.find(wait)?;
-        (node.state == State::Waiting).then_some(node.slot)
-    }
-
-    /// Token and answer of a wait that was answered and has not ended.
-    pub(super) fn answered(&self, wait: WaitId) -> Option<(Token, Ready)> {
-        let node = self.find(wait)?;
-        (node.state == State::Answered).then_some((node.token, node.answer))
-    }
-
-    /// The answer of a wait, which ends it. None if it is unanswered or has ended.
-    pub(super) fn take_answer(&mut self, wait: WaitId) -> Option<Ready> {
-        let node = self.nodes.get_mut(wait.node as usize)?;
-        if node.generation != wait.generation || node.state != State::Answered {
-            return None;
-        }
-        node.generation = node.generation.wrapping_add(1);
-        node.state = State::Free;
-        node.next = self.free;
-        self.free = wait.node;
-        Some(node.answer)
     }
 
     /// Answers a wait: removes it from its list and from its look queue, and keeps the answer until the wait is ended.
-    pub(super) fn complete(
-        &mut self,
-        list: &mut WaitList,
-        number: u32,
-        ready: Ready,
-    ) -> (WaitId, Token) {
-        self.unqueue(number);
-        let node = &mut self.nodes[number as usize];
-        node.answer = ready;
-        node.state = State::Answered;
-        let (previous, next, token) = (node.previous, node.next, node.token);
-        match previous {
-            NONE => list.first = next,
-            previous => self.nodes[previous as usize].next = next,
+    pub(super) fn complete(&mut self, number: u32, ready: Ready) -> (WaitId, Token) {
+        self.entries.unlink(number);
+        let node = self.entries.node_mut(number);
+        let (token, generation) = (node.answer(ready), node.generation());
+        if node.links.is_queued() {
+            self.looks.remove(&mut self.entries, number);
         }
-        match next {
-            NONE => list.last = previous,
-            next => self.nodes[next as usize].previous = previous,
+        let wait = WaitId {
+            node: number,
+            generation,
+        };
+        (wait, token)
+    }
+
+    /// Ends a wait and returns its answer; [`Ready::EMPTY`] if it has none, or if it has ended before.
+    #[inline] // in each wait
+    pub(crate) fn end(&mut self, wait: WaitId) -> Ready {
+        let entry = self.entries.get_mut(wait.node);
+        match entry.and_then(|entry| entry.node.take_answer(wait.generation)) {
+            Some(answer) => answer,
+            None => self.end_other(wait),
         }
-        (self.id(number), token)
     }
 
-    /// As [`Waiters::complete`], for the only wait in its list.
-    pub(super) fn complete_only(
-        &mut self,
-        list: &mut WaitList,
-        number: u32,
-        ready: Ready,
-    ) -> Token {
-        *list = WaitList::EMPTY;
-        self.unqueue(number);
-        let node = &mut self.nodes[number as usize];
-        node.answer = ready;
-        node.state = State::Answered;
-        node.token
-    }
-
-    /// The interest of a wait, and the next wait in the list.
-    pub(super) fn interest_and_next(&self, number: u32) -> (Interest, Option<u32>) {
-        let node = &self.nodes[number as usize];
-        (node.interest, index(node.next))
-    }
-
-    /// The token that the wait was started with.
-    pub(super) fn token(&self, number: u32) -> Token {
-        self.nodes[number as usize].token
-    }
-
-    /// The bits of all directions that a wait in the list asks for.
-    pub(super) fn wanted(&self, list: WaitList) -> u8 {
-        let mut wanted = 0;
-        let mut place = list.first();
-        while let Some(number) = place {
-            let (interest, next) = self.interest_and_next(number);
-            wanted |= interest.bits();
-            place = next;
+    /// Ends a wait that is not the first one of its descriptor, or is unanswered, or does not exist.
+    #[cold]
+    #[inline(never)]
+    fn end_other(&mut self, wait: WaitId) -> Ready {
+        let node = self.entries.find_node(wait.node);
+        let Some(node) = node.filter(|node| node.generation() == wait.generation) else {
+            return Ready::EMPTY;
+        };
+        if node.is_waiting() {
+            self.complete(wait.node, Ready::EMPTY);
+        } else if node.answered(wait.generation).is_none() {
+            return Ready::EMPTY;
         }
-        wanted
+        let answer = self.entries.node_mut(wait.node).end();
+        self.entries.release(wait.node);
+        answer
+    }
+
+    /// The tokens of the unanswered waits of a slot, oldest first.
+    pub(super) fn tokens(&self, slot: u32) -> Vec<Token> {
+        let waits = self.entries.waits(slot);
+        waits.map(|(_, node)| node.token()).collect()
+    }
+
+    /// The bits of all directions that an unanswered wait of the slot asks for.
+    pub(super) fn wanted(&self, slot: u32) -> u8 {
+        let interests = self
+            .entries
+            .waits(slot)
+            .filter_map(|(_, node)| node.interest());
+        interests.fold(0, |wanted, interest| wanted | interest.bits())
+    }
+
+    /// Appends the answers given outside events. Waits that have ended meanwhile are left out.
+    #[inline(never)] // few polls have one
+    pub(crate) fn deliver(&mut self, events: &mut Events) {
+        for wait in self.answered.drain(..) {
+            let node = self.entries.find_node(wait.node);
+            let answered = node.and_then(|node| node.answered(wait.generation));
+            if let Some((token, ready)) = answered {
+                events.push(Event { token, ready });
+            }
+        }
     }
 }
 
@@ -257,85 +110,124 @@ impl Waiters {
 mod tests {
     use std::time::{Duration, Instant};
 
-    use super::{QUEUES, WaitList, Waiters};
-    use crate::{event::Ready, interest::Interest, token::Token};
+    use super::super::{Registry, look_queues::QUEUES};
+    use crate::{event::Ready, interest::Interest, registry::WaitId, token::Token};
 
     const READ: Interest = Interest::READABLE;
 
-    fn tokens(waiters: &Waiters, list: WaitList) -> Vec<u32> {
-        let mut tokens = Vec::new();
-        let mut place = list.first();
-        while let Some(number) = place {
-            tokens.push(waiters.nodes[number as usize].token.index());
-            place = waiters.interest_and_next(number).1;
+    /// A registry, and a time.
+    struct Waits(Registry, Instant);
+
+    impl Waits {
+        fn new() -> Self {
+            Self(Registry::new(), Instant::now())
         }
-        tokens
+
+        fn begin(&mut self, slot: u32, token: u32) -> WaitId {
+            self.0.statistics.waits += 1;
+            self.0.insert(slot, READ, Token::new(token, 0), self.1)
+        }
+
+        fn tokens(&self, slot: u32) -> Vec<u32> {
+            let tokens = self.0.tokens(slot);
+            tokens.iter().map(|token| token.index()).collect()
+        }
+
+        fn queue_recent(&mut self) {
+            let sequence = self.0.statistics.waits as u32;
+            self.0.looks.queue_recent(&mut self.0.entries, sequence);
+        }
+
+        fn oldest(&self, queue: usize) -> Option<(Instant, u32)> {
+            let sequence = self.0.statistics.waits as u32;
+            self.0.looks.oldest(&self.0.entries, queue, sequence)
+        }
+
+        fn move_on(&mut self, queue: usize, now: Instant) {
+            self.0.looks.move_on(&mut self.0.entries, queue, now);
+        }
     }
 
     #[test]
     fn lists_keep_their_order_when_a_wait_is_unlinked() {
-        let (mut waiters, mut list, now) = (Waiters::new(), WaitList::EMPTY, Instant::now());
-        let waits: Vec<_> = (0..5)
-            .map(|index| waiters.insert(&mut list, 9, READ, Token::new(index, 0), now))
-            .collect();
-        waiters.complete(&mut list, waits[2].node, Ready::EMPTY);
-        assert_eq!(tokens(&waiters, list), [0, 1, 3, 4]);
-        waiters.complete(&mut list, waits[0].node, Ready::EMPTY);
-        waiters.complete(&mut list, waits[4].node, Ready::EMPTY);
-        assert_eq!(tokens(&waiters, list), [1, 3]);
-        waiters.complete(&mut list, waits[1].node, Ready::EMPTY);
-        waiters.complete(&mut list, waits[3].node, Ready::EMPTY);
-        assert_eq!(list, WaitList::EMPTY);
-        assert_eq!(waiters.oldest(0), None);
+        let mut waits = Waits::new();
+        let begun: Vec<_> = (0..5).map(|token| waits.begin(9, token)).collect();
+        waits.0.complete(begun[2].node, Ready::EMPTY);
+        assert_eq!(waits.tokens(9), [0, 1, 3, 4]);
+        waits.0.complete(begun[0].node, Ready::READABLE);
+        waits.0.complete(begun[4].node, Ready::EMPTY);
+        assert_eq!(waits.tokens(9), [1, 3]);
+        // The first node has an answer, which nobody has taken. The next wait stands behind the others.
+        waits.begin(9, 5);
+        assert_eq!(waits.tokens(9), [1, 3, 5]);
+        assert_eq!(waits.0.end(begun[0]), Ready::READABLE);
+        waits.begin(9, 6);
+        assert_eq!(waits.tokens(9), [1, 3, 5, 6]);
+        for wait in [begun[1], begun[3]] {
+            assert_eq!(waits.0.end(wait), Ready::EMPTY);
+        }
+        assert_eq!(waits.tokens(9), [5, 6]);
     }
 
     #[test]
-    fn the_oldest_is_first_across_lines() {
-        let (mut waiters, start) = (Waiters::new(), Instant::now());
-        let mut lists = [WaitList::EMPTY; 3];
-        for (slot, list) in lists.iter_mut().enumerate() {
-            let started = start + Duration::from_millis(slot as u64);
-            _ = waiters.insert(list, slot as u32, READ, Token::new(0, 0), started);
-        }
-        assert_eq!(waiters.oldest(0), Some((start, 0)));
+    fn the_oldest_is_first_across_descriptors_whether_queued_or_not() {
+        let mut waits = Waits::new();
+        let start = waits.1;
+        // Node 0 is used again: its wait is the newest.
+        let first = waits.begin(0, 0);
+        let second = waits.begin(1, 1);
+        waits.1 = start + Duration::from_millis(1);
+        waits.begin(2, 2);
+        waits.0.end(first);
+        waits.begin(0, 3);
+        assert_eq!(waits.oldest(0), Some((start, 1)));
+        waits.queue_recent();
+        assert_eq!(waits.oldest(0), Some((start, 1)));
         let later = start + Duration::from_secs(1);
-        waiters.move_on(0, later);
-        assert_eq!(waiters.oldest(0).map(|(_, slot)| slot), Some(1));
-        assert_eq!(waiters.oldest(1), Some((later, 0)));
-        assert_ne!(lists[0], WaitList::EMPTY);
-        let first = lists[1].first().unwrap();
-        waiters.complete(&mut lists[1], first, Ready::READABLE);
-        assert_eq!(waiters.oldest(0).map(|(_, slot)| slot), Some(2));
+        waits.move_on(0, later);
+        assert_eq!(waits.oldest(0), Some((waits.1, 2)));
+        assert_eq!(waits.oldest(1), Some((later, 1)));
+        waits.0.complete(2, Ready::READABLE);
+        assert_eq!(waits.oldest(0), Some((waits.1, 0)));
+        assert_eq!(waits.0.end(second), Ready::EMPTY);
+        assert_eq!(waits.oldest(1), None);
+        // A wait that begins now is younger than the queue.
+        waits.begin(2, 4);
+        assert_eq!(waits.oldest(0), Some((waits.1, 0)));
     }
 
     #[test]
     fn a_wait_stays_in_the_last_queue() {
-        let (mut waiters, mut list, now) = (Waiters::new(), WaitList::EMPTY, Instant::now());
-        for index in 0..2 {
-            _ = waiters.insert(&mut list, index, READ, Token::new(index, 0), now);
+        let mut waits = Waits::new();
+        let now = waits.1;
+        for slot in 0..2 {
+            waits.begin(slot, slot);
         }
+        waits.queue_recent();
         for queue in 0..QUEUES - 1 {
-            waiters.move_on(queue, now);
-            waiters.move_on(queue, now);
+            waits.move_on(queue, now);
+            waits.move_on(queue, now);
         }
-        assert_eq!(waiters.oldest(QUEUES - 1), Some((now, 0)));
-        waiters.move_on(QUEUES - 1, now);
-        assert_eq!(waiters.oldest(QUEUES - 1), Some((now, 1)));
+        assert_eq!(waits.oldest(QUEUES - 1), Some((now, 0)));
+        waits.move_on(QUEUES - 1, now);
+        assert_eq!(waits.oldest(QUEUES - 1), Some((now, 1)));
     }
 
     #[test]
     fn an_ended_wait_has_no_number() {
-        let (mut waiters, mut list) = (Waiters::new(), WaitList::EMPTY);
-        let wait = waiters.insert(&mut list, 0, READ, Token::new(1, 0), Instant::now());
-        let first = list.only().unwrap();
-        let (same, _) = waiters.complete(&mut list, first, Ready::READABLE);
-        assert_eq!(same, wait);
-        assert_eq!(waiters.slot_of_unanswered(wait), None);
-        assert_eq!(waiters.take_answer(wait), Some(Ready::READABLE));
-        assert_eq!(waiters.take_answer(wait), None);
-        let next = waiters.insert(&mut list, 0, READ, Token::new(2, 0), Instant::now());
-        assert_ne!(next, wait);
-        assert_eq!(waiters.answered(wait), None);
-        assert_eq!(waiters.nodes.len(), QUEUES + 1);
+        let mut waits = Waits::new();
+        for left in 1..=2 {
+            // The first one stands in the descriptor's record, the second one does not.
+            let wait = waits.begin(0, 1);
+            let (same, _) = waits.0.complete(wait.node, Ready::READABLE);
+            assert_eq!(same, wait);
+            assert_eq!(waits.0.end(wait), Ready::READABLE);
+            assert_eq!(waits.0.end(wait), Ready::EMPTY);
+            let next = waits.begin(0, 2);
+            assert_eq!(next.node, wait.node);
+            assert_ne!(next, wait);
+            assert_eq!(waits.0.end(wait), Ready::EMPTY);
+            assert_eq!(waits.tokens(0).len(), left);
+        }
     }
 }
