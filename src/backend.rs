@@ -1,8 +1,11 @@
 //! The backends, and which of them are available. This is the only file that names a concrete driver.
 
-use std::{error::Error, fmt, io, str::FromStr, sync::OnceLock};
+use std::{error::Error, fmt, io, str::FromStr, sync::OnceLock, time::Duration};
 
-use crate::driver::{Driver, Unavailable, mio::MioDriver, uring::UringDriver};
+use crate::{
+    driver::{Driver, Unavailable, mio::MioDriver, uring::UringDriver},
+    event::{Event, Events},
+};
 
 /// A kernel interface that the reactor can use.
 ///
@@ -126,10 +129,8 @@ impl Backend {
     /// [`io::ErrorKind::Unsupported`] with the reason if the chosen backend is not available: a choice is never replaced.
     /// Otherwise the kernel's error: `EMFILE`, `ENFILE`, `ENOMEM`.
     pub fn open(choice: Option<Self>) -> io::Result<(Self, Box<dyn Driver>)> {
-        match choice {
-            Some(backend) => Ok((backend, backend.open_driver()?)),
-            None => Self::open_first(&PREFERENCE),
-        }
+        let (backend, driver) = Self::open_known(choice)?;
+        Ok((backend, driver.into_boxed()))
     }
 
     /// Opens the first of these that is available.
@@ -138,6 +139,19 @@ impl Backend {
     ///
     /// The error of the last one, as of [`Backend::open`].
     pub fn open_first(backends: &[Self]) -> io::Result<(Self, Box<dyn Driver>)> {
+        let (backend, driver) = Self::open_first_known(backends)?;
+        Ok((backend, driver.into_boxed()))
+    }
+
+    /// As [`Backend::open`].
+    pub(crate) fn open_known(choice: Option<Self>) -> io::Result<(Self, KnownDriver)> {
+        match choice {
+            Some(backend) => Ok((backend, backend.open_driver()?)),
+            None => Self::open_first_known(&PREFERENCE),
+        }
+    }
+
+    fn open_first_known(backends: &[Self]) -> io::Result<(Self, KnownDriver)> {
         let mut failure = io::ErrorKind::Unsupported.into();
         for backend in backends {
             match backend.open_driver() {
@@ -148,19 +162,64 @@ impl Backend {
         Err(failure)
     }
 
-    fn open_driver(self) -> io::Result<Box<dyn Driver>> {
+    fn open_driver(self) -> io::Result<KnownDriver> {
         self.availability()
             .map_err(|reason| match reason.is_shortage() {
                 true => reason.into(),
                 false => io::Error::new(io::ErrorKind::Unsupported, format!("{self}: {reason}")),
             })?;
         if self != Self::Uring {
-            return Ok(Box::new(MioDriver::open()?));
+            return Ok(KnownDriver::Mio(Box::new(MioDriver::open()?)));
         }
         // The ring was available before, so a failure is the lack of a descriptor or of memory.
         match UringDriver::open() {
-            Ok(driver) => Ok(Box::new(driver)),
+            Ok(driver) => Ok(KnownDriver::Other(Box::new(driver))),
             Err(reason) => Err(reason.into()),
+        }
+    }
+}
+
+/// An open driver. A selector polls mio's by its type, so that the compiler makes one function of the poll and of what the
+/// selector does with the events.
+pub(crate) enum KnownDriver {
+    Mio(Box<MioDriver>),
+    Other(Box<dyn Driver>),
+}
+
+impl KnownDriver {
+    fn into_boxed(self) -> Box<dyn Driver> {
+        match self {
+            Self::Mio(driver) => driver,
+            Self::Other(driver) => driver,
+        }
+    }
+
+    pub(crate) fn get(&self) -> &dyn Driver {
+        match self {
+            Self::Mio(driver) => driver.as_ref(),
+            Self::Other(driver) => driver.as_ref(),
+        }
+    }
+
+    pub(crate) fn get_mut(&mut self) -> &mut dyn Driver {
+        match self {
+            Self::Mio(driver) => driver.as_mut(),
+            Self::Other(driver) => driver.as_mut(),
+        }
+    }
+
+    /// As [`Driver::poll`]. `take` may be called with the first events, in their order, until it returns false. Those that it has
+    /// taken are not in `events`.
+    #[inline(always)] // in each turn
+    pub(crate) fn poll(
+        &mut self,
+        events: &mut Events,
+        timeout: Option<Duration>,
+        take: impl FnMut(Event) -> bool,
+    ) -> io::Result<()> {
+        match self {
+            Self::Mio(driver) => driver.poll_and(events, timeout, take),
+            Self::Other(driver) => driver.poll(events, timeout),
         }
     }
 }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::{
-    backend::Backend,
+    backend::{Backend, KnownDriver},
     descriptor::Descriptor,
     driver::{Driver, Operations, Wake},
     event::{Events, Ready},
@@ -45,9 +45,9 @@ use crate::{
 /// # std::io::Result::Ok(())
 /// ```
 pub struct Selector {
-    driver: Box<dyn Driver>,
+    driver: KnownDriver,
     registry: Registry,
-    /// The events of the last poll; kept for its memory.
+    /// The events of the last poll that do not answer a single wait; kept for its memory.
     reported: Events,
     backend: Option<Backend>,
 }
@@ -59,20 +59,21 @@ impl Selector {
     ///
     /// As [`Backend::open`].
     pub fn open(choice: Option<Backend>) -> io::Result<Self> {
-        let (backend, driver) = Backend::open(choice)?;
-        Ok(Self {
-            backend: Some(backend),
-            ..Self::with_driver(driver)
-        })
+        let (backend, driver) = Backend::open_known(choice)?;
+        Ok(Self::new(driver, Some(backend)))
     }
 
     /// A selector on a driver of the caller.
     pub fn with_driver(driver: Box<dyn Driver>) -> Self {
+        Self::new(KnownDriver::Other(driver), None)
+    }
+
+    fn new(driver: KnownDriver, backend: Option<Backend>) -> Self {
         Self {
             driver,
             registry: Registry::new(),
             reported: Events::new(),
-            backend: None,
+            backend,
         }
     }
 
@@ -93,6 +94,7 @@ impl Selector {
     /// `EBADF` if the descriptor is not open, `ENOSPC` at the user's limit of watches, `ENOMEM`: see epoll_ctl(2) and
     /// kevent(2). [`io::ErrorKind::Unsupported`] for [`Interest::PRIORITY`] on platforms other than Linux. After an error
     /// this wait does not exist, and the other waits for the descriptor are answered with [`Ready::ERROR`].
+    #[inline]
     pub fn wait(
         &mut self,
         descriptor: Descriptor,
@@ -107,7 +109,7 @@ impl Selector {
         if let Some(wait) = drained {
             return Ok(wait);
         }
-        let driver = self.driver.as_mut();
+        let driver = self.driver.get_mut();
         self.registry
             .wait(driver, descriptor, owner, interest, token, now)
     }
@@ -158,7 +160,7 @@ impl Selector {
     /// Ends the registration of a descriptor that is about to be closed, and answers its waits with [`Ready::ERROR`]. The next
     /// poll reports these events.
     pub fn deregister(&mut self, descriptor: Descriptor) {
-        self.registry.deregister(self.driver.as_mut(), descriptor);
+        self.registry.deregister(self.driver.get_mut(), descriptor);
     }
 
     /// Waits for events for at most `timeout` (None: without limit), and appends one for each wait that is answered.
@@ -180,24 +182,36 @@ impl Selector {
         } else {
             self.until_rearm(timeout, now)
         };
-        self.poll_driver(events, timeout)
+        let registry = &mut self.registry;
+        self.driver.poll(&mut self.reported, timeout, |event| {
+            registry.answer_only(event, events)
+        })?;
+        self.end_poll(events);
+        Ok(())
     }
 
-    #[inline(always)] // the poll of every turn, and a rare second one after a look
-    fn poll_driver(&mut self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {
-        self.driver.poll(&mut self.reported, timeout)?;
+    /// The driver was polled: what it has reported is applied.
+    #[inline(always)] // in each turn
+    fn end_poll(&mut self, events: &mut Events) {
         self.registry.count_poll();
-        for event in &self.reported {
-            if event.ready == Ready::COMPLETED {
-                events.push(*event);
-            } else if !self.registry.answer_only(*event, events) {
-                self.registry.event(self.driver.as_mut(), *event, events);
-            }
+        if !self.reported.is_empty() {
+            self.apply_reported(events);
         }
         if self.has_answers() {
             self.registry.deliver(events);
         }
-        Ok(())
+    }
+
+    #[inline(never)] // the events of other drivers, and rare ones of mio's
+    fn apply_reported(&mut self, events: &mut Events) {
+        let is_look = self.registry.is_looking();
+        for event in &self.reported {
+            if event.ready == Ready::COMPLETED {
+                events.push(*event);
+            } else if is_look || !self.registry.answer_only(*event, events) {
+                self.registry.event(self.driver.get_mut(), *event, events);
+            }
+        }
     }
 
     /// When [`Selector::rearm`] next arms a wait; None if there is no wait.
@@ -226,10 +240,14 @@ impl Selector {
     #[cold]
     #[inline(never)]
     fn look(&mut self, now: Instant, events: &mut Events) -> io::Result<()> {
-        if !self.registry.rearm(self.driver.as_mut(), now, events) {
+        if !self.registry.rearm(self.driver.get_mut(), now, events) {
             return Ok(());
         }
-        let polled = self.poll_driver(events, Some(Duration::ZERO));
+        let driver = self.driver.get_mut();
+        let polled = driver.poll(&mut self.reported, Some(Duration::ZERO));
+        if polled.is_ok() {
+            self.end_poll(events);
+        }
         self.registry.end_looks();
         polled
     }
@@ -237,7 +255,7 @@ impl Selector {
     /// The descriptor refers to another file than before, by dup2(2). Its registration is made again at once, and its waits go
     /// on with the new file. If the descriptor is closed, its waits are answered with [`Ready::ERROR`] by the next poll.
     pub fn replaced(&mut self, descriptor: Descriptor) {
-        self.registry.replaced(self.driver.as_mut(), descriptor);
+        self.registry.replaced(self.driver.get_mut(), descriptor);
     }
 
     /// The counters.
@@ -247,17 +265,17 @@ impl Selector {
 
     /// The driver's own descriptor, for sleeping on; see [`Driver::descriptor`].
     pub fn descriptor(&self) -> Option<Descriptor> {
-        self.driver.descriptor()
+        self.driver.get().descriptor()
     }
 
     /// The operations that the driver can carry out by itself; None if it reports readiness only.
     pub fn operations(&mut self) -> Option<&mut dyn Operations> {
-        self.driver.operations()
+        self.driver.get_mut().operations()
     }
 
     /// A waker for other threads.
     pub fn waker(&self) -> Arc<dyn Wake> {
-        self.driver.waker()
+        self.driver.get().waker()
     }
 
     /// Is there an answer that was given outside an event, and that the next poll has to report?

@@ -57,6 +57,71 @@ impl MioDriver {
             waker,
         })
     }
+
+    /// As [`Driver::poll`]. `take` is called with the first events, in their order, until it returns false or the event is a rare
+    /// one. Those that it has taken are not in `events`.
+    #[inline(always)] // in each turn
+    pub(crate) fn poll_and(
+        &mut self,
+        events: &mut Events,
+        timeout: Option<Duration>,
+        mut take: impl FnMut(Event) -> bool,
+    ) -> io::Result<()> {
+        events.clear();
+        if !sources::MAY_EXCEED_BATCH || self.taken == 0 {
+            self.sources.renew_fired(self.poll.registry());
+            let polled = match timeout {
+                // The poll of every turn: of a constant, mio computes no milliseconds.
+                Some(Duration::ZERO) => self.poll.poll(&mut self.events, Some(Duration::ZERO)),
+                _ => self.poll.poll(&mut self.events, timeout),
+            };
+            if let Err(error) = polled {
+                return match error.kind() {
+                    io::ErrorKind::Interrupted => Ok(()),
+                    _ => Err(error),
+                };
+            }
+        }
+        // With poll(2), the rest may still fail, and there must be no event then.
+        if sources::MAY_EXCEED_BATCH {
+            return self.append_from(0, events);
+        }
+        for (place, event) in self.events.iter().enumerate() {
+            let token = Token::from(event.token().0);
+            match plain_ready_of(event) {
+                Some(ready) if token != Token::WAKE && take(Event { token, ready }) => {}
+                _ => return self.append_from(place, events),
+            }
+        }
+        Ok(())
+    }
+
+    /// Appends the events that were polled, from this one on.
+    #[inline(never)] // most events are taken
+    fn append_from(&mut self, first: usize, events: &mut Events) -> io::Result<()> {
+        for (place, event) in self.events.iter().enumerate().skip(first) {
+            if sources::MAY_EXCEED_BATCH {
+                if place < self.taken {
+                    continue;
+                }
+                if place >= self.taken + BATCH {
+                    self.taken += BATCH;
+                    return Ok(());
+                }
+            }
+            let token = Token::from(event.token().0);
+            if token == Token::WAKE {
+                self.sources.woken(self.poll.registry())?;
+                continue;
+            }
+            let ready = self.sources.refine(token, ready_of(event));
+            if !ready.is_empty() {
+                events.push(Event { token, ready });
+            }
+        }
+        self.taken = 0;
+        Ok(())
+    }
 }
 
 impl Driver for MioDriver {
@@ -85,43 +150,7 @@ impl Driver for MioDriver {
     }
 
     fn poll(&mut self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {
-        events.clear();
-        if self.taken == 0 {
-            self.sources.renew_fired(self.poll.registry());
-            let polled = match timeout {
-                // The poll of every turn: of a constant, mio computes no milliseconds.
-                Some(Duration::ZERO) => self.poll.poll(&mut self.events, Some(Duration::ZERO)),
-                _ => self.poll.poll(&mut self.events, timeout),
-            };
-            if let Err(error) = polled {
-                return match error.kind() {
-                    io::ErrorKind::Interrupted => Ok(()),
-                    _ => Err(error),
-                };
-            }
-        }
-        for (place, event) in self.events.iter().enumerate() {
-            if sources::MAY_EXCEED_BATCH {
-                if place < self.taken {
-                    continue;
-                }
-                if place >= self.taken + BATCH {
-                    self.taken += BATCH;
-                    return Ok(());
-                }
-            }
-            let token = Token::from(event.token().0);
-            if token == Token::WAKE {
-                self.sources.woken(self.poll.registry())?;
-                continue;
-            }
-            let ready = self.sources.refine(token, ready_of(event));
-            if !ready.is_empty() {
-                events.push(Event { token, ready });
-            }
-        }
-        self.taken = 0;
-        Ok(())
+        self.poll_and(events, timeout, |_| false)
     }
 
     fn waker(&self) -> Arc<dyn Wake> {
@@ -151,6 +180,22 @@ impl Wake for Waker {
             }
         }
     }
+}
+
+/// The reasons of an event that reports nothing but data and room; None for other events.
+#[inline(always)] // for each event
+fn plain_ready_of(event: &mio::event::Event) -> Option<Ready> {
+    if event.is_priority() || event.is_error() || event.is_read_closed() {
+        return None;
+    }
+    let mut ready = Ready::EMPTY;
+    if event.is_readable() {
+        ready |= Ready::READABLE;
+    }
+    if event.is_writable() {
+        ready |= Ready::WRITABLE;
+    }
+    Some(ready)
 }
 
 /// The reasons that mio reports.

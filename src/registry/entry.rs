@@ -17,8 +17,8 @@ use crate::{
 #[repr(align(64))] // a cache line
 pub(super) struct Entry {
     owner: OwnerId,
-    /// The generation of the newest registration's token. It goes up with each call to the driver, so that events of older
-    /// registrations are recognised.
+    /// The generation of the newest registration's token. It goes up with each call to the driver and at the end of the
+    /// registration, so that events of older registrations are recognised.
     generation: u32,
     registered: Option<Interest>,
     /// The cached readiness, as bits of [`Interest`]: ready directions and drained ones. No direction is both.
@@ -55,7 +55,7 @@ impl Entry {
 
     /// Is this the token of the newest registration?
     pub(super) fn is_current(&self, token: Token) -> bool {
-        self.generation == token.generation() && self.registered.is_some()
+        self.generation == token.generation()
     }
 
     /// Is this the owner that the record is about? False for the unknown owner.
@@ -108,10 +108,10 @@ impl Entry {
         self.notes.keep(interest.bits());
     }
 
-    /// Nothing is registered any more. The token's generation and the waits are kept.
+    /// Nothing is registered any more. The waits are kept. No event has the new generation.
     pub(super) fn clear(&mut self) {
         *self = Self {
-            generation: self.generation,
+            generation: self.generation.wrapping_add(1),
             node: self.node,
             ..Self::EMPTY
         };

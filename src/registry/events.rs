@@ -9,7 +9,7 @@ use crate::{
 
 impl Registry {
     /// Applies an event that answers the only wait for its descriptor, and appends the event of this wait. False, and nothing
-    /// done, if it is another event: [`Registry::event`] applies that.
+    /// done, if it is another event: [`Registry::event`] applies that, and those of a look.
     #[inline(always)] // most events
     pub(crate) fn answer_only(&mut self, event: Event, events: &mut Events) -> bool {
         let Event { token, ready } = event;
@@ -18,7 +18,7 @@ impl Registry {
         };
         let asked = entry.node.interest().map_or(0, Interest::bits);
         let is_answer = asked & ready.directions() != 0 && entry.node.next == NONE;
-        if !is_answer || !entry.is_current(token) || !self.looked_at.is_empty() {
+        if !is_answer || !entry.is_current(token) {
             return false;
         }
         self.statistics.events += 1;

@@ -121,6 +121,11 @@ impl Registry {
         !self.looked_at.is_empty()
     }
 
+    /// Is this between [`Registry::rearm`], if that has returned true, and [`Registry::end_looks`]?
+    pub(crate) fn is_looking(&self) -> bool {
+        !self.looked_at.is_empty()
+    }
+
     /// Ends what [`Registry::rearm`] has begun.
     pub(crate) fn end_looks(&mut self) {
         self.looked_at.clear();
