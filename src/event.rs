@@ -62,6 +62,11 @@ impl Ready {
         self.0
     }
 
+    /// The set with these bits.
+    pub(crate) const fn from_bits(bits: u16) -> Self {
+        Self(bits)
+    }
+
     /// Does the set hold all of `other`?
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0

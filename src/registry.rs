@@ -147,7 +147,7 @@ impl Registry {
         }
         self.statistics.waits += 1;
         self.statistics.skipped += 1;
-        entry.clear_spurious(interest);
+        // No drained direction is noted as spurious: an attempt removes the note, and an event ends the drained state.
         let generation = entry.node.begin(token, interest, now);
         let sequence = self.statistics.waits as u32;
         self.looks.begin(&mut entry.node.links, slot, sequence);

@@ -10,6 +10,13 @@ use crate::{
     token::Token,
 };
 
+/// How many records are in one table, which grows by doubling: it is found with fewer steps than a page, and small if all
+/// numbers are.
+const LOW: usize = 1024;
+
+/// The records that the table begins with.
+const FIRST: usize = 32;
+
 /// Records per page.
 const PAGE: usize = 256;
 
@@ -22,10 +29,12 @@ const SLOTS: u32 = match Token::MAX_INDEX < FURTHER {
     false => FURTHER,
 };
 
-/// All records of descriptors, in pages. A page is allocated when the first of its descriptors is registered. The record of a
-/// descriptor has room for one wait, because most descriptors have one at a time. Further waits are in a slab.
+/// All records of descriptors. The record of a descriptor has room for one wait, because most descriptors have one at a time. Further waits are in a slab.
 #[derive(Debug)]
 pub(super) struct Entries {
+    /// Those of descriptors below [`LOW`]: the kernel gives the lowest number that is free, so most programs have no other ones.
+    low: Vec<Entry>,
+    /// The other ones. A page is allocated when the first of its descriptors is registered.
     pages: Vec<Option<Box<[Entry; PAGE]>>>,
     /// Nodes are reused: a further wait allocates only if there are more at a time than ever before.
     further: Vec<Further>,
@@ -42,6 +51,7 @@ struct Further {
 impl Entries {
     pub(super) fn new() -> Self {
         Self {
+            low: Vec::new(),
             pages: Vec::new(),
             further: Vec::new(),
             free: NONE,
@@ -58,25 +68,49 @@ impl Entries {
         slot as Descriptor
     }
 
+    #[inline(always)] // as below
     pub(super) fn get(&self, slot: u32) -> Option<&Entry> {
-        let page = self.pages.get(slot as usize / PAGE)?.as_ref()?;
-        Some(&page[slot as usize % PAGE])
+        let index = slot as usize;
+        if index < self.low.len() {
+            return Some(&self.low[index]);
+        }
+        let page = self.pages.get(index / PAGE)?.as_ref()?;
+        Some(&page[index % PAGE])
     }
 
     #[inline(always)] // four times in each wait
     pub(super) fn get_mut(&mut self, slot: u32) -> Option<&mut Entry> {
-        let page = self.pages.get_mut(slot as usize / PAGE)?.as_mut()?;
-        Some(&mut page[slot as usize % PAGE])
+        let index = slot as usize;
+        if index < self.low.len() {
+            return Some(&mut self.low[index]);
+        }
+        let page = self.pages.get_mut(index / PAGE)?.as_mut()?;
+        Some(&mut page[index % PAGE])
     }
 
-    /// The record of a slot. Its page is allocated if necessary.
+    /// The record of a slot. Room for it is allocated if necessary.
     pub(super) fn claim(&mut self, slot: u32) -> &mut Entry {
-        let number = slot as usize / PAGE;
+        let index = slot as usize;
+        if index < LOW {
+            if index >= self.low.len() {
+                self.grow_low(index);
+            }
+            return &mut self.low[index];
+        }
+        let number = index / PAGE;
         if number >= self.pages.len() {
             self.pages.resize_with(number + 1, || None);
         }
         let page = self.pages[number].get_or_insert_with(new_page);
-        &mut page[slot as usize % PAGE]
+        &mut page[index % PAGE]
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn grow_low(&mut self, index: usize) {
+        let length = (index + 1).next_power_of_two().max(FIRST);
+        self.low.reserve_exact(length - self.low.len());
+        self.low.resize(length, Entry::EMPTY);
     }
 
     /// The token for the next call to the driver about this slot.
@@ -99,9 +133,8 @@ impl Entries {
         if number >= FURTHER {
             return &self.further[(number - FURTHER) as usize].node;
         }
-        let page = &self.pages[number as usize / PAGE];
-        let page = page.as_ref().unwrap_or_else(|| unreachable!());
-        &page[number as usize % PAGE].node
+        let entry = self.get(number).unwrap_or_else(|| unreachable!());
+        &entry.node
     }
 
     pub(super) fn node_mut(&mut self, number: u32) -> &mut Node {
@@ -212,13 +245,29 @@ mod tests {
     #[test]
     fn pages_are_made_on_first_use() {
         let mut entries = Entries::new();
-        assert!(entries.get(1000).is_none() && entries.get_mut(0).is_none());
-        let token = Token::new(1000, 9);
-        entries.claim(1000).adjust(token, Interest::READABLE);
+        assert!(entries.get(5000).is_none() && entries.get_mut(0).is_none());
+        let token = Token::new(5000, 9);
+        entries.claim(5000).adjust(token, Interest::READABLE);
         assert_eq!(entries.pages.iter().flatten().count(), 1);
-        assert_eq!(entries.next_token(1000), Token::new(1000, 10));
-        assert_eq!(entries.next_token(1001), Token::new(1001, 1));
+        assert_eq!(entries.low.len(), 0);
+        assert_eq!(entries.next_token(5000), Token::new(5000, 10));
+        assert_eq!(entries.next_token(5001), Token::new(5001, 1));
         assert_eq!(entries.next_token(5), Token::new(5, 1));
+    }
+
+    #[test]
+    fn the_table_of_low_numbers_grows_by_doubling_and_has_an_end() {
+        let mut entries = Entries::new();
+        for (slot, length) in [(5, 32), (31, 32), (32, 64), (1023, 1024), (1024, 1024)] {
+            let token = Token::new(slot, slot);
+            entries.claim(slot).adjust(token, Interest::READABLE);
+            assert_eq!(entries.low.len(), length, "{slot}");
+        }
+        for slot in [5, 31, 32, 1023, 1024] {
+            assert_eq!(entries.get(slot).unwrap().generation(), slot);
+            assert_eq!(entries.get_mut(slot).unwrap().generation(), slot);
+        }
+        assert_eq!(entries.pages.iter().flatten().count(), 1);
     }
 
     #[cfg(unix)]

@@ -16,8 +16,7 @@ impl Registry {
         let Some(entry) = self.entries.get_mut(token.index()) else {
             return false;
         };
-        let asked = entry.node.interest().map_or(0, Interest::bits);
-        let is_answer = asked & ready.directions() != 0 && entry.node.next == NONE;
+        let is_answer = entry.node.asked() & ready.directions() != 0 && entry.node.next == NONE;
         if !is_answer || !entry.is_current(token) {
             return false;
         }
@@ -52,9 +51,9 @@ impl Registry {
             let number = next;
             let node = self.entries.node(number);
             next = node.next;
-            let interest = node.interest().map_or(0, Interest::bits);
-            wanted |= interest;
-            if interest & ready.directions() != 0 {
+            let asked = node.asked();
+            wanted |= asked;
+            if asked & ready.directions() != 0 {
                 let (_, token) = self.complete(number, ready);
                 events.push(Event { token, ready });
                 useful = true;

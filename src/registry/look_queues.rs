@@ -67,8 +67,14 @@ impl LookQueues {
         links.older = sequence;
         if links.newer != RECENT {
             links.newer = RECENT;
-            self.recent.push(number);
+            self.add_recent(number);
         }
+    }
+
+    #[cold] // once in 100 ms for each node that is in use
+    #[inline(never)]
+    fn add_recent(&mut self, number: u32) {
+        self.recent.push(number);
     }
 
     /// The recent waits enter the first queue. `sequence` is that of the newest.

@@ -7,7 +7,7 @@ use crate::{event::Ready, interest::Interest, registry::look_queues::Links, toke
 /// No node.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// One wait: free, waiting, or answered. It has an interest while it waits, and an answer from then until it is ended.
+/// One wait: free, waiting, or answered and not ended.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Node {
     token: Token,
@@ -20,8 +20,34 @@ pub(super) struct Node {
     pub(super) previous: u32,
     pub(super) next: u32,
     pub(super) links: Links,
-    interest: Option<Interest>,
-    answer: Ready,
+    state: State,
+}
+
+/// 0 if free; the bits of what is waited for; or, from bit 16 on, those of the answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct State(u32);
+
+impl State {
+    const FREE: Self = Self(0);
+
+    fn waiting(interest: Interest) -> Self {
+        Self(interest.bits().into())
+    }
+
+    /// Free, if the answer is empty.
+    fn answered(ready: Ready) -> Self {
+        Self(u32::from(ready.bits()) << 16)
+    }
+
+    /// The bits of what is waited for.
+    fn asked(self) -> u8 {
+        self.0 as u8
+    }
+
+    /// Empty, unless there is an answer.
+    fn answer(self) -> Ready {
+        Ready::from_bits((self.0 >> 16) as u16)
+    }
 }
 
 impl Node {
@@ -32,14 +58,13 @@ impl Node {
         previous: NONE,
         next: NONE,
         links: Links::NONE,
-        interest: None,
-        answer: Ready::EMPTY,
+        state: State::FREE,
     };
 
     /// Is there neither a wait nor a list of further ones?
     #[inline(always)] // in each wait
     pub(super) fn is_unused(&self) -> bool {
-        self.interest.is_none() && self.answer.is_empty() && self.next == NONE
+        self.state == State::FREE && self.next == NONE
     }
 
     /// A wait begins in a free node. Returns its generation.
@@ -47,17 +72,22 @@ impl Node {
     pub(super) fn begin(&mut self, token: Token, interest: Interest, now: Instant) -> u32 {
         self.token = token;
         self.armed = Some(now);
-        self.interest = Some(interest);
+        self.state = State::waiting(interest);
         self.generation
     }
 
     /// What it waits for; None if it does not wait.
     pub(super) fn interest(&self) -> Option<Interest> {
-        self.interest
+        Interest::from_bits(self.asked())
+    }
+
+    /// The bits of what it waits for; 0 if it does not wait.
+    pub(super) fn asked(&self) -> u8 {
+        self.state.asked()
     }
 
     pub(super) fn is_waiting(&self) -> bool {
-        self.interest.is_some()
+        self.asked() != 0
     }
 
     /// The token that the wait was started with.
@@ -80,21 +110,21 @@ impl Node {
     /// The wait gets its answer. Returns its token.
     #[inline(always)] // in each wait
     pub(super) fn answer(&mut self, ready: Ready) -> Token {
-        self.interest = None;
-        self.answer = ready;
+        self.state = State::answered(ready);
         self.token
     }
 
     /// Token and answer of a wait that was answered and has not ended.
     pub(super) fn answered(&self, generation: u32) -> Option<(Token, Ready)> {
-        let is_answered = self.generation == generation && !self.answer.is_empty();
-        is_answered.then_some((self.token, self.answer))
+        let answer = self.state.answer();
+        let is_answered = self.generation == generation && !answer.is_empty();
+        is_answered.then_some((self.token, answer))
     }
 
     /// The answer of a wait, which ends it. None if it is unanswered or has ended.
     #[inline(always)] // in each wait
     pub(super) fn take_answer(&mut self, generation: u32) -> Option<Ready> {
-        if self.generation != generation || self.answer.is_empty() {
+        if self.generation != generation || self.state.answer().is_empty() {
             return None;
         }
         Some(self.end())
@@ -103,8 +133,7 @@ impl Node {
     /// Ends a wait, and returns its answer.
     #[inline(always)] // in each wait
     pub(super) fn end(&mut self) -> Ready {
-        self.interest = None;
         self.generation = self.generation.wrapping_add(1);
-        std::mem::replace(&mut self.answer, Ready::EMPTY)
+        std::mem::replace(&mut self.state, State::FREE).answer()
     }
 }

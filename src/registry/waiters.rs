@@ -86,11 +86,8 @@ impl Registry {
 
     /// The bits of all directions that an unanswered wait of the slot asks for.
     pub(super) fn wanted(&self, slot: u32) -> u8 {
-        let interests = self
-            .entries
-            .waits(slot)
-            .filter_map(|(_, node)| node.interest());
-        interests.fold(0, |wanted, interest| wanted | interest.bits())
+        let asked = self.entries.waits(slot).map(|(_, node)| node.asked());
+        asked.fold(0, |wanted, asked| wanted | asked)
     }
 
     /// Appends the answers given outside events. Waits that have ended meanwhile are left out.
