@@ -129,8 +129,7 @@ impl Registry {
         }
     }
 
-    /// Starts a wait for directions that are drained; see the first table. None, and nothing done, if one of them is not, or if
-    /// the descriptor has a wait.
+    /// Starts a wait for directions that are drained; see the first table. None, and nothing done, if one of them is not.
     #[inline(always)] // most waits
     pub(crate) fn wait_drained(
         &mut self,
@@ -142,12 +141,15 @@ impl Registry {
     ) -> Option<Wait> {
         let slot = Entries::slot(descriptor)?;
         let entry = self.entries.get_mut(slot)?;
-        if !entry.is_drained(owner, interest) || !entry.node.is_unused() {
+        if !entry.is_drained(owner, interest) {
             return None;
         }
+        // No drained direction is noted as spurious: an attempt removes the note, and an event ends the drained state.
         self.statistics.waits += 1;
         self.statistics.skipped += 1;
-        // No drained direction is noted as spurious: an attempt removes the note, and an event ends the drained state.
+        if !entry.node.is_unused() {
+            return Some(Wait::Pending(self.insert(slot, interest, token, now)));
+        }
         let generation = entry.node.begin(token, interest, now);
         let sequence = self.statistics.waits as u32;
         self.looks.begin(&mut entry.node.links, slot, sequence);
@@ -158,8 +160,8 @@ impl Registry {
         Some(Wait::Pending(wait))
     }
 
-    /// Starts a wait; see the first table.
-    #[inline(never)] // the rare case of Registry::wait_drained's caller
+    /// Starts a wait for directions of which one is not drained; see the first table.
+    #[inline(never)] // rarer than Registry::wait_drained
     pub(crate) fn wait(
         &mut self,
         driver: &mut dyn Driver,
@@ -171,10 +173,7 @@ impl Registry {
     ) -> io::Result<Wait> {
         let slot = Entries::slot(descriptor).ok_or_else(descriptor::bad_descriptor)?;
         self.statistics.waits += 1;
-        let entry = self.entries.get(slot);
-        if entry.is_some_and(|entry| entry.is_drained(owner, interest)) {
-            self.statistics.skipped += 1;
-        } else if !self.ask(driver, descriptor, slot, owner, interest)? {
+        if !self.ask(driver, descriptor, slot, owner, interest)? {
             return Ok(Wait::Ready(interest));
         }
         self.entries.claim(slot).clear_spurious(interest);

@@ -47,7 +47,7 @@ use crate::{
 pub struct Selector {
     driver: KnownDriver,
     registry: Registry,
-    /// The events of the last poll that do not answer a single wait; kept for its memory.
+    /// The events of the last poll, without those that were applied at once; kept for its memory.
     reported: Events,
     backend: Option<Backend>,
 }
@@ -184,7 +184,7 @@ impl Selector {
         };
         let registry = &mut self.registry;
         self.driver.poll(&mut self.reported, timeout, |event| {
-            registry.answer_only(event, events)
+            registry.answer(event, events)
         })?;
         self.end_poll(events);
         Ok(())
@@ -208,7 +208,7 @@ impl Selector {
         for event in &self.reported {
             if event.ready == Ready::COMPLETED {
                 events.push(*event);
-            } else if is_look || !self.registry.answer_only(*event, events) {
+            } else if is_look || !self.registry.answer(*event, events) {
                 self.registry.event(self.driver.get_mut(), *event, events);
             }
         }

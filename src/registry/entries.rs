@@ -141,7 +141,12 @@ impl Entries {
         if number >= FURTHER {
             return &mut self.further[(number - FURTHER) as usize].node;
         }
-        &mut self.claim(number).node
+        &mut self.entry_mut(number).node
+    }
+
+    /// The record of a slot that has one.
+    fn entry_mut(&mut self, slot: u32) -> &mut Entry {
+        self.get_mut(slot).unwrap_or_else(|| unreachable!())
     }
 
     /// The slot of a wait's descriptor.
@@ -191,7 +196,7 @@ impl Entries {
 
     /// A node of the slab becomes the last one of a descriptor's list. Returns the last one before.
     fn set_end(&mut self, slot: u32, number: u32) -> u32 {
-        let head = &mut self.claim(slot).node;
+        let head = &mut self.entry_mut(slot).node;
         let last = std::mem::replace(&mut head.previous, number);
         self.set_next(slot, last, number);
         last
@@ -199,7 +204,7 @@ impl Entries {
 
     fn set_next(&mut self, slot: u32, number: u32, next: u32) {
         match number {
-            NONE => self.claim(slot).node.next = next,
+            NONE => self.entry_mut(slot).node.next = next,
             number => self.further[(number - FURTHER) as usize].node.next = next,
         }
     }
@@ -214,7 +219,7 @@ impl Entries {
         let next = std::mem::replace(&mut node.next, NONE);
         self.set_next(slot, previous, next);
         match next {
-            NONE => self.claim(slot).node.previous = previous,
+            NONE => self.entry_mut(slot).node.previous = previous,
             next => self.further[(next - FURTHER) as usize].node.previous = previous,
         }
     }

@@ -2,32 +2,63 @@
 
 use crate::{
     driver::Driver,
-    event::{Event, Events},
+    event::{Event, Events, Ready},
     interest::Interest,
     registry::{Registry, node::NONE},
 };
 
 impl Registry {
-    /// Applies an event that answers the only wait for its descriptor, and appends the event of this wait. False, and nothing
-    /// done, if it is another event: [`Registry::event`] applies that, and those of a look.
+    /// Applies an event that answers a wait, and appends one event for each wait that it answers. False, and nothing done, if it
+    /// answers none: [`Registry::event`] applies such an event, and those of a look.
     #[inline(always)] // most events
-    pub(crate) fn answer_only(&mut self, event: Event, events: &mut Events) -> bool {
+    pub(crate) fn answer(&mut self, event: Event, events: &mut Events) -> bool {
         let Event { token, ready } = event;
-        let Some(entry) = self.entries.get_mut(token.index()) else {
+        let slot = token.index();
+        let Some(entry) = self.entries.get_mut(slot) else {
             return false;
         };
-        let is_answer = entry.node.asked() & ready.directions() != 0 && entry.node.next == NONE;
-        if !is_answer || !entry.is_current(token) {
+        if !entry.is_current(token) {
+            return false;
+        }
+        if entry.node.next != NONE {
+            return self.answer_several(slot, ready, events);
+        }
+        if entry.node.asked() & ready.directions() == 0 {
             return false;
         }
         self.statistics.events += 1;
         entry.observe(ready);
         let token = entry.node.answer(ready);
         if entry.node.links.is_queued() {
-            self.looks.remove(&mut self.entries, event.token.index());
+            self.looks.remove(&mut self.entries, slot);
         }
         events.push(Event { token, ready });
         true
+    }
+
+    #[inline(never)] // most descriptors have one wait
+    fn answer_several(&mut self, slot: u32, ready: Ready, events: &mut Events) -> bool {
+        let is_answer = self.answer_waits(slot, ready, events);
+        if is_answer {
+            self.statistics.events += 1;
+            self.entries.claim(slot).observe(ready);
+        }
+        is_answer
+    }
+
+    /// Answers each wait for one of these directions. False if there is none.
+    fn answer_waits(&mut self, slot: u32, ready: Ready, events: &mut Events) -> bool {
+        let (mut next, before) = (slot, events.len());
+        while next != NONE {
+            let number = next;
+            let node = self.entries.node(number);
+            next = node.next;
+            if node.asked() & ready.directions() != 0 {
+                let (_, token) = self.complete(number, ready);
+                events.push(Event { token, ready });
+            }
+        }
+        events.len() > before
     }
 
     /// Applies an event of the driver, and appends one event for each wait that it answers.
@@ -45,21 +76,8 @@ impl Registry {
         }
         entry.observe(ready);
         let reported = ready.reported() & entry.registered_bits();
-        let (mut wanted, mut useful) = (0, false);
-        let mut next = slot;
-        while next != NONE {
-            let number = next;
-            let node = self.entries.node(number);
-            next = node.next;
-            let asked = node.asked();
-            wanted |= asked;
-            if asked & ready.directions() != 0 {
-                let (_, token) = self.complete(number, ready);
-                events.push(Event { token, ready });
-                useful = true;
-            }
-        }
-        if useful {
+        let wanted = self.wanted(slot);
+        if self.answer_waits(slot, ready, events) {
             // A spurious direction in an event that answers a wait has caused no wake-up of its own.
             return;
         }

@@ -13,9 +13,6 @@ const RECENT: u32 = NONE - 1;
 /// The heads of the look queues have this number and the ones after it.
 const HEADS: u32 = RECENT - QUEUES as u32;
 
-/// From so many recent waits on, they are queued before the thread sleeps, so that a look for the oldest is short.
-const MANY: usize = 8;
-
 /// A node's neighbours in its look queue.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Links {
@@ -39,14 +36,20 @@ impl Links {
 /// All look queues.
 ///
 /// Most waits are answered soon, so a wait does not enter a queue when it begins. Its node is put on the list of recent waits,
-/// and stays there when the wait ends, also for the next wait. Before a look may be due, the nodes that wait then are
-/// queued in the order in which their waits began.
+/// and stays there when the wait ends, also for the next wait. Before a look may be due, and if a wait lasts from one sleep of
+/// the thread to the next, the nodes that wait then are queued in the order in which their waits began.
 #[derive(Debug)]
 pub(super) struct LookQueues {
     recent: Vec<u32>,
+    /// The sequence number of the newest wait when the thread last slept.
+    slept_at: u32,
+    /// Empty; kept for its memory.
+    lasting: Vec<(Reverse<u32>, u32)>,
     /// The oldest and the newest wait of each queue. Head and waits form a ring, so that no link is checked for an end of the
     /// queue.
     heads: [Links; QUEUES],
+    /// A bit for each queue that is not empty.
+    occupied: u8,
 }
 
 impl LookQueues {
@@ -57,7 +60,10 @@ impl LookQueues {
         }
         Self {
             recent: Vec::new(),
+            slept_at: 0,
+            lasting: Vec::new(),
             heads,
+            occupied: 0,
         }
     }
 
@@ -77,51 +83,85 @@ impl LookQueues {
         self.recent.push(number);
     }
 
-    /// The recent waits enter the first queue. `sequence` is that of the newest.
+    /// All recent waits enter the first queue. `sequence` is that of the newest.
     pub(super) fn queue_recent(&mut self, entries: &mut Entries, sequence: u32) {
-        let mut recent = std::mem::take(&mut self.recent);
-        recent.retain(|number| {
-            let node = entries.node_mut(*number);
-            if !node.is_waiting() {
+        self.queue_older(entries, sequence, 0);
+    }
+
+    /// The thread is about to sleep. The recent waits that have lasted since before its last sleep enter the first queue. Returns
+    /// the number of the oldest of the others. So each wait is looked at here once, or twice if it lasts.
+    pub(super) fn before_sleep(&mut self, entries: &mut Entries, sequence: u32) -> Option<u32> {
+        let count = sequence.wrapping_sub(self.slept_at);
+        self.slept_at = sequence;
+        self.queue_older(entries, sequence, count)
+    }
+
+    /// The recent waits but the newest ones, of which there are `count`, enter the first queue. Returns the number of the oldest
+    /// one that is left.
+    fn queue_older(&mut self, entries: &mut Entries, sequence: u32, count: u32) -> Option<u32> {
+        let (mut oldest, mut oldest_age) = (None, 0);
+        let mut left = 0;
+        for place in 0..self.recent.len() {
+            let number = self.recent[place];
+            let node = entries.node_mut(number);
+            let age = sequence.wrapping_sub(node.links.older);
+            if age < count {
+                if node.is_waiting() && age >= oldest_age {
+                    (oldest, oldest_age) = (Some(number), age);
+                }
+                self.recent[left] = number;
+                left += 1;
+            } else if node.is_waiting() {
+                self.lasting.push((Reverse(age), number));
+            } else {
                 node.links = Links::NONE;
             }
-            node.is_waiting()
-        });
-        recent.sort_unstable_by_key(|number| {
-            Reverse(sequence.wrapping_sub(entries.node(*number).links.older))
-        });
-        for number in recent.drain(..) {
+        }
+        self.recent.truncate(left);
+        if !self.lasting.is_empty() {
+            self.queue_lasting(entries);
+        }
+        oldest
+    }
+
+    #[inline(never)] // once for each wait that lasts
+    fn queue_lasting(&mut self, entries: &mut Entries) {
+        let mut lasting = std::mem::take(&mut self.lasting);
+        lasting.sort_unstable();
+        for (_, number) in lasting.drain(..) {
             self.queue(entries, number, 0);
         }
-        self.recent = recent;
+        self.lasting = lasting;
     }
 
-    /// As [`LookQueues::queue_recent`], if there are so many recent waits that the next [`LookQueues::oldest`] would be long.
-    pub(super) fn queue_many(&mut self, entries: &mut Entries, sequence: u32) {
-        if self.recent.len() > MANY {
-            self.queue_recent(entries, sequence);
-        }
+    /// The queues with a wait.
+    pub(super) fn occupied(&self) -> impl Iterator<Item = usize> + use<> {
+        let mut left = self.occupied;
+        std::iter::from_fn(move || {
+            let queue = left.trailing_zeros() as usize;
+            left &= left.wrapping_sub(1);
+            (queue < QUEUES).then_some(queue)
+        })
     }
 
-    /// When the oldest wait of a queue was last armed, and its number. `sequence` is that of the newest wait.
-    pub(super) fn oldest(
-        &self,
-        entries: &Entries,
-        queue: usize,
-        sequence: u32,
-    ) -> Option<(Instant, u32)> {
+    /// When the oldest wait of a queue was last armed, and its number.
+    pub(super) fn oldest(&self, entries: &Entries, queue: usize) -> Option<(Instant, u32)> {
         let number = self.heads[queue].newer;
-        if number < HEADS {
-            return Some((entries.node(number).armed()?, number));
-        }
-        if queue > 0 {
+        if number >= HEADS {
             return None;
         }
-        let recent = self.recent.iter().copied();
-        let nodes = recent.map(|number| (number, entries.node(number)));
+        Some((entries.node(number).armed()?, number))
+    }
+
+    /// The number of the oldest recent wait. `sequence` is that of the newest.
+    pub(super) fn oldest_recent(&self, entries: &Entries, sequence: u32) -> Option<u32> {
+        let nodes = self
+            .recent
+            .iter()
+            .map(|number| (*number, entries.node(*number)));
         let waiting = nodes.filter(|(_, node)| node.is_waiting());
         let oldest = waiting.max_by_key(|(_, node)| sequence.wrapping_sub(node.links.older));
-        oldest.and_then(|(number, node)| Some((node.armed()?, number)))
+        oldest.map(|(number, _)| number)
     }
 
     /// The oldest wait of a queue is armed again: it moves to the end of the next queue, and from the last queue to the end of
@@ -146,6 +186,7 @@ impl LookQueues {
             newer: head,
         };
         self.heads[queue].older = number;
+        self.occupied |= 1 << queue;
     }
 
     /// Removes a wait from its queue.
@@ -154,6 +195,10 @@ impl LookQueues {
         let Links { older, newer } = std::mem::replace(links, Links::NONE);
         self.links(entries, older).newer = newer;
         self.links(entries, newer).older = older;
+        if older == newer {
+            // Both neighbours are the head.
+            self.occupied &= !(1 << (older - HEADS));
+        }
     }
 
     /// The links of a wait, or of a head.

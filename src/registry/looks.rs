@@ -28,24 +28,30 @@ const PAUSE: Duration = Duration::from_millis(4);
 impl Registry {
     /// When [`Registry::rearm`] next arms a wait.
     pub(crate) fn next_rearm(&self) -> Option<Instant> {
-        (0..QUEUES)
-            .filter_map(|queue| {
-                let due = self.oldest(queue)?.0.checked_add(LOOKS[queue])?;
-                Some(self.pause_of(queue).map_or(due, |end| end.max(due)))
-            })
-            .min()
+        self.next_of(self.looks.oldest_recent(&self.entries, self.sequence()))
     }
 
     /// As [`Registry::next_rearm`], for a thread that is about to sleep until then.
     pub(crate) fn next_rearm_of_sleep(&mut self) -> Option<Instant> {
         let sequence = self.sequence();
-        self.looks.queue_many(&mut self.entries, sequence);
-        self.next_rearm()
+        let recent = self.looks.before_sleep(&mut self.entries, sequence);
+        self.next_of(recent)
+    }
+
+    /// As [`Registry::next_rearm`]. `recent` is the oldest recent wait.
+    fn next_of(&self, recent: Option<u32>) -> Option<Instant> {
+        let queues = self.looks.occupied().filter_map(|queue| {
+            let due = self.oldest(queue)?.0.checked_add(LOOKS[queue])?;
+            Some(self.pause_of(queue).map_or(due, |end| end.max(due)))
+        });
+        let recent = recent.and_then(|number| self.entries.node(number).armed());
+        let recent = recent.and_then(|armed| armed.checked_add(LOOKS[0]));
+        queues.chain(recent).min()
     }
 
     /// When the oldest wait of a queue was last armed, and its number.
     fn oldest(&self, queue: usize) -> Option<(Instant, u32)> {
-        self.looks.oldest(&self.entries, queue, self.sequence())
+        self.looks.oldest(&self.entries, queue)
     }
 
     /// Until when the waits in this queue are not looked at.

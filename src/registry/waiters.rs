@@ -17,6 +17,7 @@ impl Registry {
     }
 
     /// Adds a wait to the end of its descriptor's list.
+    #[inline(never)] // most waits are the only one
     pub(super) fn insert(
         &mut self,
         slot: u32,
@@ -136,8 +137,17 @@ mod tests {
         }
 
         fn oldest(&self, queue: usize) -> Option<(Instant, u32)> {
+            self.0.looks.oldest(&self.0.entries, queue)
+        }
+
+        fn oldest_recent(&self) -> Option<u32> {
             let sequence = self.0.statistics.waits as u32;
-            self.0.looks.oldest(&self.0.entries, queue, sequence)
+            self.0.looks.oldest_recent(&self.0.entries, sequence)
+        }
+
+        fn before_sleep(&mut self) -> Option<u32> {
+            let sequence = self.0.statistics.waits as u32;
+            self.0.looks.before_sleep(&mut self.0.entries, sequence)
         }
 
         fn move_on(&mut self, queue: usize, now: Instant) {
@@ -177,7 +187,7 @@ mod tests {
         waits.begin(2, 2);
         waits.0.end(first);
         waits.begin(0, 3);
-        assert_eq!(waits.oldest(0), Some((start, 1)));
+        assert_eq!((waits.oldest(0), waits.oldest_recent()), (None, Some(1)));
         waits.queue_recent();
         assert_eq!(waits.oldest(0), Some((start, 1)));
         let later = start + Duration::from_secs(1);
@@ -188,9 +198,30 @@ mod tests {
         assert_eq!(waits.oldest(0), Some((waits.1, 0)));
         assert_eq!(waits.0.end(second), Ready::EMPTY);
         assert_eq!(waits.oldest(1), None);
-        // A wait that begins now is younger than the queue.
-        waits.begin(2, 4);
+        assert_eq!(waits.oldest_recent(), None);
+    }
+
+    #[test]
+    fn a_wait_is_queued_if_it_lasts_from_one_sleep_to_the_next() {
+        let mut waits = Waits::new();
+        let start = waits.1;
+        let ended = waits.begin(0, 0);
+        waits.begin(1, 1);
+        waits.begin(2, 2);
+        assert_eq!(waits.before_sleep(), Some(0));
+        assert_eq!(waits.oldest(0), None);
+        waits.0.end(ended);
+        waits.0.complete(1, Ready::READABLE);
+        waits.1 = start + Duration::from_millis(1);
+        waits.begin(0, 3);
+        waits.begin(3, 4);
+        assert_eq!(waits.before_sleep(), Some(0));
+        assert_eq!(waits.oldest(0), Some((start, 2)));
+        assert_eq!(waits.before_sleep(), None);
+        waits.0.complete(2, Ready::READABLE);
         assert_eq!(waits.oldest(0), Some((waits.1, 0)));
+        waits.0.complete(0, Ready::READABLE);
+        assert_eq!(waits.oldest(0), Some((waits.1, 3)));
     }
 
     #[test]
