@@ -3,6 +3,7 @@
 use std::cell::Cell;
 
 use magnus::{Error, Ruby, Value};
+use reactor_scheduler::state::object_ref::ObjectRef;
 
 use crate::ruby::{
     error::runtime_error,
@@ -55,6 +56,12 @@ impl Owner {
             self.set(true);
         }
         Ok(true)
+    }
+
+    /// The current thread, in a hook that has found that it may use the scheduler: it is not asked of the VM again.
+    pub fn thread_in_hook(&self) -> ObjectRef {
+        let claim = self.0.get();
+        claim.map_or_else(current_thread, |claim| ObjectRef::new(claim.thread))
     }
 
     /// Whether the current thread is the scheduler's.

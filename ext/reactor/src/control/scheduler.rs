@@ -128,6 +128,11 @@ impl Scheduler {
         self.owner.check(ruby, this)
     }
 
+    /// As [`Owner::thread_in_hook`].
+    pub fn owner_thread(&self) -> ObjectRef {
+        self.owner.thread_in_hook()
+    }
+
     pub fn is_owner_thread(&self) -> bool {
         self.owner.is_current_thread()
     }

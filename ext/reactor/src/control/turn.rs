@@ -25,38 +25,44 @@ impl Scheduler {
     pub fn turn(&self, slot: Slot, idle: bool) -> Result<(), Error> {
         self.poll_once(slot)?;
         self.deliver_interrupts(slot)?;
-        let (settle, sleep) = if idle {
-            if self.leaves_sleep_to_root(slot)? {
-                return Ok(());
-            }
-            let settle = self.settle_until()?;
-            let limit = settle.map(|settle| settle.left());
-            (settle, self.state_mut().begin_sleep(slot, limit))
-        } else {
-            (None, None)
-        };
-        if let Some((sleep, handle)) = sleep {
-            let before = gc_milliseconds();
-            without_gvl(&sleep, &handle);
-            drop(sleep);
-            let collected = gc_milliseconds() - before;
-            self.state_mut().end_sleep(collected);
-            self.poll_once(slot)?;
-            let clock = self.state().clock();
-            if let Some(now) = clock {
-                self.quota().after_sleep(now);
-            }
-            self.advance_virtual_clock(settle);
-            check_interrupts().or_else(|error| self.raise_in_root(slot, error))?;
+        let may_sleep = idle && self.state().is_idle();
+        if may_sleep && self.leaves_sleep_to_root(slot)? {
+            return Ok(());
+        }
+        if may_sleep && self.sleep(slot)? {
             self.check_deadlock()
                 .or_else(|error| self.raise_in_root(slot, error))?;
-        } else if is_interrupted() {
+        } else if is_interrupted(self.owner_thread()) {
             // The VM marks the fiber that has control when a signal comes. After a switch the mark would be on another fiber.
             check_interrupts().or_else(|error| self.raise_in_root(slot, error))?;
         } else if !is_only_thread() {
             self.yield_gvl_if_due(slot)?;
         }
         self.deliver_interrupts(slot)
+    }
+
+    /// Sleeps, and polls again; false if a fiber can run.
+    #[inline(never)] // most turns find an event
+    fn sleep(&self, slot: Slot) -> Result<bool, Error> {
+        let settle = self.settle_until()?;
+        let limit = settle.map(|settle| settle.left());
+        let sleep = self.state_mut().begin_sleep(slot, limit);
+        let Some((sleep, handle)) = sleep else {
+            return Ok(false);
+        };
+        let before = gc_milliseconds();
+        without_gvl(&sleep, &handle);
+        drop(sleep);
+        let collected = gc_milliseconds() - before;
+        self.state_mut().end_sleep(collected);
+        self.poll_once(slot)?;
+        let clock = self.state().clock();
+        if let Some(now) = clock {
+            self.quota().after_sleep(now);
+        }
+        self.advance_virtual_clock(settle);
+        check_interrupts().or_else(|error| self.raise_in_root(slot, error))?;
+        Ok(true)
     }
 
     /// A fiber that is made in a trap handler never runs trap handlers, also when that handler has ended. If it slept, a signal would

@@ -160,10 +160,10 @@ unsafe fn call_without_gvl<T>(
     job.1.result()
 }
 
-/// Whether something is pending for this thread, as seen from the current fiber.
-pub fn is_interrupted() -> bool {
+/// Whether something is pending for the current thread, as seen from the current fiber. `thread` is that thread.
+pub fn is_interrupted(thread: ObjectRef) -> bool {
     // SAFETY: a look at a flag of the current thread, which is alive.
-    unsafe { rb_sys::rb_thread_interrupted(rb_sys::rb_thread_current()) != 0 }
+    unsafe { rb_sys::rb_thread_interrupted(thread.value().as_raw()) != 0 }
 }
 
 /// `Reactor.woken?(thread)`: whether something is pending for the thread that ends its wait. Its status is still that of the
