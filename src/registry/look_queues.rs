@@ -13,6 +13,9 @@ const RECENT: u32 = NONE - 1;
 /// The heads of the look queues have this number and the ones after it.
 const HEADS: u32 = RECENT - QUEUES as u32;
 
+/// For so many waits the memory in which they are sorted is kept.
+const KEPT: usize = 256;
+
 /// A node's neighbours in its look queue.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Links {
@@ -131,6 +134,7 @@ impl LookQueues {
         for (_, number) in lasting.drain(..) {
             self.queue(entries, number, 0);
         }
+        lasting.shrink_to(KEPT);
         self.lasting = lasting;
     }
 
