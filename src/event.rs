@@ -199,16 +199,19 @@ impl Events {
     }
 
     /// Appends an event.
+    #[inline]
     pub fn push(&mut self, event: Event) {
         self.list.push(event);
     }
 
     /// Removes all events and keeps the memory.
+    #[inline]
     pub fn clear(&mut self) {
         self.list.clear();
     }
 
     /// How many events there are.
+    #[inline]
     pub fn len(&self) -> usize {
         self.list.len()
     }

@@ -148,6 +148,7 @@ impl Reactor {
     /// # Errors
     ///
     /// As [`Selector::wait`].
+    #[inline]
     pub fn wait(
         &mut self,
         descriptor: Descriptor,
@@ -160,6 +161,7 @@ impl Reactor {
     }
 
     /// Ends a wait and returns its answer; see [`Selector::end`].
+    #[inline]
     pub fn end(&mut self, wait: WaitId) -> Ready {
         self.selector.end(wait)
     }
@@ -170,6 +172,7 @@ impl Reactor {
     }
 
     /// Reports the outcome of a system call that the caller has just made; see [`Selector::attempted`].
+    #[inline]
     pub fn attempted(
         &mut self,
         descriptor: Descriptor,

@@ -207,6 +207,7 @@ impl Registry {
         }
     }
 
+    #[inline]
     pub(crate) fn attempted(
         &mut self,
         descriptor: Descriptor,
@@ -264,11 +265,13 @@ impl Registry {
     }
 
     /// Counts a poll of the driver.
+    #[inline]
     pub(crate) fn count_poll(&mut self) {
         self.statistics.polls += 1;
     }
 
     /// Is there an answer that was given outside an event, and that the next poll has to report?
+    #[inline]
     pub(crate) fn has_answers(&self) -> bool {
         !self.answered.is_empty()
     }

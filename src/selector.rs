@@ -94,7 +94,7 @@ impl Selector {
     /// `EBADF` if the descriptor is not open, `ENOSPC` at the user's limit of watches, `ENOMEM`: see epoll_ctl(2) and
     /// kevent(2). [`io::ErrorKind::Unsupported`] for [`Interest::PRIORITY`] on platforms other than Linux. After an error
     /// this wait does not exist, and the other waits for the descriptor are answered with [`Ready::ERROR`].
-    #[inline]
+    #[inline(always)] // what is left here is the usual wait, which makes no call
     pub fn wait(
         &mut self,
         descriptor: Descriptor,
@@ -116,6 +116,7 @@ impl Selector {
 
     /// Ends a wait and returns its answer: [`Ready::EMPTY`] if there was none, or if the wait has ended before. It makes no
     /// system call.
+    #[inline]
     pub fn end(&mut self, wait: WaitId) -> Ready {
         self.registry.end(wait)
     }
@@ -132,6 +133,7 @@ impl Selector {
     ///
     /// Call it right after the system call: it would overwrite what a poll in between has found. It has no effect if the
     /// descriptor is not registered by this owner.
+    #[inline]
     pub fn attempted(
         &mut self,
         descriptor: Descriptor,
@@ -279,6 +281,7 @@ impl Selector {
     }
 
     /// Is there an answer that was given outside an event, and that the next poll has to report?
+    #[inline]
     pub(crate) fn has_answers(&self) -> bool {
         self.registry.has_answers()
     }

@@ -59,6 +59,7 @@ impl Entries {
     }
 
     /// The slot of a descriptor: its number. None if the number cannot be a descriptor.
+    #[inline]
     pub(super) fn slot(descriptor: Descriptor) -> Option<u32> {
         u32::try_from(descriptor).ok().filter(|slot| *slot < SLOTS)
     }

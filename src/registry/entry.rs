@@ -66,6 +66,7 @@ impl Entry {
     /// Are all these directions drained?
     ///
     /// A record of the unknown owner has no drained direction, so the owners need only be equal.
+    #[inline]
     pub(super) fn is_drained(&self, owner: OwnerId, interest: Interest) -> bool {
         self.owner == owner && interest.bits() & !self.drained == 0
     }
@@ -127,6 +128,7 @@ impl Entry {
     }
 
     /// The owner has made a system call with this outcome.
+    #[inline]
     pub(super) fn attempted(&mut self, interest: Interest, attempt: Attempt) {
         let bits = interest.bits() & self.registered_bits();
         self.notes.clear_spurious(interest.bits());
@@ -163,6 +165,7 @@ impl Entry {
     }
 
     /// The bits of the registered directions.
+    #[inline]
     pub(super) fn registered_bits(&self) -> u8 {
         self.registered.map_or(0, Interest::bits)
     }
