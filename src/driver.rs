@@ -288,7 +288,7 @@ pub trait Operations {
     /// # Errors
     ///
     /// [`io::ErrorKind::Unsupported`] if the kernel does not support it, [`io::ErrorKind::WouldBlock`] if there are 65,536
-    /// operations already: make the call directly then.
+    /// operations already: make the call directly then. [`io::ErrorKind::OutOfMemory`] if there is no memory for its bytes.
     fn start(
         &mut self,
         descriptor: Descriptor,

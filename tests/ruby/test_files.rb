@@ -868,26 +868,6 @@ class TestFiles < ReactorTest
     assert_ticks { |on| File.open("/dev/zero") { |zero| zero.sysread(1) while on.call } }
   end
 
-  # Its number is that of a memory device, as those of /dev/null and /dev/zero are.
-  def test_a_read_of_the_kernels_log_stops_no_other_fiber
-    needs_linux "/dev/kmsg"
-    begin
-      File.open("/dev/kmsg", &:close)
-    rescue SystemCallError => error
-      skip "/dev/kmsg: #{error.message}"
-    end
-    assert_equal "another fiber runs", child_says(<<~'RUBY')
-      Fiber.set_scheduler(Reactor::Scheduler.new)
-      Fiber.schedule do
-        log = File.open("/dev/kmsg")
-        log.sysseek(0, IO::SEEK_END)
-        reader = Fiber.schedule { loop { log.readpartial(8192) } }
-        print "another fiber runs"
-        reader.kill
-      end
-    RUBY
-  end
-
   def test_a_socket_that_is_always_readable_does_not_starve_a_timer
     a, b = pair
     noise = "x" * 4096

@@ -8,6 +8,8 @@
 //! | complete  | the caller            | `release`: idle |
 //! | orphaned  | the kernel            | `release`, when the completion has come: idle |
 
+use std::io;
+
 use io_uring::{opcode, squeue, types};
 
 use crate::{
@@ -85,20 +87,22 @@ impl OperationSlot {
         self.generation == id.generation() && self.stage != Stage::Idle
     }
 
-    /// Puts an operation into the idle slot with this index.
+    /// Puts an operation into the idle slot with this index. The slot stays idle if there is no memory for the buffer.
     pub(super) fn start(
         &mut self,
         index: u32,
         descriptor: Descriptor,
         operation: Operation<'_>,
         token: Token,
-    ) -> OperationId {
+    ) -> io::Result<OperationId> {
+        self.buffer.clear();
+        self.buffer.try_reserve(operation.size())?;
         self.stage = Stage::Queued;
         self.token = token;
         self.prepare(descriptor, operation);
         let id = self.id(index);
         self.entry.set_user_data(id.into());
-        id
+        Ok(id)
     }
 
     /// The entry is in the submission queue.
@@ -140,16 +144,12 @@ impl OperationSlot {
 
     fn prepare(&mut self, descriptor: Descriptor, operation: Operation<'_>) {
         let fd = types::Fd(descriptor);
-        self.buffer.clear();
         self.reads = false;
         match operation {
             Operation::Send(bytes) | Operation::Write(_, bytes) => {
                 self.buffer.extend_from_slice(bytes);
             }
-            Operation::Receive(room) | Operation::Read(_, room) => {
-                self.buffer.reserve(room);
-                self.reads = true;
-            }
+            Operation::Receive(_) | Operation::Read(..) => self.reads = true,
             Operation::Sync | Operation::SyncData => {}
         }
         let size = operation.size().try_into().unwrap_or(i32::MAX as u32);

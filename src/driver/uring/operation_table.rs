@@ -206,9 +206,12 @@ impl Operations for OperationTable {
             return Err(io::ErrorKind::WouldBlock.into());
         }
         let index = self.claim();
-        let id = self.slots[index as usize].start(index, descriptor, operation, token);
-        self.queue.push_back(index);
-        Ok(id)
+        let started = self.slots[index as usize].start(index, descriptor, operation, token);
+        match started {
+            Ok(_) => self.queue.push_back(index),
+            Err(_) => self.idle.push(index),
+        }
+        started
     }
 
     fn queued(&self) -> usize {
@@ -289,13 +292,15 @@ impl Operations for OperationTable {
         let Some(slot) = self.current(id) else {
             return;
         };
-        if slot.stage() == Stage::InFlight {
-            slot.orphan();
-            self.cancel(id);
-            // If this fails, the notification stays as it is, and the next submission sets it.
-            _ = self.collect().and_then(|()| self.update_notification());
-        } else {
-            self.release(id.slot());
+        match slot.stage() {
+            Stage::InFlight => {
+                slot.orphan();
+                self.cancel(id);
+                // If this fails, the notification stays as it is, and the next submission sets it.
+                _ = self.collect().and_then(|()| self.update_notification());
+            }
+            Stage::Orphaned => {} // it was abandoned before, and the kernel still has the buffer
+            _ => self.release(id.slot()),
         }
     }
 }
@@ -325,3 +330,6 @@ impl Drop for OperationTable {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
