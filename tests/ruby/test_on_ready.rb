@@ -275,6 +275,30 @@ class TestOnReady < ReactorTest
     assert_equal (0...count).map(&:to_s).sort, log.sort
   end
 
+  # The VM runs finalizers where it makes a fiber, and one that unlinks a Tempfile calls a hook (Ruby 3.4). Here the code that is called
+  # at that place stands for the finalizer.
+  def test_a_fiber_whose_wait_ends_in_a_finalizer_while_it_starts_a_watcher_goes_on
+    said = child_says(<<~RUBY)
+      require "socket"
+      finalizer = nil
+      Fiber.singleton_class.prepend(Module.new { define_method(:new) { |*given, **options, &block| super(*given, **options, &block).tap { finalizer&.call } } })
+      Fiber.set_scheduler(scheduler = Reactor::Scheduler.new)
+      reading, writing = UNIXSocket.pair
+      queue = Thread::Queue.new
+      log = []
+      scheduler.on_ready(reading) { log << :watcher }
+      Fiber.schedule do
+        sleep 0 # until the root fiber waits
+        finalizer = -> { finalizer = nil; queue << :fiber; sleep 0; log << :finalizer }
+        writing << "x"
+        log << queue.pop
+      end
+      scheduler.run
+      puts log.sort.join(" ")
+    RUBY
+    assert_equal "fiber finalizer watcher\n", said
+  end
+
   # --- cancelling, closing, reopening ------------------------------------------------------------------------------
 
   def test_a_cancelled_watcher_does_not_run

@@ -32,7 +32,7 @@ impl Scheduler {
             Err(error) => return self.fail_watcher(watcher, error),
         };
         self.trace_birth(fiber, watcher)?;
-        let started = self.state_mut().add_fiber_of_watcher(fiber);
+        let started = self.state_mut().add_fiber_of_watcher(from, fiber);
         write_barrier(scheduler, fiber);
         let result = transfer(fiber, &[scheduler, watcher, arguments.as_value()]);
         let is_unborn = self.forget_unborn(fiber, &result);

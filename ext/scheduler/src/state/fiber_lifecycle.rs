@@ -250,6 +250,7 @@ impl State {
         if self.is_running(left) {
             self.enqueue(left);
         }
+        self.queue_if_over(left);
     }
 
     /// Whether the fiber may have been killed without the hooks having seen it, or a timeout of its owner may be around its wait.

@@ -131,6 +131,7 @@ impl State {
     /// An error that reached `slot` is raised in the root fiber instead. `None` if that is `slot`, or if there is none.
     pub fn raise_in_root(&mut self, slot: Slot, exception: ObjectRef) -> Option<(Slot, ObjectRef)> {
         let root = self.control.root().filter(|root| *root != slot)?;
+        self.queue_if_over(slot);
         self.control.set_fatal_error(exception);
         Some((root, self.fibers.get(root)?.fiber()))
     }

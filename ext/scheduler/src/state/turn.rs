@@ -135,6 +135,14 @@ impl State {
         Some(token)
     }
 
+    /// Queues a fiber that is about to give control away, if its wait is over: a finalizer or a trap handler may have waited since the
+    /// fiber looked at its wait, and then no event is left that would queue it. Its turn had come, so it goes before all queued fibers.
+    pub(super) fn queue_if_over(&mut self, slot: Slot) {
+        if self.fibers.may_run(slot) {
+            self.enqueue_first(slot);
+        }
+    }
+
     /// A fiber yields: it is queued behind the ready fibers.
     pub fn yield_now(&mut self, slot: Slot) {
         if let Some(token) = self.fibers.begin_yield(slot) {

@@ -6,6 +6,7 @@ use reactor::{Event, Interest, Ready, Token, Wait, WaitId};
 
 use crate::state::{
     State,
+    fiber::Slot,
     object_ref::ObjectRef,
     trace::TraceEvent,
     unpolled_waits::UnpolledWaits,
@@ -167,8 +168,9 @@ impl State {
         }
     }
 
-    /// The fiber of a watcher is about to get control. Returns its slot; the caller issues the write barrier.
-    pub fn add_fiber_of_watcher(&mut self, fiber: ObjectRef) -> u32 {
+    /// The fiber of a watcher is about to get control from `from`. Returns its slot; the caller issues the write barrier.
+    pub fn add_fiber_of_watcher(&mut self, from: Slot, fiber: ObjectRef) -> Slot {
+        self.queue_if_over(from);
         let slot = self.add_fiber(fiber);
         self.before_switch(slot);
         self.trace_event(TraceEvent::Control, slot);

@@ -196,3 +196,25 @@ fn a_fiber_waits_for_a_parked_one_that_it_has_resumed() {
     assert!(state.waits_for_parked(owner));
     assert!(!state.waits_for_parked(resumed));
 }
+
+/// A finalizer or a trap handler has waited in a fiber that polls, and its wait is over, when it gives control away: to raise in the
+/// root fiber, or because the VM goes to another fiber.
+#[test]
+fn a_fiber_that_gives_control_away_though_its_wait_is_over_gets_it_again() {
+    for is_raised_in_root in [true, false] {
+        let (mut state, _script) = open();
+        let root = state.enter(fiber(0)).unwrap().slot;
+        state.begin_drain(root);
+        let slot = scheduled(&mut state, 1);
+        state.enter(fiber(1)).unwrap();
+        state.yield_now(slot);
+        state.enter(fiber(1)).unwrap();
+        state.leave(slot);
+        assert!(state.may_run(slot) && !state.is_queued(slot));
+        match is_raised_in_root {
+            true => assert!(state.raise_in_root(slot, ERROR).is_some()),
+            false => state.on_resumed(root),
+        }
+        assert_eq!(vec![slot], order(&mut state));
+    }
+}

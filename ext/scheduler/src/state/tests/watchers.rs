@@ -9,7 +9,7 @@ use crate::state::{
     State,
     object_ref::ObjectRef,
     ready_queue::Next,
-    wait::WaitHook,
+    wait::{WaitHook, WaitStatus},
     wait_registration::Watch,
     watching::{DueWatcher, NewWatcher},
 };
@@ -94,6 +94,38 @@ fn watchers_and_fibers_take_their_turns_in_the_order_of_their_events() {
     state.poll_once().unwrap();
     let expected = [object(3), object(1), fiber(1), object(2)];
     assert_eq!(expected[..], turns(&mut state));
+}
+
+/// A fiber that waits starts the fiber of a watcher. In the middle of that a finalizer yields in it, and the wait ends meanwhile.
+#[test]
+fn a_fiber_whose_wait_ends_while_it_starts_a_watcher_gets_control_again() {
+    for is_yield in [false, true] {
+        let (mut state, script) = open();
+        let slot = scheduled(&mut state, 1);
+        state.enter(fiber(1)).unwrap();
+        match is_yield {
+            true => state.yield_low_priority(slot),
+            false => drop(park_on(&mut state, slot, 6)),
+        }
+        watch(&mut state, new(1, 5));
+        script.report(5, Ready::READABLE);
+        state.poll_once().unwrap();
+        let Next::Watcher(token) = next_turn(&mut state) else {
+            panic!("no watcher is due");
+        };
+        state.take_due_watcher(token).unwrap();
+        state.enter(fiber(1)).unwrap();
+        state.yield_now(slot);
+        script.report(6, Ready::READABLE);
+        state.poll_once().unwrap();
+        assert_eq!(Next::Fiber(slot, fiber(1)), next_turn(&mut state));
+        state.end_wait(slot);
+        state.leave(slot);
+        state.add_fiber_of_watcher(slot, fiber(2));
+        state.end_fiber(fiber(2));
+        assert_eq!(Next::Fiber(slot, fiber(1)), next_turn(&mut state));
+        assert!(matches!(state.poll_wait(slot), WaitStatus::Over(_)));
+    }
 }
 
 #[test]
