@@ -317,6 +317,12 @@ pub trait Operations {
     /// Has the operation an outcome that was not taken?
     fn is_complete(&self, id: OperationId) -> bool;
 
+    /// Is there an outcome that the next poll reports? Then a thread must not sleep on [`Driver::descriptor`], because the descriptor
+    /// need not become readable for it. The default is false.
+    fn has_unreported(&self) -> bool {
+        false
+    }
+
     /// Sets the token under which the operation will be reported. It has no effect after the report.
     fn redirect(&mut self, id: OperationId, token: Token);
 

@@ -16,7 +16,8 @@ const BUSY: Duration = Duration::from_millis(1);
 
 impl Reactor {
     /// Prepares the half of a turn that blocks. It ends with an event of the kernel, a notification of another thread, the
-    /// next timer, the next re-arm, or after `limit` (None: no limit).
+    /// next timer, the next re-arm, or after `limit` (None: no limit). It submits the operations that were
+    /// started since the last [`Reactor::collect`], and does not block if one of them is over at once.
     ///
     /// Until the [`Sleep`] is dropped, a notification of another thread wakes the driver.
     pub fn sleep(&mut self, limit: Option<Duration>) -> Sleep {
@@ -31,17 +32,19 @@ impl Reactor {
         Sleep::new(self.selector.descriptor(), timeout, self.handle.clone())
     }
 
-    /// Submits all queued operations before the sleep. If the kernel takes only a part, the sleep is limited to [`BUSY`].
+    /// Submits all queued operations before the sleep. If the kernel takes only a part, the sleep is limited to [`BUSY`]. If an outcome
+    /// is there, the sleep does not block, because no event of the kernel would end it.
     fn flush(&mut self, limit: Option<Duration>) -> Option<Duration> {
         let Some(operations) = self.selector.operations() else {
             return limit;
         };
-        if operations.queued() == 0 {
-            return limit;
+        let mut limit = limit;
+        if operations.queued() > 0 && (operations.submit().is_err() || operations.queued() > 0) {
+            limit = limit.into_iter().chain([BUSY]).min();
         }
-        match operations.submit() {
-            Ok(()) if operations.queued() == 0 => limit,
-            _ => limit.into_iter().chain([BUSY]).min(),
+        match operations.has_unreported() {
+            true => Some(Duration::ZERO),
+            false => limit,
         }
     }
 

@@ -258,6 +258,10 @@ impl Operations for OperationTable {
         slot.is_some_and(|slot| slot.has(id) && matches!(slot.stage(), Stage::Complete(_)))
     }
 
+    fn has_unreported(&self) -> bool {
+        !self.unreported.is_empty()
+    }
+
     fn redirect(&mut self, id: OperationId, token: Token) {
         if let Some(slot) = self.current(id) {
             slot.set_token(token);
