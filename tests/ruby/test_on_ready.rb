@@ -286,17 +286,17 @@ class TestOnReady < ReactorTest
       reading, writing = UNIXSocket.pair
       queue = Thread::Queue.new
       log = []
-      scheduler.on_ready(reading) { log << :watcher }
+      2.times { |i| scheduler.on_ready(reading) { log << "watcher \#{i}" } }
       Fiber.schedule do
-        sleep 0 # until the root fiber waits
-        finalizer = -> { finalizer = nil; queue << :fiber; sleep 0; log << :finalizer }
+        sleep 0.001 # the root fiber waits, and what a poll needs is there
+        finalizer = -> { finalizer = nil; queue << :fiber; 2.times { sleep 0 }; log << :finalizer }
         writing << "x"
         log << queue.pop
       end
       scheduler.run
-      puts log.sort.join(" ")
+      puts log.map(&:to_s).sort.join(" ")
     RUBY
-    assert_equal "fiber finalizer watcher\n", said
+    assert_equal "fiber finalizer watcher 0 watcher 1\n", said
   end
 
   # --- cancelling, closing, reopening ------------------------------------------------------------------------------

@@ -88,12 +88,13 @@ module Reactor
         return end_watch(@ready.shift) if watch.error
 
         watcher, given = watch.watcher, watch.given
-        fiber = Fiber.new(blocking: false, storage: watcher.instance_variable_get(:@storage)) { |*arguments| run_fiber(NO_SPAWNER, arguments, watcher) }
-        note_birth(fiber, watcher.source_location)
         @resumes_since_poll += 1
+        # Before the fiber is made: a finalizer may run there, and if it waits, it takes the first entry of the ready queue as well.
         @ready.shift
         trace_watch(:due, watch, watch.events)
         release_watch(watch)
+        fiber = Fiber.new(blocking: false, storage: watcher.instance_variable_get(:@storage)) { |*arguments| run_fiber(NO_SPAWNER, arguments, watcher) }
+        note_birth(fiber, watcher.source_location)
         switch(fiber, watch.events.zero? ? nil : watch.events, given)
       rescue FiberError => error
         raise unless fiber && unborn?(fiber)
