@@ -189,6 +189,10 @@ impl State {
         if !self.is_idle() || self.fibers.may_run(slot) {
             return None;
         }
+        debug_assert!(
+            !self.fibers.has_stranded(),
+            "a fiber that can run is asleep"
+        );
         let only_unblock_helps = self.only_unblock_helps();
         let sleep = self.event_loop.begin_sleep(limit, only_unblock_helps)?;
         self.counters.sleeps += 1;

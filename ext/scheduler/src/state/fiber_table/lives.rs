@@ -98,6 +98,13 @@ impl FiberTable {
         resumed.is_some_and(|record| record.owner() == owner && !record.is_suspended_elsewhere())
     }
 
+    /// Whether a fiber's wait is over, and no entry of the ready queue will give it control. A fiber that waits for one that a trap
+    /// handler has resumed needs no entry.
+    pub(in crate::state) fn has_stranded(&self) -> bool {
+        let mut slots = 0..self.lives.len() as Slot;
+        slots.any(|slot| self.may_run(slot) && !self.waits_for_resumed(slot))
+    }
+
     /// Whether this wait is going on.
     pub fn is_parked(&self, wait: Token) -> bool {
         self.parked(wait.index())
