@@ -53,6 +53,7 @@ module Bench
       return write(measured) if @write
 
       worse = dearer(measured)
+      worse = dearer_again(worse) if worse.any?
       puts worse.empty? ? "no row is dearer" : "dearer: #{worse.join(", ")} (bin/bench guard --write, if that is meant)"
       worse.empty? ? 0 : 1
     end
@@ -76,6 +77,14 @@ module Bench
     def dearer(measured)
       measured.each { |row, figures| show(row, figures, known.fetch(row, nil)) }
       @rows.reject { |row| cheap?(measured.fetch(row), known.fetch(row, nil)) }
+    end
+
+    # Once in some forty runs, on a busy machine, a row counted 739,000 instructions more than in all others. Its cause is not known. A
+    # row that has become dearer is dearer each time.
+    def dearer_again(rows)
+      puts "measured again: #{rows.join(", ")}"
+      @rows = rows
+      dearer(measure)
     end
 
     def measure

@@ -291,12 +291,14 @@ class TestBench < ReactorTest
     assert_equal [40, 40], difference[:control]
   end
 
-  # The guard's answer for a row that took 1,000 instructions and two calls before.
-  def guard(now)
+  # The guard's answer for a row that took 1,000 instructions and two calls before. `again`: the row in a second measurement.
+  def guard(now, again = now)
     require File.join(ROOT, "bench/guard")
     guard = Bench::Guard.new(["yield"])
-    { unavailable: nil, measure: { "yield" => now }, known: { "yield" => { "instructions" => 1_000, "calls" => 2.0 } } }
+    { unavailable: nil, known: { "yield" => { "instructions" => 1_000, "calls" => 2.0 } } }
       .each { |name, value| guard.define_singleton_method(name) { value } }
+    measurements = [now, again]
+    guard.define_singleton_method(:measure) { { "yield" => measurements.shift } }
     status = nil
     out, = capture_io { status = guard.run }
     [status, out]
@@ -308,6 +310,12 @@ class TestBench < ReactorTest
     assert_equal 1, status
     assert_includes out, "dearer: yield"
     assert_equal 1, guard({ "instructions" => 900, "calls" => 2.04 }).first
+  end
+
+  def test_the_guard_measures_a_dearer_row_again_and_says_so
+    status, out = guard({ "instructions" => 1_100, "calls" => 2.0 }, { "instructions" => 1_000, "calls" => 2.0 })
+    assert_equal 0, status
+    assert_includes out, "measured again: yield"
   end
 
   def test_the_guard_counts_the_same_calls_on_a_slow_machine
