@@ -1,8 +1,8 @@
 # frozen_string_literal: true
 
 # What operations cost, compared with the committed figures of bench/guard/figures.json: instructions outside the kernel (by
-# valgrind) and system calls (by strace). Both are the same in each run, however busy the machine is, because the program has
-# a clock that counts its readings (bench/guard/clock.c).
+# valgrind) and system calls (by strace). Both are the same in nearly each run, however busy the machine is, because the program
+# has a clock that counts its readings (bench/guard/clock.c). Guard#dearer_again tells of the exception.
 #
 #   bin/bench guard                 compares; fails if a row costs over 3 % more
 #   bin/bench guard pipe tcp        these rows only

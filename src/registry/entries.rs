@@ -29,7 +29,8 @@ const SLOTS: u32 = match Token::MAX_INDEX < FURTHER {
     false => FURTHER,
 };
 
-/// All records of descriptors. The record of a descriptor has room for one wait, because most descriptors have one at a time. Further waits are in a slab.
+/// All records of descriptors. The record of a descriptor has room for one wait, because most descriptors have one at a time.
+/// Further waits are in a slab.
 #[derive(Debug)]
 pub(super) struct Entries {
     /// Those of descriptors below [`LOW`]: the kernel gives the lowest number that is free, so most programs have no other ones.
