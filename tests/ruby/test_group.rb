@@ -509,9 +509,17 @@ class TestGroup < ReactorTest
   def test_no_more_tasks_run_than_the_limit_and_they_begin_in_order
     most = 0
     began = []
+    three = Queue.new
     in_fiber do
       Reactor.group(limit: 3) do |group|
-        20.times { |i| group.async { began << i; most = [most, group.size].max; (i % 3).times { sleep 0 } } }
+        20.times do |i|
+          group.async do
+            began << i
+            most = [most, group.size].max
+            2.times { three << true } if i == 2
+            i < 2 ? three.pop : (i % 3).times { sleep 0 }
+          end
+        end
       end
     end
     assert_equal [3, [*0...20]], [most, began]

@@ -116,7 +116,7 @@ class TestRun < ReactorTest
         Reactor.run do
           first = Fiber.schedule { sleep 0; raise IOError, "first" }
           Fiber.schedule { sleep 0.001 while first.alive?; log << :not_disturbed }
-          Fiber.schedule { sleep 0.001 while first.alive?; raise KeyError, "second" }
+          Fiber.schedule { begin sleep 0.001 end while first.alive?; raise KeyError, "second" }
           sleep 0.001 until log.any?
           log << :block
         end
