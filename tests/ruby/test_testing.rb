@@ -37,6 +37,24 @@ class TestTesting < ReactorTest
     assert_equal [expected], orders.uniq
   end
 
+  # In real time a fiber that starts others yields after 2 ms.
+  def test_a_fiber_that_starts_others_does_not_yield_however_long_it_takes
+    log = []
+    virtual do
+      Fiber.schedule { sleep 0; log << :started }
+      Fiber.schedule do
+        2.times do
+          now = -> { Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID) }
+          from = now.()
+          nil until now.() > from + 0.003
+          Fiber.schedule { sleep 1 }
+        end
+        log << :starts
+      end
+    end
+    assert_equal %i[starts started], log
+  end
+
   def test_clocks_show_virtual_time
     virtual do |time|
       clocks = %i[CLOCK_REALTIME CLOCK_MONOTONIC].map { |name| Process.const_get(name) }
