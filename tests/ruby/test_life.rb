@@ -394,12 +394,20 @@ class TestLife < ReactorTest
 
   # --- ends -----------------------------------------------------------------------------------------------------------
 
-  # Cancelled fibers write to each other through a socket.
   def test_ensure_clauses_of_cancelled_fibers_may_do_io
+    cancelled_fibers_write_to_each_other { next }
+  end
+
+  # The fiber waits a second time, when the root fiber waits already.
+  def test_a_kill_while_another_fiber_than_the_root_polls_cancels_all_fibers
+    cancelled_fibers_write_to_each_other(&:pop)
+  end
+
+  # Through a socket, in their ensure clauses: the thread is killed.
+  def cancelled_fibers_write_to_each_other
     skip_under_stress
     before = descriptors
-    log = Queue.new
-    waiting = Queue.new
+    log, waiting, gate = Array.new(3) { Queue.new }
     thread = Thread.new do
       Fiber.set_scheduler(Reactor::Scheduler.new)
       a, b = UNIXSocket.pair
@@ -411,6 +419,8 @@ class TestLife < ReactorTest
         a.close
       end
       Fiber.schedule do
+        yield gate
+        waiting << true
         b.gets
       ensure
         log << b.gets # the kill interrupted the first gets
@@ -419,8 +429,9 @@ class TestLife < ReactorTest
         log << `echo child`
         log << Timeout.timeout(0.01) { sleep } rescue log << $!.class
       end
-      waiting << true
     end
+    until_asleep(thread)
+    gate << true
     waiting.pop(timeout: TEST_TIMEOUT)
     until_asleep(thread).kill
     join_or_fail(thread, TEST_TIMEOUT)

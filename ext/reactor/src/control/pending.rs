@@ -13,6 +13,7 @@ use crate::{
         error::{self, ruby},
         fiber::{self, clear_kill, current_fiber, is_kill},
         object::{Object, object_ref, write_barrier},
+        thread::check_interrupts,
     },
 };
 
@@ -89,8 +90,12 @@ impl Scheduler {
         }
     }
 
-    /// Raises what is pending for a fiber that was queued without a wait.
+    /// Raises what is pending for a fiber that was queued without a wait, and what is pending for the thread if that was left to it.
     pub fn raise_pending_in_queued(&self, slot: Slot) -> Result<(), Error> {
+        let takes_interrupts = self.state_mut().takes_interrupts(slot);
+        if takes_interrupts {
+            check_interrupts()?;
+        }
         let pending = self.state_mut().take_pending(slot);
         match pending {
             Some(pending) => Err(self.pending_error(slot, pending)),

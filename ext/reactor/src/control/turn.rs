@@ -14,7 +14,9 @@ use crate::{
         gc_time::gc_milliseconds,
         handler::blocks_in_finalizer_of,
         object::{Object, object_ref},
-        thread::{check_interrupts, is_interrupted, is_only_thread, without_gvl, yield_gvl},
+        thread::{
+            check_interrupts, is_interrupted, is_main, is_only_thread, without_gvl, yield_gvl,
+        },
     },
 };
 
@@ -34,7 +36,7 @@ impl Scheduler {
                 .or_else(|error| self.raise_in_root(slot, error))?;
         } else if is_interrupted(self.owner_thread()) {
             // The VM marks the fiber that has control when a signal comes. After a switch the mark would be on another fiber.
-            check_interrupts().or_else(|error| self.raise_in_root(slot, error))?;
+            self.run_interrupts(slot)?;
         } else if !is_only_thread() {
             self.yield_gvl_if_due(slot)?;
         }
@@ -61,7 +63,7 @@ impl Scheduler {
             self.quota().after_sleep(now);
         }
         self.advance_virtual_clock(settle);
-        check_interrupts().or_else(|error| self.raise_in_root(slot, error))?;
+        self.run_interrupts(slot)?;
         Ok(true)
     }
 
@@ -109,6 +111,21 @@ impl Scheduler {
         let yielded = yield_gvl();
         self.quota().after_yield(now, Instant::now());
         yielded.or_else(|error| self.raise_in_root(slot, error))
+    }
+
+    /// Runs what is pending for the thread, or lets the root fiber run it: this fiber only polls for all of them.
+    ///
+    /// A kill must reach the root fiber first. The VM carries it there only when this fiber has ended, and its `ensure` clauses may wait
+    /// for fibers that the root fiber ends. In the main thread, which no other one kills, trap handlers run in this fiber.
+    fn run_interrupts(&self, slot: Slot) -> Result<(), Error> {
+        let thread = self.owner_thread();
+        if is_interrupted(thread) && !is_main(thread) {
+            let root = self.state_mut().leave_interrupts_to_root(slot);
+            if let Some((root, fiber)) = root {
+                return self.switch(slot, root, fiber);
+            }
+        }
+        check_interrupts().or_else(|error| self.raise_in_root(slot, error))
     }
 
     /// Raises an exception in the root fiber. A signal or another thread has raised it in the thread, or the poll has failed, and

@@ -175,6 +175,12 @@ pub fn is_woken(thread: Thread) -> Result<bool, Error> {
     Ok(is_alive && unsafe { rb_sys::rb_thread_interrupted(thread.as_raw()) != 0 })
 }
 
+/// Whether a thread is the main thread of the current Ractor.
+pub fn is_main(thread: ObjectRef) -> bool {
+    // SAFETY: no arguments, never raises.
+    thread.value().as_raw() == unsafe { rb_sys::rb_thread_main() }
+}
+
 /// Whether this Ractor has no other thread of Ruby's.
 pub fn is_only_thread() -> bool {
     // SAFETY: called with the GVL, by a thread of Ruby's; reads a number.

@@ -24,6 +24,8 @@ pub struct Control {
     just_ended: bool,
     /// Raised in a fiber, meant for the root fiber.
     fatal_error: Option<ObjectRef>,
+    /// The root fiber is to run what is pending for the thread.
+    has_interrupts_for_root: bool,
     /// The first error that ended a fiber while other fibers went on.
     first_error: Option<ObjectRef>,
     /// The wait after which a fiber last started another, and since when it has done nothing else.
@@ -113,6 +115,18 @@ impl Control {
         }
     }
 
+    /// What is pending for the thread is the root fiber's to run.
+    pub fn leave_interrupts_to_root(&mut self) {
+        self.has_interrupts_for_root = true;
+    }
+
+    /// Whether `slot` is to run what is pending for the thread, because another fiber has left it to the root fiber.
+    pub fn takes_interrupts(&mut self, slot: Slot) -> bool {
+        let takes = self.has_interrupts_for_root && self.root.is_none_or(|root| root == slot);
+        self.has_interrupts_for_root &= !takes;
+        takes
+    }
+
     /// An error has ended a fiber. The root fiber raises it when all fibers have ended, unless it has an earlier one.
     pub fn offer_first_error(&mut self, exception: ObjectRef) {
         self.first_error.get_or_insert(exception);
@@ -184,6 +198,17 @@ mod tests {
         assert_eq!(None, control.take_fatal_error(1, true));
         assert_eq!(Some(ERROR), control.take_fatal_error(1, false));
         assert_eq!(None, control.take_fatal_error(1, false));
+    }
+
+    #[test]
+    fn what_is_pending_for_the_thread_is_run_once_by_the_root_fiber() {
+        let mut control = Control::default();
+        control.replace_root(Some(1));
+        assert!(!control.takes_interrupts(1));
+        control.leave_interrupts_to_root();
+        assert!(!control.takes_interrupts(2));
+        assert!(control.takes_interrupts(1));
+        assert!(!control.takes_interrupts(1));
     }
 
     #[test]

@@ -136,6 +136,24 @@ impl State {
         Some((root, self.fibers.get(root)?.fiber()))
     }
 
+    /// What is pending for the thread is left to the root fiber, which is to get control now. `None` if that is `slot`, if there is
+    /// none, or if it can't get control, because it waits for a fiber that it has resumed.
+    pub fn leave_interrupts_to_root(&mut self, slot: Slot) -> Option<(Slot, ObjectRef)> {
+        let root = self.control.root().filter(|root| *root != slot)?;
+        let fiber = self.fibers.get(root)?.fiber();
+        if self.waits_for_parked(root) {
+            return None;
+        }
+        self.queue_if_over(slot);
+        self.control.leave_interrupts_to_root();
+        Some((root, fiber))
+    }
+
+    /// Whether the fiber, which has got control, is to run what is pending for the thread.
+    pub fn takes_interrupts(&mut self, slot: Slot) -> bool {
+        self.control.takes_interrupts(slot)
+    }
+
     /// An exception has ended a fiber. Before its first park it belongs to the fiber that called `Fiber.schedule`. Later an
     /// ordinary error is kept until all fibers have ended, and any other is raised in the root fiber at once.
     ///

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::{ERROR, NIL, OTHER_ERROR, block, fiber, open, order, scheduled};
 use crate::state::{
     State,
+    fiber::Slot,
     ready_queue::Next,
     wait::{Pending, WaitHook, WaitStatus, WakeCause},
 };
@@ -198,10 +199,15 @@ fn a_fiber_waits_for_a_parked_one_that_it_has_resumed() {
 }
 
 /// A finalizer or a trap handler has waited in a fiber that polls, and its wait is over, when it gives control away: to raise in the
-/// root fiber, or because the VM goes to another fiber.
+/// root fiber, to let that one run what is pending for the thread, or because the VM goes to another fiber.
 #[test]
 fn a_fiber_that_gives_control_away_though_its_wait_is_over_gets_it_again() {
-    for is_raised_in_root in [true, false] {
+    let ways: [fn(&mut State, Slot, Slot); 3] = [
+        |state, _, slot| assert!(state.raise_in_root(slot, ERROR).is_some()),
+        |state, _, slot| assert!(state.leave_interrupts_to_root(slot).is_some()),
+        |state, root, _| state.on_resumed(root),
+    ];
+    for give_control_away in ways {
         let (mut state, _script) = open();
         let root = state.enter(fiber(0)).unwrap().slot;
         state.begin_drain(root);
@@ -211,10 +217,7 @@ fn a_fiber_that_gives_control_away_though_its_wait_is_over_gets_it_again() {
         state.enter(fiber(1)).unwrap();
         state.leave(slot);
         assert!(state.may_run(slot) && !state.is_queued(slot));
-        match is_raised_in_root {
-            true => assert!(state.raise_in_root(slot, ERROR).is_some()),
-            false => state.on_resumed(root),
-        }
+        give_control_away(&mut state, root, slot);
         assert_eq!(vec![slot], order(&mut state));
     }
 }
