@@ -420,7 +420,7 @@ class TestLife < ReactorTest
       end
       Fiber.schedule do
         yield gate
-        waiting << true
+        waiting << Fiber.scheduler
         b.gets
       ensure
         log << b.gets # the kill interrupted the first gets
@@ -432,7 +432,8 @@ class TestLife < ReactorTest
     end
     until_asleep(thread)
     gate << true
-    waiting.pop(timeout: TEST_TIMEOUT)
+    scheduler = waiting.pop(timeout: TEST_TIMEOUT)
+    assert eventually { scheduler.fibers.any? { |sighting| sighting.state == :waiting && sighting.hook == :io } }
     until_asleep(thread).kill
     join_or_fail(thread, TEST_TIMEOUT)
     assert_equal ["Timeout::Error", "bye\n", "child\n", "so long\n"], Array.new(log.size) { log.pop.to_s }.sort

@@ -44,7 +44,10 @@ impl Scheduler {
             }
             WaitStatus::TimedOut if self.outlasts_timeouts(slot) => self.poll_wait(slot),
             WaitStatus::TimedOut if self.must_wait_on(slot) => Ok(self.wake_cause(slot)),
-            WaitStatus::Raise(pending) => Err(self.pending_error(slot, pending)),
+            WaitStatus::Raise(pending) => {
+                self.raise(slot, pending)?;
+                Ok(self.wake_cause(slot))
+            }
             WaitStatus::TimedOut => Err(self.timeout_error(slot)),
             WaitStatus::Over(_) | WaitStatus::Waiting => Ok(self.wake_cause(slot)),
         }
@@ -90,25 +93,24 @@ impl Scheduler {
         }
     }
 
-    /// Raises what is pending for a fiber that was queued without a wait, and what is pending for the thread if that was left to it.
+    /// Raises what is pending for a fiber that was queued without a wait.
     pub fn raise_pending_in_queued(&self, slot: Slot) -> Result<(), Error> {
-        let takes_interrupts = self.state_mut().takes_interrupts(slot);
-        if takes_interrupts {
-            check_interrupts()?;
-        }
         let pending = self.state_mut().take_pending(slot);
         match pending {
-            Some(pending) => Err(self.pending_error(slot, pending)),
+            Some(pending) => self.raise(slot, pending),
             None => Ok(()),
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn pending_error(&self, slot: Slot, pending: Pending) -> Error {
+    fn raise(&self, slot: Slot, pending: Pending) -> Result<(), Error> {
         match pending {
-            Pending::Raise(exception) | Pending::Late(exception) => error::exception(exception),
-            Pending::Kill => self.kill(slot),
+            Pending::Raise(exception) | Pending::Late(exception) => {
+                Err(error::exception(exception))
+            }
+            Pending::Kill => Err(self.kill(slot)),
+            Pending::Interrupts => check_interrupts(),
         }
     }
 

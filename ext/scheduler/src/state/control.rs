@@ -4,7 +4,11 @@ use std::{collections::VecDeque, time::Instant};
 
 use reactor::Token;
 
-use crate::state::{fiber::Slot, object_ref::ObjectRef, wait::Life};
+use crate::state::{
+    fiber::Slot,
+    object_ref::ObjectRef,
+    wait::{Life, Pending},
+};
 
 /// An operation that the VM wants to be interrupted, and what it is to raise. From Ruby 4.1 on the VM hands over a proxy
 /// instead of the fiber.
@@ -101,30 +105,25 @@ impl Control {
         self.fatal_error.get_or_insert(exception);
     }
 
-    pub fn has_fatal_error(&self) -> bool {
-        self.fatal_error.is_some()
+    pub fn has_pending_for_root(&self) -> bool {
+        self.fatal_error.is_some() || self.has_interrupts_for_root
     }
 
-    /// The error meant for the root fiber, if `slot` is that one.
-    pub fn take_fatal_error(&mut self, slot: Slot, is_scheduled: bool) -> Option<ObjectRef> {
+    /// What is meant for the root fiber, if `slot` is that one.
+    pub fn take_pending_for_root(&mut self, slot: Slot, is_scheduled: bool) -> Option<Pending> {
         let is_root = self.root.is_none_or(|root| root == slot);
-        if is_root && !is_scheduled {
-            self.fatal_error.take()
-        } else {
-            None
+        if !is_root || is_scheduled {
+            return None;
         }
+        if let Some(error) = self.fatal_error.take() {
+            return Some(Pending::Raise(error));
+        }
+        std::mem::take(&mut self.has_interrupts_for_root).then_some(Pending::Interrupts)
     }
 
     /// What is pending for the thread is the root fiber's to run.
     pub fn leave_interrupts_to_root(&mut self) {
         self.has_interrupts_for_root = true;
-    }
-
-    /// Whether `slot` is to run what is pending for the thread, because another fiber has left it to the root fiber.
-    pub fn takes_interrupts(&mut self, slot: Slot) -> bool {
-        let takes = self.has_interrupts_for_root && self.root.is_none_or(|root| root == slot);
-        self.has_interrupts_for_root &= !takes;
-        takes
     }
 
     /// An error has ended a fiber. The root fiber raises it when all fibers have ended, unless it has an earlier one.
@@ -171,7 +170,7 @@ mod tests {
 
     use reactor::Token;
 
-    use super::{Control, ObjectRef};
+    use super::{Control, ObjectRef, Pending};
 
     const ERROR: ObjectRef = ObjectRef::new(8);
 
@@ -194,29 +193,39 @@ mod tests {
         assert_eq!(None, control.replace_root(Some(1)));
         control.offer_fatal_error(ERROR);
         control.offer_fatal_error(ObjectRef::new(16));
-        assert_eq!(None, control.take_fatal_error(2, false));
-        assert_eq!(None, control.take_fatal_error(1, true));
-        assert_eq!(Some(ERROR), control.take_fatal_error(1, false));
-        assert_eq!(None, control.take_fatal_error(1, false));
+        assert_eq!(None, control.take_pending_for_root(2, false));
+        assert_eq!(None, control.take_pending_for_root(1, true));
+        assert_eq!(
+            Some(Pending::Raise(ERROR)),
+            control.take_pending_for_root(1, false)
+        );
+        assert_eq!(None, control.take_pending_for_root(1, false));
     }
 
     #[test]
-    fn what_is_pending_for_the_thread_is_run_once_by_the_root_fiber() {
+    fn what_is_pending_for_the_thread_is_run_once_by_the_root_fiber_after_an_error() {
         let mut control = Control::default();
         control.replace_root(Some(1));
-        assert!(!control.takes_interrupts(1));
         control.leave_interrupts_to_root();
-        assert!(!control.takes_interrupts(2));
-        assert!(control.takes_interrupts(1));
-        assert!(!control.takes_interrupts(1));
+        control.set_fatal_error(ERROR);
+        assert_eq!(None, control.take_pending_for_root(2, false));
+        let all = std::iter::from_fn(|| control.take_pending_for_root(1, false));
+        assert_eq!(
+            vec![Pending::Raise(ERROR), Pending::Interrupts],
+            all.collect::<Vec<_>>()
+        );
+        assert!(!control.has_pending_for_root());
     }
 
     #[test]
     fn without_a_root_fiber_any_foreign_fiber_takes_a_fatal_error() {
         let mut control = Control::default();
         control.set_fatal_error(ERROR);
-        assert_eq!(None, control.take_fatal_error(2, true));
-        assert_eq!(Some(ERROR), control.take_fatal_error(2, false));
+        assert_eq!(None, control.take_pending_for_root(2, true));
+        assert_eq!(
+            Some(Pending::Raise(ERROR)),
+            control.take_pending_for_root(2, false)
+        );
     }
 
     #[test]

@@ -27,18 +27,18 @@ impl State {
 
     /// Looks whether the fiber's wait is over. What is raised is no longer pending then.
     pub fn poll_wait(&mut self, slot: Slot) -> WaitStatus {
-        if let Some(error) = self.take_fatal_error(slot) {
-            return WaitStatus::Raise(Pending::Raise(error));
+        if let Some(pending) = self.take_pending_for_root(slot) {
+            return WaitStatus::Raise(pending);
         }
         self.fibers
             .get_mut(slot)
             .map_or(WaitStatus::UNKNOWN, FiberRecord::poll_wait)
     }
 
-    /// Takes the error or kill that waits for a fiber which was queued without a wait.
+    /// Takes what waits for a fiber which was queued without a wait.
     pub fn take_pending(&mut self, slot: Slot) -> Option<Pending> {
-        match self.take_fatal_error(slot) {
-            Some(error) => Some(Pending::Raise(error)),
+        match self.take_pending_for_root(slot) {
+            Some(pending) => Some(pending),
             None => self.fibers.get_mut(slot)?.take_pending(),
         }
     }
@@ -108,12 +108,12 @@ impl State {
         self.timeouts.blocks_inside_fired(slot, &self.fibers)
     }
 
-    fn take_fatal_error(&mut self, slot: Slot) -> Option<ObjectRef> {
-        if !self.control.has_fatal_error() {
+    fn take_pending_for_root(&mut self, slot: Slot) -> Option<Pending> {
+        if !self.control.has_pending_for_root() {
             return None;
         }
         let is_scheduled = self.fibers.is_scheduled(slot);
-        self.control.take_fatal_error(slot, is_scheduled)
+        self.control.take_pending_for_root(slot, is_scheduled)
     }
 
     /// Takes the first fired timeout of a fiber: the outermost, if several have fired.
@@ -147,11 +147,6 @@ impl State {
         self.queue_if_over(slot);
         self.control.leave_interrupts_to_root();
         Some((root, fiber))
-    }
-
-    /// Whether the fiber, which has got control, is to run what is pending for the thread.
-    pub fn takes_interrupts(&mut self, slot: Slot) -> bool {
-        self.control.takes_interrupts(slot)
     }
 
     /// An exception has ended a fiber. Before its first park it belongs to the fiber that called `Fiber.schedule`. Later an

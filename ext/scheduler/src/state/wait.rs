@@ -65,13 +65,15 @@ pub enum WakeCause {
     Interrupted,
 }
 
-/// An exception or a kill that a fiber raises when it gets control.
+/// What a fiber raises or runs when it gets control.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pending {
     Raise(ObjectRef),
     /// A raise that no wait drops: it was meant for one that nothing but its own end may end.
     Late(ObjectRef),
     Kill,
+    /// What is pending for the thread: see [`State::leave_interrupts_to_root`](crate::state::State::leave_interrupts_to_root).
+    Interrupts,
 }
 
 /// The next step of a fiber that has control and looks at its wait.
