@@ -117,7 +117,10 @@ fn try_fast_path(
     let never_blocks = kind.never_blocks();
     let is_sliced = |size: usize| never_blocks && size > SLICE;
     let attempted = match direction {
-        Direction::Write if scheduler.state_mut().should_batch() => return Ok(None),
+        Direction::Write if scheduler.state_mut().should_batch() => {
+            progress.io = Some(io);
+            return Ok(None);
+        }
         Direction::Read => request.with_writable(0, |bytes| match is_sliced(bytes.len()) {
             true => Err(Errno::NOTSOCK),
             false => system::read(kind, descriptor, bytes),
