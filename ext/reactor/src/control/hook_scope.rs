@@ -30,33 +30,70 @@ pub enum Entered<'a> {
 
 impl<'a> HookScope<'a> {
     /// Begins a hook in the current fiber. ThreadError in another thread, RuntimeError once closed.
+    ///
+    /// What is compiled into each hook is the usual case, and the call in it returns its result in registers. A result in memory is
+    /// written in parts and read as a whole, which waits for the writes.
+    #[inline(always)]
     pub fn enter(ruby: &Ruby, this: &'a Obj<Scheduler>) -> Result<Entered<'a>, Error> {
-        let scheduler: &'a Scheduler = this;
-        if !scheduler.check_owner(ruby, this.as_value())? {
-            return Ok(Entered::ForkedChild);
+        match Self::enter_in_use(this) {
+            Some(slot) => Ok(Self::entered(this, slot)),
+            None => Self::enter_unusual(ruby, this),
         }
-        Self::enter_checked(this)
     }
 
     /// As [`HookScope::enter`], where this hook has found already that the current thread may use the scheduler.
-    #[inline(always)] // a part of the function above
+    #[inline(always)]
     pub fn enter_checked(this: &'a Obj<Scheduler>) -> Result<Entered<'a>, Error> {
-        let scheduler: &'a Scheduler = this;
-        let fiber = current_fiber();
-        let entered = scheduler.state_mut().enter(fiber);
-        let Some(entered) = entered else {
-            return Err(runtime_error("this scheduler is closed"));
-        };
-        let slot = match entered.is_new {
-            true => Scheduler::enter_unkept(*this, entered.slot, fiber),
-            false => entered.slot,
-        };
-        Ok(Entered::Usable(HookScope {
-            scheduler,
+        let slot = Self::enter_usable(this).ok_or_else(closed)?;
+        Ok(Self::entered(this, slot))
+    }
+
+    #[inline(always)]
+    fn entered(this: &'a Obj<Scheduler>, slot: Slot) -> Entered<'a> {
+        Entered::Usable(HookScope {
+            scheduler: this,
             object: *this,
             slot,
-        }))
+        })
     }
+
+    /// The slot of the current fiber; `None`, and nothing done, if the scheduler is closed or not known to be this thread's.
+    #[inline(never)]
+    fn enter_in_use(this: &Obj<Scheduler>) -> Option<Slot> {
+        if !this.is_in_use() {
+            return None;
+        }
+        Self::enter_current(this)
+    }
+
+    /// The slot of the current fiber; `None` if the scheduler is closed.
+    #[inline(never)]
+    fn enter_usable(this: &Obj<Scheduler>) -> Option<Slot> {
+        Self::enter_current(this)
+    }
+
+    #[inline(always)]
+    fn enter_current(this: &Obj<Scheduler>) -> Option<Slot> {
+        let fiber = current_fiber();
+        let entered = this.state_mut().enter(fiber)?;
+        Some(match entered.is_new {
+            true => Scheduler::enter_unkept(*this, entered.slot, fiber),
+            false => entered.slot,
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn enter_unusual(ruby: &Ruby, this: &'a Obj<Scheduler>) -> Result<Entered<'a>, Error> {
+        match this.check_owner(ruby, this.as_value())? {
+            true => Self::enter_checked(this),
+            false => Ok(Entered::ForkedChild),
+        }
+    }
+}
+
+fn closed() -> Error {
+    runtime_error("this scheduler is closed")
 }
 
 impl Drop for HookScope<'_> {

@@ -58,6 +58,17 @@ impl Owner {
         Ok(true)
     }
 
+    /// Whether the current thread may use the scheduler in this process, and has used it before. Of another thread or process,
+    /// [`Owner::check`] tells what follows.
+    #[inline(always)] // in each hook
+    pub fn is_in_use(&self) -> bool {
+        let thread = current_thread().address();
+        let claim = self.0.get();
+        claim.is_some_and(|claim| {
+            claim.used && claim.thread == thread && claim.forks == fork_generation()
+        })
+    }
+
     /// The current thread, in a hook that has found that it may use the scheduler: it is not asked of the VM again.
     pub fn thread_in_hook(&self) -> ObjectRef {
         let claim = self.0.get();

@@ -128,6 +128,12 @@ impl Scheduler {
         self.owner.check(ruby, this)
     }
 
+    /// As [`Owner::is_in_use`].
+    #[inline(always)]
+    pub fn is_in_use(&self) -> bool {
+        self.owner.is_in_use()
+    }
+
     /// As [`Owner::thread_in_hook`].
     pub fn owner_thread(&self) -> ObjectRef {
         self.owner.thread_in_hook()
