@@ -236,6 +236,7 @@ impl State {
     /// Fiber#transfer itself), that fiber is suspended without a wake-up to come, so it is queued.
     pub fn on_resumed(&mut self, slot: Slot) {
         let left = self.control.resume(slot);
+        self.fibers.expect(slot);
         self.note_owner(slot);
         self.trace_event(TraceEvent::Control, slot);
         if let Some(left) = left {

@@ -26,7 +26,7 @@ pub struct FiberTable {
     lives: Vec<u32>,
     free: Vec<Slot>,
     by_address: HashMap<usize, Slot, BuildHasherDefault<AddressHasher>>,
-    /// The answer to the last [`FiberTable::find`].
+    /// The answer to the next [`FiberTable::find`], if it is the fiber that was found last, or has got control since.
     last_found: Option<(usize, Slot)>,
     live: usize,
     waiting_for_unblock_only: usize,
@@ -57,6 +57,19 @@ impl FiberTable {
         let slot = *self.by_address.get(&address)?;
         self.last_found = Some((address, slot));
         Some(slot)
+    }
+
+    /// As [`FiberTable::find`], of a fiber that does not have control: it is not the next one to be found.
+    pub fn find_other(&self, fiber: ObjectRef) -> Option<Slot> {
+        self.by_address.get(&fiber.address()).copied()
+    }
+
+    /// The fiber in this slot has control: most likely, it is the next one to be found.
+    #[inline(always)] // in each switch
+    pub fn expect(&mut self, slot: Slot) {
+        if let Some(record) = self.get(slot) {
+            self.last_found = Some((record.fiber().address(), slot));
+        }
     }
 
     /// Adds a fiber. The caller issues the write barrier.

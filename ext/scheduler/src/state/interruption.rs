@@ -191,7 +191,7 @@ impl State {
     /// Ends the wait of a fiber in `block` or `kernel_sleep`. The blocker tells which wait is meant, if a trap handler waits
     /// in the middle of another wait.
     pub fn unblock(&mut self, fiber: ObjectRef, blocker: ObjectRef) -> Unblocked {
-        let Some(slot) = self.fibers.find(fiber) else {
+        let Some(slot) = self.fibers.find_other(fiber) else {
             return Unblocked::Dropped;
         };
         let record = self.fibers.get(slot);
