@@ -116,6 +116,7 @@ class TestRun < ReactorTest
         Reactor.run do
           first = Fiber.schedule { sleep 0; raise IOError, "first" }
           Fiber.schedule { sleep 0.001 while first.alive?; log << :not_disturbed }
+          # It waits at least once: an error before the first wait is raised in the fiber that called Fiber.schedule, which may yield.
           Fiber.schedule { begin sleep 0.001 end while first.alive?; raise KeyError, "second" }
           sleep 0.001 until log.any?
           log << :block

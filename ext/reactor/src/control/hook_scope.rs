@@ -32,7 +32,7 @@ impl<'a> HookScope<'a> {
     /// Begins a hook in the current fiber. ThreadError in another thread, RuntimeError once closed.
     ///
     /// What is compiled into each hook is the usual case, and the call in it returns its result in registers. A result in memory is
-    /// written in parts and read as a whole, which waits for the writes.
+    /// written in parts and read as a whole, and the processor waits for the writes before it can read.
     #[inline(always)]
     pub fn enter(ruby: &Ruby, this: &'a Obj<Scheduler>) -> Result<Entered<'a>, Error> {
         match Self::enter_in_use(this) {
