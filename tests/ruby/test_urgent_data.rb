@@ -14,7 +14,7 @@ class TestUrgentData < ReactorTest
         Fiber.schedule do
           until_parked(scheduler, 2)
           w << "x"
-          until_parked(scheduler, 1)
+          assert eventually { log.any? }
           log << file.wait_priority(0.001) << IO.select(nil, nil, [file], 0.001)
           log << file.wait(IO::READABLE | IO::PRIORITY, 1)
           @waiting.kill
