@@ -8,11 +8,11 @@ module Runner
     TESTS = File.expand_path("../ruby", __dir__)
     # Files that do not depend on the backend: they run on the first backend only.
     BACKEND_INDEPENDENT = %w[
-      test_bench test_docs test_examples test_fuzz test_gems test_layers test_panic_points test_rails test_runner test_servers
-      test_types test_wide
+      test_bench test_docs test_examples test_fuzz test_gems test_layers test_mutants test_panic_points test_rails test_runner
+      test_servers test_types test_wide
     ].freeze
     # Of these the tests of our own tools: they run on the newest Ruby only.
-    OF_TOOLS = %w[test_bench test_fuzz test_layers test_panic_points test_runner test_types test_wide].freeze
+    OF_TOOLS = %w[test_bench test_fuzz test_layers test_mutants test_panic_points test_runner test_types test_wide].freeze
     # Files that are fast enough with a collection at every allocation.
     STRESS = %w[test_block test_fiber test_gc test_io_read_write test_io_wait test_sleep test_timeout].freeze
     # Libraries that Ruby loads before the first line. Without them there is a third less to mark at every allocation.
