@@ -40,7 +40,16 @@ class TestGroup < ReactorTest
 
   def test_the_block_s_value_is_returned_when_all_tasks_have_ended
     log = []
-    value = in_fiber { Reactor.group { |group| group.async { sleep 0.002; log << :task }; sleep 0; log << :block; :value } }
+    value = in_fiber do
+      Reactor.group do |group|
+        block_ends = Thread::Queue.new
+        group.async { block_ends.pop; log << :task }
+        sleep 0
+        log << :block
+        block_ends << true
+        :value
+      end
+    end
     assert_equal [:value, %i[block task]], [value, log]
     assert_nil in_fiber { Reactor.group { nil } }
   end
