@@ -168,7 +168,7 @@ class TestFiles < ReactorTest
 
   def read_large
     file = track(File.open(@path, "rb"))
-    sleep 0.001 # until then the fiber that called Fiber.schedule is ready
+    sleep 0 # until then the fiber that called Fiber.schedule is ready
     before = pool_jobs
     assert_bytes BYTES[7, 1 << 20], file.pread(1 << 20, 7)
     assert_equal before, pool_jobs, "no other fiber was ready"

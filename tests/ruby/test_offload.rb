@@ -463,7 +463,7 @@ class TestOffload < ReactorTest
       end
       fiber = nil
       Fiber.schedule { entered.pop; fiber.raise(ArgumentError, "stop"); queue << true }
-      fiber = Fiber.schedule { sleep 0.001; waiting = true; puts queue.pop } # after its sleep it is the one that polls
+      fiber = Fiber.schedule { sleep 0; waiting = true; puts queue.pop } # after its sleep the root fiber waits, and it is the one that polls
       scheduler.run
     RUBY
   end

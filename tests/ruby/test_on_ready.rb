@@ -288,7 +288,8 @@ class TestOnReady < ReactorTest
       log = []
       2.times { |i| scheduler.on_ready(reading) { log << "watcher \#{i}" } }
       Fiber.schedule do
-        sleep 0.001 # the root fiber waits, and what a poll needs is there
+        sleep 0 # after it the root fiber waits
+        sleep 0.001 # and what a poll needs is there
         finalizer = -> { finalizer = nil; queue << :fiber; 2.times { sleep 0 }; log << :finalizer }
         writing << "x"
         log << queue.pop
