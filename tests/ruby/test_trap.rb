@@ -5,11 +5,12 @@ require_relative "helper"
 # A trap handler runs in the fiber that polls, in the middle of that fiber's wait, and may wait itself.
 class TestTrap < ReactorTest
   # Runs `wait` in the fiber that polls. A signal comes in the middle, and `handler` runs there; meanwhile another thread runs
-  # `outside`, if there is one.
+  # `outside`, if there is one. The clock stands until the handler runs, so that no limit is over before, however slow the machine.
   SCRIPT = <<~'RUBY'
     require "timeout"
+    require "reactor/testing"
     wait, handler, outside = ARGV
-    $queue, $inner, $entered = Array.new(3) { Thread::Queue.new }
+    $queue, $inner, $entered, $go = Array.new(4) { Thread::Queue.new }
     $mutex, $condition, $held = Thread::Mutex.new, Thread::ConditionVariable.new, Thread::Queue.new
     $reading, $writing = IO.pipe
     $waiting = $sent = $polls = $place = nil
@@ -17,12 +18,14 @@ class TestTrap < ReactorTest
     clock = -> { Process.clock_gettime(Process::CLOCK_MONOTONIC) }
     main = Thread.current
     handlers = []
+    scheduler = nil
     trap(:USR1) do
+      scheduler.virtual_hold(false)
       $entered << true
       eval(handler)
       handlers << Fiber.current
     end
-    class Counting < Reactor::Scheduler
+    module Counting
       BLOCKS = []
       def block(blocker, timeout = nil)
         BLOCKS << blocker
@@ -51,7 +54,7 @@ class TestTrap < ReactorTest
       end
     end) if defined?(Reactor::PortableScheduler)
     signaller = Thread.new do
-      Thread.stop
+      $go.pop
       Thread.pass until $waiting && main.stop?
       Process.kill(:USR1, Process.pid) unless $place
       $entered.pop
@@ -60,10 +63,13 @@ class TestTrap < ReactorTest
         eval(outside)
       end
     end
-    Fiber.set_scheduler(Counting.new)
-    fiber = Fiber.schedule do
-      sleep 0.001 # after it the root fiber waits, and this one polls
-      signaller.wakeup
+    Reactor::Testing.virtual_time do
+      scheduler = Fiber.scheduler
+      scheduler.singleton_class.prepend(Counting)
+      sleep 0 # after it the root fiber waits, and this one polls
+      sleep 0.001
+      scheduler.virtual_hold(true)
+      $go << true
       Counting::BLOCKS.clear
       began = clock.()
       $waiting = true
@@ -71,7 +77,6 @@ class TestTrap < ReactorTest
       took = clock.() - began
       puts [handlers == [$polls || Fiber.current], value.inspect, took >= 0.3, Counting::BLOCKS.count($queue)].join("|")
     end
-    Fiber.scheduler.run
     signaller.join
   RUBY
 
@@ -133,7 +138,9 @@ class TestTrap < ReactorTest
     wait = "$reading.readpartial(1); $turns <= 10 ? :few : $turns"
     turns = "Fiber.scheduler.stats[:turns]"
     handler = "$inner.pop; before = #{turns}; sleep 0.2; $turns = #{turns} - before"
-    assert_equal ":few", after_a_signal_in(in_its_fiber(wait), handler: handler, outside: "$writing.write('1'); $inner << 1").first
+    [handler, "Enumerator.new { |y| y << (#{handler}) }.next"].each do |handles|
+      assert_equal ":few", after_a_signal_in(in_its_fiber(wait), handler: handles, outside: "$writing.write('1'); $inner << 1").first, handles
+    end
   end
 
   # What the handler waits for is an Enumerator. What ends the fiber's own wait comes before that is over. It must not give the fiber

@@ -119,8 +119,8 @@ module Reactor
         { IO::READABLE => readable, IO::WRITABLE => writable, IO::PRIORITY => priority }.each do |event, ios|
           ios.each do |io|
             waits = @watched[event][io] or next
-            # Trap handlers have interrupted these waits, which are over, and wait themselves.
-            next @watched[event].delete(io) if waits.each_key.all? { |wait| wait.is_a?(Wait) && wait.woken }
+            # Trap handlers have interrupted these waits, which are over, and wait themselves, or for an Enumerator.
+            next @watched[event].delete(io) if waits.each_key.all? { |wait| wait.is_a?(Wait) && (wait.woken || wait.held) }
 
             waits.each_key do |wait|
               wait.events |= event

@@ -25,9 +25,14 @@ module Reactor
       # @api private
       def virtual_elapsed = @virtual_now && ((@virtual_now - @virtual_start) * 1e9).round
 
+      # Any thread and any trap handler may call this.
+      #
       # @param begins [Boolean] from true to false the clock does not jump
       # @api private
-      def virtual_hold(begins) = @holds = begins ? @holds + 1 : [@holds - 1, 0].max
+      def virtual_hold(begins)
+        @holds = begins ? @holds + 1 : [@holds - 1, 0].max
+        wake_poll unless begins # IO.select sleeps on after a trap handler
+      end
 
       private
 
