@@ -1,0 +1,11 @@
+# frozen_string_literal: true
+
+require "reactor"
+
+# The order of the two depends on how long the machine takes for one turn of the loop. bin/stalls must find it.
+log = []
+Fiber.set_scheduler(Reactor::Scheduler.new)
+Fiber.schedule { sleep 0.002; log << :sleeper }
+Fiber.schedule { sleep 0; log << :other }
+Fiber.scheduler.run
+exit log == %i[other sleeper]
