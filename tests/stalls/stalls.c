@@ -27,7 +27,7 @@ static long number(const char *name) {
   return text ? atol(text) : 0;
 }
 
-// The library's own nanosleep(2), which no wrapper sees.
+// A system call without the C library, whose functions are stalled.
 static long system_call(long name, long a, long b, long c, long d, long e, long f) {
   register long r10 __asm__("r10") = d, r8 __asm__("r8") = e, r9 __asm__("r9") = f;
   long result;
