@@ -332,12 +332,13 @@ class ReactorTest < Minitest::Test
 
   # Runs Ruby code in a child process with this library loaded. The block (if any) gets the process id and a lambda that
   # waits for a line of the child's standard output. A child that does not end in time is killed and fails the test.
-  def run_child(code, *arguments, env: {}, within: TEST_TIMEOUT, options: {})
+  # RubyGems is half of a child's start: only a child that needs a gem has it.
+  def run_child(code, *arguments, env: {}, within: TEST_TIMEOUT, gems: false, options: {})
     out_r, out_w = IO.pipe
     err_r, err_w = IO.pipe
     start = clock
     own = { "REACTOR_BACKEND" => BACKEND.to_s, "REACTOR_STRESS" => nil, "REACTOR_RESULTS" => nil, "REACTOR_REPEAT" => nil }
-    pid = Process.spawn(own.merge(env), RbConfig.ruby, "-w", "-I", LIB,
+    pid = Process.spawn(own.merge(env), RbConfig.ruby, *("--disable-gems" unless gems), "-w", "-I", LIB,
                         "-r", "reactor", "-e", "#{WHOLE_LINES}\n#{code}", *arguments.map(&:to_s),
                         out: out_w, err: err_w, in: File::NULL, pgroup: true, **options)
     out_w.close

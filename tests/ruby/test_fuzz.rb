@@ -143,7 +143,7 @@ class TestFuzz < ReactorTest
   def run_printed(test, folder)
     file = File.join(folder, "test_found.rb")
     File.write(file, test.gsub("require_relative \"", "require \"#{__dir__}/"))
-    run_child("load ARGV.first", file)
+    run_child("load ARGV.first", file, gems: true)
   end
 
   def test_a_known_difference_has_a_reason
