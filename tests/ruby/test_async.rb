@@ -360,7 +360,7 @@ class TestAsync < ReactorTest
   end
 
   def test_io_event_selector_in_the_environment_selects_reactor
-    out = child_says(<<~RUBY, env: { "IO_EVENT_SELECTOR" => "Reactor" })
+    out = child_says(<<~RUBY, env: { "IO_EVENT_SELECTOR" => "Reactor" }, gems: true)
       require "async"
       require "reactor/async"
       Sync { puts Fiber.scheduler.instance_variable_get(:@selector).class }

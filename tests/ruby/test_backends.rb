@@ -131,7 +131,7 @@ class TestBackends < ReactorTest
     needs_linux "io_uring"
     skip "no native library" if select_backend?
     skip "no fiddle to install a filter with" unless system(RbConfig.ruby, "-W0", "-e", "require 'fiddle'", err: File::NULL)
-    out = child_says(REFUSE_IO_URING + <<~'RUBY', env: { "REACTOR_BACKEND" => nil })
+    out = child_says(REFUSE_IO_URING + <<~'RUBY', env: { "REACTOR_BACKEND" => nil }, gems: true)
       reason = Reactor.backends.fetch(:uring)
       puts reason
       begin

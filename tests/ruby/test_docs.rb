@@ -35,7 +35,7 @@ class TestDocs < ReactorTest
     Dir.mktmpdir do |directory|
       path = File.join(directory, "example.rb")
       File.write(path, block.code)
-      child = run_child("load #{path.inspect}", within: TEST_TIMEOUT)
+      child = run_child("load #{path.inspect}", within: TEST_TIMEOUT, gems: true)
     end
     assert_equal "", child.err, block.code
     assert_predicate child.status, :success?, "#{block.path}:#{block.line}\n#{block.code}\n#{child.out}"
