@@ -44,6 +44,8 @@ pub struct ReadyQueue {
     /// Fibers that have spent their time slice: after all other fibers, for at most [`MAX_POLLS_SKIPPED`] polls.
     low_priority: VecDeque<Token>,
     next_ticket: u64,
+    /// The last ticket of the round: of those that the last poll left in the queue.
+    round_end: u64,
     /// Polls since a fiber of low priority had a turn.
     polls_skipped: u32,
     resumed_since_poll: u32,
@@ -95,6 +97,7 @@ impl ReadyQueue {
 
     /// A poll has ended.
     pub fn on_poll(&mut self) {
+        self.round_end = self.next_ticket;
         self.polls_skipped += 1;
         if self.polls_skipped > MAX_POLLS_SKIPPED {
             self.polls_skipped = 0;
@@ -117,6 +120,13 @@ impl ReadyQueue {
     /// Whether as many fibers have been resumed since the last poll as may be.
     pub fn is_poll_due(&self) -> bool {
         self.resumed_since_poll >= MAX_RESUMES_PER_POLL
+    }
+
+    /// Whether all fibers that were ready after the last poll have had their turn.
+    pub fn is_round_over(&self) -> bool {
+        [&self.expired, &self.ready]
+            .into_iter()
+            .all(|line| line.front().is_none_or(|ticket| ticket.0 > self.round_end))
     }
 
     /// Whether the clock is to be asked how long ago the last poll is. A question takes as long as half a switch.
@@ -239,6 +249,24 @@ mod tests {
         queue.push(token(1));
         queue.on_poll();
         assert_eq!([1, 7][..], drained(&mut queue));
+    }
+
+    #[test]
+    fn a_round_is_over_when_all_that_were_ready_after_the_poll_have_gone() {
+        let mut queue = ReadyQueue::default();
+        assert!(queue.is_round_over());
+        queue.push(token(1));
+        assert!(queue.is_round_over(), "it was not ready then");
+        queue.push_expired(token(2));
+        queue.on_poll();
+        queue.push(token(3));
+        for last in [2, 1] {
+            assert!(!queue.is_round_over());
+            assert_eq!(Some(token(last)), queue.pop());
+        }
+        assert!(queue.is_round_over());
+        queue.push_first(token(4));
+        assert!(!queue.is_round_over(), "its turn has come");
     }
 
     #[test]

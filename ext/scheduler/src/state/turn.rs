@@ -150,6 +150,13 @@ impl State {
         }
     }
 
+    /// Whether a fiber that is about to yield polls first: all that were ready after the last poll have had their turn, or something is
+    /// to be raised. Otherwise [`State::next_ready`] says when a poll is due. In virtual time, where the order must not depend on
+    /// the machine, each yield polls.
+    pub fn yields_with_poll(&self) -> bool {
+        self.queue.is_round_over() || self.has_interrupts() || self.is_virtual()
+    }
+
     /// A fiber yields: it is queued behind the ready fibers, and behind those that the next polls wake.
     pub fn yield_low_priority(&mut self, slot: Slot) {
         if let Some(token) = self.fibers.begin_yield(slot) {

@@ -100,6 +100,47 @@ fn a_poll_is_due_after_a_number_of_resumes() {
     assert_eq!(Next::Fiber(slot, fiber(1)), state.next_ready());
 }
 
+#[test]
+fn of_fibers_that_yield_to_one_another_one_polls_in_each_round() {
+    let (mut state, _script) = open();
+    let [first, second, third] = [1, 2, 3].map(|number| scheduled(&mut state, number));
+    state.yield_now(second);
+    state.yield_now(third);
+    state.poll_once().unwrap();
+    let mut running = first;
+    let mut polled = Vec::new();
+    for _ in 0..9 {
+        let polls = state.yields_with_poll();
+        state.yield_now(running);
+        if polls {
+            polled.push(running);
+            state.poll_once().unwrap();
+        }
+        let Next::Fiber(next, _) = state.next_ready() else {
+            panic!("none is ready");
+        };
+        state.end_wait(next);
+        running = next;
+    }
+    assert_eq!(vec![third; 3], polled);
+}
+
+#[test]
+fn a_fiber_that_yields_polls_if_something_is_to_be_raised_and_in_virtual_time() {
+    let (mut state, _script) = open();
+    let ready = scheduled(&mut state, 1);
+    assert!(state.yields_with_poll());
+    state.yield_now(ready);
+    state.poll_once().unwrap();
+    assert!(!state.yields_with_poll());
+    state.push_interrupt([NIL, ERROR]);
+    assert!(state.yields_with_poll());
+    state.pop_interrupt();
+    assert!(!state.yields_with_poll());
+    assert!(state.freeze_clock(Duration::ZERO));
+    assert!(state.yields_with_poll());
+}
+
 // --- control -----------------------------------------------------------------------------------------------------
 
 #[test]
