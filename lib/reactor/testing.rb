@@ -15,9 +15,10 @@ module Reactor
   # Everything that waits through the scheduler uses this clock: sleep, Timeout.timeout, wait_readable, IO#timeout, IO.select,
   # Queue#pop, ConditionVariable#wait, Thread#join, Net::HTTP's timeouts and more. On this thread Time.now shows it, and
   # Process.clock_gettime for the clocks of real and of monotonic time. So a program that computes a deadline, a delay or an
-  # age sees the time that it slept. Clocks of CPU time stay real. Other threads see real time, and so does code that asks the
-  # system itself (Date.today). A loop that watches the clock without ever waiting does not end, because time passes
-  # only while fibers wait.
+  # age sees the time that it slept. A difference of two readings as Floats is exact for whole seconds; for parts of a second
+  # it is rounded, so ask for `:nanosecond` or use {Clock#elapsed}. Clocks of CPU time stay real. Other threads see real time,
+  # and so does code that asks the system itself (Date.today). A loop that watches the clock without ever waiting does not
+  # end, because time passes only while fibers wait.
   #
   # ### Input and output are real
   #
