@@ -37,6 +37,25 @@ class TestTesting < ReactorTest
     assert_equal [expected], orders.uniq
   end
 
+  # The sums of these Floats and an uptime are not equal where they are equal on paper.
+  def test_the_order_and_the_lengths_do_not_depend_on_the_uptime
+    skip "time namespaces need Linux, root and unshare" unless linux? && Process.uid.zero? && system("unshare", "-T", "true", err: File::NULL)
+    [100, 3 * 365 * 86_400].each do |uptime|
+      shift = uptime - Process.clock_gettime(Process::CLOCK_MONOTONIC).to_i
+      said = child_says("exec('unshare', '-T', '--monotonic', '#{shift}', *ARGV)", RbConfig.ruby, "--disable-gems", "-w", "-I", LIB, "-e", <<~'RUBY')
+        require "reactor/testing"
+        Reactor::Testing.virtual_time(backend: ENV["REACTOR_BACKEND"].to_sym) do |time|
+          Fiber.schedule { sleep 0.3; $stdout.write("a #{time.elapsed}\n") }
+          Fiber.schedule { sleep 0.1; sleep 0.2; $stdout.write("b #{time.elapsed}\n") }
+          Fiber.schedule { sleep 0.1r; sleep 0.2; $stdout.write("c #{time.elapsed}\n") }
+        end
+        $stdout.write("#{Process.clock_gettime(Process::CLOCK_MONOTONIC, :second)}\n")
+      RUBY
+      assert_equal "a 0.3\nb 0.3\nc 0.3\n", said.lines.first(3).join
+      assert_in_delta uptime, said.lines.last.to_i, TEST_TIMEOUT
+    end
+  end
+
   # In real time a fiber that starts others yields after 2 ms.
   def test_a_fiber_that_starts_others_does_not_yield_however_long_it_takes
     log = []

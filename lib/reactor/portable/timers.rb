@@ -21,7 +21,7 @@ module Reactor
 
       def deadline = @heap.first&.at
 
-      # @param at [Float] on the monotonic clock
+      # @param at [Float, Rational] seconds on the scheduler's clock (`from_now`)
       def add(at, entry)
         timer = Timer.new(at, @number += 1, @heap.size, entry)
         @heap.push(timer)

@@ -18,12 +18,12 @@ module Reactor
 
         @settle = Durations.seconds(settle)
         @holds = 0
-        @virtual_now = @virtual_start = Clock.now.round(9)
+        @virtual_now = 0r
       end
 
       # @return [Integer, nil] nanoseconds of virtual time since it began
       # @api private
-      def virtual_elapsed = @virtual_now && ((@virtual_now - @virtual_start) * 1e9).round
+      def virtual_elapsed = @virtual_now && (@virtual_now * 1_000_000_000).to_i
 
       # Any thread and any trap handler may call this.
       #
@@ -36,9 +36,13 @@ module Reactor
 
       private
 
-      # @return [Float] seconds on this clock. Virtual time is rounded to the nanosecond, so that sums that are equal on paper
-      #   are equal here.
-      def from_now(seconds) = @virtual_now ? (@virtual_now + seconds).round(9) : Clock.now + seconds
+      # @return [Float, Rational] seconds on this clock: monotonic time, or virtual time since it began. Virtual time is exact to the
+      #   nanosecond, so that sums that are equal on paper are equal here. Floats are not, on a machine that has been up for months.
+      def from_now(seconds)
+        return Clock.now + seconds unless @virtual_now
+
+        @virtual_now + (seconds.finite? ? seconds.to_r.round(9) : seconds)
+      end
 
       def may_advance? = !@virtual_now.nil? && @holds.zero? && @timers.size.positive? && @timers.deadline.finite?
 
