@@ -49,7 +49,6 @@ module Runner
         cargo("formatting of the faults", "fmt", "--check", "--manifest-path", "tests/faults/Cargo.toml"),
         cargo("tests", "test", "--quiet", "-p", "reactor-loop", "--all-features", count: :rust),
         cargo("the scheduler's state", "test", "--quiet", "-p", "reactor-scheduler", count: :rust),
-        cargo("the C interface", "test", "--quiet", "-p", "reactor-c", count: :rust),
         cargo("lints", "clippy", "--quiet", "--workspace", "--all-targets", "--all-features", "--", "-D", "warnings"),
         cargo("documentation", "doc", "--quiet", "--no-deps", "-p", "reactor-loop", "--all-features", env: { "RUSTDOCFLAGS" => "-Dwarnings" })
       ]
