@@ -254,27 +254,23 @@ pub trait Driver: Send {
 ///   released it. Abandoning an operation and dropping the driver are therefore safe at any time.
 ///
 /// ```
-/// use std::{io::Write, net::{TcpListener, TcpStream}};
+/// use std::net::{TcpListener, TcpStream};
 ///
 /// use reactor::{AsDescriptor, Events, Operation, Reactor, Token};
 ///
 /// let mut reactor = Reactor::open(None)?;
 /// let listener = TcpListener::bind("127.0.0.1:0")?;
-/// let mut theirs = TcpStream::connect(listener.local_addr()?)?;
-/// let (ours, _) = listener.accept()?;
-/// theirs.write_all(b"hello")?;
-/// # while reactor::poll_now(ours.as_descriptor(), reactor::Interest::READABLE)?.is_none() {}
+/// let stream = TcpStream::connect(listener.local_addr()?)?;
 ///
 /// // Of the drivers only io_uring carries out operations.
 /// if let Some(operations) = reactor.operations() {
-///     let receive = Operation::Receive(64);
-///     let id = operations.start(ours.as_descriptor(), receive, Token::new(1, 0))?;
+///     let send = Operation::Send(b"hello");
+///     let id = operations.start(stream.as_descriptor(), send, Token::new(1, 0))?;
 ///     let mut events = Events::new();
 ///     while events.is_empty() {
 ///         reactor.turn(&mut events, None)?;
 ///     }
-///     let mut buffer = [0; 64];
-///     let count = reactor.operations().and_then(|operations| operations.take(id, &mut buffer));
+///     let count = reactor.operations().and_then(|operations| operations.take(id, &mut []));
 ///     assert_eq!(count.transpose()?, Some(5));
 /// }
 /// # std::io::Result::Ok(())

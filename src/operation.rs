@@ -2,26 +2,21 @@
 
 /// One operation on a descriptor.
 ///
-/// Bytes to be written are copied when the operation starts. Bytes that were read are kept by the driver until
+/// Bytes to be sent are copied when the operation starts. Bytes that were read are kept by the driver until
 /// [`Operations::take`](crate::Operations::take). The kernel never has a pointer to memory of the caller.
 ///
 /// ```
 /// use reactor::Operation;
 ///
 /// assert_eq!(Operation::Send(b"hello").size(), 5);
-/// assert_eq!(Operation::Read(Some(4096), 100).size(), 100);
+/// assert_eq!(Operation::Read(4096, 100).size(), 100);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation<'bytes> {
     /// send(2) with `MSG_DONTWAIT` and `MSG_NOSIGNAL`: `EAGAIN` if nothing fits.
     Send(&'bytes [u8]),
-    /// recv(2) with `MSG_DONTWAIT` of at most this number of bytes: `EAGAIN` if there are none.
-    Receive(usize),
-    /// Reads at most this number of bytes of a file, at an offset in bytes (pread(2)) or at the current position (None:
-    /// read(2)).
-    Read(Option<u64>, usize),
-    /// Writes to a file, at an offset in bytes (pwrite(2)) or at the current position (None: write(2)).
-    Write(Option<u64>, &'bytes [u8]),
+    /// pread(2) of at most this number of bytes, at an offset in bytes.
+    Read(u64, usize),
     /// fsync(2).
     Sync,
     /// fdatasync(2).
@@ -29,11 +24,11 @@ pub enum Operation<'bytes> {
 }
 
 impl Operation<'_> {
-    /// The bytes of memory that the driver holds for it, to be written or to be read.
+    /// The bytes of memory that the driver holds for it, to be sent or read.
     pub const fn size(&self) -> usize {
         match self {
-            Self::Send(bytes) | Self::Write(_, bytes) => bytes.len(),
-            Self::Receive(room) | Self::Read(_, room) => *room,
+            Self::Send(bytes) => bytes.len(),
+            Self::Read(_, room) => *room,
             Self::Sync | Self::SyncData => 0,
         }
     }
@@ -96,7 +91,7 @@ mod tests {
     #[test]
     fn sizes() {
         assert_eq!(Operation::Send(b"abc").size(), 3);
-        assert_eq!(Operation::Read(None, 9).size(), 9);
+        assert_eq!(Operation::Read(0, 9).size(), 9);
         assert_eq!(Operation::Sync.size(), 0);
     }
 }

@@ -241,7 +241,7 @@ fn the_memory_of_an_abandoned_operation_is_kept_until_its_cancellation_is_taken(
         let (reader, writer) = pipe().unwrap();
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         let operations = driver.operations().unwrap();
-        let read = Operation::Read(None, SIZE);
+        let read = Operation::Read(0, SIZE);
         let id = operations.start(reader.as_raw_fd(), read, token(1));
         operations.submit().unwrap();
         operations.abandon(id.unwrap()); // The kernel does not take the cancellation.
@@ -266,7 +266,7 @@ fn dropping_the_driver_waits_for_cancellations_that_are_not_taken_at_first() {
         let (reader, writer) = pipe().unwrap();
         let operations = driver.operations().unwrap();
         for index in 0..in_flight {
-            let operation = Operation::Read(None, 100);
+            let operation = Operation::Read(0, 100);
             let started = operations.start(reader.as_raw_fd(), operation, token(index));
             started.unwrap();
         }

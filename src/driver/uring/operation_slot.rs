@@ -21,9 +21,6 @@ use crate::{
 /// `release` frees a buffer larger than this, in bytes. A smaller one is kept for the slot's next operation.
 const KEPT_BUFFER_MAX: usize = 1 << 16;
 
-/// The offset that stands for the current position of a file; see io_uring_enter(2), `IORING_FEAT_RW_CUR_POS`.
-const CURRENT_POSITION: u64 = u64::MAX;
-
 /// How far an operation has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
@@ -146,10 +143,8 @@ impl OperationSlot {
         let fd = types::Fd(descriptor);
         self.reads = false;
         match operation {
-            Operation::Send(bytes) | Operation::Write(_, bytes) => {
-                self.buffer.extend_from_slice(bytes);
-            }
-            Operation::Receive(_) | Operation::Read(..) => self.reads = true,
+            Operation::Send(bytes) => self.buffer.extend_from_slice(bytes),
+            Operation::Read(..) => self.reads = true,
             Operation::Sync | Operation::SyncData => {}
         }
         let size = operation.size().try_into().unwrap_or(i32::MAX as u32);
@@ -158,15 +153,7 @@ impl OperationSlot {
             Operation::Send(_) => opcode::Send::new(fd, place, size)
                 .flags(libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL)
                 .build(),
-            Operation::Receive(_) => opcode::Recv::new(fd, place, size)
-                .flags(libc::MSG_DONTWAIT)
-                .build(),
-            Operation::Read(offset, _) => opcode::Read::new(fd, place, size)
-                .offset(offset.unwrap_or(CURRENT_POSITION))
-                .build(),
-            Operation::Write(offset, _) => opcode::Write::new(fd, place, size)
-                .offset(offset.unwrap_or(CURRENT_POSITION))
-                .build(),
+            Operation::Read(offset, _) => opcode::Read::new(fd, place, size).offset(offset).build(),
             Operation::Sync => opcode::Fsync::new(fd).build(),
             Operation::SyncData => opcode::Fsync::new(fd)
                 .flags(types::FsyncFlags::DATASYNC)
@@ -179,9 +166,7 @@ impl OperationSlot {
 pub(super) fn code_of(operation: &Operation<'_>) -> u8 {
     match operation {
         Operation::Send(_) => opcode::Send::CODE,
-        Operation::Receive(_) => opcode::Recv::CODE,
         Operation::Read(..) => opcode::Read::CODE,
-        Operation::Write(..) => opcode::Write::CODE,
         Operation::Sync | Operation::SyncData => opcode::Fsync::CODE,
     }
 }

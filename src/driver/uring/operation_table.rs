@@ -186,11 +186,7 @@ impl OperationTable {
 
 impl Operations for OperationTable {
     fn knows(&self, operation: &Operation<'_>) -> bool {
-        let at_position = matches!(
-            operation,
-            Operation::Read(None, _) | Operation::Write(None, _)
-        );
-        self.ring.knows(code_of(operation)) && (!at_position || self.ring.knows_positions())
+        self.ring.knows(code_of(operation))
     }
 
     fn start(

@@ -18,10 +18,6 @@ const SUBMISSIONS: u32 = 256;
 /// Entries of the completion queue. The kernel keeps further completions (`IORING_FEAT_NODROP`, Linux 5.5).
 const COMPLETIONS: u32 = 1024;
 
-/// A kernel without these operations has no advantage over epoll, so the driver refuses it. (The scheduler for Ruby does not
-/// receive by the ring; embedders may.)
-const REQUIRED: [u8; 2] = [opcode::Send::CODE, opcode::Recv::CODE];
-
 /// An io_uring(7).
 ///
 /// It sets neither `IORING_SETUP_SINGLE_ISSUER` nor `IORING_SETUP_DEFER_TASKRUN`: these bind a ring to one native thread, and a
@@ -49,9 +45,9 @@ impl Ring {
         if !ring.params().is_feature_nodrop() || !ring.params().is_feature_submit_stable() {
             return Err(Unavailable::because("this kernel's io_uring is too old"));
         }
-        if !REQUIRED.iter().all(|code| probe.is_supported(*code)) {
-            let reason = "this kernel's io_uring cannot send and receive";
-            return Err(Unavailable::because(reason));
+        // Without it the ring has no advantage over epoll.
+        if !probe.is_supported(opcode::Send::CODE) {
+            return Err(Unavailable::because("this kernel's io_uring cannot send"));
         }
         Ok(Self {
             ring: ManuallyDrop::new(ring),
@@ -64,11 +60,6 @@ impl Ring {
     /// Does the kernel support this operation?
     pub(super) fn knows(&self, code: u8) -> bool {
         self.probe.is_supported(code)
-    }
-
-    /// Can files be read and written at their current position (`IORING_FEAT_RW_CUR_POS`, Linux 5.6)?
-    pub(super) fn knows_positions(&self) -> bool {
-        self.ring.params().is_feature_rw_cur_pos()
     }
 
     /// Puts an entry into the submission queue. False if it is full.

@@ -130,7 +130,7 @@ impl FileRead<'_> {
             Err(errno) => return Ok(self.transfer.failed(errno)),
         };
         if room < OFFLOAD_MIN {
-            let operation = Operation::Read(Some(position), room);
+            let operation = Operation::Read(position, room);
             if let Some(id) = driver_operation::begin(scope, self.transfer.io, operation) {
                 return self.await_driver_read(id, room);
             }

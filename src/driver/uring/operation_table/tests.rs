@@ -20,8 +20,8 @@ fn an_operation_that_is_abandoned_twice_keeps_its_buffer_until_the_kernel_has_en
     };
     let (mut near, far) = UnixStream::pair().unwrap();
     let token = Token::new(1, 1);
-    let write = Operation::Write(None, b"kept");
-    let id = table.start(far.as_raw_fd(), write, token).unwrap();
+    let send = Operation::Send(b"kept");
+    let id = table.start(far.as_raw_fd(), send, token).unwrap();
     // As if the kernel had it and had not ended it.
     table.fill();
     table.slots[id.slot() as usize].orphan();
@@ -45,13 +45,9 @@ fn a_read_for_which_there_is_no_memory_is_refused_and_leaves_its_slot_idle() {
     };
     let (near, _far) = UnixStream::pair().unwrap();
     let token = Token::new(1, 1);
-    for operation in [
-        Operation::Receive(usize::MAX),
-        Operation::Read(None, usize::MAX),
-    ] {
-        let error = table.start(near.as_raw_fd(), operation, token).unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::OutOfMemory);
-    }
+    let read = Operation::Read(0, usize::MAX);
+    let error = table.start(near.as_raw_fd(), read, token).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::OutOfMemory);
     assert!(table.is_quiet() && table.idle.len() == 1);
     assert!(
         table
