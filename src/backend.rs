@@ -3,7 +3,11 @@
 use std::{error::Error, fmt, io, str::FromStr, sync::OnceLock, time::Duration};
 
 use crate::{
-    driver::{Driver, Unavailable, mio::MioDriver, uring::UringDriver},
+    driver::{
+        Driver, Unavailable,
+        mio::{BATCH, MioDriver},
+        uring,
+    },
     event::{Event, Events},
 };
 
@@ -113,7 +117,7 @@ impl Backend {
             Self::Uring => {
                 return match URING.get() {
                     Some(known) => *known,
-                    None => match UringDriver::open().map(drop) {
+                    None => match uring::open().map(drop) {
                         Err(reason) if reason.is_shortage() => Err(reason),
                         lasting => *URING.get_or_init(|| lasting),
                     },
@@ -169,13 +173,10 @@ impl Backend {
                 false => io::Error::new(io::ErrorKind::Unsupported, format!("{self}: {reason}")),
             })?;
         if self != Self::Uring {
-            return Ok(KnownDriver::Mio(Box::new(MioDriver::open()?)));
+            return Ok(KnownDriver::Mio(Box::new(MioDriver::open(BATCH)?)));
         }
         // The ring was available before, so a failure is the lack of a descriptor or of memory.
-        match UringDriver::open() {
-            Ok(driver) => Ok(KnownDriver::Other(Box::new(driver))),
-            Err(reason) => Err(reason.into()),
-        }
+        Ok(KnownDriver::Other(uring::open()?))
     }
 }
 

@@ -21,7 +21,7 @@ use crate::{
 use sources::Sources;
 
 /// The events that one poll returns at most; see the contract of [`Driver`].
-const BATCH: usize = 1024;
+pub(crate) const BATCH: usize = 1024;
 
 /// A driver over mio's `Poll`.
 pub(crate) struct MioDriver {
@@ -34,12 +34,12 @@ pub(crate) struct MioDriver {
 }
 
 impl MioDriver {
-    /// Opens the platform's queue and a waker on it.
+    /// Opens the platform's queue and a waker on it, with room for this number of events per poll.
     ///
     /// # Errors
     ///
     /// `EMFILE`, `ENFILE`, `ENOMEM`; see epoll_create1(2), eventfd(2), kqueue(2).
-    pub(crate) fn open() -> io::Result<Self> {
+    pub(crate) fn open(room: usize) -> io::Result<Self> {
         let poll = mio::Poll::new()?;
         let mut sources = Sources::default();
         let waker = match sources.open_waker(poll.registry())? {
@@ -51,7 +51,7 @@ impl MioDriver {
         };
         Ok(Self {
             poll,
-            events: mio::Events::with_capacity(BATCH),
+            events: mio::Events::with_capacity(room),
             taken: 0,
             sources,
             waker,

@@ -11,4 +11,4 @@
 #[cfg_attr(all(target_os = "linux", feature = "uring"), path = "uring/linux.rs")]
 mod platform;
 
-pub(crate) use platform::UringDriver;
+pub(crate) use platform::open;

@@ -1,15 +1,18 @@
 use std::{
     io::{self, Read},
-    os::{fd::AsRawFd, unix::net::UnixStream},
+    os::{
+        fd::{AsRawFd, OwnedFd},
+        unix::net::UnixStream,
+    },
 };
 
-use super::{super::EventFd, OperationTable, Ring, Stage};
+use super::{super::event_fd, OperationTable, Ring, Stage};
 use crate::{driver::Operations, operation::Operation, token::Token};
 
 /// None where the kernel has no ring.
-fn table() -> Option<(OperationTable, EventFd)> {
-    let event_fd = EventFd::open().unwrap();
-    let ring = Ring::open(event_fd.0.as_raw_fd()).ok()?;
+fn table() -> Option<(OperationTable, OwnedFd)> {
+    let event_fd = event_fd().unwrap();
+    let ring = Ring::open(event_fd.as_raw_fd()).ok()?;
     Some((OperationTable::new(ring), event_fd))
 }
 
