@@ -35,16 +35,12 @@ pub enum Backend {
     Kqueue,
     /// AFD polls over an I/O completion port: Windows.
     Iocp,
-    /// poll(2), or the platform's own interface, on platforms without epoll, kqueue and IOCP.
-    Poll,
     /// io_uring(7): Linux, with the feature `uring`.
     Uring,
 }
 
 /// The interface that mio uses on this platform.
-const NATIVE: Backend = if cfg!(mio_unsupported_force_poll_poll) {
-    Backend::Poll
-} else if cfg!(any(
+const NATIVE: Backend = if cfg!(any(
     target_os = "linux",
     target_os = "android",
     target_os = "illumos",
@@ -62,21 +58,12 @@ const NATIVE: Backend = if cfg!(mio_unsupported_force_poll_poll) {
 } else if cfg!(windows) {
     Backend::Iocp
 } else {
-    Backend::Poll
+    panic!("this platform has neither epoll nor kqueue nor IOCP")
 };
-
-/// [`Backend::open`] without a choice opens the first of these that is available.
-const PREFERENCE: [Backend; 2] = [NATIVE, Backend::Uring];
 
 impl Backend {
     /// All backends, available or not.
-    pub const ALL: [Self; 5] = [
-        Self::Epoll,
-        Self::Kqueue,
-        Self::Iocp,
-        Self::Poll,
-        Self::Uring,
-    ];
+    pub const ALL: [Self; 4] = [Self::Epoll, Self::Kqueue, Self::Iocp, Self::Uring];
 
     /// The name in lower case, as [`FromStr`] reads it.
     pub const fn name(self) -> &'static str {
@@ -84,15 +71,13 @@ impl Backend {
             Self::Epoll => "epoll",
             Self::Kqueue => "kqueue",
             Self::Iocp => "iocp",
-            Self::Poll => "poll",
             Self::Uring => "uring",
         }
     }
 
     /// The backend that [`Backend::open`] uses without a choice.
-    pub fn native() -> Self {
-        let usable = PREFERENCE.into_iter().find(|b| b.availability().is_ok());
-        usable.unwrap_or(NATIVE)
+    pub const fn native() -> Self {
+        NATIVE
     }
 
     /// Is this backend available?
@@ -113,7 +98,6 @@ impl Backend {
             Self::Epoll => "needs Linux, Android or illumos",
             Self::Kqueue => "needs macOS or a BSD",
             Self::Iocp => "needs Windows",
-            Self::Poll => "is used only where the platform has nothing better",
             Self::Uring => {
                 return match URING.get() {
                     Some(known) => *known,
@@ -126,7 +110,7 @@ impl Backend {
         }))
     }
 
-    /// Opens the driver of the chosen backend; without a choice, the first available one of the native interface and io_uring.
+    /// Opens the driver of the chosen backend; without a choice, of the [native](Backend::native) one.
     ///
     /// # Errors
     ///
@@ -137,33 +121,10 @@ impl Backend {
         Ok((backend, driver.into_boxed()))
     }
 
-    /// Opens the first of these that is available.
-    ///
-    /// # Errors
-    ///
-    /// The error of the last one, as of [`Backend::open`].
-    pub fn open_first(backends: &[Self]) -> io::Result<(Self, Box<dyn Driver>)> {
-        let (backend, driver) = Self::open_first_known(backends)?;
-        Ok((backend, driver.into_boxed()))
-    }
-
     /// As [`Backend::open`].
     pub(crate) fn open_known(choice: Option<Self>) -> io::Result<(Self, KnownDriver)> {
-        match choice {
-            Some(backend) => Ok((backend, backend.open_driver()?)),
-            None => Self::open_first_known(&PREFERENCE),
-        }
-    }
-
-    fn open_first_known(backends: &[Self]) -> io::Result<(Self, KnownDriver)> {
-        let mut failure = io::ErrorKind::Unsupported.into();
-        for backend in backends {
-            match backend.open_driver() {
-                Ok(driver) => return Ok((*backend, driver)),
-                Err(error) => failure = error,
-            }
-        }
-        Err(failure)
+        let backend = choice.unwrap_or(NATIVE);
+        Ok((backend, backend.open_driver()?))
     }
 
     fn open_driver(self) -> io::Result<KnownDriver> {
@@ -278,7 +239,7 @@ mod tests {
         let error = "select".parse::<Backend>().unwrap_err();
         assert_eq!(
             error.to_string(),
-            "unknown backend \"select\": expected one of epoll, kqueue, iocp, poll, uring"
+            "unknown backend \"select\": expected one of epoll, kqueue, iocp, uring"
         );
     }
 

@@ -1,4 +1,4 @@
-//! Points in time, and conversion from and to seconds as f64.
+//! Points in time, and conversion from seconds as f64.
 
 use std::{
     error::Error,
@@ -117,20 +117,11 @@ pub fn seconds(seconds: f64) -> Result<Duration, InvalidSeconds> {
     Ok(Duration::new(whole, ceiling))
 }
 
-/// A duration as seconds, to the precision of an f64.
-///
-/// ```
-/// assert_eq!(reactor::to_seconds(std::time::Duration::from_millis(1500)), 1.5);
-/// ```
-pub fn to_seconds(duration: Duration) -> f64 {
-    duration.as_secs_f64()
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::{Duration, Instant};
 
-    use super::{Deadline, seconds, to_seconds};
+    use super::{Deadline, seconds};
 
     #[test]
     fn too_long_is_the_far_future() {
@@ -184,10 +175,5 @@ mod tests {
         let error = seconds(f64::NAN).unwrap_err();
         assert_eq!(error.to_string(), "time interval is not a number");
         assert!(seconds(f64::NEG_INFINITY).is_err());
-    }
-
-    #[test]
-    fn there_and_back() {
-        assert_eq!(to_seconds(Duration::from_millis(1500)), 1.5);
     }
 }

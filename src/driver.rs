@@ -234,7 +234,7 @@ pub trait Driver: Send {
     fn waker(&self) -> Arc<dyn Wake>;
 
     /// The driver's own descriptor. It is readable while a poll with a zero timeout would return an event, so a thread can
-    /// sleep on it in ppoll(2) without borrowing the driver. None on Windows and with poll(2), which have none.
+    /// sleep on it in ppoll(2) without borrowing the driver. None on Windows, which has none.
     fn descriptor(&self) -> Option<Descriptor>;
 
     /// The operations that the driver can carry out by itself; None if it reports readiness only.

@@ -103,10 +103,6 @@
 //! | Linux | [`Backend::Uring`] | on request, with the feature `uring`, where the kernel allows it |
 //! | macOS, the BSDs | [`Backend::Kqueue`] | regular files are always ready; no [`Interest::PRIORITY`] |
 //! | Windows 10 and newer | [`Backend::Iocp`] | sockets only, see below |
-//! | other Unix | [`Backend::Poll`] | poll(2) by mio: each call checks every descriptor, and there is no descriptor to sleep on |
-//!
-//! `--cfg mio_unsupported_force_poll_poll` makes mio, and so the driver, use poll(2) on every platform. It is meant for
-//! tests.
 //!
 //! ## Windows
 //!
@@ -156,7 +152,7 @@ mod sync;
 
 pub use crate::{
     backend::{Backend, UnknownBackend},
-    deadline::{Deadline, InvalidSeconds, seconds, to_seconds},
+    deadline::{Deadline, InvalidSeconds, seconds},
     descriptor::{Descriptor, poll_now},
     driver::{Driver, Operations, Registration, Reregistration, Unavailable, Wake},
     event::{Event, Events, Ready},

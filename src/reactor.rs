@@ -244,10 +244,9 @@ impl Reactor {
     /// `EMFILE`.
     ///
     /// ```
-    /// use reactor::{Backend, Interest, Reactor};
+    /// use reactor::{Interest, Reactor};
     ///
     /// let reactor = Reactor::open(None)?;
-    /// # if reactor.backend() == Some(Backend::Poll) { return Ok(()); }
     /// let queue = reactor.queue()?;
     /// let readable = reactor::poll_now(std::os::fd::AsRawFd::as_raw_fd(&queue), Interest::READABLE)?;
     /// assert_eq!(readable, None);

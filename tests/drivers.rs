@@ -52,7 +52,7 @@ macro_rules! contract {
 }
 
 contract! {
-    epoll: Epoll; kqueue: Kqueue; poll: Poll; uring: Uring; => {
+    epoll: Epoll; kqueue: Kqueue; uring: Uring; => {
         registering_reports_what_is_ready_already
         registering_twice_replaces
         reregistering_reports_again

@@ -1,4 +1,4 @@
-//! The mio driver: epoll(7), kqueue(2), AFD over IOCP, or poll(2), whichever the platform has.
+//! The mio driver: epoll(7), kqueue(2) or AFD over IOCP, whichever the platform has.
 //!
 //! Only this file and those below driver/mio/ name the crate mio.
 
@@ -27,8 +27,6 @@ pub(crate) const BATCH: usize = 1024;
 pub(crate) struct MioDriver {
     poll: mio::Poll,
     events: mio::Events,
-    /// How many of `events` earlier polls have returned: poll(2) may report more than one batch at once.
-    taken: usize,
     sources: Sources,
     waker: Arc<dyn Wake>,
 }
@@ -41,20 +39,12 @@ impl MioDriver {
     /// `EMFILE`, `ENFILE`, `ENOMEM`; see epoll_create1(2), eventfd(2), kqueue(2).
     pub(crate) fn open(room: usize) -> io::Result<Self> {
         let poll = mio::Poll::new()?;
-        let mut sources = Sources::default();
-        let waker = match sources.open_waker(poll.registry())? {
-            Some(waker) => waker,
-            None => {
-                let number = mio::Token(Token::WAKE.into());
-                Arc::new(Waker(mio::Waker::new(poll.registry(), number)?))
-            }
-        };
+        let waker = mio::Waker::new(poll.registry(), mio::Token(Token::WAKE.into()))?;
         Ok(Self {
             poll,
             events: mio::Events::with_capacity(room),
-            taken: 0,
-            sources,
-            waker,
+            sources: Sources::default(),
+            waker: Arc::new(Waker(waker)),
         })
     }
 
@@ -68,29 +58,26 @@ impl MioDriver {
         mut take: impl FnMut(Event) -> bool,
     ) -> io::Result<()> {
         events.clear();
-        if !sources::MAY_EXCEED_BATCH || self.taken == 0 {
-            self.sources.renew_fired(self.poll.registry());
-            let polled = match timeout {
-                // The poll of every turn: of a constant, mio computes no milliseconds.
-                Some(Duration::ZERO) => self.poll.poll(&mut self.events, Some(Duration::ZERO)),
-                _ => self.poll.poll(&mut self.events, timeout),
+        self.sources.renew_fired(self.poll.registry());
+        let polled = match timeout {
+            // The poll of every turn: of a constant, mio computes no milliseconds.
+            Some(Duration::ZERO) => self.poll.poll(&mut self.events, Some(Duration::ZERO)),
+            _ => self.poll.poll(&mut self.events, timeout),
+        };
+        if let Err(error) = polled {
+            return match error.kind() {
+                io::ErrorKind::Interrupted => Ok(()),
+                _ => Err(error),
             };
-            if let Err(error) = polled {
-                return match error.kind() {
-                    io::ErrorKind::Interrupted => Ok(()),
-                    _ => Err(error),
-                };
-            }
-        }
-        // With poll(2), the rest may still fail, and there must be no event then.
-        if sources::MAY_EXCEED_BATCH {
-            return self.append_from(0, events);
         }
         for (place, event) in self.events.iter().enumerate() {
             let token = Token::from(event.token().0);
             match plain_ready_of(event) {
                 Some(ready) if token != Token::WAKE && take(Event { token, ready }) => {}
-                _ => return self.append_from(place, events),
+                _ => {
+                    self.append_from(place, events);
+                    break;
+                }
             }
         }
         Ok(())
@@ -98,20 +85,10 @@ impl MioDriver {
 
     /// Appends the events that were polled, from this one on.
     #[inline(never)] // most events are taken
-    fn append_from(&mut self, first: usize, events: &mut Events) -> io::Result<()> {
-        for (place, event) in self.events.iter().enumerate().skip(first) {
-            if sources::MAY_EXCEED_BATCH {
-                if place < self.taken {
-                    continue;
-                }
-                if place >= self.taken + BATCH {
-                    self.taken += BATCH;
-                    return Ok(());
-                }
-            }
+    fn append_from(&mut self, first: usize, events: &mut Events) {
+        for event in self.events.iter().skip(first) {
             let token = Token::from(event.token().0);
             if token == Token::WAKE {
-                self.sources.woken(self.poll.registry())?;
                 continue;
             }
             let ready = self.sources.refine(token, ready_of(event));
@@ -119,8 +96,6 @@ impl MioDriver {
                 events.push(Event { token, ready });
             }
         }
-        self.taken = 0;
-        Ok(())
     }
 }
 

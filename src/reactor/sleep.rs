@@ -72,7 +72,7 @@ impl Reactor {
 /// let sleep = reactor.sleep(Some(Duration::from_millis(5)));
 /// assert!(sleep.timeout() <= Some(Duration::from_millis(5)));
 /// match sleep.block() {
-///     Err(error) if error.kind() == ErrorKind::Unsupported => {} // Windows, poll(2): only a turn sleeps.
+///     Err(error) if error.kind() == ErrorKind::Unsupported => {} // Windows: only a turn sleeps.
 ///     result => result?,
 /// }
 /// drop(sleep);
@@ -119,8 +119,8 @@ impl Sleep {
     ///
     /// # Errors
     ///
-    /// `EBADF` if the driver's descriptor was closed. [`io::ErrorKind::Unsupported`] where the driver has no descriptor, on
-    /// Windows and with poll(2): there only [`Reactor::turn`](crate::Reactor::turn) sleeps.
+    /// `EBADF` if the driver's descriptor was closed. [`io::ErrorKind::Unsupported`] on Windows, where the driver has no
+    /// descriptor: there only [`Reactor::turn`](crate::Reactor::turn) sleeps.
     pub fn block(&self) -> io::Result<()> {
         match self.descriptor {
             Some(descriptor) => sleep_on(descriptor, self.timeout),

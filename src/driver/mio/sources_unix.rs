@@ -1,48 +1,30 @@
 //! Unix: sources are file descriptors, which mio borrows by number.
 
-mod one_shot;
-#[cfg_attr(
-    any(
-        mio_unsupported_force_poll_poll,
-        target_os = "aix",
-        target_os = "haiku",
-        target_os = "hurd",
-        target_os = "nto",
-    ),
-    path = "queue_on_poll_platforms.rs"
-)]
-mod queue;
-
-use std::{collections::HashMap, io, os::fd::RawFd, sync::Arc};
+use std::{
+    collections::HashMap,
+    io,
+    os::fd::{AsRawFd, RawFd},
+};
 
 use mio::{Registry, event::Source, unix::SourceFd};
 
 use crate::{
     descriptor::poll_now,
-    driver::{Registration, Reregistration, Wake},
+    driver::{Registration, Reregistration},
     event::Ready,
     interest::Interest,
     token::Token,
 };
 
-use one_shot::Oneshots;
-use queue::ONE_SHOT;
-
-pub(super) use queue::descriptor as pollable;
-
-/// May a poll of mio's report more events than there is room for? Only poll(2) reports all that are ready at once.
-pub(super) const MAY_EXCEED_BATCH: bool = ONE_SHOT;
-
 /// Does the queue refuse files that it cannot poll? epoll does (`EPERM`). kqueue accepts a regular file and reports it only
-/// before its end. poll(2) accepts all numbers, open or not.
-const REFUSES_FILES: bool = cfg!(any(target_os = "linux", target_os = "android")) && !ONE_SHOT;
+/// before its end.
+const REFUSES_FILES: bool = cfg!(any(target_os = "linux", target_os = "android"));
 
 /// What the driver keeps of registrations beside mio.
 #[derive(Debug, Default)]
 pub(super) struct Sources {
     /// The newest token of each descriptor that is registered for urgent data. It is nearly always empty.
     urgent: HashMap<RawFd, Token>,
-    oneshots: Oneshots,
 }
 
 impl Sources {
@@ -116,9 +98,6 @@ impl Sources {
         if !self.urgent.is_empty() {
             self.urgent.remove(&descriptor);
         }
-        if ONE_SHOT {
-            self.oneshots.remove(descriptor);
-        }
         match SourceFd(&descriptor).deregister(registry) {
             // The descriptor was closed, closed and reopened, or replaced by a regular file: it has no registration.
             Err(error)
@@ -131,41 +110,11 @@ impl Sources {
         }
     }
 
-    /// A waker of our own; None where mio's waker loses no wake.
-    pub(super) fn open_waker(&mut self, registry: &Registry) -> io::Result<Option<Arc<dyn Wake>>> {
-        if !ONE_SHOT {
-            return Ok(None);
-        }
-        self.oneshots.open_waker(registry).map(Some)
-    }
-
-    /// The waker has fired.
-    pub(super) fn woken(&mut self, registry: &Registry) -> io::Result<()> {
-        if !ONE_SHOT {
-            return Ok(());
-        }
-        self.oneshots.woken(registry)
-    }
-
-    /// Arms again what has fired: with poll(2) a registration is armed for one event.
-    pub(super) fn renew_fired(&mut self, registry: &Registry) {
-        if !ONE_SHOT {
-            return;
-        }
-        while let Some((descriptor, token, interest)) = self.oneshots.next_fired() {
-            let renewed = self.reregister(registry, descriptor, token, interest);
-            if !matches!(renewed, Ok(Reregistration::Kept | Reregistration::Renewed)) {
-                // The descriptor was closed or replaced by a file. Its waits are answered when they are armed again.
-                _ = self.deregister(registry, descriptor);
-            }
-        }
-    }
+    /// Does nothing: an event leaves its registration armed.
+    pub(super) fn renew_fired(&mut self, _registry: &Registry) {}
 
     /// Removes READABLE from an event of urgent data, if poll(2) says that there is no other data: mio reports both.
     pub(super) fn refine(&mut self, token: Token, ready: Ready) -> Ready {
-        if ONE_SHOT {
-            self.oneshots.fired(token);
-        }
         if ready.contains(Ready::PRIORITY | Ready::READABLE) {
             self.without_urgent(token, ready)
         } else {
@@ -191,10 +140,12 @@ impl Sources {
         } else if !self.urgent.is_empty() {
             self.urgent.remove(&descriptor);
         }
-        if ONE_SHOT {
-            self.oneshots.note(descriptor, token, interest);
-        }
     }
+}
+
+/// The queue's own descriptor.
+pub(super) fn pollable(poll: &mio::Poll) -> Option<RawFd> {
+    Some(poll.as_raw_fd())
 }
 
 fn translate(interest: Interest) -> io::Result<mio::Interest> {

@@ -5,21 +5,17 @@ use std::{
     io,
     mem::ManuallyDrop,
     os::windows::io::{FromRawSocket, IntoRawSocket, RawSocket},
-    sync::Arc,
 };
 
 use mio::{Registry, event::Source, net::UdpSocket};
 
 use crate::{
     descriptor::{bad_descriptor, unsupported},
-    driver::{Registration, Reregistration, Wake},
+    driver::{Registration, Reregistration},
     event::Ready,
     interest::Interest,
     token::Token,
 };
-
-/// May a poll of mio's report more events than there is room for?
-pub(super) const MAY_EXCEED_BATCH: bool = false;
 
 /// The number that is never a socket; see winsock2.h.
 const INVALID_SOCKET: RawSocket = RawSocket::MAX;
@@ -117,16 +113,6 @@ impl Sources {
         if let Some(borrowed) = self.sockets.remove(&socket) {
             self.tokens.remove(&borrowed.token);
         }
-    }
-
-    /// None: mio's waker, a completion packet, loses no wake.
-    pub(super) fn open_waker(&mut self, _registry: &Registry) -> io::Result<Option<Arc<dyn Wake>>> {
-        Ok(None)
-    }
-
-    /// Does nothing: a completion packet fires once.
-    pub(super) fn woken(&mut self, _registry: &Registry) -> io::Result<()> {
-        Ok(())
     }
 
     /// Arms the sockets again that the last poll has reported.
