@@ -59,13 +59,14 @@
 //! | note_close                     | by another owner, or a wait  | none                                | none |
 //! | replaced                       | something                    | as the driver's answer above        | reregister(registered) |
 //! | replaced                       | nothing                      | none                                | none |
-//! | rearm, for a wait whose look is due | something               | as the driver's answer above        | reregister(registered) |
+//! | rearm, for a descriptor whose look is due | something         | as the driver's answer above        | reregister(registered) |
 //! | the poll right after it reports a direction that is presumed drained | something | doubted, and as any event | as any event |
 //!
-//! A wait that gets no event is looked at: its descriptor is registered anew, and the kernel reports what is ready. The first
-//! look comes after 100 ms, the next ones at intervals that grow up to 25.6 s. So no wait depends on one look. A long wait
+//! A descriptor whose oldest wait gets no event is looked at: it is registered anew, and the kernel reports what is ready. The
+//! first look comes after 100 ms, the next ones at intervals that grow up to 25.6 s. So no wait depends on one look. A long wait
 //! costs at most one system call in 19 s (3/4 of the longest interval). All idle waits together cost at most 250 calls a second
-//! after their first looks: if there are more than some thousands of them, the intervals grow.
+//! after their first looks: if there are more than some thousands of them, the intervals grow. The records are searched for them
+//! at most every 100 ms while new waits begin, and otherwise when the next look is due.
 //!
 //! A short count means "presumed drained". If a look then finds data, the kernel has stopped at a boundary between messages.
 //! It will do so again, so later short counts of this registration are ignored. This concerns the file and not its owner: it holds
@@ -74,7 +75,6 @@
 mod entries;
 mod entry;
 mod events;
-mod look_queues;
 mod looks;
 mod node;
 mod readiness;
@@ -98,21 +98,15 @@ pub use wait::{Wait, WaitId};
 
 use entries::Entries;
 use entry::Entry;
-use look_queues::LookQueues;
+use looks::Looks;
 
 /// The state machine. It owns no driver: each step that may call one borrows it.
 #[derive(Debug)]
 pub(crate) struct Registry {
     entries: Entries,
-    looks: LookQueues,
+    looks: Looks,
     /// Waits that were answered outside an event. The next poll reports them.
     answered: Vec<WaitId>,
-    /// Slots with a presumed direction that the last [`Registry::rearm`] has armed.
-    looked_at: Vec<u32>,
-    /// Until when there is no look but the first one of a wait.
-    looks_pause_until: Option<Instant>,
-    /// No wait is looked at before; None if that is not known.
-    no_look_before: Option<Instant>,
     statistics: Statistics,
 }
 
@@ -120,11 +114,8 @@ impl Registry {
     pub(crate) fn new() -> Self {
         Self {
             entries: Entries::new(),
-            looks: LookQueues::new(),
+            looks: Looks::default(),
             answered: Vec::new(),
-            looked_at: Vec::new(),
-            looks_pause_until: None,
-            no_look_before: None,
             statistics: Statistics::default(),
         }
     }
@@ -151,8 +142,7 @@ impl Registry {
             return Some(Wait::Pending(self.insert(slot, interest, token, now)));
         }
         let generation = entry.node.begin(token, interest, now);
-        let sequence = self.statistics.waits as u32;
-        self.looks.begin(&mut entry.node.links, slot, sequence);
+        self.looks.begin(now);
         let wait = WaitId {
             node: slot,
             generation,

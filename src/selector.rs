@@ -216,7 +216,7 @@ impl Selector {
         }
     }
 
-    /// When [`Selector::rearm`] next arms a wait; None if there is no wait.
+    /// When [`Selector::rearm`] next looks for idle waits; None if no wait has begun since it last found none.
     pub fn next_rearm(&self) -> Option<Instant> {
         self.registry.next_rearm()
     }
@@ -233,10 +233,10 @@ impl Selector {
     /// were more bytes.
     #[inline]
     pub fn rearm(&mut self, now: Instant, events: &mut Events) -> io::Result<()> {
-        if self.registry.is_look_due(now) {
-            return self.look(now, events);
+        match self.registry.next_rearm() {
+            Some(due) if due <= now => self.look(now, events),
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     #[cold]
@@ -287,12 +287,8 @@ impl Selector {
     }
 
     /// The shorter of `limit` and the time left until a re-arm is due.
-    pub(crate) fn until_rearm(
-        &mut self,
-        limit: Option<Duration>,
-        now: Instant,
-    ) -> Option<Duration> {
-        let due = self.registry.next_rearm_of_sleep();
+    pub(crate) fn until_rearm(&self, limit: Option<Duration>, now: Instant) -> Option<Duration> {
+        let due = self.next_rearm();
         let left = due.map(|due| due.saturating_duration_since(now));
         limit.into_iter().chain(left).min()
     }

@@ -159,7 +159,7 @@ fn a_wait_takes_its_record_and_little_more_and_a_later_one_allocates_nothing() {
     };
     for count in counts {
         let bytes = bytes_each(*count);
-        // A record is a cache line. The list of recent waits grows by doubling.
+        // A record is a cache line.
         assert!(
             (64..80).contains(&bytes),
             "{count} waits: {bytes} bytes each"

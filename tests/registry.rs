@@ -63,6 +63,13 @@ impl Stage {
         }
     }
 
+    /// A wait for reading another descriptor.
+    fn wait_for(&mut self, number: Descriptor, token: u32) {
+        let token = Token::new(token, 0);
+        let wait = self.selector.wait(number, OURS, READ, token, self.start);
+        assert!(matches!(wait, Ok(Wait::Pending(_))));
+    }
+
     fn attempted(&mut self, interest: Interest, attempt: Attempt) {
         self.selector.attempted(5, OURS, interest, attempt);
     }
@@ -591,23 +598,35 @@ fn idle_wait_is_armed_again_at_growing_intervals_for_ever() {
 }
 
 #[test]
-fn idle_waits_that_are_nearly_due_share_a_later_look() {
+fn idle_descriptors_that_are_nearly_due_share_a_later_look() {
     let (mut stage, _) = Stage::registered(READ);
     stage.rearm(IDLE);
     stage.start += IDLE;
-    stage.wait(OURS, READ, 2);
+    stage.wait_for(6, 2);
     stage.rearm(IDLE);
     stage.script.calls();
     stage.rearm(IDLE * 4);
-    let both = [Call::Reregister(5, READ), Call::Reregister(5, READ)];
+    let both = [Call::Reregister(5, READ), Call::Reregister(6, READ)];
     assert_eq!(stage.script.calls(), both);
 }
 
 #[test]
-fn one_call_arms_a_limited_number_of_idle_waits() {
-    let (mut stage, _) = Stage::registered(READ);
-    for token in 2..1000 {
-        stage.wait(OURS, READ, token);
+fn all_waits_for_a_descriptor_share_its_looks() {
+    let (mut stage, first) = Stage::registered(READ);
+    stage.start += IDLE / 2;
+    stage.wait(OURS, READ, 2);
+    stage.script.calls();
+    stage.rearm(IDLE / 2);
+    stage.selector.end(first);
+    stage.rearm(IDLE);
+    assert_eq!(stage.script.calls(), [Call::Reregister(5, READ)]);
+}
+
+#[test]
+fn one_call_arms_a_limited_number_of_idle_descriptors() {
+    let mut stage = Stage::new();
+    for number in 1..1000 {
+        stage.wait_for(number, 1);
     }
     stage.script.calls();
     let mut armed = Vec::new();
@@ -621,9 +640,9 @@ fn one_call_arms_a_limited_number_of_idle_waits() {
 
 #[test]
 fn looks_after_the_first_ones_are_spread_over_time() {
-    let (mut stage, _) = Stage::registered(READ);
-    for token in 2..=1000 {
-        stage.wait(OURS, READ, token);
+    let mut stage = Stage::new();
+    for number in 1..=1000 {
+        stage.wait_for(number, 1);
     }
     while stage.selector.next_rearm() <= Some(stage.start + IDLE) {
         stage.rearm(IDLE);
@@ -733,9 +752,9 @@ fn idle_wait_that_was_answered_or_ended_is_not_armed() {
     stage.report(Ready::READABLE);
     stage.selector.end(ended);
     stage.script.calls();
-    assert_eq!(stage.selector.next_rearm(), None);
     stage.rearm(IDLE);
     assert_eq!(stage.script.calls(), []);
+    assert_eq!(stage.selector.next_rearm(), None);
 }
 
 #[test]

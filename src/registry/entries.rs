@@ -1,5 +1,7 @@
 //! One record per descriptor, found by its number, and one per wait.
 
+use std::time::Instant;
+
 use crate::{
     descriptor::Descriptor,
     interest::Interest,
@@ -151,14 +153,6 @@ impl Entries {
         self.get_mut(slot).unwrap_or_else(|| unreachable!())
     }
 
-    /// The slot of a wait's descriptor.
-    pub(super) fn slot_of(&self, number: u32) -> u32 {
-        if number < FURTHER {
-            return number;
-        }
-        self.further[(number - FURTHER) as usize].slot
-    }
-
     /// The unanswered waits for a descriptor, oldest first.
     pub(super) fn waits(&self, slot: u32) -> impl Iterator<Item = (u32, &Node)> {
         let head = self.get(slot).map(|entry| (slot, &entry.node));
@@ -167,6 +161,26 @@ impl Entries {
             Some((number, self.node(number)))
         });
         list.filter(|(_, node)| node.is_waiting())
+    }
+
+    /// All slots that may have a wait are below this one.
+    pub(super) fn end(&self) -> u32 {
+        (self.pages.len() * PAGE).max(self.low.len()) as u32
+    }
+
+    /// When the oldest unanswered wait for a descriptor was last armed, and how often it was looked at.
+    pub(super) fn armed(&self, slot: u32) -> Option<(Instant, u8)> {
+        self.waits(slot).next()?.1.armed()
+    }
+
+    /// The waits for a descriptor are looked at.
+    pub(super) fn arm(&mut self, slot: u32, now: Instant) {
+        let mut number = slot;
+        while number != NONE {
+            let node = self.node_mut(number);
+            node.arm(now);
+            number = node.next;
+        }
     }
 
     /// The number of the oldest unanswered wait for a descriptor, and what it waits for.

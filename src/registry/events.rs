@@ -29,9 +29,6 @@ impl Registry {
         self.statistics.events += 1;
         entry.observe(ready);
         let token = entry.node.answer(ready);
-        if entry.node.links.is_queued() {
-            self.looks.remove(&mut self.entries, slot);
-        }
         events.push(Event { token, ready });
         true
     }
@@ -71,7 +68,7 @@ impl Registry {
             self.statistics.stale += 1;
             return;
         };
-        if self.looked_at.contains(&slot) {
+        if self.looks.presumed.contains(&slot) {
             entry.looked(ready);
         }
         entry.observe(ready);

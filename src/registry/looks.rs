@@ -1,16 +1,13 @@
-//! Idle waits are looked at again; see the last table of the parent module.
+//! Idle waits are armed again at intervals; see the last table of the parent module.
 
 use std::time::{Duration, Instant};
 
-use crate::{
-    driver::Driver,
-    event::Events,
-    registry::{Registry, look_queues::QUEUES},
-};
+use crate::{driver::Driver, event::Events, registry::Registry};
 
-/// How long a wait stays unanswered before it is armed again: one interval for each look queue. This repairs waits on a
-/// descriptor that was closed, reopened or replaced by dup2(2) without [`Registry::deregister`] or [`Registry::replaced`].
-const LOOKS: [Duration; QUEUES] = [
+/// How long a descriptor's oldest wait stays unanswered before the descriptor is armed again, for the first time and later. This
+/// repairs waits on a descriptor that was closed, reopened or replaced by dup2(2) without [`Registry::deregister`] or
+/// [`Registry::replaced`].
+const INTERVALS: [Duration; 5] = [
     Duration::from_millis(100),
     Duration::from_millis(400),
     Duration::from_millis(1_600),
@@ -18,74 +15,63 @@ const LOOKS: [Duration; QUEUES] = [
     Duration::from_millis(25_600),
 ];
 
-/// The most waits that one call arms: a turn with very many idle waits is to delay no event for long.
+/// The most descriptors that one call arms: a turn with very many idle waits is to delay no event for long.
 const MAX_LOOKS: usize = 256;
 
-/// For each look but the first one of a wait, there is no such look for so long. So the cost of very many idle waits is bounded:
-/// their looks come later.
+/// For each look but a first one, there is no such look for this long. It bounds the cost of very many idle waits: their looks
+/// come later.
 const PAUSE: Duration = Duration::from_millis(4);
 
-impl Registry {
-    /// When [`Registry::rearm`] next arms a wait.
-    pub(crate) fn next_rearm(&self) -> Option<Instant> {
-        self.next_of(self.looks.oldest_recent(&self.entries, self.sequence()))
+/// When idle waits are looked for.
+#[derive(Debug, Default)]
+pub(super) struct Looks {
+    /// No wait is due before; None if there is none. Waits that have ended meanwhile are still counted.
+    next: Option<Instant>,
+    /// Has a wait begun since the records were last searched?
+    has_recent: bool,
+    /// There is no look but a first one before.
+    pause_until: Option<Instant>,
+    /// The slot at which the next search begins: the last one has stopped there.
+    start: u32,
+    /// Slots with a presumed direction that the last [`Registry::rearm`] has armed.
+    pub(super) presumed: Vec<u32>,
+}
+
+impl Looks {
+    /// A wait begins.
+    #[inline(always)] // in each wait
+    pub(super) fn begin(&mut self, now: Instant) {
+        if !self.has_recent {
+            self.begin_first(now);
+        }
     }
 
-    /// As [`Registry::next_rearm`], for a thread that is about to sleep until then.
-    pub(crate) fn next_rearm_of_sleep(&mut self) -> Option<Instant> {
-        let sequence = self.sequence();
-        let recent = self.looks.before_sleep(&mut self.entries, sequence);
-        self.next_of(recent)
-    }
-
-    /// As [`Registry::next_rearm`]. `recent` is the oldest recent wait.
-    fn next_of(&self, recent: Option<u32>) -> Option<Instant> {
-        let queues = self.looks.occupied().filter_map(|queue| {
-            let due = self.oldest(queue)?.0.checked_add(LOOKS[queue])?;
-            Some(self.pause_of(queue).map_or(due, |end| end.max(due)))
-        });
-        let recent = recent.and_then(|number| self.entries.node(number).armed());
-        let recent = recent.and_then(|armed| armed.checked_add(LOOKS[0]));
-        queues.chain(recent).min()
-    }
-
-    /// When the oldest wait of a queue was last armed, and its number.
-    fn oldest(&self, queue: usize) -> Option<(Instant, u32)> {
-        self.looks.oldest(&self.entries, queue)
-    }
-
-    /// Until when the waits in this queue are not looked at.
-    fn pause_of(&self, queue: usize) -> Option<Instant> {
-        self.looks_pause_until.filter(|_| queue > 0)
-    }
-
-    fn is_pausing(&self, queue: usize, now: Instant) -> bool {
-        self.pause_of(queue).is_some_and(|end| now < end)
-    }
-
-    /// Whether [`Registry::rearm`] has something to do: the common answer, no, costs one comparison.
-    #[inline]
-    pub(crate) fn is_look_due(&mut self, now: Instant) -> bool {
-        let is_early = self.no_look_before.is_some_and(|before| now < before);
-        !is_early && self.find_look(now)
-    }
-
-    /// Looks at the queues, and notes until when there is no need to do so again: no wait that begins from now on is looked at before
-    /// the first interval is over.
+    #[cold] // once in 100 ms
     #[inline(never)]
-    fn find_look(&mut self, now: Instant) -> bool {
-        let sequence = self.sequence();
-        self.looks.queue_recent(&mut self.entries, sequence);
-        let next = self.next_rearm();
-        let is_due = next.is_some_and(|next| next <= now);
-        let of_later_waits = now.checked_add(LOOKS[0]).filter(|_| !is_due);
-        self.no_look_before =
-            of_later_waits.map(|later| next.map_or(later, |next| next.min(later)));
-        is_due
+    fn begin_first(&mut self, now: Instant) {
+        self.has_recent = true;
+        self.next = self
+            .next
+            .into_iter()
+            .chain(now.checked_add(INTERVALS[0]))
+            .min();
+    }
+}
+
+/// How long a wait lasts from one look to the next, after this many looks.
+fn interval(looks: u8) -> Duration {
+    INTERVALS[usize::from(looks).min(INTERVALS.len() - 1)]
+}
+
+impl Registry {
+    /// When [`Registry::rearm`] next searches for idle waits.
+    #[inline]
+    pub(crate) fn next_rearm(&self) -> Option<Instant> {
+        self.looks.next
     }
 
-    /// Arms each wait whose look is due, and appends an event for each wait that this answers. True if it has armed a direction
-    /// that is presumed drained: then the next poll is to follow at once, between [`Registry::rearm`] and
+    /// Arms each descriptor whose look is due, and appends an event for each wait that this answers. True if it has armed a
+    /// direction that is presumed drained: then the next poll is to follow at once, between [`Registry::rearm`] and
     /// [`Registry::end_looks`].
     #[cold]
     pub(crate) fn rearm(
@@ -94,50 +80,56 @@ impl Registry {
         now: Instant,
         events: &mut Events,
     ) -> bool {
-        let mut left = MAX_LOOKS;
-        let mut later_looks = 0;
-        for (queue, interval) in LOOKS.into_iter().enumerate() {
-            let waited = |own: &Self| {
-                let (armed, number) = own.oldest(queue)?;
-                Some((now.saturating_duration_since(armed), number))
-            };
-            let is_none_due = waited(self).is_none_or(|(time, _)| time < interval);
-            if is_none_due || self.is_pausing(queue, now) {
+        let (start, count) = (self.looks.start, self.entries.end());
+        let pause = self.looks.pause_until.filter(|end| now < *end);
+        let (mut looks, mut later_looks) = (0, 0);
+        self.looks.has_recent = false;
+        self.looks.next = None;
+        for slot in (start..count).chain(0..start.min(count)) {
+            let Some((armed, number)) = self.entries.armed(slot) else {
                 continue;
-            }
-            // When the thread is awake for a later look, it makes those as well that are nearly due.
-            let enough = match queue {
-                0 => interval,
-                _ => interval * 3 / 4,
             };
-            while let Some((_, number)) = waited(self).filter(|(time, _)| *time >= enough) {
-                if left == 0 {
+            // When the thread is awake for another look, it makes a later one early.
+            let enough = match number {
+                0 => interval(0),
+                _ => interval(number) * 3 / 4,
+            };
+            let pause = pause.filter(|_| number > 0);
+            if pause.is_none() && now.saturating_duration_since(armed) >= enough {
+                if looks == MAX_LOOKS {
+                    self.looks.start = slot;
+                    self.looks.next = Some(now);
                     break;
                 }
-                left -= 1;
-                later_looks += u32::from(queue > 0);
-                self.looks.move_on(&mut self.entries, queue, now);
-                self.look_at(driver, self.entries.slot_of(number));
+                looks += 1;
+                later_looks += u32::from(number > 0);
+                self.look_at(driver, slot, now);
+            }
+            // None if the look has answered all waits.
+            if let Some((armed, number)) = self.entries.armed(slot) {
+                let due = armed.checked_add(interval(number)).max(pause);
+                self.looks.next = self.looks.next.into_iter().chain(due).min();
             }
         }
         if later_looks > 0 {
-            self.looks_pause_until = now.checked_add(PAUSE * later_looks);
+            self.looks.pause_until = now.checked_add(PAUSE * later_looks);
         }
         self.deliver(events);
-        !self.looked_at.is_empty()
+        !self.looks.presumed.is_empty()
     }
 
     /// Is this between [`Registry::rearm`], if that has returned true, and [`Registry::end_looks`]?
     pub(crate) fn is_looking(&self) -> bool {
-        !self.looked_at.is_empty()
+        !self.looks.presumed.is_empty()
     }
 
     /// Ends what [`Registry::rearm`] has begun.
     pub(crate) fn end_looks(&mut self) {
-        self.looked_at.clear();
+        self.looks.presumed.clear();
     }
 
-    fn look_at(&mut self, driver: &mut dyn Driver, slot: u32) {
+    fn look_at(&mut self, driver: &mut dyn Driver, slot: u32, now: Instant) {
+        self.entries.arm(slot, now);
         let Some(entry) = self.entries.get(slot) else {
             return;
         };
@@ -146,7 +138,7 @@ impl Registry {
             // On an error, all waits are answered: their own system calls will meet it.
             let looked = self.renew(driver, slot, registered);
             if is_presumed && looked.is_ok() {
-                self.looked_at.push(slot);
+                self.looks.presumed.push(slot);
             }
         }
     }

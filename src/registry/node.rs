@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use crate::{event::Ready, interest::Interest, registry::look_queues::Links, token::Token};
+use crate::{event::Ready, interest::Interest, token::Token};
 
 /// No node.
 pub(super) const NONE: u32 = u32::MAX;
@@ -19,7 +19,8 @@ pub(super) struct Node {
     /// the slab, `next` is the next free node.
     pub(super) previous: u32,
     pub(super) next: u32,
-    pub(super) links: Links,
+    /// How often it was looked at.
+    looks: u8,
     state: State,
 }
 
@@ -57,7 +58,7 @@ impl Node {
         generation: 0,
         previous: NONE,
         next: NONE,
-        links: Links::NONE,
+        looks: 0,
         state: State::FREE,
     };
 
@@ -72,6 +73,7 @@ impl Node {
     pub(super) fn begin(&mut self, token: Token, interest: Interest, now: Instant) -> u32 {
         self.token = token;
         self.armed = Some(now);
+        self.looks = 0;
         self.state = State::waiting(interest);
         self.generation
     }
@@ -99,12 +101,15 @@ impl Node {
         self.generation
     }
 
-    pub(super) fn armed(&self) -> Option<Instant> {
-        self.armed
+    /// When it was last armed, and how often it was looked at.
+    pub(super) fn armed(&self) -> Option<(Instant, u8)> {
+        Some((self.armed?, self.looks))
     }
 
+    /// It is looked at.
     pub(super) fn arm(&mut self, now: Instant) {
         self.armed = Some(now);
+        self.looks = self.looks.saturating_add(1);
     }
 
     /// The wait gets its answer. Returns its token.

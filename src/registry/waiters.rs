@@ -10,12 +10,6 @@ use crate::{
 };
 
 impl Registry {
-    /// The number of waits so far, in as many bits as a node has for it.
-    #[inline(always)] // in each wait
-    pub(super) fn sequence(&self) -> u32 {
-        self.statistics.waits as u32
-    }
-
     /// Adds a wait to the end of its descriptor's list.
     #[inline(never)] // most waits are the only one
     pub(super) fn insert(
@@ -28,22 +22,18 @@ impl Registry {
         let number = self.entries.free_node(slot);
         let node = self.entries.node_mut(number);
         let generation = node.begin(token, interest, now);
-        let sequence = self.statistics.waits as u32;
-        self.looks.begin(&mut node.links, number, sequence);
+        self.looks.begin(now);
         WaitId {
             node: number,
             generation,
         }
     }
 
-    /// Answers a wait: removes it from its list and from its look queue, and keeps the answer until the wait is ended.
+    /// Answers a wait: removes it from its list, and keeps the answer until the wait is ended.
     pub(super) fn complete(&mut self, number: u32, ready: Ready) -> (WaitId, Token) {
         self.entries.unlink(number);
         let node = self.entries.node_mut(number);
         let (token, generation) = (node.answer(ready), node.generation());
-        if node.links.is_queued() {
-            self.looks.remove(&mut self.entries, number);
-        }
         let wait = WaitId {
             node: number,
             generation,
@@ -106,9 +96,9 @@ impl Registry {
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, Instant};
+    use std::time::Instant;
 
-    use super::super::{Registry, look_queues::QUEUES};
+    use super::super::Registry;
     use crate::{event::Ready, interest::Interest, registry::WaitId, token::Token};
 
     const READ: Interest = Interest::READABLE;
@@ -129,29 +119,6 @@ mod tests {
         fn tokens(&self, slot: u32) -> Vec<u32> {
             let tokens = self.0.tokens(slot);
             tokens.iter().map(|token| token.index()).collect()
-        }
-
-        fn queue_recent(&mut self) {
-            let sequence = self.0.statistics.waits as u32;
-            self.0.looks.queue_recent(&mut self.0.entries, sequence);
-        }
-
-        fn oldest(&self, queue: usize) -> Option<(Instant, u32)> {
-            self.0.looks.oldest(&self.0.entries, queue)
-        }
-
-        fn oldest_recent(&self) -> Option<u32> {
-            let sequence = self.0.statistics.waits as u32;
-            self.0.looks.oldest_recent(&self.0.entries, sequence)
-        }
-
-        fn before_sleep(&mut self) -> Option<u32> {
-            let sequence = self.0.statistics.waits as u32;
-            self.0.looks.before_sleep(&mut self.0.entries, sequence)
-        }
-
-        fn move_on(&mut self, queue: usize, now: Instant) {
-            self.0.looks.move_on(&mut self.0.entries, queue, now);
         }
     }
 
@@ -174,71 +141,6 @@ mod tests {
             assert_eq!(waits.0.end(wait), Ready::EMPTY);
         }
         assert_eq!(waits.tokens(9), [5, 6]);
-    }
-
-    #[test]
-    fn the_oldest_is_first_across_descriptors_whether_queued_or_not() {
-        let mut waits = Waits::new();
-        let start = waits.1;
-        // Node 0 is used again: its wait is the newest.
-        let first = waits.begin(0, 0);
-        let second = waits.begin(1, 1);
-        waits.1 = start + Duration::from_millis(1);
-        waits.begin(2, 2);
-        waits.0.end(first);
-        waits.begin(0, 3);
-        assert_eq!((waits.oldest(0), waits.oldest_recent()), (None, Some(1)));
-        waits.queue_recent();
-        assert_eq!(waits.oldest(0), Some((start, 1)));
-        let later = start + Duration::from_secs(1);
-        waits.move_on(0, later);
-        assert_eq!(waits.oldest(0), Some((waits.1, 2)));
-        assert_eq!(waits.oldest(1), Some((later, 1)));
-        waits.0.complete(2, Ready::READABLE);
-        assert_eq!(waits.oldest(0), Some((waits.1, 0)));
-        assert_eq!(waits.0.end(second), Ready::EMPTY);
-        assert_eq!(waits.oldest(1), None);
-        assert_eq!(waits.oldest_recent(), None);
-    }
-
-    #[test]
-    fn a_wait_is_queued_if_it_lasts_from_one_sleep_to_the_next() {
-        let mut waits = Waits::new();
-        let start = waits.1;
-        let ended = waits.begin(0, 0);
-        waits.begin(1, 1);
-        waits.begin(2, 2);
-        assert_eq!(waits.before_sleep(), Some(0));
-        assert_eq!(waits.oldest(0), None);
-        waits.0.end(ended);
-        waits.0.complete(1, Ready::READABLE);
-        waits.1 = start + Duration::from_millis(1);
-        waits.begin(0, 3);
-        waits.begin(3, 4);
-        assert_eq!(waits.before_sleep(), Some(0));
-        assert_eq!(waits.oldest(0), Some((start, 2)));
-        assert_eq!(waits.before_sleep(), None);
-        waits.0.complete(2, Ready::READABLE);
-        assert_eq!(waits.oldest(0), Some((waits.1, 0)));
-        waits.0.complete(0, Ready::READABLE);
-        assert_eq!(waits.oldest(0), Some((waits.1, 3)));
-    }
-
-    #[test]
-    fn a_wait_stays_in_the_last_queue() {
-        let mut waits = Waits::new();
-        let now = waits.1;
-        for slot in 0..2 {
-            waits.begin(slot, slot);
-        }
-        waits.queue_recent();
-        for queue in 0..QUEUES - 1 {
-            waits.move_on(queue, now);
-            waits.move_on(queue, now);
-        }
-        assert_eq!(waits.oldest(QUEUES - 1), Some((now, 0)));
-        waits.move_on(QUEUES - 1, now);
-        assert_eq!(waits.oldest(QUEUES - 1), Some((now, 1)));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::{
     cell::RefCell,
-    collections::{BTreeMap, BTreeSet, VecDeque},
+    collections::{BTreeMap, BTreeSet},
     time::{Duration, Instant},
 };
 
@@ -90,6 +90,8 @@ struct Waiting {
     number: Descriptor,
     interest: Interest,
     answer: Option<Ready>,
+    armed: Instant,
+    looks: usize,
 }
 
 const LOOKS: [Duration; 5] = [
@@ -105,8 +107,9 @@ pub struct Expected<'table> {
     kernel: Kernel,
     records: BTreeMap<Descriptor, Record>,
     waits: Vec<Waiting>,
-    /// Tokens of waits in the order in which they were last armed, with the time.
-    looks: [VecDeque<(u32, Instant)>; 5],
+    /// When idle waits are next looked for.
+    next_looks: Option<Instant>,
+    has_recent: bool,
     /// Answers outside an event.
     answered: Vec<u32>,
     looked_at: BTreeSet<Descriptor>,
@@ -120,7 +123,8 @@ impl<'table> Expected<'table> {
             kernel,
             records: BTreeMap::new(),
             waits: Vec::new(),
-            looks: Default::default(),
+            next_looks: None,
+            has_recent: false,
             answered: Vec::new(),
             looked_at: BTreeSet::new(),
             accepted: Vec::new(),
@@ -182,15 +186,19 @@ impl<'table> Expected<'table> {
             number,
             interest,
             answer: None,
+            armed: now,
+            looks: 0,
         });
-        self.looks[0].push_back((token, now));
+        if !self.has_recent {
+            self.has_recent = true;
+            self.next_looks = self.next_looks.into_iter().chain([now + LOOKS[0]]).min();
+        }
         (true, true)
     }
 
     /// The id of the wait at this place, and its answer.
     pub fn end(&mut self, place: usize) -> (WaitId, Ready) {
         let wait = self.waits.remove(place);
-        self.unqueue(wait.token);
         (wait.id, wait.answer.unwrap_or(Ready::EMPTY))
     }
 
@@ -264,29 +272,35 @@ impl<'table> Expected<'table> {
 
     /// The events of a look. If the poll after it failed, it has reported none.
     pub fn rearm(&mut self, now: Instant, polled: bool) -> Vec<(u32, Ready)> {
-        let is_due = |line: &VecDeque<(u32, Instant)>, look| {
-            line.front().is_some_and(|(_, armed)| now - *armed >= look)
-        };
-        let mut lines = LOOKS.iter().zip(&self.looks);
-        if !lines.any(|(look, line)| is_due(line, *look)) {
+        if self.next_looks.is_none_or(|next| now < next) {
             return Vec::new();
         }
-        for (queue, look) in LOOKS.into_iter().enumerate() {
-            if !is_due(&self.looks[queue], look) {
+        (self.has_recent, self.next_looks) = (false, None);
+        let numbers: BTreeSet<_> = self.unanswered().map(|(_, number, _)| number).collect();
+        for number in numbers {
+            let Some((armed, looks)) = self.oldest(number) else {
                 continue;
-            }
+            };
+            let interval = LOOKS[looks.min(4)];
             // A later look is made together with others when it is nearly due.
-            let enough = if queue == 0 { look } else { look * 3 / 4 };
-            while is_due(&self.looks[queue], enough) {
-                let (token, _) = self.looks[queue].pop_front().unwrap();
-                self.looks[4.min(queue + 1)].push_back((token, now));
-                let wait = self.waits.iter().find(|wait| wait.token == token);
-                let number = wait.unwrap().number;
+            let enough = if looks == 0 {
+                interval
+            } else {
+                interval * 3 / 4
+            };
+            if now - armed >= enough {
+                for wait in self.waits.iter_mut().filter(|wait| wait.number == number) {
+                    (wait.armed, wait.looks) = (now, wait.looks + 1);
+                }
                 let presumed = self.record(number).presumed != 0;
-                let row = "rearm, for a wait whose look is due | something";
+                let row = "rearm, for a descriptor whose look is due | something";
                 if self.again(row, number).is_ok() && presumed {
                     self.looked_at.insert(number);
                 }
+            }
+            if let Some((armed, looks)) = self.oldest(number) {
+                let due = armed + LOOKS[looks.min(4)];
+                self.next_looks = self.next_looks.into_iter().chain([due]).min();
             }
         }
         let mut events = Vec::new();
@@ -442,13 +456,13 @@ impl<'table> Expected<'table> {
         let wait = self.waits.iter_mut().find(|wait| wait.token == token);
         let before = wait.unwrap().answer.replace(ready);
         assert_eq!(before, None, "wait {token} is answered twice");
-        self.unqueue(token);
     }
 
-    fn unqueue(&mut self, token: u32) {
-        for line in &mut self.looks {
-            line.retain(|(other, _)| *other != token);
-        }
+    /// When the oldest unanswered wait was last armed, and how often it was looked at.
+    fn oldest(&self, number: Descriptor) -> Option<(Instant, usize)> {
+        let mut waits = self.waits.iter();
+        let oldest = waits.find(|wait| wait.number == number && wait.answer.is_none())?;
+        Some((oldest.armed, oldest.looks))
     }
 
     fn no_call(&self, row: &str) {
