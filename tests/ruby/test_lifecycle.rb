@@ -321,6 +321,58 @@ class TestLifecycle < ReactorTest
     assert_equal "main\nfiber\nat_exit\n", out
   end
 
+  # @return [Hash{Symbol => Proc}] each calls the block in its place
+  def places
+    places = {
+      root: ->(&block) { block.call },
+      fiber: ->(&block) { Fiber.new(&block).resume },
+      enumerator: ->(&block) { Enumerator.new { |yielder| yielder << block.call }.next }
+    }
+    places[:forked_child] = ->(&block) { Reactor.run { in_a_forked_child(&block) } } if Process.respond_to?(:fork)
+    places
+  end
+
+  def in_a_forked_child(&block)
+    reading, writing = IO.pipe
+    pid = fork { reading.close; writing << Marshal.dump(block.call); writing.close; exit!(0) }
+    writing.close
+    value = reading.read
+    assert_equal 0, Process.wait2(pid).last.exitstatus
+    Marshal.load(value)
+  ensure
+    [reading, writing].each(&:close)
+  end
+
+  # With a worker, and with a thread that watches for stalls. The end waits for both, after the scheduler is closed.
+  def used_scheduler
+    scheduler = Reactor::Scheduler.new(stall: TEST_TIMEOUT)
+    Fiber.set_scheduler(scheduler)
+    Fiber.schedule { scheduler.offload { nil } }
+    scheduler.run
+    scheduler
+  end
+
+  # In a non-blocking fiber Thread#join calls the hooks of the scheduler.
+  def test_a_scheduler_that_has_used_a_worker_ends_in_every_way_and_place
+    ends = {
+      run: -> { Reactor.run(stall: TEST_TIMEOUT) { Reactor.offload { :done } } },
+      error: -> { Reactor.run { Reactor.offload { nil }; raise KeyError } rescue $!.class.name.to_sym },
+      close: -> { used_scheduler.tap(&:close).closed? && :done },
+      set_scheduler: -> { used_scheduler.then { |scheduler| Fiber.set_scheduler(nil); scheduler.closed? && :done } },
+      set_another: -> { used_scheduler.then { |scheduler| used_scheduler.close; scheduler.closed? && :done } },
+      thread: -> { run_plain { used_scheduler }.closed? && :done },
+      kill: -> { Thread.new { used_scheduler; Thread.current.kill }.join && :done },
+      throw: -> { catch(:out) { used_scheduler; throw :out } || Fiber.scheduler&.close || :done }
+    }
+    places.each do |place, run|
+      ends.each do |way, finish|
+        before = Thread.list
+        assert_equal way == :error ? :KeyError : :done, run_plain { run.call(&finish) }, "#{way} in #{place}"
+        assert eventually { surplus_threads(before).empty? }, -> { "#{way} in #{place}: #{surplus_threads(before).inspect}" }
+      end
+    end
+  end
+
   def test_a_thread_that_is_killed_while_its_scheduler_closes_leaves_no_descriptor
     before = descriptors
     scheduler = nil # is held, so that no collection closes what it has left

@@ -125,7 +125,7 @@ module Reactor
     ensure
       # A kill of the thread must not interrupt this, because nothing else releases the descriptors.
       Thread.handle_interrupt(UNINTERRUPTED) { end_loop_and_threads unless forked_child? }
-      @offload.join
+      Fiber.blocking { @offload.join } # a closed scheduler has no hooks for Thread#join
     end
 
     private
