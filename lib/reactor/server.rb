@@ -4,6 +4,7 @@ require_relative "arguments"
 require_relative "durations"
 require_relative "schedulers"
 require_relative "scheduler/watching"
+require_relative "vm"
 
 module Reactor
   # Serves a listening socket. A connection has a fiber from the first byte of a request to the end of the answer. The fiber lingers
@@ -21,6 +22,9 @@ module Reactor
   #
   # The block is called when bytes have come. It reads one request, answers it, and returns whether the connection is kept. If the request
   # is not complete yet, the read waits; the block sets its own time limit for that (`Timeout.timeout`, `IO#timeout=`).
+  #
+  # Each call of the block begins with a copy of the fiber storage that {#start} was called with, whatever the block has written into it
+  # for an earlier request.
   #
   # With TLS, the handshake takes place in the fiber, when the client's first bytes have come:
   #
@@ -101,6 +105,7 @@ module Reactor
     def start
       raise "this server was stopped" if @stopping
 
+      @storage = Fiber.current.storage
       @scheduler.add_server(self)
       accept_more
       self
@@ -180,6 +185,7 @@ module Reactor
       raise unless client_gone?(error, socket)
     ensure
       @busy.delete(socket)
+      VM.replace_storage(@storage) # the watchers of this and of the next connection inherit it
       rests ? rest(connection) : drop(connection)
     end
 
@@ -199,6 +205,7 @@ module Reactor
       lingers, paid = lingers?, 0
       reads_ahead = !io.equal?(connection)
       while yield connection
+        VM.replace_storage(@storage)
         next if reads_ahead && !@stopping && Watching.read_ahead?(connection, IO::READABLE)
         return true if @stopping || !lingers
         next paid += 1 if scheduler.linger(io, seconds)

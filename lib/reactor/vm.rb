@@ -13,17 +13,27 @@ module Reactor
     BUFFER_CONTRACT = defined?(IO::Buffer::VERSION) && IO::Buffer::VERSION >= 3 ? 4 : 3
 
     class << self
-      # Reports an error that ended a fiber, as Ruby reports one that ends a thread.
+      # Reports an error that ended a fiber, as Ruby reports one that ends a thread. An error of the report is dropped, as Ruby does.
       #
-      # @param fiber [Fiber]
+      # @param fiber [Fiber, #inspect]
       # @param error [Exception]
+      # @param what [String] what it did with the error
       # @return [void]
-      def report_error(fiber, error)
+      def report_error(fiber, error, what = "terminated with exception (report_on_exception is true)")
         return unless Thread.current.report_on_exception
 
-        Fiber.blocking { $stderr.write("#{fiber.inspect} terminated with exception (report_on_exception is true):\n#{error.full_message}") }
-      rescue IOError, SystemCallError
+        Fiber.blocking { $stderr.write("#{fiber.inspect} #{what}:\n#{message_of(error)}") }
+      rescue StandardError, ScriptError
         nil # $stderr is closed or broken
+      end
+
+      # Gives the current fiber a copy of this storage. (Fiber#storage= is experimental, and warns.)
+      #
+      # @param storage [Hash, nil]
+      # @return [void]
+      def replace_storage(storage)
+        Fiber.current.storage&.each_key { |key| Fiber[key] = nil }
+        storage&.each { |key, value| Fiber[key] = value }
       end
 
       # Mutex#unlock removes the fiber that it wakes from the mutex's waiting list. If that fiber raises before it has locked,
@@ -33,6 +43,14 @@ module Reactor
       # @return [void]
       def hand_on_mutex(blocker)
         blocker.unlock if Reactor.visible?(blocker) && Thread::Mutex === blocker && blocker.try_lock
+      end
+
+      private
+
+      def message_of(error)
+        error.full_message
+      rescue StandardError, ScriptError
+        "#{error.class}\n" # its own methods raise
       end
     end
   end

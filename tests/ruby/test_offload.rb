@@ -85,6 +85,67 @@ class TestOffload < ReactorTest
     end
   end
 
+  # How a job gets a thread, or none.
+  def ways(scheduler)
+    { worker: ->(&job) { Reactor.offload(&job) },
+      own_thread: ->(&job) { scheduler.run_on_own_thread(&job) },
+      under_another_scheduler: ->(&job) { Reactor.send(:offload_to_own_thread, &job) } }
+  end
+
+  # The worker is started by the first fiber. Thread.new gives a thread a copy of the storage of the fiber that calls it.
+  def test_a_job_has_a_copy_of_its_fibers_storage_and_leaves_nothing_to_the_next_one
+    in_fiber(workers: 1) do |scheduler|
+      job = -> { [Fiber.current.storage, Fiber[:number] = Fiber[:written] = 0].first }
+      ways(scheduler).each do |way, offload|
+        [{ number: 1, other: 2 }, { number: 3 }, nil, { number: 4 }].each do |storage|
+          fiber = Fiber.schedule(storage: storage) do
+            assert_equal storage.to_h, offload.call(&job).to_h, way
+            assert_equal storage.to_h, Fiber.current.storage.to_h, "the caller's is as it was"
+          end
+          assert(eventually { !fiber.alive? })
+        end
+      end
+      assert_equal 1, scheduler.stats[:offload_threads]
+      fiber = Fiber.schedule(storage: { number: 1 }) do
+        assert_equal [1, 2], [Fiber.blocking { Reactor.offload { Fiber[:number] += 1; 1 } }, Fiber[:number]], "inline it is the fiber's own"
+      end
+      refute_predicate fiber, :alive?
+    end
+  end
+
+  def test_a_job_that_is_interrupted_leaves_no_storage_to_the_next_one
+    in_fiber(workers: 1) do |scheduler|
+      begun = Thread::Queue.new
+      fiber = Fiber.schedule(storage: { number: 1 }) { scheduler.offload { begun << true; sleep } rescue nil }
+      begun.pop
+      fiber.raise("stop")
+      assert_equal({}, scheduler.offload { Fiber.current.storage.to_h })
+    end
+  end
+
+  Held = Class.new
+
+  # Runs a job on each of 16 workers. Its storage, its block and its value hold an object each.
+  def hold_objects_in_jobs(workers)
+    gate = gate(workers)
+    fibers = Array.new(workers) do
+      Fiber.schedule(storage: { held: Held.new }) do
+        held = Held.new
+        Reactor.offload { gate.call; [held, Held.new] }
+      end
+    end
+    assert(eventually { fibers.none?(&:alive?) })
+  end
+
+  def test_idle_workers_keep_no_object_of_a_job_alive
+    in_fiber(workers: 16) do |scheduler|
+      hold_objects_in_jobs(16)
+      assert_equal 16, scheduler.stats[:offload_threads]
+      # The collector takes what looks like a reference on a stack for one.
+      assert(eventually { GC.start; ObjectSpace.each_object(Held).count < 8 }, -> { "#{ObjectSpace.each_object(Held).count} of 48 are left" })
+    end
+  end
+
   def test_offload_parks_only_its_fiber
     in_fiber do |scheduler|
       gate = Thread::Queue.new

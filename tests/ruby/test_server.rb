@@ -75,6 +75,38 @@ class TestServer < ReactorTest
     end
   end
 
+  # @return [Array<Hash>] the storage that each request has found; the second and the third are of one connection
+  def storages_of_four_requests(scheduler, linger)
+    seen = []
+    answer = lambda do |socket|
+      seen << Fiber.current.storage.to_h
+      Fiber[:of_server] = Fiber[:of_request] = seen.size
+      UPCASE.call(socket)
+    end
+    fiber = Fiber.new(blocking: false, storage: { of_server: :own }) do
+      serving(scheduler, answer, limit: 1, linger: linger) do |_, connect|
+        [%w[bye], %w[x bye], %w[bye]].each do |lines|
+          client = connect.call
+          lines.each do |line|
+            asked(client, line)
+            until_resting(scheduler, 0) if linger.zero? && line == "x"
+          end
+          assert_nil client.gets
+        end
+      end
+    end
+    fiber.resume
+    seen
+  end
+
+  # The fiber of a request lets the server accept the next connection, as the limit is 1; it lingers for the next request of its own; and
+  # it begins the watch for it.
+  def test_no_request_sees_the_storage_of_another_one
+    [3600, 0].each do |linger|
+      run_scheduler { |scheduler| assert_equal [{ of_server: :own }] * 4, storages_of_four_requests(scheduler, linger), "linger: #{linger}" }
+    end
+  end
+
   def test_requests_that_were_read_ahead_are_answered
     run_scheduler do |scheduler|
       serving(scheduler, linger: 0) do |_, connect|

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require "socket"
+require_relative "../vm"
 
 module Reactor
   class PortableScheduler
@@ -79,6 +80,7 @@ module Reactor
 
       def start
         thread = Thread.new do
+          VM.replace_storage(nil) # that of the fiber which happened to start it
           while (lookup = take)
             lookup.run
           end

@@ -12,8 +12,11 @@ module Reactor
     #   page = Reactor.offload { Curl.get(url).body }
     #
     # A scheduler of this library has a number of workers (`workers:`). Under another library's scheduler the block gets a thread
-    # of its own. The block sees neither the thread variables nor the fiber storage of its caller. If no thread can be started, the
-    # block runs where it is called, and stops the other fibers.
+    # of its own. If no thread can be started, the block runs where it is called, and stops the other fibers.
+    #
+    # On a thread, the block has a copy of its caller's fiber storage: what it writes there is lost when it ends. It does not see the
+    # thread variables and fiber-local variables (`Thread#[]`) of its caller. In the calling fiber it has all that is the fiber's, and
+    # what it writes into the storage stays there.
     #
     # @return what the block returns
     # @raise what the block raises
@@ -47,7 +50,7 @@ module Reactor
     # released and that Ruby does not offer to the scheduler, for example a call into a C library.
     #
     # If the fiber is interrupted, the worker is interrupted as well, and the fiber goes on when the block has ended. If there is no
-    # worker and none can be started, the block runs inline.
+    # worker and none can be started, the block runs inline. What the block sees of the fiber's storage, {Reactor.offload} says.
     #
     # @return what the block returns
     # @raise what the block raises

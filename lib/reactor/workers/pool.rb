@@ -2,6 +2,7 @@
 
 require_relative "../clock"
 require_relative "../histogram"
+require_relative "../vm"
 
 module Reactor
   # Ruby threads for work that blocks or computes with the GVL released and has no other form. The fiber that wants it is parked
@@ -11,6 +12,8 @@ module Reactor
   # the queue has at most as many jobs as there are fibers. If a fiber is interrupted before its job has begun, it takes the
   # job back. If the job has begun, the worker is interrupted, and the fiber leaves when the job has ended, because the job may
   # refer to memory on the fiber's stack.
+  #
+  # A worker has no fiber storage of its own. During a job it has a copy of that of the job's fiber.
   #
   # A worker goes on after an error of its job, and after an error that another thread raises in it. A worker that is killed is
   # replaced.
@@ -27,6 +30,7 @@ module Reactor
     class Job
       def initialize(work)
         @work = work
+        @storage = Fiber.current.storage # a copy
         @queued_at = Clock.real
         @state = :waiting
         @claim = Thread::Queue.new([true]) # the worker that takes it runs the job, or else the fiber drops it
@@ -49,8 +53,10 @@ module Reactor
 
         @begun_at ||= Clock.real
         begin
+          VM.replace_storage(@storage)
           attempt
         ensure
+          VM.replace_storage(nil)
           finish
         end
       end
@@ -205,16 +211,22 @@ module Reactor
       thread.name = "reactor worker"
       Reactor.lengthen_time_slice
       thread.report_on_exception = false
-      while (job = next_job)
-        begin
-          job.perform
-        ensure
-          @jobs.push(job) if job.waiting? && !@jobs.closed?
-        end
-      end
+      VM.replace_storage(nil) # that of the fiber which happened to start it
+      nil while run_next_job
     ensure
       @threads.delete(thread)
       start_worker_if_needed unless @jobs.empty?
+    end
+
+    # A method of its own, so that an idle worker keeps no job alive.
+    #
+    # @return [Boolean] whether there was one
+    def run_next_job
+      job = next_job or return false
+      job.perform
+      true
+    ensure
+      @jobs.push(job) if job&.waiting? && !@jobs.closed?
     end
 
     # Interrupts take effect here, where the worker has no job.
