@@ -94,6 +94,40 @@ class TestErrors < ReactorTest
     assert_match(/told \(IndexError\)/, child.err)
   end
 
+  # The error's own methods may raise, and $stderr may be an object of the program. On select that ended the other fibers.
+  def test_a_report_that_cannot_be_written_changes_nothing
+    error = "Class.new(StandardError) { def self.name = 'Odd'; def self.to_s = name; def message = raise('its message'); def full_message(*) = message }.new"
+    { "" => /terminated with exception .*\nOdd\n/, "def (broken = Object.new).write(*) = raise('broken'); $stderr = broken" => /\A\z/ }.each do |before, told|
+      child = run_child(<<~RUBY)
+        #{before}
+        scheduler = Reactor::Scheduler.new
+        Fiber.set_scheduler(scheduler)
+        error = #{error}
+        read, write = IO.pipe
+        write << "x"
+        Fiber.schedule { sleep 0; raise error }
+        scheduler.on_ready(read) { raise error }
+        Fiber.schedule { sleep 0.005; puts "survivor" }
+        begin
+          scheduler.run
+        rescue StandardError => raised
+          p raised.equal?(error)
+        end
+        Fiber.schedule do
+          Reactor.group do |group|
+            group.async { begin; sleep; ensure; raise error; end }
+            raise KeyError, "first"
+          end
+        rescue KeyError => raised
+          puts raised.message
+        end
+        scheduler.run
+      RUBY
+      assert_equal "survivor\ntrue\nfirst\n", child.out
+      assert_match(told, child.err)
+    end
+  end
+
   def test_an_error_of_the_thread_body_is_raised_after_the_fibers_end
     log = []
     error = assert_raises(KeyError) do

@@ -305,6 +305,57 @@ class TestInspection < ReactorTest
     end
   end
 
+  RAISING_REPORTERS = {
+    "on_stall" => "->(_stall) { raise [RuntimeError, NotImplementedError, NoMemoryError, Class.new(Exception)].sample, 'from the reporter' }",
+    "$stderr" => "(def (broken = Object.new).write(*) = raise([IOError, Errno::EPIPE, RuntimeError].sample); $stderr = broken; nil)"
+  }.freeze
+
+  def test_an_error_of_the_reporter_of_stalls_ends_neither_the_watching_nor_the_run
+    RAISING_REPORTERS.each do |name, reporter|
+      child = run_child(<<~RUBY)
+        on_stall = #{reporter}
+        scheduler = nil
+        value = Reactor.run(stall: 0.01, on_stall: on_stall) do
+          scheduler = Fiber.scheduler
+          4.times do |count|
+            Fiber.blocking { sleep 0.001 until scheduler.stats[:stalls] > count || Thread.list.one? }
+            sleep 0.001
+          end
+          :value
+        end
+        p value, scheduler.closed?
+      RUBY
+      assert_equal [":value\ntrue\n", true], [child.out, child.status.success?], "#{name}: #{child.err}"
+      name == "on_stall" ? assert_match(/-e:2.* raised .*from the reporter/m, child.err) : assert_equal("", child.err)
+    end
+  end
+
+  def test_exit_in_the_reporter_of_stalls_ends_the_program
+    child = run_child("Reactor.run(stall: 0.01, on_stall: ->(_stall) { exit 7 }) { Fiber.blocking { sleep } }")
+    assert_equal [7, ""], [child.status.exitstatus, child.err]
+  end
+
+  def test_the_reporter_of_stalls_has_no_storage_of_a_fiber
+    seen = Thread::Queue.new
+    run_plain do
+      Fiber.new(blocking: false, storage: { number: 1 }) do
+        Reactor.run(stall: 0.01, on_stall: ->(_stall) { seen << Fiber.current.storage.to_h }) { Fiber.blocking { assert_equal({}, seen.pop) } }
+      end.resume
+    end
+  end
+
+  def test_a_dump_that_cannot_be_written_does_not_disturb_the_program
+    assert_equal "before\ndone\n", child_says(<<~'RUBY')
+      seen = false
+      trap("USR2") { puts "before"; seen = true }
+      Reactor.dump_on(:USR2)
+      def (broken = Object.new).write(*) = raise(Errno::EPIPE)
+      $stderr = broken
+      Reactor.run { Process.kill(:USR2, $$); sleep 0.001 until seen }
+      puts "done"
+    RUBY
+  end
+
   def test_wrong_stall_limits_are_refused
     assert_raises(ArgumentError) { Reactor::Scheduler.new(stall: 0) }
     assert_raises(ArgumentError) { Reactor::Scheduler.new(stall: -1) }

@@ -157,7 +157,11 @@ module Reactor
     # @raise [ArgumentError, Errno::EINVAL] no signal, or one that Ruby or the system keeps for itself
     def dump_on(signal)
       before = trap(signal) do |number|
-        dump
+        begin
+          dump
+        rescue StandardError => error # it would be raised in the program: $stderr is broken, or an object's `inspect`
+          VM.report_error(self, error, "could not write its dump")
+        end
         before.call(number) if before.respond_to?(:call)
       end
       nil

@@ -3,6 +3,7 @@
 require_relative "../arguments"
 require_relative "../clock"
 require_relative "../durations"
+require_relative "../vm"
 require_relative "fiber_status"
 
 module Reactor
@@ -57,7 +58,8 @@ module Reactor
 
     # @param scheduler [Lifecycle]
     # @param limit [Numeric] seconds, more than 0
-    # @param report [#call, nil] is given each {Stall}, on the watching thread; nil: each is written to $stderr
+    # @param report [#call, nil] is given each {Stall}, on the watching thread; nil: each is written to $stderr. An error that it
+    #   raises is written to $stderr
     # @raise [ArgumentError, TypeError, RangeError] no duration, or 0
     # @api private
     def initialize(scheduler, limit, report)
@@ -92,7 +94,7 @@ module Reactor
       return unless thread
 
       thread.kill
-      thread.join unless thread.equal?(Thread.current)
+      join(thread) unless thread.equal?(Thread.current)
       @watched.priority = 0 if @watched.priority == SHORT_SLICE_PRIORITY
       nil
     end
@@ -101,6 +103,7 @@ module Reactor
 
     def watch
       Thread.current.thread_variable_set(:reactor_bystander, true)
+      VM.replace_storage(nil) # that of the fiber which happened to start it
       progress, since, stall = nil
       until @scheduler.closed?
         now, before = Clock.now, progress
@@ -109,7 +112,7 @@ module Reactor
           finish(stall, now - since) if stall
           stall, since = nil, now
         elsif stall.nil? && now - since >= @limit
-          @report.call(stall = found(now - since))
+          report(stall = found(now - since))
         end
         sleep @limit / CHECKS_PER_LIMIT.to_f
       end
@@ -123,7 +126,23 @@ module Reactor
     def finish(stall, seconds)
       ended = stall.with(seconds: seconds, over: true)
       @slowest = [*@slowest, ended].max_by(KEPT, &:seconds).freeze
-      @report.call(ended)
+      report(ended)
+    end
+
+    # An error of the reporter ends neither the watching nor the run. Its `exit` ends the program, as on every thread.
+    def report(stall)
+      @report.call(stall)
+    rescue SystemExit
+      raise
+    rescue Exception => error # rubocop:disable Lint/RescueException -- it concerns nobody else
+      VM.report_error(@report, error, "raised an exception, given a stall")
+    end
+
+    # Whatever has ended it: Ruby has reported that.
+    def join(thread)
+      Fiber.blocking { thread.join }
+    rescue Exception # rubocop:disable Lint/RescueException -- the thread's
+      nil
     end
 
     # Prepended to the singleton class of a scheduler that is watched. Its thread is known when it makes its first fiber.
