@@ -3,6 +3,7 @@
 require "json"
 require_relative "../schedulers"
 require_relative "../version"
+require_relative "../vm"
 require_relative "health"
 require_relative "fiber_status"
 require_relative "socket_place"
@@ -13,7 +14,7 @@ module Reactor
   class Observer
     # Fibers that are listed, the one that has waited longest first. All of them are counted.
     FIBERS = 16
-    # Seconds that a reader may take to take a part of the answer.
+    # Seconds that a reader may take to take a part of the answer, and seconds after an error until the next one is accepted.
     PATIENCE = 1
     private_constant :PATIENCE
 
@@ -21,8 +22,10 @@ module Reactor
       # @return [Observer] of this process; the same one until it is closed
       # @api private
       def start
-        @current = new unless @current&.open?
-        @current
+        return @current if @current&.open?
+
+        @current&.close
+        @current = new
       end
     end
 
@@ -37,13 +40,13 @@ module Reactor
       File.unlink(@path) if File.socket?(@path) # of an earlier process with this number
       @server = UNIXServer.new(@path)
       File.chmod(0o600, @path) # and before that, nobody else can enter the folder
-      at_exit { close }
       @thread = Thread.new { serve }
+      at_exit { close }
       @thread.name = "reactor observer"
     end
 
     # @return [Boolean] whether it answers in this process
-    def open? = Process.pid == @pid && !@server.closed?
+    def open? = Process.pid == @pid && !@server.closed? && @thread.alive?
 
     # Ends it, and removes the socket. In a forked child it only closes the child's copy.
     #
@@ -114,9 +117,15 @@ module Reactor
 
     def serve
       Thread.current.thread_variable_set(:reactor_bystander, true) # it wakes no fiber
-      loop { answer(@server.accept) }
-    rescue IOError, SystemCallError
-      nil # closed
+      VM.replace_storage(nil) # that of the fiber which happened to start it
+      serve_one until @server.closed?
+    end
+
+    # An error of accept(2) concerns one connection, or passes: descriptors or memory may be exhausted.
+    def serve_one
+      answer(@server.accept)
+    rescue StandardError, NoMemoryError
+      sleep PATIENCE
     end
 
     def answer(client)

@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require "etc"
 require "socket"
 require "tmpdir"
 
@@ -13,10 +14,14 @@ module Reactor
     end
 
     class << self
-      # @return [Array<String>] the folders that are tried, the first one that can be had is taken
-      def folders
+      # @param pid [Integer]
+      # @return [Array<String>] the paths that are tried. The first one is taken. The path of a socket has at most some 100 bytes, and the
+      #   folders that the environment names may be too long.
+      def paths(pid)
         runtime = ENV.fetch("XDG_RUNTIME_DIR", "")
-        [(File.join(runtime, "reactor") if runtime.start_with?("/") && own?(runtime)), File.join(Dir.tmpdir, "reactor-#{Process.euid}")].compact
+        folders = [Dir.tmpdir, Etc.systmpdir].map { |folder| File.join(folder, "reactor-#{Process.euid}") }
+        folders.unshift(File.join(runtime, "reactor")) if runtime.start_with?("/") && own?(runtime)
+        folders.map { |folder| File.join(folder, "#{pid}.sock") }.select { |path| fits?(path) }
       end
 
       # Makes the folder if it is not there.
@@ -25,22 +30,22 @@ module Reactor
       # @return [String] the path of the socket that the process may open
       # @raise [Untrusted] the folder belongs to another user
       def create(pid)
-        folder = folders.first
+        path = paths(pid).first
+        folder = File.dirname(path)
         begin
           Dir.mkdir(folder, 0o700)
         rescue Errno::EEXIST
           nil
         end
         trust_folder(folder)
-        File.join(folder, "#{pid}.sock")
+        path
       end
 
       # @param pid [Integer]
       # @return [String, nil] the path of the process's socket; nil if there is none
       # @raise [Untrusted] it, or its folder, belongs to another user
       def find(pid)
-        paths = folders.map { |folder| File.join(folder, "#{pid}.sock") }
-        path = paths.find { |candidate| File.symlink?(candidate) || File.exist?(candidate) } or return
+        path = paths(pid).find { |candidate| File.symlink?(candidate) || File.exist?(candidate) } or return
         trust_folder(File.dirname(path))
         status = File.lstat(path)
         raise Untrusted, "#{path} is no socket" unless status.socket?
@@ -52,6 +57,12 @@ module Reactor
       end
 
       private
+
+      def fits?(path)
+        Socket.sockaddr_un(path)
+      rescue ArgumentError
+        false
+      end
 
       def own?(folder)
         status = File.lstat(folder)
