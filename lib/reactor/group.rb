@@ -43,7 +43,7 @@ module Reactor
       @errors = []
       @closed = false
       @tasks = [] unless discard
-      @ended = Thread::Queue.new unless discard # tasks in the order in which they end
+      @ended = [] unless discard # tasks that #first has not taken, in the order in which they ended
     end
 
     # Runs a block in a fiber of its own, at once, until it waits for the first time. If as many tasks run as the limit allows, this
@@ -64,31 +64,34 @@ module Reactor
     # Waits until no task runs.
     #
     # @return [self]
-    # @raise [ThreadError] called by another thread
+    # @raise [ThreadError] called by another thread, or by a task of the group
     def wait
-      check_thread
-      (@idle ||= Thread::Queue.new).pop until @running.empty? || @scheduler.forked_child?
+      forbid_own_tasks
+      wait_for_tasks
       self
     end
 
     # Waits for every task.
     #
     # @return [Array] what the tasks have returned, in the order of {#async}; nil for a task that was cancelled
+    # @raise [ThreadError] as {#wait}
     # @raise [RuntimeError] the group discards its results
     # @raise [Exception] as {Task#value}
-    def results = kept(@tasks).map(&:value)
+    def results
+      forbid_own_tasks
+      kept(@tasks).map(&:value)
+    end
 
-    # Waits for the task that completes first, and cancels the others.
+    # Waits for the task that completes first, and cancels the others. If several fibers call this, each task goes to one of them.
     #
     # @yieldparam value what a task has returned
     # @yieldreturn [Boolean] whether it is wanted; without a block, every value is
     # @return the first value that is wanted; nil if there is none
     # @raise [Exception] as {#results}
     def first
-      check_thread
-      until @running.empty? && kept(@ended).empty?
-        task = @ended.pop
-        next unless task&.state == :completed && (!block_given? || yield(task.value))
+      forbid_own_tasks
+      while (task = next_ended)
+        next unless task.state == :completed && (!block_given? || yield(task.value))
 
         cancel
         return task.value
@@ -175,7 +178,7 @@ module Reactor
     def supervise
       @scheduler.interruptible(@timeout, @stop) do |interruption|
         @interruption = interruption
-        yield(self).tap { wait }
+        yield(self).tap { wait_for_tasks }
       end
     ensure
       @interruption = nil
@@ -184,9 +187,27 @@ module Reactor
     # An exception from outside, or a kill, may come meanwhile: it goes on when the tasks have ended.
     def end_tasks
       close
-      wait
+      wait_for_tasks
     ensure
-      end_tasks unless @running.empty? || @scheduler.forked_child?
+      end_tasks unless idle?
+    end
+
+    # In a forked child, the tasks of its parent do not run.
+    def idle? = @running.empty? || @scheduler.forked_child?
+
+    def wait_for_tasks
+      (@idle ||= Thread::Queue.new).pop until idle?
+    end
+
+    # Waits for the next task that ends; nil if none is left.
+    def next_ended
+      (@next_end ||= Thread::Queue.new).pop while kept(@ended).empty? && !idle?
+      @ended.shift
+    end
+
+    def forbid_own_tasks
+      check_thread
+      raise ThreadError, "a task cannot wait for itself" if @running.each_key.any?(&:runs_here?)
     end
 
     def close
@@ -223,8 +244,11 @@ module Reactor
     def start(task)
       begun = false
       @running[task] = true
-      @tasks&.push(task)
-      @scheduler.fiber { begun = true; task.call }
+      @scheduler.fiber do
+        begun = true
+        @tasks&.push(task)
+        task.call
+      end
       task
     ensure
       forget(task) unless begun
@@ -235,9 +259,10 @@ module Reactor
 
       @places&.pop(true)
       @ended&.push(task)
+      @next_end&.close # wakes all that wait in #first
+      @next_end = nil
       return unless @running.empty?
 
-      @ended.num_waiting.times { @ended.push(nil) } if @ended # for those that wait in {#first}
       @idle&.close
       @idle = nil
     end

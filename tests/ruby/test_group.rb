@@ -121,6 +121,42 @@ class TestGroup < ReactorTest
     assert_equal [[:first, nil], [:first, nil], [:wait, true], [:wait, true]], got
   end
 
+  # The owner and two other fibers, of which one may be cancelled before or after the task ends.
+  [nil, 1].product([nil, :before, :after]).each do |limit, cancelled|
+    define_method("test_each_caller_of_first_gets_an_answer_if_nothing_is_wanted_limit_#{limit.inspect}_cancelled_#{cancelled.inspect}") do
+      got = in_fiber do
+        Reactor.group do |outer|
+          Reactor.group(limit: limit) do |inner|
+            gate = Thread::Queue.new
+            inner.async { gate.pop }
+            callers = Array.new(2) { outer.async { [inner.first { |_| false }] } }
+            callers.first.cancel if cancelled == :before
+            outer.async { gate << true; sleep 0; callers.first.cancel if cancelled == :after }
+            [inner.first { |_| false }, *outer.results.first(2)]
+          end
+        end
+      end
+      assert_includes cancelled ? [[nil, nil, [nil]], [nil, [nil], [nil]]] : [[nil, [nil], [nil]]], got
+    end
+  end
+
+  def test_each_task_goes_to_one_caller_of_first
+    got = in_fiber do
+      Reactor.group do |outer|
+        Reactor.group do |inner|
+          all_wait = Thread::Queue.new
+          4.times { |i| inner.async { all_wait.pop; i } }
+          seen = []
+          3.times { outer.async { inner.first { |value| seen << value; value == 3 } } }
+          4.times { all_wait << true }
+          inner.wait
+          [seen.sort, outer.results.compact]
+        end
+      end
+    end
+    assert_equal [[0, 1, 2, 3], [3]], got
+  end
+
   def test_a_task_tells_its_state_its_value_and_its_error
     in_fiber do
       kept = nil
@@ -148,6 +184,30 @@ class TestGroup < ReactorTest
 
   def test_a_task_cannot_wait_for_itself
     assert_raises(ThreadError) { in_fiber { Reactor.group { |group| task = nil; task = group.async { sleep 0; task.value } } } }
+    %i[wait first results].product([nil, 2], [false, true]).each do |call, limit, discard|
+      next if discard && call != :wait
+
+      error = assert_raises(ThreadError) do
+        in_fiber { Reactor.group(limit: limit, discard: discard) { |group| group.async { never }; group.async { sleep 0; group.public_send(call) } } }
+      end
+      assert_equal "a task cannot wait for itself", error.message
+    end
+  end
+
+  # What plain Ruby says of threads that wait for one another.
+  WAITS_FOR_ONE_ANOTHER = {
+    groups: "Reactor.group { |a| Reactor.group { |b| a.async { sleep 0; b.wait }; b.async { sleep 0; a.wait } } }",
+    firsts: "Reactor.group { |a| Reactor.group { |b| a.async { sleep 0; b.first }; b.async { sleep 0; a.first } } }",
+    tasks: "Reactor.group { |group| other = nil; task = group.async { sleep 0; other.value }; other = group.async { task.value } }",
+    an_enumerator: "Reactor.group { |group| group.async { sleep 0; Enumerator.new { |_| group.wait }.next } }",
+    an_inner_group: "Reactor.group { |outer| outer.async { Reactor.group { |inner| inner.async { sleep 0; outer.wait } } } }",
+    a_place: "Reactor.group(limit: 1) { |group| group.async { group.map([1]) { nil } } }"
+  }.freeze
+
+  WAITS_FOR_ONE_ANOTHER.each do |name, code|
+    define_method("test_a_deadlock_by_#{name}_is_reported") do
+      assert_match(/No live threads left\. Deadlock\?/, run_child("Reactor.run { #{code} }").err)
+    end
   end
 
   def test_a_group_that_discards_keeps_no_task_and_has_no_results
@@ -289,6 +349,22 @@ class TestGroup < ReactorTest
     assert_equal "first\nfirst second third\n", said.out
     assert_equal ["by break", "second", "third"], said.err.scan(/: (by break|first|second|third) \(/).flatten.sort
     assert_equal 3, said.err.scan("terminated with exception").size
+  end
+
+  def test_a_task_that_gets_no_fiber_is_none
+    run_scheduler do |scheduler|
+      Fiber.schedule do
+        Reactor.group(limit: 1) do |group|
+          scheduler.define_singleton_method(:fiber) { |*, **| raise FiberError, "no memory" }
+          2.times { assert_raises(FiberError) { group.async { flunk } } }
+          scheduler.singleton_class.remove_method(:fiber)
+          assert_equal [0, nil, []], [group.size, group.first, group.results]
+          assert_equal 1, group.async { 1 }.value
+          assert_equal [1], group.wait.results
+        end
+      end
+      scheduler.run
+    end
   end
 
   def test_an_error_that_is_raised_again_by_value_is_one_error
