@@ -41,6 +41,7 @@ module Reactor
       @stop = Interruption.new("the group has ended")
       @running = {}.compare_by_identity
       @errors = []
+      @known = {}.compare_by_identity # the same errors
       @closed = false
       @tasks = [] unless discard
       @ended = [] unless discard # tasks that #first has not taken, in the order in which they ended
@@ -219,8 +220,9 @@ module Reactor
     end
 
     def fail_with(error)
-      return if @errors.any? { |each| each.equal?(error) } # the same one, by Task#value
+      return if @known.key?(error) # the same one, by Task#value
 
+      @known[error] = true
       @errors << error
       @scheduler.interrupt(@interruption) if @interruption && !@closed
       close
