@@ -89,8 +89,9 @@ fn prepare_close_of(
     let Some((descriptor, io_number)) = known(io) else {
         return Ok(None); // closed, or no scheduler has ever waited for it
     };
+    let mut watchers = this.state().watchers_of(descriptor, io_number).into_iter();
     let has_ended_watchers = this.end_watchers("closed", |state| {
-        state.end_watcher_of(descriptor, io_number)
+        watchers.find_map(|token| state.end_watcher(token))
     })?;
     if has_ended_watchers {
         this.wake_thread();
@@ -216,7 +217,10 @@ pub fn replaced(
         return Ok(());
     };
     IoFacts::refresh(io);
-    this.end_watchers("reopened", |state| state.end_any_watcher_of(io_number))?;
+    let mut watchers = this.state().all_watchers_of(io_number).into_iter();
+    this.end_watchers("reopened", |state| {
+        watchers.find_map(|token| state.end_watcher(token))
+    })?;
     if interrupts {
         let waiters = this.state().single_waiters_of(descriptor, io_number);
         interrupt_all(ruby, this, io_number, waiters)?;

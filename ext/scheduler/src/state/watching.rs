@@ -200,30 +200,31 @@ impl State {
         Some((place, self.end_watcher(token)?))
     }
 
-    /// Ends one of the watchers that wait for this IO object.
+    /// The watchers that wait for this IO object.
     #[inline]
-    pub fn end_watcher_of(&mut self, descriptor: i32, io_number: u64) -> Option<ObjectRef> {
+    pub fn watchers_of(&self, descriptor: i32, io_number: u64) -> Vec<Token> {
         if self.watchers.is_empty() {
-            return None;
+            return Vec::new();
         }
-        self.find_watcher_of(descriptor, io_number)
-            .and_then(|token| self.end_watcher(token))
-    }
-
-    /// Ends one of the watchers of this IO object, even if it is due. It takes time for each watcher that there is.
-    pub fn end_any_watcher_of(&mut self, io_number: u64) -> Option<ObjectRef> {
-        let of_it = |(_, record): &(Token, &WatcherRecord)| record.io_number == io_number;
-        let (token, _) = self.watchers.iter().find(of_it)?;
-        self.end_watcher(token)
+        self.find_watchers_of(descriptor, io_number)
     }
 
     #[cold]
     #[inline(never)]
-    fn find_watcher_of(&self, descriptor: i32, io_number: u64) -> Option<Token> {
-        self.waiters(descriptor).into_iter().find(|token| {
+    fn find_watchers_of(&self, descriptor: i32, io_number: u64) -> Vec<Token> {
+        let mut tokens = self.waiters(descriptor);
+        tokens.retain(|token| {
             let record = self.watchers.get(*token);
             record.is_some_and(|record| record.io_number == io_number)
-        })
+        });
+        tokens
+    }
+
+    /// The watchers of this IO object, also those that are due. It takes time for each watcher that there is.
+    pub fn all_watchers_of(&self, io_number: u64) -> Vec<Token> {
+        let of_it = self.watchers.iter();
+        let of_it = of_it.filter(|(_, record)| record.io_number == io_number);
+        of_it.map(|(token, _)| token).collect()
     }
 
     // --- looking -------------------------------------------------------------------------------------------

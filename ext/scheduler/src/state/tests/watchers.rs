@@ -199,12 +199,18 @@ fn closing_an_io_object_ends_the_watchers_of_this_object_only() {
     other.watch.owner_id = OwnerId(77);
     watch(&mut state, other);
     watch(&mut state, new(3, 5));
-    let ended = iter::from_fn(|| state.end_watcher_of(5, 5)).collect::<Vec<_>>();
-    assert_eq!([object(1), object(3)][..], ended);
+    let of_it = state.watchers_of(5, 5).into_iter();
+    let ended = of_it.map(|token| state.end_watcher(token));
+    assert_eq!(
+        [Some(object(1)), Some(object(3))][..],
+        ended.collect::<Vec<_>>()
+    );
     script.report(5, Ready::READABLE);
     state.poll_once().unwrap();
-    assert_eq!(None, state.end_watcher_of(5, 77), "it waits no more");
-    assert_eq!(Some(object(2)), state.end_any_watcher_of(77));
+    assert!(state.watchers_of(5, 77).is_empty(), "it waits no more");
+    let due = state.all_watchers_of(77);
+    assert_eq!(1, due.len());
+    assert_eq!(Some(object(2)), state.end_watcher(due[0]));
     assert!(turns(&mut state).is_empty());
 }
 
