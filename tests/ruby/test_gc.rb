@@ -135,6 +135,29 @@ class TestGC < ReactorTest
     end
   end
 
+  # The VM looks at a fiber that has ended when the switch to it returns, and up to Ruby 3.4.10 and 4.0.5 nothing of the VM's keeps it.
+  def test_a_fiber_that_has_ended_stays_until_the_switch_to_it_returns
+    skip_under_stress
+    ended = ObjectSpace::WeakMap.new
+    first, second, go, done = Array.new(4) { Queue.new }
+    returned = 0
+    run_scheduler do
+      20.times do
+        Fiber.schedule { first.pop; go.pop; returned += 1 }
+        Fiber.schedule { ended[Fiber.current] = true; second.pop; done << true }
+      end
+      Fiber.schedule do
+        20.times { first << true; second << true; done.pop } # the first one switches to the second one, which ends
+        collect
+        assert_equal [20, 0], [ended.size, returned]
+        20.times { go << true }
+      end
+      Fiber.scheduler.run
+      assert_equal 20, returned
+      assert eventually(TEST_TIMEOUT / 2) { GC.start; ended.size < 10 }, "#{ended.size} of 20 fibers are still held"
+    end
+  end
+
   def address(object) = JSON.parse(ObjectSpace.dump(object)).fetch("address")
 
   # Pipes that a fiber reads from and writes to: the address of each IO, and its number before and after.

@@ -2,6 +2,7 @@
 
 use std::{
     ffi::{c_int, c_long},
+    hint::black_box,
     ptr,
     sync::OnceLock,
 };
@@ -29,11 +30,20 @@ pub fn is_fiber(object: Value) -> bool {
     unsafe { rb_sys::rb_obj_is_fiber(object.as_raw()) == rb_sys::Qtrue as VALUE }
 }
 
+/// Keeps a fiber on this stack, where the garbage collector finds it, until a switch to it has returned. Up to Ruby 3.4.10 and 4.0.5
+/// the VM then still looks whether that fiber has ended, through a pointer that keeps nothing alive, and nothing else may refer to a
+/// fiber that has ended.
+fn keep_alive(fiber: ObjectRef) {
+    black_box(raw(fiber));
+}
+
 /// Switches to `fiber`. Returns when control comes back, or with what was raised here.
 pub fn transfer(fiber: ObjectRef, arguments: &[Value]) -> Result<(), Error> {
     let (count, first) = raw_arguments(arguments);
     // SAFETY: the arguments live in the caller's frame, which is suspended with this call.
-    protect(|| unsafe { rb_sys::rb_fiber_transfer(raw(fiber), count, first) }).map(drop)
+    let result = protect(|| unsafe { rb_sys::rb_fiber_transfer(raw(fiber), count, first) });
+    keep_alive(fiber);
+    result.map(drop)
 }
 
 /// `Fiber#raise` from outside: follows the chain of resumed fibers downwards.
@@ -42,7 +52,9 @@ pub fn raise_in(fiber: ObjectRef, exception: Value) -> Result<(), Error> {
     let first = arguments.as_mut_ptr();
     // SAFETY: one argument, alive on this stack. The parameter is `const VALUE *` before Ruby 4.0 and `VALUE *` since:
     // a mutable pointer is accepted as either.
-    protect(|| unsafe { rb_sys::rb_fiber_raise(raw(fiber), 1, first) }).map(drop)
+    let result = protect(|| unsafe { rb_sys::rb_fiber_raise(raw(fiber), 1, first) });
+    keep_alive(fiber);
+    result.map(drop)
 }
 
 /// The proc that every fiber runs, and the class of fibers.
@@ -124,7 +136,9 @@ pub fn switch_to_empty_fiber() -> Result<(), Error> {
         // SAFETY: the function has the form of a block's and returns at once; what is raised is caught.
         unsafe {
             let fiber = rb_sys::rb_fiber_new(Some(empty), rb_sys::Qnil as VALUE);
-            rb_sys::rb_fiber_resume(fiber, 0, ptr::null())
+            let value = rb_sys::rb_fiber_resume(fiber, 0, ptr::null());
+            black_box(fiber);
+            value
         }
     })
     .map(drop)
