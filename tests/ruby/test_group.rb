@@ -426,6 +426,28 @@ class TestGroup < ReactorTest
     assert_equal %i[one two], log
   end
 
+  # The fiber that it starts cancels it, and raises before it first waits: that error reaches the task, and the task still ends.
+  def test_a_task_that_is_cancelled_by_a_fiber_it_starts_ends_even_if_that_fiber_raises
+    log = []
+    in_fiber do
+      Reactor.group do |group|
+        task = group.async do
+          sleep 0
+          begin
+            Fiber.schedule { task.cancel; raise IndexError }
+          rescue IndexError
+            log << :rescued
+          end
+          Queue.new.pop(timeout: 0.01)
+          log << :went_on
+        ensure
+          log << :ensure
+        end
+      end
+    end
+    assert_equal %i[rescued ensure], log
+  end
+
   def test_cancelling_a_group_ends_its_tasks_and_the_group_goes_on
     log = []
     value = in_fiber do

@@ -17,7 +17,7 @@
 //! | running or woken         | woken                              | unchanged                | - |
 //! | woken, queued            | taken from the ready queue         | woken, may run           | - |
 //! | woken, queued            | taken under an older number        | unchanged                | - |
-//! | any                      | the wait ends                      | running                  | a new number; no longer queued; permit and pending raise are dropped, a pending kill stays |
+//! | any                      | the wait ends                      | running                  | a new number; no longer queued; the permit and the raise meant for the wait are dropped, a pending kill or late raise stays |
 //! | running, not queued      | queued without a wait              | running, queued          | under the current number |
 //! | queued                   | queued once more                   | unchanged                | - |
 //!
@@ -31,6 +31,8 @@
 //! | parked                   | killed                             | woken (interrupted)      | the kill is pending |
 //! | woken                    | killed                             | woken                    | the kill is pending |
 //! | running, queued          | killed                             | running, queued          | the kill is pending |
+//! | a kill or a late raise is pending | an exception is raised in it | as above              | both are pending, the exception first |
+//! | late raises are pending  | killed                             | as below                 | only the kill is pending |
 //! | running, not queued      | killed                             | running                  | the caller has to kill it through the VM, whose kill the hooks do not see |
 //! | parked                   | a timeout fires                    | parked, queued           | one more has fired |
 //! | running or woken         | a timeout fires                    | unchanged                | one more has fired |
@@ -84,6 +86,7 @@ pub struct FiberRecord {
     /// The fiber on whose behalf this one runs, because it resumed this one or one that did. `None` if the scheduler made it.
     owner: Option<Life>,
     state: FiberState,
+    /// What is raised next. A [`Pending::Raise`] belongs to the wait, everything else to the fiber.
     pending: Option<Pending>,
     /// Timeouts that have fired and wait until the fiber gets control.
     fired_timeouts: u32,
@@ -126,6 +129,8 @@ struct Rare {
     resumed_in_wait: Option<Life>,
     /// The fiber's own number, which no later fiber at its address has.
     fiber_number: u64,
+    /// What is raised after `pending`, the next one last.
+    pending_later: Vec<Pending>,
 }
 
 impl FiberRecord {
@@ -314,10 +319,7 @@ impl FiberRecord {
         self.io_number = 0;
         self.permit = false;
         self.hook = WaitHook::Other;
-        // A raise was meant for this wait, which something else has ended. A kill and a late raise stand.
-        if let Some(Pending::Raise(_)) = self.pending {
-            self.pending = None;
-        }
+        self.take_exception();
         std::mem::take(&mut self.waits_for_unblock_only)
     }
 

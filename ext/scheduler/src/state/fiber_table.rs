@@ -355,7 +355,8 @@ impl FiberTable {
             visit(record.fiber());
         }
         for record in self.records() {
-            for pending in record.pending().into_iter().chain(record.outer_pending()) {
+            record.outer_exceptions().for_each(&mut *visit);
+            for pending in record.all_pending() {
                 if let Pending::Raise(exception) | Pending::Late(exception) = pending {
                     visit(exception);
                 }

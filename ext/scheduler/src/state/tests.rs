@@ -18,6 +18,7 @@ use crate::state::{
 
 mod collection;
 mod lingering;
+mod nested_waits;
 mod observation;
 mod order;
 mod waits;

@@ -5,12 +5,12 @@
 //!
 //! | state                    | what happens                       | state after              | besides |
 //! |--------------------------|------------------------------------|--------------------------|---------|
-//! | parked or woken          | a hook begins                      | running                  | the wait is set aside; a new number |
-//! | any                      | that hook ends                     | as when it was set aside | its own number; no longer queued; a pending kill stays |
+//! | parked or woken          | a hook begins                      | running                  | the wait is set aside with the exception meant for it; a pending kill or late raise stays; a new number |
+//! | any                      | that hook ends                     | as when it was set aside | its own number; no longer queued; a pending kill or late raise stays |
 //! | set aside, parked        | woken under its number             | set aside, woken         | not queued |
 //! | set aside, parked        | an `unblock` with its blocker      | set aside, woken         | - |
 //! | set aside, parked        | an `unblock` whose blocker is no wait's | set aside, woken        | the innermost wait as well |
-//! | set aside for readiness  | an exception is raised in it       | set aside, woken         | the raise is pending |
+//! | set aside for readiness  | an exception is raised in it       | set aside, woken         | it is raised when the wait goes on, before a late one |
 //! | set aside, parked        | a timeout around it fires          | set aside, woken         | one more has fired, for this wait |
 //!
 //! If the handler resumes another fiber, for example an Enumerator's, and that one waits, no hook has begun in this fiber. Its wait
@@ -34,14 +34,15 @@ use std::time::Instant;
 use super::{FiberRecord, FiberState};
 use crate::state::{
     object_ref::ObjectRef,
-    wait::{Life, Pending, SEVERAL, WaitHook, WaitKind, WakeCause},
+    wait::{Life, SEVERAL, WaitHook, WaitKind, WakeCause},
 };
 
 /// A wait that was set aside.
 #[derive(Debug)]
 pub struct OuterWait {
     state: FiberState,
-    pending: Option<Pending>,
+    /// The one that is meant for this wait.
+    exception: Option<ObjectRef>,
     /// Timeouts around the wait that have fired. The hook that has interrupted it does not raise them.
     fired_timeouts: u32,
     io_number: u64,
@@ -137,7 +138,7 @@ impl FiberRecord {
         let waits_for_unblock_only = std::mem::take(&mut self.waits_for_unblock_only);
         let wait = OuterWait {
             state: self.state,
-            pending: self.pending.take(),
+            exception: self.take_exception(),
             fired_timeouts: std::mem::take(&mut self.fired_timeouts),
             io_number: std::mem::take(&mut self.io_number),
             waits_for_unblock_only,
@@ -173,7 +174,7 @@ impl FiberRecord {
         }
         let code = OuterWait {
             state: FiberState::Running,
-            pending: None,
+            exception: None,
             fired_timeouts: self.fired_timeouts.saturating_sub(fired_inside),
             io_number: 0,
             waits_for_unblock_only: false,
@@ -203,8 +204,8 @@ impl FiberRecord {
             return Some(false); // the fiber's own code
         }
         self.state = wait.state;
-        if self.pending != Some(Pending::Kill) {
-            self.pending = wait.pending;
+        if let Some(exception) = wait.exception {
+            self.raise_later(exception);
         }
         self.io_number = wait.io_number;
         self.waits_for_unblock_only = wait.waits_for_unblock_only;
@@ -263,13 +264,14 @@ impl FiberRecord {
             number => wait.waits_for_one_of(&[number, SEVERAL]),
         });
         wait.is_some_and(|wait| {
-            wait.pending = Some(Pending::Raise(exception));
+            wait.exception = Some(exception);
             wait.wake(WakeCause::Interrupted)
         })
     }
 
-    /// The exceptions that are pending in waits that were set aside.
-    pub(in crate::state) fn outer_pending(&self) -> impl Iterator<Item = Pending> + '_ {
-        self.outer_waits().iter().filter_map(|wait| wait.pending)
+    /// The exceptions that are meant for waits that were set aside.
+    pub(in crate::state) fn outer_exceptions(&self) -> impl Iterator<Item = ObjectRef> + '_ {
+        let waits = self.outer_waits().iter();
+        waits.filter_map(|wait| wait.exception)
     }
 }

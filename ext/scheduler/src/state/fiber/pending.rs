@@ -7,21 +7,48 @@ use crate::state::{
 };
 
 impl FiberRecord {
-    /// Has an exception raised when the fiber next gets control.
+    /// Has an exception raised when the fiber next gets control: in the wait that goes on, if there is one.
     pub(in crate::state) fn raise_later(&mut self, exception: ObjectRef) {
-        self.pending = Some(Pending::Raise(exception));
+        self.raise_first(Pending::Raise(exception));
     }
 
     /// Keeps what was pending until the fiber has control in a wait that may end by it.
     pub(in crate::state) fn put_back(&mut self, pending: Pending) {
-        self.pending = Some(match pending {
+        self.raise_first(match pending {
             Pending::Raise(exception) => Pending::Late(exception),
             late => late,
         });
     }
 
+    /// What belongs to the fiber and was pending is raised after this.
+    fn raise_first(&mut self, pending: Pending) {
+        match self.pending.replace(pending) {
+            None | Some(Pending::Raise(_)) => {}
+            Some(own) => self.rare.get_or_insert_default().pending_later.push(own),
+        }
+    }
+
+    /// What is pending, the next one first.
+    pub(in crate::state) fn all_pending(&self) -> impl Iterator<Item = Pending> + '_ {
+        let later = self.rare.iter().flat_map(|rare| rare.pending_later.iter());
+        self.pending.into_iter().chain(later.rev().copied())
+    }
+
+    #[inline(always)] // a call would cost each look at a wait its registers
     pub(in crate::state) fn take_pending(&mut self) -> Option<Pending> {
-        self.pending.take()
+        let pending = self.pending?;
+        self.pending = self.rare.as_mut().and_then(|rare| rare.pending_later.pop());
+        Some(pending)
+    }
+
+    /// Takes the exception that is meant for the wait which goes on. A kill and a late raise are the fiber's, and stay.
+    #[inline(always)] // as above
+    pub(in crate::state) fn take_exception(&mut self) -> Option<ObjectRef> {
+        let Some(Pending::Raise(exception)) = self.pending else {
+            return None;
+        };
+        self.take_pending();
+        Some(exception)
     }
 
     pub(in crate::state) fn kill(&mut self) -> KillStep {
@@ -35,6 +62,9 @@ impl FiberRecord {
             }
         };
         self.pending = Some(Pending::Kill);
+        if let Some(rare) = &mut self.rare {
+            rare.pending_later.clear();
+        }
         KillStep::Pending(wait_number)
     }
 
@@ -61,7 +91,7 @@ impl FiberRecord {
         if state == FiberState::Woken(WakeCause::Unblocked) {
             return WaitStatus::Over(WakeCause::Unblocked);
         }
-        if let Some(pending) = self.pending.take() {
+        if let Some(pending) = self.take_pending() {
             return WaitStatus::Raise(pending);
         }
         if self.fired_timeouts > 0 {

@@ -7,6 +7,7 @@ use crate::state::{
 };
 
 const RAISE: Pending = Pending::Raise(ObjectRef::new(8));
+const LATE: Pending = Pending::Late(ObjectRef::new(8));
 
 fn running() -> FiberRecord {
     FiberRecord::new(ObjectRef::new(0x1000), true, 0)
@@ -225,17 +226,53 @@ fn what_is_pending_may_be_left_for_later() {
     assert_eq!(Some(RAISE), record.pending());
 }
 
-// A permit
-
 #[test]
 fn a_raise_that_is_put_back_outlives_the_wait() {
     let mut record = parked(WaitKind::Block);
     record.put_back(RAISE);
     record.end_wait();
     record.begin_wait(WaitKind::Block);
-    let late = Pending::Late(ObjectRef::new(8));
-    assert_eq!(WaitStatus::Raise(late), record.poll_wait());
+    assert_eq!(WaitStatus::Raise(LATE), record.poll_wait());
 }
+
+#[test]
+fn an_exception_is_raised_before_a_kill_or_a_late_raise_that_was_pending() {
+    let other = Pending::Raise(ObjectRef::new(16));
+    for (pending, own) in [(RAISE, LATE), (Pending::Kill, Pending::Kill)] {
+        let mut record = parked(WaitKind::Io);
+        record.put_back(pending);
+        record.raise_later(ObjectRef::new(16));
+        assert_eq!(vec![other, own], record.all_pending().collect::<Vec<_>>());
+        assert_eq!(WaitStatus::Raise(other), record.poll_wait());
+        assert_eq!(WaitStatus::Raise(own), record.poll_wait());
+        assert_eq!(WaitStatus::Waiting, record.poll_wait());
+    }
+}
+
+#[test]
+fn an_exception_goes_with_its_wait_and_leaves_what_belongs_to_the_fiber() {
+    let mut record = parked(WaitKind::Io);
+    record.put_back(RAISE);
+    record.raise_later(ObjectRef::new(16));
+    record.end_wait();
+    record.begin_wait(WaitKind::Io);
+    assert_eq!(WaitStatus::Raise(LATE), record.poll_wait());
+    assert_eq!(WaitStatus::Waiting, record.poll_wait());
+}
+
+#[test]
+fn raises_that_are_put_back_are_all_raised_unless_a_kill_comes() {
+    let other = Pending::Late(ObjectRef::new(16));
+    let mut record = parked(WaitKind::Block);
+    record.put_back(RAISE);
+    record.put_back(Pending::Raise(ObjectRef::new(16)));
+    assert_eq!(vec![other, LATE], record.all_pending().collect::<Vec<_>>());
+    record.kill();
+    assert_eq!(Some(Pending::Kill), record.take_pending());
+    assert_eq!(None, record.take_pending());
+}
+
+// A permit
 
 #[test]
 fn a_running_fiber_keeps_a_permit_until_it_takes_it() {

@@ -171,6 +171,18 @@ fn an_error_before_the_first_park_belongs_to_the_starter() {
 }
 
 #[test]
+fn an_error_before_the_first_park_does_not_replace_the_kill_of_the_starter() {
+    let (mut state, _script) = open();
+    let root = state.enter(fiber(0)).unwrap().slot;
+    let started = scheduled(&mut state, 1);
+    state.begin_start(root, started);
+    assert_eq!(None, state.kill(root));
+    assert!(!state.on_error(fiber(1), ERROR, true));
+    assert_eq!(Some(Pending::Raise(ERROR)), state.take_pending(root));
+    assert_eq!(Some(Pending::Kill), state.take_pending(root));
+}
+
+#[test]
 fn a_later_error_is_kept_and_a_fatal_one_raised_in_the_root_fiber() {
     let (mut state, _script) = open();
     let root = state.enter(fiber(0)).unwrap().slot;

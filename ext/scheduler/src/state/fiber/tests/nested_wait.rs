@@ -1,6 +1,6 @@
 //! One test for each row of the tables in `state/fiber/nested_wait`.
 
-use super::{RAISE, running};
+use super::{LATE, RAISE, running};
 use crate::state::{
     fiber::{FiberRecord, FiberState},
     object_ref::ObjectRef,
@@ -65,7 +65,8 @@ fn an_exception_is_raised_in_the_wait_that_it_is_meant_for() {
     let (mut record, _) = with_outer_wait(WaitKind::Io);
     assert!(!record.raise_in_outer(7, ObjectRef::new(8)));
     assert!(record.raise_in_outer(0, ObjectRef::new(8)));
-    assert_eq!(vec![RAISE], record.outer_pending().collect::<Vec<_>>());
+    let outer: Vec<_> = record.outer_exceptions().collect();
+    assert_eq!(vec![ObjectRef::new(8)], outer);
     assert_eq!(WaitStatus::Waiting, record.poll_wait());
     leave(&mut record);
     assert_eq!(WaitStatus::Raise(RAISE), record.poll_wait());
@@ -90,6 +91,39 @@ fn a_kill_in_the_middle_of_a_wait_is_not_lost_with_it() {
     record.kill();
     leave(&mut record);
     assert_eq!(WaitStatus::Raise(Pending::Kill), record.poll_wait());
+}
+
+#[test]
+fn a_late_raise_in_the_middle_of_a_wait_is_not_lost_with_it() {
+    let (mut record, _) = with_outer_wait(WaitKind::Io);
+    record.put_back(RAISE);
+    leave(&mut record);
+    assert_eq!(WaitStatus::Raise(LATE), record.poll_wait());
+    assert_eq!(WaitStatus::Waiting, record.poll_wait());
+}
+
+#[test]
+fn a_late_raise_in_the_middle_of_a_wait_does_not_replace_the_exception_of_the_wait() {
+    let (mut record, _) = with_outer_wait(WaitKind::Io);
+    record.put_back(Pending::Raise(ObjectRef::new(16)));
+    assert!(record.raise_in_outer(0, ObjectRef::new(8)));
+    leave(&mut record);
+    assert_eq!(WaitStatus::Raise(RAISE), record.poll_wait());
+    let late = Pending::Late(ObjectRef::new(16));
+    assert_eq!(WaitStatus::Raise(late), record.poll_wait());
+}
+
+#[test]
+fn a_kill_or_late_raise_from_before_the_hook_is_raised_in_it() {
+    for (pending, expected) in [(RAISE, LATE), (Pending::Kill, Pending::Kill)] {
+        let mut record = running();
+        record.begin_wait(WaitKind::Block);
+        record.put_back(pending);
+        record.enter_hook();
+        record.set_wait_aside();
+        record.begin_wait(WaitKind::Block);
+        assert_eq!(WaitStatus::Raise(expected), record.poll_wait());
+    }
 }
 
 // The fiber's own code
@@ -140,5 +174,5 @@ fn what_is_pending_in_a_hook_that_has_interrupted_code_stays() {
     record.set_code_aside(None, 0);
     record.put_back(RAISE);
     leave(&mut record);
-    assert_eq!(Some(Pending::Late(ObjectRef::new(8))), record.pending());
+    assert_eq!(Some(LATE), record.pending());
 }

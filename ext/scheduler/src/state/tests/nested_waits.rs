@@ -1,0 +1,170 @@
+//! Waits that a trap handler interrupts, and what ends them.
+
+use std::time::Duration;
+
+use super::{ERROR, HOUR, NIL, OTHER_ERROR, block, fiber, open, order, park_on, scheduled};
+use crate::state::{
+    State,
+    fiber::Slot,
+    interruption::Unblocked,
+    object_ref::ObjectRef,
+    ready_queue::Next,
+    wait::{Pending, WaitHook, WaitStatus, WakeCause},
+};
+
+/// A fiber that waits for one blocker, and in a trap handler in the middle of that for another one.
+fn nested() -> (State, Slot) {
+    let (outer, inner) = (Some(ObjectRef::new(40)), Some(ObjectRef::new(48)));
+    let (mut state, _) = open();
+    let slot = state.enter(fiber(1)).unwrap().slot;
+    state.begin_block(slot, WaitHook::Block, None, outer);
+    state.enter(fiber(1)).unwrap();
+    state.begin_block(slot, WaitHook::Block, None, inner);
+    (state, slot)
+}
+
+fn leave(state: &mut State, slot: Slot) {
+    state.end_wait(slot);
+    state.leave(slot);
+}
+
+#[test]
+fn an_unblock_ends_the_wait_for_its_blocker() {
+    let (mut state, slot) = nested();
+    assert_eq!(
+        Unblocked::Woken,
+        state.unblock(fiber(1), ObjectRef::new(40))
+    );
+    assert_eq!(WaitStatus::Waiting, state.poll_wait(slot));
+    leave(&mut state, slot);
+    assert_eq!(
+        WaitStatus::Over(WakeCause::Unblocked),
+        state.poll_wait(slot)
+    );
+
+    let (mut state, slot) = nested();
+    assert_eq!(
+        Unblocked::Woken,
+        state.unblock(fiber(1), ObjectRef::new(48))
+    );
+    assert_eq!(
+        WaitStatus::Over(WakeCause::Unblocked),
+        state.poll_wait(slot)
+    );
+    leave(&mut state, slot);
+    assert_eq!(WaitStatus::Waiting, state.poll_wait(slot));
+}
+
+/// The handler closes an IO that others use. Its wait must go on, so what was to be raised in it is put back.
+#[test]
+fn a_raise_that_the_close_of_a_trap_handler_puts_back_is_raised_after_the_handler() {
+    let (mut state, _script) = open();
+    let slot = scheduled(&mut state, 1);
+    state.enter(fiber(1)).unwrap();
+    park_on(&mut state, slot, 5);
+    state.enter(fiber(1)).unwrap();
+    block(&mut state, slot);
+    state.put_back(slot, Pending::Raise(ERROR));
+    assert!(state.interrupt(slot, 5, OTHER_ERROR));
+    leave(&mut state, slot);
+    assert_eq!(
+        WaitStatus::Raise(Pending::Raise(OTHER_ERROR)),
+        state.poll_wait(slot)
+    );
+    assert_eq!(
+        WaitStatus::Raise(Pending::Late(ERROR)),
+        state.poll_wait(slot)
+    );
+}
+
+#[test]
+fn an_unblock_that_names_no_blocker_ends_both_waits() {
+    let (mut state, slot) = nested();
+    assert_eq!(Unblocked::Woken, state.unblock(fiber(1), NIL));
+    assert_eq!(
+        WaitStatus::Over(WakeCause::Unblocked),
+        state.poll_wait(slot)
+    );
+    leave(&mut state, slot);
+    assert_eq!(
+        WaitStatus::Over(WakeCause::Unblocked),
+        state.poll_wait(slot)
+    );
+}
+
+#[test]
+fn a_timeout_around_a_wait_that_a_trap_handler_interrupts_is_raised_after_the_handler() {
+    let (mut state, _script) = open();
+    let slot = scheduled(&mut state, 1);
+    state.enter(fiber(1)).unwrap();
+    state.begin_timeout(slot, (ERROR, NIL), Some(Duration::ZERO));
+    block(&mut state, slot);
+    state.enter(fiber(1)).unwrap();
+    let own = state.begin_timeout(slot, (OTHER_ERROR, NIL), HOUR);
+    block(&mut state, slot);
+    state.poll_once().unwrap();
+    assert_eq!(Next::Nothing, state.next_ready());
+    assert_eq!(WaitStatus::Waiting, state.poll_wait(slot));
+    assert_eq!(None, state.next_indirect_timeout(slot));
+    state.end_timeout(own);
+    leave(&mut state, slot);
+    assert_eq!(WaitStatus::TimedOut, state.poll_wait(slot));
+    assert_eq!(Some((ERROR, NIL)), state.take_fired_timeout(slot));
+}
+
+#[test]
+fn a_trap_handler_raises_its_own_timeout_even_if_one_around_its_wait_has_fired() {
+    let (mut state, _script) = open();
+    let slot = scheduled(&mut state, 1);
+    state.enter(fiber(1)).unwrap();
+    state.begin_timeout(slot, (ERROR, NIL), Some(Duration::ZERO));
+    block(&mut state, slot);
+    state.enter(fiber(1)).unwrap();
+    let own = state.begin_timeout(slot, (OTHER_ERROR, NIL), Some(Duration::ZERO));
+    block(&mut state, slot);
+    state.poll_once().unwrap();
+    assert_eq!(vec![slot], order(&mut state));
+    assert_eq!(WaitStatus::TimedOut, state.poll_wait(slot));
+    assert_eq!(Some((OTHER_ERROR, NIL)), state.take_fired_timeout(slot));
+    state.end_timeout(own);
+    leave(&mut state, slot);
+    assert_eq!(Some((ERROR, NIL)), state.take_fired_timeout(slot));
+}
+
+#[test]
+fn a_timeout_of_a_suspended_enumerator_is_raised_after_the_trap_handler_of_its_owner() {
+    let (mut state, _script) = open();
+    let owner = scheduled(&mut state, 1);
+    state.enter(fiber(1)).unwrap();
+    let enumerator = state.enter(fiber(2)).unwrap().slot;
+    state.begin_timeout(enumerator, (ERROR, NIL), Some(Duration::ZERO));
+    state.enter(fiber(1)).unwrap(); // it goes on, and waits
+    block(&mut state, owner);
+    state.enter(fiber(1)).unwrap();
+    block(&mut state, owner);
+    state.poll_once().unwrap();
+    assert_eq!(WaitStatus::Waiting, state.poll_wait(owner));
+    leave(&mut state, owner);
+    assert_eq!(WaitStatus::TimedOut, state.poll_wait(owner));
+    assert_eq!(Some((ERROR, NIL)), state.take_fired_timeout(owner));
+}
+
+#[test]
+fn a_timeout_of_a_fiber_that_waits_for_an_enumerator_is_raised_after_the_trap_handler_there() {
+    let (mut state, _script) = open();
+    let (owner, polling) = (scheduled(&mut state, 1), scheduled(&mut state, 2));
+    state.enter(fiber(1)).unwrap();
+    state.begin_timeout(owner, (ERROR, NIL), Some(Duration::ZERO));
+    let enumerator = state.enter(fiber(3)).unwrap().slot;
+    block(&mut state, enumerator);
+    state.enter(fiber(3)).unwrap();
+    block(&mut state, enumerator);
+    state.poll_once().unwrap();
+    assert_eq!(None, state.next_indirect_timeout(polling));
+    leave(&mut state, enumerator);
+    assert_eq!(
+        Some((owner, fiber(1))),
+        state.next_indirect_timeout(polling)
+    );
+    assert_eq!(Some((ERROR, NIL)), state.take_fired_timeout(owner));
+}
