@@ -288,6 +288,26 @@ class TestErrors < ReactorTest
     assert_equal %i[ensure ensure_that_sleeps], log.sort
   end
 
+  # The VM has looked at the exception before, so no mark on the thread is left, and nothing would end a sleep.
+  def test_an_exception_that_is_deferred_until_the_thread_blocks_is_raised_in_the_wait
+    raised = run_plain do
+      thread = Thread.current
+      Fiber.set_scheduler(Reactor::Scheduler.new)
+      Thread.handle_interrupt(IndexError => :on_blocking) do
+        Fiber.schedule { sleep }
+        Thread.new { thread.raise(IndexError) }
+        Thread.pass until Thread.pending_interrupt?
+        Thread.pass
+        Fiber.scheduler.run
+      rescue IndexError
+        :in_the_wait
+      end
+    ensure
+      Fiber.scheduler.cancel
+    end
+    assert_equal :in_the_wait, raised
+  end
+
   def test_thread_raise_ends_an_idle_run
     log = []
     thread = scheduled_thread(log) do |ready|

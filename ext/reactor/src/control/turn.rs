@@ -44,8 +44,13 @@ impl Scheduler {
     }
 
     /// Sleeps, and polls again; false if a fiber can run.
+    ///
+    /// First it raises what a mask has deferred until the thread blocks (`:on_blocking`): the VM marks the thread only once, when that
+    /// is queued, so the mark may be gone, and nothing would end the sleep. Another thread cannot queue anything between this and the
+    /// sleep, because it needs the GVL. See [`without_gvl`] for what a signal does there.
     #[inline(never)] // most turns find an event
     fn sleep(&self, slot: Slot) -> Result<bool, Error> {
+        self.run_interrupts(slot)?;
         let settle = self.settle_until()?;
         let limit = settle.map(|settle| settle.left());
         let sleep = self.state_mut().begin_sleep(slot, limit);

@@ -73,6 +73,12 @@ pub fn lock_native_thread() -> bool {
 
 /// Sleeps with the GVL released. Signals, `Thread#raise` and `Thread#kill` end the sleep through the handle's wake-up;
 /// they are *not* acted on here (`RB_NOGVL_INTR_FAIL`): see [`check_interrupts`].
+///
+/// None is missed. One that comes before the VM has stored the handle leaves a mark on the thread, which the VM looks at under the
+/// same lock, and then does not sleep. One that comes later wakes the handle, which ends a sleep that begins after that as well.
+///
+/// Ruby 4.1's `RB_NOGVL_PENDING_INTR_FAIL` would also refuse the sleep because of what a mask defers. Under `:never` that would make the
+/// loop spin until the mask ends. For what is deferred with `:on_blocking`, the callers look before they sleep.
 pub fn without_gvl(sleep: &Sleep, handle: &Handle) {
     struct Block<'a>(&'a Sleep, Ran<()>);
     unsafe extern "C" fn block(sleep: *mut c_void) -> *mut c_void {
