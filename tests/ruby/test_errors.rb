@@ -294,7 +294,7 @@ class TestErrors < ReactorTest
       thread = Thread.current
       Fiber.set_scheduler(Reactor::Scheduler.new)
       Thread.handle_interrupt(IndexError => :on_blocking) do
-        Fiber.schedule { sleep }
+        Fiber.schedule { sleep 3600 }
         Thread.new { thread.raise(IndexError) }
         Thread.pass until Thread.pending_interrupt?
         Thread.pass
