@@ -213,6 +213,12 @@ impl Pool {
         !self.is_of_this_process() || self.shared.has_capacity()
     }
 
+    /// Whether as many jobs of this class are running and queued as may run at a time, so that a further one would wait. False in a
+    /// child of fork(2).
+    pub fn is_busy(&self, class: WorkClass) -> bool {
+        self.is_of_this_process() && self.shared.is_busy(class)
+    }
+
     /// Notifies `token` once when the queue has room again; at once if it has room now.
     ///
     /// All waiting tokens are notified together. The first one to submit gets the room.

@@ -313,9 +313,12 @@ fn each_class_has_its_own_limit() {
     });
     let (gate, mut jobs) = (Gate::default(), Vec::new());
     let census = [(); 3].map(|()| Census::default());
+    let classes = [WorkClass::Cpu, WorkClass::Disk, WorkClass::Network];
     for index in 0..200 {
         let (gate, census) = (gate.clone(), census[index % 3].clone());
-        let class = [WorkClass::Cpu, WorkClass::Disk, WorkClass::Network][index % 3];
+        let class = classes[index % 3];
+        let limit = [cpu, disk, network][index % 3];
+        assert_eq!(reactor.pool().is_busy(class), index / 3 >= limit);
         let work = move || {
             census.enter();
             gate.pass();
@@ -332,6 +335,11 @@ fn each_class_has_its_own_limit() {
     gate.open();
     assert_eq!(notified(&mut reactor, 200).len(), jobs.len());
     assert_eq!(census.map(|census| census.most()), [cpu, disk, network]);
+    assert!(
+        !classes
+            .map(|class| reactor.pool().is_busy(class))
+            .contains(&true)
+    );
 }
 
 #[test]

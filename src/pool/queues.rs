@@ -89,6 +89,12 @@ impl Queues {
         self.by_class.iter().map(|queue| queue.running).sum()
     }
 
+    /// How many jobs of this class there are, running or queued.
+    pub(super) fn begun_and_queued(&self, class: WorkClass) -> usize {
+        let queue = &self.by_class[class as usize];
+        queue.running + queue.jobs.len()
+    }
+
     fn startable_of(&self, class: WorkClass, limits: &Limits) -> usize {
         let queue = &self.by_class[class as usize];
         let free = limits.of_class(class).saturating_sub(queue.running);

@@ -156,6 +156,11 @@ impl Shared {
         self.state().has_capacity()
     }
 
+    pub(super) fn is_busy(&self, class: WorkClass) -> bool {
+        let state = self.state();
+        state.queues.begun_and_queued(class) >= state.limits.of_class(class)
+    }
+
     /// Notifies `token` now, or when a job next leaves the full queue.
     pub(super) fn notify_when_capacity(&self, token: Token) {
         // Asked and noted under one lock: otherwise the last job could leave the queue in between.

@@ -421,6 +421,20 @@ class TestDns < ReactorTest
     assert_equal [20, 0], said
   end
 
+  # More names than there are threads wait for answers that never come.
+  def test_names_in_etc_hosts_do_not_wait_behind_unanswered_ones
+    said = in_namespaces(<<~RUBY)
+      scheduled do
+        300.times { |i| Fiber.schedule { Addrinfo.tcp("slow\#{i}.slow.test", 80) } }
+        p TCPSocket.open("localhost", PORT) { :connected }, Addrinfo.tcp("LOCAL.test", 80).ip_address, Addrinfo.ip("local.test").ip_address
+        p Addrinfo.getaddrinfo("localhost", 80, :INET6, :STREAM).map(&:ip_address), Socket.tcp("localhost", PORT) { :connected }
+        $stdout.flush
+        exit! 0 # does not wait for the threads of the pool
+      end
+    RUBY
+    assert_equal [:connected, "127.0.0.7", "127.0.0.7", ["::1"], :connected], said
+  end
+
   # An interrupted fiber and the whole scheduler end immediately. The resolver's own time limit exceeds the limit of this
   # child process.
   def test_a_lookup_without_an_answer_is_interrupted_immediately

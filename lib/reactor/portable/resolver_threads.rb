@@ -18,6 +18,18 @@ module Reactor
         @arguments = arguments
       end
 
+      # @return [Boolean] whether /etc/hosts has an address of the wanted family for the host. If so, the lookup needs no network,
+      #   unless nsswitch.conf asks another service first
+      def in_hosts_file?
+        host, _, family = @arguments
+        File.foreach("/etc/hosts", encoding: Encoding::BINARY).any? do |line|
+          address, *names = line[/[^#]*/].split
+          names.any? { |name| name.casecmp(host)&.zero? } && (family.zero? || (family == Socket::AF_INET6) == address.include?(":"))
+        end
+      rescue SystemCallError
+        false
+      end
+
       # Asks the resolver, and tells the fiber that waits. Any thread may run it.
       def run
         return if @cancelled
@@ -67,6 +79,9 @@ module Reactor
         @size = 0
         @lock = Thread::Mutex.new
       end
+
+      # @return [Boolean] whether a further lookup would wait for another one to end
+      def busy? = @lock.synchronize { @size == @limit }
 
       # @param lookup [Lookup]
       def run(lookup)

@@ -316,7 +316,7 @@ module Reactor
       virtual_hold(false) if held
     end
 
-    # Starts a lookup; {#wait_any} waits for its answer. At most {Lookup::LIMIT} threads look names up. They end with the last one.
+    # Starts a lookup; {#wait_any} waits for its answer. At most {Lookup::LIMIT} threads ask nameservers. They end with the last lookup.
     #
     # @param host [String, nil]
     # @param service [String, nil]
@@ -331,7 +331,9 @@ module Reactor
       if host.nil? || SocketArguments.address?(host)
         Fiber.blocking { lookup.run }
       else
-        (@resolver_threads ||= ResolverThreads.new(Lookup::LIMIT)).run(lookup)
+        # A name in /etc/hosts does not queue behind those for which nameservers are asked.
+        network, hosts = @resolver_threads ||= Array.new(2) { ResolverThreads.new(Lookup::LIMIT) }
+        (network.busy? && Fiber.blocking { lookup.in_hosts_file? } ? hosts : network).run(lookup)
       end
       lookup
     end

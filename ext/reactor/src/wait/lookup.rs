@@ -1,11 +1,15 @@
 //! A wait for name resolution: getaddrinfo(3) on the core's pool. `lib/` makes addresses of the answer.
 
-use std::{cell::RefCell, ffi::CString, net::IpAddr};
+use std::{
+    cell::RefCell,
+    ffi::{CStr, CString},
+    net::IpAddr,
+};
 
 use magnus::{Error, RArray, RString, Ruby, TryConvert, TypedData, Value, typed_data::Obj};
 use reactor::{Job, Outcome, Token, WorkClass};
 use reactor_scheduler::system::getaddrinfo::{
-    Address, Hints, Unresolved, error_message, getaddrinfo,
+    Address, Hints, Unresolved, error_message, getaddrinfo, is_in_hosts_file,
 };
 
 use crate::{
@@ -65,20 +69,34 @@ pub fn lookup(ruby: &Ruby, this: Obj<Scheduler>, question: &[Value]) -> Result<O
         flags: i32::try_convert(*flags)?,
     };
     let is_local = host.as_ref().is_none_or(is_numeric);
-    let ask = move || getaddrinfo(host.as_deref(), service.as_deref(), &hints);
     let progress = match HookScope::enter(ruby, &this)? {
         Entered::Usable(scope) if !is_local => {
             work::wait_for_capacity(&scope, 0)?;
-            let job = work::begin_work(&scope, WorkClass::Network, ask)?;
+            let class = class_of(&scope, host.as_deref(), hints.family);
+            let ask = move || getaddrinfo(host.as_deref(), service.as_deref(), &hints);
+            let job = work::begin_work(&scope, class, ask)?;
             // No fiber waits for it yet: a wait that begins later redirects it.
             scope.scheduler.state_mut().end_wait(scope.slot);
             Progress::Pending(job)
         }
-        _ => Progress::Ended(Outcome::Done(ask())),
+        _ => {
+            let answer = getaddrinfo(host.as_deref(), service.as_deref(), &hints);
+            Progress::Ended(Outcome::Done(answer))
+        }
     };
     Ok(ruby.obj_wrap(Lookup {
         progress: RefCell::new(progress),
     }))
+}
+
+/// A name in /etc/hosts does not queue behind those for which nameservers are asked. Only its queue depends on that file: the answer
+/// is the resolver's.
+fn class_of(scope: &HookScope, host: Option<&CStr>, family: i32) -> WorkClass {
+    let would_wait = scope.scheduler.state().is_pool_busy(WorkClass::Network);
+    match host {
+        Some(host) if would_wait && is_in_hosts_file(host, family) => WorkClass::Disk,
+        _ => WorkClass::Network,
+    }
 }
 
 fn text(value: Value) -> Result<Option<CString>, Error> {

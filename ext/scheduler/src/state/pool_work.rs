@@ -21,6 +21,11 @@ impl State {
         true
     }
 
+    /// As [`Pool::is_busy`](reactor::Pool::is_busy).
+    pub fn is_pool_busy(&self, class: WorkClass) -> bool {
+        self.reactor().is_some_and(|r| r.pool().is_busy(class))
+    }
+
     /// Gives work to the pool, and begins a wait for its end.
     ///
     /// # Errors

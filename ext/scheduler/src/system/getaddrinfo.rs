@@ -81,6 +81,28 @@ pub fn getaddrinfo(
     Ok(found)
 }
 
+/// Whether /etc/hosts has an address of this family for a host. If so, the lookup needs no network, unless nsswitch.conf asks another
+/// service first.
+pub fn is_in_hosts_file(host: &CStr, family: c_int) -> bool {
+    let text = std::fs::read("/etc/hosts").unwrap_or_default();
+    is_in_hosts(&text, host.to_bytes(), family)
+}
+
+fn is_in_hosts(text: &[u8], host: &[u8], family: c_int) -> bool {
+    text.split(|byte| *byte == b'\n').any(|line| {
+        let line = line.split(|byte| *byte == b'#').next().unwrap_or_default();
+        let mut words = line
+            .split(u8::is_ascii_whitespace)
+            .filter(|word| !word.is_empty());
+        let is_of_family = words.next().is_some_and(|address| match family {
+            libc::AF_INET => !address.contains(&b':'),
+            libc::AF_INET6 => address.contains(&b':'),
+            _ => true,
+        });
+        is_of_family && words.any(|name| name.eq_ignore_ascii_case(host))
+    })
+}
+
 /// gai_strerror(3).
 pub fn error_message(code: c_int) -> String {
     // SAFETY: a text that is never freed.
@@ -90,7 +112,22 @@ pub fn error_message(code: c_int) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Hints, error_message, getaddrinfo};
+    use super::{Hints, error_message, getaddrinfo, is_in_hosts};
+
+    #[test]
+    fn a_name_of_the_hosts_file_is_known_for_the_families_of_its_addresses() {
+        let text = b"127.0.0.1\tlocalhost four # five\n#127.0.0.1 six\n\n::1 localhost seven\n\xff";
+        let found = |name: &str| {
+            [libc::AF_UNSPEC, libc::AF_INET, libc::AF_INET6]
+                .map(|family| is_in_hosts(text, name.as_bytes(), family))
+        };
+        assert_eq!(found("LocalHost"), [true; 3]);
+        assert_eq!(found("four"), [true, true, false]);
+        assert_eq!(found("seven"), [true, false, true]);
+        for name in ["five", "six", "127.0.0.1", "local", ""] {
+            assert_eq!(found(name), [false; 3], "{name}");
+        }
+    }
 
     #[test]
     fn a_numeric_host_needs_no_resolver() {
