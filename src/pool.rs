@@ -103,7 +103,7 @@ pub struct Pool {
 /// ```
 #[derive(Debug)]
 pub enum Refused {
-    /// [`Limits::queue`] jobs are queued. [`Pool::notify_when_capacity`] reports the end of this.
+    /// [`Limits::queue`] jobs of the class are queued. [`Pool::notify_when_capacity`] reports the end of this.
     Full,
     /// The pool belongs to the parent of this process.
     Foreign,
@@ -207,10 +207,10 @@ impl Pool {
         Ok(job)
     }
 
-    /// Has the queue room for a job? True in a child of fork(2), where [`Pool::submit`] gives another reason to refuse it.
+    /// Has the queue of this class room for a job? True in a child of fork(2), where [`Pool::submit`] gives another reason to refuse it.
     /// Only submitting a job and [`Pool::limit`] make the room smaller.
-    pub fn has_capacity(&self) -> bool {
-        !self.is_of_this_process() || self.shared.has_capacity()
+    pub fn has_capacity(&self, class: WorkClass) -> bool {
+        !self.is_of_this_process() || self.shared.has_capacity(class)
     }
 
     /// Whether as many jobs of this class are running and queued as may run at a time, so that a further one would wait. False in a
@@ -219,12 +219,12 @@ impl Pool {
         self.is_of_this_process() && self.shared.is_busy(class)
     }
 
-    /// Notifies `token` once when the queue has room again; at once if it has room now.
+    /// Notifies `token` once when the queue of this class has room again; at once if it has room now.
     ///
     /// All waiting tokens are notified together. The first one to submit gets the room.
-    pub fn notify_when_capacity(&self, token: Token) {
+    pub fn notify_when_capacity(&self, token: Token, class: WorkClass) {
         if self.is_of_this_process() {
-            self.shared.notify_when_capacity(token);
+            self.shared.notify_when_capacity(token, class);
         } else {
             self.shared.notify(token);
         }

@@ -241,7 +241,9 @@ fn queued_jobs_get_threads_when_the_limit_is_raised() {
             job
         })
         .collect();
-    reactor.pool().notify_when_capacity(Token::new(3, 0)); // the queue is full
+    reactor
+        .pool()
+        .notify_when_capacity(Token::new(3, 0), WorkClass::Disk); // the queue is full
     reactor.pool_mut().limit(Limits { threads: 3, ..few });
     let mut indexes = notified(&mut reactor, 4);
     indexes.sort_unstable();
@@ -533,18 +535,24 @@ fn a_full_queue_refuses_jobs_and_notifies_when_it_has_capacity() {
     eventually("not begun", || pool.statistics().running == 1);
     let second = submit(&mut reactor, 1, block(&gate));
     let third = submit(&mut reactor, 2, block(&gate));
-    assert!(!reactor.pool().has_capacity());
+    assert!(!reactor.pool().has_capacity(WorkClass::Disk));
     let refused = reactor
         .pool_mut()
         .submit(token(3), WorkClass::Disk, block(&gate));
     assert!(matches!(refused, Err(Refused::Full)), "{refused:?}");
-    reactor.pool().notify_when_capacity(token(50));
-    reactor.pool().notify_when_capacity(token(51));
+    reactor
+        .pool()
+        .notify_when_capacity(token(50), WorkClass::Disk);
+    reactor
+        .pool()
+        .notify_when_capacity(token(51), WorkClass::Disk);
     assert!(silent(&mut reactor), "no room yet");
     drop(third);
     assert_eq!(notified(&mut reactor, 2), [50, 51]);
-    assert!(reactor.pool().has_capacity());
-    reactor.pool().notify_when_capacity(token(52));
+    assert!(reactor.pool().has_capacity(WorkClass::Disk));
+    reactor
+        .pool()
+        .notify_when_capacity(token(52), WorkClass::Disk);
     assert_eq!(notified(&mut reactor, 1), [52], "there is room already");
     gate.open();
     notified(&mut reactor, 2);

@@ -50,7 +50,7 @@ pub struct Limits {
     pub disk: usize,
     /// Threads that run [`WorkClass::Network`] at a time; at least 1. Default: 48.
     pub network: usize,
-    /// Jobs that are queued for a thread at a time; at least 1. Default: 1024.
+    /// Jobs of one class that are queued for a thread at a time; at least 1. Default: 1024.
     pub queue: usize,
     /// How long an idle thread stays. Default: 10 s.
     pub idle: Duration,

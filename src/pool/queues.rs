@@ -89,10 +89,15 @@ impl Queues {
         self.by_class.iter().map(|queue| queue.running).sum()
     }
 
-    /// How many jobs of this class there are, running or queued.
-    pub(super) fn begun_and_queued(&self, class: WorkClass) -> usize {
+    /// Whether the jobs of this class that are running or queued are as many as may run at a time.
+    pub(super) fn is_busy(&self, class: WorkClass, limits: &Limits) -> bool {
         let queue = &self.by_class[class as usize];
-        queue.running + queue.jobs.len()
+        queue.running + queue.jobs.len() >= limits.of_class(class)
+    }
+
+    /// Whether a job of this class may be queued.
+    pub(super) fn has_capacity(&self, class: WorkClass, limits: &Limits) -> bool {
+        self.by_class[class as usize].jobs.len() < limits.queue
     }
 
     fn startable_of(&self, class: WorkClass, limits: &Limits) -> usize {

@@ -38,8 +38,8 @@ struct State {
     /// Threads that have no job. A worker counts as idle from before its thread starts.
     idle: usize,
     closed: bool,
-    /// Tokens to be notified when the queue has room.
-    capacity_waiters: Vec<Token>,
+    /// Tokens to be notified when the queue of the class has room.
+    capacity_waiters: Vec<(Token, WorkClass)>,
     statistics: PoolStatistics,
     /// How long jobs were queued before they began.
     queue_times: Histogram,
@@ -91,7 +91,7 @@ impl Shared {
         task: Arc<dyn Task>,
     ) -> Result<bool, Full> {
         let mut state = self.state();
-        if !state.has_capacity() {
+        if !state.queues.has_capacity(class, &state.limits) {
             return Err(Full);
         }
         state.statistics.jobs += 1;
@@ -152,20 +152,21 @@ impl Shared {
         }
     }
 
-    pub(super) fn has_capacity(&self) -> bool {
-        self.state().has_capacity()
+    pub(super) fn has_capacity(&self, class: WorkClass) -> bool {
+        let state = self.state();
+        state.queues.has_capacity(class, &state.limits)
     }
 
     pub(super) fn is_busy(&self, class: WorkClass) -> bool {
         let state = self.state();
-        state.queues.begun_and_queued(class) >= state.limits.of_class(class)
+        state.queues.is_busy(class, &state.limits)
     }
 
     /// Notifies `token` now, or when a job next leaves the full queue.
-    pub(super) fn notify_when_capacity(&self, token: Token) {
+    pub(super) fn notify_when_capacity(&self, token: Token, class: WorkClass) {
         // Asked and noted under one lock: otherwise the last job could leave the queue in between.
         let mut state = self.state();
-        state.capacity_waiters.push(token);
+        state.capacity_waiters.push((token, class));
         self.notify_capacity_waiters(state);
     }
 
@@ -276,14 +277,11 @@ impl Shared {
         None
     }
 
-    /// Notifies all tokens that wait for capacity, if there is some now.
+    /// Notifies all tokens that wait for capacity of a class that has some now.
     fn notify_capacity_waiters(&self, mut state: MutexGuard<'_, State>) {
-        let mut waiters = Vec::new();
-        if state.has_capacity() {
-            waiters = std::mem::take(&mut state.capacity_waiters);
-        }
+        let waiters = state.take_capacity_waiters();
         self.wake_idle_worker(state);
-        for token in waiters {
+        for (token, _) in waiters {
             self.notify(token);
         }
     }
@@ -310,8 +308,14 @@ impl Shared {
 }
 
 impl State {
-    fn has_capacity(&self) -> bool {
-        self.queues.queued() < self.limits.queue
+    fn take_capacity_waiters(&mut self) -> Vec<(Token, WorkClass)> {
+        let waiters = std::mem::take(&mut self.capacity_waiters);
+        let has_capacity = |class| self.queues.has_capacity(class, &self.limits);
+        let (ready, waiting) = waiters
+            .into_iter()
+            .partition(|(_, class)| has_capacity(*class));
+        self.capacity_waiters = waiting;
+        ready
     }
 
     fn startable(&self) -> usize {

@@ -421,11 +421,11 @@ class TestDns < ReactorTest
     assert_equal [20, 0], said
   end
 
-  # More names than there are threads wait for answers that never come.
+  # More names than there are threads and places in their queue wait for answers that do not come.
   def test_names_in_etc_hosts_do_not_wait_behind_unanswered_ones
     said = in_namespaces(<<~RUBY)
       scheduled do
-        300.times { |i| Fiber.schedule { Addrinfo.tcp("slow\#{i}.slow.test", 80) } }
+        1200.times { |i| Fiber.schedule { Addrinfo.tcp("slow\#{i}.slow.test", 80) } }
         p TCPSocket.open("localhost", PORT) { :connected }, Addrinfo.tcp("LOCAL.test", 80).ip_address, Addrinfo.ip("local.test").ip_address
         p Addrinfo.getaddrinfo("localhost", 80, :INET6, :STREAM).map(&:ip_address), Socket.tcp("localhost", PORT) { :connected }
         $stdout.flush

@@ -223,7 +223,7 @@ fn a_token_that_waits_for_capacity_is_notified() {
             .map_while(|number| ran.submit(&mut pool, number).ok())
             .collect();
         let room = 100;
-        pool.notify_when_capacity(Token::new(room, 0));
+        pool.notify_when_capacity(Token::new(room, 0), WorkClass::Disk);
         owner.turn_until(jobs.len() + 1);
         end_of_workers(&pool);
         let mut reported = owner.events();
@@ -245,7 +245,7 @@ fn a_token_that_waits_for_capacity_is_notified_of_a_cancelled_job() {
         });
         let mut jobs = vec![ran.submit(&mut pool, 1).unwrap()];
         jobs.extend(ran.submit(&mut pool, 2));
-        pool.notify_when_capacity(Token::new(100, 0));
+        pool.notify_when_capacity(Token::new(100, 0), WorkClass::Disk);
         let cancelled = jobs
             .iter_mut()
             .map(Job::cancel)

@@ -71,8 +71,8 @@ pub fn lookup(ruby: &Ruby, this: Obj<Scheduler>, question: &[Value]) -> Result<O
     let is_local = host.as_ref().is_none_or(is_numeric);
     let progress = match HookScope::enter(ruby, &this)? {
         Entered::Usable(scope) if !is_local => {
-            work::wait_for_capacity(&scope, 0)?;
             let class = class_of(&scope, host.as_deref(), hints.family);
+            work::wait_for_capacity(&scope, 0, class)?;
             let ask = move || getaddrinfo(host.as_deref(), service.as_deref(), &hints);
             let job = work::begin_work(&scope, class, ask)?;
             // No fiber waits for it yet: a wait that begins later redirects it.

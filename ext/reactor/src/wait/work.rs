@@ -45,7 +45,7 @@ pub fn on_pool<T: Send + 'static>(
     };
     let pin = (io_number, scope.slot);
     scope.scheduler.state_mut().pin(pin);
-    let ended = wait_for_capacity(scope, io_number)
+    let ended = wait_for_capacity(scope, io_number, class)
         .and_then(|()| {
             let mut state = scope.scheduler.state_mut();
             let job = state.submit_or_run(scope.slot, io_number, class, work);
@@ -64,12 +64,12 @@ pub fn on_pool<T: Send + 'static>(
     Ok(EndedWork { result, raised })
 }
 
-/// Parks until the pool's queue has room.
-pub fn wait_for_capacity(scope: &HookScope, io_number: u64) -> Result<(), Error> {
+/// Parks until the pool's queue of this class has room.
+pub fn wait_for_capacity(scope: &HookScope, io_number: u64, class: WorkClass) -> Result<(), Error> {
     let scheduler = scope.scheduler;
     while scheduler
         .state_mut()
-        .begin_wait_for_capacity(scope.slot, io_number)
+        .begin_wait_for_capacity(scope.slot, io_number, class)
     {
         scheduler.park(scope.slot)?;
     }

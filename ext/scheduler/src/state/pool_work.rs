@@ -2,21 +2,27 @@
 
 use std::time::{Duration, Instant};
 
-use reactor::{Job, Outcome, Pool, Refused, Token, WorkClass};
+use reactor::{Job, Outcome, Pool, Reactor, Refused, Token, WorkClass};
 
 use crate::state::{State, awaited_jobs::AwaitedJob, fiber::Slot, lent_buffers::LentBufferGuard};
 
 impl State {
     // --- jobs ----------------------------------------------------------------------------------------------------
 
-    /// Begins a wait until the pool's queue has room. False, and nothing done, if it has.
-    pub fn begin_wait_for_capacity(&mut self, slot: Slot, io_number: u64) -> bool {
-        if self.reactor().is_none_or(|r| r.pool().has_capacity()) {
+    /// Begins a wait until the pool's queue of this class has room. False, and nothing done, if it has.
+    pub fn begin_wait_for_capacity(
+        &mut self,
+        slot: Slot,
+        io_number: u64,
+        class: WorkClass,
+    ) -> bool {
+        let has_capacity = |reactor: &Reactor| reactor.pool().has_capacity(class);
+        if self.reactor().is_none_or(has_capacity) {
             return false;
         }
         let token = self.fibers.begin_work(slot, io_number);
         if let Some(reactor) = self.reactor() {
-            reactor.pool().notify_when_capacity(token);
+            reactor.pool().notify_when_capacity(token, class);
         }
         true
     }
