@@ -114,7 +114,7 @@ pub struct FiberRecord {
     /// The number that was given last. A wait that was set aside has an earlier one.
     last_number: u32,
     active_hooks: u32,
-    /// State that few fibers have. It is in a box, so that a record has 128 bytes and is found in the table by a shift.
+    /// State that few fibers have. It is in a box, so that a record has 120 bytes.
     rare: Option<Box<Rare>>,
 }
 
