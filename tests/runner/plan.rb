@@ -129,11 +129,14 @@ module Runner
     def of_newest(ruby, backend)
       return [] unless ruby == @newest
 
-      [*stress(ruby, backend), Step.new("the documentation's site and its links", "bin/docs", "--if-installed", lane: :cargo, env: { "RUBY" => ruby.command })]
+      [*stress(ruby, backend), curves(ruby), Step.new("the documentation's site and its links", "bin/docs", "--if-installed", lane: :cargo, env: { "RUBY" => ruby.command })]
     end
 
     # What operations cost, compared with the committed figures.
     def guard(ruby) = Step.new("#{ruby.name}: costs", ruby.command, "-w", "-Ilib", "bench/guard.rb")
+
+    # Whether an item of a collection costs as much among many as among few.
+    def curves(ruby) = Step.new("#{ruby.name}: costs among many", ruby.command, "-w", "-Ilib", "bench/curves.rb", env: { "REACTOR_BACKEND" => "epoll" })
 
     # Programs on threads and on every backend that works here. They are the same in each run, so that a change is red by what it
     # does: `bin/fuzz` itself begins with a random seed.

@@ -1,0 +1,79 @@
+# frozen_string_literal: true
+
+# What an item of a collection costs among few and among many: instructions outside the kernel, counted by valgrind, for each of 300 and
+# of 2,400 fibers, timers, tasks, watchers and so on. A cost that grows with their number is a defect.
+#
+#   ruby -Ilib bench/curves.rb                 fails if an item of any row costs over 1.3 times as much among many
+#   ruby -Ilib bench/curves.rb closed errors   these rows only
+#
+# A row of GROWS does not fail, and fails once it no longer grows. Without valgrind, or with too few descriptors, nothing is measured,
+# and the exit status is 77.
+
+require "open3"
+require "tmpdir"
+require_relative "guard/curves"
+
+module Bench
+  module Curves
+    SCRIPT = File.expand_path("guard/curves.rb", __dir__)
+    MARK = "getpriority" # see guard/curves.rb
+    MORE = 1.3 # times as many instructions
+    DESCRIPTORS = 10_000
+    UNAVAILABLE = 77
+    GROWS = {
+      "elapsed" => "on epoll and uring, a fiber finds the timeout that ends its wait by looking through all timeouts"
+    }.freeze
+
+    class << self
+      # @return [Integer] the exit status
+      def run(names)
+        if (reason = unavailable)
+          puts "nothing is measured: #{reason}"
+          return UNAVAILABLE
+        end
+
+        rows = names.empty? ? CURVES.keys : names
+        growing = rows.zip(measure(rows)).filter_map { |row, figures| row if grows?(row, *figures) }
+        puts "known: #{(growing & GROWS.keys).join(", ")}" if growing.intersect?(GROWS.keys)
+        wrong = (growing - GROWS.keys) + ((rows & GROWS.keys) - growing)
+        puts wrong.empty? ? "no other item costs more among many" : "not as expected: #{wrong.join(", ")}"
+        wrong.empty? ? 0 : 1
+      end
+
+      private
+
+      def unavailable
+        return "valgrind is missing" unless system("valgrind", "--version", out: File::NULL, err: File::NULL)
+
+        "fewer than #{DESCRIPTORS} descriptors" if Process.getrlimit(:NOFILE).last < DESCRIPTORS
+      end
+
+      # Two processes, each with every second row.
+      def measure(rows)
+        halves = rows.each_with_index.partition { |_, index| index.even? }.map { |half| half.map(&:first) }
+        figures = halves.map { |half| Thread.new { half.zip(half.empty? ? [] : instructions(half)).to_h } }.map(&:value).reduce(:merge)
+        figures.values_at(*rows)
+      end
+
+      # Callgrind writes a file of what it has counted since the last one before each mark. The first is from before the rows.
+      def instructions(rows)
+        Dir.mktmpdir do |folder|
+          out = File.join(folder, "instructions")
+          text, status = Open3.capture2e("valgrind", "--tool=callgrind", "--dump-before=#{MARK}", "--callgrind-out-file=#{out}",
+                                         RbConfig.ruby, "-Ilib", SCRIPT, *rows)
+          raise "under valgrind: #{text}" unless status.success?
+
+          counts = Dir["#{out}.*"].sort_by { |path| path[/\d+\z/].to_i }.drop(1).map { |path| Integer(File.read(path)[/^summary: (\d+)/, 1]) }
+          (counts << 0).each_slice(3).map { |few, many, _after| [few, many].zip(ITEMS).map { |count, items| count / items } }
+        end
+      end
+
+      def grows?(row, few, many)
+        puts format("%-10s %8d instructions each, among many %8d (%.2f)", row, few, many, many.fdiv(few))
+        many > few * MORE
+      end
+    end
+  end
+end
+
+exit Bench::Curves.run(ARGV) if $PROGRAM_NAME == __FILE__
