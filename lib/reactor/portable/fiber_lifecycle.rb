@@ -28,7 +28,7 @@ module Reactor
         @waits[Fiber.current] = start
         start.queued = true
         @ready.unshift(start) # first in the queue: the caller goes on as soon as the new fiber waits
-        park(start) { switch(fiber, *arguments) }
+        park(start) { switch_to_new(fiber, *arguments) }
         fiber
       end
 

@@ -21,6 +21,8 @@ module Reactor
       # Because it is a fiber of its own, Interrupt, Thread#raise and Thread#kill end only this fiber, and Ruby raises them in
       # the fiber at the end of the root fiber's chain of resumes. The fiber that polls goes on waiting, unharmed.
       #
+      # The first such fiber gets its stack at once: after other fibers have taken all memory, none could poll.
+      #
       # A fiber that is made in a trap handler never runs trap handlers, also when that handler has ended. So #initialize makes the
       # first such fiber, and each makes the next one. If a trap handler that runs in the fiber has resumed another one, for example
       # an Enumerator's, and that one waits, the next fiber polls.
@@ -29,9 +31,16 @@ module Reactor
         switch(@poller, @asker = Fiber.current)
       end
 
+      def start_poller
+        @poller = new_poller
+        @poller.transfer(nil, Fiber.current)
+      end
+
+      # If its first switch comes with a maker, it gives control back to that one before it polls.
       def new_poller
-        Fiber.new(blocking: true, storage: nil) do |asker|
+        Fiber.new(blocking: true, storage: nil) do |asker, maker|
           @next_poller = new_poller
+          asker = maker.transfer if maker
           asker = answer(asker) while asker
         end
       end

@@ -100,9 +100,10 @@ module Reactor
       @clock = Clock.now                 # when the last poll ended
       @virtual_now = nil                 # what the clock of sleeps shows while time is virtual
       @unblock_only_sleeps = 0           # sleeps in a row that nothing but an unblock could end
-      @next_poller = new_poller
       @polling = {}.compare_by_identity  # fiber in the middle of a poll => @asker then; several, if a trap handler has interrupted one
       @asker = nil                       # the fiber that polls by @poller
+      start_poller
+      make_starter
       @counts = { fibers: 0, parks: 0, switches: 0, turns: 0, sleeps: 0, wakeups: 0 }
       begin_observation
     end
@@ -370,7 +371,8 @@ module Reactor
       end
 
       @thread = Thread.current
-      @next_poller = new_poller # a fiber belongs to the thread that made it
+      start_poller # a fiber belongs to the thread that made it
+      make_starter
     end
 
     def waits_for(io) = @watched.each_value.flat_map { |waits_of| waits_of[io]&.keys || [] }.uniq(&:object_id)

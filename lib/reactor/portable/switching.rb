@@ -60,9 +60,10 @@ module Reactor
       def switch(fiber, *arguments)
         current = Fiber.current
         @running = fiber
-        fiber.transfer(*arguments)
+        answer = fiber.transfer(*arguments)
         @running = current
         ended = true
+        answer
       rescue Exception # rubocop:disable Lint/RescueException -- only noted: the fiber's owner may have been killed
         ended = true
         @suspects[@owners[current]] = true if @owners.key?(current)
@@ -109,9 +110,35 @@ module Reactor
       # Whether a living fiber has never had control, because there was no memory for its stack.
       def unborn?(fiber) = fiber.alive? && fiber.backtrace.to_a.empty?
 
+      # Gives a new fiber control.
+      #
+      # If there is no memory for its stack and the current fiber is blocking, the VM counts one blocking fiber too few from then on, and no
+      # fiber has a scheduler any more. So a fiber that is not blocking makes the switch.
+      def switch_to_new(fiber, *arguments)
+        return switch(fiber, *arguments) unless Fiber.current.blocking? && @starter.alive?
+
+        error = switch(@starter, Fiber.current, fiber, arguments)
+        raise error if error.is_a?(FiberError)
+      end
+
+      # It gets its stack at once.
+      def make_starter
+        @starter = Fiber.new(blocking: false, storage: nil) do |maker|
+          asker, @running, arguments = maker.transfer
+          while true
+            asker, @running, arguments = begin
+              @running.transfer(*arguments)
+            rescue FiberError => error
+              asker.transfer(error)
+            end
+          end
+        end
+        @starter.transfer(Fiber.current)
+      end
+
       # Runs a block in a new fiber, which need not give control back: it is not queued if it stays suspended.
       def in_helper_fiber
-        switch(Fiber.new { @running = nil; yield })
+        switch_to_new(Fiber.new { @running = nil; yield })
       end
 
       # The current fiber may be an Enumerator's: then the fiber that had control last has resumed it, or one that did.
@@ -157,7 +184,7 @@ module Reactor
         else
           # It does not wait itself. It has resumed a fiber that does, or it is not a fiber but a stand-in. Ruby finds the way.
           delivery.done = true
-          in_helper_fiber { raise_in(delivery.fiber, delivery.arguments) if delivery.fiber.alive? }
+          in_helper_fiber { raise_in(delivery.fiber, delivery.arguments) } if delivery.fiber.alive?
         end
       end
 

@@ -95,7 +95,7 @@ module Reactor
         release_watch(watch)
         fiber = Fiber.new(blocking: false, storage: watcher.instance_variable_get(:@storage)) { |*arguments| run_fiber(NO_SPAWNER, arguments, watcher) }
         note_birth(fiber, watcher.source_location)
-        switch(fiber, watch.events.zero? ? nil : watch.events, given)
+        switch_to_new(fiber, watch.events.zero? ? nil : watch.events, given)
       rescue FiberError => error
         raise unless fiber && unborn?(fiber)
 
