@@ -318,6 +318,45 @@ class TestFiles < ReactorTest
     numbers.each { |given| assert_equal copied.(given), in_fiber { copied.(given) }, given.inspect }
   end
 
+  def test_copy_stream_begins_with_what_the_file_has_buffered_as_plain_ruby
+    path = File.join(DIRECTORY, "buffered")
+    before = {
+      "at the beginning" => ->(file) { file.ungetbyte("XYZ") },
+      "a character" => ->(file) { file.seek(3); file.ungetc("日") },
+      "more than a buffer" => ->(file) { file.ungetbyte("x" * 9_000) },
+      "after a seek" => ->(file) { file.read(5); file.seek(2, :CUR); file.ungetc("é") },
+      "written" => ->(file) { file.write("new"); file.seek(0); file.write("NEW") },
+      "read" => ->(file) { file.read(4); file.getbyte }
+    }
+    copied = lambda do |prepare, target, given|
+      File.binwrite(path, "0123456789\n" * 30_000)
+      reader, writer = target == :pipe ? pipe : pair
+      File.open(path, "r+b") do |file|
+        prepare.(file)
+        bytes = nil
+        receiver = Thread.new { bytes = reader.read }
+        count = (IO.copy_stream(file, writer, *given) rescue $!.class)
+        writer.close
+        receiver.join
+        [count, bytes, file.pos, file.read]
+      end
+    end
+    before.to_a.product(%i[pipe socket], [[], [2], [280_000], [4, 7]]) do |(name, prepare), target, given|
+      assert_equal copied.(prepare, target, given).hash, in_fiber { copied.(prepare, target, given) }.hash, "#{name}, #{target}, #{given}"
+    end
+  end
+
+  def test_copy_stream_from_what_cannot_be_read_leaves_the_target_as_it_is
+    target = File.join(DIRECTORY, "kept")
+    File.write(target, "kept")
+    in_fiber do
+      File.open(File.join(DIRECTORY, "unreadable"), "w") do |source|
+        [[target], [track(File.open(target, "a")), 0]].each { |given| assert_raises(IOError) { IO.copy_stream(source, *given) } }
+      end
+    end
+    assert_equal "kept", File.read(target)
+  end
+
   # They run on workers even after cheap writes, because a kernel with much unwritten data blocks the writer.
   def test_large_writes_run_on_workers
     skip "Ruby 4.0 and later: there is a hook, which is not counted" unless RUBY_VERSION < "4.0"

@@ -31,7 +31,11 @@ module Reactor
         end
         return scheduler.run_on_own_thread { super } if CopyStream.blocks?(source) || CopyStream.blocks?(target)
         return super unless CopyStream.regular?(source)
-        return File.open(target, "wb") { |file| copy_stream(source, file, length, offset) } if CopyStream.path?(target)
+
+        if CopyStream.path?(target)
+          source.read(0) # raises if it cannot be read: nothing is truncated then
+          return File.open(target, "wb") { |file| copy_stream(source, file, length, offset) }
+        end
 
         to_file = CopyStream.regular?(target)
         return super unless to_file || (scheduler.respond_to?(:prefetch) && IO === target)
@@ -48,8 +52,9 @@ module Reactor
         end
 
         CopyStream.in_chunks(length, COPY_CHUNK) do |done, chunk|
+          # At its descriptor's offset: source.pos would discard bytes that were pushed back.
           wanted = length ? [length - done, READAHEAD].min : READAHEAD
-          scheduler.prefetch(source, offset ? offset + done : source.pos, chunk, wanted)
+          scheduler.prefetch(source, offset && (offset + done), chunk, wanted)
           super(source, target, chunk, offset && (offset + done))
         end
       end
@@ -70,16 +75,16 @@ module Reactor
           false # the copy will meet the error
         end
 
-        # Yields the bytes done and the bytes to do next, until the length is reached or a chunk comes back short.
+        # Yields the bytes done and the bytes to do next, until the length is reached or a chunk comes back short: at least once,
+        # because Ruby checks and flushes even if there is nothing to copy.
         def in_chunks(length, most)
           done = 0
-          until length && done >= length
+          loop do
             chunk = length ? [length - done, most].min : most
             copied = yield(done, chunk)
             done += copied
-            break if copied < chunk
+            return done if copied < chunk || done == length
           end
-          done
         end
       end
     end

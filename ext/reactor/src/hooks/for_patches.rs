@@ -13,14 +13,14 @@ use crate::{
     transfer::file_transfer,
 };
 
-/// `prefetch(io, file_offset, length, ahead)`: brings a range of a regular file into the page cache. The fiber is parked
-/// unless the range is there. The kernel is asked for `ahead` bytes from its beginning. Yields first if the time slice is
+/// `prefetch(io, file_offset, length, ahead)`: brings a range of a regular file into the page cache; nil: from where its descriptor
+/// is. The fiber is parked unless the range is there. The kernel is asked for `ahead` bytes from its beginning. Yields first if the time slice is
 /// spent. False if it is no regular file.
 pub fn prefetch(
     ruby: &Ruby,
     this: Obj<Scheduler>,
     io: Value,
-    file_offset: u64,
+    file_offset: Option<u64>,
     length: usize,
     ahead: u64,
 ) -> Result<bool, Error> {

@@ -21,10 +21,14 @@ use std::os::fd::RawFd;
 use magnus::Error;
 use reactor::{Operation, WorkClass};
 use reactor_scheduler::system::{
+    descriptor::borrow,
     file::{is_cached, populate_page_cache},
     kind::DescriptorKind,
 };
-use rustix::io::Errno;
+use rustix::{
+    fs::{SeekFrom, seek},
+    io::Errno,
+};
 
 use crate::{
     control::hook_scope::HookScope,
@@ -150,11 +154,12 @@ impl<'a> FileTransfer<'a> {
 
 /// Brings a range of a file into the page cache, by the pool if it is not there. False if it is no regular file.
 ///
-/// The kernel is asked for `ahead` bytes as well, so that the disk works meanwhile.
+/// The range begins at `start`, or at the descriptor's offset. The kernel is asked for `ahead` bytes as well, so that the disk
+/// works meanwhile.
 pub fn prefetch(
     scope: &HookScope,
     io: &IoFacts,
-    start: u64,
+    start: Option<u64>,
     length: usize,
     ahead: u64,
 ) -> Result<bool, Error> {
@@ -165,6 +170,8 @@ pub fn prefetch(
     if DescriptorKind::of(descriptor) != DescriptorKind::File {
         return Ok(false);
     }
+    let start = start.map_or_else(|| seek(borrow(descriptor), SeekFrom::Current(0)), Ok);
+    let Ok(start) = start else { return Ok(true) };
     if !is_cached(descriptor, start, length) {
         let interrupted = Interrupted::Waits(io.io_number());
         let ended = on_pool(scope, WorkClass::Disk, interrupted, move || {
