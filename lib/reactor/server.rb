@@ -35,7 +35,9 @@ module Reactor
   #
   # If the block raises because the client is gone or too slow (an error of {CLIENT_GONE}, `IO::TimeoutError`,
   # `OpenSSL::SSL::SSLError`, or an IOError of a connection that is closed), the connection is closed, and nothing is reported. Another
-  # error closes the connection and is an error of the fiber: it is reported, and {Lifecycle#run} raises it at its end.
+  # error closes the connection and is an error of the fiber: it is reported, and {Lifecycle#run} raises it at its end. So is an
+  # error of accept(2) that its manual page does not name. If there is no memory for a fiber, that is reported, and the connection that
+  # needed it is closed. The server goes on in each case: where no connection can be accepted, it tries again after a pause.
   #
   # If the scheduler cancels its fibers (exit, Interrupt, Thread#kill), the listener and all connections are closed.
   class Server
@@ -46,7 +48,7 @@ module Reactor
     # lingers.
     LINGERS = 64
 
-    # Seconds without accepting, if there is no descriptor or no memory for a connection.
+    # Seconds without accepting after an error that may come again at once.
     PAUSE = 0.1
 
     # What reads and writes report if the client has ended the connection.
@@ -54,9 +56,14 @@ module Reactor
 
     # Errors of accept(2) that concern one connection.
     ABORTED = [Errno::ECONNABORTED, Errno::EPROTO, Errno::EINTR].freeze
-    # Errors of accept(2) that concern the process or the machine.
-    EXHAUSTED = [Errno::EMFILE, Errno::ENFILE, Errno::ENOBUFS, Errno::ENOMEM].freeze
-    private_constant :ACCEPTS_PER_TURN, :LINGERS, :PAUSE, :ABORTED, :EXHAUSTED
+    # Errors of accept(2) that concern the process, the machine or the network, and pass.
+    PASSING = [
+      Errno::EMFILE, Errno::ENFILE, Errno::ENOBUFS, Errno::ENOMEM, Errno::EPERM, Errno::ENETDOWN, Errno::ENOPROTOOPT, Errno::EHOSTDOWN,
+      Errno::ENONET, Errno::EHOSTUNREACH, Errno::EOPNOTSUPP, Errno::ENETUNREACH
+    ].freeze
+    # How a wait for connections ends if another one is to follow. If the scheduler cancels it, the scheduler ends.
+    RENEWED = %i[ready timeout failed].freeze
+    private_constant :ACCEPTS_PER_TURN, :LINGERS, :PAUSE, :ABORTED, :PASSING, :RENEWED
 
     # @return [Integer] connections that are open
     attr_reader :connections
@@ -87,14 +94,15 @@ module Reactor
       @handshake = handshake
       @answer = answer
       @connections = 0
-      @busy = {}.compare_by_identity # socket => the connection over it, while a fiber has it
+      @busy = {}.compare_by_identity # socket => the fiber that has it
       # One Proc for all connections. (Those of Method#to_proc would leave a frame of C on the stack of each fiber.)
       @accept = ->(_events, socket) { accept(socket) }
       @first_bytes = ->(events, socket) { events ? serve(socket, @handshake) : drop(socket) }
       @bytes = ->(events, connection) { events ? serve(connection, nil) : drop(connection) }
       @credit = @linger.positive? ? LINGERS : 0 # requests that came to lingering fibers, less fibers that lingered in vain
       @fibers = 0 # those that found no credit
-      @ended = Thread::Queue.new
+      @ended = Thread::Queue.new # closed when a server that stops has no connection left
+      @cut = 0
       @accepting = @stopping = nil
     end
 
@@ -111,22 +119,23 @@ module Reactor
       self
     end
 
-    # Ends the server. Call it in a fiber. It accepts no more connections, closes those at rest, and waits until the other fibers have
-    # answered and no longer linger.
+    # Ends the server. Call it in a fiber. It accepts the connections that wait in the listener's queue, even beyond the limit, and no
+    # more. It closes those at rest, unless a request has come, and waits until the fibers have answered what has come, and no longer
+    # linger.
     #
-    # @param timeout [Numeric, nil] seconds, after which the other connections are closed, too; nil: no limit
-    # @return [Integer] connections that were closed before the end of their answers
+    # When the timeout is over, the fibers are ended where they wait: their ensure clauses run, and no rescue. Then `stop` returns; it
+    # does not wait for the ensure clauses. A second call, with a shorter timeout, hastens the first.
+    #
+    # @param timeout [Numeric, nil] seconds; nil: no limit
+    # @raise [ArgumentError, TypeError] the timeout is no duration; nothing is done then
+    # @return [Integer] connections that were closed before the end of their answers, or before a request that had come was read
     def stop(timeout = nil)
-      return 0 if @stopping
-
-      @stopping = true
+      timeout = Durations.seconds(timeout)
+      stop_accepting unless @stopping
+      @ended.pop(timeout: timeout) if @connections.positive?
+      cut
       @scheduler.forget_server(self)
-      @accepting&.cancel
-      @listener.close
-      close_resting { |connection| connection }
-      return 0 if @busy.empty? || @ended.pop(timeout: timeout)
-
-      @busy.values.each { |connection| connection.to_io.close }.size
+      @cut
     end
 
     # Closes the listener and the connections at rest, because the scheduler ends the watchers and the fibers. It does not wait, so with
@@ -139,6 +148,19 @@ module Reactor
       close_resting(&:to_io)
     end
 
+    # There was no memory for the fiber of a watcher.
+    #
+    # @param block [Proc] the watcher's
+    # @param io [#to_io] what was watched
+    # @api private
+    def recover(block, io)
+      if block.equal?(@accept)
+        accept_more(PAUSE)
+      elsif block.equal?(@first_bytes) || block.equal?(@bytes)
+        drop(io.to_io)
+      end
+    end
+
     # @return [String] how many connections are open
     def inspect = "#<#{self.class} #{@connections} connections#{", stopped" if @stopping}>"
 
@@ -146,45 +168,79 @@ module Reactor
 
     def full? = !@limit.nil? && @connections >= @limit
 
-    # Does nothing if the scheduler has cancelled the watcher, because then the scheduler ends.
-    def accept_more
-      return if @stopping || full? || !(@accepting.nil? || @accepting.ended == :ready)
+    # @param pause [Numeric, nil] seconds until the next attempt; nil: it is made when a connection comes. (A listener has no priority
+    #   events.)
+    def accept_more(pause = nil)
+      return if @stopping || full? || @listener.closed? || !(@accepting.nil? || RENEWED.include?(@accepting.ended))
 
-      @accepting = @scheduler.on_ready(@listener, &@accept)
+      @accepting = @scheduler.on_ready(@listener, pause ? IO::PRIORITY : IO::READABLE, timeout: pause, &@accept)
     end
 
     # Accepts the waiting connections, but at most those of one turn.
     def accept(listener)
-      ACCEPTS_PER_TURN.times { break unless accept_one(listener) }
+      ACCEPTS_PER_TURN.times { break if @stopping || full? || !accept_one(listener) }
       accept_more
+    rescue StandardError => error
+      accept_more(PAUSE)
+      raise unless PASSING.include?(error.class)
     end
 
     # @return [Boolean] whether another connection may wait
     def accept_one(listener)
-      return false if @stopping || full?
-
       socket, = listener.accept_nonblock(exception: false)
       return false if socket == :wait_readable
 
       @connections += 1
-      @scheduler.on_ready(socket, timeout: @idle_timeout, &@first_bytes)
+      watched = @scheduler.on_ready(socket, timeout: @idle_timeout, &@first_bytes)
       true
     rescue *ABORTED
       true
-    rescue *EXHAUSTED
-      sleep PAUSE
+    ensure
+      drop(socket) if IO === socket && !watched
+    end
+
+    def stop_accepting
+      @stopping = true
+      @accepting&.cancel
+      accept_queue
+      @listener.close
+      close_resting { |connection| connection unless request?(connection) }
+      @connections = @busy.size + resting.size # the program may have closed others
+    end
+
+    # Accepts what the listener's queue holds: closing it would reset those connections.
+    def accept_queue
+      Socket::SOMAXCONN.times { break unless accept_one(@listener) }
+    rescue SystemCallError, IOError
+      nil # they will be reset
+    end
+
+    # Ends the fibers that still answer, and closes their connections and those that wait for a fiber.
+    def cut
+      @cut += close_resting(&:to_io) + @busy.size
+      @busy.to_a.each do |socket, fiber|
+        @scheduler.cancel_fiber(fiber) unless fiber.equal?(Fiber.current)
+        socket.close
+      end
+    end
+
+    # @return [Boolean] whether bytes have come
+    def request?(connection)
+      Watching.read_ahead?(connection, IO::READABLE) || !Fiber.blocking { connection.to_io.wait_readable(0) }.nil?
+    rescue SystemCallError, IOError
       false
     end
 
     def serve(socket, handshake)
-      connection = @busy[socket] = socket
-      connection = @busy[socket] = handshake.call(socket) if handshake
+      connection = socket
+      @busy[socket.to_io] = Fiber.current
+      connection = handshake.call(socket) if handshake
       kept = answer_requests(connection, &@answer)
       rests = kept && !@stopping && !connection.to_io.closed?
     rescue StandardError => error
       raise unless client_gone?(error, socket)
     ensure
-      @busy.delete(socket)
+      @busy.delete(socket.to_io)
       VM.replace_storage(@storage) # the watchers of this and of the next connection inherit it
       rests ? rest(connection) : drop(connection)
     end
@@ -206,7 +262,7 @@ module Reactor
       reads_ahead = !io.equal?(connection)
       while yield connection
         VM.replace_storage(@storage)
-        next if reads_ahead && !@stopping && Watching.read_ahead?(connection, IO::READABLE)
+        next if @stopping ? request?(connection) : reads_ahead && Watching.read_ahead?(connection, IO::READABLE)
         return true if @stopping || !lingers
         next paid += 1 if scheduler.linger(io, seconds)
 
@@ -230,18 +286,20 @@ module Reactor
       nil
     ensure
       @connections -= 1
-      @ended << true if @stopping && @busy.empty?
+      @ended.close if @stopping && !@connections.positive?
       accept_more
     end
 
-    # @yieldparam connection
-    # @yieldreturn [#close] what is to be closed of it
-    def close_resting
-      @scheduler.watchers.each do |watcher|
-        next unless watcher.runs?(@first_bytes) || watcher.runs?(@bytes)
+    def resting = @scheduler.watchers.select { |watcher| watcher.runs?(@first_bytes) || watcher.runs?(@bytes) }
 
+    # @yieldparam connection
+    # @yieldreturn [#close, nil] what is to be closed of it; nil: it goes on
+    # @return [Integer] connections that were closed
+    def close_resting
+      resting.count do |watcher|
         connection = watcher.io
-        drop(yield(connection)) if watcher.cancel
+        closed = yield(connection) if connection
+        drop(closed) || true if closed && watcher.cancel
       end
     end
   end

@@ -297,6 +297,21 @@ class ReactorTest < Minitest::Test
     quietly { text_or_size.is_a?(String) ? IO::Buffer.for(text_or_size) : IO::Buffer.new(text_or_size) }
   end
 
+  # Stacks are so large that a few of them fill the address space; if the VM allocates one in vain, it leaves the portable
+  # scheduler's fiber in a state in which that one cannot poll.
+  SCARCE = { "RUBY_FIBER_MACHINE_STACK_SIZE" => (1 << 26).to_s }.freeze
+  LIMIT = 'limit = ->(bytes) { Process.setrlimit(:AS, File.read("/proc/self/status")[/VmSize:\s+(\d+)/, 1].to_i * 1024 + bytes, Process.getrlimit(:AS).last) }'
+  NO_STACK = 'module NoStack; def transfer(*) = backtrace.empty? && ($left -= 1).negative? ? raise(FiberError, "no memory") : super; end; ' \
+             'limit = ->(_) { $left = 3; Fiber.prepend(NoStack) }'
+
+  def run_without_memory(code)
+    skip_under_stress
+    skip "no /proc to learn the size of the process from" unless select_backend? || File.exist?("/proc/self/status")
+    child = run_child("#{select_backend? ? NO_STACK : LIMIT}\n#{code}", env: SCARCE)
+    assert_equal "", child.err
+    child.out
+  end
+
   def quietly
     before = Warning[:experimental]
     Warning[:experimental] = false

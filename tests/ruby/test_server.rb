@@ -186,6 +186,145 @@ class TestServer < ReactorTest
     end
   end
 
+  # Of a listener whose accepts raise these errors first. @return [Integer] accepts
+  def accepts_after(errors)
+    accepts = 0
+    Dir.mktmpdir do |folder|
+      listening = track(UNIXServer.new(File.join(folder, "socket")))
+      listening.define_singleton_method(:accept_nonblock) do |**options|
+        accepts += 1
+        errors.empty? ? super(**options) : raise(errors.shift)
+      end
+      Reactor::Testing.virtual_time(backend: BACKEND) do
+        server = Reactor::Server.new(listening, &UPCASE).start
+        Fiber.schedule do
+          assert_equal "A\n", asked(track(UNIXSocket.new(listening.path)), "a")
+          server.stop
+        end
+      end
+    end
+    accepts
+  end
+
+  def test_no_error_of_accept_makes_a_server_deaf
+    skip_under_stress
+    require "reactor/testing"
+    passing = %i[EMFILE ENFILE ENOBUFS ENOMEM EPERM ENETDOWN ENOPROTOOPT EHOSTDOWN ENONET EHOSTUNREACH EOPNOTSUPP ENETUNREACH EPROTO ECONNABORTED EINTR]
+    errors = passing.map { |name| Errno.const_get(name).new }
+    most = errors.size + 4 # the connection, then that there is no other; at the end the same
+    assert_operator accepts_after(errors), :<=, most, "it spins"
+    [Errno::EIO, ArgumentError].each do |kind|
+      error = quiet_errors { assert_raises(kind) { accepts_after([kind.new("odd"), kind.new("odd")]) } }
+      assert_match(/odd/, error.message)
+    end
+  end
+
+  def quiet_errors
+    result = nil
+    capture_io { result = yield }
+    result
+  end
+
+  def test_after_fibers_have_run_out_the_server_accepts
+    said = run_without_memory(<<~RUBY)
+      require "socket"
+      Thread.current.report_on_exception = false
+      Fiber.set_scheduler(scheduler = Reactor::Scheduler.new)
+      listener = TCPServer.new("127.0.0.1", 0)
+      server = Reactor::Server.new(listener, linger: 0) { |socket| socket.write(socket.gets.upcase) }.start
+      $failed = []
+      server.define_singleton_method(:recover) { |block, io| super(block, io).tap { $failed << io.class } }
+      connect = -> { Fiber.blocking { TCPSocket.new("127.0.0.1", listener.addr[1]).tap { |socket| socket << "a\n" } } }
+      go = Thread::Queue.new
+      Fiber.schedule do
+        early = Fiber.blocking { TCPSocket.new("127.0.0.1", listener.addr[1]) }
+        sleep 0.001 until server.connections == 1
+        ran = 0
+        limit.(400_000_000)
+        begin loop { Fiber.schedule { ran += 1; go.pop } }; rescue FiberError; end
+        early << "a\n" # at rest: it cannot be served
+        waiting = connect.call # it stays in the queue
+        sleep 0.001 until $failed.count(TCPServer) > 1 && $failed.include?(TCPSocket)
+        $left = 1000 # of NO_STACK
+        ran.times { go << true }
+        puts [(early.gets rescue nil), waiting.gets, connect.call.gets].inspect
+        puts [server.stop, server.connections].inspect
+      end
+      error = begin scheduler.run; rescue => e; e; end
+      puts error.class
+    RUBY
+    assert_equal "[nil, \"A\\n\", \"A\\n\"]\n[0, 0]\nFiberError\n", said
+  end
+
+  # The server has had no chance to see it.
+  def test_a_graceful_end_answers_what_has_come
+    run_scheduler do |scheduler|
+      listening = listener
+      server = Reactor::Server.new(listening, linger: 0, limit: 5, &UPCASE).start
+      connect = -> { track(Fiber.blocking { TCPSocket.new("127.0.0.1", listening.addr[1]) }) }
+      Fiber.schedule do
+        resting = Array.new(5) { connect.call }
+        assert eventually { scheduler.live == 1 && server.connections == 5 }, scheduler.dump
+        clients = resting.first(4) + Array.new(5) { connect.call }
+        Fiber.blocking { clients.each { |client| client.write("a\nb\n") } }
+        silent = [resting.last, connect.call]
+        assert_equal 0, server.stop
+        assert_equal [["A\n", "B\n", nil]] * 9, clients.map { |client| Array.new(3) { client.gets } }
+        assert_equal [nil, nil], silent.map(&:gets)
+        assert_equal [0, 0], [server.connections, scheduler.stats[:watchers]]
+      end
+      scheduler.run
+    end
+  end
+
+  def test_a_second_end_hastens_the_first_and_handlers_run_their_ensure_clauses
+    log, come = [], Thread::Queue.new
+    answer = lambda do |socket|
+      come << socket.gets
+      Thread::Queue.new.pop
+    rescue Exception => error # rubocop:disable Lint/RescueException -- there must be none
+      log << error
+    ensure
+      log << :ensured
+    end
+    run_scheduler do |scheduler|
+      serving(scheduler, answer) do |server, connect|
+        client = connect.call
+        client.puts("x")
+        come.pop
+        first = Thread::Queue.new
+        Fiber.schedule { first << server.stop }
+        assert eventually { server.inspect.include?("stopped") }
+        assert_equal [1, 1, 1, nil], [server.stop(0), first.pop, server.stop, (client.gets rescue nil)]
+        assert eventually { scheduler.live == 1 }, scheduler.dump
+        assert_equal [[:ensured], 0], [log, server.connections]
+      end
+    end
+  end
+
+  def test_what_has_come_but_is_not_begun_at_the_deadline_is_counted
+    run_scheduler do |scheduler|
+      serving(scheduler, linger: 0) do |server, connect|
+        client = connect.call
+        until_resting(scheduler, 1)
+        Fiber.blocking { client.write("a\n") }
+        assert_equal [1, 0], [server.stop(0), server.connections]
+      end
+    end
+  end
+
+  def test_a_connection_that_the_program_closes_at_rest_does_not_hold_up_the_end
+    accepted = []
+    run_scheduler do |scheduler|
+      serving(scheduler, ->(socket) { accepted << socket; UPCASE.call(socket) }, linger: 0) do |server, connect|
+        assert_equal "A\n", asked(connect.call, "a")
+        until_resting(scheduler, 1)
+        accepted.first.close
+        assert_equal 0, server.stop
+      end
+    end
+  end
+
   def test_an_error_closes_the_connection_and_is_reported_unless_the_client_is_gone
     errors = [Errno::ECONNRESET.new, EOFError.new("vanished"), IO::TimeoutError.new("vanished"), OpenSSL::SSL::SSLError.new("vanished"), Errno::ENOENT.new("mine")]
     _, err = capture_io do

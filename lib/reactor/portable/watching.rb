@@ -99,14 +99,14 @@ module Reactor
       rescue FiberError => error
         raise unless fiber && unborn?(fiber)
 
-        fail_watcher(watcher, error)
+        fail_watcher(watcher, given, error)
       end
 
       # There is no memory for a fiber. The error counts as one that has ended it.
-      def fail_watcher(watcher, error)
+      def fail_watcher(watcher, given, error)
         VM.report_error(watcher, error)
         @error ||= error
-        watcher.__send__(:finish, :failed)
+        watcher.__send__(:finish, :failed, given)
       end
 
       def release_watch(watch)

@@ -109,6 +109,11 @@ module Reactor
     # @api private
     def forget_server(server) = @servers&.delete(server)
 
+    # There was no memory for the fiber of a watcher, which may be a server's.
+    #
+    # @api private
+    def recover_servers(block, io) = @servers&.each_key { |server| server.recover(block, io) }
+
     # The hook for the end of the thread, the end of the program (before at_exit) and Fiber.set_scheduler. If the thread is
     # being killed or the program is exiting, the fibers are cancelled; otherwise they run to their end.
     #

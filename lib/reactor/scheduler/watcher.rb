@@ -87,9 +87,13 @@ module Reactor
     private
 
     # The scheduler calls this, too. Afterwards the watcher keeps neither the block nor the storage alive.
-    def finish(reason)
+    #
+    # @param io [#to_io, nil] what was watched, if there was no memory for a fiber
+    def finish(reason, io = nil)
+      block = @block
       @ended = reason
       @block = @storage = nil
+      @scheduler.recover_servers(block, io) if io
     end
 
     def summary

@@ -29,7 +29,7 @@ impl Scheduler {
         let arguments = Ruby::get_with(watcher).ary_new_from_values(&given);
         let (scheduler, fiber) = match fiber_of(watcher) {
             Ok(made) => made,
-            Err(error) => return self.fail_watcher(watcher, error),
+            Err(error) => return self.fail_watcher(watcher, given[1], error),
         };
         self.trace_birth(fiber, watcher)?;
         let started = self.state_mut().add_fiber_of_watcher(from, fiber);
@@ -39,13 +39,13 @@ impl Scheduler {
         self.on_resumed(from);
         debug_assert_ne!(from, started);
         match result {
-            Err(error) if is_unborn => self.fail_watcher(watcher, error),
+            Err(error) if is_unborn => self.fail_watcher(watcher, given[1], error),
             result => self.filter_repeated_kill(from, result),
         }
     }
 
     /// There is no memory for a fiber. The error counts as one that has ended it.
-    fn fail_watcher(&self, watcher: Value, error: Error) -> Result<(), Error> {
+    fn fail_watcher(&self, watcher: Value, io: Value, error: Error) -> Result<(), Error> {
         let Some(exception) = error.value() else {
             return Err(error);
         };
@@ -54,7 +54,8 @@ impl Scheduler {
         write_barrier(scheduler, pinned);
         self.state_mut().on_error(object_ref(watcher), pinned, true);
         call_method(scheduler, "report_error", &[exception])?;
-        end_object(watcher, "failed")
+        let reason = Ruby::get_with(watcher).to_symbol("failed").as_value();
+        call_method(watcher, "finish", &[reason, io]).map(drop)
     }
 
     /// Ends watchers without fibers: each that `next` takes out of the state. One by one, because only the stack keeps one that
