@@ -232,6 +232,7 @@ module Reactor
     end
 
     def serve(socket, handshake)
+      VM.replace_storage(@storage) # the accept watcher may have been renewed in any fiber
       connection = socket
       @busy[socket.to_io] = Fiber.current
       connection = handshake.call(socket) if handshake
