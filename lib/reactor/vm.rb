@@ -12,6 +12,10 @@ module Reactor
     # 4 from Ruby 4.1 on, 3 before.
     BUFFER_CONTRACT = defined?(IO::Buffer::VERSION) && IO::Buffer::VERSION >= 3 ? 4 : 3
 
+    # For Thread.handle_interrupt in `unblock`: a Thread#raise that cut it would lose the wake-up. From Ruby 3.4.7 on the VM itself lets
+    # none do so. By identity, because a call of `hash` would look for interrupts.
+    UNBLOCK_MASK = ((RUBY_VERSION.split(".").map(&:to_i) <=> [3, 4, 7]) < 0 ? { Object => :never } : {}).compare_by_identity.freeze
+
     class << self
       # Reports an error that ended a fiber, as Ruby reports one that ends a thread. An error of the report is dropped, as Ruby does.
       #

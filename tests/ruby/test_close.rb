@@ -1,6 +1,8 @@
 # frozen_string_literal: true
 
 require_relative "helper"
+require "timeout"
+require "reactor/testing"
 
 # IO#close raises IOError in the fibers that wait for this IO object, and in no other, on every Ruby.
 class TestClose < ReactorTest
@@ -286,7 +288,6 @@ class TestClose < ReactorTest
   RUBY
 
   def test_an_error_during_the_close_of_an_io_that_threads_read_leaves_the_process_alive
-    skip "Ruby 3.3 cuts an unblock written in Ruby by the error of the thread that reads" if select_backend? && RUBY_VERSION < "3.4"
     assert_equal "[[true, IOError, IOError, IOError]]\n", child_says("require 'timeout'\n#{INTERRUPTED_CLOSES}")
   end
 
@@ -314,6 +315,60 @@ class TestClose < ReactorTest
       puts outcomes.uniq.inspect
     RUBY
     assert_equal "[[true, :raised]]\n", out
+  end
+
+  # What the block raises or returns, and the turns of the loop, if a timeout of 1 s is around the block, and a fiber calls `ends` after 2 s.
+  def beside_a_timeout(ends, &block)
+    run_plain do
+      Reactor::Testing.virtual_time do
+        Fiber.schedule { sleep 2; ends.call }
+        before = Fiber.scheduler.stats[:turns]
+        [outcome { Timeout.timeout(1, &block) }, Fiber.scheduler.stats[:turns] - before]
+      end
+    end
+  end
+
+  # As IO#close waits, but for as long as the test wants. The hook knows it by its name.
+  CLOSING = Class.new do
+    attr_reader :fiber
+
+    def close
+      @fiber = Fiber.current
+      Fiber.scheduler.kernel_sleep
+      :closed
+    end
+  end
+
+  def test_a_timeout_during_the_wait_of_a_close_is_raised_after_it_and_costs_no_turns
+    closing = CLOSING.new
+    waking = -> { closing.fiber && Fiber.scheduler.unblock(closing, closing.fiber) }
+    ended, turns = beside_a_timeout(waking) { closing.close }
+    assert_equal [:raised, Timeout::Error], ended, "no wait follows"
+    assert_operator turns, :<, 50
+    after = nil
+    ended, = beside_a_timeout(waking) do
+      after = closing.close
+      sleep 3
+      after = :slept
+    end
+    assert_equal [[:raised, Timeout::Error], :closed], [ended, after], "a wait follows"
+    ended, = beside_a_timeout(waking) { closing.close.then { Timeout.timeout(5) { :inner } } }
+    assert_equal [:raised, Timeout::Error], ended, "another timeout follows"
+    ended, = beside_a_timeout(waking) { closing.close && raise(IndexError) }
+    assert_equal [:raised, IndexError], ended, "an error follows"
+  end
+
+  # Up to Ruby 3.4 the reader keeps the mutex of the VM on which the closer waits, until its thread ends.
+  def test_a_close_that_waits_for_the_end_of_a_thread_costs_no_turns
+    reading, = pipe
+    leave = Thread::Queue.new
+    reader = Thread.new { reading.read(1) rescue leave.pop }
+    until_asleep(reader)
+    ended, turns = beside_a_timeout(-> { leave << 1 }) { reading.close }
+    assert_equal RUBY_VERSION < "4.0" ? [:raised, Timeout::Error] : [:value, nil], ended
+    assert_operator turns, :<, 50
+    assert_predicate reading, :closed?
+    reader.join
   end
 
   def test_io_close_is_patched_by_the_first_scheduler

@@ -29,11 +29,13 @@ module Reactor
                       :in_handler, :inner, :held)
 
     # An exception on its way to a fiber wherever that waits, or the request to end (arguments nil). It takes its turn in the
-    # ready queue like a {Wait}. `deferred`: it has let a wake-up go first, once. That of a timeout knows the wait of the fiber, and
+    # ready queue like a {Wait}. `deferred`: it has let a wake-up go first, once. `outlasted`: it has come during a close, which it does
+    # not end. That of a timeout knows the wait of the fiber, and
     # of the fiber's owner, in the middle of which its block began: nil, unless that was in a trap handler or a finalizer.
     # `in_handler`: its block began in a trap handler. `level`: how many blocks of timeouts run in the fiber, up to this one;
     # `level_of_owner`: how many ran in the fiber's owner.
-    Delivery = Struct.new(:fiber, :arguments, :queued, :done, :deferred, :outer, :outer_of_owner, :in_handler, :level, :level_of_owner)
+    Delivery = Struct.new(:fiber, :arguments, :queued, :done, :deferred, :outlasted, :outer, :outer_of_owner, :in_handler, :level,
+                          :level_of_owner)
 
     private_constant :Wait, :Delivery
 
@@ -112,6 +114,21 @@ module Reactor
         else
           wait.timer = @timers.add(from_now(seconds), wait)
         end
+      end
+
+      # Ends the fiber's waits in {PortableScheduler#block} and {PortableScheduler#kernel_sleep}.
+      def end_blocks(fiber)
+        wait = @waits[fiber]
+        @early_unblocks[fiber] = true if wait.nil? && overridden?
+        while wait
+          if wait.kind == :block && !wait.queued
+            wait.events = :unblocked
+            enqueue(wait)
+          end
+          wait = wait.outer
+        end
+        wake_poll
+        nil
       end
 
       def end_wait(wait)

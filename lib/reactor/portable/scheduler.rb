@@ -188,19 +188,7 @@ module Reactor
     # @param blocker is not used
     # @param fiber [Fiber]
     # @return [nil]
-    def unblock(blocker, fiber)
-      wait = @waits[fiber]
-      @early_unblocks[fiber] = true if wait.nil? && overridden?
-      while wait
-        if wait.kind == :block && !wait.queued
-          wait.events = :unblocked
-          enqueue(wait)
-        end
-        wait = wait.outer
-      end
-      wake_poll
-      nil
-    end
+    def unblock(blocker, fiber) = Thread.handle_interrupt(VM::UNBLOCK_MASK) { end_blocks(fiber) }
 
     # The hook for IO#close on Ruby 4.0 and later: raises in a fiber that waits for the IO being closed. The exception is only
     # noted here. It is raised in the fiber's turn, and not at all if its wait has ended by then. Any thread may call this.

@@ -172,7 +172,7 @@ module Reactor
           delivery.deferred = true
           @ready.push(delivery)
           @ready.shift
-        elsif wait && (UninterruptibleWaits.closes_io?(delivery.fiber) || handlers_alone?(wait, delivery))
+        elsif wait && ((delivery.outlasted = UninterruptibleWaits.closes_io?(delivery.fiber)) || handlers_alone?(wait, delivery))
           deliver_after(wait, delivery)
         elsif wait
           wait.error ||= delivery.arguments || :cancel

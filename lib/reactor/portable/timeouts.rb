@@ -59,7 +59,10 @@ module Reactor
           timer = @timers.add(from_now(seconds), delivery)
           @collectable[timer] = true unless delivery.fiber
         end
-        yield(delivery)
+        value = yield(delivery)
+        raise(*arguments) if delivery.outlasted && !delivery.done # no wait has followed the close
+
+        value
       ensure
         delivery&.done = true
         @levels[fiber] = level - 1 if level

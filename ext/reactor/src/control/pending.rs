@@ -43,7 +43,10 @@ impl Scheduler {
                 Ok(self.wake_cause(slot))
             }
             WaitStatus::TimedOut if self.outlasts_timeouts(slot) => self.poll_wait(slot),
-            WaitStatus::TimedOut if self.must_wait_on(slot) => Ok(self.wake_cause(slot)),
+            WaitStatus::TimedOut if self.must_wait_on(slot) => {
+                self.state_mut().outlast_timeouts(slot);
+                Ok(self.wake_cause(slot))
+            }
             WaitStatus::Raise(pending) => {
                 self.raise(slot, pending)?;
                 Ok(self.wake_cause(slot))

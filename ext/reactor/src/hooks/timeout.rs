@@ -79,7 +79,8 @@ pub fn interrupt(ruby: &Ruby, this: Obj<Scheduler>, number: u64) -> Result<(), E
     Ok(())
 }
 
-/// Yields to the block, and raises where it waits if the time is over first.
+/// Yields to the block, and raises where it waits if the time is over first. If that was during a close, which nothing ends, and no
+/// wait has followed in the block, it raises at the block's end.
 #[inline(always)] // each frame less is memory of every fiber that waits in such a block
 fn run(
     ruby: &Ruby,
@@ -94,7 +95,11 @@ fn run(
     this.before_timeout(scope.slot);
     let timeout = this.state_mut().begin_timeout(scope.slot, raise, limit);
     let block = this.begin_timeout_block(ruby, scope.slot, timeout);
-    let result = yield_block(argument(timeout.0));
+    let mut result = yield_block(argument(timeout.0));
+    let must_raise = result.is_ok() && this.state().has_outlasted_timeouts(scope.slot);
+    if must_raise {
+        result = Err(this.timeout_error(scope.slot));
+    }
     this.state_mut().end_timeout(timeout);
     if let Some(block) = block {
         block.end();

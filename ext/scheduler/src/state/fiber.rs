@@ -90,6 +90,8 @@ pub struct FiberRecord {
     pending: Option<Pending>,
     /// Timeouts that have fired and wait until the fiber gets control.
     fired_timeouts: u32,
+    /// The number of the last wait that the fired timeouts have not ended, because it closes an IO.
+    outlasted_by_close: Option<u32>,
     /// The IO object it waits for; [`SEVERAL`], or 0 for none.
     io_number: u64,
     /// An `unblock` came before the fiber reached `block` or `kernel_sleep`.
@@ -114,7 +116,7 @@ pub struct FiberRecord {
     /// The number that was given last. A wait that was set aside has an earlier one.
     last_number: u32,
     active_hooks: u32,
-    /// State that few fibers have. It is in a box, so that a record has 120 bytes.
+    /// State that few fibers have. It is in a box, so that a record has 128 bytes and is found in the table by a shift.
     rare: Option<Box<Rare>>,
 }
 
@@ -141,6 +143,7 @@ impl FiberRecord {
             state: FiberState::Running,
             pending: None,
             fired_timeouts: 0,
+            outlasted_by_close: None,
             io_number: 0,
             permit: false,
             scheduled,
@@ -262,7 +265,7 @@ impl FiberRecord {
         self.wait_number = self.last_number;
     }
 
-    /// Whether its wait is over, or a timeout has fired, and it has left the ready queue.
+    /// Whether its wait is over, or a timeout ends it, and it has left the ready queue.
     pub fn may_run(&self) -> bool {
         !self.queued && (matches!(self.state, FiberState::Woken(_)) || self.has_timed_out())
     }

@@ -56,7 +56,20 @@ impl State {
         record.is_some_and(FiberRecord::waits_for_unblock_only)
     }
 
-    /// Whether the fiber is parked, and a timeout around the wait has fired.
+    /// No timeout ends the wait of the fiber, which closes an IO.
+    pub fn outlast_timeouts(&mut self, slot: Slot) {
+        if let Some(record) = self.fibers.get_mut(slot) {
+            record.outlast_timeouts();
+        }
+    }
+
+    /// Whether a timeout has fired during a close by the fiber, and waits to be raised.
+    pub fn has_outlasted_timeouts(&self, slot: Slot) -> bool {
+        let record = self.fibers.get(slot);
+        record.is_some_and(FiberRecord::has_outlasted_timeouts)
+    }
+
+    /// Whether the fiber is parked, and a timeout that has fired ends the wait.
     pub fn has_timed_out(&self, slot: Slot) -> bool {
         let record = self.fibers.get(slot);
         record.is_some_and(FiberRecord::has_timed_out)

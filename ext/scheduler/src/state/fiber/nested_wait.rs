@@ -126,6 +126,9 @@ impl FiberRecord {
             Some(wait) => wait.fired_timeouts = wait.fired_timeouts.saturating_sub(1),
             None => self.fired_timeouts = self.fired_timeouts.saturating_sub(1),
         }
+        if self.fired_timeouts == 0 {
+            self.outlasted_by_close = None;
+        }
     }
 
     /// Whether a timeout has fired that is to be raised in the fiber's wait or in its next one.

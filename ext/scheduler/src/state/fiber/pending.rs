@@ -94,15 +94,29 @@ impl FiberRecord {
         if let Some(pending) = self.take_pending() {
             return WaitStatus::Raise(pending);
         }
-        if self.fired_timeouts > 0 {
+        if self.fired_timeouts > 0 && !self.outlasts_timeouts() {
             return WaitStatus::TimedOut;
         }
         self.poll_wake()
     }
 
-    /// Whether it is parked, and a timeout around the wait has fired.
+    /// Whether it is parked, and a timeout that has fired ends the wait.
     pub fn has_timed_out(&self) -> bool {
-        self.is_parked() && self.fired_timeouts > 0
+        self.is_parked() && self.fired_timeouts > 0 && !self.outlasts_timeouts()
+    }
+
+    /// No timeout ends this wait, which closes an IO.
+    pub(in crate::state) fn outlast_timeouts(&mut self) {
+        self.outlasted_by_close = Some(self.wait_number);
+    }
+
+    fn outlasts_timeouts(&self) -> bool {
+        self.outlasted_by_close == Some(self.wait_number)
+    }
+
+    /// Whether a timeout has fired during a close, and waits to be raised.
+    pub(in crate::state) fn has_outlasted_timeouts(&self) -> bool {
+        self.outlasted_by_close.is_some() && self.fired_timeouts > 0
     }
 
     /// As [`FiberRecord::poll_wait`], but what is pending is left for later. A timeout does not end the wait.

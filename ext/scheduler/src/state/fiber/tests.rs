@@ -272,6 +272,27 @@ fn raises_that_are_put_back_are_all_raised_unless_a_kill_comes() {
     assert_eq!(None, record.take_pending());
 }
 
+#[test]
+fn a_close_outlasts_timeouts_until_it_is_over() {
+    let mut record = parked(WaitKind::Block);
+    record.count_fired_timeout(0);
+    assert!(record.may_run());
+    record.outlast_timeouts();
+    assert!(!record.may_run());
+    assert_eq!(WaitStatus::Waiting, record.poll_wait());
+    record.end_wait();
+    assert!(record.has_outlasted_timeouts());
+    record.begin_wait(WaitKind::Block);
+    assert_eq!(WaitStatus::TimedOut, record.poll_wait());
+    record.discount_fired_timeout(0);
+    assert!(!record.has_outlasted_timeouts());
+}
+
+#[test]
+fn a_record_has_128_bytes() {
+    assert_eq!(128, size_of::<Option<FiberRecord>>());
+}
+
 // A permit
 
 #[test]
