@@ -371,6 +371,18 @@ class TestClose < ReactorTest
     reader.join
   end
 
+  # The way around it: the VM wakes a closer without a scheduler in another way.
+  def test_a_thread_without_a_scheduler_closes_an_io_whose_reader_goes_on
+    reading, = pipe
+    leave = Thread::Queue.new
+    reader = Thread.new { reading.read(1) rescue leave.pop }
+    until_asleep(reader)
+    run_scheduler do
+      Fiber.schedule { Thread.new { reading.close }.join; leave << :closed }
+    end
+    assert_equal :closed, reader.value
+  end
+
   def test_io_close_is_patched_by_the_first_scheduler
     patched = "p IO.ancestors.include?(Reactor::Patches::IOClose)"
     assert_equal "false\ntrue\n", child_says("#{patched}; Reactor::Scheduler.new.close; #{patched}")

@@ -323,6 +323,30 @@ class TestErrors < ReactorTest
     assert_equal %i[ensure ensure_that_sleeps], (log - [:rescued_by_root]).sort
   end
 
+  # If it came while the scheduler sleeps, it would end the run, and the other fiber would never get there.
+  def test_thread_raise_while_a_fiber_has_control_is_that_fibers_error
+    log = []
+    computes = Thread::Queue.new
+    queue = Thread::Queue.new
+    error = assert_raises(IndexError) do
+      run_scheduler do |scheduler|
+        thread = Thread.current
+        Fiber.schedule { log << queue.pop }
+        Fiber.schedule do
+          sleep 0
+          computes << true
+          loop { Thread.pass }
+        rescue IndexError
+          queue << :goes_on
+          raise
+        end
+        Thread.new { computes.pop; thread.raise(IndexError, "from outside") }
+        scheduler.run
+      end
+    end
+    assert_equal ["from outside", [:goes_on]], [error.message, log]
+  end
+
   def test_thread_kill_ends_an_idle_scheduler
     log = []
     thread = scheduled_thread(log)

@@ -394,6 +394,25 @@ class TestTrap < ReactorTest
     end
   end
 
+  def test_a_trap_handler_waits_for_children_and_looks_up_names
+    {
+      "`echo 1`.to_i" => "1", "system('true')" => "true", "Process.wait2(spawn('true'))[1].to_i" => "0",
+      "spawn('true'); Process.wait2(-1)[1].to_i" => "0", "spawn('true'); Process.wait2(0)[1].to_i" => "0",
+      "require 'socket'; Addrinfo.getaddrinfo('localhost', 80).empty?" => "false",
+      "require 'socket'; TCPSocket.new('localhost', TCPServer.new('localhost', 0).local_address.ip_port).closed?" => "false"
+    }.each do |call, answer|
+      handler = "$answer = begin; #{call}; rescue Exception; $!; end"
+      assert_equal answer, after_a_signal_in("sleep(0.3) && $answer", handler: handler).first, call
+    end
+  end
+
+  # The fiber that the handler has interrupted may have the turn that the handler would wait for.
+  def test_a_trap_handler_in_the_middle_of_a_wait_for_any_child_waits_for_any_child
+    pids = "pids = [spawn('read a; true', in: $reading), spawn('read a; true', in: $reading)]"
+    handler = "$writing.puts(1); $first = Process.wait(-1); $writing.puts(2)"
+    assert_equal "true", after_a_signal_in("#{pids}; [Process.wait(-1), $first].sort == pids.sort", handler: handler).first
+  end
+
   def test_a_trap_handler_has_timeouts_of_its_own
     HANDLERS_OWN.each do |block|
       handler = "begin; Timeout.timeout(0.001, IOError) { #{block} }; rescue IOError; $inner << 1; end"

@@ -319,6 +319,8 @@ module Reactor
       lookup = Lookup.new([host, service, *[family, socktype, protocol, flags].map { |number| Arguments.int(number) }])
       if host.nil? || SocketArguments.address?(host)
         Fiber.blocking { lookup.run }
+      elsif in_trap_handler? # it can take no lock
+        Thread.new { lookup.run }
       else
         # A name in /etc/hosts does not queue behind those for which nameservers are asked.
         network, hosts = @resolver_threads ||= Array.new(2) { ResolverThreads.new(Lookup::LIMIT) }

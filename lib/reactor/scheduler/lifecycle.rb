@@ -59,9 +59,10 @@ module Reactor
     # Runs every fiber made by `Fiber.schedule` to its end, and waits for every watcher of {Watching#on_ready} that is not transient.
     #
     # An error that escapes a fiber is reported when it happens. The other fibers go on, and the first of these errors is raised
-    # here at the end. An error that is neither a StandardError nor a ScriptError (SystemExit, Interrupt), or that is raised
-    # on this thread from outside meanwhile, ends the run at once: the remaining fibers are cancelled, their ensure clauses
-    # run, and then the error goes on from here.
+    # here at the end. An error that is neither a StandardError nor a ScriptError (SystemExit, Interrupt) ends the run at once: the
+    # remaining fibers are cancelled, their ensure clauses run, and then the error goes on from here. So does any error that
+    # Thread#raise or a trap handler raises on this thread while the scheduler sleeps. If it comes while a fiber has control, Ruby
+    # raises it in that fiber, which may rescue it. Otherwise it is an error that escapes the fiber.
     #
     # @return [nil]
     # @raise [RuntimeError] the scheduler is closed

@@ -46,13 +46,15 @@ module Reactor
       status
     end
 
-    # Runs the blocks of one key one after the other.
+    # Runs the blocks of one key one after the other, except that of a trap handler, which can take no lock.
     def serialized(key)
       @serialized ||= Hash.new { |locks, wanted| locks[wanted] = [Thread::Mutex.new, 0] }
       lock = @serialized[key]
       lock[1] += 1
-      lock[0].synchronize { yield }
+      locked = lock[0].lock rescue nil
+      yield
     ensure
+      lock[0].unlock if locked
       @serialized.delete(key) if lock && (lock[1] -= 1).zero?
     end
   end
