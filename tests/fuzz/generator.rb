@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require_relative "edges"
 require_relative "program"
 require_relative "waits"
 
@@ -13,7 +14,7 @@ module Fuzz
     LONG_PARKED = 0.12 # seconds after which the native loop has looked at a descriptor again
 
     BLOCKS = { wait: 10, timed: 3, nap: 1, raise: 1, guard: 4, timeout: 2, certain: 2, enumerator: 4, suspended: 1, fiber: 2,
-               thread: 1, lock: 1, fork: 1 }.freeze
+               thread: 1, lock: 1, fork: 1, offload: 3, keep: 2, look: 2, files: 3, group: 3, ending: 1 }.freeze
     ENDS = { "feed" => 8, "eof" => 2, "close" => 4, "reopen" => 2, "raise" => 4, "kill" => 2 }.freeze
     AROUND = %w[none none guard far certain lock].freeze
     HANDLERS = ["sleep 0.01", "Thread::Queue.new.pop(timeout: 0.01)", "IO.select(nil, nil, nil, 0.01)", "nil"].freeze
@@ -29,6 +30,7 @@ module Fuzz
 
     def initialize(seed)
       @random = Random.new(seed)
+      @value = 0
     end
 
     def program
@@ -72,12 +74,62 @@ module Fuzz
     def make_raise(_depth) = guard([{ op: "raise" }], [])
     def make_guard(depth) = guard(body(depth + 1), chance(0.6) ? [cleanup] : [])
     def make_timeout(depth) = { op: "timeout", seconds: pick_from(FAR), own: chance(0.3), body: body(depth + 1) }
-    def make_fiber(depth) = { op: "fiber", body: body(depth + 1) }
-    def make_thread(depth) = { op: "thread", body: body(depth + 1) }
+    def make_fiber(depth) = { op: "fiber", storage: (value if chance(0.5)), body: in_place(@place, framed: true) { body(depth + 1) } }
+    def make_thread(depth) = { op: "thread", body: in_place(:thread, framed: true) { body(depth + 1) } }
     def make_lock(depth) = { op: "lock", monitor: chance(0.5), body: body(depth + 1) }
     def make_certain(depth) = guard([{ op: "timeout", seconds: CERTAIN, own: chance(0.5), body: never(depth + 1) }], [])
 
-    def make_enumerator(depth)
+    def make_keep(_depth) = { op: "keep", slot: pick_from(slots), value: value }
+    def make_look(_depth) = { op: "look", slots: slots }
+
+    # Only the fibers of a scheduler have jobs, groups, and a child in which the scheduler goes on.
+    def make_offload(depth)
+      return make_look(depth) if @place
+
+      in_place(:job) { { op: "offload", body: [make_look(depth), (make_keep(depth) if chance(0.5)), *(body(depth + 1) if chance(0.4))].compact } }
+    end
+
+    def make_ending(_depth) = { op: "ending", place: pick_from(PLACES), work: pick_from(LAST_WORKS.keys), value: value }
+
+    def make_files(_depth)
+      calls = Array.new(1 + @random.rand(5)) { pick_from(pick(READINGS => 4, PUSHES => 4, MOVES => 3, COPIES => 3, WRITES => 1)) }
+      { op: "files", source: pick("file" => 5, "pipe" => 1, "unix" => 1, "string" => 1), target: pick_from(TARGETS.keys),
+        size: pick_from([0, 10, 300, 9000, 300_000]), body: [*calls, pick_from(COPIES)].map { |call| { op: "call", call:, value: pick_from([1, 2, 7, 40]) } } }
+    end
+
+    # A group whose outcome does not depend on which task ends first: only one decides, or they all come to their ends.
+    def make_group(depth)
+      return make_files(depth) if @place
+
+      final = pick_from(FINALS.keys)
+      _, others, deciding = FINALS.fetch(final)
+      members = [*Array.new(@random.rand(3)) { pick_from(others) }, pick_from(deciding)].shuffle(random: @random)
+      between = body(depth + 1).first(@random.rand(2)) if depth.zero? && !%w[late leave].include?(final) && (members - %w[now endless gate]).empty?
+      guard([{ op: "group", limit: (members.size + @random.rand(2) if chance(0.4)), timeout: final == "late" ? CERTAIN : ([60].sample(random: @random) if chance(0.3)), final:,
+               callers: %w[none both].include?(final) ? @random.rand(3) : 0, members: members.map { |does| member(does, final) }, body: between || [] }], [])
+    end
+
+    def member(does, final)
+      cleanups = does == "endless" && final != "both" ? %w[none note nap raise] : %w[none note]
+      { op: "member", does:, cleanup: pick_from(cleanups), value: value }
+    end
+
+    # State that is compared where the operations are: a thread's own only where no other task has the same thread.
+    def slots = %w[storage local] + (@place ? %w[variable name priority report] : []) + (@framed ? %w[match line] : [])
+
+    def value = @value += 1
+
+    def in_place(place, framed: false)
+      before = [@place, @framed]
+      @place, @framed = place, framed
+      yield
+    ensure
+      @place, @framed = before
+    end
+
+    def make_enumerator(depth) = in_place(@place) { enumerator(depth) }
+
+    def enumerator(depth)
       around = pick_from(AROUND)
       between = around == "certain" ? never(depth + 1) : body(depth + 1).first(@random.rand(2))
       { op: "enumerator", around:, resumed: chance(0.5), before: body(depth + 1).first(@random.rand(2)),
@@ -91,6 +143,10 @@ module Fuzz
 
     # A child has no conductor: what it waits for comes by itself.
     def make_fork(depth)
+      in_place(:child) { fork_of(depth) }
+    end
+
+    def fork_of(depth)
       @in_child = true
       inner = Array.new(1 + @random.rand(2)) { chance(0.5) ? make_certain(depth + 2) : make_child_wait }
       { op: "fork", body: inner }
@@ -138,6 +194,7 @@ module Fuzz
     # @return [Array<Hash>] what happens to a wait, the last of it ends the wait
     def ends(kind)
       possible = ENDS.select { |what, _| Program.possible?(kind, what) }
+      possible = possible.except("close", "reopen") if @place == :job # as in known.json of a thread
       last = step(pick(possible))
       first = []
       first << signal if @signals && chance(0.6)

@@ -6,7 +6,9 @@ require "pty"
 require "socket"
 require "timeout"
 require "tmpdir"
+require_relative "group"
 require_relative "leftovers"
+require_relative "places"
 require_relative "props"
 
 module Fuzz
@@ -20,6 +22,7 @@ module Fuzz
   # conductor ends the waits of the tasks, one by one: each time it waits until the task is asleep at that place.
   class Stage
     include Props
+    include Places
 
     POLL = 0.0005 # seconds between two looks at a task
 
@@ -62,6 +65,13 @@ module Fuzz
         raise what if kill?(what)
 
         @log << (what.is_a?(Exception) ? what.class.name : what)
+      end
+
+      # Runs the block, in which no conductor takes part, and logs its value or the class of its error.
+      def act
+        note(Fuzz.text(yield))
+      rescue StandardError => error
+        note(error)
       end
 
       # Runs the block in a forked child, whose log becomes a part of this one.
@@ -304,7 +314,7 @@ module Fuzz
     # @return [String] the value as a log has it
     def text(value)
       case value
-      when String then value.b.size > 100 ? "#{value.bytesize} bytes" : value.b.inspect
+      when String then value.bytesize > 100 ? "#{value.bytesize} bytes, CRC #{Zlib.crc32(value)}" : value.b.inspect
       when nil, true, false, Symbol, Numeric then value.inspect
       when Array then "[#{value.map { |item| text(item) }.join(", ")}]"
       else value.class.name

@@ -1,0 +1,77 @@
+# frozen_string_literal: true
+
+module Fuzz
+  # The texts of operations that no conductor ends. In them %{n} is the number that makes names unique, and %{v} a value.
+
+  # State that one task, fiber or job must not see of another: how it is set, and how it is read.
+  STATES = {
+    "storage" => ["Fiber[:slot] = %{v}", "Fiber[:slot]"],
+    "local" => ["Thread.current[:slot] = %{v}", "Thread.current[:slot]"],
+    "match" => ["\"%{v}\" =~ /\\d+/", "$~ && $~[0]"],
+    "line" => ["$_ = \"%{v}\"", "$_"],
+    "variable" => ["Thread.current.thread_variable_set(:slot, %{v})", "Thread.current.thread_variable_get(:slot)"],
+    "name" => ["Thread.current.name = \"slot %{v}\"", "Thread.current.name.to_s[/slot.*/]"],
+    "priority" => ["Thread.current.priority = 1", "Thread.current.priority"],
+    "report" => ["Thread.current.report_on_exception = true", "Thread.current.report_on_exception"]
+  }.freeze
+
+  # What is read: s%{n} is the source.
+  FILES = {
+    "file" => "s%{n} = stage.file(%{v})",
+    "pipe" => "s%{n} = stage.filled(%{v}, *IO.pipe)",
+    "unix" => "s%{n} = stage.filled(%{v}, *UNIXSocket.pair)",
+    "string" => "s%{n} = StringIO.new(stage.bytes(%{v}))"
+  }.freeze
+
+  # What is written to: t%{n} is the target, and o%{n} gives what has arrived there.
+  TARGETS = {
+    "pipe" => "t%{n}, o%{n} = stage.drained(*IO.pipe)",
+    "unix" => "t%{n}, o%{n} = stage.drained(*UNIXSocket.pair)",
+    "file" => "t%{n} = stage.file(0); o%{n} = -> { t%{n}.close; File.binread(t%{n}.path) }",
+    "string" => "t%{n} = StringIO.new; o%{n} = -> { t%{n}.string }"
+  }.freeze
+
+  READINGS = ["read(%{v})", "gets", "getc", "getbyte", "readpartial(%{v})", "pread(3, %{v})", "sysread(%{v})", "readline(chomp: true)",
+              "read_nonblock(%{v})", "pos", "eof?", "lineno", "each_line.first", "read"].map { |call| "s%{n}.#{call}" }.freeze
+  PUSHES = ["ungetc(\"X\")", "ungetc(\"\\u00e9\")", "ungetbyte(88)", "ungetbyte(\"YZ\")", "ungetbyte(\"u\" * 9000)"].map { |call| "s%{n}.#{call} && nil" }.freeze
+  MOVES = ["seek(%{v})", "rewind", "pos = %{v}", "seek(-%{v}, IO::SEEK_END)", "seek(%{v}, IO::SEEK_CUR)", "write(\"written\")",
+           "flush && nil", "sysseek(%{v})", "fsync"].map { |call| "s%{n}.#{call}" }.freeze
+  COPIES = ["s%{n}, t%{n}", "s%{n}, t%{n}, %{v}", "s%{n}, t%{n}, %{v}, 2", "s%{n}, t%{n}, nil, %{v}", "s%{n}, t%{n}, 0"].map { |of| "IO.copy_stream(#{of})" }.freeze
+  WRITES = ["write(\"put\")", "<< \"put\" && nil", "print(1, 2)"].map { |call| "t%{n}.#{call}" }.freeze
+
+  # What a task of a group does. "now" ends at once; "gate" and "late" when the block opens the gate.
+  MEMBERS = { "now" => "%{v}", "nap" => "sleep 0.001; %{v}", "gate" => "gate%{n}.pop || %{v}", "fail" => "raise Fuzz::Own",
+              "late" => "gate%{n}.pop || raise(Fuzz::Own)", "endless" => "Thread::Queue.new.pop" }.freeze
+  CLEANUPS = { "none" => [], "note" => [], "nap" => ["sleep 0.001"], "raise" => ["raise Fuzz::Own"] }.freeze
+
+  # How the block of a group ends, and the tasks that it may have beside one that decides.
+  FINALS = {
+    "results" => ["g%{n}.results", %w[now nap gate], %w[now]],
+    "map" => ["g%{n}.map([1, 2, 3]) { |item| sleep 0.001; item * 2 }", %w[now nap], %w[now]],
+    "wait" => ["g%{n}.wait.size", %w[now nap gate], %w[now]],
+    "first" => ["g%{n}.first", %w[endless], %w[now nap gate]],
+    "none" => ["g%{n}.first { false }", %w[now nap gate], %w[nap gate]],
+    "both" => ["stage.shares[\"g%{n}\"] << Fuzz.text(g%{n}.first)", %w[endless], %w[nap gate]],
+    "cancel" => ["g%{n}.cancel.results", %w[endless now], %w[endless]],
+    "raise" => ["raise Fuzz::Own", %w[endless now], %w[endless]],
+    "leave" => ["g%{n}.wait", %w[endless now], %w[fail late]],
+    "late" => ["g%{n}.wait", %w[endless now], %w[endless]]
+  }.freeze
+
+  # What a scheduler has done when it ends.
+  LAST_WORKS = {
+    "nothing" => "%{v}",
+    "offload" => "stage.offload { %{v} }",
+    "failed_offload" => "stage.offload { raise Fuzz::Own }",
+    "lookup" => "Addrinfo.getaddrinfo(\"localhost\", 80).any?",
+    "child" => "system(\"true\")",
+    "sleep" => "sleep(0.001) && %{v}",
+    "thread" => "Thread.new { %{v} }.value",
+    "raise" => "raise Fuzz::Own",
+    "fiber" => "Fiber.new { stage.offload { %{v} } }.resume",
+    "copy" => "IO.copy_stream(stage.file(%{v}), stage.file(0))"
+  }.freeze
+
+  # Where it ends.
+  PLACES = %w[root fiber enumerator fork].freeze
+end
