@@ -51,7 +51,7 @@ module Fuzz
     "wait" => ["g%{n}.wait.size", %w[now nap gate], %w[now]],
     "first" => ["g%{n}.first", %w[endless], %w[now nap gate]],
     "none" => ["g%{n}.first { false }", %w[now nap gate], %w[nap gate]],
-    "both" => ["stage.shares[\"g%{n}\"] << Fuzz.text(g%{n}.first)", %w[endless], %w[nap gate]],
+    "both" => ["stage.shares[\"g%{n}\"] << Fuzz.text(g%{n}.first) and nil", %w[endless], %w[nap gate]],
     "cancel" => ["g%{n}.cancel.results", %w[endless now], %w[endless]],
     "raise" => ["raise Fuzz::Own", %w[endless now], %w[endless]],
     "leave" => ["g%{n}.wait", %w[endless now], %w[fail late]],

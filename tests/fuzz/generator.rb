@@ -115,7 +115,11 @@ module Fuzz
     end
 
     # State that is compared where the operations are: a thread's own only where no other task has the same thread.
-    def slots = %w[storage local] + (@place ? %w[variable name priority report] : []) + (@framed ? %w[match line] : [])
+    def slots
+      return %w[storage] if @place == :job # a worker keeps the rest from job to job
+
+      %w[storage local] + (@place ? %w[variable name priority report] : []) + (@framed ? %w[match line] : [])
+    end
 
     def value = @value += 1
 

@@ -40,7 +40,7 @@ module Fuzz
 
     # Returns when the task sleeps, or has ended.
     def async(&block)
-      until_true { @limit.nil? || size < @limit }
+      until_true { @errors.empty? && (@limit.nil? || size < @limit) }
       member = Member.new(self, nil, :running)
       @lock.synchronize { @members << member }
       member.thread = Thread.new { Thread.handle_interrupt(Object => :never) { perform(member, &block) } }

@@ -121,7 +121,7 @@ module Fuzz
       final = edge(FINALS.fetch(op[:final]).first, group)
       members = lines(op[:members])
       between = lines(op[:body])
-      callers = Array.new(op[:callers]) { "stage.beside { stage.shares[\"g#{group}\"] << Fuzz.text(#{final}) }" }
+      callers = Array.new(op[:callers]) { "stage.beside { stage.shares[\"g#{group}\"] << Fuzz.text(#{edge(FINALS.fetch(op[:final] == "both" ? "first" : op[:final]).first, group)}) }" }
       ["gate#{group} = Thread::Queue.new", "v#{group} = stage.group#{"(#{options})" unless options.empty?} do |g#{group}|",
        *indented([*members, *between, *callers, "gate#{group}.close", final]), "end", "#{@letter}.note(\"g#{group}: \#{Fuzz.text(v#{group})}\")"]
     end
