@@ -94,7 +94,7 @@ module Fuzz
     def make_files(_depth)
       calls = Array.new(1 + @random.rand(5)) { pick_from(pick(READINGS => 4, PUSHES => 4, MOVES => 3, COPIES => 3, WRITES => 1)) }
       { op: "files", source: pick("file" => 5, "pipe" => 1, "unix" => 1, "string" => 1), target: pick_from(TARGETS.keys),
-        size: pick_from([0, 10, 300, 9000, 300_000]), body: [*calls, pick_from(COPIES)].map { |call| { op: "call", call:, value: pick_from([1, 2, 7, 40]) } } }
+        size: pick_from([3, 10, 300, 9000, 300_000]), body: [*calls, pick_from(COPIES)].map { |call| { op: "call", call:, value: pick_from([1, 2, 7, 40]) } } }
     end
 
     # A group whose outcome does not depend on which task ends first: only one decides, or they all come to their ends.

@@ -39,7 +39,7 @@ module Fuzz
         when :root then own_run(&work)
         when :fiber then Fiber.new { own_run(&work) }.resume
         when :enumerator then Enumerator.new { |yielder| yielder << own_run(&work) }.next
-        when :fork then ended_in_child(&work)
+        when :fork then own_run { in_child { own_run(&work) } }
         end
       end.value
     end
@@ -55,7 +55,9 @@ module Fuzz
 
     def filled(size, reader, writer)
       own(reader, writer)
-      thread { writer.write(bytes(size)); writer.close }.then { reader }
+      writer.write(bytes([size, 9000].min)) # less than a pipe holds
+      writer.close
+      reader
     end
 
     # @return [Array(IO, #call)] a target, and what tells what has arrived there
@@ -70,20 +72,18 @@ module Fuzz
 
     def own_run(&work) = @backend ? Reactor.run(backend: @backend, &work) : yield
 
-    # The child is forked inside of the run, which then ends in both processes.
-    #
-    # @return [Array] the run's value, the same in the child, and the child's exit status
-    def ended_in_child
-      parent = Process.pid
+    # @return [Array] what the block returns in a forked child, as text, and the child's exit status
+    def in_child
       reader, writer = IO.pipe
-      pid = nil
-      value = own_run { yield.tap { pid = Process.fork } }
-      return [value, reader.tap { writer.close }.read, Process.wait2(pid).last.exitstatus] if Process.pid == parent
-
-      writer.write(Fuzz.text(value))
-      Process.exit!(0)
+      pid = Process.fork do
+        writer.write(Fuzz.text(yield))
+        Process.exit!(0)
+      ensure
+        Process.exit!(1)
+      end
+      writer.close
+      [reader.read, Process.wait2(pid).last.exitstatus]
     ensure
-      Process.exit!(1) unless Process.pid == parent
       [reader, writer].each { |io| io.close unless io.closed? }
     end
   end
