@@ -14,7 +14,7 @@ module Fuzz
     LONG_PARKED = 0.12 # seconds after which the native loop has looked at a descriptor again
 
     BLOCKS = { wait: 10, timed: 3, nap: 1, raise: 1, guard: 4, timeout: 2, certain: 2, enumerator: 4, suspended: 1, fiber: 2,
-               thread: 1, lock: 1, fork: 1, offload: 3, keep: 2, look: 2, files: 3, group: 3, ending: 1 }.freeze
+               thread: 1, lock: 1, fork: 1, offload: 3, keep: 2, look: 2, files: 3, group: 3, ending: 2 }.freeze
     ENDS = { "feed" => 8, "eof" => 2, "close" => 4, "reopen" => 2, "raise" => 4, "kill" => 2 }.freeze
     AROUND = %w[none none guard far certain lock].freeze
     HANDLERS = ["sleep 0.01", "Thread::Queue.new.pop(timeout: 0.01)", "IO.select(nil, nil, nil, 0.01)", "nil"].freeze
@@ -75,7 +75,7 @@ module Fuzz
     def make_guard(depth) = guard(body(depth + 1), chance(0.6) ? [cleanup] : [])
     def make_timeout(depth) = { op: "timeout", seconds: pick_from(FAR), own: chance(0.3), body: body(depth + 1) }
     def make_fiber(depth) = { op: "fiber", storage: (value if chance(0.5)), body: in_place(@place, framed: true) { body(depth + 1) } }
-    def make_thread(depth) = { op: "thread", body: in_place(:thread, framed: true) { body(depth + 1) } }
+    def make_thread(depth) = { op: "thread", body: in_place(:thread, framed: true) { [make_keep(depth), *body(depth + 1), make_look(depth)] } }
     def make_lock(depth) = { op: "lock", monitor: chance(0.5), body: body(depth + 1) }
     def make_certain(depth) = guard([{ op: "timeout", seconds: CERTAIN, own: chance(0.5), body: never(depth + 1) }], [])
 
