@@ -93,7 +93,10 @@ module Fuzz
 
     def make_files(_depth)
       calls = Array.new(1 + @random.rand(5)) { pick_from(pick(READINGS => 4, PUSHES => 4, MOVES => 3, COPIES => 3, WRITES => 1)) }
-      { op: "files", source: pick("file" => 5, "pipe" => 1, "unix" => 1, "string" => 1), target: pick_from(TARGETS.keys),
+      target = pick_from(TARGETS.keys)
+      # sendfile(2) puts pages of the file into a pipe or socket: a write to the file changes what has not been read there.
+      calls.reject! { |call| call.start_with?("s%{n}.write") } if %w[pipe unix].include?(target)
+      { op: "files", source: pick("file" => 5, "pipe" => 1, "unix" => 1, "string" => 1), target:,
         size: pick_from([3, 10, 300, 9000, 300_000]), body: [*calls, pick_from(COPIES)].map { |call| { op: "call", call:, value: pick_from([1, 2, 7, 40]) } } }
     end
 
