@@ -1,0 +1,84 @@
+# frozen_string_literal: true
+
+require "json"
+require_relative "time_limit"
+
+# Runs the cells of a table, each in a forked child of one process that has loaded everything. A cell may hang, spin, crash or end its
+# process; the others run nevertheless.
+#
+# The table is a module with a method `cell(name)`, in a file of its own. What that method returns is the value of the cell.
+module Cells
+  # Idle seconds after which a cell hangs, and seconds of CPU after which it spins. A cell takes milliseconds of both.
+  IDLE = 6
+  CPU = 6
+
+  # value: what the cell returned, or nil; ended: "exit 0", "signal KILL", "hangs", "spins"; out, err: what it wrote
+  Result = Struct.new(:value, :ended, :out, :err) do
+    def to_s = [value.nil? ? nil : "tells #{value.inspect}", ended, *(["writes #{out.inspect}"] unless out.empty?), *(["warns #{err[0, 600].inspect}"] unless err.empty?)].compact.join(", ")
+  end
+
+  class << self
+    # In the test: runs the cells of a table.
+    #
+    # @param test [ReactorTest]
+    # @param file [String] of the table
+    # @param names [Array<String>]
+    # @return [Hash{String => Result}]
+    def run(test, file, names, env: {})
+      code = "require #{__FILE__.dump}; require #{File.join(__dir__, file).dump}; Cells.conduct(#{File.basename(file).capitalize})"
+      child = test.run_child("#{code}\n__END__", env: env.merge("REACTOR_CELLS" => names.to_json), within: 300)
+      rows = child.out.lines.map { |line| JSON.parse(line) }.to_h { |name, *rest| [name, Result.new(*rest)] }
+      names.to_h { |name| [name, rows[name] || (raise "no result of #{name}: #{child.status.inspect} #{child.err}")] }
+    end
+
+    # In the process that forks.
+    def conduct(table)
+      to, $stdout = $stdout, STDERR
+      JSON.parse(ENV.delete("REACTOR_CELLS")).each { |name| to.write("#{JSON.generate([name, *result(table, name).to_a])}\n") }
+    end
+
+    private
+
+    def result(table, name)
+      files = Array.new(3) { |i| File.join(Dir.tmpdir, "cell-#{Process.pid}-#{i}") }
+      files.each { |path| File.write(path, "") }
+      pid = fork { perform(table, name, files) }
+      _, status = TimeLimit.new(IDLE, pid).until { Process.waitpid2(pid, Process::WNOHANG) || (sleep 0.001; nil) }
+      backtraces = dump_and_kill(pid) unless status
+      texts = files.map { |path| File.read(path).scrub }
+      Result.new(texts[0].empty? ? nil : JSON.parse(texts[0]), ended(status), texts[1], texts[2] + backtraces.to_s)
+    ensure
+      files.each { |path| File.unlink(path) }
+    end
+
+    def perform(table, name, files)
+      Process.setpgid(0, 0)
+      Process.setrlimit(:CPU, CPU, CPU + 2)
+      Process.setrlimit(:CORE, 0, 0)
+      results = File.open(files[0], "a")
+      STDOUT.reopen(files[1], "a").sync = true
+      STDERR.reopen(files[2], "a").sync = true
+      $stdout, $stderr = STDOUT, STDERR
+      value = table.cell(name)
+      results.syswrite(JSON.generate(value))
+      exit!(0)
+    end
+
+    def ended(status)
+      return "hangs" unless status
+      return "exit #{status.exitstatus}" if status.exited?
+
+      Signal.signame(status.termsig).then { |signal| signal == "XCPU" ? "spins" : "signal #{signal}" }
+    end
+
+    # Kills the processes of a cell that hangs.
+    def dump_and_kill(pid)
+      stacks = Stacks.of_tree(pid)[0, 4000] if ENV["REACTOR_STACKS"]
+      Process.kill(:KILL, -pid)
+      Process.waitpid(pid)
+      stacks
+    rescue Errno::ESRCH
+      nil
+    end
+  end
+end

@@ -1,0 +1,260 @@
+# frozen_string_literal: true
+
+require "etc"
+require "socket"
+require "stringio"
+require "tempfile"
+require "timeout"
+require "tmpdir"
+require "reactor/observe/observer"
+require "reactor/testing"
+
+# Cells of test_exhaustion.rb: while a resource is exhausted, an operation is done; then the resource is free again, and the operation is
+# done again. A name is "where|resource|cold or warm|operation"; a warm operation has been done before.
+module Exhaustion
+  KEPT = [] # nothing that is open may be collected meanwhile
+
+  module NoThread
+    def new(...) = Exhaustion.no_threads ? raise(ThreadError, "can't create Thread: Resource temporarily unavailable") : super
+    def start(...) = Exhaustion.no_threads ? raise(ThreadError, "can't create Thread: Resource temporarily unavailable") : super
+    def fork(...) = Exhaustion.no_threads ? raise(ThreadError, "can't create Thread: Resource temporarily unavailable") : super
+  end
+
+  class << self
+    attr_accessor :no_threads
+
+    # All descriptors are taken, but some.
+    def descriptors(free)
+      taken = KEPT.push([]).last
+      loop { taken << File.open(File::NULL) }
+    rescue Errno::EMFILE
+      free.times { taken.pop.close }
+      -> { taken.each(&:close) }
+    end
+
+    def threads
+      self.no_threads = true
+      -> { self.no_threads = false }
+    end
+
+    # No stack for another fiber but these few. (The environment makes stacks so large that the address space has room for few.)
+    def fibers(free)
+      limit = address_space(48_000_000)
+      taken = KEPT.push([]).last
+      loop { taken << Fiber.new { Fiber.yield }.tap(&:resume) }
+    rescue FiberError
+      free.times { taken.pop.resume }
+      -> { limit.call; taken.each(&:resume) }
+    end
+
+    # @param bytes [Integer] that the process may still map
+    def address_space(bytes)
+      soft, hard = Process.getrlimit(:AS)
+      Process.setrlimit(:AS, (File.read("/proc/self/status")[/VmSize:\s+(\d+)/, 1].to_i * 1024) + bytes, hard)
+      -> { Process.setrlimit(:AS, soft, hard) }
+    end
+  end
+
+  RESOURCES = {
+    **(0..3).to_h { |free| ["#{free} descriptors", -> { descriptors(free) }] },
+    "no threads" => -> { threads },
+    **(0..2).to_h { |free| ["#{free} fibers", -> { fibers(free) }] },
+    "no memory" => -> { address_space(40_000_000) }
+  }.freeze
+
+  class << self
+    # A thread that acts each time the caller waits.
+    def partner(&act)
+      orders, main = Thread::Queue.new, Thread.current
+      KEPT << Thread.new { Thread.pass until main.stop?.tap { |stopped| act.call if stopped } while orders.pop }
+      -> { orders << true }
+    end
+
+    def pipe = IO.pipe.tap { |ends| KEPT << ends }
+
+    def listener = TCPServer.new("127.0.0.1", 0).tap { |server| KEPT << server }
+
+    # A listener with some clients that wait.
+    def full_listener
+      listener.tap { |server| 4.times { KEPT << TCPSocket.new("127.0.0.1", server.addr[1]) } }
+    end
+
+    # Children that end when the returned lambda is called.
+    def child
+      from, to = pipe
+      pid = fork { Process.setrlimit(:CPU, 1); to.close; from.read(1); exit!(3) }
+      [pid, partner { to.write("x") }]
+    end
+
+    def file(text = "text") = File.join(Dir.tmpdir, "exhausted-#{Process.pid}").tap { |path| File.write(path, text) && KEPT << path }
+  end
+
+  # Each prepares, and returns what is done. Those of plain Ruby are done on a thread without a scheduler as well.
+  RUBY = {
+    "sleep" => -> { -> { sleep(0.001).class } },
+    "wait_readable" => -> { from, to = pipe; act = partner { to.write("x") }; -> { act.call; from.wait_readable && from.read(1) } },
+    "read" => -> { from, to = pipe; act = partner { to.write("x") }; -> { act.call; from.readpartial(1) } },
+    "read a socket" => -> { from, to = KEPT.push(UNIXSocket.pair).last; act = partner { to.write("x") }; -> { act.call; from.recv(1) } },
+    "write" => -> { from, to = pipe; act = partner { from.read(70_000) }; -> { act.call; to.write("x" * 70_000) } },
+    "IO.select" => -> { from, to = pipe; act = partner { to.write("x") }; -> { act.call; IO.select([from], nil, nil).flatten.size.tap { from.read(1) } } },
+    "IO.select, timeout" => -> { from, = pipe; -> { IO.select([from], nil, nil, 0.001) } },
+    "accept" => -> { server = full_listener; -> { server.accept.close } },
+    "accept, waits" => lambda do
+      server = listener
+      sockets = Array.new(4) { Socket.new(:INET, :STREAM) }.each { |socket| KEPT << socket }
+      act = partner { sockets.pop&.connect(server.local_address) }
+      -> { act.call; server.accept.close }
+    end,
+    "accept_nonblock" => -> { server = full_listener; -> { server.accept_nonblock.close } },
+    "connect to an address" => -> { server = listener; -> { TCPSocket.new("127.0.0.1", server.addr[1]).close } },
+    "connect to a name" => -> { server = listener; -> { TCPSocket.new("localhost", server.addr[1]).close } },
+    "Socket.tcp" => -> { server = listener; -> { Socket.tcp("localhost", server.addr[1]).close } },
+    "Addrinfo" => -> { -> { Addrinfo.getaddrinfo("localhost", 80, :INET, :STREAM).first.ip_port } },
+    "getnameinfo" => -> { -> { Addrinfo.tcp("127.0.0.1", 80).getnameinfo(Socket::NI_NUMERICSERV).last } },
+    "a name" => -> { -> { IPSocket.getaddress("localhost").class } },
+    "an unknown name" => -> { -> { IPSocket.getaddress("nowhere.invalid") } },
+    "UDP to a name" => -> { socket = UDPSocket.new.tap { |udp| KEPT << udp }; -> { socket.send("x", 0, "localhost", 9) } },
+    "UNIXSocket" => lambda do
+      path = "#{Dir.mktmpdir}/s"
+      KEPT << UNIXServer.new(path)
+      -> { UNIXSocket.new(path).close }
+    end,
+    "Process.wait" => -> { children = Array.new(3) { child }; -> { pid, act = children.pop; act.call; Process.wait2(pid).last.exitstatus } },
+    "Process.wait of any" => -> { children = Array.new(3) { child }; -> { _, act = children.pop; act.call; Process.wait2.last.exitstatus } },
+    "Process.detach" => -> { children = Array.new(3) { child }; -> { pid, act = children.pop; act.call; Process.detach(pid).value.exitstatus } },
+    "system" => -> { -> { system("exit 2", exception: true) } },
+    "backticks" => -> { -> { `echo out` } },
+    "IO.popen" => -> { -> { IO.popen(["echo", "out"], &:read) } },
+    "fork" => -> { -> { Process.wait2(fork { exit!(3) }).last.exitstatus } },
+    "Timeout" => -> { -> { Timeout.timeout(0.001) { sleep } } },
+    "Timeout, in time" => -> { -> { Timeout.timeout(60) { sleep(0.001).class } } },
+    "IO#timeout" => -> { from, = pipe; from.timeout = 0.001; -> { from.read(1) } },
+    "File.read" => -> { path = file; -> { File.read(path) } },
+    "File.write" => -> { path = file; -> { File.write(path, "text") } },
+    "a large File.read" => -> { path = file("x" * 50_000_000); -> { File.read(path).size } },
+    "read of an open file" => -> { io = File.open(file).tap { |open| KEPT << open }; -> { io.pread(4, 0) } },
+    "fsync" => -> { io = File.open(file, "r+").tap { |open| KEPT << open }; -> { io.write("x"); io.fsync } },
+    "flock" => -> { io = File.open(file).tap { |open| KEPT << open }; -> { io.flock(File::LOCK_EX); io.flock(File::LOCK_UN) } },
+    "flock, waits" => lambda do
+      path = file
+      io, other = KEPT.push([File.open(path), File.open(path)]).last
+      act = partner { other.flock(File::LOCK_UN) }
+      -> { other.flock(File::LOCK_EX); act.call; [io.flock(File::LOCK_EX), io.flock(File::LOCK_UN)] }
+    end,
+    "copy_stream of paths" => -> { path = file; -> { IO.copy_stream(path, "#{path}.copy") } },
+    "copy_stream to a pipe" => -> { io = File.open(file).tap { |open| KEPT << open }; _, to = pipe; -> { io.rewind; IO.copy_stream(io, to) } },
+    "copy_stream of pipes" => lambda do
+      (from, to), (_, last) = pipe, pipe
+      act = partner { to.write("text") }
+      -> { act.call; IO.copy_stream(from, last, 4) }
+    end,
+    "a FIFO" => lambda do
+      path = "#{Dir.mktmpdir}/f"
+      File.mkfifo(path)
+      KEPT << File.open(path, File::RDWR | File::NONBLOCK)
+      -> { File.open(path, "w") { 1 } }
+    end,
+    "Dir.children" => -> { folder = Dir.mktmpdir; -> { Dir.children(folder) } },
+    "Tempfile" => -> { -> { Tempfile.create("x") { |io| io.write("text") } } },
+    "Queue#pop" => -> { queue = Thread::Queue.new; act = partner { queue << 1 }; -> { act.call; queue.pop } },
+    "Queue#pop, timeout" => -> { queue = Thread::Queue.new; -> { queue.pop(timeout: 0.001) } },
+    "Mutex" => lambda do
+      mutex, go, held = Thread::Mutex.new, Thread::Queue.new, Thread::Queue.new
+      main = Thread.current
+      KEPT << Thread.new { mutex.synchronize { held << 1; Thread.pass until main.stop? } while go.pop }
+      -> { go << 1; held.pop; mutex.synchronize { 1 } }
+    end,
+    "ConditionVariable" => -> { mutex, condition = Thread::Mutex.new, Thread::ConditionVariable.new; -> { mutex.synchronize { condition.wait(mutex, 0.001); 1 } } },
+    "Thread" => -> { -> { Thread.new { sleep 0.001; 1 }.value } },
+    "Enumerator" => -> { -> { Enumerator.new { |y| sleep 0.001; y << 1 }.next } },
+    "Fiber" => -> { -> { Fiber.new { sleep 0.001; 1 }.resume } },
+    "a large string" => -> { -> { ("x" * 50_000_000).size } },
+    "a large read" => -> { from, to = pipe; act = partner { to.write("x") }; -> { act.call; from.readpartial(50_000_000)[0] } },
+    "a large write" => -> { io = File.open(file, "w").tap { |open| KEPT << open }; text = "x" * 50_000_000; -> { io.rewind; io.syswrite(text) } },
+    "IO::Buffer" => -> { from, to = pipe; act = partner { to.write("x") }; -> { act.call; from.wait_readable; IO::Buffer.new(50_000_000).read(from, 1).positive? } }
+  }.freeze
+
+  # Of this library.
+  OURS = {
+    "Fiber.schedule" => -> { -> { Fiber.schedule { sleep 0.001 }.class } },
+    "Fiber.schedule in a row" => -> { -> { Array.new(5) { Fiber.schedule { sleep 0.001 } }.size } },
+    "offload" => -> { -> { Reactor.offload { 1 } } },
+    "offload of several" => -> { -> { Reactor.group { |group| group.map([1, 2, 3]) { |i| Reactor.offload { i } } } } },
+    "group" => -> { -> { Reactor.group { |group| 3.times { |i| group.async { sleep 0.001; i } }; group.results } } },
+    "group, limited" => -> { -> { Reactor.group(limit: 1, timeout: 60) { |group| group.map([1, 2, 3]) { |i| sleep 0.001; i } } } },
+    "group, first" => -> { -> { Reactor.group { |group| group.async { 1 }; group.async { sleep }; group.first } } },
+    "on_ready" => lambda do
+      from, to = pipe
+      act = partner { to.write("x") }
+      lambda do
+        ended = Thread::Queue.new
+        act.call
+        watcher = Fiber.scheduler.on_ready(from) { ended << from.readpartial(1) }
+        sleep 0.001 while watcher.waiting? # its fiber may have found no memory, which ends it
+        watcher.ended == :ready ? ended.pop : raise(FiberError, watcher.ended.to_s)
+      end
+    end,
+    "a new scheduler" => -> { -> { Reactor::Scheduler.new.close } },
+    "a run in a thread" => -> { -> { Thread.new { Thread.current.report_on_exception = false; Reactor.run { sleep 0.001; 1 } }.value } },
+    "a run with a stall limit" => -> { -> { Thread.new { Thread.current.report_on_exception = false; Reactor.run(stall: 60) { Reactor.offload { 1 } } }.value } },
+    "virtual time" => -> { -> { Thread.new { Thread.current.report_on_exception = false; Reactor::Testing.virtual_time { |clock| sleep 1; clock.elapsed } }.value } },
+    "trace" => -> { path = file; -> { Fiber.scheduler.trace(path) { sleep 0.001; 1 } } },
+    "dump" => -> { -> { [Fiber.scheduler.dump, Fiber.scheduler.stats, Fiber.scheduler.health, Reactor.dump(StringIO.new)].map(&:class) } },
+    "observe" => lambda do
+      Dir.mktmpdir.then { |folder| ENV["TMPDIR"] = folder }
+      lambda do
+        observer = Reactor.observe
+        [observer.open?, UNIXSocket.open(observer.path) { |io| io.gets.to_s[0, 8] }]
+      ensure
+        observer&.close
+      end
+    end
+  }.freeze
+
+  class << self
+    def cell(name)
+      where, resource, warmth, operation = name.split("|")
+      Process.setrlimit(:NOFILE, 64, Process.getrlimit(:NOFILE).last)
+      Thread.singleton_class.prepend(NoThread)
+      Thread.report_on_exception = Thread.current.report_on_exception = false
+      where == "plain" ? plain(resource, warmth, operation) : in_a_fiber(resource, warmth, operation)
+    end
+
+    private
+
+    def told
+      value = yield
+      value.inspect
+    rescue Exception => error # rubocop:disable Lint/RescueException -- NoMemoryError
+      error.class.name
+    end
+
+    def done(resource, warmth, call, seen)
+      seen["before"] = told(&call) if warmth == "warm"
+      free = RESOURCES.fetch(resource).call
+      seen["during"] = told(&call)
+      free.call
+      seen["after"] = told(&call)
+    end
+
+    def plain(resource, warmth, operation)
+      {}.tap { |seen| done(resource, warmth, RUBY.fetch(operation).call, seen) }
+    end
+
+    def in_a_fiber(resource, warmth, operation)
+      seen, go = {}, Thread::Queue.new
+      Fiber.set_scheduler(scheduler = Reactor::Scheduler.new)
+      Fiber.schedule { go.pop; sleep 0.001; seen["bystander"] = "went on" }
+      Fiber.schedule do
+        done(resource, warmth, (RUBY[operation] || OURS.fetch(operation)).call, seen)
+      ensure
+        go << true
+      end
+      seen["run"] = told { scheduler.run }
+      seen["left"] = [scheduler.live, scheduler.stats[:timers], scheduler.watchers.size]
+      scheduler.close
+      seen["another run"] = told { Reactor.run { sleep 0.001; 1 } }
+      seen
+    end
+  end
+end
