@@ -6,11 +6,14 @@ require_relative "time_limit"
 # Runs the cells of a table, each in a forked child of one process that has loaded everything. A cell may hang, spin, crash or end its
 # process; the others run nevertheless.
 #
-# The table is a module with a method `cell(name)`, in a file of its own. What that method returns is the value of the cell.
+# The table is a module with a method `cell(name)`, in a file of its own. What that method returns is the value of the cell. If that is
+# :ends_by_itself, the process ends as a program does.
 module Cells
   # Idle seconds after which a cell hangs, and seconds of CPU after which it spins. A cell takes milliseconds of both.
   IDLE = 6
-  CPU = 6
+  CPU = 3
+  # Cells that hang or spin, after which the others are not run.
+  HANGS = 5
 
   # value: what the cell returned, or nil; ended: "exit 0", "signal KILL", "hangs", "spins"; out, err: what it wrote
   Result = Struct.new(:value, :ended, :out, :err) do
@@ -34,7 +37,12 @@ module Cells
     # In the process that forks.
     def conduct(table)
       to, $stdout = $stdout, STDERR
-      JSON.parse(ENV.delete("REACTOR_CELLS")).each { |name| to.write("#{JSON.generate([name, *result(table, name).to_a])}\n") }
+      hangs = 0
+      JSON.parse(ENV.delete("REACTOR_CELLS")).each do |name|
+        result = hangs < HANGS ? result(table, name) : Result.new(nil, "not run", "", "")
+        hangs += 1 if %w[hangs spins].include?(result.ended)
+        to.write("#{JSON.generate([name, *result.to_a])}\n")
+      end
     end
 
     private
@@ -60,6 +68,8 @@ module Cells
       STDERR.reopen(files[2], "a").sync = true
       $stdout, $stderr = STDOUT, STDERR
       value = table.cell(name)
+      return if value == :ends_by_itself
+
       results.syswrite(JSON.generate(value))
       exit!(0)
     end

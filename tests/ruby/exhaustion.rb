@@ -39,7 +39,7 @@ module Exhaustion
 
     # No stack for another fiber but these few. (The environment makes stacks so large that the address space has room for few.)
     def fibers(free)
-      limit = address_space(48_000_000)
+      limit = address_space(200_000_000)
       taken = KEPT.push([]).last
       loop { taken << Fiber.new { Fiber.yield }.tap(&:resume) }
     rescue FiberError

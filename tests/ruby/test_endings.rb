@@ -1,0 +1,73 @@
+# frozen_string_literal: true
+
+require_relative "helper"
+require_relative "cells"
+require_relative "endings"
+
+# Every way in which a scheduler ends, in every place where it can be, with its fibers in every state: what comes out, which ensure clauses
+# run, that nothing is left, and that nothing is written to $stderr.
+class TestEndings < ReactorTest
+  # Way => what it says at last, the status of the process, what becomes of the fibers.
+  WAYS = {
+    "run" => ["value value", "exit 0", "completed"],
+    "an error" => ["raises KeyError", "exit 0", "cancelled"],
+    "an error of a fiber" => ["raises KeyError", "exit 0", "completed"],
+    "exit" => ["raises SystemExit", "exit 3", "cancelled"],
+    "exit of a fiber" => ["raises SystemExit", "exit 3", "cancelled"],
+    "exit!" => [nil, "exit 4", nil],
+    "abort" => ["raises SystemExit", "exit 1", "cancelled"],
+    "exec" => [nil, "exit 5", nil],
+    "TERM" => ["raises SignalException", "signal TERM", "cancelled"],
+    "INT" => ["raises Interrupt", "signal INT", "cancelled"],
+    "Thread#kill" => [nil, "exit 0", "cancelled"],
+    "Thread#raise" => ["raises KeyError", "exit 0", "cancelled"],
+    "set_scheduler(nil)" => ["value value", "exit 0", "completed"],
+    "close" => ["value value", "exit 0", "completed"],
+    "another scheduler" => ["value value", "exit 0", "completed"],
+    "another run" => ["value value", "exit 0", "completed"],
+    "the end of the thread" => ["value value", "exit 0", "completed"]
+  }.freeze
+
+  # States whose fibers say something, by what they say.
+  NAMES = {
+    "a waiting fiber" => "queue", "an Enumerator that waits" => "enumerator", "a timeout" => "timeout", "a read" => "read",
+    "a busy worker" => "offload", "a lookup" => "lookup", "a child" => "child", "a group" => "group", "a thread" => "thread"
+  }.freeze
+
+  # A signal is for the main thread. What cannot be in a place.
+  IMPOSSIBLE = [
+    [/\A(a thread|a thread of a run)\|.*\|(TERM|INT)\z/, "a signal ends the main thread"],
+    [/\A(a fiber|an Enumerator|a blocking fiber|at_exit)\|.*\|the end of the thread\z/, "the thread does not end there"]
+  ].freeze
+
+  def setup
+    super
+    skip_under_stress
+    needs_fork
+    needs_linux "the descriptors from /proc"
+  end
+
+  def check(place)
+    cells = Endings::STATES.keys.product(Endings::WAYS.keys).map { |rest| [place, *rest].join("|") }
+    cells.reject! { |cell| IMPOSSIBLE.any? { |pattern, _| pattern.match?(cell) } }
+    cells = cells.grep(/#{ENV["REACTOR_CELL"]}/)
+    got = Cells.run(self, "endings", cells)
+    wrong = cells.filter_map { |cell| problem(cell, got[cell]) }
+    assert wrong.empty?, -> { "#{wrong.size} of #{cells.size} cells:\n#{wrong.join("\n")}\n" }
+  end
+
+  def problem(cell, got)
+    place, state, way = cell.split("|")
+    said, ended, fate = WAYS.fetch(way)
+    lines = [(("#{NAMES[state]} #{fate}" if NAMES[state]) if fate), said]
+    lines << "watcher ran" if state == "a watcher" && fate == "completed"
+    (lines << "child #{ended}") && ended = "exit 0" if place.start_with?("a child")
+    expected = [lines.compact.sort, ended, ""]
+    found = [got.out.lines(chomp: true).sort, got.ended, got.err]
+    "#{cell}: #{got}, not #{expected.first.inspect}, #{ended}" unless found == expected
+  end
+
+  Endings::PLACES.each_key do |place|
+    define_method(:"test_#{place.tr(" ", "_")}") { check(place) }
+  end
+end
