@@ -33,6 +33,7 @@ module Endings
     "an Enumerator that waits" => -> { queue = Thread::Queue.new; fiber("enumerator") { Enumerator.new { |y| y << queue.pop }.next }; -> { queue << 1 } },
     "a timeout" => -> { queue = Thread::Queue.new; fiber("timeout") { Timeout.timeout(600) { queue.pop } }; -> { queue << 1 } },
     "a read" => -> { from, to = pipe; fiber("read") { from.readpartial(1) }; -> { to.write("x") } },
+    "a watched loop" => -> { -> {} },
     "an idle worker" => -> { Reactor.offload { 1 }; -> {} },
     "a busy worker" => -> { queue = Thread::Queue.new; fiber("offload") { Reactor.offload { queue.pop } }; -> { queue << 1 } },
     "a lookup" => -> { fiber("lookup") { IPSocket.getaddress("localhost") }; -> {} },
@@ -52,7 +53,7 @@ module Endings
       fiber("group") { Reactor.group { |group| group.async { queue.pop }; group.wait } }
       -> { queue << 1 }
     end,
-    "a thread" => -> { queue = Thread::Queue.new; fiber("thread") { Thread.new { queue.pop }.value }; -> { queue << 1 } }
+    "a thread" => -> { queue = Thread::Queue.new; fiber("thread") { Thread.new { queue.pop }.tap { |thread| KEPT << thread }.value }; -> { queue << 1 } }
   }.freeze
 
   # Where the scheduler is.
@@ -70,31 +71,35 @@ module Endings
 
   # How it ends. Each gets what starts the fibers.
   WAYS = {
-    "run" => ->(state) { Reactor.run { state.call.call; :value } },
-    "an error" => ->(state) { Reactor.run { state.call; raise KeyError } },
-    "an error of a fiber" => ->(state) { Reactor.run { go = state.call; Fiber.schedule { sleep 0; raise KeyError }; go.call; :value } },
-    "exit" => ->(state) { Reactor.run { state.call; exit 3 } },
-    "exit of a fiber" => ->(state) { Reactor.run { state.call; Fiber.schedule { sleep 0; exit 3 }; sleep } },
-    "exit!" => ->(state) { Reactor.run { state.call; exit! 4 } },
-    "abort" => ->(state) { Reactor.run { state.call; abort } },
-    "exec" => ->(state) { Reactor.run { state.call; exec("exit 5") } },
-    "TERM" => ->(state) { Reactor.run { state.call; Process.kill(:TERM, Process.pid); sleep } },
-    "INT" => ->(state) { Reactor.run { state.call; Process.kill(:INT, Process.pid); sleep } },
-    "Thread#kill" => ->(state) { Reactor.run { state.call; Thread.current.kill } },
+    "run" => ->(state) { begun { state.call.call; :value } },
+    "an error" => ->(state) { begun { state.call; raise KeyError } },
+    "an error of a fiber" => ->(state) { begun { go = state.call; Fiber.schedule { sleep 0; raise KeyError }; go.call; :value } },
+    "exit" => ->(state) { begun { state.call; exit 3 } },
+    "exit of a fiber" => ->(state) { begun { state.call; Fiber.schedule { sleep 0; exit 3 }; sleep } },
+    "exit!" => ->(state) { begun { state.call; exit! 4 } },
+    "abort" => ->(state) { begun { state.call; abort } },
+    "exec" => ->(state) { begun { state.call; exec("exit 5") } },
+    "TERM" => ->(state) { begun { state.call; Process.kill(:TERM, Process.pid); sleep } },
+    "INT" => ->(state) { begun { state.call; Process.kill(:INT, Process.pid); sleep } },
+    "Thread#kill" => ->(state) { begun { state.call; Thread.current.kill } },
     "Thread#raise" => lambda do |state|
       owner = Thread.current
-      Reactor.run { state.call; Thread.new { Thread.pass until owner.stop?; owner.raise(KeyError) }; sleep }
+      begun { state.call; Thread.new { Thread.pass until owner.stop?; owner.raise(KeyError) }; sleep }
     end,
     "set_scheduler(nil)" => ->(state) { set { state.call.call }; Fiber.set_scheduler(nil) || :value },
     "close" => ->(state) { set { state.call.call }.close || :value },
     "another scheduler" => ->(state) { set { state.call.call }; set { sleep 0 }; Fiber.set_scheduler(nil) || :value },
-    "another run" => ->(state) { Reactor.run { state.call.call }; Reactor.run { sleep 0; :value } },
+    "another run" => ->(state) { begun { state.call.call }; begun { sleep 0; :value } },
     "the end of the thread" => ->(state) { set { state.call.call } && :value }
   }.freeze
 
   class << self
+    attr_writer :options
+
+    def begun(&) = Reactor.run(**@options, &)
+
     def set(&block)
-      scheduler = Reactor::Scheduler.new
+      scheduler = Reactor::Scheduler.new(**@options)
       Fiber.set_scheduler(scheduler)
       Fiber.schedule(&block)
       scheduler
@@ -111,6 +116,7 @@ module Endings
     def cell(name)
       place, state, way = name.split("|")
       trap("INT", "DEFAULT")
+      self.options = state == "a watched loop" ? { stall: 600 } : {}
       start = -> { STATES.fetch(state).call }
       PLACES.fetch(place).call { tell(way, start) }
       :ends_by_itself
@@ -119,6 +125,7 @@ module Endings
     private
 
     def tell(way, start)
+      Thread.current.report_on_exception = false
       descriptors = Dir.children("/proc/self/fd").size
       threads = Thread.list.size
       value = WAYS.fetch(way).call(start)
@@ -129,10 +136,14 @@ module Endings
     ensure
       unless way == "the end of the thread"
         say "has a scheduler" if Fiber.scheduler
-        mine = Thread.list.size - threads
-        KEPT.flatten.each(&:close)
-        open = Dir.children("/proc/self/fd").size - descriptors
-        say "left #{open} descriptors, #{mine} threads" unless mine.zero? && open.zero?
+        KEPT.flatten.each { |kept| kept.is_a?(Thread) ? kept.kill.join : kept.close }
+        left = nil
+        # A thread of the pool may hold one until it has ended.
+        TimeLimit.new(2).until do
+          left = [Dir.children("/proc/self/fd").size - descriptors, Thread.list.size - threads]
+          left.none?(&:positive?) || (sleep 0.001; nil)
+        end
+        say "left #{left.first} descriptors, #{left.last} threads" if left.any?(&:positive?)
       end
     end
   end

@@ -1,0 +1,198 @@
+# frozen_string_literal: true
+
+require "socket"
+require "tempfile"
+require "timeout"
+require "reactor/testing"
+require "reactor/async/selector" if defined?(Reactor::Poller)
+
+# Cells of test_callbacks.rb: something that the library calls raises. A name is "callback|error".
+module Callbacks
+  class << self
+    # Counts ensure clauses: of the callback, and of the fibers beside it.
+    attr_reader :ran
+
+    def raising
+      yield
+    ensure
+      @ran << "callback"
+    end
+
+    # A number whose conversion calls the block.
+    def number(&block)
+      Class.new(Numeric) { %i[divmod to_f to_r to_int to_i coerce].each { |name| define_method(name) { |*| block.call } } }.new
+    end
+
+    def converting(name, &block) = Object.new.tap { |object| object.define_singleton_method(name) { |*| block.call } }
+
+    def pipe = IO.pipe.tap { |ends| @kept.concat(ends) }
+
+    # Serves one client, and waits until its connection is closed.
+    def served(call, **options, &answer)
+      listener = TCPServer.new("127.0.0.1", 0)
+      server = Reactor::Server.new(listener, linger: 0, **options, &answer)
+      server.start
+      client = TCPSocket.new("127.0.0.1", listener.addr[1])
+      client.write("x")
+      client.read # the connection ends
+      sleep 0 # its fiber ends
+      [call, server.connections]
+    ensure
+      client&.close
+      server&.stop
+    end
+  end
+
+  # Where an error comes out. :caller: of the method that takes the callback, as where plain Ruby yields. :fiber: the callback runs in a
+  # fiber of its own. :task: in a task. :worker: on a thread. :nowhere: it is reported.
+  ROWS = {
+    "Reactor.group" => [:caller, ->(call) { Reactor.group { call.call } }],
+    "Reactor.group, a task waits" => [:caller, ->(call) { Reactor.group { |group| group.async { sleep }; call.call } }],
+    "Group#async" => [:task, ->(call) { Reactor.group { |group| group.async { sleep 0; call.call } } }],
+    "Group#async, at once" => [:task, ->(call) { Reactor.group { |group| group.async { call.call } } }],
+    "Group#async, limited" => [:task, ->(call) { Reactor.group(limit: 1) { |group| 3.times { |i| group.async { sleep 0; call.call if i == 1 } } } }],
+    "Group#map" => [:task, ->(call) { Reactor.group { |group| group.map([1, 2]) { |i| i == 2 ? call.call : sleep(0.001) } } }],
+    "Group#map, elements" => [:caller, ->(call) { Reactor.group { |group| group.map(Enumerator.new { |y| y << 1; call.call }) { sleep } } }],
+    "Group#first" => [:caller, ->(call) { Reactor.group { |group| group.async { 1 }; group.async { sleep }; group.first { call.call } } }],
+    "Group limit" => [:caller, ->(call) { Reactor.group(limit: converting(:to_int, &call)) { nil } }],
+    "Group timeout" => [:caller, ->(call) { Reactor.group(timeout: number(&call)) { nil } }],
+    "Reactor.offload" => [:worker, ->(call) { Reactor.offload { call.call } }],
+    "Offload#offload" => [:worker, ->(call) { Fiber.scheduler.offload { call.call } }],
+    "Watching#on_ready" => [:fiber, ->(call) { from, to = pipe; to.write("x"); Fiber.scheduler.on_ready(from) { call.call }; 3.times { sleep 0.001 } }],
+    "Watching#on_ready, timeout" => [:fiber, ->(call) { from, = pipe; Fiber.scheduler.on_ready(from, timeout: 0) { call.call }; 3.times { sleep 0.001 } }],
+    "Watching#on_ready, to_io" => [:caller, ->(call) { Fiber.scheduler.on_ready(converting(:to_io, &call)) { nil } }],
+    "Watching#on_ready, a duration" => [:caller, ->(call) { from, = pipe; Fiber.scheduler.on_ready(from, timeout: number(&call)) { nil } }],
+    "Server.new" => [:fiber, ->(call) { served(call) { call.call } }],
+    "Server.new, handshake" => [:fiber, ->(call) { served(call, handshake: ->(_) { call.call }) { nil } }],
+    "Server.new, a duration" => [:caller, ->(call) { Reactor::Server.new(TCPServer.new("127.0.0.1", 0), idle_timeout: number(&call)) { nil } }],
+    "Server#stop, a duration" => [:caller, ->(call) { Reactor::Server.new(TCPServer.new("127.0.0.1", 0)) { nil }.start.stop(number(&call)) }],
+    "Inspection#trace" => [:caller, ->(call) { Tempfile.create("t") { |file| Fiber.scheduler.trace(file.path) { call.call } } }],
+    "Inspection#trace, to_path" => [:caller, ->(call) { Fiber.scheduler.trace(converting(:to_path, &call)) { nil } }],
+    "Timeout" => [:caller, ->(call) { Timeout.timeout(600) { call.call } }],
+    "_CommonScheduler#timeout_after" => [:caller, ->(call) { Fiber.scheduler.timeout_after(600, KeyError, "late") { call.call } }],
+    "_CommonScheduler#fiber" => [:fiber, ->(call) { Fiber.scheduler.fiber { sleep 0; call.call }; 3.times { sleep 0.001 } }],
+    "_CommonScheduler#fiber, at once" => [:start, ->(call) { Fiber.scheduler.fiber { call.call } }],
+    "sleep, a duration" => [:caller, ->(call) { sleep(number(&call)) }],
+    "io_wait, a duration" => [:caller, ->(call) { from, = pipe; from.wait_readable(number(&call)) }],
+    "IO.select, a duration" => [:caller, ->(call) { from, = pipe; IO.select([from], nil, nil, number(&call)) }],
+    "IO.select, to_io" => [:caller, ->(call) { IO.select([converting(:to_io, &call)], nil, nil, 0) }],
+    "File.open, to_path" => [:caller, ->(call) { File.open(converting(:to_path, &call)) }],
+    "copy_stream, readpartial" => [:caller, ->(call) { _, to = pipe; IO.copy_stream(converting(:readpartial, &call), to) }],
+    "copy_stream, write" => [:caller, ->(call) { from, to = pipe; to.write("x"); to.close; IO.copy_stream(from, converting(:write, &call)) }],
+    "TCPSocket.new, to_str" => [:caller, ->(call) { TCPSocket.new(converting(:to_str, &call), 80) }],
+    "Reactor.dump" => [:caller, ->(call) { Reactor.dump(converting(:write, &call)) }],
+    "Reactor.fiber_name=" => [:caller, ->(call) { Reactor.fiber_name = converting(:to_s, &call); Reactor.fiber_name.to_s }],
+    "Testing.hold" => [:caller, ->(call) { Reactor::Testing.hold { call.call } }],
+    "blocking_operation_wait" => [:caller, ->(call) { Fiber.scheduler.run_by_cost("here", -> { call.call }) }],
+    # Around the run
+    "Reactor.run" => [:run, ->(call) { Reactor.run { call.call } }],
+    "Reactor.run, later" => [:run, ->(call) { Reactor.run { sleep 0.001; call.call } }],
+    "Testing.virtual_time" => [:run, ->(call) { Reactor::Testing.virtual_time { sleep 1; call.call } }],
+    "Scheduler.new, stall" => [:outside, ->(call) { Reactor::Scheduler.new(stall: number(&call)) }],
+    "Scheduler.new, on_stall" => [:nowhere, ->(call) { stalling(on_stall: ->(_) { call.call }) }],
+    "Scheduler.new, the default reporter" => [:nowhere, lambda do |call|
+      $stderr = converting(:write, &call)
+      stalling
+    ensure
+      $stderr = STDERR
+    end],
+    "a reported error" => [:reporter, lambda do |call|
+      Thread.current.report_on_exception = true
+      $stderr = converting(:write, &call)
+      Reactor.run { Fiber.schedule { sleep 0; raise IndexError, "reported" }; sleep 0.001; :value }
+    ensure
+      $stderr = STDERR
+    end]
+  }.freeze
+
+  # How a callback fails.
+  ERRORS = {
+    "StandardError" => -> { raise KeyError, "the callback" },
+    "ScriptError" => -> { raise NotImplementedError, "the callback" },
+    "NoMemoryError" => -> { raise NoMemoryError, "the callback" },
+    "SystemExit" => -> { exit 3 },
+    "Interrupt" => -> { raise Interrupt, "the callback" },
+    "an Exception" => -> { raise Exception, "the callback" }, # rubocop:disable Lint/RaiseException
+    "throw" => -> { throw :out, :thrown },
+    "Thread#kill" => -> { Thread.current.kill },
+    "Fiber#kill" => -> { Fiber.current.kill }
+  }.freeze
+
+  class << self
+    # Runs a scheduler whose loop is held twice, each time until that is reported, or nothing reports any more.
+    def stalling(**options)
+      scheduler = nil
+      value = Reactor.run(stall: 0.001, **options) do
+        scheduler = Fiber.scheduler
+        2.times do |i|
+          reported = @ran.size
+          Fiber.blocking { sleep 0.001 until @ran.size > reported || (i.positive? && Thread.list.none? { |thread| thread.name == "reactor stalls" }) }
+          sleep 0 # the loop turns
+        end
+        :value
+      end
+      [value, scheduler.closed?]
+    end
+
+    def cell(name)
+      row, error = name.split("|")
+      @ran, @kept = [], []
+      where, use = ROWS.fetch(row)
+      call = -> { raising(&ERRORS.fetch(error)) }
+      Thread.report_on_exception = false
+      descriptors, threads = Dir.children("/proc/self/fd").size, Thread.list.size
+      seen = {}
+      # In a thread, because some errors end it.
+      thread = Thread.new do
+        seen["comes"] = "ends the thread"
+        seen["comes"] = outcome { catch(:out) { %i[run nowhere reporter outside].include?(where) ? use.call(call) : beside(use, call, seen) } }
+      end
+      seen["joined"] = outcome { thread.join(30) ? :joined : raise("the thread hangs: #{thread.backtrace&.first(4)}") }
+      @kept.each(&:close)
+      left = nil
+      TimeLimit.new(2).until do
+        GC.start
+        left = [Dir.children("/proc/self/fd").size - descriptors, Thread.list.count { |each| !each.name.to_s.include?("Timeout") } - threads]
+        left.none?(&:positive?) || (sleep 0.001; nil)
+      end
+      seen["left"] = left if left.any?(&:positive?)
+      seen["ensured"] = @ran.tally
+      seen["another run"] = outcome { Reactor.run { sleep 0.001; :ok } }
+      seen
+    end
+
+    private
+
+    # In a run with a fiber beside it. What comes out at the caller, and what of the run.
+    def beside(use, call, seen)
+      scheduler = nil
+      seen["caller"] = "never returns"
+      Reactor.run do
+        scheduler = Fiber.scheduler
+        go = Thread::Queue.new
+        Fiber.schedule do
+          go.pop
+        ensure
+          sleep 0.001
+          @ran << "beside"
+        end
+        begin
+          seen["caller"] = outcome { catch(:out) { use.call(call) } }
+          sleep 0.001 # it waits after the callback
+        ensure
+          go << true if $!.nil? && Thread.current.status == "run" # this fiber alone may be killed
+        end
+        :value
+      end
+    ensure
+      seen["scheduler"] = [scheduler.closed?, scheduler.live, scheduler.watchers.size]
+    end
+
+    def outcome
+      value = yield
+      value.is_a?(Symbol) || value.is_a?(Array) ? value.inspect : "returns"
+    rescue Exception => error # rubocop:disable Lint/RescueException -- compared
+      "#{error.class}#{" #{error.status}" if error.is_a?(SystemExit)}#{": #{error.message[0, 90]}" unless error.message.include?("callback") || error.is_a?(SystemExit)}"
+    end
+  end
+end

@@ -1,0 +1,113 @@
+# frozen_string_literal: true
+
+require_relative "helper"
+require_relative "cells"
+require_relative "callbacks"
+
+# Everything that the library calls, and each class of error: what comes out where, that ensure clauses run, that nothing is left, and that
+# the scheduler goes on or has ended as documented.
+class TestCallbacks < ReactorTest
+  # What comes out where a method yields in plain Ruby; nil: the method does not return.
+  PLAIN = {
+    "StandardError" => "KeyError", "ScriptError" => "NotImplementedError", "NoMemoryError" => "NoMemoryError", "SystemExit" => "SystemExit 3",
+    "Interrupt" => "Interrupt", "an Exception" => "Exception", "throw" => ":thrown", "Thread#kill" => nil, "Fiber#kill" => nil
+  }.freeze
+  UNCAUGHT = "UncaughtThrowError: uncaught throw :out"
+  KILLED = "ThreadError: the worker was killed"
+
+  # By where the callback runs: [what comes out at the caller, what comes out of the run] for each error. :any: it depends on who runs first.
+  EXPECTED = {
+    caller: PLAIN.to_h { |error, comes| [error, [comes || "never returns", ":value"]] }
+                 .merge("Thread#kill" => ["never returns", "ends the thread"], "Fiber#kill" => ["never returns", "returns"]),
+    task: PLAIN.to_h { |error, comes| [error, [comes, ":value"]] }
+               .merge("throw" => [UNCAUGHT, ":value"], "Thread#kill" => [:any, "ends the thread"], "Fiber#kill" => ["returns", ":value"]),
+    worker: PLAIN.to_h { |error, comes| [error, [comes, ":value"]] }
+                 .merge("throw" => [UNCAUGHT, ":value"], "Thread#kill" => [KILLED, ":value"], "Fiber#kill" => [KILLED, ":value"]),
+    start: PLAIN.to_h { |error, comes| [error, [comes, ":value"]] }
+                .merge("throw" => [UNCAUGHT, ":value"], "Thread#kill" => [:any, "ends the thread"], "Fiber#kill" => ["returns", ":value"]),
+    fiber: PLAIN.to_h { |error, comes| [error, [:any, comes]] }
+                .merge("throw" => [:any, UNCAUGHT], "Thread#kill" => [:any, "ends the thread"], "Fiber#kill" => [:any, ":value"]),
+    run: PLAIN.to_h { |error, comes| [error, [nil, comes]] }
+              .merge("throw" => [nil, UNCAUGHT], "Thread#kill" => [nil, "ends the thread"], "Fiber#kill" => [nil, "returns"]),
+    outside: PLAIN.to_h { |error, comes| [error, [nil, comes]] }.merge("Thread#kill" => [nil, "ends the thread"]),
+    # A reporter ends no run.
+    nowhere: PLAIN.to_h { |error, _| [error, [nil, "[:value, true]"]] },
+    # The error that could not be reported comes out of the run, whatever the report raises.
+    reporter: PLAIN.to_h { |error, _| [error, [nil, "IndexError: reported"]] }
+  }.freeze
+
+  # The callables that have no block in the signatures: what they are passed as, and a row.
+  INTERFACES = {
+    "_Divisible" => "sleep, a duration", "_ToPath" => "Inspection#trace, to_path", "_ToIO" => "Watching#on_ready, to_io",
+    "_ToS" => "Reactor.fiber_name=", "_Write" => "Reactor.dump", "_Report" => "Scheduler.new, on_stall",
+    "Server::_Handshake" => "Server.new, handshake", "Group::_Mappable" => "Group#map, elements",
+    "AsyncSelector::_Resumable" => "AsyncSelector, a fiber", "AsyncSelector::_Pool" => nil, # the library's own
+    "_CommonScheduler" => nil # the hooks
+  }.freeze
+
+  def setup
+    super
+    skip_under_stress
+    needs_fork
+    needs_linux "the descriptors from /proc"
+  end
+
+  def test_every_callback_and_every_error
+    cells = Callbacks::ROWS.keys.product(Callbacks::ERRORS.keys).map { |cell| cell.join("|") }
+    cells.reject! { |cell| cell == "Scheduler.new, stall|Fiber#kill" } # the root fiber's: a bug of the VM
+    cells = cells.grep(/#{ENV["REACTOR_CELL"]}/)
+    got = Cells.run(self, "callbacks", cells)
+    wrong = cells.filter_map { |cell| problems(cell, got[cell]).then { |list| "#{cell}: #{list.join(", ")}" unless list.empty? } }
+    assert wrong.empty?, -> { "#{wrong.size} of #{cells.size} cells:\n#{wrong.join("\n")}\n" }
+  end
+
+  def problems(cell, got)
+    return [got.to_s] unless got.value && got.ended == "exit 0"
+
+    row, error = cell.split("|")
+    where = Callbacks::ROWS.fetch(row).first
+    at_caller, of_run = EXPECTED.fetch(where).fetch(error)
+    seen, inside = got.value, !%i[run outside nowhere reporter].include?(where)
+    [
+      ("#{seen["caller"]} at the caller, not #{at_caller}" unless at_caller == :any || seen["caller"] == at_caller),
+      ("#{seen["comes"]} comes out, not #{of_run}" unless seen["comes"] == of_run),
+      ("the thread #{seen["joined"]}" unless seen["joined"] == ":joined"),
+      ("the ensure clause of the callback did not run" unless seen["ensured"]["callback"]),
+      ("called #{seen["ensured"]["callback"]} times: nothing is reported any more" if where == :nowhere && !error.include?("kill") && seen["ensured"]["callback"] < 2),
+      ("the ensure clause of the fiber beside it ran #{seen["ensured"]["beside"].to_i} times" if inside && seen["ensured"]["beside"] != 1),
+      ("scheduler #{seen["scheduler"]}" if inside && seen["scheduler"] != [true, 0, 0]),
+      ("left #{seen["left"]}" if seen["left"]),
+      ("another run: #{seen["another run"]}" unless seen["another run"] == ":ok"),
+      ("warns #{got.err[0, 300].inspect}" unless got.err.empty?)
+    ].compact
+  end
+
+  # Methods of the signatures that take a block, as the rows name them, and the interfaces there are.
+  def signed
+    place, blocks, interfaces = [], [], []
+    File.foreach(File.join(ROOT, "sig/reactor.rbs")) do |line|
+      indent = line[/\A */].size / 2
+      case line
+      when /\A *(class|module|interface) ([\w:]+)(.*end$)?/
+        place = place.first(indent) << Regexp.last_match(2)
+        interfaces << place.drop(1).join("::") if Regexp.last_match(1) == "interface"
+      when /\A *def (self\.)?([\w?=]+): .*(?:\)|\?) *\??\{ \(/
+        here = place.first(indent)
+        next if here.last == "_Mappable"
+
+        name = here.size == 1 ? "Reactor" : here.drop(1).join("::")
+        blocks << (Regexp.last_match(2) == "initialize" ? "#{name}.new" : "#{name}#{Regexp.last_match(1) ? "." : "#"}#{Regexp.last_match(2)}")
+      end
+    end
+    [blocks.uniq, interfaces]
+  end
+
+  def test_every_public_method_that_takes_a_block_has_a_row
+    blocks, interfaces = signed
+    assert_operator blocks.size, :>=, 13, "is this test blind? #{blocks}"
+    assert_equal [], blocks.reject { |name| Callbacks::ROWS.keys.any? { |row| row == name || row.start_with?("#{name},") } }
+    assert_equal INTERFACES.keys.sort, interfaces.sort
+    rows = Callbacks::ROWS.keys + ["AsyncSelector, a fiber"]
+    assert_equal [], INTERFACES.values.compact - rows
+  end
+end
