@@ -51,7 +51,7 @@ module Callbacks
     "Group#async" => [:task, ->(call) { Reactor.group { |group| group.async { sleep 0; call.call } } }],
     "Group#async, at once" => [:task, ->(call) { Reactor.group { |group| group.async { call.call } } }],
     "Group#async, limited" => [:task, ->(call) { Reactor.group(limit: 1) { |group| 3.times { |i| group.async { sleep 0; call.call if i == 1 } } } }],
-    "Group#map" => [:task, ->(call) { Reactor.group { |group| group.map([1, 2]) { |i| i == 2 ? call.call : sleep(0.001) } } }],
+    "Group#map" => [:task, ->(call) { Reactor.group { |group| group.map([1, 2]) { |i| i == 2 ? call.call : sleep(0.001) }; nil } }],
     "Group#map, elements" => [:caller, ->(call) { Reactor.group { |group| group.map(Enumerator.new { |y| y << 1; call.call }) { sleep } } }],
     "Group#first" => [:caller, ->(call) { Reactor.group { |group| group.async { 1 }; group.async { sleep }; group.first { call.call } } }],
     "Group limit" => [:caller, ->(call) { Reactor.group(limit: converting(:to_int, &call)) { nil } }],
@@ -83,7 +83,7 @@ module Callbacks
     "Reactor.dump" => [:caller, ->(call) { Reactor.dump(converting(:write, &call)) }],
     "Reactor.fiber_name=" => [:caller, ->(call) { Reactor.fiber_name = converting(:to_s, &call); Reactor.fiber_name.to_s }],
     "Testing.hold" => [:caller, ->(call) { Reactor::Testing.hold { call.call } }],
-    "blocking_operation_wait" => [:caller, ->(call) { Fiber.scheduler.run_by_cost("here", -> { call.call }) }],
+    "blocking_operation_wait" => [:worker, ->(call) { Fiber.scheduler.run_by_cost("here", -> { call.call }) }],
     # Around the run
     "Reactor.run" => [:run, ->(call) { Reactor.run { call.call } }],
     "Reactor.run, later" => [:run, ->(call) { Reactor.run { sleep 0.001; call.call } }],
@@ -145,7 +145,7 @@ module Callbacks
       # In a thread, because some errors end it.
       thread = Thread.new do
         seen["comes"] = "ends the thread"
-        seen["comes"] = outcome { catch(:out) { %i[run nowhere reporter outside].include?(where) ? use.call(call) : beside(use, call, seen) } }
+        seen["comes"] = outcome { catch(:out) { %i[run nowhere reporter outside].include?(where) ? use.call(call) : beside(use, call, error, seen) } }
       end
       seen["joined"] = outcome { thread.join(30) ? :joined : raise("the thread hangs: #{thread.backtrace&.first(4)}") }
       @kept.each(&:close)
@@ -164,7 +164,7 @@ module Callbacks
     private
 
     # In a run with a fiber beside it. What comes out at the caller, and what of the run.
-    def beside(use, call, seen)
+    def beside(use, call, error, seen)
       scheduler = nil
       seen["caller"] = "never returns"
       Reactor.run do
@@ -179,8 +179,9 @@ module Callbacks
         begin
           seen["caller"] = outcome { catch(:out) { use.call(call) } }
           sleep 0.001 # it waits after the callback
+          go << true
         ensure
-          go << true if $!.nil? && Thread.current.status == "run" # this fiber alone may be killed
+          go << true if error == "Fiber#kill" # which may have ended this fiber alone
         end
         :value
       end

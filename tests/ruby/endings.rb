@@ -7,6 +7,7 @@ require "timeout"
 # on standard output what becomes of it.
 module Endings
   KEPT = []
+  Stopped = Class.new(Exception) # rubocop:disable Lint/InheritException -- ends the run, whichever fiber it is raised in
 
   class << self
     def say(text) = STDOUT.syswrite("#{text}\n")
@@ -84,7 +85,7 @@ module Endings
     "Thread#kill" => ->(state) { begun { state.call; Thread.current.kill } },
     "Thread#raise" => lambda do |state|
       owner = Thread.current
-      begun { state.call; Thread.new { Thread.pass until owner.stop?; owner.raise(KeyError) }; sleep }
+      begun { state.call; Thread.new { Thread.pass until owner.stop?; owner.raise(Stopped) }; sleep }
     end,
     "set_scheduler(nil)" => ->(state) { set { state.call.call }; Fiber.set_scheduler(nil) || :value },
     "close" => ->(state) { set { state.call.call }.close || :value },

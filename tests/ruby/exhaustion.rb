@@ -211,12 +211,75 @@ module Exhaustion
     end
   }.freeze
 
+  # Raises once in a while where a connection is accepted.
+  module FailingAccept
+    def accept(...) = fail_once || super
+    def accept_nonblock(...) = fail_once || super
+
+    private
+
+    def fail_once
+      error = Exhaustion.accept_errors&.shift
+      raise error if error
+    end
+  end
+
   class << self
+    attr_accessor :accept_errors
+
+    # A client asks, and its peer answers, before, while and after the listener cannot accept. What fails: the name of an error, or of a resource.
+    def accepting(who, failing)
+      [TCPServer, UNIXServer].each { |listener| listener.prepend(FailingAccept) }
+      sockets = Array.new(3) { who == "observer" ? Socket.new(:UNIX, :STREAM) : Socket.new(:INET, :STREAM) }
+      resource = RESOURCES[failing]
+      address, stop = send(who)
+      ask = lambda do |socket|
+        socket.connect(address)
+        socket.write("a\n") unless who == "observer"
+      end
+      answer = ->(socket) { socket.timeout = 5; socket.gets.to_s.match?(/\AA$|\A{/) }
+      seen = { "before" => told { ask.call(sockets[0]); answer.call(sockets[0]) } }
+      free = resource&.call
+      self.accept_errors = Array.new(2) { Errno.const_get(failing).new } unless resource
+      ask.call(sockets[1])
+      100.times { sleep 0 } # turns of the loop
+      20.times { sleep 0.001 } if resource
+      free&.call
+      seen["during"] = told { answer.call(sockets[1]) }
+      seen["after"] = told { ask.call(sockets[2]); answer.call(sockets[2]) }
+      seen
+    ensure
+      sockets.each(&:close)
+      stop&.call
+    end
+
+    def server
+      listening = listener
+      server = Reactor::Server.new(listening, linger: 0) { |socket| socket.gets&.then { |line| socket.write(line.upcase) } }.start
+      [listening.local_address, -> { server.stop(0) }]
+    end
+
+    def observer
+      ENV["TMPDIR"] = Dir.mktmpdir
+      observer = Reactor.observe
+      [Addrinfo.unix(observer.path), -> { observer.close }]
+    end
+
+    def accepting_cell(who, failing)
+      seen = nil
+      Fiber.set_scheduler(scheduler = Reactor::Scheduler.new)
+      Fiber.schedule { seen = accepting(who, failing) }
+      run = told { scheduler.run }
+      (seen || {}).merge("run" => run, "left" => [scheduler.live, scheduler.stats[:timers], scheduler.watchers.size])
+    end
+
     def cell(name)
       where, resource, warmth, operation = name.split("|")
       Process.setrlimit(:NOFILE, 64, Process.getrlimit(:NOFILE).last)
       Thread.singleton_class.prepend(NoThread)
       Thread.report_on_exception = Thread.current.report_on_exception = false
+      return accepting_cell(where, resource) unless operation
+
       where == "plain" ? plain(resource, warmth, operation) : in_a_fiber(resource, warmth, operation)
     end
 

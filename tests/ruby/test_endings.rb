@@ -20,7 +20,7 @@ class TestEndings < ReactorTest
     "TERM" => ["raises SignalException", "signal TERM", "cancelled"],
     "INT" => ["raises Interrupt", "signal INT", "cancelled"],
     "Thread#kill" => [nil, "exit 0", "cancelled"],
-    "Thread#raise" => ["raises KeyError", "exit 0", "cancelled"],
+    "Thread#raise" => ["raises Endings::Stopped", "exit 0", "cancelled"],
     "set_scheduler(nil)" => ["value value", "exit 0", "completed"],
     "close" => ["value value", "exit 0", "completed"],
     "another scheduler" => ["value value", "exit 0", "completed"],

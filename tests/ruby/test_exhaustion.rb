@@ -69,4 +69,25 @@ class TestExhaustion < ReactorTest
   def test_threads = compare("no threads")
   def test_fibers = compare(*(0..2).map { |free| "#{free} fibers" })
   def test_memory = compare("no memory")
+
+  # accept(2): those of the network that are already pending on the new socket are to be treated as EAGAIN; the others pass by.
+  ACCEPT_ERRORS = %w[
+    ENETDOWN EPROTO ENOPROTOOPT EHOSTDOWN ENONET EHOSTUNREACH EOPNOTSUPP ENETUNREACH ECONNABORTED EINTR EMFILE ENFILE ENOBUFS ENOMEM EPERM
+  ].freeze
+
+  # Both ask for nothing but a connection, so each client has its answer in the end.
+  def accepting(failing, env = {})
+    cells = %w[server observer].product(failing).map { |cell| cell.join("|") }
+    got = Cells.run(self, "exhaustion", cells, env: { "MALLOC_ARENA_MAX" => "1", **env })
+    wrong = cells.filter_map do |cell|
+      seen = got[cell].value
+      right = seen && seen.values_at("before", "during", "after") == %w[true true true] && seen["left"] == [0, 0, 0] && got[cell].err.empty?
+      "#{cell}: #{got[cell]}" unless right && ["nil", "FiberError"].include?(seen["run"])
+    end
+    assert wrong.empty?, -> { "#{wrong.size} of #{cells.size} cells:\n#{wrong.join("\n")}\n" }
+  end
+
+  def test_errors_of_accept = accepting(ACCEPT_ERRORS)
+  def test_accept_without_descriptors = accepting(["0 descriptors", "1 descriptors"])
+  def test_accept_without_fibers = accepting(["0 fibers"], "RUBY_FIBER_MACHINE_STACK_SIZE" => (1 << 28).to_s)
 end
