@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require "json"
+require "tmpdir"
 require_relative "time_limit"
 
 # Runs the cells of a table, each in a forked child of one process that has loaded everything. A cell may hang, spin, crash or end its
@@ -48,15 +49,14 @@ module Cells
     private
 
     def result(table, name)
-      files = Array.new(3) { |i| File.join(Dir.tmpdir, "cell-#{Process.pid}-#{i}") }
-      files.each { |path| File.write(path, "") }
-      pid = fork { perform(table, name, files) }
-      _, status = TimeLimit.new(IDLE, pid).until { Process.waitpid2(pid, Process::WNOHANG) || (sleep 0.001; nil) }
-      backtraces = dump_and_kill(pid) unless status
-      texts = files.map { |path| File.read(path).scrub }
-      Result.new(texts[0].empty? ? nil : JSON.parse(texts[0]), ended(status), texts[1], texts[2] + backtraces.to_s)
-    ensure
-      files.each { |path| File.unlink(path) }
+      Dir.mktmpdir do |folder|
+        files = Array.new(3) { |i| File.join(folder, i.to_s).tap { |path| File.write(path, "") } }
+        pid = fork { ENV["TMPDIR"] = folder; perform(table, name, files) }
+        _, status = TimeLimit.new(IDLE, pid).until { Process.waitpid2(pid, Process::WNOHANG) || (sleep 0.001; nil) }
+        kill(pid) unless status
+        texts = files.map { |path| File.read(path).scrub }
+        Result.new(texts[0].empty? ? nil : JSON.parse(texts[0]), ended(status), texts[1], texts[2])
+      end
     end
 
     def perform(table, name, files)
@@ -81,14 +81,10 @@ module Cells
       Signal.signame(status.termsig).then { |signal| signal == "XCPU" ? "spins" : "signal #{signal}" }
     end
 
-    # Kills the processes of a cell that hangs.
-    def dump_and_kill(pid)
-      stacks = Stacks.of_tree(pid)[0, 4000] if ENV["REACTOR_STACKS"]
+    # The processes of a cell that hangs.
+    def kill(pid)
       Process.kill(:KILL, -pid)
       Process.waitpid(pid)
-      stacks
-    rescue Errno::ESRCH
-      nil
     end
   end
 end
