@@ -259,10 +259,10 @@ module Reactor
     # @return [Boolean] whether the connection is kept
     def answer_requests(connection)
       scheduler, io, seconds = @scheduler, connection.to_io, @linger
-      lingers, paid = lingers?, 0
+      lingers, paid, fiber = lingers?, 0, Fiber.current
       reads_ahead = !io.equal?(connection)
       while yield connection
-        VM.replace_storage(@storage)
+        VM.replace_storage(@storage) if @storage || fiber.storage
         next if @stopping ? request?(connection) : reads_ahead && Watching.read_ahead?(connection, IO::READABLE)
         return true if @stopping || !lingers
         next paid += 1 if scheduler.linger(io, seconds)
