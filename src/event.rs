@@ -2,8 +2,7 @@
 
 use std::{
     fmt,
-    ops::{BitOr, BitOrAssign, Deref},
-    slice,
+    ops::{BitOr, BitOrAssign},
 };
 
 use crate::{interest::Interest, token::Token};
@@ -168,81 +167,7 @@ pub struct Event {
 }
 
 /// A buffer of events. Used again for each turn, it allocates only if a turn has more events than any turn before.
-///
-/// ```
-/// use reactor::{Event, Events, Ready, Token};
-///
-/// let mut events = Events::with_capacity(64);
-/// events.push(Event { token: Token::new(1, 0), ready: Ready::READABLE });
-/// for event in &events {
-///     println!("{:?} is {:?}", event.token, event.ready);
-/// }
-/// events.clear();
-/// assert!(events.is_empty());
-/// ```
-#[derive(Clone, Debug, Default)]
-pub struct Events {
-    list: Vec<Event>,
-}
-
-impl Events {
-    /// An empty buffer.
-    pub const fn new() -> Self {
-        Self { list: Vec::new() }
-    }
-
-    /// An empty buffer with room for `capacity` events.
-    pub fn with_capacity(capacity: usize) -> Self {
-        Self {
-            list: Vec::with_capacity(capacity),
-        }
-    }
-
-    /// Appends an event.
-    #[inline]
-    pub fn push(&mut self, event: Event) {
-        self.list.push(event);
-    }
-
-    /// Removes all events and keeps the memory.
-    #[inline]
-    pub fn clear(&mut self) {
-        self.list.clear();
-    }
-
-    /// How many events there are.
-    #[inline]
-    pub fn len(&self) -> usize {
-        self.list.len()
-    }
-
-    /// Is there none?
-    pub fn is_empty(&self) -> bool {
-        self.list.is_empty()
-    }
-
-    /// The events in the order in which they were added.
-    pub fn iter(&self) -> slice::Iter<'_, Event> {
-        self.list.iter()
-    }
-}
-
-impl Deref for Events {
-    type Target = [Event];
-
-    fn deref(&self) -> &[Event] {
-        &self.list
-    }
-}
-
-impl<'events> IntoIterator for &'events Events {
-    type Item = &'events Event;
-    type IntoIter = slice::Iter<'events, Event>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.iter()
-    }
-}
+pub type Events = Vec<Event>;
 
 #[cfg(test)]
 mod tests {
