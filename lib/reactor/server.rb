@@ -72,8 +72,8 @@ module Reactor
     # @param scheduler [Lifecycle] the current thread's
     # @param limit [Integer, nil] connections at most; more wait in the listener's queue
     # @param idle_timeout [Numeric, nil] seconds after which a connection at rest is closed
-    # @param linger [Numeric] seconds for which the fiber waits for the next request, or up to an eighth longer; 0: it does not. If
-    #   hardly any request comes in time, connections rest at once.
+    # @param linger [Numeric] seconds for which the fiber waits for the next request; 0: it does not. If hardly any request comes in
+    #   time, connections rest at once.
     # @param handshake [#call, nil] gets each new socket when its first bytes have come, and returns the connection
     # @yieldparam connection [IO, #to_io]
     # @yieldreturn [Boolean] whether the connection is kept

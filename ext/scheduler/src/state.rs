@@ -14,7 +14,6 @@
 //! | `descriptor_pins` | descriptors that are in use, and the fibers and threads that wait to close them |
 //! | `driver_operations` | sends and file operations of the driver |
 //! | `watching`       | watchers: waits that no fiber makes |
-//! | `lingering`      | waits for a next request, which end after a while |
 //! | `observation`    | counters, rows, traces |
 
 pub mod awaited_jobs;
@@ -29,7 +28,6 @@ mod fiber_table;
 pub mod gvl_quota;
 pub mod interruption;
 pub mod lent_buffers;
-mod lingering;
 pub mod object_ref;
 pub mod observation;
 pub mod pool_work;
@@ -55,7 +53,6 @@ use descriptor_pins::DescriptorPins;
 use event_loop::EventLoop;
 use fiber_table::FiberTable;
 use lent_buffers::LentBuffers;
-use lingering::Lingering;
 use object_ref::ObjectRef;
 use ready_queue::ReadyQueue;
 use send_batching::SendBatching;
@@ -74,7 +71,6 @@ pub struct State {
     timeouts: Timeouts,
     watchers: Watchers,
     unpolled: UnpolledWaits,
-    lingering: Lingering,
     control: Control,
     pins: DescriptorPins,
     buffers: LentBuffers,
@@ -110,7 +106,6 @@ impl State {
             + self.queue.size()
             + self.timeouts.size()
             + self.watchers.size()
-            + self.lingering.size()
             + self.trace.as_deref().map_or(0, Trace::size)
     }
 }

@@ -1,7 +1,5 @@
 //! Methods that `on_ready` (`lib/reactor/scheduler/watching.rb`) and servers call. No caller of `on_ready`'s methods waits.
 
-use std::time::Duration;
-
 use magnus::{Error, RArray, Ruby, Value, prelude::*, typed_data::Obj};
 use reactor::Interest;
 use reactor_scheduler::state::{
@@ -90,14 +88,14 @@ pub fn cancel_watcher(ruby: &Ruby, this: Obj<Scheduler>, number: u64) -> Result<
     Ok(ended.is_some())
 }
 
-/// `linger(io, seconds)`: whether the IO is readable, now or after a wait of about this time. Bytes in its read buffer count.
+/// `linger(io, seconds)`: whether the IO is readable, now or within this time. Bytes in its read buffer count.
 pub fn linger(ruby: &Ruby, this: Obj<Scheduler>, [io, seconds]: [Value; 2]) -> Result<bool, Error> {
     let Entered::Usable(scope) = HookScope::enter(ruby, &this)? else {
         return Err(runtime_error(
             "this scheduler belongs to the parent process",
         ));
     };
-    let limit = convert::timeout(seconds)?.unwrap_or(Duration::MAX);
+    let limit = convert::timeout(seconds)?;
     let io = IoFacts::new(io)?;
     if io.io.has_read_ahead() {
         return Ok(true);

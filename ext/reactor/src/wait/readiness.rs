@@ -59,9 +59,9 @@ pub fn wait_until_ready(
     }
 }
 
-/// Waits until the descriptor is readable, or until about this time is over.
+/// Waits until the descriptor is readable; false if the time is up before.
 #[inline(never)]
-pub fn linger(scope: &HookScope, io: &IoFacts, limit: Duration) -> Result<bool, Error> {
+pub fn linger(scope: &HookScope, io: &IoFacts, limit: Option<Duration>) -> Result<bool, Error> {
     let known = scope
         .scheduler
         .state()
@@ -71,23 +71,7 @@ pub fn linger(scope: &HookScope, io: &IoFacts, limit: Duration) -> Result<bool, 
     {
         return Ok(true);
     }
-    loop {
-        let Some(registered) = begin_lingering(scope, io, limit)? else {
-            return Ok(true);
-        };
-        let parked = scope.scheduler.park(scope.slot);
-        let ready = end_wait(scope.scheduler, registered);
-        let cause = parked?;
-        if io.io.is_closed() {
-            return Err(closed_elsewhere());
-        }
-        if ready.answers(Interest::READABLE).is_some() {
-            return Ok(true);
-        }
-        if cause == WakeCause::Elapsed {
-            return Ok(false);
-        }
-    }
+    Ok(wait_until_ready(scope, io, Interest::READABLE, limit)?.is_some())
 }
 
 /// An event has come, while a send was waited for, or before a read that has taken all. To ask poll(2) which is cheaper than
@@ -101,20 +85,6 @@ fn is_readable(scope: &HookScope, io: &IoFacts) -> Result<bool, Error> {
         state.record_attempt(watch(io, Interest::READABLE), Attempt::WouldBlock);
     }
     Ok(is_readable)
-}
-
-#[inline(never)]
-fn begin_lingering(
-    scope: &HookScope,
-    io: &IoFacts,
-    limit: Duration,
-) -> Result<Option<Registered>, Error> {
-    let watch = watch(io, Interest::READABLE);
-    let begun = scope
-        .scheduler
-        .state_mut()
-        .begin_lingering(scope.slot, watch, limit);
-    begun.map_err(|error| system_error(&error))
 }
 
 /// The readiness of the descriptor, and the cause of the wait's end; `None` if the kernel does not poll it and it is ready.

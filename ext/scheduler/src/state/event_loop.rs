@@ -147,16 +147,6 @@ impl EventLoop {
         Some(self.reactor.as_ref()?.deadline(limit))
     }
 
-    /// The point that far from the last poll, without reading the clock. `None` as of [`EventLoop::deadline`].
-    pub fn rough_deadline(&self, limit: Duration) -> Option<Deadline> {
-        let reactor = self.reactor.as_ref().filter(|_| limit != Duration::MAX)?;
-        let now = match reactor.is_clock_frozen() {
-            true => reactor.now(),
-            false => reactor.clock(),
-        };
-        Some(Deadline::after_from(now, limit))
-    }
-
     /// The timer of a wait that ends at the deadline.
     pub fn timer(&mut self, deadline: Option<Deadline>, token: Token) -> Option<TimerId> {
         Some(self.reactor.as_mut()?.timer(deadline?, token))

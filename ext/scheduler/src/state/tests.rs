@@ -17,7 +17,6 @@ use crate::state::{
 };
 
 mod collection;
-mod lingering;
 mod nested_waits;
 mod observation;
 mod order;

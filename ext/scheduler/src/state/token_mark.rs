@@ -4,7 +4,7 @@
 //! |---------------------|--------|--------------|
 //! | 0                   | any    | a fiber's wait |
 //! | 1                   | 0      | a timeout |
-//! | 1                   | 1      | a watcher; if all bits are set, of the timer of lingering waits |
+//! | 1                   | 1      | a watcher |
 
 use reactor::Token;
 
@@ -15,9 +15,6 @@ pub const TIMEOUT: u32 = NO_FIBER;
 
 /// The marks of a watcher's token.
 pub const WATCHER: u32 = NO_FIBER | 1 << 30;
-
-/// The token of the timer of lingering waits.
-pub const LINGERING: Token = Token::new(u32::MAX, u32::MAX);
 
 /// The bits of the index below the marks.
 const PLACE_BITS: u32 = 30;
@@ -33,7 +30,7 @@ pub fn is_of_fiber(token: Token) -> bool {
     token.index() & NO_FIBER == 0
 }
 
-/// Whether the token is one of a watcher, or of the timer of lingering waits.
+/// Whether the token is one of a watcher.
 pub fn is_of_watcher(token: Token) -> bool {
     token.index() & WATCHER == WATCHER
 }
@@ -55,7 +52,7 @@ pub fn marked(number: u64, marks: u32) -> Token {
 mod tests {
     use reactor::Token;
 
-    use super::{LINGERING, TIMEOUT, WATCHER, is_of_fiber, is_of_watcher, marked, unmarked};
+    use super::{TIMEOUT, WATCHER, is_of_fiber, is_of_watcher, marked, unmarked};
 
     #[test]
     fn a_token_without_its_marks_is_found_again_by_a_small_integer() {
@@ -71,6 +68,6 @@ mod tests {
                 }
             }
         }
-        assert!(is_of_watcher(LINGERING) && is_of_fiber(Token::new(WATCHER - TIMEOUT, 0)));
+        assert!(is_of_fiber(Token::new(WATCHER - TIMEOUT, 0)));
     }
 }

@@ -10,7 +10,7 @@ use crate::state::{
     object_ref::ObjectRef,
     ready_queue::Next,
     time_slice::TimeSlice,
-    token_mark::{LINGERING, is_of_fiber, is_of_watcher},
+    token_mark::{is_of_fiber, is_of_watcher},
     trace::TraceEvent,
     wait::WakeCause,
 };
@@ -73,7 +73,6 @@ impl State {
         for event in events.iter() {
             if !is_of_fiber(event.token) {
                 match is_of_watcher(event.token) {
-                    true if event.token == LINGERING => self.end_lingering(),
                     true => self.on_watcher_event(*event),
                     false => self.on_timeout_event(*event),
                 }
