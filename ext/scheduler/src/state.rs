@@ -33,6 +33,7 @@ pub mod observation;
 pub mod pool_work;
 pub mod ready_queue;
 mod send_batching;
+mod slab;
 pub mod time_slice;
 mod timeout_after;
 pub mod token_mark;
@@ -90,14 +91,15 @@ impl State {
         let running = self.control.running();
         self.fibers.for_each_object(running, &mut visit);
         self.timeouts.for_each_object(&mut visit);
-        self.watchers.for_each_io(&mut visit);
+        let watchers = self.watchers.records().values();
+        watchers.for_each(|record| visit(record.io));
         self.control.for_each_object(&mut visit);
         self.pins.for_each_object(&mut visit);
     }
 
     /// Every watcher, for the garbage collector.
     pub fn for_each_watcher(&self, mut visit: impl FnMut(ObjectRef)) {
-        self.watchers.for_each_watcher(&mut visit);
+        self.watchers().for_each(&mut visit);
     }
 
     /// Bytes of the tables that grow with fibers, waits, timeouts and a trace. Those of the reactor are not counted.
@@ -105,7 +107,7 @@ impl State {
         self.fibers.size()
             + self.queue.size()
             + self.timeouts.size()
-            + self.watchers.size()
+            + self.watchers.records().size()
             + self.trace.as_deref().map_or(0, Trace::size)
     }
 }

@@ -12,6 +12,7 @@ use crate::state::{
     fiber::{FiberRecord, Slot},
     fiber_table::FiberTable,
     object_ref::ObjectRef,
+    slab::Slab,
     token_mark::TIMEOUT,
     wait::Life,
 };
@@ -61,9 +62,7 @@ fn owner_of(fiber: Life, fibers: &FiberTable) -> Option<Life> {
 
 #[derive(Debug, Default)]
 pub struct Timeouts {
-    entries: Vec<Option<Timeout>>,
-    generations: Vec<u32>,
-    free: Vec<u32>,
+    entries: Slab<Timeout, TIMEOUT>,
     last_number: u64,
     /// Fired timeouts. The error may have to be raised in the fiber from outside.
     fired: Vec<Token>,
@@ -72,14 +71,9 @@ pub struct Timeouts {
 impl Timeouts {
     pub fn insert(&mut self, slot: Slot, raise: Raise, fibers: &FiberTable) -> Token {
         let (exception, message) = raise;
-        let index = self.free.pop().unwrap_or_else(|| {
-            self.entries.push(None);
-            self.generations.push(0);
-            (self.entries.len() - 1) as u32
-        });
         self.last_number += 1;
         let fiber = fibers.life(slot);
-        self.entries[index as usize] = Some(Timeout {
+        self.entries.insert(Timeout {
             number: self.last_number,
             home: fiber,
             hooks: fibers.active_hooks(slot),
@@ -92,55 +86,44 @@ impl Timeouts {
             raised: false,
             put_off: None,
             collectable: None,
-        });
-        Token::new(index | TIMEOUT, self.generations[index as usize])
+        })
     }
 
     /// The timeout ends when the fiber in which its block runs is collected.
     pub fn set_collectable(&mut self, token: Token, fiber: Slot, timer: Option<TimerId>) {
-        if let Some(timeout) = self.current(token) {
+        if let Some(timeout) = self.entries.get_mut(token) {
             timeout.collectable = Some((fiber, timer));
         }
     }
 
     /// The fiber in which the block runs, and the timer. `None` if the timeout does not end with the fiber, or has ended.
     pub fn collectable(&mut self, token: Token) -> Option<(Slot, Option<TimerId>)> {
-        self.current(token)?.collectable
+        self.entries.get_mut(token)?.collectable
     }
 
     /// The block has ended: the timeout is off, even if it has fired and was not raised yet.
     pub fn remove(&mut self, token: Token, fibers: &mut FiberTable) {
-        let index = token.index() & !TIMEOUT;
-        if let Some(timeout) = self.entries.get_mut(index as usize).and_then(Option::take) {
-            if timeout.fired {
-                if let Some(record) = fibers.alive_mut(timeout.fiber) {
-                    record.discount_fired_timeout(timeout.depth);
-                }
+        let Some(timeout) = self.entries.remove(token) else {
+            return;
+        };
+        if timeout.fired {
+            if let Some(record) = fibers.alive_mut(timeout.fiber) {
+                record.discount_fired_timeout(timeout.depth);
             }
-            let home = timeout
-                .collectable
-                .and_then(|(home, _)| fibers.get_mut(home));
-            if let Some(record) = home {
-                record.end_collectable_timeout();
-            }
-            self.generations[index as usize] = self.generations[index as usize].wrapping_add(1);
-            self.free.push(index);
         }
-    }
-
-    fn current(&mut self, token: Token) -> Option<&mut Timeout> {
-        let index = (token.index() & !TIMEOUT) as usize;
-        if *self.generations.get(index)? != token.generation() {
-            return None;
+        let home = timeout
+            .collectable
+            .and_then(|(home, _)| fibers.get_mut(home));
+        if let Some(record) = home {
+            record.end_collectable_timeout();
         }
-        self.entries.get_mut(index)?.as_mut()
     }
 
     /// Its time has come. If the fiber is parked and not queued yet, it is to be queued under this token. It fires once.
     ///
     /// The wait goes on until the fiber has control, because only the fiber itself can tell whether it is a trap handler's.
     pub fn fire(&mut self, token: Token, fibers: &mut FiberTable) -> Option<Token> {
-        let timeout = self.current(token);
+        let timeout = self.entries.get_mut(token);
         let timeout = timeout.filter(|timeout| !timeout.fired && !timeout.raised)?;
         if is_suspended(timeout.fiber, fibers) {
             let owner = owner_of(timeout.fiber, fibers)?;
@@ -171,7 +154,7 @@ impl Timeouts {
     pub fn next_indirect(&mut self, fibers: &FiberTable) -> Option<(Slot, ObjectRef)> {
         let mut place = 0;
         while let Some(token) = self.fired.get(place).copied() {
-            let timeout = self.current(token).filter(|timeout| timeout.fired);
+            let timeout = self.entries.get_mut(token).filter(|timeout| timeout.fired);
             let found = timeout.map(|timeout| (timeout.fiber, timeout.depth, timeout.put_off));
             let record = found.and_then(|(fiber, ..)| fibers.alive(fiber));
             let (Some((fiber, depth, put_off)), Some(record)) = (found, record) else {
@@ -203,7 +186,7 @@ impl Timeouts {
         record.discount_fired_timeout(depth);
         let others_have_fired = record.has_fired_timeouts();
         let fiber = fibers.life(slot);
-        let mut timeouts = (self.entries.iter_mut().flatten())
+        let mut timeouts = (self.entries.values_mut())
             .filter(|timeout| timeout.fired && timeout.fiber == fiber && timeout.depth >= depth);
         let timeout = if others_have_fired {
             timeouts.min_by_key(|timeout| timeout.number)?
@@ -215,18 +198,16 @@ impl Timeouts {
     }
 
     fn of_fiber(&self, fiber: Life, depth: u32) -> impl Iterator<Item = &Timeout> {
-        let timeouts = self.entries.iter().flatten();
+        let timeouts = self.entries.values();
         timeouts.filter(move |timeout| timeout.fiber == fiber && timeout.depth >= depth)
     }
 
     pub fn size(&self) -> usize {
-        self.entries.capacity() * size_of::<Option<Timeout>>()
-            + (self.generations.capacity() + self.free.capacity()) * size_of::<u32>()
-            + self.fired.capacity() * size_of::<Token>()
+        self.entries.size() + self.fired.capacity() * size_of::<Token>()
     }
 
     pub(super) fn for_each_object(&self, visit: &mut impl FnMut(ObjectRef)) {
-        for timeout in self.entries.iter().flatten() {
+        for timeout in self.entries.values() {
             visit(timeout.exception);
             visit(timeout.message);
         }

@@ -3,13 +3,10 @@
 //! The frames of a fiber tell that a finalizer runs in it. The blocks of timeouts are frames, too: those between the finalizer and
 //! the innermost frame have begun in the finalizer. Frames are looked at only when a timeout has fired.
 
-use reactor::Token;
-
 use super::Timeouts;
 use crate::state::{
     fiber::{FiberRecord, Slot},
     fiber_table::FiberTable,
-    token_mark::TIMEOUT,
     wait::Life,
 };
 
@@ -24,7 +21,7 @@ impl Timeouts {
             .map(|timeout| timeout.number)
             .min()
             .map_or(0, |outermost| {
-                let timeouts = self.entries.iter().flatten();
+                let timeouts = self.entries.values();
                 1 + timeouts
                     .filter(|timeout| timeout.home == fiber && timeout.number > outermost)
                     .count()
@@ -47,7 +44,7 @@ impl Timeouts {
         if !fibers.set_code_aside(slot, Some(hooks), fired) {
             return false;
         }
-        for timeout in self.entries.iter_mut().flatten() {
+        for timeout in self.entries.values_mut() {
             if timeout.number >= number && timeout.fiber == fiber {
                 timeout.depth += 1;
             } else if timeout.number >= number && is_owned(timeout.fiber, fiber, fibers) {
@@ -59,7 +56,7 @@ impl Timeouts {
 
     /// The number of the outermost of the fiber's innermost blocks, and how many hooks were active then.
     fn outermost(&self, fiber: Life, innermost: usize) -> Option<(u64, u32)> {
-        let timeouts = self.entries.iter().flatten();
+        let timeouts = self.entries.values();
         let mut blocks: Vec<_> = (timeouts.filter(|timeout| timeout.home == fiber))
             .map(|timeout| (timeout.number, timeout.hooks))
             .collect();
@@ -82,10 +79,9 @@ impl Timeouts {
         } else {
             return;
         };
-        for (index, timeout) in self.entries.iter_mut().enumerate() {
-            if let Some(timeout) = timeout.as_mut().filter(|t| t.fired && t.fiber == fiber) {
+        for (token, timeout) in self.entries.iter_mut() {
+            if timeout.fired && timeout.fiber == fiber {
                 timeout.put_off = wait;
-                let token = Token::new(index as u32 | TIMEOUT, self.generations[index]);
                 if !self.fired.contains(&token) {
                     self.fired.push(token);
                 }
