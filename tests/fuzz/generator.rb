@@ -119,9 +119,8 @@ module Fuzz
 
     # State that is compared where the operations are: a thread's own only where no other task has the same thread.
     def slots
-      return %w[storage] if @place == :job # a worker keeps the rest from job to job
-
-      %w[storage local] + (@place ? %w[variable name priority report] : []) + (@framed ? %w[match line] : [])
+      own = { nil => [], job: %w[name priority report] }.fetch(@place, %w[variable name priority report]) # workers keep thread variables
+      %w[storage local] + own + (@framed ? %w[match line] : [])
     end
 
     def value = @value += 1

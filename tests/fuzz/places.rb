@@ -6,13 +6,13 @@ require "zlib"
 module Fuzz
   # What plain threads have no word for: jobs, groups, and schedulers that end. And files with known bytes.
   module Places
-    # As Reactor.offload: a job sees a copy of its caller's storage, and nothing else of it or of other jobs.
+    # As Reactor.offload: a job sees a copy of its caller's storage, and nothing else of it. Of other jobs it sees thread variables.
     def offload(&block)
       return Reactor.offload(&block) if @backend
 
       done = false
       value = nil
-      Thread.new { value = yield; done = true }.join
+      Thread.new { Thread.current.report_on_exception = false; value = yield; done = true }.join
       done ? value : raise(ThreadError)
     end
 

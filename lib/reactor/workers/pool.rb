@@ -13,7 +13,8 @@ module Reactor
   # job back. If the job has begun, the worker is interrupted, and the fiber leaves when the job has ended, because the job may
   # refer to memory on the fiber's stack.
   #
-  # A worker has no fiber storage of its own. During a job it has a copy of that of the job's fiber.
+  # A worker has no fiber storage of its own. During a job it has a copy of that of the job's fiber. Of what the job sets on the
+  # thread, only thread variables stay for the next one.
   #
   # A worker goes on after an error of its job, and after an error that another thread raises in it. A worker that is killed is
   # replaced.
@@ -56,7 +57,6 @@ module Reactor
           VM.replace_storage(@storage)
           attempt
         ensure
-          VM.replace_storage(nil)
           finish
         end
       end
@@ -142,6 +142,9 @@ module Reactor
     end
     private_constant :Job
 
+    NAME = "reactor worker"
+    private_constant :NAME
+
     # @param limit [Integer] threads at most
     def initialize(limit)
       @limit = limit
@@ -208,14 +211,25 @@ module Reactor
 
     def run_jobs
       thread = Thread.current
-      thread.name = "reactor worker"
+      priority = thread.priority
       Reactor.lengthen_time_slice
-      thread.report_on_exception = false
-      VM.replace_storage(nil) # that of the fiber which happened to start it
-      nil while run_next_job
+      loop do
+        reset(thread, priority)
+        break unless run_next_job
+      end
     ensure
       @threads.delete(thread)
       start_worker_if_needed unless @jobs.empty?
+    end
+
+    # Undoes what the last job has set, and drops the storage of the fiber which happened to start the thread. Thread variables
+    # stay: they are for what lives as long as the thread, such as a connection.
+    def reset(thread, priority)
+      VM.replace_storage(nil)
+      thread.keys.each { |key| thread[key] = nil }
+      thread.name = NAME unless NAME == thread.name # costs a system call
+      thread.priority = priority
+      thread.report_on_exception = thread.abort_on_exception = false
     end
 
     # A method of its own, so that an idle worker keeps no job alive.
