@@ -346,6 +346,29 @@ class TestFiles < ReactorTest
     end
   end
 
+  # In a child with a limit, because such a copy fills the disk where it does not end: so does Ruby's own without copy_file_range(2).
+  def test_copy_stream_of_a_file_onto_its_own_end_ends_as_in_plain_ruby
+    code = <<~RUBY
+      Process.setrlimit(:FSIZE, 32 << 20)
+      trap("XFSZ", "IGNORE")
+      copy = lambda do
+        p([10, (8 << 20) + 10].product([nil, 0, 4]).map do |size, offset|
+          File.binwrite(ARGV[0], "x" * size)
+          File.open(ARGV[0], "r+b") do |target|
+            target.seek(0, :END)
+            [(File.open(ARGV[0], "rb") { |source| IO.copy_stream(source, target, nil, offset) } rescue $!.class), target.size]
+          end
+        end)
+      end
+      copy.call
+      Fiber.set_scheduler(Reactor::Scheduler.new)
+      Fiber.schedule(&copy)
+    RUBY
+    lines = child_says(code, File.join(DIRECTORY, "doubled")).lines
+    assert_equal 2, lines.size
+    assert_equal lines.first, lines.last
+  end
+
   def test_copy_stream_from_what_cannot_be_read_leaves_the_target_as_it_is
     target = File.join(DIRECTORY, "kept")
     File.write(target, "kept")
@@ -622,6 +645,18 @@ class TestFiles < ReactorTest
         assert_equal BACKEND == :uring ? 2 : 0, carried
       end
     end
+  end
+
+  def test_fsync_and_fdatasync_keep_what_lies_in_the_read_buffer
+    trial = lambda do
+      %i[fsync fdatasync].product(%w[r r+], [->(_) { }, ->(file) { file.getc }]).map do |sync, mode, before|
+        File.write(@path, "0123456789\n")
+        File.open(@path, mode) { |file| before.(file); file.ungetbyte("YZ"); [file.public_send(sync), file.gets, file.pos] }
+      end
+    end
+    plain = trial.call
+    assert_equal [0, "YZ0123456789\n", 11], plain.first
+    assert_equal plain, in_fiber { trial.call }
   end
 
   def test_errors_of_fsync_are_those_of_plain_ruby

@@ -46,6 +46,9 @@ module Reactor
         length = nil if length&.negative? # the whole file, from where it is: as without a scheduler
         offset = nil if offset&.negative?
         if to_file
+          # Onto its own end in one piece, which ends where the file ends now: pieces would follow what they write.
+          return scheduler.offload { super } if length.nil? && File.identical?(source, target)
+
           return scheduler.offload do
             CopyStream.in_chunks(length, COPY_PIECE) { |done, piece| super(source, target, piece, offset && (offset + done)) }
           end

@@ -51,7 +51,6 @@ module Reactor
         scheduler = Schedulers.current
         return yield unless scheduler
 
-        file.flush
         number = scheduler.sync_by_driver(file, name == :fdatasync) if scheduler.respond_to?(:sync_by_driver)
         return scheduler.run_by_cost(name, work) unless number
         return 0 if number.zero?

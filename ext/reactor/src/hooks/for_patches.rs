@@ -1,7 +1,7 @@
 //! Methods that the patches in `lib/reactor/patches/` call: `prefetch`, `sync_by_driver`, `yield_if_slice_spent` (offloaded operations
 //! as well) and `Reactor.fifo?` for files, and `flush_sends` for sockets. (`flock` is Ruby: `lib/reactor/patches/file.rb`.)
 
-use magnus::{Error, RString, Ruby, Value, typed_data::Obj};
+use magnus::{Error, RString, Ruby, Value, prelude::*, typed_data::Obj};
 use reactor_scheduler::system::kind::is_fifo;
 
 use crate::{
@@ -33,13 +33,17 @@ pub fn prefetch(
 }
 
 /// `sync_by_driver(io, data_only)`: fsync(2) or fdatasync(2) of a file, by the driver, the fiber being parked: 0, or the number of
-/// the error. nil if the driver does not do that: nothing has been done then.
+/// the error. nil if the driver does not do that, or if bytes lie in the read buffer: the file has not been synced then.
 pub fn sync_by_driver(
     ruby: &Ruby,
     this: Obj<Scheduler>,
     io: Value,
     data_only: bool,
 ) -> Result<Option<i32>, Error> {
+    if IoFacts::new(io)?.io.has_read_ahead() {
+        return Ok(None); // a flush would discard them; Ruby's own fsync does not
+    }
+    io.funcall::<_, _, Value>("flush", ())?;
     let Entered::Usable(scope) = HookScope::enter(ruby, &this)? else {
         return Ok(None);
     };
