@@ -649,13 +649,16 @@ class TestFiles < ReactorTest
 
   def test_fsync_and_fdatasync_keep_what_lies_in_the_read_buffer
     trial = lambda do
-      %i[fsync fdatasync].product(%w[r r+], [->(_) { }, ->(file) { file.getc }]).map do |sync, mode, before|
+      %i[fsync fdatasync].product(%w[r r+], [->(file) { file.getc }, ->(file) { file.ungetbyte("YZ") }]).map do |sync, mode, before|
         File.write(@path, "0123456789\n")
-        File.open(@path, mode) { |file| before.(file); file.ungetbyte("YZ"); [file.public_send(sync), file.gets, file.pos] }
+        File.open(@path, mode) do |file|
+          before.(file)
+          [file.public_send(sync), assert_raises(IOError) { file.sysread(1) }.message, file.gets, file.pos]
+        end
       end
     end
     plain = trial.call
-    assert_equal [0, "YZ0123456789\n", 11], plain.first
+    assert_equal [0, "sysread for buffered IO", "YZ0123456789\n", 11], plain[1]
     assert_equal plain, in_fiber { trial.call }
   end
 
