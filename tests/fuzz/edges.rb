@@ -36,7 +36,6 @@ module Fuzz
   PUSHES = ["ungetc(\"X\")", "ungetc(\"\\u00e9\")", "ungetbyte(88)", "ungetbyte(\"YZ\")", "ungetbyte(\"u\" * 9000)"].map { |call| "s%{n}.#{call} && nil" }.freeze
   MOVES = ["seek(%{v})", "rewind", "pos = %{v}", "seek(-%{v}, IO::SEEK_END)", "seek(%{v}, IO::SEEK_CUR)", "write(\"written\")",
            "flush && nil", "sysseek(%{v})", "fsync"].map { |call| "s%{n}.#{call}" }.freeze
-  # Without a length, an offset is within the file: at one beyond its end plain Ruby raises EOVERFLOW, from copy_file_range(2).
   COPIES = ["s%{n}, t%{n}", "s%{n}, t%{n}, %{v}", "s%{n}, t%{n}, %{v}, 2", "s%{n}, t%{n}, nil, 2", "s%{n}, t%{n}, 0"].map { |of| "IO.copy_stream(#{of})" }.freeze
   WRITES = ["write(\"put\")", "<< \"put\" && nil", "print(1, 2)"].map { |call| "t%{n}.#{call}" }.freeze
 

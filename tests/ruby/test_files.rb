@@ -346,6 +346,16 @@ class TestFiles < ReactorTest
     end
   end
 
+  def test_copy_stream_from_beyond_the_end_copies_nothing
+    in_fiber do
+      target = track(File.open(File.join(DIRECTORY, "nothing"), "wb"))
+      source = track(File.open(@path, "rb"))
+      assert_equal 0, IO.copy_stream(source, target, nil, source.size + 1)
+      source.sysseek(1, :END)
+      assert_equal 0, IO.copy_stream(source, target)
+    end
+  end
+
   # In a child with a limit, because such a copy fills the disk where it does not end: so does Ruby's own without copy_file_range(2).
   def test_copy_stream_of_a_file_onto_its_own_end_ends_as_in_plain_ruby
     code = <<~RUBY

@@ -21,7 +21,7 @@ module Reactor
       READAHEAD = 16 << 20
       private_constant :COPY_CHUNK, :COPY_PIECE, :READAHEAD
 
-      # @return [Integer] bytes
+      # @return [Integer] bytes; 0 from beyond the end of a file other than the target, where plain Ruby may raise Errno::EOVERFLOW
       # @raise as without a scheduler
       def copy_stream(source, target, length = nil, offset = nil)
         scheduler = Schedulers.current
