@@ -65,7 +65,12 @@ module Callbacks
     "Server.new" => [:fiber, ->(call) { served(call) { call.call } }],
     "Server.new, handshake" => [:fiber, ->(call) { served(call, handshake: ->(_) { call.call }) { nil } }],
     "Server.new, a duration" => [:caller, ->(call) { Reactor::Server.new(TCPServer.new("127.0.0.1", 0), idle_timeout: number(&call)) { nil } }],
-    "Server#stop, a duration" => [:caller, ->(call) { Reactor::Server.new(TCPServer.new("127.0.0.1", 0)) { nil }.start.stop(number(&call)) }],
+    "Server#stop, a duration" => [:caller, lambda do |call|
+      server = Reactor::Server.new(TCPServer.new("127.0.0.1", 0)) { nil }.start
+      server.stop(number(&call))
+    ensure
+      server.stop
+    end],
     "Inspection#trace" => [:caller, ->(call) { Tempfile.create("t") { |file| Fiber.scheduler.trace(file.path) { call.call } } }],
     "Inspection#trace, to_path" => [:caller, ->(call) { Fiber.scheduler.trace(converting(:to_path, &call)) { nil } }],
     "Timeout" => [:caller, ->(call) { Timeout.timeout(600) { call.call } }],
