@@ -115,8 +115,7 @@ module Reactor
         elsif !start.done
           start.error = [error]
         elsif error.is_a?(StandardError) || error.is_a?(ScriptError)
-          VM.report_error(fiber, error)
-          @error ||= error
+          keep_error(fiber, error)
         else
           raise # out of the fiber: Ruby raises it at the end of the root fiber's chain of resumes
         end
@@ -125,6 +124,14 @@ module Reactor
         @suspects.delete(fiber)
         trace_event(:end, fiber)
         enqueue(@drain) if @drain && drained?
+      end
+
+      # The first one comes out of #run in the end, however its report fails.
+      def keep_error(ended, error)
+        @error ||= error
+        VM.report_error(ended, error)
+      ensure
+        return # rubocop:disable Lint/EnsureReturn -- it drops what the report raises, and a kill
       end
 
       # A trap handler may call it in the middle of another call.

@@ -104,8 +104,7 @@ module Reactor
 
       # There is no memory for a fiber. The error counts as one that has ended it.
       def fail_watcher(watcher, given, error)
-        VM.report_error(watcher, error)
-        @error ||= error
+        keep_error(watcher, error)
         watcher.__send__(:finish, :failed, given)
       end
 
