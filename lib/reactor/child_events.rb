@@ -30,9 +30,16 @@ module Reactor
       #
       # @return [void]
       def await(pid, flags)
-        thread = Thread.new { Reactor.await_child(pid, flags) }
-        thread.report_on_exception = false # its errors are raised by join
-        thread.join
+        errors = Thread::Queue.new # a join in a trap handler would end the sleep that the handler has interrupted
+        thread = Thread.new do
+          Reactor.await_child(pid, flags)
+        rescue SystemCallError => error
+          errors << error
+        ensure
+          errors.close
+        end
+        error = errors.pop
+        raise error if error
       ensure
         thread&.kill
       end

@@ -110,9 +110,12 @@ pub fn unblock(this: Obj<Scheduler>, blocker: Value, fiber: Value) {
     if this.is_closed() && !this.is_forked_child() {
         return;
     }
-    let unblocked = this
-        .state_mut()
-        .unblock(object_ref(fiber), object_ref(blocker));
+    let (fiber, blocker) = (object_ref(fiber), object_ref(blocker));
+    let unblocked = if blocker == this.owner_thread() {
+        this.state_mut().unblock_thread(fiber)
+    } else {
+        this.state_mut().unblock(fiber, blocker)
+    };
     match unblocked {
         Unblocked::Woken => this.wake_thread(),
         Unblocked::Dropped => {}

@@ -233,11 +233,32 @@ impl State {
             return Unblocked::Dropped;
         };
         let is_innermost = record.is_blocked_by(blocker);
-        if record.unblock_outer(Some(blocker)) && !is_innermost {
+        if record.unblock_outer(|wait| wait.is_for(blocker)) && !is_innermost {
             return Unblocked::Woken;
         }
-        let is_outer = !is_innermost && record.unblock_outer(None);
+        let is_outer = !is_innermost && record.unblock_outer(|_| true);
         match self.unblock_innermost(slot) {
+            Unblocked::Dropped if is_outer => Unblocked::Woken,
+            unblocked => unblocked,
+        }
+    }
+
+    /// As [`State::unblock`], where the VM names the fiber's thread, and not what the fiber waits for: it joins another thread, or
+    /// closes an IO that one uses. So of several waits, no sleep with a limit is meant, which nothing would begin again.
+    pub fn unblock_thread(&mut self, fiber: ObjectRef) -> Unblocked {
+        let Some(slot) = self.fibers.find_other(fiber) else {
+            return Unblocked::Dropped;
+        };
+        let record = self.fibers.get_mut(slot);
+        let Some(record) = record.filter(|record| record.has_outer_wait()) else {
+            return self.unblock_innermost(slot);
+        };
+        let is_outer = record.unblock_outer(|wait| !wait.sleeps_with_limit());
+        let unblocked = match record.sleeps_with_limit() {
+            true => Unblocked::Dropped,
+            false => self.unblock_innermost(slot),
+        };
+        match unblocked {
             Unblocked::Dropped if is_outer => Unblocked::Woken,
             unblocked => unblocked,
         }

@@ -10,6 +10,7 @@
 //! | set aside, parked        | woken under its number             | set aside, woken         | not queued |
 //! | set aside, parked        | an `unblock` with its blocker      | set aside, woken         | - |
 //! | set aside, parked        | an `unblock` whose blocker is no wait's | set aside, woken        | the innermost wait as well |
+//! | set aside, parked        | an `unblock` that names the thread | set aside, woken         | the innermost wait as well; not a sleep with a limit |
 //! | set aside for readiness  | an exception is raised in it       | set aside, woken         | it is raised when the wait goes on, before a late one |
 //! | set aside, parked        | a timeout around it fires          | set aside, woken         | one more has fired, for this wait |
 //!
@@ -63,6 +64,16 @@ impl OuterWait {
             self.state = FiberState::Woken(cause);
         }
         goes_on
+    }
+
+    /// Whether it is one in `block` for this object, if it is one for an `unblock`.
+    pub(in crate::state) fn is_for(&self, blocker: usize) -> bool {
+        self.blocker == blocker
+    }
+
+    /// Whether it is a sleep that ends by itself.
+    pub(in crate::state) fn sleeps_with_limit(&self) -> bool {
+        self.hook == WaitHook::Sleep && !self.waits_for_unblock_only
     }
 
     fn waits_for_one_of(&self, io_numbers: &[u64]) -> bool {
@@ -235,12 +246,19 @@ impl FiberRecord {
         self.state == FiberState::Parked(WaitKind::Block) && self.blocker == blocker
     }
 
-    /// Ends the waits that were set aside and that an `unblock` ends: those for this object, or all (`None`). Whether there is one.
-    pub(in crate::state) fn unblock_outer(&mut self, blocker: Option<usize>) -> bool {
+    /// Whether the innermost wait is a sleep that ends by itself.
+    pub(in crate::state) fn sleeps_with_limit(&self) -> bool {
+        self.hook == WaitHook::Sleep && self.is_parked() && !self.waits_for_unblock_only
+    }
+
+    /// Ends the waits that were set aside and that an `unblock` ends, those of them that are meant. Whether there is one.
+    pub(in crate::state) fn unblock_outer(
+        &mut self,
+        is_meant: impl Fn(&OuterWait) -> bool,
+    ) -> bool {
         let waits = self.outer_waits_mut();
         waits
-            .filter(|wait| wait.state == FiberState::Parked(WaitKind::Block))
-            .filter(|wait| blocker.is_none_or(|blocker| wait.blocker == blocker))
+            .filter(|wait| wait.state == FiberState::Parked(WaitKind::Block) && is_meant(wait))
             .fold(false, |_, wait| wait.wake(WakeCause::Unblocked))
     }
 

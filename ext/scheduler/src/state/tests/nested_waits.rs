@@ -92,6 +92,29 @@ fn an_unblock_that_names_no_blocker_ends_both_waits() {
     );
 }
 
+/// The VM names the thread of the fiber where a thread that it joins has ended.
+#[test]
+fn an_unblock_that_names_the_thread_ends_no_sleep_with_a_limit() {
+    let thread = Some(ObjectRef::new(48));
+    let waits = [
+        (WaitHook::Sleep, HOUR, None),
+        (WaitHook::Block, None, thread),
+    ];
+    let (sleep, join) = (WaitStatus::Waiting, WaitStatus::Over(WakeCause::Unblocked));
+    for (order, status) in [([0, 1], [join, sleep]), ([1, 0], [sleep, join])] {
+        let (mut state, _script) = open();
+        let mut slot = 0;
+        for (hook, limit, blocker) in order.map(|place: usize| waits[place]) {
+            slot = state.enter(fiber(1)).unwrap().slot;
+            state.begin_block(slot, hook, limit, blocker);
+        }
+        assert_eq!(Unblocked::Woken, state.unblock_thread(fiber(1)));
+        assert_eq!(status[0], state.poll_wait(slot));
+        leave(&mut state, slot);
+        assert_eq!(status[1], state.poll_wait(slot));
+    }
+}
+
 #[test]
 fn a_timeout_around_a_wait_that_a_trap_handler_interrupts_is_raised_after_the_handler() {
     let (mut state, _script) = open();
