@@ -183,7 +183,7 @@ class TestGroup < ReactorTest
   end
 
   def test_a_task_cannot_wait_for_itself
-    assert_raises(ThreadError) { in_fiber { Reactor.group { |group| task = nil; task = group.async { sleep 0; task.value } } } }
+    assert_raises(ThreadError) { in_fiber { Reactor.group { |group| own = Thread::Queue.new; own << group.async { own.pop.value } } } }
     %i[wait first results].product([nil, 2], [false, true]).each do |call, limit, discard|
       next if discard && call != :wait
 
@@ -198,7 +198,7 @@ class TestGroup < ReactorTest
   WAITS_FOR_ONE_ANOTHER = {
     groups: "Reactor.group { |a| Reactor.group { |b| a.async { sleep 0; b.wait }; b.async { sleep 0; a.wait } } }",
     firsts: "Reactor.group { |a| Reactor.group { |b| a.async { sleep 0; b.first }; b.async { sleep 0; a.first } } }",
-    tasks: "Reactor.group { |group| other = nil; task = group.async { sleep 0; other.value }; other = group.async { task.value } }",
+    tasks: "Reactor.group { |group| other = Thread::Queue.new; task = group.async { other.pop.value }; other << group.async { task.value } }",
     an_enumerator: "Reactor.group { |group| group.async { sleep 0; Enumerator.new { |_| group.wait }.next } }",
     an_inner_group: "Reactor.group { |outer| outer.async { Reactor.group { |inner| inner.async { sleep 0; outer.wait } } } }",
     a_place: "Reactor.group(limit: 1) { |group| group.async { group.map([1]) { nil } } }"
