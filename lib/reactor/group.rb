@@ -108,7 +108,9 @@ module Reactor
     def map(elements)
       raise ArgumentError, "no block given" unless block_given?
 
-      elements.map { |*element| async { yield(*element) } }.map(&:value)
+      tasks = []
+      elements.each { |*element| tasks << async { yield(*element) } } # Enumerator::Lazy#map would run nothing
+      tasks.map(&:value)
     end
 
     # Cancels the tasks that run now; see {Task#cancel}. A task that calls this ends as well.
@@ -215,8 +217,9 @@ module Reactor
       return if @closed
 
       @closed = true
-      @places&.close
       cancel
+    ensure
+      @places&.close # after the cancel: a task that waits for a place is cancelled, too
     end
 
     def fail_with(error)
@@ -240,7 +243,9 @@ module Reactor
     def take_place
       @places&.push(true)
     rescue ClosedQueueError
-      refuse
+      task = @running.each_key.find(&:runs_here?) or refuse
+      @scheduler.yield # a task is cancelled, which its rescue clauses do not see
+      throw task
     end
 
     def start(task)
