@@ -23,12 +23,12 @@ module Fuzz
     "string" => "s%{n} = StringIO.new(stage.bytes(%{v}))"
   }.freeze
 
-  # What is written to: t%{n} is the target, and o%{n} gives what has arrived there.
+  # What is written to: target%{n} is the target, and o%{n} gives what has arrived there.
   TARGETS = {
-    "pipe" => "t%{n}, o%{n} = stage.drained(*IO.pipe)",
-    "unix" => "t%{n}, o%{n} = stage.drained(*UNIXSocket.pair)",
-    "file" => "t%{n} = stage.file(0); o%{n} = -> { t%{n}.close; File.binread(t%{n}.path) }",
-    "string" => "t%{n} = StringIO.new; o%{n} = -> { t%{n}.string }"
+    "pipe" => "target%{n}, o%{n} = stage.drained(*IO.pipe)",
+    "unix" => "target%{n}, o%{n} = stage.drained(*UNIXSocket.pair)",
+    "file" => "target%{n} = stage.file(0); o%{n} = -> { target%{n}.close; File.binread(target%{n}.path) }",
+    "string" => "target%{n} = StringIO.new; o%{n} = -> { target%{n}.string }"
   }.freeze
 
   READINGS = ["read(%{v})", "gets", "getc", "getbyte", "readpartial(%{v})", "pread(3, %{v})", "sysread(%{v})", "readline(chomp: true)",
@@ -36,8 +36,8 @@ module Fuzz
   PUSHES = ["ungetc(\"X\")", "ungetc(\"\\u00e9\")", "ungetbyte(88)", "ungetbyte(\"YZ\")", "ungetbyte(\"u\" * 9000)"].map { |call| "s%{n}.#{call} && nil" }.freeze
   MOVES = ["seek(%{v})", "rewind", "pos = %{v}", "seek(-%{v}, IO::SEEK_END)", "seek(%{v}, IO::SEEK_CUR)", "write(\"written\")",
            "flush && nil", "sysseek(%{v})", "fsync"].map { |call| "s%{n}.#{call}" }.freeze
-  COPIES = ["s%{n}, t%{n}", "s%{n}, t%{n}, %{v}", "s%{n}, t%{n}, %{v}, 2", "s%{n}, t%{n}, nil, 2", "s%{n}, t%{n}, 0"].map { |of| "IO.copy_stream(#{of})" }.freeze
-  WRITES = ["write(\"put\")", "<< \"put\" && nil", "print(1, 2)"].map { |call| "t%{n}.#{call}" }.freeze
+  COPIES = ["s%{n}, target%{n}", "s%{n}, target%{n}, %{v}", "s%{n}, target%{n}, %{v}, 2", "s%{n}, target%{n}, nil, 2", "s%{n}, target%{n}, 0"].map { |of| "IO.copy_stream(#{of})" }.freeze
+  WRITES = ["write(\"put\")", "<< \"put\" && nil", "print(1, 2)"].map { |call| "target%{n}.#{call}" }.freeze
 
   # What a task of a group does. "now" ends at once; "gate" and "late" when the block opens the gate.
   MEMBERS = { "now" => "%{v}", "nap" => "sleep 0.001; %{v}", "gate" => "gate%{n}.pop || %{v}", "fail" => "raise Fuzz::Own",

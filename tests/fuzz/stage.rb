@@ -254,6 +254,9 @@ module Fuzz
     def loop_of(program)
       @home = Thread.current
       @home.report_on_exception = false
+      @home.priority = 0 # a program that is shrunk may have set these in it
+      @home.name = nil
+      @home.thread_variable_set(:slot, nil)
       Fiber.set_scheduler(@scheduler = Reactor::Scheduler.new(backend: @backend)) if @backend
       program.call(self)
       conduct(on: :fiber) { nil } unless @conducted
