@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "arguments"
+require_relative "clock"
 require_relative "durations"
 require_relative "schedulers"
 require_relative "scheduler/watching"
@@ -88,6 +89,7 @@ module Reactor
 
       @listener = listener
       @scheduler = scheduler
+      @thread = Thread.current
       @limit = limit
       @idle_timeout = Durations.seconds(idle_timeout)
       @linger = Durations.seconds(linger)
@@ -95,6 +97,7 @@ module Reactor
       @answer = answer
       @connections = 0
       @busy = {}.compare_by_identity # socket => the fiber that has it
+      @lingering = {}.compare_by_identity # those of these fibers that have no request
       # One Proc for all connections. (Those of Method#to_proc would leave a frame of C on the stack of each fiber.)
       @accept = ->(_events, socket) { accept(socket) }
       @first_bytes = ->(events, socket) { events ? serve(socket, @handshake) : drop(socket) }
@@ -119,7 +122,7 @@ module Reactor
       self
     end
 
-    # Ends the server. Call it in a fiber. It accepts the connections that wait in the listener's queue, even beyond the limit, and no
+    # Ends the server. Call it in a fiber: a trap handler starts one (`Fiber.schedule { server.stop(10) }`). It accepts the connections that wait in the listener's queue, even beyond the limit, and no
     # more. It closes those at rest, unless a request has come, and waits until the fibers have answered what has come, and no longer
     # linger.
     #
@@ -128,11 +131,14 @@ module Reactor
     #
     # @param timeout [Numeric, nil] seconds; nil: no limit
     # @raise [ArgumentError, TypeError] the timeout is no duration; nothing is done then
+    # @raise [ThreadError] called by another thread than the scheduler's, or by a trap handler; nothing is done then
     # @return [Integer] connections that were closed before the end of their answers, or before a request that had come was read
     def stop(timeout = nil)
       timeout = Durations.seconds(timeout)
-      stop_accepting unless @stopping
-      @ended.pop(timeout: timeout) if @connections.positive?
+      check_caller
+      deadline = timeout && (Clock.now + timeout)
+      stop_accepting(deadline) unless @stopping
+      @ended.pop(timeout: deadline && [deadline - Clock.now, 0].max) if @connections.positive?
       cut
       @scheduler.forget_server(self)
       @cut
@@ -165,6 +171,12 @@ module Reactor
     def inspect = "#<#{self.class} #{@connections} connections#{", stopped" if @stopping}>"
 
     private
+
+    def check_caller
+      raise ThreadError, "this server belongs to another thread" unless Thread.current.equal?(@thread)
+
+      Thread::Mutex.new.synchronize { nil } # raises ThreadError in a trap handler, in which a server cannot wait for its fibers
+    end
 
     def full? = !@limit.nil? && @connections >= @limit
 
@@ -199,25 +211,34 @@ module Reactor
       drop(socket) if IO === socket && !watched
     end
 
-    def stop_accepting
+    def stop_accepting(deadline)
       @stopping = true
       @accepting&.cancel
-      accept_queue
+      close_idle # their descriptors may be needed
+      sleep PAUSE until accept_queue || (deadline && Clock.now >= deadline)
       @listener.close
-      close_resting { |connection| connection unless request?(connection) }
+      close_idle
       @connections = @busy.size + resting.size # the program may have closed others
     end
 
+    # Closes the connections at rest, unless a request has come.
+    def close_idle = close_resting { |connection| connection unless request?(connection) }
+
     # Accepts what the listener's queue holds: closing it would reset those connections.
+    #
+    # @return [Boolean] false if descriptors or memory are exhausted
     def accept_queue
       Socket::SOMAXCONN.times { break unless accept_one(@listener) }
+      true
+    rescue *PASSING
+      false
     rescue SystemCallError, IOError
-      nil # they will be reset
+      true # they will be reset
     end
 
     # Ends the fibers that still answer, and closes their connections and those that wait for a fiber.
     def cut
-      @cut += close_resting(&:to_io) + @busy.size
+      @cut += close_resting(&:to_io) + @busy.size - @lingering.size
       @busy.to_a.each do |socket, fiber|
         @scheduler.cancel_fiber(fiber) unless fiber.equal?(Fiber.current)
         socket.close
@@ -235,7 +256,10 @@ module Reactor
       VM.replace_storage(@storage) # the accept watcher may have been renewed in any fiber
       connection = socket
       @busy[socket.to_io] = Fiber.current
-      connection = handshake.call(socket) if handshake
+      if handshake
+        connection = handshake.call(socket)
+        VM.replace_storage(@storage)
+      end
       kept = answer_requests(connection, &@answer)
       rests = kept && !@stopping && !connection.to_io.closed?
     rescue StandardError => error
@@ -265,12 +289,15 @@ module Reactor
         VM.replace_storage(@storage) if @storage || fiber.storage
         next if @stopping ? request?(connection) : reads_ahead && Watching.read_ahead?(connection, IO::READABLE)
         return true if @stopping || !lingers
-        next paid += 1 if scheduler.linger(io, seconds)
 
-        paid -= 1
-        return true
+        @lingering[fiber] = true
+        has_come = scheduler.linger(io, seconds)
+        @lingering.delete(fiber)
+        paid += has_come ? 1 : -1
+        return true unless has_come
       end
     ensure
+      @lingering.delete(fiber)
       @credit = (@credit + paid).clamp(0, LINGERS)
     end
 
