@@ -549,7 +549,6 @@ class TestOnReady < ReactorTest
   { in_the_root_fiber: "fill.()", in_a_fiber: "Fiber.schedule { fill.() }" }.each do |name, code|
     define_method("test_when_fibers_have_run_out_#{name}_the_others_end_and_new_ones_have_a_scheduler") do
       skip_under_stress
-      skip "the VM takes the scheduler from all fibers" unless select_backend? || name == :in_a_fiber
       skip "no /proc to learn the size of the process from" unless File.exist?("/proc/self/status")
       said = child_says(<<~RUBY, env: SCARCE)
         #{LIMIT}

@@ -10,7 +10,7 @@ use crate::{
     ruby::{
         call::call_method,
         error::{self, fiber_error},
-        fiber::{current_fiber, transfer},
+        fiber::{current_fiber, start_fiber},
         object::{Object, object_ref, write_barrier},
     },
 };
@@ -32,7 +32,7 @@ impl HookScope<'_> {
             let since = scheduler.state_mut().take_spawn_streak(starter);
             (since.is_some(), since.unwrap_or_else(Instant::now))
         });
-        let result = transfer(fiber, arguments);
+        let result = start_fiber(self.object.as_value(), fiber, arguments);
         scheduler.forget_unborn(fiber, &result);
         scheduler.on_resumed(starter);
         let result = scheduler.filter_repeated_kill(starter, result);

@@ -74,6 +74,7 @@ impl Scheduler {
     /// `initialize(backend = nil)`
     pub fn initialize(this: Obj<Self>, arguments: &[Value]) -> Result<(), Error> {
         let backend = convert::optional_backend(arguments)?;
+        call_method(this.as_value(), "make_starter", &[])?;
         let reactor = Reactor::open(backend).map_err(|error| error::unavailable(&error))?;
         if !this.state_mut().open(reactor) {
             return Err(runtime_error("already initialized"));

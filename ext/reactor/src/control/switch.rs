@@ -7,7 +7,7 @@ use crate::{
     control::scheduler::Scheduler,
     ruby::{
         error::is_fiber_error,
-        fiber::{clear_kill, is_kill, is_unborn, switch_to_empty_fiber, transfer},
+        fiber::{clear_kill, is_blocking, is_kill, is_unborn, switch_to_empty_fiber, transfer},
         object::Object,
     },
 };
@@ -49,7 +49,7 @@ impl Scheduler {
         Err(error)
     }
 
-    /// A new fiber was given control, and control is back. Whether there was no memory for its stack, so that it has not run: then
+    /// A new fiber was given control, and control is back. Whether it has not run, because there was no memory for its stack: then
     /// it is no fiber of the scheduler's any more.
     #[inline(always)]
     pub fn forget_unborn(&self, fiber: ObjectRef, result: &Result<(), Error>) -> bool {
@@ -60,9 +60,9 @@ impl Scheduler {
     #[cold]
     #[inline(never)]
     fn forget_if_unborn(&self, fiber: ObjectRef, error: &Error) -> bool {
-        // Without an exception it may be a kill, which Ruby code that runs now would hide.
-        let exception = error.value();
-        let is_unborn = exception.is_some_and(is_fiber_error) && is_unborn(fiber.value());
+        // If a starter was to make the switch, that may have been interrupted before.
+        let may_be_unborn = error.value().is_some_and(is_fiber_error) || is_blocking();
+        let is_unborn = may_be_unborn && is_unborn(fiber.value());
         if is_unborn {
             self.state_mut().end_fiber(fiber);
         }

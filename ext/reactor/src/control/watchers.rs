@@ -10,7 +10,8 @@ use crate::{
     control::scheduler::Scheduler,
     ruby::{
         call::call_method,
-        fiber::{new_fiber, transfer},
+        error::is_fiber_error,
+        fiber::{new_fiber, start_fiber},
         object::{Object, object_ref, write_barrier},
     },
 };
@@ -34,12 +35,15 @@ impl Scheduler {
         self.trace_birth(fiber, watcher)?;
         let started = self.state_mut().add_fiber_of_watcher(from, fiber);
         write_barrier(scheduler, fiber);
-        let result = transfer(fiber, &[scheduler, watcher, arguments.as_value()]);
+        let arguments = [scheduler, watcher, arguments.as_value()];
+        let result = start_fiber(scheduler, fiber, &arguments);
         let is_unborn = self.forget_unborn(fiber, &result);
         self.on_resumed(from);
         debug_assert_ne!(from, started);
         match result {
-            Err(error) if is_unborn => self.fail_watcher(watcher, given[1], error),
+            Err(error) if is_unborn && error.value().is_some_and(is_fiber_error) => {
+                self.fail_watcher(watcher, given[1], error)
+            }
             result => self.filter_repeated_kill(from, result),
         }
     }

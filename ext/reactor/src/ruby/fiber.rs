@@ -16,7 +16,7 @@ use rb_sys::{ID, VALUE};
 use reactor_scheduler::state::object_ref::ObjectRef;
 
 use crate::ruby::{
-    call::raw_arguments,
+    call::{call_method, raw_arguments},
     object::{Object, raw},
 };
 
@@ -42,6 +42,35 @@ pub fn transfer(fiber: ObjectRef, arguments: &[Value]) -> Result<(), Error> {
     let (count, first) = raw_arguments(arguments);
     // SAFETY: the arguments live in the caller's frame, which is suspended with this call.
     let result = protect(|| unsafe { rb_sys::rb_fiber_transfer(raw(fiber), count, first) });
+    keep_alive(fiber);
+    result.map(drop)
+}
+
+/// Whether the VM calls no scheduler in the current fiber, because that is blocking.
+pub fn is_blocking() -> bool {
+    // SAFETY: no arguments, never raises.
+    unsafe { rb_sys::rb_fiber_scheduler_current() == rb_sys::Qnil as VALUE }
+}
+
+/// Gives a new fiber control. In a blocking fiber the scheduler's starter makes the switch, which may be in vain.
+#[inline(always)]
+pub fn start_fiber(scheduler: Value, fiber: ObjectRef, arguments: &[Value]) -> Result<(), Error> {
+    match is_blocking() {
+        true => start_for_blocking(scheduler, fiber, arguments),
+        false => transfer(fiber, arguments),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn start_for_blocking(
+    scheduler: Value,
+    fiber: ObjectRef,
+    arguments: &[Value],
+) -> Result<(), Error> {
+    let mut given = vec![fiber.value()];
+    given.extend_from_slice(arguments); // the caller keeps them alive
+    let result = call_method(scheduler, "start_for_blocking", &given);
     keep_alive(fiber);
     result.map(drop)
 }
@@ -111,9 +140,10 @@ pub fn new_fiber(ruby: &Ruby, storage: Option<Value>) -> Result<ObjectRef, Error
 
 /// Whether the fiber has never had control: only such a fiber is alive and has no line to go on with.
 pub fn is_unborn(fiber: Value) -> bool {
-    let is_alive = fiber.funcall("alive?", ()).unwrap_or(false);
-    let lines: Result<Option<RArray>, Error> = fiber.funcall("backtrace", ());
-    is_alive && lines.is_ok_and(|lines| lines.is_none_or(|lines| lines.is_empty()))
+    let is_alive = call_method(fiber, "alive?", &[]).is_ok_and(|answer| answer.to_bool());
+    let lines = call_method(fiber, "backtrace", &[]);
+    is_alive
+        && lines.is_ok_and(|lines| RArray::from_value(lines).is_none_or(|lines| lines.is_empty()))
 }
 
 /// Ends the current fiber: `Fiber#kill`, which unwinds it without any rescue.
