@@ -41,8 +41,11 @@ module Exhaustion
     def fibers(free)
       limit = address_space(200_000_000)
       taken = KEPT.push([]).last
+      KEPT << (spare = Fiber.new { loop { Fiber.yield } })
+      spare.resume
       loop { taken << Fiber.new { Fiber.yield }.tap(&:resume) }
     rescue FiberError
+      spare.resume # for the VM this fiber goes on resuming the one that has no stack, and nothing can switch to it
       free.times { taken.pop.resume }
       -> { limit.call; taken.each(&:resume) }
     end
