@@ -93,6 +93,20 @@ class TestOffload < ReactorTest
   end
 
   # The worker is started by the first fiber. Thread.new gives a thread a copy of the storage of the fiber that calls it.
+  def test_the_close_of_an_io_that_a_job_reads_returns
+    log = []
+    run_scheduler do |scheduler|
+      reader, = IO.pipe.each { |io| track(io) }
+      Fiber.schedule { assert_raises(IOError) { scheduler.offload { reader.read } }; log << :read }
+      Fiber.schedule do
+        assert eventually { Thread.list.any? { |thread| thread.name == "reactor worker" && thread.stop? } }
+        reader.close
+        log << :closed
+      end
+    end
+    assert_equal %i[closed read], log.sort
+  end
+
   def test_a_job_has_a_copy_of_its_fibers_storage_and_leaves_nothing_to_the_next_one
     in_fiber(workers: 1) do |scheduler|
       job = -> { [Fiber.current.storage, Fiber[:number] = Fiber[:written] = 0].first }

@@ -63,6 +63,9 @@ module Reactor
 
       def waiting? = @state == :waiting
 
+      # Whether the work has raised IOError.
+      def io_error? = IOError === @error
+
       # Called by the fiber: no worker is to run it.
       def drop = claim(:dropped)
 
@@ -234,11 +237,12 @@ module Reactor
 
     # A method of its own, so that an idle worker keeps no job alive.
     #
-    # @return [Boolean] whether there was one
+    # @return [Boolean] whether the worker goes on: before Ruby 4.0, the close of an IO that this thread has read may return only when
+    #   the thread has ended
     def run_next_job
       job = next_job or return false
       job.perform
-      true
+      !job.io_error?
     ensure
       @jobs.push(job) if job&.waiting? && !@jobs.closed?
     end
