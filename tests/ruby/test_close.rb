@@ -358,6 +358,33 @@ class TestClose < ReactorTest
     assert_equal [:raised, IndexError], ended, "an error follows"
   end
 
+  # The cancellation ends the wait, and the VM begins it again, because the reader still has the IO.
+  def test_a_signal_while_a_close_outlasts_a_timeout_costs_no_turns
+    skip "the close waits for no thread" if RUBY_VERSION >= "4.0"
+    turns = run_child(<<~'RUBY').out
+      require "timeout"
+      Fiber.set_scheduler(scheduler = Reactor::Scheduler.new)
+      reading, = IO.pipe
+      elapsed = Thread::Queue.new
+      reader = Thread.new { reading.read(1) rescue sleep }
+      Thread.pass until reader.stop?
+      Thread.new do
+        elapsed.pop
+        Process.kill(:TERM, $$)
+        sleep 0.1
+        before = scheduler.stats[:turns]
+        sleep 0.1
+        puts scheduler.stats[:turns] - before
+        $stdout.flush
+        exit!
+      end
+      Fiber.schedule { sleep 0.1; elapsed << true }
+      Fiber.schedule { Timeout.timeout(0.01) { reading.close } }
+      scheduler.run
+    RUBY
+    assert_operator Integer(turns), :<, 50
+  end
+
   # Up to Ruby 3.4 the reader keeps the mutex of the VM on which the closer waits, until its thread ends.
   def test_a_close_that_waits_for_the_end_of_a_thread_costs_no_turns
     reading, = pipe

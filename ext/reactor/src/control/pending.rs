@@ -39,7 +39,10 @@ impl Scheduler {
     ) -> Result<Option<WakeCause>, Error> {
         match status {
             WaitStatus::Raise(pending) if self.must_wait_on(slot) => {
-                self.state_mut().put_back(slot, pending);
+                let mut state = self.state_mut();
+                state.put_back(slot, pending);
+                state.outlast_timeouts(slot);
+                drop(state);
                 Ok(self.wake_cause(slot))
             }
             WaitStatus::TimedOut if self.outlasts_timeouts(slot) => self.poll_wait(slot),
