@@ -210,6 +210,31 @@ class TestGroup < ReactorTest
     end
   end
 
+  def test_a_task_that_waits_for_a_place_is_cancelled_with_its_group
+    log = []
+    assert_raises(Timeout::Error) { in_fiber { Reactor.group(limit: 1, timeout: 0) { |group| group.async { group.async { nil } } } } }
+    assert_raises(IndexError) do
+      in_fiber do
+        Reactor.group(limit: 1) do |group|
+          group.async do
+            group.async { nil }
+          rescue Exception => error # rubocop:disable Lint/RescueException -- there must be none
+            log << error
+          ensure
+            sleep 0.001
+            log << :ensured
+          end
+          raise IndexError
+        end
+      end
+    end
+    assert_equal [:ensured], log
+  end
+
+  def test_map_runs_a_lazy_enumerator
+    assert_equal [4, 9], in_fiber { Reactor.group { |group| group.map([1, 2].lazy.map(&:succ)) { |number| number**2 } } }
+  end
+
   def test_a_group_that_discards_keeps_no_task_and_has_no_results
     left = in_fiber do
       Reactor.group(discard: true) do |group|

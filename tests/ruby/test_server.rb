@@ -302,6 +302,71 @@ class TestServer < ReactorTest
     end
   end
 
+  def test_an_end_that_is_refused_changes_nothing
+    run_scheduler do |scheduler|
+      serving(scheduler) do |server, connect|
+        refused = [-> { Thread.new { server.stop(0) }.tap { |thread| thread.report_on_exception = false }.value },
+                   -> { in_trap_handler { server.stop(0) } }, -> { server.stop("1") }, -> { server.stop(-1) }]
+        errors = refused.map { |call| outcome(&call).last }
+        assert_equal [ThreadError, ThreadError, TypeError, ArgumentError], errors
+        assert_equal "ONE\n", asked(connect.call, "one")
+      end
+    end
+  end
+
+  def in_trap_handler
+    answer = Thread::Queue.new
+    before = trap(:USR2) { answer << (yield rescue $!) }
+    Process.kill(:USR2, $$)
+    result = answer.pop
+    raise result if result.is_a?(Exception)
+  ensure
+    trap(:USR2, before)
+  end
+
+  def test_connections_that_linger_without_a_request_are_not_counted_as_cut_off
+    run_scheduler do |scheduler|
+      serving(scheduler, linger: 3600) do |server, connect|
+        clients = Array.new(3) { connect.call }
+        assert_equal ["A\n"] * 3, clients.map { |client| asked(client, "a") }
+        assert_equal [0, nil], [server.stop(0), clients.first.gets]
+      end
+    end
+  end
+
+  def test_the_first_request_does_not_see_the_storage_of_the_handshake
+    seen = []
+    handshake = ->(socket) { Fiber[:handshake] = true; socket }
+    run_scheduler do |scheduler|
+      serving(scheduler, ->(socket) { seen << Fiber[:handshake]; UPCASE.call(socket) }, handshake: handshake) { |_, connect| asked(connect.call, "bye") }
+    end
+    assert_equal [nil], seen
+  end
+
+  def test_the_end_waits_for_descriptors_to_answer_what_has_come
+    out = child_says(<<~'RUBY')
+      require "socket"
+      Process.setrlimit(:NOFILE, 64, Process.getrlimit(:NOFILE).last)
+      Fiber.set_scheduler(scheduler = Reactor::Scheduler.new)
+      listener = TCPServer.new("127.0.0.1", 0)
+      server = Reactor::Server.new(listener) { |socket| line = socket.gets and socket.write(line) }.start
+      Fiber.schedule do
+        client = Socket.new(:INET, :STREAM)
+        files = []
+        begin
+          loop { files << File.open(File::NULL) }
+        rescue Errno::EMFILE
+          client.connect(listener.local_address)
+        end
+        client.write("request\n")
+        Fiber.schedule { sleep 0.2; files.each(&:close) }
+        p [server.stop, client.read]
+      end
+      scheduler.run
+    RUBY
+    assert_equal "[0, \"request\\n\"]\n", out
+  end
+
   def test_what_has_come_but_is_not_begun_at_the_deadline_is_counted
     run_scheduler do |scheduler|
       serving(scheduler, linger: 0) do |server, connect|
