@@ -13,6 +13,8 @@ module Runner
     ].freeze
     # Of these the tests of our own tools: they run on the newest Ruby only.
     OF_TOOLS = %w[test_bench test_fuzz test_layers test_mutants test_panic_points test_runner test_types test_wide].freeze
+    # Tables of many cells that wait: on the newest Ruby only; before a commit on the first backend only.
+    TABLES = %w[test_callbacks test_endings test_exhaustion].freeze
     # Files that are fast enough with a collection at every allocation.
     STRESS = %w[test_block test_fiber test_gc test_io_read_write test_io_wait test_sleep test_timeout].freeze
     # Libraries that Ruby loads before the first line. Without them there is a third less to mark at every allocation.
@@ -86,7 +88,8 @@ module Runner
 
     def suite(ruby, backend, again:)
       chosen = again ? files - BACKEND_INDEPENDENT : files
-      chosen -= OF_TOOLS unless ruby == @newest
+      chosen -= TABLES if again && !@all
+      chosen -= OF_TOOLS + TABLES unless ruby == @newest
       chosen.map do |file|
         after = BUILT_BY_CARGO.include?(file) ? ["rust: tests"] : []
         test(ruby, "#{ruby.name}: #{backend}", file, after: after, env: { "REACTOR_BACKEND" => backend })
