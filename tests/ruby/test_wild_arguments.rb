@@ -65,8 +65,8 @@ class TestWildArguments < ReactorTest
     "IPSocket#addr" => ->(odd) { TCPServer.open("127.0.0.1", 0) { |server| server.addr(odd).class } },
     "TCPSocket.new" => ->(odd) { TCPSocket.new("127.0.0.1", odd) },
     "TCPServer.new" => ->(odd) { TCPServer.new("127.0.0.1", odd) },
-    "UDPSocket#connect" => ->(odd) { UDPSocket.new.connect("127.0.0.1", odd) },
-    "UDPSocket#send" => ->(odd) { UDPSocket.new.send("x", 0, "127.0.0.1", odd) },
+    "UDPSocket#connect" => ->(odd) { UDPSocket.open { |socket| socket.connect("127.0.0.1", odd) } },
+    "UDPSocket#send" => ->(odd) { UDPSocket.open { |socket| socket.send("x", 0, "127.0.0.1", odd) } },
     "Socket.tcp" => ->(odd) { Socket.tcp("127.0.0.1", odd) }
   }.freeze
 
