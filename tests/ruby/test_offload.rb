@@ -370,6 +370,28 @@ class TestOffload < ReactorTest
     end
   end
 
+  # Which kills the thread of the fiber and the worker at once, and says nothing.
+  def test_the_end_of_the_program_reports_no_killed_worker
+    out = child_says(<<~RUBY)
+      begun = Queue.new
+      thread = Thread.new do
+        Fiber.set_scheduler(scheduler = Reactor::Scheduler.new)
+        Fiber.schedule do
+          Reactor.offload { begun << true; sleep }
+        rescue ThreadError
+          puts "rescued"
+        ensure
+          sleep 0.001
+          $stdout.write("cleaned up\n")
+        end
+        scheduler.run
+      end
+      begun.pop
+      Thread.pass until thread.stop?
+    RUBY
+    assert_equal "cleaned up\n", out
+  end
+
   # Each job ends or its fiber gets an error, and no worker is lost.
   def test_jobs_under_many_interrupts_end_and_keep_the_workers
     skip_under_stress

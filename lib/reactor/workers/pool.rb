@@ -38,12 +38,14 @@ module Reactor
         @end = Thread::Queue.new
       end
 
-      # Called by the fiber: what the work returns, or raises.
+      # Called by the fiber: what the work returns, or raises. The end of the program kills all threads at once. If that of the fiber ends,
+      # its fibers are cancelled first: in one turn it asks them to end, and the next one may be theirs.
       def value
         wait_until_over
-        raise @error if @error
+        return @value unless @error
 
-        @value
+        2.times { sleep 0 } if @killed && Thread.current.status == "aborting"
+        raise @error
       end
 
       # Called by the worker, with interrupts deferred. Afterwards the job is {#waiting?} still if the worker was interrupted
@@ -99,7 +101,8 @@ module Reactor
       rescue Exception => @error # rubocop:disable Lint/RescueException -- raised in the fiber, and not in the worker
         @done = @begun || @cancelled
       ensure
-        @error = ThreadError.new("the worker was killed") if @begun && !@done
+        @killed = @begun && !@done
+        @error = ThreadError.new("the worker was killed") if @killed
       end
 
       def finish
