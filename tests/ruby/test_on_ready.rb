@@ -29,6 +29,22 @@ class TestOnReady < ReactorTest
     assert_equal [true, :ready, [IO::READABLE, true, false, false, :ready]], log
   end
 
+  # It has had its fiber.
+  def test_a_fiber_error_of_the_block_ends_no_other_fiber
+    log = []
+    error = assert_raises(FiberError) do
+      run_scheduler do |scheduler|
+        Thread.current.report_on_exception = false
+        reading, writing = pair
+        watcher = scheduler.on_ready(reading) { log << watcher.ended; raise FiberError, "of the block" }
+        writing << "x"
+        Fiber.schedule { 3.times { sleep 0.001 }; log << :went_on }
+        scheduler.run
+      end
+    end
+    assert_equal ["of the block", %i[ready went_on]], [error.message, log]
+  end
+
   def test_the_events_are_those_that_have_come
     found = {}
     run_scheduler do |scheduler|
