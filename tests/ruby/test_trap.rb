@@ -145,6 +145,24 @@ class TestTrap < ReactorTest
     assert_equal "1", after_a_signal_in(in_its_fiber(wait), handler: "$inner.pop; sleep 0.01", outside: close).first
   end
 
+  def test_an_io_that_a_trap_handler_no_longer_watches_and_closes_ends_no_wait_for_others
+    %w[READABLE WRITABLE PRIORITY].each do |event|
+      assert_equal "\"1\"\n", child_says(<<~'RUBY', event), event
+        require "socket"
+        event = ARGV[0]
+        main, (one, _other), (reading, writing) = Thread.current, UNIXSocket.pair, IO.pipe
+        nil while event == "WRITABLE" && one.write_nonblock("x" * 10_000, exception: false) != :wait_writable
+        Reactor.run do
+          watcher = Fiber.scheduler.on_ready(one, IO.const_get(event)) { raise "it was cancelled" }
+          trap(:USR1) { watcher.cancel; one.close; writing.write("1") }
+          polls = -> { main.stop? && (Reactor.backend != :select || main.backtrace.to_s.include?("poll_kernel")) }
+          Thread.new { Thread.pass until polls.call; Process.kill(:USR1, Process.pid) }
+          p reading.read(1)
+        end
+      RUBY
+    end
+  end
+
   def test_an_io_that_is_ready_while_a_trap_handler_waits_does_not_keep_the_loop_from_sleeping
     wait = "$reading.readpartial(1); $turns <= 10 ? :few : $turns"
     turns = "Fiber.scheduler.stats[:turns]"

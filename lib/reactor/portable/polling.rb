@@ -79,7 +79,8 @@ module Reactor
           begin_sleep
         end
         trace_event(sleeps ? :sleep : :turn)
-        found = IO.select([@wake_reader, *@watched[IO::READABLE].keys], @watched[IO::WRITABLE].keys, @watched[IO::PRIORITY].keys, timeout)
+        asked = [[@wake_reader, *@watched[IO::READABLE].keys], @watched[IO::WRITABLE].keys, @watched[IO::PRIORITY].keys]
+        found = IO.select(*asked, timeout)
         @sleeping = false
         trace_event(:turn) if sleeps
         wake_ready(*found) if found
@@ -87,7 +88,7 @@ module Reactor
         fire_timers
         raise_deadlock unless found
       rescue IOError, FrozenError, Errno::EBADF
-        raise unless fail_closed # raised by another thread
+        raise unless fail_closed || closed_unwatched?(asked) # raised by another thread
       ensure
         end_sleep if sleeps
         @sleeping = false
@@ -192,6 +193,9 @@ module Reactor
         end
         found
       end
+
+      # Whether a trap handler has ended the last wait for an IO and closed it, in the middle of the poll. The next one does not ask for it.
+      def closed_unwatched?(asked) = !@wake_reader.closed? && asked&.flatten&.any?(&:closed?)
 
       # @return [Integer, nil] those of the events that have come
       def ready_now(io, events)
