@@ -156,6 +156,9 @@ module Reactor
     end
 
     # @api private
+    def forked_child? = @scheduler.forked_child?
+
+    # @api private
     def end_fiber(fiber) = @scheduler.cancel_fiber(fiber)
 
     # Leaves the block, if the group has failed, and the caller is the block itself.
@@ -196,7 +199,7 @@ module Reactor
     end
 
     # In a forked child, the tasks of its parent do not run.
-    def idle? = @running.empty? || @scheduler.forked_child?
+    def idle? = @running.empty? || forked_child?
 
     def wait_for_tasks
       (@idle ||= Thread::Queue.new).pop until idle?

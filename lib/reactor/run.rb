@@ -34,7 +34,7 @@ module Reactor
           FiberName.born_with(block)
           value = yield
         rescue Exception => error # rubocop:disable Lint/RescueException -- also SystemExit, and failed assertions
-          raise Failure.new(error)
+          raise scheduler.forked_child? ? error : Failure.new(error) # a child forked in this fiber has no run to end
         end
         scheduler.run
         value

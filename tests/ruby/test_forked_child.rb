@@ -303,4 +303,27 @@ class TestForkedChild < ReactorTest
       end
     RUBY
   end
+
+  # A block-less fork: the rest of the fiber runs in the child.
+  def test_a_child_of_a_fiber_ends_as_a_child_of_plain_ruby_does
+    ends = ["exit 12", "raise 'reported'", "abort", "Process.kill(:TERM, Process.pid); sleep", "nil"]
+    places = ["Fiber.new { work.call }.resume", "Reactor.run { work.call }", "Reactor.run { Fiber.schedule { work.call } }",
+              "Reactor.run { Reactor.group { work.call } }", "Reactor.run { Reactor.group { |group| group.async { work.call } } }",
+              "Reactor.run { to = IO.pipe.last; Fiber.scheduler.on_ready(to, IO::WRITABLE) { work.call } }"]
+    expected, *got = places.map do |place|
+      ends.map do |ending|
+        child_says(<<~RUBY)
+          work = lambda do
+            pid = fork
+            next p(Process.wait2(pid)[1].then { |status| [status.exitstatus, status.termsig] }) if pid
+
+            $stderr.reopen(File::NULL)
+            #{ending}
+          end
+          #{place}
+        RUBY
+      end
+    end
+    got.zip(places.drop(1)) { |statuses, place| assert_equal expected, statuses, place }
+  end
 end

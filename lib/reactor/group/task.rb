@@ -73,6 +73,8 @@ module Reactor
           @state = :completed
         end
       rescue Exception => error # rubocop:disable Lint/RescueException -- the group raises it in its owner
+        raise if @group.forked_child? # where the owner does not run
+
         @error = error
         @state = :failed
       ensure
