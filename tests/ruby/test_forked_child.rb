@@ -309,7 +309,8 @@ class TestForkedChild < ReactorTest
     ends = ["exit 12", "raise 'reported'", "abort", "Process.kill(:TERM, Process.pid); sleep", "nil"]
     places = ["Fiber.new { work.call }.resume", "Reactor.run { work.call }", "Reactor.run { Fiber.schedule { work.call } }",
               "Reactor.run { Reactor.group { work.call } }", "Reactor.run { Reactor.group { |group| group.async { work.call } } }",
-              "Reactor.run { to = IO.pipe.last; Fiber.scheduler.on_ready(to, IO::WRITABLE) { work.call } }"]
+              "Reactor.run { to = IO.pipe.last; Fiber.scheduler.on_ready(to, IO::WRITABLE) { work.call } }",
+              "Reactor.run { Reactor.offload { work.call } }"]
     expected, *got = places.map do |place|
       ends.map do |ending|
         child_says(<<~RUBY)

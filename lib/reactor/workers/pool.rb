@@ -31,6 +31,7 @@ module Reactor
     class Job
       def initialize(work)
         @work = work
+        @process = Process.pid
         @storage = Fiber.current.storage # a copy
         @queued_at = Clock.real
         @state = :waiting
@@ -65,8 +66,12 @@ module Reactor
 
       def waiting? = @state == :waiting
 
-      # Whether the work has raised IOError.
-      def io_error? = IOError === @error
+      # Whether its worker takes no other one: in a child that the work has forked; and if it has raised IOError, because before
+      # Ruby 4.0 the close of an IO that this thread has read may return only when the thread has ended.
+      def last? = forked_child? || IOError === @error
+
+      # Whether the work has forked, and this is the child.
+      def forked_child? = @process != Process.pid
 
       # Called by the fiber: no worker is to run it.
       def drop = claim(:dropped)
@@ -99,6 +104,8 @@ module Reactor
         end
         @done = true
       rescue Exception => @error # rubocop:disable Lint/RescueException -- raised in the fiber, and not in the worker
+        raise if forked_child? # where the fiber does not run
+
         @done = @begun || @cancelled
       ensure
         @killed = @begun && !@done
@@ -240,12 +247,11 @@ module Reactor
 
     # A method of its own, so that an idle worker keeps no job alive.
     #
-    # @return [Boolean] whether the worker goes on: before Ruby 4.0, the close of an IO that this thread has read may return only when
-    #   the thread has ended
+    # @return [Boolean] whether there may be another one
     def run_next_job
       job = next_job or return false
       job.perform
-      !job.io_error?
+      !job.last?
     ensure
       @jobs.push(job) if job&.waiting? && !@jobs.closed?
     end
