@@ -263,7 +263,7 @@ module Reactor
       kept = answer_requests(connection, &@answer)
       rests = kept && !@stopping && !connection.to_io.closed?
     rescue StandardError => error
-      raise unless client_gone?(error, socket)
+      raise if @scheduler.forked_child? || !client_gone?(error, socket) # the exit status of a child that the block has forked
     ensure
       @busy.delete(socket.to_io)
       VM.replace_storage(@storage) # the watchers of this and of the next connection inherit it

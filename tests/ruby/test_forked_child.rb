@@ -327,4 +327,21 @@ class TestForkedChild < ReactorTest
     end
     got.zip(places.drop(1)) { |statuses, place| assert_equal expected, statuses, place }
   end
+
+  def test_an_error_that_a_server_would_pass_over_ends_a_child_of_its_block
+    assert_equal "1\n", child_says(<<~RUBY)
+      require "socket"
+      Reactor.run do
+        listener = TCPServer.new("127.0.0.1", 0)
+        server = Reactor::Server.new(listener) do |connection|
+          connection.readpartial(1)
+          pid = fork or ($stderr.reopen(File::NULL); raise Errno::EPIPE)
+          p Process.wait2(pid)[1].exitstatus
+          false
+        end.start
+        TCPSocket.new("127.0.0.1", listener.local_address.ip_port).tap { |client| client.write("x"); client.read }
+        server.stop
+      end
+    RUBY
+  end
 end
