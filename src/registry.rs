@@ -63,7 +63,7 @@
 //! | the poll right after it reports a direction that is presumed drained | something | doubted, and as any event | as any event |
 //!
 //! A descriptor whose oldest wait gets no event is looked at: it is registered anew, and the kernel reports what is ready. The
-//! first look comes after 100 ms, the next ones at intervals that grow up to 25.6 s. So no wait depends on one look. A long wait
+//! first look comes after 100 to 200 ms, the next ones at intervals that grow up to 25.6 s. So no wait depends on one look. A long wait
 //! costs at most one system call in 19 s (3/4 of the longest interval). All idle waits together cost at most 250 calls a second
 //! after their first looks: if there are more than some thousands of them, the intervals grow. The records are searched for them
 //! at most every 100 ms while new waits begin, and otherwise when the next look is due.

@@ -623,6 +623,22 @@ fn all_waits_for_a_descriptor_share_its_looks() {
 }
 
 #[test]
+fn waits_that_begin_one_after_the_other_are_searched_for_once_in_100_ms() {
+    let mut stage = Stage::new();
+    let start = stage.start;
+    for number in 1..100 {
+        stage.wait_for(number, 1);
+        stage.start += IDLE / 100;
+    }
+    stage.script.calls();
+    stage.start = start;
+    stage.rearm(IDLE);
+    assert_eq!(stage.selector.next_rearm(), Some(start + IDLE * 2));
+    stage.rearm(IDLE * 2);
+    assert_eq!(stage.script.calls().len(), 99);
+}
+
+#[test]
 fn one_call_arms_a_limited_number_of_idle_descriptors() {
     let mut stage = Stage::new();
     for number in 1..1000 {

@@ -83,6 +83,8 @@ impl Registry {
         let (start, count) = (self.looks.start, self.entries.end());
         let pause = self.looks.pause_until.filter(|end| now < *end);
         let (mut looks, mut later_looks) = (0, 0);
+        // Waits that begin one after the other do not each cause a search.
+        let soonest = now.checked_add(INTERVALS[0]);
         self.looks.has_recent = false;
         self.looks.next = None;
         for slot in (start..count).chain(0..start.min(count)) {
@@ -107,7 +109,7 @@ impl Registry {
             }
             // None if the look has answered all waits.
             if let Some((armed, number)) = self.entries.armed(slot) {
-                let due = armed.checked_add(interval(number)).max(pause);
+                let due = armed.checked_add(interval(number)).max(pause).max(soonest);
                 self.looks.next = self.looks.next.into_iter().chain(due).min();
             }
         }

@@ -299,7 +299,7 @@ impl<'table> Expected<'table> {
                 }
             }
             if let Some((armed, looks)) = self.oldest(number) {
-                let due = armed + LOOKS[looks.min(4)];
+                let due = (armed + LOOKS[looks.min(4)]).max(now + LOOKS[0]);
                 self.next_looks = self.next_looks.into_iter().chain([due]).min();
             }
         }
