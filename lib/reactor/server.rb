@@ -122,9 +122,9 @@ module Reactor
       self
     end
 
-    # Ends the server. Call it in a fiber: a trap handler starts one (`Fiber.schedule { server.stop(10) }`). It accepts the connections that wait in the listener's queue, even beyond the limit, and no
-    # more. It closes those at rest, unless a request has come, and waits until the fibers have answered what has come, and no longer
-    # linger.
+    # Ends the server. Call it in a fiber: a trap handler starts one (`Fiber.schedule { server.stop(10) }`). It accepts the connections
+    # that wait in the listener's queue, even beyond the limit, and no more; without a free descriptor it tries again until there is one.
+    # It closes those at rest, unless a request has come, and waits until the fibers have answered what has come, and no longer linger.
     #
     # When the timeout is over, the fibers are ended where they wait: their ensure clauses run, and no rescue. Then `stop` returns; it
     # does not wait for the ensure clauses. A second call, with a shorter timeout, hastens the first.
@@ -138,7 +138,7 @@ module Reactor
       check_caller
       deadline = timeout && (Clock.now + timeout)
       stop_accepting(deadline) unless @stopping
-      @ended.pop(timeout: deadline && [deadline - Clock.now, 0].max) if @connections.positive?
+      @ended.pop(timeout: deadline && [deadline - Clock.now, 0].max) unless ended?
       cut
       @scheduler.forget_server(self)
       @cut
@@ -219,7 +219,10 @@ module Reactor
       @listener.close
       close_idle
       @connections = @busy.size + resting.size # the program may have closed others
+      @ended.close if ended?
     end
+
+    def ended? = @stopping && @listener.closed? && !@connections.positive?
 
     # Closes the connections at rest, unless a request has come.
     def close_idle = close_resting { |connection| connection unless request?(connection) }
@@ -236,8 +239,9 @@ module Reactor
       true # they will be reset
     end
 
-    # Ends the fibers that still answer, and closes their connections and those that wait for a fiber.
+    # Ends the fibers that still answer, and closes their connections and those that wait for a fiber or to be accepted.
     def cut
+      @listener.close
       @cut += close_resting(&:to_io) + @busy.size - @lingering.size
       @busy.to_a.each do |socket, fiber|
         @scheduler.cancel_fiber(fiber) unless fiber.equal?(Fiber.current)
@@ -314,7 +318,7 @@ module Reactor
       nil
     ensure
       @connections -= 1
-      @ended.close if @stopping && !@connections.positive?
+      @ended.close if ended?
       accept_more
     end
 

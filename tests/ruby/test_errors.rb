@@ -392,6 +392,41 @@ class TestErrors < ReactorTest
     assert_equal [:handed_over], log
   end
 
+  def test_fibers_and_watchers_that_an_ensure_starts_are_cancelled_when_the_others_have_ended
+    log, rounds = [], 0
+    start = lambda do |scheduler|
+      Fiber.schedule do
+        sleep
+      ensure
+        log << rounds
+        start.call(scheduler) if (rounds += 1) < 4
+        scheduler.on_ready(pipe.first) { log << :ready }
+      end
+    end
+    scheduler = nil
+    assert_raises(Interrupt) do
+      run_scheduler do |made|
+        scheduler = made
+        2.times { start.call(scheduler) }
+        raise Interrupt
+      end
+    end
+    assert_equal [0, 1, 2, 3, 4], log
+    assert_equal [0, []], [scheduler.live, scheduler.watchers]
+  end
+
+  def test_a_scheduler_goes_on_after_all_were_cancelled
+    log = []
+    run_scheduler do |scheduler|
+      Fiber.schedule { begin sleep; ensure Fiber.schedule { sleep }; end }
+      Fiber.schedule { sleep 0; raise Interrupt }
+      assert_raises(Interrupt) { scheduler.run }
+      Fiber.schedule { Fiber.schedule { sleep 0; log << :later }; log << :done }
+      scheduler.run
+      assert_equal %i[done later], log
+    end
+  end
+
   def test_throw_out_of_a_fiber_is_an_uncaught_throw_error
     assert_raises(UncaughtThrowError) { run_scheduler { catch(:out) { Fiber.schedule { sleep 0; throw :out } } } }
   end

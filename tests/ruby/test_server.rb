@@ -367,6 +367,39 @@ class TestServer < ReactorTest
     assert_equal "[0, \"request\\n\"]\n", out
   end
 
+  def test_a_second_end_hastens_a_first_that_finds_no_descriptor_and_until_then_nothing_is_cut
+    out = child_says(<<~'RUBY')
+      require "socket"
+      Process.setrlimit(:NOFILE, 64, Process.getrlimit(:NOFILE).last)
+      Fiber.set_scheduler(scheduler = Reactor::Scheduler.new)
+      [60, 0].each do |later|
+        listener = TCPServer.new("127.0.0.1", 0)
+        server = Reactor::Server.new(listener, linger: 0) { |socket| line = socket.gets and socket.write(line) }.start
+        Fiber.schedule do
+          answered, client = Array.new(2) { Socket.new(:INET, :STREAM) }
+          answered.connect(listener.local_address)
+          answered.write("re")
+          sleep 0 until scheduler.live == 2
+          files = []
+          begin
+            loop { files << File.open(File::NULL) }
+          rescue Errno::EMFILE
+            client.connect(listener.local_address)
+          end
+          client.write("request\n")
+          ended = Thread::Queue.new
+          2.times { |i| Fiber.schedule { ended << server.stop([nil, later][i]) } }
+          answered.write("quest\n") if later == 60
+          files.each(&:close) if later == 60 && answered.read # its descriptor is free, too: the first end accepts the other
+          p [ended.pop, ended.pop, (client.read rescue "cut")]
+          files.each(&:close)
+        end
+        scheduler.run
+      end
+    RUBY
+    assert_equal "[0, 0, \"request\\n\"]\n[1, 1, \"cut\"]\n", out
+  end
+
   def test_what_has_come_but_is_not_begun_at_the_deadline_is_counted
     run_scheduler do |scheduler|
       serving(scheduler, linger: 0) do |server, connect|

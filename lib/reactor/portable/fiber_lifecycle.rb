@@ -62,6 +62,7 @@ module Reactor
 
         forbid_own_fibers
         cancel_watchers
+        @cancelling = true
         @live.each_key { |fiber| ask_to_end(fiber) }
         nil
       end
@@ -120,10 +121,10 @@ module Reactor
           raise # out of the fiber: Ruby raises it at the end of the root fiber's chain of resumes
         end
       ensure
-        @live.delete(fiber)
+        @cancelled -= 1 if @live.delete(fiber) == :cancelled
         @suspects.delete(fiber)
         trace_event(:end, fiber)
-        enqueue(@drain) if @drain && drained?
+        go_on_draining
       end
 
       # The first one comes out of #run in the end, however its report fails.
@@ -138,17 +139,29 @@ module Reactor
       def wait_until_drained
         outer = @drain
         until drained?
+          if cancelled_have_ended?
+            @drain = nil
+            next cancel
+          end
+
           @drain = Wait.new(Fiber.current, :turn, @waits[Fiber.current])
           @waits[Fiber.current] = @drain
           park(@drain)
         end
       ensure
         @drain = outer
-        enqueue(outer) if outer && drained?
+        go_on_draining
+        @cancelling = false
       end
 
+      def go_on_draining = (enqueue(@drain) if @drain && (drained? || cancelled_have_ended?))
+
+      # Then the fibers are cancelled that `ensure` clauses have started, as the VM does with threads.
+      def cancelled_have_ended? = @cancelling && @cancelled.zero?
+
       def ask_to_end(fiber)
-        @live[fiber] = :asked_to_end
+        @cancelled += 1 if @live[fiber] == :running
+        @live[fiber] = :cancelled
         enqueue(Delivery.new(fiber))
       end
     end

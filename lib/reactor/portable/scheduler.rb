@@ -89,7 +89,9 @@ module Reactor
       @owners = ObjectSpace::WeakMap.new # fiber that #fiber did not make => the fiber on whose behalf it runs
       @killed = ObjectSpace::WeakMap.new # fiber that Ruby unwinds for good => true
       @suspects = {}.compare_by_identity # fiber that may be among them, because an error was raised in one that it resumed => true
-      @live = {}.compare_by_identity     # fibers made by #fiber => :running or :asked_to_end
+      @live = {}.compare_by_identity     # fibers made by #fiber => :running or :cancelled
+      @cancelled = 0 # live fibers that the scheduler has asked to end
+      @cancelling = false
       @timers = Timers.new
       @watched = [IO::READABLE, IO::WRITABLE, IO::PRIORITY].to_h { |event| [event, {}.compare_by_identity] }
       @watches = {}.compare_by_identity  # each {Watch} that waits => true

@@ -81,7 +81,9 @@ module Reactor
         io.wait_writable(0) if events.anybits?(IO::WRITABLE) && io.pid.nil?
       end
 
-      def drained? = @live.empty? && @watches.each_key.all?(&:transient)
+      # (A loop that an iterator's block breaks would clear the error that ends the thread, which Ruby reads after it has closed the
+      # scheduler. Array#all? is none.)
+      def drained? = @live.empty? && @watches.keys.all?(&:transient)
 
       # Its turn has come.
       def start_watch(watch)
@@ -126,7 +128,7 @@ module Reactor
 
         trace_watch(:unwatch, watch, 0)
         release_watch(watch)
-        enqueue(@drain) if @drain && drained?
+        go_on_draining
       end
 
       def cancel_watchers

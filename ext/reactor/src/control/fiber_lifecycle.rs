@@ -77,12 +77,30 @@ impl HookScope<'_> {
         let (scheduler, slot) = (self.scheduler, self.slot);
         self.forbid_own_fibers()?;
         let outer_root = scheduler.state_mut().begin_drain(slot);
-        let result = scheduler.drain_fibers(slot);
+        let result = self.drain_fibers();
         let first_error = scheduler
             .state_mut()
             .end_drain(slot, outer_root, result.is_ok());
         result?;
         first_error.map_or(Ok(()), |exception| Err(error::exception(exception)))
+    }
+
+    fn drain_fibers(&self) -> Result<(), Error> {
+        let (scheduler, slot) = (self.scheduler, self.slot);
+        loop {
+            scheduler.raise_pending_in_queued(slot)?;
+            let is_drained = scheduler.state().is_drained();
+            if is_drained {
+                return Ok(());
+            }
+            // Fibers that `ensure` clauses have started are cancelled as well, as the VM does with threads.
+            let cancelled_have_ended = scheduler.state().cancelled_have_ended();
+            if cancelled_have_ended {
+                call_method(self.object.as_value(), "cancel", &[])?;
+                continue;
+            }
+            scheduler.run_next(slot)?;
+        }
     }
 
     /// Ends every watcher, and kills every fiber of the scheduler's. Parked ones unwind when they next get control. A fiber that
@@ -91,7 +109,7 @@ impl HookScope<'_> {
         let scheduler = self.scheduler;
         self.forbid_own_fibers()?;
         scheduler.cancel_watchers()?;
-        let scheduled = scheduler.state().scheduled();
+        let scheduled = scheduler.state_mut().begin_cancel();
         for target in scheduled {
             self.kill(target)?;
         }
@@ -126,17 +144,6 @@ impl HookScope<'_> {
 }
 
 impl Scheduler {
-    fn drain_fibers(&self, slot: Slot) -> Result<(), Error> {
-        loop {
-            self.raise_pending_in_queued(slot)?;
-            let is_drained = self.state().is_drained();
-            if is_drained {
-                return Ok(());
-            }
-            self.run_next(slot)?;
-        }
-    }
-
     /// The current fiber has ended, by this exception unless it is nil. Whether the fiber raises it itself.
     ///
     /// An exception that stops a program (SystemExit, Interrupt …) goes to the root fiber at once. An ordinary error is reported like a

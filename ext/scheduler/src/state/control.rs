@@ -30,6 +30,10 @@ pub struct Control {
     fatal_error: Option<ObjectRef>,
     /// The root fiber is to run what is pending for the thread.
     has_interrupts_for_root: bool,
+    /// Fibers are cancelled until none is left.
+    cancelling: bool,
+    /// Live fibers that the scheduler has killed.
+    cancelled: usize,
     /// The first error that ended a fiber while other fibers went on.
     first_error: Option<ObjectRef>,
     /// The wait after which a fiber last started another, and since when it has done nothing else.
@@ -82,8 +86,9 @@ impl Control {
     }
 
     /// The running fiber has ended.
-    pub fn on_end(&mut self) {
+    pub fn on_end(&mut self, was_cancelled: bool) {
         self.just_ended = true;
+        self.cancelled -= usize::from(was_cancelled);
     }
 
     pub fn root(&self) -> Option<Slot> {
@@ -93,6 +98,19 @@ impl Control {
     /// Makes another fiber the root, or none; the one before it.
     pub fn replace_root(&mut self, root: Option<Slot>) -> Option<Slot> {
         std::mem::replace(&mut self.root, root)
+    }
+
+    /// A fiber is killed by the scheduler: for the first time, unless it `was_cancelled`.
+    pub fn count_cancelled(&mut self, was_cancelled: bool) {
+        self.cancelled += usize::from(!was_cancelled);
+    }
+
+    pub fn cancelled_have_ended(&self) -> bool {
+        self.cancelling && self.cancelled == 0
+    }
+
+    pub fn set_cancelling(&mut self, is_cancelling: bool) {
+        self.cancelling = is_cancelling;
     }
 
     /// Raised in the root fiber in place of what was to be raised there.
@@ -181,7 +199,7 @@ mod tests {
         assert_eq!(Some(2), control.resume(1));
         assert_eq!(None, control.resume(1));
         control.set_running(2);
-        control.on_end();
+        control.on_end(false);
         assert_eq!(None, control.resume(1));
         control.set_running(3);
         assert_eq!(Some(3), control.resume(1));

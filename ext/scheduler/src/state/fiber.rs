@@ -98,6 +98,8 @@ pub struct FiberRecord {
     permit: bool,
     scheduled: bool,
     killed: bool,
+    /// The scheduler has killed it.
+    cancelled: bool,
     /// The VM has raised in a fiber that runs on behalf of this one.
     kill_suspected: bool,
     /// In the ready queue, under the current wait number.
@@ -148,6 +150,7 @@ impl FiberRecord {
             permit: false,
             scheduled,
             killed: false,
+            cancelled: false,
             kill_suspected: false,
             queued: false,
             waits_for_unblock_only: false,

@@ -180,8 +180,9 @@ impl State {
         self.fibers.live()
     }
 
-    /// The slots of the fibers made by `Fiber.schedule`.
-    pub fn scheduled(&self) -> Vec<Slot> {
+    /// The scheduler cancels its fibers, those that their `ensure` clauses start as well. Returns the live ones.
+    pub fn begin_cancel(&mut self) -> Vec<Slot> {
+        self.control.set_cancelling(true);
         self.fibers.scheduled().collect()
     }
 
@@ -355,11 +356,14 @@ impl State {
 
     /// The fiber has ended.
     pub fn end_fiber(&mut self, fiber: ObjectRef) {
-        if let Some(slot) = self.fibers.find(fiber) {
+        let slot = self.fibers.find(fiber);
+        let record = slot.and_then(|slot| self.fibers.get(slot));
+        self.control
+            .on_end(record.is_some_and(FiberRecord::is_cancelled));
+        if let Some(slot) = slot {
             self.trace_event(TraceEvent::End, slot);
             self.fibers.remove(slot);
         }
-        self.control.on_end();
     }
 
     /// The root fiber begins to wait for the end of all fibers. Returns the root fiber before it.
@@ -376,6 +380,7 @@ impl State {
         succeeded: bool,
     ) -> Option<ObjectRef> {
         self.control.replace_root(outer_root);
+        self.control.set_cancelling(false);
         self.after_park(slot);
         match succeeded {
             true => self.control.take_first_error(),

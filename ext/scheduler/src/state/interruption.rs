@@ -288,6 +288,7 @@ impl State {
     pub fn kill(&mut self, slot: Slot) -> Option<ObjectRef> {
         let waits_for_resumed = self.fibers.waits_for_resumed(slot);
         let record = self.fibers.get_mut(slot)?;
+        self.control.count_cancelled(record.mark_cancelled());
         if waits_for_resumed {
             record.mark_killed();
             return Some(record.fiber());

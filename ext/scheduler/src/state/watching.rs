@@ -234,6 +234,11 @@ impl State {
         self.fibers.live() == 0 && self.watchers.lasting() == 0
     }
 
+    /// Whether all fibers that were alive when the scheduler began to cancel them have ended.
+    pub fn cancelled_have_ended(&self) -> bool {
+        self.control.cancelled_have_ended()
+    }
+
     /// The IO object that a watcher watches; `None` if it has ended.
     pub fn watched(&self, token: Token) -> Option<ObjectRef> {
         self.watchers.records().get(token).map(|record| record.io)

@@ -68,6 +68,15 @@ impl FiberRecord {
         KillStep::Pending(wait_number)
     }
 
+    /// Records that the scheduler kills the fiber. Returns whether that was recorded before.
+    pub(in crate::state) fn mark_cancelled(&mut self) -> bool {
+        std::mem::replace(&mut self.cancelled, true)
+    }
+
+    pub(in crate::state) fn is_cancelled(&self) -> bool {
+        self.cancelled
+    }
+
     /// Records that the VM kills the fiber. Returns whether that was recorded before.
     pub(in crate::state) fn mark_killed(&mut self) -> bool {
         std::mem::replace(&mut self.killed, true)
