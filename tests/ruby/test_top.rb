@@ -243,6 +243,25 @@ class TestTop < ReactorTest
     assert_equal "true\nfalse true\ntrue\n1\n", says
   end
 
+  # The thread is slow to end, and all fibers wait for it.
+  def test_a_fiber_may_close_an_observer
+    says = child_says(<<~'RUBY', env: env)
+      require "reactor/observe/observer"
+      Reactor::Observer.prepend(Module.new do
+        private def serve
+          super
+        ensure
+          sleep 0.1
+        end
+      end)
+      Reactor.run do
+        observer = Reactor.observe
+        p UNIXSocket.open(observer.path, &:read).empty?, observer.close
+      end
+    RUBY
+    assert_equal "false\nnil\n", says
+  end
+
   def test_an_observer_goes_on_after_there_was_no_descriptor_for_a_reader
     code = <<~'RUBY'
       observer, events, held = Reactor.observe, Thread::Queue.new, []

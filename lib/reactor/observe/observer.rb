@@ -55,7 +55,7 @@ module Reactor
       return if @server.closed?
 
       if Process.pid == @pid
-        @thread.kill.join unless @thread.equal?(Thread.current)
+        Fiber.blocking { @thread.kill.join } unless @thread.equal?(Thread.current) # a fiber that waits for a bystander looks deadlocked
         File.unlink(@path) if File.socket?(@path)
       end
       @server.close
