@@ -1,5 +1,5 @@
 //! An IO that is closed or gets another file while fibers use it: `prepare_close`, `prepare_half_close`, `prepare_reopen`,
-//! `replaced`, `push_when_unused`, `fiber_interrupt`, `io_close`, and `Reactor.announce_close`.
+//! `replaced`, `push_when_unused`, `fiber_interrupt`, `io_close`, and `Reactor::Internal.announce_close`.
 //!
 //! A scheduler is not told of a close(2) or dup2(2) by C code. The registry registers descriptors of long waits anew at intervals
 //! (`src/registry.rs`), and a wait whose descriptor is gone ends then.
@@ -35,7 +35,7 @@ use crate::{
 /// A worker uses the descriptor of the IO for the fiber of another thread.
 const IN_USE: &str = "in_use";
 
-/// `Reactor.announce_close(io)`: tells each scheduler of this Ractor that the IO object is about to be closed
+/// `Reactor::Internal.announce_close(io)`: tells each scheduler of this Ractor that the IO object is about to be closed
 /// ([`prepare_close`]), until one answers :in_use. The answer is that, or :interrupted if one has given it, or nil.
 pub fn announce_close(ruby: &Ruby, io: Value) -> Result<Option<Symbol>, Error> {
     let mut answer = None;
