@@ -144,7 +144,6 @@ fn define_methods(class: RClass) -> Result<(), Error> {
         "yield_if_slice_spent",
         method!(for_patches::yield_if_slice_spent, 0),
     )?;
-    class.define_method("flush_sends", method!(for_patches::flush_sends, 0))?;
     class.define_method("wait_any", method!(io_wait::wait_any, -1))?;
     class.define_method("lookup", method!(lookup::lookup, -1))?;
     define(class, c"begin_watcher", watching::begin_watcher);

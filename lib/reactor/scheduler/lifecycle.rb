@@ -40,7 +40,6 @@ module Reactor
       @trap_check = Thread::Mutex.new
       Patches.install(Patches::CLOSE, Patches::SCHEDULER)
       Schedulers.register(self)
-      Patches.install(Patches::URING) if self.backend == :uring
       keep_births if birthplaces
       return unless detector
 

@@ -155,14 +155,14 @@ pub fn prepare_half_close(
     io: Value,
     reading: bool,
 ) -> Result<Option<Symbol>, Error> {
-    let Some(io) = closed_by_half_close(real_io(io)?, reading) else {
-        return Ok(None);
-    };
     if this.is_closed() {
         return Ok(None);
     }
-    this.state_mut().flush_sends();
-    prepare_close_of(ruby, this, io)
+    this.state_mut().flush_sends(); // a queued write goes before the end of its direction
+    match closed_by_half_close(real_io(io)?, reading) {
+        Some(io) => prepare_close_of(ruby, this, io),
+        None => Ok(None),
+    }
 }
 
 /// The object whose descriptor is closed by `IO#close_read` or `#close_write`, if one is.
