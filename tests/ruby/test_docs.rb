@@ -73,12 +73,6 @@ class TestDocs < ReactorTest
     end
   end
 
-  # `rake docs:patches` prints the table.
-  def test_the_table_of_patches_is_up_to_date
-    table = File.read(File.join(ROOT, "docs/patches.md"))[/^<!-- made by rake docs:patches -->\n(.*?)^<!-- end of the table -->$/m, 1]
-    assert_equal Reactor::Patches.to_markdown, table
-  end
-
   # The table of hooks names the files in which they are.
   def test_the_hooks_are_where_the_architecture_says
     extension = File.read(File.join(ROOT, "ext/reactor/src/lib.rs"))
