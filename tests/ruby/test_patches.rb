@@ -157,12 +157,13 @@ class TestPatches < ReactorTest
   end
 
   def test_the_guide_has_every_patch
-    documented = File.read(File.join(ROOT, "docs/patches.md")).scan(/^\| (`.*`) \| (.*?) \| (.*?) \|/).map do |methods, moment, rubies|
+    documented = File.read(File.join(ROOT, "docs/patches.md")).scan(/^\| (`[^|]*`) \| (.*?) \| (.*?) \|/).map do |methods, moment, rubies|
       first, *rest = methods.scan(/(?<=`)[^`, ]+(?=`)/)
       place, name = first.match(/(.*[.#])(.*)/).captures
       [place, [name, *rest.map { |other| other[1..] }].sort, moment[/\A[^,]*/], rubies]
     end
-    assert_equal TABLE.map { |patch| described(patch) }.sort, documented.sort
+    table = TABLE.map { |patch| described(patch) }
+    assert_equal [[], []], [table - documented, documented - table]
   end
 
   def described(patch)
