@@ -87,7 +87,6 @@ fn at(ruby: &Ruby, arguments: &[Value]) -> Result<(Value, Value, [i64; 3]), Erro
     Ok((*io, *buffer, numbers))
 }
 
-#[inline(always)] // with what calls it one frame, on the stack of every fiber that is parked here
 fn run(
     ruby: &Ruby,
     this: Obj<Scheduler>,

@@ -168,7 +168,6 @@ fn define_entry(class: RClass, name: &CStr, entry: Trampoline) {
 
 /// ArgumentError for too few or too many arguments, as Ruby raises it.
 #[cold]
-#[inline(never)]
 pub fn wrong_number(ruby: &Ruby, given: usize, expected: &str) -> Error {
     let message = format!("wrong number of arguments (given {given}, expected {expected})");
     Error::new(ruby.exception_arg_error(), message)
@@ -182,7 +181,6 @@ pub(super) fn function<F: Copy + 'static>() -> F {
 }
 
 /// Calls the body, and raises its error. Nothing that needs dropping is in this frame then.
-#[inline(always)]
 fn run<T: Receiver, R: IntoValue>(
     this: Value,
     body: impl FnOnce(&Ruby, Obj<T>) -> Result<R, Error>,
@@ -204,14 +202,12 @@ fn run<T: Receiver, R: IntoValue>(
 }
 
 #[cold]
-#[inline(never)]
 fn raise(error: Error) -> ! {
     // SAFETY: the VM has called us, and no frame in between has anything to drop.
     unsafe { magnus::rb_sys::resume_error(error) }
 }
 
 #[cold]
-#[inline(never)]
 fn panicked(ruby: &Ruby, panic: Box<dyn Any + Send>) -> Error {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
@@ -235,7 +231,6 @@ fn receiver<T: Receiver>(this: Value) -> Option<Obj<T>> {
 
 /// The first receiver ever, or TypeError.
 #[cold]
-#[inline(never)]
 fn unusual_receiver<T: Receiver>(this: Value) -> Result<Obj<T>, Error> {
     let object = Obj::<T>::try_convert(this)?;
     // SAFETY: it was just found to be one.
