@@ -99,7 +99,9 @@ fn prepare_close_of(
     }
     let users = this.state().users_of(descriptor, io_number);
     if users.is_empty() {
-        this.state_mut().note_close(descriptor, OwnerId(io_number));
+        if let Some(reactor) = &mut this.state_mut().event_loop.reactor {
+            reactor.note_close(descriptor, OwnerId(io_number));
+        }
         return Ok(None);
     }
     interrupt_all(ruby, this, io_number, users)?;
@@ -226,7 +228,9 @@ pub fn replaced(
         let waiters = this.state().single_waiters_of(descriptor, io_number);
         interrupt_all(ruby, this, io_number, waiters)?;
     }
-    this.state_mut().replaced(descriptor);
+    if let Some(reactor) = &mut this.state_mut().event_loop.reactor {
+        reactor.replaced(descriptor);
+    }
     this.wake_thread();
     Ok(())
 }

@@ -80,7 +80,6 @@ fn request<const VERSION: u8>(buffer: Value, one: Value, other: Value) -> Result
     }
 }
 
-#[inline(always)] // with what calls it one frame, on the stack of every fiber that is parked here
 fn run(
     ruby: &Ruby,
     this: Obj<Scheduler>,
