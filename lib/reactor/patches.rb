@@ -10,7 +10,6 @@ require_relative "patches/name_resolution/addrinfo"
 require_relative "patches/name_resolution/socket"
 require_relative "patches/name_resolution/tcp"
 require_relative "patches/name_resolution/udp"
-require_relative "patches/socket_write_order"
 require_relative "patches/forked_child"
 require_relative "patches/timeout"
 require_relative "patches/virtual_time"
@@ -75,7 +74,6 @@ module Reactor
     # A moment of its own, because {AsyncSelector} needs to know of closed IOs, and only before Ruby 4.0.
     CLOSE = Moment.new("first scheduler, or before Ruby 4.0 the first `AsyncSelector`")
     SCHEDULER = Moment.new("first scheduler")
-    URING = Moment.new("first scheduler on `uring`")
     VIRTUAL_TIME = Moment.new("first `virtual_time`")
 
     current = "asks for the current scheduler"
@@ -125,11 +123,6 @@ module Reactor
       { owner: TCPSocket, methods: %i[initialize], with: NameResolution::TCPSocketConnect,
         purpose: "the resolver looks names up meanwhile; Happy Eyeballs in one fiber" }
     ].map { |row| row[:moment] ? row : { moment: SCHEDULER, replaceable: true, purpose: "the resolver looks names up meanwhile", price: resolves, **row } }
-
-    rows += [
-      { owner: BasicSocket, methods: %i[send sendmsg sendmsg_nonblock write_nonblock close_write shutdown], with: SocketWriteOrder::Calls },
-      { owner: IO.singleton_class, methods: %i[copy_stream], with: SocketWriteOrder::Copying }
-    ].map { |row| { moment: URING, purpose: "submits the queued writes first", price: current, **row } }
 
     rows += [
       { owner: Process.singleton_class, methods: %i[clock_gettime], with: VirtualTime::ProcessClock, purpose: "shows virtual time" },

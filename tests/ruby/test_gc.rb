@@ -164,10 +164,10 @@ class TestGC < ReactorTest
   def numbers_of_pipes(count)
     ios = Array.new(count) { IO.pipe }
     ios.flat_map do |pair|
-      before = pair.map { |io| [address(io), Reactor.io_number(io)] }
+      before = pair.map { |io| [address(io), Reactor::Internal.io_number(io)] }
       pair.last.write("x")
       pair.first.readpartial(1)
-      rows = before.zip(pair).map { |row, io| [*row, Reactor.io_number(io)] }
+      rows = before.zip(pair).map { |row, io| [*row, Reactor::Internal.io_number(io)] }
       pair.each(&:close)
       rows
     end
@@ -209,9 +209,9 @@ class TestGC < ReactorTest
   def numbers_of_sockets(count)
     Array.new(count) do
       sockets = UNIXSocket.pair
-      before = Reactor.io_number(sockets.first)
+      before = Reactor::Internal.io_number(sockets.first)
       sockets.first.wait_readable(0.00001)
-      row = [address(sockets.first), before, Reactor.io_number(sockets.first)]
+      row = [address(sockets.first), before, Reactor::Internal.io_number(sockets.first)]
       yield sockets
       row
     end
@@ -247,12 +247,12 @@ class TestGC < ReactorTest
       Fiber.schedule do
         3.times do
           [a, other, copy].each { |socket| socket.wait_readable(0.00001) }
-          rounds << [a, other, copy].map { |socket| Reactor.io_number(socket) }
+          rounds << [a, other, copy].map { |socket| Reactor::Internal.io_number(socket) }
         end
         copy.close
         copy = a.clone
         copy.wait_readable(0.00001)
-        rounds << [a, other, copy].map { |socket| Reactor.io_number(socket) }
+        rounds << [a, other, copy].map { |socket| Reactor::Internal.io_number(socket) }
       end
     end
     *same, last = rounds

@@ -59,7 +59,7 @@ mod forced {
 
     static NEXT: Mutex<Option<String>> = Mutex::new(None);
 
-    /// `Reactor.force_panic(name)`: the next one that comes to this point panics; nil takes it back. True if one was left.
+    /// `Reactor::Internal.force_panic(name)`: the next one that comes to this point panics; nil takes it back. True if one was left.
     pub fn force(name: Option<String>) -> bool {
         point("function");
         let mut next = NEXT.lock().unwrap_or_else(PoisonError::into_inner);
