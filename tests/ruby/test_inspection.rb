@@ -339,7 +339,6 @@ class TestInspection < ReactorTest
   end
 
   def test_a_trace_has_runs_waits_and_turns
-    skip_under_stress
     r, w = pipe
     line = __LINE__ + 2
     trace, value = traced do |scheduler|
@@ -379,7 +378,6 @@ class TestInspection < ReactorTest
 
   # The waking slice is the turn or the run in which the fiber was woken.
   def test_arrows_in_a_trace_lead_from_the_waking_slice_to_the_woken_run
-    skip_under_stress
     r, w = pipe
     trace, = traced do |scheduler|
       queue = Queue.new
@@ -422,7 +420,6 @@ class TestInspection < ReactorTest
   end
 
   def test_the_root_fiber_waits_for_the_fibers_in_a_trace
-    skip_under_stress
     trace, = traced do |scheduler|
       Fiber.schedule { sleep 0.001 }
       scheduler.run
@@ -435,7 +432,6 @@ class TestInspection < ReactorTest
   end
 
   def test_a_trace_of_a_file_whose_name_is_not_valid_text
-    skip_under_stress
     name = File.join(Dir.tmpdir, "reactor-\xFF-#{Process.pid}".b)
     File.mkfifo(name)
     trace, = traced do |scheduler|
@@ -451,7 +447,6 @@ class TestInspection < ReactorTest
   end
 
   def test_a_trace_counts_the_events_beyond_its_limit
-    skip_under_stress
     trace, = traced(limit: 10) do |scheduler|
       Fiber.schedule { 10.times { sleep 0 } }
       scheduler.run
@@ -460,7 +455,6 @@ class TestInspection < ReactorTest
   end
 
   def test_a_trace_is_written_if_the_block_raises_and_a_second_trace_is_refused
-    skip_under_stress
     path = File.join(Dir.tmpdir, "reactor-trace-#{Process.pid}.json")
     run_scheduler do |scheduler|
       error = assert_raises(RuntimeError) { scheduler.trace(path) { scheduler.trace(path) { flunk } } }

@@ -7,10 +7,6 @@ class TestIOReadWrite < ReactorTest
   EAGAIN = -Errno::EAGAIN::Errno
   MIB = 1 << 20
 
-  def in_fiber(&block)
-    run_scheduler { |scheduler| Fiber.schedule { block.call(scheduler) } }
-  end
-
   # --- the hooks themselves -------------------------------------------------------------------------------------------
 
   # The smallest length that makes one attempt: the minimum 0 before Ruby 4.1; from 4.1 on 0 transfers nothing.
@@ -398,9 +394,7 @@ class TestIOReadWrite < ReactorTest
     ensure
       file&.close!
     end
-    ours = nil
-    run_scheduler { Fiber.schedule { ours = transfers.call } }
-    assert_equal run_plain(&transfers), ours
+    assert_equal run_plain(&transfers), in_fiber { transfers.call }
   end
 
   # Without a scheduler a read with this timeout waits for ever.
@@ -408,8 +402,6 @@ class TestIOReadWrite < ReactorTest
     r, = pipe
     r.timeout = 0
     reads = [-> { r.read(1) }, -> { r.readpartial(1) }, -> { r.gets }, -> { r.getc }]
-    found = nil
-    run_scheduler { Fiber.schedule { found = reads.map { |read| outcome(&read) } } }
-    assert_equal [[:raised, IO::TimeoutError]] * 4, found
+    assert_equal [[:raised, IO::TimeoutError]] * 4, in_fiber { reads.map { |read| outcome(&read) } }
   end
 end

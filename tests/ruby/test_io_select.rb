@@ -4,20 +4,6 @@ require_relative "helper"
 
 # IO.select parks once for all its descriptors.
 class TestIOSelect < ReactorTest
-  def in_fiber(&block)
-    run_scheduler { Fiber.schedule(&block) }
-  end
-
-  def test_select_with_one_argument_waits
-    r, w = pipe
-    log = []
-    run_scheduler do
-      Fiber.schedule { log << IO.select([r]) }
-      Fiber.schedule { log << :writing; w << "x" }
-    end
-    assert_equal [:writing, [[r], [], []]], log
-  end
-
   def test_select_with_nil_lists_and_every_arity
     r, w = pipe
     in_fiber do
@@ -92,17 +78,6 @@ class TestIOSelect < ReactorTest
     end
   end
 
-  def test_urgent_data_is_exceptional
-    needs_linux "urgent data"
-    a, b = tcp_pair
-    log = []
-    run_scheduler do
-      Fiber.schedule { log << IO.select(nil, nil, [a], TEST_TIMEOUT) }
-      Fiber.schedule { b.send("!", Socket::MSG_OOB) }
-    end
-    assert_equal [[[], [], [a]]], log
-  end
-
   def test_several_selects_on_the_same_descriptors
     r, = pipe
     r2, w2 = pipe
@@ -115,7 +90,6 @@ class TestIOSelect < ReactorTest
   end
 
   def test_select_on_two_hundred_descriptors
-    skip_under_stress
     pipes = Array.new(200) { pipe }
     readers = pipes.map(&:first)
     seen = []
@@ -128,20 +102,6 @@ class TestIOSelect < ReactorTest
       Fiber.schedule { pipes.each_with_index.to_a.shuffle(random: Random.new(2)).each { |(_, w), i| w << i.to_s; sleep 0 if (i % 10).zero? } }
     end
     assert_equal (0...200).to_a, seen.sort
-  end
-
-  def test_a_timeout_in_select_deregisters_its_waits
-    r, w = pipe
-    run_scheduler do |scheduler|
-      Fiber.schedule do
-        assert_raises(Timeout::Error) { Timeout.timeout(0.01) { IO.select([r]) } }
-        w << "x"
-        assert_equal [[r], [], []], IO.select([r])
-        r.readpartial(1)
-        assert_operator elapsed { sleep 0.02 }, :>=, 0.02
-      end
-      scheduler.run
-    end
   end
 
   def test_wrong_arguments_raise_the_errors_of_plain_ruby

@@ -20,8 +20,7 @@ class TestTerminal < ReactorTest
 
   def compare(expected, &test)
     plain = run_plain(&test)
-    ours = nil
-    run_scheduler { Fiber.schedule { ours = test.call } }
+    ours = in_fiber { test.call }
     assert_equal [expected, expected], [plain, ours]
   end
 

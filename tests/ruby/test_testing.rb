@@ -269,14 +269,4 @@ class TestTesting < ReactorTest
 
   # The thread is joined without a time limit, so no other thread could wake a fiber.
   def run_plain_and_alone(&block) = Thread.new { Thread.current.report_on_exception = false; block.call }.value
-
-  def test_thousands_of_sleeps
-    skip_under_stress
-    count = 1000 # with more stacks, fork(2) in later tests becomes slow
-    ended = []
-    virtual do |time|
-      count.times { |i| Fiber.schedule { sleep 1 + (i * 7919 % count); ended << time.elapsed } }
-    end
-    assert_equal((1..count).map(&:to_f), ended)
-  end
 end

@@ -15,7 +15,6 @@ class TestTop < ReactorTest
 
   def setup
     super
-    skip_under_stress
     needs_fork
     @folder = Dir.mktmpdir
   end
