@@ -266,6 +266,16 @@ class ReactorTest < Minitest::Test
     [:raised, e.class]
   end
 
+  # The value, or the class and the message of the error.
+  def told
+    yield
+  rescue StandardError => error
+    [error.class, error.message]
+  end
+
+  # A fiber does what a thread of plain Ruby does.
+  def assert_as_plain(message = nil, &block) = assert_equal(run_plain(&block), in_fiber { block.call }, message)
+
   # Compares data that is too long to print.
   def assert_bytes(expected, got, message = "")
     assert_kind_of String, got, message

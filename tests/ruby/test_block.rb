@@ -43,16 +43,6 @@ class TestBlock < ReactorTest
     assert_equal (0...count).to_a, got
   end
 
-  def test_queue_pop_with_a_timeout
-    queue = Queue.new
-    in_fiber do
-      assert_operator elapsed { assert_nil queue.pop(timeout: 0.02) }, :>=, 0.02
-      assert_nil queue.pop(timeout: 0)
-      Fiber.schedule { sleep 0; queue << :late }
-      assert_equal :late, queue.pop(timeout: TEST_TIMEOUT)
-    end
-  end
-
   def test_a_full_sized_queue_parks_the_pushing_fiber
     queue = SizedQueue.new(2)
     log = []
@@ -153,17 +143,6 @@ class TestBlock < ReactorTest
     assert_empty answers
   end
 
-  def test_a_trap_handler_may_push_to_a_queue
-    out = child_says(<<~RUBY, &->(pid, line) { line.("ready"); Process.kill(:USR1, pid) })
-      queue = Queue.new
-      trap(:USR1) { queue << :signal }
-      Fiber.set_scheduler(Reactor::Scheduler.new)
-      Fiber.schedule { p queue.pop }
-      puts "ready"
-    RUBY
-    assert_equal "ready\n:signal\n", out
-  end
-
   def test_a_contended_mutex_wakes_every_fiber_and_thread
     skip_under_stress
     mutex = Mutex.new
@@ -215,7 +194,6 @@ class TestBlock < ReactorTest
     assert_equal %i[pushed signalled], got
   end
 
-  # A type checker wraps methods in code that rescues, and a rescue clears what the VM notes beside a kill.
   # A duration that only Ruby code can convert.
   Duration = Struct.new(:convert) do
     def to_f = convert.call.to_f
@@ -262,6 +240,7 @@ class TestBlock < ReactorTest
     end
   end
 
+  # A type checker wraps methods in code that rescues, and a rescue clears what the VM notes beside a kill.
   def test_ruby_code_that_rescues_at_the_end_of_a_wait_does_not_stop_a_kill
     out = child_says(<<~'RUBY')
       Reactor::VM.singleton_class.prepend(Module.new { def hand_on_mutex(blocker) = (Integer("x") rescue super) })

@@ -474,12 +474,6 @@ class TestFiles < ReactorTest
     end
   end
 
-  def told
-    yield
-  rescue SystemCallError, IOError, TypeError, ArgumentError => error
-    [error.class, error.message]
-  end
-
   def test_a_full_file_system_raises_as_in_plain_ruby
     needs_linux "a small tmpfs"
     skip "only root may mount" unless Process.uid.zero?

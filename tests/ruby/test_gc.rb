@@ -81,19 +81,6 @@ class TestGC < ReactorTest
     assert_equal "true", out.lines(chomp: true).last
   end
 
-  # Four other schedulers crash here.
-  def test_five_hundred_fibers_blocked_in_queues_survive_collection
-    count = STRESS ? 5 : 500
-    queues = Array.new(count) { Queue.new }
-    got = []
-    run_scheduler do
-      queues.each_with_index { |queue, i| Fiber.schedule { got << [i, queue.pop] } }
-      collect
-      queues.each_with_index { |queue, i| queue << i * 2 }
-    end
-    assert_equal Array.new(count) { |i| [i, i * 2] }, got.sort
-  end
-
   def test_an_io_is_collectable_after_a_wait_that_timed_out
     skip_under_stress
     map = ObjectSpace::WeakMap.new

@@ -299,15 +299,6 @@ class TestInspection < ReactorTest
     assert_equal [7, ""], [child.status.exitstatus, child.err]
   end
 
-  def test_the_reporter_of_stalls_has_no_storage_of_a_fiber
-    seen = Thread::Queue.new
-    run_plain do
-      Fiber.new(blocking: false, storage: { number: 1 }) do
-        Reactor.run(stall: 0.01, on_stall: ->(_stall) { seen << Fiber.current.storage.to_h }) { Fiber.blocking { assert_equal({}, seen.pop) } }
-      end.resume
-    end
-  end
-
   def test_a_dump_that_cannot_be_written_does_not_disturb_the_program
     assert_equal "before\ndone\n", child_says(<<~'RUBY')
       seen = false
@@ -429,21 +420,6 @@ class TestInspection < ReactorTest
     asleep = slices.select { |slice| slice["name"] == "wait: sleep" }
     assert_equal [1, 1], [waits.size, asleep.size]
     assert_operator waits[0]["ts"] + waits[0]["dur"], :>=, asleep[0]["ts"] + asleep[0]["dur"]
-  end
-
-  def test_a_trace_of_a_file_whose_name_is_not_valid_text
-    name = File.join(Dir.tmpdir, "reactor-\xFF-#{Process.pid}".b)
-    File.mkfifo(name)
-    trace, = traced do |scheduler|
-      fifo = track(File.open(name, File::RDWR | File::NONBLOCK))
-      fifo.sync = true
-      Fiber.schedule { fifo.read(1) }
-      fifo << "x"
-      scheduler.run
-    end
-    assert_operator trace["traceEvents"].size, :>, 5
-  ensure
-    File.unlink(name)
   end
 
   def test_a_trace_counts_the_events_beyond_its_limit

@@ -52,17 +52,6 @@ class TestIOReadWrite < ReactorTest
     end
   end
 
-  def test_an_offset_beyond_the_buffer_transfers_nothing
-    r, w = pipe
-    in_fiber do |scheduler|
-      w.syswrite("abc")
-      buffer = buffer_of(4)
-      got = outcome { hook_read(scheduler, r, buffer, try_length(buffer), 5) }
-      assert_includes [[:raised, ArgumentError], [:value, -Errno::EINVAL::Errno]], got
-      assert_equal "abc", r.readpartial(9), "nothing was taken"
-    end
-  end
-
   def test_version_3_read_length_is_a_minimum
     skip "this Ruby has version 4 of the hooks" if CONTRACT == 4
     r, w = pipe
@@ -118,18 +107,6 @@ class TestIOReadWrite < ReactorTest
     assert_equal "567", r.readpartial(9)
     fill(w)
     assert_equal EAGAIN, scheduler.io_write(w, source, 0, 10)
-  end
-
-  def test_io_buffer_reads_and_writes_through_the_hooks
-    r, w = pipe
-    in_fiber do
-      buffer = buffer_of(8)
-      Fiber.schedule { sleep 0.003; w.syswrite("12345678") }
-      assert_equal 8, buffer.read(r, 8)
-      assert_equal "12345678", buffer.get_string
-      assert_equal 8, buffer.write(w, 8)
-      assert_equal "12345678", r.readpartial(20)
-    end
   end
 
   # read_nonblock of a socket does not call the hook, so the native hook may park. The portable hook returns -EAGAIN.
@@ -271,20 +248,6 @@ class TestIOReadWrite < ReactorTest
     end
   end
 
-  def test_concurrent_transfers_do_not_mix_their_data
-    skip_under_stress
-    pairs = Array.new(20) { pair }
-    data = Array.new(20) { |i| Random.new(i).bytes(200_000) }
-    got = {}
-    run_scheduler do
-      pairs.each_with_index do |(a, b), i|
-        Fiber.schedule { a.write(data[i]); a.close_write }
-        Fiber.schedule { got[i] = b.read }
-      end
-    end
-    20.times { |i| assert_bytes data[i], got[i], "stream #{i}" }
-  end
-
   def test_two_writers_on_one_io_write_whole_strings
     skip_under_stress
     r, w = pipe
@@ -296,16 +259,6 @@ class TestIOReadWrite < ReactorTest
       Fiber.schedule { got = r.read(size * 2) }
     end
     assert_equal ["a" * size, "b" * size], got.chars.chunk_while { |x, y| x == y }.map(&:join).sort
-  end
-
-  def test_errors_of_the_system_call_reach_the_caller
-    r, w = pipe
-    r.close
-    in_fiber { assert_raises(Errno::EPIPE) { w.write("x") } }
-    r, w = pipe
-    in_fiber { assert_raises(IOError) { r.write("x") } }
-    in_fiber { assert_raises(IOError) { w.read } }
-    in_fiber { File.open("/") { |dir| assert_raises(Errno::EISDIR) { dir.read } } }
   end
 
   # In plain Ruby they wait. With an io_read hook the VM leaves the wait to the hook, which must not park in read_nonblock.
@@ -394,7 +347,7 @@ class TestIOReadWrite < ReactorTest
     ensure
       file&.close!
     end
-    assert_equal run_plain(&transfers), in_fiber { transfers.call }
+    assert_as_plain(&transfers)
   end
 
   # Without a scheduler a read with this timeout waits for ever.

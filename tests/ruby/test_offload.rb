@@ -440,15 +440,7 @@ class TestOffload < ReactorTest
   def test_errors_are_those_of_plain_ruby
     tries = [-> { File.open("/nowhere/at/all") }, -> { Dir.children("/nowhere") }, -> { Dir.mkdir("/proc/x") },
              -> { File.rename("/nowhere", "/nowhere2") }, -> { Zlib::Inflate.inflate("nonsense") }]
-    tries.each do |try|
-      told = lambda do
-        try.call
-      rescue SystemCallError, Zlib::Error => error
-        [error.class, error.message]
-      end
-      plain = told.call
-      %i[measured always never].each { |policy| assert_equal plain, in_fiber(policy: policy) { told.call } }
-    end
+    tries.product(%i[measured always never]) { |try, policy| assert_equal told(&try), in_fiber(policy: policy) { told(&try) } }
   end
 
   # A trap handler runs in the fiber that polls. On select it runs in a blocking fiber, and the block is called there.

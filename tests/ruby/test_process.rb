@@ -112,11 +112,7 @@ class TestProcess < ReactorTest
       -> { Process.wait(1, Process::WUNTRACED) }, -> { Process.waitall }, -> { Process::Status.wait(-1).pid }, -> { Process::Status.wait(Process.pid).inspect },
       -> { Process.wait(-1, 0x4000_0000) }, -> { Process.wait(-(2**31)) }
     ]
-    questions.each_with_index do |question, number|
-      plain = run_plain { told(&question) }
-      ours = run_scheduler { answer = nil; Fiber.schedule { answer = told(&question) }; Fiber.scheduler.run; answer }
-      assert_equal plain, ours, "question #{number}"
-    end
+    questions.each_with_index { |question, number| assert_as_plain("question #{number}") { told(&question) } }
   end
 
   # For each kind of process argument, with and without flags.
@@ -344,13 +340,6 @@ class TestProcess < ReactorTest
   def waited(argument)
     pid, status = Process.wait2(argument)
     [pid, status.exitstatus]
-  end
-
-  # The value of the block, or the class and message of its error.
-  def told
-    yield
-  rescue SystemCallError => error
-    [error.class, error.message]
   end
 
   def without_warnings

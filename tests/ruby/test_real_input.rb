@@ -169,13 +169,6 @@ class TestRealInput < ReactorTest
     assert_equal (0...CLIENTS).to_h { |i| [i, true] }, got
   end
 
-  def test_threads_waited_for_by_fibers
-    got = []
-    all_there = gate(CLIENTS)
-    run_scheduler { CLIENTS.times { |i| Fiber.schedule { got << Thread.new { all_there.call; i }.value } } }
-    assert_equal (0...CLIENTS).to_a, got.sort
-  end
-
   def test_http_threads_processes_and_queues_concurrently
     server = track(TCPServer.new("127.0.0.1", 0))
     udp = UDPSocket.new.tap { |s| s.bind("127.0.0.1", 0); track(s) }

@@ -132,28 +132,6 @@ class TestSends < ReactorTest
     end
   end
 
-  def test_writes_of_one_fiber_stay_in_order_through_a_full_buffer
-    run_scheduler do |scheduler|
-      expected = Array.new(4) { +"" }
-      got = []
-      4.times do |number|
-        ours, theirs = pair
-        Fiber.schedule do
-          600.times do |i|
-            text = "#{i}," * (1 + i % 700)
-            expected[number] << text
-            ours.write(text)
-          end
-          ours.close
-        end
-        Fiber.schedule { got[number] = theirs.read; theirs.close }
-      end
-      scheduler.run
-      4.times { |number| assert_bytes expected[number], got[number] }
-      assert_queued scheduler
-    end
-  end
-
   # Repeated until all three writes were queued: after the end of a turn the remaining ones are direct.
   def test_an_error_is_raised_in_the_write_that_failed
     run_scheduler { |scheduler| assert(eventually { errors_of_three_writes(scheduler) == (uring? ? 3 : 0) }) }
@@ -170,18 +148,6 @@ class TestSends < ReactorTest
     assert_equal "x", pairs[1].last.readpartial(9)
     pairs.flatten.each(&:close)
     queued(scheduler) - before
-  end
-
-  def test_a_write_to_a_reset_connection_raises
-    run_scheduler do |scheduler|
-      ours, theirs = tcp_pair
-      ours.write("unread")
-      theirs.close # unread data makes it a reset
-      log = []
-      Fiber.schedule { log << outcome { loop { ours.write("x") } } }
-      scheduler.run
-      assert_includes [Errno::ECONNRESET, Errno::EPIPE], log.dig(0, 1)
-    end
   end
 
   # If a fiber is interrupted before the kernel saw its queued write, the write is withdrawn as a whole and not counted.

@@ -107,16 +107,6 @@ class TestServer < ReactorTest
     end
   end
 
-  def test_requests_that_were_read_ahead_are_answered
-    run_scheduler do |scheduler|
-      serving(scheduler, linger: 0) do |_, connect|
-        client = connect.call
-        client.write("a\nb\nc\n")
-        assert_equal %W[A\n B\n C\n], Array.new(3) { client.gets }
-      end
-    end
-  end
-
   def test_more_connections_than_the_limit_wait_to_be_accepted
     run_scheduler do |scheduler|
       serving(scheduler, limit: 2, linger: 0) do |server, connect|

@@ -8,13 +8,6 @@ class TestStale < ReactorTest
     assert_operator elapsed { sleep seconds }, :>=, seconds
   end
 
-  def test_an_unblock_before_a_wait_does_not_shorten_a_sleep
-    in_fiber do |scheduler|
-      3.times { scheduler.unblock(:late, Fiber.current) }
-      full_length
-    end
-  end
-
   def test_an_unblock_between_two_waits_is_dropped
     queue = Queue.new
     in_fiber do |scheduler|

@@ -109,15 +109,6 @@ class TestTesting < ReactorTest
     assert_equal 600, turns
   end
 
-  def test_timeouts_expire_in_virtual_time
-    virtual do |time|
-      assert_raises(Timeout::Error) { Timeout.timeout(50) { sleep 100 } }
-      assert_equal 50.0, time.elapsed
-      assert_equal :inner, Timeout.timeout(50) { Timeout.timeout(100) { sleep 49; :inner } }
-      assert_equal 99.0, time.elapsed
-    end
-  end
-
   # Ruby reads the clock itself after these waits.
   def test_timeouts_of_locks_queues_and_threads
     virtual do |time|

@@ -71,14 +71,9 @@ class TestWildArguments < ReactorTest
   }.freeze
 
   def test_objects_that_are_no_objects_raise_the_errors_of_plain_ruby
-    expected = run_plain { outcomes }
-    got = in_fiber { outcomes }
-    assert_equal({}, got.reject { |name, found| found == expected[name] })
-  end
-
-  # By call and object.
-  def outcomes
-    CALLS.keys.product(OBJECTS.keys).to_h { |name, object| [[name, object], outcome { CALLS.fetch(name).call(OBJECTS.fetch(object).call) }] }
+    assert_as_plain do
+      CALLS.keys.product(OBJECTS.keys).to_h { |name, object| [[name, object], outcome { CALLS.fetch(name).call(OBJECTS.fetch(object).call) }] }
+    end
   end
 
   # Bytes from the network, say. They led to errors of Regexp and String: ArgumentError, Encoding::CompatibilityError.
@@ -87,10 +82,7 @@ class TestWildArguments < ReactorTest
   def test_services_and_families_of_any_encoding_are_those_of_plain_ruby
     names = ["Socket.sockaddr_in, port", "Socket.getaddrinfo, service", "Socket.getaddrinfo, family", "Addrinfo.tcp", "TCPSocket.new",
              "UDPSocket#connect", "UDPSocket#send", "Socket.tcp"]
-    calls = names.product(TEXTS).to_h { |name, text| [[name, text], -> { CALLS.fetch(name).call(text).class }] }
-    expected = run_plain { calls.transform_values { |call| outcome(&call) } }
-    got = in_fiber { calls.transform_values { |call| outcome(&call) } }
-    assert_equal({}, got.reject { |name, found| found == expected[name] })
+    assert_as_plain { names.product(TEXTS).to_h { |name, text| [[name, text], outcome { CALLS.fetch(name).call(text).class }] } }
   end
 
   def test_hosts_of_any_encoding_are_names_unless_their_bytes_are_an_address
@@ -104,8 +96,7 @@ class TestWildArguments < ReactorTest
   def test_a_wait_for_an_io_that_is_not_open_is_an_io_error_whatever_its_duration
     shut = pipe.first.tap(&:close)
     waits = [shut, File.allocate].product([-2**64, Complex(1, 1), Float::NAN, nil, 0])
-    expected = run_plain { waits.map { |io, duration| outcome { io.wait(IO::WRITABLE, duration) } } }
-    assert_equal expected, in_fiber { waits.map { |io, duration| outcome { io.wait(IO::WRITABLE, duration) } } }
+    assert_as_plain { waits.map { |io, duration| outcome { io.wait(IO::WRITABLE, duration) } } }
   end
 
   def test_the_exception_of_a_timeout_is_raised_as_ruby_raises_it
@@ -120,9 +111,7 @@ class TestWildArguments < ReactorTest
 
   def test_a_time_interval_of_strange_parts_is_what_plain_ruby_takes_it_for
     parts = [[0, nil], [nil, 0], [1], [], ["0", 0], [0, true], [0, :x], [0.5, 0], [2**64, 0], [-1, 0.5], [0, 0.001], [Float::NAN, 0], 1, nil]
-    calls = parts.to_h { |divided| [divided.inspect, -> { sleep(Divisible.new(divided)).class }] }
-    expected = run_plain { calls.transform_values { |call| outcome(&call) } }
-    assert_equal expected, in_fiber { calls.transform_values { |call| outcome(&call) } }
+    assert_as_plain { parts.to_h { |divided| [divided.inspect, outcome { sleep(Divisible.new(divided)).class }] } }
   end
 
   # Copies between these ends while another fiber feeds or drains them. Its order shows that the copy does not hold the thread.
