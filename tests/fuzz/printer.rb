@@ -105,7 +105,6 @@ module Fuzz
     def print_offload(op) = ["stage.offload do", *indented(lines(op[:body])), "end"]
     def print_keep(op) = [edge(STATES.fetch(op[:slot]).first, nil, op[:value])]
     def print_look(op) = ["#{@letter}.note(\"state: \#{Fuzz.text([#{op[:slots].map { |slot| STATES.fetch(slot).last }.join(", ")}])}\")"]
-    def print_ending(op) = ["#{@letter}.act { stage.ended_in(:#{op[:place]}) { #{edge(LAST_WORKS.fetch(op[:work]), nil, op[:value])} } }"]
 
     def print_files(op)
       file = @file = number(:files)

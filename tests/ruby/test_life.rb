@@ -322,7 +322,6 @@ class TestLife < ReactorTest
 
   # Through a socket, in their ensure clauses: the thread is killed.
   def cancelled_fibers_write_to_each_other
-    skip_under_stress
     before = descriptors
     log, waiting, gate = Array.new(3) { Queue.new }
     thread = Thread.new do
@@ -397,7 +396,6 @@ class TestLife < ReactorTest
 
   # 20,000 descriptors (REACTOR_LONG=1: a million) opened, waited for and dropped; some closed, some left to the collector.
   def test_memory_stays_flat_over_many_descriptors
-    skip_under_stress
     needs_linux "resident memory from /proc"
     count = LONG ? 1_000_000 : 20_000
     out = child_says(<<~RUBY, count, within: LONG ? 600 : 60)
