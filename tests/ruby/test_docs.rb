@@ -24,7 +24,6 @@ class TestDocs < ReactorTest
   end
 
   def run_block(block)
-    skip_under_stress
     return check_gemfile(block.code) if block.needs == "gemfile"
 
     # CI does not install Rails.

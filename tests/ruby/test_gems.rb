@@ -24,7 +24,6 @@ class TestGems < ReactorTest
   end
 
   def try(row)
-    skip_under_stress
     outcomes = {}
     outcomes[:plain] = measure(row, :plain) unless row.verdict == :setting # without its setting a row may hang; bin/gems tries it
     outcomes[:with] = measure(row, row.remedy) if row.remedy

@@ -30,11 +30,7 @@ use hooks::{
     block, blocking_operation, closing, fiber_lifecycle, for_patches, io_transfer, io_wait,
     observe, timeout, virtual_time, watching,
 };
-use ruby::{
-    error, fiber, hidden_number, io_facts,
-    method::{define, define_private_function, define_variadic},
-    object, ractor, thread,
-};
+use ruby::{error, fiber, hidden_number, io_facts, object, ractor, thread};
 use standalone::{
     child_process, patch_lock,
     poller::{self, Poller},
@@ -130,7 +126,7 @@ fn define_methods(class: RClass) -> Result<(), Error> {
         method!(fiber_lifecycle::forbid_own_fibers, 0),
     )?;
     class.define_method("cancel_fiber", method!(fiber_lifecycle::cancel_fiber, 1))?;
-    define(class, c"prepare_close", closing::prepare_close);
+    class.define_method("prepare_close", method!(closing::prepare_close, 1))?;
     class.define_method(
         "prepare_half_close",
         method!(closing::prepare_half_close, 2),
@@ -146,35 +142,33 @@ fn define_methods(class: RClass) -> Result<(), Error> {
     )?;
     class.define_method("wait_any", method!(io_wait::wait_any, -1))?;
     class.define_method("lookup", method!(lookup::lookup, -1))?;
-    define(class, c"begin_watcher", watching::begin_watcher);
-    define(class, c"linger", watching::linger);
+    class.define_method("begin_watcher", method!(watching::begin_watcher, -1))?;
+    class.define_method("linger", method!(watching::linger, 2))?;
     class.define_method("cancel_watcher", method!(watching::cancel_watcher, 1))?;
     class.define_method("watchers", method!(watching::watchers, 0))?;
     class.define_method("watched", method!(watching::watched, 1))?;
-    define(class, c"interruptible", timeout::interruptible);
+    class.define_method("interruptible", method!(timeout::interruptible, 2))?;
     class.define_method("interrupt", method!(timeout::interrupt, 1))?;
     class.define_singleton_method("define_fiber_body", function!(fiber::define_fiber_body, 1))?;
-    let fiber_body = class.define_module("FiberBody")?;
-    define_private_function(fiber_body, c"ended", fiber_lifecycle::ended);
-    Ok(())
+    let fiber_body = class.define_module("FiberBody")?.singleton_class()?;
+    fiber_body.define_private_method("ended", method!(fiber_lifecycle::ended, 2))
 }
 
 /// `Reactor::NativeScheduler`: what the VM calls, besides the transfers.
 fn define_hooks(class: RClass) -> Result<(), Error> {
-    define_variadic(class, c"fiber", fiber_lifecycle::fiber);
-    define(class, c"io_wait", io_wait::io_wait);
-    define_variadic(class, c"kernel_sleep", block::kernel_sleep);
-    define_variadic(class, c"block", block::block);
-    define(class, c"unblock", block::unblock);
+    class.define_method("fiber", method!(fiber_lifecycle::fiber, -1))?;
+    class.define_method("io_wait", method!(io_wait::io_wait, 3))?;
+    class.define_method("kernel_sleep", method!(block::kernel_sleep, -1))?;
+    class.define_method("block", method!(block::block, -1))?;
+    class.define_method("unblock", method!(block::unblock, 2))?;
     class.define_method("fiber_interrupt", method!(closing::fiber_interrupt, 2))?;
     class.define_method("io_close", method!(closing::io_close, 1))?;
-    define_variadic(class, c"timeout_after", timeout::timeout_after);
-    define(class, c"yield", block::r#yield);
-    define(
-        class,
-        c"blocking_operation_wait",
-        blocking_operation::blocking_operation_wait,
-    );
+    class.define_method("timeout_after", method!(timeout::timeout_after, -1))?;
+    class.define_method("yield", method!(block::r#yield, 0))?;
+    class.define_method(
+        "blocking_operation_wait",
+        method!(blocking_operation::blocking_operation_wait, 1),
+    )?;
     Ok(())
 }
 
@@ -222,19 +216,19 @@ fn buffer_contract(ruby: &Ruby) -> u8 {
 /// Also `NativeScheduler.define_transfers(class, contract)`, which lets the tests run both versions on any Ruby.
 fn define_transfers(class: RClass, contract: u8) -> Result<(), Error> {
     if contract >= 4 {
-        define(class, c"io_read", io_transfer::read_v4);
-        define(class, c"io_write", io_transfer::write_v4);
-        class.define_method("io_pread", method!(io_transfer::pread_v4, -1))?;
+        class.define_method("io_read", method!(io_transfer::read::<4>, -1))?;
+        class.define_method("io_write", method!(io_transfer::write::<4>, -1))?;
+        class.define_method("io_pread", method!(io_transfer::pread::<4>, -1))?;
     } else {
-        define(class, c"io_read", io_transfer::read_v3);
-        define(class, c"io_write", io_transfer::write_v3);
-        class.define_method("io_pread", method!(io_transfer::pread_v3, -1))?;
+        class.define_method("io_read", method!(io_transfer::read::<3>, -1))?;
+        class.define_method("io_write", method!(io_transfer::write::<3>, -1))?;
+        class.define_method("io_pread", method!(io_transfer::pread::<3>, -1))?;
     }
     // Before Ruby 4.0 (interface version 3) IO#pwrite would call its hook in the middle of a blocking region.
     match (ruby::INTERFACE, contract) {
         (..3, _) => Ok(()),
-        (_, ..4) => class.define_method("io_pwrite", method!(io_transfer::pwrite_v3, -1)),
-        _ => class.define_method("io_pwrite", method!(io_transfer::pwrite_v4, -1)),
+        (_, ..4) => class.define_method("io_pwrite", method!(io_transfer::pwrite::<3>, -1)),
+        _ => class.define_method("io_pwrite", method!(io_transfer::pwrite::<4>, -1)),
     }
 }
 

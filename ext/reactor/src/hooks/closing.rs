@@ -24,6 +24,7 @@ use crate::{
         fiber::is_fiber,
         io::{RealIo, real_io},
         io_facts::IoFacts,
+        method::Receiver,
         ractor::each_scheduler,
     },
     wait::{
@@ -41,7 +42,7 @@ pub fn announce_close(ruby: &Ruby, io: Value) -> Result<Option<Symbol>, Error> {
     let mut answer = None;
     for scheduler in each_scheduler()? {
         let answered = match Obj::<Scheduler>::try_convert(scheduler) {
-            Ok(native) => prepare_close(ruby, native, [io])?,
+            Ok(native) => prepare_close(ruby, Receiver(native), io)?,
             Err(_) => scheduler.funcall("prepare_close", (io,))?,
         };
         if answered.is_some_and(|answered| answered.name().is_ok_and(|name| name == IN_USE)) {
@@ -62,8 +63,8 @@ pub fn announce_close(ruby: &Ruby, io: Value) -> Result<Option<Symbol>, Error> {
 /// ([`push_when_unused`]) and asks again. (On the scheduler's own thread the caller parks in here.)
 pub fn prepare_close(
     ruby: &Ruby,
-    this: Obj<Scheduler>,
-    [io]: [Value; 1],
+    Receiver(this): Receiver<Scheduler>,
+    io: Value,
 ) -> Result<Option<Symbol>, Error> {
     if this.is_closed() {
         return Ok(None);
@@ -98,7 +99,9 @@ fn prepare_close_of(
     }
     let users = this.state().users_of(descriptor, io_number);
     if users.is_empty() {
-        this.state_mut().note_close(descriptor, OwnerId(io_number));
+        if let Some(reactor) = &mut this.state_mut().event_loop.reactor {
+            reactor.note_close(descriptor, OwnerId(io_number));
+        }
         return Ok(None);
     }
     interrupt_all(ruby, this, io_number, users)?;
@@ -225,7 +228,9 @@ pub fn replaced(
         let waiters = this.state().single_waiters_of(descriptor, io_number);
         interrupt_all(ruby, this, io_number, waiters)?;
     }
-    this.state_mut().replaced(descriptor);
+    if let Some(reactor) = &mut this.state_mut().event_loop.reactor {
+        reactor.replaced(descriptor);
+    }
     this.wake_thread();
     Ok(())
 }

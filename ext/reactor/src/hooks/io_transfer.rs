@@ -1,4 +1,4 @@
-//! `io_read`, `io_write`, `io_pread`, `io_pwrite`, once for each order of arguments the interface has had.
+//! `io_read`, `io_write`, `io_pread` and `io_pwrite`, for each VERSION of the interface, which fixes the order of arguments.
 
 use magnus::{Error, Ruby, Value, typed_data::Obj};
 use rustix::io::Errno;
@@ -8,7 +8,7 @@ use crate::{
     ruby::{
         convert::{byte_count, hook_result, to_i64},
         io_facts::IoFacts,
-        method::wrong_number,
+        method::{Receiver, wrong_number},
     },
     transfer::{
         request::{Direction, Request},
@@ -18,76 +18,68 @@ use crate::{
 
 type Answer = Result<Value, Error>;
 
-/// The arguments of `io_read` and `io_write`: IO, buffer, and two numbers, in the order of the interface version.
-type Given = [Value; 4];
-
-/// `io_read(io, buffer, length, offset)`, interface versions 2 and 3.
-pub fn read_v3(ruby: &Ruby, this: Obj<Scheduler>, [io, buffer, length, offset]: Given) -> Answer {
-    let request = Request::at_least(buffer, byte_count(length)?, byte_count(offset)?)?;
+/// `io_read(io, buffer, length, offset)`
+pub fn read<const VERSION: u8>(
+    ruby: &Ruby,
+    Receiver(this): Receiver<Scheduler>,
+    arguments: &[Value],
+) -> Answer {
+    let (io, request) = given::<VERSION>(ruby, arguments)?;
     run(ruby, this, io, Direction::Read, &request, None)
 }
 
-/// `io_write(io, buffer, length, offset)`, likewise.
-pub fn write_v3(ruby: &Ruby, this: Obj<Scheduler>, [io, buffer, length, offset]: Given) -> Answer {
-    let request = Request::at_least(buffer, byte_count(length)?, byte_count(offset)?)?;
+/// `io_write(io, buffer, length, offset)`
+pub fn write<const VERSION: u8>(
+    ruby: &Ruby,
+    Receiver(this): Receiver<Scheduler>,
+    arguments: &[Value],
+) -> Answer {
+    let (io, request) = given::<VERSION>(ruby, arguments)?;
     run(ruby, this, io, Direction::Write, &request, None)
 }
 
-/// `io_read(io, buffer, offset, length)`, interface version 4.
-pub fn read_v4(ruby: &Ruby, this: Obj<Scheduler>, [io, buffer, offset, length]: Given) -> Answer {
-    let request = Request::at_most(buffer, byte_count(length)?, byte_count(offset)?)?;
-    run(ruby, this, io, Direction::Read, &request, None)
-}
-
-/// `io_write(io, buffer, offset, length)`, likewise.
-pub fn write_v4(ruby: &Ruby, this: Obj<Scheduler>, [io, buffer, offset, length]: Given) -> Answer {
-    let request = Request::at_most(buffer, byte_count(length)?, byte_count(offset)?)?;
-    run(ruby, this, io, Direction::Write, &request, None)
-}
-
-/// `io_pread(io, buffer, from, length, offset)`, interface versions 2 and 3.
-pub fn pread_v3(ruby: &Ruby, this: Obj<Scheduler>, arguments: &[Value]) -> Answer {
-    let (io, buffer, [file_offset, length, offset]) = at(ruby, arguments)?;
-    let request = Request::at_least(buffer, length, offset)?;
+/// `io_pread(io, buffer, from, length, offset)`
+pub fn pread<const VERSION: u8>(ruby: &Ruby, this: Obj<Scheduler>, arguments: &[Value]) -> Answer {
+    let (io, request, file_offset) = given_at::<VERSION>(ruby, arguments)?;
     run_at(ruby, this, io, Direction::Read, &request, file_offset)
 }
 
-/// `io_pwrite(io, buffer, from, length, offset)`, interface version 3.
-pub fn pwrite_v3(ruby: &Ruby, this: Obj<Scheduler>, arguments: &[Value]) -> Answer {
-    let (io, buffer, [file_offset, length, offset]) = at(ruby, arguments)?;
-    let request = Request::at_least(buffer, length, offset)?;
+/// `io_pwrite(io, buffer, from, length, offset)`
+pub fn pwrite<const VERSION: u8>(ruby: &Ruby, this: Obj<Scheduler>, arguments: &[Value]) -> Answer {
+    let (io, request, file_offset) = given_at::<VERSION>(ruby, arguments)?;
     run_at(ruby, this, io, Direction::Write, &request, file_offset)
 }
 
-/// `io_pread(io, buffer, from, offset, length)`, interface version 4.
-pub fn pread_v4(ruby: &Ruby, this: Obj<Scheduler>, arguments: &[Value]) -> Answer {
-    let (io, buffer, [file_offset, offset, length]) = at(ruby, arguments)?;
-    let request = Request::at_most(buffer, length, offset)?;
-    run_at(ruby, this, io, Direction::Read, &request, file_offset)
+#[inline(always)]
+fn given<const VERSION: u8>(ruby: &Ruby, arguments: &[Value]) -> Result<(Value, Request), Error> {
+    let [io, buffer, third, fourth] = *arguments else {
+        return Err(wrong_number(ruby, arguments.len(), "4"));
+    };
+    Ok((io, request::<VERSION>(buffer, third, fourth)?))
 }
 
-/// `io_pwrite(io, buffer, from, offset, length)`, likewise.
-pub fn pwrite_v4(ruby: &Ruby, this: Obj<Scheduler>, arguments: &[Value]) -> Answer {
-    let (io, buffer, [file_offset, offset, length]) = at(ruby, arguments)?;
-    let request = Request::at_most(buffer, length, offset)?;
-    run_at(ruby, this, io, Direction::Write, &request, file_offset)
-}
-
-/// The arguments of `io_pread` and `io_pwrite`: IO, buffer, position in the file, and two numbers, in the order of the
-/// interface version.
-fn at(ruby: &Ruby, arguments: &[Value]) -> Result<(Value, Value, [i64; 3]), Error> {
-    let [io, buffer, file_offset, third, fourth] = arguments else {
+fn given_at<const VERSION: u8>(
+    ruby: &Ruby,
+    arguments: &[Value],
+) -> Result<(Value, Request, i64), Error> {
+    let [io, buffer, file_offset, fourth, fifth] = *arguments else {
         return Err(wrong_number(ruby, arguments.len(), "5"));
     };
-    let numbers = [
-        to_i64(*file_offset)?,
-        byte_count(*third)?,
-        byte_count(*fourth)?,
-    ];
-    Ok((*io, *buffer, numbers))
+    let file_offset = to_i64(file_offset)?;
+    Ok((io, request::<VERSION>(buffer, fourth, fifth)?, file_offset))
 }
 
-#[inline(always)] // with what calls it one frame, on the stack of every fiber that is parked here
+/// The last two arguments: a length, which is a minimum, and an offset in the buffer. Since version 4 of the interface: an offset, and
+/// a length, which is a maximum.
+#[inline(always)]
+fn request<const VERSION: u8>(buffer: Value, one: Value, other: Value) -> Result<Request, Error> {
+    let (one, other) = (byte_count(one)?, byte_count(other)?);
+    match VERSION {
+        ..4 => Request::at_least(buffer, one, other),
+        4.. => Request::at_most(buffer, other, one),
+    }
+}
+
 fn run(
     ruby: &Ruby,
     this: Obj<Scheduler>,

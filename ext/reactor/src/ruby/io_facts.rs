@@ -86,7 +86,6 @@ impl IoFacts {
 }
 
 /// The packed facts of an object without an entry in the table of sockets.
-#[inline(never)]
 fn given(io: RealIo, descriptor: i32) -> Option<u64> {
     if let Some(packed) = hidden_number::known(io.value()) {
         return Some(packed);

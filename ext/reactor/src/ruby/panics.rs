@@ -48,7 +48,6 @@ pub fn contain<T>(name: &str, work: impl FnOnce() -> T) -> Option<T> {
 
 /// Panics here if a test has asked for it. Without the feature it is nothing. Each name stands in tests/panics/test_panics.rs.
 #[cfg(not(feature = "forced-panics"))]
-#[inline(always)]
 pub fn point(_name: &str) {}
 
 #[cfg(feature = "forced-panics")]

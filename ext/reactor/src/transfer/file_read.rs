@@ -40,7 +40,6 @@ const OFFLOAD_UNCACHED_MIN: usize = 64 << 10;
 const MAX_PREFETCHES: u32 = 2;
 
 /// Reads up to the end of the buffer, of what was requested or of the file; from the file's own offset, or a given one.
-#[inline(never)]
 pub fn read(
     scope: &HookScope,
     io: &IoFacts,

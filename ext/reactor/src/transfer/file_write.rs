@@ -22,7 +22,6 @@ use crate::{
 const INLINE_WRITE_MAX: usize = 16 << 10;
 
 /// Writes all that was requested; at the file's own offset (or its end: O_APPEND), or at a given one.
-#[inline(never)]
 pub fn write(
     scope: &HookScope,
     io: &IoFacts,

@@ -66,7 +66,6 @@ struct Progress {
 }
 
 /// The hook's answer.
-#[inline(always)] // with what calls it one frame, on the stack of every fiber that is parked here
 pub fn transfer(ruby: &Ruby, this: Obj<Scheduler>, transfer: &Transfer) -> Result<Value, Error> {
     let mut progress = Progress::default();
     if let Some(answer) = try_fast_path(ruby, this, transfer, &mut progress)? {
@@ -76,7 +75,6 @@ pub fn transfer(ruby: &Ruby, this: Obj<Scheduler>, transfer: &Transfer) -> Resul
 }
 
 /// The IO of a transfer. Ruby looks at the buffer's size before it looks at the IO.
-#[inline(always)]
 fn io_of(transfer: &Transfer) -> Result<IoFacts, Error> {
     IoFacts::new(transfer.io).map_err(|error| error_of(transfer, error))
 }
@@ -92,7 +90,6 @@ fn error_of(transfer: &Transfer, error: Error) -> Error {
 
 /// The usual case, which needs no wait and therefore no record of the fiber: one system call. The hook's answer, if that was
 /// all.
-#[inline(never)]
 fn try_fast_path(
     ruby: &Ruby,
     this: Obj<Scheduler>,
@@ -153,7 +150,6 @@ fn try_fast_path(
 
 /// The transfer as one that may wait, and may have begun. What happens before and after a wait has frames of its own, so
 /// little is on the fiber's stack while it is parked.
-#[inline(never)]
 fn transfer_with_waits(
     ruby: &Ruby,
     this: Obj<Scheduler>,
@@ -175,7 +171,6 @@ fn transfer_with_waits(
     answer
 }
 
-#[inline(always)] // with what calls it one frame, on the stack of every fiber that is parked here
 fn transfer_to_the_end(
     scope: &HookScope,
     transfer: &Transfer,
@@ -199,14 +194,12 @@ fn transfer_to_the_end(
 
 /// One attempt. If it would block, the VM calls `io_wait`, which blocks in a forked child.
 #[cold]
-#[inline(never)]
 fn transfer_in_forked_child(transfer: &Transfer) -> Result<Value, Error> {
     let io = io_of(transfer)?;
     let (direction, request) = (transfer.direction, transfer.request);
     attempt_without_scheduler(&io, direction, request, transfer.file_offset).map(hook_result)
 }
 
-#[inline(never)]
 fn begin_wait(
     scope: &HookScope,
     transfer: &Transfer,
@@ -220,14 +213,12 @@ fn begin_wait(
 
 /// It would block and is not polled: the descriptor has become a file, which is read and written in another way.
 #[cold]
-#[inline(never)]
 fn look_again(transfer: &Transfer, progress: &mut Progress) -> Result<(), Error> {
     progress.io = Some(IoFacts::new(transfer.io)?);
     Ok(())
 }
 
 /// Goes on until it is over, which is the hook's answer, or has to wait. `woken`: how the last wait ended.
-#[inline(never)]
 fn continue_transfer(
     scope: &HookScope,
     transfer: &Transfer,
@@ -276,7 +267,7 @@ fn continue_transfer(
         };
         if limit.is_some() {
             progress.ends_at_deadline = true;
-            progress.deadline = scope.scheduler.state().deadline(limit);
+            progress.deadline = scope.scheduler.state().event_loop.deadline(limit);
             return Ok(None);
         }
         match answer {
@@ -288,7 +279,7 @@ fn continue_transfer(
             Err(Errno::AGAIN) if progress.may_park.ask(io) || minimum > 0 || raises_eagain() => {
                 let timeout = convert::timeout(io.io.timeout())?;
                 if timeout != Some(Duration::ZERO) {
-                    progress.deadline = scope.scheduler.state().deadline(timeout);
+                    progress.deadline = scope.scheduler.state().event_loop.deadline(timeout);
                     return Ok(None);
                 }
                 let interest = transfer.direction.interest();
@@ -304,7 +295,6 @@ fn continue_transfer(
 }
 
 /// Whether the call may have all that is asked for. A terminal may wait for more.
-#[inline(always)]
 fn may_be_enough(transfer: &Transfer, io: &IoFacts, count: usize) -> bool {
     count >= transfer.request.minimum() && !is_read_of_device(transfer, io)
 }
@@ -325,7 +315,6 @@ fn device_limit(
 }
 
 /// A terminal may end a read before it is readable.
-#[inline(always)]
 fn is_read_of_device(transfer: &Transfer, io: &IoFacts) -> bool {
     transfer.direction == Direction::Read && io.kind == DescriptorKind::PollFirst
 }
@@ -347,7 +336,6 @@ enum Again {
 }
 
 /// An attempt at what is left, as the kind of the descriptor wants it now.
-#[inline(never)]
 fn attempt_again(
     scope: &HookScope,
     transfer: &Transfer,
