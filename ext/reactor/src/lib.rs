@@ -27,8 +27,9 @@ use reactor::Backend;
 
 use control::scheduler::Scheduler;
 use hooks::{
-    block, blocking_operation, closing, fiber_lifecycle, for_patches, io_transfer, io_wait,
-    observe, timeout, virtual_time, watching,
+    block, blocking_operation, closing, fiber_lifecycle, for_patches,
+    io_transfer::{transfer_at, transfer_next},
+    io_wait, observe, timeout, virtual_time, watching,
 };
 use ruby::{
     error, fiber, hidden_number, io_facts,
@@ -65,7 +66,7 @@ fn init(ruby: &Ruby) -> Result<(), Error> {
     class.define_alloc_func::<Scheduler>();
     define_methods(class)?;
     define_hooks(class)?;
-    define_transfers(class, buffer_contract(ruby))?;
+    define_transfers(class, buffer_contract(ruby));
     class.define_singleton_method("define_transfers", function!(define_transfers, 2))?;
 
     for name in ["TimeoutBlock", "WatcherMarks"] {
@@ -220,21 +221,21 @@ fn buffer_contract(ruby: &Ruby) -> u8 {
 /// Defines io_read, io_write, io_pread and io_pwrite for one version of the contract: the only switch, made once.
 ///
 /// Also `NativeScheduler.define_transfers(class, contract)`, which lets the tests run both versions on any Ruby.
-fn define_transfers(class: RClass, contract: u8) -> Result<(), Error> {
+fn define_transfers(class: RClass, contract: u8) {
     if contract >= 4 {
-        define(class, c"io_read", io_transfer::read_v4);
-        define(class, c"io_write", io_transfer::write_v4);
-        class.define_method("io_pread", method!(io_transfer::pread_v4, -1))?;
+        define(class, c"io_read", transfer_next::<false, 4>);
+        define(class, c"io_write", transfer_next::<true, 4>);
+        define(class, c"io_pread", transfer_at::<false, 4>);
     } else {
-        define(class, c"io_read", io_transfer::read_v3);
-        define(class, c"io_write", io_transfer::write_v3);
-        class.define_method("io_pread", method!(io_transfer::pread_v3, -1))?;
+        define(class, c"io_read", transfer_next::<false, 3>);
+        define(class, c"io_write", transfer_next::<true, 3>);
+        define(class, c"io_pread", transfer_at::<false, 3>);
     }
     // Before Ruby 4.0 (interface version 3) IO#pwrite would call its hook in the middle of a blocking region.
     match (ruby::INTERFACE, contract) {
-        (..3, _) => Ok(()),
-        (_, ..4) => class.define_method("io_pwrite", method!(io_transfer::pwrite_v3, -1)),
-        _ => class.define_method("io_pwrite", method!(io_transfer::pwrite_v4, -1)),
+        (..3, _) => {}
+        (_, ..4) => define(class, c"io_pwrite", transfer_at::<true, 3>),
+        _ => define(class, c"io_pwrite", transfer_at::<true, 4>),
     }
 }
 
