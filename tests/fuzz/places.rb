@@ -4,7 +4,7 @@ require "stringio"
 require "zlib"
 
 module Fuzz
-  # What plain threads have no word for: jobs, groups, and schedulers that end. And files with known bytes.
+  # What plain threads have no word for: jobs, and schedulers that end. And files with known bytes.
   module Places
     # As Reactor.offload: a job sees a copy of its caller's storage, and nothing else of it. Of other jobs it sees thread variables.
     def offload(&block)
@@ -14,22 +14,6 @@ module Fuzz
       value = nil
       Thread.new { Thread.current.report_on_exception = false; value = yield; done = true }.join
       done ? value : raise(ThreadError)
-    end
-
-    def group(**options, &block)
-      @backend ? Reactor.group(**options, &block) : Group.new(self, **options).run(&block)
-    end
-
-    # One more caller of a group: returns when it sleeps, or has ended.
-    def beside
-      caller = over = nil
-      start do
-        caller = [Thread.current, Fiber.current]
-        yield
-      ensure
-        over = true
-      end
-      sleep Stage::POLL until over || (caller && asleep?(*caller))
     end
 
     # Runs the block under a scheduler of its own, which ends in this place. On threads it is only the place.

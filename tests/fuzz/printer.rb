@@ -115,25 +115,6 @@ module Fuzz
 
     def print_call(op) = ["#{@letter}.act { #{edge(op[:call], @file, op[:value])} }"]
 
-    def print_group(op)
-      group = @group = number(:group)
-      options = { limit: op[:limit], timeout: op[:timeout] }.compact.map { |key, value| "#{key}: #{value}" }.join(", ")
-      final = edge(FINALS.fetch(op[:final]).first, group)
-      members = lines(op[:members])
-      between = lines(op[:body])
-      callers = Array.new(op[:callers]) { "stage.beside { stage.shares[\"g#{group}\"] << Fuzz.text(#{edge(FINALS.fetch(op[:final] == "both" ? "first" : op[:final]).first, group)}) }" }
-      ["gate#{group} = Thread::Queue.new", "v#{group} = stage.group#{"(#{options})" unless options.empty?} do |g#{group}|",
-       *indented([*members, *between, *callers, "gate#{group}.close", final]), "end", "#{@letter}.note(\"g#{group}: \#{Fuzz.text(v#{group})}\")"]
-    end
-
-    def print_member(op)
-      name = "t#{number(:member)}"
-      does = edge(MEMBERS.fetch(op[:does]), @group, op[:value])
-      return ["g#{@group}.async { #{does} }"] if op[:cleanup] == "none"
-
-      ["g#{@group}.async do", "  #{does}", "ensure", *indented(["stage.shares[\"g#{@group}\"] << \"#{name} cleaned up\"", *CLEANUPS.fetch(op[:cleanup])]), "end"]
-    end
-
     def edge(template, number, value = nil) = template.gsub(/%{(\w)}/) { { "n" => number, "v" => value }.fetch($1).to_s }
 
     AROUND = { "far" => ["Timeout.timeout(60) do", "end"], "certain" => ["Timeout.timeout(0.02) do", "end"],

@@ -409,9 +409,4 @@ class TestClose < ReactorTest
     end
     assert_equal :closed, reader.value
   end
-
-  def test_io_close_is_patched_by_the_first_scheduler
-    patched = "p IO.ancestors.include?(Reactor::Patches::IOClose)"
-    assert_equal "false\ntrue\n", child_says("#{patched}; Reactor::Scheduler.new.close; #{patched}")
-  end
 end

@@ -202,30 +202,6 @@ class TestDns < ReactorTest
     assert_operator stats.fetch(:pool_threads), :<=, 64 if stats.key?(:pool_threads) # 48 of them for lookups
   end
 
-  def test_connections_by_name_under_gc_stress
-    code = <<~RUBY
-      server = TCPServer.new("127.0.0.1", 0)
-      port = server.addr[1]
-      count = 0
-      thread = Thread.new do
-        Fiber.set_scheduler(Reactor::Scheduler.new)
-        Fiber.schedule { 400.times { server.accept.close } }
-        200.times do |i|
-          Fiber.schedule do
-            GC.stress = i % 50 == 0
-            Socket.tcp("localhost", port).close
-            TCPSocket.new("localhost", port).close
-            count += 1
-          end
-        end
-      end
-      thread.join
-      GC.stress = false
-      p count
-    RUBY
-    assert_equal "200\n", child_says(%(require "socket"\n#{code}), within: TEST_TIMEOUT * 10)
-  end
-
   # Compares the visible state of sockets that are made in different ways.
   def test_sockets_have_the_state_of_plain_rubys_sockets
     port = greeter
@@ -271,27 +247,6 @@ class TestDns < ReactorTest
     end
   end
 
-  def test_net_http_by_name
-    server = TCPServer.new("127.0.0.1", 0)
-    port = server.addr[1]
-    pages = []
-    run_scheduler do
-      Fiber.schedule do
-        8.times do
-          socket = server.accept
-          Fiber.schedule do
-            nil until socket.gets.chomp.empty?
-            socket.write("HTTP/1.1 200 OK\r\nContent-Length: 4\r\nConnection: close\r\n\r\npage")
-            socket.close
-          end
-        end
-        server.close
-      end
-      8.times { Fiber.schedule { pages << Net::HTTP.get("localhost", "/", port) } }
-    end
-    assert_equal ["page"] * 8, pages
-  end
-
   def test_a_subclass_may_override_address_resolve
     skip "a subclass cannot choose the backend" if select_backend? && Reactor::Scheduler.superclass != Reactor::PortableScheduler
     port = greeter
@@ -313,20 +268,6 @@ class TestDns < ReactorTest
     end
     assert_equal ["hello\n", "127.0.0.1", LOCALHOST], results
     assert_equal %w[somewhere.test somewhere.test localhost], asked
-  end
-
-  def test_name_resolution_is_patched_by_the_first_scheduler
-    code = <<~RUBY
-      ours = -> { [TCPSocket, TCPServer, UDPSocket, IPSocket, Addrinfo, Socket.singleton_class, Addrinfo.singleton_class].flat_map(&:ancestors).count { _1.name.to_s.start_with?("Reactor") } }
-      p ours.call
-      server = TCPServer.new("localhost", 0)
-      Thread.new { Fiber.set_scheduler(Reactor::Scheduler.new) }.join
-      p ours.call.positive?
-      2.times { |i| TCPSocket.new("localhost", server.addr[1]).close }
-      Fiber.new { TCPSocket.new("localhost", server.addr[1]).close }.resume
-      p Addrinfo.tcp("localhost", 80).ip_address
-    RUBY
-    assert_equal "0\ntrue\n#{LOCALHOST.inspect}\n", child_says(code)
   end
 
   # A method that a program has replaced stays replaced.
@@ -377,23 +318,6 @@ class TestDns < ReactorTest
       end
     RUBY
     assert_equal "0.0\n", out
-  end
-
-  def test_names_are_resolved_in_a_forked_child
-    code = <<~RUBY
-      server = TCPServer.new("127.0.0.1", 0)
-      Thread.new do
-        Fiber.set_scheduler(Reactor::Scheduler.new)
-        Fiber.schedule do
-          pid = fork do
-            TCPSocket.new("localhost", server.addr[1]).close
-            puts Addrinfo.tcp("localhost", 80).ip_address, Socket.tcp("localhost", server.addr[1]).close.inspect
-          end
-          puts Process.wait2(pid).last.success?
-        end
-      end.join
-    RUBY
-    assert_equal "#{LOCALHOST}\nnil\ntrue\n", child_says(%(require "socket"\n#{code}))
   end
 
   # --- with a nameserver of our own ------------------------------------------------------------------------------

@@ -85,10 +85,10 @@ class TestFuzz < ReactorTest
   def test_every_kind_of_wait_and_operation_comes_up
     ops = SEEDS.flat_map { |seed| Fuzz::Generator.program(seed).ops }
     assert_equal [], Fuzz::Generator::OPEN_ENDED - ops.map { |op| op[:kind] }
-    assert_equal %w[call ending enumerator fiber files fork group guard keep lock look member nap offload raise share thread timeout wait],
+    assert_equal %w[call ending enumerator fiber files fork guard keep lock look nap offload raise share thread timeout wait],
                  ops.map { |op| op[:op] }.uniq.sort
-    { place: Fuzz::PLACES, work: Fuzz::LAST_WORKS.keys, final: Fuzz::FINALS.keys, does: Fuzz::MEMBERS.keys, slot: Fuzz::STATES.keys,
-      source: Fuzz::FILES.keys, target: Fuzz::TARGETS.keys }.each { |key, all| assert_equal [], all - ops.map { |op| op[key] }, key }
+    { place: Fuzz::PLACES, work: Fuzz::LAST_WORKS.keys, slot: Fuzz::STATES.keys, source: Fuzz::FILES.keys,
+      target: Fuzz::TARGETS.keys }.each { |key, all| assert_equal [], all - ops.map { |op| op[key] }, key }
     assert_equal %w[close eof feed gc kill raise reopen signal], ops.flat_map { |op| op[:by] || [] }.map { |step| step[:do] }.uniq.sort
   end
 

@@ -107,20 +107,6 @@ class TestGroup < ReactorTest
     assert_equal [4, nil, nil, 0], values
   end
 
-  def test_several_fibers_wait_for_the_first_and_for_the_end
-    got = in_fiber do
-      Reactor.group do |outer|
-        Reactor.group do |inner|
-          2.times { outer.async { [:first, inner.first { |_| false }] } }
-          2.times { outer.async { [:wait, inner.wait.equal?(inner)] } }
-          2.times { |i| inner.async { sleep 0.001; i } }
-        end
-        outer.results
-      end
-    end
-    assert_equal [[:first, nil], [:first, nil], [:wait, true], [:wait, true]], got
-  end
-
   # The owner and two other fibers, of which one may be cancelled before or after the task ends.
   [nil, 1].product([nil, :before, :after]).each do |limit, cancelled|
     define_method("test_each_caller_of_first_gets_an_answer_if_nothing_is_wanted_limit_#{limit.inspect}_cancelled_#{cancelled.inspect}") do
@@ -231,10 +217,6 @@ class TestGroup < ReactorTest
     assert_equal [:ensured], log
   end
 
-  def test_map_runs_a_lazy_enumerator
-    assert_equal [4, 9], in_fiber { Reactor.group { |group| group.map([1, 2].lazy.map(&:succ)) { |number| number**2 } } }
-  end
-
   def test_a_group_that_discards_keeps_no_task_and_has_no_results
     left = in_fiber do
       Reactor.group(discard: true) do |group|
@@ -343,13 +325,6 @@ class TestGroup < ReactorTest
     end
   end
 
-  def test_an_error_of_the_block_cancels_the_tasks
-    log = []
-    error = assert_raises(IOError) { in_fiber { Reactor.group { |group| group.async { cancelled(log, :task) { never } }; sleep 0; raise IOError } } }
-    assert_nil error.cause
-    assert_equal [:task], log
-  end
-
   def test_errors_that_are_not_raised_are_reported_and_kept
     said = run_child(<<~RUBY)
       group = nil
@@ -418,22 +393,6 @@ class TestGroup < ReactorTest
   end
 
   # --- cancelling ------------------------------------------------------------------------------------------------
-
-  def test_one_task_is_cancelled_alone
-    log = []
-    in_fiber do
-      Reactor.group do |group|
-        one = group.async { cancelled(log, :one) { never } }
-        gate = Thread::Queue.new
-        two = group.async { gate.pop; log << :two }
-        one.cancel
-        assert_equal [:running, nil, :cancelled], [one.state, one.value, one.state]
-        assert_equal :running, two.state
-        gate << true
-      end
-    end
-    assert_equal %i[one two], log
-  end
 
   # The fiber that it starts cancels it, and raises before it first waits: that error reaches the task, and the task still ends.
   def test_a_task_that_is_cancelled_by_a_fiber_it_starts_ends_even_if_that_fiber_raises
@@ -699,18 +658,6 @@ class TestGroup < ReactorTest
       assert_raises(Timeout::Error) { Reactor.group(timeout: 0) { |group| group.async { sleep 1 } } }
       assert_equal :value, Reactor.group(timeout: 2) { sleep 1; :value }
       assert_equal 5.0, clock.elapsed
-    end
-  end
-
-  def test_an_error_before_the_time_is_over_is_the_one_that_is_raised
-    Reactor::Testing.virtual_time do |clock|
-      assert_raises(KeyError) do
-        Reactor.group(timeout: 2) do |group|
-          group.async { begin; sleep; ensure; sleep 10; end }
-          group.async { sleep 1; raise KeyError }
-        end
-      end
-      assert_equal 11.0, clock.elapsed
     end
   end
 

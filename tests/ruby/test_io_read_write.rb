@@ -231,16 +231,6 @@ class TestIOReadWrite < ReactorTest
 
   # --- ordinary IO ----------------------------------------------------------------------------------------------------
 
-  def test_read_gets_readpartial_and_getc_wait_for_data
-    r, w = pipe
-    log = []
-    run_scheduler do
-      Fiber.schedule { log << r.gets << r.readpartial(3) << r.getc << r.read(3) << r.read << r.gets }
-      Fiber.schedule { ["li", "ne\n", "par", "c", "12", "3", "re", "st"].each { |s| w.write(s); sleep 0.002 }; w.close }
-    end
-    assert_equal ["line\n", "par", "c", "123", "rest", nil], log
-  end
-
   def test_one_mebibyte_each_way_over_every_stream
     skip_under_stress
     data = Random.new(7).bytes(MIB)
@@ -299,17 +289,6 @@ class TestIOReadWrite < ReactorTest
     20.times { |i| assert_bytes data[i], got[i], "stream #{i}" }
   end
 
-  def test_buffered_writes_and_multiple_strings
-    a, b = pair
-    a.sync = false
-    got = nil
-    run_scheduler do
-      Fiber.schedule { got = b.read }
-      Fiber.schedule { a.print("a", "b"); a.puts("c"); a.write("d", "e", "f"); a << "g"; a.flush; a.close }
-    end
-    assert_equal "abc\ndefg", got
-  end
-
   def test_two_writers_on_one_io_write_whole_strings
     skip_under_stress
     r, w = pipe
@@ -321,20 +300,6 @@ class TestIOReadWrite < ReactorTest
       Fiber.schedule { got = r.read(size * 2) }
     end
     assert_equal ["a" * size, "b" * size], got.chars.chunk_while { |x, y| x == y }.map(&:join).sort
-  end
-
-  def test_regular_files_are_read_and_written
-    require "tempfile"
-    Tempfile.create("reactor") do |file|
-      in_fiber do
-        file.write("x" * 100_000, "end")
-        file.flush
-        file.rewind
-        assert_equal "#{"x" * 100_000}end", file.read
-        assert_nil file.read(1)
-        assert_equal "end", file.pread(3, 100_000)
-      end
-    end
   end
 
   def test_errors_of_the_system_call_reach_the_caller
@@ -366,19 +331,6 @@ class TestIOReadWrite < ReactorTest
     end
   end
 
-  def test_reading_a_blocking_descriptor_parks_only_its_fiber
-    require "io/nonblock"
-    r, w = pipe
-    r.nonblock = false
-    log = []
-    run_scheduler do
-      Fiber.schedule { log << r.readpartial(9) }
-      Fiber.schedule { sleep 0.005; log << :other; w.syswrite("late") }
-    end
-    assert_equal [:other, "late"], log
-    refute_predicate r, :nonblock?, "O_NONBLOCK is shared with other processes"
-  end
-
   # Standard input of a child is a blocking descriptor.
   def test_reading_an_inherited_standard_input_parks_only_its_fiber
     r, w = pipe
@@ -393,21 +345,6 @@ class TestIOReadWrite < ReactorTest
       w.close
     end
     assert_equal "other runs\nread late\n", out
-  end
-
-  # A writable descriptor has room for some bytes only: a write to a blocking descriptor must not block the thread.
-  def test_writing_to_a_blocking_descriptor_parks_only_its_fiber
-    skip_under_stress
-    require "io/nonblock"
-    r, w = pipe
-    w.nonblock = false
-    data = Random.new(6).bytes(300_000)
-    got = nil
-    run_scheduler do
-      Fiber.schedule { w.write(data); w.close }
-      Fiber.schedule { got = r.read }
-    end
-    assert_bytes data, got
   end
 
   def test_two_readers_of_a_blocking_descriptor_each_get_data
@@ -448,20 +385,6 @@ class TestIOReadWrite < ReactorTest
       end
     end
     assert_equal ["tcp\n", "udp"], log.sort
-  end
-
-  def test_copy_stream
-    skip_under_stress
-    a, b = pair
-    r, w = pipe
-    data = Random.new(5).bytes(500_000)
-    got = nil
-    run_scheduler do
-      Fiber.schedule { a.write(data); a.close }
-      Fiber.schedule { IO.copy_stream(b, w); w.close }
-      Fiber.schedule { got = r.read }
-    end
-    assert_bytes data, got
   end
 
   # IO::Buffer hands the scheduler the object as it was given.

@@ -29,22 +29,6 @@ class TestOnReady < ReactorTest
     assert_equal [true, :ready, [IO::READABLE, true, false, false, :ready]], log
   end
 
-  # It has had its fiber.
-  def test_a_fiber_error_of_the_block_ends_no_other_fiber
-    log = []
-    error = assert_raises(FiberError) do
-      run_scheduler do |scheduler|
-        Thread.current.report_on_exception = false
-        reading, writing = pair
-        watcher = scheduler.on_ready(reading) { log << watcher.ended; raise FiberError, "of the block" }
-        writing << "x"
-        Fiber.schedule { 3.times { sleep 0.001 }; log << :went_on }
-        scheduler.run
-      end
-    end
-    assert_equal ["of the block", %i[ready went_on]], [error.message, log]
-  end
-
   def test_the_events_are_those_that_have_come
     found = {}
     run_scheduler do |scheduler|
@@ -112,24 +96,27 @@ class TestOnReady < ReactorTest
     assert_equal [1, 2, 3, nil], log.sort_by { |number| number || 9 }
   end
 
+  # A FiberError too: the block has had its fiber.
   def test_an_error_is_that_of_a_fiber
     skip_under_stress
-    log = []
-    _, err = capture_io do
-      error = assert_raises(ArgumentError) do
-        run_scheduler do |scheduler|
-          Thread.current.report_on_exception = true
-          reading, writing = pair
-          scheduler.on_ready(reading) { raise ArgumentError, "first" }
-          scheduler.on_ready(reading) { sleep 0.01; log << :other }
-          writing << "x"
-          scheduler.run
+    [ArgumentError, FiberError].each do |kind|
+      log = []
+      _, err = capture_io do
+        error = assert_raises(kind) do
+          run_scheduler do |scheduler|
+            Thread.current.report_on_exception = true
+            reading, writing = pair
+            watcher = scheduler.on_ready(reading) { log << watcher.ended; raise kind, "first" }
+            scheduler.on_ready(reading) { sleep 0.01; log << :other }
+            writing << "x"
+            scheduler.run
+          end
         end
+        assert_equal "first", error.message
       end
-      assert_equal "first", error.message
+      assert_match(/first \(#{kind}\)/, err)
+      assert_equal %i[ready other], log
     end
-    assert_match(/first \(ArgumentError\)/, err)
-    assert_equal [:other], log
   end
 
   def test_an_exit_ends_the_run_and_all_watchers
@@ -485,15 +472,6 @@ class TestOnReady < ReactorTest
     end
   end
 
-  def test_a_transient_watcher_runs_while_the_run_goes_on
-    log = []
-    run_scheduler do |scheduler|
-      scheduler.on_ready(buffered, transient: true) { log << :ran }
-      Fiber.schedule { sleep 0.01 }
-    end
-    assert_equal [:ran], log
-  end
-
   def test_another_thread_gets_a_thread_error
     run_scheduler do |scheduler|
       reading, = pair
@@ -546,21 +524,6 @@ class TestOnReady < ReactorTest
     assert_equal "[[:failed, :ready], true]\n[FiberError, true, 0]\n", said
   end
 
-  def test_a_fiber_that_finds_no_memory_does_not_keep_run_waiting
-    said = run_without_memory(<<~RUBY)
-      Fiber.set_scheduler(scheduler = Reactor::Scheduler.new)
-      go = Thread::Queue.new
-      ran = 0
-      limit.(400_000_000)
-      error = begin loop { Fiber.schedule { ran += 1; go.pop } }; rescue => e; e; end
-      live = scheduler.live
-      ran.times { go << true }
-      scheduler.run
-      $stdout.syswrite([error.class, live == ran, scheduler.live].inspect)
-    RUBY
-    assert_equal "[FiberError, true, 0]", said
-  end
-
   # With the VM's own error, because a switch in vain changes the VM's state. No poll comes before.
   { in_the_root_fiber: "fill.()", in_a_fiber: "Fiber.schedule { fill.() }" }.each do |name, code|
     define_method("test_when_fibers_have_run_out_#{name}_the_others_end_and_new_ones_have_a_scheduler") do
@@ -580,13 +543,6 @@ class TestOnReady < ReactorTest
         puts [error.class, begun > 1, ended == begun, has_scheduler].inspect
       RUBY
       assert_equal "[FiberError, true, true, true]\n", said
-    end
-  end
-
-  def test_a_closed_scheduler_takes_no_watcher
-    run_scheduler do |scheduler|
-      scheduler.close
-      assert_raises(RuntimeError) { scheduler.on_ready(pair.first) { flunk } }
     end
   end
 

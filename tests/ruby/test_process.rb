@@ -180,16 +180,6 @@ class TestProcess < ReactorTest
     end
   end
 
-  def test_two_fibers_wait_for_any_child
-    got = []
-    run_scheduler do
-      pids = [spawn("sleep 0.01"), spawn("sleep 0.02")]
-      2.times { Fiber.schedule { got << Process.wait(-1) } }
-      Fiber.scheduler.run
-      assert_equal pids.sort, got.sort
-    end
-  end
-
   def test_many_fibers_wait_for_any_child
     found = []
     before = Thread.list.size
@@ -225,31 +215,11 @@ class TestProcess < ReactorTest
     end
   end
 
-  def test_waiting_without_a_child_is_echild
-    assert_raises(Errno::ECHILD) { Process.wait(-1, Process::WNOHANG) }
-    run_scheduler do
-      Fiber.schedule do
-        [-1, 0, -Process.pid, Process.pid].each { |pid| assert_raises(Errno::ECHILD, pid.to_s) { Process.wait(pid) } }
-        assert_equal [], Process.waitall
-      end
-    end
-  end
-
   def test_waitall_returns_every_status
     run_scheduler do
       Fiber.schedule do
         pids = Array.new(5) { |i| spawn("sleep 0.0#{5 - i}; exit #{i}") }
         assert_equal pids.each_with_index.sort, Process.waitall.map { |pid, status| [pid, status.exitstatus] }.sort
-      end
-    end
-  end
-
-  def test_detach_returns_the_status
-    run_scheduler do
-      Fiber.schedule do
-        pid = spawn("sleep 0.01; exit 7")
-        thread = Process.detach(pid)
-        assert_equal [pid, 7], [thread.pid, thread.value.exitstatus]
       end
     end
   end
@@ -363,17 +333,6 @@ class TestProcess < ReactorTest
       p [ask.(false), ask.(true)].uniq
     RUBY
     assert_equal "[[Errno::ECHILD, Errno::ECHILD]]\n", child_says(code)
-  end
-
-  def test_the_status_of_a_killed_child
-    run_scheduler do
-      Fiber.schedule do
-        pid = spawn("sleep 60")
-        Fiber.schedule { sleep 0.001; Process.kill(:TERM, pid) }
-        _, status = Process.wait2(pid)
-        assert_equal [true, Signal.list["TERM"]], [status.signaled?, status.termsig]
-      end
-    end
   end
 
   def test_the_end_of_the_scheduler_leaves_the_child

@@ -262,47 +262,6 @@ class TestTop < ReactorTest
     assert_equal "false\nnil\n", says
   end
 
-  def test_an_observer_goes_on_after_there_was_no_descriptor_for_a_reader
-    code = <<~'RUBY'
-      observer, events, held = Reactor.observe, Thread::Queue.new, []
-      TracePoint.new(:raise, :c_call) do |event|
-        next unless Thread.current.name == "reactor observer"
-
-        events << :refused if event.event == :raise && event.raised_exception.is_a?(Errno::EMFILE)
-        events << :asleep if event.event == :c_call && event.method_id == :sleep
-      end.enable
-      Process.setrlimit(:NOFILE, 100)
-      begin
-        loop { held << File.open(File::NULL) }
-      rescue Errno::EMFILE
-        puts "full"
-      end
-      p events.pop, events.pop(timeout: 5) # it does not spin
-      held.each(&:close)
-      p observer.open?, Reactor.observe.equal?(observer)
-      puts "freed"
-      Thread.stop while true
-    RUBY
-    run_child(code, env: env) do |pid, until_line|
-      until_line.("full")
-      reader = track(UNIXSocket.new(socket_of(pid)))
-      %w[:refused :asleep true true freed].each { |line| until_line.(line) }
-      assert reader.wait_readable(TEST_TIMEOUT), "no answer"
-      assert_equal pid, JSON.parse(reader.read).fetch("pid")
-    ensure
-      Process.kill(:KILL, pid)
-    end
-  end
-
-  def test_an_observer_whose_thread_was_killed_is_replaced
-    assert_equal "false\nfalse\ntrue\ntrue\n", child_says(<<~'RUBY', env: env)
-      observer = Reactor.observe
-      Thread.list.find { |thread| thread.name == "reactor observer" }.kill.join
-      p observer.open?, Reactor.observe.equal?(observer), Reactor.observe.open?
-      p UNIXSocket.open(Reactor.observe.path, &:read).include?("\"pid\":#{$$}")
-    RUBY
-  end
-
   def test_folders_whose_names_are_too_long_for_a_socket_are_not_taken
     folder = File.join(@folder, "x" * 100)
     Dir.mkdir(folder)

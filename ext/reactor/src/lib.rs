@@ -28,14 +28,10 @@ use reactor::Backend;
 use control::scheduler::Scheduler;
 use hooks::{
     block, blocking_operation, closing, fiber_lifecycle, for_patches,
-    io_transfer::{transfer_at, transfer_next},
+    io_transfer::{read_or_write, read_or_write_at},
     io_wait, observe, timeout, virtual_time, watching,
 };
-use ruby::{
-    error, fiber, hidden_number, io_facts,
-    method::{define, define_private_function, define_variadic},
-    object, ractor, thread,
-};
+use ruby::{error, fiber, hidden_number, io_facts, object, ractor, thread};
 use standalone::{
     child_process, patch_lock,
     poller::{self, Poller},
@@ -66,7 +62,7 @@ fn init(ruby: &Ruby) -> Result<(), Error> {
     class.define_alloc_func::<Scheduler>();
     define_methods(class)?;
     define_hooks(class)?;
-    define_transfers(class, buffer_contract(ruby));
+    define_transfers(class, buffer_contract(ruby))?;
     class.define_singleton_method("define_transfers", function!(define_transfers, 2))?;
 
     for name in ["TimeoutBlock", "WatcherMarks"] {
@@ -130,7 +126,7 @@ fn define_methods(class: RClass) -> Result<(), Error> {
         method!(fiber_lifecycle::forbid_own_fibers, 0),
     )?;
     class.define_method("cancel_fiber", method!(fiber_lifecycle::cancel_fiber, 1))?;
-    define(class, c"prepare_close", closing::prepare_close);
+    class.define_method("prepare_close", method!(closing::prepare_close, 1))?;
     class.define_method(
         "prepare_half_close",
         method!(closing::prepare_half_close, 2),
@@ -147,35 +143,33 @@ fn define_methods(class: RClass) -> Result<(), Error> {
     class.define_method("flush_sends", method!(for_patches::flush_sends, 0))?;
     class.define_method("wait_any", method!(io_wait::wait_any, -1))?;
     class.define_method("lookup", method!(lookup::lookup, -1))?;
-    define(class, c"begin_watcher", watching::begin_watcher);
-    define(class, c"linger", watching::linger);
+    class.define_method("begin_watcher", method!(watching::begin_watcher, -1))?;
+    class.define_method("linger", method!(watching::linger, 2))?;
     class.define_method("cancel_watcher", method!(watching::cancel_watcher, 1))?;
     class.define_method("watchers", method!(watching::watchers, 0))?;
     class.define_method("watched", method!(watching::watched, 1))?;
-    define(class, c"interruptible", timeout::interruptible);
+    class.define_method("interruptible", method!(timeout::interruptible, 2))?;
     class.define_method("interrupt", method!(timeout::interrupt, 1))?;
     class.define_singleton_method("define_fiber_body", function!(fiber::define_fiber_body, 1))?;
-    let fiber_body = class.define_module("FiberBody")?;
-    define_private_function(fiber_body, c"ended", fiber_lifecycle::ended);
-    Ok(())
+    let fiber_body = class.define_module("FiberBody")?.singleton_class()?;
+    fiber_body.define_private_method("ended", method!(fiber_lifecycle::ended, 2))
 }
 
 /// `Reactor::NativeScheduler`: what the VM calls, besides the transfers.
 fn define_hooks(class: RClass) -> Result<(), Error> {
-    define_variadic(class, c"fiber", fiber_lifecycle::fiber);
-    define(class, c"io_wait", io_wait::io_wait);
-    define_variadic(class, c"kernel_sleep", block::kernel_sleep);
-    define_variadic(class, c"block", block::block);
-    define(class, c"unblock", block::unblock);
+    class.define_method("fiber", method!(fiber_lifecycle::fiber, -1))?;
+    class.define_method("io_wait", method!(io_wait::io_wait, 3))?;
+    class.define_method("kernel_sleep", method!(block::kernel_sleep, -1))?;
+    class.define_method("block", method!(block::block, -1))?;
+    class.define_method("unblock", method!(block::unblock, 2))?;
     class.define_method("fiber_interrupt", method!(closing::fiber_interrupt, 2))?;
     class.define_method("io_close", method!(closing::io_close, 1))?;
-    define_variadic(class, c"timeout_after", timeout::timeout_after);
-    define(class, c"yield", block::r#yield);
-    define(
-        class,
-        c"blocking_operation_wait",
-        blocking_operation::blocking_operation_wait,
-    );
+    class.define_method("timeout_after", method!(timeout::timeout_after, -1))?;
+    class.define_method("yield", method!(block::r#yield, 0))?;
+    class.define_method(
+        "blocking_operation_wait",
+        method!(blocking_operation::blocking_operation_wait, 1),
+    )?;
     Ok(())
 }
 
@@ -221,21 +215,21 @@ fn buffer_contract(ruby: &Ruby) -> u8 {
 /// Defines io_read, io_write, io_pread and io_pwrite for one version of the contract: the only switch, made once.
 ///
 /// Also `NativeScheduler.define_transfers(class, contract)`, which lets the tests run both versions on any Ruby.
-fn define_transfers(class: RClass, contract: u8) {
+fn define_transfers(class: RClass, contract: u8) -> Result<(), Error> {
     if contract >= 4 {
-        define(class, c"io_read", transfer_next::<false, 4>);
-        define(class, c"io_write", transfer_next::<true, 4>);
-        define(class, c"io_pread", transfer_at::<false, 4>);
+        class.define_method("io_read", method!(read_or_write::<false, 4>, -1))?;
+        class.define_method("io_write", method!(read_or_write::<true, 4>, -1))?;
+        class.define_method("io_pread", method!(read_or_write_at::<false, 4>, -1))?;
     } else {
-        define(class, c"io_read", transfer_next::<false, 3>);
-        define(class, c"io_write", transfer_next::<true, 3>);
-        define(class, c"io_pread", transfer_at::<false, 3>);
+        class.define_method("io_read", method!(read_or_write::<false, 3>, -1))?;
+        class.define_method("io_write", method!(read_or_write::<true, 3>, -1))?;
+        class.define_method("io_pread", method!(read_or_write_at::<false, 3>, -1))?;
     }
     // Before Ruby 4.0 (interface version 3) IO#pwrite would call its hook in the middle of a blocking region.
     match (ruby::INTERFACE, contract) {
-        (..3, _) => {}
-        (_, ..4) => define(class, c"io_pwrite", transfer_at::<true, 3>),
-        _ => define(class, c"io_pwrite", transfer_at::<true, 4>),
+        (..3, _) => Ok(()),
+        (_, ..4) => class.define_method("io_pwrite", method!(read_or_write_at::<true, 3>, -1)),
+        _ => class.define_method("io_pwrite", method!(read_or_write_at::<true, 4>, -1)),
     }
 }
 

@@ -18,7 +18,6 @@ use crate::{
         convert,
         error::{self, ruby, runtime_error},
         handler,
-        method::{Receiver, ReceiverType},
         object::{Object, object_ref, write_barrier},
         panics,
     },
@@ -40,13 +39,6 @@ pub struct Scheduler {
     /// Tells by refusing to be locked that a trap handler or a finalizer runs.
     mutex: Cell<Option<ObjectRef>>,
     watcher_marks: OnceCell<ObjectRef>,
-}
-
-impl Receiver for Scheduler {
-    fn receiver_type() -> &'static ReceiverType<Self> {
-        static TYPE: ReceiverType<Scheduler> = ReceiverType::new();
-        &TYPE
-    }
 }
 
 impl DataTypeFunctions for Scheduler {

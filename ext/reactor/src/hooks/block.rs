@@ -13,14 +13,18 @@ use crate::{
     ruby::{
         call::call_method,
         convert,
-        method::wrong_number,
+        method::{Receiver, wrong_number},
         object::{is_visible, object_ref},
     },
     wait,
 };
 
 /// `kernel_sleep(duration = nil)`
-pub fn kernel_sleep(ruby: &Ruby, this: Obj<Scheduler>, arguments: &[Value]) -> Result<bool, Error> {
+pub fn kernel_sleep(
+    ruby: &Ruby,
+    Receiver(this): Receiver<Scheduler>,
+    arguments: &[Value],
+) -> Result<bool, Error> {
     let duration = match arguments {
         [] => None,
         [duration] => match convert::simple_timeout(*duration) {
@@ -42,7 +46,11 @@ pub fn kernel_sleep(ruby: &Ruby, this: Obj<Scheduler>, arguments: &[Value]) -> R
 
 /// `block(blocker, timeout = nil)`: true if unblocked, false if the time is up. A negative timeout counts as 0, as
 /// Thread#join and Queue#pop hand it on.
-pub fn block(ruby: &Ruby, this: Obj<Scheduler>, arguments: &[Value]) -> Result<bool, Error> {
+pub fn block(
+    ruby: &Ruby,
+    Receiver(this): Receiver<Scheduler>,
+    arguments: &[Value],
+) -> Result<bool, Error> {
     let timeout = match arguments {
         [_blocker] => None,
         [blocker, timeout] => match convert::simple_lenient_timeout(*timeout) {
@@ -110,13 +118,12 @@ fn hand_on(this: Obj<Scheduler>, blocker: Value, error: Error) -> Result<bool, E
 }
 
 /// `unblock(blocker, fiber)`: from any thread, also in a trap handler; never raises, never switches.
-pub fn unblock(_: &Ruby, this: Obj<Scheduler>, [blocker, fiber]: [Value; 2]) -> Result<(), Error> {
+pub fn unblock(Receiver(this): Receiver<Scheduler>, blocker: Value, fiber: Value) {
     wait::block::unblock(this, blocker, fiber);
-    Ok(())
 }
 
 /// `yield`: lets the other ready fibers run.
-pub fn r#yield(ruby: &Ruby, this: Obj<Scheduler>, []: [Value; 0]) -> Result<bool, Error> {
+pub fn r#yield(ruby: &Ruby, Receiver(this): Receiver<Scheduler>) -> Result<bool, Error> {
     if let Entered::Usable(scope) = HookScope::enter(ruby, &this)? {
         this.yield_now(scope.slot)?;
     }

@@ -24,6 +24,7 @@ use crate::{
         fiber::is_fiber,
         io::{RealIo, real_io},
         io_facts::IoFacts,
+        method::Receiver,
         ractor::each_scheduler,
     },
     wait::{
@@ -41,7 +42,7 @@ pub fn announce_close(ruby: &Ruby, io: Value) -> Result<Option<Symbol>, Error> {
     let mut answer = None;
     for scheduler in each_scheduler()? {
         let answered = match Obj::<Scheduler>::try_convert(scheduler) {
-            Ok(native) => prepare_close(ruby, native, [io])?,
+            Ok(native) => prepare_close(ruby, Receiver(native), io)?,
             Err(_) => scheduler.funcall("prepare_close", (io,))?,
         };
         if answered.is_some_and(|answered| answered.name().is_ok_and(|name| name == IN_USE)) {
@@ -62,8 +63,8 @@ pub fn announce_close(ruby: &Ruby, io: Value) -> Result<Option<Symbol>, Error> {
 /// ([`push_when_unused`]) and asks again. (On the scheduler's own thread the caller parks in here.)
 pub fn prepare_close(
     ruby: &Ruby,
-    this: Obj<Scheduler>,
-    [io]: [Value; 1],
+    Receiver(this): Receiver<Scheduler>,
+    io: Value,
 ) -> Result<Option<Symbol>, Error> {
     if this.is_closed() {
         return Ok(None);

@@ -1,35 +1,44 @@
-//! `io_read`, `io_write`, `io_pread`, `io_pwrite`, once for each order of arguments that the interface has had.
+//! `io_read`, `io_write`, `io_pread` and `io_pwrite`, for each VERSION of the interface, which fixes the order of arguments.
 
-use magnus::{Error, Ruby, Value, typed_data::Obj};
+use magnus::{Error, Ruby, Value};
 
 use crate::{
     control::scheduler::Scheduler,
-    ruby::convert::{byte_count, to_i64},
+    ruby::{
+        convert::{byte_count, to_i64},
+        method::{Receiver, wrong_number},
+    },
     transfer::{
         request::{Direction, Transfer},
         stream::transfer,
     },
 };
 
-/// `io_read(io, buffer, length, offset)` and `io_write`; from version 4 of the interface on `(io, buffer, offset, length)`.
-pub fn transfer_next<const WRITES: bool, const VERSION: u8>(
+/// `io_read(io, buffer, length, offset)`, `io_write`
+pub fn read_or_write<const WRITES: bool, const VERSION: u8>(
     ruby: &Ruby,
-    this: Obj<Scheduler>,
-    [io, buffer, first, second]: [Value; 4],
+    Receiver(this): Receiver<Scheduler>,
+    arguments: &[Value],
 ) -> Result<Value, Error> {
-    let numbers = [byte_count(first)?, byte_count(second)?];
+    let [io, buffer, third, fourth] = *arguments else {
+        return Err(wrong_number(ruby, arguments.len(), "4"));
+    };
+    let numbers = [byte_count(third)?, byte_count(fourth)?];
     let given = Transfer::new(direction(WRITES), VERSION, [io, buffer], numbers)?;
     transfer(ruby, this, &given)
 }
 
-/// `io_pread(io, buffer, from, length, offset)` and `io_pwrite`; from version 4 on `(io, buffer, from, offset, length)`.
-pub fn transfer_at<const WRITES: bool, const VERSION: u8>(
+/// `io_pread(io, buffer, from, length, offset)`, `io_pwrite`
+pub fn read_or_write_at<const WRITES: bool, const VERSION: u8>(
     ruby: &Ruby,
-    this: Obj<Scheduler>,
-    [io, buffer, from, first, second]: [Value; 5],
+    Receiver(this): Receiver<Scheduler>,
+    arguments: &[Value],
 ) -> Result<Value, Error> {
-    let file_offset = to_i64(from)? as u64;
-    let numbers = [byte_count(first)?, byte_count(second)?];
+    let [io, buffer, from, fourth, fifth] = *arguments else {
+        return Err(wrong_number(ruby, arguments.len(), "5"));
+    };
+    let file_offset = to_i64(from)? as u64; // what is negative, the system call refuses
+    let numbers = [byte_count(fourth)?, byte_count(fifth)?];
     let mut given = Transfer::new(direction(WRITES), VERSION, [io, buffer], numbers)?;
     given.file_offset = Some(file_offset);
     transfer(ruby, this, &given)

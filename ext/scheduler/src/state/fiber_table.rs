@@ -158,21 +158,11 @@ impl FiberTable {
     /// A hook is in the middle of the fiber's own code, in a trap handler or a finalizer: see [`FiberRecord::set_code_aside`].
     #[cold]
     #[inline(never)]
-    pub(super) fn set_code_aside(
-        &mut self,
-        slot: Slot,
-        hook: Option<u32>,
-        fired_inside: u32,
-    ) -> bool {
-        let record = self.get_mut(slot);
-        let is_set_aside = record.is_some_and(|record| record.set_code_aside(hook, fired_inside));
-        self.waits_set_aside += usize::from(is_set_aside);
-        is_set_aside
-    }
-
-    /// How many hooks are active in the fiber.
-    pub(super) fn active_hooks(&self, slot: Slot) -> u32 {
-        self.get(slot).map_or(0, FiberRecord::active_hooks)
+    pub(super) fn set_code_aside(&mut self, slot: Slot) {
+        if let Some(record) = self.get_mut(slot) {
+            record.set_code_aside();
+            self.waits_set_aside += 1;
+        }
     }
 
     /// A hook is about to be left: if it has interrupted a wait, that one goes on.

@@ -98,7 +98,7 @@ impl State {
     /// The hook that this fiber has entered last was called by a trap handler or a finalizer. Timeouts around the code that it has
     /// interrupted are raised when the hook has ended.
     pub fn set_code_aside(&mut self, slot: Slot) {
-        self.fibers.set_code_aside(slot, None, 0);
+        self.fibers.set_code_aside(slot);
     }
 
     /// The same, unless the handler is known from the fiber that waits for this one.
@@ -107,18 +107,6 @@ impl State {
         if !self.is_owner_in_handler(slot) {
             self.set_code_aside(slot);
         }
-    }
-
-    /// The fiber is in a finalizer in which its `inside` innermost blocks of timeouts have begun. As [`State::set_code_aside`], for
-    /// the outermost of these blocks, or for the hook that was entered last. Whether it was done.
-    pub fn set_code_aside_around(&mut self, slot: Slot, inside: usize) -> bool {
-        self.timeouts.set_code_aside(slot, inside, &mut self.fibers)
-    }
-
-    /// How many blocks of timeouts, from the innermost frame of the fiber on, are passed before its frames tell that no finalizer
-    /// is inside of its outermost fired timeout. 0 if none has fired.
-    pub fn blocks_inside_fired(&self, slot: Slot) -> usize {
-        self.timeouts.blocks_inside_fired(slot, &self.fibers)
     }
 
     fn take_pending_for_root(&mut self, slot: Slot) -> Option<Pending> {
@@ -354,11 +342,5 @@ impl State {
             return None;
         }
         self.timeouts.next_indirect(&self.fibers)
-    }
-
-    /// The fiber that [`State::next_indirect_timeout`] found is in a finalizer, in which its `inside` innermost blocks of timeouts
-    /// have begun.
-    pub fn put_off_timeouts(&mut self, slot: Slot, inside: usize) {
-        self.timeouts.put_off(slot, inside, &mut self.fibers);
     }
 }

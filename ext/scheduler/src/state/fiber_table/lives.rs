@@ -105,12 +105,6 @@ impl FiberTable {
         slots.any(|slot| self.may_run(slot) && !self.waits_for_resumed(slot))
     }
 
-    /// Whether this wait is going on.
-    pub fn is_parked(&self, wait: Token) -> bool {
-        self.parked(wait.index())
-            .is_some_and(|(now, _)| now == wait)
-    }
-
     /// Notes on whose behalf a fiber runs that the scheduler did not make.
     pub fn set_owner(&mut self, slot: Slot, owner: Option<Life>) {
         let owner = owner.filter(|owner| owner.slot != slot && self.is_alive(*owner));
