@@ -34,8 +34,8 @@ pub mod pool_work;
 pub mod ready_queue;
 mod send_batching;
 mod slab;
+mod strand;
 pub mod time_slice;
-mod timeout_after;
 pub mod token_mark;
 pub mod trace;
 mod turn;
@@ -57,7 +57,6 @@ use lent_buffers::LentBuffers;
 use object_ref::ObjectRef;
 use ready_queue::ReadyQueue;
 use send_batching::SendBatching;
-use timeout_after::Timeouts;
 use trace::Trace;
 use unpolled_waits::UnpolledWaits;
 use watchers::Watchers;
@@ -69,7 +68,6 @@ pub struct State {
     event_loop: EventLoop,
     fibers: FiberTable,
     queue: ReadyQueue,
-    timeouts: Timeouts,
     watchers: Watchers,
     unpolled: UnpolledWaits,
     control: Control,
@@ -90,7 +88,6 @@ impl State {
     pub fn for_each_object(&self, mut visit: impl FnMut(ObjectRef)) {
         let running = self.control.running();
         self.fibers.for_each_object(running, &mut visit);
-        self.timeouts.for_each_object(&mut visit);
         let watchers = self.watchers.records().values();
         watchers.for_each(|record| visit(record.io));
         self.control.for_each_object(&mut visit);
@@ -106,7 +103,6 @@ impl State {
     pub fn size(&self) -> usize {
         self.fibers.size()
             + self.queue.size()
-            + self.timeouts.size()
             + self.watchers.records().size()
             + self.trace.as_deref().map_or(0, Trace::size)
     }

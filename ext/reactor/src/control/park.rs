@@ -11,11 +11,11 @@ impl Scheduler {
     /// either way.
     #[inline(always)] // each frame less is memory of every fiber that is parked
     pub fn park(&self, slot: Slot) -> Result<WakeCause, Error> {
-        let may_concern_owner = self.state_mut().before_park(slot);
+        let (wait, may_concern_owner) = self.state_mut().before_park(slot);
         let result = self
             .look_at_owner(slot, may_concern_owner)
             .and_then(|()| self.run_others_until(slot, Self::poll_wait));
-        self.state_mut().after_park(slot);
+        self.state_mut().after_park(wait);
         result
     }
 
@@ -23,11 +23,11 @@ impl Scheduler {
     /// the VM's own (Fiber#raise, Fiber#kill), or of the turn.
     #[inline(never)]
     pub fn park_through(&self, slot: Slot) -> Result<WakeCause, Error> {
-        let may_concern_owner = self.state_mut().before_park(slot);
+        let (wait, may_concern_owner) = self.state_mut().before_park(slot);
         let result = self
             .look_at_owner(slot, may_concern_owner)
             .and_then(|()| self.run_others_until(slot, Self::poll_wake));
-        self.state_mut().after_park(slot);
+        self.state_mut().after_park(wait);
         result
     }
 

@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::state::{State, fiber::FiberRecord};
+use crate::state::{State, wait::WaitHook};
 
 #[derive(Debug)]
 pub struct VirtualClock {
@@ -73,7 +73,10 @@ impl State {
     /// waits for work in this process, which ends by itself.
     pub fn settle_before_advance(&self) -> Option<Duration> {
         let settle = self.event_loop.settle().filter(|_| self.is_idle())?;
-        let is_working = self.fibers.records().any(FiberRecord::waits_for_work);
+        let is_working = self
+            .fibers
+            .records()
+            .any(|record| record.wait.goes_on() && record.wait.hook() == WaitHook::Other);
         (!is_working).then_some(settle)
     }
 
