@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use magnus::{Error, Ruby, Value, prelude::*, typed_data::Obj};
-use reactor_scheduler::state::wait::WaitHook;
 
 use crate::{
     control::{
@@ -39,7 +38,7 @@ pub fn kernel_sleep(
     if duration == Some(Duration::ZERO) {
         this.yield_now(scope.slot)?;
     } else {
-        wait::block::block(&scope, WaitHook::Sleep, duration, None)?;
+        wait::block::block(&scope, true, duration, None)?;
     }
     Ok(true)
 }
@@ -63,7 +62,7 @@ pub fn block(
         return wait::block::block_in_forked_child(this, timeout);
     };
     let blocker = Some(object_ref(arguments[0]));
-    match wait::block::block(&scope, WaitHook::Block, timeout, blocker) {
+    match wait::block::block(&scope, false, timeout, blocker) {
         Ok(is_unblocked) => Ok(is_unblocked),
         Err(error) => hand_on(this, arguments[0], error),
     }
@@ -79,16 +78,17 @@ fn convert_and_wait(
     limit: Value,
     blocker: Option<Value>,
 ) -> Result<bool, Error> {
-    let (hook, convert): (_, fn(Value) -> _) = match blocker {
-        Some(_) => (WaitHook::Block, convert::lenient_timeout),
-        None => (WaitHook::Sleep, convert::timeout),
+    let sleeps = blocker.is_none();
+    let convert = match sleeps {
+        true => convert::timeout,
+        false => convert::lenient_timeout,
     };
     let Entered::Usable(scope) = HookScope::enter(ruby, &this)? else {
         return wait::block::block_in_forked_child(this, convert(limit)?)
             .map(|is_unblocked| is_unblocked || blocker.is_none());
     };
     let object = blocker.map(object_ref);
-    if !wait::block::begin(&scope, hook, object) {
+    if !wait::block::begin(&scope, sleeps, object) {
         return Ok(true);
     }
     let limit = convert(limit);
@@ -96,7 +96,7 @@ fn convert_and_wait(
     let waited = match limit {
         Ok(_) if is_unblocked => Ok(true),
         Ok(Some(Duration::ZERO)) if blocker.is_none() => this.yield_now(scope.slot).map(|()| true),
-        Ok(limit) => wait::block::block(&scope, hook, limit, object),
+        Ok(limit) => wait::block::block(&scope, sleeps, limit, object),
         Err(error) => Err(error),
     };
     match (waited, blocker) {

@@ -82,7 +82,6 @@ impl Transfer {
     }
 
     /// Makes one system call on what is left of the buffer after `done` bytes: one of the two, as the direction says.
-    #[inline(always)]
     pub fn call(
         &self,
         done: usize,
