@@ -324,19 +324,19 @@ class TestLife < ReactorTest
     out = child_says(<<~'RUBY')
       waits = ->(thread) { sleep 0.001 until thread.status == "sleep" }
       Reactor.lock_patches
-      raised, killed, waiting = Array.new(3) { Thread.new { Reactor.lock_patches; :locked } }.each(&waits)
+      raised, killed, waiting = Array.new(3) { Thread.new { Reactor.exclusively { :locked } } }.each(&waits)
       raised.report_on_exception = false
       raised.raise("raised")
       p((raised.value rescue $!.message))
       p killed.kill.value
-      child = fork { Reactor.lock_patches; Reactor.unlock_patches; exit!(7) }
+      child = fork { Reactor.exclusively { exit!(7) } }
       p Process.wait2(child).last.exitstatus
       p waiting.alive?
       Reactor.unlock_patches
       p waiting.value
-      p Thread.new { Reactor.lock_patches }.join(0.05)
+      p Array.new(2) { Reactor.lock_patches }
     RUBY
-    assert_equal ['"raised"', "nil", "7", "true", ":locked", "nil"], out.lines(chomp: true)
+    assert_equal ['"raised"', "nil", "7", "true", ":locked", "[true, false]"], out.lines(chomp: true)
   end
 
   # The first scheduler patches the classes; their ancestors must be the same in all Ractors.

@@ -49,7 +49,7 @@ module Reactor
     #
     # @api private
     def exclusively
-      lock_patches
+      sleep 0.001 until lock_patches
       begin
         yield
       ensure
