@@ -44,8 +44,8 @@ module Reactor
     def await_child(pid, flags, _since) = ChildEvents.await(pid, flags)
   end
 
-  class << self
-    # Runs the block while no other Ractor does.
+  class << Internal
+    # Runs the block while no other Ractor does. Hardly ever two begin at once, so the second one only asks now and then.
     #
     # @api private
     def exclusively

@@ -4,12 +4,11 @@
 
 use reactor_scheduler::state::fiber::Slot;
 
-use crate::{control::scheduler::Scheduler, ruby::handler::blocks_in_finalizer};
+use crate::control::scheduler::Scheduler;
 
 impl Scheduler {
     /// A timeout is about to begin. If that is in a handler, it is told apart from those around the code that the handler has
     /// interrupted.
-    #[inline(never)]
     pub fn before_timeout(&self, slot: Slot) {
         if self.may_interrupt_code(slot) && self.refuses_locks() {
             self.state_mut().set_code_aside_unless_owners(slot);
@@ -19,29 +18,24 @@ impl Scheduler {
     /// A timeout has fired around a wait of this fiber, which has control, or may be around it. Whether the wait is that of a
     /// handler: then it goes on, and the timeout is raised after the handler.
     #[cold]
-    #[inline(never)]
     pub fn outlasts_timeouts(&self, slot: Slot) -> bool {
-        let limit = self.state().blocks_inside_fired(slot);
-        self.set_interrupted_code_aside(slot, limit)
+        self.set_interrupted_code_aside(slot)
     }
 
     /// Timeouts of the fiber that waits for this one may be around the wait that this one is about to begin. They are not raised in
     /// a handler.
     #[cold]
-    #[inline(never)]
     pub fn before_wait_for_owner(&self, slot: Slot) {
-        self.set_interrupted_code_aside(slot, usize::MAX);
+        self.set_interrupted_code_aside(slot);
     }
 
-    /// Whether the fiber's code was set aside, because a handler runs, `limit` blocks of timeouts being around the handler's wait at
-    /// most.
-    fn set_interrupted_code_aside(&self, slot: Slot, limit: usize) -> bool {
-        if self.may_interrupt_code(slot) && self.refuses_locks() {
+    /// Whether the fiber's code was set aside, because a handler runs.
+    fn set_interrupted_code_aside(&self, slot: Slot) -> bool {
+        let is_handler = self.may_interrupt_code(slot) && self.refuses_locks();
+        if is_handler {
             self.state_mut().set_code_aside(slot);
-            return true;
         }
-        let blocks = blocks_in_finalizer(limit);
-        blocks.is_some_and(|blocks| self.state_mut().set_code_aside_around(slot, blocks))
+        is_handler
     }
 
     fn may_interrupt_code(&self, slot: Slot) -> bool {

@@ -8,7 +8,7 @@ use crate::ruby::thread::fork_generation;
 /// nothing in the child.
 static HOLDER: AtomicU32 = AtomicU32::new(0);
 
-/// `Reactor.lock_patches`: takes the lock if it is free, until [`unlock_patches`].
+/// `Reactor::Internal.lock_patches`: takes the lock if it is free, until [`unlock_patches`].
 pub fn lock_patches() -> bool {
     let own = fork_generation() + 1;
     let take = |holder| (holder != own).then_some(own);
@@ -16,7 +16,7 @@ pub fn lock_patches() -> bool {
     taken.is_ok()
 }
 
-/// `Reactor.unlock_patches`
+/// `Reactor::Internal.unlock_patches`
 pub fn unlock_patches() {
     HOLDER.store(0, Ordering::Release);
 }

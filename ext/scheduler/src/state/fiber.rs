@@ -372,10 +372,6 @@ impl FiberRecord {
         self.active_hooks += 1;
     }
 
-    pub(super) fn active_hooks(&self) -> u32 {
-        self.active_hooks
-    }
-
     pub(super) fn is_in_hook(&self) -> bool {
         self.active_hooks > 0
     }

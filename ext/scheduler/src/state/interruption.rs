@@ -82,7 +82,6 @@ impl State {
 
     /// Whether a timeout of the fiber that waits for this one may be around its wait, as far as the number of hooks tells.
     #[cold]
-    #[inline(never)]
     pub fn may_have_timeout_of_owner(&self, slot: Slot) -> bool {
         self.may_interrupt_code(slot)
             && self.fibers.has_owner_in_hook(slot)
@@ -98,7 +97,7 @@ impl State {
     /// The hook that this fiber has entered last was called by a trap handler or a finalizer. Timeouts around the code that it has
     /// interrupted are raised when the hook has ended.
     pub fn set_code_aside(&mut self, slot: Slot) {
-        self.fibers.set_code_aside(slot, None, 0);
+        self.fibers.set_code_aside(slot);
     }
 
     /// The same, unless the handler is known from the fiber that waits for this one.
@@ -107,18 +106,6 @@ impl State {
         if !self.is_owner_in_handler(slot) {
             self.set_code_aside(slot);
         }
-    }
-
-    /// The fiber is in a finalizer in which its `inside` innermost blocks of timeouts have begun. As [`State::set_code_aside`], for
-    /// the outermost of these blocks, or for the hook that was entered last. Whether it was done.
-    pub fn set_code_aside_around(&mut self, slot: Slot, inside: usize) -> bool {
-        self.timeouts.set_code_aside(slot, inside, &mut self.fibers)
-    }
-
-    /// How many blocks of timeouts, from the innermost frame of the fiber on, are passed before its frames tell that no finalizer
-    /// is inside of its outermost fired timeout. 0 if none has fired.
-    pub fn blocks_inside_fired(&self, slot: Slot) -> usize {
-        self.timeouts.blocks_inside_fired(slot, &self.fibers)
     }
 
     fn take_pending_for_root(&mut self, slot: Slot) -> Option<Pending> {
@@ -143,22 +130,22 @@ impl State {
 
     /// An error that reached `slot` is raised in the root fiber instead. `None` if that is `slot`, or if there is none.
     pub fn raise_in_root(&mut self, slot: Slot, exception: ObjectRef) -> Option<(Slot, ObjectRef)> {
-        let root = self.control.root().filter(|root| *root != slot)?;
+        let root = self.control.root.filter(|root| *root != slot)?;
         self.queue_if_over(slot);
-        self.control.set_fatal_error(exception);
+        self.control.fatal_error = Some(exception);
         Some((root, self.fibers.get(root)?.fiber()))
     }
 
     /// What is pending for the thread is left to the root fiber, which is to get control now. `None` if that is `slot`, if there is
     /// none, or if it can't get control, because it waits for a fiber that it has resumed.
     pub fn leave_interrupts_to_root(&mut self, slot: Slot) -> Option<(Slot, ObjectRef)> {
-        let root = self.control.root().filter(|root| *root != slot)?;
+        let root = self.control.root.filter(|root| *root != slot)?;
         let fiber = self.fibers.get(root)?.fiber();
         if self.waits_for_parked(root) {
             return None;
         }
         self.queue_if_over(slot);
-        self.control.leave_interrupts_to_root();
+        self.control.has_interrupts_for_root = true;
         Some((root, fiber))
     }
 
@@ -173,10 +160,11 @@ impl State {
             self.raise_later(spawner.index(), exception);
             return false;
         }
-        match is_ordinary {
-            true => self.control.offer_first_error(exception),
-            false => self.control.offer_fatal_error(exception),
-        }
+        let error = match is_ordinary {
+            true => &mut self.control.first_error,
+            false => &mut self.control.fatal_error,
+        };
+        error.get_or_insert(exception); // an earlier one goes first
         is_ordinary
     }
 
@@ -227,7 +215,6 @@ impl State {
     /// Of the fiber's waits, ends those for this blocker. If none is, any may be meant: the VM does not always name what was
     /// waited for. A wait that goes on too early is begun again by the VM, but a lost `unblock` does not come again.
     #[cold]
-    #[inline(never)]
     fn unblock_nested(&mut self, slot: Slot, blocker: usize) -> Unblocked {
         let Some(record) = self.fibers.get_mut(slot) else {
             return Unblocked::Dropped;
@@ -334,16 +321,16 @@ impl State {
 
     /// The operation behind this proxy is to raise at the next turn.
     pub fn push_interrupt(&mut self, interrupt: Interrupt) {
-        self.control.push_interrupt(interrupt);
+        self.control.interrupts.push_back(interrupt);
     }
 
     /// Whether an operation is to raise, or a timeout has fired that may have to be raised from outside.
     pub fn has_interrupts(&self) -> bool {
-        self.control.has_interrupts() || self.timeouts.have_fired()
+        !self.control.interrupts.is_empty() || self.timeouts.have_fired()
     }
 
     pub fn pop_interrupt(&mut self) -> Option<Interrupt> {
-        self.control.pop_interrupt()
+        self.control.interrupts.pop_front()
     }
 
     /// The next fiber with a fired timeout that was not parked itself, because it had resumed an Enumerator that is parked.
@@ -354,11 +341,5 @@ impl State {
             return None;
         }
         self.timeouts.next_indirect(&self.fibers)
-    }
-
-    /// The fiber that [`State::next_indirect_timeout`] found is in a finalizer, in which its `inside` innermost blocks of timeouts
-    /// have begun.
-    pub fn put_off_timeouts(&mut self, slot: Slot, inside: usize) {
-        self.timeouts.put_off(slot, inside, &mut self.fibers);
     }
 }

@@ -66,14 +66,6 @@ impl<T, const MARKS: u32> Slab<T, MARKS> {
         records.filter_map(|(place, record)| Some((self.token(place), record.as_ref()?)))
     }
 
-    pub fn iter_mut(&mut self) -> impl Iterator<Item = (Token, &mut T)> {
-        let records = self.records.iter_mut().zip(&self.generations).enumerate();
-        records.filter_map(|(place, (record, generation))| {
-            let token = Token::new(place as u32 | MARKS, *generation);
-            Some((token, record.as_mut()?))
-        })
-    }
-
     /// The first record in this place or a later one: its place and its token.
     pub fn next_from(&self, place: usize) -> Option<(usize, Token)> {
         let later = self.records.get(place..)?;

@@ -4,8 +4,6 @@
 //! ends first has won: nothing is raised after it. A trap handler may interrupt a wait, and wait itself: then the timeouts
 //! around the first wait are raised when that one goes on.
 
-mod around_finalizer;
-
 use reactor::{TimerId, Token};
 
 use crate::state::{
@@ -22,10 +20,6 @@ struct Timeout {
     /// The timeouts are numbered in the order in which their blocks begin. So of two that are around one wait, the outer one has
     /// the lower number.
     number: u64,
-    /// The fiber in which the block runs.
-    home: Life,
-    /// The number of hooks that were active in it, this one included.
-    hooks: u32,
     /// The fiber in which it is raised: another one if the block is that of a suspended Enumerator.
     fiber: Life,
     /// How many waits of the fiber had been set aside when the block began.
@@ -37,8 +31,6 @@ struct Timeout {
     fired: bool,
     /// It has been raised, and does not fire again.
     raised: bool,
-    /// The wait during which it is not raised: that of a fiber which a finalizer has resumed in the middle of the block.
-    put_off: Option<Token>,
     /// If the garbage collector may take the fiber in which the block runs: that fiber, and the timer.
     collectable: Option<(Slot, Option<TimerId>)>,
 }
@@ -75,8 +67,6 @@ impl Timeouts {
         let fiber = fibers.life(slot);
         self.entries.insert(Timeout {
             number: self.last_number,
-            home: fiber,
-            hooks: fibers.active_hooks(slot),
             fiber,
             depth: fibers.depth(slot),
             depth_of_owner: fibers.depth_of_owner(slot),
@@ -84,7 +74,6 @@ impl Timeouts {
             message,
             fired: false,
             raised: false,
-            put_off: None,
             collectable: None,
         })
     }
@@ -155,9 +144,9 @@ impl Timeouts {
         let mut place = 0;
         while let Some(token) = self.fired.get(place).copied() {
             let timeout = self.entries.get_mut(token).filter(|timeout| timeout.fired);
-            let found = timeout.map(|timeout| (timeout.fiber, timeout.depth, timeout.put_off));
-            let record = found.and_then(|(fiber, ..)| fibers.alive(fiber));
-            let (Some((fiber, depth, put_off)), Some(record)) = (found, record) else {
+            let found = timeout.map(|timeout| (timeout.fiber, timeout.depth));
+            let record = found.and_then(|(fiber, _)| fibers.alive(fiber));
+            let (Some((fiber, depth)), Some(record)) = (found, record) else {
                 self.fired.swap_remove(place); // over, or raised, or the fiber has ended
                 continue;
             };
@@ -166,8 +155,7 @@ impl Timeouts {
             // If the timeout is around a wait that was set aside, the fiber's own or that of an Enumerator which the fiber waits
             // for, it is raised when that wait goes on.
             let is_set_aside = depth < record.depth() || fibers.is_interrupted_on_behalf_of(fiber);
-            let is_put_off = put_off.is_some_and(|wait| fibers.is_parked(wait));
-            if !record.is_suspended_elsewhere() || is_set_aside || is_put_off {
+            if !record.is_suspended_elsewhere() || is_set_aside {
                 place += 1;
                 continue;
             }
@@ -195,11 +183,6 @@ impl Timeouts {
         };
         (timeout.fired, timeout.raised) = (false, true);
         Some((timeout.exception, timeout.message))
-    }
-
-    fn of_fiber(&self, fiber: Life, depth: u32) -> impl Iterator<Item = &Timeout> {
-        let timeouts = self.entries.values();
-        timeouts.filter(move |timeout| timeout.fiber == fiber && timeout.depth >= depth)
     }
 
     pub fn size(&self) -> usize {

@@ -21,8 +21,7 @@
 //! # The fiber's own code
 //!
 //! A handler may also run where the fiber does not wait, but runs Ruby code. Then that code is set aside like a wait, for each hook
-//! in the handler that waits or begins a timeout. So the timeouts around the code are not raised in the handler. A finalizer may be
-//! found when a timeout of its own has begun already: then the code is set aside until the hook of that timeout ends.
+//! in the handler that waits or begins a timeout. So the timeouts around the code are not raised in the handler.
 //!
 //! | state                    | what happens                       | state after              | besides |
 //! |--------------------------|------------------------------------|--------------------------|---------|
@@ -170,26 +169,12 @@ impl FiberRecord {
         waits_for_unblock_only
     }
 
-    /// The hook that was entered as this one of the active hooks (`None`: the one that was entered last) was called by a trap
-    /// handler or a finalizer, which has interrupted the fiber's own code. As many of the fired timeouts have begun in it. False if a
-    /// wait was set aside for this hook or a later one.
-    pub(in crate::state) fn set_code_aside(
-        &mut self,
-        hook: Option<u32>,
-        fired_inside: u32,
-    ) -> bool {
-        let depth = hook.unwrap_or(self.active_hooks);
-        if self
-            .outer_waits()
-            .last()
-            .is_some_and(|wait| wait.depth >= depth)
-        {
-            return false;
-        }
+    /// The hook that has begun last was called by a trap handler or a finalizer, which has interrupted the fiber's own code.
+    pub(in crate::state) fn set_code_aside(&mut self) {
         let code = OuterWait {
             state: FiberState::Running,
             exception: None,
-            fired_timeouts: self.fired_timeouts.saturating_sub(fired_inside),
+            fired_timeouts: std::mem::take(&mut self.fired_timeouts),
             io_number: 0,
             waits_for_unblock_only: false,
             parked_at: None,
@@ -197,11 +182,9 @@ impl FiberRecord {
             events: 0,
             blocker: 0,
             wait_number: self.wait_number,
-            depth,
+            depth: self.active_hooks,
         };
-        self.fired_timeouts = fired_inside;
         self.rare.get_or_insert_default().outer_waits.push(code);
-        true
     }
 
     /// A hook is about to be left: if a wait was set aside when it began, that one goes on. Whether it is one for an
@@ -234,7 +217,6 @@ impl FiberRecord {
 
     /// Notes what has ended a wait that was set aside. Whether there is one with this number that went on.
     #[cold]
-    #[inline(never)]
     pub(in crate::state) fn wake_outer(&mut self, wait_number: u32, cause: WakeCause) -> bool {
         let mut waits = self.outer_waits_mut();
         let wait = waits.find(|wait| wait.wait_number == wait_number);

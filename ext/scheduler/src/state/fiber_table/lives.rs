@@ -90,7 +90,6 @@ impl FiberTable {
 
     /// Whether the fiber that a trap handler has resumed in the middle of this one's wait is parked or queued.
     #[cold]
-    #[inline(never)]
     pub(in crate::state) fn waits_for_resumed(&self, slot: Slot) -> bool {
         let owner = Some(self.life(slot));
         let resumed = self.get(slot).and_then(FiberRecord::resumed_in_wait);
@@ -103,12 +102,6 @@ impl FiberTable {
     pub(in crate::state) fn has_stranded(&self) -> bool {
         let mut slots = 0..self.lives.len() as Slot;
         slots.any(|slot| self.may_run(slot) && !self.waits_for_resumed(slot))
-    }
-
-    /// Whether this wait is going on.
-    pub fn is_parked(&self, wait: Token) -> bool {
-        self.parked(wait.index())
-            .is_some_and(|(now, _)| now == wait)
     }
 
     /// Notes on whose behalf a fiber runs that the scheduler did not make.

@@ -140,7 +140,7 @@ fn a_timeout_around_code_that_was_set_aside_is_raised_after_the_hook() {
     let mut record = in_handler();
     record.begin_wait(WaitKind::Block);
     record.count_fired_timeout(0);
-    record.set_code_aside(None, 0);
+    record.set_code_aside();
     assert_eq!(WaitStatus::Waiting, record.poll_wait());
     record.count_fired_timeout(0);
     assert_eq!(WaitStatus::Waiting, record.poll_wait());
@@ -156,7 +156,7 @@ fn a_timeout_around_code_that_was_set_aside_is_raised_after_the_hook() {
 #[test]
 fn code_is_set_aside_until_its_hook_ends() {
     let mut record = in_handler();
-    record.set_code_aside(None, 0);
+    record.set_code_aside();
     record.enter_hook();
     record.begin_wait(WaitKind::Io);
     record.count_fired_timeout(1);
@@ -171,7 +171,7 @@ fn code_is_set_aside_until_its_hook_ends() {
 #[test]
 fn what_is_pending_in_a_hook_that_has_interrupted_code_stays() {
     let mut record = in_handler();
-    record.set_code_aside(None, 0);
+    record.set_code_aside();
     record.put_back(RAISE);
     leave(&mut record);
     assert_eq!(Some(LATE), record.pending());
