@@ -34,7 +34,7 @@ require "json"
 require "socket"
 require "timeout"
 require "rbconfig"
-require "reactor"
+require_relative "../inside"
 require_relative "stacks"
 require_relative "time_limit"
 

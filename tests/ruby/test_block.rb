@@ -243,7 +243,7 @@ class TestBlock < ReactorTest
   # A type checker wraps methods in code that rescues, and a rescue clears what the VM notes beside a kill.
   def test_ruby_code_that_rescues_at_the_end_of_a_wait_does_not_stop_a_kill
     out = child_says(<<~'RUBY')
-      Reactor::VM.singleton_class.prepend(Module.new { def hand_on_mutex(blocker) = (Integer("x") rescue super) })
+      Reactor.const_get(:VM).singleton_class.prepend(Module.new { def hand_on_mutex(blocker) = (Integer("x") rescue super) })
       Fiber.set_scheduler(Reactor::Scheduler.new)
       mutex, log = Mutex.new, []
       holder = Fiber.schedule { mutex.synchronize { Fiber.scheduler.block(:holder) } }

@@ -205,7 +205,7 @@ class TestClose < ReactorTest
       end
       Fiber.schedule do
         # The first step of IO#close. On Ruby 3.4 a worker may run close(2), and the waiter would run before the raise.
-        Reactor.announce_close(reading)
+        Reactor::Internal.announce_close(reading)
         waiter.raise(IndexError)
         writing << "x"
       end

@@ -130,9 +130,9 @@ class TestGC < ReactorTest
   def numbers_of(make)
     Array.new(STRESS ? 4 : 40) do
       ios = make.call
-      before = Reactor.io_number(ios.first)
+      before = Reactor::Internal.io_number(ios.first)
       ios.first.wait_readable(0.00001)
-      [address(ios.first), before, Reactor.io_number(ios.first)].tap { yield ios }
+      [address(ios.first), before, Reactor::Internal.io_number(ios.first)].tap { yield ios }
     end
   end
 
@@ -178,12 +178,12 @@ class TestGC < ReactorTest
     in_fiber do
       3.times do
         [a, other, copy].each { |socket| socket.wait_readable(0.00001) }
-        rounds << [a, other, copy].map { |socket| Reactor.io_number(socket) }
+        rounds << [a, other, copy].map { |socket| Reactor::Internal.io_number(socket) }
       end
       copy.close
       copy = a.clone
       copy.wait_readable(0.00001)
-      rounds << [a, other, copy].map { |socket| Reactor.io_number(socket) }
+      rounds << [a, other, copy].map { |socket| Reactor::Internal.io_number(socket) }
     end
     *same, last = rounds
     assert_equal 1, same.uniq.size

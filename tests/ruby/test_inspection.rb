@@ -596,7 +596,7 @@ class TestInspection < ReactorTest
     mutex.unlock
     refute Reactor::Deadlock.idle?(thread)
     thread.join
-    refute Reactor.woken?(thread)
+    refute Reactor::Internal.woken?(thread)
   end
 
   def test_a_deadlock_in_ensure_is_ended

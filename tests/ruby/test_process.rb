@@ -319,8 +319,8 @@ class TestProcess < ReactorTest
 
   # As on a system without pidfd_open(2), where threads or polling wait for children.
   def test_children_without_pidfd_open
-    pidfd = Reactor.method(:pidfd)
-    without_warnings { Reactor.define_singleton_method(:pidfd) { |_| nil } }
+    pidfd = Reactor::Internal.method(:pidfd)
+    without_warnings { Reactor::Internal.define_singleton_method(:pidfd) { |_| nil } }
     run_scheduler do
       10.times { |i| Fiber.schedule { pid = spawn("sleep 0.02; exit #{i}"); assert_equal [pid, i], waited(pid) } }
       Fiber.schedule do
@@ -332,7 +332,7 @@ class TestProcess < ReactorTest
       end
     end
   ensure
-    without_warnings { Reactor.define_singleton_method(:pidfd, pidfd) }
+    without_warnings { Reactor::Internal.define_singleton_method(:pidfd, pidfd) }
   end
 
   private

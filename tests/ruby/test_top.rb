@@ -39,7 +39,7 @@ class TestTop < ReactorTest
         Fiber.scheduler.run
       end
     end
-    sleep 0.001 until Reactor::Schedulers.list.sum { |scheduler| scheduler.stats[:parked] } >= 6
+    sleep 0.001 until Reactor.const_get(:Schedulers).list.sum { |scheduler| scheduler.stats[:parked] } >= 6
   RUBY
 
   # Runs the code in a child that is observed, and then the block with its process id. The child is killed afterwards.
