@@ -73,7 +73,6 @@ pub fn block(
 /// come, because the VM has listed the fiber as waiting already. So the wait begins before the limit is converted. A hook in that
 /// code finds the fiber in a wait, as a trap handler's does.
 #[cold]
-#[inline(never)]
 fn convert_and_wait(
     ruby: &Ruby,
     this: Obj<Scheduler>,
@@ -109,7 +108,6 @@ fn convert_and_wait(
 
 /// This fiber raises, and the wake-up may have handed over a mutex: then the mutex is handed on.
 #[cold]
-#[inline(never)]
 fn hand_on(this: Obj<Scheduler>, blocker: Value, error: Error) -> Result<bool, Error> {
     if is_visible(blocker) {
         call_method(this.as_value(), "hand_on_mutex", &[blocker])?;
