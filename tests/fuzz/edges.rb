@@ -38,21 +38,4 @@ module Fuzz
            "flush && nil", "sysseek(%{v})", "fsync"].map { |call| "s%{n}.#{call}" }.freeze
   COPIES = ["s%{n}, target%{n}", "s%{n}, target%{n}, %{v}", "s%{n}, target%{n}, %{v}, 2", "s%{n}, target%{n}, nil, 2", "s%{n}, target%{n}, 0"].map { |of| "IO.copy_stream(#{of})" }.freeze
   WRITES = ["write(\"put\")", "<< \"put\" && nil", "print(1, 2)"].map { |call| "target%{n}.#{call}" }.freeze
-
-  # What a scheduler has done when it ends.
-  LAST_WORKS = {
-    "nothing" => "%{v}",
-    "offload" => "stage.offload { %{v} }",
-    "failed_offload" => "stage.offload { raise Fuzz::Own }",
-    "lookup" => "Addrinfo.getaddrinfo(\"localhost\", 80).any?",
-    "child" => "system(\"true\")",
-    "sleep" => "sleep(0.001) && %{v}",
-    "thread" => "Thread.new { %{v} }.value",
-    "raise" => "raise Fuzz::Own",
-    "fiber" => "Fiber.new { stage.offload { %{v} } }.resume",
-    "copy" => "IO.copy_stream(stage.file(%{v}), stage.file(0))"
-  }.freeze
-
-  # Where it ends.
-  PLACES = %w[root fiber enumerator fork].freeze
 end

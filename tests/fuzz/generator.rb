@@ -14,7 +14,7 @@ module Fuzz
     LONG_PARKED = 0.12 # seconds after which the native loop has looked at a descriptor again
 
     BLOCKS = { wait: 10, timed: 3, nap: 1, raise: 1, guard: 4, timeout: 2, certain: 2, enumerator: 4, suspended: 1, fiber: 2,
-               thread: 1, lock: 1, fork: 1, offload: 3, keep: 2, look: 2, files: 4, ending: 2 }.freeze
+               thread: 1, lock: 1, fork: 1, offload: 3, keep: 2, look: 2, files: 4 }.freeze
     ENDS = { "feed" => 8, "eof" => 2, "close" => 4, "reopen" => 2, "raise" => 4, "kill" => 2 }.freeze
     AROUND = %w[none none guard far certain lock].freeze
     HANDLERS = ["sleep 0.01", "Thread::Queue.new.pop(timeout: 0.01)", "IO.select(nil, nil, nil, 0.01)", "nil"].freeze
@@ -88,8 +88,6 @@ module Fuzz
 
       in_place(:job) { { op: "offload", body: [make_look(depth), (make_keep(depth) if chance(0.5)), *(body(depth + 1) if chance(0.4))].compact } }
     end
-
-    def make_ending(_depth) = { op: "ending", place: pick_from(PLACES), work: pick_from(LAST_WORKS.keys), value: value }
 
     def make_files(_depth)
       calls = Array.new(1 + @random.rand(5)) { pick_from(pick(READINGS => 4, PUSHES => 4, MOVES => 3, COPIES => 3, WRITES => 1)) }

@@ -415,15 +415,6 @@ class TestAsync < ReactorTest
     end
   end
 
-  def test_closing_an_io_raises_io_error_in_its_reader
-    async do |task|
-      r, = pipe
-      reader = task.async { r.read rescue $!.class }
-      r.close
-      assert_equal IOError, reader.wait
-    end
-  end
-
   # The parts of Falcon: a Rack application behind the server of Async.
   def test_a_hundred_concurrent_rack_requests
     skip "async-http cannot be loaded: #{HTTP}" unless [true, false].include?(HTTP)

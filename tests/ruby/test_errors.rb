@@ -123,18 +123,6 @@ class TestErrors < ReactorTest
     assert_equal [:finished], log
   end
 
-  def test_exit_in_a_fiber_ends_the_process_with_its_status_and_runs_ensure
-    child = run_child(<<~RUBY)
-      Fiber.set_scheduler(Reactor::Scheduler.new)
-      Fiber.schedule { begin sleep ensure puts "ensure" end }
-      Fiber.schedule { sleep 0.01; exit 3 }
-      Fiber.scheduler.run
-      puts "not reached"
-    RUBY
-    assert_equal "ensure\n", child.out
-    assert_equal 3, child.status.exitstatus, child.err
-  end
-
   def test_exit_before_the_first_park_reaches_the_caller
     run_scheduler { assert_equal 4, assert_raises(SystemExit) { Fiber.schedule { exit 4 } }.status }
   end
@@ -145,23 +133,6 @@ class TestErrors < ReactorTest
       sleep IDLE
       Process.kill(signal, pid)
     end
-  end
-
-  def test_an_interrupt_ends_an_idle_run
-    child = interrupted(<<~RUBY, :INT)
-      Fiber.set_scheduler(Reactor::Scheduler.new)
-      Fiber.schedule { begin sleep ensure puts "ensure" end }
-      Fiber.schedule { begin Queue.new.pop ensure puts "ensure" end }
-      begin
-        #{READY}
-        Fiber.scheduler.run
-      rescue Interrupt
-        puts "interrupted"
-        exit 7
-      end
-    RUBY
-    assert_equal ["ensure", "ensure", "interrupted", "ready"], child.out.lines(chomp: true).sort
-    assert_equal 7, child.status.exitstatus, child.err
   end
 
   def test_a_trapped_interrupt_leaves_the_fibers_running
@@ -203,31 +174,6 @@ class TestErrors < ReactorTest
     assert_includes child.out, "interrupted"
   end
 
-  # Returns a thread with parked fibers. If idle, it sleeps.
-  def scheduled_thread(log, idle: true)
-    ready = Queue.new
-    thread = Thread.new do
-      Thread.current.report_on_exception = false
-      Fiber.set_scheduler(Reactor::Scheduler.new)
-      Fiber.schedule do
-        sleep
-      ensure
-        log << :ensure
-      end
-      Fiber.schedule do
-        IO.pipe.then { |r, w| begin r.read ensure r.close; w.close end }
-      ensure
-        sleep 0.001
-        log << :ensure_that_sleeps
-      end
-      block_given? ? yield(ready) : ready << true
-    end
-    ready.pop
-    until_asleep(thread) if idle
-    sleep IDLE
-    thread
-  end
-
   # The VM has looked at the exception before, so no mark on the thread is left, and nothing would end a sleep.
   def test_an_exception_that_is_deferred_until_the_thread_blocks_is_raised_in_the_wait
     raised = run_plain do
@@ -246,21 +192,6 @@ class TestErrors < ReactorTest
       Fiber.scheduler.cancel
     end
     assert_equal :in_the_wait, raised
-  end
-
-  def test_thread_raise_ends_an_idle_run
-    log = []
-    thread = scheduled_thread(log) do |ready|
-      ready << true
-      Fiber.scheduler.run
-    rescue IndexError
-      log << :rescued_by_root
-    end
-    thread.raise(IndexError, "from outside")
-    join_or_fail(thread, TEST_TIMEOUT)
-    thread.value
-    assert_includes log, :rescued_by_root
-    assert_equal %i[ensure ensure_that_sleeps], (log - [:rescued_by_root]).sort
   end
 
   # If it came while the scheduler sleeps, it would end the run, and the other fiber would never get there.
@@ -285,17 +216,6 @@ class TestErrors < ReactorTest
       end
     end
     assert_equal ["from outside", [:goes_on]], [error.message, log]
-  end
-
-  def test_thread_kill_ends_a_busy_scheduler
-    log = []
-    thread = scheduled_thread(log, idle: false) do |ready|
-      Fiber.schedule { begin ready << true; sleep 0 while true ensure log << :busy end }
-      Fiber.scheduler.run
-    end
-    thread.kill
-    join_or_fail(thread, TEST_TIMEOUT)
-    assert_equal %i[busy ensure ensure_that_sleeps], log.sort
   end
 
   def test_fibers_and_watchers_that_an_ensure_starts_are_cancelled_when_the_others_have_ended

@@ -47,12 +47,6 @@ class TestFiles < ReactorTest
   MLOCK = Fiddle::Function.new(Fiddle::Handle::DEFAULT["mlock"], [Fiddle::TYPE_VOIDP, Fiddle::TYPE_SIZE_T], Fiddle::TYPE_INT)
   private_constant :MLOCK
 
-  def in_fiber(backend = nil)
-    result = nil
-    run_scheduler(backend) { |scheduler| Fiber.schedule { result = yield(scheduler) }; scheduler.run }
-    result
-  end
-
   # The number of operations that ran on the pool or in the driver.
   def pool_jobs = Fiber.scheduler.stats.values_at(:pool_jobs, :carried).compact.sum
 
@@ -78,7 +72,6 @@ class TestFiles < ReactorTest
   READERS.each do |way, reader|
     %i[cold warm].each do |state|
       define_method("test_#{way}_#{state}") do
-        skip_under_stress
         plain = reader.call(@path)
         state == :cold ? cold : reader.call(@path)
         assert_equal plain, in_fiber { reader.call(@path) }
@@ -140,7 +133,6 @@ class TestFiles < ReactorTest
 
   def test_without_threads_files_are_read_and_written_inline
     needs_linux "the address space is limited"
-    skip_under_stress
     skip "Ruby 3.3 itself hangs after a thread that could not be started" if RUBY_VERSION < "3.4"
     names = %w[write pwrite read pread copy rename offload]
     %w[never always].each do |policy|
@@ -162,7 +154,6 @@ class TestFiles < ReactorTest
   # A read of 1 MiB runs on a worker, into the fiber's own string, if another fiber is ready.
   def test_large_reads_run_on_the_pool_if_other_fibers_are_ready
     needs_native_backend
-    skip_under_stress
     warm { in_fiber { read_large } }
   end
 
@@ -190,7 +181,6 @@ class TestFiles < ReactorTest
   # Other fibers may free an IO::Buffer, or the buffer of a slice, while a worker writes to it.
   def test_reads_into_an_io_buffer_do_not_run_on_the_pool
     needs_native_backend
-    skip_under_stress
     warm { in_fiber { read_into_buffers } }
   end
 
@@ -212,7 +202,6 @@ class TestFiles < ReactorTest
 
   # As in plain Ruby, each read(2) takes the next bytes of the file.
   def test_concurrent_reads_of_one_file_share_its_offset
-    skip_under_stress
     [64 << 10, 300 << 10, 700 << 10].each do |size|
       cold
       blocks = []
@@ -229,7 +218,6 @@ class TestFiles < ReactorTest
   # end of a scheduler waits for the workers of fibers that never go on.
   def test_no_worker_writes_to_a_buffer_after_kill_or_shutdown
     needs_native_backend
-    skip_under_stress
     out = child_says(<<~RUBY, @path)
       file = File.open(ARGV[0], "rb")
       8.times do |round|
@@ -254,7 +242,6 @@ class TestFiles < ReactorTest
   end
 
   def test_writes_and_positions_match_plain_ruby
-    skip_under_stress
     target = File.join(DIRECTORY, "target")
     [true, false].each do |sync|
       in_fiber do
@@ -277,7 +264,6 @@ class TestFiles < ReactorTest
 
   # A file system may write the data at close(2), which then takes long.
   def test_a_file_with_much_written_data_is_closed_on_a_worker
-    skip_under_stress
     target = File.join(DIRECTORY, "target")
     in_fiber do |scheduler|
       handed = lambda do |*mode, &block|
@@ -396,47 +382,8 @@ class TestFiles < ReactorTest
     assert_equal BYTES[0, 100_000] * 60, File.binread(File.join(DIRECTORY, "target"))
   end
 
-  def test_appending_from_several_fibers_interleaves_whole_writes
-    skip_under_stress
-    target = File.join(DIRECTORY, "log")
-    in_fiber do
-      4.times.map do |number|
-        Fiber.schedule do
-          File.open(target, "ab") do |file|
-            file.sync = true
-            50.times { file.write("#{number.to_s * 9_999}\n") }
-            file.write("#{number.to_s * 99_999}\n")
-          end
-        end
-      end
-    end
-    lines = File.readlines(target, chomp: true)
-    assert_equal({ 9_999 => 200, 99_999 => 4 }, lines.map(&:size).tally)
-    assert(lines.all? { |line| line.squeeze.size == 1 })
-  end
-
-  def test_io_buffers_read_and_write_files
-    skip_under_stress
-    in_fiber do
-      File.open(@path, "r+b") do |file|
-        buffer = buffer_of(1 << 20)
-        arguments = CONTRACT == 4 ? [] : [buffer.size]
-        assert_equal buffer.size, buffer.read(file, *arguments)
-        assert_bytes BYTES[0, 1 << 20], buffer.get_string
-        assert_equal buffer.size, buffer.pread(file, 77, *arguments)
-        assert_bytes BYTES[77, 1 << 20], buffer.get_string
-        assert_equal 1 << 20, file.pos
-        assert_equal 5, buffer_of("HELLO").pwrite(file, 3)
-        assert_equal "HELLO", file.pread(5, 3)
-        assert_equal 3, buffer_of("abc").write(file)
-        assert_equal "abc", file.pread(3, 1 << 20)
-      end
-    end
-  end
-
   # Either waits for the write that has begun.
   def test_a_fiber_that_is_killed_or_interrupted_in_a_write_writes_nothing_later
-    skip_under_stress
     target = File.join(DIRECTORY, "killed")
     in_fiber do
       %i[kill raise].product([*0...20]).each do |way, round|
@@ -457,7 +404,6 @@ class TestFiles < ReactorTest
 
   # A worker must not read or write a reused descriptor number for the file that had it before.
   def test_close_waits_for_the_worker_that_uses_the_descriptor
-    skip_under_stress
     innocent = File.join(DIRECTORY, "innocent")
     %i[fiber thread killed_thread fiber_of_another_scheduler].each do |closer|
       20.times do
@@ -526,12 +472,6 @@ class TestFiles < ReactorTest
       assert_equal plain, in_fiber { told(&try) }, what
       assert_instance_of Array, plain, "#{what} is no error in plain Ruby"
     end
-  end
-
-  def told
-    yield
-  rescue SystemCallError, IOError, TypeError, ArgumentError => error
-    [error.class, error.message]
   end
 
   def test_a_full_file_system_raises_as_in_plain_ruby
@@ -611,7 +551,6 @@ class TestFiles < ReactorTest
 
   # Workers and the driver read at an explicit offset.
   def test_an_interrupted_read_does_not_move_the_offset
-    skip_under_stress
     random = Random.new(7)
     %i[raise kill close timeout].product([*1..15]).each do |way, round|
       cold if round.odd?
@@ -714,7 +653,6 @@ class TestFiles < ReactorTest
   end
 
   def test_copy_stream_copies_a_file_to_a_socket
-    skip_under_stress
     each_source = { path: @path, pathname: Pathname(@path), file: nil }
     each_source.each do |kind, source|
       cold
@@ -775,7 +713,6 @@ class TestFiles < ReactorTest
 
   # Each wait has a thread of its own. 256 threads were shared, and a fiber that found none waited for the others.
   def test_a_fifo_is_opened_while_300_fibers_wait_for_another
-    skip_under_stress
     silent, spoken = Array.new(2) { |i| "#{@path}.fifo#{i}".tap { |path| File.mkfifo(path) } }
     in_fiber do |scheduler|
       waiting = Array.new(300) { Fiber.schedule { File.new(silent) } }

@@ -12,21 +12,19 @@ class TestForkedChild < ReactorTest
   # @return [Array] :value and what the block returned, or :raised, the class and the message
   def in_child
     reading, writing = IO.pipe
-    run_scheduler do |scheduler|
-      Fiber.schedule do
-        pid = fork do
-          reading.close
-          answer = begin
-            [:value, yield(scheduler)]
-          rescue Exception => error # rubocop:disable Lint/RescueException -- for the parent to see
-            [:raised, error.class.name, error.message]
-          end
-          writing.write(Marshal.dump(answer))
-          writing.close
-          exit!(0)
+    in_fiber do |scheduler|
+      pid = fork do
+        reading.close
+        answer = begin
+          [:value, yield(scheduler)]
+        rescue Exception => error # rubocop:disable Lint/RescueException -- for the parent to see
+          [:raised, error.class.name, error.message]
         end
-        Process.wait(pid)
+        writing.write(Marshal.dump(answer))
+        writing.close
+        exit!(0)
       end
+      Process.wait(pid)
     end
     writing.close
     Marshal.load(reading.read)
@@ -41,7 +39,6 @@ class TestForkedChild < ReactorTest
 
   def setup
     super
-    skip_under_stress
     needs_fork
   end
 
@@ -205,23 +202,7 @@ class TestForkedChild < ReactorTest
   end
 
   def test_a_child_of_a_fiber_does_everything_that_a_child_of_plain_ruby_does
-    expected = ORDINARY.transform_values { |work| run_plain { told_by_child(work) } }
-    got = ORDINARY.transform_values do |work|
-      answer = nil
-      run_scheduler { Fiber.schedule { answer = told_by_child(work) } }
-      answer
-    end
-    assert_equal [], ORDINARY.keys.filter_map { |name| "#{name}: #{expected[name]} in plain Ruby, #{got[name]} in a fiber" if expected[name] != got[name] }
-  end
-
-  def test_a_daemon_has_no_scheduler
-    assert_equal "[nil, Integer]\n", child_says(<<~RUBY)
-      Fiber.set_scheduler(Reactor::Scheduler.new)
-      Fiber.schedule do
-        Process.daemon(true, true)
-        puts [Fiber.scheduler, sleep(0.001).class].inspect
-      end
-    RUBY
+    ORDINARY.each { |name, work| assert_as_plain(name) { told_by_child(work) } }
   end
 
   # A block-less fork: the rest of the fiber runs in the child.

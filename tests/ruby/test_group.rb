@@ -237,8 +237,7 @@ class TestGroup < ReactorTest
   end
 
   def test_a_task_inherits_the_storage_of_the_fiber_that_starts_it
-    stored = in_fiber { Fiber[:request] = 7; Reactor.group { |group| group.async { sleep 0; Fiber[:request] }; group.results } }
-    assert_equal [7], stored
+    assert_equal [7], in_fiber { Fiber[:request] = 7; Reactor.group { |group| group.async { sleep 0; Fiber[:request] }; group.results } }
   end
 
   # --- errors ----------------------------------------------------------------------------------------------------
@@ -374,24 +373,6 @@ class TestGroup < ReactorTest
     assert_equal 3, raised.status
   end
 
-  def test_the_error_of_an_inner_group_fails_the_outer_one
-    log = []
-    error = assert_raises(KeyError) do
-      in_fiber do
-        Reactor.group do |outer|
-          outer.async { cancelled(log, :outer) { never } }
-          outer.async do
-            Reactor.group do |inner|
-              inner.async { cancelled(log, :inner) { never } }
-              inner.async { sleep 0; raise KeyError, "inmost" }
-            end
-          end
-        end
-      end
-    end
-    assert_equal ["inmost", %i[inner outer]], [error.message, log]
-  end
-
   # --- cancelling ------------------------------------------------------------------------------------------------
 
   # The fiber that it starts cancels it, and raises before it first waits: that error reaches the task, and the task still ends.
@@ -487,28 +468,6 @@ class TestGroup < ReactorTest
     end
   end
 
-  def test_a_task_whose_ensure_clause_opens_a_group_has_that_one_run_to_its_end
-    log = []
-    assert_raises(KeyError) do
-      in_fiber do
-        Reactor.group do |group|
-          group.async do
-            never
-          ensure
-            log << Reactor.group { |cleanup| 3.times { |i| cleanup.async { sleep 0.001 * (3 - i); i } }; cleanup.results }
-            begin
-              Reactor.group { |cleanup| cleanup.async { sleep 0.001; raise IOError }; never }
-            rescue IOError
-              log << :rescued
-            end
-          end
-          group.async { sleep 0; raise KeyError }
-        end
-      end
-    end
-    assert_equal [[0, 1, 2], :rescued], log
-  end
-
   def test_a_task_that_outlives_its_cancellation_is_waited_for
     log = []
     in_fiber do
@@ -529,25 +488,6 @@ class TestGroup < ReactorTest
       log << :closed
     end
     assert_equal %i[outlived closed], log
-  end
-
-  def test_cancelling_ends_no_wait_of_an_ensure_clause
-    log = []
-    assert_raises(KeyError) do
-      in_fiber do
-        Reactor.group do |outer|
-          outer.async do
-            Reactor.group do |inner|
-              task = inner.async { begin; never; ensure; 10.times { sleep 0.001 }; log << :cleaned; end }
-              task.cancel
-              sleep 0
-            end
-          end
-          outer.async { 2.times { sleep 0.001 }; raise KeyError }
-        end
-      end
-    end
-    assert_equal [:cleaned], log
   end
 
   def test_a_task_that_is_being_cancelled_starts_none
@@ -767,15 +707,6 @@ class TestGroup < ReactorTest
     end
   end
 
-  def test_a_scheduler_that_is_closed_runs_the_group_to_its_end
-    log = []
-    run_scheduler do
-      Fiber.schedule { Reactor.group { |group| group.async { sleep 0.001; log << :task } }; log << :owner }
-      Fiber.set_scheduler(nil)
-    end
-    assert_equal %i[task owner], log
-  end
-
   def test_a_group_in_an_enumerator_is_interrupted_there
     assert_raises(KeyError) do
       in_fiber { Enumerator.new { |_| Reactor.group { |group| group.async { sleep 0; raise KeyError }; sleep } }.next }
@@ -807,24 +738,5 @@ class TestGroup < ReactorTest
         assert_equal [[:raised, ThreadError]] * calls.size, inside
       end
     end
-  end
-
-  def test_a_forked_child_of_a_task_does_not_wait_for_the_tasks_of_its_parent
-    needs_fork
-    said = child_says(<<~RUBY)
-      Reactor.run do
-        pid = nil
-        Reactor.group { |group| group.async { sleep 0.001; puts "task" }; pid = fork }
-        if pid
-          Process.wait(pid)
-          puts "parent, \#{$?.exitstatus}"
-        else
-          puts "child"
-          $stdout.flush
-          exit!(3)
-        end
-      end
-    RUBY
-    assert_equal ["child", "parent, 3", "task"], said.lines(chomp: true).sort
   end
 end

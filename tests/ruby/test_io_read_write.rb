@@ -7,10 +7,6 @@ class TestIOReadWrite < ReactorTest
   EAGAIN = -Errno::EAGAIN::Errno
   MIB = 1 << 20
 
-  def in_fiber(&block)
-    run_scheduler { |scheduler| Fiber.schedule { block.call(scheduler) } }
-  end
-
   # --- the hooks themselves -------------------------------------------------------------------------------------------
 
   # The smallest length that makes one attempt: the minimum 0 before Ruby 4.1; from 4.1 on 0 transfers nothing.
@@ -53,17 +49,6 @@ class TestIOReadWrite < ReactorTest
       source = buffer_of("0123456789")
       assert_equal 4, hook_write(scheduler, w, source, CONTRACT == 4 ? 4 : 0, 6)
       assert_equal "6789", r.readpartial(20)
-    end
-  end
-
-  def test_an_offset_beyond_the_buffer_transfers_nothing
-    r, w = pipe
-    in_fiber do |scheduler|
-      w.syswrite("abc")
-      buffer = buffer_of(4)
-      got = outcome { hook_read(scheduler, r, buffer, try_length(buffer), 5) }
-      assert_includes [[:raised, ArgumentError], [:value, -Errno::EINVAL::Errno]], got
-      assert_equal "abc", r.readpartial(9), "nothing was taken"
     end
   end
 
@@ -122,18 +107,6 @@ class TestIOReadWrite < ReactorTest
     assert_equal "567", r.readpartial(9)
     fill(w)
     assert_equal EAGAIN, scheduler.io_write(w, source, 0, 10)
-  end
-
-  def test_io_buffer_reads_and_writes_through_the_hooks
-    r, w = pipe
-    in_fiber do
-      buffer = buffer_of(8)
-      Fiber.schedule { sleep 0.003; w.syswrite("12345678") }
-      assert_equal 8, buffer.read(r, 8)
-      assert_equal "12345678", buffer.get_string
-      assert_equal 8, buffer.write(w, 8)
-      assert_equal "12345678", r.readpartial(20)
-    end
   end
 
   # read_nonblock of a socket does not call the hook, so the native hook may park. The portable hook returns -EAGAIN.
@@ -275,20 +248,6 @@ class TestIOReadWrite < ReactorTest
     end
   end
 
-  def test_concurrent_transfers_do_not_mix_their_data
-    skip_under_stress
-    pairs = Array.new(20) { pair }
-    data = Array.new(20) { |i| Random.new(i).bytes(200_000) }
-    got = {}
-    run_scheduler do
-      pairs.each_with_index do |(a, b), i|
-        Fiber.schedule { a.write(data[i]); a.close_write }
-        Fiber.schedule { got[i] = b.read }
-      end
-    end
-    20.times { |i| assert_bytes data[i], got[i], "stream #{i}" }
-  end
-
   def test_two_writers_on_one_io_write_whole_strings
     skip_under_stress
     r, w = pipe
@@ -300,16 +259,6 @@ class TestIOReadWrite < ReactorTest
       Fiber.schedule { got = r.read(size * 2) }
     end
     assert_equal ["a" * size, "b" * size], got.chars.chunk_while { |x, y| x == y }.map(&:join).sort
-  end
-
-  def test_errors_of_the_system_call_reach_the_caller
-    r, w = pipe
-    r.close
-    in_fiber { assert_raises(Errno::EPIPE) { w.write("x") } }
-    r, w = pipe
-    in_fiber { assert_raises(IOError) { r.write("x") } }
-    in_fiber { assert_raises(IOError) { w.read } }
-    in_fiber { File.open("/") { |dir| assert_raises(Errno::EISDIR) { dir.read } } }
   end
 
   # In plain Ruby they wait. With an io_read hook the VM leaves the wait to the hook, which must not park in read_nonblock.
@@ -398,9 +347,7 @@ class TestIOReadWrite < ReactorTest
     ensure
       file&.close!
     end
-    ours = nil
-    run_scheduler { Fiber.schedule { ours = transfers.call } }
-    assert_equal run_plain(&transfers), ours
+    assert_as_plain(&transfers)
   end
 
   # Without a scheduler a read with this timeout waits for ever.
@@ -408,8 +355,6 @@ class TestIOReadWrite < ReactorTest
     r, = pipe
     r.timeout = 0
     reads = [-> { r.read(1) }, -> { r.readpartial(1) }, -> { r.gets }, -> { r.getc }]
-    found = nil
-    run_scheduler { Fiber.schedule { found = reads.map { |read| outcome(&read) } } }
-    assert_equal [[:raised, IO::TimeoutError]] * 4, found
+    assert_equal [[:raised, IO::TimeoutError]] * 4, in_fiber { reads.map { |read| outcome(&read) } }
   end
 end

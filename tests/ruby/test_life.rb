@@ -79,7 +79,7 @@ class TestLife < ReactorTest
   def test_schedulers_in_mn_threads
     mn = { "RUBY_MN_THREADS" => "1" }
     skip "this Ruby has no M:N threads" unless IO.popen([mn, RbConfig.ruby, "-v"], &:read).include?("+MN")
-    skip "this Ruby cannot keep a thread on its native thread" if RUBY_VERSION < "4.0" && !Thread.new { Reactor.lock_native_thread }.value
+    skip "this Ruby cannot keep a thread on its native thread" if RUBY_VERSION < "4.0" && !Thread.new { Reactor::Internal.lock_native_thread }.value
     out = child_says(<<~'RUBY', __FILE__, env: mn)
       require "socket"
       file = File.read(ARGV[0])
@@ -241,7 +241,7 @@ class TestLife < ReactorTest
         Ractor.new do
           #{WAIT_FOR_START}
           Array.new(COUNT) do |number|
-            Reactor::Patches::Installer.install(Object.const_get("Set\#{number}"))
+            Reactor.const_get(:Patches)::Installer.install(Object.const_get("Set\#{number}"))
             Object.const_get("Place\#{number}").new.depth
           end.tally
         end
@@ -253,21 +253,22 @@ class TestLife < ReactorTest
   end
 
   def test_the_patch_lock_can_be_waited_for_interrupted_and_taken_in_a_forked_child
-    skip "plain Ruby locks a file" unless Reactor.respond_to?(:lock_patches)
+    skip "plain Ruby locks a file" unless Reactor::Internal.respond_to?(:lock_patches)
     out = child_says(<<~'RUBY')
+      internal = Reactor.const_get(:Internal)
       waits = ->(thread) { sleep 0.001 until thread.status == "sleep" }
-      Reactor.lock_patches
-      raised, killed, waiting = Array.new(3) { Thread.new { Reactor.lock_patches; :locked } }.each(&waits)
+      internal.lock_patches
+      raised, killed, waiting = Array.new(3) { Thread.new { internal.lock_patches; :locked } }.each(&waits)
       raised.report_on_exception = false
       raised.raise("raised")
       p((raised.value rescue $!.message))
       p killed.kill.value
-      child = fork { Reactor.lock_patches; Reactor.unlock_patches; exit!(7) }
+      child = fork { internal.lock_patches; internal.unlock_patches; exit!(7) }
       p Process.wait2(child).last.exitstatus
       p waiting.alive?
-      Reactor.unlock_patches
+      internal.unlock_patches
       p waiting.value
-      p Thread.new { Reactor.lock_patches }.join(0.05)
+      p Thread.new { internal.lock_patches }.join(0.05)
     RUBY
     assert_equal ['"raised"', "nil", "7", "true", ":locked", "nil"], out.lines(chomp: true)
   end
@@ -280,7 +281,8 @@ class TestLife < ReactorTest
         Ractor.new(number) do |own|
           #{WAIT_FOR_START}
           Reactor::Scheduler.new.close
-          [own, IO.ancestors.count(Reactor::Patches::IOClose), File.ancestors.count(Reactor::Patches::FileOpen), TCPSocket.ancestors.count(Reactor::Patches::NameResolution::TCPSocketConnect)]
+          patches = Reactor.const_get(:Patches)
+          [own, IO.ancestors.count(patches::IOClose), File.ancestors.count(patches::FileOpen), TCPSocket.ancestors.count(patches::NameResolution::TCPSocketConnect)]
         end
       end
       #{SEND_START}
@@ -320,7 +322,6 @@ class TestLife < ReactorTest
 
   # Through a socket, in their ensure clauses: the thread is killed.
   def cancelled_fibers_write_to_each_other
-    skip_under_stress
     before = descriptors
     log, waiting, gate = Array.new(3) { Queue.new }
     thread = Thread.new do
@@ -395,7 +396,6 @@ class TestLife < ReactorTest
 
   # 20,000 descriptors (REACTOR_LONG=1: a million) opened, waited for and dropped; some closed, some left to the collector.
   def test_memory_stays_flat_over_many_descriptors
-    skip_under_stress
     needs_linux "resident memory from /proc"
     count = LONG ? 1_000_000 : 20_000
     out = child_says(<<~RUBY, count, within: LONG ? 600 : 60)

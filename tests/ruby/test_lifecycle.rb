@@ -4,24 +4,6 @@ require_relative "helper"
 
 # The life of a scheduler: new, run, close, replacement, threads, fork.
 class TestLifecycle < ReactorTest
-  def test_the_end_of_the_thread_runs_all_fibers_to_their_end
-    log = []
-    run_scheduler { Fiber.schedule { sleep 0.005; log << :done } }
-    assert_equal [:done], log
-  end
-
-  def test_set_scheduler_nil_drains_and_closes
-    log = []
-    run_scheduler do |scheduler|
-      Fiber.schedule { sleep 0.005; log << :done }
-      Fiber.set_scheduler(nil)
-      log << :after
-      assert_predicate scheduler, :closed?
-      assert_nil Fiber.scheduler
-      sleep 0.001 # a sleep of plain Ruby
-    end
-    assert_equal %i[done after], log
-  end
 
   def test_close_drains_and_may_be_called_twice
     log = []
@@ -55,19 +37,6 @@ class TestLifecycle < ReactorTest
     log = []
     run_scheduler { Fiber.schedule { sleep 0.002; Fiber.schedule { sleep 0.002; log << :grandchild } } }
     assert_equal [:grandchild], log
-  end
-
-  def test_a_second_scheduler_replaces_the_first_after_draining_it
-    log = []
-    run_scheduler do |first|
-      Fiber.schedule { sleep 0.005; log << :first }
-      second = Reactor::Scheduler.new
-      Fiber.set_scheduler(second)
-      assert_predicate first, :closed?
-      assert_same second, Fiber.scheduler
-      Fiber.schedule { sleep 0.001; log << :second }
-    end
-    assert_equal %i[first second], log
   end
 
   def test_setting_the_same_scheduler_again_leaves_a_closed_one
@@ -211,16 +180,6 @@ class TestLifecycle < ReactorTest
       end
     RUBY
     assert_equal (0...5).map { |i| "#{i} ok" }, out.lines(chomp: true).sort
-  end
-
-  def test_a_program_drains_its_scheduler_at_exit
-    out = child_says(<<~RUBY)
-      at_exit { puts "at_exit" }
-      Fiber.set_scheduler(Reactor::Scheduler.new)
-      Fiber.schedule { sleep 0.005; puts "fiber" }
-      puts "main"
-    RUBY
-    assert_equal "main\nfiber\nat_exit\n", out
   end
 
   # The VM looks for a kill where methods return.

@@ -15,7 +15,6 @@ class TestTop < ReactorTest
 
   def setup
     super
-    skip_under_stress
     needs_fork
     @folder = Dir.mktmpdir
   end
@@ -40,7 +39,7 @@ class TestTop < ReactorTest
         Fiber.scheduler.run
       end
     end
-    sleep 0.001 until Reactor::Schedulers.list.sum { |scheduler| scheduler.stats[:parked] } >= 6
+    sleep 0.001 until Reactor.const_get(:Schedulers).list.sum { |scheduler| scheduler.stats[:parked] } >= 6
   RUBY
 
   # Runs the code in a child that is observed, and then the block with its process id. The child is killed afterwards.
@@ -360,13 +359,13 @@ class TestTop < ReactorTest
     terminal&.close
   end
 
-  def test_the_view_goes_on_until_q_or_ctrl_c_and_restores_the_terminal
+  def test_the_view_goes_on_until_q_ctrl_c_or_sigterm_and_restores_the_terminal
     observed do |pid|
-      ["q", "\x03"].each do |key|
+      { "q" => 0, "\x03" => 0, :TERM => 130 }.each do |ending, status|
         in_terminal(pid) do |terminal|
           terminal.afresh.expect(/busy .* %.*[▁-█]{5}/m) # looks go on
-          terminal.send(key)
-          assert_equal [0, ""], terminal.finish
+          ending == :TERM ? Process.kill(:TERM, terminal.pid) : terminal.send(ending)
+          assert_equal [status, ""], terminal.finish
         end
       end
     end
@@ -410,15 +409,6 @@ class TestTop < ReactorTest
         status, error = terminal.finish
         assert_equal 1, status
         assert_match(/\Areactor-top: (?:there is no process #{pid}|process #{pid} is not observed.*)\n\z/, error)
-      end
-    end
-  end
-
-  def test_sigterm_restores_the_terminal
-    observed do |pid|
-      in_terminal(pid) do |terminal|
-        Process.kill(:TERM, terminal.pid)
-        assert_equal [130, ""], terminal.finish
       end
     end
   end

@@ -75,7 +75,7 @@ module Wild
       ["prepare_reopen", %w[io], 2], ["replaced", %w[io any], 2], ["run_by_cost", %w[any work], 2], ["run_inline", %w[work], 1],
       ["run_on_own_thread", [], 2, :block], ["cancel_watcher", %w[any], 2],
       ["resolve", %w[host any number number], 1], ["lookup", %w[host string number number number number], 1],
-      ["fibers", [], 1], ["stats", [], 1], ["dump", [], 1], ["watchers", [], 1], ["yield_if_slice_spent", [], 1], ["flush_sends", [], 1],
+      ["fibers", [], 1], ["stats", [], 1], ["dump", [], 1], ["watchers", [], 1], ["yield_if_slice_spent", [], 1],
       ["live", [], 1], ["closed?", [], 1], ["wait_hooks", [], 1], ["fiber_rows", [], 1], ["progress_count", [], 1], ["running_fiber", [], 1],
       ["virtual_elapsed", [], 1], ["forked_child?", [], 1], ["io_close", %w[descriptor], 1]
     ].freeze
@@ -93,7 +93,7 @@ module Wild
     ].freeze
     SELECTOR = [["select", %w[zero], 2], ["close", [], 1], ["io_close", %w[descriptor], 1], ["wakeup", [], 1], ["ready?", [], 1]].freeze
     FUNCTIONS = [
-      ["Reactor.io_number", %w[io], 2], ["Reactor.fifo?", %w[path], 2], ["Reactor.pidfd", %w[pid], 1], ["Reactor.woken?", %w[any], 2], ["Reactor.announce_close", %w[io], 2], ["Reactor::Scheduler.new", %w[options], 1],
+      ["Reactor::Internal.io_number", %w[io], 2], ["Reactor::Internal.fifo?", %w[path], 2], ["Reactor::Internal.pidfd", %w[pid], 1], ["Reactor::Internal.woken?", %w[any], 2], ["Reactor::Internal.announce_close", %w[io], 2], ["Reactor::Scheduler.new", %w[options], 1],
       ["Reactor.dump_on", %w[any], 1], ["Reactor::Server.new", %w[io any], 2, :block], ["Reactor.dump", %w[any], 1]
     ].freeze
 

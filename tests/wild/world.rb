@@ -7,6 +7,7 @@ require "pty"
 require "socket"
 require "tmpdir"
 require "timeout"
+require_relative "../inside"
 
 # Calls with arguments that no program has a reason to pass: see bin/wild.
 module Wild

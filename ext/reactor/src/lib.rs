@@ -22,7 +22,7 @@ mod standalone;
 mod transfer;
 mod wait;
 
-use magnus::{Error, RClass, RHash, RModule, Ruby, Symbol, Value, function, method, prelude::*};
+use magnus::{Error, RClass, RHash, RModule, Ruby, Symbol, function, method, prelude::*};
 use reactor::Backend;
 
 use control::scheduler::Scheduler;
@@ -48,10 +48,11 @@ fn init(ruby: &Ruby) -> Result<(), Error> {
     io_wait::misreports_timeouts(ruby);
     error::find_classes(ruby)?;
     let reactor = ruby.define_module("Reactor")?;
-    define_functions(reactor)?;
+    let internal = reactor.define_module("Internal")?;
+    define_functions(internal)?;
 
     #[cfg(feature = "forced-panics")]
-    reactor.define_module_function("force_panic", function!(ruby::panics::force, 1))?;
+    internal.define_module_function("force_panic", function!(ruby::panics::force, 1))?;
     #[cfg(feature = "planted-errors")]
     reactor
         .define_module("PlantedErrors")?
@@ -65,36 +66,36 @@ fn init(ruby: &Ruby) -> Result<(), Error> {
     class.define_singleton_method("define_transfers", function!(define_transfers, 2))?;
 
     for name in ["TimeoutBlock", "WatcherMarks"] {
-        let internal = reactor.define_class(name, ruby.class_object())?;
-        internal.undef_default_alloc_func();
-        reactor.funcall::<_, _, Value>("private_constant", (name,))?;
+        reactor
+            .define_class(name, ruby.class_object())?
+            .undef_default_alloc_func();
     }
     define_lookup(reactor.define_class("Lookup", ruby.class_object())?)?;
     define_poller(reactor.define_class("Poller", ruby.class_object())?)
 }
 
-/// Functions of the module `Reactor`.
-fn define_functions(reactor: RModule) -> Result<(), Error> {
-    reactor.define_module_function("native_backends", function!(native_backends, 0))?;
-    reactor.define_module_function("pidfd", function!(child_process::pidfd, 1))?;
-    reactor.define_module_function("await_child", function!(child_process::await_child, 2))?;
-    reactor.define_module_function(
+/// Functions of the module `Reactor::Internal`.
+fn define_functions(internal: RModule) -> Result<(), Error> {
+    internal.define_module_function("native_backends", function!(native_backends, 0))?;
+    internal.define_module_function("pidfd", function!(child_process::pidfd, 1))?;
+    internal.define_module_function("await_child", function!(child_process::await_child, 2))?;
+    internal.define_module_function(
         "lengthen_time_slice",
         function!(reactor::lengthen_time_slice, 0),
     )?;
-    reactor.define_module_function("fifo?", function!(for_patches::fifo, 1))?;
-    reactor.define_module_function("io_number", function!(io_facts::io_number, 1))?;
-    reactor.define_module_function(
+    internal.define_module_function("fifo?", function!(for_patches::fifo, 1))?;
+    internal.define_module_function("io_number", function!(io_facts::io_number, 1))?;
+    internal.define_module_function(
         "lock_native_thread",
         function!(thread::lock_native_thread, 0),
     )?;
-    reactor.define_module_function("woken?", function!(thread::is_woken, 1))?;
-    reactor.define_module_function("visible?", function!(object::is_visible, 1))?;
-    reactor.define_module_function("schedulers", function!(ractor::schedulers, 0))?;
-    reactor.define_module_function("schedulers=", function!(ractor::set_schedulers, 1))?;
-    reactor.define_module_function("announce_close", function!(closing::announce_close, 1))?;
-    reactor.define_module_function("lock_patches", function!(patch_lock::lock_patches, 0))?;
-    reactor.define_module_function("unlock_patches", function!(patch_lock::unlock_patches, 0))?;
+    internal.define_module_function("woken?", function!(thread::is_woken, 1))?;
+    internal.define_module_function("visible?", function!(object::is_visible, 1))?;
+    internal.define_module_function("schedulers", function!(ractor::schedulers, 0))?;
+    internal.define_module_function("schedulers=", function!(ractor::set_schedulers, 1))?;
+    internal.define_module_function("announce_close", function!(closing::announce_close, 1))?;
+    internal.define_module_function("lock_patches", function!(patch_lock::lock_patches, 0))?;
+    internal.define_module_function("unlock_patches", function!(patch_lock::unlock_patches, 0))?;
     Ok(())
 }
 
@@ -139,7 +140,6 @@ fn define_methods(class: RClass) -> Result<(), Error> {
         "yield_if_slice_spent",
         method!(for_patches::yield_if_slice_spent, 0),
     )?;
-    class.define_method("flush_sends", method!(for_patches::flush_sends, 0))?;
     class.define_method("wait_any", method!(io_wait::wait_any, -1))?;
     class.define_method("lookup", method!(lookup::lookup, -1))?;
     class.define_method("begin_watcher", method!(watching::begin_watcher, -1))?;
@@ -232,7 +232,7 @@ fn define_transfers(class: RClass, contract: u8) -> Result<(), Error> {
     }
 }
 
-/// `Reactor.native_backends`: each backend's name with true, or with the reason why it is not available here. A shortage of
+/// `Reactor::Internal.native_backends`: each backend's name with true, or with the reason why it is not available here. A shortage of
 /// descriptors or memory is no such reason: the error of the system comes from the opening.
 fn native_backends(ruby: &Ruby) -> Result<RHash, Error> {
     let hash = ruby.hash_new();

@@ -9,7 +9,6 @@ use crate::control::scheduler::Scheduler;
 impl Scheduler {
     /// A timeout is about to begin. If that is in a handler, it is told apart from those around the code that the handler has
     /// interrupted.
-    #[inline(never)]
     pub fn before_timeout(&self, slot: Slot) {
         if self.may_interrupt_code(slot) && self.refuses_locks() {
             self.state_mut().set_code_aside_unless_owners(slot);
@@ -19,7 +18,6 @@ impl Scheduler {
     /// A timeout has fired around a wait of this fiber, which has control, or may be around it. Whether the wait is that of a
     /// handler: then it goes on, and the timeout is raised after the handler.
     #[cold]
-    #[inline(never)]
     pub fn outlasts_timeouts(&self, slot: Slot) -> bool {
         self.set_interrupted_code_aside(slot)
     }
@@ -27,7 +25,6 @@ impl Scheduler {
     /// Timeouts of the fiber that waits for this one may be around the wait that this one is about to begin. They are not raised in
     /// a handler.
     #[cold]
-    #[inline(never)]
     pub fn before_wait_for_owner(&self, slot: Slot) {
         self.set_interrupted_code_aside(slot);
     }

@@ -49,7 +49,6 @@ pub fn block(
 }
 
 /// Parks until unblocked (true) or until the time is up (false).
-#[inline(always)] // each frame less is memory of every fiber that waits here
 fn wait(
     ruby: &Ruby,
     this: Obj<Scheduler>,
@@ -85,7 +84,6 @@ fn wait(
 /// waiting already. So a wait begins before; a hook in that code finds the fiber in it, as a trap handler's does. `None`: an
 /// `unblock` has come.
 #[cold]
-#[inline(never)]
 fn convert_in_wait(
     scope: &HookScope,
     hook: WaitHook,
@@ -111,7 +109,6 @@ fn convert(limit: Value, is_block: bool) -> Result<Option<Duration>, Error> {
 
 /// This fiber raises, and the wake-up may have handed over a mutex: then the mutex is handed on.
 #[cold]
-#[inline(never)]
 fn hand_on(this: Obj<Scheduler>, blocker: Value, error: Error) -> Result<bool, Error> {
     if is_visible(blocker) {
         call_method(this.as_value(), "hand_on_mutex", &[blocker])?;

@@ -1,5 +1,5 @@
 //! Methods that the patches in `lib/reactor/patches/` call: `prefetch`, `sync_by_driver`, `yield_if_slice_spent` (offloaded operations
-//! as well) and `Reactor.fifo?` for files, and `flush_sends` for sockets. (`flock` is Ruby: `lib/reactor/patches/file.rb`.)
+//! as well) and `Reactor::Internal.fifo?` for files. (`flock` is Ruby: `lib/reactor/patches/file.rb`.)
 
 use magnus::{Error, RString, Ruby, Value, prelude::*, typed_data::Obj};
 use reactor::Operation;
@@ -67,14 +67,7 @@ pub fn yield_if_slice_spent(ruby: &Ruby, this: Obj<Scheduler>) -> Result<(), Err
     scope.check_slice().map(drop)
 }
 
-/// `flush_sends`: hands the kernel the writes that wait for the end of the turn.
-pub fn flush_sends(this: Obj<Scheduler>) {
-    if !this.is_forked_child() {
-        this.state_mut().flush_sends();
-    }
-}
-
-/// `Reactor.fifo?(path)`: whether that String is the path of one.
+/// `Reactor::Internal.fifo?(path)`: whether that String is the path of one.
 pub fn fifo(path: Value) -> bool {
     RString::from_value(path).is_some_and(|path| is_fifo(bytes(path)))
 }

@@ -93,7 +93,6 @@ static CALLERS_AFTER_EAGAIN: Callers = Callers::new(&[
 ///
 /// A signal handler that lets other fibers run, between the caller's EAGAIN and here, may make that untrue. Then the wait
 /// is armed anew after 100 ms, as every idle one.
-#[inline(never)]
 fn record_callers_attempt(scope: &HookScope, io: &IoFacts, interest: Interest) {
     if !io.is_ruby_socket || interest != Interest::READABLE {
         return;

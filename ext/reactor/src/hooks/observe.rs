@@ -9,7 +9,7 @@ use crate::{
     ruby::{convert, error::runtime_error, object::Object},
 };
 
-/// The number of an IO object, as `Reactor.io_number` tells it; 0 for none or several.
+/// The number of an IO object, as `Reactor::Internal.io_number` tells it; 0 for none or several.
 fn single_io_number(io_number: u64) -> u64 {
     if io_number == SEVERAL { 0 } else { io_number }
 }
@@ -111,7 +111,7 @@ pub fn stop_trace(ruby: &Ruby, this: Obj<Scheduler>) -> Result<(u64, Births, RAr
 /// `virtual_time(settle)`: freezes the clock of sleeps and timeouts. RuntimeError if it was frozen before.
 pub fn freeze_clock(this: Obj<Scheduler>, settle: Value) -> Result<(), Error> {
     let settle = convert::interval(settle)?;
-    if !this.state_mut().freeze_clock(settle) {
+    if !this.state_mut().event_loop.freeze_clock(settle) {
         let message = "this scheduler is closed, or its time is virtual already";
         return Err(runtime_error(message));
     }
@@ -120,11 +120,11 @@ pub fn freeze_clock(this: Obj<Scheduler>, settle: Value) -> Result<(), Error> {
 
 /// `virtual_elapsed`: nanoseconds of virtual time since it began; nil if time is real.
 pub fn virtual_elapsed(this: Obj<Scheduler>) -> Option<u64> {
-    let elapsed = this.state().virtual_elapsed()?;
+    let elapsed = this.state().event_loop.virtual_elapsed()?;
     Some(elapsed.as_nanos() as u64)
 }
 
 /// `virtual_hold(begins)`: from true to false the clock does not advance.
 pub fn hold_clock(this: Obj<Scheduler>, begins: bool) {
-    this.state_mut().hold_clock(begins);
+    this.state_mut().event_loop.hold_clock(begins);
 }

@@ -82,7 +82,6 @@ pub fn interrupt(ruby: &Ruby, this: Obj<Scheduler>, number: u64) -> Result<(), E
 
 /// Yields to the block, and raises where it waits if the time is over first. If that was during a close, which nothing ends, and no
 /// wait has followed in the block, it raises at the block's end.
-#[inline(always)] // each frame less is memory of every fiber that waits in such a block
 fn run(
     ruby: &Ruby,
     scope: &HookScope,

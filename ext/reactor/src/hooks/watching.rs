@@ -41,7 +41,7 @@ pub fn begin_watcher(
             "this scheduler belongs to the parent process",
         ));
     }
-    if !this.state().is_usable() {
+    if this.state().event_loop.reactor.is_none() {
         return Err(runtime_error("this scheduler is closed"));
     }
     let watched = open_in(io, interest)?;

@@ -38,7 +38,6 @@ fn has_type<T: TypedData>(object: Value) -> bool {
 
 /// ArgumentError for too few or too many arguments, as Ruby raises it.
 #[cold]
-#[inline(never)]
 pub fn wrong_number(ruby: &Ruby, given: usize, expected: &str) -> Error {
     let message = format!("wrong number of arguments (given {given}, expected {expected})");
     Error::new(ruby.exception_arg_error(), message)

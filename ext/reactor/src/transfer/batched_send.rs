@@ -29,7 +29,6 @@ const MAX_QUEUED: usize = 8 << 10;
 ///
 /// An interruption meanwhile is raised here if nothing was sent. Otherwise the fiber's next wait raises it, because the
 /// caller has to learn how much has gone to the peer.
-#[inline(never)]
 pub fn send(
     scope: &HookScope,
     io: &IoFacts,
@@ -61,7 +60,6 @@ pub fn send(
 }
 
 /// Parks until the send is over.
-#[inline(always)]
 fn finish(scope: &HookScope, id: OperationId, size: usize) -> Result<Option<Attempted>, Error> {
     let scheduler = scope.scheduler;
     let parked = scheduler.park_through(scope.slot);

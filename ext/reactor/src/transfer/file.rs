@@ -48,7 +48,6 @@ const BLOCKING: DescriptorKind = DescriptorKind::NeverBlocks;
 
 /// Transfers all that was requested, or up to the end of the file: how many bytes, or the error. `None` if it is no
 /// file any more, and nothing has been transferred. `done` bytes were transferred before.
-#[inline(never)]
 pub fn transfer_file(
     scope: &HookScope,
     io: &IoFacts,

@@ -58,7 +58,6 @@ struct Progress {
 }
 
 /// The hook's answer.
-#[inline(always)] // with what calls it one frame, on the stack of every fiber that is parked here
 pub fn transfer(ruby: &Ruby, this: Obj<Scheduler>, transfer: &Transfer) -> Result<Value, Error> {
     let mut progress = Progress::default();
     if let Some(answer) = try_fast_path(ruby, this, transfer, &mut progress)? {
@@ -69,7 +68,6 @@ pub fn transfer(ruby: &Ruby, this: Obj<Scheduler>, transfer: &Transfer) -> Resul
 
 /// The IO of a transfer. Ruby looks at the buffer's size before it looks at the IO. But a kill or a throw out of the IO's
 /// `to_io` goes on.
-#[inline(always)]
 fn io_of(transfer: &Transfer) -> Result<IoFacts, Error> {
     IoFacts::new(transfer.io).map_err(|error| match error.error_type() {
         ErrorType::Jump(_) => error,
@@ -79,7 +77,6 @@ fn io_of(transfer: &Transfer) -> Result<IoFacts, Error> {
 
 /// The usual case, which needs no wait and therefore no record of the fiber: one system call. The hook's answer, if that was
 /// all.
-#[inline(never)]
 fn try_fast_path(
     ruby: &Ruby,
     this: Obj<Scheduler>,
@@ -130,7 +127,6 @@ fn try_fast_path(
 
 /// The transfer as one that may wait, and may have begun. What happens before and after a wait has frames of its own, so
 /// little is on the fiber's stack while it is parked.
-#[inline(never)]
 fn transfer_with_waits(
     ruby: &Ruby,
     this: Obj<Scheduler>,
@@ -154,7 +150,6 @@ fn transfer_with_waits(
     answer
 }
 
-#[inline(always)] // with what calls it one frame, on the stack of every fiber that is parked here
 fn transfer_to_the_end(
     scope: &HookScope,
     transfer: &Transfer,
@@ -180,7 +175,6 @@ fn transfer_to_the_end(
 }
 
 /// Goes on until it is over, which is the hook's answer, or has to wait. `woken`: how the last wait ended.
-#[inline(never)]
 fn continue_transfer(
     scope: &HookScope,
     transfer: &Transfer,
@@ -235,7 +229,7 @@ fn continue_transfer(
         };
         if limit.is_some() {
             progress.ends_at_deadline = true;
-            progress.deadline = scope.scheduler.state().deadline(limit);
+            progress.deadline = scope.scheduler.state().event_loop.deadline(limit);
             return Ok(None);
         }
         match answer {
@@ -244,7 +238,7 @@ fn continue_transfer(
                 if progress.may_park.ask(io) || transfer.minimum > 0 || raises_eagain() =>
             {
                 let timeout = convert::timeout(io.io.timeout())?;
-                progress.deadline = scope.scheduler.state().deadline(timeout);
+                progress.deadline = scope.scheduler.state().event_loop.deadline(timeout);
                 return Ok(None);
             }
             Err(errno) if progress.done == 0 => return Ok(Some(hook_result(Err(errno)))),
@@ -254,7 +248,6 @@ fn continue_transfer(
 }
 
 /// An attempt at what is left. `None` if it is of another kind than remembered.
-#[inline(never)]
 fn attempt_stream(
     scope: &HookScope,
     io: &IoFacts,
@@ -297,7 +290,6 @@ fn device_limit(
 }
 
 /// A terminal may end a read before it is readable.
-#[inline(always)]
 fn is_read_of_device(transfer: &Transfer, io: &IoFacts) -> bool {
     transfer.direction == Direction::Read && io.kind == DescriptorKind::PollFirst
 }

@@ -24,7 +24,6 @@ use crate::{
 };
 
 /// Parks until unblocked (true) or until the time is up (false).
-#[inline(always)]
 pub fn block_until(
     scope: &HookScope,
     hook: WaitHook,
@@ -39,7 +38,7 @@ pub fn block_until(
         return Ok(true);
     };
     let parked = scheduler.park(scope.slot);
-    scheduler.state_mut().cancel_timer(timer);
+    scheduler.state_mut().event_loop.cancel_timer(timer);
     match parked {
         Ok(cause) => Ok(cause != WakeCause::Elapsed),
         Err(error) => ended_by(scope, duration, error),
@@ -48,7 +47,6 @@ pub fn block_until(
 
 /// An error has ended the wait, unless the fiber closes an IO: then the error is raised later.
 #[cold]
-#[inline(never)]
 fn ended_by(scope: &HookScope, duration: Option<Duration>, error: Error) -> Result<bool, Error> {
     if duration.is_some() || !closes_io() {
         return Err(error);
@@ -58,7 +56,6 @@ fn ended_by(scope: &HookScope, duration: Option<Duration>, error: Error) -> Resu
 
 /// [`block_until`] in a forked child, where no fiber turns the reactor: looks now and then whether an `unblock` has come.
 #[cold]
-#[inline(never)]
 pub fn block_in_forked_child(
     this: Obj<Scheduler>,
     duration: Option<Duration>,

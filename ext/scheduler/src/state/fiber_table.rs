@@ -65,7 +65,6 @@ impl FiberTable {
     }
 
     /// The fiber in this slot has control: most likely, it is the next one to be found.
-    #[inline(always)] // in each switch
     pub fn expect(&mut self, slot: Slot) {
         if let Some(record) = self.get(slot) {
             self.last_found = Some((record.fiber().address(), slot));
@@ -136,7 +135,6 @@ impl FiberTable {
     }
 
     #[cold]
-    #[inline(never)]
     fn leave_with_interrupted_wait(&mut self, slot: Slot) -> bool {
         self.resume_wait(slot);
         let is_last = self.get_mut(slot).is_none_or(FiberRecord::leave_hook);
@@ -148,7 +146,6 @@ impl FiberTable {
 
     /// The hook that has just been entered is in the middle of a wait, in a trap handler or a finalizer.
     #[cold]
-    #[inline(never)]
     fn set_wait_aside(&mut self, slot: Slot) {
         let waits_for_unblock_only = self.get_mut(slot).is_some_and(FiberRecord::set_wait_aside);
         self.waiting_for_unblock_only -= usize::from(waits_for_unblock_only);
@@ -157,7 +154,6 @@ impl FiberTable {
 
     /// A hook is in the middle of the fiber's own code, in a trap handler or a finalizer: see [`FiberRecord::set_code_aside`].
     #[cold]
-    #[inline(never)]
     pub(super) fn set_code_aside(&mut self, slot: Slot) {
         if let Some(record) = self.get_mut(slot) {
             record.set_code_aside();
@@ -213,7 +209,6 @@ impl FiberTable {
     }
 
     /// The same, and notes what the wait is for.
-    #[inline]
     fn begin(&mut self, slot: Slot, kind: WaitKind, note: impl FnOnce(&mut FiberRecord)) -> Token {
         let Some(record) = self.get_mut(slot) else {
             return Token::new(slot, 0);

@@ -82,7 +82,6 @@ impl State {
 
     /// Whether a timeout of the fiber that waits for this one may be around its wait, as far as the number of hooks tells.
     #[cold]
-    #[inline(never)]
     pub fn may_have_timeout_of_owner(&self, slot: Slot) -> bool {
         self.may_interrupt_code(slot)
             && self.fibers.has_owner_in_hook(slot)
@@ -131,22 +130,22 @@ impl State {
 
     /// An error that reached `slot` is raised in the root fiber instead. `None` if that is `slot`, or if there is none.
     pub fn raise_in_root(&mut self, slot: Slot, exception: ObjectRef) -> Option<(Slot, ObjectRef)> {
-        let root = self.control.root().filter(|root| *root != slot)?;
+        let root = self.control.root.filter(|root| *root != slot)?;
         self.queue_if_over(slot);
-        self.control.set_fatal_error(exception);
+        self.control.fatal_error = Some(exception);
         Some((root, self.fibers.get(root)?.fiber()))
     }
 
     /// What is pending for the thread is left to the root fiber, which is to get control now. `None` if that is `slot`, if there is
     /// none, or if it can't get control, because it waits for a fiber that it has resumed.
     pub fn leave_interrupts_to_root(&mut self, slot: Slot) -> Option<(Slot, ObjectRef)> {
-        let root = self.control.root().filter(|root| *root != slot)?;
+        let root = self.control.root.filter(|root| *root != slot)?;
         let fiber = self.fibers.get(root)?.fiber();
         if self.waits_for_parked(root) {
             return None;
         }
         self.queue_if_over(slot);
-        self.control.leave_interrupts_to_root();
+        self.control.has_interrupts_for_root = true;
         Some((root, fiber))
     }
 
@@ -161,10 +160,11 @@ impl State {
             self.raise_later(spawner.index(), exception);
             return false;
         }
-        match is_ordinary {
-            true => self.control.offer_first_error(exception),
-            false => self.control.offer_fatal_error(exception),
-        }
+        let error = match is_ordinary {
+            true => &mut self.control.first_error,
+            false => &mut self.control.fatal_error,
+        };
+        error.get_or_insert(exception); // an earlier one goes first
         is_ordinary
     }
 
@@ -215,7 +215,6 @@ impl State {
     /// Of the fiber's waits, ends those for this blocker. If none is, any may be meant: the VM does not always name what was
     /// waited for. A wait that goes on too early is begun again by the VM, but a lost `unblock` does not come again.
     #[cold]
-    #[inline(never)]
     fn unblock_nested(&mut self, slot: Slot, blocker: usize) -> Unblocked {
         let Some(record) = self.fibers.get_mut(slot) else {
             return Unblocked::Dropped;
@@ -322,16 +321,16 @@ impl State {
 
     /// The operation behind this proxy is to raise at the next turn.
     pub fn push_interrupt(&mut self, interrupt: Interrupt) {
-        self.control.push_interrupt(interrupt);
+        self.control.interrupts.push_back(interrupt);
     }
 
     /// Whether an operation is to raise, or a timeout has fired that may have to be raised from outside.
     pub fn has_interrupts(&self) -> bool {
-        self.control.has_interrupts() || self.timeouts.have_fired()
+        !self.control.interrupts.is_empty() || self.timeouts.have_fired()
     }
 
     pub fn pop_interrupt(&mut self) -> Option<Interrupt> {
-        self.control.pop_interrupt()
+        self.control.interrupts.pop_front()
     }
 
     /// The next fiber with a fired timeout that was not parked itself, because it had resumed an Enumerator that is parked.

@@ -25,7 +25,6 @@ const _: () = assert!(
 );
 
 /// Whether the token is one of a fiber's wait.
-#[inline(always)]
 pub fn is_of_fiber(token: Token) -> bool {
     token.index() & NO_FIBER == 0
 }

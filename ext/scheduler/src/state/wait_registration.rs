@@ -1,10 +1,9 @@
 //! Waits for descriptors, for time, and for an `unblock`; and the timeouts around them.
 
-use std::{sync::Weak, time::Duration};
+use std::time::Duration;
 
 use reactor::{
-    Attempt, Deadline, DescriptorReadiness, Handle, Interest, OwnerId, Reactor, Ready, TimerId,
-    Token, Wait, WaitId,
+    Attempt, Deadline, DescriptorReadiness, Interest, OwnerId, Ready, TimerId, Token, Wait, WaitId,
 };
 
 use crate::state::{
@@ -69,7 +68,7 @@ impl State {
     ) -> std::io::Result<Option<Registered>> {
         let (io_number, events) = (watch.owner_id.0, watch.interest.bits());
         let token = self.fibers.begin_readiness(slot, io_number, events);
-        let Some(reactor) = self.event_loop.reactor_mut() else {
+        let Some(reactor) = self.event_loop.reactor.as_mut() else {
             return Ok(None);
         };
         match reactor.wait(watch.descriptor, watch.owner_id, watch.interest, token) {
@@ -96,7 +95,7 @@ impl State {
     /// Undoes the registrations of a wait: what the descriptor was ready for.
     pub fn end_readiness(&mut self, (wait, timer): Registered) -> Ready {
         self.event_loop.cancel_timer(timer);
-        let reactor = self.event_loop.reactor_mut();
+        let reactor = self.event_loop.reactor.as_mut();
         match wait {
             ReadinessWait::Polled(wait) => {
                 reactor.map_or(Ready::EMPTY, |reactor| reactor.end(wait))
@@ -124,7 +123,7 @@ impl State {
         };
         let mut waits = Vec::with_capacity(watches.len());
         let mut begun = BegunAny::Parked;
-        if let Some(reactor) = self.event_loop.reactor_mut() {
+        if let Some(reactor) = self.event_loop.reactor.as_mut() {
             for watch in watches {
                 match reactor.wait(watch.descriptor, watch.owner_id, watch.interest, token) {
                     Ok(Wait::Pending(wait)) => {
@@ -156,7 +155,7 @@ impl State {
         self.fibers.end_wait(slot);
         self.unpolled.remove(registered.token);
         self.event_loop.cancel_timer(registered.timer);
-        if let Some(reactor) = self.event_loop.reactor_mut() {
+        if let Some(reactor) = self.event_loop.reactor.as_mut() {
             for wait in registered.waits {
                 reactor.end(wait);
             }
@@ -165,7 +164,7 @@ impl State {
 
     /// The tokens of all waits for the descriptor that have no answer.
     pub(super) fn waiters(&self, descriptor: i32) -> Vec<Token> {
-        let reactor = self.event_loop.reactor();
+        let reactor = self.event_loop.reactor.as_ref();
         let mut tokens = reactor.map_or_else(Vec::new, |reactor| reactor.waiters(descriptor));
         tokens.extend(self.unpolled.tokens(descriptor));
         tokens
@@ -177,37 +176,18 @@ impl State {
         descriptor: i32,
         owner_id: OwnerId,
     ) -> Option<DescriptorReadiness> {
-        let reactor = self.event_loop.reactor()?;
+        let reactor = self.event_loop.reactor.as_ref()?;
         Some(reactor.cached_readiness(descriptor, owner_id))
     }
 
     /// Tells the reactor what a system call has seen.
     pub fn record_attempt(&mut self, watch: Watch, attempt: Attempt) {
-        if let Some(reactor) = self.event_loop.reactor_mut() {
+        if let Some(reactor) = self.event_loop.reactor.as_mut() {
             reactor.attempted(watch.descriptor, watch.owner_id, watch.interest, attempt);
         }
     }
 
-    /// The IO object is about to be closed, and no fiber waits for it.
-    pub fn note_close(&mut self, descriptor: i32, owner_id: OwnerId) {
-        if let Some(reactor) = self.event_loop.reactor_mut() {
-            reactor.note_close(descriptor, owner_id);
-        }
-    }
-
-    /// The descriptor refers to another file than before: its waits go on with that file.
-    pub fn replaced(&mut self, descriptor: i32) {
-        if let Some(reactor) = self.event_loop.reactor_mut() {
-            reactor.replaced(descriptor);
-        }
-    }
-
     // --- time ----------------------------------------------------------------------------------------------------
-
-    /// The point that far from now on the timers' clock.
-    pub fn deadline(&self, limit: Option<Duration>) -> Option<Deadline> {
-        self.event_loop.deadline(limit)
-    }
 
     /// Begins a wait for an `unblock`, with a time limit or without. `None` if an `unblock` has come already.
     pub fn begin_block(
@@ -230,10 +210,6 @@ impl State {
         let state = self.fibers.get(slot).map(FiberRecord::state);
         self.fibers.end_wait(slot);
         state == Some(FiberState::Woken(WakeCause::Unblocked))
-    }
-
-    pub fn cancel_timer(&mut self, timer: Option<TimerId>) {
-        self.event_loop.cancel_timer(timer);
     }
 
     /// Begins a `block` in a forked child, where no driver turns: the caller looks whether it is over.
@@ -272,11 +248,6 @@ impl State {
         }
     }
 
-    /// A handle by which the reactor is told that a fiber has been collected. `None` once closed.
-    pub fn weak_handle(&mut self) -> Option<Weak<Handle>> {
-        self.event_loop.weak_handle()
-    }
-
     /// The fiber in which the block runs has been collected.
     #[cold]
     pub(super) fn end_collected_timeout(&mut self, token: Token) {
@@ -290,9 +261,5 @@ impl State {
     pub fn end_timeout(&mut self, (token, timer): (Token, Option<TimerId>)) {
         self.event_loop.cancel_timer(timer);
         self.timeouts.remove(token, &mut self.fibers);
-    }
-
-    pub(super) fn reactor(&self) -> Option<&Reactor> {
-        self.event_loop.reactor()
     }
 }

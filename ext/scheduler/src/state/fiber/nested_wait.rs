@@ -217,7 +217,6 @@ impl FiberRecord {
 
     /// Notes what has ended a wait that was set aside. Whether there is one with this number that went on.
     #[cold]
-    #[inline(never)]
     pub(in crate::state) fn wake_outer(&mut self, wait_number: u32, cause: WakeCause) -> bool {
         let mut waits = self.outer_waits_mut();
         let wait = waits.find(|wait| wait.wait_number == wait_number);

@@ -34,7 +34,6 @@ impl FiberRecord {
         self.pending.into_iter().chain(later.rev().copied())
     }
 
-    #[inline(always)] // a call would cost each look at a wait its registers
     pub(in crate::state) fn take_pending(&mut self) -> Option<Pending> {
         let pending = self.pending?;
         self.pending = self.rare.as_mut().and_then(|rare| rare.pending_later.pop());
@@ -42,7 +41,6 @@ impl FiberRecord {
     }
 
     /// Takes the exception that is meant for the wait which goes on. A kill and a late raise are the fiber's, and stay.
-    #[inline(always)] // as above
     pub(in crate::state) fn take_exception(&mut self) -> Option<ObjectRef> {
         let Some(Pending::Raise(exception)) = self.pending else {
             return None;

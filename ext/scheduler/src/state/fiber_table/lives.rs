@@ -90,7 +90,6 @@ impl FiberTable {
 
     /// Whether the fiber that a trap handler has resumed in the middle of this one's wait is parked or queued.
     #[cold]
-    #[inline(never)]
     pub(in crate::state) fn waits_for_resumed(&self, slot: Slot) -> bool {
         let owner = Some(self.life(slot));
         let resumed = self.get(slot).and_then(FiberRecord::resumed_in_wait);
