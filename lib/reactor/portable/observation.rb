@@ -27,9 +27,9 @@ module Reactor
         fibers = limit ? @waits.min_by(limit) { |_, wait| wait.parked_at || now }.map(&:first) : @live.keys | @waits.keys
         fibers.map do |fiber|
           wait = @waits[fiber]
-          state = state_of(wait)
-          io, events = wait&.kind == :io ? watched_by(wait) : [nil, 0]
-          [fiber, fiber.object_id, state, hook_of(wait), io, events, waits_for_unblock_only?(wait), wait&.parked_at && now - wait.parked_at]
+          next [fiber, fiber.object_id, :running, :other, nil, 0, false, nil] unless wait
+
+          [fiber, fiber.object_id, wait.state, wait.hook, *wait.target, wait.forever?, wait.parked_at && now - wait.parked_at]
         end
       end
 
@@ -45,7 +45,7 @@ module Reactor
       # @return [Array<Symbol>] the hooks that fibers wait in, each once. A watcher counts as a fiber that waits for readiness.
       # @api private
       def wait_hooks
-        hooks = @waits.each_value.filter_map { |wait| hook_of(wait) unless wait.queued || state_of(wait) == :running }
+        hooks = parked.map(&:hook)
         hooks << :io unless @watches.empty?
         hooks.uniq
       end
@@ -97,10 +97,11 @@ module Reactor
         @lateness = Histogram.new
       end
 
+      def parked = @waits.values.select { |wait| wait.state == :waiting }
+
       # @return [Hash{Symbol => Integer}] how many fibers are parked in each hook
       def waiting_counts
-        parked = @waits.values.reject { |wait| wait.queued || state_of(wait) == :running }
-        hooks = parked.map { |wait| hook_of(wait) }.tally
+        hooks = parked.map(&:hook).tally
         %i[io sleep block other].to_h { |hook| [:"waiting_#{hook}", hooks.fetch(hook, 0)] }
       end
 
@@ -114,12 +115,14 @@ module Reactor
 
       # A poll begins: a turn is over.
       def end_turn
-        now = @virtual_now ? Clock.real : @polled_at
+        now = @timers.virtual_now ? Clock.real : @polled_at
+        @counts[:turns] += 1
         @turn_times.record(now - @turn_began)
         @turn_began = now
       end
 
       def begin_sleep
+        @counts[:sleeps] += 1
         @gc_before = GC.total_time
         @asleep_since = @turn_began
       end
@@ -142,25 +145,14 @@ module Reactor
         @trace&.births&.push([fiber.object_id, place&.join(":")])
       end
 
-      # Records an event while a trace is written.
-      def trace_event(what, fiber = nil, wait = nil)
-        return unless @trace
-
-        if @trace.list.size >= @trace.limit
-          @trace.lost += 1
-        else
-          io, events = wait&.kind == :io ? watched_by(wait) : [nil, 0]
-          at = ((Clock.now - @trace.start) * 1e9).round
-          @trace.list << [what, at, fiber.object_id, hook_of(wait), io&.inspect, events]
-        end
-      end
-
-      # Records an event of a watcher while a trace is written.
-      def trace_watch(what, watch, events)
+      # Records an event of a fiber or a watcher while a trace is written.
+      def trace_event(what, object = nil, wait = nil, events = nil)
         return unless @trace
         return @trace.lost += 1 if @trace.list.size >= @trace.limit
 
-        @trace.list << [what, ((Clock.now - @trace.start) * 1e9).round, watch.object_id, :io, watch.io.inspect, events]
+        io, wanted = wait&.target
+        at = ((Clock.now - @trace.start) * 1e9).round
+        @trace.list << [what, at, object.object_id, wait.is_a?(Wait) ? wait.hook : :io, io&.inspect, events || wanted || 0]
       end
 
       # A wait for a turn that is not queued for it is {FiberLifecycle#drain}'s, and waits for the end of all other fibers.
@@ -168,26 +160,6 @@ module Reactor
         return :park unless wait.kind == :turn
 
         wait.queued ? :ready : :drain
-      end
-
-      def watched_by(wait)
-        found = @watched.flat_map { |event, waits_of| waits_of.filter_map { |io, waits| [io, event] if waits.key?(wait) } }
-        ios = found.map(&:first).uniq(&:object_id)
-        ios.size == 1 ? [ios.first, found.sum(&:last)] : [nil, 0]
-      end
-
-      def state_of(wait)
-        if wait.nil? || (wait.kind == :turn && !wait.queued) then :running
-        else wait.queued ? :ready : :waiting
-        end
-      end
-
-      def hook_of(wait)
-        case wait&.kind
-        when :io then :io
-        when :block then wait.hook || :block
-        else :other
-        end
       end
     end
     private_constant :Observation

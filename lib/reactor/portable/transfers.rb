@@ -4,7 +4,7 @@ require_relative "../arguments"
 require_relative "../clock"
 require_relative "../transfer_loop"
 require_relative "../vm"
-require_relative "terminal_timeout"
+require_relative "descriptors"
 
 begin
   require "io/nonblock"
@@ -32,7 +32,9 @@ module Reactor
       # Methods between {#waiting_caller?} and the caller of the hook.
       OWN_FRAMES = %w[await_transfer transfer_at_least transfer_least locked io_read io_write].freeze
 
-      private_constant :PIPE_CHUNK, :DEVICE_CHUNK, :TIME_SLICE, :OWN_FRAMES
+      EVENT = { read: IO::READABLE, write: IO::WRITABLE }.freeze
+
+      private_constant :EVENT, :PIPE_CHUNK, :DEVICE_CHUNK, :TIME_SLICE, :OWN_FRAMES
 
       # Lets other fibers run if none has waited for a time slice. Not in virtual time, where the order must not depend on the
       # machine.
@@ -40,7 +42,7 @@ module Reactor
       # @return [nil]
       # @api private
       def yield_if_slice_spent
-        self.yield if Clock.now - @polled_at > TIME_SLICE && !@virtual_now
+        self.yield if Clock.now - @polled_at > TIME_SLICE && !@timers.virtual_now
         nil
       end
 
@@ -93,14 +95,8 @@ module Reactor
         return Fiber.blocking { buffer.public_send(direction, io, *nothing_at(buffer.size)) } if most.zero?
 
         unless nonblocking?(io)
-          if direction == :read && TerminalTimeout.pause_limit(io, 0, most)
-            return ready_now(io, IO::READABLE) ? read_with_pauses(io, buffer, offset, most) : EAGAIN
-          end
-          unless ready_now(io, direction == :read ? IO::READABLE : IO::WRITABLE)
-            limit = TerminalTimeout.read_limit(io) if direction == :read
-            return EAGAIN unless limit
-            return 0 if limit.positive? && !io_wait(io, IO::READABLE, limit)
-          end
+          return EAGAIN unless Descriptors.ready_now(io, EVENT.fetch(direction))
+
           most = [most, io.stat.chardev? ? DEVICE_CHUNK : PIPE_CHUNK].min if direction == :write && !io.stat.file?
         end
         attempt_once(direction, io, buffer, offset, most)
@@ -117,20 +113,6 @@ module Reactor
         end
       end
 
-      # Reads what is there, and what comes before the terminal would end the read.
-      def read_with_pauses(io, buffer, offset, most)
-        total = 0
-        loop do
-          size = [most - total, TerminalTimeout.available(io)].min
-          count = attempt_once(:read, io, buffer, offset + total, size)
-          return total.zero? ? count : total unless count.positive?
-
-          total += count
-          pause = TerminalTimeout.pause_limit(io, total, most)
-          return total unless pause && io_wait(io, IO::READABLE, pause)
-        end
-      end
-
       # The arguments of IO::Buffer#read and #write for no bytes at the end of the buffer.
       def nothing_at(size) = VM::BUFFER_CONTRACT == 4 ? [size, 0] : [0, size]
 
@@ -138,7 +120,7 @@ module Reactor
       # @raise [IO::TimeoutError] the time is over and nothing has been transferred
       def await_transfer(direction, io, total, least)
         return false unless total < least || waiting_caller?
-        return true if io_wait(io, direction == :read ? IO::READABLE : IO::WRITABLE, nil)
+        return true if io_wait(io, EVENT.fetch(direction), nil)
         return false if total.positive?
 
         raise IO::TimeoutError, "Blocking operation timed out!"

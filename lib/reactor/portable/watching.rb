@@ -1,22 +1,10 @@
 # frozen_string_literal: true
 
 require_relative "../durations"
+require_relative "waits"
 
 module Reactor
   class PortableScheduler
-    # A wait for an IO that no fiber makes: see {Watching}. Its fiber starts in its turn in the ready queue.
-    #
-    # - `watcher`: the object that the program has
-    # - `given`: what the program has given to be watched
-    # - `io`: its IO
-    # - `mask`: the events
-    # - `transient`: the end of all fibers does not wait for it
-    # - `events`: the events that have come; 0: its time is up
-    # - `error`: it has no fiber: the IO was closed or reopened
-    # Else as in a {Wait}.
-    Watch = Struct.new(:watcher, :given, :io, :mask, :transient, :queued, :done, :events, :error, :timer)
-    private_constant :Watch
-
     # Methods that {Reactor::Watching} calls.
     module WatcherWaits
       # A start of a fiber that no fiber waits for.
@@ -33,14 +21,14 @@ module Reactor
 
         check_descriptors(io, events)
         Fiber.blocking { check_directions(io, events) }
-        found = buffered ? IO::READABLE : ready_now(io, events) || 0
-        watch = Watch.new(watcher, given, io, events, transient, nil, nil, found)
+        found = buffered ? IO::READABLE : Descriptors.ready_now(io, events) || 0
+        watch = Watch.new(watcher, given, { io => events }, transient, nil, nil, found)
         @watches[watch] = true
-        trace_watch(:watch, watch, events)
-        each_watch({ io => events }) { |waits_of, object| (waits_of[object] ||= {}.compare_by_identity)[watch] = true }
+        trace_event(:watch, watch, watch)
+        @descriptors.add(watch)
         return watch.tap { enqueue(watch) } if watch.events.positive?
 
-        watch.timer = @timers.add(from_now(seconds), watch) if seconds
+        watch.timer = @timers.add(seconds, watch) if seconds
         watch
       end
 
@@ -93,7 +81,7 @@ module Reactor
         @resumes_since_poll += 1
         # Before the fiber is made: a finalizer may run there, and if it waits, it takes the first entry of the ready queue as well.
         @ready.shift
-        trace_watch(:due, watch, watch.events)
+        trace_event(:due, watch, watch, watch.events)
         release_watch(watch)
         fiber = Fiber.new(blocking: false, storage: watcher.instance_variable_get(:@storage)) { |*arguments| run_fiber(NO_SPAWNER, arguments, watcher) }
         note_birth(fiber, watcher.source_location)
@@ -113,20 +101,16 @@ module Reactor
       def release_watch(watch)
         watch.done = true
         @timers.remove(watch.timer) if watch.timer
-        each_watch({ watch.io => watch.mask }) do |waits_of, io|
-          waits = waits_of[io] or next
-          waits.delete(watch)
-          waits_of.delete(io) if waits.empty?
-        end
+        @descriptors.remove(watch)
         @watches.delete(watch)
-        watch.watcher = watch.given = watch.io = nil
+        watch.watcher = watch.given = watch.masks = nil
       end
 
       # Ends it without a fiber.
       def end_watch(watch)
         return if watch.done
 
-        trace_watch(:unwatch, watch, 0)
+        trace_event(:unwatch, watch, watch, 0)
         release_watch(watch)
         go_on_draining
       end
@@ -136,14 +120,6 @@ module Reactor
           watch.watcher.__send__(:finish, :cancelled) unless watch.error
           end_watch(watch)
         end
-      end
-
-      # The kernel does not poll the descriptor. If C code has closed it, the block finds out.
-      def fail_watch(watch)
-        return interrupt_watch(watch, :closed) if watch.io.closed?
-
-        watch.events |= watch.mask
-        enqueue(watch)
       end
 
       # The IO is closed or has another file. Any thread may call this, so the rest is done when its turn comes.
