@@ -68,7 +68,12 @@ module Reactor
       raise ArgumentError, "#{self} inherits from the native scheduler; set REACTOR_BACKEND=select before requiring reactor to put it on the portable one"
     end
 
-    # The portable scheduler. It is also there if the native one is loaded, for comparing the two and for tests.
+    # @return [Boolean] also for a {Portable}, which `new` may have returned
+    # @api private
+    def self.===(object) = super || (equal?(Scheduler) && Portable === object)
+
+    # The portable scheduler. It is also there if the native one is loaded, for comparing the two and for tests. It inherits other hooks
+    # than Scheduler, and counts as one.
     class Portable < PortableScheduler
       include Parts
       extend Allocation
@@ -77,6 +82,10 @@ module Reactor
       # @param options see {Lifecycle#initialize}
       # @raise [ArgumentError] any other name
       def initialize(backend: :select, **options) = super
+
+      # @api private
+      def is_a?(klass) = super || klass.equal?(Scheduler)
+      alias kind_of? is_a?
     end
   end
 end

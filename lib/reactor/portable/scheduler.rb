@@ -13,6 +13,7 @@ require_relative "io_timeout_on_ruby_3_3"
 require_relative "observation"
 require_relative "parking"
 require_relative "polling"
+require_relative "recorder"
 require_relative "resolver_threads"
 require_relative "switching"
 require_relative "timers"
@@ -42,15 +43,6 @@ module Reactor
   # IO.select does not tell of a hang-up where only writability or priority was asked for, and it costs time for every
   # descriptor that is waited for. The end of a child is noticed up to 50 ms late.
   class PortableScheduler
-    include Parking
-    include Switching
-    include FiberLifecycle
-    include Deliveries
-    include Polling
-    include Observation
-    include Transfers
-    include WatcherWaits
-
     # Defines io_read and io_write for one version of the scheduler interface. This is the only switch; it is made once below.
     # Tests make it again, to run both versions on any Ruby.
     #
@@ -97,8 +89,7 @@ module Reactor
       @asker = nil                       # the fiber that polls by @poller
       start_poller
       @starter = VM::Starter.new
-      @counts = { fibers: 0, parks: 0, switches: 0, turns: 0, sleeps: 0, wakeups: 0 }
-      begin_observation
+      @recorder = Recorder.new
     end
 
     # @return [Symbol] :select
@@ -364,7 +355,7 @@ module Reactor
     # A scheduler belongs to the thread that made it until it is used for the first time: that may be on the thread that has
     # been given it meanwhile.
     def adopt
-      unless @counts[:parks].zero? && Fiber.scheduler.equal?(self)
+      unless @recorder.counts[:parks].zero? && Fiber.scheduler.equal?(self)
         raise ThreadError, "this scheduler belongs to another thread"
       end
 

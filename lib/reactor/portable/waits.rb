@@ -6,7 +6,7 @@ module Reactor
     #
     # - `fiber`: the fiber that waits; nil when the wait is over
     # - `kind`: :block or :sleep (ended by unblock), :io or :select (by readiness), :turn (by its turn only), :stray (see
-    #   {Turns#switch})
+    #   {PortableScheduler#switch})
     # - `outer`: the wait that this one interrupts, if a trap handler or a finalizer waits in the middle of another wait
     # - `inner`: the wait of a fiber that a trap handler or a finalizer has resumed in the middle of this wait, for example an
     #   Enumerator's
