@@ -52,7 +52,7 @@ module Reactor
 
         # @param flags [Integer] of getnameinfo(3)
         # @return [Boolean] whether they ask for the name of a host
-        def name?(flags) = flags.is_a?(Integer) && flags.nobits?(Socket::NI_NUMERICHOST)
+        def name?(flags) = Integer === flags && flags.nobits?(Socket::NI_NUMERICHOST)
 
         # @return [Boolean] whether code of another library has replaced one of these methods of Ruby's, as resolv-replace does
         def replaced?(owner, names)
