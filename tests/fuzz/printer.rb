@@ -9,31 +9,6 @@ module Fuzz
     # @return [String] the source of a lambda that is given the stage
     def self.source(program) = new(program).source
 
-    # @param program [Program]
-    # @param title [Array<String>] the lines of the comment
-    # @return [String] a test file
-    def self.test(program, name, title)
-      body = source(program).lines[1..-2].map { |line| line == "\n" ? line : "    #{line}" }.join
-      ending = program.ending == "finish" ? "" : "(ending: #{program.ending.inspect})"
-      <<~RUBY
-        # frozen_string_literal: true
-
-        #{title.map { |line| "# #{line}".rstrip }.join("\n")}
-        require_relative "helper"
-        require_relative "../fuzz/assertion"
-
-        class TestFound < ReactorTest
-          include Fuzz::Assertion
-
-          def test_#{name}
-            assert_same_as_on_threads#{ending} do |stage|
-        #{body.chomp}
-            end
-          end
-        end
-      RUBY
-    end
-
     def initialize(program)
       @program = program
       @setup = []

@@ -30,7 +30,7 @@ class TestGems < ReactorTest
     assert row.true_of?(outcomes), -> { "#{row.name} is not #{row.verdict}: #{outcomes.inspect}" }
   end
 
-  def measure(row, mode) = self.class.trial.measure(row, mode, timed: false)
+  def measure(row, mode) = self.class.trial.measure(row, mode)
 
   def test_the_page_has_the_results_of_bin_gems
     page = File.read(Gems::Page::PATH)

@@ -27,8 +27,9 @@ use reactor::Backend;
 
 use control::scheduler::Scheduler;
 use hooks::{
-    block, blocking_operation, closing, fiber_lifecycle, for_patches, io_transfer, io_wait,
-    observe, timeout, virtual_time, watching,
+    block, blocking_operation, closing, fiber_lifecycle, for_patches,
+    io_transfer::{read_or_write, read_or_write_at},
+    io_wait, observe, timeout, virtual_time, watching,
 };
 use ruby::{error, fiber, hidden_number, io_facts, object, ractor, thread};
 use standalone::{
@@ -216,19 +217,19 @@ fn buffer_contract(ruby: &Ruby) -> u8 {
 /// Also `NativeScheduler.define_transfers(class, contract)`, which lets the tests run both versions on any Ruby.
 fn define_transfers(class: RClass, contract: u8) -> Result<(), Error> {
     if contract >= 4 {
-        class.define_method("io_read", method!(io_transfer::read::<4>, -1))?;
-        class.define_method("io_write", method!(io_transfer::write::<4>, -1))?;
-        class.define_method("io_pread", method!(io_transfer::pread::<4>, -1))?;
+        class.define_method("io_read", method!(read_or_write::<false, 4>, -1))?;
+        class.define_method("io_write", method!(read_or_write::<true, 4>, -1))?;
+        class.define_method("io_pread", method!(read_or_write_at::<false, 4>, -1))?;
     } else {
-        class.define_method("io_read", method!(io_transfer::read::<3>, -1))?;
-        class.define_method("io_write", method!(io_transfer::write::<3>, -1))?;
-        class.define_method("io_pread", method!(io_transfer::pread::<3>, -1))?;
+        class.define_method("io_read", method!(read_or_write::<false, 3>, -1))?;
+        class.define_method("io_write", method!(read_or_write::<true, 3>, -1))?;
+        class.define_method("io_pread", method!(read_or_write_at::<false, 3>, -1))?;
     }
     // Before Ruby 4.0 (interface version 3) IO#pwrite would call its hook in the middle of a blocking region.
     match (ruby::INTERFACE, contract) {
         (..3, _) => Ok(()),
-        (_, ..4) => class.define_method("io_pwrite", method!(io_transfer::pwrite::<3>, -1)),
-        _ => class.define_method("io_pwrite", method!(io_transfer::pwrite::<4>, -1)),
+        (_, ..4) => class.define_method("io_pwrite", method!(read_or_write_at::<true, 3>, -1)),
+        _ => class.define_method("io_pwrite", method!(read_or_write_at::<true, 4>, -1)),
     }
 }
 
