@@ -208,7 +208,7 @@ class TestLife < ReactorTest
         found << "#{place}::#{name}" unless Ractor.shareable?(value)
       end
     end
-    assert_equal ["Reactor::SocketArguments::GETADDRINFO"], found
+    assert_empty found
     assert_operator seen.size, :>, 30, "is this test blind?"
   end
 
