@@ -24,7 +24,6 @@ class TestDocs < ReactorTest
   end
 
   def run_block(block)
-    skip_under_stress
     return check_gemfile(block.code) if block.needs == "gemfile"
 
     # CI does not install Rails.
@@ -71,12 +70,6 @@ class TestDocs < ReactorTest
       File.read(path).scan(%r{\bbin/([\w-]+)}).flatten.uniq.each { |name| assert_path_exists File.join(ROOT, "bin", name), path }
       File.read(path).scan(%r{\b((?:examples|lib|docs|tests|ext|src)/[\w/-]+\.\w+)}).flatten.uniq.each { |name| assert_path_exists File.join(ROOT, name), path }
     end
-  end
-
-  # `rake docs:patches` prints the table.
-  def test_the_table_of_patches_is_up_to_date
-    table = File.read(File.join(ROOT, "docs/patches.md"))[/^<!-- made by rake docs:patches -->\n(.*?)^<!-- end of the table -->$/m, 1]
-    assert_equal Reactor::Patches.to_markdown, table
   end
 
   # The table of hooks names the files in which they are.

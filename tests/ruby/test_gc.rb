@@ -81,41 +81,6 @@ class TestGC < ReactorTest
     assert_equal "true", out.lines(chomp: true).last
   end
 
-  def test_the_scheduler_survives_collection
-    log = []
-    run_plain do
-      Fiber.set_scheduler(Reactor::Scheduler.new)
-      Fiber.schedule { sleep 0.01; log << :done }
-      collect
-    end
-    assert_equal [:done], log
-  end
-
-  # Four other schedulers crash here.
-  def test_five_hundred_fibers_blocked_in_queues_survive_collection
-    count = STRESS ? 5 : 500
-    queues = Array.new(count) { Queue.new }
-    got = []
-    run_scheduler do
-      queues.each_with_index { |queue, i| Fiber.schedule { got << [i, queue.pop] } }
-      collect
-      queues.each_with_index { |queue, i| queue << i * 2 }
-    end
-    assert_equal Array.new(count) { |i| [i, i * 2] }, got.sort
-  end
-
-  def test_collection_during_pushes_from_another_thread
-    count = STRESS ? 5 : 500
-    queue = Queue.new
-    got = []
-    run_scheduler do
-      count.times { Fiber.schedule { got << queue.pop } }
-      collect
-      Thread.new { collect; count.times { |i| queue << i } }
-    end
-    assert_equal (0...count).to_a, got.sort
-  end
-
   def test_an_io_is_collectable_after_a_wait_that_timed_out
     skip_under_stress
     map = ObjectSpace::WeakMap.new
@@ -164,10 +129,10 @@ class TestGC < ReactorTest
   def numbers_of_pipes(count)
     ios = Array.new(count) { IO.pipe }
     ios.flat_map do |pair|
-      before = pair.map { |io| [address(io), Reactor.io_number(io)] }
+      before = pair.map { |io| [address(io), Reactor::Internal.io_number(io)] }
       pair.last.write("x")
       pair.first.readpartial(1)
-      rows = before.zip(pair).map { |row, io| [*row, Reactor.io_number(io)] }
+      rows = before.zip(pair).map { |row, io| [*row, Reactor::Internal.io_number(io)] }
       pair.each(&:close)
       rows
     end
@@ -177,11 +142,9 @@ class TestGC < ReactorTest
     skip "the portable scheduler gives no numbers" if select_backend?
 
     rows = []
-    run_scheduler do
-      Fiber.schedule do
-        [-> { GC.start(full_mark: false) }, -> { GC.start }, -> { collect }].each do |collection|
-          3.times { rows.concat(numbers_of_pipes(STRESS ? 4 : 50)).tap { collection.call } }
-        end
+    in_fiber do
+      [-> { GC.start(full_mark: false) }, -> { GC.start }, -> { collect }].each do |collection|
+        3.times { rows.concat(numbers_of_pipes(STRESS ? 4 : 50)).tap { collection.call } }
       end
     end
     addresses, before, after = rows.transpose
@@ -209,9 +172,9 @@ class TestGC < ReactorTest
   def numbers_of_sockets(count)
     Array.new(count) do
       sockets = UNIXSocket.pair
-      before = Reactor.io_number(sockets.first)
+      before = Reactor::Internal.io_number(sockets.first)
       sockets.first.wait_readable(0.00001)
-      row = [address(sockets.first), before, Reactor.io_number(sockets.first)]
+      row = [address(sockets.first), before, Reactor::Internal.io_number(sockets.first)]
       yield sockets
       row
     end
@@ -221,13 +184,11 @@ class TestGC < ReactorTest
     skip "the portable scheduler gives no numbers" if select_backend?
 
     rows = []
-    run_scheduler do
-      Fiber.schedule do
-        5.times do
-          rows.concat(numbers_of_sockets(STRESS ? 2 : 20) { |sockets| sockets.each(&:close) })
-          rows.concat(numbers_of_sockets(STRESS ? 2 : 20) { |sockets| sockets.clear })
-          GC.start
-        end
+    in_fiber do
+      5.times do
+        rows.concat(numbers_of_sockets(STRESS ? 2 : 20) { |sockets| sockets.each(&:close) })
+        rows.concat(numbers_of_sockets(STRESS ? 2 : 20) { |sockets| sockets.clear })
+        GC.start
       end
     end
     GC.start # closes those that were not
@@ -243,17 +204,15 @@ class TestGC < ReactorTest
     other = UNIXSocket.for_fd(a.fileno)
     copy = a.dup
     rounds = []
-    run_scheduler do
-      Fiber.schedule do
-        3.times do
-          [a, other, copy].each { |socket| socket.wait_readable(0.00001) }
-          rounds << [a, other, copy].map { |socket| Reactor.io_number(socket) }
-        end
-        copy.close
-        copy = a.clone
-        copy.wait_readable(0.00001)
-        rounds << [a, other, copy].map { |socket| Reactor.io_number(socket) }
+    in_fiber do
+      3.times do
+        [a, other, copy].each { |socket| socket.wait_readable(0.00001) }
+        rounds << [a, other, copy].map { |socket| Reactor::Internal.io_number(socket) }
       end
+      copy.close
+      copy = a.clone
+      copy.wait_readable(0.00001)
+      rounds << [a, other, copy].map { |socket| Reactor::Internal.io_number(socket) }
     end
     *same, last = rounds
     assert_equal 1, same.uniq.size
@@ -269,36 +228,13 @@ class TestGC < ReactorTest
 
     sockets = Array.new(10) { pair }.flatten
     log = []
-    run_scheduler do
-      Fiber.schedule do
-        sockets.each { |socket| socket.wait_readable(0.00001) }
-        GC.verify_compaction_references(expand_heap: true, toward: :empty)
-        sockets.each { |socket| Fiber.schedule { log << assert_raises(IOError) { socket.readpartial(1) } } }
-        sockets.each(&:close)
-      end
+    in_fiber do
+      sockets.each { |socket| socket.wait_readable(0.00001) }
+      GC.verify_compaction_references(expand_heap: true, toward: :empty)
+      sockets.each { |socket| Fiber.schedule { log << assert_raises(IOError) { socket.readpartial(1) } } }
+      sockets.each(&:close)
     end
     assert_equal sockets.size, log.size
-  end
-
-  def test_every_kind_of_wait_under_gc_stress
-    r, w = IO.pipe
-    a, b = pair
-    queue = Queue.new
-    log = []
-    run_scheduler(within: 240) do
-      GC.stress = true
-      Fiber.schedule { log << r.readpartial(9) }
-      Fiber.schedule { log << a.gets }
-      Fiber.schedule { log << queue.pop }
-      Fiber.schedule { Timeout.timeout(0.01) { sleep } rescue log << :timeout }
-      Fiber.schedule { sleep 0.001; w << "pipe"; b.puts "socket"; queue << :queue }
-      Fiber.scheduler.run
-    ensure
-      GC.stress = false
-    end
-    assert_equal ["pipe", "queue", "socket\n", "timeout"], log.map(&:to_s).sort
-  ensure
-    [r, w, a, b].each(&:close)
   end
 
   # In a child, because its heap is small. Ruby 3.4 resolves each name on two threads and allocates three times as much as

@@ -82,7 +82,6 @@ class TestTrap < ReactorTest
 
   # The handler ran once, and in the fiber that waited; then the value, whether it took 0.3 s, and the calls of `block`.
   def after_a_signal_in(wait, handler:, outside: nil)
-    skip_under_stress
     handled, value, long, blocks = child_says(SCRIPT, *[wait, handler, outside].compact).chomp.split("|")
     assert_equal "true", handled, "the handler did not run in the fiber that waits" unless select_backend?
     [value, long, blocks.to_i]
@@ -278,18 +277,16 @@ class TestTrap < ReactorTest
         sleep 0.001
       end
     end
-    run_scheduler do
-      Fiber.schedule do
-        Fiber.new { sleep 0.001; inner = Fiber.current; handler.enable { sleep 0.01 } }.resume # the second time it polls itself
-        numbers = Enumerator.new { |y| Timeout.timeout(0.001) { y << 1 }; y << 2 }
-        numbers.next
-        value = begin
-          sleep 60
-        rescue Timeout::ExitException, Timeout::Error
-          :raised
-        end
-        assert numbers
+    in_fiber do
+      Fiber.new { sleep 0.001; inner = Fiber.current; handler.enable { sleep 0.01 } }.resume # the second time it polls itself
+      numbers = Enumerator.new { |y| Timeout.timeout(0.001) { y << 1 }; y << 2 }
+      numbers.next
+      value = begin
+        sleep 60
+      rescue Timeout::ExitException, Timeout::Error
+        :raised
       end
+      assert numbers
     end
     assert_nil inner
     assert_equal :raised, value
@@ -353,7 +350,6 @@ class TestTrap < ReactorTest
 
   # @param waits [Hash] what the finalizer does => what its value is
   def assert_raised_after_finalizer(waits)
-    skip_under_stress
     found = child_says(FINALIZER_SCRIPT, *waits.keys).lines
     assert_equal waits.transform_values { |value| "raised after #{value}\n" }, waits.keys.zip(found).to_h
   end

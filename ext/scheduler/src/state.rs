@@ -8,7 +8,6 @@
 //! | `turn`           | polling, the ready queue, sleeping |
 //! | `fiber_lifecycle` | fibers that enter hooks, start, park and end |
 //! | `wait_registration` | waits for descriptors, sleeps and timeouts |
-//! | `virtual_clock`  | virtual time |
 //! | `interruption`   | what ends a wait from outside, and what a fiber raises |
 //! | `pool_work`      | work on the pool, and what is better done there |
 //! | `descriptor_pins` | descriptors that are in use, and the fibers and threads that wait to close them |
@@ -21,7 +20,7 @@ mod control;
 mod counters;
 pub mod descriptor_pins;
 pub mod driver_operations;
-mod event_loop;
+pub mod event_loop;
 pub mod fiber;
 pub mod fiber_lifecycle;
 mod fiber_table;
@@ -40,7 +39,6 @@ pub mod token_mark;
 pub mod trace;
 mod turn;
 pub mod unpolled_waits;
-mod virtual_clock;
 pub mod wait;
 pub mod wait_registration;
 mod watchers;
@@ -65,7 +63,7 @@ use write_latency::WriteLatency;
 /// Everything a scheduler knows. See the module's table.
 #[derive(Debug, Default)]
 pub struct State {
-    event_loop: EventLoop,
+    pub event_loop: EventLoop,
     fibers: FiberTable,
     queue: ReadyQueue,
     watchers: Watchers,
@@ -86,7 +84,7 @@ pub struct State {
 impl State {
     /// Every object of Ruby's that is kept here, except the watchers, for the garbage collector.
     pub fn for_each_object(&self, mut visit: impl FnMut(ObjectRef)) {
-        let running = self.control.running();
+        let running = self.control.running;
         self.fibers.for_each_object(running, &mut visit);
         let watchers = self.watchers.records().values();
         watchers.for_each(|record| visit(record.io));

@@ -44,7 +44,7 @@ module Reactor
     def await_child(pid, flags, _since) = ChildEvents.await(pid, flags)
   end
 
-  class << self
+  class << Internal
     # Runs the block while no other Ractor does.
     #
     # @api private

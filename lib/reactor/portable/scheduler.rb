@@ -142,12 +142,6 @@ module Reactor
       nil
     end
 
-    # Submits queued writes. Here there are none.
-    #
-    # @return [nil]
-    # @api private
-    def flush_sends = nil
-
     # --- hooks: time and other fibers ------------------------------------------------------------------------------
 
     # The hook for Kernel#sleep and Mutex#sleep, and with it ConditionVariable#wait.

@@ -53,7 +53,10 @@ impl HookScope<'_> {
     /// `Fiber.schedule` returns when the new fiber first parks, and no other fiber has run meanwhile. A fiber that spawns
     /// for longer than [`SPAWN_SLICE`] yields. Not in virtual time, where the order must not depend on the machine.
     fn yield_if_spawning(&self, goes_on: bool, since: Instant) -> Result<(), Error> {
-        if goes_on && since.elapsed() >= SPAWN_SLICE && !self.scheduler.state().is_virtual() {
+        if goes_on
+            && since.elapsed() >= SPAWN_SLICE
+            && !self.scheduler.state().event_loop.is_virtual()
+        {
             return self.scheduler.yield_low_priority(self.slot);
         }
         self.scheduler

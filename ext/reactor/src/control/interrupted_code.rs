@@ -9,7 +9,6 @@ use crate::control::scheduler::Scheduler;
 impl Scheduler {
     /// A timeout is about to begin. If that is in a handler, it is told apart from those around the code that the handler has
     /// interrupted.
-    #[inline(never)]
     pub fn before_timeout(&self, slot: Slot) {
         let may_begin_in_handler = self.state().may_begin_in_handler(slot);
         if may_begin_in_handler && self.refuses_locks() {
@@ -20,7 +19,6 @@ impl Scheduler {
     /// A timeout has expired around a wait of this fiber, which has control. Or one of the fiber that waits for this one may be around
     /// the wait that this one is about to begin. Whether the wait is that of a handler: then no such timeout is raised in it.
     #[cold]
-    #[inline(never)]
     pub fn is_wait_of_handler(&self, slot: Slot) -> bool {
         let may_interrupt_code = self.state().may_interrupt_code(slot);
         let is_wait_of_handler = may_interrupt_code && self.refuses_locks();

@@ -9,7 +9,6 @@ impl Scheduler {
     /// Suspends the current fiber until the wait begun for it is over. What is raised here instead (by a timeout, an
     /// interrupt, Fiber#raise, Fiber#kill, Thread#kill) comes back as the error. The caller undoes its registrations
     /// either way.
-    #[inline(always)] // each frame less is memory of every fiber that is parked
     pub fn park(&self, slot: Slot) -> Result<WakeCause, Error> {
         let (wait, may_concern_owner) = self.state_mut().before_park(slot);
         let result = self
@@ -21,7 +20,6 @@ impl Scheduler {
 
     /// As [`Scheduler::park`], but what is pending for the fiber only ends the wait and is raised later. An error is one of
     /// the VM's own (Fiber#raise, Fiber#kill), or of the turn.
-    #[inline(never)]
     pub fn park_through(&self, slot: Slot) -> Result<WakeCause, Error> {
         let (wait, may_concern_owner) = self.state_mut().before_park(slot);
         let result = self
@@ -31,7 +29,6 @@ impl Scheduler {
         result
     }
 
-    #[inline(always)]
     fn run_others_until(
         &self,
         slot: Slot,

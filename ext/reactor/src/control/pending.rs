@@ -19,7 +19,6 @@ use crate::{
 
 impl Scheduler {
     /// How the fiber's wait ended, if it has; raises what is pending for the fiber.
-    #[inline(never)]
     pub fn poll_wait(&self, slot: Slot) -> Result<Option<WakeCause>, Error> {
         let status = self.state_mut().poll_wait(slot);
         match status {
@@ -31,7 +30,6 @@ impl Scheduler {
 
     /// Something is to be raised in the fiber.
     #[cold]
-    #[inline(never)]
     fn raise_unless_closing(
         &self,
         slot: Slot,
@@ -82,7 +80,6 @@ impl Scheduler {
     }
 
     /// As [`Scheduler::poll_wait`], but what is pending only ends the wait, and is left for later.
-    #[inline(never)]
     pub fn poll_wake(&self, slot: Slot) -> Result<Option<WakeCause>, Error> {
         let has_timed_out = self.state().has_timed_out(slot);
         if has_timed_out && !self.is_wait_of_handler(slot) {
@@ -106,7 +103,6 @@ impl Scheduler {
     }
 
     #[cold]
-    #[inline(never)]
     fn raise(&self, slot: Slot, pending: Pending) -> Result<(), Error> {
         match pending {
             Pending::Raise(exception) | Pending::Late(exception) => {
@@ -125,7 +121,6 @@ impl Scheduler {
 
     /// The error that the fiber's outermost expired timeout raises.
     #[cold]
-    #[inline(never)]
     pub fn timeout_error(&self, slot: Slot) -> Error {
         let expired = self.state_mut().take_expired_timeout(slot);
         match expired {

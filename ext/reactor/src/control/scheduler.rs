@@ -18,7 +18,6 @@ use crate::{
         convert,
         error::{self, ruby, runtime_error},
         handler,
-        method::{Receiver, ReceiverType},
         object::{Object, object_ref, write_barrier},
         panics,
     },
@@ -40,13 +39,6 @@ pub struct Scheduler {
     /// Tells by refusing to be locked that a trap handler or a finalizer runs.
     mutex: Cell<Option<ObjectRef>>,
     watcher_marks: OnceCell<ObjectRef>,
-}
-
-impl Receiver for Scheduler {
-    fn receiver_type() -> &'static ReceiverType<Self> {
-        static TYPE: ReceiverType<Scheduler> = ReceiverType::new();
-        &TYPE
-    }
 }
 
 impl DataTypeFunctions for Scheduler {
@@ -76,7 +68,7 @@ impl Scheduler {
         let backend = convert::optional_backend(arguments)?;
         call_method(this.as_value(), "make_starter", &[])?;
         let reactor = Reactor::open(backend).map_err(|error| error::unavailable(&error))?;
-        if !this.state_mut().open(reactor) {
+        if !this.state_mut().event_loop.open(reactor) {
             return Err(runtime_error("already initialized"));
         }
         this.owner.claim();
@@ -94,12 +86,10 @@ impl Scheduler {
 
     // --- its parts -----------------------------------------------------------------------------------------------
 
-    #[inline]
     pub fn state(&self) -> Ref<'_, State> {
         self.state.borrow()
     }
 
-    #[inline]
     pub fn state_mut(&self) -> RefMut<'_, State> {
         self.state.borrow_mut()
     }
@@ -130,7 +120,6 @@ impl Scheduler {
     }
 
     /// As [`Owner::is_in_use`].
-    #[inline(always)]
     pub fn is_in_use(&self) -> bool {
         self.owner.is_in_use()
     }
@@ -187,7 +176,7 @@ impl Scheduler {
 
     /// `closed?`: also true in a forked child.
     pub fn is_closed(&self) -> bool {
-        self.is_forked_child() || self.state().is_closed()
+        self.is_forked_child() || self.state().event_loop.is_closed
     }
 
     /// `live`: fibers made by `Fiber.schedule` that have not finished.
@@ -197,7 +186,7 @@ impl Scheduler {
 
     /// `backend`
     pub fn backend_name(&self) -> Option<Symbol> {
-        let backend = self.state().backend()?;
+        let backend = self.state().event_loop.backend?;
         Some(ruby().to_symbol(backend.name()))
     }
 

@@ -57,7 +57,6 @@ impl Drop for TimeoutBlock {
 impl Scheduler {
     /// If the scheduler did not make the current fiber, the timeout that has begun in it ends when the fiber is collected. The
     /// caller keeps the object on its stack while the block runs. `None` if the fiber is kept.
-    #[inline(always)]
     pub fn begin_timeout_block(
         &self,
         ruby: &Ruby,
@@ -71,11 +70,10 @@ impl Scheduler {
     }
 
     #[cold]
-    #[inline(never)]
     fn set_collectable(&self, ruby: &Ruby, token: Token) -> Option<Obj<TimeoutBlock>> {
         let fiber = current_fiber();
         let number = hidden_number::given(fiber.value(), |serial| serial)?; // a frozen fiber has none
-        let handle = self.state_mut().weak_handle()?;
+        let handle = self.state_mut().event_loop.weak_handle()?;
         let block = ruby.obj_wrap(TimeoutBlock {
             fiber,
             handle,

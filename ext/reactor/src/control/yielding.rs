@@ -50,7 +50,6 @@ impl Scheduler {
 
     /// Runs the fibers queued before this one, until it is its turn. (Control may also come back from a fiber that ended,
     /// out of turn.)
-    #[inline(never)]
     pub fn run_queued_before(&self, slot: Slot) -> Result<(), Error> {
         while self.state().is_queued(slot) {
             let next = self.state_mut().next_ready();
@@ -65,7 +64,6 @@ impl Scheduler {
     }
 
     /// Gives control to the next ready fiber, unless that is this one. If none is ready, or a poll is due: a turn.
-    #[inline(always)] // each frame less is memory of every fiber that is parked
     pub fn run_next(&self, slot: Slot) -> Result<(), Error> {
         let next = self.state_mut().next_ready();
         match next {
@@ -78,10 +76,9 @@ impl Scheduler {
     }
 
     /// A turn. In virtual time, where order matters more than a switch, even the fiber that polled stands in line.
-    #[inline(never)]
     fn turn_in_order(&self, slot: Slot, idle: bool) -> Result<(), Error> {
         self.turn(slot, idle)?;
-        let is_virtual = self.state().is_virtual();
+        let is_virtual = self.state().event_loop.is_virtual();
         if is_virtual {
             self.run_queued_before(slot)?;
         }
@@ -93,7 +90,6 @@ impl HookScope<'_> {
     /// Lets other fibers run if fibers have gone on for a time slice without a wait. Whether it did.
     ///
     /// To be called before a transfer, when an exception loses nothing: what is raised in the fiber is raised here.
-    #[inline(always)] // the usual case is one comparison
     pub fn yield_if_slice_spent(&self) -> Result<bool, Error> {
         if !self.scheduler.slice().is_check_due() {
             return Ok(false);
@@ -103,12 +99,12 @@ impl HookScope<'_> {
 
     /// As [`HookScope::yield_if_slice_spent`], and asks the clock each time. Not in virtual time, where the order must not
     /// depend on the machine.
-    #[inline(never)]
     pub fn check_slice(&self) -> Result<bool, Error> {
         self.scheduler.slice().begin_check();
         let is_spent = {
             let state = self.scheduler.state();
-            state.clock().is_some_and(TimeSlice::is_spent) && !state.is_virtual()
+            state.event_loop.clock().is_some_and(TimeSlice::is_spent)
+                && !state.event_loop.is_virtual()
         };
         if !is_spent {
             return Ok(false);

@@ -12,14 +12,18 @@ use crate::{
     ruby::{
         call::call_method,
         convert,
-        method::wrong_number,
+        method::{Receiver, wrong_number},
         object::{is_visible, object_ref},
     },
     wait,
 };
 
 /// `kernel_sleep(duration = nil)`
-pub fn kernel_sleep(ruby: &Ruby, this: Obj<Scheduler>, arguments: &[Value]) -> Result<bool, Error> {
+pub fn kernel_sleep(
+    ruby: &Ruby,
+    Receiver(this): Receiver<Scheduler>,
+    arguments: &[Value],
+) -> Result<bool, Error> {
     let duration = match arguments {
         [] => None,
         [duration] => match convert::simple_timeout(*duration) {
@@ -41,7 +45,11 @@ pub fn kernel_sleep(ruby: &Ruby, this: Obj<Scheduler>, arguments: &[Value]) -> R
 
 /// `block(blocker, timeout = nil)`: true if unblocked, false if the time is up. A negative timeout counts as 0, as
 /// Thread#join and Queue#pop hand it on.
-pub fn block(ruby: &Ruby, this: Obj<Scheduler>, arguments: &[Value]) -> Result<bool, Error> {
+pub fn block(
+    ruby: &Ruby,
+    Receiver(this): Receiver<Scheduler>,
+    arguments: &[Value],
+) -> Result<bool, Error> {
     let timeout = match arguments {
         [_blocker] => None,
         [blocker, timeout] => match convert::simple_lenient_timeout(*timeout) {
@@ -64,7 +72,6 @@ pub fn block(ruby: &Ruby, this: Obj<Scheduler>, arguments: &[Value]) -> Result<b
 /// come, because the VM has listed the fiber as waiting already. So the wait begins before the limit is converted. A hook in that
 /// code finds the fiber in a wait, as a trap handler's does.
 #[cold]
-#[inline(never)]
 fn convert_and_wait(
     ruby: &Ruby,
     this: Obj<Scheduler>,
@@ -101,7 +108,6 @@ fn convert_and_wait(
 
 /// This fiber raises, and the wake-up may have handed over a mutex: then the mutex is handed on.
 #[cold]
-#[inline(never)]
 fn hand_on(this: Obj<Scheduler>, blocker: Value, error: Error) -> Result<bool, Error> {
     if is_visible(blocker) {
         call_method(this.as_value(), "hand_on_mutex", &[blocker])?;
@@ -110,13 +116,12 @@ fn hand_on(this: Obj<Scheduler>, blocker: Value, error: Error) -> Result<bool, E
 }
 
 /// `unblock(blocker, fiber)`: from any thread, also in a trap handler; never raises, never switches.
-pub fn unblock(_: &Ruby, this: Obj<Scheduler>, [blocker, fiber]: [Value; 2]) -> Result<(), Error> {
+pub fn unblock(Receiver(this): Receiver<Scheduler>, blocker: Value, fiber: Value) {
     wait::block::unblock(this, blocker, fiber);
-    Ok(())
 }
 
 /// `yield`: lets the other ready fibers run.
-pub fn r#yield(ruby: &Ruby, this: Obj<Scheduler>, []: [Value; 0]) -> Result<bool, Error> {
+pub fn r#yield(ruby: &Ruby, Receiver(this): Receiver<Scheduler>) -> Result<bool, Error> {
     if let Entered::Usable(scope) = HookScope::enter(ruby, &this)? {
         this.yield_now(scope.slot)?;
     }

@@ -17,7 +17,7 @@ use crate::{
     ruby::{
         call::{call_method, yield_block},
         convert,
-        method::wrong_number,
+        method::{Receiver, wrong_number},
         object::{object_ref, write_barrier},
     },
 };
@@ -25,7 +25,7 @@ use crate::{
 /// `timeout_after(duration, exception, message = nil) { |duration| … }`. A negative duration is over at once.
 pub fn timeout_after(
     ruby: &Ruby,
-    this: Obj<Scheduler>,
+    Receiver(this): Receiver<Scheduler>,
     arguments: &[Value],
 ) -> Result<Value, Error> {
     let nil = ruby.qnil().as_value();
@@ -57,8 +57,9 @@ pub fn timeout_after(
 /// raises the exception before the time is over, and nil is no limit. In a forked child nothing is raised.
 pub fn interruptible(
     ruby: &Ruby,
-    this: Obj<Scheduler>,
-    [limit, exception]: [Value; 2],
+    Receiver(this): Receiver<Scheduler>,
+    limit: Value,
+    exception: Value,
 ) -> Result<Value, Error> {
     let limit = convert::added_timeout(limit)?;
     let nil = ruby.qnil().as_value();
@@ -81,7 +82,6 @@ pub fn interrupt(ruby: &Ruby, this: Obj<Scheduler>, number: u64) -> Result<(), E
 
 /// Yields to the block, and raises where it waits if the time is over first. If that was during a close, which nothing ends, and no
 /// wait has followed in the block, it raises at the block's end.
-#[inline(always)] // each frame less is memory of every fiber that waits in such a block
 fn run(
     ruby: &Ruby,
     scope: &HookScope,

@@ -14,7 +14,6 @@ pub fn new_mutex() -> Result<ObjectRef, Error> {
 
 /// Whether the code that runs may lock no mutex: it is a trap handler, or a finalizer that the VM has put off. `mutex` must be a
 /// [`new_mutex`] that no other thread uses.
-#[inline(never)]
 pub fn refuses_locks(mutex: ObjectRef) -> bool {
     let locked = protect(|| {
         // SAFETY: a live mutex that no fiber has locked, so it does not wait; it may raise, hence the protection.

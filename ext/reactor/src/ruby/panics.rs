@@ -48,7 +48,6 @@ pub fn contain<T>(name: &str, work: impl FnOnce() -> T) -> Option<T> {
 
 /// Panics here if a test has asked for it. Without the feature it is nothing. Each name stands in tests/panics/test_panics.rs.
 #[cfg(not(feature = "forced-panics"))]
-#[inline(always)]
 pub fn point(_name: &str) {}
 
 #[cfg(feature = "forced-panics")]
@@ -60,7 +59,7 @@ mod forced {
 
     static NEXT: Mutex<Option<String>> = Mutex::new(None);
 
-    /// `Reactor.force_panic(name)`: the next one that comes to this point panics; nil takes it back. True if one was left.
+    /// `Reactor::Internal.force_panic(name)`: the next one that comes to this point panics; nil takes it back. True if one was left.
     pub fn force(name: Option<String>) -> bool {
         point("function");
         let mut next = NEXT.lock().unwrap_or_else(PoisonError::into_inner);

@@ -172,7 +172,7 @@ pub fn is_interrupted(thread: ObjectRef) -> bool {
     unsafe { rb_sys::rb_thread_interrupted(thread.value().as_raw()) != 0 }
 }
 
-/// `Reactor.woken?(thread)`: whether something is pending for the thread that ends its wait. Its status is still that of the
+/// `Reactor::Internal.woken?(thread)`: whether something is pending for the thread that ends its wait. Its status is still that of the
 /// wait until it has the GVL.
 pub fn is_woken(thread: Thread) -> Result<bool, Error> {
     // Ruby switches threads neither inside `alive?` nor after it, and a thread that has ended has nothing to look at.

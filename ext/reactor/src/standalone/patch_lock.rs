@@ -69,7 +69,7 @@ fn of_process(process: u32) -> &'static PatchLock {
     &LOCKS[process as usize % LOCKS.len()]
 }
 
-/// `Reactor.lock_patches`: waits without the GVL until the caller holds the lock. It holds it until it calls
+/// `Reactor::Internal.lock_patches`: waits without the GVL until the caller holds the lock. It holds it until it calls
 /// [`unlock_patches`].
 pub fn lock_patches() -> Result<(), Error> {
     let process = fork_generation();
@@ -85,7 +85,7 @@ pub fn lock_patches() -> Result<(), Error> {
     }
 }
 
-/// `Reactor.unlock_patches`
+/// `Reactor::Internal.unlock_patches`
 pub fn unlock_patches() {
     of_process(fork_generation()).unlock();
 }

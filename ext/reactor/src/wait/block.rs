@@ -39,7 +39,7 @@ pub fn block(
         return Ok(true);
     };
     let parked = scheduler.park(scope.slot);
-    scheduler.state_mut().cancel_timer(timer);
+    scheduler.state_mut().event_loop.cancel_timer(timer);
     match parked {
         Ok(cause) => Ok(cause != WakeCause::Elapsed),
         Err(error) => ended_by(scope, duration, error),
@@ -56,7 +56,6 @@ pub fn begin(scope: &HookScope, sleeps: bool, blocker: Option<ObjectRef>) -> boo
 
 /// An error has ended the wait, unless the fiber closes an IO: then the error is raised later.
 #[cold]
-#[inline(never)]
 fn ended_by(scope: &HookScope, duration: Option<Duration>, error: Error) -> Result<bool, Error> {
     if duration.is_some() || !closes_io() {
         return Err(error);
@@ -66,7 +65,6 @@ fn ended_by(scope: &HookScope, duration: Option<Duration>, error: Error) -> Resu
 
 /// [`block`] in a forked child, where no fiber turns the reactor: looks now and then whether an `unblock` has come.
 #[cold]
-#[inline(never)]
 pub fn block_in_forked_child(
     this: Obj<Scheduler>,
     duration: Option<Duration>,

@@ -111,7 +111,7 @@ impl State {
 
     /// A queue that gets an element now: its IO object is not pinned any more, or the scheduler is closed.
     pub fn take_queue_of_closer(&mut self) -> Option<ObjectRef> {
-        self.pins.take_queue(self.is_closed())
+        self.pins.take_queue(self.event_loop.is_closed)
     }
 
     /// Begins a wait for the last pin of an IO object. False, and nothing done, if it has none.

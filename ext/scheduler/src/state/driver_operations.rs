@@ -16,7 +16,7 @@ pub enum Progress {
 
 impl State {
     fn operations(&mut self) -> Option<&mut dyn Operations> {
-        self.event_loop.reactor_mut()?.operations()
+        self.event_loop.reactor.as_mut()?.operations()
     }
 
     fn start(

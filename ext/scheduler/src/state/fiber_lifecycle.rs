@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use reactor::{Backend, Reactor, Token};
+use reactor::Token;
 
 use crate::state::{
     State,
@@ -31,11 +31,6 @@ pub struct Start {
 impl State {
     // --- the scheduler -------------------------------------------------------------------------------------------
 
-    /// False, and nothing done, if it was open before.
-    pub fn open(&mut self, reactor: Reactor) -> bool {
-        self.event_loop.open(reactor)
-    }
-
     /// Releases the reactor's descriptors, waits until no worker uses memory of a fiber, and drops the jobs of fibers that never
     /// go on.
     pub fn close(&mut self) {
@@ -44,37 +39,16 @@ impl State {
         self.jobs.clear();
     }
 
-    pub fn is_closed(&self) -> bool {
-        self.event_loop.is_closed()
-    }
-
-    /// Whether it is open.
-    pub fn is_usable(&self) -> bool {
-        self.event_loop.is_usable()
-    }
-
-    pub fn backend(&self) -> Option<Backend> {
-        self.event_loop.backend()
-    }
-
-    /// The time of the last poll.
-    pub fn clock(&self) -> Option<Instant> {
-        self.event_loop.clock()
-    }
-
     // --- hooks ---------------------------------------------------------------------------------------------------
 
     /// A hook begins in this fiber, which has control. `None` if the scheduler is not open.
     ///
     /// If the fiber was not kept until now, the caller goes on with [`State::collectable`].
-    #[inline(always)] // in every hook
     pub fn enter(&mut self, fiber: ObjectRef) -> Option<EnteredFiber> {
-        if !self.is_usable() {
-            return None;
-        }
+        self.event_loop.reactor.as_ref()?;
         let entered = self.find_or_insert(fiber);
-        let before = self.control.running();
-        self.control.set_running(entered.slot);
+        let before = self.control.running;
+        self.control.running = Some(entered.slot);
         if self.fibers.enter_hook(entered.slot) {
             return Some(entered);
         }
@@ -88,7 +62,7 @@ impl State {
         let record = self.fibers.get(slot).filter(|_| before != Some(slot));
         if record.is_some_and(FiberRecord::was_collectable) {
             self.fibers.leave_hook(slot);
-            self.control.restore_running(before);
+            self.control.running = before;
             return EnteredFiber { slot, is_new: true };
         }
         self.note_resumer(slot, before);
@@ -107,8 +81,8 @@ impl State {
             true => slot,
             false => self.fibers.insert(fiber, false),
         };
-        let before = self.control.running();
-        self.control.set_running(slot);
+        let before = self.control.running;
+        self.control.running = Some(slot);
         self.fibers.enter_hook(slot);
         self.note_resumer(slot, before);
         slot
@@ -116,18 +90,14 @@ impl State {
 
     /// A fiber that the scheduler did not make has control: the fiber that had it before has resumed it.
     #[cold]
-    #[inline(never)]
     fn note_resumer(&mut self, slot: Slot, before: Option<Slot>) {
         let before = before.filter(|before| self.fibers.is_scheduled(*before));
-        let owner = before.map_or(self.control.owner(), |before| {
-            Some(self.fibers.life(before))
-        });
+        let owner = before.map_or(self.control.owner, |before| Some(self.fibers.life(before)));
         self.fibers.set_owner(slot, owner);
         self.note_owner(slot);
     }
 
     /// Control is in this fiber. The owner of a fiber that the scheduler made is the fiber itself, so it is not noted.
-    #[inline]
     fn note_owner(&mut self, slot: Slot) {
         if !self.fibers.is_scheduled(slot) {
             self.note_owner_of(slot);
@@ -135,9 +105,8 @@ impl State {
     }
 
     #[cold]
-    #[inline(never)]
     fn note_owner_of(&mut self, slot: Slot) {
-        self.control.set_owner(self.fibers.owner_or_self(slot));
+        self.control.owner = Some(self.fibers.owner_or_self(slot));
     }
 
     /// A hook begins in this fiber of a forked child, where the scheduler serves as a list of waits only.
@@ -182,7 +151,7 @@ impl State {
 
     /// The scheduler cancels its fibers, those that their `ensure` clauses start as well. Returns the live ones.
     pub fn begin_cancel(&mut self) -> Vec<Slot> {
-        self.control.set_cancelling(true);
+        self.control.cancelling = true;
         self.fibers.scheduled().collect()
     }
 
@@ -240,7 +209,7 @@ impl State {
 
     /// Control is about to go to another fiber.
     pub fn before_switch(&mut self, to: Slot) {
-        self.control.set_running(to);
+        self.control.running = Some(to);
         self.note_owner(to);
         self.counters.switches += 1;
     }
@@ -259,7 +228,6 @@ impl State {
 
     /// A fiber has given control away, and perhaps without parking.
     #[cold]
-    #[inline(never)]
     fn queue_left(&mut self, left: Slot) {
         if self.is_running(left) {
             self.enqueue(left);
@@ -268,7 +236,6 @@ impl State {
     }
 
     /// Whether the fiber may have been killed without the hooks having seen it, or a timeout of its owner may be around its wait.
-    #[inline(always)]
     pub fn may_concern_owner(&self, slot: Slot) -> bool {
         self.may_be_killed(slot)
             || (!self.fibers.is_scheduled(slot) && self.may_have_timeout_of_owner(slot))
@@ -291,10 +258,10 @@ impl State {
         }
         let is_nested = self.is_scheduled(starter);
         let outer_root = match is_nested {
-            true => self.control.root(),
-            false => self.control.replace_root(Some(starter)),
+            true => self.control.root,
+            false => self.control.root.replace(starter),
         };
-        self.control.set_running(started);
+        self.control.running = Some(started);
         self.trace_event(TraceEvent::Control, started);
         Start {
             turn,
@@ -305,7 +272,7 @@ impl State {
 
     /// The started fiber has parked or ended, and the starter goes on.
     pub fn end_start(&mut self, start: Start) {
-        self.control.replace_root(start.outer_root);
+        self.control.root = start.outer_root;
         self.fibers.end_wait(start.turn);
     }
 
@@ -340,7 +307,7 @@ impl State {
     /// The root fiber begins to wait for the end of all fibers. The token for [`State::end_drain`], and the root fiber before it.
     pub fn begin_drain(&mut self, slot: Slot) -> (Token, Option<Slot>) {
         self.trace_event(TraceEvent::Drain, slot);
-        (self.begin_turn(slot), self.control.replace_root(Some(slot)))
+        (self.begin_turn(slot), self.control.root.replace(slot))
     }
 
     /// It goes on. The first error that ended a fiber, if `succeeded`; it is kept otherwise.
@@ -349,11 +316,11 @@ impl State {
         (turn, outer_root): (Token, Option<Slot>),
         succeeded: bool,
     ) -> Option<ObjectRef> {
-        self.control.replace_root(outer_root);
-        self.control.set_cancelling(false);
+        self.control.root = outer_root;
+        self.control.cancelling = false;
         self.after_park(turn);
         match succeeded {
-            true => self.control.take_first_error(),
+            true => self.control.first_error.take(),
             false => None,
         }
     }

@@ -67,7 +67,6 @@ impl FiberTable {
     }
 
     /// The fiber in this slot has control: most likely, it is the next one to be found.
-    #[inline(always)] // in each switch
     pub fn expect(&mut self, slot: Slot) {
         if let Some(record) = self.get(slot) {
             self.last_found = Some((record.fiber.address(), slot));
@@ -160,7 +159,6 @@ impl FiberTable {
     // --- waits ---------------------------------------------------------------------------------------------------
 
     /// A wait begins. If the fiber is in the middle of another one, that goes on when this one has ended.
-    #[inline]
     pub fn begin_wait(&mut self, slot: Slot, purpose: Purpose) -> Token {
         let Some(record) = self.get_mut(slot) else {
             return Token::new(slot, 0);
@@ -175,7 +173,6 @@ impl FiberTable {
     }
 
     #[cold]
-    #[inline(never)]
     fn begin_nested(&mut self, slot: Slot, purpose: Purpose) -> Token {
         self.cover(slot);
         self.begin_wait(slot, purpose)
@@ -210,7 +207,6 @@ impl FiberTable {
     }
 
     /// The innermost wait is over for its fiber, whatever ended it, if it has this token. What it has covered goes on.
-    #[inline]
     pub fn end_wait(&mut self, token: Token) {
         let record = self.get_mut(token.index());
         let Some(record) = record.filter(|record| record.wait.number == token.generation()) else {
@@ -248,7 +244,6 @@ impl FiberTable {
 
     /// Whether an expired timeout is to be raised in the innermost wait. If none is, no later poll looks for it.
     #[cold]
-    #[inline(never)]
     fn poll_expired(&mut self, slot: Slot) -> bool {
         let is_expired = self.expired(slot).is_some();
         if let Some(record) = self.get_mut(slot) {

@@ -87,7 +87,6 @@ impl State {
 
     /// Whether a timeout of the fiber that waits for this one may be around its wait, as far as the number of hooks tells.
     #[cold]
-    #[inline(never)]
     pub fn may_have_timeout_of_owner(&self, slot: Slot) -> bool {
         let owner = self.fibers.owner(slot);
         self.may_interrupt_code(slot)
@@ -136,22 +135,22 @@ impl State {
 
     /// An error that reached `slot` is raised in the root fiber instead. `None` if that is `slot`, or if there is none.
     pub fn raise_in_root(&mut self, slot: Slot, exception: ObjectRef) -> Option<(Slot, ObjectRef)> {
-        let root = self.control.root().filter(|root| *root != slot)?;
+        let root = self.control.root.filter(|root| *root != slot)?;
         self.queue_if_over(slot);
-        self.control.set_fatal_error(exception);
+        self.control.fatal_error = Some(exception);
         Some((root, self.fibers.get(root)?.fiber))
     }
 
     /// What is pending for the thread is left to the root fiber, which is to get control now. `None` if that is `slot`, if there is
     /// none, or if it can't get control, because it waits for a fiber that it has resumed.
     pub fn leave_interrupts_to_root(&mut self, slot: Slot) -> Option<(Slot, ObjectRef)> {
-        let root = self.control.root().filter(|root| *root != slot)?;
+        let root = self.control.root.filter(|root| *root != slot)?;
         let fiber = self.fibers.get(root)?.fiber;
         if self.waits_for_parked(root) {
             return None;
         }
         self.queue_if_over(slot);
-        self.control.leave_interrupts_to_root();
+        self.control.has_interrupts_for_root = true;
         Some((root, fiber))
     }
 
@@ -166,10 +165,11 @@ impl State {
             self.raise_later(spawner.index(), exception);
             return false;
         }
-        match is_ordinary {
-            true => self.control.offer_first_error(exception),
-            false => self.control.offer_fatal_error(exception),
-        }
+        let error = match is_ordinary {
+            true => &mut self.control.first_error,
+            false => &mut self.control.fatal_error,
+        };
+        error.get_or_insert(exception); // an earlier one goes first
         is_ordinary
     }
 
@@ -214,7 +214,6 @@ impl State {
     }
 
     #[cold]
-    #[inline(never)]
     fn unblock_nested(&mut self, slot: Slot, blocker: Option<ObjectRef>) -> Unblocked {
         let is_parked = self.fibers.parked(slot).is_some();
         let is_named = blocker.is_some_and(|blocker| {
@@ -285,13 +284,11 @@ impl State {
 
     /// Whether the fiber may have been killed without the hooks having seen it: the VM has raised in another fiber that runs on
     /// behalf of the same owner.
-    #[inline(always)]
     pub fn may_be_killed(&self, slot: Slot) -> bool {
-        self.control.is_kill_suspected() && self.is_kill_suspected(slot)
+        self.control.kill_suspected && self.is_kill_suspected(slot)
     }
 
     #[cold]
-    #[inline(never)]
     fn is_kill_suspected(&self, slot: Slot) -> bool {
         let record = self.fibers.get(slot);
         let owner = self.fibers.get(self.fibers.owner_or_self(slot).index());
@@ -303,7 +300,7 @@ impl State {
     pub fn note_raise(&mut self, slot: Slot) {
         if !self.fibers.is_scheduled(slot) {
             let owner = self.fibers.owner_or_self(slot).index();
-            self.control.suspect_kill();
+            self.control.kill_suspected = true;
             if let Some(record) = self.fibers.get_mut(owner) {
                 record.is_kill_suspected = true;
             }
@@ -351,16 +348,16 @@ impl State {
 
     /// The operation behind this proxy is to raise at the next turn.
     pub fn push_interrupt(&mut self, interrupt: Interrupt) {
-        self.control.push_interrupt(interrupt);
+        self.control.interrupts.push_back(interrupt);
     }
 
     /// Whether an operation is to raise, or a timeout has expired that may have to be raised from outside.
     pub fn has_interrupts(&self) -> bool {
-        self.control.has_interrupts() || self.fibers.has_unheard()
+        !self.control.interrupts.is_empty() || self.fibers.has_unheard()
     }
 
     pub fn pop_interrupt(&mut self) -> Option<Interrupt> {
-        self.control.pop_interrupt()
+        self.control.interrupts.pop_front()
     }
 
     /// The next fiber with an expired timeout that was not parked itself, because it had resumed an Enumerator that is parked.

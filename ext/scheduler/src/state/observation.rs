@@ -58,7 +58,7 @@ impl State {
         rows.push(("ready", self.queue.len() as u64));
         rows.extend(self.waiting_rows());
         rows.push(("watchers", self.watchers.records().len() as u64));
-        if let Some(reactor) = self.reactor() {
+        if let Some(reactor) = self.event_loop.reactor.as_ref() {
             rows.push(("timers", reactor.timers() as u64));
             let now = Instant::now();
             let asleep = reactor.times().asleep(now);
@@ -85,7 +85,7 @@ impl State {
 
     /// The lengths of turns, the latenesses of timers, and how long jobs of the pool were queued. Empty once closed.
     pub fn histograms(&self) -> Vec<(&'static str, Histogram)> {
-        let Some(reactor) = self.reactor() else {
+        let Some(reactor) = self.event_loop.reactor.as_ref() else {
             return Vec::new();
         };
         vec![
@@ -97,13 +97,13 @@ impl State {
 
     /// A row for each fiber that is not to be collected.
     pub fn fiber_rows(&self) -> Vec<FiberRow> {
-        let kept = self.fibers.kept_records(self.control.running());
+        let kept = self.fibers.kept_records(self.control.running);
         kept.map(FiberRow::of).collect()
     }
 
     /// A row for each of at most `limit` fibers, those that have waited longest.
     pub fn longest_waits(&self, limit: usize) -> Vec<FiberRow> {
-        let kept = self.fibers.kept_records(self.control.running());
+        let kept = self.fibers.kept_records(self.control.running);
         let waiting = kept.filter(|record| record.wait.parked_at.is_some());
         let mut records: Vec<_> = waiting.collect();
         if records.len() > limit {
@@ -127,13 +127,13 @@ impl State {
     /// A number that changes whenever control changes hands; `None` while the thread sleeps in the kernel, and while there
     /// is no fiber that could be held up.
     pub fn progress_count(&self) -> Option<u64> {
-        let is_idle = self.event_loop.is_sleeping() || self.fibers.live() == 0;
+        let is_idle = self.event_loop.is_sleeping || self.fibers.live() == 0;
         (!is_idle).then(|| self.counters.progress())
     }
 
     /// The fiber that has control as far as the scheduler gave it; `None` if it does not know the fiber.
     pub fn running_fiber(&self) -> Option<ObjectRef> {
-        let running = self.control.running()?;
+        let running = self.control.running?;
         Some(self.fibers.get(running)?.fiber)
     }
 
@@ -179,7 +179,6 @@ impl State {
     }
 
     /// Records what happens to a fiber, if a trace is on.
-    #[inline(always)] // the usual case, no trace, is one comparison
     pub(super) fn trace_event(&mut self, event: TraceEvent, slot: Slot) {
         if self.is_traced() {
             self.record_event(event, slot);
@@ -187,7 +186,6 @@ impl State {
     }
 
     #[cold]
-    #[inline(never)]
     fn record_event(&mut self, event: TraceEvent, slot: Slot) {
         if let Some(trace) = &mut self.trace {
             if let Some(record) = self.fibers.get(slot) {
@@ -197,7 +195,6 @@ impl State {
     }
 
     /// Records what happens to the loop, if a trace is on.
-    #[inline(always)] // likewise
     pub(super) fn trace_turn(&mut self, event: TraceEvent) {
         if self.is_traced() {
             self.record_turn(event);
@@ -205,7 +202,6 @@ impl State {
     }
 
     #[cold]
-    #[inline(never)]
     fn record_turn(&mut self, event: TraceEvent) {
         if let Some(trace) = &mut self.trace {
             trace.turn(event);

@@ -19,11 +19,11 @@ impl State {
         class: WorkClass,
     ) -> bool {
         let has_capacity = |reactor: &Reactor| reactor.pool().has_capacity(class);
-        if self.reactor().is_none_or(has_capacity) {
+        if self.event_loop.reactor.as_ref().is_none_or(has_capacity) {
             return false;
         }
         let token = self.fibers.begin_wait(slot, Purpose::Work { io_number });
-        if let Some(reactor) = self.reactor() {
+        if let Some(reactor) = self.event_loop.reactor.as_ref() {
             reactor.pool().notify_when_capacity(token, class);
         }
         true
@@ -31,7 +31,10 @@ impl State {
 
     /// As [`Pool::is_busy`](reactor::Pool::is_busy).
     pub fn is_pool_busy(&self, class: WorkClass) -> bool {
-        self.reactor().is_some_and(|r| r.pool().is_busy(class))
+        self.event_loop
+            .reactor
+            .as_ref()
+            .is_some_and(|r| r.pool().is_busy(class))
     }
 
     /// Gives work to the pool, and begins a wait for its end.
@@ -72,7 +75,7 @@ impl State {
         submit: impl FnOnce(&mut Pool, Token) -> Result<Job<T>, Refused>,
     ) -> Result<Job<T>, Refused> {
         let token = self.fibers.begin_wait(slot, Purpose::Work { io_number });
-        let job = match self.event_loop.reactor_mut() {
+        let job = match self.event_loop.reactor.as_mut() {
             Some(reactor) => submit(reactor.pool_mut(), token),
             None => Err(Refused::Foreign),
         };
@@ -124,7 +127,7 @@ impl State {
     /// would not have to wait long. As many as there are workers may read, and one more that is next, so that none of them
     /// waits for the loop either.
     pub fn should_read_on_pool(&mut self) -> bool {
-        let Some(reactor) = self.event_loop.reactor() else {
+        let Some(reactor) = self.event_loop.reactor.as_ref() else {
             return false;
         };
         let has_worker = self.buffers.count() <= reactor.pool().limits().cpu;

@@ -30,7 +30,11 @@ const HOUR: Option<Duration> = Some(Duration::from_secs(3600));
 fn open() -> (State, Script) {
     let (driver, script) = Mock::new();
     let mut state = State::default();
-    assert!(state.open(Reactor::with_driver(Box::new(driver))));
+    assert!(
+        state
+            .event_loop
+            .open(Reactor::with_driver(Box::new(driver)))
+    );
     (state, script)
 }
 

@@ -14,7 +14,6 @@ const _: () = assert!(
 );
 
 /// Whether the token is one of a watcher.
-#[inline(always)]
 pub fn is_of_watcher(token: Token) -> bool {
     token.index() & WATCHER != 0
 }

@@ -11,7 +11,6 @@ use crate::state::{
 
 impl State {
     /// Takes the next fiber of the ready queue, unless a poll is due.
-    #[inline(never)]
     pub fn next_ready(&mut self) -> Next {
         if self.queue.holds_nothing() {
             return Next::Nothing;
@@ -32,7 +31,6 @@ impl State {
     }
 
     /// As [`State::next_ready`], if the entry that was taken is no fiber that can run: it is a watcher, or stale.
-    #[inline(never)] // a loop in the function above would load half of the state before its first round
     fn next_after(&mut self, mut token: Token) -> Next {
         loop {
             if self.watchers.is_due(token) {
@@ -77,7 +75,7 @@ impl State {
                 );
             }
         }
-        self.event_loop.reuse(events);
+        self.event_loop.events = events;
         self.trace_turn(TraceEvent::Turned);
         self.queue.on_poll();
         Ok(())
@@ -86,7 +84,6 @@ impl State {
     /// What a token names has come to its end by this cause: a wait, or the time of a timeout. Whether that went on until now.
     ///
     /// If it is a fiber's innermost wait, or ends that, the fiber is queued.
-    #[inline(always)] // called for each event, and by each `unblock`
     pub fn wake(&mut self, token: Token, cause: WakeCause) -> bool {
         let is_woken = self.fibers.wake(token, cause);
         if is_woken {
@@ -95,7 +92,6 @@ impl State {
         is_woken || self.wake_in_strand(token, cause)
     }
 
-    #[inline(always)]
     fn push_woken(&mut self, token: Token, cause: WakeCause) {
         match cause {
             WakeCause::Elapsed => self.queue.push_expired(token),
@@ -105,7 +101,6 @@ impl State {
     }
 
     #[cold]
-    #[inline(never)]
     fn wake_in_strand(&mut self, token: Token, cause: WakeCause) -> bool {
         if let Some(wait) = self.fibers.wait_mut(token) {
             return wait.wake(cause);
@@ -169,7 +164,7 @@ impl State {
     /// to be raised. Otherwise [`State::next_ready`] says when a poll is due. In virtual time, where the order must not depend on
     /// the machine, each yield polls.
     pub fn yields_with_poll(&self) -> bool {
-        self.queue.is_round_over() || self.has_interrupts() || self.is_virtual()
+        self.queue.is_round_over() || self.has_interrupts() || self.event_loop.is_virtual()
     }
 
     /// A fiber yields: it is queued behind the ready fibers, and behind those that the next polls wake.
@@ -201,7 +196,7 @@ impl State {
 
     /// Whether no fiber can run but those of low priority.
     pub fn is_idle(&self) -> bool {
-        self.queue.is_empty() && !self.control.has_interrupts()
+        self.queue.is_empty() && self.control.interrupts.is_empty()
     }
 
     // --- sleeping ------------------------------------------------------------------------------------------------
@@ -236,7 +231,7 @@ impl State {
 
     /// The root fiber, if this is another one, which is about to sleep.
     pub fn root_during_sleep(&self, slot: Slot) -> Option<(Slot, ObjectRef)> {
-        let root = self.control.root().filter(|root| *root != slot)?;
+        let root = self.control.root.filter(|root| *root != slot)?;
         let sleeps = self.is_idle() && !self.fibers.may_run(slot);
         sleeps.then_some((root, self.fibers.get(root)?.fiber))
     }
@@ -254,7 +249,7 @@ impl State {
     /// `collected`: milliseconds of garbage collection during the sleep.
     pub fn end_sleep(&mut self, collected: usize) {
         self.counters.gc_asleep += collected as u64;
-        self.event_loop.end_sleep();
+        self.event_loop.is_sleeping = false;
         self.trace_turn(TraceEvent::Wake);
     }
 

@@ -1,10 +1,9 @@
 //! Waits for descriptors, for time, and for an `unblock`; and the timeouts around them.
 
-use std::{sync::Weak, time::Duration};
+use std::time::Duration;
 
 use reactor::{
-    Attempt, Deadline, DescriptorReadiness, Handle, Interest, OwnerId, Reactor, Ready, TimerId,
-    Token, Wait, WaitId,
+    Attempt, Deadline, DescriptorReadiness, Interest, OwnerId, Ready, TimerId, Token, Wait, WaitId,
 };
 
 use crate::state::{
@@ -67,7 +66,7 @@ impl State {
         watch: Watch,
         deadline: Option<Deadline>,
     ) -> std::io::Result<Option<Registered>> {
-        let Some(reactor) = self.event_loop.reactor_mut() else {
+        let Some(reactor) = self.event_loop.reactor.as_mut() else {
             return Ok(None);
         };
         let purpose = Purpose::Readiness {
@@ -99,7 +98,7 @@ impl State {
     /// Undoes the registrations of a wait: what the descriptor was ready for.
     pub fn end_readiness(&mut self, (wait, timer): Registered) -> Ready {
         self.event_loop.cancel_timer(timer);
-        let reactor = self.event_loop.reactor_mut();
+        let reactor = self.event_loop.reactor.as_mut();
         match wait {
             ReadinessWait::Polled(wait) => {
                 reactor.map_or(Ready::EMPTY, |reactor| reactor.end(wait))
@@ -132,7 +131,7 @@ impl State {
         let token = self.fibers.begin_wait(slot, purpose);
         let mut waits = Vec::with_capacity(watches.len());
         let mut begun = BegunAny::Parked;
-        if let Some(reactor) = self.event_loop.reactor_mut() {
+        if let Some(reactor) = self.event_loop.reactor.as_mut() {
             for watch in watches {
                 match reactor.wait(watch.descriptor, watch.owner_id, watch.interest, token) {
                     Ok(Wait::Pending(wait)) => {
@@ -165,7 +164,7 @@ impl State {
         self.fibers.end_wait(registered.token);
         self.unpolled.remove(registered.token);
         self.event_loop.cancel_timer(registered.timer);
-        if let Some(reactor) = self.event_loop.reactor_mut() {
+        if let Some(reactor) = self.event_loop.reactor.as_mut() {
             for wait in registered.waits {
                 reactor.end(wait);
             }
@@ -174,7 +173,7 @@ impl State {
 
     /// The tokens of all waits for the descriptor that have no answer.
     pub(super) fn waiters(&self, descriptor: i32) -> Vec<Token> {
-        let reactor = self.event_loop.reactor();
+        let reactor = self.event_loop.reactor.as_ref();
         let mut tokens = reactor.map_or_else(Vec::new, |reactor| reactor.waiters(descriptor));
         tokens.extend(self.unpolled.tokens(descriptor));
         tokens
@@ -186,28 +185,14 @@ impl State {
         descriptor: i32,
         owner_id: OwnerId,
     ) -> Option<DescriptorReadiness> {
-        let reactor = self.event_loop.reactor()?;
+        let reactor = self.event_loop.reactor.as_ref()?;
         Some(reactor.cached_readiness(descriptor, owner_id))
     }
 
     /// Tells the reactor what a system call has seen.
     pub fn record_attempt(&mut self, watch: Watch, attempt: Attempt) {
-        if let Some(reactor) = self.event_loop.reactor_mut() {
+        if let Some(reactor) = self.event_loop.reactor.as_mut() {
             reactor.attempted(watch.descriptor, watch.owner_id, watch.interest, attempt);
-        }
-    }
-
-    /// The IO object is about to be closed, and no fiber waits for it.
-    pub fn note_close(&mut self, descriptor: i32, owner_id: OwnerId) {
-        if let Some(reactor) = self.event_loop.reactor_mut() {
-            reactor.note_close(descriptor, owner_id);
-        }
-    }
-
-    /// The descriptor refers to another file than before: its waits go on with that file.
-    pub fn replaced(&mut self, descriptor: i32) {
-        if let Some(reactor) = self.event_loop.reactor_mut() {
-            reactor.replaced(descriptor);
         }
     }
 
@@ -245,10 +230,6 @@ impl State {
         state == Some(FiberState::Woken(WakeCause::Unblocked))
     }
 
-    pub fn cancel_timer(&mut self, timer: Option<TimerId>) {
-        self.event_loop.cancel_timer(timer);
-    }
-
     /// Begins a `block` in a forked child, where no driver turns: the caller looks whether it is over.
     pub fn begin_block_in_forked_child(&mut self, slot: Slot) -> Token {
         self.fibers.begin_wait(slot, Purpose::ANY_UNBLOCK)
@@ -280,19 +261,10 @@ impl State {
         }
     }
 
-    /// A handle by which the reactor is told that a fiber has been collected. `None` once closed.
-    pub fn weak_handle(&mut self) -> Option<Weak<Handle>> {
-        self.event_loop.weak_handle()
-    }
-
     /// The block has ended: nothing is raised after it. Whether the timeout was known.
     pub fn end_timeout(&mut self, token: Token) -> bool {
         let timer = self.fibers.end_timeout(token);
         self.event_loop.cancel_timer(timer.flatten());
         timer.is_some()
-    }
-
-    pub(super) fn reactor(&self) -> Option<&Reactor> {
-        self.event_loop.reactor()
     }
 }

@@ -15,7 +15,6 @@ impl FiberTable {
 
     /// Something begins in the middle of the fiber's wait, if it is in one.
     #[cold]
-    #[inline(never)]
     pub(super) fn cover(&mut self, slot: Slot) {
         let Some(record) = self.get_mut(slot).filter(|record| record.is_in_wait()) else {
             return;
@@ -30,7 +29,6 @@ impl FiberTable {
 
     /// The innermost wait or timeout has ended: what it has covered goes on.
     #[cold]
-    #[inline(never)]
     pub(super) fn uncover(&mut self, slot: Slot) {
         let Some(record) = self.get_mut(slot) else {
             return;

@@ -31,7 +31,7 @@ fn owner(state: &mut State) -> usize {
 
 /// The fiber in which this timeout began has been collected, and its end was told.
 fn collect(state: &mut State, token: Token) {
-    let handle = state.weak_handle().unwrap().upgrade().unwrap();
+    let handle = state.event_loop.weak_handle().unwrap().upgrade().unwrap();
     handle.notify(token).unwrap();
     state.poll_once().unwrap();
 }
@@ -157,7 +157,7 @@ fn the_owner_of_a_fiber_that_is_not_kept_raises_its_timeout() {
     let number = owner(&mut state);
     let own = state.find(fiber(number)).unwrap();
     suspended(&mut state, number, 1);
-    assert!(state.freeze_clock(Duration::ZERO));
+    assert!(state.event_loop.freeze_clock(Duration::ZERO));
     state.begin_block(own, true, None, None).unwrap();
     state.advance_if_idle();
     state.poll_once().unwrap();
@@ -182,11 +182,11 @@ fn a_timeout_whose_block_has_ended_does_not_end_with_the_fiber() {
 #[test]
 fn a_closed_loop_is_told_of_no_fiber() {
     let (mut state, _script) = open();
-    let handle = state.weak_handle().unwrap();
+    let handle = state.event_loop.weak_handle().unwrap();
     state.close();
     assert!(
         handle.upgrade().is_none(),
         "it would keep a descriptor open"
     );
-    assert!(state.weak_handle().is_none());
+    assert!(state.event_loop.weak_handle().is_none());
 }

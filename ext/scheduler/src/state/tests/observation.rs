@@ -41,7 +41,7 @@ fn the_last_unpin_wakes_a_closing_fiber() {
 fn virtual_time_advances_only_when_no_fiber_can_run() {
     let (mut state, _script) = open();
     let (sleeper, worker) = (scheduled(&mut state, 1), scheduled(&mut state, 2));
-    assert!(state.freeze_clock(Duration::from_millis(1)));
+    assert!(state.event_loop.freeze_clock(Duration::from_millis(1)));
     state.begin_block(sleeper, true, HOUR, None).unwrap();
     assert_eq!(
         Some(Duration::from_millis(1)),
@@ -50,7 +50,7 @@ fn virtual_time_advances_only_when_no_fiber_can_run() {
     state.yield_now(worker);
     assert_eq!(None, state.settle_before_advance());
     state.advance_if_idle();
-    assert_eq!(Some(Duration::ZERO), state.virtual_elapsed());
+    assert_eq!(Some(Duration::ZERO), state.event_loop.virtual_elapsed());
     assert_eq!(vec![worker], order(&mut state));
     state.begin_wait_for_unpin(worker, 5);
     state.pin((5, worker));
@@ -59,11 +59,11 @@ fn virtual_time_advances_only_when_no_fiber_can_run() {
     state.unpin((5, worker));
     assert_eq!(vec![worker], order(&mut state));
     end_wait(&mut state, worker);
-    state.hold_clock(true);
+    state.event_loop.hold_clock(true);
     assert_eq!(None, state.settle_before_advance());
-    state.hold_clock(false);
+    state.event_loop.hold_clock(false);
     state.advance_if_idle();
-    assert_eq!(HOUR, state.virtual_elapsed());
+    assert_eq!(HOUR, state.event_loop.virtual_elapsed());
     state.poll_once().unwrap();
     assert_eq!(vec![sleeper], order(&mut state));
 }

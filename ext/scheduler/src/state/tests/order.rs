@@ -135,7 +135,7 @@ fn a_fiber_that_yields_polls_if_something_is_to_be_raised_and_in_virtual_time() 
     assert!(state.yields_with_poll());
     state.pop_interrupt();
     assert!(!state.yields_with_poll());
-    assert!(state.freeze_clock(Duration::ZERO));
+    assert!(state.event_loop.freeze_clock(Duration::ZERO));
     assert!(state.yields_with_poll());
 }
 

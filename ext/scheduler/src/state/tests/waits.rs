@@ -224,7 +224,7 @@ fn an_interruption_without_a_limit_is_fired_by_hand_and_not_after_its_block() {
     let (mut state, _script) = open();
     let slot = scheduled(&mut state, 1);
     let interruption = state.begin_timeout(slot, (ERROR, NIL), None);
-    assert!(state.reactor().unwrap().timers() == 0);
+    assert!(state.event_loop.reactor.as_ref().unwrap().timers() == 0);
     block(&mut state, slot);
     state.poll_once().unwrap();
     assert_eq!(Next::Nothing, state.next_ready());

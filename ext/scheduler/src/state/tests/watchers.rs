@@ -161,7 +161,7 @@ fn a_watcher_whose_time_is_up_has_no_events() {
     assert_eq!(Some(due(1, None)), state.take_due_watcher(token));
     assert_eq!(None, state.take_due_watcher(later));
     assert_eq!(Some(object(2)), state.end_watcher(later));
-    assert_eq!(0, state.reactor().unwrap().timers());
+    assert_eq!(0, state.event_loop.reactor.as_ref().unwrap().timers());
 }
 
 #[test]
@@ -172,7 +172,7 @@ fn readiness_counts_even_if_the_time_is_up_as_well() {
     script.report(5, Ready::READABLE);
     state.poll_once().unwrap();
     assert_eq!(Some(due(1, READABLE)), state.take_due_watcher(token));
-    assert_eq!(0, state.reactor().unwrap().timers());
+    assert_eq!(0, state.event_loop.reactor.as_ref().unwrap().timers());
 }
 
 #[test]
