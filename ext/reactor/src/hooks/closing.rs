@@ -136,7 +136,7 @@ fn interrupt_all(
 
 /// Parks until no worker uses the descriptor of the IO. True: one does, and the caller is on another thread.
 fn wait_until_unused(ruby: &Ruby, this: Obj<Scheduler>, io_number: u64) -> Result<bool, Error> {
-    if !this.state().is_pinned(io_number) {
+    if !this.state().pins.is_pinned(io_number) {
         return Ok(false);
     }
     if !this.is_owner_thread() {

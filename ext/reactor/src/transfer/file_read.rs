@@ -201,7 +201,7 @@ impl FileRead<'_> {
             return Ok(None);
         };
         let scope = self.transfer.scope;
-        let guard = scope.scheduler.state().begin_lent_buffer();
+        let guard = scope.scheduler.state().buffers.lend();
         let ended = on_pool(scope, class, self.transfer.interrupted(), move || {
             let _guard = guard;
             buffer.with_writable(|bytes| read_into(descriptor, bytes, position))

@@ -61,7 +61,7 @@ fn step(transfer: &mut FileTransfer) -> Result<Step, Error> {
 /// Whether small writes are likely to be done at once.
 fn is_quick(transfer: &FileTransfer) -> bool {
     let state = transfer.scope.scheduler.state();
-    state.writes_are_quick(Instant::now())
+    state.write_latency.is_quick(Instant::now())
 }
 
 fn write_inline(transfer: &mut FileTransfer) -> Result<Step, Error> {
@@ -75,7 +75,8 @@ fn write_inline(transfer: &mut FileTransfer) -> Result<Step, Error> {
         .scope
         .scheduler
         .state_mut()
-        .record_write(took, start);
+        .write_latency
+        .record(took, start);
     Ok(match answer {
         Ok(count) => transfer.moved(count, room, room),
         Err(errno) => transfer.failed(errno),

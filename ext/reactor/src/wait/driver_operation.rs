@@ -5,7 +5,6 @@
 
 use magnus::Error;
 use reactor::{Operation, OperationId};
-use reactor_scheduler::state::driver_operations::Progress;
 use rustix::io::Errno;
 
 use crate::{control::hook_scope::HookScope, ruby::io_facts::IoFacts, wait::work::Interrupted};
@@ -36,7 +35,9 @@ impl EndedOperation {
         let given = with_memory(&mut |bytes| {
             taken = scope.scheduler.state_mut().take_outcome(self.id, bytes);
         });
-        scope.scheduler.state_mut().abandon(self.id);
+        if let Some(operations) = scope.scheduler.state_mut().operations() {
+            operations.abandon(self.id);
+        }
         given?;
         let outcome = taken.unwrap_or(Err(Errno::INVAL));
         self.raised.map_or(Ok(outcome), Err)
@@ -74,19 +75,20 @@ fn wait_for_completion(
         let parked = scope.scheduler.park(scope.slot);
         let mut state = scope.scheduler.state_mut();
         if let Err(error) = parked {
-            if interrupted == Interrupted::Leaves || state.withdraw(id) {
-                state.abandon(id);
-                return Err(error);
-            }
-            // An unwinding without an exception (a kill, a throw) cannot be kept while other Ruby code runs.
-            if error.value().is_none() {
-                state.wait_blocking(id);
+            if let Some(operations) = state.operations() {
+                if interrupted == Interrupted::Leaves || operations.withdraw(id) {
+                    operations.abandon(id);
+                    return Err(error);
+                }
+                // An unwinding without an exception (a kill, a throw) cannot be kept while other Ruby code runs.
+                if error.value().is_none() {
+                    _ = operations.wait(id);
+                }
             }
             raised = Some(error);
         }
-        match state.wait_on_operation(scope.slot, io_number, id) {
-            Progress::Completed => return Ok(EndedOperation { id, raised }),
-            Progress::Pending => {}
+        if !state.wait_on_operation(scope.slot, io_number, id) {
+            return Ok(EndedOperation { id, raised });
         }
     }
 }
