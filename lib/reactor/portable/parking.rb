@@ -32,10 +32,8 @@ module Reactor
     # ready queue like a {Wait}. `deferred`: it has let a wake-up go first, once. `outlasted`: it has come during a close, which it does
     # not end. That of a timeout knows the wait of the fiber, and
     # of the fiber's owner, in the middle of which its block began: nil, unless that was in a trap handler or a finalizer.
-    # `in_handler`: its block began in a trap handler. `level`: how many blocks of timeouts run in the fiber, up to this one;
-    # `level_of_owner`: how many ran in the fiber's owner.
-    Delivery = Struct.new(:fiber, :arguments, :queued, :done, :deferred, :outlasted, :outer, :outer_of_owner, :in_handler, :level,
-                          :level_of_owner)
+    # `in_handler`: its block began in a trap handler.
+    Delivery = Struct.new(:fiber, :arguments, :queued, :done, :deferred, :outlasted, :outer, :outer_of_owner, :in_handler)
 
     private_constant :Wait, :Delivery
 

@@ -83,7 +83,6 @@ module Reactor
       @handler_check = Thread::Mutex.new
       @limits = 0                        # timeouts whose blocks run
       @limited = ObjectSpace::WeakMap.new # delivery of a timeout => fiber that #fiber did not make, in which the block runs
-      @levels = ObjectSpace::WeakMap.new # fiber => how many blocks of timeouts run in it
       @collectable = {}.compare_by_identity # timers of these deliveries => true
       @collections = 0                   # how many garbage collections there were when @collectable was last looked through
       @owners = ObjectSpace::WeakMap.new # fiber that #fiber did not make => the fiber on whose behalf it runs
@@ -142,12 +141,6 @@ module Reactor
       end
       nil
     end
-
-    # Submits queued writes. Here there are none.
-    #
-    # @return [nil]
-    # @api private
-    def flush_sends = nil
 
     # --- hooks: time and other fibers ------------------------------------------------------------------------------
 

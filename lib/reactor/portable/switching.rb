@@ -157,7 +157,7 @@ module Reactor
         owner = @owners[fiber]
         return fiber if @waits.key?(fiber) || delivery.arguments.nil? || owner.nil?
 
-        delivery.outer, delivery.level = delivery.outer_of_owner, delivery.level_of_owner
+        delivery.outer = delivery.outer_of_owner
         owner
       end
 
@@ -215,23 +215,16 @@ module Reactor
       # Whether the wait is that of a trap handler or a finalizer that has interrupted the block of the timeout where it did not
       # wait yet.
       def handlers_alone?(wait, delivery)
-        delivery.arguments && ((wait.in_handler && !delivery.in_handler) || finalizer_inside?(delivery))
+        delivery.arguments && wait.in_handler && !delivery.in_handler
       end
 
       # The wait of a trap handler or a finalizer that is inside of the timeout's block, in a fiber that the fiber of the block has
-      # resumed. The finalizer may have resumed it. A handler's own timeout is inside of the handler, as is the fiber resumed there.
+      # resumed. A handler's own timeout is inside of the handler, as is the fiber resumed there.
       def handler_on_behalf_of(delivery)
-        interrupted = delivery.in_handler ? [] : waits_on_behalf_of(delivery.fiber, @interrupted)
-        interrupted.first || waits_on_behalf_of(delivery.fiber, @waits).find { |inner| UninterruptibleWaits.finalizes?(inner.fiber) || finalizer_inside?(delivery) }
+        waits_on_behalf_of(delivery.fiber, @interrupted).first unless delivery.in_handler
       end
 
       def waits_on_behalf_of(fiber, waits) = waits.each_value.select { |wait| fiber.equal?(@owners[wait.fiber]) }
-
-      # Whether a finalizer runs in the fiber of the timeout, inside of its block.
-      def finalizer_inside?(delivery)
-        fiber = delivery.fiber
-        UninterruptibleWaits.finalizes?(fiber, level_of(fiber) - delivery.level + 1)
-      end
 
       def raise_in(fiber, arguments)
         return fiber.raise(*arguments) if arguments

@@ -54,7 +54,6 @@ module Reactor
         note_owner
         fiber = Fiber.current
         delivery = delivery_to(fiber, arguments)
-        @levels[fiber] = level = delivery.level
         if seconds
           timer = @timers.add(from_now(seconds), delivery)
           @collectable[timer] = true unless delivery.fiber
@@ -65,7 +64,6 @@ module Reactor
         value
       ensure
         delivery&.done = true
-        @levels[fiber] = level - 1 if level
         remove_timeout(timer) if timer
         @limits -= 1
       end
@@ -76,20 +74,14 @@ module Reactor
         delivery = Delivery.new(nil, arguments)
         delivery.outer = @waits[fiber]
         delivery.in_handler = in_trap_handler?
-        delivery.level = level_of(fiber) + 1
         if @live.key?(fiber)
           delivery.fiber = fiber
         else
-          owner = @owners[fiber]
           @limited[delivery] = fiber
-          delivery.outer_of_owner = @waits[owner]
-          delivery.level_of_owner = level_of(owner)
+          delivery.outer_of_owner = @waits[@owners[fiber]]
         end
         delivery
       end
-
-      # How many blocks of timeouts run in the fiber.
-      def level_of(fiber) = @levels[fiber] || 0
 
       def remove_timeout(timer)
         @timers.remove(timer)

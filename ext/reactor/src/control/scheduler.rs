@@ -18,7 +18,6 @@ use crate::{
         convert,
         error::{self, ruby, runtime_error},
         handler,
-        method::{Receiver, ReceiverType},
         object::{Object, object_ref, write_barrier},
         panics,
         thread::blocking_call,
@@ -43,13 +42,6 @@ pub struct Scheduler {
     watcher_marks: OnceCell<ObjectRef>,
 }
 
-impl Receiver for Scheduler {
-    fn receiver_type() -> &'static ReceiverType<Self> {
-        static TYPE: ReceiverType<Scheduler> = ReceiverType::new();
-        &TYPE
-    }
-}
-
 impl DataTypeFunctions for Scheduler {
     fn mark(&self, marker: &Marker) {
         self.state().for_each_object(|object| object.mark(marker));
@@ -63,11 +55,11 @@ impl DataTypeFunctions for Scheduler {
 
     fn size(&self) -> usize {
         let size = || size_of::<Self>() + self.state().size();
-        panics::contain("size", size).unwrap_or(0)
+        panics::catch("size", size).unwrap_or(0)
     }
 
     fn free(self: Box<Self>) {
-        panics::contain("end of a scheduler", || drop(self));
+        _ = panics::catch("end of a scheduler", || drop(self));
     }
 }
 

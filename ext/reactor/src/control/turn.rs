@@ -12,7 +12,6 @@ use crate::{
         error::system_error,
         fiber::raise_in,
         gc_time::gc_milliseconds,
-        handler::blocks_in_finalizer_of,
         object::{Object, object_ref},
         thread::{
             check_interrupts, is_interrupted, is_main, is_only_thread, without_gvl, yield_gvl,
@@ -167,11 +166,6 @@ impl Scheduler {
             let Some((target, fiber)) = next else {
                 return Ok(());
             };
-            let limit = self.state().blocks_inside_fired(target);
-            if let Some(blocks) = blocks_in_finalizer_of(fiber.value(), limit)? {
-                self.state_mut().put_off_timeouts(target, blocks);
-                continue;
-            }
             let error = self.timeout_error(target);
             if let Some(exception) = error.value() {
                 let result = raise_in(fiber, exception);

@@ -3,7 +3,7 @@
 use reactor::{Operation, OperationId, Operations, Token};
 use rustix::io::Errno;
 
-use crate::state::{State, fiber::Slot, send_batching::MAX_READY, wait::WaitKind};
+use crate::state::{State, fiber::Slot, send_batching::MAX_READY, wait::Purpose};
 
 impl State {
     /// `None` where the driver carries out nothing.
@@ -21,7 +21,7 @@ impl State {
         let operations = self.operations();
         let id = operations.and_then(|it| it.start(descriptor, operation, token).ok());
         if id.is_none() {
-            self.fibers.end_wait(token.index());
+            self.fibers.end_wait(token);
         }
         id
     }
@@ -50,7 +50,7 @@ impl State {
 
     /// Queues a send, and begins a wait for its outcome. `None` if the driver does not take it.
     pub fn start_send(&mut self, slot: Slot, descriptor: i32, bytes: &[u8]) -> Option<OperationId> {
-        let token = self.fibers.begin_wait(slot, WaitKind::Send);
+        let token = self.fibers.begin_wait(slot, Purpose::Send);
         let id = self.start(token, descriptor, Operation::Send(bytes))?;
         self.counters.queued += 1;
         self.batching.on_queued();
@@ -91,7 +91,7 @@ impl State {
         io_number: u64,
         operation: Operation<'_>,
     ) -> Option<OperationId> {
-        let token = self.fibers.begin_work(slot, io_number);
+        let token = self.fibers.begin_wait(slot, Purpose::Work { io_number });
         let id = self.start(token, descriptor, operation)?;
         self.counters.carried += 1;
         self.pins.pin((io_number, slot));
@@ -103,7 +103,7 @@ impl State {
         if self.operations().is_none_or(|it| it.is_complete(id)) {
             return false;
         }
-        let token = self.fibers.begin_work(slot, io_number);
+        let token = self.fibers.begin_wait(slot, Purpose::Work { io_number });
         if let Some(operations) = self.operations() {
             operations.redirect(id, token);
         }

@@ -2,7 +2,7 @@
 
 use reactor::{Job, Pool, Reactor, Refused, Token, WorkClass};
 
-use crate::state::{State, awaited_jobs::AwaitedJob, fiber::Slot};
+use crate::state::{State, awaited_jobs::AwaitedJob, fiber::Slot, wait::Purpose};
 
 impl State {
     /// Begins a wait until the pool's queue of this class has room. False, and nothing done, if it has.
@@ -16,7 +16,7 @@ impl State {
         if self.event_loop.reactor.as_ref().is_none_or(has_capacity) {
             return false;
         }
-        let token = self.fibers.begin_work(slot, io_number);
+        let token = self.fibers.begin_wait(slot, Purpose::Work { io_number });
         if let Some(reactor) = &self.event_loop.reactor {
             reactor.pool().notify_when_capacity(token, class);
         }
@@ -34,13 +34,13 @@ impl State {
         io_number: u64,
         submit: impl FnOnce(&mut Pool, Token) -> Result<Job<T>, Refused>,
     ) -> Result<Job<T>, Refused> {
-        let token = self.fibers.begin_work(slot, io_number);
+        let token = self.fibers.begin_wait(slot, Purpose::Work { io_number });
         let job = match &mut self.event_loop.reactor {
             Some(reactor) => submit(reactor.pool_mut(), token),
             None => Err(Refused::Foreign),
         };
         if job.is_err() {
-            self.fibers.end_wait(slot);
+            self.fibers.end_wait(token);
         }
         job
     }
@@ -52,7 +52,7 @@ impl State {
         io_number: u64,
         job: &AwaitedJob<T>,
     ) {
-        let token = self.fibers.begin_work(slot, io_number);
+        let token = self.fibers.begin_wait(slot, Purpose::Work { io_number });
         if let Some(job) = self.jobs.get(job) {
             job.redirect(token);
         }

@@ -79,11 +79,11 @@ impl Trace {
 
     /// Something happens to a fiber.
     pub fn fiber(&mut self, event: TraceEvent, record: &FiberRecord) {
-        let of_wait = (record.io_number(), record.events());
+        let of_wait = (record.wait.io_number(), record.wait.events());
         self.push(
             event,
-            record.fiber().address(),
-            record.hook().name(),
+            record.fiber.address(),
+            record.wait.hook().name(),
             of_wait,
         );
     }
