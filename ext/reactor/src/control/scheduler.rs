@@ -20,6 +20,7 @@ use crate::{
         handler,
         object::{Object, object_ref, write_barrier},
         panics,
+        thread::blocking_call,
     },
 };
 
@@ -80,7 +81,11 @@ impl Scheduler {
 
     /// Releases the reactor's descriptors. Every later use raises.
     pub fn shutdown(&self) {
-        self.state_mut().close();
+        let mut finish = Some(self.state_mut().close());
+        blocking_call(|| finish.take().map(|finish| finish()));
+        if let Some(finish) = finish {
+            finish(); // an interrupt is pending, so it was not called
+        }
         self.push_to_closers();
     }
 

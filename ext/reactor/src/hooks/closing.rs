@@ -142,7 +142,7 @@ fn interrupt(this: Obj<Scheduler>, slot: Slot, io_number: u64, exception: Value)
 
 /// Parks until no worker uses the descriptor of the IO. True: one does, and the caller is on another thread.
 fn wait_until_unused(ruby: &Ruby, this: Obj<Scheduler>, io_number: u64) -> Result<bool, Error> {
-    if !this.state().is_pinned(io_number) {
+    if !this.state().pins.is_pinned(io_number) {
         return Ok(false);
     }
     if !this.is_owner_thread() {

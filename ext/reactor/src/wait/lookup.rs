@@ -7,7 +7,7 @@ use std::{
 };
 
 use magnus::{Error, RArray, RString, Ruby, TryConvert, TypedData, Value, typed_data::Obj};
-use reactor::{Job, Outcome, Token, WorkClass};
+use reactor::{Job, Outcome, Reactor, Token, WorkClass};
 use reactor_scheduler::system::getaddrinfo::{
     Address, Hints, Unresolved, error_message, getaddrinfo, is_in_hosts_file,
 };
@@ -95,7 +95,9 @@ pub fn lookup(ruby: &Ruby, this: Obj<Scheduler>, question: &[Value]) -> Result<O
 /// A name in /etc/hosts does not queue behind those for which nameservers are asked. Only its queue depends on that file: the answer
 /// is the resolver's.
 fn class_of(scope: &HookScope, host: Option<&CStr>, family: i32) -> WorkClass {
-    let would_wait = scope.scheduler.state().is_pool_busy(WorkClass::Network);
+    let reactor = &scope.scheduler.state().event_loop.reactor;
+    let is_busy = |reactor: &Reactor| reactor.pool().is_busy(WorkClass::Network);
+    let would_wait = reactor.as_ref().is_some_and(is_busy);
     match host {
         Some(host) if would_wait && is_in_hosts_file(host, family) => WorkClass::Disk,
         _ => WorkClass::Network,
