@@ -32,7 +32,7 @@ pub mod observation;
 pub mod pool_work;
 pub mod ready_queue;
 mod send_batching;
-mod slab;
+pub mod slab;
 pub mod time_slice;
 mod timeout_after;
 pub mod token_mark;

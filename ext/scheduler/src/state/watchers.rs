@@ -71,7 +71,7 @@ impl Watchers {
     }
 
     pub fn is_empty(&self) -> bool {
-        self.records.len() == 0
+        self.records.is_empty()
     }
 
     /// How many are not transient.
