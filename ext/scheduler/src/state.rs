@@ -33,8 +33,8 @@ pub mod pool_work;
 pub mod ready_queue;
 mod send_batching;
 pub mod slab;
+mod strand;
 pub mod time_slice;
-mod timeout_after;
 pub mod token_mark;
 pub mod trace;
 mod turn;
@@ -55,7 +55,6 @@ use lent_buffers::LentBuffers;
 use object_ref::ObjectRef;
 use ready_queue::ReadyQueue;
 use send_batching::SendBatching;
-use timeout_after::Timeouts;
 use trace::Trace;
 use unpolled_waits::UnpolledWaits;
 use watchers::Watchers;
@@ -67,7 +66,6 @@ pub struct State {
     pub event_loop: EventLoop,
     fibers: FiberTable,
     queue: ReadyQueue,
-    timeouts: Timeouts,
     watchers: Watchers,
     unpolled: UnpolledWaits,
     control: Control,
@@ -88,7 +86,6 @@ impl State {
     pub fn for_each_object(&self, mut visit: impl FnMut(ObjectRef)) {
         let running = self.control.running;
         self.fibers.for_each_object(running, &mut visit);
-        self.timeouts.for_each_object(&mut visit);
         let watchers = self.watchers.records().values();
         watchers.for_each(|record| visit(record.io));
         self.control.for_each_object(&mut visit);
@@ -104,7 +101,6 @@ impl State {
     pub fn size(&self) -> usize {
         self.fibers.size()
             + self.queue.size()
-            + self.timeouts.size()
             + self.watchers.records().size()
             + self.trace.as_deref().map_or(0, Trace::size)
     }

@@ -61,10 +61,6 @@ impl<T, const MARKS: u32> Slab<T, MARKS> {
         self.records.iter().flatten()
     }
 
-    pub fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
-        self.records.iter_mut().flatten()
-    }
-
     pub fn iter(&self) -> impl Iterator<Item = (Token, &T)> {
         let records = self.records.iter().enumerate();
         records.filter_map(|(place, record)| Some((self.token(place), record.as_ref()?)))
