@@ -196,13 +196,9 @@ impl Scheduler {
     }
 
     /// `stats`
-    pub fn statistics(ruby: &Ruby, this: Obj<Self>) -> Result<RHash, Error> {
+    pub fn statistics(ruby: &Ruby, this: Obj<Self>) -> RHash {
         let rows = this.state().statistics();
-        let hash = ruby.hash_new();
-        for (name, value) in rows {
-            hash.aset(ruby.sym_new(name), value)?;
-        }
-        Ok(hash)
+        convert::counters(ruby, rows)
     }
 
     /// Ends the sleep of the scheduler's thread, if it sleeps on behalf of this process.

@@ -10,7 +10,7 @@ use crate::{
     control::scheduler::Scheduler,
     ruby::{
         call::call_method,
-        error::is_fiber_error,
+        error::{into_exception, is_fiber_error},
         fiber::{new_fiber, start_fiber},
         object::{Object, object_ref, write_barrier},
     },
@@ -40,7 +40,7 @@ impl Scheduler {
         self.on_resumed(from);
         debug_assert_ne!(from, started);
         match result {
-            Err(error) if is_unborn && error.value().is_some_and(is_fiber_error) => {
+            Err(error) if is_unborn && is_fiber_error(&error) => {
                 self.fail_watcher(watcher, given[1], error)
             }
             result => self.filter_repeated_kill(from, result),
@@ -49,9 +49,7 @@ impl Scheduler {
 
     /// There is no memory for a fiber. The error counts as one that has ended it.
     fn fail_watcher(&self, watcher: Value, io: Value, error: Error) -> Result<(), Error> {
-        let Some(exception) = error.value() else {
-            return Err(error);
-        };
+        let exception = into_exception(error)?.as_value();
         let scheduler: Value = ivar(watcher, "@scheduler")?;
         let pinned = object_ref(exception);
         write_barrier(scheduler, pinned);

@@ -20,7 +20,7 @@ use crate::{
         scheduler::Scheduler,
     },
     ruby::{
-        error::closed_elsewhere_exception,
+        error::{closed_elsewhere, into_exception},
         fiber::is_fiber,
         io::{RealIo, real_io},
         io_facts::IoFacts,
@@ -102,7 +102,7 @@ fn prepare_close_of(
         }
         return Ok(None);
     }
-    interrupt_all(ruby, this, io_number, users)?;
+    interrupt_all(this, io_number, users)?;
     if wait_until_unused(ruby, this, io_number)? {
         return Ok(Some(ruby.to_symbol(IN_USE)));
     }
@@ -119,14 +119,9 @@ fn known(io: RealIo) -> Option<(i32, u64)> {
 }
 
 /// Raises IOError in these fibers, which wait for the IO with this number.
-fn interrupt_all(
-    ruby: &Ruby,
-    this: Obj<Scheduler>,
-    io_number: u64,
-    users: Vec<Slot>,
-) -> Result<(), Error> {
+fn interrupt_all(this: Obj<Scheduler>, io_number: u64, users: Vec<Slot>) -> Result<(), Error> {
     for slot in users {
-        let exception = closed_elsewhere_exception(ruby)?;
+        let exception = into_exception(closed_elsewhere())?;
         interrupt(this, slot, io_number, exception.as_value());
     }
     this.wake_thread();
@@ -212,12 +207,7 @@ pub fn prepare_reopen(
 /// `replaced(io, interrupts)`: the IO object has another file than before. All waits for the descriptor go on with that file,
 /// except that the watchers of this object end without a fiber, and that, if `interrupts`, IOError is raised in the fibers that
 /// wait for this object alone.
-pub fn replaced(
-    ruby: &Ruby,
-    this: Obj<Scheduler>,
-    io: Value,
-    interrupts: bool,
-) -> Result<(), Error> {
+pub fn replaced(this: Obj<Scheduler>, io: Value, interrupts: bool) -> Result<(), Error> {
     let Ok(io) = real_io(io) else {
         return Ok(());
     };
@@ -231,7 +221,7 @@ pub fn replaced(
     })?;
     if interrupts {
         let waiters = this.state().single_waiters_of(descriptor, io_number);
-        interrupt_all(ruby, this, io_number, waiters)?;
+        interrupt_all(this, io_number, waiters)?;
     }
     if let Some(reactor) = &mut this.state_mut().event_loop.reactor {
         reactor.replaced(descriptor);

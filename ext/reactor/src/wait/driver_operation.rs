@@ -7,7 +7,10 @@ use magnus::Error;
 use reactor::{Operation, OperationId};
 use rustix::io::Errno;
 
-use crate::{control::hook_scope::HookScope, ruby::io_facts::IoFacts};
+use crate::{
+    control::hook_scope::HookScope,
+    ruby::{error::is_unwinding, io_facts::IoFacts},
+};
 
 /// Parks until the operation on a file is over: its outcome, without what it has read. `None`, and nothing done, if the driver does not do that. An
 /// interrupted fiber takes back an operation that the kernel has not seen, and waits for the end of any other.
@@ -45,7 +48,7 @@ fn wait_for_end(
                     return Err(error);
                 }
                 // An unwinding without an exception (a kill, a throw) cannot be kept while other Ruby code runs.
-                if error.value().is_none() {
+                if is_unwinding(&error) {
                     _ = operations.wait(id);
                 }
             }

@@ -8,7 +8,7 @@ use reactor::{Job, Outcome, Refused, WorkClass};
 
 use crate::{
     control::hook_scope::HookScope,
-    ruby::error::{runtime_error, system_error},
+    ruby::error::{is_unwinding, runtime_error, system_error},
 };
 
 /// Has `work` done by the pool. The fiber is parked until it has ended. If the fiber is interrupted, work that has not
@@ -89,7 +89,7 @@ fn wait_for_end<T: Send + 'static>(
     let outcome = loop {
         if let Err(error) = scope.scheduler.park(scope.slot) {
             // An unwinding without an exception (a kill, a throw) cannot be kept while other Ruby code runs.
-            let is_unwinding = error.value().is_none();
+            let is_unwinding = is_unwinding(&error);
             raised = Some(error);
             // To cancel it drops the work, which is foreign code, so nothing is borrowed meanwhile.
             let job = scope.scheduler.state_mut().jobs.take(&kept);
