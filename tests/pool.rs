@@ -345,35 +345,6 @@ fn each_class_has_its_own_limit() {
 }
 
 #[test]
-fn cpu_work_runs_on_its_limit_of_threads() {
-    let mut reactor = reactor(Limits {
-        cpu: 1,
-        ..Limits::default()
-    });
-    let (gate, mut jobs) = (Gate::default(), Vec::new());
-    let census = Census::default();
-    for index in 0..20 {
-        let (gate, census) = (gate.clone(), census.clone());
-        let work = move || {
-            census.enter();
-            gate.pass();
-            census.leave();
-        };
-        let pool = reactor.pool_mut();
-        jobs.push(pool.submit(token(index), WorkClass::Cpu, work).unwrap());
-    }
-    assert_eq!(reactor.pool().statistics().started, 1, "one may begin");
-    let mut other = submit(&mut reactor, 99, || "not behind them");
-    assert_eq!(notified(&mut reactor, 1), [99]);
-    assert_eq!(other.take(), Some(Outcome::Done("not behind them")));
-    gate.open();
-    let mut told = notified(&mut reactor, 20);
-    told.sort_unstable(); // A worker notifies when another worker may have begun the next job.
-    assert!(told.into_iter().eq(0..20));
-    assert_eq!(census.most(), 1);
-}
-
-#[test]
 fn work_begins_in_the_order_it_came() {
     let mut reactor = reactor(Limits {
         threads: 1,
@@ -716,13 +687,4 @@ fn the_pool_refuses_work_in_a_forked_child() {
         Some(Outcome::Done(1)),
         "the parent's job is run"
     );
-}
-
-#[test]
-fn jobs_are_send_and_sync_and_pools_are_send() {
-    fn is_send<T: Send>() {}
-    fn is_sync<T: Sync>() {}
-    is_send::<Job<Vec<u8>>>();
-    is_sync::<Job<Vec<u8>>>();
-    is_send::<reactor::Pool>();
 }

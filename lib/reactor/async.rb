@@ -9,7 +9,7 @@
 
 require_relative "../reactor"
 
-unless defined?(Reactor::Poller)
+unless Reactor.const_defined?(:Poller)
   raise LoadError, "reactor/async needs the native library, which is #{Reactor.backends[:native]}; Async has a portable selector of its own"
 end
 

@@ -10,7 +10,6 @@ require_relative "portable/scheduler"
 module Reactor
   # Where the library may be: in a folder for this version of Ruby, if it was built for several, or at the top if it was built for one.
   LIBRARIES = Ractor.make_shareable(["reactor/#{RUBY_VERSION[/\A\d+\.\d+/]}/reactor", "reactor/reactor"])
-  private_constant :LIBRARIES
 
   # Why there is no native scheduler; nil if there is one.
   @absence =
@@ -44,22 +43,23 @@ module Reactor
 
   # The class that {Scheduler} inherits its hooks from.
   BaseScheduler = @absence ? PortableScheduler : NativeScheduler
-  private_constant :BaseScheduler
 
   class << self
     # The backend of a new scheduler that is given none: REACTOR_BACKEND, else the best one of this machine.
     #
     # @return [Symbol]
     # @raise [ArgumentError] REACTOR_BACKEND names a backend that is unknown or not available here; the message says why
-    def backend = choose(nil)
+    def backend = Internal.choose(nil)
 
     # @return [Hash{Symbol => true, String}] every backend there is, best first, with true or the reason why it cannot be used
     #   here
     def backends
-      native = @absence ? { native: @absence } : native_backends
+      native = @absence ? { native: @absence } : Internal.native_backends
       native.merge(select: true)
     end
+  end
 
+  class << Internal
     # @param wanted [Symbol, String, nil] nil: REACTOR_BACKEND, else the best one
     # @return [Symbol] the backend that is meant
     # @raise [ArgumentError] it is unknown or unavailable; the message says why
@@ -67,11 +67,11 @@ module Reactor
     # @api private
     def choose(wanted)
       wanted = ENV.fetch("REACTOR_BACKEND", "").then { |name| name unless name.empty? } if nil.equal?(wanted)
-      return backends.key(true) if nil.equal?(wanted)
+      return Reactor.backends.key(true) if nil.equal?(wanted)
       raise TypeError, "a backend is a Symbol or a String, not #{Arguments.class_of(wanted)}" unless Symbol === wanted || String === wanted
 
       name = wanted.to_sym
-      known = backends
+      known = Reactor.backends
       case reason = known[name]
       when true then name
       when nil then raise ArgumentError, "unknown backend #{wanted.inspect} (there are: #{known.keys.join(", ")})"

@@ -21,7 +21,7 @@ module Reactor
 
       # @return [IO, nil] a pidfd, readable when the child has ended; nil if there is none for this child
       def exit_descriptor(pid, flags)
-        descriptor = Reactor.pidfd(pid) if pid.positive? && flags.nobits?(Process::WUNTRACED)
+        descriptor = Internal.pidfd(pid) if pid.positive? && flags.nobits?(Process::WUNTRACED)
         IO.for_fd(descriptor, "r") if descriptor
       end
 
@@ -32,7 +32,7 @@ module Reactor
       def await(pid, flags)
         errors = Thread::Queue.new # a join in a trap handler would end the sleep that the handler has interrupted
         thread = Thread.new do
-          Reactor.await_child(pid, flags)
+          Internal.await_child(pid, flags)
         rescue SystemCallError => error
           errors << error
         ensure

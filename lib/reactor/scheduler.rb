@@ -62,18 +62,17 @@ module Reactor
     # @return [Scheduler, Scheduler::Portable] a Portable if :select is asked for while the native library is loaded
     # @raise [ArgumentError] the backend is unknown or not available, or it is :select in a subclass of the native scheduler
     def self.new(*arguments, **options, &block)
-      return super if self <= PortableScheduler || Reactor.choose(options[:backend]) != :select
+      return super if self <= PortableScheduler || Internal.choose(options[:backend]) != :select
       return Portable.new(*arguments, **options, backend: :select) if equal?(Scheduler)
 
       raise ArgumentError, "#{self} inherits from the native scheduler; set REACTOR_BACKEND=select before requiring reactor to put it on the portable one"
     end
 
-    # @return [Boolean] also for a {Portable}, which `new` may have returned
-    # @api private
+    # @return [Boolean] also true of a Portable
     def self.===(object) = super || (equal?(Scheduler) && Portable === object)
 
-    # The portable scheduler. It is also there if the native one is loaded, for comparing the two and for tests. It inherits other hooks
-    # than Scheduler, and counts as one.
+    # The portable scheduler. It is also there if the native one is loaded, for comparing the two and for tests. It cannot inherit from
+    # Scheduler, which has the native hooks then, but it is a Scheduler to `is_a?` and `case`.
     class Portable < PortableScheduler
       include Parts
       extend Allocation
@@ -83,7 +82,7 @@ module Reactor
       # @raise [ArgumentError] any other name
       def initialize(backend: :select, **options) = super
 
-      # @api private
+      # @return [Boolean] also true of {Scheduler}
       def is_a?(klass) = super || klass.equal?(Scheduler)
       alias kind_of? is_a?
     end

@@ -36,19 +36,19 @@ module Reactor
       # @param scheduler [#prepare_close, #replaced] is told of each IO that is closed or reopened in this Ractor
       def register(scheduler)
         # The map is weak, so it keeps no scheduler alive.
-        (Reactor.schedulers || (Reactor.schedulers = ObjectSpace::WeakMap.new))[scheduler] = true
+        (Internal.schedulers || (Internal.schedulers = ObjectSpace::WeakMap.new))[scheduler] = true
       end
 
       # A fiber that waits in IO#close holds a list of all that are registered, and keeps them alive.
       #
       # @param scheduler [#prepare_close, #replaced] has ended
-      def unregister(scheduler) = Reactor.schedulers&.delete(scheduler)
+      def unregister(scheduler) = Internal.schedulers&.delete(scheduler)
 
       # Yields every scheduler of this Ractor.
-      def each(&) = Reactor.schedulers&.each_key(&)
+      def each(&) = Internal.schedulers&.each_key(&)
 
       # @return [Array<Member>] every scheduler of this Ractor. Another thread may make one meanwhile.
-      def list = Reactor.schedulers&.keys || []
+      def list = Internal.schedulers&.keys || []
     end
   end
 end

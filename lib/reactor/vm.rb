@@ -1,6 +1,12 @@
 # frozen_string_literal: true
 
 module Reactor
+  # The functions of the native library, and those that stand in for them without it (portable/stubs.rb).
+  #
+  # @api private
+  module Internal
+  end
+
   # Facts of the VM that no constant and no method of Ruby's has.
   #
   # @api private
@@ -83,7 +89,7 @@ module Reactor
       # @param blocker what the fiber waited for
       # @return [void]
       def hand_on_mutex(blocker)
-        blocker.unlock if Reactor.visible?(blocker) && Thread::Mutex === blocker && blocker.try_lock
+        blocker.unlock if Internal.visible?(blocker) && Thread::Mutex === blocker && blocker.try_lock
       end
 
       private

@@ -48,8 +48,8 @@ impl MioDriver {
         })
     }
 
-    /// As [`Driver::poll`]. `take` is called with the first events, in their order, until it returns false or the event is a rare
-    /// one. Those that it has taken are not in `events`.
+    /// As [`Driver::poll`]. `take` is called with each event that reports nothing but data and room. Those that it takes, by
+    /// returning true, are not in `events`.
     #[inline(always)] // in each turn
     pub(crate) fn poll_and(
         &mut self,
@@ -70,32 +70,27 @@ impl MioDriver {
                 _ => Err(error),
             };
         }
-        for (place, event) in self.events.iter().enumerate() {
-            let token = Token::from(event.token().0);
-            match plain_ready_of(event) {
-                Some(ready) if token != Token::WAKE && take(Event { token, ready }) => {}
-                _ => {
-                    self.append_from(place, events);
-                    break;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Appends the events that were polled, from this one on.
-    #[inline(never)] // most events are taken
-    fn append_from(&mut self, first: usize, events: &mut Events) {
-        for event in self.events.iter().skip(first) {
+        for event in &self.events {
             let token = Token::from(event.token().0);
             if token == Token::WAKE {
                 continue;
             }
-            let ready = self.sources.refine(token, ready_of(event));
-            if !ready.is_empty() {
-                events.push(Event { token, ready });
+            self.sources.fired(token);
+            match plain_ready_of(event) {
+                Some(ready) if take(Event { token, ready }) => {}
+                _ => push_rare(&self.sources, event, events),
             }
         }
+        Ok(())
+    }
+}
+
+#[cold] // most events are taken
+fn push_rare(sources: &Sources, event: &mio::event::Event, events: &mut Events) {
+    let token = Token::from(event.token().0);
+    let ready = sources.refine(token, ready_of(event));
+    if !ready.is_empty() {
+        events.push(Event { token, ready });
     }
 }
 

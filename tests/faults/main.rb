@@ -16,7 +16,6 @@ require_relative "run"
 #   ruby tests/faults/main.rb --jobs 1              as many runs at a time; otherwise one for each processor
 #   ruby tests/faults/main.rb --pairs FILE          appends the pairs of a call and an error that were made
 #   ruby tests/faults/main.rb --complete            fails if a pair of the list is not in that file
-#   ruby tests/faults/main.rb --suite close sleep   nothing fails: are the calls of these files of the suite in the list?
 module Faults
   UNAVAILABLE = 77
   WATCHED = 3 # runs without a failure: in one of them each call is made
@@ -144,15 +143,13 @@ module Faults
         options.on("--seconds N", Integer) { |number| @seconds = number }
         options.on("--pairs FILE") { |path| @pairs = path }
         options.on("--complete") { @complete = true }
-        options.on("--suite") { @suite = true }
       end.parse!(arguments)
-      @words = arguments
     end
 
     def run
       raise "there is no native backend" if backends.empty?
 
-      found = backends.sum { |backend| @suite ? suite_on(backend) : on(backend) }
+      found = backends.sum { |backend| on(backend) }
       found += incomplete if @complete
       puts "#{found} problems"
       found.zero? ? 0 : 1
@@ -184,18 +181,6 @@ module Faults
       List.describe(never).each { |text| puts "#{text}: never made" }
       puts "#{List.pairs.size - never.size} of the #{List.pairs.size} pairs of the list made"
       never.size
-    end
-
-    # The files of the suite: which calls have no row?
-    def suite_on(backend)
-      files = Dir["#{ROOT}/tests/ruby/test_*.rb"].select { |path| @words.empty? || @words.any? { |word| File.basename(path).include?(word) } }
-      files.sum do |path|
-        run = Batch.new(backend, [nil], seconds: 600, program: ["-r#{__dir__}/begin", path]).runs.first
-        missing = List.missing(run.calls)
-        puts "#{backend}: #{File.basename(path)}: #{run.calls.size} calls#{missing.map { |call| "; #{call} is not in the list" }.join}"
-        $stdout.flush
-        missing.size
-      end
     end
   end
 end

@@ -28,13 +28,12 @@ module Faults
     attr_reader :runs, :reason
 
     # A fault for each run; nil: it is only watched.
-    def initialize(backend, faults, seconds: SECONDS, program: nil)
+    def initialize(backend, faults, seconds: SECONDS)
       Dir.mktmpdir do |folder|
         plans = faults.map { |fault| fault ? fault.arguments.join(" ") : "watch" }
         File.write("#{folder}/plans", plans.map { |plan| "#{plan}\n" }.join)
         text, status = Open3.capture2e({ "REACTOR_BACKEND" => backend }, INJECTOR, "#{folder}/report", "reactor.so", seconds.to_s,
-                                       "#{folder}/plans", "--", RbConfig.ruby, "-I#{ROOT}/lib",
-                                       *(program || [PROGRAM, folder, faults.size.to_s]))
+                                       "#{folder}/plans", "--", RbConfig.ruby, "-I#{ROOT}/lib", PROGRAM, folder, faults.size.to_s)
         @reason = text.lines.last.to_s.chomp unless status.success?
         @runs = Array.new(faults.size)
         sections(folder).each { |number, lines| @runs[number] = Run.new(lines, text_of("#{folder}/#{number}.out"), text_of("#{folder}/#{number}.err")) }

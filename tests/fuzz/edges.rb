@@ -38,40 +38,4 @@ module Fuzz
            "flush && nil", "sysseek(%{v})", "fsync"].map { |call| "s%{n}.#{call}" }.freeze
   COPIES = ["s%{n}, target%{n}", "s%{n}, target%{n}, %{v}", "s%{n}, target%{n}, %{v}, 2", "s%{n}, target%{n}, nil, 2", "s%{n}, target%{n}, 0"].map { |of| "IO.copy_stream(#{of})" }.freeze
   WRITES = ["write(\"put\")", "<< \"put\" && nil", "print(1, 2)"].map { |call| "target%{n}.#{call}" }.freeze
-
-  # What a task of a group does. "now" ends at once; "gate" and "late" when the block opens the gate.
-  MEMBERS = { "now" => "%{v}", "nap" => "sleep 0.001; %{v}", "gate" => "gate%{n}.pop || %{v}", "fail" => "raise Fuzz::Own",
-              "late" => "gate%{n}.pop || raise(Fuzz::Own)", "endless" => "Thread::Queue.new.pop" }.freeze
-  CLEANUPS = { "none" => [], "note" => [], "nap" => ["sleep 0.001"], "raise" => ["raise Fuzz::Own"] }.freeze
-
-  # How the block of a group ends, and the tasks that it may have beside one that decides.
-  FINALS = {
-    "results" => ["g%{n}.results", %w[now nap gate], %w[now]],
-    "map" => ["g%{n}.map([1, 2, 3]) { |item| sleep 0.001; item * 2 }", %w[now nap], %w[now]],
-    "wait" => ["g%{n}.wait.size", %w[now nap gate], %w[now]],
-    "first" => ["g%{n}.first", %w[endless], %w[now nap gate]],
-    "none" => ["g%{n}.first { false }", %w[now nap gate], %w[nap gate]],
-    "both" => ["stage.shares[\"g%{n}\"] << Fuzz.text(g%{n}.first) and nil", %w[endless], %w[nap gate]],
-    "cancel" => ["g%{n}.cancel.results", %w[endless now], %w[endless]],
-    "raise" => ["raise Fuzz::Own", %w[endless now], %w[endless]],
-    "leave" => ["g%{n}.wait", %w[endless now], %w[fail late]],
-    "late" => ["g%{n}.wait", %w[endless now], %w[endless]]
-  }.freeze
-
-  # What a scheduler has done when it ends.
-  LAST_WORKS = {
-    "nothing" => "%{v}",
-    "offload" => "stage.offload { %{v} }",
-    "failed_offload" => "stage.offload { raise Fuzz::Own }",
-    "lookup" => "Addrinfo.getaddrinfo(\"localhost\", 80).any?",
-    "child" => "system(\"true\")",
-    "sleep" => "sleep(0.001) && %{v}",
-    "thread" => "Thread.new { %{v} }.value",
-    "raise" => "raise Fuzz::Own",
-    "fiber" => "Fiber.new { stage.offload { %{v} } }.resume",
-    "copy" => "IO.copy_stream(stage.file(%{v}), stage.file(0))"
-  }.freeze
-
-  # Where it ends.
-  PLACES = %w[root fiber enumerator fork].freeze
 end

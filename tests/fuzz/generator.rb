@@ -14,7 +14,7 @@ module Fuzz
     LONG_PARKED = 0.12 # seconds after which the native loop has looked at a descriptor again
 
     BLOCKS = { wait: 10, timed: 3, nap: 1, raise: 1, guard: 4, timeout: 2, certain: 2, enumerator: 4, suspended: 1, fiber: 2,
-               thread: 1, lock: 1, fork: 1, offload: 3, keep: 2, look: 2, files: 3, group: 3, ending: 2 }.freeze
+               thread: 1, lock: 1, fork: 1, offload: 3, keep: 2, look: 2, files: 4 }.freeze
     ENDS = { "feed" => 8, "eof" => 2, "close" => 4, "reopen" => 2, "raise" => 4, "kill" => 2 }.freeze
     AROUND = %w[none none guard far certain lock].freeze
     HANDLERS = ["sleep 0.01", "Thread::Queue.new.pop(timeout: 0.01)", "IO.select(nil, nil, nil, 0.01)", "nil"].freeze
@@ -82,14 +82,12 @@ module Fuzz
     def make_keep(_depth) = { op: "keep", slot: pick_from(slots), value: value }
     def make_look(_depth) = { op: "look", slots: slots }
 
-    # Only the fibers of a scheduler have jobs, groups, and a child in which the scheduler goes on.
+    # Only the fibers of a scheduler have jobs.
     def make_offload(depth)
       return make_look(depth) if @place
 
       in_place(:job) { { op: "offload", body: [make_look(depth), (make_keep(depth) if chance(0.5)), *(body(depth + 1) if chance(0.4))].compact } }
     end
-
-    def make_ending(_depth) = { op: "ending", place: pick_from(PLACES), work: pick_from(LAST_WORKS.keys), value: value }
 
     def make_files(_depth)
       calls = Array.new(1 + @random.rand(5)) { pick_from(pick(READINGS => 4, PUSHES => 4, MOVES => 3, COPIES => 3, WRITES => 1)) }
@@ -98,23 +96,6 @@ module Fuzz
       calls.reject! { |call| call.start_with?("s%{n}.write") } if %w[pipe unix].include?(target)
       { op: "files", source: pick("file" => 5, "pipe" => 1, "unix" => 1, "string" => 1), target:,
         size: pick_from([3, 10, 300, 9000, 300_000]), body: [*calls, pick_from(COPIES)].map { |call| { op: "call", call:, value: pick_from([1, 2, 7, 40]) } } }
-    end
-
-    # A group whose outcome does not depend on which task ends first: only one decides, or they all come to their ends.
-    def make_group(depth)
-      return make_files(depth) if @place
-
-      final = pick_from(FINALS.keys)
-      _, others, deciding = FINALS.fetch(final)
-      members = [*Array.new(@random.rand(3)) { pick_from(others) }, pick_from(deciding)].shuffle(random: @random)
-      between = body(depth + 1).first(@random.rand(2)) if depth.zero? && !%w[late leave].include?(final) && (members - %w[now endless gate]).empty?
-      guard([{ op: "group", limit: (members.size + @random.rand(2) if chance(0.4)), timeout: final == "late" ? CERTAIN : ([60].sample(random: @random) if chance(0.3)), final:,
-               callers: %w[none both].include?(final) ? @random.rand(3) : 0, members: members.map { |does| member(does, final) }, body: between || [] }], [])
-    end
-
-    def member(does, final)
-      cleanups = does == "endless" && final != "both" ? %w[none note nap raise] : %w[none note]
-      { op: "member", does:, cleanup: pick_from(cleanups), value: value }
     end
 
     # State that is compared where the operations are: a thread's own only where no other task has the same thread.

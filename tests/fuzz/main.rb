@@ -143,9 +143,9 @@ module Fuzz
     end
 
     def report(difference, seed, times, found)
-      title = ["Found by bin/fuzz --seed #{seed || "?"} on Ruby #{RUBY_VERSION}, #{difference.backend}; it came again #{times} times in #{REPEATS}.",
-               "threads: #{difference.expected}", "#{difference.backend}: #{difference.actual}", "program: #{difference.program}"]
-      say "difference: #{label(seed)}, #{difference.backend}, #{difference.kind}, found after #{found} s, shrunk after #{(now - @started).round} s", Printer.test(difference.program, "found_#{seed}", title)
+      say "difference: #{label(seed)} on Ruby #{RUBY_VERSION}, #{difference.backend}, #{difference.kind}, found after #{found} s, " \
+          "shrunk after #{(now - @started).round} s; it came again #{times} times in #{REPEATS}",
+          "threads: #{difference.expected}", "#{difference.backend}: #{difference.actual}", Printer.source(difference.program), "program: #{difference.program}"
     end
 
     def label(seed) = seed ? "--seed #{seed}" : "the program"

@@ -9,31 +9,6 @@ module Fuzz
     # @return [String] the source of a lambda that is given the stage
     def self.source(program) = new(program).source
 
-    # @param program [Program]
-    # @param title [Array<String>] the lines of the comment
-    # @return [String] a test file
-    def self.test(program, name, title)
-      body = source(program).lines[1..-2].map { |line| line == "\n" ? line : "    #{line}" }.join
-      ending = program.ending == "finish" ? "" : "(ending: #{program.ending.inspect})"
-      <<~RUBY
-        # frozen_string_literal: true
-
-        #{title.map { |line| "# #{line}".rstrip }.join("\n")}
-        require_relative "helper"
-        require_relative "../fuzz/assertion"
-
-        class TestFound < ReactorTest
-          include Fuzz::Assertion
-
-          def test_#{name}
-            assert_same_as_on_threads#{ending} do |stage|
-        #{body.chomp}
-            end
-          end
-        end
-      RUBY
-    end
-
     def initialize(program)
       @program = program
       @setup = []
@@ -105,7 +80,6 @@ module Fuzz
     def print_offload(op) = ["stage.offload do", *indented(lines(op[:body])), "end"]
     def print_keep(op) = [edge(STATES.fetch(op[:slot]).first, nil, op[:value])]
     def print_look(op) = ["#{@letter}.note(\"state: \#{Fuzz.text([#{op[:slots].map { |slot| STATES.fetch(slot).last }.join(", ")}])}\")"]
-    def print_ending(op) = ["#{@letter}.act { stage.ended_in(:#{op[:place]}) { #{edge(LAST_WORKS.fetch(op[:work]), nil, op[:value])} } }"]
 
     def print_files(op)
       file = @file = number(:files)
@@ -114,25 +88,6 @@ module Fuzz
     end
 
     def print_call(op) = ["#{@letter}.act { #{edge(op[:call], @file, op[:value])} }"]
-
-    def print_group(op)
-      group = @group = number(:group)
-      options = { limit: op[:limit], timeout: op[:timeout] }.compact.map { |key, value| "#{key}: #{value}" }.join(", ")
-      final = edge(FINALS.fetch(op[:final]).first, group)
-      members = lines(op[:members])
-      between = lines(op[:body])
-      callers = Array.new(op[:callers]) { "stage.beside { stage.shares[\"g#{group}\"] << Fuzz.text(#{edge(FINALS.fetch(op[:final] == "both" ? "first" : op[:final]).first, group)}) }" }
-      ["gate#{group} = Thread::Queue.new", "v#{group} = stage.group#{"(#{options})" unless options.empty?} do |g#{group}|",
-       *indented([*members, *between, *callers, "gate#{group}.close", final]), "end", "#{@letter}.note(\"g#{group}: \#{Fuzz.text(v#{group})}\")"]
-    end
-
-    def print_member(op)
-      name = "t#{number(:member)}"
-      does = edge(MEMBERS.fetch(op[:does]), @group, op[:value])
-      return ["g#{@group}.async { #{does} }"] if op[:cleanup] == "none"
-
-      ["g#{@group}.async do", "  #{does}", "ensure", *indented(["stage.shares[\"g#{@group}\"] << \"#{name} cleaned up\"", *CLEANUPS.fetch(op[:cleanup])]), "end"]
-    end
 
     def edge(template, number, value = nil) = template.gsub(/%{(\w)}/) { { "n" => number, "v" => value }.fetch($1).to_s }
 

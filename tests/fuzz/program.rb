@@ -13,10 +13,10 @@ module Fuzz
   # [tasks]     a list of operations for each task
   #
   # An operation is a Hash; its `op` is one of wait, share, nap, raise, guard, timeout, enumerator, fiber, thread, lock, fork,
-  # offload, keep, look, files, call, group, member, ending.
+  # offload, keep, look, files, call.
   class Program
     # The lists of operations inside an operation, in the order in which they run.
-    LISTS = { "guard" => %i[body ensure], "group" => %i[members body], "enumerator" => %i[before body after] }.freeze
+    LISTS = { "guard" => %i[body ensure], "enumerator" => %i[before body after] }.freeze
 
     attr_reader :data
 

@@ -10,8 +10,7 @@ module Fuzz
       kind: %w[pop pipe.readpartial pipe.wait_readable sleep], holder: %w[thread], own: [false], monitor: [false], resumed: [false],
       rescue: %w[none standard], around: %w[none far guard], delay: [0], from: %w[here], handled: [nil], conductor: %w[fiber],
       handler: [nil, "sleep 0.01"], ending: %w[finish], seconds: [60],
-      storage: [nil], limit: [nil], timeout: [nil], cleanup: %w[none note], size: [10, 300], source: %w[file],
-      work: %w[nothing offload], place: %w[root fiber]
+      storage: [nil], size: [10, 300], source: %w[file]
     }.freeze
 
     # @param limit [Numeric] seconds after which the smallest program found so far is the result

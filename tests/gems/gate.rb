@@ -3,19 +3,15 @@
 require "socket"
 require_relative "../ruby/time_limit"
 
-# A proxy between a client library and a real server. A request that has the word in it is held at the gate:
-#
-# - the first `count` requests until all of them have arrived. So no operation ends before all have begun, and no clock decides
-#   whether they overlap. If no further request comes and all processes are idle, the client waits in one operation before it
-#   begins the next one: then they pass one by one.
-# - every later request for SECONDS, as if the server took that long.
+# A proxy between a client library and a real server. A request that has the word in it is held at the gate until `count` of them have
+# arrived. So no operation ends before all have begun, and no clock decides whether they overlap. If no further request comes and all
+# processes are idle, the client waits in one operation before it begins the next one: then they pass one by one.
 class Gate
   WORD = "rendezvous"
-  SECONDS = 0.2
   # Seconds without an arrival after which idle clients have no further request to send.
   PATIENCE = 5
 
-  # The most requests of the first `count` that were held at the same time.
+  # The most requests that were held at the same time.
   attr_reader :overlap
 
   attr_reader :port
@@ -70,20 +66,14 @@ class Gate
   end
 
   def hold
-    late = @lock.synchronize do
+    @lock.synchronize do
       @arrived += 1
-      @last = Process.clock_gettime(Process::CLOCK_MONOTONIC)
-      next true if @arrived > @count
-
-      @held += 1
-      @overlap = [@overlap, @held].max
+      @overlap = [@overlap, @held += 1].max
       @open = true if @arrived == @count
       @changed.broadcast
       @changed.wait(@lock) until @open
       @held -= 1
-      false
     end
-    sleep(SECONDS) if late
   end
 
   def open_when_idle

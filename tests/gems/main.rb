@@ -2,7 +2,6 @@
 
 # bin/gems: tries the rows of tests/gems/rows, prints what they did, and writes tests/gems/results.json and docs/gems.md.
 
-require "etc"
 require "reactor"
 require_relative "page"
 require_relative "trial"
@@ -17,8 +16,6 @@ end
 shown = JSON.parse(File.read(Gems::Page::RESULTS))
 abort "docs/gems.md shows Ruby #{shown["ruby"]}, and this is #{RUBY_VERSION}: choose it by RUBY=" if options.any? && shown["ruby"].to_f != RUBY_VERSION.to_f
 
-# Processes that wanted a processor before the trials.
-load = File.read("/proc/loadavg").to_f if File.exist?("/proc/loadavg")
 wrong = []
 results = {}
 Gems::Trial.run do |trial|
@@ -30,11 +27,11 @@ Gems::Trial.run do |trial|
     end
     outcomes = row.modes.to_h do |mode|
       outcome = trial.measure(row, mode)
-      puts format("%-28s %-8s %2d at once  %5.2f s  ticker %5.1f ms late  %s", row.name, mode, outcome.overlap, outcome.seconds.to_f, outcome.lateness.to_f * 1000, outcome.error)
+      puts format("%-28s %-8s %2d at once  %s", row.name, mode, outcome.overlap, outcome.error)
       [%i[set offload].include?(mode) ? :with : mode, outcome]
     end
     wrong << "#{row.name} is not \"#{Gems::Page::WORDS.fetch(row.verdict)}\"" unless row.true_of?(outcomes)
-    figures = outcomes.transform_values { |outcome| { overlap: outcome.overlap, seconds: outcome.seconds&.round(3), lateness: outcome.lateness&.round(4), error: outcome.error }.compact }
+    figures = outcomes.transform_values { |outcome| { overlap: outcome.overlap, error: outcome.error }.compact }
     results[row.name] = {
       verdict: row.verdict, version: outcomes[:plain].version, server: trial.server_program(row), server_version: trial.server_version(row)
     }.compact.merge(figures)
@@ -44,9 +41,8 @@ Gems::Trial.run do |trial|
 end
 
 if wrong.empty? && names.empty?
-  Gems::Page.record({ ruby: RUBY_VERSION, backend: Reactor.backend, processors: Etc.nprocessors, load: load, rows: results })
+  Gems::Page.record({ ruby: RUBY_VERSION, backend: Reactor.backend, rows: results })
 elsif wrong.empty? && options.any?
-  rows = shown["rows"].merge(results.transform_values { |row| row.merge(load: load) })
-  Gems::Page.record(shown.merge("rows" => rows.slice(*Gems::ROWS.map(&:name))))
+  Gems::Page.record(shown.merge("rows" => shown["rows"].merge(results).slice(*Gems::ROWS.map(&:name))))
 end
 abort wrong.join("\n") unless wrong.empty?

@@ -38,25 +38,22 @@ module Gems
 
     def table
       lines = rows.map do |row, result|
-        cells = [row.name, row.what, WORDS.fetch(row.verdict), *%w[threads plain with].map { |mode| seconds(result[mode]) }, lateness(result["with"] || result["plain"])]
-        "| #{cells.join(" | ")} |\n"
+        "| #{[row.name, row.what, WORDS.fetch(row.verdict), *%w[plain with].map { |mode| at_once(result[mode]) }].join(" | ")} |\n"
       end
       <<~MARKDOWN.sub("ROWS\n", lines.join)
-        | gem | operation | verdict | threads | fibers | with the setting, or `Reactor.offload` | ticker |
-        |---|---|---|---|---|---|---|
+        | gem | operation | verdict | at once | with the setting, or `Reactor.offload` |
+        |---|---|---|---|---|
         ROWS
       MARKDOWN
     end
 
-    def seconds(outcome)
-      return "" unless outcome
-
-      return "hangs" if outcome["error"] == "hangs"
-
-      outcome["error"] ? "fails: `#{outcome["error"][/\A\w+(::\w+)*/]}`" : format("%.2f s", outcome["seconds"])
+    def at_once(outcome)
+      case outcome && outcome["error"]
+      when nil then outcome && outcome["overlap"]
+      when "hangs" then "hangs"
+      else "fails: `#{outcome["error"][/\A\w+(::\w+)*/]}`"
+      end
     end
-
-    def lateness(outcome) = format("%d ms", (outcome["lateness"] * 1000).ceil)
 
     def advice
       lines = rows.filter_map { |row, _| "- **#{row.name}**: #{"`#{row.setting}`. " if row.setting}#{row.advice}\n" if row.advice }
@@ -66,11 +63,7 @@ module Gems
     def versions
       gems = rows.map { |row, result| "#{row.gem} #{result["version"]}" }.uniq
       servers = rows.filter_map { |_, result| "#{result["server"]} #{result["server_version"]}" if result["server_version"] }.uniq
-      "Measured with Ruby #{@results["ruby"]} on `#{@results["backend"]}`, on #{@results["processors"]} processors that had other work as well (load " \
-        "#{@results["load"]}): #{gems.join(", ")}. Servers: #{servers.join(", ")}.#{apart}\n"
+      "Tried with Ruby #{@results["ruby"]} on `#{@results["backend"]}`: #{gems.join(", ")}. Servers: #{servers.join(", ")}.\n"
     end
-
-    # Rows that were measured in a run of their own.
-    def apart = rows.filter_map { |row, result| " #{row.name} was measured in a run of its own, at load #{result["load"]}." if result["load"] }.join
   end
 end

@@ -20,8 +20,8 @@ module Gems
   # @!attribute call [Proc] the operation; gets the connection and the number of the operation
   # @!attribute close [Proc, nil]
   Row = Struct.new(:name, :gem, :requires, :server, :beside, :verdict, :setting, :advice, :what, :set, :scheduler, :prepare, :open, :call, :close, keyword_init: true) do
-    # How the row is run: on threads, in fibers as it is, and with what its verdict names.
-    def modes = [:threads, :plain, *remedy]
+    # How the row is run: in fibers as it is, and with what its verdict names.
+    def modes = [:plain, *remedy]
 
     # @return [Symbol, nil] the mode in which the operations overlap if they do not as they are
     def remedy = { setting: :set, blocks: :offload }[verdict]
@@ -39,8 +39,7 @@ module Gems
   # What the blocks of a row may call, in the process that runs it.
   class Context
     # The port of the gate, the directory of the server (or of the one beside it), and its port.
-    attr_reader :port, :directory, :beside
-    attr_reader :mode
+    attr_reader :mode, :port, :directory, :beside
 
     def initialize(mode, port, directory, beside) = (@mode, @port, @directory, @beside = mode, port, directory, beside)
 
@@ -52,11 +51,9 @@ module Gems
     # Twenty of them at once, started by one operation.
     def visit_at_once
       answers = Thread::Queue.new
-      Array.new(20) { task { answers << visit } }
+      20.times { Fiber.schedule { answers << visit } }
       Array.new(20) { answers.pop }.last
     end
-
-    def task(&block) = mode == :threads ? Thread.new(&block) : Fiber.schedule(&block)
   end
 
   class << self

@@ -17,9 +17,8 @@ module Gems
 
     class Failed < RuntimeError; end
 
-    # What one row did in one mode: the operations that the server saw at once, the seconds of twenty operations of 0.2 s, the
-    # lateness of a ticker meanwhile, and the first error.
-    Outcome = Struct.new(:overlap, :seconds, :lateness, :version, :error, keyword_init: true) do
+    # What one row did in one mode: the operations that the server saw at once, and the first error.
+    Outcome = Struct.new(:overlap, :version, :error, keyword_init: true) do
       def ok? = overlap == COUNT && error.nil?
     end
 
@@ -44,13 +43,12 @@ module Gems
       [row.server, *row.beside].filter_map { |kind| SERVERS.fetch(kind).absence }.first || (@absences[row.requires] ||= [missing_library(row)]).first
     end
 
-    # @param timed [Boolean] whether the operations run a second time, by the clock
     # @return [Outcome] of a process that hangs, the error says so
     # @raise [Failed] the process failed
-    def measure(row, mode, timed: true)
+    def measure(row, mode)
       gate = Gate.new(server(row.server).port, COUNT)
-      said = run_child(row, mode, gate.port, *("untimed" unless timed))
-      Outcome.new(overlap: gate.overlap, error: said["errors"].first, **said.slice("seconds", "lateness", "version").transform_keys(&:to_sym))
+      said = run_child(row, mode, gate.port)
+      Outcome.new(overlap: gate.overlap, error: said["errors"].first, version: said["version"])
     ensure
       gate&.close
     end
@@ -82,9 +80,9 @@ module Gems
       { "GEM_PATH" => [*Gem.path, *unpacked].join(":") }
     end
 
-    def run_child(row, mode, port, *options)
+    def run_child(row, mode, port)
       beside = server(row.beside || row.server)
-      command = [*ruby, File.join(__dir__, "run_row.rb"), row.name, mode.to_s, port.to_s, beside.directory, beside.port.to_s, *options]
+      command = [*ruby, File.join(__dir__, "run_row.rb"), row.name, mode.to_s, port.to_s, beside.directory, beside.port.to_s]
       Open3.popen2e(environment, *command, pgroup: true) do |input, output, thread|
         input.close
         limit = TimeLimit.new(LIMIT, thread.pid, extension: 3)

@@ -12,14 +12,14 @@ require_relative "reports"
 
 # bin/memory calls this after it has built the extension in tmp/memory/tree.
 #
-#   ruby tests/memory/main.rb asan|valgrind [--part] [WORD…]
+#   ruby tests/memory/main.rb [--part] [WORD…]
 module Memory
   WORK = File.expand_path("../../tmp/memory", __dir__)
   TREE = File.join(WORK, "tree")
   LIBRARY = File.join(TREE, "lib/reactor", RUBY_VERSION[/\A\d+\.\d+/], "reactor.so")
 
-  # AddressSanitizer with a runtime that is loaded before Ruby.
-  class Asan
+  # One call of bin/memory: AddressSanitizer, with a runtime that is loaded before Ruby.
+  class Run
     OPTIONS = {
       handle_segv: 0, handle_abort: 0, use_sigaltstack: 0, # Ruby's own handlers stay
       detect_stack_use_after_return: 0, # a conservative collector looks for references on the real stack
@@ -35,48 +35,16 @@ module Memory
     }.freeze
     PART = %w[test_fiber test_io_read_write].freeze
 
-    def name = "AddressSanitizer"
-    def command = []
-    def problems(paths) = Reports.asan(paths)
-
-    def env(reports)
-      options = OPTIONS.merge(log_path: File.join(reports, "report"))
-      { "LD_PRELOAD" => File.join(WORK, "runtime.so"), "ASAN_OPTIONS" => options.map { |pair| pair.join("=") }.join(":") }
-    end
-  end
-
-  # Memcheck. It follows the programs that a test starts. Leaks are looked for by AddressSanitizer, which takes less time.
-  class Valgrind
-    PLANTED = {
-      "use after free" => "Invalid read", "write past the end" => "Invalid write", "uninitialised" => "depends on uninitialised"
-    }.freeze
-    PART = %w[test_fiber test_io_read_write test_close test_forked_child test_buffer_arguments test_stale].freeze
-
-    def name = "valgrind"
-    def problems(paths) = Reports.valgrind(paths)
-    def env(reports) = { "REACTOR_MEMORY_REPORTS" => reports, "LD_PRELOAD" => File.join(WORK, "stacks.so") }
-
-    def command
-      %W[valgrind --quiet --trace-children=yes --child-silent-after-fork=no --xml=yes --xml-file=%q{REACTOR_MEMORY_REPORTS}/report.%p
-         --suppressions=#{File.join(__dir__, "ruby.supp")} --error-limit=no --num-callers=20
-         --track-origins=yes --show-leak-kinds=none]
-    end
-  end
-
-  # One call of bin/memory.
-  class Run
-    # Tests of resident memory: the tools keep what was freed, to notice that it is used. A program under strace: LeakSanitizer uses
+    # Tests of resident memory: the runtime keeps freed memory, to notice its use. A program under strace: LeakSanitizer uses
     # ptrace(2) itself.
     LEFT_OUT = /memory_stays_flat|cancelled_timeouts_leave_no_timers|guard_counts_the_same_calls/
 
     # Steps at a time: twice as many as in bin/test, because they wait for more. The sanitizer's processes start slowly.
     PER_PROCESSOR = 2 * Runner::Queue::PER_PROCESSOR
 
-    def initialize(tool, part, words)
-      @tool = tool
-      @words = part || (words.empty? && tool.is_a?(Valgrind)) ? tool.class::PART : words
-      @whole = words.empty? && @words.empty?
-      @exact = @words.equal?(tool.class::PART)
+    # @param words [Array<String>] parts of the names of test files; empty for all but those of our own tools
+    def initialize(words)
+      @words = words
       @backends = ENV["REACTOR_BACKEND"]&.split || %w[epoll uring]
       @reports = File.join(WORK, "reports")
       @logs = File.join(WORK, "logs")
@@ -97,47 +65,45 @@ module Memory
       queue.run(@logs) { |step| output.part(step.group, open[step.group]) unless queue.unfinished?(step.group) }
       problems = print_problems
       output.summary(now - started)
-      puts "#{@tool.name}: #{problems} problems in #{paths.size} reports"
+      puts "AddressSanitizer: #{problems} problems in #{paths.size} reports"
       problems.zero? && output.tally.failed.zero?
     end
 
     private
 
     def planted?
-      missed = @backends.product(@tool.class::PLANTED.to_a).reject { |backend, (error, words)| found?(backend, error, words) }
-      puts "#{@tool.name} finds #{@tool.class::PLANTED.keys.join(", ")}" if missed.empty?
-      missed.each { |backend, (error, _)| puts "FAILED  #{@tool.name} does not find on #{backend}: #{error}" }
+      missed = @backends.product(PLANTED.to_a).reject { |backend, (error, words)| found?(backend, error, words) }
+      puts "AddressSanitizer finds #{PLANTED.keys.join(", ")}" if missed.empty?
+      missed.each { |backend, (error, _)| puts "FAILED  AddressSanitizer does not find on #{backend}: #{error}" }
       missed.empty?
     end
 
     def found?(backend, error, words)
       place = folder("planted-#{backend}-#{error.tr(" ", "-")}")
       program = 'Reactor.run { Fiber.schedule { Reactor::PlantedErrors.make(ARGV.first) or abort("unknown error") } }'
-      Process.wait(Process.spawn(environment(backend, place), *@tool.command, RbConfig.ruby, "-Ilib", "-rreactor", "-e", program, error,
+      Process.wait(Process.spawn(environment(backend, place), RbConfig.ruby, "-Ilib", "-rreactor", "-e", program, error,
                                  chdir: TREE, %i[out err] => File.join(place, "output")))
-      @tool.problems(Dir[File.join(place, "report*")]).any? { |problem| problem.include?(words) }
+      Reports.problems(Dir[File.join(place, "report*")]).any? { |problem| problem.include?(words) }
     end
 
-    # Without words the tests of our own tools are left out: they took nearly half of the time, and what they run of the extension the
-    # other files run as well.
+    # Tests of our own tools run only when asked for: they took nearly half of the time, and run no more of the extension than the others.
     def steps(backend)
       files = Dir[File.join(TREE, "tests/ruby/test_*.rb")].sort_by { |path| -File.size(path) }.map { |path| File.basename(path, ".rb") }
       files -= Runner::Plan::BACKEND_INDEPENDENT unless backend == @backends.first
-      return (files - Runner::Plan::OF_TOOLS).map { |file| step(backend, file) } if @whole
-
-      files.select! { |file| @words.any? { |word| @exact ? file == word : file.include?(word) } }
+      files = @words.empty? ? files - Runner::Plan::OF_TOOLS : files.select { |file| @words.any? { |word| file.include?(word) } }
       files.map { |file| step(backend, file) }
     end
 
     def step(backend, file)
-      group = "ruby #{RUBY_VERSION}: #{backend}, #{@tool.name}"
-      Runner::Step.new("#{group} #{file}", "/usr/bin/env", "-C", TREE, *@tool.command, RbConfig.ruby, "-w", "-Ilib", "tests/ruby/#{file}.rb", "-v",
-                       "-e", LEFT_OUT.inspect,
+      group = "ruby #{RUBY_VERSION}: #{backend}, AddressSanitizer"
+      Runner::Step.new("#{group} #{file}", "/usr/bin/env", "-C", TREE, RbConfig.ruby, "-w", "-Ilib", "tests/ruby/#{file}.rb", "-v", "-e", LEFT_OUT.inspect,
                        group: group, env: environment(backend, folder("#{backend}-#{file}")), count: :ruby)
     end
 
     def environment(backend, place)
-      { "REACTOR_BACKEND" => backend, "RUBY_SHARED_FIBER_POOL_FREE_STACKS" => "1" }.merge(@tool.env(place))
+      options = OPTIONS.merge(log_path: File.join(place, "report")).map { |pair| pair.join("=") }.join(":")
+      { "REACTOR_BACKEND" => backend, "RUBY_SHARED_FIBER_POOL_FREE_STACKS" => "1",
+        "LD_PRELOAD" => File.join(WORK, "runtime.so"), "ASAN_OPTIONS" => options }
     end
 
     def folder(name) = File.join(@reports, name).tap { |path| FileUtils.mkdir_p(path) }
@@ -147,7 +113,7 @@ module Memory
     # @return [Integer] how many there are
     def print_problems
       all = paths.sort.group_by { |path| File.basename(File.dirname(path)) }.flat_map do |name, files|
-        @tool.problems(files).map { |problem| [Reports.named(problem, LIBRARY), name] }
+        Reports.problems(files).map { |problem| [Reports.named(problem, LIBRARY), name] }
       end
       all.group_by { |problem, _| problem.gsub(/==\d+==|0x\h+/, "") }.each_value do |same|
         puts "#{same.size} times in #{same.map(&:last).uniq.join(", ")}:", same.first.first.lines.first(60).map { |line| "    | #{line}" }
@@ -157,11 +123,8 @@ module Memory
 
     def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
   end
-
-  TOOLS = { "asan" => Asan, "valgrind" => Valgrind }.freeze
 end
 
-tool, *words = ARGV
-part = words.delete("--part")
+words = ARGV == ["--part"] ? Memory::Run::PART : ARGV
 abort "unknown option #{words.grep(/\A-/).first}" if words.any?(/\A-/)
-exit Memory::Run.new(Memory::TOOLS.fetch(tool).new, part, words).run
+exit Memory::Run.new(words).run

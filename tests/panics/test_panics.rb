@@ -9,9 +9,9 @@ class TestPanics < ReactorTest
   CODE = <<~'RUBY'
     $stdout.sync = true
     def panic_at(point)
-      Reactor.force_panic(point)
+      Reactor::Internal.force_panic(point)
       value = yield
-      puts "nothing came to #{point}" if Reactor.force_panic(nil)
+      puts "nothing came to #{point}" if Reactor::Internal.force_panic(nil)
       value
     end
     Fiber.set_scheduler(scheduler = Reactor::Scheduler.new)
@@ -26,12 +26,12 @@ class TestPanics < ReactorTest
 
   def setup
     super
-    skip "built without the feature forced-panics: see bin/panics" unless Reactor.respond_to?(:force_panic)
+    skip "built without the feature forced-panics: see bin/panics" unless Reactor::Internal.respond_to?(:force_panic)
   end
 
   def child(code)
     folders = $LOAD_PATH.first(2).flat_map { |folder| ["-I", folder] }
-    command = ["timeout", TEST_TIMEOUT.to_s, RbConfig.ruby, *folders, "-r", "reactor", "-e", CODE + code]
+    command = ["timeout", TEST_TIMEOUT.to_s, RbConfig.ruby, *folders, "-r", File.join(ROOT, "tests/inside"), "-e", CODE + code]
     out = IO.popen({ "REACTOR_BACKEND" => BACKEND.to_s }, [*command, err: %i[child out]], &:read)
     [out.lines(chomp: true), $?]
   end
@@ -60,13 +60,13 @@ class TestPanics < ReactorTest
   end
 
   def test_a_panic_while_the_loop_sleeps_is_fatal
-    assert_fatal "sleep", 'Fiber.schedule { panic_at("sleep") { sleep 0.01 } }; scheduler.run'
+    assert_fatal "call", 'Fiber.schedule { panic_at("call") { sleep 0.01 } }; scheduler.run'
   end
 
   def test_a_panic_in_a_call_without_the_gvl_is_fatal
     assert_fatal "call", <<~'RUBY'
       Thread.report_on_exception = false
-      Fiber.schedule { panic_at("call") { Thread.new { Reactor.await_child(Process.spawn("true"), 0) }.value } }
+      Fiber.schedule { panic_at("call") { Thread.new { Reactor::Internal.await_child(Process.spawn("true"), 0) }.value } }
       scheduler.run
     RUBY
   end
@@ -78,23 +78,6 @@ class TestPanics < ReactorTest
       panic_at("interrupt of the sleep") { scheduler.run }
     RUBY
     assert_includes lines, "woken"
-  end
-
-  # Another Ractor waits for the lock on the patches.
-  def test_a_panic_in_the_function_that_interrupts_a_call_changes_nothing
-    lines = assert_goes_on(<<~'RUBY')
-      Reactor.lock_patches
-      Fiber.blocking do
-        waiting = Thread.new { Thread.current.report_on_exception = false; Reactor.lock_patches }
-        panic_at("interrupt of a call") do
-          Thread.pass until waiting.stop?
-          waiting.raise(IOError, "interrupted")
-          puts((waiting.value rescue $!.message))
-        end
-      end
-      Reactor.unlock_patches
-    RUBY
-    assert_includes lines, "interrupted"
   end
 
   def test_a_panic_in_a_function_of_the_module_is_fatal

@@ -4,7 +4,7 @@ require "socket"
 require "tempfile"
 require "timeout"
 require "reactor/testing"
-require "reactor/async/selector" if defined?(Reactor::Poller)
+require "reactor/async/selector" if Reactor.const_defined?(:Poller)
 
 # Cells of test_callbacks.rb: something that the library calls raises. A name is "callback|error".
 module Callbacks

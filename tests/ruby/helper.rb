@@ -34,7 +34,7 @@ require "json"
 require "socket"
 require "timeout"
 require "rbconfig"
-require "reactor"
+require_relative "../inside"
 require_relative "stacks"
 require_relative "time_limit"
 
@@ -90,14 +90,18 @@ class ReactorTest < Minitest::Test
 
   def pair = UNIXSocket.pair.each { |io| track(io) }
 
-  # Of a TLS server with a certificate that it has signed itself.
+  # For a TLS server on this machine: a self-signed certificate that clients may trust.
   def tls_context
     require "openssl"
     key = OpenSSL::PKey::EC.generate("prime256v1")
     certificate = OpenSSL::X509::Certificate.new
+    certificate.version, certificate.serial = 2, 1
     certificate.subject = certificate.issuer = OpenSSL::X509::Name.parse("/CN=localhost")
     certificate.public_key = key
-    certificate.not_before, certificate.not_after = Time.now - 60, Time.now + 3600
+    certificate.not_before, certificate.not_after = Time.utc(2000), Time.utc(2049)
+    extensions = OpenSSL::X509::ExtensionFactory.new(certificate, certificate)
+    certificate.add_extension(extensions.create_extension("subjectAltName", "DNS:localhost,IP:127.0.0.1"))
+    certificate.add_extension(extensions.create_extension("basicConstraints", "CA:TRUE", true))
     certificate.sign(key, OpenSSL::Digest.new("SHA256"))
     OpenSSL::SSL::SSLContext.new.tap { |context| context.cert, context.key = certificate, key }
   end
@@ -124,6 +128,13 @@ class ReactorTest < Minitest::Test
       raise
     end
     check_nothing_left(scheduler, before, threads)
+    value
+  end
+
+  # The value of the block in a fiber of a new scheduler, when all its fibers have ended. The block gets the scheduler.
+  def in_fiber(backend = nil)
+    value = nil
+    run_scheduler(backend) { |scheduler| Fiber.schedule { value = yield(scheduler) } }
     value
   end
 
@@ -255,6 +266,16 @@ class ReactorTest < Minitest::Test
     [:raised, e.class]
   end
 
+  # The value, or the class and the message of the error.
+  def told
+    yield
+  rescue StandardError => error
+    [error.class, error.message]
+  end
+
+  # A fiber does what a thread of plain Ruby does.
+  def assert_as_plain(message = nil, &block) = assert_equal(run_plain(&block), in_fiber { block.call }, message)
+
   # Compares data that is too long to print.
   def assert_bytes(expected, got, message = "")
     assert_kind_of String, got, message
@@ -305,7 +326,6 @@ class ReactorTest < Minitest::Test
              'limit = ->(_) { $left = 3; Fiber.prepend(NoStack) }'
 
   def run_without_memory(code)
-    skip_under_stress
     skip "no /proc to learn the size of the process from" unless select_backend? || File.exist?("/proc/self/status")
     child = run_child("#{select_backend? ? NO_STACK : LIMIT}\n#{code}", env: SCARCE)
     assert_equal "", child.err
@@ -387,6 +407,25 @@ class ReactorTest < Minitest::Test
     Process.kill(:KILL, -pid)
     Process.waitpid(pid)
     raise Hang, "the child did not end within #{within} s\n#{stacks}"
+  end
+
+  # Runs an example in a process of its own, until the signal ends it, or until it ends by itself. The block gets the first line that
+  # it writes, and returns when it is to end.
+  #
+  # @return [Array(Integer, String)] its exit status, and what else it wrote
+  def run_example(*command, signal: nil)
+    reader, writer = IO.pipe
+    pid = Process.spawn({ "REACTOR_BACKEND" => BACKEND.to_s }, RbConfig.ruby, "-w", "-I", LIB, *command.map(&:to_s),
+                        chdir: ROOT, out: writer, err: writer, pgroup: true)
+    writer.close
+    yield Timeout.timeout(TEST_TIMEOUT) { reader.gets } if block_given?
+    Process.kill(signal, pid) if signal
+    status = reap(pid, TEST_TIMEOUT)
+    pid = nil
+    [status.exitstatus, reader.read]
+  ensure
+    Process.kill(:KILL, -pid) && Process.wait(pid) if pid
+    reader&.close
   end
 
   # Runs a child that must succeed with nothing on stderr; returns its standard output.

@@ -415,25 +415,6 @@ class TestAsync < ReactorTest
     end
   end
 
-  def test_closing_an_io_raises_io_error_in_its_reader
-    async do |task|
-      r, = pipe
-      reader = task.async { r.read rescue $!.class }
-      r.close
-      assert_equal IOError, reader.wait
-    end
-  end
-
-  def test_a_hundred_concurrent_http_requests
-    skip "async-http cannot be loaded: #{HTTP}" unless [true, false].include?(HTTP)
-    all_asked = gate(100)
-    app = Protocol::HTTP::Middleware.for { |request| all_asked.call; Protocol::HTTP::Response[200, {}, [request.path]] }
-    async do |task|
-      answers = serving(task, app) { |client| Array.new(100) { |i| task.async { client.get("/#{i}").read } }.map(&:wait) }
-      assert_equal Array.new(100) { |i| "/#{i}" }, answers
-    end
-  end
-
   # The parts of Falcon: a Rack application behind the server of Async.
   def test_a_hundred_concurrent_rack_requests
     skip "async-http cannot be loaded: #{HTTP}" unless [true, false].include?(HTTP)

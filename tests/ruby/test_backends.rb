@@ -4,11 +4,6 @@ require_relative "helper"
 
 # Selection of the backend, and the reasons why a backend is unavailable.
 class TestBackends < ReactorTest
-  def test_backend_is_a_usable_symbol
-    assert_instance_of Symbol, Reactor.backend
-    assert_equal true, Reactor.backends.fetch(Reactor.backend)
-  end
-
   def test_backends_maps_each_name_to_true_or_a_reason
     backends = Reactor.backends
     assert_instance_of Hash, backends
@@ -55,10 +50,6 @@ class TestBackends < ReactorTest
       end
     RUBY
     assert_match(/nonsense/, out)
-  end
-
-  def test_scheduler_backend_is_the_backend_in_use
-    run_scheduler { |scheduler| assert_equal BACKEND, scheduler.backend }
   end
 
   def test_every_usable_backend_can_be_requested_by_name
@@ -129,65 +120,6 @@ class TestBackends < ReactorTest
     assert_equal "Errno::EMFILE\ntrue\n:uring\n", out
   end
 
-  # Containers deny io_uring by seccomp(2). The default falls back; an explicit request is an error with the reason.
-  def test_epoll_is_used_if_seccomp_denies_io_uring
-    needs_linux "io_uring"
-    skip "no native library" if select_backend?
-    skip "no fiddle to install a filter with" unless system(RbConfig.ruby, "-W0", "-e", "require 'fiddle'", err: File::NULL)
-    out = child_says(REFUSE_IO_URING + <<~'RUBY', env: { "REACTOR_BACKEND" => nil }, gems: true)
-      reason = Reactor.backends.fetch(:uring)
-      puts reason
-      begin
-        Reactor::Scheduler.new(backend: :uring)
-      rescue ArgumentError => e
-        puts e.message.include?(reason)
-      end
-      ENV["REACTOR_BACKEND"] = "uring"
-      begin
-        Reactor.backend
-      rescue ArgumentError => e
-        puts e.message.include?(reason)
-      end
-      ENV.delete("REACTOR_BACKEND")
-      Thread.new do
-        Fiber.set_scheduler(scheduler = Reactor::Scheduler.new)
-        r, w = IO.pipe
-        Fiber.schedule { puts "#{scheduler.backend} reads #{r.readpartial(9)}" }
-        Fiber.schedule { w << "bytes" }
-      end.join
-    RUBY
-    assert_equal "io_uring_setup: Operation not permitted (os error 1)\ntrue\ntrue\nepoll reads bytes\n", out
-  end
-
-  # Makes io_uring_setup(2) (number 425 on every architecture) fail with EPERM: a seccomp filter of four BPF instructions.
-  REFUSE_IO_URING = <<~'RUBY'
-    verbose, $VERBOSE = $VERBOSE, nil
-    require "fiddle"
-    $VERBOSE = verbose
-    filter = [[0x20, 0, 0, 0], [0x15, 0, 1, 425], [0x06, 0, 0, 0x0005_0001], [0x06, 0, 0, 0x7fff_0000]].map { _1.pack("SCCL") }.join
-    program = [4, filter].pack("Sx#{Fiddle::SIZEOF_VOIDP - 2}P")
-    long = Fiddle::TYPE_LONG
-    prctl = Fiddle::Function.new(Fiddle::Handle::DEFAULT["prctl"], [Fiddle::TYPE_INT, long, Fiddle::TYPE_VOIDP, long, long], Fiddle::TYPE_INT)
-    abort "PR_SET_NO_NEW_PRIVS failed" unless prctl.call(38, 1, 0, 0, 0).zero?  # PR_SET_NO_NEW_PRIVS
-    abort "PR_SET_SECCOMP failed" unless prctl.call(22, 2, program, 0, 0).zero?  # PR_SET_SECCOMP, SECCOMP_MODE_FILTER
-  RUBY
-  private_constant :REFUSE_IO_URING
-
-  def test_stats_are_integers_that_change
-    run_scheduler do |scheduler|
-      stats = scheduler.stats
-      assert_instance_of Hash, stats
-      refute_empty stats
-      stats.each { |name, value| assert_kind_of Symbol, name; assert_kind_of Integer, value }
-      r, w = IO.pipe
-      Fiber.schedule { r.readpartial(1); sleep 0.001 }
-      w << "x"
-      scheduler.run
-      refute_equal stats, scheduler.stats, "something was counted"
-      [r, w].each(&:close)
-    end
-  end
-
   def test_an_absent_native_library_falls_back_with_a_warning_and_a_broken_one_is_a_load_error
     require "tmpdir"
     require "fileutils"
@@ -225,9 +157,5 @@ class TestBackends < ReactorTest
     [text.value, status]
   ensure
     r.close
-  end
-
-  def test_version_has_three_numbers
-    assert_match(/\A\d+\.\d+\.\d+/, Reactor::VERSION)
   end
 end

@@ -20,7 +20,6 @@ class TestBench < ReactorTest
 
   # Runs the harness with its results in a temporary directory.
   def bench(*arguments, examples: EXAMPLES)
-    skip_under_stress
     Dir.mktmpdir do |directory|
       command = [RbConfig.ruby, "-w", MAIN, "--no-build", "--out", directory, *arguments]
       out, err, status = Open3.capture3({ "REACTOR_BACKEND" => BACKEND.to_s, "REACTOR_EXAMPLES" => examples }, *command)
@@ -71,15 +70,6 @@ class TestBench < ReactorTest
     drawings.each { |drawing| assert_equal "svg", REXML::Document.new(drawing).root.name }
   end
 
-  def test_render_repeats_the_report_of_a_results_file
-    only_on_one_backend
-    again = nil
-    first = bench("cv", "--targets", BACKEND.to_s, *TINY) do |directory|
-      again = bench("--render", File.join(directory, "bench.json"))
-    end
-    assert_equal [first.markdown, first.page], [again.markdown, again.page]
-  end
-
   def test_other_schedulers_are_reported_as_ok_wrong_or_failed
     code = 'require "reactor"; Class.new(Reactor::Scheduler::Portable)'
     result = bench("lines", "--targets", BACKEND.to_s, *TINY,
@@ -94,85 +84,12 @@ class TestBench < ReactorTest
     assert_includes result.page, "What gave no result"
   end
 
-  def test_other_schedulers_are_named_where_they_are_absent
-    only_on_one_backend
-    result = bench("lines", "unix_ping", "--targets", BACKEND.to_s, *TINY, "--against", "broken=raise 'no luck'", "--note", "Looked at by hand.")
-    assert_includes result.data[:absent], "async"
-    assert_includes result.page, "async (not asked for: --against async)"
-    assert_equal 2, result.page.scan("Absent: broken (failed).").size
-    assert_includes result.page, "<dt>Note</dt><dd>Looked at by hand.</dd>"
-    assert_includes result.markdown, "Looked at by hand."
-  end
-
-  def test_a_single_round_is_called_one
-    only_on_one_backend
-    result = bench("cv", "--targets", BACKEND.to_s, "--scale", "0.0005", "--rounds", "1")
-    assert_includes result.page, "Each bar is a single round."
-    refute_match(/medians/, result.page)
-    assert_match(/^A single round, a process each; scale/, result.markdown)
-  end
-
-  # Marks on one line, each with the distance that it is moved from the line.
-  def test_marks_that_would_hide_each_other_stand_beside_each_other
-    require File.join(ROOT, "bench/harness/plot")
-    assert_equal [0, 1, -1, 0, 0], Bench::Plot.beside([10, 12, 13, 20, 40], 8)
-  end
-
-  # In a card: the text of every figure begins right of the scale, so no vertical line crosses it; the names of the lines do not meet.
-  def test_figures_and_names_keep_clear_of_the_lines
-    only_on_one_backend
-    %w[page format].each { |file| require File.join(ROOT, "bench/harness", file) }
-    drawing = Bench::Plot::Bars.new({ title: "row", unit: "calls/s" }, { cells: cells }, targets, Hash.new("c0")).svg
-    scale = drawing.scan(/<line class="(?:baseline|plain|grid|base)" x1="([\d.]+)"/).flatten.map(&:to_f).max
-    figures = drawing.scan(/<text class="(?:value|missing|tick)" x="([\d.]+)" y="[\d.]+" text-anchor="start"/).flatten.map(&:to_f)
-    assert_equal 3, figures.size
-    assert_operator scale, :<, figures.min
-    assert_equal %w[end start], drawing.scan(/<text class="(?:baseline|plain)-label"[^>]*anchor="(\w+)"/).flatten
-    assert_includes drawing, ">absent<"
-  end
-
-  # On a phone a row's name stands above its marks, because there is no room beside them.
-  def test_the_overview_of_a_phone_has_the_names_above_the_marks
-    only_on_one_backend
-    require File.join(ROOT, "bench/harness/page")
-    figures = cells.merge(two: cells[:one], three: { state: "failed", words: "" })
-    results = Struct.new(:rows, :targets).new([{ title: "row", better: "more", points: [{ n: nil, cells: figures }] }], targets)
-    wide, narrow = [Bench::Plot::Overview::WIDE, Bench::Plot::Overview::NARROW].map do |layout|
-      drawing = Bench::Plot::Overview.new(results, Hash.new("c0"), layout).svg
-      name = drawing[/<text class="name" x="[\d.-]+" y="(\d+)"/, 1].to_i
-      [drawing[/viewBox="0 0 (\d+)/, 1].to_i, drawing.scan(/<circle[^>]* cy="([\d.]+)"/).flatten.map { |y| y.to_f - name }.min]
-    end
-    assert_operator narrow.first, :<, wide.first
-    assert_operator narrow.last, :>, 12
-    assert_operator wide.last, :<, 0
-  end
-
-  def targets
-    { "one" => "reactor", "two" => "peer", "three" => "peer", "baseline" => "baseline", "plain" => "plain" }.map { |name, kind| { name: name, label: name, kind: kind } }
-  end
-
-  def cells
-    found = { one: 100, baseline: 101, plain: 102 }.transform_values { |value| { state: "ok", median: value, low: value, high: value, values: [value], cpu_us: 1 } }
-    found.merge(two: { state: "failed", words: "" }, three: { state: "left_out", words: "" })
-  end
-
   # `bin/bench chart` draws them.
   def test_the_chart_of_the_readme_is_what_its_data_say
     only_on_one_backend
     require File.join(ROOT, "bench/chart")
     data = JSON.parse(File.read(File.join(ROOT, Bench::Chart::DATA)), symbolize_names: true)
     Bench::Chart.files(data).each { |path, text| assert_equal text, File.read(File.join(ROOT, path)), path }
-  end
-
-  def test_the_chart_shows_the_largest_size_and_what_failed
-    only_on_one_backend
-    require File.join(ROOT, "bench/chart")
-    result = bench("racket", "unix_ping", "--most", "100", "--targets", "threads,#{BACKEND}", *TINY, "--against", "broken=raise 'no luck'")
-    slim = Bench::Headline.slim(result.data, ["racket"])
-    assert_equal [["racket"], [100]], [slim[:rows].map { _1[:name] }, slim[:rows].first[:points].map { _1[:n] }]
-    drawing = Bench::Headline.new(Bench::Results.new(slim), "light").text
-    ["TCP ping beside 100 parked", "s, less is better", ">fails<", ">reactor<", ">threads<", Bench::Format.figure(cell(result, "racket", "threads")[:median])].each { |words| assert_includes drawing, words }
-    assert_raises(ArgumentError) { Bench::Headline.slim(result.data, ["nosuch"]) }
   end
 
   # No other target runs, so the limit cannot end one on a slow machine.
@@ -191,20 +108,6 @@ class TestBench < ReactorTest
     without = bench("http_keep", "--targets", BACKEND.to_s, *TINY, examples: File.join(ROOT, "tests"))
     assert_equal 1, without.status
     assert_match(/bench: http_keep failed on reactor #{BACKEND}: RuntimeError: load failed: /, without.err)
-  end
-
-  # The client waits for the end of the server, so only the limit ends this row.
-  def test_a_row_of_the_demo_that_does_not_end_is_killed_and_named
-    only_on_one_backend
-    assert_match(/\Athe server threads was killed after 0\.1 s, at its (start|load)/, child_says(<<~RUBY))
-      Dir.chdir(#{ROOT.inspect})
-      require "./bench/support"
-      begin
-        Bench.with_server("threads", limit: 0.1) { |port| TCPSocket.new("127.0.0.1", port).read }
-      rescue RuntimeError => error
-        puts error.message
-      end
-    RUBY
   end
 
   def test_the_baseline_measures_every_workload_that_declares_it
@@ -239,7 +142,6 @@ class TestBench < ReactorTest
 
   def test_an_interrupted_run_keeps_the_finished_measurements
     only_on_one_backend
-    skip_under_stress
     Dir.mktmpdir do |directory|
       reader, writer = IO.pipe
       pid = Process.spawn({ "REACTOR_BACKEND" => BACKEND.to_s }, RbConfig.ruby, "-w", MAIN, "--no-build", "--out", directory, "--targets", "threads",
@@ -253,14 +155,6 @@ class TestBench < ReactorTest
       rows = JSON.parse(File.read(File.join(directory, "bench.json")), symbolize_names: true)[:rows]
       assert_equal %w[ok left_out], (rows.map { |row| row[:points].first[:cells][:endless][:state] })
     end
-  end
-
-  def test_list_and_help_are_printed
-    only_on_one_backend
-    listed = bench("--list").out.lines.map { _1[/^\w+/] }
-    assert_operator listed.size, :>=, 27
-    assert_equal listed.uniq, listed
-    assert_includes bench("--help").out, "--against"
   end
 
   def test_system_calls_are_the_difference_of_two_runs

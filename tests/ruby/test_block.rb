@@ -5,16 +5,6 @@ require "monitor"
 
 # The hooks block and unblock: mutexes, monitors, queues, condition variables and threads.
 class TestBlock < ReactorTest
-  def test_a_mutex_excludes_other_fibers
-    mutex = Mutex.new
-    log = []
-    run_scheduler do
-      3.times { |i| Fiber.schedule { mutex.synchronize { log << [:in, i]; sleep 0.002; log << [:out, i] } } }
-    end
-    assert_equal [0, 0, 1, 1, 2, 2], log.map(&:last)
-    assert_equal %i[in out] * 3, log.map(&:first)
-  end
-
   def test_a_mutex_held_by_another_thread_parks_only_its_fiber
     mutex = Mutex.new
     log = []
@@ -40,16 +30,6 @@ class TestBlock < ReactorTest
     assert_equal [0, 0, 1, 1], log
   end
 
-  def test_queue_items_arrive_in_order
-    queue = Queue.new
-    got = []
-    run_scheduler do
-      Fiber.schedule { while (item = queue.pop) do got << item end }
-      Fiber.schedule { 5.times { |i| queue << i; sleep 0.001 }; queue << nil }
-    end
-    assert_equal [0, 1, 2, 3, 4], got
-  end
-
   def test_queue_items_of_another_thread_arrive_in_order
     count = STRESS ? 20 : 500
     queue = Queue.new
@@ -61,35 +41,6 @@ class TestBlock < ReactorTest
       Fiber.schedule { pusher.join }
     end
     assert_equal (0...count).to_a, got
-  end
-
-  def test_queue_pop_with_a_timeout
-    queue = Queue.new
-    run_scheduler do
-      Fiber.schedule do
-        assert_operator elapsed { assert_nil queue.pop(timeout: 0.02) }, :>=, 0.02
-        assert_nil queue.pop(timeout: 0)
-        Fiber.schedule { sleep 0; queue << :late }
-        assert_equal :late, queue.pop(timeout: TEST_TIMEOUT)
-      end
-    end
-  end
-
-  def test_unusual_timeouts_do_what_plain_ruby_does
-    values = [-1, -0.5, 0, 0.0, Rational(1, 1000), "1", :soon]
-    waits = {
-      queue: ->(v) { Queue.new.pop(timeout: v) },
-      sized: ->(v) { SizedQueue.new(1).tap { |q| q << 1 }.push(2, timeout: v) },
-      join: ->(v) { thread = Thread.new { Thread.stop }; begin thread.join(v).class ensure thread.kill.join end }
-    }
-    values.each do |value|
-      waits.each do |name, wait|
-        expected = run_plain { outcome { wait.(value) } }
-        got = nil
-        run_scheduler { Fiber.schedule { got = outcome { wait.(value) } } }
-        assert_equal expected, got, "#{name} #{value.inspect}"
-      end
-    end
   end
 
   def test_a_full_sized_queue_parks_the_pushing_fiber
@@ -130,27 +81,13 @@ class TestBlock < ReactorTest
     mutex = Mutex.new
     condition = ConditionVariable.new
     ready = false
-    run_scheduler do
-      Fiber.schedule do
-        assert_operator elapsed { mutex.synchronize { condition.wait(mutex, 0.02) } }, :>=, 0.02
-        thread = Thread.new { mutex.synchronize { ready = true; condition.signal } }
-        mutex.synchronize { condition.wait(mutex, TEST_TIMEOUT) until ready }
-        thread.join
-      end
+    in_fiber do
+      assert_operator elapsed { mutex.synchronize { condition.wait(mutex, 0.02) } }, :>=, 0.02
+      thread = Thread.new { mutex.synchronize { ready = true; condition.signal } }
+      mutex.synchronize { condition.wait(mutex, TEST_TIMEOUT) until ready }
+      thread.join
     end
     assert ready
-  end
-
-  def test_a_monitor_condition_is_signalled
-    monitor = Monitor.new
-    condition = monitor.new_cond
-    items = []
-    got = []
-    run_scheduler do
-      Fiber.schedule { monitor.synchronize { condition.wait_while { items.empty? }; got << items.shift } }
-      Fiber.schedule { monitor.synchronize { items << :item; condition.signal } }
-    end
-    assert_equal [:item], got
   end
 
   def test_thread_join_and_value_park_only_their_fiber
@@ -164,57 +101,23 @@ class TestBlock < ReactorTest
     assert_equal %i[other value joined], log
   end
 
-  def test_thread_join_with_a_timeout
-    run_scheduler do
-      Fiber.schedule do
-        release = Queue.new
-        thread = Thread.new { release.pop; :done }
-        assert_operator elapsed { assert_nil thread.join(0.02) }, :>=, 0.02
-        release << true
-        assert_same thread, thread.join(TEST_TIMEOUT)
-        assert_equal :done, thread.value
-      end
-    end
-  end
-
   def test_a_failing_thread_raises_in_the_joining_fiber
-    run_scheduler do
-      Fiber.schedule do
-        go = Queue.new
-        thread = Thread.new { Thread.current.report_on_exception = false; go.pop; raise IndexError, "there" }
-        Fiber.schedule { sleep 0; go << true }
-        assert_equal "there", assert_raises(IndexError) { thread.value }.message
-      end
+    in_fiber do
+      go = Queue.new
+      thread = Thread.new { Thread.current.report_on_exception = false; go.pop; raise IndexError, "there" }
+      Fiber.schedule { sleep 0; go << true }
+      assert_equal "there", assert_raises(IndexError) { thread.value }.message
     end
-  end
-
-  def test_two_schedulers_exchange_items_through_queues
-    rounds = STRESS ? 5 : 300
-    ping = Queue.new
-    pong = Queue.new
-    log = []
-    other = nil
-    run_scheduler do
-      other = Thread.new do
-        Fiber.set_scheduler(Reactor::Scheduler.new)
-        Fiber.schedule { rounds.times { pong << ping.pop + 1 } }
-      end
-      Fiber.schedule { rounds.times { |i| ping << i; log << pong.pop } }
-      Fiber.schedule { other.join }
-    end
-    assert_equal (1..rounds).to_a, log
   end
 
   # An unblock after the hook was entered ends the wait, even before the fiber is parked.
   def test_an_unblock_ends_one_block_and_is_not_saved
-    run_scheduler do |scheduler|
-      Fiber.schedule do
-        fiber = Fiber.current
-        thread = Thread.new { until_parked(scheduler, 1); 3.times { scheduler.unblock(:x, fiber) } }
-        assert_equal true, scheduler.block(:x, 1_000_000)
-        thread.join # the surplus unblocks arrive before it ends
-        assert_operator elapsed { scheduler.block(:x, 0.02) }, :>=, 0.02, "the surplus unblocks do not end the next wait"
-      end
+    in_fiber do |scheduler|
+      fiber = Fiber.current
+      thread = Thread.new { until_parked(scheduler, 1); 3.times { scheduler.unblock(:x, fiber) } }
+      assert_equal true, scheduler.block(:x, 1_000_000)
+      thread.join # the surplus unblocks arrive before it ends
+      assert_operator elapsed { scheduler.block(:x, 0.02) }, :>=, 0.02, "the surplus unblocks do not end the next wait"
     end
   end
 
@@ -238,17 +141,6 @@ class TestBlock < ReactorTest
       Fiber.schedule { waker.join }
     end
     assert_empty answers
-  end
-
-  def test_a_trap_handler_may_push_to_a_queue
-    out = child_says(<<~RUBY, &->(pid, line) { line.("ready"); Process.kill(:USR1, pid) })
-      queue = Queue.new
-      trap(:USR1) { queue << :signal }
-      Fiber.set_scheduler(Reactor::Scheduler.new)
-      Fiber.schedule { p queue.pop }
-      puts "ready"
-    RUBY
-    assert_equal "ready\n:signal\n", out
   end
 
   def test_a_contended_mutex_wakes_every_fiber_and_thread
@@ -302,7 +194,6 @@ class TestBlock < ReactorTest
     assert_equal %i[pushed signalled], got
   end
 
-  # A type checker wraps methods in code that rescues, and a rescue clears what the VM notes beside a kill.
   # A duration that only Ruby code can convert.
   Duration = Struct.new(:convert) do
     def to_f = convert.call.to_f
@@ -312,18 +203,16 @@ class TestBlock < ReactorTest
   def test_an_unblock_while_the_limit_of_the_wait_is_converted_ends_the_wait
     waits = { block: ->(s, limit) { s.block(:blocker, limit) }, kernel_sleep: ->(s, limit) { s.kernel_sleep(limit) } }
     waits.each do |name, wait|
-      run_scheduler do |scheduler|
-        Fiber.schedule do
-          fiber = Fiber.current
-          wakers = {
-            "itself" => -> { scheduler.unblock(:blocker, fiber) },
-            "a thread" => -> { Thread.new { scheduler.unblock(:blocker, fiber) }.join },
-            "a fiber" => -> { Fiber.schedule { scheduler.unblock(:blocker, fiber) } },
-            "a fiber, and it has slept" => -> { Fiber.schedule { sleep 0; scheduler.unblock(:blocker, fiber) }; 3.times { sleep 0 } }
-          }
-          wakers.each { |waker, wake| assert wait.call(scheduler, Duration.new(-> { wake.call; 1_000_000 })) != false, "#{name}, #{waker}" }
-          assert_equal false, scheduler.block(:blocker, Duration.new(-> { 0 })), "no unblock"
-        end
+      in_fiber do |scheduler|
+        fiber = Fiber.current
+        wakers = {
+          "itself" => -> { scheduler.unblock(:blocker, fiber) },
+          "a thread" => -> { Thread.new { scheduler.unblock(:blocker, fiber) }.join },
+          "a fiber" => -> { Fiber.schedule { scheduler.unblock(:blocker, fiber) } },
+          "a fiber, and it has slept" => -> { Fiber.schedule { sleep 0; scheduler.unblock(:blocker, fiber) }; 3.times { sleep 0 } }
+        }
+        wakers.each { |waker, wake| assert wait.call(scheduler, Duration.new(-> { wake.call; 1_000_000 })) != false, "#{name}, #{waker}" }
+        assert_equal false, scheduler.block(:blocker, Duration.new(-> { 0 })), "no unblock"
       end
     end
   end
@@ -343,19 +232,18 @@ class TestBlock < ReactorTest
   end
 
   def test_an_error_while_the_limit_is_converted_ends_the_wait_and_nothing_is_left_of_it
-    run_scheduler do |scheduler|
-      Fiber.schedule do
-        wrong = Duration.new(-> { scheduler.unblock(:blocker, Fiber.current); raise IOError, "of the conversion" })
-        assert_raises(IOError) { scheduler.block(:blocker, wrong) }
-        assert_raises(IOError) { scheduler.kernel_sleep(wrong) }
-        assert_equal false, scheduler.block(:blocker, 0.0)
-      end
+    in_fiber do |scheduler|
+      wrong = Duration.new(-> { scheduler.unblock(:blocker, Fiber.current); raise IOError, "of the conversion" })
+      assert_raises(IOError) { scheduler.block(:blocker, wrong) }
+      assert_raises(IOError) { scheduler.kernel_sleep(wrong) }
+      assert_equal false, scheduler.block(:blocker, 0.0)
     end
   end
 
+  # A type checker wraps methods in code that rescues, and a rescue clears what the VM notes beside a kill.
   def test_ruby_code_that_rescues_at_the_end_of_a_wait_does_not_stop_a_kill
     out = child_says(<<~'RUBY')
-      Reactor::VM.singleton_class.prepend(Module.new { def hand_on_mutex(blocker) = (Integer("x") rescue super) })
+      Reactor.const_get(:VM).singleton_class.prepend(Module.new { def hand_on_mutex(blocker) = (Integer("x") rescue super) })
       Fiber.set_scheduler(Reactor::Scheduler.new)
       mutex, log = Mutex.new, []
       holder = Fiber.schedule { mutex.synchronize { Fiber.scheduler.block(:holder) } }

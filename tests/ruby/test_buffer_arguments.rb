@@ -57,7 +57,6 @@ class TestBufferArguments < ReactorTest
 
   { read: [[]], write: [[]], pread: [[1], [-1]], pwrite: [[1], [-1]] }.each do |method, positions|
     define_method(:"test_the_arguments_of_#{method}_are_checked_as_in_plain_ruby") do
-      skip_under_stress
       plain = run_plain { table(method, positions) }
       found = run_scheduler { Fiber.new(blocking: false) { table(method, positions) }.resume }
       different = plain.reject { |row, expected| found[row] == expected }

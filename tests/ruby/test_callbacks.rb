@@ -48,7 +48,6 @@ class TestCallbacks < ReactorTest
 
   def setup
     super
-    skip_under_stress
     needs_fork
     needs_linux "the descriptors from /proc"
   end

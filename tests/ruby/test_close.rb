@@ -18,51 +18,34 @@ class TestClose < ReactorTest
     e.message
   end
 
-  def test_a_close_by_a_fiber_raises_in_the_waiting_fibers
-    log = []
-    run_scheduler do
-      [pipe, pair, tcp_pair].each do |reading, _|
-        Fiber.schedule { log << closed { reading.readpartial(1) } }
-        Fiber.schedule { log << closed { reading.wait_readable } }
-      end
-      ios = @ios.dup
-      Fiber.schedule { sleep REARM_TIME; ios.each(&:close) }
-    end
-    assert_equal [MESSAGE] * 6, log
-  end
-
-  def test_a_close_by_another_thread_raises_in_the_waiting_fiber
-    log = []
-    reading, = pair
-    run_scheduler do |scheduler|
-      Fiber.schedule { log << closed { reading.readpartial(1) } }
-      closer = Thread.new { sleep REARM_TIME; reading.close }
-      scheduler.run
-      closer.join
-    end
-    assert_equal [MESSAGE], log
-  end
-
-  def test_a_close_raises_in_accept_and_recvfrom
-    log = []
+  # Waits of every kind, for IOs that the block closes.
+  def check_close
+    reads = [pipe, pair, tcp_pair].map(&:first)
     server = track(TCPServer.new("127.0.0.1", 0))
     socket = track(UDPSocket.new.tap { |udp| udp.bind("127.0.0.1", 0) })
-    run_scheduler do
-      Fiber.schedule { log << closed { server.accept } }
-      Fiber.schedule { log << closed { socket.recvfrom(1) } }
-      Fiber.schedule { sleep REARM_TIME; server.close; socket.close }
+    selected = [pair, pair].map(&:first)
+    waits = reads.flat_map { |io| [-> { io.readpartial(1) }, -> { io.wait_readable }] } + [-> { server.accept }, -> { socket.recvfrom(1) }]
+    log, of_select = [], nil
+    run_scheduler do |scheduler|
+      waits.each { |wait| Fiber.schedule { log << closed(&wait) } }
+      Fiber.schedule { of_select = outcome { IO.select(selected) } }
+      yield [*reads, server, socket, selected.last]
+      scheduler.run
     end
-    assert_equal [MESSAGE] * 2, log
+    assert_equal [[MESSAGE] * waits.size, [:raised, IOError]], [log, of_select]
   end
 
-  def test_a_close_raises_in_select
-    log = []
-    first, second = pair, pair
-    run_scheduler do
-      Fiber.schedule { log << outcome { IO.select([first[0], second[0]]) } }
-      Fiber.schedule { sleep REARM_TIME; second[0].close }
-    end
-    assert_equal [[:raised, IOError]], log
+  def test_a_close_by_a_fiber_raises_in_the_waiting_fibers
+    check_close { |ios| Fiber.schedule { sleep REARM_TIME; ios.each(&:close) } }
+  end
+
+  def test_a_close_by_another_thread_raises_in_the_waiting_fibers
+    check_close { |ios| Thread.new { sleep REARM_TIME; ios.each(&:close) } }
+  end
+
+  # On Ruby 4.0 the VM makes the closing fiber wait for the interrupted ones.
+  def test_a_close_by_the_root_fiber_raises_in_the_waiting_fibers
+    check_close { |ios| ios.each(&:close) }
   end
 
   def test_a_close_does_not_raise_in_waiters_of_another_io_on_the_descriptor
@@ -107,7 +90,6 @@ class TestClose < ReactorTest
 
   # Counts the calls of Ruby methods. (The extension's own steps are not seen.)
   def test_a_close_makes_no_more_calls_if_more_fibers_wait_for_other_ios
-    skip_under_stress
     run_scheduler do |scheduler|
       GC.disable # a collection would end the look-ups for the schedulers of earlier tests
       counts = [1, 0, 99].map do |more|
@@ -124,19 +106,6 @@ class TestClose < ReactorTest
     end
   ensure
     GC.enable
-  end
-
-  # On Ruby 4.0 the VM makes the closing fiber wait for the interrupted ones. The closing fiber is the root fiber here.
-  def test_a_close_by_the_root_fiber_raises_in_the_waiting_fibers
-    log = []
-    reading, = pair
-    run_scheduler do
-      Fiber.schedule { log << closed { reading.readpartial(1) } }
-      Fiber.schedule { log << closed { reading.wait_readable } }
-      reading.close
-      log << :closed
-    end
-    assert_equal [MESSAGE, MESSAGE, :closed], log.sort_by(&:size).reverse
   end
 
   # Ruby 4.1 calls fiber_interrupt with an object that answers alive?, raise and transfer, instead of a fiber.
@@ -167,18 +136,16 @@ class TestClose < ReactorTest
     skip "the portable scheduler registers nothing" if select_backend?
 
     stats = nil
-    run_scheduler do |scheduler|
-      Fiber.schedule do
-        20.times do
-          left, right = UNIXSocket.pair
-          Fiber.schedule { right.readpartial(1); right.close }
-          sleep 0
-          left << "x"
-          sleep 0 until right.closed?
-          left.close
-        end
-        stats = scheduler.stats
+    in_fiber do |scheduler|
+      20.times do
+        left, right = UNIXSocket.pair
+        Fiber.schedule { right.readpartial(1); right.close }
+        sleep 0
+        left << "x"
+        sleep 0 until right.closed?
+        left.close
       end
+      stats = scheduler.stats
     end
     registered, renewed, closed = stats.values_at(:registered, :renewed, :closed)
     assert_equal [0, registered], [renewed, closed]
@@ -206,7 +173,6 @@ class TestClose < ReactorTest
 
   # IO#close closes the descriptor even if it is interrupted while a worker does the blocking operation.
   def test_an_interrupted_close_leaks_no_descriptor
-    skip_under_stress
     before = descriptors
     run_plain do
       Fiber.set_scheduler(Reactor::Scheduler.new(policy: :always))
@@ -239,7 +205,7 @@ class TestClose < ReactorTest
       end
       Fiber.schedule do
         # The first step of IO#close. On Ruby 3.4 a worker may run close(2), and the waiter would run before the raise.
-        Reactor.announce_close(reading)
+        Reactor::Internal.announce_close(reading)
         waiter.raise(IndexError)
         writing << "x"
       end
@@ -249,17 +215,14 @@ class TestClose < ReactorTest
 
   # IO.select polls without the GVL: the close may come in between.
   def test_a_close_during_the_poll_of_select_raises_in_select
-    skip_under_stress
     seen = []
-    run_scheduler do
-      Fiber.schedule do
-        300.times do |i|
-          reading, writing = IO.pipe
-          closer = Thread.new { Thread.pass if i.odd?; reading.close }
-          seen << outcome { IO.select([reading]) }
-          closer.join
-          writing.close
-        end
+    in_fiber do
+      300.times do |i|
+        reading, writing = IO.pipe
+        closer = Thread.new { Thread.pass if i.odd?; reading.close }
+        seen << outcome { IO.select([reading]) }
+        closer.join
+        writing.close
       end
     end
     assert_equal [[:raised, IOError]], seen.uniq
@@ -408,10 +371,5 @@ class TestClose < ReactorTest
       Fiber.schedule { Thread.new { reading.close }.join; leave << :closed }
     end
     assert_equal :closed, reader.value
-  end
-
-  def test_io_close_is_patched_by_the_first_scheduler
-    patched = "p IO.ancestors.include?(Reactor::Patches::IOClose)"
-    assert_equal "false\ntrue\n", child_says("#{patched}; Reactor::Scheduler.new.close; #{patched}")
   end
 end

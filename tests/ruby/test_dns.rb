@@ -21,7 +21,6 @@ class TestDns < ReactorTest
   QUESTIONS = {
     "lists" => [
       -> { Addrinfo.getaddrinfo("localhost", 80) },
-      -> { Addrinfo.getaddrinfo("localhost", "80", :INET, :STREAM) },
       -> { Addrinfo.getaddrinfo("localhost", "http") },
       -> { Addrinfo.getaddrinfo("localhost", "http", nil, :STREAM) },
       -> { Addrinfo.getaddrinfo("localhost", nil, "AF_INET", "SOCK_DGRAM", Socket::IPPROTO_UDP) },
@@ -30,49 +29,35 @@ class TestDns < ReactorTest
       -> { Addrinfo.getaddrinfo("localhost", 70_001, nil, :STREAM) },
       -> { Addrinfo.getaddrinfo("127.0.0.1", "http") },
       -> { Addrinfo.getaddrinfo("127.1", 80, nil, :STREAM) },
-      -> { Addrinfo.getaddrinfo("::1", 80) },
       -> { Addrinfo.getaddrinfo("fe80::1%lo", 80) },
-      -> { Addrinfo.getaddrinfo("fe80::1%lo", "http", nil, :STREAM) },
       -> { Addrinfo.getaddrinfo(nil, "http", nil, :STREAM) },
       -> { Addrinfo.getaddrinfo("", 80, nil, :STREAM) },
       -> { Addrinfo.getaddrinfo("<any>", 80, nil, :STREAM) },
       -> { Addrinfo.tcp("localhost", "http") },
-      -> { Addrinfo.tcp("localhost", 80) },
       -> { Addrinfo.udp("localhost", 53) },
-      -> { Addrinfo.udp("localhost", "domain") },
       -> { Addrinfo.ip("localhost") },
-      -> { Addrinfo.tcp("::1", "https") },
       -> { Addrinfo.foreach("localhost", 80).to_a }
     ],
     "addresses" => [
       -> { Socket.getaddrinfo("localhost", "http") },
-      -> { Socket.getaddrinfo("localhost", 80) },
-      -> { Socket.getaddrinfo("localhost", 80, nil, :STREAM) },
       -> { Socket.getaddrinfo("localhost", "http", "AF_INET", :STREAM, Socket::IPPROTO_TCP, 0, false) },
       -> { Socket.getaddrinfo("localhost", 80, nil, :STREAM, nil, nil, true) },
       -> { Socket.getaddrinfo("127.0.0.1", "http", nil, :STREAM, nil, nil, :hostname) },
       -> { Socket.getaddrinfo("localhost", nil, nil, :SEQPACKET) },
       -> { Socket.sockaddr_in("http", "localhost") },
-      -> { Socket.pack_sockaddr_in(80, "localhost") },
       -> { Socket.sockaddr_in(80, "fe80::1%lo") },
-      -> { Socket.sockaddr_in("http", "::1") },
       -> { Socket.sockaddr_in(80, nil) },
-      -> { Socket.sockaddr_in(80, "") },
       -> { Socket.sockaddr_in(70_000, "localhost") },
       -> { IPSocket.getaddress("localhost") },
-      -> { IPSocket.getaddress("::1") },
       -> { IPSocket.getaddress("fe80::1%lo") },
       -> { Socket.getnameinfo(Socket.sockaddr_in(80, "127.0.0.1")) },
       -> { Addrinfo.tcp("127.0.0.1", 80).getnameinfo },
-      -> { Addrinfo.tcp("127.0.0.1", 80).getnameinfo(Socket::NI_NUMERICSERV) }
     ],
     "errors" => [
       -> { Addrinfo.getaddrinfo(INVALID_NAME, 80) },
       -> { Addrinfo.getaddrinfo("localhost", "nosuchservice") },
-      -> { Addrinfo.getaddrinfo("localhost", "nosuchservice", nil, :STREAM) },
       -> { Addrinfo.getaddrinfo("localhost", -1) },
       -> { Addrinfo.getaddrinfo("127.0.0.1", 80, :INET6) },
-      -> { Addrinfo.getaddrinfo("localhost", 80, :INET6) },
       -> { Addrinfo.getaddrinfo("localhost", 80, nil, nil, nil, Socket::AI_NUMERICHOST) },
       -> { Addrinfo.getaddrinfo("localhost", 80, nil, :STREAM, Socket::IPPROTO_UDP) },
       -> { Addrinfo.getaddrinfo("localhost", 80, :NOSUCH) },
@@ -82,90 +67,60 @@ class TestDns < ReactorTest
       -> { Addrinfo.getaddrinfo("localhost\n", 80) },
       -> { Addrinfo.getaddrinfo("local\0host", 80) },
       -> { Addrinfo.getaddrinfo("h" * 2000, 80) },
-      -> { Addrinfo.getaddrinfo("localhost", "s" * 2000) },
-      -> { Addrinfo.getaddrinfo(:localhost, 80) },
       -> { Addrinfo.getaddrinfo("localhost", 80.5) },
-      -> { Addrinfo.getaddrinfo("localhost", :http) },
-      -> { Addrinfo.getaddrinfo("localhost") },
       -> { Addrinfo.getaddrinfo("localhost", 80, nosuch: 1) },
       -> { Addrinfo.getaddrinfo("fe80::1%nosuchzone", 80) },
-      -> { Addrinfo.tcp(INVALID_NAME, 80) },
-      -> { Addrinfo.ip(INVALID_NAME) },
-      -> { Socket.getaddrinfo(INVALID_NAME, 80) },
       -> { Socket.sockaddr_in(80, INVALID_NAME) },
       -> { Socket.sockaddr_in(80) },
       -> { IPSocket.getaddress(INVALID_NAME) },
-      -> { IPSocket.getaddress("localhost\n") },
       -> { TCPServer.new(INVALID_NAME, 0) },
-      -> { TCPServer.new("localhost", "nosuchservice") },
       -> { TCPServer.new("192.0.2.77", 0) },
       -> { udp { |s| s.connect(INVALID_NAME, 1) } },
-      -> { udp { |s| s.connect("localhost", "nosuchservice") } },
-      -> { udp { |s| s.bind(INVALID_NAME, 0) } },
       -> { udp { |s| s.bind("192.0.2.77", "domain") } },
       -> { udp { |s| s.send("x", 0, INVALID_NAME, 1) } },
       -> { udp { |s| s.send("x" * 70_000, 0, "localhost", "domain") } },
       -> { udp { |s| s.send("x", 0, "localhost") } },
       -> { udp(Socket::AF_INET6) { |s| s.connect("127.0.0.1", 1) } },
-      -> { udp(Socket::AF_INET6) { |s| s.connect("localhost", 1) } }
     ],
     "clients" => [
       -> { TCPSocket.new(INVALID_NAME, 80) },
       -> { TCPSocket.new("localhost", 1) },
-      -> { TCPSocket.new("localhost", "1") },
       -> { TCPSocket.new("localhost", "tcpmux") },
-      -> { TCPSocket.new("127.0.0.1", "tcpmux") },
       -> { TCPSocket.new("::1", 1) },
       -> { TCPSocket.new("127.1", 1) },
       -> { TCPSocket.new("127.0.0.1", 1, "localhost", 0) },
       -> { TCPSocket.new(nil, 1) },
-      -> { TCPSocket.new("", 1) },
       -> { TCPSocket.new("localhost", "nosuchservice") },
-      -> { TCPSocket.new("localhost", -1) },
       -> { TCPSocket.new("localhost", 65_537) },
       -> { TCPSocket.new("localhost\n", 1) },
       -> { TCPSocket.new("local\0host", 1) },
       -> { TCPSocket.new("h" * 2000, 1) },
-      -> { TCPSocket.new(:localhost, 1) },
-      -> { TCPSocket.new("localhost", 1.5) },
       -> { TCPSocket.new("localhost", "1", "192.0.2.77", 0) },
-      -> { TCPSocket.new("localhost", "1", INVALID_NAME, 0) },
       -> { TCPSocket.new("localhost", 1, "127.0.0.1", 0) },
-      -> { TCPSocket.new("localhost", 1, nil, "nosuchservice") },
       -> { TCPSocket.new },
-      -> { TCPSocket.new("localhost") },
-      -> { TCPSocket.new("localhost", 1, nosuch: 1) },
       -> { TCPSocket.new("localhost", 1, connect_timeout: -1) },
       -> { TCPSocket.new("localhost", 1, connect_timeout: "x") },
       -> { TCPSocket.new("localhost", 1, connect_timeout: TEST_TIMEOUT, resolv_timeout: TEST_TIMEOUT) },
       -> { TCPSocket.new("localhost", 1, open_timeout: TEST_TIMEOUT) },
-      -> { TCPSocket.new("localhost", 1, open_timeout: TEST_TIMEOUT, connect_timeout: TEST_TIMEOUT) },
       -> { TCPSocket.new("localhost", 1, fast_fallback: false) },
-      -> { TCPSocket.new("localhost", "tcpmux", fast_fallback: false) },
       -> { TCPSocket.new(INVALID_NAME, 1, fast_fallback: false) },
       -> { TCPSocket.open("localhost", 1) { flunk } },
       -> { Socket.tcp(INVALID_NAME, 80) },
       -> { Socket.tcp("localhost", 1) },
       -> { Socket.tcp("localhost", "tcpmux") },
-      -> { Socket.tcp("127.0.0.1", "tcpmux") },
-      -> { Socket.tcp("::1", 1) },
-      -> { Socket.tcp("localhost", "nosuchservice") },
       -> { Socket.tcp("localhost", 1, "127.0.0.1") },
       -> { Socket.tcp("localhost", 1, connect_timeout: TEST_TIMEOUT, resolv_timeout: TEST_TIMEOUT) },
       -> { Socket.tcp("localhost", 1, open_timeout: TEST_TIMEOUT) },
-      -> { Socket.tcp("localhost", 1, open_timeout: TEST_TIMEOUT, connect_timeout: TEST_TIMEOUT) },
       -> { Socket.tcp("localhost", 1, fast_fallback: false) },
       -> { Socket.tcp(INVALID_NAME, 1, fast_fallback: false) },
-      -> { Socket.tcp("localhost", 1, nosuch: 1) },
       -> { Socket.tcp },
       -> { Net::HTTP.get(INVALID_NAME, "/") },
-      -> { Net::HTTP.get("localhost", "/", 1) }
     ]
   }.freeze
 
   QUESTIONS.each do |topic, questions|
     define_method(:"test_#{topic}_as_without_a_scheduler") do
-      ours = scheduled { questions.map { |question| answer(&question) } }
+      ours = in_fiber { questions.map { |question| answer(&question) } }
       different = questions.zip(ours).filter_map do |question, our|
         plain = run_plain { answer(&question) }
         # Plain Ruby gives another error than its Happy Eyeballs.
@@ -177,7 +132,6 @@ class TestDns < ReactorTest
   end
 
   def test_two_hundred_concurrent_connections_by_name
-    skip_under_stress
     port = greeter
     before = Thread.list.size
     most = ticks = 0
@@ -202,30 +156,6 @@ class TestDns < ReactorTest
     assert_operator stats.fetch(:pool_threads), :<=, 64 if stats.key?(:pool_threads) # 48 of them for lookups
   end
 
-  def test_connections_by_name_under_gc_stress
-    code = <<~RUBY
-      server = TCPServer.new("127.0.0.1", 0)
-      port = server.addr[1]
-      count = 0
-      thread = Thread.new do
-        Fiber.set_scheduler(Reactor::Scheduler.new)
-        Fiber.schedule { 400.times { server.accept.close } }
-        200.times do |i|
-          Fiber.schedule do
-            GC.stress = i % 50 == 0
-            Socket.tcp("localhost", port).close
-            TCPSocket.new("localhost", port).close
-            count += 1
-          end
-        end
-      end
-      thread.join
-      GC.stress = false
-      p count
-    RUBY
-    assert_equal "200\n", child_says(%(require "socket"\n#{code}), within: TEST_TIMEOUT * 10)
-  end
-
   # Compares the visible state of sockets that are made in different ways.
   def test_sockets_have_the_state_of_plain_rubys_sockets
     port = greeter
@@ -241,10 +171,10 @@ class TestDns < ReactorTest
     ]
     makers.each do |maker|
       normal = ->(socket) { shape.(socket).then { |first, *rest| [first.name, *rest] } }
-      assert_equal run_plain { normal.(maker.call) }, scheduled { normal.(maker.call) }, maker.source_location.last.to_s
+      assert_as_plain(maker.source_location.last.to_s) { normal.(maker.call) }
     end
-    assert_equal [:kept, true], scheduled { [(kept = nil) || TCPSocket.open("localhost", port) { |s| kept = s; :kept }, kept.closed?] }
-    assert_equal [:kept, true], scheduled { [(kept = nil) || Socket.tcp("localhost", port) { |s| kept = s; :kept }, kept.closed?] }
+    assert_equal [:kept, true], in_fiber { [(kept = nil) || TCPSocket.open("localhost", port) { |s| kept = s; :kept }, kept.closed?] }
+    assert_equal [:kept, true], in_fiber { [(kept = nil) || Socket.tcp("localhost", port) { |s| kept = s; :kept }, kept.closed?] }
   end
 
   # A subclass with its own constructor.
@@ -253,7 +183,7 @@ class TestDns < ReactorTest
   end
 
   def test_servers_and_datagrams_by_name
-    scheduled do
+    in_fiber do
       server = TCPServer.new("localhost", 0)
       client = TCPSocket.new("localhost", server.addr[1])
       peer = server.accept
@@ -269,27 +199,6 @@ class TestDns < ReactorTest
       assert_equal %w[one two three], Array.new(3) { receiver.recvfrom(10).first }
       [server, client, peer, receiver, sender].each(&:close)
     end
-  end
-
-  def test_net_http_by_name
-    server = TCPServer.new("127.0.0.1", 0)
-    port = server.addr[1]
-    pages = []
-    run_scheduler do
-      Fiber.schedule do
-        8.times do
-          socket = server.accept
-          Fiber.schedule do
-            nil until socket.gets.chomp.empty?
-            socket.write("HTTP/1.1 200 OK\r\nContent-Length: 4\r\nConnection: close\r\n\r\npage")
-            socket.close
-          end
-        end
-        server.close
-      end
-      8.times { Fiber.schedule { pages << Net::HTTP.get("localhost", "/", port) } }
-    end
-    assert_equal ["page"] * 8, pages
   end
 
   def test_a_subclass_may_override_address_resolve
@@ -315,22 +224,8 @@ class TestDns < ReactorTest
     assert_equal %w[somewhere.test somewhere.test localhost], asked
   end
 
-  def test_name_resolution_is_patched_by_the_first_scheduler
-    code = <<~RUBY
-      ours = -> { [TCPSocket, TCPServer, UDPSocket, IPSocket, Addrinfo, Socket.singleton_class, Addrinfo.singleton_class].flat_map(&:ancestors).count { _1.name.to_s.start_with?("Reactor") } }
-      p ours.call
-      server = TCPServer.new("localhost", 0)
-      Thread.new { Fiber.set_scheduler(Reactor::Scheduler.new) }.join
-      p ours.call.positive?
-      2.times { |i| TCPSocket.new("localhost", server.addr[1]).close }
-      Fiber.new { TCPSocket.new("localhost", server.addr[1]).close }.resume
-      p Addrinfo.tcp("localhost", 80).ip_address
-    RUBY
-    assert_equal "0\ntrue\n#{LOCALHOST.inspect}\n", child_says(code)
-  end
-
-  # A method that a program has replaced stays replaced.
-  def test_a_replaced_tcpsocket_initialize_is_called
+  # Before the first scheduler, and after it: Ruby's Socket.tcp gets its addresses from Addrinfo.getaddrinfo.
+  def test_a_method_that_a_program_has_replaced_is_called
     code = <<~RUBY
       require "socket"
       class TCPSocket
@@ -340,31 +235,20 @@ class TestDns < ReactorTest
       server = TCPServer.new("127.0.0.1", 0)
       Thread.new do
         Fiber.set_scheduler(Reactor::Scheduler.new)
-        Fiber.schedule { TCPSocket.new("elsewhere.test", server.addr[1]).close; p $asked }
-      end.join
-    RUBY
-    assert_equal %("elsewhere.test"\n), child_says(code)
-  end
-
-  # Also if it was replaced after the first scheduler: Ruby's Socket.tcp gets its addresses from Addrinfo.getaddrinfo.
-  def test_a_getaddrinfo_that_is_replaced_later_is_called
-    code = <<~RUBY
-      server = TCPServer.new("127.0.0.1", 0)
-      Thread.new do
-        Fiber.set_scheduler(Reactor::Scheduler.new)
         Fiber.schedule do
+          TCPSocket.new("elsewhere.test", server.addr[1]).close
           Addrinfo.define_singleton_method(:getaddrinfo) do |host, *rest, **|
             raise SocketError, "replaced" if host == "nowhere.test"
 
             [Addrinfo.tcp(host == "elsewhere.test" ? "127.0.0.1" : host, rest.first)]
           end
           Socket.tcp("elsewhere.test", server.addr[1]).close
-          p Addrinfo.getaddrinfo("elsewhere.test", 80).map(&:ip_address)
+          p $asked, Addrinfo.getaddrinfo("elsewhere.test", 80).map(&:ip_address)
           Socket.tcp("nowhere.test", 80) rescue p $!
         end
       end.join
     RUBY
-    assert_equal %(["127.0.0.1"]\n#<SocketError: replaced>\n), child_says(code)
+    assert_equal %("elsewhere.test"\n["127.0.0.1"]\n#<SocketError: replaced>\n), child_says(code)
   end
 
   def test_virtual_time_does_not_advance_during_name_resolution
@@ -377,23 +261,6 @@ class TestDns < ReactorTest
       end
     RUBY
     assert_equal "0.0\n", out
-  end
-
-  def test_names_are_resolved_in_a_forked_child
-    code = <<~RUBY
-      server = TCPServer.new("127.0.0.1", 0)
-      Thread.new do
-        Fiber.set_scheduler(Reactor::Scheduler.new)
-        Fiber.schedule do
-          pid = fork do
-            TCPSocket.new("localhost", server.addr[1]).close
-            puts Addrinfo.tcp("localhost", 80).ip_address, Socket.tcp("localhost", server.addr[1]).close.inspect
-          end
-          puts Process.wait2(pid).last.success?
-        end
-      end.join
-    RUBY
-    assert_equal "#{LOCALHOST}\nnil\ntrue\n", child_says(%(require "socket"\n#{code}))
   end
 
   # --- with a nameserver of our own ------------------------------------------------------------------------------
@@ -521,11 +388,11 @@ class TestDns < ReactorTest
         -> { TCPSocket.new("deaf.test", PORT, connect_timeout: 0.1) }, -> { Socket.tcp("deaf.test", PORT, connect_timeout: 0.1) },
         -> { TCPSocket.new("never.test", PORT, resolv_timeout: 0.1) }, -> { Socket.tcp("never.test", PORT, resolv_timeout: 0.1) }
       ]
-      late.push(-> { TCPSocket.new("deaf.test", PORT, open_timeout: 0.1) }, -> { Socket.tcp("never.test", PORT, open_timeout: 0.1) }) if Reactor::HappyEyeballs.options?({ open_timeout: 1 })
+      late.push(-> { TCPSocket.new("deaf.test", PORT, open_timeout: 0.1) }, -> { Socket.tcp("never.test", PORT, open_timeout: 0.1) }) if Reactor.const_get(:HappyEyeballs).options?({ open_timeout: 1 })
       late.each { |way| p scheduled { told(&way) }.first }
       exit! 0
     RUBY
-    late = Reactor::SocketArguments.timeout_error("x").class
+    late = Reactor.const_get(:SocketArguments).timeout_error("x").class
     assert_equal ["127.0.0.1"] * 4, said.first(4)
     assert_operator said.size, :>=, 8
     said.drop(4).each { |error| assert_includes [late, Errno::ETIMEDOUT, IO::TimeoutError], error }
@@ -618,12 +485,5 @@ class TestDns < ReactorTest
     yield socket
   ensure
     socket.close
-  end
-
-  # The value of the block in a fiber of a new scheduler.
-  def scheduled(**options)
-    result = nil
-    run_scheduler(**options) { Fiber.schedule { result = yield } }
-    result
   end
 end

@@ -101,7 +101,7 @@ class TestDurations < ReactorTest
     Thread.report_on_exception = reports
   end
 
-  def in_fiber(caller, value, wake:)
+  def concurrently(caller, value, wake:)
     run_scheduler do |scheduler|
       answer = nil
       fiber = Fiber.schedule { answer = told { caller.wait.call(value) } }
@@ -113,13 +113,12 @@ class TestDurations < ReactorTest
   end
 
   def compared(values, wake:)
-    skip_under_stress
     different = callers.keys.flat_map do |name|
       values.filter_map do |label, value|
         next if [name, label].zip(OVERFLOWS).all? { |given, listed| listed.include?(given) }
 
         expected = plainly(callers.fetch(name), value, wake: wake)
-        got = in_fiber(callers.fetch(name), value, wake: wake)
+        got = concurrently(callers.fetch(name), value, wake: wake)
         "#{name}, #{label}: #{expected.inspect} in plain Ruby, #{got.inspect} in a fiber" if expected != got
       end
     end

@@ -42,7 +42,6 @@ class TestEndings < ReactorTest
 
   def setup
     super
-    skip_under_stress
     needs_fork
     needs_linux "the descriptors from /proc"
   end

@@ -12,17 +12,19 @@ class TestErrors < ReactorTest
   # Code for a child: prints "ready" when its main thread sleeps.
   READY = "Thread.new { sleep 0.001 until Thread.main.stop?; puts %(ready) }"
 
-  def test_the_first_escaped_error_is_raised_after_the_other_fibers_end
-    log = []
-    error = assert_raises(IndexError) do
-      run_scheduler do
-        first = Fiber.schedule { sleep 0.002; raise IndexError, "first" }
-        Fiber.schedule { sleep 0.001 while first.alive?; raise KeyError, "second" }
-        Fiber.schedule { sleep 0.01; log << :survivor }
+  { the_end_of_the_thread: ->(_) {}, close: ->(scheduler) { scheduler.close } }.each do |name, finish|
+    define_method("test_#{name}_raises_the_first_escaped_error_after_the_other_fibers_end") do
+      log = []
+      error = assert_raises(IndexError) do
+        run_scheduler do |scheduler|
+          first = Fiber.schedule { sleep 0.002; raise IndexError, "first" }
+          Fiber.schedule { sleep 0.001 while first.alive?; raise KeyError, "second" }
+          Fiber.schedule { sleep 0.01; log << :survivor }
+          finish.call(scheduler)
+        end
       end
+      assert_equal ["first", [:survivor]], [error.message, log]
     end
-    assert_equal "first", error.message
-    assert_equal [:survivor], log
   end
 
   def test_run_raises_an_escaped_error_and_the_scheduler_stays_usable
@@ -34,17 +36,6 @@ class TestErrors < ReactorTest
       scheduler.run
     end
     assert_equal [:usable], log
-  end
-
-  def test_close_raises_the_first_escaped_error
-    log = []
-    run_scheduler do |scheduler|
-      first = Fiber.schedule { sleep 0; raise IndexError, "first" }
-      Fiber.schedule { sleep 0 while first.alive?; raise KeyError, "second" }
-      assert_equal "first", assert_raises(IndexError) { scheduler.close }.message
-      log << scheduler.closed?
-    end
-    assert_equal [true], log
   end
 
   def test_an_error_that_is_no_standard_error_goes_to_the_thread_and_cancels_the_other_fibers
@@ -61,37 +52,20 @@ class TestErrors < ReactorTest
     end
   end
 
-  def test_an_escaped_script_error_is_raised
-    log = []
-    assert_raises(NotImplementedError) do
-      run_scheduler do
-        Fiber.schedule { sleep 0; raise NotImplementedError }
-        Fiber.schedule { sleep 0.005; log << :survivor }
-      end
-    end
-    assert_equal [:survivor], log
-  end
-
   def test_an_escaped_error_is_reported_if_report_on_exception_is_set
-    child = run_child(<<~RUBY)
-      Thread.new do
-        Thread.current.report_on_exception = ARGV[0] == "true"
-        Fiber.set_scheduler(Reactor::Scheduler.new)
-        Fiber.schedule { sleep 0; raise IndexError, "told" }
-      end.join rescue puts "joined: \#{$!.message}"
-    RUBY
-    assert_equal "joined: told\n", child.out
-    refute_match(/#<Fiber/, child.err)
-    child = run_child(<<~RUBY, "true")
-      Thread.new do
-        Thread.current.report_on_exception = ARGV[0] == "true"
-        Fiber.set_scheduler(Reactor::Scheduler.new)
-        Fiber.schedule { sleep 0; raise IndexError, "told" }
-      end.join rescue puts "joined: \#{$!.message}"
-    RUBY
-    assert_equal "joined: told\n", child.out
-    assert_match(/#<Fiber.*terminated with exception \(report_on_exception is true\)/, child.err)
-    assert_match(/told \(IndexError\)/, child.err)
+    silent, loud = %w[false true].map do |report|
+      run_child(<<~RUBY, report)
+        Thread.new do
+          Thread.current.report_on_exception = ARGV[0] == "true"
+          Fiber.set_scheduler(Reactor::Scheduler.new)
+          Fiber.schedule { sleep 0; raise IndexError, "told" }
+        end.join rescue puts "joined: \#{$!.message}"
+      RUBY
+    end
+    assert_equal ["joined: told\n"] * 2, [silent.out, loud.out]
+    refute_match(/#<Fiber/, silent.err)
+    assert_match(/#<Fiber.*terminated with exception \(report_on_exception is true\)/, loud.err)
+    assert_match(/told \(IndexError\)/, loud.err)
   end
 
   # The error's own methods may raise, and $stderr may be an object of the program. On select that ended the other fibers.
@@ -140,32 +114,8 @@ class TestErrors < ReactorTest
     assert_equal [:finished], log
   end
 
-  def test_exit_in_a_fiber_ends_the_process_with_its_status_and_runs_ensure
-    child = run_child(<<~RUBY)
-      Fiber.set_scheduler(Reactor::Scheduler.new)
-      Fiber.schedule { begin sleep ensure puts "ensure" end }
-      Fiber.schedule { sleep 0.01; exit 3 }
-      Fiber.scheduler.run
-      puts "not reached"
-    RUBY
-    assert_equal "ensure\n", child.out
-    assert_equal 3, child.status.exitstatus, child.err
-  end
-
   def test_exit_before_the_first_park_reaches_the_caller
     run_scheduler { assert_equal 4, assert_raises(SystemExit) { Fiber.schedule { exit 4 } }.status }
-  end
-
-  def test_exit_of_the_main_program_cancels_parked_fibers
-    child = run_child(<<~RUBY)
-      Fiber.set_scheduler(Reactor::Scheduler.new)
-      Fiber.schedule { begin sleep ensure puts "ensure" end }
-      reader, _writer = IO.pipe
-      Fiber.schedule { begin reader.read ensure sleep 0.001; puts "ensure" end }
-      exit 5
-    RUBY
-    assert_equal "ensure\nensure\n", child.out
-    assert_equal 5, child.status.exitstatus, child.err
   end
 
   def interrupted(code, signal)
@@ -174,45 +124,6 @@ class TestErrors < ReactorTest
       sleep IDLE
       Process.kill(signal, pid)
     end
-  end
-
-  def test_an_interrupt_ends_an_idle_run
-    child = interrupted(<<~RUBY, :INT)
-      Fiber.set_scheduler(Reactor::Scheduler.new)
-      Fiber.schedule { begin sleep ensure puts "ensure" end }
-      Fiber.schedule { begin Queue.new.pop ensure puts "ensure" end }
-      begin
-        #{READY}
-        Fiber.scheduler.run
-      rescue Interrupt
-        puts "interrupted"
-        exit 7
-      end
-    RUBY
-    assert_equal ["ensure", "ensure", "interrupted", "ready"], child.out.lines(chomp: true).sort
-    assert_equal 7, child.status.exitstatus, child.err
-  end
-
-  def test_an_interrupt_ends_the_close_at_the_end_of_the_program
-    child = interrupted(<<~RUBY, :INT)
-      Fiber.set_scheduler(Reactor::Scheduler.new)
-      Fiber.schedule { begin sleep ensure puts "ensure" end }
-      #{READY}
-    RUBY
-    assert_includes child.out, "ensure"
-    refute_predicate child.status, :success?
-  end
-
-  def test_sigterm_cancels_a_parked_fiber
-    child = interrupted(<<~RUBY, :TERM)
-      $pipe = IO.pipe # keeps the writer: its collection would be the end of file
-      Fiber.set_scheduler(Reactor::Scheduler.new)
-      Fiber.schedule { begin $pipe[0].read ensure puts "ensure" end }
-      #{READY}
-      Fiber.scheduler.run
-    RUBY
-    assert_includes child.out, "ensure"
-    assert_equal Signal.list["TERM"], child.status.termsig, child.err
   end
 
   def test_a_trapped_interrupt_leaves_the_fibers_running
@@ -254,40 +165,6 @@ class TestErrors < ReactorTest
     assert_includes child.out, "interrupted"
   end
 
-  # Returns a thread with parked fibers. If idle, it sleeps.
-  def scheduled_thread(log, idle: true)
-    ready = Queue.new
-    thread = Thread.new do
-      Thread.current.report_on_exception = false
-      Fiber.set_scheduler(Reactor::Scheduler.new)
-      Fiber.schedule do
-        sleep
-      ensure
-        log << :ensure
-      end
-      Fiber.schedule do
-        IO.pipe.then { |r, w| begin r.read ensure r.close; w.close end }
-      ensure
-        sleep 0.001
-        log << :ensure_that_sleeps
-      end
-      block_given? ? yield(ready) : ready << true
-    end
-    ready.pop
-    until_asleep(thread) if idle
-    sleep IDLE
-    thread
-  end
-
-  def test_thread_raise_ends_an_idle_close
-    log = []
-    thread = scheduled_thread(log)
-    thread.raise(IndexError, "from outside")
-    join_or_fail(thread, TEST_TIMEOUT)
-    assert_equal "from outside", assert_raises(IndexError) { thread.value }.message
-    assert_equal %i[ensure ensure_that_sleeps], log.sort
-  end
-
   # The VM has looked at the exception before, so no mark on the thread is left, and nothing would end a sleep.
   def test_an_exception_that_is_deferred_until_the_thread_blocks_is_raised_in_the_wait
     raised = run_plain do
@@ -306,21 +183,6 @@ class TestErrors < ReactorTest
       Fiber.scheduler.cancel
     end
     assert_equal :in_the_wait, raised
-  end
-
-  def test_thread_raise_ends_an_idle_run
-    log = []
-    thread = scheduled_thread(log) do |ready|
-      ready << true
-      Fiber.scheduler.run
-    rescue IndexError
-      log << :rescued_by_root
-    end
-    thread.raise(IndexError, "from outside")
-    join_or_fail(thread, TEST_TIMEOUT)
-    thread.value
-    assert_includes log, :rescued_by_root
-    assert_equal %i[ensure ensure_that_sleeps], (log - [:rescued_by_root]).sort
   end
 
   # If it came while the scheduler sleeps, it would end the run, and the other fiber would never get there.
@@ -345,51 +207,6 @@ class TestErrors < ReactorTest
       end
     end
     assert_equal ["from outside", [:goes_on]], [error.message, log]
-  end
-
-  def test_thread_kill_ends_an_idle_scheduler
-    log = []
-    thread = scheduled_thread(log)
-    thread.kill
-    join_or_fail(thread, TEST_TIMEOUT)
-    assert_nil thread.value
-    assert_equal %i[ensure ensure_that_sleeps], log.sort
-  end
-
-  def test_thread_kill_ends_a_busy_scheduler
-    log = []
-    thread = scheduled_thread(log, idle: false) do |ready|
-      Fiber.schedule { begin ready << true; sleep 0 while true ensure log << :busy end }
-      Fiber.scheduler.run
-    end
-    thread.kill
-    join_or_fail(thread, TEST_TIMEOUT)
-    assert_equal %i[busy ensure ensure_that_sleeps], log.sort
-  end
-
-  def test_thread_kill_leaks_no_descriptor
-    before = descriptors
-    thread = scheduled_thread([])
-    thread.kill
-    join_or_fail(thread, TEST_TIMEOUT)
-    assert_equal [], leaked_descriptors(before)
-  end
-
-  def test_an_ensure_of_a_cancelled_fiber_may_wait_for_another
-    log = []
-    queue = Queue.new
-    ready = Queue.new
-    thread = Thread.new do
-      Fiber.set_scheduler(Reactor::Scheduler.new)
-      Fiber.schedule { begin sleep ensure log << queue.pop end }
-      Fiber.schedule { begin sleep ensure sleep 0.002; queue << :handed_over end }
-      ready << true
-    end
-    ready.pop
-    until_asleep(thread)
-    thread.kill
-    join_or_fail(thread, TEST_TIMEOUT)
-    assert_equal [:handed_over], log
   end
 
   def test_fibers_and_watchers_that_an_ensure_starts_are_cancelled_when_the_others_have_ended
@@ -429,22 +246,6 @@ class TestErrors < ReactorTest
 
   def test_throw_out_of_a_fiber_is_an_uncaught_throw_error
     assert_raises(UncaughtThrowError) { run_scheduler { catch(:out) { Fiber.schedule { sleep 0; throw :out } } } }
-  end
-
-  def test_an_error_in_one_fiber_does_not_disturb_a_transfer
-    r, w = IO.pipe
-    data = Random.new(9).bytes(STRESS ? 1000 : 300_000)
-    got = nil
-    assert_raises(IndexError) do
-      run_scheduler do
-        Fiber.schedule { w.write(data); w.close }
-        Fiber.schedule { sleep 0; raise IndexError }
-        Fiber.schedule { got = r.read }
-      end
-    end
-    assert_bytes data, got
-  ensure
-    [r, w].each { |io| io.close unless io.closed? }
   end
 
   def test_an_error_during_a_resumed_fibers_wait_is_raised_at_the_end

@@ -23,7 +23,6 @@ class TestExhaustion < ReactorTest
 
   def setup
     super
-    skip_under_stress
     needs_fork
     needs_linux "the size of the process from /proc"
   end

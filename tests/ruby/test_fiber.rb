@@ -45,12 +45,6 @@ class TestFiber < ReactorTest
       Fiber.schedule { seen = Fiber[:role]; Fiber[:role] = "child"; sleep 0 }
       assert_equal "root", seen
       assert_equal "root", Fiber[:role]
-    end
-  end
-
-  def test_options_are_passed_to_the_fiber
-    run_scheduler do
-      seen = nil
       Fiber.schedule(storage: { role: "given" }) { seen = Fiber[:role] }
       assert_equal "given", seen
     end
@@ -60,14 +54,12 @@ class TestFiber < ReactorTest
   def test_a_fiber_that_schedules_a_fiber_goes_on_when_it_parks
     log = []
     done = Queue.new
-    run_scheduler do
-      Fiber.schedule do
-        Fiber.schedule { log << :child; done.pop; log << :child_done }
-        log << :parent
-        sleep 0.001
-        log << :parent_done
-        done << true
-      end
+    in_fiber do
+      Fiber.schedule { log << :child; done.pop; log << :child_done }
+      log << :parent
+      sleep 0.001
+      log << :parent_done
+      done << true
     end
     assert_equal %i[child parent parent_done child_done], log
   end
@@ -131,19 +123,6 @@ class TestFiber < ReactorTest
     end
   end
 
-  def test_live_counts_fibers_that_have_not_finished
-    run_scheduler do |scheduler|
-      assert_equal 0, scheduler.live
-      gate = Thread::Queue.new
-      3.times { Fiber.schedule { gate.pop } }
-      Fiber.schedule { nil }
-      assert_equal 3, scheduler.live
-      gate.close
-      scheduler.run
-      assert_equal 0, scheduler.live
-    end
-  end
-
   def test_a_plain_fiber_resumed_by_the_root_fiber_may_wait
     log = []
     run_scheduler do
@@ -173,42 +152,6 @@ class TestFiber < ReactorTest
     assert_equal ["from outside", :raiser_done, :victim_done], log.sort_by(&:to_s)
   end
 
-  def test_fiber_kill_runs_ensure_and_both_fibers_finish
-    log = []
-    run_scheduler do
-      victim = Fiber.schedule do
-        sleep
-      ensure
-        log << :ensure
-      end
-      Fiber.schedule do
-        victim.kill
-        sleep 0
-        log << [:killer_done, victim.alive?]
-      end
-    end
-    assert_equal [:ensure, [:killer_done, false]], log
-  end
-
-  # After Fiber#kill the VM raises the kill again on every resume. The scheduler clears the repeats.
-  def test_ensure_clauses_of_a_killed_fiber_may_wait
-    skip "the portable scheduler switches as the VM does" if select_backend?
-    log = []
-    run_scheduler do
-      victim = Fiber.schedule do
-        sleep
-      rescue Exception # rubocop:disable Lint/RescueException -- a kill is not rescued
-        log << :rescued
-      ensure
-        sleep 0.002
-        Fiber.schedule { sleep 0.001; log << :child }
-        log << `echo done`
-      end
-      Fiber.schedule { victim.kill }
-    end
-    assert_equal ["done\n", :child], log.sort_by(&:to_s).reverse
-  end
-
   def test_a_second_cancel_ends_a_wait_in_ensure
     log = []
     run_scheduler do |scheduler|
@@ -234,23 +177,6 @@ class TestFiber < ReactorTest
   # Runs the fibers of the scheduler until the block, which runs in none of them, returns true.
   def run_scheduler_until(scheduler)
     Fiber.blocking { Fiber.new(blocking: false) { scheduler.kernel_sleep(0.001) until yield }.resume }
-  end
-
-  def test_fiber_raise_deregisters_the_wait_it_ends
-    reader, writer = pipe
-    log = []
-    run_scheduler do
-      victim = Fiber.schedule do
-        reader.wait_readable
-      rescue IndexError
-        log << :raised
-        writer << "x" # would end the old wait if it were still registered
-        assert_operator elapsed { sleep 0.03 }, :>=, 0.03
-        log << reader.readpartial(9)
-      end
-      Fiber.schedule { victim.raise(IndexError) }
-    end
-    assert_equal [:raised, "x"], log
   end
 
   def test_finished_fibers_are_collectable

@@ -95,18 +95,4 @@ class TestFiberNames < ReactorTest
     end
     assert_equal ["#{__FILE__}:#{line}", "#{__FILE__}:#{line + 2}"], places
   end
-
-  def test_a_trace_tells_where_a_fiber_was_made_also_when_fibers_keep_their_blocks
-    path = File.join(Dir.tmpdir, "reactor-births-#{Process.pid}.json")
-    line = __LINE__ + 3
-    with_scheduler(birthplaces: true) do |scheduler|
-      scheduler.trace(path) do
-        Fiber.schedule { sleep 0.001 }
-        scheduler.run
-      end
-    end
-    assert_includes File.read(path), "#{__FILE__}:#{line}"
-  ensure
-    File.unlink(path) if path && File.exist?(path)
-  end
 end

@@ -12,21 +12,19 @@ class TestForkedChild < ReactorTest
   # @return [Array] :value and what the block returned, or :raised, the class and the message
   def in_child
     reading, writing = IO.pipe
-    run_scheduler do |scheduler|
-      Fiber.schedule do
-        pid = fork do
-          reading.close
-          answer = begin
-            [:value, yield(scheduler)]
-          rescue Exception => error # rubocop:disable Lint/RescueException -- for the parent to see
-            [:raised, error.class.name, error.message]
-          end
-          writing.write(Marshal.dump(answer))
-          writing.close
-          exit!(0)
+    in_fiber do |scheduler|
+      pid = fork do
+        reading.close
+        answer = begin
+          [:value, yield(scheduler)]
+        rescue Exception => error # rubocop:disable Lint/RescueException -- for the parent to see
+          [:raised, error.class.name, error.message]
         end
-        Process.wait(pid)
+        writing.write(Marshal.dump(answer))
+        writing.close
+        exit!(0)
       end
+      Process.wait(pid)
     end
     writing.close
     Marshal.load(reading.read)
@@ -41,85 +39,11 @@ class TestForkedChild < ReactorTest
 
   def setup
     super
-    skip_under_stress
     needs_fork
   end
 
   def test_the_scheduler_detects_the_fork
     assert_in_child([true, true, nil]) { |scheduler| [scheduler.forked_child?, scheduler.closed?, Reactor::Schedulers.current] }
-  end
-
-  def test_sleep_in_the_child
-    assert_in_child(true) { sleep(0.02) && true }
-  end
-
-  def test_wait_readable_and_wait_writable
-    assert_in_child([nil, "x", true]) do
-      reading, writing = IO.pipe
-      late = reading.wait_readable(0.01)
-      Thread.new { sleep 0.01; writing.write("x") }
-      [late, reading.wait_readable && reading.read(1), !!writing.wait_writable]
-    end
-  end
-
-  def test_a_read_waits_for_data
-    assert_in_child("later") do
-      ours, theirs = UNIXSocket.pair
-      Thread.new { sleep 0.01; theirs.write("later"); theirs.close }
-      ours.read
-    end
-  end
-
-  def test_io_select
-    assert_in_child([nil, true]) do
-      reading, writing = IO.pipe
-      late = IO.select([reading], nil, nil, 0.01)
-      writing.write("x")
-      [late, IO.select([reading], nil, nil)[0].first.equal?(reading)]
-    end
-  end
-
-  def test_mutexes_queues_and_threads
-    assert_in_child([nil, :late, 7, true]) do
-      queue = Thread::Queue.new
-      none = queue.pop(timeout: 0.01)
-      Thread.new { sleep 0.01; queue << :late }
-      mutex = Thread::Mutex.new
-      locked = false
-      holder = Thread.new { mutex.synchronize { locked = true; sleep 0.02 } }
-      Thread.pass until locked
-      [none, queue.pop, Thread.new { sleep 0.01; 7 }.value, mutex.synchronize { holder.join && true }]
-    end
-  end
-
-  def test_children_of_the_child
-    assert_in_child([3, "out\n", true]) do
-      pid = fork { exit!(3) }
-      Process.wait(pid)
-      [$?.exitstatus, `echo out`, system("exit 0")]
-    end
-  end
-
-  def test_name_resolution
-    assert_in_child([true, true, true]) do
-      server = TCPServer.new("localhost", 0)
-      port = server.addr[1]
-      client = TCPSocket.new("localhost", port)
-      [Addrinfo.getaddrinfo("localhost", nil).any?, IPSocket.getaddress("localhost").is_a?(String), client.peeraddr(:numeric)[1] == port]
-    end
-  end
-
-  def test_files
-    assert_in_child(["text", 0, 4, true]) do |scheduler|
-      Tempfile.create("child") do |file|
-        file.write("text")
-        file.fsync
-        file.flock(File::LOCK_EX)
-        copy = Tempfile.create("copy")
-        copied = IO.copy_stream(file.path, copy)
-        [File.read(file.path), file.flock(File::LOCK_UN), copied, scheduler.offload { true }]
-      end
-    end
   end
 
   def test_a_lock_held_by_another_process
@@ -138,14 +62,6 @@ class TestForkedChild < ReactorTest
         Process.wait(pid)
         [said, $?.exitstatus]
       end
-    end
-  end
-
-  def test_timeout
-    assert_in_child([Timeout::Error, KeyError, "late", 5, :left]) do
-      late = ->(*options) { Timeout.timeout(0.01, *options) { sleep } rescue $! }
-      named = late.(KeyError, "late")
-      [late.().class, named.class, named.message, Timeout.timeout(TEST_TIMEOUT) { 5 }, Timeout.timeout(TEST_TIMEOUT) { break :left }]
     end
   end
 
@@ -251,6 +167,7 @@ class TestForkedChild < ReactorTest
       end
     end,
     "names" => -> { [Addrinfo.tcp("localhost", 80).ip_port, Socket.getaddrinfo("127.0.0.1", 80).size, IPSocket.getaddress("127.0.0.1")] },
+    "a server by name" => -> { TCPServer.new("localhost", 0).then { |s| TCPSocket.new("localhost", s.addr[1]).peeraddr(:numeric)[1] == s.addr[1] } },
     "an unknown name" => -> { TCPSocket.new("nowhere.invalid", 1) },
     "a refused connection" => -> { TCPSocket.new("127.0.0.1", TCPServer.new("127.0.0.1", 0).then { |s| s.addr[1].tap { s.close } }) },
     "sockets" => lambda do
@@ -285,23 +202,7 @@ class TestForkedChild < ReactorTest
   end
 
   def test_a_child_of_a_fiber_does_everything_that_a_child_of_plain_ruby_does
-    expected = ORDINARY.transform_values { |work| run_plain { told_by_child(work) } }
-    got = ORDINARY.transform_values do |work|
-      answer = nil
-      run_scheduler { Fiber.schedule { answer = told_by_child(work) } }
-      answer
-    end
-    assert_equal [], ORDINARY.keys.filter_map { |name| "#{name}: #{expected[name]} in plain Ruby, #{got[name]} in a fiber" if expected[name] != got[name] }
-  end
-
-  def test_a_daemon_has_no_scheduler
-    assert_equal "[nil, Integer]\n", child_says(<<~RUBY)
-      Fiber.set_scheduler(Reactor::Scheduler.new)
-      Fiber.schedule do
-        Process.daemon(true, true)
-        puts [Fiber.scheduler, sleep(0.001).class].inspect
-      end
-    RUBY
+    ORDINARY.each { |name, work| assert_as_plain(name) { told_by_child(work) } }
   end
 
   # A block-less fork: the rest of the fiber runs in the child.

@@ -81,41 +81,6 @@ class TestGC < ReactorTest
     assert_equal "true", out.lines(chomp: true).last
   end
 
-  def test_the_scheduler_survives_collection
-    log = []
-    run_plain do
-      Fiber.set_scheduler(Reactor::Scheduler.new)
-      Fiber.schedule { sleep 0.01; log << :done }
-      collect
-    end
-    assert_equal [:done], log
-  end
-
-  # Four other schedulers crash here.
-  def test_five_hundred_fibers_blocked_in_queues_survive_collection
-    count = STRESS ? 5 : 500
-    queues = Array.new(count) { Queue.new }
-    got = []
-    run_scheduler do
-      queues.each_with_index { |queue, i| Fiber.schedule { got << [i, queue.pop] } }
-      collect
-      queues.each_with_index { |queue, i| queue << i * 2 }
-    end
-    assert_equal Array.new(count) { |i| [i, i * 2] }, got.sort
-  end
-
-  def test_collection_during_pushes_from_another_thread
-    count = STRESS ? 5 : 500
-    queue = Queue.new
-    got = []
-    run_scheduler do
-      count.times { Fiber.schedule { got << queue.pop } }
-      collect
-      Thread.new { collect; count.times { |i| queue << i } }
-    end
-    assert_equal (0...count).to_a, got.sort
-  end
-
   def test_an_io_is_collectable_after_a_wait_that_timed_out
     skip_under_stress
     map = ObjectSpace::WeakMap.new
@@ -160,34 +125,33 @@ class TestGC < ReactorTest
 
   def address(object) = JSON.parse(ObjectSpace.dump(object)).fetch("address")
 
-  # Pipes that a fiber reads from and writes to: the address of each IO, and its number before and after.
-  def numbers_of_pipes(count)
-    ios = Array.new(count) { IO.pipe }
-    ios.flat_map do |pair|
-      before = pair.map { |io| [address(io), Reactor.io_number(io)] }
-      pair.last.write("x")
-      pair.first.readpartial(1)
-      rows = before.zip(pair).map { |row, io| [*row, Reactor.io_number(io)] }
-      pair.each(&:close)
-      rows
+  # Pairs that wait once: the address of the first IO of each, and its number before and after. The block closes them, or leaves that
+  # to the collector.
+  def numbers_of(make)
+    Array.new(STRESS ? 4 : 40) do
+      ios = make.call
+      before = Reactor::Internal.io_number(ios.first)
+      ios.first.wait_readable(0.00001)
+      [address(ios.first), before, Reactor::Internal.io_number(ios.first)].tap { yield ios }
     end
   end
 
-  def test_an_io_at_the_address_of_a_collected_one_has_another_number
-    skip "the portable scheduler gives no numbers" if select_backend?
+  { pipe: IO.method(:pipe), socket: UNIXSocket.method(:pair) }.each do |kind, make|
+    define_method("test_a_#{kind}_at_the_address_or_the_descriptor_of_an_earlier_one_has_another_number") do
+      skip "the portable scheduler gives no numbers" if select_backend?
 
-    rows = []
-    run_scheduler do
-      Fiber.schedule do
+      rows = []
+      in_fiber do
         [-> { GC.start(full_mark: false) }, -> { GC.start }, -> { collect }].each do |collection|
-          3.times { rows.concat(numbers_of_pipes(STRESS ? 4 : 50)).tap { collection.call } }
+          3.times { rows.concat(numbers_of(make) { |ios| ios.each(&:close) }, numbers_of(make, &:clear)).tap { collection.call } }
         end
       end
+      GC.start # closes those that were not
+      addresses, before, after = rows.transpose
+      assert_operator addresses.uniq.size, :<, addresses.size, "no address was used again"
+      assert_empty before.compact
+      assert_equal after, after.compact.uniq
     end
-    addresses, before, after = rows.transpose
-    assert_operator addresses.uniq.size, :<, addresses.size, "no address was used again"
-    assert_empty before.compact
-    assert_equal after, after.compact.uniq
   end
 
   # Ruby keeps the instance variables of an IO beside the object, and looks them up in each collection.
@@ -204,38 +168,6 @@ class TestGC < ReactorTest
     assert_equal before, ObjectSpace.memsize_of(a)
   end
 
-  # Pairs of sockets at the same descriptors, each of which waits once: the address of each socket, and its number before and
-  # after. The block closes them, or leaves that to the collector.
-  def numbers_of_sockets(count)
-    Array.new(count) do
-      sockets = UNIXSocket.pair
-      before = Reactor.io_number(sockets.first)
-      sockets.first.wait_readable(0.00001)
-      row = [address(sockets.first), before, Reactor.io_number(sockets.first)]
-      yield sockets
-      row
-    end
-  end
-
-  def test_a_socket_at_the_descriptor_of_an_earlier_one_has_another_number
-    skip "the portable scheduler gives no numbers" if select_backend?
-
-    rows = []
-    run_scheduler do
-      Fiber.schedule do
-        5.times do
-          rows.concat(numbers_of_sockets(STRESS ? 2 : 20) { |sockets| sockets.each(&:close) })
-          rows.concat(numbers_of_sockets(STRESS ? 2 : 20) { |sockets| sockets.clear })
-          GC.start
-        end
-      end
-    end
-    GC.start # closes those that were not
-    _, before, after = rows.transpose
-    assert_empty before.compact
-    assert_equal after, after.compact.uniq
-  end
-
   def test_two_sockets_on_one_descriptor_keep_their_numbers
     skip "the portable scheduler gives no numbers" if select_backend?
 
@@ -243,17 +175,15 @@ class TestGC < ReactorTest
     other = UNIXSocket.for_fd(a.fileno)
     copy = a.dup
     rounds = []
-    run_scheduler do
-      Fiber.schedule do
-        3.times do
-          [a, other, copy].each { |socket| socket.wait_readable(0.00001) }
-          rounds << [a, other, copy].map { |socket| Reactor.io_number(socket) }
-        end
-        copy.close
-        copy = a.clone
-        copy.wait_readable(0.00001)
-        rounds << [a, other, copy].map { |socket| Reactor.io_number(socket) }
+    in_fiber do
+      3.times do
+        [a, other, copy].each { |socket| socket.wait_readable(0.00001) }
+        rounds << [a, other, copy].map { |socket| Reactor::Internal.io_number(socket) }
       end
+      copy.close
+      copy = a.clone
+      copy.wait_readable(0.00001)
+      rounds << [a, other, copy].map { |socket| Reactor::Internal.io_number(socket) }
     end
     *same, last = rounds
     assert_equal 1, same.uniq.size
@@ -269,36 +199,13 @@ class TestGC < ReactorTest
 
     sockets = Array.new(10) { pair }.flatten
     log = []
-    run_scheduler do
-      Fiber.schedule do
-        sockets.each { |socket| socket.wait_readable(0.00001) }
-        GC.verify_compaction_references(expand_heap: true, toward: :empty)
-        sockets.each { |socket| Fiber.schedule { log << assert_raises(IOError) { socket.readpartial(1) } } }
-        sockets.each(&:close)
-      end
+    in_fiber do
+      sockets.each { |socket| socket.wait_readable(0.00001) }
+      GC.verify_compaction_references(expand_heap: true, toward: :empty)
+      sockets.each { |socket| Fiber.schedule { log << assert_raises(IOError) { socket.readpartial(1) } } }
+      sockets.each(&:close)
     end
     assert_equal sockets.size, log.size
-  end
-
-  def test_every_kind_of_wait_under_gc_stress
-    r, w = IO.pipe
-    a, b = pair
-    queue = Queue.new
-    log = []
-    run_scheduler(within: 240) do
-      GC.stress = true
-      Fiber.schedule { log << r.readpartial(9) }
-      Fiber.schedule { log << a.gets }
-      Fiber.schedule { log << queue.pop }
-      Fiber.schedule { Timeout.timeout(0.01) { sleep } rescue log << :timeout }
-      Fiber.schedule { sleep 0.001; w << "pipe"; b.puts "socket"; queue << :queue }
-      Fiber.scheduler.run
-    ensure
-      GC.stress = false
-    end
-    assert_equal ["pipe", "queue", "socket\n", "timeout"], log.map(&:to_s).sort
-  ensure
-    [r, w, a, b].each(&:close)
   end
 
   # In a child, because its heap is small. Ruby 3.4 resolves each name on two threads and allocates three times as much as

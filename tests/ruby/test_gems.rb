@@ -24,14 +24,13 @@ class TestGems < ReactorTest
   end
 
   def try(row)
-    skip_under_stress
     outcomes = {}
     outcomes[:plain] = measure(row, :plain) unless row.verdict == :setting # without its setting a row may hang; bin/gems tries it
     outcomes[:with] = measure(row, row.remedy) if row.remedy
     assert row.true_of?(outcomes), -> { "#{row.name} is not #{row.verdict}: #{outcomes.inspect}" }
   end
 
-  def measure(row, mode) = self.class.trial.measure(row, mode, timed: false)
+  def measure(row, mode) = self.class.trial.measure(row, mode)
 
   def test_the_page_has_the_results_of_bin_gems
     page = File.read(Gems::Page::PATH)

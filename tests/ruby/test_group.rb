@@ -107,20 +107,6 @@ class TestGroup < ReactorTest
     assert_equal [4, nil, nil, 0], values
   end
 
-  def test_several_fibers_wait_for_the_first_and_for_the_end
-    got = in_fiber do
-      Reactor.group do |outer|
-        Reactor.group do |inner|
-          2.times { outer.async { [:first, inner.first { |_| false }] } }
-          2.times { outer.async { [:wait, inner.wait.equal?(inner)] } }
-          2.times { |i| inner.async { sleep 0.001; i } }
-        end
-        outer.results
-      end
-    end
-    assert_equal [[:first, nil], [:first, nil], [:wait, true], [:wait, true]], got
-  end
-
   # The owner and two other fibers, of which one may be cancelled before or after the task ends.
   [nil, 1].product([nil, :before, :after]).each do |limit, cancelled|
     define_method("test_each_caller_of_first_gets_an_answer_if_nothing_is_wanted_limit_#{limit.inspect}_cancelled_#{cancelled.inspect}") do
@@ -231,10 +217,6 @@ class TestGroup < ReactorTest
     assert_equal [:ensured], log
   end
 
-  def test_map_runs_a_lazy_enumerator
-    assert_equal [4, 9], in_fiber { Reactor.group { |group| group.map([1, 2].lazy.map(&:succ)) { |number| number**2 } } }
-  end
-
   def test_a_group_that_discards_keeps_no_task_and_has_no_results
     left = in_fiber do
       Reactor.group(discard: true) do |group|
@@ -255,8 +237,7 @@ class TestGroup < ReactorTest
   end
 
   def test_a_task_inherits_the_storage_of_the_fiber_that_starts_it
-    stored = in_fiber { Fiber[:request] = 7; Reactor.group { |group| group.async { sleep 0; Fiber[:request] }; group.results } }
-    assert_equal [7], stored
+    assert_equal [7], in_fiber { Fiber[:request] = 7; Reactor.group { |group| group.async { sleep 0; Fiber[:request] }; group.results } }
   end
 
   # --- errors ----------------------------------------------------------------------------------------------------
@@ -343,13 +324,6 @@ class TestGroup < ReactorTest
     end
   end
 
-  def test_an_error_of_the_block_cancels_the_tasks
-    log = []
-    error = assert_raises(IOError) { in_fiber { Reactor.group { |group| group.async { cancelled(log, :task) { never } }; sleep 0; raise IOError } } }
-    assert_nil error.cause
-    assert_equal [:task], log
-  end
-
   def test_errors_that_are_not_raised_are_reported_and_kept
     said = run_child(<<~RUBY)
       group = nil
@@ -399,41 +373,7 @@ class TestGroup < ReactorTest
     assert_equal 3, raised.status
   end
 
-  def test_the_error_of_an_inner_group_fails_the_outer_one
-    log = []
-    error = assert_raises(KeyError) do
-      in_fiber do
-        Reactor.group do |outer|
-          outer.async { cancelled(log, :outer) { never } }
-          outer.async do
-            Reactor.group do |inner|
-              inner.async { cancelled(log, :inner) { never } }
-              inner.async { sleep 0; raise KeyError, "inmost" }
-            end
-          end
-        end
-      end
-    end
-    assert_equal ["inmost", %i[inner outer]], [error.message, log]
-  end
-
   # --- cancelling ------------------------------------------------------------------------------------------------
-
-  def test_one_task_is_cancelled_alone
-    log = []
-    in_fiber do
-      Reactor.group do |group|
-        one = group.async { cancelled(log, :one) { never } }
-        gate = Thread::Queue.new
-        two = group.async { gate.pop; log << :two }
-        one.cancel
-        assert_equal [:running, nil, :cancelled], [one.state, one.value, one.state]
-        assert_equal :running, two.state
-        gate << true
-      end
-    end
-    assert_equal %i[one two], log
-  end
 
   # The fiber that it starts cancels it, and raises before it first waits: that error reaches the task, and the task still ends.
   def test_a_task_that_is_cancelled_by_a_fiber_it_starts_ends_even_if_that_fiber_raises
@@ -528,28 +468,6 @@ class TestGroup < ReactorTest
     end
   end
 
-  def test_a_task_whose_ensure_clause_opens_a_group_has_that_one_run_to_its_end
-    log = []
-    assert_raises(KeyError) do
-      in_fiber do
-        Reactor.group do |group|
-          group.async do
-            never
-          ensure
-            log << Reactor.group { |cleanup| 3.times { |i| cleanup.async { sleep 0.001 * (3 - i); i } }; cleanup.results }
-            begin
-              Reactor.group { |cleanup| cleanup.async { sleep 0.001; raise IOError }; never }
-            rescue IOError
-              log << :rescued
-            end
-          end
-          group.async { sleep 0; raise KeyError }
-        end
-      end
-    end
-    assert_equal [[0, 1, 2], :rescued], log
-  end
-
   def test_a_task_that_outlives_its_cancellation_is_waited_for
     log = []
     in_fiber do
@@ -570,25 +488,6 @@ class TestGroup < ReactorTest
       log << :closed
     end
     assert_equal %i[outlived closed], log
-  end
-
-  def test_cancelling_ends_no_wait_of_an_ensure_clause
-    log = []
-    assert_raises(KeyError) do
-      in_fiber do
-        Reactor.group do |outer|
-          outer.async do
-            Reactor.group do |inner|
-              task = inner.async { begin; never; ensure; 10.times { sleep 0.001 }; log << :cleaned; end }
-              task.cancel
-              sleep 0
-            end
-          end
-          outer.async { 2.times { sleep 0.001 }; raise KeyError }
-        end
-      end
-    end
-    assert_equal [:cleaned], log
   end
 
   def test_a_task_that_is_being_cancelled_starts_none
@@ -702,18 +601,6 @@ class TestGroup < ReactorTest
     end
   end
 
-  def test_an_error_before_the_time_is_over_is_the_one_that_is_raised
-    Reactor::Testing.virtual_time do |clock|
-      assert_raises(KeyError) do
-        Reactor.group(timeout: 2) do |group|
-          group.async { begin; sleep; ensure; sleep 10; end }
-          group.async { sleep 1; raise KeyError }
-        end
-      end
-      assert_equal 11.0, clock.elapsed
-    end
-  end
-
   def test_an_outer_timeout_ends_the_group_and_is_raised_when_all_tasks_have_ended
     log = []
     Reactor::Testing.virtual_time do |clock|
@@ -820,15 +707,6 @@ class TestGroup < ReactorTest
     end
   end
 
-  def test_a_scheduler_that_is_closed_runs_the_group_to_its_end
-    log = []
-    run_scheduler do
-      Fiber.schedule { Reactor.group { |group| group.async { sleep 0.001; log << :task } }; log << :owner }
-      Fiber.set_scheduler(nil)
-    end
-    assert_equal %i[task owner], log
-  end
-
   def test_a_group_in_an_enumerator_is_interrupted_there
     assert_raises(KeyError) do
       in_fiber { Enumerator.new { |_| Reactor.group { |group| group.async { sleep 0; raise KeyError }; sleep } }.next }
@@ -860,24 +738,5 @@ class TestGroup < ReactorTest
         assert_equal [[:raised, ThreadError]] * calls.size, inside
       end
     end
-  end
-
-  def test_a_forked_child_of_a_task_does_not_wait_for_the_tasks_of_its_parent
-    needs_fork
-    said = child_says(<<~RUBY)
-      Reactor.run do
-        pid = nil
-        Reactor.group { |group| group.async { sleep 0.001; puts "task" }; pid = fork }
-        if pid
-          Process.wait(pid)
-          puts "parent, \#{$?.exitstatus}"
-        else
-          puts "child"
-          $stdout.flush
-          exit!(3)
-        end
-      end
-    RUBY
-    assert_equal ["child", "parent, 3", "task"], said.lines(chomp: true).sort
   end
 end

@@ -177,15 +177,13 @@ class TestHealth < ReactorTest
   end
 
   def test_collections_in_a_turn_are_counted
-    run_scheduler do |scheduler|
-      Fiber.schedule do
-        before = scheduler.stats[:gc_ns]
-        collected = GC.total_time
-        GC.start
-        collected = GC.total_time - collected
-        assert_operator collected, :>, 0
-        assert_operator scheduler.stats[:gc_ns] - before, :>=, collected
-      end
+    in_fiber do |scheduler|
+      before = scheduler.stats[:gc_ns]
+      collected = GC.total_time
+      GC.start
+      collected = GC.total_time - collected
+      assert_operator collected, :>, 0
+      assert_operator scheduler.stats[:gc_ns] - before, :>=, collected
     end
   end
 

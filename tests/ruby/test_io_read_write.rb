@@ -7,10 +7,6 @@ class TestIOReadWrite < ReactorTest
   EAGAIN = -Errno::EAGAIN::Errno
   MIB = 1 << 20
 
-  def in_fiber(&block)
-    run_scheduler { |scheduler| Fiber.schedule { block.call(scheduler) } }
-  end
-
   # --- the hooks themselves -------------------------------------------------------------------------------------------
 
   # The smallest length that makes one attempt: the minimum 0 before Ruby 4.1; from 4.1 on 0 transfers nothing.
@@ -53,17 +49,6 @@ class TestIOReadWrite < ReactorTest
       source = buffer_of("0123456789")
       assert_equal 4, hook_write(scheduler, w, source, CONTRACT == 4 ? 4 : 0, 6)
       assert_equal "6789", r.readpartial(20)
-    end
-  end
-
-  def test_an_offset_beyond_the_buffer_transfers_nothing
-    r, w = pipe
-    in_fiber do |scheduler|
-      w.syswrite("abc")
-      buffer = buffer_of(4)
-      got = outcome { hook_read(scheduler, r, buffer, try_length(buffer), 5) }
-      assert_includes [[:raised, ArgumentError], [:value, -Errno::EINVAL::Errno]], got
-      assert_equal "abc", r.readpartial(9), "nothing was taken"
     end
   end
 
@@ -122,18 +107,6 @@ class TestIOReadWrite < ReactorTest
     assert_equal "567", r.readpartial(9)
     fill(w)
     assert_equal EAGAIN, scheduler.io_write(w, source, 0, 10)
-  end
-
-  def test_io_buffer_reads_and_writes_through_the_hooks
-    r, w = pipe
-    in_fiber do
-      buffer = buffer_of(8)
-      Fiber.schedule { sleep 0.003; w.syswrite("12345678") }
-      assert_equal 8, buffer.read(r, 8)
-      assert_equal "12345678", buffer.get_string
-      assert_equal 8, buffer.write(w, 8)
-      assert_equal "12345678", r.readpartial(20)
-    end
   end
 
   # read_nonblock of a socket does not call the hook, so the native hook may park. The portable hook returns -EAGAIN.
@@ -231,16 +204,6 @@ class TestIOReadWrite < ReactorTest
 
   # --- ordinary IO ----------------------------------------------------------------------------------------------------
 
-  def test_read_gets_readpartial_and_getc_wait_for_data
-    r, w = pipe
-    log = []
-    run_scheduler do
-      Fiber.schedule { log << r.gets << r.readpartial(3) << r.getc << r.read(3) << r.read << r.gets }
-      Fiber.schedule { ["li", "ne\n", "par", "c", "12", "3", "re", "st"].each { |s| w.write(s); sleep 0.002 }; w.close }
-    end
-    assert_equal ["line\n", "par", "c", "123", "rest", nil], log
-  end
-
   def test_one_mebibyte_each_way_over_every_stream
     skip_under_stress
     data = Random.new(7).bytes(MIB)
@@ -285,31 +248,6 @@ class TestIOReadWrite < ReactorTest
     end
   end
 
-  def test_concurrent_transfers_do_not_mix_their_data
-    skip_under_stress
-    pairs = Array.new(20) { pair }
-    data = Array.new(20) { |i| Random.new(i).bytes(200_000) }
-    got = {}
-    run_scheduler do
-      pairs.each_with_index do |(a, b), i|
-        Fiber.schedule { a.write(data[i]); a.close_write }
-        Fiber.schedule { got[i] = b.read }
-      end
-    end
-    20.times { |i| assert_bytes data[i], got[i], "stream #{i}" }
-  end
-
-  def test_buffered_writes_and_multiple_strings
-    a, b = pair
-    a.sync = false
-    got = nil
-    run_scheduler do
-      Fiber.schedule { got = b.read }
-      Fiber.schedule { a.print("a", "b"); a.puts("c"); a.write("d", "e", "f"); a << "g"; a.flush; a.close }
-    end
-    assert_equal "abc\ndefg", got
-  end
-
   def test_two_writers_on_one_io_write_whole_strings
     skip_under_stress
     r, w = pipe
@@ -321,30 +259,6 @@ class TestIOReadWrite < ReactorTest
       Fiber.schedule { got = r.read(size * 2) }
     end
     assert_equal ["a" * size, "b" * size], got.chars.chunk_while { |x, y| x == y }.map(&:join).sort
-  end
-
-  def test_regular_files_are_read_and_written
-    require "tempfile"
-    Tempfile.create("reactor") do |file|
-      in_fiber do
-        file.write("x" * 100_000, "end")
-        file.flush
-        file.rewind
-        assert_equal "#{"x" * 100_000}end", file.read
-        assert_nil file.read(1)
-        assert_equal "end", file.pread(3, 100_000)
-      end
-    end
-  end
-
-  def test_errors_of_the_system_call_reach_the_caller
-    r, w = pipe
-    r.close
-    in_fiber { assert_raises(Errno::EPIPE) { w.write("x") } }
-    r, w = pipe
-    in_fiber { assert_raises(IOError) { r.write("x") } }
-    in_fiber { assert_raises(IOError) { w.read } }
-    in_fiber { File.open("/") { |dir| assert_raises(Errno::EISDIR) { dir.read } } }
   end
 
   # In plain Ruby they wait. With an io_read hook the VM leaves the wait to the hook, which must not park in read_nonblock.
@@ -366,19 +280,6 @@ class TestIOReadWrite < ReactorTest
     end
   end
 
-  def test_reading_a_blocking_descriptor_parks_only_its_fiber
-    require "io/nonblock"
-    r, w = pipe
-    r.nonblock = false
-    log = []
-    run_scheduler do
-      Fiber.schedule { log << r.readpartial(9) }
-      Fiber.schedule { sleep 0.005; log << :other; w.syswrite("late") }
-    end
-    assert_equal [:other, "late"], log
-    refute_predicate r, :nonblock?, "O_NONBLOCK is shared with other processes"
-  end
-
   # Standard input of a child is a blocking descriptor.
   def test_reading_an_inherited_standard_input_parks_only_its_fiber
     r, w = pipe
@@ -393,21 +294,6 @@ class TestIOReadWrite < ReactorTest
       w.close
     end
     assert_equal "other runs\nread late\n", out
-  end
-
-  # A writable descriptor has room for some bytes only: a write to a blocking descriptor must not block the thread.
-  def test_writing_to_a_blocking_descriptor_parks_only_its_fiber
-    skip_under_stress
-    require "io/nonblock"
-    r, w = pipe
-    w.nonblock = false
-    data = Random.new(6).bytes(300_000)
-    got = nil
-    run_scheduler do
-      Fiber.schedule { w.write(data); w.close }
-      Fiber.schedule { got = r.read }
-    end
-    assert_bytes data, got
   end
 
   def test_two_readers_of_a_blocking_descriptor_each_get_data
@@ -450,20 +336,6 @@ class TestIOReadWrite < ReactorTest
     assert_equal ["tcp\n", "udp"], log.sort
   end
 
-  def test_copy_stream
-    skip_under_stress
-    a, b = pair
-    r, w = pipe
-    data = Random.new(5).bytes(500_000)
-    got = nil
-    run_scheduler do
-      Fiber.schedule { a.write(data); a.close }
-      Fiber.schedule { IO.copy_stream(b, w); w.close }
-      Fiber.schedule { got = r.read }
-    end
-    assert_bytes data, got
-  end
-
   # IO::Buffer hands the scheduler the object as it was given.
   def test_a_buffer_reads_and_writes_an_object_that_converts_to_an_io
     transfers = lambda do
@@ -475,9 +347,7 @@ class TestIOReadWrite < ReactorTest
     ensure
       file&.close!
     end
-    ours = nil
-    run_scheduler { Fiber.schedule { ours = transfers.call } }
-    assert_equal run_plain(&transfers), ours
+    assert_as_plain(&transfers)
   end
 
   # Without a scheduler a read with this timeout waits for ever.
@@ -485,8 +355,6 @@ class TestIOReadWrite < ReactorTest
     r, = pipe
     r.timeout = 0
     reads = [-> { r.read(1) }, -> { r.readpartial(1) }, -> { r.gets }, -> { r.getc }]
-    found = nil
-    run_scheduler { Fiber.schedule { found = reads.map { |read| outcome(&read) } } }
-    assert_equal [[:raised, IO::TimeoutError]] * 4, found
+    assert_equal [[:raised, IO::TimeoutError]] * 4, in_fiber { reads.map { |read| outcome(&read) } }
   end
 end

@@ -33,7 +33,6 @@ class TestIOTimeout < ReactorTest
   }.freeze
 
   def test_an_io_timeout_raises_what_plain_ruby_raises_even_if_other_fibers_have_changed_errno
-    skip_under_stress
     expected = run_plain { answers }
     got = run_scheduler do
       all = nil

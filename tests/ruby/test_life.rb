@@ -6,48 +6,6 @@ require_relative "helper"
 class TestLife < ReactorTest
   # --- fork -----------------------------------------------------------------------------------------------------------
 
-  # Descriptors, timers, queues and ready fibers are in use at each fork.
-  def test_fork_with_waits_of_every_kind_leaves_both_processes_working
-    needs_fork
-    out = child_says(<<~'RUBY', within: 60)
-      mine = Process.pid
-      pairs = Array.new(20) { IO.pipe }
-      queue = Queue.new
-      echoed = 0
-      ended = 0
-      busy = true
-      Fiber.set_scheduler(Reactor::Scheduler.new)
-      pairs.each_with_index do |(r, w), i|
-        Fiber.schedule { while busy do abort "in the child!" unless Process.pid == mine; w << "x"; sleep 0.0005 * (i % 3) end; w.close }
-        Fiber.schedule { while r.read(1) do echoed += 1 end }
-      end
-      Fiber.schedule { while busy do queue << :item; sleep 0.0003 end; queue.close }
-      Fiber.schedule { nil while queue.pop }
-      10.times do |i|
-        Fiber.schedule do
-          sleep 0.002 * i
-          pid = fork do
-            Thread.new do
-              Fiber.set_scheduler(Reactor::Scheduler.new)
-              got = nil
-              r, w = IO.pipe
-              Fiber.schedule { got = r.readpartial(9) }
-              Fiber.schedule { sleep 0.001; w << "own" }
-              Fiber.scheduler.run
-              exit!(got == "own" ? 7 : 1)
-            end.join
-          end
-          Process.wait(pid)
-          puts $?.exitstatus
-          busy = false if (ended += 1) == 10
-        end
-      end
-      Fiber.scheduler.run
-      puts "parent #{echoed.positive?}"
-    RUBY
-    assert_equal ["7"] * 10 + ["parent true"], out.lines(chomp: true)
-  end
-
   def test_daemon_continues_in_the_forked_process
     needs_fork
     [false, true].each do |inside|
@@ -96,31 +54,6 @@ class TestLife < ReactorTest
     assert_equal (0...10).map(&:to_s), log.sort
   end
 
-  # The child of fork without a block continues in the fiber. Its exit status must be that of plain Ruby.
-  def test_the_exit_status_of_a_child_forked_in_a_fiber
-    out = child_says(<<~'RUBY')
-      ends = {
-        exit: -> { exit 8 }, abort: -> { abort "told" }, raise: -> { raise "told" }, signal: -> { Process.kill(:TERM, $$); sleep },
-        exit!: -> { exit! 9 }
-      }
-      Fiber.set_scheduler(Reactor::Scheduler.new)
-      ends.to_a.product([false, true]) do |(name, act), parked|
-        Fiber.schedule do
-          sleep 0.001 if parked
-          pid = fork
-          unless pid
-            $stderr.reopen(File::NULL)
-            act.call
-          end
-          Process.wait(pid)
-          puts "#{name} #{parked} #{$?.exitstatus || $?.termsig}"
-        end
-      end
-    RUBY
-    expected = { exit: 8, abort: 1, raise: 1, signal: 15, exit!: 9 }.flat_map { |name, status| [false, true].map { |parked| "#{name} #{parked} #{status}" } }
-    assert_equal expected.sort, out.lines(chomp: true).sort
-  end
-
   # --- threads and Ractors --------------------------------------------------------------------------------------------
 
   def test_a_scheduler_in_each_of_many_threads
@@ -146,7 +79,7 @@ class TestLife < ReactorTest
   def test_schedulers_in_mn_threads
     mn = { "RUBY_MN_THREADS" => "1" }
     skip "this Ruby has no M:N threads" unless IO.popen([mn, RbConfig.ruby, "-v"], &:read).include?("+MN")
-    skip "this Ruby cannot keep a thread on its native thread" if RUBY_VERSION < "4.0" && !Thread.new { Reactor.lock_native_thread }.value
+    skip "this Ruby cannot keep a thread on its native thread" if RUBY_VERSION < "4.0" && !Thread.new { Reactor::Internal.lock_native_thread }.value
     out = child_says(<<~'RUBY', __FILE__, env: mn)
       require "socket"
       file = File.read(ARGV[0])
@@ -308,7 +241,7 @@ class TestLife < ReactorTest
         Ractor.new do
           #{WAIT_FOR_START}
           Array.new(COUNT) do |number|
-            Reactor::Patches::Installer.install(Object.const_get("Set\#{number}"))
+            Reactor.const_get(:Patches)::Installer.install(Object.const_get("Set\#{number}"))
             Object.const_get("Place\#{number}").new.depth
           end.tally
         end
@@ -320,23 +253,24 @@ class TestLife < ReactorTest
   end
 
   def test_the_patch_lock_can_be_waited_for_interrupted_and_taken_in_a_forked_child
-    skip "plain Ruby locks a file" unless Reactor.respond_to?(:lock_patches)
+    skip "plain Ruby locks a file" unless Reactor::Internal.respond_to?(:lock_patches)
     out = child_says(<<~'RUBY')
+      internal = Reactor.const_get(:Internal)
       waits = ->(thread) { sleep 0.001 until thread.status == "sleep" }
-      Reactor.lock_patches
-      raised, killed, waiting = Array.new(3) { Thread.new { Reactor.lock_patches; :locked } }.each(&waits)
+      internal.lock_patches
+      raised, killed, waiting = Array.new(3) { Thread.new { internal.exclusively { :locked } } }.each(&waits)
       raised.report_on_exception = false
       raised.raise("raised")
       p((raised.value rescue $!.message))
       p killed.kill.value
-      child = fork { Reactor.lock_patches; Reactor.unlock_patches; exit!(7) }
+      child = fork { internal.exclusively { exit!(7) } }
       p Process.wait2(child).last.exitstatus
       p waiting.alive?
-      Reactor.unlock_patches
+      internal.unlock_patches
       p waiting.value
-      p Thread.new { Reactor.lock_patches }.join(0.05)
+      p Array.new(2) { internal.lock_patches }
     RUBY
-    assert_equal ['"raised"', "nil", "7", "true", ":locked", "nil"], out.lines(chomp: true)
+    assert_equal ['"raised"', "nil", "7", "true", ":locked", "[true, false]"], out.lines(chomp: true)
   end
 
   # The first scheduler patches the classes; their ancestors must be the same in all Ractors.
@@ -347,7 +281,8 @@ class TestLife < ReactorTest
         Ractor.new(number) do |own|
           #{WAIT_FOR_START}
           Reactor::Scheduler.new.close
-          [own, IO.ancestors.count(Reactor::Patches::IOClose), File.ancestors.count(Reactor::Patches::FileOpen), TCPSocket.ancestors.count(Reactor::Patches::NameResolution::TCPSocketConnect)]
+          patches = Reactor.const_get(:Patches)
+          [own, IO.ancestors.count(patches::IOClose), File.ancestors.count(patches::FileOpen), TCPSocket.ancestors.count(patches::NameResolution::TCPSocketConnect)]
         end
       end
       #{SEND_START}
@@ -374,24 +309,6 @@ class TestLife < ReactorTest
     assert_equal "true\n", out
   end
 
-  def test_wrong_arguments_raise_the_same_errors_in_a_ractor
-    out = child_says(<<~'RUBY')
-      Warning[:experimental] = false
-      wrong = {
-        policy: %w[measured sometimes] + [:sometimes, nil, 1], workers: [0, -1, "2", 1.5], stall: [0, -1, "1", Float::NAN],
-        backend: [:none, "none", 1, Object], on_stall: [], other: [1]
-      }.flat_map { |name, values| values.map { |value| { name => value } } } + [{ stall: 1, on_stall: 1 }]
-      Ractor.make_shareable(wrong)
-      def outcome(options) = Reactor::Scheduler.new(**options).close rescue [$!.class, $!.message]
-      here = wrong.map { |options| outcome(options) }
-      ractor = Ractor.new(wrong) { |list| list.map { |options| outcome(options) } }
-      there = ractor.respond_to?(:value) ? ractor.value : ractor.take
-      wrong.zip(here, there) { |options, *answers| p [options, *answers] unless answers.uniq.size == 1 && answers.first.is_a?(Array) }
-      p here.size
-    RUBY
-    assert_equal "19\n", out
-  end
-
   # --- ends -----------------------------------------------------------------------------------------------------------
 
   def test_ensure_clauses_of_cancelled_fibers_may_do_io
@@ -405,7 +322,6 @@ class TestLife < ReactorTest
 
   # Through a socket, in their ensure clauses: the thread is killed.
   def cancelled_fibers_write_to_each_other
-    skip_under_stress
     before = descriptors
     log, waiting, gate = Array.new(3) { Queue.new }
     thread = Thread.new do
@@ -438,20 +354,6 @@ class TestLife < ReactorTest
     join_or_fail(thread, TEST_TIMEOUT)
     assert_equal ["Timeout::Error", "bye\n", "child\n", "so long\n"], Array.new(log.size) { log.pop.to_s }.sort
     assert eventually { leaked_descriptors(before).empty? }, -> { leaked_descriptors(before).inspect }
-  end
-
-  def test_at_exit_may_use_a_new_scheduler
-    out = child_says(<<~RUBY)
-      at_exit do
-        Fiber.set_scheduler(Reactor::Scheduler.new)
-        Fiber.schedule { sleep 0.005; puts "late" }
-        Fiber.set_scheduler(nil)
-        puts "end"
-      end
-      Fiber.set_scheduler(Reactor::Scheduler.new)
-      Fiber.schedule { sleep 0.005; puts "early" }
-    RUBY
-    assert_equal "early\nlate\nend\n", out
   end
 
   # A scheduler that a fiber ended would wait for that fiber.
@@ -494,7 +396,6 @@ class TestLife < ReactorTest
 
   # 20,000 descriptors (REACTOR_LONG=1: a million) opened, waited for and dropped; some closed, some left to the collector.
   def test_memory_stays_flat_over_many_descriptors
-    skip_under_stress
     needs_linux "resident memory from /proc"
     count = LONG ? 1_000_000 : 20_000
     out = child_says(<<~RUBY, count, within: LONG ? 600 : 60)

@@ -4,24 +4,6 @@ require_relative "helper"
 
 # The life of a scheduler: new, run, close, replacement, threads, fork.
 class TestLifecycle < ReactorTest
-  def test_the_end_of_the_thread_runs_all_fibers_to_their_end
-    log = []
-    run_scheduler { Fiber.schedule { sleep 0.005; log << :done } }
-    assert_equal [:done], log
-  end
-
-  def test_set_scheduler_nil_drains_and_closes
-    log = []
-    run_scheduler do |scheduler|
-      Fiber.schedule { sleep 0.005; log << :done }
-      Fiber.set_scheduler(nil)
-      log << :after
-      assert_predicate scheduler, :closed?
-      assert_nil Fiber.scheduler
-      sleep 0.001 # a sleep of plain Ruby
-    end
-    assert_equal %i[done after], log
-  end
 
   def test_close_drains_and_may_be_called_twice
     log = []
@@ -57,19 +39,6 @@ class TestLifecycle < ReactorTest
     assert_equal [:grandchild], log
   end
 
-  def test_a_second_scheduler_replaces_the_first_after_draining_it
-    log = []
-    run_scheduler do |first|
-      Fiber.schedule { sleep 0.005; log << :first }
-      second = Reactor::Scheduler.new
-      Fiber.set_scheduler(second)
-      assert_predicate first, :closed?
-      assert_same second, Fiber.scheduler
-      Fiber.schedule { sleep 0.001; log << :second }
-    end
-    assert_equal %i[first second], log
-  end
-
   def test_setting_the_same_scheduler_again_leaves_a_closed_one
     run_scheduler do |scheduler|
       Fiber.set_scheduler(scheduler)
@@ -94,26 +63,28 @@ class TestLifecycle < ReactorTest
     assert eventually { GC.start; (descriptors - before).size <= used / 3 }, -> { (descriptors - before).inspect }
   end
 
+  # The classes of the errors that every use of the scheduler raises. None of the blocks may run.
+  def errors_of_uses(scheduler, io)
+    uses = {
+      fiber: -> { scheduler.fiber { flunk } },
+      kernel_sleep: -> { scheduler.kernel_sleep(0.001) },
+      block: -> { scheduler.block(nil, 0.001) },
+      io_wait: -> { scheduler.io_wait(io, IO::READABLE, 0.001) },
+      io_select: -> { scheduler.io_select([io], nil, nil, 0.001) },
+      timeout_after: -> { scheduler.timeout_after(1, RuntimeError) { flunk } },
+      on_ready: -> { scheduler.on_ready(io) { flunk } },
+      run: -> { scheduler.run }
+    }
+    uses.transform_values { |use| Fiber.new { outcome(&use).last }.resume }
+  end
+
   def test_after_close_every_use_is_a_runtime_error
     run_scheduler do |scheduler|
       scheduler.close
       assert_raises(RuntimeError) { Fiber.schedule { nil } }
-      ran = false
-      r, w = IO.pipe
-      uses = {
-        fiber: -> { scheduler.fiber { ran = true } },
-        kernel_sleep: -> { scheduler.kernel_sleep(0.001) },
-        block: -> { scheduler.block(nil, 0.001) },
-        io_wait: -> { scheduler.io_wait(r, IO::READABLE, 0) },
-        io_select: -> { scheduler.io_select([r], nil, nil, 0) },
-        timeout_after: -> { scheduler.timeout_after(1, RuntimeError) { ran = true } },
-        run: -> { scheduler.run }
-      }
-      results = uses.transform_values { |use| Fiber.new { outcome(&use) }.resume }
-      assert_equal uses.transform_values { [:raised, RuntimeError] }, results
-      refute ran
+      errors = errors_of_uses(scheduler, pipe.first)
+      assert_equal errors.transform_values { RuntimeError }, errors
       scheduler.unblock(nil, Fiber.current) # a late unblock must not raise
-      [r, w].each(&:close)
     end
   end
 
@@ -121,28 +92,15 @@ class TestLifecycle < ReactorTest
     run_scheduler do |scheduler|
       Fiber.schedule { sleep 0 } # the first use binds the scheduler to this thread
       scheduler.run
-      r, w = IO.pipe
-      ran = false
-      uses = {
-        fiber: -> { scheduler.fiber { ran = true } },
-        kernel_sleep: -> { scheduler.kernel_sleep(TEST_TIMEOUT) },
-        block: -> { scheduler.block(nil, TEST_TIMEOUT) },
-        io_wait: -> { scheduler.io_wait(r, IO::READABLE, TEST_TIMEOUT) },
-        io_select: -> { scheduler.io_select([r], nil, nil, TEST_TIMEOUT) },
-        timeout_after: -> { scheduler.timeout_after(1, RuntimeError) { ran = true } },
-        run: -> { scheduler.run },
-        close: -> { scheduler.close }
-      }
-      results = run_plain { uses.transform_values { |use| Fiber.new { outcome(&use) }.resume } }
-      assert_equal uses.transform_values { [:raised, ThreadError] }, results
-      refute ran
+      r, w = pipe
+      errors = run_plain { errors_of_uses(scheduler, r).merge(close: outcome { scheduler.close }.last) }
+      assert_equal errors.transform_values { ThreadError }, errors
       refute_predicate scheduler, :closed?
       log = []
       Fiber.schedule { log << r.readpartial(1) }
       w << "x"
       scheduler.run
       assert_equal ["x"], log, "the owner is not disturbed"
-      [r, w].each(&:close)
     end
   end
 
@@ -179,22 +137,6 @@ class TestLifecycle < ReactorTest
     assert_equal [true, false], [told, Reactor::Schedulers.list.include?(closed)]
   end
 
-  def test_schedulers_nest_across_threads
-    log = []
-    gate = Queue.new
-    run_scheduler do
-      Fiber.schedule do
-        Thread.new do
-          Fiber.set_scheduler(Reactor::Scheduler.new)
-          Fiber.schedule { gate.pop; log << :inner }
-        end.join
-        log << :outer
-      end
-      Fiber.schedule { sleep 0.002; log << :meanwhile; gate << :open }
-    end
-    assert_equal %i[meanwhile inner outer], log
-  end
-
   def test_fiber_set_scheduler_accepts_the_scheduler
     run_scheduler do |scheduler|
       %i[block unblock kernel_sleep io_wait io_read io_write io_select fiber timeout_after yield fiber_interrupt scheduler_close close run].each do |hook|
@@ -214,89 +156,6 @@ class TestLifecycle < ReactorTest
     assert_equal [[0.001], [0]], seen
   end
 
-  def test_fork_in_a_fiber_leaves_both_processes_working
-    needs_fork
-    out = child_says(<<~'RUBY')
-      r, w = IO.pipe
-      mine = Process.pid
-      Fiber.set_scheduler(scheduler = Reactor::Scheduler.new)
-      Fiber.schedule { sleep 0.05; puts "fiber #{Process.pid == mine ? "parent" : "child"}" }
-      Fiber.schedule { puts "read #{r.readpartial(9)}" }
-      Fiber.schedule do
-        pid = fork do
-          sleep 0.001
-          a, b = IO.pipe
-          b << "own"
-          begin
-            scheduler.fiber { puts "never" }
-          rescue RuntimeError => e
-            puts "child: #{e.class} #{a.readpartial(9)}"
-          end
-          scheduler.close
-        end
-        Process.wait(pid)
-        puts "child ended #{$?.success?}"
-        w << "bytes"
-      end
-    RUBY
-    assert_equal ["child ended true", "child: RuntimeError own", "fiber parent", "read bytes"], out.lines(chomp: true).sort
-  end
-
-  def test_a_child_forked_by_the_root_fiber_makes_a_new_scheduler
-    needs_fork
-    out = child_says(<<~'RUBY')
-      mine = Process.pid
-      Fiber.set_scheduler(Reactor::Scheduler.new)
-      Fiber.schedule { sleep 0.02; puts "old #{Process.pid == mine}" }
-      pid = fork do
-        Fiber.set_scheduler(Reactor::Scheduler.new)
-        Fiber.schedule { sleep 0.001; puts "new in child" }
-        Fiber.scheduler.run
-      end
-      Process.wait(pid)
-      puts "child ended #{$?.success?}"
-    RUBY
-    assert_equal ["child ended true", "new in child", "old true"], out.lines(chomp: true).sort
-  end
-
-  # Before Ruby 4.0 a child that is forked in a fiber keeps the parent's scheduler, and its locks call the hooks.
-  def test_a_child_forked_in_a_fiber_waits_for_its_threads
-    needs_fork
-    out = child_says(<<~'RUBY')
-      Fiber.set_scheduler(Reactor::Scheduler.new)
-      Fiber.schedule do
-        pid = fork do
-          puts "joined #{Thread.new { sleep 0.02; :value }.value}"
-          queue = Queue.new
-          Thread.new { sleep 0.02; queue << "item" }
-          puts "popped #{queue.pop} #{queue.pop(timeout: 0.02).inspect}"
-          mutex = Mutex.new
-          held, wanted = Queue.new, false
-          main = Thread.current
-          Thread.new { mutex.synchronize { held << true; sleep 0.001 until wanted && main.stop? } }
-          held.pop
-          wanted = true
-          mutex.synchronize { puts "locked" }
-          condition = ConditionVariable.new
-          mutex.synchronize do
-            Thread.new { mutex.synchronize { condition.signal } } # locks as soon as the fiber waits
-            condition.wait(mutex)
-          end
-          puts "signalled"
-          inner = Thread.new do
-            Fiber.set_scheduler(Reactor::Scheduler.new)
-            Fiber.schedule { sleep 0.01; puts "a scheduler of its own" }
-          end
-          inner.join
-        end
-        Process.wait(pid)
-        puts "child ended #{$?.success?}"
-      end
-    RUBY
-    expected = ["joined value", "popped item nil", "locked", "signalled", "a scheduler of its own", "child ended true"]
-    assert_equal expected, out.lines(chomp: true)
-  end
-
   def test_a_forked_child_does_not_disturb_registrations
     needs_fork
     out = child_says(<<~'RUBY')
@@ -309,84 +168,6 @@ class TestLifecycle < ReactorTest
       end
     RUBY
     assert_equal (0...5).map { |i| "#{i} ok" }, out.lines(chomp: true).sort
-  end
-
-  def test_a_program_drains_its_scheduler_at_exit
-    out = child_says(<<~RUBY)
-      at_exit { puts "at_exit" }
-      Fiber.set_scheduler(Reactor::Scheduler.new)
-      Fiber.schedule { sleep 0.005; puts "fiber" }
-      puts "main"
-    RUBY
-    assert_equal "main\nfiber\nat_exit\n", out
-  end
-
-  # @return [Hash{Symbol => Proc}] each calls the block in its place
-  def places
-    places = {
-      root: ->(&block) { block.call },
-      fiber: ->(&block) { Fiber.new(&block).resume },
-      enumerator: ->(&block) { Enumerator.new { |yielder| yielder << block.call }.next }
-    }
-    places[:forked_child] = ->(&block) { Reactor.run { in_a_forked_child(&block) } } if Process.respond_to?(:fork)
-    places
-  end
-
-  def in_a_forked_child(&block)
-    reading, writing = IO.pipe
-    pid = fork { reading.close; writing << Marshal.dump(block.call); writing.close; exit!(0) }
-    writing.close
-    value = reading.read
-    assert_equal 0, Process.wait2(pid).last.exitstatus
-    Marshal.load(value)
-  ensure
-    [reading, writing].each(&:close)
-  end
-
-  # With a worker, and with a thread that watches for stalls. The end waits for both, after the scheduler is closed.
-  def used_scheduler
-    scheduler = Reactor::Scheduler.new(stall: TEST_TIMEOUT)
-    Fiber.set_scheduler(scheduler)
-    Fiber.schedule { scheduler.offload { nil } }
-    scheduler.run
-    scheduler
-  end
-
-  # In a non-blocking fiber Thread#join calls the hooks of the scheduler.
-  def test_a_scheduler_that_has_used_a_worker_ends_in_every_way_and_place
-    ends = {
-      run: -> { Reactor.run(stall: TEST_TIMEOUT) { Reactor.offload { :done } } },
-      error: -> { Reactor.run { Reactor.offload { nil }; raise KeyError } rescue $!.class.name.to_sym },
-      close: -> { used_scheduler.tap(&:close).closed? && :done },
-      set_scheduler: -> { used_scheduler.then { |scheduler| Fiber.set_scheduler(nil); scheduler.closed? && :done } },
-      set_another: -> { used_scheduler.then { |scheduler| used_scheduler.close; scheduler.closed? && :done } },
-      thread: -> { run_plain { used_scheduler }.closed? && :done },
-      kill: -> { Thread.new { used_scheduler; Thread.current.kill }.join && :done },
-      throw: -> { catch(:out) { used_scheduler; throw :out } || Fiber.scheduler&.close || :done }
-    }
-    places.each do |place, run|
-      ends.each do |way, finish|
-        before = Thread.list
-        assert_equal way == :error ? :KeyError : :done, run_plain { run.call(&finish) }, "#{way} in #{place}"
-        assert eventually { surplus_threads(before).empty? }, -> { "#{way} in #{place}: #{surplus_threads(before).inspect}" }
-      end
-    end
-  end
-
-  def test_a_thread_that_is_killed_while_its_scheduler_closes_leaves_no_descriptor
-    before = descriptors
-    scheduler = nil # is held, so that no collection closes what it has left
-    thread = Thread.new do
-      Fiber.set_scheduler(scheduler = Reactor::Scheduler.new)
-      killed = false
-      after_a_close = TracePoint.new(:c_return) do |event|
-        (killed = true) && Thread.current.kill if !killed && event.method_id == :close && event.self.is_a?(IO)
-      end
-      after_a_close.enable(target_thread: Thread.current) { Fiber.set_scheduler(nil) }
-    end
-    join_or_fail(thread, TEST_TIMEOUT)
-    assert_equal [], leaked_descriptors(before)
-    assert_predicate scheduler, :closed?
   end
 
   # The VM looks for a kill where methods return.

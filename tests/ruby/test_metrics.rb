@@ -84,24 +84,15 @@ class TestMetrics < ReactorTest
   end
 
   def test_the_example_serves_the_page
-    skip_under_stress
-    reader, writer = IO.pipe
-    pid = Process.spawn({ "REACTOR_BACKEND" => BACKEND.to_s }, RbConfig.ruby, "-w", "-I", LIB, "examples/metrics.rb",
-                        chdir: ROOT, out: writer, err: writer, pgroup: true)
-    writer.close
-    address = Timeout.timeout(TEST_TIMEOUT) { reader.gets }[%r{http://\S+}]
-    answer = Net::HTTP.get_response(URI(address))
-    assert_equal ["200", Metrics::TYPE], [answer.code, answer["content-type"]]
-    types, samples = parse(answer.body)
-    check_histograms(types, samples)
-    assert_equal [BACKEND.to_s], samples.map { |sample| sample.labels["backend"] }.uniq
-    assert_equal "404", Net::HTTP.get_response(URI(address.sub("metrics", "x"))).code
-    Process.kill(:TERM, pid)
-    assert_predicate reap(pid, TEST_TIMEOUT), :success?
-    pid = nil
-    assert_equal "", reader.read
-  ensure
-    Process.kill(:KILL, -pid) if pid
-    reader&.close
+    ended = run_example("examples/metrics.rb", signal: :TERM) do |line|
+      address = line[%r{http://\S+}]
+      answer = Net::HTTP.get_response(URI(address))
+      assert_equal ["200", Metrics::TYPE], [answer.code, answer["content-type"]]
+      types, samples = parse(answer.body)
+      check_histograms(types, samples)
+      assert_equal [BACKEND.to_s], samples.map { |sample| sample.labels["backend"] }.uniq
+      assert_equal "404", Net::HTTP.get_response(URI(address.sub("metrics", "x"))).code
+    end
+    assert_equal [0, ""], ended
   end
 end

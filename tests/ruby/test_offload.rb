@@ -44,18 +44,6 @@ class TestOffload < ReactorTest
     other.kill
   end
 
-  def test_offload_runs_the_block_on_a_worker_and_returns_its_value
-    in_fiber do |scheduler|
-      thread, none = scheduler.offload { [Thread.current, Fiber.current_scheduler] }
-      refute_equal Thread.current, thread
-      assert_nil none
-      assert_equal 42, scheduler.offload { 42 }
-      assert_equal "x", assert_raises(KeyError) { scheduler.offload { raise KeyError, "x" } }.message
-      assert_raises(NotImplementedError) { scheduler.offload { raise NotImplementedError } }
-      assert_raises(ArgumentError) { scheduler.offload }
-    end
-  end
-
   def test_offload_outside_of_the_fibers_runs_the_block_inline
     run_with do |scheduler|
       assert_equal Thread.current, scheduler.offload { Thread.current }
@@ -127,19 +115,9 @@ class TestOffload < ReactorTest
     end
   end
 
-  def test_a_job_that_is_interrupted_leaves_no_storage_to_the_next_one
-    in_fiber(workers: 1) do |scheduler|
-      begun = Thread::Queue.new
-      fiber = Fiber.schedule(storage: { number: 1 }) { scheduler.offload { begun << true; sleep } rescue nil }
-      begun.pop
-      fiber.raise("stop")
-      assert_equal({}, scheduler.offload { Fiber.current.storage.to_h })
-    end
-  end
-
   STATE_OF_A_JOB = lambda do
     thread = Thread.current
-    [thread.keys, thread.thread_variable_get(:kept), thread.name, thread.priority, thread.report_on_exception, thread.abort_on_exception]
+    [thread.keys, Fiber.current.storage.to_h, thread.thread_variable_get(:kept), thread.name, thread.priority, thread.report_on_exception, thread.abort_on_exception]
   end
 
   def set_state_of_a_job
@@ -154,16 +132,16 @@ class TestOffload < ReactorTest
 
   def test_a_job_finds_only_thread_variables_of_an_earlier_one
     in_fiber(workers: 1) do |scheduler|
-      assert_equal [[], nil, "reactor worker", 0, false, false], scheduler.offload(&STATE_OF_A_JOB)
+      assert_equal [[], {}, nil, "reactor worker", 0, false, false], scheduler.offload(&STATE_OF_A_JOB)
       [-> { }, -> { raise "fails" }, -> { throw :nowhere }].each do |ending|
         scheduler.offload { set_state_of_a_job; ending.call } rescue nil
-        assert_equal [[], "A", "reactor worker", 0, false, false], scheduler.offload(&STATE_OF_A_JOB)
+        assert_equal [[], {}, "A", "reactor worker", 0, false, false], scheduler.offload(&STATE_OF_A_JOB)
       end
       begun = Thread::Queue.new
-      fiber = Fiber.schedule { scheduler.offload { set_state_of_a_job; begun << true; sleep } rescue nil }
+      fiber = Fiber.schedule(storage: { number: 1 }) { scheduler.offload { set_state_of_a_job; begun << true; sleep } rescue nil }
       begun.pop
       fiber.raise("stop")
-      assert_equal [[], "A", "reactor worker", 0, false, false], scheduler.offload(&STATE_OF_A_JOB)
+      assert_equal [[], {}, "A", "reactor worker", 0, false, false], scheduler.offload(&STATE_OF_A_JOB)
       assert_equal 1, scheduler.stats[:offload_threads]
     end
   end
@@ -191,14 +169,6 @@ class TestOffload < ReactorTest
     end
   end
 
-  def test_offload_parks_only_its_fiber
-    in_fiber do |scheduler|
-      gate = Thread::Queue.new
-      Fiber.schedule { sleep 0; gate << :open }
-      assert_equal :open, scheduler.offload { gate.pop }
-    end
-  end
-
   def test_the_number_of_workers_is_limited
     in_fiber(workers: 2) do |scheduler|
       at_once = most = done = 0
@@ -222,26 +192,30 @@ class TestOffload < ReactorTest
     end
   end
 
-  def test_an_interrupted_fiber_waits_until_its_job_is_interrupted
-    in_fiber do |scheduler|
-      log = []
-      begun = Thread::Queue.new
-      fiber = Fiber.schedule do
-        scheduler.offload do
-          begun << true
-          sleep
+  def test_an_interrupted_or_killed_fiber_waits_until_its_job_is_interrupted
+    { left: ->(fiber) { fiber.raise(Timeout::Error) }, killed: ->(fiber) { fiber.kill } }.each do |how, interrupt|
+      in_fiber do |scheduler|
+        log = []
+        begun = Thread::Queue.new
+        fiber = Fiber.schedule do
+          scheduler.offload do
+            begun << true
+            sleep
+          ensure
+            sleep 0.005
+            log << :ended
+          end
+        rescue Timeout::Error
+          log << :left
         ensure
-          sleep 0.005
-          log << :ended
+          log << :killed unless log.last == :left
         end
-      rescue Timeout::Error
-        log << :left
+        begun.pop
+        interrupt.call(fiber)
+        assert(eventually { !fiber.alive? })
+        assert_equal [:ended, how], log
+        assert_equal 1, scheduler.offload { 1 }, "the interrupt does not reach the next job"
       end
-      begun.pop
-      fiber.raise(Timeout::Error)
-      assert(eventually { !fiber.alive? })
-      assert_equal %i[ended left], log
-      assert_equal 1, scheduler.offload { 1 }, "the interrupt does not reach the next job"
     end
   end
 
@@ -280,57 +254,6 @@ class TestOffload < ReactorTest
       gate << nil
       assert_equal 1, scheduler.offload { 1 }
       refute begun
-    end
-  end
-
-  def test_killing_a_fiber_interrupts_its_job
-    in_fiber do |scheduler|
-      log = []
-      fiber = Fiber.schedule do
-        scheduler.offload do
-          log << :begun
-          sleep
-        ensure
-          log << :ended
-        end
-      end
-      assert(eventually { log.any? })
-      fiber.kill
-      assert(eventually { !fiber.alive? })
-      assert_equal %i[begun ended], log
-    end
-  end
-
-  def test_closing_the_scheduler_interrupts_running_jobs
-    log = Thread::Queue.new
-    thread = Thread.new do
-      Thread.current.report_on_exception = false
-      Fiber.set_scheduler(Reactor::Scheduler.new)
-      Fiber.schedule do
-        Fiber.scheduler.offload do
-          log << :begun
-          sleep
-        ensure
-          log << :ended
-        end
-      end
-    end
-    assert_equal :begun, log.pop(timeout: TEST_TIMEOUT)
-    thread.kill
-    join_or_fail(thread, TEST_TIMEOUT)
-    assert_equal :ended, log.pop(timeout: TEST_TIMEOUT)
-    assert(eventually { Thread.list.none? { |other| other.name == "reactor worker" } })
-  end
-
-  def test_workers_survive_exceptions_raised_in_them
-    in_fiber(workers: 1) do |scheduler|
-      worker = scheduler.offload { Thread.current }
-      20.times do
-        worker.raise("from outside")
-        assert_equal worker, scheduler.offload { Thread.current }
-      end
-      assert_raises(KeyError) { scheduler.offload { Thread.current.raise(KeyError); sleep } }
-      assert_equal worker, scheduler.offload { Thread.current }
     end
   end
 
@@ -392,47 +315,6 @@ class TestOffload < ReactorTest
     assert_equal "cleaned up\n", out
   end
 
-  # Each job ends or its fiber gets an error, and no worker is lost.
-  def test_jobs_under_many_interrupts_end_and_keep_the_workers
-    skip_under_stress
-    random = Random.new(3)
-    in_fiber(workers: 2) do |scheduler|
-      results = Hash.new(0)
-      60.times do
-        Fiber.schedule do
-          Timeout.timeout(random.rand * 0.1) { scheduler.offload { sleep(random.rand * 0.004); :done } }
-          results[:done] += 1
-        rescue Timeout::Error
-          results[:cut] += 1
-        end
-      end
-      assert(eventually { results.values.sum == 60 })
-      assert_equal 5, scheduler.offload { 5 }
-      note "#{results[:done]} done, #{results[:cut]} cut"
-    end
-  end
-
-  def test_a_forked_child_starts_its_own_workers
-    says = child_says(<<~RUBY)
-      scheduler = Reactor::Scheduler.new
-      Fiber.set_scheduler(scheduler)
-      Fiber.schedule { p scheduler.offload { 1 } }
-      scheduler.run
-      pid = fork do
-        p scheduler.offload { 2 }
-        Thread.new do
-          Fiber.set_scheduler(Reactor::Scheduler.new)
-          Fiber.schedule { p Fiber.scheduler.offload { 3 } }
-        end.join
-        $stdout.flush
-        exit!(0)
-      end
-      Process.wait(pid)
-      Fiber.schedule { p scheduler.offload { 4 } }
-    RUBY
-    assert_equal "1\n2\n3\n4\n", says
-  end
-
   def test_wrong_options_are_refused
     assert_raises(ArgumentError) { Reactor::Scheduler.new(workers: 0) }
     assert_raises(TypeError) { Reactor::Scheduler.new(workers: "2") }
@@ -445,7 +327,6 @@ class TestOffload < ReactorTest
   def test_deflate_runs_on_a_worker
     needs_blocking_operations
     needs_native_backend
-    skip_under_stress
     in_fiber do |scheduler|
       # Ruby deflates in pieces. Between two of them other fibers run even without a worker.
       among = lambda do
@@ -464,7 +345,6 @@ class TestOffload < ReactorTest
   def test_small_operations_run_inline
     needs_blocking_operations
     needs_native_backend
-    skip_under_stress
     Dir.mktmpdir do |directory|
       10.times { |number| File.write(File.join(directory, number.to_s), "x") }
       round = -> { File.open(File.join(directory, "1")) {}; Dir.children(directory); File.stat(directory) }
@@ -560,15 +440,7 @@ class TestOffload < ReactorTest
   def test_errors_are_those_of_plain_ruby
     tries = [-> { File.open("/nowhere/at/all") }, -> { Dir.children("/nowhere") }, -> { Dir.mkdir("/proc/x") },
              -> { File.rename("/nowhere", "/nowhere2") }, -> { Zlib::Inflate.inflate("nonsense") }]
-    tries.each do |try|
-      told = lambda do
-        try.call
-      rescue SystemCallError, Zlib::Error => error
-        [error.class, error.message]
-      end
-      plain = told.call
-      %i[measured always never].each { |policy| assert_equal plain, in_fiber(policy: policy) { told.call } }
-    end
+    tries.product(%i[measured always never]) { |try, policy| assert_equal told(&try), in_fiber(policy: policy) { told(&try) } }
   end
 
   # A trap handler runs in the fiber that polls. On select it runs in a blocking fiber, and the block is called there.

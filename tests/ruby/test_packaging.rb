@@ -14,7 +14,6 @@ class TestPackaging < ReactorTest
 
   def test_gem_build_gives_no_warning
     only_on_one_backend
-    skip_under_stress
     Dir.mktmpdir do |directory|
       out, err, status = run_ruby("-S", "gem", "build", "--strict", SPECIFICATION, "--output", File.join(directory, "reactor.gem"))
       assert_predicate status, :success?, err
@@ -35,7 +34,6 @@ class TestPackaging < ReactorTest
 
   def test_a_release_is_refused_with_the_reasons
     only_on_one_backend
-    skip_under_stress
     skip "rake cannot be loaded" unless run_ruby("-e", "require 'rake'").last.success?
     _, err, status = run_ruby("-S", "rake", "release", environment: { "RELEASE" => nil })
     refute_predicate status, :success?

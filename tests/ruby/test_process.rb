@@ -1,7 +1,6 @@
 # frozen_string_literal: true
 
 require_relative "helper"
-require "open3"
 
 # Waiting for children parks only the fiber, and each status is delivered once.
 class TestProcess < ReactorTest
@@ -60,7 +59,6 @@ class TestProcess < ReactorTest
 
   # In a process of its own: fork(2) copies the list of all the stacks that fibers of other tests have left.
   def test_each_status_reaches_its_waiter
-    skip_under_stress
     out = child_says(<<~'RUBY')
       most, wrong = 0, []
       input, gate = IO.pipe
@@ -94,7 +92,6 @@ class TestProcess < ReactorTest
   end
 
   def test_hundreds_of_concurrent_commands
-    skip_under_stress
     assert_equal "200\n", child_says(<<~'RUBY')
       done = 0
       Fiber.set_scheduler(Reactor::Scheduler.new)
@@ -115,31 +112,24 @@ class TestProcess < ReactorTest
       -> { Process.wait(1, Process::WUNTRACED) }, -> { Process.waitall }, -> { Process::Status.wait(-1).pid }, -> { Process::Status.wait(Process.pid).inspect },
       -> { Process.wait(-1, 0x4000_0000) }, -> { Process.wait(-(2**31)) }
     ]
-    questions.each_with_index do |question, number|
-      plain = run_plain { told(&question) }
-      ours = run_scheduler { answer = nil; Fiber.schedule { answer = told(&question) }; Fiber.scheduler.run; answer }
-      assert_equal plain, ours, "question #{number}"
-    end
+    questions.each_with_index { |question, number| assert_as_plain("question #{number}") { told(&question) } }
   end
 
   # For each kind of process argument, with and without flags.
   def test_a_child_can_be_waited_for_after_a_timeout
-    run_scheduler do
-      Fiber.schedule do
-        reader, writer = pipe
-        [[1, 0, 0], [0, -1, 0], [-1, 0, 0], [1, 0, Process::WUNTRACED]].each do |factor, otherwise, flags|
-          pid = spawn("read line; exit 6", pgroup: true, in: reader)
-          assert_raises(Timeout::Error) { Timeout.timeout(0.02) { Process.wait(pid * factor + otherwise, flags) } }
-          writer.puts
-          assert_equal [pid, 6], Process.wait2(pid).then { |waited, status| [waited, status.exitstatus] }
-        end
+    in_fiber do
+      reader, writer = pipe
+      [[1, 0, 0], [0, -1, 0], [-1, 0, 0], [1, 0, Process::WUNTRACED]].each do |factor, otherwise, flags|
+        pid = spawn("read line; exit 6", pgroup: true, in: reader)
+        assert_raises(Timeout::Error) { Timeout.timeout(0.02) { Process.wait(pid * factor + otherwise, flags) } }
+        writer.puts
+        assert_equal [pid, 6], Process.wait2(pid).then { |waited, status| [waited, status.exitstatus] }
       end
     end
   end
 
   # The child ends at the time of the timeout. If the timeout wins, the status must still be available.
   def test_a_timeout_at_the_end_of_a_child_loses_no_status
-    skip_under_stress
     out = child_says(<<~RUBY)
       require "timeout"
       wrong, count, ends, timeouts = [], 0, 0, 0
@@ -168,25 +158,13 @@ class TestProcess < ReactorTest
   end
 
   def test_waiting_for_any_child_and_for_a_group
-    run_scheduler do
-      Fiber.schedule do
-        pid = spawn("sleep 0.01; exit 4")
-        assert_equal [pid, 4], Process.wait2(-1).then { |waited, status| [waited, status.exitstatus] }
-        pid = spawn("sleep 0.01; exit 5", pgroup: true)
-        assert_equal [pid, 5], Process.wait2(-pid).then { |waited, status| [waited, status.exitstatus] }
-        pid = spawn("sleep 0.01; exit 6") # in the group of this process
-        assert_equal [pid, 6], Process.wait2(0).then { |waited, status| [waited, status.exitstatus] }
-      end
-    end
-  end
-
-  def test_two_fibers_wait_for_any_child
-    got = []
-    run_scheduler do
-      pids = [spawn("sleep 0.01"), spawn("sleep 0.02")]
-      2.times { Fiber.schedule { got << Process.wait(-1) } }
-      Fiber.scheduler.run
-      assert_equal pids.sort, got.sort
+    in_fiber do
+      pid = spawn("sleep 0.01; exit 4")
+      assert_equal [pid, 4], Process.wait2(-1).then { |waited, status| [waited, status.exitstatus] }
+      pid = spawn("sleep 0.01; exit 5", pgroup: true)
+      assert_equal [pid, 5], Process.wait2(-pid).then { |waited, status| [waited, status.exitstatus] }
+      pid = spawn("sleep 0.01; exit 6") # in the group of this process
+      assert_equal [pid, 6], Process.wait2(0).then { |waited, status| [waited, status.exitstatus] }
     end
   end
 
@@ -225,75 +203,32 @@ class TestProcess < ReactorTest
     end
   end
 
-  def test_waiting_without_a_child_is_echild
-    assert_raises(Errno::ECHILD) { Process.wait(-1, Process::WNOHANG) }
-    run_scheduler do
-      Fiber.schedule do
-        [-1, 0, -Process.pid, Process.pid].each { |pid| assert_raises(Errno::ECHILD, pid.to_s) { Process.wait(pid) } }
-        assert_equal [], Process.waitall
-      end
-    end
-  end
-
   def test_waitall_returns_every_status
-    run_scheduler do
-      Fiber.schedule do
-        pids = Array.new(5) { |i| spawn("sleep 0.0#{5 - i}; exit #{i}") }
-        assert_equal pids.each_with_index.sort, Process.waitall.map { |pid, status| [pid, status.exitstatus] }.sort
-      end
-    end
-  end
-
-  def test_detach_returns_the_status
-    run_scheduler do
-      Fiber.schedule do
-        pid = spawn("sleep 0.01; exit 7")
-        thread = Process.detach(pid)
-        assert_equal [pid, 7], [thread.pid, thread.value.exitstatus]
-      end
+    in_fiber do
+      pids = Array.new(5) { |i| spawn("sleep 0.0#{5 - i}; exit #{i}") }
+      assert_equal pids.each_with_index.sort, Process.waitall.map { |pid, status| [pid, status.exitstatus] }.sort
     end
   end
 
   def test_wnohang_does_not_wait
-    run_scheduler do
-      Fiber.schedule do
-        reader, writer = pipe
-        pid = spawn("read line; exit 8", in: reader)
-        assert_nil Process.wait(pid, Process::WNOHANG)
-        assert_nil Process.wait(-1, Process::WNOHANG)
-        writer.puts
-        assert_equal 8, Process.wait2(pid)[1].exitstatus
-      end
+    in_fiber do
+      reader, writer = pipe
+      pid = spawn("read line; exit 8", in: reader)
+      assert_nil Process.wait(pid, Process::WNOHANG)
+      assert_nil Process.wait(-1, Process::WNOHANG)
+      writer.puts
+      assert_equal 8, Process.wait2(pid)[1].exitstatus
     end
   end
 
   def test_a_child_that_stops_and_then_ends
-    run_scheduler do
-      Fiber.schedule do
-        [->(pid) { pid }, ->(_) { -1 }].each do |argument|
-          pid = spawn("kill -STOP $$; exit 9")
-          _, status = Process.wait2(argument[pid], Process::WUNTRACED)
-          assert_predicate status, :stopped?
-          Process.kill(:CONT, pid)
-          assert_equal 9, Process.wait2(argument[pid], Process::WUNTRACED)[1].exitstatus
-        end
-      end
-    end
-  end
-
-  def test_megabytes_through_a_child
-    text = "0123456789abcdef" * 65_536 * MEGABYTES
-    run_scheduler do
-      3.times do |i|
-        Fiber.schedule do
-          out, err, status = Open3.capture3("tee /dev/stderr; exit #{i}", stdin_data: text)
-          assert_bytes text, out
-          assert_bytes text, err
-          assert_equal i, status.exitstatus
-        end
-        Fiber.schedule { assert_bytes text, Open3.capture2("cat", stdin_data: text).first }
-        Fiber.schedule { assert_bytes text, Open3.capture2e("cat >&2", stdin_data: text).first }
-        Fiber.schedule { assert_equal text.bytesize, `head -c #{text.bytesize} /dev/zero`.bytesize }
+    in_fiber do
+      [->(pid) { pid }, ->(_) { -1 }].each do |argument|
+        pid = spawn("kill -STOP $$; exit 9")
+        _, status = Process.wait2(argument[pid], Process::WUNTRACED)
+        assert_predicate status, :stopped?
+        Process.kill(:CONT, pid)
+        assert_equal 9, Process.wait2(argument[pid], Process::WUNTRACED)[1].exitstatus
       end
     end
   end
@@ -320,20 +255,18 @@ class TestProcess < ReactorTest
   end
 
   def test_the_exit_status_of_commands
-    run_scheduler do
-      Fiber.schedule do
-        assert_equal "out\n", `echo out; exit 11`
-        assert_equal 11, $?.exitstatus
-        assert_equal false, system("exit 12")
-        assert_equal 12, $?.exitstatus
-        assert_nil system("/nonexistent/command")
-        assert_equal 127, $?.exitstatus
-        assert_raises(Errno::ENOENT) { system("/nonexistent/command", exception: true) }
-        error = assert_raises(RuntimeError) { system("exit 13", exception: true) }
-        assert_match(/exit 13/, error.message)
-        assert_raises(Errno::ENOENT) { `/nonexistent/command` }
-        assert_raises(Errno::ENOENT) { spawn("/nonexistent/command") }
-      end
+    in_fiber do
+      assert_equal "out\n", `echo out; exit 11`
+      assert_equal 11, $?.exitstatus
+      assert_equal false, system("exit 12")
+      assert_equal 12, $?.exitstatus
+      assert_nil system("/nonexistent/command")
+      assert_equal 127, $?.exitstatus
+      assert_raises(Errno::ENOENT) { system("/nonexistent/command", exception: true) }
+      error = assert_raises(RuntimeError) { system("exit 13", exception: true) }
+      assert_match(/exit 13/, error.message)
+      assert_raises(Errno::ENOENT) { `/nonexistent/command` }
+      assert_raises(Errno::ENOENT) { spawn("/nonexistent/command") }
     end
   end
 
@@ -365,17 +298,6 @@ class TestProcess < ReactorTest
     assert_equal "[[Errno::ECHILD, Errno::ECHILD]]\n", child_says(code)
   end
 
-  def test_the_status_of_a_killed_child
-    run_scheduler do
-      Fiber.schedule do
-        pid = spawn("sleep 60")
-        Fiber.schedule { sleep 0.001; Process.kill(:TERM, pid) }
-        _, status = Process.wait2(pid)
-        assert_equal [true, Signal.list["TERM"]], [status.signaled?, status.termsig]
-      end
-    end
-  end
-
   def test_the_end_of_the_scheduler_leaves_the_child
     [:itself, -1].each do |argument|
       input, gate = pipe
@@ -397,8 +319,8 @@ class TestProcess < ReactorTest
 
   # As on a system without pidfd_open(2), where threads or polling wait for children.
   def test_children_without_pidfd_open
-    pidfd = Reactor.method(:pidfd)
-    without_warnings { Reactor.define_singleton_method(:pidfd) { |_| nil } }
+    pidfd = Reactor::Internal.method(:pidfd)
+    without_warnings { Reactor::Internal.define_singleton_method(:pidfd) { |_| nil } }
     run_scheduler do
       10.times { |i| Fiber.schedule { pid = spawn("sleep 0.02; exit #{i}"); assert_equal [pid, i], waited(pid) } }
       Fiber.schedule do
@@ -410,7 +332,7 @@ class TestProcess < ReactorTest
       end
     end
   ensure
-    without_warnings { Reactor.define_singleton_method(:pidfd, pidfd) }
+    without_warnings { Reactor::Internal.define_singleton_method(:pidfd, pidfd) }
   end
 
   private
@@ -418,13 +340,6 @@ class TestProcess < ReactorTest
   def waited(argument)
     pid, status = Process.wait2(argument)
     [pid, status.exitstatus]
-  end
-
-  # The value of the block, or the class and message of its error.
-  def told
-    yield
-  rescue SystemCallError => error
-    [error.class, error.message]
   end
 
   def without_warnings

@@ -8,21 +8,9 @@ require "tempfile"
 # examples/rack_server.rb, asked by Net::HTTP, by curl, and by clients that break the protocol.
 class TestRackExample < ReactorTest
   def serve(config = "", seconds = 30)
-    skip_under_stress
-    reader, writer = IO.pipe
-    pid = Process.spawn({ "REACTOR_BACKEND" => BACKEND.to_s }, RbConfig.ruby, "-w", "-I", LIB, "examples/rack_server.rb", "0", config, seconds.to_s,
-                        chdir: ROOT, out: writer, err: writer, pgroup: true)
-    writer.close
-    line = Timeout.timeout(TEST_TIMEOUT) { reader.gets }
-    yield line[/\d+$/].to_i
-    Process.kill(:TERM, pid)
-    status = reap(pid, TEST_TIMEOUT)
-    pid = nil
-    assert_equal 0, status.exitstatus
-    reader.read
-  ensure
-    Process.kill(:KILL, -pid) && Process.wait(pid) if pid
-    reader&.close
+    status, words = run_example("examples/rack_server.rb", 0, config, seconds, signal: :TERM) { |line| yield line[/\d+$/].to_i }
+    assert_equal 0, status
+    words
   end
 
   # What the server answers to these bytes, until it closes the connection.

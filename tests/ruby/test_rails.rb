@@ -79,7 +79,6 @@ class TestRails < ReactorTest
     return unless installed?("rails", "pg", *gems)
 
     define_method("test_#{name}") do
-      skip_under_stress
       instance_exec(&block)
     end
   end

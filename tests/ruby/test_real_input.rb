@@ -3,7 +3,6 @@
 require_relative "helper"
 require "net/http"
 require "openssl"
-require "reactor/testing"
 require "tmpdir"
 
 # Unchanged Ruby code in many fibers: order, bytes, and concurrency. Servers answer after all clients have asked, so
@@ -59,21 +58,12 @@ class TestRealInput < ReactorTest
 
   def test_net_http_read_timeout_is_net_read_timeout
     server = track(TCPServer.new("127.0.0.1", 0))
-    run_scheduler do
-      Fiber.schedule do
-        http = Net::HTTP.new("127.0.0.1", server.addr[1])
-        http.read_timeout = 0.01
-        http.max_retries = 0
-        assert_raises(Net::ReadTimeout) { http.get("/") }
-      end
+    in_fiber do
+      http = Net::HTTP.new("127.0.0.1", server.addr[1])
+      http.read_timeout = 0.01
+      http.max_retries = 0
+      assert_raises(Net::ReadTimeout) { http.get("/") }
     end
-  end
-
-  def test_net_http_connection_refused
-    server = TCPServer.new("127.0.0.1", 0)
-    port = server.addr[1]
-    server.close
-    run_scheduler { Fiber.schedule { assert_raises(Errno::ECONNREFUSED) { Net::HTTP.get("127.0.0.1", "/", port) } } }
   end
 
   # CLIENTS conversations of lines; each line is answered after all clients have sent one.
@@ -117,31 +107,6 @@ class TestRealInput < ReactorTest
     end
   end
 
-  def test_udp_exchange
-    server = UDPSocket.new.tap { |s| s.bind("127.0.0.1", 0); track(s) }
-    port = server.addr[1]
-    got = {}
-    all_asked = gate(CLIENTS)
-    run_scheduler do
-      Fiber.schedule do
-        CLIENTS.times do
-          text, from = server.recvfrom(100)
-          Fiber.schedule { all_asked.call; server.send(text.upcase, 0, from[3], from[1]) }
-        end
-      end
-      CLIENTS.times do |i|
-        Fiber.schedule do
-          socket = UDPSocket.new
-          socket.connect("127.0.0.1", port)
-          socket.send("message #{i}", 0)
-          got[i] = socket.recv(100)
-          socket.close
-        end
-      end
-    end
-    assert_equal (0...CLIENTS).to_h { |i| [i, "MESSAGE #{i}"] }, got
-  end
-
   def test_items_pass_through_a_chain_of_pipes
     stages = Array.new(9) { pipe }
     sent = Array.new(20) { |i| "item #{i}" }
@@ -161,51 +126,12 @@ class TestRealInput < ReactorTest
     assert_equal sent.map { |item| "#{item}.0.1.2.3.4.5.6.7" }, got
   end
 
-  def test_concurrent_popen
-    got = {}
-    all_there = gate(6)
-    run_scheduler do
-      6.times do |i|
-        Fiber.schedule do
-          IO.popen(["sh", "-c", "echo here; read line; echo \"$line #{i}\""], "r+") do |child|
-            assert_equal "here\n", child.gets
-            all_there.call
-            child.puts "said"
-            child.close_write
-            got[i] = child.read
-          end
-          assert_predicate $?, :success?
-        end
-      end
-    end
-    assert_equal (0...6).to_h { |i| [i, "said #{i}\n"] }, got
-  end
-
-  def certificate
-    key = OpenSSL::PKey::EC.generate("prime256v1")
-    name = OpenSSL::X509::Name.parse("/CN=localhost")
-    certificate = OpenSSL::X509::Certificate.new
-    certificate.version = 2
-    certificate.serial = 1
-    certificate.subject = certificate.issuer = name
-    certificate.public_key = key
-    certificate.not_before = Time.utc(2000)
-    certificate.not_after = Time.utc(2049)
-    extensions = OpenSSL::X509::ExtensionFactory.new(certificate, certificate)
-    certificate.add_extension(extensions.create_extension("subjectAltName", "DNS:localhost"))
-    certificate.add_extension(extensions.create_extension("basicConstraints", "CA:TRUE", true))
-    [key, certificate.sign(key, "SHA256")]
-  end
-
   def test_openssl_client_and_server
-    key, own = certificate
-    context = OpenSSL::SSL::SSLContext.new
-    context.key = key
-    context.cert = own
+    context = tls_context
     tcp = track(TCPServer.new("127.0.0.1", 0))
     server = OpenSSL::SSL::SSLServer.new(tcp, context)
     server.start_immediately = false
-    trusted = OpenSSL::X509::Store.new.tap { |store| store.add_cert(own) }
+    trusted = OpenSSL::X509::Store.new.tap { |store| store.add_cert(context.cert) }
     payload = Random.new(4).bytes(200_000)
     got = {}
     all_asked = gate(CLIENTS)
@@ -241,67 +167,6 @@ class TestRealInput < ReactorTest
       end
     end
     assert_equal (0...CLIENTS).to_h { |i| [i, true] }, got
-  end
-
-  def test_queues_mutexes_and_conditions_across_threads
-    jobs = Queue.new
-    results = Queue.new
-    mutex = Mutex.new
-    condition = ConditionVariable.new
-    finished = 0
-    sums = []
-    # Five plain threads work for fibers that wait for results, a counter and a condition.
-    all_busy = gate(5)
-    run_scheduler do
-      workers = Array.new(5) do
-        Thread.new do
-          while (job = jobs.pop)
-            all_busy.call
-            results << [job, job * job]
-            mutex.synchronize { finished += 1; condition.broadcast }
-          end
-        end
-      end
-      Fiber.schedule { CLIENTS.times { |i| jobs << i; sleep 0 } }
-      Fiber.schedule { CLIENTS.times { sums << results.pop } }
-      Fiber.schedule do
-        mutex.synchronize { condition.wait(mutex) until finished == CLIENTS }
-        workers.size.times { jobs << nil }
-        assert_equal workers, workers.map(&:join)
-      end
-    end
-    assert_equal Array.new(CLIENTS) { |i| [i, i * i] }, sums.sort
-  end
-
-  def test_threads_waited_for_by_fibers
-    got = []
-    all_there = gate(CLIENTS)
-    run_scheduler { CLIENTS.times { |i| Fiber.schedule { got << Thread.new { all_there.call; i }.value } } }
-    assert_equal (0...CLIENTS).to_a, got.sort
-  end
-
-  def test_timeouts_during_other_work
-    r, = pipe
-    log = []
-    took = run_plain do
-      Reactor::Testing.virtual_time(backend: BACKEND) do |clock|
-        Array.new(CLIENTS) do |i|
-          Fiber.schedule do
-            if i.even?
-              Timeout.timeout(PAUSE) { r.read }
-            else
-              log << [i, Timeout.timeout(TEST_TIMEOUT) { sleep PAUSE / 2; :in_time }]
-            end
-          rescue Timeout::Error
-            log << [i, :timeout]
-          end
-        end.each { |fiber| sleep PAUSE while fiber.alive? }
-        clock.elapsed
-      end
-    end
-    assert_equal Array.new(CLIENTS) { |i| [i, i.even? ? :timeout : :in_time] }, log.sort
-    assert_equal %i[in_time timeout], log.map(&:last).chunk_while { |a, b| a == b }.map(&:first), "shorter waits first"
-    assert_operator took, :<=, 2 * PAUSE, "virtual seconds"
   end
 
   def test_http_threads_processes_and_queues_concurrently

@@ -171,33 +171,11 @@ class TestRun < ReactorTest
     end
   end
 
-  def test_it_runs_inside_of_an_enumerator_and_of_a_plain_fiber
-    on_a_thread do
-      numbers = Enumerator.new { |yielder| 2.times { |i| yielder << Reactor.run { Fiber.schedule { sleep 0.001 }; sleep 0.001; i } } }
-      assert_equal [0, 1], [numbers.next, numbers.next]
-      assert_equal 7, Fiber.new { Reactor.run { sleep 0.001; 7 } }.resume
-    end
-  end
-
   def test_it_runs_again_and_again_on_the_same_thread
     assert_equal [0, 1, 2], on_a_thread { Array.new(3) { |i| Reactor.run { sleep 0; i } } }
   end
 
-  def test_a_forked_child_of_a_run_runs_its_own
-    needs_fork
-    said = child_says(<<~RUBY)
-      Reactor.run do
-        Fiber.schedule { sleep 0.001 }
-        pid = fork { puts Reactor.run { Fiber.schedule { sleep 0.001 }; sleep 0.001; "child" } }
-        Process.wait(pid)
-        puts "parent \#{$?.exitstatus}"
-      end
-    RUBY
-    assert_equal "child\nparent 0\n", said
-  end
-
   def test_a_ractor_runs_its_own
-    skip_under_stress
     said = child_says(<<~RUBY)
       Warning[:experimental] = false
       ractor = Ractor.new { Reactor.run { Reactor.group { |group| 2.times { |i| group.async { sleep 0.001; i } }; group.results } } }

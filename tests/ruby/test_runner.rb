@@ -60,17 +60,6 @@ class TestRunner < ReactorTest
     assert_equal [[21, 0, 0], [21, 1, 0], [0, 0, 1]], [good, bad, absent].map { |step| step.tally.to_a }
   end
 
-  def test_of_cruby_s_tests_a_part_runs_on_each_backend_before_a_commit_on_the_first
-    rubies = %w[3.3.0 3.4.0].map { |version| Runner::Ruby.new("ruby", version).tap { |ruby| ruby.define_singleton_method(:backends) { %w[epoll select] } } }
-    commands = [true, false].map do |all|
-      plan = Runner::Plan.new(all: all)
-      steps = plan.selected(rubies).flat_map { |ruby| plan.suites(ruby) }.select { |step| step.command.include?("--wide") }
-      steps.map { |step| [step.name[/3\.\d/], step.name[/fibers, (.*)/, 1], step.command.last] }
-    end
-    assert_equal [["3.3", "epoll select", "--part"], ["3.4", "epoll select", "--part"]], commands.first
-    assert_equal [["3.4", "epoll", "--part"]], commands.last
-  end
-
   def test_a_process_that_dies_between_its_tests_has_failed
     assert_operator suite("def test_a = pass\ndef test_b = Process.kill(:KILL, Process.pid)").tally.failed, :>, 0
   end

@@ -9,11 +9,6 @@ require "openssl"
 class TestServers < ReactorTest
   COUNT = 100
 
-  def setup
-    super
-    skip "real servers are not tested under GC.stress" if STRESS
-  end
-
   # The reasons why libraries cannot be loaded. Each is tried once, because a failed attempt may have loaded a part.
   MISSING = Hash.new do |known, library|
     known[library] = begin
@@ -137,21 +132,6 @@ class TestServers < ReactorTest
     end
   end
 
-  def test_redis_clients_wait_for_items_of_other_clients
-    need "redis", server: RedisServer
-    RedisServer.run do |server|
-      results = all_at_once do |i|
-        redis = redis(server)
-        if i.even? then redis.blpop("pair #{i}", timeout: TEST_TIMEOUT)
-        else redis.rpush("pair #{i - 1}", i)
-        end
-      ensure
-        redis&.close
-      end
-      assert_equal Array.new(COUNT) { |i| i.even? ? ["pair #{i}", (i + 1).to_s] : 1 }, results
-    end
-  end
-
   def test_the_end_of_redis_raises_in_every_client
     need "redis", server: RedisServer
     RedisServer.run do |server|
@@ -229,49 +209,20 @@ class TestServers < ReactorTest
 
   # --- OpenSSL ---------------------------------------------------------------------------------------------------
 
-  def certificate
-    @certificate ||= begin
-      key = OpenSSL::PKey::RSA.new(2048)
-      made = OpenSSL::X509::Certificate.new
-      made.version, made.serial = 2, 1
-      made.subject = made.issuer = OpenSSL::X509::Name.parse("/CN=127.0.0.1")
-      made.public_key = key.public_key
-      made.not_before, made.not_after = Time.utc(2000), Time.utc(2049)
-      extensions = OpenSSL::X509::ExtensionFactory.new(made, made)
-      made.add_extension(extensions.create_extension("subjectAltName", "IP:127.0.0.1"))
-      made.add_extension(extensions.create_extension("basicConstraints", "CA:TRUE", true))
-      [made.sign(key, OpenSSL::Digest.new("SHA256")), key]
-    end
-  end
-
   def test_https_with_nginx
     need server: NginxServer
-    made, key = certificate
+    context = tls_context
     ours = track(TCPServer.new("127.0.0.1", 0))
-    NginxServer.run(certificate: made, key: key, upstream: ours.addr[1]) do |server|
+    NginxServer.run(certificate: context.cert, key: context.key, upstream: ours.addr[1]) do |server|
       results = all_at_once(serving: accepting(ours)) do |i|
-        [http(server.tls_port, "/upstream/#{i}", tls: made), http(server.tls_port, "/file", tls: made) == server.content]
+        [http(server.tls_port, "/upstream/#{i}", tls: context.cert), http(server.tls_port, "/file", tls: context.cert) == server.content]
       end
       assert_equal Array.new(COUNT) { |i| ["you asked for /#{i}", true] }, results
     end
   end
 
-  def test_the_end_of_an_https_server_raises_in_every_client
-    need server: NginxServer
-    made, key = certificate
-    NginxServer.run(certificate: made, key: key, rate: 2000) do |server|
-      asked = 0
-      results = killed_midway(server, -> { asked == COUNT && sleep(0.05) }) { asked += 1; http(server.tls_port, "/file", tls: made) }
-      expected = [OpenSSL::SSL::SSLError, EOFError, SystemCallError]
-      assert_equal [true], results.map { |error| expected.any? { |kind| error.is_a?(kind) } }.uniq, results.map(&:class).tally.inspect
-    end
-  end
-
   def tls_server
-    made, key = certificate
-    context = OpenSSL::SSL::SSLContext.new
-    context.cert, context.key = made, key
-    OpenSSL::SSL::SSLServer.new(track(TCPServer.new("127.0.0.1", 0)), context).tap { |server| server.start_immediately = false }
+    OpenSSL::SSL::SSLServer.new(track(TCPServer.new("127.0.0.1", 0)), tls_context).tap { |server| server.start_immediately = false }
   end
 
   # Answers each line in capitals after all clients have sent one. Returns the accepting fiber.
@@ -292,23 +243,6 @@ class TestServers < ReactorTest
         end
       end
     end
-  end
-
-  def test_a_tls_server_and_its_clients_in_one_thread
-    server = tls_server
-    made, = certificate
-    long = "x" * 50_000
-    results = all_at_once(serving: -> { serve_tls(server).method(:kill) }) do |i|
-      context = OpenSSL::SSL::SSLContext.new
-      context.set_params(verify_hostname: false, cert_store: OpenSSL::X509::Store.new.add_cert(made))
-      socket = OpenSSL::SSL::SSLSocket.new(TCPSocket.new("127.0.0.1", server.addr[1]), context)
-      socket.sync_close = true
-      socket.connect
-      Array.new(2) { |n| socket.puts("#{i} #{n} #{long}"); socket.gets.chomp }
-    ensure
-      socket&.close
-    end
-    assert_equal(Array.new(COUNT) { |i| Array.new(2) { |n| "#{i} #{n} #{long.upcase}" } }, results)
   end
 
   # The clients are child processes of another TLS implementation.
@@ -336,54 +270,8 @@ class TestServers < ReactorTest
     end)
   end
 
-  # WEBrick serves each connection in a fiber of the scheduler; the clients are fibers of the same scheduler.
-  def test_rack_on_webrick
-    need "rack", "rack/lint", "webrick"
-    results = all_at_once(serving: method(:serve_webrick)) { |i, port| post(port, i) }
-    assert_equal Array.new(COUNT) { |i| "POST /#{i} body #{i}" }, results
-  end
-
   def post(port, number)
     Net::HTTP.post(URI("http://127.0.0.1:#{port}/#{number}"), "body #{number}", "content-type" => "text/plain").body
-  end
-
-  def serve_webrick
-    log = StringIO.new
-    server = WEBrick::HTTPServer.new(BindAddress: "127.0.0.1", Port: 0, Logger: WEBrick::Log.new(log), AccessLog: [])
-    app = rack_app(COUNT)
-    server.mount_proc("/") { |request, response| answer_rack(app, request, response) }
-    server.instance_variable_set(:@status, :Running) # as the loop of WEBrick does, which has a thread per connection
-    listener = server.listeners.first
-    accepting = Fiber.schedule do
-      loop do
-        socket = listener.accept
-        Fiber.schedule do
-          server.run(socket)
-        ensure
-          socket.close
-        end
-      end
-    end
-    stop = lambda do
-      accepting.kill
-      server.listeners.each(&:close)
-      WEBrick::Utils::TimeoutHandler.terminate # ends the thread of WEBrick
-      assert_nil log.string[/.*ERROR.*/]
-    end
-    [stop, listener.addr[1]]
-  end
-
-  def answer_rack(app, request, response)
-    env = request.meta_vars.compact.merge("rack.input" => StringIO.new(request.body.to_s.b), "rack.errors" => $stderr, "rack.url_scheme" => "http", "SCRIPT_NAME" => "")
-    env.delete("HTTP_CONTENT_TYPE")
-    env.delete("HTTP_CONTENT_LENGTH")
-    env["rack.input"].set_encoding(Encoding::BINARY)
-    env["SERVER_PROTOCOL"] ||= "HTTP/1.1"
-    response.status, headers, body = app.call(env)
-    headers.each { |name, value| response[name] = value }
-    response.body = +""
-    body.each { |part| response.body << part }
-    body.close if body.respond_to?(:close)
   end
 
   # The accept loop of Puma runs in a fiber of the scheduler, its requests in threads of Puma.

@@ -21,28 +21,24 @@ class TestSleep < ReactorTest
   end
 
   def test_sleep_is_never_too_short
-    run_scheduler do
-      Fiber.schedule do
-        [0.0001, 0.001, 0.0015, 0.01, Rational(1, 300)].each { |t| assert_operator elapsed { sleep t }, :>=, t }
-      end
+    in_fiber do
+      [0.0001, 0.001, 0.0015, 0.01, Rational(1, 300)].each { |t| assert_operator elapsed { sleep t }, :>=, t }
     end
   end
 
   # sleep returns how often the seconds of the wall clock changed, which may lag by a tick. If the clock was set meanwhile,
   # the result means nothing and the test sleeps again.
   def test_sleep_returns_whole_seconds_as_in_plain_ruby
-    run_scheduler do
-      Fiber.schedule do
-        slept = passed = nil
-        loop do
-          wall = Time.now
-          real = elapsed { slept = sleep(0.01) }
-          passed = Time.now - wall
-          break if (passed - real).abs < 0.5
-        end
-        assert_kind_of Integer, slept
-        assert_includes 0..(passed + 0.1).ceil, slept
+    in_fiber do
+      slept = passed = nil
+      loop do
+        wall = Time.now
+        real = elapsed { slept = sleep(0.01) }
+        passed = Time.now - wall
+        break if (passed - real).abs < 0.5
       end
+      assert_kind_of Integer, slept
+      assert_includes 0..(passed + 0.1).ceil, slept
     end
   end
 
@@ -78,15 +74,6 @@ class TestSleep < ReactorTest
       end
     end
     assert_equal %i[waking bare nil], log
-  end
-
-  def test_unblock_ends_a_timed_sleep
-    log = []
-    run_scheduler do |scheduler|
-      sleeper = Fiber.schedule { sleep 1_000_000; log << :woken }
-      Fiber.schedule { log << :waking; scheduler.unblock(nil, sleeper) }
-    end
-    assert_equal %i[waking woken], log
   end
 
   def test_many_ready_fibers_starve_neither_timers_nor_descriptors
@@ -151,39 +138,5 @@ class TestSleep < ReactorTest
       end
     end
     assert_equal %i[io timer], done.sort
-  end
-
-  def test_a_thousand_random_sleeps
-    skip_under_stress
-    random = Random.new(11)
-    late = []
-    run_scheduler do
-      1000.times do
-        t = random.rand * 0.1
-        Fiber.schedule { seconds = elapsed { sleep t }; late << [t, seconds] if seconds < t }
-      end
-    end
-    assert_empty late
-  end
-
-  def test_wrong_durations_raise_the_errors_of_plain_ruby
-    values = [-1, -0.001, Rational(-1, 2), "1", :soon, [], Object.new, Float::NAN, Float::INFINITY, -Float::INFINITY, 1i, true]
-    expected = run_plain { values.map { |v| outcome { sleep(v) } } }
-    got = []
-    run_scheduler do |scheduler|
-      Fiber.schedule { values.each { |v| got << outcome { sleep(v) } } }
-      assert_equal 0, scheduler.live, "a bad duration never parks"
-    end
-    values.each_index { |i| assert_equal expected[i], got[i], "sleep(#{values[i].inspect})" }
-  end
-
-  def test_wrong_durations_raise_the_messages_of_plain_ruby
-    run_scheduler do
-      Fiber.schedule do
-        assert_equal "time interval must not be negative", assert_raises(ArgumentError) { sleep(-1) }.message
-        assert_equal "can't convert String into time interval", assert_raises(TypeError) { sleep("1") }.message
-        assert_raises(ArgumentError) { sleep(1, 2) }
-      end
-    end
   end
 end

@@ -19,10 +19,7 @@ class TestTerminal < ReactorTest
   end
 
   def compare(expected, &test)
-    plain = run_plain(&test)
-    ours = nil
-    run_scheduler { Fiber.schedule { ours = test.call } }
-    assert_equal [expected, expected], [plain, ours]
+    assert_equal [expected, expected], [run_plain(&test), in_fiber { test.call }]
   end
 
   def test_getch_with_min_0_of_an_idle_terminal_returns_at_once

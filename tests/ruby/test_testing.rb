@@ -109,15 +109,6 @@ class TestTesting < ReactorTest
     assert_equal 600, turns
   end
 
-  def test_timeouts_expire_in_virtual_time
-    virtual do |time|
-      assert_raises(Timeout::Error) { Timeout.timeout(50) { sleep 100 } }
-      assert_equal 50.0, time.elapsed
-      assert_equal :inner, Timeout.timeout(50) { Timeout.timeout(100) { sleep 49; :inner } }
-      assert_equal 99.0, time.elapsed
-    end
-  end
-
   # Ruby reads the clock itself after these waits.
   def test_timeouts_of_locks_queues_and_threads
     virtual do |time|
@@ -269,14 +260,4 @@ class TestTesting < ReactorTest
 
   # The thread is joined without a time limit, so no other thread could wake a fiber.
   def run_plain_and_alone(&block) = Thread.new { Thread.current.report_on_exception = false; block.call }.value
-
-  def test_thousands_of_sleeps
-    skip_under_stress
-    count = 1000 # with more stacks, fork(2) in later tests becomes slow
-    ended = []
-    virtual do |time|
-      count.times { |i| Fiber.schedule { sleep 1 + (i * 7919 % count); ended << time.elapsed } }
-    end
-    assert_equal((1..count).map(&:to_f), ended)
-  end
 end

@@ -7,10 +7,6 @@ require "reactor/testing"
 class TestTimeout < ReactorTest
   class Own < StandardError; end
 
-  def in_fiber(&block)
-    run_scheduler { |scheduler| Fiber.schedule { block.call(scheduler) } }
-  end
-
   def test_timeout_returns_the_value_of_the_block
     in_fiber do
       assert_equal :value, Timeout.timeout(TEST_TIMEOUT) { sleep 0.001; :value }
@@ -86,29 +82,6 @@ class TestTimeout < ReactorTest
     assert_raises(NoMethodError) { Class.new { include Timeout }.new.timeout(1) { nil } }
   end
 
-  def test_nested_timeouts
-    in_fiber do
-      log = []
-      begin
-        Timeout.timeout(0.01, Own) do
-          Timeout.timeout(TEST_TIMEOUT) { sleep }
-        end
-      rescue Own
-        log << :outer
-      end
-      begin
-        Timeout.timeout(TEST_TIMEOUT) do
-          Timeout.timeout(0.002, Own) { sleep }
-        rescue Own
-          log << :inner
-          log << elapsed { sleep 0.02 }
-        end
-      end
-      assert_equal %i[outer inner], log[0, 2]
-      assert_operator log[2], :>=, 0.02
-    end
-  end
-
   # Each gets the arguments of two timeouts, and a log of what is raised where the inner block waits.
   NESTED = {
     "in one fiber" => lambda do |outer, inner, log|
@@ -171,20 +144,6 @@ class TestTimeout < ReactorTest
     end
   end
 
-  def test_sleeps_after_a_timeout_have_full_length
-    in_fiber do
-      expired = 0
-      until expired == 3 # on a loaded machine both may expire at once, and the sleep may end first
-        begin
-          Timeout.timeout(0.005) { sleep 0.02 }
-        rescue Timeout::Error
-          expired += 1
-        end
-        assert_operator elapsed { sleep 0.04 }, :>=, 0.04
-      end
-    end
-  end
-
   def test_bytes_that_arrive_after_a_timeout_are_all_read
     skip_under_stress
     [IO.pipe, pair, tcp_pair].each do |r, w|
@@ -213,24 +172,6 @@ class TestTimeout < ReactorTest
     end
   end
 
-  def test_a_timeout_ends_a_wait_inside_an_enumerator
-    in_fiber do
-      cleaned = false
-      slow = Enumerator.new do |y|
-        y << 1
-        begin
-          sleep
-        ensure
-          cleaned = true
-        end
-      end
-      assert_equal 1, slow.next
-      assert_raises(Timeout::Error) { Timeout.timeout(0.01) { slow.next } }
-      assert cleaned
-      assert_operator elapsed { sleep 0.01 }, :>=, 0.01
-    end
-  end
-
   # The polling fiber raises in fibers that expired. If its own timeout expires meanwhile, it must not raise in a further
   # fiber.
   def test_many_timeouts_end_waits_inside_enumerators
@@ -251,20 +192,6 @@ class TestTimeout < ReactorTest
     assert_equal 30, log.size
   end
 
-  def test_a_timeout_interrupts_only_its_fiber
-    log = []
-    run_scheduler do |scheduler|
-      sleepers = Array.new(3) { |i| Fiber.schedule { sleep; log << i } }
-      Fiber.schedule do
-        Timeout.timeout(0.005) { sleep }
-      rescue Timeout::Error
-        log << :timeout
-        sleepers.each { |fiber| scheduler.unblock(nil, fiber) }
-      end
-    end
-    assert_equal [:timeout, 0, 1, 2], log
-  end
-
   def test_cancelled_timeouts_leave_no_timers
     skip_under_stress
     needs_linux "resident memory from /proc"
@@ -282,44 +209,12 @@ class TestTimeout < ReactorTest
     assert_operator grown.min, :<, 2_000, "kB per 50,000 timers: what is kept is kept each time"
   end
 
-  # Ruby 3.3 turns the result of the hook into EAGAIN.
-  def test_the_timeout_of_an_io_raises_io_timeout_error
-    [IO.pipe, pair].each do |r, w|
-      r.timeout = 0.02
-      run_scheduler do
-        Fiber.schedule do
-          assert_raises(IO::TimeoutError) { r.readpartial(1) }
-          assert_nil r.wait_readable, "wait_readable returns nil"
-          r.timeout = TEST_TIMEOUT
-          w.syswrite("x")
-          assert_equal "x", r.readpartial(1)
-        end
-      end
-    ensure
-      [r, w].each(&:close)
-    end
-  end
-
   def test_wrong_durations
     in_fiber do |scheduler|
       ran = false
       assert_raises(TypeError) { scheduler.timeout_after("1", Own) { ran = true } }
       refute ran
       assert_raises(Own) { scheduler.timeout_after(-1, Own) { sleep } }
-    end
-  end
-
-  def test_unusual_arguments_of_timeout_do_what_plain_ruby_does
-    values = ["1", :soon, -1]
-    expected = run_plain { values.map { |v| outcome { Timeout.timeout(v) { sleep 0.1; :ran } } } }
-    got = []
-    in_fiber { values.each { |v| got << outcome { Timeout.timeout(v) { sleep 0.1; :ran } } } }
-    values.each_index do |i|
-      next if expected[i] == got[i]
-
-      # Timeout.timeout of Ruby 3.3 waits on a thread and accepts strings; an error is accepted here.
-      assert_equal :raised, got[i][0], "Timeout.timeout(#{values[i].inspect}): plain #{expected[i]}, here #{got[i]}"
-      assert_includes [ArgumentError, TypeError, NoMethodError, Timeout::Error], got[i][1]
     end
   end
 

@@ -15,7 +15,6 @@ class TestTop < ReactorTest
 
   def setup
     super
-    skip_under_stress
     needs_fork
     @folder = Dir.mktmpdir
   end
@@ -40,7 +39,7 @@ class TestTop < ReactorTest
         Fiber.scheduler.run
       end
     end
-    sleep 0.001 until Reactor::Schedulers.list.sum { |scheduler| scheduler.stats[:parked] } >= 6
+    sleep 0.001 until Reactor.const_get(:Schedulers).list.sum { |scheduler| scheduler.stats[:parked] } >= 6
   RUBY
 
   # Runs the code in a child that is observed, and then the block with its process id. The child is killed afterwards.
@@ -262,47 +261,6 @@ class TestTop < ReactorTest
     assert_equal "false\nnil\n", says
   end
 
-  def test_an_observer_goes_on_after_there_was_no_descriptor_for_a_reader
-    code = <<~'RUBY'
-      observer, events, held = Reactor.observe, Thread::Queue.new, []
-      TracePoint.new(:raise, :c_call) do |event|
-        next unless Thread.current.name == "reactor observer"
-
-        events << :refused if event.event == :raise && event.raised_exception.is_a?(Errno::EMFILE)
-        events << :asleep if event.event == :c_call && event.method_id == :sleep
-      end.enable
-      Process.setrlimit(:NOFILE, 100)
-      begin
-        loop { held << File.open(File::NULL) }
-      rescue Errno::EMFILE
-        puts "full"
-      end
-      p events.pop, events.pop(timeout: 5) # it does not spin
-      held.each(&:close)
-      p observer.open?, Reactor.observe.equal?(observer)
-      puts "freed"
-      Thread.stop while true
-    RUBY
-    run_child(code, env: env) do |pid, until_line|
-      until_line.("full")
-      reader = track(UNIXSocket.new(socket_of(pid)))
-      %w[:refused :asleep true true freed].each { |line| until_line.(line) }
-      assert reader.wait_readable(TEST_TIMEOUT), "no answer"
-      assert_equal pid, JSON.parse(reader.read).fetch("pid")
-    ensure
-      Process.kill(:KILL, pid)
-    end
-  end
-
-  def test_an_observer_whose_thread_was_killed_is_replaced
-    assert_equal "false\nfalse\ntrue\ntrue\n", child_says(<<~'RUBY', env: env)
-      observer = Reactor.observe
-      Thread.list.find { |thread| thread.name == "reactor observer" }.kill.join
-      p observer.open?, Reactor.observe.equal?(observer), Reactor.observe.open?
-      p UNIXSocket.open(Reactor.observe.path, &:read).include?("\"pid\":#{$$}")
-    RUBY
-  end
-
   def test_folders_whose_names_are_too_long_for_a_socket_are_not_taken
     folder = File.join(@folder, "x" * 100)
     Dir.mkdir(folder)
@@ -401,13 +359,13 @@ class TestTop < ReactorTest
     terminal&.close
   end
 
-  def test_the_view_goes_on_until_q_or_ctrl_c_and_restores_the_terminal
+  def test_the_view_goes_on_until_q_ctrl_c_or_sigterm_and_restores_the_terminal
     observed do |pid|
-      ["q", "\x03"].each do |key|
+      { "q" => 0, "\x03" => 0, :TERM => 130 }.each do |ending, status|
         in_terminal(pid) do |terminal|
           terminal.afresh.expect(/busy .* %.*[▁-█]{5}/m) # looks go on
-          terminal.send(key)
-          assert_equal [0, ""], terminal.finish
+          ending == :TERM ? Process.kill(:TERM, terminal.pid) : terminal.send(ending)
+          assert_equal [status, ""], terminal.finish
         end
       end
     end
@@ -451,15 +409,6 @@ class TestTop < ReactorTest
         status, error = terminal.finish
         assert_equal 1, status
         assert_match(/\Areactor-top: (?:there is no process #{pid}|process #{pid} is not observed.*)\n\z/, error)
-      end
-    end
-  end
-
-  def test_sigterm_restores_the_terminal
-    observed do |pid|
-      in_terminal(pid) do |terminal|
-        Process.kill(:TERM, terminal.pid)
-        assert_equal [130, ""], terminal.finish
       end
     end
   end

@@ -23,7 +23,6 @@ class TestTypes < ReactorTest
 
   def setup
     super
-    skip_under_stress
     skip "the rbs gem cannot be loaded: #{RBS_THERE}" unless RBS_THERE == true
   end
 

@@ -106,16 +106,6 @@ class TestWide < ReactorTest
     assert @good, @report
   end
 
-  def test_a_line_for_another_ruby_explains_nothing
-    wide({ test_b: "assert #{PLAIN}" }, [known("test_b", rubies: "2.7 1.8")])
-    refute @good
-  end
-
-  def test_a_difference_that_does_not_show_in_each_run_may_be_absent
-    wide({ test_b: "assert true" }, [known("test_b (sometimes)")])
-    assert @good, @report
-  end
-
   def test_a_test_that_fails_plainly_is_not_compared
     wide({ test_a: "assert true", test_b: "raise 'always'", test_c: "raise Test::Unit::PendedError, 'not here'" })
     assert @good, @report
@@ -150,13 +140,6 @@ class TestWide < ReactorTest
     assert @good, @report
   end
 
-  def test_a_process_that_exits_in_a_test_is_a_difference
-    wide({ test_a: "exit! unless #{PLAIN}", test_b: "assert true" })
-    refute @good
-    assert_includes @report, "Sample#test_a: exit exit 1"
-    refute_includes @report, "Sample#test_b"
-  end
-
   def test_a_file_that_does_not_load_is_a_problem
     wide({ test_a: "end; def" })
     refute @good
@@ -180,12 +163,6 @@ class TestWide < ReactorTest
     wide({ test_a: "assert #{PLAIN}", test_b: "assert #{PLAIN}", test_c: "assert true" }, [known("test_[ab]* (sometimes)")])
     assert @good, @report
     assert_includes @report, "2 known differences"
-  end
-
-  def test_a_body_whose_fiber_is_lost_is_a_difference
-    wide({ test_a: "#{PLAIN} || Fiber.current.kill" })
-    refute @good
-    assert_includes @report, "UNKNOWN"
   end
 
   def test_a_line_that_is_none_is_refused

@@ -48,7 +48,6 @@ class Soak
   # @return [Boolean] whether nothing failed
   def run
     puts "soak: Ruby #{RUBY_VERSION}, #{Reactor.backend}, #{@seconds} s, SEED=#{@seed}"
-    Workloads.context if defined?(OpenSSL)
     soft, hard = Process.getrlimit(:NOFILE)
     Process.setrlimit(:NOFILE, soft.clamp([hard, 8192].min, nil), hard)
     before = [descriptors, Thread.list]
@@ -69,7 +68,7 @@ class Soak
     account = @accounts[number]
     Fiber.set_scheduler(scheduler = Reactor::Scheduler.new)
     workloads = Workloads.new(account, @seed + number, @queues[number], @queues[(number + 1) % THREADS])
-    Workloads.available.each do |workload|
+    Workloads::ALL.each do |workload|
       2.times { Fiber.schedule { run_workload(workloads, workload, account) } }
     end
     scheduler.run

@@ -4,18 +4,18 @@ require "socket"
 require "timeout"
 require "zlib"
 
-begin
-  require "openssl"
-rescue LoadError
-  nil # the soak runs without TLS
-end
+require "openssl"
+require_relative "../../bench/harness/workload"
+require_relative "../../bench/workloads/sockets"
 
 # The workloads of a soak. Each method is one round, checks its own results, and leaves nothing behind.
 class Workloads
+  CONTEXT = Bench::TLS.server
+
   # A result of a round is wrong.
   class Wrong < StandardError; end
 
-  ALL = %i[echo pipe tls queue timeout close process fork thread descriptors rest abandon collect].freeze
+  ALL = %i[echo tls queue timeout process thread descriptors rest abandon collect].freeze
 
   # @param account [Account]
   # @param seed [Integer]
@@ -26,8 +26,6 @@ class Workloads
     @random = Random.new(seed)
     @queue, @next_queue = queue, next_queue
   end
-
-  def self.available = defined?(OpenSSL) ? ALL : ALL - [:tls]
 
   # A TCP connection with data in both directions at once; the server closes it.
   def echo
@@ -43,16 +41,9 @@ class Workloads
     [server, client].each { |io| io&.close }
   end
 
-  def pipe
-    reader, writer = IO.pipe
-    exchange(writer, reader) { writer.close }
-  ensure
-    [reader, writer].each(&:close)
-  end
-
   def tls
     near, far = UNIXSocket.pair
-    server = OpenSSL::SSL::SSLSocket.new(far, Workloads.context)
+    server = OpenSSL::SSL::SSLSocket.new(far, CONTEXT)
     client = OpenSSL::SSL::SSLSocket.new(near)
     Fiber.schedule do
       server.accept
@@ -91,25 +82,6 @@ class Workloads
     Timeout.timeout(60) { sleep 0 }
   end
 
-  # A fiber or a thread closes a pipe while a fiber reads from it.
-  def close
-    with_pipe do |reader|
-      closer = -> { reader.close }
-      if @random.rand(2).zero?
-        Fiber.schedule { sleep 0.001; closer.call }
-      else
-        thread = Thread.new(&closer)
-      end
-      begin
-        reader.readpartial(1)
-        wrong "a closed pipe was read"
-      rescue IOError
-        nil
-      end
-      thread&.join
-    end
-  end
-
   def process
     code = @random.rand(100)
     pid = spawn("exit #{code}")
@@ -120,25 +92,6 @@ class Workloads
     end
     check($?.pid == pid && $?.exitstatus == code, "a child's status is #{$?.inspect}, not #{code}")
     check(IO.popen(%w[echo word], &:read) == "word\n", "a child said something else")
-  end
-
-  # Forks while other fibers wait; the child runs its own scheduler.
-  def fork
-    pid = Process.fork do
-      GC.stress = false
-      log = []
-      Thread.new do
-        Fiber.set_scheduler(Reactor::Scheduler.new)
-        reader, writer = IO.pipe
-        Fiber.schedule { log << reader.readpartial(9) }
-        Fiber.schedule { sleep 0.001; writer << "child" }
-      end.join
-      exit!(log == ["child"] ? 7 : 1)
-    rescue Exception # rubocop:disable Lint/RescueException -- no code of the parent may run in the child
-      exit!(2)
-    end
-    Process.wait(pid)
-    check($?.exitstatus == 7, "a forked child ended as #{$?.inspect}")
   end
 
   # A short-lived scheduler, which another thread may kill.
@@ -172,7 +125,6 @@ class Workloads
     sleep 0.05
   end
 
-  # A collection or a compaction.
   # Connections that rest without a fiber: they get bytes, are closed by either side, are cancelled, or their time is up.
   def rest
     ends = Array.new(1 + @random.rand(50)) { UNIXSocket.pair }
@@ -190,21 +142,6 @@ class Workloads
   def collect
     @random.rand(2).zero? && GC.respond_to?(:compact) ? GC.compact : GC.start
     sleep 1 + 2 * @random.rand
-  end
-
-  def self.context
-    @context ||= OpenSSL::SSL::SSLContext.new.tap do |context|
-      context.key = OpenSSL::PKey::EC.generate("prime256v1")
-      context.cert = OpenSSL::X509::Certificate.new.tap do |certificate|
-        certificate.version = 2
-        certificate.serial = 1
-        certificate.subject = certificate.issuer = OpenSSL::X509::Name.parse("/CN=soak")
-        certificate.public_key = context.key
-        certificate.not_before = Time.now - 60
-        certificate.not_after = Time.now + 86_400
-        certificate.sign(context.key, "SHA256")
-      end
-    end
   end
 
   private

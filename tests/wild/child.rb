@@ -2,15 +2,15 @@
 
 # Runs calls FROM...TO of a seed in this process: see main.rb.
 #
-#   child.rb TARGET SEED FROM TO PLACE OUTCOMES    in a folder of its own
+#   child.rb BACKEND SEED FROM TO PLACE WRONG    in a folder of its own
 #
-# PLACE is a file of eight bytes: the number of the call that runs. OUTCOMES gets a line for each call.
+# PLACE is a file of eight bytes: the number of the call that runs. WRONG gets a line for each call that has failed.
 
 Warning[:experimental] = false
 require "fileutils"
 
-target, seed, from, to, place, outcomes = ARGV
-ENV["REACTOR_BACKEND"] = target unless target == "plain"
+backend, seed, from, to, place, wrong = ARGV
+ENV["REACTOR_BACKEND"] = backend
 require "reactor"
 require "reactor/async/selector"
 require_relative "conductor"
@@ -19,39 +19,26 @@ require_relative "generator"
 # Seldom enough for speed, often enough to name the call that did it.
 CHECK_EVERY = Integer(ENV.fetch("WILD_CHECK", 250))
 
-def run(target, generator, range, place, out, conductor)
-  lines = +""
-  range.each do |index|
-    kind, text = generator.call(index)
-    place.set_value(:U64, 0, index)
-    runs = target == "plain" ? kind == :ruby : (kind != :native || target != "select")
-    outcome = runs ? conductor.call(text) : "skipped"
-    if Wild::Outcome.error && outcome.match?(/NoMethodError|NameError|SystemStackError|NoMemoryError|fatal|LocalJumpError|FloatDomain|ZeroDivision/)
-      outcome = "#{outcome} at #{Array(Wild::Outcome.error.backtrace).first} by #{Wild::Outcome.error.message[0, 80].inspect}"
-    end
-    lines << index.to_s << " " << outcome << "\n"
-    next unless ((index + 1) % CHECK_EVERY).zero? || index + 1 == range.end
-
-    conductor.check
-    out.syswrite(lines)
-    lines = +""
+def run(conductor, calls, last)
+  calls.each do |index, text|
+    conductor.call(text) if text
+    wrong = Wild::Outcome.wrong and yield "#{index} #{wrong}"
+    conductor.check if ((index + 1) % CHECK_EVERY).zero? || index == last
   end
   true
 rescue Wild::Conductor::Failure => e
-  out.syswrite("#{lines}failure #{e.message.lines.first(12).join("\\n").tr("\n", " ")}\n")
+  yield "failure #{e.message.lines.first(12).join("\\n").tr("\n", " ")}"
   Process.exit!(3)
 end
 
-file = File.open(place, "r+")
-map = IO::Buffer.map(file, 8, 0)
-out = File.open(outcomes, "a")
+map = IO::Buffer.map(File.open(place, "r+"), 8, 0)
+out = File.open(wrong, "a")
 generator = Wild::Generator.new(Integer(seed))
-range = Integer(from)...Integer(to)
+calls = (Integer(from)...Integer(to)).lazy.map do |index|
+  map.set_value(:U64, 0, index)
+  native, text = generator.call(index)
+  [index, (text unless native && backend == "select")]
+end
 $stderr.reopen(File::NULL) unless ENV["WILD_NOISE"]
-ended =
-  if target == "plain"
-    run(target, generator, range, map, out, Wild::Plain.new)
-  else
-    Wild::Conductor.alone { |conductor| run(target, generator, range, map, out, conductor) }
-  end
+ended = Wild::Conductor.alone { |conductor| run(conductor, calls, Integer(to) - 1) { |line| out.syswrite("#{line}\n") } }
 Process.exit!(ended ? 0 : 4) # 4: the conductor itself was ended

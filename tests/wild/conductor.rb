@@ -152,25 +152,4 @@ module Wild
 
     def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
   end
-
-  # The same calls without a scheduler, each on a thread of its own.
-  class Plain
-    # Seconds after which a call waits for what does not come: long beside the pauses of a busy machine.
-    PATIENCE = 0.5
-
-    # @return [String] the outcome
-    def call(text)
-      world = World.new(nil)
-      outcome = nil
-      thread = Thread.new do
-        Thread.current.report_on_exception = false
-        outcome = Outcome.of { world.run(text) }
-      end
-      thread.join(PATIENCE) || thread.kill.join(10)
-      world.close
-      outcome || "parked"
-    end
-
-    def check = nil
-  end
 end

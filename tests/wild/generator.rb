@@ -50,9 +50,7 @@ module Wild
     EFFECTS = [
       "raise Wild::Raised", "raise Wild::Raised", "raise Exception, 'wild'", "sleep 0", "sleep 0", "io.close", "buffer.free", "buffer.resize(1)", "Thread.pass",
       "throw :nothing", "Fiber.yield", "Thread.new { io.close }.join", "io.close_write", "Process.kill(:CONT, $$)", "GC.start(full_mark: false)",
-      "io.reopen(null)", "IO.for_fd(io.fileno, autoclose: false).close", "nil"
-    ].freeze
-    EFFECTS_OF_A_SCHEDULER = [
+      "io.reopen(null)", "IO.for_fd(io.fileno, autoclose: false).close", "nil",
       "Fiber.schedule { io.close }", "s.unblock(nil, Fiber.current)", "s.yield", "s.io_wait(io, 1, 0)", "s.timeout_after(0, Wild::Raised) { sleep }",
       "s.fiber { sleep }", "s.fiber { raise Wild::Raised }", "s.offload { 1 }", "Fiber.current.kill", "s.kernel_sleep", "s.io_close(-1)",
       "Enumerator.new { |y| sleep 0; y << 1 }.next", "s.block(nil, nil)", "s.stats", "s.dump"
@@ -77,7 +75,7 @@ module Wild
       ["prepare_reopen", %w[io], 2], ["replaced", %w[io any], 2], ["run_by_cost", %w[any work], 2], ["run_inline", %w[work], 1],
       ["run_on_own_thread", [], 2, :block], ["cancel_watcher", %w[any], 2],
       ["resolve", %w[host any number number], 1], ["lookup", %w[host string number number number number], 1],
-      ["fibers", [], 1], ["stats", [], 1], ["dump", [], 1], ["watchers", [], 1], ["yield_if_slice_spent", [], 1], ["flush_sends", [], 1],
+      ["fibers", [], 1], ["stats", [], 1], ["dump", [], 1], ["watchers", [], 1], ["yield_if_slice_spent", [], 1],
       ["live", [], 1], ["closed?", [], 1], ["wait_hooks", [], 1], ["fiber_rows", [], 1], ["progress_count", [], 1], ["running_fiber", [], 1],
       ["virtual_elapsed", [], 1], ["forked_child?", [], 1], ["io_close", %w[descriptor], 1]
     ].freeze
@@ -95,11 +93,11 @@ module Wild
     ].freeze
     SELECTOR = [["select", %w[zero], 2], ["close", [], 1], ["io_close", %w[descriptor], 1], ["wakeup", [], 1], ["ready?", [], 1]].freeze
     FUNCTIONS = [
-      ["Reactor.io_number", %w[io], 2], ["Reactor.fifo?", %w[path], 2], ["Reactor.pidfd", %w[pid], 1], ["Reactor.woken?", %w[any], 2], ["Reactor.announce_close", %w[io], 2], ["Reactor::Scheduler.new", %w[options], 1],
+      ["Reactor::Internal.io_number", %w[io], 2], ["Reactor::Internal.fifo?", %w[path], 2], ["Reactor::Internal.pidfd", %w[pid], 1], ["Reactor::Internal.woken?", %w[any], 2], ["Reactor::Internal.announce_close", %w[io], 2], ["Reactor::Scheduler.new", %w[options], 1],
       ["Reactor.dump_on", %w[any], 1], ["Reactor::Server.new", %w[io any], 2, :block], ["Reactor.dump", %w[any], 1]
     ].freeze
 
-    # Plain Ruby: what it does on a thread is what it has to do in a fiber.
+    # Methods of Ruby's that lead to the hooks.
     RUBY = [
       ["sleep", %w[duration], 4], ["IO.select", %w[ios ios ios duration], 6], ["io.wait", %w[events duration], 3], ["io.wait", %w[duration symbol], 2],
       ["io.wait_readable", %w[duration], 3], ["io.wait_writable", %w[duration], 2], ["io.wait_priority", %w[duration], 1], ["io.timeout=", %w[duration], 2],
@@ -125,20 +123,18 @@ module Wild
     ].freeze
 
     # @param seed [Integer]
-    # @param native [Boolean] calls of what only the native scheduler has
     def initialize(seed)
       @seed = seed
     end
 
-    # @return [Symbol] :ruby, :both (every scheduler), :native
-    # @return [String]
+    # @return [Array(Boolean, String)] whether only the native scheduler can make it, and the call
     def call(index)
       @random = Random.new((@seed * 1_000_000_007) + index)
-      kind, body = make
+      native, body = make
       lines = []
       lines << "buffer = #{pick(BUFFERS)}" if body.include?("buffer")
       lines << "io = #{rarely(100) ? pick(RARE_IOS) : pick(IOS)}" if body.match?(/\bio\b/)
-      [kind, [*lines, possible(body)].join("\n")]
+      [native, [*lines, possible(body)].join("\n")]
     end
 
     private
@@ -154,21 +150,17 @@ module Wild
 
     def make
       case @random.rand(100)
-      when 0...55 then hook(:both, HOOKS, receiver)
-      when 55...63 then hook(:native, NATIVE, receiver)
-      when 63...66 then [:both, "fresh { |s| #{one("s.", LAST)} }"]
-      when 66...70 then hook(:native, POLLER, "poller.")
-      when 70...73 then hook(:native, SELECTOR, "selector.")
-      when 73...77 then hook(:both, FUNCTIONS, "")
-      else
-        @plain = true
-        [:ruby, one("", RUBY)]
+      when 0...55 then [false, placed(HOOKS, receiver)]
+      when 55...63 then [true, placed(NATIVE, receiver)]
+      when 63...66 then [false, "fresh { |s| #{one("s.", LAST)} }"]
+      when 66...70 then [true, placed(POLLER, "poller.")]
+      when 70...73 then [true, placed(SELECTOR, "selector.")]
+      when 73...77 then [false, placed(FUNCTIONS, "")]
+      else [false, one("", RUBY)]
       end
-    ensure
-      @plain = false
     end
 
-    def hook(kind, table, receiver) = [kind, format_place(one(receiver, table))]
+    def placed(table, receiver) = one(receiver, table).then { |call| pick(PLACES).sub("%s") { call } }
 
     def receiver
       case @random.rand(30)
@@ -177,8 +169,6 @@ module Wild
       else "s."
       end
     end
-
-    def format_place(call) = pick(PLACES).sub("%s") { call }
 
     def one(receiver, table)
       name, kinds, _weight, block = weighted(table)
@@ -238,21 +228,17 @@ module Wild
     end
 
     def anything
-      return acting("any") if rarely(3)
-
-      found = pick(ANYTHING)
-      @plain && %w[s self].include?(found) ? "Object.new" : found
+      rarely(3) ? acting("any") : pick(ANYTHING)
     end
 
     # An object that acts when it is asked what it is.
     def acting(kind)
-      effects = @plain ? EFFECTS : EFFECTS + EFFECTS_OF_A_SCHEDULER
       answer = case kind
                when "any" then pick(ANYTHING - %w[s self])
                when "storage", "watching", "limit", "options" then "1"
                else of_kind(kind)
                end
-      action = "{ #{pick(effects)}; #{answer} }"
+      action = "{ #{pick(EFFECTS)}; #{answer} }"
       case @random.rand(6)
       when 0 then "everything #{action}".sub(/\A/, "(").concat(")")
       when 1 then "acting_integer_like #{action}".sub(/\A/, "(").concat(")")

@@ -7,6 +7,7 @@ require "pty"
 require "socket"
 require "tmpdir"
 require "timeout"
+require_relative "../inside"
 
 # Calls with arguments that no program has a reason to pass: see bin/wild.
 module Wild
@@ -43,7 +44,7 @@ module Wild
 
     attr_reader :s
 
-    # @param scheduler [Reactor::Scheduler, nil]
+    # @param scheduler [Reactor::Scheduler]
     def initialize(scheduler)
       @s = scheduler
       @ios = []
@@ -151,7 +152,7 @@ module Wild
     def dead_thread = Fiber.blocking { Thread.new { nil }.tap(&:join) }
 
     def fresh
-      backend = s&.backend
+      backend = s.backend
       Thread.new do
         Thread.current.report_on_exception = false
         Fiber.set_scheduler(scheduler = Reactor::Scheduler.new(backend: backend))
@@ -168,27 +169,29 @@ module Wild
     def selector = @selector ||= Reactor::AsyncSelector.new(Fiber.current)
   end
 
-  # What came of a call.
+  # What came of the last call.
   module Outcome
-    module_function
+    # Errors that no call may end with: the library took an argument for something else, or panicked.
+    WRONG = /\A(?:NoMethodError|NameError|LocalJumpError|SystemStackError|NoMemoryError|fatal|ZeroDivisionError)\z/
+    # Mistakes of an object that was passed, or of the call itself. Ruby's own sleep multiplies the fraction that divmod gave,
+    # whatever that is.
+    OF_THE_CALL = /undefined method [`'](?:call|write|read|\*)' for|(?:for an instance of|for #<) ?BasicObject|no block given \(yield\)/
 
-    def of
-      value = yield
-      "value #{kind(value)}"
-    rescue Over
-      "parked"
-    rescue Exception => e # rubocop:disable Lint/RescueException
-      @error = e
-      "raised #{e.class}"
-    end
+    class << self
+      # @return [String, nil] an error that the library is to blame for
+      attr_reader :wrong
 
-    # The error of the last call that raised one.
-    def error = @error
-
-    def kind(value)
-      case value
-      when nil, true, false then value.inspect
-      else Kernel.instance_method(:class).bind_call(value)
+      # @return [String]
+      def of
+        @wrong = nil
+        yield
+        "returned"
+      rescue Over
+        "parked"
+      rescue Exception => e # rubocop:disable Lint/RescueException
+        text = "raised #{e.class} at #{Array(e.backtrace).first} by #{e.message[0, 80].inspect}"
+        @wrong = text if e.class.name.to_s.match?(WRONG) && text.match?(%r{lib/reactor|fatal}) && !text.match?(OF_THE_CALL)
+        "raised #{e.class}"
       end
     end
   end

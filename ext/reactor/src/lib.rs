@@ -22,19 +22,16 @@ mod standalone;
 mod transfer;
 mod wait;
 
-use magnus::{Error, RClass, RHash, RModule, Ruby, Symbol, Value, function, method, prelude::*};
+use magnus::{Error, RClass, RHash, RModule, Ruby, Symbol, function, method, prelude::*};
 use reactor::Backend;
 
 use control::scheduler::Scheduler;
 use hooks::{
-    block, blocking_operation, closing, fiber_lifecycle, for_patches, io_transfer, io_wait,
-    observe, timeout, virtual_time, watching,
+    block, blocking_operation, closing, fiber_lifecycle, for_patches,
+    io_transfer::{read_or_write, read_or_write_at},
+    io_wait, observe, timeout, virtual_time, watching,
 };
-use ruby::{
-    error, fiber, hidden_number, io_facts,
-    method::{define, define_private_function, define_variadic},
-    object, ractor, thread,
-};
+use ruby::{error, fiber, hidden_number, io_facts, object, ractor, thread};
 use standalone::{
     child_process, patch_lock,
     poller::{self, Poller},
@@ -52,10 +49,11 @@ fn init(ruby: &Ruby) -> Result<(), Error> {
     io_wait::misreports_timeouts(ruby);
     error::find_classes(ruby)?;
     let reactor = ruby.define_module("Reactor")?;
-    define_functions(reactor)?;
+    let internal = reactor.define_module("Internal")?;
+    define_functions(internal)?;
 
     #[cfg(feature = "forced-panics")]
-    reactor.define_module_function("force_panic", function!(ruby::panics::force, 1))?;
+    internal.define_module_function("force_panic", function!(ruby::panics::force, 1))?;
     #[cfg(feature = "planted-errors")]
     reactor
         .define_module("PlantedErrors")?
@@ -69,36 +67,36 @@ fn init(ruby: &Ruby) -> Result<(), Error> {
     class.define_singleton_method("define_transfers", function!(define_transfers, 2))?;
 
     for name in ["TimeoutBlock", "WatcherMarks"] {
-        let internal = reactor.define_class(name, ruby.class_object())?;
-        internal.undef_default_alloc_func();
-        reactor.funcall::<_, _, Value>("private_constant", (name,))?;
+        reactor
+            .define_class(name, ruby.class_object())?
+            .undef_default_alloc_func();
     }
     define_lookup(reactor.define_class("Lookup", ruby.class_object())?)?;
     define_poller(reactor.define_class("Poller", ruby.class_object())?)
 }
 
-/// Functions of the module `Reactor`.
-fn define_functions(reactor: RModule) -> Result<(), Error> {
-    reactor.define_module_function("native_backends", function!(native_backends, 0))?;
-    reactor.define_module_function("pidfd", function!(child_process::pidfd, 1))?;
-    reactor.define_module_function("await_child", function!(child_process::await_child, 2))?;
-    reactor.define_module_function(
+/// Functions of the module `Reactor::Internal`.
+fn define_functions(internal: RModule) -> Result<(), Error> {
+    internal.define_module_function("native_backends", function!(native_backends, 0))?;
+    internal.define_module_function("pidfd", function!(child_process::pidfd, 1))?;
+    internal.define_module_function("await_child", function!(child_process::await_child, 2))?;
+    internal.define_module_function(
         "lengthen_time_slice",
         function!(reactor::lengthen_time_slice, 0),
     )?;
-    reactor.define_module_function("fifo?", function!(for_patches::fifo, 1))?;
-    reactor.define_module_function("io_number", function!(io_facts::io_number, 1))?;
-    reactor.define_module_function(
+    internal.define_module_function("fifo?", function!(for_patches::fifo, 1))?;
+    internal.define_module_function("io_number", function!(io_facts::io_number, 1))?;
+    internal.define_module_function(
         "lock_native_thread",
         function!(thread::lock_native_thread, 0),
     )?;
-    reactor.define_module_function("woken?", function!(thread::is_woken, 1))?;
-    reactor.define_module_function("visible?", function!(object::is_visible, 1))?;
-    reactor.define_module_function("schedulers", function!(ractor::schedulers, 0))?;
-    reactor.define_module_function("schedulers=", function!(ractor::set_schedulers, 1))?;
-    reactor.define_module_function("announce_close", function!(closing::announce_close, 1))?;
-    reactor.define_module_function("lock_patches", function!(patch_lock::lock_patches, 0))?;
-    reactor.define_module_function("unlock_patches", function!(patch_lock::unlock_patches, 0))?;
+    internal.define_module_function("woken?", function!(thread::is_woken, 1))?;
+    internal.define_module_function("visible?", function!(object::is_visible, 1))?;
+    internal.define_module_function("schedulers", function!(ractor::schedulers, 0))?;
+    internal.define_module_function("schedulers=", function!(ractor::set_schedulers, 1))?;
+    internal.define_module_function("announce_close", function!(closing::announce_close, 1))?;
+    internal.define_module_function("lock_patches", function!(patch_lock::lock_patches, 0))?;
+    internal.define_module_function("unlock_patches", function!(patch_lock::unlock_patches, 0))?;
     Ok(())
 }
 
@@ -129,7 +127,7 @@ fn define_methods(class: RClass) -> Result<(), Error> {
         method!(fiber_lifecycle::forbid_own_fibers, 0),
     )?;
     class.define_method("cancel_fiber", method!(fiber_lifecycle::cancel_fiber, 1))?;
-    define(class, c"prepare_close", closing::prepare_close);
+    class.define_method("prepare_close", method!(closing::prepare_close, 1))?;
     class.define_method(
         "prepare_half_close",
         method!(closing::prepare_half_close, 2),
@@ -143,38 +141,35 @@ fn define_methods(class: RClass) -> Result<(), Error> {
         "yield_if_slice_spent",
         method!(for_patches::yield_if_slice_spent, 0),
     )?;
-    class.define_method("flush_sends", method!(for_patches::flush_sends, 0))?;
     class.define_method("wait_any", method!(io_wait::wait_any, -1))?;
     class.define_method("lookup", method!(lookup::lookup, -1))?;
-    define(class, c"begin_watcher", watching::begin_watcher);
-    define(class, c"linger", watching::linger);
+    class.define_method("begin_watcher", method!(watching::begin_watcher, -1))?;
+    class.define_method("linger", method!(watching::linger, 2))?;
     class.define_method("cancel_watcher", method!(watching::cancel_watcher, 1))?;
     class.define_method("watchers", method!(watching::watchers, 0))?;
     class.define_method("watched", method!(watching::watched, 1))?;
-    define(class, c"interruptible", timeout::interruptible);
+    class.define_method("interruptible", method!(timeout::interruptible, 2))?;
     class.define_method("interrupt", method!(timeout::interrupt, 1))?;
     class.define_singleton_method("define_fiber_body", function!(fiber::define_fiber_body, 1))?;
-    let fiber_body = class.define_module("FiberBody")?;
-    define_private_function(fiber_body, c"ended", fiber_lifecycle::ended);
-    Ok(())
+    let fiber_body = class.define_module("FiberBody")?.singleton_class()?;
+    fiber_body.define_private_method("ended", method!(fiber_lifecycle::ended, 2))
 }
 
 /// `Reactor::NativeScheduler`: what the VM calls, besides the transfers.
 fn define_hooks(class: RClass) -> Result<(), Error> {
-    define_variadic(class, c"fiber", fiber_lifecycle::fiber);
-    define(class, c"io_wait", io_wait::io_wait);
-    define_variadic(class, c"kernel_sleep", block::kernel_sleep);
-    define_variadic(class, c"block", block::block);
-    define(class, c"unblock", block::unblock);
+    class.define_method("fiber", method!(fiber_lifecycle::fiber, -1))?;
+    class.define_method("io_wait", method!(io_wait::io_wait, 3))?;
+    class.define_method("kernel_sleep", method!(block::kernel_sleep, -1))?;
+    class.define_method("block", method!(block::block, -1))?;
+    class.define_method("unblock", method!(block::unblock, 2))?;
     class.define_method("fiber_interrupt", method!(closing::fiber_interrupt, 2))?;
     class.define_method("io_close", method!(closing::io_close, 1))?;
-    define_variadic(class, c"timeout_after", timeout::timeout_after);
-    define(class, c"yield", block::r#yield);
-    define(
-        class,
-        c"blocking_operation_wait",
-        blocking_operation::blocking_operation_wait,
-    );
+    class.define_method("timeout_after", method!(timeout::timeout_after, -1))?;
+    class.define_method("yield", method!(block::r#yield, 0))?;
+    class.define_method(
+        "blocking_operation_wait",
+        method!(blocking_operation::blocking_operation_wait, 1),
+    )?;
     Ok(())
 }
 
@@ -222,23 +217,23 @@ fn buffer_contract(ruby: &Ruby) -> u8 {
 /// Also `NativeScheduler.define_transfers(class, contract)`, which lets the tests run both versions on any Ruby.
 fn define_transfers(class: RClass, contract: u8) -> Result<(), Error> {
     if contract >= 4 {
-        define(class, c"io_read", io_transfer::read_v4);
-        define(class, c"io_write", io_transfer::write_v4);
-        class.define_method("io_pread", method!(io_transfer::pread_v4, -1))?;
+        class.define_method("io_read", method!(read_or_write::<false, 4>, -1))?;
+        class.define_method("io_write", method!(read_or_write::<true, 4>, -1))?;
+        class.define_method("io_pread", method!(read_or_write_at::<false, 4>, -1))?;
     } else {
-        define(class, c"io_read", io_transfer::read_v3);
-        define(class, c"io_write", io_transfer::write_v3);
-        class.define_method("io_pread", method!(io_transfer::pread_v3, -1))?;
+        class.define_method("io_read", method!(read_or_write::<false, 3>, -1))?;
+        class.define_method("io_write", method!(read_or_write::<true, 3>, -1))?;
+        class.define_method("io_pread", method!(read_or_write_at::<false, 3>, -1))?;
     }
     // Before Ruby 4.0 (interface version 3) IO#pwrite would call its hook in the middle of a blocking region.
     match (ruby::INTERFACE, contract) {
         (..3, _) => Ok(()),
-        (_, ..4) => class.define_method("io_pwrite", method!(io_transfer::pwrite_v3, -1)),
-        _ => class.define_method("io_pwrite", method!(io_transfer::pwrite_v4, -1)),
+        (_, ..4) => class.define_method("io_pwrite", method!(read_or_write_at::<true, 3>, -1)),
+        _ => class.define_method("io_pwrite", method!(read_or_write_at::<true, 4>, -1)),
     }
 }
 
-/// `Reactor.native_backends`: each backend's name with true, or with the reason why it is not available here. A shortage of
+/// `Reactor::Internal.native_backends`: each backend's name with true, or with the reason why it is not available here. A shortage of
 /// descriptors or memory is no such reason: the error of the system comes from the opening.
 fn native_backends(ruby: &Ruby) -> Result<RHash, Error> {
     let hash = ruby.hash_new();

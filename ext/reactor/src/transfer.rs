@@ -4,9 +4,6 @@
 
 pub mod attempt;
 pub mod batched_send;
-pub mod file_read;
-pub mod file_transfer;
-pub mod file_write;
-pub mod may_park;
+pub mod file;
 pub mod request;
 pub mod stream;

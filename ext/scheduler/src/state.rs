@@ -8,7 +8,6 @@
 //! | `turn`           | polling, the ready queue, sleeping |
 //! | `fiber_lifecycle` | fibers that enter hooks, start, park and end |
 //! | `wait_registration` | waits for descriptors, sleeps and timeouts |
-//! | `virtual_clock`  | virtual time |
 //! | `interruption`   | what ends a wait from outside, and what a fiber raises |
 //! | `pool_work`      | work on the pool, and what is better done there |
 //! | `descriptor_pins` | descriptors that are in use, and the fibers and threads that wait to close them |
@@ -21,7 +20,7 @@ mod control;
 mod counters;
 pub mod descriptor_pins;
 pub mod driver_operations;
-mod event_loop;
+pub mod event_loop;
 pub mod fiber;
 pub mod fiber_lifecycle;
 mod fiber_table;
@@ -34,13 +33,12 @@ pub mod pool_work;
 pub mod ready_queue;
 mod send_batching;
 mod slab;
+mod strand;
 pub mod time_slice;
-mod timeout_after;
 pub mod token_mark;
 pub mod trace;
 mod turn;
 pub mod unpolled_waits;
-mod virtual_clock;
 pub mod wait;
 pub mod wait_registration;
 mod watchers;
@@ -57,7 +55,6 @@ use lent_buffers::LentBuffers;
 use object_ref::ObjectRef;
 use ready_queue::ReadyQueue;
 use send_batching::SendBatching;
-use timeout_after::Timeouts;
 use trace::Trace;
 use unpolled_waits::UnpolledWaits;
 use watchers::Watchers;
@@ -66,10 +63,9 @@ use write_latency::WriteLatency;
 /// Everything a scheduler knows. See the module's table.
 #[derive(Debug, Default)]
 pub struct State {
-    event_loop: EventLoop,
+    pub event_loop: EventLoop,
     fibers: FiberTable,
     queue: ReadyQueue,
-    timeouts: Timeouts,
     watchers: Watchers,
     unpolled: UnpolledWaits,
     control: Control,
@@ -88,9 +84,8 @@ pub struct State {
 impl State {
     /// Every object of Ruby's that is kept here, except the watchers, for the garbage collector.
     pub fn for_each_object(&self, mut visit: impl FnMut(ObjectRef)) {
-        let running = self.control.running();
+        let running = self.control.running;
         self.fibers.for_each_object(running, &mut visit);
-        self.timeouts.for_each_object(&mut visit);
         let watchers = self.watchers.records().values();
         watchers.for_each(|record| visit(record.io));
         self.control.for_each_object(&mut visit);
@@ -106,7 +101,6 @@ impl State {
     pub fn size(&self) -> usize {
         self.fibers.size()
             + self.queue.size()
-            + self.timeouts.size()
             + self.watchers.records().size()
             + self.trace.as_deref().map_or(0, Trace::size)
     }

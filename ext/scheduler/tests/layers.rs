@@ -58,9 +58,7 @@ const INSIDE: [(&str, &[&[&str]]); 3] = [
         &[
             &["request"],
             &["attempt"],
-            &["may_park"],
-            &["batched_send", "file_transfer"],
-            &["file_read", "file_write"],
+            &["batched_send", "file"],
             &["stream"],
         ],
     ),

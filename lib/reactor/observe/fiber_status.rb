@@ -89,7 +89,7 @@ module Reactor
       # @return [Hash{Integer => IO}] IO objects by the number under which the native scheduler knows them
       # @api private
       def numbered_ios
-        ObjectSpace.each_object(IO).filter_map { |io| (number = Reactor.io_number(io)) && [number, io] }.to_h
+        ObjectSpace.each_object(IO).filter_map { |io| (number = Internal.io_number(io)) && [number, io] }.to_h
       end
 
       # @param runner [Fiber, Thread]

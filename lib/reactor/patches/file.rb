@@ -27,9 +27,9 @@ module Reactor
       end
 
       def self.fifo?(path)
-        return Reactor.fifo?(path) if String === path
+        return Internal.fifo?(path) if String === path
 
-        !(IO === path) && Arguments.responds?(path, :to_path) && Reactor.fifo?(path.to_path)
+        !(IO === path) && Arguments.responds?(path, :to_path) && Internal.fifo?(path.to_path)
       end
     end
 

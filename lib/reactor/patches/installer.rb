@@ -17,7 +17,7 @@ module Reactor
           # In a blocking fiber, because the wait for another Ractor must not run this Ractor's fibers. Interrupts are
           # deferred, because a set that is installed half-way would stay so.
           Thread.handle_interrupt(Object => :never) do
-            Fiber.blocking { Reactor.exclusively { sets.each { |set| install_once(set) } } }
+            Fiber.blocking { Internal.exclusively { sets.each { |set| install_once(set) } } }
           end
         end
 

@@ -19,14 +19,14 @@ module Reactor
 
       # @return [nil]
       def close
-        answer = Reactor.announce_close(self)
+        answer = Internal.announce_close(self)
         IOClose.complete(self, answer) if answer
         super
       end
 
       # Waits until the IO can be closed.
       #
-      # @param answer [Symbol] of {Reactor.announce_close}
+      # @param answer [Symbol] of {Reactor::Internal.announce_close}
       # @api private
       def self.complete(io, answer)
         notify_schedulers(io) { |scheduler| scheduler.prepare_close(io) } if answer == :in_use

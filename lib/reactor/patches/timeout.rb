@@ -49,9 +49,6 @@ module Reactor
         ensure
           Fiber.set_scheduler(nil)
         end
-
-        # @return [String] the Rubies that need it, in Markdown
-        def needed_where = "those with a timeout library that hands `Timeout::Error` to a scheduler"
       end
 
       # Prepended to Timeout's singleton class.

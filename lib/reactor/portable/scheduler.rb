@@ -145,12 +145,6 @@ module Reactor
       wake_poll unless begins # IO.select sleeps on after a trap handler
     end
 
-    # Submits queued writes. Here there are none.
-    #
-    # @return [nil]
-    # @api private
-    def flush_sends = nil
-
     # --- hooks: time and other fibers ------------------------------------------------------------------------------
 
     # The hook for Kernel#sleep and Mutex#sleep, and with it ConditionVariable#wait.

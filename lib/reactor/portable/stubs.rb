@@ -1,19 +1,20 @@
 # frozen_string_literal: true
 
 require_relative "../arguments"
+require_relative "../vm"
 
 module Reactor
   # The methods that the native library defines besides the scheduler, in plain Ruby, for a process without that library.
-  class << self
+  #
+  # @api private
+  class << Internal
     # The key under which a Ractor keeps its schedulers.
     SCHEDULERS = :__reactor_schedulers__
     private_constant :SCHEDULERS
 
     # @return [ObjectSpace::WeakMap, nil] whose keys are this Ractor's schedulers
-    # @api private
     def schedulers = Ractor.current[SCHEDULERS]
 
-    # @api private
     def schedulers=(map)
       Ractor.current[SCHEDULERS] = map
     end
@@ -21,7 +22,6 @@ module Reactor
     # Tells each scheduler of this Ractor that the IO is about to be closed.
     #
     # @return [Symbol, nil] :interrupted if one has interrupted a fiber
-    # @api private
     def announce_close(io)
       answer = nil
       schedulers&.each_key { |scheduler| answer = scheduler.prepare_close(io) || answer }
@@ -29,31 +29,24 @@ module Reactor
     end
 
     # @return [nil] there is no pidfd without the native library
-    # @api private
     def pidfd(_pid) = nil
 
     # @return [nil] the portable scheduler knows its IO objects themselves
-    # @api private
     def io_number(_io) = nil
 
     # Whether Ruby code may use an object that the VM gave to a hook. Up to Ruby 3.4, IO#close of an IO that another thread uses
     # waits on a mutex whose class the VM has cleared, and a message to it, even is_a?, ends the process. ObjectSpace leaves out
     # what is hidden. Only an error at the end of a wait asks.
-    #
-    # @api private
     def visible?(blocker) = RUBY_VERSION >= "4.0" || ObjectSpace.each_object(Thread::Mutex).any? { |mutex| mutex.equal?(blocker) }
 
     # @return [false] in plain Ruby a thread cannot be kept on its native thread
-    # @api private
     def lock_native_thread = false
 
     # @return [nil] in plain Ruby a thread's time slice cannot be changed
-    # @api private
     def lengthen_time_slice = nil
 
     # @return [Boolean] whether something is pending for the thread that ends its wait. In plain Ruby only Thread#raise and
     #   Thread#kill are seen.
-    # @api private
     # @raise [TypeError] no thread
     def woken?(thread)
       raise TypeError, "no implicit conversion of #{Arguments.class_of(thread)} into Thread" unless Thread === thread
@@ -63,8 +56,6 @@ module Reactor
 
     # Runs the block while no other Ractor does. In plain Ruby nothing but a lock on a file holds between Ractors. If the file
     # system has no locks, the block is run all the same.
-    #
-    # @api private
     def exclusively
       lock = begin
         File.open(__FILE__).tap { |file| file.flock(File::LOCK_EX) }
@@ -78,7 +69,6 @@ module Reactor
     end
 
     # @return [Boolean] whether this is the path of a FIFO
-    # @api private
     def fifo?(path)
       File.pipe?(path)
     rescue ArgumentError, TypeError, EncodingError

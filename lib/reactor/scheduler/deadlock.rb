@@ -19,7 +19,7 @@ module Reactor
       def idle?(thread)
         return true if thread.thread_variable?(:reactor_bystander)
 
-        thread.inspect.end_with?(" sleep_forever>") && !awaits_ractor?(thread) && !Reactor.woken?(thread)
+        thread.inspect.end_with?(" sleep_forever>") && !awaits_ractor?(thread) && !Internal.woken?(thread)
       end
 
       private

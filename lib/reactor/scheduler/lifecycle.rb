@@ -33,14 +33,13 @@ module Reactor
       detector = StallDetector.new(self, stall, on_stall) if stall
       @offload = OffloadPolicy.new(policy, workers.nil? ? OffloadPolicy::WORKERS : workers)
       # Ruby 3.4 must not move this thread to another native thread while it has fibers. Ruby 4.0 may.
-      locked = Reactor.lock_native_thread if RUBY_VERSION.start_with?("3.4")
+      locked = Internal.lock_native_thread if RUBY_VERSION.start_with?("3.4")
       @may_wait_for_threads = locked || RUBY_VERSION >= "4.0" || Ractor.current.equal?(Ractor.main)
-      super(Reactor.choose(backend))
+      super(Internal.choose(backend))
       @gc_at_start = GC.total_time
       @trap_check = Thread::Mutex.new
       Patches.install(Patches::CLOSE, Patches::SCHEDULER)
       Schedulers.register(self)
-      Patches.install(Patches::URING) if self.backend == :uring
       keep_births if birthplaces
       return unless detector
 

@@ -225,7 +225,7 @@ module Reactor
     def run_jobs
       thread = Thread.current
       priority = thread.priority
-      Reactor.lengthen_time_slice
+      Internal.lengthen_time_slice
       loop do
         reset(thread, priority)
         break unless run_next_job

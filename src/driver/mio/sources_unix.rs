@@ -113,23 +113,17 @@ impl Sources {
     /// Does nothing: an event leaves its registration armed.
     pub(super) fn renew_fired(&mut self, _registry: &Registry) {}
 
-    /// Removes READABLE from an event of urgent data, if poll(2) says that there is no other data: mio reports both.
-    pub(super) fn refine(&mut self, token: Token, ready: Ready) -> Ready {
-        if ready.contains(Ready::PRIORITY | Ready::READABLE) {
-            self.without_urgent(token, ready)
-        } else {
-            ready
-        }
-    }
+    /// Does nothing, for the same reason.
+    pub(super) fn fired(&mut self, _token: Token) {}
 
-    #[inline(never)] // urgent data is rare
-    fn without_urgent(&self, token: Token, ready: Ready) -> Ready {
-        let urgent = self.urgent.iter().find(|(_, newest)| **newest == token);
-        let Some((descriptor, _)) = urgent else {
+    /// Removes READABLE from an event of urgent data, if poll(2) says that there is no other data: mio reports both.
+    pub(super) fn refine(&self, token: Token, ready: Ready) -> Ready {
+        if !ready.contains(Ready::PRIORITY | Ready::READABLE) {
             return ready;
-        };
-        match poll_now(*descriptor, Interest::READABLE) {
-            Ok(None) => ready.without(Ready::READABLE),
+        }
+        let urgent = self.urgent.iter().find(|(_, newest)| **newest == token);
+        match urgent.map(|(descriptor, _)| poll_now(*descriptor, Interest::READABLE)) {
+            Some(Ok(None)) => ready.without(Ready::READABLE),
             _ => ready,
         }
     }

@@ -129,9 +129,13 @@ impl Sources {
         }
     }
 
-    /// Notes that the token's socket has to be armed again.
-    pub(super) fn refine(&mut self, token: Token, ready: Ready) -> Ready {
+    /// mio has disarmed the token's socket with an event: the next poll arms it again.
+    pub(super) fn fired(&mut self, token: Token) {
         self.fired.push(token);
+    }
+
+    /// Changes nothing: mio reports what there is.
+    pub(super) fn refine(&self, _token: Token, ready: Ready) -> Ready {
         ready
     }
 }

@@ -13,10 +13,8 @@ puma = lambda { |context, app|
   end
 }
 
-# In fibers of the scheduler, by the server of the examples; on threads, by Puma.
+# By the server of the examples.
 serve = lambda { |context, app|
-  next puma.call(context, app) if context.mode == :threads
-
   context.instance_exec do
     require_relative "../../../examples/rack_server"
     listener = TCPServer.new("127.0.0.1", 0)
@@ -39,7 +37,6 @@ Gems.row "puma twenty", requires: %w[net/http puma rack], verdict: :setting, wha
   advice: "In the application, so that each thread of Puma has a scheduler. Then `Fiber.schedule { … }` for each wait, and `Fiber.scheduler.run`.",
   prepare: lambda {
     puma.call(self, lambda { |_|
-      next [200, {}, [visit_at_once]] if mode == :threads
       next [200, {}, [Array.new(20) { visit }.last]] unless mode == :set
 
       Fiber.set_scheduler(Reactor::Scheduler.new) unless Fiber.scheduler
@@ -60,7 +57,7 @@ Gems.row "webrick", requires: %w[net/http webrick], what: "twenty requests, each
   },
   call: request
 
-Gems.row "sinatra", requires: %w[net/http rack sinatra/base puma], what: "twenty requests on `Reactor::Server`, each in a fiber",
+Gems.row "sinatra", requires: %w[net/http rack sinatra/base], what: "twenty requests on `Reactor::Server`, each in a fiber",
   open: lambda { |i|
     next unless i.zero?
 
@@ -69,7 +66,7 @@ Gems.row "sinatra", requires: %w[net/http rack sinatra/base puma], what: "twenty
   },
   call: request, close: stop
 
-Gems.row "roda", requires: %w[net/http rack roda puma], what: "twenty requests on `Reactor::Server`, each in a fiber",
+Gems.row "roda", requires: %w[net/http rack roda], what: "twenty requests on `Reactor::Server`, each in a fiber",
   open: lambda { |i|
     next unless i.zero?
 
@@ -78,7 +75,7 @@ Gems.row "roda", requires: %w[net/http rack roda puma], what: "twenty requests o
   },
   call: request, close: stop
 
-Gems.row "rails", server: :postgres, requires: %w[logger net/http rack rails active_record/railtie action_controller/railtie pg puma], verdict: :setting,
+Gems.row "rails", server: :postgres, requires: %w[logger net/http rack rails active_record/railtie action_controller/railtie pg], verdict: :setting,
   what: "twenty requests that ask PostgreSQL by Active Record, on `Reactor::Server`, each in a fiber",
   setting: "config.active_support.isolation_level = :fiber",
   advice: "Without it all fibers of a thread share one connection. The pool needs a connection for each request at the same time. [Rails](rails.md) says the rest.",
@@ -109,7 +106,4 @@ Gems.row "async-http", requires: %w[async async/http/internet reactor/async], ve
   setting: "Fiber.set_scheduler(Async::Scheduler.new(selector: Reactor::AsyncSelector.new(Fiber.current)))",
   advice: "It needs Async's own scheduler, which waits by this library then.",
   scheduler: -> { Async::Scheduler.new(selector: Reactor::AsyncSelector.new(Fiber.current)) },
-  call: lambda { |_, _|
-    get = -> { Async::HTTP::Internet.new.then { |internet| internet.get(url).read.tap { internet.close } } }
-    mode == :threads ? Sync { get.call } : get.call
-  }
+  call: ->(_, _) { Async::HTTP::Internet.new.then { |internet| internet.get(url).read.tap { internet.close } } }

@@ -43,7 +43,7 @@ impl HookScope<'_> {
         let result = result
             .and_then(|()| scheduler.run_queued_before(starter))
             .and_then(|()| scheduler.raise_pending_in_queued(starter));
-        scheduler.state_mut().end_start(starter, start);
+        scheduler.state_mut().end_start(start);
         result?;
         streak.map_or(Ok(()), |(goes_on, since)| {
             self.yield_if_spawning(goes_on, since)
@@ -53,7 +53,10 @@ impl HookScope<'_> {
     /// `Fiber.schedule` returns when the new fiber first parks, and no other fiber has run meanwhile. A fiber that spawns
     /// for longer than [`SPAWN_SLICE`] yields. Not in virtual time, where the order must not depend on the machine.
     fn yield_if_spawning(&self, goes_on: bool, since: Instant) -> Result<(), Error> {
-        if goes_on && since.elapsed() >= SPAWN_SLICE && !self.scheduler.state().is_virtual() {
+        if goes_on
+            && since.elapsed() >= SPAWN_SLICE
+            && !self.scheduler.state().event_loop.is_virtual()
+        {
             return self.scheduler.yield_low_priority(self.slot);
         }
         self.scheduler
@@ -76,11 +79,9 @@ impl HookScope<'_> {
     pub fn drain(&self) -> Result<(), Error> {
         let (scheduler, slot) = (self.scheduler, self.slot);
         self.forbid_own_fibers()?;
-        let outer_root = scheduler.state_mut().begin_drain(slot);
+        let drain = scheduler.state_mut().begin_drain(slot);
         let result = self.drain_fibers();
-        let first_error = scheduler
-            .state_mut()
-            .end_drain(slot, outer_root, result.is_ok());
+        let first_error = scheduler.state_mut().end_drain(drain, result.is_ok());
         result?;
         first_error.map_or(Ok(()), |exception| Err(error::exception(exception)))
     }
@@ -132,11 +133,12 @@ impl HookScope<'_> {
         let (scheduler, slot) = (self.scheduler, self.slot);
         let through_vm = scheduler.state_mut().kill(target);
         if let Some(fiber) = through_vm.filter(|_| target != slot) {
+            let turn = scheduler.state_mut().begin_turn(slot);
             scheduler.state_mut().enqueue_first(slot);
             let killed = fiber.value().funcall::<_, _, Value>("kill", ());
             scheduler.on_resumed(slot);
             let killed = scheduler.filter_repeated_kill(slot, killed.map(|_| ()));
-            scheduler.state_mut().end_wait(slot);
+            scheduler.state_mut().end_wait(turn);
             killed?;
         }
         Ok(())

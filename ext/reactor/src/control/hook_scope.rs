@@ -33,7 +33,6 @@ impl<'a> HookScope<'a> {
     ///
     /// What is compiled into each hook is the usual case, and the call in it returns its result in registers. A result in memory is
     /// written in parts and read as a whole, and the processor waits for the writes before it can read.
-    #[inline(always)]
     pub fn enter(ruby: &Ruby, this: &'a Obj<Scheduler>) -> Result<Entered<'a>, Error> {
         match Self::enter_in_use(this) {
             Some(slot) => Ok(Self::entered(this, slot)),
@@ -42,13 +41,11 @@ impl<'a> HookScope<'a> {
     }
 
     /// As [`HookScope::enter`], where this hook has found already that the current thread may use the scheduler.
-    #[inline(always)]
     pub fn enter_checked(this: &'a Obj<Scheduler>) -> Result<Entered<'a>, Error> {
         let slot = Self::enter_usable(this).ok_or_else(closed)?;
         Ok(Self::entered(this, slot))
     }
 
-    #[inline(always)]
     fn entered(this: &'a Obj<Scheduler>, slot: Slot) -> Entered<'a> {
         Entered::Usable(HookScope {
             scheduler: this,
@@ -58,7 +55,6 @@ impl<'a> HookScope<'a> {
     }
 
     /// The slot of the current fiber; `None`, and nothing done, if the scheduler is closed or not known to be this thread's.
-    #[inline(never)]
     fn enter_in_use(this: &Obj<Scheduler>) -> Option<Slot> {
         if !this.is_in_use() {
             return None;
@@ -67,12 +63,10 @@ impl<'a> HookScope<'a> {
     }
 
     /// The slot of the current fiber; `None` if the scheduler is closed.
-    #[inline(never)]
     fn enter_usable(this: &Obj<Scheduler>) -> Option<Slot> {
         Self::enter_current(this)
     }
 
-    #[inline(always)]
     fn enter_current(this: &Obj<Scheduler>) -> Option<Slot> {
         let fiber = current_fiber();
         let entered = this.state_mut().enter(fiber)?;
@@ -83,7 +77,6 @@ impl<'a> HookScope<'a> {
     }
 
     #[cold]
-    #[inline(never)]
     fn enter_unusual(ruby: &Ruby, this: &'a Obj<Scheduler>) -> Result<Entered<'a>, Error> {
         match this.check_owner(ruby, this.as_value())? {
             true => Self::enter_checked(this),
@@ -105,7 +98,6 @@ impl Drop for HookScope<'_> {
 impl Scheduler {
     /// The fiber was not kept until now. The record that was found may be that of a fiber which has been collected, and whose
     /// address this one has.
-    #[inline(never)]
     fn enter_unkept(this: Obj<Self>, slot: Slot, fiber: ObjectRef) -> Slot {
         let number = this.state().collectable(slot);
         let slot = number.map_or(slot, |number| {
@@ -119,7 +111,7 @@ impl Scheduler {
     /// Whether a hook may do what needs no wait without entering: the scheduler can be used, and the fiber's time slice
     /// need not be checked. ThreadError in another thread.
     pub fn can_skip_entry(&self, ruby: &Ruby, this: Value) -> Result<bool, Error> {
-        let is_usable = self.state().is_usable() && !self.slice().is_check_due();
+        let is_usable = self.state().event_loop.reactor.is_some() && !self.slice().is_check_due();
         Ok(self.check_owner(ruby, this)? && is_usable)
     }
 }

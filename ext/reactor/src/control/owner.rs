@@ -60,7 +60,6 @@ impl Owner {
 
     /// Whether the current thread may use the scheduler in this process, and has used it before. Of another thread or process,
     /// [`Owner::check`] tells what follows.
-    #[inline(always)] // in each hook
     pub fn is_in_use(&self) -> bool {
         let thread = current_thread().address();
         let claim = self.0.get();

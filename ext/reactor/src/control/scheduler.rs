@@ -18,7 +18,6 @@ use crate::{
         convert,
         error::{self, ruby, runtime_error},
         handler,
-        method::{Receiver, ReceiverType},
         object::{Object, object_ref, write_barrier},
         panics,
     },
@@ -42,13 +41,6 @@ pub struct Scheduler {
     watcher_marks: OnceCell<ObjectRef>,
 }
 
-impl Receiver for Scheduler {
-    fn receiver_type() -> &'static ReceiverType<Self> {
-        static TYPE: ReceiverType<Scheduler> = ReceiverType::new();
-        &TYPE
-    }
-}
-
 impl DataTypeFunctions for Scheduler {
     fn mark(&self, marker: &Marker) {
         self.state().for_each_object(|object| object.mark(marker));
@@ -62,11 +54,11 @@ impl DataTypeFunctions for Scheduler {
 
     fn size(&self) -> usize {
         let size = || size_of::<Self>() + self.state().size();
-        panics::contain("size", size).unwrap_or(0)
+        panics::catch("size", size).unwrap_or(0)
     }
 
     fn free(self: Box<Self>) {
-        panics::contain("end of a scheduler", || drop(self));
+        _ = panics::catch("end of a scheduler", || drop(self));
     }
 }
 
@@ -76,7 +68,7 @@ impl Scheduler {
         let backend = convert::optional_backend(arguments)?;
         call_method(this.as_value(), "make_starter", &[])?;
         let reactor = Reactor::open(backend).map_err(|error| error::unavailable(&error))?;
-        if !this.state_mut().open(reactor) {
+        if !this.state_mut().event_loop.open(reactor) {
             return Err(runtime_error("already initialized"));
         }
         this.owner.claim();
@@ -94,12 +86,10 @@ impl Scheduler {
 
     // --- its parts -----------------------------------------------------------------------------------------------
 
-    #[inline]
     pub fn state(&self) -> Ref<'_, State> {
         self.state.borrow()
     }
 
-    #[inline]
     pub fn state_mut(&self) -> RefMut<'_, State> {
         self.state.borrow_mut()
     }
@@ -130,7 +120,6 @@ impl Scheduler {
     }
 
     /// As [`Owner::is_in_use`].
-    #[inline(always)]
     pub fn is_in_use(&self) -> bool {
         self.owner.is_in_use()
     }
@@ -187,7 +176,7 @@ impl Scheduler {
 
     /// `closed?`: also true in a forked child.
     pub fn is_closed(&self) -> bool {
-        self.is_forked_child() || self.state().is_closed()
+        self.is_forked_child() || self.state().event_loop.is_closed
     }
 
     /// `live`: fibers made by `Fiber.schedule` that have not finished.
@@ -197,7 +186,7 @@ impl Scheduler {
 
     /// `backend`
     pub fn backend_name(&self) -> Option<Symbol> {
-        let backend = self.state().backend()?;
+        let backend = self.state().event_loop.backend?;
         Some(ruby().to_symbol(backend.name()))
     }
 

@@ -14,7 +14,6 @@ use crate::{
 
 impl Scheduler {
     /// Gives control to another fiber. Returns when this one gets it back, by any way.
-    #[inline(always)]
     pub fn switch(&self, from: Slot, to: Slot, fiber: ObjectRef) -> Result<(), Error> {
         self.state_mut().before_switch(to);
         let result = transfer(fiber, &[]);
@@ -23,14 +22,12 @@ impl Scheduler {
     }
 
     /// Control is back in `slot`.
-    #[inline(never)]
     pub fn on_resumed(&self, slot: Slot) {
         self.state_mut().on_resumed(slot);
     }
 
     /// After `Fiber#kill` the VM raises the kill again on every switch back into the fiber. Repeats are cleared, so that
     /// `ensure` blocks can wait.
-    #[inline(always)]
     pub fn filter_repeated_kill(&self, slot: Slot, result: Result<(), Error>) -> Result<(), Error> {
         match result {
             Ok(()) => Ok(()),
@@ -39,7 +36,6 @@ impl Scheduler {
     }
 
     #[cold]
-    #[inline(never)]
     fn resumed_by_error(&self, slot: Slot, error: Error) -> Result<(), Error> {
         if is_kill(&error) && self.state_mut().mark_killed(slot) {
             clear_kill();
@@ -51,14 +47,12 @@ impl Scheduler {
 
     /// A new fiber was given control, and control is back. Whether it has not run, because there was no memory for its stack: then
     /// it is no fiber of the scheduler's any more.
-    #[inline(always)]
     pub fn forget_unborn(&self, fiber: ObjectRef, result: &Result<(), Error>) -> bool {
         let error = result.as_ref().err();
         error.is_some_and(|error| self.forget_if_unborn(fiber, error))
     }
 
     #[cold]
-    #[inline(never)]
     fn forget_if_unborn(&self, fiber: ObjectRef, error: &Error) -> bool {
         // If a starter was to make the switch, that may have been interrupted before.
         let may_be_unborn = error.value().is_some_and(is_fiber_error) || is_blocking();
@@ -72,7 +66,6 @@ impl Scheduler {
     /// Before a wait, if [`State::may_concern_owner`]: looks whether what concerns the fiber's owner concerns the wait.
     ///
     /// [`State::may_concern_owner`]: reactor_scheduler::state::State::may_concern_owner
-    #[inline(always)]
     pub fn look_at_owner(&self, slot: Slot, may_concern_owner: bool) -> Result<(), Error> {
         if may_concern_owner {
             return self.look_for_timeout_and_kill(slot);
@@ -81,7 +74,6 @@ impl Scheduler {
     }
 
     #[cold]
-    #[inline(never)]
     fn look_for_timeout_and_kill(&self, slot: Slot) -> Result<(), Error> {
         let (has_timeout, may_be_killed) = {
             let state = self.state();
@@ -91,7 +83,7 @@ impl Scheduler {
             )
         };
         if has_timeout {
-            self.before_wait_for_owner(slot);
+            self.is_wait_of_handler(slot);
         }
         match may_be_killed {
             true => self.find_kill(slot),

@@ -12,7 +12,6 @@ use crate::{
         error::system_error,
         fiber::raise_in,
         gc_time::gc_milliseconds,
-        handler::blocks_in_finalizer_of,
         object::{Object, object_ref},
         thread::{
             check_interrupts, is_interrupted, is_main, is_only_thread, without_gvl, yield_gvl,
@@ -23,7 +22,6 @@ use crate::{
 impl Scheduler {
     /// Polls; if `idle` and no fiber can run, sleeps without the GVL until the kernel, a timer or another thread has
     /// something, and polls again.
-    #[inline(never)]
     pub fn turn(&self, slot: Slot, idle: bool) -> Result<(), Error> {
         self.poll_once(slot)?;
         self.deliver_interrupts(slot)?;
@@ -48,7 +46,6 @@ impl Scheduler {
     /// First it raises what a mask has deferred until the thread blocks (`:on_blocking`): the VM marks the thread only once, when that
     /// is queued, so the mark may be gone, and nothing would end the sleep. Another thread cannot queue anything between this and the
     /// sleep, because it needs the GVL. See [`without_gvl`] for what a signal does there.
-    #[inline(never)] // most turns find an event
     fn sleep(&self, slot: Slot) -> Result<bool, Error> {
         self.run_interrupts(slot)?;
         let settle = self.settle_until()?;
@@ -63,7 +60,7 @@ impl Scheduler {
         let collected = gc_milliseconds() - before;
         self.state_mut().end_sleep(collected);
         self.poll_once(slot)?;
-        let clock = self.state().clock();
+        let clock = self.state().event_loop.clock();
         if let Some(now) = clock {
             self.quota().after_sleep(now);
         }
@@ -74,7 +71,6 @@ impl Scheduler {
 
     /// A fiber that is made in a trap handler never runs trap handlers, also when that handler has ended. If it slept, a signal would
     /// wait until another fiber has control. So the root fiber gets control and sleeps. Whether that was done.
-    #[inline(always)] // the usual case is one comparison
     fn leaves_sleep_to_root(&self, slot: Slot) -> Result<bool, Error> {
         let may_sleep = self.state().runs_trap_handlers(slot);
         if may_sleep {
@@ -84,7 +80,6 @@ impl Scheduler {
     }
 
     #[cold]
-    #[inline(never)]
     fn leaves_sleep_to_root_if_masked(&self, slot: Slot) -> Result<bool, Error> {
         if !self.refuses_locks() {
             self.state_mut().note_runs_trap_handlers(slot);
@@ -109,7 +104,7 @@ impl Scheduler {
     }
 
     fn yield_gvl_if_due(&self, slot: Slot) -> Result<(), Error> {
-        let clock = self.state().clock();
+        let clock = self.state().event_loop.clock();
         let Some(now) = clock.filter(|now| self.quota().is_spent(*now)) else {
             return Ok(());
         };
@@ -148,7 +143,6 @@ impl Scheduler {
 
     /// Raises the exceptions that a fiber cannot raise by itself when it gets control: those of an operation that only a proxy
     /// of the VM's can end, and the timeouts of a fiber that is not parked, because it waits for a parked Enumerator.
-    #[inline(always)] // twice in each turn, and there is hardly ever one
     fn deliver_interrupts(&self, slot: Slot) -> Result<(), Error> {
         if self.state().has_interrupts() {
             return self.deliver_all(slot);
@@ -157,7 +151,6 @@ impl Scheduler {
     }
 
     #[cold]
-    #[inline(never)]
     fn deliver_all(&self, slot: Slot) -> Result<(), Error> {
         loop {
             let next = self.state_mut().pop_interrupt();
@@ -173,11 +166,6 @@ impl Scheduler {
             let Some((target, fiber)) = next else {
                 return Ok(());
             };
-            let limit = self.state().blocks_inside_fired(target);
-            if let Some(blocks) = blocks_in_finalizer_of(fiber.value(), limit)? {
-                self.state_mut().put_off_timeouts(target, blocks);
-                continue;
-            }
             let error = self.timeout_error(target);
             if let Some(exception) = error.value() {
                 let result = raise_in(fiber, exception);

@@ -19,7 +19,6 @@ use crate::{
 impl Scheduler {
     /// The turn of a watcher has come: gives control to a fresh fiber, which runs its block.
     #[cold]
-    #[inline(never)]
     pub fn start_watcher(&self, from: Slot, token: Token) -> Result<(), Error> {
         let taken = self.state_mut().take_due_watcher(token);
         let Some(DueWatcher { object, io, ready }) = taken else {

@@ -1,6 +1,7 @@
 //! A fiber that lets other ready fibers run, though it could go on.
 
 use magnus::Error;
+use reactor::Token;
 use reactor_scheduler::state::{fiber::Slot, ready_queue::Next, time_slice::TimeSlice};
 
 use crate::{
@@ -12,24 +13,25 @@ impl Scheduler {
     /// Goes to the back of the ready queue. Of fibers that yield to one another one polls in each round.
     pub fn yield_now(&self, slot: Slot) -> Result<(), Error> {
         let polls = self.state().yields_with_poll() || is_interrupted(self.owner_thread());
-        self.state_mut().yield_now(slot);
-        self.run_queued(slot, polls)
+        let wait = self.state_mut().yield_now(slot);
+        self.run_queued(wait, polls)
     }
 
     /// Goes behind all ready fibers, and behind those that the next polls wake.
     pub fn yield_low_priority(&self, slot: Slot) -> Result<(), Error> {
-        self.state_mut().yield_low_priority(slot);
-        self.run_queued(slot, true)
+        let wait = self.state_mut().yield_low_priority(slot);
+        self.run_queued(wait, true)
     }
 
     /// A time slice is over: see [`State::yield_slice`](reactor_scheduler::state::State::yield_slice).
     fn yield_slice(&self, slot: Slot) -> Result<(), Error> {
-        self.state_mut().yield_slice(slot);
-        self.run_queued(slot, true)
+        let wait = self.state_mut().yield_slice(slot);
+        self.run_queued(wait, true)
     }
 
     /// The fiber's wait is over already. The fibers queued before it go first.
-    fn run_queued(&self, slot: Slot, polls: bool) -> Result<(), Error> {
+    fn run_queued(&self, wait: Token, polls: bool) -> Result<(), Error> {
+        let slot = wait.index();
         let may_concern_owner = self.state().may_concern_owner(slot);
         let result = self
             .look_at_owner(slot, may_concern_owner)
@@ -42,13 +44,12 @@ impl Scheduler {
             })
             .and_then(|()| self.run_queued_before(slot))
             .and_then(|()| self.poll_wait(slot).map(drop));
-        self.state_mut().end_wait(slot);
+        self.state_mut().end_wait(wait);
         result
     }
 
     /// Runs the fibers queued before this one, until it is its turn. (Control may also come back from a fiber that ended,
     /// out of turn.)
-    #[inline(never)]
     pub fn run_queued_before(&self, slot: Slot) -> Result<(), Error> {
         while self.state().is_queued(slot) {
             let next = self.state_mut().next_ready();
@@ -63,7 +64,6 @@ impl Scheduler {
     }
 
     /// Gives control to the next ready fiber, unless that is this one. If none is ready, or a poll is due: a turn.
-    #[inline(always)] // each frame less is memory of every fiber that is parked
     pub fn run_next(&self, slot: Slot) -> Result<(), Error> {
         let next = self.state_mut().next_ready();
         match next {
@@ -76,10 +76,9 @@ impl Scheduler {
     }
 
     /// A turn. In virtual time, where order matters more than a switch, even the fiber that polled stands in line.
-    #[inline(never)]
     fn turn_in_order(&self, slot: Slot, idle: bool) -> Result<(), Error> {
         self.turn(slot, idle)?;
-        let is_virtual = self.state().is_virtual();
+        let is_virtual = self.state().event_loop.is_virtual();
         if is_virtual {
             self.run_queued_before(slot)?;
         }
@@ -91,7 +90,6 @@ impl HookScope<'_> {
     /// Lets other fibers run if fibers have gone on for a time slice without a wait. Whether it did.
     ///
     /// To be called before a transfer, when an exception loses nothing: what is raised in the fiber is raised here.
-    #[inline(always)] // the usual case is one comparison
     pub fn yield_if_slice_spent(&self) -> Result<bool, Error> {
         if !self.scheduler.slice().is_check_due() {
             return Ok(false);
@@ -101,12 +99,12 @@ impl HookScope<'_> {
 
     /// As [`HookScope::yield_if_slice_spent`], and asks the clock each time. Not in virtual time, where the order must not
     /// depend on the machine.
-    #[inline(never)]
     pub fn check_slice(&self) -> Result<bool, Error> {
         self.scheduler.slice().begin_check();
         let is_spent = {
             let state = self.scheduler.state();
-            state.clock().is_some_and(TimeSlice::is_spent) && !state.is_virtual()
+            state.event_loop.clock().is_some_and(TimeSlice::is_spent)
+                && !state.event_loop.is_virtual()
         };
         if !is_spent {
             return Ok(false);

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use magnus::{Error, Ruby, Value, prelude::*, typed_data::Obj};
-use reactor_scheduler::state::wait::WaitHook;
 
 use crate::{
     control::{
@@ -13,14 +12,18 @@ use crate::{
     ruby::{
         call::call_method,
         convert,
-        method::wrong_number,
+        method::{Receiver, wrong_number},
         object::{is_visible, object_ref},
     },
     wait,
 };
 
 /// `kernel_sleep(duration = nil)`
-pub fn kernel_sleep(ruby: &Ruby, this: Obj<Scheduler>, arguments: &[Value]) -> Result<bool, Error> {
+pub fn kernel_sleep(
+    ruby: &Ruby,
+    Receiver(this): Receiver<Scheduler>,
+    arguments: &[Value],
+) -> Result<bool, Error> {
     let duration = match arguments {
         [] => None,
         [duration] => match convert::simple_timeout(*duration) {
@@ -35,14 +38,18 @@ pub fn kernel_sleep(ruby: &Ruby, this: Obj<Scheduler>, arguments: &[Value]) -> R
     if duration == Some(Duration::ZERO) {
         this.yield_now(scope.slot)?;
     } else {
-        wait::block::block(&scope, WaitHook::Sleep, duration, None)?;
+        wait::block::block(&scope, true, duration, None)?;
     }
     Ok(true)
 }
 
 /// `block(blocker, timeout = nil)`: true if unblocked, false if the time is up. A negative timeout counts as 0, as
 /// Thread#join and Queue#pop hand it on.
-pub fn block(ruby: &Ruby, this: Obj<Scheduler>, arguments: &[Value]) -> Result<bool, Error> {
+pub fn block(
+    ruby: &Ruby,
+    Receiver(this): Receiver<Scheduler>,
+    arguments: &[Value],
+) -> Result<bool, Error> {
     let timeout = match arguments {
         [_blocker] => None,
         [blocker, timeout] => match convert::simple_lenient_timeout(*timeout) {
@@ -55,7 +62,7 @@ pub fn block(ruby: &Ruby, this: Obj<Scheduler>, arguments: &[Value]) -> Result<b
         return wait::block::block_in_forked_child(this, timeout);
     };
     let blocker = Some(object_ref(arguments[0]));
-    match wait::block::block(&scope, WaitHook::Block, timeout, blocker) {
+    match wait::block::block(&scope, false, timeout, blocker) {
         Ok(is_unblocked) => Ok(is_unblocked),
         Err(error) => hand_on(this, arguments[0], error),
     }
@@ -65,23 +72,23 @@ pub fn block(ruby: &Ruby, this: Obj<Scheduler>, arguments: &[Value]) -> Result<b
 /// come, because the VM has listed the fiber as waiting already. So the wait begins before the limit is converted. A hook in that
 /// code finds the fiber in a wait, as a trap handler's does.
 #[cold]
-#[inline(never)]
 fn convert_and_wait(
     ruby: &Ruby,
     this: Obj<Scheduler>,
     limit: Value,
     blocker: Option<Value>,
 ) -> Result<bool, Error> {
-    let (hook, convert): (_, fn(Value) -> _) = match blocker {
-        Some(_) => (WaitHook::Block, convert::lenient_timeout),
-        None => (WaitHook::Sleep, convert::timeout),
+    let sleeps = blocker.is_none();
+    let convert = match sleeps {
+        true => convert::timeout,
+        false => convert::lenient_timeout,
     };
     let Entered::Usable(scope) = HookScope::enter(ruby, &this)? else {
         return wait::block::block_in_forked_child(this, convert(limit)?)
             .map(|is_unblocked| is_unblocked || blocker.is_none());
     };
     let object = blocker.map(object_ref);
-    if !wait::block::begin(&scope, hook, object) {
+    if !wait::block::begin(&scope, sleeps, object) {
         return Ok(true);
     }
     let limit = convert(limit);
@@ -89,7 +96,7 @@ fn convert_and_wait(
     let waited = match limit {
         Ok(_) if is_unblocked => Ok(true),
         Ok(Some(Duration::ZERO)) if blocker.is_none() => this.yield_now(scope.slot).map(|()| true),
-        Ok(limit) => wait::block::block(&scope, hook, limit, object),
+        Ok(limit) => wait::block::block(&scope, sleeps, limit, object),
         Err(error) => Err(error),
     };
     match (waited, blocker) {
@@ -101,7 +108,6 @@ fn convert_and_wait(
 
 /// This fiber raises, and the wake-up may have handed over a mutex: then the mutex is handed on.
 #[cold]
-#[inline(never)]
 fn hand_on(this: Obj<Scheduler>, blocker: Value, error: Error) -> Result<bool, Error> {
     if is_visible(blocker) {
         call_method(this.as_value(), "hand_on_mutex", &[blocker])?;
@@ -110,13 +116,12 @@ fn hand_on(this: Obj<Scheduler>, blocker: Value, error: Error) -> Result<bool, E
 }
 
 /// `unblock(blocker, fiber)`: from any thread, also in a trap handler; never raises, never switches.
-pub fn unblock(_: &Ruby, this: Obj<Scheduler>, [blocker, fiber]: [Value; 2]) -> Result<(), Error> {
+pub fn unblock(Receiver(this): Receiver<Scheduler>, blocker: Value, fiber: Value) {
     wait::block::unblock(this, blocker, fiber);
-    Ok(())
 }
 
 /// `yield`: lets the other ready fibers run.
-pub fn r#yield(ruby: &Ruby, this: Obj<Scheduler>, []: [Value; 0]) -> Result<bool, Error> {
+pub fn r#yield(ruby: &Ruby, Receiver(this): Receiver<Scheduler>) -> Result<bool, Error> {
     if let Entered::Usable(scope) = HookScope::enter(ruby, &this)? {
         this.yield_now(scope.slot)?;
     }

@@ -1,12 +1,13 @@
 //! `blocking_operation_wait`.
 
-use magnus::{Error, Ruby, Value, prelude::*, typed_data::Obj};
+use magnus::{Error, Ruby, Value, prelude::*};
 
 use crate::{
     control::scheduler::Scheduler,
     ruby::{
         call::{call_method, undefined},
         caller::{Callers, caller_beyond},
+        method::Receiver,
     },
 };
 
@@ -24,8 +25,8 @@ const LEFT_TO_VM: [&str; 2] = ["copy_stream", "close"];
 /// does the operations that come through an override, and those of a caller that is written in Ruby.
 pub fn blocking_operation_wait(
     ruby: &Ruby,
-    this: Obj<Scheduler>,
-    [work]: [Value; 1],
+    Receiver(this): Receiver<Scheduler>,
+    work: Value,
 ) -> Result<Value, Error> {
     static CLOSE: Callers = Callers::new(&[("IO", "close")]);
     if CLOSE.have_called() {

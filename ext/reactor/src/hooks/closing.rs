@@ -1,5 +1,5 @@
 //! An IO that is closed or gets another file while fibers use it: `prepare_close`, `prepare_half_close`, `prepare_reopen`,
-//! `replaced`, `push_when_unused`, `fiber_interrupt`, `io_close`, and `Reactor.announce_close`.
+//! `replaced`, `push_when_unused`, `fiber_interrupt`, `io_close`, and `Reactor::Internal.announce_close`.
 //!
 //! A scheduler is not told of a close(2) or dup2(2) by C code. The registry registers descriptors of long waits anew at intervals
 //! (`src/registry.rs`), and a wait whose descriptor is gone ends then.
@@ -24,6 +24,7 @@ use crate::{
         fiber::is_fiber,
         io::{RealIo, real_io},
         io_facts::IoFacts,
+        method::Receiver,
         ractor::each_scheduler,
     },
     wait::{
@@ -35,13 +36,13 @@ use crate::{
 /// A worker uses the descriptor of the IO for the fiber of another thread.
 const IN_USE: &str = "in_use";
 
-/// `Reactor.announce_close(io)`: tells each scheduler of this Ractor that the IO object is about to be closed
+/// `Reactor::Internal.announce_close(io)`: tells each scheduler of this Ractor that the IO object is about to be closed
 /// ([`prepare_close`]), until one answers :in_use. The answer is that, or :interrupted if one has given it, or nil.
 pub fn announce_close(ruby: &Ruby, io: Value) -> Result<Option<Symbol>, Error> {
     let mut answer = None;
     for scheduler in each_scheduler()? {
         let answered = match Obj::<Scheduler>::try_convert(scheduler) {
-            Ok(native) => prepare_close(ruby, native, [io])?,
+            Ok(native) => prepare_close(ruby, Receiver(native), io)?,
             Err(_) => scheduler.funcall("prepare_close", (io,))?,
         };
         if answered.is_some_and(|answered| answered.name().is_ok_and(|name| name == IN_USE)) {
@@ -62,8 +63,8 @@ pub fn announce_close(ruby: &Ruby, io: Value) -> Result<Option<Symbol>, Error> {
 /// ([`push_when_unused`]) and asks again. (On the scheduler's own thread the caller parks in here.)
 pub fn prepare_close(
     ruby: &Ruby,
-    this: Obj<Scheduler>,
-    [io]: [Value; 1],
+    Receiver(this): Receiver<Scheduler>,
+    io: Value,
 ) -> Result<Option<Symbol>, Error> {
     if this.is_closed() {
         return Ok(None);
@@ -98,7 +99,9 @@ fn prepare_close_of(
     }
     let users = this.state().users_of(descriptor, io_number);
     if users.is_empty() {
-        this.state_mut().note_close(descriptor, OwnerId(io_number));
+        if let Some(reactor) = &mut this.state_mut().event_loop.reactor {
+            reactor.note_close(descriptor, OwnerId(io_number));
+        }
         return Ok(None);
     }
     interrupt_all(ruby, this, io_number, users)?;
@@ -155,14 +158,14 @@ pub fn prepare_half_close(
     io: Value,
     reading: bool,
 ) -> Result<Option<Symbol>, Error> {
-    let Some(io) = closed_by_half_close(real_io(io)?, reading) else {
-        return Ok(None);
-    };
     if this.is_closed() {
         return Ok(None);
     }
-    this.state_mut().flush_sends();
-    prepare_close_of(ruby, this, io)
+    this.state_mut().flush_sends(); // a queued write goes before the end of its direction
+    match closed_by_half_close(real_io(io)?, reading) {
+        Some(io) => prepare_close_of(ruby, this, io),
+        None => Ok(None),
+    }
 }
 
 /// The object whose descriptor is closed by `IO#close_read` or `#close_write`, if one is.
@@ -225,7 +228,9 @@ pub fn replaced(
         let waiters = this.state().single_waiters_of(descriptor, io_number);
         interrupt_all(ruby, this, io_number, waiters)?;
     }
-    this.state_mut().replaced(descriptor);
+    if let Some(reactor) = &mut this.state_mut().event_loop.reactor {
+        reactor.replaced(descriptor);
+    }
     this.wake_thread();
     Ok(())
 }

@@ -12,12 +12,17 @@ use crate::{
     ruby::{
         error::{argument_error, runtime_error},
         fiber::new_fiber,
+        method::Receiver,
         object::{Object, object_ref},
     },
 };
 
 /// `fiber(*arguments, **options, &block)`
-pub fn fiber(ruby: &Ruby, this: Obj<Scheduler>, arguments: &[Value]) -> Result<Value, Error> {
+pub fn fiber(
+    ruby: &Ruby,
+    Receiver(this): Receiver<Scheduler>,
+    arguments: &[Value],
+) -> Result<Value, Error> {
     if !ruby.block_given() {
         let message = "tried to create Proc object without a block";
         return Err(argument_error(message));
@@ -54,8 +59,8 @@ fn storage(ruby: &Ruby, options: RHash) -> Result<Option<Value>, Error> {
 }
 
 /// `ended(scheduler, error)`: the block of the current fiber has ended. Whether the fiber is to raise the error.
-pub fn ended(_: &Ruby, this: Obj<Scheduler>, [error]: [Value; 1]) -> Result<bool, Error> {
-    Ok(Scheduler::on_fiber_end(this, error))
+pub fn ended(_: Value, Receiver(this): Receiver<Scheduler>, error: Value) -> bool {
+    Scheduler::on_fiber_end(this, error)
 }
 
 /// `drain`

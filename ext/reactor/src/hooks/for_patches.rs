@@ -1,8 +1,10 @@
 //! Methods that the patches in `lib/reactor/patches/` call: `prefetch`, `sync_by_driver`, `yield_if_slice_spent` (offloaded operations
-//! as well) and `Reactor.fifo?` for files, and `flush_sends` for sockets. (`flock` is Ruby: `lib/reactor/patches/file.rb`.)
+//! as well) and `Reactor::Internal.fifo?` for files. (`flock` is Ruby: `lib/reactor/patches/file.rb`.)
 
 use magnus::{Error, RString, Ruby, Value, prelude::*, typed_data::Obj};
+use reactor::Operation;
 use reactor_scheduler::system::kind::is_fifo;
+use rustix::io::Errno;
 
 use crate::{
     control::{
@@ -10,7 +12,8 @@ use crate::{
         scheduler::Scheduler,
     },
     ruby::{convert::bytes, io_facts::IoFacts},
-    transfer::file_transfer,
+    transfer::file,
+    wait::driver_operation,
 };
 
 /// `prefetch(io, file_offset, length, ahead)`: brings a range of a regular file into the page cache; nil: from where its descriptor
@@ -29,7 +32,7 @@ pub fn prefetch(
     };
     scope.yield_if_slice_spent()?;
     this.slice().count_transfer(length);
-    file_transfer::prefetch(&scope, &IoFacts::new(io)?, file_offset, length, ahead)
+    file::prefetch(&scope, &IoFacts::new(io)?, file_offset, length, ahead)
 }
 
 /// `sync_by_driver(io, data_only)`: fsync(2) or fdatasync(2) of a file, by the driver, the fiber being parked: 0, or the number of
@@ -47,7 +50,12 @@ pub fn sync_by_driver(
     let Entered::Usable(scope) = HookScope::enter(ruby, &this)? else {
         return Ok(None);
     };
-    file_transfer::sync_by_driver(&scope, &IoFacts::new(io)?, data_only)
+    let operation = match data_only {
+        true => Operation::SyncData,
+        false => Operation::Sync,
+    };
+    let answer = driver_operation::carry_out(&scope, &IoFacts::new(io)?, operation)?;
+    Ok(answer.map(|answer| answer.map_or_else(Errno::raw_os_error, |_| 0)))
 }
 
 /// `yield_if_slice_spent`: lets other fibers run if none has waited for a time slice. For operations that take long enough
@@ -59,14 +67,7 @@ pub fn yield_if_slice_spent(ruby: &Ruby, this: Obj<Scheduler>) -> Result<(), Err
     scope.check_slice().map(drop)
 }
 
-/// `flush_sends`: hands the kernel the writes that wait for the end of the turn.
-pub fn flush_sends(this: Obj<Scheduler>) {
-    if !this.is_forked_child() {
-        this.state_mut().flush_sends();
-    }
-}
-
-/// `Reactor.fifo?(path)`: whether that String is the path of one.
+/// `Reactor::Internal.fifo?(path)`: whether that String is the path of one.
 pub fn fifo(path: Value) -> bool {
     RString::from_value(path).is_some_and(|path| is_fifo(bytes(path)))
 }

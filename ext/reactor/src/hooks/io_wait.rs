@@ -18,6 +18,7 @@ use crate::{
         convert,
         error::{io_timeout_error, set_errno_to_would_block},
         io_facts::IoFacts,
+        method::Receiver,
     },
     wait::{any, lookup::Lookup, readiness},
 };
@@ -25,8 +26,14 @@ use crate::{
 /// `io_wait(io, events, timeout)`
 ///
 /// Before Ruby 3.4, a socket's method that is given false raises what errno says, as if nothing had run since its EAGAIN.
-pub fn io_wait(ruby: &Ruby, this: Obj<Scheduler>, arguments: [Value; 3]) -> Result<Value, Error> {
-    let ready = ready_events(ruby, this, arguments)?;
+pub fn io_wait(
+    ruby: &Ruby,
+    Receiver(this): Receiver<Scheduler>,
+    io: Value,
+    events: Value,
+    timeout: Value,
+) -> Result<Value, Error> {
+    let ready = ready_events(ruby, this, [io, events, timeout])?;
     if !ready.to_bool() {
         set_errno_to_would_block();
     }
@@ -85,7 +92,6 @@ static CALLERS_AFTER_EAGAIN: Callers = Callers::new(&[
 ///
 /// A signal handler that lets other fibers run, between the caller's EAGAIN and here, may make that untrue. Then the wait
 /// is armed anew after 100 ms, as every idle one.
-#[inline(never)]
 fn record_callers_attempt(scope: &HookScope, io: &IoFacts, interest: Interest) {
     if !io.is_ruby_socket || interest != Interest::READABLE {
         return;

@@ -12,7 +12,7 @@ use crate::{
     ruby::{error::runtime_error, object::Object},
 };
 
-/// The number of an IO object, as `Reactor.io_number` tells it; 0 for none or several.
+/// The number of an IO object, as `Reactor::Internal.io_number` tells it; 0 for none or several.
 fn single_io_number(io_number: u64) -> u64 {
     if io_number == SEVERAL { 0 } else { io_number }
 }

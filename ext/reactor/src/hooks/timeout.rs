@@ -6,7 +6,7 @@ use magnus::{Error, Ruby, Value, prelude::*, typed_data::Obj};
 use reactor::Token;
 use reactor_scheduler::state::{
     object_ref::ObjectRef,
-    token_mark::{TIMEOUT, marked, unmarked},
+    token_mark::{marked, unmarked},
 };
 
 use crate::{
@@ -17,7 +17,7 @@ use crate::{
     ruby::{
         call::{call_method, yield_block},
         convert,
-        method::wrong_number,
+        method::{Receiver, wrong_number},
         object::{object_ref, write_barrier},
     },
 };
@@ -25,7 +25,7 @@ use crate::{
 /// `timeout_after(duration, exception, message = nil) { |duration| … }`. A negative duration is over at once.
 pub fn timeout_after(
     ruby: &Ruby,
-    this: Obj<Scheduler>,
+    Receiver(this): Receiver<Scheduler>,
     arguments: &[Value],
 ) -> Result<Value, Error> {
     let nil = ruby.qnil().as_value();
@@ -57,8 +57,9 @@ pub fn timeout_after(
 /// raises the exception before the time is over, and nil is no limit. In a forked child nothing is raised.
 pub fn interruptible(
     ruby: &Ruby,
-    this: Obj<Scheduler>,
-    [limit, exception]: [Value; 2],
+    Receiver(this): Receiver<Scheduler>,
+    limit: Value,
+    exception: Value,
 ) -> Result<Value, Error> {
     let limit = convert::added_timeout(limit)?;
     let nil = ruby.qnil().as_value();
@@ -74,14 +75,13 @@ pub fn interruptible(
 /// `interrupt(number)`: raises in the block of [`interruptible`] where that waits; once, and not after the block.
 pub fn interrupt(ruby: &Ruby, this: Obj<Scheduler>, number: u64) -> Result<(), Error> {
     if this.check_owner(ruby, this.as_value())? {
-        this.state_mut().fire_timeout(marked(number, TIMEOUT));
+        this.state_mut().expire_timeout(marked(number, 0));
     }
     Ok(())
 }
 
 /// Yields to the block, and raises where it waits if the time is over first. If that was during a close, which nothing ends, and no
 /// wait has followed in the block, it raises at the block's end.
-#[inline(always)] // each frame less is memory of every fiber that waits in such a block
 fn run(
     ruby: &Ruby,
     scope: &HookScope,
@@ -95,7 +95,7 @@ fn run(
     this.before_timeout(scope.slot);
     let timeout = this.state_mut().begin_timeout(scope.slot, raise, limit);
     let block = this.begin_timeout_block(ruby, scope.slot, timeout);
-    let mut result = yield_block(argument(timeout.0));
+    let mut result = yield_block(argument(timeout));
     let must_raise = result.is_ok() && this.state().has_outlasted_timeouts(scope.slot);
     if must_raise {
         result = Err(this.timeout_error(scope.slot));

@@ -17,6 +17,7 @@ use crate::{
         error::{argument_error, io_error, runtime_error, system_error},
         io::{RealIo, real_io},
         io_facts::IoFacts,
+        method::{Receiver, wrong_number},
         object::{Object, object_ref},
     },
     wait::readiness::{linger as linger_on, watch},
@@ -25,9 +26,12 @@ use crate::{
 /// `begin_watcher(watcher, io, events, timeout, transient, buffered)`: its number.
 pub fn begin_watcher(
     ruby: &Ruby,
-    this: Obj<Scheduler>,
-    [watcher, io, events, timeout, transient, buffered]: [Value; 6],
+    Receiver(this): Receiver<Scheduler>,
+    arguments: &[Value],
 ) -> Result<u64, Error> {
+    let [watcher, io, events, timeout, transient, buffered] = *arguments else {
+        return Err(wrong_number(ruby, arguments.len(), "6"));
+    };
     let given = object_ref(io);
     let io = real_io(io)?;
     let interest = convert::interest(ruby, events)?;
@@ -37,7 +41,7 @@ pub fn begin_watcher(
             "this scheduler belongs to the parent process",
         ));
     }
-    if !this.state().is_usable() {
+    if this.state().event_loop.reactor.is_none() {
         return Err(runtime_error("this scheduler is closed"));
     }
     let watched = open_in(io, interest)?;
@@ -89,7 +93,12 @@ pub fn cancel_watcher(ruby: &Ruby, this: Obj<Scheduler>, number: u64) -> Result<
 }
 
 /// `linger(io, seconds)`: whether the IO is readable, now or within this time. Bytes in its read buffer count.
-pub fn linger(ruby: &Ruby, this: Obj<Scheduler>, [io, seconds]: [Value; 2]) -> Result<bool, Error> {
+pub fn linger(
+    ruby: &Ruby,
+    Receiver(this): Receiver<Scheduler>,
+    io: Value,
+    seconds: Value,
+) -> Result<bool, Error> {
     let Entered::Usable(scope) = HookScope::enter(ruby, &this)? else {
         return Err(runtime_error(
             "this scheduler belongs to the parent process",

@@ -51,7 +51,6 @@ impl Extent {
     }
 
     #[cold]
-    #[inline(never)]
     fn beyond(&self, before: usize, size: usize) -> Error {
         if before > size {
             return error::not_allocated();
@@ -88,7 +87,6 @@ pub fn with_writable<T>(
 }
 
 /// Whether it is a buffer that the VM itself hands to a hook. It has room.
-#[inline(always)]
 pub fn is_of_vm(buffer: Value, extent: &Extent) -> bool {
     let flags = any(buffer).map_or(0, |(_, _, flags)| flags);
     extent.is_of_vm.set(flags & !READONLY == LOCKED);
@@ -110,7 +108,6 @@ pub fn room(buffer: Value, extent: &Extent) -> Result<usize, Error> {
 ///
 /// A buffer that cannot be written to stays unlocked, so that [`with_writable`] refuses it: a locked slice of a frozen buffer cannot
 /// be told from a buffer of the VM's.
-#[inline(always)] // the usual case is one comparison, because the transfer has looked at the buffer before
 pub fn lock(buffer: Value, extent: &Extent, writing: bool) -> Result<bool, Error> {
     if extent.is_of_vm.get() {
         return Ok(false);
@@ -118,7 +115,6 @@ pub fn lock(buffer: Value, extent: &Extent, writing: bool) -> Result<bool, Error
     lock_unless_locked(buffer, writing)
 }
 
-#[inline(never)]
 fn lock_unless_locked(buffer: Value, writing: bool) -> Result<bool, Error> {
     match any(buffer) {
         Some((base, _, flags)) if !base.is_null() && flags & LOCKED == 0 => {
@@ -129,7 +125,6 @@ fn lock_unless_locked(buffer: Value, writing: bool) -> Result<bool, Error> {
 }
 
 #[cold]
-#[inline(never)]
 fn lock_unlocked(buffer: Value, writing: bool) -> Result<bool, Error> {
     if writing && memory(buffer, true).is_err() {
         return Ok(false);
@@ -235,7 +230,6 @@ fn plain(buffer: Value, expected: c_int) -> Option<(*mut u8, usize)> {
 }
 
 /// The memory and the flags of an object of the class IO::Buffer. The address is null if the memory is not there.
-#[inline(always)]
 fn any(buffer: Value) -> Option<(*mut u8, usize, c_int)> {
     unsafe extern "C" {
         fn rb_io_buffer_get_bytes(buffer: VALUE, base: *mut *mut c_void, size: *mut usize)
@@ -258,7 +252,6 @@ fn any(buffer: Value) -> Option<(*mut u8, usize, c_int)> {
 
 /// The memory of any other buffer, or the exception for what has none.
 #[cold]
-#[inline(never)]
 fn checked(buffer: Value, extent: &Extent, writing: bool) -> Result<(*mut u8, usize), Error> {
     // Ruby looks at the numbers first.
     let (base, size) =

@@ -14,7 +14,6 @@ use rustix::io::Errno;
 use crate::ruby::error::argument_error;
 
 /// nil is no limit; otherwise any non-negative Numeric, with the errors of Kernel#sleep.
-#[inline(never)]
 pub fn timeout(value: Value) -> Result<Option<Duration>, Error> {
     if value.is_nil() {
         return Ok(None);
@@ -23,7 +22,6 @@ pub fn timeout(value: Value) -> Result<Option<Duration>, Error> {
 }
 
 /// The same for what is converted without a call of Ruby code and without an error; `None` for anything else.
-#[inline(never)]
 pub fn simple_timeout(value: Value) -> Option<Option<Duration>> {
     if value.is_nil() {
         return Some(None);
@@ -75,7 +73,6 @@ pub fn interval(value: Value) -> Result<Duration, Error> {
 }
 
 /// A non-negative Float or Integer that is no larger than a process runs.
-#[inline(always)]
 fn simple_interval(value: Value) -> Option<Duration> {
     if let Some(float) = Float::from_value(value) {
         let seconds = float.to_f64();
@@ -120,7 +117,6 @@ pub fn to_i64(value: Value) -> Result<i64, Error> {
 }
 
 /// A number of bytes, or the nearest that fits: beyond it are no more bytes of any buffer.
-#[inline]
 pub fn byte_count(value: Value) -> Result<i64, Error> {
     small_integer(value).map_or_else(|| large_byte_count(value), Ok)
 }

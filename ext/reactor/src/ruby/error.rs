@@ -62,7 +62,6 @@ pub fn ruby() -> Ruby {
 
 /// The error that raises this object, if it is an exception, or what `raise(object)` would raise.
 #[cold]
-#[inline(never)]
 pub fn exception(object: ObjectRef) -> Error {
     match Exception::from_value(object.value()) {
         Some(exception) => exception.into(),
@@ -72,7 +71,6 @@ pub fn exception(object: ObjectRef) -> Error {
 
 /// The error that `raise(exception, message)` would raise; nil is no message.
 #[cold]
-#[inline(never)]
 pub fn exception_with_message(exception: Value, message: Value) -> Error {
     let made = if message.is_nil() {
         make_exception(&[exception])
@@ -104,31 +102,26 @@ pub fn is_fiber_error(exception: Value) -> bool {
 }
 
 #[cold]
-#[inline(never)]
 pub fn fiber_error(message: &'static str) -> Error {
     Error::new(class(&ruby(), |classes| classes.fiber_error), message)
 }
 
 #[cold]
-#[inline(never)]
 pub fn runtime_error(message: impl Into<String>) -> Error {
     Error::new(ruby().exception_runtime_error(), message.into())
 }
 
 #[cold]
-#[inline(never)]
 pub fn argument_error(message: impl Into<String>) -> Error {
     Error::new(ruby().exception_arg_error(), message.into())
 }
 
 #[cold]
-#[inline(never)]
 pub fn io_error(message: &'static str) -> Error {
     Error::new(ruby().exception_io_error(), message)
 }
 
 #[cold]
-#[inline(never)]
 pub fn io_timeout_error() -> Error {
     let class = class(&ruby(), |classes| classes.io_timeout_error);
     Error::new(class, TIMED_OUT)
@@ -136,7 +129,6 @@ pub fn io_timeout_error() -> Error {
 
 /// Raised for an IO::Buffer that was freed, or made smaller, while it was in use.
 #[cold]
-#[inline(never)]
 pub fn not_allocated() -> Error {
     let class = class(&ruby(), |classes| classes.allocation_error);
     Error::new(class, "The buffer is not allocated!")
@@ -144,7 +136,6 @@ pub fn not_allocated() -> Error {
 
 /// Raised in a fiber that uses an IO while another fiber or thread closes it.
 #[cold]
-#[inline(never)]
 pub fn closed_elsewhere() -> Error {
     Error::new(ruby().exception_io_error(), CLOSED_ELSEWHERE)
 }
@@ -165,7 +156,6 @@ pub fn deadlock(message: String) -> Error {
 
 /// The Errno exception for a failed system call.
 #[cold]
-#[inline(never)]
 pub fn system_error(error: &io::Error) -> Error {
     errno(error.raw_os_error().unwrap_or(0), None)
 }
@@ -179,7 +169,6 @@ pub fn set_errno_to_would_block() {
 
 /// The Errno exception with this number, for what has failed.
 #[cold]
-#[inline(never)]
 pub fn errno(code: i32, what: Option<&str>) -> Error {
     let class = class(&ruby(), |classes| classes.system_call_error);
     match class.new_instance((what, code)) {

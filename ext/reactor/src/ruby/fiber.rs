@@ -53,7 +53,6 @@ pub fn is_blocking() -> bool {
 }
 
 /// Gives a new fiber control. In a blocking fiber the scheduler's starter makes the switch, which may be in vain.
-#[inline(always)]
 pub fn start_fiber(scheduler: Value, fiber: ObjectRef, arguments: &[Value]) -> Result<(), Error> {
     match is_blocking() {
         true => start_for_blocking(scheduler, fiber, arguments),
@@ -62,7 +61,6 @@ pub fn start_fiber(scheduler: Value, fiber: ObjectRef, arguments: &[Value]) -> R
 }
 
 #[cold]
-#[inline(never)]
 fn start_for_blocking(
     scheduler: Value,
     fiber: ObjectRef,

@@ -41,12 +41,10 @@ pub fn next_serial() -> u64 {
 }
 
 /// The number that the object has been given, if it has.
-#[inline(always)]
 pub fn known(object: Value) -> Option<u64> {
     cache::get(object.as_raw()).or_else(|| known_by_ruby(object))
 }
 
-#[inline(never)]
 fn known_by_ruby(object: Value) -> Option<u64> {
     // SAFETY: reading an instance variable never raises; the name has no @ and so is invisible to Ruby.
     let known = unsafe { rb_sys::rb_ivar_get(object.as_raw(), name()) };

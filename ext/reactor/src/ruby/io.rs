@@ -47,7 +47,6 @@ impl RealIo {
     }
 
     /// IOError if it is closed.
-    #[inline]
     pub fn descriptor(self) -> Result<RawFd, Error> {
         match self.open_descriptor() {
             Some(descriptor) => Ok(descriptor),
@@ -57,7 +56,6 @@ impl RealIo {
 
     /// The field itself, where it is public: the two functions that tell it take 72 instructions, before each transfer. None if
     /// it is closed, or if the field is not public.
-    #[inline(always)]
     fn open_descriptor(self) -> Option<RawFd> {
         if !HAS_PUBLIC_FIELDS {
             return None;
@@ -70,7 +68,6 @@ impl RealIo {
         (descriptor >= 0).then_some(descriptor)
     }
 
-    #[inline(never)]
     fn descriptor_by_ruby(self) -> Result<RawFd, Error> {
         let mut descriptor = -1;
         if !self.is_closed() {

@@ -86,7 +86,6 @@ impl IoFacts {
 }
 
 /// The packed facts of an object without an entry in the table of sockets.
-#[inline(never)]
 fn given(io: RealIo, descriptor: i32) -> Option<u64> {
     if let Some(packed) = hidden_number::known(io.value()) {
         return Some(packed);
@@ -156,7 +155,7 @@ fn is_socket(io: Value) -> bool {
     class.is_some_and(|class| is_kind_of(io, class))
 }
 
-/// `Reactor.io_number(io)`: the number under which an IO object appears in the rows of fibers; nil if no scheduler has
+/// `Reactor::Internal.io_number(io)`: the number under which an IO object appears in the rows of fibers; nil if no scheduler has
 /// seen it.
 pub fn io_number(io: Value) -> Option<u64> {
     io::real_io(io).ok().and_then(IoFacts::io_number_of)

@@ -57,7 +57,6 @@ fn entry_or_new(descriptor: RawFd) -> Option<&'static Entry> {
 }
 
 /// The entry of this IO object, which has this descriptor.
-#[inline(always)]
 fn own(io: Value, descriptor: RawFd) -> Option<&'static Entry> {
     if !may_have(io) {
         return None;
@@ -66,7 +65,6 @@ fn own(io: Value, descriptor: RawFd) -> Option<&'static Entry> {
 }
 
 /// The number of this IO object, which has this descriptor.
-#[inline(always)]
 pub fn known(io: Value, descriptor: RawFd) -> Option<u64> {
     own(io, descriptor).map(|entry| entry.number.load(Ordering::Relaxed))
 }
@@ -113,7 +111,6 @@ pub fn release(io: Value, descriptor: RawFd) -> bool {
 }
 
 /// False: the object has no number here.
-#[inline(always)]
 pub fn may_have(io: Value) -> bool {
     // SAFETY: an IO begins with an RBasic.
     unsafe { (*basic(io)).flags & NUMBERED != 0 }

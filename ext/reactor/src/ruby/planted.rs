@@ -1,6 +1,6 @@
 //! Errors of memory that `bin/memory` must find. They are compiled only with the feature planted-errors.
 
-use std::{hint::black_box, mem::MaybeUninit};
+use std::hint::black_box;
 
 /// `Reactor::PlantedErrors.make(name)`: makes the error once. False if there is none of this name.
 pub fn make(name: String) -> bool {
@@ -8,7 +8,6 @@ pub fn make(name: String) -> bool {
         "use after free" => _ = black_box(freed(black_box(&[1; 64]).to_vec())),
         "write past the end" => past_the_end(black_box(&[1; 61]).to_vec()),
         "read past a local" => _ = black_box(past_a_local(black_box(17))),
-        "uninitialised" => _ = black_box(uninitialised()),
         "leak" => (0..100).for_each(|_| _ = Box::leak(black_box(Box::new([1_u8; 77])))),
         _ => return false,
     }
@@ -34,16 +33,4 @@ fn past_a_local(index: usize) -> u8 {
     let place = black_box(&bytes).as_ptr();
     // SAFETY: none, which is the purpose.
     unsafe { place.add(index).read_volatile() }
-}
-
-/// Branches on a byte that nothing has written.
-fn uninitialised() -> u8 {
-    let byte = black_box(Box::new(MaybeUninit::<u8>::uninit()));
-    // SAFETY: none, which is the purpose.
-    let byte = unsafe { byte.as_ptr().read_volatile() };
-    if byte > 100 {
-        black_box(1)
-    } else {
-        black_box(2)
-    }
 }

@@ -19,13 +19,13 @@ fn key() -> rb_sys::rb_ractor_local_key_t {
     *key as rb_sys::rb_ractor_local_key_t
 }
 
-/// `Reactor.schedulers`: an ObjectSpace::WeakMap whose keys are this Ractor's schedulers; nil before the first one.
+/// `Reactor::Internal.schedulers`: an ObjectSpace::WeakMap whose keys are this Ractor's schedulers; nil before the first one.
 pub fn schedulers() -> Value {
     // SAFETY: a key of ours; a live object, or nil.
     unsafe { Value::from_raw(rb_sys::rb_ractor_local_storage_value(key())) }
 }
 
-/// `Reactor.schedulers = map`
+/// `Reactor::Internal.schedulers = map`
 pub fn set_schedulers(map: Value) {
     // SAFETY: a key of ours, a live object.
     unsafe { rb_sys::rb_ractor_local_storage_value_set(key(), map.as_raw()) };

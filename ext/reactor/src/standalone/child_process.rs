@@ -14,7 +14,7 @@ use crate::ruby::{error::system_error, thread::blocking_call};
 const UNTRACED: i32 = libc::WUNTRACED;
 const CONTINUED: i32 = libc::WCONTINUED;
 
-/// `Reactor.pidfd(pid)`: a descriptor that is readable once the child has ended (pidfd_open(2)); nil if there is no process
+/// `Reactor::Internal.pidfd(pid)`: a descriptor that is readable once the child has ended (pidfd_open(2)); nil if there is no process
 /// with this number, or if the kernel cannot do it.
 #[cfg(target_os = "linux")]
 pub fn pidfd(pid: i32) -> Option<RawFd> {
@@ -25,13 +25,13 @@ pub fn pidfd(pid: i32) -> Option<RawFd> {
     Some(descriptor.into_raw_fd())
 }
 
-/// `Reactor.pidfd(pid)`: nil, because only Linux has them.
+/// `Reactor::Internal.pidfd(pid)`: nil, because only Linux has them.
 #[cfg(not(target_os = "linux"))]
 pub fn pidfd(_: i32) -> Option<RawFd> {
     None
 }
 
-/// `Reactor.await_child(pid, flags)`: stops the calling thread, without the GVL, until Process.wait(pid, flags) would have
+/// `Reactor::Internal.await_child(pid, flags)`: stops the calling thread, without the GVL, until Process.wait(pid, flags) would have
 /// an answer. It takes nothing (waitid(2) with WNOWAIT), so the status is not lost when the thread is killed meanwhile.
 ///
 /// Returns early if the thread is interrupted; also at once when there is no child with this number, which the caller finds out.

@@ -22,8 +22,8 @@ use crate::{
         thread::{check_interrupts, fork_generation, has_pending_interrupt, without_gvl},
     },
     transfer::{
-        attempt::{attempt, attempt_without_scheduler, seen},
-        request::{Direction, Request},
+        attempt::{attempt_without_scheduler, seen},
+        request::{Direction, Transfer},
     },
 };
 
@@ -35,7 +35,7 @@ pub struct Poller {
 
 impl DataTypeFunctions for Poller {
     fn free(self: Box<Self>) {
-        panics::contain("end of a poller", || drop(self));
+        _ = panics::catch("end of a poller", || drop(self));
     }
 }
 
@@ -245,13 +245,9 @@ fn transfer(
         return Err(wrong_number(ruby, arguments.len(), "4"));
     };
     let (offset, most) = (i64::try_convert(*offset)?, i64::try_convert(*most)?);
-    let request = Request::at_most(*buffer, most, offset)?;
+    let transfer = Transfer::new(direction, 4, [*io, *buffer], [offset, most])?;
     let io = IoFacts::new(*io)?;
-    if io.is_file() {
-        let answer = attempt_without_scheduler(&io, direction, &request, None)?;
-        return Ok(hook_result(answer));
-    }
-    let attempted = attempt(&io, direction, &request, 0)?;
+    let attempted = attempt_without_scheduler(&io, &transfer)?;
     if let Some(seen) = seen(&io, attempted) {
         let mut event_loop = this.event_loop.borrow_mut();
         if let Ok(reactor) = event_loop.reactor() {

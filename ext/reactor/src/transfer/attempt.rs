@@ -1,77 +1,61 @@
-//! One attempt at a transfer, and the news of the descriptor that the reactor gets from it.
-
-use std::os::fd::RawFd;
+//! One attempt at a transfer, what the reactor learns from it, and whether the hook may wait.
+//!
+//! A hook may wait if the method that called it does. `read_nonblock` and its kin must not wait. On sockets of Ruby's own
+//! classes they never call the hooks, but recv and send with MSG_DONTWAIT. On every other object they do call them.
 
 use magnus::Error;
 use reactor::{Attempt, CachedReadiness};
-use reactor_scheduler::system::{file, kind::DescriptorKind, transfer};
+use reactor_scheduler::system::{file, kind::DescriptorKind, transfer as system};
 use rustix::io::Errno;
 
 use crate::{
     control::scheduler::Scheduler,
-    ruby::{io_facts::IoFacts, thread::blocking_call},
-    transfer::request::{Attempted, Direction, Request},
+    ruby::{
+        caller::{Callers, called_from},
+        io_facts::IoFacts,
+        thread::blocking_call,
+    },
+    transfer::request::{Attempted, Direction, Transfer},
     wait::readiness::watch,
 };
 
 /// One system call that does not block, on what is left of the buffer.
-pub fn attempt(
-    io: &IoFacts,
-    direction: Direction,
-    request: &Request,
-    done: usize,
-) -> Result<Attempted, Error> {
-    let (kind, descriptor) = (io.kind, io.descriptor);
-    match direction {
-        Direction::Read => {
-            request.with_writable(done, |bytes| transfer::read(kind, descriptor, bytes))
-        }
-        Direction::Write => {
-            request.with_readable(done, |bytes| transfer::write(kind, descriptor, bytes))
-        }
-    }
+pub fn attempt(io: &IoFacts, transfer: &Transfer, done: usize) -> Result<Attempted, Error> {
+    transfer.call(
+        done,
+        |bytes| system::read(io.kind, io.descriptor, bytes),
+        |bytes| system::write(io.kind, io.descriptor, bytes),
+    )
 }
 
 /// One system call outside of a scheduler's reach: in a forked child, or for a loop without fibers. A file is read and
 /// written with the GVL released. The buffer is locked meanwhile, so that no other thread frees its memory.
-pub fn attempt_without_scheduler(
-    io: &IoFacts,
-    direction: Direction,
-    request: &Request,
-    file_offset: Option<u64>,
-) -> Result<Result<usize, Errno>, Error> {
-    if file_offset.is_none() && !io.is_file() {
-        return attempt(io, direction, request, 0).map(|(answer, _)| answer);
-    }
-    let is_locked = request.lock(direction)?;
-    let attempted = attempt_without_gvl(io.descriptor, direction, request, file_offset);
-    if is_locked {
-        request.unlock();
-    }
-    attempted.map(|(answer, _)| answer)
-}
-
-fn attempt_without_gvl(
-    descriptor: RawFd,
-    direction: Direction,
-    request: &Request,
-    file_offset: Option<u64>,
-) -> Result<Attempted, Error> {
+pub fn attempt_without_scheduler(io: &IoFacts, transfer: &Transfer) -> Result<Attempted, Error> {
     const KIND: DescriptorKind = DescriptorKind::NeverBlocks;
-    match direction {
-        Direction::Read => request.with_writable(0, |bytes| {
-            blocking_call(|| file::read(KIND, descriptor, bytes, file_offset))
-                .unwrap_or(Err(Errno::INTR))
-        }),
-        Direction::Write => request.with_readable(0, |bytes| {
-            blocking_call(|| file::write(KIND, descriptor, bytes, file_offset))
-                .unwrap_or(Err(Errno::INTR))
-        }),
+    let (descriptor, position) = (io.descriptor, transfer.file_offset);
+    if position.is_none() && !io.is_file() {
+        return attempt(io, transfer, 0);
     }
+    let is_locked = transfer.lock()?;
+    let attempted = transfer.call(
+        0,
+        |bytes| {
+            let answer = blocking_call(|| file::read(KIND, descriptor, bytes, position));
+            answer.unwrap_or(Err(Errno::INTR))
+        },
+        |bytes| {
+            let answer = blocking_call(|| file::write(KIND, descriptor, bytes, position));
+            answer.unwrap_or(Err(Errno::INTR))
+        },
+    );
+    if is_locked {
+        transfer.unlock();
+    }
+    attempted
 }
 
 /// Whether the kernel said "would block" and no event has come since: then a system call cannot tell more.
-pub fn is_drained(scheduler: &Scheduler, io: &IoFacts, direction: Direction) -> bool {
+fn is_drained(scheduler: &Scheduler, io: &IoFacts, direction: Direction) -> bool {
     let known = scheduler
         .state()
         .cached_readiness(io.descriptor, io.owner_id);
@@ -105,4 +89,59 @@ pub fn seen(io: &IoFacts, (answer, room): Attempted) -> Option<Attempt> {
         Ok(count) if count < room && io.kind.short_means_drained() => Some(Attempt::Short),
         _ => None,
     }
+}
+
+/// Methods of IO that wait for a pipe, and are written in C. `IO#read_nonblock` and `IO#write_nonblock` are written in Ruby.
+static WAITING: Callers = Callers::new(&[
+    ("IO", "readpartial"),
+    ("IO", "gets"),
+    ("IO", "read"),
+    ("IO", "getc"),
+    ("IO", "getbyte"),
+    ("IO", "readchar"),
+    ("IO", "readbyte"),
+    ("IO", "readlines"),
+    ("IO", "each_line"),
+    ("IO", "each"),
+    ("IO", "each_char"),
+    ("IO", "each_byte"),
+    ("IO", "eof?"),
+    ("IO", "eof"),
+    ("IO", "sysread"),
+    ("IO", "write"),
+    ("IO", "syswrite"),
+    ("IO", "print"),
+    ("IO", "puts"),
+    ("IO", "<<"),
+    ("IO", "flush"),
+]);
+
+/// Whether the hook may wait, because the method that called it does. The VM is asked once for a transfer.
+#[derive(Default)]
+pub struct MayPark(Option<bool>);
+
+impl MayPark {
+    pub fn ask(&mut self, io: &IoFacts) -> bool {
+        io.is_ruby_socket
+            || io.kind.is_pipe() && *self.0.get_or_insert_with(|| WAITING.have_called())
+    }
+}
+
+/// Whether the call would block, and may wait for that in this hook.
+pub fn is_known_to_block(
+    scheduler: &Scheduler,
+    io: &IoFacts,
+    direction: Direction,
+    may_park: &mut MayPark,
+) -> bool {
+    (io.is_ruby_socket || io.kind == DescriptorKind::StreamPipe)
+        && is_drained(scheduler, io, direction)
+        && may_park.ask(io)
+}
+
+/// Whether the method that called the hook waits by itself without a scheduler, and with one raises EAGAIN instead of calling
+/// `io_wait`.
+pub fn raises_eagain() -> bool {
+    const WITH_OVERRIDES: usize = 4;
+    called_from::<WITH_OVERRIDES>(&["sysread", "syswrite"])
 }

@@ -10,7 +10,7 @@
 
 use magnus::Error;
 use reactor::OperationId;
-use reactor_scheduler::system::{kind::DescriptorKind, transfer};
+use reactor_scheduler::system::kind::DescriptorKind;
 
 use crate::{
     control::hook_scope::HookScope,
@@ -18,7 +18,7 @@ use crate::{
         io_facts::IoFacts,
         object::{object_ref, write_barrier},
     },
-    transfer::request::{Attempted, Request},
+    transfer::request::{Attempted, Transfer},
 };
 
 /// Larger writes are made directly: they would be copied once more, and one system call is little beside them
@@ -29,40 +29,37 @@ const MAX_QUEUED: usize = 8 << 10;
 ///
 /// An interruption meanwhile is raised here if nothing was sent. Otherwise the fiber's next wait raises it, because the
 /// caller has to learn how much has gone to the peer.
-#[inline(never)]
 pub fn send(
     scope: &HookScope,
     io: &IoFacts,
-    request: &Request,
+    transfer: &Transfer,
     done: usize,
 ) -> Result<Option<Attempted>, Error> {
     let scheduler = scope.scheduler;
     if !scheduler.state_mut().should_batch() {
         return Ok(None);
     }
-    let (kind, descriptor) = (io.kind, io.descriptor);
-    let is_stream = io.is_ruby_socket && kind == DescriptorKind::StreamSocket;
+    let is_stream = io.is_ruby_socket && io.kind == DescriptorKind::StreamSocket;
     let mut started = None;
-    let (answer, size) = request.with_readable(done, |bytes| {
+    let start = |bytes: &[u8]| {
         if is_stream && bytes.len() <= MAX_QUEUED {
             let mut state = scheduler.state_mut();
-            started = state.start_send(scope.slot, descriptor, bytes);
+            started = state.start_send(scope.slot, io.descriptor, bytes);
         }
-        if started.is_some() {
-            return Ok(0);
-        }
-        // Sends that were queued earlier go first.
-        scheduler.state_mut().flush_sends();
-        transfer::write(kind, descriptor, bytes)
-    })?;
+        Ok(0)
+    };
+    let (_, size) = transfer.call(done, |_| Ok(0), start)?;
     match started {
         Some(id) => finish(scope, id, size),
-        None => Ok(Some((answer, size))),
+        None => {
+            // Sends that were queued earlier go first.
+            scheduler.state_mut().flush_sends();
+            Ok(None)
+        }
     }
 }
 
 /// Parks until the send is over.
-#[inline(always)]
 fn finish(scope: &HookScope, id: OperationId, size: usize) -> Result<Option<Attempted>, Error> {
     let scheduler = scope.scheduler;
     let parked = scheduler.park_through(scope.slot);

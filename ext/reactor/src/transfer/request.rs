@@ -24,45 +24,47 @@ impl Direction {
     }
 }
 
-/// A buffer, and how much is to be transferred.
-pub struct Request {
-    buffer: Value,
-    extent: Extent,
-    /// Return only when this many bytes are transferred; 0 is one attempt (interface version 3).
-    minimum: usize,
-    /// Never transfer more than this (interface version 4).
-    maximum: usize,
-}
-
 /// The outcome of a system call, and how many bytes there was room for.
 pub type Attempted = (Result<usize, Errno>, usize);
 
-impl Request {
-    /// Interface versions 2 and 3 (Ruby 3.3 to 4.0).
-    pub fn at_least(buffer: Value, length: i64, offset: i64) -> Result<Self, Error> {
-        let (minimum, offset) = sizes(length, offset)?;
-        let maximum = usize::MAX;
+/// An IO object, a buffer, and how much is to be transferred.
+pub struct Transfer {
+    pub io: Value,
+    pub direction: Direction,
+    /// The position in the file; `None`: the file's own offset, or no file.
+    pub file_offset: Option<u64>,
+    /// Return only when this many bytes are transferred; 0 is one attempt.
+    pub minimum: usize,
+    maximum: usize,
+    buffer: Value,
+    extent: Extent,
+}
+
+impl Transfer {
+    /// `numbers` are the length and the offset in the buffer up to version 3 of the interface, and the length is the minimum.
+    /// From version 4 on (Ruby 4.1) they are the offset and the length, which is the maximum.
+    pub fn new(
+        direction: Direction,
+        version: u8,
+        [io, buffer]: [Value; 2],
+        numbers: [i64; 2],
+    ) -> Result<Self, Error> {
+        let [Ok(first), Ok(second)] = numbers.map(usize::try_from) else {
+            return Err(argument_error("offset and length can't be negative"));
+        };
+        let (length, offset, minimum, maximum) = match version {
+            ..4 => (first, second, first, usize::MAX),
+            _ => (second, first, 0, second),
+        };
         Ok(Self {
-            buffer,
-            extent: Extent::new(offset, minimum),
+            io,
+            direction,
+            file_offset: None,
             minimum,
             maximum,
-        })
-    }
-
-    /// Interface version 4 (Ruby 4.1).
-    pub fn at_most(buffer: Value, length: i64, offset: i64) -> Result<Self, Error> {
-        let (maximum, offset) = sizes(length, offset)?;
-        Ok(Self {
             buffer,
-            extent: Extent::new(offset, maximum),
-            minimum: 0,
-            maximum,
+            extent: Extent::new(offset, length),
         })
-    }
-
-    pub fn minimum(&self) -> usize {
-        self.minimum
     }
 
     /// How many bytes there is room for.
@@ -73,43 +75,38 @@ impl Request {
         Ok(room.min(self.maximum))
     }
 
-    /// Whether there is room. The VM asks for nothing where there is none, so only other buffers are looked at; as
-    /// [`Request::room`].
+    /// Whether there is room. The VM asks for nothing where there is none, so only other buffers are looked at.
     #[inline(always)] // before each wait for a drained socket
     pub fn has_room(&self) -> Result<bool, Error> {
         Ok(buffer::is_of_vm(self.buffer, &self.extent) || self.room()? > 0)
     }
 
-    /// Makes one system call that writes to what is left of the buffer after `done` bytes.
-    pub fn with_writable(
+    /// Makes one system call on what is left of the buffer after `done` bytes: one of the two, as the direction says.
+    pub fn call(
         &self,
         done: usize,
         read: impl FnOnce(&mut [u8]) -> Result<usize, Errno>,
-    ) -> Result<Attempted, Error> {
-        buffer::with_writable(self.buffer, &self.extent, done, |bytes| {
-            let room = bytes.len().min(self.maximum.saturating_sub(done));
-            (read(&mut bytes[..room]), room)
-        })
-    }
-
-    /// Makes one system call that reads what is left of the buffer, likewise.
-    pub fn with_readable(
-        &self,
-        done: usize,
         write: impl FnOnce(&[u8]) -> Result<usize, Errno>,
     ) -> Result<Attempted, Error> {
-        buffer::with_readable(self.buffer, &self.extent, done, |bytes| {
-            let room = bytes.len().min(self.maximum.saturating_sub(done));
-            (write(&bytes[..room]), room)
-        })
+        let most = self.maximum.saturating_sub(done);
+        match self.direction {
+            Direction::Read => buffer::with_writable(self.buffer, &self.extent, done, |bytes| {
+                let room = bytes.len().min(most);
+                (read(&mut bytes[..room]), room)
+            }),
+            Direction::Write => buffer::with_readable(self.buffer, &self.extent, done, |bytes| {
+                let room = bytes.len().min(most);
+                (write(&bytes[..room]), room)
+            }),
+        }
     }
 
     /// Locks the buffer, unless it is locked: then false.
-    pub fn lock(&self, direction: Direction) -> Result<bool, Error> {
-        buffer::lock(self.buffer, &self.extent, direction == Direction::Read)
+    pub fn lock(&self) -> Result<bool, Error> {
+        buffer::lock(self.buffer, &self.extent, self.direction == Direction::Read)
     }
 
-    /// Unlocks the buffer that [`Request::lock`] has locked.
+    /// Unlocks the buffer that [`Transfer::lock`] has locked.
     pub fn unlock(&self) {
         buffer::unlock(self.buffer);
     }
@@ -118,12 +115,5 @@ impl Request {
     pub fn sendable(&self, done: usize, size: usize) -> Result<Option<SendableBuffer>, Error> {
         let size = size.min(self.maximum.saturating_sub(done));
         SendableBuffer::of(self.buffer, self.extent.offset() + done, size)
-    }
-}
-
-fn sizes(length: i64, offset: i64) -> Result<(usize, usize), Error> {
-    match (usize::try_from(length), usize::try_from(offset)) {
-        (Ok(length), Ok(offset)) => Ok((length, offset)),
-        _ => Err(argument_error("offset and length can't be negative")),
     }
 }

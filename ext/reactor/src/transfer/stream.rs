@@ -1,9 +1,9 @@
-//! `io_read` and `io_write` of what is not a file: the system call first, the wait only when the kernel says that it would block.
+//! `io_read` and `io_write`: the system call first, the wait only when the kernel says that it would block.
 //!
 //! Receives are system calls on every backend, `uring` as well: io_uring saves no time for them (docs/measured.md). Sends to
 //! sockets may be queued for io_uring (`batched_send.rs`). The calls themselves are in `system::transfer` (`ext/scheduler`).
 //!
-//! A hook parks only if the method that called it waits (`may_park.rs`). Where the reactor already knows that the call would
+//! A hook parks only if the method that called it waits (`attempt.rs`). Where the reactor already knows that the call would
 //! block, it parks without a system call. Every other method gets -EAGAIN, and the VM calls `io_wait`.
 
 use std::time::Duration;
@@ -11,11 +11,11 @@ use std::time::Duration;
 use magnus::{Error, Ruby, Value, error::ErrorType, prelude::*, typed_data::Obj};
 use reactor::{Deadline, Ready};
 use reactor_scheduler::{
-    state::{wait::WakeCause, wait_registration::Registered},
+    state::wait::WakeCause,
     system::{
         kind::DescriptorKind,
         terminal_timeout::{pause_limit, read_limit},
-        transfer::{self as system, SLICE},
+        transfer::SLICE,
     },
 };
 use rustix::io::Errno;
@@ -31,26 +31,18 @@ use crate::{
         io_facts::IoFacts,
     },
     transfer::{
-        attempt::{attempt, attempt_without_scheduler, record_attempt},
-        batched_send, file_read,
-        file_transfer::FileOutcome,
-        file_write,
-        may_park::{MayPark, is_known_to_block, raises_eagain},
-        request::{Direction, Request},
+        attempt::{
+            MayPark, attempt, attempt_without_scheduler, is_known_to_block, raises_eagain,
+            record_attempt,
+        },
+        batched_send,
+        file::transfer_file,
+        request::{Direction, Transfer},
     },
     wait::readiness,
 };
 
-/// A transfer.
-pub struct Transfer<'a> {
-    pub io: Value,
-    pub direction: Direction,
-    pub request: &'a Request,
-    /// The position in the file; `None`: the file's own offset, or no file.
-    pub file_offset: Option<u64>,
-}
-
-/// How far it has come.
+/// How far a transfer has come.
 #[derive(Default)]
 struct Progress {
     /// The IO object, once it has been looked at.
@@ -75,24 +67,17 @@ pub fn transfer(ruby: &Ruby, this: Obj<Scheduler>, transfer: &Transfer) -> Resul
     transfer_with_waits(ruby, this, transfer, &mut progress)
 }
 
-/// The IO of a transfer. Ruby looks at the buffer's size before it looks at the IO.
-#[inline(always)]
+/// The IO of a transfer. Ruby looks at the buffer's size before it looks at the IO. But a kill or a throw out of the IO's
+/// `to_io` goes on.
 fn io_of(transfer: &Transfer) -> Result<IoFacts, Error> {
-    IoFacts::new(transfer.io).map_err(|error| error_of(transfer, error))
-}
-
-/// The error of the buffer, or that of the IO. But a kill or a throw out of the IO's `to_io` goes on.
-#[cold]
-fn error_of(transfer: &Transfer, error: Error) -> Error {
-    match error.error_type() {
+    IoFacts::new(transfer.io).map_err(|error| match error.error_type() {
         ErrorType::Jump(_) => error,
-        _ => transfer.request.room().err().unwrap_or(error),
-    }
+        _ => transfer.room().err().unwrap_or(error),
+    })
 }
 
 /// The usual case, which needs no wait and therefore no record of the fiber: one system call. The hook's answer, if that was
 /// all.
-#[inline(never)]
 fn try_fast_path(
     ruby: &Ruby,
     this: Obj<Scheduler>,
@@ -103,57 +88,46 @@ fn try_fast_path(
     if transfer.file_offset.is_some() || !scheduler.can_skip_entry(ruby, this.as_value())? {
         return Ok(None);
     }
-    let (direction, request) = (transfer.direction, transfer.request);
-    let io = io_of(transfer)?;
-    let (kind, descriptor) = (io.kind, io.descriptor);
-    if kind == DescriptorKind::File {
-        return Ok(None);
-    }
-    if is_known_to_block(scheduler, &io, direction, &mut progress.may_park) && request.has_room()? {
-        progress.io = Some(io);
+    let direction = transfer.direction;
+    let io = progress.io.insert(io_of(transfer)?);
+    if is_known_to_block(scheduler, io, direction, &mut progress.may_park) && transfer.has_room()? {
         progress.attempted = Some(Err(Errno::AGAIN));
         return Ok(None);
     }
-    let never_blocks = kind.never_blocks();
-    let is_sliced = |size: usize| never_blocks && size > SLICE;
-    let attempted = match direction {
-        Direction::Write if scheduler.state_mut().should_batch() => {
-            progress.io = Some(io);
-            return Ok(None);
-        }
-        Direction::Read => request.with_writable(0, |bytes| match is_sliced(bytes.len()) {
-            true => Err(Errno::NOTSOCK),
-            false => system::read(kind, descriptor, bytes),
-        }),
-        Direction::Write => request.with_readable(0, |bytes| match is_sliced(bytes.len()) {
-            true => Err(Errno::NOTSOCK),
-            false => system::write(kind, descriptor, bytes),
-        }),
-    }?;
-    let answer = attempted.0;
-    if answer == Err(Errno::NOTSOCK) {
-        return Ok(None); // another kind than remembered, or to be done in slices
+    let is_batched = direction == Direction::Write && scheduler.state_mut().should_batch();
+    if io.kind == DescriptorKind::File || is_batched {
+        return Ok(None);
     }
-    record_attempt(scheduler, &io, direction, attempted);
+    let attempted = attempt(io, transfer, 0)?;
+    let (answer, room) = attempted;
+    if answer == Err(Errno::NOTSOCK) {
+        return Ok(None); // another kind than remembered
+    }
+    record_attempt(scheduler, io, direction, attempted);
     let is_over = match answer {
-        Ok(count) => count == 0 || may_be_enough(transfer, &io, count) || never_blocks,
-        Err(_) => never_blocks,
+        Ok(count) if io.kind.never_blocks() => count < room.min(SLICE) || count == room,
+        Ok(count) => count == 0 || count >= transfer.minimum && !is_read_of_device(transfer, io),
+        Err(_) => io.kind.never_blocks(),
     };
-    if is_over {
-        match kind {
+    let count = answer.unwrap_or(0);
+    if is_over || io.kind.never_blocks() {
+        match io.kind {
             DescriptorKind::MemoryFile => scheduler.slice().count_file_transfer(),
-            _ => scheduler.slice().count_transfer(answer.unwrap_or(0)),
+            _ => scheduler.slice().count_transfer(count),
         }
+    }
+    if is_over {
         return Ok(Some(hook_result(answer)));
     }
-    progress.io = Some(io);
-    progress.attempted = Some(answer);
+    match io.kind.never_blocks() {
+        true => progress.done = count,
+        false => progress.attempted = Some(answer),
+    }
     Ok(None)
 }
 
 /// The transfer as one that may wait, and may have begun. What happens before and after a wait has frames of its own, so
 /// little is on the fiber's stack while it is parked.
-#[inline(never)]
 fn transfer_with_waits(
     ruby: &Ruby,
     this: Obj<Scheduler>,
@@ -165,12 +139,14 @@ fn transfer_with_waits(
         None => HookScope::enter(ruby, &this)?,
     };
     let Entered::Usable(scope) = entered else {
-        return transfer_in_forked_child(transfer);
+        // One attempt. If it would block, the VM calls `io_wait`, which blocks in a forked child.
+        let (answer, _) = attempt_without_scheduler(&io_of(transfer)?, transfer)?;
+        return Ok(hook_result(answer));
     };
-    let is_locked = transfer.request.lock(transfer.direction)?;
+    let is_locked = transfer.lock()?;
     let answer = transfer_to_the_end(&scope, transfer, progress);
     if is_locked {
-        transfer.request.unlock();
+        transfer.unlock();
     }
     answer
 }
@@ -183,51 +159,24 @@ fn transfer_to_the_end(
 ) -> Result<Value, Error> {
     let mut woken = None;
     loop {
-        if let Some(answer) = continue_transfer(scope, transfer, progress, woken)? {
+        if let Some(answer) = continue_transfer(scope, transfer, progress, woken.take())? {
             return Ok(answer);
         }
-        woken = match begin_wait(scope, transfer, progress)? {
-            None => look_again(transfer, progress).map(|()| None)?,
+        let Some(io) = &progress.io else { continue };
+        let interest = transfer.direction.interest();
+        match readiness::begin_wait(scope, io, interest, progress.deadline)? {
             Some(registered) => {
                 let parked = scope.scheduler.park(scope.slot);
                 let ready = readiness::end_wait(scope.scheduler, registered);
-                Some((ready, parked?))
+                woken = Some((ready, parked?));
             }
+            // It would block and is not polled: the descriptor has become a file.
+            None => progress.io = None,
         }
     }
 }
 
-/// One attempt. If it would block, the VM calls `io_wait`, which blocks in a forked child.
-#[cold]
-#[inline(never)]
-fn transfer_in_forked_child(transfer: &Transfer) -> Result<Value, Error> {
-    let io = io_of(transfer)?;
-    let (direction, request) = (transfer.direction, transfer.request);
-    attempt_without_scheduler(&io, direction, request, transfer.file_offset).map(hook_result)
-}
-
-#[inline(never)]
-fn begin_wait(
-    scope: &HookScope,
-    transfer: &Transfer,
-    progress: &Progress,
-) -> Result<Option<Registered>, Error> {
-    let Some(io) = &progress.io else {
-        return Ok(None);
-    };
-    readiness::begin_wait(scope, io, transfer.direction.interest(), progress.deadline)
-}
-
-/// It would block and is not polled: the descriptor has become a file, which is read and written in another way.
-#[cold]
-#[inline(never)]
-fn look_again(transfer: &Transfer, progress: &mut Progress) -> Result<(), Error> {
-    progress.io = Some(IoFacts::new(transfer.io)?);
-    Ok(())
-}
-
 /// Goes on until it is over, which is the hook's answer, or has to wait. `woken`: how the last wait ended.
-#[inline(never)]
 fn continue_transfer(
     scope: &HookScope,
     transfer: &Transfer,
@@ -240,31 +189,37 @@ fn continue_transfer(
         }
         if ready.answers(transfer.direction.interest()).is_none() {
             return match cause {
-                WakeCause::Elapsed if progress.ends_at_deadline => {
+                // The bytes transferred before are this call's answer.
+                WakeCause::Elapsed if progress.ends_at_deadline || progress.done > 0 => {
                     Ok(Some(hook_result(Ok(progress.done))))
                 }
-                WakeCause::Elapsed => time_is_up(progress.done).map(Some),
+                WakeCause::Elapsed => Err(io_timeout_error()),
                 _ => Ok(None),
             };
         }
     }
-    if progress.io.is_none() {
-        scope.yield_if_slice_spent()?;
-        progress.io = Some(io_of(transfer)?);
-    }
-    let Some(io) = &mut progress.io else {
-        return Ok(None);
-    };
-    let minimum = transfer.request.minimum();
     loop {
-        let answer = match progress.attempted.take() {
-            Some(answer) => answer,
-            None => {
-                match attempt_again(scope, transfer, io, progress.done, &mut progress.may_park)? {
-                    Again::Over(answer) => return Ok(Some(hook_result(answer))),
-                    Again::Attempted(answer) => answer,
+        let io = match &mut progress.io {
+            Some(io) => io,
+            none => {
+                scope.yield_if_slice_spent()?;
+                none.insert(io_of(transfer)?)
+            }
+        };
+        let attempted = match progress.attempted.take() {
+            Some(answer) => Some(answer),
+            None if io.is_file() || transfer.file_offset.is_some() => {
+                match transfer_file(scope, io, transfer, progress.done)? {
+                    Some(answer) => return Ok(Some(hook_result(answer))),
+                    None => None,
                 }
             }
+            None => attempt_stream(scope, io, transfer, progress.done, &mut progress.may_park)?,
+        };
+        let Some(answer) = attempted else {
+            io.recheck_kind();
+            progress.io = None;
+            continue;
         };
         if let Ok(count) = answer {
             scope.scheduler.slice().count_transfer(count);
@@ -276,37 +231,49 @@ fn continue_transfer(
         };
         if limit.is_some() {
             progress.ends_at_deadline = true;
-            progress.deadline = scope.scheduler.state().deadline(limit);
+            progress.deadline = scope.scheduler.state().event_loop.deadline(limit);
             return Ok(None);
         }
         match answer {
-            Ok(count) => {
-                if count == 0 || progress.done >= minimum {
-                    return Ok(Some(hook_result(Ok(progress.done))));
-                }
-            }
-            Err(Errno::AGAIN) if progress.may_park.ask(io) || minimum > 0 || raises_eagain() => {
+            Ok(count) if count > 0 && progress.done < transfer.minimum => {}
+            Err(Errno::AGAIN)
+                if progress.may_park.ask(io) || transfer.minimum > 0 || raises_eagain() =>
+            {
                 let timeout = convert::timeout(io.io.timeout())?;
-                if timeout != Some(Duration::ZERO) {
-                    progress.deadline = scope.scheduler.state().deadline(timeout);
-                    return Ok(None);
-                }
-                let interest = transfer.direction.interest();
-                let ready = readiness::wait_until_ready(scope, io, interest, timeout)?;
-                if ready.is_none() {
-                    return time_is_up(progress.done).map(Some);
-                }
+                progress.deadline = scope.scheduler.state().event_loop.deadline(timeout);
+                return Ok(None);
             }
-            Err(_) if progress.done > 0 => return Ok(Some(hook_result(Ok(progress.done)))),
-            Err(errno) => return Ok(Some(hook_result(Err(errno)))),
+            Err(errno) if progress.done == 0 => return Ok(Some(hook_result(Err(errno)))),
+            _ => return Ok(Some(hook_result(Ok(progress.done)))),
         }
     }
 }
 
-/// Whether the call may have all that is asked for. A terminal may wait for more.
-#[inline(always)]
-fn may_be_enough(transfer: &Transfer, io: &IoFacts, count: usize) -> bool {
-    count >= transfer.request.minimum() && !is_read_of_device(transfer, io)
+/// An attempt at what is left. `None` if it is of another kind than remembered.
+fn attempt_stream(
+    scope: &HookScope,
+    io: &IoFacts,
+    transfer: &Transfer,
+    done: usize,
+    may_park: &mut MayPark,
+) -> Result<Option<Result<usize, Errno>>, Error> {
+    let direction = transfer.direction;
+    if is_known_to_block(scope.scheduler, io, direction, may_park) && transfer.has_room()? {
+        return Ok(Some(Err(Errno::AGAIN)));
+    }
+    let sent = match direction {
+        Direction::Write => batched_send::send(scope, io, transfer, done)?,
+        Direction::Read => None,
+    };
+    let attempted = match sent {
+        Some(attempted) => attempted,
+        None => attempt(io, transfer, done)?,
+    };
+    if attempted.0 == Err(Errno::NOTSOCK) {
+        return Ok(None);
+    }
+    record_attempt(scope.scheduler, io, direction, attempted);
+    Ok(Some(attempted.0))
 }
 
 /// How long a terminal waits for the next byte before it ends the read.
@@ -319,74 +286,12 @@ fn device_limit(
 ) -> Result<Option<Duration>, Error> {
     Ok(match answer {
         Err(Errno::AGAIN) if done == 0 => read_limit(io.descriptor),
-        Ok(1..) | Err(Errno::AGAIN) => pause_limit(io.descriptor, done, transfer.request.room()?),
+        Ok(1..) | Err(Errno::AGAIN) => pause_limit(io.descriptor, done, transfer.room()?),
         _ => None,
     })
 }
 
 /// A terminal may end a read before it is readable.
-#[inline(always)]
 fn is_read_of_device(transfer: &Transfer, io: &IoFacts) -> bool {
     transfer.direction == Direction::Read && io.kind == DescriptorKind::PollFirst
-}
-
-/// The bytes transferred before are this call's answer.
-#[cold]
-fn time_is_up(done: usize) -> Result<Value, Error> {
-    match done {
-        0 => Err(io_timeout_error()),
-        _ => Ok(hook_result(Ok(done))),
-    }
-}
-
-/// The outcome of a further attempt.
-enum Again {
-    /// The whole transfer is over: it was a file's.
-    Over(Result<usize, Errno>),
-    Attempted(Result<usize, Errno>),
-}
-
-/// An attempt at what is left, as the kind of the descriptor wants it now.
-#[inline(never)]
-fn attempt_again(
-    scope: &HookScope,
-    transfer: &Transfer,
-    io: &mut IoFacts,
-    done: usize,
-    may_park: &mut MayPark,
-) -> Result<Again, Error> {
-    let (direction, request) = (transfer.direction, transfer.request);
-    loop {
-        if io.is_file() || transfer.file_offset.is_some() {
-            let outcome = match direction {
-                Direction::Read => file_read::read(scope, io, request, transfer.file_offset)?,
-                Direction::Write => file_write::write(scope, io, request, transfer.file_offset)?,
-            };
-            match outcome {
-                FileOutcome::Answer(answer) => return Ok(Again::Over(answer)),
-                FileOutcome::OtherKind => {
-                    io.recheck_kind();
-                    *io = IoFacts::new(transfer.io)?;
-                }
-            }
-        }
-        if is_known_to_block(scope.scheduler, io, direction, may_park) && request.has_room()? {
-            return Ok(Again::Attempted(Err(Errno::AGAIN)));
-        }
-        let sent = match direction {
-            Direction::Write => batched_send::send(scope, io, request, done)?,
-            Direction::Read => None,
-        };
-        let attempted = match sent {
-            Some(attempted) => attempted,
-            None => attempt(io, direction, request, done)?,
-        };
-        if attempted.0 == Err(Errno::NOTSOCK) {
-            io.recheck_kind();
-            *io = IoFacts::new(transfer.io)?;
-            continue;
-        }
-        record_attempt(scope.scheduler, io, direction, attempted);
-        return Ok(Again::Attempted(attempted.0));
-    }
 }

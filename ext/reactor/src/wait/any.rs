@@ -33,6 +33,6 @@ pub fn wait_for_any(
         BegunAny::Ready => Ok(WakeCause::Ready),
         BegunAny::Failed(error) => Err(system_error(&error)),
     };
-    scheduler.state_mut().end_any(scope.slot, registered);
+    scheduler.state_mut().end_any(registered);
     Ok(parked? != WakeCause::Elapsed)
 }

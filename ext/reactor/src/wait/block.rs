@@ -7,10 +7,7 @@ use magnus::{
 };
 use reactor::Deadline;
 use reactor_scheduler::state::{
-    fiber::Slot,
-    interruption::Unblocked,
-    object_ref::ObjectRef,
-    wait::{WaitHook, WakeCause},
+    fiber::Slot, interruption::Unblocked, object_ref::ObjectRef, wait::WakeCause,
 };
 
 use crate::{
@@ -26,23 +23,22 @@ use crate::{
 /// How long a forked child sleeps between two looks whether an `unblock` has come.
 const FORKED_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Parks until unblocked (true) or until the time is up (false).
-#[inline(always)]
+/// Parks until unblocked (true) or until the time is up (false): in `kernel_sleep` if it `sleeps`, else in `block`.
 pub fn block(
     scope: &HookScope,
-    hook: WaitHook,
+    sleeps: bool,
     duration: Option<Duration>,
     blocker: Option<ObjectRef>,
 ) -> Result<bool, Error> {
     let scheduler = scope.scheduler;
     let begun = scheduler
         .state_mut()
-        .begin_block(scope.slot, hook, duration, blocker);
+        .begin_block(scope.slot, sleeps, duration, blocker);
     let Some(timer) = begun else {
         return Ok(true);
     };
     let parked = scheduler.park(scope.slot);
-    scheduler.state_mut().cancel_timer(timer);
+    scheduler.state_mut().event_loop.cancel_timer(timer);
     match parked {
         Ok(cause) => Ok(cause != WakeCause::Elapsed),
         Err(error) => ended_by(scope, duration, error),
@@ -50,14 +46,15 @@ pub fn block(
 }
 
 /// Begins a wait whose limit is not known yet. False if it is over already.
-pub fn begin(scope: &HookScope, hook: WaitHook, blocker: Option<ObjectRef>) -> bool {
+pub fn begin(scope: &HookScope, sleeps: bool, blocker: Option<ObjectRef>) -> bool {
     let mut state = scope.scheduler.state_mut();
-    state.begin_block(scope.slot, hook, None, blocker).is_some()
+    state
+        .begin_block(scope.slot, sleeps, None, blocker)
+        .is_some()
 }
 
 /// An error has ended the wait, unless the fiber closes an IO: then the error is raised later.
 #[cold]
-#[inline(never)]
 fn ended_by(scope: &HookScope, duration: Option<Duration>, error: Error) -> Result<bool, Error> {
     if duration.is_some() || !closes_io() {
         return Err(error);
@@ -67,7 +64,6 @@ fn ended_by(scope: &HookScope, duration: Option<Duration>, error: Error) -> Resu
 
 /// [`block`] in a forked child, where no fiber turns the reactor: looks now and then whether an `unblock` has come.
 #[cold]
-#[inline(never)]
 pub fn block_in_forked_child(
     this: Obj<Scheduler>,
     duration: Option<Duration>,
@@ -100,7 +96,7 @@ pub fn block_in_forked_child(
         }
     };
     let mut state = this.state_mut();
-    state.end_wait(entered.slot);
+    state.end_wait(token);
     state.leave(entered.slot);
     result
 }
@@ -111,11 +107,8 @@ pub fn unblock(this: Obj<Scheduler>, blocker: Value, fiber: Value) {
         return;
     }
     let (fiber, blocker) = (object_ref(fiber), object_ref(blocker));
-    let unblocked = if blocker == this.owner_thread() {
-        this.state_mut().unblock_thread(fiber)
-    } else {
-        this.state_mut().unblock(fiber, blocker)
-    };
+    let blocker = (blocker != this.owner_thread()).then_some(blocker);
+    let unblocked = this.state_mut().unblock(fiber, blocker);
     match unblocked {
         Unblocked::Woken => this.wake_thread(),
         Unblocked::Dropped => {}

@@ -8,73 +8,39 @@ use reactor::{Operation, OperationId};
 use reactor_scheduler::state::driver_operations::Progress;
 use rustix::io::Errno;
 
-use crate::{control::hook_scope::HookScope, ruby::io_facts::IoFacts, wait::work::Interrupted};
+use crate::{control::hook_scope::HookScope, ruby::io_facts::IoFacts};
 
-/// An operation on a file that is over, and what was raised in the fiber meanwhile.
-pub struct EndedOperation {
-    id: OperationId,
-    raised: Option<Error>,
-}
-
-impl EndedOperation {
-    /// The outcome; `into` gets what was read. What was raised in the fiber is raised here.
-    pub fn take(self, scope: &HookScope, into: &mut [u8]) -> Result<Result<usize, Errno>, Error> {
-        let mut state = scope.scheduler.state_mut();
-        let outcome = state.take_outcome(self.id, into);
-        drop(state);
-        let outcome = outcome.unwrap_or(Err(Errno::CANCELED));
-        self.raised.map_or(Ok(outcome), Err)
-    }
-
-    /// The same into memory that may have gone meanwhile: `with_memory` passes it to its closure, or fails.
-    pub fn take_with(
-        self,
-        scope: &HookScope,
-        with_memory: impl FnOnce(&mut dyn FnMut(&mut [u8])) -> Result<(), Error>,
-    ) -> Result<Result<usize, Errno>, Error> {
-        let mut taken = None;
-        let given = with_memory(&mut |bytes| {
-            taken = scope.scheduler.state_mut().take_outcome(self.id, bytes);
-        });
-        scope.scheduler.state_mut().abandon(self.id);
-        given?;
-        let outcome = taken.unwrap_or(Err(Errno::INVAL));
-        self.raised.map_or(Ok(outcome), Err)
-    }
-}
-
-/// Begins to have the driver carry out an operation on a file; [`wait_for_end`] follows. `None` if it does not do that.
-pub fn begin(scope: &HookScope, io: &IoFacts, operation: Operation<'_>) -> Option<OperationId> {
-    let mut state = scope.scheduler.state_mut();
-    state.start_file_operation(scope.slot, io.descriptor, io.io_number(), operation)
-}
-
-/// Parks until the operation is over. An interrupted fiber leaves an operation that only reads, and waits for one that
-/// changes something.
-pub fn wait_for_end(
+/// Parks until the operation on a file is over: its outcome, without what it has read. `None`, and nothing done, if the driver does not do that. An
+/// interrupted fiber takes back an operation that the kernel has not seen, and waits for the end of any other.
+pub fn carry_out(
     scope: &HookScope,
     io: &IoFacts,
-    id: OperationId,
-    interrupted: Interrupted,
-) -> Result<EndedOperation, Error> {
-    let io_number = io.io_number();
-    let ended = wait_for_completion(scope, io_number, id, interrupted);
-    scope.scheduler.unpin((io_number, scope.slot));
-    ended
+    operation: Operation<'_>,
+) -> Result<Option<Result<usize, Errno>>, Error> {
+    let (scheduler, io_number) = (scope.scheduler, io.io_number());
+    let begun =
+        scheduler
+            .state_mut()
+            .start_file_operation(scope.slot, io.descriptor, io_number, operation);
+    let Some(id) = begun else {
+        return Ok(None);
+    };
+    let ended = wait_for_end(scope, io_number, id);
+    scheduler.unpin((io_number, scope.slot));
+    ended.map(Some)
 }
 
-fn wait_for_completion(
+fn wait_for_end(
     scope: &HookScope,
     io_number: u64,
     id: OperationId,
-    interrupted: Interrupted,
-) -> Result<EndedOperation, Error> {
+) -> Result<Result<usize, Errno>, Error> {
     let mut raised = None;
     loop {
         let parked = scope.scheduler.park(scope.slot);
         let mut state = scope.scheduler.state_mut();
         if let Err(error) = parked {
-            if interrupted == Interrupted::Leaves || state.withdraw(id) {
+            if state.withdraw(id) {
                 state.abandon(id);
                 return Err(error);
             }
@@ -84,9 +50,10 @@ fn wait_for_completion(
             }
             raised = Some(error);
         }
-        match state.wait_on_operation(scope.slot, io_number, id) {
-            Progress::Completed => return Ok(EndedOperation { id, raised }),
-            Progress::Pending => {}
+        if state.wait_on_operation(scope.slot, io_number, id) == Progress::Completed {
+            let outcome = state.take_outcome(id, &mut []);
+            let outcome = outcome.unwrap_or(Err(Errno::CANCELED));
+            return raised.map_or(Ok(outcome), Err);
         }
     }
 }

@@ -31,7 +31,6 @@ pub fn watch(io: &IoFacts, interest: Interest) -> Watch {
 }
 
 /// Waits until a descriptor is ready; `None` if the time is up before. A timeout of zero only asks, without parking.
-#[inline(never)]
 pub fn wait_until_ready(
     scope: &HookScope,
     io: &IoFacts,
@@ -41,7 +40,7 @@ pub fn wait_until_ready(
     if timeout == Some(Duration::ZERO) {
         return reactor::poll_now(io.descriptor, interest).map_err(|error| system_error(&error));
     }
-    let deadline = scope.scheduler.state().deadline(timeout);
+    let deadline = scope.scheduler.state().event_loop.deadline(timeout);
     loop {
         let (ready, cause) = match wait_once(scope, io, interest, deadline)? {
             Some(answer) => answer,
@@ -60,7 +59,6 @@ pub fn wait_until_ready(
 }
 
 /// Waits until the descriptor is readable; false if the time is up before.
-#[inline(never)]
 pub fn linger(scope: &HookScope, io: &IoFacts, limit: Option<Duration>) -> Result<bool, Error> {
     let known = scope
         .scheduler
@@ -76,7 +74,6 @@ pub fn linger(scope: &HookScope, io: &IoFacts, limit: Option<Duration>) -> Resul
 
 /// An event has come, while a send was waited for, or before a read that has taken all. To ask poll(2) which is cheaper than
 /// to arm the descriptor, to park and to poll the driver.
-#[inline(never)]
 fn is_readable(scope: &HookScope, io: &IoFacts) -> Result<bool, Error> {
     let answer = reactor::poll_now(io.descriptor, Interest::READABLE);
     let is_readable = answer.map_err(|error| system_error(&error))?.is_some();
@@ -88,7 +85,6 @@ fn is_readable(scope: &HookScope, io: &IoFacts) -> Result<bool, Error> {
 }
 
 /// The readiness of the descriptor, and the cause of the wait's end; `None` if the kernel does not poll it and it is ready.
-#[inline(always)]
 fn wait_once(
     scope: &HookScope,
     io: &IoFacts,
@@ -104,7 +100,6 @@ fn wait_once(
 }
 
 /// `None` if the kernel does not poll the descriptor, which is then always ready, but not for urgent data.
-#[inline(never)]
 pub fn begin_wait(
     scope: &HookScope,
     io: &IoFacts,
@@ -127,7 +122,6 @@ pub fn begin_wait(
 }
 
 /// Undoes what [`begin_wait`] did: what the descriptor was ready for.
-#[inline(never)]
 pub fn end_wait(scheduler: &Scheduler, registered: Registered) -> Ready {
     scheduler.state_mut().end_readiness(registered)
 }

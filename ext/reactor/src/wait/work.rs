@@ -11,38 +11,18 @@ use crate::{
     ruby::error::{runtime_error, system_error},
 };
 
-/// If a fiber is interrupted after its work has begun, it does one of these. (Work that has not begun is taken back.)
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Interrupted {
-    /// It waits for the end: the work changes something, or uses the descriptor of the IO with this number.
-    Waits(u64),
-    /// It leaves at once, because the outcome does not matter.
-    Leaves,
-}
-
-/// The outcome of the work.
-pub struct EndedWork<T> {
-    /// `None` if it was taken back, or left.
-    pub result: Option<T>,
-    /// The error raised in the fiber meanwhile. The caller cleans up, and raises it.
-    pub raised: Option<Error>,
-}
-
-/// Has `work` done by the pool. The fiber is parked until it has ended.
+/// Has `work` done by the pool. The fiber is parked until it has ended. If the fiber is interrupted, work that has not
+/// begun is taken back; the end of other work is waited for, because it uses the descriptor of the IO with this number.
 ///
 /// # Errors
 ///
-/// An error raised before the work began; RuntimeError if the work panicked, or if the scheduler was closed.
+/// What was raised in the fiber; RuntimeError if the work panicked, or if the scheduler was closed.
 pub fn on_pool<T: Send + 'static>(
     scope: &HookScope,
     class: WorkClass,
-    interrupted: Interrupted,
+    io_number: u64,
     work: impl FnOnce() -> T + Send + 'static,
-) -> Result<EndedWork<T>, Error> {
-    let io_number = match interrupted {
-        Interrupted::Waits(number) => number,
-        Interrupted::Leaves => 0,
-    };
+) -> Result<T, Error> {
     let pin = (io_number, scope.slot);
     scope.scheduler.state_mut().pin(pin);
     let ended = wait_for_capacity(scope, io_number, class)
@@ -52,16 +32,13 @@ pub fn on_pool<T: Send + 'static>(
             drop(state);
             job.map_err(|refused| refusal(&refused))
         })
-        .map(|job| wait_for_end(scope, io_number, interrupted, job));
+        .and_then(|job| wait_for_end(scope, io_number, job));
     scope.scheduler.unpin(pin);
-    let (outcome, raised) = ended?;
-    let result = match outcome {
-        None => None,
-        Some(Outcome::Done(result)) => Some(result),
-        Some(Outcome::Panicked(message)) => return Err(runtime_error(message)),
-        Some(Outcome::Dropped) => return Err(runtime_error("the scheduler was closed")),
-    };
-    Ok(EndedWork { result, raised })
+    match ended? {
+        Outcome::Done(result) => Ok(result),
+        Outcome::Panicked(message) => Err(runtime_error(message)),
+        Outcome::Dropped => Err(runtime_error("the scheduler was closed")),
+    }
 }
 
 /// Parks until the pool's queue of this class has room.
@@ -99,13 +76,12 @@ fn refusal(refused: &Refused) -> Error {
     }
 }
 
-/// Parks until the job has ended, or its fiber may leave it.
+/// Parks until the job has ended, or has been taken back.
 fn wait_for_end<T: Send + 'static>(
     scope: &HookScope,
     io_number: u64,
-    interrupted: Interrupted,
     job: Job<T>,
-) -> (Option<Outcome<T>>, Option<Error>) {
+) -> Result<Outcome<T>, Error> {
     let mut kept = scope.scheduler.state_mut().keep_job(job);
     let mut raised = None;
     let outcome = loop {
@@ -116,26 +92,25 @@ fn wait_for_end<T: Send + 'static>(
             // To cancel it drops the work, which is foreign code, so nothing is borrowed meanwhile.
             let job = scope.scheduler.state_mut().take_job(&kept);
             let Some(mut job) = job else {
-                break Some(Outcome::Dropped);
+                break Outcome::Dropped;
             };
-            if job.cancel() || interrupted == Interrupted::Leaves {
-                break None;
+            if job.cancel() {
+                break Outcome::Dropped;
             }
             if is_unwinding {
-                break Some(job.wait());
+                break job.wait();
             }
             kept = scope.scheduler.state_mut().keep_job(job);
         }
         let mut state = scope.scheduler.state_mut();
-        let outcome = state.outcome_of_job(&kept);
-        if outcome.is_some() {
+        if let Some(outcome) = state.outcome_of_job(&kept) {
             break outcome;
         }
         state.wait_on_job(scope.slot, io_number, &kept);
     };
     let job = scope.scheduler.state_mut().take_job(&kept);
     drop(job);
-    (outcome, raised)
+    raised.map_or(Ok(outcome), Err)
 }
 
 /// Parks until no worker and no operation of the driver uses the descriptor of the IO with this number.

@@ -17,60 +17,31 @@ pub type Interrupt = [ObjectRef; 2];
 #[derive(Debug, Default)]
 pub struct Control {
     /// The fiber that has control as far as the scheduler gave it.
-    running: Option<Slot>,
+    pub running: Option<Slot>,
     /// The fiber on whose behalf the running one runs, or ran last, if the scheduler did not make that one.
-    owner: Option<Life>,
-    /// A fiber may have been killed without the hooks having seen it.
-    kill_suspected: bool,
+    pub owner: Option<Life>,
+    /// A fiber may ever have been killed without the hooks having seen it.
+    pub kill_suspected: bool,
     /// The fiber that the VM resumes when a fiber ends: it waits in `fiber` or `drain`, and the scheduler did not make it.
-    root: Option<Slot>,
+    pub root: Option<Slot>,
     /// A fiber has just ended, so the next fiber gets control from the VM.
     just_ended: bool,
     /// Raised in a fiber, meant for the root fiber.
-    fatal_error: Option<ObjectRef>,
+    pub fatal_error: Option<ObjectRef>,
     /// The root fiber is to run what is pending for the thread.
-    has_interrupts_for_root: bool,
+    pub has_interrupts_for_root: bool,
     /// Fibers are cancelled until none is left.
-    cancelling: bool,
+    pub cancelling: bool,
     /// Live fibers that the scheduler has killed.
     cancelled: usize,
-    /// The first error that ended a fiber while other fibers went on.
-    first_error: Option<ObjectRef>,
+    /// The first error that ended a fiber while other fibers went on. The root fiber raises it when all have ended.
+    pub first_error: Option<ObjectRef>,
     /// The wait after which a fiber last started another, and since when it has done nothing else.
     spawn_streak: Option<(Token, Instant)>,
-    interrupts: VecDeque<Interrupt>,
+    pub interrupts: VecDeque<Interrupt>,
 }
 
 impl Control {
-    pub fn running(&self) -> Option<Slot> {
-        self.running
-    }
-
-    pub fn set_running(&mut self, slot: Slot) {
-        self.running = Some(slot);
-    }
-
-    pub fn restore_running(&mut self, running: Option<Slot>) {
-        self.running = running;
-    }
-
-    /// Whether a fiber may ever have been killed without the hooks having seen it.
-    pub fn is_kill_suspected(&self) -> bool {
-        self.kill_suspected
-    }
-
-    pub fn suspect_kill(&mut self) {
-        self.kill_suspected = true;
-    }
-
-    pub fn owner(&self) -> Option<Life> {
-        self.owner
-    }
-
-    pub fn set_owner(&mut self, owner: Life) {
-        self.owner = Some(owner);
-    }
-
     /// The fiber has no record any more, and its slot will be another fiber's.
     pub fn forget_running(&mut self, slot: Slot) {
         if self.running == Some(slot) {
@@ -91,15 +62,6 @@ impl Control {
         self.cancelled -= usize::from(was_cancelled);
     }
 
-    pub fn root(&self) -> Option<Slot> {
-        self.root
-    }
-
-    /// Makes another fiber the root, or none; the one before it.
-    pub fn replace_root(&mut self, root: Option<Slot>) -> Option<Slot> {
-        std::mem::replace(&mut self.root, root)
-    }
-
     /// A fiber is killed by the scheduler: for the first time, unless it `was_cancelled`.
     pub fn count_cancelled(&mut self, was_cancelled: bool) {
         self.cancelled += usize::from(!was_cancelled);
@@ -107,20 +69,6 @@ impl Control {
 
     pub fn cancelled_have_ended(&self) -> bool {
         self.cancelling && self.cancelled == 0
-    }
-
-    pub fn set_cancelling(&mut self, is_cancelling: bool) {
-        self.cancelling = is_cancelling;
-    }
-
-    /// Raised in the root fiber in place of what was to be raised there.
-    pub fn set_fatal_error(&mut self, exception: ObjectRef) {
-        self.fatal_error = Some(exception);
-    }
-
-    /// Raised in the root fiber, unless an earlier error is.
-    pub fn offer_fatal_error(&mut self, exception: ObjectRef) {
-        self.fatal_error.get_or_insert(exception);
     }
 
     pub fn has_pending_for_root(&self) -> bool {
@@ -139,20 +87,6 @@ impl Control {
         std::mem::take(&mut self.has_interrupts_for_root).then_some(Pending::Interrupts)
     }
 
-    /// What is pending for the thread is the root fiber's to run.
-    pub fn leave_interrupts_to_root(&mut self) {
-        self.has_interrupts_for_root = true;
-    }
-
-    /// An error has ended a fiber. The root fiber raises it when all fibers have ended, unless it has an earlier one.
-    pub fn offer_first_error(&mut self, exception: ObjectRef) {
-        self.first_error.get_or_insert(exception);
-    }
-
-    pub fn take_first_error(&mut self) -> Option<ObjectRef> {
-        self.first_error.take()
-    }
-
     /// Since when the fiber has only started other fibers, without a wait. `None`: this is its first.
     pub fn take_spawn_streak(&mut self, token: Token) -> Option<Instant> {
         let streak = self.spawn_streak.take().filter(|(last, _)| *last == token);
@@ -161,18 +95,6 @@ impl Control {
 
     pub fn set_spawn_streak(&mut self, token: Token, since: Instant) {
         self.spawn_streak = Some((token, since));
-    }
-
-    pub fn push_interrupt(&mut self, interrupt: Interrupt) {
-        self.interrupts.push_back(interrupt);
-    }
-
-    pub fn pop_interrupt(&mut self) -> Option<Interrupt> {
-        self.interrupts.pop_front()
-    }
-
-    pub fn has_interrupts(&self) -> bool {
-        !self.interrupts.is_empty()
     }
 
     pub(super) fn for_each_object(&self, visit: &mut impl FnMut(ObjectRef)) {
@@ -194,23 +116,26 @@ mod tests {
 
     #[test]
     fn a_fiber_that_gave_control_away_without_parking_is_told() {
-        let mut control = Control::default();
-        control.set_running(2);
+        let mut control = Control {
+            running: Some(2),
+            ..Control::default()
+        };
         assert_eq!(Some(2), control.resume(1));
         assert_eq!(None, control.resume(1));
-        control.set_running(2);
+        control.running = Some(2);
         control.on_end(false);
         assert_eq!(None, control.resume(1));
-        control.set_running(3);
+        control.running = Some(3);
         assert_eq!(Some(3), control.resume(1));
     }
 
     #[test]
     fn a_fatal_error_is_raised_in_the_root_fiber_only() {
-        let mut control = Control::default();
-        assert_eq!(None, control.replace_root(Some(1)));
-        control.offer_fatal_error(ERROR);
-        control.offer_fatal_error(ObjectRef::new(16));
+        let mut control = Control {
+            root: Some(1),
+            fatal_error: Some(ERROR),
+            ..Control::default()
+        };
         assert_eq!(None, control.take_pending_for_root(2, false));
         assert_eq!(None, control.take_pending_for_root(1, true));
         assert_eq!(
@@ -222,10 +147,12 @@ mod tests {
 
     #[test]
     fn what_is_pending_for_the_thread_is_run_once_by_the_root_fiber_after_an_error() {
-        let mut control = Control::default();
-        control.replace_root(Some(1));
-        control.leave_interrupts_to_root();
-        control.set_fatal_error(ERROR);
+        let mut control = Control {
+            root: Some(1),
+            fatal_error: Some(ERROR),
+            has_interrupts_for_root: true,
+            ..Control::default()
+        };
         assert_eq!(None, control.take_pending_for_root(2, false));
         let all = std::iter::from_fn(|| control.take_pending_for_root(1, false));
         assert_eq!(
@@ -237,8 +164,10 @@ mod tests {
 
     #[test]
     fn without_a_root_fiber_any_foreign_fiber_takes_a_fatal_error() {
-        let mut control = Control::default();
-        control.set_fatal_error(ERROR);
+        let mut control = Control {
+            fatal_error: Some(ERROR),
+            ..Control::default()
+        };
         assert_eq!(None, control.take_pending_for_root(2, true));
         assert_eq!(
             Some(Pending::Raise(ERROR)),

@@ -7,25 +7,39 @@ use std::{
 
 use reactor::{Backend, Deadline, Events, Handle, Reactor, Sleep, TimerId, Token};
 
-use crate::state::virtual_clock::VirtualClock;
+use crate::state::{State, wait::WaitHook};
 
 /// The first sleep in which only an `unblock` can wake a fiber is this long, and later ones up to 16 times as long.
 const FIRST_DEADLOCK_CHECK: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Default)]
 pub struct EventLoop {
-    reactor: Option<Reactor>,
-    backend: Option<Backend>,
+    /// While it is open.
+    pub reactor: Option<Reactor>,
+    /// Known also once it is closed.
+    pub backend: Option<Backend>,
+    pub is_closed: bool,
+    pub is_sleeping: bool,
+    /// Those of the last poll; taken while they are gone through.
+    pub events: Events,
     /// Made for the first [`EventLoop::weak_handle`].
     handle: Option<Arc<Handle>>,
-    events: Events,
-    is_sleeping: bool,
-    is_closed: bool,
     /// The last poll has failed.
     has_failed: bool,
     /// Sleeps in a row in which only an `unblock` could wake a fiber.
     idle_sleeps: u32,
-    virtual_clock: Option<VirtualClock>,
+    virtual_time: Option<VirtualTime>,
+}
+
+/// The clock of timers stands still while fibers run, and advances to the next timer when none can: after the outside has had
+/// some real time to wake one. `lib/reactor/testing.rb` has the rules.
+#[derive(Debug)]
+struct VirtualTime {
+    start: Instant,
+    /// How long to wait for the outside before each advance.
+    settle: Duration,
+    /// While there are any, the clock does not advance.
+    holds: usize,
 }
 
 impl EventLoop {
@@ -44,26 +58,6 @@ impl EventLoop {
         self.is_closed = true;
         self.handle = None;
         self.reactor = None;
-    }
-
-    pub fn is_closed(&self) -> bool {
-        self.is_closed
-    }
-
-    pub fn is_usable(&self) -> bool {
-        !self.is_closed && self.reactor.is_some()
-    }
-
-    pub fn backend(&self) -> Option<Backend> {
-        self.backend
-    }
-
-    pub fn reactor(&self) -> Option<&Reactor> {
-        self.reactor.as_ref()
-    }
-
-    pub fn reactor_mut(&mut self) -> Option<&mut Reactor> {
-        self.reactor.as_mut()
     }
 
     /// A handle for objects that may outlive the loop: it keeps no descriptor open. `None` once closed.
@@ -98,11 +92,6 @@ impl EventLoop {
         Ok(Some(std::mem::take(&mut self.events)))
     }
 
-    /// Gives the memory of the events back.
-    pub fn reuse(&mut self, events: Events) {
-        self.events = events;
-    }
-
     /// Begins a sleep. `only_unblock_helps`: no event of the kernel and no timer can wake a fiber, so the sleep is short
     /// and the caller looks for a deadlock after it, unless the sleep has a limit of its own.
     pub fn begin_sleep(
@@ -116,14 +105,6 @@ impl EventLoop {
         let limit = limit.or(is_idle.then(|| deadlock_check_interval(self.idle_sleeps)));
         self.is_sleeping = true;
         Some((reactor.sleep(limit), reactor.handle()))
-    }
-
-    pub fn end_sleep(&mut self) {
-        self.is_sleeping = false;
-    }
-
-    pub fn is_sleeping(&self) -> bool {
-        self.is_sleeping
     }
 
     /// Whether the last sleep was one in which only an `unblock` could wake a fiber.
@@ -166,35 +147,56 @@ impl EventLoop {
             return false;
         };
         reactor.freeze_clock();
-        self.virtual_clock = Some(VirtualClock::new(reactor.now(), settle));
+        self.virtual_time = Some(VirtualTime {
+            start: reactor.now(),
+            settle,
+            holds: 0,
+        });
         true
     }
 
     pub fn is_virtual(&self) -> bool {
-        self.virtual_clock.is_some()
-    }
-
-    pub fn virtual_clock_mut(&mut self) -> Option<&mut VirtualClock> {
-        self.virtual_clock.as_mut()
+        self.virtual_time.is_some()
     }
 
     /// Virtual time since it began; `None` if time is real.
     pub fn virtual_elapsed(&self) -> Option<Duration> {
-        let clock = self.virtual_clock.as_ref()?;
-        Some(clock.elapsed(self.reactor.as_ref()?.now()))
+        let time = self.virtual_time.as_ref()?;
+        Some(self.reactor.as_ref()?.now() - time.start)
     }
 
-    /// How long to wait for the outside before the clock advances; `None` if it does not: time is real, the clock is held,
-    /// or there is no timer to advance to.
-    pub fn settle(&self) -> Option<Duration> {
-        let clock = self.virtual_clock.as_ref()?;
-        let has_timers = self.reactor.as_ref().is_some_and(|r| r.timers() > 0);
-        clock.settle().filter(|_| has_timers)
+    /// From true to false the virtual clock does not advance.
+    pub fn hold_clock(&mut self, begins: bool) {
+        if let Some(time) = &mut self.virtual_time {
+            time.holds = match begins {
+                true => time.holds + 1,
+                false => time.holds.saturating_sub(1),
+            };
+        }
+    }
+}
+
+impl State {
+    /// How long to wait for the outside before the clock advances. `None` if it does not: time is real, the clock is held,
+    /// there is no timer to advance to, a fiber can run, or one waits for work in this process, which ends by itself.
+    pub fn settle_before_advance(&self) -> Option<Duration> {
+        let time = self.event_loop.virtual_time.as_ref()?;
+        let advances = time.holds == 0
+            && self.is_idle()
+            && self.event_loop.reactor.as_ref()?.timers() > 0
+            && !self
+                .fibers
+                .records()
+                .any(|record| record.wait.goes_on() && record.wait.hook() == WaitHook::Other);
+        advances.then_some(time.settle)
     }
 
-    pub fn advance_to_next_timer(&mut self) {
-        if let Some(reactor) = &mut self.reactor {
-            reactor.advance_to_next_timer();
+    /// The clock advances to the next timer, unless a fiber can run.
+    pub fn advance_if_idle(&mut self) {
+        if self.is_idle() {
+            if let Some(reactor) = &mut self.event_loop.reactor {
+                reactor.advance_to_next_timer();
+            }
         }
     }
 }
@@ -214,6 +216,7 @@ mod tests {
     };
 
     use super::{EventLoop, deadlock_check_interval};
+    use crate::state::State;
 
     fn open() -> EventLoop {
         let mut event_loop = EventLoop::default();
@@ -226,9 +229,9 @@ mod tests {
     fn a_loop_opens_and_closes_once() {
         let mut event_loop = open();
         assert!(!event_loop.open(Reactor::with_driver(Box::new(Mock::new().0))));
-        assert!(event_loop.is_usable());
+        assert!(event_loop.reactor.is_some());
         event_loop.close();
-        assert!(event_loop.is_closed() && !event_loop.is_usable());
+        assert!(event_loop.is_closed && event_loop.reactor.is_none());
         assert!(!event_loop.open(Reactor::with_driver(Box::new(Mock::new().0))));
         assert!(event_loop.begin_sleep(None, true).is_none());
         assert!(event_loop.collect().unwrap().is_none());
@@ -297,31 +300,35 @@ mod tests {
         let mut event_loop = open();
         let (sleep, _) = event_loop.begin_sleep(None, true).unwrap();
         assert!(sleep.timeout().unwrap() <= Duration::from_millis(100));
-        assert!(event_loop.is_sleeping() && event_loop.slept_idle());
-        event_loop.end_sleep();
+        assert!(event_loop.is_sleeping && event_loop.slept_idle());
+        event_loop.is_sleeping = false;
         drop(event_loop.begin_sleep(None, false).unwrap());
         assert!(!event_loop.slept_idle());
         assert!(event_loop.wake_thread());
-        event_loop.end_sleep();
+        event_loop.is_sleeping = false;
         assert!(!event_loop.wake_thread());
     }
 
     #[test]
     fn a_frozen_clock_advances_to_the_next_timer() {
-        let mut event_loop = open();
-        assert_eq!(None, event_loop.virtual_elapsed());
-        assert!(event_loop.freeze_clock(Duration::from_millis(3)));
-        assert!(!event_loop.freeze_clock(Duration::from_millis(3)));
-        assert_eq!(None, event_loop.settle());
+        let (settle, mut state) = (Some(Duration::from_millis(3)), State::default());
+        state.event_loop = open();
+        assert_eq!(None, state.event_loop.virtual_elapsed());
+        assert!(state.event_loop.freeze_clock(settle.unwrap()));
+        assert!(!state.event_loop.freeze_clock(settle.unwrap()));
+        assert_eq!(None, state.settle_before_advance());
         let hour = Some(Duration::from_secs(3600));
-        let deadline = event_loop.deadline(hour);
-        event_loop.timer(deadline, Token::new(1, 1));
-        assert_eq!(Some(Duration::from_millis(3)), event_loop.settle());
-        event_loop.virtual_clock_mut().unwrap().hold();
-        assert_eq!(None, event_loop.settle());
-        event_loop.advance_to_next_timer();
-        assert_eq!(hour, event_loop.virtual_elapsed());
-        let events = event_loop.collect().unwrap().unwrap();
+        let deadline = state.event_loop.deadline(hour);
+        state.event_loop.timer(deadline, Token::new(1, 1));
+        for (begins, expected) in [(false, settle), (true, None), (true, None), (false, None)] {
+            state.event_loop.hold_clock(begins);
+            assert_eq!(expected, state.settle_before_advance());
+        }
+        state.event_loop.hold_clock(false);
+        assert_eq!(settle, state.settle_before_advance());
+        state.advance_if_idle();
+        assert_eq!(hour, state.event_loop.virtual_elapsed());
+        let events = state.event_loop.collect().unwrap().unwrap();
         assert_eq!(Ready::ELAPSED, events[0].ready);
     }
 }

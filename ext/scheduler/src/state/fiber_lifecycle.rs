@@ -2,14 +2,14 @@
 
 use std::time::Instant;
 
-use reactor::{Backend, Reactor};
+use reactor::Token;
 
 use crate::state::{
     State,
     fiber::{FiberRecord, Slot},
     object_ref::ObjectRef,
     trace::TraceEvent,
-    wait::WaitStatus,
+    wait::WakeCause,
 };
 
 /// The slot of a fiber, and whether the fiber was not kept until now: then the caller issues the write barrier.
@@ -22,6 +22,7 @@ pub struct EnteredFiber {
 /// The part of the state that is restored when a started fiber gives control back to its starter.
 #[derive(Clone, Copy, Debug)]
 pub struct Start {
+    turn: Token,
     outer_root: Option<Slot>,
     /// The starter was made by `Fiber.schedule` itself.
     pub is_nested: bool,
@@ -29,11 +30,6 @@ pub struct Start {
 
 impl State {
     // --- the scheduler -------------------------------------------------------------------------------------------
-
-    /// False, and nothing done, if it was open before.
-    pub fn open(&mut self, reactor: Reactor) -> bool {
-        self.event_loop.open(reactor)
-    }
 
     /// Releases the reactor's descriptors, waits until no worker uses memory of a fiber, and drops the jobs of fibers that never
     /// go on.
@@ -43,37 +39,16 @@ impl State {
         self.jobs.clear();
     }
 
-    pub fn is_closed(&self) -> bool {
-        self.event_loop.is_closed()
-    }
-
-    /// Whether it is open.
-    pub fn is_usable(&self) -> bool {
-        self.event_loop.is_usable()
-    }
-
-    pub fn backend(&self) -> Option<Backend> {
-        self.event_loop.backend()
-    }
-
-    /// The time of the last poll.
-    pub fn clock(&self) -> Option<Instant> {
-        self.event_loop.clock()
-    }
-
     // --- hooks ---------------------------------------------------------------------------------------------------
 
     /// A hook begins in this fiber, which has control. `None` if the scheduler is not open.
     ///
     /// If the fiber was not kept until now, the caller goes on with [`State::collectable`].
-    #[inline(always)] // in every hook
     pub fn enter(&mut self, fiber: ObjectRef) -> Option<EnteredFiber> {
-        if !self.is_usable() {
-            return None;
-        }
+        self.event_loop.reactor.as_ref()?;
         let entered = self.find_or_insert(fiber);
-        let before = self.control.running();
-        self.control.set_running(entered.slot);
+        let before = self.control.running;
+        self.control.running = Some(entered.slot);
         if self.fibers.enter_hook(entered.slot) {
             return Some(entered);
         }
@@ -87,7 +62,7 @@ impl State {
         let record = self.fibers.get(slot).filter(|_| before != Some(slot));
         if record.is_some_and(FiberRecord::was_collectable) {
             self.fibers.leave_hook(slot);
-            self.control.restore_running(before);
+            self.control.running = before;
             return EnteredFiber { slot, is_new: true };
         }
         self.note_resumer(slot, before);
@@ -106,8 +81,8 @@ impl State {
             true => slot,
             false => self.fibers.insert(fiber, false),
         };
-        let before = self.control.running();
-        self.control.set_running(slot);
+        let before = self.control.running;
+        self.control.running = Some(slot);
         self.fibers.enter_hook(slot);
         self.note_resumer(slot, before);
         slot
@@ -115,19 +90,14 @@ impl State {
 
     /// A fiber that the scheduler did not make has control: the fiber that had it before has resumed it.
     #[cold]
-    #[inline(never)]
     fn note_resumer(&mut self, slot: Slot, before: Option<Slot>) {
         let before = before.filter(|before| self.fibers.is_scheduled(*before));
-        let owner = before.map_or(self.control.owner(), |before| {
-            Some(self.fibers.life(before))
-        });
+        let owner = before.map_or(self.control.owner, |before| Some(self.fibers.life(before)));
         self.fibers.set_owner(slot, owner);
-        self.fibers.note_resumed_in_wait(slot);
         self.note_owner(slot);
     }
 
     /// Control is in this fiber. The owner of a fiber that the scheduler made is the fiber itself, so it is not noted.
-    #[inline]
     fn note_owner(&mut self, slot: Slot) {
         if !self.fibers.is_scheduled(slot) {
             self.note_owner_of(slot);
@@ -135,9 +105,8 @@ impl State {
     }
 
     #[cold]
-    #[inline(never)]
     fn note_owner_of(&mut self, slot: Slot) {
-        self.control.set_owner(self.fibers.owner_or_self(slot));
+        self.control.owner = Some(self.fibers.owner_or_self(slot));
     }
 
     /// A hook begins in this fiber of a forked child, where the scheduler serves as a list of waits only.
@@ -182,34 +151,47 @@ impl State {
 
     /// The scheduler cancels its fibers, those that their `ensure` clauses start as well. Returns the live ones.
     pub fn begin_cancel(&mut self) -> Vec<Slot> {
-        self.control.set_cancelling(true);
+        self.control.cancelling = true;
         self.fibers.scheduled().collect()
     }
 
     // --- parking -------------------------------------------------------------------------------------------------
 
-    /// The wait of a fiber has begun, and it gives control away. As [`State::may_concern_owner`].
-    pub fn before_park(&mut self, slot: Slot) -> bool {
+    /// The wait of a fiber has begun, and it gives control away. The token of the wait, and as [`State::may_concern_owner`].
+    pub fn before_park(&mut self, slot: Slot) -> (Token, bool) {
         self.counters.parks += 1;
         let clock = self.event_loop.clock();
-        let mut is_scheduled = true;
+        let (mut number, mut is_scheduled) = (0, true);
         if let Some(record) = self.fibers.get_mut(slot) {
-            record.set_parked_at(clock);
-            is_scheduled = record.is_scheduled();
+            record.wait.parked_at = clock;
+            (number, is_scheduled) = (record.wait.number, record.is_scheduled);
         }
         self.trace_event(TraceEvent::Park, slot);
-        self.may_be_killed(slot) || (!is_scheduled && self.may_have_timeout_of_owner(slot))
+        let may_concern_owner =
+            self.may_be_killed(slot) || (!is_scheduled && self.before_park_of_foreign(slot));
+        (Token::new(slot, number), may_concern_owner)
+    }
+
+    #[cold]
+    fn before_park_of_foreign(&mut self, slot: Slot) -> bool {
+        self.fibers.note_unheard_owner(slot);
+        self.may_have_timeout_of_owner(slot)
     }
 
     /// The fiber goes on.
-    pub fn after_park(&mut self, slot: Slot) {
-        self.trace_event(TraceEvent::Unpark, slot);
-        self.fibers.end_wait(slot);
+    pub fn after_park(&mut self, wait: Token) {
+        self.trace_event(TraceEvent::Unpark, wait.index());
+        self.fibers.end_wait(wait);
     }
 
-    /// The fiber's wait is over, though it has not parked.
-    pub fn end_wait(&mut self, slot: Slot) {
-        self.fibers.end_wait(slot);
+    /// The token of the fiber's innermost wait.
+    pub fn wait_token(&self, slot: Slot) -> Token {
+        self.fibers.wait_token(slot)
+    }
+
+    /// The wait with this token is over, though its fiber has not parked.
+    pub fn end_wait(&mut self, wait: Token) {
+        self.fibers.end_wait(wait);
     }
 
     /// Whether the fiber's wait is over and it has left the ready queue.
@@ -217,18 +199,17 @@ impl State {
         self.fibers.may_run(slot)
     }
 
-    /// As [`State::poll_wait`], but what is pending is left for later.
-    pub fn poll_wake(&self, slot: Slot) -> WaitStatus {
-        self.fibers
-            .get(slot)
-            .map_or(WaitStatus::UNKNOWN, FiberRecord::poll_wake)
+    /// How the fiber's wait has ended, if it has. As [`State::poll_wait`], but what is pending is left for later.
+    pub fn wake_cause(&self, slot: Slot) -> Option<WakeCause> {
+        let record = self.fibers.get(slot);
+        record.map_or(Some(WakeCause::Unblocked), FiberRecord::wake_cause)
     }
 
     // --- switching -----------------------------------------------------------------------------------------------
 
     /// Control is about to go to another fiber.
     pub fn before_switch(&mut self, to: Slot) {
-        self.control.set_running(to);
+        self.control.running = Some(to);
         self.note_owner(to);
         self.counters.switches += 1;
     }
@@ -247,7 +228,6 @@ impl State {
 
     /// A fiber has given control away, and perhaps without parking.
     #[cold]
-    #[inline(never)]
     fn queue_left(&mut self, left: Slot) {
         if self.is_running(left) {
             self.enqueue(left);
@@ -256,58 +236,9 @@ impl State {
     }
 
     /// Whether the fiber may have been killed without the hooks having seen it, or a timeout of its owner may be around its wait.
-    #[inline(always)]
     pub fn may_concern_owner(&self, slot: Slot) -> bool {
         self.may_be_killed(slot)
             || (!self.fibers.is_scheduled(slot) && self.may_have_timeout_of_owner(slot))
-    }
-
-    /// Whether the fiber may have been killed without the hooks having seen it: the VM has raised in another fiber that runs on
-    /// behalf of the same owner.
-    #[inline(always)]
-    pub fn may_be_killed(&self, slot: Slot) -> bool {
-        self.control.is_kill_suspected() && self.is_kill_suspected(slot)
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn is_kill_suspected(&self, slot: Slot) -> bool {
-        let record = self.fibers.get(slot);
-        record.is_some_and(|record| match record.owner() {
-            None => record.is_kill_suspected() && !record.is_killed(),
-            Some(_) => self.may_be_killed_with_owner(record, slot),
-        })
-    }
-
-    #[cold]
-    fn may_be_killed_with_owner(&self, record: &FiberRecord, slot: Slot) -> bool {
-        let owner = self.fibers.get(self.fibers.owner_or_self(slot).slot);
-        !record.is_killed() && owner.is_some_and(FiberRecord::is_kill_suspected)
-    }
-
-    /// Records that an exception of the VM has reached this fiber. Its owner may have been killed.
-    pub fn note_raise(&mut self, slot: Slot) {
-        if !self.fibers.is_scheduled(slot) {
-            let owner = self.fibers.owner_or_self(slot).slot;
-            self.control.suspect_kill();
-            if let Some(record) = self.fibers.get_mut(owner) {
-                record.set_kill_suspected(true);
-            }
-        }
-    }
-
-    /// The fiber is not killed.
-    pub fn note_no_kill(&mut self, slot: Slot) {
-        if let Some(record) = self.fibers.get_mut(slot) {
-            record.set_kill_suspected(false);
-        }
-    }
-
-    /// Records that the VM kills the fiber. Returns whether that was recorded before.
-    pub fn mark_killed(&mut self, slot: Slot) -> bool {
-        self.fibers
-            .get_mut(slot)
-            .is_some_and(FiberRecord::mark_killed)
     }
 
     // --- starting and ending -------------------------------------------------------------------------------------
@@ -320,27 +251,34 @@ impl State {
 
     /// A fiber gives control to one that it has started.
     pub fn begin_start(&mut self, starter: Slot, started: Slot) -> Start {
+        let turn = self.begin_turn(starter);
         let spawner = self.enqueue_first(starter);
         if let Some(record) = self.fibers.get_mut(started) {
-            record.set_spawner(spawner);
+            record.spawner = spawner;
         }
         let is_nested = self.is_scheduled(starter);
         let outer_root = match is_nested {
-            true => self.control.root(),
-            false => self.control.replace_root(Some(starter)),
+            true => self.control.root,
+            false => self.control.root.replace(starter),
         };
-        self.control.set_running(started);
+        self.control.running = Some(started);
         self.trace_event(TraceEvent::Control, started);
         Start {
+            turn,
             outer_root,
             is_nested,
         }
     }
 
     /// The started fiber has parked or ended, and the starter goes on.
-    pub fn end_start(&mut self, starter: Slot, start: Start) {
-        self.control.replace_root(start.outer_root);
-        self.fibers.end_wait(starter);
+    pub fn end_start(&mut self, start: Start) {
+        self.control.root = start.outer_root;
+        self.fibers.end_wait(start.turn);
+    }
+
+    /// A fiber is about to give control away without a wait. The token for [`State::end_wait`].
+    pub fn begin_turn(&mut self, slot: Slot) -> Token {
+        self.fibers.begin_turn(slot)
     }
 
     /// Since when the fiber has only started other fibers, without a wait. `None`: this is its first.
@@ -359,31 +297,30 @@ impl State {
         let slot = self.fibers.find(fiber);
         let record = slot.and_then(|slot| self.fibers.get(slot));
         self.control
-            .on_end(record.is_some_and(FiberRecord::is_cancelled));
+            .on_end(record.is_some_and(|record| record.is_cancelled));
         if let Some(slot) = slot {
             self.trace_event(TraceEvent::End, slot);
             self.fibers.remove(slot);
         }
     }
 
-    /// The root fiber begins to wait for the end of all fibers. Returns the root fiber before it.
-    pub fn begin_drain(&mut self, slot: Slot) -> Option<Slot> {
+    /// The root fiber begins to wait for the end of all fibers. The token for [`State::end_drain`], and the root fiber before it.
+    pub fn begin_drain(&mut self, slot: Slot) -> (Token, Option<Slot>) {
         self.trace_event(TraceEvent::Drain, slot);
-        self.control.replace_root(Some(slot))
+        (self.begin_turn(slot), self.control.root.replace(slot))
     }
 
     /// It goes on. The first error that ended a fiber, if `succeeded`; it is kept otherwise.
     pub fn end_drain(
         &mut self,
-        slot: Slot,
-        outer_root: Option<Slot>,
+        (turn, outer_root): (Token, Option<Slot>),
         succeeded: bool,
     ) -> Option<ObjectRef> {
-        self.control.replace_root(outer_root);
-        self.control.set_cancelling(false);
-        self.after_park(slot);
+        self.control.root = outer_root;
+        self.control.cancelling = false;
+        self.after_park(turn);
         match succeeded {
-            true => self.control.take_first_error(),
+            true => self.control.first_error.take(),
             false => None,
         }
     }

@@ -6,10 +6,10 @@ use reactor::Histogram;
 
 use crate::state::{
     State,
-    fiber::{FiberRecord, FiberState, Slot},
+    fiber::{FiberRecord, Slot},
     object_ref::ObjectRef,
     trace::{Recording, Trace, TraceEvent},
-    wait::WaitHook,
+    wait::{FiberState, WaitHook},
 };
 
 /// What one fiber does.
@@ -27,20 +27,20 @@ pub struct FiberRow {
 
 impl FiberRow {
     fn of(record: &FiberRecord) -> Self {
-        let state = match record.state() {
-            FiberState::Parked(_) => "waiting",
+        let state = match record.wait.state {
+            FiberState::Parked => "waiting",
             FiberState::Woken(_) => "ready",
-            FiberState::Running if record.is_queued() => "ready",
+            FiberState::Running if record.queued => "ready",
             FiberState::Running => "running",
         };
         Self {
-            fiber: record.fiber(),
+            fiber: record.fiber,
             state,
-            hook: record.hook(),
-            io_number: record.io_number(),
-            events: record.events(),
-            waits_for_unblock_only: record.waits_for_unblock_only(),
-            waiting_since: record.parked_at().filter(|_| state != "running"),
+            hook: record.wait.hook(),
+            io_number: record.wait.io_number(),
+            events: record.wait.events(),
+            waits_for_unblock_only: record.wait.is_unblock_only(),
+            waiting_since: record.wait.parked_at.filter(|_| state != "running"),
         }
     }
 }
@@ -58,7 +58,7 @@ impl State {
         rows.push(("ready", self.queue.len() as u64));
         rows.extend(self.waiting_rows());
         rows.push(("watchers", self.watchers.records().len() as u64));
-        if let Some(reactor) = self.reactor() {
+        if let Some(reactor) = self.event_loop.reactor.as_ref() {
             rows.push(("timers", reactor.timers() as u64));
             let now = Instant::now();
             let asleep = reactor.times().asleep(now);
@@ -74,8 +74,10 @@ impl State {
     /// How many fibers are parked in each hook.
     fn waiting_rows(&self) -> [(&'static str, u64); WaitHook::ALL.len()] {
         let mut rows = WaitHook::ALL.map(|hook| (hook.waiting_name(), 0));
-        for record in self.fibers.records().filter(|record| record.is_parked()) {
-            let place = WaitHook::ALL.iter().position(|hook| *hook == record.hook());
+        for record in self.fibers.records().filter(|record| record.wait.goes_on()) {
+            let place = WaitHook::ALL
+                .iter()
+                .position(|hook| *hook == record.wait.hook());
             rows[place.unwrap_or_default()].1 += 1;
         }
         rows
@@ -83,7 +85,7 @@ impl State {
 
     /// The lengths of turns, the latenesses of timers, and how long jobs of the pool were queued. Empty once closed.
     pub fn histograms(&self) -> Vec<(&'static str, Histogram)> {
-        let Some(reactor) = self.reactor() else {
+        let Some(reactor) = self.event_loop.reactor.as_ref() else {
             return Vec::new();
         };
         vec![
@@ -95,20 +97,20 @@ impl State {
 
     /// A row for each fiber that is not to be collected.
     pub fn fiber_rows(&self) -> Vec<FiberRow> {
-        let kept = self.fibers.kept_records(self.control.running());
+        let kept = self.fibers.kept_records(self.control.running);
         kept.map(FiberRow::of).collect()
     }
 
     /// A row for each of at most `limit` fibers, those that have waited longest.
     pub fn longest_waits(&self, limit: usize) -> Vec<FiberRow> {
-        let kept = self.fibers.kept_records(self.control.running());
-        let waiting = kept.filter(|record| record.parked_at().is_some());
+        let kept = self.fibers.kept_records(self.control.running);
+        let waiting = kept.filter(|record| record.wait.parked_at.is_some());
         let mut records: Vec<_> = waiting.collect();
         if records.len() > limit {
-            records.select_nth_unstable_by_key(limit, |record| record.parked_at());
+            records.select_nth_unstable_by_key(limit, |record| record.wait.parked_at);
             records.truncate(limit);
         }
-        records.sort_unstable_by_key(|record| record.parked_at());
+        records.sort_unstable_by_key(|record| record.wait.parked_at);
         let rows = records.into_iter().map(FiberRow::of);
         rows.filter(|row| row.waiting_since.is_some()).collect()
     }
@@ -118,21 +120,21 @@ impl State {
         WaitHook::ALL.into_iter().filter(move |hook| {
             let mut records = self.fibers.records();
             let is_watched = *hook == WaitHook::Io && !self.watchers.is_empty();
-            is_watched || records.any(|record| record.hook() == *hook && record.is_parked())
+            is_watched || records.any(|record| record.wait.hook() == *hook && record.wait.goes_on())
         })
     }
 
     /// A number that changes whenever control changes hands; `None` while the thread sleeps in the kernel, and while there
     /// is no fiber that could be held up.
     pub fn progress_count(&self) -> Option<u64> {
-        let is_idle = self.event_loop.is_sleeping() || self.fibers.live() == 0;
+        let is_idle = self.event_loop.is_sleeping || self.fibers.live() == 0;
         (!is_idle).then(|| self.counters.progress())
     }
 
     /// The fiber that has control as far as the scheduler gave it; `None` if it does not know the fiber.
     pub fn running_fiber(&self) -> Option<ObjectRef> {
-        let running = self.control.running()?;
-        Some(self.fibers.get(running)?.fiber())
+        let running = self.control.running?;
+        Some(self.fibers.get(running)?.fiber)
     }
 
     // --- tracing -------------------------------------------------------------------------------------------------
@@ -177,7 +179,6 @@ impl State {
     }
 
     /// Records what happens to a fiber, if a trace is on.
-    #[inline(always)] // the usual case, no trace, is one comparison
     pub(super) fn trace_event(&mut self, event: TraceEvent, slot: Slot) {
         if self.is_traced() {
             self.record_event(event, slot);
@@ -185,7 +186,6 @@ impl State {
     }
 
     #[cold]
-    #[inline(never)]
     fn record_event(&mut self, event: TraceEvent, slot: Slot) {
         if let Some(trace) = &mut self.trace {
             if let Some(record) = self.fibers.get(slot) {
@@ -195,7 +195,6 @@ impl State {
     }
 
     /// Records what happens to the loop, if a trace is on.
-    #[inline(always)] // likewise
     pub(super) fn trace_turn(&mut self, event: TraceEvent) {
         if self.is_traced() {
             self.record_turn(event);
@@ -203,7 +202,6 @@ impl State {
     }
 
     #[cold]
-    #[inline(never)]
     fn record_turn(&mut self, event: TraceEvent) {
         if let Some(trace) = &mut self.trace {
             trace.turn(event);

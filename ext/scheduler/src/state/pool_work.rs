@@ -4,7 +4,9 @@ use std::time::{Duration, Instant};
 
 use reactor::{Job, Outcome, Pool, Reactor, Refused, Token, WorkClass};
 
-use crate::state::{State, awaited_jobs::AwaitedJob, fiber::Slot, lent_buffers::LentBufferGuard};
+use crate::state::{
+    State, awaited_jobs::AwaitedJob, fiber::Slot, lent_buffers::LentBufferGuard, wait::Purpose,
+};
 
 impl State {
     // --- jobs ----------------------------------------------------------------------------------------------------
@@ -17,11 +19,11 @@ impl State {
         class: WorkClass,
     ) -> bool {
         let has_capacity = |reactor: &Reactor| reactor.pool().has_capacity(class);
-        if self.reactor().is_none_or(has_capacity) {
+        if self.event_loop.reactor.as_ref().is_none_or(has_capacity) {
             return false;
         }
-        let token = self.fibers.begin_work(slot, io_number);
-        if let Some(reactor) = self.reactor() {
+        let token = self.fibers.begin_wait(slot, Purpose::Work { io_number });
+        if let Some(reactor) = &self.event_loop.reactor {
             reactor.pool().notify_when_capacity(token, class);
         }
         true
@@ -29,7 +31,10 @@ impl State {
 
     /// As [`Pool::is_busy`](reactor::Pool::is_busy).
     pub fn is_pool_busy(&self, class: WorkClass) -> bool {
-        self.reactor().is_some_and(|r| r.pool().is_busy(class))
+        self.event_loop
+            .reactor
+            .as_ref()
+            .is_some_and(|r| r.pool().is_busy(class))
     }
 
     /// Gives work to the pool, and begins a wait for its end.
@@ -69,13 +74,13 @@ impl State {
         io_number: u64,
         submit: impl FnOnce(&mut Pool, Token) -> Result<Job<T>, Refused>,
     ) -> Result<Job<T>, Refused> {
-        let token = self.fibers.begin_work(slot, io_number);
-        let job = match self.event_loop.reactor_mut() {
+        let token = self.fibers.begin_wait(slot, Purpose::Work { io_number });
+        let job = match &mut self.event_loop.reactor {
             Some(reactor) => submit(reactor.pool_mut(), token),
             None => Err(Refused::Foreign),
         };
         if job.is_err() {
-            self.fibers.end_wait(slot);
+            self.fibers.end_wait(token);
         }
         job
     }
@@ -92,7 +97,7 @@ impl State {
         io_number: u64,
         job: &AwaitedJob<T>,
     ) {
-        let token = self.fibers.begin_work(slot, io_number);
+        let token = self.fibers.begin_wait(slot, Purpose::Work { io_number });
         if let Some(job) = self.jobs.get(job) {
             job.redirect(token);
         }
@@ -122,7 +127,7 @@ impl State {
     /// would not have to wait long. As many as there are workers may read, and one more that is next, so that none of them
     /// waits for the loop either.
     pub fn should_read_on_pool(&mut self) -> bool {
-        let Some(reactor) = self.event_loop.reactor() else {
+        let Some(reactor) = self.event_loop.reactor.as_ref() else {
             return false;
         };
         let has_worker = self.buffers.count() <= reactor.pool().limits().cpu;

@@ -57,21 +57,9 @@ impl<T, const MARKS: u32> Slab<T, MARKS> {
         self.records.iter().flatten()
     }
 
-    pub fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
-        self.records.iter_mut().flatten()
-    }
-
     pub fn iter(&self) -> impl Iterator<Item = (Token, &T)> {
         let records = self.records.iter().enumerate();
         records.filter_map(|(place, record)| Some((self.token(place), record.as_ref()?)))
-    }
-
-    pub fn iter_mut(&mut self) -> impl Iterator<Item = (Token, &mut T)> {
-        let records = self.records.iter_mut().zip(&self.generations).enumerate();
-        records.filter_map(|(place, (record, generation))| {
-            let token = Token::new(place as u32 | MARKS, *generation);
-            Some((token, record.as_mut()?))
-        })
     }
 
     /// The first record in this place or a later one: its place and its token.

@@ -1,19 +1,18 @@
 //! Waits for descriptors, for time, and for an `unblock`; and the timeouts around them.
 
-use std::{sync::Weak, time::Duration};
+use std::time::Duration;
 
 use reactor::{
-    Attempt, Deadline, DescriptorReadiness, Handle, Interest, OwnerId, Reactor, Ready, TimerId,
-    Token, Wait, WaitId,
+    Attempt, Deadline, DescriptorReadiness, Interest, OwnerId, Ready, TimerId, Token, Wait, WaitId,
 };
 
 use crate::state::{
     State,
-    fiber::{FiberRecord, FiberState, Slot},
+    fiber::Slot,
     object_ref::ObjectRef,
-    timeout_after::Raise,
+    strand::Raise,
     unpolled_waits::UnpolledWaits,
-    wait::{SEVERAL, WaitHook, WaitKind, WakeCause},
+    wait::{FiberState, Purpose, SEVERAL, WakeCause},
 };
 
 /// A descriptor, and the number of the IO object that has it.
@@ -67,11 +66,14 @@ impl State {
         watch: Watch,
         deadline: Option<Deadline>,
     ) -> std::io::Result<Option<Registered>> {
-        let (io_number, events) = (watch.owner_id.0, watch.interest.bits());
-        let token = self.fibers.begin_readiness(slot, io_number, events);
-        let Some(reactor) = self.event_loop.reactor_mut() else {
+        let Some(reactor) = &mut self.event_loop.reactor else {
             return Ok(None);
         };
+        let purpose = Purpose::Readiness {
+            io_number: watch.owner_id.0,
+            events: watch.interest.bits(),
+        };
+        let token = self.fibers.begin_wait(slot, purpose);
         match reactor.wait(watch.descriptor, watch.owner_id, watch.interest, token) {
             Ok(Wait::Pending(wait)) => {
                 let timer = self.event_loop.timer(deadline, token);
@@ -83,11 +85,11 @@ impl State {
                 Ok(Some((ReadinessWait::Unpolled(token), timer)))
             }
             Ok(Wait::Ready(_)) => {
-                self.fibers.end_wait(slot);
+                self.fibers.end_wait(token);
                 Ok(None)
             }
             Err(error) => {
-                self.fibers.end_wait(slot);
+                self.fibers.end_wait(token);
                 Err(error)
             }
         }
@@ -96,7 +98,7 @@ impl State {
     /// Undoes the registrations of a wait: what the descriptor was ready for.
     pub fn end_readiness(&mut self, (wait, timer): Registered) -> Ready {
         self.event_loop.cancel_timer(timer);
-        let reactor = self.event_loop.reactor_mut();
+        let reactor = self.event_loop.reactor.as_mut();
         match wait {
             ReadinessWait::Polled(wait) => {
                 reactor.map_or(Ready::EMPTY, |reactor| reactor.end(wait))
@@ -118,13 +120,18 @@ impl State {
         has_work: bool,
         on_token: impl FnOnce(Token),
     ) -> (RegisteredAny, BegunAny) {
-        let token = match has_work {
-            false => self.fibers.begin_readiness(slot, SEVERAL, 0),
-            true => self.fibers.begin_work(slot, SEVERAL),
+        let io_number = SEVERAL;
+        let purpose = match has_work {
+            false => Purpose::Readiness {
+                io_number,
+                events: 0,
+            },
+            true => Purpose::Work { io_number },
         };
+        let token = self.fibers.begin_wait(slot, purpose);
         let mut waits = Vec::with_capacity(watches.len());
         let mut begun = BegunAny::Parked;
-        if let Some(reactor) = self.event_loop.reactor_mut() {
+        if let Some(reactor) = self.event_loop.reactor.as_mut() {
             for watch in watches {
                 match reactor.wait(watch.descriptor, watch.owner_id, watch.interest, token) {
                     Ok(Wait::Pending(wait)) => {
@@ -152,11 +159,12 @@ impl State {
         (registered, begun)
     }
 
-    pub fn end_any(&mut self, slot: Slot, registered: RegisteredAny) {
-        self.fibers.end_wait(slot);
+    /// The wait is over. If its fiber has parked, it has ended before, and another one is the innermost.
+    pub fn end_any(&mut self, registered: RegisteredAny) {
+        self.fibers.end_wait(registered.token);
         self.unpolled.remove(registered.token);
         self.event_loop.cancel_timer(registered.timer);
-        if let Some(reactor) = self.event_loop.reactor_mut() {
+        if let Some(reactor) = self.event_loop.reactor.as_mut() {
             for wait in registered.waits {
                 reactor.end(wait);
             }
@@ -165,7 +173,7 @@ impl State {
 
     /// The tokens of all waits for the descriptor that have no answer.
     pub(super) fn waiters(&self, descriptor: i32) -> Vec<Token> {
-        let reactor = self.event_loop.reactor();
+        let reactor = self.event_loop.reactor.as_ref();
         let mut tokens = reactor.map_or_else(Vec::new, |reactor| reactor.waiters(descriptor));
         tokens.extend(self.unpolled.tokens(descriptor));
         tokens
@@ -177,28 +185,14 @@ impl State {
         descriptor: i32,
         owner_id: OwnerId,
     ) -> Option<DescriptorReadiness> {
-        let reactor = self.event_loop.reactor()?;
+        let reactor = self.event_loop.reactor.as_ref()?;
         Some(reactor.cached_readiness(descriptor, owner_id))
     }
 
     /// Tells the reactor what a system call has seen.
     pub fn record_attempt(&mut self, watch: Watch, attempt: Attempt) {
-        if let Some(reactor) = self.event_loop.reactor_mut() {
+        if let Some(reactor) = self.event_loop.reactor.as_mut() {
             reactor.attempted(watch.descriptor, watch.owner_id, watch.interest, attempt);
-        }
-    }
-
-    /// The IO object is about to be closed, and no fiber waits for it.
-    pub fn note_close(&mut self, descriptor: i32, owner_id: OwnerId) {
-        if let Some(reactor) = self.event_loop.reactor_mut() {
-            reactor.note_close(descriptor, owner_id);
-        }
-    }
-
-    /// The descriptor refers to another file than before: its waits go on with that file.
-    pub fn replaced(&mut self, descriptor: i32) {
-        if let Some(reactor) = self.event_loop.reactor_mut() {
-            reactor.replaced(descriptor);
         }
     }
 
@@ -209,90 +203,68 @@ impl State {
         self.event_loop.deadline(limit)
     }
 
-    /// Begins a wait for an `unblock`, with a time limit or without. `None` if an `unblock` has come already.
+    /// Begins a wait for an `unblock`: `kernel_sleep` if it `sleeps`, else `block`. Without a limit nothing else ends it. `None` if an
+    /// `unblock` has come already.
     pub fn begin_block(
         &mut self,
         slot: Slot,
-        hook: WaitHook,
+        sleeps: bool,
         limit: Option<Duration>,
         blocker: Option<ObjectRef>,
     ) -> Option<Option<TimerId>> {
-        let blocker = blocker.map_or(0, ObjectRef::address);
-        let token = self
-            .fibers
-            .begin_block(slot, hook, limit.is_none(), blocker)?;
+        let purpose = Purpose::Block {
+            blocker: blocker.map_or(0, ObjectRef::address),
+            sleeps,
+            has_limit: limit.is_some(),
+        };
+        let token = self.fibers.begin_block(slot, purpose)?;
         let deadline = self.event_loop.deadline(limit);
         Some(self.event_loop.timer(deadline, token))
     }
 
     /// Ends the wait of [`State::begin_block`] without a park. Whether an `unblock` has ended it before.
     pub fn end_block(&mut self, slot: Slot) -> bool {
-        let state = self.fibers.get(slot).map(FiberRecord::state);
-        self.fibers.end_wait(slot);
+        let token = self.fibers.wait_token(slot);
+        let state = self.fibers.wait(token).map(|wait| wait.state);
+        self.fibers.end_wait(token);
         state == Some(FiberState::Woken(WakeCause::Unblocked))
-    }
-
-    pub fn cancel_timer(&mut self, timer: Option<TimerId>) {
-        self.event_loop.cancel_timer(timer);
     }
 
     /// Begins a `block` in a forked child, where no driver turns: the caller looks whether it is over.
     pub fn begin_block_in_forked_child(&mut self, slot: Slot) -> Token {
-        self.fibers.begin_wait(slot, WaitKind::Block)
+        self.fibers.begin_wait(slot, Purpose::ANY_UNBLOCK)
     }
 
     /// Whether the wait with this token goes on.
     pub fn is_blocked(&self, token: Token) -> bool {
-        self.fibers.parked(token.index()) == Some((token, WaitKind::Block))
+        self.fibers.parked(token.index()) == Some(token)
     }
 
-    /// Begins a timeout around a block of Ruby code. Without a limit, it fires by [`State::fire_timeout`] only.
-    pub fn begin_timeout(
-        &mut self,
-        slot: Slot,
-        raise: Raise,
-        limit: Option<Duration>,
-    ) -> (Token, Option<TimerId>) {
-        let token = self.timeouts.insert(slot, raise, &self.fibers);
+    /// Begins a timeout around a block of Ruby code. Without a limit, it expires by [`State::expire_timeout`] only.
+    pub fn begin_timeout(&mut self, slot: Slot, raise: Raise, limit: Option<Duration>) -> Token {
+        let token = self.fibers.begin_timeout(slot, raise);
         let deadline = self.event_loop.deadline(limit);
-        (token, self.event_loop.timer(deadline, token))
+        let timer = self.event_loop.timer(deadline, token);
+        let record = self.fibers.get_mut(slot);
+        let timeout = record.and_then(|record| record.timeout_mut(token.generation()));
+        if let Some(timeout) = timeout {
+            timeout.timer = timer;
+        }
+        token
     }
 
     /// The scheduler did not make the fiber, which has this number: it may be collected while the block runs, and the timeout
     /// ends with it.
-    pub fn set_collectable(
-        &mut self,
-        slot: Slot,
-        (token, timer): (Token, Option<TimerId>),
-        fiber_number: u64,
-    ) {
-        if let Some(record) = self.fibers.get_mut(slot) {
-            record.begin_collectable_timeout(fiber_number);
-            self.timeouts.set_collectable(token, slot, timer);
+    pub fn set_collectable(&mut self, token: Token, fiber_number: u64) {
+        if let Some(record) = self.fibers.get_mut(token.index()) {
+            record.set_collectable(token.generation(), fiber_number);
         }
     }
 
-    /// A handle by which the reactor is told that a fiber has been collected. `None` once closed.
-    pub fn weak_handle(&mut self) -> Option<Weak<Handle>> {
-        self.event_loop.weak_handle()
-    }
-
-    /// The fiber in which the block runs has been collected.
-    #[cold]
-    pub(super) fn end_collected_timeout(&mut self, token: Token) {
-        if let Some((fiber, timer)) = self.timeouts.collectable(token) {
-            self.end_timeout((token, timer));
-            self.leave(fiber);
-        }
-    }
-
-    /// The block has ended: nothing is raised after it.
-    pub fn end_timeout(&mut self, (token, timer): (Token, Option<TimerId>)) {
-        self.event_loop.cancel_timer(timer);
-        self.timeouts.remove(token, &mut self.fibers);
-    }
-
-    pub(super) fn reactor(&self) -> Option<&Reactor> {
-        self.event_loop.reactor()
+    /// The block has ended: nothing is raised after it. Whether the timeout was known.
+    pub fn end_timeout(&mut self, token: Token) -> bool {
+        let timer = self.fibers.end_timeout(token);
+        self.event_loop.cancel_timer(timer.flatten());
+        timer.is_some()
     }
 }

@@ -74,7 +74,7 @@ impl State {
             self.make_due(token, Some(Interest::READABLE));
             return Ok(begun);
         }
-        let Some(reactor) = self.event_loop.reactor_mut() else {
+        let Some(reactor) = self.event_loop.reactor.as_mut() else {
             return Ok(begun);
         };
         let wait = reactor.wait(descriptor, owner_id, interest, token);
@@ -124,7 +124,6 @@ impl State {
 
     /// An event has come for a watcher. It is dropped if the watcher does not wait any more.
     #[cold]
-    #[inline(never)]
     pub(super) fn on_watcher_event(&mut self, event: Event) {
         let token = event.token;
         let Some(record) = self.watchers.records().get(token).copied() else {
@@ -143,7 +142,7 @@ impl State {
     /// Undoes the registrations of a watcher: what its descriptor was ready for.
     fn end_registrations(&mut self, token: Token, record: &WatcherRecord) -> Ready {
         self.event_loop.cancel_timer(record.timer);
-        match (record.progress, self.event_loop.reactor_mut()) {
+        match (record.progress, self.event_loop.reactor.as_mut()) {
             (WatcherProgress::Waiting(Some(wait)), Some(reactor)) => reactor.end(wait),
             _ => {
                 self.unpolled.remove(token);
@@ -201,7 +200,6 @@ impl State {
     }
 
     /// The watchers that wait for this IO object.
-    #[inline]
     pub fn watchers_of(&self, descriptor: i32, io_number: u64) -> Vec<Token> {
         if self.watchers.is_empty() {
             return Vec::new();
@@ -210,7 +208,6 @@ impl State {
     }
 
     #[cold]
-    #[inline(never)]
     fn find_watchers_of(&self, descriptor: i32, io_number: u64) -> Vec<Token> {
         let mut tokens = self.waiters(descriptor);
         tokens.retain(|token| {

@@ -9,6 +9,9 @@ use rustix::io::Errno;
 
 use crate::system::{descriptor::borrow, kind::DescriptorKind, nowait};
 
+/// Beyond it an offset is negative for the kernel. pread(2) and pwrite(2) refuse it; to preadv2(2), -1 is the current position.
+const MAX_OFFSET: u64 = i64::MAX as u64;
+
 /// One byte in each of these pieces is read to bring a range into the page cache, because the disk delivers larger ones.
 const POPULATE_STEP: u64 = 32 << 10;
 
@@ -20,8 +23,7 @@ const CACHED_STEP: usize = 64 << 10;
 const READ_PIECE: usize = 128 << 10;
 
 /// Reads from a regular file at `offset`, or at its current position: EAGAIN for what is not in the page cache. From
-/// any other kind, as read(2) and pread(2).
-#[inline]
+/// any other kind, as read(2) and pread(2). EINVAL for an offset beyond [`MAX_OFFSET`], as a negative one is.
 pub fn read(
     kind: DescriptorKind,
     descriptor: RawFd,
@@ -30,7 +32,7 @@ pub fn read(
 ) -> Result<usize, Errno> {
     let fd = borrow(descriptor);
     match (kind, offset) {
-        (DescriptorKind::File, Some(offset)) => {
+        (DescriptorKind::File, Some(offset @ ..=MAX_OFFSET)) => {
             nowait::read_at(fd, &mut [IoSliceMut::new(bytes)], offset)
         }
         (DescriptorKind::File, None) => nowait::read(fd, &mut [IoSliceMut::new(bytes)]),
@@ -40,7 +42,6 @@ pub fn read(
 }
 
 /// Writes to a regular file likewise: EAGAIN if that might take long.
-#[inline]
 pub fn write(
     kind: DescriptorKind,
     descriptor: RawFd,
@@ -49,7 +50,7 @@ pub fn write(
 ) -> Result<usize, Errno> {
     let fd = borrow(descriptor);
     match (kind, offset) {
-        (DescriptorKind::File, Some(offset)) => {
+        (DescriptorKind::File, Some(offset @ ..=MAX_OFFSET)) => {
             nowait::write_at(fd, &[IoSlice::new(bytes)], offset)
         }
         (DescriptorKind::File, None) => nowait::write(fd, &[IoSlice::new(bytes)]),

@@ -31,7 +31,7 @@ const SEND_FLAGS: SendFlags = SendFlags::DONTWAIT;
 /// The most that is copied between two questions whether other fibers are ready: about 40 us.
 pub const SLICE: usize = 256 << 10;
 
-/// Reads what is there: bytes, 0 at the end, EAGAIN if it would block. A read of nothing waits for nothing: unlike recv(2),
+/// Reads what is there: bytes, 0 at the end, EAGAIN if it would block; at most [`SLICE`] of what never blocks. A read of nothing waits for nothing: unlike recv(2),
 /// read(2) then takes no datagram.
 pub fn read(kind: DescriptorKind, descriptor: RawFd, bytes: &mut [u8]) -> Result<usize, Errno> {
     let fd = borrow(descriptor);
@@ -65,12 +65,13 @@ pub fn read(kind: DescriptorKind, descriptor: RawFd, bytes: &mut [u8]) -> Result
             rustix::io::read(fd, &mut bytes[..size])
         }
         DescriptorKind::NeverBlocks | DescriptorKind::File | DescriptorKind::MemoryFile => {
-            rustix::io::read(fd, bytes)
+            let size = bytes.len().min(SLICE);
+            rustix::io::read(fd, &mut bytes[..size])
         }
     }
 }
 
-/// Writes what fits: bytes, EAGAIN if nothing does. A write of nothing waits for nothing.
+/// Writes what fits: bytes, EAGAIN if nothing does; at most [`SLICE`] of what never blocks. A write of nothing waits for nothing.
 pub fn write(kind: DescriptorKind, descriptor: RawFd, bytes: &[u8]) -> Result<usize, Errno> {
     let fd = borrow(descriptor);
     if bytes.is_empty() {
@@ -103,7 +104,7 @@ pub fn write(kind: DescriptorKind, descriptor: RawFd, bytes: &[u8]) -> Result<us
             rustix::io::write(fd, device_chunk(bytes))
         }
         DescriptorKind::NeverBlocks | DescriptorKind::File | DescriptorKind::MemoryFile => {
-            rustix::io::write(fd, bytes)
+            rustix::io::write(fd, &bytes[..bytes.len().min(SLICE)])
         }
     }
 }

@@ -33,12 +33,10 @@ impl Entry {
         }
     }
 
-    #[inline(always)]
     fn of(object: VALUE) -> &'static Self {
         &CACHE[(mix(object) >> (u64::BITS - ENTRY_BITS)) as usize]
     }
 
-    #[inline(always)]
     fn store(&self, check: u64, number: u64) {
         self.check.store(check, Ordering::Relaxed);
         self.number.store(number, Ordering::Relaxed);
@@ -46,13 +44,11 @@ impl Entry {
 }
 
 /// Fibonacci hashing: the high bits of the product depend on all bits of the value.
-#[inline(always)]
 fn mix(value: u64) -> u64 {
     value.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 /// The object's number, if it is here.
-#[inline(always)]
 pub fn get(object: VALUE) -> Option<u64> {
     let entry = Entry::of(object);
     let number = entry.number.load(Ordering::Relaxed);

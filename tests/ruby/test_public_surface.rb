@@ -1,0 +1,35 @@
+# frozen_string_literal: true
+
+require_relative "helper"
+
+# What a program sees, in the order of the reference (docs/site/ruby.md). A new name is a promise: docs/upgrading.md.
+class TestPublicSurface < ReactorTest
+  FUNCTIONS = %i[run group offload backend backends dump dump_on observe fiber_name fiber_name=].freeze
+
+  CONSTANTS = %i[
+    Scheduler Lifecycle Offload Watching Watcher Inspection FiberStatus Stall Histogram Processes IOSelect AddressResolution
+    Group Server Health Testing Observer SocketPlace PortableScheduler NativeScheduler VERSION
+  ].freeze
+
+  # A fresh process, because the tests make internal constants public.
+  def shown(code) = run_child("require 'reactor/testing'; require 'reactor/observe/observer'; puts(#{code})").out.split.map(&:to_sym)
+
+  def test_functions
+    assert_equal FUNCTIONS.sort, shown("Reactor.singleton_methods").sort
+  end
+
+  def test_constants
+    constants = CONSTANTS - (select_backend? ? [:NativeScheduler] : [])
+    assert_equal constants.sort, shown("Reactor.constants").sort
+  end
+
+  def test_every_scheduler_is_a_scheduler
+    scheduler = Reactor::Scheduler.new(backend: :select)
+    assert_kind_of Reactor::Scheduler, scheduler
+    assert_operator Reactor::Scheduler, :===, scheduler
+    refute_operator Class.new(Reactor::Scheduler), :===, scheduler
+    refute_kind_of Reactor::Server, scheduler
+  ensure
+    scheduler&.close
+  end
+end
