@@ -32,9 +32,9 @@ pub mod observation;
 pub mod pool_work;
 pub mod ready_queue;
 mod send_batching;
-mod slab;
+pub mod slab;
+mod strand;
 pub mod time_slice;
-mod timeout_after;
 pub mod token_mark;
 pub mod trace;
 mod turn;
@@ -43,7 +43,7 @@ pub mod wait;
 pub mod wait_registration;
 mod watchers;
 pub mod watching;
-mod write_latency;
+pub mod write_latency;
 
 use awaited_jobs::AwaitedJobs;
 use control::Control;
@@ -55,7 +55,6 @@ use lent_buffers::LentBuffers;
 use object_ref::ObjectRef;
 use ready_queue::ReadyQueue;
 use send_batching::SendBatching;
-use timeout_after::Timeouts;
 use trace::Trace;
 use unpolled_waits::UnpolledWaits;
 use watchers::Watchers;
@@ -67,20 +66,19 @@ pub struct State {
     pub event_loop: EventLoop,
     fibers: FiberTable,
     queue: ReadyQueue,
-    timeouts: Timeouts,
     watchers: Watchers,
     unpolled: UnpolledWaits,
     control: Control,
-    pins: DescriptorPins,
-    buffers: LentBuffers,
-    jobs: AwaitedJobs,
-    write_latency: WriteLatency,
+    pub pins: DescriptorPins,
+    pub buffers: LentBuffers,
+    pub jobs: AwaitedJobs,
+    pub write_latency: WriteLatency,
     batching: SendBatching,
     counters: Counters,
     /// Kept while a trace is on.
-    trace: Option<Box<Trace>>,
+    pub trace: Option<Box<Trace>>,
     /// Whether each fiber keeps the place of its block.
-    keeps_births: bool,
+    pub keeps_births: bool,
 }
 
 impl State {
@@ -88,7 +86,6 @@ impl State {
     pub fn for_each_object(&self, mut visit: impl FnMut(ObjectRef)) {
         let running = self.control.running;
         self.fibers.for_each_object(running, &mut visit);
-        self.timeouts.for_each_object(&mut visit);
         let watchers = self.watchers.records().values();
         watchers.for_each(|record| visit(record.io));
         self.control.for_each_object(&mut visit);
@@ -104,7 +101,6 @@ impl State {
     pub fn size(&self) -> usize {
         self.fibers.size()
             + self.queue.size()
-            + self.timeouts.size()
             + self.watchers.records().size()
             + self.trace.as_deref().map_or(0, Trace::size)
     }

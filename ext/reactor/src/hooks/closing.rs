@@ -20,17 +20,15 @@ use crate::{
         scheduler::Scheduler,
     },
     ruby::{
-        error::closed_elsewhere_exception,
+        error::{closed_elsewhere, into_exception},
         fiber::is_fiber,
         io::{RealIo, real_io},
         io_facts::IoFacts,
         method::Receiver,
+        object::{object_ref, write_barrier},
         ractor::each_scheduler,
     },
-    wait::{
-        interrupt::{interrupt, interrupt_fiber, interrupt_operation},
-        work::wait_until_unpinned,
-    },
+    wait::work::wait_until_unpinned,
 };
 
 /// A worker uses the descriptor of the IO for the fiber of another thread.
@@ -104,7 +102,7 @@ fn prepare_close_of(
         }
         return Ok(None);
     }
-    interrupt_all(ruby, this, io_number, users)?;
+    interrupt_all(this, io_number, users)?;
     if wait_until_unused(ruby, this, io_number)? {
         return Ok(Some(ruby.to_symbol(IN_USE)));
     }
@@ -121,23 +119,25 @@ fn known(io: RealIo) -> Option<(i32, u64)> {
 }
 
 /// Raises IOError in these fibers, which wait for the IO with this number.
-fn interrupt_all(
-    ruby: &Ruby,
-    this: Obj<Scheduler>,
-    io_number: u64,
-    users: Vec<Slot>,
-) -> Result<(), Error> {
+fn interrupt_all(this: Obj<Scheduler>, io_number: u64, users: Vec<Slot>) -> Result<(), Error> {
     for slot in users {
-        let exception = closed_elsewhere_exception(ruby)?;
+        let exception = into_exception(closed_elsewhere())?;
         interrupt(this, slot, io_number, exception.as_value());
     }
     this.wake_thread();
     Ok(())
 }
 
+/// Raises in a fiber that waits for the readiness of an IO object (0: of any); false, and nothing done, if it does not.
+fn interrupt(this: Obj<Scheduler>, slot: Slot, io_number: u64, exception: Value) -> bool {
+    let exception = object_ref(exception);
+    write_barrier(this, exception);
+    this.state_mut().interrupt(slot, io_number, exception)
+}
+
 /// Parks until no worker uses the descriptor of the IO. True: one does, and the caller is on another thread.
 fn wait_until_unused(ruby: &Ruby, this: Obj<Scheduler>, io_number: u64) -> Result<bool, Error> {
-    if !this.state().is_pinned(io_number) {
+    if !this.state().pins.is_pinned(io_number) {
         return Ok(false);
     }
     if !this.is_owner_thread() {
@@ -207,12 +207,7 @@ pub fn prepare_reopen(
 /// `replaced(io, interrupts)`: the IO object has another file than before. All waits for the descriptor go on with that file,
 /// except that the watchers of this object end without a fiber, and that, if `interrupts`, IOError is raised in the fibers that
 /// wait for this object alone.
-pub fn replaced(
-    ruby: &Ruby,
-    this: Obj<Scheduler>,
-    io: Value,
-    interrupts: bool,
-) -> Result<(), Error> {
+pub fn replaced(this: Obj<Scheduler>, io: Value, interrupts: bool) -> Result<(), Error> {
     let Ok(io) = real_io(io) else {
         return Ok(());
     };
@@ -226,7 +221,7 @@ pub fn replaced(
     })?;
     if interrupts {
         let waiters = this.state().single_waiters_of(descriptor, io_number);
-        interrupt_all(ruby, this, io_number, waiters)?;
+        interrupt_all(this, io_number, waiters)?;
     }
     if let Some(reactor) = &mut this.state_mut().event_loop.reactor {
         reactor.replaced(descriptor);
@@ -269,11 +264,17 @@ pub fn fiber_interrupt(
     if this.is_closed() {
         return Ok(false);
     }
-    if !is_fiber(fiber) {
-        interrupt_operation(this, fiber, exception);
-        return Ok(true);
-    }
-    let is_interrupted = interrupt_fiber(this, fiber, exception);
+    let is_interrupted = if is_fiber(fiber) {
+        let slot = this.state_mut().find(object_ref(fiber));
+        slot.is_some_and(|slot| interrupt(this, slot, 0, exception))
+    } else {
+        let pair = [object_ref(fiber), object_ref(exception)];
+        for object in pair {
+            write_barrier(this, object);
+        }
+        this.state_mut().push_interrupt(pair);
+        true
+    };
     if is_interrupted {
         this.wake_thread();
     }

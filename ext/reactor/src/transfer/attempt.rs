@@ -20,7 +20,6 @@ use crate::{
 };
 
 /// One system call that does not block, on what is left of the buffer.
-#[inline(always)]
 pub fn attempt(io: &IoFacts, transfer: &Transfer, done: usize) -> Result<Attempted, Error> {
     transfer.call(
         done,
@@ -122,7 +121,6 @@ static WAITING: Callers = Callers::new(&[
 pub struct MayPark(Option<bool>);
 
 impl MayPark {
-    #[inline(always)]
     pub fn ask(&mut self, io: &IoFacts) -> bool {
         io.is_ruby_socket
             || io.kind.is_pipe() && *self.0.get_or_insert_with(|| WAITING.have_called())
@@ -130,7 +128,6 @@ impl MayPark {
 }
 
 /// Whether the call would block, and may wait for that in this hook.
-#[inline(always)]
 pub fn is_known_to_block(
     scheduler: &Scheduler,
     io: &IoFacts,

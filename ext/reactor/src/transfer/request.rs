@@ -76,13 +76,11 @@ impl Transfer {
     }
 
     /// Whether there is room. The VM asks for nothing where there is none, so only other buffers are looked at.
-    #[inline(always)] // before each wait for a drained socket
     pub fn has_room(&self) -> Result<bool, Error> {
         Ok(buffer::is_of_vm(self.buffer, &self.extent) || self.room()? > 0)
     }
 
     /// Makes one system call on what is left of the buffer after `done` bytes: one of the two, as the direction says.
-    #[inline(always)]
     pub fn call(
         &self,
         done: usize,

@@ -69,7 +69,6 @@ pub fn transfer(ruby: &Ruby, this: Obj<Scheduler>, transfer: &Transfer) -> Resul
 
 /// The IO of a transfer. Ruby looks at the buffer's size before it looks at the IO. But a kill or a throw out of the IO's
 /// `to_io` goes on.
-#[inline(always)]
 fn io_of(transfer: &Transfer) -> Result<IoFacts, Error> {
     IoFacts::new(transfer.io).map_err(|error| match error.error_type() {
         ErrorType::Jump(_) => error,
@@ -293,7 +292,6 @@ fn device_limit(
 }
 
 /// A terminal may end a read before it is readable.
-#[inline(always)]
 fn is_read_of_device(transfer: &Transfer, io: &IoFacts) -> bool {
     transfer.direction == Direction::Read && io.kind == DescriptorKind::PollFirst
 }

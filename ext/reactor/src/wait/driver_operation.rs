@@ -5,10 +5,12 @@
 
 use magnus::Error;
 use reactor::{Operation, OperationId};
-use reactor_scheduler::state::driver_operations::Progress;
 use rustix::io::Errno;
 
-use crate::{control::hook_scope::HookScope, ruby::io_facts::IoFacts};
+use crate::{
+    control::hook_scope::HookScope,
+    ruby::{error::is_unwinding, io_facts::IoFacts},
+};
 
 /// Parks until the operation on a file is over: its outcome, without what it has read. `None`, and nothing done, if the driver does not do that. An
 /// interrupted fiber takes back an operation that the kernel has not seen, and waits for the end of any other.
@@ -40,17 +42,19 @@ fn wait_for_end(
         let parked = scope.scheduler.park(scope.slot);
         let mut state = scope.scheduler.state_mut();
         if let Err(error) = parked {
-            if state.withdraw(id) {
-                state.abandon(id);
-                return Err(error);
-            }
-            // An unwinding without an exception (a kill, a throw) cannot be kept while other Ruby code runs.
-            if error.value().is_none() {
-                state.wait_blocking(id);
+            if let Some(operations) = state.operations() {
+                if operations.withdraw(id) {
+                    operations.abandon(id);
+                    return Err(error);
+                }
+                // An unwinding without an exception (a kill, a throw) cannot be kept while other Ruby code runs.
+                if is_unwinding(&error) {
+                    _ = operations.wait(id);
+                }
             }
             raised = Some(error);
         }
-        if state.wait_on_operation(scope.slot, io_number, id) == Progress::Completed {
+        if !state.wait_on_operation(scope.slot, io_number, id) {
             let outcome = state.take_outcome(id, &mut []);
             let outcome = outcome.unwrap_or(Err(Errno::CANCELED));
             return raised.map_or(Ok(outcome), Err);

@@ -7,7 +7,7 @@ use std::{
 };
 
 use magnus::{Error, RArray, RString, Ruby, TryConvert, TypedData, Value, typed_data::Obj};
-use reactor::{Job, Outcome, Token, WorkClass};
+use reactor::{Job, Outcome, Reactor, Token, WorkClass};
 use reactor_scheduler::system::getaddrinfo::{
     Address, Hints, Unresolved, error_message, getaddrinfo, is_in_hosts_file,
 };
@@ -45,7 +45,7 @@ enum Progress {
 
 impl magnus::DataTypeFunctions for Lookup {
     fn free(self: Box<Self>) {
-        panics::contain("end of a lookup", || drop(self));
+        _ = panics::catch("end of a lookup", || drop(self));
     }
 }
 
@@ -76,7 +76,10 @@ pub fn lookup(ruby: &Ruby, this: Obj<Scheduler>, question: &[Value]) -> Result<O
             let ask = move || getaddrinfo(host.as_deref(), service.as_deref(), &hints);
             let job = work::begin_work(&scope, class, ask)?;
             // No fiber waits for it yet: a wait that begins later redirects it.
-            scope.scheduler.state_mut().end_wait(scope.slot);
+            let mut state = scope.scheduler.state_mut();
+            let wait = state.wait_token(scope.slot);
+            state.end_wait(wait);
+            drop(state);
             Progress::Pending(job)
         }
         _ => {
@@ -92,7 +95,9 @@ pub fn lookup(ruby: &Ruby, this: Obj<Scheduler>, question: &[Value]) -> Result<O
 /// A name in /etc/hosts does not queue behind those for which nameservers are asked. Only its queue depends on that file: the answer
 /// is the resolver's.
 fn class_of(scope: &HookScope, host: Option<&CStr>, family: i32) -> WorkClass {
-    let would_wait = scope.scheduler.state().is_pool_busy(WorkClass::Network);
+    let reactor = &scope.scheduler.state().event_loop.reactor;
+    let is_busy = |reactor: &Reactor| reactor.pool().is_busy(WorkClass::Network);
+    let would_wait = reactor.as_ref().is_some_and(is_busy);
     match host {
         Some(host) if would_wait && is_in_hosts_file(host, family) => WorkClass::Disk,
         _ => WorkClass::Network,

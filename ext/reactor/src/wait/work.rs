@@ -8,7 +8,7 @@ use reactor::{Job, Outcome, Refused, WorkClass};
 
 use crate::{
     control::hook_scope::HookScope,
-    ruby::error::{runtime_error, system_error},
+    ruby::error::{is_unwinding, runtime_error, system_error},
 };
 
 /// Has `work` done by the pool. The fiber is parked until it has ended. If the fiber is interrupted, work that has not
@@ -24,11 +24,13 @@ pub fn on_pool<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Error> {
     let pin = (io_number, scope.slot);
-    scope.scheduler.state_mut().pin(pin);
+    scope.scheduler.state_mut().pins.pin(pin);
     let ended = wait_for_capacity(scope, io_number, class)
         .and_then(|()| {
             let mut state = scope.scheduler.state_mut();
-            let job = state.submit_or_run(scope.slot, io_number, class, work);
+            let job = state.begin_job(scope.slot, io_number, |pool, token| {
+                pool.submit_or_run(token, class, work)
+            });
             drop(state);
             job.map_err(|refused| refusal(&refused))
         })
@@ -64,7 +66,7 @@ pub fn begin_work<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<Job<T>, Error> {
     let mut state = scope.scheduler.state_mut();
-    let job = state.submit(scope.slot, class, work);
+    let job = state.begin_job(scope.slot, 0, |pool, token| pool.submit(token, class, work));
     drop(state);
     job.map_err(|refused| refusal(&refused))
 }
@@ -82,15 +84,15 @@ fn wait_for_end<T: Send + 'static>(
     io_number: u64,
     job: Job<T>,
 ) -> Result<Outcome<T>, Error> {
-    let mut kept = scope.scheduler.state_mut().keep_job(job);
+    let mut kept = scope.scheduler.state_mut().jobs.keep(job);
     let mut raised = None;
     let outcome = loop {
         if let Err(error) = scope.scheduler.park(scope.slot) {
             // An unwinding without an exception (a kill, a throw) cannot be kept while other Ruby code runs.
-            let is_unwinding = error.value().is_none();
+            let is_unwinding = is_unwinding(&error);
             raised = Some(error);
             // To cancel it drops the work, which is foreign code, so nothing is borrowed meanwhile.
-            let job = scope.scheduler.state_mut().take_job(&kept);
+            let job = scope.scheduler.state_mut().jobs.take(&kept);
             let Some(mut job) = job else {
                 break Outcome::Dropped;
             };
@@ -100,15 +102,19 @@ fn wait_for_end<T: Send + 'static>(
             if is_unwinding {
                 break job.wait();
             }
-            kept = scope.scheduler.state_mut().keep_job(job);
+            kept = scope.scheduler.state_mut().jobs.keep(job);
         }
         let mut state = scope.scheduler.state_mut();
-        if let Some(outcome) = state.outcome_of_job(&kept) {
+        let outcome = match state.jobs.get(&kept) {
+            Some(job) => job.take(),
+            None => Some(Outcome::Dropped), // the scheduler was closed
+        };
+        if let Some(outcome) = outcome {
             break outcome;
         }
         state.wait_on_job(scope.slot, io_number, &kept);
     };
-    let job = scope.scheduler.state_mut().take_job(&kept);
+    let job = scope.scheduler.state_mut().jobs.take(&kept);
     drop(job);
     raised.map_or(Ok(outcome), Err)
 }

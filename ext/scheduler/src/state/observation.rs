@@ -6,10 +6,10 @@ use reactor::Histogram;
 
 use crate::state::{
     State,
-    fiber::{FiberRecord, FiberState, Slot},
+    fiber::{FiberRecord, Slot},
     object_ref::ObjectRef,
-    trace::{Recording, Trace, TraceEvent},
-    wait::WaitHook,
+    trace::TraceEvent,
+    wait::{FiberState, WaitHook},
 };
 
 /// What one fiber does.
@@ -27,20 +27,20 @@ pub struct FiberRow {
 
 impl FiberRow {
     fn of(record: &FiberRecord) -> Self {
-        let state = match record.state() {
-            FiberState::Parked(_) => "waiting",
+        let state = match record.wait.state {
+            FiberState::Parked => "waiting",
             FiberState::Woken(_) => "ready",
-            FiberState::Running if record.is_queued() => "ready",
+            FiberState::Running if record.queued => "ready",
             FiberState::Running => "running",
         };
         Self {
-            fiber: record.fiber(),
+            fiber: record.fiber,
             state,
-            hook: record.hook(),
-            io_number: record.io_number(),
-            events: record.events(),
-            waits_for_unblock_only: record.waits_for_unblock_only(),
-            waiting_since: record.parked_at().filter(|_| state != "running"),
+            hook: record.wait.hook(),
+            io_number: record.wait.io_number(),
+            events: record.wait.events(),
+            waits_for_unblock_only: record.wait.is_unblock_only(),
+            waiting_since: record.wait.parked_at.filter(|_| state != "running"),
         }
     }
 }
@@ -74,8 +74,10 @@ impl State {
     /// How many fibers are parked in each hook.
     fn waiting_rows(&self) -> [(&'static str, u64); WaitHook::ALL.len()] {
         let mut rows = WaitHook::ALL.map(|hook| (hook.waiting_name(), 0));
-        for record in self.fibers.records().filter(|record| record.is_parked()) {
-            let place = WaitHook::ALL.iter().position(|hook| *hook == record.hook());
+        for record in self.fibers.records().filter(|record| record.wait.goes_on()) {
+            let place = WaitHook::ALL
+                .iter()
+                .position(|hook| *hook == record.wait.hook());
             rows[place.unwrap_or_default()].1 += 1;
         }
         rows
@@ -102,13 +104,13 @@ impl State {
     /// A row for each of at most `limit` fibers, those that have waited longest.
     pub fn longest_waits(&self, limit: usize) -> Vec<FiberRow> {
         let kept = self.fibers.kept_records(self.control.running);
-        let waiting = kept.filter(|record| record.parked_at().is_some());
+        let waiting = kept.filter(|record| record.wait.parked_at.is_some());
         let mut records: Vec<_> = waiting.collect();
         if records.len() > limit {
-            records.select_nth_unstable_by_key(limit, |record| record.parked_at());
+            records.select_nth_unstable_by_key(limit, |record| record.wait.parked_at);
             records.truncate(limit);
         }
-        records.sort_unstable_by_key(|record| record.parked_at());
+        records.sort_unstable_by_key(|record| record.wait.parked_at);
         let rows = records.into_iter().map(FiberRow::of);
         rows.filter(|row| row.waiting_since.is_some()).collect()
     }
@@ -118,7 +120,7 @@ impl State {
         WaitHook::ALL.into_iter().filter(move |hook| {
             let mut records = self.fibers.records();
             let is_watched = *hook == WaitHook::Io && !self.watchers.is_empty();
-            is_watched || records.any(|record| record.hook() == *hook && record.is_parked())
+            is_watched || records.any(|record| record.wait.hook() == *hook && record.wait.goes_on())
         })
     }
 
@@ -132,77 +134,32 @@ impl State {
     /// The fiber that has control as far as the scheduler gave it; `None` if it does not know the fiber.
     pub fn running_fiber(&self) -> Option<ObjectRef> {
         let running = self.control.running?;
-        Some(self.fibers.get(running)?.fiber())
+        Some(self.fibers.get(running)?.fiber)
     }
 
     // --- tracing -------------------------------------------------------------------------------------------------
 
-    /// Begins a trace of at most that many moments. False, and nothing done, if one is on.
-    pub fn start_trace(&mut self, limit: usize) -> bool {
-        let starts = self.trace.is_none();
-        if starts {
-            self.trace = Some(Box::new(Trace::new(limit)));
-        }
-        starts
-    }
-
-    /// Ends the trace; `None` if none is on.
-    pub fn stop_trace(&mut self) -> Option<Recording> {
-        self.trace.take().map(|trace| trace.into_recording())
-    }
-
-    pub fn is_traced(&self) -> bool {
-        self.trace.is_some()
-    }
-
-    /// From now on each fiber keeps the place of its block.
-    pub fn keep_births(&mut self) {
-        self.keeps_births = true;
-    }
-
-    pub fn keeps_births(&self) -> bool {
-        self.keeps_births
-    }
-
-    /// Whether anything asks where fibers are made.
-    pub fn notes_births(&self) -> bool {
-        self.keeps_births || self.is_traced()
-    }
-
-    /// Records where a fiber was made.
-    pub fn trace_birth(&mut self, fiber: ObjectRef, place: String) {
-        if let Some(trace) = &mut self.trace {
-            trace.birth(fiber, place);
-        }
-    }
-
     /// Records what happens to a fiber, if a trace is on.
     pub(super) fn trace_event(&mut self, event: TraceEvent, slot: Slot) {
-        if self.is_traced() {
-            self.record_event(event, slot);
-        }
-    }
-
-    #[cold]
-    fn record_event(&mut self, event: TraceEvent, slot: Slot) {
-        if let Some(trace) = &mut self.trace {
-            if let Some(record) = self.fibers.get(slot) {
-                trace.fiber(event, record);
-            }
+        if self.trace.is_some() {
+            self.record_event(event, Some(slot));
         }
     }
 
     /// Records what happens to the loop, if a trace is on.
     pub(super) fn trace_turn(&mut self, event: TraceEvent) {
-        if self.is_traced() {
-            self.record_turn(event);
+        if self.trace.is_some() {
+            self.record_event(event, None);
         }
     }
 
     #[cold]
-    fn record_turn(&mut self, event: TraceEvent) {
-        if let Some(trace) = &mut self.trace {
-            trace.turn(event);
+    fn record_event(&mut self, event: TraceEvent, slot: Option<Slot>) {
+        let Some(trace) = &mut self.trace else { return };
+        match slot.map(|slot| self.fibers.get(slot)) {
+            Some(Some(record)) => trace.fiber(event, record),
+            Some(None) => {}
+            None => trace.turn(event),
         }
     }
 }

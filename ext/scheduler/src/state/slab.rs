@@ -49,16 +49,16 @@ impl<T, const MARKS: u32> Slab<T, MARKS> {
         Some(record)
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     pub fn len(&self) -> usize {
         self.records.len() - self.free.len()
     }
 
     pub fn values(&self) -> impl Iterator<Item = &T> {
         self.records.iter().flatten()
-    }
-
-    pub fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
-        self.records.iter_mut().flatten()
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (Token, &T)> {

@@ -24,7 +24,6 @@ const READ_PIECE: usize = 128 << 10;
 
 /// Reads from a regular file at `offset`, or at its current position: EAGAIN for what is not in the page cache. From
 /// any other kind, as read(2) and pread(2). EINVAL for an offset beyond [`MAX_OFFSET`], as a negative one is.
-#[inline]
 pub fn read(
     kind: DescriptorKind,
     descriptor: RawFd,
@@ -43,7 +42,6 @@ pub fn read(
 }
 
 /// Writes to a regular file likewise: EAGAIN if that might take long.
-#[inline]
 pub fn write(
     kind: DescriptorKind,
     descriptor: RawFd,
