@@ -6,10 +6,7 @@ use magnus::{Error, Ruby, Value, prelude::*, typed_data::Obj};
 use reactor_scheduler::state::{object_ref::ObjectRef, wait::WaitHook};
 
 use crate::{
-    control::{
-        hook_scope::{Entered, HookScope},
-        scheduler::Scheduler,
-    },
+    control::{hook_scope::HookScope, scheduler::Scheduler},
     ruby::{
         call::call_method,
         convert,
@@ -56,7 +53,7 @@ fn wait(
     limit: Value,
 ) -> Result<bool, Error> {
     let is_block = blocker.is_some();
-    let Entered::Usable(scope) = HookScope::enter(ruby, &this)? else {
+    let Some(scope) = HookScope::enter(ruby, &this)? else {
         return block_in_forked_child(this, convert(limit, is_block)?);
     };
     let (hook, simple) = match is_block {
@@ -123,7 +120,7 @@ pub fn unblock(Receiver(this): Receiver<Scheduler>, blocker: Value, fiber: Value
 
 /// `yield`: lets the other ready fibers run.
 pub fn r#yield(ruby: &Ruby, Receiver(this): Receiver<Scheduler>) -> Result<bool, Error> {
-    if let Entered::Usable(scope) = HookScope::enter(ruby, &this)? {
+    if let Some(scope) = HookScope::enter(ruby, &this)? {
         this.yield_now(scope.slot)?;
     }
     Ok(true)

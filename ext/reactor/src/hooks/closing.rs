@@ -15,10 +15,7 @@ use reactor_scheduler::{
 };
 
 use crate::{
-    control::{
-        hook_scope::{Entered, HookScope},
-        scheduler::Scheduler,
-    },
+    control::{hook_scope::HookScope, scheduler::Scheduler},
     ruby::{
         error::closed_elsewhere_exception,
         fiber::is_fiber,
@@ -148,7 +145,7 @@ fn wait_until_unused(ruby: &Ruby, this: Obj<Scheduler>, io_number: u64) -> Resul
     if !this.is_owner_thread() {
         return Ok(true);
     }
-    if let Entered::Usable(scope) = HookScope::enter(ruby, &this)? {
+    if let Some(scope) = HookScope::enter(ruby, &this)? {
         wait_until_unpinned(&scope, io_number)?;
     }
     Ok(false)

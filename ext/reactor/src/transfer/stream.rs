@@ -21,10 +21,7 @@ use reactor_scheduler::{
 use rustix::io::Errno;
 
 use crate::{
-    control::{
-        hook_scope::{Entered, HookScope},
-        scheduler::Scheduler,
-    },
+    control::{hook_scope::HookScope, scheduler::Scheduler},
     ruby::{
         convert::{self, hook_result},
         error::{closed_elsewhere, io_timeout_error},
@@ -134,10 +131,10 @@ fn transfer_with_waits(
     progress: &mut Progress,
 ) -> Result<Value, Error> {
     let entered = match progress.io {
-        Some(_) => HookScope::enter_checked(&this)?, // try_fast_path has come this far
+        Some(_) => Some(HookScope::enter_checked(&this)?), // try_fast_path has come this far
         None => HookScope::enter(ruby, &this)?,
     };
-    let Entered::Usable(scope) = entered else {
+    let Some(scope) = entered else {
         // One attempt. If it would block, the VM calls `io_wait`, which blocks in a forked child.
         let (answer, _) = attempt_without_scheduler(&io_of(transfer)?, transfer)?;
         return Ok(hook_result(answer));

@@ -13,10 +13,7 @@ use reactor_scheduler::system::getaddrinfo::{
 };
 
 use crate::{
-    control::{
-        hook_scope::{Entered, HookScope},
-        scheduler::Scheduler,
-    },
+    control::{hook_scope::HookScope, scheduler::Scheduler},
     ruby::{
         convert::bytes,
         error::{argument_error, errno, resolution_error, runtime_error},
@@ -70,7 +67,7 @@ pub fn lookup(ruby: &Ruby, this: Obj<Scheduler>, question: &[Value]) -> Result<O
     };
     let is_local = host.as_ref().is_none_or(is_numeric);
     let progress = match HookScope::enter(ruby, &this)? {
-        Entered::Usable(scope) if !is_local => {
+        Some(scope) if !is_local => {
             let class = class_of(&scope, host.as_deref(), hints.family);
             work::wait_for_capacity(&scope, 0, class)?;
             let ask = move || getaddrinfo(host.as_deref(), service.as_deref(), &hints);
