@@ -1,7 +1,10 @@
 //! `fiber`, the end of a fiber, `drain`, `cancel` and `shutdown`.
 
 use magnus::{
-    Error, RArray, RHash, Ruby, Value, prelude::*, scan_args::scan_args, typed_data::Obj,
+    Error, RArray, RHash, Ruby, Value,
+    prelude::*,
+    scan_args::{get_kwargs, scan_args},
+    typed_data::Obj,
 };
 
 use crate::{
@@ -33,22 +36,13 @@ pub fn fiber(
         return Ok(fiber.value());
     }
     let parsed = scan_args::<(), (), RArray, (), RHash, ()>(arguments)?;
-    let fiber = new_fiber(ruby, storage(ruby, parsed.keywords)?)?;
+    type Options = (Option<Value>, Option<Value>);
+    let names = ["storage", "blocking"];
+    let options = get_kwargs::<_, (), Options, ()>(parsed.keywords, &[], &names)?;
+    let fiber = new_fiber(ruby, options.optional.0)?;
     let given = [this.as_value(), block, parsed.splat.as_value()];
     scope.start(fiber, &given)?;
     Ok(fiber.value())
-}
-
-/// The storage that the new fiber gets, if the options name one.
-fn storage(ruby: &Ruby, options: RHash) -> Result<Option<Value>, Error> {
-    let (storage, blocking) = (ruby.to_symbol("storage"), ruby.to_symbol("blocking"));
-    let unknown = options.len()
-        - options.get(storage).map_or(0, |_: Value| 1)
-        - options.get(blocking).map_or(0, |_: Value| 1);
-    if unknown > 0 {
-        return Err(argument_error(format!("unknown keyword in {options}")));
-    }
-    Ok(options.get(storage))
 }
 
 /// `ended(scheduler, error)`: the block of the current fiber has ended. Whether the fiber is to raise the error.

@@ -10,7 +10,7 @@ use crate::{
     control::{hook_scope::HookScope, scheduler::Scheduler},
     ruby::{convert::bytes, io_facts::IoFacts},
     transfer::file,
-    wait::driver_operation,
+    wait::work,
 };
 
 /// `prefetch(io, file_offset, length, ahead)`: brings a range of a regular file into the page cache; nil: from where its descriptor
@@ -51,7 +51,7 @@ pub fn sync_by_driver(
         true => Operation::SyncData,
         false => Operation::Sync,
     };
-    let answer = driver_operation::carry_out(&scope, &IoFacts::new(io)?, operation)?;
+    let answer = work::carry_out(&scope, &IoFacts::new(io)?, operation)?;
     Ok(answer.map(|answer| answer.map_or_else(Errno::raw_os_error, |_| 0)))
 }
 

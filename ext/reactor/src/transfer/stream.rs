@@ -36,7 +36,7 @@ use crate::{
         file::transfer_file,
         request::{Direction, Transfer},
     },
-    wait::readiness,
+    wait::readiness::wait_once,
 };
 
 /// How far a transfer has come.
@@ -159,14 +159,9 @@ fn transfer_to_the_end(
         }
         let Some(io) = &progress.io else { continue };
         let interest = transfer.direction.interest();
-        match readiness::begin_wait(scope, io, interest, progress.deadline)? {
-            Some(registered) => {
-                let parked = scope.scheduler.park(scope.slot);
-                let ready = readiness::end_wait(scope.scheduler, registered);
-                woken = Some((ready, parked?));
-            }
-            // It would block and is not polled: the descriptor has become a file.
-            None => progress.io = None,
+        woken = wait_once(scope, io, interest, progress.deadline)?;
+        if woken.is_none() {
+            progress.io = None; // it would block and is not polled: the descriptor has become a file
         }
     }
 }
