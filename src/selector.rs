@@ -1,5 +1,8 @@
 //! A driver, and the registry that saves most calls to it.
 
+mod rearming;
+mod registration;
+
 use std::{
     fmt, io,
     sync::Arc,
@@ -8,13 +11,15 @@ use std::{
 
 use crate::{
     backend::{Backend, KnownDriver},
-    descriptor::Descriptor,
+    descriptor::{Descriptor, bad_descriptor},
     driver::{Driver, Operations, Wake},
     event::{Events, Ready},
     interest::Interest,
-    registry::{Attempt, DescriptorReadiness, OwnerId, Registry, Statistics, Wait, WaitId},
+    registry::{Attempt, DescriptorReadiness, Entry, OwnerId, Registry, Statistics, Wait, WaitId},
     token::Token,
 };
+
+use rearming::Rearming;
 
 /// Waits for descriptors to become ready.
 ///
@@ -47,6 +52,10 @@ use crate::{
 pub struct Selector {
     driver: KnownDriver,
     registry: Registry,
+    rearming: Rearming,
+    /// Waits that were answered outside an event. The next poll reports them.
+    answered: Vec<WaitId>,
+    statistics: Statistics,
     /// The events of the last poll, without those that were applied at once; kept for its memory.
     reported: Events,
     backend: Option<Backend>,
@@ -71,7 +80,10 @@ impl Selector {
     fn new(driver: KnownDriver, backend: Option<Backend>) -> Self {
         Self {
             driver,
-            registry: Registry::new(),
+            registry: Registry::default(),
+            rearming: Rearming::default(),
+            answered: Vec::new(),
+            statistics: Statistics::default(),
             reported: Events::new(),
             backend,
         }
@@ -103,22 +115,24 @@ impl Selector {
         token: Token,
         now: Instant,
     ) -> io::Result<Wait> {
-        let drained = self
-            .registry
-            .wait_drained(descriptor, owner, interest, token, now);
-        if let Some(wait) = drained {
-            return Ok(wait);
-        }
-        let driver = self.driver.get_mut();
-        self.registry
-            .wait(driver, descriptor, owner, interest, token, now)
+        let slot = Registry::slot(descriptor).ok_or_else(bad_descriptor)?;
+        self.statistics.waits += 1;
+        // No drained direction is noted as spurious: an attempt removes the note, and an event ends the drained state.
+        let entry = self.registry.get_mut(slot);
+        let Some(entry) = entry.filter(|entry| entry.cache.is_drained(owner, interest)) else {
+            return self.arm(descriptor, slot, owner, interest, token, now);
+        };
+        self.statistics.skipped += 1;
+        self.rearming.begin(now);
+        Ok(Wait::Pending(entry.begin(slot, token, interest, now)))
     }
 
     /// Ends a wait and returns its answer: [`Ready::EMPTY`] if there was none, or if the wait has ended before. It makes no
     /// system call.
     #[inline]
     pub fn end(&mut self, wait: WaitId) -> Ready {
-        self.registry.end(wait)
+        let entry = self.registry.get_mut(wait.slot);
+        entry.map_or(Ready::EMPTY, |entry| entry.waits.end(wait.generation))
     }
 
     /// What is cached of a descriptor: nothing, unless it is registered by the same owner.
@@ -126,7 +140,10 @@ impl Selector {
     /// If a direction is [`CachedReadiness::Drained`](crate::CachedReadiness::Drained), an attempt can be left out: it would
     /// fail with `EAGAIN`.
     pub fn cached_readiness(&self, descriptor: Descriptor, owner: OwnerId) -> DescriptorReadiness {
-        self.registry.cached_readiness(descriptor, owner)
+        match self.entry(descriptor) {
+            Some(entry) if entry.cache.is_owner(owner) => entry.cache.readiness(),
+            _ => DescriptorReadiness::default(),
+        }
     }
 
     /// Reports the outcome of a non-blocking system call that the caller has made in the directions of `interest`.
@@ -141,14 +158,16 @@ impl Selector {
         interest: Interest,
         attempt: Attempt,
     ) {
-        self.registry
-            .attempted(descriptor, owner, interest, attempt);
+        if let Some(entry) = self.entry_of(descriptor, owner) {
+            entry.cache.attempted(interest, attempt);
+        }
     }
 
     /// The tokens of all unanswered waits for the descriptor, oldest first. The caller can notify them of an event that the
     /// kernel does not report, for example that the descriptor's owner is about to close it.
     pub fn waiters(&self, descriptor: Descriptor) -> Vec<Token> {
-        self.registry.waiters(descriptor)
+        let entry = self.entry(descriptor);
+        entry.map_or_else(Vec::new, |entry| entry.waits.tokens().collect())
     }
 
     /// The owner is about to close the descriptor. If the descriptor has no wait, its record is cleared without a system
@@ -156,13 +175,19 @@ impl Selector {
     /// that knows of all its waits. If the close does not happen, or a duplicate keeps the file open, the next wait registers
     /// again.
     pub fn note_close(&mut self, descriptor: Descriptor, owner: OwnerId) {
-        self.registry.note_close(descriptor, owner);
+        let entry = self.entry_of(descriptor, owner);
+        if let Some(entry) = entry.filter(|entry| entry.waits.wanted() == 0) {
+            entry.cache.clear();
+            self.statistics.closed += 1;
+        }
     }
 
     /// Ends the registration of a descriptor that is about to be closed, and answers its waits with [`Ready::ERROR`]. The next
     /// poll reports these events.
     pub fn deregister(&mut self, descriptor: Descriptor) {
-        self.registry.deregister(self.driver.get_mut(), descriptor);
+        if let Some((slot, _)) = self.registered(descriptor) {
+            self.end_registration(slot);
+        }
     }
 
     /// Waits for events for at most `timeout` (None: without limit), and appends one for each wait that is answered.
@@ -184,9 +209,11 @@ impl Selector {
         } else {
             self.until_rearm(timeout, now)
         };
-        let registry = &mut self.registry;
+        let (registry, statistics) = (&mut self.registry, &mut self.statistics);
         self.driver.poll(&mut self.reported, timeout, |event| {
-            registry.answer(event, events)
+            let is_answer = registry.answer(event, events);
+            statistics.events += u64::from(is_answer);
+            is_answer
         })?;
         self.end_poll(events);
         Ok(())
@@ -195,34 +222,44 @@ impl Selector {
     /// The driver was polled: what it has reported is applied.
     #[inline(always)] // in each turn
     fn end_poll(&mut self, events: &mut Events) {
-        self.registry.count_poll();
+        self.statistics.polls += 1;
         if !self.reported.is_empty() {
             self.apply_reported(events);
         }
         if self.has_answers() {
-            self.registry.deliver(events);
+            self.deliver(events);
         }
     }
 
     #[inline(never)] // the events of other drivers, and rare ones of mio's
     fn apply_reported(&mut self, events: &mut Events) {
-        let is_look = self.registry.is_looking();
-        for event in &self.reported {
+        let reported = std::mem::take(&mut self.reported);
+        for event in &reported {
             if event.ready == Ready::COMPLETED {
                 events.push(*event);
-            } else if is_look || !self.registry.answer(*event, events) {
-                self.registry.event(self.driver.get_mut(), *event, events);
+            } else {
+                self.event(*event, events);
             }
+        }
+        self.reported = reported; // for its memory
+    }
+
+    /// Appends the answers given outside events. Waits that have ended meanwhile are left out.
+    #[inline(never)] // few polls have one
+    fn deliver(&mut self, events: &mut Events) {
+        for WaitId { slot, generation } in self.answered.drain(..) {
+            let entry = self.registry.get_mut(slot);
+            events.extend(entry.and_then(|entry| entry.waits.answered(generation)));
         }
     }
 
-    /// When [`Selector::rearm`] next looks for idle waits; None if no wait has begun since it last found none.
+    /// When [`Selector::rearm`] next searches for idle waits; None if no wait has begun since it last found none.
     pub fn next_rearm(&self) -> Option<Instant> {
-        self.registry.next_rearm()
+        self.rearming.next
     }
 
-    /// Arms each wait again that is unanswered for 100 ms at `now`, and again at intervals that grow up to 25.6 s, or longer
-    /// if some thousands of waits are idle. One call arms a limited number of waits.
+    /// Arms each wait again that is unanswered for 100 ms at `now`, and again at intervals that grow up to 25.6 s.
+    /// One call arms a limited number of waits.
     ///
     /// It repairs waits after their descriptor was closed, reopened or replaced without [`Selector::deregister`] or
     /// [`Selector::replaced`]. If it is closed, its waits are answered with [`Ready::ERROR`], appended to `events`.
@@ -233,36 +270,24 @@ impl Selector {
     /// were more bytes.
     #[inline]
     pub fn rearm(&mut self, now: Instant, events: &mut Events) -> io::Result<()> {
-        match self.registry.next_rearm() {
-            Some(due) if due <= now => self.look(now, events),
+        match self.rearming.next {
+            Some(due) if due <= now => self.rearm_idle(now, events),
             _ => Ok(()),
         }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn look(&mut self, now: Instant, events: &mut Events) -> io::Result<()> {
-        if !self.registry.rearm(self.driver.get_mut(), now, events) {
-            return Ok(());
-        }
-        let driver = self.driver.get_mut();
-        let polled = driver.poll(&mut self.reported, Some(Duration::ZERO));
-        if polled.is_ok() {
-            self.end_poll(events);
-        }
-        self.registry.end_looks();
-        polled
     }
 
     /// The descriptor refers to another file than before, by dup2(2). Its registration is made again at once, and its waits go
     /// on with the new file. If the descriptor is closed, its waits are answered with [`Ready::ERROR`] by the next poll.
     pub fn replaced(&mut self, descriptor: Descriptor) {
-        self.registry.replaced(self.driver.get_mut(), descriptor);
+        if let Some((slot, registered)) = self.registered(descriptor) {
+            // On an error, all waits are answered: their own system calls will meet it.
+            _ = self.renew(slot, registered);
+        }
     }
 
     /// The counters.
     pub fn statistics(&self) -> &Statistics {
-        self.registry.statistics()
+        &self.statistics
     }
 
     /// The driver's own descriptor, for sleeping on; see [`Driver::descriptor`].
@@ -283,7 +308,24 @@ impl Selector {
     /// Is there an answer that was given outside an event, and that the next poll has to report?
     #[inline]
     pub(crate) fn has_answers(&self) -> bool {
-        self.registry.has_answers()
+        !self.answered.is_empty()
+    }
+
+    fn entry(&self, descriptor: Descriptor) -> Option<&Entry> {
+        self.registry.get(Registry::slot(descriptor)?)
+    }
+
+    /// The entry of a descriptor that this owner has registered.
+    #[inline]
+    fn entry_of(&mut self, descriptor: Descriptor, owner: OwnerId) -> Option<&mut Entry> {
+        let entry = self.registry.get_mut(Registry::slot(descriptor)?);
+        entry.filter(|entry| entry.cache.is_owner(owner))
+    }
+
+    /// The slot of a registered descriptor, and its interest.
+    fn registered(&self, descriptor: Descriptor) -> Option<(u32, Interest)> {
+        let slot = Registry::slot(descriptor)?;
+        Some((slot, self.registry.get(slot)?.cache.registered()?))
     }
 
     /// The shorter of `limit` and the time left until a re-arm is due.

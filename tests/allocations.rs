@@ -3,46 +3,17 @@
 #![cfg(unix)]
 
 use std::{
-    alloc::{GlobalAlloc, Layout, System},
-    cell::Cell,
     io::{Read, Write},
     os::{fd::AsRawFd, unix::net::UnixStream},
     time::Duration,
 };
 
-use reactor::{
-    Attempt, Backend, Deadline, Events, Interest, Operation, OwnerId, Reactor, Token, Wait,
-};
+#[path = "support/memory.rs"]
+mod memory;
+#[path = "support/sockets.rs"]
+mod sockets;
 
-thread_local! {
-    /// Allocations of this thread. The test harness allocates in its own thread.
-    static COUNT: Cell<usize> = const { Cell::new(0) };
-}
-
-struct Counting;
-
-// SAFETY: all calls are passed to the system's allocator unchanged.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        COUNT.set(COUNT.get() + 1);
-        // SAFETY: the caller's promises are passed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promises are passed on.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        COUNT.set(COUNT.get() + 1);
-        // SAFETY: the caller's promises are passed on.
-        unsafe { System.realloc(pointer, layout, size) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
+use reactor::{Attempt, Deadline, Events, Interest, Operation, OwnerId, Reactor, Token, Wait};
 
 /// One wait with a timeout on each stream, from the start of the timer to its cancellation.
 fn round(reactor: &mut Reactor, streams: &mut [(UnixStream, UnixStream)], events: &mut Events) {
@@ -98,21 +69,19 @@ fn round_of_operations(
 
 #[test]
 fn none_after_warm_up() {
-    for backend in Backend::ALL {
-        if backend.availability().is_err() {
-            continue;
-        }
+    memory::start();
+    for backend in sockets::backends() {
         let mut reactor = Reactor::open(Some(backend)).unwrap();
         let mut events = Events::new();
         let mut streams: Vec<_> = (0..20).map(|_| UnixStream::pair().unwrap()).collect();
         round(&mut reactor, &mut streams, &mut events);
         round_of_operations(&mut reactor, &streams, &mut events);
 
-        let before = COUNT.get();
+        let before = memory::allocations();
         for _ in 0..50 {
             round(&mut reactor, &mut streams, &mut events);
             round_of_operations(&mut reactor, &streams, &mut events);
         }
-        assert_eq!(COUNT.get() - before, 0, "{backend}");
+        assert_eq!(memory::allocations() - before, 0, "{backend}");
     }
 }

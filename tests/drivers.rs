@@ -5,12 +5,8 @@
 use std::{
     fs::File,
     io::{self, Read, Write},
-    net::{TcpListener, TcpStream},
-    os::{
-        fd::{AsRawFd, OwnedFd, RawFd},
-        unix::net::UnixStream,
-    },
-    sync::atomic::{AtomicI32, Ordering},
+    net::TcpListener,
+    os::fd::{AsRawFd, OwnedFd, RawFd},
     thread,
     time::{Duration, Instant},
 };
@@ -23,17 +19,13 @@ use rustix::{
     process::{Resource, Rlimit, getrlimit, setrlimit},
 };
 
-use asleep::ThreadState;
+use sockets::{NOW, TEST_TIMEOUT, far_away, pair, tcp};
 
-#[path = "support/asleep.rs"]
-mod asleep;
+#[path = "support/sockets.rs"]
+mod sockets;
 
 const READ: Interest = Interest::READABLE;
 const WRITE: Interest = Interest::WRITABLE;
-const NOW: Option<Duration> = Some(Duration::ZERO);
-/// A watchdog: longer than any step of these tests takes on a busy machine.
-const TEST_TIMEOUT: Option<Duration> = Some(Duration::from_secs(60));
-
 /// Makes each function a test of each backend. Tests of unavailable backends pass.
 macro_rules! contract {
     ($($backend:ident: $variant:ident;)* => $tests:tt) => {
@@ -53,28 +45,17 @@ macro_rules! contract {
 
 contract! {
     epoll: Epoll; kqueue: Kqueue; uring: Uring; => {
-        registering_reports_what_is_ready_already
-        registering_twice_replaces
-        reregistering_reports_again
-        every_change_is_reported
-        silence_while_nothing_changes
         a_forgotten_registration_is_renewed
         a_closed_number_is_an_error
         deregistering_nothing_is_fine
-        deregistered_is_silent
-        a_closed_descriptor_never_fails_the_poll
         a_registration_keeps_nothing_open
         the_duplicate_of_a_closed_descriptor_carries_the_old_token
         files_and_directories_are_unpollable
         a_number_that_became_a_file_is_unpollable
-        the_peers_shutdown_closes_the_reading_half
         a_full_hangup_answers_both_directions
         a_reader_that_goes_is_an_error_to_the_writer
         urgent_data_is_not_readable
-        a_wake_ends_the_poll
-        a_wake_ends_the_next_poll
         many_wakes_are_one
-        a_timeout_passes
         the_own_descriptor_tells_whether_there_is_something
         more_than_one_batch_arrives
     }
@@ -137,79 +118,7 @@ fn name(token: u32) -> Token {
     Token::new(token, 1)
 }
 
-/// A number far above the descriptors that other tests open at the same time.
-fn high_number() -> RawFd {
-    static NEXT: AtomicI32 = AtomicI32::new(600);
-    NEXT.fetch_add(2, Ordering::Relaxed)
-}
-
-/// The same file under a number that no other test gets when it is closed.
-fn far_away(descriptor: UnixStream) -> OwnedFd {
-    fcntl_dupfd_cloexec(&descriptor, high_number()).unwrap()
-}
-
-fn pair() -> (UnixStream, UnixStream) {
-    let (ours, theirs) = UnixStream::pair().unwrap();
-    ours.set_nonblocking(true).unwrap();
-    theirs.set_nonblocking(true).unwrap();
-    (ours, theirs)
-}
-
-fn tcp() -> (TcpStream, TcpStream) {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
-    let ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let (theirs, _) = listener.accept().unwrap();
-    ours.set_nonblocking(true).unwrap();
-    (ours, theirs)
-}
-
 // --- registrations and edges -----------------------------------------------------------------------------------------
-
-fn registering_reports_what_is_ready_already(subject: &mut Subject) {
-    let (ours, mut theirs) = pair();
-    theirs.write_all(b"x").unwrap();
-    subject.arm(&ours, 1, READ | WRITE);
-    assert_eq!(subject.until(1), Ready::READABLE | Ready::WRITABLE);
-}
-
-fn registering_twice_replaces(subject: &mut Subject) {
-    let (ours, mut theirs) = pair();
-    subject.arm(&ours, 1, READ | WRITE);
-    subject.arm(&ours, 2, READ);
-    assert_eq!(subject.poll(NOW), []);
-    theirs.write_all(b"x").unwrap();
-    assert_eq!(subject.until(2), Ready::READABLE);
-}
-
-fn reregistering_reports_again(subject: &mut Subject) {
-    let (ours, mut theirs) = pair();
-    subject.arm(&ours, 1, READ);
-    theirs.write_all(b"x").unwrap();
-    subject.until(1);
-    let reregistration = subject.renew(ours.as_raw_fd(), 2, READ | WRITE);
-    assert_eq!(reregistration.unwrap(), Reregistration::Kept);
-    assert_eq!(subject.until(2), Ready::READABLE | Ready::WRITABLE);
-}
-
-fn every_change_is_reported(subject: &mut Subject) {
-    let (mut ours, mut theirs) = tcp();
-    subject.arm(&ours, 1, READ);
-    for _ in 0..3 {
-        theirs.write_all(b"hello").unwrap();
-        assert_eq!(subject.until(1), Ready::READABLE);
-        let mut buffer = [0; 64];
-        assert_eq!(ours.read(&mut buffer).unwrap(), 5);
-        let drained = ours.read(&mut buffer).unwrap_err();
-        assert_eq!(drained.kind(), io::ErrorKind::WouldBlock);
-    }
-}
-
-fn silence_while_nothing_changes(subject: &mut Subject) {
-    let (ours, _theirs) = pair();
-    subject.arm(&ours, 1, READ);
-    assert_eq!(subject.poll(NOW), []);
-    assert_eq!(subject.poll(NOW), []);
-}
 
 fn a_forgotten_registration_is_renewed(subject: &mut Subject) {
     let (old, _old_peer) = pair();
@@ -253,23 +162,6 @@ fn deregistering_nothing_is_fine(subject: &mut Subject) {
     subject.driver.deregister(closed).unwrap();
     let file = File::open("/dev/null").unwrap();
     subject.driver.deregister(file.as_raw_fd()).unwrap();
-}
-
-fn deregistered_is_silent(subject: &mut Subject) {
-    let (ours, mut theirs) = pair();
-    subject.arm(&ours, 1, READ);
-    subject.driver.deregister(ours.as_raw_fd()).unwrap();
-    theirs.write_all(b"x").unwrap();
-    assert_eq!(subject.poll(NOW), []);
-}
-
-fn a_closed_descriptor_never_fails_the_poll(subject: &mut Subject) {
-    let (ours, mut theirs) = pair();
-    let number = far_away(ours);
-    subject.arm(&number, 1, READ | WRITE);
-    drop(number);
-    assert!(theirs.write_all(b"x").is_err());
-    assert_eq!(subject.poll(NOW), []);
 }
 
 fn a_registration_keeps_nothing_open(subject: &mut Subject) {
@@ -332,18 +224,6 @@ fn a_number_that_became_a_file_is_unpollable(subject: &mut Subject) {
 
 // --- ends and errors -------------------------------------------------------------------------------------------------
 
-fn the_peers_shutdown_closes_the_reading_half(subject: &mut Subject) {
-    let (ours, theirs) = tcp();
-    subject.arm(&ours, 1, READ | WRITE);
-    subject.until(1);
-    theirs.shutdown(std::net::Shutdown::Write).unwrap();
-    let mut ready = Ready::EMPTY;
-    while !ready.contains(Ready::READABLE | Ready::READ_CLOSED) {
-        ready |= subject.until(1);
-    }
-    assert!(!ready.intersects(Ready::HANGUP | Ready::ERROR));
-}
-
 fn a_full_hangup_answers_both_directions(subject: &mut Subject) {
     let (ours, theirs) = pair();
     subject.arm(&ours, 1, READ | WRITE);
@@ -381,21 +261,6 @@ fn urgent_data_is_not_readable(subject: &mut Subject) {
 
 // --- waking and waiting ----------------------------------------------------------------------------------------------
 
-fn a_wake_ends_the_poll(subject: &mut Subject) {
-    let (waker, sleeper) = (subject.driver.waker(), ThreadState::current());
-    let thread = thread::spawn(move || {
-        sleeper.wait_until_asleep();
-        waker.wake().unwrap();
-    });
-    assert_eq!(subject.poll(None), []);
-    thread.join().unwrap();
-}
-
-fn a_wake_ends_the_next_poll(subject: &mut Subject) {
-    subject.driver.waker().wake().unwrap();
-    assert_eq!(subject.poll(None), []);
-}
-
 fn many_wakes_are_one(subject: &mut Subject) {
     let waker = subject.driver.waker();
     let threads: Vec<_> = (0..4)
@@ -409,14 +274,6 @@ fn many_wakes_are_one(subject: &mut Subject) {
     let started = Instant::now();
     assert_eq!(subject.poll(Some(Duration::from_millis(5))), []);
     assert!(started.elapsed() >= Duration::from_millis(5));
-}
-
-fn a_timeout_passes(subject: &mut Subject) {
-    for timeout in [Duration::ZERO, Duration::from_micros(100)] {
-        let started = Instant::now();
-        assert_eq!(subject.poll(Some(timeout)), []);
-        assert!(started.elapsed() >= timeout);
-    }
 }
 
 fn the_own_descriptor_tells_whether_there_is_something(subject: &mut Subject) {

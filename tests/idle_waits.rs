@@ -8,44 +8,18 @@
 #![cfg(unix)]
 
 use std::{
-    alloc::{GlobalAlloc, Layout, System},
-    cell::Cell,
     io,
     sync::Arc,
     time::{Duration, Instant},
 };
 
+#[path = "support/memory.rs"]
+mod memory;
+
 use reactor::{
     Attempt, Descriptor, Driver, Event, Events, Interest, OwnerId, Ready, Registration,
     Reregistration, Selector, Token, Wait, WaitId, Wake,
 };
-
-thread_local! {
-    /// Allocations of this thread, and the bytes that it holds.
-    static MEMORY: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
-}
-
-struct Counting;
-
-// SAFETY: all calls are passed to the system's allocator unchanged.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let (count, bytes) = MEMORY.get();
-        MEMORY.set((count + 1, bytes.wrapping_add(layout.size())));
-        // SAFETY: the caller's promises are passed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        let (count, bytes) = MEMORY.get();
-        MEMORY.set((count, bytes.wrapping_sub(layout.size())));
-        // SAFETY: the caller's promises are passed on.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 /// Accepts every registration, and reports the token that was registered last.
 struct NoKernel(Token);
@@ -107,7 +81,7 @@ fn begin(selector: &mut Selector, descriptor: Descriptor, now: Instant) -> WaitI
 
 /// The bytes that each of so many waits takes.
 fn bytes_each(count: Descriptor) -> usize {
-    let (before, now) = (MEMORY.get().1, Instant::now());
+    let (before, now) = (memory::held(), Instant::now());
     let mut selector = Selector::with_driver(Box::new(NoKernel(Token::new(0, 0))));
     let mut events = Events::new();
     let mut last = None;
@@ -116,12 +90,12 @@ fn bytes_each(count: Descriptor) -> usize {
         last = Some(begin(&mut selector, descriptor, now));
     }
     let begun = started.elapsed();
-    // The first looks find that they last.
+    // The first re-arms find that they last.
     while selector.next_rearm() <= Some(now + Duration::from_millis(100)) {
         let due = now + Duration::from_millis(100);
         selector.rearm(due, &mut events).unwrap();
     }
-    let bytes = MEMORY.get().1.wrapping_sub(before) / count as usize;
+    let bytes = (memory::held() - before) as usize / count as usize;
 
     // The wait that the driver reports is answered, ends, and begins again.
     let descriptor = count - 1;
@@ -142,17 +116,18 @@ fn bytes_each(count: Descriptor) -> usize {
         selector.attempted(descriptor, owner, READ, Attempt::WouldBlock);
     };
     round(&mut selector);
-    let allocations = MEMORY.get().0;
+    let allocations = memory::allocations();
     for _ in 0..1000 {
         round(&mut selector);
     }
-    assert_eq!(MEMORY.get().0, allocations, "a later wait allocates");
+    assert_eq!(memory::allocations(), allocations, "a later wait allocates");
     println!("{count} waits: {bytes} bytes each, begun in {begun:?}");
     bytes
 }
 
 #[test]
 fn a_wait_takes_its_record_and_little_more_and_a_later_one_allocates_nothing() {
+    memory::start();
     let counts: &[Descriptor] = match cfg!(miri) || cfg!(debug_assertions) {
         true => &[1_000, 10_000],
         false => &[1_000, 10_000, 100_000, 1_000_000],

@@ -2,7 +2,6 @@
 
 use std::{
     io::Write,
-    net::{Ipv4Addr, TcpListener, TcpStream},
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -15,6 +14,11 @@ use reactor::{
     AsDescriptor, Backend, Deadline, Events, Interest, OwnerId, Reactor, Ready, Token, Wait,
 };
 
+use sockets::tcp;
+
+#[path = "support/sockets.rs"]
+mod sockets;
+
 const HOUR: Duration = Duration::from_secs(3600);
 
 /// Makes each function a test that runs on each available backend.
@@ -25,8 +29,7 @@ macro_rules! turns {
                 $(#[$condition])*
                 #[test]
                 fn $test() {
-                    let usable = |backend: &reactor::Backend| backend.availability().is_ok();
-                    reactor::Backend::ALL.into_iter().filter(usable).for_each(super::$test);
+                    super::sockets::backends().for_each(super::$test);
                 }
             )*
         }
@@ -37,19 +40,16 @@ turns! {
     a_limit_ends_a_turn_and_not_before_its_time
     timers_elapse_in_order_and_never_early
     a_cancelled_timer_is_silent
-    a_million_timers_are_set_and_cancelled_or_elapse
     a_frozen_clock_moves_only_when_it_is_advanced
     a_timer_of_a_frozen_clock_ends_no_sleep
     readiness_comes_before_the_timeout_of_the_same_turn
     events_are_appended
     the_kernel_ends_a_sleep
-    deregister_answers_the_waiter_in_the_next_turn
     a_wake_ends_one_turn_and_shows_nothing
     another_thread_can_block_in_a_sleep
     each_notification_ends_the_sleep
     a_notification_that_ends_a_sleep_needs_no_poll_and_hides_no_event
     a_timer_that_is_due_is_reported_with_the_notification_that_ends_a_sleep
-    ping_pong_between_sleepers_never_hangs
     a_flag_set_before_the_wake_is_seen_after_the_turn
     #[cfg(unix)]
     a_signal_is_an_empty_turn
@@ -57,12 +57,6 @@ turns! {
 
 fn reactor(backend: Backend) -> (Reactor, Events) {
     (Reactor::open(Some(backend)).unwrap(), Events::new())
-}
-
-fn pair() -> (TcpStream, TcpStream) {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    let ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    (ours, listener.accept().unwrap().0)
 }
 
 /// Turns until there is an event.
@@ -115,20 +109,6 @@ fn a_cancelled_timer_is_silent(backend: Backend) {
     assert!(events.is_empty());
 }
 
-fn a_million_timers_are_set_and_cancelled_or_elapse(backend: Backend) {
-    let (mut reactor, mut events) = reactor(backend);
-    let now = Instant::now();
-    for token in 0..1_000_000 {
-        let timer = reactor.timer(Deadline::after_from(now, HOUR), Token::new(token, 0));
-        if token % 10 == 0 {
-            reactor.timer(Deadline::from(now), Token::new(token, 0));
-        }
-        assert!(reactor.cancel(timer));
-    }
-    reactor.collect(&mut events).unwrap();
-    assert!(indexes(&events).into_iter().eq((0..1_000_000).step_by(10)));
-}
-
 fn a_frozen_clock_moves_only_when_it_is_advanced(backend: Backend) {
     let (mut reactor, mut events) = reactor(backend);
     assert!(!reactor.is_clock_frozen() && !reactor.advance_to_next_timer());
@@ -168,7 +148,7 @@ fn a_timer_of_a_frozen_clock_ends_no_sleep(backend: Backend) {
 
 fn readiness_comes_before_the_timeout_of_the_same_turn(backend: Backend) {
     let (mut reactor, mut events) = reactor(backend);
-    let (ours, mut theirs) = pair();
+    let (ours, mut theirs) = tcp();
     reactor.timer(Deadline::now(), Token::new(2, 0));
     let token = Token::new(1, 0);
     let wait = reactor.wait(ours.as_descriptor(), OwnerId(1), Interest::READABLE, token);
@@ -176,6 +156,7 @@ fn readiness_comes_before_the_timeout_of_the_same_turn(backend: Backend) {
         panic!("expected a pending wait, got {wait:?}");
     };
     theirs.write_all(b"x").unwrap();
+    ours.set_nonblocking(false).unwrap();
     ours.peek(&mut [0]).unwrap(); // Blocks until the byte has arrived.
     reactor.handle().notify(Token::new(3, 0)).unwrap();
     reactor.collect(&mut events).unwrap();
@@ -194,7 +175,7 @@ fn events_are_appended(backend: Backend) {
 
 fn the_kernel_ends_a_sleep(backend: Backend) {
     let (mut reactor, mut events) = reactor(backend);
-    let (ours, mut theirs) = pair();
+    let (ours, mut theirs) = tcp();
     let token = Token::new(1, 0);
     let wait = reactor.wait(ours.as_descriptor(), OwnerId(1), Interest::READABLE, token);
     let handle = reactor.handle();
@@ -209,21 +190,6 @@ fn the_kernel_ends_a_sleep(backend: Backend) {
     assert_eq!(events[0].token, token);
     assert!(wait.is_ok());
     drop(writer.join());
-}
-
-fn deregister_answers_the_waiter_in_the_next_turn(backend: Backend) {
-    let (mut reactor, mut events) = reactor(backend);
-    let (ours, _theirs) = pair();
-    let number = ours.as_descriptor();
-    let wait = reactor.wait(number, OwnerId(1), Interest::READABLE, Token::new(1, 0));
-    reactor.deregister(number);
-    drop(ours);
-    turn(&mut reactor, &mut events);
-    assert_eq!(events[0].ready, Ready::ERROR);
-    let Ok(Wait::Pending(wait)) = wait else {
-        panic!("expected a pending wait, got {wait:?}");
-    };
-    assert_eq!(reactor.end(wait), Ready::ERROR);
 }
 
 fn a_wake_ends_one_turn_and_shows_nothing(backend: Backend) {
@@ -301,7 +267,7 @@ fn each_notification_ends_the_sleep(backend: Backend) {
 
 fn a_notification_that_ends_a_sleep_needs_no_poll_and_hides_no_event(backend: Backend) {
     let (mut reactor, mut events) = reactor(backend);
-    let (ours, mut theirs) = pair();
+    let (ours, mut theirs) = tcp();
     let token = Token::new(1, 0);
     let wait = reactor.wait(ours.as_descriptor(), OwnerId(1), Interest::READABLE, token);
     assert!(matches!(wait, Ok(Wait::Pending(_))));
@@ -340,23 +306,6 @@ fn a_timer_that_is_due_is_reported_with_the_notification_that_ends_a_sleep(backe
     reactor.timer(Deadline::now(), Token::new(8, 0));
     reactor.collect(&mut events).unwrap();
     assert_eq!(indexes(&events), [7, 8]);
-}
-
-fn ping_pong_between_sleepers_never_hangs(backend: Backend) {
-    let (mut ours, mut events) = reactor(backend);
-    let (mut theirs, mut their_events) = reactor(backend);
-    let (to_us, to_them) = (ours.handle(), theirs.handle());
-    let peer = thread::spawn(move || {
-        for _ in 0..1000 {
-            turn(&mut theirs, &mut their_events);
-            to_us.notify(Token::new(2, 0)).unwrap();
-        }
-    });
-    for _ in 0..1000 {
-        to_them.notify(Token::new(1, 0)).unwrap();
-        turn(&mut ours, &mut events);
-    }
-    peer.join().unwrap();
 }
 
 fn a_flag_set_before_the_wake_is_seen_after_the_turn(backend: Backend) {

@@ -3,40 +3,33 @@
 #![cfg(unix)]
 
 use std::{
-    fs::File,
     io::{ErrorKind, Read, Write},
-    net::{Shutdown, TcpListener, TcpStream},
-    os::{
-        fd::{AsRawFd, OwnedFd, RawFd},
-        unix::net::UnixStream,
-    },
-    sync::atomic::{AtomicI32, Ordering},
+    net::Shutdown,
+    os::fd::AsRawFd,
     time::{Duration, Instant},
 };
 
 use reactor::{
-    Attempt, Backend, CachedReadiness, Events, Interest, OwnerId, Ready, Selector, Token, Wait,
-    WaitId,
+    Attempt, CachedReadiness, Events, Interest, OwnerId, Ready, Selector, Token, Wait, WaitId,
 };
-use rustix::{
-    io::{dup2, fcntl_dupfd_cloexec},
-    pipe::pipe,
-};
+use rustix::io::dup2;
+
+use sockets::{NOW, backends, far_away, pair, tcp};
+
+#[path = "support/sockets.rs"]
+mod sockets;
 
 const READ: Interest = Interest::READABLE;
-const WRITE: Interest = Interest::WRITABLE;
 const OURS: OwnerId = OwnerId(1);
 const OTHER: OwnerId = OwnerId(2);
 
 /// Runs the test with a selector on each available backend.
 fn on_every_backend(test: impl Fn(&mut Subject)) {
-    for backend in Backend::ALL {
-        if backend.availability().is_ok() {
-            test(&mut Subject {
-                selector: Selector::open(Some(backend)).unwrap(),
-                now: Instant::now(),
-            });
-        }
+    for backend in backends() {
+        test(&mut Subject {
+            selector: Selector::open(Some(backend)).unwrap(),
+            now: Instant::now(),
+        });
     }
 }
 
@@ -69,7 +62,7 @@ impl Subject {
     }
 
     fn is_silent(&mut self) -> bool {
-        self.poll(Some(Duration::ZERO)).is_empty()
+        self.poll(NOW).is_empty()
     }
 
     /// Polls until `count` waits are answered. Returns their tokens in ascending order.
@@ -107,60 +100,7 @@ impl Subject {
     }
 }
 
-fn pair() -> (UnixStream, UnixStream) {
-    let (ours, theirs) = UnixStream::pair().unwrap();
-    ours.set_nonblocking(true).unwrap();
-    (ours, theirs)
-}
-
-fn tcp() -> (TcpStream, TcpStream) {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
-    let ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let (theirs, _) = listener.accept().unwrap();
-    ours.set_nonblocking(true).unwrap();
-    (ours, theirs)
-}
-
-/// The same file under a number that no other test gets when it is closed.
-fn far_away(source: UnixStream) -> OwnedFd {
-    static NEXT: AtomicI32 = AtomicI32::new(600);
-    let number: RawFd = NEXT.fetch_add(2, Ordering::Relaxed);
-    fcntl_dupfd_cloexec(&source, number).unwrap()
-}
-
 // --- what it saves ---------------------------------------------------------------------------------------------------
-
-#[test]
-fn a_conversation_needs_one_registration() {
-    on_every_backend(|subject| {
-        let (mut ours, mut theirs) = tcp();
-        for round in 0..10 {
-            let wait = subject.wait(&ours, OURS, READ, round);
-            theirs.write_all(b"hello").unwrap();
-            assert_eq!(subject.answered(1), [round]);
-            assert_eq!(subject.selector.end(wait), Ready::READABLE);
-            assert_eq!(subject.read(&mut ours, 64), Some(5));
-        }
-        let statistics = subject.selector.statistics();
-        assert_eq!((statistics.registered, statistics.rearmed), (1, 0));
-        assert_eq!((statistics.waits, statistics.skipped), (10, 9));
-    });
-}
-
-#[test]
-fn undrained_data_is_reported_again() {
-    on_every_backend(|subject| {
-        let (mut ours, mut theirs) = pair();
-        theirs.write_all(b"hello").unwrap();
-        for round in 0..3 {
-            let wait = subject.wait(&ours, OURS, READ, round);
-            assert_eq!(subject.answered(1), [round]);
-            subject.selector.end(wait);
-        }
-        assert_eq!(subject.read(&mut ours, 5), Some(5));
-        assert_eq!(subject.readable(&ours), CachedReadiness::Ready);
-    });
-}
 
 #[test]
 fn data_and_fin_in_one_segment_are_both_seen() {
@@ -200,121 +140,7 @@ fn a_short_read_after_a_hangup_is_not_taken_for_drained() {
     });
 }
 
-#[test]
-fn directions_without_a_wait_lose_their_registration() {
-    on_every_backend(|subject| {
-        let (mut ours, mut theirs) = tcp();
-        let writer = subject.wait(&ours, OURS, READ | WRITE, 1);
-        subject.answered(1);
-        subject.selector.end(writer);
-        for round in 2..6 {
-            let reader = subject.wait(&ours, OURS, READ, round);
-            theirs.write_all(b"hello").unwrap();
-            assert_eq!(subject.answered(1), [round]);
-            subject.selector.end(reader);
-            while subject.read(&mut ours, 64).is_some() {}
-        }
-        let before = subject.selector.statistics().spurious;
-        for round in 6..9 {
-            let reader = subject.wait(&ours, OURS, READ, round);
-            theirs.write_all(b"hello").unwrap();
-            assert_eq!(subject.answered(1), [round]);
-            subject.selector.end(reader);
-            while subject.read(&mut ours, 64).is_some() {}
-        }
-        assert_eq!(subject.selector.statistics().spurious, before);
-        let writer = subject.wait(&ours, OURS, WRITE, 9);
-        assert_eq!(subject.answered(1), [9]);
-        subject.selector.end(writer);
-    });
-}
-
-#[test]
-fn a_descriptor_without_a_wait_costs_two_events() {
-    on_every_backend(|subject| {
-        let (ours, mut theirs) = pair();
-        let wait = subject.wait(&ours, OURS, READ, 1);
-        subject.selector.end(wait);
-        for _ in 0..5 {
-            theirs.write_all(b"x").unwrap();
-            assert!(subject.is_silent());
-        }
-        let statistics = *subject.selector.statistics();
-        assert_eq!((statistics.events, statistics.deregistered), (2, 1));
-        subject.wait(&ours, OURS, READ, 2);
-        assert_eq!(subject.answered(1), [2]);
-    });
-}
-
 // --- several waits ----------------------------------------------------------------------------------------------------
-
-#[test]
-fn two_waiters_on_one_direction_both_wake() {
-    on_every_backend(|subject| {
-        let (ours, mut theirs) = pair();
-        let first = subject.wait(&ours, OURS, READ, 1);
-        let second = subject.wait(&ours, OURS, READ, 2);
-        theirs.write_all(b"x").unwrap();
-        assert_eq!(subject.answered(2), [1, 2]);
-        assert_eq!(subject.selector.end(first), Ready::READABLE);
-        assert_eq!(subject.selector.end(second), Ready::READABLE);
-    });
-}
-
-#[test]
-fn an_ended_wait_is_not_answered() {
-    on_every_backend(|subject| {
-        let (ours, mut theirs) = pair();
-        let wait = subject.wait(&ours, OURS, READ, 1);
-        assert_eq!(subject.selector.end(wait), Ready::EMPTY);
-        theirs.write_all(b"x").unwrap();
-        assert!(subject.is_silent());
-    });
-}
-
-#[test]
-fn a_hangup_wakes_both_directions() {
-    on_every_backend(|subject| {
-        let (mut ours, theirs) = pair();
-        while ours.write(&[0; 4096]).is_ok() {}
-        subject.wait(&ours, OURS, READ, 1);
-        subject.wait(&ours, OURS, WRITE, 2);
-        assert!(subject.is_silent());
-        drop(theirs);
-        assert_eq!(subject.answered(2), [1, 2]);
-    });
-}
-
-#[test]
-fn a_full_pipe_whose_reader_closes_wakes_the_writer() {
-    on_every_backend(|subject| {
-        let (reader, writer) = pipe().unwrap();
-        rustix::io::ioctl_fionbio(&writer, true).unwrap();
-        while rustix::io::write(&writer, &[0; 4096]).is_ok() {}
-        let number = writer.as_raw_fd();
-        let wait = subject.wait(&writer, OURS, WRITE, 1);
-        subject
-            .selector
-            .attempted(number, OURS, WRITE, Attempt::WouldBlock);
-        assert!(subject.is_silent());
-        drop(reader);
-        assert_eq!(subject.answered(1), [1]);
-        let answer = subject.selector.end(wait);
-        assert_eq!(answer.answers(WRITE), Some(WRITE));
-    });
-}
-
-#[test]
-fn files_are_ready_at_once() {
-    on_every_backend(|subject| {
-        let file = File::open("/").unwrap();
-        let token = Token::new(1, 0);
-        let wait = subject
-            .selector
-            .wait(file.as_raw_fd(), OURS, READ, token, subject.now);
-        assert_eq!(wait.unwrap(), Wait::Ready(READ));
-    });
-}
 
 // --- closed, reused and duplicated descriptors ------------------------------------------------------------------------
 

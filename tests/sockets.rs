@@ -9,39 +9,25 @@ use std::{
 };
 
 use reactor::{
-    AsDescriptor, Attempt, Backend, CachedReadiness, Deadline, Driver, Event, Events, Interest,
-    Reactor, Ready, Registration, Source, Token, Wait, WaitId,
+    AsDescriptor, Attempt, Backend, CachedReadiness, Driver, Event, Events, Interest, Reactor,
+    Ready, Registration, Reregistration, Source, Token, Wait, WaitId,
 };
 
 use asleep::ThreadState;
+use sockets::{NOW, TEST_TIMEOUT, backends, tcp};
 
 #[path = "support/asleep.rs"]
 mod asleep;
+#[path = "support/sockets.rs"]
+mod sockets;
 
 const READ: Interest = Interest::READABLE;
 const WRITE: Interest = Interest::WRITABLE;
-const NOW: Option<Duration> = Some(Duration::ZERO);
-/// A watchdog: longer than any step of these tests takes on a busy machine.
-const TEST_TIMEOUT: Option<Duration> = Some(Duration::from_secs(60));
 /// How long to wait for an event that must not come.
 const SILENCE: Option<Duration> = Some(Duration::from_millis(20));
 
-fn backends() -> impl Iterator<Item = Backend> {
-    let all = Backend::ALL.into_iter();
-    all.filter(|backend| backend.availability().is_ok())
-}
-
 fn token(index: u32) -> Token {
     Token::new(index, 1)
-}
-
-/// A connected pair of which the first end is non-blocking.
-fn pair() -> (TcpStream, TcpStream) {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    let ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let (theirs, _) = listener.accept().unwrap();
-    ours.set_nonblocking(true).unwrap();
-    (ours, theirs)
 }
 
 // --- the driver ------------------------------------------------------------------------------------------------------
@@ -94,14 +80,13 @@ fn on_every_driver(test: impl Fn(&mut Port)) {
 #[test]
 fn a_ready_socket_is_reported_at_once_and_after_reregister() {
     on_every_driver(|port| {
-        let (ours, mut theirs) = pair();
+        let (ours, mut theirs) = tcp();
         port.arm(&ours, 1, WRITE);
         port.until(1, Ready::WRITABLE);
         theirs.write_all(b"x").unwrap();
         let socket = ours.as_descriptor();
-        port.driver
-            .reregister(socket, token(2), READ | WRITE)
-            .unwrap();
+        let reregistration = port.driver.reregister(socket, token(2), READ | WRITE);
+        assert_eq!(reregistration.unwrap(), Reregistration::Kept);
         port.until(2, Ready::READABLE | Ready::WRITABLE);
     });
 }
@@ -109,7 +94,7 @@ fn a_ready_socket_is_reported_at_once_and_after_reregister() {
 #[test]
 fn registering_twice_replaces() {
     on_every_driver(|port| {
-        let (ours, mut theirs) = pair();
+        let (ours, mut theirs) = tcp();
         port.arm(&ours, 1, WRITE);
         port.arm(&ours, 2, READ);
         assert_eq!(port.poll(SILENCE), []);
@@ -121,7 +106,7 @@ fn registering_twice_replaces() {
 #[test]
 fn every_change_is_reported() {
     on_every_driver(|port| {
-        let (mut ours, mut theirs) = pair();
+        let (mut ours, mut theirs) = tcp();
         port.arm(&ours, 1, READ);
         for _ in 0..5 {
             theirs.write_all(b"hello").unwrap();
@@ -137,7 +122,7 @@ fn every_change_is_reported() {
 #[test]
 fn a_deregistered_socket_is_silent_and_can_be_registered_again() {
     on_every_driver(|port| {
-        let (ours, mut theirs) = pair();
+        let (ours, mut theirs) = tcp();
         port.arm(&ours, 1, READ);
         port.driver.deregister(ours.as_descriptor()).unwrap();
         port.driver.deregister(ours.as_descriptor()).unwrap();
@@ -151,7 +136,7 @@ fn a_deregistered_socket_is_silent_and_can_be_registered_again() {
 #[test]
 fn the_driver_does_not_close_sockets() {
     on_every_driver(|port| {
-        let (mut ours, mut theirs) = pair();
+        let (mut ours, mut theirs) = tcp();
         port.arm(&ours, 1, READ | WRITE);
         port.until(1, Ready::WRITABLE);
         port.driver.deregister(ours.as_descriptor()).unwrap();
@@ -168,7 +153,7 @@ fn the_driver_does_not_close_sockets() {
 #[test]
 fn a_closed_socket_never_fails_the_poll() {
     on_every_driver(|port| {
-        let (ours, theirs) = pair();
+        let (ours, theirs) = tcp();
         port.arm(&ours, 1, READ);
         assert_eq!(port.poll(NOW), []);
         drop(ours);
@@ -177,13 +162,13 @@ fn a_closed_socket_never_fails_the_poll() {
             assert_eq!(event.token, token(1));
         }
         // A socket that is closed before the first poll.
-        let (ours, _theirs) = pair();
+        let (ours, _theirs) = tcp();
         port.arm(&ours, 2, READ | WRITE);
         drop(ours);
         for event in port.poll(SILENCE) {
             assert!([1, 2].contains(&event.token.index()));
         }
-        let (ours, _theirs) = pair();
+        let (ours, _theirs) = tcp();
         port.arm(&ours, 3, WRITE);
         let mut found = Ready::EMPTY;
         let deadline = Instant::now() + TEST_TIMEOUT.unwrap();
@@ -223,7 +208,7 @@ fn a_number_that_is_not_a_socket_is_an_error() {
 #[test]
 fn the_peers_shutdown_closes_the_reading_half() {
     on_every_driver(|port| {
-        let (ours, theirs) = pair();
+        let (ours, theirs) = tcp();
         port.arm(&ours, 1, READ);
         theirs.shutdown(Shutdown::Write).unwrap();
         let deadline = Instant::now() + TEST_TIMEOUT.unwrap();
@@ -232,7 +217,9 @@ fn the_peers_shutdown_closes_the_reading_half() {
             let events = port.poll(SILENCE);
             let ready = events.iter().fold(Ready::EMPTY, |all, e| all | e.ready);
             if ready.answers(READ) == Some(READ) {
-                break;
+                let is_closed = ready.contains(Ready::READABLE | Ready::READ_CLOSED);
+                assert!(is_closed || cfg!(windows), "{ready:?}");
+                break assert!(!ready.intersects(Ready::HANGUP | Ready::ERROR));
             }
         }
     });
@@ -284,7 +271,7 @@ fn a_wake_ends_the_current_poll_or_the_next_one() {
 fn no_wake_is_swallowed_by_a_registration() {
     on_every_driver(|port| {
         let waker = port.driver.waker();
-        let (ours, _theirs) = pair();
+        let (ours, _theirs) = tcp();
         for number in 0..20 {
             waker.wake().unwrap();
             port.arm(&ours, number, READ);
@@ -335,7 +322,7 @@ fn turn(reactor: &mut Reactor, count: usize) -> Vec<Event> {
 #[test]
 fn a_conversation_needs_one_registration() {
     on_every_reactor(|mut reactor| {
-        let (ours, mut theirs) = pair();
+        let (ours, mut theirs) = tcp();
         let mut ours = Source::new(ours);
         let mut buffer = [0; 64];
         for number in 0..20 {
@@ -369,7 +356,7 @@ fn a_conversation_needs_one_registration() {
 #[test]
 fn sources_own_borrow_or_share() {
     on_every_reactor(|mut reactor| {
-        let (ours, mut theirs) = pair();
+        let (ours, mut theirs) = tcp();
         let shared = Arc::new(ours);
         let first = Source::new(Arc::clone(&shared));
         let second = Source::new(&*shared);
@@ -396,7 +383,7 @@ fn sources_own_borrow_or_share() {
 #[test]
 fn detaching_a_source_answers_its_waits() {
     on_every_reactor(|mut reactor| {
-        let (ours, _theirs) = pair();
+        let (ours, _theirs) = tcp();
         let ours = Source::new(ours);
         let waiting = wait(&mut reactor, &ours, READ, 1);
         drop(ours.detach(&mut reactor));
@@ -411,7 +398,7 @@ fn detaching_a_source_answers_its_waits() {
 fn a_reused_descriptor_number_is_registered_again() {
     on_every_reactor(|mut reactor| {
         for round in 0..20 {
-            let (ours, mut theirs) = pair();
+            let (ours, mut theirs) = tcp();
             let ours = Source::new(ours);
             let waiting = wait(&mut reactor, &ours, READ, round);
             theirs.write_all(b"x").unwrap();
@@ -426,7 +413,7 @@ fn a_reused_descriptor_number_is_registered_again() {
 #[test]
 fn undrained_data_is_reported_again() {
     on_every_reactor(|mut reactor| {
-        let (ours, mut theirs) = pair();
+        let (ours, mut theirs) = tcp();
         let ours = Source::new(ours);
         theirs.write_all(b"hello").unwrap();
         for round in 0..3 {
@@ -440,7 +427,7 @@ fn undrained_data_is_reported_again() {
 #[test]
 fn a_socket_without_a_wait_is_deregistered() {
     on_every_reactor(|mut reactor| {
-        let (ours, mut theirs) = pair();
+        let (ours, mut theirs) = tcp();
         let ours = Source::new(ours);
         let waiting = wait(&mut reactor, &ours, READ, 1);
         reactor.end(waiting);
@@ -454,67 +441,5 @@ fn a_socket_without_a_wait_is_deregistered() {
         assert_eq!(reactor.statistics().spurious, 2);
         wait(&mut reactor, &ours, READ, 2);
         assert_eq!(turn(&mut reactor, 1)[0].token, token(2));
-    });
-}
-
-#[test]
-fn other_threads_notify_and_wake() {
-    on_every_reactor(|mut reactor| {
-        let threads: Vec<_> = (0..4)
-            .map(|thread| {
-                let handle = reactor.handle();
-                thread::spawn(move || {
-                    for number in 0..200 {
-                        handle.notify(Token::new(number, thread)).unwrap();
-                    }
-                })
-            })
-            .collect();
-        let mut next = [0; 4];
-        while next != [200; 4] {
-            for event in turn(&mut reactor, 1) {
-                assert_eq!(event.ready, Ready::NOTIFIED);
-                let thread = event.token.generation() as usize;
-                assert_eq!(event.token.index(), next[thread], "in order, and once");
-                next[thread] += 1;
-            }
-        }
-        threads.into_iter().for_each(|t| t.join().unwrap());
-
-        let handle = reactor.handle();
-        let waker = thread::spawn(move || {
-            while !handle.is_sleeping() {
-                thread::yield_now();
-            }
-            handle.wake().unwrap();
-        });
-        let mut events = Events::new();
-        reactor.turn(&mut events, None).unwrap();
-        assert!(events.is_empty());
-        waker.join().unwrap();
-    });
-}
-
-#[test]
-fn timers_elapse_in_order_and_never_early() {
-    on_every_reactor(|mut reactor| {
-        let start = Instant::now();
-        for (number, milliseconds) in [(3, 30), (1, 10), (2, 20)] {
-            let deadline = Deadline::after_from(start, Duration::from_millis(milliseconds));
-            reactor.timer(deadline, token(number));
-        }
-        let cancelled = reactor.timer(Deadline::after_from(start, Duration::ZERO), token(4));
-        assert!(reactor.cancel(cancelled));
-        let mut found = Vec::new();
-        while found.len() < 3 {
-            for event in turn(&mut reactor, 1) {
-                assert_eq!(event.ready, Ready::ELAPSED);
-                let due = Duration::from_millis(10 * u64::from(event.token.index()));
-                assert!(start.elapsed() >= due);
-                found.push(event.token);
-            }
-        }
-        assert_eq!(found, [1, 2, 3].map(token));
-        assert_eq!(reactor.timers(), 0);
     });
 }

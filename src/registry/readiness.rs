@@ -15,7 +15,7 @@
 /// assert!(source.owner_id().0 > u64::MAX / 2);
 /// # std::io::Result::Ok(())
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct OwnerId(pub u64);
 
 impl OwnerId {

@@ -18,25 +18,8 @@ use crate::interest::Interest;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct WaitId {
-    pub(super) node: u32,
-    pub(super) generation: u32,
-}
-
-impl From<WaitId> for u64 {
-    /// The number as one word, for callers in other languages.
-    fn from(wait: WaitId) -> Self {
-        Self::from(wait.generation) << 32 | Self::from(wait.node)
-    }
-}
-
-impl From<u64> for WaitId {
-    /// The number that the word was made from. Any other word refers to no wait, or to another wait of the caller.
-    fn from(word: u64) -> Self {
-        Self {
-            node: word as u32,
-            generation: (word >> 32) as u32,
-        }
-    }
+    pub(crate) slot: u32,
+    pub(crate) generation: u32,
 }
 
 /// The result of starting a wait.

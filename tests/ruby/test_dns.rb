@@ -152,7 +152,7 @@ class TestDns < ReactorTest
       stats = scheduler.stats
     end
     assert_operator ticks, :>, 1, "no other fiber ran"
-    assert_operator most - before, :<, 30, "threads"
+    assert_operator most - before, :<, Socket.respond_to?(:tcp_fast_fallback) ? 30 : 130, "threads" # Socket.tcp of 3.3 takes one for each
     assert_operator stats.fetch(:pool_threads), :<=, 64 if stats.key?(:pool_threads) # 48 of them for lookups
   end
 
@@ -224,8 +224,8 @@ class TestDns < ReactorTest
     assert_equal %w[somewhere.test somewhere.test localhost], asked
   end
 
-  # A method that a program has replaced stays replaced.
-  def test_a_replaced_tcpsocket_initialize_is_called
+  # Before the first scheduler, and after it: Ruby's Socket.tcp gets its addresses from Addrinfo.getaddrinfo.
+  def test_a_method_that_a_program_has_replaced_is_called
     code = <<~RUBY
       require "socket"
       class TCPSocket
@@ -235,31 +235,21 @@ class TestDns < ReactorTest
       server = TCPServer.new("127.0.0.1", 0)
       Thread.new do
         Fiber.set_scheduler(Reactor::Scheduler.new)
-        Fiber.schedule { TCPSocket.new("elsewhere.test", server.addr[1]).close; p $asked }
-      end.join
-    RUBY
-    assert_equal %("elsewhere.test"\n), child_says(code)
-  end
-
-  # Also if it was replaced after the first scheduler: Ruby's Socket.tcp gets its addresses from Addrinfo.getaddrinfo.
-  def test_a_getaddrinfo_that_is_replaced_later_is_called
-    code = <<~RUBY
-      server = TCPServer.new("127.0.0.1", 0)
-      Thread.new do
-        Fiber.set_scheduler(Reactor::Scheduler.new)
         Fiber.schedule do
+          TCPSocket.new("elsewhere.test", server.addr[1]).close
+          $VERBOSE = nil
           Addrinfo.define_singleton_method(:getaddrinfo) do |host, *rest, **|
             raise SocketError, "replaced" if host == "nowhere.test"
 
             [Addrinfo.tcp(host == "elsewhere.test" ? "127.0.0.1" : host, rest.first)]
           end
           Socket.tcp("elsewhere.test", server.addr[1]).close
-          p Addrinfo.getaddrinfo("elsewhere.test", 80).map(&:ip_address)
+          p $asked, Addrinfo.getaddrinfo("elsewhere.test", 80).map(&:ip_address)
           Socket.tcp("nowhere.test", 80) rescue p $!
         end
       end.join
     RUBY
-    assert_equal %(["127.0.0.1"]\n#<SocketError: replaced>\n), child_says(code)
+    assert_equal %("elsewhere.test"\n["127.0.0.1"]\n#<SocketError: replaced>\n), child_says(code)
   end
 
   def test_virtual_time_does_not_advance_during_name_resolution

@@ -125,32 +125,33 @@ class TestGC < ReactorTest
 
   def address(object) = JSON.parse(ObjectSpace.dump(object)).fetch("address")
 
-  # Pipes that a fiber reads from and writes to: the address of each IO, and its number before and after.
-  def numbers_of_pipes(count)
-    ios = Array.new(count) { IO.pipe }
-    ios.flat_map do |pair|
-      before = pair.map { |io| [address(io), Reactor::Internal.io_number(io)] }
-      pair.last.write("x")
-      pair.first.readpartial(1)
-      rows = before.zip(pair).map { |row, io| [*row, Reactor::Internal.io_number(io)] }
-      pair.each(&:close)
-      rows
+  # Pairs that wait once: the address of the first IO of each, and its number before and after. The block closes them, or leaves that
+  # to the collector.
+  def numbers_of(make)
+    Array.new(STRESS ? 4 : 40) do
+      ios = make.call
+      before = Reactor::Internal.io_number(ios.first)
+      ios.first.wait_readable(0.00001)
+      [address(ios.first), before, Reactor::Internal.io_number(ios.first)].tap { yield ios }
     end
   end
 
-  def test_an_io_at_the_address_of_a_collected_one_has_another_number
-    skip "the portable scheduler gives no numbers" if select_backend?
+  { pipe: IO.method(:pipe), socket: UNIXSocket.method(:pair) }.each do |kind, make|
+    define_method("test_a_#{kind}_at_the_address_or_the_descriptor_of_an_earlier_one_has_another_number") do
+      skip "the portable scheduler gives no numbers" if select_backend?
 
-    rows = []
-    in_fiber do
-      [-> { GC.start(full_mark: false) }, -> { GC.start }, -> { collect }].each do |collection|
-        3.times { rows.concat(numbers_of_pipes(STRESS ? 4 : 50)).tap { collection.call } }
+      rows = []
+      in_fiber do
+        [-> { GC.start(full_mark: false) }, -> { GC.start }, -> { collect }].each do |collection|
+          3.times { rows.concat(numbers_of(make) { |ios| ios.each(&:close) }, numbers_of(make, &:clear)).tap { collection.call } }
+        end
       end
+      GC.start # closes those that were not
+      addresses, before, after = rows.transpose
+      assert_operator addresses.uniq.size, :<, addresses.size, "no address was used again"
+      assert_empty before.compact
+      assert_equal after, after.compact.uniq
     end
-    addresses, before, after = rows.transpose
-    assert_operator addresses.uniq.size, :<, addresses.size, "no address was used again"
-    assert_empty before.compact
-    assert_equal after, after.compact.uniq
   end
 
   # Ruby keeps the instance variables of an IO beside the object, and looks them up in each collection.
@@ -165,36 +166,6 @@ class TestGC < ReactorTest
       end
     end
     assert_equal before, ObjectSpace.memsize_of(a)
-  end
-
-  # Pairs of sockets at the same descriptors, each of which waits once: the address of each socket, and its number before and
-  # after. The block closes them, or leaves that to the collector.
-  def numbers_of_sockets(count)
-    Array.new(count) do
-      sockets = UNIXSocket.pair
-      before = Reactor::Internal.io_number(sockets.first)
-      sockets.first.wait_readable(0.00001)
-      row = [address(sockets.first), before, Reactor::Internal.io_number(sockets.first)]
-      yield sockets
-      row
-    end
-  end
-
-  def test_a_socket_at_the_descriptor_of_an_earlier_one_has_another_number
-    skip "the portable scheduler gives no numbers" if select_backend?
-
-    rows = []
-    in_fiber do
-      5.times do
-        rows.concat(numbers_of_sockets(STRESS ? 2 : 20) { |sockets| sockets.each(&:close) })
-        rows.concat(numbers_of_sockets(STRESS ? 2 : 20) { |sockets| sockets.clear })
-        GC.start
-      end
-    end
-    GC.start # closes those that were not
-    _, before, after = rows.transpose
-    assert_empty before.compact
-    assert_equal after, after.compact.uniq
   end
 
   def test_two_sockets_on_one_descriptor_keep_their_numbers

@@ -208,7 +208,7 @@ class TestLife < ReactorTest
         found << "#{place}::#{name}" unless Ractor.shareable?(value)
       end
     end
-    assert_equal ["Reactor::SocketArguments::GETADDRINFO"], found
+    assert_empty found
     assert_operator seen.size, :>, 30, "is this test blind?"
   end
 
@@ -258,19 +258,19 @@ class TestLife < ReactorTest
       internal = Reactor.const_get(:Internal)
       waits = ->(thread) { sleep 0.001 until thread.status == "sleep" }
       internal.lock_patches
-      raised, killed, waiting = Array.new(3) { Thread.new { internal.lock_patches; :locked } }.each(&waits)
+      raised, killed, waiting = Array.new(3) { Thread.new { internal.exclusively { :locked } } }.each(&waits)
       raised.report_on_exception = false
       raised.raise("raised")
       p((raised.value rescue $!.message))
       p killed.kill.value
-      child = fork { internal.lock_patches; internal.unlock_patches; exit!(7) }
+      child = fork { internal.exclusively { exit!(7) } }
       p Process.wait2(child).last.exitstatus
       p waiting.alive?
       internal.unlock_patches
       p waiting.value
-      p Thread.new { internal.lock_patches }.join(0.05)
+      p Array.new(2) { internal.lock_patches }
     RUBY
-    assert_equal ['"raised"', "nil", "7", "true", ":locked", "nil"], out.lines(chomp: true)
+    assert_equal ['"raised"', "nil", "7", "true", ":locked", "[true, false]"], out.lines(chomp: true)
   end
 
   # The first scheduler patches the classes; their ancestors must be the same in all Ractors.
@@ -416,7 +416,6 @@ class TestLife < ReactorTest
       end
     RUBY
     grown, left = out.lines(chomp: true)
-    note "#{count / 2} descriptors opened, waited for and dropped: #{grown} kB more resident memory"
     assert_operator grown.to_i, :<, 5_000
     assert_equal "0", left, "timers"
   end

@@ -63,27 +63,28 @@ class TestLifecycle < ReactorTest
     assert eventually { GC.start; (descriptors - before).size <= used / 3 }, -> { (descriptors - before).inspect }
   end
 
+  # The classes of the errors that every use of the scheduler raises. None of the blocks may run.
+  def errors_of_uses(scheduler, io)
+    uses = {
+      fiber: -> { scheduler.fiber { flunk } },
+      kernel_sleep: -> { scheduler.kernel_sleep(0.001) },
+      block: -> { scheduler.block(nil, 0.001) },
+      io_wait: -> { scheduler.io_wait(io, IO::READABLE, 0.001) },
+      io_select: -> { scheduler.io_select([io], nil, nil, 0.001) },
+      timeout_after: -> { scheduler.timeout_after(1, RuntimeError) { flunk } },
+      on_ready: -> { scheduler.on_ready(io) { flunk } },
+      run: -> { scheduler.run }
+    }
+    uses.transform_values { |use| Fiber.new { outcome(&use).last }.resume }
+  end
+
   def test_after_close_every_use_is_a_runtime_error
     run_scheduler do |scheduler|
       scheduler.close
       assert_raises(RuntimeError) { Fiber.schedule { nil } }
-      ran = false
-      r, w = IO.pipe
-      uses = {
-        fiber: -> { scheduler.fiber { ran = true } },
-        kernel_sleep: -> { scheduler.kernel_sleep(0.001) },
-        block: -> { scheduler.block(nil, 0.001) },
-        io_wait: -> { scheduler.io_wait(r, IO::READABLE, 0) },
-        io_select: -> { scheduler.io_select([r], nil, nil, 0) },
-        timeout_after: -> { scheduler.timeout_after(1, RuntimeError) { ran = true } },
-        on_ready: -> { scheduler.on_ready(r) { ran = true } },
-        run: -> { scheduler.run }
-      }
-      results = uses.transform_values { |use| Fiber.new { outcome(&use) }.resume }
-      assert_equal uses.transform_values { [:raised, RuntimeError] }, results
-      refute ran
+      errors = errors_of_uses(scheduler, pipe.first)
+      assert_equal errors.transform_values { RuntimeError }, errors
       scheduler.unblock(nil, Fiber.current) # a late unblock must not raise
-      [r, w].each(&:close)
     end
   end
 
@@ -91,28 +92,15 @@ class TestLifecycle < ReactorTest
     run_scheduler do |scheduler|
       Fiber.schedule { sleep 0 } # the first use binds the scheduler to this thread
       scheduler.run
-      r, w = IO.pipe
-      ran = false
-      uses = {
-        fiber: -> { scheduler.fiber { ran = true } },
-        kernel_sleep: -> { scheduler.kernel_sleep(TEST_TIMEOUT) },
-        block: -> { scheduler.block(nil, TEST_TIMEOUT) },
-        io_wait: -> { scheduler.io_wait(r, IO::READABLE, TEST_TIMEOUT) },
-        io_select: -> { scheduler.io_select([r], nil, nil, TEST_TIMEOUT) },
-        timeout_after: -> { scheduler.timeout_after(1, RuntimeError) { ran = true } },
-        run: -> { scheduler.run },
-        close: -> { scheduler.close }
-      }
-      results = run_plain { uses.transform_values { |use| Fiber.new { outcome(&use) }.resume } }
-      assert_equal uses.transform_values { [:raised, ThreadError] }, results
-      refute ran
+      r, w = pipe
+      errors = run_plain { errors_of_uses(scheduler, r).merge(close: outcome { scheduler.close }.last) }
+      assert_equal errors.transform_values { ThreadError }, errors
       refute_predicate scheduler, :closed?
       log = []
       Fiber.schedule { log << r.readpartial(1) }
       w << "x"
       scheduler.run
       assert_equal ["x"], log, "the owner is not disturbed"
-      [r, w].each(&:close)
     end
   end
 

@@ -60,35 +60,21 @@ class TestStale < ReactorTest
     assert_equal 200, got
   end
 
-  def test_the_timer_of_an_interrupted_sleep_never_fires
+  def test_neither_the_time_nor_the_readiness_of_an_interrupted_wait_ends_the_next
+    r, w = pipe
     run_scheduler do
-      victim = Fiber.schedule do
-        begin
-          sleep 0.02
-        rescue IndexError
-          nil
+      victims = [-> { sleep 0.02 }, -> { r.wait_readable }].map do |wait|
+        Fiber.schedule do
+          begin
+            wait.call
+          rescue IndexError
+            nil
+          end
+          full_length 0.05
         end
-        full_length 0.05
       end
-      Fiber.schedule { victim.raise(IndexError) }
+      Fiber.schedule { victims.each { |victim| victim.raise(IndexError) }; w << "x" }
     end
-  end
-
-  def test_readiness_of_an_interrupted_wait_does_not_end_the_next
-    r, w = IO.pipe
-    run_scheduler do
-      victim = Fiber.schedule do
-        begin
-          r.wait_readable
-        rescue IndexError
-          nil
-        end
-        full_length
-      end
-      Fiber.schedule { victim.raise(IndexError); w << "x" }
-    end
-  ensure
-    [r, w].each(&:close)
   end
 
   def test_readiness_and_timeout_in_the_same_turn

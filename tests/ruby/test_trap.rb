@@ -101,6 +101,15 @@ class TestTrap < ReactorTest
     assert_equal ["nil", "true"], after_a_signal_in("Thread.new { $held.pop }.join(0.3)", handler: "sleep 0.01").first(2)
   end
 
+  # A wait for several descriptors ends, and what was registered for it is undone after that. A start of a fiber is no wait at all.
+  def test_a_trap_handler_that_selects_or_starts_a_fiber_does_not_end_the_wait_that_it_interrupts
+    waits = { "sleep(0.3) && true" => "true", "$queue.pop(timeout: 0.3)" => "nil", "IO.select([$reading], nil, nil, 0.3)" => "nil" }
+    handlers = ["IO.select([$reading], nil, nil, 0.01)", "IO.select([$writing, $reading], [$writing])", "Fiber.schedule { sleep 0.01 }", "Fiber.schedule { $inner << 1 }"]
+    waits.to_a.product(handlers) do |(wait, value), handler|
+      assert_equal [value, "true"], after_a_signal_in(wait, handler: handler).first(2), [wait, handler]
+    end
+  end
+
   def test_an_unblock_of_the_handlers_wait_does_not_end_the_wait_that_it_interrupts
     assert_equal ["true", "true"],
                  after_a_signal_in("sleep(0.3) && true", handler: "$inner.pop", outside: "$inner << 1").first(2)

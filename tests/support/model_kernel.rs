@@ -273,7 +273,7 @@ impl Driver for Kernel {
         token: Token,
         interest: Interest,
     ) -> io::Result<Registration> {
-        memory::outside(|| {
+        memory::counted(false, || {
             let answer = self.state().arm(number, token, interest);
             match self.called(Call::Register(number, interest), Some(token), answer) {
                 Answer::Kept | Answer::Renewed => Ok(Registration::Armed),
@@ -289,7 +289,7 @@ impl Driver for Kernel {
         token: Token,
         interest: Interest,
     ) -> io::Result<Reregistration> {
-        memory::outside(|| {
+        memory::counted(false, || {
             let answer = self.state().arm(number, token, interest);
             match self.called(Call::Reregister(number, interest), Some(token), answer) {
                 Answer::Kept => Ok(Reregistration::Kept),
@@ -302,7 +302,7 @@ impl Driver for Kernel {
 
     /// If it fails, the registration stays.
     fn deregister(&mut self, number: Descriptor) -> io::Result<()> {
-        memory::outside(|| {
+        memory::counted(false, || {
             let mut state = self.state();
             let failed = state.failures.pop_front() == Some(true);
             let file = state.numbers.get(&number).copied();
@@ -320,7 +320,7 @@ impl Driver for Kernel {
     }
 
     fn poll(&mut self, events: &mut Events, _: Option<Duration>) -> io::Result<()> {
-        memory::outside(|| {
+        memory::counted(false, || {
             events.clear();
             let mut state = self.state();
             if state.failures.pop_front() == Some(true) {

@@ -1,4 +1,4 @@
-//! What the tables of `src/registry.rs` say, as a program: which calls a step makes, and which waits it answers.
+//! What the tables of `src/selector/registration.rs` say, as a program: which calls a step makes, and which waits it answers.
 
 use std::{
     cell::RefCell,
@@ -22,7 +22,7 @@ pub struct Table {
 
 impl Table {
     pub fn read() -> Self {
-        let text = include_str!("../../src/registry.rs");
+        let text = include_str!("../../src/selector/registration.rs");
         let mut rows = BTreeMap::new();
         for line in text.lines().filter(|line| line.starts_with("//! |")) {
             let cells: Vec<_> = line[5..]
@@ -62,15 +62,6 @@ impl Table {
     }
 }
 
-/// The directions that a call may name.
-#[derive(Clone, Copy, Default)]
-struct Named {
-    asked: u8,
-    wanted: u8,
-    registered: u8,
-    rest: u8,
-}
-
 #[derive(Clone, Copy, Default)]
 struct Record {
     registered: u8,
@@ -78,8 +69,8 @@ struct Record {
     owner: u64,
     ready: u8,
     drained: u8,
-    presumed: u8,
-    doubted: bool,
+    assumed: u8,
+    ignores_short: bool,
     spurious: u8,
     hung_up: bool,
 }
@@ -91,10 +82,10 @@ struct Waiting {
     interest: Interest,
     answer: Option<Ready>,
     armed: Instant,
-    looks: usize,
+    rearms: usize,
 }
 
-const LOOKS: [Duration; 5] = [
+const INTERVALS: [Duration; 5] = [
     Duration::from_millis(100),
     Duration::from_millis(400),
     Duration::from_millis(1_600),
@@ -107,12 +98,12 @@ pub struct Expected<'table> {
     kernel: Kernel,
     records: BTreeMap<Descriptor, Record>,
     waits: Vec<Waiting>,
-    /// When idle waits are next looked for.
-    next_looks: Option<Instant>,
+    /// When idle waits are next searched for.
+    next_rearm: Option<Instant>,
     has_recent: bool,
     /// Answers outside an event.
     answered: Vec<u32>,
-    looked_at: BTreeSet<Descriptor>,
+    rearmed_now: BTreeSet<Descriptor>,
     accepted: Vec<Report>,
 }
 
@@ -123,10 +114,10 @@ impl<'table> Expected<'table> {
             kernel,
             records: BTreeMap::new(),
             waits: Vec::new(),
-            next_looks: None,
+            next_rearm: None,
             has_recent: false,
             answered: Vec::new(),
-            looked_at: BTreeSet::new(),
+            rearmed_now: BTreeSet::new(),
             accepted: Vec::new(),
         }
     }
@@ -155,13 +146,12 @@ impl<'table> Expected<'table> {
         } else {
             "all asked directions | one of them not drained"
         };
-        let named = Named {
-            asked,
-            wanted: self.wanted(number),
-            registered: record.registered,
-            ..Named::default()
-        };
-        match self.driver_call(row, number, named) {
+        let named = [
+            ("asked", asked),
+            ("wanted", self.wanted(number)),
+            ("registered", record.registered),
+        ];
+        match self.driver_call(row, number, &named) {
             None => {}
             Some(made) => {
                 let begun = match (made.call, made.answer) {
@@ -187,11 +177,15 @@ impl<'table> Expected<'table> {
             interest,
             answer: None,
             armed: now,
-            looks: 0,
+            rearms: 0,
         });
         if !self.has_recent {
             self.has_recent = true;
-            self.next_looks = self.next_looks.into_iter().chain([now + LOOKS[0]]).min();
+            self.next_rearm = self
+                .next_rearm
+                .into_iter()
+                .chain([now + INTERVALS[0]])
+                .min();
         }
         (true, true)
     }
@@ -215,9 +209,9 @@ impl<'table> Expected<'table> {
             return;
         }
         let bits = direction.bits() & record.registered;
-        let (row, drained, presumed) = match attempt {
+        let (row, drained, assumed) = match attempt {
             Attempt::WouldBlock => ("attempted: would block | by the same owner", bits, 0),
-            Attempt::Short if record.hung_up || record.doubted => {
+            Attempt::Short if record.hung_up || record.ignores_short => {
                 ("attempted: short | by the same owner", 0, 0)
             }
             Attempt::Short => ("attempted: short | by the same owner", bits, bits),
@@ -228,13 +222,13 @@ impl<'table> Expected<'table> {
             record.spurious &= !direction.bits();
             record.drained |= drained;
             record.ready &= !drained;
-            record.presumed = record.presumed & !drained | presumed;
+            record.assumed = record.assumed & !drained | assumed;
         });
     }
 
     pub fn deregister(&mut self, number: Descriptor) {
         if self.is_registered(number) {
-            self.driver_call("deregister | something", number, Named::default());
+            self.driver_call("deregister | something", number, &[]);
             self.abandon(number, Some(Ready::ERROR));
         } else {
             self.no_call("deregister | nothing");
@@ -270,45 +264,45 @@ impl<'table> Expected<'table> {
         events
     }
 
-    /// The events of a look. If the poll after it failed, it has reported none.
+    /// The events of a re-arm. If the poll after it failed, it has reported none.
     pub fn rearm(&mut self, now: Instant, polled: bool) -> Vec<(u32, Ready)> {
-        if self.next_looks.is_none_or(|next| now < next) {
+        if self.next_rearm.is_none_or(|next| now < next) {
             return Vec::new();
         }
-        (self.has_recent, self.next_looks) = (false, None);
+        (self.has_recent, self.next_rearm) = (false, None);
         let numbers: BTreeSet<_> = self.unanswered().map(|(_, number, _)| number).collect();
         for number in numbers {
-            let Some((armed, looks)) = self.oldest(number) else {
+            let Some((armed, rearms)) = self.oldest(number) else {
                 continue;
             };
-            let interval = LOOKS[looks.min(4)];
-            // A later look is made together with others when it is nearly due.
-            let enough = if looks == 0 {
+            let interval = INTERVALS[rearms.min(4)];
+            // A later one is made together with others when it is nearly due.
+            let enough = if rearms == 0 {
                 interval
             } else {
                 interval * 3 / 4
             };
             if now - armed >= enough {
                 for wait in self.waits.iter_mut().filter(|wait| wait.number == number) {
-                    (wait.armed, wait.looks) = (now, wait.looks + 1);
+                    (wait.armed, wait.rearms) = (now, wait.rearms + 1);
                 }
-                let presumed = self.record(number).presumed != 0;
-                let row = "rearm, for a descriptor whose look is due | something";
-                if self.again(row, number).is_ok() && presumed {
-                    self.looked_at.insert(number);
+                let assumed = self.record(number).assumed != 0;
+                let row = "rearm, when the oldest wait is due | something";
+                if self.again(row, number).is_ok() && assumed {
+                    self.rearmed_now.insert(number);
                 }
             }
-            if let Some((armed, looks)) = self.oldest(number) {
-                let due = (armed + LOOKS[looks.min(4)]).max(now + LOOKS[0]);
-                self.next_looks = self.next_looks.into_iter().chain([due]).min();
+            if let Some((armed, rearms)) = self.oldest(number) {
+                let due = (armed + INTERVALS[rearms.min(4)]).max(now + INTERVALS[0]);
+                self.next_rearm = self.next_rearm.into_iter().chain([due]).min();
             }
         }
         let mut events = Vec::new();
         self.deliver(&mut events);
-        if polled && !self.looked_at.is_empty() {
+        if polled && !self.rearmed_now.is_empty() {
             events.extend(self.poll());
         }
-        self.looked_at.clear();
+        self.rearmed_now.clear();
         events
     }
 
@@ -320,17 +314,17 @@ impl<'table> Expected<'table> {
         }
         self.accepted.push(report);
         let (answered, reported) = (directions(ready), (ready.bits() & 7) as u8);
-        if self.looked_at.contains(&number) && reported & record.presumed != 0 {
+        if self.rearmed_now.contains(&number) && reported & record.assumed != 0 {
             let row =
-                "the poll right after it reports a direction that is presumed drained | something";
+                "the poll right after it reports a direction that is assumed drained | something";
             assert_eq!(self.table.call(row), "as any event");
-            self.change(number, |record| record.doubted = true);
+            self.change(number, |record| record.ignores_short = true);
         }
         let closed = Ready::READ_CLOSED | Ready::HANGUP | Ready::ERROR;
         self.change(number, |record| {
             record.ready |= answered & record.registered;
             record.drained &= !answered;
-            record.presumed &= !answered;
+            record.assumed &= !answered;
             record.hung_up |= ready.intersects(closed);
         });
         let wanted = self.wanted(number);
@@ -352,9 +346,16 @@ impl<'table> Expected<'table> {
         }
         let unwanted = reported & record.registered;
         let again = record.spurious & unwanted;
+        if unwanted == 0 && wanted != 0 {
+            return self.no_call("a closed reading half alone | one or more, none for reading");
+        }
         if unwanted == 0 {
-            let row = "a hang-up or an error alone | none";
-            self.driver_call(row, number, Named::default());
+            let row = if ready == Ready::READ_CLOSED {
+                "a closed reading half alone | none"
+            } else {
+                "a hang-up or an error alone | none"
+            };
+            self.driver_call(row, number, &[]);
             self.abandon(number, Some(Ready::ERROR));
             return;
         }
@@ -364,15 +365,12 @@ impl<'table> Expected<'table> {
             self.no_call("a direction, for the first time | none for it");
         } else if rest == 0 {
             let row = "all registered directions, noted as spurious | none";
-            self.driver_call(row, number, Named::default());
+            self.driver_call(row, number, &[]);
             self.abandon(number, Some(Ready::ERROR));
         } else {
             let row = "a direction that is noted as spurious | none for it";
-            let named = Named {
-                rest,
-                ..Named::default()
-            };
-            let made = self.driver_call(row, number, named).unwrap();
+            let made = self.driver_call(row, number, &[("the rest", rest)]);
+            let made = made.unwrap();
             _ = self.rearmed(number, made);
         }
     }
@@ -389,11 +387,8 @@ impl<'table> Expected<'table> {
     /// The registration is made again: `Ok(false)` if the file is not polled.
     fn again(&mut self, row: &str, number: Descriptor) -> Result<bool, ()> {
         let registered = self.record(number).registered;
-        let named = Named {
-            registered,
-            ..Named::default()
-        };
-        let made = self.driver_call(row, number, named).unwrap();
+        let made = self.driver_call(row, number, &[("registered", registered)]);
+        let made = made.unwrap();
         self.rearmed(number, made)
     }
 
@@ -409,7 +404,7 @@ impl<'table> Expected<'table> {
                     record.registered = armed;
                     record.ready &= armed;
                     record.drained &= armed;
-                    record.presumed &= armed;
+                    record.assumed &= armed;
                     record.spurious &= armed;
                 });
                 Ok(true)
@@ -458,35 +453,30 @@ impl<'table> Expected<'table> {
         assert_eq!(before, None, "wait {token} is answered twice");
     }
 
-    /// When the oldest unanswered wait was last armed, and how often it was looked at.
+    /// When the oldest unanswered wait was last armed, and how often it was armed again.
     fn oldest(&self, number: Descriptor) -> Option<(Instant, usize)> {
         let mut waits = self.waits.iter();
         let oldest = waits.find(|wait| wait.number == number && wait.answer.is_none())?;
-        Some((oldest.armed, oldest.looks))
+        Some((oldest.armed, oldest.rearms))
     }
 
     fn no_call(&self, row: &str) {
         assert_eq!(self.table.call(row), "none", "{row}");
     }
 
-    /// Takes the call that the row names from the calls that were made.
-    fn driver_call(&self, row: &str, number: Descriptor, named: Named) -> Option<Made> {
-        let bits = |bits| Interest::from_bits(bits).unwrap();
-        let Named {
-            asked,
-            wanted,
-            registered,
-            rest,
-        } = named;
-        let expected = match self.table.call(row) {
+    /// Takes the call that the row names from the calls that were made. `named`: the sets of directions that it may name.
+    fn driver_call(&self, row: &str, number: Descriptor, named: &[(&str, u8)]) -> Option<Made> {
+        let call = self.table.call(row);
+        let (call, sets) = call.split_once('(').unwrap_or((call, ""));
+        let set = |name| named.iter().find(|(known, _)| *known == name).unwrap().1;
+        let interest = || {
+            let sets = sets.trim_end_matches(')').split(" and ").map(set);
+            Interest::from_bits(sets.fold(0, |all, set| all | set)).unwrap()
+        };
+        let expected = match call {
             "none" => return None,
-            "register(asked)" => Call::Register(number, bits(asked)),
-            "reregister(asked and wanted)" => Call::Reregister(number, bits(asked | wanted)),
-            "reregister(registered and asked)" => {
-                Call::Reregister(number, bits(registered | asked))
-            }
-            "reregister(registered)" => Call::Reregister(number, bits(registered)),
-            "reregister(the rest)" => Call::Reregister(number, bits(rest)),
+            "register" => Call::Register(number, interest()),
+            "reregister" => Call::Reregister(number, interest()),
             "deregister" => Call::Deregister(number),
             other => panic!("what is {other:?}?"),
         };

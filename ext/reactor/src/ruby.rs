@@ -3,7 +3,7 @@
 //! Two invariants make these signatures safe, and every caller keeps them:
 //!
 //! * all of it runs on a Ruby thread that holds the GVL (the extension is only entered from Ruby methods), except the sleep of
-//!   [`thread::without_gvl`], the closures of [`thread::blocking_call`] and [`thread::interruptible_call`], and what ends them from
+//!   [`thread::without_gvl`], the closure of [`thread::blocking_call`], and what ends them from
 //!   another thread: these get nothing of Ruby;
 //! * whatever may raise, throw or be killed runs inside `protect` and comes back as a [`magnus::Error`], so no longjmp crosses a
 //!   Rust frame. Not protected is the NoMemoryError of a small object, because each protection costs a frame and instructions.

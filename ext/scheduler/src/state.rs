@@ -32,9 +32,8 @@ pub mod observation;
 pub mod pool_work;
 pub mod ready_queue;
 mod send_batching;
-mod slab;
+mod strand;
 pub mod time_slice;
-mod timeout_after;
 pub mod token_mark;
 pub mod trace;
 mod turn;
@@ -55,7 +54,6 @@ use lent_buffers::LentBuffers;
 use object_ref::ObjectRef;
 use ready_queue::ReadyQueue;
 use send_batching::SendBatching;
-use timeout_after::Timeouts;
 use trace::Trace;
 use unpolled_waits::UnpolledWaits;
 use watchers::Watchers;
@@ -67,7 +65,6 @@ pub struct State {
     pub event_loop: EventLoop,
     fibers: FiberTable,
     queue: ReadyQueue,
-    timeouts: Timeouts,
     watchers: Watchers,
     unpolled: UnpolledWaits,
     control: Control,
@@ -88,8 +85,7 @@ impl State {
     pub fn for_each_object(&self, mut visit: impl FnMut(ObjectRef)) {
         let running = self.control.running;
         self.fibers.for_each_object(running, &mut visit);
-        self.timeouts.for_each_object(&mut visit);
-        let watchers = self.watchers.records().values();
+        let watchers = self.watchers.values();
         watchers.for_each(|record| visit(record.io));
         self.control.for_each_object(&mut visit);
         self.pins.for_each_object(&mut visit);
@@ -104,8 +100,7 @@ impl State {
     pub fn size(&self) -> usize {
         self.fibers.size()
             + self.queue.size()
-            + self.timeouts.size()
-            + self.watchers.records().size()
+            + self.watchers.size()
             + self.trace.as_deref().map_or(0, Trace::size)
     }
 }

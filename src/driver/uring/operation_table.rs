@@ -124,7 +124,7 @@ impl OperationTable {
         while let Some(index) = self.queue.front() {
             let slot = &mut self.slots[*index as usize];
             // SAFETY: the entry points into the slot's buffer, which is not moved, touched or freed before the completion
-            // has come. `Drop` waits for the completions.
+            // has come. `Drop` leaks it if need be.
             if !unsafe { self.ring.push(slot.entry()) } {
                 break;
             }
@@ -306,26 +306,19 @@ impl Operations for OperationTable {
 }
 
 impl Drop for OperationTable {
-    /// Waits until the kernel has no pointer to a buffer. If that fails, the buffers are leaked: the kernel may still write.
+    /// Cancels what is in flight, and does not wait for it, because the drop may be that of a garbage collection. Buffers that
+    /// the kernel still has are leaked.
     fn drop(&mut self) {
         if self.in_flight == 0 || !self.ring.is_ours() {
             return;
         }
-        let unfinished: Vec<OperationId> = (0..)
+        let in_flight: Vec<OperationId> = (0..)
             .zip(&self.slots)
             .filter(|(_, slot)| matches!(slot.stage(), Stage::InFlight | Stage::Orphaned))
             .map(|(index, slot)| slot.id(index))
             .collect();
-        let mut result = Ok(());
-        for id in unfinished {
-            while result.is_ok() && !self.cancel(id) {
-                result = self.push_on(0);
-            }
-        }
-        while self.in_flight > 0 && result.is_ok() {
-            result = self.push_on(1);
-        }
-        if result.is_err() {
+        let taken = in_flight.into_iter().all(|id| self.cancel(id));
+        if !taken || self.collect().is_err() || self.in_flight > 0 {
             mem::forget(mem::take(&mut self.slots));
         }
     }

@@ -43,7 +43,7 @@ impl HookScope<'_> {
         let result = result
             .and_then(|()| scheduler.run_queued_before(starter))
             .and_then(|()| scheduler.raise_pending_in_queued(starter));
-        scheduler.state_mut().end_start(starter, start);
+        scheduler.state_mut().end_start(start);
         result?;
         streak.map_or(Ok(()), |(goes_on, since)| {
             self.yield_if_spawning(goes_on, since)
@@ -79,11 +79,9 @@ impl HookScope<'_> {
     pub fn drain(&self) -> Result<(), Error> {
         let (scheduler, slot) = (self.scheduler, self.slot);
         self.forbid_own_fibers()?;
-        let outer_root = scheduler.state_mut().begin_drain(slot);
+        let drain = scheduler.state_mut().begin_drain(slot);
         let result = self.drain_fibers();
-        let first_error = scheduler
-            .state_mut()
-            .end_drain(slot, outer_root, result.is_ok());
+        let first_error = scheduler.state_mut().end_drain(drain, result.is_ok());
         result?;
         first_error.map_or(Ok(()), |exception| Err(error::exception(exception)))
     }
@@ -135,11 +133,12 @@ impl HookScope<'_> {
         let (scheduler, slot) = (self.scheduler, self.slot);
         let through_vm = scheduler.state_mut().kill(target);
         if let Some(fiber) = through_vm.filter(|_| target != slot) {
+            let turn = scheduler.state_mut().begin_turn(slot);
             scheduler.state_mut().enqueue_first(slot);
             let killed = fiber.value().funcall::<_, _, Value>("kill", ());
             scheduler.on_resumed(slot);
             let killed = scheduler.filter_repeated_kill(slot, killed.map(|_| ()));
-            scheduler.state_mut().end_wait(slot);
+            scheduler.state_mut().end_wait(turn);
             killed?;
         }
         Ok(())

@@ -10,22 +10,22 @@ impl Scheduler {
     /// interrupt, Fiber#raise, Fiber#kill, Thread#kill) comes back as the error. The caller undoes its registrations
     /// either way.
     pub fn park(&self, slot: Slot) -> Result<WakeCause, Error> {
-        let may_concern_owner = self.state_mut().before_park(slot);
+        let (wait, may_concern_owner) = self.state_mut().before_park(slot);
         let result = self
             .look_at_owner(slot, may_concern_owner)
             .and_then(|()| self.run_others_until(slot, Self::poll_wait));
-        self.state_mut().after_park(slot);
+        self.state_mut().after_park(wait);
         result
     }
 
     /// As [`Scheduler::park`], but what is pending for the fiber only ends the wait and is raised later. An error is one of
     /// the VM's own (Fiber#raise, Fiber#kill), or of the turn.
     pub fn park_through(&self, slot: Slot) -> Result<WakeCause, Error> {
-        let may_concern_owner = self.state_mut().before_park(slot);
+        let (wait, may_concern_owner) = self.state_mut().before_park(slot);
         let result = self
             .look_at_owner(slot, may_concern_owner)
             .and_then(|()| self.run_others_until(slot, Self::poll_wake));
-        self.state_mut().after_park(slot);
+        self.state_mut().after_park(wait);
         result
     }
 

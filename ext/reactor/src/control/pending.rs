@@ -43,7 +43,7 @@ impl Scheduler {
                 drop(state);
                 Ok(self.wake_cause(slot))
             }
-            WaitStatus::TimedOut if self.outlasts_timeouts(slot) => self.poll_wait(slot),
+            WaitStatus::TimedOut if self.is_wait_of_handler(slot) => self.poll_wait(slot),
             WaitStatus::TimedOut if self.must_wait_on(slot) => {
                 self.state_mut().outlast_timeouts(slot);
                 Ok(self.wake_cause(slot))
@@ -82,7 +82,7 @@ impl Scheduler {
     /// As [`Scheduler::poll_wait`], but what is pending only ends the wait, and is left for later.
     pub fn poll_wake(&self, slot: Slot) -> Result<Option<WakeCause>, Error> {
         let has_timed_out = self.state().has_timed_out(slot);
-        if has_timed_out && !self.outlasts_timeouts(slot) {
+        if has_timed_out && !self.is_wait_of_handler(slot) {
             return Ok(Some(WakeCause::Interrupted));
         }
         Ok(self.wake_cause(slot))
@@ -90,10 +90,7 @@ impl Scheduler {
 
     /// How the fiber's wait ended, if it has.
     fn wake_cause(&self, slot: Slot) -> Option<WakeCause> {
-        match self.state().poll_wake(slot) {
-            WaitStatus::Over(cause) => Some(cause),
-            _ => None,
-        }
+        self.state().wake_cause(slot)
     }
 
     /// Raises what is pending for a fiber that was queued without a wait.
@@ -122,11 +119,11 @@ impl Scheduler {
         fiber::kill(current_fiber())
     }
 
-    /// The error that the fiber's outermost fired timeout raises.
+    /// The error that the fiber's outermost expired timeout raises.
     #[cold]
     pub fn timeout_error(&self, slot: Slot) -> Error {
-        let fired = self.state_mut().take_fired_timeout(slot);
-        match fired {
+        let expired = self.state_mut().take_expired_timeout(slot);
+        match expired {
             Some((exception, message)) => {
                 error::exception_with_message(exception.value(), message.value())
             }

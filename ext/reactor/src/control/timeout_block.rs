@@ -4,7 +4,7 @@
 use std::{cell::Cell, sync::Weak};
 
 use magnus::{DataTypeFunctions, Ruby, TypedData, gc::Marker, typed_data::Obj};
-use reactor::{Handle, TimerId, Token};
+use reactor::{Handle, Token};
 use reactor_scheduler::state::{fiber::Slot, object_ref::ObjectRef};
 
 use crate::{
@@ -31,7 +31,7 @@ impl DataTypeFunctions for TimeoutBlock {
     }
 
     fn free(self: Box<Self>) {
-        panics::contain("end of a timeout", || drop(self));
+        _ = panics::catch("end of a timeout", || drop(self));
     }
 }
 
@@ -61,32 +61,27 @@ impl Scheduler {
         &self,
         ruby: &Ruby,
         slot: Slot,
-        timeout: (Token, Option<TimerId>),
+        timeout: Token,
     ) -> Option<Obj<TimeoutBlock>> {
         if self.state().is_scheduled(slot) {
             return None;
         }
-        self.set_collectable(ruby, slot, timeout)
+        self.set_collectable(ruby, timeout)
     }
 
     #[cold]
-    fn set_collectable(
-        &self,
-        ruby: &Ruby,
-        slot: Slot,
-        timeout: (Token, Option<TimerId>),
-    ) -> Option<Obj<TimeoutBlock>> {
+    fn set_collectable(&self, ruby: &Ruby, token: Token) -> Option<Obj<TimeoutBlock>> {
         let fiber = current_fiber();
         let number = hidden_number::given(fiber.value(), |serial| serial)?; // a frozen fiber has none
         let handle = self.state_mut().event_loop.weak_handle()?;
         let block = ruby.obj_wrap(TimeoutBlock {
             fiber,
             handle,
-            token: timeout.0,
+            token,
             forks: fork_generation(),
             ended: Cell::new(false),
         });
-        self.state_mut().set_collectable(slot, timeout, number);
+        self.state_mut().set_collectable(token, number);
         Some(block)
     }
 }

@@ -1,6 +1,7 @@
 //! A fiber that lets other ready fibers run, though it could go on.
 
 use magnus::Error;
+use reactor::Token;
 use reactor_scheduler::state::{fiber::Slot, ready_queue::Next, time_slice::TimeSlice};
 
 use crate::{
@@ -12,24 +13,25 @@ impl Scheduler {
     /// Goes to the back of the ready queue. Of fibers that yield to one another one polls in each round.
     pub fn yield_now(&self, slot: Slot) -> Result<(), Error> {
         let polls = self.state().yields_with_poll() || is_interrupted(self.owner_thread());
-        self.state_mut().yield_now(slot);
-        self.run_queued(slot, polls)
+        let wait = self.state_mut().yield_now(slot);
+        self.run_queued(wait, polls)
     }
 
     /// Goes behind all ready fibers, and behind those that the next polls wake.
     pub fn yield_low_priority(&self, slot: Slot) -> Result<(), Error> {
-        self.state_mut().yield_low_priority(slot);
-        self.run_queued(slot, true)
+        let wait = self.state_mut().yield_low_priority(slot);
+        self.run_queued(wait, true)
     }
 
     /// A time slice is over: see [`State::yield_slice`](reactor_scheduler::state::State::yield_slice).
     fn yield_slice(&self, slot: Slot) -> Result<(), Error> {
-        self.state_mut().yield_slice(slot);
-        self.run_queued(slot, true)
+        let wait = self.state_mut().yield_slice(slot);
+        self.run_queued(wait, true)
     }
 
     /// The fiber's wait is over already. The fibers queued before it go first.
-    fn run_queued(&self, slot: Slot, polls: bool) -> Result<(), Error> {
+    fn run_queued(&self, wait: Token, polls: bool) -> Result<(), Error> {
+        let slot = wait.index();
         let may_concern_owner = self.state().may_concern_owner(slot);
         let result = self
             .look_at_owner(slot, may_concern_owner)
@@ -42,7 +44,7 @@ impl Scheduler {
             })
             .and_then(|()| self.run_queued_before(slot))
             .and_then(|()| self.poll_wait(slot).map(drop));
-        self.state_mut().end_wait(slot);
+        self.state_mut().end_wait(wait);
         result
     }
 

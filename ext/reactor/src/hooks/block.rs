@@ -7,10 +7,7 @@ use magnus::{
     typed_data::Obj,
 };
 use reactor_scheduler::state::{
-    fiber::Slot,
-    interruption::Unblocked,
-    object_ref::ObjectRef,
-    wait::{WaitHook, WakeCause},
+    fiber::Slot, interruption::Unblocked, object_ref::ObjectRef, wait::WakeCause,
 };
 
 use crate::{
@@ -65,19 +62,19 @@ fn wait(
     let Some(scope) = HookScope::enter(ruby, &this)? else {
         return block_in_forked_child(this, convert(limit, is_block)?);
     };
-    let (hook, simple) = match is_block {
-        true => (WaitHook::Block, convert::simple_lenient_timeout(limit)),
-        false => (WaitHook::Sleep, convert::simple_timeout(limit)),
+    let simple = match is_block {
+        true => convert::simple_lenient_timeout(limit),
+        false => convert::simple_timeout(limit),
     };
     let object = blocker.map(object_ref);
     let limit = match simple {
         Some(limit) => Ok(Some(limit)),
-        None => convert_in_wait(&scope, hook, limit, object),
+        None => convert_in_wait(&scope, limit, object),
     };
     let waited = match limit {
         Ok(None) => Ok(true),
         Ok(Some(Some(Duration::ZERO))) if !is_block => this.yield_now(scope.slot).map(|()| true),
-        Ok(Some(limit)) => block_until(&scope, hook, limit, object),
+        Ok(Some(limit)) => block_until(&scope, limit, object),
         Err(error) => Err(error),
     };
     match (waited, blocker) {
@@ -92,12 +89,14 @@ fn wait(
 #[cold]
 fn convert_in_wait(
     scope: &HookScope,
-    hook: WaitHook,
     limit: Value,
     blocker: Option<ObjectRef>,
 ) -> Result<Option<Option<Duration>>, Error> {
     let mut state = scope.scheduler.state_mut();
-    if state.begin_block(scope.slot, hook, None, blocker).is_none() {
+    if state
+        .begin_block(scope.slot, blocker.is_none(), None, blocker)
+        .is_none()
+    {
         return Ok(None);
     }
     drop(state);
@@ -113,17 +112,16 @@ fn convert(limit: Value, is_block: bool) -> Result<Option<Duration>, Error> {
     }
 }
 
-/// Parks until unblocked (true) or until the time is up (false).
+/// Parks until unblocked (true) or until the time is up (false): in `block`, or without a blocker in `kernel_sleep`.
 fn block_until(
     scope: &HookScope,
-    hook: WaitHook,
     duration: Option<Duration>,
     blocker: Option<ObjectRef>,
 ) -> Result<bool, Error> {
     let scheduler = scope.scheduler;
     let begun = scheduler
         .state_mut()
-        .begin_block(scope.slot, hook, duration, blocker);
+        .begin_block(scope.slot, blocker.is_none(), duration, blocker);
     let Some(timer) = begun else {
         return Ok(true);
     };
@@ -164,7 +162,7 @@ fn block_in_forked_child(this: Obj<Scheduler>, duration: Option<Duration>) -> Re
     let waited = call_method(this.as_value(), "block_in_forked_child", &arguments);
     let is_unblocked = !this.state().is_blocked(token);
     let mut state = this.state_mut();
-    state.end_wait(entered.slot);
+    state.end_wait(token);
     state.leave(entered.slot);
     waited.map(|_| is_unblocked)
 }
@@ -184,11 +182,8 @@ pub fn unblock(Receiver(this): Receiver<Scheduler>, blocker: Value, fiber: Value
         return;
     }
     let (fiber, blocker) = (object_ref(fiber), object_ref(blocker));
-    let unblocked = if blocker == this.owner_thread() {
-        this.state_mut().unblock_thread(fiber)
-    } else {
-        this.state_mut().unblock(fiber, blocker)
-    };
+    let blocker = (blocker != this.owner_thread()).then_some(blocker);
+    let unblocked = this.state_mut().unblock(fiber, blocker);
     match unblocked {
         Unblocked::Woken => this.wake_thread(),
         Unblocked::Dropped => {}

@@ -173,6 +173,6 @@ pub fn wait_any(ruby: &Ruby, this: Obj<Scheduler>, arguments: &[Value]) -> Resul
         BegunAny::Ready => Ok(WakeCause::Ready),
         BegunAny::Failed(error) => Err(system_error(&error)),
     };
-    this.state_mut().end_any(scope.slot, registered);
+    this.state_mut().end_any(registered);
     Ok(parked? != WakeCause::Elapsed)
 }

@@ -6,7 +6,7 @@ use magnus::{Error, Ruby, Value, prelude::*, typed_data::Obj};
 use reactor::Token;
 use reactor_scheduler::state::{
     object_ref::ObjectRef,
-    token_mark::{TIMEOUT, marked, unmarked},
+    token_mark::{marked, unmarked},
 };
 
 use crate::{
@@ -72,7 +72,7 @@ pub fn interruptible(
 /// `interrupt(number)`: raises in the block of [`interruptible`] where that waits; once, and not after the block.
 pub fn interrupt(ruby: &Ruby, this: Obj<Scheduler>, number: u64) -> Result<(), Error> {
     if this.check_owner(ruby, this.as_value())? {
-        this.state_mut().fire_timeout(marked(number, TIMEOUT));
+        this.state_mut().expire_timeout(marked(number, 0));
     }
     Ok(())
 }
@@ -92,7 +92,7 @@ fn run(
     this.before_timeout(scope.slot);
     let timeout = this.state_mut().begin_timeout(scope.slot, raise, limit);
     let block = this.begin_timeout_block(ruby, scope.slot, timeout);
-    let mut result = yield_block(argument(timeout.0));
+    let mut result = yield_block(argument(timeout));
     let must_raise = result.is_ok() && this.state().has_outlasted_timeouts(scope.slot);
     if must_raise {
         result = Err(this.timeout_error(scope.slot));

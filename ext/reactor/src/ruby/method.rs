@@ -11,7 +11,6 @@ use crate::ruby::panics;
 pub struct Receiver<T: TypedData>(pub Obj<T>);
 
 impl<T: TypedData> TryConvert for Receiver<T> {
-    #[inline(always)]
     fn try_convert(object: Value) -> Result<Self, Error> {
         panics::point("method");
         if !has_type::<T>(object) {
@@ -25,7 +24,6 @@ impl<T: TypedData> TryConvert for Receiver<T> {
     }
 }
 
-#[inline(always)]
 fn has_type<T: TypedData>(object: Value) -> bool {
     let object = object.as_raw();
     // SAFETY: only a T_DATA is asked what data it has. A DataType is a transparent rb_data_type_t.

@@ -1,49 +1,18 @@
 //! A panic that leaves Rust for C would end the process. It is caught at that border, and goes on in the Rust code that called C.
 
 use std::{
-    any::Any,
-    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    panic::{AssertUnwindSafe, catch_unwind},
+    thread::Result,
 };
 
-/// The outcome of work that C code has run for Rust code.
-pub enum Ran<T> {
-    Not,
-    Returned(T),
-    Panicked(Box<dyn Any + Send>),
-}
-
-impl<T> Ran<T> {
-    /// Runs the work. `name` is the [`point`] at its beginning.
-    pub fn of(name: &str, work: impl FnOnce() -> T) -> Self {
-        let caught = catch_unwind(AssertUnwindSafe(|| {
-            point(name);
-            work()
-        }));
-        match caught {
-            Ok(result) => Self::Returned(result),
-            Err(panic) => Self::Panicked(panic),
-        }
-    }
-
-    /// The result; None if the work was not run. A panic of the work goes on here.
-    pub fn result(self) -> Option<T> {
-        match self {
-            Self::Not => None,
-            Self::Returned(result) => Some(result),
-            Self::Panicked(panic) => resume_unwind(panic),
-        }
-    }
-}
-
-/// Runs work whose panic no Rust code can get: that of a finalizer, and of a function that another thread calls. `name` is the
-/// [`point`] at its end, so that what waits for the work goes on.
-pub fn contain<T>(name: &str, work: impl FnOnce() -> T) -> Option<T> {
-    let caught = catch_unwind(AssertUnwindSafe(|| {
+/// Runs the work of a function that C calls. Its caller in Rust, if it has one, goes on with the panic. `name` is the [`point`] at its
+/// end, so that what waits for the work goes on.
+pub fn catch<T>(name: &str, work: impl FnOnce() -> T) -> Result<T> {
+    catch_unwind(AssertUnwindSafe(|| {
         let result = work();
         point(name);
         result
-    }));
-    caught.ok()
+    }))
 }
 
 /// Panics here if a test has asked for it. Without the feature it is nothing. Each name stands in tests/panics/test_panics.rs.

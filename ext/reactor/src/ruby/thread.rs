@@ -2,6 +2,7 @@
 
 use std::{
     ffi::{c_int, c_void},
+    panic::resume_unwind,
     ptr,
     sync::{
         Once,
@@ -18,10 +19,7 @@ use rb_sys::VALUE;
 use reactor::{Handle, Sleep};
 use reactor_scheduler::state::object_ref::ObjectRef;
 
-use crate::ruby::{
-    object::Object,
-    panics::{self, Ran},
-};
+use crate::ruby::{object::Object, panics};
 
 /// The scheduler of the current thread, or nil.
 pub fn current_scheduler() -> ObjectRef {
@@ -80,33 +78,22 @@ pub fn lock_native_thread() -> bool {
 /// Ruby 4.1's `RB_NOGVL_PENDING_INTR_FAIL` would also refuse the sleep because of what a mask defers. Under `:never` that would make the
 /// loop spin until the mask ends. For what is deferred with `:on_blocking`, the callers look before they sleep.
 pub fn without_gvl(sleep: &Sleep, handle: &Handle) {
-    struct Block<'a>(&'a Sleep, Ran<()>);
-    unsafe extern "C" fn block(sleep: *mut c_void) -> *mut c_void {
-        // SAFETY: the caller's frame holds it until rb_nogvl returns.
-        let Block(sleep, ran) = unsafe { &mut *sleep.cast::<Block>() };
-        *ran = Ran::of("sleep", || {
-            // An error can only mean that there is nothing to sleep on: the turn that follows meets it again and reports it.
-            _ = sleep.block();
-        });
-        ptr::null_mut()
-    }
     unsafe extern "C" fn interrupt(handle: *mut c_void) {
-        // SAFETY: as above; waking is one write(2), lock-free and async-signal-safe.
+        // SAFETY: it outlives the call; waking is one write(2), lock-free and async-signal-safe.
         let handle = unsafe { &*handle.cast::<Handle>() };
-        panics::contain("interrupt of the sleep", || handle.wake());
+        _ = panics::catch("interrupt of the sleep", || handle.wake());
     }
-    let mut block_of = Block(sleep, Ran::Not);
-    // SAFETY: both pointers outlive the call and neither callback touches Ruby.
+    // An error can only mean that there is nothing to sleep on: the turn that follows meets it again and reports it.
+    let call = || _ = sleep.block();
+    let handle = ptr::from_ref(handle).cast_mut().cast();
+    // SAFETY: the handle is made for any thread, and outlives the call.
     unsafe {
-        rb_sys::rb_nogvl(
-            Some(block),
-            ptr::from_mut(&mut block_of).cast(),
-            Some(interrupt),
-            ptr::from_ref(handle).cast_mut().cast(),
-            (rb_sys::RB_NOGVL_INTR_FAIL | rb_sys::RB_NOGVL_UBF_ASYNC_SAFE) as c_int,
-        );
-    }
-    block_of.1.result();
+        call_without_gvl(
+            call,
+            (Some(interrupt), handle),
+            rb_sys::RB_NOGVL_UBF_ASYNC_SAFE,
+        )
+    };
 }
 
 /// Runs a system call that may take long with the GVL released. It is not made at all, and answered with `None`, when
@@ -115,55 +102,34 @@ pub fn blocking_call<T>(call: impl FnOnce() -> T) -> Option<T> {
     // SAFETY: RUBY_UBF_IO (-1) is the VM's own function, which interrupts a system call by a signal.
     unsafe {
         let interrupt = std::mem::transmute::<isize, rb_sys::rb_unblock_function_t>(-1);
-        call_without_gvl(call, interrupt, ptr::null_mut())
+        call_without_gvl(call, (interrupt, ptr::null_mut()), 0)
     }
-}
-
-/// The same for a call that waits for something else than the kernel. `interrupt` ends it, from another thread.
-pub fn interruptible_call<T, I: Fn() + Sync>(call: impl FnOnce() -> T, interrupt: &I) -> Option<T> {
-    unsafe extern "C" fn run<I: Fn() + Sync>(interrupt: *mut c_void) {
-        // SAFETY: the reference outlives the call, and the VM calls this only while that lasts.
-        let interrupt = unsafe { &*interrupt.cast::<I>() };
-        panics::contain("interrupt of a call", interrupt);
-    }
-    let data = ptr::from_ref(interrupt).cast_mut().cast();
-    // SAFETY: as above; `interrupt` may be called on another thread.
-    unsafe { call_without_gvl(call, Some(run::<I>), data) }
 }
 
 /// # Safety
 ///
-/// `interrupt` may be called with `data` on any thread until this returns.
-unsafe fn call_without_gvl<T>(
-    call: impl FnOnce() -> T,
-    interrupt: rb_sys::rb_unblock_function_t,
-    data: *mut c_void,
+/// `interrupt` may be called with its data on any thread until this returns. `call` does not touch Ruby.
+unsafe fn call_without_gvl<T, F: FnOnce() -> T>(
+    call: F,
+    interrupt: (rb_sys::rb_unblock_function_t, *mut c_void),
+    flags: u32,
 ) -> Option<T> {
-    struct Job<F, T>(Option<F>, Ran<T>);
+    struct Job<F, T>(Option<F>, Option<std::thread::Result<T>>);
     unsafe extern "C" fn run<F: FnOnce() -> T, T>(job: *mut c_void) -> *mut c_void {
         // SAFETY: the job lives in the caller's frame until rb_nogvl returns.
         let job = unsafe { &mut *job.cast::<Job<F, T>>() };
-        if let Some(call) = job.0.take() {
-            job.1 = Ran::of("call", call);
-        }
+        job.1 = job.0.take().map(|call| panics::catch("call", call));
         ptr::null_mut()
     }
-    fn trampoline<F: FnOnce() -> T, T>(_: &F) -> unsafe extern "C" fn(*mut c_void) -> *mut c_void {
-        run::<F, T>
-    }
-    let run = trampoline(&call);
-    let mut job = Job(Some(call), Ran::Not);
+    let mut job = Job(Some(call), None);
+    let flags = (rb_sys::RB_NOGVL_INTR_FAIL | flags) as c_int;
     // SAFETY: as above, and as the caller says.
     unsafe {
-        rb_sys::rb_nogvl(
-            Some(run),
-            ptr::from_mut(&mut job).cast(),
-            interrupt,
-            data,
-            rb_sys::RB_NOGVL_INTR_FAIL as c_int,
-        );
+        let data = ptr::from_mut(&mut job).cast();
+        rb_sys::rb_nogvl(Some(run::<F, T>), data, interrupt.0, interrupt.1, flags);
     }
-    job.1.result()
+    job.1
+        .map(|result| result.unwrap_or_else(|panic| resume_unwind(panic)))
 }
 
 /// Whether something is pending for the current thread, as seen from the current fiber. `thread` is that thread.

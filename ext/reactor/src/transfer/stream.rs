@@ -55,6 +55,7 @@ struct Progress {
 }
 
 /// The hook's answer.
+#[inline(always)] // with what calls it one frame, on the stack of every fiber that is parked here
 pub fn transfer(ruby: &Ruby, this: Obj<Scheduler>, transfer: &Transfer) -> Result<Value, Error> {
     let mut progress = Progress::default();
     if let Some(answer) = try_fast_path(ruby, this, transfer, &mut progress)? {
@@ -147,6 +148,7 @@ fn transfer_with_waits(
     answer
 }
 
+#[inline(always)] // with what calls it one frame, on the stack of every fiber that is parked here
 fn transfer_to_the_end(
     scope: &HookScope,
     transfer: &Transfer,

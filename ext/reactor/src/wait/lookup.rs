@@ -42,7 +42,7 @@ enum Progress {
 
 impl magnus::DataTypeFunctions for Lookup {
     fn free(self: Box<Self>) {
-        panics::contain("end of a lookup", || drop(self));
+        _ = panics::catch("end of a lookup", || drop(self));
     }
 }
 
@@ -75,7 +75,10 @@ pub fn lookup(
             let ask = move || getaddrinfo(host.as_deref(), service.as_deref(), &hints);
             let job = work::begin_work(&scope, class, ask)?;
             // No fiber waits for it yet: a wait that begins later redirects it.
-            scope.scheduler.state_mut().end_wait(scope.slot);
+            let mut state = scope.scheduler.state_mut();
+            let wait = state.wait_token(scope.slot);
+            state.end_wait(wait);
+            drop(state);
             Progress::Pending(job)
         }
         _ => {

@@ -8,7 +8,7 @@ use crate::state::{
     State,
     fiber::Slot,
     object_ref::ObjectRef,
-    wait::{WaitKind, WakeCause},
+    wait::{Purpose, WakeCause},
 };
 
 /// The number of an IO object (0: none), and the fiber for which its descriptor is used.
@@ -118,7 +118,7 @@ impl State {
     pub fn begin_wait_for_unpin(&mut self, slot: Slot, io_number: u64) -> bool {
         let is_pinned = self.pins.is_pinned(io_number);
         if is_pinned {
-            let token = self.fibers.begin_wait(slot, WaitKind::Io);
+            let token = self.fibers.begin_wait(slot, Purpose::Work { io_number: 0 });
             self.pins.wait_to_close(io_number, token);
         }
         is_pinned

@@ -3,7 +3,7 @@
 use reactor::{Operation, OperationId, Operations, Token};
 use rustix::io::Errno;
 
-use crate::state::{State, fiber::Slot, send_batching::MAX_READY, wait::WaitKind};
+use crate::state::{State, fiber::Slot, send_batching::MAX_READY, wait::Purpose};
 
 /// The progress of an operation when its fiber gets control.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,14 +43,14 @@ impl State {
 
     /// Queues a send, and begins a wait for its outcome. `None` if the driver does not take it.
     pub fn start_send(&mut self, slot: Slot, descriptor: i32, bytes: &[u8]) -> Option<OperationId> {
-        let token = self.fibers.begin_wait(slot, WaitKind::Send);
+        let token = self.fibers.begin_wait(slot, Purpose::Send);
         let id = self.start(descriptor, Operation::Send(bytes), token);
         match id {
             Some(_) => {
                 self.counters.queued += 1;
                 self.batching.on_queued();
             }
-            None => self.fibers.end_wait(slot),
+            None => self.fibers.end_wait(token),
         }
         id
     }
@@ -91,14 +91,14 @@ impl State {
         io_number: u64,
         operation: Operation<'_>,
     ) -> Option<OperationId> {
-        let token = self.fibers.begin_work(slot, io_number);
+        let token = self.fibers.begin_wait(slot, Purpose::Work { io_number });
         let id = self.start(descriptor, operation, token);
         match id {
             Some(_) => {
                 self.counters.carried += 1;
                 self.pins.pin((io_number, slot));
             }
-            None => self.fibers.end_wait(slot),
+            None => self.fibers.end_wait(token),
         }
         id
     }
@@ -108,7 +108,7 @@ impl State {
         if !self.is_pending(id) {
             return Progress::Completed;
         }
-        let token = self.fibers.begin_work(slot, io_number);
+        let token = self.fibers.begin_wait(slot, Purpose::Work { io_number });
         if let Some(operations) = self.operations() {
             operations.redirect(id, token);
         }

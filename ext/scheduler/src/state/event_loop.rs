@@ -7,7 +7,7 @@ use std::{
 
 use reactor::{Backend, Deadline, Events, Handle, Reactor, Sleep, TimerId, Token};
 
-use crate::state::{State, fiber::FiberRecord};
+use crate::state::{State, wait::WaitHook};
 
 /// The first sleep in which only an `unblock` can wake a fiber is this long, and later ones up to 16 times as long.
 const FIRST_DEADLOCK_CHECK: Duration = Duration::from_millis(100);
@@ -184,7 +184,10 @@ impl State {
         let advances = time.holds == 0
             && self.is_idle()
             && self.event_loop.reactor.as_ref()?.timers() > 0
-            && !self.fibers.records().any(FiberRecord::waits_for_work);
+            && !self
+                .fibers
+                .records()
+                .any(|record| record.wait.goes_on() && record.wait.hook() == WaitHook::Other);
         advances.then_some(time.settle)
     }
 

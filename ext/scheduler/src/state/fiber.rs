@@ -1,23 +1,22 @@
-//! The record of one fiber: whether it waits, what ended its wait, and what it has to raise.
+//! The record of one fiber: the wait that it is in, and what it has to raise.
 //!
 //! Every wait has a number. A [`Token`] is slot and number. What carries the token of a wait that is over (late readiness,
 //! an old timer, a stale wake-up) no longer matches, and is dropped.
 //!
-//! This is the whole machine, but for waits that a trap handler interrupts (`state/fiber/nested_wait.rs`), and for fibers
-//! that the garbage collector may take (`state/fiber/collectable.rs`);
+//! A wait in the middle of which another one begins is in the fiber's strand (`state/strand.rs`), and so are timeouts.
 //! `state/fiber/tests.rs` has one test for each row.
 //!
 //! # A wait
 //!
 //! | state                    | what happens                       | state after              | besides |
 //! |--------------------------|------------------------------------|--------------------------|---------|
-//! | any                      | a wait begins                      | parked                   | a new number; no longer queued; the spawner is forgotten |
+//! | running                  | a wait begins                      | parked                   | a new number; no longer queued; the spawner is forgotten |
 //! | parked                   | woken under its number             | woken with the cause     | queued |
 //! | parked                   | woken under an older number        | parked                   | - |
 //! | running or woken         | woken                              | unchanged                | - |
 //! | woken, queued            | taken from the ready queue         | woken, may run           | - |
 //! | woken, queued            | taken under an older number        | unchanged                | - |
-//! | any                      | the wait ends                      | running                  | a new number; no longer queued; the permit and the raise meant for the wait are dropped, a pending kill or late raise stays |
+//! | any                      | the wait ends                      | running                  | a new number; no longer queued; the permit and the exception meant for the wait are dropped, a pending kill or late raise stays |
 //! | running, not queued      | queued without a wait              | running, queued          | under the current number |
 //! | queued                   | queued once more                   | unchanged                | - |
 //!
@@ -25,17 +24,17 @@
 //!
 //! | state                    | what happens                       | state after              | besides |
 //! |--------------------------|------------------------------------|--------------------------|---------|
-//! | parked for readiness     | an exception is raised in it       | woken (interrupted)      | the raise is pending |
+//! | parked for readiness or work | an exception is raised in it   | woken (interrupted)      | the raise is pending |
 //! | parked otherwise         | an exception is raised in it       | parked                   | - |
 //! | running or woken         | an exception is raised in it       | unchanged                | - |
 //! | parked                   | killed                             | woken (interrupted)      | the kill is pending |
 //! | woken                    | killed                             | woken                    | the kill is pending |
 //! | running, queued          | killed                             | running, queued          | the kill is pending |
 //! | a kill or a late raise is pending | an exception is raised in it | as above              | both are pending, the exception first |
-//! | late raises are pending  | killed                             | as below                 | only the kill is pending |
-//! | running, not queued      | killed                             | running                  | the caller has to kill it through the VM, whose kill the hooks do not see |
-//! | parked                   | a timeout fires                    | parked, queued           | one more has fired |
-//! | running or woken         | a timeout fires                    | unchanged                | one more has fired |
+//! | late raises are pending  | killed                             | as above                 | only the kill is pending |
+//! | running, not queued      | killed                             | running                  | the caller must use `Fiber#kill`; the hooks do not see that kill |
+//! | parked                   | a timeout expires                  | parked, queued           | it is raised when the fiber has control |
+//! | running or woken         | a timeout expires                  | unchanged                | it is raised in a later wait |
 //!
 //! # What the fiber does when it has control
 //!
@@ -44,7 +43,7 @@
 //! | in a close that cannot end | a raise, put back                | waits                    | it stands until a later wait raises it |
 //! | woken by an unblock      | anything                           | goes on                  | what is pending stays: a mutex that was handed over is taken first |
 //! | any other                | a raise or a kill                  | raises it                | no longer pending |
-//! | any other                | a fired timeout                    | raises it                | - |
+//! | any other                | an expired timeout                 | raises it                | - |
 //! | parked, timed out        | is left for later                  | goes on (interrupted)    | - |
 //! | woken                    | nothing                            | goes on                  | - |
 //! | parked                   | nothing                            | waits                    | - |
@@ -65,59 +64,51 @@
 //! | running                  | a `block` begins in the child      | parked                   | no driver turns: the child looks at the record now and then |
 //! | parked                   | unblocked by a thread of the child | woken (unblocked)        | queued, but no code takes it: the wait ends |
 
-use std::time::Instant;
-
 use reactor::Token;
 
 use crate::state::{
-    fiber::nested_wait::OuterWait,
     object_ref::ObjectRef,
-    wait::{Life, Pending, WaitHook, WaitKind, WakeCause},
+    strand::{Entry, Timeout},
+    wait::{FiberState, Life, Pending, Purpose, Wait, WakeCause},
 };
 
-/// Index of a fiber's record.
-pub type Slot = u32;
-
-pub use crate::state::wait::{FiberState, KillStep};
+pub use crate::state::wait::Slot;
 
 #[derive(Debug)]
 pub struct FiberRecord {
-    fiber: ObjectRef,
+    /// An address that is only compared while the fiber may be collected ([`FiberRecord::collectable`]).
+    pub(super) fiber: ObjectRef,
+    /// The wait number with which it began.
+    pub(super) born: u32,
+    /// The innermost wait, or the code that runs.
+    pub(super) wait: Wait,
+    /// The number that was given last. A wait in the strand has an earlier one.
+    pub(super) last_number: u32,
     /// The fiber on whose behalf this one runs, because it resumed this one or one that did. `None` if the scheduler made it.
-    owner: Option<Life>,
-    state: FiberState,
-    /// What is raised next. A [`Pending::Raise`] belongs to the wait, everything else to the fiber.
-    pending: Option<Pending>,
-    /// Timeouts that have fired and wait until the fiber gets control.
-    fired_timeouts: u32,
-    /// The number of the last wait that the fired timeouts have not ended, because it closes an IO.
-    outlasted_by_close: Option<u32>,
-    /// The IO object it waits for; [`SEVERAL`], or 0 for none.
-    io_number: u64,
+    pub(super) owner: Option<Life>,
+    /// In the ready queue, under the current wait number.
+    pub(super) queued: bool,
+    /// A timeout may have expired that is to be raised in the innermost wait: [`FiberTable::expired`] knows.
+    ///
+    /// [`FiberTable::expired`]: crate::state::fiber_table::FiberTable::expired
+    pub(super) may_time_out: bool,
+    /// A timeout has expired during a close, which it does not end, or may have.
+    pub(super) has_outlasted: bool,
     /// An `unblock` came before the fiber reached `block` or `kernel_sleep`.
     permit: bool,
-    scheduled: bool,
-    killed: bool,
+    /// Made by `Fiber.schedule`.
+    pub(super) is_scheduled: bool,
+    /// The VM kills it.
+    pub(super) is_killed: bool,
     /// The scheduler has killed it.
-    cancelled: bool,
+    pub(super) is_cancelled: bool,
     /// The VM has raised in a fiber that runs on behalf of this one.
-    kill_suspected: bool,
-    /// In the ready queue, under the current wait number.
-    queued: bool,
-    waits_for_unblock_only: bool,
+    pub(super) is_kill_suspected: bool,
     /// It is known to run trap handlers. A fiber that is made in a trap handler never does.
-    runs_trap_handlers: bool,
-    /// The fiber that called `Fiber.schedule`, until this one first parks.
-    spawner: Option<Token>,
-    parked_at: Option<Instant>,
-    hook: WaitHook,
-    events: u8,
-    /// The address of what a `block` waits for; 0 for none. It is only compared.
-    blocker: usize,
-    wait_number: u32,
-    /// The number that was given last. A wait that was set aside has an earlier one.
-    last_number: u32,
-    active_hooks: u32,
+    pub(super) runs_trap_handlers: bool,
+    pub(super) active_hooks: u32,
+    /// The fiber that called `Fiber.schedule`, until this one first parks: an error so early is raised there.
+    pub(super) spawner: Option<Token>,
     /// State that few fibers have. It is in a box, so that a record has 128 bytes and is found in the table by a shift.
     rare: Option<Box<Rare>>,
 }
@@ -125,267 +116,252 @@ pub struct FiberRecord {
 /// State that few fibers have.
 #[derive(Debug, Default)]
 struct Rare {
-    /// The waits in the middle of which hooks have begun, the innermost last.
-    outer_waits: Vec<OuterWait>,
-    /// How many of the active hooks are timeouts whose blocks can be collected.
-    collectable_timeouts: u32,
-    /// The fiber that a trap handler has resumed in the middle of this one's wait, last.
-    resumed_in_wait: Option<Life>,
+    strand: Vec<Entry>,
+    /// What belongs to the fiber and not to its wait, the next one last.
+    pending: Vec<Pending>,
     /// The fiber's own number, which no later fiber at its address has.
     fiber_number: u64,
-    /// What is raised after `pending`, the next one last.
-    pending_later: Vec<Pending>,
+}
+
+/// How a kill reaches a fiber.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KillStep {
+    /// It unwinds when it next gets control.
+    Pending,
+    /// It is not parked: `Fiber#kill` has to find the way.
+    ThroughVm,
 }
 
 impl FiberRecord {
-    pub(super) fn new(fiber: ObjectRef, scheduled: bool, wait_number: u32) -> Self {
+    pub(super) fn new(fiber: ObjectRef, is_scheduled: bool, number: u32) -> Self {
         Self {
             fiber,
+            born: number,
+            wait: Wait::running(number),
+            last_number: number,
             owner: None,
-            state: FiberState::Running,
-            pending: None,
-            fired_timeouts: 0,
-            outlasted_by_close: None,
-            io_number: 0,
-            permit: false,
-            scheduled,
-            killed: false,
-            cancelled: false,
-            kill_suspected: false,
             queued: false,
-            waits_for_unblock_only: false,
+            may_time_out: false,
+            has_outlasted: false,
+            permit: false,
+            is_scheduled,
+            is_killed: false,
+            is_cancelled: false,
+            is_kill_suspected: false,
             runs_trap_handlers: false,
-            spawner: None,
-            parked_at: None,
-            hook: WaitHook::Other,
-            events: 0,
-            blocker: 0,
-            wait_number,
-            last_number: wait_number,
             active_hooks: 0,
+            spawner: None,
             rare: None,
         }
     }
 
-    // --- what it is ----------------------------------------------------------------------------------------------
+    // --- a wait --------------------------------------------------------------------------------------------------
 
-    /// An address that is only compared while the fiber may be collected (`state/fiber/collectable.rs`).
-    pub fn fiber(&self) -> ObjectRef {
-        self.fiber
+    pub fn is_in_wait(&self) -> bool {
+        self.wait.state != FiberState::Running
     }
 
-    pub(super) fn owner(&self) -> Option<Life> {
-        self.owner
+    /// In user code, and not in the ready queue: unless it has control, the VM suspends it in a way the scheduler does not see.
+    pub fn is_suspended(&self) -> bool {
+        !self.is_in_wait() && !self.queued
     }
 
-    pub(super) fn set_owner(&mut self, owner: Life) {
-        self.owner = Some(owner);
-    }
-
-    pub fn state(&self) -> FiberState {
-        self.state
-    }
-
-    pub fn pending(&self) -> Option<Pending> {
-        self.pending
-    }
-
-    /// Made by `Fiber.schedule`.
-    pub fn is_scheduled(&self) -> bool {
-        self.scheduled
-    }
-
-    pub fn is_queued(&self) -> bool {
-        self.queued
-    }
-
-    pub fn is_parked(&self) -> bool {
-        matches!(self.state, FiberState::Parked(_))
-    }
-
-    /// In user code, and not in the ready queue.
-    pub fn is_suspended_elsewhere(&self) -> bool {
-        self.state == FiberState::Running && !self.queued
-    }
-
-    /// Whether it waits for an `unblock` and nothing else.
-    pub fn waits_for_unblock_only(&self) -> bool {
-        self.waits_for_unblock_only
-    }
-
-    pub(super) fn runs_trap_handlers(&self) -> bool {
-        self.runs_trap_handlers
-    }
-
-    pub(super) fn set_runs_trap_handlers(&mut self) {
-        self.runs_trap_handlers = true;
-    }
-
-    /// Parked in no hook that observers know: for work in this process that ends by itself.
-    pub fn waits_for_work(&self) -> bool {
-        self.hook == WaitHook::Other && self.is_parked()
-    }
-
-    pub fn hook(&self) -> WaitHook {
-        self.hook
-    }
-
-    pub fn io_number(&self) -> u64 {
-        self.io_number
-    }
-
-    /// Ruby's mask of the events it waits for; 0 if it waits for none, or for several objects.
-    pub fn events(&self) -> u8 {
-        // The events of an earlier wait are not cleared, because each wait would pay for that.
-        if self.hook == WaitHook::Io {
-            self.events
-        } else {
-            0
-        }
-    }
-
-    /// The poll before it parked.
-    pub fn parked_at(&self) -> Option<Instant> {
-        self.parked_at
-    }
-
-    /// The fiber that called `Fiber.schedule`, until this one first parks: an error so early is raised there.
-    pub fn spawner(&self) -> Option<Token> {
-        self.spawner
-    }
-
-    pub(super) fn wait_number(&self) -> u32 {
-        self.wait_number
-    }
-
-    /// The number of the fiber's latest wait.
-    pub(super) fn last_number(&self) -> u32 {
+    /// A number that no wait and no timeout of the slot has had.
+    pub(super) fn next_number(&mut self) -> u32 {
+        self.last_number = self.last_number.wrapping_add(1);
         self.last_number
     }
 
-    fn renumber(&mut self) {
-        self.last_number = self.last_number.wrapping_add(1);
-        self.wait_number = self.last_number;
-    }
-
-    /// Whether its wait is over, or a timeout ends it, and it has left the ready queue.
-    pub fn may_run(&self) -> bool {
-        !self.queued && (matches!(self.state, FiberState::Woken(_)) || self.has_timed_out())
-    }
-
-    // --- a wait --------------------------------------------------------------------------------------------------
-
-    /// Whether the wait before it, which has not been ended, was one for an `unblock` only.
-    pub(super) fn begin_wait(&mut self, kind: WaitKind) -> bool {
-        self.renumber();
-        self.state = FiberState::Parked(kind);
+    pub(super) fn begin_wait(&mut self, purpose: Purpose) {
+        let number = self.next_number();
+        self.wait.begin(number, purpose);
         self.spawner = None;
         self.queued = false;
-        std::mem::take(&mut self.waits_for_unblock_only)
     }
 
-    /// The wait that has just begun is one for the readiness of an IO object with a mask of events, or of several.
-    pub(super) fn wait_for_readiness(&mut self, io_number: u64, events: u8) {
-        self.io_number = io_number;
-        self.hook = WaitHook::Io;
-        self.events = events;
+    /// Whether the wait with this number went on until now: then it is over, and queued.
+    pub(super) fn wake(&mut self, number: u32, cause: WakeCause) -> bool {
+        let is_woken = self.wait.number == number && self.wait.wake(cause);
+        self.queued |= is_woken;
+        is_woken
     }
 
-    /// The wait that has just begun is one for work on the descriptor of an IO object, or on none (0).
-    pub(super) fn wait_for_work(&mut self, io_number: u64) {
-        self.io_number = io_number;
-    }
-
-    /// The wait that has just begun is one for an `unblock`, with a time limit or without.
-    pub(super) fn wait_for_unblock(&mut self, hook: WaitHook, is_unlimited: bool, blocker: usize) {
-        self.hook = hook;
-        self.waits_for_unblock_only = is_unlimited;
-        self.blocker = blocker;
-    }
-
-    pub(super) fn set_parked_at(&mut self, clock: Option<Instant>) {
-        self.parked_at = clock;
-    }
-
-    /// Whether the wait with this number goes on and has ended now.
-    pub(super) fn wake(&mut self, wait_number: u32, cause: WakeCause) -> bool {
-        let goes_on = self.wait_number == wait_number && self.is_parked();
-        if goes_on {
-            self.state = FiberState::Woken(cause);
-            self.queued = true;
-        }
-        goes_on
-    }
-
-    /// Whether the wait was one for an `unblock` only.
-    pub(super) fn end_wait(&mut self) -> bool {
-        self.renumber();
-        self.state = FiberState::Running;
+    pub(super) fn end_wait(&mut self) {
+        let number = self.next_number();
+        self.wait.end(number);
         self.queued = false;
-        self.io_number = 0;
         self.permit = false;
-        self.hook = WaitHook::Other;
-        self.take_exception();
-        std::mem::take(&mut self.waits_for_unblock_only)
     }
 
     /// The number under which it enters the ready queue without having parked; `None` if it is there.
     pub(super) fn queue(&mut self) -> Option<u32> {
-        if self.queued {
-            return None;
-        }
-        self.queued = true;
-        Some(self.wait_number)
+        let was_queued = std::mem::replace(&mut self.queued, true);
+        (!was_queued).then_some(self.wait.number)
     }
 
     /// Whether the entry of the ready queue with this number still stands.
-    pub(super) fn is_queued_as(&self, wait_number: u32) -> bool {
-        self.queued && self.wait_number == wait_number
+    pub(super) fn is_queued_as(&self, number: u32) -> bool {
+        self.queued && self.wait.number == number
     }
 
     /// It leaves the ready queue; false if the entry no longer stands.
-    pub(super) fn dequeue(&mut self, wait_number: u32) -> bool {
-        let stands = self.is_queued_as(wait_number);
+    pub(super) fn dequeue(&mut self, number: u32) -> bool {
+        let stands = self.is_queued_as(number);
         if stands {
             self.queued = false;
         }
         stands
     }
 
-    // --- permits, spawners, hooks --------------------------------------------------------------------------------
-
     pub(super) fn grant_permit(&mut self) {
-        if self.state == FiberState::Running {
-            self.permit = true;
-        }
+        self.permit |= !self.is_in_wait();
     }
 
     pub(super) fn take_permit(&mut self) -> bool {
         std::mem::take(&mut self.permit)
     }
 
-    pub(super) fn set_spawner(&mut self, spawner: Option<Token>) {
-        self.spawner = spawner;
+    // --- what it raises ------------------------------------------------------------------------------------------
+
+    /// What is to be raised, or how its wait has ended. Timeouts are [`FiberTable::poll_wait`]'s.
+    ///
+    /// [`FiberTable::poll_wait`]: crate::state::fiber_table::FiberTable::poll_wait
+    pub(super) fn take_pending(&mut self) -> Option<Pending> {
+        if let Some(exception) = self.wait.exception.take() {
+            return Some(Pending::Raise(exception));
+        }
+        self.rare.as_mut()?.pending.pop()
     }
 
-    pub(super) fn enter_hook(&mut self) {
-        self.active_hooks += 1;
+    /// Keeps what was pending until the fiber has control in a wait that may end by it.
+    pub(super) fn put_back(&mut self, pending: Pending) {
+        self.rare
+            .get_or_insert_default()
+            .pending
+            .push(match pending {
+                Pending::Raise(exception) => Pending::Late(exception),
+                late => late,
+            });
     }
 
-    pub(super) fn is_in_hook(&self) -> bool {
-        self.active_hooks > 0
+    /// What is pending, the next one first.
+    pub(super) fn all_pending(&self) -> impl Iterator<Item = Pending> + '_ {
+        let exception = self.wait.exception.map(Pending::Raise);
+        let own = self.rare.iter().flat_map(|rare| rare.pending.iter().rev());
+        exception.into_iter().chain(own.copied())
     }
+
+    pub(super) fn kill(&mut self) -> KillStep {
+        if self.is_suspended() {
+            self.is_killed = true;
+            return KillStep::ThroughVm;
+        }
+        self.wait.exception = None;
+        self.rare.get_or_insert_default().pending = vec![Pending::Kill];
+        KillStep::Pending
+    }
+
+    /// How its wait has ended; `None` if it goes on.
+    pub fn wake_cause(&self) -> Option<WakeCause> {
+        match self.wait.state {
+            FiberState::Woken(cause) => Some(cause),
+            FiberState::Parked => None,
+            FiberState::Running => Some(WakeCause::Interrupted),
+        }
+    }
+
+    /// Whether a timeout that has expired may end its wait.
+    pub(super) fn may_time_out(&self) -> bool {
+        self.may_time_out && !self.wait.outlasts_timeouts
+    }
+
+    // --- its strand ----------------------------------------------------------------------------------------------
+
+    /// The innermost last.
+    pub(super) fn strand(&self) -> &[Entry] {
+        self.rare.as_ref().map_or(&[], |rare| &rare.strand)
+    }
+
+    pub(super) fn entries_mut(&mut self) -> &mut [Entry] {
+        self.rare.as_mut().map_or(&mut [], |rare| &mut rare.strand)
+    }
+
+    pub(super) fn push_entry(&mut self, entry: Entry) {
+        self.rare.get_or_insert_default().strand.push(entry);
+    }
+
+    pub(super) fn remove_entry(&mut self, place: usize) -> Option<Entry> {
+        Some(self.rare.as_mut()?.strand.remove(place))
+    }
+
+    /// Whether the end of the innermost wait, or of a timeout, may end what covers another one.
+    pub(super) fn may_uncover(&self) -> bool {
+        let last = self.strand().last();
+        last.is_some_and(|entry| !matches!(entry, Entry::Timeout(_)))
+    }
+
+    /// Whether a trap handler or a finalizer is known to have interrupted a wait of the fiber, or its code.
+    pub(super) fn is_interrupted(&self) -> bool {
+        self.strand().iter().any(Entry::covers)
+    }
+
+    // --- its hooks -----------------------------------------------------------------------------------------------
 
     /// Whether it was the last hook of a fiber that the scheduler did not make. Then the record goes.
     pub(super) fn leave_hook(&mut self) -> bool {
         self.active_hooks = self.active_hooks.saturating_sub(1);
-        self.active_hooks == 0 && !self.scheduled
+        self.active_hooks == 0 && !self.is_scheduled
+    }
+
+    /// A timeout of the fiber ends when the fiber is collected.
+    pub(super) fn set_collectable(&mut self, number: u32, fiber_number: u64) {
+        self.rare.get_or_insert_default().fiber_number = fiber_number;
+        if let Some(timeout) = self.timeout_mut(number) {
+            timeout.is_collectable = true;
+        }
+    }
+
+    pub(super) fn timeout_mut(&mut self, number: u32) -> Option<&mut Timeout> {
+        self.entries_mut().iter_mut().find_map(|entry| match entry {
+            Entry::Timeout(timeout) if timeout.number == number => Some(timeout),
+            _ => None,
+        })
+    }
+
+    /// Whether the fiber may be collected unless it has control. Its number, if so.
+    ///
+    /// It is one that the scheduler did not make, in which the blocks of timeouts run and no other hook: an Enumerator's that is
+    /// suspended between two values, for example, which the program may drop. Once it has been collected, another fiber may get its
+    /// address: its number tells them apart.
+    ///
+    /// | state                                     | what happens                        | the fiber is     | besides |
+    /// |-------------------------------------------|-------------------------------------|------------------|---------|
+    /// | running, in timeouts only, not queued     | another fiber has control           | not kept         | the record, its timeouts and its owner stay |
+    /// | running, in timeouts only, not queued     | it has control                      | kept             | - |
+    /// | not kept                                  | a hook begins in a fiber with its number | kept        | - |
+    /// | not kept                                  | a hook begins in a fiber without it | not kept         | that fiber gets a record of its own |
+    /// | not kept                                  | it is collected                     | -                | its timeouts end, and the record goes with the last one |
+    ///
+    /// A fiber without an owner raises its timeouts itself, so it is kept.
+    pub(super) fn collectable(&self) -> Option<u64> {
+        self.collectable_with(self.active_hooks)
+    }
+
+    /// Whether this was so before the hook that has just begun.
+    pub(super) fn was_collectable(&self) -> bool {
+        self.collectable_with(self.active_hooks - 1).is_some()
+    }
+
+    /// The fiber's number, if all of this many hooks are timeouts that can be collected.
+    fn collectable_with(&self, hooks: u32) -> Option<u64> {
+        let rare = self.rare.as_ref()?;
+        let strand = rare.strand.iter();
+        let timeouts = strand
+            .filter(|entry| matches!(entry, Entry::Timeout(timeout) if timeout.is_collectable));
+        let has_only_these = hooks > 0 && timeouts.count() == hooks as usize;
+        (has_only_these && self.is_suspended() && self.owner.is_some()).then_some(rare.fiber_number)
     }
 }
-
-mod collectable;
-mod nested_wait;
-mod pending;
 
 #[cfg(test)]
 mod tests;

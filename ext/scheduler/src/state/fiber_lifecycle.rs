@@ -2,12 +2,14 @@
 
 use std::time::Instant;
 
+use reactor::Token;
+
 use crate::state::{
     State,
     fiber::{FiberRecord, Slot},
     object_ref::ObjectRef,
     trace::TraceEvent,
-    wait::WaitStatus,
+    wait::WakeCause,
 };
 
 /// The slot of a fiber, and whether the fiber was not kept until now: then the caller issues the write barrier.
@@ -20,6 +22,7 @@ pub struct EnteredFiber {
 /// The part of the state that is restored when a started fiber gives control back to its starter.
 #[derive(Clone, Copy, Debug)]
 pub struct Start {
+    turn: Token,
     outer_root: Option<Slot>,
     /// The starter was made by `Fiber.schedule` itself.
     pub is_nested: bool,
@@ -91,7 +94,6 @@ impl State {
         let before = before.filter(|before| self.fibers.is_scheduled(*before));
         let owner = before.map_or(self.control.owner, |before| Some(self.fibers.life(before)));
         self.fibers.set_owner(slot, owner);
-        self.fibers.note_resumed_in_wait(slot);
         self.note_owner(slot);
     }
 
@@ -155,28 +157,41 @@ impl State {
 
     // --- parking -------------------------------------------------------------------------------------------------
 
-    /// The wait of a fiber has begun, and it gives control away. As [`State::may_concern_owner`].
-    pub fn before_park(&mut self, slot: Slot) -> bool {
+    /// The wait of a fiber has begun, and it gives control away. The token of the wait, and as [`State::may_concern_owner`].
+    pub fn before_park(&mut self, slot: Slot) -> (Token, bool) {
         self.counters.parks += 1;
         let clock = self.event_loop.clock();
-        let mut is_scheduled = true;
+        let (mut number, mut is_scheduled) = (0, true);
         if let Some(record) = self.fibers.get_mut(slot) {
-            record.set_parked_at(clock);
-            is_scheduled = record.is_scheduled();
+            record.wait.parked_at = clock;
+            (number, is_scheduled) = (record.wait.number, record.is_scheduled);
         }
         self.trace_event(TraceEvent::Park, slot);
-        self.may_be_killed(slot) || (!is_scheduled && self.may_have_timeout_of_owner(slot))
+        let may_concern_owner =
+            self.may_be_killed(slot) || (!is_scheduled && self.before_park_of_foreign(slot));
+        (Token::new(slot, number), may_concern_owner)
+    }
+
+    #[cold]
+    fn before_park_of_foreign(&mut self, slot: Slot) -> bool {
+        self.fibers.note_unheard_owner(slot);
+        self.may_have_timeout_of_owner(slot)
     }
 
     /// The fiber goes on.
-    pub fn after_park(&mut self, slot: Slot) {
-        self.trace_event(TraceEvent::Unpark, slot);
-        self.fibers.end_wait(slot);
+    pub fn after_park(&mut self, wait: Token) {
+        self.trace_event(TraceEvent::Unpark, wait.index());
+        self.fibers.end_wait(wait);
     }
 
-    /// The fiber's wait is over, though it has not parked.
-    pub fn end_wait(&mut self, slot: Slot) {
-        self.fibers.end_wait(slot);
+    /// The token of the fiber's innermost wait.
+    pub fn wait_token(&self, slot: Slot) -> Token {
+        self.fibers.wait_token(slot)
+    }
+
+    /// The wait with this token is over, though its fiber has not parked.
+    pub fn end_wait(&mut self, wait: Token) {
+        self.fibers.end_wait(wait);
     }
 
     /// Whether the fiber's wait is over and it has left the ready queue.
@@ -184,11 +199,10 @@ impl State {
         self.fibers.may_run(slot)
     }
 
-    /// As [`State::poll_wait`], but what is pending is left for later.
-    pub fn poll_wake(&self, slot: Slot) -> WaitStatus {
-        self.fibers
-            .get(slot)
-            .map_or(WaitStatus::UNKNOWN, FiberRecord::poll_wake)
+    /// How the fiber's wait has ended, if it has. As [`State::poll_wait`], but what is pending is left for later.
+    pub fn wake_cause(&self, slot: Slot) -> Option<WakeCause> {
+        let record = self.fibers.get(slot);
+        record.map_or(Some(WakeCause::Unblocked), FiberRecord::wake_cause)
     }
 
     // --- switching -----------------------------------------------------------------------------------------------
@@ -227,52 +241,6 @@ impl State {
             || (!self.fibers.is_scheduled(slot) && self.may_have_timeout_of_owner(slot))
     }
 
-    /// Whether the fiber may have been killed without the hooks having seen it: the VM has raised in another fiber that runs on
-    /// behalf of the same owner.
-    pub fn may_be_killed(&self, slot: Slot) -> bool {
-        self.control.kill_suspected && self.is_kill_suspected(slot)
-    }
-
-    #[cold]
-    fn is_kill_suspected(&self, slot: Slot) -> bool {
-        let record = self.fibers.get(slot);
-        record.is_some_and(|record| match record.owner() {
-            None => record.is_kill_suspected() && !record.is_killed(),
-            Some(_) => self.may_be_killed_with_owner(record, slot),
-        })
-    }
-
-    #[cold]
-    fn may_be_killed_with_owner(&self, record: &FiberRecord, slot: Slot) -> bool {
-        let owner = self.fibers.get(self.fibers.owner_or_self(slot).slot);
-        !record.is_killed() && owner.is_some_and(FiberRecord::is_kill_suspected)
-    }
-
-    /// Records that an exception of the VM has reached this fiber. Its owner may have been killed.
-    pub fn note_raise(&mut self, slot: Slot) {
-        if !self.fibers.is_scheduled(slot) {
-            let owner = self.fibers.owner_or_self(slot).slot;
-            self.control.kill_suspected = true;
-            if let Some(record) = self.fibers.get_mut(owner) {
-                record.set_kill_suspected(true);
-            }
-        }
-    }
-
-    /// The fiber is not killed.
-    pub fn note_no_kill(&mut self, slot: Slot) {
-        if let Some(record) = self.fibers.get_mut(slot) {
-            record.set_kill_suspected(false);
-        }
-    }
-
-    /// Records that the VM kills the fiber. Returns whether that was recorded before.
-    pub fn mark_killed(&mut self, slot: Slot) -> bool {
-        self.fibers
-            .get_mut(slot)
-            .is_some_and(FiberRecord::mark_killed)
-    }
-
     // --- starting and ending -------------------------------------------------------------------------------------
 
     /// Adds a fiber made by `Fiber.schedule`. The caller issues the write barrier.
@@ -283,9 +251,10 @@ impl State {
 
     /// A fiber gives control to one that it has started.
     pub fn begin_start(&mut self, starter: Slot, started: Slot) -> Start {
+        let turn = self.begin_turn(starter);
         let spawner = self.enqueue_first(starter);
         if let Some(record) = self.fibers.get_mut(started) {
-            record.set_spawner(spawner);
+            record.spawner = spawner;
         }
         let is_nested = self.is_scheduled(starter);
         let outer_root = match is_nested {
@@ -295,15 +264,21 @@ impl State {
         self.control.running = Some(started);
         self.trace_event(TraceEvent::Control, started);
         Start {
+            turn,
             outer_root,
             is_nested,
         }
     }
 
     /// The started fiber has parked or ended, and the starter goes on.
-    pub fn end_start(&mut self, starter: Slot, start: Start) {
+    pub fn end_start(&mut self, start: Start) {
         self.control.root = start.outer_root;
-        self.fibers.end_wait(starter);
+        self.fibers.end_wait(start.turn);
+    }
+
+    /// A fiber is about to give control away without a wait. The token for [`State::end_wait`].
+    pub fn begin_turn(&mut self, slot: Slot) -> Token {
+        self.fibers.begin_turn(slot)
     }
 
     /// Since when the fiber has only started other fibers, without a wait. `None`: this is its first.
@@ -322,29 +297,28 @@ impl State {
         let slot = self.fibers.find(fiber);
         let record = slot.and_then(|slot| self.fibers.get(slot));
         self.control
-            .on_end(record.is_some_and(FiberRecord::is_cancelled));
+            .on_end(record.is_some_and(|record| record.is_cancelled));
         if let Some(slot) = slot {
             self.trace_event(TraceEvent::End, slot);
             self.fibers.remove(slot);
         }
     }
 
-    /// The root fiber begins to wait for the end of all fibers. Returns the root fiber before it.
-    pub fn begin_drain(&mut self, slot: Slot) -> Option<Slot> {
+    /// The root fiber begins to wait for the end of all fibers. The token for [`State::end_drain`], and the root fiber before it.
+    pub fn begin_drain(&mut self, slot: Slot) -> (Token, Option<Slot>) {
         self.trace_event(TraceEvent::Drain, slot);
-        self.control.root.replace(slot)
+        (self.begin_turn(slot), self.control.root.replace(slot))
     }
 
     /// It goes on. The first error that ended a fiber, if `succeeded`; it is kept otherwise.
     pub fn end_drain(
         &mut self,
-        slot: Slot,
-        outer_root: Option<Slot>,
+        (turn, outer_root): (Token, Option<Slot>),
         succeeded: bool,
     ) -> Option<ObjectRef> {
         self.control.root = outer_root;
         self.control.cancelling = false;
-        self.after_park(slot);
+        self.after_park(turn);
         match succeeded {
             true => self.control.first_error.take(),
             false => None,

@@ -2,7 +2,7 @@
 //!
 //! A fiber made by `Fiber.schedule` keeps its slot for life, so parking one writes nothing the collector must hear of. Any
 //! other fiber (the root fiber, an Enumerator's) has a slot while it is inside a hook, and may be collected nevertheless if no
-//! hook but a timeout is active in it (`fiber/collectable.rs`).
+//! hook but a timeout is active in it ([`FiberRecord::collectable`]).
 
 use std::{
     collections::HashMap,
@@ -12,9 +12,10 @@ use std::{
 use reactor::Token;
 
 use crate::state::{
-    fiber::{FiberRecord, FiberState, Slot},
+    fiber::{FiberRecord, Slot},
     object_ref::ObjectRef,
-    wait::{Pending, WaitHook, WaitKind, WakeCause},
+    strand::Entry,
+    wait::{FiberState, Life, Pending, Purpose, WaitStatus, WakeCause},
 };
 
 #[derive(Debug, Default)]
@@ -22,16 +23,15 @@ pub struct FiberTable {
     records: Vec<Option<FiberRecord>>,
     /// Wait numbers outlive the records: a reused slot goes on counting, so an old token never matches again.
     wait_numbers: Vec<u32>,
-    /// How many fibers each slot had before its present one.
-    lives: Vec<u32>,
     free: Vec<Slot>,
     by_address: HashMap<usize, Slot, BuildHasherDefault<AddressHasher>>,
     /// The answer to the next [`FiberTable::find`], if it is the fiber that was found last, or has got control since.
     last_found: Option<(usize, Slot)>,
     live: usize,
+    /// Innermost waits that only an `unblock` ends.
     waiting_for_unblock_only: usize,
-    /// Waits that are set aside, because a trap handler or a finalizer waits in the middle of them.
-    waits_set_aside: usize,
+    /// Fibers that may have to be raised in from outside: see [`FiberTable::next_indirect`].
+    unheard: Vec<Life>,
 }
 
 impl FiberTable {
@@ -39,7 +39,9 @@ impl FiberTable {
 
     /// Fibers that are parked.
     pub fn parked_count(&self) -> usize {
-        self.records().filter(|record| record.is_parked()).count()
+        self.records()
+            .filter(|record| record.wait.goes_on())
+            .count()
     }
 
     /// Fibers made by `Fiber.schedule` that have not finished.
@@ -67,7 +69,7 @@ impl FiberTable {
     /// The fiber in this slot has control: most likely, it is the next one to be found.
     pub fn expect(&mut self, slot: Slot) {
         if let Some(record) = self.get(slot) {
-            self.last_found = Some((record.fiber().address(), slot));
+            self.last_found = Some((record.fiber.address(), slot));
         }
     }
 
@@ -76,7 +78,6 @@ impl FiberTable {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.records.push(None);
             self.wait_numbers.push(0);
-            self.lives.push(0);
             (self.records.len() - 1) as Slot
         });
         let wait_number = self.wait_numbers[slot as usize];
@@ -89,18 +90,17 @@ impl FiberTable {
     }
 
     pub fn remove(&mut self, slot: Slot) {
+        self.leave_owner(slot);
         if let Some(record) = self.records.get_mut(slot as usize).and_then(Option::take) {
-            self.wait_numbers[slot as usize] = record.last_number().wrapping_add(1);
-            self.lives[slot as usize] = self.lives[slot as usize].wrapping_add(1);
-            let address = record.fiber().address();
+            self.wait_numbers[slot as usize] = record.last_number.wrapping_add(1);
+            let address = record.fiber.address();
             let found = self.by_address.remove(&address);
             if let Some(later) = found.filter(|found| *found != slot) {
                 self.by_address.insert(address, later); // the fiber has been collected, and a later one has its address
             }
             self.last_found = None;
-            self.live -= usize::from(record.is_scheduled());
-            self.waiting_for_unblock_only -= usize::from(record.waits_for_unblock_only());
-            self.waits_set_aside -= record.depth() as usize;
+            self.live -= usize::from(record.is_scheduled);
+            self.waiting_for_unblock_only -= usize::from(record.wait.is_unblock_only());
             self.free.push(slot);
         }
     }
@@ -111,62 +111,17 @@ impl FiberTable {
         let Some(record) = self.get_mut(slot) else {
             return false;
         };
-        record.enter_hook();
-        let is_scheduled = record.is_scheduled();
-        if record.is_in_wait() {
-            self.set_wait_aside(slot);
-        }
-        is_scheduled
+        record.active_hooks += 1;
+        record.is_scheduled
     }
 
     /// Whether the fiber has no record any more.
     pub fn leave_hook(&mut self, slot: Slot) -> bool {
-        let Some(record) = self.get_mut(slot) else {
-            return true;
-        };
-        if record.has_outer_wait() {
-            return self.leave_with_interrupted_wait(slot);
-        }
-        let is_last = record.leave_hook();
-        if is_last {
-            self.remove(slot);
-        }
-        is_last
-    }
-
-    #[cold]
-    fn leave_with_interrupted_wait(&mut self, slot: Slot) -> bool {
-        self.resume_wait(slot);
         let is_last = self.get_mut(slot).is_none_or(FiberRecord::leave_hook);
         if is_last {
             self.remove(slot);
         }
         is_last
-    }
-
-    /// The hook that has just been entered is in the middle of a wait, in a trap handler or a finalizer.
-    #[cold]
-    fn set_wait_aside(&mut self, slot: Slot) {
-        let waits_for_unblock_only = self.get_mut(slot).is_some_and(FiberRecord::set_wait_aside);
-        self.waiting_for_unblock_only -= usize::from(waits_for_unblock_only);
-        self.waits_set_aside += 1;
-    }
-
-    /// A hook is in the middle of the fiber's own code, in a trap handler or a finalizer: see [`FiberRecord::set_code_aside`].
-    #[cold]
-    pub(super) fn set_code_aside(&mut self, slot: Slot) {
-        if let Some(record) = self.get_mut(slot) {
-            record.set_code_aside();
-            self.waits_set_aside += 1;
-        }
-    }
-
-    /// A hook is about to be left: if it has interrupted a wait, that one goes on.
-    #[cold]
-    fn resume_wait(&mut self, slot: Slot) {
-        let resumed = self.get_mut(slot).and_then(FiberRecord::resume_wait);
-        self.waiting_for_unblock_only += usize::from(resumed == Some(true));
-        self.waits_set_aside -= usize::from(resumed.is_some());
     }
 
     pub fn get(&self, slot: Slot) -> Option<&FiberRecord> {
@@ -194,107 +149,118 @@ impl FiberTable {
     /// The slots of the fibers made by `Fiber.schedule`.
     pub fn scheduled(&self) -> impl Iterator<Item = Slot> + '_ {
         let slots = self.records.iter().enumerate();
-        slots.filter_map(|(slot, record)| record.as_ref()?.is_scheduled().then_some(slot as Slot))
+        slots.filter_map(|(slot, record)| record.as_ref()?.is_scheduled.then_some(slot as Slot))
     }
 
     pub fn is_scheduled(&self, slot: Slot) -> bool {
-        self.get(slot).is_some_and(FiberRecord::is_scheduled)
+        self.get(slot).is_some_and(|record| record.is_scheduled)
     }
 
     // --- waits ---------------------------------------------------------------------------------------------------
 
-    /// A new wait begins: every older token of the fiber is stale from here on.
-    pub fn begin_wait(&mut self, slot: Slot, kind: WaitKind) -> Token {
-        self.begin(slot, kind, |_| {})
-    }
-
-    /// The same, and notes what the wait is for.
-    fn begin(&mut self, slot: Slot, kind: WaitKind, note: impl FnOnce(&mut FiberRecord)) -> Token {
+    /// A wait begins. If the fiber is in the middle of another one, that goes on when this one has ended.
+    pub fn begin_wait(&mut self, slot: Slot, purpose: Purpose) -> Token {
         let Some(record) = self.get_mut(slot) else {
             return Token::new(slot, 0);
         };
-        let waited_for_unblock_only = record.begin_wait(kind);
-        note(record);
-        let token = Token::new(slot, record.wait_number());
-        self.waiting_for_unblock_only -= usize::from(waited_for_unblock_only);
+        if record.is_in_wait() {
+            return self.begin_nested(slot, purpose);
+        }
+        record.begin_wait(purpose);
+        let token = Token::new(slot, record.wait.number);
+        self.waiting_for_unblock_only += usize::from(purpose.is_unblock_only());
         token
     }
 
-    /// A new wait that is over at once. Its token, if the fiber is known.
-    pub fn begin_yield(&mut self, slot: Slot) -> Option<Token> {
-        let mut is_over = false;
-        let token = self.begin(slot, WaitKind::Block, |record| {
-            is_over = record.wake(record.wait_number(), WakeCause::Elapsed);
-        });
-        is_over.then_some(token)
+    #[cold]
+    fn begin_nested(&mut self, slot: Slot, purpose: Purpose) -> Token {
+        self.cover(slot);
+        self.begin_wait(slot, purpose)
     }
 
-    /// A new wait for the readiness of an IO object (with Ruby's mask of events), or of several.
-    pub fn begin_readiness(&mut self, slot: Slot, io_number: u64, events: u8) -> Token {
-        self.begin(slot, WaitKind::Io, |record| {
-            record.wait_for_readiness(io_number, events);
-        })
-    }
-
-    /// A new wait for work that a worker or the driver does, on the descriptor of an IO object or on none (0).
-    pub fn begin_work(&mut self, slot: Slot, io_number: u64) -> Token {
-        self.begin(slot, WaitKind::Io, |record| record.wait_for_work(io_number))
-    }
-
-    /// A new wait for an `unblock`, with a time limit or without. `None` if an `unblock` has come already.
-    pub fn begin_block(
-        &mut self,
-        slot: Slot,
-        hook: WaitHook,
-        is_unlimited: bool,
-        blocker: usize,
-    ) -> Option<Token> {
-        let Some(record) = self.get_mut(slot) else {
-            return Some(Token::new(slot, 0));
-        };
-        if record.take_permit() {
-            return None;
-        }
-        let waited_for_unblock_only = record.begin_wait(WaitKind::Block);
-        record.wait_for_unblock(hook, is_unlimited, blocker);
-        let token = Token::new(slot, record.wait_number());
-        self.waiting_for_unblock_only -= usize::from(waited_for_unblock_only);
-        self.waiting_for_unblock_only += usize::from(is_unlimited);
-        Some(token)
-    }
-
-    /// Ends the wait with this token, if it goes on. Whether its fiber is to be queued: a wait that was set aside ends later.
-    pub fn wake(&mut self, token: Token, cause: WakeCause) -> bool {
-        let Some(record) = self.get_mut(token.index()) else {
-            return false;
-        };
-        let is_woken = record.wake(token.generation(), cause);
-        if !is_woken && record.has_outer_wait() {
-            record.wake_outer(token.generation(), cause);
-        }
-        is_woken
-    }
-
-    /// The fiber's wait is over, whatever ended it.
-    pub fn end_wait(&mut self, slot: Slot) {
+    /// A wait that is over at once begins: it is to be queued.
+    pub fn begin_yield(&mut self, slot: Slot) -> Token {
+        let token = self.begin_wait(slot, Purpose::ANY_UNBLOCK);
         if let Some(record) = self.get_mut(slot) {
-            let waited_for_unblock_only = record.end_wait();
-            self.waiting_for_unblock_only -= usize::from(waited_for_unblock_only);
+            record.wait.state = FiberState::Woken(WakeCause::Elapsed);
+            record.queued = true;
+        }
+        token
+    }
+
+    /// The fiber gives control away without a wait. The token for [`FiberTable::end_wait`].
+    pub fn begin_turn(&mut self, slot: Slot) -> Token {
+        self.cover(slot);
+        self.wait_token(slot)
+    }
+
+    /// A wait for an `unblock` begins. `None` if one has come already.
+    pub fn begin_block(&mut self, slot: Slot, purpose: Purpose) -> Option<Token> {
+        let has_permit = self.get_mut(slot).is_some_and(FiberRecord::take_permit);
+        (!has_permit).then(|| self.begin_wait(slot, purpose))
+    }
+
+    /// Ends the innermost wait, if it has this token and goes on. Whether it has: then its fiber is to be queued.
+    pub fn wake(&mut self, token: Token, cause: WakeCause) -> bool {
+        let record = self.get_mut(token.index());
+        record.is_some_and(|record| record.wake(token.generation(), cause))
+    }
+
+    /// The innermost wait is over for its fiber, whatever ended it, if it has this token. What it has covered goes on.
+    pub fn end_wait(&mut self, token: Token) {
+        let record = self.get_mut(token.index());
+        let Some(record) = record.filter(|record| record.wait.number == token.generation()) else {
+            return;
+        };
+        let was_counted = record.wait.is_unblock_only();
+        record.end_wait();
+        let may_uncover = record.may_uncover();
+        self.waiting_for_unblock_only -= usize::from(was_counted);
+        if may_uncover {
+            self.uncover(token.index());
         }
     }
 
-    /// The token of the wait that goes on, if the fiber is parked.
-    pub fn parked(&self, slot: Slot) -> Option<(Token, WaitKind)> {
-        let record = self.get(slot)?;
-        match record.state() {
-            FiberState::Parked(kind) => Some((Token::new(slot, record.wait_number()), kind)),
-            _ => None,
+    /// The next step of a fiber that has control. What is to be raised is no longer pending then.
+    pub fn poll_wait(&mut self, slot: Slot) -> WaitStatus {
+        let Some(record) = self.get_mut(slot) else {
+            return WaitStatus::UNKNOWN;
+        };
+        // A mutex that was handed over is taken before anything is raised: no other fiber would be told of it.
+        if record.wait.state == FiberState::Woken(WakeCause::Unblocked) {
+            return WaitStatus::Over(WakeCause::Unblocked);
         }
+        if let Some(pending) = record.take_pending() {
+            return WaitStatus::Raise(pending);
+        }
+        let status = record
+            .wake_cause()
+            .map_or(WaitStatus::Waiting, WaitStatus::Over);
+        match record.may_time_out() && self.poll_expired(slot) {
+            true => WaitStatus::TimedOut,
+            false => status,
+        }
+    }
+
+    /// Whether an expired timeout is to be raised in the innermost wait. If none is, no later poll looks for it.
+    #[cold]
+    fn poll_expired(&mut self, slot: Slot) -> bool {
+        let is_expired = self.expired(slot).is_some();
+        if let Some(record) = self.get_mut(slot) {
+            record.may_time_out = is_expired;
+        }
+        is_expired
+    }
+
+    /// The token of the innermost wait, if the fiber is parked.
+    pub fn parked(&self, slot: Slot) -> Option<Token> {
+        let record = self.get(slot).filter(|record| record.wait.goes_on())?;
+        Some(Token::new(slot, record.wait.number))
     }
 
     /// The fiber's current token: another one after each wait.
     pub fn wait_token(&self, slot: Slot) -> Token {
-        Token::new(slot, self.get(slot).map_or(0, FiberRecord::wait_number))
+        Token::new(slot, self.get(slot).map_or(0, |record| record.wait.number))
     }
 
     /// Whether only an `unblock` can help any fiber made by `Fiber.schedule`, as far as their number tells.
@@ -306,8 +272,8 @@ impl FiberTable {
 
     /// The token under which a fiber enters the ready queue without having parked; `None` if it is there.
     pub fn queue(&mut self, slot: Slot) -> Option<Token> {
-        let wait_number = self.get_mut(slot)?.queue()?;
-        Some(Token::new(slot, wait_number))
+        let number = self.get_mut(slot)?.queue()?;
+        Some(Token::new(slot, number))
     }
 
     /// Whether the entry of the ready queue with this token still stands.
@@ -317,43 +283,56 @@ impl FiberTable {
     }
 
     /// Takes an entry of the ready queue; `None` if it no longer stands, or if the fiber cannot get control, because it waits for
-    /// another one: see `fiber/nested_wait.rs`.
+    /// another one: see `state/strand.rs`.
     pub fn take_queued(&mut self, token: Token) -> Option<ObjectRef> {
         let record = self.get_mut(token.index())?;
         if !record.dequeue(token.generation()) {
             return None;
         }
-        let (fiber, resumed) = (record.fiber(), record.resumed_in_wait());
-        let waits_for_resumed = resumed.is_some() && self.waits_for_resumed(token.index());
+        let (fiber, has_strand) = (record.fiber, !record.strand().is_empty());
+        let waits_for_resumed = has_strand && self.waits_for_resumed(token.index());
         (!waits_for_resumed).then_some(fiber)
     }
 
-    /// Whether the fiber's wait is over, or a timeout has fired, and it has left the ready queue.
+    /// Whether the fiber's wait is over, or a timeout has expired that ends it, and it has left the ready queue.
     pub fn may_run(&self, slot: Slot) -> bool {
-        self.get(slot).is_some_and(FiberRecord::may_run)
+        self.get(slot).is_some_and(|record| {
+            let is_over = matches!(record.wait.state, FiberState::Woken(_));
+            !record.queued && (is_over || self.has_timed_out(slot))
+        })
     }
 
     // --- memory --------------------------------------------------------------------------------------------------
 
     pub(super) fn for_each_object(&self, running: Option<Slot>, visit: &mut impl FnMut(ObjectRef)) {
         for record in self.kept_records(running) {
-            visit(record.fiber());
+            visit(record.fiber);
         }
         for record in self.records() {
-            record.outer_exceptions().for_each(&mut *visit);
             for pending in record.all_pending() {
                 if let Pending::Raise(exception) | Pending::Late(exception) = pending {
                     visit(exception);
+                }
+            }
+            for entry in record.strand() {
+                match entry {
+                    Entry::Wait(wait) => wait.exception.into_iter().for_each(&mut *visit),
+                    Entry::Timeout(timeout) => [timeout.raise.0, timeout.raise.1]
+                        .into_iter()
+                        .for_each(&mut *visit),
+                    Entry::Code | Entry::Resumed { .. } => {}
                 }
             }
         }
     }
 
     pub fn size(&self) -> usize {
-        let numbers = self.wait_numbers.capacity() + self.lives.capacity() + self.free.capacity();
+        let numbers = self.wait_numbers.capacity() + self.free.capacity();
+        let strands = self.records().map(|record| record.strand().len());
         self.records.capacity() * size_of::<Option<FiberRecord>>()
             + self.by_address.capacity() * size_of::<(usize, Slot)>()
             + numbers * size_of::<u32>()
+            + strands.sum::<usize>() * size_of::<Entry>()
     }
 }
 
@@ -379,7 +358,8 @@ impl Hasher for AddressHasher {
     }
 }
 
-mod lives;
+mod owners;
+mod strands;
 
 #[cfg(test)]
 mod tests;

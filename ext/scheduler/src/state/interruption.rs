@@ -5,10 +5,10 @@ use reactor::Token;
 use crate::state::{
     State,
     control::Interrupt,
-    fiber::{FiberRecord, FiberState, KillStep, Slot},
+    fiber::{KillStep, Slot},
     object_ref::ObjectRef,
-    timeout_after::Raise,
-    wait::{Pending, SEVERAL, WaitKind, WaitStatus, WakeCause},
+    strand::Raise,
+    wait::{Pending, SEVERAL, Wait, WaitStatus, WakeCause},
 };
 
 /// The effect of an `unblock`.
@@ -30,9 +30,7 @@ impl State {
         if let Some(pending) = self.take_pending_for_root(slot) {
             return WaitStatus::Raise(pending);
         }
-        self.fibers
-            .get_mut(slot)
-            .map_or(WaitStatus::UNKNOWN, FiberRecord::poll_wait)
+        self.fibers.poll_wait(slot)
     }
 
     /// Takes what waits for a fiber which was queued without a wait.
@@ -53,58 +51,60 @@ impl State {
     /// Whether the fiber waits for an `unblock`, and for nothing else.
     pub fn waits_for_unblock_only(&self, slot: Slot) -> bool {
         let record = self.fibers.get(slot);
-        record.is_some_and(FiberRecord::waits_for_unblock_only)
+        record.is_some_and(|record| record.wait.is_unblock_only())
     }
 
     /// No timeout ends the wait of the fiber, which closes an IO.
     pub fn outlast_timeouts(&mut self, slot: Slot) {
         if let Some(record) = self.fibers.get_mut(slot) {
-            record.outlast_timeouts();
+            record.wait.outlasts_timeouts = true;
+            record.has_outlasted = true;
         }
     }
 
-    /// Whether a timeout has fired during a close by the fiber, and waits to be raised.
+    /// Whether a timeout has expired during a close by the fiber, and waits to be raised.
     pub fn has_outlasted_timeouts(&self, slot: Slot) -> bool {
         let record = self.fibers.get(slot);
-        record.is_some_and(FiberRecord::has_outlasted_timeouts)
+        record.is_some_and(|record| record.has_outlasted) && self.fibers.expired(slot).is_some()
     }
 
-    /// Whether the fiber is parked, and a timeout that has fired ends the wait.
+    /// Whether the fiber is parked, and an expired timeout ends the wait.
     pub fn has_timed_out(&self, slot: Slot) -> bool {
-        let record = self.fibers.get(slot);
-        record.is_some_and(FiberRecord::has_timed_out)
+        self.fibers.has_timed_out(slot)
     }
 
     /// Whether no hook of this fiber is known to be that of a trap handler or a finalizer.
     pub fn may_interrupt_code(&self, slot: Slot) -> bool {
-        self.fibers.depth(slot) == 0
+        let record = self.fibers.get(slot);
+        record.is_none_or(|record| !record.is_interrupted())
+    }
+
+    /// Whether the block of a timeout that is about to begin may be in a handler that is not known yet: not in the middle of a wait.
+    pub fn may_begin_in_handler(&self, slot: Slot) -> bool {
+        let record = self.fibers.get(slot);
+        record.is_none_or(|record| !record.is_in_wait()) && self.may_interrupt_code(slot)
     }
 
     /// Whether a timeout of the fiber that waits for this one may be around its wait, as far as the number of hooks tells.
     #[cold]
     pub fn may_have_timeout_of_owner(&self, slot: Slot) -> bool {
+        let owner = self.fibers.owner(slot);
         self.may_interrupt_code(slot)
-            && self.fibers.has_owner_in_hook(slot)
-            && !self.is_owner_in_handler(slot)
+            && owner.is_some_and(|owner| owner.active_hooks > 0 && !owner.is_interrupted())
     }
 
-    /// Whether the fiber that waits for this one is known to be in a handler. Then this one is there as well, and the timeouts around
-    /// the handler are known.
-    fn is_owner_in_handler(&self, slot: Slot) -> bool {
-        self.fibers.depth_of_owner(slot) > 0
-    }
-
-    /// The hook that this fiber has entered last was called by a trap handler or a finalizer. Timeouts around the code that it has
+    /// A trap handler or a finalizer has called the hook that this fiber has entered last. Timeouts around the code that it has
     /// interrupted are raised when the hook has ended.
-    pub fn set_code_aside(&mut self, slot: Slot) {
-        self.fibers.set_code_aside(slot);
+    pub fn cover_code(&mut self, slot: Slot) {
+        self.fibers.cover_code(slot);
     }
 
     /// The same, unless the handler is known from the fiber that waits for this one.
     #[cold]
-    pub fn set_code_aside_unless_owners(&mut self, slot: Slot) {
-        if !self.is_owner_in_handler(slot) {
-            self.set_code_aside(slot);
+    pub fn cover_code_unless_owners(&mut self, slot: Slot) {
+        let owner = self.fibers.owner(slot);
+        if owner.is_none_or(|owner| !owner.is_interrupted()) {
+            self.cover_code(slot);
         }
     }
 
@@ -116,15 +116,20 @@ impl State {
         self.control.take_pending_for_root(slot, is_scheduled)
     }
 
-    /// Takes the first fired timeout of a fiber: the outermost, if several have fired.
-    pub fn take_fired_timeout(&mut self, slot: Slot) -> Option<Raise> {
-        self.timeouts.take_fired(slot, &mut self.fibers)
+    /// Takes the outermost expired timeout that is to be raised in the fiber.
+    pub fn take_expired_timeout(&mut self, slot: Slot) -> Option<Raise> {
+        let raise = self.fibers.take_expired(slot);
+        let are_others = self.fibers.expired(slot).is_some();
+        if let Some(record) = self.fibers.get_mut(slot) {
+            record.has_outlasted &= are_others;
+        }
+        raise
     }
 
     /// Raises in the fiber with its next wait.
     pub fn raise_later(&mut self, slot: Slot, exception: ObjectRef) {
         if let Some(record) = self.fibers.get_mut(slot) {
-            record.raise_later(exception);
+            record.wait.exception = Some(exception);
         }
     }
 
@@ -133,14 +138,14 @@ impl State {
         let root = self.control.root.filter(|root| *root != slot)?;
         self.queue_if_over(slot);
         self.control.fatal_error = Some(exception);
-        Some((root, self.fibers.get(root)?.fiber()))
+        Some((root, self.fibers.get(root)?.fiber))
     }
 
     /// What is pending for the thread is left to the root fiber, which is to get control now. `None` if that is `slot`, if there is
     /// none, or if it can't get control, because it waits for a fiber that it has resumed.
     pub fn leave_interrupts_to_root(&mut self, slot: Slot) -> Option<(Slot, ObjectRef)> {
         let root = self.control.root.filter(|root| *root != slot)?;
-        let fiber = self.fibers.get(root)?.fiber();
+        let fiber = self.fibers.get(root)?.fiber;
         if self.waits_for_parked(root) {
             return None;
         }
@@ -155,7 +160,7 @@ impl State {
     /// Whether the error is to be reported.
     pub fn on_error(&mut self, fiber: ObjectRef, exception: ObjectRef, is_ordinary: bool) -> bool {
         let ended = self.fibers.find(fiber);
-        let spawner = ended.and_then(|slot| self.fibers.get(slot)?.spawner());
+        let spawner = ended.and_then(|slot| self.fibers.get(slot)?.spawner);
         if let Some(spawner) = spawner.filter(|token| self.fibers.is_queued(*token)) {
             self.raise_later(spawner.index(), exception);
             return false;
@@ -170,91 +175,77 @@ impl State {
 
     // --- from outside --------------------------------------------------------------------------------------------
 
-    /// Raises in a fiber that waits for the readiness of an IO object (0: of any); false if it does not.
+    /// Raises in a fiber that waits for readiness or work of an IO object (0: of any); false if it does not. Of several such waits it is
+    /// the innermost.
     pub fn interrupt(&mut self, slot: Slot, io_number: u64, exception: ObjectRef) -> bool {
-        match self.fibers.parked(slot) {
-            Some((token, WaitKind::Io)) if self.waits_for_io(slot, io_number) => {
-                self.raise_later(slot, exception);
-                self.wake(token, WakeCause::Interrupted)
-            }
-            _ => {
-                let record = self.fibers.get_mut(slot);
-                record.is_some_and(|record| record.raise_in_outer(io_number, exception))
-            }
+        let is_meant = |(_, wait): &(_, &Wait)| wait.is_interrupted_for(io_number);
+        let Some((token, _)) = self.fibers.waits(slot).find(is_meant) else {
+            return false;
+        };
+        if let Some(wait) = self.fibers.wait_mut(token) {
+            wait.exception = Some(exception);
         }
+        self.wake(token, WakeCause::Interrupted)
     }
 
-    fn waits_for_io(&self, slot: Slot, io_number: u64) -> bool {
-        let record = self.fibers.get(slot);
-        record.is_some_and(|record| record.waits_for_io(io_number))
-    }
-
-    /// Ends the wait of a fiber in `block` or `kernel_sleep`. The blocker tells which wait is meant, if a trap handler waits
-    /// in the middle of another wait.
-    pub fn unblock(&mut self, fiber: ObjectRef, blocker: ObjectRef) -> Unblocked {
+    /// Ends the wait of a fiber in `block` or `kernel_sleep`.
+    ///
+    /// If a trap handler waits in the middle of another wait, the blocker tells which one is meant. If it is that of none, any may be:
+    /// the VM does not always name what was waited for. A wait that goes on too early is begun again by the VM, but a lost `unblock`
+    /// does not come again. `None`: the VM names the fiber's thread, because it joins another thread, or closes an IO that one uses.
+    /// Then no sleep with a limit is meant, which nothing would begin again.
+    pub fn unblock(&mut self, fiber: ObjectRef, blocker: Option<ObjectRef>) -> Unblocked {
         let Some(slot) = self.fibers.find_other(fiber) else {
             return Unblocked::Dropped;
         };
         let record = self.fibers.get(slot);
-        if record.is_some_and(FiberRecord::has_outer_wait) {
-            return self.unblock_nested(slot, blocker.address());
+        if record.is_some_and(|record| record.is_interrupted()) {
+            return self.unblock_nested(slot, blocker);
         }
-        self.unblock_innermost(slot)
-    }
-
-    fn unblock_innermost(&mut self, slot: Slot) -> Unblocked {
-        match self.fibers.parked(slot) {
-            Some((token, WaitKind::Block)) if self.wake(token, WakeCause::Unblocked) => {
-                Unblocked::Woken
-            }
-            Some(_) => Unblocked::Dropped,
-            None => Unblocked::NotParked(slot),
-        }
-    }
-
-    /// Of the fiber's waits, ends those for this blocker. If none is, any may be meant: the VM does not always name what was
-    /// waited for. A wait that goes on too early is begun again by the VM, but a lost `unblock` does not come again.
-    #[cold]
-    fn unblock_nested(&mut self, slot: Slot, blocker: usize) -> Unblocked {
-        let Some(record) = self.fibers.get_mut(slot) else {
-            return Unblocked::Dropped;
+        let Some(record) = record.filter(|record| record.wait.goes_on()) else {
+            return Unblocked::NotParked(slot);
         };
-        let is_innermost = record.is_blocked_by(blocker);
-        if record.unblock_outer(|wait| wait.is_for(blocker)) && !is_innermost {
+        let is_block = record.wait.is_block();
+        let token = self.fibers.wait_token(slot);
+        match is_block && self.wake(token, WakeCause::Unblocked) {
+            true => Unblocked::Woken,
+            false => Unblocked::Dropped,
+        }
+    }
+
+    #[cold]
+    fn unblock_nested(&mut self, slot: Slot, blocker: Option<ObjectRef>) -> Unblocked {
+        let is_parked = self.fibers.parked(slot).is_some();
+        let is_named = blocker.is_some_and(|blocker| {
+            self.unblock_those(slot, |wait| wait.is_blocked_by(blocker.address()))
+        });
+        if is_named {
             return Unblocked::Woken;
         }
-        let is_outer = !is_innermost && record.unblock_outer(|_| true);
-        match self.unblock_innermost(slot) {
-            Unblocked::Dropped if is_outer => Unblocked::Woken,
-            unblocked => unblocked,
+        let is_any =
+            self.unblock_those(slot, |wait| blocker.is_some() || !wait.sleeps_with_limit());
+        match (is_parked, is_any) {
+            (false, _) => Unblocked::NotParked(slot),
+            (true, true) => Unblocked::Woken,
+            (true, false) => Unblocked::Dropped,
         }
     }
 
-    /// As [`State::unblock`], where the VM names the fiber's thread, and not what the fiber waits for: it joins another thread, or
-    /// closes an IO that one uses. So of several waits, no sleep with a limit is meant, which nothing would begin again.
-    pub fn unblock_thread(&mut self, fiber: ObjectRef) -> Unblocked {
-        let Some(slot) = self.fibers.find_other(fiber) else {
-            return Unblocked::Dropped;
-        };
-        let record = self.fibers.get_mut(slot);
-        let Some(record) = record.filter(|record| record.has_outer_wait()) else {
-            return self.unblock_innermost(slot);
-        };
-        let is_outer = record.unblock_outer(|wait| !wait.sleeps_with_limit());
-        let unblocked = match record.sleeps_with_limit() {
-            true => Unblocked::Dropped,
-            false => self.unblock_innermost(slot),
-        };
-        match unblocked {
-            Unblocked::Dropped if is_outer => Unblocked::Woken,
-            unblocked => unblocked,
+    /// Ends the waits of the fiber that an `unblock` ends, those of them that are meant. Whether there is one.
+    fn unblock_those(&mut self, slot: Slot, is_meant: impl Fn(&Wait) -> bool) -> bool {
+        let waits = self.fibers.waits(slot);
+        let meant = waits.filter(|(_, wait)| wait.is_block() && is_meant(wait));
+        let meant: Vec<_> = meant.map(|(token, _)| token).collect();
+        for token in &meant {
+            self.wake(*token, WakeCause::Unblocked);
         }
+        !meant.is_empty()
     }
 
     /// In user code, or suspended by a transfer that the scheduler did not make.
     pub fn is_running(&self, slot: Slot) -> bool {
         let record = self.fibers.get(slot);
-        record.is_some_and(|record| record.state() == FiberState::Running)
+        record.is_some_and(|record| !record.is_in_wait())
     }
 
     /// The `block` or `kernel_sleep` that the fiber is about to begin is over already.
@@ -267,7 +258,7 @@ impl State {
     /// Whether the fiber is one of the scheduler's, and no kill has reached it.
     pub fn may_kill(&self, slot: Slot) -> bool {
         let record = self.fibers.get(slot);
-        self.fibers.is_scheduled(slot) && record.is_some_and(|record| !record.is_killed())
+        self.fibers.is_scheduled(slot) && record.is_some_and(|record| !record.is_killed)
     }
 
     /// Kills a fiber: it unwinds when it next gets control. The fiber, if the VM has to find the way, because it is not
@@ -275,21 +266,61 @@ impl State {
     pub fn kill(&mut self, slot: Slot) -> Option<ObjectRef> {
         let waits_for_resumed = self.fibers.waits_for_resumed(slot);
         let record = self.fibers.get_mut(slot)?;
-        self.control.count_cancelled(record.mark_cancelled());
+        let was_cancelled = std::mem::replace(&mut record.is_cancelled, true);
+        self.control.count_cancelled(was_cancelled);
         if waits_for_resumed {
-            record.mark_killed();
-            return Some(record.fiber());
+            record.is_killed = true;
+            return Some(record.fiber);
         }
         match record.kill() {
-            KillStep::ThroughVm => Some(record.fiber()),
-            KillStep::Pending(None) => None,
-            KillStep::Pending(Some(wait_number)) => {
-                let token = Token::new(slot, wait_number);
+            KillStep::ThroughVm => Some(record.fiber),
+            KillStep::Pending => {
+                let token = self.fibers.wait_token(slot);
                 self.wake(token, WakeCause::Interrupted);
                 None
             }
         }
     }
+
+    /// Whether the fiber may have been killed without the hooks having seen it: the VM has raised in another fiber that runs on
+    /// behalf of the same owner.
+    pub fn may_be_killed(&self, slot: Slot) -> bool {
+        self.control.kill_suspected && self.is_kill_suspected(slot)
+    }
+
+    #[cold]
+    fn is_kill_suspected(&self, slot: Slot) -> bool {
+        let record = self.fibers.get(slot);
+        let owner = self.fibers.get(self.fibers.owner_or_self(slot).index());
+        record.is_some_and(|record| !record.is_killed)
+            && owner.is_some_and(|owner| owner.is_kill_suspected)
+    }
+
+    /// Records that an exception of the VM has reached this fiber. Its owner may have been killed.
+    pub fn note_raise(&mut self, slot: Slot) {
+        if !self.fibers.is_scheduled(slot) {
+            let owner = self.fibers.owner_or_self(slot).index();
+            self.control.kill_suspected = true;
+            if let Some(record) = self.fibers.get_mut(owner) {
+                record.is_kill_suspected = true;
+            }
+        }
+    }
+
+    /// The fiber is not killed.
+    pub fn note_no_kill(&mut self, slot: Slot) {
+        if let Some(record) = self.fibers.get_mut(slot) {
+            record.is_kill_suspected = false;
+        }
+    }
+
+    /// Records that the VM kills the fiber. Returns whether that was recorded before.
+    pub fn mark_killed(&mut self, slot: Slot) -> bool {
+        let record = self.fibers.get_mut(slot);
+        record.is_some_and(|record| std::mem::replace(&mut record.is_killed, true))
+    }
+
+    // --- who waits for an IO object ------------------------------------------------------------------------------
 
     /// The fibers that wait for an IO object: for its descriptor to be ready, or for work on it. Those that wait for
     /// another object on the same descriptor do not count.
@@ -305,16 +336,12 @@ impl State {
     }
 
     fn waiters_of(&self, descriptor: i32, io_numbers: &[u64]) -> impl Iterator<Item = Slot> {
-        let waits_for_it = |slot: &Slot| {
-            let record = self.fibers.get(*slot);
-            record.is_some_and(|record| {
-                io_numbers.contains(&record.io_number()) || record.has_outer_wait_for(io_numbers)
-            })
+        let waiters = self.waiters(descriptor).into_iter();
+        let waits_for_it = |token: &Token| {
+            let wait = self.fibers.wait(*token);
+            wait.is_some_and(|wait| io_numbers.contains(&wait.io_number()))
         };
-        self.waiters(descriptor)
-            .into_iter()
-            .map(|token| token.index())
-            .filter(waits_for_it)
+        waiters.filter(waits_for_it).map(|token| token.index())
     }
 
     // --- interrupts of operations --------------------------------------------------------------------------------
@@ -324,22 +351,22 @@ impl State {
         self.control.interrupts.push_back(interrupt);
     }
 
-    /// Whether an operation is to raise, or a timeout has fired that may have to be raised from outside.
+    /// Whether an operation is to raise, or a timeout has expired that may have to be raised from outside.
     pub fn has_interrupts(&self) -> bool {
-        !self.control.interrupts.is_empty() || self.timeouts.have_fired()
+        !self.control.interrupts.is_empty() || self.fibers.has_unheard()
     }
 
     pub fn pop_interrupt(&mut self) -> Option<Interrupt> {
         self.control.interrupts.pop_front()
     }
 
-    /// The next fiber with a fired timeout that was not parked itself, because it had resumed an Enumerator that is parked.
+    /// The next fiber with an expired timeout that was not parked itself, because it had resumed an Enumerator that is parked.
     ///
     /// `None` as soon as `slot`, which asks, may run: no other fiber would queue it, and the next poll goes on here.
     pub fn next_indirect_timeout(&mut self, slot: Slot) -> Option<(Slot, ObjectRef)> {
         if self.fibers.may_run(slot) {
             return None;
         }
-        self.timeouts.next_indirect(&self.fibers)
+        self.fibers.next_indirect()
     }
 }

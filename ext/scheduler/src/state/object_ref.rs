@@ -4,7 +4,7 @@
 ///
 /// The part that keeps one names it to the garbage collector ([`State::for_each_object`](crate::state::State)); marking
 /// pins the object, so the address stays valid. The address of a fiber that may be collected is only compared
-/// (`state/fiber/collectable.rs`).
+/// ([`FiberRecord::collectable`](crate::state::fiber::FiberRecord)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ObjectRef(usize);
 

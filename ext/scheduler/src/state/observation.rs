@@ -6,10 +6,10 @@ use reactor::Histogram;
 
 use crate::state::{
     State,
-    fiber::{FiberRecord, FiberState, Slot},
+    fiber::{FiberRecord, Slot},
     object_ref::ObjectRef,
     trace::{Recording, Trace, TraceEvent},
-    wait::WaitHook,
+    wait::{FiberState, WaitHook},
 };
 
 /// What one fiber does.
@@ -27,20 +27,20 @@ pub struct FiberRow {
 
 impl FiberRow {
     fn of(record: &FiberRecord) -> Self {
-        let state = match record.state() {
-            FiberState::Parked(_) => "waiting",
+        let state = match record.wait.state {
+            FiberState::Parked => "waiting",
             FiberState::Woken(_) => "ready",
-            FiberState::Running if record.is_queued() => "ready",
+            FiberState::Running if record.queued => "ready",
             FiberState::Running => "running",
         };
         Self {
-            fiber: record.fiber(),
+            fiber: record.fiber,
             state,
-            hook: record.hook(),
-            io_number: record.io_number(),
-            events: record.events(),
-            waits_for_unblock_only: record.waits_for_unblock_only(),
-            waiting_since: record.parked_at().filter(|_| state != "running"),
+            hook: record.wait.hook(),
+            io_number: record.wait.io_number(),
+            events: record.wait.events(),
+            waits_for_unblock_only: record.wait.is_unblock_only(),
+            waiting_since: record.wait.parked_at.filter(|_| state != "running"),
         }
     }
 }
@@ -57,7 +57,7 @@ impl State {
         rows.push(("parked", self.fibers.parked_count() as u64));
         rows.push(("ready", self.queue.len() as u64));
         rows.extend(self.waiting_rows());
-        rows.push(("watchers", self.watchers.records().len() as u64));
+        rows.push(("watchers", self.watchers.len() as u64));
         if let Some(reactor) = self.event_loop.reactor.as_ref() {
             rows.push(("timers", reactor.timers() as u64));
             let now = Instant::now();
@@ -74,8 +74,10 @@ impl State {
     /// How many fibers are parked in each hook.
     fn waiting_rows(&self) -> [(&'static str, u64); WaitHook::ALL.len()] {
         let mut rows = WaitHook::ALL.map(|hook| (hook.waiting_name(), 0));
-        for record in self.fibers.records().filter(|record| record.is_parked()) {
-            let place = WaitHook::ALL.iter().position(|hook| *hook == record.hook());
+        for record in self.fibers.records().filter(|record| record.wait.goes_on()) {
+            let place = WaitHook::ALL
+                .iter()
+                .position(|hook| *hook == record.wait.hook());
             rows[place.unwrap_or_default()].1 += 1;
         }
         rows
@@ -102,13 +104,13 @@ impl State {
     /// A row for each of at most `limit` fibers, those that have waited longest.
     pub fn longest_waits(&self, limit: usize) -> Vec<FiberRow> {
         let kept = self.fibers.kept_records(self.control.running);
-        let waiting = kept.filter(|record| record.parked_at().is_some());
+        let waiting = kept.filter(|record| record.wait.parked_at.is_some());
         let mut records: Vec<_> = waiting.collect();
         if records.len() > limit {
-            records.select_nth_unstable_by_key(limit, |record| record.parked_at());
+            records.select_nth_unstable_by_key(limit, |record| record.wait.parked_at);
             records.truncate(limit);
         }
-        records.sort_unstable_by_key(|record| record.parked_at());
+        records.sort_unstable_by_key(|record| record.wait.parked_at);
         let rows = records.into_iter().map(FiberRow::of);
         rows.filter(|row| row.waiting_since.is_some()).collect()
     }
@@ -118,7 +120,7 @@ impl State {
         WaitHook::ALL.into_iter().filter(move |hook| {
             let mut records = self.fibers.records();
             let is_watched = *hook == WaitHook::Io && !self.watchers.is_empty();
-            is_watched || records.any(|record| record.hook() == *hook && record.is_parked())
+            is_watched || records.any(|record| record.wait.hook() == *hook && record.wait.goes_on())
         })
     }
 
@@ -132,7 +134,7 @@ impl State {
     /// The fiber that has control as far as the scheduler gave it; `None` if it does not know the fiber.
     pub fn running_fiber(&self) -> Option<ObjectRef> {
         let running = self.control.running?;
-        Some(self.fibers.get(running)?.fiber())
+        Some(self.fibers.get(running)?.fiber)
     }
 
     // --- tracing -------------------------------------------------------------------------------------------------

@@ -4,7 +4,9 @@ use std::time::{Duration, Instant};
 
 use reactor::{Job, Outcome, Pool, Reactor, Refused, Token, WorkClass};
 
-use crate::state::{State, awaited_jobs::AwaitedJob, fiber::Slot, lent_buffers::LentBufferGuard};
+use crate::state::{
+    State, awaited_jobs::AwaitedJob, fiber::Slot, lent_buffers::LentBufferGuard, wait::Purpose,
+};
 
 impl State {
     // --- jobs ----------------------------------------------------------------------------------------------------
@@ -20,7 +22,7 @@ impl State {
         if self.event_loop.reactor.as_ref().is_none_or(has_capacity) {
             return false;
         }
-        let token = self.fibers.begin_work(slot, io_number);
+        let token = self.fibers.begin_wait(slot, Purpose::Work { io_number });
         if let Some(reactor) = self.event_loop.reactor.as_ref() {
             reactor.pool().notify_when_capacity(token, class);
         }
@@ -72,13 +74,13 @@ impl State {
         io_number: u64,
         submit: impl FnOnce(&mut Pool, Token) -> Result<Job<T>, Refused>,
     ) -> Result<Job<T>, Refused> {
-        let token = self.fibers.begin_work(slot, io_number);
+        let token = self.fibers.begin_wait(slot, Purpose::Work { io_number });
         let job = match self.event_loop.reactor.as_mut() {
             Some(reactor) => submit(reactor.pool_mut(), token),
             None => Err(Refused::Foreign),
         };
         if job.is_err() {
-            self.fibers.end_wait(slot);
+            self.fibers.end_wait(token);
         }
         job
     }
@@ -95,7 +97,7 @@ impl State {
         io_number: u64,
         job: &AwaitedJob<T>,
     ) {
-        let token = self.fibers.begin_work(slot, io_number);
+        let token = self.fibers.begin_wait(slot, Purpose::Work { io_number });
         if let Some(job) = self.jobs.get(job) {
             job.redirect(token);
         }

@@ -12,7 +12,6 @@ use crate::state::{
     fiber::Slot,
     object_ref::ObjectRef,
     ready_queue::Next,
-    wait::WaitHook,
     wait_registration::{Registered, Watch},
 };
 
@@ -60,12 +59,15 @@ fn park_on(state: &mut State, slot: Slot, descriptor: i32) -> Registered {
     registered
 }
 
+/// The fiber's innermost wait is over.
+fn end_wait(state: &mut State, slot: Slot) {
+    let wait = state.wait_token(slot);
+    state.end_wait(wait);
+}
+
 /// The fiber parks in `block` without a limit.
 fn block(state: &mut State, slot: Slot) {
-    assert_eq!(
-        Some(None),
-        state.begin_block(slot, WaitHook::Block, None, None)
-    );
+    assert_eq!(Some(None), state.begin_block(slot, false, None, None));
     state.before_park(slot);
 }
 

@@ -105,10 +105,10 @@ impl Trace {
         self.push(Moment {
             event,
             nanoseconds,
-            fiber: record.fiber().address(),
-            hook: record.hook().name(),
-            io_number: record.io_number(),
-            events: record.events(),
+            fiber: record.fiber.address(),
+            hook: record.wait.hook().name(),
+            io_number: record.wait.io_number(),
+            events: record.wait.events(),
         });
     }
 

@@ -2,17 +2,11 @@
 
 use std::time::Duration;
 
-use reactor::{Event, Handle, Ready, Sleep, Token};
+use reactor::{Handle, Ready, Sleep, Token};
 
 use crate::state::{
-    State,
-    fiber::{FiberRecord, Slot},
-    object_ref::ObjectRef,
-    ready_queue::Next,
-    time_slice::TimeSlice,
-    token_mark::{is_of_fiber, is_of_watcher},
-    trace::TraceEvent,
-    wait::WakeCause,
+    State, fiber::Slot, object_ref::ObjectRef, ready_queue::Next, time_slice::TimeSlice,
+    token_mark::is_of_watcher, trace::TraceEvent, wait::WakeCause,
 };
 
 impl State {
@@ -69,18 +63,16 @@ impl State {
             return Ok(());
         };
         for event in events.iter() {
-            if !is_of_fiber(event.token) {
-                match is_of_watcher(event.token) {
-                    true => self.on_watcher_event(*event),
-                    false => self.on_timeout_event(*event),
-                }
-            } else if event.ready.contains(Ready::ELAPSED) {
-                if self.fibers.wake(event.token, WakeCause::Elapsed) {
-                    self.queue.push_expired(event.token);
-                    self.trace_event(TraceEvent::Ready, event.token.index());
-                }
+            if is_of_watcher(event.token) {
+                self.on_watcher_event(*event);
             } else {
-                self.wake(event.token, WakeCause::Ready);
+                self.wake(
+                    event.token,
+                    match event.ready.contains(Ready::ELAPSED) {
+                        true => WakeCause::Elapsed,
+                        false => WakeCause::Ready,
+                    },
+                );
             }
         }
         self.event_loop.events = events;
@@ -89,30 +81,53 @@ impl State {
         Ok(())
     }
 
-    fn on_timeout_event(&mut self, event: Event) {
-        if event.ready.contains(Ready::NOTIFIED) {
-            self.end_collected_timeout(event.token);
-        } else {
-            self.fire_timeout(event.token);
-        }
-    }
-
-    /// The timeout with this token is over, if its block goes on: its exception is raised where the block waits.
-    pub fn fire_timeout(&mut self, token: Token) {
-        if let Some(wait) = self.timeouts.fire(token, &mut self.fibers) {
-            self.queue.push_expired(wait);
-            self.trace_event(TraceEvent::Ready, wait.index());
-        }
-    }
-
-    /// Ends the wait with this token and queues its fiber; false if that wait is over.
+    /// What a token names has come to its end by this cause: a wait, or the time of a timeout. Whether that went on until now.
+    ///
+    /// If it is a fiber's innermost wait, or ends that, the fiber is queued.
+    #[inline(always)] // called for each event, and by each `unblock`
     pub fn wake(&mut self, token: Token, cause: WakeCause) -> bool {
-        let woken = self.fibers.wake(token, cause);
-        if woken {
-            self.queue.push(token);
-            self.trace_event(TraceEvent::Ready, token.index());
+        let is_woken = self.fibers.wake(token, cause);
+        if is_woken {
+            self.push_woken(token, cause);
         }
-        woken
+        is_woken || self.wake_in_strand(token, cause)
+    }
+
+    fn push_woken(&mut self, token: Token, cause: WakeCause) {
+        match cause {
+            WakeCause::Elapsed => self.queue.push_expired(token),
+            _ => self.queue.push(token),
+        }
+        self.trace_event(TraceEvent::Ready, token.index());
+    }
+
+    #[cold]
+    fn wake_in_strand(&mut self, token: Token, cause: WakeCause) -> bool {
+        if let Some(wait) = self.fibers.wait_mut(token) {
+            return wait.wake(cause);
+        }
+        match cause {
+            WakeCause::Elapsed => self.expire_timeout(token),
+            _ => self.end_collected_timeout(token),
+        }
+    }
+
+    /// The timeout with this token is over, if its block goes on: its exception is raised where the block waits. Whether there is one.
+    pub fn expire_timeout(&mut self, token: Token) -> bool {
+        let queued = self.fibers.expire(token);
+        if let Some(wait) = queued {
+            self.push_woken(wait, WakeCause::Elapsed);
+        }
+        queued.is_some()
+    }
+
+    /// The fiber in which the timeout's block runs has been collected.
+    fn end_collected_timeout(&mut self, token: Token) -> bool {
+        let is_ended = self.end_timeout(token);
+        if is_ended {
+            self.leave(token.index());
+        }
+        is_ended
     }
 
     // --- the ready queue -----------------------------------------------------------------------------------------
@@ -140,10 +155,10 @@ impl State {
     }
 
     /// A fiber yields: it is queued behind the ready fibers.
-    pub fn yield_now(&mut self, slot: Slot) {
-        if let Some(token) = self.fibers.begin_yield(slot) {
-            self.queue.push(token);
-        }
+    pub fn yield_now(&mut self, slot: Slot) -> Token {
+        let wait = self.fibers.begin_yield(slot);
+        self.queue.push(wait);
+        wait
     }
 
     /// Whether a fiber that is about to yield polls first: all that were ready after the last poll have had their turn, or something is
@@ -154,15 +169,15 @@ impl State {
     }
 
     /// A fiber yields: it is queued behind the ready fibers, and behind those that the next polls wake.
-    pub fn yield_low_priority(&mut self, slot: Slot) {
-        if let Some(token) = self.fibers.begin_yield(slot) {
-            self.queue.push_low_priority(token);
-        }
+    pub fn yield_low_priority(&mut self, slot: Slot) -> Token {
+        let wait = self.fibers.begin_yield(slot);
+        self.queue.push_low_priority(wait);
+        wait
     }
 
     /// A fiber yields because a time slice is over. Fibers that have had a slice for themselves yield to all others. One that is
     /// only the last of several in a slice takes its place in the line again: beside many ready fibers it would hardly ever run.
-    pub fn yield_slice(&mut self, slot: Slot) {
+    pub fn yield_slice(&mut self, slot: Slot) -> Token {
         match self.queue.has_slice_for_itself() {
             true => self.yield_low_priority(slot),
             false => self.yield_now(slot),
@@ -170,7 +185,7 @@ impl State {
     }
 
     pub fn is_queued(&self, slot: Slot) -> bool {
-        self.fibers.get(slot).is_some_and(FiberRecord::is_queued)
+        self.fibers.get(slot).is_some_and(|record| record.queued)
     }
 
     /// Whether a fiber is ready that is not of low priority.
@@ -206,12 +221,12 @@ impl State {
     /// Whether the fiber is known to run trap handlers.
     pub fn runs_trap_handlers(&self, slot: Slot) -> bool {
         let record = self.fibers.get(slot);
-        record.is_some_and(FiberRecord::runs_trap_handlers)
+        record.is_some_and(|record| record.runs_trap_handlers)
     }
 
     pub fn note_runs_trap_handlers(&mut self, slot: Slot) {
         if let Some(record) = self.fibers.get_mut(slot) {
-            record.set_runs_trap_handlers();
+            record.runs_trap_handlers = true;
         }
     }
 
@@ -219,12 +234,12 @@ impl State {
     pub fn root_during_sleep(&self, slot: Slot) -> Option<(Slot, ObjectRef)> {
         let root = self.control.root.filter(|root| *root != slot)?;
         let sleeps = self.is_idle() && !self.fibers.may_run(slot);
-        sleeps.then_some((root, self.fibers.get(root)?.fiber()))
+        sleeps.then_some((root, self.fibers.get(root)?.fiber))
     }
 
     /// Whether a fiber is parked that this one has resumed: control can be given to that one only.
     pub fn waits_for_parked(&self, slot: Slot) -> bool {
-        self.fibers.parked_on_behalf_of(slot).is_some()
+        self.fibers.waits_for_parked(slot)
     }
 
     /// Whether only an `unblock` can wake a fiber. The kernel may make a watcher due, whose fiber may wake any other.

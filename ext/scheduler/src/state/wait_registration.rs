@@ -8,11 +8,11 @@ use reactor::{
 
 use crate::state::{
     State,
-    fiber::{FiberRecord, FiberState, Slot},
+    fiber::Slot,
     object_ref::ObjectRef,
-    timeout_after::Raise,
+    strand::Raise,
     unpolled_waits::UnpolledWaits,
-    wait::{SEVERAL, WaitHook, WaitKind, WakeCause},
+    wait::{FiberState, Purpose, SEVERAL, WakeCause},
 };
 
 /// A descriptor, and the number of the IO object that has it.
@@ -24,21 +24,21 @@ pub struct Watch {
 }
 
 /// Where a wait for readiness is registered.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadinessWait {
     Polled(WaitId),
     /// The kernel does not poll the file, and has no event for it.
-    Unpolled(Token),
+    Unpolled,
 }
 
 /// The registrations of one wait, to be undone when it is over.
-pub type Registered = (ReadinessWait, Option<TimerId>);
+pub type Registered = (Token, ReadinessWait, Option<TimerId>);
 
 /// The registrations of a wait for several things.
 #[derive(Debug)]
 pub struct RegisteredAny {
     token: Token,
-    waits: Vec<WaitId>,
+    waits: Vec<ReadinessWait>,
     timer: Option<TimerId>,
 }
 
@@ -54,57 +54,65 @@ pub enum BegunAny {
 impl State {
     // --- descriptors ---------------------------------------------------------------------------------------------
 
-    /// Begins a wait for readiness. `None` if the kernel does not poll the descriptor, which is then always ready, but not for
+    /// Registers a wait with this token. `None` if the kernel does not poll the descriptor, which is then always ready, but not for
     /// urgent data.
     ///
     /// # Errors
     ///
-    /// As [`Reactor::wait`].
+    /// As [`Reactor::wait`](reactor::Reactor::wait).
+    pub(super) fn register(
+        &mut self,
+        watch: Watch,
+        token: Token,
+    ) -> std::io::Result<Option<ReadinessWait>> {
+        let Some(reactor) = self.event_loop.reactor.as_mut() else {
+            return Ok(None);
+        };
+        match reactor.wait(watch.descriptor, watch.owner_id, watch.interest, token)? {
+            Wait::Pending(wait) => Ok(Some(ReadinessWait::Polled(wait))),
+            Wait::Ready(interest) if UnpolledWaits::is_endless(interest) => {
+                self.unpolled.insert(watch.descriptor, token);
+                Ok(Some(ReadinessWait::Unpolled))
+            }
+            Wait::Ready(_) => Ok(None),
+        }
+    }
+
+    /// Undoes the registration: what the descriptor was ready for.
+    pub(super) fn unregister(&mut self, token: Token, wait: ReadinessWait) -> Ready {
+        match (wait, self.event_loop.reactor.as_mut()) {
+            (ReadinessWait::Polled(wait), Some(reactor)) => return reactor.end(wait),
+            (ReadinessWait::Unpolled, _) => self.unpolled.remove(token),
+            _ => {}
+        }
+        Ready::EMPTY
+    }
+
+    /// Begins a wait for readiness; `None` and errors as [`State::register`].
     pub fn begin_readiness(
         &mut self,
         slot: Slot,
         watch: Watch,
         deadline: Option<Deadline>,
     ) -> std::io::Result<Option<Registered>> {
-        let (io_number, events) = (watch.owner_id.0, watch.interest.bits());
-        let token = self.fibers.begin_readiness(slot, io_number, events);
-        let Some(reactor) = self.event_loop.reactor.as_mut() else {
-            return Ok(None);
+        let purpose = Purpose::Readiness {
+            io_number: watch.owner_id.0,
+            events: watch.interest.bits(),
         };
-        match reactor.wait(watch.descriptor, watch.owner_id, watch.interest, token) {
-            Ok(Wait::Pending(wait)) => {
-                let timer = self.event_loop.timer(deadline, token);
-                Ok(Some((ReadinessWait::Polled(wait), timer)))
-            }
-            Ok(Wait::Ready(interest)) if UnpolledWaits::is_endless(interest) => {
-                self.unpolled.insert(watch.descriptor, token);
-                let timer = self.event_loop.timer(deadline, token);
-                Ok(Some((ReadinessWait::Unpolled(token), timer)))
-            }
-            Ok(Wait::Ready(_)) => {
-                self.fibers.end_wait(slot);
-                Ok(None)
-            }
-            Err(error) => {
-                self.fibers.end_wait(slot);
-                Err(error)
+        let token = self.fibers.begin_wait(slot, purpose);
+        match self.register(watch, token) {
+            Ok(Some(wait)) => Ok(Some((token, wait, self.event_loop.timer(deadline, token)))),
+            not_begun => {
+                self.fibers.end_wait(token);
+                not_begun.map(|_| None)
             }
         }
     }
 
     /// Undoes the registrations of a wait: what the descriptor was ready for.
-    pub fn end_readiness(&mut self, (wait, timer): Registered) -> Ready {
+    pub fn end_readiness(&mut self, (token, wait, timer): Registered) -> Ready {
         self.event_loop.cancel_timer(timer);
-        let reactor = self.event_loop.reactor.as_mut();
-        match wait {
-            ReadinessWait::Polled(wait) => {
-                reactor.map_or(Ready::EMPTY, |reactor| reactor.end(wait))
-            }
-            ReadinessWait::Unpolled(token) => {
-                self.unpolled.remove(token);
-                Ready::EMPTY
-            }
-        }
+        self.unregister(token, wait)
     }
 
     /// Begins one wait for several descriptors. `on_token` gets its token, under which work reports its end;
@@ -117,28 +125,27 @@ impl State {
         has_work: bool,
         on_token: impl FnOnce(Token),
     ) -> (RegisteredAny, BegunAny) {
-        let token = match has_work {
-            false => self.fibers.begin_readiness(slot, SEVERAL, 0),
-            true => self.fibers.begin_work(slot, SEVERAL),
+        let io_number = SEVERAL;
+        let purpose = match has_work {
+            false => Purpose::Readiness {
+                io_number,
+                events: 0,
+            },
+            true => Purpose::Work { io_number },
         };
+        let token = self.fibers.begin_wait(slot, purpose);
         let mut waits = Vec::with_capacity(watches.len());
         let mut begun = BegunAny::Parked;
-        if let Some(reactor) = self.event_loop.reactor.as_mut() {
-            for watch in watches {
-                match reactor.wait(watch.descriptor, watch.owner_id, watch.interest, token) {
-                    Ok(Wait::Pending(wait)) => {
-                        waits.push(wait);
-                        continue;
-                    }
-                    Ok(Wait::Ready(interest)) if UnpolledWaits::is_endless(interest) => {
-                        self.unpolled.insert(watch.descriptor, token);
-                        continue;
-                    }
-                    Ok(Wait::Ready(_)) => begun = BegunAny::Ready,
-                    Err(error) => begun = BegunAny::Failed(error),
+        for watch in watches {
+            match self.register(watch, token) {
+                Ok(Some(wait)) => {
+                    waits.push(wait);
+                    continue;
                 }
-                break;
+                Ok(None) => begun = BegunAny::Ready,
+                Err(error) => begun = BegunAny::Failed(error),
             }
+            break;
         }
         on_token(token);
         let deadline = self.event_loop.deadline(timeout);
@@ -151,14 +158,12 @@ impl State {
         (registered, begun)
     }
 
-    pub fn end_any(&mut self, slot: Slot, registered: RegisteredAny) {
-        self.fibers.end_wait(slot);
-        self.unpolled.remove(registered.token);
+    /// The wait is over. If its fiber has parked, it has ended before, and another one is the innermost.
+    pub fn end_any(&mut self, registered: RegisteredAny) {
+        self.fibers.end_wait(registered.token);
         self.event_loop.cancel_timer(registered.timer);
-        if let Some(reactor) = self.event_loop.reactor.as_mut() {
-            for wait in registered.waits {
-                reactor.end(wait);
-            }
+        for wait in registered.waits {
+            self.unregister(registered.token, wait);
         }
     }
 
@@ -189,77 +194,69 @@ impl State {
 
     // --- time ----------------------------------------------------------------------------------------------------
 
-    /// Begins a wait for an `unblock`, with a time limit or without. `None` if an `unblock` has come already.
+    /// The point that far from now on the timers' clock.
+    pub fn deadline(&self, limit: Option<Duration>) -> Option<Deadline> {
+        self.event_loop.deadline(limit)
+    }
+
+    /// Begins a wait for an `unblock`: `kernel_sleep` if it `sleeps`, else `block`. Without a limit nothing else ends it. `None` if an
+    /// `unblock` has come already.
     pub fn begin_block(
         &mut self,
         slot: Slot,
-        hook: WaitHook,
+        sleeps: bool,
         limit: Option<Duration>,
         blocker: Option<ObjectRef>,
     ) -> Option<Option<TimerId>> {
-        let blocker = blocker.map_or(0, ObjectRef::address);
-        let token = self
-            .fibers
-            .begin_block(slot, hook, limit.is_none(), blocker)?;
+        let purpose = Purpose::Block {
+            blocker: blocker.map_or(0, ObjectRef::address),
+            sleeps,
+            has_limit: limit.is_some(),
+        };
+        let token = self.fibers.begin_block(slot, purpose)?;
         let deadline = self.event_loop.deadline(limit);
         Some(self.event_loop.timer(deadline, token))
     }
 
     /// Ends the wait of [`State::begin_block`] without a park. Whether an `unblock` has ended it before.
     pub fn end_block(&mut self, slot: Slot) -> bool {
-        let state = self.fibers.get(slot).map(FiberRecord::state);
-        self.fibers.end_wait(slot);
+        let token = self.fibers.wait_token(slot);
+        let state = self.fibers.wait(token).map(|wait| wait.state);
+        self.fibers.end_wait(token);
         state == Some(FiberState::Woken(WakeCause::Unblocked))
     }
 
     /// Begins a `block` in a forked child, where no driver turns: the caller looks whether it is over.
     pub fn begin_block_in_forked_child(&mut self, slot: Slot) -> Token {
-        self.fibers.begin_wait(slot, WaitKind::Block)
+        self.fibers.begin_wait(slot, Purpose::ANY_UNBLOCK)
     }
 
     /// Whether the wait with this token goes on.
     pub fn is_blocked(&self, token: Token) -> bool {
-        self.fibers.parked(token.index()) == Some((token, WaitKind::Block))
+        self.fibers.parked(token.index()) == Some(token)
     }
 
-    /// Begins a timeout around a block of Ruby code. Without a limit, it fires by [`State::fire_timeout`] only.
-    pub fn begin_timeout(
-        &mut self,
-        slot: Slot,
-        raise: Raise,
-        limit: Option<Duration>,
-    ) -> (Token, Option<TimerId>) {
-        let token = self.timeouts.insert(slot, raise, &self.fibers);
+    /// Begins a timeout around a block of Ruby code. Without a limit, it expires by [`State::expire_timeout`] only.
+    pub fn begin_timeout(&mut self, slot: Slot, raise: Raise, limit: Option<Duration>) -> Token {
+        let token = self.fibers.timeout_token(slot);
         let deadline = self.event_loop.deadline(limit);
-        (token, self.event_loop.timer(deadline, token))
+        let timer = self.event_loop.timer(deadline, token);
+        self.fibers.begin_timeout(token, raise, timer);
+        token
     }
 
     /// The scheduler did not make the fiber, which has this number: it may be collected while the block runs, and the timeout
     /// ends with it.
-    pub fn set_collectable(
-        &mut self,
-        slot: Slot,
-        (token, timer): (Token, Option<TimerId>),
-        fiber_number: u64,
-    ) {
-        if let Some(record) = self.fibers.get_mut(slot) {
-            record.begin_collectable_timeout(fiber_number);
-            self.timeouts.set_collectable(token, slot, timer);
+    pub fn set_collectable(&mut self, token: Token, fiber_number: u64) {
+        if let Some(record) = self.fibers.get_mut(token.index()) {
+            record.set_collectable(token.generation(), fiber_number);
         }
     }
 
-    /// The fiber in which the block runs has been collected.
-    #[cold]
-    pub(super) fn end_collected_timeout(&mut self, token: Token) {
-        if let Some((fiber, timer)) = self.timeouts.collectable(token) {
-            self.end_timeout((token, timer));
-            self.leave(fiber);
-        }
-    }
-
-    /// The block has ended: nothing is raised after it.
-    pub fn end_timeout(&mut self, (token, timer): (Token, Option<TimerId>)) {
-        self.event_loop.cancel_timer(timer);
-        self.timeouts.remove(token, &mut self.fibers);
+    /// The block has ended: nothing is raised after it. Whether the timeout was known.
+    pub fn end_timeout(&mut self, token: Token) -> bool {
+        let timer = self.fibers.end_timeout(token);
+        self.event_loop.cancel_timer(timer.flatten());
+        timer.is_some()
     }
 }

@@ -5,7 +5,20 @@ use reactor::Token;
 use super::FiberTable;
 use crate::state::{
     object_ref::ObjectRef,
-    wait::{WaitHook, WaitKind, WakeCause},
+    wait::{Purpose, WakeCause},
+};
+
+mod strands;
+
+const READINESS: Purpose = Purpose::Readiness {
+    io_number: 5,
+    events: 1,
+};
+const BLOCK: Purpose = Purpose::ANY_UNBLOCK;
+const UNLIMITED: Purpose = Purpose::Block {
+    blocker: 40,
+    sleeps: false,
+    has_limit: false,
 };
 
 fn fiber(number: usize) -> ObjectRef {
@@ -30,10 +43,10 @@ fn a_fiber_is_found_by_its_address_until_it_is_removed() {
 fn a_token_of_an_earlier_fiber_in_the_slot_is_stale() {
     let mut table = FiberTable::default();
     let slot = table.insert(fiber(1), true);
-    let token = table.begin_wait(slot, WaitKind::Io);
+    let token = table.begin_wait(slot, READINESS);
     table.remove(slot);
     assert_eq!(slot, table.insert(fiber(2), true));
-    table.begin_wait(slot, WaitKind::Io);
+    table.begin_wait(slot, READINESS);
     assert!(!table.wake(token, WakeCause::Ready));
     assert!(!table.wake(Token::new(slot + 1, 0), WakeCause::Ready));
 }
@@ -54,20 +67,17 @@ fn a_fiber_of_ruby_code_keeps_its_slot_while_it_is_inside_a_hook() {
 fn only_waits_without_a_limit_count_as_waits_for_an_unblock_only() {
     let mut table = FiberTable::default();
     let (first, second) = (table.insert(fiber(1), true), table.insert(fiber(2), true));
-    table.begin_block(first, WaitHook::Block, true, 0);
+    let outer = table.begin_wait(first, UNLIMITED);
     assert!(!table.all_wait_for_unblock_only());
-    table.enter_hook(second);
-    table.begin_block(second, WaitHook::Sleep, true, 0);
+    table.begin_wait(second, UNLIMITED);
     assert!(table.all_wait_for_unblock_only());
-    table.enter_hook(second); // in a trap handler, in the middle of the other wait
-    table.begin_wait(second, WaitKind::Io);
+    let handlers = table.begin_wait(second, READINESS); // in the middle of the other wait
     assert!(!table.all_wait_for_unblock_only());
-    table.end_wait(second);
-    table.leave_hook(second);
+    table.end_wait(handlers);
     assert!(table.all_wait_for_unblock_only());
     table.remove(second);
     assert!(table.all_wait_for_unblock_only());
-    table.end_wait(first);
+    table.end_wait(outer);
     assert!(!table.all_wait_for_unblock_only());
 }
 
@@ -76,14 +86,13 @@ fn a_fiber_that_waits_for_what_a_trap_handler_has_resumed_gets_no_control() {
     let mut fibers = FiberTable::default();
     let slot = fibers.insert(ObjectRef::new(0x1000), true);
     let enumerator = fibers.insert(ObjectRef::new(0x2000), false);
-    let wait = fibers.begin_wait(slot, WaitKind::Block);
+    let wait = fibers.begin_wait(slot, BLOCK);
     fibers.set_owner(enumerator, Some(fibers.life(slot)));
-    fibers.note_resumed_in_wait(enumerator);
-    fibers.begin_wait(enumerator, WaitKind::Block);
+    let inner = fibers.begin_wait(enumerator, BLOCK);
     assert!(fibers.wake(wait, WakeCause::Elapsed));
     assert_eq!(None, fibers.take_queued(wait));
     assert!(fibers.waits_for_resumed(slot));
-    fibers.end_wait(enumerator);
+    fibers.end_wait(inner);
     assert!(!fibers.waits_for_resumed(slot));
     assert!(fibers.may_run(slot));
 }
@@ -95,8 +104,8 @@ fn a_fiber_gets_control_if_what_a_trap_handler_has_resumed_waits_no_more() {
     let slot = fibers.insert(fiber, true);
     let enumerator = fibers.insert(ObjectRef::new(0x2000), false);
     fibers.set_owner(enumerator, Some(fibers.life(slot)));
-    let wait = fibers.begin_wait(slot, WaitKind::Block);
-    fibers.note_resumed_in_wait(enumerator);
+    let wait = fibers.begin_wait(slot, BLOCK);
+    fibers.set_owner(enumerator, None);
     assert!(fibers.wake(wait, WakeCause::Elapsed));
     assert_eq!(Some(fiber), fibers.take_queued(wait));
 }

@@ -2,21 +2,19 @@
 
 use std::time::Duration;
 
-use reactor::{TimerId, Token};
+use reactor::Token;
 
-use super::{ERROR, NIL, fiber, open, order, scheduled};
-use crate::state::{State, fiber::Slot, object_ref::ObjectRef, wait::WaitHook};
+use super::{ERROR, NIL, end_wait, fiber, open, order, scheduled};
+use crate::state::{State, fiber::Slot, object_ref::ObjectRef};
 
 /// An Enumerator's fiber with this number, suspended inside a timeout. It has yielded to the fiber in `owner`.
-fn suspended(state: &mut State, owner: usize, number: usize) -> (Slot, Timeout) {
+fn suspended(state: &mut State, owner: usize, number: usize) -> (Slot, Token) {
     let slot = state.enter(fiber(number)).unwrap().slot;
     let timeout = state.begin_timeout(slot, (ERROR, NIL), Some(Duration::from_secs(3600)));
-    state.set_collectable(slot, timeout, number as u64);
+    state.set_collectable(timeout, number as u64);
     goes_on(state, owner);
     (slot, timeout)
 }
-
-type Timeout = (Token, Option<TimerId>);
 
 /// A hook begins and ends in this fiber.
 fn goes_on(state: &mut State, number: usize) {
@@ -32,7 +30,7 @@ fn owner(state: &mut State) -> usize {
 }
 
 /// The fiber in which this timeout began has been collected, and its end was told.
-fn collect(state: &mut State, (token, _): Timeout) {
+fn collect(state: &mut State, token: Token) {
     let handle = state.event_loop.weak_handle().unwrap().upgrade().unwrap();
     handle.notify(token).unwrap();
     state.poll_once().unwrap();
@@ -49,7 +47,7 @@ fn timers(state: &State) -> u64 {
     rows.find(|(name, _)| *name == "timers").unwrap().1
 }
 
-// One test for each row of `fiber/collectable.rs`
+// One test for each row of `FiberRecord::collectable`
 
 #[test]
 fn a_fiber_suspended_inside_a_timeout_is_not_kept() {
@@ -83,13 +81,11 @@ fn a_hook_in_the_fiber_itself_keeps_it_until_the_hook_ends() {
     assert_eq!(Some(1), state.collectable(slot));
     assert_eq!(slot, state.enter_collectable(slot, fiber(1), true));
     assert_eq!(None, state.collectable(slot));
-    state
-        .begin_block(slot, WaitHook::Sleep, None, None)
-        .unwrap();
+    state.begin_block(slot, true, None, None).unwrap();
     state.before_park(slot);
     goes_on(&mut state, number);
     assert!(keeps(&state, fiber(1)), "it is parked");
-    state.after_park(slot);
+    end_wait(&mut state, slot);
     state.leave(slot);
     assert!(!keeps(&state, fiber(1)));
 }
@@ -129,7 +125,7 @@ fn a_collected_fiber_leaves_neither_record_nor_timer() {
     assert_eq!(slot, state.enter(fiber(1)).unwrap().slot);
     state.enter_collectable(slot, fiber(1), true);
     let inner = state.begin_timeout(slot, (ERROR, NIL), Some(Duration::from_secs(7200)));
-    state.set_collectable(slot, inner, 1);
+    state.set_collectable(inner, 1);
     goes_on(&mut state, number);
     assert!(!keeps(&state, fiber(1)));
     collect(&mut state, outer);
@@ -147,7 +143,7 @@ fn a_fiber_without_an_owner_is_kept_because_it_raises_its_timeouts_itself() {
     let (mut state, _script) = open();
     let slot = state.enter(fiber(1)).unwrap().slot;
     let timeout = state.begin_timeout(slot, (ERROR, NIL), Some(Duration::ZERO));
-    state.set_collectable(slot, timeout, 1);
+    state.set_collectable(timeout, 1);
     let other = scheduled(&mut state, 2);
     state.before_switch(other);
     state.poll_once().unwrap();
@@ -162,11 +158,11 @@ fn the_owner_of_a_fiber_that_is_not_kept_raises_its_timeout() {
     let own = state.find(fiber(number)).unwrap();
     suspended(&mut state, number, 1);
     assert!(state.event_loop.freeze_clock(Duration::ZERO));
-    state.begin_block(own, WaitHook::Sleep, None, None).unwrap();
+    state.begin_block(own, true, None, None).unwrap();
     state.advance_if_idle();
     state.poll_once().unwrap();
     assert_eq!(vec![own], order(&mut state));
-    assert_eq!(Some((ERROR, NIL)), state.take_fired_timeout(own));
+    assert_eq!(Some((ERROR, NIL)), state.take_expired_timeout(own));
 }
 
 #[test]

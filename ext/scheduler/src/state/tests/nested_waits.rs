@@ -2,14 +2,16 @@
 
 use std::time::Duration;
 
-use super::{ERROR, HOUR, NIL, OTHER_ERROR, block, fiber, open, order, park_on, scheduled};
+use super::{
+    ERROR, HOUR, NIL, OTHER_ERROR, block, end_wait, fiber, open, order, park_on, scheduled,
+};
 use crate::state::{
     State,
     fiber::Slot,
     interruption::Unblocked,
     object_ref::ObjectRef,
     ready_queue::Next,
-    wait::{Pending, WaitHook, WaitStatus, WakeCause},
+    wait::{Pending, WaitStatus, WakeCause},
 };
 
 /// A fiber that waits for one blocker, and in a trap handler in the middle of that for another one.
@@ -17,14 +19,14 @@ fn nested() -> (State, Slot) {
     let (outer, inner) = (Some(ObjectRef::new(40)), Some(ObjectRef::new(48)));
     let (mut state, _) = open();
     let slot = state.enter(fiber(1)).unwrap().slot;
-    state.begin_block(slot, WaitHook::Block, None, outer);
+    state.begin_block(slot, false, None, outer);
     state.enter(fiber(1)).unwrap();
-    state.begin_block(slot, WaitHook::Block, None, inner);
+    state.begin_block(slot, false, None, inner);
     (state, slot)
 }
 
 fn leave(state: &mut State, slot: Slot) {
-    state.end_wait(slot);
+    end_wait(state, slot);
     state.leave(slot);
 }
 
@@ -33,7 +35,7 @@ fn an_unblock_ends_the_wait_for_its_blocker() {
     let (mut state, slot) = nested();
     assert_eq!(
         Unblocked::Woken,
-        state.unblock(fiber(1), ObjectRef::new(40))
+        state.unblock(fiber(1), Some(ObjectRef::new(40)))
     );
     assert_eq!(WaitStatus::Waiting, state.poll_wait(slot));
     leave(&mut state, slot);
@@ -45,7 +47,7 @@ fn an_unblock_ends_the_wait_for_its_blocker() {
     let (mut state, slot) = nested();
     assert_eq!(
         Unblocked::Woken,
-        state.unblock(fiber(1), ObjectRef::new(48))
+        state.unblock(fiber(1), Some(ObjectRef::new(48)))
     );
     assert_eq!(
         WaitStatus::Over(WakeCause::Unblocked),
@@ -80,7 +82,7 @@ fn a_raise_that_the_close_of_a_trap_handler_puts_back_is_raised_after_the_handle
 #[test]
 fn an_unblock_that_names_no_blocker_ends_both_waits() {
     let (mut state, slot) = nested();
-    assert_eq!(Unblocked::Woken, state.unblock(fiber(1), NIL));
+    assert_eq!(Unblocked::Woken, state.unblock(fiber(1), Some(NIL)));
     assert_eq!(
         WaitStatus::Over(WakeCause::Unblocked),
         state.poll_wait(slot)
@@ -96,10 +98,7 @@ fn an_unblock_that_names_no_blocker_ends_both_waits() {
 #[test]
 fn an_unblock_that_names_the_thread_ends_no_sleep_with_a_limit() {
     let thread = Some(ObjectRef::new(48));
-    let waits = [
-        (WaitHook::Sleep, HOUR, None),
-        (WaitHook::Block, None, thread),
-    ];
+    let waits = [(true, HOUR, None), (false, None, thread)];
     let (sleep, join) = (WaitStatus::Waiting, WaitStatus::Over(WakeCause::Unblocked));
     for (order, status) in [([0, 1], [join, sleep]), ([1, 0], [sleep, join])] {
         let (mut state, _script) = open();
@@ -108,7 +107,7 @@ fn an_unblock_that_names_the_thread_ends_no_sleep_with_a_limit() {
             slot = state.enter(fiber(1)).unwrap().slot;
             state.begin_block(slot, hook, limit, blocker);
         }
-        assert_eq!(Unblocked::Woken, state.unblock_thread(fiber(1)));
+        assert_eq!(Unblocked::Woken, state.unblock(fiber(1), None));
         assert_eq!(status[0], state.poll_wait(slot));
         leave(&mut state, slot);
         assert_eq!(status[1], state.poll_wait(slot));
@@ -132,7 +131,7 @@ fn a_timeout_around_a_wait_that_a_trap_handler_interrupts_is_raised_after_the_ha
     state.end_timeout(own);
     leave(&mut state, slot);
     assert_eq!(WaitStatus::TimedOut, state.poll_wait(slot));
-    assert_eq!(Some((ERROR, NIL)), state.take_fired_timeout(slot));
+    assert_eq!(Some((ERROR, NIL)), state.take_expired_timeout(slot));
 }
 
 #[test]
@@ -148,10 +147,10 @@ fn a_trap_handler_raises_its_own_timeout_even_if_one_around_its_wait_has_fired()
     state.poll_once().unwrap();
     assert_eq!(vec![slot], order(&mut state));
     assert_eq!(WaitStatus::TimedOut, state.poll_wait(slot));
-    assert_eq!(Some((OTHER_ERROR, NIL)), state.take_fired_timeout(slot));
+    assert_eq!(Some((OTHER_ERROR, NIL)), state.take_expired_timeout(slot));
     state.end_timeout(own);
     leave(&mut state, slot);
-    assert_eq!(Some((ERROR, NIL)), state.take_fired_timeout(slot));
+    assert_eq!(Some((ERROR, NIL)), state.take_expired_timeout(slot));
 }
 
 #[test]
@@ -169,7 +168,7 @@ fn a_timeout_of_a_suspended_enumerator_is_raised_after_the_trap_handler_of_its_o
     assert_eq!(WaitStatus::Waiting, state.poll_wait(owner));
     leave(&mut state, owner);
     assert_eq!(WaitStatus::TimedOut, state.poll_wait(owner));
-    assert_eq!(Some((ERROR, NIL)), state.take_fired_timeout(owner));
+    assert_eq!(Some((ERROR, NIL)), state.take_expired_timeout(owner));
 }
 
 #[test]
@@ -189,5 +188,5 @@ fn a_timeout_of_a_fiber_that_waits_for_an_enumerator_is_raised_after_the_trap_ha
         Some((owner, fiber(1))),
         state.next_indirect_timeout(polling)
     );
-    assert_eq!(Some((ERROR, NIL)), state.take_fired_timeout(owner));
+    assert_eq!(Some((ERROR, NIL)), state.take_expired_timeout(owner));
 }

@@ -4,7 +4,9 @@ use std::{sync::mpsc, time::Duration};
 
 use reactor::{Outcome, WorkClass};
 
-use super::{ERROR, HOUR, NIL, OTHER_ERROR, block, fiber, open, order, park_on, scheduled};
+use super::{
+    ERROR, HOUR, NIL, OTHER_ERROR, block, end_wait, fiber, open, order, park_on, scheduled,
+};
 use crate::state::{object_ref::ObjectRef, wait::WaitHook};
 
 // --- jobs, pins, virtual time, garbage ---------------------------------------------------------------------------
@@ -40,9 +42,7 @@ fn virtual_time_advances_only_when_no_fiber_can_run() {
     let (mut state, _script) = open();
     let (sleeper, worker) = (scheduled(&mut state, 1), scheduled(&mut state, 2));
     assert!(state.event_loop.freeze_clock(Duration::from_millis(1)));
-    state
-        .begin_block(sleeper, WaitHook::Sleep, HOUR, None)
-        .unwrap();
+    state.begin_block(sleeper, true, HOUR, None).unwrap();
     assert_eq!(
         Some(Duration::from_millis(1)),
         state.settle_before_advance()
@@ -58,7 +58,7 @@ fn virtual_time_advances_only_when_no_fiber_can_run() {
     assert_eq!(None, state.settle_before_advance(), "work goes on");
     state.unpin((5, worker));
     assert_eq!(vec![worker], order(&mut state));
-    state.end_wait(worker);
+    end_wait(&mut state, worker);
     state.event_loop.hold_clock(true);
     assert_eq!(None, state.settle_before_advance());
     state.event_loop.hold_clock(false);
@@ -79,7 +79,7 @@ fn a_sleep_in_which_only_an_unblock_helps_may_be_a_deadlock() {
     state.wake_thread();
     state.end_sleep(0);
     assert!(state.may_be_deadlocked());
-    state.unblock(fiber(1), NIL);
+    state.unblock(fiber(1), Some(NIL));
     assert!(!state.may_be_deadlocked());
     assert!(state.begin_sleep(slot, None).is_none());
 }
@@ -129,9 +129,10 @@ fn a_trace_tells_what_happened_to_a_fiber() {
     assert!(state.start_trace(100));
     assert!(!state.start_trace(100));
     block(&mut state, slot);
-    state.unblock(fiber(1), NIL);
+    state.unblock(fiber(1), Some(NIL));
     state.on_resumed(slot);
-    state.after_park(slot);
+    let wait = state.wait_token(slot);
+    state.after_park(wait);
     state.end_fiber(fiber(1));
     let moments = state.stop_trace().unwrap().moments;
     let names: Vec<_> = moments.iter().map(|moment| moment.event.name()).collect();

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use super::{ERROR, NIL, OTHER_ERROR, block, fiber, open, order, scheduled};
+use super::{ERROR, NIL, OTHER_ERROR, block, end_wait, fiber, open, order, scheduled};
 use crate::state::{
     State,
     fiber::Slot,
     ready_queue::Next,
-    wait::{Pending, WaitHook, WaitStatus, WakeCause},
+    wait::{Pending, WaitStatus, WakeCause},
 };
 
 // --- order -------------------------------------------------------------------------------------------------------
@@ -17,9 +17,7 @@ fn an_expired_sleeper_runs_before_ready_fibers() {
     let (mut state, _script) = open();
     let [first, second, sleeper] = [1, 2, 3].map(|number| scheduled(&mut state, number));
     let limit = Some(Duration::ZERO);
-    state
-        .begin_block(sleeper, WaitHook::Sleep, limit, None)
-        .unwrap();
+    state.begin_block(sleeper, true, limit, None).unwrap();
     state.yield_now(first);
     state.yield_now(second);
     state.poll_once().unwrap();
@@ -41,7 +39,7 @@ fn a_fiber_of_low_priority_is_not_starved() {
         state.yield_now(busy);
         state.poll_once().unwrap();
         while let Next::Fiber(slot, _) = state.next_ready() {
-            state.end_wait(slot);
+            end_wait(&mut state, slot);
             if slot == busy {
                 break;
             }
@@ -61,7 +59,7 @@ fn only_a_fiber_with_a_slice_for_itself_gets_low_priority() {
             Next::Fiber(slot, fiber(slot as usize + 1)),
             state.next_ready()
         );
-        state.end_wait(slot);
+        end_wait(state, slot);
     };
     state.yield_now(light);
     state.yield_now(heavy);
@@ -119,7 +117,7 @@ fn of_fibers_that_yield_to_one_another_one_polls_in_each_round() {
         let Next::Fiber(next, _) = state.next_ready() else {
             panic!("none is ready");
         };
-        state.end_wait(next);
+        end_wait(&mut state, next);
         running = next;
     }
     assert_eq!(vec![third; 3], polled);
@@ -155,7 +153,7 @@ fn a_starter_runs_before_all_others_when_the_started_fiber_parks() {
     assert_eq!(Some(fiber(2)), state.running_fiber());
     block(&mut state, started);
     assert_eq!(vec![root, ready], order(&mut state));
-    state.end_start(root, start);
+    state.end_start(start);
     state.leave(root);
     assert_eq!(None, state.find(fiber(0)));
 }
@@ -193,8 +191,8 @@ fn a_later_error_is_kept_and_a_fatal_one_raised_in_the_root_fiber() {
     assert_eq!(None, state.take_pending(first));
     assert_eq!(None, state.take_pending(second));
     assert_eq!(Some(Pending::Raise(OTHER_ERROR)), state.take_pending(root));
-    assert_eq!(None, state.end_drain(root, outer, false));
-    assert_eq!(Some(ERROR), state.end_drain(root, outer, true));
+    assert_eq!(None, state.end_drain(outer, false));
+    assert_eq!(Some(ERROR), state.end_drain(outer, true));
 }
 
 #[test]
@@ -223,7 +221,7 @@ fn the_root_fiber_can_sleep_for_another_one_if_no_fiber_can_run() {
     block(&mut state, second);
     assert_eq!(Some((root, fiber(0))), state.root_during_sleep(first));
     assert_eq!(None, state.root_during_sleep(root));
-    state.unblock(fiber(2), NIL);
+    state.unblock(fiber(2), Some(NIL));
     assert_eq!(None, state.root_during_sleep(first));
 }
 
@@ -267,8 +265,8 @@ fn a_fiber_that_gives_control_away_though_its_wait_is_over_gets_it_again() {
         let slot = scheduled(&mut state, 1);
         state.enter(fiber(1)).unwrap();
         state.yield_now(slot);
-        state.enter(fiber(1)).unwrap();
-        state.leave(slot);
+        let handlers = state.begin_turn(slot);
+        state.end_wait(handlers);
         assert!(state.may_run(slot) && !state.is_queued(slot));
         give_control_away(&mut state, root, slot);
         assert_eq!(vec![slot], order(&mut state));

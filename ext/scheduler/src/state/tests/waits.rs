@@ -4,11 +4,13 @@ use std::time::Duration;
 
 use reactor::{Interest, OwnerId, Ready};
 
-use super::{ERROR, HOUR, NIL, OTHER_ERROR, block, fiber, open, order, park_on, scheduled};
+use super::{
+    ERROR, HOUR, NIL, OTHER_ERROR, block, end_wait, fiber, open, order, park_on, scheduled,
+};
 use crate::state::{
     interruption::Unblocked,
     ready_queue::Next,
-    wait::{Pending, WaitHook, WaitStatus, WakeCause},
+    wait::{Pending, WaitStatus, WakeCause},
     wait_registration::{BegunAny, Watch},
 };
 
@@ -25,7 +27,7 @@ fn readiness_wakes_the_fiber_that_waits_for_it() {
     state.poll_once().unwrap();
     assert_eq!(Next::Fiber(slot, fiber(1)), state.next_ready());
     assert_eq!(WaitStatus::Over(WakeCause::Ready), state.poll_wait(slot));
-    state.after_park(slot);
+    end_wait(&mut state, slot);
     assert_eq!(Ready::READABLE, state.end_readiness(registered));
 }
 
@@ -36,7 +38,7 @@ fn a_stale_token_wakes_no_later_wait() {
     let registered = park_on(&mut state, slot, 5);
     script.report(5, Ready::READABLE);
     // Something else ends the wait before the poll that brings the event.
-    state.after_park(slot);
+    end_wait(&mut state, slot);
     block(&mut state, slot);
     state.poll_once().unwrap();
     assert_eq!(Next::Nothing, state.next_ready());
@@ -52,7 +54,7 @@ fn an_entry_of_the_ready_queue_is_stale_once_its_fiber_waits_again() {
     script.report(5, Ready::READABLE);
     state.poll_once().unwrap();
     assert!(state.has_ready_fiber() && state.is_queued(slot));
-    state.after_park(slot);
+    end_wait(&mut state, slot);
     block(&mut state, slot);
     assert!(!state.has_ready_fiber());
     assert_eq!(Next::Nothing, state.next_ready());
@@ -74,7 +76,7 @@ fn one_of_several_descriptors_ends_the_wait_for_all() {
     script.report(6, Ready::READABLE);
     state.poll_once().unwrap();
     assert_eq!(vec![slot], order(&mut state));
-    state.end_any(slot, registered);
+    state.end_any(registered);
     assert!(state.users_of(5, 77).is_empty());
 }
 
@@ -105,7 +107,7 @@ fn an_exception_reaches_a_fiber_that_waits_for_readiness_only() {
         WaitStatus::Raise(Pending::Raise(ERROR)),
         state.poll_wait(reader)
     );
-    state.after_park(reader);
+    end_wait(&mut state, reader);
     assert!(!state.interrupt(reader, 0, ERROR));
     assert_eq!(None, state.take_pending(reader));
 }
@@ -141,10 +143,13 @@ fn an_unblock_ends_a_block_and_nothing_else() {
     let (reader, sleeper) = (scheduled(&mut state, 1), scheduled(&mut state, 2));
     park_on(&mut state, reader, 5);
     block(&mut state, sleeper);
-    assert_eq!(Unblocked::Dropped, state.unblock(fiber(1), NIL));
-    assert_eq!(Unblocked::Woken, state.unblock(fiber(2), NIL));
-    assert_eq!(Unblocked::NotParked(sleeper), state.unblock(fiber(2), NIL));
-    assert_eq!(Unblocked::Dropped, state.unblock(fiber(3), NIL));
+    assert_eq!(Unblocked::Dropped, state.unblock(fiber(1), Some(NIL)));
+    assert_eq!(Unblocked::Woken, state.unblock(fiber(2), Some(NIL)));
+    assert_eq!(
+        Unblocked::NotParked(sleeper),
+        state.unblock(fiber(2), Some(NIL))
+    );
+    assert_eq!(Unblocked::Dropped, state.unblock(fiber(3), Some(NIL)));
     assert_eq!(vec![sleeper], order(&mut state));
 }
 
@@ -153,11 +158,8 @@ fn a_permit_ends_the_next_block() {
     let (mut state, _script) = open();
     let slot = scheduled(&mut state, 1);
     state.grant_permit(slot);
-    assert_eq!(None, state.begin_block(slot, WaitHook::Block, None, None));
-    assert_eq!(
-        Some(None),
-        state.begin_block(slot, WaitHook::Block, None, None)
-    );
+    assert_eq!(None, state.begin_block(slot, false, None, None));
+    assert_eq!(Some(None), state.begin_block(slot, false, None, None));
 }
 
 #[test]
@@ -167,7 +169,7 @@ fn a_block_that_ends_without_a_park_tells_of_its_unblock() {
     block(&mut state, slot);
     assert!(!state.end_block(slot));
     block(&mut state, slot);
-    assert_eq!(Unblocked::Woken, state.unblock(fiber(1), NIL));
+    assert_eq!(Unblocked::Woken, state.unblock(fiber(1), Some(NIL)));
     assert!(state.end_block(slot));
     assert!(order(&mut state).is_empty());
 }
@@ -178,9 +180,9 @@ fn a_block_in_a_forked_child_ends_with_its_unblock() {
     let slot = state.enter_in_forked_child(fiber(1)).slot;
     let token = state.begin_block_in_forked_child(slot);
     assert!(state.is_blocked(token));
-    assert_eq!(Unblocked::Woken, state.unblock(fiber(1), NIL));
+    assert_eq!(Unblocked::Woken, state.unblock(fiber(1), Some(NIL)));
     assert!(!state.is_blocked(token));
-    state.end_wait(slot);
+    end_wait(&mut state, slot);
     state.leave(slot);
     assert_eq!(None, state.find(fiber(1)));
 }
@@ -197,8 +199,8 @@ fn of_several_expired_timeouts_the_outermost_wins() {
     state.poll_once().unwrap();
     assert_eq!(vec![slot], order(&mut state));
     assert_eq!(WaitStatus::TimedOut, state.poll_wait(slot));
-    assert_eq!(Some((ERROR, NIL)), state.take_fired_timeout(slot));
-    state.after_park(slot);
+    assert_eq!(Some((ERROR, NIL)), state.take_expired_timeout(slot));
+    end_wait(&mut state, slot);
     state.end_timeout(inner);
     state.end_timeout(outer);
     block(&mut state, slot);
@@ -222,18 +224,18 @@ fn an_interruption_without_a_limit_is_fired_by_hand_and_not_after_its_block() {
     let (mut state, _script) = open();
     let slot = scheduled(&mut state, 1);
     let interruption = state.begin_timeout(slot, (ERROR, NIL), None);
-    assert!(interruption.1.is_none());
+    assert!(state.event_loop.reactor.as_ref().unwrap().timers() == 0);
     block(&mut state, slot);
     state.poll_once().unwrap();
     assert_eq!(Next::Nothing, state.next_ready());
-    state.fire_timeout(interruption.0);
+    state.expire_timeout(interruption);
     assert_eq!(vec![slot], order(&mut state));
     assert_eq!(WaitStatus::TimedOut, state.poll_wait(slot));
-    assert_eq!(Some((ERROR, NIL)), state.take_fired_timeout(slot));
-    state.after_park(slot);
+    assert_eq!(Some((ERROR, NIL)), state.take_expired_timeout(slot));
+    end_wait(&mut state, slot);
     state.end_timeout(interruption);
     block(&mut state, slot);
-    state.fire_timeout(interruption.0);
+    state.expire_timeout(interruption);
     assert_eq!(WaitStatus::Waiting, state.poll_wait(slot));
 }
 
@@ -254,5 +256,5 @@ fn a_timeout_of_a_fiber_that_waits_for_an_enumerator_is_raised_from_outside() {
     state.poll_once().unwrap();
     assert_eq!(Some((slot, fiber(1))), state.next_indirect_timeout(polling));
     assert_eq!(None, state.next_indirect_timeout(polling));
-    assert_eq!(Some((ERROR, NIL)), state.take_fired_timeout(slot));
+    assert_eq!(Some((ERROR, NIL)), state.take_expired_timeout(slot));
 }

@@ -4,7 +4,7 @@ use std::{iter, time::Duration};
 
 use reactor::{Interest, OwnerId, Ready, Token};
 
-use super::{HOUR, block, fiber, next_turn, open, park_on, scheduled};
+use super::{HOUR, block, end_wait, fiber, next_turn, open, park_on, scheduled};
 use crate::state::{
     State,
     object_ref::ObjectRef,
@@ -104,7 +104,7 @@ fn a_fiber_whose_wait_ends_while_it_starts_a_watcher_gets_control_again() {
         let slot = scheduled(&mut state, 1);
         state.enter(fiber(1)).unwrap();
         match is_yield {
-            true => state.yield_low_priority(slot),
+            true => drop(state.yield_low_priority(slot)),
             false => drop(park_on(&mut state, slot, 6)),
         }
         watch(&mut state, new(1, 5));
@@ -119,7 +119,7 @@ fn a_fiber_whose_wait_ends_while_it_starts_a_watcher_gets_control_again() {
         script.report(6, Ready::READABLE);
         state.poll_once().unwrap();
         assert_eq!(Next::Fiber(slot, fiber(1)), next_turn(&mut state));
-        state.end_wait(slot);
+        end_wait(&mut state, slot);
         state.leave(slot);
         state.add_fiber_of_watcher(slot, fiber(2));
         state.end_fiber(fiber(2));

@@ -1,0 +1,102 @@
+//! Names of fibers that outlive the fibers, and the owner of a fiber: the one on whose behalf it runs.
+
+use super::FiberTable;
+use crate::state::{
+    fiber::{FiberRecord, Slot},
+    strand::Entry,
+    wait::Life,
+};
+
+impl FiberTable {
+    /// The fiber that is in this slot now.
+    pub fn life(&self, slot: Slot) -> Life {
+        Life::new(slot, self.get(slot).map_or(0, |record| record.born))
+    }
+
+    /// The record of a fiber that may have ended.
+    pub fn alive(&self, life: Life) -> Option<&FiberRecord> {
+        let record = self.get(life.index());
+        record.filter(|record| record.born == life.generation())
+    }
+
+    /// The fiber on whose behalf this one runs: itself, unless another fiber has resumed it.
+    pub fn owner_or_self(&self, slot: Slot) -> Life {
+        let owner = self.get(slot).and_then(|record| record.owner);
+        owner.unwrap_or_else(|| self.life(slot))
+    }
+
+    /// The fiber on whose behalf this one runs, if that is another one and has not ended.
+    pub fn owner(&self, slot: Slot) -> Option<&FiberRecord> {
+        self.alive(self.get(slot)?.owner?)
+    }
+
+    /// Notes on whose behalf a fiber runs that the scheduler did not make, and in which a hook has begun.
+    pub fn set_owner(&mut self, slot: Slot, owner: Option<Life>) {
+        let owner = owner.filter(|owner| owner.index() != slot && self.alive(*owner).is_some());
+        self.leave_owner(slot);
+        let Some(record) = self.get_mut(slot) else {
+            return;
+        };
+        record.owner = owner.or(record.owner);
+        let owner = self.owner_or_self(slot);
+        if let Some(owner) = self.alive_mut(owner).filter(|_| owner.index() != slot) {
+            let during = owner.wait.number;
+            owner.push_entry(Entry::Resumed {
+                fiber: slot,
+                during,
+            });
+        }
+    }
+
+    /// The fiber runs on behalf of its owner no more.
+    pub(super) fn leave_owner(&mut self, slot: Slot) {
+        let owner = self.get(slot).and_then(|record| record.owner);
+        if let Some(owner) = owner.and_then(|owner| self.alive_mut(owner)) {
+            let is_it =
+                |entry: &Entry| matches!(entry, Entry::Resumed { fiber, .. } if *fiber == slot);
+            if let Some(place) = owner.strand().iter().rposition(is_it) {
+                owner.remove_entry(place);
+            }
+        }
+    }
+
+    fn alive_mut(&mut self, life: Life) -> Option<&mut FiberRecord> {
+        let record = self.get_mut(life.index());
+        record.filter(|record| record.born == life.generation())
+    }
+
+    /// The fibers that run on behalf of this one, and the number of its wait in the middle of which it has resumed each.
+    fn resumed(&self, slot: Slot) -> impl Iterator<Item = (&FiberRecord, u32)> {
+        let strand = self.get(slot).map_or(&[][..], FiberRecord::strand);
+        strand.iter().filter_map(|entry| match entry {
+            Entry::Resumed { fiber, during } => Some((self.get(*fiber)?, *during)),
+            _ => None,
+        })
+    }
+
+    /// Whether a trap handler waits in the middle of the wait of a fiber that runs on behalf of this one.
+    pub(super) fn has_interrupted_on_behalf(&self, slot: Slot) -> bool {
+        self.resumed(slot)
+            .any(|(record, _)| record.is_interrupted())
+    }
+
+    /// Whether a fiber is parked that this one has resumed: control can be given to that one only.
+    pub fn waits_for_parked(&self, slot: Slot) -> bool {
+        self.resumed(slot).any(|(record, _)| record.wait.goes_on())
+    }
+
+    /// Whether a trap handler has resumed another fiber in the middle of this one's wait, and that fiber is parked or queued.
+    pub(in crate::state) fn waits_for_resumed(&self, slot: Slot) -> bool {
+        let wait = self.get(slot).filter(|record| record.is_in_wait());
+        let number = wait.map(|record| record.wait.number);
+        let mut resumed = self.resumed(slot);
+        resumed.any(|(record, during)| Some(during) == number && !record.is_suspended())
+    }
+
+    /// Whether a fiber's wait is over, and no entry of the ready queue will give it control. A fiber that waits for one that a trap
+    /// handler has resumed needs no entry.
+    pub(in crate::state) fn has_stranded(&self) -> bool {
+        let mut slots = 0..self.wait_numbers.len() as Slot;
+        slots.any(|slot| self.may_run(slot) && !self.waits_for_resumed(slot))
+    }
+}

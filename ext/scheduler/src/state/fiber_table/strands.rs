@@ -1,0 +1,243 @@
+//! What moves in and out of the strands of fibers: see `state/strand.rs`.
+
+use reactor::{TimerId, Token};
+
+use super::FiberTable;
+use crate::state::{
+    fiber::{FiberRecord, Slot},
+    object_ref::ObjectRef,
+    strand::{Entry, Raise, Timeout, TimeoutProgress},
+    wait::{Life, Wait},
+};
+
+impl FiberTable {
+    // --- covered waits and code ----------------------------------------------------------------------------------
+
+    /// Something begins in the middle of the fiber's wait, if it is in one.
+    #[cold]
+    pub(super) fn cover(&mut self, slot: Slot) {
+        let Some(record) = self.get_mut(slot).filter(|record| record.is_in_wait()) else {
+            return;
+        };
+        let running = Wait::running(record.next_number());
+        let wait = std::mem::replace(&mut record.wait, running);
+        record.queued = false;
+        let is_counted = wait.is_unblock_only();
+        record.push_entry(Entry::Wait(Box::new(wait)));
+        self.waiting_for_unblock_only -= usize::from(is_counted);
+    }
+
+    /// The innermost wait or timeout has ended: what it has covered goes on.
+    #[cold]
+    pub(super) fn uncover(&mut self, slot: Slot) {
+        let Some(record) = self.get_mut(slot) else {
+            return;
+        };
+        let is_own = |entry: &Entry| !matches!(entry, Entry::Resumed { .. });
+        let Some(place) = record.strand().iter().rposition(is_own) else {
+            return;
+        };
+        if !record.strand()[place].covers() {
+            return;
+        }
+        record.may_time_out = true;
+        if let Some(Entry::Wait(wait)) = record.remove_entry(place) {
+            record.wait = *wait;
+            record.queued = false;
+            self.waiting_for_unblock_only += usize::from(record.wait.is_unblock_only());
+        }
+    }
+
+    /// A trap handler or a finalizer runs in the middle of the fiber's code. The timeouts around that code are not raised in the
+    /// handler's wait, which has begun or is about to.
+    pub fn cover_code(&mut self, slot: Slot) {
+        if let Some(record) = self.get_mut(slot) {
+            record.push_entry(Entry::Code);
+        }
+    }
+
+    /// The waits of the fiber, the innermost first.
+    pub fn waits(&self, slot: Slot) -> impl Iterator<Item = (Token, &Wait)> {
+        let record = self.get(slot);
+        let covered = record.map_or(&[][..], FiberRecord::strand).iter().rev();
+        let covered = covered.filter_map(|entry| match entry {
+            Entry::Wait(wait) => Some(&**wait),
+            _ => None,
+        });
+        let innermost = record.filter(|record| record.is_in_wait());
+        let waits = innermost
+            .map(|record| &record.wait)
+            .into_iter()
+            .chain(covered);
+        waits.map(move |wait| (Token::new(slot, wait.number), wait))
+    }
+
+    /// The wait with this token, covered or not.
+    pub fn wait(&self, token: Token) -> Option<&Wait> {
+        let mut waits = self.waits(token.index());
+        waits.find(|(own, _)| *own == token).map(|(_, wait)| wait)
+    }
+
+    /// The same, to note something for it.
+    pub fn wait_mut(&mut self, token: Token) -> Option<&mut Wait> {
+        let (slot, number) = (token.index(), token.generation());
+        let record = self.get_mut(slot)?;
+        if record.wait.number == number {
+            return Some(&mut record.wait);
+        }
+        record
+            .entries_mut()
+            .iter_mut()
+            .find_map(|entry| match entry {
+                Entry::Wait(wait) if wait.number == number => Some(&mut **wait),
+                _ => None,
+            })
+    }
+
+    // --- timeouts ------------------------------------------------------------------------------------------------
+
+    /// The token of a timeout whose block is about to begin: [`FiberTable::begin_timeout`] follows.
+    pub fn timeout_token(&mut self, slot: Slot) -> Token {
+        let record = self.get_mut(slot);
+        Token::new(slot, record.map_or(0, FiberRecord::next_number))
+    }
+
+    /// The block of a timeout begins.
+    pub fn begin_timeout(&mut self, token: Token, raise: Raise, timer: Option<TimerId>) {
+        let Some(record) = self.get_mut(token.index()) else {
+            return;
+        };
+        if record.is_in_wait() {
+            self.cover(token.index());
+            return self.begin_timeout(token, raise, timer);
+        }
+        record.push_entry(Entry::Timeout(Timeout {
+            number: token.generation(),
+            raise,
+            timer,
+            progress: TimeoutProgress::Running,
+            is_collectable: false,
+        }));
+    }
+
+    /// The block has ended: nothing is raised after it, even if the timeout has expired. Its timer, if the timeout is known.
+    pub fn end_timeout(&mut self, token: Token) -> Option<Option<TimerId>> {
+        let record = self.get_mut(token.index())?;
+        let number = token.generation();
+        let is_it =
+            |entry: &Entry| matches!(entry, Entry::Timeout(timeout) if timeout.number == number);
+        let place = record.strand().iter().rposition(is_it)?;
+        let Some(Entry::Timeout(timeout)) = record.remove_entry(place) else {
+            return None;
+        };
+        if record.may_uncover() {
+            self.uncover(token.index());
+        }
+        Some(timeout.timer)
+    }
+
+    /// Its time has come, for the first time. If the fiber that is to raise it is parked and not queued yet, it is to be queued under
+    /// this token. The wait goes on until that fiber has control, because only the fiber itself can tell whether it is a handler's.
+    pub fn expire(&mut self, token: Token) -> Option<Token> {
+        let home = self.get_mut(token.index())?;
+        let is_suspended = home.is_suspended();
+        let timeout = home.timeout_mut(token.generation())?;
+        if timeout.progress != TimeoutProgress::Running {
+            return None;
+        }
+        timeout.progress = TimeoutProgress::Expired;
+        home.may_time_out = true;
+        let raising = match is_suspended {
+            true => self.owner_or_self(token.index()),
+            false => self.life(token.index()),
+        };
+        let slot = raising.index();
+        self.alive(raising)?;
+        self.expired(slot)?;
+        let record = self.get_mut(slot)?;
+        record.may_time_out = true;
+        if record.is_suspended() {
+            self.note_unheard(raising);
+            return None;
+        }
+        let number = record.wait.goes_on().then(|| record.queue())??;
+        Some(Token::new(slot, number))
+    }
+
+    /// The outermost expired timeout that is to be raised in the innermost wait of the fiber: it is in the strand of this fiber, or of
+    /// one that is suspended and runs on its behalf, at this place.
+    pub fn expired(&self, slot: Slot) -> Option<(Slot, usize)> {
+        let strand = self.get(slot)?.strand();
+        let above = strand
+            .iter()
+            .rposition(Entry::covers)
+            .map_or(0, |place| place + 1);
+        (above..strand.len()).find_map(|place| match &strand[place] {
+            Entry::Timeout(timeout) if timeout.progress == TimeoutProgress::Expired => {
+                Some((slot, place))
+            }
+            Entry::Resumed { fiber, .. } => {
+                let is_suspended = self.get(*fiber).is_some_and(FiberRecord::is_suspended);
+                is_suspended.then(|| self.expired(*fiber))?
+            }
+            _ => None,
+        })
+    }
+
+    /// Whether the fiber is parked, and an expired timeout ends the wait.
+    pub fn has_timed_out(&self, slot: Slot) -> bool {
+        let record = self.get(slot);
+        record.is_some_and(|record| record.wait.goes_on() && record.may_time_out())
+            && self.expired(slot).is_some()
+    }
+
+    /// Takes the outermost expired timeout of the fiber: what it raises.
+    pub fn take_expired(&mut self, slot: Slot) -> Option<Raise> {
+        let (home, place) = self.expired(slot)?;
+        let Entry::Timeout(timeout) = &mut self.get_mut(home)?.entries_mut()[place] else {
+            return None;
+        };
+        timeout.progress = TimeoutProgress::Raised;
+        Some(timeout.raise)
+    }
+
+    /// The fiber goes on without a wait of its own, but may have resumed one that waits: [`FiberTable::next_indirect`] finds out.
+    pub(super) fn note_unheard(&mut self, fiber: Life) {
+        if !self.unheard.contains(&fiber) {
+            self.unheard.push(fiber);
+        }
+    }
+
+    /// Whether there may be a fiber for [`FiberTable::next_indirect`].
+    pub fn has_unheard(&self) -> bool {
+        !self.unheard.is_empty()
+    }
+
+    /// The next fiber in which an expired timeout has to be raised from outside, because it has resumed another one that is parked. The
+    /// VM passes the exception on to that one.
+    pub fn next_indirect(&mut self) -> Option<(Slot, ObjectRef)> {
+        let mut place = 0;
+        while let Some(life) = self.unheard.get(place).copied() {
+            let is_suspended = self.alive(life).is_some_and(FiberRecord::is_suspended);
+            if is_suspended && self.has_interrupted_on_behalf(life.index()) {
+                place += 1; // it is raised after the handler
+                continue;
+            }
+            self.unheard.swap_remove(place);
+            // If it is parked, queued or covered, the fiber raises it by itself when it gets control.
+            if is_suspended && self.expired(life.index()).is_some() {
+                return Some((life.index(), self.get(life.index())?.fiber));
+            }
+        }
+        None
+    }
+
+    /// A fiber is about to park. The one that has resumed it may have an expired timeout, which it did not raise before.
+    pub fn note_unheard_owner(&mut self, slot: Slot) {
+        let owner = self.owner_or_self(slot);
+        let owners = self.alive(owner).filter(|_| owner.index() != slot);
+        if owners.is_some_and(|owner| owner.may_time_out && owner.is_suspended()) {
+            self.note_unheard(owner);
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! Waits that get no event are armed again at intervals; see the last table of [`registration`](super::registration).
+
+use std::{
+    io,
+    time::{Duration, Instant},
+};
+
+use crate::{event::Events, selector::Selector};
+
+/// How long a descriptor's oldest wait stays unanswered before the descriptor is armed again, for the first time and later. This
+/// repairs waits on a descriptor that was closed, reopened or replaced by dup2(2) without [`Selector::deregister`] or
+/// [`Selector::replaced`].
+const INTERVALS: [Duration; 5] = [
+    Duration::from_millis(100),
+    Duration::from_millis(400),
+    Duration::from_millis(1_600),
+    Duration::from_millis(6_400),
+    Duration::from_millis(25_600),
+];
+
+/// The most descriptors that one call arms: a turn with very many idle waits is to delay no event for long.
+const MOST: usize = 256;
+
+/// When idle waits are searched for.
+#[derive(Debug, Default)]
+pub(super) struct Rearming {
+    /// No wait is due before; None if there is none. Waits that have ended meanwhile are still counted.
+    pub(super) next: Option<Instant>,
+    /// Has a wait begun since the last search?
+    has_recent: bool,
+    /// The slot at which the next search begins: the last one has stopped there.
+    start: u32,
+    /// Slots with a direction that is assumed drained, which the last search has armed, until the poll after it is over.
+    pub(super) assumed: Vec<u32>,
+}
+
+impl Rearming {
+    /// A wait begins.
+    #[inline(always)] // in each wait
+    pub(super) fn begin(&mut self, now: Instant) {
+        if !self.has_recent {
+            self.begin_first(now);
+        }
+    }
+
+    #[inline(never)] // once in 100 ms
+    fn begin_first(&mut self, now: Instant) {
+        self.has_recent = true;
+        self.is_due_at(now.checked_add(INTERVALS[0]));
+    }
+
+    fn is_due_at(&mut self, due: Option<Instant>) {
+        self.next = self.next.into_iter().chain(due).min();
+    }
+}
+
+/// How long a wait lasts from one re-arm to the next, after so many.
+fn interval(rearms: u8) -> Duration {
+    INTERVALS[usize::from(rearms).min(INTERVALS.len() - 1)]
+}
+
+impl Selector {
+    #[cold]
+    pub(super) fn rearm_idle(&mut self, now: Instant, events: &mut Events) -> io::Result<()> {
+        self.rearm_due(now);
+        self.deliver(events);
+        if self.rearming.assumed.is_empty() {
+            return Ok(());
+        }
+        let driver = self.driver.get_mut();
+        let polled = driver.poll(&mut self.reported, Some(Duration::ZERO));
+        if polled.is_ok() {
+            self.end_poll(events);
+        }
+        self.rearming.assumed.clear();
+        polled
+    }
+
+    /// Arms each descriptor whose oldest wait is due.
+    fn rearm_due(&mut self, now: Instant) {
+        let slots = self.registry.len();
+        let start = std::mem::take(&mut self.rearming.start).min(slots);
+        // Waits that begin one after the other do not each cause a search.
+        let soonest = now.checked_add(INTERVALS[0]);
+        self.rearming.has_recent = false;
+        self.rearming.next = None;
+        let mut rearmed = 0;
+        for slot in (start..slots).chain(0..start) {
+            let Some((armed, rearms)) = self.idle_since(slot) else {
+                continue;
+            };
+            // When the thread is awake for one wait, it also arms those that are due soon.
+            let enough = match rearms {
+                0 => interval(0),
+                _ => interval(rearms) * 3 / 4,
+            };
+            if now.saturating_duration_since(armed) >= enough {
+                if rearmed == MOST {
+                    self.rearming.start = slot;
+                    self.rearming.next = Some(now);
+                    break;
+                }
+                rearmed += 1;
+                self.rearm_slot(slot, now);
+            }
+            // None if this has answered all waits.
+            if let Some((armed, rearms)) = self.idle_since(slot) {
+                let due = armed.checked_add(interval(rearms));
+                self.rearming.is_due_at(due.max(soonest));
+            }
+        }
+    }
+
+    /// When the descriptor's oldest unanswered wait was last armed, and how often it was armed again.
+    fn idle_since(&self, slot: u32) -> Option<(Instant, u8)> {
+        self.registry.get(slot)?.waits.idle_since()
+    }
+
+    fn rearm_slot(&mut self, slot: u32, now: Instant) {
+        let entry = self.registry.claim(slot);
+        entry.waits.rearm(now);
+        let is_assumed = entry.cache.is_assumed();
+        if let Some(registered) = entry.cache.registered() {
+            // On an error, all waits are answered: their own system calls will meet it.
+            let renewed = self.renew(slot, registered);
+            if is_assumed && renewed.is_ok() {
+                self.rearming.assumed.push(slot);
+            }
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! How a selector registers, and what an event changes.
+//!
+//! A registration outlives its wait, so most waits find one. A wait that follows an `EAGAIN` of the caller needs no system
+//! call. The tables below are the whole state machine. `tests/registry_model.rs` reads them, and compares them with the calls of
+//! random programs.
+//!
+//! # Terms
+//!
+//! - **Generation**: each call that arms a descriptor does so under the next generation of its token. The kernel may hold
+//!   several registrations for one number, because a duplicate keeps the file of a closed descriptor open. Only events of
+//!   the newest generation are accepted.
+//! - **New registration**: the cached readiness is cleared, the owner is set, the waits are kept.
+//! - **Cleared**: nothing is registered and nothing is cached.
+//! - **Wanted**: the directions that an unanswered wait asks for.
+//!
+//! # A wait begins
+//!
+//! | registered                     | cached                       | effect                              | driver call |
+//! |--------------------------------|------------------------------|-------------------------------------|-------------|
+//! | nothing                        | -                            | new registration                    | register(asked) |
+//! | by another or an unknown owner | - (not trusted)              | new registration; still ignores short counts if the answer is "kept" | reregister(asked and wanted) |
+//! | some of the asked directions   | anything                     | the registration is widened         | reregister(registered and asked) |
+//! | all asked directions           | all of them drained          | the wait is added (`skipped`)       | none |
+//! | all asked directions           | one of them not drained      | armed: reported at once if ready    | reregister(registered) |
+//!
+//! | the driver's answer            | effect |
+//! |--------------------------------|--------|
+//! | kept                           | the cached readiness stays |
+//! | renewed                        | new registration of the same owner |
+//! | unpollable                     | this wait is ready at once, other waits are answered with what they asked for, cleared |
+//! | an error                       | it is returned, other waits are answered with an error, cleared |
+//!
+//! # An event arrives
+//!
+//! | reported                       | waits                        | effect                              | driver call |
+//! |--------------------------------|------------------------------|-------------------------------------|-------------|
+//! | an older generation, or none   | -                            | dropped (`stale`)                   | none |
+//! | one or more directions         | one or more for one of them  | all of these are answered; ready    | none |
+//! | a closed reading half          | one or more for reading      | as above, and hung up               | none |
+//! | a hang-up or an error          | one or more                  | all are answered; hung up           | none |
+//! | a hang-up or an error alone    | none                         | cleared                             | deregister |
+//! | a closed reading half alone    | none                         | cleared                             | deregister |
+//! | a closed reading half alone    | one or more, none for reading | hung up                            | none |
+//! | a direction, for the first time | none for it                 | ready, noted as spurious            | none |
+//! | a direction that is noted as spurious | none for it           | narrowed                            | reregister(the rest) |
+//! | all registered directions, noted as spurious | none           | cleared                             | deregister |
+//!
+//! A wait for a direction, and an attempt by the same owner, removes the note "spurious" from the direction.
+//!
+//! # An attempt, a close, a replaced file, a wait without an event
+//!
+//! | call                           | registered                   | effect                              | driver call |
+//! |--------------------------------|------------------------------|-------------------------------------|-------------|
+//! | attempted: would block         | by the same owner            | drained                             | none |
+//! | attempted: short               | by the same owner            | assumed drained, unless hung up or short counts are ignored | none |
+//! | attempted: complete            | by the same owner            | none                                | none |
+//! | attempted                      | nothing, or by another owner | none                                | none |
+//! | deregister                     | something                    | waits are answered with an error, cleared | deregister |
+//! | deregister                     | nothing                      | none                                | none |
+//! | note_close                     | by the same owner, no wait   | cleared (`closed`)                  | none |
+//! | note_close                     | by another owner, or a wait  | none                                | none |
+//! | replaced                       | something                    | as the driver's answer above        | reregister(registered) |
+//! | replaced                       | nothing                      | none                                | none |
+//! | rearm, when the oldest wait is due | something                | as the driver's answer above        | reregister(registered) |
+//! | the poll right after it reports a direction that is assumed drained | something | short counts are ignored, and as any event | as any event |
+//!
+//! A descriptor whose oldest wait gets no event is armed again, and the kernel reports what is ready: first after 100 to 200 ms,
+//! then at intervals that grow up to 25.6 s, so that no wait depends on one re-arm. A long wait costs at most one system call in
+//! 19 s (3/4 of the longest interval). The entries are searched for such waits at most every 100 ms while new waits begin, and
+//! otherwise when the next one is due.
+//!
+//! After a short count a direction is assumed to be drained. If a re-arm then finds data, the kernel has stopped at a boundary
+//! between messages. It will do so again, so later short counts of this registration are ignored. This concerns the file and not
+//! its owner: it holds for the next owner as well, if the kernel answers that the number still has the same file.
+
+use std::{io, time::Instant};
+
+use crate::{
+    descriptor::Descriptor,
+    driver::{Registration, Reregistration},
+    event::{Event, Events, Ready},
+    interest::Interest,
+    registry::{OwnerId, Registry, Wait, WaitId},
+    selector::Selector,
+    token::Token,
+};
+
+impl Selector {
+    /// Starts a wait whose directions are not all drained.
+    #[inline(never)] // most waits are for drained directions
+    pub(super) fn arm(
+        &mut self,
+        descriptor: Descriptor,
+        slot: u32,
+        owner: OwnerId,
+        asked: Interest,
+        token: Token,
+        now: Instant,
+    ) -> io::Result<Wait> {
+        let entry = self.registry.get(slot);
+        let cache = entry.map(|entry| (entry.cache.registered(), entry.cache.is_owner(owner)));
+        let is_polled = match cache {
+            Some((Some(registered), true)) => self.renew(slot, registered | asked)?,
+            Some((Some(_), false)) => self.change_owner(slot, owner, asked)?,
+            _ => self.register(descriptor, slot, owner, asked)?,
+        };
+        if !is_polled {
+            return Ok(Wait::Ready(asked));
+        }
+        self.rearming.begin(now);
+        let entry = self.registry.claim(slot);
+        entry.cache.clear_spurious(asked);
+        Ok(Wait::Pending(entry.begin(slot, token, asked, now)))
+    }
+
+    /// Makes a new registration. False if the kernel does not poll the descriptor.
+    fn register(
+        &mut self,
+        descriptor: Descriptor,
+        slot: u32,
+        owner: OwnerId,
+        asked: Interest,
+    ) -> io::Result<bool> {
+        let (driver, token) = (self.driver.get_mut(), self.registry.next_token(slot));
+        // The kernel accepts the number before an entry is allocated for it.
+        if driver.register(descriptor, token, asked)? == Registration::Unpollable {
+            return Ok(false);
+        }
+        self.statistics.registered += 1;
+        let entry = self.registry.claim(slot);
+        entry.cache.begin(owner, token, asked);
+        Ok(true)
+    }
+
+    /// Registers again for another owner, who may have another file. False if the kernel does not poll the descriptor.
+    fn change_owner(&mut self, slot: u32, owner: OwnerId, asked: Interest) -> io::Result<bool> {
+        let wanted = asked.bits() | self.registry.claim(slot).waits.wanted();
+        let is_polled = self.renew(slot, Interest::from_bits(wanted).unwrap_or(asked))?;
+        if is_polled {
+            self.registry.claim(slot).cache.change_owner(owner);
+        }
+        Ok(is_polled)
+    }
+
+    /// Registers again with this interest. False if the kernel does not poll the descriptor any more. After this, and after
+    /// an error, the cache is cleared and all waits are answered.
+    pub(super) fn renew(&mut self, slot: u32, interest: Interest) -> io::Result<bool> {
+        let (driver, token) = (self.driver.get_mut(), self.registry.next_token(slot));
+        let cache = &mut self.registry.claim(slot).cache;
+        match driver.reregister(Registry::descriptor(slot), token, interest) {
+            Ok(Reregistration::Kept) => {
+                self.statistics.rearmed += 1;
+                cache.adjust(token, interest);
+                Ok(true)
+            }
+            Ok(Reregistration::Renewed) => {
+                self.statistics.renewed += 1;
+                cache.begin(cache.owner(), token, interest);
+                Ok(true)
+            }
+            Ok(Reregistration::Unpollable) => {
+                self.abandon(slot, None);
+                Ok(false)
+            }
+            Err(error) => {
+                self.abandon(slot, Some(Ready::ERROR));
+                Err(error)
+            }
+        }
+    }
+
+    /// Ends the registration and answers its waits with an error.
+    pub(super) fn end_registration(&mut self, slot: u32) {
+        // If the kernel refuses, later events have an old generation and are dropped.
+        _ = self.driver.get_mut().deregister(Registry::descriptor(slot));
+        self.statistics.deregistered += 1;
+        self.abandon(slot, Some(Ready::ERROR));
+    }
+
+    /// Clears the cache and answers the waits: with `answer`, or with what each asked for if it is None.
+    fn abandon(&mut self, slot: u32, answer: Option<Ready>) {
+        let entry = self.registry.claim(slot);
+        let answered = entry.waits.abandon(answer);
+        let ids = answered.map(|generation| WaitId { slot, generation });
+        self.answered.extend(ids);
+        entry.cache.clear();
+    }
+
+    /// Applies an event that [`Registry::answer`] has not taken.
+    pub(super) fn event(&mut self, event: Event, events: &mut Events) {
+        self.statistics.events += 1;
+        let Event { token, ready } = event;
+        let slot = token.index();
+        let entry = self.registry.get_mut(slot);
+        let Some(entry) = entry.filter(|entry| entry.cache.is_current(token)) else {
+            self.statistics.stale += 1;
+            return;
+        };
+        if self.rearming.assumed.contains(&slot) {
+            entry.cache.doubt(ready);
+        }
+        entry.cache.observe(ready);
+        if entry.waits.answer(ready, events) {
+            // A spurious direction in an event that answers a wait has caused no wake-up of its own.
+            return;
+        }
+        let reported = entry.cache.reported(ready);
+        if reported != 0 {
+            self.note_spurious(slot, reported);
+        } else if entry.waits.wanted() == 0 {
+            self.end_registration(slot);
+        }
+    }
+
+    /// No wait asks for these reported directions. The first time they are noted, the second time their registration ends.
+    fn note_spurious(&mut self, slot: u32, directions: u8) {
+        self.statistics.spurious += 1;
+        let cache = &mut self.registry.claim(slot).cache;
+        let again = cache.note_spurious(directions);
+        let rest = cache.registered().map_or(0, Interest::bits) & !again;
+        match Interest::from_bits(rest) {
+            _ if again == 0 => {}
+            // On an error, all waits are answered: their own system calls will meet it.
+            Some(rest) => _ = self.renew(slot, rest),
+            None => self.end_registration(slot),
+        }
+    }
+}
