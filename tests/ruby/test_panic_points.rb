@@ -19,7 +19,6 @@ class TestPanicPoints < ReactorTest
     "ruby/call.rs nothing" => "returns nil",
     "ruby/call.rs run" => "calls the VM",
     "ruby/fiber.rs empty" => "returns nil",
-    "ruby/hidden_number/cache.rs empty" => "stores zeroes in a static table",
     "ruby/thread.rs child" => "adds to a number"
   }.freeze
 

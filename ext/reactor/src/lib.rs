@@ -44,7 +44,6 @@ fn init(ruby: &Ruby) -> Result<(), Error> {
     thread::count_forks();
     // Known before another Ractor can ask: a lock around a question to Ruby would stop a Ractor that Ruby waits for.
     hidden_number::name();
-    hidden_number::empty_at_each_collection();
     io_wait::misreports_timeouts(ruby);
     let reactor = ruby.define_module("Reactor")?;
     let internal = reactor.define_module("Internal")?;

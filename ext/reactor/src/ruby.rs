@@ -20,7 +20,7 @@ pub mod handler;
 pub mod hidden_number;
 pub mod io;
 pub mod io_facts;
-pub mod io_numbers_of_sockets;
+pub mod io_numbers;
 pub mod method;
 pub mod object;
 pub mod panics;

@@ -1,8 +1,6 @@
 //! A number that an object carries in a hidden instance variable: a fiber its own number, an IO its io number and the facts about it
-//! (`io_facts`). Those of most sockets are in [`io_numbers_of_sockets`](super::io_numbers_of_sockets). Two objects never have the
-//! same number, whatever their addresses.
-
-mod cache;
+//! (`io_facts`), unless these are in [`io_numbers`](super::io_numbers). Two objects never have the same number, whatever their
+//! addresses.
 
 use std::{
     ffi::{CStr, c_char},
@@ -18,8 +16,6 @@ use magnus::{
     value::ReprValue,
 };
 use rb_sys::{ID, VALUE};
-
-pub use cache::empty_at_each_collection;
 
 /// The object's number. If it has none, it gets the one that `number_of` makes from a serial. `None` for a frozen object, which
 /// can carry none.
@@ -42,19 +38,10 @@ pub fn next_serial() -> u64 {
 
 /// The number that the object has been given, if it has.
 pub fn known(object: Value) -> Option<u64> {
-    cache::get(object.as_raw()).or_else(|| known_by_ruby(object))
-}
-
-fn known_by_ruby(object: Value) -> Option<u64> {
     // SAFETY: reading an instance variable never raises; the name has no @ and so is invisible to Ruby.
     let known = unsafe { rb_sys::rb_ivar_get(object.as_raw(), name()) };
-    if known == rb_sys::Qnil as VALUE {
-        return None;
-    }
     // SAFETY: only this module writes the variable, and writes Fixnums.
-    let number = unsafe { rb_sys::FIX2LONG(known) as u64 };
-    cache::put(object.as_raw(), number);
-    Some(number)
+    (known != rb_sys::Qnil as VALUE).then(|| unsafe { rb_sys::FIX2LONG(known) as u64 })
 }
 
 /// Gives a number to an object that is not frozen.
@@ -62,14 +49,12 @@ pub fn set(object: Value, number: u64) {
     // SAFETY: an object that is not frozen takes it without raising, while there is memory. (A protection would be the
     // deepest frame on the stack of a fiber that reads.)
     unsafe { rb_sys::rb_ivar_set(object.as_raw(), name(), rb_sys::rb_ull2inum(number)) };
-    cache::put(object.as_raw(), number);
 }
 
 /// Takes the number away: the next look gives a fresh one.
 pub fn clear(object: Value) {
     // SAFETY: FrozenError is caught; a frozen object has no number anyway.
     _ = protect(|| unsafe { rb_sys::rb_ivar_set(object.as_raw(), name(), rb_sys::Qnil as VALUE) });
-    cache::remove(object.as_raw());
 }
 
 /// The name of the variable. Another Ractor may ask for it, so it is looked up at the start.

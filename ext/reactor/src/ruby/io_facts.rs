@@ -10,7 +10,7 @@ use reactor_scheduler::system::kind::DescriptorKind;
 use crate::ruby::{
     hidden_number,
     io::{self, RealIo},
-    io_numbers_of_sockets,
+    io_numbers,
     object::is_kind_of,
 };
 
@@ -29,7 +29,7 @@ impl IoFacts {
     pub fn new(object: Value) -> Result<Self, Error> {
         let io = io::real_io(object)?;
         let descriptor = io.descriptor()?;
-        let given = match io_numbers_of_sockets::known(io.value(), descriptor) {
+        let given = match io_numbers::known(io.value(), descriptor) {
             Some(packed) => Some(packed),
             None => given(io, descriptor),
         };
@@ -79,20 +79,20 @@ impl IoFacts {
     pub fn recheck_kind(&self) {
         let kind = DescriptorKind::of(self.descriptor);
         let is_other = kind != self.kind && !(kind.is_pipe() && self.kind.is_pipe());
-        if is_other && !io_numbers_of_sockets::release(self.io.value(), self.descriptor) {
+        if is_other && !io_numbers::release(self.io.value(), self.descriptor) {
             hidden_number::clear(self.io.value());
         }
     }
 }
 
-/// The packed facts of an object without an entry in the table of sockets.
+/// The packed facts of an object without an entry in the table.
 fn given(io: RealIo, descriptor: i32) -> Option<u64> {
     if let Some(packed) = hidden_number::known(io.value()) {
         return Some(packed);
     }
-    if is_socket(io.value()) && !io.value().is_frozen() {
+    if !io.value().is_frozen() {
         let packed = ask(hidden_number::next_serial(), io, descriptor);
-        if io_numbers_of_sockets::give(io.value(), descriptor, packed) {
+        if io_numbers::give(io.value(), descriptor, packed) {
             return Some(packed);
         }
     }
@@ -101,18 +101,14 @@ fn given(io: RealIo, descriptor: i32) -> Option<u64> {
 
 /// The packed facts that an IO has been given, if it has.
 fn known(io: RealIo) -> Option<u64> {
-    known_of_socket(io).or_else(|| hidden_number::known(io.value()))
-}
-
-fn known_of_socket(io: RealIo) -> Option<u64> {
-    if !io_numbers_of_sockets::may_have(io.value()) || io.is_closed() {
-        return None;
-    }
-    io_numbers_of_sockets::known(io.value(), io.descriptor().ok()?)
+    let in_table = || io_numbers::known(io.value(), io.descriptor().ok()?);
+    let has_entry = io_numbers::may_have(io.value()) && !io.is_closed();
+    let packed = has_entry.then(in_table).flatten();
+    packed.or_else(|| hidden_number::known(io.value()))
 }
 
 fn set(io: RealIo, descriptor: i32, packed: u64) {
-    if !io_numbers_of_sockets::replace(io.value(), descriptor, packed) {
+    if !io_numbers::replace(io.value(), descriptor, packed) {
         hidden_number::set(io.value(), packed);
     }
 }

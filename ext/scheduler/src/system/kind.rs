@@ -121,17 +121,10 @@ pub fn is_socket(descriptor: RawFd) -> bool {
     sockopt::socket_type(borrow(descriptor)).is_ok()
 }
 
-/// A number that no other socket of the system has or gets. Only Linux gives one.
-pub fn socket_cookie(descriptor: RawFd) -> Option<u64> {
-    #[cfg(target_os = "linux")]
-    {
-        sockopt::socket_cookie(borrow(descriptor)).ok()
-    }
-    #[cfg(not(target_os = "linux"))]
-    {
-        _ = descriptor;
-        None
-    }
+/// The file's inode number: hardly ever that of another file, be it a socket, a pipe or one with a name.
+pub fn inode(descriptor: RawFd) -> Option<u64> {
+    let stat = rustix::fs::fstat(borrow(descriptor));
+    stat.ok().map(|stat| stat.st_ino)
 }
 
 /// Whether it is the path of a FIFO: opening one blocks until its other end is opened.

@@ -1,7 +1,8 @@
-//! The io numbers of sockets, in a table by descriptor. Other objects carry theirs as [`hidden_number`](super::hidden_number)s.
+//! The io numbers of most IO objects, in a table by descriptor. The others carry theirs as [`hidden_number`](super::hidden_number)s.
 //!
 //! Ruby keeps the instance variables of an IO in a table of the process, and each collection, a minor one too, looks up each IO that
-//! has one: a minor collection with ten thousand sockets would take more than twice the time.
+//! has one: a minor collection with ten thousand sockets would take more than twice the time. To look one up takes more than to look
+//! here, and each read and write needs the number.
 //!
 //! | object                                 | its entry                                                          |
 //! |----------------------------------------|--------------------------------------------------------------------|
@@ -9,9 +10,8 @@
 //! | with the flag, its address is there    | its own                                                            |
 //! | with the flag, another address is there | none: it was moved by compaction, or has got another descriptor   |
 //!
-//! A socket takes the entry over if the descriptor had another socket when the entry was written. Else two objects have one
-//! descriptor, and the second one carries a hidden number. Only Linux tells sockets from one another (SO_COOKIE); elsewhere all
-//! numbers are hidden ones.
+//! An object takes the entry over if the descriptor had another file when the entry was written. Else two objects may have one
+//! descriptor, and the second one carries a hidden number.
 
 use std::{
     os::fd::RawFd,
@@ -23,7 +23,7 @@ use std::{
 
 use magnus::{Value, rb_sys::AsRawValue};
 use rb_sys::{RBasic, VALUE};
-use reactor_scheduler::system::kind::socket_cookie;
+use reactor_scheduler::system::kind::inode;
 
 /// The flag of an object that has had an entry. Flags from this one on are the class's own, and Ruby's IO uses none of them. An
 /// object begins without it; `dup` and `clone` do not copy it.
@@ -38,7 +38,7 @@ const PAGES: usize = (1 << 20) / PAGE;
 struct Entry {
     object: AtomicU64,
     number: AtomicU64,
-    cookie: AtomicU64,
+    inode: AtomicU64,
 }
 
 /// Ractors share it.
@@ -69,33 +69,33 @@ pub fn known(io: Value, descriptor: RawFd) -> Option<u64> {
     own(io, descriptor).map(|entry| entry.number.load(Ordering::Relaxed))
 }
 
-/// Gives a number to a socket that has none. False if it cannot have the entry.
-pub fn give(socket: Value, descriptor: RawFd, number: u64) -> bool {
-    let (Some(entry), Some(cookie)) = (entry_or_new(descriptor), socket_cookie(descriptor)) else {
+/// Gives a number to an object that has none. False if it cannot have the entry.
+pub fn give(io: Value, descriptor: RawFd, number: u64) -> bool {
+    let (Some(entry), Some(inode)) = (entry_or_new(descriptor), inode(descriptor)) else {
         return false;
     };
     let owner = entry.object.load(Ordering::Relaxed);
-    if owner != 0 && entry.cookie.load(Ordering::Relaxed) == cookie {
+    if owner != 0 && entry.inode.load(Ordering::Relaxed) == inode {
         return false;
     }
-    let object = socket.as_raw();
+    let object = io.as_raw();
     let taken = entry
         .object
         .compare_exchange(owner, object, Ordering::Relaxed, Ordering::Relaxed);
     if taken.is_err() {
         return false;
     }
-    entry.cookie.store(cookie, Ordering::Relaxed);
+    entry.inode.store(inode, Ordering::Relaxed);
     entry.number.store(number, Ordering::Relaxed);
-    set_flag(socket, true);
+    set_flag(io, true);
     true
 }
 
 /// Changes the number of an object whose descriptor may have got another file. False if the object has no entry.
 pub fn replace(io: Value, descriptor: RawFd, number: u64) -> bool {
     own(io, descriptor).is_some_and(|entry| {
-        let cookie = socket_cookie(descriptor).unwrap_or(0);
-        entry.cookie.store(cookie, Ordering::Relaxed);
+        let inode = inode(descriptor).unwrap_or(0);
+        entry.inode.store(inode, Ordering::Relaxed);
         entry.number.store(number, Ordering::Relaxed);
         true
     })
