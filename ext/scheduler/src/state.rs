@@ -32,7 +32,7 @@ pub mod observation;
 pub mod pool_work;
 pub mod ready_queue;
 mod send_batching;
-mod slab;
+pub mod slab;
 mod strand;
 pub mod time_slice;
 pub mod token_mark;
@@ -43,7 +43,7 @@ pub mod wait;
 pub mod wait_registration;
 mod watchers;
 pub mod watching;
-mod write_latency;
+pub mod write_latency;
 
 use awaited_jobs::AwaitedJobs;
 use control::Control;
@@ -69,16 +69,16 @@ pub struct State {
     watchers: Watchers,
     unpolled: UnpolledWaits,
     control: Control,
-    pins: DescriptorPins,
-    buffers: LentBuffers,
-    jobs: AwaitedJobs,
-    write_latency: WriteLatency,
+    pub pins: DescriptorPins,
+    pub buffers: LentBuffers,
+    pub jobs: AwaitedJobs,
+    pub write_latency: WriteLatency,
     batching: SendBatching,
     counters: Counters,
     /// Kept while a trace is on.
-    trace: Option<Box<Trace>>,
+    pub trace: Option<Box<Trace>>,
     /// Whether each fiber keeps the place of its block.
-    keeps_births: bool,
+    pub keeps_births: bool,
 }
 
 impl State {

@@ -45,14 +45,7 @@ const INSIDE: [(&str, &[&[&str]]); 3] = [
             &["fiber_lifecycle"],
         ],
     ),
-    (
-        "wait",
-        &[
-            &["readiness", "block", "interrupt", "work"],
-            &["driver_operation", "lookup"],
-            &["any"],
-        ],
-    ),
+    ("wait", &[&["readiness", "work"], &["lookup"]]),
     (
         "transfer",
         &[

@@ -6,21 +6,19 @@ use magnus::{
     Error, RArray, Ruby, TryConvert, Value, prelude::*, scan_args::scan_args, typed_data::Obj,
 };
 use reactor::{Attempt, CachedReadiness, Interest};
+use reactor_scheduler::state::{wait::WakeCause, wait_registration::BegunAny};
 
 use crate::{
-    control::{
-        hook_scope::{Entered, HookScope},
-        scheduler::Scheduler,
-    },
+    control::{hook_scope::HookScope, scheduler::Scheduler},
     ruby::{
         call::call_method,
         caller::{Callers, called_from},
         convert,
-        error::{io_timeout_error, set_errno_to_would_block},
+        error::{io_timeout_error, set_errno_to_would_block, system_error},
         io_facts::IoFacts,
         method::Receiver,
     },
-    wait::{any, lookup::Lookup, readiness},
+    wait::{lookup::Lookup, readiness},
 };
 
 /// `io_wait(io, events, timeout)`
@@ -47,7 +45,7 @@ fn ready_events(
     [io, events, timeout]: [Value; 3],
 ) -> Result<Value, Error> {
     let interest = convert::interest(ruby, events)?;
-    let Entered::Usable(scope) = HookScope::enter(ruby, &this)? else {
+    let Some(scope) = HookScope::enter(ruby, &this)? else {
         return call_method(
             this.as_value(),
             "io_wait_in_forked_child",
@@ -155,12 +153,26 @@ pub fn wait_any(ruby: &Ruby, this: Obj<Scheduler>, arguments: &[Value]) -> Resul
     for lookup in given.optional.0.into_iter().flatten() {
         lookups.push(Obj::<Lookup>::try_convert(lookup)?);
     }
-    let Entered::Usable(scope) = HookScope::enter(ruby, &this)? else {
+    let Some(scope) = HookScope::enter(ruby, &this)? else {
         return Ok(true);
     };
     let mut watched = Vec::with_capacity(ios.len());
     for (io, mask) in ios.into_iter().zip(masks) {
         watched.push((IoFacts::new(io)?, convert::interest(ruby, mask)?));
     }
-    any::wait_for_any(&scope, &watched, &lookups, timeout)
+    let watches = watched
+        .iter()
+        .map(|(io, interest)| readiness::watch(io, *interest));
+    let (registered, begun) =
+        this.state_mut()
+            .begin_any(scope.slot, watches, timeout, !lookups.is_empty(), |token| {
+                lookups.iter().for_each(|lookup| lookup.redirect(token))
+            });
+    let parked = match begun {
+        BegunAny::Parked => this.park(scope.slot),
+        BegunAny::Ready => Ok(WakeCause::Ready),
+        BegunAny::Failed(error) => Err(system_error(&error)),
+    };
+    this.state_mut().end_any(registered);
+    Ok(parked? != WakeCause::Elapsed)
 }

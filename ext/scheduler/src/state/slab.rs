@@ -49,6 +49,10 @@ impl<T, const MARKS: u32> Slab<T, MARKS> {
         Some(record)
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     pub fn len(&self) -> usize {
         self.records.len() - self.free.len()
     }

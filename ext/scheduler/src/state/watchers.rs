@@ -9,9 +9,11 @@
 //! | due     | it is cancelled                             | -           | its number is old, so the queue's entry is dropped |
 //! | -       | an event or a turn comes for an old number  | -           | dropped |
 
-use reactor::{Interest, TimerId, Token, WaitId};
+use reactor::{Interest, TimerId, Token};
 
-use crate::state::{object_ref::ObjectRef, slab::Slab, token_mark::WATCHER};
+use crate::state::{
+    object_ref::ObjectRef, slab::Slab, token_mark::WATCHER, wait_registration::ReadinessWait,
+};
 
 /// One watcher.
 #[derive(Clone, Copy, Debug)]
@@ -30,7 +32,7 @@ pub struct WatcherRecord {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WatcherProgress {
-    Waiting(Option<WaitId>),
+    Waiting(Option<ReadinessWait>),
     /// With what its descriptor is ready for; `None`: its time is up.
     Due(Option<Interest>),
 }
@@ -71,7 +73,7 @@ impl Watchers {
     }
 
     pub fn is_empty(&self) -> bool {
-        self.records.len() == 0
+        self.records.is_empty()
     }
 
     /// How many are not transient.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use reactor::{Event, Interest, Ready, Token, Wait, WaitId};
+use reactor::{Event, Interest, Ready, Token};
 
 use crate::state::{
     State,
@@ -10,7 +10,7 @@ use crate::state::{
     object_ref::ObjectRef,
     trace::TraceEvent,
     unpolled_waits::UnpolledWaits,
-    wait_registration::Watch,
+    wait_registration::{ReadinessWait, Watch},
     watchers::{WatcherProgress, WatcherRecord},
 };
 
@@ -51,15 +51,11 @@ impl State {
     ///
     /// As [`reactor::Reactor::wait`].
     pub fn begin_watcher(&mut self, new: NewWatcher) -> std::io::Result<BegunWatcher> {
-        let Watch {
-            descriptor,
-            owner_id,
-            interest,
-        } = new.watch;
+        let interest = new.watch.interest;
         let token = self.watchers.insert(WatcherRecord {
             object: new.object,
             io: new.io,
-            io_number: owner_id.0,
+            io_number: new.watch.owner_id.0,
             interest,
             is_transient: new.is_transient,
             progress: WatcherProgress::Waiting(None),
@@ -74,33 +70,30 @@ impl State {
             self.make_due(token, Some(Interest::READABLE));
             return Ok(begun);
         }
-        let Some(reactor) = self.event_loop.reactor.as_mut() else {
-            return Ok(begun);
-        };
-        let wait = reactor.wait(descriptor, owner_id, interest, token);
-        if wait.is_ok() {
-            self.trace_watcher(TraceEvent::Watch, token, interest.bits());
-        }
-        match wait {
-            Ok(Wait::Pending(wait)) => self.begin_waiting(token, Some(wait), new.limit),
-            Ok(Wait::Ready(interest)) if UnpolledWaits::is_endless(interest) => {
-                begun.is_polled = false;
-                self.unpolled.insert(descriptor, token);
-                self.begin_waiting(token, None, new.limit);
-            }
-            Ok(Wait::Ready(interest)) => {
-                begun.is_polled = false;
-                self.make_due(token, Some(UnpolledWaits::ready(interest)));
+        match self.register(new.watch, token) {
+            Ok(wait) => {
+                self.trace_watcher(TraceEvent::Watch, token, interest.bits());
+                begun.is_polled = matches!(wait, Some(ReadinessWait::Polled(_)));
+                if wait.is_some() {
+                    self.begin_waiting(token, wait, new.limit);
+                } else {
+                    self.make_due(token, Some(UnpolledWaits::ready(interest)));
+                }
+                Ok(begun)
             }
             Err(error) => {
                 self.watchers.remove(token);
-                return Err(error);
+                Err(error)
             }
         }
-        Ok(begun)
     }
 
-    fn begin_waiting(&mut self, token: Token, wait: Option<WaitId>, limit: Option<Duration>) {
+    fn begin_waiting(
+        &mut self,
+        token: Token,
+        wait: Option<ReadinessWait>,
+        limit: Option<Duration>,
+    ) {
         let deadline = self.event_loop.deadline(limit);
         let timer = self.event_loop.timer(deadline, token);
         if let Some(record) = self.watchers.get_mut(token) {
@@ -142,12 +135,9 @@ impl State {
     /// Undoes the registrations of a watcher: what its descriptor was ready for.
     fn end_registrations(&mut self, token: Token, record: &WatcherRecord) -> Ready {
         self.event_loop.cancel_timer(record.timer);
-        match (record.progress, self.event_loop.reactor.as_mut()) {
-            (WatcherProgress::Waiting(Some(wait)), Some(reactor)) => reactor.end(wait),
-            _ => {
-                self.unpolled.remove(token);
-                Ready::EMPTY
-            }
+        match record.progress {
+            WatcherProgress::Waiting(Some(wait)) => self.unregister(token, wait),
+            _ => Ready::EMPTY,
         }
     }
 
