@@ -97,9 +97,7 @@ module Reactor
     def yield
       return Thread.pass unless enter
 
-      wait = Wait.new(Fiber.current, :turn, @waits[Fiber.current])
-      @waits[Fiber.current] = wait
-      park(wait, 0)
+      park(begin_wait(:turn), 0)
     end
 
     private
@@ -144,9 +142,7 @@ module Reactor
           next cancel
         end
 
-        @drain = Wait.new(Fiber.current, :turn, @waits[Fiber.current])
-        @waits[Fiber.current] = @drain
-        park(@drain)
+        park(@drain = begin_wait(:turn))
       end
     ensure
       @drain = outer

@@ -12,6 +12,8 @@ module Reactor
 
     private
 
+    def begin_wait(kind) = @waits[Fiber.current] = Wait.new(Fiber.current, kind, @waits[Fiber.current])
+
     # Gives the thread away until the wait is over. However it ends, nothing is left of it afterwards.
     #
     # @param duration [Numeric, nil] seconds after which it ends by itself; 0: when its turn comes again
@@ -45,7 +47,7 @@ module Reactor
     # @param lookups [Array<Lookup>] end the wait as well
     # @return [Integer, false] the events of all that came, or false
     def wait_on(masks, seconds, kind = :io, lookups = [])
-      @waits[Fiber.current] = wait = Wait.new(Fiber.current, kind, @waits[Fiber.current])
+      wait = begin_wait(kind)
       wait.masks = masks
       wait.events = 0
       lookups.each do |lookup|
