@@ -14,28 +14,17 @@ class TestFiber < ReactorTest
     assert_equal %i[before first after last], log
   end
 
-  def test_schedule_returns_a_live_non_blocking_fiber
-    run_scheduler do
-      fiber = Fiber.schedule { sleep 0.01 }
-      assert_instance_of Fiber, fiber
-      assert_predicate fiber, :alive?
-      refute_predicate fiber, :blocking?
-      done = Fiber.schedule { nil }
-      refute_predicate done, :alive?
-    end
-  end
-
-  def test_schedule_returns_the_current_fiber_of_its_block
+  def test_schedule_returns_the_non_blocking_fiber_of_its_block
     run_scheduler do
       inside = nil
       fiber = Fiber.schedule { sleep 0; inside = Fiber.current }
+      assert_predicate fiber, :alive?
+      refute_predicate fiber, :blocking?
       Fiber.scheduler.run
       assert_same fiber, inside
+      refute_predicate Fiber.schedule { nil }, :alive?
+      assert_raises(ArgumentError) { Fiber.schedule }
     end
-  end
-
-  def test_schedule_without_a_block_is_an_argument_error
-    run_scheduler { assert_raises(ArgumentError) { Fiber.schedule } }
   end
 
   def test_storage_is_inherited_and_private

@@ -71,21 +71,6 @@ class TestForkedChild < ReactorTest
     end
   end
 
-  def test_a_new_fiber_needs_a_scheduler_of_the_childs_own
-    kind, name, message = in_child { Fiber.schedule { nil } && nil }
-    assert_equal [:raised, "RuntimeError"], [kind, name]
-    assert_match(/scheduler/, message)
-    assert_in_child(:own) do
-      Thread.new do
-        Fiber.set_scheduler(Reactor::Scheduler.new)
-        answer = nil
-        Fiber.schedule { sleep 0.001; answer = :own }
-        Fiber.scheduler.run
-        answer
-      end.value
-    end
-  end
-
   def test_unblock_close_and_run_do_nothing
     assert_in_child([nil, nil]) do |scheduler|
       scheduler.unblock(nil, Fiber.current)

@@ -319,23 +319,6 @@ class TestIOReadWrite < ReactorTest
     assert_equal [:closing, Errno::EPIPE], log
   end
 
-  def test_accept_and_recvfrom_wait
-    server = TCPServer.new("127.0.0.1", 0)
-    udp = UDPSocket.new.tap { |s| s.bind("127.0.0.1", 0) }
-    [server, udp].each { |io| track(io) }
-    log = []
-    run_scheduler do
-      Fiber.schedule { server.accept.then { |s| log << s.gets; s.close } }
-      Fiber.schedule { log << udp.recvfrom(20)[0] }
-      Fiber.schedule do
-        sleep 0.002
-        TCPSocket.open("127.0.0.1", server.addr[1]) { |s| s.puts "tcp" }
-        UDPSocket.new.tap { |s| s.send("udp", 0, "127.0.0.1", udp.addr[1]) }.close
-      end
-    end
-    assert_equal ["tcp\n", "udp"], log.sort
-  end
-
   # IO::Buffer hands the scheduler the object as it was given.
   def test_a_buffer_reads_and_writes_an_object_that_converts_to_an_io
     transfers = lambda do

@@ -47,16 +47,6 @@ class TestProcess < ReactorTest
     assert_equal [Array.new(8) { |i| "#{i}\n" }.inspect, "8"], said
   end
 
-  def test_waiting_for_a_child_parks_only_its_fiber
-    log = []
-    run_scheduler do
-      reader, writer = pipe
-      Fiber.schedule { system("read line; true", in: reader); log << :child }
-      Fiber.schedule { 3.times { sleep 0.01; log << :tick }; writer.puts }
-    end
-    assert_equal %i[tick tick tick child], log
-  end
-
   # In a process of its own: fork(2) copies the list of all the stacks that fibers of other tests have left.
   def test_each_status_reaches_its_waiter
     out = child_says(<<~'RUBY')

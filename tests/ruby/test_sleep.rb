@@ -76,17 +76,25 @@ class TestSleep < ReactorTest
     assert_equal %i[waking bare nil], log
   end
 
-  def test_many_ready_fibers_starve_neither_timers_nor_descriptors
+  # Descriptors are polled even if the event loop never sleeps.
+  def test_fibers_that_yield_or_wake_each_other_starve_neither_timers_nor_descriptors
     skip_under_stress
     r, w = pipe
-    done = []
-    run_scheduler do
-      3.times { Fiber.schedule { sleep 0 until done.size == 2 } }
-      Fiber.schedule { r.readpartial(1); done << :io }
-      Fiber.schedule { sleep 0.01; done << :timer }
-      w << "x"
+    ping, pong = Queue.new, Queue.new
+    { yielding: ->(done) { 3.times { Fiber.schedule { sleep 0 until done.size == 2 } } },
+      waking: lambda do |done|
+        Fiber.schedule { while ping.pop do pong << true end }
+        Fiber.schedule { until done.size == 2 do ping << true; pong.pop end; ping << nil }
+      end }.each do |name, busy|
+      done = []
+      run_scheduler do
+        Fiber.schedule { r.readpartial(1); done << :io }
+        Fiber.schedule { sleep 0.01; done << :timer }
+        w << "x"
+        busy.call(done)
+      end
+      assert_equal %i[io timer], done.sort, name
     end
-    assert_equal %i[io timer], done.sort
   end
 
   # Each ready fiber computes for a millisecond. An expired sleep does not wait for all of them.
@@ -116,27 +124,4 @@ class TestSleep < ReactorTest
   end
 
   def compute = (limit = clock + 0.001; nil while clock < limit)
-
-  # Descriptors are polled even if the event loop never sleeps.
-  def test_fibers_that_keep_waking_each_other_starve_no_descriptor
-    skip_under_stress
-    r, w = pipe
-    done = []
-    ping = Queue.new
-    pong = Queue.new
-    run_scheduler do
-      Fiber.schedule { r.readpartial(1); done << :io }
-      Fiber.schedule { sleep 0.01; done << :timer }
-      w << "x"
-      Fiber.schedule { while ping.pop do pong << true end }
-      Fiber.schedule do
-        until done.size == 2
-          ping << true
-          pong.pop
-        end
-        ping << nil
-      end
-    end
-    assert_equal %i[io timer], done.sort
-  end
 end

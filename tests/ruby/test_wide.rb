@@ -74,76 +74,46 @@ class TestWide < ReactorTest
     File.write(path, text)
   end
 
-  def known(test, rubies: "all", reason: "test | it wants the root fiber") = "#{rubies} | all | sample.rb Sample##{test} | #{reason}"
+  def line(test, reason: "test | it wants the root fiber") = "all | all | sample.rb Sample##{test} | #{reason}"
 
-  def test_a_suite_without_a_difference_passes
-    wide({ test_a: "assert true", test_b: "sleep 0.001" })
-    assert @good, @report
-    assert_includes @report, "#{BACKEND}: 3 of 3 as plain" # the third: the process has ended well
-  end
-
-  def test_an_unknown_difference_fails
-    wide({ test_a: "assert true", test_b: "assert #{PLAIN}" })
-    refute @good
-    assert_includes @report, "UNKNOWN  #{BACKEND}: sample.rb Sample#test_b: failed Test::Unit::AssertionFailedError: not true"
-    refute_includes @report, "Sample#test_a"
-  end
-
-  def test_a_known_difference_passes_with_its_reason
-    wide({ test_b: "assert #{PLAIN}" }, [known("test_b")])
-    assert @good, @report
-    assert_includes @report, "Sample#test_b: failed (test: it wants the root fiber)"
-  end
-
-  def test_a_known_difference_that_is_gone_is_reported
-    wide({ test_b: "assert true" }, [known("test_b")])
-    refute @good
-    assert_includes @report, "STALE    #{BACKEND}: sample.rb Sample#test_b no longer differs"
-  end
-
-  def test_a_known_difference_that_is_absent_once_is_not_gone
-    wide({ test_b: "return if #{PLAIN}\nFile.exist?('seen') ? raise('not the first time') : File.write('seen', '')" }, [known("test_b")])
-    assert @good, @report
-  end
-
-  def test_a_test_that_fails_plainly_is_not_compared
-    wide({ test_a: "assert true", test_b: "raise 'always'", test_c: "raise Test::Unit::PendedError, 'not here'" })
-    assert @good, @report
-    assert_includes @report, "plain: 1 error, 2 passed, 1 skipped"
-  end
-
-  def test_a_failure_that_does_not_repeat_is_no_difference
-    wide({ test_b: "return if #{PLAIN}\nFile.exist?('seen') || (File.write('seen', ''); raise 'the first time')" })
-    assert @good, @report
-    assert_includes @report, "once     #{BACKEND}: sample.rb Sample#test_b: error RuntimeError: the first time"
-  end
-
-  def test_a_failure_that_needs_the_tests_before_it_is_a_difference
-    wide({ test_a: "$before = true", test_b: "assert #{PLAIN} || !$before" })
-    refute @good
-    assert_includes @report, "UNKNOWN  #{BACKEND}: sample.rb Sample#test_b"
-  end
-
-  def test_a_hang_is_ended_and_the_tests_after_it_run
-    wide({ test_a: "sleep unless #{PLAIN}", test_b: "assert true" })
-    refute @good
-    assert_includes @report, "Sample#test_a: hang"
-    refute_includes @report, "Sample#test_b"
-  end
-
-  def test_after_a_crash_the_other_tests_run
-    wide({ test_a: "Process.kill(:KILL, Process.pid) unless #{PLAIN}", test_b: "assert true" }, [known("test_a")])
-    refute @good, "a crash needs a line that says so"
-    assert_includes @report, "Sample#test_a: crash SIGKILL (signal 9)"
-    refute_includes @report, "Sample#test_b"
-    wide({ test_a: "Process.kill(:KILL, Process.pid) unless #{PLAIN}" }, [known("test_a (crash)")])
-    assert @good, @report
-  end
-
-  def test_a_file_that_does_not_load_is_a_problem
-    wide({ test_a: "end; def" })
-    refute @good
-    assert_includes @report, "BROKEN   plain: sample.rb: exit"
+  # What of the tests, and of those whose difference is known: whether it is as expected, what the report says, and what it does not name.
+  {
+    a_suite_without_a_difference_passes: # the third test: the process has ended well
+      [{ test_a: "assert true", test_b: "sleep 0.001" }, [], true, "#{BACKEND}: 3 of 3 as plain"],
+    an_unknown_difference_fails:
+      [{ test_a: "assert true", test_b: "assert #{PLAIN}" }, [], false,
+       "UNKNOWN  #{BACKEND}: sample.rb Sample#test_b: failed Test::Unit::AssertionFailedError: not true", "Sample#test_a"],
+    a_known_difference_passes_with_its_reason:
+      [{ test_b: "assert #{PLAIN}" }, ["test_b"], true, "Sample#test_b: failed (test: it wants the root fiber)"],
+    a_known_difference_that_is_gone_is_reported:
+      [{ test_b: "assert true" }, ["test_b"], false, "STALE    #{BACKEND}: sample.rb Sample#test_b no longer differs"],
+    a_known_difference_that_is_absent_once_is_not_gone:
+      [{ test_b: "return if #{PLAIN}\nFile.exist?('seen') ? raise('not the first time') : File.write('seen', '')" }, ["test_b"], true, ""],
+    a_test_that_fails_plainly_is_not_compared:
+      [{ test_a: "assert true", test_b: "raise 'always'", test_c: "raise Test::Unit::PendedError, 'not here'" }, [], true, "plain: 1 error, 2 passed, 1 skipped"],
+    a_failure_that_does_not_repeat_is_no_difference:
+      [{ test_b: "return if #{PLAIN}\nFile.exist?('seen') || (File.write('seen', ''); raise 'the first time')" }, [], true,
+       "once     #{BACKEND}: sample.rb Sample#test_b: error RuntimeError: the first time"],
+    a_failure_that_needs_the_tests_before_it_is_a_difference:
+      [{ test_a: "$before = true", test_b: "assert #{PLAIN} || !$before" }, [], false, "UNKNOWN  #{BACKEND}: sample.rb Sample#test_b"],
+    a_hang_is_ended_and_the_tests_after_it_run:
+      [{ test_a: "sleep unless #{PLAIN}", test_b: "assert true" }, [], false, "Sample#test_a: hang", "Sample#test_b"],
+    after_a_crash_which_needs_a_line_that_says_so_the_other_tests_run:
+      [{ test_a: "Process.kill(:KILL, Process.pid) unless #{PLAIN}", test_b: "assert true" }, ["test_a"], false,
+       "Sample#test_a: crash SIGKILL (signal 9)", "Sample#test_b"],
+    a_crash_with_a_line_that_says_so_passes:
+      [{ test_a: "Process.kill(:KILL, Process.pid) unless #{PLAIN}" }, ["test_a (crash)"], true, ""],
+    a_file_that_does_not_load_is_a_problem:
+      [{ test_a: "end; def" }, [], false, "BROKEN   plain: sample.rb: exit"],
+    a_star_stands_for_any_test:
+      [{ test_a: "assert #{PLAIN}", test_b: "assert #{PLAIN}", test_c: "assert true" }, ["test_[ab]* (sometimes)"], true, "2 known differences"]
+  }.each do |name, (tests, known, good, present, absent)|
+    define_method("test_#{name}") do
+      wide(tests, known.map { |test| line(test) })
+      assert_equal good, @good, @report
+      assert_includes @report, present
+      refute_includes @report, absent if absent
+    end
   end
 
   def test_the_processes_of_a_test_are_ended
@@ -159,15 +129,9 @@ class TestWide < ReactorTest
     FileUtils.rm_rf(File.dirname(fifo))
   end
 
-  def test_a_star_stands_for_any_test
-    wide({ test_a: "assert #{PLAIN}", test_b: "assert #{PLAIN}", test_c: "assert true" }, [known("test_[ab]* (sometimes)")])
-    assert @good, @report
-    assert_includes @report, "2 known differences"
-  end
-
   def test_a_line_that_is_none_is_refused
     assert_raises(ArgumentError) { Wide::Known.new(["all | all | test"]) }
-    assert_raises(ArgumentError) { Wide::Known.new([known("test_a", reason: "perhaps | a reason")]) }
+    assert_raises(ArgumentError) { Wide::Known.new([line("test_a", reason: "perhaps | a reason")]) }
   end
 
   def test_the_files_of_known_differences_are_valid

@@ -210,7 +210,6 @@ module Wild
       when "class" then pick(CLASSES)
       when "fiber" then pick(FIBERS)
       when "target" then pick(%w[Fiber.current dead_fiber foreign_fiber dead_thread nil 1 Object.new BasicObject.new])
-      when "dead" then pick(%w[dead_fiber foreign_fiber nil 1])
       when "ios" then pick(["nil", "[io]", "[io, io]", "[#{pick(IOS)}]", "[1]", "io", "[]", "[nil]", "[io, #{pick(IOS)}]", "[io].freeze", "[[io]]"])
       when "masks" then pick(["[1]", "[1, 1]", "[]", "[0]", "[2**64]", "[nil]", "1", "nil", "[2, 4]"])
       when "pid" then pick(%w[-1 0 2**31-1 2**31 2**64 -2**64 nil 4194305])

@@ -30,7 +30,7 @@ use hooks::{
     block, blocking_operation, closing, fiber_lifecycle, for_patches, io_transfer, io_wait,
     observe, timeout, watching,
 };
-use ruby::{error, fiber, hidden_number, io_facts, object, ractor, thread};
+use ruby::{fiber, hidden_number, io_facts, object, ractor, thread};
 use standalone::{
     child_process, patch_lock,
     poller::{self, Poller},
@@ -46,7 +46,6 @@ fn init(ruby: &Ruby) -> Result<(), Error> {
     hidden_number::name();
     hidden_number::empty_at_each_collection();
     io_wait::misreports_timeouts(ruby);
-    error::find_classes(ruby)?;
     let reactor = ruby.define_module("Reactor")?;
     let internal = reactor.define_module("Internal")?;
     define_functions(internal)?;
@@ -141,7 +140,7 @@ fn define_methods(class: RClass) -> Result<(), Error> {
         method!(for_patches::yield_if_slice_spent, 0),
     )?;
     class.define_method("wait_any", method!(io_wait::wait_any, -1))?;
-    class.define_method("lookup", method!(lookup::lookup, -1))?;
+    class.define_method("lookup", method!(lookup::lookup, 6))?;
     class.define_method("begin_watcher", method!(watching::begin_watcher, -1))?;
     class.define_method("linger", method!(watching::linger, 2))?;
     class.define_method("cancel_watcher", method!(watching::cancel_watcher, 1))?;

@@ -32,6 +32,7 @@ pub mod observation;
 pub mod pool_work;
 pub mod ready_queue;
 mod send_batching;
+pub mod slab;
 mod strand;
 pub mod time_slice;
 pub mod token_mark;
@@ -42,7 +43,7 @@ pub mod wait;
 pub mod wait_registration;
 mod watchers;
 pub mod watching;
-mod write_latency;
+pub mod write_latency;
 
 use awaited_jobs::AwaitedJobs;
 use control::Control;
@@ -68,16 +69,16 @@ pub struct State {
     watchers: Watchers,
     unpolled: UnpolledWaits,
     control: Control,
-    pins: DescriptorPins,
-    buffers: LentBuffers,
-    jobs: AwaitedJobs,
-    write_latency: WriteLatency,
+    pub pins: DescriptorPins,
+    pub buffers: LentBuffers,
+    pub jobs: AwaitedJobs,
+    pub write_latency: WriteLatency,
     batching: SendBatching,
     counters: Counters,
     /// Kept while a trace is on.
-    trace: Option<Box<Trace>>,
+    pub trace: Option<Box<Trace>>,
     /// Whether each fiber keeps the place of its block.
-    keeps_births: bool,
+    pub keeps_births: bool,
 }
 
 impl State {
@@ -85,7 +86,7 @@ impl State {
     pub fn for_each_object(&self, mut visit: impl FnMut(ObjectRef)) {
         let running = self.control.running;
         self.fibers.for_each_object(running, &mut visit);
-        let watchers = self.watchers.values();
+        let watchers = self.watchers.records().values();
         watchers.for_each(|record| visit(record.io));
         self.control.for_each_object(&mut visit);
         self.pins.for_each_object(&mut visit);
@@ -100,7 +101,7 @@ impl State {
     pub fn size(&self) -> usize {
         self.fibers.size()
             + self.queue.size()
-            + self.watchers.size()
+            + self.watchers.records().size()
             + self.trace.as_deref().map_or(0, Trace::size)
     }
 }

@@ -4,7 +4,7 @@ use magnus::{Error, TryConvert, prelude::*};
 
 use crate::{
     control::scheduler::Scheduler,
-    ruby::{call::call_method, error, object::Object, thread::current_scheduler},
+    ruby::{call::call_method, error::ruby, object::Object, thread::current_scheduler},
 };
 
 impl Scheduler {
@@ -20,7 +20,7 @@ impl Scheduler {
         }
         let message = call_method(scheduler, "deadlock_message", &[])?;
         match Option::<String>::try_convert(message)? {
-            Some(message) => Err(error::deadlock(message)),
+            Some(message) => Err(Error::new(ruby().exception_fatal(), message)),
             None => Ok(()),
         }
     }

@@ -1,6 +1,6 @@
 //! Raising in a fiber that has control: pending exceptions, kills, timeouts.
 
-use magnus::Error;
+use magnus::{Error, prelude::*};
 use reactor_scheduler::state::{
     fiber::Slot,
     wait::{Pending, WaitStatus, WakeCause},
@@ -10,7 +10,7 @@ use crate::{
     control::{hook_scope::HookScope, scheduler::Scheduler},
     ruby::{
         caller::closes_io,
-        error::{self, ruby},
+        error::{self, into_exception, ruby},
         fiber::{self, clear_kill, current_fiber, is_kill},
         object::{Object, object_ref, write_barrier},
         thread::check_interrupts,
@@ -68,10 +68,7 @@ impl Scheduler {
             clear_kill();
             Pending::Kill
         } else {
-            let Some(exception) = error.value() else {
-                return Err(error); // Thread#kill
-            };
-            let exception = object_ref(exception);
+            let exception = object_ref(into_exception(error)?); // Thread#kill goes on
             write_barrier(scope.object, exception);
             Pending::Raise(exception)
         };
@@ -125,7 +122,9 @@ impl Scheduler {
         let expired = self.state_mut().take_expired_timeout(slot);
         match expired {
             Some((exception, message)) => {
-                error::exception_with_message(exception.value(), message.value())
+                let arguments = [exception.value(), message.value()];
+                let has_message = !arguments[1].is_nil();
+                error::raised_by(&arguments[..1 + usize::from(has_message)])
             }
             None => Error::new(ruby().exception_fatal(), "a timeout was lost"),
         }

@@ -20,6 +20,7 @@ use crate::{
         handler,
         object::{Object, object_ref, write_barrier},
         panics,
+        thread::blocking_call,
     },
 };
 
@@ -80,7 +81,11 @@ impl Scheduler {
 
     /// Releases the reactor's descriptors. Every later use raises.
     pub fn shutdown(&self) {
-        self.state_mut().close();
+        let mut finish = Some(self.state_mut().close());
+        blocking_call(|| finish.take().map(|finish| finish()));
+        if let Some(finish) = finish {
+            finish(); // an interrupt is pending, so it was not called
+        }
         self.push_to_closers();
     }
 
@@ -191,13 +196,9 @@ impl Scheduler {
     }
 
     /// `stats`
-    pub fn statistics(ruby: &Ruby, this: Obj<Self>) -> Result<RHash, Error> {
+    pub fn statistics(ruby: &Ruby, this: Obj<Self>) -> RHash {
         let rows = this.state().statistics();
-        let hash = ruby.hash_new();
-        for (name, value) in rows {
-            hash.aset(ruby.sym_new(name), value)?;
-        }
-        Ok(hash)
+        convert::counters(ruby, rows)
     }
 
     /// Ends the sleep of the scheduler's thread, if it sleeps on behalf of this process.

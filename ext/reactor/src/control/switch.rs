@@ -55,7 +55,7 @@ impl Scheduler {
     #[cold]
     fn forget_if_unborn(&self, fiber: ObjectRef, error: &Error) -> bool {
         // If a starter was to make the switch, that may have been interrupted before.
-        let may_be_unborn = error.value().is_some_and(is_fiber_error) || is_blocking();
+        let may_be_unborn = is_fiber_error(error) || is_blocking();
         let is_unborn = may_be_unborn && is_unborn(fiber.value());
         if is_unborn {
             self.state_mut().end_fiber(fiber);

@@ -2,14 +2,14 @@
 
 use std::time::Instant;
 
-use magnus::Error;
+use magnus::{Error, prelude::*};
 use reactor_scheduler::state::fiber::Slot;
 
 use crate::{
     control::scheduler::Scheduler,
     ruby::{
         call::call_method,
-        error::system_error,
+        error::{into_exception, system_error},
         fiber::raise_in,
         gc_time::gc_milliseconds,
         object::{Object, object_ref},
@@ -131,13 +131,11 @@ impl Scheduler {
     /// Raises an exception in the root fiber. A signal or another thread has raised it in the thread, or the poll has failed, and
     /// this fiber got it only because it polls. If there is no root fiber, it is raised here.
     fn raise_in_root(&self, slot: Slot, error: Error) -> Result<(), Error> {
-        let Some(exception) = error.value() else {
-            return Err(error); // Thread#kill: the VM itself carries it from here to the root fiber
-        };
+        let exception = into_exception(error)?; // Thread#kill: the VM itself carries it from here to the root fiber
         let root = self.state_mut().raise_in_root(slot, object_ref(exception));
         match root {
             Some((root, fiber)) => self.switch(slot, root, fiber),
-            None => Err(error),
+            None => Err(exception.into()),
         }
     }
 
@@ -166,9 +164,8 @@ impl Scheduler {
             let Some((target, fiber)) = next else {
                 return Ok(());
             };
-            let error = self.timeout_error(target);
-            if let Some(exception) = error.value() {
-                let result = raise_in(fiber, exception);
+            if let Ok(exception) = into_exception(self.timeout_error(target)) {
+                let result = raise_in(fiber, exception.as_value());
                 self.on_resumed(slot);
                 self.filter_repeated_kill(slot, result)?;
             }

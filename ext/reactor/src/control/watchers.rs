@@ -2,7 +2,7 @@
 //!
 //! The Ruby object (`lib/reactor/scheduler/watcher.rb`) has the block and the storage.
 
-use magnus::{Error, RObject, Ruby, Value, prelude::*};
+use magnus::{Error, RObject, Ruby, TryConvert, Value, prelude::*};
 use reactor::{Interest, Token};
 use reactor_scheduler::state::{State, fiber::Slot, object_ref::ObjectRef, watching::DueWatcher};
 
@@ -10,7 +10,7 @@ use crate::{
     control::scheduler::Scheduler,
     ruby::{
         call::call_method,
-        error::is_fiber_error,
+        error::{into_exception, is_fiber_error},
         fiber::{new_fiber, start_fiber},
         object::{Object, object_ref, write_barrier},
     },
@@ -40,7 +40,7 @@ impl Scheduler {
         self.on_resumed(from);
         debug_assert_ne!(from, started);
         match result {
-            Err(error) if is_unborn && error.value().is_some_and(is_fiber_error) => {
+            Err(error) if is_unborn && is_fiber_error(&error) => {
                 self.fail_watcher(watcher, given[1], error)
             }
             result => self.filter_repeated_kill(from, result),
@@ -49,9 +49,7 @@ impl Scheduler {
 
     /// There is no memory for a fiber. The error counts as one that has ended it.
     fn fail_watcher(&self, watcher: Value, io: Value, error: Error) -> Result<(), Error> {
-        let Some(exception) = error.value() else {
-            return Err(error);
-        };
+        let exception = into_exception(error)?.as_value();
         let scheduler: Value = ivar(watcher, "@scheduler")?;
         let pinned = object_ref(exception);
         write_barrier(scheduler, pinned);
@@ -91,31 +89,26 @@ impl Scheduler {
 
     /// Records where a fiber is made, which is about to run this block, if a trace is on, or if reports are to tell it.
     pub fn trace_birth(&self, fiber: ObjectRef, block: Value) -> Result<(), Error> {
-        if !self.state().notes_births() {
-            return Ok(());
-        }
-        self.note_birth(fiber, block)
-    }
-
-    #[cold]
-    fn note_birth(&self, fiber: ObjectRef, block: Value) -> Result<(), Error> {
         let (keeps_births, is_traced) = {
             let state = self.state();
-            (state.keeps_births(), state.is_traced())
+            (state.keeps_births, state.trace.is_some())
         };
-        if keeps_births {
-            let location: Value = block.funcall("source_location", ())?;
-            let name = Ruby::get_with(block).to_symbol("@__reactor_birth");
-            fiber
-                .value()
-                .funcall::<_, _, Value>("instance_variable_set", (name, location))?;
-        }
-        if !is_traced {
+        if !keeps_births && !is_traced {
             return Ok(());
         }
-        let place: Option<(String, u32)> = block.funcall("source_location", ())?;
+        let location: Value = block.funcall("source_location", ())?;
+        if keeps_births {
+            let name = Ruby::get_with(block).to_symbol("@__reactor_birth");
+            let set = "instance_variable_set";
+            fiber
+                .value()
+                .funcall::<_, _, Value>(set, (name, location))?;
+        }
+        let place = Option::<(String, u32)>::try_convert(location)?;
         let place = place.map_or_else(String::new, |(path, line)| format!("{path}:{line}"));
-        self.state_mut().trace_birth(fiber, place);
+        if let Some(trace) = &mut self.state_mut().trace {
+            trace.birth(fiber, place);
+        }
         Ok(())
     }
 }

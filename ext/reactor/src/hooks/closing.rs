@@ -15,12 +15,9 @@ use reactor_scheduler::{
 };
 
 use crate::{
-    control::{
-        hook_scope::{Entered, HookScope},
-        scheduler::Scheduler,
-    },
+    control::{hook_scope::HookScope, scheduler::Scheduler},
     ruby::{
-        error::closed_elsewhere_exception,
+        error::{closed_elsewhere, into_exception},
         fiber::is_fiber,
         io::{RealIo, real_io},
         io_facts::IoFacts,
@@ -64,19 +61,32 @@ pub fn prepare_close(
     Receiver(this): Receiver<Scheduler>,
     io: Value,
 ) -> Result<Option<Symbol>, Error> {
+    let ios = real_io(io).map_or([None; 2], |io| {
+        let writer = io.writer();
+        [Some(io), (!is_same(io, writer)).then_some(writer)]
+    });
+    prepare(ruby, this, ios)
+}
+
+fn is_same(io: RealIo, other: RealIo) -> bool {
+    io.value().as_raw() == other.value().as_raw()
+}
+
+/// The descriptors of these objects are about to be closed: the answer of [`prepare_close`].
+fn prepare<const COUNT: usize>(
+    ruby: &Ruby,
+    this: Obj<Scheduler>,
+    ios: [Option<RealIo>; COUNT],
+) -> Result<Option<Symbol>, Error> {
     if this.is_closed() {
         return Ok(None);
     }
-    this.state_mut().flush_sends();
-    let Ok(io) = real_io(io) else {
-        return Ok(None);
-    };
-    let writer = io.writer();
-    let answer = prepare_close_of(ruby, this, io)?;
-    if io.value().as_raw() == writer.value().as_raw() {
-        return Ok(answer);
+    this.state_mut().flush_sends(); // a queued write goes before the end of its direction
+    let mut answer = None;
+    for io in ios.into_iter().flatten() {
+        answer = prepare_close_of(ruby, this, io)?.or(answer);
     }
-    Ok(prepare_close_of(ruby, this, writer)?.or(answer))
+    Ok(answer)
 }
 
 /// One object, without the one that writes for it.
@@ -102,7 +112,7 @@ fn prepare_close_of(
         }
         return Ok(None);
     }
-    interrupt_all(ruby, this, io_number, users)?;
+    interrupt_all(this, io_number, users)?;
     if wait_until_unused(ruby, this, io_number)? {
         return Ok(Some(ruby.to_symbol(IN_USE)));
     }
@@ -119,14 +129,9 @@ fn known(io: RealIo) -> Option<(i32, u64)> {
 }
 
 /// Raises IOError in these fibers, which wait for the IO with this number.
-fn interrupt_all(
-    ruby: &Ruby,
-    this: Obj<Scheduler>,
-    io_number: u64,
-    users: Vec<Slot>,
-) -> Result<(), Error> {
+fn interrupt_all(this: Obj<Scheduler>, io_number: u64, users: Vec<Slot>) -> Result<(), Error> {
     for slot in users {
-        let exception = closed_elsewhere_exception(ruby)?;
+        let exception = into_exception(closed_elsewhere())?;
         interrupt(this, slot, io_number, exception.as_value());
     }
     this.wake_thread();
@@ -142,13 +147,13 @@ fn interrupt(this: Obj<Scheduler>, slot: Slot, io_number: u64, exception: Value)
 
 /// Parks until no worker uses the descriptor of the IO. True: one does, and the caller is on another thread.
 fn wait_until_unused(ruby: &Ruby, this: Obj<Scheduler>, io_number: u64) -> Result<bool, Error> {
-    if !this.state().is_pinned(io_number) {
+    if !this.state().pins.is_pinned(io_number) {
         return Ok(false);
     }
     if !this.is_owner_thread() {
         return Ok(true);
     }
-    if let Entered::Usable(scope) = HookScope::enter(ruby, &this)? {
+    if let Some(scope) = HookScope::enter(ruby, &this)? {
         wait_until_unpinned(&scope, io_number)?;
     }
     Ok(false)
@@ -163,14 +168,7 @@ pub fn prepare_half_close(
     io: Value,
     reading: bool,
 ) -> Result<Option<Symbol>, Error> {
-    if this.is_closed() {
-        return Ok(None);
-    }
-    this.state_mut().flush_sends(); // a queued write goes before the end of its direction
-    match closed_by_half_close(real_io(io)?, reading) {
-        Some(io) => prepare_close_of(ruby, this, io),
-        None => Ok(None),
-    }
+    prepare(ruby, this, [closed_by_half_close(real_io(io)?, reading)])
 }
 
 /// The object whose descriptor is closed by `IO#close_read` or `#close_write`, if one is.
@@ -186,8 +184,7 @@ fn closed_by_half_close(io: RealIo, reading: bool) -> Option<RealIo> {
     let is_closed = if is_socket(closed.descriptor().ok()?) {
         !is_other_half_open
     } else {
-        let has_two_objects = io.value().as_raw() != writer.value().as_raw();
-        has_two_objects || mode.is_duplex || !is_other_half_open
+        !is_same(io, writer) || mode.is_duplex || !is_other_half_open
     };
     is_closed.then_some(closed)
 }
@@ -212,12 +209,7 @@ pub fn prepare_reopen(
 /// `replaced(io, interrupts)`: the IO object has another file than before. All waits for the descriptor go on with that file,
 /// except that the watchers of this object end without a fiber, and that, if `interrupts`, IOError is raised in the fibers that
 /// wait for this object alone.
-pub fn replaced(
-    ruby: &Ruby,
-    this: Obj<Scheduler>,
-    io: Value,
-    interrupts: bool,
-) -> Result<(), Error> {
+pub fn replaced(this: Obj<Scheduler>, io: Value, interrupts: bool) -> Result<(), Error> {
     let Ok(io) = real_io(io) else {
         return Ok(());
     };
@@ -231,7 +223,7 @@ pub fn replaced(
     })?;
     if interrupts {
         let waiters = this.state().single_waiters_of(descriptor, io_number);
-        interrupt_all(ruby, this, io_number, waiters)?;
+        interrupt_all(this, io_number, waiters)?;
     }
     if let Some(reactor) = &mut this.state_mut().event_loop.reactor {
         reactor.replaced(descriptor);

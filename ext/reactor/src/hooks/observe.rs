@@ -2,7 +2,7 @@
 //! Any thread that holds the GVL may call them, and none changes what fibers do. And the virtual time of tests.
 
 use magnus::{Error, RArray, RHash, Ruby, Value, scan_args::scan_args, typed_data::Obj};
-use reactor_scheduler::state::wait::SEVERAL;
+use reactor_scheduler::state::{trace::Trace, wait::SEVERAL};
 
 use crate::{
     control::scheduler::Scheduler,
@@ -71,14 +71,16 @@ pub fn running_fiber(this: Obj<Scheduler>) -> Option<Value> {
 
 /// `keep_births`: from now on each fiber keeps the place of its block, as `@__reactor_birth`.
 pub fn keep_births(this: Obj<Scheduler>) {
-    this.state_mut().keep_births();
+    this.state_mut().keeps_births = true;
 }
 
 /// `trace_start(limit)`: begins to record a trace of at most `limit` moments. RuntimeError if one is being recorded.
 pub fn start_trace(this: Obj<Scheduler>, limit: usize) -> Result<(), Error> {
-    if !this.state_mut().start_trace(limit) {
+    let trace = &mut this.state_mut().trace;
+    if trace.is_some() {
         return Err(runtime_error("this scheduler is being traced already"));
     }
+    *trace = Some(Box::new(Trace::new(limit)));
     Ok(())
 }
 
@@ -88,7 +90,7 @@ type Births = Vec<(usize, String)>;
 /// `trace_stop`: how many moments were left out, the fibers made as `[fiber, place]`, and the moments as
 /// `[what, nanoseconds, fiber, hook, io number, events]`, a fiber being its address.
 pub fn stop_trace(ruby: &Ruby, this: Obj<Scheduler>) -> Result<(u64, Births, RArray), Error> {
-    let recording = this.state_mut().stop_trace();
+    let recording = this.state_mut().trace.take();
     let Some(recording) = recording else {
         return Err(runtime_error("nothing is being traced"));
     };

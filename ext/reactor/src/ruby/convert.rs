@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use magnus::{
-    Error, Float, Integer, RString, Ruby, Symbol, TryConvert, Value,
+    Error, Float, Integer, RHash, RString, Ruby, Symbol, TryConvert, Value,
     prelude::*,
     rb_sys::{AsRawValue, FromRawValue, protect},
 };
@@ -157,6 +157,12 @@ fn time_interval(number: Value) -> Result<Duration, Error> {
         rb_sys::Qnil as VALUE
     })?;
     Ok(Duration::new(span.tv_sec as u64, span.tv_nsec as u32))
+}
+
+/// A Hash of counters by their names.
+pub fn counters(ruby: &Ruby, rows: impl IntoIterator<Item = (&'static str, u64)>) -> RHash {
+    let rows = rows.into_iter();
+    ruby.hash_from_iter(rows.map(|(name, value)| (ruby.to_symbol(name), value)))
 }
 
 /// A copy of a String's bytes.

@@ -17,6 +17,7 @@ use reactor_scheduler::state::object_ref::ObjectRef;
 
 use crate::ruby::{
     call::{call_method, raw_arguments},
+    error::is_unwinding,
     object::{Object, raw},
 };
 
@@ -177,7 +178,7 @@ pub fn is_kill(error: &Error) -> bool {
     // eval_intern.h: RUBY_FATAL_FIBER_KILLED, since Ruby 3.3.
     const KILLED: c_long = 2;
     // SAFETY: reads what the VM has stored beside the tag it jumped with.
-    error.value().is_none() && unsafe { rb_sys::rb_errinfo() == rb_sys::LONG2FIX(KILLED) }
+    is_unwinding(error) && unsafe { rb_sys::rb_errinfo() == rb_sys::LONG2FIX(KILLED) }
 }
 
 /// Lets a killed fiber go on, so that its `ensure` blocks can wait.

@@ -15,6 +15,7 @@ use reactor_scheduler::system::kind::DescriptorKind;
 use crate::{
     control::hook_scope::HookScope,
     ruby::{
+        error::into_exception,
         io_facts::IoFacts,
         object::{object_ref, write_barrier},
     },
@@ -78,10 +79,7 @@ fn finish(scope: &HookScope, id: OperationId, size: usize) -> Result<Option<Atte
 
 /// Raises what another fiber raised in this one (Fiber#raise) with its next wait instead.
 fn raise_later(scope: &HookScope, error: Error) -> Result<(), Error> {
-    let Some(exception) = error.value() else {
-        return Err(error); // killed: no code asks for the result
-    };
-    let exception = object_ref(exception);
+    let exception = object_ref(into_exception(error)?); // if it is killed, no code asks for the result
     write_barrier(scope.object, exception);
     scope
         .scheduler

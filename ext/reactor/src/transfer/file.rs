@@ -33,7 +33,7 @@ use crate::{
     control::hook_scope::HookScope,
     ruby::{error::closed_elsewhere, io_facts::IoFacts},
     transfer::request::{Direction, Transfer},
-    wait::{driver_operation, work::on_pool},
+    wait::work::{carry_out, on_pool},
 };
 
 /// The most a worker transfers at once: that much may be copied under the GVL.
@@ -226,7 +226,7 @@ impl FileTransfer<'_> {
         };
         self.is_populated = true;
         let operation = Operation::Read(position, room);
-        let answer = driver_operation::carry_out(self.scope, self.io, operation)?;
+        let answer = carry_out(self.scope, self.io, operation)?;
         Ok(answer
             .is_some_and(|answer| answer.is_ok())
             .then_some(Step::More))
@@ -246,7 +246,7 @@ impl FileTransfer<'_> {
         let Some(mut buffer) = self.transfer.sendable(self.done, wanted)? else {
             return Ok(None);
         };
-        let guard = self.scope.scheduler.state().begin_lent_buffer();
+        let guard = self.scope.scheduler.state().buffers.lend();
         let answer = self.on_worker(class, move || {
             let _guard = guard;
             buffer.with_writable(|bytes| read_into(descriptor, bytes, position))
@@ -288,7 +288,7 @@ impl FileTransfer<'_> {
     /// Whether small writes are likely to be done at once.
     fn is_quick_write(&self, room: usize) -> bool {
         let state = self.scope.scheduler.state();
-        room <= INLINE_WRITE_MAX && state.writes_are_quick(Instant::now())
+        room <= INLINE_WRITE_MAX && state.write_latency.is_quick(Instant::now())
     }
 
     fn write_here(&mut self) -> Result<Step, Error> {
@@ -300,7 +300,11 @@ impl FileTransfer<'_> {
             |bytes| file::write(BLOCKING, descriptor, bytes, position),
         )?;
         let took = start.elapsed();
-        self.scope.scheduler.state_mut().record_write(took, start);
+        self.scope
+            .scheduler
+            .state_mut()
+            .write_latency
+            .record(took, start);
         Ok(self.ended(answer, room, room))
     }
 

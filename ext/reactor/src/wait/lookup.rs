@@ -6,17 +6,14 @@ use std::{
     net::IpAddr,
 };
 
-use magnus::{Error, RArray, RString, Ruby, TryConvert, TypedData, Value, typed_data::Obj};
-use reactor::{Job, Outcome, Token, WorkClass};
+use magnus::{Error, RArray, RString, Ruby, TypedData, typed_data::Obj};
+use reactor::{Job, Outcome, Reactor, Token, WorkClass};
 use reactor_scheduler::system::getaddrinfo::{
     Address, Hints, Unresolved, error_message, getaddrinfo, is_in_hosts_file,
 };
 
 use crate::{
-    control::{
-        hook_scope::{Entered, HookScope},
-        scheduler::Scheduler,
-    },
+    control::{hook_scope::HookScope, scheduler::Scheduler},
     ruby::{
         convert::bytes,
         error::{argument_error, errno, resolution_error, runtime_error},
@@ -53,24 +50,26 @@ impl magnus::DataTypeFunctions for Lookup {
 /// the rest are getaddrinfo(3)'s own numbers.
 ///
 /// A question without a host or with a numeric one is answered at once, because it needs no network.
-pub fn lookup(ruby: &Ruby, this: Obj<Scheduler>, question: &[Value]) -> Result<Obj<Lookup>, Error> {
-    let [host, service, family, socktype, protocol, flags] = question else {
-        let message = format!(
-            "wrong number of arguments (given {}, expected 6)",
-            question.len()
-        );
-        return Err(argument_error(message));
-    };
-    let (host, service) = (text(*host)?, text(*service)?);
+pub fn lookup(
+    this: Obj<Scheduler>,
+    host: Option<RString>,
+    service: Option<RString>,
+    family: i32,
+    socktype: i32,
+    protocol: i32,
+    flags: i32,
+) -> Result<Obj<Lookup>, Error> {
+    let ruby = &Ruby::get_with(this);
+    let (host, service) = (text(host)?, text(service)?);
     let hints = Hints {
-        family: i32::try_convert(*family)?,
-        socktype: i32::try_convert(*socktype)?,
-        protocol: i32::try_convert(*protocol)?,
-        flags: i32::try_convert(*flags)?,
+        family,
+        socktype,
+        protocol,
+        flags,
     };
     let is_local = host.as_ref().is_none_or(is_numeric);
     let progress = match HookScope::enter(ruby, &this)? {
-        Entered::Usable(scope) if !is_local => {
+        Some(scope) if !is_local => {
             let class = class_of(&scope, host.as_deref(), hints.family);
             work::wait_for_capacity(&scope, 0, class)?;
             let ask = move || getaddrinfo(host.as_deref(), service.as_deref(), &hints);
@@ -95,19 +94,18 @@ pub fn lookup(ruby: &Ruby, this: Obj<Scheduler>, question: &[Value]) -> Result<O
 /// A name in /etc/hosts does not queue behind those for which nameservers are asked. Only its queue depends on that file: the answer
 /// is the resolver's.
 fn class_of(scope: &HookScope, host: Option<&CStr>, family: i32) -> WorkClass {
-    let would_wait = scope.scheduler.state().is_pool_busy(WorkClass::Network);
+    let reactor = &scope.scheduler.state().event_loop.reactor;
+    let is_busy = |reactor: &Reactor| reactor.pool().is_busy(WorkClass::Network);
+    let would_wait = reactor.as_ref().is_some_and(is_busy);
     match host {
         Some(host) if would_wait && is_in_hosts_file(host, family) => WorkClass::Disk,
         _ => WorkClass::Network,
     }
 }
 
-fn text(value: Value) -> Result<Option<CString>, Error> {
-    let Some(string) = Option::<RString>::try_convert(value)? else {
-        return Ok(None);
-    };
-    let text = CString::new(bytes(string));
-    text.map(Some)
+fn text(string: Option<RString>) -> Result<Option<CString>, Error> {
+    let text = string.map(|string| CString::new(bytes(string)));
+    text.transpose()
         .map_err(|_| argument_error("string contains null byte"))
 }
 

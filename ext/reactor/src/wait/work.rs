@@ -1,14 +1,19 @@
-//! Work that has no non-blocking form: done by the core's pool while the fiber is parked.
+//! Work that has no non-blocking form: done by the core's pool while the fiber is parked, or by a driver that carries out
+//! operations on files by itself (io_uring). `docs/measured.md` says what else the ring could do, and why it does not.
 //!
 //! The work owns all the memory it touches and nothing of Ruby's. A descriptor it uses stays open while it goes on, because
 //! a fiber that closes the IO first waits for it ([`wait_until_unpinned`]).
 
 use magnus::Error;
-use reactor::{Job, Outcome, Refused, WorkClass};
+use reactor::{Job, Operation, OperationId, Outcome, Refused, WorkClass};
+use rustix::io::Errno;
 
 use crate::{
     control::hook_scope::HookScope,
-    ruby::error::{runtime_error, system_error},
+    ruby::{
+        error::{is_unwinding, runtime_error, system_error},
+        io_facts::IoFacts,
+    },
 };
 
 /// Has `work` done by the pool. The fiber is parked until it has ended. If the fiber is interrupted, work that has not
@@ -24,11 +29,13 @@ pub fn on_pool<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Error> {
     let pin = (io_number, scope.slot);
-    scope.scheduler.state_mut().pin(pin);
+    scope.scheduler.state_mut().pins.pin(pin);
     let ended = wait_for_capacity(scope, io_number, class)
         .and_then(|()| {
             let mut state = scope.scheduler.state_mut();
-            let job = state.submit_or_run(scope.slot, io_number, class, work);
+            let job = state.begin_job(scope.slot, io_number, |pool, token| {
+                pool.submit_or_run(token, class, work)
+            });
             drop(state);
             job.map_err(|refused| refusal(&refused))
         })
@@ -64,7 +71,7 @@ pub fn begin_work<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<Job<T>, Error> {
     let mut state = scope.scheduler.state_mut();
-    let job = state.submit(scope.slot, class, work);
+    let job = state.begin_job(scope.slot, 0, |pool, token| pool.submit(token, class, work));
     drop(state);
     job.map_err(|refused| refusal(&refused))
 }
@@ -82,15 +89,15 @@ fn wait_for_end<T: Send + 'static>(
     io_number: u64,
     job: Job<T>,
 ) -> Result<Outcome<T>, Error> {
-    let mut kept = scope.scheduler.state_mut().keep_job(job);
+    let mut kept = scope.scheduler.state_mut().jobs.keep(job);
     let mut raised = None;
     let outcome = loop {
         if let Err(error) = scope.scheduler.park(scope.slot) {
             // An unwinding without an exception (a kill, a throw) cannot be kept while other Ruby code runs.
-            let is_unwinding = error.value().is_none();
+            let is_unwinding = is_unwinding(&error);
             raised = Some(error);
             // To cancel it drops the work, which is foreign code, so nothing is borrowed meanwhile.
-            let job = scope.scheduler.state_mut().take_job(&kept);
+            let job = scope.scheduler.state_mut().jobs.take(&kept);
             let Some(mut job) = job else {
                 break Outcome::Dropped;
             };
@@ -100,17 +107,71 @@ fn wait_for_end<T: Send + 'static>(
             if is_unwinding {
                 break job.wait();
             }
-            kept = scope.scheduler.state_mut().keep_job(job);
+            kept = scope.scheduler.state_mut().jobs.keep(job);
         }
         let mut state = scope.scheduler.state_mut();
-        if let Some(outcome) = state.outcome_of_job(&kept) {
+        let outcome = match state.jobs.get(&kept) {
+            Some(job) => job.take(),
+            None => Some(Outcome::Dropped), // the scheduler was closed
+        };
+        if let Some(outcome) = outcome {
             break outcome;
         }
         state.wait_on_job(scope.slot, io_number, &kept);
     };
-    let job = scope.scheduler.state_mut().take_job(&kept);
+    let job = scope.scheduler.state_mut().jobs.take(&kept);
     drop(job);
     raised.map_or(Ok(outcome), Err)
+}
+
+/// Parks until the operation on a file is over: its outcome, without what it has read. `None`, and nothing done, if the driver does not do that. An
+/// interrupted fiber takes back an operation that the kernel has not seen, and waits for the end of any other.
+pub fn carry_out(
+    scope: &HookScope,
+    io: &IoFacts,
+    operation: Operation<'_>,
+) -> Result<Option<Result<usize, Errno>>, Error> {
+    let (scheduler, io_number) = (scope.scheduler, io.io_number());
+    let begun =
+        scheduler
+            .state_mut()
+            .start_file_operation(scope.slot, io.descriptor, io_number, operation);
+    let Some(id) = begun else {
+        return Ok(None);
+    };
+    let ended = wait_for_operation(scope, io_number, id);
+    scheduler.unpin((io_number, scope.slot));
+    ended.map(Some)
+}
+
+fn wait_for_operation(
+    scope: &HookScope,
+    io_number: u64,
+    id: OperationId,
+) -> Result<Result<usize, Errno>, Error> {
+    let mut raised = None;
+    loop {
+        let parked = scope.scheduler.park(scope.slot);
+        let mut state = scope.scheduler.state_mut();
+        if let Err(error) = parked {
+            if let Some(operations) = state.operations() {
+                if operations.withdraw(id) {
+                    operations.abandon(id);
+                    return Err(error);
+                }
+                // An unwinding without an exception (a kill, a throw) cannot be kept while other Ruby code runs.
+                if is_unwinding(&error) {
+                    _ = operations.wait(id);
+                }
+            }
+            raised = Some(error);
+        }
+        if !state.wait_on_operation(scope.slot, io_number, id) {
+            let outcome = state.take_outcome(id, &mut []);
+            let outcome = outcome.unwrap_or(Err(Errno::CANCELED));
+            return raised.map_or(Ok(outcome), Err);
+        }
+    }
 }
 
 /// Parks until no worker and no operation of the driver uses the descriptor of the IO with this number.

@@ -42,9 +42,4 @@ impl AwaitedJobs {
         let job = self.jobs.remove(&kept.number)?;
         job.downcast().ok().map(|job| *job)
     }
-
-    /// Drops all of them.
-    pub fn clear(&mut self) {
-        self.jobs.clear();
-    }
 }

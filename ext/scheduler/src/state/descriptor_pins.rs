@@ -25,6 +25,7 @@ pub struct DescriptorPins {
 }
 
 impl DescriptorPins {
+    /// The descriptor must not be closed until the pin is released.
     pub fn pin(&mut self, pin: Pin) {
         if pin.0 != 0 {
             *self.held.entry(pin).or_default() += 1;
@@ -84,20 +85,11 @@ impl DescriptorPins {
 }
 
 impl State {
-    /// The descriptor must not be closed until the pin is released.
-    pub fn pin(&mut self, pin: Pin) {
-        self.pins.pin(pin);
-    }
-
     /// Releases a pin, and wakes the fibers that wait to close the descriptor.
     pub fn unpin(&mut self, pin: Pin) {
         for token in self.pins.unpin(pin) {
             self.wake(token, WakeCause::Unblocked);
         }
-    }
-
-    pub fn is_pinned(&self, io_number: u64) -> bool {
-        self.pins.is_pinned(io_number)
     }
 
     /// Another thread waits for the last pin of an IO object. False, and nothing done, if it has none.

@@ -5,28 +5,35 @@ use rustix::io::Errno;
 
 use crate::state::{State, fiber::Slot, send_batching::MAX_READY, wait::Purpose};
 
-/// The progress of an operation when its fiber gets control.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Progress {
-    /// It is over, and its outcome can be taken.
-    Completed,
-    /// It goes on, and so does a further wait for it.
-    Pending,
-}
-
 impl State {
-    fn operations(&mut self) -> Option<&mut dyn Operations> {
+    /// `None` where the driver carries out nothing.
+    pub fn operations(&mut self) -> Option<&mut dyn Operations> {
         self.event_loop.reactor.as_mut()?.operations()
     }
 
+    /// `None` if the driver does not take the operation: the wait that has begun for it is over.
     fn start(
         &mut self,
+        token: Token,
         descriptor: i32,
         operation: Operation<'_>,
-        token: Token,
     ) -> Option<OperationId> {
-        let operations = self.operations()?;
-        operations.start(descriptor, operation, token).ok()
+        let operations = self.operations();
+        let id = operations.and_then(|it| it.start(descriptor, operation, token).ok());
+        if id.is_none() {
+            self.fibers.end_wait(token);
+        }
+        id
+    }
+
+    /// The outcome, if there is one; `into` gets what was read.
+    pub fn take_outcome(
+        &mut self,
+        id: OperationId,
+        into: &mut [u8],
+    ) -> Option<Result<usize, Errno>> {
+        let outcome = self.operations()?.take(id, into)?;
+        Some(outcome.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO)))
     }
 
     // --- sends ---------------------------------------------------------------------------------------------------
@@ -44,24 +51,17 @@ impl State {
     /// Queues a send, and begins a wait for its outcome. `None` if the driver does not take it.
     pub fn start_send(&mut self, slot: Slot, descriptor: i32, bytes: &[u8]) -> Option<OperationId> {
         let token = self.fibers.begin_wait(slot, Purpose::Send);
-        let id = self.start(descriptor, Operation::Send(bytes), token);
-        match id {
-            Some(_) => {
-                self.counters.queued += 1;
-                self.batching.on_queued();
-            }
-            None => self.fibers.end_wait(token),
-        }
-        id
+        let id = self.start(token, descriptor, Operation::Send(bytes))?;
+        self.counters.queued += 1;
+        self.batching.on_queued();
+        Some(id)
     }
 
     /// The outcome of a send; `None` if it was taken back, because the kernel had not seen it.
     pub fn finish_send(&mut self, id: OperationId) -> Option<Result<usize, Errno>> {
-        if let Some(outcome) = self.take_outcome(id, &mut []) {
-            return Some(outcome);
-        }
-        if self.withdraw(id) {
-            return None;
+        let outcome = self.take_outcome(id, &mut []);
+        if outcome.is_some() || self.operations()?.withdraw(id) {
+            return outcome;
         }
         // The kernel has it, and does not let it wait.
         match self.operations()?.wait(id) {
@@ -92,61 +92,21 @@ impl State {
         operation: Operation<'_>,
     ) -> Option<OperationId> {
         let token = self.fibers.begin_wait(slot, Purpose::Work { io_number });
-        let id = self.start(descriptor, operation, token);
-        match id {
-            Some(_) => {
-                self.counters.carried += 1;
-                self.pins.pin((io_number, slot));
-            }
-            None => self.fibers.end_wait(token),
-        }
-        id
+        let id = self.start(token, descriptor, operation)?;
+        self.counters.carried += 1;
+        self.pins.pin((io_number, slot));
+        Some(id)
     }
 
-    /// Whether the operation is over. If not, a further wait for it begins.
-    pub fn wait_on_operation(&mut self, slot: Slot, io_number: u64, id: OperationId) -> Progress {
-        if !self.is_pending(id) {
-            return Progress::Completed;
+    /// Begins a further wait for the operation. False, and nothing done, if it is over.
+    pub fn wait_on_operation(&mut self, slot: Slot, io_number: u64, id: OperationId) -> bool {
+        if self.operations().is_none_or(|it| it.is_complete(id)) {
+            return false;
         }
         let token = self.fibers.begin_wait(slot, Purpose::Work { io_number });
         if let Some(operations) = self.operations() {
             operations.redirect(id, token);
         }
-        Progress::Pending
-    }
-
-    /// The outcome, if there is one; `into` gets what was read.
-    pub fn take_outcome(
-        &mut self,
-        id: OperationId,
-        into: &mut [u8],
-    ) -> Option<Result<usize, Errno>> {
-        let outcome = self.operations()?.take(id, into)?;
-        Some(outcome.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO)))
-    }
-
-    /// Takes an operation back that the kernel has not seen; false if it has.
-    pub fn withdraw(&mut self, id: OperationId) -> bool {
-        let operations = self.operations();
-        operations.is_some_and(|operations| operations.withdraw(id))
-    }
-
-    /// Gives an operation up, whatever becomes of it.
-    pub fn abandon(&mut self, id: OperationId) {
-        if let Some(operations) = self.operations() {
-            operations.abandon(id);
-        }
-    }
-
-    /// Blocks the thread until the operation is over.
-    pub fn wait_blocking(&mut self, id: OperationId) {
-        if let Some(operations) = self.operations() {
-            _ = operations.wait(id);
-        }
-    }
-
-    fn is_pending(&mut self, id: OperationId) -> bool {
-        let operations = self.operations();
-        operations.is_some_and(|operations| !operations.is_complete(id))
+        true
     }
 }

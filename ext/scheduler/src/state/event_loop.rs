@@ -1,6 +1,7 @@
 //! The reactor of a scheduler: open or closed, awake or asleep, in real or in virtual time.
 
 use std::{
+    mem::take,
     sync::{Arc, Weak},
     time::{Duration, Instant},
 };
@@ -53,11 +54,11 @@ impl EventLoop {
         true
     }
 
-    /// Releases the reactor's descriptors, for good.
-    pub fn close(&mut self) {
+    /// Closes it for good. The reactor's descriptors are released when the reactor is dropped.
+    fn close(&mut self) -> Option<Reactor> {
         self.is_closed = true;
         self.handle = None;
-        self.reactor = None;
+        self.reactor.take()
     }
 
     /// A handle for objects that may outlive the loop: it keeps no descriptor open. `None` once closed.
@@ -89,7 +90,7 @@ impl EventLoop {
             Err(_) if !self.has_failed => self.has_failed = true,
             Err(error) => return Err(error),
         }
-        Ok(Some(std::mem::take(&mut self.events)))
+        Ok(Some(take(&mut self.events)))
     }
 
     /// Begins a sleep. `only_unblock_helps`: no event of the kernel and no timer can wake a fiber, so the sleep is short
@@ -177,6 +178,19 @@ impl EventLoop {
 }
 
 impl State {
+    /// Closes the loop for good. The caller calls what this returns with nothing borrowed and without the GVL: it releases the
+    /// descriptors, waits until no worker and no operation of the driver uses memory of a fiber, and drops the jobs of fibers
+    /// that never go on.
+    pub fn close(&mut self) -> impl FnOnce() + Send + use<> {
+        let reactor = self.event_loop.close();
+        let (buffers, jobs) = (take(&mut self.buffers), take(&mut self.jobs));
+        move || {
+            drop(reactor);
+            buffers.wait_until_returned();
+            drop(jobs);
+        }
+    }
+
     /// How long to wait for the outside before the clock advances. `None` if it does not: time is real, the clock is held,
     /// there is no timer to advance to, a fiber can run, or one waits for work in this process, which ends by itself.
     pub fn settle_before_advance(&self) -> Option<Duration> {

@@ -1,4 +1,4 @@
-//! A scheduler that opens and closes; a fiber that enters hooks, starts, parks and ends.
+//! A fiber that enters hooks, starts, parks and ends.
 
 use std::time::Instant;
 
@@ -29,16 +29,6 @@ pub struct Start {
 }
 
 impl State {
-    // --- the scheduler -------------------------------------------------------------------------------------------
-
-    /// Releases the reactor's descriptors, waits until no worker uses memory of a fiber, and drops the jobs of fibers that never
-    /// go on.
-    pub fn close(&mut self) {
-        self.event_loop.close();
-        self.buffers.wait_until_none();
-        self.jobs.clear();
-    }
-
     // --- hooks ---------------------------------------------------------------------------------------------------
 
     /// A hook begins in this fiber, which has control. `None` if the scheduler is not open.

@@ -8,7 +8,7 @@ use crate::state::{
     State,
     fiber::{FiberRecord, Slot},
     object_ref::ObjectRef,
-    trace::{Recording, Trace, TraceEvent},
+    trace::TraceEvent,
     wait::{FiberState, WaitHook},
 };
 
@@ -57,7 +57,7 @@ impl State {
         rows.push(("parked", self.fibers.parked_count() as u64));
         rows.push(("ready", self.queue.len() as u64));
         rows.extend(self.waiting_rows());
-        rows.push(("watchers", self.watchers.len() as u64));
+        rows.push(("watchers", self.watchers.records().len() as u64));
         if let Some(reactor) = self.event_loop.reactor.as_ref() {
             rows.push(("timers", reactor.timers() as u64));
             let now = Instant::now();
@@ -139,72 +139,27 @@ impl State {
 
     // --- tracing -------------------------------------------------------------------------------------------------
 
-    /// Begins a trace of at most that many moments. False, and nothing done, if one is on.
-    pub fn start_trace(&mut self, limit: usize) -> bool {
-        let starts = self.trace.is_none();
-        if starts {
-            self.trace = Some(Box::new(Trace::new(limit)));
-        }
-        starts
-    }
-
-    /// Ends the trace; `None` if none is on.
-    pub fn stop_trace(&mut self) -> Option<Recording> {
-        self.trace.take().map(|trace| trace.into_recording())
-    }
-
-    pub fn is_traced(&self) -> bool {
-        self.trace.is_some()
-    }
-
-    /// From now on each fiber keeps the place of its block.
-    pub fn keep_births(&mut self) {
-        self.keeps_births = true;
-    }
-
-    pub fn keeps_births(&self) -> bool {
-        self.keeps_births
-    }
-
-    /// Whether anything asks where fibers are made.
-    pub fn notes_births(&self) -> bool {
-        self.keeps_births || self.is_traced()
-    }
-
-    /// Records where a fiber was made.
-    pub fn trace_birth(&mut self, fiber: ObjectRef, place: String) {
-        if let Some(trace) = &mut self.trace {
-            trace.birth(fiber, place);
-        }
-    }
-
     /// Records what happens to a fiber, if a trace is on.
     pub(super) fn trace_event(&mut self, event: TraceEvent, slot: Slot) {
-        if self.is_traced() {
-            self.record_event(event, slot);
-        }
-    }
-
-    #[cold]
-    fn record_event(&mut self, event: TraceEvent, slot: Slot) {
-        if let Some(trace) = &mut self.trace {
-            if let Some(record) = self.fibers.get(slot) {
-                trace.fiber(event, record);
-            }
+        if self.trace.is_some() {
+            self.record_event(event, Some(slot));
         }
     }
 
     /// Records what happens to the loop, if a trace is on.
     pub(super) fn trace_turn(&mut self, event: TraceEvent) {
-        if self.is_traced() {
-            self.record_turn(event);
+        if self.trace.is_some() {
+            self.record_event(event, None);
         }
     }
 
     #[cold]
-    fn record_turn(&mut self, event: TraceEvent) {
-        if let Some(trace) = &mut self.trace {
-            trace.turn(event);
+    fn record_event(&mut self, event: TraceEvent, slot: Option<Slot>) {
+        let Some(trace) = &mut self.trace else { return };
+        match slot.map(|slot| self.fibers.get(slot)) {
+            Some(Some(record)) => trace.fiber(event, record),
+            Some(None) => {}
+            None => trace.turn(event),
         }
     }
 }

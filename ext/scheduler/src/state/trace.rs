@@ -38,22 +38,8 @@ pub enum TraceEvent {
 }
 
 impl TraceEvent {
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Control => "control",
-            Self::Park => "park",
-            Self::Ready => "ready",
-            Self::Drain => "drain",
-            Self::Unpark => "unpark",
-            Self::End => "end",
-            Self::Turn => "turn",
-            Self::Turned => "turned",
-            Self::Sleep => "sleep",
-            Self::Wake => "wake",
-            Self::Watch => "watch",
-            Self::Due => "due",
-            Self::Unwatch => "unwatch",
-        }
+    pub fn name(self) -> String {
+        format!("{self:?}").to_lowercase()
     }
 }
 
@@ -72,70 +58,45 @@ pub struct Moment {
 #[derive(Debug)]
 pub struct Trace {
     start: Instant,
-    moments: Vec<Moment>,
-    births: Vec<(usize, String)>,
     limit: usize,
-    lost: u64,
-}
-
-/// The result of a trace.
-#[derive(Debug)]
-pub struct Recording {
-    /// How many moments were left out.
-    pub lost: u64,
+    pub moments: Vec<Moment>,
     /// Fibers made meanwhile, by their addresses, and where.
     pub births: Vec<(usize, String)>,
-    pub moments: Vec<Moment>,
+    /// How many moments were left out.
+    pub lost: u64,
 }
 
 impl Trace {
     pub fn new(limit: usize) -> Self {
         Self {
             start: Instant::now(),
+            limit,
             moments: Vec::new(),
             births: Vec::new(),
-            limit,
             lost: 0,
         }
     }
 
     /// Something happens to a fiber.
     pub fn fiber(&mut self, event: TraceEvent, record: &FiberRecord) {
-        let nanoseconds = self.now();
-        self.push(Moment {
+        let of_wait = (record.wait.io_number(), record.wait.events());
+        self.push(
             event,
-            nanoseconds,
-            fiber: record.fiber.address(),
-            hook: record.wait.hook().name(),
-            io_number: record.wait.io_number(),
-            events: record.wait.events(),
-        });
+            record.fiber.address(),
+            record.wait.hook().name(),
+            of_wait,
+        );
     }
 
     /// Something happens to the loop.
     pub fn turn(&mut self, event: TraceEvent) {
-        let nanoseconds = self.now();
-        self.push(Moment {
-            event,
-            nanoseconds,
-            fiber: 0,
-            hook: "",
-            io_number: 0,
-            events: 0,
-        });
+        self.push(event, 0, "", (0, 0));
     }
 
     /// Something happens to a watcher.
     pub fn watcher(&mut self, event: TraceEvent, record: &WatcherRecord, events: u8) {
-        let nanoseconds = self.now();
-        self.push(Moment {
-            event,
-            nanoseconds,
-            fiber: record.object.address(),
-            hook: WaitHook::Io.name(),
-            io_number: record.io_number,
-            events,
-        });
+        let of_wait = (record.io_number, events);
+        self.push(event, record.object.address(), WaitHook::Io.name(), of_wait);
     }
 
     /// A fiber is made.
@@ -152,24 +113,25 @@ impl Trace {
             + places.sum::<usize>()
     }
 
-    pub fn into_recording(self) -> Recording {
-        Recording {
-            lost: self.lost,
-            births: self.births,
-            moments: self.moments,
-        }
-    }
-
-    fn now(&self) -> u64 {
-        self.start.elapsed().as_nanos() as u64
-    }
-
-    fn push(&mut self, moment: Moment) {
-        if self.moments.len() < self.limit {
-            self.moments.push(moment);
-        } else {
+    fn push(
+        &mut self,
+        event: TraceEvent,
+        fiber: usize,
+        hook: &'static str,
+        (io_number, events): (u64, u8),
+    ) {
+        if self.moments.len() == self.limit {
             self.lost += 1;
+            return;
         }
+        self.moments.push(Moment {
+            event,
+            nanoseconds: self.start.elapsed().as_nanos() as u64,
+            fiber,
+            hook,
+            io_number,
+            events,
+        });
     }
 }
 
@@ -185,9 +147,11 @@ mod tests {
             trace.turn(event);
         }
         trace.birth(ObjectRef::new(8), "a:1".to_owned());
-        let recording = trace.into_recording();
-        let names: Vec<_> = recording.moments.iter().map(|m| m.event.name()).collect();
-        assert_eq!((vec!["turn", "turned"], 1), (names, recording.lost));
-        assert_eq!(vec![(8, "a:1".to_owned())], recording.births);
+        let names: Vec<_> = trace.moments.iter().map(|m| m.event.name()).collect();
+        assert_eq!(
+            (vec!["turn".into(), "turned".into()], 1),
+            (names, trace.lost)
+        );
+        assert_eq!(vec![(8, "a:1".to_owned())], trace.births);
     }
 }

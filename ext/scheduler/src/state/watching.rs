@@ -119,7 +119,7 @@ impl State {
     #[cold]
     pub(super) fn on_watcher_event(&mut self, event: Event) {
         let token = event.token;
-        let Some(record) = self.watchers.get(token).copied() else {
+        let Some(record) = self.watchers.records().get(token).copied() else {
             return;
         };
         if matches!(record.progress, WatcherProgress::Due(_)) {
@@ -178,14 +178,14 @@ impl State {
 
     /// Records what happens to a watcher, if a trace is on.
     fn trace_watcher(&mut self, event: TraceEvent, token: Token, events: u8) {
-        if let (Some(trace), Some(record)) = (&mut self.trace, self.watchers.get(token)) {
+        if let (Some(trace), Some(record)) = (&mut self.trace, self.watchers.records().get(token)) {
             trace.watcher(event, record, events);
         }
     }
 
     /// Ends the first watcher at this place of the table or after it. Returns it with the place.
     pub fn end_watcher_from(&mut self, place: usize) -> Option<(usize, ObjectRef)> {
-        let (place, token) = self.watchers.next_from(place)?;
+        let (place, token) = self.watchers.records().next_from(place)?;
         Some((place, self.end_watcher(token)?))
     }
 
@@ -201,7 +201,7 @@ impl State {
     fn find_watchers_of(&self, descriptor: i32, io_number: u64) -> Vec<Token> {
         let mut tokens = self.waiters(descriptor);
         tokens.retain(|token| {
-            let record = self.watchers.get(*token);
+            let record = self.watchers.records().get(*token);
             record.is_some_and(|record| record.io_number == io_number)
         });
         tokens
@@ -209,7 +209,7 @@ impl State {
 
     /// The watchers of this IO object, also those that are due. It takes time for each watcher that there is.
     pub fn all_watchers_of(&self, io_number: u64) -> Vec<Token> {
-        let of_it = self.watchers.iter();
+        let of_it = self.watchers.records().iter();
         let of_it = of_it.filter(|(_, record)| record.io_number == io_number);
         of_it.map(|(token, _)| token).collect()
     }
@@ -228,15 +228,15 @@ impl State {
 
     /// The IO object that a watcher watches; `None` if it has ended.
     pub fn watched(&self, token: Token) -> Option<ObjectRef> {
-        self.watchers.get(token).map(|record| record.io)
+        self.watchers.records().get(token).map(|record| record.io)
     }
 
     /// Every watcher.
     pub fn watchers(&self) -> impl Iterator<Item = ObjectRef> + '_ {
-        self.watchers.values().map(|record| record.object)
+        self.watchers.records().values().map(|record| record.object)
     }
 
     pub fn watcher_count(&self) -> usize {
-        self.watchers.len()
+        self.watchers.records().len()
     }
 }

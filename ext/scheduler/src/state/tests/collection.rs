@@ -183,7 +183,7 @@ fn a_timeout_whose_block_has_ended_does_not_end_with_the_fiber() {
 fn a_closed_loop_is_told_of_no_fiber() {
     let (mut state, _script) = open();
     let handle = state.event_loop.weak_handle().unwrap();
-    state.close();
+    state.close()();
     assert!(
         handle.upgrade().is_none(),
         "it would keep a descriptor open"

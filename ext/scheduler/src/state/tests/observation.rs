@@ -2,12 +2,12 @@
 
 use std::{sync::mpsc, time::Duration};
 
-use reactor::{Outcome, WorkClass};
+use reactor::WorkClass;
 
 use super::{
     ERROR, HOUR, NIL, OTHER_ERROR, block, end_wait, fiber, open, order, park_on, scheduled,
 };
-use crate::state::{object_ref::ObjectRef, wait::WaitHook};
+use crate::state::{object_ref::ObjectRef, trace::Trace, wait::WaitHook};
 
 // --- jobs, pins, virtual time, garbage ---------------------------------------------------------------------------
 
@@ -16,13 +16,16 @@ fn the_end_of_the_scheduler_drops_the_jobs_of_fibers_that_never_go_on() {
     let (mut state, _script) = open();
     let slot = scheduled(&mut state, 1);
     let (owned, dropped) = mpsc::channel::<()>();
-    let job = state.submit(slot, WorkClass::Disk, move || owned);
-    let job = state.keep_job(job.unwrap());
-    state.close();
+    let work = move || owned;
+    let job = state.begin_job(slot, 0, |pool, token| {
+        pool.submit(token, WorkClass::Disk, work)
+    });
+    let job = state.jobs.keep(job.unwrap());
+    state.close()();
     let left = dropped.recv_timeout(Duration::from_secs(60));
     assert_eq!(Err(mpsc::RecvTimeoutError::Disconnected), left);
-    assert!(matches!(state.outcome_of_job(&job), Some(Outcome::Dropped)));
-    assert!(state.take_job(&job).is_none());
+    assert!(state.jobs.get(&job).is_none());
+    assert!(state.jobs.take(&job).is_none());
 }
 
 #[test]
@@ -30,10 +33,10 @@ fn the_last_unpin_wakes_a_closing_fiber() {
     let (mut state, _script) = open();
     let (worker, closer) = (scheduled(&mut state, 1), scheduled(&mut state, 2));
     assert!(!state.begin_wait_for_unpin(closer, 5));
-    state.pin((5, worker));
+    state.pins.pin((5, worker));
     assert!(state.begin_wait_for_unpin(closer, 5));
     state.unpin((5, worker));
-    assert!(!state.is_pinned(5));
+    assert!(!state.pins.is_pinned(5));
     assert_eq!(vec![closer], order(&mut state));
 }
 
@@ -53,7 +56,7 @@ fn virtual_time_advances_only_when_no_fiber_can_run() {
     assert_eq!(Some(Duration::ZERO), state.event_loop.virtual_elapsed());
     assert_eq!(vec![worker], order(&mut state));
     state.begin_wait_for_unpin(worker, 5);
-    state.pin((5, worker));
+    state.pins.pin((5, worker));
     assert!(state.begin_wait_for_unpin(worker, 5));
     assert_eq!(None, state.settle_before_advance(), "work goes on");
     state.unpin((5, worker));
@@ -125,16 +128,14 @@ fn rows_tell_what_each_fiber_waits_for() {
 fn a_trace_tells_what_happened_to_a_fiber() {
     let (mut state, _script) = open();
     let slot = scheduled(&mut state, 1);
-    assert!(state.stop_trace().is_none());
-    assert!(state.start_trace(100));
-    assert!(!state.start_trace(100));
+    state.trace = Some(Box::new(Trace::new(100)));
     block(&mut state, slot);
     state.unblock(fiber(1), Some(NIL));
     state.on_resumed(slot);
     let wait = state.wait_token(slot);
     state.after_park(wait);
     state.end_fiber(fiber(1));
-    let moments = state.stop_trace().unwrap().moments;
+    let moments = state.trace.take().unwrap().moments;
     let names: Vec<_> = moments.iter().map(|moment| moment.event.name()).collect();
     assert_eq!(["park", "ready", "control", "unpark", "end"], names[..]);
 }
