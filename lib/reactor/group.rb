@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require "set" # at once, because a process may have no descriptor left when it opens its first group
 require "timeout"
 require_relative "schedulers"
 require_relative "vm"

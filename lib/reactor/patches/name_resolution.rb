@@ -45,6 +45,8 @@ module Reactor
           begin
             scheduler.virtual_hold(true) if held
             scheduler.run_on_own_thread(&)
+          rescue ThreadError # there can be no more of them
+            Fiber.blocking(&)
           ensure
             scheduler.virtual_hold(false) if held
           end
