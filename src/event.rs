@@ -150,6 +150,12 @@ impl fmt::Debug for Ready {
     }
 }
 
+impl fmt::Debug for Interest {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Ready::from(*self).fmt(formatter)
+    }
+}
+
 /// One event.
 ///
 /// ```

@@ -1,7 +1,6 @@
 //! The directions of a wait.
 
 use std::{
-    fmt,
     num::NonZeroU8,
     ops::{BitOr, BitOrAssign},
 };
@@ -98,23 +97,6 @@ impl BitOr for Interest {
 impl BitOrAssign for Interest {
     fn bitor_assign(&mut self, other: Self) {
         *self = *self | other;
-    }
-}
-
-impl fmt::Debug for Interest {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut separator = "";
-        for (direction, name) in [
-            (Self::READABLE, "READABLE"),
-            (Self::PRIORITY, "PRIORITY"),
-            (Self::WRITABLE, "WRITABLE"),
-        ] {
-            if self.contains(direction) {
-                write!(formatter, "{separator}{name}")?;
-                separator = " | ";
-            }
-        }
-        Ok(())
     }
 }
 

@@ -74,7 +74,6 @@ use workers::Shared;
 pub struct Pool {
     shared: Arc<Shared>,
     limits: Limits,
-    process: u32,
     /// The number of the next job.
     next: u64,
 }
@@ -130,7 +129,6 @@ impl Pool {
         Self {
             shared: Arc::new(Shared::new(handle, limits)),
             limits,
-            process: std::process::id(),
             next: 0,
         }
     }
@@ -193,7 +191,7 @@ impl Pool {
             return Err(Refused::Foreign);
         }
         let number = self.next;
-        let job = Job::new(work, token, Arc::clone(&self.shared), number, self.process);
+        let job = Job::new(work, token, Arc::clone(&self.shared), number);
         let Ok(start) = self.shared.push(number, class, job.task()) else {
             job.refuse();
             return Err(Refused::Full);
@@ -247,7 +245,7 @@ impl Pool {
     }
 
     fn is_of_this_process(&self) -> bool {
-        self.process == std::process::id()
+        self.shared.is_of_this_process()
     }
 }
 

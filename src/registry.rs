@@ -41,7 +41,7 @@ pub(crate) struct Entry {
 
 impl Entry {
     /// A wait begins.
-    #[inline(always)] // in each wait
+    #[inline]
     pub(crate) fn begin(
         &mut self,
         slot: u32,
@@ -77,7 +77,7 @@ impl Registry {
         self.entries.get(slot as usize)
     }
 
-    #[inline(always)] // in each wait
+    #[inline]
     pub(crate) fn get_mut(&mut self, slot: u32) -> Option<&mut Entry> {
         self.entries.get_mut(slot as usize)
     }
@@ -104,7 +104,6 @@ impl Registry {
 
     /// Applies an event that answers a wait, and appends one event for each wait that it answers. False, and nothing done, if it
     /// answers none.
-    #[inline(always)] // most events
     pub(crate) fn answer(&mut self, event: Event, events: &mut Events) -> bool {
         let Event { token, ready } = event;
         let Some(entry) = self.get_mut(token.index()) else {

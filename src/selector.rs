@@ -220,7 +220,6 @@ impl Selector {
     }
 
     /// The driver was polled: what it has reported is applied.
-    #[inline(always)] // in each turn
     fn end_poll(&mut self, events: &mut Events) {
         self.statistics.polls += 1;
         if !self.reported.is_empty() {
@@ -306,7 +305,6 @@ impl Selector {
     }
 
     /// Is there an answer that was given outside an event, and that the next poll has to report?
-    #[inline]
     pub(crate) fn has_answers(&self) -> bool {
         !self.answered.is_empty()
     }

@@ -1,10 +1,7 @@
 //! What a selector counts, how long it sleeps, and when it arms idle waits again, on a scripted driver. tests/registry_model.rs tests
 //! the tables of `src/selector/registration.rs`.
 
-use std::{
-    io,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use reactor::{
     Attempt, Descriptor, Event, Events, Interest, OwnerId, Reactor, Ready, Reregistration,
@@ -16,8 +13,6 @@ const READ: Interest = Interest::READABLE;
 const WRITE: Interest = Interest::WRITABLE;
 const OURS: OwnerId = OwnerId(1);
 const OTHER: OwnerId = OwnerId(2);
-/// A number that cannot be a descriptor: -1, or `INVALID_SOCKET`.
-const NONE: Descriptor = !0;
 const IDLE: Duration = Duration::from_millis(100);
 
 /// A selector on a scripted driver. The tests use descriptor 5.
@@ -45,20 +40,9 @@ impl Stage {
         (stage, wait)
     }
 
-    /// A registration without a wait.
-    fn abandoned(interest: Interest) -> Self {
-        let (mut stage, wait) = Self::registered(interest);
-        stage.selector.end(wait);
-        stage
-    }
-
-    fn try_wait(&mut self, owner: OwnerId, interest: Interest, token: u32) -> io::Result<Wait> {
-        let token = Token::new(token, 0);
-        self.selector.wait(5, owner, interest, token, self.start)
-    }
-
     fn wait(&mut self, owner: OwnerId, interest: Interest, token: u32) -> WaitId {
-        match self.try_wait(owner, interest, token) {
+        let token = Token::new(token, 0);
+        match self.selector.wait(5, owner, interest, token, self.start) {
             Ok(Wait::Pending(wait)) => wait,
             other => panic!("expected a pending wait, got {other:?}"),
         }
@@ -145,32 +129,6 @@ fn event_of_an_older_generation_is_dropped() {
 }
 
 #[test]
-fn event_of_no_registration_is_dropped() {
-    let mut stage = Stage::abandoned(READ);
-    let old = stage.script.token(5);
-    stage.selector.deregister(5);
-    stage.script.report_token(old, Ready::READABLE);
-    let unused = Token::new(Token::MAX_INDEX, 0);
-    stage.script.report_token(unused, Ready::READABLE);
-    assert_eq!(stage.poll(), []);
-    assert_eq!(stage.selector.statistics().stale, 2);
-}
-
-#[test]
-fn event_spurious_along_with_a_wanted_direction_is_not_counted() {
-    let mut stage = Stage::abandoned(READ | WRITE);
-    stage.attempted(WRITE, Attempt::WouldBlock);
-    for token in 2..5 {
-        let reader = stage.wait(OURS, READ, token);
-        stage.script.calls();
-        assert_eq!(stage.report(Ready::READABLE | Ready::WRITABLE).len(), 1);
-        assert_eq!(stage.script.calls(), []);
-        stage.selector.end(reader);
-    }
-    assert_eq!(stage.selector.statistics().spurious, 0);
-}
-
-#[test]
 fn note_close_by_the_owner_makes_no_system_call_and_the_next_wait_makes_one() {
     let (mut stage, wait) = Stage::registered(READ);
     stage.report(Ready::READABLE);
@@ -190,17 +148,6 @@ fn note_close_by_the_owner_makes_no_system_call_and_the_next_wait_makes_one() {
         "an event of the old generation is dropped"
     );
     assert_eq!(stage.report(Ready::READABLE), [(2, Ready::READABLE)]);
-}
-
-#[cfg(unix)]
-#[test]
-fn a_number_that_is_no_descriptor_reaches_no_driver() {
-    let mut stage = Stage::new();
-    let token = Token::new(1, 0);
-    let result = stage.selector.wait(NONE, OURS, READ, token, stage.start);
-    assert!(result.unwrap_err().raw_os_error().is_some());
-    stage.selector.deregister(NONE);
-    assert_eq!(stage.script.calls(), []);
 }
 
 // --- a close ---------------------------------------------------------------------------------------------------------
@@ -238,31 +185,6 @@ fn idle_wait_is_armed_again_at_growing_intervals_for_ever() {
         assert_eq!(stage.script.calls(), []);
     }
     assert_eq!(stage.report(Ready::READABLE), [(1, Ready::READABLE)]);
-}
-
-#[test]
-fn idle_descriptors_that_are_nearly_due_share_a_later_rearm() {
-    let (mut stage, _) = Stage::registered(READ);
-    stage.rearm(IDLE);
-    stage.start += IDLE;
-    stage.wait_for(6, 2);
-    stage.rearm(IDLE);
-    stage.script.calls();
-    stage.rearm(IDLE * 4);
-    let both = [Call::Reregister(5, READ), Call::Reregister(6, READ)];
-    assert_eq!(stage.script.calls(), both);
-}
-
-#[test]
-fn all_waits_for_a_descriptor_share_its_rearms() {
-    let (mut stage, first) = Stage::registered(READ);
-    stage.start += IDLE / 2;
-    stage.wait(OURS, READ, 2);
-    stage.script.calls();
-    stage.rearm(IDLE / 2);
-    stage.selector.end(first);
-    stage.rearm(IDLE);
-    assert_eq!(stage.script.calls(), [Call::Reregister(5, READ)]);
 }
 
 #[test]

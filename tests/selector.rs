@@ -252,32 +252,3 @@ fn note_close_without_a_close_registers_again() {
         assert_eq!(subject.selector.statistics().closed, 1);
     });
 }
-
-#[test]
-fn the_unknown_owner_can_wait_again_and_again() {
-    on_every_backend(|subject| {
-        let (mut ours, mut theirs) = pair();
-        for token in 0..3 {
-            theirs.write_all(b"x").unwrap();
-            let wait = subject.wait(&ours, OwnerId::UNKNOWN, READ, token);
-            assert_eq!(subject.answered(1), [token]);
-            subject.selector.end(wait);
-            assert_eq!(ours.read(&mut [0; 8]).unwrap(), 1);
-        }
-    });
-}
-
-#[test]
-fn a_number_that_is_not_open_is_an_error_and_leaves_nothing() {
-    on_every_backend(|subject| {
-        let token = Token::new(1, 0);
-        for number in [-1, i32::MAX] {
-            let wait = subject
-                .selector
-                .wait(number, OURS, READ, token, subject.now);
-            assert!(wait.unwrap_err().raw_os_error().is_some());
-        }
-        assert_eq!(subject.selector.next_rearm(), None);
-        assert!(subject.is_silent());
-    });
-}

@@ -38,7 +38,6 @@ module Reactor
   else
     require_relative "native/fiber_body"
     require_relative "native/slow_paths"
-    require_relative "native/hooks_in_forked_child"
   end
 
   # The class that {Scheduler} inherits its hooks from.

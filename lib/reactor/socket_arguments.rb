@@ -72,10 +72,6 @@ module Reactor
       # @return [Boolean] whether the host is certainly an address that Ruby parses by itself; does not ask the resolver
       def plain_address?(host) = String === host && host.ascii_only? && host.match?(PLAIN_ADDRESS)
 
-      # @param address [String]
-      # @return [Boolean] whether Ruby parses this address by itself
-      def without_zone?(address) = !address.include?("%")
-
       # @return [Boolean] whether Ruby parses this service by itself
       def port?(service)
         case service

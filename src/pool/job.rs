@@ -30,7 +30,6 @@ pub struct Job<T> {
     state: Arc<JobState<T>>,
     shared: Arc<Shared>,
     number: u64,
-    process: u32,
     /// The outcome was taken, so nothing is left to be dropped or cancelled.
     is_taken: bool,
 }
@@ -41,13 +40,11 @@ impl<T: Send + 'static> Job<T> {
         token: Token,
         shared: Arc<Shared>,
         number: u64,
-        process: u32,
     ) -> Self {
         Self {
             state: Arc::new(JobState::new(work, token)),
             shared,
             number,
-            process,
             is_taken: false,
         }
     }
@@ -137,9 +134,8 @@ impl<T> Job<T> {
         true
     }
 
-    /// A child of fork(2) has a copy of the job, but not of the worker, which may have held the lock.
     fn is_of_this_process(&self) -> bool {
-        self.process == std::process::id()
+        self.shared.is_of_this_process()
     }
 }
 

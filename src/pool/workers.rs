@@ -28,6 +28,7 @@ pub(super) struct Shared {
     /// Signalled when a job may begin, when the limits change, and when the pool is dropped.
     changed: Condvar,
     handle: Handle,
+    process: u32,
 }
 
 struct State {
@@ -64,7 +65,13 @@ impl Shared {
             state: Mutex::new(state),
             changed: Condvar::new(),
             handle,
+            process: std::process::id(),
         }
+    }
+
+    /// Is this the process that made the pool? A child of fork(2) has no worker, and one may have held the lock.
+    pub(super) fn is_of_this_process(&self) -> bool {
+        self.process == std::process::id()
     }
 
     /// Starts the threads that the queued jobs may have now, and notifies the tokens that wait for room in the queue.

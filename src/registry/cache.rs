@@ -47,7 +47,7 @@ impl Cache {
     }
 
     /// The generation of a wait that begins.
-    #[inline(always)] // in each wait
+    #[inline]
     pub(crate) fn next_wait(&mut self) -> u32 {
         self.wait = self.wait.wrapping_add(1);
         self.wait
@@ -115,7 +115,6 @@ impl Cache {
     }
 
     /// The kernel has reported an event.
-    #[inline(always)] // in the poll of every turn
     pub(crate) fn observe(&mut self, ready: Ready) {
         let answered = ready.directions();
         self.ready |= answered & self.registered;

@@ -54,7 +54,7 @@ impl Pending {
         self.asked == 0 && self.answer.is_empty()
     }
 
-    #[inline(always)] // in each wait
+    #[inline]
     fn begin(&mut self, generation: u32, token: Token, asked: Interest, now: Instant) {
         self.token = token;
         self.armed = Some(now);
@@ -64,7 +64,6 @@ impl Pending {
     }
 
     /// True if this answers it.
-    #[inline(always)] // for most events
     fn answer(&mut self, ready: Ready, events: &mut Events) -> bool {
         if self.asked & ready.directions() == 0 {
             return false;
@@ -75,7 +74,7 @@ impl Pending {
         true
     }
 
-    #[inline(always)] // in each wait
+    #[inline]
     fn end(&mut self) -> Ready {
         self.asked = 0;
         std::mem::take(&mut self.answer)
@@ -84,7 +83,7 @@ impl Pending {
 
 impl Waits {
     /// A wait begins. Generations go up from wait to wait.
-    #[inline(always)] // in each wait
+    #[inline]
     pub(crate) fn begin(&mut self, generation: u32, token: Token, asked: Interest, now: Instant) {
         if self.first.is_free() && self.further.is_none() {
             self.first.begin(generation, token, asked, now);
@@ -105,7 +104,6 @@ impl Waits {
     }
 
     /// Answers each wait for one of these directions, and appends its event. False if there is none.
-    #[inline(always)] // for most events
     pub(crate) fn answer(&mut self, ready: Ready, events: &mut Events) -> bool {
         if self.further.is_some() {
             return self.answer_all(ready, events);
@@ -140,7 +138,7 @@ impl Waits {
     }
 
     /// Ends a wait and returns its answer; [`Ready::EMPTY`] if it has none, or if it has ended before.
-    #[inline] // in each wait
+    #[inline]
     pub(crate) fn end(&mut self, generation: u32) -> Ready {
         if self.first.generation == generation {
             return self.first.end();
@@ -218,6 +216,7 @@ mod tests {
     struct Subject(Waits, Instant);
 
     impl Subject {
+        #[inline]
         fn begin(&mut self, generation: u32) {
             let token = Token::new(generation, 0);
             self.0.begin(generation, token, Interest::READABLE, self.1);

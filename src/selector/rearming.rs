@@ -36,7 +36,7 @@ pub(super) struct Rearming {
 
 impl Rearming {
     /// A wait begins.
-    #[inline(always)] // in each wait
+    #[inline]
     pub(super) fn begin(&mut self, now: Instant) {
         if !self.has_recent {
             self.begin_first(now);

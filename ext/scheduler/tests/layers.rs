@@ -45,13 +45,7 @@ const INSIDE: [(&str, &[&[&str]]); 3] = [
             &["fiber_lifecycle"],
         ],
     ),
-    (
-        "wait",
-        &[
-            &["readiness", "block", "driver_operation", "work"],
-            &["lookup"],
-        ],
-    ),
+    ("wait", &[&["readiness", "work"], &["lookup"]]),
     (
         "transfer",
         &[

@@ -40,16 +40,17 @@ module Reactor
         (options.keys - SocketArguments::TCP_OPTIONS).empty? && !(options[:open_timeout] && (options[:connect_timeout] || options[:resolv_timeout]))
       end
 
-      # @param kind [Class] {ForSocketTCP} or {ForTCPSocket}
       # @param parallel [Boolean] whether several addresses are to be tried at a time
       # @return [HappyEyeballs, nil] nil if Ruby is to do it, because it does not block the thread or refuses its arguments
-      def for(kind, host, service, local_host, local_service, options, parallel)
+      def for(host, service, local_host, local_service, options, parallel)
         scheduler = Schedulers.current
         return unless scheduler&.resolves? && options?(options) && SocketArguments.service_and_flags(service)
-        return unless kind.applies?(SocketArguments.host_text(host), host, service, local_service, parallel)
+        return unless applies?(SocketArguments.host_text(host), host, service, local_service, parallel)
 
-        kind.new(scheduler, host, service, [local_host, local_service], **options)
+        new(scheduler, host, service, [local_host, local_service], **options)
       end
+
+      private
 
       def applies?(text, host, _service, _local_service, parallel)
         parallel && (text ? !SocketArguments.address?(text) : host.nil?)
@@ -231,28 +232,29 @@ module Reactor
       limits.max unless limits.include?(nil)
     end
 
-    # With the errors of Socket.tcp.
-    class ForSocketTCP < HappyEyeballs
-      private
+    # --- errors, which are those of Socket.tcp -----------------------------------------------------------------------
 
-      def asker = "getaddrinfo"
+    def asker = "getaddrinfo"
 
-      def bind(socket, local) = socket.bind(local)
+    def bind(socket, local) = socket.bind(local)
 
-      def failure(_stage, error) = error
+    def failure(_stage, error) = error
 
-      def no_local_address = SocketError.new("no appropriate local address")
+    def no_local_address = SocketError.new("no appropriate local address")
 
-      def timeout_error = SocketArguments.timeout_error("#{SocketArguments.shown(@host)}:#{SocketArguments.shown(@service)}")
-    end
+    def timeout_error = SocketArguments.timeout_error("#{SocketArguments.shown(@host)}:#{SocketArguments.shown(@service)}")
 
     # With the errors of TCPSocket.new.
     class ForTCPSocket < HappyEyeballs
-      # Also for an address with a zone or a named service: Ruby would ask the hook for it, which knows neither.
-      def self.applies?(text, host, service, local_service, parallel)
-        return super unless text && SocketArguments.address?(text)
+      class << self
+        private
 
-        !(SocketArguments.without_zone?(text) && SocketArguments.port?(service) && SocketArguments.port?(local_service))
+        # Also for an address with a zone or a named service: Ruby would ask the hook for it, which knows neither.
+        def applies?(text, host, service, local_service, parallel)
+          return super unless text && SocketArguments.address?(text)
+
+          text.include?("%") || ![service, local_service].all? { |each| SocketArguments.port?(each) }
+        end
       end
 
       private

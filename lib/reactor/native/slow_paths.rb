@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "../child_events"
+require_relative "../hooks_in_forked_child"
 require_relative "../vm"
 
 module Reactor
@@ -17,6 +18,13 @@ module Reactor
     end
 
     def make_starter = @starter = VM::Starter.new
+
+    # In a forked child that still has its parent's scheduler.
+    def io_wait_in_forked_child(io, events, timeout) = ForkedChildHooks.io_wait(io, events, timeout)
+
+    def block_in_forked_child(seconds, is_over) = ForkedChildHooks.block(seconds, &is_over)
+
+    def timeout_in_forked_child(seconds, exception, message, block) = ForkedChildHooks.timeout_after(seconds, exception, message, &block)
 
     def report_error(error) = VM.report_error(Fiber.current, error)
 

@@ -27,6 +27,51 @@ module Reactor
         @current&.close
         @current = new
       end
+
+      # @return [Hash{Symbol => Object}] what all schedulers look like now
+      # @api private
+      def look
+        schedulers = Schedulers.list.select { |scheduler| scheduler.respond_to?(:health) && !scheduler.closed? }
+        { reactor: VERSION, ruby: RUBY_VERSION, pid: Process.pid, program: text($PROGRAM_NAME),
+          schedulers: schedulers.map { |scheduler| row(scheduler) } }
+      end
+
+      private
+
+      # A look makes few objects, because each collection that they cause marks the stacks of all fibers.
+      def row(scheduler)
+        health = scheduler.health
+        { id: scheduler.object_id, class: text(scheduler.class.name), backend: scheduler.backend.name, stats: health.stats,
+          turns: buckets(health.turns), lateness: buckets(health.lateness), queue: buckets(health.queue),
+          fibers: longest_waits(scheduler), stalls: scheduler.slowest_stalls.map { |stall| stall_row(stall) } }
+      end
+
+      # Only the buckets that have durations: the number of the first, its count, the number of the second and so on.
+      def buckets(histogram)
+        counts = histogram.counts
+        filled = counts.each_index.reject { |bucket| counts[bucket].zero? }
+        { counts: filled.zip(counts.values_at(*filled)).flatten, sum: histogram.sum, max: histogram.max }
+      end
+
+      def longest_waits(scheduler)
+        FiberStatus.rows(scheduler, FIBERS).filter_map do |row|
+          next unless row.fiber.alive?
+
+          { name: text(FiberName.of(row.fiber)), state: row.state.name, hook: row.hook&.name, events: FiberStatus.wanted(row.events),
+            seconds: row.seconds, place: text(FiberStatus.place(row.fiber, is_running: row.state == :running)) }
+        end
+      end
+
+      def stall_row(stall)
+        { name: text(FiberName.of(stall.fiber)), seconds: stall.seconds, backtrace: stall.backtrace.first(12).map { |line| text(line) } }
+      end
+
+      # Names of files and fibers may be no valid text.
+      def text(string)
+        return string if string.nil? || (string.encoding == Encoding::UTF_8 && string.valid_encoding?)
+
+        string.encode(Encoding::UTF_8, invalid: :replace, undef: :replace).scrub
+      end
     end
 
     # @return [String] of the socket
@@ -60,57 +105,6 @@ module Reactor
       end
       @server.close
       nil
-    end
-
-    # @return [Hash{Symbol => Object}] what all schedulers look like now
-    # @api private
-    def self.look
-      schedulers = Schedulers.list.select { |scheduler| scheduler.respond_to?(:health) && !scheduler.closed? }
-      { reactor: VERSION, ruby: RUBY_VERSION, pid: Process.pid, program: text($PROGRAM_NAME),
-        schedulers: schedulers.map { |scheduler| row(scheduler) } }
-    end
-
-    class << self
-      private
-
-      # A look makes few objects, because each collection that they cause marks the stacks of all fibers.
-      def row(scheduler)
-        health = scheduler.health
-        { id: scheduler.object_id, class: text(scheduler.class.name), backend: scheduler.backend.name, stats: health.stats,
-          turns: buckets(health.turns), lateness: buckets(health.lateness), queue: buckets(health.queue),
-          fibers: longest_waits(scheduler), stalls: scheduler.slowest_stalls.map { |stall| stall_row(stall) } }
-      end
-
-      # Only the buckets that have durations: the number of the first, its count, the number of the second and so on.
-      def buckets(histogram)
-        counts = []
-        bucket = -1
-        histogram.counts.each do |count|
-          bucket += 1
-          counts << bucket << count unless count.zero?
-        end
-        { counts: counts, sum: histogram.sum, max: histogram.max }
-      end
-
-      def longest_waits(scheduler)
-        FiberStatus.rows(scheduler, FIBERS).filter_map do |row|
-          next unless row.fiber.alive?
-
-          { name: text(FiberName.of(row.fiber)), state: row.state.name, hook: row.hook&.name, events: FiberStatus.wanted(row.events),
-            seconds: row.seconds, place: text(FiberStatus.place(row.fiber, is_running: row.state == :running)) }
-        end
-      end
-
-      def stall_row(stall)
-        { name: text(FiberName.of(stall.fiber)), seconds: stall.seconds, backtrace: stall.backtrace.first(12).map { |line| text(line) } }
-      end
-
-      # Names of files and fibers may be no valid text.
-      def text(string)
-        return string if string.nil? || (string.encoding == Encoding::UTF_8 && string.valid_encoding?)
-
-        string.encode(Encoding::UTF_8, invalid: :replace, undef: :replace).scrub
-      end
     end
 
     private

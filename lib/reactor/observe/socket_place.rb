@@ -47,10 +47,7 @@ module Reactor
       def find(pid)
         path = paths(pid).find { |candidate| File.symlink?(candidate) || File.exist?(candidate) } or return
         trust_folder(File.dirname(path))
-        status = File.lstat(path)
-        raise Untrusted, "#{path} is no socket" unless status.socket?
-        raise Untrusted, "#{path} belongs to user #{status.uid}" unless status.uid == Process.euid
-
+        trust(path, :socket)
         path
       rescue Errno::ENOENT
         nil
@@ -72,10 +69,15 @@ module Reactor
       end
 
       def trust_folder(folder)
-        status = File.lstat(folder)
-        raise Untrusted, "#{folder} is no folder" unless status.directory?
-        raise Untrusted, "#{folder} belongs to user #{status.uid}" unless status.uid == Process.euid
-        raise Untrusted, "#{folder} can be entered by other users" if status.mode.anybits?(0o077)
+        raise Untrusted, "#{folder} can be entered by other users" if trust(folder, :directory).mode.anybits?(0o077)
+      end
+
+      def trust(path, type)
+        status = File.lstat(path)
+        raise Untrusted, "#{path} is no #{type}" unless status.public_send(:"#{type}?")
+        raise Untrusted, "#{path} belongs to user #{status.uid}" unless status.uid == Process.euid
+
+        status
       end
     end
   end

@@ -13,13 +13,7 @@ module Reactor
   class TraceWriter
     LOOP = 0 # the track of the loop's turns and sleeps
 
-    # chrome://tracing has colours by name. Perfetto has its own colours, one for each name of a slice.
-    COLOURS = {
-      "run" => "thread_state_running", "ready" => "thread_state_runnable", "turn" => "thread_state_running",
-      "wait: readable" => "thread_state_iowait", "wait: writable" => "thread_state_iowait"
-    }.tap { |colours| colours.default = "thread_state_sleeping" }.freeze
-
-    private_constant :LOOP, :COLOURS
+    private_constant :LOOP
 
     def initialize(scheduler, limit)
       @scheduler = scheduler
@@ -134,7 +128,7 @@ module Reactor
       @open[track] = nil
       return if name.nil? || since == @now
 
-      @events << { name: name, cat: track == LOOP ? "loop" : "fiber", ph: "X", cname: COLOURS[name], pid: Process.pid, tid: track,
+      @events << { name: name, cat: track == LOOP ? "loop" : "fiber", ph: "X", pid: Process.pid, tid: track,
                    ts: since / 1e3, dur: (@now - since - 1) / 1e3, args: arguments || {} }
     end
 

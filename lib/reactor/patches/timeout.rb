@@ -20,11 +20,7 @@ module Reactor
         def timeout_after(_seconds, exception, _message = nil) = @exception = exception
 
         # Fiber.set_scheduler wants these methods. Nothing waits here.
-        def block(*) = true
-        def unblock(*) = nil
-        def kernel_sleep(*) = nil
-        def io_wait(_io, events, _timeout) = events
-        def fiber_interrupt(*) = nil
+        %i[block unblock kernel_sleep io_wait fiber_interrupt].each { |name| define_method(name) { |*| nil } }
       end
       private_constant :Probe
 

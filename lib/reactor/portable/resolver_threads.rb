@@ -72,22 +72,21 @@ module Reactor
 
     # Threads that run lookups. Each ends when there is no lookup left.
     class ResolverThreads
-      # @param limit [Integer] threads at most
-      def initialize(limit)
-        @limit = limit
+      def initialize
         @lookups = []
         @size = 0
         @lock = Thread::Mutex.new
       end
 
-      # @return [Boolean] whether a further lookup would wait for another one to end
-      def busy? = @lock.synchronize { @size == @limit }
-
+      # A name in /etc/hosts does not queue behind those for which nameservers are asked.
+      #
       # @param lookup [Lookup]
       def run(lookup)
+        return Fiber.blocking { lookup.run } if @size == Lookup::LIMIT && Fiber.blocking { lookup.in_hosts_file? }
+
         @lock.synchronize do
           @lookups << lookup
-          start if @size < @limit
+          start if @size < Lookup::LIMIT
         end
       end
 

@@ -9,7 +9,6 @@ require_relative "../vm"
 require_relative "deliveries"
 require_relative "descriptors"
 require_relative "fiber_lifecycle"
-require_relative "io_timeout_on_ruby_3_3"
 require_relative "observation"
 require_relative "parking"
 require_relative "polling"
@@ -261,7 +260,7 @@ module Reactor
     # @return [Integer, false] those of the events that have come, never 0; false when the time is over
     # @raise [IOError] the IO is closed, or not open in this direction
     # @raise [TypeError, ArgumentError, RangeError] no IO, no events, no duration
-    # @raise [IO::TimeoutError, Errno::EAGAIN] IO#timeout is over; by Ruby 3.3 only, as its methods raise it: {IOTimeoutOnRuby33}
+    # @raise [IO::TimeoutError, Errno::EAGAIN] IO#timeout is over; by Ruby 3.3 only, as its methods raise it
     def io_wait(io, events, timeout)
       io = check_io(io)
       raise IOError, "closed stream" if io.closed?
@@ -271,7 +270,7 @@ module Reactor
       return ForkedChildHooks.io_wait(io, events, seconds) unless enter
 
       found = seconds&.zero? ? Descriptors.ready_now(io, events) || false : wait_on({ io => events }, seconds)
-      error = IOTimeoutOnRuby33.error if !found && nil.equal?(timeout)
+      error = io_timeout_error if !found && nil.equal?(timeout)
       error ? raise(error) : found
     end
 
@@ -315,9 +314,7 @@ module Reactor
       elsif VM.in_trap_handler? # it can take no lock
         Thread.new { lookup.run }
       else
-        # A name in /etc/hosts does not queue behind those for which nameservers are asked.
-        network, hosts = @resolver_threads ||= Array.new(2) { ResolverThreads.new(Lookup::LIMIT) }
-        (network.busy? && Fiber.blocking { lookup.in_hosts_file? } ? hosts : network).run(lookup)
+        (@resolver_threads ||= ResolverThreads.new).run(lookup)
       end
       lookup
     end

@@ -19,8 +19,7 @@ module Reactor
       seconds = Durations.seconds(timeout)
       raise "this scheduler belongs to the parent process" unless enter
 
-      check_descriptors(io, events)
-      Fiber.blocking { check_directions(io, events) }
+      check_directions(io, events)
       found = buffered ? IO::READABLE : Descriptors.ready_now(io, events) || 0
       watch = Watch.new(watcher, given, { io => events }, transient, nil, nil, found)
       @watches[watch] = true
@@ -56,17 +55,16 @@ module Reactor
 
     private
 
-    def check_descriptors(io, events)
-      return unless events.anybits?(IO::WRITABLE) && events != IO::WRITABLE && io.pid
-
-      raise ArgumentError, "this IO reads and writes by two descriptors: one direction at a time"
-    end
-
     # Raises for an IO that is closed, or not open in one of the directions. Of an IO that IO.popen has made, wait_writable does
     # not know that another one writes for it.
     def check_directions(io, events)
-      io.wait_readable(0) if events.anybits?(IO::READABLE | IO::PRIORITY)
-      io.wait_writable(0) if events.anybits?(IO::WRITABLE) && io.pid.nil?
+      reads, writes = events.anybits?(IO::READABLE | IO::PRIORITY), events.anybits?(IO::WRITABLE)
+      raise ArgumentError, "this IO reads and writes by two descriptors: one direction at a time" if reads && writes && io.pid
+
+      Fiber.blocking do
+        io.wait_readable(0) if reads
+        io.wait_writable(0) if writes && io.pid.nil?
+      end
     end
 
     # (A loop that an iterator's block breaks would clear the error that ends the thread, which Ruby reads after it has closed the
@@ -89,12 +87,7 @@ module Reactor
     rescue FiberError => error
       raise unless fiber && unborn?(fiber)
 
-      fail_watcher(watcher, given, error)
-    end
-
-    # There is no memory for a fiber. The error counts as one that has ended it.
-    def fail_watcher(watcher, given, error)
-      keep_error(watcher, error)
+      keep_error(watcher, error) # there is no memory for it: the error counts as one that has ended it
       watcher.__send__(:finish, :failed, given)
     end
 

@@ -73,21 +73,15 @@ module Reactor
 
       def connect
         path = SocketPlace.find(@pid) or raise Failure, absence
-        socket = Socket.new(:UNIX, :STREAM)
-        begin
-          socket.connect_nonblock(Socket.sockaddr_un(path))
-        rescue IO::WaitWritable
-          return socket.close # it accepts none: too many wait already
-        end
-        owner, = socket.getpeereid
-        raise Failure, "the socket of process #{@pid} is served by user #{owner}" unless owner == Process.euid
-
         @text = +""
-        @socket = socket
+        @socket = Socket.new(:UNIX, :STREAM)
+        # It accepts none if too many wait already.
+        return drop if @socket.connect_nonblock(Socket.sockaddr_un(path), exception: false) == :wait_writable
+
+        owner, = @socket.getpeereid
+        raise Failure, "the socket of process #{@pid} is served by user #{owner}" unless owner == Process.euid
       rescue SocketPlace::Untrusted => error
         raise Failure, error.message
-      ensure
-        socket&.close if socket && !socket.closed? && !@socket.equal?(socket)
       end
 
       def finish

@@ -181,11 +181,13 @@ module Reactor
     def run(otherwise = nil, &work)
       job = Job.new(work)
       @jobs.push(job)
-      refused = refusal
-      return job.value unless refused
-
-      job.drop
-      otherwise ? otherwise.call : raise(refused)
+      begin
+        start_worker_if_needed
+      rescue ThreadError
+        job.drop
+        otherwise ? (return otherwise.call) : raise
+      end
+      job.value
     ensure
       seconds = job&.queued_for
       @queue_times.record(seconds) if seconds
@@ -204,14 +206,6 @@ module Reactor
     def join = @threads.dup.each(&:join)
 
     private
-
-    # @return [ThreadError, nil] why no worker will take the job
-    def refusal
-      start_worker_if_needed
-      nil
-    rescue ThreadError => error
-      error
-    end
 
     def start_worker_if_needed
       @threads.select!(&:alive?)

@@ -21,52 +21,47 @@ pub struct HookScope<'a> {
     pub slot: Slot,
 }
 
-/// The scheduler as a hook finds it.
-pub enum Entered<'a> {
-    Usable(HookScope<'a>),
-    /// This process is a forked child of the one the scheduler belongs to: do what Ruby does without a scheduler.
-    ForkedChild,
-}
-
 impl<'a> HookScope<'a> {
-    /// Begins a hook in the current fiber. ThreadError in another thread, RuntimeError once closed.
-    ///
-    /// What is compiled into each hook is the usual case, and the call in it returns its result in registers. A result in memory is
-    /// written in parts and read as a whole, and the processor waits for the writes before it can read.
-    pub fn enter(ruby: &Ruby, this: &'a Obj<Scheduler>) -> Result<Entered<'a>, Error> {
-        match Self::enter_in_use(this) {
-            Some(slot) => Ok(Self::entered(this, slot)),
+    /// Begins a hook in the current fiber. `None` in a forked child of the process that the scheduler belongs to: do what
+    /// Ruby does without a scheduler. ThreadError in another thread, RuntimeError once closed.
+    pub fn enter(ruby: &Ruby, this: &'a Obj<Scheduler>) -> Result<Option<Self>, Error> {
+        let is_in_use = this.is_in_use();
+        match is_in_use.then(|| Self::enter_current(this)).flatten() {
+            Some(slot) => Ok(Some(Self::of(this, slot))),
             None => Self::enter_unusual(ruby, this),
         }
     }
 
-    /// As [`HookScope::enter`], where this hook has found already that the current thread may use the scheduler.
-    pub fn enter_checked(this: &'a Obj<Scheduler>) -> Result<Entered<'a>, Error> {
-        let slot = Self::enter_usable(this).ok_or_else(closed)?;
-        Ok(Self::entered(this, slot))
-    }
-
-    fn entered(this: &'a Obj<Scheduler>, slot: Slot) -> Entered<'a> {
-        Entered::Usable(HookScope {
-            scheduler: this,
-            object: *this,
-            slot,
-        })
-    }
-
-    /// The slot of the current fiber; `None`, and nothing done, if the scheduler is closed or not known to be this thread's.
-    fn enter_in_use(this: &Obj<Scheduler>) -> Option<Slot> {
-        if !this.is_in_use() {
-            return None;
+    #[cold]
+    fn enter_unusual(ruby: &Ruby, this: &'a Obj<Scheduler>) -> Result<Option<Self>, Error> {
+        match this.check_owner(ruby, this.as_value())? {
+            true => Self::enter_checked(this).map(Some),
+            false => Ok(None),
         }
-        Self::enter_current(this)
+    }
+
+    fn of(scheduler: &'a Obj<Scheduler>, slot: Slot) -> Self {
+        let object = *scheduler;
+        Self {
+            scheduler,
+            object,
+            slot,
+        }
+    }
+
+    /// As [`HookScope::enter`], but RuntimeError in a forked child.
+    pub fn enter_own(ruby: &Ruby, this: &'a Obj<Scheduler>) -> Result<Self, Error> {
+        let foreign = || runtime_error("this scheduler belongs to the parent process");
+        Self::enter(ruby, this)?.ok_or_else(foreign)
+    }
+
+    /// As [`HookScope::enter`], where this hook has found already that the current thread may use the scheduler.
+    pub fn enter_checked(this: &'a Obj<Scheduler>) -> Result<Self, Error> {
+        let slot = Self::enter_current(this).ok_or_else(closed)?;
+        Ok(Self::of(this, slot))
     }
 
     /// The slot of the current fiber; `None` if the scheduler is closed.
-    fn enter_usable(this: &Obj<Scheduler>) -> Option<Slot> {
-        Self::enter_current(this)
-    }
-
     fn enter_current(this: &Obj<Scheduler>) -> Option<Slot> {
         let fiber = current_fiber();
         let entered = this.state_mut().enter(fiber)?;
@@ -75,16 +70,9 @@ impl<'a> HookScope<'a> {
             false => entered.slot,
         })
     }
-
-    #[cold]
-    fn enter_unusual(ruby: &Ruby, this: &'a Obj<Scheduler>) -> Result<Entered<'a>, Error> {
-        match this.check_owner(ruby, this.as_value())? {
-            true => Self::enter_checked(this),
-            false => Ok(Entered::ForkedChild),
-        }
-    }
 }
 
+#[cold]
 fn closed() -> Error {
     runtime_error("this scheduler is closed")
 }

@@ -15,10 +15,7 @@ use reactor_scheduler::{
 };
 
 use crate::{
-    control::{
-        hook_scope::{Entered, HookScope},
-        scheduler::Scheduler,
-    },
+    control::{hook_scope::HookScope, scheduler::Scheduler},
     ruby::{
         error::{closed_elsewhere, into_exception},
         fiber::is_fiber,
@@ -64,19 +61,32 @@ pub fn prepare_close(
     Receiver(this): Receiver<Scheduler>,
     io: Value,
 ) -> Result<Option<Symbol>, Error> {
+    let ios = real_io(io).map_or([None; 2], |io| {
+        let writer = io.writer();
+        [Some(io), (!is_same(io, writer)).then_some(writer)]
+    });
+    prepare(ruby, this, ios)
+}
+
+fn is_same(io: RealIo, other: RealIo) -> bool {
+    io.value().as_raw() == other.value().as_raw()
+}
+
+/// The descriptors of these objects are about to be closed: the answer of [`prepare_close`].
+fn prepare<const COUNT: usize>(
+    ruby: &Ruby,
+    this: Obj<Scheduler>,
+    ios: [Option<RealIo>; COUNT],
+) -> Result<Option<Symbol>, Error> {
     if this.is_closed() {
         return Ok(None);
     }
-    this.state_mut().flush_sends();
-    let Ok(io) = real_io(io) else {
-        return Ok(None);
-    };
-    let writer = io.writer();
-    let answer = prepare_close_of(ruby, this, io)?;
-    if io.value().as_raw() == writer.value().as_raw() {
-        return Ok(answer);
+    this.state_mut().flush_sends(); // a queued write goes before the end of its direction
+    let mut answer = None;
+    for io in ios.into_iter().flatten() {
+        answer = prepare_close_of(ruby, this, io)?.or(answer);
     }
-    Ok(prepare_close_of(ruby, this, writer)?.or(answer))
+    Ok(answer)
 }
 
 /// One object, without the one that writes for it.
@@ -143,7 +153,7 @@ fn wait_until_unused(ruby: &Ruby, this: Obj<Scheduler>, io_number: u64) -> Resul
     if !this.is_owner_thread() {
         return Ok(true);
     }
-    if let Entered::Usable(scope) = HookScope::enter(ruby, &this)? {
+    if let Some(scope) = HookScope::enter(ruby, &this)? {
         wait_until_unpinned(&scope, io_number)?;
     }
     Ok(false)
@@ -158,14 +168,7 @@ pub fn prepare_half_close(
     io: Value,
     reading: bool,
 ) -> Result<Option<Symbol>, Error> {
-    if this.is_closed() {
-        return Ok(None);
-    }
-    this.state_mut().flush_sends(); // a queued write goes before the end of its direction
-    match closed_by_half_close(real_io(io)?, reading) {
-        Some(io) => prepare_close_of(ruby, this, io),
-        None => Ok(None),
-    }
+    prepare(ruby, this, [closed_by_half_close(real_io(io)?, reading)])
 }
 
 /// The object whose descriptor is closed by `IO#close_read` or `#close_write`, if one is.
@@ -181,8 +184,7 @@ fn closed_by_half_close(io: RealIo, reading: bool) -> Option<RealIo> {
     let is_closed = if is_socket(closed.descriptor().ok()?) {
         !is_other_half_open
     } else {
-        let has_two_objects = io.value().as_raw() != writer.value().as_raw();
-        has_two_objects || mode.is_duplex || !is_other_half_open
+        !is_same(io, writer) || mode.is_duplex || !is_other_half_open
     };
     is_closed.then_some(closed)
 }

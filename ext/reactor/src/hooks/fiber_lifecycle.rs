@@ -1,16 +1,16 @@
 //! `fiber`, the end of a fiber, `drain`, `cancel` and `shutdown`.
 
 use magnus::{
-    Error, RArray, RHash, Ruby, Value, prelude::*, scan_args::scan_args, typed_data::Obj,
+    Error, RArray, RHash, Ruby, Value,
+    prelude::*,
+    scan_args::{get_kwargs, scan_args},
+    typed_data::Obj,
 };
 
 use crate::{
-    control::{
-        hook_scope::{Entered, HookScope},
-        scheduler::Scheduler,
-    },
+    control::{hook_scope::HookScope, scheduler::Scheduler},
     ruby::{
-        error::{argument_error, runtime_error},
+        error::argument_error,
         fiber::new_fiber,
         method::Receiver,
         object::{Object, object_ref},
@@ -27,11 +27,7 @@ pub fn fiber(
         let message = "tried to create Proc object without a block";
         return Err(argument_error(message));
     }
-    let Entered::Usable(scope) = HookScope::enter(ruby, &this)? else {
-        return Err(runtime_error(
-            "this scheduler belongs to the parent process",
-        ));
-    };
+    let scope = HookScope::enter_own(ruby, &this)?;
     let block = ruby.block_proc()?.as_value();
     // The arguments lie on this stack, where the garbage collector sees them.
     if arguments.is_empty() {
@@ -40,22 +36,13 @@ pub fn fiber(
         return Ok(fiber.value());
     }
     let parsed = scan_args::<(), (), RArray, (), RHash, ()>(arguments)?;
-    let fiber = new_fiber(ruby, storage(ruby, parsed.keywords)?)?;
+    type Options = (Option<Value>, Option<Value>);
+    let names = ["storage", "blocking"];
+    let options = get_kwargs::<_, (), Options, ()>(parsed.keywords, &[], &names)?;
+    let fiber = new_fiber(ruby, options.optional.0)?;
     let given = [this.as_value(), block, parsed.splat.as_value()];
     scope.start(fiber, &given)?;
     Ok(fiber.value())
-}
-
-/// The storage that the new fiber gets, if the options name one.
-fn storage(ruby: &Ruby, options: RHash) -> Result<Option<Value>, Error> {
-    let (storage, blocking) = (ruby.to_symbol("storage"), ruby.to_symbol("blocking"));
-    let unknown = options.len()
-        - options.get(storage).map_or(0, |_: Value| 1)
-        - options.get(blocking).map_or(0, |_: Value| 1);
-    if unknown > 0 {
-        return Err(argument_error(format!("unknown keyword in {options}")));
-    }
-    Ok(options.get(storage))
 }
 
 /// `ended(scheduler, error)`: the block of the current fiber has ended. Whether the fiber is to raise the error.
@@ -65,34 +52,26 @@ pub fn ended(_: Value, Receiver(this): Receiver<Scheduler>, error: Value) -> boo
 
 /// `drain`
 pub fn drain(ruby: &Ruby, this: Obj<Scheduler>) -> Result<(), Error> {
-    match HookScope::enter(ruby, &this)? {
-        Entered::Usable(scope) => scope.drain(),
-        Entered::ForkedChild => Ok(()),
-    }
+    let scope = HookScope::enter(ruby, &this)?;
+    scope.map_or(Ok(()), |scope| scope.drain())
 }
 
 /// `cancel`
 pub fn cancel(ruby: &Ruby, this: Obj<Scheduler>) -> Result<(), Error> {
-    match HookScope::enter(ruby, &this)? {
-        Entered::Usable(scope) => scope.cancel(),
-        Entered::ForkedChild => Ok(()),
-    }
+    let scope = HookScope::enter(ruby, &this)?;
+    scope.map_or(Ok(()), |scope| scope.cancel())
 }
 
 /// `forbid_own_fibers`: FiberError in a fiber made by `fiber`.
 pub fn forbid_own_fibers(ruby: &Ruby, this: Obj<Scheduler>) -> Result<(), Error> {
-    match HookScope::enter(ruby, &this)? {
-        Entered::Usable(scope) => scope.forbid_own_fibers(),
-        Entered::ForkedChild => Ok(()),
-    }
+    let scope = HookScope::enter(ruby, &this)?;
+    scope.map_or(Ok(()), |scope| scope.forbid_own_fibers())
 }
 
 /// `cancel_fiber(fiber)`: whether it was made by `fiber`, and has neither ended nor been killed.
 pub fn cancel_fiber(ruby: &Ruby, this: Obj<Scheduler>, fiber: Value) -> Result<bool, Error> {
-    match HookScope::enter(ruby, &this)? {
-        Entered::Usable(scope) => scope.cancel_fiber(object_ref(fiber)),
-        Entered::ForkedChild => Ok(false),
-    }
+    let scope = HookScope::enter(ruby, &this)?;
+    scope.map_or(Ok(false), |scope| scope.cancel_fiber(object_ref(fiber)))
 }
 
 /// `shutdown`: ends all watchers, and releases the descriptors. Every later use raises. ThreadError in another thread, FiberError

@@ -7,13 +7,10 @@ use reactor_scheduler::system::kind::is_fifo;
 use rustix::io::Errno;
 
 use crate::{
-    control::{
-        hook_scope::{Entered, HookScope},
-        scheduler::Scheduler,
-    },
+    control::{hook_scope::HookScope, scheduler::Scheduler},
     ruby::{convert::bytes, io_facts::IoFacts},
     transfer::file,
-    wait::driver_operation,
+    wait::work,
 };
 
 /// `prefetch(io, file_offset, length, ahead)`: brings a range of a regular file into the page cache; nil: from where its descriptor
@@ -27,7 +24,7 @@ pub fn prefetch(
     length: usize,
     ahead: u64,
 ) -> Result<bool, Error> {
-    let Entered::Usable(scope) = HookScope::enter(ruby, &this)? else {
+    let Some(scope) = HookScope::enter(ruby, &this)? else {
         return Ok(false);
     };
     scope.yield_if_slice_spent()?;
@@ -47,21 +44,21 @@ pub fn sync_by_driver(
         return Ok(None); // a flush would discard them; Ruby's own fsync does not
     }
     io.funcall::<_, _, Value>("flush", ())?;
-    let Entered::Usable(scope) = HookScope::enter(ruby, &this)? else {
+    let Some(scope) = HookScope::enter(ruby, &this)? else {
         return Ok(None);
     };
     let operation = match data_only {
         true => Operation::SyncData,
         false => Operation::Sync,
     };
-    let answer = driver_operation::carry_out(&scope, &IoFacts::new(io)?, operation)?;
+    let answer = work::carry_out(&scope, &IoFacts::new(io)?, operation)?;
     Ok(answer.map(|answer| answer.map_or_else(Errno::raw_os_error, |_| 0)))
 }
 
 /// `yield_if_slice_spent`: lets other fibers run if none has waited for a time slice. For operations that take long enough
 /// that the clock can be asked each time.
 pub fn yield_if_slice_spent(ruby: &Ruby, this: Obj<Scheduler>) -> Result<(), Error> {
-    let Entered::Usable(scope) = HookScope::enter(ruby, &this)? else {
+    let Some(scope) = HookScope::enter(ruby, &this)? else {
         return Ok(());
     };
     scope.check_slice().map(drop)

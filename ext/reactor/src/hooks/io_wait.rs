@@ -9,10 +9,7 @@ use reactor::{Attempt, CachedReadiness, Interest};
 use reactor_scheduler::state::{wait::WakeCause, wait_registration::BegunAny};
 
 use crate::{
-    control::{
-        hook_scope::{Entered, HookScope},
-        scheduler::Scheduler,
-    },
+    control::{hook_scope::HookScope, scheduler::Scheduler},
     ruby::{
         call::call_method,
         caller::{Callers, called_from},
@@ -48,7 +45,7 @@ fn ready_events(
     [io, events, timeout]: [Value; 3],
 ) -> Result<Value, Error> {
     let interest = convert::interest(ruby, events)?;
-    let Entered::Usable(scope) = HookScope::enter(ruby, &this)? else {
+    let Some(scope) = HookScope::enter(ruby, &this)? else {
         return call_method(
             this.as_value(),
             "io_wait_in_forked_child",
@@ -156,7 +153,7 @@ pub fn wait_any(ruby: &Ruby, this: Obj<Scheduler>, arguments: &[Value]) -> Resul
     for lookup in given.optional.0.into_iter().flatten() {
         lookups.push(Obj::<Lookup>::try_convert(lookup)?);
     }
-    let Entered::Usable(scope) = HookScope::enter(ruby, &this)? else {
+    let Some(scope) = HookScope::enter(ruby, &this)? else {
         return Ok(true);
     };
     let mut watched = Vec::with_capacity(ios.len());

@@ -10,10 +10,7 @@ use reactor_scheduler::state::{
 };
 
 use crate::{
-    control::{
-        hook_scope::{Entered, HookScope},
-        scheduler::Scheduler,
-    },
+    control::{hook_scope::HookScope, scheduler::Scheduler},
     ruby::{
         call::{call_method, yield_block},
         convert,
@@ -43,7 +40,7 @@ pub fn timeout_after(
     let Some(limit) = convert::added_timeout(duration)? else {
         return yield_block(duration);
     };
-    let Entered::Usable(scope) = HookScope::enter(ruby, &this)? else {
+    let Some(scope) = HookScope::enter(ruby, &this)? else {
         // A forked child has no loop that could fire a timer.
         let block = ruby.block_proc()?.as_value();
         let arguments = [duration, exception, message, block];
@@ -63,7 +60,7 @@ pub fn interruptible(
 ) -> Result<Value, Error> {
     let limit = convert::added_timeout(limit)?;
     let nil = ruby.qnil().as_value();
-    let Entered::Usable(scope) = HookScope::enter(ruby, &this)? else {
+    let Some(scope) = HookScope::enter(ruby, &this)? else {
         return yield_block(nil);
     };
     let raise = (object_ref(exception), object_ref(nil));

@@ -8,10 +8,7 @@ use reactor_scheduler::state::{
 };
 
 use crate::{
-    control::{
-        hook_scope::{Entered, HookScope},
-        scheduler::Scheduler,
-    },
+    control::{hook_scope::HookScope, scheduler::Scheduler},
     ruby::{
         convert,
         error::{argument_error, io_error, runtime_error, system_error},
@@ -99,11 +96,7 @@ pub fn linger(
     io: Value,
     seconds: Value,
 ) -> Result<bool, Error> {
-    let Entered::Usable(scope) = HookScope::enter(ruby, &this)? else {
-        return Err(runtime_error(
-            "this scheduler belongs to the parent process",
-        ));
-    };
+    let scope = HookScope::enter_own(ruby, &this)?;
     let limit = convert::timeout(seconds)?;
     let io = IoFacts::new(io)?;
     if io.io.has_read_ahead() {

@@ -33,7 +33,7 @@ use crate::{
     control::hook_scope::HookScope,
     ruby::{error::closed_elsewhere, io_facts::IoFacts},
     transfer::request::{Direction, Transfer},
-    wait::{driver_operation, work::on_pool},
+    wait::work::{carry_out, on_pool},
 };
 
 /// The most a worker transfers at once: that much may be copied under the GVL.
@@ -226,7 +226,7 @@ impl FileTransfer<'_> {
         };
         self.is_populated = true;
         let operation = Operation::Read(position, room);
-        let answer = driver_operation::carry_out(self.scope, self.io, operation)?;
+        let answer = carry_out(self.scope, self.io, operation)?;
         Ok(answer
             .is_some_and(|answer| answer.is_ok())
             .then_some(Step::More))

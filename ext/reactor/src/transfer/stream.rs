@@ -21,10 +21,7 @@ use reactor_scheduler::{
 use rustix::io::Errno;
 
 use crate::{
-    control::{
-        hook_scope::{Entered, HookScope},
-        scheduler::Scheduler,
-    },
+    control::{hook_scope::HookScope, scheduler::Scheduler},
     ruby::{
         convert::{self, hook_result},
         error::{closed_elsewhere, io_timeout_error},
@@ -39,7 +36,7 @@ use crate::{
         file::transfer_file,
         request::{Direction, Transfer},
     },
-    wait::readiness,
+    wait::readiness::wait_once,
 };
 
 /// How far a transfer has come.
@@ -135,10 +132,10 @@ fn transfer_with_waits(
     progress: &mut Progress,
 ) -> Result<Value, Error> {
     let entered = match progress.io {
-        Some(_) => HookScope::enter_checked(&this)?, // try_fast_path has come this far
+        Some(_) => Some(HookScope::enter_checked(&this)?), // try_fast_path has come this far
         None => HookScope::enter(ruby, &this)?,
     };
-    let Entered::Usable(scope) = entered else {
+    let Some(scope) = entered else {
         // One attempt. If it would block, the VM calls `io_wait`, which blocks in a forked child.
         let (answer, _) = attempt_without_scheduler(&io_of(transfer)?, transfer)?;
         return Ok(hook_result(answer));
@@ -164,14 +161,9 @@ fn transfer_to_the_end(
         }
         let Some(io) = &progress.io else { continue };
         let interest = transfer.direction.interest();
-        match readiness::begin_wait(scope, io, interest, progress.deadline)? {
-            Some(registered) => {
-                let parked = scope.scheduler.park(scope.slot);
-                let ready = readiness::end_wait(scope.scheduler, registered);
-                woken = Some((ready, parked?));
-            }
-            // It would block and is not polled: the descriptor has become a file.
-            None => progress.io = None,
+        woken = wait_once(scope, io, interest, progress.deadline)?;
+        if woken.is_none() {
+            progress.io = None; // it would block and is not polled: the descriptor has become a file
         }
     }
 }

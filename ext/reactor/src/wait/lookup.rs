@@ -6,17 +6,14 @@ use std::{
     net::IpAddr,
 };
 
-use magnus::{Error, RArray, RString, Ruby, TryConvert, TypedData, Value, typed_data::Obj};
+use magnus::{Error, RArray, RString, Ruby, TypedData, typed_data::Obj};
 use reactor::{Job, Outcome, Reactor, Token, WorkClass};
 use reactor_scheduler::system::getaddrinfo::{
     Address, Hints, Unresolved, error_message, getaddrinfo, is_in_hosts_file,
 };
 
 use crate::{
-    control::{
-        hook_scope::{Entered, HookScope},
-        scheduler::Scheduler,
-    },
+    control::{hook_scope::HookScope, scheduler::Scheduler},
     ruby::{
         convert::bytes,
         error::{argument_error, errno, resolution_error, runtime_error},
@@ -53,24 +50,26 @@ impl magnus::DataTypeFunctions for Lookup {
 /// the rest are getaddrinfo(3)'s own numbers.
 ///
 /// A question without a host or with a numeric one is answered at once, because it needs no network.
-pub fn lookup(ruby: &Ruby, this: Obj<Scheduler>, question: &[Value]) -> Result<Obj<Lookup>, Error> {
-    let [host, service, family, socktype, protocol, flags] = question else {
-        let message = format!(
-            "wrong number of arguments (given {}, expected 6)",
-            question.len()
-        );
-        return Err(argument_error(message));
-    };
-    let (host, service) = (text(*host)?, text(*service)?);
+pub fn lookup(
+    this: Obj<Scheduler>,
+    host: Option<RString>,
+    service: Option<RString>,
+    family: i32,
+    socktype: i32,
+    protocol: i32,
+    flags: i32,
+) -> Result<Obj<Lookup>, Error> {
+    let ruby = &Ruby::get_with(this);
+    let (host, service) = (text(host)?, text(service)?);
     let hints = Hints {
-        family: i32::try_convert(*family)?,
-        socktype: i32::try_convert(*socktype)?,
-        protocol: i32::try_convert(*protocol)?,
-        flags: i32::try_convert(*flags)?,
+        family,
+        socktype,
+        protocol,
+        flags,
     };
     let is_local = host.as_ref().is_none_or(is_numeric);
     let progress = match HookScope::enter(ruby, &this)? {
-        Entered::Usable(scope) if !is_local => {
+        Some(scope) if !is_local => {
             let class = class_of(&scope, host.as_deref(), hints.family);
             work::wait_for_capacity(&scope, 0, class)?;
             let ask = move || getaddrinfo(host.as_deref(), service.as_deref(), &hints);
@@ -104,12 +103,9 @@ fn class_of(scope: &HookScope, host: Option<&CStr>, family: i32) -> WorkClass {
     }
 }
 
-fn text(value: Value) -> Result<Option<CString>, Error> {
-    let Some(string) = Option::<RString>::try_convert(value)? else {
-        return Ok(None);
-    };
-    let text = CString::new(bytes(string));
-    text.map(Some)
+fn text(string: Option<RString>) -> Result<Option<CString>, Error> {
+    let text = string.map(|string| CString::new(bytes(string)));
+    text.transpose()
         .map_err(|_| argument_error("string contains null byte"))
 }
 

@@ -1,14 +1,19 @@
-//! Work that has no non-blocking form: done by the core's pool while the fiber is parked.
+//! Work that has no non-blocking form: done by the core's pool while the fiber is parked, or by a driver that carries out
+//! operations on files by itself (io_uring). `docs/measured.md` says what else the ring could do, and why it does not.
 //!
 //! The work owns all the memory it touches and nothing of Ruby's. A descriptor it uses stays open while it goes on, because
 //! a fiber that closes the IO first waits for it ([`wait_until_unpinned`]).
 
 use magnus::Error;
-use reactor::{Job, Outcome, Refused, WorkClass};
+use reactor::{Job, Operation, OperationId, Outcome, Refused, WorkClass};
+use rustix::io::Errno;
 
 use crate::{
     control::hook_scope::HookScope,
-    ruby::error::{is_unwinding, runtime_error, system_error},
+    ruby::{
+        error::{is_unwinding, runtime_error, system_error},
+        io_facts::IoFacts,
+    },
 };
 
 /// Has `work` done by the pool. The fiber is parked until it has ended. If the fiber is interrupted, work that has not
@@ -117,6 +122,56 @@ fn wait_for_end<T: Send + 'static>(
     let job = scope.scheduler.state_mut().jobs.take(&kept);
     drop(job);
     raised.map_or(Ok(outcome), Err)
+}
+
+/// Parks until the operation on a file is over: its outcome, without what it has read. `None`, and nothing done, if the driver does not do that. An
+/// interrupted fiber takes back an operation that the kernel has not seen, and waits for the end of any other.
+pub fn carry_out(
+    scope: &HookScope,
+    io: &IoFacts,
+    operation: Operation<'_>,
+) -> Result<Option<Result<usize, Errno>>, Error> {
+    let (scheduler, io_number) = (scope.scheduler, io.io_number());
+    let begun =
+        scheduler
+            .state_mut()
+            .start_file_operation(scope.slot, io.descriptor, io_number, operation);
+    let Some(id) = begun else {
+        return Ok(None);
+    };
+    let ended = wait_for_operation(scope, io_number, id);
+    scheduler.unpin((io_number, scope.slot));
+    ended.map(Some)
+}
+
+fn wait_for_operation(
+    scope: &HookScope,
+    io_number: u64,
+    id: OperationId,
+) -> Result<Result<usize, Errno>, Error> {
+    let mut raised = None;
+    loop {
+        let parked = scope.scheduler.park(scope.slot);
+        let mut state = scope.scheduler.state_mut();
+        if let Err(error) = parked {
+            if let Some(operations) = state.operations() {
+                if operations.withdraw(id) {
+                    operations.abandon(id);
+                    return Err(error);
+                }
+                // An unwinding without an exception (a kill, a throw) cannot be kept while other Ruby code runs.
+                if is_unwinding(&error) {
+                    _ = operations.wait(id);
+                }
+            }
+            raised = Some(error);
+        }
+        if !state.wait_on_operation(scope.slot, io_number, id) {
+            let outcome = state.take_outcome(id, &mut []);
+            let outcome = outcome.unwrap_or(Err(Errno::CANCELED));
+            return raised.map_or(Ok(outcome), Err);
+        }
+    }
 }
 
 /// Parks until no worker and no operation of the driver uses the descriptor of the IO with this number.

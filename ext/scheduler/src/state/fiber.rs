@@ -172,11 +172,12 @@ impl FiberRecord {
         self.last_number
     }
 
-    pub(super) fn begin_wait(&mut self, purpose: Purpose) {
+    /// A wait begins that goes on, or is over already and queued.
+    pub(super) fn begin_wait(&mut self, purpose: Purpose, state: FiberState) {
         let number = self.next_number();
-        self.wait.begin(number, purpose);
+        self.wait.begin(number, purpose, state);
         self.spawner = None;
-        self.queued = false;
+        self.queued = state != FiberState::Parked;
     }
 
     /// Whether the wait with this number went on until now: then it is over, and queued.
@@ -227,8 +228,8 @@ impl FiberRecord {
     ///
     /// [`FiberTable::poll_wait`]: crate::state::fiber_table::FiberTable::poll_wait
     pub(super) fn take_pending(&mut self) -> Option<Pending> {
-        if let Some(exception) = self.wait.exception.take() {
-            return Some(Pending::Raise(exception));
+        if self.wait.exception.is_some() {
+            return self.wait.exception.take().map(Pending::Raise);
         }
         self.rare.as_mut()?.pending.pop()
     }
@@ -291,7 +292,17 @@ impl FiberRecord {
     }
 
     pub(super) fn remove_entry(&mut self, place: usize) -> Option<Entry> {
-        Some(self.rare.as_mut()?.strand.remove(place))
+        let strand = &mut self.rare.as_mut()?.strand;
+        match place + 1 == strand.len() {
+            true => strand.pop(),
+            false => Some(strand.remove(place)),
+        }
+    }
+
+    /// Whether another fiber runs on behalf of this one.
+    pub(super) fn has_resumed(&self) -> bool {
+        let mut strand = self.strand().iter();
+        strand.any(|entry| matches!(entry, Entry::Resumed { .. }))
     }
 
     /// Whether the end of the innermost wait, or of a timeout, may end what covers another one.

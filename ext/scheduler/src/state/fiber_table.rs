@@ -160,31 +160,26 @@ impl FiberTable {
 
     /// A wait begins. If the fiber is in the middle of another one, that goes on when this one has ended.
     pub fn begin_wait(&mut self, slot: Slot, purpose: Purpose) -> Token {
-        let Some(record) = self.get_mut(slot) else {
-            return Token::new(slot, 0);
-        };
-        if record.is_in_wait() {
-            return self.begin_nested(slot, purpose);
-        }
-        record.begin_wait(purpose);
-        let token = Token::new(slot, record.wait.number);
-        self.waiting_for_unblock_only += usize::from(purpose.is_unblock_only());
-        token
-    }
-
-    #[cold]
-    fn begin_nested(&mut self, slot: Slot, purpose: Purpose) -> Token {
-        self.cover(slot);
-        self.begin_wait(slot, purpose)
+        self.begin(slot, purpose, FiberState::Parked)
     }
 
     /// A wait that is over at once begins: it is to be queued.
     pub fn begin_yield(&mut self, slot: Slot) -> Token {
-        let token = self.begin_wait(slot, Purpose::ANY_UNBLOCK);
-        if let Some(record) = self.get_mut(slot) {
-            record.wait.state = FiberState::Woken(WakeCause::Elapsed);
-            record.queued = true;
+        let state = FiberState::Woken(WakeCause::Elapsed);
+        self.begin(slot, Purpose::ANY_UNBLOCK, state)
+    }
+
+    fn begin(&mut self, slot: Slot, purpose: Purpose, state: FiberState) -> Token {
+        let Some(record) = self.get_mut(slot) else {
+            return Token::new(slot, 0);
+        };
+        if record.is_in_wait() {
+            self.cover(slot);
+            return self.begin(slot, purpose, state);
         }
+        record.begin_wait(purpose, state);
+        let token = Token::new(slot, record.wait.number);
+        self.waiting_for_unblock_only += usize::from(purpose.is_unblock_only());
         token
     }
 
@@ -289,8 +284,8 @@ impl FiberTable {
         if !record.dequeue(token.generation()) {
             return None;
         }
-        let (fiber, has_strand) = (record.fiber, !record.strand().is_empty());
-        let waits_for_resumed = has_strand && self.waits_for_resumed(token.index());
+        let (fiber, has_resumed) = (record.fiber, record.has_resumed());
+        let waits_for_resumed = has_resumed && self.waits_for_resumed(token.index());
         (!waits_for_resumed).then_some(fiber)
     }
 

@@ -183,9 +183,9 @@ impl Wait {
         }
     }
 
-    pub fn begin(&mut self, number: u32, purpose: Purpose) {
+    pub fn begin(&mut self, number: u32, purpose: Purpose, state: FiberState) {
         self.number = number;
-        self.state = FiberState::Parked;
+        self.state = state;
         self.purpose = purpose;
     }
 

@@ -20,7 +20,7 @@ module Reactor
 
           parallel = options[:fast_fallback]
           parallel = HappyEyeballs.ruby_default? if nil.equal?(parallel)
-          connection = HappyEyeballs.for(HappyEyeballs::ForTCPSocket, host, service, local_host, local_service, options, parallel)
+          connection = HappyEyeballs::ForTCPSocket.for(host, service, local_host, local_service, options, parallel)
           return TCPSocketConnect.assign(self, connection.run) if connection
 
           scheduler = Schedulers.current

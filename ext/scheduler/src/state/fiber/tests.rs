@@ -69,14 +69,14 @@ fn running() -> Fiber {
 
 fn parked(purpose: Purpose) -> Fiber {
     let mut record = running();
-    record.begin_wait(purpose);
+    record.begin_wait(purpose, FiberState::Parked);
     record
 }
 
 fn parked_in_timeout() -> (Fiber, Token) {
     let mut record = running();
     let timeout = record.begin_timeout();
-    record.begin_wait(BLOCK);
+    record.begin_wait(BLOCK, FiberState::Parked);
     (record, timeout)
 }
 
@@ -104,7 +104,7 @@ fn a_wait_begins() {
     let mut record = running();
     record.spawner = Some(Token::new(3, 4));
     let queued_as = record.queue().unwrap();
-    record.begin_wait(READINESS);
+    record.begin_wait(READINESS, FiberState::Parked);
     assert_eq!(FiberState::Parked, record.wait.state);
     assert_ne!(queued_as, record.wait.number);
     assert!(!record.is_queued_as(queued_as) && !record.queued);
@@ -124,7 +124,7 @@ fn an_older_number_wakes_no_parked_fiber() {
     let mut record = parked(READINESS);
     let old = record.wait.number;
     record.end_wait();
-    record.begin_wait(READINESS);
+    record.begin_wait(READINESS, FiberState::Parked);
     assert!(!record.wake(old, WakeCause::Ready));
     assert_eq!(FiberState::Parked, record.wait.state);
 }
@@ -305,7 +305,7 @@ fn a_raise_that_is_put_back_outlives_the_wait() {
     let mut record = parked(BLOCK);
     record.put_back(RAISE);
     record.end_wait();
-    record.begin_wait(BLOCK);
+    record.begin_wait(BLOCK, FiberState::Parked);
     assert_eq!(WaitStatus::Raise(LATE), record.poll_wait());
 }
 
@@ -329,7 +329,7 @@ fn an_exception_goes_with_its_wait_and_leaves_what_belongs_to_the_fiber() {
     record.put_back(RAISE);
     record.raise(16);
     record.end_wait();
-    record.begin_wait(READINESS);
+    record.begin_wait(READINESS, FiberState::Parked);
     assert_eq!(WaitStatus::Raise(LATE), record.poll_wait());
     assert_eq!(WaitStatus::Waiting, record.poll_wait());
 }
