@@ -52,8 +52,8 @@ class TestHealth < ReactorTest
     assert_equal [nil, nil, nil, 0], (before - before).then { |none| [none.max, none.mean, none.percentile(0.5), none.count] }
     assert_match(/\A#<Reactor::Histogram 2: mean 0.002500 s, p50 0.00/, between.inspect)
     allocated = GC.stat(:total_allocated_objects)
-    between + before
-    between - before
+    _ = between + before
+    _ = between - before
     assert_operator GC.stat(:total_allocated_objects) - allocated, :<, H::BUCKETS
   end
 
