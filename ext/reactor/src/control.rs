@@ -7,14 +7,14 @@
 //! or block that needs it.
 //!
 //! Each file uses only those above it: `owner`, `scheduler`, `hook_scope`, `timeout_block`,
-//! `interrupted_code` and `watcher_marks`, `pending`, `switch`, `deadlock` and
+//! `in_handler` and `watcher_marks`, `pending`, `switch`, `deadlock` and
 //! `virtual_clock`, `turn` and `watchers`, `yielding`, `park`, `fiber_lifecycle`. `ext/scheduler/tests/layers.rs` holds that
 //! for the methods they call as well.
 
 mod deadlock;
 mod fiber_lifecycle;
 pub mod hook_scope;
-mod interrupted_code;
+mod in_handler;
 mod owner;
 mod park;
 mod pending;

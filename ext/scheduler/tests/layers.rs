@@ -32,12 +32,7 @@ const INSIDE: [(&str, &[&[&str]]); 3] = [
         &[
             &["owner"],
             &["scheduler"],
-            &[
-                "hook_scope",
-                "timeout_block",
-                "interrupted_code",
-                "watcher_marks",
-            ],
+            &["hook_scope", "timeout_block", "in_handler", "watcher_marks"],
             &["pending", "switch", "deadlock", "virtual_clock"],
             &["turn", "watchers"],
             &["yielding"],

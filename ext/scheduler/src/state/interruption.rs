@@ -7,7 +7,7 @@ use crate::state::{
     control::Interrupt,
     fiber::{KillStep, Slot},
     object_ref::ObjectRef,
-    strand::Raise,
+    strand::TimeoutError,
     wait::{Pending, SEVERAL, Wait, WaitStatus, WakeCause},
 };
 
@@ -74,7 +74,7 @@ impl State {
     }
 
     /// Whether no hook of this fiber is known to be that of a trap handler or a finalizer.
-    pub fn may_interrupt_code(&self, slot: Slot) -> bool {
+    pub fn may_be_in_handler(&self, slot: Slot) -> bool {
         let record = self.fibers.get(slot);
         record.is_none_or(|record| !record.is_interrupted())
     }
@@ -82,14 +82,14 @@ impl State {
     /// Whether the block of a timeout that is about to begin may be in a handler that is not known yet: not in the middle of a wait.
     pub fn may_begin_in_handler(&self, slot: Slot) -> bool {
         let record = self.fibers.get(slot);
-        record.is_none_or(|record| !record.is_in_wait()) && self.may_interrupt_code(slot)
+        record.is_none_or(|record| !record.is_in_wait()) && self.may_be_in_handler(slot)
     }
 
     /// Whether a timeout of the fiber that waits for this one may be around its wait, as far as the number of hooks tells.
     #[cold]
     pub fn may_have_timeout_of_owner(&self, slot: Slot) -> bool {
         let owner = self.fibers.owner(slot);
-        self.may_interrupt_code(slot)
+        self.may_be_in_handler(slot)
             && owner.is_some_and(|owner| owner.active_hooks > 0 && !owner.is_interrupted())
     }
 
@@ -117,7 +117,7 @@ impl State {
     }
 
     /// Takes the outermost expired timeout that is to be raised in the fiber.
-    pub fn take_expired_timeout(&mut self, slot: Slot) -> Option<Raise> {
+    pub fn take_expired_timeout(&mut self, slot: Slot) -> Option<TimeoutError> {
         let raise = self.fibers.take_expired(slot);
         let are_others = self.fibers.expired(slot).is_some();
         if let Some(record) = self.fibers.get_mut(slot) {

@@ -58,14 +58,14 @@ impl Entry {
 }
 
 /// The exception (an object or a class) and the message that an expired timeout raises.
-pub type Raise = (ObjectRef, ObjectRef);
+pub type TimeoutError = (ObjectRef, ObjectRef);
 
 /// The block of a timeout.
 #[derive(Debug)]
 pub struct Timeout {
     /// From the same counter as the numbers of the fiber's waits.
     pub number: u32,
-    pub raise: Raise,
+    pub raise: TimeoutError,
     pub timer: Option<TimerId>,
     pub progress: TimeoutProgress,
     /// It ends when the garbage collector takes the fiber.

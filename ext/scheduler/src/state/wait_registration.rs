@@ -10,7 +10,7 @@ use crate::state::{
     State,
     fiber::Slot,
     object_ref::ObjectRef,
-    strand::Raise,
+    strand::TimeoutError,
     unpolled_waits::UnpolledWaits,
     wait::{FiberState, Purpose, SEVERAL, WakeCause},
 };
@@ -237,7 +237,12 @@ impl State {
     }
 
     /// Begins a timeout around a block of Ruby code. Without a limit, it expires by [`State::expire_timeout`] only.
-    pub fn begin_timeout(&mut self, slot: Slot, raise: Raise, limit: Option<Duration>) -> Token {
+    pub fn begin_timeout(
+        &mut self,
+        slot: Slot,
+        raise: TimeoutError,
+        limit: Option<Duration>,
+    ) -> Token {
         let token = self.fibers.timeout_token(slot);
         let deadline = self.event_loop.deadline(limit);
         let timer = self.event_loop.timer(deadline, token);

@@ -6,7 +6,7 @@ use super::FiberTable;
 use crate::state::{
     fiber::{FiberRecord, Slot},
     object_ref::ObjectRef,
-    strand::{Entry, Raise, Timeout, TimeoutProgress},
+    strand::{Entry, Timeout, TimeoutError, TimeoutProgress},
     wait::{Life, Wait},
 };
 
@@ -103,7 +103,7 @@ impl FiberTable {
     }
 
     /// The block of a timeout begins.
-    pub fn begin_timeout(&mut self, token: Token, raise: Raise, timer: Option<TimerId>) {
+    pub fn begin_timeout(&mut self, token: Token, raise: TimeoutError, timer: Option<TimerId>) {
         let Some(record) = self.get_mut(token.index()) else {
             return;
         };
@@ -192,7 +192,7 @@ impl FiberTable {
     }
 
     /// Takes the outermost expired timeout of the fiber: what it raises.
-    pub fn take_expired(&mut self, slot: Slot) -> Option<Raise> {
+    pub fn take_expired(&mut self, slot: Slot) -> Option<TimeoutError> {
         let (home, place) = self.expired(slot)?;
         let Entry::Timeout(timeout) = &mut self.get_mut(home)?.entries_mut()[place] else {
             return None;

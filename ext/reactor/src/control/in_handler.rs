@@ -20,8 +20,8 @@ impl Scheduler {
     /// the wait that this one is about to begin. Whether the wait is that of a handler: then no such timeout is raised in it.
     #[cold]
     pub fn is_wait_of_handler(&self, slot: Slot) -> bool {
-        let may_interrupt_code = self.state().may_interrupt_code(slot);
-        let is_wait_of_handler = may_interrupt_code && self.refuses_locks();
+        let may_be_in_handler = self.state().may_be_in_handler(slot);
+        let is_wait_of_handler = may_be_in_handler && self.refuses_locks();
         if is_wait_of_handler {
             self.state_mut().cover_code(slot);
         }
