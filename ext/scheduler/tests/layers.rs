@@ -38,7 +38,7 @@ const INSIDE: [(&str, &[&[&str]]); 3] = [
                 "interrupted_code",
                 "watcher_marks",
             ],
-            &["pending", "switch", "deadlock", "virtual_clock"],
+            &["pending", "switch"],
             &["turn", "watchers"],
             &["yielding"],
             &["park"],

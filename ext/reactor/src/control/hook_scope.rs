@@ -30,63 +30,28 @@ pub enum Entered<'a> {
 
 impl<'a> HookScope<'a> {
     /// Begins a hook in the current fiber. ThreadError in another thread, RuntimeError once closed.
-    ///
-    /// What is compiled into each hook is the usual case, and the call in it returns its result in registers. A result in memory is
-    /// written in parts and read as a whole, and the processor waits for the writes before it can read.
     pub fn enter(ruby: &Ruby, this: &'a Obj<Scheduler>) -> Result<Entered<'a>, Error> {
-        match Self::enter_in_use(this) {
-            Some(slot) => Ok(Self::entered(this, slot)),
-            None => Self::enter_unusual(ruby, this),
+        if !this.owner.is_in_use() && !this.check_owner(ruby, this.as_value())? {
+            return Ok(Entered::ForkedChild);
         }
+        Self::enter_checked(this)
     }
 
     /// As [`HookScope::enter`], where this hook has found already that the current thread may use the scheduler.
     pub fn enter_checked(this: &'a Obj<Scheduler>) -> Result<Entered<'a>, Error> {
-        let slot = Self::enter_usable(this).ok_or_else(closed)?;
-        Ok(Self::entered(this, slot))
-    }
-
-    fn entered(this: &'a Obj<Scheduler>, slot: Slot) -> Entered<'a> {
-        Entered::Usable(HookScope {
+        let fiber = current_fiber();
+        let entered = this.state_mut().enter(fiber);
+        let entered = entered.ok_or_else(|| runtime_error("this scheduler is closed"))?;
+        let slot = match entered.is_new {
+            true => Scheduler::enter_unkept(*this, entered.slot, fiber),
+            false => entered.slot,
+        };
+        Ok(Entered::Usable(HookScope {
             scheduler: this,
             object: *this,
             slot,
-        })
+        }))
     }
-
-    /// The slot of the current fiber; `None`, and nothing done, if the scheduler is closed or not known to be this thread's.
-    fn enter_in_use(this: &Obj<Scheduler>) -> Option<Slot> {
-        if !this.is_in_use() {
-            return None;
-        }
-        Self::enter_current(this)
-    }
-
-    /// The slot of the current fiber; `None` if the scheduler is closed.
-    fn enter_usable(this: &Obj<Scheduler>) -> Option<Slot> {
-        Self::enter_current(this)
-    }
-
-    fn enter_current(this: &Obj<Scheduler>) -> Option<Slot> {
-        let fiber = current_fiber();
-        let entered = this.state_mut().enter(fiber)?;
-        Some(match entered.is_new {
-            true => Scheduler::enter_unkept(*this, entered.slot, fiber),
-            false => entered.slot,
-        })
-    }
-
-    #[cold]
-    fn enter_unusual(ruby: &Ruby, this: &'a Obj<Scheduler>) -> Result<Entered<'a>, Error> {
-        match this.check_owner(ruby, this.as_value())? {
-            true => Self::enter_checked(this),
-            false => Ok(Entered::ForkedChild),
-        }
-    }
-}
-
-fn closed() -> Error {
-    runtime_error("this scheduler is closed")
 }
 
 impl Drop for HookScope<'_> {
@@ -111,7 +76,7 @@ impl Scheduler {
     /// Whether a hook may do what needs no wait without entering: the scheduler can be used, and the fiber's time slice
     /// need not be checked. ThreadError in another thread.
     pub fn can_skip_entry(&self, ruby: &Ruby, this: Value) -> Result<bool, Error> {
-        let is_usable = self.state().event_loop.reactor.is_some() && !self.slice().is_check_due();
+        let is_usable = self.state().event_loop.reactor.is_some() && !self.slice.is_check_due();
         Ok(self.check_owner(ruby, this)? && is_usable)
     }
 }

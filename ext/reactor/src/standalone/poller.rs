@@ -10,7 +10,7 @@ use magnus::{
     typed_data::Obj,
 };
 use reactor::{Backend, Events, Reactor, Ready, Token, Wait, WaitId};
-use reactor_scheduler::system::close_unless_blocking::close_unless_blocking;
+use reactor_scheduler::system::descriptor::close_unless_blocking;
 
 use crate::{
     ruby::{
