@@ -120,16 +120,15 @@ impl Registry {
 
 #[cfg(test)]
 mod tests {
-    use super::{Entry, Registry};
-
     #[test]
     fn an_entry_is_a_cache_line() {
-        assert_eq!(size_of::<Entry>(), 64);
+        assert_eq!(size_of::<super::Entry>(), 64);
     }
 
     #[cfg(unix)]
     #[test]
     fn negative_numbers_are_no_descriptors() {
+        use super::Registry;
         assert_eq!((Registry::slot(-1), Registry::slot(0)), (None, Some(0)));
     }
 }

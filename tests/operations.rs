@@ -5,11 +5,7 @@
 use std::{
     fs::{self, File},
     io::{self, Read, Seek, Write},
-    net::{TcpListener, TcpStream},
-    os::{
-        fd::{AsFd, AsRawFd, OwnedFd},
-        unix::net::UnixStream,
-    },
+    os::fd::{AsFd, AsRawFd, OwnedFd},
     path::PathBuf,
     process,
     sync::{PoisonError, RwLock},
@@ -27,13 +23,12 @@ use rustix::{
 };
 
 use asleep::ThreadState;
+use sockets::{NOW, TEST_TIMEOUT, backends, pair, tcp};
 
 #[path = "support/asleep.rs"]
 mod asleep;
-
-const NOW: Option<Duration> = Some(Duration::ZERO);
-/// A watchdog: longer than any step of these tests takes on a busy machine.
-const TEST_TIMEOUT: Option<Duration> = Some(Duration::from_secs(60));
+#[path = "support/sockets.rs"]
+mod sockets;
 
 /// Held for writing by the test that forks. Its child has a copy of all descriptors until it exits, and meanwhile a socket
 /// that another test closes would stay open.
@@ -47,10 +42,7 @@ fn on_every_driver(test: impl Fn(&mut Subject)) {
 
 /// The same, for the test that holds the lock for writing.
 fn on_every_driver_alone(test: impl Fn(&mut Subject)) {
-    for backend in Backend::ALL {
-        if backend.availability().is_err() {
-            continue;
-        }
+    for backend in backends() {
         let (_, mut driver) = Backend::open(Some(backend)).unwrap();
         if driver.operations().is_some() {
             test(&mut Subject {
@@ -103,17 +95,6 @@ impl Subject {
         let error = self.take(id).unwrap_err();
         Errno::from_io_error(&error)
     }
-}
-
-fn pair() -> (UnixStream, UnixStream) {
-    UnixStream::pair().unwrap()
-}
-
-fn tcp() -> (TcpStream, TcpStream) {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
-    let ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let (theirs, _) = listener.accept().unwrap();
-    (ours, theirs)
 }
 
 fn is_readable(source: &impl AsRawFd) -> bool {

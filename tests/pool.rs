@@ -159,29 +159,6 @@ fn a_result_comes_as_an_event() {
 }
 
 #[test]
-fn a_completion_ends_the_owners_sleep() {
-    let mut reactor = reactor(Limits::default());
-    let gate = Gate::default();
-    let mut job = submit(&mut reactor, 1, {
-        let gate = gate.clone();
-        move || gate.pass()
-    });
-    let handle = reactor.handle();
-    let opener = thread::spawn(move || {
-        eventually("the owner does not sleep", || handle.is_sleeping());
-        gate.open();
-    });
-    // Without a limit: the test hangs if the completion does not end the sleep.
-    let mut events = Events::new();
-    while events.is_empty() {
-        reactor.turn(&mut events, None).unwrap();
-    }
-    assert_eq!(events[0].token, token(1));
-    assert_eq!(job.take(), Some(Outcome::Done(())));
-    opener.join().unwrap();
-}
-
-#[test]
 fn each_of_many_jobs_is_notified_once() {
     let mut reactor = reactor(Limits {
         threads: 4,
@@ -223,36 +200,6 @@ fn jobs_run_on_up_to_the_limit_of_threads() {
 }
 
 #[test]
-fn queued_jobs_get_threads_when_the_limit_is_raised() {
-    let few = Limits {
-        threads: 1,
-        queue: 2,
-        ..Limits::default()
-    };
-    let mut reactor = reactor(few);
-    let together = Arc::new(Barrier::new(3));
-    let jobs: Vec<_> = (0..3)
-        .map(|index| {
-            let together = Arc::clone(&together);
-            let job = submit(&mut reactor, index, move || together.wait());
-            eventually("the first job does not begin", || {
-                reactor.pool().statistics().running == 1
-            });
-            job
-        })
-        .collect();
-    reactor
-        .pool()
-        .notify_when_capacity(Token::new(3, 0), WorkClass::Disk); // the queue is full
-    reactor.pool_mut().limit(Limits { threads: 3, ..few });
-    let mut indexes = notified(&mut reactor, 4);
-    indexes.sort_unstable();
-    assert_eq!(indexes, [0, 1, 2, 3]);
-    assert_eq!(jobs.len(), 3);
-    assert_eq!(reactor.pool().statistics().threads, 3);
-}
-
-#[test]
 fn an_idle_thread_ends_in_the_end() {
     let mut reactor = reactor(Limits {
         idle: Duration::from_millis(1),
@@ -266,35 +213,6 @@ fn an_idle_thread_ends_in_the_end() {
     let mut job = submit(&mut reactor, 11, || 1);
     notified(&mut reactor, 1);
     assert_eq!(job.take(), Some(Outcome::Done(1)));
-}
-
-#[test]
-fn network_work_leaves_threads_to_disk_work() {
-    let mut reactor = reactor(Limits {
-        threads: 3,
-        network: 2,
-        ..Limits::default()
-    });
-    let (gate, census) = (Gate::default(), Census::default());
-    let slow: Vec<_> = (0..10)
-        .map(|index| {
-            let (gate, census) = (gate.clone(), census.clone());
-            let work = move || {
-                census.enter();
-                gate.pass();
-                census.leave();
-            };
-            let pool = reactor.pool_mut();
-            pool.submit(token(index), WorkClass::Network, work).unwrap()
-        })
-        .collect();
-    let mut job = submit(&mut reactor, 99, || "not behind them");
-    assert_eq!(notified(&mut reactor, 1), [99]);
-    assert_eq!(job.take(), Some(Outcome::Done("not behind them")));
-    eventually("two have not begun", || census.now() == 2);
-    gate.open();
-    assert_eq!(notified(&mut reactor, 10).len(), slow.len());
-    assert_eq!(census.most(), 2);
 }
 
 #[test]

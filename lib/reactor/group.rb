@@ -28,9 +28,6 @@ module Reactor
     Interruption = Class.new(Exception)
     private_constant :Interruption
 
-    # @return [Array<Exception>] what tasks and the block have raised so far, the first one first
-    attr_reader :errors
-
     # @api private
     def initialize(scheduler, limit, timeout, discard)
       @scheduler = scheduler
@@ -40,8 +37,7 @@ module Reactor
       @owner = Fiber.current
       @stop = Interruption.new("the group has ended")
       @running = {}.compare_by_identity
-      @errors = []
-      @known = {}.compare_by_identity # the same errors
+      @errors = Set.new.compare_by_identity
       @closed = false
       @tasks = [] unless discard
       @ended = [] unless discard # tasks that #first has not taken, in the order in which they ended
@@ -123,6 +119,9 @@ module Reactor
       (others + own).each(&:cancel)
       self
     end
+
+    # @return [Array<Exception>] what tasks and the block have raised so far, the first one first
+    def errors = @errors.to_a
 
     # @return [Integer] tasks that run
     def size = @running.size
@@ -226,10 +225,8 @@ module Reactor
     end
 
     def fail_with(error)
-      return if @known.key?(error) # the same one, by Task#value
+      return unless @errors.add?(error) # the same one comes again by Task#value
 
-      @known[error] = true
-      @errors << error
       @scheduler.interrupt(@interruption) if @interruption && !@closed
       close
     end

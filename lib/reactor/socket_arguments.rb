@@ -49,9 +49,6 @@ module Reactor
     # The keyword options of Ruby's own Socket.tcp.
     TCP_OPTIONS = Socket.method(:tcp).parameters.filter_map { |kind, name| name if kind == :key }.freeze
 
-    # Ruby's own, also if the program replaces Addrinfo.getaddrinfo.
-    GETADDRINFO = Addrinfo.method(:getaddrinfo).unbind
-
     private_constant :PLAIN_ADDRESS, :MAYBE_ADDRESS, :PORT, :SPECIAL_HOSTS, :MAX_HOST_BYTES
 
     class << self
@@ -61,13 +58,13 @@ module Reactor
         text = String.try_convert(host)
         return if text.nil? || SPECIAL_HOSTS.include?(text) || text.bytesize > MAX_HOST_BYTES
 
-        text if text.encoding.ascii_compatible? && !text.b.include?("\0")
+        text if text.encoding.ascii_compatible? && !text.b.match?(/\0|\n\z/)
       end
 
       # @param text [String]
       # @return [Boolean] whether it is an address, with or without a zone
       def address?(text)
-        text.b.match?(MAYBE_ADDRESS) && !!parse(text, nil, nil, :STREAM, nil, Socket::AI_NUMERICHOST)
+        text.b.match?(MAYBE_ADDRESS) && !!Fiber.blocking { Addrinfo.getaddrinfo(text, nil, nil, :STREAM, nil, Socket::AI_NUMERICHOST) }
       rescue SocketError
         false
       end
@@ -85,22 +82,6 @@ module Reactor
         when nil then true
         when Integer then service.between?(0, 0xffff)
         else String === service && service.ascii_only? && service.match?(PORT) && service.to_i <= 0xffff
-        end
-      end
-
-      # @param prefix [String] for example "AF_"
-      # @param value [Integer, String, Symbol, nil] a number, or the name of a constant of Socket with or without the prefix
-      # @return [Integer, nil] 0 for nil; nil if there is no constant of that name
-      def constant(prefix, value)
-        case value
-        when nil then 0
-        when Integer then value
-        when String, Symbol
-          text = value.to_s
-          return unless text.ascii_only?
-
-          name = [text, prefix + text].find { |known| known.match?(/\A[A-Z]\w*\z/) && Socket.const_defined?(known) }
-          name && Socket.const_get(name)
         end
       end
 
@@ -124,15 +105,6 @@ module Reactor
         return IO::TimeoutError.new("user specified timeout for #{target}") if TCP_OPTIONS.include?(:open_timeout)
 
         Errno::ETIMEDOUT.new("user specified timeout")
-      end
-
-      private
-
-      # Other Ractors than the main one cannot read the constant.
-      def parse(*arguments)
-        return GETADDRINFO.bind_call(Addrinfo, *arguments) if Ractor.current.equal?(Ractor.main)
-
-        Fiber.blocking { Addrinfo.getaddrinfo(*arguments) }
       end
     end
   end

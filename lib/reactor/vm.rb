@@ -22,7 +22,44 @@ module Reactor
     # none do so. By identity, because a call of `hash` would look for interrupts.
     UNBLOCK_MASK = ((RUBY_VERSION.split(".").map(&:to_i) <=> [3, 4, 7]) < 0 ? { Object => :never } : {}).compare_by_identity.freeze
 
+    # Gives new fibers control on behalf of blocking ones. If there is no memory for the stack of a new fiber and the current fiber is
+    # blocking, the VM counts one blocking fiber too few from then on, and no fiber of the thread has a scheduler any more. So a fiber
+    # that is not blocking makes the switch. What interrupts it ends it, and is raised in the root fiber.
+    class Starter
+      def initialize
+        @thread = Thread.current
+        @fiber = Fiber.new(blocking: false, storage: nil) do |maker|
+          asker, fiber, arguments = maker.transfer
+          while true
+            asker, fiber, arguments = begin
+              fiber.transfer(*arguments)
+            rescue FiberError => error
+              asker.transfer(error)
+            end
+          end
+        end
+        @fiber.transfer(Fiber.current) # so it gets its stack at once
+      end
+
+      # @return [Boolean]
+      def usable? = @fiber.alive? && @thread.equal?(Thread.current)
+
+      # @return what the current fiber is given when it has control again
+      # @raise [FiberError] no memory
+      def start(fiber, *arguments)
+        answer = @fiber.transfer(Fiber.current, fiber, arguments)
+        answer.is_a?(FiberError) ? raise(answer) : answer
+      end
+    end
+
     class << self
+      # @return [Boolean] whether a trap handler runs, or a finalizer that the VM has put off: it can take no lock
+      def in_trap_handler?
+        Thread::Mutex.new.synchronize { false }
+      rescue ThreadError
+        true
+      end
+
       # Reports an error that ended a fiber, as Ruby reports one that ends a thread. An error of the report is dropped, as Ruby does.
       #
       # @param fiber [Fiber, #inspect]

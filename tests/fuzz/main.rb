@@ -53,7 +53,7 @@ module Fuzz
       say "fuzz: Ruby #{RUBY_VERSION}, threads against #{@backends.join(", ")}, --seed #{@options.seed}"
       jobs = @options.program ? 1 : @options.jobs
       Array.new(jobs) { Thread.new { work } }.each(&:join)
-      say "note: fuzz on Ruby #{RUBY_VERSION}: #{@counts[:programs]} programs (--seed #{@options.seed} to #{@next - 1}), #{@counts[:differences]} differences, " \
+      say "fuzz on Ruby #{RUBY_VERSION}: #{@counts[:programs]} programs (--seed #{@options.seed} to #{@next - 1}), #{@counts[:differences]} differences, " \
           "#{@counts[:known]} known, #{@counts[:rare]} that did not come again, #{@counts[:undetermined]} programs that differ on threads from run to run"
       @counts[:differences].zero?
     end

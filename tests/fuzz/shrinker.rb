@@ -3,16 +3,8 @@
 require_relative "program"
 
 module Fuzz
-  # Finds the smallest program that still differs: removes tasks, then operations, then simplifies what is left.
+  # Finds the smallest program that still differs: removes tasks, then operations, then what ends their waits.
   class Shrinker
-    # What a value becomes if it can. The first that still differs stays.
-    SIMPLER = {
-      kind: %w[pop pipe.readpartial pipe.wait_readable sleep], holder: %w[thread], own: [false], monitor: [false], resumed: [false],
-      rescue: %w[none standard], around: %w[none far guard], delay: [0], from: %w[here], handled: [nil], conductor: %w[fiber],
-      handler: [nil, "sleep 0.01"], ending: %w[finish], seconds: [60],
-      storage: [nil], size: [10, 300], source: %w[file]
-    }.freeze
-
     # @param limit [Numeric] seconds after which the smallest program found so far is the result
     # @yield [program] whether it still differs
     def initialize(limit, &differs)
@@ -68,7 +60,7 @@ module Fuzz
       data = program.data
       tasks = data[:tasks].each_index.map { |number| ->(copy) { copy[:tasks].delete_at(number) } }
       paths = data[:tasks].each_index.flat_map { |number| paths(data[:tasks][number], [:tasks, number]) }
-      tasks + tails(data) + removals(paths) + unwrappings(data, paths) + simplifications(data, paths)
+      tasks + tails(data) + removals(paths) + unwrappings(data, paths) + endings(data, paths)
     end
 
     # What a task does last.
@@ -99,38 +91,10 @@ module Fuzz
       end
     end
 
-    def simplifications(data, paths)
-      holders = [[], *paths, *data[:shares].each_index.map { |number| [:shares, number] }]
-      holders.flat_map do |path|
-        holder = path.empty? ? data : data.dig(*path)
-        values = changes(holder, path)
-        steps = (holder[:by] || []).each_index.flat_map do |number|
-          [*(removal(path, number) if number < holder[:by].size - 1), *changes(holder[:by][number], [*path, :by, number])]
-        end
-        steps + values
-      end
-    end
-
-    def removal(path, number) = ->(copy) { copy.dig(*path)[:by].delete_at(number) }
-
-    def changes(holder, path)
-      SIMPLER.flat_map do |key, values|
-        next [] unless holder[key]
-
-        better = values.take_while { |value| value != holder[key] }.select { |value| fits?(holder, key, value) }
-        better.map { |value| ->(copy) { (path.empty? ? copy : copy.dig(*path))[key] = value } }
-      end
-    end
-
-    # A simpler wait can be ended in the same way.
-    def fits?(holder, key, value)
-      case key
-      when :kind
-        wait = WAITS.fetch(value)
-        (holder[:seconds] ? wait.timed : (holder[:op] || wait.shared)) && holder[:by].all? { |step| Program.possible?(value, step[:do]) }
-      when :seconds then holder[:op] == "timeout" && holder[key] > value
-      else true
-      end
+    # What happens to a wait before it is ended.
+    def endings(data, paths)
+      waits = [*paths, *data[:shares].each_index.map { |number| [:shares, number] }].select { |path| data.dig(*path)[:by] }
+      waits.flat_map { |path| (data.dig(*path)[:by].size - 1).times.map { |number| ->(copy) { copy.dig(*path)[:by].delete_at(number) } } }
     end
 
     def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)

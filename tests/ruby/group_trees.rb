@@ -37,13 +37,12 @@ module GroupTrees
 
   # Grows trees in the current fiber, and lists the violations.
   class World
-    attr_reader :violations, :log, :counts
+    attr_reader :violations, :log
 
     def initialize(seed)
       @random = Random.new(seed)
       @violations = []
       @log = []
-      @counts = Hash.new(0)
       @nodes = []
       @mutex = Thread::Mutex.new
       @holders = 0
@@ -68,8 +67,8 @@ module GroupTrees
         node = @nodes.sample(random: @random) or next
         seen = node.seen.sample(random: @random)
         case @random.rand(6)
-        when 0, 1 then seen&.task&.cancel and count(:cancelled_alone)
-        when 2 then node.group.cancel and count(:cancelled_groups)
+        when 0, 1 then seen&.task&.cancel
+        when 2 then node.group.cancel
         when 3 then raise_in(seen) if seen&.fiber&.alive?
         end
       end
@@ -77,12 +76,10 @@ module GroupTrees
 
     private
 
-    def count(what) = @counts[what] += 1
     def violated(what) = @violations << what
     def span = @random.rand(4).zero? ? 0 : @random.rand * 0.002
 
     def raise_in(seen)
-      count(:raises)
       seen.fiber.raise(FromOutside)
     end
 
@@ -120,7 +117,6 @@ module GroupTrees
       seen = Seen.new
       seen.task = node.group.async { work(node, seen, depth) }
       node.seen << seen
-      count(:tasks)
     end
 
     # Nothing waits in the outermost clauses, so errors reach the group in the order in which they are seen here.
@@ -138,7 +134,6 @@ module GroupTrees
     ensure
       seen.outcome ||= :cancelled
       node.live -= 1
-      count(seen.outcome)
     end
 
     def steps(node, seen, depth)

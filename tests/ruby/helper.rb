@@ -46,8 +46,6 @@ class ReactorTest < Minitest::Test
   BACKEND = Reactor.backend
   # Argument order and meaning of io_read and io_write: 4 from Ruby 4.1 on.
   CONTRACT = defined?(IO::Buffer::VERSION) && IO::Buffer::VERSION >= 3 ? 4 : 3
-  NOTES = []
-  SKIPS = []
 
   # Limit of every wait in a test, in seconds. Only a hang reaches it: it is extended while the processes of the test have
   # something to run.
@@ -224,14 +222,6 @@ class ReactorTest < Minitest::Test
   def ms(count) = count * (STRESS ? 0.03 : 0.001)
 
   def skip_under_stress = (skip "too many allocations for GC.stress" if STRESS)
-
-  def skip(message = nil, *)
-    SKIPS << [message.to_s, "#{self.class}##{name}"]
-    super
-  end
-
-  # Prints a measured number or a known gap at the end of the run.
-  def note(text) = NOTES << "#{self.class}##{name}: #{text}"
 
   def clock = Process.clock_gettime(Process::CLOCK_MONOTONIC)
 
@@ -438,8 +428,6 @@ class ReactorTest < Minitest::Test
 end
 
 Minitest.after_run do
-  ReactorTest::NOTES.each { |text| puts "note: #{text}" }
-  ReactorTest::SKIPS.group_by(&:first).sort.each { |reason, list| puts "skipped: #{reason} (#{list.map(&:last).sort.join(", ")})" }
   unless OwnWarnings::SEEN.empty?
     puts "warnings from our own files:", OwnWarnings::SEEN.uniq
     exit 1

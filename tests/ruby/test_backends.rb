@@ -74,6 +74,9 @@ class TestBackends < ReactorTest
     assert_kind_of Reactor::PortableScheduler, scheduler
     assert_equal :select, scheduler.backend
     assert_instance_of Reactor::Scheduler::Portable, scheduler unless select_backend?
+    assert_kind_of Reactor::Scheduler, scheduler
+    assert_operator Reactor::Scheduler, :===, scheduler
+    refute_operator Class.new(Reactor::Scheduler), :===, scheduler
     scheduler.close
   end
 

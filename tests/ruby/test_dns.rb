@@ -152,7 +152,7 @@ class TestDns < ReactorTest
       stats = scheduler.stats
     end
     assert_operator ticks, :>, 1, "no other fiber ran"
-    assert_operator most - before, :<, 30, "threads"
+    assert_operator most - before, :<, Socket.respond_to?(:tcp_fast_fallback) ? 30 : 130, "threads" # Socket.tcp of 3.3 takes one for each
     assert_operator stats.fetch(:pool_threads), :<=, 64 if stats.key?(:pool_threads) # 48 of them for lookups
   end
 
@@ -237,6 +237,7 @@ class TestDns < ReactorTest
         Fiber.set_scheduler(Reactor::Scheduler.new)
         Fiber.schedule do
           TCPSocket.new("elsewhere.test", server.addr[1]).close
+          $VERBOSE = nil
           Addrinfo.define_singleton_method(:getaddrinfo) do |host, *rest, **|
             raise SocketError, "replaced" if host == "nowhere.test"
 

@@ -351,18 +351,18 @@ class TestGroup < ReactorTest
   end
 
   def test_an_error_that_is_raised_again_by_value_is_one_error
-    errors = nil
+    failed = nil
     assert_raises(KeyError) do
       in_fiber do
         Reactor.group do |group|
-          errors = group.errors
+          failed = group
           failing = group.async { sleep 0.001; raise KeyError }
           2.times { group.async { failing.value } }
           failing.value
         end
       end
     end
-    assert_equal [KeyError], errors.map(&:class)
+    assert_equal [KeyError], failed.errors.map(&:class)
   end
 
   # SystemExit, for example.

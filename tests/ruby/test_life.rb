@@ -208,7 +208,7 @@ class TestLife < ReactorTest
         found << "#{place}::#{name}" unless Ractor.shareable?(value)
       end
     end
-    assert_equal ["Reactor::SocketArguments::GETADDRINFO"], found
+    assert_empty found
     assert_operator seen.size, :>, 30, "is this test blind?"
   end
 
@@ -416,7 +416,6 @@ class TestLife < ReactorTest
       end
     RUBY
     grown, left = out.lines(chomp: true)
-    note "#{count / 2} descriptors opened, waited for and dropped: #{grown} kB more resident memory"
     assert_operator grown.to_i, :<, 5_000
     assert_equal "0", left, "timers"
   end

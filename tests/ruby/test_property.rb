@@ -18,7 +18,6 @@ class TestProperty < ReactorTest
     world = Interleaving::World.new(SEED, SECONDS, ENOUGH)
     $stderr.puts "SEED=#{SEED}" # printed first, because the test may hang
     run_scheduler(within: SECONDS + TEST_TIMEOUT) { world.run }
-    note "SEED=#{SEED}: #{world.counts.map { |what, count| "#{count} #{what}" }.join(", ")}"
     assert_equal [], world.violations.first(5), "#{world.violations.size} violations with SEED=#{SEED}"
   end
 
@@ -32,7 +31,6 @@ class TestProperty < ReactorTest
       Fiber.schedule { world.run(TREES) }
       scheduler.run
     end
-    note "SEED=#{SEED}: #{world.counts.map { |what, count| "#{count} #{what}" }.join(", ")}"
     assert_equal [], world.violations.first(5), "#{world.violations.size} violations with SEED=#{SEED}"
   end
 

@@ -67,7 +67,7 @@ class TestRealInput < ReactorTest
   end
 
   # CLIENTS conversations of lines; each line is answered after all clients have sent one.
-  def converse(listener, connect)
+  def converse(listener, line, &connect)
     got = {}
     all_asked = gate(CLIENTS)
     run_scheduler do
@@ -75,9 +75,10 @@ class TestRealInput < ReactorTest
         CLIENTS.times do
           peer = listener.accept
           Fiber.schedule do
-            while (line = peer.gets)
+            peer.accept if peer.is_a?(OpenSSL::SSL::SSLSocket)
+            while (asked = peer.gets)
               all_asked.call
-              peer.puts(line.chomp.reverse)
+              peer.puts(asked.chomp.reverse)
             end
             peer.close
           end
@@ -86,24 +87,40 @@ class TestRealInput < ReactorTest
       CLIENTS.times do |i|
         Fiber.schedule do
           socket = connect.call
-          got[i] = Array.new(3) { |n| socket.puts("line #{i} #{n}"); socket.gets }
+          got[i] = Array.new(3) { |n| socket.puts("#{line} #{i} #{n}"); socket.gets }
           socket.close
         end
       end
     end
-    assert_equal (0...CLIENTS).to_h { |i| [i, Array.new(3) { |n| "#{"line #{i} #{n}".reverse}\n" }] }, got
+    assert_equal (0...CLIENTS).to_h { |i| [i, Array.new(3) { |n| "#{"#{line} #{i} #{n}".reverse}\n" }] }, got
   end
 
   def test_tcp_conversations
     server = track(TCPServer.new("127.0.0.1", 0))
-    converse(server, -> { TCPSocket.new("127.0.0.1", server.addr[1]) })
+    converse(server, "line") { TCPSocket.new("127.0.0.1", server.addr[1]) }
   end
 
   def test_unix_conversations
     Dir.mktmpdir do |dir|
-      path = File.join(dir, "s")
-      server = track(UNIXServer.new(path))
-      converse(server, -> { UNIXSocket.new(path) })
+      server = track(UNIXServer.new(path = File.join(dir, "s")))
+      converse(server, "line") { UNIXSocket.new(path) }
+    end
+  end
+
+  def test_openssl_conversations
+    context = tls_context
+    tcp = track(TCPServer.new("127.0.0.1", 0))
+    server = OpenSSL::SSL::SSLServer.new(tcp, context)
+    server.start_immediately = false
+    trusted = OpenSSL::X509::Store.new.tap { |store| store.add_cert(context.cert) }
+    converse(server, "line" * 25_000) do
+      client = OpenSSL::SSL::SSLContext.new.tap { |made| made.set_params(verify_mode: OpenSSL::SSL::VERIFY_PEER, cert_store: trusted) }
+      OpenSSL::SSL::SSLSocket.new(TCPSocket.new("127.0.0.1", tcp.addr[1]), client).tap do |socket|
+        socket.sync_close = true
+        socket.hostname = "localhost"
+        socket.connect
+        socket.post_connection_check("localhost")
+      end
     end
   end
 
@@ -124,49 +141,6 @@ class TestRealInput < ReactorTest
       Fiber.schedule { stages.last[0].each_line(chomp: true) { |line| got << line } }
     end
     assert_equal sent.map { |item| "#{item}.0.1.2.3.4.5.6.7" }, got
-  end
-
-  def test_openssl_client_and_server
-    context = tls_context
-    tcp = track(TCPServer.new("127.0.0.1", 0))
-    server = OpenSSL::SSL::SSLServer.new(tcp, context)
-    server.start_immediately = false
-    trusted = OpenSSL::X509::Store.new.tap { |store| store.add_cert(context.cert) }
-    payload = Random.new(4).bytes(200_000)
-    got = {}
-    all_asked = gate(CLIENTS)
-    run_scheduler do
-      Fiber.schedule do
-        CLIENTS.times do
-          peer = server.accept
-          Fiber.schedule do
-            peer.accept
-            size = peer.gets.to_i
-            body = peer.read(size)
-            all_asked.call
-            peer.write(body.reverse)
-            peer.close
-          end
-        end
-      end
-      CLIENTS.times do |i|
-        Fiber.schedule do
-          client_context = OpenSSL::SSL::SSLContext.new
-          client_context.set_params(verify_mode: OpenSSL::SSL::VERIFY_PEER, cert_store: trusted)
-          socket = OpenSSL::SSL::SSLSocket.new(TCPSocket.new("127.0.0.1", tcp.addr[1]), client_context)
-          socket.sync_close = true
-          socket.hostname = "localhost"
-          socket.connect
-          socket.post_connection_check("localhost")
-          mine = payload.byteslice(i * 10, 100_000)
-          socket.puts mine.bytesize
-          socket.write(mine)
-          got[i] = socket.read == mine.reverse
-          socket.close
-        end
-      end
-    end
-    assert_equal (0...CLIENTS).to_h { |i| [i, true] }, got
   end
 
   def test_http_threads_processes_and_queues_concurrently

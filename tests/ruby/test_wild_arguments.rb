@@ -133,17 +133,12 @@ class TestWildArguments < ReactorTest
     assert_equal [4, %i[other copied]], [copied, log]
   end
 
-  def test_a_copy_from_a_pipe_that_blocks_stops_no_other_fiber
+  def test_a_copy_from_a_pipe_that_blocks_or_a_terminal_stops_no_other_fiber
     r, w = pipe
-    to, = pipe.reverse
     r.nonblock = false
-    check_copy(r, to, -> { w.syswrite("text") }, nil)
-  end
-
-  def test_a_copy_from_a_terminal_stops_no_other_fiber
+    check_copy(r, pipe.last, -> { w.syswrite("text") }, nil)
     master, terminal = PTY.open.each { |io| track(io) }
-    to, = pipe.reverse
-    check_copy(terminal, to, -> { master.syswrite("text\n") }, nil)
+    check_copy(terminal, pipe.last, -> { master.syswrite("text\n") }, nil)
   end
 
   def test_a_copy_from_a_file_to_a_full_pipe_that_blocks_stops_no_other_fiber
@@ -163,28 +158,8 @@ class TestWildArguments < ReactorTest
   def test_the_host_of_a_lookup_may_be_any_object_with_to_str
     host = Struct.new(:to_str).new("127.0.0.1")
     in_fiber do |scheduler|
-      assert_equal ["127.0.0.1"], scheduler.resolve(host, nil, Socket::AF_INET, Socket::SOCK_STREAM).map(&:ip_address)
+      assert_equal ["127.0.0.1"], scheduler.resolve(host).map(&:ip_address)
       assert_raises(TypeError) { scheduler.lookup(Object.new, nil, 0, 0, 0, 0) }
-    end
-  end
-
-  # On select its arguments reached Ruby's getaddrinfo in a blocking fiber or in another thread, where such an object held the loop.
-  def test_the_numbers_of_a_lookup_are_asked_in_the_fiber_which_may_wait_for_them
-    waiting = Struct.new(:scheduler, :fiber, :answer) do
-      def to_int
-        raise "asked where a wait holds the thread" if Fiber.current.blocking? || !Fiber.current.equal?(fiber)
-
-        scheduler.timeout_after(0, IOError) { sleep }
-      rescue IOError
-        answer
-      end
-    end
-    in_fiber do |scheduler|
-      own = Fiber.current
-      numbers = [Socket::AF_INET, Socket::SOCK_STREAM, 0, 0].map { |number| waiting.new(scheduler, own, number) }
-      assert_equal ["127.0.0.1"], scheduler.resolve("127.0.0.1", nil, *numbers).map(&:ip_address)
-      [nil, "1", Object.new].each { |odd| assert_raises(TypeError) { scheduler.lookup("127.0.0.1", nil, 0, 0, 0, odd) } }
-      [2**31, 2**64, 1e300].each { |large| assert_raises(RangeError) { scheduler.lookup("127.0.0.1", nil, 0, 0, 0, large) } }
     end
   end
 

@@ -8,7 +8,6 @@ module Runner
     def initialize(output)
       @output = output
       @tally = Tally.zero
-      @notes = []
       @ran = Hash.new { |hash, id| hash[id] = [] }     # test => the parts in which it ran
       @skipped = Hash.new { |hash, id| hash[id] = {} } # test => { part => reason }
     end
@@ -22,7 +21,7 @@ module Runner
       steps.each { |step| @output.puts step.details if step.failed? }
       # A step that cannot run here prints the reason last.
       steps.each { |step| @output.puts "        #{File.readlines(step.log).last}" if !step.group && tally.skipped.positive? && tally.passed.zero? }
-      steps.each { |step| @notes.concat(step.notes); step.results.each { |result| record(name, result) } }
+      steps.each { |step| step.results.each { |result| record(name, result) } }
       @output.flush
     end
 
@@ -38,7 +37,6 @@ module Runner
     end
 
     def summary(seconds)
-      @notes.uniq.sort.each { |note| @output.puts "note: #{note}" }
       print_skips
       @output.printf("in %d s:\n%s\n", seconds, @tally)
     end

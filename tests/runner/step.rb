@@ -73,8 +73,6 @@ module Runner
       ["    | #{name}", *shown, "    | #{@status}"].join("\n")
     end
 
-    def notes = File.foreach(@log).filter_map { |line| line.scrub[/\Anote: (.*)/, 1] }
-
     # The result of each test: see {Counts.results}.
     def results = File.exist?(@results) ? Counts.results(@results) : []
 

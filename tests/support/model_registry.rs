@@ -62,15 +62,6 @@ impl Table {
     }
 }
 
-/// The directions that a call may name.
-#[derive(Clone, Copy, Default)]
-struct Named {
-    asked: u8,
-    wanted: u8,
-    registered: u8,
-    rest: u8,
-}
-
 #[derive(Clone, Copy, Default)]
 struct Record {
     registered: u8,
@@ -155,13 +146,12 @@ impl<'table> Expected<'table> {
         } else {
             "all asked directions | one of them not drained"
         };
-        let named = Named {
-            asked,
-            wanted: self.wanted(number),
-            registered: record.registered,
-            ..Named::default()
-        };
-        match self.driver_call(row, number, named) {
+        let named = [
+            ("asked", asked),
+            ("wanted", self.wanted(number)),
+            ("registered", record.registered),
+        ];
+        match self.driver_call(row, number, &named) {
             None => {}
             Some(made) => {
                 let begun = match (made.call, made.answer) {
@@ -238,7 +228,7 @@ impl<'table> Expected<'table> {
 
     pub fn deregister(&mut self, number: Descriptor) {
         if self.is_registered(number) {
-            self.driver_call("deregister | something", number, Named::default());
+            self.driver_call("deregister | something", number, &[]);
             self.abandon(number, Some(Ready::ERROR));
         } else {
             self.no_call("deregister | nothing");
@@ -365,7 +355,7 @@ impl<'table> Expected<'table> {
             } else {
                 "a hang-up or an error alone | none"
             };
-            self.driver_call(row, number, Named::default());
+            self.driver_call(row, number, &[]);
             self.abandon(number, Some(Ready::ERROR));
             return;
         }
@@ -375,15 +365,12 @@ impl<'table> Expected<'table> {
             self.no_call("a direction, for the first time | none for it");
         } else if rest == 0 {
             let row = "all registered directions, noted as spurious | none";
-            self.driver_call(row, number, Named::default());
+            self.driver_call(row, number, &[]);
             self.abandon(number, Some(Ready::ERROR));
         } else {
             let row = "a direction that is noted as spurious | none for it";
-            let named = Named {
-                rest,
-                ..Named::default()
-            };
-            let made = self.driver_call(row, number, named).unwrap();
+            let made = self.driver_call(row, number, &[("the rest", rest)]);
+            let made = made.unwrap();
             _ = self.rearmed(number, made);
         }
     }
@@ -400,11 +387,8 @@ impl<'table> Expected<'table> {
     /// The registration is made again: `Ok(false)` if the file is not polled.
     fn again(&mut self, row: &str, number: Descriptor) -> Result<bool, ()> {
         let registered = self.record(number).registered;
-        let named = Named {
-            registered,
-            ..Named::default()
-        };
-        let made = self.driver_call(row, number, named).unwrap();
+        let made = self.driver_call(row, number, &[("registered", registered)]);
+        let made = made.unwrap();
         self.rearmed(number, made)
     }
 
@@ -480,24 +464,19 @@ impl<'table> Expected<'table> {
         assert_eq!(self.table.call(row), "none", "{row}");
     }
 
-    /// Takes the call that the row names from the calls that were made.
-    fn driver_call(&self, row: &str, number: Descriptor, named: Named) -> Option<Made> {
-        let bits = |bits| Interest::from_bits(bits).unwrap();
-        let Named {
-            asked,
-            wanted,
-            registered,
-            rest,
-        } = named;
-        let expected = match self.table.call(row) {
+    /// Takes the call that the row names from the calls that were made. `named`: the sets of directions that it may name.
+    fn driver_call(&self, row: &str, number: Descriptor, named: &[(&str, u8)]) -> Option<Made> {
+        let call = self.table.call(row);
+        let (call, sets) = call.split_once('(').unwrap_or((call, ""));
+        let set = |name| named.iter().find(|(known, _)| *known == name).unwrap().1;
+        let interest = || {
+            let sets = sets.trim_end_matches(')').split(" and ").map(set);
+            Interest::from_bits(sets.fold(0, |all, set| all | set)).unwrap()
+        };
+        let expected = match call {
             "none" => return None,
-            "register(asked)" => Call::Register(number, bits(asked)),
-            "reregister(asked and wanted)" => Call::Reregister(number, bits(asked | wanted)),
-            "reregister(registered and asked)" => {
-                Call::Reregister(number, bits(registered | asked))
-            }
-            "reregister(registered)" => Call::Reregister(number, bits(registered)),
-            "reregister(the rest)" => Call::Reregister(number, bits(rest)),
+            "register" => Call::Register(number, interest()),
+            "reregister" => Call::Reregister(number, interest()),
             "deregister" => Call::Deregister(number),
             other => panic!("what is {other:?}?"),
         };

@@ -10,5 +10,4 @@ pub mod io_transfer;
 pub mod io_wait;
 pub mod observe;
 pub mod timeout;
-pub mod virtual_time;
 pub mod watching;

@@ -27,9 +27,8 @@ use reactor::Backend;
 
 use control::scheduler::Scheduler;
 use hooks::{
-    block, blocking_operation, closing, fiber_lifecycle, for_patches,
-    io_transfer::{read_or_write, read_or_write_at},
-    io_wait, observe, timeout, virtual_time, watching,
+    block, blocking_operation, closing, fiber_lifecycle, for_patches, io_transfer, io_wait,
+    observe, timeout, watching,
 };
 use ruby::{error, fiber, hidden_number, io_facts, object, ractor, thread};
 use standalone::{
@@ -116,9 +115,9 @@ fn define_methods(class: RClass) -> Result<(), Error> {
     class.define_method("keep_births", method!(observe::keep_births, 0))?;
     class.define_method("trace_start", method!(observe::start_trace, 1))?;
     class.define_method("trace_stop", method!(observe::stop_trace, 0))?;
-    class.define_method("virtual_time", method!(virtual_time::freeze, 1))?;
-    class.define_method("virtual_elapsed", method!(virtual_time::elapsed, 0))?;
-    class.define_method("virtual_hold", method!(virtual_time::hold, 1))?;
+    class.define_method("virtual_time", method!(observe::freeze_clock, 1))?;
+    class.define_method("virtual_elapsed", method!(observe::virtual_elapsed, 0))?;
+    class.define_method("virtual_hold", method!(observe::hold_clock, 1))?;
     class.define_method("shutdown", method!(fiber_lifecycle::shutdown, 0))?;
     class.define_method("drain", method!(fiber_lifecycle::drain, 0))?;
     class.define_method("cancel", method!(fiber_lifecycle::cancel, 0))?;
@@ -217,19 +216,19 @@ fn buffer_contract(ruby: &Ruby) -> u8 {
 /// Also `NativeScheduler.define_transfers(class, contract)`, which lets the tests run both versions on any Ruby.
 fn define_transfers(class: RClass, contract: u8) -> Result<(), Error> {
     if contract >= 4 {
-        class.define_method("io_read", method!(read_or_write::<false, 4>, -1))?;
-        class.define_method("io_write", method!(read_or_write::<true, 4>, -1))?;
-        class.define_method("io_pread", method!(read_or_write_at::<false, 4>, -1))?;
+        class.define_method("io_read", method!(io_transfer::next::<false, 4>, -1))?;
+        class.define_method("io_write", method!(io_transfer::next::<true, 4>, -1))?;
+        class.define_method("io_pread", method!(io_transfer::at::<false, 4>, -1))?;
     } else {
-        class.define_method("io_read", method!(read_or_write::<false, 3>, -1))?;
-        class.define_method("io_write", method!(read_or_write::<true, 3>, -1))?;
-        class.define_method("io_pread", method!(read_or_write_at::<false, 3>, -1))?;
+        class.define_method("io_read", method!(io_transfer::next::<false, 3>, -1))?;
+        class.define_method("io_write", method!(io_transfer::next::<true, 3>, -1))?;
+        class.define_method("io_pread", method!(io_transfer::at::<false, 3>, -1))?;
     }
     // Before Ruby 4.0 (interface version 3) IO#pwrite would call its hook in the middle of a blocking region.
     match (ruby::INTERFACE, contract) {
         (..3, _) => Ok(()),
-        (_, ..4) => class.define_method("io_pwrite", method!(read_or_write_at::<true, 3>, -1)),
-        _ => class.define_method("io_pwrite", method!(read_or_write_at::<true, 4>, -1)),
+        (_, ..4) => class.define_method("io_pwrite", method!(io_transfer::at::<true, 3>, -1)),
+        _ => class.define_method("io_pwrite", method!(io_transfer::at::<true, 4>, -1)),
     }
 }
 

@@ -1,9 +1,7 @@
 //! What a fiber parks for: one file for each kind of wait.
 
-pub mod any;
 pub mod block;
 pub mod driver_operation;
-pub mod interrupt;
 pub mod lookup;
 pub mod readiness;
 pub mod work;

@@ -32,7 +32,6 @@ pub mod observation;
 pub mod pool_work;
 pub mod ready_queue;
 mod send_batching;
-mod slab;
 mod strand;
 pub mod time_slice;
 pub mod token_mark;
@@ -86,7 +85,7 @@ impl State {
     pub fn for_each_object(&self, mut visit: impl FnMut(ObjectRef)) {
         let running = self.control.running;
         self.fibers.for_each_object(running, &mut visit);
-        let watchers = self.watchers.records().values();
+        let watchers = self.watchers.values();
         watchers.for_each(|record| visit(record.io));
         self.control.for_each_object(&mut visit);
         self.pins.for_each_object(&mut visit);
@@ -101,7 +100,7 @@ impl State {
     pub fn size(&self) -> usize {
         self.fibers.size()
             + self.queue.size()
-            + self.watchers.records().size()
+            + self.watchers.size()
             + self.trace.as_deref().map_or(0, Trace::size)
     }
 }

@@ -48,9 +48,8 @@ const INSIDE: [(&str, &[&[&str]]); 3] = [
     (
         "wait",
         &[
-            &["readiness", "block", "interrupt", "work"],
-            &["driver_operation", "lookup"],
-            &["any"],
+            &["readiness", "block", "driver_operation", "work"],
+            &["lookup"],
         ],
     ),
     (

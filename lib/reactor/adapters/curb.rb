@@ -5,14 +5,7 @@
 # Handlers such as on_body run on that thread. In programs and fibers without a scheduler nothing changes.
 
 require "curb"
-require_relative "../../reactor"
+require_relative "offloaded"
 
-module Reactor
-  module Adapters
-    # Every request of curb ends up in this method, also those of `Curl::Easy` and `Curl.get`.
-    module CurlMulti
-      def perform(...) = Reactor.offload { super }
-    end
-    Curl::Multi.prepend(CurlMulti)
-  end
-end
+# Every request of curb ends up in this method, also those of `Curl::Easy` and `Curl.get`.
+Reactor::Adapters.offload(Curl::Multi, :perform)

@@ -5,14 +5,7 @@
 # In programs and fibers without a scheduler nothing changes.
 
 require "grpc"
-require_relative "../../reactor"
+require_relative "offloaded"
 
-module Reactor
-  module Adapters
-    # What a call sends and receives goes through this method.
-    module GRPCCall
-      def run_batch(...) = Reactor.offload { super }
-    end
-    GRPC::Core::Call.prepend(GRPCCall)
-  end
-end
+# What a call sends and receives goes through this method.
+Reactor::Adapters.offload(GRPC::Core::Call, :run_batch)

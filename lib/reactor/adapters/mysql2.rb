@@ -6,24 +6,7 @@
 # In programs and fibers without a scheduler nothing changes.
 
 require "mysql2"
-require_relative "../../reactor"
+require_relative "offloaded"
 
-module Reactor
-  module Adapters
-    # Asks the server to prepare a statement, and connects.
-    module Mysql2Client
-      def prepare(...) = Reactor.offload { super }
-
-      private
-
-      def connect(...) = Reactor.offload { super }
-    end
-    Mysql2::Client.prepend(Mysql2Client)
-
-    # Runs a prepared statement.
-    module Mysql2Statement
-      def execute(...) = Reactor.offload { super }
-    end
-    Mysql2::Statement.prepend(Mysql2Statement)
-  end
-end
+Reactor::Adapters.offload(Mysql2::Client, :prepare, :connect)
+Reactor::Adapters.offload(Mysql2::Statement, :execute)

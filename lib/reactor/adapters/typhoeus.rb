@@ -5,15 +5,8 @@
 # Callbacks such as on_body run on that thread. In programs and fibers without a scheduler nothing changes.
 
 require "typhoeus"
-require_relative "../../reactor"
+require_relative "offloaded"
 
-module Reactor
-  module Adapters
-    # A single request (Ethon::Easy), and all requests of a Hydra (Ethon::Multi).
-    module EthonPerform
-      def perform(...) = Reactor.offload { super }
-    end
-    Ethon::Easy.prepend(EthonPerform)
-    Ethon::Multi.prepend(EthonPerform)
-  end
-end
+# A single request (Ethon::Easy), and all requests of a Hydra (Ethon::Multi).
+Reactor::Adapters.offload(Ethon::Easy, :perform)
+Reactor::Adapters.offload(Ethon::Multi, :perform)

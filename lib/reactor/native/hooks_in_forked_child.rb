@@ -10,7 +10,7 @@ module Reactor
 
     def io_wait_in_forked_child(io, events, timeout) = ForkedChildHooks.io_wait(io, events, timeout)
 
-    def sleep_in_forked_child(duration) = ForkedChildHooks.sleep(duration)
+    def block_in_forked_child(seconds, is_over) = ForkedChildHooks.block(seconds, &is_over)
 
     def timeout_in_forked_child(seconds, exception, message, block) = ForkedChildHooks.timeout_after(seconds, exception, message, &block)
   end

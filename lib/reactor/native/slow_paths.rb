@@ -11,30 +11,12 @@ module Reactor
     private
 
     # Gives a new fiber control.
-    #
-    # If there is no memory for its stack and the current fiber is blocking, the VM counts one blocking fiber too few from then on, and
-    # nothing corrects that: fibers of the thread have no scheduler any more. So a fiber that is not blocking makes the switch.
     def start_for_blocking(fiber, *arguments)
-      make_starter unless @starter.alive? && @starter_thread.equal?(Thread.current)
-      error = @starter.transfer(Fiber.current, fiber, arguments)
-      raise error if error.is_a?(FiberError)
+      make_starter unless @starter.usable?
+      @starter.start(fiber, *arguments)
     end
 
-    # It gets its stack at once. What interrupts it ends it, and is raised in the root fiber.
-    def make_starter
-      @starter_thread = Thread.current
-      @starter = Fiber.new(blocking: false, storage: nil) do |maker|
-        asker, fiber, arguments = maker.transfer
-        while true
-          asker, fiber, arguments = begin
-            fiber.transfer(*arguments)
-          rescue FiberError => error
-            asker.transfer(error)
-          end
-        end
-      end
-      @starter.transfer(Fiber.current)
-    end
+    def make_starter = @starter = VM::Starter.new
 
     def report_error(error) = VM.report_error(Fiber.current, error)
 

@@ -2,87 +2,57 @@
 
 require_relative "../socket_arguments"
 require_relative "../schedulers"
+require_relative "virtual_time"
 
 module Reactor
   module Patches
     # Shared by the patches of Ruby's name-resolving methods. Each of them does what Ruby does if the current fiber has no
     # scheduler of this library, or if it is given an address, which needs no resolver.
     #
-    # * A host is resolved, with its service, family and flags, before Ruby sees it. Ruby is given a
-    #   {SocketArguments::ResolvedHost} and a {SocketArguments::ResolvedService}, so the result and the errors are Ruby's own.
-    # * What is answered without the network (the service of an address, a zone) is asked inline.
-    # * What only Ruby can find out (a canonical name, the name of an address, a list of addresses for a named service, an
-    #   answer with a zone) it finds out on a worker.
-    # * TCPSocket.new and Socket.tcp would block the thread with the Happy Eyeballs of Ruby 3.4 and later, or start two
-    #   threads for each call. Here {HappyEyeballs} connects them in the calling fiber.
+    # * A thread of its own calls the method, so the result and the errors are Ruby's.
+    # * TCPSocket.new and Socket.tcp take no thread for each call. Here {HappyEyeballs} connects them in the calling fiber.
     #
     # If a subclass of the scheduler has an `address_resolve` of its own, Ruby asks it as ever. TCPSocket.new then does without
     # Happy Eyeballs, which would not ask it.
     #
     # @api private
     module NameResolution
-      # The types of sockets that Ruby makes of an address by itself. 0: any.
-      COMMON_SOCKET_TYPES = [0, Socket::SOCK_STREAM, Socket::SOCK_DGRAM, Socket::SOCK_RAW].freeze
-      private_constant :COMMON_SOCKET_TYPES
-
       class << self
         # @return [Boolean] whether there is certainly nothing to resolve; cheap
         def nothing_to_resolve?(host, service)
           Fiber.current_scheduler.nil? || (SocketArguments.plain_address?(host) && SocketArguments.port?(service))
         end
 
-        # Resolves the host, and has the block do the rest.
+        # Runs the block, which is Ruby's method and waits for nothing but the resolver.
         #
         # @param host [Object] as the program gave it
         # @param service [Object] as the program gave it
-        # @param exact [Boolean] whether the result shows the service as it was given, or every answer for it
-        # @param limit [Numeric, nil] seconds for the resolver
-        # @yieldparam host instead of the one given
-        # @yieldparam service instead of the one given
-        # @return what the block returns
-        def resolve(host, service, family: 0, socktype: 0, protocol: 0, flags: 0, exact: false, limit: nil, &)
-          scheduler = Schedulers.current
-          text = SocketArguments.host_text(host) if scheduler&.resolves? && [family, socktype, protocol, flags].all?(Integer)
-          return yield(host, service) unless text && flags.nobits?(Socket::AI_NUMERICHOST)
-          return resolve_address(host, service, text, family, socktype, &) if SocketArguments.address?(text)
+        def resolve(host = nil, service = nil, &)
+          return yield unless Schedulers.current&.resolves?
 
-          asked, flags = SocketArguments.service_and_flags(service, flags)
-          return yield(host, service) unless asked || nil.equal?(service)
-
-          number = SocketArguments.port?(service)
-          if COMMON_SOCKET_TYPES.include?(socktype) && (number || !exact) && flags.nobits?(Socket::AI_CANONNAME)
-            # Ruby has an error of its own for a host that ends with a newline.
-            found = text.b.end_with?("\n") ? [] : scheduler.resolve(text, asked, family, socktype, protocol, flags, limit: limit)
-          end
-          return scheduler.offload { yield(host, service) } if found.nil? || found.any? { |address| !SocketArguments.without_zone?(address.ip_address) }
-
-          service = SocketArguments::ResolvedService.new(service, found.first.ip_port) unless number || found.empty?
-          # Each address once for each kind of socket: Ruby makes the kinds anew. One that stands twice in /etc/hosts stays twice.
-          addresses = found.filter_map { |address| address.ip_address if address.socktype == found.first.socktype }
-          yield(SocketArguments::ResolvedHost.new(text, addresses), service)
+          nil.equal?(host) || nothing_to_resolve?(host, service) ? Fiber.blocking(&) : on_thread(&)
         end
 
-        # {#resolve} for this UDPSocket.
-        def resolve_for_udp(socket, host, service, &)
-          resolve(host, service, family: Schedulers.current ? socket.local_address.afamily : 0, socktype: Socket::SOCK_DGRAM, &)
-        end
-
-        # Has a worker run what may wait for the name of an address.
+        # Has a thread run what may wait for a nameserver. Virtual time stands still meanwhile.
         #
         # @param waits [Boolean] whether it may
-        def on_worker(waits = true, &)
+        def on_thread(waits = true, &)
           scheduler = Schedulers.current if waits
-          scheduler ? scheduler.offload(&) : yield
+          return yield unless scheduler&.resolves?
+          return Fiber.blocking { yield } unless scheduler.may_wait_for_threads?
+
+          held = VirtualTime.virtual?
+          begin
+            scheduler.virtual_hold(true) if held
+            scheduler.run_on_own_thread(&)
+          ensure
+            scheduler.virtual_hold(false) if held
+          end
         end
 
-        # For an address of the wrong family Ruby asks the hook for other addresses. Without the hook it reports the error.
-        def retry_without_hook
-          yield
-        rescue Socket::ResolutionError
-          raise unless Schedulers.current
-
-          Fiber.blocking { yield }
-        end
+        # @param flags [Integer] of getnameinfo(3)
+        # @return [Boolean] whether they ask for the name of a host
+        def name?(flags) = Integer === flags && flags.nobits?(Socket::NI_NUMERICHOST)
 
         # @return [Boolean] whether code of another library has replaced one of these methods of Ruby's, as resolv-replace does
         def replaced?(owner, names)
@@ -90,15 +60,6 @@ module Reactor
             file, = owner.instance_method(name).source_location if owner.method_defined?(name) || owner.private_method_defined?(name)
             file && !file.start_with?("<internal:") && File.basename(file) != "socket.rb"
           end
-        end
-
-        private
-
-        # An address needs the resolver for its zone and for a named service, which are answered without the network.
-        def resolve_address(host, service, text, family, socktype)
-          by_ruby = SocketArguments.port?(service) && COMMON_SOCKET_TYPES.include?(socktype) && SocketArguments.without_zone?(text) &&
-                    (family.zero? || (family == Socket::AF_INET6) == text.b.include?(":"))
-          by_ruby ? yield(host, service) : Fiber.blocking { yield(host, service) }
         end
       end
     end

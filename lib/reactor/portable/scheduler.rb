@@ -6,18 +6,18 @@ require_relative "../durations"
 require_relative "../hooks_in_forked_child"
 require_relative "../socket_arguments"
 require_relative "../vm"
-require_relative "child_waits"
+require_relative "deliveries"
+require_relative "descriptors"
 require_relative "fiber_lifecycle"
 require_relative "io_timeout_on_ruby_3_3"
 require_relative "observation"
 require_relative "parking"
 require_relative "polling"
+require_relative "recorder"
 require_relative "resolver_threads"
 require_relative "switching"
-require_relative "timeouts"
 require_relative "timers"
 require_relative "transfers"
-require_relative "virtual_clock"
 require_relative "watching"
 
 module Reactor
@@ -43,17 +43,6 @@ module Reactor
   # IO.select does not tell of a hang-up where only writability or priority was asked for, and it costs time for every
   # descriptor that is waited for. The end of a child is noticed up to 50 ms late.
   class PortableScheduler
-    include Parking
-    include Switching
-    include FiberLifecycle
-    include Timeouts
-    include Polling
-    include VirtualClock
-    include ChildWaits
-    include Observation
-    include Transfers
-    include WatcherWaits
-
     # Defines io_read and io_write for one version of the scheduler interface. This is the only switch; it is made once below.
     # Tests make it again, to run both versions on any Ruby.
     #
@@ -69,22 +58,19 @@ module Reactor
     # @raise [SystemCallError] no descriptors left
     def initialize(backend = nil)
       raise ArgumentError, "the portable scheduler has no backend #{backend.inspect}" unless [nil, "select"].include?(backend&.to_s)
-      raise "already initialized" if @wake_writer
+      raise "already initialized" if @descriptors
 
-      @wake_reader, @wake_writer = IO.pipe # written by other threads while this one sleeps in the kernel
+      @descriptors = Descriptors.new
       @thread = Thread.current
       @pid = Process.pid
       @closed = false
       @sleeping = false
       @ready = []                        # entries to be served, in this order
       @waits = {}.compare_by_identity    # fiber => its innermost Wait; keeps parked fibers alive
-      @interrupted = {}.compare_by_identity # of these fibers those whose innermost Wait is a trap handler's, or interrupts another
       @early_unblocks = ObjectSpace::WeakMap.new # fibers unblocked on their way into an overridden hook
-      @handler_check = Thread::Mutex.new
-      @limits = 0                        # timeouts whose blocks run
+      @limits = ObjectSpace::WeakMap.new # fiber => the delivery of the innermost timeout whose block runs in it, or on its behalf
       @limited = ObjectSpace::WeakMap.new # delivery of a timeout => fiber that #fiber did not make, in which the block runs
-      @collectable = {}.compare_by_identity # timers of these deliveries => true
-      @collections = 0                   # how many garbage collections there were when @collectable was last looked through
+      @collections = 0                   # how many garbage collections there were when dropped timeouts were last looked for
       @owners = ObjectSpace::WeakMap.new # fiber that #fiber did not make => the fiber on whose behalf it runs
       @killed = ObjectSpace::WeakMap.new # fiber that Ruby unwinds for good => true
       @suspects = {}.compare_by_identity # fiber that may be among them, because an error was raised in one that it resumed => true
@@ -92,21 +78,18 @@ module Reactor
       @cancelled = 0 # live fibers that the scheduler has asked to end
       @cancelling = false
       @timers = Timers.new
-      @watched = [IO::READABLE, IO::WRITABLE, IO::PRIORITY].to_h { |event| [event, {}.compare_by_identity] }
       @watches = {}.compare_by_identity  # each {Watch} that waits => true
       @running = nil                     # the fiber that control was last given to
       @resumes_since_poll = 0
       @polled_at = Clock.now             # when the last poll began
       @transfers = 0                     # calls of io_read and io_write for anything but files
       @clock = Clock.now                 # when the last poll ended
-      @virtual_now = nil                 # what the clock of sleeps shows while time is virtual
       @unblock_only_sleeps = 0           # sleeps in a row that nothing but an unblock could end
       @polling = {}.compare_by_identity  # fiber in the middle of a poll => @asker then; several, if a trap handler has interrupted one
       @asker = nil                       # the fiber that polls by @poller
       start_poller
-      make_starter
-      @counts = { fibers: 0, parks: 0, switches: 0, turns: 0, sleeps: 0, wakeups: 0 }
-      begin_observation
+      @starter = VM::Starter.new
+      @recorder = Recorder.new
     end
 
     # @return [Symbol] :select
@@ -134,12 +117,32 @@ module Reactor
       forbid_own_fibers
       cancel_watchers
       @closed = true
-      begin
-        @wake_writer.close
-      ensure
-        @wake_reader.close # also if the thread is killed here
-      end
+      @descriptors.close
       nil
+    end
+
+    # Stops the clock of sleeps and timeouts.
+    #
+    # @param settle [Numeric] real seconds to wait before a jump for an event that is not a timer's
+    # @raise [RuntimeError] it was stopped before
+    # @api private
+    def virtual_time(settle)
+      raise "this scheduler is closed, or its time is already virtual" if @timers.virtual_now || closed?
+
+      @timers.stop_clock(Durations.seconds(settle))
+    end
+
+    # @return [Integer, nil] nanoseconds of virtual time since it began
+    # @api private
+    def virtual_elapsed = @timers.virtual_now && (@timers.virtual_now * 1_000_000_000).to_i
+
+    # Any thread and any trap handler may call this.
+    #
+    # @param begins [Boolean] from true to false the clock does not jump
+    # @api private
+    def virtual_hold(begins)
+      @timers.hold(begins)
+      wake_poll unless begins # IO.select sleeps on after a trap handler
     end
 
     # --- hooks: time and other fibers ------------------------------------------------------------------------------
@@ -151,8 +154,7 @@ module Reactor
     # @raise [ArgumentError, TypeError, RangeError] as Kernel#sleep
     def kernel_sleep(duration = nil)
       # As in #block: known before anything can interrupt.
-      @waits[Fiber.current] = wait = Wait.new(Fiber.current, :block, @waits[Fiber.current])
-      wait.hook = :sleep
+      @waits[Fiber.current] = wait = Wait.new(Fiber.current, :sleep, @waits[Fiber.current])
       enqueue(wait) if @early_unblocks.delete(Fiber.current)
       park(wait, duration)
       nil
@@ -198,7 +200,7 @@ module Reactor
 
       if Fiber === fiber
         wait = @waits[fiber]
-        return false unless wait&.kind == :io
+        return false unless wait&.masks
 
         wait.error ||= [exception]
         enqueue(wait)
@@ -217,11 +219,9 @@ module Reactor
     def prepare_close(io)
       return if closed?
 
-      watches, waits = waits_for(io).partition { |wait| wait.is_a?(Watch) }
-      watches.each { |watch| interrupt_watch(watch, :closed) }
-      waits.each { |wait| interrupt_closed(wait) }
-      wake_poll unless waits.empty? && watches.empty?
-      :interrupted if waits.any?
+      waits = @descriptors.waits_for(io).each { |wait| interrupt_closed(wait, :closed) }
+      wake_poll unless waits.empty?
+      :interrupted if waits.any?(Wait)
     end
 
     # IO#close_read or #close_write is about to be called. If it closes something, {#replaced} is called afterwards.
@@ -244,10 +244,8 @@ module Reactor
     def replaced(io, interrupts)
       return if closed?
 
-      waits_for(io).each do |wait|
-        next interrupt_watch(wait, :reopened) if wait.is_a?(Watch)
-
-        interrupt_closed(wait) if interrupts && wait.hook != :select
+      @descriptors.waits_for(io).each do |wait|
+        interrupt_closed(wait, :reopened) if wait.is_a?(Watch) || (interrupts && wait.kind == :io)
       end
       wake_poll
       nil
@@ -272,7 +270,7 @@ module Reactor
       seconds = Durations.seconds(nil.equal?(timeout) ? io.timeout : timeout)
       return ForkedChildHooks.io_wait(io, events, seconds) unless enter
 
-      found = seconds&.zero? ? ready_now(io, events) || false : wait_on({ io => events }, seconds)
+      found = seconds&.zero? ? Descriptors.ready_now(io, events) || false : wait_on({ io => events }, seconds)
       error = IOTimeoutOnRuby33.error if !found && nil.equal?(timeout)
       error ? raise(error) : found
     end
@@ -291,11 +289,11 @@ module Reactor
       raise TypeError, "arrays expected" unless [ios, masks, lookups].all?(Array)
       raise TypeError, "lookups expected" unless lookups.all?(Lookup)
       masks = ios.first(masks.size).zip(masks).each { |io, mask| check_io(io) && check_events(mask) }.to_h.compare_by_identity
-      return !!IO.select(*lists_of(masks), seconds) unless enter
+      return !!IO.select(*Descriptors.lists(masks), seconds) unless enter
 
-      held = @virtual_now && lookups.any? # virtual time waits for the resolver
+      held = @timers.virtual_now && lookups.any? # virtual time waits for the resolver
       virtual_hold(true) if held
-      !!wait_on(masks, seconds, lookups, :select) || lookups.any?(&:ended?)
+      !!wait_on(masks, seconds, :select, lookups) || lookups.any?(&:ended?)
     ensure
       virtual_hold(false) if held
     end
@@ -314,7 +312,7 @@ module Reactor
       lookup = Lookup.new([host, service, *[family, socktype, protocol, flags].map { |number| Arguments.int(number) }])
       if host.nil? || SocketArguments.address?(host)
         Fiber.blocking { lookup.run }
-      elsif in_trap_handler? # it can take no lock
+      elsif VM.in_trap_handler? # it can take no lock
         Thread.new { lookup.run }
       else
         # A name in /etc/hosts does not queue behind those for which nameservers are asked.
@@ -351,23 +349,28 @@ module Reactor
     # A scheduler belongs to the thread that made it until it is used for the first time: that may be on the thread that has
     # been given it meanwhile.
     def adopt
-      unless @counts[:parks].zero? && Fiber.scheduler.equal?(self)
+      unless @recorder.counts[:parks].zero? && Fiber.scheduler.equal?(self)
         raise ThreadError, "this scheduler belongs to another thread"
       end
 
       @thread = Thread.current
       start_poller # a fiber belongs to the thread that made it
-      make_starter
+      @starter = VM::Starter.new
     end
 
-    def waits_for(io) = @watched.each_value.flat_map { |waits_of| waits_of[io]&.keys || [] }.uniq(&:object_id)
+    def interrupt_closed(wait, reason)
+      return interrupt_watch(wait, reason) if wait.is_a?(Watch)
 
-    def interrupt_closed(wait)
       wait.error ||= [IOError, "stream closed in another thread"]
       enqueue(wait)
     end
 
     def overridden? = %i[block kernel_sleep].any? { |hook| method(hook).owner != PortableScheduler }
+
+    def check_interrupt(fiber, exception)
+      raise TypeError, "exception object expected" unless Exception === exception
+      raise TypeError, "a fiber, or an object that responds to raise, expected" unless Fiber === fiber || defined?(fiber.raise)
+    end
 
     # @return [IO] the IO itself, or what the object converts to by to_io
     def check_io(io)

@@ -1,77 +1,81 @@
 # frozen_string_literal: true
 
+require_relative "../clock"
+
 module Reactor
   class PortableScheduler
-    # A time on the clock, and the entry that is queued then.
-    Timer = Struct.new(:at, :number, :slot, :entry)
-    private_constant :Timer
-
-    # Timers by their time: a binary heap in which each timer knows its place. So a cancelled timer is removed in O(log n) and
-    # leaves nothing behind.
+    # Timers in the order in which they are due, and the clock that they use: monotonic time, or virtual time, which stands still until
+    # it jumps to the next timer ({Testing.virtual_time}).
     class Timers
+      # A time on the clock, and the entry that is queued then. Equal times are due in the order in which they were set.
+      Timer = Struct.new(:at, :number, :entry)
+      private_constant :Timer
+
+      # @return [Rational, nil] seconds of virtual time since it began; nil: time is real
+      attr_reader :virtual_now
+
+      # @return [Numeric] real seconds to wait before a jump for an event that is not a timer's
+      attr_reader :settle
+
       def initialize
-        @heap = []
+        @sorted = []
         @number = 0
       end
 
-      def size = @heap.size
+      def size = @sorted.size
 
       # @return [Timer, nil] the timer that is due next
-      def first = @heap.first
+      def first = @sorted.first
 
-      def deadline = @heap.first&.at
+      def deadline = @sorted.first&.at
 
-      # @param at [Float, Rational] seconds on the scheduler's clock (`from_now`)
-      def add(at, entry)
-        timer = Timer.new(at, @number += 1, @heap.size, entry)
-        @heap.push(timer)
-        rise(timer)
+      # @param seconds [Numeric] from now on
+      def add(seconds, entry)
+        timer = Timer.new(from_now(seconds), @number += 1, entry)
+        @sorted.insert(place_of(timer), timer)
         timer
       end
 
       # Does nothing if it has been removed before.
       def remove(timer)
-        slot = timer.slot or return
-        timer.slot = nil
-        last = @heap.pop
-        return if last.equal?(timer)
+        return unless timer.number
 
-        place(last, slot)
-        sink(last)
-        rise(last)
+        place = place_of(timer)
+        place = @sorted.index { |other| other.equal?(timer) } unless timer.equal?(@sorted[place]) # a trap handler has set another one
+        timer.number = nil
+        @sorted.delete_at(place) if place
       end
+
+      # @yieldparam entry
+      def delete_if = @sorted.reject! { |timer| yield timer.entry }
+
+      # Stops the clock.
+      def stop_clock(settle)
+        @settle = settle
+        @holds = 0
+        @virtual_now = 0r
+      end
+
+      # @param begins [Boolean] from true to false the clock does not jump
+      def hold(begins) = @holds = begins ? @holds + 1 : [@holds - 1, 0].max
+
+      def may_jump? = !@virtual_now.nil? && @holds.zero? && !@sorted.empty? && deadline.finite?
+
+      def jump = @virtual_now = [@virtual_now, deadline].max
 
       private
 
-      def place(timer, slot)
-        @heap[slot] = timer
-        timer.slot = slot
+      # @return [Float, Rational] Virtual time is exact to the nanosecond, so that sums that are equal on paper are equal here. Floats
+      #   are not, on a machine that has been up for months.
+      def from_now(seconds)
+        return Clock.now + seconds unless @virtual_now
+
+        @virtual_now + (seconds.finite? ? seconds.to_r.round(9) : seconds)
       end
 
-      def rise(timer)
-        while timer.slot.positive? && before?(timer, parent = @heap[(timer.slot - 1) / 2])
-          slot = parent.slot
-          place(parent, timer.slot)
-          place(timer, slot)
-        end
-      end
-
-      def sink(timer)
-        while (child = earlier_child(timer.slot)) && before?(child, timer)
-          slot = child.slot
-          place(child, timer.slot)
-          place(timer, slot)
-        end
-      end
-
-      def earlier_child(slot)
-        left, right = @heap[2 * slot + 1], @heap[2 * slot + 2]
-        right && before?(right, left) ? right : left
-      end
-
-      # Equal times in the order they were set.
-      def before?(one, other)
-        one.at < other.at || (one.at == other.at && one.number < other.number)
+      def place_of(timer)
+        at, number = timer.at, timer.number
+        @sorted.bsearch_index { |other| other.at > at || (other.at == at && other.number >= number) } || @sorted.size
       end
     end
     private_constant :Timers

@@ -4,7 +4,7 @@ require_relative "../arguments"
 require_relative "../clock"
 require_relative "../transfer_loop"
 require_relative "../vm"
-require_relative "terminal_timeout"
+require_relative "descriptors"
 
 begin
   require "io/nonblock"
@@ -15,147 +15,128 @@ end
 module Reactor
   class PortableScheduler
     # The work of io_read and io_write, for the order and meaning of arguments of every Ruby: attempts that do not wait.
-    module Transfers
-      include TransferLoop
 
-      # Bytes written in one attempt to a descriptor that blocks. A pipe that is writable takes this much without blocking
-      # (PIPE_BUF).
-      PIPE_CHUNK = 4096
+    include TransferLoop
 
-      # Bytes written in one attempt to a terminal that blocks. If it is nearly full it may block all the same. (The native
-      # scheduler opens it a second time, without blocking.)
-      DEVICE_CHUNK = 32
+    # Bytes written in one attempt to a descriptor that blocks. A pipe that is writable takes this much without blocking
+    # (PIPE_BUF).
+    PIPE_CHUNK = 4096
 
-      # Seconds for which a fiber may go on with transfers and other operations that need not wait, counted from the last poll.
-      TIME_SLICE = 0.0005
+    # Bytes written in one attempt to a terminal that blocks. If it is nearly full it may block all the same. (The native
+    # scheduler opens it a second time, without blocking.)
+    DEVICE_CHUNK = 32
 
-      # Methods between {#waiting_caller?} and the caller of the hook.
-      OWN_FRAMES = %w[await_transfer transfer_at_least transfer_least locked io_read io_write].freeze
+    # Seconds for which a fiber may go on with transfers and other operations that need not wait, counted from the last poll.
+    TIME_SLICE = 0.0005
 
-      private_constant :PIPE_CHUNK, :DEVICE_CHUNK, :TIME_SLICE, :OWN_FRAMES
+    # Methods between {#waiting_caller?} and the caller of the hook.
+    OWN_FRAMES = %w[await_transfer transfer_at_least transfer_least locked io_read io_write].freeze
 
-      # Lets other fibers run if none has waited for a time slice. Not in virtual time, where the order must not depend on the
-      # machine.
-      #
-      # @return [nil]
-      # @api private
-      def yield_if_slice_spent
-        self.yield if Clock.now - @polled_at > TIME_SLICE && !@virtual_now
-        nil
+    EVENT = { read: IO::READABLE, write: IO::WRITABLE }.freeze
+
+    private_constant :EVENT, :PIPE_CHUNK, :DEVICE_CHUNK, :TIME_SLICE, :OWN_FRAMES
+
+    # Lets other fibers run if none has waited for a time slice. Not in virtual time, where the order must not depend on the
+    # machine.
+    #
+    # @return [nil]
+    # @api private
+    def yield_if_slice_spent
+      self.yield if Clock.now - @polled_at > TIME_SLICE && !@timers.virtual_now
+      nil
+    end
+
+    private
+
+    # Up to Ruby 4.0: at least `least` bytes, fewer only at the end or at an error; 0: one attempt that does not wait.
+    def transfer_least(direction, io, buffer, offset, least)
+      yield_if_due(io)
+      io = check_transfer(io, buffer, offset, least)
+      locked(buffer) { transfer_at_least(direction, io, buffer, offset, least) }
+    end
+
+    # From Ruby 4.1 on: one transfer of at most `most` bytes.
+    def transfer_once(direction, io, buffer, offset, most)
+      yield_if_due(io)
+      io = check_transfer(io, buffer, offset, most)
+      attempt_transfer(direction, io, buffer, offset, most)
+    end
+
+    # Operations on files take long, so each asks the clock. Of other transfers each sixteenth does: a turn has many.
+    def yield_if_due(io)
+      @transfers += 1 unless (is_file = File === io)
+      yield_if_slice_spent if is_file || @transfers.nobits?(15)
+    end
+
+    # Ruby locks a buffer while it reads or writes, so that no other fiber frees the memory. The VM's own buffers are locked.
+    def locked(buffer, &)
+      return yield if buffer.locked?
+
+      buffer.locked(&)
+    end
+
+    # In the order in which Ruby itself looks at them.
+    def check_transfer(io, buffer, offset, length)
+      [offset, length].each { |number| raise TypeError, "no implicit conversion of #{Arguments.class_of(number)} into Integer" unless Integer === number }
+      raise TypeError, "wrong argument type #{Arguments.class_of(buffer)} (expected IO::Buffer)" unless IO::Buffer === buffer
+      raise ArgumentError, "offset and length can't be negative" if offset.negative? || length.negative?
+      raise ArgumentError, "Specified offset+length is bigger than the buffer size!" if offset + length > buffer.size
+
+      check_io(io)
+    end
+
+    # One system call that does not wait, not even on a descriptor that blocks (an inherited standard input, a terminal).
+    # Other processes share the flag of that descriptor's file description, so the flag is not changed. Readiness is asked
+    # for first, and little is written.
+    #
+    # @return [Integer] bytes, or -errno
+    def attempt_transfer(direction, io, buffer, offset, most)
+      # A read or write of nothing waits for nothing, and reports an IO that is closed or not open in this direction.
+      return Fiber.blocking { buffer.public_send(direction, io, *nothing_at(buffer.size)) } if most.zero?
+
+      unless nonblocking?(io)
+        return EAGAIN unless Descriptors.ready_now(io, EVENT.fetch(direction))
+
+        most = [most, io.stat.chardev? ? DEVICE_CHUNK : PIPE_CHUNK].min if direction == :write && !io.stat.file?
       end
+      attempt_once(direction, io, buffer, offset, most)
+    end
 
-      private
+    # The one call of IO::Buffer#read or #write. A slice is made only where the call cannot be told of the end: Ruby reads into a
+    # frozen buffer, but not into a slice of one.
+    def attempt_once(direction, io, buffer, offset, most)
+      Fiber.blocking do
+        next buffer.public_send(direction, io, offset, most) if VM::BUFFER_CONTRACT == 4
+        next buffer.public_send(direction, io, 0, offset) if offset + most == buffer.size
 
-      # Up to Ruby 4.0: at least `least` bytes, fewer only at the end or at an error; 0: one attempt that does not wait.
-      def transfer_least(direction, io, buffer, offset, least)
-        yield_if_due(io)
-        io = check_transfer(io, buffer, offset, least)
-        locked(buffer) { transfer_at_least(direction, io, buffer, offset, least) }
+        buffer.slice(offset, most).public_send(direction, io, 0)
       end
+    end
 
-      # From Ruby 4.1 on: one transfer of at most `most` bytes.
-      def transfer_once(direction, io, buffer, offset, most)
-        yield_if_due(io)
-        io = check_transfer(io, buffer, offset, most)
-        attempt_transfer(direction, io, buffer, offset, most)
-      end
+    # The arguments of IO::Buffer#read and #write for no bytes at the end of the buffer.
+    def nothing_at(size) = VM::BUFFER_CONTRACT == 4 ? [size, 0] : [0, size]
 
-      # Operations on files take long, so each asks the clock. Of other transfers each sixteenth does: a turn has many.
-      def yield_if_due(io)
-        @transfers += 1 unless (is_file = File === io)
-        yield_if_slice_spent if is_file || @transfers.nobits?(15)
-      end
+    # @return [Boolean] whether to attempt again
+    # @raise [IO::TimeoutError] the time is over and nothing has been transferred
+    def await_transfer(direction, io, total, least)
+      return false unless total < least || waiting_caller?
+      return true if io_wait(io, EVENT.fetch(direction), nil)
+      return false if total.positive?
 
-      # Ruby locks a buffer while it reads or writes, so that no other fiber frees the memory. The VM's own buffers are locked.
-      def locked(buffer, &)
-        return yield if buffer.locked?
+      raise IO::TimeoutError, "Blocking operation timed out!"
+    end
 
-        buffer.locked(&)
-      end
+    def nonblocking?(io)
+      io.respond_to?(:nonblock?) && io.nonblock?
+    rescue Ractor::UnsafeError
+      false # IO#nonblock? of Ruby 3.3 is for the main Ractor only; in another one readiness is asked for first
+    end
 
-      # In the order in which Ruby itself looks at them.
-      def check_transfer(io, buffer, offset, length)
-        [offset, length].each { |number| raise TypeError, "no implicit conversion of #{Arguments.class_of(number)} into Integer" unless Integer === number }
-        raise TypeError, "wrong argument type #{Arguments.class_of(buffer)} (expected IO::Buffer)" unless IO::Buffer === buffer
-        raise ArgumentError, "offset and length can't be negative" if offset.negative? || length.negative?
-        raise ArgumentError, "Specified offset+length is bigger than the buffer size!" if offset + length > buffer.size
-
-        check_io(io)
-      end
-
-      # One system call that does not wait, not even on a descriptor that blocks (an inherited standard input, a terminal).
-      # Other processes share the flag of that descriptor's file description, so the flag is not changed. Readiness is asked
-      # for first, and little is written.
-      #
-      # @return [Integer] bytes, or -errno
-      def attempt_transfer(direction, io, buffer, offset, most)
-        # A read or write of nothing waits for nothing, and reports an IO that is closed or not open in this direction.
-        return Fiber.blocking { buffer.public_send(direction, io, *nothing_at(buffer.size)) } if most.zero?
-
-        unless nonblocking?(io)
-          if direction == :read && TerminalTimeout.pause_limit(io, 0, most)
-            return ready_now(io, IO::READABLE) ? read_with_pauses(io, buffer, offset, most) : EAGAIN
-          end
-          unless ready_now(io, direction == :read ? IO::READABLE : IO::WRITABLE)
-            limit = TerminalTimeout.read_limit(io) if direction == :read
-            return EAGAIN unless limit
-            return 0 if limit.positive? && !io_wait(io, IO::READABLE, limit)
-          end
-          most = [most, io.stat.chardev? ? DEVICE_CHUNK : PIPE_CHUNK].min if direction == :write && !io.stat.file?
-        end
-        attempt_once(direction, io, buffer, offset, most)
-      end
-
-      # The one call of IO::Buffer#read or #write. A slice is made only where the call cannot be told of the end: Ruby reads into a
-      # frozen buffer, but not into a slice of one.
-      def attempt_once(direction, io, buffer, offset, most)
-        Fiber.blocking do
-          next buffer.public_send(direction, io, offset, most) if VM::BUFFER_CONTRACT == 4
-          next buffer.public_send(direction, io, 0, offset) if offset + most == buffer.size
-
-          buffer.slice(offset, most).public_send(direction, io, 0)
-        end
-      end
-
-      # Reads what is there, and what comes before the terminal would end the read.
-      def read_with_pauses(io, buffer, offset, most)
-        total = 0
-        loop do
-          size = [most - total, TerminalTimeout.available(io)].min
-          count = attempt_once(:read, io, buffer, offset + total, size)
-          return total.zero? ? count : total unless count.positive?
-
-          total += count
-          pause = TerminalTimeout.pause_limit(io, total, most)
-          return total unless pause && io_wait(io, IO::READABLE, pause)
-        end
-      end
-
-      # The arguments of IO::Buffer#read and #write for no bytes at the end of the buffer.
-      def nothing_at(size) = VM::BUFFER_CONTRACT == 4 ? [size, 0] : [0, size]
-
-      # @return [Boolean] whether to attempt again
-      # @raise [IO::TimeoutError] the time is over and nothing has been transferred
-      def await_transfer(direction, io, total, least)
-        return false unless total < least || waiting_caller?
-        return true if io_wait(io, direction == :read ? IO::READABLE : IO::WRITABLE, nil)
-        return false if total.positive?
-
-        raise IO::TimeoutError, "Blocking operation timed out!"
-      end
-
-      def nonblocking?(io)
-        io.respond_to?(:nonblock?) && io.nonblock?
-      rescue Ractor::UnsafeError
-        false # IO#nonblock? of Ruby 3.3 is for the main Ractor only; in another one readiness is asked for first
-      end
-
-      # IO#sysread and IO#syswrite wait by themselves, but no longer once io_read and io_write exist. They can be told from
-      # IO#read_nonblock, which must not wait, by name only.
-      def waiting_caller?
-        caller = caller_locations(2, 10).find { |frame| !OWN_FRAMES.include?(frame.base_label) }
-        %w[sysread syswrite].include?(caller&.base_label)
-      end
+    # IO#sysread and IO#syswrite wait by themselves, but no longer once io_read and io_write exist. They can be told from
+    # IO#read_nonblock, which must not wait, by name only.
+    def waiting_caller?
+      caller = caller_locations(2, 10).find { |frame| !OWN_FRAMES.include?(frame.base_label) }
+      %w[sysread syswrite].include?(caller&.base_label)
     end
 
     # io_read and io_write of interface versions 2 and 3. They are written as methods, because methods made of blocks are
@@ -171,6 +152,6 @@ module Reactor
       def io_write(io, buffer, offset, length) = transfer_once(:write, io, buffer, offset, length)
     end
 
-    private_constant :AtLeast, :AtMost, :Transfers
+    private_constant :AtLeast, :AtMost
   end
 end

@@ -1,159 +1,134 @@
 # frozen_string_literal: true
 
 require_relative "../durations"
+require_relative "waits"
 
 module Reactor
   class PortableScheduler
-    # A wait for an IO that no fiber makes: see {Watching}. Its fiber starts in its turn in the ready queue.
-    #
-    # - `watcher`: the object that the program has
-    # - `given`: what the program has given to be watched
-    # - `io`: its IO
-    # - `mask`: the events
-    # - `transient`: the end of all fibers does not wait for it
-    # - `events`: the events that have come; 0: its time is up
-    # - `error`: it has no fiber: the IO was closed or reopened
-    # Else as in a {Wait}.
-    Watch = Struct.new(:watcher, :given, :io, :mask, :transient, :queued, :done, :events, :error, :timer)
-    private_constant :Watch
-
     # Methods that {Reactor::Watching} calls.
-    module WatcherWaits
-      # A start of a fiber that no fiber waits for.
-      NO_SPAWNER = Struct.new(:done).new(true).freeze
-      private_constant :NO_SPAWNER
 
-      # @return [Watch] its number
-      # @api private
-      def begin_watcher(watcher, given, events, timeout, transient, buffered)
-        io = check_io(given)
-        check_events(events)
-        seconds = Durations.seconds(timeout)
-        raise "this scheduler belongs to the parent process" unless enter
+    # A start of a fiber that no fiber waits for.
+    NO_SPAWNER = Struct.new(:done).new(true).freeze
+    private_constant :NO_SPAWNER
 
-        check_descriptors(io, events)
-        Fiber.blocking { check_directions(io, events) }
-        found = buffered ? IO::READABLE : ready_now(io, events) || 0
-        watch = Watch.new(watcher, given, io, events, transient, nil, nil, found)
-        @watches[watch] = true
-        trace_watch(:watch, watch, events)
-        each_watch({ io => events }) { |waits_of, object| (waits_of[object] ||= {}.compare_by_identity)[watch] = true }
-        return watch.tap { enqueue(watch) } if watch.events.positive?
+    # @return [Watch] its number
+    # @api private
+    def begin_watcher(watcher, given, events, timeout, transient, buffered)
+      io = check_io(given)
+      check_events(events)
+      seconds = Durations.seconds(timeout)
+      raise "this scheduler belongs to the parent process" unless enter
 
-        watch.timer = @timers.add(from_now(seconds), watch) if seconds
-        watch
-      end
+      check_descriptors(io, events)
+      Fiber.blocking { check_directions(io, events) }
+      found = buffered ? IO::READABLE : Descriptors.ready_now(io, events) || 0
+      watch = Watch.new(watcher, given, { io => events }, transient, nil, nil, found)
+      @watches[watch] = true
+      @recorder.event(:watch, watch, watch)
+      @descriptors.add(watch)
+      return watch.tap { enqueue(watch) } if watch.events.positive?
 
-      # @return [Boolean] whether it waited
-      # @raise [ThreadError] called by another thread
-      # @api private
-      def cancel_watcher(watch)
-        return false unless enter && @watches.key?(watch)
+      watch.timer = @timers.add(seconds, watch) if seconds
+      watch
+    end
 
-        waited = !watch.error
+    # @return [Boolean] whether it waited
+    # @raise [ThreadError] called by another thread
+    # @api private
+    def cancel_watcher(watch)
+      return false unless enter && @watches.key?(watch)
+
+      waited = !watch.error
+      end_watch(watch)
+      waited
+    end
+
+    # @return [#to_io, nil] what it watches; nil if it has ended
+    # @api private
+    def watched(watch) = watch.given
+
+    # @return [Boolean] whether the IO is readable, now or after a wait of this time
+    # @api private
+    def linger(io, seconds) = !check_io(io).wait_readable(seconds).nil?
+
+    # @return [Array<Watcher>] every watcher that waits
+    def watchers = forked_child? ? [] : @watches.keys.reject(&:error).map(&:watcher)
+
+    private
+
+    def check_descriptors(io, events)
+      return unless events.anybits?(IO::WRITABLE) && events != IO::WRITABLE && io.pid
+
+      raise ArgumentError, "this IO reads and writes by two descriptors: one direction at a time"
+    end
+
+    # Raises for an IO that is closed, or not open in one of the directions. Of an IO that IO.popen has made, wait_writable does
+    # not know that another one writes for it.
+    def check_directions(io, events)
+      io.wait_readable(0) if events.anybits?(IO::READABLE | IO::PRIORITY)
+      io.wait_writable(0) if events.anybits?(IO::WRITABLE) && io.pid.nil?
+    end
+
+    # (A loop that an iterator's block breaks would clear the error that ends the thread, which Ruby reads after it has closed the
+    # scheduler. Array#all? is none.)
+    def drained? = @live.empty? && @watches.keys.all?(&:transient)
+
+    # Its turn has come.
+    def start_watch(watch)
+      return end_watch(@ready.shift) if watch.error
+
+      watcher, given = watch.watcher, watch.given
+      @resumes_since_poll += 1
+      # Before the fiber is made: a finalizer may run there, and if it waits, it takes the first entry of the ready queue as well.
+      @ready.shift
+      @recorder.event(:due, watch, watch, watch.events)
+      release_watch(watch)
+      fiber = Fiber.new(blocking: false, storage: watcher.instance_variable_get(:@storage)) { |*arguments| run_fiber(NO_SPAWNER, arguments, watcher) }
+      @recorder.birth(fiber, watcher.source_location)
+      switch_to_new(fiber, watch.events.zero? ? nil : watch.events, given)
+    rescue FiberError => error
+      raise unless fiber && unborn?(fiber)
+
+      fail_watcher(watcher, given, error)
+    end
+
+    # There is no memory for a fiber. The error counts as one that has ended it.
+    def fail_watcher(watcher, given, error)
+      keep_error(watcher, error)
+      watcher.__send__(:finish, :failed, given)
+    end
+
+    def release_watch(watch)
+      watch.done = true
+      @timers.remove(watch.timer) if watch.timer
+      @descriptors.remove(watch)
+      @watches.delete(watch)
+      watch.watcher = watch.given = watch.masks = nil
+    end
+
+    # Ends it without a fiber.
+    def end_watch(watch)
+      return if watch.done
+
+      @recorder.event(:unwatch, watch, watch, 0)
+      release_watch(watch)
+      go_on_draining
+    end
+
+    def cancel_watchers
+      @watches.keys.each do |watch|
+        watch.watcher.__send__(:finish, :cancelled) unless watch.error
         end_watch(watch)
-        waited
       end
+    end
 
-      # @return [#to_io, nil] what it watches; nil if it has ended
-      # @api private
-      def watched(watch) = watch.given
+    # The IO is closed or has another file. Any thread may call this, so the rest is done when its turn comes.
+    def interrupt_watch(watch, reason)
+      return if watch.done || watch.error
 
-      # @return [Boolean] whether the IO is readable, now or after a wait of this time
-      # @api private
-      def linger(io, seconds) = !check_io(io).wait_readable(seconds).nil?
-
-      # @return [Array<Watcher>] every watcher that waits
-      def watchers = forked_child? ? [] : @watches.keys.reject(&:error).map(&:watcher)
-
-      private
-
-      def check_descriptors(io, events)
-        return unless events.anybits?(IO::WRITABLE) && events != IO::WRITABLE && io.pid
-
-        raise ArgumentError, "this IO reads and writes by two descriptors: one direction at a time"
-      end
-
-      # Raises for an IO that is closed, or not open in one of the directions. Of an IO that IO.popen has made, wait_writable does
-      # not know that another one writes for it.
-      def check_directions(io, events)
-        io.wait_readable(0) if events.anybits?(IO::READABLE | IO::PRIORITY)
-        io.wait_writable(0) if events.anybits?(IO::WRITABLE) && io.pid.nil?
-      end
-
-      # (A loop that an iterator's block breaks would clear the error that ends the thread, which Ruby reads after it has closed the
-      # scheduler. Array#all? is none.)
-      def drained? = @live.empty? && @watches.keys.all?(&:transient)
-
-      # Its turn has come.
-      def start_watch(watch)
-        return end_watch(@ready.shift) if watch.error
-
-        watcher, given = watch.watcher, watch.given
-        @resumes_since_poll += 1
-        # Before the fiber is made: a finalizer may run there, and if it waits, it takes the first entry of the ready queue as well.
-        @ready.shift
-        trace_watch(:due, watch, watch.events)
-        release_watch(watch)
-        fiber = Fiber.new(blocking: false, storage: watcher.instance_variable_get(:@storage)) { |*arguments| run_fiber(NO_SPAWNER, arguments, watcher) }
-        note_birth(fiber, watcher.source_location)
-        switch_to_new(fiber, watch.events.zero? ? nil : watch.events, given)
-      rescue FiberError => error
-        raise unless fiber && unborn?(fiber)
-
-        fail_watcher(watcher, given, error)
-      end
-
-      # There is no memory for a fiber. The error counts as one that has ended it.
-      def fail_watcher(watcher, given, error)
-        keep_error(watcher, error)
-        watcher.__send__(:finish, :failed, given)
-      end
-
-      def release_watch(watch)
-        watch.done = true
-        @timers.remove(watch.timer) if watch.timer
-        each_watch({ watch.io => watch.mask }) do |waits_of, io|
-          waits = waits_of[io] or next
-          waits.delete(watch)
-          waits_of.delete(io) if waits.empty?
-        end
-        @watches.delete(watch)
-        watch.watcher = watch.given = watch.io = nil
-      end
-
-      # Ends it without a fiber.
-      def end_watch(watch)
-        return if watch.done
-
-        trace_watch(:unwatch, watch, 0)
-        release_watch(watch)
-        go_on_draining
-      end
-
-      def cancel_watchers
-        @watches.keys.each do |watch|
-          watch.watcher.__send__(:finish, :cancelled) unless watch.error
-          end_watch(watch)
-        end
-      end
-
-      # The kernel does not poll the descriptor. If C code has closed it, the block finds out.
-      def fail_watch(watch)
-        return interrupt_watch(watch, :closed) if watch.io.closed?
-
-        watch.events |= watch.mask
-        enqueue(watch)
-      end
-
-      # The IO is closed or has another file. Any thread may call this, so the rest is done when its turn comes.
-      def interrupt_watch(watch, reason)
-        return if watch.done || watch.error
-
-        watch.watcher.__send__(:finish, reason)
-        watch.error = reason
-        enqueue(watch)
-      end
+      watch.watcher.__send__(:finish, reason)
+      watch.error = reason
+      enqueue(watch)
     end
   end
 end

@@ -1,8 +1,6 @@
 # frozen_string_literal: true
 
 require_relative "../arguments"
-require_relative "../clock"
-require_relative "../durations"
 require_relative "../hooks_in_forked_child"
 require_relative "../socket_arguments"
 
@@ -13,7 +11,7 @@ module Reactor
   #
   # Ruby asks a scheduler only for the addresses of a host, by {#address_resolve}, and makes everything else of them. That hook
   # is given no service, family, flags or zone, and Ruby 3.4's TCPSocket.new does not call it. So Ruby's methods that take a
-  # host and a service are patched ({Patches::NameResolution}), and ask by {#resolve}. The hook remains for every other caller.
+  # host and a service are patched ({Patches::NameResolution}). The hook remains for every other caller.
   module AddressResolution
     # The hook for a host that is not an address. Ruby takes numeric addresses from it, without zones.
     #
@@ -29,26 +27,20 @@ module Reactor
         raise TypeError, "no implicit conversion of #{Arguments.class_of(hostname)} into String"
       end
 
-      resolve(hostname, nil, Socket::AF_UNSPEC, Socket::SOCK_STREAM).map(&:ip_address)
+      resolve(hostname).map(&:ip_address)
     end
 
-    # getaddrinfo(3) with numbers for its arguments, while the fiber is parked.
+    # getaddrinfo(3) while the fiber is parked.
     #
     # @param host [String, nil]
     # @param service [String, nil]
-    # @param limit [Numeric, nil] seconds
+    # @param flags [Integer]
     # @return [Array<Addrinfo>] without the names that were asked for
-    # @raise [Socket::ResolutionError, SystemCallError] as {#address_resolve}; when the time is over, what TCPSocket.new raises then
+    # @raise [Socket::ResolutionError, SystemCallError] as {#address_resolve}
     # @api private
-    def resolve(host, service, family, socktype, protocol = 0, flags = 0, limit: nil)
-      lookup = lookup(host, service, family, socktype, protocol, flags)
-      deadline = now + Durations.seconds(limit) if limit
-      until lookup.ended?
-        left = Clock.left(deadline, now)
-        raise SocketArguments.timeout_error("#{SocketArguments.shown(host)} port #{SocketArguments.shown(service)}") if left&.zero?
-
-        wait_any([], [], left, [lookup])
-      end
+    def resolve(host, service = nil, flags = 0)
+      lookup = lookup(host, service, Socket::AF_UNSPEC, Socket::SOCK_STREAM, 0, flags)
+      wait_any([], [], nil, [lookup]) until lookup.ended?
       lookup.answer("getaddrinfo").map { |address| Addrinfo.new(*address) }
     ensure
       lookup&.cancel

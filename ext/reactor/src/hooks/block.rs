@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use magnus::{Error, Ruby, Value, prelude::*, typed_data::Obj};
+use reactor_scheduler::state::object_ref::ObjectRef;
 
 use crate::{
     control::{
@@ -15,7 +16,7 @@ use crate::{
         method::{Receiver, wrong_number},
         object::{is_visible, object_ref},
     },
-    wait,
+    wait::block::{self, block_in_forked_child, block_until},
 };
 
 /// `kernel_sleep(duration = nil)`
@@ -24,23 +25,12 @@ pub fn kernel_sleep(
     Receiver(this): Receiver<Scheduler>,
     arguments: &[Value],
 ) -> Result<bool, Error> {
-    let duration = match arguments {
-        [] => None,
-        [duration] => match convert::simple_timeout(*duration) {
-            Some(duration) => duration,
-            None => return convert_and_wait(ruby, this, *duration, None),
-        },
+    let duration = match *arguments {
+        [] => ruby.qnil().as_value(),
+        [duration] => duration,
         _ => return Err(wrong_number(ruby, arguments.len(), "0..1")),
     };
-    let Entered::Usable(scope) = HookScope::enter(ruby, &this)? else {
-        return wait::block::block_in_forked_child(this, duration).map(|_| true);
-    };
-    if duration == Some(Duration::ZERO) {
-        this.yield_now(scope.slot)?;
-    } else {
-        wait::block::block(&scope, true, duration, None)?;
-    }
-    Ok(true)
+    wait(ruby, this, None, duration).map(|_| true)
 }
 
 /// `block(blocker, timeout = nil)`: true if unblocked, false if the time is up. A negative timeout counts as 0, as
@@ -50,59 +40,72 @@ pub fn block(
     Receiver(this): Receiver<Scheduler>,
     arguments: &[Value],
 ) -> Result<bool, Error> {
-    let timeout = match arguments {
-        [_blocker] => None,
-        [blocker, timeout] => match convert::simple_lenient_timeout(*timeout) {
-            Some(timeout) => timeout,
-            None => return convert_and_wait(ruby, this, *timeout, Some(*blocker)),
-        },
+    let (blocker, timeout) = match *arguments {
+        [blocker] => (blocker, ruby.qnil().as_value()),
+        [blocker, timeout] => (blocker, timeout),
         _ => return Err(wrong_number(ruby, arguments.len(), "1..2")),
     };
-    let Entered::Usable(scope) = HookScope::enter(ruby, &this)? else {
-        return wait::block::block_in_forked_child(this, timeout);
-    };
-    let blocker = Some(object_ref(arguments[0]));
-    match wait::block::block(&scope, false, timeout, blocker) {
-        Ok(is_unblocked) => Ok(is_unblocked),
-        Err(error) => hand_on(this, arguments[0], error),
-    }
+    wait(ruby, this, Some(blocker), timeout)
 }
 
-/// `block` (with its blocker) or `kernel_sleep` whose limit is any object: to convert it may run Ruby code. Then an `unblock` may
-/// come, because the VM has listed the fiber as waiting already. So the wait begins before the limit is converted. A hook in that
-/// code finds the fiber in a wait, as a trap handler's does.
-#[cold]
-fn convert_and_wait(
+/// Parks until unblocked (true) or until the time is up (false).
+fn wait(
     ruby: &Ruby,
     this: Obj<Scheduler>,
-    limit: Value,
     blocker: Option<Value>,
+    limit: Value,
 ) -> Result<bool, Error> {
-    let sleeps = blocker.is_none();
-    let convert = match sleeps {
-        true => convert::timeout,
-        false => convert::lenient_timeout,
-    };
+    let is_block = blocker.is_some();
     let Entered::Usable(scope) = HookScope::enter(ruby, &this)? else {
-        return wait::block::block_in_forked_child(this, convert(limit)?)
-            .map(|is_unblocked| is_unblocked || blocker.is_none());
+        return block_in_forked_child(this, convert(limit, is_block)?);
+    };
+    let simple = match is_block {
+        true => convert::simple_lenient_timeout(limit),
+        false => convert::simple_timeout(limit),
     };
     let object = blocker.map(object_ref);
-    if !wait::block::begin(&scope, sleeps, object) {
-        return Ok(true);
-    }
-    let limit = convert(limit);
-    let is_unblocked = this.state_mut().end_block(scope.slot);
+    let limit = match simple {
+        Some(limit) => Ok(Some(limit)),
+        None => convert_in_wait(&scope, limit, object),
+    };
     let waited = match limit {
-        Ok(_) if is_unblocked => Ok(true),
-        Ok(Some(Duration::ZERO)) if blocker.is_none() => this.yield_now(scope.slot).map(|()| true),
-        Ok(limit) => wait::block::block(&scope, sleeps, limit, object),
+        Ok(None) => Ok(true),
+        Ok(Some(Some(Duration::ZERO))) if !is_block => this.yield_now(scope.slot).map(|()| true),
+        Ok(Some(limit)) => block_until(&scope, limit, object),
         Err(error) => Err(error),
     };
     match (waited, blocker) {
         (Err(error), Some(blocker)) => hand_on(this, blocker, error),
-        (waited, None) => waited.map(|_| true),
         (waited, _) => waited,
+    }
+}
+
+/// Converting a limit that is any object may run Ruby code. Then an `unblock` may come, because the VM has listed the fiber as
+/// waiting already. So a wait begins before; a hook in that code finds the fiber in it, as a trap handler's does. `None`: an
+/// `unblock` has come.
+#[cold]
+fn convert_in_wait(
+    scope: &HookScope,
+    limit: Value,
+    blocker: Option<ObjectRef>,
+) -> Result<Option<Option<Duration>>, Error> {
+    let mut state = scope.scheduler.state_mut();
+    if state
+        .begin_block(scope.slot, blocker.is_none(), None, blocker)
+        .is_none()
+    {
+        return Ok(None);
+    }
+    drop(state);
+    let limit = convert(limit, blocker.is_some());
+    let is_unblocked = scope.scheduler.state_mut().end_block(scope.slot);
+    limit.map(|limit| (!is_unblocked).then_some(limit))
+}
+
+fn convert(limit: Value, is_block: bool) -> Result<Option<Duration>, Error> {
+    match is_block {
+        true => convert::lenient_timeout(limit),
+        false => convert::timeout(limit),
     }
 }
 
@@ -117,7 +120,7 @@ fn hand_on(this: Obj<Scheduler>, blocker: Value, error: Error) -> Result<bool, E
 
 /// `unblock(blocker, fiber)`: from any thread, also in a trap handler; never raises, never switches.
 pub fn unblock(Receiver(this): Receiver<Scheduler>, blocker: Value, fiber: Value) {
-    wait::block::unblock(this, blocker, fiber);
+    block::unblock(this, blocker, fiber);
 }
 
 /// `yield`: lets the other ready fibers run.

@@ -25,12 +25,10 @@ use crate::{
         io::{RealIo, real_io},
         io_facts::IoFacts,
         method::Receiver,
+        object::{object_ref, write_barrier},
         ractor::each_scheduler,
     },
-    wait::{
-        interrupt::{interrupt, interrupt_fiber, interrupt_operation},
-        work::wait_until_unpinned,
-    },
+    wait::work::wait_until_unpinned,
 };
 
 /// A worker uses the descriptor of the IO for the fiber of another thread.
@@ -133,6 +131,13 @@ fn interrupt_all(
     }
     this.wake_thread();
     Ok(())
+}
+
+/// Raises in a fiber that waits for the readiness of an IO object (0: of any); false, and nothing done, if it does not.
+fn interrupt(this: Obj<Scheduler>, slot: Slot, io_number: u64, exception: Value) -> bool {
+    let exception = object_ref(exception);
+    write_barrier(this, exception);
+    this.state_mut().interrupt(slot, io_number, exception)
 }
 
 /// Parks until no worker uses the descriptor of the IO. True: one does, and the caller is on another thread.
@@ -269,11 +274,17 @@ pub fn fiber_interrupt(
     if this.is_closed() {
         return Ok(false);
     }
-    if !is_fiber(fiber) {
-        interrupt_operation(this, fiber, exception);
-        return Ok(true);
-    }
-    let is_interrupted = interrupt_fiber(this, fiber, exception);
+    let is_interrupted = if is_fiber(fiber) {
+        let slot = this.state_mut().find(object_ref(fiber));
+        slot.is_some_and(|slot| interrupt(this, slot, 0, exception))
+    } else {
+        let pair = [object_ref(fiber), object_ref(exception)];
+        for object in pair {
+            write_barrier(this, object);
+        }
+        this.state_mut().push_interrupt(pair);
+        true
+    };
     if is_interrupted {
         this.wake_thread();
     }

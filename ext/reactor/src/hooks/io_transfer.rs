@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// `io_read(io, buffer, length, offset)`, `io_write`
-pub fn read_or_write<const WRITES: bool, const VERSION: u8>(
+pub fn next<const WRITES: bool, const VERSION: u8>(
     ruby: &Ruby,
     Receiver(this): Receiver<Scheduler>,
     arguments: &[Value],
@@ -29,7 +29,7 @@ pub fn read_or_write<const WRITES: bool, const VERSION: u8>(
 }
 
 /// `io_pread(io, buffer, from, length, offset)`, `io_pwrite`
-pub fn read_or_write_at<const WRITES: bool, const VERSION: u8>(
+pub fn at<const WRITES: bool, const VERSION: u8>(
     ruby: &Ruby,
     Receiver(this): Receiver<Scheduler>,
     arguments: &[Value],

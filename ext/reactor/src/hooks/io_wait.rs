@@ -6,6 +6,7 @@ use magnus::{
     Error, RArray, Ruby, TryConvert, Value, prelude::*, scan_args::scan_args, typed_data::Obj,
 };
 use reactor::{Attempt, CachedReadiness, Interest};
+use reactor_scheduler::state::{wait::WakeCause, wait_registration::BegunAny};
 
 use crate::{
     control::{
@@ -16,11 +17,11 @@ use crate::{
         call::call_method,
         caller::{Callers, called_from},
         convert,
-        error::{io_timeout_error, set_errno_to_would_block},
+        error::{io_timeout_error, set_errno_to_would_block, system_error},
         io_facts::IoFacts,
         method::Receiver,
     },
-    wait::{any, lookup::Lookup, readiness},
+    wait::{lookup::Lookup, readiness},
 };
 
 /// `io_wait(io, events, timeout)`
@@ -162,5 +163,19 @@ pub fn wait_any(ruby: &Ruby, this: Obj<Scheduler>, arguments: &[Value]) -> Resul
     for (io, mask) in ios.into_iter().zip(masks) {
         watched.push((IoFacts::new(io)?, convert::interest(ruby, mask)?));
     }
-    any::wait_for_any(&scope, &watched, &lookups, timeout)
+    let watches = watched
+        .iter()
+        .map(|(io, interest)| readiness::watch(io, *interest));
+    let (registered, begun) =
+        this.state_mut()
+            .begin_any(scope.slot, watches, timeout, !lookups.is_empty(), |token| {
+                lookups.iter().for_each(|lookup| lookup.redirect(token))
+            });
+    let parked = match begun {
+        BegunAny::Parked => this.park(scope.slot),
+        BegunAny::Ready => Ok(WakeCause::Ready),
+        BegunAny::Failed(error) => Err(system_error(&error)),
+    };
+    this.state_mut().end_any(registered);
+    Ok(parked? != WakeCause::Elapsed)
 }

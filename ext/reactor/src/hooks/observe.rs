@@ -1,15 +1,12 @@
 //! Methods for observers of a scheduler: what each fiber waits for, which one has control, whether the loop goes on, a trace.
-//!
-//! Called from any thread that holds the GVL. Nothing here changes what fibers do.
+//! Any thread that holds the GVL may call them, and none changes what fibers do. And the virtual time of tests.
 
-use magnus::{
-    Error, RArray, RHash, Ruby, Value, prelude::*, scan_args::scan_args, typed_data::Obj,
-};
+use magnus::{Error, RArray, RHash, Ruby, Value, scan_args::scan_args, typed_data::Obj};
 use reactor_scheduler::state::{trace::Trace, wait::SEVERAL};
 
 use crate::{
     control::scheduler::Scheduler,
-    ruby::{error::runtime_error, object::Object},
+    ruby::{convert, error::runtime_error, object::Object},
 };
 
 /// The number of an IO object, as `Reactor::Internal.io_number` tells it; 0 for none or several.
@@ -28,25 +25,16 @@ pub fn fiber_rows(ruby: &Ruby, this: Obj<Scheduler>, arguments: &[Value]) -> Res
     let array = ruby.ary_new_capa(rows.len());
     for row in rows {
         let waited = row.waiting_since.map(|since| since.elapsed().as_secs_f64());
-        let values: [Value; 8] = [
+        array.push((
             row.fiber.value(),
-            ruby.integer_from_u64(row.fiber.address() as u64).as_value(),
-            ruby.sym_new(row.state).as_value(),
-            ruby.sym_new(row.hook.name()).as_value(),
-            ruby.integer_from_u64(single_io_number(row.io_number))
-                .as_value(),
-            ruby.integer_from_u64(row.events.into()).as_value(),
-            if row.waits_for_unblock_only {
-                ruby.qtrue().as_value()
-            } else {
-                ruby.qfalse().as_value()
-            },
-            match waited {
-                Some(seconds) => ruby.float_from_f64(seconds).as_value(),
-                None => ruby.qnil().as_value(),
-            },
-        ];
-        array.push(ruby.ary_new_from_values(&values))?;
+            row.fiber.address(),
+            ruby.sym_new(row.state),
+            ruby.sym_new(row.hook.name()),
+            single_io_number(row.io_number),
+            row.events,
+            row.waits_for_unblock_only,
+            waited,
+        ))?;
     }
     Ok(array)
 }
@@ -108,16 +96,37 @@ pub fn stop_trace(ruby: &Ruby, this: Obj<Scheduler>) -> Result<(u64, Births, RAr
     };
     let rows = ruby.ary_new_capa(recording.moments.len());
     for moment in &recording.moments {
-        let row: [Value; 6] = [
-            ruby.to_symbol(moment.event.name()).as_value(),
-            ruby.integer_from_u64(moment.nanoseconds).as_value(),
-            ruby.integer_from_u64(moment.fiber as u64).as_value(),
-            ruby.to_symbol(moment.hook).as_value(),
-            ruby.integer_from_u64(single_io_number(moment.io_number))
-                .as_value(),
-            ruby.integer_from_u64(moment.events.into()).as_value(),
-        ];
-        rows.push(ruby.ary_new_from_values(&row))?;
+        rows.push((
+            ruby.to_symbol(moment.event.name()),
+            moment.nanoseconds,
+            moment.fiber,
+            ruby.to_symbol(moment.hook),
+            single_io_number(moment.io_number),
+            moment.events,
+        ))?;
     }
     Ok((recording.lost, recording.births, rows))
+}
+
+// --- virtual time: lib/reactor/testing.rb has the rules ------------------------------------------------------------
+
+/// `virtual_time(settle)`: freezes the clock of sleeps and timeouts. RuntimeError if it was frozen before.
+pub fn freeze_clock(this: Obj<Scheduler>, settle: Value) -> Result<(), Error> {
+    let settle = convert::interval(settle)?;
+    if !this.state_mut().event_loop.freeze_clock(settle) {
+        let message = "this scheduler is closed, or its time is virtual already";
+        return Err(runtime_error(message));
+    }
+    Ok(())
+}
+
+/// `virtual_elapsed`: nanoseconds of virtual time since it began; nil if time is real.
+pub fn virtual_elapsed(this: Obj<Scheduler>) -> Option<u64> {
+    let elapsed = this.state().event_loop.virtual_elapsed()?;
+    Some(elapsed.as_nanos() as u64)
+}
+
+/// `virtual_hold(begins)`: from true to false the clock does not advance.
+pub fn hold_clock(this: Obj<Scheduler>, begins: bool) {
+    this.state_mut().event_loop.hold_clock(begins);
 }

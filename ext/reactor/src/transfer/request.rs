@@ -76,7 +76,6 @@ impl Transfer {
     }
 
     /// Whether there is room. The VM asks for nothing where there is none, so only other buffers are looked at.
-    #[inline(always)] // before each wait for a drained socket
     pub fn has_room(&self) -> Result<bool, Error> {
         Ok(buffer::is_of_vm(self.buffer, &self.extent) || self.room()? > 0)
     }

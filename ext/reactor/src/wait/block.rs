@@ -1,11 +1,11 @@
 //! A wait for an `unblock` or for time: `block` and `kernel_sleep`.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use magnus::{
-    Error, RClass, Ruby, TypedData, Value, prelude::*, rb_sys::AsRawValue, typed_data::Obj,
+    Error, IntoValue, RClass, Ruby, TypedData, Value, prelude::*, rb_sys::AsRawValue,
+    typed_data::Obj,
 };
-use reactor::Deadline;
 use reactor_scheduler::state::{
     fiber::Slot, interruption::Unblocked, object_ref::ObjectRef, wait::WakeCause,
 };
@@ -16,24 +16,20 @@ use crate::{
         call::call_method,
         caller::closes_io,
         fiber::current_fiber,
-        object::{object_ref, write_barrier},
+        object::{Object, object_ref, write_barrier},
     },
 };
 
-/// How long a forked child sleeps between two looks whether an `unblock` has come.
-const FORKED_POLL_INTERVAL: Duration = Duration::from_millis(10);
-
-/// Parks until unblocked (true) or until the time is up (false): in `kernel_sleep` if it `sleeps`, else in `block`.
-pub fn block(
+/// Parks until unblocked (true) or until the time is up (false): in `block`, or without a blocker in `kernel_sleep`.
+pub fn block_until(
     scope: &HookScope,
-    sleeps: bool,
     duration: Option<Duration>,
     blocker: Option<ObjectRef>,
 ) -> Result<bool, Error> {
     let scheduler = scope.scheduler;
     let begun = scheduler
         .state_mut()
-        .begin_block(scope.slot, sleeps, duration, blocker);
+        .begin_block(scope.slot, blocker.is_none(), duration, blocker);
     let Some(timer) = begun else {
         return Ok(true);
     };
@@ -45,14 +41,6 @@ pub fn block(
     }
 }
 
-/// Begins a wait whose limit is not known yet. False if it is over already.
-pub fn begin(scope: &HookScope, sleeps: bool, blocker: Option<ObjectRef>) -> bool {
-    let mut state = scope.scheduler.state_mut();
-    state
-        .begin_block(scope.slot, sleeps, None, blocker)
-        .is_some()
-}
-
 /// An error has ended the wait, unless the fiber closes an IO: then the error is raised later.
 #[cold]
 fn ended_by(scope: &HookScope, duration: Option<Duration>, error: Error) -> Result<bool, Error> {
@@ -62,43 +50,32 @@ fn ended_by(scope: &HookScope, duration: Option<Duration>, error: Error) -> Resu
     Scheduler::raise_after_close(scope, error).map(|()| true)
 }
 
-/// [`block`] in a forked child, where no fiber turns the reactor: looks now and then whether an `unblock` has come.
+/// [`block_until`] in a forked child, where no fiber turns the reactor: looks now and then whether an `unblock` has come.
 #[cold]
 pub fn block_in_forked_child(
     this: Obj<Scheduler>,
     duration: Option<Duration>,
 ) -> Result<bool, Error> {
-    let deadline = duration.map(Deadline::after);
+    let ruby = Ruby::get_with(this);
     let fiber = current_fiber();
     let entered = this.state_mut().enter_in_forked_child(fiber);
     if entered.is_new {
         write_barrier(this, fiber);
     }
     let token = this.state_mut().begin_block_in_forked_child(entered.slot);
-    let result = loop {
-        let goes_on = this.state().is_blocked(token);
-        if !goes_on {
-            break Ok(true);
-        }
-        let left = deadline.map_or(Duration::MAX, |deadline| deadline.remaining(Instant::now()));
-        if left.is_zero() {
-            break Ok(false);
-        }
-        let seconds = left.min(FORKED_POLL_INTERVAL).as_secs_f64();
-        let seconds = Ruby::get_with(this).float_from_f64(seconds);
-        let slept = call_method(
-            this.as_value(),
-            "sleep_in_forked_child",
-            &[seconds.as_value()],
-        );
-        if let Err(error) = slept {
-            break Err(error);
-        }
-    };
+    let seconds = duration.map(|duration| ruby.float_from_f64(duration.as_secs_f64()));
+    let scheduler = object_ref(this);
+    let is_over = ruby.proc_from_fn(move |_, _, _| {
+        let this = Obj::<Scheduler>::try_convert(scheduler.value())?;
+        Ok::<_, Error>(!this.state().is_blocked(token))
+    });
+    let arguments = [seconds.into_value_with(&ruby), is_over.as_value()];
+    let waited = call_method(this.as_value(), "block_in_forked_child", &arguments);
+    let is_unblocked = !this.state().is_blocked(token);
     let mut state = this.state_mut();
     state.end_wait(token);
     state.leave(entered.slot);
-    result
+    waited.map(|_| is_unblocked)
 }
 
 /// Ends a fiber's `block` or `kernel_sleep`, from any thread.

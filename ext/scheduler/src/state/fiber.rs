@@ -294,6 +294,12 @@ impl FiberRecord {
         Some(self.rare.as_mut()?.strand.remove(place))
     }
 
+    /// Whether the end of the innermost wait, or of a timeout, may end what covers another one.
+    pub(super) fn may_uncover(&self) -> bool {
+        let last = self.strand().last();
+        last.is_some_and(|entry| !matches!(entry, Entry::Timeout(_)))
+    }
+
     /// Whether a trap handler or a finalizer is known to have interrupted a wait of the fiber, or its code.
     pub(super) fn is_interrupted(&self) -> bool {
         self.strand().iter().any(Entry::covers)

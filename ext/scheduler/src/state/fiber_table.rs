@@ -214,9 +214,9 @@ impl FiberTable {
         };
         let was_counted = record.wait.is_unblock_only();
         record.end_wait();
-        let has_strand = !record.strand().is_empty();
+        let may_uncover = record.may_uncover();
         self.waiting_for_unblock_only -= usize::from(was_counted);
-        if has_strand {
+        if may_uncover {
             self.uncover(token.index());
         }
     }

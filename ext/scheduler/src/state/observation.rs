@@ -57,7 +57,7 @@ impl State {
         rows.push(("parked", self.fibers.parked_count() as u64));
         rows.push(("ready", self.queue.len() as u64));
         rows.extend(self.waiting_rows());
-        rows.push(("watchers", self.watchers.records().len() as u64));
+        rows.push(("watchers", self.watchers.len() as u64));
         if let Some(reactor) = self.event_loop.reactor.as_ref() {
             rows.push(("timers", reactor.timers() as u64));
             let now = Instant::now();

@@ -17,7 +17,7 @@ impl State {
             return false;
         }
         let token = self.fibers.begin_wait(slot, Purpose::Work { io_number });
-        if let Some(reactor) = &self.event_loop.reactor {
+        if let Some(reactor) = self.event_loop.reactor.as_ref() {
             reactor.pool().notify_when_capacity(token, class);
         }
         true
@@ -35,7 +35,7 @@ impl State {
         submit: impl FnOnce(&mut Pool, Token) -> Result<Job<T>, Refused>,
     ) -> Result<Job<T>, Refused> {
         let token = self.fibers.begin_wait(slot, Purpose::Work { io_number });
-        let job = match &mut self.event_loop.reactor {
+        let job = match self.event_loop.reactor.as_mut() {
             Some(reactor) => submit(reactor.pool_mut(), token),
             None => Err(Refused::Foreign),
         };

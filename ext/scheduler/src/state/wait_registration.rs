@@ -24,21 +24,21 @@ pub struct Watch {
 }
 
 /// Where a wait for readiness is registered.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadinessWait {
     Polled(WaitId),
     /// The kernel does not poll the file, and has no event for it.
-    Unpolled(Token),
+    Unpolled,
 }
 
 /// The registrations of one wait, to be undone when it is over.
-pub type Registered = (ReadinessWait, Option<TimerId>);
+pub type Registered = (Token, ReadinessWait, Option<TimerId>);
 
 /// The registrations of a wait for several things.
 #[derive(Debug)]
 pub struct RegisteredAny {
     token: Token,
-    waits: Vec<WaitId>,
+    waits: Vec<ReadinessWait>,
     timer: Option<TimerId>,
 }
 
@@ -54,60 +54,65 @@ pub enum BegunAny {
 impl State {
     // --- descriptors ---------------------------------------------------------------------------------------------
 
-    /// Begins a wait for readiness. `None` if the kernel does not poll the descriptor, which is then always ready, but not for
+    /// Registers a wait with this token. `None` if the kernel does not poll the descriptor, which is then always ready, but not for
     /// urgent data.
     ///
     /// # Errors
     ///
-    /// As [`Reactor::wait`].
+    /// As [`Reactor::wait`](reactor::Reactor::wait).
+    pub(super) fn register(
+        &mut self,
+        watch: Watch,
+        token: Token,
+    ) -> std::io::Result<Option<ReadinessWait>> {
+        let Some(reactor) = self.event_loop.reactor.as_mut() else {
+            return Ok(None);
+        };
+        match reactor.wait(watch.descriptor, watch.owner_id, watch.interest, token)? {
+            Wait::Pending(wait) => Ok(Some(ReadinessWait::Polled(wait))),
+            Wait::Ready(interest) if UnpolledWaits::is_endless(interest) => {
+                self.unpolled.insert(watch.descriptor, token);
+                Ok(Some(ReadinessWait::Unpolled))
+            }
+            Wait::Ready(_) => Ok(None),
+        }
+    }
+
+    /// Undoes the registration: what the descriptor was ready for.
+    pub(super) fn unregister(&mut self, token: Token, wait: ReadinessWait) -> Ready {
+        match (wait, self.event_loop.reactor.as_mut()) {
+            (ReadinessWait::Polled(wait), Some(reactor)) => return reactor.end(wait),
+            (ReadinessWait::Unpolled, _) => self.unpolled.remove(token),
+            _ => {}
+        }
+        Ready::EMPTY
+    }
+
+    /// Begins a wait for readiness; `None` and errors as [`State::register`].
     pub fn begin_readiness(
         &mut self,
         slot: Slot,
         watch: Watch,
         deadline: Option<Deadline>,
     ) -> std::io::Result<Option<Registered>> {
-        let Some(reactor) = &mut self.event_loop.reactor else {
-            return Ok(None);
-        };
         let purpose = Purpose::Readiness {
             io_number: watch.owner_id.0,
             events: watch.interest.bits(),
         };
         let token = self.fibers.begin_wait(slot, purpose);
-        match reactor.wait(watch.descriptor, watch.owner_id, watch.interest, token) {
-            Ok(Wait::Pending(wait)) => {
-                let timer = self.event_loop.timer(deadline, token);
-                Ok(Some((ReadinessWait::Polled(wait), timer)))
-            }
-            Ok(Wait::Ready(interest)) if UnpolledWaits::is_endless(interest) => {
-                self.unpolled.insert(watch.descriptor, token);
-                let timer = self.event_loop.timer(deadline, token);
-                Ok(Some((ReadinessWait::Unpolled(token), timer)))
-            }
-            Ok(Wait::Ready(_)) => {
+        match self.register(watch, token) {
+            Ok(Some(wait)) => Ok(Some((token, wait, self.event_loop.timer(deadline, token)))),
+            not_begun => {
                 self.fibers.end_wait(token);
-                Ok(None)
-            }
-            Err(error) => {
-                self.fibers.end_wait(token);
-                Err(error)
+                not_begun.map(|_| None)
             }
         }
     }
 
     /// Undoes the registrations of a wait: what the descriptor was ready for.
-    pub fn end_readiness(&mut self, (wait, timer): Registered) -> Ready {
+    pub fn end_readiness(&mut self, (token, wait, timer): Registered) -> Ready {
         self.event_loop.cancel_timer(timer);
-        let reactor = self.event_loop.reactor.as_mut();
-        match wait {
-            ReadinessWait::Polled(wait) => {
-                reactor.map_or(Ready::EMPTY, |reactor| reactor.end(wait))
-            }
-            ReadinessWait::Unpolled(token) => {
-                self.unpolled.remove(token);
-                Ready::EMPTY
-            }
-        }
+        self.unregister(token, wait)
     }
 
     /// Begins one wait for several descriptors. `on_token` gets its token, under which work reports its end;
@@ -131,22 +136,16 @@ impl State {
         let token = self.fibers.begin_wait(slot, purpose);
         let mut waits = Vec::with_capacity(watches.len());
         let mut begun = BegunAny::Parked;
-        if let Some(reactor) = self.event_loop.reactor.as_mut() {
-            for watch in watches {
-                match reactor.wait(watch.descriptor, watch.owner_id, watch.interest, token) {
-                    Ok(Wait::Pending(wait)) => {
-                        waits.push(wait);
-                        continue;
-                    }
-                    Ok(Wait::Ready(interest)) if UnpolledWaits::is_endless(interest) => {
-                        self.unpolled.insert(watch.descriptor, token);
-                        continue;
-                    }
-                    Ok(Wait::Ready(_)) => begun = BegunAny::Ready,
-                    Err(error) => begun = BegunAny::Failed(error),
+        for watch in watches {
+            match self.register(watch, token) {
+                Ok(Some(wait)) => {
+                    waits.push(wait);
+                    continue;
                 }
-                break;
+                Ok(None) => begun = BegunAny::Ready,
+                Err(error) => begun = BegunAny::Failed(error),
             }
+            break;
         }
         on_token(token);
         let deadline = self.event_loop.deadline(timeout);
@@ -162,12 +161,9 @@ impl State {
     /// The wait is over. If its fiber has parked, it has ended before, and another one is the innermost.
     pub fn end_any(&mut self, registered: RegisteredAny) {
         self.fibers.end_wait(registered.token);
-        self.unpolled.remove(registered.token);
         self.event_loop.cancel_timer(registered.timer);
-        if let Some(reactor) = self.event_loop.reactor.as_mut() {
-            for wait in registered.waits {
-                reactor.end(wait);
-            }
+        for wait in registered.waits {
+            self.unregister(registered.token, wait);
         }
     }
 
@@ -242,14 +238,10 @@ impl State {
 
     /// Begins a timeout around a block of Ruby code. Without a limit, it expires by [`State::expire_timeout`] only.
     pub fn begin_timeout(&mut self, slot: Slot, raise: Raise, limit: Option<Duration>) -> Token {
-        let token = self.fibers.begin_timeout(slot, raise);
+        let token = self.fibers.timeout_token(slot);
         let deadline = self.event_loop.deadline(limit);
         let timer = self.event_loop.timer(deadline, token);
-        let record = self.fibers.get_mut(slot);
-        let timeout = record.and_then(|record| record.timeout_mut(token.generation()));
-        if let Some(timeout) = timeout {
-            timeout.timer = timer;
-        }
+        self.fibers.begin_timeout(token, raise, timer);
         token
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use reactor::{Event, Interest, Ready, Token, Wait, WaitId};
+use reactor::{Event, Interest, Ready, Token};
 
 use crate::state::{
     State,
@@ -10,7 +10,7 @@ use crate::state::{
     object_ref::ObjectRef,
     trace::TraceEvent,
     unpolled_waits::UnpolledWaits,
-    wait_registration::Watch,
+    wait_registration::{ReadinessWait, Watch},
     watchers::{WatcherProgress, WatcherRecord},
 };
 
@@ -51,15 +51,11 @@ impl State {
     ///
     /// As [`reactor::Reactor::wait`].
     pub fn begin_watcher(&mut self, new: NewWatcher) -> std::io::Result<BegunWatcher> {
-        let Watch {
-            descriptor,
-            owner_id,
-            interest,
-        } = new.watch;
+        let interest = new.watch.interest;
         let token = self.watchers.insert(WatcherRecord {
             object: new.object,
             io: new.io,
-            io_number: owner_id.0,
+            io_number: new.watch.owner_id.0,
             interest,
             is_transient: new.is_transient,
             progress: WatcherProgress::Waiting(None),
@@ -74,33 +70,30 @@ impl State {
             self.make_due(token, Some(Interest::READABLE));
             return Ok(begun);
         }
-        let Some(reactor) = self.event_loop.reactor.as_mut() else {
-            return Ok(begun);
-        };
-        let wait = reactor.wait(descriptor, owner_id, interest, token);
-        if wait.is_ok() {
-            self.trace_watcher(TraceEvent::Watch, token, interest.bits());
-        }
-        match wait {
-            Ok(Wait::Pending(wait)) => self.begin_waiting(token, Some(wait), new.limit),
-            Ok(Wait::Ready(interest)) if UnpolledWaits::is_endless(interest) => {
-                begun.is_polled = false;
-                self.unpolled.insert(descriptor, token);
-                self.begin_waiting(token, None, new.limit);
-            }
-            Ok(Wait::Ready(interest)) => {
-                begun.is_polled = false;
-                self.make_due(token, Some(UnpolledWaits::ready(interest)));
+        match self.register(new.watch, token) {
+            Ok(wait) => {
+                self.trace_watcher(TraceEvent::Watch, token, interest.bits());
+                begun.is_polled = matches!(wait, Some(ReadinessWait::Polled(_)));
+                if wait.is_some() {
+                    self.begin_waiting(token, wait, new.limit);
+                } else {
+                    self.make_due(token, Some(UnpolledWaits::ready(interest)));
+                }
+                Ok(begun)
             }
             Err(error) => {
                 self.watchers.remove(token);
-                return Err(error);
+                Err(error)
             }
         }
-        Ok(begun)
     }
 
-    fn begin_waiting(&mut self, token: Token, wait: Option<WaitId>, limit: Option<Duration>) {
+    fn begin_waiting(
+        &mut self,
+        token: Token,
+        wait: Option<ReadinessWait>,
+        limit: Option<Duration>,
+    ) {
         let deadline = self.event_loop.deadline(limit);
         let timer = self.event_loop.timer(deadline, token);
         if let Some(record) = self.watchers.get_mut(token) {
@@ -126,7 +119,7 @@ impl State {
     #[cold]
     pub(super) fn on_watcher_event(&mut self, event: Event) {
         let token = event.token;
-        let Some(record) = self.watchers.records().get(token).copied() else {
+        let Some(record) = self.watchers.get(token).copied() else {
             return;
         };
         if matches!(record.progress, WatcherProgress::Due(_)) {
@@ -142,12 +135,9 @@ impl State {
     /// Undoes the registrations of a watcher: what its descriptor was ready for.
     fn end_registrations(&mut self, token: Token, record: &WatcherRecord) -> Ready {
         self.event_loop.cancel_timer(record.timer);
-        match (record.progress, self.event_loop.reactor.as_mut()) {
-            (WatcherProgress::Waiting(Some(wait)), Some(reactor)) => reactor.end(wait),
-            _ => {
-                self.unpolled.remove(token);
-                Ready::EMPTY
-            }
+        match record.progress {
+            WatcherProgress::Waiting(Some(wait)) => self.unregister(token, wait),
+            _ => Ready::EMPTY,
         }
     }
 
@@ -188,14 +178,14 @@ impl State {
 
     /// Records what happens to a watcher, if a trace is on.
     fn trace_watcher(&mut self, event: TraceEvent, token: Token, events: u8) {
-        if let (Some(trace), Some(record)) = (&mut self.trace, self.watchers.records().get(token)) {
+        if let (Some(trace), Some(record)) = (&mut self.trace, self.watchers.get(token)) {
             trace.watcher(event, record, events);
         }
     }
 
     /// Ends the first watcher at this place of the table or after it. Returns it with the place.
     pub fn end_watcher_from(&mut self, place: usize) -> Option<(usize, ObjectRef)> {
-        let (place, token) = self.watchers.records().next_from(place)?;
+        let (place, token) = self.watchers.next_from(place)?;
         Some((place, self.end_watcher(token)?))
     }
 
@@ -211,7 +201,7 @@ impl State {
     fn find_watchers_of(&self, descriptor: i32, io_number: u64) -> Vec<Token> {
         let mut tokens = self.waiters(descriptor);
         tokens.retain(|token| {
-            let record = self.watchers.records().get(*token);
+            let record = self.watchers.get(*token);
             record.is_some_and(|record| record.io_number == io_number)
         });
         tokens
@@ -219,7 +209,7 @@ impl State {
 
     /// The watchers of this IO object, also those that are due. It takes time for each watcher that there is.
     pub fn all_watchers_of(&self, io_number: u64) -> Vec<Token> {
-        let of_it = self.watchers.records().iter();
+        let of_it = self.watchers.iter();
         let of_it = of_it.filter(|(_, record)| record.io_number == io_number);
         of_it.map(|(token, _)| token).collect()
     }
@@ -238,15 +228,15 @@ impl State {
 
     /// The IO object that a watcher watches; `None` if it has ended.
     pub fn watched(&self, token: Token) -> Option<ObjectRef> {
-        self.watchers.records().get(token).map(|record| record.io)
+        self.watchers.get(token).map(|record| record.io)
     }
 
     /// Every watcher.
     pub fn watchers(&self) -> impl Iterator<Item = ObjectRef> + '_ {
-        self.watchers.records().values().map(|record| record.object)
+        self.watchers.values().map(|record| record.object)
     }
 
     pub fn watcher_count(&self) -> usize {
-        self.watchers.records().len()
+        self.watchers.len()
     }
 }

@@ -11,25 +11,20 @@ module Reactor
       # Prepended to Socket's singleton class.
       module SocketLookup
         def getaddrinfo(*arguments)
-          host, service, *rest = arguments
-          return super unless arguments.size.between?(2, 7)
-
-          family, socktype, protocol, flags, reverse = rest
+          host, service, *, reverse = arguments.values_at(0..6)
           reverse = !BasicSocket.do_not_reverse_lookup if nil.equal?(reverse)
-          return NameResolution.on_worker { super } if reverse && :numeric != reverse
+          return NameResolution.on_thread { super } if reverse && :numeric != reverse
 
-          numbers = { family: SocketArguments.constant("AF_", family), socktype: SocketArguments.constant("SOCK_", socktype),
-                      protocol: protocol || 0, flags: flags || 0 }
-          NameResolution.resolve(host, service, **numbers, exact: numbers[:socktype]&.zero?) { |known, port| super(known, port, *rest) }
+          NameResolution.resolve(host, service) { super }
         end
 
-        def sockaddr_in(port, host) = NameResolution.resolve(host, port) { |known, number| super(number, known) }
+        def sockaddr_in(port, host) = NameResolution.resolve(host, port) { super }
 
-        def pack_sockaddr_in(port, host) = NameResolution.resolve(host, port) { |known, number| super(number, known) }
+        def pack_sockaddr_in(port, host) = NameResolution.resolve(host, port) { super }
 
-        def getnameinfo(address, flags = 0) = NameResolution.on_worker(Integer === flags && flags.nobits?(Socket::NI_NUMERICHOST)) { super }
+        def getnameinfo(address, flags = 0) = NameResolution.on_thread(NameResolution.name?(flags)) { super }
 
-        def gethostbyname(host) = NameResolution.on_worker { super }
+        def gethostbyname(host) = NameResolution.on_thread { super }
 
         def tcp(host, port, local_host = nil, local_port = nil, **options, &block)
           parallel = options.fetch(:fast_fallback) { HappyEyeballs.ruby_default? }
@@ -50,14 +45,14 @@ module Reactor
 
       # Prepended to IPSocket's singleton class.
       module IPSocketLookup
-        def getaddress(host) = NameResolution.resolve(host, nil, socktype: Socket::SOCK_STREAM) { |known, _| super(known) }
+        def getaddress(host) = NameResolution.resolve(host) { super }
       end
 
       # Prepended to IPSocket: its methods may be asked for names.
       module IPSocketReverse
-        def addr(reverse = nil) = NameResolution.on_worker(nil.equal?(reverse) ? !do_not_reverse_lookup : reverse && :numeric != reverse) { super }
+        def addr(reverse = nil) = NameResolution.on_thread(nil.equal?(reverse) ? !do_not_reverse_lookup : reverse && :numeric != reverse) { super }
 
-        def peeraddr(reverse = nil) = NameResolution.on_worker(nil.equal?(reverse) ? !do_not_reverse_lookup : reverse && :numeric != reverse) { super }
+        def peeraddr(reverse = nil) = NameResolution.on_thread(nil.equal?(reverse) ? !do_not_reverse_lookup : reverse && :numeric != reverse) { super }
       end
     end
   end

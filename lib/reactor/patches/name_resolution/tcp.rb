@@ -9,7 +9,7 @@ module Reactor
     module NameResolution
       # Prepended to TCPSocket's singleton class.
       module TCPSocketLookup
-        def gethostbyname(host) = NameResolution.on_worker { super }
+        def gethostbyname(host) = NameResolution.on_thread { super }
       end
 
       # Prepended to TCPSocket. The socket is of the class that was asked for, subclasses included: `initialize` does all the
@@ -18,14 +18,29 @@ module Reactor
         def initialize(host, service, local_host = nil, local_service = nil, **options)
           return super if (NameResolution.nothing_to_resolve?(host, service) && SocketArguments.port?(local_service)) || !HappyEyeballs.options?(options)
 
-          parallel = options.fetch(:fast_fallback, nil)
+          parallel = options[:fast_fallback]
           parallel = HappyEyeballs.ruby_default? if nil.equal?(parallel)
           connection = HappyEyeballs.for(HappyEyeballs::ForTCPSocket, host, service, local_host, local_service, options, parallel)
           return TCPSocketConnect.assign(self, connection.run) if connection
 
           scheduler = Schedulers.current
           options = { **options, fast_fallback: false } if scheduler && !scheduler.resolves? && parallel
-          NameResolution.resolve(host, service, socktype: Socket::SOCK_STREAM) { |known, port| super(known, port, local_host, local_service, **options) }
+          TCPSocketConnect.resolve(scheduler, host, service) { |known, port| super(known, port, local_host, local_service, **options) }
+        end
+
+        # Resolves the host with its service, which Ruby would not tell the hook.
+        #
+        # @yieldparam host instead of the one given
+        # @yieldparam service instead of the one given
+        def self.resolve(scheduler, host, service)
+          return yield(host, service) unless scheduler&.resolves?
+
+          text = SocketArguments.host_text(host)
+          asked, flags = SocketArguments.service_and_flags(service)
+          return NameResolution.on_thread { yield(host, service) } unless text && flags && !SocketArguments.address?(text)
+
+          found = scheduler.resolve(text, asked, flags)
+          yield(SocketArguments::ResolvedHost.new(text, found.map(&:ip_address)), SocketArguments::ResolvedService.new(service, found.first.ip_port))
         end
 
         # Makes this object what Ruby would have made of it: the socket of that descriptor.
@@ -39,11 +54,7 @@ module Reactor
 
       # Prepended to TCPServer.
       module TCPServerBind
-        def initialize(*arguments)
-          return super unless arguments.size == 2
-
-          NameResolution.resolve(*arguments, socktype: Socket::SOCK_STREAM, flags: Socket::AI_PASSIVE) { |known, port| super(known, port) }
-        end
+        def initialize(*arguments) = arguments.size == 2 ? NameResolution.resolve(*arguments) { super } : super
       end
     end
   end

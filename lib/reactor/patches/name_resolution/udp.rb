@@ -1,6 +1,5 @@
 # frozen_string_literal: true
 
-require_relative "../../socket_arguments"
 require_relative "../name_resolution"
 
 module Reactor
@@ -8,23 +7,17 @@ module Reactor
     module NameResolution
       # Prepended to UDPSocket.
       module UDPSocketAddress
-        def connect(host, port)
-          return NameResolution.retry_without_hook { super } if NameResolution.nothing_to_resolve?(host, port)
+        def connect(host, port) = UDPSocketAddress.resolve(host, port) { super }
 
-          NameResolution.resolve_for_udp(self, host, port) { |known, number| super(known, number) }
-        end
+        def bind(host, port) = UDPSocketAddress.resolve(host, port) { super }
 
-        def bind(host, port)
-          return NameResolution.retry_without_hook { super } if NameResolution.nothing_to_resolve?(host, port)
+        def send(message, flags, *rest) = rest.size == 2 ? UDPSocketAddress.resolve(*rest) { super } : super
 
-          NameResolution.resolve_for_udp(self, host, port) { |known, number| super(known, number) }
-        end
-
-        def send(message, flags, *rest)
-          return super if rest.size != 2
-          return NameResolution.retry_without_hook { super } if NameResolution.nothing_to_resolve?(*rest)
-
-          NameResolution.resolve_for_udp(self, *rest) { |known, number| super(message, flags, known, number) }
+        # For an address of the wrong family Ruby asks the hook for other addresses. Without the hook it reports the error.
+        def self.resolve(host, port, &)
+          NameResolution.on_thread(!NameResolution.nothing_to_resolve?(host, port), &)
+        rescue Socket::ResolutionError
+          Schedulers.current ? Fiber.blocking(&) : raise
         end
       end
     end

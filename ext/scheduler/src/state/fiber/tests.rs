@@ -39,7 +39,9 @@ impl DerefMut for Fiber {
 impl Fiber {
     fn begin_timeout(&mut self) -> Token {
         let nil = ObjectRef::new(4);
-        self.0.begin_timeout(self.1, (ObjectRef::new(8), nil))
+        let token = self.0.timeout_token(self.1);
+        self.0.begin_timeout(token, (ObjectRef::new(8), nil), None);
+        token
     }
 
     fn poll_wait(&mut self) -> WaitStatus {

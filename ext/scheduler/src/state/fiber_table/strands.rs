@@ -96,21 +96,28 @@ impl FiberTable {
 
     // --- timeouts ------------------------------------------------------------------------------------------------
 
+    /// The token of a timeout whose block is about to begin: [`FiberTable::begin_timeout`] follows.
+    pub fn timeout_token(&mut self, slot: Slot) -> Token {
+        let record = self.get_mut(slot);
+        Token::new(slot, record.map_or(0, FiberRecord::next_number))
+    }
+
     /// The block of a timeout begins.
-    pub fn begin_timeout(&mut self, slot: Slot, raise: Raise) -> Token {
-        self.cover(slot);
-        let Some(record) = self.get_mut(slot) else {
-            return Token::new(slot, 0);
+    pub fn begin_timeout(&mut self, token: Token, raise: Raise, timer: Option<TimerId>) {
+        let Some(record) = self.get_mut(token.index()) else {
+            return;
         };
-        let number = record.next_number();
+        if record.is_in_wait() {
+            self.cover(token.index());
+            return self.begin_timeout(token, raise, timer);
+        }
         record.push_entry(Entry::Timeout(Timeout {
-            number,
+            number: token.generation(),
             raise,
-            timer: None,
+            timer,
             progress: TimeoutProgress::Running,
             is_collectable: false,
         }));
-        Token::new(slot, number)
     }
 
     /// The block has ended: nothing is raised after it, even if the timeout has expired. Its timer, if the timeout is known.
@@ -123,7 +130,9 @@ impl FiberTable {
         let Some(Entry::Timeout(timeout)) = record.remove_entry(place) else {
             return None;
         };
-        self.uncover(token.index());
+        if record.may_uncover() {
+            self.uncover(token.index());
+        }
         Some(timeout.timer)
     }
 

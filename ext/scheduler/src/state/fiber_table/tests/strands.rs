@@ -38,7 +38,9 @@ fn nested(purpose: Purpose) -> (FiberTable, Slot, Token, Token) {
 }
 
 fn begin_timeout(fibers: &mut FiberTable, slot: Slot, exception: ObjectRef) -> Token {
-    fibers.begin_timeout(slot, (exception, MESSAGE))
+    let token = fibers.timeout_token(slot);
+    fibers.begin_timeout(token, (exception, MESSAGE), None);
+    token
 }
 
 fn wake(fibers: &mut FiberTable, token: Token, cause: WakeCause) -> bool {

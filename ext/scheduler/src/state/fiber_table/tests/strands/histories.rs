@@ -90,9 +90,9 @@ impl History {
     /// The block of a timeout begins: the program's, or a handler's.
     fn begin_timeout(&mut self) {
         let exception = self.object();
-        let raise = (exception, ObjectRef::new(4));
+        let token = super::begin_timeout(&mut self.fibers, self.slot, exception);
         self.levels.push(Level::Timeout {
-            token: self.fibers.begin_timeout(self.slot, raise),
+            token,
             exception,
             is_expired: false,
         });

@@ -1,0 +1,23 @@
+# frozen_string_literal: true
+
+require_relative "../../reactor"
+
+module Reactor
+  # Methods of gems that wait in C.
+  module Adapters
+    # Has workers run these methods in fibers of a scheduler. In programs and fibers without one nothing changes.
+    #
+    # @param owner [Class]
+    # @param methods [Array<Symbol>]
+    # @return [void]
+    def self.offload(owner, *methods)
+      calls = Module.new do
+        methods.each do |name|
+          define_method(name) { |*arguments, **options, &block| Reactor.offload { super(*arguments, **options, &block) } }
+          private(name) if owner.private_method_defined?(name)
+        end
+      end
+      owner.prepend(calls)
+    end
+  end
+end
