@@ -6,12 +6,10 @@
 //! The state is never borrowed across a switch, a GVL release or a call into Ruby: each borrow ends within the statement
 //! or block that needs it.
 //!
-//! Each file uses only those above it: `owner`, `scheduler`, `hook_scope`, `timeout_block`,
-//! `in_handler` and `watcher_marks`, `pending`, `switch`, `deadlock` and
-//! `virtual_clock`, `turn` and `watchers`, `yielding`, `park`, `fiber_lifecycle`. `ext/scheduler/tests/layers.rs` holds that
-//! for the methods they call as well.
+//! Each file uses only those above it: `owner`, `scheduler`, `hook_scope`, `timeout_block`, `in_handler` and
+//! `watcher_marks`, `pending` and `switch`, `turn` and `watchers`, `yielding`, `park`, `fiber_lifecycle`.
+//! `ext/scheduler/tests/layers.rs` holds that for the methods they call as well.
 
-mod deadlock;
 mod fiber_lifecycle;
 pub mod hook_scope;
 mod in_handler;
@@ -22,7 +20,6 @@ pub mod scheduler;
 mod switch;
 pub mod timeout_block;
 mod turn;
-mod virtual_clock;
 pub mod watcher_marks;
 mod watchers;
 mod yielding;

@@ -1,6 +1,5 @@
 //! System calls, each made at most once and without blocking where the kernel offers a way.
 
-pub mod close_unless_blocking;
 pub mod descriptor;
 pub mod file;
 pub mod getaddrinfo;

@@ -33,7 +33,7 @@ const INSIDE: [(&str, &[&[&str]]); 3] = [
             &["owner"],
             &["scheduler"],
             &["hook_scope", "timeout_block", "in_handler", "watcher_marks"],
-            &["pending", "switch", "deadlock", "virtual_clock"],
+            &["pending", "switch"],
             &["turn", "watchers"],
             &["yielding"],
             &["park"],

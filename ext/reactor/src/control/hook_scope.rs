@@ -25,7 +25,7 @@ impl<'a> HookScope<'a> {
     /// Begins a hook in the current fiber. `None` in a forked child of the process that the scheduler belongs to: do what
     /// Ruby does without a scheduler. ThreadError in another thread, RuntimeError once closed.
     pub fn enter(ruby: &Ruby, this: &'a Obj<Scheduler>) -> Result<Option<Self>, Error> {
-        let is_in_use = this.is_in_use();
+        let is_in_use = this.owner.is_in_use();
         match is_in_use.then(|| Self::enter_current(this)).flatten() {
             Some(slot) => Ok(Some(Self::of(this, slot))),
             None => Self::enter_unusual(ruby, this),
@@ -99,7 +99,7 @@ impl Scheduler {
     /// Whether a hook may do what needs no wait without entering: the scheduler can be used, and the fiber's time slice
     /// need not be checked. ThreadError in another thread.
     pub fn can_skip_entry(&self, ruby: &Ruby, this: Value) -> Result<bool, Error> {
-        let is_usable = self.state().event_loop.reactor.is_some() && !self.slice().is_check_due();
+        let is_usable = self.state().event_loop.reactor.is_some() && !self.slice.is_check_due();
         Ok(self.check_owner(ruby, this)? && is_usable)
     }
 }

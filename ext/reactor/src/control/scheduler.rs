@@ -34,12 +34,13 @@ use crate::{
 )]
 pub struct Scheduler {
     state: RefCell<State>,
-    owner: Owner,
-    slice: TimeSlice,
-    quota: GvlQuota,
+    pub owner: Owner,
+    pub slice: TimeSlice,
+    pub quota: GvlQuota,
     /// Tells by refusing to be locked that a trap handler or a finalizer runs.
     mutex: Cell<Option<ObjectRef>>,
-    watcher_marks: OnceCell<ObjectRef>,
+    /// The object that marks the watchers (`watcher_marks.rs`).
+    pub watcher_marks: OnceCell<ObjectRef>,
 }
 
 impl DataTypeFunctions for Scheduler {
@@ -99,22 +100,9 @@ impl Scheduler {
         self.state.borrow_mut()
     }
 
-    pub fn slice(&self) -> &TimeSlice {
-        &self.slice
-    }
-
-    pub fn quota(&self) -> &GvlQuota {
-        &self.quota
-    }
-
     /// Whether the code that runs is a trap handler, or a finalizer that the VM has put off.
     pub fn refuses_locks(&self) -> bool {
         self.mutex.get().is_some_and(handler::refuses_locks)
-    }
-
-    /// The object that marks the watchers (`watcher_marks.rs`).
-    pub fn watcher_marks(&self) -> &OnceCell<ObjectRef> {
-        &self.watcher_marks
     }
 
     // --- its owner -----------------------------------------------------------------------------------------------
@@ -122,20 +110,6 @@ impl Scheduler {
     /// Whether the current thread may use it (ThreadError if not) in this process (false if not).
     pub fn check_owner(&self, ruby: &Ruby, this: Value) -> Result<bool, Error> {
         self.owner.check(ruby, this)
-    }
-
-    /// As [`Owner::is_in_use`].
-    pub fn is_in_use(&self) -> bool {
-        self.owner.is_in_use()
-    }
-
-    /// As [`Owner::thread_in_hook`].
-    pub fn owner_thread(&self) -> ObjectRef {
-        self.owner.thread_in_hook()
-    }
-
-    pub fn is_owner_thread(&self) -> bool {
-        self.owner.is_current_thread()
     }
 
     /// `forked_child?`: whether this process is a forked child of the one the scheduler belongs to.

@@ -1,20 +1,21 @@
 //! One turn of the reactor, made by the fiber that has control and finds no other one to run.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use magnus::{Error, prelude::*};
+use magnus::{Error, TryConvert, prelude::*};
 use reactor_scheduler::state::fiber::Slot;
 
 use crate::{
     control::scheduler::Scheduler,
     ruby::{
         call::call_method,
-        error::{into_exception, system_error},
+        error::{into_exception, ruby, system_error},
         fiber::raise_in,
         gc_time::gc_milliseconds,
         object::{Object, object_ref},
         thread::{
-            check_interrupts, is_interrupted, is_main, is_only_thread, without_gvl, yield_gvl,
+            check_interrupts, current_scheduler, is_interrupted, is_main, is_only_thread,
+            without_gvl, yield_gvl,
         },
     },
 };
@@ -32,7 +33,7 @@ impl Scheduler {
         if may_sleep && self.sleep(slot)? {
             self.check_deadlock()
                 .or_else(|error| self.raise_in_root(slot, error))?;
-        } else if is_interrupted(self.owner_thread()) {
+        } else if is_interrupted(self.owner.thread_in_hook()) {
             // The VM marks the fiber that has control when a signal comes. After a switch the mark would be on another fiber.
             self.run_interrupts(slot)?;
         } else if !is_only_thread() {
@@ -49,7 +50,7 @@ impl Scheduler {
     fn sleep(&self, slot: Slot) -> Result<bool, Error> {
         self.run_interrupts(slot)?;
         let settle = self.settle_until()?;
-        let limit = settle.map(|settle| settle.left());
+        let limit = settle.map(|until| until.saturating_duration_since(Instant::now()));
         let sleep = self.state_mut().begin_sleep(slot, limit);
         let Some((sleep, handle)) = sleep else {
             return Ok(false);
@@ -62,11 +63,44 @@ impl Scheduler {
         self.poll_once(slot)?;
         let clock = self.state().event_loop.clock();
         if let Some(now) = clock {
-            self.quota().after_sleep(now);
+            self.quota.after_sleep(now);
         }
-        self.advance_virtual_clock(settle);
+        if settle.is_some_and(|until| until <= Instant::now()) {
+            self.state_mut().advance_if_idle();
+        }
         self.run_interrupts(slot)?;
         Ok(true)
+    }
+
+    /// Raises what Ruby raises when every thread waits for another one: if all fibers wait for an `unblock` without a time
+    /// limit, and `deadlock_message` (in Ruby) finds no thread that could bring it.
+    fn check_deadlock(&self) -> Result<(), Error> {
+        if !self.state().may_be_deadlocked() {
+            return Ok(());
+        }
+        let scheduler = current_scheduler().value();
+        if !self.is_object(scheduler) || !scheduler.respond_to("deadlock_message", true)? {
+            return Ok(());
+        }
+        let message = call_method(scheduler, "deadlock_message", &[])?;
+        match Option::<String>::try_convert(message)? {
+            Some(message) => Err(Error::new(ruby().exception_fatal(), message)),
+            None => Ok(()),
+        }
+    }
+
+    /// Before a sleep in virtual time: until when the outside has time to wake a fiber, before the clock advances to the next
+    /// timer. `None` if it will not.
+    fn settle_until(&self) -> Result<Option<Instant>, Error> {
+        let settle = self.state().settle_before_advance();
+        let Some(settle) = settle else {
+            return Ok(None);
+        };
+        let scheduler = current_scheduler().value();
+        let is_awaited = self.is_object(scheduler)
+            && call_method(scheduler, "wakeable_from_outside?", &[])?.to_bool();
+        let settle = if is_awaited { settle } else { Duration::ZERO };
+        Ok(Some(Instant::now() + settle))
     }
 
     /// A fiber that is made in a trap handler never runs trap handlers, also when that handler has ended. If it slept, a signal would
@@ -105,11 +139,11 @@ impl Scheduler {
 
     fn yield_gvl_if_due(&self, slot: Slot) -> Result<(), Error> {
         let clock = self.state().event_loop.clock();
-        let Some(now) = clock.filter(|now| self.quota().is_spent(*now)) else {
+        let Some(now) = clock.filter(|now| self.quota.is_spent(*now)) else {
             return Ok(());
         };
         let yielded = yield_gvl();
-        self.quota().after_yield(now, Instant::now());
+        self.quota.after_yield(now, Instant::now());
         yielded.or_else(|error| self.raise_in_root(slot, error))
     }
 
@@ -118,7 +152,7 @@ impl Scheduler {
     /// A kill must reach the root fiber first. The VM carries it there only when this fiber has ended, and its `ensure` clauses may wait
     /// for fibers that the root fiber ends. In the main thread, which no other one kills, trap handlers run in this fiber.
     fn run_interrupts(&self, slot: Slot) -> Result<(), Error> {
-        let thread = self.owner_thread();
+        let thread = self.owner.thread_in_hook();
         if is_interrupted(thread) && !is_main(thread) {
             let root = self.state_mut().leave_interrupts_to_root(slot);
             if let Some((root, fiber)) = root {

@@ -40,7 +40,7 @@ impl Scheduler {
     /// Tells the garbage collector that the scheduler keeps this watcher and this IO from now on.
     pub fn keep_watcher(this: Obj<Self>, ruby: &Ruby, watcher: Value, io: ObjectRef) {
         let scheduler = object_ref(this);
-        let marks = this.watcher_marks().get_or_init(|| {
+        let marks = this.watcher_marks.get_or_init(|| {
             let marks = object_ref(ruby.obj_wrap(WatcherMarks { scheduler }));
             write_barrier(this, marks);
             marks

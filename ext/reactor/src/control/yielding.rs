@@ -12,7 +12,7 @@ use crate::{
 impl Scheduler {
     /// Goes to the back of the ready queue. Of fibers that yield to one another one polls in each round.
     pub fn yield_now(&self, slot: Slot) -> Result<(), Error> {
-        let polls = self.state().yields_with_poll() || is_interrupted(self.owner_thread());
+        let polls = self.state().yields_with_poll() || is_interrupted(self.owner.thread_in_hook());
         let wait = self.state_mut().yield_now(slot);
         self.run_queued(wait, polls)
     }
@@ -91,7 +91,7 @@ impl HookScope<'_> {
     ///
     /// To be called before a transfer, when an exception loses nothing: what is raised in the fiber is raised here.
     pub fn yield_if_slice_spent(&self) -> Result<bool, Error> {
-        if !self.scheduler.slice().is_check_due() {
+        if !self.scheduler.slice.is_check_due() {
             return Ok(false);
         }
         self.check_slice()
@@ -100,7 +100,7 @@ impl HookScope<'_> {
     /// As [`HookScope::yield_if_slice_spent`], and asks the clock each time. Not in virtual time, where the order must not
     /// depend on the machine.
     pub fn check_slice(&self) -> Result<bool, Error> {
-        self.scheduler.slice().begin_check();
+        self.scheduler.slice.begin_check();
         let is_spent = {
             let state = self.scheduler.state();
             state.event_loop.clock().is_some_and(TimeSlice::is_spent)

@@ -11,7 +11,7 @@ use magnus::{
 use reactor::OwnerId;
 use reactor_scheduler::{
     state::fiber::Slot,
-    system::{close_unless_blocking::close_unless_blocking, kind::is_socket},
+    system::{descriptor::close_unless_blocking, kind::is_socket},
 };
 
 use crate::{
@@ -150,7 +150,7 @@ fn wait_until_unused(ruby: &Ruby, this: Obj<Scheduler>, io_number: u64) -> Resul
     if !this.state().pins.is_pinned(io_number) {
         return Ok(false);
     }
-    if !this.is_owner_thread() {
+    if !this.owner.is_current_thread() {
         return Ok(true);
     }
     if let Some(scope) = HookScope::enter(ruby, &this)? {

@@ -28,7 +28,7 @@ pub fn prefetch(
         return Ok(false);
     };
     scope.yield_if_slice_spent()?;
-    this.slice().count_transfer(length);
+    this.slice.count_transfer(length);
     file::prefetch(&scope, &IoFacts::new(io)?, file_offset, length, ahead)
 }
 

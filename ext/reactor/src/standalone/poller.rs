@@ -14,7 +14,7 @@ use reactor_scheduler::{
         slab::Slab,
         token_mark::{marked, unmarked},
     },
-    system::close_unless_blocking::close_unless_blocking,
+    system::descriptor::close_unless_blocking,
 };
 
 use crate::{

@@ -131,7 +131,7 @@ impl FileTransfer<'_> {
     /// `count` bytes of `asked` have been transferred, where there was room for `room`.
     fn moved(&mut self, count: usize, asked: usize, room: usize) -> Step {
         self.done += count;
-        let slice = self.scope.scheduler.slice();
+        let slice = &self.scope.scheduler.slice;
         match self.io.kind {
             DescriptorKind::NeverBlocks => slice.count_transfer(count),
             _ => slice.count_file_transfer(),

@@ -109,8 +109,8 @@ fn try_fast_path(
     let count = answer.unwrap_or(0);
     if is_over || io.kind.never_blocks() {
         match io.kind {
-            DescriptorKind::MemoryFile => scheduler.slice().count_file_transfer(),
-            _ => scheduler.slice().count_transfer(count),
+            DescriptorKind::MemoryFile => scheduler.slice.count_file_transfer(),
+            _ => scheduler.slice.count_transfer(count),
         }
     }
     if is_over {
@@ -214,7 +214,7 @@ fn continue_transfer(
             continue;
         };
         if let Ok(count) = answer {
-            scope.scheduler.slice().count_transfer(count);
+            scope.scheduler.slice.count_transfer(count);
             progress.done += count;
         }
         let limit = match is_read_of_device(transfer, io) {

@@ -17,10 +17,24 @@ pub fn borrow<'a>(descriptor: RawFd) -> BorrowedFd<'a> {
     unsafe { BorrowedFd::borrow_raw(descriptor) }
 }
 
-/// close(2) of a descriptor that its owner has given up.
-pub fn close(descriptor: RawFd) {
-    // SAFETY: the VM has handed the descriptor over to be closed and forgets it, so no other code uses it.
-    unsafe { libc::close(descriptor) };
+/// Closes a socket or a pipe that its owner has given up. False, and nothing done, for a close that may block: a file with data
+/// that must be written, and a socket that lingers (SO_LINGER in socket(7)). Nor for a number that is no descriptor.
+///
+/// As in Ruby itself, an error is not reported, because the descriptor is gone either way.
+pub fn close_unless_blocking(descriptor: RawFd) -> bool {
+    if descriptor < 0 {
+        return false;
+    }
+    let is_instant = match rustix::net::sockopt::socket_linger(borrow(descriptor)) {
+        Ok(linger) => linger.is_none(),
+        Err(_) => rustix::fs::fstat(borrow(descriptor))
+            .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Fifo),
+    };
+    if is_instant {
+        // SAFETY: the caller has the descriptor to be closed, and forgets it.
+        unsafe { rustix::io::close(descriptor) };
+    }
+    is_instant
 }
 
 /// Whether O_NONBLOCK is set.

@@ -1,9 +1,6 @@
 //! Regular files: transfers that do not wait for the disk, and reading into the page cache what is not there.
 
-use std::{
-    io::{IoSlice, IoSliceMut},
-    os::fd::RawFd,
-};
+use std::os::fd::RawFd;
 
 use rustix::io::Errno;
 
@@ -32,10 +29,7 @@ pub fn read(
 ) -> Result<usize, Errno> {
     let fd = borrow(descriptor);
     match (kind, offset) {
-        (DescriptorKind::File, Some(offset @ ..=MAX_OFFSET)) => {
-            nowait::read_at(fd, &mut [IoSliceMut::new(bytes)], offset)
-        }
-        (DescriptorKind::File, None) => nowait::read(fd, &mut [IoSliceMut::new(bytes)]),
+        (DescriptorKind::File, None | Some(..=MAX_OFFSET)) => nowait::read(fd, bytes, offset),
         (_, Some(offset)) => rustix::io::pread(fd, bytes, offset),
         (_, None) => rustix::io::read(fd, bytes),
     }
@@ -50,10 +44,7 @@ pub fn write(
 ) -> Result<usize, Errno> {
     let fd = borrow(descriptor);
     match (kind, offset) {
-        (DescriptorKind::File, Some(offset @ ..=MAX_OFFSET)) => {
-            nowait::write_at(fd, &[IoSlice::new(bytes)], offset)
-        }
-        (DescriptorKind::File, None) => nowait::write(fd, &[IoSlice::new(bytes)]),
+        (DescriptorKind::File, None | Some(..=MAX_OFFSET)) => nowait::write(fd, bytes, offset),
         (_, Some(offset)) => rustix::io::pwrite(fd, bytes, offset),
         (_, None) => rustix::io::write(fd, bytes),
     }

@@ -36,6 +36,17 @@ pub enum DescriptorKind {
 }
 
 impl DescriptorKind {
+    const ALL: [Self; 8] = [
+        Self::StreamSocket,
+        Self::OtherSocket,
+        Self::Pipe,
+        Self::NeverBlocks,
+        Self::PollFirst,
+        Self::File,
+        Self::MemoryFile,
+        Self::StreamPipe,
+    ];
+
     pub fn of(descriptor: RawFd) -> Self {
         let fd = borrow(descriptor);
         match is_stream_of_bytes(fd) {
@@ -60,16 +71,7 @@ impl DescriptorKind {
 
     /// The inverse of [`DescriptorKind::bits`]; bits above the lowest three are ignored.
     pub fn from_bits(bits: u64) -> Self {
-        match bits & 7 {
-            0 => Self::StreamSocket,
-            1 => Self::OtherSocket,
-            2 => Self::Pipe,
-            3 => Self::NeverBlocks,
-            4 => Self::PollFirst,
-            6 => Self::MemoryFile,
-            7 => Self::StreamPipe,
-            _ => Self::File,
-        }
+        Self::ALL[(bits & 7) as usize]
     }
 
     /// The kind in three bits.
@@ -140,17 +142,7 @@ mod tests {
 
     #[test]
     fn every_kind_survives_its_bits() {
-        let kinds = [
-            DescriptorKind::StreamSocket,
-            DescriptorKind::OtherSocket,
-            DescriptorKind::Pipe,
-            DescriptorKind::NeverBlocks,
-            DescriptorKind::PollFirst,
-            DescriptorKind::File,
-            DescriptorKind::MemoryFile,
-            DescriptorKind::StreamPipe,
-        ];
-        for kind in kinds {
+        for kind in DescriptorKind::ALL {
             assert_eq!(DescriptorKind::from_bits(kind.bits() | 1 << 3), kind);
         }
     }

@@ -3,11 +3,7 @@
 //! If the kernel offers a call that cannot block, the file is not asked first whether it is ready. The O_NONBLOCK flag is never
 //! changed, because other processes may share it.
 
-use std::{
-    io::{IoSlice, IoSliceMut},
-    os::fd::RawFd,
-    time::Duration,
-};
+use std::{os::fd::RawFd, time::Duration};
 
 use reactor::Interest;
 use rustix::{
@@ -42,17 +38,15 @@ pub fn read(kind: DescriptorKind, descriptor: RawFd, bytes: &mut [u8]) -> Result
         DescriptorKind::StreamSocket | DescriptorKind::OtherSocket => {
             rustix::net::recv(fd, bytes, RecvFlags::DONTWAIT).map(|(_, count)| count)
         }
-        DescriptorKind::Pipe | DescriptorKind::StreamPipe => {
-            match nowait::read(fd, &mut [IoSliceMut::new(bytes)]) {
-                Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
-                    if !is_nonblocking(descriptor) {
-                        check_ready(descriptor, Interest::READABLE)?;
-                    }
-                    rustix::io::read(fd, bytes)
+        DescriptorKind::Pipe | DescriptorKind::StreamPipe => match nowait::read(fd, bytes, None) {
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
+                if !is_nonblocking(descriptor) {
+                    check_ready(descriptor, Interest::READABLE)?;
                 }
-                answer => answer,
+                rustix::io::read(fd, bytes)
             }
-        }
+            answer => answer,
+        },
         DescriptorKind::PollFirst => {
             let mut size = bytes.len();
             if !is_nonblocking(descriptor) {
@@ -81,18 +75,16 @@ pub fn write(kind: DescriptorKind, descriptor: RawFd, bytes: &[u8]) -> Result<us
         DescriptorKind::StreamSocket | DescriptorKind::OtherSocket => {
             rustix::net::send(fd, bytes, SEND_FLAGS)
         }
-        DescriptorKind::Pipe | DescriptorKind::StreamPipe => {
-            match nowait::write(fd, &[IoSlice::new(bytes)]) {
-                Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
-                    if is_nonblocking(descriptor) {
-                        return rustix::io::write(fd, bytes);
-                    }
-                    check_ready(descriptor, Interest::WRITABLE)?;
-                    rustix::io::write(fd, pipe_chunk(bytes))
+        DescriptorKind::Pipe | DescriptorKind::StreamPipe => match nowait::write(fd, bytes, None) {
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
+                if is_nonblocking(descriptor) {
+                    return rustix::io::write(fd, bytes);
                 }
-                answer => answer,
+                check_ready(descriptor, Interest::WRITABLE)?;
+                rustix::io::write(fd, pipe_chunk(bytes))
             }
-        }
+            answer => answer,
+        },
         DescriptorKind::PollFirst => {
             if is_nonblocking(descriptor) {
                 return rustix::io::write(fd, bytes);
