@@ -140,7 +140,7 @@ fn define_methods(class: RClass) -> Result<(), Error> {
     )?;
     class.define_method("wait_any", method!(io_wait::wait_any, -1))?;
     class.define_method("lookup", method!(lookup::lookup, 6))?;
-    class.define_method("begin_watcher", method!(watching::begin_watcher, -1))?;
+    class.define_method("begin_watcher", method!(watching::begin_watcher, 6))?;
     class.define_method("linger", method!(watching::linger, 2))?;
     class.define_method("cancel_watcher", method!(watching::cancel_watcher, 1))?;
     class.define_method("watchers", method!(watching::watchers, 0))?;

@@ -11,10 +11,10 @@ use crate::{
     control::{hook_scope::HookScope, scheduler::Scheduler},
     ruby::{
         convert,
-        error::{argument_error, io_error, runtime_error, system_error},
+        error::{argument_error, io_error, system_error},
         io::{RealIo, real_io},
         io_facts::IoFacts,
-        method::{Receiver, wrong_number},
+        method::Receiver,
         object::{Object, object_ref},
     },
     wait::readiness::{linger as linger_on, watch},
@@ -22,36 +22,31 @@ use crate::{
 
 /// `begin_watcher(watcher, io, events, timeout, transient, buffered)`: its number.
 pub fn begin_watcher(
-    ruby: &Ruby,
     Receiver(this): Receiver<Scheduler>,
-    arguments: &[Value],
+    watcher: Value,
+    io: Value,
+    events: Value,
+    timeout: Value,
+    is_transient: bool,
+    is_buffered: bool,
 ) -> Result<u64, Error> {
-    let [watcher, io, events, timeout, transient, buffered] = *arguments else {
-        return Err(wrong_number(ruby, arguments.len(), "6"));
-    };
+    let ruby = &Ruby::get_with(this);
     let given = object_ref(io);
     let io = real_io(io)?;
     let interest = convert::interest(ruby, events)?;
     let limit = convert::timeout(timeout)?;
-    if !this.check_owner(ruby, this.as_value())? {
-        return Err(runtime_error(
-            "this scheduler belongs to the parent process",
-        ));
-    }
-    if this.state().event_loop.reactor.is_none() {
-        return Err(runtime_error("this scheduler is closed"));
-    }
+    let _scope = HookScope::enter_own(ruby, &this)?;
     let watched = open_in(io, interest)?;
     let facts = IoFacts::new(watched.value())?;
-    let is_buffered = interest.contains(Interest::READABLE) && io.has_read_ahead();
+    let has_read_ahead = interest.contains(Interest::READABLE) && io.has_read_ahead();
     Scheduler::keep_watcher(this, ruby, watcher, given);
     let begun = this.state_mut().begin_watcher(NewWatcher {
         object: object_ref(watcher),
         io: given,
         watch: watch(&facts, interest),
         limit,
-        is_transient: transient.to_bool(),
-        is_buffered: is_buffered || buffered.to_bool(),
+        is_transient,
+        is_buffered: is_buffered || has_read_ahead,
     });
     let begun = begun.map_err(|error| system_error(&error))?;
     if !begun.is_polled {

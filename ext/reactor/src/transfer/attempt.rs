@@ -36,22 +36,19 @@ pub fn attempt_without_scheduler(io: &IoFacts, transfer: &Transfer) -> Result<At
     if position.is_none() && !io.is_file() {
         return attempt(io, transfer, 0);
     }
-    let is_locked = transfer.lock()?;
-    let attempted = transfer.call(
-        0,
-        |bytes| {
-            let answer = blocking_call(|| file::read(KIND, descriptor, bytes, position));
-            answer.unwrap_or(Err(Errno::INTR))
-        },
-        |bytes| {
-            let answer = blocking_call(|| file::write(KIND, descriptor, bytes, position));
-            answer.unwrap_or(Err(Errno::INTR))
-        },
-    );
-    if is_locked {
-        transfer.unlock();
-    }
-    attempted
+    transfer.locked(|| {
+        transfer.call(
+            0,
+            |bytes| {
+                let answer = blocking_call(|| file::read(KIND, descriptor, bytes, position));
+                answer.unwrap_or(Err(Errno::INTR))
+            },
+            |bytes| {
+                let answer = blocking_call(|| file::write(KIND, descriptor, bytes, position));
+                answer.unwrap_or(Err(Errno::INTR))
+            },
+        )
+    })
 }
 
 /// Whether the kernel said "would block" and no event has come since: then a system call cannot tell more.

@@ -19,7 +19,7 @@ use crate::{
         io_facts::IoFacts,
         object::{object_ref, write_barrier},
     },
-    transfer::request::{Attempted, Transfer},
+    transfer::request::{Attempted, Direction, Transfer},
 };
 
 /// Larger writes are made directly: they would be copied once more, and one system call is little beside them
@@ -37,7 +37,7 @@ pub fn send(
     done: usize,
 ) -> Result<Option<Attempted>, Error> {
     let scheduler = scope.scheduler;
-    if !scheduler.state_mut().should_batch() {
+    if transfer.direction == Direction::Read || !scheduler.state_mut().should_batch() {
         return Ok(None);
     }
     let is_stream = io.is_ruby_socket && io.kind == DescriptorKind::StreamSocket;

@@ -100,14 +100,15 @@ impl Transfer {
         }
     }
 
-    /// Locks the buffer, unless it is locked: then false.
-    pub fn lock(&self) -> Result<bool, Error> {
-        buffer::lock(self.buffer, &self.extent, self.direction == Direction::Read)
-    }
-
-    /// Unlocks the buffer that [`Transfer::lock`] has locked.
-    pub fn unlock(&self) {
-        buffer::unlock(self.buffer);
+    /// Runs a transfer while the buffer is locked.
+    pub fn locked<T>(&self, run: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
+        let is_read = self.direction == Direction::Read;
+        let is_ours = buffer::lock(self.buffer, &self.extent, is_read)?;
+        let result = run();
+        if is_ours {
+            buffer::unlock(self.buffer);
+        }
+        result
     }
 
     /// The rest of the buffer, up to a size, for a worker to write to; see [`SendableBuffer`].

@@ -140,12 +140,7 @@ fn transfer_with_waits(
         let (answer, _) = attempt_without_scheduler(&io_of(transfer)?, transfer)?;
         return Ok(hook_result(answer));
     };
-    let is_locked = transfer.lock()?;
-    let answer = transfer_to_the_end(&scope, transfer, progress);
-    if is_locked {
-        transfer.unlock();
-    }
-    answer
+    transfer.locked(|| transfer_to_the_end(&scope, transfer, progress))
 }
 
 #[inline(always)] // with what calls it one frame, on the stack of every fiber that is parked here
@@ -253,11 +248,7 @@ fn attempt_stream(
     if is_known_to_block(scope.scheduler, io, direction, may_park) && transfer.has_room()? {
         return Ok(Some(Err(Errno::AGAIN)));
     }
-    let sent = match direction {
-        Direction::Write => batched_send::send(scope, io, transfer, done)?,
-        Direction::Read => None,
-    };
-    let attempted = match sent {
+    let attempted = match batched_send::send(scope, io, transfer, done)? {
         Some(attempted) => attempted,
         None => attempt(io, transfer, done)?,
     };
