@@ -24,6 +24,7 @@ pub struct HookScope<'a> {
 impl<'a> HookScope<'a> {
     /// Begins a hook in the current fiber. `None` in a forked child of the process that the scheduler belongs to: do what
     /// Ruby does without a scheduler. ThreadError in another thread, RuntimeError once closed.
+    #[inline(always)]
     pub fn enter(ruby: &Ruby, this: &'a Obj<Scheduler>) -> Result<Option<Self>, Error> {
         let is_in_use = this.owner.is_in_use();
         match is_in_use.then(|| Self::enter_current(this)).flatten() {
@@ -62,6 +63,7 @@ impl<'a> HookScope<'a> {
     }
 
     /// The slot of the current fiber; `None` if the scheduler is closed.
+    #[inline(always)]
     fn enter_current(this: &Obj<Scheduler>) -> Option<Slot> {
         let fiber = current_fiber();
         let entered = this.state_mut().enter(fiber)?;

@@ -9,6 +9,7 @@ impl Scheduler {
     /// Suspends the current fiber until the wait begun for it is over. What is raised here instead (by a timeout, an
     /// interrupt, Fiber#raise, Fiber#kill, Thread#kill) comes back as the error. The caller undoes its registrations
     /// either way.
+    #[inline(always)]
     pub fn park(&self, slot: Slot) -> Result<WakeCause, Error> {
         let (wait, may_concern_owner) = self.state_mut().before_park(slot);
         let result = self

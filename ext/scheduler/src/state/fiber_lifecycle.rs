@@ -34,6 +34,7 @@ impl State {
     /// A hook begins in this fiber, which has control. `None` if the scheduler is not open.
     ///
     /// If the fiber was not kept until now, the caller goes on with [`State::collectable`].
+    #[inline(always)]
     pub fn enter(&mut self, fiber: ObjectRef) -> Option<EnteredFiber> {
         self.event_loop.reactor.as_ref()?;
         let entered = self.find_or_insert(fiber);

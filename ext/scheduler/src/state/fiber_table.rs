@@ -159,6 +159,7 @@ impl FiberTable {
     // --- waits ---------------------------------------------------------------------------------------------------
 
     /// A wait begins. If the fiber is in the middle of another one, that goes on when this one has ended.
+    #[inline(always)]
     pub fn begin_wait(&mut self, slot: Slot, purpose: Purpose) -> Token {
         self.begin(slot, purpose, FiberState::Parked)
     }
@@ -202,6 +203,7 @@ impl FiberTable {
     }
 
     /// The innermost wait is over for its fiber, whatever ended it, if it has this token. What it has covered goes on.
+    #[inline(always)]
     pub fn end_wait(&mut self, token: Token) {
         let record = self.get_mut(token.index());
         let Some(record) = record.filter(|record| record.wait.number == token.generation()) else {
