@@ -14,7 +14,7 @@ class TestPanicPoints < ReactorTest
   # Functions without a catch, and why they cannot panic, or what comes of it.
   HARMLESS = {
     "control/scheduler.rs mark" => "a panic ends the process, because an object that is not marked would be freed in use",
-    "control/timeout_block.rs mark" => "as that of the scheduler",
+    "control/collectable_timeout.rs mark" => "as that of the scheduler",
     "control/watcher_marks.rs mark" => "as that of the scheduler",
     "ruby/call.rs nothing" => "returns nil",
     "ruby/call.rs run" => "calls the VM",

@@ -6,10 +6,11 @@
 //! The state is never borrowed across a switch, a GVL release or a call into Ruby: each borrow ends within the statement
 //! or block that needs it.
 //!
-//! Each file uses only those above it: `owner`, `scheduler`, `hook_scope`, `timeout_block`, `in_handler` and
+//! Each file uses only those above it: `owner`, `scheduler`, `hook_scope`, `collectable_timeout`, `in_handler` and
 //! `watcher_marks`, `pending` and `switch`, `turn` and `watchers`, `yielding`, `park`, `fiber_lifecycle`.
 //! `ext/scheduler/tests/layers.rs` holds that for the methods they call as well.
 
+pub mod collectable_timeout;
 mod fiber_lifecycle;
 pub mod hook_scope;
 mod in_handler;
@@ -18,7 +19,6 @@ mod park;
 mod pending;
 pub mod scheduler;
 mod switch;
-pub mod timeout_block;
 mod turn;
 pub mod watcher_marks;
 mod watchers;

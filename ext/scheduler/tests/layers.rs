@@ -32,7 +32,12 @@ const INSIDE: [(&str, &[&[&str]]); 3] = [
         &[
             &["owner"],
             &["scheduler"],
-            &["hook_scope", "timeout_block", "in_handler", "watcher_marks"],
+            &[
+                "hook_scope",
+                "collectable_timeout",
+                "in_handler",
+                "watcher_marks",
+            ],
             &["pending", "switch"],
             &["turn", "watchers"],
             &["yielding"],

@@ -2,7 +2,7 @@
 //! `replaced`, `push_when_unused`, `fiber_interrupt`, `io_close`, and `Reactor::Internal.announce_close`.
 //!
 //! A scheduler is not told of a close(2) or dup2(2) by C code. The registry registers descriptors of long waits anew at intervals
-//! (`src/registry.rs`), and a wait whose descriptor is gone ends then.
+//! (`src/selector/rearming.rs`), and a wait whose descriptor is gone ends then.
 
 use magnus::{
     Error, Exception, Ruby, Symbol, TryConvert, Value, prelude::*, rb_sys::AsRawValue,

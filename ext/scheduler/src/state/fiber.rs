@@ -272,7 +272,7 @@ impl FiberRecord {
     }
 
     /// Whether a timeout that has expired may end its wait.
-    pub(super) fn may_time_out(&self) -> bool {
+    pub(super) fn ends_by_timeout(&self) -> bool {
         self.may_time_out && !self.wait.outlasts_timeouts
     }
 

@@ -185,11 +185,6 @@ impl State {
         self.fibers.end_wait(wait);
     }
 
-    /// Whether the fiber's wait is over and it has left the ready queue.
-    pub fn may_run(&self, slot: Slot) -> bool {
-        self.fibers.may_run(slot)
-    }
-
     /// How the fiber's wait has ended, if it has. As [`State::poll_wait`], but what is pending is left for later.
     pub fn wake_cause(&self, slot: Slot) -> Option<WakeCause> {
         let record = self.fibers.get(slot);

@@ -233,7 +233,7 @@ impl FiberTable {
         let status = record
             .wake_cause()
             .map_or(WaitStatus::Waiting, WaitStatus::Over);
-        match record.may_time_out() && self.poll_expired(slot) {
+        match record.ends_by_timeout() && self.poll_expired(slot) {
             true => WaitStatus::TimedOut,
             false => status,
         }

@@ -40,7 +40,7 @@ impl FiberRow {
             io_number: record.wait.io_number(),
             events: record.wait.events(),
             waits_for_unblock_only: record.wait.is_unblock_only(),
-            waiting_since: record.wait.parked_at.filter(|_| state != "running"),
+            waiting_since: record.wait.parked_at,
         }
     }
 }

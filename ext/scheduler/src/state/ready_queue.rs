@@ -39,7 +39,7 @@ pub enum Next {
 pub struct ReadyQueue {
     /// First come, first served.
     ready: VecDeque<Ticket>,
-    /// Fibers that have slept long enough.
+    /// What goes ahead: what was pushed first, and fibers and watchers whose time is up.
     expired: VecDeque<Ticket>,
     /// Fibers that have spent their time slice: after all other fibers, for at most [`MAX_POLLS_SKIPPED`] polls.
     low_priority: VecDeque<Token>,

@@ -1,4 +1,4 @@
-//! The strand of a fiber: what is around its innermost wait, the innermost last.
+//! The strand of a fiber: what is around its innermost wait, the innermost last. `fiber_table/strands.rs` moves the entries.
 //!
 //! A trap handler, or a finalizer that the VM runs by itself, may run in the middle of a fiber's wait, and wait itself. Then the wait
 //! around it is *covered*: it moves into the strand, and what comes for it (readiness, its time, an `unblock`, an exception) is noted
@@ -10,7 +10,7 @@
 //! | a wait begins in the middle of another | the other is the last entry            | the one that begins             | the fiber is not queued |
 //! | the block of a timeout begins there   | the wait, then the timeout              | none: code runs                 | - |
 //! | a hook is found to be a handler's, and to be in the middle of no wait | the last entry is *code* | unchanged | the handler is found by the lock that it refuses |
-//! | the innermost wait or timeout ends, and a wait is the last entry | without it   | that one                        | not queued; with what was noted |
+//! | the innermost wait or timeout ends, and a wait is the last entry but for fibers | without it   | that one                        | not queued; with what was noted |
 //! | the same, and the last entry is code  | without it                              | none: the code goes on          | - |
 //! | the fiber resumes another one, in which a hook begins | that fiber is the last entry | unchanged                  | - |
 //!

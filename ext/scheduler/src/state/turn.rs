@@ -18,34 +18,17 @@ impl State {
         if self.queue.is_poll_due() || self.is_last_poll_too_old() {
             return Next::Poll;
         }
-        let Some(token) = self.queue.pop() else {
-            return Next::Nothing;
-        };
-        match self.fibers.take_queued(token) {
-            Some(fiber) => {
-                self.queue.on_resume();
-                Next::Fiber(token.index(), fiber)
-            }
-            None => self.next_after(token),
-        }
-    }
-
-    /// As [`State::next_ready`], if the entry that was taken is no fiber that can run: it is a watcher, or stale.
-    fn next_after(&mut self, mut token: Token) -> Next {
-        loop {
-            if self.watchers.is_due(token) {
-                self.queue.on_resume();
-                return Next::Watcher(token);
-            }
-            let Some(next) = self.queue.pop() else {
-                return Next::Nothing;
-            };
-            token = next;
+        while let Some(token) = self.queue.pop() {
             if let Some(fiber) = self.fibers.take_queued(token) {
                 self.queue.on_resume();
                 return Next::Fiber(token.index(), fiber);
             }
+            if self.watchers.is_due(token) {
+                self.queue.on_resume();
+                return Next::Watcher(token);
+            }
         }
+        Next::Nothing
     }
 
     /// The number of resumes bounds the time between polls if fibers are quickly done, and the clock does if they are not.
@@ -81,7 +64,7 @@ impl State {
         Ok(())
     }
 
-    /// What a token names has come to its end by this cause: a wait, or the time of a timeout. Whether that went on until now.
+    /// Ends the wait, or the time of the timeout, that the token names. Returns true if this call ended it.
     ///
     /// If it is a fiber's innermost wait, or ends that, the fiber is queued.
     #[inline(always)] // called for each event, and by each `unblock`

@@ -193,10 +193,11 @@ impl Wait {
         self.number = number;
         self.state = FiberState::Running;
         self.exception = None;
+        self.parked_at = None;
         self.outlasts_timeouts = false;
     }
 
-    /// Whether it went on until now.
+    /// Marks it as over. Returns true if it went on until now.
     pub fn wake(&mut self, cause: WakeCause) -> bool {
         let goes_on = self.goes_on();
         if goes_on {

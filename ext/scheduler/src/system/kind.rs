@@ -15,7 +15,7 @@ use crate::system::{descriptor::borrow, nowait};
 pub enum DescriptorKind {
     /// TCP, or a stream of the Unix domain: recv(2), send(2) with MSG_DONTWAIT. A short count means drained, unless urgent data,
     /// passed descriptors or the credentials of another sender end the call. recv(2) does not tell of these, and calls that do
-    /// are dearer, so the selector learns it (`src/registry.rs`).
+    /// are dearer, so the selector learns it (`src/selector/registration.rs`).
     StreamSocket,
     /// The same calls. A short count means nothing: datagrams, packets, and streams that keep boundaries (SCTP).
     OtherSocket,

@@ -187,7 +187,7 @@ impl FiberTable {
     /// Whether the fiber is parked, and an expired timeout ends the wait.
     pub fn has_timed_out(&self, slot: Slot) -> bool {
         let record = self.get(slot);
-        record.is_some_and(|record| record.wait.goes_on() && record.may_time_out())
+        record.is_some_and(|record| record.wait.goes_on() && record.ends_by_timeout())
             && self.expired(slot).is_some()
     }
 

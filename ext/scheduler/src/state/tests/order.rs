@@ -267,7 +267,7 @@ fn a_fiber_that_gives_control_away_though_its_wait_is_over_gets_it_again() {
         state.yield_now(slot);
         let handlers = state.begin_turn(slot);
         state.end_wait(handlers);
-        assert!(state.may_run(slot) && !state.is_queued(slot));
+        assert!(state.fibers.may_run(slot) && !state.is_queued(slot));
         give_control_away(&mut state, root, slot);
         assert_eq!(vec![slot], order(&mut state));
     }
