@@ -11,6 +11,7 @@ use crate::{
 
 impl Scheduler {
     /// Goes to the back of the ready queue. Of fibers that yield to one another one polls in each round.
+    #[inline(always)]
     pub fn yield_now(&self, slot: Slot) -> Result<(), Error> {
         let polls = self.state().yields_with_poll() || is_interrupted(self.owner.thread_in_hook());
         let wait = self.state_mut().yield_now(slot);

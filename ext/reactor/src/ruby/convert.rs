@@ -73,6 +73,7 @@ pub fn interval(value: Value) -> Result<Duration, Error> {
 }
 
 /// A non-negative Float or Integer that is no larger than a process runs.
+#[inline(always)]
 fn simple_interval(value: Value) -> Option<Duration> {
     if let Some(float) = Float::from_value(value) {
         let seconds = float.to_f64();

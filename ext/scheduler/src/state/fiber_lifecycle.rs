@@ -181,6 +181,7 @@ impl State {
     }
 
     /// The wait with this token is over, though its fiber has not parked.
+    #[inline(always)]
     pub fn end_wait(&mut self, wait: Token) {
         self.fibers.end_wait(wait);
     }

@@ -156,6 +156,7 @@ impl State {
     }
 
     /// A fiber yields: it is queued behind the ready fibers.
+    #[inline(always)]
     pub fn yield_now(&mut self, slot: Slot) -> Token {
         let wait = self.fibers.begin_yield(slot);
         self.queue.push(wait);
