@@ -86,6 +86,7 @@ impl Extent {
         Ok(drain(unsafe { slice::from_raw_parts(base, size) }))
     }
 
+    #[inline(always)] // both of its callers know what `writing` is
     fn rest(&self, done: usize, most: usize, writing: bool) -> Result<(*mut u8, usize), Error> {
         let flags = if writing { LOCKED } else { LOCKED | READONLY };
         let (base, size) = match plain(self.buffer, flags) {

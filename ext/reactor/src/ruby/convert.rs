@@ -15,7 +15,7 @@ use crate::ruby::error::argument_error;
 
 /// Whether a limit is converted without a call of Ruby code.
 pub fn is_simple(limit: Value) -> bool {
-    limit.is_nil() || Float::from_value(limit).is_some() || Fixnum::from_value(limit).is_some()
+    Fixnum::from_value(limit).is_some() || limit.is_nil() || Float::from_value(limit).is_some()
 }
 
 /// nil is no limit; otherwise any non-negative Numeric, with the errors of Kernel#sleep.
@@ -56,15 +56,15 @@ fn lenient(seconds: f64) -> Duration {
 /// RangeError.
 pub fn interval(value: Value) -> Result<Duration, Error> {
     // Those that are no larger than a process runs, without asking Ruby.
-    if let Some(float) = Float::from_value(value) {
+    if let Some(integer) = Fixnum::from_value(value) {
+        if let Ok(seconds) = u32::try_from(integer.to_i64()) {
+            return Ok(Duration::from_secs(seconds.into()));
+        }
+    } else if let Some(float) = Float::from_value(value) {
         let seconds = float.to_f64();
         if (0.0..1e9).contains(&seconds) {
             // Rounded up to the nanosecond: nothing ever ends early.
             return Ok(reactor::seconds(seconds).unwrap_or(Duration::MAX));
-        }
-    } else if let Some(integer) = Fixnum::from_value(value) {
-        if let Ok(seconds) = u32::try_from(integer.to_i64()) {
-            return Ok(Duration::from_secs(seconds.into()));
         }
     }
     let mut span = rb_sys::timespec {
@@ -101,10 +101,18 @@ pub fn to_i64(value: Value) -> Result<i64, Error> {
 
 /// A number of bytes, or the nearest that fits: beyond it are no more bytes of any buffer.
 pub fn byte_count(value: Value) -> Result<i64, Error> {
+    match Fixnum::from_value(value) {
+        Some(small) => Ok(small.to_i64()),
+        None => large_byte_count(value),
+    }
+}
+
+#[cold]
+fn large_byte_count(value: Value) -> Result<i64, Error> {
     match RBignum::from_value(value) {
         Some(large) if large.is_negative() => Ok(large.to_i64().unwrap_or(i64::MIN)),
         Some(large) => Ok(large.to_i64().unwrap_or(i64::MAX)),
-        None => to_i64(value),
+        None => i64::try_convert(value),
     }
 }
 
