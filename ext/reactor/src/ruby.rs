@@ -15,8 +15,6 @@ pub mod caller;
 pub mod convert;
 pub mod error;
 pub mod fiber;
-pub mod gc_time;
-pub mod handler;
 pub mod hidden_number;
 pub mod io;
 pub mod io_facts;

@@ -17,10 +17,9 @@ use crate::{
         call::call_method,
         convert,
         error::{self, ruby, runtime_error},
-        handler,
         object::{Object, object_ref, write_barrier},
         panics,
-        thread::blocking_call,
+        thread::{self, blocking_call},
     },
 };
 
@@ -74,7 +73,7 @@ impl Scheduler {
             return Err(runtime_error("already initialized"));
         }
         this.owner.claim();
-        let mutex = handler::new_mutex()?;
+        let mutex = thread::new_mutex()?;
         write_barrier(this, mutex);
         this.mutex.set(Some(mutex));
         Ok(())
@@ -102,7 +101,7 @@ impl Scheduler {
 
     /// Whether the code that runs is a trap handler, or a finalizer that the VM has put off.
     pub fn refuses_locks(&self) -> bool {
-        self.mutex.get().is_some_and(handler::refuses_locks)
+        self.mutex.get().is_some_and(thread::refuses_locks)
     }
 
     // --- its owner -----------------------------------------------------------------------------------------------

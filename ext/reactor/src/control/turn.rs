@@ -11,8 +11,7 @@ use crate::{
         call::call_method,
         error::{into_exception, ruby, system_error},
         fiber::raise_in,
-        gc_time::gc_milliseconds,
-        object::{Object, object_ref},
+        object::{Object, gc_milliseconds, object_ref},
         thread::{
             check_interrupts, current_scheduler, is_interrupted, is_main, is_only_thread,
             without_gvl, yield_gvl,

@@ -62,14 +62,11 @@ fn wait(
     let Some(scope) = HookScope::enter(ruby, &this)? else {
         return block_in_forked_child(this, convert(limit, is_block)?);
     };
-    let simple = match is_block {
-        true => convert::simple_lenient_timeout(limit),
-        false => convert::simple_timeout(limit),
-    };
+    let simple = convert::is_simple(limit).then(|| convert(limit, is_block));
     let object = blocker.map(object_ref);
     let limit = match simple {
-        Some(limit) => Ok(Some(limit)),
-        None => convert_in_wait(&scope, limit, object),
+        Some(Ok(limit)) => Ok(Some(limit)),
+        _ => convert_in_wait(&scope, limit, object),
     };
     let waited = match limit {
         Ok(None) => Ok(true),

@@ -12,7 +12,7 @@ use reactor_scheduler::state::{
 use crate::{
     control::{hook_scope::HookScope, scheduler::Scheduler},
     ruby::{
-        call::{call_method, yield_block},
+        call::call_method,
         convert,
         method::{Receiver, wrong_number},
         object::{object_ref, write_barrier},
@@ -38,7 +38,7 @@ pub fn timeout_after(
         ));
     }
     let Some(limit) = convert::added_timeout(duration)? else {
-        return yield_block(duration);
+        return ruby.yield_value(duration);
     };
     let Some(scope) = HookScope::enter(ruby, &this)? else {
         // A forked child has no loop that could fire a timer.
@@ -61,7 +61,7 @@ pub fn interruptible(
     let limit = convert::added_timeout(limit)?;
     let nil = ruby.qnil().as_value();
     let Some(scope) = HookScope::enter(ruby, &this)? else {
-        return yield_block(nil);
+        return ruby.yield_value(nil);
     };
     let raise = (object_ref(exception), object_ref(nil));
     run(ruby, &scope, raise, limit, |token| {
@@ -92,7 +92,7 @@ fn run(
     this.before_timeout(scope.slot);
     let timeout = this.state_mut().begin_timeout(scope.slot, raise, limit);
     let block = this.begin_timeout_block(ruby, scope.slot, timeout);
-    let mut result = yield_block(argument(timeout));
+    let mut result = ruby.yield_value(argument(timeout));
     let must_raise = result.is_ok() && this.state().has_outlasted_timeouts(scope.slot);
     if must_raise {
         result = Err(this.timeout_error(scope.slot));

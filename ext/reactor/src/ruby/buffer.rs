@@ -3,7 +3,8 @@
 use std::{
     cell::Cell,
     ffi::{c_int, c_void},
-    ptr, slice,
+    ptr::{self, NonNull},
+    slice,
 };
 
 use magnus::{
@@ -18,6 +19,7 @@ use crate::ruby::error;
 /// The part of an IO::Buffer that a transfer is for, and the size of the buffer.
 #[derive(Debug)]
 pub struct Extent {
+    buffer: Value,
     offset: usize,
     /// The end of the bytes that the caller asked for.
     end: usize,
@@ -28,17 +30,14 @@ pub struct Extent {
 }
 
 impl Extent {
-    pub fn new(offset: usize, length: usize) -> Self {
+    pub fn new(buffer: Value, offset: usize, length: usize) -> Self {
         Self {
+            buffer,
             offset,
             end: offset.saturating_add(length),
             size: Cell::new(0),
             is_of_vm: Cell::new(false),
         }
-    }
-
-    pub fn offset(&self) -> usize {
-        self.offset
     }
 
     /// Checks the bounds, as Ruby does first, and that the memory has not been freed since the transfer began.
@@ -57,95 +56,130 @@ impl Extent {
         }
         error::argument_error("Specified offset+length is bigger than the buffer size!")
     }
-}
 
-/// The memory of an IO::Buffer from the extent's offset and `done` bytes on, to write to.
-///
-/// The closure makes one system call and must not call Ruby. If it gives the GVL away, the buffer has to be locked ([`lock`]).
-pub fn with_writable<T>(
-    buffer: Value,
-    extent: &Extent,
-    done: usize,
-    fill: impl FnOnce(&mut [u8]) -> T,
-) -> Result<T, Error> {
-    let (base, size) = match plain(buffer, LOCKED) {
-        Some(memory) => {
-            extent.is_of_vm.set(true);
-            memory
+    /// At most `most` bytes of the buffer, from the offset and `done` bytes on, to write to.
+    ///
+    /// The closure makes one system call and must not call Ruby. If it gives the GVL away, the buffer has to be locked
+    /// ([`Extent::lock`]).
+    pub fn with_writable<T>(
+        &self,
+        done: usize,
+        most: usize,
+        fill: impl FnOnce(&mut [u8]) -> T,
+    ) -> Result<T, Error> {
+        let (base, size) = self.rest(done, most, true)?;
+        // SAFETY: base..base+size is memory of the buffer, which only Ruby code could free. None that may do so runs before the
+        // closure has ended: the closure does not call Ruby, and if it gives the GVL away, the buffer is locked, by the VM or by
+        // `lock`.
+        Ok(fill(unsafe { slice::from_raw_parts_mut(base, size) }))
+    }
+
+    /// The same, to read from.
+    pub fn with_readable<T>(
+        &self,
+        done: usize,
+        most: usize,
+        drain: impl FnOnce(&[u8]) -> T,
+    ) -> Result<T, Error> {
+        let (base, size) = self.rest(done, most, false)?;
+        // SAFETY: as in with_writable.
+        Ok(drain(unsafe { slice::from_raw_parts(base, size) }))
+    }
+
+    #[inline(always)] // both of its callers know what `writing` is
+    fn rest(&self, done: usize, most: usize, writing: bool) -> Result<(*mut u8, usize), Error> {
+        let flags = if writing { LOCKED } else { LOCKED | READONLY };
+        let (base, size) = match plain(self.buffer, flags) {
+            Some(memory) => {
+                self.is_of_vm.set(true);
+                memory
+            }
+            None => self.checked(writing)?,
+        };
+        self.check(size)?;
+        let offset = self.offset + done;
+        Ok(match size.checked_sub(offset) {
+            None | Some(0) => (NonNull::dangling().as_ptr(), 0),
+            Some(left) => (base.wrapping_add(offset), left.min(most)),
+        })
+    }
+
+    /// The memory of a buffer that is not the VM's, or the exception for what has none.
+    #[cold]
+    fn checked(&self, writing: bool) -> Result<(*mut u8, usize), Error> {
+        // Ruby looks at the numbers first.
+        let (base, size) =
+            memory(self.buffer, writing).map_err(|error| self.room().err().unwrap_or(error))?;
+        if size > MAX_SIZE {
+            return Err(error::errno(libc::EFAULT, None));
         }
-        None => checked(buffer, extent, true)?,
-    };
-    extent.check(size)?;
-    let offset = extent.offset + done;
-    if offset >= size {
-        return Ok(fill(&mut []));
+        Ok((base, size))
     }
-    // SAFETY: base..base+size is memory of the buffer, which only Ruby code could free. None runs before the closure has ended: the
-    // closure does not call Ruby, and if it gives the GVL away, the buffer is locked, by the VM or by `lock`.
-    let bytes = unsafe { slice::from_raw_parts_mut(base, size) };
-    Ok(fill(&mut bytes[offset..]))
-}
 
-/// Whether it is a buffer that the VM itself hands to a hook. It has room.
-pub fn is_of_vm(buffer: Value, extent: &Extent) -> bool {
-    let flags = any(buffer).map_or(0, |(_, _, flags)| flags);
-    extent.is_of_vm.set(flags & !READONLY == LOCKED);
-    extent.is_of_vm.get()
-}
-
-/// How many bytes the buffer has from the extent's offset on.
-pub fn room(buffer: Value, extent: &Extent) -> Result<usize, Error> {
-    let size = match any(buffer).filter(|(base, _, _)| !base.is_null()) {
-        Some((_, size, _)) => size,
-        None => buffer.funcall("size", ())?,
-    };
-    extent.check(size)?;
-    Ok(size - extent.offset)
-}
-
-/// Locks a buffer, as Ruby does while it reads or writes, so that no other fiber frees the memory. False if it is locked:
-/// the VM's own buffers are, and a buffer that another transfer uses. To be called before another fiber runs.
-///
-/// A buffer that cannot be written to stays unlocked, so that [`with_writable`] refuses it: a locked slice of a frozen buffer cannot
-/// be told from a buffer of the VM's.
-pub fn lock(buffer: Value, extent: &Extent, writing: bool) -> Result<bool, Error> {
-    if extent.is_of_vm.get() {
-        return Ok(false);
+    /// Whether it is a buffer that the VM itself hands to a hook. It has room.
+    pub fn is_of_vm(&self) -> bool {
+        let is_of_vm = any(self.buffer).is_some_and(|(_, _, flags)| flags & !READONLY == LOCKED);
+        self.is_of_vm.set(is_of_vm);
+        is_of_vm
     }
-    lock_unless_locked(buffer, writing)
-}
 
-fn lock_unless_locked(buffer: Value, writing: bool) -> Result<bool, Error> {
-    match any(buffer) {
-        Some((base, _, flags)) if !base.is_null() && flags & LOCKED == 0 => {
-            lock_unlocked(buffer, writing)
+    /// How many bytes the buffer has from the offset on.
+    pub fn room(&self) -> Result<usize, Error> {
+        let size = match any(self.buffer) {
+            Some((_, size, _)) => size,
+            None => self.buffer.funcall("size", ())?,
+        };
+        self.check(size)?;
+        Ok(size - self.offset)
+    }
+
+    /// Locks the buffer, as Ruby does while it reads or writes, so that no other fiber frees the memory. False if it is locked:
+    /// the VM's own buffers are, and a buffer that another transfer uses. To be called before another fiber runs.
+    ///
+    /// A buffer that cannot be written to stays unlocked, so that [`Extent::with_writable`] refuses it: a locked slice of a frozen
+    /// buffer cannot be told from a buffer of the VM's.
+    pub fn lock(&self, writing: bool) -> Result<bool, Error> {
+        if self.is_of_vm.get()
+            || any(self.buffer).is_none_or(|(_, _, flags)| flags & LOCKED != 0)
+            || (writing && memory(self.buffer, true).is_err())
+        {
+            return Ok(false);
         }
-        _ => Ok(false),
+        protect(|| {
+            // SAFETY: raises for a buffer that is locked.
+            unsafe { rb_sys::rb_io_buffer_lock(self.buffer.as_raw()) };
+            rb_sys::Qnil as VALUE
+        })?;
+        Ok(true)
     }
-}
 
-#[cold]
-fn lock_unlocked(buffer: Value, writing: bool) -> Result<bool, Error> {
-    if writing && memory(buffer, true).is_err() {
-        return Ok(false);
+    /// Unlocks a buffer that [`Extent::lock`] has locked.
+    #[cold]
+    pub fn unlock(&self) {
+        // It raises for a buffer that is not locked, which needs no unlocking.
+        _ = protect(|| {
+            // SAFETY: an IO::Buffer, because it could be locked.
+            unsafe { rb_sys::rb_io_buffer_unlock(self.buffer.as_raw()) };
+            rb_sys::Qnil as VALUE
+        });
     }
-    protect(|| {
-        // SAFETY: raises for a buffer that is locked.
-        unsafe { rb_sys::rb_io_buffer_lock(buffer.as_raw()) };
-        rb_sys::Qnil as VALUE
-    })?;
-    Ok(true)
-}
 
-/// Unlocks a buffer that [`lock`] has locked.
-#[cold]
-pub fn unlock(buffer: Value) {
-    // It raises for a buffer that is not locked, which needs no unlocking.
-    _ = protect(|| {
-        // SAFETY: an IO::Buffer, because it could be locked.
-        unsafe { rb_sys::rb_io_buffer_unlock(buffer.as_raw()) };
-        rb_sys::Qnil as VALUE
-    });
+    /// As [`Extent::with_writable`], for a worker. `None` if no bytes are left, or if the buffer is not the VM's own: then Ruby
+    /// code may free it, or the buffer it is a slice of, at any time.
+    ///
+    /// The caller returns to the VM only when the worker is done.
+    pub fn sendable(&self, done: usize, most: usize) -> Result<Option<SendableBuffer>, Error> {
+        let Some((base, whole)) = plain(self.buffer, LOCKED) else {
+            return Ok(None);
+        };
+        let offset = self.offset + done;
+        let size = most.min(whole.saturating_sub(offset));
+        if size == 0 || is_slice(self.buffer)? {
+            return Ok(None);
+        }
+        let base = base.wrapping_add(offset);
+        Ok(Some(SendableBuffer { base, size }))
+    }
 }
 
 /// Memory of an IO::Buffer that a worker may write to without the GVL.
@@ -155,26 +189,12 @@ pub struct SendableBuffer {
     size: usize,
 }
 
-// SAFETY: the worker that has it is the only user of the memory, because the fiber it belongs to is parked meanwhile.
+// SAFETY: the memory stays where it is until the worker is done (see `with_writable`), and Ruby lets nobody change a String that is
+// locked. Other fibers may read that String meanwhile, as they may while Ruby itself reads without the GVL: what they see of the new
+// bytes is undefined, but no Rust code has a reference to them.
 unsafe impl Send for SendableBuffer {}
 
 impl SendableBuffer {
-    /// At most `size` bytes of the buffer from `offset` on. `None` if there are none, or if the buffer is not the VM's own:
-    /// then Ruby code may free it, or the buffer it is a slice of, at any time.
-    ///
-    /// The caller returns to the VM only when the worker is done.
-    pub fn of(buffer: Value, offset: usize, size: usize) -> Result<Option<Self>, Error> {
-        let Some((base, whole)) = plain(buffer, LOCKED) else {
-            return Ok(None);
-        };
-        let size = size.min(whole.saturating_sub(offset));
-        if size == 0 || is_slice(buffer)? {
-            return Ok(None);
-        }
-        let base = base.wrapping_add(offset);
-        Ok(Some(Self { base, size }))
-    }
-
     /// Writes to it.
     pub fn with_writable<T>(&mut self, fill: impl FnOnce(&mut [u8]) -> T) -> T {
         // SAFETY: base..base+size lies in a buffer that the VM has made and locked, around memory that the waiting method
@@ -192,30 +212,6 @@ fn is_slice(buffer: Value) -> Result<bool, Error> {
     Ok(description.contains("SLICE"))
 }
 
-/// The memory of an IO::Buffer likewise, to read from. As [`with_writable`].
-pub fn with_readable<T>(
-    buffer: Value,
-    extent: &Extent,
-    done: usize,
-    drain: impl FnOnce(&[u8]) -> T,
-) -> Result<T, Error> {
-    let (base, size) = match plain(buffer, LOCKED | READONLY) {
-        Some(memory) => {
-            extent.is_of_vm.set(true);
-            memory
-        }
-        None => checked(buffer, extent, false)?,
-    };
-    extent.check(size)?;
-    let offset = extent.offset + done;
-    if offset >= size {
-        return Ok(drain(&[]));
-    }
-    // SAFETY: as in with_writable.
-    let bytes = unsafe { slice::from_raw_parts(base, size) };
-    Ok(drain(&bytes[offset..]))
-}
-
 // As in io/buffer.h. The flags are bits: a sum of them is no member of the type that bindgen makes of them.
 const LOCKED: c_int = 32;
 const READONLY: c_int = 128;
@@ -226,10 +222,10 @@ const MAX_SIZE: usize = isize::MAX as usize;
 /// not own. Asking it raises nothing, so it needs no protection, which costs more than all the rest.
 fn plain(buffer: Value, expected: c_int) -> Option<(*mut u8, usize)> {
     let (base, size, flags) = any(buffer)?;
-    (flags == expected && !base.is_null() && size <= MAX_SIZE).then_some((base, size))
+    (flags == expected && size <= MAX_SIZE).then_some((base, size))
 }
 
-/// The memory and the flags of an object of the class IO::Buffer. The address is null if the memory is not there.
+/// The memory and the flags of an object of the class IO::Buffer whose memory is there.
 fn any(buffer: Value) -> Option<(*mut u8, usize, c_int)> {
     unsafe extern "C" {
         fn rb_io_buffer_get_bytes(buffer: VALUE, base: *mut *mut c_void, size: *mut usize)
@@ -247,19 +243,7 @@ fn any(buffer: Value) -> Option<(*mut u8, usize, c_int)> {
         }
         rb_io_buffer_get_bytes(buffer, &mut base, &mut size)
     };
-    Some((base.cast(), size, flags))
-}
-
-/// The memory of any other buffer, or the exception for what has none.
-#[cold]
-fn checked(buffer: Value, extent: &Extent, writing: bool) -> Result<(*mut u8, usize), Error> {
-    // Ruby looks at the numbers first.
-    let (base, size) =
-        memory(buffer, writing).map_err(|error| room(buffer, extent).err().unwrap_or(error))?;
-    if size > MAX_SIZE {
-        return Err(error::errno(libc::EFAULT, None));
-    }
-    Ok((base, size))
+    (!base.is_null()).then_some((base.cast(), size, flags))
 }
 
 fn memory(buffer: Value, writing: bool) -> Result<(*mut u8, usize), Error> {
@@ -267,16 +251,13 @@ fn memory(buffer: Value, writing: bool) -> Result<(*mut u8, usize), Error> {
     protect(|| {
         // SAFETY: raises for what is no IO::Buffer, has been freed, or is read-only and to be written.
         unsafe {
-            if writing {
-                rb_sys::rb_io_buffer_get_bytes_for_writing(buffer.as_raw(), &mut base, &mut size);
-            } else {
-                let mut readable = ptr::null();
-                rb_sys::rb_io_buffer_get_bytes_for_reading(
-                    buffer.as_raw(),
-                    &mut readable,
-                    &mut size,
-                );
-                base = readable.cast_mut();
+            let buffer = buffer.as_raw();
+            match writing {
+                true => rb_sys::rb_io_buffer_get_bytes_for_writing(buffer, &mut base, &mut size),
+                false => {
+                    let base = (&raw mut base).cast();
+                    rb_sys::rb_io_buffer_get_bytes_for_reading(buffer, base, &mut size);
+                }
             }
         }
         rb_sys::Qnil as VALUE

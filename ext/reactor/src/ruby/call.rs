@@ -6,15 +6,7 @@ use magnus::{
     Error, Ruby, Value,
     rb_sys::{AsRawId, AsRawValue, FromRawValue, protect},
 };
-use rb_sys::{ID, VALUE};
-
-/// Yields to the block of the method that is running.
-pub fn yield_block(argument: Value) -> Result<Value, Error> {
-    // SAFETY: callers have checked that a block was given.
-    let result = protect(|| unsafe { rb_sys::rb_yield(argument.as_raw()) })?;
-    // SAFETY: a return value of Ruby.
-    Ok(unsafe { Value::from_raw(result) })
-}
+use rb_sys::VALUE;
 
 /// Calls a method, private ones included.
 ///
@@ -25,20 +17,16 @@ pub fn call_method(receiver: Value, name: &str, arguments: &[Value]) -> Result<V
         rb_sys::Qnil as VALUE
     }
     unsafe extern "C" fn run(call: VALUE) -> VALUE {
-        // SAFETY: the address of the call below, whose frame lasts longer than this one.
-        let call = unsafe { &mut *(call as usize as *mut Call) };
-        // SAFETY: live values; the arguments outlive the call.
-        call.result =
-            unsafe { rb_sys::rb_funcallv(call.receiver, call.id, call.count, call.first) };
-        call.result
+        // SAFETY: the address of the reference below, whose frame lasts longer than this one.
+        unsafe { (*(call as usize as *mut &mut dyn FnMut() -> VALUE))() }
     }
     let (count, first) = raw_arguments(arguments);
-    let mut call = Call {
-        receiver: receiver.as_raw(),
-        id: Ruby::get_with(receiver).intern(name).as_raw(),
-        count,
-        first,
-        result: rb_sys::Qnil as VALUE,
+    let name = Ruby::get_with(receiver).intern(name).as_raw();
+    let mut result = rb_sys::Qnil as VALUE;
+    let mut call: &mut dyn FnMut() -> VALUE = &mut || {
+        // SAFETY: live values; the arguments outlive the call.
+        result = unsafe { rb_sys::rb_funcallv(receiver.as_raw(), name, count, first) };
+        result
     };
     let address = ptr::from_mut(&mut call) as usize as VALUE;
     // SAFETY: the VM restores `rb_errinfo` after the second function, and what is raised is caught.
@@ -46,16 +34,7 @@ pub fn call_method(receiver: Value, name: &str, arguments: &[Value]) -> Result<V
         rb_sys::rb_ensure(Some(nothing), rb_sys::Qnil as VALUE, Some(run), address)
     })?;
     // SAFETY: a return value of Ruby.
-    Ok(unsafe { Value::from_raw(call.result) })
-}
-
-/// A call that is being made.
-struct Call {
-    receiver: VALUE,
-    id: ID,
-    count: c_int,
-    first: *const VALUE,
-    result: VALUE,
+    Ok(unsafe { Value::from_raw(result) })
 }
 
 /// The answer, from C only, that makes the VM go on as if the scheduler did not have the hook.

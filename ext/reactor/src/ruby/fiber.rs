@@ -85,50 +85,36 @@ pub fn raise_in(fiber: ObjectRef, exception: Value) -> Result<(), Error> {
     result.map(drop)
 }
 
-/// The proc that every fiber runs, and the class of fibers.
-struct Template {
-    body: VALUE,
-    class: VALUE,
-    new: ID,
-}
-
-static TEMPLATE: OnceLock<Template> = OnceLock::new();
+/// The class of fibers, the name of its `new`, and the proc that every fiber runs.
+static TEMPLATE: OnceLock<(VALUE, ID, VALUE)> = OnceLock::new();
 
 /// Sets the proc that fibers made by [`new_fiber`] run. Only the first call has an effect.
 pub fn define_fiber_body(body: Value) -> Result<(), Error> {
     let ruby = Ruby::get_with(body);
     let class: RClass = ruby.class_object().const_get("Fiber")?;
     let new = ruby.intern("new").as_raw();
-    // SAFETY: both are live, and never collected from here on.
-    let (body, class) = unsafe {
-        rb_sys::rb_gc_register_mark_object(body.as_raw());
-        rb_sys::rb_gc_register_mark_object(class.as_raw());
-        (body.as_raw(), class.as_raw())
-    };
-    TEMPLATE.get_or_init(|| Template { body, class, new });
+    TEMPLATE.get_or_init(|| {
+        ruby.gc_register_mark_object(body);
+        ruby.gc_register_mark_object(class);
+        (class.as_raw(), new, body.as_raw())
+    });
     Ok(())
 }
 
 /// A suspended non-blocking fiber with this storage, or a copy of the current fiber's. It runs the body when it is first
 /// given control, with what it is given then.
 pub fn new_fiber(ruby: &Ruby, storage: Option<Value>) -> Result<ObjectRef, Error> {
-    let Some(&Template { body, class, new }) = TEMPLATE.get() else {
-        return Err(Error::new(
-            ruby.exception_not_imp_error(),
-            "fibers have no body",
-        ));
+    let Some(&(class, new, body)) = TEMPLATE.get() else {
+        let class = ruby.exception_not_imp_error();
+        return Err(Error::new(class, "fibers have no body"));
     };
-    let options = storage.map(|storage| {
-        let options = ruby.hash_new();
-        options
-            .aset(ruby.to_symbol("storage"), storage)
-            .map(|()| options)
-    });
-    let options = options.transpose()?.map(|options| options.as_raw());
-    let (count, first) = match &options {
-        None => (0, ptr::null()),
-        Some(options) => (1, ptr::from_ref(options)),
-    };
+    let mut options = None;
+    if let Some(storage) = storage {
+        let named = ruby.hash_new();
+        named.aset(ruby.to_symbol("storage"), storage)?;
+        options = Some(named.as_value());
+    }
+    let (count, first) = raw_arguments(options.as_slice());
     let keywords = rb_sys::RB_PASS_KEYWORDS as c_int * count;
     // SAFETY: live values, the options on this stack; what is no storage raises.
     protect(|| unsafe {

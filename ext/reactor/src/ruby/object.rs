@@ -1,4 +1,6 @@
-//! Objects of Ruby's, and their addresses as the scheduler's state keeps them.
+//! Objects of Ruby's, and their addresses as the scheduler's state keeps them; the garbage collector.
+
+use std::sync::OnceLock;
 
 use magnus::{
     Ruby, Value,
@@ -59,4 +61,14 @@ pub fn is_visible(object: Value) -> bool {
     let object = object.as_raw();
     // SAFETY: a live object that is no special constant begins with an RBasic.
     unsafe { rb_sys::SPECIAL_CONST_P(object) || (*(object as usize as *const RBasic)).klass != 0 }
+}
+
+/// How long the garbage collector has run so far, as `GC.stat(:time)`.
+pub fn gc_milliseconds() -> usize {
+    static TIME: OnceLock<VALUE> = OnceLock::new();
+    // SAFETY: a name; a symbol that is made from it is never collected.
+    let time =
+        TIME.get_or_init(|| unsafe { rb_sys::rb_id2sym(rb_sys::rb_intern(c"time".as_ptr())) });
+    // SAFETY: Ruby raises only for an unknown key.
+    unsafe { rb_sys::rb_gc_stat(*time) as usize }
 }

@@ -1,4 +1,4 @@
-//! Threads of Ruby's, the GVL, and forks.
+//! Threads of Ruby's, the GVL, trap handlers, and forks.
 
 use std::{
     ffi::{c_int, c_void},
@@ -19,7 +19,10 @@ use rb_sys::VALUE;
 use reactor::{Handle, Sleep};
 use reactor_scheduler::state::object_ref::ObjectRef;
 
-use crate::ruby::{object::Object, panics};
+use crate::ruby::{
+    object::{Object, raw},
+    panics,
+};
 
 /// The scheduler of the current thread, or nil.
 pub fn current_scheduler() -> ObjectRef {
@@ -183,4 +186,24 @@ pub fn yield_gvl() -> Result<(), Error> {
         rb_sys::Qnil as VALUE
     })
     .map(drop)
+}
+
+/// A mutex for [`refuses_locks`], which no code keeps locked.
+pub fn new_mutex() -> Result<ObjectRef, Error> {
+    // SAFETY: no arguments; it raises if there is no memory.
+    let mutex = protect(|| unsafe { rb_sys::rb_mutex_new() })?;
+    Ok(ObjectRef::new(mutex as usize))
+}
+
+/// Whether the code that runs may lock no mutex: it is a trap handler, or a finalizer that the VM has put off, which the VM calls
+/// in the middle of other code. `mutex` must be a [`new_mutex`] that no other thread uses.
+pub fn refuses_locks(mutex: ObjectRef) -> bool {
+    let locked = protect(|| {
+        // SAFETY: a live mutex that no fiber has locked, so it does not wait; it may raise, hence the protection.
+        unsafe {
+            rb_sys::rb_mutex_lock(raw(mutex));
+            rb_sys::rb_mutex_unlock(raw(mutex))
+        }
+    });
+    locked.is_err()
 }

@@ -5,7 +5,7 @@ use reactor::Interest;
 use rustix::io::Errno;
 
 use crate::ruby::{
-    buffer::{self, Extent, SendableBuffer},
+    buffer::{Extent, SendableBuffer},
     error::argument_error,
 };
 
@@ -36,7 +36,6 @@ pub struct Transfer {
     /// Return only when this many bytes are transferred; 0 is one attempt.
     pub minimum: usize,
     maximum: usize,
-    buffer: Value,
     extent: Extent,
 }
 
@@ -62,8 +61,7 @@ impl Transfer {
             file_offset: None,
             minimum,
             maximum,
-            buffer,
-            extent: Extent::new(offset, length),
+            extent: Extent::new(buffer, offset, length),
         })
     }
 
@@ -71,13 +69,12 @@ impl Transfer {
     ///
     /// ArgumentError if less than what is asked for: Ruby looks at that before it looks at the IO.
     pub fn room(&self) -> Result<usize, Error> {
-        let room = buffer::room(self.buffer, &self.extent)?;
-        Ok(room.min(self.maximum))
+        Ok(self.extent.room()?.min(self.maximum))
     }
 
     /// Whether there is room. The VM asks for nothing where there is none, so only other buffers are looked at.
     pub fn has_room(&self) -> Result<bool, Error> {
-        Ok(buffer::is_of_vm(self.buffer, &self.extent) || self.room()? > 0)
+        Ok(self.extent.is_of_vm() || self.room()? > 0)
     }
 
     /// Makes one system call on what is left of the buffer after `done` bytes: one of the two, as the direction says.
@@ -89,24 +86,24 @@ impl Transfer {
     ) -> Result<Attempted, Error> {
         let most = self.maximum.saturating_sub(done);
         match self.direction {
-            Direction::Read => buffer::with_writable(self.buffer, &self.extent, done, |bytes| {
-                let room = bytes.len().min(most);
-                (read(&mut bytes[..room]), room)
-            }),
-            Direction::Write => buffer::with_readable(self.buffer, &self.extent, done, |bytes| {
-                let room = bytes.len().min(most);
-                (write(&bytes[..room]), room)
-            }),
+            Direction::Read => {
+                let read = |bytes: &mut [u8]| (read(bytes), bytes.len());
+                self.extent.with_writable(done, most, read)
+            }
+            Direction::Write => {
+                let write = |bytes: &[u8]| (write(bytes), bytes.len());
+                self.extent.with_readable(done, most, write)
+            }
         }
     }
 
     /// Runs a transfer while the buffer is locked.
     pub fn locked<T>(&self, run: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
         let is_read = self.direction == Direction::Read;
-        let is_ours = buffer::lock(self.buffer, &self.extent, is_read)?;
+        let is_ours = self.extent.lock(is_read)?;
         let result = run();
         if is_ours {
-            buffer::unlock(self.buffer);
+            self.extent.unlock();
         }
         result
     }
@@ -114,6 +111,6 @@ impl Transfer {
     /// The rest of the buffer, up to a size, for a worker to write to; see [`SendableBuffer`].
     pub fn sendable(&self, done: usize, size: usize) -> Result<Option<SendableBuffer>, Error> {
         let size = size.min(self.maximum.saturating_sub(done));
-        SendableBuffer::of(self.buffer, self.extent.offset() + done, size)
+        self.extent.sendable(done, size)
     }
 }
