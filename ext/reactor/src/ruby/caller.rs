@@ -29,7 +29,8 @@ pub static CALLERS_AFTER_EAGAIN: Callers = Callers::new(&[
 ]);
 
 /// `io_read_memory` and `io_write_memory` call `io_read` and `io_write` for these methods, which wait until a pipe is ready, and for
-/// `IO#read_nonblock` and `IO#write_nonblock`, which must not wait and are written in Ruby. The hook is not told which. All known Rubies.
+/// `IO#read_nonblock` and `IO#write_nonblock`, which must not wait and are written in Ruby. The hook is not told which.
+/// `IO#puts` and its kin write by `IO#write`. All known Rubies.
 pub static WAITING: Callers = Callers::new(&[
     ("IO", "readpartial"),
     ("IO", "gets"),
@@ -48,9 +49,6 @@ pub static WAITING: Callers = Callers::new(&[
     ("IO", "sysread"),
     ("IO", "write"),
     ("IO", "syswrite"),
-    ("IO", "print"),
-    ("IO", "puts"),
-    ("IO", "<<"),
     ("IO", "flush"),
 ]);
 
@@ -60,7 +58,7 @@ pub const RAISING_EAGAIN: [&str; 2] = ["sysread", "syswrite"];
 
 /// `rb_io_maybe_wait` of Ruby 3.3 hands the false of `io_wait`, "time is up", to these methods, which transfer and take it for
 /// Errno::EAGAIN. Methods that only wait want to be told false. Not needed from Ruby 3.4 on: the VM raises IO::TimeoutError.
-pub const TIMED_OUT: [&str; 24] = [
+pub const TIMED_OUT: [&str; 19] = [
     "read",
     "readpartial",
     "gets",
@@ -77,11 +75,6 @@ pub const TIMED_OUT: [&str; 24] = [
     "eof",
     "eof?",
     "write",
-    "puts",
-    "print",
-    "<<",
-    "printf",
-    "putc",
     "flush",
     "sysread",
     "syswrite",
