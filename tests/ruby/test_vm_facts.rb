@@ -165,6 +165,19 @@ class TestVMFacts < ReactorTest
     end
   end
 
+  def test_methods_of_sockets_call_io_wait_themselves
+    pair = UNIXSocket.pair
+    server = TCPServer.new("127.0.0.1", 0)
+    udp = UDPSocket.new.tap { |socket| socket.bind("127.0.0.1", 0) }
+    calls = [[pair.first, "recv", 1], [pair.first, "recvfrom", 1], [udp, "recvfrom", 1], [server, "accept"], [server, "sysaccept"]]
+    calls.each do |socket, name, *arguments|
+      callers, = witness { socket.public_send(name, *arguments) }
+      assert_equal [:io_wait, name], callers.first, "CALLERS_AFTER_EAGAIN: #{socket.class}##{name}"
+    end
+  ensure
+    [*pair, server, udp].each(&:close)
+  end
+
   def test_only_sysread_and_syswrite_raise_eagain_instead_of_waiting
     calls = { "sysread" => [:first, 1], "syswrite" => [:last, "x"], "readpartial" => [:first, 1], "write" => [:last, "x"] }
     raising = self.class.strings("RAISING_EAGAIN")
