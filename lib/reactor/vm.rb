@@ -22,6 +22,20 @@ module Reactor
     # none do so. By identity, because a call of `hash` would look for interrupts.
     UNBLOCK_MASK = ((RUBY_VERSION.split(".").map(&:to_i) <=> [3, 4, 7]) < 0 ? { Object => :never } : {}).compare_by_identity.freeze
 
+    # The end of `rb_thread_to_s` for a thread that waits without a limit for another thread. Thread#status says "sleep" also with a
+    # limit. All known Rubies.
+    SLEEPS_FOREVER = " sleep_forever>"
+
+    # A method of Ruby's in which a thread waits for a Ractor: its status is that of a thread that waits for another thread. The path
+    # names it up to Ruby 3.4, and the label from 3.4 on. All known Rubies.
+    RACTOR_LABEL = /\ARactor(?:::Port)?[.#]/
+    RACTOR_PATH = "<internal:ractor>"
+
+    # The line of ConditionVariable#wait or Mutex#sleep in a backtrace. `rb_mutex_sleep` calls the hook `kernel_sleep` for them, as does
+    # Kernel#sleep, which waits for no other thread. All known Rubies. Up to 3.3 a line
+    # has no class, so Mutex#sleep counts as Kernel#sleep there.
+    CONDITION_WAIT = /\b(wait|Mutex#sleep)'\z/
+
     # Gives new fibers control on behalf of blocking ones. If there is no memory for the stack of a new fiber and the current fiber is
     # blocking, the VM counts one blocking fiber too few from then on, and no fiber of the thread has a scheduler any more. So a fiber
     # that is not blocking makes the switch. What interrupts it ends it, and is raised in the root fiber.

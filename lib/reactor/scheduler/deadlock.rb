@@ -1,15 +1,12 @@
 # frozen_string_literal: true
 
+require_relative "../vm"
+
 module Reactor
   # How a scheduler finds that all fibers wait for one another. Ruby itself finds that of threads, and knows nothing of fibers.
   #
   # @api private
   module Deadlock
-    # A method of Ruby's in which a thread waits for a Ractor. The path names it up to Ruby 3.4, and the label from 3.4 on.
-    RACTOR_LABEL = /\ARactor(?:::Port)?[.#]/
-    RACTOR_PATH = "<internal:ractor>"
-    private_constant :RACTOR_LABEL, :RACTOR_PATH
-
     class << self
       # @return [Boolean] whether no other thread of this Ractor can wake a fiber
       def other_threads_idle? = Thread.list.all? { |thread| thread.equal?(Thread.current) || idle?(thread) }
@@ -19,7 +16,7 @@ module Reactor
       def idle?(thread)
         return true if thread.thread_variable?(:reactor_bystander)
 
-        thread.inspect.end_with?(" sleep_forever>") && !awaits_ractor?(thread) && !Internal.woken?(thread)
+        thread.inspect.end_with?(VM::SLEEPS_FOREVER) && !awaits_ractor?(thread) && !Internal.woken?(thread)
       end
 
       private
@@ -27,7 +24,7 @@ module Reactor
       # Whether another Ractor may end the thread's wait. Its status is that of a thread that waits for another thread.
       def awaits_ractor?(thread)
         frame = thread.backtrace_locations(0, 1)&.first
-        !frame.nil? && (frame.path == RACTOR_PATH || frame.label.match?(RACTOR_LABEL))
+        !frame.nil? && (frame.path == VM::RACTOR_PATH || frame.label.match?(VM::RACTOR_LABEL))
       end
     end
 
@@ -51,7 +48,7 @@ module Reactor
 
     # Kernel#sleep waits for no other thread. ConditionVariable#wait, which calls the same hook, does.
     def lost?(status)
-      status.forever && (status.hook == :block || status.backtrace.first(4).any? { |line| line.match?(/\b(wait|Mutex#sleep)'\z/) })
+      status.forever && (status.hook == :block || status.backtrace.first(4).any? { |line| line.match?(VM::CONDITION_WAIT) })
     end
   end
 end

@@ -6,13 +6,10 @@ use crate::{
     control::scheduler::Scheduler,
     ruby::{
         call::{call_method, undefined},
-        caller::{Callers, caller_beyond},
+        caller::{CLOSE, LEFT_TO_VM, caller_beyond},
         method::Receiver,
     },
 };
-
-/// The blocking operations of these methods are left to the VM.
-const LEFT_TO_VM: [&str; 2] = ["copy_stream", "close"];
 
 /// `blocking_operation_wait(work)`, Ruby 3.4 and later: an operation that releases the GVL and may be done by another
 /// thread. What its caller's operations have cost decides about it, in `Offload#run_by_cost`.
@@ -28,7 +25,6 @@ pub fn blocking_operation_wait(
     Receiver(this): Receiver<Scheduler>,
     work: Value,
 ) -> Result<Value, Error> {
-    static CLOSE: Callers = Callers::new(&[("IO", "close")]);
     if CLOSE.have_called() {
         return Ok(undefined()); // the most frequent case
     }

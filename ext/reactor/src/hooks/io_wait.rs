@@ -12,7 +12,7 @@ use crate::{
     control::{hook_scope::HookScope, scheduler::Scheduler},
     ruby::{
         call::call_method,
-        caller::{Callers, called_from},
+        caller::{CALLERS_AFTER_EAGAIN, TIMED_OUT, called_from},
         convert,
         error::{io_timeout_error, set_errno_to_would_block, system_error},
         io_facts::IoFacts,
@@ -62,29 +62,12 @@ fn ready_events(
     record_callers_attempt(&scope, &io, interest);
     match readiness::wait_until_ready(&scope, &io, interest, limit)? {
         Some(ready) => Ok(ruby.integer_from_u64(ready.bits().into()).as_value()),
-        None if timeout.is_nil() && misreports_timeouts(ruby) && called_from::<2>(&TRANSFERS) => {
+        None if timeout.is_nil() && misreports_timeouts(ruby) && called_from::<2>(&TIMED_OUT) => {
             Err(io_timeout_error())
         }
         None => Ok(ruby.qfalse().as_value()),
     }
 }
-
-/// Methods of Ruby's that ask for `io_wait` to be readable only when the kernel has just told them EAGAIN.
-static CALLERS_AFTER_EAGAIN: Callers = Callers::new(&[
-    ("BasicSocket", "recv"),
-    ("BasicSocket", "__recvmsg"),
-    ("IPSocket", "recvfrom"),
-    ("UNIXSocket", "recvfrom"),
-    ("Socket", "recvfrom"),
-    ("TCPServer", "accept"),
-    ("TCPServer", "sysaccept"),
-    ("UNIXServer", "accept"),
-    ("UNIXServer", "sysaccept"),
-    ("Socket", "accept"),
-    ("Socket", "sysaccept"),
-    ("OpenSSL::SSL::SSLSocket", "sysread"),
-    ("OpenSSL::SSL::SSLSocket", "accept"),
-]);
 
 /// If the caller has just got EAGAIN, records "not ready", so that this wait needs no system call.
 ///
@@ -104,35 +87,6 @@ fn record_callers_attempt(scope: &HookScope, io: &IoFacts, interest: Interest) {
         state.record_attempt(readiness::watch(io, interest), Attempt::WouldBlock);
     }
 }
-
-/// Methods that transfer and, on Ruby 3.3, take the false that means "time is up" for Errno::EAGAIN. Methods that only wait
-/// want to be told false.
-const TRANSFERS: [&str; 24] = [
-    "read",
-    "readpartial",
-    "gets",
-    "getc",
-    "getbyte",
-    "readline",
-    "readlines",
-    "readchar",
-    "readbyte",
-    "each_line",
-    "each",
-    "each_byte",
-    "each_char",
-    "eof",
-    "eof?",
-    "write",
-    "puts",
-    "print",
-    "<<",
-    "printf",
-    "putc",
-    "flush",
-    "sysread",
-    "syswrite",
-];
 
 /// Whether this is Ruby 3.3. Asked once, when the extension is loaded.
 pub fn misreports_timeouts(ruby: &Ruby) -> bool {

@@ -1,4 +1,6 @@
-//! Which method called the hook that is running.
+//! Which method called the hook that is running, and all that depends on its name. `lib/reactor/vm.rb` has what depends on such
+//! texts in Ruby code, and `ruby/buffer.rs` what depends on an IO::Buffer's description. `tests/ruby/test_vm_facts.rb` asks the VM
+//! whether they are still true.
 
 use std::{
     ffi::c_int,
@@ -7,6 +9,88 @@ use std::{
 
 use magnus::{RString, Value, rb_sys::FromRawValue};
 use rb_sys::VALUE;
+
+/// `rsock_s_recvfrom`, `rsock_s_accept` and their kin ask these methods' `io_wait` to be readable only when the kernel has just told
+/// them EAGAIN. The VM does not hand the answer on; without the name, the wait costs a system call to find it again. All known Rubies.
+pub static CALLERS_AFTER_EAGAIN: Callers = Callers::new(&[
+    ("BasicSocket", "recv"),
+    ("BasicSocket", "__recvmsg"),
+    ("IPSocket", "recvfrom"),
+    ("UNIXSocket", "recvfrom"),
+    ("Socket", "recvfrom"),
+    ("TCPServer", "accept"),
+    ("TCPServer", "sysaccept"),
+    ("UNIXServer", "accept"),
+    ("UNIXServer", "sysaccept"),
+    ("Socket", "accept"),
+    ("Socket", "sysaccept"),
+    ("OpenSSL::SSL::SSLSocket", "sysread"),
+    ("OpenSSL::SSL::SSLSocket", "accept"),
+]);
+
+/// `io_read_memory` and `io_write_memory` call `io_read` and `io_write` for these methods, which wait until a pipe is ready, and for
+/// `IO#read_nonblock` and `IO#write_nonblock`, which must not wait and are written in Ruby. The hook is not told which.
+/// `IO#puts` and its kin write by `IO#write`. All known Rubies.
+pub static WAITING: Callers = Callers::new(&[
+    ("IO", "readpartial"),
+    ("IO", "gets"),
+    ("IO", "read"),
+    ("IO", "getc"),
+    ("IO", "getbyte"),
+    ("IO", "readchar"),
+    ("IO", "readbyte"),
+    ("IO", "readlines"),
+    ("IO", "each_line"),
+    ("IO", "each"),
+    ("IO", "each_char"),
+    ("IO", "each_byte"),
+    ("IO", "eof?"),
+    ("IO", "eof"),
+    ("IO", "sysread"),
+    ("IO", "write"),
+    ("IO", "syswrite"),
+    ("IO", "flush"),
+]);
+
+/// `rb_io_sysread` and `rb_io_syswrite` make one attempt by `io_read` or `io_write`, and raise EAGAIN instead of calling `io_wait`, although
+/// they wait without a scheduler. By name only they differ from `read_nonblock`. All known Rubies.
+pub const RAISING_EAGAIN: [&str; 2] = ["sysread", "syswrite"];
+
+/// `rb_io_maybe_wait` of Ruby 3.3 hands the false of `io_wait`, "time is up", to these methods, which transfer and take it for
+/// Errno::EAGAIN. Methods that only wait want to be told false. Not needed from Ruby 3.4 on: the VM raises IO::TimeoutError.
+pub const TIMED_OUT: [&str; 19] = [
+    "read",
+    "readpartial",
+    "gets",
+    "getc",
+    "getbyte",
+    "readline",
+    "readlines",
+    "readchar",
+    "readbyte",
+    "each_line",
+    "each",
+    "each_byte",
+    "each_char",
+    "eof",
+    "eof?",
+    "write",
+    "flush",
+    "sysread",
+    "syswrite",
+];
+
+/// `rb_thread_fd_close` and what replaced it let these methods wait, in one of [`HOOKS_OF_CLOSE`], until the other threads that use the
+/// descriptor have left it. An exception must not end that wait. Up to Ruby 3.4 these threads are in a list on the stack of the
+/// method, which the VM would go on to use. In 4.0 the fiber would keep the mutex that they need to leave. All known Rubies.
+const CLOSING: [&str; 4] = ["close", "close_read", "close_write", "reopen"];
+const HOOKS_OF_CLOSE: [&str; 2] = ["block", "kernel_sleep"];
+
+/// `rb_nogvl` hands the operations of these methods to `blocking_operation_wait` like any other, but a worker must not do them: the
+/// hook says why. Ruby 3.4 and later, all known: 3.3 has no such hook.
+pub const LEFT_TO_VM: [&str; 2] = ["copy_stream", "close"];
+/// The most frequent one of them.
+pub static CLOSE: Callers = Callers::new(&[("IO", "close")]);
 
 /// Whether one of these methods called the hook that is running: among the innermost DEPTH frames, the hook's own being the
 /// first, and a subclass's override of it perhaps the next.
@@ -109,16 +193,11 @@ pub fn caller_beyond<const DEPTH: usize>(hook: &str, named: &[&str]) -> Option<C
 }
 
 /// Whether the hook that is running, `block` or `kernel_sleep`, was called by a method of IO that closes a descriptor.
-///
-/// It then waits until the other threads that use the descriptor have left it, and an exception must not end that wait. Up to Ruby
-/// 3.4 they are in a list on the stack of the method, which the VM would go on to use. In 4.0 the fiber would keep the mutex
-/// that they need to leave.
+/// [`CLOSING`] says why an exception must not end that wait.
 #[cold]
 pub fn closes_io() -> bool {
-    const CLOSING: [&str; 4] = ["close", "close_read", "close_write", "reopen"];
     const WITH_OVERRIDES: usize = 4;
-    let hooks = ["block", "kernel_sleep"];
-    hooks.iter().any(|hook| {
+    HOOKS_OF_CLOSE.iter().any(|hook| {
         let caller = caller_beyond::<WITH_OVERRIDES>(hook, &CLOSING);
         caller.is_some_and(|caller| caller.is_named)
     })

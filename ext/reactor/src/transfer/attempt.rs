@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use crate::{
     control::scheduler::Scheduler,
     ruby::{
-        caller::{Callers, called_from},
+        caller::{RAISING_EAGAIN, WAITING, called_from},
         io_facts::IoFacts,
         thread::blocking_call,
     },
@@ -88,31 +88,6 @@ pub fn seen(io: &IoFacts, (answer, room): Attempted) -> Option<Attempt> {
     }
 }
 
-/// Methods of IO that wait for a pipe, and are written in C. `IO#read_nonblock` and `IO#write_nonblock` are written in Ruby.
-static WAITING: Callers = Callers::new(&[
-    ("IO", "readpartial"),
-    ("IO", "gets"),
-    ("IO", "read"),
-    ("IO", "getc"),
-    ("IO", "getbyte"),
-    ("IO", "readchar"),
-    ("IO", "readbyte"),
-    ("IO", "readlines"),
-    ("IO", "each_line"),
-    ("IO", "each"),
-    ("IO", "each_char"),
-    ("IO", "each_byte"),
-    ("IO", "eof?"),
-    ("IO", "eof"),
-    ("IO", "sysread"),
-    ("IO", "write"),
-    ("IO", "syswrite"),
-    ("IO", "print"),
-    ("IO", "puts"),
-    ("IO", "<<"),
-    ("IO", "flush"),
-]);
-
 /// Whether the hook may wait, because the method that called it does. The VM is asked once for a transfer.
 #[derive(Default)]
 pub struct MayPark(Option<bool>);
@@ -140,5 +115,5 @@ pub fn is_known_to_block(
 /// `io_wait`.
 pub fn raises_eagain() -> bool {
     const WITH_OVERRIDES: usize = 4;
-    called_from::<WITH_OVERRIDES>(&["sysread", "syswrite"])
+    called_from::<WITH_OVERRIDES>(&RAISING_EAGAIN)
 }

@@ -1,0 +1,203 @@
+# frozen_string_literal: true
+
+require_relative "helper"
+
+# What depends on the name of a hook's caller or on a text of the VM's (ext/reactor/src/ruby/caller.rs, lib/reactor/vm.rb): each
+# test asks the VM whether it still behaves so. If one fails on a new Ruby, the constant that it names has to change.
+class TestVMFacts < ReactorTest
+  SOURCE = File.read(File.join(ROOT, "ext/reactor/src/ruby/caller.rs"))
+  VM = Reactor.const_get(:VM)
+
+  # The strings of a constant of caller.rs.
+  def self.strings(constant)
+    text = SOURCE[/^(?:pub )?(?:const|static) #{constant}: .*?;$/m] or raise "caller.rs has no #{constant}"
+    text.scan(/"([^"]+)"/).flatten
+  end
+
+  WAITING = strings("WAITING").each_slice(2).map(&:last)
+  TIMED_OUT = strings("TIMED_OUT")
+
+  # A scheduler that notes which method called each hook. Nothing is ever ready.
+  class Witness
+    attr_reader :callers
+
+    def initialize = @callers = []
+    def io_read(*) = note(:io_read, -Errno::EAGAIN::Errno)
+    def io_write(*) = note(:io_write, -Errno::EAGAIN::Errno)
+    def io_wait(*) = note(:io_wait, false)
+    def block(*) = raise("nothing to wait for")
+    def kernel_sleep(*) = raise("nothing to wait for")
+    def unblock(*) = nil
+    def close = nil
+    def fiber(&block) = Fiber.new(blocking: false, &block).tap(&:resume)
+
+    private
+
+    def note(hook, answer)
+      @callers << [hook, caller_locations(2, 1).first.base_label]
+      answer
+    end
+  end
+
+  # @return [Array] the callers of the hooks, and what the block has raised
+  def witness(&block)
+    Thread.new do
+      error = nil
+      Fiber.set_scheduler(scheduler = Witness.new)
+      Fiber.schedule do
+        block.call
+      rescue SystemCallError, IOError => error
+        nil
+      end
+      Fiber.set_scheduler(nil)
+      [scheduler.callers, error]
+    end.value
+  end
+
+  def with_pipe
+    reader, writer = IO.pipe
+    yield reader, writer
+  ensure
+    reader&.close
+    writer&.close
+  end
+
+  # Yields a thread when it is asleep.
+  def with_sleeper(body, waker)
+    thread = Thread.new(&body)
+    Thread.pass until thread.stop?
+    yield thread
+  ensure
+    waker.call(thread)
+    thread.join
+  end
+
+  def test_the_end_of_inspect_tells_that_a_thread_waits_for_another
+    queue = Queue.new
+    with_sleeper(-> { queue.pop }, ->(_) { queue << 1 }) do |thread|
+      assert thread.inspect.end_with?(VM::SLEEPS_FOREVER), "SLEEPS_FOREVER: #{thread.inspect}"
+    end
+    with_sleeper(-> { sleep(3600) }, :wakeup.to_proc) do |thread|
+      refute thread.inspect.end_with?(VM::SLEEPS_FOREVER), "SLEEPS_FOREVER: #{thread.inspect}"
+    end
+  end
+
+  def test_the_innermost_frame_tells_that_a_thread_waits_for_a_ractor
+    script = <<~RUBY
+      Warning[:experimental] = false
+      ractor = Ractor.new { Ractor.receive }
+      thread = Thread.new { ractor.respond_to?(:take) ? ractor.take : ractor.value }
+      Thread.pass until thread.stop? && thread.backtrace_locations.size > 1
+      frame = thread.backtrace_locations(0, 1).first
+      puts frame.path, frame.label
+      ractor.send(nil)
+      thread.join
+    RUBY
+    path, label = IO.popen([RbConfig.ruby, "-e", script], &:readlines).map(&:chomp)
+    assert path == VM::RACTOR_PATH || VM::RACTOR_LABEL.match?(label), "RACTOR_PATH, RACTOR_LABEL: #{path} #{label}"
+  end
+
+  def condition_wait?(thread) = thread.backtrace.first(4).any? { |line| line.match?(VM::CONDITION_WAIT) }
+
+  def test_a_backtrace_tells_a_condition_variable_from_a_sleep
+    lock = Mutex.new
+    condition = ConditionVariable.new
+    with_sleeper(-> { lock.synchronize { condition.wait(lock) } }, ->(_) { lock.synchronize { condition.signal } }) do |thread|
+      assert condition_wait?(thread), "CONDITION_WAIT: #{thread.backtrace}"
+    end
+    with_sleeper(-> { lock.synchronize { lock.sleep } }, :wakeup.to_proc) do |thread|
+      # Labels have the class from Ruby 3.4 on; before, this cannot be told from Kernel#sleep.
+      assert_equal RUBY_VERSION >= "3.4", condition_wait?(thread), "CONDITION_WAIT: #{thread.backtrace}"
+    end
+    with_sleeper(-> { sleep }, :wakeup.to_proc) { |thread| refute condition_wait?(thread), "CONDITION_WAIT: #{thread.backtrace}" }
+  end
+
+  def test_a_named_method_is_there_and_written_in_c
+    %w[CALLERS_AFTER_EAGAIN WAITING CLOSE].each do |constant|
+      self.class.strings(constant).each_slice(2) do |owner, name|
+        next if owner.start_with?("OpenSSL") # a library of its own, which not every Ruby has
+
+        method = Object.const_get(owner).instance_method(name)
+        assert_nil method.source_location, "#{constant}: #{owner}##{name} is written in Ruby"
+        assert_equal owner, method.owner.name, "#{constant}: #{owner}##{name} is another class's"
+      end
+    end
+    %w[TIMED_OUT RAISING_EAGAIN CLOSING].each do |constant|
+      self.class.strings(constant).each { |name| assert IO.method_defined?(name), "#{constant}: IO has no #{name}" }
+    end
+  end
+
+  # Methods of IO, written in C, that WAITING need not name: they wait for no bytes of a pipe, or write by `write`, or flush, or have
+  # hooks of their own. each_codepoint waits as each_char does, but by io_wait.
+  UNLISTED = %w[<< advise autoclose= autoclose? binmode binmode? close close_on_exec= close_on_exec? close_read close_write closed?
+                each_codepoint external_encoding fcntl fdatasync fileno fsync inspect internal_encoding ioctl isatty lineno lineno= path
+                pid pos pos= pread print printf putc puts pwrite reopen rewind seek set_encoding set_encoding_by_bom stat sync sync=
+                sysseek tell
+                timeout timeout= to_i to_io to_path tty? ungetbyte ungetc wait wait_priority wait_readable wait_writable].freeze
+
+  def test_ruby_has_no_method_of_io_that_nobody_has_judged
+    native = IO.instance_methods(false).map(&:to_s).select { |name| IO.instance_method(name).source_location.nil? }
+    # io/console, io/nonblock, io/wait and the like add methods, which a plain Ruby has not.
+    plain = IO.popen([RbConfig.ruby, "--disable-gems", "-e", "puts IO.instance_methods(false)"], &:readlines).map(&:chomp)
+    assert_empty (native & plain) - WAITING - UNLISTED, "WAITING: do these wait for a pipe? Then name them there, else in UNLISTED"
+  end
+
+  def test_printing_methods_write_by_write
+    calls = { "print" => ["x"], "puts" => ["x"], "<<" => ["x"], "printf" => ["x"], "putc" => ["x"] }
+    calls.each do |name, arguments|
+      callers, = with_pipe { |_, writer| witness { writer.tap { _1.sync = true }.public_send(name, *arguments) } }
+      assert_equal [:io_write, "write"], callers.first, name
+    end
+  end
+
+  def reading_calls
+    WAITING.to_h { |name| [name, %w[readpartial sysread].include?(name) ? [1] : []] }.except("write", "syswrite", "flush")
+  end
+
+  def test_methods_that_wait_for_a_pipe_call_the_hook_themselves
+    reading_calls.each do |name, arguments|
+      callers, = with_pipe { |reader, _| witness { reader.public_send(name, *arguments) { nil } } }
+      assert_equal [:io_read, name], callers.first, "WAITING: #{name}"
+    end
+    %w[write syswrite].each do |name|
+      callers, = with_pipe { |_, writer| witness { writer.public_send(name, "x") } }
+      assert_equal [:io_write, name], callers.first, "WAITING: #{name}"
+    end
+  end
+
+  def test_methods_of_sockets_call_io_wait_themselves
+    pair = UNIXSocket.pair
+    server = TCPServer.new("127.0.0.1", 0)
+    udp = UDPSocket.new.tap { |socket| socket.bind("127.0.0.1", 0) }
+    calls = [[pair.first, "recv", 1], [pair.first, "recvfrom", 1], [udp, "recvfrom", 1], [server, "accept"], [server, "sysaccept"]]
+    calls.each do |socket, name, *arguments|
+      callers, = witness { socket.public_send(name, *arguments) }
+      assert_equal [:io_wait, name], callers.first, "CALLERS_AFTER_EAGAIN: #{socket.class}##{name}"
+    end
+  ensure
+    [*pair, server, udp].each(&:close)
+  end
+
+  def test_only_sysread_and_syswrite_raise_eagain_instead_of_waiting
+    calls = { "sysread" => [:first, 1], "syswrite" => [:last, "x"], "readpartial" => [:first, 1], "write" => [:last, "x"] }
+    raising = self.class.strings("RAISING_EAGAIN")
+    calls.each do |name, (place, argument)|
+      callers, error = with_pipe { |*ends| witness { ends.public_send(place).public_send(name, argument) } }
+      assert_equal raising.include?(name), callers.none? { |hook,| hook == :io_wait }, "RAISING_EAGAIN: #{name} #{error.inspect}"
+    end
+  end
+
+  # Not needed from Ruby 3.4 on, where the VM itself raises the right exception.
+  def test_the_false_of_io_wait_is_a_timeout_from_ruby_3_4_on
+    [["gets"], ["readpartial", 1]].each do |name, *arguments|
+      _, error = with_pipe { |reader, _| witness { reader.public_send(name, *arguments) } }
+      assert_equal RUBY_VERSION >= "3.4", IO::TimeoutError === error, "TIMED_OUT: #{name} raises #{error.inspect}"
+    end
+  end
+
+  def test_the_description_of_a_buffer_tells_a_slice
+    buffer = IO::Buffer.new(16)
+    assert_includes buffer.slice(0, 4).to_s, "SLICE"
+    refute_includes buffer.to_s, "SLICE"
+  end
+end
