@@ -426,7 +426,7 @@ class TestTrap < ReactorTest
       "`echo 1`.to_i" => "1", "system('true')" => "true", "Process.wait2(spawn('true'))[1].to_i" => "0",
       "spawn('true'); Process.wait2(-1)[1].to_i" => "0", "spawn('true'); Process.wait2(0)[1].to_i" => "0",
       "require 'socket'; Addrinfo.getaddrinfo('localhost', 80).empty?" => "false",
-      "require 'socket'; TCPSocket.new('localhost', TCPServer.new('localhost', 0).local_address.ip_port).closed?" => "false"
+      "require 'socket'; server = TCPServer.new('localhost', 0); TCPSocket.new('localhost', server.local_address.ip_port).closed?" => "false"
     }.each do |call, answer|
       handler = "$answer = begin; #{call}; rescue Exception; $!; end"
       waits = "sleep(0.3) && $answer"
