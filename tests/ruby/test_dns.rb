@@ -313,15 +313,31 @@ class TestDns < ReactorTest
       ]
       results = []
       scheduled do
-        left = ways.map { |way| Fiber.schedule { results << (Timeout.timeout(0.1) { way.call("never.test") } rescue $!.class) } }
+        left = ways.product([nil, ThreadError]).map do |way, error|
+          Fiber.schedule { results << (Timeout.timeout(0.1, error) { way.call("never.test") } rescue $!.class) }
+        end
         sleep 0.01 while left.any?(&:alive?)
         TCPSocket.new("quick.test", PORT).close
         results << :quick
       end
-      p results
+      p results.tally
       exit! 0 # does not wait for the threads of the pool
     RUBY
-    assert_equal [[Timeout::Error] * 4 + [:quick]], said
+    assert_equal [{ Timeout::Error => 4, ThreadError => 4, :quick => 1 }], said
+  end
+
+  # To ask again would block the other fibers.
+  def test_a_datagram_to_a_name_that_fails_asks_as_often_as_plain_ruby
+    plain, own = in_namespaces(<<~RUBY)
+      RELEASE.close
+      asks = lambda do
+        error, = told { UDPSocket.open { |socket| socket.send("x", 0, "gone.test", 9) } }
+        [error.name, ASKED.read_nonblock(1000).lines]
+      end
+      p asks.call, scheduled(&asks)
+    RUBY
+    assert_equal plain, own
+    assert_equal "Socket::ResolutionError", own.first
   end
 
   # The time limit of the resolver is one second.
@@ -427,7 +443,7 @@ class TestDns < ReactorTest
     require "timeout"
     ASKED, RELEASE = Nameserver.run(
       "quick.test" => { 1 => ["127.0.0.1"], 28 => ["::1"] }, "many.test" => { 1 => %w[127.0.0.3 127.0.0.1 127.0.0.4] }, "sixonly.test" => { 28 => ["::1"] },
-      "*.slow.test" => { 1 => ["127.0.0.1"], 28 => ["::1"], held: true }, "never.test" => { mute: true }, "sixless.test" => { 1 => ["127.0.0.1"], mute: 28 },
+      "*.slow.test" => { 1 => ["127.0.0.1"], 28 => ["::1"], held: true }, "never.test" => { mute: true }, "gone.test" => { rcode: 3, held: true }, "sixless.test" => { 1 => ["127.0.0.1"], mute: 28 },
       "empty.test" => {}, "failing.test" => { rcode: 2 }, "alias.test" => { alias: "many.test" }, "hanging.test" => { 1 => %w[127.0.0.2 127.0.0.1] },
       "deaf.test" => { 1 => ["127.0.0.2"] }
     )

@@ -44,9 +44,7 @@ module Reactor
           held = VirtualTime.virtual?
           begin
             scheduler.virtual_hold(true) if held
-            scheduler.run_on_own_thread(&)
-          rescue ThreadError # there can be no more of them
-            Fiber.blocking(&)
+            scheduler.run_on_own_thread(-> { Fiber.blocking(&) }, &)
           ensure
             scheduler.virtual_hold(false) if held
           end

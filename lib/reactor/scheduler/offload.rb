@@ -68,16 +68,17 @@ module Reactor
     # As {#offload}, for a block that may wait for ever, and perhaps for another fiber: it takes no worker, and gets a thread that counts
     # towards no limit.
     #
+    # @param otherwise [#call, nil] is called instead if no thread can be started
     # @return what the block returns
     # @raise what the block raises
     # @raise [ThreadError] no thread can be started
     # @raise [ArgumentError] without a block
     # @api private
-    def run_on_own_thread(&block)
+    def run_on_own_thread(otherwise = nil, &block)
       raise ArgumentError, "no block given" unless block
       return yield unless current? && !closed?
 
-      @offload.run_on_own_thread(&block)
+      @offload.run_on_own_thread(otherwise, &block)
     end
 
     # Runs work inline if work from this place has been cheap so far, else on a worker; see {Lifecycle#initialize}. Before it,

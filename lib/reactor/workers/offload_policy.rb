@@ -63,12 +63,12 @@ module Reactor
     end
 
     # Runs the block, which may wait for ever, on a thread of its own. The thread ends with the block, and counts for no limit.
-    def run_on_own_thread(&)
+    def run_on_own_thread(otherwise = nil, &)
       @on_worker += 1
       pool = WorkerPool.new(1)
       begin
         @own_threads[pool] = true
-        pool.run(&)
+        pool.run(otherwise, &)
       ensure
         @own_threads.delete(pool)
         pool.finish

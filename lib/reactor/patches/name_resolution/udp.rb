@@ -15,9 +15,13 @@ module Reactor
 
         # For an address of the wrong family Ruby asks the hook for other addresses. Without the hook it reports the error.
         def self.resolve(host, port, &)
-          NameResolution.on_thread(!NameResolution.nothing_to_resolve?(host, port), &)
-        rescue Socket::ResolutionError
-          Schedulers.current ? Fiber.blocking(&) : raise
+          return NameResolution.on_thread(&) unless NameResolution.nothing_to_resolve?(host, port)
+
+          begin
+            yield
+          rescue Socket::ResolutionError
+            Schedulers.current ? Fiber.blocking(&) : raise
+          end
         end
       end
     end
