@@ -32,8 +32,8 @@ module Reactor
     RACTOR_PATH = "<internal:ractor>"
 
     # The line of ConditionVariable#wait or Mutex#sleep in a backtrace. `rb_mutex_sleep` calls the hook `kernel_sleep` for them, as does
-    # Kernel#sleep, which waits for no other thread. All known Rubies. Up to 3.3 a line
-    # has no class, so Mutex#sleep counts as Kernel#sleep there.
+    # Kernel#sleep, which waits for no other thread. All known Rubies. Up to 3.3 a line has no class, so Mutex#sleep counts as
+    # Kernel#sleep there.
     CONDITION_WAIT = /\b(wait|Mutex#sleep)'\z/
 
     # Gives new fibers control on behalf of blocking ones. If there is no memory for the stack of a new fiber and the current fiber is

@@ -25,7 +25,7 @@ impl Scheduler {
         let (wait, may_concern_owner) = self.state_mut().before_park(slot);
         let result = self
             .look_at_owner(slot, may_concern_owner)
-            .and_then(|()| self.run_others_until(slot, Self::poll_wake));
+            .and_then(|()| self.run_others_until(slot, |this, slot| Ok(this.poll_wake(slot))));
         self.state_mut().after_park(wait);
         result
     }

@@ -77,12 +77,12 @@ impl Scheduler {
     }
 
     /// As [`Scheduler::poll_wait`], but what is pending only ends the wait, and is left for later.
-    pub fn poll_wake(&self, slot: Slot) -> Result<Option<WakeCause>, Error> {
+    pub fn poll_wake(&self, slot: Slot) -> Option<WakeCause> {
         let has_timed_out = self.state().has_timed_out(slot);
         if has_timed_out && !self.is_wait_of_handler(slot) {
-            return Ok(Some(WakeCause::Interrupted));
+            return Some(WakeCause::Interrupted);
         }
-        Ok(self.wake_cause(slot))
+        self.wake_cause(slot)
     }
 
     /// How the fiber's wait ended, if it has.

@@ -14,8 +14,8 @@ use crate::{
 };
 
 /// `prefetch(io, file_offset, length, ahead)`: brings a range of a regular file into the page cache; nil: from where its descriptor
-/// is. The fiber is parked unless the range is there. The kernel is asked for `ahead` bytes from its beginning. Yields first if the time slice is
-/// spent. False if it is no regular file.
+/// is. The fiber is parked unless the range is there. The kernel is asked for `ahead` bytes from its beginning. Yields first if the
+/// time slice is spent. False if it is no regular file.
 pub fn prefetch(
     ruby: &Ruby,
     this: Obj<Scheduler>,

@@ -89,6 +89,7 @@ const HOOKS_OF_CLOSE: [&str; 2] = ["block", "kernel_sleep"];
 /// `rb_nogvl` hands the operations of these methods to `blocking_operation_wait` like any other, but a worker must not do them: the
 /// hook says why. Ruby 3.4 and later, all known: 3.3 has no such hook.
 pub const LEFT_TO_VM: [&str; 2] = ["copy_stream", "close"];
+
 /// The most frequent one of them.
 pub static CLOSE: Callers = Callers::new(&[("IO", "close")]);
 

@@ -124,8 +124,8 @@ fn wait_for_end<T: Send + 'static>(
     raised.map_or(Ok(outcome), Err)
 }
 
-/// Parks until the operation on a file is over: its outcome, without what it has read. `None`, and nothing done, if the driver does not do that. An
-/// interrupted fiber takes back an operation that the kernel has not seen, and waits for the end of any other.
+/// Parks until the operation on a file is over: its outcome, without what it has read. `None`, and nothing done, if the driver
+/// does not carry it out. An interrupted fiber takes back an operation that the kernel has not seen, and waits for any other.
 pub fn carry_out(
     scope: &HookScope,
     io: &IoFacts,
@@ -167,7 +167,7 @@ fn wait_for_operation(
             raised = Some(error);
         }
         if !state.wait_on_operation(scope.slot, io_number, id) {
-            let outcome = state.take_outcome(id, &mut []);
+            let outcome = state.take_outcome(id);
             let outcome = outcome.unwrap_or(Err(Errno::CANCELED));
             return raised.map_or(Ok(outcome), Err);
         }

@@ -26,13 +26,9 @@ impl State {
         id
     }
 
-    /// The outcome, if there is one; `into` gets what was read.
-    pub fn take_outcome(
-        &mut self,
-        id: OperationId,
-        into: &mut [u8],
-    ) -> Option<Result<usize, Errno>> {
-        let outcome = self.operations()?.take(id, into)?;
+    /// The outcome, if there is one. What was read is dropped.
+    pub fn take_outcome(&mut self, id: OperationId) -> Option<Result<usize, Errno>> {
+        let outcome = self.operations()?.take(id, &mut [])?;
         Some(outcome.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO)))
     }
 
@@ -59,13 +55,13 @@ impl State {
 
     /// The outcome of a send; `None` if it was taken back, because the kernel had not seen it.
     pub fn finish_send(&mut self, id: OperationId) -> Option<Result<usize, Errno>> {
-        let outcome = self.take_outcome(id, &mut []);
+        let outcome = self.take_outcome(id);
         if outcome.is_some() || self.operations()?.withdraw(id) {
             return outcome;
         }
         // The kernel has it, and does not let it wait.
         match self.operations()?.wait(id) {
-            Ok(()) => self.take_outcome(id, &mut []),
+            Ok(()) => self.take_outcome(id),
             Err(error) => Some(Err(Errno::from_io_error(&error).unwrap_or(Errno::IO))),
         }
     }

@@ -16,7 +16,7 @@
 //! | running or woken         | woken                              | unchanged                | - |
 //! | woken, queued            | taken from the ready queue         | woken, may run           | - |
 //! | woken, queued            | taken under an older number        | unchanged                | - |
-//! | any                      | the wait ends                      | running                  | a new number; no longer queued; the permit and the exception meant for the wait are dropped, a pending kill or late raise stays |
+//! | any                      | the wait ends                      | running, or the wait that it has covered | a new number; no longer queued; the permit and the exception meant for the wait are dropped, a pending kill or late raise stays |
 //! | running, not queued      | queued without a wait              | running, queued          | under the current number |
 //! | queued                   | queued once more                   | unchanged                | - |
 //!
@@ -34,7 +34,8 @@
 //! | late raises are pending  | killed                             | as above                 | only the kill is pending |
 //! | running, not queued      | killed                             | running                  | the caller must use `Fiber#kill`; the hooks do not see that kill |
 //! | parked                   | a timeout expires                  | parked, queued           | it is raised when the fiber has control |
-//! | running or woken         | a timeout expires                  | unchanged                | it is raised in a later wait |
+//! | woken                    | a timeout expires                  | unchanged                | it is raised when the fiber has control, unless an unblock woke it |
+//! | running                  | a timeout expires                  | unchanged                | it is raised in the next wait |
 //!
 //! # What the fiber does when it has control
 //!
@@ -92,7 +93,8 @@ pub struct FiberRecord {
     ///
     /// [`FiberTable::expired`]: crate::state::fiber_table::FiberTable::expired
     pub(super) may_time_out: bool,
-    /// A timeout has expired during a close, which it does not end, or may have.
+    /// It has waited on in a close though something was to be raised. When the block of a timeout ends, it is looked whether that was a
+    /// timeout.
     pub(super) has_outlasted: bool,
     /// An `unblock` came before the fiber reached `block` or `kernel_sleep`.
     permit: bool,

@@ -12,7 +12,7 @@ use crate::state::{
     object_ref::ObjectRef,
     strand::TimeoutError,
     unpolled_waits::UnpolledWaits,
-    wait::{FiberState, Purpose, SEVERAL, WakeCause},
+    wait::{Purpose, SEVERAL, WakeCause},
 };
 
 /// A descriptor, and the number of the IO object that has it.
@@ -220,10 +220,9 @@ impl State {
 
     /// Ends the wait of [`State::begin_block`] without a park. Whether an `unblock` has ended it before.
     pub fn end_block(&mut self, slot: Slot) -> bool {
-        let token = self.fibers.wait_token(slot);
-        let state = self.fibers.wait(token).map(|wait| wait.state);
-        self.fibers.end_wait(token);
-        state == Some(FiberState::Woken(WakeCause::Unblocked))
+        let is_unblocked = self.wake_cause(slot) == Some(WakeCause::Unblocked);
+        self.fibers.end_wait(self.fibers.wait_token(slot));
+        is_unblocked
     }
 
     /// Begins a `block` in a forked child, where no driver turns: the caller looks whether it is over.
