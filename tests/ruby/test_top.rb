@@ -16,17 +16,9 @@ class TestTop < ReactorTest
   def setup
     super
     needs_fork
-    @folder = Dir.mktmpdir
   end
 
-  def teardown
-    FileUtils.remove_entry(@folder) if @folder
-    super
-  end
-
-  def env = { "XDG_RUNTIME_DIR" => @folder, "RUBYOPT" => nil }
-
-  def socket_of(pid) = File.join(@folder, "reactor", "#{pid}.sock")
+  def env = { "RUBYOPT" => nil }
 
   # Two schedulers on threads of their own, and an observed process that ends when its standard input does.
   SCHEDULERS = <<~'RUBY'
@@ -147,34 +139,29 @@ class TestTop < ReactorTest
     GC.stat(:total_allocated_objects) - before
   end
 
-  def test_a_small_terminal_shows_the_longest_waits_and_the_slowest_turns
-    document = nil
+  # The answer of this process, with one scheduler.
+  def document
+    answer = nil
     run_scheduler do |scheduler|
-      document = Reactor::Observer.look
-      document[:schedulers].select! { |row| row[:id] == scheduler.object_id }
+      answer = { look_seconds: 0.001, **Reactor::Observer.look }
+      answer[:schedulers].select! { |row| row[:id] == scheduler.object_id }
     end
-    row = document[:schedulers].first
-    row[:fibers] = Array.new(30) { |i| { name: "client #{i}", state: "waiting", hook: "io", events: "readable", seconds: 1.0, place: "a.rb:#{i}" } }
-    row[:stalls] = Array.new(8) { |i| { name: "slow #{i}", seconds: 0.1, backtrace: ["b.rb:#{i}"] } }
-    view = Reactor::Top::View.new([Reactor::Top::Look.new({ look_seconds: 0.001, **document })])
-    lines = view.lines(24, 80)
-    assert_equal 24, lines.size
-    assert_equal ["waiting longest", "client 0", "slowest turns", "slow 0"], lines.join("\n").scan(/waiting longest|client 0|slowest turns|slow 0/)
-    assert_equal 2, lines.grep(/… \d+ lines more/).size
-    assert_equal 1, lines.grep(/client/).map { |line| line.index("a.rb") }.uniq.size
-    (1..60).each { |height| assert_operator view.lines(height, 80).size, :<=, height }
+    answer
   end
 
-  def test_a_narrow_terminal_shows_the_file_and_the_line_of_a_place
-    place = "/a/folder/whose/name/is/longer/than/the/terminal/is/wide/program.rb:12:in 'Some#method'"
-    document = { schedulers: [] }
-    run_scheduler { |scheduler| document = Reactor::Observer.look.tap { |look| look[:schedulers].select! { |row| row[:id] == scheduler.object_id } } }
-    document[:schedulers].first[:fibers] = [place, "<internal:kernel>:187:in 'loop'", nil].map { |at| { name: "client", hook: "sleep", seconds: 1.0, place: at } }
-    document[:schedulers].first[:stalls] = [{ name: "slow", seconds: 0.1, backtrace: [place] }]
-    view = Reactor::Top::View.new([Reactor::Top::Look.new({ look_seconds: 0.001, **document })])
-    assert_equal 2, view.lines(nil, 60).count { |line| line.include?("…/program.rb:12") }
-    assert_equal 1, view.lines(nil, 60).count { |line| line.include?("<internal:kernel>") }
-    assert_equal 2, view.lines(nil, 200).count { |line| line.end_with?(place) }
+  def test_a_small_terminal_shows_the_slowest_turns_and_the_longest_waits
+    document = self.document
+    row = document[:schedulers].first
+    row[:fibers] = Array.new(30) { |i| { name: "client #{i}", state: "waiting", hook: "io", events: "readable", seconds: 1.0, place: "/a/b/a.rb:#{i}" } }
+    row[:stalls] = Array.new(2) { |i| { name: "slow #{i}", seconds: 0.1, backtrace: ["/a.b/b.rb:#{i}"] } }
+    view = Reactor::Top::View.new([Reactor::Top::Look.new(document)])
+    lines = view.lines(24, 80)
+    assert_equal 24, lines.size
+    assert_equal ["slowest turns", "slow 0", "waiting longest", "client 0"], lines.join("\n").scan(/waiting longest|client 0|slowest turns|slow 0/)
+    assert_match(/… \d+ lines more/, lines.last)
+    assert_includes lines, "      1.000 s  io readable  client 0  a.rb:0"
+    assert_includes lines, "      0.100 s  slow 0  b.rb:0"
+    (1..60).each { |height| assert_operator view.lines(height, 80).size, :<=, height }
   end
 
   # --- what cannot be looked at ----------------------------------------------------------------------------------
@@ -197,25 +184,28 @@ class TestTop < ReactorTest
     end
   end
 
-  def test_a_socket_that_others_can_reach_is_refused
-    folder = File.join(@folder, "reactor")
-    Dir.mkdir(folder, 0o755)
-    UNIXServer.new(socket_of(Process.pid)).close
-    assert_match(/can be entered by other users/, top("--once", Process.pid)[1])
-    out = run_child("begin; Reactor.observe; rescue Reactor::SocketPlace::Untrusted => error; puts error.message; end", env: env)
-    assert_match(/can be entered by other users/, out.out)
-    File.chmod(0o700, folder)
-    File.unlink(socket_of(Process.pid))
-    File.symlink("/dev/null", socket_of(Process.pid))
-    assert_match(/is no socket/, top("--once", Process.pid)[1])
-  end
-
-  def test_a_socket_of_another_user_is_refused
-    skip "needs root, to give a socket to another user" unless Process.euid.zero?
-    Dir.mkdir(File.join(@folder, "reactor"), 0o700)
-    UNIXServer.new(socket_of(Process.pid)).close
-    File.chown(1, nil, socket_of(Process.pid))
-    assert_match(/belongs to user 1/, top("--once", Process.pid)[1])
+  def test_a_folder_that_others_can_enter_is_refused
+    Dir.mktmpdir do |place|
+      folder = File.join(place, "reactor-#{Process.euid}")
+      ways = { open: -> { Dir.mkdir(folder, 0o755) }, link: -> { File.symlink("/tmp", folder) } }
+      ways[:other_user] = -> { Dir.mkdir(folder, 0o700) && File.chown(1, nil, folder) } if Process.euid.zero?
+      ways.each do |way, make|
+        make.call
+        child = run_child(<<~RUBY, env: env)
+          require "reactor/top"
+          Etc.singleton_class.prepend(Module.new { def systmpdir = #{place.dump} })
+          p Reactor::Top.run(["--once", "1"])
+          begin
+            Reactor.observe
+          rescue Reactor::SocketPlace::Untrusted => error
+            puts error.message
+          end
+        RUBY
+        assert_match(/\A1\n.* is no folder that only user \d+ can enter\n\z/, child.out, way)
+        assert_match(/\Areactor-top: .* is no folder that only/, child.err, way)
+        way == :link ? File.unlink(folder) : Dir.rmdir(folder)
+      end
+    end
   end
 
   # --- the observed process --------------------------------------------------------------------------------------
@@ -223,11 +213,11 @@ class TestTop < ReactorTest
   def test_the_socket_is_its_users_alone_and_goes_with_the_process
     says = child_says(<<~'RUBY', env: env)
       observer = Reactor.observe
-      p Reactor.observe.equal?(observer), [observer.path, File.dirname(observer.path)].map { |path| File.stat(path).mode.to_s(8)[-3..] }
+      p Reactor.observe.equal?(observer), File.stat(File.dirname(observer.path)).mode.to_s(8)[-3..]
       puts observer.path
     RUBY
-    same, modes, path = says.lines(chomp: true)
-    assert_equal ["true", '["600", "700"]'], [same, modes]
+    same, mode, path = says.lines(chomp: true)
+    assert_equal ["true", '"700"'], [same, mode]
     refute_path_exists path
   end
 
@@ -237,9 +227,9 @@ class TestTop < ReactorTest
       Process.wait(fork { exit })
       p File.socket?(observer.path)
       Process.wait(fork { print observer.open?, " ", Reactor.observe.path.end_with?("/#{Process.pid}.sock"), "\n"; $stdout.flush })
-      p File.socket?(observer.path), Dir.children(File.dirname(observer.path)).size
+      p File.socket?(observer.path)
     RUBY
-    assert_equal "true\nfalse true\ntrue\n1\n", says
+    assert_equal "true\nfalse true\ntrue\n", says
   end
 
   # The thread is slow to end, and all fibers wait for it.
@@ -261,18 +251,6 @@ class TestTop < ReactorTest
     assert_equal "false\nnil\n", says
   end
 
-  def test_folders_whose_names_are_too_long_for_a_socket_are_not_taken
-    folder = File.join(@folder, "x" * 100)
-    Dir.mkdir(folder)
-    both = { "XDG_RUNTIME_DIR" => folder, "TMPDIR" => folder, "RUBYOPT" => nil }
-    expected = ["/tmp/reactor-#{Process.euid}", File.join(@folder, "reactor-#{Process.euid}")]
-    found = [both, both.merge("TMPDIR" => @folder)].map { |env| child_says(<<~'RUBY', env: env) }
-      path = Reactor.observe.path
-      print File.socket?(path) && Reactor::SocketPlace.find($$) == path && File.dirname(path)
-    RUBY
-    assert_equal expected, found
-  end
-
   def test_an_observed_program_ends_and_deadlocks_as_without
     assert_equal "", child_says("Reactor.observe; Fiber.set_scheduler(Reactor::Scheduler.new); Fiber.schedule { sleep 0.001 }", env: env)
     child = run_child("Reactor.observe; Fiber.set_scheduler(Reactor::Scheduler.new); Fiber.schedule { Thread::Queue.new.pop }; Fiber.scheduler.run", env: env)
@@ -282,7 +260,7 @@ class TestTop < ReactorTest
 
   def test_a_reader_that_does_not_read_holds_nothing_up
     observed do |pid|
-      idle = Array.new(3) { UNIXSocket.new(socket_of(pid)) }
+      idle = Array.new(3) { UNIXSocket.new(Reactor::SocketPlace.path(pid)) }
       assert_equal 0, top("--once", pid).last
       idle.each(&:close)
     end
@@ -378,7 +356,7 @@ class TestTop < ReactorTest
         terminal.expect(/… \d+ lines more/).afresh.expect(/\e\[H.*… \d+ lines more/m)
         terminal.expect(/\e\[J\e\[H.*?\e\[J/m)
         frame = terminal.text[/\e\[J\e\[H(.*?)\e\[J/m, 1].split("\r\n").map { |line| line.delete_suffix("\e[K") }
-        assert_equal 10, frame.size
+        assert_operator frame.size, :<=, 10
         assert_operator frame.map(&:size).max, :<=, 40
         terminal.send("q")
         assert_equal [0, ""], terminal.finish

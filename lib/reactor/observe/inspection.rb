@@ -127,15 +127,15 @@ module Reactor
 
   class << self
     # Lets `reactor-top` of the same user look at this process from now on, at all schedulers of this Ractor. A look takes some
-    # tenths of a millisecond of a thread of its own. It opens a UNIX socket of mode 0600, in a folder that only the user can enter:
-    # XDG_RUNTIME_DIR/reactor, or else reactor-UID in the folder for temporary files, or in /tmp if these names are too long. The socket is removed when the process
-    # exits. A forked child has none, until it calls this itself.
+    # tenths of a millisecond of a thread of its own. It opens a UNIX socket in a folder that only the user can enter: reactor-UID in
+    # the system's folder for temporary files. The socket is removed when the process exits. A forked child has none, until it calls
+    # this itself.
     #
     # @return [Observer]
-    # @raise [SocketPlace::Untrusted] the folder belongs to another user
+    # @raise [SocketPlace::Untrusted] another user owns the folder, or can enter it
     # @raise [SystemCallError] the socket cannot be made
     def observe
-      require_relative "observer" # here, because it loads json and tmpdir
+      require_relative "observer" # here, because it loads json and socket
       Observer.start
     end
 

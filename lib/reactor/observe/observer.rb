@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require "json"
+require "socket"
 require_relative "../schedulers"
 require_relative "../version"
 require_relative "../vm"
@@ -81,10 +82,9 @@ module Reactor
     # @api private
     def initialize
       @pid = Process.pid
-      @path = SocketPlace.create(@pid)
+      @path = SocketPlace.path(@pid)
       File.unlink(@path) if File.socket?(@path) # of an earlier process with this number
       @server = UNIXServer.new(@path)
-      File.chmod(0o600, @path) # and before that, nobody else can enter the folder
       @thread = Thread.new { serve }
       at_exit { close }
       @thread.name = "reactor observer"

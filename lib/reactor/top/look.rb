@@ -1,13 +1,67 @@
 # frozen_string_literal: true
 
+require "json"
+require "socket"
 require_relative "../observe/health"
+require_relative "../observe/socket_place"
+require_relative "../version"
 
 module Reactor
   module Top
+    # The process cannot be looked at; the message says why.
+    class Failure < StandardError
+    end
+
     # The answer of the observed process at one moment.
     class Look
-      # One of its schedulers.
-      Row = Struct.new(:id, :name, :backend, :health, :fibers, :stalls)
+      # One of its schedulers. `health` is counted from its start, and `window` from the look before; from its start in the first look.
+      Row = Struct.new(:id, :name, :backend, :health, :window, :fibers, :stalls)
+
+      class << self
+        # @param pid [Integer]
+        # @param seconds [Numeric] to wait for each part of the answer: the process may be stopped
+        # @param before [Look, nil]
+        # @return [Look, nil] nil if the process has not answered in this time
+        # @raise [Failure] it does not observe, or is not there
+        def at(pid, seconds, before = nil)
+          text = read(pid, seconds) or return
+          document = JSON.parse(text, symbolize_names: true)
+          raise Failure, "process #{pid}: #{document[:error]}" if document[:error]
+
+          new(document, before)
+        rescue JSON::ParserError, KeyError
+          raise Failure, "process #{pid} answers in another form: is its reactor another version than #{VERSION}?"
+        end
+
+        private
+
+        def read(pid, seconds)
+          socket = Socket.new(:UNIX, :STREAM)
+          address = Socket.sockaddr_un(SocketPlace.path(pid))
+          # A queue that is full takes no connection.
+          return if socket.connect_nonblock(address, exception: false) == :wait_writable
+
+          socket.timeout = seconds
+          socket.read.force_encoding(Encoding::UTF_8).tap { |text| raise EOFError if text.empty? }
+        rescue IO::TimeoutError
+          nil
+        rescue SystemCallError, EOFError
+          raise Failure, absence(pid)
+        rescue SocketPlace::Untrusted => error
+          raise Failure, error.message
+        ensure
+          socket&.close
+        end
+
+        def absence(pid)
+          Process.kill(0, pid)
+          "process #{pid} is not observed: it has to call Reactor.observe"
+        rescue Errno::ESRCH
+          "there is no process #{pid}"
+        rescue Errno::EPERM
+          "process #{pid} belongs to another user"
+        end
+      end
 
       # @return [Hash{Symbol => Object}] the answer
       attr_reader :document
@@ -15,20 +69,19 @@ module Reactor
       attr_reader :rows
 
       # @param document [Hash{Symbol => Object}]
-      def initialize(document)
+      # @param before [Look, nil]
+      def initialize(document, before = nil)
         @document = document
         @rows = document.fetch(:schedulers).map do |row|
-          parts = %i[turns lateness queue].map { |name| histogram(row.fetch(name)) }
-          Row.new(row[:id], row[:class], row[:backend], Health.new(row.fetch(:stats), *parts), row.fetch(:fibers), row.fetch(:stalls))
+          health = Health.new(row.fetch(:stats), *%i[turns lateness queue].map { |name| histogram(row.fetch(name)) })
+          last = before&.row(row[:id])
+          window = last ? health - last.health : health
+          Row.new(row[:id], row[:class], row[:backend], health, window, row.fetch(:fibers), row.fetch(:stalls))
         end
       end
 
-      # @param row [Row] of a later look
-      # @return [Health] of the time between; since the scheduler was made, if this look does not have it
-      def until(row)
-        before = @rows.find { |other| other.id == row.id }
-        before ? row.health - before.health : row.health
-      end
+      # @return [Row, nil] of the scheduler with this id
+      def row(id) = @rows.find { |row| row.id == id }
 
       # @return [Hash{Symbol => Object}] with percentiles instead of buckets, in seconds since the schedulers were made
       def to_h
