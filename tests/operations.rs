@@ -148,24 +148,6 @@ fn sent_bytes_arrive_with_the_next_poll_and_not_before() {
 }
 
 #[test]
-fn bytes_that_were_read_are_copied_out() {
-    on_every_driver(|subject| {
-        let (reader, writer): (OwnedFd, OwnedFd) = pipe().unwrap();
-        let mut writer = File::from(writer);
-        let id = subject.start(&reader, Operation::Read(0, 100), 7);
-        writer.write_all(b"hello").unwrap();
-        subject.reported(1);
-        let mut buffer = [0; 9];
-        let taken = subject.operations().take(id, &mut buffer).unwrap();
-        assert_eq!((taken.unwrap(), &buffer), (5, b"hello\0\0\0\0"));
-        drop(writer);
-        let end = subject.start(&reader, Operation::Read(0, 100), 8);
-        subject.reported(1);
-        assert_eq!(subject.take(end).unwrap(), 0);
-    });
-}
-
-#[test]
 fn a_send_does_not_block() {
     on_every_driver(|subject| {
         let (ours, _theirs) = pair();
@@ -540,20 +522,6 @@ fn files_are_read_at_an_offset_and_synchronised() {
             subject.reported(1);
             assert_eq!(subject.take(id).unwrap(), 0);
         }
-    });
-}
-
-#[test]
-fn a_wait_blocks_until_a_file_is_read() {
-    on_every_driver(|subject| {
-        let large = vec![b'x'; 4 << 20];
-        let (_scratch, file) = Scratch::new("wait", &large);
-        let id = subject.start(&file, Operation::Read(0, large.len()), 1);
-        subject.operations().wait(id).unwrap();
-        let mut buffer = vec![0; large.len()];
-        let count = subject.operations().take(id, &mut buffer).unwrap();
-        assert_eq!(count.unwrap(), large.len());
-        assert_eq!(buffer, large);
     });
 }
 

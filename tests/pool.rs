@@ -1,9 +1,8 @@
 //! The pool: each job is notified once, limits are kept, and dropping the pool does not block.
 
 use std::{
-    collections::HashMap,
     sync::{
-        Arc, Barrier, Condvar, Mutex,
+        Arc, Condvar, Mutex,
         atomic::{AtomicUsize, Ordering},
         mpsc,
     },
@@ -13,10 +12,6 @@ use std::{
 
 use reactor::{Events, Job, Limits, Outcome, Reactor, Ready, Refused, Token, WorkClass};
 
-use asleep::ThreadState;
-
-#[path = "support/asleep.rs"]
-mod asleep;
 #[cfg(target_os = "linux")]
 #[path = "support/refuse.rs"]
 mod refuse;
@@ -159,47 +154,6 @@ fn a_result_comes_as_an_event() {
 }
 
 #[test]
-fn each_of_many_jobs_is_notified_once() {
-    let mut reactor = reactor(Limits {
-        threads: 4,
-        ..Limits::default()
-    });
-    let mut jobs = HashMap::new();
-    for index in 0..1000 {
-        jobs.insert(index, submit(&mut reactor, index, move || index));
-    }
-    let mut order = notified(&mut reactor, 1000);
-    for index in &order {
-        assert_eq!(
-            jobs.get_mut(index).unwrap().take(),
-            Some(Outcome::Done(*index))
-        );
-    }
-    order.sort_unstable();
-    assert!(order.into_iter().eq(0..1000));
-    assert!(silent(&mut reactor));
-    assert!(reactor.pool().statistics().started <= 4);
-}
-
-#[test]
-fn jobs_run_on_up_to_the_limit_of_threads() {
-    let mut reactor = reactor(Limits {
-        threads: 3,
-        ..Limits::default()
-    });
-    let together = Arc::new(Barrier::new(3));
-    let jobs: Vec<_> = (0..6)
-        .map(|index| {
-            let together = Arc::clone(&together);
-            submit(&mut reactor, index, move || together.wait())
-        })
-        .collect();
-    notified(&mut reactor, 6);
-    assert_eq!(jobs.len(), 6);
-    assert_eq!(reactor.pool().statistics().threads, 3);
-}
-
-#[test]
 fn an_idle_thread_ends_in_the_end() {
     let mut reactor = reactor(Limits {
         idle: Duration::from_millis(1),
@@ -307,29 +261,6 @@ fn a_panic_ends_its_job_only() {
     assert_eq!((statistics.panicked, statistics.started), (3, 1));
 }
 
-#[test]
-fn a_refused_job_does_not_count_as_cancelled() {
-    let gate = Gate::default();
-    let mut reactor = reactor(Limits {
-        threads: 1,
-        queue: 1,
-        ..Limits::default()
-    });
-    let mut jobs = Vec::new();
-    let refused = loop {
-        let gate = gate.clone();
-        let pool = reactor.pool_mut();
-        match pool.submit(token(1), WorkClass::Disk, move || gate.pass()) {
-            Ok(job) => jobs.push(job),
-            Err(refused) => break refused,
-        }
-    };
-    assert!(matches!(refused, Refused::Full), "{refused:?}");
-    let found = reactor.pool().statistics();
-    assert_eq!((found.jobs, found.cancelled), (jobs.len() as u64, 0));
-    gate.open();
-}
-
 #[cfg(target_os = "linux")]
 #[test]
 fn a_job_that_runs_where_no_thread_starts_counts_as_ended_and_not_as_cancelled() {
@@ -381,33 +312,6 @@ fn a_job_that_has_not_begun_can_be_cancelled() {
 }
 
 #[test]
-fn a_dropped_job_is_not_notified() {
-    let mut reactor = single();
-    let (gate, dropped) = (Gate::default(), Arc::new(AtomicUsize::new(0)));
-    let owned = Owned(Arc::clone(&dropped));
-    let job = submit(&mut reactor, 0, {
-        let gate = gate.clone();
-        move || {
-            gate.pass();
-            owned
-        }
-    });
-    let pool = reactor.pool();
-    eventually("not begun", || pool.statistics().running == 1);
-    drop(job);
-    assert_eq!(
-        dropped.load(Ordering::SeqCst),
-        0,
-        "the job is still running"
-    );
-    gate.open();
-    let pool = reactor.pool();
-    eventually("no end", || pool.statistics().ended == 1);
-    assert_eq!(dropped.load(Ordering::SeqCst), 1);
-    assert!(silent(&mut reactor));
-}
-
-#[test]
 fn a_full_queue_refuses_jobs_and_notifies_when_it_has_capacity() {
     let mut reactor = reactor(Limits {
         threads: 1,
@@ -429,6 +333,8 @@ fn a_full_queue_refuses_jobs_and_notifies_when_it_has_capacity() {
         .pool_mut()
         .submit(token(3), WorkClass::Disk, block(&gate));
     assert!(matches!(refused, Err(Refused::Full)), "{refused:?}");
+    let found = reactor.pool().statistics();
+    assert_eq!((found.jobs, found.cancelled), (3, 0), "it is not counted");
     reactor
         .pool()
         .notify_when_capacity(token(50), WorkClass::Disk);
@@ -481,38 +387,6 @@ fn dropping_the_reactor_does_not_wait_for_running_jobs() {
         dropped.load(Ordering::SeqCst) == 2
     });
     drop(queued);
-}
-
-#[test]
-fn the_end_of_a_job_can_be_redirected_to_another_token() {
-    let mut reactor = single();
-    let gate = Gate::default();
-    let mut job = submit(&mut reactor, 0, {
-        let gate = gate.clone();
-        move || gate.pass()
-    });
-    job.redirect(token(1));
-    gate.open();
-    assert_eq!(notified(&mut reactor, 1), [1]);
-    job.redirect(token(2));
-    assert_eq!(notified(&mut reactor, 1), [2], "it has ended: at once");
-    assert_eq!(job.take(), Some(Outcome::Done(())));
-    job.redirect(token(3));
-    assert!(silent(&mut reactor), "it was taken");
-}
-
-#[test]
-fn a_job_can_be_waited_for_without_turning() {
-    let mut reactor = single();
-    let sleeper = ThreadState::current();
-    let mut job = submit(&mut reactor, 0, move || {
-        sleeper.wait_until_asleep();
-        "done"
-    });
-    assert_eq!(job.wait(), Outcome::Done("done"));
-    let mut panics = submit(&mut reactor, 1, || panic!("on purpose"));
-    let panicked: Outcome<()> = panics.wait();
-    assert_eq!(panicked, Outcome::Panicked("on purpose".to_owned()));
 }
 
 #[test]

@@ -2,10 +2,7 @@
 
 use std::{
     io::Write,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
-    },
+    sync::atomic::{AtomicBool, Ordering},
     thread,
     time::{Duration, Instant},
 };
@@ -39,18 +36,15 @@ macro_rules! turns {
 turns! {
     a_limit_ends_a_turn_and_not_before_its_time
     timers_elapse_in_order_and_never_early
-    a_cancelled_timer_is_silent
     a_frozen_clock_moves_only_when_it_is_advanced
     a_timer_of_a_frozen_clock_ends_no_sleep
     readiness_comes_before_the_timeout_of_the_same_turn
-    events_are_appended
     the_kernel_ends_a_sleep
     a_wake_ends_one_turn_and_shows_nothing
     another_thread_can_block_in_a_sleep
     each_notification_ends_the_sleep
     a_notification_that_ends_a_sleep_needs_no_poll_and_hides_no_event
     a_timer_that_is_due_is_reported_with_the_notification_that_ends_a_sleep
-    a_flag_set_before_the_wake_is_seen_after_the_turn
     #[cfg(unix)]
     a_signal_is_an_empty_turn
 }
@@ -98,15 +92,6 @@ fn timers_elapse_in_order_and_never_early(backend: Backend) {
         }
     }
     assert_eq!(found, [1, 2, 3]);
-}
-
-fn a_cancelled_timer_is_silent(backend: Backend) {
-    let (mut reactor, mut events) = reactor(backend);
-    let timer = reactor.timer(Deadline::now(), Token::new(1, 0));
-    assert!(reactor.cancel(timer));
-    assert!(!reactor.cancel(timer));
-    reactor.turn(&mut events, Some(Duration::ZERO)).unwrap();
-    assert!(events.is_empty());
 }
 
 fn a_frozen_clock_moves_only_when_it_is_advanced(backend: Backend) {
@@ -162,15 +147,6 @@ fn readiness_comes_before_the_timeout_of_the_same_turn(backend: Backend) {
     reactor.collect(&mut events).unwrap();
     assert_eq!(indexes(&events), [1, 3, 2]);
     assert_eq!(reactor.end(wait), Ready::READABLE);
-}
-
-fn events_are_appended(backend: Backend) {
-    let (mut reactor, mut events) = reactor(backend);
-    for token in 1..4 {
-        reactor.timer(Deadline::now(), Token::new(token, 0));
-        reactor.turn(&mut events, None).unwrap();
-    }
-    assert_eq!(indexes(&events), [1, 2, 3]);
 }
 
 fn the_kernel_ends_a_sleep(backend: Backend) {
@@ -306,35 +282,6 @@ fn a_timer_that_is_due_is_reported_with_the_notification_that_ends_a_sleep(backe
     reactor.timer(Deadline::now(), Token::new(8, 0));
     reactor.collect(&mut events).unwrap();
     assert_eq!(indexes(&events), [7, 8]);
-}
-
-fn a_flag_set_before_the_wake_is_seen_after_the_turn(backend: Backend) {
-    let (mut reactor, mut events) = reactor(backend);
-    let handle = reactor.handle();
-    let (flag, seen) = (
-        Arc::new(AtomicBool::new(false)),
-        Arc::new(AtomicUsize::new(0)),
-    );
-    let signaller = {
-        let (flag, seen) = (Arc::clone(&flag), Arc::clone(&seen));
-        thread::spawn(move || {
-            for round in 0..1000 {
-                flag.store(true, Ordering::SeqCst);
-                handle.wake().unwrap();
-                while seen.load(Ordering::SeqCst) == round {
-                    thread::yield_now();
-                }
-            }
-        })
-    };
-    while seen.load(Ordering::SeqCst) < 1000 {
-        if flag.swap(false, Ordering::SeqCst) {
-            seen.fetch_add(1, Ordering::SeqCst);
-        } else {
-            reactor.turn(&mut events, None).unwrap();
-        }
-    }
-    signaller.join().unwrap();
 }
 
 #[cfg(unix)]

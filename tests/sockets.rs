@@ -2,7 +2,7 @@
 
 use std::{
     io::{ErrorKind, Read, Write},
-    net::{Ipv4Addr, Shutdown, TcpListener, TcpStream, UdpSocket},
+    net::Shutdown,
     sync::Arc,
     thread,
     time::{Duration, Instant},
@@ -13,11 +13,8 @@ use reactor::{
     Ready, Registration, Reregistration, Source, Token, Wait, WaitId,
 };
 
-use asleep::ThreadState;
 use sockets::{NOW, TEST_TIMEOUT, backends, tcp};
 
-#[path = "support/asleep.rs"]
-mod asleep;
 #[path = "support/sockets.rs"]
 mod sockets;
 
@@ -104,22 +101,6 @@ fn registering_twice_replaces() {
 }
 
 #[test]
-fn every_change_is_reported() {
-    on_every_driver(|port| {
-        let (mut ours, mut theirs) = tcp();
-        port.arm(&ours, 1, READ);
-        for _ in 0..5 {
-            theirs.write_all(b"hello").unwrap();
-            port.until(1, Ready::READABLE);
-            let mut buffer = [0; 64];
-            assert_eq!(ours.read(&mut buffer).unwrap(), 5);
-            let drained = ours.read(&mut buffer).unwrap_err();
-            assert_eq!(drained.kind(), ErrorKind::WouldBlock);
-        }
-    });
-}
-
-#[test]
 fn a_deregistered_socket_is_silent_and_can_be_registered_again() {
     on_every_driver(|port| {
         let (ours, mut theirs) = tcp();
@@ -182,30 +163,6 @@ fn a_closed_socket_never_fails_the_poll() {
 }
 
 #[test]
-fn a_number_that_is_not_a_socket_is_an_error() {
-    #[cfg(unix)]
-    const NONSENSE: [reactor::Descriptor; 2] = [-1, i32::MAX];
-    #[cfg(windows)]
-    const NONSENSE: [reactor::Descriptor; 3] = [0, 12_345_679, reactor::Descriptor::MAX];
-    on_every_driver(|port| {
-        for number in NONSENSE {
-            let error = port.driver.register(number, token(1), READ).unwrap_err();
-            assert!(error.raw_os_error().is_some(), "{error:?}");
-            assert!(port.driver.reregister(number, token(1), READ).is_err());
-            _ = port.driver.deregister(number);
-        }
-        assert_eq!(port.poll(NOW), []);
-    });
-    let mut reactor = Reactor::open(None).unwrap();
-    for number in NONSENSE {
-        let wait = reactor.wait(number, reactor::OwnerId(1), READ, token(1));
-        assert!(wait.is_err());
-        let error = reactor::poll_now(number, READ).unwrap_err();
-        assert!(error.raw_os_error().is_some(), "{error:?}");
-    }
-}
-
-#[test]
 fn the_peers_shutdown_closes_the_reading_half() {
     on_every_driver(|port| {
         let (ours, theirs) = tcp();
@@ -226,48 +183,6 @@ fn the_peers_shutdown_closes_the_reading_half() {
 }
 
 #[test]
-fn a_connection_is_reported_writable() {
-    on_every_driver(|port| {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        listener.set_nonblocking(true).unwrap();
-        port.arm(&listener, 1, READ);
-        assert_eq!(port.poll(NOW), []);
-        let peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        port.until(1, Ready::READABLE);
-        assert!(listener.accept().is_ok());
-        drop(peer);
-    });
-}
-
-#[test]
-fn datagrams_are_readable() {
-    on_every_driver(|port| {
-        let ours = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let theirs = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        port.arm(&ours, 1, READ);
-        assert_eq!(port.poll(NOW), []);
-        theirs.send_to(b"x", ours.local_addr().unwrap()).unwrap();
-        port.until(1, Ready::READABLE);
-    });
-}
-
-#[test]
-fn a_wake_ends_the_current_poll_or_the_next_one() {
-    on_every_driver(|port| {
-        let waker = port.driver.waker();
-        waker.wake().unwrap();
-        assert_eq!(port.poll(None), []);
-        let sleeper = ThreadState::current();
-        let thread = thread::spawn(move || {
-            sleeper.wait_until_asleep();
-            waker.wake().unwrap();
-        });
-        assert_eq!(port.poll(None), []);
-        thread.join().unwrap();
-    });
-}
-
-#[test]
 fn no_wake_is_swallowed_by_a_registration() {
     on_every_driver(|port| {
         let waker = port.driver.waker();
@@ -276,17 +191,6 @@ fn no_wake_is_swallowed_by_a_registration() {
             waker.wake().unwrap();
             port.arm(&ours, number, READ);
             assert_eq!(port.poll(None), []);
-        }
-    });
-}
-
-#[test]
-fn a_timeout_passes_and_not_before_its_time() {
-    on_every_driver(|port| {
-        for limit in [Duration::ZERO, Duration::from_millis(15)] {
-            let started = Instant::now();
-            assert_eq!(port.poll(Some(limit)), []);
-            assert!(started.elapsed() >= limit);
         }
     });
 }
@@ -406,20 +310,6 @@ fn a_reused_descriptor_number_is_registered_again() {
             reactor.end(waiting);
             ours.attempted(&mut reactor, READ, Attempt::WouldBlock);
             // The source is dropped without detach.
-        }
-    });
-}
-
-#[test]
-fn undrained_data_is_reported_again() {
-    on_every_reactor(|mut reactor| {
-        let (ours, mut theirs) = tcp();
-        let ours = Source::new(ours);
-        theirs.write_all(b"hello").unwrap();
-        for round in 0..3 {
-            let waiting = wait(&mut reactor, &ours, READ, round);
-            assert_eq!(turn(&mut reactor, 1)[0].token, token(round));
-            reactor.end(waiting);
         }
     });
 }
