@@ -109,10 +109,11 @@ module Runner
 
     def fiber_suite(ruby) = "#{ruby.name}: CRuby's fiber suite"
 
-    # A part of CRuby's tests in fibers; before a commit on the first backend. All of them take over ten minutes on two Rubies and
-    # three backends. After the step that unpacks the same sources, and one after another, because each runs two processes.
+    # A part of CRuby's tests in fibers: on every backend of the newest Ruby, else on the first one. All of them take over ten minutes
+    # on two Rubies and three backends. After the step that unpacks the same sources, and one after another, because each runs two
+    # processes.
     def cruby(ruby, backends)
-      backends = backends.first(1) unless @all
+      backends = backends.first(1) unless @all && ruby == @newest
       Step.new("#{ruby.name}: CRuby's own tests in fibers, #{backends.join(" ")}", "bin/conformance", "--wide", "--part", lane: :cruby,
                after: [fiber_suite(ruby)], env: { "RUBY" => ruby.command, "REACTOR_BACKEND" => backends.join(" ") }, count: :wide)
     end
@@ -121,18 +122,19 @@ module Runner
       env = { "RUBY" => ruby.command, "REACTOR_BACKEND" => backend }
       [
         Step.new(fiber_suite(ruby), "bin/conformance", lane: :cruby, env: env, count: :conformance),
-        Step.new("#{ruby.name}: soak", "bin/soak", "12", env: env),
         Step.new("#{ruby.name}: wild calls", ruby.command, "-w", "tests/wild/main.rb", "--backends", backend, "--seed", "1", "--calls", WILD_CALLS.to_s),
         fuzz(ruby, "--seed", "1", "--programs", FUZZ_PROGRAMS_OF_ALL.to_s, "--seconds", (FUZZ_SECONDS / @rubies.size).to_s)
       ]
     end
 
-    # What takes long, or is the same on each Ruby: the suite under GC.stress, and the documentation as one site with every
+    # What takes long, or is the same on each Ruby: the suite under GC.stress, the soak, and the documentation as one site with every
     # link in it. For an older Ruby: RUBY=ruby3.3 bin/test --all.
     def of_newest(ruby, backend)
       return [] unless ruby == @newest
 
-      [*stress(ruby, backend), curves(ruby), Step.new("the documentation's site and its links", "bin/docs", "--if-installed", lane: :cargo, env: { "RUBY" => ruby.command })]
+      env = { "RUBY" => ruby.command, "REACTOR_BACKEND" => backend }
+      [*stress(ruby, backend), curves(ruby), Step.new("#{ruby.name}: soak", "bin/soak", "12", env: env),
+       Step.new("the documentation's site and its links", "bin/docs", "--if-installed", lane: :cargo, env: env)]
     end
 
     # What operations cost, compared with the committed figures.
