@@ -1,26 +1,15 @@
 # frozen_string_literal: true
 
 require_relative "helper"
-require_relative "interleaving"
 require_relative "group_trees"
 require "reactor/testing"
 
-# Random waits, timeouts, unblocks, raises and closes: no late event ends another wait, and no item is lost.
+# Random trees of groups end as a model says.
 #
 #   SEED=123 ruby -Ilib tests/ruby/test_property.rb    the same decisions again
-#   REACTOR_LONG=1 …                                   for a minute
+#   REACTOR_LONG=1 …                                   2000 trees
 class TestProperty < ReactorTest
   SEED = Integer(ENV.fetch("SEED") { Random.new_seed % 1_000_000 })
-  SECONDS = LONG ? 60 : 2
-  ENOUGH = { waits: 500, timeouts: 50, raises: 50, unblocks: 50 }.freeze
-
-  def test_random_interleavings_follow_the_model
-    world = Interleaving::World.new(SEED, SECONDS, ENOUGH)
-    $stderr.puts "SEED=#{SEED}" # printed first, because the test may hang
-    run_scheduler(within: SECONDS + TEST_TIMEOUT) { world.run }
-    assert_equal [], world.violations.first(5), "#{world.violations.size} violations with SEED=#{SEED}"
-  end
-
   TREES = LONG ? 2000 : 60
 
   def test_random_trees_of_groups_end_as_the_model_says
