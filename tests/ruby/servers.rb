@@ -170,9 +170,9 @@ class NginxServer < RealServer
 
   attr_reader :tls_port
 
-  def initialize(upstream: nil, certificate: nil, key: nil, rate: RATE)
+  def initialize(upstream: nil, certificate: nil, key: nil)
     super()
-    @upstream, @certificate, @key, @rate = upstream, certificate, key, rate
+    @upstream, @certificate, @key = upstream, certificate, key
     @tls_port = TCPServer.open("127.0.0.1", 0) { |server| server.addr[1] }
   end
 
@@ -203,7 +203,7 @@ class NginxServer < RealServer
           listen 127.0.0.1:#{port} backlog=511;
           #{"listen 127.0.0.1:#{tls_port} ssl backlog=511; ssl_certificate certificate.pem; ssl_certificate_key key.pem;" if @certificate}
           root #{directory};
-          location = /file { limit_rate #{@rate}; }
+          location = /file { limit_rate #{RATE}; }
           #{"location /upstream/ { proxy_pass http://127.0.0.1:#{@upstream}/; proxy_http_version 1.1; }" if @upstream}
         }
       }

@@ -24,14 +24,14 @@ class TestServers < ReactorTest
     skip reason if reason
   end
 
-  # Runs the block in `count` fibers at once and returns their values or errors in order. The server that `serving` starts
+  # Runs the block in a hundred fibers at once and returns their values or errors in order. The server that `serving` starts
   # runs in further fibers until they have ended; `serving` returns how to stop it and what to pass to the block.
-  def all_at_once(count: COUNT, serving: nil)
-    results = Array.new(count)
+  def all_at_once(serving: nil)
+    results = Array.new(COUNT)
     run_scheduler do
       stop, *served = serving&.call
-      left = count
-      count.times do |i|
+      left = COUNT
+      COUNT.times do |i|
         Fiber.schedule do
           results[i] = yield(i, *served)
         rescue StandardError => error
@@ -52,17 +52,6 @@ class TestServers < ReactorTest
     yield
   ensure
     thread.join
-  end
-
-  # Kills the server while all fibers wait for it.
-  def killed_midway(server, waiting, &)
-    killer = Thread.new do
-      eventually { waiting.() }
-      server.kill
-    end
-    results = all_at_once(&)
-    killer.join
-    results
   end
 
   # --- PostgreSQL ------------------------------------------------------------------------------------------------
@@ -93,91 +82,30 @@ class TestServers < ReactorTest
     need "pg", server: PostgresServer
     PostgresServer.run do |server|
       asked = 0
-      results = killed_midway(server, -> { asked == COUNT }) do
-        connection = PG.connect(**server.options)
-        connection.set_notice_processor { nil }
-        asked += 1
-        connection.exec("SELECT pg_sleep(600)")
-      ensure
-        connection&.close
+      results = meanwhile(-> { asked == COUNT }, server.method(:kill)) do
+        all_at_once do
+          connection = PG.connect(**server.options)
+          connection.set_notice_processor { nil }
+          asked += 1
+          connection.exec("SELECT pg_sleep(600)")
+        ensure
+          connection&.close
+        end
       end
       assert_equal [true], results.map { |error| error.is_a?(PG::Error) }.uniq, results.first.inspect
     end
   end
 
-  # --- Redis -----------------------------------------------------------------------------------------------------
+  # --- nginx, Net::HTTP and OpenSSL ------------------------------------------------------------------------------
 
-  def redis(server, **) = Redis.new(host: "127.0.0.1", port: server.port, timeout: TEST_TIMEOUT, **)
-
-  def test_redis_with_a_hundred_clients
-    need "redis", server: RedisServer
-    RedisServer.run do |server|
-      # Each client waits for an item, which is pushed when all clients wait.
-      other = redis(server).tap(&:ping) # connected before descriptors are counted
-      waiting = -> { other.info["blocked_clients"] == COUNT.to_s }
-      results = meanwhile(waiting, -> { COUNT.times { |i| other.rpush("list #{i}", i) } }) do
-        all_at_once do |i|
-          redis = redis(server)
-          pushed = redis.blpop("list #{i}", timeout: TEST_TIMEOUT)
-          missed = redis.blpop("empty list", timeout: 0.01)
-          redis.set("key #{i}", "value #{i}" * 1000)
-          [pushed.last, missed, redis.get("key #{i}"), redis.pipelined { |pipeline| 10.times { pipeline.incr("counter #{i}") } }.last]
-        ensure
-          redis&.close
-        end
-      end
-      assert_equal Array.new(COUNT) { |i| [i.to_s, nil, "value #{i}" * 1000, 10] }, results
-    ensure
-      other&.close
-    end
-  end
-
-  def test_the_end_of_redis_raises_in_every_client
-    need "redis", server: RedisServer
-    RedisServer.run do |server|
-      asked = 0
-      results = killed_midway(server, -> { asked == COUNT && sleep(0.05) }) do
-        redis = redis(server, reconnect_attempts: 0)
-        redis.ping
-        asked += 1
-        redis.blpop("nothing", timeout: TEST_TIMEOUT)
-      ensure
-        redis&.close
-      end
-      assert_equal [true], results.map { |error| error.is_a?(Redis::BaseConnectionError) }.uniq, results.first.inspect
-    end
-  end
-
-  # --- nginx and Net::HTTP ---------------------------------------------------------------------------------------
-
-  def http(port, path, tls: nil)
+  def https(port, path, certificate)
     client = Net::HTTP.new("127.0.0.1", port)
     client.max_retries = 0
     client.ignore_eof = false
     client.open_timeout = client.read_timeout = client.write_timeout = TEST_TIMEOUT * TimeLimit::MAX_EXTENSION
-    if tls
-      client.use_ssl = true
-      client.cert_store = OpenSSL::X509::Store.new.add_cert(tls)
-    end
+    client.use_ssl = true
+    client.cert_store = OpenSSL::X509::Store.new.add_cert(certificate)
     client.start { |connection| connection.get(path).body }
-  end
-
-  def test_net_http_with_nginx
-    need server: NginxServer
-    NginxServer.run do |server|
-      results = all_at_once { http(server.port, "/file") }
-      assert_equal [true], results.map { |body| body == server.content }.uniq, results.first.inspect[0, 200]
-    end
-  end
-
-  # Net::HTTP in a fiber, nginx as proxy, and a server of the same thread behind it.
-  def test_nginx_as_proxy_between_client_and_server_of_one_thread
-    need server: NginxServer
-    ours = track(TCPServer.new("127.0.0.1", 0))
-    NginxServer.run(upstream: ours.addr[1]) do |server|
-      results = all_at_once(serving: accepting(ours)) { |i| http(server.port, "/upstream/#{i}") }
-      assert_equal Array.new(COUNT) { |i| "you asked for /#{i}" }, results
-    end
   end
 
   # Answers after all clients have asked.
@@ -197,65 +125,17 @@ class TestServers < ReactorTest
     end
   end
 
-  def test_the_end_of_nginx_raises_in_every_client
-    need server: NginxServer
-    NginxServer.run(rate: 2000) do |server|
-      asked = 0
-      results = killed_midway(server, -> { asked == COUNT && sleep(0.05) }) { asked += 1; http(server.port, "/file") }
-      expected = [EOFError, Errno::ECONNRESET, Errno::ECONNREFUSED, Errno::EPIPE]
-      assert_equal [true], results.map { |error| expected.any? { |kind| error.is_a?(kind) } }.uniq, results.map(&:class).tally.inspect
-    end
-  end
-
-  # --- OpenSSL ---------------------------------------------------------------------------------------------------
-
+  # Net::HTTP in a fiber, nginx as server and as proxy, and a server of the same thread behind it.
   def test_https_with_nginx
     need server: NginxServer
     context = tls_context
     ours = track(TCPServer.new("127.0.0.1", 0))
     NginxServer.run(certificate: context.cert, key: context.key, upstream: ours.addr[1]) do |server|
       results = all_at_once(serving: accepting(ours)) do |i|
-        [http(server.tls_port, "/upstream/#{i}", tls: context.cert), http(server.tls_port, "/file", tls: context.cert) == server.content]
+        [https(server.tls_port, "/upstream/#{i}", context.cert), https(server.tls_port, "/file", context.cert) == server.content]
       end
       assert_equal Array.new(COUNT) { |i| ["you asked for /#{i}", true] }, results
     end
-  end
-
-  def tls_server
-    OpenSSL::SSL::SSLServer.new(track(TCPServer.new("127.0.0.1", 0)), tls_context).tap { |server| server.start_immediately = false }
-  end
-
-  # Answers each line in capitals after all clients have sent one. Returns the accepting fiber.
-  def serve_tls(server, count = COUNT)
-    all_asked = gate(count)
-    Fiber.schedule do
-      loop do
-        client = server.accept
-        Fiber.schedule do
-          client.accept
-          while (line = client.gets)
-            all_asked.call
-            client.write(line.upcase)
-          end
-          client.close
-        rescue OpenSSL::SSL::SSLError, SystemCallError
-          client.close
-        end
-      end
-    end
-  end
-
-  # The clients are child processes of another TLS implementation.
-  def test_a_tls_server_with_openssl_s_client
-    skip "openssl is not installed (bin/setup --servers)" unless ENV.fetch("PATH", "").split(":").any? { |path| File.executable?("#{path}/openssl") }
-    server = tls_server
-    results = all_at_once(count: 20, serving: -> { serve_tls(server, 20).method(:kill) }) do |i|
-      IO.popen(["openssl", "s_client", "-quiet", "-no_ign_eof", "-connect", "127.0.0.1:#{server.addr[1]}"], "r+", err: File::NULL) do |child|
-        child.puts "hello #{i}"
-        child.gets.tap { child.write("Q\n") } # in one write, because the client exits at the first letter
-      end
-    end
-    assert_equal Array.new(20) { |i| "HELLO #{i}\n" }, results
   end
 
   # --- Rack ------------------------------------------------------------------------------------------------------
