@@ -12,14 +12,15 @@ require_relative "shrinker"
 module Fuzz
   class Main
     SHRINK_LIMIT = 90 # seconds
+    MOST = 10 # differences, after which no other program begins
     # Seconds until a smaller program counts as hung. The smallest one is run again with the whole limit.
     SHRINK_BASE = 1
     REPEATS = 5
 
-    Options = Struct.new(:seed, :seconds, :programs, :backends, :program, :jobs, :most, :skip, keyword_init: true)
+    Options = Struct.new(:seed, :seconds, :programs, :backends, :program, :jobs, keyword_init: true)
 
     def self.options(arguments)
-      options = Options.new(seed: Random.new_seed % 1_000_000, seconds: nil, backends: nil, jobs: Etc.nprocessors, most: 10)
+      options = Options.new(seed: Random.new_seed % 1_000_000, seconds: nil, backends: nil, jobs: Etc.nprocessors)
       OptionParser.new do |parser|
         parser.banner = "bin/fuzz [options]"
         parser.on("--seed N", Integer, "the first program's seed; the next program has the next number") { |value| options.seed = value }
@@ -28,8 +29,6 @@ module Fuzz
         parser.on("--backends A,B", Array, "these only (default: those that work here)") { |value| options.backends = value }
         parser.on("--program FILE", "run and shrink this program, as JSON") { |value| options.program = Program.parse(File.read(value)) }
         parser.on("--jobs N", Integer, "this many programs at a time") { |value| options.jobs = value }
-        parser.on("--most N", Integer, "stop after this many differences (default: 10)") { |value| options.most = value }
-        parser.on("--skip REGEXP", Regexp, "leave out the programs that fit") { |value| options.skip = value }
       end.parse!(arguments)
       options.seconds ||= options.programs ? Float::INFINITY : 60
       options
@@ -71,8 +70,7 @@ module Fuzz
       return one(runner, @options.program, nil) if @options.program
 
       while (seed = take)
-        program = Generator.program(seed)
-        one(runner, program, seed) unless @options.skip&.match?(Printer.source(program))
+        one(runner, Generator.program(seed), seed)
       end
     ensure
       runner&.close
@@ -80,7 +78,7 @@ module Fuzz
 
     def take
       @lock.synchronize do
-        return if now > @end || @counts[:differences] >= @options.most || (@options.programs && @counts[:programs] >= @options.programs)
+        return if now > @end || @counts[:differences] >= MOST || (@options.programs && @counts[:programs] >= @options.programs)
 
         (@next += 1) - 1
       end

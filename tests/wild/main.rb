@@ -113,14 +113,13 @@ module Wild
       options.on("--seconds N", Integer, "no more calls begin after so many seconds") { |value| seconds = value }
       options.on("--jobs N", Integer, "processes for each backend (1)") { |value| jobs = value }
       options.on("--backends NAMES", "epoll,uring,select") { |value| chosen = value.split(",") }
-      options.on("--call N", Integer, "prints one call") { |value| return puts(Generator.new(seed).call(value).last) }
     end.parse!(arguments)
     parts = (first...(first + calls)).each_slice([(calls + jobs - 1) / jobs, 1].max).map { |part| part.first..part.last }
     Dir.mktmpdir("wild") do |directory|
       # A call waits more than it computes, so parts of the calls run side by side.
       runs = (chosen || backends).product(parts).map { |backend, part| Run.new(backend, seed, part.begin...(part.end + 1), seconds, directory) }
       Signal.trap(:INT) { runs.each(&:stop) } # the report tells what has been made
-      with_progress(runs, calls) { runs.map { |run| Thread.new { run.run } }.each(&:join) }
+      runs.map { |run| Thread.new { run.run } }.each(&:join)
       sound = report(Generator.new(seed), runs)
       puts "Ruby #{RUBY_VERSION}, seed #{seed}: calls #{made(runs)}#{"; something is wrong" unless sound}"
       exit(sound)
@@ -141,14 +140,6 @@ module Wild
   end
 
   def made(runs) = runs.group_by(&:backend).map { |backend, parts| "#{backend} #{parts.sum(&:made)}" }.join(", ")
-
-  # Says on $stderr every minute how far the runs are.
-  def with_progress(runs, calls)
-    teller = Thread.new { loop { sleep 60; warn "#{made(runs)} of #{calls}" } }
-    yield
-  ensure
-    teller.kill
-  end
 
   def backends
     script = "puts Reactor.backends.select { |_, there| there == true }.keys"
