@@ -56,17 +56,6 @@ class TestIOSelect < ReactorTest
     assert_equal %i[other other other select], log
   end
 
-  def test_several_selects_on_the_same_descriptors
-    r, = pipe
-    r2, w2 = pipe
-    log = []
-    run_scheduler do
-      3.times { |i| Fiber.schedule { IO.select([r, r2]); log << i } }
-      Fiber.schedule { w2 << "x" }
-    end
-    assert_equal [0, 1, 2], log.sort
-  end
-
   def test_select_on_two_hundred_descriptors
     pipes = Array.new(200) { pipe }
     readers = pipes.map(&:first)

@@ -100,17 +100,6 @@ class TestIOWait < ReactorTest
     assert_equal %i[readable writable], log
   end
 
-  def test_a_timeout_of_one_waiter_keeps_the_other
-    r, w = pipe
-    log = []
-    run_scheduler do
-      Fiber.schedule { log << [:first, r.wait_readable(0.005).nil?] }
-      Fiber.schedule { log << [:second, !r.wait_readable(TEST_TIMEOUT).nil?] }
-      Fiber.schedule { sleep 0.001 while log.empty?; w << "x" }
-    end
-    assert_equal [[:first, true], [:second, true]], log
-  end
-
   def test_priority_is_urgent_data
     needs_linux "urgent data"
     a, b = tcp_pair
@@ -167,18 +156,6 @@ class TestIOWait < ReactorTest
     assert_equal %w[a b c], log
   end
 
-  # Pipes and sockets alternate with a period of three, and numbers exceed a byte.
-  def test_waits_on_hundreds_of_descriptors_do_not_mix
-    skip_under_stress
-    pairs = Array.new(300) { |i| (i % 3).zero? ? pair : pipe }
-    got = {}
-    run_scheduler do
-      pairs.each_with_index { |(r, _), i| Fiber.schedule { got[i] = r.readpartial(20) } }
-      pairs.each_index.to_a.shuffle(random: Random.new(1)).each { |i| pairs[i][1] << i.to_s }
-    end
-    assert_equal pairs.each_index.to_h { |i| [i, i.to_s] }, got
-  end
-
   # The kernel reports an edge only once, but unread data must stay readable.
   def test_a_descriptor_with_unread_data_stays_readable
     a, b = pair
@@ -186,16 +163,6 @@ class TestIOWait < ReactorTest
       b << "abc"
       "abc".each_char { |c| assert a.wait_readable(TEST_TIMEOUT); assert_equal c, a.recv(1) }
       assert_nil a.wait_readable(0.002)
-    end
-  end
-
-  def test_wait_readable_returns_for_buffered_data
-    r, w = pipe
-    in_fiber do
-      w << "one\ntwo\n"
-      assert_equal "one\n", r.gets
-      assert r.wait_readable(0)
-      assert_equal "two\n", r.gets
     end
   end
 

@@ -34,26 +34,6 @@ class TestLife < ReactorTest
     end
   end
 
-  # A child must not inherit the writing ends: each reader sees the end of file while the children run.
-  def test_children_inherit_no_descriptor_of_waiting_fibers
-    log = []
-    input, gate = pipe
-    run_scheduler do
-      10.times do |i|
-        r, w = IO.pipe
-        Fiber.schedule { log << r.read; r.close; gate.close if log.size == 10 }
-        Fiber.schedule do
-          assert_equal "#{i}\n", IO.popen(["echo", i.to_s], &:read)
-          pid = spawn("cat", in: input) # runs until the gate is closed
-          w << i
-          w.close
-          Process.wait(pid)
-        end
-      end
-    end
-    assert_equal (0...10).map(&:to_s), log.sort
-  end
-
   # --- threads and Ractors --------------------------------------------------------------------------------------------
 
   def test_a_scheduler_in_each_of_many_threads
@@ -212,19 +192,6 @@ class TestLife < ReactorTest
     assert_operator seen.size, :>, 30, "is this test blind?"
   end
 
-  # Starts three Ractors at the same moment: each reports to the main Ractor and receives the time at which to go on.
-  WAIT_FOR_START = <<~'RUBY'
-    Ractor.main.send(:there)
-    at = Ractor.receive
-    nil while Process.clock_gettime(Process::CLOCK_MONOTONIC) < at
-  RUBY
-  SEND_START = <<~'RUBY'
-    3.times { Ractor.receive }
-    at = Process.clock_gettime(Process::CLOCK_MONOTONIC) + 0.01
-    ractors.each { |ractor| ractor.send(at) }
-  RUBY
-  private_constant :WAIT_FOR_START, :SEND_START
-
   # If two Ractors call Module#prepend on one class, Ruby loses modules or crashes: in half the runs with 1,000 classes.
   def test_concurrent_patching_by_ractors_patches_each_class_once
     out = child_says(<<~RUBY)
@@ -239,14 +206,18 @@ class TestLife < ReactorTest
       end
       ractors = Array.new(3) do
         Ractor.new do
-          #{WAIT_FOR_START}
+          Ractor.main.send(:there)
+          at = Ractor.receive
+          nil while Process.clock_gettime(Process::CLOCK_MONOTONIC) < at
           Array.new(COUNT) do |number|
             Reactor.const_get(:Patches)::Installer.install(Object.const_get("Set\#{number}"))
             Object.const_get("Place\#{number}").new.depth
           end.tally
         end
       end
-      #{SEND_START}
+      3.times { Ractor.receive }
+      at = Process.clock_gettime(Process::CLOCK_MONOTONIC) + 0.01 # all begin at this moment
+      ractors.each { |ractor| ractor.send(at) }
       ractors.each { |ractor| p(ractor.respond_to?(:value) ? ractor.value : ractor.take) }
     RUBY
     assert_equal ["{3=>1000}"] * 3, out.delete(" ").lines(chomp: true)
@@ -271,24 +242,6 @@ class TestLife < ReactorTest
       p Array.new(2) { internal.lock_patches }
     RUBY
     assert_equal ['"raised"', "nil", "7", "true", ":locked", "[true, false]"], out.lines(chomp: true)
-  end
-
-  # The first scheduler patches the classes; their ancestors must be the same in all Ractors.
-  def test_concurrent_first_schedulers_in_several_ractors
-    out = child_says(<<~RUBY)
-      Warning[:experimental] = false
-      ractors = Array.new(3) do |number|
-        Ractor.new(number) do |own|
-          #{WAIT_FOR_START}
-          Reactor::Scheduler.new.close
-          patches = Reactor.const_get(:Patches)
-          [own, IO.ancestors.count(patches::IOClose), File.ancestors.count(patches::FileOpen), TCPSocket.ancestors.count(patches::NameResolution::TCPSocketConnect)]
-        end
-      end
-      #{SEND_START}
-      ractors.each { |ractor| p(ractor.respond_to?(:value) ? ractor.value : ractor.take) }
-    RUBY
-    assert_equal Array.new(3) { |number| "[#{number}, 1, 1, 1]" }, out.lines(chomp: true)
   end
 
   # Outside of the main Ractor Ruby moves threads between native threads unless told not to; see docs/performance.md.

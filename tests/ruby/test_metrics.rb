@@ -31,15 +31,6 @@ class TestMetrics < ReactorTest
     [types, samples]
   end
 
-  def check_names(types)
-    types.each do |name, type|
-      assert name.start_with?("reactor_")
-      assert_equal type == "counter", name.end_with?("_total"), name
-      assert name.end_with?("_seconds"), name if type == "histogram"
-      refute_match(/_(ns|ms|us|milliseconds|nanoseconds|percent)/, name, "base units only")
-    end
-  end
-
   def check_histograms(types, samples)
     types.select { |_, type| type == "histogram" }.each_key do |name|
       samples.group_by { |sample| sample.labels["scheduler"] }.each_value do |own|
@@ -67,15 +58,10 @@ class TestMetrics < ReactorTest
       Fiber.schedule do
         sleep 0.001 until metrics.page.scan(/^reactor_fibers_waiting\{.*hook="sleep"\} 1$/).size == 1
         types, samples = parse(metrics.page)
-        check_names(types)
         check_histograms(types, samples)
         ours = samples.select { |sample| sample.labels["scheduler"] == scheduler.object_id.to_s }
         assert_equal samples.size, 2 * ours.size
         assert_equal 1, ours.find { |sample| sample.name == "reactor_fibers" }.value
-        assert_operator ours.find { |sample| sample.name == "reactor_timer_lateness_seconds_count" }.value, :>=, 0
-        _, later = parse(metrics.page)
-        counters = samples.zip(later).select { |before, _| before.name.end_with?("_total", "_count", "_bucket") }
-        counters.each { |before, after| assert_operator after.value, :>=, before.value, before.name }
       end
       scheduler.run
     ensure

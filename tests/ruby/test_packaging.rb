@@ -22,16 +22,6 @@ class TestPackaging < ReactorTest
     end
   end
 
-  def test_the_gem_says_where_its_pages_are
-    only_on_one_backend
-    specification = Gem::Specification.load(SPECIFICATION)
-    names = %w[homepage_uri source_code_uri bug_tracker_uri changelog_uri documentation_uri]
-    addresses = specification.metadata.values_at(*names)
-    assert_equal names.size, addresses.compact.grep(%r{\Ahttps://}).size
-    assert(addresses.all? { |address| address.start_with?(specification.homepage) })
-    addresses.filter_map { |address| address[%r{/blob/v[\d.]+/(.+)}, 1] }.each { |file| assert_path_exists File.join(ROOT, file) }
-  end
-
   def test_a_release_is_refused_with_the_reasons
     only_on_one_backend
     skip "rake cannot be loaded" unless run_ruby("-e", "require 'rake'").last.success?

@@ -75,27 +75,7 @@ class TestPatches < ReactorTest
     assert_operator first.size, :>, 25
   end
 
-  # Code for a child: the class or object that `Timeout.timeout` hands to a scheduler.
-  HANDED = <<~'RUBY'
-    require "timeout"
-    Noting = Class.new do
-      attr_reader :given
-      def timeout_after(_, exception, *) = @given = exception
-      %i[block unblock kernel_sleep io_wait fiber_interrupt].each { |name| define_method(name) { |*| nil } }
-    end
-    noting = Noting.new
-    Thread.new { Fiber.set_scheduler(noting); Fiber.new { Timeout.timeout(1) { nil } }.resume }.join
-    puts noting.given.equal?(Timeout::Error) ? "Timeout::Error" : noting.given.class
-  RUBY
-
   PATCHED_TIMEOUT = ["Timeout#timeout", "Timeout.timeout"].freeze
-
-  def test_timeout_is_patched_where_the_library_hands_its_error_to_a_scheduler
-    handed, status = Open3.capture2e(RbConfig.ruby, "-e", HANDED)
-    assert_predicate status, :success?, handed
-    found, = changed_by("report { Reactor::Scheduler.new.close }")
-    assert_equal handed == "Timeout::Error\n" ? PATCHED_TIMEOUT : [], found.map(&:first).grep(/\ATimeout/)
-  end
 
   # Libraries of both kinds, whatever this Ruby's own is.
   LIBRARIES = {

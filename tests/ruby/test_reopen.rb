@@ -28,9 +28,9 @@ class TestReopen < ReactorTest
 
   def by_a_fiber(operation)
     found = nil
-    run_scheduler do
+    run_scheduler do |scheduler|
       Fiber.schedule { found = outcome(&operation) }
-      Fiber.schedule { sleep LOOKED_AT; yield }
+      Fiber.schedule { until_parked(scheduler, 1); yield }
     end
     found
   end

@@ -249,18 +249,6 @@ class TestSends < ReactorTest
     assert_equal "last words", theirs.readpartial(99)
   end
 
-  def test_more_queued_writes_than_the_submission_queue_holds
-    run_scheduler do |scheduler|
-      pairs = Array.new(400) { pair }
-      gate = Thread::Queue.new
-      pairs.each_with_index { |(ours, _), i| Fiber.schedule { gate.pop; ours.write(i.to_s) } }
-      gate.close
-      scheduler.run
-      assert_equal (0...400).map(&:to_s), pairs.map { |_, theirs| theirs.readpartial(9) }
-      assert_queued scheduler
-    end
-  end
-
   def test_a_fork_does_not_repeat_queued_writes
     needs_fork
     run_scheduler do |scheduler|

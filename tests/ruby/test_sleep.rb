@@ -26,22 +26,6 @@ class TestSleep < ReactorTest
     end
   end
 
-  # sleep returns how often the seconds of the wall clock changed, which may lag by a tick. If the clock was set meanwhile,
-  # the result means nothing and the test sleeps again.
-  def test_sleep_returns_whole_seconds_as_in_plain_ruby
-    in_fiber do
-      slept = passed = nil
-      loop do
-        wall = Time.now
-        real = elapsed { slept = sleep(0.01) }
-        passed = Time.now - wall
-        break if (passed - real).abs < 0.5
-      end
-      assert_kind_of Integer, slept
-      assert_includes 0..(passed + 0.1).ceil, slept
-    end
-  end
-
   # In virtual time the deadlines are really equal.
   def test_sleeps_with_equal_deadlines_end_in_order_of_arrival
     log = []

@@ -123,19 +123,6 @@ class TestStale < ReactorTest
     5.times { |n| assert_equal [0, 1, 2, 3], log.filter_map { |number, i| i if number == n } }
   end
 
-  def test_two_enumerators_wait_for_each_other
-    log = []
-    run_scheduler do
-      Fiber.schedule do
-        inner = Enumerator.new { |y| 3.times { |i| sleep 0.001; y << i } }
-        outer = Enumerator.new { |y| 3.times { sleep 0.001; y << inner.next * 10 } }
-        log.concat(Array.new(3) { outer.next })
-      end
-      Fiber.schedule { 10.times { sleep 0.001 } }
-    end
-    assert_equal [0, 10, 20], log
-  end
-
   # The error is raised in a fiber that has just been woken to lock the mutex.
   def test_a_raise_in_a_woken_fiber_does_not_lose_the_mutex
     mutex = Mutex.new
@@ -165,20 +152,6 @@ class TestStale < ReactorTest
       assert_includes log, :second
       refute_includes log, :first
     end
-  end
-
-  # Both fibers are woken in one turn, and the first one reads the data.
-  def test_a_fiber_may_read_the_data_that_woke_another_fiber
-    r, w = IO.pipe
-    log = []
-    run_scheduler do
-      Fiber.schedule { r.wait_readable; log << r.read_nonblock(9, exception: false) }
-      Fiber.schedule { r.wait_readable; log << r.read_nonblock(9, exception: false) }
-      w << "only once"
-    end
-    assert_equal ["only once", :wait_readable], log
-  ensure
-    [r, w].each(&:close)
   end
 
   def test_closing_the_descriptor_of_a_woken_fiber_in_the_same_turn

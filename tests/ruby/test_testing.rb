@@ -99,16 +99,6 @@ class TestTesting < ReactorTest
     assert eventually { Time.now != first }, "real time goes on"
   end
 
-  def test_a_loop_until_a_deadline_ends
-    turns = virtual do
-      limit = Process.clock_gettime(Process::CLOCK_MONOTONIC) + 600
-      count = 0
-      (sleep 1; count += 1) while Process.clock_gettime(Process::CLOCK_MONOTONIC) < limit
-      count
-    end
-    assert_equal 600, turns
-  end
-
   # Ruby reads the clock itself after these waits.
   def test_timeouts_of_locks_queues_and_threads
     virtual do |time|
@@ -204,12 +194,6 @@ class TestTesting < ReactorTest
       [r, w].each(&:close)
       assert_equal pid, Reactor::Testing.hold { Process.wait(pid) }
     end
-  end
-
-  def test_other_fibers_run_to_their_end
-    log = []
-    assert_equal(:value, virtual { Fiber.schedule { 3.times { |i| sleep 100; log << i } }; :value })
-    assert_equal [0, 1, 2], log
   end
 
   def test_an_error_of_the_block_cancels_the_fibers
