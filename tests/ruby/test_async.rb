@@ -87,17 +87,6 @@ class TestAsyncSelector < ReactorTest
     assert_equal %i[first late], log
   end
 
-  def test_the_pool_runs_work_on_threads_and_ends_them
-    selecting do |selector|
-      before = Thread.list
-      pool = selector.pool
-      worker = pool.call(-> { Thread.current })
-      refute_same Thread.current, worker
-      pool.close
-      assert_equal [], Thread.list - before
-    end
-  end
-
   def test_select_sleeps_for_its_timeout
     selecting do |selector|
       assert_equal 0, selector.select(0)

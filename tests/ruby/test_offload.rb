@@ -115,33 +115,25 @@ class TestOffload < ReactorTest
     end
   end
 
-  STATE_OF_A_JOB = lambda do
-    thread = Thread.current
-    [thread.keys, Fiber.current.storage.to_h, thread.thread_variable_get(:kept), thread.name, thread.priority, thread.report_on_exception, thread.abort_on_exception]
-  end
+  STATE_OF_A_JOB = -> { [Thread.current.keys, Fiber.current.storage.to_h, Thread.current.thread_variable_get(:kept), Thread.current.name] }
 
   def set_state_of_a_job
-    thread = Thread.current
-    thread[:user] = "A"
-    thread.thread_variable_set(:kept, "A")
-    thread.name = "A"
-    thread.priority = 1
-    thread.report_on_exception = true
-    thread.abort_on_exception = true
+    Thread.current[:user] = "A"
+    Thread.current.thread_variable_set(:kept, "A")
   end
 
   def test_a_job_finds_only_thread_variables_of_an_earlier_one
     in_fiber(workers: 1) do |scheduler|
-      assert_equal [[], {}, nil, "reactor worker", 0, false, false], scheduler.offload(&STATE_OF_A_JOB)
+      assert_equal [[], {}, nil, "reactor worker"], scheduler.offload(&STATE_OF_A_JOB)
       [-> { }, -> { raise "fails" }, -> { throw :nowhere }].each do |ending|
         scheduler.offload { set_state_of_a_job; ending.call } rescue nil
-        assert_equal [[], {}, "A", "reactor worker", 0, false, false], scheduler.offload(&STATE_OF_A_JOB)
+        assert_equal [[], {}, "A", "reactor worker"], scheduler.offload(&STATE_OF_A_JOB)
       end
       begun = Thread::Queue.new
       fiber = Fiber.schedule(storage: { number: 1 }) { scheduler.offload { set_state_of_a_job; begun << true; sleep } rescue nil }
       begun.pop
       fiber.raise("stop")
-      assert_equal [[], {}, "A", "reactor worker", 0, false, false], scheduler.offload(&STATE_OF_A_JOB)
+      assert_equal [[], {}, "A", "reactor worker"], scheduler.offload(&STATE_OF_A_JOB)
       assert_equal 1, scheduler.stats[:offload_threads]
     end
   end
@@ -263,7 +255,7 @@ class TestOffload < ReactorTest
       worker = scheduler.offload { Thread.current }
       raised = 0
       finishing = TracePoint.new(:call) do |call|
-        next unless call.method_id == :finish && Thread.current == worker && raised < 3
+        next unless call.method_id == :next_job && Thread.current == worker && raised < 3
 
         raised += 1
         worker.raise("from outside")
@@ -360,6 +352,24 @@ class TestOffload < ReactorTest
         end
       end
     end
+  end
+
+  def test_the_cost_of_a_place_decides_where_its_operations_run
+    policy = Reactor.const_get(:OffloadPolicy).new(:measured, 1)
+    inline = lambda do |place, work = -> { nil }|
+      before = policy.stats[:offload_inline]
+      policy.call(place, work)
+      policy.stats[:offload_inline] > before
+    end
+    refute inline.(:here), "its cost is unknown"
+    assert(eventually { inline.(:here) })
+    refute inline.(:elsewhere)
+    assert_raises(IndexError) { inline.(:here, -> { sleep 0.01; raise IndexError }) }
+    10.times { refute inline.(:here), "one expensive operation counts for many cheap ones" }
+    assert(eventually { inline.(:here) })
+  ensure
+    policy.stop
+    policy.join
   end
 
   def test_policies

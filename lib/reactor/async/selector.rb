@@ -8,7 +8,6 @@ require_relative "../patches"
 require_relative "../schedulers"
 require_relative "../transfer_loop"
 require_relative "../vm"
-require_relative "../workers/offload_policy"
 
 module Reactor
   # This library behind the selector protocol of IO::Event, by which Async's scheduler waits for descriptors and processes. See
@@ -69,11 +68,6 @@ module Reactor
 
     # @return [Hash{Symbol => Integer}] the counters of the native reactor, see {Inspection#stats}
     def stats = @poller.stats.merge(waiting: @waiting.size, ready: @ready.size)
-
-    # For Async's `worker_pool:` option: operations that may block (Ruby 4.0 offers them) go to threads if they take long.
-    #
-    # @return [#call, #close]
-    def pool = Pool.new
 
     # @return [Boolean] whether it can be used no more; also true in a forked child, because the descriptors are its parent's
     def closed? = @loop.nil? || @poller.closed?
@@ -282,20 +276,5 @@ module Reactor
       io_wait(Fiber.current, io, direction == :read ? IO::READABLE : IO::WRITABLE)
       true
     end
-
-    # The worker pool of {AsyncSelector#pool}.
-    class Pool
-      def initialize = @offload = OffloadPolicy.new(:measured, OffloadPolicy::WORKERS)
-
-      # @param work [#call]
-      def call(work) = @offload.call(work.class, work)
-
-      # Ends its threads, and waits for their end.
-      def close
-        @offload.stop
-        @offload.join
-      end
-    end
-    private_constant :Pool
   end
 end

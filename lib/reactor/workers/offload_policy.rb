@@ -2,15 +2,17 @@
 
 require "etc"
 require_relative "../arguments"
-require_relative "cost_estimate"
+require_relative "../clock"
 require_relative "pool"
 
 module Reactor
   # Decides whether an operation runs inline or on a worker.
   #
   # A worker costs two thread switches, some 50 us. Most operations that Ruby offers to the scheduler (open, stat, each entry
-  # of a directory) take a few. So an operation runs inline if operations from the same place have been cheap; see
-  # {CostEstimate}.
+  # of a directory) take a few. So an operation runs inline if operations from the same place have been cheap.
+  #
+  # The cost of a place is that of its last operation, or an eighth less than before if that is more. So an operation that is suddenly
+  # expensive blocks the loop once, and the next ones are not taken for cheap: after 10 ms it takes 30 operations of 5 us.
   #
   # @api private
   class OffloadPolicy
@@ -18,6 +20,12 @@ module Reactor
     WORKERS = [4, Etc.nprocessors].max
 
     POLICIES = %i[measured always never].freeze
+
+    # Seconds that an operation may take inline.
+    THRESHOLD = 200e-6
+    # Places kept at most. A place is an address of code or a name; addresses change when code is reloaded.
+    MAX_PLACES = 4096
+    private_constant :THRESHOLD, :MAX_PLACES
 
     # @param policy [Symbol] :measured, :always or :never
     # @param workers [Integer] threads at most
@@ -33,7 +41,7 @@ module Reactor
       @policy = @may_switch ? policy : :never
       @workers = WorkerPool.new(workers)
       @own_threads = {}.compare_by_identity # pools of one thread
-      @costs = CostEstimate.new
+      @costs = {} # place => seconds
       @on_worker = 0
       @inline = 0
     end
@@ -47,12 +55,12 @@ module Reactor
     # @param work [#call]
     # @return what the work returns
     def call(place, work)
-      if @policy == :never || (@policy == :measured && @costs.cheap?(place))
+      if @policy == :never || (@policy == :measured && @costs.fetch(place, Float::INFINITY) <= THRESHOLD)
         @inline += 1
         # In a blocking fiber, or Ruby would offer the same operation again.
-        @costs.measure(place) { Fiber.blocking { work.call } }
+        measure(place) { Fiber.blocking { work.call } }
       else
-        run_on_worker { @costs.measure(place) { work.call } }
+        run_on_worker { measure(place) { work.call } }
       end
     end
 
@@ -85,10 +93,17 @@ module Reactor
     def join = pools.each(&:join)
 
     # @return [Histogram] how long work waited for one of the workers
-    # @api private
     def queue_times = @workers.queue_times.snapshot
 
     private
+
+    def measure(place)
+      start = Clock.now
+      yield
+    ensure
+      @costs.clear if @costs.size >= MAX_PLACES
+      @costs[place] = [Clock.now - start, @costs.fetch(place, 0) * 0.875].max
+    end
 
     # For want of a worker.
     def run_inline(work)

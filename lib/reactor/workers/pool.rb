@@ -14,10 +14,10 @@ module Reactor
   # refer to memory on the fiber's stack.
   #
   # A worker has no fiber storage of its own. During a job it has a copy of that of the job's fiber. Of what the job sets on the
-  # thread, only thread variables stay for the next one.
+  # thread, fiber-local variables do not stay for the next one.
   #
-  # A worker goes on after an error of its job, and after an error that another thread raises in it. A worker that is killed is
-  # replaced.
+  # A worker goes on after an error of its job, and after one that another thread raises in it between two jobs. A worker that is killed
+  # is replaced.
   #
   # @api private
   class WorkerPool
@@ -34,9 +34,8 @@ module Reactor
         @process = Process.pid
         @storage = Fiber.current.storage # a copy
         @queued_at = Clock.real
-        @state = :waiting
         @claim = Thread::Queue.new([true]) # the worker that takes it runs the job, or else the fiber drops it
-        @end = Thread::Queue.new
+        @end = Thread::Queue.new # closed when the job is over
       end
 
       # Called by the fiber: what the work returns, or raises. The end of the program kills all threads at once. If that of the fiber ends,
@@ -49,32 +48,20 @@ module Reactor
         raise @error
       end
 
-      # Called by the worker, with interrupts deferred. Afterwards the job is {#waiting?} still if the worker was interrupted
-      # before the work had begun. Then another worker has to run it.
+      # Called by the worker, with interrupts deferred.
       def perform
         @worker = Thread.current
-        return unless claim(:running)
-
-        @begun_at ||= Clock.real
-        begin
-          VM.replace_storage(@storage)
-          attempt
-        ensure
-          finish
-        end
+        run if claim?
       end
-
-      def waiting? = @state == :waiting
 
       # Whether its worker takes no other one: in a child that the work has forked; and if it has raised IOError, because before
       # Ruby 4.0 the close of an IO that this thread has read may return only when the thread has ended.
       def last? = forked_child? || IOError === @error
 
-      # Whether the work has forked, and this is the child.
-      def forked_child? = @process != Process.pid
-
       # Called by the fiber: no worker is to run it.
-      def drop = claim(:dropped)
+      #
+      # @return [Boolean] whether none has begun
+      def drop = claim? && !!@end.close
 
       # Called by the fiber.
       #
@@ -83,49 +70,36 @@ module Reactor
 
       private
 
-      # Whether the job was waiting. Then it is in the other state.
-      def claim(state)
+      # Whether neither a worker nor the fiber had it.
+      def claim?
         @claim.pop(true)
-        @state = state
-        true
       rescue ThreadError
         false # the queue is empty
       end
 
-      # May come again: see {#perform}.
-      def attempt
-        @begun = false
-        @error = nil
-        # An exception that was raised in the worker before this job comes out here. The job has not begun, so it is tried again.
-        Thread.handle_interrupt(Object => :immediate) { nil }
-        @value = Thread.handle_interrupt(Object => :immediate) do
-          @begun = true
-          @work.call unless @cancelled
-        end
-        @done = true
+      def run
+        @killed = true
+        @begun_at = Clock.real
+        VM.replace_storage(@storage)
+        @value = Thread.handle_interrupt(Object => :immediate) { @work.call }
+        @killed = false
       rescue Exception => @error # rubocop:disable Lint/RescueException -- raised in the fiber, and not in the worker
         raise if forked_child? # where the fiber does not run
 
-        @done = @begun || @cancelled
+        @killed = false
       ensure
-        @killed = @begun && !@done
         @error = ThreadError.new("the worker was killed") if @killed
+        @end.close
       end
 
-      def finish
-        @state = @begun || @cancelled ? :over : :waiting
-        over? ? @end.push(nil) : @claim.push(true)
-        # From here on the fiber interrupts the worker no more. An interrupt that is on its way takes effect here.
-        Thread.handle_interrupt(Cancelled => :immediate) { nil } if @cancelled
-      rescue Cancelled
-        nil
-      end
+      # Whether the work has forked, and this is the child.
+      def forked_child? = @process != Process.pid
 
       # However often the fiber is interrupted, it leaves only when the job is over, by the last error. Errors come in a loop,
       # because thousands of them may come, and each nested frame takes some of the fiber's stack. A kill is not repeated.
       def wait_until_over
         error = nil
-        until over?
+        until @end.closed?
           begin
             @end.pop
           rescue Exception => error # rubocop:disable Lint/RescueException -- raised below
@@ -134,7 +108,7 @@ module Reactor
         end
         raise error if error
       ensure
-        unless over?
+        unless @end.closed?
           begin
             cancel
           ensure
@@ -143,11 +117,9 @@ module Reactor
         end
       end
 
-      def over? = %i[over dropped].include?(@state)
-
-      # If the job ends meanwhile, the worker ignores the interrupt: see {#attempt} and {WorkerPool#next_job}.
+      # If the job ends meanwhile, the worker ignores the interrupt: see {WorkerPool#next_job}.
       def cancel
-        return if @cancelled || over? || claim(:dropped)
+        return if @cancelled || @end.closed? || drop
 
         @cancelled = true
         @worker.raise(Cancelled)
@@ -217,41 +189,29 @@ module Reactor
     end
 
     def run_jobs
-      thread = Thread.current
-      priority = thread.priority
+      Thread.current.name = NAME
+      Thread.current.report_on_exception = false
       Internal.lengthen_time_slice
-      loop do
-        reset(thread, priority)
-        break unless run_next_job
-      end
+      nil while run_next_job
     ensure
-      @threads.delete(thread)
+      @threads.delete(Thread.current)
       start_worker_if_needed unless @jobs.empty?
-    end
-
-    # Undoes what the last job has set, and drops the storage of the fiber which happened to start the thread. Thread variables
-    # stay: they are for what lives as long as the thread, such as a connection.
-    def reset(thread, priority)
-      VM.replace_storage(nil)
-      thread.keys.each { |key| thread[key] = nil }
-      thread.name = NAME unless NAME == thread.name # costs a system call
-      thread.priority = priority
-      thread.report_on_exception = thread.abort_on_exception = false
     end
 
     # A method of its own, so that an idle worker keeps no job alive.
     #
     # @return [Boolean] whether there may be another one
     def run_next_job
+      VM.replace_storage(nil) # the last job's, or that of the fiber which happened to start the thread
+      Thread.current.keys.each { |key| Thread.current[key] = nil }
       job = next_job or return false
       job.perform
       !job.last?
-    ensure
-      @jobs.push(job) if job&.waiting? && !@jobs.closed?
     end
 
     # Interrupts take effect here, where the worker has no job.
     def next_job
+      Thread.handle_interrupt(Object => :immediate) { nil }
       Thread.handle_interrupt(Object => :on_blocking) { @jobs.pop }
     rescue Exception # rubocop:disable Lint/RescueException -- raised by another thread; the worker belongs to the pool
       retry
