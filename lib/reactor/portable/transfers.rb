@@ -36,8 +36,8 @@ module Reactor
 
     # Methods that raise IO::TimeoutError on Ruby 3.3 when IO#timeout is over; and those that raise Errno::EAGAIN, which names the
     # system call.
-    TIMED_OUT = %w[read readpartial gets getc getbyte readline readlines readchar readbyte each_line each each_byte each_char eof eof?
-                   write puts print << printf putc flush sysread syswrite].freeze
+    TIMED_OUT = %w[read readpartial gets getc getbyte readline readlines readchar readbyte each_line each each_byte each_char
+                   each_codepoint eof eof? write puts print << printf putc flush sysread syswrite].freeze
     TIMED_OUT_CALLS = { "recv" => "recvfrom(2)", "recvfrom" => "recvfrom(2)", "__recvmsg" => "recvmsg(2)", "send" => "send(2)",
                         "__sendmsg" => "sendmsg(2)", "accept" => "accept(2)", "sysaccept" => "accept(2)" }.freeze
 

@@ -58,7 +58,7 @@ pub const RAISING_EAGAIN: [&str; 2] = ["sysread", "syswrite"];
 
 /// `rb_io_maybe_wait` of Ruby 3.3 hands the false of `io_wait`, "time is up", to these methods, which transfer and take it for
 /// Errno::EAGAIN. Methods that only wait want to be told false. Not needed from Ruby 3.4 on: the VM raises IO::TimeoutError.
-pub const TIMED_OUT: [&str; 19] = [
+pub const TIMED_OUT: [&str; 20] = [
     "read",
     "readpartial",
     "gets",
@@ -72,6 +72,7 @@ pub const TIMED_OUT: [&str; 19] = [
     "each",
     "each_byte",
     "each_char",
+    "each_codepoint",
     "eof",
     "eof?",
     "write",
