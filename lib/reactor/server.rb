@@ -45,10 +45,6 @@ module Reactor
     # Connections that are accepted in one turn.
     ACCEPTS_PER_TURN = 64
 
-    # If 64 more fibers have lingered in vain than requests have come to lingering ones, connections rest at once, and one fiber in 64
-    # lingers.
-    LINGERS = 64
-
     # Seconds without accepting after an error that may come again at once.
     PAUSE = 0.1
 
@@ -64,7 +60,7 @@ module Reactor
     ].freeze
     # How a wait for connections ends if another one is to follow. If the scheduler cancels it, the scheduler ends.
     RENEWED = %i[ready timeout failed].freeze
-    private_constant :ACCEPTS_PER_TURN, :LINGERS, :PAUSE, :ABORTED, :PASSING, :RENEWED
+    private_constant :ACCEPTS_PER_TURN, :PAUSE, :ABORTED, :PASSING, :RENEWED
 
     # @return [Integer] connections that are open
     attr_reader :connections
@@ -73,8 +69,7 @@ module Reactor
     # @param scheduler [Lifecycle] the current thread's
     # @param limit [Integer, nil] connections at most; more wait in the listener's queue
     # @param idle_timeout [Numeric, nil] seconds after which a connection at rest is closed
-    # @param linger [Numeric] seconds for which the fiber waits for the next request; 0: it does not. If hardly any request comes in
-    #   time, connections rest at once.
+    # @param linger [Numeric] seconds for which the fiber waits for the next request; 0: it does not
     # @param handshake [#call, nil] gets each new socket when its first bytes have come, and returns the connection
     # @yieldparam connection [IO, #to_io]
     # @yieldreturn [Boolean] whether the connection is kept
@@ -102,8 +97,6 @@ module Reactor
       @accept = ->(_events, socket) { accept(socket) }
       @first_bytes = ->(events, socket) { events ? serve(socket, @handshake) : drop(socket) }
       @bytes = ->(events, connection) { events ? serve(connection, nil) : drop(connection) }
-      @credit = @linger.positive? ? LINGERS : 0 # requests that came to lingering fibers, less fibers that lingered in vain
-      @fibers = 0 # those that found no credit
       @ended = Thread::Queue.new # closed when a server that stops has no connection left
       @cut = 0
       @accepting = @stopping = nil
@@ -286,28 +279,20 @@ module Reactor
     #
     # @return [Boolean] whether the connection is kept
     def answer_requests(connection)
-      scheduler, io, seconds = @scheduler, connection.to_io, @linger
-      lingers, paid, fiber = lingers?, 0, Fiber.current
+      io, fiber = connection.to_io, Fiber.current
       reads_ahead = !io.equal?(connection)
       while yield connection
         VM.replace_storage(@storage) if @storage || fiber.storage
         next if @stopping ? request?(connection) : reads_ahead && Watching.read_ahead?(connection, IO::READABLE)
-        return true if @stopping || !lingers
+        return true if @stopping || @linger.zero?
 
         @lingering[fiber] = true
-        has_come = scheduler.linger(io, seconds)
+        has_come = @scheduler.linger(io, @linger)
         @lingering.delete(fiber)
-        paid += has_come ? 1 : -1
         return true unless has_come
       end
     ensure
       @lingering.delete(fiber)
-      @credit = (@credit + paid).clamp(0, LINGERS)
-    end
-
-    # Whether a fiber lingers after its answers.
-    def lingers?
-      @credit.positive? || (@linger.positive? && ((@fibers += 1) % LINGERS).zero?)
     end
 
     def rest(connection) = @scheduler.on_ready(connection, timeout: @idle_timeout, &@bytes)

@@ -85,7 +85,7 @@ class TestInspection < ReactorTest
     end
   end
 
-  def test_the_place_and_the_backtrace_of_a_fiber_name_lines_of_the_program_and_no_hook
+  def test_the_place_and_the_backtrace_of_a_fiber_name_lines_of_the_program
     r, = pipe
     done = Thread::Queue.new
     run_scheduler do
@@ -93,15 +93,11 @@ class TestInspection < ReactorTest
                 Fiber.schedule { Queue.new.pop }, Fiber.schedule { Reactor.group { |group| group.async { sleep 60 } } }]
       Fiber.schedule do
         assert_equal [], fibers.map { |fiber| Reactor::FiberStatus.place(fiber) }.grep_v(/test_inspection\.rb:\d+:in /)
-        assert_equal [], fibers.flat_map { |fiber| Reactor::FiberStatus.backtrace(fiber) }.grep(%r{/reactor/(?:workers|scheduler)/|kernel_sleep|[`#]block'})
+        assert_equal [], fibers.flat_map { |fiber| Reactor::FiberStatus.backtrace(fiber) }.grep(%r{/lib/reactor/})
         done << true
         fibers.drop(1).each(&:kill)
       end
     end
-  end
-
-  def test_the_files_whose_frames_are_left_out_are_there
-    Reactor::FiberStatus.const_get(:OWN_PLACES).each { |place| assert_path_exists File.join(LIB, "reactor", place) }
   end
 
   def test_a_dump_shows_a_fiber_whose_file_has_a_name_that_is_no_valid_text
@@ -342,14 +338,13 @@ class TestInspection < ReactorTest
     assert_equal :value, value
     events = trace.fetch("traceEvents")
     slices = events.select { |event| event["ph"] == "X" }
-    assert_equal %w[M X f s], events.map { |event| event["ph"] }.uniq.sort
+    assert_equal %w[M X], events.map { |event| event["ph"] }.uniq.sort
     names = events.filter_map { |event| [event["tid"], event.dig("args", "name")] if event["name"] == "thread_name" }.to_h
     assert_equal "loop", names[0]
     assert_match(/reactor on #{Reactor.backend}\z/, events.find { |event| event["name"] == "process_name" }.dig("args", "name"))
     reader = names.key(names.values.grep(/test_inspection\.rb:#{line}\z/).first)
     life = slices.select { |slice| slice["tid"] == reader }.sort_by { |slice| slice["ts"] }
     assert_equal ["run", "wait: readable", "ready", "run"], life.map { |slice| slice["name"] }
-    assert_equal "#{__FILE__}:#{line}", life[0].dig("args", "made")
     wait = life[1]
     assert_match(/fd #{r.fileno}/, wait.dig("args", "io"))
     assert_operator wait["dur"], :>=, 19_000, "microseconds"
@@ -364,28 +359,6 @@ class TestInspection < ReactorTest
     # Nor runs, of which there is one at a time.
     runs = slices.select { |slice| slice["name"] == "run" }.sort_by { |slice| slice["ts"] }
     runs.each_cons(2) { |one, other| assert_operator one["ts"] + one["dur"], :<=, other["ts"] + 0.002 }
-  end
-
-  # The waking slice is the turn or the run in which the fiber was woken.
-  def test_arrows_in_a_trace_lead_from_the_waking_slice_to_the_woken_run
-    r, w = pipe
-    trace, = traced do |scheduler|
-      queue = Queue.new
-      Fiber.schedule { r.read(1) }
-      Fiber.schedule { queue.pop }
-      Fiber.schedule { sleep 0.001; queue << 1; sleep 0.001; w << "x" }
-      scheduler.run
-    end
-    slices, marks = trace["traceEvents"].partition { |event| event["ph"] == "X" }
-    arrows = marks.select { |event| event["cat"] == "wake" }.group_by { |event| event["id"] }.values
-    assert_equal [%w[s f]], arrows.map { |ends| ends.map { |event| event["ph"] } }.uniq
-    at = lambda do |event|
-      inside = slices.select { |slice| slice["tid"] == event["tid"] && event["ts"].between?(slice["ts"], slice["ts"] + slice["dur"] + 0.002) }
-      inside.max_by { |slice| slice["ts"] }
-    end
-    pairs = arrows.map { |from, to| [at.(from)["name"], at.(to)["name"]] }
-    assert_equal [%w[run run], %w[turn run]], pairs.uniq.sort
-    assert_operator pairs.count(%w[turn run]), :>=, 3, "two sleeps and a byte"
   end
 
   def test_a_trace_tells_what_ended_the_wait_of_a_watcher

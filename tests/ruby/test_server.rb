@@ -459,25 +459,6 @@ class TestServer < ReactorTest
     end
   end
 
-  # Otherwise each request costs a timer that elapses.
-  def test_connections_rest_at_once_while_lingering_does_not_pay
-    run_scheduler do |scheduler|
-      lingered = 0
-      scheduler.define_singleton_method(:linger) do |io, seconds|
-        lingered += 1
-        super(io, seconds)
-      end
-      serving(scheduler, linger: 0.0001) do |_, connect|
-        client = connect.call
-        100.times do
-          assert_equal "A\n", asked(client, "a")
-          sleep 0.001 until scheduler.live == 1
-        end
-      end
-      assert_includes 1..80, lingered
-    end
-  end
-
   # They were found when the first connection came: accepting ended.
   def test_bad_options_are_refused_before_the_server_accepts
     run_scheduler do

@@ -24,7 +24,8 @@ module Reactor
   #   @return [Float, nil] how long it has been in this state, counted from the turn of the loop in which that began; nil unless waiting
   #     or ready
   # @!attribute [r] backtrace
-  #   @return [Array<String>] where it stands, as Fiber#backtrace, without the frames of this library
+  #   @return [Array<String>] where it stands, as Fiber#backtrace, without the frames of this library's Ruby code. The first frame of a
+  #     fiber that waits may be a native hook, with the line of its caller.
   class FiberStatus
     # One fiber as the scheduler's `fiber_rows` tells it: what {FiberStatus} has, a number that is the fiber's own while it lives
     # (key), and the IO object as itself or by its number (io).
@@ -32,25 +33,16 @@ module Reactor
     # @api private
     Row = Struct.new(:fiber, :key, :state, :hook, :io, :events, :forever, :seconds)
 
-    # The folders and files of this library whose frames are left out. Patches are not among them, because they stand for methods of
-    # Ruby's, and neither are the classes that a program calls: {Group}, {Server}.
-    OWN_PLACES = %w[native/ portable/ scheduler/ workers/ connect/ observe/ child_events.rb hooks_in_forked_child.rb transfer_loop.rb].freeze
-    OWN_FRAMES = Ractor.make_shareable(OWN_PLACES.map { |place| "#{File.dirname(__dir__)}/#{place}" })
-    # A frame that begins so is not the place of a fiber, because it is not the program's.
-    NO_PLACES = Ractor.make_shareable(["<internal:", "#{File.dirname(__dir__)}/"])
+    # Frames of this library begin so.
+    OWN = "#{File.dirname(__dir__)}/".freeze
     # Frames that {place} looks at. The portable scheduler has the most of its own above those of the program.
     DEEPEST_PLACE = 32
-    # The frame of a native hook has the path and the line of the method that has called it. Ruby 3.3 does not name the class.
-    HOOK_LABELS = Ractor.make_shareable(
-      %w[kernel_sleep block io_wait io_read io_write io_pread io_pwrite io_close timeout_after blocking_operation_wait yield fiber]
-        .flat_map { |hook| [":in `#{hook}'", ":in 'Reactor::NativeScheduler##{hook}'"] }
-    )
     # Events in words, by their number.
     WANTED = Array.new(8) do |events|
       names = { IO::READABLE => "readable", IO::WRITABLE => "writable", IO::PRIORITY => "exceptional" }
       names.filter_map { |event, name| name if events.anybits?(event) }.join(" or ").freeze
     end.freeze
-    private_constant :OWN_PLACES, :OWN_FRAMES, :NO_PLACES, :DEEPEST_PLACE, :HOOK_LABELS, :WANTED
+    private_constant :OWN, :DEEPEST_PLACE, :WANTED
 
     class << self
       # @param scheduler [Lifecycle]
@@ -64,12 +56,13 @@ module Reactor
       # @return [String, nil] the program's line that it stands at; that of the library's method if it runs nothing else
       # @api private
       def place(fiber, is_running: false)
-        # A fiber without control stands in a hook. If that is a native one, the place is the frame before it.
-        line = fiber.backtrace(1, 1)&.first unless is_running
-        return line unless line.nil? || line.start_with?(*NO_PLACES)
+        # A fiber without control stands in a hook, and the place is a frame before it: mostly the first.
+        top = is_running ? 0 : 1
+        line = fiber.backtrace(top, 1)&.first
+        return line unless line.nil? || line.start_with?("<internal:", OWN)
 
-        frames = without_own_frames(fiber.backtrace(0, DEEPEST_PLACE) || [])
-        frames.find { |frame| !frame.start_with?(*NO_PLACES) } || frames.find { |frame| !frame.start_with?("<internal:") }
+        frames = (fiber.backtrace(top, DEEPEST_PLACE) || []).reject { |frame| frame.start_with?("<internal:") }
+        frames.find { |frame| !frame.start_with?(OWN) } || frames.first
       end
 
       # @param scheduler [Lifecycle]
@@ -93,27 +86,17 @@ module Reactor
       end
 
       # @param runner [Fiber, Thread]
-      # @return [Array<String>] where it is, without the frames of this library
+      # @return [Array<String>] where it is, without the frames of this library's Ruby code, unless there are no others
       # @api private
-      def backtrace(runner) = without_own_frames(runner.backtrace || [])
+      def backtrace(runner)
+        frames = runner.backtrace || []
+        frames.reject { |frame| frame.start_with?(OWN) }.then { |others| others.empty? ? frames : others }
+      end
 
       # @param events [Integer]
       # @return [String] the events in words
       # @api private
       def wanted(events) = WANTED[events & 7]
-
-      private
-
-      def without_own_frames(lines)
-        lines.reject.with_index { |line, place| line.start_with?(*OWN_FRAMES) || hook_line?(line, lines[place + 1]) }
-      end
-
-      def hook_line?(line, caller)
-        return false unless caller && line.end_with?(*HOOK_LABELS)
-
-        label = HOOK_LABELS.find { |ending| line.end_with?(ending) }
-        caller.start_with?(line.byteslice(0, line.bytesize - label.bytesize))
-      end
     end
 
     # @return [String] one line, for example "waiting 0.512 s for #<TCPSocket:fd 7> to be readable"

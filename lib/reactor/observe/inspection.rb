@@ -107,8 +107,9 @@ module Reactor
 
     # Records every run and wait of every fiber and every turn of the loop while the block runs, in the Trace Event Format, to
     # be opened in Perfetto (ui.perfetto.dev) or in a Chrome at chrome://tracing. There is one track for each fiber, named
-    # after the line that made it, and one for the loop. A fiber runs, waits, or is in the ready queue. An arrow leads from
-    # what woke it to where it goes on. The file is written when the block has ended, also by an exception.
+    # after the line that made it, and one for the loop. A fiber runs, waits, or is in the ready queue. What runs at the moment
+    # when it enters the queue (a fiber, or a turn of the loop) has woken it, unless another thread has. The file is written when
+    # the block has ended, also by an exception.
     #
     # Call it on the scheduler's own thread, in a fiber or outside of them. An entry takes about 50 bytes of memory until the
     # file is written. A scheduler that is not traced pays nothing.

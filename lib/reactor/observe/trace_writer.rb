@@ -6,7 +6,7 @@ require_relative "fiber_status"
 module Reactor
   # Writes the entries that a scheduler has recorded to a file in the Trace Event Format. Each fiber has a track. Each run, wait
   # and time in the ready queue is a slice ("X") on it. The wait of a watcher ({Watching#on_ready}) is a slice of its own ("b", "e"),
-  # which tells what ended it. An arrow ("s", "f") leads from what woke a fiber to where it goes on.
+  # which tells what ended it.
   # See {Inspection#trace}.
   #
   # @api private
@@ -20,11 +20,9 @@ module Reactor
       @limit = limit
       @tracks = {}   # the key of a fiber that lives => its track
       @labels = { LOOP => "loop" }
-      @made = {}     # track => where its fiber was made, until its first slice has told
       @open = {}     # track => [name, nanoseconds, arguments] of the slice that goes on
       @parked = {}   # tracks of fibers that wait
       @watches = {}  # the key of a watcher => [nanoseconds, name, arguments] of its wait
-      @arrows = {}   # track => number of the arrow that ends where the fiber goes on
       @events = []
       @now = @numbers = 0
     end
@@ -80,7 +78,7 @@ module Reactor
       case what
       when :park then park(track, *waiting(hook, io, events))
       when :drain then park(track, "wait: fibers")
-      when :ready then ready(track)
+      when :ready then slice(track, "ready")
       when :end then close(track)
       else run(track, what)
       end
@@ -91,21 +89,12 @@ module Reactor
       @parked[track] = true
     end
 
-    # A fiber is woken by the loop in its turn, or by the fiber that runs. A thread that wakes one is not known here.
-    def ready(track)
-      waker = { LOOP => "turn", @runner => "run" }.find { |other, name| other != track && @open[other]&.first == name }&.first
-      slice(track, "ready")
-      @arrows[track] = arrow("s", waker, @numbers += 1) if waker
-    end
-
     # Control comes to a fiber that waits as well: it then looks for a fiber that can run.
     def run(track, what)
       return if what == :control && @parked[track]
 
       @parked[track] = false
       slice(track, "run")
-      number = @arrows.delete(track)
-      arrow("f", track, number) if number
     end
 
     # A fiber that had control and neither waits nor has ended is in the ready queue now.
@@ -116,8 +105,6 @@ module Reactor
 
     def slice(track, name, arguments = nil)
       close(track)
-      made = @made.delete(track)
-      arguments = { made: made }.merge(arguments || {}) if made
       @open[track] = [name, @now, arguments]
     end
 
@@ -142,12 +129,6 @@ module Reactor
       @events << slice.merge(ph: "e", ts: @now / 1e3, args: {})
     end
 
-    # Begins ("s") or ends ("f") in the slice that is open on this track.
-    def arrow(phase, track, number)
-      @events << { name: "wake", cat: "wake", ph: phase, bp: "e", id: number, pid: Process.pid, tid: track, ts: @now / 1e3, args: {} }
-      number
-    end
-
     # @return [Array] the name of the slice, and its arguments
     def waiting(hook, io, events)
       return ["wait: #{hook}"] unless hook == :io
@@ -162,8 +143,7 @@ module Reactor
       @tracks[key] ||= @labels.size.tap do |track|
         born = @births[key]&.shift if fresh
         place = born ? born[1] : @origins[key]
-        @made[track] = text(place) if place
-        @labels[track] = place ? "fiber #{track} #{text(File.basename(place))}" : "fiber #{track}, not scheduled"
+        @labels[track] = place ? "fiber #{track} #{text(place)}" : "fiber #{track}, not scheduled"
       end
     end
 
