@@ -133,14 +133,3 @@ fn events_that_a_caller_pushed_stay() {
         assert_eq!((events.len(), events[0]), (2, own));
     }
 }
-
-#[test]
-fn a_handle_outlives_its_reactor() {
-    for reactor in reactors() {
-        let handle = reactor.handle();
-        drop(reactor);
-        handle.notify(Token::new(1, 0)).unwrap();
-        _ = handle.wake();
-        assert!(!handle.is_sleeping());
-    }
-}

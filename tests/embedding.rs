@@ -18,12 +18,6 @@ fn an_executor_serves_its_own_clients() {
     assert_eq!(answers, expected);
 }
 
-#[test]
-fn the_executor_is_shorter_than_two_hundred_lines() {
-    let text = include_str!("../examples/executor/executor.rs");
-    assert!(text.lines().count() < 200);
-}
-
 #[cfg(target_os = "linux")]
 #[test]
 fn the_reactor_is_a_source_of_a_raw_epoll_loop() {

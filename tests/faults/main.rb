@@ -11,9 +11,7 @@ require_relative "run"
 #   ruby tests/faults/main.rb                       all of it, on each native backend that works here
 #   ruby tests/faults/main.rb --call epoll_ctl      the calls with this word in their names
 #   ruby tests/faults/main.rb --task stream         those for one task of the program; main or thread: for none
-#   ruby tests/faults/main.rb --sample 40           every fortieth run
 #   ruby tests/faults/main.rb --part                the first call of each kind of each task, with one error
-#   ruby tests/faults/main.rb --jobs 1              as many runs at a time; otherwise one for each processor
 #   ruby tests/faults/main.rb --pairs FILE          appends the pairs of a call and an error that were made
 #   ruby tests/faults/main.rb --complete            fails if a pair of the list is not in that file
 module Faults
@@ -26,23 +24,21 @@ module Faults
   class Trials
     attr_reader :made
 
-    def initialize(backend, jobs:, seconds:)
+    def initialize(backend)
       @backend = backend
-      @jobs = jobs
-      @seconds = seconds
       @made = []
       @problems = 0
     end
 
     # Returns the number of problems.
-    def run(sample, &)
+    def run(in_part, &)
       watch
       faults = faults(&)
-      chosen = sample == :part ? part(faults) : faults.each_slice(sample).map(&:first)
+      chosen = in_part ? part(faults) : faults
       unmade = chosen
       TRIES.times { unmade = in_parallel(unmade) { |batch| try(batch) } }
       unmade.each { |fault| puts "#{@backend}: #{describe(fault)}: not made in #{TRIES} runs" }
-      report_unmade(chosen) unless sample == :part
+      report_unmade(chosen) unless in_part
       problem("no fault was made") if @made.empty?
       puts "#{@backend}: #{@usual.calls.size} calls, #{faults.map(&:pair).uniq.size} pairs of a call and an error, " \
            "#{chosen.size - unmade.size} of #{faults.size} faults made"
@@ -81,7 +77,7 @@ module Faults
 
     # Returns the faults that could not be made.
     def try(faults)
-      faults.zip(Batch.new(@backend, faults, seconds: @seconds).runs).reject { |fault, run| judge(fault, run) }.map(&:first)
+      faults.zip(Batch.new(@backend, faults).runs).reject { |fault, run| judge(fault, run) }.map(&:first)
     end
 
     # Whether the fault was made.
@@ -95,7 +91,7 @@ module Faults
 
     def in_parallel(faults, &)
       queue = Thread::Queue.new(faults.each_slice(BATCH).to_a).close
-      workers = Array.new(@jobs) do
+      workers = Array.new(Etc.nprocessors) do
         Thread.new do
           done = []
           while (batch = queue.pop)
@@ -129,18 +125,12 @@ module Faults
 
   class Main
     def initialize(arguments)
-      @sample = 1
-      @jobs = Etc.nprocessors
-      @seconds = SECONDS
       OptionParser.new do |options|
         options.on("--call WORD") { |word| @call = word }
         options.on("--task NAME") { |name| @task = name }
         options.on("--error NAME") { |name| @error = name }
-        options.on("--sample N", Integer) { |number| @sample = number }
-        options.on("--part") { @sample = :part }
-        options.on("--jobs N", Integer) { |number| @jobs = number }
+        options.on("--part") { @part = true }
         options.on("--backends LIST") { |list| @backends = list.split(",") }
-        options.on("--seconds N", Integer) { |number| @seconds = number }
         options.on("--pairs FILE") { |path| @pairs = path }
         options.on("--complete") { @complete = true }
       end.parse!(arguments)
@@ -165,8 +155,8 @@ module Faults
     end
 
     def on(backend)
-      trials = Trials.new(backend, jobs: @jobs, seconds: @seconds)
-      found = trials.run(@sample) { |fault, task| chosen?(fault, task) }
+      trials = Trials.new(backend)
+      found = trials.run(@part) { |fault, task| chosen?(fault, task) }
       List.write(@pairs, trials.made.uniq) if @pairs
       found
     end

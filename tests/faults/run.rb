@@ -28,11 +28,11 @@ module Faults
     attr_reader :runs, :reason
 
     # A fault for each run; nil: it is only watched.
-    def initialize(backend, faults, seconds: SECONDS)
+    def initialize(backend, faults)
       Dir.mktmpdir do |folder|
         plans = faults.map { |fault| fault ? fault.arguments.join(" ") : "watch" }
         File.write("#{folder}/plans", plans.map { |plan| "#{plan}\n" }.join)
-        text, status = Open3.capture2e({ "REACTOR_BACKEND" => backend }, INJECTOR, "#{folder}/report", "reactor.so", seconds.to_s,
+        text, status = Open3.capture2e({ "REACTOR_BACKEND" => backend }, INJECTOR, "#{folder}/report", "reactor.so", SECONDS.to_s,
                                        "#{folder}/plans", "--", RbConfig.ruby, "-I#{ROOT}/lib", PROGRAM, folder, faults.size.to_s)
         @reason = text.lines.last.to_s.chomp unless status.success?
         @runs = Array.new(faults.size)

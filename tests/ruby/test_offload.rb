@@ -44,13 +44,6 @@ class TestOffload < ReactorTest
     other.kill
   end
 
-  def test_offload_outside_of_the_fibers_runs_the_block_inline
-    run_with do |scheduler|
-      assert_equal Thread.current, scheduler.offload { Thread.current }
-      assert_equal 0, scheduler.stats[:offload_threads]
-    end
-  end
-
   def test_reactor_offload_works_in_any_fiber
     assert_equal [Thread.current, 42], [Reactor.offload { Thread.current }, Reactor.offload { 42 }], "without a scheduler it calls the block"
     assert_raises(ArgumentError) { Reactor.offload }

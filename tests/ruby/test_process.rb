@@ -52,7 +52,7 @@ class TestProcess < ReactorTest
       input, gate = IO.pipe
       thread = Thread.new do
         Fiber.set_scheduler(scheduler = Reactor::Scheduler.new)
-        200.times do |number|
+        50.times do |number|
           Fiber.schedule do
             pid = spawn("read line; exit #{number}", in: input)
             waited, status = Process.wait2(pid)
@@ -61,7 +61,7 @@ class TestProcess < ReactorTest
         end
         Fiber.schedule do
           sleep 0 # each fiber yields before it waits
-          sleep 0.001 until scheduler.stats[:parked] >= 200
+          sleep 0.001 until scheduler.stats[:parked] >= 50
           most = Thread.list.size
           gate.close # ends all children
         end

@@ -163,18 +163,6 @@ class TestServer < ReactorTest
     assert_equal [nil, :raised, nil, "done\n", nil, 0], log
   end
 
-  def test_the_deadline_closes_what_still_runs
-    run_scheduler do |scheduler|
-      serving(scheduler, ->(socket) { socket.gets; socket.gets }) do |server, connect|
-        client = connect.call
-        client.puts("half")
-        assert eventually { scheduler.live == 2 }
-        assert_equal 1, server.stop(0.02)
-        assert_nil client.gets
-      end
-    end
-  end
-
   # Of a listener whose accepts raise these errors first. @return [Integer] accepts
   def accepts_after(errors)
     accepts = 0
