@@ -70,6 +70,7 @@ class TestTimeout < ReactorTest
   }.freeze
 
   def test_a_timeout_is_swallowed_by_no_rescue_that_plain_ruby_would_pass
+    skip_under_stress
     raised = ->(wait) { begin wait.call; rescue Exception => error; [error.class, error.message] end } # rubocop:disable Lint/RescueException
     expected = SWALLOWING.transform_values { |wait| run_plain { raised.call(wait) } }
     got = {}
@@ -115,6 +116,7 @@ class TestTimeout < ReactorTest
 
   # In plain Ruby one thread raises them in the order in which they began.
   def test_of_two_timeouts_that_are_due_at_once_the_outer_one_is_raised_first
+    skip_under_stress
     NESTED.to_a.product([nil, Own], [nil, Own], [LIMIT, 1e-9]) do |(name, wait), outer, inner, limit|
       log = []
       in_fiber do

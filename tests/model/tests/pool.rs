@@ -18,21 +18,12 @@ struct Ran(Arc<Mutex<Vec<u32>>>);
 
 impl Ran {
     fn submit(&self, pool: &mut Pool, number: u32) -> Result<Job<u32>, Refused> {
-        self.submit_as(pool, number, WorkClass::Disk)
-    }
-
-    fn submit_as(
-        &self,
-        pool: &mut Pool,
-        number: u32,
-        class: WorkClass,
-    ) -> Result<Job<u32>, Refused> {
         let ran = self.clone();
         let work = move || {
             ran.0.lock().unwrap().push(number);
             number
         };
-        pool.submit(Token::new(number, 0), class, work)
+        pool.submit(Token::new(number, 0), WorkClass::Disk, work)
     }
 
     fn sorted(&self) -> Vec<u32> {
@@ -254,31 +245,6 @@ fn a_token_that_waits_for_capacity_is_notified_of_a_cancelled_job() {
         owner.turn_until(jobs.len() + 1 - cancelled);
         end_of_workers(&pool);
         assert_eq!(owner.events().len(), jobs.len() + 1 - cancelled);
-    });
-}
-
-#[test]
-fn a_class_at_its_limit_does_not_stop_the_others() {
-    model("a_class_at_its_limit_does_not_stop_the_others", || {
-        let (mut owner, ran) = (Loop::new(), Ran::default());
-        let mut pool = pool(owner.handle(), 2);
-        pool.limit(Limits {
-            cpu: 1,
-            queue: 3,
-            ..limits(2)
-        });
-        let classes = [WorkClass::Cpu, WorkClass::Cpu, WorkClass::Disk];
-        let mut number = 0;
-        let jobs = classes.map(|class| {
-            number += 1;
-            ran.submit_as(&mut pool, number, class).unwrap()
-        });
-        owner.turn_until(3);
-        end_of_workers(&pool);
-        let mut reported = owner.events();
-        reported.sort_unstable();
-        assert_eq!((reported, ran.sorted()), (vec![1, 2, 3], vec![1, 2, 3]));
-        drop(jobs);
     });
 }
 
