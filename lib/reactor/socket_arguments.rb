@@ -8,35 +8,6 @@ module Reactor
   #
   # @api private
   module SocketArguments
-    # A host with known addresses. It looks like the host that was given, and the hook address_resolve answers from it.
-    class ResolvedHost < String
-      # @return [Array<String>]
-      attr_reader :addresses
-
-      # @param host [String]
-      # @param addresses [Array<String>]
-      def initialize(host, addresses)
-        super(host)
-        @addresses = addresses
-      end
-    end
-
-    # A service with a known number. getaddrinfo(3) is given the number, an error message shows what the program gave.
-    class ResolvedService
-      # @param given [String]
-      # @param number [Integer]
-      def initialize(given, number)
-        @given = given
-        @number = number.to_s
-      end
-
-      # @return [String] the number
-      def to_str = @number
-
-      # @return [String] what was given
-      def to_s = @given.to_s
-    end
-
     # Matches most addresses that Ruby parses without the resolver.
     PLAIN_ADDRESS = /\A(?:\d{1,3}(?:\.\d{1,3}){3}|[\h:]*:[\h:.]*)\z/
     # Matches every text that may be an address.

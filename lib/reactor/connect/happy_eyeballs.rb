@@ -37,27 +37,29 @@ module Reactor
         (options.keys - SocketArguments::TCP_OPTIONS).empty? && !(options[:open_timeout] && (options[:connect_timeout] || options[:resolv_timeout]))
       end
 
-      # @param parallel [Boolean] whether several addresses are to be tried at a time
+      # @param parallel [Boolean] whether several addresses are to be tried at a time; otherwise the next one is tried when one has
+      #   failed or its `connect_timeout` is over
       # @return [HappyEyeballs, nil] nil if Ruby is to do it, because it does not block the thread or refuses its arguments
       def for(host, service, local_host, local_service, options, parallel)
         scheduler = Schedulers.current
         return unless scheduler&.resolves? && options?(options) && SocketArguments.service_and_flags(service)
 
         text = SocketArguments.host_text(host)
-        applies = text ? !SocketArguments.address?(text) : host.nil?
+        is_address = text && SocketArguments.address?(text)
         # Ruby would ask the hook for an address with a zone or a named service, and the hook knows neither.
-        asks_hook = text && !applies && (text.include?("%") || ![service, local_service].all? { |each| SocketArguments.port?(each) })
-        return unless asks_hook || (parallel && applies)
+        asks_hook = is_address && (text.include?("%") || ![service, local_service].all? { |each| SocketArguments.port?(each) })
+        return unless asks_hook || (text && !is_address) || host.nil?
 
-        new(scheduler, host, service, [local_host, local_service], **options)
+        new(scheduler, host, service, [local_host, local_service], parallel, **options)
       end
     end
 
-    def initialize(scheduler, host, service, local, connect_timeout: nil, resolv_timeout: nil, open_timeout: nil, fast_fallback: nil)
+    def initialize(scheduler, host, service, local, parallel, connect_timeout: nil, resolv_timeout: nil, open_timeout: nil, fast_fallback: nil)
       @scheduler = scheduler
       @host = host
       @service = service
       @local = local
+      @parallel = parallel
       @connect_timeout = Durations.seconds(connect_timeout)
       @resolv_timeout = Durations.seconds(resolv_timeout)
       @open_timeout = Durations.seconds(open_timeout)
@@ -72,7 +74,8 @@ module Reactor
       @locals = @local.any? ? Addrinfo.getaddrinfo(*@local, nil, :STREAM, timeout: @open_timeout || @resolv_timeout) : []
       families = @locals.map(&:afamily).uniq
       @single = families.one?
-      connect(alternating(@single ? resolve(families.first) : resolve(Socket::AF_UNSPEC, Clock.now + IPV4_FALLBACK_DELAY)))
+      found = @single ? resolve(families.first) : resolve(Socket::AF_UNSPEC, Clock.now + IPV4_FALLBACK_DELAY)
+      connect(@parallel ? alternating(found) : found)
     ensure
       @lookups.each(&:cancel)
       @attempts.each_key(&:close)
@@ -124,22 +127,27 @@ module Reactor
 
     def connect(addresses)
       until addresses.empty? && @attempts.empty?
-        if addresses.any? && past?(@next_at) != false
+        if addresses.any? && (@attempts.empty? || past?(@next_at))
           connected = start(addresses.shift)
-          connect_by = Clock.now + @connect_timeout if @connect_timeout && addresses.empty? # the last one
+          connect_by = Clock.now + @connect_timeout if @connect_timeout && (addresses.empty? || !@parallel)
         else
-          limit = addresses.any? ? @next_at : connect_by
-          connected = wait([limit, @open_by].compact.min)
-          raise timeout_error if !connected && (past?(@open_by) || (@attempts.any? && past?(connect_by)))
+          connected = wait([(@next_at if addresses.any?), connect_by, @open_by].compact.min)
+          raise timeout_error if past?(@open_by) && !connected
+
+          give_up if past?(connect_by) && !connected
         end
         return connected if connected
       end
       raise @error
     end
 
+    def give_up
+      @attempts.each_key(&:close).clear
+      @error = timeout_error
+    end
+
     # Begins an attempt. Returns the socket if it is connected at once, else nil.
     def start(address)
-      @next_at = nil # at once, if this attempt fails
       local = @locals.find { |candidate| candidate.afamily == address.afamily }
       stage = "socket(2)"
       socket = Socket.new(address.pfamily, address.socktype, address.protocol)
@@ -151,12 +159,11 @@ module Reactor
       return socket unless socket.connect_nonblock(address, exception: false) == :wait_writable
 
       @attempts[socket] = address
-      @next_at = Clock.now + ATTEMPT_DELAY
+      @next_at = @parallel ? Clock.now + ATTEMPT_DELAY : nil
       nil
     rescue SystemCallError => error
       socket&.close
-      @error = failure(stage, error)
-      nil
+      failed(failure(stage, error))
     end
 
     # Waits for the attempts until then. Returns the socket of the first one that has succeeded, or nil; closes those that have failed.
@@ -168,9 +175,15 @@ module Reactor
         return socket if code.zero?
 
         socket.close
-        @error = failure("connect(2)", SystemCallError.new("connect(2) for #{address.inspect_sockaddr}", code))
-        @next_at = nil
+        failed(failure("connect(2)", SystemCallError.new("connect(2) for #{address.inspect_sockaddr}", code)))
       end
+      nil
+    end
+
+    # The next address is tried at once.
+    def failed(error)
+      @error = error
+      @next_at = Clock.now
       nil
     end
 
@@ -191,7 +204,7 @@ module Reactor
     class ForTCPSocket < HappyEyeballs
       private
 
-      def asker = @single ? "getaddrinfo" : "getaddrinfo(3)"
+      def asker = @single || !@parallel ? "getaddrinfo" : "getaddrinfo(3)"
 
       def bind(socket, local)
         socket.setsockopt(Socket::SOL_SOCKET, Socket::SO_REUSEADDR, 1)

@@ -2,7 +2,6 @@
 
 require_relative "../arguments"
 require_relative "../hooks_in_forked_child"
-require_relative "../socket_arguments"
 
 module Reactor
   # How a scheduler resolves names: by getaddrinfo(3), with the machine's nsswitch.conf, /etc/hosts and order of RFC 6724, on
@@ -20,28 +19,15 @@ module Reactor
     # @raise [Socket::ResolutionError] with getaddrinfo's own code (EAI_*)
     # @raise [SystemCallError] for EAI_SYSTEM
     def address_resolve(hostname)
-      return hostname.addresses if SocketArguments::ResolvedHost === hostname
       return ForkedChildHooks.addresses(hostname) if forked_child?
 
       unless nil.equal?(hostname) || String.try_convert(hostname)
         raise TypeError, "no implicit conversion of #{Arguments.class_of(hostname)} into String"
       end
 
-      resolve(hostname).map(&:ip_address)
-    end
-
-    # getaddrinfo(3) while the fiber is parked.
-    #
-    # @param host [String, nil]
-    # @param service [String, nil]
-    # @param flags [Integer]
-    # @return [Array<Addrinfo>] without the names that were asked for
-    # @raise [Socket::ResolutionError, SystemCallError] as {#address_resolve}
-    # @api private
-    def resolve(host, service = nil, flags = 0)
-      lookup = lookup(host, service, Socket::AF_UNSPEC, Socket::SOCK_STREAM, 0, flags)
+      lookup = lookup(hostname, nil, Socket::AF_UNSPEC, Socket::SOCK_STREAM, 0, 0)
       wait_any([], [], nil, [lookup]) until lookup.ended?
-      lookup.answer("getaddrinfo").map { |address| Addrinfo.new(*address) }
+      lookup.answer("getaddrinfo").map { |address| Addrinfo.new(*address).ip_address }
     ensure
       lookup&.cancel
     end

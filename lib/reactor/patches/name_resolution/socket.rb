@@ -28,7 +28,7 @@ module Reactor
 
         def tcp(host, port, local_host = nil, local_port = nil, **options, &block)
           parallel = options.fetch(:fast_fallback) { HappyEyeballs.ruby_default? }
-          own = Fiber.current_scheduler.nil? || !AddrinfoLookup.replaced?
+          own = parallel && (Fiber.current_scheduler.nil? || !AddrinfoLookup.replaced?)
           connection = HappyEyeballs.for(host, port, local_host, local_port, options, parallel) if own
           return Schedulers.forked_child? ? Fiber.blocking { super } : super unless connection
 

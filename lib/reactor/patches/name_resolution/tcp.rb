@@ -25,22 +25,7 @@ module Reactor
 
           scheduler = Schedulers.current
           options = { **options, fast_fallback: false } if scheduler && !scheduler.resolves? && parallel
-          TCPSocketConnect.resolve(scheduler, host, service) { |known, port| super(known, port, local_host, local_service, **options) }
-        end
-
-        # Resolves the host with its service, which Ruby would not tell the hook.
-        #
-        # @yieldparam host instead of the one given
-        # @yieldparam service instead of the one given
-        def self.resolve(scheduler, host, service)
-          return yield(host, service) unless scheduler&.resolves?
-
-          text = SocketArguments.host_text(host)
-          asked, flags = SocketArguments.service_and_flags(service)
-          return NameResolution.on_thread { yield(host, service) } unless text && flags && !SocketArguments.address?(text)
-
-          found = scheduler.resolve(text, asked, flags)
-          yield(SocketArguments::ResolvedHost.new(text, found.map(&:ip_address)), SocketArguments::ResolvedService.new(service, found.first.ip_port))
+          NameResolution.on_thread { super(host, service, local_host, local_service, **options) }
         end
 
         # Makes this object what Ruby would have made of it: the socket of that descriptor.
