@@ -64,7 +64,7 @@ use write_latency::WriteLatency;
 #[derive(Debug, Default)]
 pub struct State {
     pub event_loop: EventLoop,
-    fibers: FiberTable,
+    pub fibers: FiberTable,
     queue: ReadyQueue,
     watchers: Watchers,
     unpolled: UnpolledWaits,

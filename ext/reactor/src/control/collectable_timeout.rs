@@ -63,7 +63,7 @@ impl Scheduler {
         slot: Slot,
         timeout: Token,
     ) -> Option<Obj<TimeoutBlock>> {
-        if self.state().is_scheduled(slot) {
+        if self.state().fibers.is_scheduled(slot) {
             return None;
         }
         self.set_collectable(ruby, timeout)

@@ -67,7 +67,7 @@ impl HookScope<'_> {
 
     /// FiberError in a fiber of the scheduler's: it would wait for its own end.
     pub fn forbid_own_fibers(&self) -> Result<(), Error> {
-        if self.scheduler.state().is_scheduled(self.slot) {
+        if self.scheduler.state().fibers.is_scheduled(self.slot) {
             return Err(fiber_error(
                 "a fiber cannot wait for the end of its own scheduler",
             ));
@@ -120,8 +120,8 @@ impl HookScope<'_> {
     /// Kills one fiber of the scheduler's, as [`HookScope::cancel`] does. False if it is none of them, has ended, or is being
     /// killed.
     pub fn cancel_fiber(&self, fiber: ObjectRef) -> Result<bool, Error> {
-        let found = self.scheduler.state_mut().find(fiber);
-        let target = found.filter(|slot| self.scheduler.state().may_kill(*slot));
+        let found = self.scheduler.state_mut().fibers.find(fiber);
+        let target = found.filter(|slot| self.scheduler.state().fibers[*slot].may_be_killed());
         let Some(target) = target else {
             return Ok(false);
         };
@@ -133,12 +133,12 @@ impl HookScope<'_> {
         let (scheduler, slot) = (self.scheduler, self.slot);
         let through_vm = scheduler.state_mut().kill(target);
         if let Some(fiber) = through_vm.filter(|_| target != slot) {
-            let turn = scheduler.state_mut().begin_turn(slot);
+            let turn = scheduler.state_mut().fibers.begin_turn(slot);
             scheduler.state_mut().enqueue_first(slot);
             let killed = fiber.value().funcall::<_, _, Value>("kill", ());
             scheduler.on_resumed(slot);
             let killed = scheduler.filter_repeated_kill(slot, killed.map(|_| ()));
-            scheduler.state_mut().end_wait(turn);
+            scheduler.state_mut().fibers.end_wait(turn);
             killed?;
         }
         Ok(())

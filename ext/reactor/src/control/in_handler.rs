@@ -10,7 +10,7 @@ impl Scheduler {
     /// A timeout is about to begin. If that is in a handler, it is told apart from those around the code that the handler has
     /// interrupted.
     pub fn before_timeout(&self, slot: Slot) {
-        let may_begin_in_handler = self.state().may_begin_in_handler(slot);
+        let may_begin_in_handler = self.state().fibers[slot].may_begin_in_handler();
         if may_begin_in_handler && self.refuses_locks() {
             self.state_mut().cover_code_unless_owners(slot);
         }
@@ -20,10 +20,10 @@ impl Scheduler {
     /// the wait that this one is about to begin. Whether the wait is that of a handler: then no such timeout is raised in it.
     #[cold]
     pub fn is_wait_of_handler(&self, slot: Slot) -> bool {
-        let may_be_in_handler = self.state().may_be_in_handler(slot);
-        let is_wait_of_handler = may_be_in_handler && self.refuses_locks();
+        let is_interrupted = self.state().fibers[slot].is_interrupted();
+        let is_wait_of_handler = !is_interrupted && self.refuses_locks();
         if is_wait_of_handler {
-            self.state_mut().cover_code(slot);
+            self.state_mut().fibers.cover_code(slot);
         }
         is_wait_of_handler
     }

@@ -37,15 +37,13 @@ impl Scheduler {
     ) -> Result<Option<WakeCause>, Error> {
         match status {
             WaitStatus::Raise(pending) if self.must_wait_on(slot) => {
-                let mut state = self.state_mut();
-                state.put_back(slot, pending);
-                state.outlast_timeouts(slot);
-                drop(state);
+                self.state_mut().fibers[slot].put_back(pending);
+                self.state_mut().fibers[slot].outlast_timeouts();
                 Ok(self.wake_cause(slot))
             }
             WaitStatus::TimedOut if self.is_wait_of_handler(slot) => self.poll_wait(slot),
             WaitStatus::TimedOut if self.must_wait_on(slot) => {
-                self.state_mut().outlast_timeouts(slot);
+                self.state_mut().fibers[slot].outlast_timeouts();
                 Ok(self.wake_cause(slot))
             }
             WaitStatus::Raise(pending) => {
@@ -59,7 +57,7 @@ impl Scheduler {
 
     /// Whether the fiber, which has control, waits for the other users of an IO that it closes. See [`closes_io`].
     fn must_wait_on(&self, slot: Slot) -> bool {
-        self.state().waits_for_unblock_only(slot) && closes_io()
+        self.state().fibers[slot].waits_for_unblock_only() && closes_io()
     }
 
     /// An error has reached a fiber in the middle of such a wait: it is raised with the fiber's next wait that may end.
@@ -72,13 +70,13 @@ impl Scheduler {
             write_barrier(scope.object, exception);
             Pending::Raise(exception)
         };
-        scope.scheduler.state_mut().put_back(scope.slot, pending);
+        scope.scheduler.state_mut().fibers[scope.slot].put_back(pending);
         Ok(())
     }
 
     /// As [`Scheduler::poll_wait`], but what is pending only ends the wait, and is left for later.
     pub fn poll_wake(&self, slot: Slot) -> Option<WakeCause> {
-        let has_timed_out = self.state().has_timed_out(slot);
+        let has_timed_out = self.state().fibers.has_timed_out(slot);
         if has_timed_out && !self.is_wait_of_handler(slot) {
             return Some(WakeCause::Interrupted);
         }
@@ -87,7 +85,7 @@ impl Scheduler {
 
     /// How the fiber's wait ended, if it has.
     fn wake_cause(&self, slot: Slot) -> Option<WakeCause> {
-        self.state().wake_cause(slot)
+        self.state().fibers[slot].wake_cause()
     }
 
     /// Raises what is pending for a fiber that was queued without a wait.
@@ -112,7 +110,7 @@ impl Scheduler {
 
     /// Ends the current fiber: unwinds it, running its `ensure` blocks, and no rescue stops it.
     fn kill(&self, slot: Slot) -> Error {
-        self.state_mut().mark_killed(slot);
+        self.state_mut().fibers[slot].mark_killed();
         fiber::kill(current_fiber())
     }
 

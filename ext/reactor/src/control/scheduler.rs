@@ -159,7 +159,7 @@ impl Scheduler {
 
     /// `live`: fibers made by `Fiber.schedule` that have not finished.
     pub fn live(&self) -> usize {
-        self.state().live()
+        self.state().fibers.live()
     }
 
     /// `backend`

@@ -37,7 +37,7 @@ impl Scheduler {
 
     #[cold]
     fn resumed_by_error(&self, slot: Slot, error: Error) -> Result<(), Error> {
-        if is_kill(&error) && self.state_mut().mark_killed(slot) {
+        if is_kill(&error) && self.state_mut().fibers[slot].mark_killed() {
             clear_kill();
             return Ok(());
         }
@@ -97,11 +97,11 @@ impl Scheduler {
         match switch_to_empty_fiber() {
             Err(error) if is_kill(&error) => {
                 clear_kill();
-                self.state_mut().mark_killed(slot);
+                self.state_mut().fibers[slot].mark_killed();
                 Ok(())
             }
             other => {
-                self.state_mut().note_no_kill(slot);
+                self.state_mut().fibers[slot].is_kill_suspected = false;
                 other
             }
         }

@@ -105,7 +105,7 @@ impl Scheduler {
     /// A fiber that is made in a trap handler never runs trap handlers, also when that handler has ended. If it slept, a signal would
     /// wait until another fiber has control. So the root fiber gets control and sleeps. Whether that was done.
     fn leaves_sleep_to_root(&self, slot: Slot) -> Result<bool, Error> {
-        let may_sleep = self.state().runs_trap_handlers(slot);
+        let may_sleep = self.state().fibers[slot].runs_trap_handlers;
         if may_sleep {
             return Ok(false);
         }
@@ -115,14 +115,14 @@ impl Scheduler {
     #[cold]
     fn leaves_sleep_to_root_if_masked(&self, slot: Slot) -> Result<bool, Error> {
         if !self.refuses_locks() {
-            self.state_mut().note_runs_trap_handlers(slot);
+            self.state_mut().fibers[slot].runs_trap_handlers = true;
             return Ok(false);
         }
         let root = self.state().root_during_sleep(slot);
         let Some((root, fiber)) = root else {
             return Ok(false);
         };
-        let is_parked_for = self.state().waits_for_parked(root);
+        let is_parked_for = self.state().fibers.waits_for_parked(root);
         if is_parked_for {
             return Ok(false);
         }

@@ -45,7 +45,7 @@ impl Scheduler {
             })
             .and_then(|()| self.run_queued_before(slot))
             .and_then(|()| self.poll_wait(slot).map(drop));
-        self.state_mut().end_wait(wait);
+        self.state_mut().fibers.end_wait(wait);
         result
     }
 

@@ -159,7 +159,7 @@ fn block_in_forked_child(this: Obj<Scheduler>, duration: Option<Duration>) -> Re
     let waited = call_method(this.as_value(), "block_in_forked_child", &arguments);
     let is_unblocked = !this.state().is_blocked(token);
     let mut state = this.state_mut();
-    state.end_wait(token);
+    state.fibers.end_wait(token);
     state.leave(entered.slot);
     waited.map(|_| is_unblocked)
 }
@@ -192,9 +192,9 @@ pub fn unblock(Receiver(this): Receiver<Scheduler>, blocker: Value, fiber: Value
 /// `block` or `kernel_sleep`, because between the list and the wait that our own hook begins no other thread gets the GVL. So
 /// the wait that it is about to begin is over already. Without an override, an `unblock` of a running fiber is late, and dropped.
 fn grant_permit(this: Obj<Scheduler>, slot: Slot) {
-    let is_running = this.state().is_running(slot);
+    let is_running = !this.state().fibers[slot].is_in_wait();
     if is_running && (is_overridden(this, "block") || is_overridden(this, "kernel_sleep")) {
-        this.state_mut().grant_permit(slot);
+        this.state_mut().fibers[slot].grant_permit();
     }
 }
 

@@ -267,7 +267,7 @@ pub fn fiber_interrupt(
         return Ok(false);
     }
     let is_interrupted = if is_fiber(fiber) {
-        let slot = this.state_mut().find(object_ref(fiber));
+        let slot = this.state_mut().fibers.find(object_ref(fiber));
         slot.is_some_and(|slot| interrupt(this, slot, 0, exception))
     } else {
         let pair = [object_ref(fiber), object_ref(exception)];

@@ -76,8 +76,8 @@ pub fn lookup(
             let job = work::begin_work(&scope, class, ask)?;
             // No fiber waits for it yet: a wait that begins later redirects it.
             let mut state = scope.scheduler.state_mut();
-            let wait = state.wait_token(scope.slot);
-            state.end_wait(wait);
+            let wait = state.fibers.wait_token(scope.slot);
+            state.fibers.end_wait(wait);
             drop(state);
             Progress::Pending(job)
         }

@@ -105,9 +105,9 @@ pub struct FiberRecord {
     /// The scheduler has killed it.
     pub(super) is_cancelled: bool,
     /// The VM has raised in a fiber that runs on behalf of this one.
-    pub(super) is_kill_suspected: bool,
+    pub is_kill_suspected: bool,
     /// It is known to run trap handlers. A fiber that is made in a trap handler never does.
-    pub(super) runs_trap_handlers: bool,
+    pub runs_trap_handlers: bool,
     pub(super) active_hooks: u32,
     /// The fiber that called `Fiber.schedule`, until this one first parks: an error so early is raised there.
     pub(super) spawner: Option<Token>,
@@ -123,15 +123,6 @@ struct Rare {
     pending: Vec<Pending>,
     /// The fiber's own number, which no later fiber at its address has.
     fiber_number: u64,
-}
-
-/// How a kill reaches a fiber.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum KillStep {
-    /// It unwinds when it next gets control.
-    Pending,
-    /// It is not parked: `Fiber#kill` has to find the way.
-    ThroughVm,
 }
 
 impl FiberRecord {
@@ -157,6 +148,15 @@ impl FiberRecord {
         }
     }
 
+    /// The record of a slot without a fiber. No wait of a later fiber there has this number or an earlier one.
+    pub(super) fn vacant(number: u32) -> Self {
+        Self::new(ObjectRef::NONE, false, number)
+    }
+
+    pub(super) fn is_vacant(&self) -> bool {
+        self.fiber == ObjectRef::NONE
+    }
+
     // --- a wait --------------------------------------------------------------------------------------------------
 
     pub fn is_in_wait(&self) -> bool {
@@ -176,8 +176,9 @@ impl FiberRecord {
 
     /// A wait begins that goes on, or is over already and queued.
     pub(super) fn begin_wait(&mut self, purpose: Purpose, state: FiberState) {
-        let number = self.next_number();
-        self.wait.begin(number, purpose, state);
+        self.wait.number = self.next_number();
+        self.wait.purpose = purpose;
+        self.wait.state = state;
         self.spawner = None;
         self.queued = state != FiberState::Parked;
     }
@@ -190,8 +191,7 @@ impl FiberRecord {
     }
 
     pub(super) fn end_wait(&mut self) {
-        let number = self.next_number();
-        self.wait.end(number);
+        self.wait = Wait::running(self.next_number());
         self.queued = false;
         self.permit = false;
     }
@@ -210,13 +210,12 @@ impl FiberRecord {
     /// It leaves the ready queue; false if the entry no longer stands.
     pub(super) fn dequeue(&mut self, number: u32) -> bool {
         let stands = self.is_queued_as(number);
-        if stands {
-            self.queued = false;
-        }
+        self.queued &= !stands;
         stands
     }
 
-    pub(super) fn grant_permit(&mut self) {
+    /// The `block` or `kernel_sleep` that the fiber is about to begin is over already.
+    pub fn grant_permit(&mut self) {
         self.permit |= !self.is_in_wait();
     }
 
@@ -230,14 +229,12 @@ impl FiberRecord {
     ///
     /// [`FiberTable::poll_wait`]: crate::state::fiber_table::FiberTable::poll_wait
     pub(super) fn take_pending(&mut self) -> Option<Pending> {
-        if self.wait.exception.is_some() {
-            return self.wait.exception.take().map(Pending::Raise);
-        }
-        self.rare.as_mut()?.pending.pop()
+        let exception = self.wait.exception.take().map(Pending::Raise);
+        exception.or_else(|| self.rare.as_mut()?.pending.pop())
     }
 
     /// Keeps what was pending until the fiber has control in a wait that may end by it.
-    pub(super) fn put_back(&mut self, pending: Pending) {
+    pub fn put_back(&mut self, pending: Pending) {
         self.rare
             .get_or_insert_default()
             .pending
@@ -254,14 +251,36 @@ impl FiberRecord {
         exception.into_iter().chain(own.copied())
     }
 
-    pub(super) fn kill(&mut self) -> KillStep {
-        if self.is_suspended() {
-            self.is_killed = true;
-            return KillStep::ThroughVm;
-        }
+    /// It unwinds when it next gets control. Nothing else that is pending is raised then.
+    pub(super) fn kill(&mut self) {
         self.wait.exception = None;
         self.rare.get_or_insert_default().pending = vec![Pending::Kill];
-        KillStep::Pending
+    }
+
+    /// Whether it is one of the scheduler's, and no kill has reached it.
+    pub fn may_be_killed(&self) -> bool {
+        self.is_scheduled && !self.is_killed
+    }
+
+    /// The VM kills the fiber. Whether that was known before.
+    pub fn mark_killed(&mut self) -> bool {
+        std::mem::replace(&mut self.is_killed, true)
+    }
+
+    /// No timeout ends the wait of the fiber, which closes an IO.
+    pub fn outlast_timeouts(&mut self) {
+        self.wait.outlasts_timeouts = true;
+        self.has_outlasted = true;
+    }
+
+    /// Whether it waits for an `unblock`, and for nothing else.
+    pub fn waits_for_unblock_only(&self) -> bool {
+        self.wait.is_unblock_only()
+    }
+
+    /// Whether the block of a timeout that is about to begin may be in a handler that is not known yet: not in the middle of a wait.
+    pub fn may_begin_in_handler(&self) -> bool {
+        !self.is_in_wait() && !self.is_interrupted()
     }
 
     /// How its wait has ended; `None` if it goes on.
@@ -314,7 +333,7 @@ impl FiberRecord {
     }
 
     /// Whether a trap handler or a finalizer is known to have interrupted a wait of the fiber, or its code.
-    pub(super) fn is_interrupted(&self) -> bool {
+    pub fn is_interrupted(&self) -> bool {
         self.strand().iter().any(Entry::covers)
     }
 

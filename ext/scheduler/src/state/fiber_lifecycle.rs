@@ -4,13 +4,7 @@ use std::time::Instant;
 
 use reactor::Token;
 
-use crate::state::{
-    State,
-    fiber::{FiberRecord, Slot},
-    object_ref::ObjectRef,
-    trace::TraceEvent,
-    wait::WakeCause,
-};
+use crate::state::{State, fiber::Slot, object_ref::ObjectRef, trace::TraceEvent};
 
 /// The slot of a fiber, and whether the fiber was not kept until now: then the caller issues the write barrier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,8 +44,7 @@ impl State {
     #[cold]
     fn enter_foreign(&mut self, entered: EnteredFiber, before: Option<Slot>) -> EnteredFiber {
         let slot = entered.slot;
-        let record = self.fibers.get(slot).filter(|_| before != Some(slot));
-        if record.is_some_and(FiberRecord::was_collectable) {
+        if before != Some(slot) && self.fibers[slot].was_collectable() {
             self.fibers.leave_hook(slot);
             self.control.running = before;
             return EnteredFiber { slot, is_new: true };
@@ -62,7 +55,7 @@ impl State {
 
     /// After [`State::enter`]: the number of the fiber whose record this is, if that fiber may have been collected.
     pub fn collectable(&self, slot: Slot) -> Option<u64> {
-        self.fibers.get(slot)?.collectable()
+        self.fibers[slot].collectable()
     }
 
     /// The hook begins that [`State::enter`] did not begin. If the fiber is not the one of this record, it gets a record of its
@@ -127,19 +120,6 @@ impl State {
         }
     }
 
-    pub fn find(&mut self, fiber: ObjectRef) -> Option<Slot> {
-        self.fibers.find(fiber)
-    }
-
-    pub fn is_scheduled(&self, slot: Slot) -> bool {
-        self.fibers.is_scheduled(slot)
-    }
-
-    /// Fibers made by `Fiber.schedule` that have not finished.
-    pub fn live(&self) -> usize {
-        self.fibers.live()
-    }
-
     /// The scheduler cancels its fibers, those that their `ensure` clauses start as well. Returns the live ones.
     pub fn begin_cancel(&mut self) -> Vec<Slot> {
         self.control.cancelling = true;
@@ -152,15 +132,13 @@ impl State {
     pub fn before_park(&mut self, slot: Slot) -> (Token, bool) {
         self.counters.parks += 1;
         let clock = self.event_loop.clock();
-        let (mut number, mut is_scheduled) = (0, true);
-        if let Some(record) = self.fibers.get_mut(slot) {
-            record.wait.parked_at = clock;
-            (number, is_scheduled) = (record.wait.number, record.is_scheduled);
-        }
+        let record = &mut self.fibers[slot];
+        record.wait.parked_at = clock;
+        let (wait, is_scheduled) = (Token::new(slot, record.wait.number), record.is_scheduled);
         self.trace_event(TraceEvent::Park, slot);
         let may_concern_owner =
             self.may_be_killed(slot) || (!is_scheduled && self.before_park_of_foreign(slot));
-        (Token::new(slot, number), may_concern_owner)
+        (wait, may_concern_owner)
     }
 
     #[cold]
@@ -173,23 +151,6 @@ impl State {
     pub fn after_park(&mut self, wait: Token) {
         self.trace_event(TraceEvent::Unpark, wait.index());
         self.fibers.end_wait(wait);
-    }
-
-    /// The token of the fiber's innermost wait.
-    pub fn wait_token(&self, slot: Slot) -> Token {
-        self.fibers.wait_token(slot)
-    }
-
-    /// The wait with this token is over, though its fiber has not parked.
-    #[inline(always)]
-    pub fn end_wait(&mut self, wait: Token) {
-        self.fibers.end_wait(wait);
-    }
-
-    /// How the fiber's wait has ended, if it has. As [`State::poll_wait`], but what is pending is left for later.
-    pub fn wake_cause(&self, slot: Slot) -> Option<WakeCause> {
-        let record = self.fibers.get(slot);
-        record.map_or(Some(WakeCause::Unblocked), FiberRecord::wake_cause)
     }
 
     // --- switching -----------------------------------------------------------------------------------------------
@@ -216,7 +177,7 @@ impl State {
     /// A fiber has given control away, and perhaps without parking.
     #[cold]
     fn queue_left(&mut self, left: Slot) {
-        if self.is_running(left) {
+        if !self.fibers[left].is_in_wait() {
             self.enqueue(left);
         }
         self.queue_if_over(left);
@@ -238,12 +199,10 @@ impl State {
 
     /// A fiber gives control to one that it has started.
     pub fn begin_start(&mut self, starter: Slot, started: Slot) -> Start {
-        let turn = self.begin_turn(starter);
+        let turn = self.fibers.begin_turn(starter);
         let spawner = self.enqueue_first(starter);
-        if let Some(record) = self.fibers.get_mut(started) {
-            record.spawner = spawner;
-        }
-        let is_nested = self.is_scheduled(starter);
+        self.fibers[started].spawner = spawner;
+        let is_nested = self.fibers.is_scheduled(starter);
         let outer_root = match is_nested {
             true => self.control.root,
             false => self.control.root.replace(starter),
@@ -263,11 +222,6 @@ impl State {
         self.fibers.end_wait(start.turn);
     }
 
-    /// A fiber is about to give control away without a wait. The token for [`State::end_wait`].
-    pub fn begin_turn(&mut self, slot: Slot) -> Token {
-        self.fibers.begin_turn(slot)
-    }
-
     /// Since when the fiber has only started other fibers, without a wait. `None`: this is its first.
     pub fn take_spawn_streak(&mut self, slot: Slot) -> Option<Instant> {
         let token = self.fibers.wait_token(slot);
@@ -282,9 +236,8 @@ impl State {
     /// The fiber has ended.
     pub fn end_fiber(&mut self, fiber: ObjectRef) {
         let slot = self.fibers.find(fiber);
-        let record = slot.and_then(|slot| self.fibers.get(slot));
         self.control
-            .on_end(record.is_some_and(|record| record.is_cancelled));
+            .on_end(slot.is_some_and(|slot| self.fibers[slot].is_cancelled));
         if let Some(slot) = slot {
             self.trace_event(TraceEvent::End, slot);
             self.fibers.remove(slot);
@@ -294,7 +247,10 @@ impl State {
     /// The root fiber begins to wait for the end of all fibers. The token for [`State::end_drain`], and the root fiber before it.
     pub fn begin_drain(&mut self, slot: Slot) -> (Token, Option<Slot>) {
         self.trace_event(TraceEvent::Drain, slot);
-        (self.begin_turn(slot), self.control.root.replace(slot))
+        (
+            self.fibers.begin_turn(slot),
+            self.control.root.replace(slot),
+        )
     }
 
     /// It goes on. The first error that ended a fiber, if `succeeded`; it is kept otherwise.

@@ -7,6 +7,7 @@
 use std::{
     collections::HashMap,
     hash::{BuildHasherDefault, Hasher},
+    ops::{Index, IndexMut},
 };
 
 use reactor::Token;
@@ -20,9 +21,8 @@ use crate::state::{
 
 #[derive(Debug, Default)]
 pub struct FiberTable {
-    records: Vec<Option<FiberRecord>>,
-    /// Wait numbers outlive the records: a reused slot goes on counting, so an old token never matches again.
-    wait_numbers: Vec<u32>,
+    /// By slot, with vacant ones: a slot that is used again goes on counting, so an old token never matches again.
+    records: Vec<FiberRecord>,
     free: Vec<Slot>,
     by_address: HashMap<usize, Slot, BuildHasherDefault<AddressHasher>>,
     /// The answer to the next [`FiberTable::find`], if it is the fiber that was found last, or has got control since.
@@ -32,6 +32,20 @@ pub struct FiberTable {
     waiting_for_unblock_only: usize,
     /// Fibers that may have to be raised in from outside: see [`FiberTable::next_indirect`].
     unheard: Vec<Life>,
+}
+
+impl Index<Slot> for FiberTable {
+    type Output = FiberRecord;
+
+    fn index(&self, slot: Slot) -> &FiberRecord {
+        &self.records[slot as usize]
+    }
+}
+
+impl IndexMut<Slot> for FiberTable {
+    fn index_mut(&mut self, slot: Slot) -> &mut FiberRecord {
+        &mut self.records[slot as usize]
+    }
 }
 
 impl FiberTable {
@@ -68,20 +82,16 @@ impl FiberTable {
 
     /// The fiber in this slot has control: most likely, it is the next one to be found.
     pub fn expect(&mut self, slot: Slot) {
-        if let Some(record) = self.get(slot) {
-            self.last_found = Some((record.fiber.address(), slot));
-        }
+        self.last_found = Some((self[slot].fiber.address(), slot));
     }
 
     /// Adds a fiber. The caller issues the write barrier.
     pub fn insert(&mut self, fiber: ObjectRef, scheduled: bool) -> Slot {
         let slot = self.free.pop().unwrap_or_else(|| {
-            self.records.push(None);
-            self.wait_numbers.push(0);
+            self.records.push(FiberRecord::vacant(0));
             (self.records.len() - 1) as Slot
         });
-        let wait_number = self.wait_numbers[slot as usize];
-        self.records[slot as usize] = Some(FiberRecord::new(fiber, scheduled, wait_number));
+        self[slot] = FiberRecord::new(fiber, scheduled, self[slot].last_number);
         if self.by_address.insert(fiber.address(), slot).is_some() {
             self.last_found = None; // the fiber before it at this address has been collected
         }
@@ -90,70 +100,73 @@ impl FiberTable {
     }
 
     pub fn remove(&mut self, slot: Slot) {
-        self.leave_owner(slot);
-        if let Some(record) = self.records.get_mut(slot as usize).and_then(Option::take) {
-            self.wait_numbers[slot as usize] = record.last_number.wrapping_add(1);
-            let address = record.fiber.address();
-            let found = self.by_address.remove(&address);
-            if let Some(later) = found.filter(|found| *found != slot) {
-                self.by_address.insert(address, later); // the fiber has been collected, and a later one has its address
-            }
-            self.last_found = None;
-            self.live -= usize::from(record.is_scheduled);
-            self.waiting_for_unblock_only -= usize::from(record.wait.is_unblock_only());
-            self.free.push(slot);
+        if self[slot].is_vacant() {
+            return;
         }
+        self.leave_owner(slot);
+        let vacant = FiberRecord::vacant(self[slot].last_number.wrapping_add(1));
+        let record = std::mem::replace(&mut self[slot], vacant);
+        let address = record.fiber.address();
+        let found = self.by_address.remove(&address);
+        if let Some(later) = found.filter(|found| *found != slot) {
+            self.by_address.insert(address, later); // the fiber has been collected, and a later one has its address
+        }
+        self.last_found = None;
+        self.live -= usize::from(record.is_scheduled);
+        self.waiting_for_unblock_only -= usize::from(record.wait.is_unblock_only());
+        self.free.push(slot);
     }
 
     /// A hook begins in this fiber: its slot stays until the matching [`FiberTable::leave_hook`]. Whether the scheduler made
     /// the fiber.
     pub fn enter_hook(&mut self, slot: Slot) -> bool {
-        let Some(record) = self.get_mut(slot) else {
-            return false;
-        };
+        let record = &mut self[slot];
         record.active_hooks += 1;
         record.is_scheduled
     }
 
     /// Whether the fiber has no record any more.
     pub fn leave_hook(&mut self, slot: Slot) -> bool {
-        let is_last = self.get_mut(slot).is_none_or(FiberRecord::leave_hook);
+        let is_last = self[slot].leave_hook();
         if is_last {
             self.remove(slot);
         }
         is_last
     }
 
+    /// The record of the fiber in a slot that may have none.
     pub fn get(&self, slot: Slot) -> Option<&FiberRecord> {
-        self.records.get(slot as usize)?.as_ref()
+        let record = self.records.get(slot as usize);
+        record.filter(|record| !record.is_vacant())
     }
 
-    pub(super) fn get_mut(&mut self, slot: Slot) -> Option<&mut FiberRecord> {
-        self.records.get_mut(slot as usize)?.as_mut()
+    /// The record of a slot that there may not be.
+    fn get_mut(&mut self, slot: Slot) -> Option<&mut FiberRecord> {
+        self.records.get_mut(slot as usize)
     }
 
+    /// The vacant ones as well: they are in no wait.
     pub fn records(&self) -> impl Iterator<Item = &FiberRecord> + '_ {
-        self.records.iter().flatten()
+        self.records.iter()
     }
 
     /// The records of fibers that are not to be collected: of all, except those that may be and do not have control.
     pub fn kept_records(&self, running: Option<Slot>) -> impl Iterator<Item = &FiberRecord> + '_ {
-        let slots = self.records.iter().enumerate();
-        slots.filter_map(move |(slot, record)| {
-            let record = record.as_ref()?;
-            let is_kept = running == Some(slot as Slot) || record.collectable().is_none();
-            is_kept.then_some(record)
-        })
+        let is_kept = move |(slot, record): &(Slot, &FiberRecord)| {
+            let is_collectable = running != Some(*slot) && record.collectable().is_some();
+            !record.is_vacant() && !is_collectable
+        };
+        let kept = (0..).zip(&self.records).filter(is_kept);
+        kept.map(|(_, record)| record)
     }
 
     /// The slots of the fibers made by `Fiber.schedule`.
     pub fn scheduled(&self) -> impl Iterator<Item = Slot> + '_ {
-        let slots = self.records.iter().enumerate();
-        slots.filter_map(|(slot, record)| record.as_ref()?.is_scheduled.then_some(slot as Slot))
+        (0..self.records.len() as Slot).filter(|slot| self[*slot].is_scheduled)
     }
 
     pub fn is_scheduled(&self, slot: Slot) -> bool {
-        self.get(slot).is_some_and(|record| record.is_scheduled)
+        self[slot].is_scheduled
     }
 
     // --- waits ---------------------------------------------------------------------------------------------------
@@ -171,17 +184,12 @@ impl FiberTable {
     }
 
     fn begin(&mut self, slot: Slot, purpose: Purpose, state: FiberState) -> Token {
-        let Some(record) = self.get_mut(slot) else {
-            return Token::new(slot, 0);
-        };
-        if record.is_in_wait() {
+        if self[slot].is_in_wait() {
             self.cover(slot);
-            return self.begin(slot, purpose, state);
         }
-        record.begin_wait(purpose, state);
-        let token = Token::new(slot, record.wait.number);
+        self[slot].begin_wait(purpose, state);
         self.waiting_for_unblock_only += usize::from(purpose.is_unblock_only());
-        token
+        self.wait_token(slot)
     }
 
     /// The fiber gives control away without a wait. The token for [`FiberTable::end_wait`].
@@ -192,7 +200,7 @@ impl FiberTable {
 
     /// A wait for an `unblock` begins. `None` if one has come already.
     pub fn begin_block(&mut self, slot: Slot, purpose: Purpose) -> Option<Token> {
-        let has_permit = self.get_mut(slot).is_some_and(FiberRecord::take_permit);
+        let has_permit = self[slot].take_permit();
         (!has_permit).then(|| self.begin_wait(slot, purpose))
     }
 
@@ -205,10 +213,10 @@ impl FiberTable {
     /// The innermost wait is over for its fiber, whatever ended it, if it has this token. What it has covered goes on.
     #[inline(always)]
     pub fn end_wait(&mut self, token: Token) {
-        let record = self.get_mut(token.index());
-        let Some(record) = record.filter(|record| record.wait.number == token.generation()) else {
+        let record = &mut self[token.index()];
+        if record.wait.number != token.generation() {
             return;
-        };
+        }
         let was_counted = record.wait.is_unblock_only();
         record.end_wait();
         let may_uncover = record.may_uncover();
@@ -220,9 +228,7 @@ impl FiberTable {
 
     /// The next step of a fiber that has control. What is to be raised is no longer pending then.
     pub fn poll_wait(&mut self, slot: Slot) -> WaitStatus {
-        let Some(record) = self.get_mut(slot) else {
-            return WaitStatus::UNKNOWN;
-        };
+        let record = &mut self[slot];
         // A mutex that was handed over is taken before anything is raised: no other fiber would be told of it.
         if record.wait.state == FiberState::Woken(WakeCause::Unblocked) {
             return WaitStatus::Over(WakeCause::Unblocked);
@@ -243,21 +249,19 @@ impl FiberTable {
     #[cold]
     fn poll_expired(&mut self, slot: Slot) -> bool {
         let is_expired = self.expired(slot).is_some();
-        if let Some(record) = self.get_mut(slot) {
-            record.may_time_out = is_expired;
-        }
+        self[slot].may_time_out = is_expired;
         is_expired
     }
 
     /// The token of the innermost wait, if the fiber is parked.
     pub fn parked(&self, slot: Slot) -> Option<Token> {
-        let record = self.get(slot).filter(|record| record.wait.goes_on())?;
-        Some(Token::new(slot, record.wait.number))
+        let goes_on = self[slot].wait.goes_on();
+        goes_on.then(|| self.wait_token(slot))
     }
 
     /// The fiber's current token: another one after each wait.
     pub fn wait_token(&self, slot: Slot) -> Token {
-        Token::new(slot, self.get(slot).map_or(0, |record| record.wait.number))
+        Token::new(slot, self[slot].wait.number)
     }
 
     /// Whether only an `unblock` can help any fiber made by `Fiber.schedule`, as far as their number tells.
@@ -269,7 +273,7 @@ impl FiberTable {
 
     /// The token under which a fiber enters the ready queue without having parked; `None` if it is there.
     pub fn queue(&mut self, slot: Slot) -> Option<Token> {
-        let number = self.get_mut(slot)?.queue()?;
+        let number = self[slot].queue()?;
         Some(Token::new(slot, number))
     }
 
@@ -293,10 +297,9 @@ impl FiberTable {
 
     /// Whether the fiber's wait is over, or a timeout has expired that ends it, and it has left the ready queue.
     pub fn may_run(&self, slot: Slot) -> bool {
-        self.get(slot).is_some_and(|record| {
-            let is_over = matches!(record.wait.state, FiberState::Woken(_));
-            !record.queued && (is_over || self.has_timed_out(slot))
-        })
+        let record = &self[slot];
+        let is_over = matches!(record.wait.state, FiberState::Woken(_));
+        !record.queued && (is_over || self.has_timed_out(slot))
     }
 
     // --- memory --------------------------------------------------------------------------------------------------
@@ -324,11 +327,10 @@ impl FiberTable {
     }
 
     pub fn size(&self) -> usize {
-        let numbers = self.wait_numbers.capacity() + self.free.capacity();
         let strands = self.records().map(|record| record.strand().len());
-        self.records.capacity() * size_of::<Option<FiberRecord>>()
+        self.records.capacity() * size_of::<FiberRecord>()
             + self.by_address.capacity() * size_of::<(usize, Slot)>()
-            + numbers * size_of::<u32>()
+            + self.free.capacity() * size_of::<Slot>()
             + strands.sum::<usize>() * size_of::<Entry>()
     }
 }

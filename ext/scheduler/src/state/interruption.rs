@@ -5,7 +5,7 @@ use reactor::Token;
 use crate::state::{
     State,
     control::Interrupt,
-    fiber::{KillStep, Slot},
+    fiber::Slot,
     object_ref::ObjectRef,
     strand::TimeoutError,
     wait::{Pending, SEVERAL, Wait, WaitStatus, WakeCause},
@@ -37,74 +37,30 @@ impl State {
     pub fn take_pending(&mut self, slot: Slot) -> Option<Pending> {
         match self.take_pending_for_root(slot) {
             Some(pending) => Some(pending),
-            None => self.fibers.get_mut(slot)?.take_pending(),
-        }
-    }
-
-    /// Has what was to be raised in the fiber raised in a later wait.
-    pub fn put_back(&mut self, slot: Slot, pending: Pending) {
-        if let Some(record) = self.fibers.get_mut(slot) {
-            record.put_back(pending);
-        }
-    }
-
-    /// Whether the fiber waits for an `unblock`, and for nothing else.
-    pub fn waits_for_unblock_only(&self, slot: Slot) -> bool {
-        let record = self.fibers.get(slot);
-        record.is_some_and(|record| record.wait.is_unblock_only())
-    }
-
-    /// No timeout ends the wait of the fiber, which closes an IO.
-    pub fn outlast_timeouts(&mut self, slot: Slot) {
-        if let Some(record) = self.fibers.get_mut(slot) {
-            record.wait.outlasts_timeouts = true;
-            record.has_outlasted = true;
+            None => self.fibers[slot].take_pending(),
         }
     }
 
     /// Whether a timeout has expired during a close by the fiber, and waits to be raised.
     pub fn has_outlasted_timeouts(&self, slot: Slot) -> bool {
-        let record = self.fibers.get(slot);
-        record.is_some_and(|record| record.has_outlasted) && self.fibers.expired(slot).is_some()
-    }
-
-    /// Whether the fiber is parked, and an expired timeout ends the wait.
-    pub fn has_timed_out(&self, slot: Slot) -> bool {
-        self.fibers.has_timed_out(slot)
-    }
-
-    /// Whether no hook of this fiber is known to be that of a trap handler or a finalizer.
-    pub fn may_be_in_handler(&self, slot: Slot) -> bool {
-        let record = self.fibers.get(slot);
-        record.is_none_or(|record| !record.is_interrupted())
-    }
-
-    /// Whether the block of a timeout that is about to begin may be in a handler that is not known yet: not in the middle of a wait.
-    pub fn may_begin_in_handler(&self, slot: Slot) -> bool {
-        let record = self.fibers.get(slot);
-        record.is_none_or(|record| !record.is_in_wait()) && self.may_be_in_handler(slot)
+        self.fibers[slot].has_outlasted && self.fibers.expired(slot).is_some()
     }
 
     /// Whether a timeout of the fiber that waits for this one may be around its wait, as far as the number of hooks tells.
     #[cold]
     pub fn may_have_timeout_of_owner(&self, slot: Slot) -> bool {
         let owner = self.fibers.owner(slot);
-        self.may_be_in_handler(slot)
+        !self.fibers[slot].is_interrupted()
             && owner.is_some_and(|owner| owner.active_hooks > 0 && !owner.is_interrupted())
     }
 
-    /// A trap handler or a finalizer has called the hook that this fiber has entered last. Timeouts around the code that it has
-    /// interrupted are raised when the hook has ended.
-    pub fn cover_code(&mut self, slot: Slot) {
-        self.fibers.cover_code(slot);
-    }
-
-    /// The same, unless the handler is known from the fiber that waits for this one.
+    /// As [`FiberTable::cover_code`](crate::state::fiber_table::FiberTable::cover_code), unless the handler is known from the fiber
+    /// that waits for this one.
     #[cold]
     pub fn cover_code_unless_owners(&mut self, slot: Slot) {
         let owner = self.fibers.owner(slot);
         if owner.is_none_or(|owner| !owner.is_interrupted()) {
-            self.cover_code(slot);
+            self.fibers.cover_code(slot);
         }
     }
 
@@ -120,17 +76,13 @@ impl State {
     pub fn take_expired_timeout(&mut self, slot: Slot) -> Option<TimeoutError> {
         let raise = self.fibers.take_expired(slot);
         let are_others = self.fibers.expired(slot).is_some();
-        if let Some(record) = self.fibers.get_mut(slot) {
-            record.has_outlasted &= are_others;
-        }
+        self.fibers[slot].has_outlasted &= are_others;
         raise
     }
 
     /// Raises in the fiber with its next wait.
     pub fn raise_later(&mut self, slot: Slot, exception: ObjectRef) {
-        if let Some(record) = self.fibers.get_mut(slot) {
-            record.wait.exception = Some(exception);
-        }
+        self.fibers[slot].wait.exception = Some(exception);
     }
 
     /// An error that reached `slot` is raised in the root fiber instead. `None` if that is `slot`, or if there is none.
@@ -146,7 +98,7 @@ impl State {
     pub fn leave_interrupts_to_root(&mut self, slot: Slot) -> Option<(Slot, ObjectRef)> {
         let root = self.control.root.filter(|root| *root != slot)?;
         let fiber = self.fibers.get(root)?.fiber;
-        if self.waits_for_parked(root) {
+        if self.fibers.waits_for_parked(root) {
             return None;
         }
         self.queue_if_over(slot);
@@ -160,7 +112,7 @@ impl State {
     /// Whether the error is to be reported.
     pub fn on_error(&mut self, fiber: ObjectRef, exception: ObjectRef, is_ordinary: bool) -> bool {
         let ended = self.fibers.find(fiber);
-        let spawner = ended.and_then(|slot| self.fibers.get(slot)?.spawner);
+        let spawner = ended.and_then(|slot| self.fibers[slot].spawner);
         if let Some(spawner) = spawner.filter(|token| self.fibers.is_queued(*token)) {
             self.raise_later(spawner.index(), exception);
             return false;
@@ -198,13 +150,13 @@ impl State {
         let Some(slot) = self.fibers.find_other(fiber) else {
             return Unblocked::Dropped;
         };
-        let record = self.fibers.get(slot);
-        if record.is_some_and(|record| record.is_interrupted()) {
+        let record = &self.fibers[slot];
+        if record.is_interrupted() {
             return self.unblock_nested(slot, blocker);
         }
-        let Some(record) = record.filter(|record| record.wait.goes_on()) else {
+        if !record.wait.goes_on() {
             return Unblocked::NotParked(slot);
-        };
+        }
         let is_block = record.wait.is_block();
         let token = self.fibers.wait_token(slot);
         match is_block && self.wake(token, WakeCause::Unblocked) {
@@ -242,44 +194,21 @@ impl State {
         !meant.is_empty()
     }
 
-    /// In user code, or suspended by a transfer that the scheduler did not make.
-    pub fn is_running(&self, slot: Slot) -> bool {
-        let record = self.fibers.get(slot);
-        record.is_some_and(|record| !record.is_in_wait())
-    }
-
-    /// The `block` or `kernel_sleep` that the fiber is about to begin is over already.
-    pub fn grant_permit(&mut self, slot: Slot) {
-        if let Some(record) = self.fibers.get_mut(slot) {
-            record.grant_permit();
-        }
-    }
-
-    /// Whether the fiber is one of the scheduler's, and no kill has reached it.
-    pub fn may_kill(&self, slot: Slot) -> bool {
-        let record = self.fibers.get(slot);
-        self.fibers.is_scheduled(slot) && record.is_some_and(|record| !record.is_killed)
-    }
-
     /// Kills a fiber: it unwinds when it next gets control. The fiber, if the VM has to find the way, because it is not
     /// parked itself.
     pub fn kill(&mut self, slot: Slot) -> Option<ObjectRef> {
         let waits_for_resumed = self.fibers.waits_for_resumed(slot);
-        let record = self.fibers.get_mut(slot)?;
+        let record = &mut self.fibers[slot];
         let was_cancelled = std::mem::replace(&mut record.is_cancelled, true);
         self.control.count_cancelled(was_cancelled);
-        if waits_for_resumed {
+        if waits_for_resumed || record.is_suspended() {
             record.is_killed = true;
             return Some(record.fiber);
         }
-        match record.kill() {
-            KillStep::ThroughVm => Some(record.fiber),
-            KillStep::Pending => {
-                let token = self.fibers.wait_token(slot);
-                self.wake(token, WakeCause::Interrupted);
-                None
-            }
-        }
+        record.kill();
+        let token = self.fibers.wait_token(slot);
+        self.wake(token, WakeCause::Interrupted);
+        None
     }
 
     /// Whether the fiber may have been killed without the hooks having seen it: the VM has raised in another fiber that runs on
@@ -290,10 +219,8 @@ impl State {
 
     #[cold]
     fn is_kill_suspected(&self, slot: Slot) -> bool {
-        let record = self.fibers.get(slot);
-        let owner = self.fibers.get(self.fibers.owner_or_self(slot).index());
-        record.is_some_and(|record| !record.is_killed)
-            && owner.is_some_and(|owner| owner.is_kill_suspected)
+        let owner = self.fibers.owner_or_self(slot).index();
+        !self.fibers[slot].is_killed && self.fibers[owner].is_kill_suspected
     }
 
     /// Records that an exception of the VM has reached this fiber. Its owner may have been killed.
@@ -301,23 +228,8 @@ impl State {
         if !self.fibers.is_scheduled(slot) {
             let owner = self.fibers.owner_or_self(slot).index();
             self.control.kill_suspected = true;
-            if let Some(record) = self.fibers.get_mut(owner) {
-                record.is_kill_suspected = true;
-            }
+            self.fibers[owner].is_kill_suspected = true;
         }
-    }
-
-    /// The fiber is not killed.
-    pub fn note_no_kill(&mut self, slot: Slot) {
-        if let Some(record) = self.fibers.get_mut(slot) {
-            record.is_kill_suspected = false;
-        }
-    }
-
-    /// Records that the VM kills the fiber. Returns whether that was recorded before.
-    pub fn mark_killed(&mut self, slot: Slot) -> bool {
-        let record = self.fibers.get_mut(slot);
-        record.is_some_and(|record| std::mem::replace(&mut record.is_killed, true))
     }
 
     // --- who waits for an IO object ------------------------------------------------------------------------------

@@ -9,6 +9,9 @@
 pub struct ObjectRef(usize);
 
 impl ObjectRef {
+    /// The address of no object: Ruby's `false`.
+    pub(super) const NONE: Self = Self(0);
+
     pub const fn new(address: usize) -> Self {
         Self(address)
     }

@@ -156,9 +156,8 @@ impl State {
     #[cold]
     fn record_event(&mut self, event: TraceEvent, slot: Option<Slot>) {
         let Some(trace) = &mut self.trace else { return };
-        match slot.map(|slot| self.fibers.get(slot)) {
-            Some(Some(record)) => trace.fiber(event, record),
-            Some(None) => {}
+        match slot {
+            Some(slot) => trace.fiber(event, &self.fibers[slot]),
             None => trace.turn(event),
         }
     }

@@ -61,8 +61,8 @@ fn park_on(state: &mut State, slot: Slot, descriptor: i32) -> Registered {
 
 /// The fiber's innermost wait is over.
 fn end_wait(state: &mut State, slot: Slot) {
-    let wait = state.wait_token(slot);
-    state.end_wait(wait);
+    let wait = state.fibers.wait_token(slot);
+    state.fibers.end_wait(wait);
 }
 
 /// The fiber parks in `block` without a limit.

@@ -187,7 +187,7 @@ impl State {
     }
 
     pub fn is_queued(&self, slot: Slot) -> bool {
-        self.fibers.get(slot).is_some_and(|record| record.queued)
+        self.fibers[slot].queued
     }
 
     /// Whether a fiber is ready that is not of low priority.
@@ -220,28 +220,11 @@ impl State {
         Some(sleep)
     }
 
-    /// Whether the fiber is known to run trap handlers.
-    pub fn runs_trap_handlers(&self, slot: Slot) -> bool {
-        let record = self.fibers.get(slot);
-        record.is_some_and(|record| record.runs_trap_handlers)
-    }
-
-    pub fn note_runs_trap_handlers(&mut self, slot: Slot) {
-        if let Some(record) = self.fibers.get_mut(slot) {
-            record.runs_trap_handlers = true;
-        }
-    }
-
     /// The root fiber, if this is another one, which is about to sleep.
     pub fn root_during_sleep(&self, slot: Slot) -> Option<(Slot, ObjectRef)> {
         let root = self.control.root.filter(|root| *root != slot)?;
         let sleeps = self.is_idle() && !self.fibers.may_run(slot);
         sleeps.then_some((root, self.fibers.get(root)?.fiber))
-    }
-
-    /// Whether a fiber is parked that this one has resumed: control can be given to that one only.
-    pub fn waits_for_parked(&self, slot: Slot) -> bool {
-        self.fibers.waits_for_parked(slot)
     }
 
     /// Whether only an `unblock` can wake a fiber. The kernel may make a watcher due, whose fiber may wake any other.

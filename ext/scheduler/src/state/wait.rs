@@ -46,13 +46,10 @@ impl Purpose {
 
     /// Whether only an `unblock` ends it.
     pub fn is_unblock_only(self) -> bool {
-        matches!(
-            self,
-            Self::Block {
-                has_limit: false,
-                ..
-            }
-        )
+        match self {
+            Self::Block { has_limit, .. } => !has_limit,
+            _ => false,
+        }
     }
 
     fn hook(self) -> WaitHook {
@@ -81,12 +78,7 @@ impl WaitHook {
     pub const ALL: [Self; 4] = [Self::Io, Self::Sleep, Self::Block, Self::Other];
 
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Io => "io",
-            Self::Sleep => "sleep",
-            Self::Block => "block",
-            Self::Other => "other",
-        }
+        self.waiting_name().trim_start_matches("waiting_")
     }
 
     /// The statistic that counts the fibers parked in it.
@@ -146,11 +138,6 @@ pub enum WaitStatus {
     TimedOut,
 }
 
-impl WaitStatus {
-    /// The fiber has no record, so it has nothing to wait for.
-    pub const UNKNOWN: Self = Self::Over(WakeCause::Unblocked);
-}
-
 /// A fiber, by its slot and the wait number with which it began. A later fiber in the slot has another one.
 pub type Life = Token;
 
@@ -160,8 +147,8 @@ pub struct Wait {
     /// Every wait has one. What carries an older one (late readiness, a stale wake-up) is dropped.
     pub number: u32,
     pub state: FiberState,
-    /// Of the last wait, while the fiber runs.
-    purpose: Purpose,
+    /// Of no meaning while the fiber runs.
+    pub(super) purpose: Purpose,
     /// The one that is meant for this wait.
     pub exception: Option<ObjectRef>,
     /// The poll before it parked.
@@ -181,20 +168,6 @@ impl Wait {
             parked_at: None,
             outlasts_timeouts: false,
         }
-    }
-
-    pub fn begin(&mut self, number: u32, purpose: Purpose, state: FiberState) {
-        self.number = number;
-        self.state = state;
-        self.purpose = purpose;
-    }
-
-    pub fn end(&mut self, number: u32) {
-        self.number = number;
-        self.state = FiberState::Running;
-        self.exception = None;
-        self.parked_at = None;
-        self.outlasts_timeouts = false;
     }
 
     /// Marks it as over. Returns true if it went on until now.
@@ -261,13 +234,6 @@ impl Wait {
 
     /// Whether it is a sleep that ends by itself.
     pub fn sleeps_with_limit(&self) -> bool {
-        matches!(
-            self.purpose,
-            Purpose::Block {
-                sleeps: true,
-                has_limit: true,
-                ..
-            }
-        )
+        self.hook() == WaitHook::Sleep && !self.is_unblock_only()
     }
 }

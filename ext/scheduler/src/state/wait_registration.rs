@@ -194,11 +194,6 @@ impl State {
 
     // --- time ----------------------------------------------------------------------------------------------------
 
-    /// The point that far from now on the timers' clock.
-    pub fn deadline(&self, limit: Option<Duration>) -> Option<Deadline> {
-        self.event_loop.deadline(limit)
-    }
-
     /// Begins a wait for an `unblock`: `kernel_sleep` if it `sleeps`, else `block`. Without a limit nothing else ends it. `None` if an
     /// `unblock` has come already.
     pub fn begin_block(
@@ -220,7 +215,7 @@ impl State {
 
     /// Ends the wait of [`State::begin_block`] without a park. Whether an `unblock` has ended it before.
     pub fn end_block(&mut self, slot: Slot) -> bool {
-        let is_unblocked = self.wake_cause(slot) == Some(WakeCause::Unblocked);
+        let is_unblocked = self.fibers[slot].wake_cause() == Some(WakeCause::Unblocked);
         self.fibers.end_wait(self.fibers.wait_token(slot));
         is_unblocked
     }
@@ -252,9 +247,7 @@ impl State {
     /// The scheduler did not make the fiber, which has this number: it may be collected while the block runs, and the timeout
     /// ends with it.
     pub fn set_collectable(&mut self, token: Token, fiber_number: u64) {
-        if let Some(record) = self.fibers.get_mut(token.index()) {
-            record.set_collectable(token.generation(), fiber_number);
-        }
+        self.fibers[token.index()].set_collectable(token.generation(), fiber_number);
     }
 
     /// The block has ended: nothing is raised after it. Whether the timeout was known.

@@ -4,7 +4,7 @@ use std::ops::{Deref, DerefMut};
 
 use reactor::Token;
 
-use super::{FiberRecord, KillStep, Slot};
+use super::{FiberRecord, Slot};
 use crate::state::{
     fiber_table::FiberTable,
     object_ref::ObjectRef,
@@ -26,13 +26,13 @@ impl Deref for Fiber {
     type Target = FiberRecord;
 
     fn deref(&self) -> &FiberRecord {
-        self.0.get(self.1).unwrap()
+        &self.0[self.1]
     }
 }
 
 impl DerefMut for Fiber {
     fn deref_mut(&mut self) -> &mut FiberRecord {
-        self.0.get_mut(self.1).unwrap()
+        &mut self.0[self.1]
     }
 }
 
@@ -192,14 +192,14 @@ fn a_running_fiber_is_queued_once() {
 #[test]
 fn a_parked_fiber_that_is_killed_ends_its_wait() {
     let mut record = parked(Purpose::Send);
-    assert_eq!(KillStep::Pending, record.kill());
+    record.kill();
     assert_eq!(vec![Pending::Kill], record.pending());
 }
 
 #[test]
 fn a_woken_fiber_that_is_killed_keeps_its_place() {
     let mut record = woken(WakeCause::Ready);
-    assert_eq!(KillStep::Pending, record.kill());
+    record.kill();
     assert_eq!(FiberState::Woken(WakeCause::Ready), record.wait.state);
     assert_eq!(vec![Pending::Kill], record.pending());
 }
@@ -208,17 +208,9 @@ fn a_woken_fiber_that_is_killed_keeps_its_place() {
 fn a_fiber_queued_without_a_wait_that_is_killed_keeps_its_place() {
     let mut record = running();
     record.queue();
-    assert_eq!(KillStep::Pending, record.kill());
+    record.kill();
     assert_eq!(FiberState::Running, record.wait.state);
     assert_eq!(vec![Pending::Kill], record.pending());
-}
-
-#[test]
-fn a_running_fiber_is_killed_through_the_vm() {
-    let mut record = running();
-    assert_eq!(KillStep::ThroughVm, record.kill());
-    assert!(record.pending().is_empty());
-    assert!(record.is_killed);
 }
 
 #[test]
@@ -348,7 +340,7 @@ fn raises_that_are_put_back_are_all_raised_unless_a_kill_comes() {
 
 #[test]
 fn a_record_has_128_bytes() {
-    assert_eq!(128, size_of::<Option<FiberRecord>>());
+    assert_eq!(128, size_of::<FiberRecord>());
 }
 
 // A permit

@@ -10,7 +10,7 @@ use crate::state::{
 impl FiberTable {
     /// The fiber that is in this slot now.
     pub fn life(&self, slot: Slot) -> Life {
-        Life::new(slot, self.get(slot).map_or(0, |record| record.born))
+        Life::new(slot, self[slot].born)
     }
 
     /// The record of a fiber that may have ended.
@@ -21,25 +21,22 @@ impl FiberTable {
 
     /// The fiber on whose behalf this one runs: itself, unless another fiber has resumed it.
     pub fn owner_or_self(&self, slot: Slot) -> Life {
-        let owner = self.get(slot).and_then(|record| record.owner);
+        let owner = self[slot].owner;
         owner.unwrap_or_else(|| self.life(slot))
     }
 
     /// The fiber on whose behalf this one runs, if that is another one and has not ended.
     pub fn owner(&self, slot: Slot) -> Option<&FiberRecord> {
-        self.alive(self.get(slot)?.owner?)
+        self.alive(self[slot].owner?)
     }
 
     /// Notes on whose behalf a fiber runs that the scheduler did not make, and in which a hook has begun.
     pub fn set_owner(&mut self, slot: Slot, owner: Option<Life>) {
         let owner = owner.filter(|owner| owner.index() != slot && self.alive(*owner).is_some());
         self.leave_owner(slot);
-        let Some(record) = self.get_mut(slot) else {
-            return;
-        };
+        let record = &mut self[slot];
         record.owner = owner.or(record.owner);
-        let owner = self.owner_or_self(slot);
-        if let Some(owner) = self.alive_mut(owner).filter(|_| owner.index() != slot) {
+        if let Some(owner) = self.owner_mut(slot) {
             let during = owner.wait.number;
             owner.push_entry(Entry::Resumed {
                 fiber: slot,
@@ -50,8 +47,7 @@ impl FiberTable {
 
     /// The fiber runs on behalf of its owner no more.
     pub(super) fn leave_owner(&mut self, slot: Slot) {
-        let owner = self.get(slot).and_then(|record| record.owner);
-        if let Some(owner) = owner.and_then(|owner| self.alive_mut(owner)) {
+        if let Some(owner) = self.owner_mut(slot) {
             let is_it =
                 |entry: &Entry| matches!(entry, Entry::Resumed { fiber, .. } if *fiber == slot);
             if let Some(place) = owner.strand().iter().rposition(is_it) {
@@ -60,16 +56,17 @@ impl FiberTable {
         }
     }
 
-    fn alive_mut(&mut self, life: Life) -> Option<&mut FiberRecord> {
-        let record = self.get_mut(life.index());
-        record.filter(|record| record.born == life.generation())
+    fn owner_mut(&mut self, slot: Slot) -> Option<&mut FiberRecord> {
+        let owner = self[slot].owner?;
+        self.alive(owner)?;
+        Some(&mut self[owner.index()])
     }
 
     /// The fibers that run on behalf of this one, and the number of its wait in the middle of which it has resumed each.
     fn resumed(&self, slot: Slot) -> impl Iterator<Item = (&FiberRecord, u32)> {
-        let strand = self.get(slot).map_or(&[][..], FiberRecord::strand);
+        let strand = self[slot].strand();
         strand.iter().filter_map(|entry| match entry {
-            Entry::Resumed { fiber, during } => Some((self.get(*fiber)?, *during)),
+            Entry::Resumed { fiber, during } => Some((&self[*fiber], *during)),
             _ => None,
         })
     }
@@ -87,16 +84,17 @@ impl FiberTable {
 
     /// Whether a trap handler has resumed another fiber in the middle of this one's wait, and that fiber is parked or queued.
     pub(in crate::state) fn waits_for_resumed(&self, slot: Slot) -> bool {
-        let wait = self.get(slot).filter(|record| record.is_in_wait());
-        let number = wait.map(|record| record.wait.number);
-        let mut resumed = self.resumed(slot);
-        resumed.any(|(record, during)| Some(during) == number && !record.is_suspended())
+        let (record, mut resumed) = (&self[slot], self.resumed(slot));
+        let waits_for_it = |(resumed, during): (&FiberRecord, u32)| {
+            during == record.wait.number && !resumed.is_suspended()
+        };
+        record.is_in_wait() && resumed.any(waits_for_it)
     }
 
     /// Whether a fiber's wait is over, and no entry of the ready queue will give it control. A fiber that waits for one that a trap
     /// handler has resumed needs no entry.
     pub(in crate::state) fn has_stranded(&self) -> bool {
-        let mut slots = 0..self.wait_numbers.len() as Slot;
+        let mut slots = 0..self.records.len() as Slot;
         slots.any(|slot| self.may_run(slot) && !self.waits_for_resumed(slot))
     }
 }

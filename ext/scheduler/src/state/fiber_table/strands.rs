@@ -16,9 +16,10 @@ impl FiberTable {
     /// Something begins in the middle of the fiber's wait, if it is in one.
     #[cold]
     pub(super) fn cover(&mut self, slot: Slot) {
-        let Some(record) = self.get_mut(slot).filter(|record| record.is_in_wait()) else {
+        let record = &mut self[slot];
+        if !record.is_in_wait() {
             return;
-        };
+        }
         let running = Wait::running(record.next_number());
         let wait = std::mem::replace(&mut record.wait, running);
         record.queued = false;
@@ -30,9 +31,7 @@ impl FiberTable {
     /// The innermost wait or timeout has ended: what it has covered goes on.
     #[cold]
     pub(super) fn uncover(&mut self, slot: Slot) {
-        let Some(record) = self.get_mut(slot) else {
-            return;
-        };
+        let record = &mut self[slot];
         let is_own = |entry: &Entry| !matches!(entry, Entry::Resumed { .. });
         let Some(place) = record.strand().iter().rposition(is_own) else {
             return;
@@ -51,29 +50,25 @@ impl FiberTable {
     /// A trap handler or a finalizer runs in the middle of the fiber's code. The timeouts around that code are not raised in the
     /// handler's wait, which has begun or is about to.
     pub fn cover_code(&mut self, slot: Slot) {
-        if let Some(record) = self.get_mut(slot) {
-            record.push_entry(Entry::Code);
-        }
+        self[slot].push_entry(Entry::Code);
     }
 
     /// The waits of the fiber, the innermost first.
     pub fn waits(&self, slot: Slot) -> impl Iterator<Item = (Token, &Wait)> {
-        let record = self.get(slot);
-        let covered = record.map_or(&[][..], FiberRecord::strand).iter().rev();
+        let record = &self[slot];
+        let covered = record.strand().iter().rev();
         let covered = covered.filter_map(|entry| match entry {
             Entry::Wait(wait) => Some(&**wait),
             _ => None,
         });
-        let innermost = record.filter(|record| record.is_in_wait());
-        let waits = innermost
-            .map(|record| &record.wait)
-            .into_iter()
-            .chain(covered);
+        let innermost = record.is_in_wait().then_some(&record.wait);
+        let waits = innermost.into_iter().chain(covered);
         waits.map(move |wait| (Token::new(slot, wait.number), wait))
     }
 
     /// The wait with this token, covered or not.
     pub fn wait(&self, token: Token) -> Option<&Wait> {
+        self.get(token.index())?;
         let mut waits = self.waits(token.index());
         waits.find(|(own, _)| *own == token).map(|(_, wait)| wait)
     }
@@ -98,20 +93,13 @@ impl FiberTable {
 
     /// The token of a timeout whose block is about to begin: [`FiberTable::begin_timeout`] follows.
     pub fn timeout_token(&mut self, slot: Slot) -> Token {
-        let record = self.get_mut(slot);
-        Token::new(slot, record.map_or(0, FiberRecord::next_number))
+        Token::new(slot, self[slot].next_number())
     }
 
     /// The block of a timeout begins.
     pub fn begin_timeout(&mut self, token: Token, raise: TimeoutError, timer: Option<TimerId>) {
-        let Some(record) = self.get_mut(token.index()) else {
-            return;
-        };
-        if record.is_in_wait() {
-            self.cover(token.index());
-            return self.begin_timeout(token, raise, timer);
-        }
-        record.push_entry(Entry::Timeout(Timeout {
+        self.cover(token.index());
+        self[token.index()].push_entry(Entry::Timeout(Timeout {
             number: token.generation(),
             raise,
             timer,
@@ -154,7 +142,7 @@ impl FiberTable {
         let slot = raising.index();
         self.alive(raising)?;
         self.expired(slot)?;
-        let record = self.get_mut(slot)?;
+        let record = &mut self[slot];
         record.may_time_out = true;
         if record.is_suspended() {
             self.note_unheard(raising);
@@ -167,7 +155,7 @@ impl FiberTable {
     /// The outermost expired timeout that is to be raised in the innermost wait of the fiber: it is in the strand of this fiber, or of
     /// one that is suspended and runs on its behalf, at this place.
     pub fn expired(&self, slot: Slot) -> Option<(Slot, usize)> {
-        let strand = self.get(slot)?.strand();
+        let strand = self[slot].strand();
         let above = strand
             .iter()
             .rposition(Entry::covers)
@@ -176,25 +164,21 @@ impl FiberTable {
             Entry::Timeout(timeout) if timeout.progress == TimeoutProgress::Expired => {
                 Some((slot, place))
             }
-            Entry::Resumed { fiber, .. } => {
-                let is_suspended = self.get(*fiber).is_some_and(FiberRecord::is_suspended);
-                is_suspended.then(|| self.expired(*fiber))?
-            }
+            Entry::Resumed { fiber, .. } if self[*fiber].is_suspended() => self.expired(*fiber),
             _ => None,
         })
     }
 
     /// Whether the fiber is parked, and an expired timeout ends the wait.
     pub fn has_timed_out(&self, slot: Slot) -> bool {
-        let record = self.get(slot);
-        record.is_some_and(|record| record.wait.goes_on() && record.ends_by_timeout())
-            && self.expired(slot).is_some()
+        let record = &self[slot];
+        record.wait.goes_on() && record.ends_by_timeout() && self.expired(slot).is_some()
     }
 
     /// Takes the outermost expired timeout of the fiber: what it raises.
     pub fn take_expired(&mut self, slot: Slot) -> Option<TimeoutError> {
         let (home, place) = self.expired(slot)?;
-        let Entry::Timeout(timeout) = &mut self.get_mut(home)?.entries_mut()[place] else {
+        let Entry::Timeout(timeout) = &mut self[home].entries_mut()[place] else {
             return None;
         };
         timeout.progress = TimeoutProgress::Raised;
@@ -226,7 +210,7 @@ impl FiberTable {
             self.unheard.swap_remove(place);
             // If it is parked, queued or covered, the fiber raises it by itself when it gets control.
             if is_suspended && self.expired(life.index()).is_some() {
-                return Some((life.index(), self.get(life.index())?.fiber));
+                return Some((life.index(), self[life.index()].fiber));
             }
         }
         None
@@ -234,10 +218,9 @@ impl FiberTable {
 
     /// A fiber is about to park. The one that has resumed it may have an expired timeout, which it did not raise before.
     pub fn note_unheard_owner(&mut self, slot: Slot) {
-        let owner = self.owner_or_self(slot);
-        let owners = self.alive(owner).filter(|_| owner.index() != slot);
-        if owners.is_some_and(|owner| owner.may_time_out && owner.is_suspended()) {
-            self.note_unheard(owner);
+        let owner = self.owner(slot);
+        if owner.is_some_and(|owner| owner.may_time_out && owner.is_suspended()) {
+            self.note_unheard(self.owner_or_self(slot));
         }
     }
 }

@@ -100,9 +100,9 @@ fn another_fiber_at_the_address_of_a_collected_one_gets_a_record_of_its_own() {
     assert_ne!(slot, later);
     assert!(keeps(&state, fiber(1)));
     collect(&mut state, timeout);
-    assert_eq!(Some(later), state.find(fiber(1)));
+    assert_eq!(Some(later), state.fibers.find(fiber(1)));
     state.leave(later);
-    assert_eq!(None, state.find(fiber(1)));
+    assert_eq!(None, state.fibers.find(fiber(1)));
 }
 
 #[test]
@@ -110,11 +110,11 @@ fn a_scheduled_fiber_at_the_address_of_a_collected_one_is_found() {
     let (mut state, _script) = open();
     let number = owner(&mut state);
     let (slot, timeout) = suspended(&mut state, number, 1);
-    assert_eq!(Some(slot), state.find(fiber(1)));
+    assert_eq!(Some(slot), state.fibers.find(fiber(1)));
     let later = scheduled(&mut state, 1);
-    assert_eq!(Some(later), state.find(fiber(1)));
+    assert_eq!(Some(later), state.fibers.find(fiber(1)));
     collect(&mut state, timeout);
-    assert_eq!(Some(later), state.find(fiber(1)));
+    assert_eq!(Some(later), state.fibers.find(fiber(1)));
 }
 
 #[test]
@@ -129,9 +129,12 @@ fn a_collected_fiber_leaves_neither_record_nor_timer() {
     goes_on(&mut state, number);
     assert!(!keeps(&state, fiber(1)));
     collect(&mut state, outer);
-    assert_eq!((1, Some(slot)), (timers(&state), state.find(fiber(1))));
+    assert_eq!(
+        (1, Some(slot)),
+        (timers(&state), state.fibers.find(fiber(1)))
+    );
     collect(&mut state, inner);
-    assert_eq!((0, None), (timers(&state), state.find(fiber(1))));
+    assert_eq!((0, None), (timers(&state), state.fibers.find(fiber(1))));
     collect(&mut state, inner);
     assert!(!keeps(&state, ERROR));
 }
@@ -155,7 +158,7 @@ fn a_fiber_without_an_owner_is_kept_because_it_raises_its_timeouts_itself() {
 fn the_owner_of_a_fiber_that_is_not_kept_raises_its_timeout() {
     let (mut state, _script) = open();
     let number = owner(&mut state);
-    let own = state.find(fiber(number)).unwrap();
+    let own = state.fibers.find(fiber(number)).unwrap();
     suspended(&mut state, number, 1);
     assert!(state.event_loop.freeze_clock(Duration::ZERO));
     state.begin_block(own, true, None, None).unwrap();
@@ -175,7 +178,7 @@ fn a_timeout_whose_block_has_ended_does_not_end_with_the_fiber() {
     state.end_timeout(timeout);
     assert!(keeps(&state, fiber(1)), "another hook is active");
     collect(&mut state, timeout);
-    assert_eq!(Some(slot), state.find(fiber(1)));
+    assert_eq!(Some(slot), state.fibers.find(fiber(1)));
     assert_eq!(0, timers(&state));
 }
 

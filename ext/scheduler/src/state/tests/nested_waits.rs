@@ -66,7 +66,7 @@ fn a_raise_that_the_close_of_a_trap_handler_puts_back_is_raised_after_the_handle
     park_on(&mut state, slot, 5);
     state.enter(fiber(1)).unwrap();
     block(&mut state, slot);
-    state.put_back(slot, Pending::Raise(ERROR));
+    state.fibers[slot].put_back(Pending::Raise(ERROR));
     assert!(state.interrupt(slot, 5, OTHER_ERROR));
     leave(&mut state, slot);
     assert_eq!(

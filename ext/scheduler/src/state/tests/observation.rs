@@ -132,7 +132,7 @@ fn a_trace_tells_what_happened_to_a_fiber() {
     block(&mut state, slot);
     state.unblock(fiber(1), Some(NIL));
     state.on_resumed(slot);
-    let wait = state.wait_token(slot);
+    let wait = state.fibers.wait_token(slot);
     state.after_park(wait);
     state.end_fiber(fiber(1));
     let moments = state.trace.take().unwrap().moments;

@@ -155,7 +155,7 @@ fn a_starter_runs_before_all_others_when_the_started_fiber_parks() {
     assert_eq!(vec![root, ready], order(&mut state));
     state.end_start(start);
     state.leave(root);
-    assert_eq!(None, state.find(fiber(0)));
+    assert_eq!(None, state.fibers.find(fiber(0)));
 }
 
 #[test]
@@ -229,12 +229,12 @@ fn the_root_fiber_can_sleep_for_another_one_if_no_fiber_can_run() {
 fn a_fiber_is_known_to_run_trap_handlers_until_it_ends() {
     let (mut state, _script) = open();
     let slot = scheduled(&mut state, 1);
-    assert!(!state.runs_trap_handlers(slot));
-    state.note_runs_trap_handlers(slot);
-    assert!(state.runs_trap_handlers(slot));
+    assert!(!state.fibers[slot].runs_trap_handlers);
+    state.fibers[slot].runs_trap_handlers = true;
+    assert!(state.fibers[slot].runs_trap_handlers);
     state.end_fiber(fiber(1));
     assert_eq!(slot, scheduled(&mut state, 2));
-    assert!(!state.runs_trap_handlers(slot));
+    assert!(!state.fibers[slot].runs_trap_handlers);
 }
 
 #[test]
@@ -243,10 +243,10 @@ fn a_fiber_waits_for_a_parked_one_that_it_has_resumed() {
     let owner = scheduled(&mut state, 1);
     state.enter(fiber(1)).unwrap();
     let resumed = state.enter(fiber(2)).unwrap().slot;
-    assert!(!state.waits_for_parked(owner));
+    assert!(!state.fibers.waits_for_parked(owner));
     block(&mut state, resumed);
-    assert!(state.waits_for_parked(owner));
-    assert!(!state.waits_for_parked(resumed));
+    assert!(state.fibers.waits_for_parked(owner));
+    assert!(!state.fibers.waits_for_parked(resumed));
 }
 
 /// A finalizer or a trap handler has waited in a fiber that polls, and its wait is over, when it gives control away: to raise in the
@@ -265,8 +265,8 @@ fn a_fiber_that_gives_control_away_though_its_wait_is_over_gets_it_again() {
         let slot = scheduled(&mut state, 1);
         state.enter(fiber(1)).unwrap();
         state.yield_now(slot);
-        let handlers = state.begin_turn(slot);
-        state.end_wait(handlers);
+        let handlers = state.fibers.begin_turn(slot);
+        state.fibers.end_wait(handlers);
         assert!(state.fibers.may_run(slot) && !state.is_queued(slot));
         give_control_away(&mut state, root, slot);
         assert_eq!(vec![slot], order(&mut state));

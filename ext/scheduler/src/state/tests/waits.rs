@@ -122,8 +122,8 @@ fn a_woken_fiber_that_is_killed_unwinds_when_its_turn_comes() {
     assert_eq!(None, state.kill(slot));
     assert_eq!(vec![slot], order(&mut state));
     assert_eq!(WaitStatus::Raise(Pending::Kill), state.poll_wait(slot));
-    assert!(!state.mark_killed(slot));
-    assert!(state.mark_killed(slot));
+    assert!(!state.fibers[slot].mark_killed());
+    assert!(state.fibers[slot].mark_killed());
 }
 
 #[test]
@@ -157,7 +157,7 @@ fn an_unblock_ends_a_block_and_nothing_else() {
 fn a_permit_ends_the_next_block() {
     let (mut state, _script) = open();
     let slot = scheduled(&mut state, 1);
-    state.grant_permit(slot);
+    state.fibers[slot].grant_permit();
     assert_eq!(None, state.begin_block(slot, false, None, None));
     assert_eq!(Some(None), state.begin_block(slot, false, None, None));
 }
@@ -184,7 +184,7 @@ fn a_block_in_a_forked_child_ends_with_its_unblock() {
     assert!(!state.is_blocked(token));
     end_wait(&mut state, slot);
     state.leave(slot);
-    assert_eq!(None, state.find(fiber(1)));
+    assert_eq!(None, state.fibers.find(fiber(1)));
 }
 
 // --- timeouts ----------------------------------------------------------------------------------------------------
@@ -243,9 +243,9 @@ fn an_interruption_without_a_limit_is_fired_by_hand_and_not_after_its_block() {
 fn a_fiber_that_is_being_killed_may_not_be_killed_again() {
     let (mut state, _script) = open();
     let slot = scheduled(&mut state, 1);
-    assert!(state.may_kill(slot));
-    state.mark_killed(slot);
-    assert!(!state.may_kill(slot));
+    assert!(state.fibers[slot].may_be_killed());
+    state.fibers[slot].mark_killed();
+    assert!(!state.fibers[slot].may_be_killed());
 }
 
 #[test]

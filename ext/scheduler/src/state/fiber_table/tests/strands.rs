@@ -123,7 +123,7 @@ fn a_turn_without_a_wait_covers_the_wait_in_whose_middle_it_begins() {
     assert!(fibers.queue(slot).is_some());
     fibers.end_wait(turn);
     assert_eq!(Some(wait), fibers.parked(slot));
-    let queued = fibers.get(slot).unwrap().queued;
+    let queued = fibers[slot].queued;
     assert!(!queued);
 }
 
@@ -135,7 +135,7 @@ fn a_kill_or_late_raise_in_the_middle_of_a_wait_is_not_lost_with_it() {
         (Pending::Kill, Pending::Kill),
     ] {
         let (mut fibers, slot, outer, inner) = nested(READINESS);
-        fibers.get_mut(slot).unwrap().put_back(pending);
+        fibers[slot].put_back(pending);
         fibers.wait_mut(outer).unwrap().exception = Some(OUTER);
         fibers.end_wait(inner);
         let own = WaitStatus::Raise(Pending::Raise(OUTER));
@@ -149,7 +149,7 @@ fn a_kill_or_late_raise_in_the_middle_of_a_wait_is_not_lost_with_it() {
 fn a_kill_from_before_the_handler_is_raised_in_it() {
     let (mut fibers, slot) = fiber();
     fibers.begin_wait(slot, BLOCK);
-    fibers.get_mut(slot).unwrap().put_back(Pending::Kill);
+    fibers[slot].put_back(Pending::Kill);
     fibers.begin_wait(slot, BLOCK);
     let kill = WaitStatus::Raise(Pending::Kill);
     assert_eq!(kill, fibers.poll_wait(slot));
@@ -166,7 +166,7 @@ fn a_timeout_around_code_is_raised_after_the_handler_that_has_interrupted_it() {
     fibers.cover_code(slot);
     assert_eq!(WaitStatus::Waiting, fibers.poll_wait(slot));
     fibers.end_wait(handlers);
-    assert!(!fibers.get(slot).unwrap().is_in_wait());
+    assert!(!fibers[slot].is_in_wait());
     fibers.begin_wait(slot, READINESS);
     assert_eq!(Some(OUTER), raised(&mut fibers, slot));
     assert_eq!(WaitStatus::Waiting, fibers.poll_wait(slot));
@@ -183,9 +183,9 @@ fn code_is_covered_until_the_timeout_of_the_handler_has_ended() {
     assert_eq!(Some(wait), fibers.expire(own));
     assert_eq!(Some(INNER), raised(&mut fibers, slot));
     fibers.end_wait(wait);
-    assert!(fibers.get(slot).unwrap().is_interrupted());
+    assert!(fibers[slot].is_interrupted());
     fibers.end_timeout(own);
-    assert!(!fibers.get(slot).unwrap().is_interrupted());
+    assert!(!fibers[slot].is_interrupted());
     fibers.begin_wait(slot, READINESS);
     assert_eq!(Some(OUTER), raised(&mut fibers, slot));
 }

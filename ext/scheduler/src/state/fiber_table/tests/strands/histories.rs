@@ -164,7 +164,7 @@ impl History {
             over, exception, ..
         }) = self.levels.last_mut()
         {
-            self.fibers.get_mut(self.slot).unwrap().kill();
+            self.fibers[self.slot].kill();
             let token = self.fibers.wait_token(self.slot);
             self.fibers.wake(token, WakeCause::Interrupted);
             *over = over.or(Some(WakeCause::Interrupted));
@@ -277,7 +277,7 @@ impl History {
             _ => None,
         };
         assert_eq!(expected, parked);
-        let record = self.fibers.get(self.slot).unwrap();
+        let record = &self.fibers[self.slot];
         assert_eq!(self.is_in_wait(), record.is_in_wait());
     }
 }
@@ -292,7 +292,7 @@ fn random_histories_are_those_of_a_stack() {
         while !history.levels.is_empty() {
             history.end();
         }
-        let record = history.fibers.get(history.slot).unwrap();
+        let record = &history.fibers[history.slot];
         assert!(record.strand().is_empty(), "nothing is left");
     }
 }
