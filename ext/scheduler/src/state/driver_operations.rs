@@ -38,7 +38,7 @@ impl State {
     /// Never where the driver carries out nothing.
     pub fn should_batch(&mut self) -> bool {
         match self.operations().map(|operations| operations.queued()) {
-            Some(0) if self.batching.take_direct() => false,
+            Some(0) if self.batching.is_direct() => false,
             Some(0) => self.queue.len() <= MAX_READY && self.has_ready_fiber(),
             queued => queued.is_some(),
         }

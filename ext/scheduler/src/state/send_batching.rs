@@ -1,41 +1,23 @@
 //! Whether sends are better queued in the driver than made directly.
 //!
-//! If at most three sends shared a turn, the next 64 are made directly, because a busy writer that gives up its turn
+//! If at most three sends shared a turn, those of the next 1,024 turns are made directly, because a busy writer that gives up its turn
 //! for each send costs more than it saves (`docs/measured.md`).
 
 /// With fewer queued sends in a turn than this there is nothing to gain, because each takes its fiber's turn away.
 const MIN_BATCH: u32 = 4;
 
-/// This many sends are made directly then, before a turn's sends are counted again. It doubles each time the batch is
-/// still too small, up to the longest.
-const SHORTEST_BACKOFF: u32 = 64;
-const LONGEST_BACKOFF: u32 = 1024;
+/// In this many turns sends are made directly then.
+const DIRECT_TURNS: u32 = 1024;
 
 /// Beside more ready fibers than this a send is made directly: a fiber that gives up its turn comes back when its stack has left the
 /// processor's caches, which costs more than the system call (`docs/measured.md`).
 pub const MAX_READY: usize = 128;
 
 /// How many sends share a turn, as far as that is worth knowing.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct SendBatching {
     queued_this_turn: u32,
-    /// Still to be made directly.
-    direct_left: u32,
-    /// Some were to be made directly when the turn began, so not all of its sends were counted.
-    is_partial: bool,
-    /// How many are to be made directly when next a turn has too few.
-    backoff: u32,
-}
-
-impl Default for SendBatching {
-    fn default() -> Self {
-        Self {
-            queued_this_turn: 0,
-            direct_left: 0,
-            is_partial: false,
-            backoff: SHORTEST_BACKOFF,
-        }
-    }
+    direct_turns: u32,
 }
 
 impl SendBatching {
@@ -44,68 +26,42 @@ impl SendBatching {
     }
 
     pub fn on_poll(&mut self) {
-        if self.queued_this_turn >= MIN_BATCH {
-            self.backoff = SHORTEST_BACKOFF;
-        } else if self.queued_this_turn > 0 && !self.is_partial {
-            self.direct_left = self.backoff;
-            self.backoff = LONGEST_BACKOFF.min(2 * self.backoff);
-        }
+        self.direct_turns = match self.queued_this_turn {
+            1..MIN_BATCH => DIRECT_TURNS,
+            _ => self.direct_turns.saturating_sub(1),
+        };
         self.queued_this_turn = 0;
-        self.is_partial = self.direct_left > 0;
     }
 
-    /// Whether this send is to be made directly, because too few shared a turn not long ago. Counts it.
-    pub fn take_direct(&mut self) -> bool {
-        let direct = self.direct_left > 0;
-        self.direct_left = self.direct_left.saturating_sub(1);
-        direct
+    /// Whether sends are made directly in this turn, because too few shared one not long ago.
+    pub fn is_direct(&self) -> bool {
+        self.direct_turns > 0
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{LONGEST_BACKOFF, MIN_BATCH, SHORTEST_BACKOFF, SendBatching};
+    use super::{DIRECT_TURNS, MIN_BATCH, SendBatching};
 
-    /// How many sends are made directly after turns with these numbers of queued sends.
-    fn direct_after(batching: &mut SendBatching, turns: &[u32]) -> u32 {
-        for queued in turns {
-            for _ in 0..*queued {
-                batching.on_queued();
-            }
+    /// In how many turns sends are made directly after one with this number of queued sends.
+    fn direct_turns_after(batching: &mut SendBatching, queued: u32) -> u32 {
+        for _ in 0..queued {
+            batching.on_queued();
+        }
+        batching.on_poll();
+        let mut turns = 0;
+        while batching.is_direct() {
+            turns += 1;
             batching.on_poll();
         }
-        std::iter::from_fn(|| batching.take_direct().then_some(()))
-            .count()
-            .try_into()
-            .unwrap()
+        turns
     }
 
     #[test]
-    fn a_full_batch_is_followed_by_more() {
+    fn after_a_small_batch_sends_are_made_directly_for_some_turns() {
         let mut batching = SendBatching::default();
-        assert_eq!(0, direct_after(&mut batching, &[MIN_BATCH, 0, MIN_BATCH]));
-    }
-
-    #[test]
-    fn small_batches_back_off_twice_as_long_each_time() {
-        let mut batching = SendBatching::default();
-        let mut expected = SHORTEST_BACKOFF;
-        for _ in 0..8 {
-            // The empty turn ends the one that was not counted whole.
-            assert_eq!(expected, direct_after(&mut batching, &[0, 1]));
-            expected = LONGEST_BACKOFF.min(2 * expected);
+        for (queued, direct) in [(MIN_BATCH, 0), (0, 0), (1, DIRECT_TURNS), (MIN_BATCH, 0)] {
+            assert_eq!(direct, direct_turns_after(&mut batching, queued));
         }
-        assert_eq!(0, direct_after(&mut batching, &[0, MIN_BATCH]));
-        assert_eq!(SHORTEST_BACKOFF, direct_after(&mut batching, &[1]));
-    }
-
-    #[test]
-    fn a_turn_that_was_not_counted_whole_decides_nothing() {
-        let mut batching = SendBatching::default();
-        batching.on_queued();
-        batching.on_poll();
-        batching.on_queued(); // the turn began with sends still to be made directly
-        batching.on_poll();
-        assert_eq!(SHORTEST_BACKOFF, direct_after(&mut batching, &[]));
     }
 }
