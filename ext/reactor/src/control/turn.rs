@@ -142,7 +142,7 @@ impl Scheduler {
             return Ok(());
         };
         let yielded = yield_gvl();
-        self.quota.after_yield(now, Instant::now());
+        self.quota.after_yield(Instant::now());
         yielded.or_else(|error| self.raise_in_root(slot, error))
     }
 

@@ -28,20 +28,24 @@ struct Account {
 impl GvlQuota {
     /// A poll: whether other threads get the GVL now.
     pub fn is_spent(&self, now: Instant) -> bool {
-        let mut account = match self.0.get() {
-            Some(account) if now.duration_since(account.last_poll) < VM_SWITCHED => account,
-            Some(account) => Account::after(now.duration_since(account.last_poll), now),
-            None => Account::after(Duration::ZERO, now),
+        let has_kept_it = |account: &Account| now.duration_since(account.last_poll) < VM_SWITCHED;
+        let Some(mut account) = self.0.get().filter(has_kept_it) else {
+            self.after_yield(now);
+            return false;
         };
         account.last_poll = now;
         self.0.set(Some(account));
         now.duration_since(account.since) >= account.quota
     }
 
-    /// Other threads could have the GVL from `then` on, and now it is ours again.
-    pub fn after_yield(&self, then: Instant, now: Instant) {
-        let theirs = now.duration_since(then);
-        self.0.set(Some(Account::after(theirs, now)));
+    /// Other threads could have the GVL since the last poll.
+    pub fn after_yield(&self, now: Instant) {
+        let last_poll = self.0.get().map_or(now, |account| account.last_poll);
+        self.0.set(Some(Account {
+            since: now,
+            quota: MIN_QUOTA.max(2 * now.duration_since(last_poll)),
+            last_poll: now,
+        }));
     }
 
     /// Other threads could have the GVL during a sleep. How long they wanted it before is remembered.
@@ -52,16 +56,6 @@ impl GvlQuota {
             ..account
         });
         self.0.set(account);
-    }
-}
-
-impl Account {
-    fn after(theirs: Duration, now: Instant) -> Self {
-        Self {
-            since: now,
-            quota: MIN_QUOTA.max(2 * theirs),
-            last_poll: now,
-        }
     }
 }
 
@@ -86,7 +80,8 @@ mod tests {
     fn the_quota_is_twice_what_other_threads_took() {
         let (quota, start) = (GvlQuota::default(), Instant::now());
         let back = start + Duration::from_millis(4);
-        quota.after_yield(start, back);
+        assert!(!quota.is_spent(start));
+        quota.after_yield(back);
         assert_eq!(Some(8), spent_after(&quota, back));
         let slept = back + Duration::from_millis(9);
         quota.after_sleep(slept);
