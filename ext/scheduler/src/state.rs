@@ -15,9 +15,7 @@
 //! | `watching`       | watchers: waits that no fiber makes |
 //! | `observation`    | counters, rows, traces |
 
-pub mod awaited_jobs;
 mod control;
-mod counters;
 pub mod descriptor_pins;
 pub mod driver_operations;
 pub mod event_loop;
@@ -26,7 +24,6 @@ pub mod fiber_lifecycle;
 mod fiber_table;
 pub mod gvl_quota;
 pub mod interruption;
-pub mod lent_buffers;
 pub mod object_ref;
 pub mod observation;
 pub mod pool_work;
@@ -38,27 +35,26 @@ pub mod time_slice;
 pub mod token_mark;
 pub mod trace;
 mod turn;
-pub mod unpolled_waits;
 pub mod wait;
 pub mod wait_registration;
 mod watchers;
 pub mod watching;
-pub mod write_latency;
 
-use awaited_jobs::AwaitedJobs;
+use std::{any::Any, sync::Arc, time::Instant};
+
+use reactor::Token;
+
 use control::Control;
-use counters::Counters;
 use descriptor_pins::DescriptorPins;
 use event_loop::EventLoop;
 use fiber_table::FiberTable;
-use lent_buffers::LentBuffers;
 use object_ref::ObjectRef;
+use observation::Counters;
 use ready_queue::ReadyQueue;
 use send_batching::SendBatching;
+use slab::Slab;
 use trace::Trace;
-use unpolled_waits::UnpolledWaits;
 use watchers::Watchers;
-use write_latency::WriteLatency;
 
 /// Everything a scheduler knows. See the module's table.
 #[derive(Debug, Default)]
@@ -67,12 +63,18 @@ pub struct State {
     pub fibers: FiberTable,
     queue: ReadyQueue,
     watchers: Watchers,
-    unpolled: UnpolledWaits,
+    /// Waits for urgent data of files that the kernel does not poll, by their descriptors. A file can always be read and written, but it
+    /// has no urgent data, so no event of the kernel ends such a wait.
+    unpolled: Vec<(i32, Token)>,
     control: Control,
     pub pins: DescriptorPins,
-    pub buffers: LentBuffers,
-    pub jobs: AwaitedJobs,
-    pub write_latency: WriteLatency,
+    /// A clone of it is with each worker that reads a file into a buffer of Ruby's.
+    pub lent_buffers: Arc<()>,
+    /// The jobs of the pool that fibers wait for. The frame of a fiber does not own its job, because a fiber that the end of the
+    /// scheduler abandons does not return: nothing would drop it.
+    jobs: Slab<Box<dyn Any + Send>, 0>,
+    /// Small writes to files are likely to take long until then.
+    writes_are_slow_until: Option<Instant>,
     batching: SendBatching,
     counters: Counters,
     /// Kept while a trace is on.

@@ -136,13 +136,13 @@ impl Scheduler {
 
     /// Releases a pin, and wakes the closers that may close the descriptor now.
     pub fn unpin(&self, pin: Pin) {
-        self.state_mut().unpin(pin);
+        self.state_mut().pins.unpin(pin);
         self.push_to_closers();
     }
 
     fn push_to_closers(&self) {
         loop {
-            let queue = self.state_mut().take_queue_of_closer();
+            let queue = self.state_mut().release_closers();
             let Some(queue) = queue else { break };
             let queue = queue.value();
             let nil = Ruby::get_with(queue).qnil().as_value();

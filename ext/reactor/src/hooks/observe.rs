@@ -95,14 +95,14 @@ pub fn stop_trace(ruby: &Ruby, this: Obj<Scheduler>) -> Result<(u64, Births, RAr
         return Err(runtime_error("nothing is being traced"));
     };
     let rows = ruby.ary_new_capa(recording.moments.len());
-    for moment in &recording.moments {
+    for (event, nanoseconds, of) in &recording.moments {
         rows.push((
-            ruby.to_symbol(moment.event.name()),
-            moment.nanoseconds,
-            moment.fiber,
-            ruby.to_symbol(moment.hook),
-            single_io_number(moment.io_number),
-            moment.events,
+            ruby.to_symbol(event.name()),
+            *nanoseconds,
+            of.fiber,
+            ruby.to_symbol(of.hook),
+            single_io_number(of.io_number),
+            of.events,
         ))?;
     }
     Ok((recording.lost, recording.births, rows))

@@ -246,9 +246,9 @@ impl FileTransfer<'_> {
         let Some(mut buffer) = self.transfer.sendable(self.done, wanted)? else {
             return Ok(None);
         };
-        let guard = self.scope.scheduler.state().buffers.lend();
+        let lent = self.scope.scheduler.state().lent_buffers.clone();
         let answer = self.on_worker(class, move || {
-            let _guard = guard;
+            let _lent = lent;
             buffer.with_writable(|bytes| read_into(descriptor, bytes, position))
         })?;
         Ok(Some(self.ended(answer, wanted, room)))
@@ -288,7 +288,7 @@ impl FileTransfer<'_> {
     /// Whether small writes are likely to be done at once.
     fn is_quick_write(&self, room: usize) -> bool {
         let state = self.scope.scheduler.state();
-        room <= INLINE_WRITE_MAX && state.write_latency.is_quick(Instant::now())
+        room <= INLINE_WRITE_MAX && state.is_write_quick(Instant::now())
     }
 
     fn write_here(&mut self) -> Result<Step, Error> {
@@ -300,11 +300,7 @@ impl FileTransfer<'_> {
             |bytes| file::write(BLOCKING, descriptor, bytes, position),
         )?;
         let took = start.elapsed();
-        self.scope
-            .scheduler
-            .state_mut()
-            .write_latency
-            .record(took, start);
+        self.scope.scheduler.state_mut().record_write(start, took);
         Ok(self.ended(answer, room, room))
     }
 

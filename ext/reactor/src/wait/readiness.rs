@@ -5,7 +5,8 @@ use std::time::Duration;
 use magnus::Error;
 use reactor::{Attempt, CachedReadiness, Deadline, Interest, Ready};
 use reactor_scheduler::state::{
-    unpolled_waits::UnpolledWaits, wait::WakeCause, wait_registration::Watch,
+    wait::WakeCause,
+    wait_registration::{Watch, ready_if_unpolled},
 };
 
 use crate::{
@@ -38,7 +39,7 @@ pub fn wait_until_ready(
     let deadline = scope.scheduler.state().event_loop.deadline(timeout);
     loop {
         let Some((ready, cause)) = wait_once(scope, io, interest, deadline)? else {
-            return Ok(Some(UnpolledWaits::ready(interest)));
+            return Ok(Some(ready_if_unpolled(interest)));
         };
         if io.io.is_closed() {
             return Err(closed_elsewhere());

@@ -89,7 +89,7 @@ fn wait_for_end<T: Send + 'static>(
     io_number: u64,
     job: Job<T>,
 ) -> Result<Outcome<T>, Error> {
-    let mut kept = scope.scheduler.state_mut().jobs.keep(job);
+    let mut kept = scope.scheduler.state_mut().keep_job(job);
     let mut raised = None;
     let outcome = loop {
         if let Err(error) = scope.scheduler.park(scope.slot) {
@@ -97,7 +97,7 @@ fn wait_for_end<T: Send + 'static>(
             let is_unwinding = is_unwinding(&error);
             raised = Some(error);
             // To cancel it drops the work, which is foreign code, so nothing is borrowed meanwhile.
-            let job = scope.scheduler.state_mut().jobs.take(&kept);
+            let job = scope.scheduler.state_mut().take_job::<T>(kept);
             let Some(mut job) = job else {
                 break Outcome::Dropped;
             };
@@ -107,19 +107,19 @@ fn wait_for_end<T: Send + 'static>(
             if is_unwinding {
                 break job.wait();
             }
-            kept = scope.scheduler.state_mut().jobs.keep(job);
+            kept = scope.scheduler.state_mut().keep_job(job);
         }
         let mut state = scope.scheduler.state_mut();
-        let outcome = match state.jobs.get(&kept) {
+        let outcome = match state.job::<T>(kept) {
             Some(job) => job.take(),
             None => Some(Outcome::Dropped), // the scheduler was closed
         };
         if let Some(outcome) = outcome {
             break outcome;
         }
-        state.wait_on_job(scope.slot, io_number, &kept);
+        state.wait_on_job::<T>(scope.slot, io_number, kept);
     };
-    let job = scope.scheduler.state_mut().jobs.take(&kept);
+    let job = scope.scheduler.state_mut().take_job::<T>(kept);
     drop(job);
     raised.map_or(Ok(outcome), Err)
 }

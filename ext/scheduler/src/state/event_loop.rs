@@ -3,6 +3,7 @@
 use std::{
     mem::take,
     sync::{Arc, Weak},
+    thread,
     time::{Duration, Instant},
 };
 
@@ -183,10 +184,13 @@ impl State {
     /// that never go on.
     pub fn close(&mut self) -> impl FnOnce() + Send + use<> {
         let reactor = self.event_loop.close();
-        let (buffers, jobs) = (take(&mut self.buffers), take(&mut self.jobs));
+        let (buffers, jobs) = (take(&mut self.lent_buffers), take(&mut self.jobs));
         move || {
             drop(reactor);
-            buffers.wait_until_returned();
+            while Arc::strong_count(&buffers) > 1 {
+                thread::sleep(Duration::from_millis(1)); // a fiber has been abandoned in the middle of a read
+            }
+            drop(buffers); // the last one: what the workers have done happens before
             drop(jobs);
         }
     }
@@ -198,10 +202,7 @@ impl State {
         let advances = time.holds == 0
             && self.is_idle()
             && self.event_loop.reactor.as_ref()?.timers() > 0
-            && !self
-                .fibers
-                .records()
-                .any(|record| record.wait.goes_on() && record.wait.hook() == WaitHook::Other);
+            && self.parked_in(WaitHook::Other) == 0;
         advances.then_some(time.settle)
     }
 

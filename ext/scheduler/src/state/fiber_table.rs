@@ -52,10 +52,8 @@ impl FiberTable {
     // --- which fibers there are ----------------------------------------------------------------------------------
 
     /// Fibers that are parked.
-    pub fn parked_count(&self) -> usize {
-        self.records()
-            .filter(|record| record.wait.goes_on())
-            .count()
+    pub fn all_parked(&self) -> impl Iterator<Item = &FiberRecord> + '_ {
+        self.records().filter(|record| record.wait.goes_on())
     }
 
     /// Fibers made by `Fiber.schedule` that have not finished.

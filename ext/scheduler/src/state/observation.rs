@@ -8,9 +8,26 @@ use crate::state::{
     State,
     fiber::{FiberRecord, Slot},
     object_ref::ObjectRef,
-    trace::TraceEvent,
+    trace::{Subject, TraceEvent},
     wait::{FiberState, WaitHook},
 };
+
+/// Counters of a scheduler, beside those of the core.
+#[derive(Debug, Default)]
+pub struct Counters {
+    pub fibers: u64,
+    pub parks: u64,
+    pub switches: u64,
+    pub turns: u64,
+    pub sleeps: u64,
+    pub wakeups: u64,
+    /// Milliseconds of garbage collection during sleeps.
+    pub gc_asleep: u64,
+    /// Sends that were queued for the driver.
+    pub queued: u64,
+    /// Reads and syncs of files that were given to the driver.
+    pub carried: u64,
+}
 
 /// What one fiber does.
 #[derive(Clone, Copy, Debug)]
@@ -52,11 +69,22 @@ fn nanoseconds(duration: Duration) -> u64 {
 impl State {
     /// Each counter with its name.
     pub fn statistics(&self) -> Vec<(&'static str, u64)> {
-        let mut rows = self.counters.rows();
-        rows.push(("live", self.fibers.live() as u64));
-        rows.push(("parked", self.fibers.parked_count() as u64));
-        rows.push(("ready", self.queue.len() as u64));
-        rows.extend(self.waiting_rows());
+        let counters = &self.counters;
+        let mut rows = vec![
+            ("fibers", counters.fibers),
+            ("parks", counters.parks),
+            ("switches", counters.switches),
+            ("turns", counters.turns),
+            ("sleeps", counters.sleeps),
+            ("wakeups", counters.wakeups),
+            ("gc_asleep_ns", counters.gc_asleep * 1_000_000),
+            ("queued", counters.queued),
+            ("carried", counters.carried),
+            ("live", self.fibers.live() as u64),
+            ("parked", self.fibers.all_parked().count() as u64),
+            ("ready", self.queue.len() as u64),
+        ];
+        rows.extend(WaitHook::ALL.map(|hook| (hook.waiting_name(), self.parked_in(hook))));
         rows.push(("watchers", self.watchers.records().len() as u64));
         if let Some(reactor) = self.event_loop.reactor.as_ref() {
             rows.push(("timers", reactor.timers() as u64));
@@ -71,16 +99,10 @@ impl State {
         rows
     }
 
-    /// How many fibers are parked in each hook.
-    fn waiting_rows(&self) -> [(&'static str, u64); WaitHook::ALL.len()] {
-        let mut rows = WaitHook::ALL.map(|hook| (hook.waiting_name(), 0));
-        for record in self.fibers.records().filter(|record| record.wait.goes_on()) {
-            let place = WaitHook::ALL
-                .iter()
-                .position(|hook| *hook == record.wait.hook());
-            rows[place.unwrap_or_default()].1 += 1;
-        }
-        rows
+    /// How many fibers are parked in this hook.
+    pub(super) fn parked_in(&self, hook: WaitHook) -> u64 {
+        let parked = self.fibers.all_parked();
+        parked.filter(|record| record.wait.hook() == hook).count() as u64
     }
 
     /// The lengths of turns, the latenesses of timers, and how long jobs of the pool were queued. Empty once closed.
@@ -118,9 +140,8 @@ impl State {
     /// The hooks that fibers are parked in, each once. A watcher counts as a fiber that waits for readiness.
     pub fn wait_hooks(&self) -> impl Iterator<Item = WaitHook> + '_ {
         WaitHook::ALL.into_iter().filter(move |hook| {
-            let mut records = self.fibers.records();
             let is_watched = *hook == WaitHook::Io && !self.watchers.is_empty();
-            is_watched || records.any(|record| record.wait.hook() == *hook && record.wait.goes_on())
+            is_watched || self.parked_in(*hook) > 0
         })
     }
 
@@ -128,7 +149,8 @@ impl State {
     /// is no fiber that could be held up.
     pub fn progress_count(&self) -> Option<u64> {
         let is_idle = self.event_loop.is_sleeping || self.fibers.live() == 0;
-        (!is_idle).then(|| self.counters.progress())
+        let counters = &self.counters;
+        (!is_idle).then(|| counters.fibers + counters.parks + counters.switches + counters.turns)
     }
 
     /// The fiber that has control as far as the scheduler gave it; `None` if it does not know the fiber.
@@ -156,9 +178,13 @@ impl State {
     #[cold]
     fn record_event(&mut self, event: TraceEvent, slot: Option<Slot>) {
         let Some(trace) = &mut self.trace else { return };
-        match slot {
-            Some(slot) => trace.fiber(event, &self.fibers[slot]),
-            None => trace.turn(event),
-        }
+        let record = slot.map(|slot| &self.fibers[slot]);
+        let subject = record.map(|FiberRecord { fiber, wait, .. }| Subject {
+            fiber: fiber.address(),
+            hook: wait.hook().name(),
+            io_number: wait.io_number(),
+            events: wait.events(),
+        });
+        trace.push(event, subject.unwrap_or_default());
     }
 }

@@ -2,9 +2,7 @@
 
 use std::time::Instant;
 
-use crate::state::{
-    fiber::FiberRecord, object_ref::ObjectRef, wait::WaitHook, watchers::WatcherRecord,
-};
+use crate::state::object_ref::ObjectRef;
 
 /// An event in the life of a fiber or of the loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,10 +41,9 @@ impl TraceEvent {
     }
 }
 
-#[derive(Clone, Copy, Debug)]
-pub struct Moment {
-    pub event: TraceEvent,
-    pub nanoseconds: u64,
+/// What an event happens to.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Subject {
     /// The fiber's address, or the watcher's; 0 for the loop.
     pub fiber: usize,
     pub hook: &'static str,
@@ -59,7 +56,8 @@ pub struct Moment {
 pub struct Trace {
     start: Instant,
     limit: usize,
-    pub moments: Vec<Moment>,
+    /// With nanoseconds since the beginning.
+    pub moments: Vec<(TraceEvent, u64, Subject)>,
     /// Fibers made meanwhile, by their addresses, and where.
     pub births: Vec<(usize, String)>,
     /// How many moments were left out.
@@ -77,28 +75,6 @@ impl Trace {
         }
     }
 
-    /// Something happens to a fiber.
-    pub fn fiber(&mut self, event: TraceEvent, record: &FiberRecord) {
-        let of_wait = (record.wait.io_number(), record.wait.events());
-        self.push(
-            event,
-            record.fiber.address(),
-            record.wait.hook().name(),
-            of_wait,
-        );
-    }
-
-    /// Something happens to the loop.
-    pub fn turn(&mut self, event: TraceEvent) {
-        self.push(event, 0, "", (0, 0));
-    }
-
-    /// Something happens to a watcher.
-    pub fn watcher(&mut self, event: TraceEvent, record: &WatcherRecord, events: u8) {
-        let of_wait = (record.io_number, events);
-        self.push(event, record.object.address(), WaitHook::Io.name(), of_wait);
-    }
-
     /// A fiber is made.
     pub fn birth(&mut self, fiber: ObjectRef, place: String) {
         if self.births.len() < self.limit {
@@ -108,46 +84,35 @@ impl Trace {
 
     pub fn size(&self) -> usize {
         let places = self.births.iter().map(|(_, place)| place.capacity());
-        self.moments.capacity() * size_of::<Moment>()
+        self.moments.capacity() * size_of::<(TraceEvent, u64, Subject)>()
             + self.births.capacity() * size_of::<(usize, String)>()
             + places.sum::<usize>()
     }
 
-    fn push(
-        &mut self,
-        event: TraceEvent,
-        fiber: usize,
-        hook: &'static str,
-        (io_number, events): (u64, u8),
-    ) {
+    /// Something happens to a fiber, a watcher or the loop.
+    pub fn push(&mut self, event: TraceEvent, of: Subject) {
         if self.moments.len() == self.limit {
             self.lost += 1;
             return;
         }
-        self.moments.push(Moment {
-            event,
-            nanoseconds: self.start.elapsed().as_nanos() as u64,
-            fiber,
-            hook,
-            io_number,
-            events,
-        });
+        let nanoseconds = self.start.elapsed().as_nanos() as u64;
+        self.moments.push((event, nanoseconds, of));
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Trace, TraceEvent};
+    use super::{Subject, Trace, TraceEvent};
     use crate::state::object_ref::ObjectRef;
 
     #[test]
     fn what_does_not_fit_is_counted() {
         let mut trace = Trace::new(2);
         for event in [TraceEvent::Turn, TraceEvent::Turned, TraceEvent::Sleep] {
-            trace.turn(event);
+            trace.push(event, Subject::default());
         }
         trace.birth(ObjectRef::new(8), "a:1".to_owned());
-        let names: Vec<_> = trace.moments.iter().map(|m| m.event.name()).collect();
+        let names: Vec<_> = trace.moments.iter().map(|moment| moment.0.name()).collect();
         assert_eq!(
             (vec!["turn".into(), "turned".into()], 1),
             (names, trace.lost)

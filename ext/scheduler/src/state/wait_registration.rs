@@ -11,7 +11,6 @@ use crate::state::{
     fiber::Slot,
     object_ref::ObjectRef,
     strand::TimeoutError,
-    unpolled_waits::UnpolledWaits,
     wait::{Purpose, SEVERAL, WakeCause},
 };
 
@@ -29,6 +28,11 @@ pub enum ReadinessWait {
     Polled(WaitId),
     /// The kernel does not poll the file, and has no event for it.
     Unpolled,
+}
+
+/// The events for which a descriptor that the kernel does not poll is ready.
+pub fn ready_if_unpolled(interest: Interest) -> Interest {
+    interest.without(Interest::PRIORITY).unwrap_or(interest)
 }
 
 /// The registrations of one wait, to be undone when it is over.
@@ -70,8 +74,8 @@ impl State {
         };
         match reactor.wait(watch.descriptor, watch.owner_id, watch.interest, token)? {
             Wait::Pending(wait) => Ok(Some(ReadinessWait::Polled(wait))),
-            Wait::Ready(interest) if UnpolledWaits::is_endless(interest) => {
-                self.unpolled.insert(watch.descriptor, token);
+            Wait::Ready(Interest::PRIORITY) => {
+                self.unpolled.push((watch.descriptor, token));
                 Ok(Some(ReadinessWait::Unpolled))
             }
             Wait::Ready(_) => Ok(None),
@@ -82,7 +86,7 @@ impl State {
     pub(super) fn unregister(&mut self, token: Token, wait: ReadinessWait) -> Ready {
         match (wait, self.event_loop.reactor.as_mut()) {
             (ReadinessWait::Polled(wait), Some(reactor)) => return reactor.end(wait),
-            (ReadinessWait::Unpolled, _) => self.unpolled.remove(token),
+            (ReadinessWait::Unpolled, _) => self.unpolled.retain(|(_, other)| *other != token),
             _ => {}
         }
         Ready::EMPTY
@@ -171,7 +175,12 @@ impl State {
     pub(super) fn waiters(&self, descriptor: i32) -> Vec<Token> {
         let reactor = self.event_loop.reactor.as_ref();
         let mut tokens = reactor.map_or_else(Vec::new, |reactor| reactor.waiters(descriptor));
-        tokens.extend(self.unpolled.tokens(descriptor));
+        let unpolled = self.unpolled.iter();
+        tokens.extend(
+            unpolled
+                .filter(|wait| wait.0 == descriptor)
+                .map(|wait| wait.1),
+        );
         tokens
     }
 

@@ -8,9 +8,9 @@ use crate::state::{
     State,
     fiber::Slot,
     object_ref::ObjectRef,
-    trace::TraceEvent,
-    unpolled_waits::UnpolledWaits,
-    wait_registration::{ReadinessWait, Watch},
+    trace::{Subject, TraceEvent},
+    wait::WaitHook,
+    wait_registration::{ReadinessWait, Watch, ready_if_unpolled},
     watchers::{WatcherProgress, WatcherRecord},
 };
 
@@ -77,7 +77,7 @@ impl State {
                 if wait.is_some() {
                     self.begin_waiting(token, wait, new.limit);
                 } else {
-                    self.make_due(token, Some(UnpolledWaits::ready(interest)));
+                    self.make_due(token, Some(ready_if_unpolled(interest)));
                 }
                 Ok(begun)
             }
@@ -179,7 +179,13 @@ impl State {
     /// Records what happens to a watcher, if a trace is on.
     fn trace_watcher(&mut self, event: TraceEvent, token: Token, events: u8) {
         if let (Some(trace), Some(record)) = (&mut self.trace, self.watchers.records().get(token)) {
-            trace.watcher(event, record, events);
+            let subject = Subject {
+                fiber: record.object.address(),
+                hook: WaitHook::Io.name(),
+                io_number: record.io_number,
+                events,
+            };
+            trace.push(event, subject);
         }
     }
 

@@ -1,13 +1,16 @@
 //! Pins, virtual time, deadlocks, marking, and what observers see.
 
-use std::{sync::mpsc, time::Duration};
+use std::{
+    sync::mpsc,
+    time::{Duration, Instant},
+};
 
 use reactor::WorkClass;
 
 use super::{
     ERROR, HOUR, NIL, OTHER_ERROR, block, end_wait, fiber, open, order, park_on, scheduled,
 };
-use crate::state::{object_ref::ObjectRef, trace::Trace, wait::WaitHook};
+use crate::state::{State, object_ref::ObjectRef, trace::Trace, wait::WaitHook};
 
 // --- jobs, pins, virtual time, garbage ---------------------------------------------------------------------------
 
@@ -20,12 +23,42 @@ fn the_end_of_the_scheduler_drops_the_jobs_of_fibers_that_never_go_on() {
     let job = state.begin_job(slot, 0, |pool, token| {
         pool.submit(token, WorkClass::Disk, work)
     });
-    let job = state.jobs.keep(job.unwrap());
+    let kept = state.keep_job(job.unwrap());
     state.close()();
     let left = dropped.recv_timeout(Duration::from_secs(60));
     assert_eq!(Err(mpsc::RecvTimeoutError::Disconnected), left);
-    assert!(state.jobs.get(&job).is_none());
-    assert!(state.jobs.take(&job).is_none());
+    assert!(state.job::<mpsc::Sender<()>>(kept).is_none());
+    assert!(state.take_job::<mpsc::Sender<()>>(kept).is_none());
+}
+
+#[test]
+fn the_end_of_the_scheduler_waits_for_every_buffer_that_a_worker_fills() {
+    let (mut state, _script) = open();
+    let lent = [state.lent_buffers.clone(), state.lent_buffers.clone()];
+    let (sender, closed) = mpsc::channel();
+    let close = state.close();
+    let thread = std::thread::spawn(move || {
+        close();
+        sender.send(()).unwrap();
+    });
+    for buffer in lent {
+        assert!(closed.try_recv().is_err());
+        drop(buffer);
+    }
+    assert_eq!(Ok(()), closed.recv());
+    thread.join().unwrap();
+}
+
+#[test]
+fn a_slow_write_is_remembered_a_hundred_times_as_long() {
+    let (mut state, now) = (State::default(), Instant::now());
+    let after = |milliseconds| now + Duration::from_millis(milliseconds);
+    assert!(state.is_write_quick(now));
+    state.record_write(now, Duration::from_millis(2));
+    assert!(!state.is_write_quick(after(199)));
+    assert!(state.is_write_quick(after(200)));
+    state.record_write(now, Duration::from_micros(10));
+    assert!(state.is_write_quick(now));
 }
 
 #[test]
@@ -35,7 +68,8 @@ fn the_last_unpin_wakes_a_closing_fiber() {
     assert!(!state.begin_wait_for_unpin(closer, 5));
     state.pins.pin((5, worker));
     assert!(state.begin_wait_for_unpin(closer, 5));
-    state.unpin((5, worker));
+    state.pins.unpin((5, worker));
+    assert_eq!(None, state.release_closers());
     assert!(!state.pins.is_pinned(5));
     assert_eq!(vec![closer], order(&mut state));
 }
@@ -59,7 +93,8 @@ fn virtual_time_advances_only_when_no_fiber_can_run() {
     state.pins.pin((5, worker));
     assert!(state.begin_wait_for_unpin(worker, 5));
     assert_eq!(None, state.settle_before_advance(), "work goes on");
-    state.unpin((5, worker));
+    state.pins.unpin((5, worker));
+    state.release_closers();
     assert_eq!(vec![worker], order(&mut state));
     end_wait(&mut state, worker);
     state.event_loop.hold_clock(true);
@@ -136,6 +171,6 @@ fn a_trace_tells_what_happened_to_a_fiber() {
     state.after_park(wait);
     state.end_fiber(fiber(1));
     let moments = state.trace.take().unwrap().moments;
-    let names: Vec<_> = moments.iter().map(|moment| moment.event.name()).collect();
+    let names: Vec<_> = moments.iter().map(|moment| moment.0.name()).collect();
     assert_eq!(["park", "ready", "control", "unpark", "end"], names[..]);
 }
