@@ -82,25 +82,23 @@ class TestRun < ReactorTest
     end
   end
 
-  # The kinds of exceptions, before the first wait and after it.
-  [RuntimeError, NotImplementedError, SystemExit, Interrupt, NoMemoryError, Class.new(Exception)].each_with_index do |kind, number|
-    %i[before after].each do |moment|
-      define_method("test_an_error_#{number}_#{moment}_the_first_wait_is_raised_unchanged_and_the_other_fibers_are_cancelled") do
-        log = []
-        error = kind.new("own")
-        raised = assert_raises(kind) do
-          on_a_thread do
-            Reactor.run do
-              Fiber.schedule { begin; Thread::Queue.new.pop; ensure; sleep 0.001; log << :ensured; end }
-              sleep 0 if moment == :after
-              raise error
-            end
+  # Each class of error at each moment: the rows of Reactor.run in callbacks.rb.
+  def test_an_error_is_raised_unchanged_and_the_other_fibers_are_cancelled
+    [-> {}, -> { sleep 0 }].product([RuntimeError, Interrupt]) do |before, kind|
+      log = []
+      error = kind.new("own")
+      raised = assert_raises(kind) do
+        on_a_thread do
+          Reactor.run do
+            Fiber.schedule { begin; Thread::Queue.new.pop; ensure; sleep 0.001; log << :ensured; end }
+            before.call
+            raise error
           end
         end
-        assert_same error, raised
-        assert_nil error.cause
-        assert_equal [:ensured], log
       end
+      assert_same error, raised
+      assert_nil error.cause
+      assert_equal [:ensured], log
     end
   end
 
@@ -133,37 +131,6 @@ class TestRun < ReactorTest
     assert_raises(LocalJumpError) { on_a_thread { Reactor.run { sleep 0; return 5 } } }
     assert_raises(UncaughtThrowError) { on_a_thread { catch(:tag) { Reactor.run { throw :tag } } } }
     assert_equal 5, on_a_thread { Reactor.run { next 5 } }
-  end
-
-  ENDS = {
-    raise: ->(thread) { thread.raise(IOError, "from outside") },
-    interrupt: ->(thread) { thread.raise(Interrupt, "from outside") },
-    kill: ->(thread) { thread.kill }
-  }.freeze
-
-  ENDS.each do |name, finish|
-    define_method("test_the_scheduler_is_gone_after_a_#{name}_from_another_thread") do
-      log = []
-      waits = Thread::Queue.new
-      thread = Thread.new do
-        Thread.current.report_on_exception = false
-        Reactor.run do
-          Fiber.schedule { begin; Thread::Queue.new.pop; ensure; sleep 0.001; log << :fiber; end }
-          waits << Fiber.scheduler
-          Thread::Queue.new.pop
-        ensure
-          sleep 0.001
-          log << :block
-        end
-      ensure
-        log << Fiber.scheduler
-      end
-      until_parked(waits.pop, 2)
-      finish.call(thread)
-      ended = outcome { join_or_fail(thread, TEST_TIMEOUT); thread.value }
-      assert_equal [%i[block fiber], nil], [log.first(2).sort, log.last]
-      assert_equal({ raise: [:raised, IOError], interrupt: [:raised, Interrupt], kill: [:value, nil] }[name], ended)
-    end
   end
 
   def test_it_runs_again_and_again_on_the_same_thread
