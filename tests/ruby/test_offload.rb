@@ -108,25 +108,33 @@ class TestOffload < ReactorTest
     end
   end
 
-  STATE_OF_A_JOB = -> { [Thread.current.keys, Fiber.current.storage.to_h, Thread.current.thread_variable_get(:kept), Thread.current.name] }
+  STATE_OF_A_JOB = lambda do
+    thread = Thread.current
+    [thread.keys, Fiber.current.storage.to_h, thread.thread_variable_get(:kept), thread.name, thread.priority, thread.report_on_exception, thread.abort_on_exception]
+  end
 
   def set_state_of_a_job
-    Thread.current[:user] = "A"
-    Thread.current.thread_variable_set(:kept, "A")
+    thread = Thread.current
+    thread[:user] = "A"
+    thread.thread_variable_set(:kept, "A")
+    thread.name = "A"
+    thread.priority = 1
+    thread.report_on_exception = true
+    thread.abort_on_exception = true
   end
 
   def test_a_job_finds_only_thread_variables_of_an_earlier_one
     in_fiber(workers: 1) do |scheduler|
-      assert_equal [[], {}, nil, "reactor worker"], scheduler.offload(&STATE_OF_A_JOB)
+      assert_equal [[], {}, nil, "reactor worker", 0, false, false], scheduler.offload(&STATE_OF_A_JOB)
       [-> { }, -> { raise "fails" }, -> { throw :nowhere }].each do |ending|
         scheduler.offload { set_state_of_a_job; ending.call } rescue nil
-        assert_equal [[], {}, "A", "reactor worker"], scheduler.offload(&STATE_OF_A_JOB)
+        assert_equal [[], {}, "A", "reactor worker", 0, false, false], scheduler.offload(&STATE_OF_A_JOB)
       end
       begun = Thread::Queue.new
       fiber = Fiber.schedule(storage: { number: 1 }) { scheduler.offload { set_state_of_a_job; begun << true; sleep } rescue nil }
       begun.pop
       fiber.raise("stop")
-      assert_equal [[], {}, "A", "reactor worker"], scheduler.offload(&STATE_OF_A_JOB)
+      assert_equal [[], {}, "A", "reactor worker", 0, false, false], scheduler.offload(&STATE_OF_A_JOB)
       assert_equal 1, scheduler.stats[:offload_threads]
     end
   end

@@ -16,8 +16,9 @@ module Reactor
     #
     # On a thread, the block has a copy of its caller's fiber storage: what it writes there is lost when it ends. It does not see the
     # thread variables and fiber-local variables (`Thread#[]`) of its caller. A later block may get the same thread. It finds the
-    # thread variables that earlier ones have set there, which suits a connection per thread, but no fiber-local variables. In the
-    # calling fiber the block has all that is the fiber's, and what it writes into the storage stays there.
+    # thread variables that earlier ones have set there, which suits a connection per thread; fiber-local variables, name, priority,
+    # `report_on_exception` and `abort_on_exception` are reset. In the calling fiber the block has all that is the fiber's, and what it
+    # writes into the storage stays there.
     #
     # @return what the block returns
     # @raise what the block raises

@@ -14,7 +14,7 @@ module Reactor
   # refer to memory on the fiber's stack.
   #
   # A worker has no fiber storage of its own. During a job it has a copy of that of the job's fiber. Of what the job sets on the
-  # thread, fiber-local variables do not stay for the next one.
+  # thread, only thread variables stay for the next one.
   #
   # A worker goes on after an error of its job, and after one that another thread raises in it between two jobs. A worker that is killed
   # is replaced.
@@ -90,6 +90,7 @@ module Reactor
       ensure
         @error = ThreadError.new("the worker was killed") if @killed
         @end.close
+        Thread.pass until @settled || !@cancelled
       end
 
       # Whether the work has forked, and this is the child.
@@ -117,12 +118,15 @@ module Reactor
         end
       end
 
-      # If the job ends meanwhile, the worker ignores the interrupt: see {WorkerPool#next_job}.
+      # A worker that ends the job meanwhile waits until this is settled, and ignores the interrupt: see {WorkerPool#next_job}. Otherwise it
+      # would hit the next job.
       def cancel
-        return if @cancelled || @end.closed? || drop
+        return if @cancelled || drop
 
         @cancelled = true
-        @worker.raise(Cancelled)
+        @worker.raise(Cancelled) unless @end.closed?
+      ensure
+        @settled = true
       end
     end
     private_constant :Job
@@ -189,10 +193,9 @@ module Reactor
     end
 
     def run_jobs
-      Thread.current.name = NAME
-      Thread.current.report_on_exception = false
+      priority = Thread.current.priority
       Internal.lengthen_time_slice
-      nil while run_next_job
+      nil while run_next_job(priority)
     ensure
       @threads.delete(Thread.current)
       start_worker_if_needed unless @jobs.empty?
@@ -201,12 +204,21 @@ module Reactor
     # A method of its own, so that an idle worker keeps no job alive.
     #
     # @return [Boolean] whether there may be another one
-    def run_next_job
-      VM.replace_storage(nil) # the last job's, or that of the fiber which happened to start the thread
-      Thread.current.keys.each { |key| Thread.current[key] = nil }
+    def run_next_job(priority)
+      reset(Thread.current, priority)
       job = next_job or return false
       job.perform
       !job.last?
+    end
+
+    # Undoes what the last job has set, and drops the storage of the fiber which happened to start the thread. Thread variables
+    # stay: they are for what lives as long as the thread, such as a connection.
+    def reset(thread, priority)
+      VM.replace_storage(nil)
+      thread.keys.each { |key| thread[key] = nil }
+      thread.name = NAME unless NAME == thread.name # costs a system call
+      thread.priority = priority
+      thread.report_on_exception = thread.abort_on_exception = false
     end
 
     # Interrupts take effect here, where the worker has no job.
