@@ -482,27 +482,6 @@ class TestOnReady < ReactorTest
     assert_equal "[[:failed, :ready], true]\n[FiberError, true, 0]\n", said
   end
 
-  # With the VM's own error, because a switch in vain changes the VM's state. No poll comes before.
-  { in_the_root_fiber: "fill.()", in_a_fiber: "Fiber.schedule { fill.() }" }.each do |name, code|
-    define_method("test_when_fibers_have_run_out_#{name}_the_others_end_and_new_ones_have_a_scheduler") do
-      skip "no /proc to learn the size of the process from" unless File.exist?("/proc/self/status")
-      said = child_says(<<~RUBY, env: SCARCE)
-        #{LIMIT}
-        Fiber.set_scheduler(scheduler = Reactor::Scheduler.new)
-        begun = ended = 0
-        error = has_scheduler = nil
-        fill = -> { begin; loop { Fiber.schedule { begun += 1; sleep 0.001; ended += 1 } }; rescue FiberError => error; nil; end }
-        limit.(400_000_000)
-        #{code}
-        scheduler.run
-        GC.start # Ruby 3.3 keeps the stacks until then
-        Fiber.schedule { has_scheduler = !Fiber.current_scheduler.nil? }
-        puts [error.class, begun > 1, ended == begun, has_scheduler].inspect
-      RUBY
-      assert_equal "[FiberError, true, true, true]\n", said
-    end
-  end
-
   def test_a_forked_child_does_not_have_it
     needs_fork
     run_scheduler do |scheduler|
