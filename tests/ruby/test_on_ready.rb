@@ -534,8 +534,8 @@ class TestOnReady < ReactorTest
         scheduler.run
       end
     end
-    made = JSON.parse(File.read(path))["traceEvents"].filter_map { |event| event.dig("args", "made") }
-    assert(made.any? { |place| place.end_with?("test_on_ready.rb:#{line}") }, made.inspect)
+    names = JSON.parse(File.read(path))["traceEvents"].filter_map { |event| event.dig("args", "name") }
+    assert(names.any? { |name| name.end_with?("test_on_ready.rb:#{line}") }, names.inspect)
   ensure
     File.delete(path) if path && File.exist?(path)
   end
