@@ -6,7 +6,6 @@ require "fileutils"
 require "io/nonblock"
 require "pathname"
 require "pty"
-require "stringio"
 
 # Files and blocking descriptors: the bytes and errors of plain Ruby, while other fibers run.
 class TestFiles < ReactorTest
@@ -56,26 +55,20 @@ class TestFiles < ReactorTest
 
   READERS = {
     read: ->(path) { File.open(path, "rb", &:read) },
-    binread: ->(path) { File.binread(path) },
     in_parts: ->(path) { File.open(path, "rb") { |f| parts = []; while (part = f.read(100_001)) do parts << part end; parts.join } },
-    each_line: ->(path) { File.open(path, "rb") { |f| f.each_line.to_a.join } },
     readpartial: ->(path) { File.open(path, "rb") { |f| f.readpartial(1 << 20) } },
-    sysread: ->(path) { File.open(path, "rb") { |f| f.sysread(2 << 20) } },
-    read_nonblock: ->(path) { File.open(path, "rb") { |f| f.read_nonblock(1 << 20) } },
     to_the_end: ->(path) { File.open(path, "rb") { |f| f.sysread(SIZE); [f.read, f.read(1), f.eof?, f.pos] } },
     pread: ->(path) { File.open(path, "rb") { |f| [f.pread(1 << 20, 12_345), f.pos, f.pread(10, SIZE - 4), f.pread(0, SIZE)] } },
-    copy: ->(path) { target = "#{path}.copy"; [IO.copy_stream(path, target), File.binread(target)] },
     ungetc: ->(path) { File.open(path, "rb") { |f| f.ungetbyte(7); [f.read(9), f.pos] } },
     seeking: ->(path) { File.open(path, "rb") { |f| f.seek(-5, IO::SEEK_END); [f.read, f.rewind, f.read(4)] } }
   }.freeze
 
-  READERS.each do |way, reader|
-    %i[cold warm].each do |state|
-      define_method("test_#{way}_#{state}") do
-        plain = reader.call(@path)
-        state == :cold ? cold : reader.call(@path)
-        assert_equal plain, in_fiber { reader.call(@path) }
-      end
+  def test_cold_and_warm_reads_are_those_of_plain_ruby
+    READERS.each do |way, reader|
+      plain = reader.call(@path)
+      assert plain == in_fiber { reader.call(@path) }, "#{way}, warm"
+      cold
+      assert plain == in_fiber { reader.call(@path) }, "#{way}, cold"
     end
   end
 
@@ -102,42 +95,26 @@ class TestFiles < ReactorTest
   # Thread stacks of 4 GiB, and less address space: no thread can be started.
   NO_THREADS = { "RUST_MIN_STACK" => (4 << 30).to_s, "RUBY_THREAD_MACHINE_STACK_SIZE" => (4 << 30).to_s }.freeze
   WITHOUT_THREADS = <<~'RUBY'
-    path, policy = ARGV
+    path, = ARGV
     bytes = File.binread(path)
-    scheduler = Fiber.set_scheduler(Reactor::Scheduler.new(policy: policy.to_sym))
+    scheduler = Fiber.set_scheduler(Reactor::Scheduler.new(policy: :always))
     Process.setrlimit(:AS, File.read("/proc/self/status")[/VmSize:\s+(\d+)/, 1].to_i * 1024 + (1 << 30), Process.getrlimit(:AS).last)
-    begin
-      Thread.new { nil }
-      abort "a thread was started"
-    rescue ThreadError
-      nil
-    end
-    operation = ->(name, &work) do
-      File.open(path) { |file| file.advise(:dontneed) }
-      puts "#{name}: #{work.call == true}"
-    rescue SystemCallError, ThreadError => error
-      puts "#{name}: #{error.class}"
-    end
+    abort "a thread was started" if (Thread.new { nil } rescue nil)
+    File.open(path) { |file| file.advise(:dontneed) }
     Fiber.schedule do
-      operation.(:write) { File.open("#{path}.2", "wb") { |file| file.syswrite(bytes) == bytes.size && file.fsync == 0 } }
-      operation.(:pwrite) { File.open("#{path}.2", "r+b") { |file| file.pwrite(bytes, 0) == bytes.size } }
-      operation.(:read) { File.binread(path) == bytes }
-      operation.(:pread) { File.open(path, "rb") { |file| file.pread(100_000, 50_000) == bytes[50_000, 100_000] } }
-      operation.(:copy) { IO.copy_stream(path, "#{path}.3") && File.binread("#{path}.3") == bytes }
-      operation.(:rename) { File.rename("#{path}.3", "#{path}.4") == 0 }
-      operation.(:offload) { Reactor.offload { Thread.current.equal?(Thread.main) } }
+      p File.binread(path) == bytes
+      p File.open("#{path}.2", "wb") { |file| [file.pwrite(bytes, 0) == bytes.size, file.fsync] }
+      p IO.copy_stream(path, "#{path}.3") && File.binread("#{path}.3") == bytes
+      p Reactor.offload { Thread.current.equal?(Thread.main) }
     end
     scheduler.run
-    puts scheduler.stats.values_at(:pool_started, :offload_threads).compact.sum
+    p scheduler.stats.values_at(:pool_started, :offload_threads).compact.sum
   RUBY
 
   def test_without_threads_files_are_read_and_written_inline
     needs_linux "the address space is limited"
     skip "Ruby 3.3 itself hangs after a thread that could not be started" if RUBY_VERSION < "3.4"
-    names = %w[write pwrite read pread copy rename offload]
-    %w[never always].each do |policy|
-      assert_equal names.map { |name| "#{name}: true\n" }.join + "0\n", child_says(WITHOUT_THREADS, @path, policy, env: NO_THREADS), policy
-    end
+    assert_equal "true\n[true, 0]\ntrue\ntrue\n0\n", child_says(WITHOUT_THREADS, @path, env: NO_THREADS)
   end
 
   # The number of reads that ran on the pool while a fiber read the file in small parts.
@@ -241,50 +218,24 @@ class TestFiles < ReactorTest
     assert_equal ":done\n", out
   end
 
-  def test_writes_and_positions_match_plain_ruby
-    target = File.join(DIRECTORY, "target")
-    [true, false].each do |sync|
-      in_fiber do
-        File.open(target, "wb") do |file|
-          file.sync = sync
-          file.write(BYTES)
-          file.print("x", "y")
-          file << "z"
-          assert_equal 3, file.syswrite("abc") if sync
-          file.seek(2)
-          file.write("two")
-          assert_equal 5, file.pos
-          assert_equal 4, file.pwrite("four", SIZE)
-          assert_equal 5, file.pos
-        end
-      end
-      assert_bytes "#{BYTES[0, 2]}two#{BYTES[5..]}four"[0, SIZE + 4], File.binread(target)[0, SIZE + 4]
-    end
-  end
-
   # A file system may write the data at close(2), which then takes long.
   def test_a_file_with_much_written_data_is_closed_on_a_worker
     target = File.join(DIRECTORY, "target")
+    large = BYTES[0, 2 << 20]
+    written = -> { File.open(target, "wb").tap { |file| file.write(large) } }
     in_fiber do |scheduler|
-      handed = lambda do |*mode, &block|
+      handed = lambda do |file|
         before = scheduler.stats[:offload_on_worker]
-        file = File.open(target, *mode)
-        file.write(BYTES[0, 2 << 20]) if block
-        middle = scheduler.stats[:offload_on_worker]
-        assert_nil file.close
-        assert_nil file.close
-        assert_predicate file, :closed?
-        [scheduler.stats[:offload_on_worker] - middle, middle >= before]
+        assert_equal [nil, nil, true], [file.close, file.close, file.closed?]
+        scheduler.stats[:offload_on_worker] - before
       end
-      assert_equal [1, true], handed.("wb") { true }
-      assert_equal [0, true], handed.("rb"), "only read"
-      assert_equal [0, true], handed.("wb"), "small"
-      file = File.open(target, "wb")
-      file.write(BYTES[0, 2 << 20])
+      assert_equal 1, handed.(written.call)
+      assert_equal 0, handed.(File.open(target, "rb")), "only read"
+      assert_equal 0, handed.(File.open(target, "wb")), "small"
+      file = written.call
       assert_raises(Timeout::Error) { Timeout.timeout(0.01) { begin sleep ensure file.close end } }
       assert_predicate file, :closed?
-      file = File.open(target, "wb")
-      file.write(BYTES[0, 2 << 20])
+      file = written.call
       seen = nil
       closing = Fiber.schedule { file.close rescue seen = $!.message }
       interrupted = closing.alive? # false if the worker was faster
@@ -292,11 +243,11 @@ class TestFiles < ReactorTest
       assert eventually { !closing.alive? }
       assert_equal [("interrupted" if interrupted), true], [seen, file.closed?]
     end
-    assert_equal BYTES[0, 2 << 20], File.binread(target)
+    assert_equal large, File.binread(target)
   end
 
   def test_copy_stream_takes_lengths_and_offsets_as_plain_ruby
-    numbers = [[-1], [nil, -1], [5, -1], [3.7], [0], [5, SIZE - 2], ["x"], [2**70], [nil, 2**70], [nil, "x"]]
+    numbers = [[], [-1], [5, -1], [3.7], [0], [7, 100], [5, SIZE - 2], ["x"], [2**70], [nil, 2**70], [nil, "x"]]
     copied = lambda do |given|
       reader, writer = pipe
       count = File.open(__FILE__, "rb") { |file| [(IO.copy_stream(file, writer, *given) rescue [$!.class, $!.message]), file.pos] }
@@ -309,16 +260,14 @@ class TestFiles < ReactorTest
   def test_copy_stream_begins_with_what_the_file_has_buffered_as_plain_ruby
     path = File.join(DIRECTORY, "buffered")
     before = {
-      "at the beginning" => ->(file) { file.ungetbyte("XYZ") },
       "a character" => ->(file) { file.seek(3); file.ungetc("日") },
       "more than a buffer" => ->(file) { file.ungetbyte("x" * 9_000) },
       "after a seek" => ->(file) { file.read(5); file.seek(2, :CUR); file.ungetc("é") },
-      "written" => ->(file) { file.write("new"); file.seek(0); file.write("NEW") },
-      "read" => ->(file) { file.read(4); file.getbyte }
+      "written" => ->(file) { file.write("new"); file.seek(0); file.write("NEW") }
     }
-    copied = lambda do |prepare, target, given|
+    copied = lambda do |prepare, given|
       File.binwrite(path, "0123456789\n" * 30_000)
-      reader, writer = target == :pipe ? pipe : pair
+      reader, writer = pipe
       File.open(path, "r+b") do |file|
         prepare.(file)
         bytes = nil
@@ -329,8 +278,8 @@ class TestFiles < ReactorTest
         [count, bytes, file.pos, file.read]
       end
     end
-    before.to_a.product(%i[pipe socket], [[], [2], [280_000], [4, 7]]) do |(name, prepare), target, given|
-      assert_equal copied.(prepare, target, given).hash, in_fiber { copied.(prepare, target, given) }.hash, "#{name}, #{target}, #{given}"
+    before.to_a.product([[], [2], [280_000], [4, 7]]) do |(name, prepare), given|
+      assert_equal copied.(prepare, given).hash, in_fiber { copied.(prepare, given) }.hash, "#{name}, #{given}"
     end
   end
 
@@ -340,7 +289,7 @@ class TestFiles < ReactorTest
       Process.setrlimit(:FSIZE, 32 << 20)
       trap("XFSZ", "IGNORE")
       copy = lambda do
-        p([10, (8 << 20) + 10].product([nil, 0, 4]).map do |size, offset|
+        p([10, (8 << 20) + 10].product([nil, 4]).map do |size, offset|
           File.binwrite(ARGV[0], "x" * size)
           File.open(ARGV[0], "r+b") do |target|
             target.seek(0, :END)
@@ -386,7 +335,7 @@ class TestFiles < ReactorTest
   def test_a_fiber_that_is_killed_or_interrupted_in_a_write_writes_nothing_later
     target = File.join(DIRECTORY, "killed")
     in_fiber do
-      %i[kill raise].product([*0...20]).each do |way, round|
+      %i[kill raise].product([*0...8]).each do |way, round|
         file = track(File.open(target, "wb"))
         file.sync = true
         fiber = Fiber.schedule { file.write(BYTES) rescue IndexError }
@@ -406,7 +355,7 @@ class TestFiles < ReactorTest
   def test_close_waits_for_the_worker_that_uses_the_descriptor
     innocent = File.join(DIRECTORY, "innocent")
     %i[fiber thread killed_thread fiber_of_another_scheduler].each do |closer|
-      20.times do
+      6.times do
         outcome = nil
         cold
         in_fiber do
@@ -445,18 +394,13 @@ class TestFiles < ReactorTest
   def test_errors_are_those_of_plain_ruby
     tries = {
       enoent: -> { File.read("#{@path}.none") },
-      eisdir: -> { File.open(DIRECTORY) { |dir| dir.read(1) } },
-      eisdir_at_once: -> { File.read(DIRECTORY) },
-      enotdir: -> { File.read("#{@path}/none") },
+      eisdir: -> { File.read(DIRECTORY) },
       unwritable: -> { File.open(@path) { |file| file.write("x") } },
-      unreadable: -> { File.open(@path, "a") { |file| file.read } },
-      einval: -> { File.open(@path) { |file| file.pread(1, -1) } },
       eof: -> { File.open(@path) { |file| file.pread(1, SIZE) } },
-      espipe: -> { IO.pipe.each { |io| track(io) }.first.pread(1, 0) },
+      espipe: -> { pipe.first.pread(1, 0) },
       closed: -> { File.open(@path).tap(&:close).fsync },
-      fsync: -> { IO.pipe.each { |io| track(io) }.last.fsync },
+      fsync: -> { pipe.last.fsync },
       fsync_of_a_device: -> { File.open(File::NULL, &:fsync) },
-      fdatasync_of_a_device: -> { File.open(File::NULL, &:fdatasync) },
       flock: -> { File.open(@path) { |file| file.flock("x") } },
       missing: -> { IO.copy_stream("#{@path}.none", "#{@path}.target") }
     }
@@ -471,23 +415,6 @@ class TestFiles < ReactorTest
       plain = told(&try)
       assert_equal plain, in_fiber { told(&try) }, what
       assert_instance_of Array, plain, "#{what} is no error in plain Ruby"
-    end
-  end
-
-  def test_a_full_file_system_raises_as_in_plain_ruby
-    needs_linux "a small tmpfs"
-    skip "only root may mount" unless Process.uid.zero?
-    mount = File.join(DIRECTORY, "small")
-    Dir.mkdir(mount)
-    skip "mounting is not allowed" unless system("mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", mount, err: File::NULL)
-    begin
-      try = -> { told { File.open(File.join(mount, "full"), "wb") { |file| file.sync = true; file.write(BYTES) } } }
-      plain = try.call
-      assert_equal Errno::ENOSPC, plain.first
-      assert_equal plain, in_fiber { try.call }
-      assert_equal 64 << 10, File.size(File.join(mount, "full"))
-    ensure
-      system("umount", mount)
     end
   end
 
@@ -552,7 +479,7 @@ class TestFiles < ReactorTest
   # Workers and the driver read at an explicit offset.
   def test_an_interrupted_read_does_not_move_the_offset
     random = Random.new(7)
-    %i[raise kill close timeout].product([*1..15]).each do |way, round|
+    %i[raise kill close timeout].product([*1..6]).each do |way, round|
       cold if round.odd?
       in_fiber do
         file = track(File.open(@path, "rb"))
@@ -623,7 +550,7 @@ class TestFiles < ReactorTest
 
   # The holder releases the lock, so that the thread that waits may get it just before the fiber is interrupted.
   def test_a_fiber_that_is_interrupted_in_flock_never_has_the_lock
-    %i[raise kill timeout].product(Array.new(20) { _1 }).each do |how, round|
+    %i[raise kill timeout].product([*0...8]).each do |how, round|
       run_scheduler do |scheduler|
         holder, waiter, third = Array.new(3) { track(File.open(@path)) }
         holder.flock(File::LOCK_EX)
@@ -670,29 +597,6 @@ class TestFiles < ReactorTest
     end
   end
 
-  def test_copy_stream_copies_a_part_of_a_file
-    in_fiber do
-      a, b = pair
-      file = track(File.open(@path, "rb"))
-      assert_equal BYTES[0, 10], file.read(10)
-      assert_equal 5, IO.copy_stream(file, a, 5)
-      assert_equal 15, file.pos
-      assert_equal BYTES[10, 5], b.readpartial(99)
-      assert_equal 7, IO.copy_stream(file, a, 7, 100)
-      assert_equal 15, file.pos
-      assert_equal BYTES[100, 7], b.readpartial(99)
-      assert_equal 0, IO.copy_stream(file, a, 0)
-      assert_equal 3, IO.copy_stream(file, a, 99, SIZE - 3)
-      assert_equal BYTES[-3..], b.readpartial(99)
-      assert_equal 0, IO.copy_stream(file, a, nil, SIZE + 1)
-      text = StringIO.new
-      assert_equal 4, IO.copy_stream(file, text, 4)
-      assert_equal BYTES[15, 4], text.string.b
-      assert_equal 3, IO.copy_stream(StringIO.new("abc"), a)
-      assert_equal "abc", b.readpartial(99)
-    end
-  end
-
   # There are more FIFOs than workers, and opening files was cheap until then.
   def test_opening_a_fifo_parks_only_its_fiber
     paths = Array.new(20) { |i| "#{@path}.fifo#{i}".tap { |path| File.mkfifo(path) } }
@@ -711,31 +615,7 @@ class TestFiles < ReactorTest
     assert_equal told { File.new("a\0b") }, in_fiber { told { File.new("a\0b") } }
   end
 
-  # Each wait has a thread of its own. 256 threads were shared, and a fiber that found none waited for the others.
-  def test_a_fifo_is_opened_while_300_fibers_wait_for_another
-    silent, spoken = Array.new(2) { |i| "#{@path}.fifo#{i}".tap { |path| File.mkfifo(path) } }
-    in_fiber do |scheduler|
-      waiting = Array.new(300) { Fiber.schedule { File.new(silent) } }
-      until_parked(scheduler, 300)
-      Thread.new { File.write(spoken, "x") }
-      assert_equal "x", Timeout.timeout(TEST_TIMEOUT) { File.open(spoken, &:read) }
-    ensure
-      waiting&.each(&:kill)
-    end
-  end
-
   # --- no fiber starves ----------------------------------------------------------------------------------------------
-
-  # The block works without ever waiting until a fiber that sleeps 1 ms at a time has run `turns` times. If the work never
-  # yielded, that fiber would never run.
-  def assert_ticks(turns = 20)
-    in_fiber do
-      ticks = 0
-      ticker = Fiber.schedule { (sleep 0.001; ticks += 1) while ticks < turns }
-      yield -> { ticks < turns }
-      assert eventually { !ticker.alive? }
-    end
-  end
 
   # One call is enough. It is repeated if it ended before the other fiber had run three times.
   def test_one_large_read_does_not_starve_a_timer
@@ -748,16 +628,6 @@ class TestFiles < ReactorTest
       assert(eventually(TEST_TIMEOUT / 2) { ticks = 0; zero.read(64 << 20); ticks >= 3 })
     ensure
       ticker.kill
-    end
-  end
-
-  def test_five_fibers_that_never_wait_do_not_starve_a_timer
-    needs_native_backend
-    File.binread(@path)
-    assert_ticks do |on|
-      left = 5
-      5.times { Fiber.schedule { File.open(@path, "rb") { |file| file.pread(1 << 20, 0) while on.call }; left -= 1 } }
-      sleep 0.01 until left.zero?
     end
   end
 
