@@ -5,20 +5,6 @@ require "reactor/testing"
 
 # Reactor.group: tasks that end together. No task outlives its group, whatever ends that.
 class TestGroup < ReactorTest
-  # Runs the block in a fiber of a scheduler, and returns its value or raises its error.
-  def in_fiber
-    ended = nil
-    run_scheduler do |scheduler|
-      Fiber.schedule do
-        ended = [:value, yield(scheduler)]
-      rescue Exception => error # rubocop:disable Lint/RescueException
-        ended = [:error, error]
-      end
-      scheduler.run
-    end
-    ended.first == :error ? raise(ended.last) : ended.last
-  end
-
   def never = Thread::Queue.new.pop
 
   # A wait that is cancelled, and whose ensure clause waits in several ways.
@@ -84,18 +70,6 @@ class TestGroup < ReactorTest
     assert_equal [:second, %i[slow slower]], [value, log.sort]
   end
 
-  def test_first_of_tasks_that_have_all_ended_is_the_one_that_ended_first
-    value = in_fiber do
-      Reactor.group do |group|
-        second_ended = Thread::Queue.new
-        group.async { second_ended.pop; 1 }
-        group.async { second_ended << true; 2 }
-        group.wait.first
-      end
-    end
-    assert_equal 2, value
-  end
-
   def test_first_takes_the_first_value_that_its_block_wants_or_nil
     values = in_fiber do
       Reactor.group do |group|
@@ -105,6 +79,8 @@ class TestGroup < ReactorTest
       end
     end
     assert_equal [4, nil, nil, 0], values
+    ended = in_fiber { Reactor.group { |group| 2.times { |i| group.async { (2 - i).times { sleep 0 }; i } }; group.wait.first } }
+    assert_equal 1, ended, "the one that ended first"
   end
 
   # The owner and two other fibers, of which one may be cancelled before or after the task ends.
@@ -183,10 +159,8 @@ class TestGroup < ReactorTest
   # What plain Ruby says of threads that wait for one another.
   WAITS_FOR_ONE_ANOTHER = {
     groups: "Reactor.group { |a| Reactor.group { |b| a.async { sleep 0; b.wait }; b.async { sleep 0; a.wait } } }",
-    firsts: "Reactor.group { |a| Reactor.group { |b| a.async { sleep 0; b.first }; b.async { sleep 0; a.first } } }",
     tasks: "Reactor.group { |group| other = Thread::Queue.new; task = group.async { other.pop.value }; other << group.async { task.value } }",
     an_enumerator: "Reactor.group { |group| group.async { sleep 0; Enumerator.new { |_| group.wait }.next } }",
-    an_inner_group: "Reactor.group { |outer| outer.async { Reactor.group { |inner| inner.async { sleep 0; outer.wait } } } }",
     a_place: "Reactor.group(limit: 1) { |group| group.async { group.map([1]) { nil } } }"
   }.freeze
 
@@ -264,28 +238,33 @@ class TestGroup < ReactorTest
     assert_equal 3, log.size
   end
 
-  # What the block waits for when a task fails.
-  BLOCKED = {
+  # What the block of a group waits for when a task fails, or a task when it is cancelled.
+  WAITS = {
     queue: ->(_) { Thread::Queue.new.pop },
-    sleep: ->(_) { sleep },
     read: ->(_) { IO.pipe { |reader, _| reader.read(1) } },
     value: ->(group) { group.async { Thread::Queue.new.pop }.value },
     place: ->(group) { group.async { Thread::Queue.new.pop } while true },
-    first: ->(group) { group.first },
-    enumerator: ->(_) { Enumerator.new { |_| sleep }.next },
-    group: ->(_) { Reactor.group { |inner| inner.async { Thread::Queue.new.pop } } },
-    results: ->(group) { group.async { Thread::Queue.new.pop } and group.results }
+    enumerator: ->(_) { Enumerator.new { |_| begin; sleep; ensure; sleep 0.001; end }.next },
+    fiber: ->(_) { Fiber.new { sleep }.resume },
+    group: ->(_) { Reactor.group { |inner| 2.times { inner.async { Thread::Queue.new.pop } } } },
+    timeout: ->(_) { Timeout.timeout(3600) { sleep } },
+    lock: ->(group) { Thread::Mutex.new.tap { |mutex| group.async { mutex.synchronize { Thread::Queue.new.pop } } }.lock }
+  }.freeze
+  OF_THE_BLOCK = { first: ->(group) { group.first }, results: ->(group) { group.async { Thread::Queue.new.pop } and group.results } }.freeze
+  OF_A_TASK = {
+    rescue: ->(_) { begin; sleep; rescue Exception; sleep; end }, # rubocop:disable Lint/RescueException
+    start: ->(group) { group.async { group.cancel } and sleep } # while it starts another one, which cancels it
   }.freeze
 
-  BLOCKED.each do |name, wait|
-    define_method("test_a_failing_task_interrupts_a_block_that_waits_for_#{name}") do
+  def test_a_failing_task_interrupts_the_block_where_it_waits
+    WAITS.merge(OF_THE_BLOCK).each do |name, wait|
       log = []
-      assert_raises(KeyError) do
+      assert_raises(KeyError, name) do
         in_fiber do
           Reactor.group(limit: 3) do |group|
             group.async { sleep 0; sleep 0.001; raise KeyError }
             begin
-              instance_exec(group, &wait)
+              wait.call(group)
             rescue StandardError
               log << :rescued
             ensure
@@ -296,7 +275,22 @@ class TestGroup < ReactorTest
           end
         end
       end
-      assert_equal [:ensured], log
+      assert_equal [:ensured], log, name
+    end
+  end
+
+  def test_a_task_is_cancelled_where_it_waits
+    WAITS.merge(OF_A_TASK).each do |name, wait|
+      log = []
+      in_fiber do
+        Reactor.group(limit: 4) do |group|
+          group.async { cancelled(log, :ensured) { wait.call(group) } }
+          2.times { sleep 0.001 }
+          group.cancel
+        end
+        log << :closed
+      end
+      assert_equal %i[ensured closed], log, name
     end
   end
 
@@ -417,73 +411,28 @@ class TestGroup < ReactorTest
         all_begun = Thread::Queue.new
         group.async { cancelled(log, :sibling) { never } }
         task = group.async { cancelled(log, :itself) { begun.pop; task.cancel; log << :never } }
+        inside = group.async do
+          cancelled(log, :in_an_enumerator) { begun.pop; Enumerator.new { |_| inside.cancel; sleep 0.001; log << :never }.next }
+        end
         group.async { cancelled(log, :all) { all_begun.pop; group.cancel; log << :never } }
-        begun << true
-        sleep 0
+        2.times { begun << true }
+        task.value
+        inside.value
         all_begun << true
       end
     end
-    assert_equal %i[all itself sibling], log.sort
-  end
-
-  def test_a_task_that_ends_itself_inside_of_an_enumerator
-    log = []
-    in_fiber do
-      Reactor.group do |group|
-        begun = Thread::Queue.new
-        task = group.async { cancelled(log, :itself) { begun.pop; Enumerator.new { |_| task.cancel; sleep 0.001; log << :never }.next } }
-        begun << true
-      end
-    end
-    assert_equal [:itself], log
-  end
-
-  # Where a task is when it is cancelled.
-  CANCELLED_IN = {
-    enumerator: ->(_) { Enumerator.new { |_| sleep }.next },
-    enumerator_that_waits_in_ensure: ->(_) { Enumerator.new { |_| begin; sleep; ensure; sleep 0.001; end }.next },
-    fiber: ->(_) { Fiber.new { sleep }.resume },
-    rescue: ->(_) { begin; sleep; rescue Exception; sleep; end }, # rubocop:disable Lint/RescueException
-    timeout: ->(_) { Timeout.timeout(3600) { sleep } },
-    lock: ->(group) { Thread::Mutex.new.tap { |mutex| group.async { mutex.synchronize { Thread::Queue.new.pop } } }.lock },
-    value: ->(group) { group.async { Thread::Queue.new.pop }.value },
-    place: ->(group) { group.async { Thread::Queue.new.pop } while true },
-    group: ->(_) { Reactor.group { |inner| 2.times { inner.async { Thread::Queue.new.pop } } } },
-    start: ->(group) { group.async { group.cancel } and sleep }, # while it starts another one, which cancels it
-    read: ->(_) { IO.pipe { |reader, _| reader.read(1) } }
-  }.freeze
-
-  CANCELLED_IN.each do |name, wait|
-    define_method("test_a_task_is_cancelled_inside_of_#{name}") do
-      log = []
-      in_fiber do
-        Reactor.group(limit: 4) do |group|
-          group.async { cancelled(log, :ensured) { instance_exec(group, &wait) } }
-          2.times { sleep 0.001 }
-          group.cancel
-        end
-        log << :closed
-      end
-      assert_equal %i[ensured closed], log
-    end
+    assert_equal %i[all in_an_enumerator itself sibling], log.sort
   end
 
   def test_a_task_that_outlives_its_cancellation_is_waited_for
     log = []
     in_fiber do
       Reactor.group do |group|
-        task = group.async do
-          loop do
-            never
-          ensure
-            break
-          end
+        group.async do
+          [1].each { begin; never; ensure; break; end } # rubocop:disable Lint/EnsureReturn
           sleep 0.001
           log << :outlived
-        end
-        task.cancel
-        sleep 0
-        assert_equal false, task.cancel
+        end.cancel
       end
       log << :closed
     end
@@ -642,12 +591,7 @@ class TestGroup < ReactorTest
   LEFT_BY = {
     break: ->(task) { [1].each { Reactor.group { |group| task.call(group); break } } },
     throw: ->(task) { catch(:tag) { Reactor.group { |group| task.call(group); throw :tag } } },
-    throw_in_a_wait: ->(task) { catch(:tag) { Timeout.timeout(nil) { Reactor.group { |group| task.call(group); sleep 0; throw :tag } } } },
     exception: ->(task) { begin; Reactor.group { |group| task.call(group); raise IOError }; rescue IOError; nil; end },
-    fiber_raise: lambda { |task|
-      owner = Fiber.current
-      begin; Reactor.group { |group| task.call(group); Fiber.schedule { sleep 0; owner.raise(IOError) } }; rescue IOError; nil; end
-    },
     fiber_raise_twice: lambda { |task|
       owner = Fiber.current
       begin; Reactor.group { |group| task.call(group); Fiber.schedule { 2.times { sleep 0; owner.raise(IOError) } } }; rescue IOError; nil; end
@@ -674,13 +618,7 @@ class TestGroup < ReactorTest
     end
   end
 
-  CLOSED_BY = {
-    kill: ->(thread) { thread.kill },
-    interrupt: ->(thread) { thread.raise(Interrupt) },
-    raise: ->(thread) { thread.raise(IOError) }
-  }.freeze
-
-  CLOSED_BY.each do |name, finish|
+  { kill: :kill.to_proc, raise: ->(thread) { thread.raise(IOError) } }.each do |name, finish|
     define_method("test_the_ensure_clauses_of_all_tasks_run_if_the_thread_ends_by_#{name}") do
       log = []
       made = Thread::Queue.new
