@@ -19,36 +19,19 @@ class TestDns < ReactorTest
 
   # Each call must have the same result on a plain thread and in a fiber of a scheduler.
   QUESTIONS = {
-    "lists" => [
-      -> { Addrinfo.getaddrinfo("localhost", 80) },
-      -> { Addrinfo.getaddrinfo("localhost", "http") },
+    "answers" => [
       -> { Addrinfo.getaddrinfo("localhost", "http", nil, :STREAM) },
       -> { Addrinfo.getaddrinfo("localhost", nil, "AF_INET", "SOCK_DGRAM", Socket::IPPROTO_UDP) },
-      -> { Addrinfo.getaddrinfo("localhost", "") },
       -> { Addrinfo.getaddrinfo("localhost", nil, nil, :STREAM, nil, Socket::AI_CANONNAME) },
-      -> { Addrinfo.getaddrinfo("localhost", 70_001, nil, :STREAM) },
-      -> { Addrinfo.getaddrinfo("127.0.0.1", "http") },
       -> { Addrinfo.getaddrinfo("127.1", 80, nil, :STREAM) },
-      -> { Addrinfo.getaddrinfo("fe80::1%lo", 80) },
       -> { Addrinfo.getaddrinfo(nil, "http", nil, :STREAM) },
-      -> { Addrinfo.getaddrinfo("", 80, nil, :STREAM) },
       -> { Addrinfo.getaddrinfo("<any>", 80, nil, :STREAM) },
-      -> { Addrinfo.tcp("localhost", "http") },
       -> { Addrinfo.udp("localhost", 53) },
-      -> { Addrinfo.ip("localhost") },
-      -> { Addrinfo.foreach("localhost", 80).to_a }
-    ],
-    "addresses" => [
-      -> { Socket.getaddrinfo("localhost", "http") },
+      -> { Addrinfo.foreach("localhost", 80).to_a },
       -> { Socket.getaddrinfo("localhost", "http", "AF_INET", :STREAM, Socket::IPPROTO_TCP, 0, false) },
-      -> { Socket.getaddrinfo("localhost", 80, nil, :STREAM, nil, nil, true) },
       -> { Socket.getaddrinfo("127.0.0.1", "http", nil, :STREAM, nil, nil, :hostname) },
-      -> { Socket.getaddrinfo("localhost", nil, nil, :SEQPACKET) },
       -> { Socket.sockaddr_in("http", "localhost") },
-      -> { Socket.sockaddr_in(80, "fe80::1%lo") },
       -> { Socket.sockaddr_in(80, nil) },
-      -> { Socket.sockaddr_in(70_000, "localhost") },
-      -> { IPSocket.getaddress("localhost") },
       -> { IPSocket.getaddress("fe80::1%lo") },
       -> { Socket.getnameinfo(Socket.sockaddr_in(80, "127.0.0.1")) },
       -> { Addrinfo.tcp("127.0.0.1", 80).getnameinfo },
@@ -56,37 +39,23 @@ class TestDns < ReactorTest
     "errors" => [
       -> { Addrinfo.getaddrinfo(INVALID_NAME, 80) },
       -> { Addrinfo.getaddrinfo("localhost", "nosuchservice") },
-      -> { Addrinfo.getaddrinfo("localhost", -1) },
-      -> { Addrinfo.getaddrinfo("127.0.0.1", 80, :INET6) },
-      -> { Addrinfo.getaddrinfo("localhost", 80, nil, nil, nil, Socket::AI_NUMERICHOST) },
-      -> { Addrinfo.getaddrinfo("localhost", 80, nil, :STREAM, Socket::IPPROTO_UDP) },
-      -> { Addrinfo.getaddrinfo("localhost", 80, :NOSUCH) },
       -> { Addrinfo.getaddrinfo("localhost", 80, nil, :NOSUCH) },
-      -> { Addrinfo.getaddrinfo("localhost", 80, nil, nil, "tcp") },
-      -> { Addrinfo.getaddrinfo("localhost", 80, nil, nil, nil, 0x4000_0000) },
       -> { Addrinfo.getaddrinfo("localhost\n", 80) },
       -> { Addrinfo.getaddrinfo("local\0host", 80) },
       -> { Addrinfo.getaddrinfo("h" * 2000, 80) },
-      -> { Addrinfo.getaddrinfo("localhost", 80.5) },
       -> { Addrinfo.getaddrinfo("localhost", 80, nosuch: 1) },
-      -> { Addrinfo.getaddrinfo("fe80::1%nosuchzone", 80) },
-      -> { Socket.sockaddr_in(80, INVALID_NAME) },
       -> { Socket.sockaddr_in(80) },
       -> { IPSocket.getaddress(INVALID_NAME) },
       -> { TCPServer.new(INVALID_NAME, 0) },
       -> { TCPServer.new("192.0.2.77", 0) },
       -> { udp { |s| s.connect(INVALID_NAME, 1) } },
-      -> { udp { |s| s.bind("192.0.2.77", "domain") } },
-      -> { udp { |s| s.send("x", 0, INVALID_NAME, 1) } },
       -> { udp { |s| s.send("x" * 70_000, 0, "localhost", "domain") } },
       -> { udp { |s| s.send("x", 0, "localhost") } },
       -> { udp(Socket::AF_INET6) { |s| s.connect("127.0.0.1", 1) } },
     ],
     "clients" => [
       -> { TCPSocket.new(INVALID_NAME, 80) },
-      -> { TCPSocket.new("localhost", 1) },
       -> { TCPSocket.new("localhost", "tcpmux") },
-      -> { TCPSocket.new("::1", 1) },
       -> { TCPSocket.new("127.1", 1) },
       -> { TCPSocket.new("127.0.0.1", 1, "localhost", 0) },
       -> { TCPSocket.new(nil, 1) },
@@ -96,23 +65,18 @@ class TestDns < ReactorTest
       -> { TCPSocket.new("local\0host", 1) },
       -> { TCPSocket.new("h" * 2000, 1) },
       -> { TCPSocket.new("localhost", "1", "192.0.2.77", 0) },
-      -> { TCPSocket.new("localhost", 1, "127.0.0.1", 0) },
       -> { TCPSocket.new },
-      -> { TCPSocket.new("localhost", 1, connect_timeout: -1) },
       -> { TCPSocket.new("localhost", 1, connect_timeout: "x") },
       -> { TCPSocket.new("localhost", 1, connect_timeout: TEST_TIMEOUT, resolv_timeout: TEST_TIMEOUT) },
       -> { TCPSocket.new("localhost", 1, open_timeout: TEST_TIMEOUT) },
-      -> { TCPSocket.new("localhost", 1, fast_fallback: false) },
       -> { TCPSocket.new(INVALID_NAME, 1, fast_fallback: false) },
       -> { TCPSocket.open("localhost", 1) { flunk } },
       -> { Socket.tcp(INVALID_NAME, 80) },
-      -> { Socket.tcp("localhost", 1) },
       -> { Socket.tcp("localhost", "tcpmux") },
       -> { Socket.tcp("localhost", 1, "127.0.0.1") },
       -> { Socket.tcp("localhost", 1, connect_timeout: TEST_TIMEOUT, resolv_timeout: TEST_TIMEOUT) },
       -> { Socket.tcp("localhost", 1, open_timeout: TEST_TIMEOUT) },
       -> { Socket.tcp("localhost", 1, fast_fallback: false) },
-      -> { Socket.tcp(INVALID_NAME, 1, fast_fallback: false) },
       -> { Socket.tcp },
       -> { Net::HTTP.get(INVALID_NAME, "/") },
     ]
@@ -129,31 +93,6 @@ class TestDns < ReactorTest
       end
       assert_empty different, "line, plain Ruby, ours"
     end
-  end
-
-  def test_two_hundred_concurrent_connections_by_name
-    port = greeter
-    before = Thread.list.size
-    most = ticks = 0
-    stats = nil
-    run_scheduler do |scheduler|
-      open = 200
-      Fiber.schedule { (ticks += 1; sleep 0) while open.positive? }
-      200.times do |i|
-        Fiber.schedule do
-          socket = i.even? ? TCPSocket.new("localhost", port) : Socket.tcp("localhost", port)
-          most = [most, Thread.list.size].max
-          assert_equal "hello\n", socket.gets
-          socket.close
-          open -= 1
-        end
-      end
-      scheduler.run
-      stats = scheduler.stats
-    end
-    assert_operator ticks, :>, 1, "no other fiber ran"
-    assert_operator most - before, :<, Socket.respond_to?(:tcp_fast_fallback) ? 30 : 130, "threads" # Socket.tcp of 3.3 takes one for each
-    assert_operator stats.fetch(:pool_threads), :<=, 64 if stats.key?(:pool_threads) # 48 of them for lookups
   end
 
   # Compares the visible state of sockets that are made in different ways.
@@ -180,25 +119,6 @@ class TestDns < ReactorTest
   # A subclass with its own constructor.
   class Named < TCPSocket
     def initialize(port) = super("localhost", port)
-  end
-
-  def test_servers_and_datagrams_by_name
-    in_fiber do
-      server = TCPServer.new("localhost", 0)
-      client = TCPSocket.new("localhost", server.addr[1])
-      peer = server.accept
-      peer.write("x")
-      assert_equal "x", client.readpartial(1)
-      receiver = UDPSocket.new
-      receiver.bind("localhost", 0)
-      sender = UDPSocket.new
-      sender.send("one", 0, "localhost", receiver.addr[1])
-      sender.send("two", 0, receiver.local_address)
-      sender.connect("localhost", receiver.addr[1])
-      sender.send("three", 0)
-      assert_equal %w[one two three], Array.new(3) { receiver.recvfrom(10).first }
-      [server, client, peer, receiver, sender].each(&:close)
-    end
   end
 
   def test_a_subclass_may_override_address_resolve
