@@ -133,19 +133,6 @@ class TestAsyncSelector < ReactorTest
     end
   end
 
-  def test_an_offset_at_the_end_of_the_buffer_is_answered_with_0_also_for_a_closed_io
-    reader, writer = pipe.each(&:close)
-    selecting do |selector|
-      buffer = buffer_of(8)
-      [0, 1].each do |length|
-        [[:io_read, reader], [:io_write, writer]].each do |hook, io|
-          numbers = CONTRACT == 4 ? [8, 0] : [length, 8]
-          assert_equal 0, selector.public_send(hook, Fiber.current, io, buffer, *numbers)
-        end
-      end
-    end
-  end
-
   def test_waits_for_descriptors
     r, w = pipe
     a, b = pair
@@ -307,11 +294,6 @@ class TestAsyncSelector < ReactorTest
     assert_raises(RuntimeError) { selector.select(0) }
     refute selector.wakeup
   end
-
-  def test_an_unavailable_backend_is_an_argument_error
-    assert_raises(ArgumentError) { Reactor::AsyncSelector.new(Fiber.current, backend: :kqueue) } if linux?
-    assert_raises(ArgumentError) { Reactor::AsyncSelector.new(Fiber.current, backend: :nonsense) }
-  end
 end
 
 # Async on Reactor::AsyncSelector, if Async is installed.
@@ -322,12 +304,6 @@ class TestAsync < ReactorTest
     true
   rescue LoadError => error
     error.message.lines.first.strip
-  end
-
-  HTTP = begin
-    READY == true && require("async/http/server") && require("async/http/client") && require("async/http/endpoint")
-  rescue LoadError => error
-    error.message
   end
 
   def setup
@@ -402,40 +378,5 @@ class TestAsync < ReactorTest
       assert_equal %w[0 1 2], Array.new(3) { |i| task.async { `sleep 0.01; echo #{i}`.chomp } }.map(&:wait)
       assert_equal 3, Process.wait2(spawn("exit 3")).last.exitstatus
     end
-  end
-
-  # The parts of Falcon: a Rack application behind the server of Async.
-  def test_a_hundred_concurrent_rack_requests
-    skip "async-http cannot be loaded: #{HTTP}" unless [true, false].include?(HTTP)
-    begin
-      require "protocol/rack"
-    rescue LoadError => error
-      skip "protocol-rack cannot be loaded: #{error.message.lines.first.strip} (bin/setup --peers)"
-    end
-    all_asked = gate(100)
-    app = lambda do |env|
-      all_asked.call
-      [200, { "content-type" => "text/plain" }, [env["REQUEST_METHOD"], " ", env["PATH_INFO"], " ", env["rack.input"]&.read.to_s]]
-    end
-    async do |task|
-      answers = serving(task, Protocol::Rack::Adapter.new(app)) do |client|
-        Array.new(100) { |i| task.async { client.post("/#{i}", {}, ["x" * i]).read } }.map(&:wait)
-      end
-      assert_equal Array.new(100) { |i| "POST /#{i} #{"x" * i}" }, answers
-    end
-  end
-
-  # The block gets a client of a server on a port that the system has chosen.
-  def serving(task, app)
-    listener = IO::Endpoint.tcp("127.0.0.1", 0).bound
-    port = listener.sockets.first.local_address.ip_port
-    endpoint = Async::HTTP::Endpoint.parse("http://127.0.0.1:#{port}")
-    server = task.async { Async::HTTP::Server.new(app, listener, protocol: endpoint.protocol, scheme: "http").run }
-    client = Async::HTTP::Client.new(endpoint)
-    yield client
-  ensure
-    client&.close
-    server&.stop
-    listener&.close
   end
 end
