@@ -1,9 +1,7 @@
 # frozen_string_literal: true
 
-require "etc"
 require "socket"
 require "stringio"
-require "tempfile"
 require "timeout"
 require "tmpdir"
 require "reactor/observe/observer"
@@ -59,9 +57,9 @@ module Exhaustion
   end
 
   RESOURCES = {
-    **(0..3).to_h { |free| ["#{free} descriptors", -> { descriptors(free) }] },
+    **(0..1).to_h { |free| ["#{free} descriptors", -> { descriptors(free) }] },
     "no threads" => -> { threads },
-    **(0..2).to_h { |free| ["#{free} fibers", -> { fibers(free) }] },
+    **(0..1).to_h { |free| ["#{free} fibers", -> { fibers(free) }] },
     "no memory" => -> { address_space(40_000_000) }
   }.freeze
 
@@ -77,11 +75,6 @@ module Exhaustion
 
     def listener = TCPServer.new("127.0.0.1", 0).tap { |server| KEPT << server }
 
-    # A listener with some clients that wait.
-    def full_listener
-      listener.tap { |server| 4.times { KEPT << TCPSocket.new("127.0.0.1", server.addr[1]) } }
-    end
-
     # Children that end when the returned lambda is called.
     def child
       from, to = pipe
@@ -94,57 +87,32 @@ module Exhaustion
 
   # Each prepares, and returns what is done. Those of plain Ruby are done on a thread without a scheduler as well.
   RUBY = {
-    "sleep" => -> { -> { sleep(0.001).class } },
     "wait_readable" => -> { from, to = pipe; act = partner { to.write("x") }; -> { act.call; from.wait_readable && from.read(1) } },
     "read" => -> { from, to = pipe; act = partner { to.write("x") }; -> { act.call; from.readpartial(1) } },
-    "read a socket" => -> { from, to = KEPT.push(UNIXSocket.pair).last; act = partner { to.write("x") }; -> { act.call; from.recv(1) } },
     "write" => -> { from, to = pipe; act = partner { from.read(70_000) }; -> { act.call; to.write("x" * 70_000) } },
     "IO.select" => -> { from, to = pipe; act = partner { to.write("x") }; -> { act.call; IO.select([from], nil, nil).flatten.size.tap { from.read(1) } } },
-    "IO.select, timeout" => -> { from, = pipe; -> { IO.select([from], nil, nil, 0.001) } },
-    "accept" => -> { server = full_listener; -> { server.accept.close } },
     "accept, waits" => lambda do
       server = listener
       sockets = Array.new(4) { Socket.new(:INET, :STREAM) }.each { |socket| KEPT << socket }
       act = partner { sockets.pop&.connect(server.local_address) }
       -> { act.call; server.accept.close }
     end,
-    "accept_nonblock" => -> { server = full_listener; -> { server.accept_nonblock.close } },
     "connect to an address" => -> { server = listener; -> { TCPSocket.new("127.0.0.1", server.addr[1]).close } },
     "connect to a name" => -> { server = listener; -> { TCPSocket.new("localhost", server.addr[1]).close } },
-    "Socket.tcp" => -> { server = listener; -> { Socket.tcp("localhost", server.addr[1]).close } },
-    "Addrinfo" => -> { -> { Addrinfo.getaddrinfo("localhost", 80, :INET, :STREAM).first.ip_port } },
-    "getnameinfo" => -> { -> { Addrinfo.tcp("127.0.0.1", 80).getnameinfo(Socket::NI_NUMERICSERV).last } },
-    "a name" => -> { -> { IPSocket.getaddress("localhost").class } },
-    "an unknown name" => -> { -> { IPSocket.getaddress("nowhere.invalid") } },
-    "UDP to a name" => -> { socket = UDPSocket.new.tap { |udp| KEPT << udp }; -> { socket.send("x", 0, "localhost", 9) } },
-    "UNIXSocket" => lambda do
-      path = "#{Dir.mktmpdir}/s"
-      KEPT << UNIXServer.new(path)
-      -> { UNIXSocket.new(path).close }
-    end,
     "Process.wait" => -> { children = Array.new(3) { child }; -> { pid, act = children.pop; act.call; Process.wait2(pid).last.exitstatus } },
     "Process.wait of any" => -> { children = Array.new(3) { child }; -> { _, act = children.pop; act.call; Process.wait2.last.exitstatus } },
-    "Process.detach" => -> { children = Array.new(3) { child }; -> { pid, act = children.pop; act.call; Process.detach(pid).value.exitstatus } },
     "system" => -> { -> { system("exit 2", exception: true) } },
     "backticks" => -> { -> { `echo out` } },
-    "IO.popen" => -> { -> { IO.popen(["echo", "out"], &:read) } },
-    "fork" => -> { -> { Process.wait2(fork { exit!(3) }).last.exitstatus } },
     "Timeout" => -> { -> { Timeout.timeout(0.001) { sleep } } },
-    "Timeout, in time" => -> { -> { Timeout.timeout(60) { sleep(0.001).class } } },
-    "IO#timeout" => -> { from, = pipe; from.timeout = 0.001; -> { from.read(1) } },
     "File.read" => -> { path = file; -> { File.read(path) } },
-    "File.write" => -> { path = file; -> { File.write(path, "text") } },
     "a large File.read" => -> { path = file("x" * 50_000_000); -> { File.read(path).size } },
-    "read of an open file" => -> { io = File.open(file).tap { |open| KEPT << open }; -> { io.pread(4, 0) } },
     "fsync" => -> { io = File.open(file, "r+").tap { |open| KEPT << open }; -> { io.write("x"); io.fsync } },
-    "flock" => -> { io = File.open(file).tap { |open| KEPT << open }; -> { io.flock(File::LOCK_EX); io.flock(File::LOCK_UN) } },
     "flock, waits" => lambda do
       path = file
       io, other = KEPT.push([File.open(path), File.open(path)]).last
       act = partner { other.flock(File::LOCK_UN) }
       -> { other.flock(File::LOCK_EX); act.call; [io.flock(File::LOCK_EX), io.flock(File::LOCK_UN)] }
     end,
-    "copy_stream of paths" => -> { path = file; -> { IO.copy_stream(path, "#{path}.copy") } },
     "copy_stream to a pipe" => -> { io = File.open(file).tap { |open| KEPT << open }; _, to = pipe; -> { io.rewind; IO.copy_stream(io, to) } },
     "copy_stream of pipes" => lambda do
       (from, to), (_, last) = pipe, pipe
@@ -157,35 +125,24 @@ module Exhaustion
       KEPT << File.open(path, File::RDWR | File::NONBLOCK)
       -> { File.open(path, "w") { 1 } }
     end,
-    "Dir.children" => -> { folder = Dir.mktmpdir; -> { Dir.children(folder) } },
-    "Tempfile" => -> { -> { Tempfile.create("x") { |io| io.write("text") } } },
     "Queue#pop" => -> { queue = Thread::Queue.new; act = partner { queue << 1 }; -> { act.call; queue.pop } },
-    "Queue#pop, timeout" => -> { queue = Thread::Queue.new; -> { queue.pop(timeout: 0.001) } },
     "Mutex" => lambda do
       mutex, go, held = Thread::Mutex.new, Thread::Queue.new, Thread::Queue.new
       main = Thread.current
       KEPT << Thread.new { mutex.synchronize { held << 1; Thread.pass until main.stop? } while go.pop }
       -> { go << 1; held.pop; mutex.synchronize { 1 } }
     end,
-    "ConditionVariable" => -> { mutex, condition = Thread::Mutex.new, Thread::ConditionVariable.new; -> { mutex.synchronize { condition.wait(mutex, 0.001); 1 } } },
     "Thread" => -> { -> { Thread.new { sleep 0.001; 1 }.value } },
     "Enumerator" => -> { -> { Enumerator.new { |y| sleep 0.001; y << 1 }.next } },
-    "Fiber" => -> { -> { Fiber.new { sleep 0.001; 1 }.resume } },
-    "a large string" => -> { -> { ("x" * 50_000_000).size } },
     "a large read" => -> { from, to = pipe; act = partner { to.write("x") }; -> { act.call; from.readpartial(50_000_000)[0] } },
-    "a large write" => -> { io = File.open(file, "w").tap { |open| KEPT << open }; text = "x" * 50_000_000; -> { io.rewind; io.syswrite(text) } },
     "IO::Buffer" => -> { from, to = pipe; act = partner { to.write("x") }; -> { act.call; from.wait_readable; IO::Buffer.new(50_000_000).read(from, 1).positive? } }
   }.freeze
 
   # Of this library.
   OURS = {
-    "Fiber.schedule" => -> { -> { Fiber.schedule { sleep 0.001 }.class } },
     "Fiber.schedule in a row" => -> { -> { Array.new(5) { Fiber.schedule { sleep 0.001 } }.size } },
-    "offload" => -> { -> { Reactor.offload { 1 } } },
     "offload of several" => -> { -> { Reactor.group { |group| group.map([1, 2, 3]) { |i| Reactor.offload { i } } } } },
     "group" => -> { -> { Reactor.group { |group| 3.times { |i| group.async { sleep 0.001; i } }; group.results } } },
-    "group, limited" => -> { -> { Reactor.group(limit: 1, timeout: 60) { |group| group.map([1, 2, 3]) { |i| sleep 0.001; i } } } },
-    "group, first" => -> { -> { Reactor.group { |group| group.async { 1 }; group.async { sleep }; group.first } } },
     "on_ready" => lambda do
       from, to = pipe
       act = partner { to.write("x") }
@@ -201,7 +158,6 @@ module Exhaustion
     "a run in a thread" => -> { -> { Thread.new { Thread.current.report_on_exception = false; Reactor.run { sleep 0.001; 1 } }.value } },
     "a run with a stall limit" => -> { -> { Thread.new { Thread.current.report_on_exception = false; Reactor.run(stall: 60) { Reactor.offload { 1 } } }.value } },
     "virtual time" => -> { -> { Thread.new { Thread.current.report_on_exception = false; Reactor::Testing.virtual_time { |clock| sleep 1; clock.elapsed } }.value } },
-    "trace" => -> { path = file; -> { Fiber.scheduler.trace(path) { sleep 0.001; 1 } } },
     "dump" => -> { -> { [Fiber.scheduler.dump, Fiber.scheduler.stats, Fiber.scheduler.health, Reactor.dump(StringIO.new)].map(&:class) } },
     "observe" => lambda do
       Dir.mktmpdir.then { |folder| ENV["TMPDIR"] = folder }
@@ -214,27 +170,10 @@ module Exhaustion
     end
   }.freeze
 
-  # Raises once in a while where a connection is accepted.
-  module FailingAccept
-    def accept(...) = fail_once || super
-    def accept_nonblock(...) = fail_once || super
-
-    private
-
-    def fail_once
-      error = Exhaustion.accept_errors&.shift
-      raise error if error
-    end
-  end
-
   class << self
-    attr_accessor :accept_errors
-
-    # A client asks, and its peer answers, before, while and after the listener cannot accept. What fails: the name of an error, or of a resource.
+    # A client asks, and its peer answers, before, while and after the listener cannot accept. What fails: the name of a resource.
     def accepting(who, failing)
-      [TCPServer, UNIXServer].each { |listener| listener.prepend(FailingAccept) }
       sockets = Array.new(3) { who == "observer" ? Socket.new(:UNIX, :STREAM) : Socket.new(:INET, :STREAM) }
-      resource = RESOURCES[failing]
       address, stop = send(who)
       ask = lambda do |socket|
         socket.connect(address)
@@ -242,12 +181,11 @@ module Exhaustion
       end
       answer = ->(socket) { socket.timeout = 4; socket.gets.to_s.match?(/\AA$|\A{/) }
       seen = { "before" => told { ask.call(sockets[0]); answer.call(sockets[0]) } }
-      free = resource&.call
-      self.accept_errors = Array.new(2) { Errno.const_get(failing).new } unless resource
+      free = RESOURCES.fetch(failing).call
       ask.call(sockets[1])
       100.times { sleep 0 } # turns of the loop
-      20.times { sleep 0.001 } if resource
-      free&.call
+      20.times { sleep 0.001 }
+      free.call
       seen["during"] = told { answer.call(sockets[1]) }
       seen["after"] = told { ask.call(sockets[2]); answer.call(sockets[2]) } if seen["during"] == "true"
       seen

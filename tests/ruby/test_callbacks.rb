@@ -9,8 +9,8 @@ require_relative "callbacks"
 class TestCallbacks < ReactorTest
   # What comes out where a method yields in plain Ruby; nil: the method does not return.
   PLAIN = {
-    "StandardError" => "KeyError", "ScriptError" => "NotImplementedError", "NoMemoryError" => "NoMemoryError", "SystemExit" => "SystemExit 3",
-    "Interrupt" => "Interrupt", "an Exception" => "Exception", "throw" => ":thrown", "Thread#kill" => nil, "Fiber#kill" => nil
+    "StandardError" => "KeyError", "ScriptError" => "NotImplementedError", "SystemExit" => "SystemExit 3", "an Exception" => "Exception",
+    "throw" => ":thrown", "Thread#kill" => nil, "Fiber#kill" => nil
   }.freeze
   UNCAUGHT = "UncaughtThrowError: uncaught throw :out"
   KILLED = "ThreadError: the worker was killed"
@@ -29,21 +29,10 @@ class TestCallbacks < ReactorTest
                 .merge("throw" => [:any, UNCAUGHT], "Thread#kill" => [:any, "ends the thread"], "Fiber#kill" => [:any, ":value"]),
     run: PLAIN.to_h { |error, comes| [error, [nil, comes]] }
               .merge("throw" => [nil, UNCAUGHT], "Thread#kill" => [nil, "ends the thread"], "Fiber#kill" => [nil, "returns"]),
-    outside: PLAIN.to_h { |error, comes| [error, [nil, comes]] }.merge("Thread#kill" => [nil, "ends the thread"]),
     # A reporter ends no run.
     nowhere: PLAIN.to_h { |error, _| [error, [nil, "[:value, true]"]] },
     # The error that could not be reported comes out of the run, whatever the report raises.
     reporter: PLAIN.to_h { |error, _| [error, [nil, "IndexError: reported"]] }
-  }.freeze
-
-  # The callables that have no block in the signatures: what they are passed as, and a row.
-  INTERFACES = {
-    "_Divisible" => "sleep, a duration", "_ToPath" => "Inspection#trace, to_path", "_ToIO" => "Watching#on_ready, to_io",
-    "_ToS" => "Reactor.fiber_name=", "_Write" => "Reactor.dump", "_Report" => "Scheduler.new, on_stall",
-    "Server::_Handshake" => "Server.new, handshake", "Group::_Mappable" => "Group#map, elements",
-    "AsyncSelector::_Resumable" => nil, # no row yet
-    "AsyncSelector::_Pool" => nil, # the library's own
-    "_CommonScheduler" => nil # the hooks
   }.freeze
 
   def setup
@@ -71,7 +60,7 @@ class TestCallbacks < ReactorTest
     where = Callbacks::ROWS.fetch(row).first
     exits = where == :nowhere && error == "SystemExit" # that ends the program, as on every thread: the main thread gets it
     at_caller, of_run = EXPECTED.fetch(where).fetch(error)
-    seen, inside = got.value, !%i[run outside nowhere reporter].include?(where)
+    seen, inside = got.value, !%i[run nowhere reporter].include?(where)
     [
       ("#{seen["caller"]} at the caller, not #{at_caller}" unless at_caller == :any || seen["caller"] == at_caller),
       ("#{seen["comes"]} comes out, not #{of_run}" unless seen["comes"] == of_run),
@@ -84,33 +73,5 @@ class TestCallbacks < ReactorTest
       ("another run: #{seen["another run"]}" unless seen["another run"] == ":ok"),
       ("warns #{got.err[0, 300].inspect}" unless got.err.empty?)
     ].compact
-  end
-
-  # Methods of the signatures that take a block, as the rows name them, and the interfaces there are.
-  def signed
-    place, blocks, interfaces = [], [], []
-    File.foreach(File.join(ROOT, "sig/reactor.rbs")) do |line|
-      indent = line[/\A */].size / 2
-      case line
-      when /\A *(class|module|interface) ([\w:]+)(.*end$)?/
-        place = place.first(indent) << Regexp.last_match(2)
-        interfaces << place.drop(1).join("::") if Regexp.last_match(1) == "interface"
-      when /\A *def (self\.)?([\w?=]+): .*(?:\)|\?) *\??\{ \(/
-        here = place.first(indent)
-        next if here.last == "_Mappable"
-
-        name = here.size == 1 ? "Reactor" : here.drop(1).join("::")
-        blocks << (Regexp.last_match(2) == "initialize" ? "#{name}.new" : "#{name}#{Regexp.last_match(1) ? "." : "#"}#{Regexp.last_match(2)}")
-      end
-    end
-    [blocks.uniq, interfaces]
-  end
-
-  def test_every_public_method_that_takes_a_block_has_a_row
-    blocks, interfaces = signed
-    assert_operator blocks.size, :>=, 13, "is this test blind? #{blocks}"
-    assert_equal [], blocks.reject { |name| Callbacks::ROWS.keys.any? { |row| row == name || row.start_with?("#{name},") } }
-    assert_equal INTERFACES.keys.sort, interfaces.sort
-    assert_equal [], INTERFACES.values.compact - Callbacks::ROWS.keys
   end
 end
