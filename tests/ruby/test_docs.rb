@@ -127,23 +127,6 @@ class TestDocs < ReactorTest
     assert_equal Dir.children(File.join(ROOT, "docs")).grep(/\.md\z/).sort, linked.uniq.sort
   end
 
-  # bin/docs builds the site, and checks the links within it.
-  def test_every_page_has_a_place_on_the_site
-    order = File.read(File.join(ROOT, "docs/site/site.rb"))[/ORDER = %w\[(.*?)\]/m, 1].split
-    assert_equal Dir.children(File.join(ROOT, "docs")).grep(/\.md\z/).map { |file| File.basename(file, ".md") }.sort, order.sort
-  end
-
-  # The commands of a shell block are files of this repository, or programs that every reader has.
-  def test_commands_of_shell_blocks_are_there
-    known = %w[rake gem bundle cargo cd git ruby ruby3.4]
-    BLOCKS.select { |block| block.language == "sh" }.each do |block|
-      block.code.lines.grep(/\A[a-z]/).each do |line|
-        command = line.split.first
-        assert known.include?(command) || File.executable?(File.join(ROOT, command)), "#{block.path}:#{block.line}: #{line}"
-      end
-    end
-  end
-
   def test_relative_links_have_existing_targets
     PAGES.each do |path|
       File.read(path).scan(/(?:\]\(|src="|srcset=")(?!https?:)([^)#"]+)/).flatten.each { |link| assert_path_exists File.expand_path(link, File.dirname(path)), "#{path}: #{link}" }

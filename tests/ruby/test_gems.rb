@@ -40,17 +40,4 @@ class TestGems < ReactorTest
   def test_the_results_have_the_verdicts_of_the_rows
     assert_equal(Gems::ROWS.to_h { |row| [row.name, row.verdict.to_s] }, RESULTS.fetch("rows").transform_values { |row| row["verdict"] })
   end
-
-  # A row whose operations do not overlap is found out.
-  def test_a_wrong_verdict_fails
-    ok, alone = Gems::Trial::Outcome.new(overlap: 20), Gems::Trial::Outcome.new(overlap: 1)
-    failed = Gems::Trial::Outcome.new(overlap: 20, error: "ThreadError")
-    verdicts = { works: [{ plain: ok }, { plain: alone }, { plain: failed }], setting: [{ with: ok }, { with: alone }, { plain: ok, with: ok }, { plain: alone, with: failed }],
-                 blocks: [{ plain: failed, with: ok }, { plain: alone, with: alone }] }
-    verdicts.each do |verdict, (right, *wrong)|
-      row = Gems::Row.new(verdict: verdict)
-      assert row.true_of?(right), verdict
-      wrong.each { |outcomes| refute row.true_of?(outcomes), "#{verdict}: #{outcomes}" }
-    end
-  end
 end

@@ -19,8 +19,6 @@ module Runner
     STRESS = %w[test_block test_fiber test_gc test_io_read_write test_io_wait test_sleep test_timeout].freeze
     # Libraries that Ruby loads before the first line. Without them there is a third less to mark at every allocation.
     STRESS_WITHOUT = "--disable=gems,did_you_mean,error_highlight,syntax_suggest"
-    # Files that use programs built by `cargo test`.
-    BUILT_BY_CARGO = %w[test_bench test_examples].freeze
     # Programs of bin/fuzz before a commit; with --all, and the seconds of all Rubies together after which no other one begins.
     FUZZ_PROGRAMS = 40
     FUZZ_PROGRAMS_OF_ALL = 180
@@ -92,8 +90,7 @@ module Runner
       chosen -= TABLES if again && backend != "select"
       chosen -= OF_TOOLS + TABLES unless ruby == @newest
       chosen.map do |file|
-        after = BUILT_BY_CARGO.include?(file) ? ["rust: tests"] : []
-        test(ruby, "#{ruby.name}: #{backend}", file, after: after, env: { "REACTOR_BACKEND" => backend })
+        test(ruby, "#{ruby.name}: #{backend}", file, env: { "REACTOR_BACKEND" => backend })
       end
     end
 
