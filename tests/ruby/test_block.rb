@@ -30,19 +30,6 @@ class TestBlock < ReactorTest
     assert_equal [0, 0, 1, 1], log
   end
 
-  def test_queue_items_of_another_thread_arrive_in_order
-    count = STRESS ? 20 : 500
-    queue = Queue.new
-    back = Queue.new
-    got = []
-    run_scheduler do
-      Fiber.schedule { while (item = queue.pop) do got << item; back << item end }
-      pusher = Thread.new { count.times { |i| queue << i; back.pop }; queue << nil }
-      Fiber.schedule { pusher.join }
-    end
-    assert_equal (0...count).to_a, got
-  end
-
   def test_a_full_sized_queue_parks_the_pushing_fiber
     queue = SizedQueue.new(2)
     log = []
@@ -53,28 +40,6 @@ class TestBlock < ReactorTest
     assert_equal (0...5).to_a, log.filter_map { |way, i| i if way == :out }
     filled = 0
     log.each { |way, _| filled += way == :in ? 1 : -1; assert_operator filled, :<=, 3 }
-  end
-
-  def test_closing_a_queue_wakes_every_waiter
-    queue = Queue.new
-    got = []
-    run_scheduler do
-      3.times { |i| Fiber.schedule { got << [i, queue.pop] } }
-      Fiber.schedule { queue.close }
-    end
-    assert_equal [[0, nil], [1, nil], [2, nil]], got.sort_by(&:first)
-  end
-
-  def test_broadcast_wakes_every_fiber_that_waits_for_a_condition_variable
-    mutex = Mutex.new
-    condition = ConditionVariable.new
-    ready = false
-    log = []
-    run_scheduler do
-      2.times { |i| Fiber.schedule { mutex.synchronize { condition.wait(mutex) until ready; log << i } } }
-      Fiber.schedule { mutex.synchronize { ready = true; log << :signal; condition.broadcast } }
-    end
-    assert_equal [:signal, 0, 1], log
   end
 
   def test_condition_variable_times_out_and_is_signalled_by_a_thread
@@ -99,15 +64,6 @@ class TestBlock < ReactorTest
       Fiber.schedule { log << :other; first << true }
     end
     assert_equal %i[other value joined], log
-  end
-
-  def test_a_failing_thread_raises_in_the_joining_fiber
-    in_fiber do
-      go = Queue.new
-      thread = Thread.new { Thread.current.report_on_exception = false; go.pop; raise IndexError, "there" }
-      Fiber.schedule { sleep 0; go << true }
-      assert_equal "there", assert_raises(IndexError) { thread.value }.message
-    end
   end
 
   # An unblock after the hook was entered ends the wait, even before the fiber is parked.

@@ -8,16 +8,14 @@ require "tempfile"
 class TestBufferArguments < ReactorTest
   SIZE = 8
   INPUT = "0123456789abcdef" * 4
-  LENGTHS = [nil, 0, 3, SIZE, SIZE + 1, -1, 2**62, 2**64, "1", 1.5].freeze
-  OFFSETS = [nil, 0, 2, SIZE, SIZE + 1, -1, 2**62, 2**64, "1"].freeze
+  LENGTHS = [nil, 0, 3, SIZE + 1, -1, 2**62, 2**64, "1"].freeze
+  OFFSETS = [nil, 2, SIZE, SIZE + 1, -1, 2**62, "1"].freeze
 
   BUFFERS = {
     plain: -> { IO::Buffer.new(SIZE) },
     readonly: -> { IO::Buffer.for(("a".."h").to_a.join.freeze) },
     frozen: -> { IO::Buffer.new(SIZE).freeze },
-    slice_of_a_frozen_buffer: -> { IO::Buffer.new(SIZE * 2).freeze.slice(4, SIZE) },
     freed: -> { IO::Buffer.new(SIZE).tap(&:free) },
-    empty: -> { IO::Buffer.new(0) },
     slice: -> { IO::Buffer.new(SIZE * 2).slice(4, SIZE) },
     slice_of_a_freed_buffer: -> { IO::Buffer.new(SIZE * 2).then { |whole| whole.slice(4, SIZE).tap { whole.free } } }
   }.freeze

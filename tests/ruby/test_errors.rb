@@ -5,13 +5,6 @@ require_relative "helper"
 # Exceptions that leave a fiber, and ends of a thread or process from outside. The scheduler has to end within 50 ms; these
 # tests only distinguish an end from a hang.
 class TestErrors < ReactorTest
-  # Longer than the registry takes to rearm a wait, so only the interruption itself can end the sleep. A slow process that
-  # is not asleep by then passes as well.
-  IDLE = 0.15
-
-  # Code for a child: prints "ready" when its main thread sleeps.
-  READY = "Thread.new { sleep 0.001 until Thread.main.stop?; puts %(ready) }"
-
   { the_end_of_the_thread: ->(_) {}, close: ->(scheduler) { scheduler.close } }.each do |name, finish|
     define_method("test_#{name}_raises_the_first_escaped_error_after_the_other_fibers_end") do
       log = []
@@ -114,44 +107,8 @@ class TestErrors < ReactorTest
     assert_equal [:finished], log
   end
 
-  def test_exit_before_the_first_park_reaches_the_caller
-    run_scheduler { assert_equal 4, assert_raises(SystemExit) { Fiber.schedule { exit 4 } }.status }
-  end
-
-  def interrupted(code, signal)
-    run_child(code) do |pid, line|
-      line.("ready")
-      sleep IDLE
-      Process.kill(signal, pid)
-    end
-  end
-
-  def test_a_trapped_interrupt_leaves_the_fibers_running
-    child = interrupted(<<~RUBY, :INT)
-      trapped = Queue.new
-      signalled = false
-      trap(:INT) { puts "trapped"; trapped << true; signalled = true }
-      clock = -> { Process.clock_gettime(Process::CLOCK_MONOTONIC) }
-      Fiber.set_scheduler(Reactor::Scheduler.new)
-      Fiber.schedule { trapped.pop; puts "woken" }
-      Fiber.schedule do
-        short = 0
-        until signalled
-          start = clock.()
-          sleep 0.05
-          short += 1 if clock.() - start < 0.05
-        end
-        puts "slept" if short.zero?
-      end
-      #{READY}
-    RUBY
-    assert_equal %w[ready slept trapped woken], child.out.lines(chomp: true).sort
-    assert_operator child.out.index("trapped"), :<, child.out.index("woken")
-    assert_predicate child.status, :success?
-  end
-
   def test_an_interrupt_ends_a_busy_run
-    child = interrupted(<<~RUBY, :INT)
+    child = run_child(<<~RUBY) { |pid, line| line.("ready"); Process.kill(:INT, pid) }
       Fiber.set_scheduler(Reactor::Scheduler.new)
       2.times { Fiber.schedule { begin sleep 0 while true ensure puts "ensure" end } }
       Fiber.schedule { sleep 0; puts "ready" }
@@ -242,10 +199,6 @@ class TestErrors < ReactorTest
       scheduler.run
       assert_equal %i[done later], log
     end
-  end
-
-  def test_throw_out_of_a_fiber_is_an_uncaught_throw_error
-    assert_raises(UncaughtThrowError) { run_scheduler { catch(:out) { Fiber.schedule { sleep 0; throw :out } } } }
   end
 
   def test_an_error_during_a_resumed_fibers_wait_is_raised_at_the_end

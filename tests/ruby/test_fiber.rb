@@ -62,20 +62,6 @@ class TestFiber < ReactorTest
     end
   end
 
-  def test_schedule_nests_200_deep
-    depth = STRESS ? 5 : 200
-    log = []
-    nest = lambda do |level|
-      Fiber.schedule do
-        nest.(level - 1) if level > 1
-        sleep 0
-        log << level
-      end
-    end
-    run_scheduler { nest.(depth) }
-    assert_equal (1..depth).to_a, log.sort
-  end
-
   def test_ready_fibers_run_in_turn
     log = []
     run_scheduler do
@@ -84,18 +70,6 @@ class TestFiber < ReactorTest
     assert_equal 9, log.size
     3.times { |i| assert_equal [0, 1, 2], log.filter_map { |n, fiber| n if fiber == i } }
     assert_operator log.index([2, 0]), :>, log.index([1, 2]), "a fiber that yields runs after all other ready fibers"
-  end
-
-  # In a child, because Ruby keeps the stacks: with 20,000 mappings each fork of a later test takes 60 ms.
-  def test_ten_thousand_short_fibers
-    skip_under_stress
-    assert_equal "10000\n", child_says(<<~RUBY)
-      done = 0
-      Fiber.set_scheduler(scheduler = Reactor::Scheduler.new)
-      10_000.times { Fiber.schedule { sleep 0; done += 1 } }
-      scheduler.run
-      puts done
-    RUBY
   end
 
   def test_an_error_before_the_first_park_reaches_the_caller
@@ -121,24 +95,6 @@ class TestFiber < ReactorTest
     end
     assert_equal %i[result root], log - [:other]
     assert_equal 3, log.count(:other)
-  end
-
-  def test_fiber_raise_ends_a_wait_and_both_fibers_finish
-    log = []
-    run_scheduler do
-      victim = Fiber.schedule do
-        sleep
-      rescue IndexError => e
-        log << e.message
-        sleep 0.005
-        log << :victim_done
-      end
-      Fiber.schedule do
-        victim.raise(IndexError, "from outside")
-        log << :raiser_done
-      end
-    end
-    assert_equal ["from outside", :raiser_done, :victim_done], log.sort_by(&:to_s)
   end
 
   def test_a_second_cancel_ends_a_wait_in_ensure

@@ -4,78 +4,23 @@ require_relative "helper"
 require "tempfile"
 require "tmpdir"
 
-# In a forked child of the scheduler's process the hooks do what plain Ruby does, on every backend. Each test forks inside a
-# fiber, and the child sends its result to the parent.
+# In a forked child of the scheduler's process everything is as in plain Ruby, on every backend, and the hooks of the parent's scheduler do
+# what plain Ruby does.
 class TestForkedChild < ReactorTest
-  # Runs the block in a forked child, in a fiber that still has the parent's scheduler.
-  #
-  # @return [Array] :value and what the block returned, or :raised, the class and the message
-  def in_child
-    reading, writing = IO.pipe
-    in_fiber do |scheduler|
-      pid = fork do
-        reading.close
-        answer = begin
-          [:value, yield(scheduler)]
-        rescue Exception => error # rubocop:disable Lint/RescueException -- for the parent to see
-          [:raised, error.class.name, error.message]
-        end
-        writing.write(Marshal.dump(answer))
-        writing.close
-        exit!(0)
-      end
-      Process.wait(pid)
-    end
-    writing.close
-    Marshal.load(reading.read)
-  ensure
-    [reading, writing].each { |io| io.close unless io.closed? }
-  end
-
-  def assert_in_child(expected, &)
-    kind, *answer = in_child(&)
-    assert_equal [:value, expected], [kind, answer.first], answer.inspect
-  end
-
   def setup
     super
     needs_fork
   end
 
-  def test_the_scheduler_detects_the_fork
-    assert_in_child([true, true, nil]) { |scheduler| [scheduler.forked_child?, scheduler.closed?, Reactor::Schedulers.current] }
-  end
-
-  def test_a_lock_held_by_another_process
-    assert_in_child(["refused\n", 0]) do
-      Tempfile.create("lock") do |file|
-        file.flock(File::LOCK_EX)
-        path = file.path
-        reading, writing = IO.pipe
-        pid = fork do
-          other = File.open(path)
-          writing.puts(other.flock(File::LOCK_EX | File::LOCK_NB) ? "granted" : "refused")
-          exit!(other.flock(File::LOCK_EX))
-        end
-        said = reading.gets
-        file.flock(File::LOCK_UN)
-        Process.wait(pid)
-        [said, $?.exitstatus]
-      end
+  def test_the_parents_scheduler_is_closed_and_its_hooks_do_what_plain_ruby_does
+    answer = in_fiber do |scheduler|
+      told_by_child(lambda do
+        late = [0, -1].map { |seconds| (scheduler.timeout_after(seconds, IndexError) { sleep }) rescue $!.class }
+        scheduler.unblock(nil, Fiber.current)
+        [scheduler.forked_child?, scheduler.closed?, Reactor::Schedulers.current, late, scheduler.close, scheduler.run]
+      end)
     end
-  end
-
-  def test_a_timeout_of_nothing_is_over_at_once
-    assert_in_child([IndexError, IndexError]) do |scheduler|
-      [0, -1].map { |seconds| (scheduler.timeout_after(seconds, IndexError) { sleep }) rescue $!.class }
-    end
-  end
-
-  def test_unblock_close_and_run_do_nothing
-    assert_in_child([nil, nil]) do |scheduler|
-      scheduler.unblock(nil, Fiber.current)
-      [scheduler.close, scheduler.run]
-    end
+    assert_equal [:value, [true, true, nil, [IndexError, IndexError], nil, nil]], answer
   end
 
   # Keeps both ends for as long as the process lives. If the collector closed one, waits for the other would end otherwise.
@@ -86,32 +31,22 @@ class TestForkedChild < ReactorTest
   ORDINARY = {
     "no scheduler" => -> { [Fiber.scheduler, Fiber.current_scheduler] },
     "sleep" => -> { [sleep(0.001), sleep(0)].map(&:class) },
-    "sleep, wrong" => -> { sleep(-1) },
-    "sleep, no number" => -> { sleep("1") },
     "Timeout" => -> { Timeout.timeout(0.002) { sleep } },
     "Timeout, a bare rescue" => -> { Timeout.timeout(0.002) { begin sleep; rescue; :swallowed end } },
     "Timeout, a rescue of Exception" => -> { Timeout.timeout(0.002) { begin sleep; rescue Exception => error; error.class end } },
     "Timeout, an explicit class" => -> { Timeout.timeout(0.002, Slow, "late") { begin sleep; rescue => error; [error.class, error.message] end } },
     "Timeout, an exception" => -> { Timeout.timeout(0.002, Strict) { begin sleep; rescue => error; error end } },
-    "Timeout, negative" => -> { Timeout.timeout(-1) { sleep 1 } },
-    "Timeout, infinite" => -> { Timeout.timeout(Float::INFINITY) { sleep(0.001).class } },
-    "Timeout, wrong" => -> { Timeout.timeout("1") { nil } },
     "Timeout, nested" => -> { Timeout.timeout(0.002, Slow) { Timeout.timeout(60) { sleep } } },
     "Timeout of a read" => -> { Timeout.timeout(0.002) { kept(IO.pipe).first.read } },
-    "Timeout of a Queue" => -> { Timeout.timeout(0.002) { Thread::Queue.new.pop } },
     "Timeout of a child" => -> { Timeout.timeout(0.002) { Process.wait(spawn("sleep 0.2")) } },
     "IO#timeout" => -> { kept(IO.pipe).first.tap { |io| io.timeout = 0.002 }.read(1) },
-    "IO#timeout of a socket" => -> { kept(UNIXSocket.pair).tap { |one, _| one.timeout = 0.002 }.first.gets },
     "IO#timeout of a write" => -> { kept(IO.pipe).last.tap { |io| io.timeout = 0.002 }.write("x" * 1_000_000) },
     "IO#wait_readable" => -> { kept(IO.pipe).first.wait_readable(0.001) },
-    "IO#wait_readable, wrong" => -> { kept(IO.pipe).first.wait_readable(-1) },
     "IO#wait" => -> { kept(IO.pipe).last.wait(IO::WRITABLE, 1) },
     "IO.select" => -> { IO.select([kept(IO.pipe).first], nil, nil, 0.001) },
-    "IO.select, wrong" => -> { IO.select([kept(IO.pipe).first], nil, nil, "1") },
     "reads" => -> { IO.pipe.then { |from, to| to.write("abc\n"); to.close; [from.gets, from.read, from.read(1)] } },
     # If a signal interrupts its wait, sysread of plain Ruby 3.3 raises EAGAIN: once in some thousand children.
     "sysread" => -> { IO.pipe.then { |from, to| Thread.new { to.write("x") }; from.wait_readable && from.sysread(1) } },
-    "a closed IO" => -> { kept(IO.pipe).first.tap(&:close).read },
     "a close under a read" => lambda do
       reader, io = Thread.current, kept(IO.pipe).first
       Thread.new { Thread.pass until reader.stop?; io.close }
@@ -122,10 +57,8 @@ class TestForkedChild < ReactorTest
     "a deadlock" => -> { Thread::Queue.new.pop },
     "Thread#join" => -> { [Thread.new { sleep }.join(0.001), Thread.new { 7 }.value] },
     "Mutex" => -> { Thread::Mutex.new.then { |mutex| mutex.synchronize { mutex.sleep(0.001).class } } },
-    "Mutex, locked twice" => -> { Thread::Mutex.new.lock.lock },
     "ConditionVariable" => -> { Thread::Mutex.new.synchronize { 1 } && Thread::Mutex.new.then { |m| m.synchronize { Thread::ConditionVariable.new.wait(m, 0.001).class } } },
     "Process.wait" => -> { Process.wait(fork { exit!(3) }); $?.exitstatus },
-    "Process.wait without a child" => -> { Process.wait },
     "a command" => -> { [`echo out`, system("exit 2"), $?.exitstatus] },
     "IO.popen" => -> { IO.popen("cat", "r+") { |io| io.write("x"); io.close_write; io.read } },
     "IO.popen of a fork" => -> { IO.popen("-") { |io| io ? io.read : print(Fiber.scheduler.inspect) } },
@@ -192,9 +125,8 @@ class TestForkedChild < ReactorTest
 
   # A block-less fork: the rest of the fiber runs in the child.
   def test_a_child_of_a_fiber_ends_as_a_child_of_plain_ruby_does
-    ends = ["exit 12", "raise 'reported'", "abort", "Process.kill(:TERM, Process.pid); sleep", "nil"]
-    places = ["Fiber.new { work.call }.resume", "Reactor.run { work.call }", "Reactor.run { Fiber.schedule { work.call } }",
-              "Reactor.run { Reactor.group { work.call } }", "Reactor.run { Reactor.group { |group| group.async { work.call } } }",
+    ends = ["exit 12", "raise 'reported'", "Process.kill(:TERM, Process.pid); sleep"]
+    places = ["Fiber.new { work.call }.resume", "Reactor.run { work.call }", "Reactor.run { Reactor.group { |group| group.async { work.call } } }",
               "Reactor.run { to = IO.pipe.last; Fiber.scheduler.on_ready(to, IO::WRITABLE) { work.call } }",
               "Reactor.run { Reactor.offload { work.call } }"]
     expected, *got = places.map do |place|

@@ -45,40 +45,10 @@ class TestGC < ReactorTest
   end
 
   def test_parked_fibers_survive_collection_and_compaction
-    with_parked(COUNT) { collect }
-  end
-
-  def test_collection_while_waits_come_and_go
-    skip_under_stress
-    with_parked(20) do
-      Fiber.schedule { 20.times { GC.start(full_mark: false); sleep 0.001; GC.start } }
+    with_parked(COUNT) do
+      collect
+      GC.verify_compaction_references(expand_heap: true, toward: :empty) if GC.respond_to?(:verify_compaction_references) && !STRESS
     end
-  end
-
-  def test_references_are_valid_after_compaction
-    skip_under_stress
-    skip "no GC.verify_compaction_references here" unless GC.respond_to?(:verify_compaction_references)
-    out = child_says(<<~RUBY, within: 120)
-      pipes = Array.new(50) { IO.pipe }
-      queue = Queue.new
-      log = []
-      Fiber.set_scheduler(Reactor::Scheduler.new)
-      50.times do |i|
-        Fiber.schedule { pipes[i][0].readpartial(1); log << i }
-        Fiber.schedule { queue.pop; log << i }
-        Fiber.schedule { sleep 0.2; log << i }
-      end
-      begin
-        GC.verify_compaction_references(expand_heap: true, toward: :empty)
-      rescue NotImplementedError
-        puts "not implemented"
-      end
-      pipes.each { |_, w| w << "x" }
-      50.times { queue << true }
-      Fiber.scheduler.run
-      puts log.sort == (0...50).flat_map { [_1] * 3 }
-    RUBY
-    assert_equal "true", out.lines(chomp: true).last
   end
 
   def test_an_io_is_collectable_after_a_wait_that_timed_out
@@ -209,13 +179,13 @@ class TestGC < ReactorTest
   end
 
   # In a child, because its heap is small. Ruby 3.4 resolves each name on two threads and allocates three times as much as
-  # 3.3, so a collection at every allocation takes a minute (REACTOR_LONG=1). Otherwise every tenth connection begins and goes on
+  # 3.3, so a collection at every allocation takes a minute (REACTOR_LONG=1). Otherwise every fifth connection begins and goes on
   # under GC.stress.
-  def test_two_hundred_connections_by_name_under_gc_stress
+  def test_forty_connections_by_name_under_gc_stress
     skip_under_stress
-    out = child_says(<<~RUBY, LONG ? 1 : 10, within: 240)
+    out = child_says(<<~RUBY, LONG ? 1 : 5, within: 240)
       require "socket"
-      count, every = 200, Integer(ARGV[0])
+      count, every = 40, Integer(ARGV[0])
       server = TCPServer.new("127.0.0.1", 0)
       server.listen(count)
       got = []

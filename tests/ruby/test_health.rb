@@ -16,15 +16,6 @@ class TestHealth < ReactorTest
 
   def histogram(*seconds) = H.new.tap { |histogram| seconds.each { |duration| histogram.record(duration) } }
 
-  def test_each_bucket_begins_where_the_one_before_ends
-    H::BUCKETS.times do |bucket|
-      first = (H.start(bucket) * 1e6).round
-      assert_equal bucket, H.bucket(first)
-      assert_equal bucket - 1, H.bucket(first - 1) if bucket.positive?
-    end
-    assert_equal H::BUCKETS - 1, H.bucket(1 << 60)
-  end
-
   def test_percentiles_are_too_long_by_a_sixteenth_at_most
     random = Random.new(7)
     durations = Array.new(5000) { (10**random.rand(-6.0..2.0)).round(6) }
