@@ -58,8 +58,9 @@ const INSIDE: [(&str, &[&[&str]]); 3] = [
 ];
 
 /// Only these have unsafe code.
-const UNSAFE: [&str; 3] = [
+const UNSAFE: [&str; 4] = [
     "reactor/src/ruby",
+    "scheduler/src/state/object_ref",
     "scheduler/src/system/descriptor",
     "scheduler/src/system/getaddrinfo",
 ];

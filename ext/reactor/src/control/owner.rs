@@ -17,7 +17,8 @@ pub struct Owner(Cell<Option<Claim>>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Claim {
-    thread: usize,
+    /// Only the current thread is used by it, so it need not be marked.
+    thread: ObjectRef,
     forks: u32,
     /// Until it is used on its thread, it may still be set on another.
     used: bool,
@@ -31,7 +32,7 @@ impl Owner {
 
     fn set(&self, used: bool) {
         self.0.set(Some(Claim {
-            thread: current_thread().address(),
+            thread: current_thread(),
             forks: fork_generation(),
             used,
         }));
@@ -39,7 +40,7 @@ impl Owner {
 
     /// Whether the current thread may use the scheduler (ThreadError if not) in this process (false if not).
     pub fn check(&self, ruby: &Ruby, scheduler: Value) -> Result<bool, Error> {
-        let thread = current_thread().address();
+        let thread = current_thread();
         let Some(claim) = self.0.get() else {
             return Err(runtime_error("uninitialized scheduler"));
         };
@@ -61,7 +62,7 @@ impl Owner {
     /// Whether the current thread may use the scheduler in this process, and has used it before. Of another thread or process,
     /// [`Owner::check`] tells what follows.
     pub fn is_in_use(&self) -> bool {
-        let thread = current_thread().address();
+        let thread = current_thread();
         let claim = self.0.get();
         claim.is_some_and(|claim| {
             claim.used && claim.thread == thread && claim.forks == fork_generation()
@@ -71,12 +72,12 @@ impl Owner {
     /// The current thread, in a hook that has found that it may use the scheduler: it is not asked of the VM again.
     pub fn thread_in_hook(&self) -> ObjectRef {
         let claim = self.0.get();
-        claim.map_or_else(current_thread, |claim| ObjectRef::new(claim.thread))
+        claim.map_or_else(current_thread, |claim| claim.thread)
     }
 
     /// Whether the current thread is the scheduler's.
     pub fn is_current_thread(&self) -> bool {
-        let thread = current_thread().address();
+        let thread = current_thread();
         self.0.get().is_some_and(|claim| claim.thread == thread)
     }
 

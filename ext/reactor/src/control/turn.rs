@@ -138,9 +138,9 @@ impl Scheduler {
 
     fn yield_gvl_if_due(&self, slot: Slot) -> Result<(), Error> {
         let clock = self.state().event_loop.clock();
-        let Some(now) = clock.filter(|now| self.quota.is_spent(*now)) else {
+        if clock.is_none_or(|now| !self.quota.is_spent(now)) {
             return Ok(());
-        };
+        }
         let yielded = yield_gvl();
         self.quota.after_yield(Instant::now());
         yielded.or_else(|error| self.raise_in_root(slot, error))

@@ -22,8 +22,8 @@ use crate::ruby::{
 };
 
 pub fn current_fiber() -> ObjectRef {
-    // SAFETY: no arguments, never raises.
-    ObjectRef::new(unsafe { rb_sys::rb_fiber_current() } as usize)
+    // SAFETY: no arguments, never raises; a return value of Ruby.
+    unsafe { ObjectRef::from_address(rb_sys::rb_fiber_current() as usize) }
 }
 
 pub fn is_fiber(object: Value) -> bool {
@@ -117,10 +117,11 @@ pub fn new_fiber(ruby: &Ruby, storage: Option<Value>) -> Result<ObjectRef, Error
     let (count, first) = raw_arguments(options.as_slice());
     let keywords = rb_sys::RB_PASS_KEYWORDS as c_int * count;
     // SAFETY: live values, the options on this stack; what is no storage raises.
-    protect(|| unsafe {
+    let fiber = protect(|| unsafe {
         rb_sys::rb_funcall_with_block_kw(class, new, count, first, body, keywords)
-    })
-    .map(|fiber| ObjectRef::new(fiber as usize))
+    })?;
+    // SAFETY: a return value of Ruby.
+    Ok(unsafe { ObjectRef::from_address(fiber as usize) })
 }
 
 /// Whether the fiber has never had control: only such a fiber is alive and has no line to go on with.

@@ -13,7 +13,8 @@ use reactor_scheduler::state::object_ref::ObjectRef;
 
 /// The address of an object. Code that keeps an address marks the object: marking pins it, so the address stays valid.
 pub fn object_ref(value: impl ReprValue) -> ObjectRef {
-    ObjectRef::new(value.as_raw() as usize)
+    // SAFETY: a live object. As with `Value` itself, who keeps it marks it.
+    unsafe { ObjectRef::from_address(value.as_raw() as usize) }
 }
 
 /// An address turned back into an object.

@@ -26,13 +26,13 @@ use crate::ruby::{
 
 /// The scheduler of the current thread, or nil.
 pub fn current_scheduler() -> ObjectRef {
-    // SAFETY: no arguments, never raises.
-    ObjectRef::new(unsafe { rb_sys::rb_fiber_scheduler_get() } as usize)
+    // SAFETY: no arguments, never raises; a return value of Ruby.
+    unsafe { ObjectRef::from_address(rb_sys::rb_fiber_scheduler_get() as usize) }
 }
 
 pub fn current_thread() -> ObjectRef {
-    // SAFETY: no arguments, never raises.
-    ObjectRef::new(unsafe { rb_sys::rb_thread_current() } as usize)
+    // SAFETY: no arguments, never raises; a return value of Ruby.
+    unsafe { ObjectRef::from_address(rb_sys::rb_thread_current() as usize) }
 }
 
 static FORKS: AtomicU32 = AtomicU32::new(0);
@@ -192,7 +192,8 @@ pub fn yield_gvl() -> Result<(), Error> {
 pub fn new_mutex() -> Result<ObjectRef, Error> {
     // SAFETY: no arguments; it raises if there is no memory.
     let mutex = protect(|| unsafe { rb_sys::rb_mutex_new() })?;
-    Ok(ObjectRef::new(mutex as usize))
+    // SAFETY: a return value of Ruby.
+    Ok(unsafe { ObjectRef::from_address(mutex as usize) })
 }
 
 /// Whether the code that runs may lock no mutex: it is a trap handler, or a finalizer that the VM has put off, which the VM calls

@@ -1,4 +1,5 @@
 //! A Ruby object as its address.
+#![allow(unsafe_code)]
 
 /// The address of a Ruby object: a key, and what the extension turns back into the object. Never followed in this crate.
 ///
@@ -12,11 +13,23 @@ impl ObjectRef {
     /// The address of no object: Ruby's `false`.
     pub(super) const NONE: Self = Self(0);
 
-    pub const fn new(address: usize) -> Self {
+    /// # Safety
+    ///
+    /// It is the address of a Ruby object, or one of Ruby's constants like nil. Who keeps it marks the object, or only compares the
+    /// address.
+    pub const unsafe fn from_address(address: usize) -> Self {
         Self(address)
     }
 
     pub const fn address(self) -> usize {
         self.0
+    }
+}
+
+#[cfg(test)]
+impl ObjectRef {
+    /// No test makes an object of it.
+    pub const fn new(address: usize) -> Self {
+        Self(address)
     }
 }
