@@ -9,17 +9,14 @@ use magnus::{
     typed_data::Obj,
 };
 use reactor::OwnerId;
-use reactor_scheduler::{
-    state::fiber::Slot,
-    system::{descriptor::close_unless_blocking, kind::is_socket},
-};
+use reactor_scheduler::{state::fiber::Slot, system::kind::is_socket};
 
 use crate::{
     control::{hook_scope::HookScope, scheduler::Scheduler},
     ruby::{
         error::{closed_elsewhere, into_exception},
         fiber::is_fiber,
-        io::{RealIo, real_io},
+        io::{RealIo, close_number, real_io},
         io_facts::IoFacts,
         method::Receiver,
         object::{object_ref, write_barrier},
@@ -125,7 +122,7 @@ fn known(io: RealIo) -> Option<(i32, u64)> {
         return None;
     }
     let number = IoFacts::io_number_of(io)?;
-    Some((io.descriptor().ok()?, number))
+    Some((io.descriptor().ok()?.number(), number))
 }
 
 /// Raises IOError in these fibers, which wait for the IO with this number.
@@ -286,5 +283,5 @@ pub fn fiber_interrupt(
 /// `io_close(descriptor)`, called by the VM since Ruby 4.0: closes what can be closed without waiting, and leaves the rest
 /// (false) to the VM, which releases the GVL for it. May come from a finalizer, in the middle of anything.
 pub fn io_close(this: Obj<Scheduler>, descriptor: i32) -> bool {
-    !this.is_forked_child() && close_unless_blocking(descriptor)
+    !this.is_forked_child() && close_number(descriptor)
 }

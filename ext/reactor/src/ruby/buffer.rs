@@ -7,14 +7,10 @@ use std::{
     slice,
 };
 
-use magnus::{
-    Error, Value,
-    prelude::*,
-    rb_sys::{AsRawValue, protect},
-};
+use magnus::{Error, Value, prelude::*, rb_sys::AsRawValue};
 use rb_sys::VALUE;
 
-use crate::ruby::error;
+use crate::ruby::{call::protected, error};
 
 /// The part of an IO::Buffer that a transfer is for, and the size of the buffer.
 #[derive(Debug)]
@@ -145,11 +141,8 @@ impl Extent {
         {
             return Ok(false);
         }
-        protect(|| {
-            // SAFETY: raises for a buffer that is locked.
-            unsafe { rb_sys::rb_io_buffer_lock(self.buffer.as_raw()) };
-            rb_sys::Qnil as VALUE
-        })?;
+        // SAFETY: what is raised for a buffer that is locked is caught.
+        protected(|| _ = unsafe { rb_sys::rb_io_buffer_lock(self.buffer.as_raw()) })?;
         Ok(true)
     }
 
@@ -157,11 +150,8 @@ impl Extent {
     #[cold]
     pub fn unlock(&self) {
         // It raises for a buffer that is not locked, which needs no unlocking.
-        _ = protect(|| {
-            // SAFETY: an IO::Buffer, because it could be locked.
-            unsafe { rb_sys::rb_io_buffer_unlock(self.buffer.as_raw()) };
-            rb_sys::Qnil as VALUE
-        });
+        // SAFETY: an IO::Buffer, because it could be locked.
+        _ = protected(|| _ = unsafe { rb_sys::rb_io_buffer_unlock(self.buffer.as_raw()) });
     }
 
     /// As [`Extent::with_writable`], for a worker. `None` if no bytes are left, or if the buffer is not the VM's own: then Ruby
@@ -248,7 +238,7 @@ fn any(buffer: Value) -> Option<(*mut u8, usize, c_int)> {
 
 fn memory(buffer: Value, writing: bool) -> Result<(*mut u8, usize), Error> {
     let (mut base, mut size) = (ptr::null_mut(), 0);
-    protect(|| {
+    protected(|| {
         // SAFETY: raises for what is no IO::Buffer, has been freed, or is read-only and to be written.
         unsafe {
             let buffer = buffer.as_raw();
@@ -260,7 +250,6 @@ fn memory(buffer: Value, writing: bool) -> Result<(*mut u8, usize), Error> {
                 }
             }
         }
-        rb_sys::Qnil as VALUE
     })?;
     Ok((base.cast(), size as usize))
 }

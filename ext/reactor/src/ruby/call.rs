@@ -37,6 +37,15 @@ pub fn call_method(receiver: Value, name: &str, arguments: &[Value]) -> Result<V
     Ok(unsafe { Value::from_raw(result) })
 }
 
+/// Runs what may raise and has no result.
+pub(super) fn protected(call: impl FnOnce()) -> Result<(), Error> {
+    let call = || {
+        call();
+        rb_sys::Qnil as VALUE
+    };
+    protect(call).map(drop)
+}
+
 /// The answer, from C only, that makes the VM go on as if the scheduler did not have the hook.
 pub fn undefined() -> Value {
     // SAFETY: handed straight back to the VM, which compares it with Qundef before anything else.

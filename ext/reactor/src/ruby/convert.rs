@@ -5,13 +5,12 @@ use std::time::Duration;
 use magnus::{
     Error, Fixnum, Float, Integer, RBignum, RHash, RString, Ruby, Symbol, TryConvert, Value,
     prelude::*,
-    rb_sys::{AsRawValue, FromRawValue, protect},
+    rb_sys::{AsRawValue, FromRawValue},
 };
-use rb_sys::VALUE;
 use reactor::{Backend, Interest};
 use rustix::io::Errno;
 
-use crate::ruby::error::argument_error;
+use crate::ruby::{call::protected, error::argument_error};
 
 /// Whether a limit is converted without a call of Ruby code.
 pub fn is_simple(limit: Value) -> bool {
@@ -71,11 +70,8 @@ pub fn interval(value: Value) -> Result<Duration, Error> {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    protect(|| {
-        // SAFETY: raises for anything that is no interval.
-        span = unsafe { rb_sys::rb_time_timespec_interval(value.as_raw()) };
-        rb_sys::Qnil as VALUE
-    })?;
+    // SAFETY: what is raised for anything that is no interval is caught.
+    protected(|| span = unsafe { rb_sys::rb_time_timespec_interval(value.as_raw()) })?;
     Ok(Duration::new(span.tv_sec as u64, span.tv_nsec as u32))
 }
 

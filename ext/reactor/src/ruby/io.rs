@@ -10,6 +10,9 @@ use magnus::{
     rb_sys::{AsRawValue, FromRawValue, protect},
 };
 use rb_sys::VALUE;
+use reactor_scheduler::system::descriptor::{Descriptor, close_unless_blocking};
+
+use crate::ruby::call::protected;
 
 /// The IO itself, or what an object converts to by `to_io`. TypeError if it is no IO, IOError if it was never opened.
 ///
@@ -47,11 +50,13 @@ impl RealIo {
     }
 
     /// IOError if it is closed.
-    pub fn descriptor(self) -> Result<RawFd, Error> {
-        match self.open_descriptor() {
-            Some(descriptor) => Ok(descriptor),
-            None => self.descriptor_by_ruby(),
-        }
+    pub fn descriptor(self) -> Result<Descriptor, Error> {
+        let number = match self.open_descriptor() {
+            Some(number) => number,
+            None => self.descriptor_by_ruby()?,
+        };
+        // SAFETY: that of an open IO.
+        Ok(unsafe { Descriptor::new(number) })
     }
 
     /// The field itself, where it is public: the two functions that tell it take 72 instructions, before each transfer. None if
@@ -75,11 +80,8 @@ impl RealIo {
             descriptor = unsafe { rb_sys::rb_io_descriptor(self.0.as_raw()) };
             return Ok(descriptor);
         }
-        protect(|| {
-            // SAFETY: raises what is to be raised.
-            descriptor = unsafe { rb_sys::rb_io_descriptor(self.0.as_raw()) };
-            rb_sys::Qnil as VALUE
-        })?;
+        // SAFETY: what is raised is caught.
+        protected(|| descriptor = unsafe { rb_sys::rb_io_descriptor(self.0.as_raw()) })?;
         Ok(descriptor)
     }
 
@@ -102,11 +104,8 @@ impl RealIo {
     /// The directions in which it is open. An error if it is closed or frozen.
     pub fn mode(self) -> Result<Mode, Error> {
         let mut bits = 0;
-        protect(|| {
-            // SAFETY: raises for an IO that is closed or frozen.
-            bits = unsafe { rb_sys::rb_io_mode(self.0.as_raw()) };
-            rb_sys::Qnil as VALUE
-        })?;
+        // SAFETY: what is raised for an IO that is closed or frozen is caught.
+        protected(|| bits = unsafe { rb_sys::rb_io_mode(self.0.as_raw()) })?;
         let has = |flag: u32| bits & flag as i32 != 0;
         Ok(Mode {
             is_readable: has(rb_sys::FMODE_READABLE),
@@ -120,6 +119,12 @@ impl RealIo {
         // SAFETY: reads a field of an IO that has it, and returns a value of Ruby.
         unsafe { Value::from_raw(rb_sys::rb_io_timeout(self.0.as_raw())) }
     }
+}
+
+/// Closes a descriptor that Ruby code has named, or the VM, as [`close_unless_blocking`]. False for a number that is no descriptor.
+pub fn close_number(number: RawFd) -> bool {
+    // SAFETY: not negative. As with IO.for_fd, who names a number answers for it: its owner has given it up.
+    number >= 0 && unsafe { close_unless_blocking(Descriptor::new(number)) }
 }
 
 /// How the fields of an IO begin (`struct rb_io` in ruby/io.h of Ruby 3.3 to 4.0).

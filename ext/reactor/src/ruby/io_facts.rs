@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use magnus::{Error, Ruby, Value, prelude::*, value::Opaque};
 use reactor::OwnerId;
-use reactor_scheduler::system::kind::DescriptorKind;
+use reactor_scheduler::system::{descriptor::Descriptor, kind::DescriptorKind};
 
 use crate::ruby::{
     hidden_number,
@@ -17,7 +17,7 @@ use crate::ruby::{
 /// An IO object, and the facts about it that hooks decide by.
 pub struct IoFacts {
     pub io: RealIo,
-    pub descriptor: i32,
+    pub descriptor: Descriptor,
     pub owner_id: OwnerId,
     pub kind: DescriptorKind,
     /// An object of one of Ruby's socket classes: its hooks may park.
@@ -86,7 +86,7 @@ impl IoFacts {
 }
 
 /// The packed facts of an object without an entry in the table.
-fn given(io: RealIo, descriptor: i32) -> Option<u64> {
+fn given(io: RealIo, descriptor: Descriptor) -> Option<u64> {
     if let Some(packed) = hidden_number::known(io.value()) {
         return Some(packed);
     }
@@ -107,14 +107,14 @@ fn known(io: RealIo) -> Option<u64> {
     packed.or_else(|| hidden_number::known(io.value()))
 }
 
-fn set(io: RealIo, descriptor: i32, packed: u64) {
+fn set(io: RealIo, descriptor: Descriptor, packed: u64) {
     if !io_numbers::replace(io.value(), descriptor, packed) {
         hidden_number::set(io.value(), packed);
     }
 }
 
 /// Asks the kernel what is behind the descriptor, and packs it with the io number.
-fn ask(io_number: u64, io: RealIo, descriptor: i32) -> u64 {
+fn ask(io_number: u64, io: RealIo, descriptor: Descriptor) -> u64 {
     pack(
         io_number,
         is_socket(io.value()),

@@ -13,17 +13,14 @@
 //! An object takes the entry over if the descriptor had another file when the entry was written. Else two objects may have one
 //! descriptor, and the second one carries a hidden number.
 
-use std::{
-    os::fd::RawFd,
-    sync::{
-        OnceLock,
-        atomic::{AtomicU64, Ordering},
-    },
+use std::sync::{
+    OnceLock,
+    atomic::{AtomicU64, Ordering},
 };
 
 use magnus::{Value, rb_sys::AsRawValue};
 use rb_sys::{RBasic, VALUE};
-use reactor_scheduler::system::kind::inode;
+use reactor_scheduler::system::{descriptor::Descriptor, kind::inode};
 
 /// The flag of an object that has had an entry. Flags from this one on are the class's own, and Ruby's IO uses none of them. An
 /// object begins without it; `dup` and `clone` do not copy it.
@@ -44,20 +41,20 @@ struct Entry {
 /// Ractors share it.
 static TABLE: [OnceLock<Box<[Entry]>>; PAGES] = [const { OnceLock::new() }; PAGES];
 
-fn entry(descriptor: RawFd) -> Option<&'static Entry> {
-    let index = usize::try_from(descriptor).ok()?;
+fn entry(descriptor: Descriptor) -> Option<&'static Entry> {
+    let index = usize::try_from(descriptor.number()).ok()?;
     TABLE.get(index / PAGE)?.get()?.get(index % PAGE)
 }
 
-fn entry_or_new(descriptor: RawFd) -> Option<&'static Entry> {
-    let index = usize::try_from(descriptor).ok()?;
+fn entry_or_new(descriptor: Descriptor) -> Option<&'static Entry> {
+    let index = usize::try_from(descriptor.number()).ok()?;
     let page = TABLE.get(index / PAGE)?;
     let page = page.get_or_init(|| (0..PAGE).map(|_| Entry::default()).collect());
     page.get(index % PAGE)
 }
 
 /// The entry of this IO object, which has this descriptor.
-fn own(io: Value, descriptor: RawFd) -> Option<&'static Entry> {
+fn own(io: Value, descriptor: Descriptor) -> Option<&'static Entry> {
     if !may_have(io) {
         return None;
     }
@@ -65,12 +62,12 @@ fn own(io: Value, descriptor: RawFd) -> Option<&'static Entry> {
 }
 
 /// The number of this IO object, which has this descriptor.
-pub fn known(io: Value, descriptor: RawFd) -> Option<u64> {
+pub fn known(io: Value, descriptor: Descriptor) -> Option<u64> {
     own(io, descriptor).map(|entry| entry.number.load(Ordering::Relaxed))
 }
 
 /// Gives a number to an object that has none. False if it cannot have the entry.
-pub fn give(io: Value, descriptor: RawFd, number: u64) -> bool {
+pub fn give(io: Value, descriptor: Descriptor, number: u64) -> bool {
     let (Some(entry), Some(inode)) = (entry_or_new(descriptor), inode(descriptor)) else {
         return false;
     };
@@ -92,7 +89,7 @@ pub fn give(io: Value, descriptor: RawFd, number: u64) -> bool {
 }
 
 /// Changes the number of an object whose descriptor may have got another file. False if the object has no entry.
-pub fn replace(io: Value, descriptor: RawFd, number: u64) -> bool {
+pub fn replace(io: Value, descriptor: Descriptor, number: u64) -> bool {
     own(io, descriptor).is_some_and(|entry| {
         let inode = inode(descriptor).unwrap_or(0);
         entry.inode.store(inode, Ordering::Relaxed);
@@ -102,7 +99,7 @@ pub fn replace(io: Value, descriptor: RawFd, number: u64) -> bool {
 }
 
 /// Takes the number away. False if the object has no entry.
-pub fn release(io: Value, descriptor: RawFd) -> bool {
+pub fn release(io: Value, descriptor: Descriptor) -> bool {
     own(io, descriptor).is_some_and(|entry| {
         set_flag(io, false);
         entry.object.store(0, Ordering::Relaxed);

@@ -15,11 +15,11 @@ use magnus::{
     prelude::*,
     rb_sys::{AsRawValue, protect},
 };
-use rb_sys::VALUE;
 use reactor::{Handle, Sleep};
 use reactor_scheduler::state::object_ref::ObjectRef;
 
 use crate::ruby::{
+    call::protected,
     object::{Object, raw},
     panics,
 };
@@ -170,22 +170,14 @@ pub fn has_pending_interrupt() -> Result<bool, Error> {
 
 /// Runs what is pending for this thread: trap handlers, `Thread#raise`, `Thread#kill`, signals' exceptions.
 pub fn check_interrupts() -> Result<(), Error> {
-    protect(|| {
-        // SAFETY: may raise, hence the protection.
-        unsafe { rb_sys::rb_thread_check_ints() };
-        rb_sys::Qnil as VALUE
-    })
-    .map(drop)
+    // SAFETY: what is raised is caught.
+    protected(|| unsafe { rb_sys::rb_thread_check_ints() })
 }
 
 /// Lets threads that wait for the GVL have it, each for at most its time slice, and runs what is pending for this one.
 pub fn yield_gvl() -> Result<(), Error> {
-    protect(|| {
-        // SAFETY: may raise, hence the protection.
-        unsafe { rb_sys::rb_thread_schedule() };
-        rb_sys::Qnil as VALUE
-    })
-    .map(drop)
+    // SAFETY: what is raised is caught.
+    protected(|| unsafe { rb_sys::rb_thread_schedule() })
 }
 
 /// A mutex for [`refuses_locks`], which no code keeps locked.

@@ -9,18 +9,16 @@ use magnus::{
     DataTypeFunctions, Error, RHash, Ruby, Symbol, TryConvert, TypedData, Value, typed_data::Obj,
 };
 use reactor::{Events, Interest, Reactor, Wait, WaitId};
-use reactor_scheduler::{
-    state::{
-        slab::Slab,
-        token_mark::{marked, unmarked},
-    },
-    system::descriptor::close_unless_blocking,
+use reactor_scheduler::state::{
+    slab::Slab,
+    token_mark::{marked, unmarked},
 };
 
 use crate::{
     ruby::{
         convert::{self, hook_result},
         error::{runtime_error, system_error, unavailable},
+        io::close_number,
         io_facts::IoFacts,
         method::wrong_number,
         panics,
@@ -108,7 +106,7 @@ pub fn wait(
         let mut event_loop = this.event_loop.borrow_mut();
         event_loop.reactor()?; // before a place is taken, which nothing would give back
         let token = event_loop.waits.insert(None);
-        let (descriptor, owner) = (watched.descriptor, watched.owner_id);
+        let (descriptor, owner) = (watched.descriptor.number(), watched.owner_id);
         let begun = event_loop
             .reactor()?
             .wait(descriptor, owner, interest, token);
@@ -183,7 +181,7 @@ pub fn close_descriptor(this: Obj<Poller>, descriptor: i32) -> bool {
     if let Some(reactor) = this.event_loop.borrow_mut().open() {
         reactor.deregister(descriptor);
     }
-    close_unless_blocking(descriptor)
+    close_number(descriptor)
 }
 
 /// `read(io, buffer, offset, most)`: one attempt that does not wait: bytes, or -errno. Regular files may take their time.
@@ -211,7 +209,12 @@ fn transfer(
     let attempted = attempt_without_scheduler(&io, &transfer)?;
     if let Some(seen) = seen(&io, attempted) {
         if let Some(reactor) = this.event_loop.borrow_mut().open() {
-            reactor.attempted(io.descriptor, io.owner_id, direction.interest(), seen);
+            reactor.attempted(
+                io.descriptor.number(),
+                io.owner_id,
+                direction.interest(),
+                seen,
+            );
         }
     }
     Ok(hook_result(attempted.0))

@@ -55,7 +55,7 @@ pub fn attempt_without_scheduler(io: &IoFacts, transfer: &Transfer) -> Result<At
 fn is_drained(scheduler: &Scheduler, io: &IoFacts, direction: Direction) -> bool {
     let known = scheduler
         .state()
-        .cached_readiness(io.descriptor, io.owner_id);
+        .cached_readiness(io.descriptor.number(), io.owner_id);
     known.is_some_and(|known| match direction {
         Direction::Read => known.readable == CachedReadiness::Drained,
         Direction::Write => known.writable == CachedReadiness::Drained,

@@ -20,7 +20,7 @@ use crate::{
 /// The IO object and the interest, as the state knows them.
 pub fn watch(io: &IoFacts, interest: Interest) -> Watch {
     Watch {
-        descriptor: io.descriptor,
+        descriptor: io.descriptor.number(),
         owner_id: io.owner_id,
         interest,
     }
@@ -34,7 +34,8 @@ pub fn wait_until_ready(
     timeout: Option<Duration>,
 ) -> Result<Option<Interest>, Error> {
     if timeout == Some(Duration::ZERO) {
-        return reactor::poll_now(io.descriptor, interest).map_err(|error| system_error(&error));
+        return reactor::poll_now(io.descriptor.number(), interest)
+            .map_err(|error| system_error(&error));
     }
     let deadline = scope.scheduler.state().event_loop.deadline(timeout);
     loop {
@@ -58,7 +59,7 @@ pub fn linger(scope: &HookScope, io: &IoFacts, limit: Option<Duration>) -> Resul
     let (scheduler, interest) = (scope.scheduler, Interest::READABLE);
     let known = scheduler
         .state()
-        .cached_readiness(io.descriptor, io.owner_id);
+        .cached_readiness(io.descriptor.number(), io.owner_id);
     // An event has come, while a send was waited for, or before a read that has taken all. poll(2) is cheaper than re-arming,
     // parking and polling the driver.
     if known.is_some_and(|known| known.readable == CachedReadiness::Ready) {

@@ -1,10 +1,8 @@
 //! Regular files: transfers that do not wait for the disk, and reading into the page cache what is not there.
 
-use std::os::fd::RawFd;
-
 use rustix::io::Errno;
 
-use crate::system::{descriptor::borrow, kind::DescriptorKind, nowait};
+use crate::system::{descriptor::Descriptor, kind::DescriptorKind, nowait};
 
 /// Beyond it an offset is negative for the kernel. pread(2) and pwrite(2) refuse it; to preadv2(2), -1 is the current position.
 const MAX_OFFSET: u64 = i64::MAX as u64;
@@ -23,35 +21,37 @@ const READ_PIECE: usize = 128 << 10;
 /// any other kind, as read(2) and pread(2). EINVAL for an offset beyond [`MAX_OFFSET`], as a negative one is.
 pub fn read(
     kind: DescriptorKind,
-    descriptor: RawFd,
+    descriptor: Descriptor,
     bytes: &mut [u8],
     offset: Option<u64>,
 ) -> Result<usize, Errno> {
-    let fd = borrow(descriptor);
     match (kind, offset) {
-        (DescriptorKind::File, None | Some(..=MAX_OFFSET)) => nowait::read(fd, bytes, offset),
-        (_, Some(offset)) => rustix::io::pread(fd, bytes, offset),
-        (_, None) => rustix::io::read(fd, bytes),
+        (DescriptorKind::File, None | Some(..=MAX_OFFSET)) => {
+            nowait::read(descriptor, bytes, offset)
+        }
+        (_, Some(offset)) => rustix::io::pread(descriptor, bytes, offset),
+        (_, None) => rustix::io::read(descriptor, bytes),
     }
 }
 
 /// Writes to a regular file likewise: EAGAIN if that might take long.
 pub fn write(
     kind: DescriptorKind,
-    descriptor: RawFd,
+    descriptor: Descriptor,
     bytes: &[u8],
     offset: Option<u64>,
 ) -> Result<usize, Errno> {
-    let fd = borrow(descriptor);
     match (kind, offset) {
-        (DescriptorKind::File, None | Some(..=MAX_OFFSET)) => nowait::write(fd, bytes, offset),
-        (_, Some(offset)) => rustix::io::pwrite(fd, bytes, offset),
-        (_, None) => rustix::io::write(fd, bytes),
+        (DescriptorKind::File, None | Some(..=MAX_OFFSET)) => {
+            nowait::write(descriptor, bytes, offset)
+        }
+        (_, Some(offset)) => rustix::io::pwrite(descriptor, bytes, offset),
+        (_, None) => rustix::io::write(descriptor, bytes),
     }
 }
 
 /// Whether the range, up to the end of the file, is in the page cache, as far as a byte in each piece tells.
-pub fn is_cached(descriptor: RawFd, offset: u64, length: usize) -> bool {
+pub fn is_cached(descriptor: Descriptor, offset: u64, length: usize) -> bool {
     let last = std::iter::once(length.saturating_sub(1));
     let places = (0..length).step_by(CACHED_STEP).chain(last);
     for place in places {
@@ -69,13 +69,13 @@ pub fn is_cached(descriptor: RawFd, offset: u64, length: usize) -> bool {
 /// Brings the range into the page cache and waits until it is there: by reading a byte here and there, which copies next
 /// to nothing. The kernel is asked for `ahead` bytes from `offset` on, or for twice the range if that is more.
 pub fn populate_page_cache(
-    descriptor: RawFd,
+    descriptor: Descriptor,
     offset: u64,
     length: usize,
     ahead: u64,
 ) -> Result<(), Errno> {
     nowait::advise_will_need(
-        borrow(descriptor),
+        descriptor,
         offset,
         ahead.max((length as u64).saturating_mul(2)),
     );
@@ -101,7 +101,7 @@ pub fn populate_page_cache(
 /// Reads from `offset` on until the memory is full or the file ends, for as long as it takes.
 ///
 /// At the first byte that is not in the page cache, the kernel is asked for all that is missing, and for as much again.
-pub fn read_into(descriptor: RawFd, bytes: &mut [u8], offset: u64) -> Result<usize, Errno> {
+pub fn read_into(descriptor: Descriptor, bytes: &mut [u8], offset: u64) -> Result<usize, Errno> {
     let (mut kind, mut done) = (DescriptorKind::File, 0);
     while done < bytes.len() {
         let place = offset + done as u64;
@@ -113,7 +113,7 @@ pub fn read_into(descriptor: RawFd, bytes: &mut [u8], offset: u64) -> Result<usi
             Err(_) if kind == DescriptorKind::File => {
                 kind = DescriptorKind::NeverBlocks;
                 let missing = 2 * (bytes.len() - done) as u64;
-                nowait::advise_will_need(borrow(descriptor), place, missing);
+                nowait::advise_will_need(descriptor, place, missing);
             }
             Err(_) if done > 0 => break, // the next read that comes so far meets it again
             Err(errno) => return Err(errno),
@@ -124,14 +124,14 @@ pub fn read_into(descriptor: RawFd, bytes: &mut [u8], offset: u64) -> Result<usi
 
 #[cfg(test)]
 mod tests {
-    use std::{fs::File, os::fd::AsRawFd};
+    use std::fs::File;
 
-    use super::{is_cached, populate_page_cache, read_into};
+    use super::{Descriptor, is_cached, populate_page_cache, read_into};
 
     #[test]
     fn a_range_ends_with_the_file() {
         let file = File::open(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")).unwrap();
-        let descriptor = file.as_raw_fd();
+        let descriptor = Descriptor::of(&file);
         let longest = usize::MAX;
         assert_eq!(populate_page_cache(descriptor, 0, longest, 0), Ok(()));
         assert!(is_cached(descriptor, 0, longest)); // and this ends
@@ -143,7 +143,7 @@ mod tests {
         let file = File::open(path).unwrap();
         let whole = std::fs::read(path).unwrap();
         let mut bytes = vec![0; whole.len() + 100];
-        let descriptor = file.as_raw_fd();
+        let descriptor = Descriptor::of(&file);
         assert_eq!(populate_page_cache(descriptor, 0, bytes.len(), 0), Ok(()));
         assert_eq!(read_into(descriptor, &mut bytes, 0), Ok(whole.len()));
         assert_eq!(whole, bytes[..whole.len()]);

@@ -1,13 +1,11 @@
 //! What is behind a descriptor, as far as it decides how to read and write without blocking.
 
-use std::os::fd::{BorrowedFd, RawFd};
-
 use rustix::{
     fs::{Dev, FileType, major, minor},
     net::{SocketType, sockopt},
 };
 
-use crate::system::{descriptor::borrow, nowait};
+use crate::system::{descriptor::Descriptor, nowait};
 
 /// How to read from and write to a descriptor without blocking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,22 +45,22 @@ impl DescriptorKind {
         Self::StreamPipe,
     ];
 
-    pub fn of(descriptor: RawFd) -> Self {
-        let fd = borrow(descriptor);
-        match is_stream_of_bytes(fd) {
+    pub fn of(descriptor: Descriptor) -> Self {
+        match is_stream_of_bytes(descriptor) {
             Some(true) => return Self::StreamSocket,
             Some(false) => return Self::OtherSocket,
             None => {}
         }
         // The kind is kept for the IO. A shortage of memory must not decide it, so the call is made twice.
-        let Ok(stat) = rustix::fs::fstat(fd).or_else(|_| rustix::fs::fstat(fd)) else {
+        let Ok(stat) = rustix::fs::fstat(descriptor).or_else(|_| rustix::fs::fstat(descriptor))
+        else {
             return Self::PollFirst;
         };
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::Fifo => Self::Pipe,
             // getsockopt(2) has failed for another reason than ENOTSOCK.
             FileType::Socket => Self::OtherSocket,
-            FileType::RegularFile if nowait::lives_in_memory(fd) => Self::MemoryFile,
+            FileType::RegularFile if nowait::lives_in_memory(descriptor) => Self::MemoryFile,
             FileType::RegularFile | FileType::Directory | FileType::BlockDevice => Self::File,
             FileType::CharacterDevice if never_waits(stat.st_rdev) => Self::NeverBlocks,
             _ => Self::PollFirst,
@@ -96,19 +94,19 @@ impl DescriptorKind {
 
 /// Whether a socket is a stream that keeps no boundaries: TCP, or of the Unix domain. `None` for other files. Linux tells of the
 /// protocol, so one call is enough for TCP and UDP. Sockets of the Unix domain have none.
-fn is_stream_of_bytes(fd: BorrowedFd<'_>) -> Option<bool> {
+fn is_stream_of_bytes(descriptor: Descriptor) -> Option<bool> {
     #[cfg(target_os = "linux")]
     {
         use rustix::net::{AddressFamily, ipproto};
 
-        if let Some(protocol) = sockopt::socket_protocol(fd).ok()? {
+        if let Some(protocol) = sockopt::socket_protocol(descriptor).ok()? {
             return Some(protocol == ipproto::TCP);
         }
-        if sockopt::socket_domain(fd) != Ok(AddressFamily::UNIX) {
+        if sockopt::socket_domain(descriptor) != Ok(AddressFamily::UNIX) {
             return Some(false);
         }
     }
-    Some(sockopt::socket_type(fd).ok()? == SocketType::STREAM)
+    Some(sockopt::socket_type(descriptor).ok()? == SocketType::STREAM)
 }
 
 /// Whether it is one of the devices null, zero, full, random and urandom of Linux: major 1, and these minors. Others of this major
@@ -119,13 +117,13 @@ fn never_waits(device: Dev) -> bool {
 }
 
 /// Whether a descriptor is a socket.
-pub fn is_socket(descriptor: RawFd) -> bool {
-    sockopt::socket_type(borrow(descriptor)).is_ok()
+pub fn is_socket(descriptor: Descriptor) -> bool {
+    sockopt::socket_type(descriptor).is_ok()
 }
 
 /// The file's inode number: hardly ever that of another file, be it a socket, a pipe or one with a name.
-pub fn inode(descriptor: RawFd) -> Option<u64> {
-    let stat = rustix::fs::fstat(borrow(descriptor));
+pub fn inode(descriptor: Descriptor) -> Option<u64> {
+    let stat = rustix::fs::fstat(descriptor);
     stat.ok().map(|stat| stat.st_ino)
 }
 
@@ -136,9 +134,7 @@ pub fn is_fifo(path: Vec<u8>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::AsRawFd;
-
-    use super::{DescriptorKind, is_fifo, never_waits};
+    use super::{Descriptor, DescriptorKind, is_fifo, never_waits};
 
     #[test]
     fn every_kind_survives_its_bits() {
@@ -164,7 +160,7 @@ mod tests {
         assert!(!never_waits(rustix::fs::makedev(5, 3)));
         let null = std::fs::File::open("/dev/null").unwrap();
         assert_eq!(
-            DescriptorKind::of(null.as_raw_fd()),
+            DescriptorKind::of(Descriptor::of(&null)),
             DescriptorKind::NeverBlocks
         );
     }
@@ -173,24 +169,27 @@ mod tests {
     fn descriptors_are_recognised() {
         let (stream, _peer) = std::os::unix::net::UnixStream::pair().unwrap();
         assert_eq!(
-            DescriptorKind::of(stream.as_raw_fd()),
+            DescriptorKind::of(Descriptor::of(&stream)),
             DescriptorKind::StreamSocket
         );
         let datagram = std::os::unix::net::UnixDatagram::unbound().unwrap();
         assert_eq!(
-            DescriptorKind::of(datagram.as_raw_fd()),
+            DescriptorKind::of(Descriptor::of(&datagram)),
             DescriptorKind::OtherSocket
         );
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         assert_eq!(
-            DescriptorKind::of(listener.as_raw_fd()),
+            DescriptorKind::of(Descriptor::of(&listener)),
             DescriptorKind::StreamSocket
         );
         let (reader, _writer) = rustix::pipe::pipe().unwrap();
-        assert_eq!(DescriptorKind::of(reader.as_raw_fd()), DescriptorKind::Pipe);
+        assert_eq!(
+            DescriptorKind::of(Descriptor::of(&reader)),
+            DescriptorKind::Pipe
+        );
         let manifest = std::fs::File::open(env!("CARGO_MANIFEST_DIR")).unwrap();
         assert_eq!(
-            DescriptorKind::of(manifest.as_raw_fd()),
+            DescriptorKind::of(Descriptor::of(&manifest)),
             DescriptorKind::File
         );
     }

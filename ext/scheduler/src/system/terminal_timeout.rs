@@ -1,10 +1,10 @@
 //! Terminals whose read(2) ends without as many bytes as it waits for: at once, or after a time (VMIN and VTIME of termios(3)).
 
-use std::{os::fd::RawFd, time::Duration};
+use std::time::Duration;
 
 use rustix::termios::{LocalModes, SpecialCodeIndex, tcgetattr};
 
-use crate::system::descriptor::{borrow, is_nonblocking};
+use crate::system::descriptor::{Descriptor, is_nonblocking};
 
 /// VMIN in bytes, and VTIME as a duration.
 struct Limits {
@@ -14,8 +14,8 @@ struct Limits {
 
 /// `None`: no terminal, or one that edits lines. The master of a pseudo-terminal answers with the settings of the other end,
 /// which do not apply to it.
-fn limits(descriptor: RawFd) -> Option<Limits> {
-    let settings = tcgetattr(borrow(descriptor)).ok()?;
+fn limits(descriptor: Descriptor) -> Option<Limits> {
+    let settings = tcgetattr(descriptor).ok()?;
     if settings.local_modes.contains(LocalModes::ICANON) || is_master(descriptor) {
         return None;
     }
@@ -27,15 +27,15 @@ fn limits(descriptor: RawFd) -> Option<Limits> {
 }
 
 /// Whether it is the master of a pseudo-terminal: on Linux the device 5, 2.
-fn is_master(descriptor: RawFd) -> bool {
+fn is_master(descriptor: Descriptor) -> bool {
     let is_ptmx = |device| (rustix::fs::major(device), rustix::fs::minor(device)) == (5, 2);
-    let stat = rustix::fs::fstat(borrow(descriptor));
+    let stat = rustix::fs::fstat(descriptor);
     cfg!(target_os = "linux") && stat.is_ok_and(|stat| is_ptmx(stat.st_rdev))
 }
 
 /// How long read(2) waits for the first byte before it returns 0: VTIME, if VMIN is 0. poll(2) does not report that. `None`: it
 /// waits until the terminal is readable.
-pub fn read_limit(descriptor: RawFd) -> Option<Duration> {
+pub fn read_limit(descriptor: Descriptor) -> Option<Duration> {
     let limits = limits(descriptor)?;
     // With O_NONBLOCK there is no time to wait for: EAGAIN.
     let is_waited_for = limits.pause > Duration::ZERO && is_nonblocking(descriptor);
@@ -44,17 +44,17 @@ pub fn read_limit(descriptor: RawFd) -> Option<Duration> {
 
 /// How long read(2) waits for the next byte after these: VTIME, as long as they are fewer than VMIN and than there is room for.
 /// poll(2) reports the first byte. `None`: it returns.
-pub fn pause_limit(descriptor: RawFd, done: usize, room: usize) -> Option<Duration> {
+pub fn pause_limit(descriptor: Descriptor, done: usize, room: usize) -> Option<Duration> {
     let limits = limits(descriptor)?;
     let is_over = limits.pause == Duration::ZERO || done >= limits.least.min(room);
     (!is_over && !is_nonblocking(descriptor)).then_some(limits.pause)
 }
 
 /// How many bytes a read of at most `room` gets without waiting for a next one. The terminal is readable.
-pub fn unpaused_size(descriptor: RawFd, room: usize) -> usize {
+pub fn unpaused_size(descriptor: Descriptor, room: usize) -> usize {
     if pause_limit(descriptor, 0, room).is_none() {
         return room;
     }
-    let available = rustix::io::ioctl_fionread(borrow(descriptor)).unwrap_or(0);
+    let available = rustix::io::ioctl_fionread(descriptor).unwrap_or(0);
     room.min(available as usize).max(1) // 1: where it has ended
 }

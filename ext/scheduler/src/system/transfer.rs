@@ -3,7 +3,7 @@
 //! If the kernel offers a call that cannot block, the file is not asked first whether it is ready. The O_NONBLOCK flag is never
 //! changed, because other processes may share it.
 
-use std::{os::fd::RawFd, time::Duration};
+use std::time::Duration;
 
 use reactor::Interest;
 use rustix::{
@@ -12,7 +12,7 @@ use rustix::{
 };
 
 use crate::system::{
-    descriptor::{borrow, check_ready, is_nonblocking},
+    descriptor::{Descriptor, check_ready, is_nonblocking},
     kind::DescriptorKind,
     nowait,
     terminal_timeout::{read_limit, unpaused_size},
@@ -29,24 +29,29 @@ pub const SLICE: usize = 256 << 10;
 
 /// Reads what is there: bytes, 0 at the end, EAGAIN if it would block; at most [`SLICE`] of what never blocks. A read of nothing waits for nothing: unlike recv(2),
 /// read(2) then takes no datagram.
-pub fn read(kind: DescriptorKind, descriptor: RawFd, bytes: &mut [u8]) -> Result<usize, Errno> {
-    let fd = borrow(descriptor);
+pub fn read(
+    kind: DescriptorKind,
+    descriptor: Descriptor,
+    bytes: &mut [u8],
+) -> Result<usize, Errno> {
     if bytes.is_empty() {
-        return rustix::io::read(fd, bytes);
+        return rustix::io::read(descriptor, bytes);
     }
     match kind {
         DescriptorKind::StreamSocket | DescriptorKind::OtherSocket => {
-            rustix::net::recv(fd, bytes, RecvFlags::DONTWAIT).map(|(_, count)| count)
+            rustix::net::recv(descriptor, bytes, RecvFlags::DONTWAIT).map(|(_, count)| count)
         }
-        DescriptorKind::Pipe | DescriptorKind::StreamPipe => match nowait::read(fd, bytes, None) {
-            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
-                if !is_nonblocking(descriptor) {
-                    check_ready(descriptor, Interest::READABLE)?;
+        DescriptorKind::Pipe | DescriptorKind::StreamPipe => {
+            match nowait::read(descriptor, bytes, None) {
+                Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
+                    if !is_nonblocking(descriptor) {
+                        check_ready(descriptor, Interest::READABLE)?;
+                    }
+                    rustix::io::read(descriptor, bytes)
                 }
-                rustix::io::read(fd, bytes)
+                answer => answer,
             }
-            answer => answer,
-        },
+        }
         DescriptorKind::PollFirst => {
             let mut size = bytes.len();
             if !is_nonblocking(descriptor) {
@@ -56,47 +61,48 @@ pub fn read(kind: DescriptorKind, descriptor: RawFd, bytes: &mut [u8]) -> Result
                     Err(errno) => return Err(errno),
                 }
             }
-            rustix::io::read(fd, &mut bytes[..size])
+            rustix::io::read(descriptor, &mut bytes[..size])
         }
         DescriptorKind::NeverBlocks | DescriptorKind::File | DescriptorKind::MemoryFile => {
             let size = bytes.len().min(SLICE);
-            rustix::io::read(fd, &mut bytes[..size])
+            rustix::io::read(descriptor, &mut bytes[..size])
         }
     }
 }
 
 /// Writes what fits: bytes, EAGAIN if nothing does; at most [`SLICE`] of what never blocks. A write of nothing waits for nothing.
-pub fn write(kind: DescriptorKind, descriptor: RawFd, bytes: &[u8]) -> Result<usize, Errno> {
-    let fd = borrow(descriptor);
+pub fn write(kind: DescriptorKind, descriptor: Descriptor, bytes: &[u8]) -> Result<usize, Errno> {
     if bytes.is_empty() {
-        return rustix::io::write(fd, bytes);
+        return rustix::io::write(descriptor, bytes);
     }
     match kind {
         DescriptorKind::StreamSocket | DescriptorKind::OtherSocket => {
-            rustix::net::send(fd, bytes, SEND_FLAGS)
+            rustix::net::send(descriptor, bytes, SEND_FLAGS)
         }
-        DescriptorKind::Pipe | DescriptorKind::StreamPipe => match nowait::write(fd, bytes, None) {
-            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
-                if is_nonblocking(descriptor) {
-                    return rustix::io::write(fd, bytes);
+        DescriptorKind::Pipe | DescriptorKind::StreamPipe => {
+            match nowait::write(descriptor, bytes, None) {
+                Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
+                    if is_nonblocking(descriptor) {
+                        return rustix::io::write(descriptor, bytes);
+                    }
+                    check_ready(descriptor, Interest::WRITABLE)?;
+                    rustix::io::write(descriptor, pipe_chunk(bytes))
                 }
-                check_ready(descriptor, Interest::WRITABLE)?;
-                rustix::io::write(fd, pipe_chunk(bytes))
+                answer => answer,
             }
-            answer => answer,
-        },
+        }
         DescriptorKind::PollFirst => {
             if is_nonblocking(descriptor) {
-                return rustix::io::write(fd, bytes);
+                return rustix::io::write(descriptor, bytes);
             }
-            if let Some(terminal) = nowait::reopened_terminal(fd) {
+            if let Some(terminal) = nowait::reopened_terminal(descriptor) {
                 return rustix::io::write(terminal, bytes);
             }
             check_ready(descriptor, Interest::WRITABLE)?;
-            rustix::io::write(fd, device_chunk(bytes))
+            rustix::io::write(descriptor, device_chunk(bytes))
         }
         DescriptorKind::NeverBlocks | DescriptorKind::File | DescriptorKind::MemoryFile => {
-            rustix::io::write(fd, &bytes[..bytes.len().min(SLICE)])
+            rustix::io::write(descriptor, &bytes[..bytes.len().min(SLICE)])
         }
     }
 }
@@ -114,17 +120,15 @@ fn pipe_chunk(bytes: &[u8]) -> &[u8] {
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::AsRawFd;
-
     use rustix::io::Errno;
 
     use super::{read, write};
-    use crate::system::kind::DescriptorKind;
+    use crate::system::{descriptor::Descriptor, kind::DescriptorKind};
 
     #[test]
     fn an_empty_pipe_would_block_and_a_full_one_too() {
         let (reader, writer) = rustix::pipe::pipe().unwrap();
-        let (reader, writer) = (reader.as_raw_fd(), writer.as_raw_fd());
+        let (reader, writer) = (Descriptor::of(&reader), Descriptor::of(&writer));
         let kind = DescriptorKind::Pipe;
         assert_eq!(read(kind, reader, &mut [0; 4]), Err(Errno::AGAIN));
         while write(kind, writer, &[1; 4096]).is_ok() {}
@@ -137,7 +141,7 @@ mod tests {
         let (reader, _writer) = rustix::pipe::pipe().unwrap();
         let kind = DescriptorKind::StreamSocket;
         assert_eq!(
-            read(kind, reader.as_raw_fd(), &mut [0; 4]),
+            read(kind, Descriptor::of(&reader), &mut [0; 4]),
             Err(Errno::NOTSOCK)
         );
     }
