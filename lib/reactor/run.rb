@@ -9,15 +9,8 @@ module Reactor
   #
   # @api private
   module Running
-    # Carries an error of the block out of its fiber. Not a StandardError: the scheduler then cancels all other fibers.
-    class Failure < Exception # rubocop:disable Lint/InheritException
-      attr_reader :error
-
-      def initialize(error)
-        super(error.message)
-        @error = error
-      end
-    end
+    # Ends the run after an error of the block. Not a StandardError: the scheduler then cancels all other fibers.
+    Failure = Class.new(Exception)
     private_constant :Failure
 
     class << self
@@ -28,19 +21,19 @@ module Reactor
       # @return what the block returns
       # @raise what the block raises, else as {Lifecycle#run}
       def run(scheduler, &block)
-        value = nil
+        value = failure = nil
         Fiber.set_scheduler(scheduler)
         Fiber.schedule do
           FiberName.born_with(block)
           value = yield
-        rescue Exception => error # rubocop:disable Lint/RescueException -- also SystemExit, and failed assertions
-          raise scheduler.forked_child? ? error : Failure.new(error) # a child forked in this fiber has no run to end
+        rescue Exception => failure # rubocop:disable Lint/RescueException -- also SystemExit, and failed assertions
+          raise scheduler.forked_child? ? failure : Failure # a child forked in this fiber has no run to end
         end
         scheduler.run
         value
-      rescue Failure => failure
+      rescue Failure
         abandon(scheduler)
-        raise failure.error, cause: failure.error.cause
+        raise failure, cause: failure.cause
       ensure
         Fiber.set_scheduler(nil) if Fiber.scheduler.equal?(scheduler)
         scheduler.close

@@ -54,11 +54,11 @@ module Reactor
 
       # @return [Array(String, Integer), nil] the service as getaddrinfo(3) takes it, and the flags that go with it; nil if
       #   it is no service, which Ruby reports
-      def service_and_flags(service, flags = 0)
+      def service_and_flags(service)
         case service
-        when nil then [nil, flags]
-        when Integer then [service.to_s, flags | Socket::AI_NUMERICSERV]
-        else (text = String.try_convert(service)) && !text.b.include?("\0") ? [text, flags] : nil
+        when nil then [nil, 0]
+        when Integer then [service.to_s, Socket::AI_NUMERICSERV]
+        else (text = String.try_convert(service)) && !text.b.include?("\0") ? [text, 0] : nil
         end
       end
 

@@ -93,6 +93,15 @@ module Reactor
         frames.reject { |frame| frame.start_with?(OWN) }.then { |others| others.empty? ? frames : others }
       end
 
+      # @param string [String] a path or a name, which may be anything
+      # @return [String] for JSON, which is UTF-8
+      # @api private
+      def text(string)
+        return string if string.encoding == Encoding::UTF_8 && string.valid_encoding?
+
+        string.encode(Encoding::UTF_8, invalid: :replace, undef: :replace).scrub
+      end
+
       # @param events [Integer]
       # @return [String] the events in words
       # @api private

@@ -43,16 +43,11 @@ module Reactor
       def row(scheduler)
         health = scheduler.health
         { id: scheduler.object_id, class: text(scheduler.class.name), backend: scheduler.backend.name, stats: health.stats,
-          turns: buckets(health.turns), lateness: buckets(health.lateness), queue: buckets(health.queue),
+          turns: histogram(health.turns), lateness: histogram(health.lateness), queue: histogram(health.queue),
           fibers: longest_waits(scheduler), stalls: scheduler.slowest_stalls.map { |stall| stall_row(stall) } }
       end
 
-      # Only the buckets that have durations: the number of the first, its count, the number of the second and so on.
-      def buckets(histogram)
-        counts = histogram.counts
-        filled = counts.each_index.reject { |bucket| counts[bucket].zero? }
-        { counts: filled.zip(counts.values_at(*filled)).flatten, sum: histogram.sum, max: histogram.max }
-      end
+      def histogram(times) = { counts: times.counts, sum: times.sum, max: times.max }
 
       def longest_waits(scheduler)
         FiberStatus.rows(scheduler, FIBERS).filter_map do |row|
@@ -67,12 +62,7 @@ module Reactor
         { name: text(FiberName.of(stall.fiber)), seconds: stall.seconds, backtrace: stall.backtrace.first(12).map { |line| text(line) } }
       end
 
-      # Names of files and fibers may be no valid text.
-      def text(string)
-        return string if string.nil? || (string.encoding == Encoding::UTF_8 && string.valid_encoding?)
-
-        string.encode(Encoding::UTF_8, invalid: :replace, undef: :replace).scrub
-      end
+      def text(string) = string && FiberStatus.text(string)
     end
 
     # @return [String] of the socket

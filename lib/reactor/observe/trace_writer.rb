@@ -135,7 +135,7 @@ module Reactor
       return ["wait: several"] unless events.positive?
 
       io = @ios[io] || "IO object #{io}" if io.is_a?(Integer) && io.positive?
-      ["wait: #{FiberStatus.wanted(events)}", { io: text(io.is_a?(IO) ? io.inspect : io.to_s) }]
+      ["wait: #{FiberStatus.wanted(events)}", { io: FiberStatus.text(io.is_a?(IO) ? io.inspect : io.to_s) }]
     end
 
     # After a fiber has ended, another one may have its key. That one begins with a control entry.
@@ -143,20 +143,15 @@ module Reactor
       @tracks[key] ||= @labels.size.tap do |track|
         born = @births[key]&.shift if fresh
         place = born ? born[1] : @origins[key]
-        @labels[track] = place ? "fiber #{track} #{text(place)}" : "fiber #{track}, not scheduled"
+        @labels[track] = place ? "fiber #{track} #{FiberStatus.text(place)}" : "fiber #{track}, not scheduled"
       end
     end
 
     def names
-      process = { name: "process_name", ph: "M", pid: Process.pid, args: { name: text("#{File.basename($PROGRAM_NAME)}, reactor on #{@scheduler.backend}") } }
-      @labels.each_with_object([process]) do |(track, label), list|
-        { thread_name: { name: label }, thread_sort_index: { sort_index: track } }.each do |name, arguments|
-          list << { name: name, ph: "M", pid: Process.pid, tid: track, args: arguments }
-        end
-      end
+      program = FiberStatus.text(File.basename($PROGRAM_NAME))
+      process = { name: "process_name", ph: "M", pid: Process.pid, args: { name: "#{program}, reactor on #{@scheduler.backend}" } }
+      threads = @labels.map { |track, label| { name: "thread_name", ph: "M", pid: Process.pid, tid: track, args: { name: label } } }
+      [process, *threads]
     end
-
-    # JSON is UTF-8; a path may be anything.
-    def text(string) = string.encode(Encoding::UTF_8, invalid: :replace, undef: :replace).scrub
   end
 end

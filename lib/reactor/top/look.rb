@@ -93,11 +93,7 @@ module Reactor
 
       private
 
-      def histogram(part)
-        counts = Array.new(Histogram::BUCKETS, 0)
-        part.fetch(:counts).each_slice(2) { |bucket, count| counts[bucket] = count }
-        Histogram.new(counts, part.fetch(:sum), part[:max] || 0.0)
-      end
+      def histogram(part) = Histogram.new(part.fetch(:counts), part.fetch(:sum), part[:max] || 0.0)
     end
   end
 end

@@ -63,10 +63,8 @@ module Reactor
       # @return [Boolean] whether none has begun
       def drop = claim? && !!@end.close
 
-      # Called by the fiber.
-      #
-      # @return [Float, nil] seconds until a worker began; nil if none has
-      def queued_for = @begun_at && @begun_at - @queued_at
+      # @return [Float] the time when it was made
+      attr_reader :queued_at
 
       private
 
@@ -79,7 +77,6 @@ module Reactor
 
       def run
         @killed = true
-        @begun_at = Clock.real
         VM.replace_storage(@storage)
         @value = Thread.handle_interrupt(Object => :immediate) { @work.call }
         @killed = false
@@ -164,9 +161,6 @@ module Reactor
         otherwise ? (return otherwise.call) : raise
       end
       job.value
-    ensure
-      seconds = job&.queued_for
-      @queue_times.record(seconds) if seconds
     end
 
     # Takes no more jobs: each worker ends when it finds none.
@@ -207,6 +201,7 @@ module Reactor
     def run_next_job(priority)
       reset(Thread.current, priority)
       job = next_job or return false
+      @queue_times.record(Clock.real - job.queued_at)
       job.perform
       !job.last?
     end
