@@ -280,10 +280,9 @@ module Reactor
     # @return [Boolean] whether the connection is kept
     def answer_requests(connection)
       io, fiber = connection.to_io, Fiber.current
-      reads_ahead = !io.equal?(connection)
       while yield connection
         VM.replace_storage(@storage) if @storage || fiber.storage
-        next if @stopping ? request?(connection) : reads_ahead && Watching.read_ahead?(connection, IO::READABLE)
+        next if @stopping ? request?(connection) : Watching.read_ahead?(connection, IO::READABLE)
         return true if @stopping || @linger.zero?
 
         @lingering[fiber] = true

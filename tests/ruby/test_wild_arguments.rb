@@ -158,7 +158,7 @@ class TestWildArguments < ReactorTest
   def test_the_host_of_a_lookup_may_be_any_object_with_to_str
     host = Struct.new(:to_str).new("127.0.0.1")
     in_fiber do |scheduler|
-      assert_equal ["127.0.0.1"], scheduler.resolve(host).map(&:ip_address)
+      assert_equal ["127.0.0.1"], scheduler.address_resolve(host)
       assert_raises(TypeError) { scheduler.lookup(Object.new, nil, 0, 0, 0, 0) }
     end
   end

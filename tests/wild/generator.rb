@@ -74,7 +74,7 @@ module Wild
       ["wait_any", %w[ios masks duration], 4], ["prepare_close", %w[io], 3], ["prepare_half_close", %w[io any], 3],
       ["prepare_reopen", %w[io], 2], ["replaced", %w[io any], 2], ["run_by_cost", %w[any work], 2], ["run_inline", %w[work], 1],
       ["run_on_own_thread", [], 2, :block], ["cancel_watcher", %w[any], 2],
-      ["resolve", %w[host any number], 1], ["lookup", %w[host string number number number number], 1],
+      ["lookup", %w[host string number number number number], 1],
       ["fibers", [], 1], ["stats", [], 1], ["dump", [], 1], ["watchers", [], 1], ["yield_if_slice_spent", [], 1],
       ["live", [], 1], ["closed?", [], 1], ["wait_hooks", [], 1], ["fiber_rows", [], 1], ["progress_count", [], 1], ["running_fiber", [], 1],
       ["virtual_elapsed", [], 1], ["forked_child?", [], 1], ["io_close", %w[descriptor], 1]
