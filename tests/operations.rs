@@ -22,11 +22,8 @@ use rustix::{
     pipe::pipe,
 };
 
-use asleep::ThreadState;
 use sockets::{NOW, TEST_TIMEOUT, backends, pair, tcp};
 
-#[path = "support/asleep.rs"]
-mod asleep;
 #[path = "support/sockets.rs"]
 mod sockets;
 
@@ -379,23 +376,6 @@ fn a_driver_is_dropped_with_operations_in_every_stage() {
 }
 
 // --- later -----------------------------------------------------------------------------------------------------------
-
-#[test]
-fn a_late_outcome_ends_the_sleep() {
-    on_every_driver(|subject| {
-        let (reader, writer) = pipe().unwrap();
-        let id = subject.start(&reader, Operation::Read(0, 10), 1);
-        assert!(subject.poll(NOW).is_empty());
-        let sleeper = ThreadState::current();
-        let thread = thread::spawn(move || {
-            sleeper.wait_until_asleep();
-            File::from(writer).write_all(b"late").unwrap();
-        });
-        assert_eq!(subject.reported(1), [1]);
-        assert_eq!(subject.take(id).unwrap(), 4);
-        thread.join().unwrap();
-    });
-}
 
 #[test]
 fn a_late_outcome_makes_the_own_descriptor_readable() {

@@ -3,7 +3,6 @@
 use std::{
     io::{ErrorKind, Read, Write},
     net::Shutdown,
-    sync::Arc,
     thread,
     time::{Duration, Instant},
 };
@@ -254,33 +253,6 @@ fn a_conversation_needs_one_registration() {
         // No wait was answered only because it was armed again after 100 ms.
         assert_eq!((statistics.registered, statistics.rearmed), (1, 0));
         assert_eq!((statistics.waits, statistics.skipped), (20, 19));
-    });
-}
-
-#[test]
-fn sources_own_borrow_or_share() {
-    on_every_reactor(|mut reactor| {
-        let (ours, mut theirs) = tcp();
-        let shared = Arc::new(ours);
-        let first = Source::new(Arc::clone(&shared));
-        let second = Source::new(&*shared);
-        assert_ne!(first.owner_id(), second.owner_id());
-        assert_eq!(first.descriptor(), second.descriptor());
-        let reader = wait(&mut reactor, &first, READ, 1);
-        let writer = wait(&mut reactor, &second, WRITE, 2);
-        theirs.write_all(b"x").unwrap();
-        let mut found: Vec<u32> = turn(&mut reactor, 2)
-            .iter()
-            .map(|e| e.token.index())
-            .collect();
-        found.sort_unstable();
-        assert_eq!(found, [1, 2]);
-        reactor.end(reader);
-        reactor.end(writer);
-        first.detach(&mut reactor);
-        (&*shared).write_all(b"open").unwrap();
-        let mut buffer = [0; 4];
-        theirs.read_exact(&mut buffer).unwrap();
     });
 }
 

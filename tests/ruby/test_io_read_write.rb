@@ -95,23 +95,6 @@ class TestIOReadWrite < ReactorTest
     assert_equal EAGAIN, scheduler.io_write(w, source, 0, 10)
   end
 
-  # read_nonblock of a socket does not call the hook, so the native hook may park. The portable hook returns -EAGAIN.
-  def test_a_socket_may_park_in_the_hook
-    a, b = pair
-    in_fiber do |scheduler|
-      buffer = buffer_of(8)
-      Fiber.schedule { sleep 0.005; b.write("late") }
-      got = hook_read(scheduler, a, buffer, try_length(buffer))
-      if select_backend?
-        assert_equal EAGAIN, got
-        assert_equal "late", a.readpartial(9)
-      else
-        assert_equal 4, got
-        assert_equal "late", buffer.get_string(0, 4)
-      end
-    end
-  end
-
   # read_nonblock of an IO that is not a socket calls the hook.
   def test_read_nonblock_never_parks
     r, w = pipe

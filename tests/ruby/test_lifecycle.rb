@@ -41,12 +41,6 @@ class TestLifecycle < ReactorTest
     end
   end
 
-  def test_closing_an_unused_scheduler_leaks_nothing
-    before = descriptors
-    5.times { Reactor::Scheduler.new.close }
-    assert_equal [], leaked_descriptors(before)
-  end
-
   def test_collecting_an_unused_scheduler_leaks_nothing
     before = descriptors
     used = run_plain do
@@ -134,16 +128,6 @@ class TestLifecycle < ReactorTest
   def test_io_pwrite_is_no_hook_where_ruby_calls_it_without_the_lock
     skip "Ruby calls it with the lock" if RUBY_VERSION >= "4.0"
     run_scheduler { |scheduler| refute_respond_to scheduler, :io_pwrite }
-  end
-
-  def test_a_subclass_may_override_a_hook
-    seen = []
-    klass = Class.new(Reactor::Scheduler) do
-      define_method(:kernel_sleep) { |*arguments| seen << arguments; super(*arguments) }
-    end
-    thread = Thread.new { Fiber.set_scheduler(klass.new); Fiber.schedule { sleep 0.001; sleep 0 } }
-    join_or_fail(thread, TEST_TIMEOUT)
-    assert_equal [[0.001], [0]], seen
   end
 
   def test_a_forked_child_does_not_disturb_registrations

@@ -286,28 +286,6 @@ class TestOffload < ReactorTest
     end
   end
 
-  # Which kills the thread of the fiber and the worker at once, and says nothing.
-  def test_the_end_of_the_program_reports_no_killed_worker
-    out = child_says(<<~RUBY)
-      begun = Queue.new
-      thread = Thread.new do
-        Fiber.set_scheduler(scheduler = Reactor::Scheduler.new)
-        Fiber.schedule do
-          Reactor.offload { begun << true; sleep }
-        rescue ThreadError
-          puts "rescued"
-        ensure
-          sleep 0.001
-          $stdout.write("cleaned up\n")
-        end
-        scheduler.run
-      end
-      begun.pop
-      Thread.pass until thread.stop?
-    RUBY
-    assert_equal "cleaned up\n", out
-  end
-
   def test_wrong_options_are_refused
     assert_raises(ArgumentError) { Reactor::Scheduler.new(workers: 0) }
     assert_raises(TypeError) { Reactor::Scheduler.new(workers: "2") }
@@ -432,20 +410,6 @@ class TestOffload < ReactorTest
       end
     RUBY
     assert_equal ["10\ntrue\n10\n[true, false, true]\ntrue\n", true], [child.out, child.status.success?], child.err[0, 2000]
-  end
-
-  def test_copy_stream_does_not_run_on_a_worker
-    a, b = pair
-    c, d = pair
-    in_fiber(policy: :always) do
-      Fiber.schedule { 5.times { sleep 0; a.write("x" * 10_000) }; a.close }
-      got = nil
-      reader = Fiber.schedule { got = d.read }
-      assert_equal 50_000, IO.copy_stream(b, c)
-      c.close
-      assert(eventually { !reader.alive? })
-      assert_equal 50_000, got.size
-    end
   end
 
   def test_errors_are_those_of_plain_ruby

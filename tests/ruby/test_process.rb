@@ -131,17 +131,6 @@ class TestProcess < ReactorTest
     assert_equal "[]\n", out
   end
 
-  def test_waiting_for_any_child_and_for_a_group
-    in_fiber do
-      pid = spawn("sleep 0.01; exit 4")
-      assert_equal [pid, 4], Process.wait2(-1).then { |waited, status| [waited, status.exitstatus] }
-      pid = spawn("sleep 0.01; exit 5", pgroup: true)
-      assert_equal [pid, 5], Process.wait2(-pid).then { |waited, status| [waited, status.exitstatus] }
-      pid = spawn("sleep 0.01; exit 6") # in the group of this process
-      assert_equal [pid, 6], Process.wait2(0).then { |waited, status| [waited, status.exitstatus] }
-    end
-  end
-
   def test_many_fibers_wait_for_any_child
     found = []
     before = Thread.list.size

@@ -84,7 +84,8 @@ class TestServer < ReactorTest
       UPCASE.call(socket)
     end
     fiber = Fiber.new(blocking: false, storage: { of_server: :own }) do
-      serving(scheduler, answer, limit: 1, linger: linger) do |_, connect|
+      handshake = ->(socket) { Fiber[:of_handshake] = true; socket }
+      serving(scheduler, answer, handshake: handshake, limit: 1, linger: linger) do |_, connect|
         [%w[bye], %w[x bye], %w[bye]].each do |lines|
           client = connect.call
           lines.each do |line|
@@ -277,15 +278,6 @@ class TestServer < ReactorTest
         assert_equal [0, nil], [server.stop(0), clients.first.gets]
       end
     end
-  end
-
-  def test_the_first_request_does_not_see_the_storage_of_the_handshake
-    seen = []
-    handshake = ->(socket) { Fiber[:handshake] = true; socket }
-    run_scheduler do |scheduler|
-      serving(scheduler, ->(socket) { seen << Fiber[:handshake]; UPCASE.call(socket) }, handshake: handshake) { |_, connect| asked(connect.call, "bye") }
-    end
-    assert_equal [nil], seen
   end
 
   def test_a_second_end_hastens_a_first_that_finds_no_descriptor_and_until_then_nothing_is_cut

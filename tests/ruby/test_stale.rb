@@ -35,16 +35,6 @@ class TestStale < ReactorTest
     end
   end
 
-  def test_several_unblocks_end_one_wait
-    run_scheduler do |scheduler|
-      sleeper = Fiber.schedule do
-        sleep 1_000_000
-        full_length
-      end
-      Fiber.schedule { 5.times { scheduler.unblock(:burst, sleeper) } }
-    end
-  end
-
   def test_unblocks_from_another_thread_at_the_time_of_the_timeout
     queue = Queue.new
     got = 0
@@ -121,19 +111,6 @@ class TestStale < ReactorTest
       end
     end
     5.times { |n| assert_equal [0, 1, 2, 3], log.filter_map { |number, i| i if number == n } }
-  end
-
-  # The error is raised in a fiber that has just been woken to lock the mutex.
-  def test_a_raise_in_a_woken_fiber_does_not_lose_the_mutex
-    mutex = Mutex.new
-    entered = 0
-    run_scheduler do
-      Fiber.schedule { mutex.synchronize { sleep 0.01 } }
-      victims = Array.new(10) { Fiber.schedule { mutex.synchronize { entered += 1; sleep 0.001 } rescue nil } }
-      Fiber.schedule { sleep 0.01; victims.each_slice(2) { |first, _| first.raise(IndexError) if first.alive? } }
-      Fiber.schedule { sleep 0.05; mutex.synchronize { entered += 100 } }
-    end
-    assert_operator entered, :>=, 105
   end
 
   # No later fiber asks for the mutex, so only the interrupted fiber can wake the next one.

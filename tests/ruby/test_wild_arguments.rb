@@ -85,13 +85,6 @@ class TestWildArguments < ReactorTest
     assert_as_plain { names.product(TEXTS).to_h { |name, text| [[name, text], outcome { CALLS.fetch(name).call(text).class }] } }
   end
 
-  def test_hosts_of_any_encoding_are_names_unless_their_bytes_are_an_address
-    TEXTS.each { |text| refute Reactor::SocketArguments.plain_address?(text) }
-    assert_equal ["1".b], TEXTS.select { |text| Reactor::SocketArguments.address?(text) }.uniq - ["\u3131".encode("UTF-16LE")]
-    assert_equal [false, false, true, true, false, false, false], TEXTS.map { |text| Reactor::SocketArguments.host_text(text).nil? }
-    assert_nil Reactor::SocketArguments.host_text("a\0\xff")
-  end
-
   # On select the duration was looked at first.
   def test_a_wait_for_an_io_that_is_not_open_is_an_io_error_whatever_its_duration
     shut = pipe.first.tap(&:close)

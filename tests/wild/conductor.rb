@@ -14,7 +14,7 @@ module Wild
     TURNS = 3
     # Seconds of the turns after them, where a thread does the work. Few: on a busy machine each sleep costs the process its turn.
     PAUSES = [0.0005, 0.001, 0.002, 0.004, 0.008, 0.016].freeze
-    SLOW = /file|null|offload|lookup|resolve|process|run_|Addrinfo|Socket|Thread|fsync|fresh|flock|large|File|IO\.copy|IO\.allocate|\bio\.[a-z]|poller|prefetch|sync/
+    SLOW = /file|null|offload|lookup|process|run_|Addrinfo|Socket|Thread|fsync|fresh|flock|large|File|IO\.copy|IO\.allocate|\bio\.[a-z]|poller|prefetch|sync/
     # Seconds a fiber has to end after it was killed.
     LIMIT = 20
     # Objects of a kind that may be left: a word on the stack may look like a reference to one.

@@ -225,30 +225,6 @@ fn a_token_that_waits_for_capacity_is_notified() {
 }
 
 #[test]
-fn a_token_that_waits_for_capacity_is_notified_of_a_cancelled_job() {
-    let name = "a_token_that_waits_for_capacity_is_notified_of_a_cancelled_job";
-    model(name, || {
-        let (mut owner, ran) = (Loop::new(), Ran::default());
-        let mut pool = pool(owner.handle(), 1);
-        pool.limit(Limits {
-            queue: 1,
-            ..limits(1)
-        });
-        let mut jobs = vec![ran.submit(&mut pool, 1).unwrap()];
-        jobs.extend(ran.submit(&mut pool, 2));
-        pool.notify_when_capacity(Token::new(100, 0), WorkClass::Disk);
-        let cancelled = jobs
-            .iter_mut()
-            .map(Job::cancel)
-            .filter(|cancelled| *cancelled)
-            .count();
-        owner.turn_until(jobs.len() + 1 - cancelled);
-        end_of_workers(&pool);
-        assert_eq!(owner.events().len(), jobs.len() + 1 - cancelled);
-    });
-}
-
-#[test]
 fn limits_that_change_lose_no_job() {
     model("limits_that_change_lose_no_job", || {
         let (mut owner, ran) = (Loop::new(), Ran::default());
