@@ -74,7 +74,6 @@ class RealServer
     end
   end
 
-  # As in a crash, the server closes no connection.
   def kill
     Process.kill(:KILL, -@pid)
     Process.wait(@pid)
@@ -129,13 +128,6 @@ class PostgresServer < RealServer
   STOP_SIGNAL = :INT # "fast" shutdown: open connections are closed
 
   def options = { host: "127.0.0.1", port: port, user: "tester", dbname: "postgres" }
-
-  # SIGQUIT ends the postmaster and all its backends without a shutdown message.
-  def kill
-    Process.kill(:QUIT, @pid)
-    Process.wait(@pid)
-    @pid = nil
-  end
 
   private
 

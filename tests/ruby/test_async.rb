@@ -361,18 +361,6 @@ class TestAsync < ReactorTest
     assert eventually { threads.none?(&:alive?) }, "each had a thread of its own, which ends with the block"
   end
 
-  def test_a_hundred_concurrent_connections
-    text = "x" * 100_000
-    async do |task|
-      server = TCPServer.new("127.0.0.1", 0)
-      accepting = task.async { loop { client = server.accept; task.async { client.write(client.readpartial(10) * 10_000); client.close } } }
-      clients = Array.new(100) { task.async { TCPSocket.open("127.0.0.1", server.addr[1]) { |s| s.write("x" * 10); s.read } } }
-      assert_equal [text], clients.map(&:wait).uniq
-      accepting.stop
-      server.close
-    end
-  end
-
   def test_children
     async do |task|
       assert_equal %w[0 1 2], Array.new(3) { |i| task.async { `sleep 0.01; echo #{i}`.chomp } }.map(&:wait)

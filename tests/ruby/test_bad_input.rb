@@ -95,23 +95,14 @@ class TestBadInput < ReactorTest
 
   def test_a_scheduler_that_cannot_be_made_leaks_no_descriptor
     out = child_says(<<~'RUBY')
-      Process.setrlimit(Process::RLIMIT_NOFILE, 64)
+      Process.setrlimit(:NOFILE, 64)
       Reactor::Scheduler.new.close # loads what is loaded on first use
       GC.start
       spare = []
-      begin
-        loop { spare << File.open("/dev/null") }
-      rescue Errno::EMFILE
-        nil
-      end
-      spare.pop.close
-      20.times do
-        Reactor::Scheduler.new.close
-      rescue Errno::EMFILE
-        nil
-      end
-      spare << File.open("/dev/null") # the one free descriptor is still free
-      8.times { spare.pop.close }
+      loop { spare << File.open(File::NULL) } rescue spare.pop.close
+      20.times { Reactor::Scheduler.new.close rescue nil }
+      spare << File.open(File::NULL) # the one free descriptor is still free
+      spare.pop(8).each(&:close)
       puts "made"
       Fiber.set_scheduler(Reactor::Scheduler.new)
       Fiber.schedule { sleep 0.001; puts "sound" }

@@ -119,34 +119,6 @@ class TestBoundaries < ReactorTest
     kinds.each { |make| check(make, 2 * COUNT) { |writing| COUNT.times { |i| writing << format("%02d", i) } } }
   end
 
-  def test_urgent_data_needs_one_look
-    skip "the portable scheduler registers nothing" if select_backend?
-
-    [false, true].each do |inline|
-      round = ["a", inline ? "!b" : "b"]
-      found, looked = nil
-      run_scheduler do |scheduler|
-        io, writing = tcp_pair
-        io.setsockopt(:SOCKET, :OOBINLINE, inline)
-        found = []
-        Fiber.schedule { found << io.readpartial(9) until found.size == 2 * COUNT }
-        Fiber.schedule do
-          until_parked(scheduler, 1)
-          looked = scheduler.stats[:rearmed]
-          COUNT.times do |i|
-            writing << "a"
-            writing.send("!", Socket::MSG_OOB)
-            writing << "b"
-            sleep 0 until found.size == 2 * i + 2
-          end
-          looked = scheduler.stats[:rearmed] - looked
-        end
-      end
-      assert_equal round * COUNT, found
-      assert_operator looked, :<, COUNT
-    end
-  end
-
   # A FIFO that blocks is written in chunks, each of which is short of what is left.
   def test_a_chunk_of_a_large_write_to_a_fifo_is_not_taken_for_a_full_one
     Dir.mktmpdir do |folder|

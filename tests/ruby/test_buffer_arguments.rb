@@ -1,7 +1,6 @@
 # frozen_string_literal: true
 
 require_relative "helper"
-require "io/nonblock"
 require "tempfile"
 
 # IO::Buffer#read, #write, #pread and #pwrite: what they accept, and what a buffer in use allows, as in plain Ruby.
@@ -62,35 +61,19 @@ class TestBufferArguments < ReactorTest
     end
   end
 
-  def reading_and_freeing(schedule, reader, writer)
-    buffer = buffer_of(SIZE)
-    first = schedule.call { outcome { buffer.read(reader, SIZE) } }
-    seen = [outcome { buffer.free }, outcome { buffer.resize(SIZE * 2) }, outcome { buffer.locked { flunk } }]
-    writer << "x" * SIZE
-    [seen, first.call, buffer.get_string, outcome { buffer.free }.first]
-  end
-
   def test_a_buffer_cannot_be_freed_during_its_read
     reader, writer = pair
-    [reader, writer].each { |io| io.nonblock = false }
-    plain = lambda do |&block|
-      thread = until_asleep(Thread.new(&block))
-      -> { thread.value }
+    run_scheduler do |scheduler|
+      buffer = buffer_of(SIZE)
+      count = nil
+      Fiber.schedule { count = buffer.read(reader, SIZE) }
+      seen = [outcome { buffer.free }, outcome { buffer.resize(SIZE * 2) }, outcome { buffer.locked { flunk } }]
+      assert_equal [[:raised, IO::Buffer::LockedError]] * 3, seen
+      writer << "x" * SIZE
+      scheduler.run
+      assert_equal [SIZE, "x" * SIZE], [count, buffer.get_string]
+      buffer.free
     end
-    expected = run_plain { reading_and_freeing(plain, reader, writer) }
-    assert_equal [[:raised, IO::Buffer::LockedError]] * 3, expected.first
-    found = run_scheduler do
-      fibers = lambda do |&block|
-        answer = Thread::Queue.new
-        Fiber.schedule { answer << block.call }
-        -> { answer.pop }
-      end
-      value = nil
-      Fiber.schedule { value = reading_and_freeing(fibers, *pair) }
-      Fiber.scheduler.run
-      value
-    end
-    assert_equal expected, found
   end
 
   # Two readers: the one that began first unlocks the buffer at its end. (On select one attempt does not wait.)

@@ -387,31 +387,26 @@ class TestDns < ReactorTest
   RUBY
   private_constant :HOSTS, :WORLD
 
-  # The port of a server in a child process that greets each client.
+  # The port of a server that greets one client after the other.
   def greeter
-    @greeter = IO.popen([RbConfig.ruby, "-rsocket", "-e", <<~RUBY], "r+")
-      server = TCPServer.new("127.0.0.1", 0)
-      puts server.addr[1]
-      $stdout.flush
-      Thread.new { $stdin.read; exit! }
+    server = track(TCPServer.new("127.0.0.1", 0))
+    @greeter = Thread.new do
       loop do
         socket = server.accept
-        Thread.new do
-          socket.write("hello\n")
-          socket.close_write
-          socket.read
-        rescue SystemCallError
-          nil
-        ensure
-          socket.close
-        end
+        socket.write("hello\n")
+        socket.close_write
+        socket.read
+      rescue SystemCallError
+        nil
+      ensure
+        socket&.close
       end
-    RUBY
-    Integer(@greeter.gets)
+    end
+    server.addr[1]
   end
 
   def teardown
-    @greeter&.close
+    @greeter&.kill&.join
     super
   end
 

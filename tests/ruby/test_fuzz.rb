@@ -116,14 +116,4 @@ class TestFuzz < ReactorTest
       assert run.(smallest), "without the fault"
     end
   end
-
-  def test_a_known_difference_has_a_reason
-    found = Fuzz::Runner::Difference.new(faulty, "epoll", { "logs" => { "a" => ["1: nil"] } }, { "logs" => { "a" => ["1: IOError"] } })
-    entry = { "reason" => "because", "source" => "q\\d", "backend" => "epoll.*IOError" }
-    assert_equal "because", Fuzz::Known.new([entry]).reason(found, "q1.pop")
-    assert_nil Fuzz::Known.new([entry.merge("threads" => "EBADF")]).reason(found, "q1.pop")
-    assert_raises(ArgumentError) { Fuzz::Known.new([entry.merge("reason" => "")]) }
-    assert_raises(ArgumentError) { Fuzz::Known.new([entry.merge("sourcee" => "x")]) }
-    Fuzz::Known.new
-  end
 end

@@ -124,20 +124,6 @@ class TestGC < ReactorTest
     end
   end
 
-  # Ruby keeps the instance variables of an IO beside the object, and looks them up in each collection.
-  def test_a_socket_that_has_waited_has_no_instance_variable
-    a, b = pair
-    before = ObjectSpace.memsize_of(a)
-    run_scheduler do |scheduler|
-      Fiber.schedule { a.readpartial(1) }
-      Fiber.schedule do
-        b.write("xy")
-        scheduler.on_ready(a) { a.readpartial(1) }
-      end
-    end
-    assert_equal before, ObjectSpace.memsize_of(a)
-  end
-
   def test_two_sockets_on_one_descriptor_keep_their_numbers
     skip "the portable scheduler gives no numbers" if select_backend?
 
