@@ -56,7 +56,7 @@ module Reactor
 
       refuse if @closed
       take_place
-      start(Task.new(self, block))
+      start(Task.new(self, @scheduler, block))
     end
 
     # Waits until no task runs.
@@ -155,12 +155,6 @@ module Reactor
       fail_with(task.error) if task.error
     end
 
-    # @api private
-    def forked_child? = @scheduler.forked_child?
-
-    # @api private
-    def end_fiber(fiber) = @scheduler.cancel_fiber(fiber)
-
     # Leaves the block, if the group has failed, and the caller is the block itself.
     #
     # @api private
@@ -199,7 +193,7 @@ module Reactor
     end
 
     # In a forked child, the tasks of its parent do not run.
-    def idle? = @running.empty? || forked_child?
+    def idle? = @running.empty? || @scheduler.forked_child?
 
     def wait_for_tasks
       (@idle ||= Thread::Queue.new).pop until idle?

@@ -128,7 +128,9 @@ module Reactor
     # @return [Integer] connections that were closed before the end of their answers, or before a request that had come was read
     def stop(timeout = nil)
       timeout = Durations.seconds(timeout)
-      check_caller
+      raise ThreadError, "this server belongs to another thread" unless Thread.current.equal?(@thread)
+
+      Thread::Mutex.new.synchronize { nil } # raises ThreadError in a trap handler, in which a server cannot wait for its fibers
       deadline = timeout && (Clock.now + timeout)
       stop_accepting(deadline) unless @stopping
       @ended.pop(timeout: deadline && [deadline - Clock.now, 0].max) unless ended?
@@ -164,12 +166,6 @@ module Reactor
     def inspect = "#<#{self.class} #{@connections} connections#{", stopped" if @stopping}>"
 
     private
-
-    def check_caller
-      raise ThreadError, "this server belongs to another thread" unless Thread.current.equal?(@thread)
-
-      Thread::Mutex.new.synchronize { nil } # raises ThreadError in a trap handler, in which a server cannot wait for its fibers
-    end
 
     def full? = !@limit.nil? && @connections >= @limit
 
@@ -264,7 +260,7 @@ module Reactor
     ensure
       @busy.delete(socket.to_io)
       VM.replace_storage(@storage) # the watchers of this and of the next connection inherit it
-      rests ? rest(connection) : drop(connection)
+      rests ? @scheduler.on_ready(connection, timeout: @idle_timeout, &@bytes) : drop(connection)
     end
 
     def client_gone?(error, socket)
@@ -286,15 +282,13 @@ module Reactor
         return true if @stopping || @linger.zero?
 
         @lingering[fiber] = true
-        has_come = @scheduler.linger(io, @linger)
+        return true unless @scheduler.linger(io, @linger)
+
         @lingering.delete(fiber)
-        return true unless has_come
       end
     ensure
       @lingering.delete(fiber)
     end
-
-    def rest(connection) = @scheduler.on_ready(connection, timeout: @idle_timeout, &@bytes)
 
     def drop(connection)
       connection.close

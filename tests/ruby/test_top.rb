@@ -45,6 +45,7 @@ class TestTop < ReactorTest
       rescue Errno::ESRCH
         nil
       end
+      FileUtils.rm_f(Reactor::SocketPlace.path(pid))
     end
   end
 

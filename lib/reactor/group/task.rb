@@ -14,8 +14,9 @@ module Reactor
       attr_reader :error
 
       # @api private
-      def initialize(group, block)
+      def initialize(group, scheduler, block)
         @group = group
+        @scheduler = scheduler
         @block = block
         @state = :running
         @asked = false # to end
@@ -56,7 +57,7 @@ module Reactor
 
         @asked = true
         throw self if runs_here?
-        @group.end_fiber(@fiber) if @fiber
+        @scheduler.cancel_fiber(@fiber) if @fiber
         true
       end
 
@@ -73,7 +74,7 @@ module Reactor
           @state = :completed
         end
       rescue Exception => error # rubocop:disable Lint/RescueException -- the group raises it in its owner
-        raise if @group.forked_child? # where the owner does not run
+        raise if @scheduler.forked_child? # where the owner does not run
 
         @error = error
         @state = :failed

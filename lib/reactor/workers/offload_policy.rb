@@ -73,14 +73,11 @@ module Reactor
     # Runs the block, which may wait for ever, on a thread of its own. The thread ends with the block, and counts for no limit.
     def run_on_own_thread(otherwise = nil, &)
       @on_worker += 1
-      pool = WorkerPool.new(1)
-      begin
-        @own_threads[pool] = true
-        pool.run(otherwise, &)
-      ensure
-        @own_threads.delete(pool)
-        pool.finish
-      end
+      @own_threads[pool = WorkerPool.new(1)] = true
+      pool.run(otherwise, &)
+    ensure
+      @own_threads.delete(pool)
+      pool&.finish
     end
 
     # @return [Hash{Symbol => Integer}] see {Inspection#stats}
