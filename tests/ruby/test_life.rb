@@ -155,28 +155,6 @@ class TestLife < ReactorTest
     assert_equal "#{by_thread ? ":block" : ":sleep"}\n[0]\n", out
   end
 
-  # Other Ractors can read shareable constants only.
-  def test_a_scheduler_of_a_ractor_dumps_its_fibers_and_knows_addresses
-    assert_equal "[true, 80, 1]\n", child_says(<<~'RUBY')
-      Warning[:experimental] = false
-      require "socket"
-      ractor = Ractor.new do
-        Fiber.set_scheduler(scheduler = Reactor::Scheduler.new)
-        said = []
-        waiting = Fiber.schedule { Thread::Queue.new.pop }
-        Fiber.schedule do
-          said << scheduler.dump.include?("until it is unblocked")
-          said << Addrinfo.tcp("127.0.0.1", 80).ip_port << Addrinfo.getaddrinfo("::1", 80, nil, :STREAM).size
-        ensure
-          waiting.kill
-        end
-        scheduler.run
-        said
-      end
-      p ractor.respond_to?(:value) ? ractor.value : ractor.take
-    RUBY
-  end
-
   def test_every_constant_of_the_library_is_shareable_but_for_a_method_of_rubys
     names = Dir[File.join(LIB, "**/*.rb")].flat_map { |path| File.read(path).scan(/^ *(?:(?:class|module) )?([A-Z]\w*)\b(?: =| <|$)/) }.flatten.uniq
     left, seen, found = [Reactor], [], []
@@ -390,10 +368,10 @@ class TestLife < ReactorTest
     cancel_fiber: ->(fiber, scheduler) { Fiber.schedule { sleep 0.001; 2.times { scheduler.cancel_fiber(fiber); sleep 0.001 } }; scheduler.run },
   }.freeze
 
-  def killed_inside(inside, log, begun = [])
+  def killed_inside(inside, log)
     queue = Thread::Queue.new
     begin
-      inside.call { begun << true; queue.pop }
+      inside.call { queue.pop }
     ensure
       3.times { |i| sleep 0.001; log << i }
       log << queue.pop(timeout: 0.001)
@@ -416,19 +394,6 @@ class TestLife < ReactorTest
         end
         assert_equal expected, log, "#{way} inside #{name}"
       end
-    end
-  end
-
-  def test_the_ensure_clauses_of_a_killed_loop_wait_inside_an_enumerator
-    KILLED_INSIDE.each do |name, inside|
-      log, begun = [], Thread::Queue.new
-      loop_thread = Thread.new do
-        Fiber.set_scheduler(Reactor::Scheduler.new)
-        Fiber.schedule { killed_inside(inside, log, begun) }
-      end
-      begun.pop
-      until_asleep(loop_thread).kill.join
-      assert_equal [0, 1, 2, nil, :joined], log, name
     end
   end
 

@@ -222,35 +222,39 @@ class TestTrap < ReactorTest
     assert_equal "ended\nhandled\nover\n", said
   end
 
+  # A timeout is raised in the interrupted code after the handler, which waits for longer than the timeout.
+  #
+  # @param blocks [Hash{String => String}] by name
+  # @yieldparam code [String]
+  # @yieldreturn [String] the wait for {#after_a_signal_in}
+  def assert_raised_after_the_handler(blocks, error: "EOFError", waits: "2.times { sleep 0.2 }")
+    handler = "begin; #{waits}; $slept = true; rescue Exception => error; $slept = error.class; end"
+    blocks.each do |name, block|
+      wait = yield "begin; #{block}; rescue #{error}; [1, $slept]; end"
+      assert_equal "[1, true]", after_a_signal_in(wait, handler: handler).first, name
+    end
+  end
+
   # The program cannot know in which fiber a handler runs, so it does not concern the handler what is around that fiber's wait.
   def test_a_timeout_around_the_wait_that_a_trap_handler_interrupts_does_not_end_the_handlers_wait
-    handler = "begin; sleep 0.5; $slept = true; rescue Exception => error; $slept = error.class; end"
     blocks = {
       "a sleep" => "Timeout.timeout(0.3) { sleep 1 }",
       "a class" => "Timeout.timeout(0.3, EOFError) { $queue.pop }",
       "an Enumerator between two values" => "(e = Enumerator.new { |y| Timeout.timeout(0.3) { y << 1 } }).next; $reading.read",
       "a fiber that waits for an Enumerator" => "Timeout.timeout(0.3) { Enumerator.new { |_| $polls = Fiber.current; $queue.pop }.next }"
     }
-    blocks.each do |name, block|
-      error = name == "a class" ? "EOFError" : "Timeout::ExitException, Timeout::Error"
-      wait = "begin; #{block}; rescue #{error}; [1, $slept]; end"
-      assert_equal "[1, true]", after_a_signal_in(in_its_fiber(wait), handler: handler).first, name
-    end
+    error = "EOFError, Timeout::ExitException, Timeout::Error"
+    assert_raised_after_the_handler(blocks, error: error, waits: "sleep 0.5") { |wait| in_its_fiber(wait) }
   end
 
   # A handler may run in a hook before the fiber waits. Only the portable scheduler runs Ruby code there. The handler waits twice.
   def test_a_timeout_around_a_wait_that_a_trap_handler_forestalls_does_not_end_the_handlers_wait
-    handler = "begin; 2.times { sleep 0.2 }; $slept = true; rescue Exception => error; $slept = error.class; end"
     blocks = {
       "a wait" => "Timeout.timeout(0.1, EOFError) { $reading.wait_readable(60) }",
       "a wait in an Enumerator" => "Timeout.timeout(0.1, EOFError) { Enumerator.new { |_| $polls = Fiber.current; $reading.wait_readable(60) }.next }",
       "a wait in a fiber with a timeout of its own" => "Timeout.timeout(0.1, EOFError) { Timeout.timeout(60) { $reading.wait_readable(60) } }"
     }
-    blocks.each do |name, block|
-      wait = "begin; #{block}; rescue EOFError; [1, $slept]; end"
-      wait = "before the wait: #{wait}" if select_backend?
-      assert_equal "[1, true]", after_a_signal_in(wait, handler: handler).first, name
-    end
+    assert_raised_after_the_handler(blocks) { |wait| select_backend? ? "before the wait: #{wait}" : wait }
   end
 
   def test_a_trap_handler_that_forestalls_a_wait_has_timeouts_of_its_own
@@ -292,16 +296,13 @@ class TestTrap < ReactorTest
 
   # The signal comes while the fiber runs Ruby code of the program's. The handler waits twice.
   def test_a_timeout_around_code_that_a_trap_handler_interrupts_does_not_end_the_handlers_waits
-    handler = "begin; 2.times { sleep 0.2 }; $slept = true; rescue Exception => error; $slept = error.class; end"
     signal = "Process.kill(:USR1, Process.pid)"
-    {
+    blocks = {
       "code" => "Timeout.timeout(0.1, EOFError) { #{signal}; sleep }",
       "code in an Enumerator" => "Timeout.timeout(0.1, EOFError) { Enumerator.new { |_| $polls = Fiber.current; #{signal}; sleep }.next }",
       "code in a fiber with a timeout of its own" => "Timeout.timeout(0.1, EOFError) { Timeout.timeout(60) { #{signal}; sleep } }"
-    }.each do |name, block|
-      wait = "by itself: begin; #{block}; rescue EOFError; [1, $slept]; end"
-      assert_equal "[1, true]", after_a_signal_in(wait, handler: handler).first, name
-    end
+    }
+    assert_raised_after_the_handler(blocks) { |wait| "by itself: #{wait}" }
   end
 
   def test_a_trap_handler_that_interrupts_code_has_timeouts_of_its_own
