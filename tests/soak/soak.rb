@@ -6,13 +6,13 @@ require_relative "workloads"
 
 # Counts of one thread's work and the state that it left. Each thread has its own, so nothing is shared.
 class Account
-  attr_accessor :bytes, :sent, :received, :descriptors
+  attr_accessor :bytes, :sent, :received
   attr_reader :rounds, :last_round, :left
 
   def self.now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
 
   def initialize
-    @bytes = @sent = @received = @descriptors = 0
+    @bytes = @sent = @received = 0
     @rounds = Hash.new(0)
     @last_round = {} # when a workload last finished a round
   end
@@ -97,7 +97,7 @@ class Soak
 
   # Checks progress and samples memory while the threads work, and sometimes turns GC.stress on for a moment.
   def watch(threads)
-    step = [@seconds / 100.0, 0.2].max
+    step = [@seconds / 100.0, 0.1].max
     while threads.any?(&:alive?) && !over?
       sleep step
       @memory.sample
@@ -157,7 +157,7 @@ class Soak
   def report
     rounds = @accounts.map(&:rounds).reduce { |sum, one| sum.merge(one) { |_, a, b| a + b } }
     puts "rounds: #{rounds.map { |workload, count| "#{workload} #{count}" }.join(", ")}"
-    puts "bytes compared: #{@accounts.sum(&:bytes)}; sum through queues: #{@accounts.sum(&:sent)}; descriptors waited for and dropped: #{@accounts.sum(&:descriptors)}"
+    puts "bytes compared: #{@accounts.sum(&:bytes)}; sum through queues: #{@accounts.sum(&:sent)}"
     puts "bursts of GC.stress: #{@stressed}"
     puts "left: 0 fibers, timers, descriptors, threads, children" if @wrong.empty?
     puts @memory.judge { |what| wrong what }

@@ -15,7 +15,7 @@ class Workloads
   # A result of a round is wrong.
   class Wrong < StandardError; end
 
-  ALL = %i[echo tls queue timeout process thread descriptors rest abandon collect].freeze
+  ALL = %i[echo tls queue timeout process thread rest collect].freeze
 
   # @param account [Account]
   # @param seed [Integer]
@@ -107,22 +107,6 @@ class Workloads
     inner.kill if killed
     inner.join
     check(killed || (log.sort == [0, 1, 2, 3, 4] && ended == [true]), "a short-lived scheduler did #{log}")
-  end
-
-  # Descriptors that are waited for and closed: the registry must drop them.
-  def descriptors
-    pipes = Array.new(150) { IO.pipe }
-    check(IO.select(pipes.map(&:first), nil, nil, 0.00001).nil?, "an empty pipe was readable")
-    @account.descriptors += pipes.size
-  ensure
-    pipes.flatten.each(&:close)
-  end
-
-  # Descriptors that are waited for and not closed: the GC must find them.
-  def abandon
-    20.times { IO.pipe.first.wait_readable(0.0001) }
-    @account.descriptors += 20
-    sleep 0.05
   end
 
   # Connections that rest without a fiber: they get bytes, are closed by either side, are cancelled, or their time is up.
