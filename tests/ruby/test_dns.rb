@@ -335,6 +335,23 @@ class TestDns < ReactorTest
     said.drop(4).each { |error| assert_includes [late, Errno::ETIMEDOUT, IO::TimeoutError], error }
   end
 
+  def test_one_address_is_tried_after_the_other_as_in_plain_ruby
+    said = in_namespaces(<<~RUBY)
+      deaf = TCPServer.new("127.0.0.2", PORT)
+      deaf.listen(0)
+      _crowd = Array.new(4) { Socket.new(:INET, :STREAM).tap { |s| s.connect_nonblock(Socket.sockaddr_in(PORT, "127.0.0.2"), exception: false) } }
+      options = Socket.respond_to?(:tcp_fast_fallback) ? { fast_fallback: false } : {}
+      %w[hanging.test deaf.test many.test].each do |host|
+        way = -> { told { TCPSocket.open(host, PORT, connect_timeout: 0.1, **options) { |s| s.peeraddr[3] } } }
+        p [host, way.call, scheduled(&way)]
+      end
+      exit! 0
+    RUBY
+    assert_equal 3, said.size
+    # Of errors the classes.
+    said.each { |host, *both| assert_equal(*both.map { |kind, value| kind == :value ? value : kind }, host) }
+  end
+
   def answer(&question)
     result = instance_exec(&question)
     Array(result).map { |part| part.is_a?(Addrinfo) ? described(part) : part }

@@ -143,7 +143,7 @@ module Reactor
 
     def give_up
       @attempts.each_key(&:close).clear
-      @error = timeout_error
+      @error = @parallel ? timeout_error : IO::TimeoutError.new("Connect timed out!")
     end
 
     # Begins an attempt. Returns the socket if it is connected at once, else nil.
