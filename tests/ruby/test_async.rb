@@ -229,20 +229,6 @@ class TestAsyncSelector < ReactorTest
     end
   end
 
-  def test_io_read_and_io_write_of_this_ruby
-    r, w = pipe
-    selecting do |selector|
-      if CONTRACT == 4
-        assert_equal 2, selector.io_write(Fiber.current, w, buffer_of("abc"), 1, 2)
-        assert_equal 2, selector.io_read(Fiber.current, r, buffer_of(5), 0, 5)
-      else
-        assert_equal 2, selector.io_write(Fiber.current, w, buffer_of("abc"), 0, 1)
-        assert_equal 2, selector.io_read(Fiber.current, r, buffer_of(5), 0)
-        assert_raises(ArgumentError) { selector.io_write(Fiber.current, w, buffer_of("abc"), 4) }
-      end
-    end
-  end
-
   def test_regular_files_are_read_and_written
     Tempfile.create do |file|
       selecting do |selector|
@@ -359,12 +345,5 @@ class TestAsync < ReactorTest
     end
     assert_equal 3, (threads - [Thread.current]).uniq.size, "no block ends before all have begun"
     assert eventually { threads.none?(&:alive?) }, "each had a thread of its own, which ends with the block"
-  end
-
-  def test_children
-    async do |task|
-      assert_equal %w[0 1 2], Array.new(3) { |i| task.async { `sleep 0.01; echo #{i}`.chomp } }.map(&:wait)
-      assert_equal 3, Process.wait2(spawn("exit 3")).last.exitstatus
-    end
   end
 end

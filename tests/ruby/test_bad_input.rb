@@ -78,21 +78,6 @@ class TestBadInput < ReactorTest
     w.close
   end
 
-  def test_a_wait_after_dup2_is_on_the_new_file
-    r, w = pipe
-    r2, w2 = pipe
-    in_fiber do
-      assert_nil r.wait_readable(0.005)
-      IO.for_fd(r.fileno, autoclose: false).reopen(r2) # dup2 through another object: r stays the same object
-      Fiber.schedule { sleep 0; w2 << "new" }
-      assert r.wait_readable(TEST_TIMEOUT)
-      assert_equal "new", r.readpartial(9)
-      w.close
-      assert_nil r.wait_readable(0.01)
-      assert_still_sound
-    end
-  end
-
   def test_a_scheduler_that_cannot_be_made_leaks_no_descriptor
     out = child_says(<<~'RUBY')
       Process.setrlimit(:NOFILE, 64)
@@ -122,16 +107,6 @@ class TestBadInput < ReactorTest
       assert_raises(TypeError) { scheduler.clone }
       kind, error = outcome { scheduler.send(:initialize) }
       assert_includes [RuntimeError, TypeError, ArgumentError], error if kind == :raised
-      Fiber.schedule { assert_still_sound }
-    end
-  end
-
-  def test_unblocking_a_fiber_of_another_thread_or_what_is_no_fiber_runs_nothing
-    foreign = nil
-    run_plain { foreign = Fiber.new { flunk } }
-    run_scheduler do |scheduler|
-      scheduler.unblock(nil, foreign)
-      [nil, 1, "fiber", Object.new].each { |bad| assert_includes [[:value, nil], [:raised, TypeError]], outcome { scheduler.unblock(nil, bad); nil } }
       Fiber.schedule { assert_still_sound }
     end
   end

@@ -10,7 +10,7 @@ rescue LoadError
   nil # a bundled gem, which some distributions have in a package of its own
 end
 
-# bin/bench on few operations: its output files, and schedulers that fail or give wrong results; the guard.
+# bin/bench on few operations: its output files; the guard.
 class TestBench < ReactorTest
   MAIN = File.join(ROOT, "bench", "harness", "main.rb")
   Outcome = Struct.new(:out, :err, :status, :data, :markdown, :page)
@@ -56,20 +56,6 @@ class TestBench < ReactorTest
     refute_match(/NaN|Infinity|>[^<]*false</, page)
     skip "the drawings are not parsed: the rexml gem cannot be loaded" unless defined?(REXML::Document)
     drawings.each { |drawing| assert_equal "svg", REXML::Document.new(drawing).root.name }
-  end
-
-  def test_other_schedulers_are_reported_as_ok_wrong_or_failed
-    code = 'require "reactor"; Class.new(Reactor::Scheduler::Portable)'
-    result = bench("lines", "--targets", BACKEND.to_s, *TINY,
-                   "--against", "other=#{code}.new",
-                   "--against", "liar=#{code}.class_eval { def io_read(_, buffer, *) = super.tap { buffer.set_string('?') } ; self }.new",
-                   "--against", "absent=raise 'no luck'")
-    # A failure of another scheduler is reported but does not fail the command.
-    assert_equal 0, result.status, result.err
-    assert_equal %w[ok ok failed failed], [BACKEND.to_s, "other", "liar", "absent"].map { |name| cell(result, "lines", name)[:state] }
-    assert_includes cell(result, "lines", "liar")[:words], "wrong result: the line that came back"
-    assert_includes cell(result, "lines", "absent")[:words], "no luck"
-    assert_includes result.page, "What gave no result"
   end
 
   # `bin/bench chart` draws them.

@@ -77,12 +77,12 @@ class TestBlock < ReactorTest
     end
   end
 
-  def test_unblock_of_a_dead_or_unstarted_fiber_is_ignored
+  def test_unblock_of_what_does_not_wait_here_is_ignored
+    foreign = run_plain { Fiber.new { flunk } }
     run_scheduler do |scheduler|
       dead = Fiber.schedule { nil }
-      scheduler.unblock(nil, dead)
-      unborn = Fiber.new { nil }
-      scheduler.unblock(nil, unborn)
+      [dead, Fiber.new { flunk }, foreign].each { |fiber| scheduler.unblock(nil, fiber) }
+      [nil, 1, Object.new].each { |bad| assert_includes [[:value, nil], [:raised, TypeError]], outcome { scheduler.unblock(nil, bad); nil } }
       Fiber.schedule { sleep 0; scheduler.unblock(nil, dead) }
     end
   end

@@ -77,19 +77,6 @@ class TestDroppedEnumerators < ReactorTest
     assert_equal [[:raised, Own]] * 2, log
   end
 
-  def test_an_enumerator_that_was_suspended_during_a_collection_waits_no_longer_than_its_timeout
-    log = nil
-    run_in_virtual_time do |clock|
-      enumerator = Enumerator.new { |y| Timeout.timeout(1, Own) { y << 1; sleep 0.25; y << 2; sleep } }
-      values = [enumerator.next]
-      collect
-      values << enumerator.next
-      collect
-      log = [values, outcome { enumerator.next }, clock.elapsed]
-    end
-    assert_equal [[1, 2], [:raised, Own], 1.0], log
-  end
-
   # The fibers of later Enumerators, and of Fiber.schedule, get the addresses of collected ones.
   def test_fibers_that_come_after_dropped_ones_have_only_their_own_timeouts
     rounds = 50

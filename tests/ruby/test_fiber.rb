@@ -86,17 +86,6 @@ class TestFiber < ReactorTest
     end
   end
 
-  def test_a_plain_fiber_resumed_by_the_root_fiber_may_wait
-    log = []
-    run_scheduler do
-      Fiber.schedule { 3.times { sleep 0.005; log << :other } }
-      log << Fiber.new { sleep 0.01; :result }.resume
-      log << :root
-    end
-    assert_equal %i[result root], log - [:other]
-    assert_equal 3, log.count(:other)
-  end
-
   def test_a_second_cancel_ends_a_wait_in_ensure
     log = []
     run_scheduler do |scheduler|
@@ -122,18 +111,6 @@ class TestFiber < ReactorTest
   # Runs the fibers of the scheduler until the block, which runs in none of them, returns true.
   def run_scheduler_until(scheduler)
     Fiber.blocking { Fiber.new(blocking: false) { scheduler.kernel_sleep(0.001) until yield }.resume }
-  end
-
-  def test_finished_fibers_are_collectable
-    skip_under_stress
-    run_scheduler do
-      GC.start
-      before = ObjectSpace.each_object(Fiber).count
-      1000.times { Fiber.schedule { sleep 0 } }
-      Fiber.scheduler.run
-      GC.start
-      assert_operator ObjectSpace.each_object(Fiber).count - before, :<, 200
-    end
   end
 
   def test_blocking_fibers_call_no_hooks

@@ -60,19 +60,6 @@ class TestFiberNames < ReactorTest
     assert_match(/the root fiber has held/, found.with(fiber: nil).to_s)
   end
 
-  def test_the_longest_stalls_are_kept
-    run_plain do
-      scheduler = Reactor::Scheduler.new(stall: 1)
-      assert_equal [], scheduler.slowest_stalls
-      detector = scheduler.instance_variable_get(:@stalls)
-      detector.instance_variable_set(:@report, ->(_stall) {})
-      (1..20).to_a.shuffle(random: Random.new(3)).each { |seconds| detector.__send__(:finish, Reactor::Stall.new(nil, 0, [], false), seconds.to_f) }
-      assert_equal (13..20).map(&:to_f).reverse, scheduler.slowest_stalls.map(&:seconds)
-      scheduler.close
-    end
-    run_scheduler { |scheduler| assert_equal [], scheduler.slowest_stalls }
-  end
-
   def test_a_watchers_fiber_was_made_where_its_block_stands
     r, w = pipe
     place = nil

@@ -44,16 +44,6 @@ class TestIdle < ReactorTest
     assert_operator slept, :<, counted * 0.1, "seconds of processor time"
   end
 
-  def test_a_busy_thread_does_not_starve_the_scheduler
-    turns = 0
-    run_scheduler do
-      stop = false
-      busy = Thread.new { nil until stop }
-      Fiber.schedule { 4.times { sleep 0.001; turns += 1 }; stop = true; busy.join }
-    end
-    assert_equal 4, turns
-  end
-
   # Without the scheduler's yield the VM would switch threads every 100 ms: after tens of thousands of messages. They are counted,
   # because elapsed time depends on the load of the machine, and processor time on how the library was built.
   def test_a_busy_scheduler_does_not_starve_a_thread_that_mostly_sleeps

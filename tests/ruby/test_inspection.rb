@@ -408,17 +408,6 @@ class TestInspection < ReactorTest
     assert_equal "asleep\nwoken\n", out
   end
 
-  def test_a_fiber_that_waits_for_io_or_a_child_is_not_a_deadlock
-    assert_equal ":read\n", child_says(<<~RUBY)
-      r, w = IO.pipe
-      queue = Queue.new
-      Fiber.set_scheduler(Reactor::Scheduler.new)
-      Fiber.schedule { p queue.pop }
-      Fiber.schedule { r.read(1); queue << :read }
-      Fiber.schedule { Process.wait(spawn("sleep 0.4")); w << "x" }
-    RUBY
-  end
-
   # What keeps another thread waiting, and what wakes the fiber afterwards. Each wait that ends by itself lasts longer than the
   # loop sleeps before it checks for a deadlock.
   OTHER_THREADS = <<~'RUBY'
