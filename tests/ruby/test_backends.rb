@@ -105,11 +105,12 @@ class TestBackends < ReactorTest
       abi = RUBY_VERSION[/\A\d+\.\d+/]
       FileUtils.mkdir_p(File.join(dir, "reactor", abi))
       run = lambda do |backend = nil|
-        out, status = Open3.capture2e({ "REACTOR_BACKEND" => backend }, RbConfig.ruby, "-w", "-W:no-experimental", "-I", dir, "-e", <<~'RUBY')
+        command = [RbConfig.ruby, "-w", "-W:no-experimental", "-I", dir, "-e", <<~'RUBY']
           require "reactor"
           ractor = Ractor.new { Reactor::Scheduler.new.backend } # other Ractors can read the reason
           p Reactor.backend, ractor.respond_to?(:value) ? ractor.value : ractor.take
         RUBY
+        out, status = Open3.capture2e({ "REACTOR_BACKEND" => backend }, *command)
         [out, status.success?]
       end
       warning, advice, *answers = run.().first.lines

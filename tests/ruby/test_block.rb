@@ -82,7 +82,9 @@ class TestBlock < ReactorTest
     run_scheduler do |scheduler|
       dead = Fiber.schedule { nil }
       [dead, Fiber.new { flunk }, foreign].each { |fiber| scheduler.unblock(nil, fiber) }
-      [nil, 1, Object.new].each { |bad| assert_includes [[:value, nil], [:raised, TypeError]], outcome { scheduler.unblock(nil, bad); nil } }
+      [nil, 1, Object.new].each do |bad|
+        assert_includes [[:value, nil], [:raised, TypeError]], outcome { scheduler.unblock(nil, bad); nil }
+      end
       Fiber.schedule { sleep 0; scheduler.unblock(nil, dead) }
     end
   end

@@ -126,7 +126,8 @@ class TestForkedChild < ReactorTest
   # A block-less fork: the rest of the fiber runs in the child.
   def test_a_child_of_a_fiber_ends_as_a_child_of_plain_ruby_does
     ends = ["exit 12", "raise 'reported'", "Process.kill(:TERM, Process.pid); sleep"]
-    places = ["Fiber.new { work.call }.resume", "Reactor.run { work.call }", "Reactor.run { Reactor.group { |group| group.async { work.call } } }",
+    places = ["Fiber.new { work.call }.resume", "Reactor.run { work.call }",
+              "Reactor.run { Reactor.group { |group| group.async { work.call } } }",
               "Reactor.run { to = IO.pipe.last; Fiber.scheduler.on_ready(to, IO::WRITABLE) { work.call } }",
               "Reactor.run { Reactor.offload { work.call } }"]
     expected, *got = places.map do |place|

@@ -408,7 +408,7 @@ class TestGroup < ReactorTest
     in_fiber do
       Reactor.group do |group|
         group.async do
-          [1].each { begin; never; ensure; break; end } # rubocop:disable Lint/EnsureReturn
+          [1].each { begin; never; ensure; break; end }
           sleep 0.001
           log << :outlived
         end.cancel
