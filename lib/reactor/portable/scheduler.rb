@@ -4,16 +4,15 @@ require_relative "../arguments"
 require_relative "../clock"
 require_relative "../durations"
 require_relative "../hooks_in_forked_child"
-require_relative "../socket_arguments"
 require_relative "../vm"
 require_relative "deliveries"
 require_relative "descriptors"
 require_relative "fiber_lifecycle"
+require_relative "lookup"
 require_relative "observation"
 require_relative "parking"
 require_relative "polling"
 require_relative "recorder"
-require_relative "resolver_threads"
 require_relative "switching"
 require_relative "timers"
 require_relative "transfers"
@@ -297,27 +296,14 @@ module Reactor
       virtual_hold(false) if held
     end
 
-    # Starts a lookup; {#wait_any} waits for its answer. At most {Lookup::LIMIT} threads ask nameservers. They end with the last lookup.
+    # Starts a lookup, by getaddrinfo(3) with these arguments; {#wait_any} waits for its answer.
     #
     # @param host [String, nil]
     # @param service [String, nil]
-    # @return [Lookup] of getaddrinfo(3) with these numbers
-    # @raise [TypeError, RangeError] arguments of other kinds. They are asked here: what they do may park the fiber.
+    # @return [Lookup]
+    # @raise [ThreadError] no thread can be started
     # @api private
-    def lookup(host, service, family, socktype, protocol, flags)
-      host, service = [host, service].map do |text|
-        nil.equal?(text) ? nil : String.try_convert(text) || raise(TypeError, "no implicit conversion into String")
-      end
-      lookup = Lookup.new([host, service, *[family, socktype, protocol, flags].map { |number| Arguments.int(number) }])
-      if host.nil? || SocketArguments.address?(host)
-        Fiber.blocking { lookup.run }
-      elsif VM.in_trap_handler? # it can take no lock
-        Thread.new { lookup.run }
-      else
-        (@resolver_threads ||= ResolverThreads.new).run(lookup)
-      end
-      lookup
-    end
+    def lookup(host, service, family, socktype, protocol, flags) = Lookup.new(host, service, family, socktype, protocol, flags)
 
     # @!method io_read(io, buffer, length, offset)
     #   The hook for IO#read and its like: one attempt that does not wait. The arguments are those of Ruby 4.0 and before. From
