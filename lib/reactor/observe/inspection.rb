@@ -118,9 +118,11 @@ module Reactor
     # @param limit [Integer] entries that are kept; later ones are only counted
     # @return what the block returns
     # @raise [RuntimeError] it is being traced already
+    # @raise [NotImplementedError] it is the portable scheduler
     # @raise [SystemCallError] the file cannot be opened, and the block has not run; or it cannot be written, and the block has run
     def trace(path, limit: 1_000_000, &block)
       raise ArgumentError, "no block given" unless block
+      raise NotImplementedError, "the portable scheduler records no trace" unless respond_to?(:trace_start)
 
       TraceWriter.new(self, limit).record(path, &block)
     end

@@ -105,7 +105,6 @@ module Reactor
     def run_fiber(start, arguments, block)
       fiber = Fiber.current
       @live[fiber] = :running
-      @recorder.event(:control, fiber)
       catch(fiber) { block.call(*arguments) } # thrown by a cancelled wait
       nil # Ruby keeps what a dead fiber returned, which may be another fiber, and so on
     rescue Exception => error # rubocop:disable Lint/RescueException -- it would be raised in an unrelated fiber
@@ -121,7 +120,6 @@ module Reactor
     ensure
       @cancelled -= 1 if @live.delete(fiber) == :cancelled
       @suspects.delete(fiber)
-      @recorder.event(:end, fiber)
       go_on_draining
     end
 

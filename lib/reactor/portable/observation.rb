@@ -4,7 +4,7 @@ require_relative "../clock"
 
 module Reactor
   class PortableScheduler
-    # Methods for {Inspection}, {StallDetector} and {TraceWriter}. Any thread may call them.
+    # Methods for {Inspection} and {StallDetector}. Any thread may call them.
 
     # @return [Hash{Symbol => Integer}] counters and gauges; see {Inspection#stats}
     # @api private
@@ -57,18 +57,6 @@ module Reactor
     # @api private
     def keep_births = @recorder.keep_births
 
-    # Begins to record a trace.
-    #
-    # @param limit [Integer] entries at most
-    # @raise [RuntimeError] one is being recorded already
-    # @api private
-    def trace_start(limit) = @recorder.start_trace(limit)
-
-    # @return [Array(Integer, Array, Array)] how many entries were left out; the fibers made, as key and place; the
-    #   entries, as what, nanoseconds, key of the fiber, hook, IO, events
-    # @api private
-    def trace_stop = @recorder.stop_trace
-
     private
 
     def parked = @waits.values.select { |wait| wait.state == :waiting }
@@ -77,13 +65,6 @@ module Reactor
     def waiting_counts
       hooks = parked.map(&:hook).tally
       %i[io sleep block other].to_h { |hook| [:"waiting_#{hook}", hooks.fetch(hook, 0)] }
-    end
-
-    # A wait for a turn that is not queued for it is {#drain}'s, and waits for the end of all other fibers.
-    def kind_of_park(wait)
-      return :park unless wait.kind == :turn
-
-      wait.queued ? :ready : :drain
     end
   end
 end

@@ -31,10 +31,8 @@ module Reactor
       wait.parked_at = @clock
       @descriptors.add(wait) if wait.masks
       set_time_limit(wait, seconds) if seconds
-      @recorder.event(kind_of_park(wait), wait.fiber, wait)
       yield if block_given?
       run_next until wait.woken
-      @recorder.event(:unpark, wait.fiber)
       return unless wait.error
 
       wait.error.equal?(:cancel) ? throw(wait.fiber) : raise(*wait.error)

@@ -71,10 +71,8 @@ module Reactor
       timeout = @ready.empty? ? poll_timeout { jump = true } : 0
       sleeps = !timeout&.zero?
       @recorder.begin_sleep if sleeps
-      @recorder.event(sleeps ? :sleep : :turn)
       found = @descriptors.select(timeout)
       @sleeping = false
-      @recorder.event(:turn) if sleeps
       found&.each { |wait, error| error ? refuse(wait, error) : enqueue(wait) }
       @timers.jump if jump && !found && @ready.empty?
       fire_timers
@@ -82,7 +80,6 @@ module Reactor
     ensure
       @recorder.end_sleep if sleeps
       @sleeping = false
-      @recorder.event(:turned)
     end
 
     # @yield if the virtual clock may jump afterwards

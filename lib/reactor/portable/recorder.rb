@@ -2,16 +2,11 @@
 
 require_relative "../clock"
 require_relative "../histogram"
-require_relative "waits"
 
 module Reactor
   class PortableScheduler
-    # What has happened: counters, times, and the entries of a trace.
+    # What has happened: counters and times.
     class Recorder
-      # The entries of a trace, the fibers made and where, and how many entries were beyond the limit.
-      Trace = Struct.new(:start, :limit, :list, :births, :lost)
-      private_constant :Trace
-
       # @return [Hash{Symbol => Integer}]
       attr_reader :counts
 
@@ -75,32 +70,6 @@ module Reactor
       def birth(fiber, place)
         @counts[:fibers] += 1
         fiber.instance_variable_set(:@__reactor_birth, place) if @keeps_births
-        @trace&.births&.push([fiber.object_id, place&.join(":")])
-      end
-
-      # @param limit [Integer] entries at most
-      def start_trace(limit)
-        raise "this scheduler is being traced already" if @trace
-
-        @trace = Trace.new(Clock.now, limit, [], [], 0)
-      end
-
-      # @return [Array(Integer, Array, Array)] as {PortableScheduler#trace_stop}
-      def stop_trace
-        trace, @trace = @trace, nil
-        [trace.lost, trace.births, trace.list]
-      end
-
-      # Records an event of a fiber or a watcher, if a trace is written.
-      #
-      # @param wait [Wait, Watch, nil] with what the fiber or the watcher waits for
-      def event(what, object = nil, wait = nil, events = nil)
-        return unless @trace
-        return @trace.lost += 1 if @trace.list.size >= @trace.limit
-
-        io, wanted = wait&.target
-        at = ((Clock.now - @trace.start) * 1e9).round
-        @trace.list << [what, at, object.object_id, wait.is_a?(Wait) ? wait.hook : :io, io&.inspect, events || wanted || 0]
       end
     end
     private_constant :Recorder

@@ -17,7 +17,6 @@ module Reactor
 
       @ready.push(entry)
       entry.queued = true
-      @recorder.event(:ready, entry.fiber) if entry.is_a?(Wait) && entry.fiber
     end
 
     # Serves the first entry of the ready queue, or polls.
@@ -81,7 +80,6 @@ module Reactor
       end
       stray = @running
       @running = current
-      @recorder.event(:control, current)
       if stray && !stray.equal?(current) && stray.alive? && !refused?($!) && !unborn?(stray)
         @ready.unshift(Wait.new(stray, :stray, nil, nil, true))
       end

@@ -23,7 +23,6 @@ module Reactor
       found = buffered ? IO::READABLE : Descriptors.ready_now(io, events) || 0
       watch = Watch.new(watcher, given, { io => events }, transient, nil, nil, found)
       @watches[watch] = true
-      @recorder.event(:watch, watch, watch)
       @descriptors.add(watch)
       return watch.tap { enqueue(watch) } if watch.events.positive?
 
@@ -79,7 +78,6 @@ module Reactor
       @resumes_since_poll += 1
       # Before the fiber is made: a finalizer may run there, and if it waits, it takes the first entry of the ready queue as well.
       @ready.shift
-      @recorder.event(:due, watch, watch, watch.events)
       release_watch(watch)
       fiber = Fiber.new(blocking: false, storage: watcher.instance_variable_get(:@storage)) { |*arguments| run_fiber(NO_SPAWNER, arguments, watcher) }
       @recorder.birth(fiber, watcher.source_location)
@@ -103,7 +101,6 @@ module Reactor
     def end_watch(watch)
       return if watch.done
 
-      @recorder.event(:unwatch, watch, watch, 0)
       release_watch(watch)
       go_on_draining
     end
