@@ -25,10 +25,10 @@ module Reactor
       #
       # @param seconds [Numeric, nil] nil: no limit
       def block(seconds)
-        deadline = seconds && Clock.now + seconds
+        deadline = seconds && Clock.real + seconds
         Fiber.blocking do
-          until yield || (deadline && Clock.now >= deadline)
-            Kernel.sleep([Clock.left(deadline, Clock.now), POLL_INTERVAL].compact.min)
+          until yield || (deadline && Clock.real >= deadline)
+            Kernel.sleep([Clock.left(deadline, Clock.real), POLL_INTERVAL].compact.min)
           end
         end
       end

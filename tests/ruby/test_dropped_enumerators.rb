@@ -24,6 +24,9 @@ class TestDroppedEnumerators < ReactorTest
     after_a_wait: -> { Enumerator.new { |y| Timeout.timeout(FAR) { Thread.pass; sleep 0; y << 1 } }.next },
   }.freeze
 
+  # On select such a fiber stays until its timeout is over, which is raised then, as in plain Ruby.
+  def needs_weak_timeouts = (skip "the timers of the portable scheduler keep their fibers" if select_backend?)
+
   # An Enumerator between two values, with a time limit around them.
   def limited(seconds, error = Own) = Enumerator.new { |y| Timeout.timeout(seconds, error) { loop { y << 1 } } }
 
@@ -57,6 +60,7 @@ class TestDroppedEnumerators < ReactorTest
 
   DROPS.each do |kind, drop|
     define_method(:"test_dropped_inside_a_timeout_neither_fiber_nor_timer_is_left_#{kind}") do
+      needs_weak_timeouts
       in_fiber do |scheduler|
         assert_operator share_left_by(scheduler, SOME) { SOME.times { drop.call } }, :<, 0.5, "of fibers or timers"
       end

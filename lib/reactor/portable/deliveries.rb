@@ -25,7 +25,7 @@ module Reactor
     # @raise [TypeError] no duration
     def timeout_after(duration, exception, message = nil, &block)
       seconds = Durations.added_seconds(duration)
-      return ForkedChildHooks.timeout_after(seconds, exception, message, &block) unless enter
+      return ForkedChildHooks.timeout_after(seconds, exception, message, &block) unless may_park?
       return yield(duration) unless seconds
 
       run_interruptible(seconds, message ? [exception, message] : [exception]) { yield(duration) }
@@ -38,9 +38,12 @@ module Reactor
     # @yieldparam interruption what {#interrupt} takes
     # @return what the block returns
     # @raise [TypeError] no duration
+    # @raise [ThreadError] a trap handler calls it in the middle of a wait
     # @api private
     def interruptible(limit, exception, &block)
       seconds = Durations.added_seconds(limit)
+      raise ThreadError, "can't be called from trap context" if enter && interrupts?
+
       enter ? run_interruptible(seconds, [exception], &block) : yield(nil)
     end
 
@@ -57,8 +60,7 @@ module Reactor
     private
 
     def run_interruptible(seconds, arguments)
-      note_owner
-      delivery = delivery_to(Fiber.current, arguments)
+      delivery = Delivery.new(Fiber.current, arguments)
       strand = @owners[Fiber.current] || Fiber.current
       delivery.around = @limits[strand]
       @limits[strand] = delivery
@@ -73,66 +75,33 @@ module Reactor
       @timers.remove(timer) if timer
     end
 
-    # A fiber that the scheduler did not make may be an Enumerator's that is suspended between two values, and that the program
-    # drops. So the delivery does not keep it.
-    def delivery_to(fiber, arguments)
-      delivery = Delivery.new(nil, arguments)
-      delivery.outer = @waits[fiber]
-      delivery.in_handler = VM.in_trap_handler?
-      if @live.key?(fiber)
-        delivery.fiber = fiber
-      else
-        @limited[delivery] = fiber
-        delivery.outer_of_owner = @waits[@owners[fiber]]
-      end
-      delivery
-    end
-
-    # If there was a garbage collection since the last time.
-    def remove_timeouts_of_collected
-      return if @collections == GC.count
-
-      @collections = GC.count
-      @timers.delete_if { |entry| entry.is_a?(Delivery) && entry.fiber.nil? && !@limited.key?(entry) }
-    end
-
     # The fiber to raise in. If the fiber of the timeout does not wait itself, because it has resumed another fiber, or because it
-    # is a suspended Enumerator's, that is its owner: Ruby passes the exception on to the fiber that waits. nil if the fiber of
-    # the timeout has been collected.
+    # is a suspended Enumerator's, that is its owner: Ruby passes the exception on to the fiber that waits.
     def receiver(delivery)
-      fiber = delivery.fiber || @limited[delivery]
-      owner = @owners[fiber]
-      return fiber if @waits.key?(fiber) || delivery.arguments.nil? || owner.nil?
-
-      delivery.outer = delivery.outer_of_owner
-      owner
+      fiber = delivery.fiber
+      @waits.key?(fiber) || delivery.arguments.nil? ? fiber : @owners[fiber] || fiber
     end
 
     # Gives an exception to a fiber. It is the first entry of the ready queue.
     def deliver(delivery)
       delivery = outermost(delivery)
-      delivery.fiber = receiver(delivery)
-      return delivery.done = true unless delivery.fiber
-
-      wait = wait_for(delivery)
+      fiber = receiver(delivery)
+      wait = @waits[fiber]
       if wait&.queued && wait.blocks? && !delivery.deferred
         # The wake-up may have handed over a lock, so it takes effect first.
         delivery.deferred = true
         @ready.push(delivery)
         @ready.shift
-      elsif wait && ((delivery.outlasted = closes_io?(delivery.fiber)) || (delivery.arguments && wait.in_handler && !delivery.in_handler))
+      elsif wait && (delivery.outlasted = closes_io?(fiber))
         deliver_after(wait, delivery)
       elsif wait
         wait.error ||= delivery.arguments || :cancel
         @ready.unshift(wait)
         wait.queued = delivery.done = true
-      elsif delivery.arguments && (handler = handler_on_behalf_of(delivery))
-        # It has resumed a fiber in which a trap handler waits, and Ruby would raise there.
-        deliver_after(handler, delivery)
       else
         # It does not wait itself. It has resumed a fiber that does, or it is not a fiber but a stand-in. Ruby finds the way.
         delivery.done = true
-        in_helper_fiber { raise_in(delivery.fiber, delivery.arguments) } if delivery.fiber.alive?
+        in_helper_fiber { raise_in(fiber, delivery.arguments) } if fiber.alive?
       end
     end
 
@@ -150,31 +119,6 @@ module Reactor
       (wait.late ||= []) << delivery
       @ready.delete_if { |entry| entry.equal?(delivery) }
       delivery.queued = false
-    end
-
-    # The wait of the delivery's fiber that it ends: not that of a trap handler in the middle of the wait around which the timeout
-    # is.
-    def wait_for(delivery)
-      wait = innermost = @waits[delivery.fiber]
-      return wait unless wait
-      return (wait unless has_resumed?(wait)) unless delivery.arguments
-      return if wait.equal?(delivery.outer) # the fiber itself does not wait in the block
-      return wait unless wait.outer
-
-      wait = wait.outer until wait.nil? || wait.outer.equal?(delivery.outer)
-      wait || innermost
-    end
-
-    # Whether the fiber of the wait itself has resumed the one that it waits for. If it polled when the handler came, the fiber that
-    # polls for it has done so.
-    def has_resumed?(wait) = waits_for_resumed?(wait) && !@polling.value?(wait.fiber)
-
-    # The wait of a trap handler that is inside of the timeout's block, in a fiber that the fiber of the block has resumed. A handler's
-    # own timeout is inside of the handler, as is the fiber resumed there.
-    def handler_on_behalf_of(delivery)
-      return if delivery.in_handler
-
-      @waits.values.select { |wait| (wait.outer || wait.in_handler) && delivery.fiber.equal?(@owners[wait.fiber]) }.first
     end
 
     # Whether a fiber waits for the other threads that use an IO which it closes. An exception must

@@ -83,14 +83,11 @@ module Reactor
       end
 
       def ready_waits(event, io)
-        waits = @waits[event].fetch(io, {}).keys
-        # Trap handlers have interrupted these waits, which are over, and wait themselves, or for an Enumerator.
-        @waits[event].delete(io) if waits.all? { |wait| wait.is_a?(Wait) && (wait.woken || wait.held) }
-        waits.each { |wait| wait.events |= event }.map { |wait| [wait] }
+        @waits[event].fetch(io, {}).keys.each { |wait| wait.events |= event }.map { |wait| [wait] }
       end
 
       # If fibers wait for an IO that is closed, frozen, or not open in this direction, the error is theirs. IO.select is not asked
-      # again for the IO, because it would raise each time until the fibers have left, and a trap handler may wait in one.
+      # again for the IO, because it would raise each time until the fibers have left.
       def refused_waits
         @waits.flat_map do |event, waits_of|
           waits_of.keys.flat_map do |io|

@@ -10,7 +10,8 @@ module Reactor
     #
     # An exception before that reaches the caller. Later a StandardError or ScriptError is reported on stderr (if the
     # thread reports on exceptions), kept, and raised by {Lifecycle#run} when all fibers have ended. Any other exception
-    # (SystemExit, Interrupt, NoMemoryError) goes to the root fiber at once.
+    # (SystemExit, Interrupt, NoMemoryError) goes to the root fiber at once. If a trap handler calls it in the middle of a wait, the fiber
+    # starts in its turn.
     #
     # @param arguments handed to the block
     # @param options handed to Fiber.new (storage:)
@@ -21,6 +22,7 @@ module Reactor
     def fiber(*arguments, **options, &block)
       raise "this scheduler belongs to the parent process" unless enter
       raise ArgumentError, "tried to create Proc object without a block" unless block
+      return start_later(arguments, options, block) if interrupts?
 
       start = Wait.new(Fiber.current, :turn, @waits[Fiber.current])
       fiber = Fiber.new(**options, blocking: false) { |*given| run_fiber(start, given, block) }
@@ -86,7 +88,7 @@ module Reactor
     # @raise [ThreadError] it belongs to another thread
     # @api private
     def forbid_own_fibers
-      return unless enter && @live.key?(Fiber.current)
+      return unless enter && (@live.key?(Fiber.current) || interrupts?)
 
       raise FiberError, "a fiber cannot wait for the end of its own scheduler"
     end
@@ -95,12 +97,22 @@ module Reactor
     #
     # @return [nil]
     def yield
-      return Thread.pass unless enter
+      return Thread.pass unless may_park?
 
       park(begin_wait(:turn), 0)
     end
 
     private
+
+    # For a trap handler in the middle of a wait or a poll.
+    def start_later(arguments, options, block)
+      fiber = Fiber.new(**options, blocking: false) { run_fiber(NO_SPAWNER, arguments, block) }
+      @recorder.birth(fiber, block.source_location)
+      @live[fiber] = :running
+      @ready.push(Wait.new(fiber, :stray, nil, nil, true))
+      wake_poll
+      fiber
+    end
 
     def run_fiber(start, arguments, block)
       fiber = Fiber.current
@@ -119,7 +131,6 @@ module Reactor
       end
     ensure
       @cancelled -= 1 if @live.delete(fiber) == :cancelled
-      @suspects.delete(fiber)
       go_on_draining
     end
 
@@ -131,7 +142,7 @@ module Reactor
       return # rubocop:disable Lint/EnsureReturn -- it drops what the report raises, and a kill
     end
 
-    # A trap handler may call it in the middle of another call.
+    # A fiber of the program's own may call it in the middle of another call.
     def wait_until_drained
       outer = @drain
       until drained?

@@ -45,7 +45,7 @@ module Reactor
     #   kernel, and while there is no fiber that could be held up
     # @api private
     def progress_count
-      @recorder.counts.values_at(:fibers, :parks, :switches, :turns).sum unless @sleeping || @live.empty?
+      @recorder.counts.values_at(:fibers, :parks, :switches, :turns).sum unless @polling || @live.empty?
     end
 
     # @return [Fiber, nil] the fiber that has control

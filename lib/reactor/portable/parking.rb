@@ -21,13 +21,9 @@ module Reactor
     # @yield instead of the first look at the ready queue
     def park(wait, duration = nil, lenient: false)
       seconds = lenient ? Durations.lenient_seconds(duration) : Durations.seconds(duration)
-      return ForkedChildHooks.block(seconds) { wait.queued } unless enter
+      return ForkedChildHooks.block(seconds) { wait.queued } unless may_park?(wait.outer)
 
       @recorder.counts[:parks] += 1
-      wait.in_handler = VM.in_trap_handler?
-      note_owner
-      note_interrupted_by(wait) unless @live.key?(wait.fiber)
-      find_kill
       wait.parked_at = @clock
       @descriptors.add(wait) if wait.masks
       set_time_limit(wait, seconds) if seconds
@@ -106,32 +102,9 @@ module Reactor
       @timers.remove(wait.timer) if wait.timer
       @descriptors.remove(wait) if wait.masks
       wait.late&.each { |delivery| enqueue(delivery) }
-      queue_interrupted_by(wait) unless @live.key?(wait.fiber)
-      wait.outer ? resume_outer(wait.fiber, wait.outer) : @waits.delete(wait.fiber)
+      wait.outer ? @waits[wait.fiber] = wait.outer : @waits.delete(wait.fiber)
       # An entry that is still queued, or the caller of a new fiber, must keep no fiber alive.
-      wait.fiber = wait.outer = wait.inner = nil
-    end
-
-    # If the owner of the fiber is in the middle of a wait, a trap handler or a finalizer there has resumed this fiber.
-    def note_interrupted_by(wait)
-      interrupted = @waits[@owners[wait.fiber]]
-      interrupted.inner = wait if interrupted && !interrupted.equal?(wait)
-    end
-
-    # If the interrupted wait has ended meanwhile, it is in the ready queue again.
-    def queue_interrupted_by(wait)
-      interrupted = @waits[@owners[wait.fiber]]
-      return unless interrupted&.held && wait.equal?(interrupted.inner)
-
-      interrupted.held = false
-      @ready.unshift(interrupted)
-    end
-
-    # The trap handler or the finalizer that has interrupted this wait waits no more. If the wait has ended meanwhile, it is in
-    # the ready queue again, because its fiber may be about to poll.
-    def resume_outer(fiber, wait)
-      @waits[fiber] = wait
-      @ready.unshift(wait) if wait.woken
+      wait.fiber = wait.outer = nil
     end
   end
 end

@@ -23,12 +23,10 @@ module Reactor
     #
     # The first such fiber gets its stack at once: after other fibers have taken all memory, none could poll.
     #
-    # A fiber that is made in a trap handler never runs trap handlers, also when that handler has ended. So #initialize makes the
-    # first such fiber, and each makes the next one. If a trap handler that runs in the fiber has resumed another one, for example
-    # an Enumerator's, and that one waits, the next fiber polls.
+    # A fiber that is made in a trap handler never runs trap handlers, also when that handler has ended. So each makes the next one.
     def poll
-      @poller = @next_poller&.alive? ? @next_poller : new_poller if !@poller&.alive? || @polling.key?(@poller)
-      switch(@poller, @asker = Fiber.current)
+      @poller = @next_poller unless @poller.alive?
+      switch(@poller, Fiber.current)
     end
 
     def start_poller
@@ -42,44 +40,30 @@ module Reactor
         @next_poller = new_poller
         asker = maker.transfer if maker
         while asker
-          poll_once(asker)
+          poll_once
           @running = asker # here, because a trap handler may run as soon as that one has control
           asker = asker.transfer
         end
       end
     end
 
-    # A trap handler may run in the middle of a poll, and what it waits for polls as well. The poll that it has interrupted must not
-    # sleep afterwards: other threads do not know of that sleep.
-    def poll_once(asker)
-      inside = !@polling.empty?
-      @descriptors.drain_pipe if inside
-      @polling[Fiber.current] = asker
-      poll_kernel
-    ensure
-      @polling.delete(Fiber.current)
-      @descriptors.wake if inside && !@closed
-    end
-
-    def poll_kernel
-      remove_timeouts_of_collected
+    def poll_once
       @resumes_since_poll = 0
       @polled_at = Clock.now
       @recorder.end_turn
-      @sleeping = true # set before the ready queue is looked at: a thread that enqueues after that writes to the pipe
+      @polling = true # set before the ready queue is looked at: a thread that enqueues after that writes to the pipe
       jump = false
       timeout = @ready.empty? ? poll_timeout { jump = true } : 0
       sleeps = !timeout&.zero?
       @recorder.begin_sleep if sleeps
       found = @descriptors.select(timeout)
-      @sleeping = false
       found&.each { |wait, error| error ? refuse(wait, error) : enqueue(wait) }
       @timers.jump if jump && !found && @ready.empty?
       fire_timers
       raise_deadlock unless found
     ensure
       @recorder.end_sleep if sleeps
-      @sleeping = false
+      @polling = false
     end
 
     # @yield if the virtual clock may jump afterwards
@@ -132,12 +116,12 @@ module Reactor
 
     # Ends the kernel's sleep, if there is one. Any thread may call it.
     def wake_poll
-      return if !@sleeping || forked_child?
+      return if !@polling || forked_child?
 
       @recorder.counts[:wakeups] += 1
       @descriptors.wake
     rescue IOError, SystemCallError
-      nil # closed meanwhile: the scheduler sleeps no more
+      nil # closed meanwhile: the scheduler polls no more
     end
   end
 end

@@ -53,7 +53,7 @@ module Reactor
       end
 
       def end_sleep
-        return unless @asleep_since # a poll in a trap handler has ended it
+        return unless @asleep_since # the thread was killed before
 
         @turn_began = Clock.real
         @asleep += @turn_began - @asleep_since

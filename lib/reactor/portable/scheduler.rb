@@ -62,16 +62,13 @@ module Reactor
       @thread = Thread.current
       @pid = Process.pid
       @closed = false
-      @sleeping = false
+      @polling = false
       @ready = []                        # entries to be served, in this order
       @waits = {}.compare_by_identity    # fiber => its innermost Wait; keeps parked fibers alive
       @early_unblocks = ObjectSpace::WeakMap.new # fibers unblocked on their way into an overridden hook
       @limits = ObjectSpace::WeakMap.new # fiber => the delivery of the innermost timeout whose block runs in it, or on its behalf
-      @limited = ObjectSpace::WeakMap.new # delivery of a timeout => fiber that #fiber did not make, in which the block runs
-      @collections = 0                   # how many garbage collections there were when dropped timeouts were last looked for
       @owners = ObjectSpace::WeakMap.new # fiber that #fiber did not make => the fiber on whose behalf it runs
       @killed = ObjectSpace::WeakMap.new # fiber that Ruby unwinds for good => true
-      @suspects = {}.compare_by_identity # fiber that may be among them, because an error was raised in one that it resumed => true
       @live = {}.compare_by_identity     # fibers made by #fiber => :running or :cancelled
       @cancelled = 0 # live fibers that the scheduler has asked to end
       @cancelling = false
@@ -83,8 +80,6 @@ module Reactor
       @transfers = 0                     # calls of io_read and io_write for anything but files
       @clock = Clock.now                 # when the last poll ended
       @unblock_only_sleeps = 0           # sleeps in a row that nothing but an unblock could end
-      @polling = {}.compare_by_identity  # fiber in the middle of a poll => @asker then; several, if a trap handler has interrupted one
-      @asker = nil                       # the fiber that polls by @poller
       start_poller
       @starter = VM::Starter.new
       @recorder = Recorder.new
@@ -259,18 +254,20 @@ module Reactor
     # @return [Integer, false] those of the events that have come, never 0; false when the time is over
     # @raise [IOError] the IO is closed, or not open in this direction
     # @raise [TypeError, ArgumentError, RangeError] no IO, no events, no duration
-    # @raise [IO::TimeoutError, Errno::EAGAIN] IO#timeout is over; by Ruby 3.3 only, as its methods raise it
+    # @raise [IO::TimeoutError] IO#timeout is over; on Ruby 3.3 only
     def io_wait(io, events, timeout)
       io = check_io(io)
       raise IOError, "closed stream" if io.closed?
 
       check_events(events)
       seconds = Durations.seconds(nil.equal?(timeout) ? io.timeout : timeout)
-      return ForkedChildHooks.io_wait(io, events, seconds) unless enter
+      return ForkedChildHooks.io_wait(io, events, seconds) unless may_park?
 
       found = seconds&.zero? ? Descriptors.ready_now(io, events) || false : wait_on({ io => events }, seconds)
-      error = io_timeout_error if !found && nil.equal?(timeout)
-      error ? raise(error) : found
+      # From Ruby 3.4 on the method that called this raises the right exception. On 3.3 it raises what errno says.
+      raise IO::TimeoutError, "Blocking operation timed out!" if !found && timeout.nil? && RUBY_VERSION < "3.4"
+
+      found
     end
 
     # Parks on many descriptors as one wait.
@@ -287,7 +284,7 @@ module Reactor
       raise TypeError, "arrays expected" unless [ios, masks, lookups].all?(Array)
       raise TypeError, "lookups expected" unless lookups.all?(Lookup)
       masks = ios.first(masks.size).zip(masks).each { |io, mask| check_io(io) && check_events(mask) }.to_h.compare_by_identity
-      return !!IO.select(*Descriptors.lists(masks), seconds) unless enter
+      return !!Fiber.blocking { IO.select(*Descriptors.lists(masks), seconds) } unless may_park?
 
       held = @timers.virtual_now && lookups.any? # virtual time waits for the resolver
       virtual_hold(true) if held
@@ -320,7 +317,7 @@ module Reactor
 
     private
 
-    # @return [Boolean] whether the hook may go on; false in a forked child, where it does what Ruby does without a scheduler
+    # @return [Boolean] whether the scheduler may be used; false in a forked child
     def enter
       return false if forked_child?
       raise "this scheduler is closed" if @closed

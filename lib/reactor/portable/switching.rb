@@ -30,11 +30,8 @@ module Reactor
         deliver(entry)
       elsif entry.is_a?(Watch)
         start_watch(entry)
-      elsif waits_for_resumed?(entry)
-        @ready.shift
-        entry.held = true
       elsif entry.fiber.equal?(Fiber.current)
-        entry.woken = true # this fiber's own wait, or one that it interrupts
+        entry.woken = true
         @ready.shift
       else
         resume(entry)
@@ -46,7 +43,7 @@ module Reactor
       @recorder.counts[:switches] += 1
       entry.woken = true
       entry.done = true if entry.kind == :stray
-      switch(entry.fiber)
+      entry.kind == :stray ? switch_to_new(entry.fiber) : switch(entry.fiber)
     rescue FiberError => error
       raise unless entry.kind == :stray && refused?(error) # it was not left behind after all, but waits inside an Enumerator or for one
     end
@@ -69,9 +66,8 @@ module Reactor
       @running = current
       ended = true
       answer
-    rescue Exception # rubocop:disable Lint/RescueException -- only noted: the fiber's owner may have been killed
+    rescue Exception # rubocop:disable Lint/RescueException -- only noted
       ended = true
-      @suspects[@owners[current]] = true if @owners.key?(current)
       raise
     ensure
       unless ended
@@ -84,27 +80,6 @@ module Reactor
         @ready.unshift(Wait.new(stray, :stray, nil, nil, true))
       end
       return if repeated # rubocop:disable Lint/EnsureReturn -- it drops the kill
-    end
-
-    # Before a wait: if the fiber was killed while it waited for another fiber, as for an Enumerator, Ruby has raised an error in
-    # that one, and then the kill here, which no switch has seen. A switch to an empty fiber tells.
-    def find_kill
-      fiber = Fiber.current
-      return if @suspects.empty? || @killed[fiber] || !@suspects.key?(@owners[fiber] || fiber)
-
-      begin
-        Fiber.new(storage: nil) { nil }.resume
-        @suspects.delete(fiber)
-        ended = true
-      rescue Exception # rubocop:disable Lint/RescueException -- only noted
-        ended = true
-        raise
-      ensure
-        unless ended
-          @killed[fiber] = true
-          return # rubocop:disable Lint/EnsureReturn -- it drops the kill
-        end
-      end
     end
 
     # Whether a transfer did not take place.
@@ -130,14 +105,19 @@ module Reactor
       fiber = Fiber.current
       return if @live.key?(fiber) || @running.nil? || fiber.equal?(@running)
 
-      @owners[fiber] = @owners[@running] || (@running.equal?(@poller) ? @asker : @running)
+      owner = @owners[@running] || @running
+      @owners[fiber] = owner unless owner.equal?(fiber)
     end
 
-    # Whether the fiber of the wait cannot get control, because it waits for one that it has resumed in the middle of the wait. If
-    # the wait is over, the fiber goes on when the other one waits no more.
-    def waits_for_resumed?(wait)
-      inner = wait.inner
-      !inner.nil? && !inner.done && wait.fiber.equal?(@owners[inner.fiber])
+    # @param wait [Wait, nil] what the fiber waited for before
+    # @return [Boolean] false where the hook does what Ruby does without a scheduler
+    def may_park?(wait = @waits[Fiber.current]) = enter && !interrupts?(wait)
+
+    # Whether a trap handler or a finalizer calls a hook in the middle of a poll, or of a wait of this fiber or of the one that has
+    # resumed it. No other fiber may run then.
+    def interrupts?(wait = @waits[Fiber.current])
+      note_owner
+      (@polling && @poller.alive?) || [wait, @waits[@owners[Fiber.current]]].any? { |outer| outer&.parked? }
     end
   end
 end

@@ -46,9 +46,6 @@ module Reactor
         @sorted.delete_at(place) if place
       end
 
-      # @yieldparam entry
-      def delete_if = @sorted.reject! { |timer| yield timer.entry }
-
       # Stops the clock.
       def stop_clock(settle)
         @settle = settle

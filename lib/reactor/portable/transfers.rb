@@ -34,14 +34,7 @@ module Reactor
 
     EVENT = { read: IO::READABLE, write: IO::WRITABLE }.freeze
 
-    # Methods that raise IO::TimeoutError on Ruby 3.3 when IO#timeout is over; and those that raise Errno::EAGAIN, which names the
-    # system call.
-    TIMED_OUT = %w[read readpartial gets getc getbyte readline readlines readchar readbyte each_line each each_byte each_char
-                   each_codepoint eof eof? write puts print << printf putc flush sysread syswrite].freeze
-    TIMED_OUT_CALLS = { "recv" => "recvfrom(2)", "recvfrom" => "recvfrom(2)", "__recvmsg" => "recvmsg(2)", "send" => "send(2)",
-                        "__sendmsg" => "sendmsg(2)", "accept" => "accept(2)", "sysaccept" => "accept(2)" }.freeze
-
-    private_constant :TIMED_OUT, :TIMED_OUT_CALLS, :EVENT, :PIPE_CHUNK, :DEVICE_CHUNK, :TIME_SLICE, :OWN_FRAMES
+    private_constant :EVENT, :PIPE_CHUNK, :DEVICE_CHUNK, :TIME_SLICE, :OWN_FRAMES
 
     # Lets other fibers run if none has waited for a time slice. Not in virtual time, where the order must not depend on the
     # machine.
@@ -141,23 +134,6 @@ module Reactor
     def waiting_caller?
       caller = caller_locations(2, 10).find { |frame| !OWN_FRAMES.include?(frame.base_label) }
       %w[sysread syswrite].include?(caller&.base_label)
-    end
-
-    # What io_wait, which calls this, has to raise when IO#timeout is over. Otherwise it returns false, and from Ruby 3.4 on the method
-    # that called it raises the right exception. On Ruby 3.3 a method that transfers raises what errno says, and Ruby code cannot set
-    # errno. Methods that only wait get false.
-    #
-    # @return [Exception, nil]
-    def io_timeout_error
-      return if RUBY_VERSION >= "3.4"
-
-      caller, its_caller = caller_locations(2, 2)
-      # A method written in C shows the line of its caller as its own.
-      return unless its_caller && [caller.path, caller.lineno] == [its_caller.path, its_caller.lineno]
-      return IO::TimeoutError.new("Blocking operation timed out!") if TIMED_OUT.include?(caller.base_label)
-
-      call = TIMED_OUT_CALLS[caller.base_label]
-      Errno::EAGAIN.new(call) if call
     end
 
     # io_read and io_write of interface versions 2 and 3. They are written as methods, because methods made of blocks are

@@ -8,9 +8,6 @@ module Reactor
     # - `kind`: :block or :sleep (ended by unblock), :io or :select (by readiness), :turn (by its turn only), :stray (see
     #   {PortableScheduler#switch})
     # - `outer`: the wait that this one interrupts, if a trap handler or a finalizer waits in the middle of another wait
-    # - `inner`: the wait of a fiber that a trap handler or a finalizer has resumed in the middle of this wait, for example an
-    #   Enumerator's
-    # - `held`: it is out of the ready queue until `inner` is over
     # - `woken`: the fiber may go on
     # - `queued`: it is in the ready queue
     # - `done`: it is over: an event that comes for it now is dropped
@@ -20,13 +17,14 @@ module Reactor
     # - `timer`: the timer that ends it
     # - `parked_at`: the time of the last poll when it began
     # - `late`: deliveries that come again when it is over, because they must not end it
-    # - `in_handler`: it is that of a trap handler
     #
     # A Struct, because making one runs no Ruby code: no other thread can run meanwhile, see {PortableScheduler#block}.
-    Wait = Struct.new(:fiber, :kind, :outer, :woken, :queued, :done, :masks, :events, :error, :timer, :parked_at, :late, :in_handler, :inner,
-                      :held) do
+    Wait = Struct.new(:fiber, :kind, :outer, :woken, :queued, :done, :masks, :events, :error, :timer, :parked_at, :late) do
       # @return [Boolean] whether an unblock ends it
       def blocks? = kind == :block || kind == :sleep
+
+      # @return [Boolean] whether it has begun, and is not over
+      def parked? = !parked_at.nil? && !done
 
       # @return [Boolean] whether nothing but an unblock can end it
       def forever? = blocks? && !queued && timer.nil?
@@ -69,14 +67,8 @@ module Reactor
     #
     # - `deferred`: it has let a wake-up go first, once
     # - `outlasted`: it has come during a close, which it does not end
-    #
-    # That of a timeout also has:
-    #
-    # - `around`: that of the timeout around it
-    # - `outer`, `outer_of_owner`: the wait of the fiber, and of the fiber's owner, in the middle of which its block began: nil,
-    #   unless that was in a trap handler or a finalizer
-    # - `in_handler`: its block began in a trap handler
-    Delivery = Struct.new(:fiber, :arguments, :queued, :done, :deferred, :outlasted, :around, :outer, :outer_of_owner, :in_handler)
+    # - `around`: that of the timeout around it, if it is a timeout's
+    Delivery = Struct.new(:fiber, :arguments, :queued, :done, :deferred, :outlasted, :around)
 
     private_constant :Wait, :Watch, :Delivery
   end
