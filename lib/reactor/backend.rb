@@ -1,6 +1,5 @@
 # frozen_string_literal: true
 
-require_relative "arguments"
 require_relative "portable/scheduler"
 
 # Finds the scheduler class to inherit from: the native one built for this Ruby, or the portable one.
@@ -65,9 +64,9 @@ module Reactor
     # @raise [TypeError] neither a name nor nil
     # @api private
     def choose(wanted)
-      wanted = ENV.fetch("REACTOR_BACKEND", "").then { |name| name unless name.empty? } if nil.equal?(wanted)
-      return Reactor.backends.key(true) if nil.equal?(wanted)
-      raise TypeError, "a backend is a Symbol or a String, not #{Arguments.class_of(wanted)}" unless Symbol === wanted || String === wanted
+      wanted = ENV.fetch("REACTOR_BACKEND", "").then { |name| name unless name.empty? } if wanted.nil?
+      return Reactor.backends.key(true) if wanted.nil?
+      raise TypeError, "a backend is a Symbol or a String, not #{wanted.class}" unless Symbol === wanted || String === wanted
 
       name = wanted.to_sym
       known = Reactor.backends

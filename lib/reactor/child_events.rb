@@ -1,6 +1,5 @@
 # frozen_string_literal: true
 
-require_relative "arguments"
 
 module Reactor
   # How to learn that a child process has ended or changed, without taking its status.
@@ -11,7 +10,7 @@ module Reactor
       # @return [Integer] what waitpid(2) is given for this object
       # @raise [TypeError] as Process.wait
       def integer(object)
-        Integer.try_convert(object) or raise TypeError, "no implicit conversion of #{Arguments.class_of(object)} into Integer"
+        Integer.try_convert(object) or raise TypeError, "no implicit conversion of #{object.class} into Integer"
       end
 
       # @param pid [Integer] as waitpid(2)

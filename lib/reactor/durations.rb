@@ -1,6 +1,5 @@
 # frozen_string_literal: true
 
-require_relative "arguments"
 
 module Reactor
   # Ruby's rules for what counts as a duration.
@@ -19,7 +18,7 @@ module Reactor
       # @raise [ArgumentError] if it is negative
       # @raise [RangeError] if it is NaN or at least 2**63
       def seconds(duration)
-        return if nil.equal?(duration)
+        return if duration.nil?
 
         seconds = Float === duration ? duration : exact_seconds(duration)
         raise ArgumentError, "time interval must not be negative" if seconds.negative?
@@ -33,15 +32,15 @@ module Reactor
       # @param duration [Numeric, #coerce, nil] seconds; a negative number counts as 0
       # @return [Float, nil] seconds, at least 0; Float::INFINITY for NaN and for numbers beyond {FAR}; nil: without a limit
       # @raise [TypeError] if it is no number
-      def added_seconds(duration) = nil.equal?(duration) ? nil : lenient(Float(0.0 + duration))
+      def added_seconds(duration) = duration.nil? ? nil : lenient(Float(0.0 + duration))
 
       # The same for what Queue#pop and Thread#join have accepted, which may also be an object that only has to_f.
       #
       # @param duration [#to_f, nil] seconds
       def lenient_seconds(duration)
-        return if nil.equal?(duration)
+        return if duration.nil?
 
-        added = Numeric === duration || String === duration || !Arguments.responds?(duration, :to_f)
+        added = Numeric === duration || String === duration || !duration.respond_to?(:to_f)
         lenient(added ? Float(0.0 + duration) : float(duration))
       end
 
@@ -52,7 +51,7 @@ module Reactor
         float = object.to_f
         return float if Float === float
 
-        raise TypeError, "can't convert #{Arguments.class_of(object)} to Float (to_f gives #{Arguments.class_of(float)})"
+        raise TypeError, "can't convert #{object.class} to Float (to_f gives #{float.class})"
       end
 
       def lenient(seconds)
@@ -62,12 +61,23 @@ module Reactor
       end
 
       def exact_seconds(duration)
-        return Arguments.long(duration) if Integer === duration
+        return long(duration) if Integer === duration
 
-        whole, fraction = Array.try_convert(duration.__send__(:divmod, 1)) if Arguments.responds?(duration, :divmod)
-        raise TypeError, "can't convert #{Arguments.class_of(duration)} into time interval" unless whole
+        whole, fraction = Array.try_convert(duration.divmod(1)) if duration.respond_to?(:divmod)
+        raise TypeError, "can't convert #{duration.class} into time interval" unless whole
 
-        Arguments.long(whole) + Arguments.long(fraction * 1_000_000_000) / 1e9
+        long(whole) + long(fraction * 1_000_000_000) / 1e9
+      end
+
+      # Converts what Ruby's methods in C take for a `long`. Array#rotate is such a method, and raises their errors.
+      def long(number)
+        case number
+        when Integer then number.bit_length < 64 ? number : [].rotate(number)
+        when Float then [].rotate(number) && number.to_i
+        else
+          integer = Integer.try_convert(number)
+          integer ? long(integer) : [].rotate(number)
+        end
       end
     end
   end

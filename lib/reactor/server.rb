@@ -1,6 +1,5 @@
 # frozen_string_literal: true
 
-require_relative "arguments"
 require_relative "clock"
 require_relative "durations"
 require_relative "schedulers"
@@ -78,7 +77,7 @@ module Reactor
     def initialize(listener, scheduler: Fiber.scheduler, limit: nil, idle_timeout: nil, linger: 0.5, handshake: nil, &answer)
       raise ArgumentError, "no block given" unless answer
       raise ArgumentError, "no scheduler of this library" unless scheduler.is_a?(Schedulers::Member)
-      raise TypeError, "limit is an Integer, not #{Arguments.class_of(limit)}" unless limit.nil? || Integer === limit
+      raise TypeError, "limit is an Integer, not #{limit.class}" unless limit.nil? || Integer === limit
       raise ArgumentError, "the limit must be at least 1" if limit && limit < 1
       raise TypeError, "linger is a number of seconds; 0: fibers do not linger" if linger.nil?
 

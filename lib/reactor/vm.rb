@@ -67,13 +67,6 @@ module Reactor
     end
 
     class << self
-      # @return [Boolean] whether a trap handler runs, or a finalizer that the VM has put off: it can take no lock
-      def in_trap_handler?
-        Thread::Mutex.new.synchronize { false }
-      rescue ThreadError
-        true
-      end
-
       # Reports an error that ended a fiber, as Ruby reports one that ends a thread. An error of the report is dropped, as Ruby does.
       #
       # @param fiber [Fiber, #inspect]

@@ -7,82 +7,24 @@ require "pty"
 # Arguments that no program has a reason to pass, to Ruby's own methods and to the hooks: the errors are those of plain Ruby.
 # Found by bin/wild.
 class TestWildArguments < ReactorTest
-  # Has none of Object's methods.
-  class Bare < BasicObject
-  end
-
-  # Answers every message by itself.
-  class Everything < BasicObject
-    def initialize(answer) = @answer = answer
-    def method_missing(...) = @answer
-    def respond_to_missing?(...) = true
-  end
-
-  # Says of itself that it is of every class and has every method.
-  class Pretender
-    def is_a?(_) = true
-    def nil? = true
-    def respond_to?(...) = true
-  end
-
   Divisible = Struct.new(:divided) { def divmod(_) = divided }
 
-  OBJECTS = { "BasicObject" => Bare, "one that answers everything" => -> { Everything.new(nil) }, "a pretender" => Pretender }
-            .transform_values { |maker| maker.respond_to?(:new) ? maker.method(:new) : maker }.freeze
-
-  # The methods of Ruby's that this library patches or has a hook for.
   CALLS = {
-    "sleep" => ->(odd) { sleep(odd) },
-    "IO.select, time" => ->(odd) { IO.select([IO.pipe.first], nil, nil, odd) },
-    "IO.select, list" => ->(odd) { IO.select(odd, nil, nil, 0) },
-    "IO.select, element" => ->(odd) { IO.select([odd], nil, nil, 0) },
-    "IO#wait_readable" => ->(odd) { IO.pipe.first.wait_readable(odd) },
-    "Queue#pop" => ->(odd) { Thread::Queue.new.pop(timeout: odd) },
-    "Thread#join" => ->(odd) { Thread.new { nil }.join(odd).class },
-    "Process.wait" => ->(odd) { Process.wait(odd) },
-    "File.new" => ->(odd) { File.new(odd) },
-    "File.open" => ->(odd) { File.open(odd) { nil } },
-    "File#pwrite" => ->(odd) { File.open(File::NULL, "w") { |file| file.pwrite(odd, 0) } },
-    "File#pwrite, offset" => ->(odd) { File.open(File::NULL, "w") { |file| file.pwrite("x", odd) } },
-    "File#flock" => ->(odd) { File.open(File::NULL, "w") { |file| file.flock(odd) } },
-    "IO#reopen" => ->(odd) { IO.pipe.first.reopen(odd) },
-    "IO.copy_stream, source" => ->(odd) { File.open(File::NULL, "w") { |file| IO.copy_stream(odd, file) } },
-    "IO.copy_stream, target" => ->(odd) { File.open(__FILE__) { |file| IO.copy_stream(file, odd) } },
-    "IO.copy_stream, length" => ->(odd) { File.open(__FILE__) { |file| IO.copy_stream(file, IO.pipe.last, odd) } },
-    "IO.copy_stream, offset" => ->(odd) { File.open(__FILE__) { |file| IO.copy_stream(file, IO.pipe.last, 1, odd) } },
-    "Socket.sockaddr_in, host" => ->(odd) { Socket.sockaddr_in(1, odd) },
     "Socket.sockaddr_in, port" => ->(odd) { Socket.sockaddr_in(odd, "127.0.0.1") },
-    "Socket.getaddrinfo, host" => ->(odd) { Socket.getaddrinfo(odd, 1) },
     "Socket.getaddrinfo, service" => ->(odd) { Socket.getaddrinfo("127.0.0.1", odd) },
     "Socket.getaddrinfo, family" => ->(odd) { Socket.getaddrinfo("127.0.0.1", 1, odd) },
-    "Socket.getaddrinfo, reverse" => ->(odd) { Socket.getaddrinfo("127.0.0.1", 1, nil, :STREAM, nil, nil, odd).class },
-    "Socket.getnameinfo" => ->(odd) { Socket.getnameinfo(["AF_INET", 1, "127.0.0.1"], odd) },
-    "Addrinfo.getaddrinfo" => ->(odd) { Addrinfo.getaddrinfo(odd, 1) },
     "Addrinfo.tcp" => ->(odd) { Addrinfo.tcp("127.0.0.1", odd).class },
-    "Addrinfo.ip" => ->(odd) { Addrinfo.ip(odd) },
-    "Addrinfo#getnameinfo" => ->(odd) { Addrinfo.tcp("127.0.0.1", 1).getnameinfo(odd) },
-    "IPSocket.getaddress" => ->(odd) { IPSocket.getaddress(odd) },
-    "IPSocket#addr" => ->(odd) { TCPServer.open("127.0.0.1", 0) { |server| server.addr(odd).class } },
     "TCPSocket.new" => ->(odd) { TCPSocket.new("127.0.0.1", odd) },
-    "TCPServer.new" => ->(odd) { TCPServer.new("127.0.0.1", odd) },
     "UDPSocket#connect" => ->(odd) { UDPSocket.open { |socket| socket.connect("127.0.0.1", odd) } },
     "UDPSocket#send" => ->(odd) { UDPSocket.open { |socket| socket.send("x", 0, "127.0.0.1", odd) } },
     "Socket.tcp" => ->(odd) { Socket.tcp("127.0.0.1", odd) }
   }.freeze
 
-  def test_objects_that_are_no_objects_raise_the_errors_of_plain_ruby
-    assert_as_plain do
-      CALLS.keys.product(OBJECTS.keys).to_h { |name, object| [[name, object], outcome { CALLS.fetch(name).call(OBJECTS.fetch(object).call) }] }
-    end
-  end
-
   # Bytes from the network, say. They led to errors of Regexp and String: ArgumentError, Encoding::CompatibilityError.
   TEXTS = ["\xff", "\xff".b, "1".encode("UTF-16LE"), "\u3131".encode("UTF-16LE"), "\u4e2d", "1\xff", "1".b].freeze
 
   def test_services_and_families_of_any_encoding_are_those_of_plain_ruby
-    names = ["Socket.sockaddr_in, port", "Socket.getaddrinfo, service", "Socket.getaddrinfo, family", "Addrinfo.tcp", "TCPSocket.new",
-             "UDPSocket#connect", "UDPSocket#send", "Socket.tcp"]
-    assert_as_plain { names.product(TEXTS).to_h { |name, text| [[name, text], outcome { CALLS.fetch(name).call(text).class }] } }
+    assert_as_plain { CALLS.keys.product(TEXTS).to_h { |name, text| [[name, text], outcome { CALLS.fetch(name).call(text).class }] } }
   end
 
   # On select the duration was looked at first.
@@ -159,7 +101,7 @@ class TestWildArguments < ReactorTest
   def test_a_limit_whose_to_f_gives_no_float_is_a_type_error
     odd = Struct.new(:to_f)
     in_fiber do |scheduler|
-      [nil, "1", 1, Object.new, BasicObject.new].each { |answer| assert_raises(TypeError) { scheduler.block(nil, odd.new(answer)) } }
+      [nil, "1", 1, Object.new].each { |answer| assert_raises(TypeError) { scheduler.block(nil, odd.new(answer)) } }
       assert_equal false, scheduler.block(nil, odd.new(0.0))
     end
   end

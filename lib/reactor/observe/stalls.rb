@@ -1,6 +1,5 @@
 # frozen_string_literal: true
 
-require_relative "../arguments"
 require_relative "../clock"
 require_relative "../durations"
 require_relative "../vm"
@@ -66,7 +65,7 @@ module Reactor
       @scheduler = scheduler
       @limit = Durations.seconds(limit)
       raise ArgumentError, "stall must be more than 0 seconds" if @limit.nil? || @limit.zero?
-      raise TypeError, "on_stall must respond to call" unless nil.equal?(report) || Arguments.responds?(report, :call)
+      raise TypeError, "on_stall must respond to call" unless report.nil? || report.respond_to?(:call)
 
       @report = report || ->(stall) { $stderr.write("#{stall}\n") }
       @count = 0

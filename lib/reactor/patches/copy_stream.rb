@@ -1,7 +1,6 @@
 # frozen_string_literal: true
 
 require "fcntl"
-require_relative "../arguments"
 require_relative "../schedulers"
 
 module Reactor
@@ -39,7 +38,7 @@ module Reactor
 
         to_file = CopyStream.regular?(target)
         return super unless to_file || (scheduler.respond_to?(:prefetch) && IO === target)
-        unless [length, offset].all? { |number| nil.equal?(number) || (Integer === number && number.bit_length < 63) }
+        unless [length, offset].all? { |number| number.nil? || (Integer === number && number.bit_length < 63) }
           return to_file ? scheduler.offload { super } : super
         end
 
@@ -64,7 +63,7 @@ module Reactor
 
       class << self
         # Whether IO.copy_stream opens this object itself.
-        def path?(object) = String === object || (Arguments.responds?(object, :to_path) && !IO.try_convert(object))
+        def path?(object) = String === object || (object.respond_to?(:to_path) && !IO.try_convert(object))
 
         def regular?(object) = File === object && !object.closed? && object.stat.file?
 

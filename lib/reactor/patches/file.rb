@@ -1,7 +1,6 @@
 # frozen_string_literal: true
 
 require "fcntl"
-require_relative "../arguments"
 require_relative "../schedulers"
 
 module Reactor
@@ -29,7 +28,7 @@ module Reactor
       def self.fifo?(path)
         return Internal.fifo?(path) if String === path
 
-        !(IO === path) && Arguments.responds?(path, :to_path) && Internal.fifo?(path.to_path)
+        !(IO === path) && path.respond_to?(:to_path) && Internal.fifo?(path.to_path)
       end
     end
 

@@ -30,7 +30,7 @@ module Reactor
         def resolve(host = nil, service = nil, &)
           return yield unless Schedulers.current&.resolves?
 
-          nil.equal?(host) || nothing_to_resolve?(host, service) ? Fiber.blocking(&) : on_thread(&)
+          host.nil? || nothing_to_resolve?(host, service) ? Fiber.blocking(&) : on_thread(&)
         end
 
         # Has a thread run what may wait for a nameserver. Virtual time stands still meanwhile.

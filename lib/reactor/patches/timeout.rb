@@ -50,7 +50,7 @@ module Reactor
       # Prepended to Timeout's singleton class.
       module Module
         def timeout(seconds, exception = nil, message = nil, &block)
-          return super if exception || nil.equal?(seconds) || !Fiber.current_scheduler.is_a?(Schedulers::Member)
+          return super if exception || seconds.nil? || !Fiber.current_scheduler.is_a?(Schedulers::Member)
 
           ::Timeout::Error.handle_timeout(message || "execution expired") { |own| super(seconds, own, message, &block) }
         end

@@ -1,6 +1,5 @@
 # frozen_string_literal: true
 
-require_relative "../arguments"
 require_relative "../clock"
 require_relative "../durations"
 require_relative "../hooks_in_forked_child"
@@ -260,7 +259,7 @@ module Reactor
       raise IOError, "closed stream" if io.closed?
 
       check_events(events)
-      seconds = Durations.seconds(nil.equal?(timeout) ? io.timeout : timeout)
+      seconds = Durations.seconds(timeout.nil? ? io.timeout : timeout)
       return ForkedChildHooks.io_wait(io, events, seconds) unless may_park?
 
       found = seconds&.zero? ? Descriptors.ready_now(io, events) || false : wait_on({ io => events }, seconds)
@@ -284,7 +283,10 @@ module Reactor
       raise TypeError, "arrays expected" unless [ios, masks, lookups].all?(Array)
       raise TypeError, "lookups expected" unless lookups.all?(Lookup)
       masks = ios.first(masks.size).zip(masks).each { |io, mask| check_io(io) && check_events(mask) }.to_h.compare_by_identity
-      return !!Fiber.blocking { IO.select(*Descriptors.lists(masks), seconds) } unless may_park?
+      unless may_park?
+        seconds = [seconds, ForkedChildHooks::POLL_INTERVAL].compact.min if lookups.any?
+        return !!Fiber.blocking { IO.select(*Descriptors.lists(masks), seconds) } || lookups.any?(&:ended?)
+      end
 
       held = @timers.virtual_now && lookups.any? # virtual time waits for the resolver
       virtual_hold(true) if held
@@ -354,11 +356,11 @@ module Reactor
 
     # @return [IO] the IO itself, or what the object converts to by to_io
     def check_io(io)
-      IO.try_convert(io) || raise(TypeError, "wrong argument type #{Arguments.class_of(io)} (expected IO)")
+      IO.try_convert(io) || raise(TypeError, "wrong argument type #{io.class} (expected IO)")
     end
 
     def check_events(events)
-      raise TypeError, "no implicit conversion of #{Arguments.class_of(events)} into Integer" unless Integer === events
+      raise TypeError, "no implicit conversion of #{events.class} into Integer" unless Integer === events
       raise ArgumentError, "events must be READABLE, PRIORITY, WRITABLE, or any of them together" unless events.between?(1, 7)
     end
   end

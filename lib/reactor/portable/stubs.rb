@@ -1,6 +1,5 @@
 # frozen_string_literal: true
 
-require_relative "../arguments"
 require_relative "../vm"
 
 module Reactor
@@ -49,7 +48,7 @@ module Reactor
     #   Thread#kill are seen.
     # @raise [TypeError] no thread
     def woken?(thread)
-      raise TypeError, "no implicit conversion of #{Arguments.class_of(thread)} into Thread" unless Thread === thread
+      raise TypeError, "no implicit conversion of #{thread.class} into Thread" unless Thread === thread
 
       thread.pending_interrupt?
     end

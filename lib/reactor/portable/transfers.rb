@@ -1,6 +1,5 @@
 # frozen_string_literal: true
 
-require_relative "../arguments"
 require_relative "../clock"
 require_relative "../transfer_loop"
 require_relative "../vm"
@@ -77,8 +76,8 @@ module Reactor
 
     # In the order in which Ruby itself looks at them.
     def check_transfer(io, buffer, offset, length)
-      [offset, length].each { |number| raise TypeError, "no implicit conversion of #{Arguments.class_of(number)} into Integer" unless Integer === number }
-      raise TypeError, "wrong argument type #{Arguments.class_of(buffer)} (expected IO::Buffer)" unless IO::Buffer === buffer
+      [offset, length].each { |number| raise TypeError, "no implicit conversion of #{number.class} into Integer" unless Integer === number }
+      raise TypeError, "wrong argument type #{buffer.class} (expected IO::Buffer)" unless IO::Buffer === buffer
       raise ArgumentError, "offset and length can't be negative" if offset.negative? || length.negative?
       raise ArgumentError, "Specified offset+length is bigger than the buffer size!" if offset + length > buffer.size
 

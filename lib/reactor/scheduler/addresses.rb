@@ -1,6 +1,5 @@
 # frozen_string_literal: true
 
-require_relative "../arguments"
 require_relative "../hooks_in_forked_child"
 
 module Reactor
@@ -21,8 +20,8 @@ module Reactor
     def address_resolve(hostname)
       return ForkedChildHooks.addresses(hostname) if forked_child?
 
-      unless nil.equal?(hostname) || String.try_convert(hostname)
-        raise TypeError, "no implicit conversion of #{Arguments.class_of(hostname)} into String"
+      unless hostname.nil? || String.try_convert(hostname)
+        raise TypeError, "no implicit conversion of #{hostname.class} into String"
       end
 
       lookup = lookup(hostname, nil, Socket::AF_UNSPEC, Socket::SOCK_STREAM, 0, 0)

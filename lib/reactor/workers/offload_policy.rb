@@ -1,7 +1,6 @@
 # frozen_string_literal: true
 
 require "etc"
-require_relative "../arguments"
 require_relative "../clock"
 require_relative "pool"
 
@@ -33,7 +32,7 @@ module Reactor
     # @raise [TypeError] workers is no Integer
     def initialize(policy, workers)
       raise ArgumentError, "unknown policy #{policy.inspect} (there are: #{POLICIES.join(", ")})" unless POLICIES.include?(policy)
-      raise TypeError, "workers is an Integer, not #{Arguments.class_of(workers)}" unless Integer === workers
+      raise TypeError, "workers is an Integer, not #{workers.class}" unless Integer === workers
       raise ArgumentError, "at least one worker is needed, not #{workers}" unless workers.positive?
 
       # In another Ractor than the main one, Ruby 3.4 crashed in half the runs if a fiber was switched in a blocking operation.

@@ -12,7 +12,7 @@ module Reactor
       module SocketLookup
         def getaddrinfo(*arguments)
           host, service, *, reverse = arguments.values_at(0..6)
-          reverse = !BasicSocket.do_not_reverse_lookup if nil.equal?(reverse)
+          reverse = !BasicSocket.do_not_reverse_lookup if reverse.nil?
           return NameResolution.on_thread { super } if reverse && :numeric != reverse
 
           NameResolution.resolve(host, service) { super }
@@ -50,9 +50,9 @@ module Reactor
 
       # Prepended to IPSocket: its methods may be asked for names.
       module IPSocketReverse
-        def addr(reverse = nil) = NameResolution.on_thread(nil.equal?(reverse) ? !do_not_reverse_lookup : reverse && :numeric != reverse) { super }
+        def addr(reverse = nil) = NameResolution.on_thread(reverse.nil? ? !do_not_reverse_lookup : reverse && :numeric != reverse) { super }
 
-        def peeraddr(reverse = nil) = NameResolution.on_thread(nil.equal?(reverse) ? !do_not_reverse_lookup : reverse && :numeric != reverse) { super }
+        def peeraddr(reverse = nil) = NameResolution.on_thread(reverse.nil? ? !do_not_reverse_lookup : reverse && :numeric != reverse) { super }
       end
     end
   end

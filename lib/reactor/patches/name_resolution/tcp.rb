@@ -19,7 +19,7 @@ module Reactor
           return super if (NameResolution.nothing_to_resolve?(host, service) && SocketArguments.port?(local_service)) || !HappyEyeballs.options?(options)
 
           parallel = options[:fast_fallback]
-          parallel = HappyEyeballs.ruby_default? if nil.equal?(parallel)
+          parallel = HappyEyeballs.ruby_default? if parallel.nil?
           connection = HappyEyeballs::ForTCPSocket.for(host, service, local_host, local_service, options, parallel)
           return TCPSocketConnect.assign(self, connection.run) if connection
 
