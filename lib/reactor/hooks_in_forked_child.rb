@@ -1,13 +1,13 @@
 # frozen_string_literal: true
 
-require "socket"
 require "timeout"
 require_relative "clock"
 require_relative "durations"
 
 module Reactor
   # If C code forks without Process._fork, the child still has its parent's scheduler. Its hooks do here what Ruby does without a
-  # scheduler. The parent's descriptors are not touched. Native and portable schedulers share it.
+  # scheduler. The parent's descriptors are not touched. Native and portable schedulers share it. The portable one's hooks also do so in
+  # a trap handler in the middle of a wait.
   #
   # @api private
   module ForkedChildHooks
@@ -17,9 +17,6 @@ module Reactor
     class << self
       # @return [Integer, false] the events that have come; false when the time is over
       def io_wait(io, events, seconds) = Fiber.blocking { io.wait(events, seconds) } || false
-
-      # @param duration [Numeric] seconds
-      def sleep(duration) = Fiber.blocking { Kernel.sleep(duration) }
 
       # Waits until the block is true, or the time is over.
       #
@@ -47,18 +44,6 @@ module Reactor
       rescue expired
         raise(*[exception, message].compact)
       end
-
-      # As IO.select.
-      def io_select(readables, writables, exceptables, timeout) = Fiber.blocking { IO.select(readables, writables, exceptables, timeout) }
-
-      # As Process::Status.wait.
-      def process_wait(pid, flags) = Fiber.blocking { Process::Status.wait(pid, flags) }
-
-      # @return [Array<String>] the host's addresses
-      def addresses(hostname) = Fiber.blocking { Addrinfo.getaddrinfo(hostname, nil, nil, :STREAM) }.map(&:ip_address)
-
-      # @param work [#call]
-      def run(work) = Fiber.blocking { work.call }
     end
   end
 end

@@ -1,6 +1,5 @@
 # frozen_string_literal: true
 
-require_relative "../hooks_in_forked_child"
 
 module Reactor
   # How a scheduler resolves names: by getaddrinfo(3), with the machine's nsswitch.conf, /etc/hosts and order of RFC 6724, on
@@ -18,7 +17,7 @@ module Reactor
     # @raise [Socket::ResolutionError] with getaddrinfo's own code (EAI_*)
     # @raise [SystemCallError] for EAI_SYSTEM
     def address_resolve(hostname)
-      return ForkedChildHooks.addresses(hostname) if forked_child?
+      return Fiber.blocking { Addrinfo.getaddrinfo(hostname, nil, nil, :STREAM) }.map(&:ip_address) if forked_child?
 
       unless hostname.nil? || String.try_convert(hostname)
         raise TypeError, "no implicit conversion of #{hostname.class} into String"

@@ -2,7 +2,6 @@
 
 require_relative "../clock"
 require_relative "../durations"
-require_relative "../hooks_in_forked_child"
 
 module Reactor
   # How a scheduler does IO.select.
@@ -24,7 +23,7 @@ module Reactor
     # @raise [IOError, TypeError, ArgumentError, RangeError] as IO.select
     # @raise [RuntimeError] the scheduler is closed
     def io_select(readables, writables = nil, exceptables = nil, timeout = nil)
-      return ForkedChildHooks.io_select(readables, writables, exceptables, timeout) if forked_child?
+      return Fiber.blocking { IO.select(readables, writables, exceptables, timeout) } if forked_child?
       raise "this scheduler is closed" if closed?
 
       timeout = nil if INFINITE_ALLOWED && Float === timeout && timeout.infinite? == 1

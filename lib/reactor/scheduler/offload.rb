@@ -1,6 +1,5 @@
 # frozen_string_literal: true
 
-require_relative "../hooks_in_forked_child"
 require_relative "../schedulers"
 require_relative "../workers/pool"
 
@@ -89,7 +88,7 @@ module Reactor
     # @return what the work returns
     # @api private
     def run_by_cost(place, work)
-      return ForkedChildHooks.run(work) unless current? && !closed?
+      return run_inline(work) unless current? && !closed?
 
       yield_if_slice_spent if @offload.may_switch?
       @offload.call(place, work)

@@ -2,7 +2,6 @@
 
 require_relative "../child_events"
 require_relative "../clock"
-require_relative "../hooks_in_forked_child"
 
 module Reactor
   # How a scheduler waits for child processes.
@@ -19,7 +18,7 @@ module Reactor
     # @param flags [Integer] Process::WUNTRACED or 0; with Process::WNOHANG Ruby does not call the hook
     # @return [Process::Status] also for an error (ECHILD), which the caller raises
     def process_wait(pid, flags)
-      return ForkedChildHooks.process_wait(pid, flags) if forked_child?
+      return Fiber.blocking { Process::Status.wait(pid, flags) } if forked_child?
 
       pid, flags = ChildEvents.integer(pid), ChildEvents.integer(flags)
       self.yield # a program that waits for one short-lived child after the other would let no other fiber run
