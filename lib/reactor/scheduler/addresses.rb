@@ -1,6 +1,5 @@
 # frozen_string_literal: true
 
-
 module Reactor
   # How a scheduler resolves names: by getaddrinfo(3), with the machine's nsswitch.conf, /etc/hosts and order of RFC 6724, on
   # threads of the core's pool, several at a time, while the fiber is parked. If the fiber is interrupted, the lookup ends by
