@@ -8,11 +8,9 @@ require_relative "deliveries"
 require_relative "descriptors"
 require_relative "fiber_lifecycle"
 require_relative "lookup"
+require_relative "loop"
 require_relative "observation"
-require_relative "parking"
-require_relative "polling"
 require_relative "recorder"
-require_relative "switching"
 require_relative "timers"
 require_relative "transfers"
 require_relative "watching"
@@ -75,7 +73,6 @@ module Reactor
       @watches = {}.compare_by_identity  # each {Watch} that waits => true
       @running = nil                     # the fiber that control was last given to
       @resumes_since_poll = 0
-      @polled_at = Clock.now             # when the last poll began
       @transfers = 0                     # calls of io_read and io_write for anything but files
       @clock = Clock.now                 # when the last poll ended
       @unblock_only_sleeps = 0           # sleeps in a row that nothing but an unblock could end

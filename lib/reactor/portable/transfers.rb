@@ -25,7 +25,7 @@ module Reactor
     # scheduler opens it a second time, without blocking.)
     DEVICE_CHUNK = 32
 
-    # Seconds for which a fiber may go on with transfers and other operations that need not wait, counted from the last poll.
+    # Seconds for which a fiber may go on with transfers and other operations that need not wait, counted from the end of the last poll.
     TIME_SLICE = 0.0005
 
     # Methods between {#waiting_caller?} and the caller of the hook.
@@ -41,7 +41,7 @@ module Reactor
     # @return [nil]
     # @api private
     def yield_if_slice_spent
-      self.yield if Clock.now - @polled_at > TIME_SLICE && !@timers.virtual_now
+      self.yield if Clock.now - @clock > TIME_SLICE && !@timers.virtual_now
       nil
     end
 
