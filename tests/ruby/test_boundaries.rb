@@ -57,16 +57,16 @@ class TestBoundaries < ReactorTest
   # What a program makes of a descriptor that it has inherited or received.
   def test_messages_with_descriptors_need_one_look_whatever_object_is_made_of_the_socket
     rights = Socket::AncillaryData.unix_rights($stderr)
-    objects = {
-      "UNIXSocket.for_fd" => ->(socket) { UNIXSocket.for_fd(socket.fileno) },
-      "Socket.for_fd" => ->(socket) { Socket.for_fd(socket.fileno) },
-      "IO.for_fd" => ->(socket) { IO.for_fd(socket.fileno, "r+") },
-      "a socket that blocks" => ->(socket) { UNIXSocket.for_fd(socket.tap { |io| io.nonblock = false }.fileno) }
-    }
-    objects.each_value do |object|
+    objects = [
+      ->(socket) { UNIXSocket.for_fd(socket.fileno) },
+      ->(socket) { Socket.for_fd(socket.fileno) },
+      ->(socket) { IO.for_fd(socket.fileno, "r+") },
+      ->(socket) { UNIXSocket.for_fd(socket.tap { |io| io.nonblock = false }.fileno) }
+    ]
+    objects.each do |object|
       make = lambda do
         socket, writing = pair
-        [object.call(socket).tap { |io| io.autoclose = io.equal?(socket) }, writing]
+        [object.call(socket).tap { |io| io.autoclose = false }, writing]
       end
       check(make, 2 * COUNT, looks: 1) { |writing| COUNT.times { |i| writing.sendmsg(format("%02d", i), 0, nil, rights) } }
     end

@@ -1,9 +1,6 @@
 # frozen_string_literal: true
 
 require_relative "helper"
-require "json"
-require "stringio"
-require "tmpdir"
 
 # What dumps and reports of stalls and deadlocks call a fiber: its name, and where it was made.
 class TestFiberNames < ReactorTest
