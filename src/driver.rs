@@ -270,7 +270,7 @@ pub trait Driver: Send {
 ///     while events.is_empty() {
 ///         reactor.turn(&mut events, None)?;
 ///     }
-///     let count = reactor.operations().and_then(|operations| operations.take(id, &mut []));
+///     let count = reactor.operations().and_then(|operations| operations.take(id));
 ///     assert_eq!(count.transpose()?, Some(5));
 /// }
 /// # std::io::Result::Ok(())
@@ -304,11 +304,10 @@ pub trait Operations {
     /// Those of io_uring_enter(2). None is known to occur before the driver is dropped.
     fn submit(&mut self) -> io::Result<()>;
 
-    /// Ends an operation and returns its outcome: the number of bytes transferred, or the error. The bytes that were read are
-    /// copied to the beginning of `into`, as many as it has room for.
+    /// Ends an operation and returns its outcome: the number of bytes transferred, or the error.
     ///
     /// None if there is no outcome yet; the operation then continues. `EINVAL` if the id refers to no operation.
-    fn take(&mut self, id: OperationId, into: &mut [u8]) -> Option<io::Result<usize>>;
+    fn take(&mut self, id: OperationId) -> Option<io::Result<usize>>;
 
     /// Has the operation an outcome that was not taken?
     fn is_complete(&self, id: OperationId) -> bool;

@@ -2,8 +2,8 @@
 
 /// One operation on a descriptor.
 ///
-/// Bytes to be sent are copied when the operation starts. Bytes that were read are kept by the driver until
-/// [`Operations::take`](crate::Operations::take). The kernel never has a pointer to memory of the caller.
+/// Bytes to be sent are copied when the operation starts, and what was read is dropped. The kernel never has a pointer to memory of
+/// the caller.
 ///
 /// ```
 /// use reactor::Operation;
@@ -15,7 +15,7 @@
 pub enum Operation<'bytes> {
     /// send(2) with `MSG_DONTWAIT` and `MSG_NOSIGNAL`: `EAGAIN` if nothing fits.
     Send(&'bytes [u8]),
-    /// pread(2) of at most this number of bytes, at an offset in bytes.
+    /// pread(2) of at most this number of bytes, at an offset in bytes: it brings that part of a file into the page cache.
     Read(u64, usize),
     /// fsync(2).
     Sync,

@@ -60,7 +60,7 @@ fn round_of_operations(
     }
     for (id, (_, theirs)) in ids.into_iter().zip(streams) {
         let operations = reactor.operations().unwrap();
-        let taken = operations.take(id.unwrap(), &mut []);
+        let taken = operations.take(id.unwrap());
         assert_eq!(taken.unwrap().unwrap(), 5);
         let (mut reader, mut buffer) = (theirs, [0; 5]);
         reader.read_exact(&mut buffer).unwrap();

@@ -230,7 +230,7 @@ fn waiting_for_an_outcome_does_not_spin() {
         operations.wait(id).unwrap();
         // The first refusal is that of the submission. After each further one there is a pause of 1 ms.
         assert!(start.elapsed() >= Duration::from_millis(1) * (REFUSALS - 1));
-        assert_eq!(operations.take(id, &mut []).unwrap().unwrap(), 1);
+        assert_eq!(operations.take(id).unwrap().unwrap(), 1);
     });
 }
 
@@ -250,7 +250,7 @@ fn the_memory_of_an_abandoned_operation_is_kept_until_its_cancellation_is_taken(
         let id = operations.start(ours.as_raw_fd(), send, token(2)).unwrap();
         rustix::io::write(&writer, &[b'b'; SIZE]).unwrap();
         operations.wait(id).unwrap();
-        assert_eq!(operations.take(id, &mut []).unwrap().unwrap(), SIZE);
+        assert_eq!(operations.take(id).unwrap().unwrap(), SIZE);
         let mut sent = [0; SIZE];
         theirs.read_exact(&mut sent).unwrap();
         assert!(sent.iter().all(|byte| *byte == b'a'));

@@ -42,8 +42,6 @@ pub(super) struct OperationSlot {
     entry: squeue::Entry,
     /// The kernel reads from or writes to its allocation, which stays in place when the slot moves.
     buffer: Vec<u8>,
-    /// Does the kernel write to the buffer?
-    reads: bool,
 }
 
 impl OperationSlot {
@@ -54,7 +52,6 @@ impl OperationSlot {
             token: Token::WAKE,
             entry: opcode::Nop::new().build(),
             buffer: Vec::new(),
-            reads: false,
         }
     }
 
@@ -127,25 +124,10 @@ impl OperationSlot {
         }
     }
 
-    /// Copies the first `count` bytes of a completed read, as far as `into` has room. Does nothing after another operation.
-    pub(super) fn copy_to(&mut self, into: &mut [u8], count: usize) {
-        if !self.reads {
-            return;
-        }
-        let count = count.min(into.len()).min(self.buffer.capacity());
-        // SAFETY: the completion says that the kernel has written `count` bytes to the beginning of the buffer, which had
-        // room for them when the operation was submitted.
-        unsafe { self.buffer.set_len(count) };
-        into[..count].copy_from_slice(&self.buffer);
-    }
-
     fn prepare(&mut self, descriptor: Descriptor, operation: Operation<'_>) {
         let fd = types::Fd(descriptor);
-        self.reads = false;
-        match operation {
-            Operation::Send(bytes) => self.buffer.extend_from_slice(bytes),
-            Operation::Read(..) => self.reads = true,
-            Operation::Sync | Operation::SyncData => {}
+        if let Operation::Send(bytes) = operation {
+            self.buffer.extend_from_slice(bytes);
         }
         let size = operation.size().try_into().unwrap_or(i32::MAX as u32);
         let place = self.buffer.as_mut_ptr();

@@ -231,22 +231,15 @@ impl Operations for OperationTable {
         self.update_notification()
     }
 
-    fn take(&mut self, id: OperationId, into: &mut [u8]) -> Option<io::Result<usize>> {
+    fn take(&mut self, id: OperationId) -> Option<io::Result<usize>> {
         let Some(slot) = self.current(id) else {
             return Some(Err(io::Error::from_raw_os_error(libc::EINVAL)));
         };
         let Stage::Complete(result) = slot.stage() else {
             return None;
         };
-        let outcome = match usize::try_from(result) {
-            Err(_) => Err(io::Error::from_raw_os_error(-result)),
-            Ok(count) => {
-                slot.copy_to(into, count);
-                Ok(count)
-            }
-        };
         self.release(id.slot());
-        Some(outcome)
+        Some(usize::try_from(result).map_err(|_| io::Error::from_raw_os_error(-result)))
     }
 
     fn is_complete(&self, id: OperationId) -> bool {

@@ -26,9 +26,9 @@ impl State {
         id
     }
 
-    /// The outcome, if there is one. What was read is dropped.
+    /// The outcome, if there is one.
     pub fn take_outcome(&mut self, id: OperationId) -> Option<Result<usize, Errno>> {
-        let outcome = self.operations()?.take(id, &mut [])?;
+        let outcome = self.operations()?.take(id)?;
         Some(outcome.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO)))
     }
 

@@ -28,10 +28,10 @@ fn start(
 }
 
 /// Waits for the outcome. It reports an error, as the caller of a system call would.
-fn finish(driver: &mut Box<dyn Driver>, id: OperationId, into: &mut [u8]) -> usize {
+fn finish(driver: &mut Box<dyn Driver>, id: OperationId) -> usize {
     let operations = driver.operations().unwrap();
     retry(|| operations.wait(id));
-    library(|| operations.take(id, into)).unwrap().unwrap()
+    library(|| operations.take(id)).unwrap().unwrap()
 }
 
 pub fn transfers(world: &World) {
@@ -40,8 +40,8 @@ pub fn transfers(world: &World) {
     let first = start(&mut driver, &ours, Operation::Send(b"first "), 1);
     let second = start(&mut driver, &ours, Operation::Send(b"second"), 2);
     retry(|| driver.operations().unwrap().submit());
-    print(&format!("sent {}", finish(&mut driver, first, &mut [])));
-    print(&format!("sent {}", finish(&mut driver, second, &mut [])));
+    print(&format!("sent {}", finish(&mut driver, first)));
+    print(&format!("sent {}", finish(&mut driver, second)));
     let mut bytes = [0; 12];
     theirs.read_exact(&mut bytes).unwrap();
     print(&String::from_utf8_lossy(&bytes));
@@ -72,7 +72,7 @@ pub fn with_events(world: &World) {
             }
         }
         print(&format!("reported {reported:?}"));
-        let sent = finish(&mut driver, send, &mut []);
+        let sent = finish(&mut driver, send);
         print(&format!("sent {sent}"));
         theirs.read_exact(&mut [0]).unwrap();
         (&other).read_exact(&mut [0]).unwrap();
@@ -87,16 +87,14 @@ pub fn files(world: &World) {
     let options = options.read(true).write(true).create(true).truncate(true);
     let mut file = options.open(&place).unwrap();
     file.write_all(b"contents").unwrap();
-    let mut bytes = [0; 8];
     for operation in [Operation::SyncData, Operation::Sync, Operation::Read(0, 8)] {
         let id = start(&mut driver, &file, operation, 1);
         let mut events = Events::new();
         while events.is_empty() {
             retry(|| driver.poll(&mut events, None));
         }
-        print(&format!("{}", finish(&mut driver, id, &mut bytes)));
+        print(&format!("{}", finish(&mut driver, id)));
     }
-    print(&String::from_utf8_lossy(&bytes));
     std::fs::remove_file(place).unwrap();
     library(|| drop(driver));
 }
