@@ -20,8 +20,8 @@ impl Scheduler {
     /// the wait that this one is about to begin. Whether the wait is that of a handler: then no such timeout is raised in it.
     #[cold]
     pub fn is_wait_of_handler(&self, slot: Slot) -> bool {
-        let is_interrupted = self.state().fibers[slot].is_interrupted();
-        let is_wait_of_handler = !is_interrupted && self.refuses_locks();
+        let is_in_handler = self.state().fibers[slot].is_in_handler();
+        let is_wait_of_handler = !is_in_handler && self.refuses_locks();
         if is_wait_of_handler {
             self.state_mut().fibers.cover_code(slot);
         }

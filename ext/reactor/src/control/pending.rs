@@ -20,7 +20,7 @@ use crate::{
 impl Scheduler {
     /// How the fiber's wait ended, if it has; raises what is pending for the fiber.
     pub fn poll_wait(&self, slot: Slot) -> Result<Option<WakeCause>, Error> {
-        let status = self.state_mut().poll_wait(slot);
+        let status = self.state_mut().take_wait_status(slot);
         match status {
             WaitStatus::Over(cause) => Ok(Some(cause)),
             WaitStatus::Waiting => Ok(None),
@@ -38,12 +38,12 @@ impl Scheduler {
         match status {
             WaitStatus::Raise(pending) if self.must_wait_on(slot) => {
                 self.state_mut().fibers[slot].put_back(pending);
-                self.state_mut().fibers[slot].outlast_timeouts();
+                self.state_mut().fibers[slot].ignore_timeouts();
                 Ok(self.wake_cause(slot))
             }
             WaitStatus::TimedOut if self.is_wait_of_handler(slot) => self.poll_wait(slot),
             WaitStatus::TimedOut if self.must_wait_on(slot) => {
-                self.state_mut().fibers[slot].outlast_timeouts();
+                self.state_mut().fibers[slot].ignore_timeouts();
                 Ok(self.wake_cause(slot))
             }
             WaitStatus::Raise(pending) => {

@@ -24,7 +24,7 @@ impl Scheduler {
     /// something, and polls again.
     pub fn turn(&self, slot: Slot, idle: bool) -> Result<(), Error> {
         self.poll_once(slot)?;
-        self.deliver_interrupts(slot)?;
+        self.raise_from_outside(slot)?;
         let may_sleep = idle && self.state().is_idle();
         if may_sleep && self.leaves_sleep_to_root(slot)? {
             return Ok(());
@@ -38,7 +38,7 @@ impl Scheduler {
         } else if !is_only_thread() {
             self.yield_gvl_if_due(slot)?;
         }
-        self.deliver_interrupts(slot)
+        self.raise_from_outside(slot)
     }
 
     /// Sleeps, and polls again; false if a fiber can run.
@@ -174,17 +174,17 @@ impl Scheduler {
 
     /// Raises the exceptions that a fiber cannot raise by itself when it gets control: those of an operation that only a proxy
     /// of the VM's can end, and the timeouts of a fiber that is not parked, because it waits for a parked Enumerator.
-    fn deliver_interrupts(&self, slot: Slot) -> Result<(), Error> {
-        if self.state().has_interrupts() {
-            return self.deliver_all(slot);
+    fn raise_from_outside(&self, slot: Slot) -> Result<(), Error> {
+        if self.state().has_raises_from_outside() {
+            return self.raise_all_from_outside(slot);
         }
         Ok(())
     }
 
     #[cold]
-    fn deliver_all(&self, slot: Slot) -> Result<(), Error> {
+    fn raise_all_from_outside(&self, slot: Slot) -> Result<(), Error> {
         loop {
-            let next = self.state_mut().pop_interrupt();
+            let next = self.state_mut().pop_proxy_raise();
             let Some([proxy, exception]) = next else {
                 break;
             };

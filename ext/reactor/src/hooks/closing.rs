@@ -271,7 +271,7 @@ pub fn fiber_interrupt(
         for object in pair {
             write_barrier(this, object);
         }
-        this.state_mut().push_interrupt(pair);
+        this.state_mut().push_proxy_raise(pair);
         true
     };
     if is_interrupted {

@@ -93,7 +93,7 @@ fn run(
     let timeout = this.state_mut().begin_timeout(scope.slot, raise, limit);
     let block = this.begin_timeout_block(ruby, scope.slot, timeout);
     let mut result = ruby.yield_value(argument(timeout));
-    let must_raise = result.is_ok() && this.state().has_outlasted_timeouts(scope.slot);
+    let must_raise = result.is_ok() && this.state().has_late_timeout(scope.slot);
     if must_raise {
         result = Err(this.timeout_error(scope.slot));
     }

@@ -1,4 +1,4 @@
-//! Which fiber has control, and what concerns the scheduler as a whole: its root fiber, its errors, its interrupts.
+//! Which fiber has control, and what concerns the scheduler as a whole: its root fiber, its errors, what is raised from outside.
 
 use std::{collections::VecDeque, time::Instant};
 
@@ -7,19 +7,18 @@ use reactor::Token;
 use crate::state::{
     fiber::Slot,
     object_ref::ObjectRef,
-    wait::{Life, Pending},
+    wait::{FiberId, Pending},
 };
 
-/// An operation that the VM wants to be interrupted, and what it is to raise. From Ruby 4.1 on the VM hands over a proxy
-/// instead of the fiber.
-pub type Interrupt = [ObjectRef; 2];
+/// A proxy of an operation, and what the VM wants it to raise: from Ruby 4.1 on the VM hands that over instead of the fiber.
+pub type ProxyRaise = [ObjectRef; 2];
 
 #[derive(Debug, Default)]
 pub struct Control {
     /// The fiber that has control as far as the scheduler gave it.
     pub running: Option<Slot>,
     /// The fiber on whose behalf the running one runs, or ran last, if the scheduler did not make that one.
-    pub owner: Option<Life>,
+    pub owner: Option<FiberId>,
     /// A fiber may ever have been killed without the hooks having seen it.
     pub kill_suspected: bool,
     /// The fiber that the VM resumes when a fiber ends: it waits in `fiber` or `drain`, and the scheduler did not make it.
@@ -38,7 +37,7 @@ pub struct Control {
     pub first_error: Option<ObjectRef>,
     /// The wait after which a fiber last started another, and since when it has done nothing else.
     spawn_streak: Option<(Token, Instant)>,
-    pub interrupts: VecDeque<Interrupt>,
+    pub proxy_raises: VecDeque<ProxyRaise>,
 }
 
 impl Control {
@@ -99,8 +98,8 @@ impl Control {
 
     pub(super) fn for_each_object(&self, visit: &mut impl FnMut(ObjectRef)) {
         let errors = [self.fatal_error, self.first_error].into_iter().flatten();
-        let interrupts = self.interrupts.iter().flatten().copied();
-        errors.chain(interrupts).for_each(visit);
+        let raises = self.proxy_raises.iter().flatten().copied();
+        errors.chain(raises).for_each(visit);
     }
 }
 

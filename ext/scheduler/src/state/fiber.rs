@@ -69,8 +69,8 @@ use reactor::Token;
 
 use crate::state::{
     object_ref::ObjectRef,
-    strand::{Entry, Timeout},
-    wait::{FiberState, Life, Pending, Purpose, Wait, WakeCause},
+    strand::{StrandEntry, Timeout},
+    wait::{FiberId, Pending, Purpose, Wait, WaitState, WakeCause},
 };
 
 pub use crate::state::wait::Slot;
@@ -86,7 +86,7 @@ pub struct FiberRecord {
     /// The number that was given last. A wait in the strand has an earlier one.
     pub(super) last_number: u32,
     /// The fiber on whose behalf this one runs, because it resumed this one or one that did. `None` if the scheduler made it.
-    pub(super) owner: Option<Life>,
+    pub(super) owner: Option<FiberId>,
     /// In the ready queue, under the current wait number.
     pub(super) queued: bool,
     /// A timeout may have expired that is to be raised in the innermost wait: [`FiberTable::expired`] knows.
@@ -95,7 +95,7 @@ pub struct FiberRecord {
     pub(super) may_time_out: bool,
     /// It has waited on in a close though something was to be raised. When the block of a timeout ends, it is looked whether that was a
     /// timeout.
-    pub(super) has_outlasted: bool,
+    pub(super) may_have_late_timeout: bool,
     /// An `unblock` came before the fiber reached `block` or `kernel_sleep`.
     permit: bool,
     /// Made by `Fiber.schedule`.
@@ -118,7 +118,7 @@ pub struct FiberRecord {
 /// State that few fibers have.
 #[derive(Debug, Default)]
 struct Rare {
-    strand: Vec<Entry>,
+    strand: Vec<StrandEntry>,
     /// What belongs to the fiber and not to its wait, the next one last.
     pending: Vec<Pending>,
     /// The fiber's own number, which no later fiber at its address has.
@@ -135,7 +135,7 @@ impl FiberRecord {
             owner: None,
             queued: false,
             may_time_out: false,
-            has_outlasted: false,
+            may_have_late_timeout: false,
             permit: false,
             is_scheduled,
             is_killed: false,
@@ -160,7 +160,7 @@ impl FiberRecord {
     // --- a wait --------------------------------------------------------------------------------------------------
 
     pub fn is_in_wait(&self) -> bool {
-        self.wait.state != FiberState::Running
+        self.wait.state != WaitState::Running
     }
 
     /// In user code, and not in the ready queue: unless it has control, the VM suspends it in a way the scheduler does not see.
@@ -175,12 +175,12 @@ impl FiberRecord {
     }
 
     /// A wait begins that goes on, or is over already and queued.
-    pub(super) fn begin_wait(&mut self, purpose: Purpose, state: FiberState) {
+    pub(super) fn begin_wait(&mut self, purpose: Purpose, state: WaitState) {
         self.wait.number = self.next_number();
         self.wait.purpose = purpose;
         self.wait.state = state;
         self.spawner = None;
-        self.queued = state != FiberState::Parked;
+        self.queued = state != WaitState::Parked;
     }
 
     /// Whether the wait with this number went on until now: then it is over, and queued.
@@ -225,9 +225,9 @@ impl FiberRecord {
 
     // --- what it raises ------------------------------------------------------------------------------------------
 
-    /// What is to be raised, or how its wait has ended. Timeouts are [`FiberTable::poll_wait`]'s.
+    /// What is to be raised, or how its wait has ended. Timeouts are [`FiberTable::take_status`]'s.
     ///
-    /// [`FiberTable::poll_wait`]: crate::state::fiber_table::FiberTable::poll_wait
+    /// [`FiberTable::take_status`]: crate::state::fiber_table::FiberTable::take_status
     pub(super) fn take_pending(&mut self) -> Option<Pending> {
         let exception = self.wait.exception.take().map(Pending::Raise);
         exception.or_else(|| self.rare.as_mut()?.pending.pop())
@@ -268,9 +268,9 @@ impl FiberRecord {
     }
 
     /// No timeout ends the wait of the fiber, which closes an IO.
-    pub fn outlast_timeouts(&mut self) {
-        self.wait.outlasts_timeouts = true;
-        self.has_outlasted = true;
+    pub fn ignore_timeouts(&mut self) {
+        self.wait.ignores_timeouts = true;
+        self.may_have_late_timeout = true;
     }
 
     /// Whether it waits for an `unblock`, and for nothing else.
@@ -280,39 +280,39 @@ impl FiberRecord {
 
     /// Whether the block of a timeout that is about to begin may be in a handler that is not known yet: not in the middle of a wait.
     pub fn may_begin_in_handler(&self) -> bool {
-        !self.is_in_wait() && !self.is_interrupted()
+        !self.is_in_wait() && !self.is_in_handler()
     }
 
     /// How its wait has ended; `None` if it goes on.
     pub fn wake_cause(&self) -> Option<WakeCause> {
         match self.wait.state {
-            FiberState::Woken(cause) => Some(cause),
-            FiberState::Parked => None,
-            FiberState::Running => Some(WakeCause::Interrupted),
+            WaitState::Woken(cause) => Some(cause),
+            WaitState::Parked => None,
+            WaitState::Running => Some(WakeCause::Interrupted),
         }
     }
 
     /// Whether a timeout that has expired may end its wait.
     pub(super) fn ends_by_timeout(&self) -> bool {
-        self.may_time_out && !self.wait.outlasts_timeouts
+        self.may_time_out && !self.wait.ignores_timeouts
     }
 
     // --- its strand ----------------------------------------------------------------------------------------------
 
     /// The innermost last.
-    pub(super) fn strand(&self) -> &[Entry] {
+    pub(super) fn strand(&self) -> &[StrandEntry] {
         self.rare.as_ref().map_or(&[], |rare| &rare.strand)
     }
 
-    pub(super) fn entries_mut(&mut self) -> &mut [Entry] {
+    pub(super) fn entries_mut(&mut self) -> &mut [StrandEntry] {
         self.rare.as_mut().map_or(&mut [], |rare| &mut rare.strand)
     }
 
-    pub(super) fn push_entry(&mut self, entry: Entry) {
+    pub(super) fn push_entry(&mut self, entry: StrandEntry) {
         self.rare.get_or_insert_default().strand.push(entry);
     }
 
-    pub(super) fn remove_entry(&mut self, place: usize) -> Option<Entry> {
+    pub(super) fn remove_entry(&mut self, place: usize) -> Option<StrandEntry> {
         let strand = &mut self.rare.as_mut()?.strand;
         match place + 1 == strand.len() {
             true => strand.pop(),
@@ -323,18 +323,18 @@ impl FiberRecord {
     /// Whether another fiber runs on behalf of this one.
     pub(super) fn has_resumed(&self) -> bool {
         let mut strand = self.strand().iter();
-        strand.any(|entry| matches!(entry, Entry::Resumed { .. }))
+        strand.any(|entry| matches!(entry, StrandEntry::Resumed { .. }))
     }
 
     /// Whether the end of the innermost wait, or of a timeout, may end what covers another one.
     pub(super) fn may_uncover(&self) -> bool {
         let last = self.strand().last();
-        last.is_some_and(|entry| !matches!(entry, Entry::Timeout(_)))
+        last.is_some_and(|entry| !matches!(entry, StrandEntry::Timeout(_)))
     }
 
     /// Whether a trap handler or a finalizer is known to have interrupted a wait of the fiber, or its code.
-    pub fn is_interrupted(&self) -> bool {
-        self.strand().iter().any(Entry::covers)
+    pub fn is_in_handler(&self) -> bool {
+        self.strand().iter().any(StrandEntry::covers)
     }
 
     // --- its hooks -----------------------------------------------------------------------------------------------
@@ -355,7 +355,7 @@ impl FiberRecord {
 
     pub(super) fn timeout_mut(&mut self, number: u32) -> Option<&mut Timeout> {
         self.entries_mut().iter_mut().find_map(|entry| match entry {
-            Entry::Timeout(timeout) if timeout.number == number => Some(timeout),
+            StrandEntry::Timeout(timeout) if timeout.number == number => Some(timeout),
             _ => None,
         })
     }
@@ -388,8 +388,9 @@ impl FiberRecord {
     fn collectable_with(&self, hooks: u32) -> Option<u64> {
         let rare = self.rare.as_ref()?;
         let strand = rare.strand.iter();
-        let timeouts = strand
-            .filter(|entry| matches!(entry, Entry::Timeout(timeout) if timeout.is_collectable));
+        let timeouts = strand.filter(
+            |entry| matches!(entry, StrandEntry::Timeout(timeout) if timeout.is_collectable),
+        );
         let has_only_these = hooks > 0 && timeouts.count() == hooks as usize;
         (has_only_these && self.is_suspended() && self.owner.is_some()).then_some(rare.fiber_number)
     }

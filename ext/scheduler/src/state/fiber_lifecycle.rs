@@ -76,7 +76,7 @@ impl State {
     #[cold]
     fn note_resumer(&mut self, slot: Slot, before: Option<Slot>) {
         let before = before.filter(|before| self.fibers.is_scheduled(*before));
-        let owner = before.map_or(self.control.owner, |before| Some(self.fibers.life(before)));
+        let owner = before.map_or(self.control.owner, |before| Some(self.fibers.id(before)));
         self.fibers.set_owner(slot, owner);
         self.note_owner(slot);
     }
@@ -143,7 +143,7 @@ impl State {
 
     #[cold]
     fn before_park_of_foreign(&mut self, slot: Slot) -> bool {
-        self.fibers.note_unheard_owner(slot);
+        self.fibers.note_indirect_owner(slot);
         self.may_have_timeout_of_owner(slot)
     }
 

@@ -15,8 +15,8 @@ use reactor::Token;
 use crate::state::{
     fiber::{FiberRecord, Slot},
     object_ref::ObjectRef,
-    strand::Entry,
-    wait::{FiberState, Life, Pending, Purpose, WaitStatus, WakeCause},
+    strand::StrandEntry,
+    wait::{FiberId, Pending, Purpose, WaitState, WaitStatus, WakeCause},
 };
 
 #[derive(Debug, Default)]
@@ -31,7 +31,7 @@ pub struct FiberTable {
     /// Innermost waits that only an `unblock` ends.
     waiting_for_unblock_only: usize,
     /// Fibers that may have to be raised in from outside: see [`FiberTable::next_indirect`].
-    unheard: Vec<Life>,
+    indirect: Vec<FiberId>,
 }
 
 impl Index<Slot> for FiberTable {
@@ -172,16 +172,16 @@ impl FiberTable {
     /// A wait begins. If the fiber is in the middle of another one, that goes on when this one has ended.
     #[inline(always)]
     pub fn begin_wait(&mut self, slot: Slot, purpose: Purpose) -> Token {
-        self.begin(slot, purpose, FiberState::Parked)
+        self.begin(slot, purpose, WaitState::Parked)
     }
 
     /// A wait that is over at once begins: it is to be queued.
     pub fn begin_yield(&mut self, slot: Slot) -> Token {
-        let state = FiberState::Woken(WakeCause::Elapsed);
+        let state = WaitState::Woken(WakeCause::Elapsed);
         self.begin(slot, Purpose::ANY_UNBLOCK, state)
     }
 
-    fn begin(&mut self, slot: Slot, purpose: Purpose, state: FiberState) -> Token {
+    fn begin(&mut self, slot: Slot, purpose: Purpose, state: WaitState) -> Token {
         if self[slot].is_in_wait() {
             self.cover(slot);
         }
@@ -225,10 +225,10 @@ impl FiberTable {
     }
 
     /// The next step of a fiber that has control. What is to be raised is no longer pending then.
-    pub fn poll_wait(&mut self, slot: Slot) -> WaitStatus {
+    pub fn take_status(&mut self, slot: Slot) -> WaitStatus {
         let record = &mut self[slot];
         // A mutex that was handed over is taken before anything is raised: no other fiber would be told of it.
-        if record.wait.state == FiberState::Woken(WakeCause::Unblocked) {
+        if record.wait.state == WaitState::Woken(WakeCause::Unblocked) {
             return WaitStatus::Over(WakeCause::Unblocked);
         }
         if let Some(pending) = record.take_pending() {
@@ -296,7 +296,7 @@ impl FiberTable {
     /// Whether the fiber's wait is over, or a timeout has expired that ends it, and it has left the ready queue.
     pub fn may_run(&self, slot: Slot) -> bool {
         let record = &self[slot];
-        let is_over = matches!(record.wait.state, FiberState::Woken(_));
+        let is_over = matches!(record.wait.state, WaitState::Woken(_));
         !record.queued && (is_over || self.has_timed_out(slot))
     }
 
@@ -314,11 +314,11 @@ impl FiberTable {
             }
             for entry in record.strand() {
                 match entry {
-                    Entry::Wait(wait) => wait.exception.into_iter().for_each(&mut *visit),
-                    Entry::Timeout(timeout) => [timeout.raise.0, timeout.raise.1]
+                    StrandEntry::Wait(wait) => wait.exception.into_iter().for_each(&mut *visit),
+                    StrandEntry::Timeout(timeout) => [timeout.raise.0, timeout.raise.1]
                         .into_iter()
                         .for_each(&mut *visit),
-                    Entry::Code | Entry::Resumed { .. } => {}
+                    StrandEntry::Code | StrandEntry::Resumed { .. } => {}
                 }
             }
         }
@@ -329,7 +329,7 @@ impl FiberTable {
         self.records.capacity() * size_of::<FiberRecord>()
             + self.by_address.capacity() * size_of::<(usize, Slot)>()
             + self.free.capacity() * size_of::<Slot>()
-            + strands.sum::<usize>() * size_of::<Entry>()
+            + strands.sum::<usize>() * size_of::<StrandEntry>()
     }
 }
 

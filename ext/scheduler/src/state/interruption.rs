@@ -4,7 +4,7 @@ use reactor::Token;
 
 use crate::state::{
     State,
-    control::Interrupt,
+    control::ProxyRaise,
     fiber::Slot,
     object_ref::ObjectRef,
     strand::TimeoutError,
@@ -26,11 +26,11 @@ impl State {
     // --- what a fiber raises -------------------------------------------------------------------------------------
 
     /// Looks whether the fiber's wait is over. What is raised is no longer pending then.
-    pub fn poll_wait(&mut self, slot: Slot) -> WaitStatus {
+    pub fn take_wait_status(&mut self, slot: Slot) -> WaitStatus {
         if let Some(pending) = self.take_pending_for_root(slot) {
             return WaitStatus::Raise(pending);
         }
-        self.fibers.poll_wait(slot)
+        self.fibers.take_status(slot)
     }
 
     /// Takes what waits for a fiber which was queued without a wait.
@@ -42,16 +42,16 @@ impl State {
     }
 
     /// Whether a timeout has expired during a close by the fiber, and waits to be raised.
-    pub fn has_outlasted_timeouts(&self, slot: Slot) -> bool {
-        self.fibers[slot].has_outlasted && self.fibers.expired(slot).is_some()
+    pub fn has_late_timeout(&self, slot: Slot) -> bool {
+        self.fibers[slot].may_have_late_timeout && self.fibers.expired(slot).is_some()
     }
 
     /// Whether a timeout of the fiber that waits for this one may be around its wait, as far as the number of hooks tells.
     #[cold]
     pub fn may_have_timeout_of_owner(&self, slot: Slot) -> bool {
         let owner = self.fibers.owner(slot);
-        !self.fibers[slot].is_interrupted()
-            && owner.is_some_and(|owner| owner.active_hooks > 0 && !owner.is_interrupted())
+        !self.fibers[slot].is_in_handler()
+            && owner.is_some_and(|owner| owner.active_hooks > 0 && !owner.is_in_handler())
     }
 
     /// As [`FiberTable::cover_code`](crate::state::fiber_table::FiberTable::cover_code), unless the handler is known from the fiber
@@ -59,7 +59,7 @@ impl State {
     #[cold]
     pub fn cover_code_unless_owners(&mut self, slot: Slot) {
         let owner = self.fibers.owner(slot);
-        if owner.is_none_or(|owner| !owner.is_interrupted()) {
+        if owner.is_none_or(|owner| !owner.is_in_handler()) {
             self.fibers.cover_code(slot);
         }
     }
@@ -76,7 +76,7 @@ impl State {
     pub fn take_expired_timeout(&mut self, slot: Slot) -> Option<TimeoutError> {
         let raise = self.fibers.take_expired(slot);
         let are_others = self.fibers.expired(slot).is_some();
-        self.fibers[slot].has_outlasted &= are_others;
+        self.fibers[slot].may_have_late_timeout &= are_others;
         raise
     }
 
@@ -130,7 +130,7 @@ impl State {
     /// Raises in a fiber that waits for readiness or work of an IO object (0: of any); false if it does not. Of several such waits it is
     /// the innermost.
     pub fn interrupt(&mut self, slot: Slot, io_number: u64, exception: ObjectRef) -> bool {
-        let is_meant = |(_, wait): &(_, &Wait)| wait.is_interrupted_for(io_number);
+        let is_meant = |(_, wait): &(_, &Wait)| wait.ends_by_exception_for(io_number);
         let Some((token, _)) = self.fibers.waits(slot).find(is_meant) else {
             return false;
         };
@@ -151,7 +151,7 @@ impl State {
             return Unblocked::Dropped;
         };
         let record = &self.fibers[slot];
-        if record.is_interrupted() {
+        if record.is_in_handler() {
             return self.unblock_nested(slot, blocker);
         }
         if !record.wait.goes_on() {
@@ -256,20 +256,20 @@ impl State {
         waiters.filter(waits_for_it).map(|token| token.index())
     }
 
-    // --- interrupts of operations --------------------------------------------------------------------------------
+    // --- raising from outside ------------------------------------------------------------------------------------
 
     /// The operation behind this proxy is to raise at the next turn.
-    pub fn push_interrupt(&mut self, interrupt: Interrupt) {
-        self.control.interrupts.push_back(interrupt);
+    pub fn push_proxy_raise(&mut self, raise: ProxyRaise) {
+        self.control.proxy_raises.push_back(raise);
     }
 
     /// Whether an operation is to raise, or a timeout has expired that may have to be raised from outside.
-    pub fn has_interrupts(&self) -> bool {
-        !self.control.interrupts.is_empty() || self.fibers.has_unheard()
+    pub fn has_raises_from_outside(&self) -> bool {
+        !self.control.proxy_raises.is_empty() || self.fibers.has_indirect()
     }
 
-    pub fn pop_interrupt(&mut self) -> Option<Interrupt> {
-        self.control.interrupts.pop_front()
+    pub fn pop_proxy_raise(&mut self) -> Option<ProxyRaise> {
+        self.control.proxy_raises.pop_front()
     }
 
     /// The next fiber with an expired timeout that was not parked itself, because it had resumed an Enumerator that is parked.

@@ -9,7 +9,7 @@ use crate::state::{
     fiber::{FiberRecord, Slot},
     object_ref::ObjectRef,
     trace::{Subject, TraceEvent},
-    wait::{FiberState, WaitHook},
+    wait::{WaitHook, WaitState},
 };
 
 /// Counters of a scheduler, beside those of the core.
@@ -45,10 +45,10 @@ pub struct FiberRow {
 impl FiberRow {
     fn of(record: &FiberRecord) -> Self {
         let state = match record.wait.state {
-            FiberState::Parked => "waiting",
-            FiberState::Woken(_) => "ready",
-            FiberState::Running if record.queued => "ready",
-            FiberState::Running => "running",
+            WaitState::Parked => "waiting",
+            WaitState::Woken(_) => "ready",
+            WaitState::Running if record.queued => "ready",
+            WaitState::Running => "running",
         };
         Self {
             fiber: record.fiber,

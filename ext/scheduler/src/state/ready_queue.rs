@@ -136,12 +136,12 @@ impl ReadyQueue {
     }
 
     /// Whether it holds no fiber at all. The clock need not be asked then, because a poll is next anyway.
-    pub fn holds_nothing(&self) -> bool {
-        self.is_empty() && self.low_priority.is_empty()
+    pub fn is_empty(&self) -> bool {
+        self.has_only_low_priority() && self.low_priority.is_empty()
     }
 
     /// Whether it holds no fiber but those of low priority.
-    pub fn is_empty(&self) -> bool {
+    pub fn has_only_low_priority(&self) -> bool {
         self.ready.is_empty() && self.expired.is_empty()
     }
 
@@ -276,7 +276,7 @@ mod tests {
         queue.push(token(2));
         assert!(queue.has(|token| token.index() == 2));
         assert!(!queue.has(|_| false));
-        assert!(queue.is_empty());
+        assert!(queue.has_only_low_priority());
     }
 
     #[test]

@@ -37,7 +37,7 @@ use crate::state::{
 };
 
 #[derive(Debug)]
-pub enum Entry {
+pub enum StrandEntry {
     /// A wait in the middle of which something has begun.
     Wait(Box<Wait>),
     /// Code that a trap handler or a finalizer has interrupted. It goes on when the entry above it, or the innermost wait, has ended.
@@ -50,7 +50,7 @@ pub enum Entry {
     },
 }
 
-impl Entry {
+impl StrandEntry {
     /// Whether timeouts below it are not to be raised above it.
     pub fn covers(&self) -> bool {
         matches!(self, Self::Wait(_) | Self::Code)

@@ -12,7 +12,7 @@ use crate::state::{
 impl State {
     /// Takes the next fiber of the ready queue, unless a poll is due.
     pub fn next_ready(&mut self) -> Next {
-        if self.queue.holds_nothing() {
+        if self.queue.is_empty() {
             return Next::Nothing;
         }
         if self.queue.is_poll_due() || self.is_last_poll_too_old() {
@@ -167,7 +167,7 @@ impl State {
     /// to be raised. Otherwise [`State::next_ready`] says when a poll is due. In virtual time, where the order must not depend on
     /// the machine, each yield polls.
     pub fn yields_with_poll(&self) -> bool {
-        self.queue.is_round_over() || self.has_interrupts() || self.event_loop.is_virtual()
+        self.queue.is_round_over() || self.has_raises_from_outside() || self.event_loop.is_virtual()
     }
 
     /// A fiber yields: it is queued behind the ready fibers, and behind those that the next polls wake.
@@ -199,7 +199,7 @@ impl State {
 
     /// Whether no fiber can run but those of low priority.
     pub fn is_idle(&self) -> bool {
-        self.queue.is_empty() && self.control.interrupts.is_empty()
+        self.queue.has_only_low_priority() && self.control.proxy_raises.is_empty()
     }
 
     // --- sleeping ------------------------------------------------------------------------------------------------

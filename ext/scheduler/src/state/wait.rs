@@ -107,7 +107,7 @@ pub enum WakeCause {
 
 /// How far a wait is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FiberState {
+pub enum WaitState {
     /// There is none: the fiber is in user code, or suspended by a transfer that the scheduler did not make.
     Running,
     Parked,
@@ -139,14 +139,14 @@ pub enum WaitStatus {
 }
 
 /// A fiber, by its slot and the wait number with which it began. A later fiber in the slot has another one.
-pub type Life = Token;
+pub type FiberId = Token;
 
 /// A wait of a fiber, or the fiber's code that runs between two waits.
 #[derive(Debug)]
 pub struct Wait {
     /// Every wait has one. What carries an older one (late readiness, a stale wake-up) is dropped.
     pub number: u32,
-    pub state: FiberState,
+    pub state: WaitState,
     /// Of no meaning while the fiber runs.
     pub(super) purpose: Purpose,
     /// The one that is meant for this wait.
@@ -154,7 +154,7 @@ pub struct Wait {
     /// The poll before it parked.
     pub parked_at: Option<Instant>,
     /// No timeout ends it, because it closes an IO.
-    pub outlasts_timeouts: bool,
+    pub ignores_timeouts: bool,
 }
 
 impl Wait {
@@ -162,11 +162,11 @@ impl Wait {
     pub fn running(number: u32) -> Self {
         Self {
             number,
-            state: FiberState::Running,
+            state: WaitState::Running,
             purpose: Purpose::Send,
             exception: None,
             parked_at: None,
-            outlasts_timeouts: false,
+            ignores_timeouts: false,
         }
     }
 
@@ -174,18 +174,18 @@ impl Wait {
     pub fn wake(&mut self, cause: WakeCause) -> bool {
         let goes_on = self.goes_on();
         if goes_on {
-            self.state = FiberState::Woken(cause);
+            self.state = WaitState::Woken(cause);
         }
         goes_on
     }
 
     pub fn goes_on(&self) -> bool {
-        self.state == FiberState::Parked
+        self.state == WaitState::Parked
     }
 
     /// What it is for; `None` if the fiber runs.
     pub fn purpose(&self) -> Option<Purpose> {
-        (self.state != FiberState::Running).then_some(self.purpose)
+        (self.state != WaitState::Running).then_some(self.purpose)
     }
 
     pub fn hook(&self) -> WaitHook {
@@ -214,7 +214,7 @@ impl Wait {
     }
 
     /// Whether an exception for this IO object (0: for any) ends it.
-    pub fn is_interrupted_for(&self, io_number: u64) -> bool {
+    pub fn ends_by_exception_for(&self, io_number: u64) -> bool {
         let number = match self.purpose {
             Purpose::Readiness { io_number, .. } | Purpose::Work { io_number } => io_number,
             Purpose::Send | Purpose::Block { .. } => return false,

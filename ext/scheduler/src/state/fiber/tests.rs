@@ -8,7 +8,7 @@ use super::{FiberRecord, Slot};
 use crate::state::{
     fiber_table::FiberTable,
     object_ref::ObjectRef,
-    wait::{FiberState, Pending, Purpose, WaitHook, WaitStatus, WakeCause},
+    wait::{Pending, Purpose, WaitHook, WaitState, WaitStatus, WakeCause},
 };
 
 const RAISE: Pending = Pending::Raise(ObjectRef::new(8));
@@ -44,8 +44,8 @@ impl Fiber {
         token
     }
 
-    fn poll_wait(&mut self) -> WaitStatus {
-        self.0.poll_wait(self.1)
+    fn take_status(&mut self) -> WaitStatus {
+        self.0.take_status(self.1)
     }
 
     fn may_run(&self) -> bool {
@@ -69,14 +69,14 @@ fn running() -> Fiber {
 
 fn parked(purpose: Purpose) -> Fiber {
     let mut record = running();
-    record.begin_wait(purpose, FiberState::Parked);
+    record.begin_wait(purpose, WaitState::Parked);
     record
 }
 
 fn parked_in_timeout() -> (Fiber, Token) {
     let mut record = running();
     let timeout = record.begin_timeout();
-    record.begin_wait(BLOCK, FiberState::Parked);
+    record.begin_wait(BLOCK, WaitState::Parked);
     (record, timeout)
 }
 
@@ -104,8 +104,8 @@ fn a_wait_begins() {
     let mut record = running();
     record.spawner = Some(Token::new(3, 4));
     let queued_as = record.queue().unwrap();
-    record.begin_wait(READINESS, FiberState::Parked);
-    assert_eq!(FiberState::Parked, record.wait.state);
+    record.begin_wait(READINESS, WaitState::Parked);
+    assert_eq!(WaitState::Parked, record.wait.state);
     assert_ne!(queued_as, record.wait.number);
     assert!(!record.is_queued_as(queued_as) && !record.queued);
     assert_eq!(None, record.spawner);
@@ -115,7 +115,7 @@ fn a_wait_begins() {
 fn a_parked_fiber_is_woken_under_its_number() {
     let mut record = parked(READINESS);
     assert!(wake(&mut record, WakeCause::Ready));
-    assert_eq!(FiberState::Woken(WakeCause::Ready), record.wait.state);
+    assert_eq!(WaitState::Woken(WakeCause::Ready), record.wait.state);
     assert!(record.queued);
 }
 
@@ -124,19 +124,19 @@ fn an_older_number_wakes_no_parked_fiber() {
     let mut record = parked(READINESS);
     let old = record.wait.number;
     record.end_wait();
-    record.begin_wait(READINESS, FiberState::Parked);
+    record.begin_wait(READINESS, WaitState::Parked);
     assert!(!record.wake(old, WakeCause::Ready));
-    assert_eq!(FiberState::Parked, record.wait.state);
+    assert_eq!(WaitState::Parked, record.wait.state);
 }
 
 #[test]
 fn a_fiber_that_does_not_wait_is_not_woken() {
     let mut record = running();
     assert!(!wake(&mut record, WakeCause::Ready));
-    assert_eq!(FiberState::Running, record.wait.state);
+    assert_eq!(WaitState::Running, record.wait.state);
     let mut record = woken(WakeCause::Elapsed);
     assert!(!wake(&mut record, WakeCause::Ready));
-    assert_eq!(FiberState::Woken(WakeCause::Elapsed), record.wait.state);
+    assert_eq!(WaitState::Woken(WakeCause::Elapsed), record.wait.state);
 }
 
 #[test]
@@ -161,7 +161,7 @@ fn a_wait_ends() {
     let number = record.wait.number;
     record.raise(8);
     record.end_wait();
-    assert_eq!(FiberState::Running, record.wait.state);
+    assert_eq!(WaitState::Running, record.wait.state);
     assert_ne!(number, record.wait.number);
     assert!(record.pending().is_empty());
     assert_eq!(0, record.wait.io_number());
@@ -183,7 +183,7 @@ fn a_running_fiber_is_queued_once() {
     let number = record.wait.number;
     assert_eq!(Some(number), record.queue());
     assert_eq!(None, record.queue());
-    assert_eq!(FiberState::Running, record.wait.state);
+    assert_eq!(WaitState::Running, record.wait.state);
     assert!(!record.is_suspended());
 }
 
@@ -200,7 +200,7 @@ fn a_parked_fiber_that_is_killed_ends_its_wait() {
 fn a_woken_fiber_that_is_killed_keeps_its_place() {
     let mut record = woken(WakeCause::Ready);
     record.kill();
-    assert_eq!(FiberState::Woken(WakeCause::Ready), record.wait.state);
+    assert_eq!(WaitState::Woken(WakeCause::Ready), record.wait.state);
     assert_eq!(vec![Pending::Kill], record.pending());
 }
 
@@ -209,7 +209,7 @@ fn a_fiber_queued_without_a_wait_that_is_killed_keeps_its_place() {
     let mut record = running();
     record.queue();
     record.kill();
-    assert_eq!(FiberState::Running, record.wait.state);
+    assert_eq!(WaitState::Running, record.wait.state);
     assert_eq!(vec![Pending::Kill], record.pending());
 }
 
@@ -218,10 +218,10 @@ fn an_expired_timeout_changes_no_state() {
     let (mut record, timeout) = parked_in_timeout();
     wake(&mut record, WakeCause::Ready);
     assert_eq!(None, record.0.expire(timeout));
-    assert_eq!(FiberState::Woken(WakeCause::Ready), record.wait.state);
-    assert_eq!(WaitStatus::TimedOut, record.poll_wait());
+    assert_eq!(WaitState::Woken(WakeCause::Ready), record.wait.state);
+    assert_eq!(WaitStatus::TimedOut, record.take_status());
     assert!(record.0.end_timeout(timeout).is_some());
-    assert_eq!(WaitStatus::Over(WakeCause::Ready), record.poll_wait());
+    assert_eq!(WaitStatus::Over(WakeCause::Ready), record.take_status());
 }
 
 #[test]
@@ -234,7 +234,7 @@ fn a_timeout_queues_a_parked_fiber_whose_wait_goes_on() {
     assert!(dequeue(&mut record, 0));
     assert!(record.may_run());
     assert_eq!(None, record.wake_cause());
-    assert_eq!(WaitStatus::TimedOut, record.poll_wait());
+    assert_eq!(WaitStatus::TimedOut, record.take_status());
 }
 
 #[test]
@@ -242,7 +242,7 @@ fn an_unblock_after_a_timeout_has_expired_is_not_lost() {
     let (mut record, timeout) = parked_in_timeout();
     record.0.expire(timeout);
     assert!(wake(&mut record, WakeCause::Unblocked));
-    assert_eq!(WaitStatus::Over(WakeCause::Unblocked), record.poll_wait());
+    assert_eq!(WaitStatus::Over(WakeCause::Unblocked), record.take_status());
 }
 
 // What the fiber does when it has control
@@ -253,7 +253,7 @@ fn an_unblocked_fiber_goes_on_whatever_is_pending() {
     wake(&mut record, WakeCause::Unblocked);
     record.raise(8);
     record.0.expire(timeout);
-    assert_eq!(WaitStatus::Over(WakeCause::Unblocked), record.poll_wait());
+    assert_eq!(WaitStatus::Over(WakeCause::Unblocked), record.take_status());
     assert_eq!(vec![RAISE], record.pending());
 }
 
@@ -263,24 +263,24 @@ fn what_is_pending_is_raised_once_and_before_a_timeout() {
     wake(&mut record, WakeCause::Ready);
     record.raise(8);
     record.0.expire(timeout);
-    assert_eq!(WaitStatus::Raise(RAISE), record.poll_wait());
-    assert_eq!(WaitStatus::TimedOut, record.poll_wait());
+    assert_eq!(WaitStatus::Raise(RAISE), record.take_status());
+    assert_eq!(WaitStatus::TimedOut, record.take_status());
 }
 
 #[test]
 fn a_woken_fiber_goes_on_and_a_parked_one_waits() {
     assert_eq!(
         WaitStatus::Over(WakeCause::Elapsed),
-        woken(WakeCause::Elapsed).poll_wait()
+        woken(WakeCause::Elapsed).take_status()
     );
-    assert_eq!(WaitStatus::Waiting, parked(READINESS).poll_wait());
+    assert_eq!(WaitStatus::Waiting, parked(READINESS).take_status());
 }
 
 #[test]
 fn a_running_fiber_that_gets_control_was_interrupted() {
     assert_eq!(
         WaitStatus::Over(WakeCause::Interrupted),
-        running().poll_wait()
+        running().take_status()
     );
 }
 
@@ -297,8 +297,8 @@ fn a_raise_that_is_put_back_outlives_the_wait() {
     let mut record = parked(BLOCK);
     record.put_back(RAISE);
     record.end_wait();
-    record.begin_wait(BLOCK, FiberState::Parked);
-    assert_eq!(WaitStatus::Raise(LATE), record.poll_wait());
+    record.begin_wait(BLOCK, WaitState::Parked);
+    assert_eq!(WaitStatus::Raise(LATE), record.take_status());
 }
 
 #[test]
@@ -309,9 +309,9 @@ fn an_exception_is_raised_before_a_kill_or_a_late_raise_that_was_pending() {
         record.put_back(pending);
         record.raise(16);
         assert_eq!(vec![other, own], record.pending());
-        assert_eq!(WaitStatus::Raise(other), record.poll_wait());
-        assert_eq!(WaitStatus::Raise(own), record.poll_wait());
-        assert_eq!(WaitStatus::Waiting, record.poll_wait());
+        assert_eq!(WaitStatus::Raise(other), record.take_status());
+        assert_eq!(WaitStatus::Raise(own), record.take_status());
+        assert_eq!(WaitStatus::Waiting, record.take_status());
     }
 }
 
@@ -321,9 +321,9 @@ fn an_exception_goes_with_its_wait_and_leaves_what_belongs_to_the_fiber() {
     record.put_back(RAISE);
     record.raise(16);
     record.end_wait();
-    record.begin_wait(READINESS, FiberState::Parked);
-    assert_eq!(WaitStatus::Raise(LATE), record.poll_wait());
-    assert_eq!(WaitStatus::Waiting, record.poll_wait());
+    record.begin_wait(READINESS, WaitState::Parked);
+    assert_eq!(WaitStatus::Raise(LATE), record.take_status());
+    assert_eq!(WaitStatus::Waiting, record.take_status());
 }
 
 #[test]

@@ -3,42 +3,42 @@
 use super::FiberTable;
 use crate::state::{
     fiber::{FiberRecord, Slot},
-    strand::Entry,
-    wait::Life,
+    strand::StrandEntry,
+    wait::FiberId,
 };
 
 impl FiberTable {
     /// The fiber that is in this slot now.
-    pub fn life(&self, slot: Slot) -> Life {
-        Life::new(slot, self[slot].born)
+    pub fn id(&self, slot: Slot) -> FiberId {
+        FiberId::new(slot, self[slot].born)
     }
 
     /// The record of a fiber that may have ended.
-    pub fn alive(&self, life: Life) -> Option<&FiberRecord> {
-        let record = self.get(life.index());
-        record.filter(|record| record.born == life.generation())
+    pub fn by_id(&self, id: FiberId) -> Option<&FiberRecord> {
+        let record = self.get(id.index());
+        record.filter(|record| record.born == id.generation())
     }
 
     /// The fiber on whose behalf this one runs: itself, unless another fiber has resumed it.
-    pub fn owner_or_self(&self, slot: Slot) -> Life {
+    pub fn owner_or_self(&self, slot: Slot) -> FiberId {
         let owner = self[slot].owner;
-        owner.unwrap_or_else(|| self.life(slot))
+        owner.unwrap_or_else(|| self.id(slot))
     }
 
     /// The fiber on whose behalf this one runs, if that is another one and has not ended.
     pub fn owner(&self, slot: Slot) -> Option<&FiberRecord> {
-        self.alive(self[slot].owner?)
+        self.by_id(self[slot].owner?)
     }
 
     /// Notes on whose behalf a fiber runs that the scheduler did not make, and in which a hook has begun.
-    pub fn set_owner(&mut self, slot: Slot, owner: Option<Life>) {
-        let owner = owner.filter(|owner| owner.index() != slot && self.alive(*owner).is_some());
+    pub fn set_owner(&mut self, slot: Slot, owner: Option<FiberId>) {
+        let owner = owner.filter(|owner| owner.index() != slot && self.by_id(*owner).is_some());
         self.leave_owner(slot);
         let record = &mut self[slot];
         record.owner = owner.or(record.owner);
         if let Some(owner) = self.owner_mut(slot) {
             let during = owner.wait.number;
-            owner.push_entry(Entry::Resumed {
+            owner.push_entry(StrandEntry::Resumed {
                 fiber: slot,
                 during,
             });
@@ -48,8 +48,7 @@ impl FiberTable {
     /// The fiber runs on behalf of its owner no more.
     pub(super) fn leave_owner(&mut self, slot: Slot) {
         if let Some(owner) = self.owner_mut(slot) {
-            let is_it =
-                |entry: &Entry| matches!(entry, Entry::Resumed { fiber, .. } if *fiber == slot);
+            let is_it = |entry: &StrandEntry| matches!(entry, StrandEntry::Resumed { fiber, .. } if *fiber == slot);
             if let Some(place) = owner.strand().iter().rposition(is_it) {
                 owner.remove_entry(place);
             }
@@ -58,7 +57,7 @@ impl FiberTable {
 
     fn owner_mut(&mut self, slot: Slot) -> Option<&mut FiberRecord> {
         let owner = self[slot].owner?;
-        self.alive(owner)?;
+        self.by_id(owner)?;
         Some(&mut self[owner.index()])
     }
 
@@ -66,15 +65,14 @@ impl FiberTable {
     fn resumed(&self, slot: Slot) -> impl Iterator<Item = (&FiberRecord, u32)> {
         let strand = self[slot].strand();
         strand.iter().filter_map(|entry| match entry {
-            Entry::Resumed { fiber, during } => Some((&self[*fiber], *during)),
+            StrandEntry::Resumed { fiber, during } => Some((&self[*fiber], *during)),
             _ => None,
         })
     }
 
     /// Whether a trap handler waits in the middle of the wait of a fiber that runs on behalf of this one.
-    pub(super) fn has_interrupted_on_behalf(&self, slot: Slot) -> bool {
-        self.resumed(slot)
-            .any(|(record, _)| record.is_interrupted())
+    pub(super) fn has_handler_on_behalf(&self, slot: Slot) -> bool {
+        self.resumed(slot).any(|(record, _)| record.is_in_handler())
     }
 
     /// Whether a fiber is parked that this one has resumed: control can be given to that one only.

@@ -6,8 +6,8 @@ use super::FiberTable;
 use crate::state::{
     fiber::{FiberRecord, Slot},
     object_ref::ObjectRef,
-    strand::{Entry, Timeout, TimeoutError, TimeoutProgress},
-    wait::{Life, Wait},
+    strand::{StrandEntry, Timeout, TimeoutError, TimeoutProgress},
+    wait::{FiberId, Wait},
 };
 
 impl FiberTable {
@@ -24,7 +24,7 @@ impl FiberTable {
         let wait = std::mem::replace(&mut record.wait, running);
         record.queued = false;
         let is_counted = wait.is_unblock_only();
-        record.push_entry(Entry::Wait(Box::new(wait)));
+        record.push_entry(StrandEntry::Wait(Box::new(wait)));
         self.waiting_for_unblock_only -= usize::from(is_counted);
     }
 
@@ -32,7 +32,7 @@ impl FiberTable {
     #[cold]
     pub(super) fn uncover(&mut self, slot: Slot) {
         let record = &mut self[slot];
-        let is_own = |entry: &Entry| !matches!(entry, Entry::Resumed { .. });
+        let is_own = |entry: &StrandEntry| !matches!(entry, StrandEntry::Resumed { .. });
         let Some(place) = record.strand().iter().rposition(is_own) else {
             return;
         };
@@ -40,7 +40,7 @@ impl FiberTable {
             return;
         }
         record.may_time_out = true;
-        if let Some(Entry::Wait(wait)) = record.remove_entry(place) {
+        if let Some(StrandEntry::Wait(wait)) = record.remove_entry(place) {
             record.wait = *wait;
             record.queued = false;
             self.waiting_for_unblock_only += usize::from(record.wait.is_unblock_only());
@@ -50,7 +50,7 @@ impl FiberTable {
     /// A trap handler or a finalizer runs in the middle of the fiber's code. The timeouts around that code are not raised in the
     /// handler's wait, which has begun or is about to.
     pub fn cover_code(&mut self, slot: Slot) {
-        self[slot].push_entry(Entry::Code);
+        self[slot].push_entry(StrandEntry::Code);
     }
 
     /// The waits of the fiber, the innermost first.
@@ -58,7 +58,7 @@ impl FiberTable {
         let record = &self[slot];
         let covered = record.strand().iter().rev();
         let covered = covered.filter_map(|entry| match entry {
-            Entry::Wait(wait) => Some(&**wait),
+            StrandEntry::Wait(wait) => Some(&**wait),
             _ => None,
         });
         let innermost = record.is_in_wait().then_some(&record.wait);
@@ -84,7 +84,7 @@ impl FiberTable {
             .entries_mut()
             .iter_mut()
             .find_map(|entry| match entry {
-                Entry::Wait(wait) if wait.number == number => Some(&mut **wait),
+                StrandEntry::Wait(wait) if wait.number == number => Some(&mut **wait),
                 _ => None,
             })
     }
@@ -99,7 +99,7 @@ impl FiberTable {
     /// The block of a timeout begins.
     pub fn begin_timeout(&mut self, token: Token, raise: TimeoutError, timer: Option<TimerId>) {
         self.cover(token.index());
-        self[token.index()].push_entry(Entry::Timeout(Timeout {
+        self[token.index()].push_entry(StrandEntry::Timeout(Timeout {
             number: token.generation(),
             raise,
             timer,
@@ -112,10 +112,9 @@ impl FiberTable {
     pub fn end_timeout(&mut self, token: Token) -> Option<Option<TimerId>> {
         let record = self.get_mut(token.index())?;
         let number = token.generation();
-        let is_it =
-            |entry: &Entry| matches!(entry, Entry::Timeout(timeout) if timeout.number == number);
+        let is_it = |entry: &StrandEntry| matches!(entry, StrandEntry::Timeout(timeout) if timeout.number == number);
         let place = record.strand().iter().rposition(is_it)?;
-        let Some(Entry::Timeout(timeout)) = record.remove_entry(place) else {
+        let Some(StrandEntry::Timeout(timeout)) = record.remove_entry(place) else {
             return None;
         };
         if record.may_uncover() {
@@ -137,15 +136,15 @@ impl FiberTable {
         home.may_time_out = true;
         let raising = match is_suspended {
             true => self.owner_or_self(token.index()),
-            false => self.life(token.index()),
+            false => self.id(token.index()),
         };
         let slot = raising.index();
-        self.alive(raising)?;
+        self.by_id(raising)?;
         self.expired(slot)?;
         let record = &mut self[slot];
         record.may_time_out = true;
         if record.is_suspended() {
-            self.note_unheard(raising);
+            self.note_indirect(raising);
             return None;
         }
         let number = record.wait.goes_on().then(|| record.queue())??;
@@ -158,13 +157,15 @@ impl FiberTable {
         let strand = self[slot].strand();
         let above = strand
             .iter()
-            .rposition(Entry::covers)
+            .rposition(StrandEntry::covers)
             .map_or(0, |place| place + 1);
         (above..strand.len()).find_map(|place| match &strand[place] {
-            Entry::Timeout(timeout) if timeout.progress == TimeoutProgress::Expired => {
+            StrandEntry::Timeout(timeout) if timeout.progress == TimeoutProgress::Expired => {
                 Some((slot, place))
             }
-            Entry::Resumed { fiber, .. } if self[*fiber].is_suspended() => self.expired(*fiber),
+            StrandEntry::Resumed { fiber, .. } if self[*fiber].is_suspended() => {
+                self.expired(*fiber)
+            }
             _ => None,
         })
     }
@@ -178,7 +179,7 @@ impl FiberTable {
     /// Takes the outermost expired timeout of the fiber: what it raises.
     pub fn take_expired(&mut self, slot: Slot) -> Option<TimeoutError> {
         let (home, place) = self.expired(slot)?;
-        let Entry::Timeout(timeout) = &mut self[home].entries_mut()[place] else {
+        let StrandEntry::Timeout(timeout) = &mut self[home].entries_mut()[place] else {
             return None;
         };
         timeout.progress = TimeoutProgress::Raised;
@@ -186,41 +187,41 @@ impl FiberTable {
     }
 
     /// The fiber goes on without a wait of its own, but may have resumed one that waits: [`FiberTable::next_indirect`] finds out.
-    pub(super) fn note_unheard(&mut self, fiber: Life) {
-        if !self.unheard.contains(&fiber) {
-            self.unheard.push(fiber);
+    pub(super) fn note_indirect(&mut self, fiber: FiberId) {
+        if !self.indirect.contains(&fiber) {
+            self.indirect.push(fiber);
         }
     }
 
     /// Whether there may be a fiber for [`FiberTable::next_indirect`].
-    pub fn has_unheard(&self) -> bool {
-        !self.unheard.is_empty()
+    pub fn has_indirect(&self) -> bool {
+        !self.indirect.is_empty()
     }
 
     /// The next fiber in which an expired timeout has to be raised from outside, because it has resumed another one that is parked. The
     /// VM passes the exception on to that one.
     pub fn next_indirect(&mut self) -> Option<(Slot, ObjectRef)> {
         let mut place = 0;
-        while let Some(life) = self.unheard.get(place).copied() {
-            let is_suspended = self.alive(life).is_some_and(FiberRecord::is_suspended);
-            if is_suspended && self.has_interrupted_on_behalf(life.index()) {
+        while let Some(id) = self.indirect.get(place).copied() {
+            let is_suspended = self.by_id(id).is_some_and(FiberRecord::is_suspended);
+            if is_suspended && self.has_handler_on_behalf(id.index()) {
                 place += 1; // it is raised after the handler
                 continue;
             }
-            self.unheard.swap_remove(place);
+            self.indirect.swap_remove(place);
             // If it is parked, queued or covered, the fiber raises it by itself when it gets control.
-            if is_suspended && self.expired(life.index()).is_some() {
-                return Some((life.index(), self[life.index()].fiber));
+            if is_suspended && self.expired(id.index()).is_some() {
+                return Some((id.index(), self[id.index()].fiber));
             }
         }
         None
     }
 
     /// A fiber is about to park. The one that has resumed it may have an expired timeout, which it did not raise before.
-    pub fn note_unheard_owner(&mut self, slot: Slot) {
+    pub fn note_indirect_owner(&mut self, slot: Slot) {
         let owner = self.owner(slot);
         if owner.is_some_and(|owner| owner.may_time_out && owner.is_suspended()) {
-            self.note_unheard(self.owner_or_self(slot));
+            self.note_indirect(self.owner_or_self(slot));
         }
     }
 }

@@ -37,11 +37,11 @@ fn an_unblock_ends_the_wait_for_its_blocker() {
         Unblocked::Woken,
         state.unblock(fiber(1), Some(ObjectRef::new(40)))
     );
-    assert_eq!(WaitStatus::Waiting, state.poll_wait(slot));
+    assert_eq!(WaitStatus::Waiting, state.take_wait_status(slot));
     leave(&mut state, slot);
     assert_eq!(
         WaitStatus::Over(WakeCause::Unblocked),
-        state.poll_wait(slot)
+        state.take_wait_status(slot)
     );
 
     let (mut state, slot) = nested();
@@ -51,10 +51,10 @@ fn an_unblock_ends_the_wait_for_its_blocker() {
     );
     assert_eq!(
         WaitStatus::Over(WakeCause::Unblocked),
-        state.poll_wait(slot)
+        state.take_wait_status(slot)
     );
     leave(&mut state, slot);
-    assert_eq!(WaitStatus::Waiting, state.poll_wait(slot));
+    assert_eq!(WaitStatus::Waiting, state.take_wait_status(slot));
 }
 
 /// The handler closes an IO that others use. Its wait must go on, so what was to be raised in it is put back.
@@ -71,11 +71,11 @@ fn a_raise_that_the_close_of_a_trap_handler_puts_back_is_raised_after_the_handle
     leave(&mut state, slot);
     assert_eq!(
         WaitStatus::Raise(Pending::Raise(OTHER_ERROR)),
-        state.poll_wait(slot)
+        state.take_wait_status(slot)
     );
     assert_eq!(
         WaitStatus::Raise(Pending::Late(ERROR)),
-        state.poll_wait(slot)
+        state.take_wait_status(slot)
     );
 }
 
@@ -85,12 +85,12 @@ fn an_unblock_that_names_no_blocker_ends_both_waits() {
     assert_eq!(Unblocked::Woken, state.unblock(fiber(1), Some(NIL)));
     assert_eq!(
         WaitStatus::Over(WakeCause::Unblocked),
-        state.poll_wait(slot)
+        state.take_wait_status(slot)
     );
     leave(&mut state, slot);
     assert_eq!(
         WaitStatus::Over(WakeCause::Unblocked),
-        state.poll_wait(slot)
+        state.take_wait_status(slot)
     );
 }
 
@@ -108,9 +108,9 @@ fn an_unblock_that_names_the_thread_ends_no_sleep_with_a_limit() {
             state.begin_block(slot, hook, limit, blocker);
         }
         assert_eq!(Unblocked::Woken, state.unblock(fiber(1), None));
-        assert_eq!(status[0], state.poll_wait(slot));
+        assert_eq!(status[0], state.take_wait_status(slot));
         leave(&mut state, slot);
-        assert_eq!(status[1], state.poll_wait(slot));
+        assert_eq!(status[1], state.take_wait_status(slot));
     }
 }
 
@@ -126,11 +126,11 @@ fn a_timeout_around_a_wait_that_a_trap_handler_interrupts_is_raised_after_the_ha
     block(&mut state, slot);
     state.poll_once().unwrap();
     assert_eq!(Next::Nothing, state.next_ready());
-    assert_eq!(WaitStatus::Waiting, state.poll_wait(slot));
+    assert_eq!(WaitStatus::Waiting, state.take_wait_status(slot));
     assert_eq!(None, state.next_indirect_timeout(slot));
     state.end_timeout(own);
     leave(&mut state, slot);
-    assert_eq!(WaitStatus::TimedOut, state.poll_wait(slot));
+    assert_eq!(WaitStatus::TimedOut, state.take_wait_status(slot));
     assert_eq!(Some((ERROR, NIL)), state.take_expired_timeout(slot));
 }
 
@@ -146,7 +146,7 @@ fn a_trap_handler_raises_its_own_timeout_even_if_one_around_its_wait_has_fired()
     block(&mut state, slot);
     state.poll_once().unwrap();
     assert_eq!(vec![slot], order(&mut state));
-    assert_eq!(WaitStatus::TimedOut, state.poll_wait(slot));
+    assert_eq!(WaitStatus::TimedOut, state.take_wait_status(slot));
     assert_eq!(Some((OTHER_ERROR, NIL)), state.take_expired_timeout(slot));
     state.end_timeout(own);
     leave(&mut state, slot);
@@ -165,9 +165,9 @@ fn a_timeout_of_a_suspended_enumerator_is_raised_after_the_trap_handler_of_its_o
     state.enter(fiber(1)).unwrap();
     block(&mut state, owner);
     state.poll_once().unwrap();
-    assert_eq!(WaitStatus::Waiting, state.poll_wait(owner));
+    assert_eq!(WaitStatus::Waiting, state.take_wait_status(owner));
     leave(&mut state, owner);
-    assert_eq!(WaitStatus::TimedOut, state.poll_wait(owner));
+    assert_eq!(WaitStatus::TimedOut, state.take_wait_status(owner));
     assert_eq!(Some((ERROR, NIL)), state.take_expired_timeout(owner));
 }
 

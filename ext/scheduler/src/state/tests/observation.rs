@@ -129,7 +129,7 @@ fn every_object_is_marked() {
     state.begin_timeout(first, (ERROR, NIL), Some(Duration::from_secs(1)));
     park_on(&mut state, second, 5);
     state.interrupt(second, 0, OTHER_ERROR);
-    state.push_interrupt([ObjectRef::new(24), ObjectRef::new(32)]);
+    state.push_proxy_raise([ObjectRef::new(24), ObjectRef::new(32)]);
     state.on_error(fiber(1), ObjectRef::new(40), true);
     state.on_error(fiber(1), ObjectRef::new(48), false);
     let mut marked = Vec::new();

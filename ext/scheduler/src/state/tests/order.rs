@@ -24,7 +24,7 @@ fn an_expired_sleeper_runs_before_ready_fibers() {
     assert_eq!(vec![sleeper, first, second], order(&mut state));
     assert_eq!(
         WaitStatus::Over(WakeCause::Elapsed),
-        state.poll_wait(sleeper)
+        state.take_wait_status(sleeper)
     );
 }
 
@@ -131,9 +131,9 @@ fn a_fiber_that_yields_polls_if_something_is_to_be_raised_and_in_virtual_time() 
     state.yield_now(ready);
     state.poll_once().unwrap();
     assert!(!state.yields_with_poll());
-    state.push_interrupt([NIL, ERROR]);
+    state.push_proxy_raise([NIL, ERROR]);
     assert!(state.yields_with_poll());
-    state.pop_interrupt();
+    state.pop_proxy_raise();
     assert!(!state.yields_with_poll());
     assert!(state.event_loop.freeze_clock(Duration::ZERO));
     assert!(state.yields_with_poll());

@@ -22,11 +22,14 @@ fn readiness_wakes_the_fiber_that_waits_for_it() {
     let slot = scheduled(&mut state, 1);
     let registered = park_on(&mut state, slot, 5);
     state.poll_once().unwrap();
-    assert_eq!(WaitStatus::Waiting, state.poll_wait(slot));
+    assert_eq!(WaitStatus::Waiting, state.take_wait_status(slot));
     script.report(5, Ready::READABLE);
     state.poll_once().unwrap();
     assert_eq!(Next::Fiber(slot, fiber(1)), state.next_ready());
-    assert_eq!(WaitStatus::Over(WakeCause::Ready), state.poll_wait(slot));
+    assert_eq!(
+        WaitStatus::Over(WakeCause::Ready),
+        state.take_wait_status(slot)
+    );
     end_wait(&mut state, slot);
     assert_eq!(Ready::READABLE, state.end_readiness(registered));
 }
@@ -42,7 +45,7 @@ fn a_stale_token_wakes_no_later_wait() {
     block(&mut state, slot);
     state.poll_once().unwrap();
     assert_eq!(Next::Nothing, state.next_ready());
-    assert_eq!(WaitStatus::Waiting, state.poll_wait(slot));
+    assert_eq!(WaitStatus::Waiting, state.take_wait_status(slot));
     state.end_readiness(registered);
 }
 
@@ -105,7 +108,7 @@ fn an_exception_reaches_a_fiber_that_waits_for_readiness_only() {
     assert!(!state.interrupt(sleeper, 0, ERROR));
     assert_eq!(
         WaitStatus::Raise(Pending::Raise(ERROR)),
-        state.poll_wait(reader)
+        state.take_wait_status(reader)
     );
     end_wait(&mut state, reader);
     assert!(!state.interrupt(reader, 0, ERROR));
@@ -121,7 +124,10 @@ fn a_woken_fiber_that_is_killed_unwinds_when_its_turn_comes() {
     state.poll_once().unwrap();
     assert_eq!(None, state.kill(slot));
     assert_eq!(vec![slot], order(&mut state));
-    assert_eq!(WaitStatus::Raise(Pending::Kill), state.poll_wait(slot));
+    assert_eq!(
+        WaitStatus::Raise(Pending::Kill),
+        state.take_wait_status(slot)
+    );
     assert!(!state.fibers[slot].mark_killed());
     assert!(state.fibers[slot].mark_killed());
 }
@@ -134,7 +140,10 @@ fn a_parked_fiber_that_is_killed_is_woken_and_a_running_one_left_to_the_vm() {
     block(&mut state, slot);
     assert_eq!(None, state.kill(slot));
     assert_eq!(vec![slot], order(&mut state));
-    assert_eq!(WaitStatus::Raise(Pending::Kill), state.poll_wait(slot));
+    assert_eq!(
+        WaitStatus::Raise(Pending::Kill),
+        state.take_wait_status(slot)
+    );
 }
 
 #[test]
@@ -198,13 +207,13 @@ fn of_several_expired_timeouts_the_outermost_wins() {
     block(&mut state, slot);
     state.poll_once().unwrap();
     assert_eq!(vec![slot], order(&mut state));
-    assert_eq!(WaitStatus::TimedOut, state.poll_wait(slot));
+    assert_eq!(WaitStatus::TimedOut, state.take_wait_status(slot));
     assert_eq!(Some((ERROR, NIL)), state.take_expired_timeout(slot));
     end_wait(&mut state, slot);
     state.end_timeout(inner);
     state.end_timeout(outer);
     block(&mut state, slot);
-    assert_eq!(WaitStatus::Waiting, state.poll_wait(slot));
+    assert_eq!(WaitStatus::Waiting, state.take_wait_status(slot));
 }
 
 #[test]
@@ -216,7 +225,7 @@ fn a_timeout_whose_block_has_ended_raises_nothing() {
     block(&mut state, slot);
     state.poll_once().unwrap();
     assert_eq!(Next::Nothing, state.next_ready());
-    assert_eq!(WaitStatus::Waiting, state.poll_wait(slot));
+    assert_eq!(WaitStatus::Waiting, state.take_wait_status(slot));
 }
 
 #[test]
@@ -230,13 +239,13 @@ fn an_interruption_without_a_limit_is_fired_by_hand_and_not_after_its_block() {
     assert_eq!(Next::Nothing, state.next_ready());
     state.expire_timeout(interruption);
     assert_eq!(vec![slot], order(&mut state));
-    assert_eq!(WaitStatus::TimedOut, state.poll_wait(slot));
+    assert_eq!(WaitStatus::TimedOut, state.take_wait_status(slot));
     assert_eq!(Some((ERROR, NIL)), state.take_expired_timeout(slot));
     end_wait(&mut state, slot);
     state.end_timeout(interruption);
     block(&mut state, slot);
     state.expire_timeout(interruption);
-    assert_eq!(WaitStatus::Waiting, state.poll_wait(slot));
+    assert_eq!(WaitStatus::Waiting, state.take_wait_status(slot));
 }
 
 #[test]

@@ -25,7 +25,7 @@ fn fiber() -> (FiberTable, Slot) {
 fn with_enumerator() -> (FiberTable, Slot, Slot) {
     let (mut fibers, owner) = fiber();
     let enumerator = fibers.insert(ObjectRef::new(0x2000), false);
-    fibers.set_owner(enumerator, Some(fibers.life(owner)));
+    fibers.set_owner(enumerator, Some(fibers.id(owner)));
     (fibers, owner, enumerator)
 }
 
@@ -49,7 +49,7 @@ fn wake(fibers: &mut FiberTable, token: Token, cause: WakeCause) -> bool {
 }
 
 fn raised(fibers: &mut FiberTable, slot: Slot) -> Option<ObjectRef> {
-    let status = fibers.poll_wait(slot);
+    let status = fibers.take_status(slot);
     (status == WaitStatus::TimedOut)
         .then(|| fibers.take_expired(slot))?
         .map(|raise| raise.0)
@@ -63,7 +63,7 @@ fn a_covered_wait_goes_on_when_the_one_in_it_has_ended() {
     assert_eq!(Some(inner), fibers.parked(slot));
     fibers.end_wait(inner);
     assert_eq!(Some(outer), fibers.parked(slot));
-    assert_eq!(WaitStatus::Waiting, fibers.poll_wait(slot));
+    assert_eq!(WaitStatus::Waiting, fibers.take_status(slot));
     assert!(fibers.wake(outer, WakeCause::Elapsed));
 }
 
@@ -99,10 +99,10 @@ fn what_ends_a_covered_wait_is_noted() {
     assert!(!fibers.wake(outer, WakeCause::Ready));
     assert!(wake(&mut fibers, outer, WakeCause::Ready));
     assert!(!wake(&mut fibers, outer, WakeCause::Elapsed));
-    assert_eq!(WaitStatus::Waiting, fibers.poll_wait(slot));
+    assert_eq!(WaitStatus::Waiting, fibers.take_status(slot));
     fibers.end_wait(inner);
     assert!(fibers.may_run(slot));
-    assert_eq!(WaitStatus::Over(WakeCause::Ready), fibers.poll_wait(slot));
+    assert_eq!(WaitStatus::Over(WakeCause::Ready), fibers.take_status(slot));
 }
 
 #[test]
@@ -139,9 +139,9 @@ fn a_kill_or_late_raise_in_the_middle_of_a_wait_is_not_lost_with_it() {
         fibers.wait_mut(outer).unwrap().exception = Some(OUTER);
         fibers.end_wait(inner);
         let own = WaitStatus::Raise(Pending::Raise(OUTER));
-        assert_eq!(own, fibers.poll_wait(slot));
-        assert_eq!(WaitStatus::Raise(raised), fibers.poll_wait(slot));
-        assert_eq!(WaitStatus::Waiting, fibers.poll_wait(slot));
+        assert_eq!(own, fibers.take_status(slot));
+        assert_eq!(WaitStatus::Raise(raised), fibers.take_status(slot));
+        assert_eq!(WaitStatus::Waiting, fibers.take_status(slot));
     }
 }
 
@@ -152,7 +152,7 @@ fn a_kill_from_before_the_handler_is_raised_in_it() {
     fibers[slot].put_back(Pending::Kill);
     fibers.begin_wait(slot, BLOCK);
     let kill = WaitStatus::Raise(Pending::Kill);
-    assert_eq!(kill, fibers.poll_wait(slot));
+    assert_eq!(kill, fibers.take_status(slot));
 }
 
 // Code
@@ -164,12 +164,12 @@ fn a_timeout_around_code_is_raised_after_the_handler_that_has_interrupted_it() {
     let handlers = fibers.begin_wait(slot, BLOCK);
     assert_eq!(Some(handlers), fibers.expire(timeout));
     fibers.cover_code(slot);
-    assert_eq!(WaitStatus::Waiting, fibers.poll_wait(slot));
+    assert_eq!(WaitStatus::Waiting, fibers.take_status(slot));
     fibers.end_wait(handlers);
     assert!(!fibers[slot].is_in_wait());
     fibers.begin_wait(slot, READINESS);
     assert_eq!(Some(OUTER), raised(&mut fibers, slot));
-    assert_eq!(WaitStatus::Waiting, fibers.poll_wait(slot));
+    assert_eq!(WaitStatus::Waiting, fibers.take_status(slot));
 }
 
 #[test]
@@ -183,9 +183,9 @@ fn code_is_covered_until_the_timeout_of_the_handler_has_ended() {
     assert_eq!(Some(wait), fibers.expire(own));
     assert_eq!(Some(INNER), raised(&mut fibers, slot));
     fibers.end_wait(wait);
-    assert!(fibers[slot].is_interrupted());
+    assert!(fibers[slot].is_in_handler());
     fibers.end_timeout(own);
-    assert!(!fibers[slot].is_interrupted());
+    assert!(!fibers[slot].is_in_handler());
     fibers.begin_wait(slot, READINESS);
     assert_eq!(Some(OUTER), raised(&mut fibers, slot));
 }
@@ -199,10 +199,10 @@ fn an_expired_timeout_ends_the_wait_of_its_fiber_once() {
     let wait = fibers.begin_wait(slot, READINESS);
     assert_eq!(Some(wait), fibers.expire(timeout));
     assert_eq!(None, fibers.expire(timeout));
-    assert!(!fibers.has_unheard());
+    assert!(!fibers.has_indirect());
     assert_eq!(Some(OUTER), raised(&mut fibers, slot));
     assert_eq!(None, fibers.expire(timeout));
-    assert_eq!(WaitStatus::Waiting, fibers.poll_wait(slot));
+    assert_eq!(WaitStatus::Waiting, fibers.take_status(slot));
 }
 
 #[test]
@@ -225,7 +225,7 @@ fn a_block_that_ends_first_has_won() {
     fibers.begin_wait(slot, READINESS);
     fibers.expire(timeout);
     fibers.end_timeout(timeout);
-    assert_eq!(WaitStatus::Waiting, fibers.poll_wait(slot));
+    assert_eq!(WaitStatus::Waiting, fibers.take_status(slot));
     assert_eq!(None, fibers.take_expired(slot));
 }
 
@@ -239,7 +239,7 @@ fn an_old_token_expires_no_later_timeout() {
     assert_eq!(None, fibers.expire(old));
     assert_eq!(None, fibers.end_timeout(old));
     assert_eq!(Some(wait), fibers.parked(slot));
-    assert_eq!(WaitStatus::Waiting, fibers.poll_wait(slot));
+    assert_eq!(WaitStatus::Waiting, fibers.take_status(slot));
 }
 
 #[test]
@@ -250,9 +250,9 @@ fn a_close_outlasts_timeouts_until_it_is_over() {
     fibers.expire(timeout);
     fibers.take_queued(close);
     assert!(fibers.may_run(slot));
-    fibers.wait_mut(close).unwrap().outlasts_timeouts = true;
+    fibers.wait_mut(close).unwrap().ignores_timeouts = true;
     assert!(!fibers.may_run(slot));
-    assert_eq!(WaitStatus::Waiting, fibers.poll_wait(slot));
+    assert_eq!(WaitStatus::Waiting, fibers.take_status(slot));
     fibers.end_wait(close);
     fibers.begin_wait(slot, BLOCK);
     assert_eq!(Some(OUTER), raised(&mut fibers, slot));
@@ -266,7 +266,7 @@ fn the_owner_of_a_suspended_enumerator_raises_its_timeout() {
     let timeout = begin_timeout(&mut fibers, enumerator, OUTER);
     let wait = fibers.begin_wait(owner, BLOCK);
     assert_eq!(Some(wait), fibers.expire(timeout));
-    assert!(!fibers.has_unheard());
+    assert!(!fibers.has_indirect());
     assert_eq!(Some(OUTER), raised(&mut fibers, owner));
 }
 
@@ -277,7 +277,7 @@ fn the_timeout_of_a_suspended_enumerator_is_raised_in_the_wait_around_which_the_
     fibers.begin_wait(owner, BLOCK);
     let handlers = fibers.begin_wait(owner, BLOCK);
     assert_eq!(None, fibers.expire(timeout));
-    assert_eq!(WaitStatus::Waiting, fibers.poll_wait(owner));
+    assert_eq!(WaitStatus::Waiting, fibers.take_status(owner));
     fibers.end_wait(handlers);
     assert_eq!(Some(OUTER), raised(&mut fibers, owner));
 }
@@ -301,7 +301,7 @@ fn the_timeout_of_an_enumerator_whose_owner_has_ended_is_raised_nowhere_else() {
     fibers.begin_wait(owner, BLOCK);
     assert_eq!(None, fibers.expire(timeout));
     assert_eq!(None, fibers.next_indirect());
-    assert_eq!(WaitStatus::Waiting, fibers.poll_wait(owner));
+    assert_eq!(WaitStatus::Waiting, fibers.take_status(owner));
 }
 
 #[test]
@@ -309,13 +309,13 @@ fn an_enumerator_that_another_fiber_resumes_runs_on_behalf_of_that_one() {
     let (mut fibers, first, enumerator) = with_enumerator();
     let timeout = begin_timeout(&mut fibers, enumerator, OUTER);
     let second = fibers.insert(ObjectRef::new(0x3000), true);
-    fibers.set_owner(enumerator, Some(fibers.life(second)));
+    fibers.set_owner(enumerator, Some(fibers.id(second)));
     fibers.begin_wait(first, BLOCK);
     let wait = fibers.begin_wait(second, BLOCK);
     assert_eq!(Some(wait), fibers.expire(timeout));
-    assert_eq!(WaitStatus::Waiting, fibers.poll_wait(first));
+    assert_eq!(WaitStatus::Waiting, fibers.take_status(first));
     fibers.remove(enumerator);
-    assert_eq!(WaitStatus::Waiting, fibers.poll_wait(second));
+    assert_eq!(WaitStatus::Waiting, fibers.take_status(second));
 }
 
 #[test]
@@ -339,7 +339,7 @@ fn a_fiber_that_has_not_raised_its_timeout_is_raised_in_when_the_enumerator_park
     fibers.end_wait(wait);
     assert_eq!(None, fibers.next_indirect());
     fibers.begin_wait(enumerator, BLOCK);
-    fibers.note_unheard_owner(enumerator);
+    fibers.note_indirect_owner(enumerator);
     let found = Some((owner, ObjectRef::new(0x1000)));
     assert_eq!(found, fibers.next_indirect());
 }

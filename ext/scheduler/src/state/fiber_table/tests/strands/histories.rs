@@ -147,7 +147,7 @@ impl History {
             _ => None,
         });
         let mut waits = self.fibers.waits(self.slot);
-        let meant = waits.find(|(_, wait)| wait.is_interrupted_for(5));
+        let meant = waits.find(|(_, wait)| wait.ends_by_exception_for(5));
         assert_eq!(found, meant.map(|(token, _)| token));
         drop(waits);
         if let Some(token) = found {
@@ -214,7 +214,7 @@ impl History {
         };
         assert_eq!(
             expected,
-            self.fibers.poll_wait(self.slot),
+            self.fibers.take_status(self.slot),
             "{:?}",
             self.levels
         );
