@@ -17,7 +17,7 @@ impl Scheduler {
     pub fn switch(&self, from: Slot, to: Slot, fiber: ObjectRef) -> Result<(), Error> {
         self.state_mut().before_switch(to);
         let result = transfer(fiber, &[]);
-        self.on_resumed(from);
+        self.state_mut().on_resumed(from);
         self.filter_repeated_kill(from, result)
     }
 

@@ -164,6 +164,7 @@ impl State {
 
     /// Control is back in `slot`. If it came from a fiber that neither ended nor parked (it used Fiber#raise, Fiber#kill or
     /// Fiber#transfer itself), that fiber is suspended without a wake-up to come, so it is queued.
+    #[inline(always)]
     pub fn on_resumed(&mut self, slot: Slot) {
         let left = self.control.resume(slot);
         self.fibers.expect(slot);

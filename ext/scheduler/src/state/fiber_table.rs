@@ -197,6 +197,7 @@ impl FiberTable {
     }
 
     /// A wait for an `unblock` begins. `None` if one has come already.
+    #[inline(always)]
     pub fn begin_block(&mut self, slot: Slot, purpose: Purpose) -> Option<Token> {
         let has_permit = self[slot].take_permit();
         (!has_permit).then(|| self.begin_wait(slot, purpose))
@@ -283,6 +284,7 @@ impl FiberTable {
 
     /// Takes an entry of the ready queue; `None` if it no longer stands, or if the fiber cannot get control, because it waits for
     /// another one: see `state/strand.rs`.
+    #[inline(always)]
     pub fn take_queued(&mut self, token: Token) -> Option<ObjectRef> {
         let record = self.get_mut(token.index())?;
         if !record.dequeue(token.generation()) {

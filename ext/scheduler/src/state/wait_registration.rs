@@ -205,6 +205,7 @@ impl State {
 
     /// Begins a wait for an `unblock`: `kernel_sleep` if it `sleeps`, else `block`. Without a limit nothing else ends it. `None` if an
     /// `unblock` has come already.
+    #[inline(always)]
     pub fn begin_block(
         &mut self,
         slot: Slot,
