@@ -1,6 +1,6 @@
 //! A fiber's start and end; waiting for the end of all of them.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use magnus::{Error, Ruby, Value, prelude::*, typed_data::Obj};
 use reactor_scheduler::state::{fiber::Slot, object_ref::ObjectRef};
@@ -15,7 +15,7 @@ use crate::{
     },
 };
 
-/// A fiber that goes on starting others when the last poll is longer ago than this yields.
+/// A fiber that spawns for longer than this without a wait of its own yields.
 const SPAWN_SLICE: Duration = Duration::from_millis(2);
 
 impl HookScope<'_> {
@@ -28,6 +28,10 @@ impl HookScope<'_> {
         let started = scheduler.state_mut().add_fiber(fiber);
         write_barrier(self.object, fiber);
         let start = scheduler.state_mut().begin_start(starter, started);
+        let streak = start.is_nested.then(|| {
+            let since = scheduler.state_mut().take_spawn_streak(starter);
+            (since.is_some(), since.unwrap_or_else(Instant::now))
+        });
         let result = start_fiber(self.object.as_value(), fiber, arguments);
         scheduler.forget_unborn(fiber, &result);
         scheduler.on_resumed(starter);
@@ -41,24 +45,24 @@ impl HookScope<'_> {
             .and_then(|()| scheduler.raise_pending_in_queued(starter));
         scheduler.state_mut().end_start(start);
         result?;
-        match start.is_nested && start.is_repeated {
-            true => self.yield_if_spawning(),
-            false => Ok(()),
-        }
+        streak.map_or(Ok(()), |(goes_on, since)| {
+            self.yield_if_spawning(goes_on, since)
+        })
     }
 
-    /// `Fiber.schedule` returns when the new fiber first parks, and no other fiber has run meanwhile. A fiber that has started several
-    /// yields if the last poll is longer ago than [`SPAWN_SLICE`]. Not in virtual time, where the order must not depend on the machine.
-    fn yield_if_spawning(&self) -> Result<(), Error> {
-        let is_due = {
-            let event_loop = &self.scheduler.state().event_loop;
-            let last_poll = event_loop.clock().filter(|_| !event_loop.is_virtual());
-            last_poll.is_some_and(|last_poll| last_poll.elapsed() >= SPAWN_SLICE)
-        };
-        match is_due {
-            true => self.scheduler.yield_low_priority(self.slot),
-            false => Ok(()),
+    /// `Fiber.schedule` returns when the new fiber first parks, and no other fiber has run meanwhile. A fiber that spawns
+    /// for longer than [`SPAWN_SLICE`] yields. Not in virtual time, where the order must not depend on the machine.
+    fn yield_if_spawning(&self, goes_on: bool, since: Instant) -> Result<(), Error> {
+        if goes_on
+            && since.elapsed() >= SPAWN_SLICE
+            && !self.scheduler.state().event_loop.is_virtual()
+        {
+            return self.scheduler.yield_low_priority(self.slot);
         }
+        self.scheduler
+            .state_mut()
+            .set_spawn_streak(self.slot, since);
+        Ok(())
     }
 
     /// FiberError in a fiber of the scheduler's: it would wait for its own end.

@@ -1,6 +1,6 @@
 //! Which fiber has control, and what concerns the scheduler as a whole: its root fiber, its errors, what is raised from outside.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, time::Instant};
 
 use reactor::Token;
 
@@ -35,8 +35,8 @@ pub struct Control {
     cancelled: usize,
     /// The first error that ended a fiber while other fibers went on. The root fiber raises it when all have ended.
     pub first_error: Option<ObjectRef>,
-    /// The fiber that last started another one, as it was after that: a wait gives it another token.
-    pub last_spawner: Option<Token>,
+    /// The wait after which a fiber last started another, and since when it has done nothing else.
+    spawn_streak: Option<(Token, Instant)>,
     pub proxy_raises: VecDeque<ProxyRaise>,
 }
 
@@ -86,6 +86,16 @@ impl Control {
         std::mem::take(&mut self.has_interrupts_for_root).then_some(Pending::Interrupts)
     }
 
+    /// Since when the fiber has only started other fibers, without a wait. `None`: this is its first.
+    pub fn take_spawn_streak(&mut self, token: Token) -> Option<Instant> {
+        let streak = self.spawn_streak.take().filter(|(last, _)| *last == token);
+        streak.map(|(_, since)| since)
+    }
+
+    pub fn set_spawn_streak(&mut self, token: Token, since: Instant) {
+        self.spawn_streak = Some((token, since));
+    }
+
     pub(super) fn for_each_object(&self, visit: &mut impl FnMut(ObjectRef)) {
         let errors = [self.fatal_error, self.first_error].into_iter().flatten();
         let raises = self.proxy_raises.iter().flatten().copied();
@@ -95,6 +105,10 @@ impl Control {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
+    use reactor::Token;
+
     use super::{Control, ObjectRef, Pending};
 
     const ERROR: ObjectRef = ObjectRef::new(8);
@@ -158,5 +172,15 @@ mod tests {
             Some(Pending::Raise(ERROR)),
             control.take_pending_for_root(2, false)
         );
+    }
+
+    #[test]
+    fn a_wait_ends_a_spawn_streak() {
+        let (mut control, since) = (Control::default(), Instant::now());
+        control.set_spawn_streak(Token::new(1, 1), since);
+        assert_eq!(Some(since), control.take_spawn_streak(Token::new(1, 1)));
+        control.set_spawn_streak(Token::new(1, 1), since);
+        assert_eq!(None, control.take_spawn_streak(Token::new(1, 2)));
+        assert_eq!(None, control.take_spawn_streak(Token::new(1, 1)));
     }
 }

@@ -1,5 +1,7 @@
 //! A fiber that enters hooks, starts, parks and ends.
 
+use std::time::Instant;
+
 use reactor::Token;
 
 use crate::state::{State, fiber::Slot, object_ref::ObjectRef, trace::TraceEvent};
@@ -18,8 +20,6 @@ pub struct Start {
     outer_root: Option<Slot>,
     /// The starter was made by `Fiber.schedule` itself.
     pub is_nested: bool,
-    /// The starter has started another one before, without a wait in between.
-    pub is_repeated: bool,
 }
 
 impl State {
@@ -214,7 +214,6 @@ impl State {
             turn,
             outer_root,
             is_nested,
-            is_repeated: self.control.last_spawner == Some(turn),
         }
     }
 
@@ -222,7 +221,17 @@ impl State {
     pub fn end_start(&mut self, start: Start) {
         self.control.root = start.outer_root;
         self.fibers.end_wait(start.turn);
-        self.control.last_spawner = Some(self.fibers.wait_token(start.turn.index()));
+    }
+
+    /// Since when the fiber has only started other fibers, without a wait. `None`: this is its first.
+    pub fn take_spawn_streak(&mut self, slot: Slot) -> Option<Instant> {
+        let token = self.fibers.wait_token(slot);
+        self.control.take_spawn_streak(token)
+    }
+
+    pub fn set_spawn_streak(&mut self, slot: Slot, since: Instant) {
+        let token = self.fibers.wait_token(slot);
+        self.control.set_spawn_streak(token, since);
     }
 
     /// The fiber has ended.

@@ -29,23 +29,6 @@ fn an_expired_sleeper_runs_before_ready_fibers() {
 }
 
 #[test]
-fn a_fiber_starts_others_repeatedly_until_it_waits() {
-    let (mut state, _script) = open();
-    let starter = scheduled(&mut state, 1);
-    for (number, is_repeated) in [(2, false), (3, true), (4, true), (5, false)] {
-        let started = scheduled(&mut state, number);
-        let start = state.begin_start(starter, started);
-        assert!(start.is_nested);
-        assert_eq!(is_repeated, start.is_repeated);
-        state.end_start(start);
-        if number == 4 {
-            state.yield_now(starter);
-            end_wait(&mut state, starter);
-        }
-    }
-}
-
-#[test]
 fn a_fiber_of_low_priority_is_not_starved() {
     let (mut state, _script) = open();
     let (low, busy) = (scheduled(&mut state, 1), scheduled(&mut state, 2));
