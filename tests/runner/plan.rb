@@ -21,7 +21,7 @@ module Runner
     STRESS_WITHOUT = "--disable=gems,did_you_mean,error_highlight,syntax_suggest"
     # Programs of bin/fuzz before a commit; with --all, and the seconds of all Rubies together after which no other one begins.
     FUZZ_PROGRAMS = 40
-    FUZZ_PROGRAMS_OF_ALL = 180
+    FUZZ_PROGRAMS_OF_ALL = 120
     FUZZ_SECONDS = 120
     # Calls of bin/wild on the first backend, with --all.
     WILD_CALLS = 2000
