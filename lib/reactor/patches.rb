@@ -1,15 +1,9 @@
 # frozen_string_literal: true
 
-require_relative "patches/installer"
 require_relative "patches/io_close"
-require_relative "patches/io_half_close"
-require_relative "patches/io_reopen"
 require_relative "patches/file"
 require_relative "patches/copy_stream"
-require_relative "patches/name_resolution/addrinfo"
-require_relative "patches/name_resolution/socket"
-require_relative "patches/name_resolution/tcp"
-require_relative "patches/name_resolution/udp"
+require_relative "patches/name_resolution"
 require_relative "patches/forked_child"
 require_relative "patches/timeout"
 require_relative "patches/virtual_time"
@@ -24,7 +18,7 @@ module Reactor
   module Patches
     # A moment at which patches are installed. A Module, because the mark that it has come is a constant of it.
     class Moment < Module
-      # Called once, by the {Installer}.
+      # Called once, by {Patches.install}.
       def install = TABLE.each { |patch| patch.install if patch.moment.equal?(self) && patch.for_this_ruby? }
     end
 
@@ -83,10 +77,35 @@ module Reactor
       end
     )
 
-    # Installs the patches of these moments, unless they are.
-    #
-    # @param moments [Array<Moment>]
-    # @return [void]
-    def self.install(*moments) = Installer.install(*moments)
+    class << self
+      # Installs each set of patches once in the life of a process, also if several Ractors make their first scheduler at the
+      # same moment. Module#prepend is not safe there: if two Ractors prepend to one class at once, a module may be lost, or
+      # Ruby crashes. So one Ractor installs, and every other Ractor waits until it has.
+      #
+      # @param sets [Array<Module>] each responds to install, which may be called twice
+      # @return [void]
+      def install(*sets)
+        return if sets.all? { |set| installed?(set) }
+
+        # In a blocking fiber, because the wait for another Ractor must not run this Ractor's fibers. Interrupts are
+        # deferred, because a set that is installed half-way would stay so.
+        Thread.handle_interrupt(Object => :never) do
+          Fiber.blocking { Internal.exclusively { sets.each { |set| install_once(set) } } }
+        end
+      end
+
+      private
+
+      # The mark is a constant, because other Ractors can read nothing else of a module.
+      def installed?(set) = set.const_defined?(:INSTALLED, false)
+
+      def install_once(set)
+        return if installed?(set)
+
+        set.install
+        set.const_set(:INSTALLED, true)
+        set.private_constant(:INSTALLED)
+      end
+    end
   end
 end

@@ -21,12 +21,6 @@ module Reactor
         scheduler if scheduler.is_a?(Member) && !scheduler.forked_child?
       end
 
-      # @return [Boolean] whether the current fiber runs in a forked child of the process that made its scheduler
-      def forked_child?
-        scheduler = Fiber.current_scheduler
-        scheduler.is_a?(Member) && scheduler.forked_child?
-      end
-
       # Takes the parent's scheduler from the thread of a forked child. The scheduler's own `close` does nothing there.
       def leave_parents
         scheduler = Fiber.scheduler

@@ -188,7 +188,7 @@ class TestLife < ReactorTest
           at = Ractor.receive
           nil while Process.clock_gettime(Process::CLOCK_MONOTONIC) < at
           Array.new(COUNT) do |number|
-            Reactor.const_get(:Patches)::Installer.install(Object.const_get("Set\#{number}"))
+            Reactor.const_get(:Patches).install(Object.const_get("Set\#{number}"))
             Object.const_get("Place\#{number}").new.depth
           end.tally
         end

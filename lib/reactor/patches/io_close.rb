@@ -63,5 +63,51 @@ module Reactor
       end
       private_class_method :await_unused
     end
+
+    # Prepended to IO and BasicSocket. IO#close_read and #close_write do not call IO#close where they close a descriptor: one end
+    # of a pipe, one of the two pipes of IO.popen, a socket of which the other direction was closed before. So they tell the
+    # schedulers themselves.
+    #
+    # @api private
+    module IOHalfClose
+      # @return [nil]
+      def close_read = IOHalfClose.announced(self, true) { super }
+
+      # @return [nil]
+      def close_write = IOHalfClose.announced(self, false) { super }
+
+      # @param io [IO]
+      # @param reading [Boolean] whether it is the half for reading
+      # @yield closes it
+      # @api private
+      def self.announced(io, reading)
+        number = io.fileno unless io.closed?
+        if number && IOClose.notify_schedulers(io) { |scheduler| scheduler.prepare_half_close(io, reading) }
+          IOClose.yield_to_interrupted
+        end
+        yield
+      ensure
+        # After close_read an IO of two pipes has the descriptor of its writer.
+        is_other = number && (io.closed? || io.fileno != number)
+        Schedulers.each { |scheduler| scheduler.replaced(io, true) } if is_other
+      end
+    end
+
+    # Prepended to IO. IO#reopen gives a descriptor number another file, of which the kernel tells those that poll the number
+    # nothing. So the schedulers of the Ractor are told. As in threads, a fiber that waits for an IO that is reopened with
+    # another IO gets IOError ("stream closed in another thread"). A wait goes on with the new file if the IO is
+    # reopened with a path. A wait in IO.select always does.
+    #
+    # @api private
+    module IOReopen
+      # @return [IO] self
+      def reopen(file, *rest, **options)
+        file = IO.try_convert(file) || file if rest.empty? && options.empty?
+        return super if equal?(file)
+
+        IOClose.notify_schedulers(self) { |scheduler| scheduler.prepare_reopen(self) }
+        super.tap { Schedulers.each { |scheduler| scheduler.replaced(self, IO === file) } }
+      end
+    end
   end
 end

@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require_relative "../connect/happy_eyeballs"
 require_relative "../socket_arguments"
 require_relative "../schedulers"
 require_relative "virtual_time"
@@ -59,6 +60,131 @@ module Reactor
           names.any? do |name|
             file, = owner.instance_method(name).source_location if owner.method_defined?(name) || owner.private_method_defined?(name)
             file && !file.start_with?("<internal:") && File.basename(file) != "socket.rb"
+          end
+        end
+      end
+
+      # Prepended to Addrinfo's singleton class.
+      module AddrinfoLookup
+        # @return [Boolean] whether the program has replaced Addrinfo.getaddrinfo, which Ruby's own Socket.tcp calls
+        def self.replaced?
+          method = Addrinfo.method(:getaddrinfo)
+          method = method.super_method if method.owner.equal?(self)
+          !method.source_location.nil?
+        end
+
+        def getaddrinfo(*arguments, **options) = AddrinfoLookup.replaced? ? super : NameResolution.resolve(*arguments.first(2)) { super }
+
+        def tcp(host, port) = NameResolution.resolve(host, port) { super }
+
+        def udp(host, port) = NameResolution.resolve(host, port) { super }
+
+        def ip(host) = NameResolution.resolve(host) { super }
+      end
+
+      # Prepended to Addrinfo.
+      module AddrinfoReverse
+        def getnameinfo(flags = 0) = NameResolution.on_thread(NameResolution.name?(flags)) { super }
+      end
+
+      # Prepended to Socket's singleton class.
+      module SocketLookup
+        def getaddrinfo(*arguments)
+          host, service, *, reverse = arguments.values_at(0..6)
+          reverse = !BasicSocket.do_not_reverse_lookup if reverse.nil?
+          return NameResolution.on_thread { super } if reverse && :numeric != reverse
+
+          NameResolution.resolve(host, service) { super }
+        end
+
+        def sockaddr_in(port, host) = NameResolution.resolve(host, port) { super }
+
+        def pack_sockaddr_in(port, host) = NameResolution.resolve(host, port) { super }
+
+        def getnameinfo(address, flags = 0) = NameResolution.on_thread(NameResolution.name?(flags)) { super }
+
+        def gethostbyname(host) = NameResolution.on_thread { super }
+
+        def tcp(host, port, local_host = nil, local_port = nil, **options, &block)
+          parallel = options.fetch(:fast_fallback) { HappyEyeballs.ruby_default? }
+          own = parallel && (Fiber.current_scheduler.nil? || !AddrinfoLookup.replaced?)
+          connection = HappyEyeballs.for(host, port, local_host, local_port, options, parallel) if own
+          return super unless connection
+
+          socket = connection.run
+          return socket unless block
+
+          begin
+            yield socket
+          ensure
+            socket.close
+          end
+        end
+      end
+
+      # Prepended to IPSocket's singleton class.
+      module IPSocketLookup
+        def getaddress(host) = NameResolution.resolve(host) { super }
+      end
+
+      # Prepended to IPSocket: its methods may be asked for names.
+      module IPSocketReverse
+        def addr(reverse = nil) = NameResolution.on_thread(reverse.nil? ? !do_not_reverse_lookup : reverse && :numeric != reverse) { super }
+
+        def peeraddr(reverse = nil) = NameResolution.on_thread(reverse.nil? ? !do_not_reverse_lookup : reverse && :numeric != reverse) { super }
+      end
+
+      # Prepended to TCPSocket's singleton class.
+      module TCPSocketLookup
+        def gethostbyname(host) = NameResolution.on_thread { super }
+      end
+
+      # Prepended to TCPSocket. The socket is of the class that was asked for, subclasses included: `initialize` does all the
+      # work, so a subclass may override it and call super, and `open` takes a block.
+      module TCPSocketConnect
+        def initialize(host, service, local_host = nil, local_service = nil, **options)
+          return super if (NameResolution.nothing_to_resolve?(host, service) && SocketArguments.port?(local_service)) || !HappyEyeballs.options?(options)
+
+          parallel = options[:fast_fallback]
+          parallel = HappyEyeballs.ruby_default? if parallel.nil?
+          connection = HappyEyeballs::ForTCPSocket.for(host, service, local_host, local_service, options, parallel)
+          return TCPSocketConnect.assign(self, connection.run) if connection
+
+          scheduler = Schedulers.current
+          options = { **options, fast_fallback: false } if scheduler && !scheduler.resolves? && parallel
+          NameResolution.on_thread { super(host, service, local_host, local_service, **options) }
+        end
+
+        # Makes this object what Ruby would have made of it: the socket of that descriptor.
+        def self.assign(tcp_socket, connected)
+          IO.instance_method(:initialize).bind_call(tcp_socket, connected.fileno, "r+b")
+          connected.autoclose = false
+          tcp_socket.sync = true
+          tcp_socket.do_not_reverse_lookup = BasicSocket.do_not_reverse_lookup
+        end
+      end
+
+      # Prepended to TCPServer.
+      module TCPServerBind
+        def initialize(*arguments) = arguments.size == 2 ? NameResolution.resolve(*arguments) { super } : super
+      end
+
+      # Prepended to UDPSocket.
+      module UDPSocketAddress
+        def connect(host, port) = UDPSocketAddress.resolve(host, port) { super }
+
+        def bind(host, port) = UDPSocketAddress.resolve(host, port) { super }
+
+        def send(message, flags, *rest) = rest.size == 2 ? UDPSocketAddress.resolve(*rest) { super } : super
+
+        # For an address of the wrong family Ruby asks the hook for other addresses. Without the hook it reports the error.
+        def self.resolve(host, port, &)
+          return NameResolution.on_thread(&) unless NameResolution.nothing_to_resolve?(host, port)
+
+          begin
+            yield
+          rescue Socket::ResolutionError
+            Schedulers.current ? Fiber.blocking(&) : raise
           end
         end
       end
