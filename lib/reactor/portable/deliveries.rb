@@ -93,7 +93,9 @@ module Reactor
         @ready.push(delivery)
         @ready.shift
       elsif wait && (delivery.outlasted = closes_io?(fiber))
-        deliver_after(wait, delivery)
+        (wait.late ||= []) << delivery # it comes again when this wait is over
+        @ready.shift
+        delivery.queued = false
       elsif wait
         wait.error ||= delivery.arguments || :cancel
         @ready.unshift(wait)
@@ -101,7 +103,7 @@ module Reactor
       else
         # It does not wait itself. It has resumed a fiber that does, or it is not a fiber but a stand-in. Ruby finds the way.
         delivery.done = true
-        in_helper_fiber { raise_in(fiber, delivery.arguments) } if fiber.alive?
+        switch_to_new(Fiber.new { raise_in(fiber, delivery.arguments) }) if fiber.alive?
       end
     end
 
@@ -112,13 +114,6 @@ module Reactor
       place = @ready.index { |entry| entry.equal?(found) }
       @ready[0], @ready[place] = found, delivery if place&.positive?
       @ready.first
-    end
-
-    # The delivery comes again when this wait is over.
-    def deliver_after(wait, delivery)
-      (wait.late ||= []) << delivery
-      @ready.delete_if { |entry| entry.equal?(delivery) }
-      delivery.queued = false
     end
 
     # Whether a fiber waits for the other threads that use an IO which it closes. An exception must
@@ -133,7 +128,9 @@ module Reactor
       !caller.nil? && CLOSING.include?(caller.base_label)
     end
 
+    # In a fiber of its own, which need not give control back: it is not queued if it stays suspended.
     def raise_in(fiber, arguments)
+      @running = nil
       return fiber.raise(*arguments) if arguments
 
       @killed[fiber] = true # the kill unwinds it from where it has resumed another fiber

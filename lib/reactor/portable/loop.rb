@@ -205,11 +205,6 @@ module Reactor
       switch(fiber) { @starter.start(fiber, *arguments) }
     end
 
-    # Runs a block in a new fiber, which need not give control back: it is not queued if it stays suspended.
-    def in_helper_fiber
-      switch_to_new(Fiber.new { @running = nil; yield })
-    end
-
     # The current fiber may be an Enumerator's: then the fiber that had control last has resumed it, or one that did.
     def note_owner
       fiber = Fiber.current

@@ -10,7 +10,6 @@ require_relative "fiber_lifecycle"
 require_relative "lookup"
 require_relative "loop"
 require_relative "observation"
-require_relative "recorder"
 require_relative "timers"
 require_relative "transfers"
 require_relative "watching"
@@ -184,7 +183,8 @@ module Reactor
     # @return [Boolean] whether it will be raised
     # @raise [TypeError] it is no exception object, or the other is neither a fiber nor can it raise
     def fiber_interrupt(fiber, exception)
-      check_interrupt(fiber, exception)
+      raise TypeError, "exception object expected" unless Exception === exception
+      raise TypeError, "a fiber, or an object that responds to raise, expected" unless Fiber === fiber || defined?(fiber.raise)
       return false if closed?
 
       if Fiber === fiber
@@ -345,11 +345,6 @@ module Reactor
     end
 
     def overridden? = %i[block kernel_sleep].any? { |hook| method(hook).owner != PortableScheduler }
-
-    def check_interrupt(fiber, exception)
-      raise TypeError, "exception object expected" unless Exception === exception
-      raise TypeError, "a fiber, or an object that responds to raise, expected" unless Fiber === fiber || defined?(fiber.raise)
-    end
 
     # @return [IO] the IO itself, or what the object converts to by to_io
     def check_io(io)
