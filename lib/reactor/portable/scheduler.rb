@@ -277,8 +277,6 @@ module Reactor
     # @api private
     def wait_any(ios, masks, timeout, lookups = [])
       seconds = Durations.seconds(timeout)
-      raise TypeError, "arrays expected" unless [ios, masks, lookups].all?(Array)
-      raise TypeError, "lookups expected" unless lookups.all?(Lookup)
       masks = ios.first(masks.size).zip(masks).each { |io, mask| check_io(io) && check_events(mask) }.to_h.compare_by_identity
       unless may_park?
         seconds = [seconds, ForkedChildHooks::POLL_INTERVAL].compact.min if lookups.any?
