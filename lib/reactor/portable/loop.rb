@@ -77,12 +77,7 @@ module Reactor
       # Children live in real time, so they get `settle` seconds of it before the clock may jump. After that the moment is
       # longer than it takes to be idle, or virtual time would never go on.
       moment = 2 * @timers.settle + 0.005 if waited > @timers.settle
-      begin
-        thread = Thread.new { sleep moment }
-        thread.join
-      ensure
-        thread&.kill
-      end
+      run_on_own_thread { sleep(moment) }
     end
 
     def set_time_limit(wait, seconds)
@@ -319,7 +314,7 @@ module Reactor
     # IO.select raises for an IO of this wait.
     def refuse(wait, error)
       # Of a watched one, the kernel does not poll the descriptor. If C code has closed it, the block finds out.
-      return interrupt_watch(wait, :closed) if wait.is_a?(Watch) && wait.io.closed?
+      return interrupt_watch(wait, :closed) if wait.is_a?(Watch) && wait.target.first.closed?
 
       wait.is_a?(Watch) ? wait.events |= wait.target.last : wait.error ||= [error.class, error.message]
       enqueue(wait)

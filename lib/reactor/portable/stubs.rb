@@ -7,15 +7,11 @@ module Reactor
   #
   # @api private
   class << Internal
-    # The key under which a Ractor keeps its schedulers.
-    SCHEDULERS = :__reactor_schedulers__
-    private_constant :SCHEDULERS
-
     # @return [ObjectSpace::WeakMap, nil] whose keys are this Ractor's schedulers
-    def schedulers = Ractor.current[SCHEDULERS]
+    def schedulers = Ractor.current[:__reactor_schedulers__]
 
     def schedulers=(map)
-      Ractor.current[SCHEDULERS] = map
+      Ractor.current[:__reactor_schedulers__] = map
     end
 
     # Tells each scheduler of this Ractor that the IO is about to be closed.
@@ -46,12 +42,7 @@ module Reactor
 
     # @return [Boolean] whether something is pending for the thread that ends its wait. In plain Ruby only Thread#raise and
     #   Thread#kill are seen.
-    # @raise [TypeError] no thread
-    def woken?(thread)
-      raise TypeError, "no implicit conversion of #{thread.class} into Thread" unless Thread === thread
-
-      thread.pending_interrupt?
-    end
+    def woken?(thread) = thread.pending_interrupt?
 
     # Runs the block while no other Ractor does. In plain Ruby nothing but a lock on a file holds between Ractors. If the file
     # system has no locks, the block is run all the same.

@@ -57,8 +57,6 @@ module Reactor
     #
     # Else as in a {Wait}.
     Watch = Struct.new(:watcher, :given, :masks, :transient, :queued, :done, :events, :error, :timer) do
-      def io = masks.keys.first
-
       def target = masks.first
     end
 
