@@ -131,6 +131,7 @@ module Reactor
       end
     ensure
       @cancelled -= 1 if @live.delete(fiber) == :cancelled
+      @suspects.delete(fiber)
       go_on_draining
     end
 

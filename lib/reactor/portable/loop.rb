@@ -35,6 +35,7 @@ module Reactor
       return ForkedChildHooks.block(seconds) { wait.queued } unless may_park?(wait.outer)
 
       @recorder.counts[:parks] += 1
+      find_kill
       wait.parked_at = @clock
       @descriptors.add(wait) if wait.masks
       set_time_limit(wait, seconds) if seconds
@@ -171,8 +172,9 @@ module Reactor
       @running = current
       ended = true
       answer
-    rescue Exception # rubocop:disable Lint/RescueException -- only noted
+    rescue Exception # rubocop:disable Lint/RescueException -- only noted: the fiber's owner may have been killed
       ended = true
+      @suspects[@owners[current]] = true if @owners.key?(current)
       raise
     ensure
       unless ended
@@ -185,6 +187,27 @@ module Reactor
         @ready.unshift(Wait.new(stray, :stray, nil, nil, true))
       end
       return if repeated # rubocop:disable Lint/EnsureReturn -- it drops the kill
+    end
+
+    # Before a wait: if the fiber was killed while it waited for another fiber, as for an Enumerator, Ruby has raised an error in
+    # that one, and then the kill here, which no switch has seen. A switch to an empty fiber tells.
+    def find_kill
+      fiber = Fiber.current
+      return if @suspects.empty? || @killed[fiber] || !@suspects.key?(@owners[fiber] || fiber)
+
+      begin
+        Fiber.new(storage: nil) { nil }.resume
+        @suspects.delete(fiber)
+        ended = true
+      rescue Exception # rubocop:disable Lint/RescueException -- only noted
+        ended = true
+        raise
+      ensure
+        unless ended
+          @killed[fiber] = true
+          return # rubocop:disable Lint/EnsureReturn -- it drops the kill
+        end
+      end
     end
 
     # Whether a transfer did not take place.

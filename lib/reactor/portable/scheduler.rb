@@ -65,6 +65,7 @@ module Reactor
       @limits = ObjectSpace::WeakMap.new # fiber => the delivery of the innermost timeout whose block runs in it, or on its behalf
       @owners = ObjectSpace::WeakMap.new # fiber that #fiber did not make => the fiber on whose behalf it runs
       @killed = ObjectSpace::WeakMap.new # fiber that Ruby unwinds for good => true
+      @suspects = {}.compare_by_identity # fiber that may be among them, because an error was raised in one that it resumed => true
       @live = {}.compare_by_identity     # fibers made by #fiber => :running or :cancelled
       @cancelled = 0 # live fibers that the scheduler has asked to end
       @cancelling = false
