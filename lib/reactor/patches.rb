@@ -52,7 +52,8 @@ module Reactor
       [File, FileOpen], [File, FileSync], [File, FilePwrite, { before: "4.0" }], [File, FileClose], [File, FileLock],
       [IO.singleton_class, CopyStream],
       [Process.singleton_class, ForkedChild, { before: "4.0" }],
-      [Timeout.singleton_class, TimeoutException::Module, { condition: TimeoutException }]
+      [Timeout.singleton_class, TimeoutException::Module, { condition: TimeoutException }],
+      [Timeout, TimeoutException::Method, { condition: TimeoutException }]
     ]
     scheduler += [
       [Addrinfo.singleton_class, NameResolution::AddrinfoLookup], [Addrinfo, NameResolution::AddrinfoReverse],

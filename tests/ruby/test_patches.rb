@@ -75,7 +75,7 @@ class TestPatches < ReactorTest
     assert_operator first.size, :>, 25
   end
 
-  PATCHED_TIMEOUT = ["Timeout.timeout"].freeze
+  PATCHED_TIMEOUT = ["Timeout#timeout", "Timeout.timeout"].freeze
 
   # Libraries of both kinds, whatever this Ruby's own is.
   LIBRARIES = {

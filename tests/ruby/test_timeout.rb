@@ -64,6 +64,7 @@ class TestTimeout < ReactorTest
       Timeout.timeout(0.002, Own) { begin Timeout.timeout(TEST_TIMEOUT) { sleep }; rescue Timeout::Error; :swallowed end }
     end,
     "an Enumerator" => -> { Timeout.timeout(0.002) { Enumerator.new { |y| begin y << sleep; rescue => error; y << error.class end }.next } },
+    "the included method" => -> { Class.new { include Timeout; def run = timeout(0.002) { begin sleep; rescue => error; error.class end } }.new.run },
     "a block that ends" => -> { Timeout.timeout(TEST_TIMEOUT) { |seconds| seconds } },
     "a block that breaks" => -> { Timeout.timeout(TEST_TIMEOUT) { break :broken } }
   }.freeze
@@ -75,6 +76,11 @@ class TestTimeout < ReactorTest
     got = {}
     run_scheduler { SWALLOWING.each { |name, wait| Fiber.schedule { got[name] = raised.call(wait) } } }
     assert_equal expected, expected.to_h { |name, _| [name, got[name]] }
+  end
+
+  def test_the_included_method_of_timeout_stays_private
+    run_scheduler { nil }
+    assert_raises(NoMethodError) { Class.new { include Timeout }.new.timeout(1) { nil } }
   end
 
   # Each gets the arguments of two timeouts, and a log of what is raised where the inner block waits.

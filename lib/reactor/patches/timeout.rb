@@ -55,6 +55,13 @@ module Reactor
           ::Timeout::Error.handle_timeout(message || "execution expired") { |own| super(seconds, own, message, &block) }
         end
       end
+
+      # Prepended to Timeout, for the classes that include it.
+      module Method
+        private
+
+        def timeout(...) = ::Timeout.timeout(...)
+      end
     end
   end
 end
