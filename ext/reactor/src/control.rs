@@ -6,14 +6,14 @@
 //! The state is never borrowed across a switch, a GVL release or a call into Ruby: each borrow ends within the statement
 //! or block that needs it.
 //!
-//! Each file uses only those above it: `owner`, `scheduler`, `hook_scope`, `collectable_timeout`, `in_handler` and
+//! Each file uses only those above it: `owner`, `scheduler`, `hook_scope`, `collectable_timeout`, `interrupted_code` and
 //! `watcher_marks`, `pending` and `switch`, `turn` and `watchers`, `yielding`, `park`, `fiber_lifecycle`.
 //! `ext/scheduler/tests/layers.rs` holds that for the methods they call as well.
 
 pub mod collectable_timeout;
 mod fiber_lifecycle;
 pub mod hook_scope;
-mod in_handler;
+mod interrupted_code;
 mod owner;
 mod park;
 mod pending;

@@ -1,4 +1,4 @@
-//! What a fiber parks for: one file for each kind of wait.
+//! What hooks call to wait: for a name, for readiness, for work.
 
 pub mod lookup;
 pub mod readiness;

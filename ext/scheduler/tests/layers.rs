@@ -35,7 +35,7 @@ const INSIDE: [(&str, &[&[&str]]); 3] = [
             &[
                 "hook_scope",
                 "collectable_timeout",
-                "in_handler",
+                "interrupted_code",
                 "watcher_marks",
             ],
             &["pending", "switch"],

@@ -100,8 +100,8 @@ impl Scheduler {
     }
 
     /// Whether the code that runs is a trap handler, or a finalizer that the VM has put off.
-    pub fn refuses_locks(&self) -> bool {
-        self.mutex.get().is_some_and(thread::refuses_locks)
+    pub fn runs_in_handler(&self) -> bool {
+        self.mutex.get().is_some_and(thread::runs_in_handler)
     }
 
     // --- its owner -----------------------------------------------------------------------------------------------

@@ -114,7 +114,7 @@ impl Scheduler {
 
     #[cold]
     fn leaves_sleep_to_root_if_masked(&self, slot: Slot) -> Result<bool, Error> {
-        if !self.refuses_locks() {
+        if !self.runs_in_handler() {
             self.state_mut().fibers[slot].runs_trap_handlers = true;
             return Ok(false);
         }

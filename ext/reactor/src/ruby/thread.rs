@@ -180,7 +180,7 @@ pub fn yield_gvl() -> Result<(), Error> {
     protected(|| unsafe { rb_sys::rb_thread_schedule() })
 }
 
-/// A mutex for [`refuses_locks`], which no code keeps locked.
+/// A mutex for [`runs_in_handler`], which no code keeps locked.
 pub fn new_mutex() -> Result<ObjectRef, Error> {
     // SAFETY: no arguments; it raises if there is no memory.
     let mutex = protect(|| unsafe { rb_sys::rb_mutex_new() })?;
@@ -190,7 +190,7 @@ pub fn new_mutex() -> Result<ObjectRef, Error> {
 
 /// Whether the code that runs may lock no mutex: it is a trap handler, or a finalizer that the VM has put off, which the VM calls
 /// in the middle of other code. `mutex` must be a [`new_mutex`] that no other thread uses.
-pub fn refuses_locks(mutex: ObjectRef) -> bool {
+pub fn runs_in_handler(mutex: ObjectRef) -> bool {
     let locked = protect(|| {
         // SAFETY: a live mutex that no fiber has locked, so it does not wait; it may raise, hence the protection.
         unsafe {

@@ -334,7 +334,7 @@ impl FiberRecord {
 
     /// Whether a trap handler or a finalizer is known to have interrupted a wait of the fiber, or its code.
     pub fn is_in_handler(&self) -> bool {
-        self.strand().iter().any(StrandEntry::covers)
+        self.strand().iter().any(StrandEntry::shields)
     }
 
     // --- its hooks -----------------------------------------------------------------------------------------------

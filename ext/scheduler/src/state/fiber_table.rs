@@ -247,7 +247,7 @@ impl FiberTable {
     /// Whether an expired timeout is to be raised in the innermost wait. If none is, no later poll looks for it.
     #[cold]
     fn poll_expired(&mut self, slot: Slot) -> bool {
-        let is_expired = self.expired(slot).is_some();
+        let is_expired = self.due_timeout(slot).is_some();
         self[slot].may_time_out = is_expired;
         is_expired
     }

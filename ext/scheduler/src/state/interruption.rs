@@ -43,7 +43,7 @@ impl State {
 
     /// Whether a timeout has expired during a close by the fiber, and waits to be raised.
     pub fn has_late_timeout(&self, slot: Slot) -> bool {
-        self.fibers[slot].may_have_late_timeout && self.fibers.expired(slot).is_some()
+        self.fibers[slot].may_have_late_timeout && self.fibers.due_timeout(slot).is_some()
     }
 
     /// Whether a timeout of the fiber that waits for this one may be around its wait, as far as the number of hooks tells.
@@ -75,7 +75,7 @@ impl State {
     /// Takes the outermost expired timeout that is to be raised in the fiber.
     pub fn take_expired_timeout(&mut self, slot: Slot) -> Option<TimeoutError> {
         let raise = self.fibers.take_expired(slot);
-        let are_others = self.fibers.expired(slot).is_some();
+        let are_others = self.fibers.due_timeout(slot).is_some();
         self.fibers[slot].may_have_late_timeout &= are_others;
         raise
     }

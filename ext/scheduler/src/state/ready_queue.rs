@@ -40,7 +40,7 @@ pub struct ReadyQueue {
     /// First come, first served.
     ready: VecDeque<Ticket>,
     /// What goes ahead: what was pushed first, and fibers and watchers whose time is up.
-    expired: VecDeque<Ticket>,
+    ahead: VecDeque<Ticket>,
     /// Fibers that have spent their time slice: after all other fibers, for at most [`MAX_POLLS_SKIPPED`] polls.
     low_priority: VecDeque<Token>,
     next_ticket: u64,
@@ -63,14 +63,15 @@ impl ReadyQueue {
         self.ready.push_back(Ticket(number, token));
     }
 
-    pub fn push_expired(&mut self, token: Token) {
+    /// A fiber, or a watcher, whose time is up: it goes ahead of up to [`MAX_OVERTAKES`] others.
+    pub fn push_elapsed(&mut self, token: Token) {
         let number = self.ticket_number().saturating_sub(MAX_OVERTAKES).max(1);
-        self.expired.push_back(Ticket(number, token));
+        self.ahead.push_back(Ticket(number, token));
     }
 
     /// Before all queued fibers.
     pub fn push_first(&mut self, token: Token) {
-        self.expired.push_front(Ticket(0, token));
+        self.ahead.push_front(Ticket(0, token));
     }
 
     pub fn push_low_priority(&mut self, token: Token) {
@@ -78,9 +79,9 @@ impl ReadyQueue {
     }
 
     pub fn pop(&mut self) -> Option<Token> {
-        let next = match (self.expired.front(), self.ready.front()) {
-            (Some(expired), Some(ready)) if ready.0 < expired.0 => self.ready.pop_front(),
-            (Some(_), _) => self.expired.pop_front(),
+        let next = match (self.ahead.front(), self.ready.front()) {
+            (Some(ahead), Some(ready)) if ready.0 < ahead.0 => self.ready.pop_front(),
+            (Some(_), _) => self.ahead.pop_front(),
             (None, _) => self.ready.pop_front(),
         };
         self.is_low_priority = next.is_none();
@@ -124,7 +125,7 @@ impl ReadyQueue {
 
     /// Whether all fibers that were ready after the last poll have had their turn.
     pub fn is_round_over(&self) -> bool {
-        [&self.expired, &self.ready]
+        [&self.ahead, &self.ready]
             .into_iter()
             .all(|line| line.front().is_none_or(|ticket| ticket.0 > self.round_end))
     }
@@ -142,28 +143,26 @@ impl ReadyQueue {
 
     /// Whether it holds no fiber but those of low priority.
     pub fn has_only_low_priority(&self) -> bool {
-        self.ready.is_empty() && self.expired.is_empty()
+        self.ready.is_empty() && self.ahead.is_empty()
     }
 
     /// Whether it holds a fiber that is not of low priority. Entries that no longer stand are dropped on the way.
     pub fn has(&mut self, stands: impl Fn(Token) -> bool) -> bool {
-        [&mut self.expired, &mut self.ready]
-            .into_iter()
-            .any(|line| {
-                while line.front().is_some_and(|ticket| !stands(ticket.1)) {
-                    line.pop_front();
-                }
-                !line.is_empty()
-            })
+        [&mut self.ahead, &mut self.ready].into_iter().any(|line| {
+            while line.front().is_some_and(|ticket| !stands(ticket.1)) {
+                line.pop_front();
+            }
+            !line.is_empty()
+        })
     }
 
     /// How many entries it has.
     pub fn len(&self) -> usize {
-        self.ready.len() + self.expired.len() + self.low_priority.len()
+        self.ready.len() + self.ahead.len() + self.low_priority.len()
     }
 
     pub fn size(&self) -> usize {
-        let tickets = self.ready.capacity() + self.expired.capacity();
+        let tickets = self.ready.capacity() + self.ahead.capacity();
         tickets * size_of::<Ticket>() + self.low_priority.capacity() * size_of::<Token>()
     }
 
@@ -194,9 +193,9 @@ mod tests {
         let mut queue = ReadyQueue::default();
         queue.push_low_priority(token(9));
         queue.push(token(4));
-        queue.push_expired(token(2));
+        queue.push_elapsed(token(2));
         queue.push(token(5));
-        queue.push_expired(token(3));
+        queue.push_elapsed(token(3));
         queue.push_first(token(1));
         queue.push_first(token(0));
         assert_eq!([0, 1, 2, 3, 4, 5, 9][..], drained(&mut queue));
@@ -207,7 +206,7 @@ mod tests {
         let mut queue = ReadyQueue::default();
         queue.push(token(0));
         for slot in 1..=2 * MAX_OVERTAKES {
-            queue.push_expired(token(slot));
+            queue.push_elapsed(token(slot));
         }
         let order = drained(&mut queue);
         let before = order.iter().position(|slot| *slot == 0);
@@ -220,7 +219,7 @@ mod tests {
         let mut queue = ReadyQueue::default();
         queue.push(token(0));
         for slot in 1..=300 {
-            queue.push_expired(token(slot));
+            queue.push_elapsed(token(slot));
         }
         let order = drained(&mut queue);
         let before = order.iter().position(|slot| *slot == 0).unwrap();
@@ -231,7 +230,7 @@ mod tests {
     fn a_later_fiber_runs_after_all_expired_sleepers() {
         let mut queue = ReadyQueue::default();
         for slot in 0..40 {
-            queue.push_expired(token(slot));
+            queue.push_elapsed(token(slot));
         }
         queue.push(token(40));
         assert_eq!((0..=40).collect::<Vec<_>>(), drained(&mut queue));
@@ -257,7 +256,7 @@ mod tests {
         assert!(queue.is_round_over());
         queue.push(token(1));
         assert!(queue.is_round_over(), "it was not ready then");
-        queue.push_expired(token(2));
+        queue.push_elapsed(token(2));
         queue.on_poll();
         queue.push(token(3));
         for last in [2, 1] {
@@ -272,7 +271,7 @@ mod tests {
     #[test]
     fn stale_entries_do_not_count() {
         let mut queue = ReadyQueue::default();
-        queue.push_expired(token(1));
+        queue.push_elapsed(token(1));
         queue.push(token(2));
         assert!(queue.has(|token| token.index() == 2));
         assert!(!queue.has(|_| false));

@@ -9,7 +9,7 @@
 //! |---------------------------------------|-----------------------------------------|---------------------------------|---------|
 //! | a wait begins in the middle of another | the other is the last entry            | the one that begins             | the fiber is not queued |
 //! | the block of a timeout begins there   | the wait, then the timeout              | none: code runs                 | - |
-//! | a hook is found to be a handler's, and to be in the middle of no wait | the last entry is *code* | unchanged | the handler is found by the lock that it refuses |
+//! | a hook is found to be a handler's, and to be in the middle of no wait | the last entry is *code* | unchanged | found because the VM lets a handler lock no mutex |
 //! | the innermost wait or timeout ends, and a wait is the last entry but for fibers | without it   | that one                        | not queued; with what was noted |
 //! | the same, and the last entry is code  | without it                              | none: the code goes on          | - |
 //! | the fiber resumes another one, in which a hook begins | that fiber is the last entry | unchanged                  | - |
@@ -26,8 +26,8 @@
 //! | a timeout of a suspended Enumerator expires | expired                           | it counts as one of the fiber that has resumed it, at its place there |
 //! | the block of a timeout ends           | -                                       | nothing is raised after it |
 //!
-//! A fiber that a handler has resumed may wait while no wait has begun in this fiber: then this fiber gets no control, also when its
-//! wait is over, because it waits for the other one. It polls its wait when the handler has ended.
+//! A handler in the middle of this fiber's wait may resume another fiber, which parks. Until that fiber returns, this one gets no
+//! control, even if its wait is over. It polls its wait when the handler has ended.
 
 use reactor::TimerId;
 
@@ -51,8 +51,8 @@ pub enum StrandEntry {
 }
 
 impl StrandEntry {
-    /// Whether timeouts below it are not to be raised above it.
-    pub fn covers(&self) -> bool {
+    /// Whether timeouts before it in the strand are not raised after it.
+    pub fn shields(&self) -> bool {
         matches!(self, Self::Wait(_) | Self::Code)
     }
 }

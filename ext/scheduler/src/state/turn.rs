@@ -96,7 +96,7 @@ impl State {
 
     fn push_woken(&mut self, token: Token, cause: WakeCause) {
         match cause {
-            WakeCause::Elapsed => self.queue.push_expired(token),
+            WakeCause::Elapsed => self.queue.push_elapsed(token),
             _ => self.queue.push(token),
         }
         self.trace_event(TraceEvent::Ready, token.index());

@@ -18,7 +18,7 @@ pub type Slot = u32;
 /// The io number of a wait for several IO objects.
 pub const SEVERAL: u64 = u64::MAX;
 
-/// What a wait is for. It decides which calls may end the wait.
+/// What a wait is for. The methods of [`Wait`] say which calls may end it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// Readiness of an IO object, with Ruby's mask of events, or of [`SEVERAL`]. `fiber_interrupt` ends it.
@@ -196,7 +196,7 @@ impl Wait {
     pub fn io_number(&self) -> u64 {
         match self.purpose() {
             Some(Purpose::Readiness { io_number, .. } | Purpose::Work { io_number }) => io_number,
-            _ => 0,
+            Some(Purpose::Send | Purpose::Block { .. }) | None => 0,
         }
     }
 

@@ -110,7 +110,7 @@ impl State {
             record.progress = WatcherProgress::Due(ready);
             match ready {
                 Some(_) => self.queue.push(token),
-                None => self.queue.push_expired(token),
+                None => self.queue.push_elapsed(token),
             }
         }
     }

@@ -36,7 +36,7 @@ impl FiberTable {
         let Some(place) = record.strand().iter().rposition(is_own) else {
             return;
         };
-        if !record.strand()[place].covers() {
+        if !record.strand()[place].shields() {
             return;
         }
         record.may_time_out = true;
@@ -124,7 +124,8 @@ impl FiberTable {
     }
 
     /// Its time has come, for the first time. If the fiber that is to raise it is parked and not queued yet, it is to be queued under
-    /// this token. The wait goes on until that fiber has control, because only the fiber itself can tell whether it is a handler's.
+    /// this token. The wait goes on until that fiber has control, because only code in the fiber can find out whether it runs in a
+    /// handler: by trying to lock a mutex.
     pub fn expire(&mut self, token: Token) -> Option<Token> {
         let home = self.get_mut(token.index())?;
         let is_suspended = home.is_suspended();
@@ -140,7 +141,7 @@ impl FiberTable {
         };
         let slot = raising.index();
         self.by_id(raising)?;
-        self.expired(slot)?;
+        self.due_timeout(slot)?;
         let record = &mut self[slot];
         record.may_time_out = true;
         if record.is_suspended() {
@@ -153,18 +154,18 @@ impl FiberTable {
 
     /// The outermost expired timeout that is to be raised in the innermost wait of the fiber: it is in the strand of this fiber, or of
     /// one that is suspended and runs on its behalf, at this place.
-    pub fn expired(&self, slot: Slot) -> Option<(Slot, usize)> {
+    pub fn due_timeout(&self, slot: Slot) -> Option<(Slot, usize)> {
         let strand = self[slot].strand();
         let above = strand
             .iter()
-            .rposition(StrandEntry::covers)
+            .rposition(StrandEntry::shields)
             .map_or(0, |place| place + 1);
         (above..strand.len()).find_map(|place| match &strand[place] {
             StrandEntry::Timeout(timeout) if timeout.progress == TimeoutProgress::Expired => {
                 Some((slot, place))
             }
             StrandEntry::Resumed { fiber, .. } if self[*fiber].is_suspended() => {
-                self.expired(*fiber)
+                self.due_timeout(*fiber)
             }
             _ => None,
         })
@@ -173,12 +174,12 @@ impl FiberTable {
     /// Whether the fiber is parked, and an expired timeout ends the wait.
     pub fn has_timed_out(&self, slot: Slot) -> bool {
         let record = &self[slot];
-        record.wait.goes_on() && record.ends_by_timeout() && self.expired(slot).is_some()
+        record.wait.goes_on() && record.ends_by_timeout() && self.due_timeout(slot).is_some()
     }
 
     /// Takes the outermost expired timeout of the fiber: what it raises.
     pub fn take_expired(&mut self, slot: Slot) -> Option<TimeoutError> {
-        let (home, place) = self.expired(slot)?;
+        let (home, place) = self.due_timeout(slot)?;
         let StrandEntry::Timeout(timeout) = &mut self[home].entries_mut()[place] else {
             return None;
         };
@@ -210,7 +211,7 @@ impl FiberTable {
             }
             self.indirect.swap_remove(place);
             // If it is parked, queued or covered, the fiber raises it by itself when it gets control.
-            if is_suspended && self.expired(id.index()).is_some() {
+            if is_suspended && self.due_timeout(id.index()).is_some() {
                 return Some((id.index(), self[id.index()].fiber));
             }
         }

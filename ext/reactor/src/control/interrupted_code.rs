@@ -11,7 +11,7 @@ impl Scheduler {
     /// interrupted.
     pub fn before_timeout(&self, slot: Slot) {
         let may_begin_in_handler = self.state().fibers[slot].may_begin_in_handler();
-        if may_begin_in_handler && self.refuses_locks() {
+        if may_begin_in_handler && self.runs_in_handler() {
             self.state_mut().cover_code_unless_owners(slot);
         }
     }
@@ -21,7 +21,7 @@ impl Scheduler {
     #[cold]
     pub fn is_wait_of_handler(&self, slot: Slot) -> bool {
         let is_in_handler = self.state().fibers[slot].is_in_handler();
-        let is_wait_of_handler = !is_in_handler && self.refuses_locks();
+        let is_wait_of_handler = !is_in_handler && self.runs_in_handler();
         if is_wait_of_handler {
             self.state_mut().fibers.cover_code(slot);
         }
