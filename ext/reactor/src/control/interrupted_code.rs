@@ -16,15 +16,15 @@ impl Scheduler {
         }
     }
 
-    /// A timeout has expired around a wait of this fiber, which has control. Or one of the fiber that waits for this one may be around
-    /// the wait that this one is about to begin. Whether the wait is that of a handler: then no such timeout is raised in it.
+    /// Finds out whether the code of this fiber that waits, or is about to, is a handler, and notes it, so that no timeout around the
+    /// code that the handler has interrupted is raised in the wait. False if that is known already.
     #[cold]
-    pub fn is_wait_of_handler(&self, slot: Slot) -> bool {
+    pub fn finds_handler(&self, slot: Slot) -> bool {
         let is_in_handler = self.state().fibers[slot].is_in_handler();
-        let is_wait_of_handler = !is_in_handler && self.runs_in_handler();
-        if is_wait_of_handler {
+        let is_found = !is_in_handler && self.runs_in_handler();
+        if is_found {
             self.state_mut().fibers.cover_code(slot);
         }
-        is_wait_of_handler
+        is_found
     }
 }

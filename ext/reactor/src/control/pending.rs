@@ -41,7 +41,7 @@ impl Scheduler {
                 self.state_mut().fibers[slot].ignore_timeouts();
                 Ok(self.wake_cause(slot))
             }
-            WaitStatus::TimedOut if self.is_wait_of_handler(slot) => self.poll_wait(slot),
+            WaitStatus::TimedOut if self.finds_handler(slot) => self.poll_wait(slot),
             WaitStatus::TimedOut if self.must_wait_on(slot) => {
                 self.state_mut().fibers[slot].ignore_timeouts();
                 Ok(self.wake_cause(slot))
@@ -77,7 +77,7 @@ impl Scheduler {
     /// As [`Scheduler::poll_wait`], but what is pending only ends the wait, and is left for later.
     pub fn poll_wake(&self, slot: Slot) -> Option<WakeCause> {
         let has_timed_out = self.state().fibers.has_timed_out(slot);
-        if has_timed_out && !self.is_wait_of_handler(slot) {
+        if has_timed_out && !self.finds_handler(slot) {
             return Some(WakeCause::Interrupted);
         }
         self.wake_cause(slot)

@@ -83,7 +83,7 @@ impl Scheduler {
             )
         };
         if has_timeout {
-            self.is_wait_of_handler(slot);
+            self.finds_handler(slot);
         }
         match may_be_killed {
             true => self.find_kill(slot),

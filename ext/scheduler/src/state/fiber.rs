@@ -89,9 +89,9 @@ pub struct FiberRecord {
     pub(super) owner: Option<FiberId>,
     /// In the ready queue, under the current wait number.
     pub(super) queued: bool,
-    /// A timeout may have expired that is to be raised in the innermost wait: [`FiberTable::expired`] knows.
+    /// A timeout may have expired that is to be raised in the innermost wait: [`FiberTable::due_timeout`] knows.
     ///
-    /// [`FiberTable::expired`]: crate::state::fiber_table::FiberTable::expired
+    /// [`FiberTable::due_timeout`]: crate::state::fiber_table::FiberTable::due_timeout
     pub(super) may_time_out: bool,
     /// It has waited on in a close though something was to be raised. When the block of a timeout ends, it is looked whether that was a
     /// timeout.

@@ -39,7 +39,7 @@ pub enum Next {
 pub struct ReadyQueue {
     /// First come, first served.
     ready: VecDeque<Ticket>,
-    /// What goes ahead: what was pushed first, and fibers and watchers whose time is up.
+    /// Entries of `push_first`, then those of `push_elapsed`.
     ahead: VecDeque<Ticket>,
     /// Fibers that have spent their time slice: after all other fibers, for at most [`MAX_POLLS_SKIPPED`] polls.
     low_priority: VecDeque<Token>,
@@ -97,7 +97,7 @@ impl ReadyQueue {
     }
 
     /// A poll has ended.
-    pub fn on_poll(&mut self) {
+    pub fn end_poll(&mut self) {
         self.round_end = self.next_ticket;
         self.polls_skipped += 1;
         if self.polls_skipped > MAX_POLLS_SKIPPED {
@@ -241,12 +241,12 @@ mod tests {
         let mut queue = ReadyQueue::default();
         queue.push_low_priority(token(7));
         for _ in 0..MAX_POLLS_SKIPPED {
-            queue.on_poll();
+            queue.end_poll();
             queue.push(token(1));
             assert_eq!(Some(token(1)), queue.pop());
         }
         queue.push(token(1));
-        queue.on_poll();
+        queue.end_poll();
         assert_eq!([1, 7][..], drained(&mut queue));
     }
 
@@ -257,7 +257,7 @@ mod tests {
         queue.push(token(1));
         assert!(queue.is_round_over(), "it was not ready then");
         queue.push_elapsed(token(2));
-        queue.on_poll();
+        queue.end_poll();
         queue.push(token(3));
         for last in [2, 1] {
             assert!(!queue.is_round_over());

@@ -10,7 +10,7 @@
 //! | a wait begins in the middle of another | the other is the last entry            | the one that begins             | the fiber is not queued |
 //! | the block of a timeout begins there   | the wait, then the timeout              | none: code runs                 | - |
 //! | a hook is found to be a handler's, and to be in the middle of no wait | the last entry is *code* | unchanged | found because the VM lets a handler lock no mutex |
-//! | the innermost wait or timeout ends, and a wait is the last entry but for fibers | without it   | that one                        | not queued; with what was noted |
+//! | the innermost wait or timeout ends, and the last entry that is no fiber is a wait | without it   | that one                        | not queued; with what was noted |
 //! | the same, and the last entry is code  | without it                              | none: the code goes on          | - |
 //! | the fiber resumes another one, in which a hook begins | that fiber is the last entry | unchanged                  | - |
 //!
@@ -21,7 +21,7 @@
 //! | an `unblock` whose blocker is no wait's | over                                  | the innermost wait as well |
 //! | an `unblock` that names the thread    | over, unless it is a sleep with a limit | the innermost wait as well |
 //! | an exception is raised in one for readiness or work | over                      | it is raised when the wait goes on, before a late one |
-//! | the time of a timeout is up           | expired                                 | it ends the innermost wait, if no wait and no code covers it |
+//! | the time of a timeout is up           | expired                                 | the fiber is queued, unless a wait or code stands after the timeout; its wait goes on until the fiber raises it |
 //! | an expired timeout is raised          | raised                                  | it does not expire again |
 //! | a timeout of a suspended Enumerator expires | expired                           | it counts as one of the fiber that has resumed it, at its place there |
 //! | the block of a timeout ends           | -                                       | nothing is raised after it |

@@ -78,7 +78,7 @@ impl State {
         }
         self.event_loop.events = events;
         self.trace_turn(TraceEvent::Turned);
-        self.queue.on_poll();
+        self.queue.end_poll();
         Ok(())
     }
 
@@ -113,7 +113,8 @@ impl State {
         }
     }
 
-    /// The timeout with this token is over, if its block goes on: its exception is raised where the block waits. Whether there is one.
+    /// The timeout with this token is over, if its block goes on: its exception is raised where the block waits. Whether a
+    /// fiber was queued for that.
     pub fn expire_timeout(&mut self, token: Token) -> bool {
         let queued = self.fibers.expire(token);
         if let Some(wait) = queued {

@@ -44,7 +44,7 @@ impl Purpose {
         has_limit: true,
     };
 
-    /// Whether only an `unblock` ends it.
+    /// Whether neither an event nor a time of its own ends it: only an `unblock`, a kill or a timeout around it.
     pub fn is_unblock_only(self) -> bool {
         match self {
             Self::Block { has_limit, .. } => !has_limit,
@@ -62,7 +62,7 @@ impl Purpose {
     }
 }
 
-/// The hook a fiber is parked in, for observers. No decision of the scheduler depends on it but that of virtual time.
+/// The hook a fiber is parked in, for observers, for virtual time (`event_loop.rs`) and for the search for deadlocks (in Ruby).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitHook {
     Other,
@@ -208,7 +208,7 @@ impl Wait {
         }
     }
 
-    /// Whether only an `unblock` ends it.
+    /// See [`Purpose::is_unblock_only`].
     pub fn is_unblock_only(&self) -> bool {
         self.purpose().is_some_and(Purpose::is_unblock_only)
     }
@@ -234,6 +234,16 @@ impl Wait {
 
     /// Whether it is a sleep that ends by itself.
     pub fn sleeps_with_limit(&self) -> bool {
-        self.hook() == WaitHook::Sleep && !self.is_unblock_only()
+        let sleep = |purpose| {
+            matches!(
+                purpose,
+                Purpose::Block {
+                    sleeps: true,
+                    has_limit: true,
+                    ..
+                }
+            )
+        };
+        self.purpose().is_some_and(sleep)
     }
 }
