@@ -1,6 +1,5 @@
 # frozen_string_literal: true
 
-
 module Reactor
   # How to learn that a child process has ended or changed, without taking its status.
   #

@@ -1,6 +1,5 @@
 # frozen_string_literal: true
 
-
 module Reactor
   # Ruby's rules for what counts as a duration.
   #

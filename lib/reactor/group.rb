@@ -2,8 +2,6 @@
 
 require "set" # at once, because a process may have no descriptor left when it opens its first group
 require "timeout"
-require_relative "schedulers"
-require_relative "vm"
 require_relative "group/task"
 
 module Reactor

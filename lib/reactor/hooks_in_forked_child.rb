@@ -1,8 +1,6 @@
 # frozen_string_literal: true
 
 require "timeout"
-require_relative "clock"
-require_relative "durations"
 
 module Reactor
   # If C code forks without Process._fork, the child still has its parent's scheduler. Its hooks do here what Ruby does without a

@@ -1,9 +1,5 @@
 # frozen_string_literal: true
 
-require_relative "observe/fiber_name"
-require_relative "schedulers"
-require_relative "scheduler"
-
 module Reactor
   # How a block runs as the main fiber of a scheduler, which ends with it.
   #

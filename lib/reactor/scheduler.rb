@@ -1,13 +1,19 @@
 # frozen_string_literal: true
 
 require_relative "backend"
+require_relative "child_events"
 require_relative "observe/inspection"
+require_relative "observe/stalls"
+require_relative "patches"
+require_relative "schedulers"
+require_relative "workers/offload_policy"
 require_relative "scheduler/addresses"
 require_relative "scheduler/deadlock"
 require_relative "scheduler/io_select"
 require_relative "scheduler/lifecycle"
 require_relative "scheduler/offload"
 require_relative "scheduler/processes"
+require_relative "scheduler/watcher"
 require_relative "scheduler/watching"
 
 module Reactor

@@ -1,11 +1,5 @@
 # frozen_string_literal: true
 
-require_relative "clock"
-require_relative "durations"
-require_relative "schedulers"
-require_relative "scheduler/watching"
-require_relative "vm"
-
 module Reactor
   # Serves a listening socket. A connection has a fiber from the first byte of a request to the end of the answer. The fiber lingers
   # for a moment, so that a busy connection needs no new fiber for its next request. Then the connection rests without a fiber

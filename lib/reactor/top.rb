@@ -1,7 +1,12 @@
 # frozen_string_literal: true
 
+require "io/console"
 require "json"
 require "optparse"
+require "socket"
+require_relative "clock"
+require_relative "observe/health"
+require_relative "observe/socket_place"
 require_relative "version"
 require_relative "top/look"
 require_relative "top/view"

@@ -1,13 +1,6 @@
 # frozen_string_literal: true
 
 require_relative "../../reactor"
-require_relative "../child_events"
-require_relative "../clock"
-require_relative "../observe/fiber_status"
-require_relative "../patches"
-require_relative "../schedulers"
-require_relative "../transfer_loop"
-require_relative "../vm"
 
 module Reactor
   # This library behind the selector protocol of IO::Event, by which Async's scheduler waits for descriptors and processes. See

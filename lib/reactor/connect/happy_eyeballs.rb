@@ -1,10 +1,6 @@
 # frozen_string_literal: true
 
-require "socket"
-require_relative "../clock"
-require_relative "../durations"
 require_relative "../socket_arguments"
-require_relative "../schedulers"
 
 module Reactor
   # Connects to a host that may have several addresses, by Happy Eyeballs (RFC 8305) in one fiber, as Ruby 3.4 and later do it

@@ -1,7 +1,5 @@
 # frozen_string_literal: true
 
-require_relative "../observe/fiber_name"
-
 module Reactor
   class Group
     # A block that runs in a fiber of a group.

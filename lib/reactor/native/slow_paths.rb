@@ -1,9 +1,5 @@
 # frozen_string_literal: true
 
-require_relative "../child_events"
-require_relative "../hooks_in_forked_child"
-require_relative "../vm"
-
 module Reactor
   class NativeScheduler
     # The rare paths that are written in Ruby. The extension calls them by these names. (It also calls `deadlock_message`,

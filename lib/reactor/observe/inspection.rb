@@ -1,6 +1,5 @@
 # frozen_string_literal: true
 
-require_relative "../schedulers"
 require_relative "fiber_status"
 require_relative "health"
 require_relative "trace_writer"

@@ -2,11 +2,6 @@
 
 require "json"
 require "socket"
-require_relative "../schedulers"
-require_relative "../version"
-require_relative "../vm"
-require_relative "health"
-require_relative "fiber_status"
 require_relative "socket_place"
 
 module Reactor

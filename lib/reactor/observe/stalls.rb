@@ -1,10 +1,5 @@
 # frozen_string_literal: true
 
-require_relative "../clock"
-require_relative "../durations"
-require_relative "../vm"
-require_relative "fiber_status"
-
 module Reactor
   Stall = Data.define(:fiber, :seconds, :backtrace, :over)
 

@@ -1,8 +1,5 @@
 # frozen_string_literal: true
 
-require_relative "../version"
-require_relative "fiber_status"
-
 module Reactor
   # Writes the entries that a scheduler has recorded to a file in the Trace Event Format. Each fiber has a track. Each run, wait
   # and time in the ready queue is a slice ("X") on it. The wait of a watcher ({Watching#on_ready}) is a slice of its own ("b", "e"),

@@ -1,7 +1,6 @@
 # frozen_string_literal: true
 
 require "fcntl"
-require_relative "../schedulers"
 
 module Reactor
   module Patches

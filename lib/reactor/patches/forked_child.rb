@@ -1,7 +1,5 @@
 # frozen_string_literal: true
 
-require_relative "../schedulers"
-
 module Reactor
   module Patches
     # Prepended to Process's singleton class. Before Ruby 4.0, a forked child inherits its parent's scheduler. The child loses

@@ -1,7 +1,5 @@
 # frozen_string_literal: true
 
-require_relative "../schedulers"
-
 module Reactor
   module Patches
     # Prepended to IO. Ruby 3.3 and 3.4 do not tell a scheduler that an IO is being closed, and 4.0 does not tell it of fibers

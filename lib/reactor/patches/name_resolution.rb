@@ -1,9 +1,6 @@
 # frozen_string_literal: true
 
 require_relative "../connect/happy_eyeballs"
-require_relative "../socket_arguments"
-require_relative "../schedulers"
-require_relative "virtual_time"
 
 module Reactor
   module Patches

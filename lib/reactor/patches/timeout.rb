@@ -1,7 +1,6 @@
 # frozen_string_literal: true
 
 require "timeout"
-require_relative "../schedulers"
 
 module Reactor
   module Patches

@@ -1,9 +1,5 @@
 # frozen_string_literal: true
 
-require_relative "../durations"
-require_relative "../hooks_in_forked_child"
-require_relative "../vm"
-
 module Reactor
   class PortableScheduler
     # Exceptions that are raised where a fiber waits: those of timeouts, which are raised unless their block ends first, and those of

@@ -1,7 +1,5 @@
 # frozen_string_literal: true
 
-require_relative "../vm"
-
 module Reactor
   class PortableScheduler
     # The fibers that the scheduler makes, from their first to their last line.

@@ -1,11 +1,5 @@
 # frozen_string_literal: true
 
-require_relative "../clock"
-require_relative "../durations"
-require_relative "../hooks_in_forked_child"
-require_relative "../vm"
-require_relative "waits"
-
 module Reactor
   class PortableScheduler
     # The loop: how a wait begins and ends, how control changes hands, and a turn, in which it is asked what has become ready and whose

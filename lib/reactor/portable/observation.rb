@@ -1,8 +1,5 @@
 # frozen_string_literal: true
 
-require_relative "../clock"
-require_relative "../histogram"
-
 module Reactor
   class PortableScheduler
     # Methods for {Inspection} and {StallDetector}. Any thread may call them.

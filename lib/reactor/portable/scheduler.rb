@@ -2,7 +2,9 @@
 
 require_relative "../clock"
 require_relative "../durations"
+require_relative "../histogram"
 require_relative "../hooks_in_forked_child"
+require_relative "../transfer_loop"
 require_relative "../vm"
 require_relative "deliveries"
 require_relative "descriptors"
@@ -12,6 +14,7 @@ require_relative "loop"
 require_relative "observation"
 require_relative "timers"
 require_relative "transfers"
+require_relative "waits"
 require_relative "watching"
 
 module Reactor

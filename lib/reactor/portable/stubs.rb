@@ -1,7 +1,5 @@
 # frozen_string_literal: true
 
-require_relative "../vm"
-
 module Reactor
   # The methods that the native library defines besides the scheduler, in plain Ruby, for a process without that library.
   #

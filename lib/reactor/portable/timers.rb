@@ -1,7 +1,5 @@
 # frozen_string_literal: true
 
-require_relative "../clock"
-
 module Reactor
   class PortableScheduler
     # Timers in the order in which they are due, and the clock that they use: monotonic time, or virtual time, which stands still until

@@ -1,10 +1,5 @@
 # frozen_string_literal: true
 
-require_relative "../clock"
-require_relative "../transfer_loop"
-require_relative "../vm"
-require_relative "descriptors"
-
 begin
   require "io/nonblock"
 rescue LoadError

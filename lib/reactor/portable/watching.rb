@@ -1,8 +1,5 @@
 # frozen_string_literal: true
 
-require_relative "../durations"
-require_relative "waits"
-
 module Reactor
   class PortableScheduler
     # Methods that {Reactor::Watching} calls.

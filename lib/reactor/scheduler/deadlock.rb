@@ -1,7 +1,5 @@
 # frozen_string_literal: true
 
-require_relative "../vm"
-
 module Reactor
   # How a scheduler finds that all fibers wait for one another. Ruby itself finds that of threads, and knows nothing of fibers.
   #

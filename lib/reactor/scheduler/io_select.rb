@@ -1,8 +1,5 @@
 # frozen_string_literal: true
 
-require_relative "../clock"
-require_relative "../durations"
-
 module Reactor
   # How a scheduler does IO.select.
   module IOSelect

@@ -1,13 +1,5 @@
 # frozen_string_literal: true
 
-require_relative "../backend"
-require_relative "../clock"
-require_relative "../observe/stalls"
-require_relative "../patches"
-require_relative "../schedulers"
-require_relative "../vm"
-require_relative "../workers/offload_policy"
-
 module Reactor
   # How a scheduler begins and ends. A scheduler belongs to one thread; see {#run}.
   module Lifecycle

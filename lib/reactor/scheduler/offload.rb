@@ -1,8 +1,5 @@
 # frozen_string_literal: true
 
-require_relative "../schedulers"
-require_relative "../workers/pool"
-
 module Reactor
   class << self
     # Runs a block that calls blocking C code, so that the other fibers go on: on a worker thread if the calling fiber has a

@@ -1,8 +1,5 @@
 # frozen_string_literal: true
 
-require_relative "../child_events"
-require_relative "../clock"
-
 module Reactor
   # How a scheduler waits for child processes.
   module Processes

@@ -1,7 +1,5 @@
 # frozen_string_literal: true
 
-require_relative "../observe/fiber_status"
-
 module Reactor
   # A wait for an IO without a fiber: {Watching#on_ready} returns it. It ends once.
   class Watcher

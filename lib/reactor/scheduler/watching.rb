@@ -1,7 +1,5 @@
 # frozen_string_literal: true
 
-require_relative "watcher"
-
 module Reactor
   # Waits without a fiber.
   module Watching

@@ -1,11 +1,5 @@
 # frozen_string_literal: true
 
-require "json"
-require "socket"
-require_relative "../observe/health"
-require_relative "../observe/socket_place"
-require_relative "../version"
-
 module Reactor
   module Top
     # The process cannot be looked at; the message says why.

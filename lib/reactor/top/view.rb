@@ -1,7 +1,5 @@
 # frozen_string_literal: true
 
-require_relative "look"
-
 module Reactor
   module Top
     # The lines of the view, made from the looks so far.

@@ -1,10 +1,5 @@
 # frozen_string_literal: true
 
-require "io/console"
-require_relative "../clock"
-require_relative "look"
-require_relative "view"
-
 module Reactor
   module Top
     # The live view: looks again and again, draws, and ends at a key, on the terminal of this process.

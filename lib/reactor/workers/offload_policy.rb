@@ -1,7 +1,6 @@
 # frozen_string_literal: true
 
 require "etc"
-require_relative "../clock"
 require_relative "pool"
 
 module Reactor

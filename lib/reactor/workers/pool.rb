@@ -1,9 +1,5 @@
 # frozen_string_literal: true
 
-require_relative "../clock"
-require_relative "../histogram"
-require_relative "../vm"
-
 module Reactor
   # Ruby threads for work that blocks or computes with the GVL released and has no other form. The fiber that wants it is parked
   # meanwhile.
