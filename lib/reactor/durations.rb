@@ -36,22 +36,9 @@ module Reactor
       # The same for what Queue#pop and Thread#join have accepted, which may also be an object that only has to_f.
       #
       # @param duration [#to_f, nil] seconds
-      def lenient_seconds(duration)
-        return if duration.nil?
-
-        added = Numeric === duration || String === duration || !duration.respond_to?(:to_f)
-        lenient(added ? Float(0.0 + duration) : float(duration))
-      end
+      def lenient_seconds(duration) = duration.nil? ? nil : lenient(Float(duration))
 
       private
-
-      # By to_f, as Ruby's methods in C convert what is no Numeric.
-      def float(object)
-        float = object.to_f
-        return float if Float === float
-
-        raise TypeError, "can't convert #{object.class} to Float (to_f gives #{float.class})"
-      end
 
       def lenient(seconds)
         return 0.0 if seconds <= 0
@@ -69,15 +56,7 @@ module Reactor
       end
 
       # Converts what Ruby's methods in C take for a `long`. Array#rotate is such a method, and raises their errors.
-      def long(number)
-        case number
-        when Integer then number.bit_length < 64 ? number : [].rotate(number)
-        when Float then [].rotate(number) && number.to_i
-        else
-          integer = Integer.try_convert(number)
-          integer ? long(integer) : [].rotate(number)
-        end
-      end
+      def long(number) = [].rotate(number) && Integer(number)
     end
   end
 end
