@@ -6,8 +6,8 @@ module Reactor
     # The hook for Process.wait and its like, Process::Status.wait, system, backticks, and the end of IO.popen.
     #
     # On Linux (5.3 and later) one child is waited for by its pidfd. For any child, a group, a stopped child, or on another
-    # system, a thread learns of the event by waitid(2) and leaves the child to the fiber; fibers that ask for the same take
-    # turns. The portable scheduler asks again and again.
+    # system, a thread learns of the event by waitid(2) and leaves the child to the fiber. The portable scheduler asks again and
+    # again.
     #
     # So a wait that is interrupted has taken nothing: the child is there for the next wait.
     #
@@ -20,38 +20,13 @@ module Reactor
       pid, flags = ChildEvents.integer(pid), ChildEvents.integer(flags)
       self.yield # a program that waits for one short-lived child after the other would let no other fiber run
       descriptor = ChildEvents.exit_descriptor(pid, flags)
-      descriptor ? await_exit(descriptor, pid, flags) : serialized([pid, flags]) { await_change(pid, flags) }
-    end
-
-    private
-
-    def await_exit(descriptor, pid, flags)
-      until (status = ChildEvents.status(pid, flags))
-        io_wait(descriptor, IO::READABLE, nil)
-      end
-      status
-    ensure
-      descriptor.close
-    end
-
-    def await_change(pid, flags)
       since = Clock.real
       until (status = ChildEvents.status(pid, flags))
-        await_child(pid, flags, since)
+        descriptor ? io_wait(descriptor, IO::READABLE, nil) : await_child(pid, flags, since)
       end
       status
-    end
-
-    # Runs the blocks of one key one after the other, except that of a trap handler, which can take no lock.
-    def serialized(key)
-      @serialized ||= Hash.new { |locks, wanted| locks[wanted] = [Thread::Mutex.new, 0] }
-      lock = @serialized[key]
-      lock[1] += 1
-      locked = lock[0].lock rescue nil
-      yield
     ensure
-      lock[0].unlock if locked
-      @serialized.delete(key) if lock && (lock[1] -= 1).zero?
+      descriptor&.close
     end
   end
 end
