@@ -70,7 +70,7 @@ class TestOffload < ReactorTest
   def ways(scheduler)
     { worker: ->(&job) { Reactor.offload(&job) },
       own_thread: ->(&job) { scheduler.run_on_own_thread(&job) },
-      under_another_scheduler: ->(&job) { Reactor.send(:offload_to_own_thread, &job) } }
+      under_another_scheduler: ->(&job) { Reactor.const_get(:OffloadPolicy).new(:never, 1).run_on_own_thread(job, &job) } }
   end
 
   # The worker is started by the first fiber. Thread.new gives a thread a copy of the storage of the fiber that calls it.

@@ -119,10 +119,9 @@ module Reactor
     #
     # @api private
     module FileLock
-      # Seconds between two attempts: the first pause, which doubles, and the longest, which is Ruby's own.
-      LOCK_RETRY_MIN = 0.001
-      LOCK_RETRY_MAX = 0.1
-      private_constant :LOCK_RETRY_MIN, :LOCK_RETRY_MAX
+      # Seconds between two attempts.
+      LOCK_RETRY = 0.01
+      private_constant :LOCK_RETRY
 
       # @param operation [Integer] File::LOCK_EX, LOCK_SH or LOCK_UN, with LOCK_NB or without
       # @return [0, false]
@@ -132,23 +131,16 @@ module Reactor
         scheduler = Schedulers.current if Integer === operation && operation.nobits?(File::LOCK_NB | File::LOCK_UN)
         return super unless scheduler
         return 0 if super(operation | File::LOCK_NB)
-        return FileLock.retry_until { super(operation | File::LOCK_NB) } unless scheduler.may_wait_for_threads?
 
+        unless scheduler.may_wait_for_threads?
+          sleep LOCK_RETRY until super(operation | File::LOCK_NB)
+          return 0
+        end
         begin
           granted = scheduler.run_on_own_thread { super(operation) }
         ensure
           super(File::LOCK_UN) unless granted || closed?
         end
-      end
-
-      # @return [0] once the block is true
-      def self.retry_until
-        pause = LOCK_RETRY_MIN
-        until yield
-          sleep(pause)
-          pause = [pause * 2, LOCK_RETRY_MAX].min
-        end
-        0
       end
     end
   end

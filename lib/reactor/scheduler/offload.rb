@@ -28,16 +28,7 @@ module Reactor
       return yield unless scheduler
       return scheduler.offload(&block) if scheduler.is_a?(Schedulers::Member)
 
-      offload_to_own_thread(&block)
-    end
-
-    private
-
-    def offload_to_own_thread(&)
-      pool = WorkerPool.new(1)
-      pool.run(-> { yield }, &)
-    ensure
-      pool.finish
+      OffloadPolicy.new(:never, 1).run_on_own_thread(block, &block)
     end
   end
 
