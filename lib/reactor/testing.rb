@@ -55,17 +55,7 @@ module Reactor
       # out, for example a child process. Outside of {virtual_time} it just runs the block.
       #
       # @return what the block returns
-      def hold
-        scheduler = clock&.scheduler
-        return yield unless scheduler
-
-        begin
-          scheduler.virtual_hold(true)
-          yield
-        ensure
-          scheduler.virtual_hold(false)
-        end
-      end
+      def hold(&) = Patches::VirtualTime.hold(&)
 
       # @return [Clock, nil] the virtual clock of this thread; nil if its time is real
       def clock = Patches::VirtualTime.clock

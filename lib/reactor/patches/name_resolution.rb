@@ -39,13 +39,7 @@ module Reactor
           return yield unless scheduler&.resolves?
           return Fiber.blocking { yield } unless scheduler.may_wait_for_threads?
 
-          held = VirtualTime.virtual?
-          begin
-            scheduler.virtual_hold(true) if held
-            scheduler.run_on_own_thread(-> { Fiber.blocking(&) }, &)
-          ensure
-            scheduler.virtual_hold(false) if held
-          end
+          VirtualTime.hold { scheduler.run_on_own_thread(-> { Fiber.blocking(&) }, &) }
         end
 
         # @param flags [Integer] of getnameinfo(3)

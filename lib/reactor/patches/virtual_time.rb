@@ -33,6 +33,15 @@ module Reactor
         # @return [Boolean] whether a wait of this fiber takes virtual time
         def virtual? = !clock.nil? && !Fiber.current_scheduler.nil?
 
+        # As {Testing.hold}.
+        def hold
+          scheduler = clock&.scheduler
+          scheduler&.virtual_hold(true)
+          yield
+        ensure
+          scheduler&.virtual_hold(false)
+        end
+
         # Runs the block, which waits, with a virtual time limit. After a wait Ruby itself looks at the real clock, and goes
         # on waiting.
         #
