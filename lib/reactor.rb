@@ -16,14 +16,12 @@ require_relative "reactor/group"
 
 # Ruby calls the buffer hooks with an IO::Buffer, and warns once in a process that these are experimental. The program that
 # reads a socket cannot do anything about it, so the warning is taken here.
-if defined?(IO::Buffer)
-  experimental = Warning[:experimental]
-  begin
-    Warning[:experimental] = false
-    IO::Buffer.new(0)
-  ensure
-    Warning[:experimental] = experimental
-  end
+experimental = Warning[:experimental]
+begin
+  Warning[:experimental] = false
+  IO::Buffer.new(0)
+ensure
+  Warning[:experimental] = experimental
 end
 
 module Reactor

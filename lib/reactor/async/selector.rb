@@ -201,9 +201,7 @@ module Reactor
     # The IO has another file than before, or is closed. If `interrupts`, raises IOError in the tasks that wait for it.
     #
     # @api private
-    def replaced(io, interrupts)
-      prepare_close(io) if interrupts
-    end
+    def replaced(io, interrupts) = (prepare_close(io) if interrupts)
 
     # @return [String] the tasks that wait for descriptors, for {Reactor.dump}
     def dump

@@ -15,9 +15,7 @@ module Reactor
       def of(fiber) = fiber&.instance_variable_get(NAME)
 
       # @param name [String, nil]
-      def set(fiber, name)
-        fiber.instance_variable_set(NAME, name)
-      end
+      def set(fiber, name) = fiber.instance_variable_set(NAME, name)
 
       # @return [String, nil] where the block stands that the fiber runs; nil unless its scheduler has +birthplaces: true+
       def birthplace(fiber) = fiber&.instance_variable_get(BIRTH)&.join(":")

@@ -109,9 +109,7 @@ module Reactor
     end
 
     # @return [String] one line, for example "waiting 0.512 s for #<TCPSocket:fd 7> to be readable"
-    def summary
-      [state, (format("%.3f s", seconds) if seconds), purpose].compact.join(" ")
-    end
+    def summary = [state, (format("%.3f s", seconds) if seconds), purpose].compact.join(" ")
 
     # @return [String] the fiber, the summary, and the backtrace on lines of its own
     def to_s = ["#{FiberName.describe(fiber)} #{summary}", *backtrace].join("\n    ")

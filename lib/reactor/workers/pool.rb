@@ -65,11 +65,7 @@ module Reactor
       private
 
       # Whether neither a worker nor the fiber had it.
-      def claim?
-        @claim.pop(true)
-      rescue ThreadError
-        false # the queue is empty
-      end
+      def claim? = (@claim.pop(true) rescue false)
 
       def run
         @killed = true
