@@ -35,8 +35,7 @@ module Reactor
   if @absence
     require_relative "portable/stubs"
   else
-    require_relative "native/fiber_body"
-    require_relative "native/slow_paths"
+    require_relative "native/scheduler"
   end
 
   # The class that {Scheduler} inherits its hooks from.
