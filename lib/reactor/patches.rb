@@ -59,8 +59,8 @@ module Reactor
       [Addrinfo.singleton_class, NameResolution::AddrinfoLookup], [Addrinfo, NameResolution::AddrinfoReverse],
       [Socket.singleton_class, NameResolution::SocketLookup],
       [IPSocket.singleton_class, NameResolution::IPSocketLookup], [IPSocket, NameResolution::IPSocketReverse],
-      [TCPSocket.singleton_class, NameResolution::TCPSocketLookup], [TCPSocket, NameResolution::TCPSocketConnect],
-      [TCPServer, NameResolution::TCPServerBind], [UDPSocket, NameResolution::UDPSocketAddress]
+      [TCPSocket, NameResolution::TCPSocketConnect], [TCPServer, NameResolution::TCPServerBind],
+      [UDPSocket, NameResolution::UDPSocketAddress]
     ].map { |patch| [*patch, { replaceable: true }] }
 
     virtual_time = [

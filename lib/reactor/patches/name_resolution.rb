@@ -94,8 +94,6 @@ module Reactor
 
         def getnameinfo(address, flags = 0) = NameResolution.on_thread(NameResolution.name?(flags)) { super }
 
-        def gethostbyname(host) = NameResolution.on_thread { super }
-
         def tcp(host, port, local_host = nil, local_port = nil, **options, &block)
           parallel = options.fetch(:fast_fallback) { HappyEyeballs.ruby_default? }
           own = parallel && (Fiber.current_scheduler.nil? || !AddrinfoLookup.replaced?)
@@ -123,11 +121,6 @@ module Reactor
         def addr(reverse = nil) = NameResolution.on_thread(reverse.nil? ? !do_not_reverse_lookup : reverse && :numeric != reverse) { super }
 
         def peeraddr(reverse = nil) = NameResolution.on_thread(reverse.nil? ? !do_not_reverse_lookup : reverse && :numeric != reverse) { super }
-      end
-
-      # Prepended to TCPSocket's singleton class.
-      module TCPSocketLookup
-        def gethostbyname(host) = NameResolution.on_thread { super }
       end
 
       # Prepended to TCPSocket. The socket is of the class that was asked for, subclasses included: `initialize` does all the
