@@ -442,32 +442,4 @@ class TestOffload < ReactorTest
       scheduler.run
     RUBY
   end
-
-  # copy_file_range(2) of gigabytes cannot be interrupted.
-  def test_a_copy_between_files_can_be_interrupted_between_its_pieces
-    assert_equal "[8388608, 8388608]\nArgumentError\n", child_says(<<~'RUBY')
-      require "tempfile"
-      lengths, second, never = [], Thread::Queue.new, Thread::Queue.new
-      IO.singleton_class.prepend(Module.new do
-        define_method(:copy_stream) do |source, target, length = nil, offset = nil|
-          lengths << length
-          if lengths.size == 2
-            second << true
-            never.pop
-          end
-          super(source, target, length, offset)
-        end
-      end)
-      source, target = Tempfile.new, Tempfile.new
-      source.truncate(64 << 20)
-      Fiber.set_scheduler(scheduler = Reactor::Scheduler.new)
-      copy = Fiber.schedule do
-        IO.copy_stream(source.to_path, target.to_path)
-      rescue ArgumentError => e
-        puts lengths.inspect, e.class
-      end
-      Fiber.schedule { second.pop; copy.raise(ArgumentError, "stop") }
-      scheduler.run
-    RUBY
-  end
 end
