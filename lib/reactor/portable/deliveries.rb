@@ -57,9 +57,6 @@ module Reactor
 
     def run_interruptible(seconds, arguments)
       delivery = Delivery.new(Fiber.current, arguments)
-      strand = @owners[Fiber.current] || Fiber.current
-      delivery.around = @limits[strand]
-      @limits[strand] = delivery
       timer = @timers.add(seconds, delivery) if seconds
       value = yield(delivery)
       raise(*arguments) if delivery.outlasted && !delivery.done # no wait has followed the close
@@ -67,7 +64,6 @@ module Reactor
       value
     ensure
       delivery&.done = true
-      @limits[strand] = delivery.around if strand
       @timers.remove(timer) if timer
     end
 
@@ -80,7 +76,6 @@ module Reactor
 
     # Gives an exception to a fiber. It is the first entry of the ready queue.
     def deliver(delivery)
-      delivery = outermost(delivery)
       fiber = receiver(delivery)
       wait = @waits[fiber]
       if wait&.queued && wait.blocks? && !delivery.deferred
@@ -101,15 +96,6 @@ module Reactor
         delivery.done = true
         switch_to_new(Fiber.new { raise_in(fiber, delivery.arguments) }) if fiber.alive?
       end
-    end
-
-    # Of a fiber's timeouts that are due at once the outermost is raised first, as in plain Ruby: it exchanges its place with this one.
-    def outermost(delivery)
-      found = around = delivery
-      found = around if around.queued && !around.deferred while (around = around.around)
-      place = @ready.index { |entry| entry.equal?(found) }
-      @ready[0], @ready[place] = found, delivery if place&.positive?
-      @ready.first
     end
 
     # Whether a fiber waits for the other threads that use an IO which it closes. An exception must

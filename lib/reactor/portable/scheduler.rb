@@ -65,7 +65,6 @@ module Reactor
       @ready = []                        # entries to be served, in this order
       @waits = {}.compare_by_identity    # fiber => its innermost Wait; keeps parked fibers alive
       @early_unblocks = ObjectSpace::WeakMap.new # fibers unblocked on their way into an overridden hook
-      @limits = ObjectSpace::WeakMap.new # fiber => the delivery of the innermost timeout whose block runs in it, or on its behalf
       @owners = ObjectSpace::WeakMap.new # fiber that #fiber did not make => the fiber on whose behalf it runs
       @killed = ObjectSpace::WeakMap.new # fiber that Ruby unwinds for good => true
       @suspects = {}.compare_by_identity # fiber that may be among them, because an error was raised in one that it resumed => true

@@ -65,8 +65,7 @@ module Reactor
     #
     # - `deferred`: it has let a wake-up go first, once
     # - `outlasted`: it has come during a close, which it does not end
-    # - `around`: that of the timeout around it, if it is a timeout's
-    Delivery = Struct.new(:fiber, :arguments, :queued, :done, :deferred, :outlasted, :around)
+    Delivery = Struct.new(:fiber, :arguments, :queued, :done, :deferred, :outlasted)
 
     private_constant :Wait, :Watch, :Delivery
   end
