@@ -47,19 +47,16 @@ module Reactor
       def self.notify_schedulers(io)
         interrupted = nil
         Schedulers.each do |scheduler|
-          await_unused(scheduler, io) while (answer = yield(scheduler)) == :in_use
+          while (answer = yield(scheduler)) == :in_use
+            # A worker uses the descriptor for a fiber of a scheduler on another thread. By a queue, because a closer that is a fiber of
+            # a scheduler is parked then, and a closer that is not waits in its thread.
+            queue = Thread::Queue.new
+            queue.pop if scheduler.push_when_unused(io, queue)
+          end
           interrupted ||= answer
         end
         interrupted
       end
-
-      # Waits until no worker uses the descriptor for a fiber of a scheduler on another thread. By a queue, because a closer
-      # that is a fiber of a scheduler is parked then, and a closer that is not waits in its thread.
-      def self.await_unused(scheduler, io)
-        queue = Thread::Queue.new
-        queue.pop if scheduler.push_when_unused(io, queue)
-      end
-      private_class_method :await_unused
     end
 
     # Prepended to IO and BasicSocket. IO#close_read and #close_write do not call IO#close where they close a descriptor: one end

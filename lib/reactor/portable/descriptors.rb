@@ -54,7 +54,7 @@ module Reactor
       def select(timeout)
         asked = [[@wake_reader, *@waits[IO::READABLE].keys], @waits[IO::WRITABLE].keys, @waits[IO::PRIORITY].keys]
         found = IO.select(*asked, timeout) or return
-        drain_pipe if found.first.delete(@wake_reader)
+        @wake_reader.read_nonblock(4096, exception: false) if found.first.delete(@wake_reader)
         EVENTS.zip(found).flat_map { |event, ios| ios.flat_map { |io| ready_waits(event, io) } }
       rescue IOError, FrozenError, Errno::EBADF
         refused = refused_waits
@@ -65,8 +65,6 @@ module Reactor
 
       # Ends a sleep. Any thread may call it.
       def wake = @wake_writer.write_nonblock(".", exception: false)
-
-      def drain_pipe = @wake_reader.read_nonblock(4096, exception: false)
 
       def close
         @wake_writer.close

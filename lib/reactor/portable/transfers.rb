@@ -63,11 +63,7 @@ module Reactor
     end
 
     # Ruby locks a buffer while it reads or writes, so that no other fiber frees the memory. The VM's own buffers are locked.
-    def locked(buffer, &)
-      return yield if buffer.locked?
-
-      buffer.locked(&)
-    end
+    def locked(buffer, &) = buffer.locked? ? yield : buffer.locked(&)
 
     # In the order in which Ruby itself looks at them.
     def check_transfer(io, buffer, offset, length)

@@ -59,10 +59,8 @@ module Reactor
     # @return what the block returns
     # @raise what the block raises
     # @raise [ThreadError] no thread can be started
-    # @raise [ArgumentError] without a block
     # @api private
     def run_on_own_thread(otherwise = nil, &block)
-      raise ArgumentError, "no block given" unless block
       return yield unless current? && !closed?
 
       @offload.run_on_own_thread(otherwise, &block)
