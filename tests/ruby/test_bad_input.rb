@@ -28,7 +28,7 @@ class TestBadInput < ReactorTest
       TypeError => { io_wait: [["no io", 1, nil], [r, "1", nil], [r, nil, nil], [r, 1, "soon"], [nil, 1, nil]],
                      kernel_sleep: [["1"], [[]]], block: [[nil, "1"]] },
       ArgumentError => { io_wait: [[r, 0, nil], [r, 8, nil], [r, -1, nil], [r, 1, -1]], kernel_sleep: [[-1], [1, 2]],
-                         offload: [[]], run_on_own_thread: [[]] },
+                         offload: [[]] },
       nil => { process_wait: [[nil, 0], ["1", 0], [1, nil], [1, []]], address_resolve: [[1], [:name]], cancel_watcher: [["x"]],
                wait_any: select_backend? ? [] : [[nil, [], 0], [[], 1, 0], [[], [], 0, [nil]], [[], [], 0, [[]]]] }
     }

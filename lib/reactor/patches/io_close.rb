@@ -10,11 +10,6 @@ module Reactor
     #
     # @api private
     module IOClose
-      # From Ruby 4.0 on the VM waits until the fibers that it interrupts have left the IO. If the closer is the blocking
-      # fiber of their own thread, the interrupted fibers could not run. So they run before the close.
-      VM_WAITS_FOR_USERS = RUBY_VERSION >= "4.0"
-      private_constant :VM_WAITS_FOR_USERS
-
       # @return [nil]
       def close
         answer = Internal.announce_close(self)
@@ -31,14 +26,12 @@ module Reactor
         yield_to_interrupted
       end
 
-      # Lets the fibers go that the schedulers have interrupted.
+      # From Ruby 4.0 on the VM waits until the fibers that it interrupts have left the IO. If the closer is the blocking fiber of
+      # their own thread, the fibers that the schedulers have interrupted could not run. So they run before the close: they are queued
+      # ahead of this one.
       #
       # @api private
-      def self.yield_to_interrupted
-        return unless VM_WAITS_FOR_USERS && Fiber.current.blocking?
-
-        Fiber.scheduler&.yield # they are queued ahead of this one
-      end
+      def self.yield_to_interrupted = (Fiber.scheduler&.yield if RUBY_VERSION >= "4.0" && Fiber.current.blocking?)
 
       # @param io [IO]
       # @yield [scheduler] announces a change of the IO, and returns the scheduler's answer

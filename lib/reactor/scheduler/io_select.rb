@@ -3,10 +3,6 @@
 module Reactor
   # How a scheduler does IO.select.
   module IOSelect
-    # Whether IO.select takes Float::INFINITY for no limit.
-    INFINITE_ALLOWED = RUBY_VERSION >= "4.0"
-    private_constant :INFINITE_ALLOWED
-
     # The hook for IO.select and Kernel#select.
     #
     # IO.select itself, asked not to wait, says what is ready, because it knows Ruby's read buffers and tied writers. Between
@@ -23,7 +19,7 @@ module Reactor
       return Fiber.blocking { IO.select(readables, writables, exceptables, timeout) } if forked_child?
       raise "this scheduler is closed" if closed?
 
-      timeout = nil if INFINITE_ALLOWED && Float === timeout && timeout.infinite? == 1
+      timeout = nil if RUBY_VERSION >= "4.0" && Float === timeout && timeout.infinite? == 1
       seconds = Durations.seconds(timeout)
       deadline = seconds && now + seconds
       loop do
