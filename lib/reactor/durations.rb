@@ -36,7 +36,11 @@ module Reactor
       # The same for what Queue#pop and Thread#join have accepted, which may also be an object that only has to_f.
       #
       # @param duration [#to_f, nil] seconds
-      def lenient_seconds(duration) = duration.nil? ? nil : lenient(Float(duration))
+      def lenient_seconds(duration)
+        return added_seconds(duration) if duration.nil? || String === duration # Kernel#Float would parse it
+
+        lenient(Float(duration))
+      end
 
       private
 

@@ -65,7 +65,11 @@ module Reactor
       private
 
       # Whether neither a worker nor the fiber had it.
-      def claim? = (@claim.pop(true) rescue false)
+      def claim?
+        @claim.pop(true)
+      rescue ThreadError
+        false # the queue is empty
+      end
 
       def run
         @killed = true
