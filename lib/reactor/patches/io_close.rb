@@ -13,17 +13,9 @@ module Reactor
       # @return [nil]
       def close
         answer = Internal.announce_close(self)
-        IOClose.complete(self, answer) if answer
+        IOClose.notify_schedulers(self) { |scheduler| scheduler.prepare_close(self) } if answer == :in_use
+        IOClose.yield_to_interrupted if answer
         super
-      end
-
-      # Waits until the IO can be closed.
-      #
-      # @param answer [Symbol] of {Reactor::Internal.announce_close}
-      # @api private
-      def self.complete(io, answer)
-        notify_schedulers(io) { |scheduler| scheduler.prepare_close(io) } if answer == :in_use
-        yield_to_interrupted
       end
 
       # From Ruby 4.0 on the VM waits until the fibers that it interrupts have left the IO. If the closer is the blocking fiber of
