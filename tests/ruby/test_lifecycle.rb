@@ -58,7 +58,7 @@ class TestLifecycle < ReactorTest
       kernel_sleep: -> { scheduler.kernel_sleep(0.001) },
       block: -> { scheduler.block(nil, 0.001) },
       io_wait: -> { scheduler.io_wait(io, IO::READABLE, 0.001) },
-      io_select: -> { scheduler.io_select([io], nil, nil, 0.001) },
+      io_select: -> { scheduler.io_select([io], nil, nil, TEST_TIMEOUT) },
       timeout_after: -> { scheduler.timeout_after(1, RuntimeError) { flunk } },
       on_ready: -> { scheduler.on_ready(io) { flunk } },
       run: -> { scheduler.run }
