@@ -12,9 +12,9 @@ module Reactor
     module IOClose
       # @return [nil]
       def close
-        answer = Internal.announce_close(self)
+        answer = Internal.announce_close(self) or return super
         IOClose.notify_schedulers(self) { |scheduler| scheduler.prepare_close(self) } if answer == :in_use
-        IOClose.yield_to_interrupted if answer
+        IOClose.yield_to_interrupted
         super
       end
 
