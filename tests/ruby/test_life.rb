@@ -287,14 +287,22 @@ class TestLife < ReactorTest
     assert eventually { leaked_descriptors(before).empty? }, -> { leaked_descriptors(before).inspect }
   end
 
-  # A scheduler that a fiber ended would wait for that fiber.
+  IN_A_FIBER = [
+    ->(&block) { block.call }, ->(&block) { Fiber.new(&block).resume }, ->(&block) { Fiber.new(blocking: true, &block).resume },
+    ->(&block) { Fiber.new { Enumerator.new { |items| items << block.call }.next }.resume },
+    ->(&block) { Enumerator.new { |items| sleep 0; items << block.call }.next }
+  ].freeze
+
+  # A scheduler that a fiber ended would wait for that fiber. So would one that was ended on its behalf.
   def test_a_fiber_cannot_end_its_own_scheduler
     log = []
     reader, writer = pipe
     run_scheduler do |scheduler|
       Fiber.schedule { log << reader.readpartial(1) }
       Fiber.schedule do
-        %i[run close scheduler_close shutdown drain cancel].each { |method| assert_raises(FiberError) { scheduler.public_send(method) } }
+        %i[run close scheduler_close shutdown drain cancel].product(IN_A_FIBER) do |method, place|
+          assert_raises(FiberError, method) { place.call { scheduler.public_send(method) } }
+        end
         refute_predicate scheduler, :closed?
         sleep 0
         writer << "x"

@@ -86,7 +86,7 @@ module Reactor
     # @raise [ThreadError] it belongs to another thread
     # @api private
     def forbid_own_fibers
-      return unless enter && (@live.key?(Fiber.current) || interrupts?)
+      return unless enter && (interrupts? || [Fiber.current, @owners[Fiber.current]].any? { |fiber| @live.key?(fiber) })
 
       raise FiberError, "a fiber cannot wait for the end of its own scheduler"
     end

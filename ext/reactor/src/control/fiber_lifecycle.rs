@@ -65,9 +65,9 @@ impl HookScope<'_> {
         Ok(())
     }
 
-    /// FiberError in a fiber of the scheduler's: it would wait for its own end.
+    /// FiberError in a fiber of the scheduler's, or in one that runs on behalf of such a fiber: it would wait for its own end.
     pub fn forbid_own_fibers(&self) -> Result<(), Error> {
-        if self.scheduler.state().fibers.is_scheduled(self.slot) {
+        if self.scheduler.state().fibers.is_for_scheduled(self.slot) {
             return Err(fiber_error(
                 "a fiber cannot wait for the end of its own scheduler",
             ));

@@ -167,6 +167,12 @@ impl FiberTable {
         self[slot].is_scheduled
     }
 
+    /// Whether the scheduler made the fiber, or the one on whose behalf it runs.
+    pub fn is_for_scheduled(&self, slot: Slot) -> bool {
+        let owner = self.owner(slot);
+        self.is_scheduled(slot) || owner.is_some_and(|owner| owner.is_scheduled)
+    }
+
     // --- waits ---------------------------------------------------------------------------------------------------
 
     /// A wait begins. If the fiber is in the middle of another one, that goes on when this one has ended.
