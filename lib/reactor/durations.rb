@@ -60,7 +60,11 @@ module Reactor
       end
 
       # Converts what Ruby's methods in C take for a `long`. Array#rotate is such a method, and raises their errors.
-      def long(number) = [].rotate(number) && Integer(number)
+      def long(number)
+        return number if Integer === number && number.bit_length < 64
+
+        [].rotate(number) && Integer(number)
+      end
     end
   end
 end

@@ -108,12 +108,12 @@ module Reactor
       self
     end
 
-    # Ends the server. Call it in a fiber: a trap handler starts one (`Fiber.schedule { server.stop(10) }`). It accepts the connections
-    # that wait in the listener's queue, even beyond the limit, and no more; without a free descriptor it tries again until there is one.
-    # It closes those at rest, unless a request has come, and waits until the fibers have answered what has come, and no longer linger.
+    # Ends the server. Call it in a fiber, which may wait for a trap handler's signal: see above. It accepts the connections that wait in
+    # the listener's queue, even beyond the limit, and no more; without a free descriptor it tries again until there is one. It closes those
+    # at rest, unless a request has come, and waits until the fibers have answered what has come, and no longer linger.
     #
-    # When the timeout is over, the fibers are ended where they wait: their ensure clauses run, and no rescue. Then `stop` returns; it
-    # does not wait for the ensure clauses. A second call, with a shorter timeout, hastens the first.
+    # When the timeout is over, the connections are closed, and the fibers are ended where they wait: their ensure clauses run, and no
+    # rescue. `stop` does not wait for them. A second call, with a shorter timeout, hastens the first.
     #
     # @param timeout [Numeric, nil] seconds; nil: no limit
     # @raise [ArgumentError, TypeError] the timeout is no duration; nothing is done then

@@ -42,7 +42,7 @@ module Reactor
       # @raise [RuntimeError] this thread has a scheduler already
       def virtual_time(settle: 0.01, backend: nil, &block)
         raise ArgumentError, "no block given" unless block
-        raise "this thread already has a scheduler, and its time is real" if Fiber.scheduler
+        raise "this thread already has a scheduler" if Fiber.scheduler
 
         Patches.install(Patches::VIRTUAL_TIME)
         scheduler = Scheduler.new(backend: backend)

@@ -19,7 +19,7 @@ module Reactor
       return Fiber.blocking { IO.select(readables, writables, exceptables, timeout) } if forked_child?
       raise "this scheduler is closed" if closed?
 
-      timeout = nil if RUBY_VERSION >= "4.0" && Float === timeout && timeout.infinite? == 1
+      timeout = nil if Float === timeout && timeout.infinite? == 1 && RUBY_VERSION >= "4.0"
       seconds = Durations.seconds(timeout)
       deadline = seconds && now + seconds
       loop do
