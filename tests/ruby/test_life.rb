@@ -288,7 +288,7 @@ class TestLife < ReactorTest
   end
 
   IN_A_FIBER = [
-    ->(&block) { block.call }, ->(&block) { Fiber.new(&block).resume }, ->(&block) { Fiber.new(blocking: true, &block).resume },
+    ->(&block) { block.call }, ->(&block) { Fiber.new(&block).resume },
     ->(&block) { Fiber.new { Enumerator.new { |items| items << block.call }.next }.resume },
     ->(&block) { Enumerator.new { |items| sleep 0; items << block.call }.next }
   ].freeze

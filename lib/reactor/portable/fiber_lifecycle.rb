@@ -86,7 +86,9 @@ module Reactor
     # @raise [ThreadError] it belongs to another thread
     # @api private
     def forbid_own_fibers
-      return unless enter && (interrupts? || [Fiber.current, @owners[Fiber.current]].any? { |fiber| @live.key?(fiber) })
+      fiber = Fiber.current
+      # The root fiber, which is blocking, runs on behalf of none: @owners may name the one that had control before.
+      return unless enter && (interrupts? || [fiber, (@owners[fiber] unless fiber.blocking?)].any? { |each| @live.key?(each) })
 
       raise FiberError, "a fiber cannot wait for the end of its own scheduler"
     end

@@ -10,7 +10,7 @@ use crate::{
     ruby::{
         call::call_method,
         error::{self, fiber_error},
-        fiber::{current_fiber, start_fiber},
+        fiber::{current_fiber, is_blocking, start_fiber},
         object::{Object, object_ref, write_barrier},
     },
 };
@@ -67,7 +67,10 @@ impl HookScope<'_> {
 
     /// FiberError in a fiber of the scheduler's, or in one that runs on behalf of such a fiber: it would wait for its own end.
     pub fn forbid_own_fibers(&self) -> Result<(), Error> {
-        if self.scheduler.state().fibers.is_for_scheduled(self.slot) {
+        let fibers = &self.scheduler.state().fibers;
+        // The root fiber, which is blocking, runs on behalf of none: its record may name the one that had control before.
+        let has_scheduled_owner = !is_blocking() && fibers.has_scheduled_owner(self.slot);
+        if has_scheduled_owner || fibers.is_scheduled(self.slot) {
             return Err(fiber_error(
                 "a fiber cannot wait for the end of its own scheduler",
             ));

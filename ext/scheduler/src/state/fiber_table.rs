@@ -167,10 +167,9 @@ impl FiberTable {
         self[slot].is_scheduled
     }
 
-    /// Whether the scheduler made the fiber, or the one on whose behalf it runs.
-    pub fn is_for_scheduled(&self, slot: Slot) -> bool {
-        let owner = self.owner(slot);
-        self.is_scheduled(slot) || owner.is_some_and(|owner| owner.is_scheduled)
+    /// Whether the scheduler made the one on whose behalf the fiber runs.
+    pub fn has_scheduled_owner(&self, slot: Slot) -> bool {
+        self.owner(slot).is_some_and(|owner| owner.is_scheduled)
     }
 
     // --- waits ---------------------------------------------------------------------------------------------------
