@@ -1,8 +1,9 @@
 //! Turns: which events they report, in which order, and that each event ends a sleep.
 
+#[cfg(unix)]
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::{
     io::Write,
-    sync::atomic::{AtomicBool, Ordering},
     thread,
     time::{Duration, Instant},
 };
