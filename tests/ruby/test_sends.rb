@@ -125,9 +125,10 @@ class TestSends < ReactorTest
     end
   end
 
-  # Repeated until all three writes were queued: after the end of a turn the remaining ones are direct.
+  # Repeated until all three writes were queued: after the end of a turn the remaining ones are direct, and on the same scheduler those
+  # of many turns.
   def test_an_error_is_raised_in_the_write_that_failed
-    run_scheduler { |scheduler| assert(eventually { errors_of_three_writes(scheduler) == (uring? ? 3 : 0) }) }
+    assert(eventually { run_scheduler { |scheduler| errors_of_three_writes(scheduler) } == (uring? ? 3 : 0) })
   end
 
   def errors_of_three_writes(scheduler)
