@@ -4,11 +4,10 @@ require "fcntl"
 
 module Reactor
   module Patches
-    # Prepended to IO's singleton class. IO.copy_stream from a regular file to an IO goes chunk by chunk: the pool brings each
-    # chunk into the page cache before it is sent. From one regular file to another a worker copies; an
-    # interrupted fiber leaves when its copy_file_range(2) has returned. Where Ruby's own reads and writes would block the
-    # thread (a terminal, an inherited pipe: descriptors without O_NONBLOCK), a thread of its own copies. Else Ruby's own waits call
-    # the hooks.
+    # Prepended to IO's singleton class. IO.copy_stream from a regular file to an IO goes chunk by chunk: the pool brings each chunk
+    # into the page cache before it is sent. From one regular file to another a worker copies; an interrupted fiber leaves when its
+    # copy_file_range(2) has returned. Where Ruby's own reads and writes would block the thread (a terminal, an inherited pipe:
+    # descriptors without O_NONBLOCK), a thread of its own copies. Else Ruby's own waits call the hooks.
     #
     # @api private
     module CopyStream

@@ -35,10 +35,7 @@ module Reactor
     # @return [String, nil] the message of Ruby's own "No live threads left. Deadlock?"; nil if there is none, or if the program
     #   has set Thread.ignore_deadlock
     def deadlock_message
-      return if Thread.ignore_deadlock
-
-      Thread.pass # a thread that is ending is in no list any more, and may still have to wake who has joined it
-      return unless Deadlock.other_threads_idle?
+      return if Thread.ignore_deadlock || !Deadlock.other_threads_idle?
 
       statuses = fibers
       waiting = statuses.select { |status| status.state == :waiting }

@@ -151,7 +151,7 @@ impl HookScope<'_> {
 impl Scheduler {
     /// The current fiber has ended, by this exception unless it is nil. Whether the fiber raises it itself.
     ///
-    /// An exception that stops a program (SystemExit, ProxyRaise …) goes to the root fiber at once. An ordinary error is reported like a
+    /// An exception that stops a program (SystemExit, Interrupt …) goes to the root fiber at once. An ordinary error is reported like a
     /// thread's, and raised when the other fibers are done.
     pub fn on_fiber_end(this: Obj<Self>, exception: Value) -> bool {
         if !exception.is_nil() {
