@@ -1,9 +1,22 @@
 //! System calls, each made at most once and without blocking where the kernel offers a way.
+//!
+//! Each platform has a folder, and each folder the same files:
+//!
+//! | file               | what it has                                                                            |
+//! |--------------------|----------------------------------------------------------------------------------------|
+//! | `descriptor`       | a descriptor by Ruby's number of it: asked whether it is ready, how large, closed       |
+//! | `file`             | regular files: transfers at an offset, and what they may wait for                       |
+//! | `getaddrinfo`      | names and addresses                                                                     |
+//! | `kind`             | what is behind a descriptor, as far as it decides how to read and write                 |
+//! | `nowait`           | calls that promise not to block                                                         |
+//! | `terminal_timeout` | terminals whose reads end without as many bytes as they wait for                        |
+//! | `transfer`         | one attempt to read or write that does not block                                        |
 
-pub mod descriptor;
-pub mod file;
-pub mod getaddrinfo;
-pub mod kind;
-mod nowait;
-pub mod terminal_timeout;
-pub mod transfer;
+#[cfg(unix)]
+mod unix;
+
+#[cfg(unix)]
+use unix as platform;
+
+use platform::nowait;
+pub use platform::{descriptor, file, getaddrinfo, kind, terminal_timeout, transfer};

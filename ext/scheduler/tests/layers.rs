@@ -61,8 +61,8 @@ const INSIDE: [(&str, &[&[&str]]); 3] = [
 const UNSAFE: [&str; 4] = [
     "reactor/src/ruby",
     "scheduler/src/state/object_ref",
-    "scheduler/src/system/descriptor",
-    "scheduler/src/system/getaddrinfo",
+    "scheduler/src/system/unix/descriptor",
+    "scheduler/src/system/unix/getaddrinfo",
 ];
 
 #[test]

@@ -1,0 +1,9 @@
+//! Unix: the system calls of the kernel.
+
+pub mod descriptor;
+pub mod file;
+pub mod getaddrinfo;
+pub mod kind;
+pub mod nowait;
+pub mod terminal_timeout;
+pub mod transfer;
