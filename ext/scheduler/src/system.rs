@@ -9,9 +9,11 @@
 //! | `getaddrinfo`      | names and addresses                                                                     |
 //! | `kind`             | what is behind a descriptor, as far as it decides how to read and write                 |
 //! | `nowait`           | calls that promise not to block                                                         |
+//! | `os_error`         | errors of system calls as numbers of C ([`errno::Errno`])                                |
 //! | `terminal_timeout` | terminals whose reads end without as many bytes as they wait for                        |
 //! | `transfer`         | one attempt to read or write that does not block                                        |
 
+pub mod errno;
 #[cfg(unix)]
 mod unix;
 

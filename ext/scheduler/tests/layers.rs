@@ -57,6 +57,17 @@ const INSIDE: [(&str, &[&[&str]]); 3] = [
     ),
 ];
 
+/// Only these name a crate or a module that belongs to a platform, or are compiled differently for one.
+const PLATFORM: [&str; 7] = [
+    "scheduler/src/system", // its folders, and which of them it is
+    "scheduler/src/system/errno",
+    "reactor/src/ruby/buffer",
+    "reactor/src/ruby/io",
+    "reactor/src/ruby/thread",
+    "reactor/src/standalone/child_process",
+    "reactor/src/wait/lookup",
+];
+
 /// Only these have unsafe code.
 const UNSAFE: [&str; 4] = [
     "reactor/src/ruby",
@@ -115,9 +126,35 @@ fn the_state_and_the_system_calls_do_not_know_each_other() {
 }
 
 #[test]
-fn no_file_imports_itself_in_a_circle() {
+fn only_the_listed_files_know_the_platform() {
+    const NAMES: [&str; 6] = [
+        "rustix",
+        "libc::",
+        "windows_sys",
+        "os::fd",
+        "os::unix",
+        "os::windows",
+    ];
+    const CONDITIONS: [&str; 3] = ["unix", "windows", "target_"];
     for root in ["reactor/src", "scheduler/src"] {
-        let sources = sources(root);
+        for (file, text) in sources(root) {
+            let file = format!("{root}/{file}");
+            if PLATFORM.contains(&file.as_str()) || file.starts_with("scheduler/src/system/unix") {
+                continue;
+            }
+            for line in code(&text) {
+                let has = |words: &[&str]| words.iter().any(|word| line.contains(word));
+                let is_condition = line.contains("cfg") && has(&CONDITIONS);
+                assert!(!has(&NAMES) && !is_condition, "{file}.rs: {line}");
+            }
+        }
+    }
+}
+
+#[test]
+fn no_file_imports_itself_in_a_circle() {
+    for (root, platform) in [("reactor/src", ""), ("scheduler/src", "unix")] {
+        let sources = of_platform(sources(root), platform);
         let files: BTreeSet<&str> = sources.iter().map(|(file, _)| file.as_str()).collect();
         let mut uses: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
         for (file, text) in &sources {
@@ -243,6 +280,15 @@ fn sources(root: &str) -> Vec<(String, String)> {
             .join("..")
             .join(root),
     )
+}
+
+/// The files as modules: `system/unix/kind` is `system::kind` on Unix.
+fn of_platform(sources: Vec<(String, String)>, platform: &str) -> Vec<(String, String)> {
+    let own = format!("system/{platform}/");
+    let named = sources
+        .into_iter()
+        .map(|(file, text)| (file.replace(&own, "system/"), text));
+    named.collect()
 }
 
 /// `hooks/fiber` and `hooks` belong to `hooks`.

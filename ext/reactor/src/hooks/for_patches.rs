@@ -3,8 +3,7 @@
 
 use magnus::{Error, RString, Ruby, Value, prelude::*, typed_data::Obj};
 use reactor::Operation;
-use reactor_scheduler::system::kind::is_fifo;
-use rustix::io::Errno;
+use reactor_scheduler::system::{errno::Errno, kind::is_fifo};
 
 use crate::{
     control::{hook_scope::HookScope, scheduler::Scheduler},
@@ -52,7 +51,7 @@ pub fn sync_by_driver(
         false => Operation::Sync,
     };
     let answer = work::carry_out(&scope, &IoFacts::new(io)?, operation)?;
-    Ok(answer.map(|answer| answer.map_or_else(Errno::raw_os_error, |_| 0)))
+    Ok(answer.map(|answer| answer.map_or_else(Errno::number, |_| 0)))
 }
 
 /// `yield_if_slice_spent`: lets other fibers run if none has waited for a time slice. For operations that take long enough

@@ -8,7 +8,7 @@ use magnus::{
     rb_sys::{AsRawValue, FromRawValue},
 };
 use reactor::{Backend, Interest};
-use rustix::io::Errno;
+use reactor_scheduler::system::errno::Errno;
 
 use crate::ruby::{call::protected, error::argument_error};
 
@@ -116,7 +116,7 @@ fn large_byte_count(value: Value) -> Result<i64, Error> {
 pub fn hook_result(answer: Result<usize, Errno>) -> Value {
     let number = match answer {
         Ok(count) => count as i64,
-        Err(errno) => -i64::from(errno.raw_os_error()),
+        Err(errno) => -i64::from(errno.number()),
     };
     // SAFETY: 62 bits are enough for what is in memory, and for an errno.
     unsafe { Value::from_raw(rb_sys::LONG2FIX(number as std::ffi::c_long)) }

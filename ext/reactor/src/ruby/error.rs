@@ -9,7 +9,7 @@ use magnus::{
     rb_sys::{AsRawValue, FromRawValue, protect},
 };
 use rb_sys::VALUE;
-use reactor_scheduler::state::object_ref::ObjectRef;
+use reactor_scheduler::{state::object_ref::ObjectRef, system::errno::Errno};
 
 use crate::ruby::{io::set_hidden, object::Object};
 
@@ -128,14 +128,14 @@ pub fn closed_elsewhere() -> Error {
 /// The Errno exception for a failed system call.
 #[cold]
 pub fn system_error(error: &io::Error) -> Error {
-    errno(error.raw_os_error().unwrap_or(0), None)
+    errno(Errno::from(error).number(), None)
 }
 
 /// Makes errno what a system call leaves that would have to wait, for code of the VM's that reads it.
 #[cold]
 pub fn set_errno_to_would_block() {
     // SAFETY: it stores a number that belongs to this thread.
-    unsafe { rb_sys::rb_errno_set(libc::EAGAIN) };
+    unsafe { rb_sys::rb_errno_set(Errno::AGAIN.number()) };
 }
 
 /// The Errno exception with this number, for what has failed.

@@ -5,8 +5,7 @@
 
 use magnus::Error;
 use reactor::{Attempt, CachedReadiness};
-use reactor_scheduler::system::{file, kind::DescriptorKind, transfer as system};
-use rustix::io::Errno;
+use reactor_scheduler::system::{errno::Errno, file, kind::DescriptorKind, transfer as system};
 
 use crate::{
     control::scheduler::Scheduler,

@@ -10,7 +10,7 @@
 
 use magnus::Error;
 use reactor::OperationId;
-use reactor_scheduler::system::kind::DescriptorKind;
+use reactor_scheduler::system::{errno::Errno, kind::DescriptorKind};
 
 use crate::{
     control::hook_scope::HookScope,
@@ -66,7 +66,7 @@ fn finish(scope: &HookScope, id: OperationId, size: usize) -> Result<Option<Atte
     let parked = scheduler.park_through(scope.slot);
     let outcome = scheduler.state_mut().finish_send(id);
     match (parked, outcome) {
-        (Ok(_), Some(answer)) => Ok(Some((answer, size))),
+        (Ok(_), Some(answer)) => Ok(Some((answer.map_err(Errno::from), size))),
         // Taken back before the kernel saw it, because there is something to raise.
         (Ok(_), None) => scheduler.poll_wait(scope.slot).map(|_| None),
         (Err(error), Some(Ok(count))) if count > 0 => {

@@ -20,13 +20,10 @@ use magnus::Error;
 use reactor::{Operation, WorkClass};
 use reactor_scheduler::system::{
     descriptor::file_size,
-    file::{self, is_cached, populate_page_cache, read_into},
+    errno::Errno,
+    file::{self, is_cached, populate_page_cache, read_into, seek_by},
     kind::DescriptorKind,
     transfer::SLICE,
-};
-use rustix::{
-    fs::{SeekFrom, seek},
-    io::Errno,
 };
 
 use crate::{
@@ -190,7 +187,7 @@ impl FileTransfer<'_> {
         let descriptor = self.io.descriptor;
         if self.position().is_none() && file_size(descriptor) >= SLICE as u64 {
             let whole = self.done + count;
-            let beyond = seek(descriptor, SeekFrom::Current(count as i64));
+            let beyond = seek_by(descriptor, count as i64);
             self.taken = beyond.ok().map(|beyond| (beyond - whole as u64, whole));
         }
     }
@@ -203,8 +200,7 @@ impl FileTransfer<'_> {
         let taken = self.taken.map_or(self.done, |(_, count)| count);
         let is_own_offset = self.transfer.file_offset.is_none();
         if is_own_offset && self.transfer.direction == Direction::Read && taken > used {
-            let back = SeekFrom::Current(-((taken - used) as i64));
-            _ = seek(self.io.descriptor, back);
+            _ = seek_by(self.io.descriptor, -((taken - used) as i64));
         }
     }
 
@@ -219,7 +215,7 @@ impl FileTransfer<'_> {
     /// The driver reads it, and so brings it into the page cache. `None` if it does not do that, or has done so before: prefetched
     /// pages may be gone again, or never count (O_DIRECT).
     fn populate_by_driver(&mut self, room: usize) -> Result<Option<Step>, Error> {
-        let here = || seek(self.io.descriptor, SeekFrom::Current(0));
+        let here = || seek_by(self.io.descriptor, 0);
         let position = self.position().map_or_else(here, Ok);
         let (false, Ok(position)) = (self.is_populated, position) else {
             return Ok(None);
@@ -356,7 +352,7 @@ pub fn prefetch(
     if DescriptorKind::of(descriptor) != DescriptorKind::File {
         return Ok(false);
     }
-    let start = start.map_or_else(|| seek(descriptor, SeekFrom::Current(0)), Ok);
+    let start = start.map_or_else(|| seek_by(descriptor, 0), Ok);
     let Ok(start) = start else { return Ok(true) };
     if !is_cached(descriptor, start, length) {
         let populate = move || populate_page_cache(descriptor, start, length, ahead);

@@ -2,7 +2,7 @@
 
 use magnus::{Error, Value};
 use reactor::Interest;
-use rustix::io::Errno;
+use reactor_scheduler::system::errno::Errno;
 
 use crate::ruby::{
     buffer::{Extent, SendableBuffer},

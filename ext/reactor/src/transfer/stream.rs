@@ -13,12 +13,12 @@ use reactor::{Deadline, Ready};
 use reactor_scheduler::{
     state::wait::WakeCause,
     system::{
+        errno::Errno,
         kind::DescriptorKind,
         terminal_timeout::{pause_limit, read_limit},
         transfer::SLICE,
     },
 };
-use rustix::io::Errno;
 
 use crate::{
     control::{hook_scope::HookScope, scheduler::Scheduler},

@@ -6,7 +6,7 @@
 
 use magnus::Error;
 use reactor::{Job, Operation, OperationId, Outcome, Refused, WorkClass};
-use rustix::io::Errno;
+use reactor_scheduler::system::errno::Errno;
 
 use crate::{
     control::hook_scope::HookScope,
@@ -170,6 +170,7 @@ fn wait_for_operation(
         }
         if !state.wait_on_operation(scope.slot, io_number, id) {
             let outcome = state.take_outcome(id);
+            let outcome = outcome.map(|outcome| outcome.map_err(Errno::from));
             let outcome = outcome.unwrap_or(Err(Errno::CANCELED));
             return raised.map_or(Ok(outcome), Err);
         }

@@ -1,7 +1,8 @@
 //! Sends and file operations that the driver carries out by itself (io_uring).
 
+use std::io;
+
 use reactor::{Operation, OperationId, Operations, Token};
-use rustix::io::Errno;
 
 use crate::state::{State, fiber::Slot, send_batching::MAX_READY, wait::Purpose};
 
@@ -27,9 +28,8 @@ impl State {
     }
 
     /// The outcome, if there is one.
-    pub fn take_outcome(&mut self, id: OperationId) -> Option<Result<usize, Errno>> {
-        let outcome = self.operations()?.take(id)?;
-        Some(outcome.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO)))
+    pub fn take_outcome(&mut self, id: OperationId) -> Option<io::Result<usize>> {
+        self.operations()?.take(id)
     }
 
     // --- sends ---------------------------------------------------------------------------------------------------
@@ -54,7 +54,7 @@ impl State {
     }
 
     /// The outcome of a send; `None` if it was taken back, because the kernel had not seen it.
-    pub fn finish_send(&mut self, id: OperationId) -> Option<Result<usize, Errno>> {
+    pub fn finish_send(&mut self, id: OperationId) -> Option<io::Result<usize>> {
         let outcome = self.take_outcome(id);
         if outcome.is_some() || self.operations()?.withdraw(id) {
             return outcome;
@@ -62,7 +62,7 @@ impl State {
         // The kernel has it, and does not let it wait.
         match self.operations()?.wait(id) {
             Ok(()) => self.take_outcome(id),
-            Err(error) => Some(Err(Errno::from_io_error(&error).unwrap_or(Errno::IO))),
+            Err(error) => Some(Err(error)),
         }
     }
 

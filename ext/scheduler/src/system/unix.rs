@@ -5,5 +5,6 @@ pub mod file;
 pub mod getaddrinfo;
 pub mod kind;
 pub mod nowait;
+mod os_error;
 pub mod terminal_timeout;
 pub mod transfer;

@@ -4,10 +4,9 @@
 use std::os::fd::{AsFd, BorrowedFd, RawFd};
 
 use reactor::Interest;
-use rustix::{
-    fs::{FileType, OFlags},
-    io::Errno,
-};
+use rustix::fs::{FileType, OFlags};
+
+use crate::system::errno::Errno;
 
 /// A descriptor that Ruby has named.
 ///
@@ -65,7 +64,7 @@ pub fn check_ready(descriptor: Descriptor, interest: Interest) -> Result<(), Err
     match reactor::poll_now(descriptor.number(), interest) {
         Ok(Some(_)) => Ok(()),
         Ok(None) => Err(Errno::AGAIN),
-        Err(error) => Err(Errno::from_io_error(&error).unwrap_or(Errno::IO)),
+        Err(error) => Err(error.into()),
     }
 }
 

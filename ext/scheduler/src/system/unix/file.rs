@@ -1,8 +1,8 @@
 //! Regular files: transfers that do not wait for the disk, and reading into the page cache what is not there.
 
-use rustix::io::Errno;
+use rustix::fs::SeekFrom;
 
-use crate::system::{descriptor::Descriptor, kind::DescriptorKind, nowait};
+use crate::system::{descriptor::Descriptor, errno::Errno, kind::DescriptorKind, nowait};
 
 /// Beyond it an offset is negative for the kernel. pread(2) and pwrite(2) refuse it; to preadv2(2), -1 is the current position.
 const MAX_OFFSET: u64 = i64::MAX as u64;
@@ -29,8 +29,8 @@ pub fn read(
         (DescriptorKind::File, None | Some(..=MAX_OFFSET)) => {
             nowait::read(descriptor, bytes, offset)
         }
-        (_, Some(offset)) => rustix::io::pread(descriptor, bytes, offset),
-        (_, None) => rustix::io::read(descriptor, bytes),
+        (_, Some(offset)) => Ok(rustix::io::pread(descriptor, bytes, offset)?),
+        (_, None) => Ok(rustix::io::read(descriptor, bytes)?),
     }
 }
 
@@ -45,9 +45,14 @@ pub fn write(
         (DescriptorKind::File, None | Some(..=MAX_OFFSET)) => {
             nowait::write(descriptor, bytes, offset)
         }
-        (_, Some(offset)) => rustix::io::pwrite(descriptor, bytes, offset),
-        (_, None) => rustix::io::write(descriptor, bytes),
+        (_, Some(offset)) => Ok(rustix::io::pwrite(descriptor, bytes, offset)?),
+        (_, None) => Ok(rustix::io::write(descriptor, bytes)?),
     }
+}
+
+/// Moves the current position, and tells where it is then.
+pub fn seek_by(descriptor: Descriptor, distance: i64) -> Result<u64, Errno> {
+    Ok(rustix::fs::seek(descriptor, SeekFrom::Current(distance))?)
 }
 
 /// Whether the range, up to the end of the file, is in the page cache, as far as a byte in each piece tells.

@@ -4,7 +4,6 @@
 
 use std::os::fd::OwnedFd;
 
-use rustix::io::Errno;
 #[cfg(target_os = "linux")]
 use {
     rustix::{
@@ -17,7 +16,7 @@ use {
     },
 };
 
-use crate::system::descriptor::Descriptor;
+use crate::system::{descriptor::Descriptor, errno::Errno};
 
 /// Of preadv2(2).
 #[cfg(target_os = "linux")]
@@ -28,7 +27,8 @@ pub fn read(descriptor: Descriptor, bytes: &mut [u8], offset: Option<u64>) -> Re
     #[cfg(target_os = "linux")]
     {
         let (offset, nowait) = (offset.unwrap_or(CURRENT_POSITION), ReadWriteFlags::NOWAIT);
-        preadv2(descriptor, &mut [IoSliceMut::new(bytes)], offset, nowait)
+        let bytes = &mut [IoSliceMut::new(bytes)];
+        Ok(preadv2(descriptor, bytes, offset, nowait)?)
     }
     #[cfg(not(target_os = "linux"))]
     Err(Errno::OPNOTSUPP)
@@ -39,7 +39,8 @@ pub fn write(descriptor: Descriptor, bytes: &[u8], offset: Option<u64>) -> Resul
     #[cfg(target_os = "linux")]
     {
         let (offset, nowait) = (offset.unwrap_or(CURRENT_POSITION), ReadWriteFlags::NOWAIT);
-        pwritev2(descriptor, &[IoSlice::new(bytes)], offset, nowait)
+        let bytes = &[IoSlice::new(bytes)];
+        Ok(pwritev2(descriptor, bytes, offset, nowait)?)
     }
     #[cfg(not(target_os = "linux"))]
     Err(Errno::OPNOTSUPP)

@@ -6,13 +6,11 @@
 use std::time::Duration;
 
 use reactor::Interest;
-use rustix::{
-    io::Errno,
-    net::{RecvFlags, SendFlags},
-};
+use rustix::net::{RecvFlags, SendFlags};
 
 use crate::system::{
     descriptor::{Descriptor, check_ready, is_nonblocking},
+    errno::Errno,
     kind::DescriptorKind,
     nowait,
     terminal_timeout::{read_limit, unpaused_size},
@@ -35,11 +33,12 @@ pub fn read(
     bytes: &mut [u8],
 ) -> Result<usize, Errno> {
     if bytes.is_empty() {
-        return rustix::io::read(descriptor, bytes);
+        return Ok(rustix::io::read(descriptor, bytes)?);
     }
     match kind {
         DescriptorKind::StreamSocket | DescriptorKind::OtherSocket => {
-            rustix::net::recv(descriptor, bytes, RecvFlags::DONTWAIT).map(|(_, count)| count)
+            let (_, count) = rustix::net::recv(descriptor, bytes, RecvFlags::DONTWAIT)?;
+            Ok(count)
         }
         DescriptorKind::Pipe | DescriptorKind::StreamPipe => {
             match nowait::read(descriptor, bytes, None) {
@@ -47,7 +46,7 @@ pub fn read(
                     if !is_nonblocking(descriptor) {
                         check_ready(descriptor, Interest::READABLE)?;
                     }
-                    rustix::io::read(descriptor, bytes)
+                    Ok(rustix::io::read(descriptor, bytes)?)
                 }
                 answer => answer,
             }
@@ -61,11 +60,11 @@ pub fn read(
                     Err(errno) => return Err(errno),
                 }
             }
-            rustix::io::read(descriptor, &mut bytes[..size])
+            Ok(rustix::io::read(descriptor, &mut bytes[..size])?)
         }
         DescriptorKind::NeverBlocks | DescriptorKind::File | DescriptorKind::MemoryFile => {
             let size = bytes.len().min(SLICE);
-            rustix::io::read(descriptor, &mut bytes[..size])
+            Ok(rustix::io::read(descriptor, &mut bytes[..size])?)
         }
     }
 }
@@ -73,37 +72,37 @@ pub fn read(
 /// Writes what fits: bytes, EAGAIN if nothing does; at most [`SLICE`] of what never blocks. A write of nothing waits for nothing.
 pub fn write(kind: DescriptorKind, descriptor: Descriptor, bytes: &[u8]) -> Result<usize, Errno> {
     if bytes.is_empty() {
-        return rustix::io::write(descriptor, bytes);
+        return Ok(rustix::io::write(descriptor, bytes)?);
     }
     match kind {
         DescriptorKind::StreamSocket | DescriptorKind::OtherSocket => {
-            rustix::net::send(descriptor, bytes, SEND_FLAGS)
+            Ok(rustix::net::send(descriptor, bytes, SEND_FLAGS)?)
         }
         DescriptorKind::Pipe | DescriptorKind::StreamPipe => {
             match nowait::write(descriptor, bytes, None) {
                 Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
                     if is_nonblocking(descriptor) {
-                        return rustix::io::write(descriptor, bytes);
+                        return Ok(rustix::io::write(descriptor, bytes)?);
                     }
                     check_ready(descriptor, Interest::WRITABLE)?;
-                    rustix::io::write(descriptor, pipe_chunk(bytes))
+                    Ok(rustix::io::write(descriptor, pipe_chunk(bytes))?)
                 }
                 answer => answer,
             }
         }
         DescriptorKind::PollFirst => {
             if is_nonblocking(descriptor) {
-                return rustix::io::write(descriptor, bytes);
+                return Ok(rustix::io::write(descriptor, bytes)?);
             }
             if let Some(terminal) = nowait::reopened_terminal(descriptor) {
-                return rustix::io::write(terminal, bytes);
+                return Ok(rustix::io::write(terminal, bytes)?);
             }
             check_ready(descriptor, Interest::WRITABLE)?;
-            rustix::io::write(descriptor, device_chunk(bytes))
+            Ok(rustix::io::write(descriptor, device_chunk(bytes))?)
         }
-        DescriptorKind::NeverBlocks | DescriptorKind::File | DescriptorKind::MemoryFile => {
-            rustix::io::write(descriptor, &bytes[..bytes.len().min(SLICE)])
-        }
+        DescriptorKind::NeverBlocks | DescriptorKind::File | DescriptorKind::MemoryFile => Ok(
+            rustix::io::write(descriptor, &bytes[..bytes.len().min(SLICE)])?,
+        ),
     }
 }
 
@@ -120,10 +119,8 @@ fn pipe_chunk(bytes: &[u8]) -> &[u8] {
 
 #[cfg(test)]
 mod tests {
-    use rustix::io::Errno;
-
     use super::{read, write};
-    use crate::system::{descriptor::Descriptor, kind::DescriptorKind};
+    use crate::system::{descriptor::Descriptor, errno::Errno, kind::DescriptorKind};
 
     #[test]
     fn an_empty_pipe_would_block_and_a_full_one_too() {

@@ -1,0 +1,37 @@
+//! Why a system call failed.
+
+use std::io;
+
+/// The number that C's `errno` would have, and an exception of Ruby's (`Errno::EAGAIN::Errno`).
+///
+/// Where the system has other codes, `os_error` of the platform translates them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(transparent)]
+pub struct Errno(i32);
+
+impl Errno {
+    pub const AGAIN: Self = Self(libc::EAGAIN);
+    pub const BADF: Self = Self(libc::EBADF);
+    pub const CANCELED: Self = Self(libc::ECANCELED);
+    pub const FAULT: Self = Self(libc::EFAULT);
+    pub const INTR: Self = Self(libc::EINTR);
+    pub const INVAL: Self = Self(libc::EINVAL);
+    pub const IO: Self = Self(libc::EIO);
+    pub const NOSYS: Self = Self(libc::ENOSYS);
+    pub const NOTSOCK: Self = Self(libc::ENOTSOCK);
+    pub const OPNOTSUPP: Self = Self(libc::EOPNOTSUPP);
+
+    pub(crate) const fn new(number: i32) -> Self {
+        Self(number)
+    }
+
+    pub const fn number(self) -> i32 {
+        self.0
+    }
+}
+
+impl From<io::Error> for Errno {
+    fn from(error: io::Error) -> Self {
+        Self::from(&error)
+    }
+}
