@@ -26,6 +26,11 @@ impl Descriptor {
     pub const fn number(self) -> RawFd {
         self.0
     }
+
+    /// The core's name of it.
+    pub const fn polled(self) -> reactor::Descriptor {
+        self.0
+    }
 }
 
 impl AsFd for Descriptor {
@@ -61,7 +66,7 @@ pub fn is_nonblocking(descriptor: Descriptor) -> bool {
 
 /// EAGAIN unless the descriptor polls as ready now.
 pub fn check_ready(descriptor: Descriptor, interest: Interest) -> Result<(), Errno> {
-    match reactor::poll_now(descriptor.number(), interest) {
+    match reactor::poll_now(descriptor.polled(), interest) {
         Ok(Some(_)) => Ok(()),
         Ok(None) => Err(Errno::AGAIN),
         Err(error) => Err(error.into()),
