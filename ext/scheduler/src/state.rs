@@ -42,7 +42,7 @@ pub mod watching;
 
 use std::{any::Any, sync::Arc, time::Instant};
 
-use reactor::Token;
+use reactor::{Descriptor, Token};
 
 use control::Control;
 use descriptor_pins::DescriptorPins;
@@ -65,7 +65,7 @@ pub struct State {
     watchers: Watchers,
     /// Waits for urgent data of files that the kernel does not poll, by their descriptors. A file can always be read and written, but it
     /// has no urgent data, so no event of the kernel ends such a wait.
-    unpolled: Vec<(i32, Token)>,
+    unpolled: Vec<(Descriptor, Token)>,
     control: Control,
     pub pins: DescriptorPins,
     /// A clone of it is with each worker that reads a file into a buffer of Ruby's.

@@ -92,7 +92,7 @@ fn prepare_close_of(
     this: Obj<Scheduler>,
     io: RealIo,
 ) -> Result<Option<Symbol>, Error> {
-    let Some((descriptor, io_number)) = known(io) else {
+    let Some((descriptor, io_number)) = IoFacts::polled_of(io) else {
         return Ok(None); // closed, or no scheduler has ever waited for it
     };
     let mut watchers = this.state().watchers_of(descriptor, io_number).into_iter();
@@ -114,15 +114,6 @@ fn prepare_close_of(
         return Ok(Some(ruby.to_symbol(IN_USE)));
     }
     Ok(Some(ruby.to_symbol("interrupted")))
-}
-
-/// The descriptor and the io number of an open IO that a scheduler has seen.
-fn known(io: RealIo) -> Option<(i32, u64)> {
-    if io.is_closed() {
-        return None;
-    }
-    let number = IoFacts::io_number_of(io)?;
-    Some((io.descriptor().ok()?.number(), number))
 }
 
 /// Raises IOError in these fibers, which wait for the IO with this number.
@@ -196,7 +187,7 @@ pub fn prepare_reopen(
         return Ok(None);
     }
     this.state_mut().flush_sends();
-    let Some((_, io_number)) = known(real_io(io)?) else {
+    let Some((_, io_number)) = IoFacts::polled_of(real_io(io)?) else {
         return Ok(None);
     };
     let is_in_use = wait_until_unused(ruby, this, io_number)?;
@@ -210,7 +201,7 @@ pub fn replaced(this: Obj<Scheduler>, io: Value, interrupts: bool) -> Result<(),
     let Ok(io) = real_io(io) else {
         return Ok(());
     };
-    let (false, Some((descriptor, io_number))) = (this.is_closed(), known(io)) else {
+    let (false, Some((descriptor, io_number))) = (this.is_closed(), IoFacts::polled_of(io)) else {
         return Ok(());
     };
     IoFacts::refresh(io);

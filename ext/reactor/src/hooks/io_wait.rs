@@ -80,7 +80,7 @@ fn record_callers_attempt(scope: &HookScope, io: &IoFacts, interest: Interest) {
     let known = scope
         .scheduler
         .state()
-        .cached_readiness(io.descriptor.number(), io.owner_id);
+        .cached_readiness(io.polled(), io.owner_id);
     let is_open = known.is_some_and(|known| known.readable != CachedReadiness::Drained);
     if is_open && CALLERS_AFTER_EAGAIN.have_called() {
         let mut state = scope.scheduler.state_mut();

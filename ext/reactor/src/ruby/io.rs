@@ -1,9 +1,6 @@
 //! IO objects of Ruby's: descriptor, modes, timeout, whether one is closed.
 
-use std::{
-    ffi::{CStr, c_char, c_int, c_void},
-    os::fd::RawFd,
-};
+use std::ffi::{CStr, c_char, c_int, c_void};
 
 use magnus::{
     Error, Value,
@@ -61,7 +58,7 @@ impl RealIo {
 
     /// The field itself, where it is public: the two functions that tell it take 72 instructions, before each transfer. None if
     /// it is closed, or if the field is not public.
-    fn open_descriptor(self) -> Option<RawFd> {
+    fn open_descriptor(self) -> Option<c_int> {
         if !HAS_PUBLIC_FIELDS {
             return None;
         }
@@ -73,7 +70,7 @@ impl RealIo {
         (descriptor >= 0).then_some(descriptor)
     }
 
-    fn descriptor_by_ruby(self) -> Result<RawFd, Error> {
+    fn descriptor_by_ruby(self) -> Result<c_int, Error> {
         let mut descriptor = -1;
         if !self.is_closed() {
             // SAFETY: an open IO: it does not raise.
@@ -121,10 +118,16 @@ impl RealIo {
     }
 }
 
-/// Closes a descriptor that Ruby code has named, or the VM, as [`close_unless_blocking`]. False for a number that is no descriptor.
-pub fn close_number(number: RawFd) -> bool {
-    // SAFETY: not negative. As with IO.for_fd, who names a number answers for it: its owner has given it up.
-    number >= 0 && unsafe { close_unless_blocking(Descriptor::new(number)) }
+/// A descriptor that Ruby code has named, or the VM. `None` for a number that is no descriptor.
+pub fn named(number: c_int) -> Option<Descriptor> {
+    // SAFETY: not negative. As with IO.for_fd, who names a number answers for it.
+    (number >= 0).then(|| unsafe { Descriptor::new(number) })
+}
+
+/// Closes what is [`named`], as [`close_unless_blocking`].
+pub fn close_number(number: c_int) -> bool {
+    // SAFETY: as above: its owner has given it up.
+    named(number).is_some_and(|descriptor| unsafe { close_unless_blocking(descriptor) })
 }
 
 /// How the fields of an IO begin (`struct rb_io` in ruby/io.h of Ruby 3.3 to 4.0).

@@ -43,6 +43,11 @@ impl IoFacts {
         })
     }
 
+    /// The descriptor as the reactor knows it.
+    pub fn polled(&self) -> reactor::Descriptor {
+        self.kind.polled(self.descriptor)
+    }
+
     /// Whether its transfers never wait for readiness: a regular file, or a kind that never blocks (`transfer/file_transfer`).
     pub fn is_file(&self) -> bool {
         self.kind == DescriptorKind::File || self.kind.never_blocks()
@@ -56,6 +61,16 @@ impl IoFacts {
     /// The number under which the state knows this IO; `None` if no scheduler has seen it.
     pub fn io_number_of(io: RealIo) -> Option<u64> {
         known(io).map(io_number_in)
+    }
+
+    /// The descriptor of an IO as the reactor knows it, and its io number; `None` if it is closed, or no scheduler has seen it.
+    pub fn polled_of(io: RealIo) -> Option<(reactor::Descriptor, u64)> {
+        if io.is_closed() {
+            return None;
+        }
+        let packed = known(io)?;
+        let kind = DescriptorKind::from_bits(packed);
+        Some((kind.polled(io.descriptor().ok()?), io_number_in(packed)))
     }
 
     /// The object has another file than before (IO#reopen): the facts about the file are asked again. The io number stays, because

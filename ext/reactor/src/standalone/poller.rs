@@ -9,16 +9,19 @@ use magnus::{
     DataTypeFunctions, Error, RHash, Ruby, Symbol, TryConvert, TypedData, Value, typed_data::Obj,
 };
 use reactor::{Events, Interest, Reactor, Wait, WaitId};
-use reactor_scheduler::state::{
-    slab::Slab,
-    token_mark::{marked, unmarked},
+use reactor_scheduler::{
+    state::{
+        slab::Slab,
+        token_mark::{marked, unmarked},
+    },
+    system::descriptor::Descriptor,
 };
 
 use crate::{
     ruby::{
         convert::{self, hook_result},
         error::{runtime_error, system_error, unavailable},
-        io::close_number,
+        io::{close_number, named},
         io_facts::IoFacts,
         method::wrong_number,
         panics,
@@ -106,7 +109,7 @@ pub fn wait(
         let mut event_loop = this.event_loop.borrow_mut();
         event_loop.reactor()?; // before a place is taken, which nothing would give back
         let token = event_loop.waits.insert(None);
-        let (descriptor, owner) = (watched.descriptor.number(), watched.owner_id);
+        let (descriptor, owner) = (watched.polled(), watched.owner_id);
         let begun = event_loop
             .reactor()?
             .wait(descriptor, owner, interest, token);
@@ -178,8 +181,9 @@ pub fn wake(this: Obj<Poller>) -> bool {
 /// `close_descriptor(number)`: deregisters the descriptor and closes it. False if the close may block: the caller
 /// closes it then.
 pub fn close_descriptor(this: Obj<Poller>, descriptor: i32) -> bool {
-    if let Some(reactor) = this.event_loop.borrow_mut().open() {
-        reactor.deregister(descriptor);
+    let polled = named(descriptor).map(Descriptor::polled);
+    if let (Some(reactor), Some(polled)) = (this.event_loop.borrow_mut().open(), polled) {
+        reactor.deregister(polled);
     }
     close_number(descriptor)
 }
@@ -209,12 +213,7 @@ fn transfer(
     let attempted = attempt_without_scheduler(&io, &transfer)?;
     if let Some(seen) = seen(&io, attempted) {
         if let Some(reactor) = this.event_loop.borrow_mut().open() {
-            reactor.attempted(
-                io.descriptor.number(),
-                io.owner_id,
-                direction.interest(),
-                seen,
-            );
+            reactor.attempted(io.polled(), io.owner_id, direction.interest(), seen);
         }
     }
     Ok(hook_result(attempted.0))

@@ -52,9 +52,7 @@ pub fn attempt_without_scheduler(io: &IoFacts, transfer: &Transfer) -> Result<At
 
 /// Whether the kernel said "would block" and no event has come since: then a system call cannot tell more.
 fn is_drained(scheduler: &Scheduler, io: &IoFacts, direction: Direction) -> bool {
-    let known = scheduler
-        .state()
-        .cached_readiness(io.descriptor.number(), io.owner_id);
+    let known = scheduler.state().cached_readiness(io.polled(), io.owner_id);
     known.is_some_and(|known| match direction {
         Direction::Read => known.readable == CachedReadiness::Drained,
         Direction::Write => known.writable == CachedReadiness::Drained,

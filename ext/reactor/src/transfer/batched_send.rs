@@ -45,7 +45,7 @@ pub fn send(
     let start = |bytes: &[u8]| {
         if is_stream && bytes.len() <= MAX_QUEUED {
             let mut state = scheduler.state_mut();
-            started = state.start_send(scope.slot, io.descriptor.number(), bytes);
+            started = state.start_send(scope.slot, io.polled(), bytes);
         }
         Ok(0)
     };

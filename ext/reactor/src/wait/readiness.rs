@@ -4,9 +4,12 @@ use std::time::Duration;
 
 use magnus::Error;
 use reactor::{Attempt, CachedReadiness, Deadline, Interest, Ready};
-use reactor_scheduler::state::{
-    wait::WakeCause,
-    wait_registration::{Watch, ready_if_unpolled},
+use reactor_scheduler::{
+    state::{
+        wait::WakeCause,
+        wait_registration::{Watch, ready_if_unpolled},
+    },
+    system::descriptor::poll_now,
 };
 
 use crate::{
@@ -20,7 +23,7 @@ use crate::{
 /// The IO object and the interest, as the state knows them.
 pub fn watch(io: &IoFacts, interest: Interest) -> Watch {
     Watch {
-        descriptor: io.descriptor.number(),
+        descriptor: io.polled(),
         owner_id: io.owner_id,
         interest,
     }
@@ -34,8 +37,7 @@ pub fn wait_until_ready(
     timeout: Option<Duration>,
 ) -> Result<Option<Interest>, Error> {
     if timeout == Some(Duration::ZERO) {
-        return reactor::poll_now(io.descriptor.number(), interest)
-            .map_err(|error| system_error(&error));
+        return poll_now(io.descriptor, interest).map_err(|error| system_error(&error));
     }
     let deadline = scope.scheduler.state().event_loop.deadline(timeout);
     loop {
@@ -57,9 +59,7 @@ pub fn wait_until_ready(
 /// Waits until the descriptor is readable; false if the time is up before.
 pub fn linger(scope: &HookScope, io: &IoFacts, limit: Option<Duration>) -> Result<bool, Error> {
     let (scheduler, interest) = (scope.scheduler, Interest::READABLE);
-    let known = scheduler
-        .state()
-        .cached_readiness(io.descriptor.number(), io.owner_id);
+    let known = scheduler.state().cached_readiness(io.polled(), io.owner_id);
     // An event has come, while a send was waited for, or before a read that has taken all. poll(2) is cheaper than re-arming,
     // parking and polling the driver.
     if known.is_some_and(|known| known.readable == CachedReadiness::Ready) {

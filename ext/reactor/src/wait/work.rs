@@ -132,12 +132,10 @@ pub fn carry_out(
     operation: Operation<'_>,
 ) -> Result<Option<Result<usize, Errno>>, Error> {
     let (scheduler, io_number) = (scope.scheduler, io.io_number());
-    let begun = scheduler.state_mut().start_file_operation(
-        scope.slot,
-        io.descriptor.number(),
-        io_number,
-        operation,
-    );
+    let begun =
+        scheduler
+            .state_mut()
+            .start_file_operation(scope.slot, io.polled(), io_number, operation);
     let Some(id) = begun else {
         return Ok(None);
     };

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use reactor::{Operation, OperationId, Operations, Token};
+use reactor::{Descriptor, Operation, OperationId, Operations, Token};
 
 use crate::state::{State, fiber::Slot, send_batching::MAX_READY, wait::Purpose};
 
@@ -16,7 +16,7 @@ impl State {
     fn start(
         &mut self,
         token: Token,
-        descriptor: i32,
+        descriptor: Descriptor,
         operation: Operation<'_>,
     ) -> Option<OperationId> {
         let operations = self.operations();
@@ -45,7 +45,12 @@ impl State {
     }
 
     /// Queues a send, and begins a wait for its outcome. `None` if the driver does not take it.
-    pub fn start_send(&mut self, slot: Slot, descriptor: i32, bytes: &[u8]) -> Option<OperationId> {
+    pub fn start_send(
+        &mut self,
+        slot: Slot,
+        descriptor: Descriptor,
+        bytes: &[u8],
+    ) -> Option<OperationId> {
         let token = self.fibers.begin_wait(slot, Purpose::Send);
         let id = self.start(token, descriptor, Operation::Send(bytes))?;
         self.counters.queued += 1;
@@ -83,7 +88,7 @@ impl State {
     pub fn start_file_operation(
         &mut self,
         slot: Slot,
-        descriptor: i32,
+        descriptor: Descriptor,
         io_number: u64,
         operation: Operation<'_>,
     ) -> Option<OperationId> {

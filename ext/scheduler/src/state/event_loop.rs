@@ -226,8 +226,8 @@ mod tests {
     use std::{io, sync::Arc, time::Duration};
 
     use reactor::{
-        Driver, Events, Interest, Reactor, Ready, Registration, Reregistration, Token, Wake,
-        mock::Mock,
+        Descriptor, Driver, Events, Interest, Reactor, Ready, Registration, Reregistration, Token,
+        Wake, mock::Mock,
     };
 
     use super::{EventLoop, deadlock_check_interval};
@@ -257,20 +257,25 @@ mod tests {
     struct Failing(Box<dyn Driver>, u32);
 
     impl Driver for Failing {
-        fn register(&mut self, on: i32, token: Token, what: Interest) -> io::Result<Registration> {
+        fn register(
+            &mut self,
+            on: Descriptor,
+            token: Token,
+            what: Interest,
+        ) -> io::Result<Registration> {
             self.0.register(on, token, what)
         }
 
         fn reregister(
             &mut self,
-            on: i32,
+            on: Descriptor,
             token: Token,
             what: Interest,
         ) -> io::Result<Reregistration> {
             self.0.reregister(on, token, what)
         }
 
-        fn deregister(&mut self, on: i32) -> io::Result<()> {
+        fn deregister(&mut self, on: Descriptor) -> io::Result<()> {
             self.0.deregister(on)
         }
 
@@ -286,7 +291,7 @@ mod tests {
             self.0.waker()
         }
 
-        fn descriptor(&self) -> Option<i32> {
+        fn descriptor(&self) -> Option<Descriptor> {
             self.0.descriptor()
         }
     }

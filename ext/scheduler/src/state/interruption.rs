@@ -1,6 +1,6 @@
 //! Ending a wait from outside, and raising in a fiber when it has control.
 
-use reactor::Token;
+use reactor::{Descriptor, Token};
 
 use crate::state::{
     State,
@@ -236,18 +236,18 @@ impl State {
 
     /// The fibers that wait for an IO object: for its descriptor to be ready, or for work on it. Those that wait for
     /// another object on the same descriptor do not count.
-    pub fn users_of(&self, descriptor: i32, io_number: u64) -> Vec<Slot> {
+    pub fn users_of(&self, descriptor: Descriptor, io_number: u64) -> Vec<Slot> {
         self.waiters_of(descriptor, &[io_number, SEVERAL])
             .chain(self.pins.users(io_number))
             .collect()
     }
 
     /// Of these, those that wait for nothing else.
-    pub fn single_waiters_of(&self, descriptor: i32, io_number: u64) -> Vec<Slot> {
+    pub fn single_waiters_of(&self, descriptor: Descriptor, io_number: u64) -> Vec<Slot> {
         self.waiters_of(descriptor, &[io_number]).collect()
     }
 
-    fn waiters_of(&self, descriptor: i32, io_numbers: &[u64]) -> impl Iterator<Item = Slot> {
+    fn waiters_of(&self, descriptor: Descriptor, io_numbers: &[u64]) -> impl Iterator<Item = Slot> {
         let waiters = self.waiters(descriptor).into_iter();
         let waits_for_it = |token: &Token| {
             let wait = self.fibers.wait(*token);

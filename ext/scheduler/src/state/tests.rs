@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use reactor::{
-    Interest, OwnerId, Reactor,
+    Descriptor, Interest, OwnerId, Reactor,
     mock::{Mock, Script},
 };
 
@@ -48,7 +48,7 @@ fn scheduled(state: &mut State, number: usize) -> Slot {
 }
 
 /// The fiber parks until the descriptor is readable.
-fn park_on(state: &mut State, slot: Slot, descriptor: i32) -> Registered {
+fn park_on(state: &mut State, slot: Slot, descriptor: Descriptor) -> Registered {
     let watch = Watch {
         descriptor,
         owner_id: OwnerId(descriptor as u64),

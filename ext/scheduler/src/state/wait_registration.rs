@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use reactor::{
-    Attempt, Deadline, DescriptorReadiness, Interest, OwnerId, Ready, TimerId, Token, Wait, WaitId,
+    Attempt, Deadline, Descriptor, DescriptorReadiness, Interest, OwnerId, Ready, TimerId, Token,
+    Wait, WaitId,
 };
 
 use crate::state::{
@@ -17,7 +18,7 @@ use crate::state::{
 /// A descriptor, and the number of the IO object that has it.
 #[derive(Clone, Copy, Debug)]
 pub struct Watch {
-    pub descriptor: i32,
+    pub descriptor: Descriptor,
     pub owner_id: OwnerId,
     pub interest: Interest,
 }
@@ -172,7 +173,7 @@ impl State {
     }
 
     /// The tokens of all waits for the descriptor that have no answer.
-    pub(super) fn waiters(&self, descriptor: i32) -> Vec<Token> {
+    pub(super) fn waiters(&self, descriptor: Descriptor) -> Vec<Token> {
         let reactor = self.event_loop.reactor.as_ref();
         let mut tokens = reactor.map_or_else(Vec::new, |reactor| reactor.waiters(descriptor));
         let unpolled = self.unpolled.iter();
@@ -187,7 +188,7 @@ impl State {
     /// The reactor's record of the descriptor; `None` once closed.
     pub fn cached_readiness(
         &self,
-        descriptor: i32,
+        descriptor: Descriptor,
         owner_id: OwnerId,
     ) -> Option<DescriptorReadiness> {
         let reactor = self.event_loop.reactor.as_ref()?;

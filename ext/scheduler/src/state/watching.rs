@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use reactor::{Event, Interest, Ready, Token};
+use reactor::{Descriptor, Event, Interest, Ready, Token};
 
 use crate::state::{
     State,
@@ -196,7 +196,7 @@ impl State {
     }
 
     /// The watchers that wait for this IO object.
-    pub fn watchers_of(&self, descriptor: i32, io_number: u64) -> Vec<Token> {
+    pub fn watchers_of(&self, descriptor: Descriptor, io_number: u64) -> Vec<Token> {
         if self.watchers.is_empty() {
             return Vec::new();
         }
@@ -204,7 +204,7 @@ impl State {
     }
 
     #[cold]
-    fn find_watchers_of(&self, descriptor: i32, io_number: u64) -> Vec<Token> {
+    fn find_watchers_of(&self, descriptor: Descriptor, io_number: u64) -> Vec<Token> {
         let mut tokens = self.waiters(descriptor);
         tokens.retain(|token| {
             let record = self.watchers.records().get(*token);

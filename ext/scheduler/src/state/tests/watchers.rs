@@ -2,7 +2,7 @@
 
 use std::{iter, time::Duration};
 
-use reactor::{Interest, OwnerId, Ready, Token};
+use reactor::{Descriptor, Interest, OwnerId, Ready, Token};
 
 use super::{HOUR, block, end_wait, fiber, next_turn, open, park_on, scheduled};
 use crate::state::{
@@ -25,7 +25,7 @@ fn io(number: usize) -> ObjectRef {
 }
 
 /// A watcher for the readability of a descriptor.
-fn new(number: usize, descriptor: i32) -> NewWatcher {
+fn new(number: usize, descriptor: Descriptor) -> NewWatcher {
     NewWatcher {
         object: object(number),
         io: io(number),

@@ -77,6 +77,11 @@ impl DescriptorKind {
         self as u64
     }
 
+    /// As [`Descriptor::polled`].
+    pub fn polled(self, descriptor: Descriptor) -> reactor::Descriptor {
+        descriptor.polled()
+    }
+
     /// Whether read(2) and write(2) never block and are short work.
     pub fn never_blocks(self) -> bool {
         matches!(self, Self::NeverBlocks | Self::MemoryFile)
