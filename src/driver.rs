@@ -147,6 +147,37 @@ pub trait Wake: Send + Sync {
     fn wake(&self) -> io::Result<()>;
 }
 
+/// Blocks in a driver without borrowing it.
+///
+/// # The contract
+///
+/// - **Ends.** An event, a wake, or the timeout ends the block, also if it came before the block. Anything else may end it early.
+/// - **Takes nothing.** The driver's next poll reports what has ended the block. Until then, no further block waits.
+/// - **The driver goes on.** Registrations made meanwhile count at once. A poll meanwhile reports nothing, and does not wait.
+/// - **Several threads.** If another thread blocks already, the end of its block ends this one too.
+/// - **Alone.** It may outlive the driver. Then a wake ends it, or the timeout.
+///
+/// ```
+/// use reactor::{Backend, Events};
+///
+/// let (_, mut driver) = Backend::open(None)?;
+/// driver.waker().wake()?;
+/// // Where the driver has a descriptor, a thread sleeps on that one.
+/// if let Some(blocker) = driver.blocker() {
+///     std::thread::spawn(move || blocker.block(None)).join().expect("no panic")?;
+/// }
+/// driver.poll(&mut Events::new(), None)?; // the wake ends this too
+/// # std::io::Result::Ok(())
+/// ```
+pub trait Block: fmt::Debug + Send + Sync {
+    /// Blocks for at most `timeout`; None: without limit.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Driver::poll`].
+    fn block(&self, timeout: Option<Duration>) -> io::Result<()>;
+}
+
 /// A kernel interface that reports readiness: epoll(7), kqueue(2), IOCP.
 ///
 /// # The contract
@@ -164,7 +195,7 @@ pub trait Wake: Send + Sync {
 /// - **Files are not kept open.** A registration does not keep its file open, and ends when the file is closed.
 /// - **Closed descriptors.** `poll` does not fail because a registered descriptor was closed.
 ///
-/// A driver is used by one thread at a time. Other threads may use only the result of [`Driver::waker`].
+/// A driver is used by one thread at a time. Other threads may use only the results of [`Driver::waker`] and [`Driver::blocker`].
 ///
 /// ```
 /// use std::{net::UdpSocket, time::Duration};
@@ -234,8 +265,15 @@ pub trait Driver: Send {
     fn waker(&self) -> Arc<dyn Wake>;
 
     /// The driver's own descriptor. It is readable while a poll with a zero timeout would return an event, so a thread can
-    /// sleep on it in ppoll(2) without borrowing the driver. None on Windows, which has none.
+    /// sleep on it in ppoll(2) without borrowing the driver. None on Windows, which has none: a thread sleeps in
+    /// [`Driver::blocker`] there.
     fn descriptor(&self) -> Option<Descriptor>;
+
+    /// What a thread sleeps in without borrowing the driver, if there is no descriptor. All registrations are armed when this
+    /// returns. A driver with neither cannot be slept on: the default is None.
+    fn blocker(&mut self) -> Option<Arc<dyn Block>> {
+        None
+    }
 
     /// The operations that the driver can carry out by itself; None if it reports readiness only.
     fn operations(&mut self) -> Option<&mut dyn Operations> {

@@ -108,13 +108,13 @@
 //!
 //! mio polls sockets through the AFD driver and an I/O completion port, and owns the sockets that it polls. The driver
 //! wraps a socket of the caller as one of mio's types and unwraps it before that type is dropped, so the socket is never
-//! closed here. mio disarms a socket with each event, and the next poll arms it again. The driver is therefore
+//! closed here. mio disarms a socket with each event, and the next poll or sleep arms it again. The driver is therefore
 //! level-triggered: a direction that stays ready while no wait asks for it is reported twice, and then its registration ends.
 //!
 //! - Only sockets can be waited for. mio reads a named pipe ahead into its own buffers, so it would have to own the handle
 //!   and make all reads. Pipes, files and consoles are work for the `Pool`.
-//! - The driver has no descriptor: [`Sleep::block`] is unsupported, and [`Reactor::turn`] sleeps in the poll, with a
-//!   resolution of 1 ms.
+//! - The driver has no descriptor: [`Sleep::block`] polls the port, and the next [`Reactor::collect`] reports what it has found
+//!   ([`Block`]).
 //! - [`Interest::PRIORITY`] is unsupported.
 //!
 //! # Unsafe code
@@ -154,7 +154,7 @@ pub use crate::{
     backend::{Backend, UnknownBackend},
     deadline::{Deadline, InvalidSeconds, seconds},
     descriptor::{Descriptor, poll_now},
-    driver::{Driver, Operations, Registration, Reregistration, Unavailable, Wake},
+    driver::{Block, Driver, Operations, Registration, Reregistration, Unavailable, Wake},
     event::{Event, Events, Ready},
     handle::Handle,
     histogram::Histogram,

@@ -348,11 +348,7 @@ impl Reactor {
             return Ok(());
         }
         let sleep = self.sleep(limit);
-        match sleep.descriptor() {
-            Some(_) => sleep.block()?,
-            // Without a descriptor the thread can only sleep in the poll.
-            None => self.selector.poll(events, sleep.timeout(), self.clock)?,
-        }
+        sleep.block()?;
         drop(sleep);
         self.collect(events)
     }

@@ -12,7 +12,7 @@ use std::{
 use crate::{
     backend::{Backend, KnownDriver},
     descriptor::{Descriptor, bad_descriptor},
-    driver::{Driver, Operations, Wake},
+    driver::{Block, Driver, Operations, Wake},
     event::{Events, Ready},
     interest::Interest,
     registry::{Attempt, DescriptorReadiness, Entry, OwnerId, Registry, Statistics, Wait, WaitId},
@@ -292,6 +292,11 @@ impl Selector {
     /// The driver's own descriptor, for sleeping on; see [`Driver::descriptor`].
     pub fn descriptor(&self) -> Option<Descriptor> {
         self.driver.get().descriptor()
+    }
+
+    /// What to sleep in without a descriptor; see [`Driver::blocker`].
+    pub(crate) fn blocker(&mut self) -> Option<Arc<dyn Block>> {
+        self.driver.get_mut().blocker()
     }
 
     /// The operations that the driver can carry out by itself; None if it reports readiness only.

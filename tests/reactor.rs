@@ -187,11 +187,6 @@ fn a_wake_ends_one_turn_and_shows_nothing(backend: Backend) {
 fn another_thread_can_block_in_a_sleep(backend: Backend) {
     let (mut reactor, mut events) = reactor(backend);
     let sleep = reactor.sleep(None);
-    if sleep.descriptor().is_none() {
-        // Without a descriptor only a poll can sleep, and it needs the reactor.
-        let error = sleep.block().unwrap_err();
-        return assert_eq!(error.kind(), std::io::ErrorKind::Unsupported);
-    }
     let handle = reactor.handle();
     assert!(handle.is_sleeping());
     let sleeper = thread::spawn(move || sleep.block().map(|()| drop(sleep)));

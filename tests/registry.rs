@@ -178,12 +178,10 @@ fn poll_returns_when_a_rearm_is_due() {
 // --- a driver without a descriptor -----------------------------------------------------------------------------------
 
 #[test]
-fn a_turn_sleeps_in_the_poll_where_there_is_no_descriptor() {
+fn a_turn_sleeps_in_the_blocker_where_there_is_no_descriptor() {
     let (driver, script) = Mock::new();
     let mut reactor = Reactor::with_driver(Box::new(driver));
     let mut events = Events::new();
-    assert!(reactor.sleep(None).block().is_err());
-
     reactor.turn(&mut events, None).unwrap();
     let asleep = [Some(Duration::ZERO), None, Some(Duration::ZERO)];
     assert_eq!(script.timeouts(), asleep);

@@ -63,11 +63,18 @@ pub fn poll_now(socket: RawSocket, interest: Interest) -> io::Result<Option<Inte
         events,
         revents: 0,
     };
-    // SAFETY: one entry is passed, which outlives the call.
-    match unsafe { winsock::WSAPoll(&mut entry, 1, 0) } {
+    match poll_for(&mut entry, 0)? {
         0 => Ok(None),
-        1 => answer_of_poll(entry.revents, interest),
-        _ => Err(io::Error::last_os_error()),
+        _ => answer_of_poll(entry.revents, interest),
+    }
+}
+
+/// How many of the one entry are ready. A negative timeout is none.
+fn poll_for(entry: &mut winsock::PollFd, milliseconds: i32) -> io::Result<i32> {
+    // SAFETY: one entry is passed, which outlives the call.
+    match unsafe { winsock::WSAPoll(entry, 1, milliseconds) } {
+        -1 => Err(io::Error::last_os_error()),
+        count => Ok(count),
     }
 }
 
@@ -88,7 +95,20 @@ fn answer_of_poll(answer: i16, interest: Interest) -> io::Result<Option<Interest
     Ok(ready.answers(interest))
 }
 
-/// Always fails: the driver has no descriptor to sleep on.
-pub(crate) fn sleep_on(_socket: RawSocket, _timeout: Option<Duration>) -> io::Result<()> {
-    Err(unsupported("the driver has no descriptor to sleep on"))
+/// Waits until the socket is readable, or for `timeout` (None: without limit), for a driver of the caller that has one.
+///
+/// # Errors
+///
+/// Those of `WSAPoll`.
+pub(crate) fn sleep_on(socket: RawSocket, timeout: Option<Duration>) -> io::Result<()> {
+    let milliseconds = timeout.map_or(-1, |timeout| {
+        let rounded_up = timeout.saturating_add(Duration::from_nanos(999_999));
+        rounded_up.as_millis().try_into().unwrap_or(i32::MAX)
+    });
+    let mut entry = winsock::PollFd {
+        socket: socket as usize,
+        events: winsock::POLLRDNORM,
+        revents: 0,
+    };
+    poll_for(&mut entry, milliseconds).map(drop)
 }

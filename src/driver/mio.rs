@@ -4,6 +4,9 @@
 
 #![allow(unsafe_code)]
 
+#[cfg_attr(unix, path = "mio/queue_unix.rs")]
+#[cfg_attr(windows, path = "mio/queue_windows.rs")]
+mod queue;
 #[cfg_attr(unix, path = "mio/sources_unix.rs")]
 #[cfg_attr(windows, path = "mio/sources_windows.rs")]
 mod sources;
@@ -12,12 +15,13 @@ use std::{fmt, io, sync::Arc, time::Duration};
 
 use crate::{
     descriptor::Descriptor,
-    driver::{Driver, Registration, Reregistration, Wake},
+    driver::{Block, Driver, Registration, Reregistration, Wake},
     event::{Event, Events, Ready},
     interest::Interest,
     token::Token,
 };
 
+use queue::Queue;
 use sources::Sources;
 
 /// The events that one poll returns at most; see the contract of [`Driver`].
@@ -25,8 +29,7 @@ pub(crate) const BATCH: usize = 1024;
 
 /// A driver over mio's `Poll`.
 pub(crate) struct MioDriver {
-    poll: mio::Poll,
-    events: mio::Events,
+    queue: Queue,
     sources: Sources,
     waker: Arc<dyn Wake>,
 }
@@ -38,11 +41,10 @@ impl MioDriver {
     ///
     /// `EMFILE`, `ENFILE`, `ENOMEM`; see epoll_create1(2), eventfd(2), kqueue(2).
     pub(crate) fn open(room: usize) -> io::Result<Self> {
-        let poll = mio::Poll::new()?;
-        let waker = mio::Waker::new(poll.registry(), mio::Token(Token::WAKE.into()))?;
+        let queue = Queue::open(room)?;
+        let waker = mio::Waker::new(queue.registry(), mio::Token(Token::WAKE.into()))?;
         Ok(Self {
-            poll,
-            events: mio::Events::with_capacity(room),
+            queue,
             sources: Sources::default(),
             waker: Arc::new(Waker(waker)),
         })
@@ -58,30 +60,29 @@ impl MioDriver {
         mut take: impl FnMut(Event) -> bool,
     ) -> io::Result<()> {
         events.clear();
-        self.sources.renew_fired(self.poll.registry());
-        let polled = match timeout {
-            // The poll of every turn: of a constant, mio computes no milliseconds.
-            Some(Duration::ZERO) => self.poll.poll(&mut self.events, Some(Duration::ZERO)),
-            _ => self.poll.poll(&mut self.events, timeout),
-        };
-        if let Err(error) = polled {
-            return match error.kind() {
-                io::ErrorKind::Interrupted => Ok(()),
-                _ => Err(error),
-            };
-        }
-        for event in &self.events {
+        self.arm();
+        let sources = &mut self.sources;
+        let polled = self.queue.poll(timeout, |event| {
             let token = Token::from(event.token().0);
             if token == Token::WAKE {
-                continue;
+                return;
             }
-            self.sources.fired(token);
+            sources.fired(token);
             match plain_ready_of(event) {
                 Some(ready) if take(Event { token, ready }) => {}
-                _ => push_rare(&self.sources, event, events),
+                _ => push_rare(sources, event, events),
             }
+        });
+        match polled {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
+            result => result,
         }
-        Ok(())
+    }
+
+    /// Arms the sockets again that mio has disarmed with an event.
+    #[inline(always)] // in each turn
+    fn arm(&mut self) {
+        self.sources.renew_fired(self.queue.registry());
     }
 }
 
@@ -102,7 +103,7 @@ impl Driver for MioDriver {
         interest: Interest,
     ) -> io::Result<Registration> {
         self.sources
-            .register(self.poll.registry(), descriptor, token, interest)
+            .register(self.queue.registry(), descriptor, token, interest)
     }
 
     fn reregister(
@@ -112,11 +113,11 @@ impl Driver for MioDriver {
         interest: Interest,
     ) -> io::Result<Reregistration> {
         self.sources
-            .reregister(self.poll.registry(), descriptor, token, interest)
+            .reregister(self.queue.registry(), descriptor, token, interest)
     }
 
     fn deregister(&mut self, descriptor: Descriptor) -> io::Result<()> {
-        self.sources.deregister(self.poll.registry(), descriptor)
+        self.sources.deregister(self.queue.registry(), descriptor)
     }
 
     fn poll(&mut self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {
@@ -128,7 +129,12 @@ impl Driver for MioDriver {
     }
 
     fn descriptor(&self) -> Option<Descriptor> {
-        sources::pollable(&self.poll)
+        self.queue.descriptor()
+    }
+
+    fn blocker(&mut self) -> Option<Arc<dyn Block>> {
+        self.arm();
+        self.queue.blocker()
     }
 }
 

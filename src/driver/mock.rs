@@ -28,13 +28,13 @@ use std::{
 
 use crate::{
     descriptor::Descriptor,
-    driver::{Driver, Registration, Reregistration, Wake},
+    driver::{Block, Driver, Registration, Reregistration, Wake},
     event::{Event, Events, Ready},
     interest::Interest,
     token::Token,
 };
 
-/// A call that the driver has received. Polls are recorded in [`Script::timeouts`] instead.
+/// A call that the driver has received. Polls and sleeps are recorded in [`Script::timeouts`] instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call {
     /// [`Driver::register`] with this interest.
@@ -112,7 +112,7 @@ impl Script {
         std::mem::take(&mut self.state().calls)
     }
 
-    /// The timeouts of the polls since the last call of this method.
+    /// The timeouts of the polls and sleeps since the last call of this method.
     pub fn timeouts(&self) -> Vec<Option<Duration>> {
         std::mem::take(&mut self.state().timeouts)
     }
@@ -176,6 +176,18 @@ impl Driver for Mock {
     /// None: the driver has no descriptor to sleep on.
     fn descriptor(&self) -> Option<Descriptor> {
         None
+    }
+
+    fn blocker(&mut self) -> Option<Arc<dyn Block>> {
+        Some(Arc::new(self.script.clone()))
+    }
+}
+
+/// Records the timeout, and does not block.
+impl Block for Script {
+    fn block(&self, timeout: Option<Duration>) -> io::Result<()> {
+        self.state().timeouts.push(timeout);
+        Ok(())
     }
 }
 

@@ -2,12 +2,14 @@
 
 use std::{
     io,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use super::Reactor;
 use crate::{
     descriptor::{Descriptor, sleep_on},
+    driver::Block,
     handle::Handle,
 };
 
@@ -29,7 +31,14 @@ impl Reactor {
         } else {
             Some(Duration::ZERO)
         };
-        Sleep::new(self.selector.descriptor(), timeout, self.handle.clone())
+        Sleep {
+            place: match self.selector.descriptor() {
+                Some(descriptor) => Place::Descriptor(descriptor),
+                None => Place::Blocker(self.selector.blocker()),
+            },
+            timeout,
+            handle: self.handle.clone(),
+        }
     }
 
     /// Submits all queued operations before the sleep. If the kernel takes only a part, the sleep is limited to [`BUSY`]. If an outcome
@@ -59,22 +68,26 @@ impl Reactor {
     }
 }
 
-/// A prepared sleep: a descriptor and a timeout. It borrows nothing of the reactor.
+/// A prepared sleep: where to block, and for how long. It borrows nothing of the reactor.
 ///
-/// Another thread than the reactor's may use it.
+/// Another thread than the reactor's may use it, and the reactor meanwhile: waits that begin then count at once. A collect may
+/// find no event of the kernel during a block; the first one after it does.
+///
+/// - If it is dropped without a block, nothing is lost: events and wakes end the next one.
+/// - There is one at a time. An event ends the blocks of several, but the first one that is dropped ends the time in which
+///   notifications wake: only [`Handle::wake`] ends the others.
+/// - It may outlive its reactor. A block that has begun before lasts until a wake or the timeout. A later one does so on Windows, and
+///   on Unix fails with `EBADF`, unless the number of the descriptor has been given to another file.
 ///
 /// ```
-/// use std::{io::ErrorKind, time::Duration};
+/// use std::time::Duration;
 ///
 /// use reactor::{Events, Reactor};
 ///
 /// let mut reactor = Reactor::open(None)?;
 /// let sleep = reactor.sleep(Some(Duration::from_millis(5)));
 /// assert!(sleep.timeout() <= Some(Duration::from_millis(5)));
-/// match sleep.block() {
-///     Err(error) if error.kind() == ErrorKind::Unsupported => {} // Windows: only a turn sleeps.
-///     result => result?,
-/// }
+/// sleep.block()?;
 /// drop(sleep);
 /// reactor.collect(&mut Events::new())?;
 /// # std::io::Result::Ok(())
@@ -82,29 +95,28 @@ impl Reactor {
 #[derive(Debug)]
 #[must_use = "other threads' notifications make system calls until this is dropped"]
 pub struct Sleep {
-    descriptor: Option<Descriptor>,
+    place: Place,
     timeout: Option<Duration>,
+    /// Dropping the sleep calls `Handle::finish_sleep`, after `Handle::prepare_sleep`.
     handle: Handle,
 }
 
-impl Sleep {
-    /// To be made after `Handle::prepare_sleep`. Dropping it calls `Handle::finish_sleep`.
-    pub(super) fn new(
-        descriptor: Option<Descriptor>,
-        timeout: Option<Duration>,
-        handle: Handle,
-    ) -> Self {
-        Self {
-            descriptor,
-            timeout,
-            handle,
-        }
-    }
+/// Where to block.
+#[derive(Debug)]
+enum Place {
+    Descriptor(Descriptor),
+    /// None if the driver has neither.
+    Blocker(Option<Arc<dyn Block>>),
+}
 
+impl Sleep {
     /// The driver's own descriptor, readable when [`Reactor::collect`](crate::Reactor::collect) would find an event. None
     /// where the platform has none; see [`Driver::descriptor`](crate::Driver::descriptor).
     pub fn descriptor(&self) -> Option<Descriptor> {
-        self.descriptor
+        match self.place {
+            Place::Descriptor(descriptor) => Some(descriptor),
+            Place::Blocker(_) => None,
+        }
     }
 
     /// How long to sleep at most, counted from the preparation; None: without limit.
@@ -112,19 +124,20 @@ impl Sleep {
         self.timeout
     }
 
-    /// Blocks until the descriptor is readable, until a signal arrives, or for the timeout. On Linux, Android and FreeBSD the
-    /// timeout counts nanoseconds (ppoll(2)), elsewhere it is rounded up to milliseconds (poll(2)).
+    /// Blocks until [`Reactor::collect`](crate::Reactor::collect) would find an event, until a signal arrives (Unix), or for the
+    /// timeout. On Linux, Android and FreeBSD the timeout counts nanoseconds (ppoll(2)), elsewhere it is rounded up to milliseconds.
     ///
     /// It collects no events: the next [`Reactor::collect`](crate::Reactor::collect) does.
     ///
     /// # Errors
     ///
-    /// `EBADF` if the driver's descriptor was closed. [`io::ErrorKind::Unsupported`] on Windows, where the driver has no
-    /// descriptor: there only [`Reactor::turn`](crate::Reactor::turn) sleeps.
+    /// `EBADF` if the driver's descriptor was closed; those of [`Block::block`](crate::Block::block). [`io::ErrorKind::Unsupported`] if
+    /// a driver of the caller has neither a [descriptor](crate::Driver::descriptor) nor a [blocker](crate::Driver::blocker).
     pub fn block(&self) -> io::Result<()> {
-        match self.descriptor {
-            Some(descriptor) => sleep_on(descriptor, self.timeout),
-            None => Err(io::ErrorKind::Unsupported.into()),
+        match &self.place {
+            Place::Descriptor(descriptor) => sleep_on(*descriptor, self.timeout),
+            Place::Blocker(Some(blocker)) => blocker.block(self.timeout),
+            Place::Blocker(None) => Err(io::ErrorKind::Unsupported.into()),
         }
     }
 }

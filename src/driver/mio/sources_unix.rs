@@ -1,10 +1,6 @@
 //! Unix: sources are file descriptors, which mio borrows by number.
 
-use std::{
-    collections::HashMap,
-    io,
-    os::fd::{AsRawFd, RawFd},
-};
+use std::{collections::HashMap, io, os::fd::RawFd};
 
 use mio::{Registry, event::Source, unix::SourceFd};
 
@@ -135,11 +131,6 @@ impl Sources {
             self.urgent.remove(&descriptor);
         }
     }
-}
-
-/// The queue's own descriptor.
-pub(super) fn pollable(poll: &mio::Poll) -> Option<RawFd> {
-    Some(poll.as_raw_fd())
 }
 
 fn translate(interest: Interest) -> io::Result<mio::Interest> {

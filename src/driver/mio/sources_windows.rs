@@ -20,8 +20,8 @@ use crate::{
 /// The number that is never a socket; see winsock2.h.
 const INVALID_SOCKET: RawSocket = RawSocket::MAX;
 
-/// The sockets that mio polls. mio disarms a socket with the event that it reports. The next poll arms it again, which makes
-/// the driver level-triggered.
+/// The sockets that mio polls. mio disarms a socket with the event that it reports. The next poll or sleep arms it again, which
+/// makes the driver level-triggered.
 #[derive(Debug, Default)]
 pub(super) struct Sources {
     sockets: HashMap<RawSocket, Borrowed>,
@@ -138,10 +138,6 @@ impl Sources {
     pub(super) fn refine(&self, _token: Token, ready: Ready) -> Ready {
         ready
     }
-}
-
-pub(super) fn pollable(_poll: &mio::Poll) -> Option<RawSocket> {
-    None
 }
 
 fn translate(interest: Interest) -> io::Result<mio::Interest> {

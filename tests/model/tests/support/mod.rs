@@ -11,7 +11,7 @@ use std::{
 
 use loom::sync::{Condvar, Mutex};
 use reactor::{
-    Descriptor, Driver, Events, Handle, Interest, Reactor, Ready, Registration, Reregistration,
+    Block, Descriptor, Driver, Events, Handle, Interest, Reactor, Ready, Registration, Reregistration,
     Token, Wake,
 };
 
@@ -36,12 +36,12 @@ pub fn model(name: &str, body: impl Fn() + Send + Sync + 'static) {
     println!("model {name}: {count} interleavings, {seconds:.1} s");
 }
 
-/// A kernel that reports no descriptor. A poll without a limit sleeps until it is woken, or for ever: loom reports that.
+/// A kernel that reports no descriptor. A poll or a sleep without a limit lasts until it is woken, or for ever: loom reports that.
 struct Kernel {
     bell: Arc<Bell>,
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Bell {
     rung: Mutex<bool>,
     changed: Condvar,
@@ -64,11 +64,8 @@ impl Driver for Kernel {
 
     fn poll(&mut self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {
         events.clear();
-        let mut rung = self.bell.rung.lock().unwrap();
-        while timeout.is_none() && !*rung {
-            rung = self.bell.changed.wait(rung).unwrap();
-        }
-        *rung = false;
+        self.bell.block(timeout)?;
+        *self.bell.rung.lock().unwrap() = false;
         Ok(())
     }
 
@@ -78,6 +75,20 @@ impl Driver for Kernel {
 
     fn descriptor(&self) -> Option<Descriptor> {
         None
+    }
+
+    fn blocker(&mut self) -> Option<Arc<dyn Block>> {
+        Some(Arc::clone(&self.bell) as Arc<dyn Block>)
+    }
+}
+
+impl Block for Bell {
+    fn block(&self, timeout: Option<Duration>) -> io::Result<()> {
+        let mut rung = self.rung.lock().unwrap();
+        while timeout.is_none() && !*rung {
+            rung = self.changed.wait(rung).unwrap();
+        }
+        Ok(())
     }
 }
 
