@@ -24,6 +24,9 @@ pub mod object;
 pub mod panics;
 #[cfg(feature = "planted-errors")]
 pub mod planted;
+#[cfg_attr(unix, path = "ruby/unix.rs")]
+#[cfg_attr(windows, path = "ruby/windows.rs")]
+pub mod platform;
 pub mod ractor;
 pub mod thread;
 

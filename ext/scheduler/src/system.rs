@@ -4,6 +4,7 @@
 //!
 //! | file               | what it has                                                                            |
 //! |--------------------|----------------------------------------------------------------------------------------|
+//! | `child_process`    | how to learn that a child has ended, without taking its status                          |
 //! | `descriptor`       | a descriptor by Ruby's number of it: asked whether it is ready, how large, closed       |
 //! | `file`             | regular files: transfers at an offset, and what they may wait for                       |
 //! | `getaddrinfo`      | names and addresses                                                                     |
@@ -21,4 +22,6 @@ mod unix;
 use unix as platform;
 
 use platform::nowait;
-pub use platform::{descriptor, file, getaddrinfo, kind, terminal_timeout, transfer};
+pub use platform::{
+    child_process, descriptor, file, getaddrinfo, kind, terminal_timeout, transfer,
+};

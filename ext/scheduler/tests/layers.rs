@@ -58,14 +58,12 @@ const INSIDE: [(&str, &[&[&str]]); 3] = [
 ];
 
 /// Only these name a crate or a module that belongs to a platform, or are compiled differently for one.
-const PLATFORM: [&str; 7] = [
+const PLATFORM: [&str; 5] = [
     "scheduler/src/system", // its folders, and which of them it is
     "scheduler/src/system/errno",
-    "reactor/src/ruby/buffer",
-    "reactor/src/ruby/io",
-    "reactor/src/ruby/thread",
-    "reactor/src/standalone/child_process",
-    "reactor/src/wait/lookup",
+    "reactor/src/ruby", // its two files, and which of them it is
+    "reactor/src/ruby/unix",
+    "reactor/src/ruby/windows",
 ];
 
 /// Only these have unsafe code.

@@ -10,6 +10,8 @@ use std::{
 use magnus::{Error, Value, prelude::*, rb_sys::AsRawValue};
 use rb_sys::VALUE;
 
+use reactor_scheduler::system::errno::Errno;
+
 use crate::ruby::{call::protected, error};
 
 /// The part of an IO::Buffer that a transfer is for, and the size of the buffer.
@@ -107,7 +109,7 @@ impl Extent {
         let (base, size) =
             memory(self.buffer, writing).map_err(|error| self.room().err().unwrap_or(error))?;
         if size > MAX_SIZE {
-            return Err(error::errno(libc::EFAULT, None));
+            return Err(error::errno(Errno::FAULT.number(), None));
         }
         Ok((base, size))
     }

@@ -21,7 +21,7 @@ use reactor_scheduler::state::object_ref::ObjectRef;
 use crate::ruby::{
     call::protected,
     object::{Object, raw},
-    panics,
+    panics, platform,
 };
 
 /// The scheduler of the current thread, or nil.
@@ -48,10 +48,7 @@ pub fn count_forks() {
         FORKS.fetch_add(1, Ordering::Relaxed);
     }
     static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        // SAFETY: an atomic addition is all that the handler does.
-        unsafe { libc::pthread_atfork(None, None, Some(child)) };
-    });
+    ONCE.call_once(|| platform::on_fork(child));
 }
 
 /// Keeps the current Ruby thread on the native thread it runs on, for good; false if this Ruby has no way to (before
@@ -59,17 +56,7 @@ pub fn count_forks() {
 /// native ones, while its own `fiber_switch` may remember a thread-local address from before the switch. Not for Ruby 4.0:
 /// there threads may move, and 4.0.5 crashed in 9 of 25 runs with threads that were kept (`nt_start`, no context).
 pub fn lock_native_thread() -> bool {
-    // SAFETY: looking a name up in what is loaded.
-    let found =
-        unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"rb_thread_lock_native_thread".as_ptr()) };
-    if found.is_null() {
-        return false;
-    }
-    // SAFETY: Ruby's ruby/thread.h declares it so.
-    let lock: unsafe extern "C" fn() -> bool = unsafe { std::mem::transmute(found) };
-    // SAFETY: called by a Ruby thread that holds the GVL; it counts and never raises.
-    unsafe { lock() };
-    true
+    platform::lock_native_thread()
 }
 
 /// Sleeps with the GVL released. Signals, `Thread#raise` and `Thread#kill` end the sleep through the handle's wake-up;

@@ -171,7 +171,7 @@ impl Lookup {
 /// As Ruby's own: Socket::ResolutionError with its error_code, or an Errno. The message begins with `caller`.
 #[cold]
 fn unresolved(caller: &str, error: Unresolved) -> Error {
-    if error.code == libc::EAI_SYSTEM && error.errno != 0 {
+    if error.errno != 0 {
         return errno(error.errno, Some(caller));
     }
     let message = format!("{caller}: {}", error_message(error.code));

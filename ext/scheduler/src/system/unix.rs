@@ -1,5 +1,6 @@
 //! Unix: the system calls of the kernel.
 
+pub mod child_process;
 pub mod descriptor;
 pub mod file;
 pub mod getaddrinfo;

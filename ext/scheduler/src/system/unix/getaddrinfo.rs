@@ -24,7 +24,7 @@ pub struct Address {
     pub bytes: Vec<u8>,
 }
 
-/// Why there is no answer: EAI_*, and errno for EAI_SYSTEM.
+/// Why there is no answer: EAI_*, and errno for EAI_SYSTEM, else 0.
 #[derive(Clone, Copy, Debug)]
 pub struct Unresolved {
     pub code: c_int,
@@ -57,10 +57,15 @@ pub fn getaddrinfo(
     };
     if code != 0 {
         // A resolver module that is configured and not installed is "no such name", as in Ruby: [ruby-list:49420].
-        let missing =
-            cfg!(target_os = "linux") && code == libc::EAI_SYSTEM && errno == libc::ENOENT;
-        let code = if missing { libc::EAI_NONAME } else { code };
-        return Err(Unresolved { code, errno });
+        let missing = cfg!(target_os = "linux") && errno == libc::ENOENT;
+        return Err(match code {
+            libc::EAI_SYSTEM if missing => Unresolved {
+                code: libc::EAI_NONAME,
+                errno: 0,
+            },
+            libc::EAI_SYSTEM => Unresolved { code, errno },
+            _ => Unresolved { code, errno: 0 },
+        });
     }
     let mut found = Vec::new();
     let mut next = list;

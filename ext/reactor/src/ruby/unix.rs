@@ -1,0 +1,24 @@
+//! Unix: forks, names of the VM that only some versions have, and calls that Ruby interrupts by a signal.
+
+pub use reactor_scheduler::system::child_process::await_change;
+
+/// Has each forked child call this, which must be async-signal-safe.
+pub fn on_fork(child: extern "C" fn()) {
+    // SAFETY: the handler is a function, and is never unloaded.
+    unsafe { libc::pthread_atfork(None, None, Some(child)) };
+}
+
+/// As [`lock_native_thread`](crate::ruby::thread::lock_native_thread).
+pub fn lock_native_thread() -> bool {
+    // SAFETY: looking a name up in what is loaded.
+    let found =
+        unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"rb_thread_lock_native_thread".as_ptr()) };
+    if found.is_null() {
+        return false;
+    }
+    // SAFETY: Ruby's ruby/thread.h declares it so.
+    let lock: unsafe extern "C" fn() -> bool = unsafe { std::mem::transmute(found) };
+    // SAFETY: called by a Ruby thread that holds the GVL; it counts and never raises.
+    unsafe { lock() };
+    true
+}

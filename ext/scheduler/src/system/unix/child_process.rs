@@ -1,0 +1,43 @@
+//! Child processes: how to learn that one has ended or stopped, and leave its status to `Process.wait`.
+
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+
+use crate::system::errno::Errno;
+
+/// Bits of Process.wait's flags, see wait(2).
+const UNTRACED: i32 = libc::WUNTRACED;
+const CONTINUED: i32 = libc::WCONTINUED;
+
+/// A descriptor that is readable once the child has ended (pidfd_open(2)); `None` if there is no process with this number, or if the
+/// kernel cannot do it.
+#[cfg(target_os = "linux")]
+pub fn pidfd(pid: i32) -> Option<i32> {
+    use rustix::process::{PidfdFlags, pidfd_open};
+    use std::os::fd::IntoRawFd;
+
+    let descriptor = pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?;
+    Some(descriptor.into_raw_fd())
+}
+
+/// `None`, because only Linux has them.
+#[cfg(not(target_os = "linux"))]
+pub fn pidfd(_: i32) -> Option<i32> {
+    None
+}
+
+/// Blocks until Process.wait(pid, flags) would have an answer, and takes nothing (waitid(2) with WNOWAIT). Returns early after a
+/// signal, and at once when there is no such child.
+pub fn await_change(pid: i32, flags: i32) -> Result<(), Errno> {
+    let mut options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+    options.set(WaitIdOptions::STOPPED, flags & UNTRACED != 0);
+    options.set(WaitIdOptions::CONTINUED, flags & CONTINUED != 0);
+    let which = match pid {
+        -1 => WaitId::All,
+        _ if pid <= 0 => WaitId::Pgid(Pid::from_raw(pid.wrapping_neg())),
+        _ => Pid::from_raw(pid).map_or(WaitId::All, WaitId::Pid),
+    };
+    match waitid(which, options) {
+        Ok(_) | Err(rustix::io::Errno::INTR | rustix::io::Errno::CHILD) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
