@@ -5,6 +5,7 @@ require_relative "patches/file"
 require_relative "patches/copy_stream"
 require_relative "patches/name_resolution"
 require_relative "patches/forked_child"
+require_relative "patches/socket_connect"
 require_relative "patches/timeout"
 require_relative "patches/virtual_time"
 
@@ -51,17 +52,17 @@ module Reactor
     scheduler = [
       [File, FileOpen], [File, FileSync], [File, FilePwrite, { before: "4.0" }], [File, FileClose], [File, FileLock],
       [IO.singleton_class, CopyStream],
-      [Process.singleton_class, ForkedChild, { before: "4.0" }],
+      [Process.singleton_class, ForkedChild, { before: "4.0", condition: ForkedChild }],
       [Timeout.singleton_class, TimeoutException::Module, { condition: TimeoutException }],
       [Timeout, TimeoutException::Method, { condition: TimeoutException }]
     ]
     scheduler += [
       [Addrinfo.singleton_class, NameResolution::AddrinfoLookup], [Addrinfo, NameResolution::AddrinfoReverse],
-      [Socket.singleton_class, NameResolution::SocketLookup],
+      [Socket.singleton_class, NameResolution::SocketLookup], [Socket, SocketConnect, { condition: SocketConnect }],
       [IPSocket.singleton_class, NameResolution::IPSocketLookup], [IPSocket, NameResolution::IPSocketReverse],
       [TCPSocket, NameResolution::TCPSocketConnect], [TCPServer, NameResolution::TCPServerBind],
       [UDPSocket, NameResolution::UDPSocketAddress]
-    ].map { |patch| [*patch, { replaceable: true }] }
+    ].map { |owner, with, options = {}| [owner, with, { replaceable: true, **options }] }
 
     virtual_time = [
       [Process.singleton_class, VirtualTime::ProcessClock], [Time.singleton_class, VirtualTime::TimeNow],

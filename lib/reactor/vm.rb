@@ -11,6 +11,9 @@ module Reactor
   #
   # @api private
   module VM
+    # Whether this is Windows.
+    WINDOWS = RUBY_PLATFORM.match?(/mingw|mswin/)
+
     # The class of Ruby's "No live threads left. Deadlock?". It has a name and no constant.
     FATAL = ObjectSpace.each_object(Class).find { |klass| klass.name == "fatal" }
 
@@ -90,6 +93,19 @@ module Reactor
         storage&.each { |key, value| Fiber[key] = value }
       end
 
+      # IO.select, asked not to wait.
+      #
+      # @return [Array(Array, Array, Array), nil] the same objects that were given; nil if none is ready
+      def select_now(readables, writables, exceptables)
+        return IO.select(readables, writables, exceptables, 0) unless WINDOWS && writables&.any?
+
+        # Windows reports a connection that has failed as an exceptional condition, and as nothing else.
+        ready = IO.select(readables, writables, exceptables.to_a | writables, 0) or return
+        failed = (ready[2] & writables).reject { |object| connected?(IO.try_convert(object)) }
+        ready = [ready[0], ready[1] | failed, ready[2] & exceptables.to_a]
+        ready unless ready.all?(&:empty?)
+      end
+
       # Mutex#unlock removes the fiber that it wakes from the mutex's waiting list. If that fiber raises before it has locked,
       # the mutex is free and the next fiber in the list is not told: an unlock tells it.
       #
@@ -100,6 +116,12 @@ module Reactor
       end
 
       private
+
+      def connected?(socket)
+        !socket.remote_address.nil?
+      rescue SystemCallError
+        false
+      end
 
       def message_of(error)
         error.full_message

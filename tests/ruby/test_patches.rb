@@ -146,12 +146,16 @@ class TestPatches < ReactorTest
     assert_equal [[], []], [table - documented, documented - table]
   end
 
+  CONDITIONS = {
+    nil => "all", Reactor::Patches::SocketConnect => "all on Windows",
+    Reactor::Patches::TimeoutException => "those with a timeout library that hands `Timeout::Error` to a scheduler"
+  }.freeze
+
   def described(patch)
     new = patch.methods == [:initialize]
     place = new ? "#{patch.owner}." : patch.owner.singleton_class? ? "#{patch.owner.attached_object}." : "#{patch.owner}#"
     moment = patch.moment.equal?(VIRTUAL_TIME) ? "first `virtual_time`" : "first scheduler"
-    rubies = patch.condition ? "those with a timeout library that hands `Timeout::Error` to a scheduler" : "all"
-    rubies = "before #{patch.before}" if patch.before
+    rubies = patch.before ? "before #{patch.before}" : CONDITIONS.fetch(patch.condition)
     [place, new ? ["new"] : patch.methods.map(&:to_s).sort, moment, rubies]
   end
 end

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "../socket_arguments"
+require_relative "outcome"
 
 module Reactor
   # Connects to a host that may have several addresses, by Happy Eyeballs (RFC 8305) in one fiber, as Ruby 3.4 and later do it
@@ -44,7 +45,8 @@ module Reactor
         is_address = text && SocketArguments.address?(text)
         # Ruby would ask the hook for an address with a zone or a named service, and the hook knows neither.
         asks_hook = is_address && (text.include?("%") || ![service, local_service].all? { |each| SocketArguments.port?(each) })
-        return unless asks_hook || (text && !is_address) || host.nil?
+        # On Windows connect(2) would block the thread.
+        return unless asks_hook || (text && (VM::WINDOWS || !is_address)) || host.nil?
 
         new(scheduler, host, service, [local_host, local_service], parallel, **options)
       end
@@ -167,8 +169,7 @@ module Reactor
       _, ready = IO.select(nil, @attempts.keys, nil, Clock.left(limit, Clock.now))
       ready&.each do |socket|
         address = @attempts.delete(socket)
-        code = socket.getsockopt(Socket::SOL_SOCKET, Socket::SO_ERROR).int
-        return socket if code.zero?
+        code = ConnectOutcome.errno(socket) or return socket
 
         socket.close
         failed(failure("connect(2)", SystemCallError.new("connect(2) for #{address.inspect_sockaddr}", code)))

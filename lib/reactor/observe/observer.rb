@@ -63,9 +63,12 @@ module Reactor
     # @return [String] of the socket
     attr_reader :path
 
+    # @raise [NotImplementedError] on Windows, where Ruby has no UNIX sockets
     # @raise [SocketPlace::Untrusted, SystemCallError] there is no place for the socket
     # @api private
     def initialize
+      raise NotImplementedError, "a process is observed by a UNIX socket, which Ruby does not have on Windows" if VM::WINDOWS
+
       @pid = Process.pid
       @path = SocketPlace.path(@pid)
       File.unlink(@path) if File.socket?(@path) # of an earlier process with this number

@@ -58,9 +58,9 @@ module Reactor
 
         def regular?(object) = File === object && !object.closed? && object.stat.file?
 
-        # Whether a read or a write of this object may block the thread.
+        # Whether a read or a write of this object may block the thread. On Windows it always may.
         def blocks?(object)
-          return false unless IO === object && !object.closed? && object.fcntl(Fcntl::F_GETFL).nobits?(File::NONBLOCK)
+          return false unless IO === object && !object.closed? && (VM::WINDOWS || object.fcntl(Fcntl::F_GETFL).nobits?(File::NONBLOCK))
 
           stat = object.stat
           stat.pipe? || stat.socket? || (stat.chardev? && object.tty?)

@@ -7,6 +7,8 @@ module Reactor
     #
     # @api private
     module ForkedChild
+      def self.needed? = Process.respond_to?(:fork)
+
       # Kernel#fork, Process.fork and IO.popen with "-" call it.
       def _fork = super.tap { |pid| Schedulers.leave_parents if pid.zero? }
 

@@ -127,7 +127,8 @@ module Reactor
       # work, so a subclass may override it and call super, and `open` takes a block.
       module TCPSocketConnect
         def initialize(host, service, local_host = nil, local_service = nil, **options)
-          return super if (NameResolution.nothing_to_resolve?(host, service) && SocketArguments.port?(local_service)) || !HappyEyeballs.options?(options)
+          direct = NameResolution.nothing_to_resolve?(host, service) && SocketArguments.port?(local_service) && !VM::WINDOWS
+          return super if direct || !HappyEyeballs.options?(options)
 
           parallel = options[:fast_fallback]
           parallel = HappyEyeballs.ruby_default? if parallel.nil?

@@ -14,7 +14,7 @@ module Reactor
 
         # @return [Integer, nil] those of the events that have come
         def ready_now(io, events)
-          found = Fiber.blocking { IO.select(*lists({ io => events }), 0) }
+          found = Fiber.blocking { VM.select_now(*lists({ io => events })) }
           found && EVENTS.zip(found).sum { |event, ios| ios.empty? ? 0 : event }
         rescue Errno::EBADF
           raise unless io.closed? # by another thread, after IO.select had looked whether it is
@@ -25,7 +25,7 @@ module Reactor
 
       def initialize
         @waits = EVENTS.to_h { |event| [event, {}.compare_by_identity] } # event => IO => the waits for it => true
-        @wake_reader, @wake_writer = IO.pipe # written by other threads while this one sleeps in the kernel
+        @sleep = VM::WINDOWS ? Pauses.new : Sleep.new
       end
 
       def empty? = @waits.values.all?(&:empty?)
@@ -52,25 +52,20 @@ module Reactor
       # @return [Array<Array(Wait|Watch, Exception)>, nil] each of the waits for which something has come, and the error if IO.select does not
       #   take the IO; nil when the time is over
       def select(timeout)
-        asked = [[@wake_reader, *@waits[IO::READABLE].keys], @waits[IO::WRITABLE].keys, @waits[IO::PRIORITY].keys]
-        found = IO.select(*asked, timeout) or return
-        @wake_reader.read_nonblock(4096, exception: false) if found.first.delete(@wake_reader)
+        asked = @waits.values.map(&:keys)
+        found = @sleep.select(asked, timeout) or return
         EVENTS.zip(found).flat_map { |event, ios| ios.flat_map { |io| ready_waits(event, io) } }
       rescue IOError, FrozenError, Errno::EBADF
         refused = refused_waits
         # If a trap handler has ended the last wait for an IO and closed it in the middle of the poll, the next one does not ask for it.
-        raise if refused.empty? && (@wake_reader.closed? || asked&.flatten&.none?(&:closed?)) # raised by another thread
+        raise if refused.empty? && (@sleep.closed? || asked&.flatten&.none?(&:closed?)) # raised by another thread
         refused
       end
 
       # Ends a sleep. Any thread may call it.
-      def wake = @wake_writer.write_nonblock(".", exception: false)
+      def wake = @sleep.wake
 
-      def close
-        @wake_writer.close
-      ensure
-        @wake_reader.close # also if the thread is killed here
-      end
+      def close = @sleep.close
 
       private
 

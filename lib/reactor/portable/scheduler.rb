@@ -12,6 +12,7 @@ require_relative "fiber_lifecycle"
 require_relative "lookup"
 require_relative "loop"
 require_relative "observation"
+require_relative "sleep"
 require_relative "timers"
 require_relative "transfers"
 require_relative "waits"
@@ -75,6 +76,7 @@ module Reactor
       @watches = {}.compare_by_identity  # each {Watch} that waits => true
       @running = nil                     # the fiber that control was last given to
       @resumes_since_poll = 0
+      @nonblocking = ObjectSpace::WeakMap.new # sockets that were made non-blocking, on Windows => true
       @transfers = 0                     # calls of io_read and io_write for anything but files
       @clock = Clock.now                 # when the last poll ended
       @unblock_only_sleeps = 0           # sleeps in a row that nothing but an unblock could end
@@ -236,6 +238,7 @@ module Reactor
     def replaced(io, interrupts)
       return if closed?
 
+      @nonblocking.delete(io)
       @descriptors.waits_for(io).each do |wait|
         interrupt_closed(wait, :reopened) if wait.is_a?(Watch) || (interrupts && wait.kind == :io)
       end
@@ -260,6 +263,7 @@ module Reactor
 
       check_events(events)
       seconds = Durations.seconds(timeout.nil? ? io.timeout : timeout)
+      nonblocking?(io) if VM::WINDOWS # accept(2) blocks the thread if another fiber has been quicker
       return ForkedChildHooks.io_wait(io, events, seconds) unless may_park?
 
       found = seconds&.zero? ? Descriptors.ready_now(io, events) || false : wait_on({ io => events }, seconds)

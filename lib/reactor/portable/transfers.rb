@@ -86,6 +86,9 @@ module Reactor
 
       unless nonblocking?(io)
         return EAGAIN unless Descriptors.ready_now(io, EVENT.fetch(direction))
+        if VM::WINDOWS && direction == :write && io.stat.pipe? # a full pipe counts as writable
+          return run_on_own_thread { attempt_once(direction, io, buffer, offset, most) }
+        end
 
         most = [most, io.stat.chardev? ? DEVICE_CHUNK : PIPE_CHUNK].min if direction == :write && !io.stat.file?
       end
@@ -113,7 +116,10 @@ module Reactor
       raise IO::TimeoutError, "Blocking operation timed out!"
     end
 
+    # On Windows nothing tells whether a descriptor blocks, and each socket does at first. So it is changed once.
     def nonblocking?(io)
+      return BasicSocket === io && (@nonblocking[io] ||= io.nonblock = true) if VM::WINDOWS
+
       io.respond_to?(:nonblock?) && io.nonblock?
     rescue Ractor::UnsafeError
       false # IO#nonblock? of Ruby 3.3 is for the main Ractor only; in another one readiness is asked for first

@@ -36,7 +36,7 @@ module Reactor
 
     # IO.select releases the GVL, and another thread may close one of the IOs meanwhile.
     def select_now(*lists)
-      Fiber.blocking { IO.select(*lists, 0) }
+      Fiber.blocking { VM.select_now(*lists) }
     rescue Errno::EBADF
       raise unless lists.compact.flatten.any? { |object| IO.try_convert(object).closed? }
 
