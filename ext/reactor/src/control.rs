@@ -6,7 +6,7 @@
 //! The state is never borrowed across a switch, a GVL release or a call into Ruby: each borrow ends within the statement
 //! or block that needs it.
 //!
-//! Each file uses only those above it: `owner`, `scheduler`, `hook_scope`, `collectable_timeout`, `interrupted_code` and
+//! Each file uses only those above it: `owner` and `worker_wait`, `scheduler`, `hook_scope`, `collectable_timeout`, `interrupted_code` and
 //! `watcher_marks`, `pending` and `switch`, `turn` and `watchers`, `yielding`, `park`, `fiber_lifecycle`.
 //! `ext/scheduler/tests/layers.rs` holds that for the methods they call as well.
 
@@ -22,4 +22,5 @@ mod switch;
 mod turn;
 pub mod watcher_marks;
 mod watchers;
+mod worker_wait;
 mod yielding;

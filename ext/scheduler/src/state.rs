@@ -13,6 +13,7 @@
 //! | `descriptor_pins` | descriptors that are in use, and the fibers and threads that wait to close them |
 //! | `driver_operations` | sends and file operations of the driver |
 //! | `watching`       | watchers: waits that no fiber makes |
+//! | `unpolled`       | waits for what the driver does not poll |
 //! | `observation`    | counters, rows, traces |
 
 mod control;
@@ -35,14 +36,13 @@ pub mod time_slice;
 pub mod token_mark;
 pub mod trace;
 mod turn;
+pub mod unpolled;
 pub mod wait;
 pub mod wait_registration;
 mod watchers;
 pub mod watching;
 
 use std::{any::Any, sync::Arc, time::Instant};
-
-use reactor::{Descriptor, Token};
 
 use control::Control;
 use descriptor_pins::DescriptorPins;
@@ -54,6 +54,7 @@ use ready_queue::ReadyQueue;
 use send_batching::SendBatching;
 use slab::Slab;
 use trace::Trace;
+use unpolled::Unpolled;
 use watchers::Watchers;
 
 /// Everything a scheduler knows. See the module's table.
@@ -63,9 +64,7 @@ pub struct State {
     pub fibers: FiberTable,
     queue: ReadyQueue,
     watchers: Watchers,
-    /// Waits for urgent data of files that the kernel does not poll, by their descriptors. A file can always be read and written, but it
-    /// has no urgent data, so no event of the kernel ends such a wait.
-    unpolled: Vec<(Descriptor, Token)>,
+    unpolled: Unpolled,
     control: Control,
     pub pins: DescriptorPins,
     /// A clone of it is with each worker that reads a file into a buffer of Ruby's.

@@ -13,6 +13,7 @@
 //! | `os_error`         | errors of system calls as numbers of C ([`errno::Errno`])                                |
 //! | `terminal_timeout` | terminals whose reads end without as many bytes as they wait for                        |
 //! | `transfer`         | one attempt to read or write that does not block                                        |
+//! | `unpolled`         | waits of a worker for what the core does not poll                                       |
 
 pub mod errno;
 #[cfg(unix)]
@@ -23,5 +24,5 @@ use unix as platform;
 
 use platform::nowait;
 pub use platform::{
-    child_process, descriptor, file, getaddrinfo, kind, terminal_timeout, transfer,
+    child_process, descriptor, file, getaddrinfo, kind, terminal_timeout, transfer, unpolled,
 };

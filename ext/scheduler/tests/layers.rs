@@ -30,7 +30,7 @@ const INSIDE: [(&str, &[&[&str]]); 3] = [
     (
         "control",
         &[
-            &["owner"],
+            &["owner", "worker_wait"],
             &["scheduler"],
             &[
                 "hook_scope",

@@ -12,7 +12,7 @@ use reactor_scheduler::state::{
 };
 
 use crate::{
-    control::owner::Owner,
+    control::{owner::Owner, worker_wait},
     ruby::{
         call::call_method,
         convert,
@@ -72,6 +72,7 @@ impl Scheduler {
         if !this.state_mut().event_loop.open(reactor) {
             return Err(runtime_error("already initialized"));
         }
+        this.state_mut().wait_by_workers(worker_wait::begin);
         this.owner.claim();
         let mutex = thread::new_mutex()?;
         write_barrier(this, mutex);

@@ -185,8 +185,10 @@ impl State {
     pub fn close(&mut self) -> impl FnOnce() + Send + use<> {
         let reactor = self.event_loop.close();
         let (buffers, jobs) = (take(&mut self.lent_buffers), take(&mut self.jobs));
+        let unpolled = take(&mut self.unpolled);
         move || {
             drop(reactor);
+            drop(unpolled);
             while Arc::strong_count(&buffers) > 1 {
                 thread::sleep(Duration::from_millis(1)); // a fiber has been abandoned in the middle of a read
             }

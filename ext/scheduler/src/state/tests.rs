@@ -19,6 +19,7 @@ mod collection;
 mod nested_waits;
 mod observation;
 mod order;
+mod unpolled;
 mod waits;
 mod watchers;
 

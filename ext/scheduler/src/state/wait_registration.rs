@@ -29,6 +29,8 @@ pub enum ReadinessWait {
     Polled(WaitId),
     /// The kernel does not poll the file, and has no event for it.
     Unpolled,
+    /// The kernel does not poll it, so a worker waits.
+    ByWorker,
 }
 
 /// The events for which a descriptor that the kernel does not poll is ready.
@@ -73,24 +75,23 @@ impl State {
         let Some(reactor) = self.event_loop.reactor.as_mut() else {
             return Ok(None);
         };
-        match reactor.wait(watch.descriptor, watch.owner_id, watch.interest, token)? {
-            Wait::Pending(wait) => Ok(Some(ReadinessWait::Polled(wait))),
-            Wait::Ready(Interest::PRIORITY) => {
-                self.unpolled.push((watch.descriptor, token));
-                Ok(Some(ReadinessWait::Unpolled))
+        match reactor.wait(watch.descriptor, watch.owner_id, watch.interest, token) {
+            Ok(Wait::Pending(wait)) => Ok(Some(ReadinessWait::Polled(wait))),
+            Ok(Wait::Ready(Interest::PRIORITY)) => {
+                Ok(Some(self.unpolled.push(watch.descriptor, token)))
             }
-            Wait::Ready(_) => Ok(None),
+            Ok(Wait::Ready(_)) => Ok(None),
+            Err(error) => self.unpolled.begin(watch, token, error),
         }
     }
 
     /// Undoes the registration: what the descriptor was ready for.
     pub(super) fn unregister(&mut self, token: Token, wait: ReadinessWait) -> Ready {
         match (wait, self.event_loop.reactor.as_mut()) {
-            (ReadinessWait::Polled(wait), Some(reactor)) => return reactor.end(wait),
-            (ReadinessWait::Unpolled, _) => self.unpolled.retain(|(_, other)| *other != token),
-            _ => {}
+            (ReadinessWait::Polled(wait), Some(reactor)) => reactor.end(wait),
+            (ReadinessWait::Polled(_), None) => Ready::EMPTY,
+            (ReadinessWait::Unpolled | ReadinessWait::ByWorker, _) => self.unpolled.end(token),
         }
-        Ready::EMPTY
     }
 
     /// Begins a wait for readiness; `None` and errors as [`State::register`].
@@ -176,12 +177,7 @@ impl State {
     pub(super) fn waiters(&self, descriptor: Descriptor) -> Vec<Token> {
         let reactor = self.event_loop.reactor.as_ref();
         let mut tokens = reactor.map_or_else(Vec::new, |reactor| reactor.waiters(descriptor));
-        let unpolled = self.unpolled.iter();
-        tokens.extend(
-            unpolled
-                .filter(|wait| wait.0 == descriptor)
-                .map(|wait| wait.1),
-        );
+        tokens.extend(self.unpolled.waiters(descriptor));
         tokens
     }
 

@@ -40,7 +40,7 @@ pub struct DueWatcher {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BegunWatcher {
     pub token: Token,
-    /// The kernel polls the descriptor. If it does not, the descriptor is always ready, but not for urgent data.
+    /// The kernel polls the descriptor, or a worker waits for it. Otherwise it is always ready, but not for urgent data.
     pub is_polled: bool,
 }
 
@@ -73,7 +73,7 @@ impl State {
         match self.register(new.watch, token) {
             Ok(wait) => {
                 self.trace_watcher(TraceEvent::Watch, token, interest.bits());
-                begun.is_polled = matches!(wait, Some(ReadinessWait::Polled(_)));
+                begun.is_polled = wait.is_some_and(|wait| wait != ReadinessWait::Unpolled);
                 if wait.is_some() {
                     self.begin_waiting(token, wait, new.limit);
                 } else {

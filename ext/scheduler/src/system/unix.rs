@@ -9,3 +9,4 @@ pub mod nowait;
 mod os_error;
 pub mod terminal_timeout;
 pub mod transfer;
+pub mod unpolled;

@@ -1,0 +1,97 @@
+//! Waits for what the driver does not poll.
+//!
+//! A file that is always ready has no urgent data: no event ends such a wait. Windows polls sockets only, and a worker waits for pipes
+//! and consoles: it notifies the token of the wait.
+
+use std::{fmt, io};
+
+use reactor::{Descriptor, Limits, Pool, Ready, Token};
+
+use crate::state::{
+    State,
+    wait_registration::{ReadinessWait, Watch},
+};
+
+/// Waits that go on at a time at most, each on a thread.
+const MAX_WAITS: usize = 4096;
+
+/// A worker that waits for a descriptor, and notifies the token of the wait. Dropping this ends it.
+pub trait WorkerWait: fmt::Debug + Send {
+    /// What the descriptor is ready for; empty until the worker knows.
+    fn ready(&mut self) -> Ready;
+}
+
+/// Begins a wait for what the driver has refused with this error. `None` if it is always ready.
+pub type BeginWorkerWait =
+    fn(&mut Pool, Watch, Token, io::Error) -> io::Result<Option<Box<dyn WorkerWait>>>;
+
+type UnpolledWait = (Descriptor, Token, Option<Box<dyn WorkerWait>>);
+
+#[derive(Debug, Default)]
+pub struct Unpolled {
+    waits: Vec<UnpolledWait>,
+    workers: Option<(BeginWorkerWait, Pool)>,
+}
+
+impl Unpolled {
+    /// A wait that no event ends.
+    pub fn push(&mut self, descriptor: Descriptor, token: Token) -> ReadinessWait {
+        self.waits.push((descriptor, token, None));
+        ReadinessWait::Unpolled
+    }
+
+    /// Begins a wait of a worker for what the driver has refused. `None`: it is always ready.
+    #[cold]
+    pub fn begin(
+        &mut self,
+        watch: Watch,
+        token: Token,
+        refused: io::Error,
+    ) -> io::Result<Option<ReadinessWait>> {
+        let Some((begin, pool)) = &mut self.workers else {
+            return Err(refused);
+        };
+        let begun = begin(pool, watch, token, refused)?;
+        Ok(begun.map(|wait| {
+            self.waits.push((watch.descriptor, token, Some(wait)));
+            ReadinessWait::ByWorker
+        }))
+    }
+
+    /// Ends the waits with this token: what their descriptors were ready for.
+    pub fn end(&mut self, token: Token) -> Ready {
+        let mut ready = Ready::EMPTY;
+        self.waits.retain_mut(|(_, other, wait)| {
+            let is_ended = *other == token;
+            if let Some(wait) = wait.as_mut().filter(|_| is_ended) {
+                ready |= wait.ready();
+            }
+            !is_ended
+        });
+        ready
+    }
+
+    /// The tokens of all waits for the descriptor.
+    pub fn waiters(&self, descriptor: Descriptor) -> impl Iterator<Item = Token> + '_ {
+        let waits = self.waits.iter();
+        waits.filter_map(move |(other, token, _)| (*other == descriptor).then_some(*token))
+    }
+}
+
+impl State {
+    /// From now on workers wait for what the driver refuses and this function accepts.
+    pub fn wait_by_workers(&mut self, begin: BeginWorkerWait) {
+        let handle = self.event_loop.reactor.as_ref().map(|it| it.handle());
+        self.unpolled.workers = handle.map(|handle| {
+            let mut pool = Pool::new(handle);
+            let (threads, network, queue) = (MAX_WAITS, MAX_WAITS, MAX_WAITS);
+            pool.limit(Limits {
+                threads,
+                network,
+                queue,
+                ..pool.limits()
+            });
+            (begin, pool)
+        });
+    }
+}
