@@ -15,6 +15,8 @@
 //! | `transfer`         | one attempt to read or write that does not block                                        |
 //! | `unpolled`         | waits of a worker for what the core does not poll                                       |
 
+mod address;
+mod descriptor_kind;
 pub mod errno;
 #[cfg(unix)]
 mod unix;
