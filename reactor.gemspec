@@ -7,7 +7,7 @@ Gem::Specification.new do |spec|
   spec.version = Reactor::VERSION
   spec.authors = ["The reactor authors"]
   spec.summary = "A native Fiber::Scheduler: ordinary blocking Ruby becomes concurrent, unchanged"
-  spec.description = "A complete Fiber::Scheduler over a readiness-event loop in Rust (epoll, kqueue, io_uring). The loop " \
+  spec.description = "A complete Fiber::Scheduler over a readiness-event loop in Rust (epoll, kqueue, io_uring, IOCP). The loop " \
                      "registers a descriptor once, remembers what the kernel reported for it, and deregisters lazily."
   spec.license = "MIT"
   spec.required_ruby_version = ">= 3.3"
