@@ -23,13 +23,12 @@ pub fn await_change(pid: i32, _flags: i32) -> Result<(), Errno> {
             milliseconds: u32,
         ) -> c_int;
     }
-    let children = Children::find(pid)?;
-    let (handles, limit) = (children.handles(), children.limit());
+    let children = Children::find(pid);
+    let handles = children.handles();
     if !handles.is_empty() {
+        let count = handles.len() as c_int;
         // SAFETY: called by a thread of Ruby's; the handles stay open meanwhile.
-        unsafe {
-            rb_w32_wait_events_blocking(handles.as_ptr(), handles.len() as c_int, limit);
-        }
+        unsafe { rb_w32_wait_events_blocking(handles.as_ptr(), count, children.limit) };
     }
     Ok(())
 }
