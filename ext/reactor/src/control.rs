@@ -22,5 +22,5 @@ mod switch;
 mod turn;
 pub mod watcher_marks;
 mod watchers;
-mod worker_wait;
+pub mod worker_wait;
 mod yielding;

@@ -1,6 +1,6 @@
 //! Between Ruby's values and the core's: durations, interests, numbers, names of backends.
 
-use std::time::Duration;
+use std::{ffi::c_long, time::Duration};
 
 use magnus::{
     Error, Fixnum, Float, Integer, RBignum, RHash, RString, Ruby, Symbol, TryConvert, Value,
@@ -10,7 +10,10 @@ use magnus::{
 use reactor::{Backend, Interest};
 use reactor_scheduler::system::errno::Errno;
 
-use crate::ruby::{call::protected, error::argument_error};
+use crate::ruby::{
+    call::protected,
+    error::{self, argument_error},
+};
 
 /// Whether a limit is converted without a call of Ruby code.
 pub fn is_simple(limit: Value) -> bool {
@@ -118,8 +121,11 @@ pub fn hook_result(answer: Result<usize, Errno>) -> Value {
         Ok(count) => count as i64,
         Err(errno) => -i64::from(errno.number()),
     };
+    if size_of::<c_long>() < size_of::<i64>() {
+        return error::ruby().integer_from_i64(number).as_value(); // Windows: 31 bits are a Fixnum
+    }
     // SAFETY: 62 bits are enough for what is in memory, and for an errno.
-    unsafe { Value::from_raw(rb_sys::LONG2FIX(number as std::ffi::c_long)) }
+    unsafe { Value::from_raw(rb_sys::LONG2FIX(number as c_long)) }
 }
 
 /// A Hash of counters by their names.

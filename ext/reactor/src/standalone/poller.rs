@@ -3,21 +3,24 @@
 //! A wait has a number from [`wait`] to [`finish`]; [`poll`] returns the numbers of the waits that are over. One thread uses
 //! a poller; [`wake`] may be called by any thread.
 
-use std::{cell::RefCell, time::Duration};
+use std::{cell::RefCell, io, time::Duration};
 
 use magnus::{
     DataTypeFunctions, Error, RHash, Ruby, Symbol, TryConvert, TypedData, Value, typed_data::Obj,
 };
-use reactor::{Events, Interest, Reactor, Wait, WaitId};
+use reactor::{Events, Interest, Reactor, Token, Wait};
 use reactor_scheduler::{
     state::{
         slab::Slab,
         token_mark::{marked, unmarked},
+        unpolled::Unpolled,
+        wait_registration::{ReadinessWait, Watch},
     },
     system::descriptor::Descriptor,
 };
 
 use crate::{
+    control::worker_wait,
     ruby::{
         convert::{self, hook_result},
         error::{runtime_error, system_error, unavailable},
@@ -31,6 +34,7 @@ use crate::{
         attempt::{attempt_without_scheduler, seen},
         request::{Direction, Transfer},
     },
+    wait::readiness::watch,
 };
 
 #[derive(TypedData, Default)]
@@ -49,7 +53,8 @@ impl DataTypeFunctions for Poller {
 struct Loop {
     reactor: Option<Reactor>,
     forks: u32,
-    waits: Slab<Option<WaitId>, NO_MARKS>,
+    waits: Slab<Option<ReadinessWait>, NO_MARKS>,
+    unpolled: Unpolled,
 }
 
 const NO_MARKS: u32 = 0;
@@ -59,6 +64,18 @@ impl Loop {
     fn open(&mut self) -> Option<&mut Reactor> {
         let is_ours = self.forks == fork_generation();
         self.reactor.as_mut().filter(|_| is_ours)
+    }
+
+    /// As [`State::begin_readiness`](reactor_scheduler::state::State::begin_readiness).
+    fn begin(&mut self, watch: Watch, token: Token) -> io::Result<Option<ReadinessWait>> {
+        let Some(reactor) = self.open() else {
+            return Ok(None);
+        };
+        match reactor.wait(watch.descriptor, watch.owner_id, watch.interest, token) {
+            Ok(Wait::Pending(wait)) => Ok(Some(ReadinessWait::Polled(wait))),
+            Ok(Wait::Ready(_)) => Ok(None),
+            Err(refused) => self.unpolled.begin(watch, token, refused),
+        }
     }
 
     fn reactor(&mut self) -> Result<&mut Reactor, Error> {
@@ -72,6 +89,10 @@ pub fn initialize(this: Obj<Poller>, arguments: &[Value]) -> Result<(), Error> {
     let backend = convert::optional_backend(arguments)?;
     let reactor = Reactor::open(backend).map_err(|error| unavailable(&error))?;
     let mut event_loop = this.event_loop.borrow_mut();
+    let handle = reactor.handle();
+    event_loop
+        .unpolled
+        .wait_by_workers(handle, worker_wait::begin);
     event_loop.reactor = Some(reactor);
     event_loop.forks = fork_generation();
     Ok(())
@@ -88,6 +109,7 @@ pub fn close(this: Obj<Poller>) {
     let mut event_loop = this.event_loop.borrow_mut();
     if event_loop.open().is_some() {
         event_loop.reactor = None;
+        event_loop.unpolled = Unpolled::default();
     }
 }
 
@@ -109,11 +131,8 @@ pub fn wait(
         let mut event_loop = this.event_loop.borrow_mut();
         event_loop.reactor()?; // before a place is taken, which nothing would give back
         let token = event_loop.waits.insert(None);
-        let (descriptor, owner) = (watched.polled(), watched.owner_id);
-        let begun = event_loop
-            .reactor()?
-            .wait(descriptor, owner, interest, token);
-        if let (Ok(Wait::Pending(wait)), Some(place)) = (&begun, event_loop.waits.get_mut(token)) {
+        let begun = event_loop.begin(watch(&watched, interest), token);
+        if let (Ok(Some(wait)), Some(place)) = (&begun, event_loop.waits.get_mut(token)) {
             *place = Some(*wait);
             return Ok(Some(unmarked(token)));
         }
@@ -132,8 +151,10 @@ pub fn finish(ruby: &Ruby, this: Obj<Poller>, number: u64, events: Value) -> Res
     let interest = convert::interest(ruby, events)?;
     let mut event_loop = this.event_loop.borrow_mut();
     let wait = event_loop.waits.remove(marked(number, NO_MARKS)).flatten();
-    let reactor = event_loop.reactor.as_mut();
-    let ready = wait.zip(reactor).map(|(wait, reactor)| reactor.end(wait));
+    let ready = wait.map(|wait| match (wait, event_loop.reactor.as_mut()) {
+        (ReadinessWait::Polled(wait), Some(reactor)) => reactor.end(wait),
+        _ => event_loop.unpolled.end(marked(number, NO_MARKS)),
+    });
     let answered = ready.and_then(|ready| ready.answers(interest));
     Ok(answered.map_or(0, Interest::bits))
 }

@@ -5,7 +5,7 @@
 
 use std::{fmt, io};
 
-use reactor::{Descriptor, Limits, Pool, Ready, Token};
+use reactor::{Descriptor, Handle, Limits, Pool, Ready, Token};
 
 use crate::state::{
     State,
@@ -34,6 +34,18 @@ pub struct Unpolled {
 }
 
 impl Unpolled {
+    /// From now on workers wait for what the driver refuses and this function accepts. They notify through the handle.
+    pub fn wait_by_workers(&mut self, handle: Handle, begin: BeginWorkerWait) {
+        let mut pool = Pool::new(handle);
+        pool.limit(Limits {
+            threads: MAX_WAITS,
+            network: MAX_WAITS,
+            queue: MAX_WAITS,
+            ..pool.limits()
+        });
+        self.workers = Some((begin, pool));
+    }
+
     /// A wait that no event ends.
     pub fn push(&mut self, descriptor: Descriptor, token: Token) -> ReadinessWait {
         self.waits.push((descriptor, token, None));
@@ -79,19 +91,10 @@ impl Unpolled {
 }
 
 impl State {
-    /// From now on workers wait for what the driver refuses and this function accepts.
+    /// As [`Unpolled::wait_by_workers`], until the loop is closed.
     pub fn wait_by_workers(&mut self, begin: BeginWorkerWait) {
-        let handle = self.event_loop.reactor.as_ref().map(|it| it.handle());
-        self.unpolled.workers = handle.map(|handle| {
-            let mut pool = Pool::new(handle);
-            let (threads, network, queue) = (MAX_WAITS, MAX_WAITS, MAX_WAITS);
-            pool.limit(Limits {
-                threads,
-                network,
-                queue,
-                ..pool.limits()
-            });
-            (begin, pool)
-        });
+        if let Some(reactor) = &self.event_loop.reactor {
+            self.unpolled.wait_by_workers(reactor.handle(), begin);
+        }
     }
 }
