@@ -122,7 +122,8 @@ pub enum Reregistration {
     Unpollable,
 }
 
-/// Ends a poll, from another thread or from a signal handler.
+/// The part of a driver that other threads and signal handlers use: it ends a poll, and where the driver has no descriptor, a thread
+/// sleeps in it. It may outlive the driver.
 ///
 /// ```
 /// use reactor::{Backend, Events};
@@ -145,37 +146,21 @@ pub trait Wake: Send + Sync {
     ///
     /// Those of the system call. None is known to occur before the driver is dropped.
     fn wake(&self) -> io::Result<()>;
-}
 
-/// Blocks in a driver without borrowing it.
-///
-/// # The contract
-///
-/// - **Ends.** An event, a wake, or the timeout ends the block, also if it came before the block. Anything else may end it early.
-/// - **Takes nothing.** The driver's next poll reports what has ended the block. Until then, no further block waits.
-/// - **The driver goes on.** Registrations made meanwhile count at once. A poll meanwhile reports nothing, and does not wait.
-/// - **Several threads.** If another thread blocks already, the end of its block ends this one too.
-/// - **Alone.** It may outlive the driver. Then a wake ends it, or the timeout.
-///
-/// ```
-/// use reactor::{Backend, Events};
-///
-/// let (_, mut driver) = Backend::open(None)?;
-/// driver.waker().wake()?;
-/// // Where the driver has a descriptor, a thread sleeps on that one.
-/// if let Some(blocker) = driver.blocker() {
-///     std::thread::spawn(move || blocker.block(None)).join().expect("no panic")?;
-/// }
-/// driver.poll(&mut Events::new(), None)?; // the wake ends this too
-/// # std::io::Result::Ok(())
-/// ```
-pub trait Block: fmt::Debug + Send + Sync {
-    /// Blocks for at most `timeout`; None: without limit.
+    /// Blocks for at most `timeout` (None: without limit) until the driver's next poll would return, if the driver has no
+    /// [descriptor](Driver::descriptor). It begins after [`Driver::prepare_sleep`].
+    ///
+    /// - An event or a wake ends it, also one that has come before it. Anything else may end it early.
+    /// - It takes nothing: the next poll reports what has ended it, and until then no further call blocks.
+    /// - The driver may be used meanwhile. Registrations count at once. A poll reports nothing then, and does not wait.
+    /// - If several threads block, the end of the first one's call ends all.
     ///
     /// # Errors
     ///
-    /// Those of [`Driver::poll`].
-    fn block(&self, timeout: Option<Duration>) -> io::Result<()>;
+    /// Those of [`Driver::poll`]. The default is [`io::ErrorKind::Unsupported`].
+    fn block(&self, _timeout: Option<Duration>) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
 }
 
 /// A kernel interface that reports readiness: epoll(7), kqueue(2), IOCP.
@@ -195,7 +180,7 @@ pub trait Block: fmt::Debug + Send + Sync {
 /// - **Files are not kept open.** A registration does not keep its file open, and ends when the file is closed.
 /// - **Closed descriptors.** `poll` does not fail because a registered descriptor was closed.
 ///
-/// A driver is used by one thread at a time. Other threads may use only the results of [`Driver::waker`] and [`Driver::blocker`].
+/// A driver is used by one thread at a time. Other threads may use only the result of [`Driver::waker`].
 ///
 /// ```
 /// use std::{net::UdpSocket, time::Duration};
@@ -266,13 +251,13 @@ pub trait Driver: Send {
 
     /// The driver's own descriptor. It is readable while a poll with a zero timeout would return an event, so a thread can
     /// sleep on it in ppoll(2) without borrowing the driver. None on Windows, which has none: a thread sleeps in
-    /// [`Driver::blocker`] there.
+    /// [`Wake::block`] there.
     fn descriptor(&self) -> Option<Descriptor>;
 
-    /// What a thread sleeps in without borrowing the driver, if there is no descriptor. All registrations are armed when this
-    /// returns. A driver with neither cannot be slept on: the default is None.
-    fn blocker(&mut self) -> Option<Arc<dyn Block>> {
-        None
+    /// A thread is about to sleep: on the [descriptor](Driver::descriptor), which this returns, or without one in [`Wake::block`]. A
+    /// driver that arms registrations late arms them now.
+    fn prepare_sleep(&mut self) -> Option<Descriptor> {
+        self.descriptor()
     }
 
     /// The operations that the driver can carry out by itself; None if it reports readiness only.

@@ -3,6 +3,7 @@
 use std::{
     fmt, io,
     sync::{Arc, PoisonError, atomic::Ordering},
+    time::Duration,
 };
 
 use crate::{
@@ -104,6 +105,11 @@ impl Handle {
     fn wake_driver(&self) -> io::Result<()> {
         let wake = &self.shared.wake;
         wake.wake().or_else(|_| wake.wake())
+    }
+
+    /// Sleeps in a driver without a descriptor; see [`Wake::block`].
+    pub(crate) fn block(&self, timeout: Option<Duration>) -> io::Result<()> {
+        self.shared.wake.block(timeout)
     }
 
     /// Does the owner sleep, or is it about to, and has no notification woken it? The answer may be outdated when it

@@ -114,7 +114,7 @@
 //! - Only sockets can be waited for. mio reads a named pipe ahead into its own buffers, so it would have to own the handle
 //!   and make all reads. Pipes, files and consoles are work for the `Pool`.
 //! - The driver has no descriptor: [`Sleep::block`] polls the port, and the next [`Reactor::collect`] reports what it has found
-//!   ([`Block`]).
+//!   ([`Wake::block`]).
 //! - [`Interest::PRIORITY`] is unsupported.
 //!
 //! # Unsafe code
@@ -154,7 +154,7 @@ pub use crate::{
     backend::{Backend, UnknownBackend},
     deadline::{Deadline, InvalidSeconds, seconds},
     descriptor::{Descriptor, poll_now},
-    driver::{Block, Driver, Operations, Registration, Reregistration, Unavailable, Wake},
+    driver::{Driver, Operations, Registration, Reregistration, Unavailable, Wake},
     event::{Event, Events, Ready},
     handle::Handle,
     histogram::Histogram,

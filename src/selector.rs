@@ -12,7 +12,7 @@ use std::{
 use crate::{
     backend::{Backend, KnownDriver},
     descriptor::{Descriptor, bad_descriptor},
-    driver::{Block, Driver, Operations, Wake},
+    driver::{Driver, Operations, Wake},
     event::{Events, Ready},
     interest::Interest,
     registry::{Attempt, DescriptorReadiness, Entry, OwnerId, Registry, Statistics, Wait, WaitId},
@@ -294,9 +294,9 @@ impl Selector {
         self.driver.get().descriptor()
     }
 
-    /// What to sleep in without a descriptor; see [`Driver::blocker`].
-    pub(crate) fn blocker(&mut self) -> Option<Arc<dyn Block>> {
-        self.driver.get_mut().blocker()
+    /// A thread is about to sleep; see [`Driver::prepare_sleep`].
+    pub(crate) fn prepare_sleep(&mut self) -> Option<Descriptor> {
+        self.driver.get_mut().prepare_sleep()
     }
 
     /// The operations that the driver can carry out by itself; None if it reports readiness only.

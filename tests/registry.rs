@@ -178,7 +178,7 @@ fn poll_returns_when_a_rearm_is_due() {
 // --- a driver without a descriptor -----------------------------------------------------------------------------------
 
 #[test]
-fn a_turn_sleeps_in_the_blocker_where_there_is_no_descriptor() {
+fn a_turn_blocks_in_the_waker_where_there_is_no_descriptor() {
     let (driver, script) = Mock::new();
     let mut reactor = Reactor::with_driver(Box::new(driver));
     let mut events = Events::new();

@@ -456,6 +456,7 @@ fn random_programs_lose_no_wait_and_make_the_calls_of_the_table() {
 
 #[test]
 #[cfg_attr(miri, ignore = "it would take hours")]
+#[cfg_attr(windows, ignore = "memory is not counted there")]
 fn a_long_program_needs_no_more_memory_than_a_short_one() {
     let table = Table::read();
     let start = memory::held();

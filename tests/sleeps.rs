@@ -211,7 +211,9 @@ fn two_blocks_end_with_one_event(backend: Backend) {
     let sleeps = [(); 2].map(|()| subject.reactor.sleep(None));
     let sleepers = sleeps.map(block_elsewhere);
     subject.send(0);
-    sleepers.map(|sleeper| drop(sleeper.join()));
+    sleepers
+        .into_iter()
+        .for_each(|sleeper| drop(sleeper.join()));
     // To the second drop, the first one is a notification: the next collect leaves the kernel out.
     assert_eq!(subject.turn(), [0]);
 }

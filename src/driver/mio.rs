@@ -15,7 +15,7 @@ use std::{fmt, io, sync::Arc, time::Duration};
 
 use crate::{
     descriptor::Descriptor,
-    driver::{Block, Driver, Registration, Reregistration, Wake},
+    driver::{Driver, Registration, Reregistration, Wake},
     event::{Event, Events, Ready},
     interest::Interest,
     token::Token,
@@ -42,11 +42,11 @@ impl MioDriver {
     /// `EMFILE`, `ENFILE`, `ENOMEM`; see epoll_create1(2), eventfd(2), kqueue(2).
     pub(crate) fn open(room: usize) -> io::Result<Self> {
         let queue = Queue::open(room)?;
-        let waker = mio::Waker::new(queue.registry(), mio::Token(Token::WAKE.into()))?;
+        let waker = queue.waker(mio::Token(Token::WAKE.into()))?;
         Ok(Self {
             queue,
             sources: Sources::default(),
-            waker: Arc::new(Waker(waker)),
+            waker: Arc::new(waker),
         })
     }
 
@@ -61,22 +61,24 @@ impl MioDriver {
     ) -> io::Result<()> {
         events.clear();
         self.arm();
-        let sources = &mut self.sources;
-        let polled = self.queue.poll(timeout, |event| {
+        if let Err(error) = self.queue.poll(timeout) {
+            return match error.kind() {
+                io::ErrorKind::Interrupted => Ok(()),
+                _ => Err(error),
+            };
+        }
+        for event in self.queue.events() {
             let token = Token::from(event.token().0);
             if token == Token::WAKE {
-                return;
+                continue;
             }
-            sources.fired(token);
+            self.sources.fired(token);
             match plain_ready_of(event) {
                 Some(ready) if take(Event { token, ready }) => {}
-                _ => push_rare(sources, event, events),
+                _ => push_rare(&self.sources, event, events),
             }
-        });
-        match polled {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
-            result => result,
         }
+        Ok(())
     }
 
     /// Arms the sockets again that mio has disarmed with an event.
@@ -132,29 +134,15 @@ impl Driver for MioDriver {
         self.queue.descriptor()
     }
 
-    fn blocker(&mut self) -> Option<Arc<dyn Block>> {
+    fn prepare_sleep(&mut self) -> Option<Descriptor> {
         self.arm();
-        self.queue.blocker()
+        self.descriptor()
     }
 }
 
 impl fmt::Debug for MioDriver {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("MioDriver").finish_non_exhaustive()
-    }
-}
-
-/// mio's waker as a [`Wake`]: eventfd(2), `EVFILT_USER` or a completion packet.
-struct Waker(mio::Waker);
-
-impl Wake for Waker {
-    fn wake(&self) -> io::Result<()> {
-        loop {
-            match self.0.wake() {
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                result => return result,
-            }
-        }
     }
 }
 

@@ -28,7 +28,7 @@ use std::{
 
 use crate::{
     descriptor::Descriptor,
-    driver::{Block, Driver, Registration, Reregistration, Wake},
+    driver::{Driver, Registration, Reregistration, Wake},
     event::{Event, Events, Ready},
     interest::Interest,
     token::Token,
@@ -177,23 +177,17 @@ impl Driver for Mock {
     fn descriptor(&self) -> Option<Descriptor> {
         None
     }
-
-    fn blocker(&mut self) -> Option<Arc<dyn Block>> {
-        Some(Arc::new(self.script.clone()))
-    }
-}
-
-/// Records the timeout, and does not block.
-impl Block for Script {
-    fn block(&self, timeout: Option<Duration>) -> io::Result<()> {
-        self.state().timeouts.push(timeout);
-        Ok(())
-    }
 }
 
 impl Wake for Script {
     fn wake(&self) -> io::Result<()> {
         self.state().wakes += 1;
+        Ok(())
+    }
+
+    /// Records the timeout, and does not block.
+    fn block(&self, timeout: Option<Duration>) -> io::Result<()> {
+        self.state().timeouts.push(timeout);
         Ok(())
     }
 }

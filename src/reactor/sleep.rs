@@ -2,14 +2,12 @@
 
 use std::{
     io,
-    sync::Arc,
     time::{Duration, Instant},
 };
 
 use super::Reactor;
 use crate::{
     descriptor::{Descriptor, sleep_on},
-    driver::Block,
     handle::Handle,
 };
 
@@ -32,10 +30,7 @@ impl Reactor {
             Some(Duration::ZERO)
         };
         Sleep {
-            place: match self.selector.descriptor() {
-                Some(descriptor) => Place::Descriptor(descriptor),
-                None => Place::Blocker(self.selector.blocker()),
-            },
+            descriptor: self.selector.prepare_sleep(),
             timeout,
             handle: self.handle.clone(),
         }
@@ -95,28 +90,17 @@ impl Reactor {
 #[derive(Debug)]
 #[must_use = "other threads' notifications make system calls until this is dropped"]
 pub struct Sleep {
-    place: Place,
+    descriptor: Option<Descriptor>,
     timeout: Option<Duration>,
     /// Dropping the sleep calls `Handle::finish_sleep`, after `Handle::prepare_sleep`.
     handle: Handle,
-}
-
-/// Where to block.
-#[derive(Debug)]
-enum Place {
-    Descriptor(Descriptor),
-    /// None if the driver has neither.
-    Blocker(Option<Arc<dyn Block>>),
 }
 
 impl Sleep {
     /// The driver's own descriptor, readable when [`Reactor::collect`](crate::Reactor::collect) would find an event. None
     /// where the platform has none; see [`Driver::descriptor`](crate::Driver::descriptor).
     pub fn descriptor(&self) -> Option<Descriptor> {
-        match self.place {
-            Place::Descriptor(descriptor) => Some(descriptor),
-            Place::Blocker(_) => None,
-        }
+        self.descriptor
     }
 
     /// How long to sleep at most, counted from the preparation; None: without limit.
@@ -131,13 +115,11 @@ impl Sleep {
     ///
     /// # Errors
     ///
-    /// `EBADF` if the driver's descriptor was closed; those of [`Block::block`](crate::Block::block). [`io::ErrorKind::Unsupported`] if
-    /// a driver of the caller has neither a [descriptor](crate::Driver::descriptor) nor a [blocker](crate::Driver::blocker).
+    /// `EBADF` if the driver's descriptor was closed; those of [`Wake::block`](crate::Wake::block), where it has none.
     pub fn block(&self) -> io::Result<()> {
-        match &self.place {
-            Place::Descriptor(descriptor) => sleep_on(*descriptor, self.timeout),
-            Place::Blocker(Some(blocker)) => blocker.block(self.timeout),
-            Place::Blocker(None) => Err(io::ErrorKind::Unsupported.into()),
+        match self.descriptor {
+            Some(descriptor) => sleep_on(descriptor, self.timeout),
+            None => self.handle.block(self.timeout),
         }
     }
 }

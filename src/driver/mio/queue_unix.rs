@@ -3,13 +3,12 @@
 use std::{
     io,
     os::fd::{AsRawFd, RawFd},
-    sync::Arc,
     time::Duration,
 };
 
 use mio::{Registry, event::Event};
 
-use crate::driver::Block;
+use crate::driver::Wake;
 
 /// mio's `Poll`, and the memory for its events.
 pub(super) struct Queue {
@@ -30,28 +29,41 @@ impl Queue {
         self.poll.registry()
     }
 
-    /// Polls for at most `timeout`, and calls `each` with the events.
+    /// Polls for at most `timeout`.
     #[inline(always)] // in each turn
-    pub(super) fn poll(
-        &mut self,
-        timeout: Option<Duration>,
-        each: impl FnMut(&Event),
-    ) -> io::Result<()> {
+    pub(super) fn poll(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         match timeout {
             // The poll of every turn: of a constant, mio computes no milliseconds.
             Some(Duration::ZERO) => self.poll.poll(&mut self.events, Some(Duration::ZERO)),
             _ => self.poll.poll(&mut self.events, timeout),
-        }?;
-        self.events.iter().for_each(each);
-        Ok(())
+        }
+    }
+
+    /// What the last poll has found.
+    #[inline(always)] // in each turn
+    pub(super) fn events(&self) -> impl Iterator<Item = &Event> {
+        self.events.iter()
     }
 
     pub(super) fn descriptor(&self) -> Option<RawFd> {
         Some(self.poll.as_raw_fd())
     }
 
-    /// None: the descriptor is enough.
-    pub(super) fn blocker(&self) -> Option<Arc<dyn Block>> {
-        None
+    pub(super) fn waker(&self, token: mio::Token) -> io::Result<Waker> {
+        mio::Waker::new(self.registry(), token).map(Waker)
+    }
+}
+
+/// eventfd(2) or `EVFILT_USER`.
+pub(super) struct Waker(mio::Waker);
+
+impl Wake for Waker {
+    fn wake(&self) -> io::Result<()> {
+        loop {
+            match self.0.wake() {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                result => return result,
+            }
+        }
     }
 }

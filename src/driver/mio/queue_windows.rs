@@ -14,7 +14,7 @@ use std::{
 
 use mio::{Registry, event::Event};
 
-use crate::driver::Block;
+use crate::driver::Wake;
 
 /// The longest timeout that is one to mio: the next millisecond, 2^32 - 1, is no limit. After these 49 days a sleep ends early.
 const LONGEST: Duration = Duration::from_millis(u32::MAX as u64 - 1);
@@ -23,16 +23,15 @@ const LONGEST: Duration = Duration::from_millis(u32::MAX as u64 - 1);
 pub(super) struct Queue {
     registry: Registry,
     port: Arc<Port>,
+    events: Vec<Event>,
 }
 
 /// None while a thread polls. The lock is held only to take the poll and to put it back.
-#[derive(Debug)]
 struct Port {
     poll: Mutex<Option<Poll>>,
     is_back: Condvar,
 }
 
-#[derive(Debug)]
 struct Poll {
     poll: mio::Poll,
     events: mio::Events,
@@ -54,6 +53,7 @@ impl Queue {
                 })),
                 is_back: Condvar::new(),
             }),
+            events: Vec::with_capacity(room),
         })
     }
 
@@ -61,36 +61,39 @@ impl Queue {
         &self.registry
     }
 
-    /// Calls `each` with the events that a sleep has left, and with those of a poll. Of both there is none while a thread sleeps.
-    pub(super) fn poll(
-        &mut self,
-        timeout: Option<Duration>,
-        mut each: impl FnMut(&Event),
-    ) -> io::Result<()> {
+    /// Takes the events that a sleep has left, and polls for at most `timeout`. While a thread sleeps, it does neither.
+    pub(super) fn poll(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        self.events.clear();
         let Some(mut poll) = self.port.lock().take() else {
             return Ok(());
         };
         let is_left = mem::take(&mut poll.is_unreported);
-        let timeout = if is_left {
-            poll.events.iter().for_each(&mut each);
-            Some(Duration::ZERO)
-        } else {
-            timeout
-        };
-        // After an error there are no events.
-        let polled = poll.poll(timeout);
-        poll.events.iter().for_each(each);
+        let mut timeout = timeout;
+        if is_left {
+            self.events.extend(poll.events.iter().cloned());
+            timeout = Some(Duration::ZERO);
+        }
+        let polled = poll.poll(timeout); // after an error there are no events
+        self.events.extend(poll.events.iter().cloned());
         self.port.put_back(poll);
         // An event is reported once. An error that lasts comes again with the next poll.
         if is_left { Ok(()) } else { polled }
+    }
+
+    /// What the last poll has found.
+    pub(super) fn events(&self) -> impl Iterator<Item = &Event> {
+        self.events.iter()
     }
 
     pub(super) fn descriptor(&self) -> Option<RawSocket> {
         None
     }
 
-    pub(super) fn blocker(&self) -> Option<Arc<dyn Block>> {
-        Some(Arc::clone(&self.port) as Arc<dyn Block>)
+    pub(super) fn waker(&self, token: mio::Token) -> io::Result<Waker> {
+        Ok(Waker {
+            waker: mio::Waker::new(&self.registry, token)?,
+            port: Arc::clone(&self.port),
+        })
     }
 }
 
@@ -112,12 +115,23 @@ impl Port {
     }
 }
 
-impl Block for Port {
+/// A completion packet wakes. What sleeps is the poll.
+pub(super) struct Waker {
+    waker: mio::Waker,
+    port: Arc<Port>,
+}
+
+impl Wake for Waker {
+    fn wake(&self) -> io::Result<()> {
+        self.waker.wake()
+    }
+
     fn block(&self, timeout: Option<Duration>) -> io::Result<()> {
-        let mut place = self.lock();
+        let mut place = self.port.lock();
         let Some(mut poll) = place.take() else {
             // Another thread sleeps: the end of its sleep is that of this one.
-            _ = self.is_back.wait_timeout(place, timeout.unwrap_or(LONGEST));
+            let limit = timeout.unwrap_or(LONGEST);
+            _ = self.port.is_back.wait_timeout(place, limit);
             return Ok(());
         };
         drop(place);
@@ -126,7 +140,7 @@ impl Block for Port {
             polled = poll.poll(timeout);
             poll.is_unreported = !poll.events.is_empty();
         }
-        self.put_back(poll);
+        self.port.put_back(poll);
         polled
     }
 }

@@ -11,7 +11,7 @@ use std::{
 
 use loom::sync::{Condvar, Mutex};
 use reactor::{
-    Block, Descriptor, Driver, Events, Handle, Interest, Reactor, Ready, Registration, Reregistration,
+    Descriptor, Driver, Events, Handle, Interest, Reactor, Ready, Registration, Reregistration,
     Token, Wake,
 };
 
@@ -41,7 +41,7 @@ struct Kernel {
     bell: Arc<Bell>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Bell {
     rung: Mutex<bool>,
     changed: Condvar,
@@ -76,20 +76,6 @@ impl Driver for Kernel {
     fn descriptor(&self) -> Option<Descriptor> {
         None
     }
-
-    fn blocker(&mut self) -> Option<Arc<dyn Block>> {
-        Some(Arc::clone(&self.bell) as Arc<dyn Block>)
-    }
-}
-
-impl Block for Bell {
-    fn block(&self, timeout: Option<Duration>) -> io::Result<()> {
-        let mut rung = self.rung.lock().unwrap();
-        while timeout.is_none() && !*rung {
-            rung = self.changed.wait(rung).unwrap();
-        }
-        Ok(())
-    }
 }
 
 impl Wake for Bell {
@@ -100,6 +86,14 @@ impl Wake for Bell {
         }
         *self.rung.lock().unwrap() = true;
         self.changed.notify_one();
+        Ok(())
+    }
+
+    fn block(&self, timeout: Option<Duration>) -> io::Result<()> {
+        let mut rung = self.rung.lock().unwrap();
+        while timeout.is_none() && !*rung {
+            rung = self.changed.wait(rung).unwrap();
+        }
         Ok(())
     }
 }
