@@ -7,3 +7,4 @@ pub mod batched_send;
 pub mod file;
 pub mod request;
 pub mod stream;
+mod worker_write;

@@ -51,7 +51,7 @@ const INSIDE: [(&str, &[&[&str]]); 3] = [
         &[
             &["request"],
             &["attempt"],
-            &["batched_send", "file"],
+            &["batched_send", "file", "worker_write"],
             &["stream"],
         ],
     ),

@@ -5,7 +5,9 @@
 
 use magnus::Error;
 use reactor::{Attempt, CachedReadiness};
-use reactor_scheduler::system::{errno::Errno, file, kind::DescriptorKind, transfer as system};
+use reactor_scheduler::system::{
+    errno::Errno, file, kind::DescriptorKind, transfer as system, unpolled::Write,
+};
 
 use crate::{
     control::scheduler::Scheduler,
@@ -32,7 +34,8 @@ pub fn attempt(io: &IoFacts, transfer: &Transfer, done: usize) -> Result<Attempt
 pub fn attempt_without_scheduler(io: &IoFacts, transfer: &Transfer) -> Result<Attempted, Error> {
     const KIND: DescriptorKind = DescriptorKind::NeverBlocks;
     let (descriptor, position) = (io.descriptor, transfer.file_offset);
-    if position.is_none() && !io.is_file() {
+    let blocks = transfer.is_for_worker(io.kind);
+    if position.is_none() && !io.is_file() && !blocks {
         return attempt(io, transfer, 0);
     }
     transfer.locked(|| {
@@ -43,7 +46,10 @@ pub fn attempt_without_scheduler(io: &IoFacts, transfer: &Transfer) -> Result<At
                 answer.unwrap_or(Err(Errno::INTR))
             },
             |bytes| {
-                let answer = blocking_call(|| file::write(KIND, descriptor, bytes, position));
+                let answer = blocking_call(|| match blocks {
+                    true => Write::new(descriptor, bytes)?.block(),
+                    false => file::write(KIND, descriptor, bytes, position),
+                });
                 answer.unwrap_or(Err(Errno::INTR))
             },
         )

@@ -2,7 +2,7 @@
 
 use magnus::{Error, Value};
 use reactor::Interest;
-use reactor_scheduler::system::errno::Errno;
+use reactor_scheduler::system::{errno::Errno, kind::DescriptorKind};
 
 use crate::ruby::{
     buffer::{Extent, SendableBuffer},
@@ -63,6 +63,11 @@ impl Transfer {
             maximum,
             extent: Extent::new(buffer, offset, length),
         })
+    }
+
+    /// Whether only a call that may block can make it: a worker does.
+    pub fn is_for_worker(&self, kind: DescriptorKind) -> bool {
+        kind.is_written_by_worker() && self.direction == Direction::Write
     }
 
     /// How many bytes there is room for.

@@ -35,6 +35,7 @@ use crate::{
         batched_send,
         file::transfer_file,
         request::{Direction, Transfer},
+        worker_write,
     },
     wait::readiness::wait_once,
 };
@@ -92,7 +93,7 @@ fn try_fast_path(
         return Ok(None);
     }
     let is_batched = direction == Direction::Write && scheduler.state_mut().should_batch();
-    if io.kind == DescriptorKind::File || is_batched {
+    if io.kind == DescriptorKind::File || is_batched || transfer.is_for_worker(io.kind) {
         return Ok(None);
     }
     let attempted = attempt(io, transfer, 0)?;
@@ -200,6 +201,9 @@ fn continue_transfer(
                     Some(answer) => return Ok(Some(hook_result(answer))),
                     None => None,
                 }
+            }
+            None if transfer.is_for_worker(io.kind) => {
+                Some(worker_write::write(scope, io, transfer, progress.done)?)
             }
             None => attempt_stream(scope, io, transfer, progress.done, &mut progress.may_park)?,
         };

@@ -5,13 +5,14 @@
 //! a fiber that closes the IO first waits for it ([`wait_until_unpinned`]).
 
 use magnus::Error;
-use reactor::{Job, Operation, OperationId, Outcome, Refused, WorkClass};
-use reactor_scheduler::system::errno::Errno;
+use reactor::{Job, Operation, OperationId, Outcome, Refused, TimerId, WorkClass};
+use reactor_scheduler::{state::wait::WakeCause, system::errno::Errno};
 
 use crate::{
     control::hook_scope::HookScope,
     ruby::{
-        error::{is_unwinding, runtime_error, system_error},
+        convert,
+        error::{io_timeout_error, is_unwinding, runtime_error, system_error},
         io_facts::IoFacts,
     },
 };
@@ -39,13 +40,45 @@ pub fn on_pool<T: Send + 'static>(
             drop(state);
             job.map_err(|refused| refusal(&refused))
         })
-        .and_then(|job| wait_for_end(scope, io_number, job));
+        .and_then(|job| wait_for_end(scope, io_number, job, None, || ()));
     scope.scheduler.unpin(pin);
-    match ended? {
+    result_of(ended?)
+}
+
+fn result_of<T>(outcome: Outcome<T>) -> Result<T, Error> {
+    match outcome {
         Outcome::Done(result) => Ok(result),
         Outcome::Panicked(message) => Err(runtime_error(message)),
         Outcome::Dropped => Err(runtime_error("the scheduler was closed")),
     }
+}
+
+/// As [`on_pool`], for work that may wait for ever: it has a thread that counts for no limit, and `stop` ends it, after the timeout of
+/// the IO as well.
+///
+/// # Errors
+///
+/// As [`on_pool`]; IO::TimeoutError.
+pub fn on_own_thread<T: Send + 'static>(
+    scope: &HookScope,
+    io: &IoFacts,
+    work: impl FnOnce() -> T + Send + 'static,
+    stop: impl Fn(),
+) -> Result<T, Error> {
+    let limit = convert::timeout(io.io.timeout())?;
+    let (scheduler, io_number) = (scope.scheduler, io.io_number());
+    let pin = (io_number, scope.slot);
+    let mut state = scheduler.state_mut();
+    let job = state.begin_unpolled_job(scope.slot, io_number, work);
+    let job = job.map_err(|refused| refusal(&refused))?;
+    let deadline = state.event_loop.deadline(limit);
+    let token = state.fibers.wait_token(scope.slot);
+    let timer = state.event_loop.timer(deadline, token);
+    state.pins.pin(pin);
+    drop(state);
+    let ended = wait_for_end(scope, io_number, job, timer, stop);
+    scheduler.unpin(pin);
+    result_of(ended?)
 }
 
 /// Parks until the pool's queue of this class has room.
@@ -83,16 +116,22 @@ fn refusal(refused: &Refused) -> Error {
     }
 }
 
-/// Parks until the job has ended, or has been taken back.
+/// Parks until the job has ended, or has been taken back. If the fiber is interrupted, or the timer elapses, `stop` is called.
 fn wait_for_end<T: Send + 'static>(
     scope: &HookScope,
     io_number: u64,
     job: Job<T>,
+    timer: Option<TimerId>,
+    stop: impl Fn(),
 ) -> Result<Outcome<T>, Error> {
     let mut kept = scope.scheduler.state_mut().keep_job(job);
     let mut raised = None;
     let outcome = loop {
-        if let Err(error) = scope.scheduler.park(scope.slot) {
+        let parked = scope.scheduler.park(scope.slot);
+        scope.scheduler.state_mut().event_loop.cancel_timer(timer);
+        let is_elapsed = matches!(parked, Ok(WakeCause::Elapsed));
+        if let Err(error) = parked {
+            stop();
             // An unwinding without an exception (a kill, a throw) cannot be kept while other Ruby code runs.
             let is_unwinding = is_unwinding(&error);
             raised = Some(error);
@@ -116,6 +155,10 @@ fn wait_for_end<T: Send + 'static>(
         };
         if let Some(outcome) = outcome {
             break outcome;
+        }
+        if is_elapsed {
+            stop();
+            raised = Some(io_timeout_error());
         }
         state.wait_on_job::<T>(scope.slot, io_number, kept);
     };

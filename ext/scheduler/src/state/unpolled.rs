@@ -5,10 +5,12 @@
 
 use std::{fmt, io};
 
-use reactor::{Descriptor, Handle, Limits, Pool, Ready, Token};
+use reactor::{Descriptor, Handle, Job, Limits, Pool, Ready, Refused, Token, WorkClass};
 
 use crate::state::{
     State,
+    fiber::Slot,
+    wait::Purpose,
     wait_registration::{ReadinessWait, Watch},
 };
 
@@ -91,6 +93,24 @@ impl Unpolled {
 }
 
 impl State {
+    /// As [`State::begin_job`], on a thread of the workers that wait for what the driver refuses, because the work may wait for ever.
+    pub fn begin_unpolled_job<T: Send + 'static>(
+        &mut self,
+        slot: Slot,
+        io_number: u64,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<Job<T>, Refused> {
+        let token = self.fibers.begin_wait(slot, Purpose::Work { io_number });
+        let job = match &mut self.unpolled.workers {
+            Some((_, pool)) => pool.submit(token, WorkClass::Network, work),
+            None => Err(Refused::Foreign),
+        };
+        if job.is_err() {
+            self.fibers.end_wait(token);
+        }
+        job
+    }
+
     /// As [`Unpolled::wait_by_workers`], until the loop is closed.
     pub fn wait_by_workers(&mut self, begin: BeginWorkerWait) {
         if let Some(reactor) = &self.event_loop.reactor {

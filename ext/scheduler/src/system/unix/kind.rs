@@ -31,6 +31,11 @@ impl DescriptorKind {
         }
     }
 
+    /// Whether only a call that may block can write to it.
+    pub const fn is_written_by_worker(self) -> bool {
+        false
+    }
+
     /// As [`Descriptor::polled`].
     pub fn polled(self, descriptor: Descriptor) -> reactor::Descriptor {
         descriptor.polled()

@@ -1,0 +1,36 @@
+//! Writes to what only a call that may block can write to: a pipe or a console of Windows. A worker makes them, with a copy of the bytes.
+
+use std::sync::Arc;
+
+use magnus::Error;
+use reactor_scheduler::system::{errno::Errno, unpolled::Write};
+
+use crate::{
+    control::hook_scope::HookScope, ruby::io_facts::IoFacts, transfer::request::Transfer,
+    wait::work::on_own_thread,
+};
+
+/// The most that is copied for a worker.
+const PIECE: usize = 256 << 10;
+
+/// Writes what is left of the buffer, or the beginning of it. An interrupted fiber does not learn how much has been written.
+pub fn write(
+    scope: &HookScope,
+    io: &IoFacts,
+    transfer: &Transfer,
+    done: usize,
+) -> Result<Result<usize, Errno>, Error> {
+    scope.yield_if_slice_spent()?;
+    let mut write = Err(Errno::INVAL);
+    let copy = |bytes: &[u8]| {
+        write = Write::new(io.descriptor, &bytes[..bytes.len().min(PIECE)]);
+        Ok(0)
+    };
+    let (_, size) = transfer.call(done, |_| Ok(0), copy)?;
+    let write = match write {
+        Ok(write) if size > 0 => Arc::new(write),
+        write => return Ok(write.map(|_| 0)),
+    };
+    let work = Arc::clone(&write);
+    on_own_thread(scope, io, move || work.block(), || write.end())
+}
