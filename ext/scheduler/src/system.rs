@@ -20,9 +20,13 @@ mod descriptor_kind;
 pub mod errno;
 #[cfg(unix)]
 mod unix;
+#[cfg(windows)]
+mod windows;
 
 #[cfg(unix)]
 use unix as platform;
+#[cfg(windows)]
+use windows as platform;
 
 use platform::nowait;
 pub use platform::{

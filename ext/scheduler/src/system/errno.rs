@@ -10,16 +10,20 @@ use std::io;
 pub struct Errno(i32);
 
 impl Errno {
-    pub const AGAIN: Self = Self(libc::EAGAIN);
+    /// It would block. (Windows has another number for it than for a lack of threads, EAGAIN.)
+    pub const AGAIN: Self = Self(libc::EWOULDBLOCK);
     pub const BADF: Self = Self(libc::EBADF);
     pub const CANCELED: Self = Self(libc::ECANCELED);
+    pub const CONNABORTED: Self = Self(libc::ECONNABORTED);
     pub const FAULT: Self = Self(libc::EFAULT);
     pub const INTR: Self = Self(libc::EINTR);
     pub const INVAL: Self = Self(libc::EINVAL);
     pub const IO: Self = Self(libc::EIO);
+    pub const MSGSIZE: Self = Self(libc::EMSGSIZE);
     pub const NOSYS: Self = Self(libc::ENOSYS);
     pub const NOTSOCK: Self = Self(libc::ENOTSOCK);
     pub const OPNOTSUPP: Self = Self(libc::EOPNOTSUPP);
+    pub const PIPE: Self = Self(libc::EPIPE);
 
     pub(crate) const fn new(number: i32) -> Self {
         Self(number)

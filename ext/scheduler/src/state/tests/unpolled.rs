@@ -14,7 +14,7 @@ use crate::state::{
     wait_registration::{ReadinessWait, Watch},
 };
 
-const REFUSED: Descriptor = Descriptor::MAX;
+const REFUSED: Descriptor = 1 << 20;
 static ENDED: AtomicUsize = AtomicUsize::new(0);
 
 /// Its worker is done at once.

@@ -1,0 +1,149 @@
+//! Asks Windows what is behind a descriptor.
+#![allow(unsafe_code)]
+
+use std::ptr;
+
+use windows_sys::{
+    Wdk::Storage::FileSystem::{FileFsDeviceInformation, NtQueryVolumeInformationFile},
+    Win32::{
+        Foundation::HANDLE,
+        Networking::WinSock::{
+            FIONBIO, SO_TYPE, SOCK_STREAM, SOCKET, SOL_SOCKET, getsockopt, ioctlsocket,
+        },
+        Storage::FileSystem::{FILE_TYPE_CHAR, FILE_TYPE_DISK, FILE_TYPE_PIPE, GetFileType},
+        System::{Console::GetConsoleMode, IO::IO_STATUS_BLOCK},
+    },
+};
+
+use crate::system::descriptor::Descriptor;
+pub use crate::system::descriptor_kind::DescriptorKind;
+
+impl DescriptorKind {
+    /// A socket is made non-blocking, because Winsock has no MSG_DONTWAIT, and stays so. Ruby's own transfers of other threads are
+    /// overlapped, and wait all the same; its `accept` waits for a connection when this one has none.
+    ///
+    /// Consoles are [`DescriptorKind::PollFirst`]; other devices, whose calls may take long, are files.
+    pub fn of(descriptor: Descriptor) -> Self {
+        let polled = descriptor.polled();
+        if let Some(kind) = socket_type(polled) {
+            // SAFETY: an open socket, and a number that outlives the call.
+            unsafe { ioctlsocket(polled as SOCKET, FIONBIO, &mut 1) };
+            return match kind {
+                SOCK_STREAM => Self::StreamSocket,
+                _ => Self::OtherSocket,
+            };
+        }
+        let Ok(handle) = descriptor.handle() else {
+            return Self::PollFirst;
+        };
+        // SAFETY: asks for a property of a handle.
+        match unsafe { GetFileType(handle) } {
+            FILE_TYPE_PIPE => Self::Pipe,
+            FILE_TYPE_CHAR if is_console(handle) => Self::PollFirst,
+            FILE_TYPE_CHAR if is_null(handle) => Self::NeverBlocks,
+            FILE_TYPE_CHAR | FILE_TYPE_DISK => Self::File,
+            _ => Self::PollFirst,
+        }
+    }
+
+    /// As [`Descriptor::polled`].
+    pub fn polled(self, descriptor: Descriptor) -> reactor::Descriptor {
+        descriptor.polled()
+    }
+
+    /// Whether only a call that may block can write to it.
+    pub fn is_written_by_worker(self) -> bool {
+        matches!(self, Self::Pipe | Self::PollFirst)
+    }
+}
+
+/// `None`: it is no socket.
+fn socket_type(polled: reactor::Descriptor) -> Option<i32> {
+    let (mut kind, mut size) = (0_i32, size_of::<i32>() as i32);
+    let place = ptr::from_mut(&mut kind).cast();
+    let socket = polled as SOCKET;
+    // SAFETY: any number may be asked for; the places for the answer and its size outlive the call.
+    let answer = unsafe { getsockopt(socket, SOL_SOCKET, SO_TYPE, place, &mut size) };
+    (answer == 0).then_some(kind)
+}
+
+pub(super) fn is_console(handle: HANDLE) -> bool {
+    // SAFETY: asks for a property of a handle; the place for it outlives the call.
+    unsafe { GetConsoleMode(handle, &mut 0) != 0 }
+}
+
+/// The device `NUL`.
+fn is_null(handle: HANDLE) -> bool {
+    const FILE_DEVICE_NULL: u32 = 0x15; // ntifs.h
+    let mut answer = [0_u32; 2]; // the device's type, and its characteristics
+    let (place, size) = (answer.as_mut_ptr().cast(), size_of_val(&answer) as u32);
+    let (mut status, class) = (IO_STATUS_BLOCK::default(), FileFsDeviceInformation);
+    // SAFETY: asks for a property of a handle; the places for the answer outlive the call.
+    let code = unsafe { NtQueryVolumeInformationFile(handle, &mut status, place, size, class) };
+    code >= 0 && answer[0] == FILE_DEVICE_NULL
+}
+
+/// Whether a descriptor is a socket.
+pub fn is_socket(descriptor: Descriptor) -> bool {
+    is_socket_handle(descriptor.polled())
+}
+
+pub(super) fn is_socket_handle(polled: reactor::Descriptor) -> bool {
+    socket_type(polled).is_some()
+}
+
+/// The number of the handle: as long as it is open, no other file's.
+pub fn inode(descriptor: Descriptor) -> Option<u64> {
+    descriptor.handle().ok().map(|handle| handle as u64)
+}
+
+/// False: to open a named pipe does not block.
+pub fn is_fifo(_path: Vec<u8>) -> bool {
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, UdpSocket};
+
+    use super::{DescriptorKind, is_socket};
+    use crate::system::{
+        descriptor::Descriptor, errno::Errno, transfer::read, windows::pipe::pipe,
+    };
+
+    #[test]
+    fn descriptors_are_recognised() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let datagram = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let (reader, writer) = pipe(true);
+        let file = std::fs::File::open(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")).unwrap();
+        let null = std::fs::File::open("NUL").unwrap();
+        for (descriptor, kind) in [
+            (
+                Descriptor::of_socket(&listener),
+                DescriptorKind::StreamSocket,
+            ),
+            (
+                Descriptor::of_socket(&datagram),
+                DescriptorKind::OtherSocket,
+            ),
+            (Descriptor::of(&reader), DescriptorKind::Pipe),
+            (Descriptor::of(&writer), DescriptorKind::Pipe),
+            (Descriptor::of(&file), DescriptorKind::File),
+            (Descriptor::of(&null), DescriptorKind::NeverBlocks),
+        ] {
+            assert_eq!(DescriptorKind::of(descriptor), kind);
+            let is_kind_of_socket =
+                [DescriptorKind::StreamSocket, DescriptorKind::OtherSocket].contains(&kind);
+            assert_eq!(is_socket(descriptor), is_kind_of_socket);
+        }
+    }
+
+    #[test]
+    fn a_socket_whose_kind_is_known_does_not_block() {
+        let datagram = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let descriptor = Descriptor::of_socket(&datagram);
+        let kind = DescriptorKind::of(descriptor);
+        assert_eq!(read(kind, descriptor, &mut [0; 4]), Err(Errno::AGAIN));
+    }
+}

@@ -1,0 +1,291 @@
+//! Pipes and consoles: the core does not poll them, so a worker waits for them, and writes to them.
+//!
+//! A pipe of Ruby's is opened for overlapped transfers: a read of nothing ends when something is there. While a thread is in a call on
+//! any other pipe, the next call on it waits, even one that asks for its kind. So nobody waits in one: it is asked at intervals.
+#![allow(unsafe_code)]
+
+use std::{
+    io,
+    os::windows::io::{AsRawHandle, OwnedHandle},
+    ptr,
+};
+
+use reactor::{Descriptor as Polled, Interest};
+use windows_sys::{
+    Wdk::Storage::FileSystem::{
+        FILE_SYNCHRONOUS_IO_ALERT, FILE_SYNCHRONOUS_IO_NONALERT, FileModeInformation,
+        NtQueryInformationFile,
+    },
+    Win32::{
+        Foundation::HANDLE,
+        Storage::FileSystem::{
+            FILE_TYPE_CHAR, FILE_TYPE_DISK, FILE_TYPE_PIPE, GetFileType, ReadFile,
+        },
+        System::IO::IO_STATUS_BLOCK,
+    },
+};
+
+pub use crate::system::windows::worker_write::Write;
+use crate::system::{
+    kind::{is_console, is_socket_handle},
+    windows::{
+        console,
+        descriptor::duplicate,
+        nowait::{ends_with_return, peek},
+        stop::{LONGEST_PAUSE, Stop},
+    },
+};
+
+/// A wait in which a worker blocks until another thread ends it.
+#[derive(Debug)]
+pub struct Wait {
+    /// A duplicate, so that it stays this file's.
+    handle: OwnedHandle,
+    is_console: bool,
+    stop: Stop,
+}
+
+impl Wait {
+    /// A wait for what the core has refused with this error. `None` for what is always ready: files, and the writing end of a pipe.
+    ///
+    /// # Errors
+    ///
+    /// `refused`, if it is nothing that can be waited for otherwise.
+    pub fn new(polled: Polled, interest: Interest, refused: io::Error) -> io::Result<Option<Self>> {
+        let handle = polled as HANDLE;
+        // SAFETY: asks for a property of a handle.
+        let file_type = unsafe { GetFileType(handle) };
+        let is_console = file_type == FILE_TYPE_CHAR && is_console(handle);
+        match file_type {
+            FILE_TYPE_PIPE if is_socket_handle(polled) => return Err(refused),
+            FILE_TYPE_PIPE | FILE_TYPE_CHAR | FILE_TYPE_DISK if interest.is_writable() => {
+                return Ok(None);
+            }
+            FILE_TYPE_PIPE | FILE_TYPE_CHAR | FILE_TYPE_DISK if !interest.is_readable() => {
+                return Err(refused);
+            }
+            FILE_TYPE_PIPE => {}
+            FILE_TYPE_CHAR if is_console => {}
+            FILE_TYPE_CHAR | FILE_TYPE_DISK => return Ok(None),
+            _ => return Err(refused),
+        }
+        Ok(Some(Self {
+            handle: duplicate(handle)?,
+            is_console,
+            stop: Stop::new()?,
+        }))
+    }
+
+    /// Blocks until it is ready, or [`Wait::end`] is called.
+    pub fn block(&self) -> io::Result<()> {
+        let handle = self.handle.as_raw_handle();
+        if self.is_console {
+            return console::fill(handle, &self.stop);
+        }
+        let mut pause = 1;
+        let is_overlapped = is_overlapped(handle);
+        while !is_ready(handle, pause) {
+            if is_overlapped {
+                // At once where no call on this pipe blocks (PIPE_NOWAIT). The next look meets an error again.
+                // SAFETY: it reads nothing, and so writes to no memory.
+                let read = |transfer| unsafe {
+                    ReadFile(handle, ptr::dangling_mut(), 0, ptr::null_mut(), transfer)
+                };
+                _ = self.stop.transfer(handle, read);
+            }
+            if is_overlapped && is_ready(handle, pause) || self.stop.pause(pause) {
+                break;
+            }
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+        Ok(())
+    }
+
+    /// Ends the block, or the next one.
+    pub fn end(&self) {
+        self.stop.end();
+    }
+}
+
+/// Whether a read would not block. What would block in text mode is left there until more comes, or for a while.
+fn is_ready(pipe: HANDLE, pause: u32) -> bool {
+    match peek(pipe, &mut [0]) {
+        Ok(0) => false,
+        Ok(_) => pause == LONGEST_PAUSE || !ends_with_return(pipe),
+        Err(_) => true, // the read meets it
+    }
+}
+
+fn is_overlapped(handle: HANDLE) -> bool {
+    let (mut status, mut mode, class) = (IO_STATUS_BLOCK::default(), 0_u32, FileModeInformation);
+    let (place, size) = ((&raw mut mode).cast(), size_of_val(&mode) as u32);
+    // SAFETY: asks for a property of a handle; the places for the answer outlive the call.
+    let code = unsafe { NtQueryInformationFile(handle, &mut status, place, size, class) };
+    code >= 0 && mode & (FILE_SYNCHRONOUS_IO_ALERT | FILE_SYNCHRONOUS_IO_NONALERT) == 0
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::{
+        fs::File,
+        io::{self, Write},
+        os::windows::io::{AsRawHandle, AsRawSocket},
+        sync::Barrier,
+        thread,
+    };
+
+    use reactor::Interest;
+
+    use super::{Polled, Wait};
+    use crate::system::{
+        descriptor::Descriptor,
+        errno::Errno,
+        nowait,
+        windows::pipe::{never_block, pipe},
+    };
+
+    fn refused() -> io::Error {
+        io::Error::other("refused")
+    }
+
+    /// For what can be read.
+    pub fn wait(reader: &File) -> Wait {
+        let polled = reader.as_raw_handle() as Polled;
+        Wait::new(polled, Interest::READABLE, refused())
+            .unwrap()
+            .unwrap()
+    }
+
+    #[test]
+    fn a_wait_ends_when_a_byte_is_there_and_takes_nothing() {
+        for is_overlapped in [true, false] {
+            let (reader, mut writer) = pipe(is_overlapped);
+            let descriptor = Descriptor::of(&reader);
+            let mut bytes = [0; 4];
+            assert_eq!(nowait::read(descriptor, &mut bytes), Err(Errno::AGAIN));
+            let wait = wait(&reader);
+            thread::scope(|scope| {
+                let blocked = scope.spawn(|| wait.block());
+                writer.write_all(b"12345").unwrap();
+                blocked.join().unwrap().unwrap();
+            });
+            assert_eq!(nowait::read(descriptor, &mut bytes), Ok(4));
+            wait.block().unwrap();
+            assert_eq!(nowait::read(descriptor, &mut bytes), Ok(1));
+            assert_eq!(&bytes, b"5234");
+            assert_eq!(nowait::read(descriptor, &mut bytes), Err(Errno::AGAIN));
+        }
+    }
+
+    #[test]
+    fn a_wait_ends_when_the_other_end_is_closed() {
+        for is_overlapped in [true, false] {
+            let (reader, mut writer) = pipe(is_overlapped);
+            let descriptor = Descriptor::of(&reader);
+            writer.write_all(b"1").unwrap();
+            let mut bytes = [0; 4];
+            assert_eq!(nowait::read(descriptor, &mut bytes), Ok(1));
+            let wait = wait(&reader);
+            thread::scope(|scope| {
+                let blocked = scope.spawn(|| wait.block());
+                drop(writer);
+                blocked.join().unwrap().unwrap();
+            });
+            assert_eq!(nowait::read(descriptor, &mut bytes), Ok(0));
+        }
+    }
+
+    #[test]
+    fn a_wait_is_ended_before_it_begins_and_in_the_middle() {
+        for is_overlapped in [true, false] {
+            let (reader, _writer) = pipe(is_overlapped);
+            for _ in 0..50 {
+                let (wait, begun) = (wait(&reader), Barrier::new(2));
+                thread::scope(|scope| {
+                    let blocked = scope.spawn(|| {
+                        begun.wait();
+                        wait.block()
+                    });
+                    begun.wait();
+                    wait.end();
+                    blocked.join().unwrap().unwrap();
+                    wait.block().unwrap();
+                });
+            }
+        }
+    }
+
+    #[test]
+    fn two_wait_for_one_pipe() {
+        for is_overlapped in [true, false] {
+            let (reader, mut writer) = pipe(is_overlapped);
+            let waits = [wait(&reader), wait(&reader)];
+            thread::scope(|scope| {
+                let blocked = waits.each_ref().map(|wait| scope.spawn(|| wait.block()));
+                writer.write_all(b"1").unwrap();
+                for blocked in blocked {
+                    blocked.join().unwrap().unwrap();
+                }
+            });
+        }
+    }
+
+    #[test]
+    fn what_is_always_ready_and_what_nobody_can_wait_for_is_told_apart() {
+        let new = |polled, interest| Wait::new(polled, interest, refused());
+        let file = File::open(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")).unwrap();
+        let (reader, writer) = pipe(true);
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let (readable, writable) = (Interest::READABLE, Interest::WRITABLE);
+        let polled = |file: &File| file.as_raw_handle() as Polled;
+        assert!(new(polled(&file), readable).unwrap().is_none());
+        assert!(new(polled(&file), writable).unwrap().is_none());
+        assert!(new(polled(&writer), writable).unwrap().is_none());
+        assert!(new(polled(&reader), Interest::PRIORITY).is_err());
+        assert!(new(socket.as_raw_socket(), readable).is_err());
+        assert!(new(Polled::MAX, readable).is_err());
+    }
+
+    #[test]
+    fn in_text_mode_a_return_waits_for_what_follows() {
+        let (reader, mut writer) = pipe(true);
+        let (text, binary) = (Descriptor::in_text_mode(&reader), Descriptor::of(&reader));
+        let mut bytes = [0; 8];
+        writer.write_all(b"1\r").unwrap();
+        assert_eq!(nowait::read(text, &mut bytes), Ok(1));
+        assert_eq!(nowait::read(text, &mut bytes), Err(Errno::AGAIN));
+        wait(&reader).block().unwrap(); // after some looks
+        writer.write_all(b"\n2").unwrap();
+        wait(&reader).block().unwrap();
+        assert_eq!(nowait::read(text, &mut bytes), Ok(2));
+        assert_eq!(&bytes[..2], b"\n2");
+        writer.write_all(b"\r\n").unwrap();
+        assert_eq!(
+            nowait::read(text, &mut bytes[..1]),
+            Ok(1),
+            "more is there than asked for"
+        );
+        assert_eq!(bytes[0], b'\n');
+        writer.write_all(b"\r").unwrap();
+        assert_eq!(nowait::read(binary, &mut bytes), Ok(1));
+        writer.write_all(b"\r").unwrap();
+        drop(writer);
+        wait(&reader).block().unwrap();
+        assert_eq!(nowait::read(text, &mut bytes), Ok(1), "nothing follows");
+        assert_eq!(nowait::read(text, &mut bytes), Ok(0));
+    }
+
+    #[test]
+    fn a_pipe_that_never_blocks_is_waited_for_too() {
+        for is_overlapped in [true, false] {
+            let (reader, mut writer) = pipe(is_overlapped);
+            never_block(&reader);
+            let wait = wait(&reader);
+            thread::scope(|scope| {
+                let blocked = scope.spawn(|| wait.block());
+                writer.write_all(b"1").unwrap();
+                blocked.join().unwrap().unwrap();
+            });
+        }
+    }
+}
