@@ -2,6 +2,9 @@
 
 pub use reactor_scheduler::system::child_process::await_change;
 
+/// Whether BasicSocket has a `read_nonblock` and a `write_nonblock` of its own, which call no hook (socket.rb). All known Rubies.
+pub const SOCKETS_HAVE_OWN_NONBLOCK: bool = cfg!(target_os = "linux");
+
 /// Has each forked child call this, which must be async-signal-safe.
 pub fn on_fork(child: extern "C" fn()) {
     // SAFETY: the handler is a function, and is never unloaded.

@@ -4,6 +4,9 @@ use std::{ffi::c_int, os::windows::io::RawHandle};
 
 use reactor_scheduler::system::{child_process::Children, errno::Errno};
 
+/// As on Unix.
+pub const SOCKETS_HAVE_OWN_NONBLOCK: bool = false;
+
 /// Nothing, because there is no fork.
 pub fn on_fork(_child: extern "C" fn()) {}
 

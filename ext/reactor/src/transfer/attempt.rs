@@ -1,7 +1,7 @@
 //! One attempt at a transfer, what the reactor learns from it, and whether the hook may wait.
 //!
-//! A hook may wait if the method that called it does. `read_nonblock` and its kin must not wait. On sockets of Ruby's own
-//! classes they never call the hooks, but recv and send with MSG_DONTWAIT. On every other object they do call them.
+//! A hook may wait if the method that called it does. `read_nonblock` and its kin must not wait. On Linux, on sockets of Ruby's own
+//! classes, they never call the hooks, but recv and send with MSG_DONTWAIT. On every other object they do call them.
 
 use magnus::Error;
 use reactor::{Attempt, CachedReadiness};
@@ -14,6 +14,7 @@ use crate::{
     ruby::{
         caller::{RAISING_EAGAIN, WAITING, called_from},
         io_facts::IoFacts,
+        platform::SOCKETS_HAVE_OWN_NONBLOCK,
         thread::blocking_call,
     },
     transfer::request::{Attempted, Direction, Transfer},
@@ -97,8 +98,9 @@ pub struct MayPark(Option<bool>);
 
 impl MayPark {
     pub fn ask(&mut self, io: &IoFacts) -> bool {
-        io.is_ruby_socket
-            || io.kind.is_pipe() && *self.0.get_or_insert_with(|| WAITING.have_called())
+        io.is_ruby_socket && SOCKETS_HAVE_OWN_NONBLOCK
+            || (io.is_ruby_socket || io.kind.is_pipe())
+                && *self.0.get_or_insert_with(|| WAITING.have_called())
     }
 }
 

@@ -9,7 +9,7 @@ use reactor_scheduler::{
         wait::WakeCause,
         wait_registration::{Watch, ready_if_unpolled},
     },
-    system::descriptor::poll_now,
+    system::transfer::poll_now,
 };
 
 use crate::{
@@ -37,7 +37,7 @@ pub fn wait_until_ready(
     timeout: Option<Duration>,
 ) -> Result<Option<Interest>, Error> {
     if timeout == Some(Duration::ZERO) {
-        return poll_now(io.descriptor, interest).map_err(|error| system_error(&error));
+        return poll_now(io.kind, io.descriptor, interest).map_err(|error| system_error(&error));
     }
     let deadline = scope.scheduler.state().event_loop.deadline(timeout);
     loop {

@@ -1,10 +1,7 @@
 //! A descriptor by its number: polled, asked, closed.
 #![allow(unsafe_code)]
 
-use std::{
-    io,
-    os::fd::{AsFd, BorrowedFd, RawFd},
-};
+use std::os::fd::{AsFd, BorrowedFd, RawFd};
 
 use reactor::Interest;
 use rustix::fs::{FileType, OFlags};
@@ -67,14 +64,9 @@ pub fn is_nonblocking(descriptor: Descriptor) -> bool {
     rustix::fs::fcntl_getfl(descriptor).is_ok_and(|flags| flags.contains(OFlags::NONBLOCK))
 }
 
-/// Which of the events the descriptor is ready for now: poll(2).
-pub fn poll_now(descriptor: Descriptor, interest: Interest) -> io::Result<Option<Interest>> {
-    reactor::poll_now(descriptor.polled(), interest)
-}
-
 /// EAGAIN unless the descriptor polls as ready now.
 pub fn check_ready(descriptor: Descriptor, interest: Interest) -> Result<(), Errno> {
-    match poll_now(descriptor, interest) {
+    match reactor::poll_now(descriptor.polled(), interest) {
         Ok(Some(_)) => Ok(()),
         Ok(None) => Err(Errno::AGAIN),
         Err(error) => Err(error.into()),

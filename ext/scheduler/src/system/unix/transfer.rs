@@ -3,7 +3,7 @@
 //! If the kernel offers a call that cannot block, the file is not asked first whether it is ready. The O_NONBLOCK flag is never
 //! changed, because other processes may share it.
 
-use std::time::Duration;
+use std::{io, time::Duration};
 
 use reactor::Interest;
 use rustix::net::{RecvFlags, SendFlags};
@@ -24,6 +24,15 @@ const SEND_FLAGS: SendFlags = SendFlags::DONTWAIT;
 
 /// The most that is copied between two questions whether other fibers are ready: about 40 us.
 pub const SLICE: usize = 256 << 10;
+
+/// Which of the events the descriptor is ready for now: poll(2).
+pub fn poll_now(
+    _: DescriptorKind,
+    descriptor: Descriptor,
+    interest: Interest,
+) -> io::Result<Option<Interest>> {
+    reactor::poll_now(descriptor.polled(), interest)
+}
 
 /// Reads what is there: bytes, 0 at the end, EAGAIN if it would block; at most [`SLICE`] of what never blocks. A read of nothing waits for nothing: unlike recv(2),
 /// read(2) then takes no datagram.

@@ -49,7 +49,10 @@ impl Children {
     }
 
     pub fn handles(&self) -> Vec<RawHandle> {
-        self.processes.iter().map(OwnedHandle::as_raw_handle).collect()
+        self.processes
+            .iter()
+            .map(OwnedHandle::as_raw_handle)
+            .collect()
     }
 }
 
