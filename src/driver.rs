@@ -176,6 +176,8 @@ pub trait Wake: Send + Sync {
 /// - **One registration per descriptor.** `register` replaces an existing registration. `EEXIST`, `ENOENT` and `EBADF` that
 ///   result from a descriptor that was closed or reused are handled inside.
 /// - **Wakes.** A wake ends the current or the next poll. [`Token::WAKE`] is never reported.
+/// - **Sleeps.** A thread sleeps without borrowing the driver, on its descriptor or in [`Wake::block`], after
+///   [`Driver::prepare_sleep`]. What ends the sleep stays for the next poll.
 /// - **Bounds.** One poll returns at most 1024 events. The next poll returns the rest.
 /// - **Files are not kept open.** A registration does not keep its file open, and ends when the file is closed.
 /// - **Closed descriptors.** `poll` does not fail because a registered descriptor was closed.

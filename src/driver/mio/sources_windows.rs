@@ -20,22 +20,27 @@ use crate::{
 /// The number that is never a socket; see winsock2.h.
 const INVALID_SOCKET: RawSocket = RawSocket::MAX;
 
-/// The sockets that mio polls. mio disarms a socket with the event that it reports. The next poll or sleep arms it again, which
-/// makes the driver level-triggered.
+/// The registered sockets. mio disarms a socket with the event that it reports. The next poll or sleep arms it again, which makes the
+/// driver level-triggered.
 #[derive(Debug, Default)]
 pub(super) struct Sources {
-    sockets: HashMap<RawSocket, Borrowed>,
+    sockets: HashMap<RawSocket, Registered>,
     tokens: HashMap<Token, RawSocket>,
-    fired: Vec<Token>,
+    /// Those without a poll, and others that had none before.
+    fired: Vec<RawSocket>,
 }
 
-/// A socket of the caller, wrapped as a type of mio. It is never closed here.
 #[derive(Debug)]
-struct Borrowed {
-    socket: ManuallyDrop<UdpSocket>,
+struct Registered {
     token: Token,
     interest: Interest,
+    /// None after an event, until it is armed again.
+    polled: Option<Borrowed>,
 }
+
+/// A socket of the caller that mio polls, wrapped as a type of mio. It is never closed here.
+#[derive(Debug)]
+struct Borrowed(ManuallyDrop<UdpSocket>);
 
 impl Borrowed {
     fn register(
@@ -51,13 +56,9 @@ impl Borrowed {
         // SAFETY: the number is not INVALID_SOCKET. mio only polls the UdpSocket. `Drop` unwraps it before it could close the
         // socket, which belongs to the caller.
         let source = unsafe { UdpSocket::from_raw_socket(socket) };
-        let mut borrowed = Self {
-            socket: ManuallyDrop::new(source),
-            token,
-            interest,
-        };
+        let mut borrowed = Self(ManuallyDrop::new(source));
         borrowed
-            .socket
+            .0
             .register(registry, mio::Token(token.into()), asked)?;
         Ok(borrowed)
     }
@@ -66,7 +67,7 @@ impl Borrowed {
 impl Drop for Borrowed {
     fn drop(&mut self) {
         // SAFETY: the socket is taken once, here, and not used afterwards.
-        let socket = unsafe { ManuallyDrop::take(&mut self.socket) };
+        let socket = unsafe { ManuallyDrop::take(&mut self.0) };
         // This ends mio's poll of the socket and leaves the socket open.
         _ = socket.into_raw_socket();
     }
@@ -81,8 +82,13 @@ impl Sources {
         interest: Interest,
     ) -> io::Result<Registration> {
         self.remove(socket);
-        let borrowed = Borrowed::register(registry, socket, token, interest)?;
-        self.sockets.insert(socket, borrowed);
+        let polled = Some(Borrowed::register(registry, socket, token, interest)?);
+        let registered = Registered {
+            token,
+            interest,
+            polled,
+        };
+        self.sockets.insert(socket, registered);
         self.tokens.insert(token, socket);
         Ok(Registration::Armed)
     }
@@ -110,28 +116,40 @@ impl Sources {
     }
 
     fn remove(&mut self, socket: RawSocket) {
-        if let Some(borrowed) = self.sockets.remove(&socket) {
-            self.tokens.remove(&borrowed.token);
+        if let Some(registered) = self.sockets.remove(&socket) {
+            self.tokens.remove(&registered.token);
         }
     }
 
-    /// Arms the sockets again that the last poll has reported.
-    pub(super) fn renew_fired(&mut self, registry: &Registry) {
-        for token in std::mem::take(&mut self.fired) {
-            let Some(socket) = self.tokens.get(&token).copied() else {
+    /// mio has disarmed the token's socket with an event. Its poll ends here, because mio would go on to poll it for errors, and would have
+    /// to cancel that to arm it again.
+    pub(super) fn fired(&mut self, token: mio::Token) {
+        let Some(socket) = self.tokens.get(&Token::from(token.0)) else {
+            return;
+        };
+        if let Some(registered) = self.sockets.get_mut(socket) {
+            registered.polled = None;
+            self.fired.push(*socket);
+        }
+    }
+
+    /// Arms the sockets again that have fired.
+    pub(super) fn arm_fired(&mut self, registry: &Registry) {
+        for socket in std::mem::take(&mut self.fired) {
+            let Some(registered) = self.sockets.get_mut(&socket) else {
                 continue;
             };
-            let Some(interest) = self.sockets.get(&socket).map(|known| known.interest) else {
-                continue;
-            };
+            let Registered {
+                token, interest, ..
+            } = *registered;
+            if registered.polled.is_none() {
+                registered.polled = Borrowed::register(registry, socket, token, interest).ok();
+            }
             // If the socket was closed, its waits are answered when they are armed again.
-            _ = self.register(registry, socket, token, interest);
+            if registered.polled.is_none() {
+                self.remove(socket);
+            }
         }
-    }
-
-    /// mio has disarmed the token's socket with an event: the next poll arms it again.
-    pub(super) fn fired(&mut self, token: Token) {
-        self.fired.push(token);
     }
 
     /// Changes nothing: mio reports what there is.
