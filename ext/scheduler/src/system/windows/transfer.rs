@@ -10,7 +10,7 @@ use crate::system::{
     descriptor::Descriptor,
     errno::Errno,
     file::{read_here, write_here},
-    kind::DescriptorKind,
+    kind::{DescriptorKind, is_socket},
     nowait,
     windows::{console, os_error::last},
 };
@@ -83,7 +83,7 @@ fn receive(descriptor: Descriptor, bytes: &mut [u8]) -> Result<usize, Errno> {
     let (socket, size) = (descriptor.polled() as SOCKET, bytes.len().min(MAX_SIZE));
     // SAFETY: the memory of a slice of at least this size; any number may be given.
     let count = unsafe { recv(socket, bytes.as_mut_ptr(), size as i32, 0) };
-    usize::try_from(count).or_else(|_| match last() {
+    usize::try_from(count).or_else(|_| match socket_error(descriptor) {
         Errno::MSGSIZE => Ok(size),
         errno => Err(errno),
     })
@@ -94,8 +94,119 @@ fn transmit(descriptor: Descriptor, bytes: &[u8]) -> Result<usize, Errno> {
     let (socket, size) = (descriptor.polled() as SOCKET, bytes.len().min(MAX_SIZE));
     // SAFETY: the memory of a slice of at least this size; any number may be given.
     let count = unsafe { send(socket, bytes.as_ptr(), size as i32, 0) };
-    usize::try_from(count).map_err(|_| match last() {
+    usize::try_from(count).map_err(|_| match socket_error(descriptor) {
         Errno::CONNABORTED => Errno::PIPE,
         errno => errno,
     })
+}
+
+/// Wine has another error for what is no socket.
+fn socket_error(descriptor: Descriptor) -> Errno {
+    match last() {
+        Errno::OPNOTSUPP if !is_socket(descriptor) => Errno::NOTSOCK,
+        errno => errno,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io::Read,
+        net::{TcpListener, TcpStream, UdpSocket},
+    };
+
+    use super::{DescriptorKind, Interest, poll_now, read, write};
+    use crate::system::{descriptor::Descriptor, errno::Errno, windows::pipe::pipe};
+
+    fn sockets() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let one = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (one, listener.accept().unwrap().0)
+    }
+
+    #[test]
+    fn an_empty_socket_would_block_and_a_full_one_too() {
+        let (mut one, other) = sockets();
+        let descriptors = [Descriptor::of_socket(&one), Descriptor::of_socket(&other)];
+        let kinds = descriptors.map(DescriptorKind::of);
+        assert_eq!(
+            read(kinds[1], descriptors[1], &mut [0; 4]),
+            Err(Errno::AGAIN)
+        );
+        let (bytes, mut sent) = (vec![1; 1 << 20], 0);
+        while let Ok(count) = write(kinds[1], descriptors[1], &bytes) {
+            sent += count;
+        }
+        assert_eq!(write(kinds[1], descriptors[1], &bytes), Err(Errno::AGAIN));
+        drop(other);
+        one.set_nonblocking(false).unwrap();
+        let mut found = Vec::new();
+        one.read_to_end(&mut found).unwrap();
+        assert_eq!(found.len(), sent);
+        assert_eq!(read(kinds[0], descriptors[0], &mut [0; 4]), Ok(0));
+    }
+
+    #[test]
+    fn a_datagram_is_cut_to_the_memory_it_gets() {
+        let [one, other] = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
+        one.connect(other.local_addr().unwrap()).unwrap();
+        let [one, other] = [&one, &other].map(|socket| Descriptor::of_socket(socket));
+        let kind = DescriptorKind::of(one);
+        for bytes in [&b"1234"[..], b"", b"56"] {
+            assert_eq!(write(kind, one, bytes), Ok(bytes.len()));
+        }
+        let mut bytes = [0; 3];
+        assert_eq!(read(kind, other, &mut bytes), Ok(3));
+        assert_eq!(&bytes, b"123");
+        assert_eq!(read(kind, other, &mut bytes), Ok(0));
+        assert_eq!(read(kind, other, &mut bytes), Ok(2));
+    }
+
+    #[test]
+    fn a_number_that_is_no_socket_is_told_apart() {
+        let (reader, _writer) = pipe(true);
+        let (kind, pipe) = (DescriptorKind::StreamSocket, Descriptor::of(&reader));
+        assert_eq!(read(kind, pipe, &mut [0; 4]), Err(Errno::NOTSOCK));
+        assert_eq!(write(kind, pipe, &[0; 4]), Err(Errno::NOTSOCK));
+    }
+
+    #[test]
+    fn what_is_closed_has_no_transfers() {
+        // SAFETY: a number that is no descriptor.
+        let closed = unsafe { Descriptor::new(300) };
+        for kind in (0..8).map(DescriptorKind::from_bits) {
+            let is_socket =
+                [DescriptorKind::StreamSocket, DescriptorKind::OtherSocket].contains(&kind);
+            let expected = Err(if is_socket {
+                Errno::NOTSOCK
+            } else {
+                Errno::BADF
+            });
+            assert_eq!(read(kind, closed, &mut [0; 4]), expected, "{kind:?}");
+            assert_eq!(write(kind, closed, &[0; 4]), expected, "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn a_pipe_is_readable_when_something_is_there() {
+        let (reader, mut writer) = pipe(true);
+        let (kind, descriptor) = (DescriptorKind::Pipe, Descriptor::of(&reader));
+        let both = Interest::READABLE | Interest::WRITABLE;
+        let poll = |interest| poll_now(kind, descriptor, interest).unwrap();
+        assert_eq!(
+            [poll(Interest::READABLE), poll(both)],
+            [None, Some(Interest::WRITABLE)]
+        );
+        std::io::Write::write_all(&mut writer, b"1").unwrap();
+        assert_eq!(
+            [poll(Interest::READABLE), poll(both)],
+            [Some(Interest::READABLE), Some(both)]
+        );
+        assert_eq!(poll(Interest::PRIORITY), None);
+        assert_eq!(
+            write(kind, descriptor, b"1"),
+            Err(Errno::AGAIN),
+            "a worker writes"
+        );
+    }
 }
