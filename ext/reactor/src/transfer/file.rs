@@ -55,6 +55,7 @@ pub fn transfer_file(
         scope,
         io,
         transfer,
+        start: file::start(io.descriptor),
         taken: None,
         is_populated: false,
         done,
@@ -78,6 +79,7 @@ struct FileTransfer<'a> {
     scope: &'a HookScope<'a>,
     io: &'a IoFacts,
     transfer: &'a Transfer,
+    start: file::Start,
     /// The bytes taken from the file at its own offset, which is beyond them now: their position and number.
     taken: Option<(u64, usize)>,
     /// The driver has been asked to bring it into the page cache.
@@ -200,7 +202,7 @@ impl FileTransfer<'_> {
         let taken = self.taken.map_or(self.done, |(_, count)| count);
         let is_own_offset = self.transfer.file_offset.is_none();
         if is_own_offset && self.transfer.direction == Direction::Read && taken > used {
-            _ = seek_by(self.io.descriptor, -((taken - used) as i64));
+            file::put_back(self.io.descriptor, self.start, taken - used);
         }
     }
 

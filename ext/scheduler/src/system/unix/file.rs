@@ -50,6 +50,19 @@ pub fn write(
     }
 }
 
+/// The current position when a transfer begins. Only where a transfer counts other bytes than the file has, it is asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Start;
+
+pub const fn start(_: Descriptor) -> Start {
+    Start
+}
+
+/// Moves the current position back by what a transfer has taken since: the next one gets it.
+pub fn put_back(descriptor: Descriptor, _: Start, count: usize) {
+    _ = seek_by(descriptor, -(count as i64));
+}
+
 /// Moves the current position, and tells where it is then.
 pub fn seek_by(descriptor: Descriptor, distance: i64) -> Result<u64, Errno> {
     Ok(rustix::fs::seek(descriptor, SeekFrom::Current(distance))?)

@@ -132,6 +132,22 @@ fn reopened(handle: HANDLE) -> Option<File> {
     (handle != INVALID_HANDLE_VALUE).then(|| unsafe { OwnedHandle::from_raw_handle(handle) }.into())
 }
 
+/// The current position when a transfer begins. In text mode a transfer counts other bytes than the file has.
+#[derive(Clone, Copy, Debug)]
+pub struct Start(Option<u64>);
+
+pub fn start(descriptor: Descriptor) -> Start {
+    Start(seek_by(descriptor, 0).ok())
+}
+
+/// Moves the current position back to where a transfer has begun: the next one gets what it has taken.
+pub fn put_back(descriptor: Descriptor, start: Start, _count: usize) {
+    if let Start(Some(position)) = start {
+        // SAFETY: takes no pointer.
+        unsafe { libc::lseek64(descriptor.number(), position as i64, libc::SEEK_SET) };
+    }
+}
+
 /// Moves the current position, and tells where it is then.
 pub fn seek_by(descriptor: Descriptor, distance: i64) -> Result<u64, Errno> {
     descriptor.handle()?;
@@ -183,7 +199,10 @@ mod tests {
         path::PathBuf,
     };
 
-    use super::{Descriptor, DescriptorKind, Errno, is_text, read, read_into, seek_by, write};
+    use super::{
+        Descriptor, DescriptorKind, Errno, is_text, put_back, read, read_into, seek_by, start,
+        write,
+    };
 
     const BLOCKING: DescriptorKind = DescriptorKind::NeverBlocks;
 
@@ -271,9 +290,11 @@ mod tests {
         let text = Descriptor::in_text_mode(&reader);
         assert!(is_text(text) && is_text(text));
         assert!(!is_text(Descriptor::of(&file)));
-        let mut bytes = [0; 8];
+        let (mut bytes, begun) = ([0; 8], start(text));
         assert_eq!(read(BLOCKING, text, &mut bytes, None), Ok(3));
         assert_eq!(&bytes[..3], b"1\n2");
+        put_back(text, begun, 3);
+        assert_eq!(read(BLOCKING, text, &mut bytes, None), Ok(3));
         fs::remove_file(path).unwrap();
     }
 }
