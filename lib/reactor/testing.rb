@@ -93,10 +93,14 @@ module Reactor
       end
     end
 
-    # Clocks that show virtual time.
+    # Clocks that show virtual time. MinGW has the names of more than can be read.
     CLOCKS = %i[
       CLOCK_REALTIME CLOCK_REALTIME_COARSE CLOCK_TAI CLOCK_MONOTONIC CLOCK_MONOTONIC_COARSE CLOCK_MONOTONIC_RAW CLOCK_BOOTTIME
-    ].filter_map { |name| Process.const_get(name) if Process.const_defined?(name) }.freeze
+    ].filter_map { |name| Process.const_get(name) if Process.const_defined?(name) }.select do |id|
+      Process.clock_gettime(id)
+    rescue Errno::EINVAL
+      false
+    end.freeze
     private_constant :CLOCKS
 
     # Nanoseconds; a clock begins at a multiple of a 512th of a second, so that sums with whole seconds are exact as Floats.

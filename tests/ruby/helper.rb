@@ -39,11 +39,19 @@ require_relative "stacks"
 require_relative "time_limit"
 
 class ReactorTest < Minitest::Test
+  # Loads a library that Ruby may have been built without.
+  def self.optional(library)
+    require library
+  rescue LoadError
+    nil
+  end
+
   ROOT = OwnWarnings::ROOT
   LIB = File.join(ROOT, "lib")
   STRESS = ENV["REACTOR_STRESS"] == "1"
   LONG = ENV["REACTOR_LONG"] == "1"
   BACKEND = Reactor.backend
+  WINDOWS = RUBY_PLATFORM.match?(/mingw|mswin/)
   # Argument order and meaning of io_read and io_write: 4 from Ruby 4.1 on.
   CONTRACT = defined?(IO::Buffer::VERSION) && IO::Buffer::VERSION >= 3 ? 4 : 3
 
@@ -84,7 +92,7 @@ class ReactorTest < Minitest::Test
   # The IO is closed after the test, a Tempfile is removed as well, and it does not count as a leak until then.
   def track(io) = io.tap { @ios << io }
 
-  def pipe = IO.pipe.each { |io| track(io).sync = true }
+  def pipe = IO.pipe.each { |io| track(io).sync = true }.each { |io| io.binmode if windows? }
 
   def pair = UNIXSocket.pair.each { |io| track(io) }
 
@@ -184,9 +192,9 @@ class ReactorTest < Minitest::Test
     (Thread.list - before).reject { |t| t.name.to_s.include?("Timeout") }
   end
 
-  # [[number, target], …]; empty if the system has no /proc/self/fd.
+  # [[number, target], …]; empty if the system has no /proc.
   def descriptors
-    return [] unless File.directory?("/proc/self/fd")
+    return [] unless linux?
 
     Dir.children("/proc/self/fd").filter_map { |fd| [fd, File.readlink("/proc/self/fd/#{fd}")] rescue nil }
   end
@@ -279,6 +287,8 @@ class ReactorTest < Minitest::Test
 
   def linux? = RUBY_PLATFORM.include?("linux")
 
+  def windows? = WINDOWS
+
   def needs_linux(what) = (skip "#{what}: Linux only" unless linux?)
 
   def needs_fork = (skip "no fork on this platform" unless Process.respond_to?(:fork))
@@ -330,13 +340,21 @@ class ReactorTest < Minitest::Test
     Warning[:experimental] = before
   end
 
-  def tcp_pair
+  def tcp_pair = ReactorTest.tcp_pair.each { |io| track(io) }
+
+  def self.tcp_pair
     server = TCPServer.new("127.0.0.1", 0)
     client = TCPSocket.new("127.0.0.1", server.addr[1])
-    [track(client), track(server.accept)]
+    [client, server.accept]
   ensure
     server&.close
   end
+
+  # A pair of connected streams is enough for most tests.
+  module PairOfTCP
+    def pair(type = nil, *) = [nil, :STREAM].include?(type) ? ReactorTest.tcp_pair : super
+  end
+  UNIXSocket.singleton_class.prepend(PairOfTCP) if WINDOWS
 
   # Fills an IO until it would block; returns how many bytes went in.
   def fill(io)
@@ -350,8 +368,20 @@ class ReactorTest < Minitest::Test
     end
   end
 
+  # Defines `shell`, here and in children: what spawn takes for commands of a shell. On Windows Ruby understands the few that tests use.
+  SHELL = (WINDOWS ? <<~'RUBY' : "def shell(commands) = [commands]\n").tr("\n", ";")
+    [$stdout, $stderr].each(&:binmode)
+    COMMANDS = "[$stdin, $stdout].each(&:binmode); def method_missing(name, *) = name.to_s; def echo(text) = puts(text); def read(*) = $stdin.gets; def cat = print($stdin.read); "
+    def shell(commands) = [RbConfig.ruby, "--disable-gems", "-e", COMMANDS + commands]
+  RUBY
+  class_eval(SHELL)
+
   # Ruby writes a line and its end by two calls where a scheduler has io_write: another process's line may come between.
   WHOLE_LINES = '$stdout.sync = true; def puts(*lines) = $stdout.write(lines.flatten.map { |line| "#{line.to_s.delete_suffix("\n")}\n" }.join).then { nil }'
+
+  # Options of spawn.
+  OWN_GROUP = (WINDOWS ? { new_pgroup: true } : { pgroup: true }).freeze
+
 
   Child = Struct.new(:out, :err, :status, :seconds)
 
@@ -364,8 +394,8 @@ class ReactorTest < Minitest::Test
     start = clock
     own = { "REACTOR_BACKEND" => BACKEND.to_s, "REACTOR_STRESS" => nil, "REACTOR_RESULTS" => nil, "REACTOR_REPEAT" => nil }
     pid = Process.spawn(own.merge(env), RbConfig.ruby, *("--disable-gems" unless gems), "-w", "-I", LIB,
-                        "-r", "reactor", "-e", "#{WHOLE_LINES}\n#{code}", *arguments.map(&:to_s),
-                        out: out_w, err: err_w, in: File::NULL, pgroup: true, **options)
+                        "-r", "reactor", "-e", "#{SHELL}#{WHOLE_LINES}\n#{code}", *arguments.map(&:to_s),
+                        out: out_w, err: err_w, in: File::NULL, **OWN_GROUP, **options)
     out_w.close
     err_w.close
     err = Thread.new { err_r.read }
@@ -394,10 +424,13 @@ class ReactorTest < Minitest::Test
     return status if status
 
     stacks = Stacks.of_tree(pid)
-    Process.kill(:KILL, -pid)
+    kill(pid)
     Process.waitpid(pid)
     raise Hang, "the child did not end within #{within} s\n#{stacks}"
   end
+
+  # Kills a child of {#run_child} or {#run_example}, with its own children. (On Windows only the child.)
+  def kill(pid) = Process.kill(:KILL, windows? ? pid : -pid)
 
   # Runs an example in a process of its own, until the signal ends it, or until it ends by itself. The block gets the first line that
   # it writes, and returns when it is to end.
@@ -406,7 +439,7 @@ class ReactorTest < Minitest::Test
   def run_example(*command, signal: nil)
     reader, writer = IO.pipe
     pid = Process.spawn({ "REACTOR_BACKEND" => BACKEND.to_s }, RbConfig.ruby, "-w", "-I", LIB, *command.map(&:to_s),
-                        chdir: ROOT, out: writer, err: writer, pgroup: true)
+                        chdir: ROOT, out: writer, err: writer, **OWN_GROUP)
     writer.close
     yield Timeout.timeout(TEST_TIMEOUT) { reader.gets } if block_given?
     Process.kill(signal, pid) if signal
@@ -414,7 +447,7 @@ class ReactorTest < Minitest::Test
     pid = nil
     [status.exitstatus, reader.read]
   ensure
-    Process.kill(:KILL, -pid) && Process.wait(pid) if pid
+    kill(pid) && Process.wait(pid) if pid
     reader&.close
   end
 

@@ -26,8 +26,10 @@ module Stacks
   # The stacks of a process and of all its descendants.
   def self.of_tree(pid) = tree(pid).map { |one| "#{command(one)}\n#{of(one)}" }.join("\n")
 
-  # The process and its descendants; only the process if the system has no /proc.
+  # The process and its descendants; only the process on other systems than Linux.
   def self.tree(pid)
+    return [pid] unless RUBY_PLATFORM.include?("linux")
+
     children = Dir.glob("/proc/#{pid}/task/*/children").flat_map { |path| File.read(path).split rescue [] }
     [pid, *children.flat_map { |child| tree(Integer(child)) }]
   end

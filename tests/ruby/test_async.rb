@@ -249,15 +249,15 @@ class TestAsyncSelector < ReactorTest
         selector.select(1) until status
         status
       end
-      pid = spawn("sleep 0.01; exit 3")
+      pid = spawn(*shell("sleep 0.01; exit 3"))
       assert_equal 3, waits.(pid).exitstatus
-      pid = spawn("exit 4")
+      pid = spawn(*shell("exit 4"))
       assert_equal [pid, 4], waits.(-1).then { |status| [status.pid, status.exitstatus] }
-      pid = spawn("exit 5")
+      pid = spawn(*shell("exit 5"))
       assert_equal 5, waits.(0).exitstatus
       assert_equal(-1, waits.(pid).pid, "no child: the caller raises")
       r, w = pipe
-      assert_nil selector.process_wait(Fiber.current, spawn("read line; true", in: r), Process::WNOHANG)
+      assert_nil selector.process_wait(Fiber.current, spawn(*shell("read line; true"), in: r), Process::WNOHANG)
       w.puts
       waits.(-1)
     end

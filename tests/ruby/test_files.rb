@@ -4,7 +4,7 @@ require_relative "helper"
 require "fileutils"
 require "io/nonblock"
 require "pathname"
-require "pty"
+ReactorTest.optional "pty"
 
 # Files and blocking descriptors: the bytes and errors of plain Ruby, while other fibers run.
 class TestFiles < ReactorTest

@@ -417,14 +417,14 @@ class TestInspection < ReactorTest
   OTHER_THREADS = <<~'RUBY'
     def ractor(&block) = Ractor.new(&block)
     def result(ractor) = ractor.respond_to?(:value) ? ractor.value : ractor.take
-    def signal_later(signal) = spawn("sleep 0.5; kill -#{signal} #{$$}")
+    def signal_later(signal) = spawn(*shell("sleep 0.5; kill -#{signal} #{$$}"))
 
     CASES = {
       ractor_result: ->(q) { Thread.new { q << result(ractor { sleep 0.5; 1 }) } },
       ractor_message: ->(q) { Thread.new { ractor { sleep 0.5; Ractor.main.send(1) }; q << Ractor.receive } },
       ractor_on_a_worker: ->(q) { Thread.new { Thread.new { q << result(ractor { sleep 0.5; 1 }) }.join } },
-      native_read: ->(q) { r, w = IO.pipe; spawn("sleep 0.5; echo 1", out: w); w.close; Thread.new { q << r.gets.to_i } },
-      process_wait: ->(q) { Thread.new { Process.wait(spawn("sleep 0.5")); q << 1 } },
+      native_read: ->(q) { r, w = IO.pipe; spawn(*shell("sleep 0.5; echo 1"), out: w); w.close; Thread.new { q << r.gets.to_i } },
+      process_wait: ->(q) { Thread.new { Process.wait(spawn(*shell("sleep 0.5"))); q << 1 } },
       flock_in_a_thread: lambda { |q|
         file = File.open(__FILE__)
         r, w = IO.pipe

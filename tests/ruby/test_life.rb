@@ -114,7 +114,7 @@ class TestLife < ReactorTest
           Fiber.schedule { Timeout.timeout(0.005) { sleep } rescue log << $!.class }
           Fiber.schedule { r.readpartial(1) rescue log << $!.class }
           Fiber.schedule { sleep 0.02; pipe.each(&:close) }
-          Fiber.schedule { log << Process.wait2(spawn("exit 4"))[1].exitstatus }
+          Fiber.schedule { log << Process.wait2(spawn(*shell("exit 4")))[1].exitstatus }
           Fiber.scheduler.run
           [own, Reactor.backend, log.map(&:to_s).sort]
         end

@@ -3,7 +3,7 @@
 require_relative "helper"
 require "reactor/testing"
 require "tmpdir"
-require "zlib"
+ReactorTest.optional "zlib"
 
 # Worker threads for operations that release the GVL: which operations they run, their end, and interrupted fibers.
 class TestOffload < ReactorTest

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "helper"
-require "openssl"
+ReactorTest.optional "openssl"
 require "stringio"
 require "tempfile"
 require "tmpdir"
@@ -524,7 +524,7 @@ class TestOnReady < ReactorTest
       queue = Thread::Queue.new
       scheduler.on_ready(reading, transient: true) { queue << :pushed }
       Fiber.schedule { found = queue.pop }
-      child = Process.spawn("sleep 0.05; echo x", out: writing)
+      child = Process.spawn(*shell("sleep 0.05; echo x"), out: writing)
       scheduler.run
       Process.wait(child)
     end
@@ -547,7 +547,7 @@ class TestOnReady < ReactorTest
     found = nil
     Reactor::Testing.virtual_time(backend: BACKEND, settle: TEST_TIMEOUT) do |clock|
       reading, writing = IO.pipe.each { |io| track(io) }
-      child = Process.spawn("sleep 0.1; echo x", out: writing)
+      child = Process.spawn(*shell("sleep 0.1; echo x"), out: writing)
       Fiber.scheduler.on_ready(reading, timeout: 3600) { |events| found = [events, clock.elapsed]; Process.detach(child) }
     end
     assert_equal [IO::READABLE, 0.0], found

@@ -54,7 +54,7 @@ class TestProcess < ReactorTest
         Fiber.set_scheduler(scheduler = Reactor::Scheduler.new)
         50.times do |number|
           Fiber.schedule do
-            pid = spawn("read line; exit #{number}", in: input)
+            pid = spawn(*shell("read line; exit #{number}"), in: input)
             waited, status = Process.wait2(pid)
             wrong << number unless [pid, number] == [waited, status.exitstatus]
           end
@@ -94,7 +94,7 @@ class TestProcess < ReactorTest
     in_fiber do
       reader, writer = pipe
       [[1, 0, 0], [0, -1, 0], [-1, 0, 0], [1, 0, Process::WUNTRACED]].each do |factor, otherwise, flags|
-        pid = spawn("read line; exit 6", pgroup: true, in: reader)
+        pid = spawn(*shell("read line; exit 6"), **OWN_GROUP, in: reader)
         assert_raises(Timeout::Error) { Timeout.timeout(0.02) { Process.wait(pid * factor + otherwise, flags) } }
         writer.puts
         assert_equal [pid, 6], Process.wait2(pid).then { |waited, status| [waited, status.exitstatus] }
@@ -111,7 +111,7 @@ class TestProcess < ReactorTest
       Fiber.set_scheduler(Reactor::Scheduler.new)
       Fiber.schedule do
         until (ends >= 25 && timeouts >= 25) || wrong.any?
-          pid = spawn("sleep 0.001; exit 3")
+          pid = spawn(*shell("sleep 0.001; exit 3"))
           waited = begin
             found = Timeout.timeout(limit) { Process.wait((count += 1).even? ? -1 : pid) }
             ends += 1
@@ -135,7 +135,7 @@ class TestProcess < ReactorTest
     found = []
     input, gate = pipe
     run_scheduler do |scheduler|
-      spawned = Array.new(20) { |i| [spawn("read line; exit #{i}", in: input), i] }
+      spawned = Array.new(20) { |i| [spawn(*shell("read line; exit #{i}"), in: input), i] }
       20.times { Fiber.schedule { found << waited(-1) } }
       Fiber.schedule do
         sleep 0 # each fiber yields before it waits
@@ -153,7 +153,7 @@ class TestProcess < ReactorTest
     run_scheduler do |scheduler|
       pipes.each_with_index do |(input, _), i|
         Fiber.schedule do
-          pid = spawn("read line; exit #{i}", in: input, pgroup: true)
+          pid = spawn(*shell("read line; exit #{i}"), in: input, **OWN_GROUP)
           assert_equal [pid, i], waited(-pid)
           pipes[i - 1][1].close if i.positive?
         end
@@ -164,7 +164,7 @@ class TestProcess < ReactorTest
 
   def test_waitall_returns_every_status
     in_fiber do
-      pids = Array.new(5) { |i| spawn("sleep 0.0#{5 - i}; exit #{i}") }
+      pids = Array.new(5) { |i| spawn(*shell("sleep 0.0#{5 - i}; exit #{i}")) }
       assert_equal pids.each_with_index.sort, Process.waitall.map { |pid, status| [pid, status.exitstatus] }.sort
     end
   end
@@ -172,7 +172,7 @@ class TestProcess < ReactorTest
   def test_wnohang_does_not_wait
     in_fiber do
       reader, writer = pipe
-      pid = spawn("read line; exit 8", in: reader)
+      pid = spawn(*shell("read line; exit 8"), in: reader)
       assert_nil Process.wait(pid, Process::WNOHANG)
       assert_nil Process.wait(-1, Process::WNOHANG)
       writer.puts
@@ -183,7 +183,7 @@ class TestProcess < ReactorTest
   def test_a_child_that_stops_and_then_ends
     in_fiber do
       [->(pid) { pid }, ->(_) { -1 }].each do |argument|
-        pid = spawn("kill -STOP $$; exit 9")
+        pid = spawn(*shell("kill -STOP $$; exit 9"))
         _, status = Process.wait2(argument[pid], Process::WUNTRACED)
         assert_predicate status, :stopped?
         Process.kill(:CONT, pid)
@@ -237,9 +237,9 @@ class TestProcess < ReactorTest
         Thread.new do
           answer = []
           body = -> do
-            pid = spawn("sleep 0.01; exit 3")
+            pid = spawn(*shell("sleep 0.01; exit 3"))
             answer << (Process.wait(pid) rescue $!.class)
-            pid = spawn("sleep 0.01; exit 3")
+            pid = spawn(*shell("sleep 0.01; exit 3"))
             answer << (Process.wait rescue $!.class)
           end
           if scheduled
@@ -260,7 +260,7 @@ class TestProcess < ReactorTest
   def test_the_end_of_the_scheduler_leaves_the_child
     [:itself, -1].each do |argument|
       input, gate = pipe
-      pid = spawn("read line; exit 14", in: input)
+      pid = spawn(*shell("read line; exit 14"), in: input)
       waiting = Queue.new
       thread = Thread.new do
         Thread.current.report_on_exception = false
@@ -281,10 +281,10 @@ class TestProcess < ReactorTest
     pidfd = Reactor::Internal.method(:pidfd)
     without_warnings { Reactor::Internal.define_singleton_method(:pidfd) { |_| nil } }
     run_scheduler do
-      10.times { |i| Fiber.schedule { pid = spawn("sleep 0.02; exit #{i}"); assert_equal [pid, i], waited(pid) } }
+      10.times { |i| Fiber.schedule { pid = spawn(*shell("sleep 0.02; exit #{i}")); assert_equal [pid, i], waited(pid) } }
       Fiber.schedule do
         reader, writer = pipe
-        pid = spawn("read line; exit 15", in: reader)
+        pid = spawn(*shell("read line; exit 15"), in: reader)
         assert_raises(Timeout::Error) { Timeout.timeout(0.02) { Process.wait(pid) } }
         writer.puts
         assert_equal [pid, 15], waited(pid)

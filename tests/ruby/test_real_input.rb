@@ -2,7 +2,7 @@
 
 require_relative "helper"
 require "net/http"
-require "openssl"
+ReactorTest.optional "openssl"
 require "tmpdir"
 
 # Unchanged Ruby code in many fibers: order, bytes, and concurrency. Servers answer after all clients have asked, so

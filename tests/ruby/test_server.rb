@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "helper"
-require "openssl"
+ReactorTest.optional "openssl"
 require "tmpdir"
 
 # Reactor::Server: a connection has a fiber while it is busy, and none while it rests.

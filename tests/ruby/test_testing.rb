@@ -171,7 +171,7 @@ class TestTesting < ReactorTest
   def test_children_and_threads_take_real_time
     virtual(settle: TEST_TIMEOUT) do |time|
       assert_equal "x\n", Timeout.timeout(1) { `echo x` }
-      Timeout.timeout(1) { Process.wait(spawn("sleep 0.05")) }
+      Timeout.timeout(1) { Process.wait(spawn(*shell("sleep 0.05"))) }
       assert_equal 0.0, time.elapsed
       queue = Queue.new
       Thread.new { queue << :thread }
@@ -187,7 +187,7 @@ class TestTesting < ReactorTest
   def test_a_slow_answer_is_timed_out
     virtual(settle: 0.01) do |time|
       r, w = IO.pipe
-      pid = spawn("read line; true", in: r)
+      pid = spawn(*shell("read line; true"), in: r)
       assert_raises(Timeout::Error) { Timeout.timeout(60) { Process.wait(pid) } }
       assert_equal 60.0, time.elapsed
       w.puts

@@ -2,7 +2,7 @@
 
 require_relative "helper"
 require "io/nonblock"
-require "pty"
+ReactorTest.optional "pty"
 
 # Arguments that no program has a reason to pass, to Ruby's own methods and to the hooks: the errors are those of plain Ruby.
 # Found by bin/wild.

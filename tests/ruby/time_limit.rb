@@ -69,5 +69,5 @@ class TimeLimit
     end
   end
 
-  def threads = Stacks.tree(@pid).flat_map { |pid| Dir.glob("/proc/#{pid}/task/*") }
+  def threads = (RUBY_PLATFORM.include?("linux") ? Stacks.tree(@pid) : []).flat_map { |pid| Dir.glob("/proc/#{pid}/task/*") }
 end

@@ -18,8 +18,23 @@ module Reactor
         return 0 unless connect_nonblock(address, exception: false) == :wait_writable
 
         wait_writable
-        code = ConnectOutcome.errno(self) or return 0
-        raise SystemCallError.new("connect(2)", code)
+        SocketConnect.raise_failure_of(self)
+        0
+      end
+
+      # Ruby's methods call it again when the socket is writable, to learn how the attempt has ended. On Windows that would begin
+      # another one.
+      #
+      # @return [0, :wait_writable]
+      # @raise [SystemCallError, IOError, TypeError] as without a scheduler
+      def connect_nonblock(address, exception: true)
+        SocketConnect.raise_failure_of(self) if Schedulers.current
+        super
+      end
+
+      def self.raise_failure_of(socket)
+        number = ConnectOutcome.errno(socket) or return
+        raise SystemCallError.new("connect(2)", number)
       end
     end
   end
