@@ -233,6 +233,9 @@ class ReactorTest < Minitest::Test
 
   def clock = Process.clock_gettime(Process::CLOCK_MONOTONIC)
 
+  # The processor time of a thread; on Windows that of the process, as Ruby has no other there.
+  THREAD_CPU = WINDOWS ? Process::CLOCK_PROCESS_CPUTIME_ID : Process::CLOCK_THREAD_CPUTIME_ID
+
   def cpu = Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID)
 
   def elapsed
@@ -371,7 +374,7 @@ class ReactorTest < Minitest::Test
   # Defines `shell`, here and in children: what spawn takes for commands of a shell. On Windows Ruby understands the few that tests use.
   SHELL = (WINDOWS ? <<~'RUBY' : "def shell(commands) = [commands]\n").tr("\n", ";")
     [$stdout, $stderr].each(&:binmode)
-    COMMANDS = "[$stdin, $stdout].each(&:binmode); def method_missing(name, *) = name.to_s; def echo(text) = puts(text); def read(*) = $stdin.gets; def cat = print($stdin.read); "
+    COMMANDS = "[$stdin, $stdout].each(&:binmode); def self.method_missing(name, *) = name.to_s; def echo(text) = puts(text); def read(*) = $stdin.gets; def cat = print($stdin.read); "
     def shell(commands) = [RbConfig.ruby, "--disable-gems", "-e", COMMANDS + commands]
   RUBY
   class_eval(SHELL)
@@ -389,6 +392,7 @@ class ReactorTest < Minitest::Test
   # waits for a line of the child's standard output. A child that does not end in time is killed and fails the test.
   # RubyGems is half of a child's start: only a child that needs a gem has it.
   def run_child(code, *arguments, env: {}, within: TEST_TIMEOUT, gems: false, options: {})
+    code = code.gsub(/USR[12]/, "TERM") if windows? # which has no others that a process may send itself
     out_r, out_w = IO.pipe
     err_r, err_w = IO.pipe
     start = clock

@@ -31,13 +31,13 @@ module Reactor
     end
 
     # The same for Windows, where IO.select looks at everything each 10 ms and sleeps in between, so that no descriptor can end it
-    # (`rb_w32_select_with_thread`). Here it only looks. A queue ends the pauses, which grow from 1 to 10 ms. Without descriptors nothing
-    # is looked at.
+    # (`rb_w32_select_with_thread`). Here it only looks, and a queue ends the pauses, which grow from 1 to 10 ms.
     class Pauses
       PAUSES = (0.001..0.01)
-      # Seconds of a pause without a limit. If it had none, Ruby would take threads that all wait for a deadlock.
-      LONGEST = 3600
-      private_constant :PAUSES, :LONGEST
+      # Without descriptors. A push in a trap handler, or meanwhile, does not end a Queue#pop with a limit (`sleep_hrtime_until`), and one
+      # without a limit may look like a deadlock.
+      IDLE_PAUSE = 0.1
+      private_constant :PAUSES, :IDLE_PAUSE
 
       def initialize
         @wakes = Thread::Queue.new
@@ -45,14 +45,15 @@ module Reactor
 
       def select(lists, timeout)
         deadline = timeout && (Clock.real + timeout)
-        pause = lists.all?(&:empty?) ? LONGEST : PAUSES.begin
+        idle = lists.all?(&:empty?)
+        pause = idle ? IDLE_PAUSE : PAUSES.begin
         loop do
-          found = VM.select_now(*lists) unless pause == LONGEST
+          found = VM.select_now(*lists) unless idle
           left = Clock.left(deadline, Clock.real)
           return found if found || left&.zero?
           return lists.map { [] } if woken?([pause, left].compact.min)
 
-          pause = [2 * pause, PAUSES.end].min unless pause == LONGEST
+          pause = [2 * pause, PAUSES.end].min unless idle
         end
       end
 

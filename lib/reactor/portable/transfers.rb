@@ -128,6 +128,8 @@ module Reactor
       return BasicSocket === io && (@nonblocking[io] ||= io.nonblock = true) if VM::WINDOWS
 
       io.respond_to?(:nonblock?) && io.nonblock?
+    rescue Errno::EINVAL
+      false # to Ruby for Windows a socket that was made by dup is a pipe
     rescue Ractor::UnsafeError
       false # IO#nonblock? of Ruby 3.3 is for the main Ractor only; in another one readiness is asked for first
     end
