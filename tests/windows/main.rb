@@ -1,0 +1,104 @@
+# frozen_string_literal: true
+
+# The steps of bin/check windows. It runs in the tree of bin/tree.
+
+require "fileutils"
+require "tmpdir"
+require_relative "../runner/queue"
+require_relative "../runner/report"
+require_relative "suite_step"
+
+module Windows
+  ROOT = File.expand_path("../..", __dir__)
+  SKIPS = File.join(__dir__, "skips")
+  # A wine process each.
+  SLOTS = 2
+  # Seconds of a file.
+  LIMIT = 300
+  # The files of --part.
+  PART = %w[test_block test_close test_fiber test_group test_io_read_write test_io_select test_io_wait test_run test_sleep test_timeout].freeze
+  # minitest is Ruby only, so that of the tree's Ruby serves.
+  MINITEST = Gem::Specification.find_by_name("minitest").full_require_paths.first
+
+  class Main
+    def initialize(arguments)
+      @part = arguments.delete("--part")
+      abort "unknown option #{arguments.grep(/\A-/).first} (there is: --part)" if arguments.any?(/\A-/)
+      @names = arguments
+      @queue = Runner::Queue.new(SLOTS)
+      @report = Runner::Report.new($stdout)
+      @groups = Hash.new { |hash, group| hash[group] = [] }
+      @backends = ENV["REACTOR_BACKEND"].to_s.empty? ? (@part ? %w[iocp] : %w[select iocp]) : [ENV["REACTOR_BACKEND"]]
+    end
+
+    # @return [Boolean] whether nothing failed
+    def run
+      started = now
+      Dir.mktmpdir("reactor-windows") do |folder|
+        @folder = folder
+        @queue.add([build])
+        @queue.add(crates) unless @part || @names.any?
+        @queue.run(folder) { |step| ended(step) }
+      end
+      @report.summary(now - started)
+      @report.tally.failed.zero?
+    end
+
+    private
+
+    # A suite runs from a copy, where the libraries of Linux are not.
+    def copy(backend)
+      folder = File.join(@folder, backend)
+      FileUtils.mkdir_p(folder)
+      system("tar --exclude=./.git --exclude=./target --exclude=./tmp --exclude='*.so' -cf - . | tar -xf - -C #{folder}", exception: true)
+      FileUtils.cp_r("tmp/windows/lib", folder) unless backend == "select"
+      folder
+    end
+
+    def build = @build ||= Runner::Step.new("Ruby for Windows", "tests/windows/build_ruby")
+
+    def extension = @extension ||= Runner::Step.new("the extension", "tests/windows/build_extension", lane: :cargo)
+
+    def crates
+      [Runner::Step.new("crate: the core", "tests/windows/crates", lane: :cargo, count: :rust),
+       Runner::Step.new("crate: the scheduler's state", "tests/windows/crates", "-p", "reactor-scheduler", lane: :cargo, count: :rust)]
+    end
+
+    def ended(step)
+      group = @groups[step.group || step.name] << step
+      @report.part(step.group || step.name, group) unless step.group && @queue.unfinished?(step.group)
+      return if step.failed?
+
+      if step == @build
+        @ruby = File.readlines(step.log, chomp: true).last
+        @queue.add([extension]) if @backends.include?("iocp")
+        @queue.add(suite("select")) if @backends.include?("select")
+      elsif step == @extension
+        @queue.add(suite("iocp"))
+      end
+    end
+
+    def suite(backend)
+      skips, folder = Skips.new(SKIPS, backend), copy(backend)
+      files.select { |file| skips.file?(file) }.map do |file|
+        hanging = skips.hanging
+        command = ["wine", "#{@ruby}/bin/ruby.exe", "-C", folder, "-w", "-I", MINITEST, "-Ilib", "tests/ruby/#{file}.rb", "-v"]
+        command += ["-e", "/\\A(?:#{hanging.join("|")})\\z/"] if hanging.any?
+        SuiteStep.new("windows: #{backend} #{file}", *command, group: "windows: #{backend}", skips: skips, limit: LIMIT,
+                      env: { "REACTOR_BACKEND" => backend })
+      end
+    end
+
+    # The largest come first, because they take longest.
+    def files
+      found = Dir[File.join(ROOT, "tests/ruby/test_*.rb")].sort_by { |path| -File.size(path) }.map { |path| File.basename(path, ".rb") }
+      found &= PART if @part
+      @names.empty? ? found : found.select { |file| @names.any? { |name| file.include?(name) } }
+    end
+
+    def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+  end
+end
+
+Dir.chdir(Windows::ROOT)
+exit Windows::Main.new(ARGV.dup).run

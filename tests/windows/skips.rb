@@ -1,0 +1,47 @@
+# frozen_string_literal: true
+
+module Windows
+  # The tests that cannot pass on Windows or under Wine. A line each:
+  #
+  #   backends | test | reason
+  #
+  # The backends are words, or "all". A test is a file of tests/ruby/, which is not run then, or one method. A method is run, and one that
+  # passes fails the check, so the list says the truth. One that is marked "(hangs)" is not run, and "(sometimes)" may pass.
+  class Skips
+    Line = Struct.new(:backends, :test, :mark, :reason) do
+      def for?(backend) = backends.include?("all") || backends.include?(backend)
+    end
+
+    FORM = /\A([a-z ]+) \| (\S+)(?: \((hangs|sometimes)\))? \| (.+)\z/
+    private_constant :FORM
+
+    # @raise [ArgumentError] a line that is none
+    def initialize(path, backend)
+      lines = File.readlines(path, chomp: true).reject { |line| line.empty? || line.start_with?("#") }
+      lines = lines.map do |line|
+        backends, test, mark, reason = line.match(FORM)&.captures
+        raise ArgumentError, "#{path}: #{line}" unless reason
+
+        Line.new(backends.split, test, mark, reason)
+      end
+      @lines = lines.select { |line| line.for?(backend) }.to_h { |line| [line.test, line] }
+    end
+
+    # @return [Boolean] whether the file is run
+    def file?(name) = !@lines.key?(name)
+
+    # @return [Array<String>] methods that are not run
+    def hanging = @lines.each_value.select { |line| line.mark == "hangs" }.map { |line| line.test.split("#").last }
+
+    # @param result [Hash] of a test, as tests/ruby/helper.rb writes it
+    # @return [Hash] S for one that has failed as expected, F for one that has not
+    def judge(result)
+      line = @lines[result["id"]] or return result
+      case result["code"]
+      when "F", "E" then result.merge("code" => "S", "reason" => "Windows: #{line.reason}")
+      when "." then line.mark == "sometimes" ? result : result.merge("code" => "F", "listed" => true)
+      else result
+      end
+    end
+  end
+end
