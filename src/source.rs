@@ -13,7 +13,7 @@ use crate::{
     token::Token,
 };
 
-/// A type that has a descriptor: all types with [`AsFd`](std::os::fd::AsFd) on Unix, all types with `AsSocket` on Windows.
+/// A type that has a descriptor: all types with `AsFd` on Unix, all types with `AsSocket` on Windows.
 ///
 /// These are streams, listeners, datagram sockets, pipes, `OwnedFd` and `BorrowedFd`, and references, `Box`, `Rc` and `Arc` of
 /// them. The trait cannot be implemented for other types.

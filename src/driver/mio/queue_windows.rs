@@ -28,6 +28,8 @@ pub(super) struct Queue {
 }
 
 /// None while a thread polls. The lock is held only to take the poll and to put it back.
+///
+/// tests/model does not run this: all that threads share is under the one lock, and a sleep may end for no reason.
 struct Port {
     poll: Mutex<Option<Poll>>,
     is_back: Condvar,

@@ -122,7 +122,7 @@ impl Sources {
     }
 
     /// mio has disarmed the token's socket with an event. Its poll ends here, because mio would go on to poll it for errors, and would have
-    /// to cancel that to arm it again.
+    /// to cancel that to arm it again: a round trip takes 4 calls of the port and of AFD instead of 7 (counted by Wine).
     pub(super) fn fired(&mut self, token: mio::Token) {
         let Some(socket) = self.tokens.get(&Token::from(token.0)) else {
             return;
