@@ -67,8 +67,10 @@ module Bench
       "#{`uname -sr`.strip}, backend #{Reactor.backend}"
   end
 
-  # Descriptors this process may hold, up to `wanted`.
+  # Descriptors this process may hold, up to `wanted`. Windows has no such limit.
   def descriptors(wanted)
+    return wanted unless Process.respond_to?(:getrlimit)
+
     soft, hard = Process.getrlimit(:NOFILE)
     if soft < wanted
       Process.setrlimit(:NOFILE, [wanted, hard].min, hard)

@@ -66,7 +66,7 @@ if $PROGRAM_NAME == __FILE__
   trap("TERM") { raise Interrupt }
   puts "listening on 127.0.0.1:#{server.port}"
   statistics = nil
-  used = -> { Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID) }
+  used = -> { Process.times.then { |times| times.utime + times.stime } }
   before = used.call
   begin
     case mode

@@ -12,11 +12,13 @@ module Bench
       GETRUSAGE = nil
     end
 
+    WINDOWS = RUBY_PLATFORM.match?(/mingw|mswin/)
+
     module_function
 
     # @return [Array] of what {since} subtracts
     def now
-      [clock(Process::CLOCK_MONOTONIC), clock(Process::CLOCK_PROCESS_CPUTIME_ID), switches,
+      [clock(Process::CLOCK_MONOTONIC), cpu, switches,
        GC.stat(:total_allocated_objects), GC.total_time / 1e9, GC.count]
     end
 
@@ -27,6 +29,9 @@ module Bench
     end
 
     def clock(which) = Process.clock_gettime(which)
+
+    # CPU seconds of this process. Ruby has no clock of them on Windows.
+    def cpu = WINDOWS ? Process.times.then { |times| times.utime + times.stime } : clock(Process::CLOCK_PROCESS_CPUTIME_ID)
 
     # Voluntary context switches of all threads, those that have ended included; nil where the system does not tell.
     def switches
