@@ -59,6 +59,22 @@ fn each_wake_ends_a_sleep() {
 }
 
 #[test]
+fn a_notification_ends_the_sleep_of_another_thread() {
+    let name = "a_notification_ends_the_sleep_of_another_thread";
+    model(name, || {
+        let mut owner = Loop::new();
+        let (sleep, handle) = (owner.sleep(), owner.handle());
+        // It blocks, and is dropped there.
+        let sleeping = thread::spawn(move || sleep.block().unwrap());
+        let notifying = thread::spawn(move || handle.notify(Token::new(1, 0)).unwrap());
+        sleeping.join().unwrap();
+        owner.turn_until(1);
+        notifying.join().unwrap();
+        assert_eq!(owner.events(), [1]);
+    });
+}
+
+#[test]
 fn a_wake_and_notifications_do_not_take_each_others_place() {
     let name = "a_wake_and_notifications_do_not_take_each_others_place";
     model(name, || {

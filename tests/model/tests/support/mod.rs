@@ -12,7 +12,7 @@ use std::{
 use loom::sync::{Condvar, Mutex};
 use reactor::{
     Descriptor, Driver, Events, Handle, Interest, Reactor, Ready, Registration, Reregistration,
-    Token, Wake,
+    Sleep, Token, Wake,
 };
 
 /// How many preemptions an interleaving has at most, unless `LOOM_MAX_PREEMPTIONS` gives another number.
@@ -124,6 +124,11 @@ impl Loop {
     /// One turn without a limit.
     pub fn turn(&mut self) {
         self.reactor.turn(&mut self.events, None).unwrap();
+    }
+
+    /// A sleep without a limit.
+    pub fn sleep(&mut self) -> Sleep {
+        self.reactor.sleep(None)
     }
 
     pub fn handle(&self) -> Handle {
