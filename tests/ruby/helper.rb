@@ -59,6 +59,9 @@ class ReactorTest < Minitest::Test
   # something to run.
   TEST_TIMEOUT = STRESS ? 300 : 60
 
+  # One that a process may send itself. (Windows has no USR1 and USR2.)
+  SIGNAL = WINDOWS ? :TERM : :USR2
+
   class Hang < RuntimeError; end
 
   def run = super.tap { |result| record(result) if ENV["REACTOR_RESULTS"] }
@@ -343,21 +346,13 @@ class ReactorTest < Minitest::Test
     Warning[:experimental] = before
   end
 
-  def tcp_pair = ReactorTest.tcp_pair.each { |io| track(io) }
-
-  def self.tcp_pair
+  def tcp_pair
     server = TCPServer.new("127.0.0.1", 0)
     client = TCPSocket.new("127.0.0.1", server.addr[1])
-    [client, server.accept]
+    [track(client), track(server.accept)]
   ensure
     server&.close
   end
-
-  # A pair of connected streams is enough for most tests.
-  module PairOfTCP
-    def pair(type = nil, *) = [nil, :STREAM].include?(type) ? ReactorTest.tcp_pair : super
-  end
-  UNIXSocket.singleton_class.prepend(PairOfTCP) if WINDOWS
 
   # Fills an IO until it would block; returns how many bytes went in.
   def fill(io)
@@ -371,13 +366,18 @@ class ReactorTest < Minitest::Test
     end
   end
 
-  # Defines `shell`, here and in children: what spawn takes for commands of a shell. On Windows Ruby understands the few that tests use.
-  SHELL = (WINDOWS ? <<~'RUBY' : "def shell(commands) = [commands]\n").tr("\n", ";")
+  # What tests and children need on Windows. `shell` is what spawn takes for commands of a shell: there, Ruby understands the few that tests
+  # use. A pair of UNIX sockets is one of TCP.
+  PRELUDE = (WINDOWS ? <<~'RUBY' : "def shell(commands) = ['sh', '-c', commands]\n").tr("\n", ";")
+    require "rbconfig"
+    require "socket"
     [$stdout, $stderr].each(&:binmode)
     COMMANDS = "[$stdin, $stdout].each(&:binmode); def self.method_missing(name, *) = name.to_s; def echo(text) = puts(text); def read(*) = $stdin.gets; def cat = print($stdin.read); "
     def shell(commands) = [RbConfig.ruby, "--disable-gems", "-e", COMMANDS + commands]
+    module TCPPair; def pair(type = nil, *) = [nil, :STREAM].include?(type) ? TCPServer.open("127.0.0.1", 0) { |server| [TCPSocket.new("127.0.0.1", server.addr[1]), server.accept] } : super; end
+    UNIXSocket.singleton_class.prepend(TCPPair)
   RUBY
-  class_eval(SHELL)
+  class_eval(PRELUDE)
 
   # Ruby writes a line and its end by two calls where a scheduler has io_write: another process's line may come between.
   WHOLE_LINES = '$stdout.sync = true; def puts(*lines) = $stdout.write(lines.flatten.map { |line| "#{line.to_s.delete_suffix("\n")}\n" }.join).then { nil }'
@@ -392,13 +392,13 @@ class ReactorTest < Minitest::Test
   # waits for a line of the child's standard output. A child that does not end in time is killed and fails the test.
   # RubyGems is half of a child's start: only a child that needs a gem has it.
   def run_child(code, *arguments, env: {}, within: TEST_TIMEOUT, gems: false, options: {})
-    code = code.gsub(/USR[12]/, "TERM") if windows? # which has no others that a process may send itself
+    code = code.gsub(/USR[12]/, SIGNAL.name) if windows?
     out_r, out_w = IO.pipe
     err_r, err_w = IO.pipe
     start = clock
     own = { "REACTOR_BACKEND" => BACKEND.to_s, "REACTOR_STRESS" => nil, "REACTOR_RESULTS" => nil, "REACTOR_REPEAT" => nil }
     pid = Process.spawn(own.merge(env), RbConfig.ruby, *("--disable-gems" unless gems), "-w", "-I", LIB,
-                        "-r", "reactor", "-e", "#{SHELL}#{WHOLE_LINES}\n#{code}", *arguments.map(&:to_s),
+                        "-r", "reactor", "-e", "#{PRELUDE}#{WHOLE_LINES}\n#{code}", *arguments.map(&:to_s),
                         out: out_w, err: err_w, in: File::NULL, **OWN_GROUP, **options)
     out_w.close
     err_w.close

@@ -576,7 +576,7 @@ class TestOnReady < ReactorTest
   def test_a_process_is_watched_in_one_direction_at_a_time
     log = []
     run_scheduler do |scheduler|
-      process = track(IO.popen("cat", "r+"))
+      process = track(IO.popen(shell("cat"), "r+"))
       assert_raises(ArgumentError) { scheduler.on_ready(process, IO::READABLE | IO::WRITABLE) { flunk } }
       scheduler.on_ready(process) { |events| log << events }
       scheduler.on_ready(process, IO::WRITABLE) { |events, io| log << events; io << "x"; io.close_write }

@@ -197,14 +197,14 @@ class TestProcess < ReactorTest
     run_scheduler do
       4.times do |i|
         Fiber.schedule do
-          IO.popen("cat; exit #{i}", "r+") do |io|
+          IO.popen(shell("cat; exit #{i}"), "r+") do |io|
             Fiber.schedule { io.write(text); io.close_write }
             assert_bytes text, io.read
           end
           assert_equal i, $?.exitstatus
         end
         Fiber.schedule do
-          io = IO.popen(["sh", "-c", "echo #{i}; exit #{i}"])
+          io = IO.popen(shell("echo #{i}; exit #{i}"))
           assert_equal "#{i}\n", io.read
           io.close
           assert_equal i, $?.exitstatus

@@ -262,12 +262,12 @@ class TestServer < ReactorTest
 
   def in_trap_handler
     answer = Thread::Queue.new
-    before = trap(:USR2) { answer << (yield rescue $!) }
-    Process.kill(:USR2, $$)
+    before = trap(SIGNAL) { answer << (yield rescue $!) }
+    Process.kill(SIGNAL, $$)
     result = answer.pop
     raise result if result.is_a?(Exception)
   ensure
-    trap(:USR2, before)
+    trap(SIGNAL, before)
   end
 
   def test_connections_that_linger_without_a_request_are_not_counted_as_cut_off
