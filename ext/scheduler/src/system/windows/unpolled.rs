@@ -50,7 +50,7 @@ impl Wait {
     ///
     /// # Errors
     ///
-    /// `refused`, if it is nothing that can be waited for otherwise.
+    /// `refused`, if it is nothing that can be waited for otherwise; `ERROR_INVALID_HANDLE` if it is closed.
     pub fn new(polled: Polled, interest: Interest, refused: io::Error) -> io::Result<Option<Self>> {
         let handle = polled as HANDLE;
         // SAFETY: asks for a property of a handle.
@@ -67,7 +67,7 @@ impl Wait {
             FILE_TYPE_PIPE => {}
             FILE_TYPE_CHAR if is_console => {}
             FILE_TYPE_CHAR | FILE_TYPE_DISK => return Ok(None),
-            _ => return Err(refused),
+            _ => return Err(io::Error::last_os_error()), // it is closed
         }
         Ok(Some(Self {
             handle: duplicate(handle)?,
@@ -243,7 +243,8 @@ pub(super) mod tests {
         assert!(new(polled(&writer), writable).unwrap().is_none());
         assert!(new(polled(&reader), Interest::PRIORITY).is_err());
         assert!(new(socket.as_raw_socket(), readable).is_err());
-        assert!(new(Polled::MAX, readable).is_err());
+        let closed = new(Polled::MAX, readable).unwrap_err();
+        assert_eq!(Errno::from(closed), Errno::BADF);
     }
 
     #[test]
