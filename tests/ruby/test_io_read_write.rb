@@ -4,7 +4,7 @@ require_relative "helper"
 
 # The hooks io_read and io_write, called directly and by IO methods.
 class TestIOReadWrite < ReactorTest
-  EAGAIN = -Errno::EAGAIN::Errno
+  EAGAIN = -Errno::EWOULDBLOCK::Errno # another number on Windows
   MIB = 1 << 20
 
   # --- the hooks themselves -------------------------------------------------------------------------------------------

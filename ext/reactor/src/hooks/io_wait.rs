@@ -1,6 +1,6 @@
 //! `io_wait`, and `wait_any` for several objects.
 
-use std::sync::OnceLock;
+use std::{sync::OnceLock, time::Duration};
 
 use magnus::{
     Error, RArray, Ruby, TryConvert, Value, prelude::*, scan_args::scan_args, typed_data::Obj,
@@ -17,6 +17,7 @@ use crate::{
         error::{io_timeout_error, set_errno_to_would_block, system_error},
         io_facts::IoFacts,
         method::Receiver,
+        platform::SOCKETS_WAIT_FIRST,
     },
     wait::{lookup::Lookup, readiness},
 };
@@ -59,7 +60,15 @@ fn ready_events(
         timeout
     };
     let limit = convert::timeout(limit)?;
-    record_callers_attempt(&scope, &io, interest);
+    if SOCKETS_WAIT_FIRST && io.is_ruby_socket {
+        if let Some(ready) =
+            readiness::wait_until_ready(&scope, &io, interest, Some(Duration::ZERO))?
+        {
+            return Ok(ruby.integer_from_u64(ready.bits().into()).as_value());
+        }
+    } else {
+        record_callers_attempt(&scope, &io, interest);
+    }
     match readiness::wait_until_ready(&scope, &io, interest, limit)? {
         Some(ready) => Ok(ruby.integer_from_u64(ready.bits().into()).as_value()),
         None if timeout.is_nil() && misreports_timeouts(ruby) && called_from::<2>(&TIMED_OUT) => {

@@ -12,6 +12,7 @@ use crate::ruby::{
     io::{self, RealIo},
     io_numbers,
     object::is_kind_of,
+    platform,
 };
 
 /// An IO object, and the facts about it that hooks decide by.
@@ -130,11 +131,11 @@ fn set(io: RealIo, descriptor: Descriptor, packed: u64) {
 
 /// Asks the kernel what is behind the descriptor, and packs it with the io number.
 fn ask(io_number: u64, io: RealIo, descriptor: Descriptor) -> u64 {
-    pack(
-        io_number,
-        is_socket(io.value()),
-        DescriptorKind::of(descriptor),
-    )
+    let kind = DescriptorKind::of(descriptor);
+    if kind.is_socket() {
+        platform::make_nonblocking(descriptor);
+    }
+    pack(io_number, is_socket(io.value()), kind)
 }
 
 /// The io number, one bit for Ruby's socket classes, and three for the kind. An IO carries them as one number.

@@ -2,10 +2,23 @@
 
 use std::{ffi::c_int, os::windows::io::RawHandle};
 
-use reactor_scheduler::system::{child_process::Children, errno::Errno};
+use reactor_scheduler::system::{child_process::Children, descriptor::Descriptor, errno::Errno};
 
 /// As on Unix.
 pub const SOCKETS_HAVE_OWN_NONBLOCK: bool = false;
+
+/// Whether socket methods call `io_wait` before they try (RSOCK_WAIT_BEFORE_BLOCKING of rubysocket.h), and not after EAGAIN.
+pub const SOCKETS_WAIT_FIRST: bool = true;
+
+/// Tells Ruby that the socket is non-blocking, so that its own `send`, `recvmsg` and others wait by `io_wait` instead of in the call.
+pub fn make_nonblocking(descriptor: Descriptor) {
+    unsafe extern "C" {
+        /// Of ruby/win32.h.
+        fn rb_w32_set_nonblock(descriptor: c_int) -> c_int;
+    }
+    // SAFETY: any number may be given. If it fails, the first transfer meets the reason.
+    unsafe { rb_w32_set_nonblock(descriptor.number()) };
+}
 
 /// Nothing, because there is no fork.
 pub fn on_fork(_child: extern "C" fn()) {}

@@ -58,6 +58,10 @@ impl DescriptorKind {
         self == Self::StreamSocket || self.is_pipe()
     }
 
+    pub fn is_socket(self) -> bool {
+        matches!(self, Self::StreamSocket | Self::OtherSocket)
+    }
+
     pub fn is_pipe(self) -> bool {
         matches!(self, Self::Pipe | Self::StreamPipe)
     }

@@ -18,6 +18,9 @@ use windows_sys::{
 use crate::system::descriptor::Descriptor;
 pub use crate::system::descriptor_kind::DescriptorKind;
 
+/// A bit that no handle has.
+pub(super) const NO_SOCKET: reactor::Descriptor = 1 << 63;
+
 impl DescriptorKind {
     /// A socket is made non-blocking, because Winsock has no MSG_DONTWAIT, and stays so. Ruby's own transfers of other threads are
     /// overlapped, and wait all the same; its `accept` waits for a connection when this one has none.
@@ -46,9 +49,12 @@ impl DescriptorKind {
         }
     }
 
-    /// As [`Descriptor::polled`].
+    /// As [`Descriptor::polled`]; with [`NO_SOCKET`] for what is none, which the core then refuses without a call: Wine would poll it.
     pub fn polled(self, descriptor: Descriptor) -> reactor::Descriptor {
-        descriptor.polled()
+        match self {
+            Self::StreamSocket | Self::OtherSocket => descriptor.polled(),
+            _ => descriptor.polled() | NO_SOCKET,
+        }
     }
 
     /// Whether only a call that may block can write to it.

@@ -27,7 +27,7 @@ use windows_sys::{
 
 pub use crate::system::windows::worker_write::Write;
 use crate::system::{
-    kind::{is_console, is_socket_handle},
+    kind::{NO_SOCKET, is_console, is_socket_handle},
     windows::{
         console,
         descriptor::duplicate,
@@ -52,12 +52,15 @@ impl Wait {
     ///
     /// `refused`, if it is nothing that can be waited for otherwise; `ERROR_INVALID_HANDLE` if it is closed.
     pub fn new(polled: Polled, interest: Interest, refused: io::Error) -> io::Result<Option<Self>> {
-        let handle = polled as HANDLE;
+        let (handle, is_known) = ((polled & !NO_SOCKET) as HANDLE, polled & NO_SOCKET != 0);
         // SAFETY: asks for a property of a handle.
         let file_type = unsafe { GetFileType(handle) };
         let is_console = file_type == FILE_TYPE_CHAR && is_console(handle);
         match file_type {
-            FILE_TYPE_PIPE if is_socket_handle(polled) => return Err(refused),
+            // It has become a socket: the caller asks anew.
+            FILE_TYPE_PIPE if is_socket_handle(handle as Polled) => {
+                return if is_known { Ok(None) } else { Err(refused) };
+            }
             FILE_TYPE_PIPE | FILE_TYPE_CHAR | FILE_TYPE_DISK if interest.is_writable() => {
                 return Ok(None);
             }
