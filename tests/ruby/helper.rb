@@ -35,32 +35,24 @@ require "socket"
 require "timeout"
 require "rbconfig"
 require_relative "../inside"
+require_relative "platform"
 require_relative "stacks"
 require_relative "time_limit"
 
 class ReactorTest < Minitest::Test
-  # Loads a library that Ruby may have been built without.
-  def self.optional(library)
-    require library
-  rescue LoadError
-    nil
-  end
-
+  include Platform
+  extend Platform::Libraries
   ROOT = OwnWarnings::ROOT
   LIB = File.join(ROOT, "lib")
   STRESS = ENV["REACTOR_STRESS"] == "1"
   LONG = ENV["REACTOR_LONG"] == "1"
   BACKEND = Reactor.backend
-  WINDOWS = RUBY_PLATFORM.match?(/mingw|mswin/)
   # Argument order and meaning of io_read and io_write: 4 from Ruby 4.1 on.
   CONTRACT = defined?(IO::Buffer::VERSION) && IO::Buffer::VERSION >= 3 ? 4 : 3
 
   # Limit of every wait in a test, in seconds. Only a hang reaches it: it is extended while the processes of the test have
   # something to run.
   TEST_TIMEOUT = STRESS ? 300 : 60
-
-  # One that a process may send itself. (Windows has no USR1 and USR2.)
-  SIGNAL = WINDOWS ? :TERM : :USR2
 
   class Hang < RuntimeError; end
 
@@ -236,9 +228,6 @@ class ReactorTest < Minitest::Test
 
   def clock = Process.clock_gettime(Process::CLOCK_MONOTONIC)
 
-  # The processor time of a thread; on Windows that of the process, as Ruby has no other there.
-  THREAD_CPU = WINDOWS ? Process::CLOCK_PROCESS_CPUTIME_ID : Process::CLOCK_THREAD_CPUTIME_ID
-
   def cpu = Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID)
 
   def elapsed
@@ -292,8 +281,6 @@ class ReactorTest < Minitest::Test
   def select_backend? = BACKEND == :select
 
   def linux? = RUBY_PLATFORM.include?("linux")
-
-  def windows? = WINDOWS
 
   def needs_linux(what) = (skip "#{what}: Linux only" unless linux?)
 
@@ -366,25 +353,8 @@ class ReactorTest < Minitest::Test
     end
   end
 
-  # What tests and children need on Windows. `shell` is what spawn takes for commands of a shell: there, Ruby understands the few that tests
-  # use. A pair of UNIX sockets is one of TCP.
-  PRELUDE = (WINDOWS ? <<~'RUBY' : "def shell(commands) = ['sh', '-c', commands]\n").tr("\n", ";")
-    require "rbconfig"
-    require "socket"
-    [$stdout, $stderr].each(&:binmode)
-    COMMANDS = "[$stdin, $stdout].each(&:binmode); def self.method_missing(name, *) = name.to_s; def echo(text) = puts(text); def read(*) = $stdin.gets; def cat = print($stdin.read); "
-    def shell(commands) = [RbConfig.ruby, "--disable-gems", "-e", COMMANDS + commands]
-    module TCPPair; def pair(type = nil, *) = [nil, :STREAM].include?(type) ? TCPServer.open("127.0.0.1", 0) { |server| [TCPSocket.new("127.0.0.1", server.addr[1]), server.accept] } : super; end
-    UNIXSocket.singleton_class.prepend(TCPPair)
-  RUBY
-  class_eval(PRELUDE)
-
   # Ruby writes a line and its end by two calls where a scheduler has io_write: another process's line may come between.
   WHOLE_LINES = '$stdout.sync = true; def puts(*lines) = $stdout.write(lines.flatten.map { |line| "#{line.to_s.delete_suffix("\n")}\n" }.join).then { nil }'
-
-  # Options of spawn.
-  OWN_GROUP = (WINDOWS ? { new_pgroup: true } : { pgroup: true }).freeze
-
 
   Child = Struct.new(:out, :err, :status, :seconds)
 

@@ -1,0 +1,47 @@
+# frozen_string_literal: true
+
+require "rbconfig"
+require "socket"
+
+# What differs between systems, for tests and their child processes.
+module Platform
+  WINDOWS = RUBY_PLATFORM.match?(/mingw|mswin/)
+
+  # A signal that a process may send itself. (Windows has no USR1 and USR2.)
+  SIGNAL = WINDOWS ? :TERM : :USR2
+
+  # Options of spawn.
+  OWN_GROUP = (WINDOWS ? { new_pgroup: true } : { pgroup: true }).freeze
+
+  # The processor time of a thread; on Windows that of the process, because Ruby has no other there.
+  THREAD_CPU = WINDOWS ? Process::CLOCK_PROCESS_CPUTIME_ID : Process::CLOCK_THREAD_CPUTIME_ID
+
+  # Code for tests and children, in a line. `shell` is what spawn and popen take for commands of a shell. On Windows Ruby understands
+  # the few that tests use, and a pair of UNIX sockets is one of TCP.
+  PRELUDE = (WINDOWS ? <<~'RUBY' : "def shell(commands) = ['sh', '-c', commands]\n").tr("\n", ";")
+    require "rbconfig"
+    require "socket"
+    [$stdout, $stderr].each(&:binmode)
+    COMMANDS = "[$stdin, $stdout].each(&:binmode); def self.method_missing(name, *) = name.to_s; def echo(text) = puts(text); def read(*) = $stdin.gets; def cat = print($stdin.read); "
+    def shell(commands) = [RbConfig.ruby, "--disable-gems", "-e", COMMANDS + commands]
+    module PairOfTCP
+      def pair(type = nil, *)
+        return super unless [nil, :STREAM].include?(type)
+        TCPServer.open("127.0.0.1", 0) { |server| [TCPSocket.new("127.0.0.1", server.addr[1]), server.accept] }
+      end
+    end
+    UNIXSocket.singleton_class.prepend(PairOfTCP)
+  RUBY
+  class_eval(PRELUDE)
+
+  def windows? = WINDOWS
+
+  module Libraries
+    # Loads a library that Ruby may have been built without.
+    def optional(library)
+      require library
+    rescue LoadError
+      nil
+    end
+  end
+end
