@@ -97,13 +97,16 @@ module Reactor
       #
       # @return [Array(Array, Array, Array), nil] the same objects that were given; nil if none is ready
       def select_now(readables, writables, exceptables)
-        return IO.select(readables, writables, exceptables, 0) unless WINDOWS && writables&.any?
+        return IO.select(readables, writables, exceptables, 0) unless WINDOWS
 
         # Windows reports a connection that has failed as an exceptional condition, and as nothing else.
-        ready = IO.select(readables, writables, exceptables.to_a | writables, 0) or return
+        writables, exceptables = writables.to_a, exceptables.to_a
+        ready = IO.select(readables, writables, exceptables | writables, 0) or return
         failed = (ready[2] & writables).reject { |object| connected?(IO.try_convert(object)) }
-        ready = [ready[0], ready[1] | failed, ready[2] & exceptables.to_a]
+        ready = [ready[0], ready[1] | failed, ready[2] & exceptables]
         ready unless ready.all?(&:empty?)
+      rescue Errno::ENOTSOCK
+        raise Errno::EBADF # Windows' answer for a socket that has been closed
       end
 
       # Mutex#unlock removes the fiber that it wakes from the mutex's waiting list. If that fiber raises before it has locked,

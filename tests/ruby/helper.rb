@@ -228,8 +228,6 @@ class ReactorTest < Minitest::Test
 
   def clock = Process.clock_gettime(Process::CLOCK_MONOTONIC)
 
-  def cpu = Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID)
-
   def elapsed
     start = clock
     yield

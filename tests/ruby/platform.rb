@@ -13,17 +13,15 @@ module Platform
   # Options of spawn.
   OWN_GROUP = (WINDOWS ? { new_pgroup: true } : { pgroup: true }).freeze
 
-  # The processor time of a thread; on Windows that of the process, because Ruby has no other there.
-  THREAD_CPU = WINDOWS ? Process::CLOCK_PROCESS_CPUTIME_ID : Process::CLOCK_THREAD_CPUTIME_ID
-
   # Code for tests and children, in a line. `shell` is what spawn and popen take for commands of a shell. On Windows Ruby understands
   # the few that tests use, and a pair of UNIX sockets is one of TCP.
   PRELUDE = (WINDOWS ? <<~'RUBY' : "def shell(commands) = ['sh', '-c', commands]\n").tr("\n", ";")
     require "rbconfig"
     require "socket"
     [$stdout, $stderr].each(&:binmode)
+    RUBY = RbConfig.ruby.dup.freeze
     COMMANDS = "[$stdin, $stdout].each(&:binmode); def self.method_missing(name, *) = name.to_s; def echo(text) = puts(text); def read(*) = $stdin.gets; def cat = print($stdin.read); "
-    def shell(commands) = [RbConfig.ruby, "--disable-gems", "-e", COMMANDS + commands]
+    def shell(commands) = [RUBY, "--disable-gems", "-e", COMMANDS + commands]
     module PairOfTCP
       def pair(type = nil, *)
         return super unless [nil, :STREAM].include?(type)
@@ -35,6 +33,12 @@ module Platform
   class_eval(PRELUDE)
 
   def windows? = WINDOWS
+
+  # @return [Float] the processor time of this process
+  def cpu = WINDOWS ? Process.times.then { |times| times.utime + times.stime } : Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID)
+
+  # @return [Float] that of this thread; on Windows of the process, because Ruby has no other there
+  def thread_cpu = WINDOWS ? cpu : Process.clock_gettime(Process::CLOCK_THREAD_CPUTIME_ID)
 
   module Libraries
     # Loads a library that Ruby may have been built without.
