@@ -4,7 +4,10 @@
 use std::io;
 
 use reactor::Interest;
-use windows_sys::Win32::Networking::WinSock::{SOCKET, recv, send};
+use windows_sys::Win32::{
+    Foundation::ERROR_INVALID_HANDLE,
+    Networking::WinSock::{SOCKET, recv, send},
+};
 
 use crate::system::{
     descriptor::Descriptor,
@@ -27,6 +30,9 @@ pub fn poll_now(
     descriptor: Descriptor,
     interest: Interest,
 ) -> io::Result<Option<Interest>> {
+    if descriptor.handle().is_err() {
+        return Err(io::Error::from_raw_os_error(ERROR_INVALID_HANDLE as i32));
+    }
     let is_readable = match kind {
         DescriptorKind::StreamSocket | DescriptorKind::OtherSocket => {
             return reactor::poll_now(descriptor.polled(), interest);
@@ -181,6 +187,8 @@ mod tests {
             });
             assert_eq!(read(kind, closed, &mut [0; 4]), expected, "{kind:?}");
             assert_eq!(write(kind, closed, &[0; 4]), expected, "{kind:?}");
+            let polled = poll_now(kind, closed, Interest::READABLE).unwrap_err();
+            assert_eq!(Errno::from(polled), Errno::BADF, "{kind:?}");
         }
     }
 
