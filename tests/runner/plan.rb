@@ -132,6 +132,7 @@ module Runner
 
       env = { "RUBY" => ruby.command, "REACTOR_BACKEND" => backend }
       [*stress(ruby, backend), curves(ruby), Step.new("#{ruby.name}: soak", "bin/soak", "12", env: env),
+       Step.new("Windows: a part of the suite, under Wine", "bin/check", "windows", "--if-built", "--part", lane: :windows),
        Step.new("the documentation's site and its links", "bin/docs", "--if-installed", lane: :cargo, env: env)]
     end
 

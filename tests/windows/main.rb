@@ -16,7 +16,9 @@ module Windows
   # Seconds of a file.
   LIMIT = 300
   # The files of --part.
-  PART = %w[test_block test_close test_fiber test_group test_io_read_write test_io_select test_io_wait test_run test_sleep test_timeout].freeze
+  PART = %w[
+    test_block test_close test_fiber test_group test_io_read_write test_io_select test_io_wait test_run test_sleep test_timeout
+  ].freeze
   # minitest is Ruby only, so that of the tree's Ruby serves.
   MINITEST = Gem::Specification.find_by_name("minitest").full_require_paths.first
 
