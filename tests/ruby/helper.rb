@@ -360,7 +360,7 @@ class ReactorTest < Minitest::Test
   # waits for a line of the child's standard output. A child that does not end in time is killed and fails the test.
   # RubyGems is half of a child's start: only a child that needs a gem has it.
   def run_child(code, *arguments, env: {}, within: TEST_TIMEOUT, gems: false, options: {})
-    code = code.gsub(/USR[12]/, SIGNAL.name) if windows?
+    code, *arguments = [code, *arguments].map { |text| text.to_s.gsub(/USR[12]/, SIGNAL.name) } if windows?
     out_r, out_w = IO.pipe
     err_r, err_w = IO.pipe
     start = clock

@@ -74,7 +74,8 @@ class TestDns < ReactorTest
       -> { Socket.tcp(INVALID_NAME, 80) },
       -> { Socket.tcp("localhost", "tcpmux") },
       -> { Socket.tcp("localhost", 1, "127.0.0.1") },
-      -> { Socket.tcp("localhost", 1, connect_timeout: TEST_TIMEOUT, resolv_timeout: TEST_TIMEOUT) },
+      # Plain Ruby waits for the whole time on Windows.
+      *(-> { Socket.tcp("localhost", 1, connect_timeout: TEST_TIMEOUT, resolv_timeout: TEST_TIMEOUT) } unless WINDOWS),
       -> { Socket.tcp("localhost", 1, open_timeout: TEST_TIMEOUT) },
       -> { Socket.tcp("localhost", 1, fast_fallback: false) },
       -> { Socket.tcp },

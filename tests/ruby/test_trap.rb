@@ -116,7 +116,7 @@ class TestTrap < ReactorTest
   # The clock stands until the handler has ended, so nothing else ends the sleep before.
   def test_a_trap_handler_that_joins_a_thread_or_waits_for_any_child_does_not_end_the_sleep_that_it_interrupts
     joins = "Thread.new { $inner.pop }.join", "$inner << 1"
-    waits = "spawn('read a; true', in: $reading); Process.wait(-1)", "$writing.puts(1)"
+    waits = "spawn(*shell('read a; true'), in: $reading); Process.wait(-1)", "$writing.puts(1)"
     unlimited = "begin; Timeout.timeout(0.3) { sleep; false }; rescue Timeout::Error; true; end"
     [["sleep(0.3) && true", joins], ["sleep(0.3) && true", waits], [unlimited, waits]].each do |wait, (handler, outside)|
       handler = "scheduler.virtual_hold(true); #{handler}; scheduler.virtual_hold(false)"
@@ -426,8 +426,8 @@ class TestTrap < ReactorTest
 
   def test_a_trap_handler_waits_for_children_and_looks_up_names
     {
-      "`echo 1`.to_i" => "1", "system('true')" => "true", "Process.wait2(spawn('true'))[1].to_i" => "0",
-      "spawn('true'); Process.wait2(-1)[1].to_i" => "0", "spawn('true'); Process.wait2(0)[1].to_i" => "0",
+      "`echo 1`.to_i" => "1", "system(*shell('true'))" => "true", "Process.wait2(spawn(*shell('true')))[1].to_i" => "0",
+      "spawn(*shell('true')); Process.wait2(-1)[1].to_i" => "0", "spawn(*shell('true')); Process.wait2(0)[1].to_i" => "0",
       "require 'socket'; Addrinfo.getaddrinfo('localhost', 80).empty?" => "false",
       "require 'socket'; server = TCPServer.new('localhost', 0); TCPSocket.new('localhost', server.local_address.ip_port).closed?" => "false"
     }.each do |call, answer|
@@ -439,7 +439,7 @@ class TestTrap < ReactorTest
 
   # The fiber that the handler has interrupted may have the turn that the handler would wait for.
   def test_a_trap_handler_in_the_middle_of_a_wait_for_any_child_waits_for_any_child
-    pids = "pids = [spawn('read a; true', in: $reading), spawn('read a; true', in: $reading)]"
+    pids = "pids = [spawn(*shell('read a; true'), in: $reading), spawn(*shell('read a; true'), in: $reading)]"
     handler = "$writing.puts(1); $first = Process.wait(-1); $writing.puts(2)"
     assert_equal "true", after_a_signal_in("#{pids}; [Process.wait(-1), $first].sort == pids.sort", handler: handler).first
   end

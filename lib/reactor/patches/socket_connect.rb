@@ -18,7 +18,7 @@ module Reactor
         return 0 unless connect_nonblock(address, exception: false) == :wait_writable
 
         wait_writable
-        SocketConnect.raise_failure_of(self)
+        SocketConnect.raise_failure_of(self, address)
         0
       end
 
@@ -28,13 +28,14 @@ module Reactor
       # @return [0, :wait_writable]
       # @raise [SystemCallError, IOError, TypeError] as without a scheduler
       def connect_nonblock(address, exception: true)
-        SocketConnect.raise_failure_of(self) if Schedulers.current
+        SocketConnect.raise_failure_of(self, address) if Schedulers.current
         super
       end
 
-      def self.raise_failure_of(socket)
+      def self.raise_failure_of(socket, address)
         number = ConnectOutcome.errno(socket) or return
-        raise SystemCallError.new("connect(2)", number)
+        address = Addrinfo.new(address) if String === address
+        raise SystemCallError.new("connect(2) for #{address.inspect_sockaddr}", number)
       end
     end
   end
