@@ -8,7 +8,7 @@ module Reactor
   #
   # @api private
   module TransferLoop
-    EAGAIN = -Errno::EAGAIN::Errno
+    EAGAIN = -Errno::EWOULDBLOCK::Errno # another number on Windows
     private_constant :EAGAIN
 
     private

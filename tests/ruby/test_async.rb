@@ -197,7 +197,7 @@ class TestAsyncSelector < ReactorTest
     assert_equal [IOError], log
   end
 
-  AGAIN = -Errno::EAGAIN::Errno
+  AGAIN = -Errno::EWOULDBLOCK::Errno
   INVALID = -Errno::EINVAL::Errno
 
   # Both interface versions on every Ruby.

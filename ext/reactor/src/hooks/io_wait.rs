@@ -61,9 +61,7 @@ fn ready_events(
     };
     let limit = convert::timeout(limit)?;
     if SOCKETS_WAIT_FIRST && io.is_ruby_socket {
-        if let Some(ready) =
-            readiness::wait_until_ready(&scope, &io, interest, Some(Duration::ZERO))?
-        {
+        if let Some(ready) = ready_now(&scope, &io, interest)? {
             return Ok(ruby.integer_from_u64(ready.bits().into()).as_value());
         }
     } else {
@@ -76,6 +74,21 @@ fn ready_events(
         }
         None => Ok(ruby.qfalse().as_value()),
     }
+}
+
+/// What the descriptor is ready for. If it is not, that is recorded.
+fn ready_now(
+    scope: &HookScope,
+    io: &IoFacts,
+    interest: Interest,
+) -> Result<Option<Interest>, Error> {
+    let ready = readiness::wait_until_ready(scope, io, interest, Some(Duration::ZERO))?;
+    if ready.is_none() {
+        let watch = readiness::watch(io, interest);
+        let mut state = scope.scheduler.state_mut();
+        state.record_attempt(watch, Attempt::WouldBlock);
+    }
+    Ok(ready)
 }
 
 /// If the caller has just got EAGAIN, records "not ready", so that this wait needs no system call.
