@@ -115,7 +115,7 @@ module Reactor
     # exception never has the lock.
     #
     # Where no fiber may wait for a thread, which is in other Ractors than the main one on Ruby 3.3, and on 3.4 without the native
-    # library, the lock is tried again after pauses.
+    # library, the lock is tried again after pauses. So it is on Windows, where nothing interrupts a thread that waits for one.
     #
     # @api private
     module FileLock
@@ -132,7 +132,7 @@ module Reactor
         return super unless scheduler
         return 0 if super(operation | File::LOCK_NB)
 
-        unless scheduler.may_wait_for_threads?
+        if VM::WINDOWS || !scheduler.may_wait_for_threads?
           sleep LOCK_RETRY until super(operation | File::LOCK_NB)
           return 0
         end
