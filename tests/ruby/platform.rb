@@ -20,7 +20,7 @@ module Platform
     require "socket"
     [$stdout, $stderr].each(&:binmode)
     RUBY = RbConfig.ruby.dup.freeze
-    COMMANDS = "[$stdin, $stdout].each(&:binmode); def self.method_missing(name, *) = name.to_s; def echo(text) = puts(text); def read(*) = $stdin.gets; def cat = print($stdin.read); "
+    COMMANDS = "[$stdin, $stdout].each(&:binmode); def self.method_missing(name, *) = name.to_s; def echo(text) = puts(text); def read(*) = $stdin.gets; def cat = print($stdin.read); ".freeze
     def shell(commands) = [RUBY, "--disable-gems", "-e", COMMANDS + commands]
     module PairOfTCP
       def pair(type = nil, *)

@@ -26,10 +26,9 @@ module Reactor
     # Methods between {#waiting_caller?} and the caller of the hook.
     OWN_FRAMES = %w[await_transfer transfer_at_least transfer_least locked io_read io_write].freeze
 
-    EWOULDBLOCK = -Errno::EWOULDBLOCK::Errno # not EAGAIN on Windows
     EVENT = { read: IO::READABLE, write: IO::WRITABLE }.freeze
 
-    private_constant :EWOULDBLOCK, :EVENT, :PIPE_CHUNK, :DEVICE_CHUNK, :TIME_SLICE, :OWN_FRAMES
+    private_constant :EVENT, :PIPE_CHUNK, :DEVICE_CHUNK, :TIME_SLICE, :OWN_FRAMES
 
     # Lets other fibers run if none has waited for a time slice. Not in virtual time, where the order must not depend on the
     # machine.
@@ -96,15 +95,9 @@ module Reactor
       attempt_once(direction, io, buffer, offset, most)
     end
 
-    # @return [Integer] bytes, or -errno
-    def attempt_once(...)
-      result = transfer_now(...)
-      result == EWOULDBLOCK ? EAGAIN : result
-    end
-
     # The one call of IO::Buffer#read or #write. A slice is made only where the call cannot be told of the end: Ruby reads into a
     # frozen buffer, but not into a slice of one.
-    def transfer_now(direction, io, buffer, offset, most)
+    def attempt_once(direction, io, buffer, offset, most)
       Fiber.blocking do
         next buffer.public_send(direction, io, offset, most) if VM::BUFFER_CONTRACT == 4
         next buffer.public_send(direction, io, 0, offset) if offset + most == buffer.size
