@@ -25,7 +25,7 @@ use windows_sys::{
 };
 
 use crate::system::{
-    descriptor::Descriptor, errno::Errno, kind::DescriptorKind, windows::os_error::last,
+    descriptor::Descriptor, descriptor_kind::DescriptorKind, errno::Errno, windows::os_error::last,
 };
 
 /// Beyond it an offset is negative for Windows.

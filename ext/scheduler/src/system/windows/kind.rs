@@ -15,17 +15,18 @@ use windows_sys::{
     },
 };
 
-use crate::system::descriptor::Descriptor;
 pub use crate::system::descriptor_kind::DescriptorKind;
+use crate::system::{descriptor::Descriptor, nowait::can_be_asked};
 
 /// A bit that no handle has.
 pub(super) const NO_SOCKET: reactor::Descriptor = 1 << 63;
 
 impl DescriptorKind {
-    /// A socket is made non-blocking, because Winsock has no MSG_DONTWAIT, and stays so. Ruby's own transfers of other threads are
-    /// overlapped, and wait all the same; its `accept` waits for a connection when this one has none.
+    /// A socket is made non-blocking, because Winsock has no MSG_DONTWAIT, and stays so. Whoever shares it with Ruby's own transfers
+    /// tells Ruby.
     ///
-    /// Consoles are [`DescriptorKind::PollFirst`]; other devices, whose calls may take long, are files.
+    /// Consoles are [`DescriptorKind::PollFirst`]. Other devices, whose calls may take long, are files, and so is a pipe of Linux that
+    /// Wine has got from its shell, because it does not tell what lies in it.
     pub fn of(descriptor: Descriptor) -> Self {
         let polled = descriptor.polled();
         if let Some(kind) = socket_type(polled) {
@@ -41,10 +42,10 @@ impl DescriptorKind {
         };
         // SAFETY: asks for a property of a handle.
         match unsafe { GetFileType(handle) } {
-            FILE_TYPE_PIPE => Self::Pipe,
+            FILE_TYPE_PIPE if can_be_asked(handle) => Self::Pipe,
             FILE_TYPE_CHAR if is_console(handle) => Self::PollFirst,
             FILE_TYPE_CHAR if is_null(handle) => Self::NeverBlocks,
-            FILE_TYPE_CHAR | FILE_TYPE_DISK => Self::File,
+            FILE_TYPE_PIPE | FILE_TYPE_CHAR | FILE_TYPE_DISK => Self::File,
             _ => Self::PollFirst,
         }
     }

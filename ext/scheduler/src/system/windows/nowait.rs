@@ -9,7 +9,7 @@ use windows_sys::{
         NtQueryInformationFile,
     },
     Win32::{
-        Foundation::{ERROR_BROKEN_PIPE, HANDLE},
+        Foundation::{ERROR_BROKEN_PIPE, ERROR_NOT_SUPPORTED, HANDLE},
         System::{IO::IO_STATUS_BLOCK, Pipes::PeekNamedPipe},
     },
 };
@@ -36,6 +36,12 @@ pub fn read(descriptor: Descriptor, bytes: &mut [u8]) -> Result<usize, Errno> {
         [_, .., RETURN] => read_here(descriptor, &mut bytes[..count - 1]),
         _ => read_here(descriptor, &mut bytes[..count]),
     }
+}
+
+/// False for what is no pipe of Windows'.
+pub fn can_be_asked(pipe: HANDLE) -> bool {
+    let unsupported = Some(ERROR_NOT_SUPPORTED as i32);
+    peek(pipe, &mut []).map_or_else(|error| error.raw_os_error() != unsupported, |_| true)
 }
 
 /// Whether a read would return: what is there, or an error.
