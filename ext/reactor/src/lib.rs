@@ -35,7 +35,10 @@ use standalone::{
     child_process, patch_lock,
     poller::{self, Poller},
 };
-use wait::lookup::{self, Lookup};
+use wait::{
+    child,
+    lookup::{self, Lookup},
+};
 
 #[magnus::init(name = "reactor")]
 fn init(ruby: &Ruby) -> Result<(), Error> {
@@ -140,6 +143,7 @@ fn define_methods(class: RClass) -> Result<(), Error> {
     )?;
     class.define_method("wait_any", method!(io_wait::wait_any, -1))?;
     class.define_method("lookup", method!(lookup::lookup, 6))?;
+    class.define_method("await_exit", method!(child::await_exit, 1))?;
     class.define_method("begin_watcher", method!(watching::begin_watcher, 6))?;
     class.define_method("linger", method!(watching::linger, 2))?;
     class.define_method("cancel_watcher", method!(watching::cancel_watcher, 1))?;

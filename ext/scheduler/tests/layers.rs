@@ -45,7 +45,7 @@ const INSIDE: [(&str, &[&[&str]]); 3] = [
             &["fiber_lifecycle"],
         ],
     ),
-    ("wait", &[&["readiness", "work"], &["lookup"]]),
+    ("wait", &[&["child", "readiness", "work"], &["lookup"]]),
     (
         "transfer",
         &[

@@ -54,7 +54,9 @@ module Reactor
     def hand_on_mutex(blocker) = VM.hand_on_mutex(blocker)
 
     # Waits until Process.wait may have an answer; takes no child. The portable scheduler needs to know since when there was none.
-    def await_child(pid, flags, _since) = ChildEvents.await(pid, flags)
+    def await_child(pid, flags, _since)
+      (pid.positive? && await_exit(pid)) || ChildEvents.await(pid, flags)
+    end
   end
 
   class << Internal

@@ -5,7 +5,7 @@
 
 use std::{fmt, io};
 
-use reactor::{Descriptor, Handle, Job, Limits, Pool, Ready, Refused, Token, WorkClass};
+use reactor::{Descriptor, Handle, Interest, Job, Limits, Pool, Ready, Refused, Token, WorkClass};
 
 use crate::state::{
     State,
@@ -93,6 +93,32 @@ impl Unpolled {
 }
 
 impl State {
+    /// Begins a wait for what has no descriptor. `begin` gets the token to notify; `None`, and nothing begun, if it returns that.
+    pub fn begin_outside(
+        &mut self,
+        slot: Slot,
+        begin: impl FnOnce(Handle, Token) -> Option<Box<dyn WorkerWait>>,
+    ) -> Option<Token> {
+        let handle = self.event_loop.reactor.as_ref()?.handle();
+        let (io_number, events) = (0, Interest::READABLE.bits());
+        let token = self
+            .fibers
+            .begin_wait(slot, Purpose::Readiness { io_number, events });
+        let Some(wait) = begin(handle, token) else {
+            self.fibers.end_wait(token);
+            return None;
+        };
+        self.unpolled
+            .waits
+            .push((Descriptor::MAX, token, Some(wait)));
+        Some(token)
+    }
+
+    /// The wait is over.
+    pub fn end_outside(&mut self, token: Token) {
+        self.unpolled.end(token);
+    }
+
     /// As [`State::begin_job`], on a thread of the workers that wait for what the driver refuses, because the work may wait for ever.
     pub fn begin_unpolled_job<T: Send + 'static>(
         &mut self,

@@ -41,3 +41,14 @@ pub fn await_change(pid: i32, flags: i32) -> Result<(), Errno> {
         Err(error) => Err(error.into()),
     }
 }
+
+/// A call when a child has ended. Dropping it takes the call back.
+#[derive(Debug)]
+pub struct Exit(std::convert::Infallible);
+
+impl Exit {
+    /// `None`: there is no such call; see [`pidfd`] and [`await_change`].
+    pub fn then(_pid: i32, _ended: impl Fn() + Send + Sync + 'static) -> Option<Self> {
+        None
+    }
+}

@@ -2,16 +2,24 @@
 #![allow(unsafe_code)]
 
 use std::{
+    ffi::c_void,
+    fmt,
     os::windows::io::{AsRawHandle, FromRawHandle, OwnedHandle, RawHandle},
     ptr,
 };
 
-use windows_sys::Win32::System::{
-    Diagnostics::ToolHelp::{
-        CreateToolhelp32Snapshot, PROCESSENTRY32W, Process32FirstW, Process32NextW,
-        TH32CS_SNAPPROCESS,
+use windows_sys::Win32::{
+    Foundation::{HANDLE, INVALID_HANDLE_VALUE},
+    System::{
+        Diagnostics::ToolHelp::{
+            CreateToolhelp32Snapshot, PROCESSENTRY32W, Process32FirstW, Process32NextW,
+            TH32CS_SNAPPROCESS,
+        },
+        Threading::{
+            INFINITE, OpenProcess, PROCESS_SYNCHRONIZE, RegisterWaitForSingleObject,
+            UnregisterWaitEx, WT_EXECUTEONLYONCE,
+        },
     },
-    Threading::{INFINITE, OpenProcess, PROCESS_SYNCHRONIZE},
 };
 
 /// The most that one call waits for, MAXIMUM_WAIT_OBJECTS, without the event by which Ruby interrupts it.
@@ -56,6 +64,62 @@ impl Children {
     }
 }
 
+/// A call when a child has ended, by a thread of Windows' that waits for many. Dropping it takes the call back.
+pub struct Exit {
+    wait: HANDLE,
+    /// Kept until the wait is over.
+    _process: OwnedHandle,
+    _ended: Box<Ended>,
+}
+
+type Ended = Box<dyn Fn() + Send + Sync>;
+
+impl Exit {
+    /// `None` if there is no such child.
+    pub fn then(pid: i32, ended: impl Fn() + Send + Sync + 'static) -> Option<Self> {
+        unsafe extern "system" fn call(ended: *mut c_void, _: bool) {
+            // SAFETY: it lives until the wait is over.
+            let ended = unsafe { &*ended.cast::<Ended>() };
+            ended();
+        }
+        let process = open(u32::try_from(pid).ok()?)?;
+        let (mut wait, ended): (_, Box<Ended>) = (ptr::null_mut(), Box::new(Box::new(ended)));
+        let (handle, place) = (process.as_raw_handle(), ptr::from_ref(&*ended).cast());
+        // SAFETY: an open process, and a call with a place, which both stay until the wait is over.
+        let code = unsafe {
+            RegisterWaitForSingleObject(
+                &mut wait,
+                handle,
+                Some(call),
+                place,
+                INFINITE,
+                WT_EXECUTEONLYONCE,
+            )
+        };
+        (code != 0).then_some(Self {
+            wait,
+            _process: process,
+            _ended: ended,
+        })
+    }
+}
+
+impl Drop for Exit {
+    fn drop(&mut self) {
+        // SAFETY: a wait of ours. It returns when no call is being made.
+        unsafe { UnregisterWaitEx(self.wait, INVALID_HANDLE_VALUE) };
+    }
+}
+
+// SAFETY: the handle of a wait may be used by any thread.
+unsafe impl Send for Exit {}
+
+impl fmt::Debug for Exit {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Exit").finish_non_exhaustive()
+    }
+}
+
 fn open(pid: u32) -> Option<OwnedHandle> {
     // SAFETY: any number may be asked for.
     let process = unsafe { OpenProcess(PROCESS_SYNCHRONIZE, 0, pid) };
@@ -69,7 +133,7 @@ fn children_of(parent: u32) -> Vec<u32> {
     // SAFETY: the snapshot is fresh, and closed when it is dropped.
     let snapshot = unsafe {
         let snapshot = CreateToolhelp32Snapshot(TH32CS_SNAPPROCESS, 0);
-        if snapshot.is_null() || snapshot == ptr::without_provenance_mut(usize::MAX) {
+        if snapshot.is_null() || snapshot == INVALID_HANDLE_VALUE {
             return found;
         }
         OwnedHandle::from_raw_handle(snapshot)
@@ -92,14 +156,36 @@ fn children_of(parent: u32) -> Vec<u32> {
 
 #[cfg(test)]
 mod tests {
-    use std::process::Command;
+    use std::{
+        process::{Command, Stdio},
+        sync::mpsc,
+    };
 
     use windows_sys::Win32::{
         Foundation::WAIT_OBJECT_0,
         System::Threading::{INFINITE, WaitForSingleObject},
     };
 
-    use super::Children;
+    use super::{Children, Exit};
+
+    #[test]
+    fn the_end_of_a_child_is_told_once_or_taken_back() {
+        for is_taken_back in [false, true] {
+            let begun = Command::new("cmd")
+                .args(["/c", "pause"])
+                .stdin(Stdio::piped());
+            let mut child = begun.stdout(Stdio::null()).spawn().unwrap();
+            let (tell, told) = mpsc::channel();
+            let exit = Exit::then(child.id() as i32, move || _ = tell.send(()));
+            if is_taken_back {
+                drop(exit);
+            }
+            child.kill().unwrap();
+            child.wait().unwrap();
+            assert_eq!(told.recv().is_err(), is_taken_back);
+        }
+        assert!(Exit::then(i32::MAX, || ()).is_none());
+    }
 
     #[test]
     fn a_child_is_found_by_its_number_and_among_all() {
