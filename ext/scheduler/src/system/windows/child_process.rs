@@ -171,10 +171,12 @@ mod tests {
     #[test]
     fn the_end_of_a_child_is_told_once_or_taken_back() {
         for is_taken_back in [false, true] {
-            let begun = Command::new("cmd")
+            let mut child = Command::new("cmd")
                 .args(["/c", "pause"])
-                .stdin(Stdio::piped());
-            let mut child = begun.stdout(Stdio::null()).spawn().unwrap();
+                .stdin(Stdio::piped())
+                .stdout(Stdio::null())
+                .spawn()
+                .unwrap();
             let (tell, told) = mpsc::channel();
             let exit = Exit::then(child.id() as i32, move || _ = tell.send(()));
             if is_taken_back {
