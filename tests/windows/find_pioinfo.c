@@ -1,7 +1,18 @@
 /*
- * Wine's ucrtbase has other machine code than Microsoft's, in which Ruby looks for __pioinfo. Here it is found in the data:
- * a pointer to a table whose entry of a descriptor just opened has that descriptor's handle and is marked as open.
+ * Wine's ucrtbase has other machine code than Microsoft's, in which Ruby looks for __pioinfo. Here it is found in the data: a pointer
+ * to a table whose entries of two descriptors just opened have their handles and are marked as open.
  */
+
+/* Whether all of it may be read. IsBadReadPtr would try, which ends the process where a stack's guard lies. */
+static int
+is_readable(const char *start, size_t size)
+{
+    MEMORY_BASIC_INFORMATION region;
+
+    return VirtualQuery(start, &region, sizeof(region)) && region.State == MEM_COMMIT &&
+        !(region.Protect & (PAGE_GUARD | PAGE_NOACCESS)) && start + size <= (char *)region.BaseAddress + region.RegionSize;
+}
+
 static ioinfo **
 find_pioinfo_in_data(void)
 {
@@ -10,8 +21,7 @@ find_pioinfo_in_data(void)
     IMAGE_SECTION_HEADER *section = IMAGE_FIRST_SECTION(headers);
     IMAGE_SECTION_HEADER *end = section + headers->FileHeader.NumberOfSections;
     ioinfo **found = NULL;
-    const int fd = _open("NUL", O_RDONLY);
-    const intptr_t handle = _get_osfhandle(fd);
+    const int fds[2] = {_open("NUL", O_RDONLY), _open("NUL", O_RDONLY)};
 
     for (; section < end && !found; section++) {
         char **at = (char **)(base + section->VirtualAddress);
@@ -19,13 +29,18 @@ find_pioinfo_in_data(void)
         if (!(section->Characteristics & IMAGE_SCN_MEM_WRITE)) continue;
         for (; at <= limit && !found; at++) {
             size_t extra;
-            if (!*at || IsBadReadPtr(*at, (fd + 1) * (sizeof(ioinfo) + 64))) continue;
+            if (!*at || !is_readable(*at, (fds[1] + 1) * (sizeof(ioinfo) + 64))) continue;
             for (extra = 0; extra <= 64 && !found; extra += sizeof(void *)) {
-                ioinfo *entry = (ioinfo *)(*at + fd * (sizeof(ioinfo) + extra));
-                if (entry->osfhnd == handle && (entry->osfile & 0x01)) found = (ioinfo **)at;
+                int seen = 0, i;
+                for (i = 0; i < 2; i++) {
+                    ioinfo *entry = (ioinfo *)(*at + fds[i] * (sizeof(ioinfo) + extra));
+                    seen += entry->osfhnd == _get_osfhandle(fds[i]) && (entry->osfile & 0x01);
+                }
+                if (seen == 2) found = (ioinfo **)at;
             }
         }
     }
-    _close(fd);
+    _close(fds[0]);
+    _close(fds[1]);
     return found;
 }
