@@ -100,11 +100,12 @@ module Reactor
         return IO.select(readables, writables, exceptables, 0) unless WINDOWS
 
         # Windows reports a connection that has failed as an exceptional condition, and as nothing else.
-        writables, exceptables = writables.to_a, exceptables.to_a
-        ready = IO.select(readables, writables, exceptables | writables, 0) or return
-        failed = (ready[2] & writables).reject { |object| connected?(IO.try_convert(object)) }
+        exceptables ||= []
+        connecting = Array === writables ? writables : []
+        ready = IO.select(readables, writables, connecting | exceptables, 0) or return
+        failed = (ready[2] & connecting).reject { |object| connected?(IO.try_convert(object)) }
         ready = [ready[0], ready[1] | failed, ready[2] & exceptables]
-        ready unless ready.all?(&:empty?)
+        ready unless ready.all?(&:empty?) # Ruby's answer if none of some hundred sockets is ready
       rescue Errno::ENOTSOCK
         raise Errno::EBADF # Windows' answer for a socket that has been closed
       end

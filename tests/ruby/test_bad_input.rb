@@ -58,6 +58,24 @@ class TestBadInput < ReactorTest
     assert_like_plain_ruby(calls)
   end
 
+  # (On Windows IO#stat would end the process, and the error of plain Ruby is that of any call before.)
+  def test_a_copy_from_a_descriptor_closed_through_another_io_raises
+    r, = pipe
+    IO.for_fd(r.fileno).close
+    r.autoclose = false
+    in_fiber { assert_raises(SystemCallError) { IO.copy_stream(r, File::NULL) } }
+    @ios.delete(r)
+  end
+
+  def test_a_socket_that_is_connected_is_not_connected_again
+    server = track(TCPServer.new("127.0.0.1", 0))
+    assert_like_plain_ruby("connect" => lambda do
+      socket = track(Socket.new(:INET, :STREAM))
+      socket.connect(server.local_address)
+      socket.connect(server.local_address)
+    end)
+  end
+
   # The dup keeps the registration of the closed descriptor in the kernel while its number is reused.
   def test_events_of_a_closed_descriptor_with_a_dup_do_not_end_waits_on_the_reused_number
     r, w = IO.pipe

@@ -78,6 +78,23 @@ class TestIOReadWrite < ReactorTest
     end
   end
 
+  def test_transfers_at_an_offset_and_of_nothing
+    r, w = pipe
+    in_fiber do |scheduler|
+      source, target = buffer_of("0123456789"), buffer_of(8)
+      assert_equal 4, hook_write(scheduler, w, source, 4, 6)
+      assert_equal 4, hook_read(scheduler, r, target, 4, 4)
+      assert_equal "6789", target.get_string(4)
+      assert_equal 0, hook_write(scheduler, w, source.slice(0, 0), 0)
+      [[r, :hook_read], [w, :hook_write]].each { |io, hook| assert_raises(ArgumentError) { send(hook, scheduler, io, target, 1, 9) } }
+    end
+  end
+
+  # (On Windows the reading end of a pipe can be written to.)
+  def test_the_other_direction_of_an_end_is_what_it_is_in_plain_ruby
+    assert_as_plain { quietly { IO::Buffer.new(8).write(IO.pipe.first, 8) } }
+  end
+
   def assert_v4(scheduler)
     r, w = pipe
     buffer = buffer_of(16)
@@ -247,6 +264,17 @@ class TestIOReadWrite < ReactorTest
       Fiber.schedule { w.syswrite("a"); sleep 0.001 until log.any?; log << :alive; w.syswrite("b") }
     end
     assert_equal ["a", :alive, "b"], log
+  end
+
+  def test_a_dup_of_a_socket_reads_on_after_the_close_of_the_socket
+    a, b = pair
+    copy = track(a.dup)
+    got = nil
+    run_scheduler do |scheduler|
+      Fiber.schedule { got = copy.readpartial(9) }
+      Fiber.schedule { until_parked(scheduler, 1); a.close; b << "later" }
+    end
+    assert_equal "later", got
   end
 
   def test_closing_the_reading_end_wakes_the_writer

@@ -100,6 +100,40 @@ class TestIOWait < ReactorTest
     assert_equal %i[readable writable], log
   end
 
+  def test_a_wait_for_both_directions_ends_by_either
+    feeds = { IO::READABLE => ->(b, _) { b << "x" },
+              IO::WRITABLE => ->(b, full) { full -= b.readpartial(1 << 20).bytesize while full.positive? } }
+    feeds.each do |event, feed|
+      a, b = pair
+      full = fill(a)
+      seen = nil
+      run_scheduler do |scheduler|
+        Fiber.schedule { seen = scheduler.io_wait(a, IO::READABLE | IO::WRITABLE, nil) }
+        Fiber.schedule { until_parked(scheduler, 1); feed.call(b, full) }
+      end
+      assert_equal event, seen
+    end
+  end
+
+  # One event wakes both. The first one raises in the other one before that has run.
+  def test_a_waiter_that_raises_in_another_waiter_of_the_descriptor_ends_its_wait
+    a, b = pair
+    log = []
+    run_scheduler do |scheduler|
+      fibers = Array.new(2) do |i|
+        Fiber.schedule do
+          a.wait_readable
+          log << :readable
+          fibers[1 - i].raise(IndexError) if fibers[1 - i].alive?
+        rescue IndexError
+          log << (elapsed { sleep 0.01 } >= 0.01) # the event ends no later wait
+        end
+      end
+      Fiber.schedule { until_parked(scheduler, 2); b << "x" }
+    end
+    assert_equal [:readable, true], log
+  end
+
   def test_priority_is_urgent_data
     needs_linux "urgent data"
     a, b = tcp_pair

@@ -134,8 +134,10 @@ module Wild
       [r, w].each { |io| io&.close }
     end
 
-    # Descriptors by name, fibers and threads.
+    # Descriptors, by name where they have one, and threads.
     def left
+      return threads + (3..World::HIGH).filter_map { |number| "descriptor" if IO.for_fd(number, autoclose: false) rescue nil } if Platform::WINDOWS
+
       names = Dir.children("/proc/self/fd").filter_map { |fd| File.readlink("/proc/self/fd/#{fd}").sub(/\d+/, "") rescue nil }
       names.reject { |name| name.end_with?("/fd") }.sort + threads
     end

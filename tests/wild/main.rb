@@ -5,6 +5,7 @@ require "rbconfig"
 require "tmpdir"
 require_relative "disk"
 require_relative "generator"
+require_relative "../ruby/platform"
 
 # bin/wild: see there. Each backend runs the same calls in processes of its own.
 module Wild
@@ -56,7 +57,7 @@ module Wild
       File.write(@file, "")
       arguments = [RbConfig.ruby, "-I", File.join(ROOT, "lib"), File.join(__dir__, "child.rb"), @backend, @seed.to_s, from.to_s, to.to_s, @place, @file]
       Dir.mktmpdir("wild") do |folder|
-        watch(Process.spawn(*arguments, in: File::NULL, out: File::NULL, chdir: folder, pgroup: true))
+        watch(Process.spawn(*arguments, in: File::NULL, out: File::NULL, chdir: folder, **Platform::OWN_GROUP))
       end
     end
 
@@ -74,7 +75,7 @@ module Wild
         next if now - since < HANG
 
         @why = "hung"
-        Process.kill(:KILL, -pid)
+        Process.kill(:KILL, Platform::WINDOWS ? pid : -pid)
         Process.wait(pid)
         return false
       end

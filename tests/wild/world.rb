@@ -3,11 +3,13 @@
 require "delegate"
 require "fileutils"
 require "io/nonblock"
-require "pty"
 require "socket"
 require "tmpdir"
 require "timeout"
 require_relative "../inside"
+require_relative "../ruby/platform"
+extend Platform::Libraries
+optional "pty"
 
 # Calls with arguments that no program has a reason to pass: see bin/wild.
 module Wild
@@ -40,7 +42,7 @@ module Wild
   # What the text of a call names, and what is closed after it.
   class World
     # A number that no other descriptor gets.
-    HIGH = 900
+    HIGH = Platform::WINDOWS ? 60 : 900
 
     attr_reader :s
 
@@ -58,6 +60,9 @@ module Wild
       rescue SystemCallError, IOError, FrozenError
         nil # another object had its descriptor, or the call has changed it
       end
+      File.unlink("file") if Platform::WINDOWS && File.exist?("file")
+    rescue Errno::EACCES
+      nil # it is open in what the call has left
     end
 
     # What is made is no part of the call: no other fiber runs meanwhile.
@@ -83,8 +88,8 @@ module Wild
 
     def full
       pipe.last.tap do |w|
-        w.fcntl(1031, 4096) # F_SETPIPE_SZ
-        w.syswrite("x" * 4096)
+        w.fcntl(1031, 4096) unless Platform::WINDOWS # F_SETPIPE_SZ
+        nil until w.write_nonblock("x" * 4096, exception: false) == :wait_writable
       end
     end
 
@@ -92,7 +97,11 @@ module Wild
 
     def socket(text = nil) = pair.then { |a, b| b.syswrite(text) if text; a }
 
-    def listener = track(UNIXServer.new("#{Dir.pwd}/#{@ios.size}.socket")).tap { |server| File.unlink(server.path) }
+    def listener
+      return track(TCPServer.new("127.0.0.1", 0)) if Platform::WINDOWS
+
+      track(UNIXServer.new("#{Dir.pwd}/#{@ios.size}.socket")).tap { |server| File.unlink(server.path) }
+    end
 
     def udp = track(UDPSocket.new)
 
@@ -101,13 +110,13 @@ module Wild
       File.binwrite(path, text) unless mode.start_with?("w")
       track(type.new(path, mode)).tap do |io|
         io.syswrite(text) && io.sysseek(0) if mode.start_with?("w")
-        File.unlink(path)
+        File.unlink(path) unless Platform::WINDOWS # where no open file is
       end
     end
 
     def null = track(File.open(File::NULL, "r+"))
 
-    def terminal = PTY.open.each { |io| track(io) }.last
+    def terminal = Platform::WINDOWS ? null : PTY.open.each { |io| track(io) }.last
 
     def closed = reader.tap(&:close)
 
@@ -115,13 +124,22 @@ module Wild
 
     # Its descriptor was closed through another object.
     def stolen
-      IO.for_fd(reader.fcntl(Fcntl::F_DUPFD, HIGH)).tap do |io|
+      IO.for_fd(duplicate(reader, HIGH)).tap do |io|
         io.autoclose = false
         IO.for_fd(io.fileno).close
       end
     end
 
-    def own_io = track(OwnIO.for_fd(reader("text").fcntl(Fcntl::F_DUPFD, 3)))
+    def own_io = track(OwnIO.for_fd(duplicate(reader("text"), 3)))
+
+    # @return [Integer] a descriptor of at least this number
+    def duplicate(io, number)
+      return io.fcntl(Fcntl::F_DUPFD, number) unless Platform::WINDOWS
+
+      below = [io.dup]
+      below << io.dup while below.last.fileno < number
+      below.pop.tap { |copy| copy.autoclose = false }.fileno.tap { below.each(&:close) }
+    end
 
     aside :pipe, :reader, :ended, :broken, :full, :pair, :socket, :listener, :udp, :file, :null, :terminal, :stolen, :own_io
 

@@ -56,14 +56,14 @@ module Reactor
         # Whether IO.copy_stream opens this object itself.
         def path?(object) = String === object || (object.respond_to?(:to_path) && !IO.try_convert(object))
 
-        def regular?(object) = File === object && !object.closed? && object.stat.file?
+        def regular?(object) = File === object && !object.closed? && File.file?(object)
 
         # Whether a read or a write of this object may block the thread. On Windows it always may.
         def blocks?(object)
           return false unless IO === object && !object.closed? && (VM::WINDOWS || object.fcntl(Fcntl::F_GETFL).nobits?(File::NONBLOCK))
 
-          stat = object.stat
-          stat.pipe? || stat.socket? || (stat.chardev? && object.tty?)
+          # (IO#stat ends the process if the descriptor is closed on Windows.)
+          File.pipe?(object) || File.socket?(object) || (File.chardev?(object) && object.tty?)
         rescue IOError, SystemCallError, NotImplementedError, FrozenError
           false # the copy will meet the error
         end

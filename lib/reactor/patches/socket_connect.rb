@@ -15,8 +15,9 @@ module Reactor
       # @raise [SystemCallError, IOError, TypeError] as without a scheduler
       def connect(address)
         return super unless Schedulers.current
-        return 0 unless connect_nonblock(address, exception: false) == :wait_writable
 
+        connect_nonblock(address) # without an exception it would return 0 for a socket that is connected
+      rescue IO::WaitWritable
         wait_writable
         SocketConnect.raise_failure_of(self, address)
         0

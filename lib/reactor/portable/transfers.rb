@@ -86,11 +86,11 @@ module Reactor
 
       unless nonblocking?(io)
         return EAGAIN unless Descriptors.ready_now(io, EVENT.fetch(direction))
-        if VM::WINDOWS && direction == :write && io.stat.pipe? # a full pipe counts as writable
+        if VM::WINDOWS && direction == :write && File.pipe?(io) # a full pipe counts as writable
           return run_on_own_thread { attempt_once(direction, io, buffer, offset, most) }
         end
 
-        most = [most, io.stat.chardev? ? DEVICE_CHUNK : PIPE_CHUNK].min if direction == :write && !io.stat.file?
+        most = [most, File.chardev?(io) ? DEVICE_CHUNK : PIPE_CHUNK].min if direction == :write && !File.file?(io)
       end
       attempt_once(direction, io, buffer, offset, most)
     end
