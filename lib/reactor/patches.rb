@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "patches/io_close"
+require_relative "patches/io_write"
 require_relative "patches/file"
 require_relative "patches/copy_stream"
 require_relative "patches/name_resolution"
@@ -51,7 +52,7 @@ module Reactor
 
     scheduler = [
       [File, FileOpen], [File, FileSync], [File, FilePwrite, { before: "4.0" }], [File, FileClose], [File, FileLock],
-      [IO.singleton_class, CopyStream],
+      [IO.singleton_class, CopyStream], [IO, IOWrite, { condition: IOWrite }],
       [Process.singleton_class, ForkedChild, { before: "4.0", condition: ForkedChild }],
       [Timeout.singleton_class, TimeoutException::Module, { condition: TimeoutException }],
       [Timeout, TimeoutException::Method, { condition: TimeoutException }]

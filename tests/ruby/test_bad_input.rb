@@ -210,6 +210,13 @@ class TestBadInput < ReactorTest
     end
   end
 
+  # (Elsewhere IO.for_fd refuses it.)
+  def test_a_transfer_of_a_file_that_is_not_open_in_its_direction_raises_as_in_plain_ruby
+    reading, writing = track(File.open(__FILE__)), track(File.open(File::NULL, "w"))
+    assert_like_plain_ruby("read" => -> { IO.for_fd(writing.fileno, "r", autoclose: false).sysread(1) },
+                           "write" => -> { IO.for_fd(reading.fileno, "w", autoclose: false).syswrite("x") })
+  end
+
   # Ruby hands the hook a buffer that claims to have nearly 2**64 bytes. Bytes of the file were written beyond its string.
   def test_sysread_of_a_negative_length_writes_nothing_beyond_its_string
     assert_like_plain_ruby([-1, -2**31].to_h { |length| ["sysread #{length}", -> { File.open(__FILE__) { |file| file.sysread(length, +"") } }] })

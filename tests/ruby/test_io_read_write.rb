@@ -266,6 +266,24 @@ class TestIOReadWrite < ReactorTest
     assert_equal ["a", :alive, "b"], log
   end
 
+  def test_lines_to_a_pipe_that_is_full_park_their_fiber
+    r, w = pipe
+    line = "x" * 1000
+    lines = nil
+    run_scheduler do
+      Fiber.schedule { 200.times { w.puts line }; w.close }
+      Fiber.schedule { lines = r.each_line(chomp: true).tally }
+    end
+    assert_equal({ line => 200 }, lines)
+  end
+
+  def test_a_write_of_several_objects_is_that_of_plain_ruby
+    r, w = pipe
+    odd = Struct.new(:to_s).new("odd")
+    parts = [["a", 1, nil, [2, "b"], odd], ["\u4e2d", "\xff".b], ["1".encode("UTF-16LE"), "\u4e2d"], []]
+    assert_as_plain { parts.map { |objects| [w.write(*objects), objects.empty? ? "" : r.readpartial(99)] } }
+  end
+
   def test_a_dup_of_a_socket_reads_on_after_the_close_of_the_socket
     a, b = pair
     copy = track(a.dup)

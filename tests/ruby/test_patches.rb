@@ -147,7 +147,7 @@ class TestPatches < ReactorTest
   end
 
   CONDITIONS = {
-    nil => "all", Reactor::Patches::SocketConnect => "all on Windows",
+    nil => "all", Reactor::Patches::SocketConnect => "all on Windows", Reactor::Patches::IOWrite => "all on Windows",
     Reactor::Patches::TimeoutException => "those with a timeout library that hands `Timeout::Error` to a scheduler"
   }.freeze
 

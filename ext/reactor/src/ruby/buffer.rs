@@ -10,9 +10,7 @@ use std::{
 use magnus::{Error, Value, prelude::*, rb_sys::AsRawValue};
 use rb_sys::VALUE;
 
-use reactor_scheduler::system::errno::Errno;
-
-use crate::ruby::{call::protected, error};
+use crate::ruby::{call::protected, error, platform};
 
 /// The part of an IO::Buffer that a transfer is for, and the size of the buffer.
 #[derive(Debug)]
@@ -109,7 +107,7 @@ impl Extent {
         let (base, size) =
             memory(self.buffer, writing).map_err(|error| self.room().err().unwrap_or(error))?;
         if size > MAX_SIZE {
-            return Err(error::errno(Errno::FAULT.number(), None));
+            return Err(error::errno(platform::TOO_LARGE.number(), None));
         }
         Ok((base, size))
     }
@@ -207,7 +205,7 @@ fn is_slice(buffer: Value) -> Result<bool, Error> {
 // As in io/buffer.h. The flags are bits: a sum of them is no member of the type that bindgen makes of them.
 const LOCKED: c_int = 32;
 const READONLY: c_int = 128;
-/// The size of the largest object. `IO#sysread(-1)` passes a buffer that claims to be larger: read(2) refuses it with EFAULT.
+/// The size of the largest object. `IO#sysread(-1)` passes a buffer that claims to be larger, which the system refuses.
 const MAX_SIZE: usize = isize::MAX as usize;
 
 /// The memory of a buffer that the VM itself hands to a hook, known by its flags: a locked buffer over memory that it does

@@ -1,13 +1,16 @@
 //! Unix: forks, names of the VM that only some versions have, and calls that Ruby interrupts by a signal.
 
 pub use reactor_scheduler::system::child_process::await_change;
-use reactor_scheduler::system::descriptor::Descriptor;
+use reactor_scheduler::system::{descriptor::Descriptor, errno::Errno};
 
 /// Whether BasicSocket has a `read_nonblock` and a `write_nonblock` of its own, which call no hook (socket.rb). All known Rubies.
 pub const SOCKETS_HAVE_OWN_NONBLOCK: bool = cfg!(target_os = "linux");
 
 /// Whether socket methods call `io_wait` before they try, and not after EAGAIN.
 pub const SOCKETS_WAIT_FIRST: bool = false;
+
+/// The answer of read(2) for memory that cannot be.
+pub const TOO_LARGE: Errno = Errno::FAULT;
 
 /// Nothing: a call says by itself whether it may block.
 pub fn make_nonblocking(_: Descriptor) {}

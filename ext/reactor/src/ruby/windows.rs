@@ -10,6 +10,9 @@ pub const SOCKETS_HAVE_OWN_NONBLOCK: bool = false;
 /// Whether socket methods call `io_wait` before they try (RSOCK_WAIT_BEFORE_BLOCKING of rubysocket.h), and not after EAGAIN.
 pub const SOCKETS_WAIT_FIRST: bool = true;
 
+/// The answer of Ruby's read for memory that cannot be.
+pub const TOO_LARGE: Errno = Errno::INVAL;
+
 /// Tells Ruby that the socket is non-blocking, so that its own `send`, `recvmsg` and others wait by `io_wait` instead of in the call.
 pub fn make_nonblocking(descriptor: Descriptor) {
     unsafe extern "C" {

@@ -18,7 +18,7 @@ use std::{
 use windows_sys::{
     Wdk::Storage::FileSystem::{FileAccessInformation, NtQueryInformationFile},
     Win32::{
-        Foundation::{HANDLE, INVALID_HANDLE_VALUE},
+        Foundation::{ERROR_ACCESS_DENIED, HANDLE, INVALID_HANDLE_VALUE},
         Storage::FileSystem::{FILE_SHARE_DELETE, FILE_SHARE_READ, FILE_SHARE_WRITE, ReOpenFile},
         System::IO::IO_STATUS_BLOCK,
     },
@@ -66,7 +66,7 @@ pub(super) fn read_here(descriptor: Descriptor, bytes: &mut [u8]) -> Result<usiz
     let size = bytes.len().min(i32::MAX as usize) as u32;
     // SAFETY: the memory of a slice of at least this size.
     let count = unsafe { libc::read(descriptor.number(), bytes.as_mut_ptr().cast(), size) };
-    usize::try_from(count).map_err(|_| last())
+    usize::try_from(count).map_err(|_| of_transfer(io::Error::last_os_error()))
 }
 
 /// Writes at the current position, as Ruby does.
@@ -75,7 +75,15 @@ pub(super) fn write_here(descriptor: Descriptor, bytes: &[u8]) -> Result<usize, 
     let size = bytes.len().min(i32::MAX as usize) as u32;
     // SAFETY: the memory of a slice of at least this size.
     let count = unsafe { libc::write(descriptor.number(), bytes.as_ptr().cast(), size) };
-    usize::try_from(count).map_err(|_| last())
+    usize::try_from(count).map_err(|_| of_transfer(io::Error::last_os_error()))
+}
+
+/// EBADF for what is not open in this direction, as the C run-time and Ruby have it.
+fn of_transfer(error: io::Error) -> Errno {
+    match error.raw_os_error() {
+        Some(code) if code == ERROR_ACCESS_DENIED as i32 => Errno::BADF,
+        _ => error.into(),
+    }
 }
 
 /// Whether the C run-time translates the ends of lines. (Only the call that changes that tells it.)
@@ -105,14 +113,14 @@ fn at(
     }
     let handle = descriptor.handle()?;
     if let Some(file) = reopened(handle) {
-        return Ok(transfer(&file)?);
+        return transfer(&file).map_err(of_transfer);
     }
     // SAFETY: the handle of an open file, which is not closed here.
     let mut file = ManuallyDrop::new(unsafe { File::from_raw_handle(handle) });
     let position = file.stream_position()?;
     let answer = transfer(&file);
     file.seek(SeekFrom::Start(position))?;
-    Ok(answer?)
+    answer.map_err(of_transfer)
 }
 
 /// The file, opened once more with the same rights.
@@ -208,6 +216,21 @@ mod tests {
 
     fn path(name: &str) -> PathBuf {
         std::env::temp_dir().join(format!("reactor-{}-{name}", std::process::id()))
+    }
+
+    #[test]
+    fn a_file_that_is_not_open_in_this_direction_is_a_bad_descriptor() {
+        let path = path("direction");
+        let files = [File::create(&path).unwrap(), File::open(&path).unwrap()];
+        let [writing, reading] = [0, 1].map(|at| Descriptor::of(&files[at]));
+        for offset in [None, Some(0)] {
+            assert_eq!(
+                read(BLOCKING, writing, &mut [0; 4], offset),
+                Err(Errno::BADF)
+            );
+            assert_eq!(write(BLOCKING, reading, b"1", offset), Err(Errno::BADF));
+        }
+        fs::remove_file(path).unwrap();
     }
 
     #[test]

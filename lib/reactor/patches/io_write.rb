@@ -1,0 +1,27 @@
+# frozen_string_literal: true
+
+module Reactor
+  module Patches
+    # Prepended to IO on Windows. Without writev(2) Ruby collects what one call writes, a line and its end in `puts`, in its buffer, and
+    # writes that itself, without the hook: at a full pipe the thread would block.
+    #
+    # @api private
+    module IOWrite
+      def self.needed? = VM::WINDOWS
+
+      # @return [Integer] bytes
+      # @raise as without a scheduler
+      def write(*objects)
+        return super if objects.size < 2 || Schedulers.current.nil?
+
+        texts = objects.map { |object| "#{object}" } # rubocop:disable Style/RedundantInterpolation -- as Ruby converts it
+        begin
+          whole = texts.join
+        rescue Encoding::CompatibilityError
+          return texts.sum { |text| super(text) }
+        end
+        super(whole)
+      end
+    end
+  end
+end
