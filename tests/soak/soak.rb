@@ -48,8 +48,8 @@ class Soak
   # @return [Boolean] whether nothing failed
   def run
     puts "soak: Ruby #{RUBY_VERSION}, #{Reactor.backend}, #{@seconds} s, SEED=#{@seed}"
-    soft, hard = Process.getrlimit(:NOFILE)
-    Process.setrlimit(:NOFILE, soft.clamp([hard, 8192].min, nil), hard)
+    puts "this Ruby has no OpenSSL, so no TLS" unless Workloads::CONTEXT
+    Bench.descriptors(8192)
     before = [descriptors, Thread.list]
     @end = Account.now + @seconds
     threads = @accounts.each_index.map { |i| Thread.new { work(i) } }
