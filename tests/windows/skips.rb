@@ -33,6 +33,18 @@ module Windows
     # @return [Array<String>] methods that are not run
     def hanging = @lines.each_value.select { |line| line.mark == "hangs" }.map { |line| line.test.split("#").last }
 
+    # @return [Module] for Minitest::Test: skips each method of the list, with its reason
+    def hook
+      lines = @lines
+      Module.new do
+        define_method(:before_setup) do
+          super()
+          line = lines["#{self.class}##{name}"]
+          skip "Windows: #{line.reason}" if line
+        end
+      end
+    end
+
     # @param result [Hash] of a test, as tests/ruby/helper.rb writes it
     # @return [Hash] S for one that has failed as expected, F for one that has not
     def judge(result)
