@@ -54,11 +54,11 @@ pub fn is_in_hosts_file(host: &CStr, _family: c_int) -> bool {
     host.to_bytes().eq_ignore_ascii_case(b"localhost")
 }
 
-/// The system's text, as `gai_strerror` has it.
+/// The system's text as `gai_strerror` has it: with a blank for the end of its line.
 pub fn error_message(code: c_int) -> String {
     let text = io::Error::from_raw_os_error(code).to_string();
     let end = text.rfind(" (os error").unwrap_or(text.len());
-    text[..end].to_owned()
+    format!("{} ", &text[..end])
 }
 
 #[cfg(test)]
@@ -85,7 +85,7 @@ mod tests {
         assert_eq!(refused.code, WSAHOST_NOT_FOUND);
         let message = error_message(refused.code);
         assert!(
-            !message.is_empty() && !message.contains("os error"),
+            message.ends_with(". ") && !message.contains("os error"),
             "{message}"
         );
     }
