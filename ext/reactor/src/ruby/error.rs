@@ -128,7 +128,8 @@ pub fn closed_elsewhere() -> Error {
 /// The Errno exception for a failed system call.
 #[cold]
 pub fn system_error(error: &io::Error) -> Error {
-    errno(Errno::from(error).number(), None)
+    let reason = error.raw_os_error().is_none().then(|| error.to_string());
+    errno(Errno::from(error).number(), reason.as_deref())
 }
 
 /// Makes errno what a system call leaves that would have to wait, for code of the VM's that reads it.
