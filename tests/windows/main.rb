@@ -77,6 +77,7 @@ module Windows
         @queue.add(suite("select")) if @backends.include?("select")
       elsif step == @extension
         @queue.add(suite("iocp"))
+        @queue.add([Runner::Step.new("the gem from its file", "tests/windows/gem")]) unless @part || @names.any?
       end
     end
 
