@@ -17,7 +17,8 @@ class Workloads
   # A result of a round is wrong.
   class Wrong < StandardError; end
 
-  ALL = [:echo, *(:tls if CONTEXT), :queue, :timeout, :process, :thread, :rest, :collect].freeze
+  KNOWN = [:echo, *(:tls if CONTEXT), :queue, :timeout, :process, :thread, :rest, :collect].freeze
+  ALL = (ENV["ONLY"] ? KNOWN & ENV["ONLY"].split(",").map(&:to_sym) : KNOWN).freeze
 
   # @param account [Account]
   # @param seed [Integer]
