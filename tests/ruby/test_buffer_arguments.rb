@@ -77,9 +77,9 @@ class TestBufferArguments < ReactorTest
     end
   end
 
-  # Two readers: the one that began first unlocks the buffer at its end. (On select one attempt does not wait.)
+  # Two readers: the one that began first unlocks the buffer at its end. (On select one attempt does not wait, nor where sockets block.)
   def test_a_buffer_that_was_freed_during_its_read_is_an_error_and_no_end_of_file
-    (select_backend? ? [SIZE] : [0, SIZE]).each do |length|
+    (select_backend? || windows? ? [SIZE] : [0, SIZE]).each do |length|
       run_scheduler do |scheduler|
         buffer = buffer_of(SIZE)
         one, other = pair, pair
