@@ -1,8 +1,8 @@
-//! Workers that wait for what the driver does not poll: pipes and consoles of Windows.
+//! Workers that wait for what the driver does not poll: pipes, consoles and urgent data on Windows.
 
 use std::{io, sync::Arc};
 
-use reactor::{Interest, Job, Outcome, Pool, Ready, Refused, Token, WorkClass};
+use reactor::{Job, Outcome, Pool, Ready, Refused, Token, WorkClass};
 use reactor_scheduler::{
     state::{unpolled::WorkerWait, wait_registration::Watch},
     system::unpolled::Wait,
@@ -11,8 +11,7 @@ use reactor_scheduler::{
 #[derive(Debug)]
 struct Waiting {
     wait: Arc<Wait>,
-    job: Job<io::Result<()>>,
-    interest: Interest,
+    job: Job<io::Result<Ready>>,
 }
 
 /// As [`BeginWorkerWait`](reactor_scheduler::state::unpolled::BeginWorkerWait).
@@ -22,8 +21,7 @@ pub fn begin(
     token: Token,
     refused: io::Error,
 ) -> io::Result<Option<Box<dyn WorkerWait>>> {
-    let Watch { interest, .. } = watch;
-    let Some(wait) = Wait::new(watch.descriptor, interest, refused)? else {
+    let Some(wait) = Wait::new(watch.descriptor, watch.interest, refused)? else {
         return Ok(None);
     };
     let wait = Arc::new(wait);
@@ -33,19 +31,14 @@ pub fn begin(
         Refused::NoThread(error) => error,
         refused => io::Error::other(refused),
     })?;
-    let waiting = Waiting {
-        wait,
-        job,
-        interest,
-    };
-    Ok(Some(Box::new(waiting)))
+    Ok(Some(Box::new(Waiting { wait, job })))
 }
 
 impl WorkerWait for Waiting {
     fn ready(&mut self) -> Ready {
         match self.job.take() {
             None => Ready::EMPTY,
-            Some(Outcome::Done(Ok(()))) => self.interest.into(),
+            Some(Outcome::Done(Ok(ready))) => ready,
             Some(_) => Ready::ERROR, // the transfer meets it
         }
     }

@@ -2,7 +2,7 @@
 
 use std::{convert::Infallible, io};
 
-use reactor::{Descriptor as Polled, Interest};
+use reactor::{Descriptor as Polled, Interest, Ready};
 
 use crate::system::{descriptor::Descriptor, errno::Errno};
 
@@ -20,8 +20,8 @@ impl Wait {
         Err(refused)
     }
 
-    /// Blocks until it is ready, or [`Wait::end`] is called.
-    pub fn block(&self) -> io::Result<()> {
+    /// Blocks until it is ready, or [`Wait::end`] is called: what it is ready for.
+    pub fn block(&self) -> io::Result<Ready> {
         match self.0 {}
     }
 

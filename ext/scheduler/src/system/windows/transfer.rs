@@ -6,7 +6,7 @@ use std::io;
 use reactor::Interest;
 use windows_sys::Win32::{
     Foundation::ERROR_INVALID_HANDLE,
-    Networking::WinSock::{SOCKET, recv, send},
+    Networking::WinSock::{FD_SET, SOCKET, TIMEVAL, recv, select, send},
 };
 
 use crate::system::{
@@ -35,7 +35,12 @@ pub fn poll_now(
     }
     let is_readable = match kind {
         DescriptorKind::StreamSocket | DescriptorKind::OtherSocket => {
-            return reactor::poll_now(descriptor.polled(), interest);
+            let poll = if interest.is_priority() {
+                select_now
+            } else {
+                reactor::poll_now
+            };
+            return poll(descriptor.polled(), interest);
         }
         DescriptorKind::Pipe | DescriptorKind::StreamPipe => nowait::is_readable(descriptor),
         DescriptorKind::PollFirst => console::has_input(),
@@ -46,6 +51,28 @@ pub fn poll_now(
         true => ready,
         false => ready.and_then(|ready| ready.without(Interest::READABLE)),
     })
+}
+
+/// As [`reactor::poll_now`], which knows no urgent data on Windows.
+pub(super) fn select_now(
+    socket: reactor::Descriptor,
+    interest: Interest,
+) -> io::Result<Option<Interest>> {
+    let set = |is_asked| FD_SET {
+        fd_count: u32::from(is_asked),
+        fd_array: [socket as SOCKET; 64],
+    };
+    let mut readable = set(interest.is_readable());
+    let mut writable = set(interest.is_writable());
+    let mut urgent = set(interest.is_priority());
+    let at_once = TIMEVAL::default();
+    // SAFETY: sets of at most one socket, and a time, which outlive the call.
+    let count = unsafe { select(0, &mut readable, &mut writable, &mut urgent, &at_once) };
+    if count < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let bits = readable.fd_count | urgent.fd_count << 1 | writable.fd_count << 2;
+    Ok(Interest::from_bits(bits as u8))
 }
 
 /// Reads what is there: bytes, 0 at the end, EAGAIN if it would block; at most [`SLICE`] of what never blocks. A read of nothing waits
@@ -124,7 +151,10 @@ mod tests {
     fn sockets() -> (TcpStream, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let one = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        (one, listener.accept().unwrap().0)
+        let other = listener.accept().unwrap().0;
+        one.set_nonblocking(true).unwrap();
+        other.set_nonblocking(true).unwrap();
+        (one, other)
     }
 
     #[test]

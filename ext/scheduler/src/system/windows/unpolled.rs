@@ -1,4 +1,4 @@
-//! Pipes and consoles: the core does not poll them, so a worker waits for them, and writes to them.
+//! Pipes, consoles and urgent data: the core does not poll them, so a worker waits for them, and writes to them.
 //!
 //! A pipe of Ruby's is opened for overlapped transfers: a read of nothing ends when something is there. While a thread is in a call on
 //! any other pipe, the next call on it waits, even one that asks for its kind. So nobody waits in one: it is asked at intervals.
@@ -10,7 +10,7 @@ use std::{
     ptr,
 };
 
-use reactor::{Descriptor as Polled, Interest};
+use reactor::{Descriptor as Polled, Interest, Ready};
 use windows_sys::{
     Wdk::Storage::FileSystem::{
         FILE_SYNCHRONOUS_IO_ALERT, FILE_SYNCHRONOUS_IO_NONALERT, FileModeInformation,
@@ -21,13 +21,14 @@ use windows_sys::{
         Storage::FileSystem::{
             FILE_TYPE_CHAR, FILE_TYPE_DISK, FILE_TYPE_PIPE, GetFileType, ReadFile,
         },
-        System::IO::IO_STATUS_BLOCK,
+        System::{IO::IO_STATUS_BLOCK, Threading::INFINITE},
     },
 };
 
 pub use crate::system::windows::worker_write::Write;
 use crate::system::{
     kind::{NO_SOCKET, is_console, is_socket_handle},
+    transfer::select_now,
     windows::{
         console,
         descriptor::duplicate,
@@ -39,10 +40,19 @@ use crate::system::{
 /// A wait in which a worker blocks until another thread ends it.
 #[derive(Debug)]
 pub struct Wait {
-    /// A duplicate, so that it stays this file's.
-    handle: OwnedHandle,
-    is_console: bool,
+    source: Source,
     stop: Stop,
+}
+
+/// Handles are duplicates, so that they stay this file's.
+#[derive(Debug)]
+enum Source {
+    Pipe(OwnedHandle),
+    Console(OwnedHandle),
+    /// For urgent data, which only select(2) knows, and for what else is asked.
+    Socket(Polled, Interest),
+    /// For urgent data of what has none.
+    Never,
 }
 
 impl Wait {
@@ -55,36 +65,50 @@ impl Wait {
         let (handle, is_known) = ((polled & !NO_SOCKET) as HANDLE, polled & NO_SOCKET != 0);
         // SAFETY: asks for a property of a handle.
         let file_type = unsafe { GetFileType(handle) };
-        let is_console = file_type == FILE_TYPE_CHAR && is_console(handle);
-        match file_type {
-            // It has become a socket: the caller asks anew.
-            FILE_TYPE_PIPE if is_socket_handle(handle as Polled) => {
-                return if is_known { Ok(None) } else { Err(refused) };
-            }
+        let source = match file_type {
+            FILE_TYPE_PIPE if is_socket_handle(handle as Polled) => match is_known {
+                true => return Ok(None), // it has become a socket: the caller asks anew
+                false if interest.is_priority() => Source::Socket(polled, interest),
+                false => return Err(refused),
+            },
             FILE_TYPE_PIPE | FILE_TYPE_CHAR | FILE_TYPE_DISK if interest.is_writable() => {
                 return Ok(None);
             }
             FILE_TYPE_PIPE | FILE_TYPE_CHAR | FILE_TYPE_DISK if !interest.is_readable() => {
-                return Err(refused);
+                Source::Never
             }
-            FILE_TYPE_PIPE => {}
-            FILE_TYPE_CHAR if is_console => {}
+            FILE_TYPE_PIPE => Source::Pipe(duplicate(handle)?),
+            FILE_TYPE_CHAR if is_console(handle) => Source::Console(duplicate(handle)?),
             FILE_TYPE_CHAR | FILE_TYPE_DISK => return Ok(None),
             _ => return Err(io::Error::last_os_error()), // it is closed
-        }
-        Ok(Some(Self {
-            handle: duplicate(handle)?,
-            is_console,
-            stop: Stop::new()?,
-        }))
+        };
+        let stop = Stop::new()?;
+        Ok(Some(Self { source, stop }))
     }
 
-    /// Blocks until it is ready, or [`Wait::end`] is called.
-    pub fn block(&self) -> io::Result<()> {
-        let handle = self.handle.as_raw_handle();
-        if self.is_console {
-            return console::fill(handle, &self.stop);
+    /// Blocks until it is ready, or [`Wait::end`] is called: what it is ready for.
+    pub fn block(&self) -> io::Result<Ready> {
+        match &self.source {
+            Source::Pipe(pipe) => self.block_for_pipe(pipe.as_raw_handle()),
+            Source::Console(console) => console::fill(console.as_raw_handle(), &self.stop)?,
+            Source::Socket(socket, interest) => return self.block_for_socket(*socket, *interest),
+            Source::Never => _ = self.stop.pause(INFINITE),
         }
+        Ok(Ready::READABLE)
+    }
+
+    fn block_for_socket(&self, socket: Polled, interest: Interest) -> io::Result<Ready> {
+        let mut pause = 1;
+        loop {
+            let ready = select_now(socket, interest)?;
+            if ready.is_some() || self.stop.pause(pause) {
+                return Ok(ready.map_or(Ready::EMPTY, Ready::from));
+            }
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    fn block_for_pipe(&self, handle: HANDLE) {
         let mut pause = 1;
         let is_overlapped = is_overlapped(handle);
         while !is_ready(handle, pause) {
@@ -101,7 +125,6 @@ impl Wait {
             }
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
-        Ok(())
     }
 
     /// Ends the block, or the next one.
@@ -132,14 +155,16 @@ pub(super) mod tests {
     use std::{
         fs::File,
         io::{self, Write},
+        net::{TcpListener, TcpStream},
         os::windows::io::{AsRawHandle, AsRawSocket},
         sync::Barrier,
         thread,
     };
 
-    use reactor::Interest;
+    use reactor::{Interest, Ready};
+    use windows_sys::Win32::Networking::WinSock::{MSG_OOB, SOCKET, send};
 
-    use super::{Polled, Wait};
+    use super::{Polled, Wait, select_now};
     use crate::system::{
         descriptor::Descriptor,
         errno::Errno,
@@ -244,10 +269,36 @@ pub(super) mod tests {
         assert!(new(polled(&file), readable).unwrap().is_none());
         assert!(new(polled(&file), writable).unwrap().is_none());
         assert!(new(polled(&writer), writable).unwrap().is_none());
-        assert!(new(polled(&reader), Interest::PRIORITY).is_err());
+        let urgent = new(polled(&reader), Interest::PRIORITY).unwrap().unwrap();
+        urgent.end();
+        urgent.block().unwrap();
         assert!(new(socket.as_raw_socket(), readable).is_err());
         let closed = new(Polled::MAX, readable).unwrap_err();
         assert_eq!(Errno::from(closed), Errno::BADF);
+    }
+
+    #[test]
+    fn a_wait_for_urgent_data_ends_with_it() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let sender = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let receiver = listener.accept().unwrap().0;
+        let (socket, both) = (
+            receiver.as_raw_socket(),
+            Interest::READABLE | Interest::PRIORITY,
+        );
+        assert_eq!(select_now(socket, both).unwrap(), None);
+        let wait = Wait::new(socket, both, refused()).unwrap().unwrap();
+        // SAFETY: an open socket, and one byte.
+        unsafe { send(sender.as_raw_socket() as SOCKET, b"!".as_ptr(), 1, MSG_OOB) };
+        assert_eq!(wait.block().unwrap(), Ready::PRIORITY);
+        let idle = Wait::new(sender.as_raw_socket(), both, refused())
+            .unwrap()
+            .unwrap();
+        thread::scope(|scope| {
+            let blocked = scope.spawn(|| idle.block());
+            idle.end();
+            assert_eq!(blocked.join().unwrap().unwrap(), Ready::EMPTY);
+        });
     }
 
     #[test]
