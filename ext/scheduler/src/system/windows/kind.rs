@@ -7,9 +7,7 @@ use windows_sys::{
     Wdk::Storage::FileSystem::{FileFsDeviceInformation, NtQueryVolumeInformationFile},
     Win32::{
         Foundation::HANDLE,
-        Networking::WinSock::{
-            FIONBIO, SO_TYPE, SOCK_STREAM, SOCKET, SOL_SOCKET, getsockopt, ioctlsocket,
-        },
+        Networking::WinSock::{SO_TYPE, SOCK_STREAM, SOCKET, SOL_SOCKET, getsockopt},
         Storage::FileSystem::{FILE_TYPE_CHAR, FILE_TYPE_DISK, FILE_TYPE_PIPE, GetFileType},
         System::{Console::GetConsoleMode, IO::IO_STATUS_BLOCK},
     },
@@ -22,16 +20,13 @@ use crate::system::{descriptor::Descriptor, nowait::can_be_asked};
 pub(super) const NO_SOCKET: reactor::Descriptor = 1 << 63;
 
 impl DescriptorKind {
-    /// A socket is made non-blocking, because Winsock has no MSG_DONTWAIT, and stays so. Whoever shares it with Ruby's own transfers
-    /// tells Ruby.
+    /// Winsock has no MSG_DONTWAIT: the caller makes a socket non-blocking, through Ruby, which has to know it.
     ///
     /// Consoles are [`DescriptorKind::PollFirst`]. Other devices, whose calls may take long, are files, and so is a pipe of Linux that
     /// Wine has got from its shell, because it does not tell what lies in it.
     pub fn of(descriptor: Descriptor) -> Self {
         let polled = descriptor.polled();
         if let Some(kind) = socket_type(polled) {
-            // SAFETY: an open socket, and a number that outlives the call.
-            unsafe { ioctlsocket(polled as SOCKET, FIONBIO, &mut 1) };
             return match kind {
                 SOCK_STREAM => Self::StreamSocket,
                 _ => Self::OtherSocket,
@@ -114,9 +109,7 @@ mod tests {
     use std::net::{TcpListener, UdpSocket};
 
     use super::{DescriptorKind, is_socket};
-    use crate::system::{
-        descriptor::Descriptor, errno::Errno, transfer::read, windows::pipe::pipe,
-    };
+    use crate::system::{descriptor::Descriptor, windows::pipe::pipe};
 
     #[test]
     fn descriptors_are_recognised() {
@@ -144,13 +137,5 @@ mod tests {
                 [DescriptorKind::StreamSocket, DescriptorKind::OtherSocket].contains(&kind);
             assert_eq!(is_socket(descriptor), is_kind_of_socket);
         }
-    }
-
-    #[test]
-    fn a_socket_whose_kind_is_known_does_not_block() {
-        let datagram = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let descriptor = Descriptor::of_socket(&datagram);
-        let kind = DescriptorKind::of(descriptor);
-        assert_eq!(read(kind, descriptor, &mut [0; 4]), Err(Errno::AGAIN));
     }
 }
