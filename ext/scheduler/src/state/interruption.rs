@@ -18,7 +18,7 @@ pub enum Unblocked {
     Woken,
     /// No effect: the fiber waits for something else, or does not belong to the scheduler.
     Dropped,
-    /// No effect yet: the fiber is not parked. It may be on its way into `block`; see [`State::grant_permit`].
+    /// No effect yet: the fiber is not parked. It may be on its way into `block`; see `State::grant_permit`.
     NotParked(Slot),
 }
 
@@ -54,7 +54,7 @@ impl State {
             && owner.is_some_and(|owner| owner.active_hooks > 0 && !owner.is_in_handler())
     }
 
-    /// As [`FiberTable::cover_code`](crate::state::fiber_table::FiberTable::cover_code), unless the handler is known from the fiber
+    /// As `FiberTable::cover_code`, unless the handler is known from the fiber
     /// that waits for this one.
     #[cold]
     pub fn cover_code_unless_owners(&mut self, slot: Slot) {

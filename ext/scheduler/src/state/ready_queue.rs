@@ -63,7 +63,7 @@ impl ReadyQueue {
         self.ready.push_back(Ticket(number, token));
     }
 
-    /// A fiber, or a watcher, whose time is up: it goes ahead of up to [`MAX_OVERTAKES`] others.
+    /// A fiber, or a watcher, whose time is up: it goes ahead of up to `MAX_OVERTAKES` others.
     pub fn push_elapsed(&mut self, token: Token) {
         let number = self.ticket_number().saturating_sub(MAX_OVERTAKES).max(1);
         self.ahead.push_back(Ticket(number, token));

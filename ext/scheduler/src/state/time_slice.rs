@@ -1,7 +1,7 @@
 //! How long fibers may go on with transfers that need no wait.
 //!
 //! A fiber that transfers without waiting yields after [`TIME_SLICE`], counted from the last poll. The clock is asked each
-//! [`CLOCK_CHECK_BYTES`]; a call counts for [`BYTES_PER_CALL`] besides the bytes it transfers. So the bound is the slice,
+//! `CLOCK_CHECK_BYTES`; a call counts for `BYTES_PER_CALL` besides the bytes it transfers. So the bound is the slice,
 //! and 16 calls more. A call on a regular file may take as long as many on a socket, so the clock is asked after each: the
 //! bound is the slice, and one call of at most 256 KiB more.
 

@@ -94,7 +94,7 @@ impl State {
         }
     }
 
-    /// Begins a wait for readiness; `None` and errors as [`State::register`].
+    /// Begins a wait for readiness. `None` if the descriptor is always ready; errors as [`Reactor::wait`](reactor::Reactor::wait).
     pub fn begin_readiness(
         &mut self,
         slot: Slot,

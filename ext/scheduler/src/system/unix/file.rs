@@ -18,7 +18,7 @@ const CACHED_STEP: usize = 64 << 10;
 const READ_PIECE: usize = 128 << 10;
 
 /// Reads from a regular file at `offset`, or at its current position: EAGAIN for what is not in the page cache. From
-/// any other kind, as read(2) and pread(2). EINVAL for an offset beyond [`MAX_OFFSET`], as a negative one is.
+/// any other kind, as read(2) and pread(2). EINVAL for an offset beyond `i64::MAX`, as a negative one is.
 pub fn read(
     kind: DescriptorKind,
     descriptor: Descriptor,
