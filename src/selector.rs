@@ -173,14 +173,14 @@ impl Selector {
     /// The owner is about to close the descriptor. If the descriptor has no wait, its record is cleared without a system
     /// call: close(2) ends the registration in the kernel. This saves the system call of [`Selector::deregister`] for an owner
     /// that knows of all its waits. If the close does not happen, or a duplicate keeps the file open, the next wait registers
-    /// again. (Windows: it is deregistered, because its poll may be yet to begin.)
+    /// again. On Windows the descriptor is deregistered as well.
     pub fn note_close(&mut self, descriptor: Descriptor, owner: OwnerId) {
         let entry = self.entry_of(descriptor, owner);
         if let Some(entry) = entry.filter(|entry| entry.waits.wanted() == 0) {
             entry.cache.clear();
             self.statistics.closed += 1;
-            // A socket that has fired is polled again later, which may be what has its number then: the handle of AFD, for example.
-            // (That ends Wine's server, 10.0.)
+            // The next poll arms a socket that has fired by its number, which another handle may have by then. (Wine's server 10.0 ends
+            // if that is one of AFD.)
             if cfg!(windows) {
                 _ = self.driver.get_mut().deregister(descriptor);
             }

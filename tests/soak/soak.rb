@@ -28,7 +28,7 @@ end
 
 # See bin/soak.
 class Soak
-  THREADS = 3
+  THREADS = Integer(ENV.fetch("THREADS", 3))
   # A round takes far less. A workload without a round in this time has missed a wake-up.
   STUCK = Integer(ENV.fetch("STUCK", 60))
 

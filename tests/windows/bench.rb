@@ -1,9 +1,10 @@
 # frozen_string_literal: true
 
 # Workloads of bin/bench on Windows' Ruby under Wine: iocp beside select and threads, interleaved, each sample a process of its
-# own. Wine's calls are dearer than Windows', so only the ratios say something.
+# own, on one core. Wine's calls are dearer than Windows', so only the ratios say something.
 #
-#   bin/check windows --only-build && bin/tree ruby tests/windows/bench.rb [ROUNDS [ROW…]]
+#   bin/tree tests/windows/build_extension && cargo build --release -p reactor-benches --bin http_load
+#   bin/tree ruby tests/windows/bench.rb [ROUNDS [ROW…]]
 require "json"
 require "open3"
 require "tmpdir"
@@ -17,7 +18,8 @@ ROWS = {
   "queue_thread" => [20_000], "http" => [10_000]
 }.freeze
 
-COMMAND = [{ "WINEDEBUG" => "-all" }, "wine", RUBY, "-I#{ROOT}/tmp/windows/lib", "-I#{ROOT}/lib"].freeze
+# Wine's server is a process of its own. Beside idle cores each of its answers waits until a core wakes: an echo took ten times as long.
+COMMAND = [{ "WINEDEBUG" => "-all" }, "taskset", "-c", "0", "wine", RUBY, "-I#{ROOT}/tmp/windows/lib", "-I#{ROOT}/lib"].freeze
 
 # @return [Array(Float, Float)] operations per second, and CPU microseconds per operation
 def workload(name, mode, operations, point)

@@ -26,7 +26,7 @@ const INVALID_SOCKET: RawSocket = RawSocket::MAX;
 pub(super) struct Sources {
     sockets: HashMap<RawSocket, Registered>,
     tokens: HashMap<Token, RawSocket>,
-    /// Those without a poll, and others that had none before.
+    /// Sockets that have fired since they were last armed. Some may have been registered anew, or deregistered, meanwhile.
     fired: Vec<RawSocket>,
 }
 
