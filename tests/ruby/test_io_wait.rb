@@ -169,9 +169,10 @@ class TestIOWait < ReactorTest
         [r, w].each(&:close)
         r, w = IO.pipe
         numbers << r.fileno
-        Fiber.schedule { sleep 0.001; w << i.to_s }
+        writer = Fiber.schedule { sleep 0.001; w << i.to_s }
         assert r.wait_readable(TEST_TIMEOUT)
         log << r.readpartial(9)
+        sleep 0.001 while writer.alive? # a worker may have written what the writer does not know yet
         [r, w].each(&:close)
       end
     end
