@@ -236,6 +236,10 @@ pub trait Driver: Send {
     /// Those of epoll_ctl(2) or kevent(2), except those of a descriptor that is not registered (`ENOENT`, `EBADF`, `EPERM`).
     fn deregister(&mut self, descriptor: Descriptor) -> io::Result<()>;
 
+    /// A descriptor that may be registered is about to be closed, and no wait is left for it. Nothing, where the close ends its
+    /// registration in the kernel.
+    fn note_close(&mut self, _descriptor: Descriptor) {}
+
     /// Replaces the contents of `events` by the reported events. It waits at most `timeout` for the first one: None waits
     /// without limit, zero does not wait. The timeout is rounded up to the platform's unit, which is 1 ms with epoll_wait(2).
     ///

@@ -179,11 +179,7 @@ impl Selector {
         if let Some(entry) = entry.filter(|entry| entry.waits.wanted() == 0) {
             entry.cache.clear();
             self.statistics.closed += 1;
-            // The next poll arms a socket that has fired by its number, which another handle may have by then. (Wine's server 10.0 ends
-            // if that is one of AFD.)
-            if cfg!(windows) {
-                _ = self.driver.get_mut().deregister(descriptor);
-            }
+            self.driver.get_mut().note_close(descriptor);
         }
     }
 

@@ -114,6 +114,10 @@ impl Driver for MioDriver {
         self.sources.deregister(self.queue.registry(), descriptor)
     }
 
+    fn note_close(&mut self, descriptor: Descriptor) {
+        self.sources.note_close(descriptor);
+    }
+
     fn poll(&mut self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {
         self.poll_and(events, timeout, |_| false)
     }

@@ -106,6 +106,9 @@ impl Sources {
         }
     }
 
+    /// Nothing: close(2) ends the registration.
+    pub(super) fn note_close(&mut self, _descriptor: RawFd) {}
+
     /// Removes READABLE from an event of urgent data, if poll(2) says that there is no other data: mio reports both.
     pub(super) fn refine(&self, token: Token, ready: Ready) -> Ready {
         if !ready.contains(Ready::PRIORITY | Ready::READABLE) {

@@ -115,6 +115,12 @@ impl Sources {
         Ok(())
     }
 
+    /// A socket that has fired is armed again by its number, which another handle may have by then. (Wine's server 10.0 ends if that is
+    /// one of AFD.)
+    pub(super) fn note_close(&mut self, socket: RawSocket) {
+        self.remove(socket);
+    }
+
     fn remove(&mut self, socket: RawSocket) {
         if let Some(registered) = self.sockets.remove(&socket) {
             self.tokens.remove(&registered.token);
