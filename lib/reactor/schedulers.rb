@@ -30,13 +30,19 @@ module Reactor
       # @param scheduler [#prepare_close, #replaced] is told of each IO that is closed or reopened in this Ractor
       def register(scheduler)
         # The map is weak, so it keeps no scheduler alive.
-        (Internal.schedulers || (Internal.schedulers = ObjectSpace::WeakMap.new))[scheduler] = true
+        map = Internal.schedulers || ObjectSpace::WeakMap.new
+        map[scheduler] = true
+        Internal.schedulers = map
       end
 
       # A fiber that waits in IO#close holds a list of all that are registered, and keeps them alive.
       #
       # @param scheduler [#prepare_close, #replaced] has ended
-      def unregister(scheduler) = Internal.schedulers&.delete(scheduler)
+      def unregister(scheduler)
+        map = Internal.schedulers or return
+        map.delete(scheduler)
+        Internal.schedulers = map
+      end
 
       # Yields every scheduler of this Ractor.
       def each(&) = Internal.schedulers&.each_key(&)

@@ -118,6 +118,27 @@ class TestClose < ReactorTest
     end
   end
 
+  # They would bring the next collection nearer, and that looks at the stack of each parked fiber.
+  def test_closes_by_the_thread_of_the_only_scheduler_make_no_objects
+    skip "the portable scheduler makes an exception for each waiter" if select_backend?
+    unused, pipes = Array.new(2) { Array.new(100) { IO.pipe } }
+    made = []
+    in_fiber do
+      GC.start # takes the schedulers of other tests
+      pipes.each { |reader, _| Fiber.schedule { closed { reader.read(1) } } }
+      IO.pipe.each(&:close)
+      [unused, pipes].each do |ios|
+        before = GC.stat(:total_allocated_objects)
+        ios.each { |reader, _| reader.close }
+        made << (GC.stat(:total_allocated_objects) - before)
+      end
+    end
+    made.pop if RUBY_VERSION >= "4.0" # the VM interrupts the readers, too
+    made.each { |objects| assert_operator objects, :<, 100 }
+  ensure
+    [*unused, *pipes].flatten.each(&:close)
+  end
+
   def test_fiber_interrupt_accepts_a_proxy_of_a_fiber
     log = []
     reading, = pair

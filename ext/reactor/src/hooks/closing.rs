@@ -14,7 +14,6 @@ use reactor_scheduler::{state::fiber::Slot, system::kind::is_socket};
 use crate::{
     control::{hook_scope::HookScope, scheduler::Scheduler},
     ruby::{
-        error::{closed_elsewhere, into_exception},
         fiber::is_fiber,
         io::{RealIo, close_number, real_io},
         io_facts::IoFacts,
@@ -109,24 +108,22 @@ fn prepare_close_of(
         }
         return Ok(None);
     }
-    interrupt_all(this, io_number, users)?;
+    interrupt_all(ruby, this, io_number, users);
     if wait_until_unused(ruby, this, io_number)? {
-        return Ok(Some(ruby.to_symbol(IN_USE)));
+        return Ok(Some(ruby.sym_new(IN_USE).into()));
     }
-    Ok(Some(ruby.to_symbol("interrupted")))
+    Ok(Some(ruby.sym_new("interrupted").into()))
 }
 
-/// Raises IOError in these fibers, which wait for the IO with this number.
-fn interrupt_all(this: Obj<Scheduler>, io_number: u64, users: Vec<Slot>) -> Result<(), Error> {
+/// Raises IOError in these fibers, which wait for the IO with this number. Each makes its own when it runs.
+fn interrupt_all(ruby: &Ruby, this: Obj<Scheduler>, io_number: u64, users: Vec<Slot>) {
     for slot in users {
-        let exception = into_exception(closed_elsewhere())?;
-        interrupt(this, slot, io_number, exception.as_value());
+        interrupt(this, slot, io_number, ruby.qnil().as_value());
     }
     this.wake_thread();
-    Ok(())
 }
 
-/// Raises in a fiber that waits for the readiness of an IO object (0: of any); false, and nothing done, if it does not.
+/// Raises the exception (nil: IOError) in a fiber that waits for the readiness of an IO object (0: of any); false, and nothing done, if it does not.
 fn interrupt(this: Obj<Scheduler>, slot: Slot, io_number: u64, exception: Value) -> bool {
     let exception = object_ref(exception);
     write_barrier(this, exception);
@@ -191,13 +188,18 @@ pub fn prepare_reopen(
         return Ok(None);
     };
     let is_in_use = wait_until_unused(ruby, this, io_number)?;
-    Ok(is_in_use.then(|| ruby.to_symbol(IN_USE)))
+    Ok(is_in_use.then(|| ruby.sym_new(IN_USE).into()))
 }
 
 /// `replaced(io, interrupts)`: the IO object has another file than before. All waits for the descriptor go on with that file,
 /// except that the watchers of this object end without a fiber, and that, if `interrupts`, IOError is raised in the fibers that
 /// wait for this object alone.
-pub fn replaced(this: Obj<Scheduler>, io: Value, interrupts: bool) -> Result<(), Error> {
+pub fn replaced(
+    ruby: &Ruby,
+    this: Obj<Scheduler>,
+    io: Value,
+    interrupts: bool,
+) -> Result<(), Error> {
     let Ok(io) = real_io(io) else {
         return Ok(());
     };
@@ -211,7 +213,7 @@ pub fn replaced(this: Obj<Scheduler>, io: Value, interrupts: bool) -> Result<(),
     })?;
     if interrupts {
         let waiters = this.state().single_waiters_of(descriptor, io_number);
-        interrupt_all(this, io_number, waiters)?;
+        interrupt_all(ruby, this, io_number, waiters);
     }
     if let Some(reactor) = &mut this.state_mut().event_loop.reactor {
         reactor.replaced(descriptor);

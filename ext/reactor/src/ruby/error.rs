@@ -3,10 +3,11 @@
 use std::{ffi::c_int, io};
 
 use magnus::{
-    Error, Exception, ExceptionClass, RClass, Ruby, Value,
+    Error, Exception, ExceptionClass, RClass, RString, Ruby, Value,
     error::ErrorType,
     prelude::*,
     rb_sys::{AsRawValue, FromRawValue, protect},
+    value::Lazy,
 };
 use rb_sys::VALUE;
 use reactor_scheduler::{state::object_ref::ObjectRef, system::errno::Errno};
@@ -46,11 +47,12 @@ pub fn is_unwinding(error: &Error) -> bool {
     matches!(error.error_type(), ErrorType::Jump(_))
 }
 
-/// The error that raises this object, if it is an exception, or what `raise(object)` would raise.
+/// The error that raises this object, if it is an exception, or what `raise(object)` would raise; for nil [`closed_elsewhere`].
 #[cold]
 pub fn exception(object: ObjectRef) -> Error {
     match Exception::from_value(object.value()) {
         Some(exception) => exception.into(),
+        None if object.value().is_nil() => closed_elsewhere(),
         None => raised_by(&[object.value()]),
     }
 }
@@ -119,10 +121,18 @@ pub fn not_allocated() -> Error {
     )
 }
 
-/// Raised in a fiber that uses an IO while another fiber or thread closes it.
+/// Raised in a fiber that uses an IO while another fiber or thread closes it. All have one message, which is frozen, as in Ruby itself.
 #[cold]
 pub fn closed_elsewhere() -> Error {
-    io_error("stream closed in another thread")
+    static MESSAGE: Lazy<RString> = Lazy::new(|ruby| {
+        let message = ruby.str_new("stream closed in another thread");
+        message.freeze();
+        message
+    });
+    let ruby = ruby();
+    let message = ruby.get_inner(&MESSAGE);
+    let exception = ruby.exception_io_error().new_instance((message,));
+    exception.map_or_else(|error| error, Error::from)
 }
 
 /// The Errno exception for a failed system call.

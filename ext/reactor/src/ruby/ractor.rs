@@ -1,13 +1,19 @@
 //! State of each Ractor: the schedulers of this library in it.
 
-use std::{ptr, sync::OnceLock};
+use std::sync::OnceLock;
 
 use magnus::{
-    Error, RArray, Ruby, Value,
+    Error, RArray, Value,
     prelude::*,
-    rb_sys::{AsRawId, AsRawValue, FromRawValue, protect},
+    rb_sys::{AsRawValue, FromRawValue},
+    value::LazyId,
 };
-use rb_sys::ID;
+
+use crate::ruby::{
+    hidden_number,
+    object::{Object, object_ref},
+    thread::current_scheduler,
+};
 
 /// The key under which a Ractor keeps it, as an address.
 static SCHEDULERS: OnceLock<usize> = OnceLock::new();
@@ -25,28 +31,32 @@ pub fn schedulers() -> Value {
     unsafe { Value::from_raw(rb_sys::rb_ractor_local_storage_value(key())) }
 }
 
-/// `Reactor::Internal.schedulers = map`
+/// `Reactor::Internal.schedulers = map`, with each change of the map.
 pub fn set_schedulers(map: Value) {
+    hidden_number::clear(map);
     // SAFETY: a key of ours, a live object.
     unsafe { rb_sys::rb_ractor_local_storage_value_set(key(), map.as_raw()) };
 }
 
 /// This Ractor's schedulers that have not ended.
+///
+/// If it has found only one, the map carries its address. While that is the thread's scheduler, closes make no array, and bring
+/// the next collection no nearer.
 pub fn each_scheduler() -> Result<impl Iterator<Item = Value>, Error> {
-    static KEYS: OnceLock<ID> = OnceLock::new();
-    let schedulers = schedulers();
-    let keys = match schedulers.is_nil() {
-        true => None,
-        false => {
-            let name = *KEYS.get_or_init(|| Ruby::get_with(schedulers).intern("keys").as_raw());
-            // SAFETY: a live object; the method takes no arguments, and what is raised is caught.
-            let keys = protect(|| unsafe {
-                rb_sys::rb_funcallv(schedulers.as_raw(), name, 0, ptr::null())
-            })?;
-            // SAFETY: a return value of Ruby.
-            RArray::from_value(unsafe { Value::from_raw(keys) })
+    static KEYS: LazyId = LazyId::new("keys");
+    let map = schedulers();
+    let current = current_scheduler();
+    let (mut lone, mut keys): (Option<Value>, Option<RArray>) = (None, None);
+    if hidden_number::known(map) == Some(current.address() as u64) {
+        lone = Some(current.value());
+    } else if !map.is_nil() {
+        let found: RArray = map.funcall(*KEYS, ())?;
+        if found.len() == 1 {
+            hidden_number::set(map, object_ref(found.entry::<Value>(0)?).address() as u64);
         }
-    };
+        keys = Some(found);
+    }
     let count = keys.map_or(0, RArray::len);
-    Ok((0..count).filter_map(move |index| keys?.entry(index as isize).ok()))
+    let others = (0..count).filter_map(move |index| keys?.entry(index as isize).ok());
+    Ok(lone.into_iter().chain(others))
 }
