@@ -555,6 +555,15 @@ class TestFiles < ReactorTest
     end
   end
 
+  def test_a_timeout_ends_a_copy_that_waits_for_a_socket
+    (silent, _), (full, _) = pair, pair
+    in_fiber do
+      [[silent, pair.first], [StringIO.new("x" * (16 << 20)), full]].each do |source, target|
+        assert_raises(Timeout::Error) { Timeout.timeout(0.05) { IO.copy_stream(source, target) } }
+      end
+    end
+  end
+
   def test_copy_stream_copies_a_file_to_a_socket
     each_source = { path: @path, pathname: Pathname(@path), file: nil }
     each_source.each do |kind, source|

@@ -7,7 +7,8 @@ module Reactor
     # Prepended to IO's singleton class. IO.copy_stream from a regular file to an IO goes chunk by chunk: the pool brings each chunk
     # into the page cache before it is sent. From one regular file to another a worker copies; an interrupted fiber leaves when its
     # copy_file_range(2) has returned. Where Ruby's own reads and writes would block the thread (a terminal, an inherited pipe:
-    # descriptors without O_NONBLOCK), a thread of its own copies. Else Ruby's own waits call the hooks.
+    # descriptors without O_NONBLOCK), a thread of its own copies. Else Ruby's own waits call the hooks. On Windows, where nothing would end
+    # the wait of that thread for a socket, Ruby copies by the methods of the objects, in the fiber.
     #
     # @api private
     module CopyStream
@@ -15,7 +16,10 @@ module Reactor
       COPY_CHUNK = 256 << 10
       # Bytes that are asked of the disk meanwhile.
       READAHEAD = 16 << 20
-      private_constant :COPY_CHUNK, :READAHEAD
+      # No IOs for Ruby, so it calls these methods.
+      Source = Struct.new(:io) { def readpartial(...) = io.readpartial(...) }
+      Target = Struct.new(:io) { def write(...) = io.write(...) }
+      private_constant :COPY_CHUNK, :READAHEAD, :Source, :Target
 
       # @return [Integer] bytes
       # @raise as without a scheduler
@@ -25,7 +29,14 @@ module Reactor
         if CopyStream.path?(source)
           return File.open(source, "rb") { |file| copy_stream(file, target, length, offset) }
         end
-        return scheduler.run_on_own_thread { super } if CopyStream.blocks?(source) || CopyStream.blocks?(target)
+        reads, writes = CopyStream.blocks?(source), CopyStream.blocks?(target)
+        if VM::WINDOWS && (writes || (reads && !offset))
+          source.read(0) if reads # raises if it cannot be read: nothing is truncated then
+          copied = super(reads ? Source.new(source.binmode) : source, writes ? Target.new(target) : target, length, offset)
+          target.flush if writes
+          return copied
+        end
+        return scheduler.run_on_own_thread { super } if reads || writes
         return super unless CopyStream.regular?(source)
 
         if CopyStream.path?(target)
