@@ -53,6 +53,23 @@ class TestIOWait < ReactorTest
     end
   end
 
+  # On Windows workers wait with a handle of their own.
+  def test_nothing_of_a_pipe_outlives_its_close
+    waits = [->(io) { io.read(1) }, lambda(&:wait_readable), ->(io) { IO.select([io]) }]
+    waits.product([lambda(&:close), ->(io) { Thread.new { io.close }.join }]) do |wait, close|
+      r, w = pipe
+      run_scheduler do
+        Fiber.schedule { assert_raises(IOError) { wait.call(r) } }
+        Fiber.schedule { close.call(r); assert_raises(Errno::EPIPE) { w.write("x") } }
+      end
+    end
+    r, w = pipe
+    run_scheduler do
+      Fiber.schedule { assert_raises(IOError) { w.write("x" * (1 << 20)) } }
+      Fiber.schedule { w.close; r.read }
+    end
+  end
+
   def test_a_hang_up_returns_the_requested_events
     r, w = pipe
     w.close

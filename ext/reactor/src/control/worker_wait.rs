@@ -42,6 +42,10 @@ impl WorkerWait for Waiting {
             Some(_) => Ready::ERROR, // the transfer meets it
         }
     }
+
+    fn end(&mut self) {
+        self.wait.end();
+    }
 }
 
 impl Drop for Waiting {

@@ -108,6 +108,7 @@ fn prepare_close_of(
         }
         return Ok(None);
     }
+    this.state_mut().end_worker_waits(descriptor);
     interrupt_all(ruby, this, io_number, users);
     if wait_until_unused(ruby, this, io_number)? {
         return Ok(Some(ruby.sym_new(IN_USE).into()));
@@ -184,9 +185,10 @@ pub fn prepare_reopen(
         return Ok(None);
     }
     this.state_mut().flush_sends();
-    let Some((_, io_number)) = IoFacts::polled_of(real_io(io)?) else {
+    let Some((descriptor, io_number)) = IoFacts::polled_of(real_io(io)?) else {
         return Ok(None);
     };
+    this.state_mut().end_worker_waits(descriptor);
     let is_in_use = wait_until_unused(ruby, this, io_number)?;
     Ok(is_in_use.then(|| ruby.sym_new(IN_USE).into()))
 }

@@ -21,6 +21,9 @@ const MAX_WAITS: usize = 4096;
 pub trait WorkerWait: fmt::Debug + Send {
     /// What the descriptor is ready for; empty until the worker knows.
     fn ready(&mut self) -> Ready;
+
+    /// Has the worker notify the token, and let go of the descriptor, before this returns.
+    fn end(&mut self) {}
 }
 
 /// Begins a wait for what the driver has refused with this error. `None` if it is always ready.
@@ -112,6 +115,16 @@ impl State {
             .waits
             .push((Descriptor::MAX, token, Some(wait)));
         Some(token)
+    }
+
+    /// The descriptor is about to be closed: no worker keeps it open. Its waits are notified.
+    pub fn end_worker_waits(&mut self, descriptor: Descriptor) {
+        let waits = self.unpolled.waits.iter_mut();
+        for (_, _, wait) in waits.filter(|(other, ..)| *other == descriptor) {
+            if let Some(wait) = wait {
+                wait.end();
+            }
+        }
     }
 
     /// The wait is over.

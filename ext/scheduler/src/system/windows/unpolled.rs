@@ -8,6 +8,7 @@ use std::{
     io,
     os::windows::io::{AsRawHandle, OwnedHandle},
     ptr,
+    sync::{Mutex, PoisonError},
 };
 
 use reactor::{Descriptor as Polled, Interest, Ready};
@@ -47,12 +48,19 @@ pub struct Wait {
 /// Handles are duplicates, so that they stay this file's.
 #[derive(Debug)]
 enum Source {
-    Pipe(OwnedHandle),
+    Pipe(Pipe),
     Console(OwnedHandle),
     /// For urgent data, which only select(2) knows, and for what else is asked.
     Socket(Polled, Interest),
     /// For urgent data of what has none.
     Never,
+}
+
+#[derive(Debug)]
+struct Pipe {
+    /// Locked during a call. `None` once the wait has been ended: while one handle of this end is left, no writer gets EPIPE.
+    handle: Mutex<Option<OwnedHandle>>,
+    is_overlapped: bool,
 }
 
 impl Wait {
@@ -77,7 +85,10 @@ impl Wait {
             FILE_TYPE_PIPE | FILE_TYPE_CHAR | FILE_TYPE_DISK if !interest.is_readable() => {
                 Source::Never
             }
-            FILE_TYPE_PIPE => Source::Pipe(duplicate(handle)?),
+            FILE_TYPE_PIPE => Source::Pipe(Pipe {
+                handle: Mutex::new(Some(duplicate(handle)?)),
+                is_overlapped: is_overlapped(handle),
+            }),
             FILE_TYPE_CHAR if is_console(handle) => Source::Console(duplicate(handle)?),
             FILE_TYPE_CHAR | FILE_TYPE_DISK => return Ok(None),
             _ => return Err(io::Error::last_os_error()), // it is closed
@@ -89,7 +100,7 @@ impl Wait {
     /// Blocks until it is ready, or [`Wait::end`] is called: what it is ready for.
     pub fn block(&self) -> io::Result<Ready> {
         match &self.source {
-            Source::Pipe(pipe) => self.block_for_pipe(pipe.as_raw_handle()),
+            Source::Pipe(pipe) => self.block_for_pipe(pipe),
             Source::Console(console) => console::fill(console.as_raw_handle(), &self.stop)?,
             Source::Socket(socket, interest) => return self.block_for_socket(*socket, *interest),
             Source::Never => _ = self.stop.pause(INFINITE),
@@ -108,28 +119,46 @@ impl Wait {
         }
     }
 
-    fn block_for_pipe(&self, handle: HANDLE) {
+    fn block_for_pipe(&self, pipe: &Pipe) {
         let mut pause = 1;
-        let is_overlapped = is_overlapped(handle);
-        while !is_ready(handle, pause) {
-            if is_overlapped {
-                // At once where no call on this pipe blocks (PIPE_NOWAIT). The next look meets an error again.
-                // SAFETY: it reads nothing, and so writes to no memory.
-                let read = |transfer| unsafe {
-                    ReadFile(handle, ptr::dangling_mut(), 0, ptr::null_mut(), transfer)
-                };
-                _ = self.stop.transfer(handle, read);
-            }
-            if is_overlapped && is_ready(handle, pause) || self.stop.pause(pause) {
-                break;
-            }
+        while !self.look(pipe, pause) && !self.stop.pause(pause) {
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }
 
-    /// Ends the block, or the next one.
+    /// Whether the wait is over. It takes as long as nothing is there if the pipe is overlapped.
+    fn look(&self, pipe: &Pipe, pause: u32) -> bool {
+        let locked = pipe.handle.lock();
+        let locked = locked.unwrap_or_else(PoisonError::into_inner);
+        let Some(handle) = locked.as_ref().map(AsRawHandle::as_raw_handle) else {
+            return true;
+        };
+        if pipe.is_overlapped && !is_ready(handle, pause) {
+            // At once where no call on this pipe blocks (PIPE_NOWAIT). The next look meets an error again.
+            // SAFETY: it reads nothing, and so writes to no memory.
+            let read = |transfer| unsafe {
+                ReadFile(handle, ptr::dangling_mut(), 0, ptr::null_mut(), transfer)
+            };
+            _ = self.stop.transfer(handle, read);
+        }
+        is_ready(handle, pause)
+    }
+
+    /// Ends the block, or the next one. When this returns, no handle of a pipe is left here. (If the pipe is not overlapped, a worker that
+    /// is in a call lets go of it by itself: while another process reads there, the call does not return, and nothing ends it.)
     pub fn end(&self) {
         self.stop.end();
+        if let Source::Pipe(Pipe {
+            handle,
+            is_overlapped,
+        }) = &self.source
+        {
+            let locked = match is_overlapped {
+                true => handle.lock().ok(),
+                false => handle.try_lock().ok(),
+            };
+            drop(locked.and_then(|mut handle| handle.take()));
+        }
     }
 }
 
