@@ -199,6 +199,11 @@ impl Reactor {
         self.selector.replaced(descriptor);
     }
 
+    /// The owner has shut down the reading half; see [`Selector::note_read_shutdown`].
+    pub fn note_read_shutdown(&mut self, descriptor: Descriptor) {
+        self.selector.note_read_shutdown(descriptor);
+    }
+
     /// Ends the registration of a descriptor; see [`Selector::deregister`].
     pub fn deregister(&mut self, descriptor: Descriptor) {
         self.selector.deregister(descriptor);

@@ -285,6 +285,15 @@ impl Selector {
         }
     }
 
+    /// The owner has shut down the reading half, of which Windows tells no poll: the waits for reading are answered with
+    /// [`Ready::READ_CLOSED`] by the next poll.
+    pub fn note_read_shutdown(&mut self, descriptor: Descriptor) {
+        if let Some((slot, _)) = self.registered(descriptor) {
+            self.registry.claim(slot).cache.observe(Ready::READ_CLOSED);
+            self.answer_outside(slot, Some(Ready::READ_CLOSED));
+        }
+    }
+
     /// The counters.
     pub fn statistics(&self) -> &Statistics {
         &self.statistics

@@ -129,6 +129,15 @@ fn event_of_an_older_generation_is_dropped() {
 
 // --- a close ---------------------------------------------------------------------------------------------------------
 
+#[test]
+fn the_shutdown_of_the_reading_half_answers_the_waits_for_reading_only() {
+    let (mut stage, _) = Stage::registered(READ);
+    stage.wait(OURS, WRITE, 2);
+    stage.selector.note_read_shutdown(5);
+    assert_eq!(stage.poll(), [(1, Ready::READ_CLOSED)]);
+    assert_eq!(stage.report(Ready::WRITABLE), [(2, Ready::WRITABLE)]);
+}
+
 // --- an idle wait ----------------------------------------------------------------------------------------------------
 
 #[test]

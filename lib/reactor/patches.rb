@@ -48,7 +48,8 @@ module Reactor
     SCHEDULER = Moment.new
     VIRTUAL_TIME = Moment.new
 
-    close = [[IO, IOClose], [IO, IOReopen], [IO, IOHalfClose], [BasicSocket, IOHalfClose]]
+    close = [[IO, IOClose], [IO, IOReopen], [IO, IOHalfClose], [BasicSocket, IOHalfClose],
+             [BasicSocket, SocketShutdown, { condition: SocketShutdown }]]
 
     scheduler = [
       [File, FileOpen], [File, FileSync], [File, FilePwrite, { before: "4.0" }], [File, FileClose], [File, FileLock],

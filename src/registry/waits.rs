@@ -117,9 +117,12 @@ impl Waits {
         answered.fold(false, |any, is_answered| any | is_answered)
     }
 
-    /// Answers each wait outside an event: with `answer`, or with what it asked for if that is None. Returns the generations.
+    /// Answers each wait outside an event that `answer` answers, or with what it asked for if that is None. Returns the generations.
     pub(crate) fn abandon(&mut self, answer: Option<Ready>) -> impl Iterator<Item = u32> {
-        let waiting = self.all_mut().filter(|wait| wait.is_waiting());
+        let directions = answer.map_or(u8::MAX, Ready::directions);
+        let waiting = self
+            .all_mut()
+            .filter(move |wait| wait.asked & directions != 0);
         waiting.map(move |wait| {
             let asked = std::mem::take(&mut wait.asked);
             wait.answer = answer.unwrap_or(Ready::from_bits(asked.into()));

@@ -179,11 +179,15 @@ impl Selector {
 
     /// Clears the cache and answers the waits: with `answer`, or with what each asked for if it is None.
     fn abandon(&mut self, slot: u32, answer: Option<Ready>) {
-        let entry = self.registry.claim(slot);
-        let answered = entry.waits.abandon(answer);
+        self.answer_outside(slot, answer);
+        self.registry.claim(slot).cache.clear();
+    }
+
+    /// Answers the waits for these directions, or with what each asked for if it is None.
+    pub(super) fn answer_outside(&mut self, slot: u32, answer: Option<Ready>) {
+        let answered = self.registry.claim(slot).waits.abandon(answer);
         let ids = answered.map(|generation| WaitId { slot, generation });
         self.answered.extend(ids);
-        entry.cache.clear();
     }
 
     /// Applies an event that [`Registry::answer`] has not taken.

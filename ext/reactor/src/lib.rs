@@ -134,6 +134,10 @@ fn define_methods(class: RClass) -> Result<(), Error> {
     )?;
     class.define_method("prepare_reopen", method!(closing::prepare_reopen, 1))?;
     class.define_method("replaced", method!(closing::replaced, 2))?;
+    class.define_method(
+        "note_read_shutdown",
+        method!(closing::note_read_shutdown, 1),
+    )?;
     class.define_method("push_when_unused", method!(closing::push_when_unused, 2))?;
     class.define_method("prefetch", method!(for_patches::prefetch, 4))?;
     class.define_method("sync_by_driver", method!(for_patches::sync_by_driver, 2))?;

@@ -203,6 +203,11 @@ module Reactor
     # @api private
     def replaced(io, interrupts) = (prepare_close(io) if interrupts)
 
+    # The reading half of the socket is shut down: the kernel reports it.
+    #
+    # @api private
+    def note_read_shutdown(_io) = nil
+
     # @return [String] the tasks that wait for descriptors, for {Reactor.dump}
     def dump
       waits = @ios.flat_map { |io, fibers| fibers.values.map { |fiber| [io, fiber] } }

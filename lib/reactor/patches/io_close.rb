@@ -73,6 +73,34 @@ module Reactor
       end
     end
 
+    # Prepended to BasicSocket on Windows, where a reader that waits is not told of the end of reading, and a read after it fails with
+    # Errno::ESHUTDOWN. It is the end of the stream instead, as on other systems.
+    #
+    # @api private
+    module SocketShutdown
+      WRITING = [Socket::SHUT_WR, *[:WR, :SHUT_WR].flat_map { |name| [name, name.name] }].freeze
+      private_constant :WRITING
+
+      def self.needed? = VM::WINDOWS
+
+      # @return [nil]
+      def close_read = super.tap { SocketShutdown.announce(self) }
+
+      # @return [0]
+      def shutdown(how = Socket::SHUT_RDWR) = super.tap { SocketShutdown.announce(self) unless WRITING.include?(how) }
+
+      # @return [String, nil]
+      def recv(...)
+        super
+      rescue Errno::ESHUTDOWN
+        raise unless Schedulers.current
+      end
+
+      def self.announce(socket)
+        Schedulers.each { |scheduler| scheduler.note_read_shutdown(socket) } unless socket.closed?
+      end
+    end
+
     # Prepended to IO. IO#reopen gives a descriptor number another file, of which the kernel tells those that poll the number
     # nothing. So the schedulers of the Ractor are told. As in threads, a fiber that waits for an IO that is reopened with
     # another IO gets IOError ("stream closed in another thread"). A wait goes on with the new file if the IO is

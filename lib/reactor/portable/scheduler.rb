@@ -246,6 +246,24 @@ module Reactor
       nil
     end
 
+    # The reading half of the socket is shut down. Windows does not report that, so the waits for reading end here.
+    #
+    # @param io [BasicSocket]
+    # @return [nil]
+    # @api private
+    def note_read_shutdown(io)
+      return if closed?
+
+      @descriptors.waits_for(io).each do |wait|
+        next unless wait.masks[io].anybits?(IO::READABLE)
+
+        wait.events |= IO::READABLE
+        enqueue(wait)
+      end
+      wake_poll
+      nil
+    end
+
     # --- hooks: descriptors ----------------------------------------------------------------------------------------
 
     # Waits until the IO is ready. IO#timeout counts where no time is given.

@@ -92,7 +92,8 @@ module Reactor
 
         most = [most, File.chardev?(io) ? DEVICE_CHUNK : PIPE_CHUNK].min if direction == :write && !File.file?(io)
       end
-      attempt_once(direction, io, buffer, offset, most)
+      answer = attempt_once(direction, io, buffer, offset, most)
+      VM::WINDOWS && direction == :read && answer == -Errno::ESHUTDOWN::Errno ? 0 : answer # as in the native scheduler
     end
 
     # The one call of IO::Buffer#read or #write. A slice is made only where the call cannot be told of the end: Ruby reads into a

@@ -1,5 +1,5 @@
 //! An IO that is closed or gets another file while fibers use it: `prepare_close`, `prepare_half_close`, `prepare_reopen`,
-//! `replaced`, `push_when_unused`, `fiber_interrupt`, `io_close`, and `Reactor::Internal.announce_close`.
+//! `replaced`, `note_read_shutdown`, `push_when_unused`, `fiber_interrupt`, `io_close`, and `Reactor::Internal.announce_close`.
 //!
 //! A scheduler is not told of a close(2) or dup2(2) by C code. The registry registers descriptors of long waits anew at intervals
 //! (`src/selector/rearming.rs`), and a wait whose descriptor is gone ends then.
@@ -221,6 +221,18 @@ pub fn replaced(
         reactor.replaced(descriptor);
     }
     this.wake_thread();
+    Ok(())
+}
+
+/// `note_read_shutdown(io)`: the reading half of the socket is shut down. Where the kernel does not report that, the waits for reading
+/// end here.
+pub fn note_read_shutdown(this: Obj<Scheduler>, io: Value) -> Result<(), Error> {
+    if let (false, Some((descriptor, _))) = (this.is_closed(), IoFacts::polled_of(real_io(io)?)) {
+        if let Some(reactor) = &mut this.state_mut().event_loop.reactor {
+            reactor.note_read_shutdown(descriptor);
+        }
+        this.wake_thread();
+    }
     Ok(())
 }
 

@@ -6,7 +6,7 @@ use std::io;
 use reactor::Interest;
 use windows_sys::Win32::{
     Foundation::ERROR_INVALID_HANDLE,
-    Networking::WinSock::{FD_SET, SOCKET, TIMEVAL, recv, select, send},
+    Networking::WinSock::{FD_SET, SOCKET, TIMEVAL, WSAESHUTDOWN, recv, select, send},
 };
 
 use crate::system::{
@@ -111,12 +111,19 @@ pub fn write(kind: DescriptorKind, descriptor: Descriptor, bytes: &[u8]) -> Resu
     }
 }
 
+/// C has no number for it, so Ruby takes Winsock's.
+const SHUT_DOWN: Errno = Errno::new(WSAESHUTDOWN);
+
+/// 0 as well if the reading half is shut down, as on other systems: a read that has waited for it is not told otherwise.
 /// EMSGSIZE for a datagram that is larger than the memory: its end is lost, as in Ruby's own transfers.
 fn receive(descriptor: Descriptor, bytes: &mut [u8]) -> Result<usize, Errno> {
     let (socket, size) = (descriptor.polled() as SOCKET, bytes.len().min(MAX_SIZE));
     // SAFETY: the memory of a slice of at least this size; any number may be given.
     let count = unsafe { recv(socket, bytes.as_mut_ptr(), size as i32, 0) };
-    usize::try_from(count).map_err(|_| socket_error(descriptor))
+    match usize::try_from(count).map_err(|_| socket_error(descriptor)) {
+        Err(errno) if errno == SHUT_DOWN => Ok(0),
+        answer => answer,
+    }
 }
 
 /// EPIPE where the connection is gone, as in Ruby.
@@ -142,7 +149,7 @@ fn socket_error(descriptor: Descriptor) -> Errno {
 mod tests {
     use std::{
         io::Read,
-        net::{TcpListener, TcpStream, UdpSocket},
+        net::{Shutdown, TcpListener, TcpStream, UdpSocket},
     };
 
     use super::{DescriptorKind, Interest, poll_now, read, write};
@@ -171,6 +178,8 @@ mod tests {
             sent += count;
         }
         assert_eq!(write(kinds[1], descriptors[1], &bytes), Err(Errno::AGAIN));
+        other.shutdown(Shutdown::Read).unwrap();
+        assert_eq!(read(kinds[1], descriptors[1], &mut [0; 4]), Ok(0));
         drop(other);
         one.set_nonblocking(false).unwrap();
         let mut found = Vec::new();
