@@ -76,7 +76,7 @@ module Reactor
       @watches = {}.compare_by_identity  # each {Watch} that waits => true
       @running = nil                     # the fiber that control was last given to
       @resumes_since_poll = 0
-      @nonblocking = ObjectSpace::WeakMap.new # sockets that were made non-blocking, on Windows => true
+      @nonblocking = ObjectSpace::WeakMap.new # IO => whether a transfer never waits, on Windows
       @transfers = 0                     # calls of io_read and io_write for anything but files
       @clock = Clock.now                 # when the last poll ended
       @unblock_only_sleeps = 0           # sleeps in a row that nothing but an unblock could end

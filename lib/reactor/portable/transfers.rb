@@ -117,10 +117,13 @@ module Reactor
       raise IO::TimeoutError, "Blocking operation timed out!"
     end
 
-    # On Windows nothing tells whether a descriptor blocks, and each socket does at first. So it is changed once.
+    # On Windows nothing tells whether a descriptor blocks, and each socket does at first. So it is changed once. What a file is, takes
+    # longer to ask there than to write a line.
     def nonblocking?(io)
-      return BasicSocket === io && (@nonblocking[io] ||= io.nonblock = true) if VM::WINDOWS
-
+      if VM::WINDOWS
+        @nonblocking[io] = BasicSocket === io ? io.nonblock = true : File.file?(io) unless @nonblocking.key?(io)
+        return @nonblocking[io]
+      end
       io.respond_to?(:nonblock?) && io.nonblock?
     rescue Errno::EINVAL
       false # to Ruby for Windows a socket that was made by dup is a pipe
