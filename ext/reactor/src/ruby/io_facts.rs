@@ -5,7 +5,10 @@ use std::sync::OnceLock;
 
 use magnus::{Error, Ruby, Value, prelude::*, value::Opaque};
 use reactor::OwnerId;
-use reactor_scheduler::system::{descriptor::Descriptor, kind::DescriptorKind};
+use reactor_scheduler::system::{
+    descriptor::Descriptor,
+    kind::{DescriptorKind, look},
+};
 
 use crate::ruby::{
     hidden_number,
@@ -34,7 +37,7 @@ impl IoFacts {
             Some(packed) => Some(packed),
             None => given(io, descriptor),
         };
-        let packed = given.unwrap_or_else(|| ask(0, io, descriptor));
+        let packed = given.unwrap_or_else(|| ask(0, io, descriptor).0);
         Ok(Self {
             io,
             descriptor,
@@ -78,7 +81,8 @@ impl IoFacts {
     /// waits have begun under it.
     pub fn refresh(io: RealIo) {
         if let (Some(packed), Ok(descriptor)) = (known(io), io.descriptor()) {
-            set(io, descriptor, ask(io_number_in(packed), io, descriptor));
+            let (packed, inode) = ask(io_number_in(packed), io, descriptor);
+            set(io, descriptor, packed, inode);
         }
     }
 
@@ -87,7 +91,7 @@ impl IoFacts {
         if known(self.io).is_some() && !self.io.value().is_frozen() {
             let kind = DescriptorKind::StreamPipe;
             let packed = pack(self.io_number(), self.is_ruby_socket, kind);
-            set(self.io, self.descriptor, packed);
+            set(self.io, self.descriptor, packed, None);
         }
     }
 
@@ -107,12 +111,12 @@ fn given(io: RealIo, descriptor: Descriptor) -> Option<u64> {
         return Some(packed);
     }
     if !io.value().is_frozen() {
-        let packed = ask(hidden_number::next_serial(), io, descriptor);
-        if io_numbers::give(io.value(), descriptor, packed) {
+        let (packed, inode) = ask(hidden_number::next_serial(), io, descriptor);
+        if io_numbers::give(io.value(), descriptor, packed, inode) {
             return Some(packed);
         }
     }
-    hidden_number::given(io.value(), |serial| ask(serial, io, descriptor))
+    hidden_number::given(io.value(), |serial| ask(serial, io, descriptor).0)
 }
 
 /// The packed facts that an IO has been given, if it has.
@@ -123,19 +127,19 @@ fn known(io: RealIo) -> Option<u64> {
     packed.or_else(|| hidden_number::known(io.value()))
 }
 
-fn set(io: RealIo, descriptor: Descriptor, packed: u64) {
-    if !io_numbers::replace(io.value(), descriptor, packed) {
+fn set(io: RealIo, descriptor: Descriptor, packed: u64, inode: Option<u64>) {
+    if !io_numbers::replace(io.value(), descriptor, packed, inode) {
         hidden_number::set(io.value(), packed);
     }
 }
 
-/// Asks the kernel what is behind the descriptor, and packs it with the io number.
-fn ask(io_number: u64, io: RealIo, descriptor: Descriptor) -> u64 {
-    let kind = DescriptorKind::of(descriptor);
+/// Asks the kernel what is behind the descriptor: that, packed with the io number, and the inode.
+fn ask(io_number: u64, io: RealIo, descriptor: Descriptor) -> (u64, Option<u64>) {
+    let (kind, inode) = look(descriptor);
     if kind.is_socket() {
         platform::make_nonblocking(descriptor);
     }
-    pack(io_number, is_socket(io.value()), kind)
+    (pack(io_number, is_socket(io.value()), kind), inode)
 }
 
 /// The io number, one bit for Ruby's socket classes, and three for the kind. An IO carries them as one number.

@@ -20,7 +20,7 @@ use std::sync::{
 
 use magnus::{Value, rb_sys::AsRawValue};
 use rb_sys::{RBasic, VALUE};
-use reactor_scheduler::system::{descriptor::Descriptor, kind::inode};
+use reactor_scheduler::system::descriptor::Descriptor;
 
 /// The flag of an object that has had an entry. Flags from this one on are the class's own, and Ruby's IO uses none of them. An
 /// object begins without it; `dup` and `clone` do not copy it.
@@ -66,9 +66,9 @@ pub fn known(io: Value, descriptor: Descriptor) -> Option<u64> {
     own(io, descriptor).map(|entry| entry.number.load(Ordering::Relaxed))
 }
 
-/// Gives a number to an object that has none. False if it cannot have the entry.
-pub fn give(io: Value, descriptor: Descriptor, number: u64) -> bool {
-    let (Some(entry), Some(inode)) = (entry_or_new(descriptor), inode(descriptor)) else {
+/// Gives a number to an object that has none, and whose descriptor has this inode. False if it cannot have the entry.
+pub fn give(io: Value, descriptor: Descriptor, number: u64, inode: Option<u64>) -> bool {
+    let (Some(entry), Some(inode)) = (entry_or_new(descriptor), inode) else {
         return false;
     };
     let owner = entry.object.load(Ordering::Relaxed);
@@ -88,11 +88,12 @@ pub fn give(io: Value, descriptor: Descriptor, number: u64) -> bool {
     true
 }
 
-/// Changes the number of an object whose descriptor may have got another file. False if the object has no entry.
-pub fn replace(io: Value, descriptor: Descriptor, number: u64) -> bool {
+/// Changes the number of an object, and the inode of its descriptor, if that may have got another file. False if the object has no entry.
+pub fn replace(io: Value, descriptor: Descriptor, number: u64, inode: Option<u64>) -> bool {
     own(io, descriptor).is_some_and(|entry| {
-        let inode = inode(descriptor).unwrap_or(0);
-        entry.inode.store(inode, Ordering::Relaxed);
+        if let Some(inode) = inode {
+            entry.inode.store(inode, Ordering::Relaxed);
+        }
         entry.number.store(number, Ordering::Relaxed);
         true
     })

@@ -8,27 +8,29 @@ use rustix::{
 pub use crate::system::descriptor_kind::DescriptorKind;
 use crate::system::{descriptor::Descriptor, nowait};
 
+/// The kind of what is behind the descriptor, and its inode number: hardly ever that of another file, be it a socket, a pipe or one with
+/// a name.
+pub fn look(descriptor: Descriptor) -> (DescriptorKind, Option<u64>) {
+    // The kind is kept for the IO. A shortage of memory must not decide it, so the call is made twice.
+    let stat = rustix::fs::fstat(descriptor).or_else(|_| rustix::fs::fstat(descriptor));
+    let Ok(stat) = stat else {
+        return (DescriptorKind::PollFirst, None);
+    };
+    let kind = match FileType::from_raw_mode(stat.st_mode) {
+        FileType::Socket if is_stream_of_bytes(descriptor) => DescriptorKind::StreamSocket,
+        FileType::Socket => DescriptorKind::OtherSocket,
+        FileType::Fifo => DescriptorKind::Pipe,
+        FileType::RegularFile if nowait::lives_in_memory(descriptor) => DescriptorKind::MemoryFile,
+        FileType::RegularFile | FileType::Directory | FileType::BlockDevice => DescriptorKind::File,
+        FileType::CharacterDevice if never_waits(stat.st_rdev) => DescriptorKind::NeverBlocks,
+        _ => DescriptorKind::PollFirst,
+    };
+    (kind, Some(stat.st_ino))
+}
+
 impl DescriptorKind {
     pub fn of(descriptor: Descriptor) -> Self {
-        match is_stream_of_bytes(descriptor) {
-            Some(true) => return Self::StreamSocket,
-            Some(false) => return Self::OtherSocket,
-            None => {}
-        }
-        // The kind is kept for the IO. A shortage of memory must not decide it, so the call is made twice.
-        let Ok(stat) = rustix::fs::fstat(descriptor).or_else(|_| rustix::fs::fstat(descriptor))
-        else {
-            return Self::PollFirst;
-        };
-        match FileType::from_raw_mode(stat.st_mode) {
-            FileType::Fifo => Self::Pipe,
-            // getsockopt(2) has failed for another reason than ENOTSOCK.
-            FileType::Socket => Self::OtherSocket,
-            FileType::RegularFile if nowait::lives_in_memory(descriptor) => Self::MemoryFile,
-            FileType::RegularFile | FileType::Directory | FileType::BlockDevice => Self::File,
-            FileType::CharacterDevice if never_waits(stat.st_rdev) => Self::NeverBlocks,
-            _ => Self::PollFirst,
-        }
+        look(descriptor).0
     }
 
     /// Whether only a call that may block can write to it.
@@ -42,21 +44,20 @@ impl DescriptorKind {
     }
 }
 
-/// Whether a socket is a stream that keeps no boundaries: TCP, or of the Unix domain. `None` for other files. Linux tells of the
-/// protocol, so one call is enough for TCP and UDP. Sockets of the Unix domain have none.
-fn is_stream_of_bytes(descriptor: Descriptor) -> Option<bool> {
+/// Whether a socket is a stream that keeps no boundaries: TCP, or of the Unix domain. Linux tells of the protocol, so one call is enough
+/// for TCP and UDP. Sockets of the Unix domain have none.
+fn is_stream_of_bytes(socket: Descriptor) -> bool {
     #[cfg(target_os = "linux")]
     {
         use rustix::net::{AddressFamily, ipproto};
 
-        if let Some(protocol) = sockopt::socket_protocol(descriptor).ok()? {
-            return Some(protocol == ipproto::TCP);
-        }
-        if sockopt::socket_domain(descriptor) != Ok(AddressFamily::UNIX) {
-            return Some(false);
+        match sockopt::socket_protocol(socket) {
+            Ok(None) if sockopt::socket_domain(socket) == Ok(AddressFamily::UNIX) => {}
+            Ok(protocol) => return protocol == Some(ipproto::TCP),
+            Err(_) => return false,
         }
     }
-    Some(sockopt::socket_type(descriptor).ok()? == SocketType::STREAM)
+    sockopt::socket_type(socket) == Ok(SocketType::STREAM)
 }
 
 /// Whether it is one of the devices null, zero, full, random and urandom of Linux: major 1, and these minors. Others of this major
@@ -69,12 +70,6 @@ fn never_waits(device: Dev) -> bool {
 /// Whether a descriptor is a socket.
 pub fn is_socket(descriptor: Descriptor) -> bool {
     sockopt::socket_type(descriptor).is_ok()
-}
-
-/// The file's inode number: hardly ever that of another file, be it a socket, a pipe or one with a name.
-pub fn inode(descriptor: Descriptor) -> Option<u64> {
-    let stat = rustix::fs::fstat(descriptor);
-    stat.ok().map(|stat| stat.st_ino)
 }
 
 /// Whether it is the path of a FIFO: opening one blocks until its other end is opened.

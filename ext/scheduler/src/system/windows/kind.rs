@@ -19,6 +19,12 @@ use crate::system::{descriptor::Descriptor, nowait::can_be_asked};
 /// A bit that no handle has.
 pub(super) const NO_SOCKET: reactor::Descriptor = 1 << 63;
 
+/// The kind of what is behind the descriptor, and the number of its handle: as long as it is open, no other file's.
+pub fn look(descriptor: Descriptor) -> (DescriptorKind, Option<u64>) {
+    let handle = descriptor.handle().ok().map(|handle| handle as u64);
+    (DescriptorKind::of(descriptor), handle)
+}
+
 impl DescriptorKind {
     /// Winsock has no MSG_DONTWAIT: the caller makes a socket non-blocking, through Ruby, which has to know it.
     ///
@@ -92,11 +98,6 @@ pub fn is_socket(descriptor: Descriptor) -> bool {
 
 pub(super) fn is_socket_handle(polled: reactor::Descriptor) -> bool {
     socket_type(polled).is_some()
-}
-
-/// The number of the handle: as long as it is open, no other file's.
-pub fn inode(descriptor: Descriptor) -> Option<u64> {
-    descriptor.handle().ok().map(|handle| handle as u64)
 }
 
 /// False: to open a named pipe does not block.
