@@ -60,7 +60,7 @@ class TestIOWait < ReactorTest
       r, w = pipe
       run_scheduler do
         Fiber.schedule { assert_raises(IOError) { wait.call(r) } }
-        Fiber.schedule { close.call(r); assert_raises(Errno::EPIPE) { w.write("x") } }
+        Fiber.schedule { close.call(r); assert_raises(Errno::EPIPE) { Fiber.blocking { w.write("x") } } } # before another fiber runs
       end
     end
     r, w = pipe
