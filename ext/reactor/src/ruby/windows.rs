@@ -1,6 +1,11 @@
 //! Windows: what takes a function of Ruby's DLL, or needs none.
 
-use std::{ffi::c_int, os::windows::io::RawHandle};
+use std::{
+    ffi::c_int,
+    mem::ManuallyDrop,
+    net::TcpStream,
+    os::windows::io::{FromRawSocket, RawHandle},
+};
 
 use reactor_scheduler::system::{child_process::Children, descriptor::Descriptor, errno::Errno};
 
@@ -19,8 +24,13 @@ pub fn make_nonblocking(descriptor: Descriptor) {
         /// Of ruby/win32.h.
         fn rb_w32_set_nonblock(descriptor: c_int) -> c_int;
     }
-    // SAFETY: any number may be given. If it fails, the first transfer meets the reason.
-    unsafe { rb_w32_set_nonblock(descriptor.number()) };
+    // SAFETY: any number may be given.
+    if unsafe { rb_w32_set_nonblock(descriptor.number()) } != 0 {
+        // Ruby takes a copy (`IO#dup`) for a pipe. If this fails, the first transfer meets the reason.
+        // SAFETY: a socket, which is never closed here.
+        let socket = ManuallyDrop::new(unsafe { TcpStream::from_raw_socket(descriptor.polled()) });
+        _ = socket.set_nonblocking(true);
+    }
 }
 
 /// Nothing, because there is no fork.

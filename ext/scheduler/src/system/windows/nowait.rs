@@ -10,6 +10,7 @@ use windows_sys::{
     },
     Win32::{
         Foundation::{ERROR_BROKEN_PIPE, ERROR_NOT_SUPPORTED, HANDLE},
+        Networking::WinSock::{FIONBIO, MSG_PEEK, SOCKET, ioctlsocket, recv},
         System::{IO::IO_STATUS_BLOCK, Pipes::PeekNamedPipe},
     },
 };
@@ -40,8 +41,11 @@ pub fn read(descriptor: Descriptor, bytes: &mut [u8]) -> Result<usize, Errno> {
 
 /// False for what is no pipe of Windows'.
 pub fn can_be_asked(pipe: HANDLE) -> bool {
-    let unsupported = Some(ERROR_NOT_SUPPORTED as i32);
-    peek(pipe, &mut []).map_or_else(|error| error.raw_os_error() != unsupported, |_| true)
+    peek(pipe, &mut []).map_or_else(|error| !is_unsupported(&error), |_| true)
+}
+
+fn is_unsupported(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(ERROR_NOT_SUPPORTED as i32)
 }
 
 /// Whether a read would return: what is there, or an error.
@@ -78,7 +82,24 @@ pub(super) fn peek(pipe: HANDLE, bytes: &mut [u8]) -> io::Result<usize> {
     let (mut count, none) = (0, ptr::null_mut());
     // SAFETY: the memory of a slice of at least this size; any handle may be given.
     match unsafe { PeekNamedPipe(pipe, place, size as u32, &mut count, none, none) } {
-        0 => Err(io::Error::last_os_error()),
+        0 => Err(io::Error::last_os_error()).or_else(|error| peek_socket(pipe, bytes, error)),
         _ => Ok(count as usize),
+    }
+}
+
+/// The same of a copy of a socket by `IO#dup`, which Wine's getsockopt and send do not take, so it is a pipe here. `refused` of what is
+/// none.
+fn peek_socket(handle: HANDLE, bytes: &mut [u8], refused: io::Error) -> io::Result<usize> {
+    let (socket, size) = (handle as SOCKET, bytes.len().min(i32::MAX as usize));
+    // SAFETY: sets a flag; any number may be given.
+    if !is_unsupported(&refused) || unsafe { ioctlsocket(socket, FIONBIO, &mut 1) } != 0 {
+        return Err(refused);
+    }
+    // SAFETY: the memory of a slice of at least this size.
+    let count = unsafe { recv(socket, bytes.as_mut_ptr(), size as i32, MSG_PEEK) };
+    match usize::try_from(count).map_err(|_| io::Error::last_os_error()) {
+        Ok(0) => Err(io::Error::from_raw_os_error(ERROR_BROKEN_PIPE as i32)),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
+        answer => answer,
     }
 }
