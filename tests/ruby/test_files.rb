@@ -376,6 +376,32 @@ class TestFiles < ReactorTest
     end
   end
 
+  # In text mode of Windows a line is shorter than in the file, and a Ctrl-Z ends it: no read may go on after a short count.
+  CUT = {
+    lines: %i[readpartial sysread].product([1, 2, 5, 100]), ctrl_z: [[:readpartial, 3], [:sysread, 2], [:sysread, 100]],
+    long: [[:readpartial, 300_000]]
+  }.freeze
+  TEXTS = { lines: "a\r\nb\r\nc\r\nd\r\ne\r\n", ctrl_z: "ab\x1acd\r\nef\r\n", long: "line of text\r\n" * 40_000 }.freeze
+
+  def test_reads_in_text_mode_are_cut_as_in_plain_ruby
+    CUT.each do |text, calls|
+      File.binwrite(@path, TEXTS.fetch(text))
+      calls.each do |call|
+        assert_equal run_plain { parts(call) }, in_fiber { parts(call) }, "#{text}: #{call}"
+      end
+    end
+  end
+
+  # What a call reads until the end, and the position after it.
+  def parts(call)
+    File.open(@path, "r") do |file|
+      parts = []
+      loop { parts << [file.public_send(*call), file.sysseek(0, IO::SEEK_CUR)] }
+    rescue EOFError
+      parts
+    end
+  end
+
   def test_errors_are_those_of_plain_ruby
     tries = {
       enoent: -> { File.read("#{@path}.none") },

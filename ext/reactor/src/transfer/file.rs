@@ -135,8 +135,11 @@ impl FileTransfer<'_> {
             DescriptorKind::NeverBlocks => slice.count_transfer(count),
             _ => slice.count_file_transfer(),
         }
-        // A short count of the page cache's only means that the next page is not there.
-        let is_short = count < asked && self.io.kind != DescriptorKind::File;
+        let may_end_short = match self.io.kind {
+            DescriptorKind::File => file::SHORT_IS_END && self.done >= self.transfer.minimum,
+            _ => true,
+        };
+        let is_short = count < asked && may_end_short;
         match count == 0 || count == room || is_short {
             true => Step::Over(Some(Ok(self.done))),
             false => Step::More,

@@ -7,6 +7,9 @@ use crate::system::{descriptor::Descriptor, errno::Errno, kind::DescriptorKind, 
 /// Beyond it an offset is negative for the kernel. pread(2) and pwrite(2) refuse it; to preadv2(2), -1 is the current position.
 const MAX_OFFSET: u64 = i64::MAX as u64;
 
+/// Whether a short count ends a transfer of a regular file. Here it only means that the next page is not in the page cache.
+pub const SHORT_IS_END: bool = false;
+
 /// One byte in each of these pieces is read to bring a range into the page cache, because the disk delivers larger ones.
 const POPULATE_STEP: u64 = 32 << 10;
 

@@ -24,12 +24,14 @@ use windows_sys::{
     },
 };
 
-use crate::system::{
-    descriptor::Descriptor, descriptor_kind::DescriptorKind, errno::Errno, windows::os_error::last,
-};
+use crate::system::{descriptor::Descriptor, descriptor_kind::DescriptorKind, errno::Errno};
 
 /// Beyond it an offset is negative for Windows.
 const MAX_OFFSET: u64 = i64::MAX as u64;
+
+/// Whether a short count ends a transfer of a regular file. In text mode every line makes it short, and at a Ctrl-Z the file ends:
+/// Ruby, too, makes one call.
+pub const SHORT_IS_END: bool = true;
 
 /// Reads at `offset`, or at the current position. Of a [`DescriptorKind::File`] EOPNOTSUPP: a worker reads it, as any other kind. EINVAL
 /// for an offset that is none.
@@ -111,16 +113,20 @@ fn at(
     if offset > MAX_OFFSET {
         return Err(Errno::INVAL);
     }
-    let handle = descriptor.handle()?;
-    if let Some(file) = reopened(handle) {
+    if let Some(file) = reopened(descriptor.handle()?) {
         return transfer(&file).map_err(of_transfer);
     }
-    // SAFETY: the handle of an open file, which is not closed here.
-    let mut file = ManuallyDrop::new(unsafe { File::from_raw_handle(handle) });
+    let mut file = borrowed(descriptor)?;
     let position = file.stream_position()?;
     let answer = transfer(&file);
     file.seek(SeekFrom::Start(position))?;
     answer.map_err(of_transfer)
+}
+
+fn borrowed(descriptor: Descriptor) -> Result<ManuallyDrop<File>, Errno> {
+    // SAFETY: the handle of an open file, which is not closed here.
+    let file = unsafe { File::from_raw_handle(descriptor.handle()?) };
+    Ok(ManuallyDrop::new(file))
 }
 
 /// The file, opened once more with the same rights.
@@ -156,12 +162,9 @@ pub fn put_back(descriptor: Descriptor, start: Start, _count: usize) {
     }
 }
 
-/// Moves the current position, and tells where it is then.
+/// Moves the current position, and tells where it is then. (The C run-time's lseek would forget that the file has ended at a Ctrl-Z.)
 pub fn seek_by(descriptor: Descriptor, distance: i64) -> Result<u64, Errno> {
-    descriptor.handle()?;
-    // SAFETY: takes no pointer.
-    let position = unsafe { libc::lseek64(descriptor.number(), distance, libc::SEEK_CUR) };
-    u64::try_from(position).map_err(|_| last())
+    Ok(borrowed(descriptor)?.seek(SeekFrom::Current(distance))?)
 }
 
 /// Nobody knows: reads that would tell are left to workers.

@@ -34,7 +34,7 @@ pub fn read(descriptor: Descriptor, bytes: &mut [u8]) -> Result<usize, Errno> {
     match bytes[..count] {
         [] => Err(Errno::AGAIN),
         [RETURN] if is_text(descriptor) && ends_with_return(pipe) => Err(Errno::AGAIN),
-        [_, .., RETURN] => read_here(descriptor, &mut bytes[..count - 1]),
+        [_, .., RETURN] if !is_closed(pipe) => read_here(descriptor, &mut bytes[..count - 1]),
         _ => read_here(descriptor, &mut bytes[..count]),
     }
 }
