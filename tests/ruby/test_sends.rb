@@ -52,14 +52,14 @@ class TestSends < ReactorTest
     assert_equal %w[a b c], got
   end
 
-  # Bytes arrive in the order of the calls, through one IO object or several, queued or not.
+  # Bytes arrive in the order of the calls, through one IO object or several, queued or not. (On Windows a copy is no socket.)
   def test_order_is_kept_between_queued_and_direct_writes
     run_scheduler do |scheduler|
       ours, theirs = pair
       small, large = "a" * 100, "b" * 40_000
       Fiber.schedule do
         [small, large, small, large.upcase, small].each do |text|
-          io = track(ours.dup)
+          io = windows? ? ours : track(ours.dup)
           Fiber.schedule { io.write(text) }
         end
       end

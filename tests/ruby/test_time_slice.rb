@@ -76,7 +76,7 @@ class TestTimeSlice < ReactorTest
   def test_a_fiber_yields_within_16_transfers_of_a_stream
     [pair, pipe.reverse].each do |writing, reading|
       silent = turns_without_another_fiber(40) { writing.syswrite("x"); reading.sysread(1) }
-      longest = silent.slice_when { |one, next_one| next_one != one + 1 }.map(&:size).max
+      longest = silent.slice_when { |one, next_one| next_one != one + 1 }.map(&:size).max.to_i # nil if each of them let it run
       assert_operator longest, :<, 8, "pairs of transfers without another fiber"
     end
   end
