@@ -16,7 +16,10 @@ use std::{
 };
 
 use windows_sys::{
-    Wdk::Storage::FileSystem::{FileAccessInformation, NtQueryInformationFile},
+    Wdk::Storage::FileSystem::{
+        FILE_INFORMATION_CLASS, FileAccessInformation, FilePositionInformation,
+        NtQueryInformationFile,
+    },
     Win32::{
         Foundation::{ERROR_ACCESS_DENIED, HANDLE, INVALID_HANDLE_VALUE},
         Storage::FileSystem::{FILE_SHARE_DELETE, FILE_SHARE_READ, FILE_SHARE_WRITE, ReOpenFile},
@@ -24,7 +27,9 @@ use windows_sys::{
     },
 };
 
-use crate::system::{descriptor::Descriptor, descriptor_kind::DescriptorKind, errno::Errno};
+use crate::system::{
+    descriptor::Descriptor, descriptor_kind::DescriptorKind, errno::Errno, windows::os_error::last,
+};
 
 /// Beyond it an offset is negative for Windows.
 const MAX_OFFSET: u64 = i64::MAX as u64;
@@ -113,32 +118,30 @@ fn at(
     if offset > MAX_OFFSET {
         return Err(Errno::INVAL);
     }
-    if let Some(file) = reopened(descriptor.handle()?) {
+    let handle = descriptor.handle()?;
+    if let Some(file) = reopened(handle) {
         return transfer(&file).map_err(of_transfer);
     }
-    let mut file = borrowed(descriptor)?;
+    // SAFETY: the handle of an open file, which is not closed here.
+    let mut file = ManuallyDrop::new(unsafe { File::from_raw_handle(handle) });
     let position = file.stream_position()?;
     let answer = transfer(&file);
     file.seek(SeekFrom::Start(position))?;
     answer.map_err(of_transfer)
 }
 
-fn borrowed(descriptor: Descriptor) -> Result<ManuallyDrop<File>, Errno> {
-    // SAFETY: the handle of an open file, which is not closed here.
-    let file = unsafe { File::from_raw_handle(descriptor.handle()?) };
-    Ok(ManuallyDrop::new(file))
+/// A property of an open file.
+fn property<T: Default>(handle: HANDLE, class: FILE_INFORMATION_CLASS) -> Option<T> {
+    let (mut status, mut answer) = (IO_STATUS_BLOCK::default(), T::default());
+    let (place, size) = ((&raw mut answer).cast(), size_of::<T>() as u32);
+    // SAFETY: the places for the answer outlive the call; the two classes that are asked for answer with a number of this size.
+    let code = unsafe { NtQueryInformationFile(handle, &mut status, place, size, class) };
+    (code >= 0).then_some(answer)
 }
 
 /// The file, opened once more with the same rights.
 fn reopened(handle: HANDLE) -> Option<File> {
-    let (mut status, mut rights, class) =
-        (IO_STATUS_BLOCK::default(), 0_u32, FileAccessInformation);
-    let (place, size) = ((&raw mut rights).cast(), size_of_val(&rights) as u32);
-    // SAFETY: asks for a property of a handle; the places for the answer outlive the call.
-    let code = unsafe { NtQueryInformationFile(handle, &mut status, place, size, class) };
-    if code < 0 {
-        return None;
-    }
+    let rights = property(handle, FileAccessInformation)?;
     let share = FILE_SHARE_READ | FILE_SHARE_WRITE | FILE_SHARE_DELETE;
     // SAFETY: an open handle; what comes back is new, and owned here.
     let handle = unsafe { ReOpenFile(handle, rights, share, 0) };
@@ -162,9 +165,18 @@ pub fn put_back(descriptor: Descriptor, start: Start, _count: usize) {
     }
 }
 
-/// Moves the current position, and tells where it is then. (The C run-time's lseek would forget that the file has ended at a Ctrl-Z.)
+/// Moves the current position, and tells where it is then.
+///
+/// What is only asked does not go through SetFilePointerEx, which asks and then sets, so that a read of a worker in between would be
+/// taken back; nor through the C run-time's lseek, which forgets that the file has ended at a Ctrl-Z.
 pub fn seek_by(descriptor: Descriptor, distance: i64) -> Result<u64, Errno> {
-    Ok(borrowed(descriptor)?.seek(SeekFrom::Current(distance))?)
+    let handle = descriptor.handle()?;
+    if distance != 0 {
+        // SAFETY: takes no pointer.
+        let moved = unsafe { libc::lseek64(descriptor.number(), distance, libc::SEEK_CUR) };
+        return u64::try_from(moved).map_err(|_| last());
+    }
+    property(handle, FilePositionInformation).ok_or(Errno::INVAL)
 }
 
 /// Nobody knows: reads that would tell are left to workers.
