@@ -40,8 +40,16 @@ pub fn next_serial() -> u64 {
 pub fn known(object: Value) -> Option<u64> {
     // SAFETY: reading an instance variable never raises; the name has no @ and so is invisible to Ruby.
     let known = unsafe { rb_sys::rb_ivar_get(object.as_raw(), name()) };
-    // SAFETY: only this module writes the variable, and writes Fixnums.
-    (known != rb_sys::Qnil as VALUE).then(|| unsafe { rb_sys::FIX2LONG(known) as u64 })
+    if known == rb_sys::Qnil as VALUE {
+        return None;
+    }
+    // SAFETY: only this module writes the variable, and writes Integers. (On Windows a Fixnum has 31 bits.)
+    Some(unsafe {
+        match rb_sys::FIXNUM_P(known) {
+            true => rb_sys::FIX2LONG(known) as u64,
+            false => rb_sys::rb_num2ull(known),
+        }
+    })
 }
 
 /// Gives a number to an object that is not frozen.
