@@ -173,7 +173,7 @@ impl Selector {
     /// The owner is about to close the descriptor. If the descriptor has no wait, its record is cleared without a system
     /// call: close(2) ends the registration in the kernel. This saves the system call of [`Selector::deregister`] for an owner
     /// that knows of all its waits. If the close does not happen, or a duplicate keeps the file open, the next wait registers
-    /// again. On Windows the descriptor is deregistered as well.
+    /// again. The driver is told ([`Driver::note_close`]).
     pub fn note_close(&mut self, descriptor: Descriptor, owner: OwnerId) {
         let entry = self.entry_of(descriptor, owner);
         if let Some(entry) = entry.filter(|entry| entry.waits.wanted() == 0) {

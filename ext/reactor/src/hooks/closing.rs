@@ -124,7 +124,8 @@ fn interrupt_all(ruby: &Ruby, this: Obj<Scheduler>, io_number: u64, users: Vec<S
     this.wake_thread();
 }
 
-/// Raises the exception (nil: IOError) in a fiber that waits for the readiness of an IO object (0: of any); false, and nothing done, if it does not.
+/// Raises the exception (nil: IOError) in a fiber that waits for the readiness of an IO object (0: of any); false, and nothing done, if it
+/// does not.
 fn interrupt(this: Obj<Scheduler>, slot: Slot, io_number: u64, exception: Value) -> bool {
     let exception = object_ref(exception);
     write_barrier(this, exception);
