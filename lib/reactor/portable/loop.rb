@@ -19,6 +19,17 @@ module Reactor
 
     def begin_wait(kind) = @waits[Fiber.current] = Wait.new(Fiber.current, kind, @waits[Fiber.current])
 
+    # Begins a wait that an unblock ends. The VM has listed the fiber as waiting already, and lets other threads run at the end of each
+    # call, also of one in C (`vm_pop_frame`). So an unblock that comes before the wait is noted is kept for it.
+    def begin_block(kind)
+      outer, @beginning = @beginning, true # not a call; nothing may stand before it
+      wait = begin_wait(kind)
+      end_block(wait) if @early_unblocks.delete(Fiber.current)
+      wait
+    ensure
+      @beginning = outer
+    end
+
     # Gives the thread away until the wait is over. However it ends, nothing is left of it afterwards.
     #
     # @param duration [Numeric, nil] seconds after which it ends by itself; 0: when its turn comes again
@@ -86,16 +97,18 @@ module Reactor
     # Ends the fiber's waits in {PortableScheduler#block} and {PortableScheduler#kernel_sleep}.
     def end_blocks(fiber)
       wait = @waits[fiber]
-      @early_unblocks[fiber] = true if wait.nil? && overridden?
+      @early_unblocks[fiber] = true if wait.nil? && (@beginning || overridden?)
       while wait
-        if wait.blocks? && !wait.queued
-          wait.events = :unblocked
-          enqueue(wait)
-        end
+        end_block(wait) if wait.blocks? && !wait.queued
         wait = wait.outer
       end
       wake_poll
       nil
+    end
+
+    def end_block(wait)
+      wait.events = :unblocked
+      enqueue(wait)
     end
 
     def end_wait(wait)

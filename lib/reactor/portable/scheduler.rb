@@ -65,7 +65,8 @@ module Reactor
       @polling = false
       @ready = []                        # entries to be served, in this order
       @waits = {}.compare_by_identity    # fiber => its innermost Wait; keeps parked fibers alive
-      @early_unblocks = ObjectSpace::WeakMap.new # fibers unblocked on their way into an overridden hook
+      @beginning = false                 # whether a fiber is in #begin_block
+      @early_unblocks = ObjectSpace::WeakMap.new # fibers unblocked on their way into #block or #kernel_sleep
       @owners = ObjectSpace::WeakMap.new # fiber that #fiber did not make => the fiber on whose behalf it runs
       @killed = ObjectSpace::WeakMap.new # fiber that Ruby unwinds for good => true
       @suspects = {}.compare_by_identity # fiber that may be among them, because an error was raised in one that it resumed => true
@@ -146,10 +147,7 @@ module Reactor
     # @return [nil]
     # @raise [ArgumentError, TypeError, RangeError] as Kernel#sleep
     def kernel_sleep(duration = nil)
-      # As in #block: known before anything can interrupt.
-      @waits[Fiber.current] = wait = Wait.new(Fiber.current, :sleep, @waits[Fiber.current])
-      enqueue(wait) if @early_unblocks.delete(Fiber.current)
-      park(wait, duration)
+      park(begin_block(:sleep), duration)
       nil
     end
 
@@ -160,10 +158,7 @@ module Reactor
     # @return [Boolean] whether it was unblocked before the time was over
     # @raise [TypeError] no duration
     def block(blocker, timeout = nil)
-      # No line may stand before this one, and this one may run no Ruby code: the fiber is in the VM's waiting list already. An
-      # unblock by another thread must find the wait from now on, or the fiber would sleep forever.
-      @waits[Fiber.current] = wait = Wait.new(Fiber.current, :block, @waits[Fiber.current])
-      enqueue(wait) if @early_unblocks.delete(Fiber.current)
+      wait = begin_block(:block) # no line may stand before this one
       park(wait, timeout, lenient: true)
       parked = true
       wait.events == :unblocked

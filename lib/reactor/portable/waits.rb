@@ -17,8 +17,6 @@ module Reactor
     # - `timer`: the timer that ends it
     # - `parked_at`: the time of the last poll when it began
     # - `late`: deliveries that come again when it is over, because they must not end it
-    #
-    # A Struct, because making one runs no Ruby code: no other thread can run meanwhile, see {PortableScheduler#block}.
     Wait = Struct.new(:fiber, :kind, :outer, :woken, :queued, :done, :masks, :events, :error, :timer, :parked_at, :late) do
       # @return [Boolean] whether an unblock ends it
       def blocks? = kind == :block || kind == :sleep
