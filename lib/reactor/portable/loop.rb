@@ -19,8 +19,8 @@ module Reactor
 
     def begin_wait(kind) = @waits[Fiber.current] = Wait.new(Fiber.current, kind, @waits[Fiber.current])
 
-    # Begins a wait that an unblock ends. The VM has listed the fiber as waiting already, and lets other threads run at the end of each
-    # call, also of one in C (`vm_pop_frame`). So an unblock that comes before the wait is noted is kept for it.
+    # Begins a wait that an unblock ends. The VM has listed the fiber as waiting already, and lets other threads run at each branch and
+    # at the end of each call, also of one in C (`vm_pop_frame`). So an unblock that comes before the wait is noted is kept for it.
     def begin_block(kind)
       outer, @beginning = @beginning, true # not a call; nothing may stand before it
       wait = begin_wait(kind)
@@ -96,8 +96,9 @@ module Reactor
 
     # Ends the fiber's waits in {PortableScheduler#block} and {PortableScheduler#kernel_sleep}.
     def end_blocks(fiber)
+      @early_unblocks[fiber] = true # before the look at the wait: #begin_block notes that first, and looks here afterwards
       wait = @waits[fiber]
-      @early_unblocks[fiber] = true if wait.nil? && (@beginning || overridden?)
+      @early_unblocks.delete(fiber) unless wait.nil? && (@beginning || overridden?)
       while wait
         end_block(wait) if wait.blocks? && !wait.queued
         wait = wait.outer
