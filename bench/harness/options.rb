@@ -82,7 +82,7 @@ module Bench
     end
 
     def part(parser)
-      parser.on("--targets A,B", Array, "only these: threads, plain, baseline, and backends of reactor (all that work here)") { |names| @targets = names }
+      parser.on("--targets A,B", Array, "only these: threads, threads_mn, plain, baseline, and backends of reactor (all that work here)") { |names| @targets = names }
       parser.on("--against NAME", "another library's scheduler beside: one of bench/schedulers, a Ruby file that ends in one, or",
                 "NAME=EXPRESSION; may be repeated") { |name| @against << name }
       parser.on("-I", "--load-path DIR", "where Ruby finds it") { |path| @load_path << File.expand_path(path) }

@@ -46,6 +46,7 @@ module Bench
       def own(backends)
         usable = backends.select { |_, answer| answer == true }.keys
         [new(name: "threads", label: "threads", kind: :threads, most: 1_000, why: "a thread for each"),
+         new(name: "threads_mn", label: "threads, M:N", kind: :threads, environment: { "RUBY_MN_THREADS" => "1" }, most: 1_000, why: "a thread for each"),
          new(name: "plain", label: "Ruby alone", kind: :plain),
          *usable.map { |backend| reactor(backend) },
          new(name: "baseline", label: "baseline", kind: :baseline)]

@@ -9,7 +9,7 @@ module Bench
                             :baseline, :plain, :latencies, :without, :seconds, keyword_init: true)
 
     ALL = {}
-    FILES = %w[sockets streams http parked idle fibers locks timers latency].freeze
+    FILES = %w[sockets streams http parked idle fibers locks timers latency services].freeze
 
     class << self
       # Adds a workload.
