@@ -65,7 +65,7 @@ module Reactor
     # @param linger [Numeric] seconds for which the fiber waits for the next request; 0: it does not
     # @param handshake [#call, nil] gets each new socket when its first bytes have come, and returns the connection
     # @yieldparam connection [IO, #to_io]
-    # @yieldreturn [Boolean] whether the connection is kept
+    # @yieldreturn [Boolean, :detached] whether the connection is kept; :detached: it is the program's from now on, and stays open
     # @raise [ArgumentError] without a block, without a scheduler of this library, with a limit below 1 or a negative duration
     # @raise [TypeError] limit is no Integer; idle_timeout or linger is no duration
     def initialize(listener, scheduler: Fiber.scheduler, limit: nil, idle_timeout: nil, linger: 0.5, handshake: nil, &answer)
@@ -253,6 +253,12 @@ module Reactor
     ensure
       @busy.delete(socket.to_io)
       VM.replace_storage(@storage) # the watchers of this and of the next connection inherit it
+      finish(connection, kept, rests)
+    end
+
+    def finish(connection, kept, rests)
+      return gone if kept == :detached
+
       rests ? @scheduler.on_ready(connection, timeout: @idle_timeout, &@bytes) : drop(connection)
     end
 
@@ -266,10 +272,12 @@ module Reactor
 
     # Yields the connection for each request, until none comes within the time for lingering.
     #
-    # @return [Boolean] whether the connection is kept
+    # @return [Boolean, :detached] whether the connection is kept
     def answer_requests(connection)
       io, fiber = connection.to_io, Fiber.current
-      while yield connection
+      while (kept = yield connection)
+        return kept if kept == :detached
+
         VM.replace_storage(@storage) if @storage || fiber.storage
         next if @stopping ? request?(connection) : Watching.read_ahead?(connection, IO::READABLE)
         return true if @stopping || @linger.zero?
@@ -288,6 +296,11 @@ module Reactor
     rescue SystemCallError, IOError
       nil
     ensure
+      gone
+    end
+
+    # A connection is closed, or no longer the server's.
+    def gone
       @connections -= 1
       @ended.close if ended?
       accept_more

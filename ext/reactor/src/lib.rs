@@ -3,7 +3,7 @@
 //! | floor        | what it is |
 //! |--------------|------------|
 //! | `hooks`      | the methods of `Reactor::NativeScheduler`: parse, enter, call down |
-//! | `standalone` | what Ruby calls without a scheduler: `Reactor::Poller`, child processes, the lock of the patches |
+//! | `standalone` | what Ruby calls without a scheduler: `Reactor::Poller`, child processes, the lock of the patches, HTTP requests |
 //! | `transfer`   | reading and writing |
 //! | `wait`       | what a fiber parks for |
 //! | `control`    | which fiber has control |
@@ -32,7 +32,7 @@ use hooks::{
 };
 use ruby::{fiber, hidden_number, io_facts, object, ractor, thread};
 use standalone::{
-    child_process, patch_lock,
+    child_process, http_request, patch_lock,
     poller::{self, Poller},
 };
 use wait::{
@@ -80,6 +80,7 @@ fn define_functions(internal: RModule) -> Result<(), Error> {
     internal.define_module_function("native_backends", function!(native_backends, 0))?;
     internal.define_module_function("pidfd", function!(child_process::pidfd, 1))?;
     internal.define_module_function("await_child", function!(child_process::await_child, 2))?;
+    internal.define_module_function("parse_request", function!(http_request::parse_request, 2))?;
     internal.define_module_function(
         "lengthen_time_slice",
         function!(reactor::lengthen_time_slice, 0),

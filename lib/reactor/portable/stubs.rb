@@ -1,5 +1,7 @@
 # frozen_string_literal: true
 
+require_relative "http_request"
+
 module Reactor
   # The methods that the native library defines besides the scheduler, in plain Ruby, for a process without that library.
   #
@@ -20,6 +22,9 @@ module Reactor
       schedulers&.each_key { |scheduler| answer = scheduler.prepare_close(io) || answer }
       answer
     end
+
+    # @return [Integer] see {HTTPRequest.parse}
+    def parse_request(bytes, env) = HTTPRequest.parse(bytes, env)
 
     # @return [nil] there is no pidfd without the native library
     def pidfd(_pid) = nil

@@ -1,0 +1,224 @@
+//! `Reactor::Internal.parse_request(bytes, env)`: the head of an HTTP/1 request, parsed by httparse, as a Rack environment.
+
+use httparse::{EMPTY_HEADER, Error as ParseError, Header, Request, Status};
+use magnus::{Error, RHash, RString, Ruby, Value, prelude::*};
+
+use crate::ruby::convert;
+
+/// Headers of a request at most.
+const MAX_HEADERS: usize = 100;
+
+/// The status of the answer to a request that is refused.
+type Refusal = i64;
+
+const BAD_REQUEST: Refusal = 400;
+const TOO_LARGE: Refusal = 431;
+const NOT_IMPLEMENTED: Refusal = 501;
+const WRONG_VERSION: Refusal = 505;
+
+/// Parses the head of the first request in `bytes` into `env`: the length of the head; 0 if there is no whole head yet; or the
+/// status of a refusal, negative. `env` is changed only if the head is whole and good.
+///
+/// A head is refused if two parsers could disagree on where its body ends or on whom it is for (RFC 9112, 11.2): more than one
+/// Content-Length, Transfer-Encoding or Host, or both of the first two.
+pub fn parse_request(ruby: &Ruby, bytes: RString, env: RHash) -> Result<i64, Error> {
+    let bytes = convert::bytes(bytes);
+    let mut headers = [EMPTY_HEADER; MAX_HEADERS];
+    let mut request = Request::new(&mut headers);
+    let length = match request.parse(&bytes) {
+        Ok(Status::Complete(length)) => length,
+        Ok(Status::Partial) => return Ok(0),
+        Err(ParseError::Version) => return Ok(-WRONG_VERSION),
+        Err(ParseError::TooManyHeaders) => return Ok(-TOO_LARGE),
+        Err(_) => return Ok(-BAD_REQUEST),
+    };
+    match Head::new(&request) {
+        Ok(head) => {
+            head.store(ruby, env)?;
+            Ok(length as i64)
+        }
+        Err(status) => Ok(-status),
+    }
+}
+
+/// A head that may be served.
+struct Head<'a> {
+    method: &'a str,
+    target: &'a str,
+    path: &'a str,
+    query: &'a str,
+    minor: u8,
+    host: Option<&'a str>,
+    headers: &'a [Header<'a>],
+}
+
+impl<'a> Head<'a> {
+    fn new(request: &'a Request<'_, '_>) -> Result<Self, Refusal> {
+        let method = request.method.ok_or(BAD_REQUEST)?;
+        let target = request.path.ok_or(BAD_REQUEST)?;
+        let minor = request.version.ok_or(BAD_REQUEST)?;
+        let headers = &*request.headers;
+        check_body(headers, minor)?;
+        let (authority, rest) = split_target(method, target)?;
+        let host = match (authority, only(headers, "host")?) {
+            (Some(authority), _) => Some(authority),
+            (None, Some(host)) => Some(std::str::from_utf8(host).map_err(|_| BAD_REQUEST)?),
+            (None, None) if minor == 0 => None,
+            (None, None) => return Err(BAD_REQUEST),
+        };
+        if !host.is_none_or(is_authority) {
+            return Err(BAD_REQUEST);
+        }
+        let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
+        Ok(Self {
+            method,
+            target,
+            path: if path.is_empty() { "/" } else { path },
+            query,
+            minor,
+            host: host.filter(|host| !host.is_empty()),
+            headers,
+        })
+    }
+
+    fn store(&self, ruby: &Ruby, env: RHash) -> Result<(), Error> {
+        let text = |text: &str| ruby.str_from_slice(text.as_bytes());
+        env.aset(
+            key(ruby, b"REQUEST_METHOD"),
+            text(self.method).to_interned_str(),
+        )?;
+        env.aset(key(ruby, b"REQUEST_URI"), text(self.target))?;
+        env.aset(key(ruby, b"PATH_INFO"), text(self.path))?;
+        env.aset(key(ruby, b"QUERY_STRING"), text(self.query))?;
+        let version = if self.minor == 0 {
+            "HTTP/1.0"
+        } else {
+            "HTTP/1.1"
+        };
+        env.aset(
+            key(ruby, b"SERVER_PROTOCOL"),
+            text(version).to_interned_str(),
+        )?;
+        for header in self.headers {
+            store_header(ruby, env, header)?;
+        }
+        let Some(host) = self.host else { return Ok(()) };
+        let (name, port) = split_port(host);
+        env.aset(key(ruby, b"HTTP_HOST"), text(host))?;
+        env.aset(key(ruby, b"SERVER_NAME"), text(name))?;
+        if !port.is_empty() {
+            env.aset(key(ruby, b"SERVER_PORT"), text(port))?;
+        }
+        Ok(())
+    }
+}
+
+/// Refuses what leaves open where the body ends.
+fn check_body(headers: &[Header], minor: u8) -> Result<(), Refusal> {
+    let length = only(headers, "content-length")?;
+    let encoding = only(headers, "transfer-encoding")?;
+    let is_number =
+        |text: &[u8]| (1..=18).contains(&text.len()) && text.iter().all(u8::is_ascii_digit);
+    match (length, encoding) {
+        (Some(_), Some(_)) => Err(BAD_REQUEST),
+        (Some(length), None) if !is_number(length) => Err(BAD_REQUEST),
+        (None, Some(_)) if minor == 0 => Err(BAD_REQUEST),
+        (None, Some(encoding)) if !encoding.eq_ignore_ascii_case(b"chunked") => {
+            Err(NOT_IMPLEMENTED)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The value of a header that may come once.
+fn only<'a>(headers: &[Header<'a>], name: &str) -> Result<Option<&'a [u8]>, Refusal> {
+    let mut found = headers
+        .iter()
+        .filter(|header| header.name.eq_ignore_ascii_case(name));
+    match (found.next(), found.next()) {
+        (_, Some(_)) => Err(BAD_REQUEST),
+        (header, None) => Ok(header.map(|header| header.value)),
+    }
+}
+
+/// The authority that an absolute target names, which counts instead of Host (RFC 9112, 3.2.2), and the path with the query.
+fn split_target<'a>(method: &str, target: &'a str) -> Result<(Option<&'a str>, &'a str), Refusal> {
+    if method == "CONNECT" {
+        return Err(NOT_IMPLEMENTED);
+    }
+    if target.contains('#') {
+        return Err(BAD_REQUEST);
+    }
+    if target.starts_with('/') || (target == "*" && method == "OPTIONS") {
+        return Ok((None, target));
+    }
+    let scheme = ["http://", "https://"]
+        .into_iter()
+        .find(|scheme| {
+            target
+                .get(..scheme.len())
+                .is_some_and(|start| start.eq_ignore_ascii_case(scheme))
+        })
+        .ok_or(BAD_REQUEST)?;
+    let rest = &target[scheme.len()..];
+    let end = rest.find(['/', '?']).unwrap_or(rest.len());
+    match &rest[..end] {
+        "" => Err(BAD_REQUEST),
+        authority => Ok((Some(authority), &rest[end..])),
+    }
+}
+
+/// Whether this is a host and perhaps a port, by its characters.
+fn is_authority(text: &str) -> bool {
+    let (host, port) = split_port(text);
+    let is_literal = host.starts_with('[') && host.ends_with(']');
+    let is_part = |byte: u8| {
+        byte.is_ascii_alphanumeric()
+            || b"-._~%!$&'()*+,;=".contains(&byte)
+            || (is_literal && b"[]:".contains(&byte))
+    };
+    host.bytes().all(is_part)
+        && port.bytes().all(|byte| byte.is_ascii_digit())
+        && (port.is_empty() || !host.is_empty())
+}
+
+/// The host, in brackets if it is an IPv6 address, and the port; "" if there is none.
+fn split_port(authority: &str) -> (&str, &str) {
+    match authority.rsplit_once(':') {
+        Some((host, port)) if !port.contains(']') => (host, port),
+        _ => (authority, ""),
+    }
+}
+
+/// A header as Rack names it. Those with an underscore are left out: `X_A` would pass for `X-A`.
+fn store_header(ruby: &Ruby, env: RHash, header: &Header) -> Result<(), Error> {
+    if header.name.contains('_') {
+        return Ok(());
+    }
+    let mut name = Vec::with_capacity(64);
+    name.extend_from_slice(b"HTTP_");
+    name.extend(header.name.bytes().map(|byte| {
+        if byte == b'-' {
+            b'_'
+        } else {
+            byte.to_ascii_uppercase()
+        }
+    }));
+    let name = match &name[5..] {
+        bare @ (b"CONTENT_TYPE" | b"CONTENT_LENGTH") => bare,
+        _ => &name,
+    };
+    let key = key(ruby, name);
+    let value = ruby.str_from_slice(header.value);
+    if let Some(earlier) = env.get(key).and_then(RString::from_value) {
+        let separator: &[u8] = if name == b"HTTP_COOKIE" { b"; " } else { b", " };
+        let joined = [&convert::bytes(earlier), separator, header.value].concat();
+        return env.aset(key, ruby.str_from_slice(&joined));
+    }
+    env.aset(key, value)
+}
+
+/// One object for each name: a Hash would copy another one.
+fn key(ruby: &Ruby, name: &[u8]) -> Value {
+    ruby.str_from_slice(name).to_interned_str().as_value()
+}

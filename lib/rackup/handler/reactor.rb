@@ -1,0 +1,60 @@
+# frozen_string_literal: true
+
+require "rackup/handler"
+require "reactor/rack"
+
+module Rackup
+  module Handler
+    # `rackup -s reactor`: see {::Reactor::Rack}.
+    module Reactor
+      # What `-O NAME=VALUE` may set besides Host and Port: `Workers` and `StopTimeout`, and each limit.
+      LIMITS = ::Reactor::Rack::DEFAULTS.keys.to_h { |name| [name.to_s.split("_").map(&:capitalize).join.to_sym, name] }.freeze
+      private_constant :LIMITS
+
+      class << self
+        # Serves the application until TERM or INT comes.
+        #
+        # @param options those of rackup, and those of {valid_options}
+        # @yieldparam service [::Reactor::Rack::Service]
+        # @return [nil]
+        # @raise [ArgumentError] the value of an option is no number
+        def run(app, **options)
+          limits = LIMITS.filter_map { |option, name| [name, Float(options[option])] if options.key?(option) }.to_h
+          tls = tls(options[:Certificate], options[:Key]) if options[:Certificate]
+          workers = Integer(options.fetch(:Workers, 0))
+          ::Reactor::Rack.new(app, tls: tls, **limits).run(
+            host: options[:Host] || default_host, port: options.fetch(:Port, 9292), workers: workers,
+            stop_timeout: Float(options.fetch(:StopTimeout, 10))
+          ) do |service|
+            warn "reactor #{::Reactor::VERSION} serves #{service.url}#{" in #{workers} workers" if workers.positive?}; Ctrl-C ends it"
+            yield service if block_given?
+          end
+        end
+
+        # @return [Hash{String => String}] for `rackup -s reactor -h`
+        def valid_options
+          { "Host=HOST" => "Address to serve, or unix:PATH (default: #{default_host})", "Port=PORT" => "Port (default: 9292)",
+            "Workers=N" => "Processes that serve (default: 0, this one)", "StopTimeout=SECONDS" => "For answers after the signal to end (default: 10)",
+            "Certificate=FILE" => "PEM, for TLS, with its chain", "Key=FILE" => "PEM, the certificate's key",
+            **LIMITS.to_h { |option, name| ["#{option}=N", "#{name.to_s.tr('_', ' ')} (default: #{::Reactor::Rack::DEFAULTS[name]})"] } }
+        end
+
+        private
+
+        def default_host = ENV.fetch("RACK_ENV", "development") == "development" ? "localhost" : "0.0.0.0"
+
+        def tls(certificate, key)
+          require "openssl"
+          chain = OpenSSL::X509::Certificate.load_file(certificate)
+          OpenSSL::SSL::SSLContext.new.tap do |context|
+            context.add_certificate(chain.shift, OpenSSL::PKey.read(File.read(key || certificate)), chain)
+            context.alpn_protocols = ["http/1.1"]
+            context.alpn_select_cb = ->(protocols) { protocols.include?("http/1.1") ? "http/1.1" : nil }
+          end
+        end
+      end
+    end
+
+    register :reactor, Reactor
+  end
+end

@@ -1,0 +1,210 @@
+# frozen_string_literal: true
+
+require "logger"
+require "reactor"
+require "socket"
+require_relative "rack/reasons"
+require_relative "rack/connection"
+require_relative "rack/input"
+require_relative "rack/response"
+require_relative "rack/service"
+
+module Reactor
+  # Serves a Rack application (Rack 3) over HTTP/1.1: `rackup -s reactor`, or
+  #
+  #   require "reactor/rack"
+  #   Reactor::Rack.new(app).run(port: 9292, workers: 2)
+  #
+  # or, in a program that has a scheduler, beside other fibers:
+  #
+  #   server = Reactor::Rack.new(app).serve(TCPServer.new(9292))
+  #   server.stop(10)
+  #
+  # Each request is a call of the application in a fiber; other requests go on while it waits. A connection without a request has no
+  # fiber ({Server}). Supported are keep-alive, pipelining, bodies of requests and answers that are streamed or chunked, `rack.hijack`, `rack.early_hints`,
+  # `rack.response_finished`, 100-continue and TLS.
+  #
+  # An error of the application is logged and answered with 500. If the answer has begun, the connection is closed, so that the client sees
+  # that it is not whole. A request that breaks HTTP or a limit is answered with 4xx, and its connection is closed.
+  class Rack
+    # What one client may use. Times are seconds, sizes bytes.
+    #
+    # - `header_size`: of the request line and the headers (else 431); at most 100 headers
+    # - `header_timeout`: from the first byte of a request to the end of its headers (else 408)
+    # - `body_size`: of a request's body (else 413)
+    # - `body_timeout`: from the first read of a body to its end (else 408)
+    # - `write_timeout`: that a client may read nothing of an answer, or send nothing of a body
+    # - `requests`: on one connection
+    # - `connections`: at once; more wait in the listener's queue
+    # - `idle_timeout`: that a connection may have no request
+    Limits = Struct.new(:header_size, :header_timeout, :body_size, :body_timeout, :write_timeout, :requests, :connections, :idle_timeout)
+
+    # The limits of a new {Rack}.
+    DEFAULTS = {
+      header_size: 32_768, header_timeout: 10, body_size: 64 << 20, body_timeout: 300, write_timeout: 30, requests: 10_000, connections: 10_000,
+      idle_timeout: 75
+    }.freeze
+
+    # @return [Limits]
+    attr_reader :limits
+
+    # @param app [#call] a Rack application
+    # @param tls [OpenSSL::SSL::SSLContext, nil] its certificate and key; nil: no TLS
+    # @param logger [Logger, nil] gets the application's errors; nil: on $stderr
+    # @param access_log [Logger, nil] gets a line for each answer, in the Common Log Format with the seconds that it took
+    # @param limits see {Limits} and {DEFAULTS}
+    # @raise [TypeError] the application cannot be called; a limit is no number
+    # @raise [ArgumentError] an unknown limit, or one that is not positive
+    def initialize(app, tls: nil, logger: nil, access_log: nil, **limits)
+      raise TypeError, "a Rack application responds to call, and #{app.class} does not" unless app.respond_to?(:call)
+
+      @app = app
+      @tls = tls
+      @logger = logger || Logger.new($stderr, progname: "reactor")
+      @access_log = access_log
+      @limits = limits_of(limits).freeze
+      @environment = {
+        "rack.url_scheme" => tls ? "https" : "http", "rack.errors" => $stderr, "rack.hijack?" => true, "rack.multithread" => true,
+        "rack.multiprocess" => true, "rack.run_once" => false, "SCRIPT_NAME" => "", "SERVER_NAME" => "localhost",
+        "SERVER_PORT" => tls ? "443" : "80", "SERVER_SOFTWARE" => "reactor/#{VERSION}", **(tls ? { "HTTPS" => "on" } : {})
+      }.freeze
+    end
+
+    # Serves the application on a listener. Call it in a thread that has a scheduler.
+    #
+    # @param listener [TCPServer, UNIXServer, Socket] listens already
+    # @return [Server] is accepting; its {Server#stop} ends it
+    # @raise [ArgumentError] the thread has no scheduler of this library
+    def serve(listener)
+      listener.setsockopt(:TCP, :NODELAY, true) unless UNIXServer === listener # connections inherit it
+      open = lambda do |socket|
+        Connection.new(self, @tls ? handshake(socket) : socket)
+      end
+      Server.new(listener, limit: @limits.connections, idle_timeout: @limits.idle_timeout, handshake: open, &:answer).start
+    end
+
+    # Serves the application until TERM or INT comes. Then what has come is answered; a second signal cuts that short.
+    #
+    # @param host [String] a name or an address; unix:PATH for a UNIX socket
+    # @param port [Integer] 0: a free one
+    # @param workers [Integer] processes that are forked to serve; 0: this one serves. One that dies is replaced. HUP and USR1 replace
+    #   all, one after another, and no request is lost.
+    # @param stop_timeout [Numeric] seconds that answers may take after the signal
+    # @param backend see {Lifecycle#initialize}
+    # @yieldparam service [Service] when its listener is open
+    # @return [nil]
+    # @raise [SystemCallError] the address is in use, or not this machine's
+    # @raise [RuntimeError] this thread has a scheduler
+    def run(host: "localhost", port: 9292, workers: 0, stop_timeout: 10, backend: nil)
+      service = Service.new(self, host, Integer(port), Integer(workers), stop_timeout, backend, @logger)
+      yield service if block_given?
+      service.run
+    end
+
+    # @api private
+    def tls? = !@tls.nil?
+
+    # @api private
+    def environment(connection) = @environment.merge("REMOTE_ADDR" => connection.address)
+
+    # Answers one request.
+    #
+    # @param may_keep [Boolean] whether another request may follow
+    # @return [Boolean, :detached] whether the connection is kept
+    # @api private
+    def respond(connection, env, may_keep)
+      began_at = Clock.now if @access_log
+      response = Response.new(self, connection, env, may_keep)
+      offer(env, connection, response)
+      input = env["rack.input"]
+      status, headers, body = @app.call(env)
+      return :detached if env.key?("rack.hijack_io")
+
+      connection.finish(input, response.write(status, headers, body))
+    rescue Refused, Gone => error
+      raise unless response.began && Refused === error
+
+      connection.farewell
+    rescue StandardError, ScriptError, SystemStackError => error
+      failed(error, connection, response, env, input)
+    ensure
+      body.close if body.respond_to?(:close)
+      env["rack.response_finished"]&.reverse_each { |call| finished(call, env, status, headers, error) }
+      log(connection, env, response, began_at) if began_at && response.status
+    end
+
+    # A request was refused.
+    #
+    # @api private
+    def log_refusal(connection, status) = @access_log&.info { "#{connection.address} - - \"-\" #{status} 0" }
+
+    # @return [String] the header `date` of this second
+    # @api private
+    def date
+      now = Process.clock_gettime(Process::CLOCK_REALTIME, :second)
+      return @date if @date_of == now
+
+      date = "date: #{Time.at(now).utc.strftime('%a, %d %b %Y %H:%M:%S GMT')}\r\n"
+      @date, @date_of = date, now
+      date
+    end
+
+    private
+
+    def limits_of(given)
+      unknown = given.keys - DEFAULTS.keys
+      raise ArgumentError, "unknown limit: #{unknown.join(', ')}" unless unknown.empty?
+
+      given.each do |name, value|
+        raise TypeError, "#{name} is a number, not #{value.class}" unless Numeric === value
+        raise ArgumentError, "#{name} must be positive" unless value.positive?
+      end
+      Limits.new(*DEFAULTS.merge(given).values)
+    end
+
+    def handshake(socket)
+      socket.timeout = @limits.header_timeout
+      tls = OpenSSL::SSL::SSLSocket.new(socket, @tls)
+      tls.sync_close = true
+      Timeout.timeout(@limits.header_timeout, Gone) { tls.accept }
+      tls
+    end
+
+    def offer(env, connection, response)
+      env["rack.hijack"] = -> { env["rack.hijack_io"] ||= connection.hijack }
+      env["rack.early_hints"] = ->(headers) { response.early_hints(headers) }
+      env["rack.response_finished"] = []
+    end
+
+    # An error of the application, or of a client that has gone away.
+    def failed(error, connection, response, env, input)
+      return :detached if env.key?("rack.hijack_io") && log_error(error, env)
+      raise if response.began && [*Server::CLIENT_GONE, IO::TimeoutError].any? { |gone| gone === error }
+
+      log_error(error, env)
+      return connection.farewell if response.began
+
+      connection.finish(input, response.write(500, { "content-type" => "text/plain" }, ["Internal Server Error\n"]))
+    end
+
+    def finished(call, env, status, headers, error)
+      call.call(env, status, headers, error)
+    rescue StandardError => error
+      log_error(error, env)
+    end
+
+    def log_error(error, env)
+      @logger.error { "#{env['REQUEST_METHOD']} #{env['PATH_INFO']}: #{error.full_message(highlight: false)}" }
+      true
+    end
+
+    def log(connection, env, response, began_at)
+      @access_log.info do
+        request = "#{env['REQUEST_METHOD']} #{env['REQUEST_URI']} #{env['SERVER_PROTOCOL']}"
+        time = Time.now.strftime("%d/%b/%Y:%H:%M:%S %z")
+        format("%<address>s - - [%<time>s] %<request>p %<status>d %<bytes>d %<seconds>.4f",
+               address: connection.address, time: time, request: request, status: response.status, bytes: response.bytes, seconds: Clock.now - began_at)
+      end
+    end
+  end
+end

@@ -1,0 +1,229 @@
+# frozen_string_literal: true
+
+require "timeout"
+
+module Reactor
+  class Rack
+    # Bytes that are read at once.
+    READ = 4096
+    private_constant :READ
+
+    # The client has ended the connection.
+    #
+    # @api private
+    class Gone < EOFError
+    end
+
+    # A request that is answered without the application, or whose body cannot be read.
+    #
+    # @api private
+    class Refused < StandardError
+      # @return [Integer]
+      attr_reader :status
+
+      def initialize(status)
+        @status = status
+        super("#{status} #{REASONS.fetch(status)}")
+      end
+    end
+    private_constant :Gone, :Refused
+
+    # One connection: reads requests and has them answered.
+    #
+    # @api private
+    class Connection
+      # Bytes of a body that are read for the sake of the connection when the application has not read them.
+      SKIPPED = 65_536
+      # Seconds in which a client may go on sending when its connection is about to be closed. (Closing it earlier would reset it, and
+      # the client might lose the answer.)
+      FAREWELL = 1
+      private_constant :SKIPPED, :FAREWELL
+
+      # @return [Limits]
+      attr_reader :limits
+
+      # @return [String] of the client
+      attr_reader :address
+
+      # @return [IO, OpenSSL::SSL::SSLSocket]
+      attr_reader :io
+
+      # @param rack [Rack]
+      def initialize(rack, io)
+        @rack = rack
+        @io = io
+        @limits = rack.limits
+        @left = @limits.requests
+        @address = address_of(io.to_io)
+        @buffer = "".b # bytes that have come and were not used
+        io.to_io.timeout = @limits.write_timeout
+      end
+
+      def to_io = @io.to_io
+
+      def close = @io.close
+
+      # Answers the requests that have come.
+      #
+      # @return [Boolean, :detached] whether the connection is kept
+      def answer
+        while (env = request)
+          @left -= 1
+          kept = @rack.respond(self, env, @left.positive?)
+          return kept unless kept == true
+          return true if @buffer.empty? && !Watching.read_ahead?(@io, IO::READABLE)
+        end
+      rescue Refused => error
+        refuse(error.status)
+      end
+
+      def write(bytes) = @io.write(bytes)
+
+      # Gives the socket to the application.
+      def hijack
+        @io.to_io.timeout = nil
+        @io.ungetc(@buffer) unless @buffer.empty?
+        @io
+      end
+
+      # Ends a request: reads what the application has left of its body.
+      #
+      # @param kept [Boolean, :detached]
+      # @return [Boolean, :detached] whether the connection is kept
+      def finish(input, kept)
+        return kept if input.ended? || kept == :detached
+
+        @expires = Clock.now + FAREWELL
+        (input.skip(SKIPPED) && kept) || farewell
+      rescue Gone, Refused
+        farewell
+      end
+
+      # Ends this side, and waits until the client ends its own.
+      #
+      # @return [false]
+      def farewell
+        to_io.close_write if IO === @io
+        @expires = Clock.now + FAREWELL
+        while more
+          @buffer.clear
+        end
+        false
+      rescue Refused, SystemCallError, IOError
+        false
+      end
+
+      # @param most [Integer] bytes, 1 or more
+      # @return [String] some bytes of a body
+      # @raise [Gone, Refused]
+      def body_bytes(most)
+        more if @buffer.empty?
+        take(most)
+      end
+
+      # @return [String] a line of a chunked body, without its end
+      def body_line(most = 256)
+        until (at = @buffer.index("\r\n"))
+          raise Refused, 400 if @buffer.bytesize > most
+
+          more
+        end
+        line = take(at + 2).chomp("\r\n")
+        raise Refused, 400 if at > most || line.include?("\n")
+
+        line
+      end
+
+      private
+
+      # The first bytes of a request are there when this is called.
+      #
+      # @return [Hash, nil] its environment; nil if the client has ended the connection
+      def request
+        @buffer = read or return if @buffer.empty?
+        env = @rack.environment(self)
+        size = Internal.parse_request(@buffer, env)
+        size = rest_of_head(env) or return if size.zero?
+        size = -431 if size > @limits.header_size
+        raise Refused, -size if size.negative?
+
+        take(size)
+        @expires = nil
+        env["rack.input"] = input(env)
+        env
+      end
+
+      # @return [Integer, nil] as {Internal.parse_request}; nil if the client has ended the connection
+      def rest_of_head(env)
+        Timeout.timeout(@limits.header_timeout) do
+          loop do
+            return -431 if @buffer.bytesize > @limits.header_size
+
+            bytes = read or return
+            @buffer << bytes
+            next unless bytes.include?("\n") # without a whole line the answer is the same
+
+            size = Internal.parse_request(@buffer, env)
+            return size unless size.zero?
+          end
+        end
+      rescue Timeout::Error
+        -408
+      end
+
+      def input(env)
+        length = env["CONTENT_LENGTH"]&.to_i
+        return NO_INPUT unless length || env.key?("HTTP_TRANSFER_ENCODING")
+        raise Refused, 413 if length && length > @limits.body_size
+
+        expect = env["HTTP_EXPECT"]
+        raise Refused, 417 unless expect.nil? || expect.casecmp?("100-continue")
+
+        Input.new(self, length, !expect.nil? && env["SERVER_PROTOCOL"] != "HTTP/1.0")
+      end
+
+      # @return [String, nil] nil: the client has ended the connection
+      def read
+        @io.readpartial(READ)
+      rescue EOFError
+        nil
+      rescue IO::TimeoutError
+        raise Refused, 408
+      end
+
+      # Reads more bytes of a body.
+      def more
+        now = Clock.now
+        @expires ||= now + @limits.body_timeout
+        raise Refused, 408 if now >= @expires
+
+        @buffer << Timeout.timeout(@expires - now) { @io.readpartial(READ * 4) }
+      rescue Timeout::Error, IO::TimeoutError
+        raise Refused, 408
+      rescue EOFError, Errno::ECONNRESET
+        raise Gone, "the client has ended the connection"
+      end
+
+      def take(most)
+        return @buffer.slice!(0, most) if @buffer.bytesize > most
+
+        bytes, @buffer = @buffer, "".b
+        bytes
+      end
+
+      def refuse(status)
+        @rack.log_refusal(self, status)
+        write("HTTP/1.1 #{status} #{REASONS[status]}\r\nconnection: close\r\ncontent-length: 0\r\n\r\n")
+        farewell
+      end
+
+      def address_of(socket)
+        address = socket.remote_address
+        address.ip? ? address.ip_address : "127.0.0.1"
+      rescue SystemCallError
+        "127.0.0.1" # the client is gone
+      end
+    end
+    private_constant :Connection
+  end
+end

@@ -1,0 +1,99 @@
+# frozen_string_literal: true
+
+require "socket"
+
+module Reactor
+  class Rack
+    # The listening sockets of a service: for each address of the host, and for each worker its own, among which the kernel shares
+    # connections out (SO_REUSEPORT; where that is missing, workers share one). They stay open in the parent, so that no connection is lost
+    # when a worker is replaced.
+    #
+    # @api private
+    class Listeners
+      UNIX = "unix:"
+      ATTEMPTS = 10 # to find one port that is free on all addresses
+      private_constant :UNIX, :ATTEMPTS
+
+      # @param places [Integer] workers, or 1
+      # @raise [SystemCallError, SocketError]
+      def initialize(host, port, places)
+        @host = host
+        @places = places
+        @path = host.delete_prefix(UNIX) if host.start_with?(UNIX)
+        @sockets = @path ? [unix] : tcp(port)
+        @port = @sockets.first.first.local_address.ip_port unless @path
+      end
+
+      def url(tls)
+        return "#{UNIX}#{@path}" if @path
+
+        "#{tls ? 'https' : 'http'}://#{@host.include?(':') ? "[#{@host}]" : @host}:#{@port}"
+      end
+
+      # @return [Array<Socket, UNIXServer>] of a worker
+      def of(place) = @sockets[place % @sockets.size]
+
+      # Closes those of the other workers.
+      def keep(place)
+        (@sockets - [of(place)]).flatten.each(&:close)
+      end
+
+      def close
+        @sockets.flatten.each(&:close)
+        File.unlink(@path) if @path && File.socket?(@path)
+      end
+
+      private
+
+      def unix
+        if File.socket?(@path)
+          begin
+            UNIXSocket.new(@path).close
+          rescue Errno::ECONNREFUSED
+            File.unlink(@path) # nobody listens there any more
+          end
+        end
+        [UNIXServer.new(@path)]
+      end
+
+      def tcp(port)
+        addresses = Addrinfo.getaddrinfo(@host, port, nil, :STREAM, nil, Socket::AI_PASSIVE).uniq(&:ip_address)
+        shares = @places > 1 && Socket.const_defined?(:SO_REUSEPORT)
+        bind(addresses, port, false).each(&:close) if shares # another process must not share the port unnoticed
+        first = bind(addresses, port, shares)
+        rest = shares ? Array.new(@places - 1) { bind(addresses, first.first.local_address.ip_port, true) } : []
+        [first, *rest]
+      end
+
+      # @return [Array<Socket>] for each address that this machine has
+      def bind(addresses, port, shares)
+        attempts ||= 0
+        sockets = []
+        missing = nil
+        addresses.each do |address|
+          sockets << listen(address, sockets.first&.local_address&.ip_port || port, shares)
+        rescue Errno::EADDRNOTAVAIL, Errno::EAFNOSUPPORT => missing
+          next # such as ::1 without IPv6
+        end
+        sockets.empty? ? raise(missing) : sockets
+      rescue Errno::EADDRINUSE
+        sockets.each(&:close)
+        retry if port.zero? && (attempts += 1) < ATTEMPTS
+        raise
+      end
+
+      def listen(address, port, shares)
+        socket = Socket.new(address.afamily, :STREAM)
+        socket.setsockopt(:SOCKET, :REUSEADDR, true) unless VM::WINDOWS # there it lets two processes share a port
+        socket.setsockopt(:SOCKET, :REUSEPORT, true) if shares
+        socket.ipv6only! if address.ipv6?
+        socket.bind(Addrinfo.tcp(address.ip_address, port))
+        socket.listen(Socket::SOMAXCONN)
+        listening = socket
+      ensure
+        socket&.close unless listening
+      end
+    end
+    private_constant :Listeners
+  end
+end

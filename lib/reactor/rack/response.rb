@@ -1,0 +1,162 @@
+# frozen_string_literal: true
+
+module Reactor
+  class Rack
+    # The answer to one request: writes it to the connection.
+    #
+    # @api private
+    class Response
+      # Bytes that are collected before they are written.
+      COLLECTED = 65_536
+      CLOSE = /\bclose\b/i
+      KEEP_ALIVE = /\bkeep-alive\b/i
+      TOKEN = /\A[!#$%&'*+.^_`|~0-9A-Za-z-]+\z/
+      private_constant :COLLECTED, :CLOSE, :KEEP_ALIVE, :TOKEN
+
+      # @return [Boolean] whether any of it was written
+      attr_reader :began
+
+      # @return [Integer] bytes of the body that were written
+      attr_reader :bytes
+
+      # @return [Integer]
+      attr_reader :status
+
+      # @param may_keep [Boolean] whether the connection may be kept
+      def initialize(rack, connection, env, may_keep)
+        @rack = rack
+        @connection = connection
+        @is_old = env["SERVER_PROTOCOL"] == "HTTP/1.0"
+        @is_head = env["REQUEST_METHOD"] == "HEAD"
+        wish = env["HTTP_CONNECTION"]
+        @keeps = may_keep && (@is_old ? KEEP_ALIVE.match?(wish) : !(wish && CLOSE.match?(wish)))
+        @began = false
+        @bytes = 0
+      end
+
+      # @return [Boolean, :detached] whether the connection can be kept
+      # @raise [TypeError, ArgumentError] the answer is none; nothing is written then
+      # @raise what the body raises; then it is cut off
+      def write(status, headers, body)
+        @status = Integer(status)
+        @length = @has_connection = @is_framed = @hijack = nil
+        head = head(headers)
+        return detach(head) if @hijack
+        return without_body(head) if @is_head || @status < 200 || @status == 204 || @status == 304
+        return stream(head, body) unless body.respond_to?(:each)
+
+        parts = body.to_ary if body.respond_to?(:to_ary)
+        @length ||= parts.sum(&:bytesize) if parts && !@is_framed
+        return file(head, body) if !parts && !@is_framed && body.respond_to?(:to_path) && File.file?(body.to_path)
+
+        parts(head, parts || body)
+        @keeps
+      end
+
+      # A 103 before the answer.
+      def early_hints(headers)
+        head = +"HTTP/1.1 103 Early Hints\r\n"
+        headers.each { |name, value| lines(head, name.to_s, value) }
+        @connection.write(head << "\r\n") unless @began || @is_old
+        nil
+      end
+
+      private
+
+      def head(headers)
+        head = +"HTTP/1.1 #{@status} #{REASONS[@status]}\r\n"
+        is_dated = false
+        headers.each do |name, value|
+          name = name.to_s.downcase
+          case name
+          when "content-length" then next @length = Integer(value, 10)
+          when "transfer-encoding" then @is_framed = true
+          when "connection" then (@has_connection = true) && @keeps &&= !CLOSE.match?(value)
+          when "date" then is_dated = true
+          when /\Arack\./ then next (@hijack = value if name == "rack.hijack")
+          end
+          lines(head, name, value)
+        end
+        head << @rack.date unless is_dated
+        head
+      end
+
+      # @raise [ArgumentError] the application lets a client write headers of its own
+      def lines(head, name, value)
+        raise ArgumentError, "invalid header name #{name.inspect}" unless TOKEN.match?(name)
+
+        (Array === value ? value : value.to_s.split("\n", -1)).each do |one|
+          one = one.to_s
+          raise ArgumentError, "invalid value of header #{name}: #{one.inspect}" if one.match?(/[\r\n\0]/)
+
+          head << name << ": " << one << "\r\n"
+        end
+      end
+
+      # Ends the head.
+      def framed(head)
+        head << "content-length: #{@length}\r\n" if @length
+        head << "connection: #{@keeps ? 'keep-alive' : 'close'}\r\n" if !@has_connection && (!@keeps || @is_old)
+        @began = true
+        head << "\r\n"
+      end
+
+      def without_body(head)
+        @length = nil unless @is_head || @status == 304
+        @connection.write(framed(head))
+        @keeps
+      end
+
+      def parts(head, parts)
+        is_chunked = @length.nil? && !@is_framed && !@is_old
+        head << "transfer-encoding: chunked\r\n" if is_chunked
+        @keeps &&= is_chunked || @is_framed || !@length.nil?
+        out = framed(head).b
+        parts.each do |part|
+          next if part.empty?
+
+          @bytes += part.bytesize
+          raise ArgumentError, "the body is longer than its content-length" if @length && @bytes > @length
+
+          is_chunked ? out << part.bytesize.to_s(16) << "\r\n" << part.b << "\r\n" : out << part.b
+          next if Array === parts && out.bytesize < COLLECTED
+
+          @connection.write(out)
+          out = "".b
+        end
+        out << "0\r\n\r\n" if is_chunked
+        @connection.write(out) unless out.empty?
+        raise ArgumentError, "the body is shorter than its content-length" if @length && @bytes < @length
+      end
+
+      def file(head, body)
+        File.open(body.to_path, "rb") do |file|
+          @length ||= file.size
+          @connection.write(framed(head))
+          @bytes = IO.copy_stream(file, @connection.io, @length)
+        end
+        raise ArgumentError, "the file is shorter than its content-length" if @bytes < @length
+
+        @keeps
+      end
+
+      # A body that is called with the connection, which ends with it.
+      def stream(head, body)
+        raise TypeError, "a body responds to each or call, and #{body.class} does not" unless body.respond_to?(:call)
+
+        @keeps = false
+        @connection.write(framed(head))
+        body.call(@connection.io)
+        false
+      end
+
+      # `rack.hijack` among the headers: the application has the connection after the head.
+      def detach(head)
+        @connection.write(framed(head))
+        @hijack.call(@connection.hijack)
+        :detached
+      end
+    end
+    private_constant :Response
+  end
+end

@@ -1,0 +1,171 @@
+# frozen_string_literal: true
+
+require_relative "listeners"
+
+module Reactor
+  class Rack
+    # Serves a {Rack} in this process, or in workers that it forks, until a signal ends it. See {Rack#run}.
+    class Service
+      # How a run ends: whatever the application's fibers still do is cancelled.
+      Over = Class.new(StandardError)
+      # Seconds that a new worker may take to begin.
+      START = 60
+      # Seconds between the start of a worker that ends at once, and the next one in its place.
+      PAUSE = 1
+      private_constant :Over, :START, :PAUSE
+
+      # @api private
+      def initialize(rack, host, port, workers, stop_timeout, backend, logger)
+        raise ArgumentError, "workers must be 0 or more" if workers.negative?
+        raise NotImplementedError, "this platform has no fork(2), so no workers" if workers.positive? && !Process.respond_to?(:fork)
+
+        @rack = rack
+        @stop_timeout = Durations.seconds(stop_timeout)
+        @backend = backend
+        @logger = logger
+        @listeners = Listeners.new(host, port, [workers, 1].max)
+        @workers = workers
+        @events = Thread::Queue.new # signals; ends of workers
+      end
+
+      # @return [String] where it serves, as a URL
+      def url = @listeners.url(@rack.tls?)
+
+      # Ends the service, as TERM does. Any thread and any trap handler may call it.
+      #
+      # @return [nil]
+      def stop
+        @events << :stop
+        nil
+      end
+
+      # @api private
+      def run
+        raise "this thread has a scheduler: use serve" if Fiber.scheduler
+
+        owner = Process.pid
+        @workers.zero? ? on_signals { serve(@listeners.of(0), @events) } : supervise
+      ensure
+        @listeners.close if owner == Process.pid
+      end
+
+      private
+
+      # Serves in this process until something comes from the queue. A second one hastens the end.
+      #
+      # @yield when it accepts connections
+      def serve(listeners, stop)
+        Reactor.run(backend: @backend) do
+          servers = listeners.map { |listener| @rack.serve(listener) }
+          yield if block_given?
+          stop.pop
+          Fiber.schedule do
+            stop.pop
+            servers.each { |server| server.stop(0) }
+          end
+          Reactor.group { |group| servers.each { |server| group.async { server.stop(@stop_timeout) } } }
+          raise Over
+        end
+      rescue Over
+        nil
+      end
+
+      def on_signals(signals = { "INT" => :stop, "TERM" => :stop })
+        earlier = signals.select { |signal,| Signal.list.key?(signal) }.to_h { |signal, event| [signal, trap(signal) { @events << event }] }
+        yield
+      ensure
+        earlier&.each { |signal, handler| trap(signal, handler || "DEFAULT") }
+      end
+
+      # --- workers -------------------------------------------------------------------------------------------------
+
+      def supervise
+        @current = Array.new(@workers) # by their place: the process that serves
+        @running = {} # pid => when it began
+        @orphaned, @alive = IO.pipe # its end tells workers that this process has ended
+        on_signals("INT" => :stop, "TERM" => :stop, "HUP" => :replace, "USR1" => :replace) do
+          @workers.times { |place| @current[place] = start(place).first }
+          handle(@events.pop) until @stopping
+          end_workers
+        end
+      ensure
+        [@orphaned, @alive].each { |io| io&.close }
+      end
+
+      def handle(event)
+        case event
+        when :stop then @stopping = true
+        when :replace then @workers.times { |place| replace(place) }
+        else ended(*event)
+        end
+      end
+
+      # @return [Array(Integer, IO)] the worker's pid, and what tells by a byte that it serves, or by its end that it never will
+      def start(place)
+        begins, begun = IO.pipe
+        pid = Process.fork { work(place, begins, begun) }
+        begun.close
+        @running[pid] = Clock.now
+        Thread.new { @events << [pid, Process.wait2(pid).last] }
+        [pid, begins]
+      end
+
+      # What a worker does. Signals of a terminal reach all processes, so it heeds only the one that its parent sends.
+      def work(place, begins, begun)
+        %w[INT HUP USR1].each { |signal| trap(signal, "IGNORE") }
+        stop = Thread::Queue.new
+        trap("TERM") { stop << true }
+        [begins, @alive].each(&:close)
+        @listeners.keep(place)
+        serve(@listeners.of(place), stop) do
+          begun.write(".")
+          begun.close
+          Fiber.schedule do
+            @orphaned.read
+            stop << true
+          end
+        end
+      end
+
+      # Starts another worker in a place, and ends the one that it replaces. Both use the same listeners, so that none is closed with
+      # connections in its queue.
+      def replace(place)
+        earlier = @current[place]
+        pid, begins = start(place)
+        if begins.wait_readable(START) && begins.read(1)
+          @current[place] = pid
+          kill(:TERM, earlier)
+        else
+          @logger.error("worker #{pid} has not begun to serve; #{earlier} goes on")
+          kill(:KILL, pid)
+        end
+      ensure
+        begins&.close
+      end
+
+      def ended(pid, status)
+        began = @running.delete(pid)
+        place = @current.index(pid) or return
+        @logger.error("worker #{pid} ended (#{status}) and is replaced")
+        sleep PAUSE if Clock.now - began < PAUSE
+        @current[place] = start(place).first
+      end
+
+      # Their own listeners are closed here first, so that the kernel refuses connections as soon as the workers have closed theirs.
+      def end_workers
+        @listeners.close
+        @running.each_key { |pid| kill(:TERM, pid) }
+        until @running.empty?
+          event = @events.pop
+          event == :stop ? @running.each_key { |pid| kill(:TERM, pid) } : @running.delete(Array(event).first)
+        end
+      end
+
+      def kill(signal, pid)
+        Process.kill(signal, pid) if @running.key?(pid)
+      rescue Errno::ESRCH
+        nil # its end is in the queue
+      end
+    end
+  end
+end

@@ -1,0 +1,433 @@
+# frozen_string_literal: true
+
+require_relative "helper"
+require "net/http"
+require "openssl"
+require "reactor/rack"
+require "stringio"
+require "tempfile"
+begin
+  require "rack/lint"
+rescue LoadError
+  nil # without Rack nobody watches the applications
+end
+
+# Reactor::Rack, asked by Net::HTTP, and by clients that break the protocol or are slow; each application is watched by Rack::Lint.
+class TestRack < ReactorTest
+  HOST = "Host: localhost\r\n"
+  def self.ok = [200, { "content-type" => "text/plain" }, ["ok"]]
+  def ok = self.class.ok
+
+  # Yields the port and the server of an application in this scheduler; returns what was logged.
+  def serve(app, lint: true, listener: track(TCPServer.new("127.0.0.1", 0)), **options)
+    log = StringIO.new
+    run_scheduler do
+      rack = Reactor::Rack.new(lint && defined?(::Rack::Lint) ? ::Rack::Lint.new(app) : app, logger: Logger.new(log), **options)
+      server = rack.serve(listener)
+      Fiber.schedule do
+        yield (listener.addr[1] if listener.is_a?(TCPServer)), server
+      ensure
+        server.stop(0)
+      end
+    end
+    log.string
+  end
+
+  # What the server answers to these bytes, until it closes the connection.
+  def raw(port, *bytes, ends: false)
+    socket = TCPSocket.new("127.0.0.1", port)
+    bytes.each { |part| socket.write(part) }
+    socket.close_write if ends
+    Timeout.timeout(TEST_TIMEOUT) { socket.read }
+  ensure
+    socket&.close
+  end
+
+  def get(path = "/", more = "") = "GET #{path} HTTP/1.1\r\n#{HOST}#{more}\r\n"
+
+  # One answer of a connection that is kept.
+  def answer(socket)
+    head = +""
+    head << socket.gets until head.end_with?("\r\n\r\n")
+    length = head[/content-length: (\d+)/i, 1].to_i
+    [head, length.zero? ? "" : socket.read(length)]
+  end
+
+  ECHO = lambda do |env|
+    case env["PATH_INFO"]
+    when "/echo" then [200, { "content-type" => "application/octet-stream" }, [env["rack.input"].read]]
+    when "/error" then raise "an error of the application"
+    when "/each" then [200, { "content-type" => "text/plain" }, %w[a b c].each]
+    else [200, { "content-type" => "text/plain", "content-length" => "5" }, ["hello"]]
+    end
+  end
+
+  def test_net_http_keeps_its_connection
+    words = serve(ECHO) do |port|
+      Net::HTTP.start("127.0.0.1", port) do |http|
+        assert_equal %w[hello 5], http.get("/").then { |answer| [answer.body, answer["content-length"]] }
+        assert_match(/ GMT\z/, http.get("/")["date"])
+        assert_equal "x" * 100_000, http.post("/echo", "x" * 100_000, "content-type" => "text/plain").body
+        assert_equal "", http.post("/echo", "", "content-type" => "text/plain").body
+        chunked = Net::HTTP::Post.new("/echo", "transfer-encoding" => "chunked", "content-type" => "text/plain")
+        chunked.body_stream = StringIO.new("y" * 70_000)
+        assert_equal "y" * 70_000, http.request(chunked).body
+        assert_equal [nil, "5"], http.head("/").then { |answer| [answer.body, answer["content-length"]] }
+        assert_equal %w[abc chunked], http.get("/each").then { |answer| [answer.body, answer["transfer-encoding"]] }
+        assert_equal "500", http.get("/error").code
+        assert_equal "hello", http.get("/").body
+      end
+    end
+    assert_includes words, "an error of the application"
+  end
+
+  def test_the_environment
+    env = nil
+    serve(->(given) { env = given; ok }) do |port|
+      raw(port, "GET http://other:81/a%20b?c=d HTTP/1.1\r\n#{HOST}X-Many: 1\r\nX-Many: 2\r\nCookie: a=b\r\nCookie: c=d\r\nX_Under: no\r\nConnection: close\r\n\r\n")
+    end
+    expected = { "REQUEST_METHOD" => "GET", "PATH_INFO" => "/a%20b", "QUERY_STRING" => "c=d", "SERVER_NAME" => "other", "SERVER_PORT" => "81",
+                 "HTTP_HOST" => "other:81", "HTTP_X_MANY" => "1, 2", "HTTP_COOKIE" => "a=b; c=d", "SERVER_PROTOCOL" => "HTTP/1.1", "SCRIPT_NAME" => "",
+                 "REMOTE_ADDR" => "127.0.0.1", "rack.url_scheme" => "http" }
+    assert_equal expected, env.slice(*expected.keys)
+    refute env.key?("HTTP_X_UNDER"), "X_Under would pass for X-Under"
+  end
+
+  def test_pipelined_requests_are_answered_in_order
+    bytes = "POST /echo HTTP/1.1\r\n#{HOST}Content-Length: 2\r\n\r\nab" \
+            "POST /echo HTTP/1.1\r\n#{HOST}Transfer-Encoding: chunked\r\n\r\n1;x=y\r\nc\r\n2\r\nde\r\n0\r\nTrailer: t\r\n\r\n" \
+            "GET / HTTP/1.1\r\n#{HOST}Connection: close\r\n\r\n"
+    serve(ECHO) do |port|
+      assert_equal %w[ab cde hello], raw(port, bytes).scan(/\r\n\r\n(ab|cde|hello)/).flatten, "at once"
+      assert_equal %w[ab cde hello], raw(port, *bytes.chars).scan(/\r\n\r\n(ab|cde|hello)/).flatten, "byte by byte"
+    end
+  end
+
+  BAD = {
+    "GET /\r\n\r\n" => 400, "GET  / HTTP/1.1\r\n\r\n" => 400, "\x00\xff\xfe\r\n\r\n" => 400, "GET / HTTP/2.0\r\n\r\n" => 505,
+    "GET / HTTP/1.1\r\n\r\n" => 400, "GET x HTTP/1.1\r\n#{HOST}\r\n" => 400, "GET / HTTP/1.1\r\n#{HOST}a b: c\r\n\r\n" => 400,
+    "GET / HTTP/1.1\r\n#{HOST}#{HOST}\r\n" => 400, "GET / HTTP/1.1\r\n#{HOST} folded\r\n\r\n" => 400, "GET / HTTP/1.1\r\n#{HOST}a: b\rc\r\n\r\n" => 400,
+    "GET / HTTP/1.1\r\n#{HOST}a: b\0c\r\n\r\n" => 400, "GET / HTTP/1.1\r\n#{HOST}a : b\r\n\r\n" => 400, "GET / HTTP/1.1\r\nHost: a b\r\n\r\n" => 400,
+    "GET / HTTP/1.1\r\nHost: a/b\r\n\r\n" => 400, "GET /#a HTTP/1.1\r\n#{HOST}\r\n" => 400, "CONNECT a:1 HTTP/1.1\r\n#{HOST}\r\n" => 501,
+    "GET / HTTP/1.1\r\n#{HOST}a: #{'x' * 40_000}\r\n\r\n" => 431, "GET / HTTP/1.1\r\n#{HOST}#{"a: b\r\n" * 101}\r\n" => 431,
+    "GET /#{'x' * 40_000} HTTP/1.1\r\n#{HOST}\r\n" => 431,
+    "POST / HTTP/1.1\r\n#{HOST}Content-Length: x\r\n\r\n" => 400, "POST / HTTP/1.1\r\n#{HOST}Content-Length: -1\r\n\r\n" => 400,
+    "POST / HTTP/1.1\r\n#{HOST}Content-Length: +1\r\n\r\na" => 400, "POST / HTTP/1.1\r\n#{HOST}Content-Length: 1, 1\r\n\r\na" => 400,
+    "POST / HTTP/1.1\r\n#{HOST}Content-Length: 1\r\nContent-Length: 1\r\n\r\na" => 400,
+    "POST / HTTP/1.1\r\n#{HOST}Content-Length: 9999999999\r\n\r\n" => 413, "POST / HTTP/1.1\r\n#{HOST}Transfer-Encoding: gzip\r\n\r\n" => 501,
+    "POST / HTTP/1.1\r\n#{HOST}Transfer-Encoding: gzip, chunked\r\n\r\n" => 501, "POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" => 400,
+    "POST / HTTP/1.1\r\n#{HOST}Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n" => 400,
+    "POST /echo HTTP/1.1\r\n#{HOST}Transfer-Encoding: chunked\r\n\r\nzz\r\n" => 400,
+    "POST /echo HTTP/1.1\r\n#{HOST}Transfer-Encoding: chunked\r\n\r\n1\r\nabc\r\n" => 400,
+    "POST /echo HTTP/1.1\r\n#{HOST}Transfer-Encoding: chunked\r\n\r\n1\na\r\n0\r\n\r\n" => 400,
+    "POST /echo HTTP/1.1\r\n#{HOST}Transfer-Encoding: chunked\r\n\r\n-1\r\n" => 400, "POST /echo HTTP/1.1\r\n#{HOST}Transfer-Encoding: chunked\r\n\r\n0x1\r\n" => 400,
+    "POST /echo HTTP/1.1\r\n#{HOST}Transfer-Encoding: chunked\r\n\r\nffffffff\r\n" => 413, "POST / HTTP/1.1\r\n#{HOST}Expect: more\r\n\r\n" => 200,
+    "POST / HTTP/1.1\r\n#{HOST}Expect: more\r\nContent-Length: 1\r\n\r\n" => 417
+  }.freeze
+
+  def test_requests_that_break_the_protocol_are_refused
+    asked = []
+    serve(->(env) { asked << env["REQUEST_METHOD"]; ECHO.call(env) }) do |port|
+      BAD.each do |bytes, status|
+        assert_equal "HTTP/1.1 #{status}", raw(port, bytes, ends: true)[/\A\S+ \d+/], bytes[0, 90].inspect
+      end
+      assert_equal %w[POST], asked.uniq, "no request without a good head"
+      # The end before the end of a request is no request.
+      ["", "GET", "GET / HTTP/1.1\r\n#{HOST}", "POST /echo HTTP/1.1\r\n#{HOST}Content-Length: 9\r\n\r\nabc"].each do |bytes|
+        assert_equal "", raw(port, bytes, ends: true), bytes
+      end
+      assert_equal "hello", Net::HTTP.get("127.0.0.1", "/", port)
+      assert_equal "hello", raw(port, "GET / HTTP/1.0\r\n\r\n")[/\r\n\r\n(.*)/m, 1]
+      assert_equal 2, raw(port, "GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\nGET / HTTP/1.0\r\n\r\n").scan("hello").size
+    end
+  end
+
+  # The parser in plain Ruby, and the native one: both accept the same heads, with the same result.
+  def test_both_parsers_agree
+    require "reactor/portable/http_request"
+    portable = Reactor.const_get(:HTTPRequest)
+    native = Reactor.const_get(:Internal)
+    heads = [*BAD.keys, get, get("/a?b=c", "X-Y: 1\r\nx-y: 2\r\nCookie: a\r\ncookie: b\r\nX_Z: 3\r\nContent-Type: t\r\n"), "\r\n\n#{get}rest", get.delete("\r"),
+             "GET https://[::1]:8?a HTTP/1.1\r\nHost: x\r\n\r\n", "OPTIONS * HTTP/1.0\r\n\r\n", "GET / HTTP/1.1\r\nHost: [::1]:80\r\nA:\t b c \t\r\nB:\r\n\r\n"]
+    random = Random.new(7)
+    few = ["\r", "\n", "\r\n", " ", "\t", "\0", ":", "\x7f", "\xe4", "a", "_", "0", "#", "?", "HTTP/1.0", "Host: b\r\n"].map(&:b)
+    both = 0
+    5_000.times do
+      head = heads.sample(random: random).b
+      random.rand(0..3).times { head[random.rand(0..head.size), random.rand(0..2)] = few.sample(random: random) }
+      head << "\r\n\r\n" # the portable one looks at whole heads only
+      answers = [native.method(:parse_request), portable.method(:parse)].map { |parse| env = {}; [[parse.call(head.dup, env), -1].max, env] }
+      assert_equal(*answers, head.inspect)
+      both += 1 if answers.first.first.positive?
+    end
+    assert_operator both, :>, 500
+  end
+
+  # --- limits ------------------------------------------------------------------------------------------------------
+
+  def test_a_request_that_takes_too_long_is_refused
+    serve(ECHO, header_timeout: 0.05, body_timeout: 0.05) do |port|
+      ["GET / HT", "GET / HTTP/1.1\r\n#{HOST}", "POST /echo HTTP/1.1\r\n#{HOST}Content-Length: 9\r\n\r\nabc",
+       "POST /echo HTTP/1.1\r\n#{HOST}Transfer-Encoding: chunked\r\n\r\n9\r\nabc"].each do |bytes|
+        assert_match(%r{\AHTTP/1.1 408 }, raw(port, bytes), bytes)
+      end
+    end
+  end
+
+  def test_a_header_that_comes_byte_by_byte_is_refused_when_its_time_is_over
+    serve(ECHO, header_timeout: 0.05) do |port|
+      socket = TCPSocket.new("127.0.0.1", port)
+      sent = +"GET / HTTP/1.1\r\nHost: a\r\n"
+      loop do
+        socket.write(sent.slice!(0) || "a: b\r\n")
+        break if socket.wait_readable(0.002)
+      end
+      assert_match(%r{\AHTTP/1.1 408 }, socket.gets)
+      socket.close
+    end
+  end
+
+  def test_a_client_that_does_not_read_is_given_up
+    ended = Queue.new
+    body = Enumerator.new { |out| loop { out << ("x" * 65_536) } }
+    serve(->(env) { env["rack.response_finished"] << ->(*, error) { ended << error.class }; [200, {}, body] }, write_timeout: 0.05) do |port|
+      socket = TCPSocket.new("127.0.0.1", port)
+      socket.write(get)
+      assert_equal IO::TimeoutError, ended.pop
+      socket.close
+    end
+  end
+
+  def test_a_connection_has_so_many_requests
+    serve(ECHO, requests: 3) do |port|
+      answers = raw(port, get * 5)
+      assert_equal 3, answers.scan("hello").size
+      assert_equal 1, answers.scan("connection: close").size
+    end
+  end
+
+  def test_connections_beyond_the_limit_wait
+    serve(ECHO, connections: 1) do |port|
+      first = TCPSocket.new("127.0.0.1", port)
+      first.write(get)
+      answer(first)
+      second = TCPSocket.new("127.0.0.1", port)
+      second.write(get)
+      assert_nil second.wait_readable(0.05)
+      first.close
+      assert_includes answer(second).first, "200 OK"
+      second.close
+    end
+  end
+
+  def test_a_body_beyond_the_limit_is_refused_and_the_application_cannot_read_on
+    errors = []
+    app = lambda do |env|
+      env["rack.input"].read
+    rescue StandardError => error
+      errors << error.class.name
+      raise
+    end
+    serve(app, body_size: 10) do |port|
+      assert_includes raw(port, "POST / HTTP/1.1\r\n#{HOST}Content-Length: 11\r\n\r\n"), "413 Content Too Large"
+      assert_includes raw(port, "POST / HTTP/1.1\r\n#{HOST}Transfer-Encoding: chunked\r\n\r\n6\r\nabcdef\r\n6\r\nabcdef\r\n0\r\n\r\n"), "413"
+    end
+    assert_equal 1, errors.size
+  end
+
+  def test_limits_are_checked
+    assert_raises(ArgumentError) { Reactor::Rack.new(ECHO, header_sise: 1) }
+    assert_raises(ArgumentError) { Reactor::Rack.new(ECHO, header_size: 0) }
+    assert_raises(TypeError) { Reactor::Rack.new(ECHO, header_size: "1") }
+    assert_raises(TypeError) { Reactor::Rack.new(nil) }
+  end
+
+  # --- answers -----------------------------------------------------------------------------------------------------
+
+  def test_bodies_of_all_kinds
+    file = Tempfile.create("body").tap { |io| io.write("f" * 100_000) }.tap(&:flush)
+    of_file = Struct.new(:to_path) { def each = yield(File.read(to_path)) }
+    bodies = {
+      "/array" => [200, {}, %w[a b]], "/each" => [200, {}, %w[a b].each], "/empty" => [200, {}, []], "/file" => [200, {}, of_file.new(file.path)],
+      "/old" => [200, { "set-cookie" => %w[a=b c=d] }, ["x"]], "/none" => [204, {}, []], "/same" => [304, {}, []],
+      "/stream" => [200, {}, ->(stream) { stream.write("s"); stream.close }], "/length" => [200, { "content-length" => "3" }, %w[a bc].each]
+    }
+    serve(->(env) { bodies.fetch(env["PATH_INFO"]).map(&:dup) }) do |port|
+      Net::HTTP.start("127.0.0.1", port) do |http|
+        { "/array" => %w[ab 2], "/each" => ["ab", nil], "/empty" => ["", "0"], "/file" => ["f" * 100_000, "100000"], "/old" => %w[x 1], "/none" => [nil, nil],
+          "/same" => [nil, nil], "/length" => %w[abc 3], "/stream" => ["s", nil], "/each " => ["ab", nil] }.each do |path, expected|
+          assert_equal expected, http.get(path.strip).then { |answer| [answer.body, answer["content-length"]] }, path
+        end
+        assert_equal %w[a=b c=d], http.get("/old").get_fields("set-cookie")
+      end
+      %w[/each /stream].each { |path| assert_match(/\r\n\r\n(ab|s)\z/, raw(port, "GET #{path} HTTP/1.0\r\n\r\n"), "#{path}, HTTP/1.0") }
+      assert_match(/\r\n\r\n\z/, raw(port, "HEAD /each HTTP/1.1\r\n#{HOST}Connection: close\r\n\r\n"))
+    end
+  ensure
+    File.unlink(file.path)
+  end
+
+  def test_an_answer_that_breaks_off_is_not_whole_for_the_client
+    bodies = { "/each" => [200, {}, Enumerator.new { |out| out << "a"; raise "broken off" }], "/short" => [200, { "content-length" => "3" }, ["a"]],
+               "/long" => [200, { "content-length" => "1" }, %w[a b].each] }
+    words = serve(->(env) { bodies.fetch(env["PATH_INFO"]) }, lint: false) do |port|
+      bodies.each_key do |path|
+        got = raw(port, get(path) * 2)
+        assert_equal 1, got.scan("HTTP/1.1 200").size, path
+        refute_match(/\r\n0\r\n\r\n\z/, got, path)
+      end
+    end
+    ["broken off", "shorter than", "longer than"].each { |word| assert_includes words, word }
+  end
+
+  def test_wrong_answers_are_errors_of_the_application
+    wrong = [nil, [200], ["x", {}, []], [200, { "a\r\nb" => "c" }, []], [200, { "a" => "b\r\nc: d" }, []], [200, {}, 1], [200, { "content-length" => "x" }, []]]
+    words = serve(->(env) { wrong[env["PATH_INFO"].delete("/").to_i] }, lint: false) do |port|
+      wrong.each_index { |index| assert_match(%r{\AHTTP/1.1 500 }, raw(port, get("/#{index}", "Connection: close\r\n")), wrong[index].inspect) }
+    end
+    assert_includes words, "invalid header name"
+  end
+
+  def test_early_hints_and_the_end_of_the_answer
+    ended = []
+    app = lambda do |env|
+      env["rack.early_hints"].call("link" => "</a.css>; rel=preload")
+      env["rack.response_finished"] << ->(_, status, _, error) { ended << [:first, status, error] } << ->(*) { ended << :second; raise "in a callback" }
+      ok
+    end
+    words = serve(app, lint: false) do |port|
+      assert_match(%r{\AHTTP/1.1 103 Early Hints\r\nlink: </a.css>; rel=preload\r\n\r\nHTTP/1.1 200 OK\r\n}, raw(port, get("/", "Connection: close\r\n")))
+    end
+    assert_equal [:second, [:first, 200, nil]], ended
+    assert_includes words, "in a callback"
+  end
+
+  def test_a_client_that_expects_100_sends_its_body_when_it_is_read
+    reads = ->(env) { [200, {}, [env["rack.input"].read]] }
+    serve(->(env) { env["PATH_INFO"] == "/read" ? reads.call(env) : ok }) do |port|
+      head = "HTTP/1.1\r\n#{HOST}Expect: 100-continue\r\nContent-Length: 3\r\n\r\n"
+      socket = TCPSocket.new("127.0.0.1", port)
+      socket.write("POST /read #{head}")
+      assert_equal "HTTP/1.1 100 Continue\r\n", socket.gets
+      socket.gets
+      socket.write("abc")
+      assert_equal "abc", answer(socket).last
+      socket.write("POST / #{head}")
+      assert_includes answer(socket).first, "200 OK"
+      assert_equal "", socket.read, "the client may send the body or not, so the connection is closed"
+      socket.close
+    end
+  end
+
+  def test_a_body_that_is_not_read_does_not_become_a_request
+    serve(->(_) { ok }) do |port|
+      smuggled = "GET /smuggled HTTP/1.1\r\n#{HOST}\r\n"
+      got = raw(port, "POST / HTTP/1.1\r\n#{HOST}Content-Length: #{smuggled.bytesize}\r\n\r\n#{smuggled}#{get('/', "Connection: close\r\n")}")
+      assert_equal 2, got.scan("200 OK").size
+      long = "x" * 200_000
+      assert_equal 1, raw(port, "POST / HTTP/1.1\r\n#{HOST}Content-Length: #{long.bytesize}\r\n\r\n#{long}#{get}").scan("200 OK").size
+    end
+  end
+
+  def test_the_input_reads_as_an_io_does
+    lines = "a\nbc\n\nd#{'e' * 9000}\nf"
+    models = [->(io) { io.read }, ->(io) { [io.read(3), io.read(0), io.read(100_000), io.read(1), io.read] }, ->(io) { [io.gets, io.read(2), io.gets, io.gets, io.read, io.gets] },
+              ->(io) { io.each.to_a }, ->(io) { b = +"zz"; [io.read(2, b), b.dup, io.read(nil, b), b.dup, io.read(1, b), b] }]
+    got = nil
+    serve(->(env) { got = models[env["PATH_INFO"].delete("/").to_i].call(env["rack.input"]); ok }, lint: false) do |port|
+      models.each_index do |index|
+        expected = models[index].call(StringIO.new(lines.b))
+        raw(port, "POST /#{index} HTTP/1.1\r\n#{HOST}Connection: close\r\nContent-Length: #{lines.bytesize}\r\n\r\n#{lines}")
+        assert_equal expected, got, index
+        chunks = lines.scan(/.{1,7}/m).map { |part| "#{part.bytesize.to_s(16)}\r\n#{part}\r\n" }.join
+        raw(port, "POST /#{index} HTTP/1.1\r\n#{HOST}Connection: close\r\nTransfer-Encoding: chunked\r\n\r\n#{chunks}0\r\n\r\n")
+        assert_equal expected, got, "#{index}, chunked"
+      end
+    end
+  end
+
+  def test_a_hijacked_connection_is_the_applications
+    taken = Queue.new
+    app = lambda do |env|
+      next [200, { "rack.hijack" => ->(io) { taken << io } }, []] if env["PATH_INFO"] == "/partial"
+
+      taken << env["rack.hijack"].call
+      [-1, {}, []]
+    end
+    serve(app, lint: false) do |port, server|
+      %w[/full /partial].each do |path|
+        socket = TCPSocket.new("127.0.0.1", port)
+        socket.write("#{get(path)}read ahead")
+        io = taken.pop
+        assert_equal "read ahead", io.readpartial(100)
+        assert eventually { server.connections.zero? }
+        io.write("raw\n")
+        io.close
+        assert_match(path == "/full" ? /\Araw\n\z/ : %r{\AHTTP/1.1 200 OK\r\n.*\r\n\r\nraw\n\z}m, socket.read)
+        socket.close
+      end
+    end
+  end
+
+  def test_the_access_log
+    log = StringIO.new
+    logger = Logger.new(log, formatter: ->(*, line) { "#{line}\n" })
+    serve(ECHO, access_log: logger) { |port| raw(port, get("/a?b", "Connection: close\r\n"), ends: true) && raw(port, "x\r\n\r\n") }
+    assert_match(%r{\A127.0.0.1 - - \[.+\] "GET /a\?b HTTP/1.1" 200 5 \d\.\d{4}\n127.0.0.1 - - "-" 400 0\n\z}, log.string)
+  end
+
+  # --- other transports, and the end -------------------------------------------------------------------------------
+
+  def certificate
+    key = OpenSSL::PKey::EC.generate("prime256v1")
+    certificate = OpenSSL::X509::Certificate.new
+    certificate.version, certificate.serial, certificate.public_key = 2, 1, key
+    certificate.subject = certificate.issuer = OpenSSL::X509::Name.parse("/CN=localhost")
+    certificate.not_before, certificate.not_after = Time.now - 60, Time.now + 3600
+    [certificate.sign(key, OpenSSL::Digest.new("SHA256")), key]
+  end
+
+  def test_tls
+    context = OpenSSL::SSL::SSLContext.new.tap { |server| server.cert, server.key = certificate }
+    serve(->(env) { [200, {}, [env["rack.url_scheme"], env["rack.input"].read]] }, tls: context, header_timeout: 0.2) do |port|
+      Net::HTTP.start("127.0.0.1", port, use_ssl: true, verify_mode: OpenSSL::SSL::VERIFY_NONE) do |http|
+        3.times { assert_equal "httpsabc", http.post("/", "abc", "content-type" => "a/b").body }
+        assert_equal 30_005, http.post("/", "x" * 30_000, "content-type" => "a/b").body.bytesize
+      end
+      silent = TCPSocket.new("127.0.0.1", port)
+      silent.write("\x16")
+      assert_equal "", silent.read, "a handshake that takes too long"
+      refute_includes outcome { raw(port, get) }.to_s, "hello", "no handshake"
+      silent.close
+    end
+  end
+
+  def test_a_unix_socket
+    Dir.mktmpdir do |folder|
+      path = File.join(folder, "s")
+      serve(->(env) { [200, {}, [env["REMOTE_ADDR"]]] }, listener: track(UNIXServer.new(path))) do
+        socket = UNIXSocket.new(path)
+        socket.write(get("/", "Connection: close\r\n"))
+        assert_match(/\r\n\r\n127.0.0.1\z/, socket.read)
+        socket.close
+      end
+    end
+  end
+
+  def test_stop_answers_what_has_come
+    go = Queue.new
+    serve(->(_) { go.pop; ok }) do |port, server|
+      sockets = Array.new(3) { TCPSocket.new("127.0.0.1", port) }
+      sockets[0].write(get)
+      assert eventually { go.num_waiting == 1 }
+      sockets[1].write(get) # is accepted, and its request may not have been read
+      stopped = Queue.new
+      Fiber.schedule { stopped << server.stop(TEST_TIMEOUT) }
+      2.times { go << true }
+      answers = sockets.map(&:read)
+      assert_equal [2, 1], [answers.grep(/200 OK/).size, answers.count("")]
+      assert_equal 0, stopped.pop
+      sockets.each(&:close)
+    end
+  end
+end

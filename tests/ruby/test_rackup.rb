@@ -1,0 +1,93 @@
+# frozen_string_literal: true
+
+require_relative "helper"
+require "net/http"
+require "tmpdir"
+
+# `rackup -s reactor`: workers, signals and replacements, asked from outside.
+class TestRackup < ReactorTest
+  def setup
+    super
+    skip "no fork(2) here" unless Process.respond_to?(:fork)
+    skip "no rackup here" unless system(RbConfig.ruby, "-e", 'require "rackup"', err: File::NULL)
+  end
+
+  CONFIG = <<~RUBY
+    run lambda { |env|
+      sleep 0.05 if env["PATH_INFO"] == "/slow"
+      Process.kill(:KILL, Process.pid) if env["PATH_INFO"] == "/die"
+      [200, { "content-type" => "text/plain" }, [Process.pid.to_s]]
+    }
+  RUBY
+
+  # Yields the port and the pid of a server; returns its exit status and what it has written.
+  def rackup(*options, signal: :TERM)
+    Dir.mktmpdir do |folder|
+      File.write(File.join(folder, "config.ru"), CONFIG)
+      code = 'require "rackup"; Rackup::Server.start'
+      reader, writer = IO.pipe
+      pid = Process.spawn({ "REACTOR_BACKEND" => BACKEND.to_s }, RbConfig.ruby, "-w", "-I", LIB, "-e", code, "--", "-s", "reactor", "-o", "127.0.0.1", "-p", "0",
+                          "-E", "none", *options.flat_map { |option| ["-O", option] }, chdir: folder, err: writer, out: writer, **OWN_GROUP)
+      writer.close
+      words = Timeout.timeout(TEST_TIMEOUT) { reader.gets }
+      yield words[/:(\d+)[; ]/, 1].to_i, pid
+      Process.kill(signal, pid)
+      status = reap(pid, TEST_TIMEOUT)
+      pid = nil
+      [status.exitstatus, reader.read]
+    ensure
+      kill(pid) && Process.wait(pid) if pid
+      reader&.close
+    end
+  end
+
+  def get(port, path = "/") = Net::HTTP.get("127.0.0.1", path, port)
+
+  def test_one_process
+    %i[TERM INT].each do |signal|
+      ended = rackup(signal: signal) { |port, pid| assert_equal pid.to_s, get(port) }
+      assert_equal [0, ""], ended, signal
+    end
+  end
+
+  def test_workers_share_the_work_and_one_that_dies_is_replaced
+    status, words = rackup("Workers=2") do |port, pid|
+      pids = nil
+      assert eventually { (pids = Array.new(20) { get(port) }.uniq).size == 2 }
+      refute_includes pids, pid.to_s
+      assert_raises(EOFError, Errno::ECONNRESET) { Net::HTTP.start("127.0.0.1", port) { |http| http.max_retries = 0; http.get("/die") } }
+      assert eventually { (Array.new(20) { get(port) }.uniq - pids).size == 1 }
+    end
+    assert_equal 0, status
+    assert_match(/worker \d+ ended \(pid \d+ SIGKILL/, words)
+  end
+
+  def test_no_request_is_lost_when_workers_are_replaced_and_when_the_service_ends
+    status, words = rackup("Workers=2") do |port, pid|
+      before = Array.new(20) { get(port) }.uniq
+      ended = false
+      loads = Array.new(4) { Thread.new { Array.new(200) { get(port) }.push(*(get(port) until ended)) } }
+      %i[HUP USR1].each do |signal|
+        Process.kill(signal, pid)
+        assert eventually { (before & Array.new(20) { get(port) }.uniq).empty? }
+        before = Array.new(20) { get(port) }.uniq
+      end
+      ended = true
+      assert_operator loads.map(&:value).flatten.uniq.size, :>=, 4
+      @slow = Array.new(4) { Thread.new { get(port, "/slow") } }
+      sleep 0.02 # they wait for their answers, or at least for a connection
+    end
+    assert_equal [0, ""], [status, words]
+    assert_equal 4, @slow.map(&:value).compact.size
+  end
+
+  def test_an_address_in_use_is_an_error_and_so_are_wrong_options
+    taken = track(TCPServer.new("127.0.0.1", 0))
+    { ["Workers=2", "Port=#{taken.addr[1]}"] => "EADDRINUSE", ["Workers=x"] => "ArgumentError", ["HeaderSize=0"] => "must be positive" }.each do |options, word|
+      child = run_child("require 'rackup/handler/reactor'; Rackup::Handler::Reactor.run(->(_) {}, Host: '127.0.0.1', **ARGV.to_h { |o| o.split('=').then { |k, v| [k.to_sym, v] } })",
+                        *options, gems: true)
+      refute_predicate child.status, :success?
+      assert_includes child.err, word
+    end
+  end
+end
