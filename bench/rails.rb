@@ -28,7 +28,7 @@ module RailsBench
     Way.new("Puma, #{CLIENTS} threads", "plain", PUMA[CLIENTS]),
     Way.new("Puma, #{CLIENTS} threads with a scheduler each", "group", PUMA[CLIENTS]),
     Way.new("Async's server on this library, one thread", "async", ->(port) { [*RUBY, File.join(ROOT, "examples/rails/async_server.rb"), port.to_s] }),
-    Way.new("`examples/rack_server.rb`, one thread", "group", ->(port) { [*RUBY, File.join(ROOT, "examples/rack_server.rb"), port.to_s, APPLICATION] })
+    Way.new("`rackup -s reactor`, one thread", "group", ->(port) { [*RUBY, "-e", "require 'rackup'; Rackup::Server.start", "--", *%w[-s reactor -E production -o 127.0.0.1 -p], port.to_s, APPLICATION] })
   ].freeze
 
   # Any of these programs.

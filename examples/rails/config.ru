@@ -4,7 +4,7 @@
 #
 #   puma -t 5:5 -b tcp://127.0.0.1:8080 examples/rails/config.ru      a scheduler for each thread of Puma
 #   ruby examples/rails/async_server.rb 8080                          all requests in fibers of one thread, by Async
-#   ruby examples/rack_server.rb 8080 examples/rails/config.ru        the same by Reactor::Server, without Action Cable
+#   rackup -s reactor -p 8080 examples/rails/config.ru                the same by Reactor::Rack
 #
 #   GET  /page/WAY   waits for three things, in one of WAYS
 #   GET  /events     server-sent events: each visit

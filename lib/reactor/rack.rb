@@ -3,6 +3,7 @@
 require "logger"
 require "reactor"
 require "socket"
+require_relative "rack/admission"
 require_relative "rack/reasons"
 require_relative "rack/connection"
 require_relative "rack/input"
@@ -45,6 +46,9 @@ module Reactor
       idle_timeout: 75
     }.freeze
 
+    OVERLOADED = { "retry-after" => "1" }.freeze
+    private_constant :OVERLOADED
+
     # @return [Limits]
     attr_reader :limits
 
@@ -52,10 +56,12 @@ module Reactor
     # @param tls [OpenSSL::SSL::SSLContext, nil] its certificate and key; nil: no TLS
     # @param logger [Logger, nil] gets the application's errors; nil: on $stderr
     # @param access_log [Logger, nil] gets a line for each answer, in the Common Log Format with the seconds that it took
+    # @param overload [Numeric, nil] seconds that a request may wait for its turn: when requests wait longer, some are answered with 503 and
+    #   Retry-After, as many as it takes; nil: all wait
     # @param limits see {Limits} and {DEFAULTS}
     # @raise [TypeError] the application cannot be called; a limit is no number
     # @raise [ArgumentError] an unknown limit, or one that is not positive
-    def initialize(app, tls: nil, logger: nil, access_log: nil, **limits)
+    def initialize(app, tls: nil, logger: nil, access_log: nil, overload: nil, **limits)
       raise TypeError, "a Rack application responds to call, and #{app.class} does not" unless app.respond_to?(:call)
 
       @app = app
@@ -63,6 +69,7 @@ module Reactor
       @logger = logger || Logger.new($stderr, progname: "reactor")
       @access_log = access_log
       @limits = limits_of(limits).freeze
+      @admission = Admission.new(Durations.seconds(overload)) if overload
       @environment = {
         "rack.url_scheme" => tls ? "https" : "http", "rack.errors" => $stderr, "rack.hijack?" => true, "rack.multithread" => true,
         "rack.multiprocess" => true, "rack.run_once" => false, "SCRIPT_NAME" => "", "SERVER_NAME" => "localhost",
@@ -115,8 +122,10 @@ module Reactor
     def respond(connection, env, may_keep)
       began_at = Clock.now if @access_log
       response = Response.new(self, connection, env, may_keep)
-      offer(env, connection, response)
       input = env["rack.input"]
+      return connection.finish(input, response.write(503, OVERLOADED, [])) unless @admission.nil? || @admission.admit?
+
+      offer(env, connection, response)
       status, headers, body = @app.call(env)
       return :detached if env.key?("rack.hijack_io")
 

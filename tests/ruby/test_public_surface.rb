@@ -8,11 +8,11 @@ class TestPublicSurface < ReactorTest
 
   CONSTANTS = %i[
     Scheduler Lifecycle Offload Watching Watcher Inspection FiberStatus Stall Histogram Processes IOSelect AddressResolution
-    Group Server Health Testing Observer SocketPlace PortableScheduler NativeScheduler VERSION
+    Group Server Rack Health Testing Observer SocketPlace PortableScheduler NativeScheduler VERSION
   ].freeze
 
   # A fresh process, because the tests make internal constants public.
-  def shown(code) = run_child("require 'reactor/testing'; require 'reactor/observe/observer'; puts(#{code})").out.split.map(&:to_sym)
+  def shown(code) = run_child("require 'reactor/testing'; require 'reactor/observe/observer'; require 'reactor/rack'; puts(#{code})").out.split.map(&:to_sym)
 
   def test_functions
     assert_equal FUNCTIONS.sort, shown("Reactor.singleton_methods").sort

@@ -15,7 +15,7 @@ end
 # Reactor::Rack, asked by Net::HTTP, and by clients that break the protocol or are slow; each application is watched by Rack::Lint.
 class TestRack < ReactorTest
   HOST = "Host: localhost\r\n"
-  def self.ok = [200, { "content-type" => "text/plain" }, ["ok"]]
+  def self.ok = [200, { "content-type" => "text/plain", "content-length" => "2" }, ["ok"]]
   def ok = self.class.ok
 
   # Yields the port and the server of an application in this scheduler; returns what was logged.
@@ -55,7 +55,7 @@ class TestRack < ReactorTest
 
   ECHO = lambda do |env|
     case env["PATH_INFO"]
-    when "/echo" then [200, { "content-type" => "application/octet-stream" }, [env["rack.input"].read]]
+    when "/echo" then env["rack.input"].read.then { |body| [200, { "content-length" => body.bytesize.to_s }, [body]] }
     when "/error" then raise "an error of the application"
     when "/each" then [200, { "content-type" => "text/plain" }, %w[a b c].each]
     else [200, { "content-type" => "text/plain", "content-length" => "5" }, ["hello"]]
@@ -235,6 +235,22 @@ class TestRack < ReactorTest
     assert_equal 1, errors.size
   end
 
+  def test_an_overloaded_server_refuses_some_requests_and_serves_the_others
+    busy = lambda do |_|
+      ended = clock + 0.002
+      nil until clock >= ended
+      ok
+    end
+    statuses = []
+    serve(busy, overload: 0.01) do |port|
+      50.times.map do
+        Fiber.schedule { Net::HTTP.start("127.0.0.1", port) { |http| 20.times { statuses << http.get("/").then { |answer| [answer.code, answer["retry-after"]] } } } }
+      end.each { |fiber| sleep 0.001 while fiber.alive? }
+      assert eventually { Array.new(10) { Net::HTTP.get("127.0.0.1", "/", port) }.uniq == ["ok"] }, "the share does not grow again"
+    end
+    assert_equal [%w[503 1], ["200", nil]].sort_by(&:to_s), statuses.uniq.sort_by(&:to_s)
+  end
+
   def test_limits_are_checked
     assert_raises(ArgumentError) { Reactor::Rack.new(ECHO, header_sise: 1) }
     assert_raises(ArgumentError) { Reactor::Rack.new(ECHO, header_size: 0) }
@@ -252,7 +268,7 @@ class TestRack < ReactorTest
       "/old" => [200, { "set-cookie" => %w[a=b c=d] }, ["x"]], "/none" => [204, {}, []], "/same" => [304, {}, []],
       "/stream" => [200, {}, ->(stream) { stream.write("s"); stream.close }], "/length" => [200, { "content-length" => "3" }, %w[a bc].each]
     }
-    serve(->(env) { bodies.fetch(env["PATH_INFO"]).map(&:dup) }) do |port|
+    serve(->(env) { bodies.fetch(env["PATH_INFO"]).map(&:dup) }, lint: false) do |port|
       Net::HTTP.start("127.0.0.1", port) do |http|
         { "/array" => %w[ab 2], "/each" => ["ab", nil], "/empty" => ["", "0"], "/file" => ["f" * 100_000, "100000"], "/old" => %w[x 1], "/none" => [nil, nil],
           "/same" => [nil, nil], "/length" => %w[abc 3], "/stream" => ["s", nil], "/each " => ["ab", nil] }.each do |path, expected|
@@ -303,7 +319,7 @@ class TestRack < ReactorTest
   end
 
   def test_a_client_that_expects_100_sends_its_body_when_it_is_read
-    reads = ->(env) { [200, {}, [env["rack.input"].read]] }
+    reads = ->(env) { [200, { "content-length" => "3" }, [env["rack.input"].read]] }
     serve(->(env) { env["PATH_INFO"] == "/read" ? reads.call(env) : ok }) do |port|
       head = "HTTP/1.1\r\n#{HOST}Expect: 100-continue\r\nContent-Length: 3\r\n\r\n"
       socket = TCPSocket.new("127.0.0.1", port)
@@ -408,7 +424,7 @@ class TestRack < ReactorTest
       serve(->(env) { [200, {}, [env["REMOTE_ADDR"]]] }, listener: track(UNIXServer.new(path))) do
         socket = UNIXSocket.new(path)
         socket.write(get("/", "Connection: close\r\n"))
-        assert_match(/\r\n\r\n127.0.0.1\z/, socket.read)
+        assert_match(/\r\n\r\n9\r\n127.0.0.1\r\n/, socket.read)
         socket.close
       end
     end

@@ -5,7 +5,7 @@ require_relative "servers"
 require "json"
 require "net/http"
 
-# examples/rails: a Rails application on PostgreSQL, served by Puma, by Async and by examples/rack_server.rb.
+# examples/rails: a Rails application on PostgreSQL, served by Puma, by Async and by Reactor::Rack.
 class TestRails < ReactorTest
   # A server with the application in a process of its own.
   class RailsServer < RealServer
@@ -15,7 +15,7 @@ class TestRails < ReactorTest
     COMMANDS = {
       puma: ->(port) { [*RUBY, "-S", "puma", "-q", "-t", "5:5", "-b", "tcp://127.0.0.1:#{port}", APPLICATION] },
       async: ->(port) { [*RUBY, File.join(ReactorTest::ROOT, "examples/rails/async_server.rb"), port.to_s] },
-      rack_server: ->(port) { [*RUBY, File.join(ReactorTest::ROOT, "examples/rack_server.rb"), port.to_s, APPLICATION] }
+      rackup: ->(port) { [*RUBY, "-e", "require 'rackup'; Rackup::Server.start", "--", "-s", "reactor", "-E", "production", "-o", "127.0.0.1", "-p", port.to_s, APPLICATION] }
     }.freeze
     STOP_SIGNAL = :KILL # streams are open
 
@@ -119,10 +119,11 @@ class TestRails < ReactorTest
     end
   end
 
-  test(:a_server_of_this_library) do
-    serve(:rack_server) do |port|
+  test(:a_server_of_this_library, "rackup") do
+    serve(:rackup) do |port|
       check_pages(port, "group")
       check_streams(port, 30)
+      check_cable(port)
     end
   end
 

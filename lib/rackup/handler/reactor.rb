@@ -7,7 +7,7 @@ module Rackup
   module Handler
     # `rackup -s reactor`: see {::Reactor::Rack}.
     module Reactor
-      # What `-O NAME=VALUE` may set besides Host and Port: `Workers` and `StopTimeout`, and each limit.
+      # What `-O NAME=VALUE` may set besides the options of {valid_options}: each limit.
       LIMITS = ::Reactor::Rack::DEFAULTS.keys.to_h { |name| [name.to_s.split("_").map(&:capitalize).join.to_sym, name] }.freeze
       private_constant :LIMITS
 
@@ -22,7 +22,8 @@ module Rackup
           limits = LIMITS.filter_map { |option, name| [name, Float(options[option])] if options.key?(option) }.to_h
           tls = tls(options[:Certificate], options[:Key]) if options[:Certificate]
           workers = Integer(options.fetch(:Workers, 0))
-          ::Reactor::Rack.new(app, tls: tls, **limits).run(
+          overload = Float(options[:Overload]) if options[:Overload]
+          ::Reactor::Rack.new(app, tls: tls, overload: overload, **limits).run(
             host: options[:Host] || default_host, port: options.fetch(:Port, 9292), workers: workers,
             stop_timeout: Float(options.fetch(:StopTimeout, 10))
           ) do |service|
@@ -35,6 +36,7 @@ module Rackup
         def valid_options
           { "Host=HOST" => "Address to serve, or unix:PATH (default: #{default_host})", "Port=PORT" => "Port (default: 9292)",
             "Workers=N" => "Processes that serve (default: 0, this one)", "StopTimeout=SECONDS" => "For answers after the signal to end (default: 10)",
+            "Overload=SECONDS" => "Answer 503 when requests wait longer than this for their turn (default: all wait)",
             "Certificate=FILE" => "PEM, for TLS, with its chain", "Key=FILE" => "PEM, the certificate's key",
             **LIMITS.to_h { |option, name| ["#{option}=N", "#{name.to_s.tr('_', ' ')} (default: #{::Reactor::Rack::DEFAULTS[name]})"] } }
         end

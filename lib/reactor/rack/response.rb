@@ -45,11 +45,11 @@ module Reactor
         return without_body(head) if @is_head || @status < 200 || @status == 204 || @status == 304
         return stream(head, body) unless body.respond_to?(:each)
 
-        parts = body.to_ary if body.respond_to?(:to_ary)
-        @length ||= parts.sum(&:bytesize) if parts && !@is_framed
-        return file(head, body) if !parts && !@is_framed && body.respond_to?(:to_path) && File.file?(body.to_path)
+        body = array_in(body)
+        @length ||= body.sum(&:bytesize) if Array === body && !@is_framed
+        return file(head, body) if !@is_framed && body.respond_to?(:to_path) && File.file?(body.to_path)
 
-        parts(head, parts || body)
+        parts(head, body)
         @keeps
       end
 
@@ -91,6 +91,14 @@ module Reactor
 
           head << name << ": " << one << "\r\n"
         end
+      end
+
+      # The array that Rack's middleware has wrapped, so that the length of the body is known. (`to_ary` would read a body that streams to its end;
+      # that of Rails 7.2 has it.)
+      def array_in(body)
+        inner = body
+        inner = inner.instance_variable_get(:@body) while defined?(::Rack::BodyProxy) && ::Rack::BodyProxy === inner
+        Array === inner ? inner : body
       end
 
       # Ends the head.

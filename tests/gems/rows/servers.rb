@@ -13,14 +13,13 @@ puma = lambda { |context, app|
   end
 }
 
-# By the server of the examples.
+# By this library's server.
 serve = lambda { |context, app|
   context.instance_exec do
-    require_relative "../../../examples/rack_server"
+    require "reactor/rack"
     listener = TCPServer.new("127.0.0.1", 0)
     @served = listener.addr[1]
-    rack = RackServer.new(app, 60)
-    @server = Reactor::Server.new(listener, limit: 100) { |socket| rack.answer(socket) }.start
+    @server = Reactor::Rack.new(app).serve(listener)
   end
 }
 

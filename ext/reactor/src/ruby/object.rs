@@ -56,6 +56,13 @@ pub fn is_kind_of(object: Value, class: Opaque<Value>) -> bool {
     unsafe { rb_sys::rb_obj_is_kind_of(object.as_raw(), class.as_raw()) == rb_sys::Qtrue as VALUE }
 }
 
+/// The frozen String of these bytes that Ruby keeps once, as for a literal.
+pub fn interned(bytes: &[u8]) -> Value {
+    let length = bytes.len().try_into().unwrap_or(0);
+    // SAFETY: bytes and their number, which are copied; the result is a live object, and is on the caller's stack.
+    unsafe { Value::from_raw(rb_sys::rb_interned_str(bytes.as_ptr().cast(), length)) }
+}
+
 /// Whether Ruby code may use the object. The VM hides some of its own by clearing their class, and hands them to hooks: up to
 /// Ruby 3.4 the mutex on which `IO#close` waits. A message to one, even `is_a?`, ends the process.
 pub fn is_visible(object: Value) -> bool {

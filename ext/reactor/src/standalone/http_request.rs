@@ -1,9 +1,9 @@
 //! `Reactor::Internal.parse_request(bytes, env)`: the head of an HTTP/1 request, parsed by httparse, as a Rack environment.
 
 use httparse::{EMPTY_HEADER, Error as ParseError, Header, Request, Status};
-use magnus::{Error, RHash, RString, Ruby, Value, prelude::*};
+use magnus::{Error, RHash, RString, Ruby};
 
-use crate::ruby::convert;
+use crate::ruby::{convert, object::interned};
 
 /// Headers of a request at most.
 const MAX_HEADERS: usize = 100;
@@ -84,30 +84,27 @@ impl<'a> Head<'a> {
     fn store(&self, ruby: &Ruby, env: RHash) -> Result<(), Error> {
         let text = |text: &str| ruby.str_from_slice(text.as_bytes());
         env.aset(
-            key(ruby, b"REQUEST_METHOD"),
-            text(self.method).to_interned_str(),
+            interned(b"REQUEST_METHOD"),
+            interned(self.method.as_bytes()),
         )?;
-        env.aset(key(ruby, b"REQUEST_URI"), text(self.target))?;
-        env.aset(key(ruby, b"PATH_INFO"), text(self.path))?;
-        env.aset(key(ruby, b"QUERY_STRING"), text(self.query))?;
-        let version = if self.minor == 0 {
-            "HTTP/1.0"
+        env.aset(interned(b"REQUEST_URI"), text(self.target))?;
+        env.aset(interned(b"PATH_INFO"), text(self.path))?;
+        env.aset(interned(b"QUERY_STRING"), text(self.query))?;
+        let version: &[u8] = if self.minor == 0 {
+            b"HTTP/1.0"
         } else {
-            "HTTP/1.1"
+            b"HTTP/1.1"
         };
-        env.aset(
-            key(ruby, b"SERVER_PROTOCOL"),
-            text(version).to_interned_str(),
-        )?;
+        env.aset(interned(b"SERVER_PROTOCOL"), interned(version))?;
         for header in self.headers {
             store_header(ruby, env, header)?;
         }
         let Some(host) = self.host else { return Ok(()) };
         let (name, port) = split_port(host);
-        env.aset(key(ruby, b"HTTP_HOST"), text(host))?;
-        env.aset(key(ruby, b"SERVER_NAME"), text(name))?;
+        env.aset(interned(b"HTTP_HOST"), text(host))?;
+        env.aset(interned(b"SERVER_NAME"), text(name))?;
         if !port.is_empty() {
-            env.aset(key(ruby, b"SERVER_PORT"), text(port))?;
+            env.aset(interned(b"SERVER_PORT"), text(port))?;
         }
         Ok(())
     }
@@ -208,7 +205,7 @@ fn store_header(ruby: &Ruby, env: RHash, header: &Header) -> Result<(), Error> {
         bare @ (b"CONTENT_TYPE" | b"CONTENT_LENGTH") => bare,
         _ => &name,
     };
-    let key = key(ruby, name);
+    let key = interned(name);
     let value = ruby.str_from_slice(header.value);
     if let Some(earlier) = env.get(key).and_then(RString::from_value) {
         let separator: &[u8] = if name == b"HTTP_COOKIE" { b"; " } else { b", " };
@@ -216,9 +213,4 @@ fn store_header(ruby: &Ruby, env: RHash, header: &Header) -> Result<(), Error> {
         return env.aset(key, ruby.str_from_slice(&joined));
     }
     env.aset(key, value)
-}
-
-/// One object for each name: a Hash would copy another one.
-fn key(ruby: &Ruby, name: &[u8]) -> Value {
-    ruby.str_from_slice(name).to_interned_str().as_value()
 }
