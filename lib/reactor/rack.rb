@@ -112,7 +112,11 @@ module Reactor
     def tls? = !@tls.nil?
 
     # @api private
-    def environment(connection) = @environment.merge("REMOTE_ADDR" => connection.address)
+    def environment(connection)
+      env = @environment.dup
+      env["REMOTE_ADDR"] = connection.address
+      env
+    end
 
     # Answers one request.
     #

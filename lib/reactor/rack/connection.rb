@@ -55,7 +55,7 @@ module Reactor
         @limits = rack.limits
         @left = @limits.requests
         @address = address_of(io.to_io)
-        @buffer = "".b # bytes that have come and were not used
+        @buffer = String.new # bytes that have come and were not used
         io.to_io.timeout = @limits.write_timeout
       end
 
@@ -207,7 +207,7 @@ module Reactor
       def take(most)
         return @buffer.slice!(0, most) if @buffer.bytesize > most
 
-        bytes, @buffer = @buffer, "".b
+        bytes, @buffer = @buffer, String.new
         bytes
       end
 

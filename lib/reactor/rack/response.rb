@@ -85,12 +85,15 @@ module Reactor
       def lines(head, name, value)
         raise ArgumentError, "invalid header name #{name.inspect}" unless TOKEN.match?(name)
 
-        (Array === value ? value : value.to_s.split("\n", -1)).each do |one|
-          one = one.to_s
-          raise ArgumentError, "invalid value of header #{name}: #{one.inspect}" if one.match?(/[\r\n\0]/)
+        value = value.to_s unless Array === value
+        value = value.split("\n", -1) if String === value && value.include?("\n")
+        String === value ? line(head, name, value) : value.each { |one| line(head, name, one.to_s) }
+      end
 
-          head << name << ": " << one << "\r\n"
-        end
+      def line(head, name, value)
+        raise ArgumentError, "invalid value of header #{name}: #{value.inspect}" if value.match?(/[\r\n\0]/)
+
+        head << name << ": " << value << "\r\n"
       end
 
       # The array that Rack's middleware has wrapped, so that the length of the body is known. (`to_ary` would read a body that streams to its end;
@@ -119,7 +122,7 @@ module Reactor
         is_chunked = @length.nil? && !@is_framed && !@is_old
         head << "transfer-encoding: chunked\r\n" if is_chunked
         @keeps &&= is_chunked || @is_framed || !@length.nil?
-        out = framed(head).b
+        out = framed(head).force_encoding(Encoding::BINARY)
         parts.each do |part|
           next if part.empty?
 
