@@ -132,7 +132,7 @@ class TestLayers < ReactorTest
   def test_each_room_is_there
     ROOMS.each do |file, folder|
       Floors.read(file).each do |room|
-        places = ["", ".rs", ".rb"].map { |ending| File.join(ROOT, folder, room.name + ending) } << File.join(LIB, "#{room.name}.rb")
+        places = ["", ".rs", ".rb"].flat_map { |ending| [File.join(ROOT, folder, room.name + ending), File.join(LIB, room.name + ending)] }
         assert places.any? { |place| File.exist?(place) }, "#{folder}/#{room.name}"
       end
     end

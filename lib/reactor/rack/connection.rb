@@ -4,30 +4,6 @@ require "timeout"
 
 module Reactor
   class Rack
-    # Bytes that are read at once.
-    READ = 4096
-    private_constant :READ
-
-    # The client has ended the connection.
-    #
-    # @api private
-    class Gone < EOFError
-    end
-
-    # A request that is answered without the application, or whose body cannot be read.
-    #
-    # @api private
-    class Refused < StandardError
-      # @return [Integer]
-      attr_reader :status
-
-      def initialize(status)
-        @status = status
-        super("#{status} #{REASONS.fetch(status)}")
-      end
-    end
-    private_constant :Gone, :Refused
-
     # One connection: reads requests and has them answered.
     #
     # @api private

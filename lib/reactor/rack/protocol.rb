@@ -20,5 +20,29 @@ module Reactor
       511 => "Network Authentication Required"
     }.freeze
     private_constant :REASONS
+
+    # Bytes that are read at once.
+    READ = 4096
+    private_constant :READ
+
+    # The client has ended the connection.
+    #
+    # @api private
+    class Gone < EOFError
+    end
+
+    # A request that is answered without the application, or whose body cannot be read.
+    #
+    # @api private
+    class Refused < StandardError
+      # @return [Integer]
+      attr_reader :status
+
+      def initialize(status)
+        @status = status
+        super("#{status} #{REASONS.fetch(status)}")
+      end
+    end
+    private_constant :Gone, :Refused
   end
 end
