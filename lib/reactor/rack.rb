@@ -83,11 +83,10 @@ module Reactor
     # @return [Server] is accepting; its {Server#stop} ends it
     # @raise [ArgumentError] the thread has no scheduler of this library
     def serve(listener)
-      listener.setsockopt(:TCP, :NODELAY, true) unless UNIXServer === listener # connections inherit it
-      open = lambda do |socket|
-        Connection.new(self, @tls ? handshake(socket) : socket)
-      end
-      Server.new(listener, limit: @limits.connections, idle_timeout: @limits.idle_timeout, handshake: open, &:answer).start
+      listener.setsockopt(:TCP, :NODELAY, true) if listener.local_address.ip? # connections inherit it
+      open = ->(socket) { Connection.new(self, @tls ? handshake(socket) : socket) }
+      Server.new(listener, limit: @limits.connections, idle_timeout: @limits.idle_timeout, handshake: open,
+                           handshake_timeout: @tls && @limits.header_timeout, &:answer).start
     end
 
     # Serves the application until TERM or INT comes. Then what has come is answered; a second signal cuts that short.
@@ -176,11 +175,10 @@ module Reactor
     end
 
     def handshake(socket)
-      socket.timeout = @limits.header_timeout
-      tls = OpenSSL::SSL::SSLSocket.new(socket, @tls)
-      tls.sync_close = true
-      Timeout.timeout(@limits.header_timeout, Gone) { tls.accept }
-      tls
+      OpenSSL::SSL::SSLSocket.new(socket, @tls).tap do |tls|
+        tls.sync_close = true
+        tls.accept
+      end
     end
 
     def offer(env, connection, response)

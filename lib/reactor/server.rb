@@ -1,5 +1,7 @@
 # frozen_string_literal: true
 
+require "timeout"
+
 module Reactor
   # Serves a listening socket. A connection has a fiber from the first byte of a request to the end of the answer. The fiber lingers
   # for a moment, so that a busy connection needs no new fiber for its next request. Then the connection rests without a fiber
@@ -19,6 +21,8 @@ module Reactor
   #
   # Each call of the block begins with a copy of the fiber storage that {#start} was called with, whatever the block has written into it
   # for an earlier request.
+  #
+  # In protocols in which the server speaks first (SMTP, for example), `speaks: :first` calls the block as soon as a connection is accepted.
   #
   # With TLS, the handshake takes place in the fiber, when the client's first bytes have come:
   #
@@ -53,7 +57,8 @@ module Reactor
     ].freeze
     # How a wait for connections ends if another one is to follow. If the scheduler cancels it, the scheduler ends.
     RENEWED = %i[ready timeout failed].freeze
-    private_constant :ACCEPTS_PER_TURN, :PAUSE, :ABORTED, :PASSING, :RENEWED
+    HandshakeTimeout = Class.new(Timeout::Error)
+    private_constant :ACCEPTS_PER_TURN, :PAUSE, :ABORTED, :PASSING, :RENEWED, :HandshakeTimeout
 
     # @return [Integer] connections that are open
     attr_reader :connections
@@ -64,16 +69,27 @@ module Reactor
     # @param idle_timeout [Numeric, nil] seconds after which a connection at rest is closed
     # @param linger [Numeric] seconds for which the fiber waits for the next request; 0: it does not
     # @param handshake [#call, nil] gets each new socket when its first bytes have come, and returns the connection
+    # @param handshake_timeout [Numeric, nil] seconds after which a handshake is given up and its connection closed; nil: no limit
+    # @param speaks [Symbol, nil] :first: the block is called before bytes have come
+    # @param on_open [#call, nil] gets each socket when it is accepted
+    # @param on_close [#call, nil] gets each connection when it has been closed. An error of these two is reported, and has no other effect.
     # @yieldparam connection [IO, #to_io]
     # @yieldreturn [Boolean, :detached] whether the connection is kept; :detached: it is the program's from now on, and stays open
     # @raise [ArgumentError] without a block, without a scheduler of this library, with a limit below 1 or a negative duration
-    # @raise [TypeError] limit is no Integer; idle_timeout or linger is no duration
-    def initialize(listener, scheduler: Fiber.scheduler, limit: nil, idle_timeout: nil, linger: 0.5, handshake: nil, &answer)
+    # @raise [TypeError] no listener; limit is no Integer; idle_timeout, linger or handshake_timeout is no duration; a callback cannot be called
+    def initialize(listener, scheduler: Fiber.scheduler, limit: nil, idle_timeout: nil, linger: 0.5, handshake: nil, handshake_timeout: 10,
+                   speaks: nil, on_open: nil, on_close: nil, &answer)
       raise ArgumentError, "no block given" unless answer
+      raise TypeError, "listener is a listening socket, not #{listener.class}" unless listener.respond_to?(:accept_nonblock)
       raise ArgumentError, "no scheduler of this library" unless scheduler.is_a?(Schedulers::Member)
       raise TypeError, "limit is an Integer, not #{limit.class}" unless limit.nil? || Integer === limit
       raise ArgumentError, "the limit must be at least 1" if limit && limit < 1
       raise TypeError, "linger is a number of seconds; 0: fibers do not linger" if linger.nil?
+      raise ArgumentError, "speaks is :first or nil, not #{speaks.inspect}" unless [:first, nil].include?(speaks)
+
+      { handshake: handshake, on_open: on_open, on_close: on_close }.each do |name, callback|
+        raise TypeError, "#{name} cannot be called" unless callback.nil? || callback.respond_to?(:call)
+      end
 
       @listener = listener
       @scheduler = scheduler
@@ -82,6 +98,9 @@ module Reactor
       @idle_timeout = Durations.seconds(idle_timeout)
       @linger = Durations.seconds(linger)
       @handshake = handshake
+      @handshake_timeout = Durations.seconds(handshake_timeout)
+      @first_events = speaks ? IO::WRITABLE : IO::READABLE # a new socket is writable
+      @on_open, @on_close = on_open, on_close
       @answer = answer
       @connections = 0
       @busy = {}.compare_by_identity # socket => the fiber that has it
@@ -185,7 +204,8 @@ module Reactor
       return false if socket == :wait_readable
 
       @connections += 1
-      watched = @scheduler.on_ready(socket, timeout: @idle_timeout, &@first_bytes)
+      notify(@on_open, socket)
+      watched = @scheduler.on_ready(socket, @first_events, timeout: @idle_timeout, &@first_bytes)
       true
     rescue *ABORTED
       true
@@ -243,7 +263,7 @@ module Reactor
       connection = socket
       @busy[socket.to_io] = Fiber.current
       if handshake
-        connection = handshake.call(socket)
+        connection = @handshake_timeout ? Timeout.timeout(@handshake_timeout, HandshakeTimeout) { handshake.call(socket) } : handshake.call(socket)
         VM.replace_storage(@storage)
       end
       kept = answer_requests(connection, &@answer)
@@ -264,7 +284,7 @@ module Reactor
 
     def client_gone?(error, socket)
       case error
-      when *CLIENT_GONE, IO::TimeoutError then true
+      when *CLIENT_GONE, IO::TimeoutError, HandshakeTimeout then true
       when IOError then socket.closed? # by {#stop}, or by the block
       else defined?(OpenSSL::SSL::SSLError) && error.is_a?(OpenSSL::SSL::SSLError)
       end
@@ -297,6 +317,13 @@ module Reactor
       nil
     ensure
       gone
+      notify(@on_close, connection)
+    end
+
+    def notify(callback, connection)
+      callback&.call(connection)
+    rescue StandardError => error
+      VM.report_error(Fiber.current, error)
     end
 
     # A connection is closed, or no longer the server's.

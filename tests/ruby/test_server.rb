@@ -439,14 +439,61 @@ class TestServer < ReactorTest
     end
   end
 
+  def test_a_server_that_speaks_first_greets_before_bytes_come
+    greeted = lambda do |socket|
+      socket.write("hello\n") unless (line = socket.wait_readable(0) && socket.gets)
+      socket.write("bye\n") if line
+      !line
+    end
+    run_scheduler do |scheduler|
+      serving(scheduler, greeted, speaks: :first) do |_, connect|
+        client = connect.call
+        assert_equal "hello\n", client.gets
+        client.write("quit\n")
+        assert_equal ["bye\n", nil], Array.new(2) { client.gets }
+      end
+    end
+  end
+
+  def test_opens_and_closes_are_told_and_errors_of_the_callbacks_are_only_reported
+    told = []
+    options = { on_open: ->(socket) { told << [:open, socket.closed?]; raise "in on_open" }, on_close: ->(socket) { told << [:close, socket.closed?]; raise "in on_close" } }
+    _, words = capture_io do
+      run_scheduler do |scheduler|
+        Thread.current.report_on_exception = true
+        serving(scheduler, **options) do |server, connect|
+          client = connect.call
+          client.write("a\n")
+          assert_equal "A\n", client.gets
+          client.close
+          assert eventually { server.connections.zero? }
+        end
+      end
+    end
+    assert_equal [[:open, false], [:close, true]], told
+    assert_equal 1, words.scan("in on_open").size
+  end
+
+  def test_a_handshake_that_takes_too_long_ends_its_connection
+    run_scheduler do |scheduler|
+      serving(scheduler, handshake: ->(socket) { socket.gets && socket }, handshake_timeout: 0.02) do |server, connect|
+        client = connect.call
+        client.write("half a li")
+        assert_nil client.gets
+        assert eventually { server.connections.zero? }
+      end
+    end
+  end
+
   # They were found when the first connection came: accepting ended.
   def test_bad_options_are_refused_before_the_server_accepts
     run_scheduler do
       assert_raises(ArgumentError) { Reactor::Server.new(listener) }
-      [{ idle_timeout: "x" }, { linger: "x" }, { linger: nil }, { limit: "x" }, { limit: 1.5 }].each do |options|
+      assert_raises(TypeError) { Reactor::Server.new(8080, &UPCASE) }
+      [{ idle_timeout: "x" }, { linger: "x" }, { linger: nil }, { limit: "x" }, { limit: 1.5 }, { handshake: 1 }, { on_open: 1 }, { handshake_timeout: "1" }].each do |options|
         assert_raises(TypeError, options.inspect) { Reactor::Server.new(listener, **options, &UPCASE) }
       end
-      [{ idle_timeout: -1 }, { linger: -1 }, { limit: 0 }, { scheduler: nil }].each do |options|
+      [{ idle_timeout: -1 }, { linger: -1 }, { limit: 0 }, { scheduler: nil }, { speaks: :last }].each do |options|
         assert_raises(ArgumentError, options.inspect) { Reactor::Server.new(listener, **options, &UPCASE) }
       end
       assert_equal "#<Reactor::Server 0 connections>", Reactor::Server.new(listener, idle_timeout: 1r, linger: 0, &UPCASE).inspect
