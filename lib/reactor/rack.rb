@@ -46,9 +46,6 @@ module Reactor
       idle_timeout: 75
     }.freeze
 
-    OVERLOADED = { "retry-after" => "1" }.freeze
-    private_constant :OVERLOADED
-
     # @return [Limits]
     attr_reader :limits
 
@@ -117,6 +114,10 @@ module Reactor
       env
     end
 
+    # @return [Boolean] whether one more request is served now
+    # @api private
+    def admit? = @admission.nil? || @admission.admit?
+
     # Answers one request.
     #
     # @param may_keep [Boolean] whether another request may follow
@@ -126,8 +127,6 @@ module Reactor
       began_at = Clock.now if @access_log
       response = Response.new(self, connection, env, may_keep)
       input = env["rack.input"]
-      return connection.finish(input, response.write(503, OVERLOADED, [])) unless @admission.nil? || @admission.admit?
-
       offer(env, connection, response)
       status, headers, body = @app.call(env)
       return :detached if env.key?("rack.hijack_io")

@@ -45,7 +45,7 @@ module Reactor
       def answer
         while (env = request)
           @left -= 1
-          kept = @rack.respond(self, env, @left.positive?)
+          kept = @rack.admit? ? @rack.respond(self, env, @left.positive?) : put_off(env["rack.input"])
           return kept unless kept == true
           return true if @buffer.empty? && !Watching.read_ahead?(@io, IO::READABLE)
         end
@@ -185,6 +185,12 @@ module Reactor
 
         bytes, @buffer = @buffer, String.new
         bytes
+      end
+
+      # One of too many requests. The connection is kept, because a new one would cost more.
+      def put_off(input)
+        write("HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\ncontent-length: 0\r\n\r\n")
+        finish(input, true)
       end
 
       def refuse(status)
