@@ -3,6 +3,7 @@
 require "socket"
 require "timeout"
 
+require "reactor/rack"
 require_relative "../../bench/support"
 require_relative "../../bench/harness/workload"
 require_relative "../../bench/workloads/sockets"
@@ -17,7 +18,7 @@ class Workloads
   # A result of a round is wrong.
   class Wrong < StandardError; end
 
-  KNOWN = [:echo, *(:tls if CONTEXT), :queue, :timeout, :process, :thread, :rest, :collect].freeze
+  KNOWN = [:echo, *(:tls if CONTEXT), :queue, :timeout, :process, :thread, :rest, :rack, :collect].freeze
   ALL = (ENV["ONLY"] ? KNOWN & ENV["ONLY"].split(",").map(&:to_sym) : KNOWN).freeze
 
   # @param account [Account]
@@ -126,6 +127,22 @@ class Workloads
     ends.flatten.each(&:close)
   end
 
+  # A Rack server with clients that ask well, and some that break off, send nonsense or do not read; it ends under them.
+  def rack
+    listener = TCPServer.new("127.0.0.1", 0)
+    app = ->(env) { [200, {}, env["PATH_INFO"] == "/big" ? Array.new(20) { "x" * 10_000 }.each : [env["rack.input"].read]] }
+    good, bad = @random.rand(5), 1 + @random.rand(5)
+    limit = good.zero? ? 0.02 : 30 # seconds: a burst of GC.stress must not end a good request
+    server = Reactor::Rack.new(app, logger: Logger.new(nil), header_timeout: limit, body_timeout: limit, write_timeout: limit).serve(listener)
+    port = listener.addr[1]
+    done = Queue.new
+    good.times { |index| Fiber.schedule { ask_well(port, index, done) } }
+    bad.times { Fiber.schedule { ask_badly(port) } }
+    answered = Array.new(good) { done.pop }
+    server.stop(@random.rand * 0.05)
+    check(answered.all?, "requests without their answer: #{answered}")
+  end
+
   # On Windows Ruby itself ends when a fiber compacts (docs/windows.md).
   COMPACTS = GC.respond_to?(:compact) && !Platform::WINDOWS
 
@@ -135,6 +152,33 @@ class Workloads
   end
 
   private
+
+  NONSENSE = ["", "GET", "GET / HTTP/1.1\r\n", "\0\r\n\r\n", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nabc",
+              "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n9\r\nabc", "GET /big HTTP/1.1\r\nHost: a\r\n\r\n" * 50].freeze
+
+  def ask_well(port, index, done)
+    body = @random.bytes(1 + @random.rand(20_000))
+    socket = TCPSocket.new("127.0.0.1", port)
+    head = "POST /#{index} HTTP/1.1\r\nHost: a\r\nContent-Length: #{body.bytesize}\r\n"
+    2.times { socket.write("#{head}\r\n", body) }
+    socket.write("#{head}Connection: close\r\n\r\n", body)
+    got = socket.read
+    @account.bytes += body.bytesize * 3
+    done << (got.scan("HTTP/1.1 200 OK").size == 3 && got.end_with?(body))
+  ensure
+    socket&.close
+  end
+
+  def ask_badly(port)
+    socket = TCPSocket.new("127.0.0.1", port)
+    socket.write(NONSENSE.sample(random: @random))
+    sleep(@random.rand * 0.1)
+    socket.read_nonblock(10, exception: false)
+  rescue SystemCallError, IOError
+    nil # the server has ended
+  ensure
+    socket&.close
+  end
 
   # @return [Symbol] why the watcher ends, unless its time is up before
   def end_rest(near, far, watcher)
