@@ -184,6 +184,8 @@ module Reactor
       env["rack.hijack"] = -> { env["rack.hijack_io"] ||= connection.hijack }
       env["rack.early_hints"] = ->(headers) { response.early_hints(headers) }
       env["rack.response_finished"] = []
+      upgrade = env["HTTP_UPGRADE"]
+      env["rack.protocol"] = upgrade.split(/\s*,\s*/) if upgrade && env["HTTP_CONNECTION"]&.match?(/\bupgrade\b/i)
     end
 
     # An error of the application, or of a client that has gone away.

@@ -362,6 +362,20 @@ class TestRack < ReactorTest
     end
   end
 
+  def test_an_upgrade_by_a_streaming_body
+    wishes = nil
+    echo = ->(stream) { stream.write(stream.readpartial(10).upcase); stream.close }
+    app = lambda do |env|
+      wishes = env["rack.protocol"]
+      [101, { "rack.protocol" => "echo" }, echo]
+    end
+    serve(app, lint: false) do |port|
+      got = raw(port, get("/", "Connection: Upgrade\r\nUpgrade: echo, other\r\n"), "hello")
+      assert_match(/\AHTTP\/1.1 101 Switching Protocols\r\nupgrade: echo\r\nconnection: upgrade\r\ndate: [^\r]+\r\n\r\nHELLO\z/, got)
+    end
+    assert_equal %w[echo other], wishes
+  end
+
   def test_a_hijacked_connection_is_the_applications
     taken = Queue.new
     app = lambda do |env|

@@ -46,7 +46,7 @@ module Reactor
         while (env = request)
           @left -= 1
           kept = @rack.admit? ? @rack.respond(self, env, @left.positive?) : put_off(env["rack.input"])
-          return kept unless kept == true
+          return kept == false && pipelined? ? farewell : kept unless kept == true
           return true if @buffer.empty? && !Watching.read_ahead?(@io, IO::READABLE)
         end
       rescue Refused => error
@@ -55,7 +55,7 @@ module Reactor
 
       def write(bytes) = @io.write(bytes)
 
-      # Gives the socket to the application.
+      # Gives the socket to the application, with what the client has sent after its request.
       def hijack
         @io.to_io.timeout = nil
         @io.ungetc(@buffer) unless @buffer.empty?
@@ -166,6 +166,9 @@ module Reactor
       rescue IO::TimeoutError
         raise Refused, 408
       end
+
+      # Whether the client has sent more than the requests that were answered.
+      def pipelined? = !@buffer.empty? || @left.zero?
 
       # Reads more bytes of a body.
       def more

@@ -42,8 +42,9 @@ module Reactor
         @length = @has_connection = @is_framed = @hijack = nil
         head = head(headers)
         return detach(head) if @hijack
-        return without_body(head) if @is_head || @status < 200 || @status == 204 || @status == 304
-        return stream(head, body) unless body.respond_to?(:each)
+        is_stream = !body.respond_to?(:each)
+        return without_body(head) if @is_head || @status == 204 || @status == 304 || (@status < 200 && !(is_stream && @status == 101))
+        return stream(head, body) if is_stream
 
         body = array_in(body)
         @length ||= body.sum(&:bytesize) if Array === body && !@is_framed
@@ -73,12 +74,19 @@ module Reactor
           when "transfer-encoding" then @is_framed = true
           when "connection" then (@has_connection = true) && @keeps &&= !CLOSE.match?(value)
           when "date" then is_dated = true
+          when "rack.protocol" then next upgrade(head, value)
           when /\Arack\./ then next (@hijack = value if name == "rack.hijack")
           end
           lines(head, name, value)
         end
         head << @rack.date unless is_dated
         head
+      end
+
+      def upgrade(head, protocol)
+        @has_connection = true
+        lines(head, "upgrade", protocol)
+        head << "connection: upgrade\r\n"
       end
 
       # @raise [ArgumentError] the application lets a client write headers of its own
@@ -157,7 +165,7 @@ module Reactor
 
         @keeps = false
         @connection.write(framed(head))
-        body.call(@connection.io)
+        body.call(@status == 101 ? @connection.hijack : @connection.io)
         false
       end
 
