@@ -1,8 +1,8 @@
 # frozen_string_literal: true
 
 require_relative "helper"
+ReactorTest.optional "openssl"
 require "net/http"
-require "openssl"
 require "reactor/rack"
 require "stringio"
 require "tempfile"

@@ -8,7 +8,7 @@ require "tmpdir"
 class TestRackup < ReactorTest
   def setup
     super
-    skip "no fork(2) here" unless Process.respond_to?(:fork)
+    needs_fork
     skip "no rackup here" unless system(RbConfig.ruby, "-e", 'require "rackup"', err: File::NULL)
   end
 
