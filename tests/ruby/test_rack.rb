@@ -280,6 +280,7 @@ class TestRack < ReactorTest
       assert_match(/\r\n\r\n\z/, raw(port, "HEAD /each HTTP/1.1\r\n#{HOST}Connection: close\r\n\r\n"))
     end
   ensure
+    file.close
     File.unlink(file.path)
   end
 
