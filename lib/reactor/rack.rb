@@ -46,6 +46,11 @@ module Reactor
       idle_timeout: 75
     }.freeze
 
+    # Seconds after {Server#stop} in which a kept connection may send one more request. Its answer says that the connection ends, so that
+    # the client does not send another one into its end.
+    GRACE = 1
+    private_constant :GRACE
+
     # @return [Limits]
     attr_reader :limits
 
@@ -61,6 +66,9 @@ module Reactor
     def initialize(app, tls: nil, logger: nil, access_log: nil, overload: nil, **limits)
       raise TypeError, "a Rack application responds to call, and #{app.class} does not" unless app.respond_to?(:call)
 
+      { logger: [logger, :error], access_log: [access_log, :info] }.each do |name, (object, method)|
+        raise TypeError, "#{name} is a Logger, not #{object.class}" unless object.nil? || object.respond_to?(method)
+      end
       @app = app
       @tls = tls
       @logger = logger || Logger.new($stderr, progname: "reactor")
@@ -69,7 +77,7 @@ module Reactor
       @admission = Admission.new(Durations.seconds(overload)) if overload
       @environment = {
         "rack.url_scheme" => tls ? "https" : "http", "rack.errors" => $stderr, "rack.hijack?" => true, "rack.multithread" => true,
-        "rack.multiprocess" => true, "rack.run_once" => false, "SCRIPT_NAME" => "", "SERVER_NAME" => "localhost",
+        "rack.multiprocess" => false, "rack.run_once" => false, "SCRIPT_NAME" => "", "SERVER_NAME" => "localhost",
         "SERVER_PORT" => tls ? "443" : "80", "SERVER_SOFTWARE" => "reactor/#{VERSION}", **(tls ? { "HTTPS" => "on" } : {})
       }.freeze
     end
@@ -81,9 +89,11 @@ module Reactor
     # @raise [ArgumentError] the thread has no scheduler of this library
     def serve(listener)
       listener.setsockopt(:TCP, :NODELAY, true) if listener.local_address.ip? # connections inherit it
-      open = ->(socket) { Connection.new(self, @tls ? handshake(socket) : socket) }
-      Server.new(listener, limit: @limits.connections, idle_timeout: @limits.idle_timeout, handshake: open,
-                           handshake_timeout: @tls && @limits.header_timeout, &:answer).start
+      server = nil
+      open = ->(socket) { Connection.new(self, server, @tls ? handshake(socket) : socket) }
+      server = Server.new(listener, limit: @limits.connections, idle_timeout: @limits.idle_timeout, grace: GRACE, handshake: open,
+                                    handshake_timeout: @tls && @limits.header_timeout, &:answer)
+      server.start
     end
 
     # Serves the application until TERM or INT comes. Then what has come is answered; a second signal cuts that short.
@@ -106,6 +116,11 @@ module Reactor
 
     # @api private
     def tls? = !@tls.nil?
+
+    # Several processes will serve the application.
+    #
+    # @api private
+    def multiprocess = @environment = @environment.merge("rack.multiprocess" => true).freeze
 
     # @api private
     def environment(connection)
@@ -131,23 +146,25 @@ module Reactor
       status, headers, body = @app.call(env)
       return :detached if env.key?("rack.hijack_io")
 
-      connection.finish(input, response.write(status, headers, body))
+      connection.finish(input, response.write(status, headers, body, input))
     rescue Refused, Gone => error
       raise unless response.began && Refused === error
 
-      connection.farewell
-    rescue StandardError, ScriptError, SystemStackError => error
+      connection.abort
+    rescue SignalException
+      raise
+    rescue Exception => error # rubocop:disable Lint/RescueException -- one request must not end the others
       failed(error, connection, response, env, input)
     ensure
-      body.close if body.respond_to?(:close)
-      env["rack.response_finished"]&.reverse_each { |call| finished(call, env, status, headers, error) }
+      finished(env) { body.close } if body.respond_to?(:close)
+      env["rack.response_finished"]&.reverse_each { |call| finished(env) { call.call(env, status, headers, error) } }
       log(connection, env, response, began_at) if began_at && response.status
     end
 
     # A request was refused.
     #
     # @api private
-    def log_refusal(connection, status) = @access_log&.info { "#{connection.address} - - \"-\" #{status} 0" }
+    def log_refusal(connection, status) = @access_log&.info { "#{connection.address} - - [#{log_time}] \"-\" #{status} 0" }
 
     # @return [String] the header `date` of this second
     # @api private
@@ -181,7 +198,7 @@ module Reactor
     end
 
     def offer(env, connection, response)
-      env["rack.hijack"] = -> { env["rack.hijack_io"] ||= connection.hijack }
+      env["rack.hijack"] = -> { env["rack.hijack_io"] ||= response.hijack }
       env["rack.early_hints"] = ->(headers) { response.early_hints(headers) }
       env["rack.response_finished"] = []
       upgrade = env["HTTP_UPGRADE"]
@@ -194,28 +211,34 @@ module Reactor
       raise if response.began && [*Server::CLIENT_GONE, IO::TimeoutError].any? { |gone| gone === error }
 
       log_error(error, env)
-      return connection.farewell if response.began
+      return connection.abort if response.began
 
-      connection.finish(input, response.write(500, { "content-type" => "text/plain" }, ["Internal Server Error\n"]))
+      connection.finish(input, response.write(500, { "content-type" => "text/plain" }, ["Internal Server Error\n"], input))
     end
 
-    def finished(call, env, status, headers, error)
-      call.call(env, status, headers, error)
-    rescue StandardError => error
+    # Runs what the application has to do after its answer.
+    def finished(env)
+      yield
+    rescue SignalException
+      raise
+    rescue Exception => error # rubocop:disable Lint/RescueException -- as in #respond
       log_error(error, env)
     end
 
     def log_error(error, env)
       @logger.error { "#{env['REQUEST_METHOD']} #{env['PATH_INFO']}: #{error.full_message(highlight: false)}" }
       true
+    rescue Exception => second # rubocop:disable Lint/RescueException -- its message raises, or the logger
+      warn("reactor: an error of the application was not logged: #{error.class}, because of #{second.class}") || true
     end
+
+    def log_time = Time.now.strftime("%d/%b/%Y:%H:%M:%S %z")
 
     def log(connection, env, response, began_at)
       @access_log.info do
         request = "#{env['REQUEST_METHOD']} #{env['REQUEST_URI']} #{env['SERVER_PROTOCOL']}"
-        time = Time.now.strftime("%d/%b/%Y:%H:%M:%S %z")
         format("%<address>s - - [%<time>s] %<request>p %<status>d %<bytes>d %<seconds>.4f",
-               address: connection.address, time: time, request: request, status: response.status, bytes: response.bytes, seconds: Clock.now - began_at)
+               address: connection.address, time: log_time, request: request, status: response.status, bytes: response.bytes, seconds: Clock.now - began_at)
       end
     end
   end

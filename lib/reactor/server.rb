@@ -67,6 +67,7 @@ module Reactor
     # @param scheduler [Lifecycle] the current thread's
     # @param limit [Integer, nil] connections at most; more wait in the listener's queue
     # @param idle_timeout [Numeric, nil] seconds after which a connection at rest is closed
+    # @param grace [Numeric] seconds for which {#stop} leaves connections at rest open: a request that comes then is answered
     # @param linger [Numeric] seconds for which the fiber waits for the next request; 0: it does not
     # @param handshake [#call, nil] gets each new socket when its first bytes have come, and returns the connection
     # @param handshake_timeout [Numeric, nil] seconds after which a handshake is given up and its connection closed; nil: no limit
@@ -77,7 +78,7 @@ module Reactor
     # @yieldreturn [Boolean, :detached] whether the connection is kept; :detached: it is the program's from now on, and stays open
     # @raise [ArgumentError] without a block, without a scheduler of this library, with a limit below 1 or a negative duration
     # @raise [TypeError] no listener; limit is no Integer; idle_timeout, linger or handshake_timeout is no duration; a callback cannot be called
-    def initialize(listener, scheduler: Fiber.scheduler, limit: nil, idle_timeout: nil, linger: 0.5, handshake: nil, handshake_timeout: 10,
+    def initialize(listener, scheduler: Fiber.scheduler, limit: nil, idle_timeout: nil, linger: 0.5, grace: 0, handshake: nil, handshake_timeout: 10,
                    speaks: nil, on_open: nil, on_close: nil, &answer)
       raise ArgumentError, "no block given" unless answer
       raise TypeError, "listener is a listening socket, not #{listener.class}" unless listener.respond_to?(:accept_nonblock)
@@ -97,6 +98,7 @@ module Reactor
       @limit = limit
       @idle_timeout = Durations.seconds(idle_timeout)
       @linger = Durations.seconds(linger)
+      @grace = Durations.seconds(grace)
       @handshake = handshake
       @handshake_timeout = Durations.seconds(handshake_timeout)
       @first_events = speaks ? IO::WRITABLE : IO::READABLE # a new socket is writable
@@ -113,6 +115,9 @@ module Reactor
       @cut = 0
       @accepting = @stopping = nil
     end
+
+    # @return [Boolean] whether {#stop} was called: no further request of a connection is answered
+    def stopping? = !@stopping.nil?
 
     # Begins to accept, and returns at once.
     #
@@ -216,12 +221,20 @@ module Reactor
     def stop_accepting(deadline)
       @stopping = true
       @accepting&.cancel
-      close_idle # their descriptors may be needed
-      sleep PAUSE until accept_queue || (deadline && Clock.now >= deadline)
+      unless accept_queue
+        close_idle # their descriptors may be needed
+        sleep PAUSE until accept_queue || (deadline && Clock.now >= deadline)
+      end
       @listener.close
+      grace(deadline) if @grace.positive?
       close_idle
       @connections = @busy.size + resting.size # the program may have closed others
       @ended.close if ended?
+    end
+
+    def grace(deadline)
+      over = [Clock.now + @grace, deadline].compact.min
+      sleep 0.01 while Clock.now < over && @connections.positive? && (@lingering.any? || resting.any?)
     end
 
     def ended? = @stopping && @listener.closed? && !@connections.positive?

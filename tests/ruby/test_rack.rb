@@ -38,7 +38,12 @@ class TestRack < ReactorTest
     socket = TCPSocket.new("127.0.0.1", port)
     bytes.each { |part| socket.write(part) }
     socket.close_write if ends
-    Timeout.timeout(TEST_TIMEOUT) { socket.read }
+    got = +""
+    Timeout.timeout(TEST_TIMEOUT) { loop { got << socket.readpartial(10_000) } }
+  rescue EOFError
+    got
+  rescue Errno::ECONNRESET
+    got << " RESET"
   ensure
     socket&.close
   end
@@ -286,23 +291,78 @@ class TestRack < ReactorTest
 
   def test_an_answer_that_breaks_off_is_not_whole_for_the_client
     bodies = { "/each" => [200, {}, Enumerator.new { |out| out << "a"; raise "broken off" }], "/short" => [200, { "content-length" => "3" }, ["a"]],
-               "/long" => [200, { "content-length" => "1" }, %w[a b].each] }
+               "/long" => [200, { "content-length" => "1" }, %w[a b].each], "/none" => [200, {}, Enumerator.new { raise "before its first part" }],
+               "/stream" => [200, {}, ->(stream) { stream.write("half"); raise "in a stream" }] }
     words = serve(->(env) { bodies.fetch(env["PATH_INFO"]) }, lint: false) do |port|
-      bodies.each_key do |path|
+      (bodies.keys - ["/none"]).each do |path|
         got = raw(port, get(path) * 2)
         assert_equal 1, got.scan("HTTP/1.1 200").size, path
-        refute_match(/\r\n0\r\n\r\n\z/, got, path)
+        assert_operator got, :end_with?, " RESET", path
       end
+      assert_includes raw(port, get("/none", "Connection: close\r\n")), "500 Internal Server Error"
     end
-    ["broken off", "shorter than", "longer than"].each { |word| assert_includes words, word }
+    ["broken off", "shorter than", "longer than", "before its first part", "in a stream"].each { |word| assert_includes words, word }
   end
 
   def test_wrong_answers_are_errors_of_the_application
-    wrong = [nil, [200], ["x", {}, []], [200, { "a\r\nb" => "c" }, []], [200, { "a" => "b\r\nc: d" }, []], [200, {}, 1], [200, { "content-length" => "x" }, []]]
+    wrong = [nil, [200], ["x", {}, []], [99, {}, []], [100, {}, []], [1000, {}, []], [200, { "content-length" => "-1x" }, []], [200, { "a\r\nb" => "c" }, []], [200, { "a" => "b\r\nc: d" }, []], [200, {}, 1], [200, { "content-length" => "x" }, []]]
     words = serve(->(env) { wrong[env["PATH_INFO"].delete("/").to_i] }, lint: false) do |port|
       wrong.each_index { |index| assert_match(%r{\AHTTP/1.1 500 }, raw(port, get("/#{index}", "Connection: close\r\n")), wrong[index].inspect) }
     end
     assert_includes words, "invalid header name"
+  end
+
+  def test_any_exception_of_a_request_is_its_own
+    raised = [Exception.new("x"), SecurityError.new("x"), NoMemoryError.new("x"), SystemExit.new, Class.new(StandardError) { def message = raise("of the message") }.new]
+    places = { "/call" => ->(error) { raise error }, "/each" => ->(error) { [200, {}, Enumerator.new { |out| out << "a"; raise error }] },
+               "/close" => ->(error) { [200, {}, Struct.new(:error) { def each = yield("a"); def close = raise(error) }.new(error)] } }
+    _, words = capture_io do
+      serve(->(env) { env["PATH_INFO"] == "/" ? ok : places[env["PATH_INFO"]].call(raised[env["QUERY_STRING"].to_i]) }, lint: false) do |port|
+        places.each_key do |path|
+          raised.each_index do |index|
+            got = raw(port, get("#{path}?#{index}", "Connection: close\r\n"))
+            expected = { "/call" => /\AHTTP.1.1 500/, "/each" => / RESET\z/, "/close" => /\r\n0\r\n\r\n\z/ }[path]
+            assert_match expected, got, "#{path} #{raised[index].class}"
+          end
+        end
+        assert_equal "ok", Net::HTTP.get("127.0.0.1", "/", port)
+      end
+    end
+    assert_equal 3, words.scan("was not logged").size
+  end
+
+  # What follows a bad chunk must not become a request, whatever the application makes of the error.
+  def test_after_a_bad_body_the_connection_ends
+    serve(->(env) { (env["rack.input"].read rescue "rescued").then { |body| [200, { "content-length" => body.bytesize.to_s }, [body]] } }) do |port|
+      ["3\nabc\r\n0\r\n\r\n", "3;a\nabc\r\n0\r\n\r\n", "zz\r\n0\r\n\r\n", "zz\r\n3\r\nabc\r\n0\r\n\r\n", "0x3\r\n", "3;\rx\r\nabc\r\n0\r\n\r\n",
+       "3\r\nabc\r\n0\r\nno trailer\r\n\r\n", "ffffffff\r\n"].each do |chunks|
+        got = raw(port, "POST / HTTP/1.1\r\n#{HOST}Transfer-Encoding: chunked\r\n\r\n#{chunks}#{get('/smuggled')}")
+        assert_equal [1, true], [got.scan("200 OK").size, got.include?("connection: close")], chunks.inspect
+      end
+    end
+  end
+
+  def test_the_end_of_a_request_is_that_of_its_input_and_of_its_hijack
+    kept = nil
+    app = lambda do |env|
+      input, hijack = env["rack.input"], env["rack.hijack"]
+      kept = [-> { input.read(1) }, -> { hijack.call }]
+      ok
+    end
+    serve(app, lint: false) do |port|
+      raw(port, "POST / HTTP/1.1\r\n#{HOST}Connection: close\r\nContent-Length: 300000\r\n\r\n#{'x' * 300_000}")
+      kept.each { |call| assert_raises(IOError, &call) }
+    end
+  end
+
+  def test_a_transfer_encoding_of_the_applications_own
+    app = lambda do |env|
+      [200, { "transfer-encoding" => env["QUERY_STRING"], "content-length" => "3" }, ["1\r\na\r\n0\r\n\r\n"]]
+    end
+    serve(app, lint: false) do |port|
+      got = raw(port, "#{get('/?chunked')}#{get('/?gzip')}#{get}")
+      assert_equal [2, 0, 1], [got.scan("1\r\na\r\n0\r\n\r\n").size, got.scan("content-length").size, got.scan("connection: close").size]
+    end
   end
 
   def test_early_hints_and_the_end_of_the_answer
@@ -404,7 +464,7 @@ class TestRack < ReactorTest
     log = StringIO.new
     logger = Logger.new(log, formatter: ->(*, line) { "#{line}\n" })
     serve(ECHO, access_log: logger) { |port| raw(port, get("/a?b", "Connection: close\r\n"), ends: true) && raw(port, "x\r\n\r\n") }
-    assert_match(%r{\A127.0.0.1 - - \[.+\] "GET /a\?b HTTP/1.1" 200 5 \d\.\d{4}\n127.0.0.1 - - "-" 400 0\n\z}, log.string)
+    assert_match(%r{\A127.0.0.1 - - \[.+\] "GET /a\?b HTTP/1.1" 200 5 \d\.\d{4}\n127.0.0.1 - - \[.+\] "-" 400 0\n\z}, log.string)
   end
 
   # --- other transports, and the end -------------------------------------------------------------------------------

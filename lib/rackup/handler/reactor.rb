@@ -19,15 +19,16 @@ module Rackup
         # @return [nil]
         # @raise [ArgumentError] the value of an option is no number
         def run(app, **options)
-          limits = LIMITS.filter_map { |option, name| [name, Float(options[option])] if options.key?(option) }.to_h
+          number = ->(name, default) { Float(options.fetch(name, default)) rescue raise(ArgumentError, "#{name} is a number, not #{options[name].inspect}") }
+          limits = LIMITS.filter_map { |option, name| [name, number[option, nil]] if options.key?(option) }.to_h
           tls = tls(options[:Certificate], options[:Key]) if options[:Certificate]
-          workers = Integer(options.fetch(:Workers, 0))
-          overload = Float(options[:Overload]) if options[:Overload]
+          workers = number[:Workers, 0].to_i
+          overload = number[:Overload, nil] if options[:Overload]
           ::Reactor::Rack.new(app, tls: tls, overload: overload, **limits).run(
             host: options[:Host] || default_host, port: options.fetch(:Port, 9292), workers: workers,
-            stop_timeout: Float(options.fetch(:StopTimeout, 10))
+            stop_timeout: number[:StopTimeout, 10]
           ) do |service|
-            warn "reactor #{::Reactor::VERSION} serves #{service.url}#{" in #{workers} workers" if workers.positive?}; Ctrl-C ends it"
+            options[:quiet] || warn("reactor #{::Reactor::VERSION} serves #{service.url}#{" in #{workers} workers" if workers.positive?}; Ctrl-C ends it")
             yield service if block_given?
           end
         end

@@ -8,12 +8,10 @@ module Reactor
     #
     # @api private
     class Connection
-      # Bytes of a body that are read for the sake of the connection when the application has not read them.
-      SKIPPED = 65_536
       # Seconds in which a client may go on sending when its connection is about to be closed. (Closing it earlier would reset it, and
       # the client might lose the answer.)
       FAREWELL = 1
-      private_constant :SKIPPED, :FAREWELL
+      private_constant :FAREWELL
 
       # @return [Limits]
       attr_reader :limits
@@ -25,8 +23,10 @@ module Reactor
       attr_reader :io
 
       # @param rack [Rack]
-      def initialize(rack, io)
+      # @param server [Server]
+      def initialize(rack, server, io)
         @rack = rack
+        @server = server
         @io = io
         @limits = rack.limits
         @left = @limits.requests
@@ -45,7 +45,7 @@ module Reactor
       def answer
         while (env = request)
           @left -= 1
-          kept = @rack.admit? ? @rack.respond(self, env, @left.positive?) : put_off(env["rack.input"])
+          kept = @rack.admit? ? @rack.respond(self, env, @left.positive? && !@server.stopping?) : put_off(env["rack.input"])
           return kept == false && pipelined? ? farewell : kept unless kept == true
           return true if @buffer.empty? && !Watching.read_ahead?(@io, IO::READABLE)
         end
@@ -67,12 +67,21 @@ module Reactor
       # @param kept [Boolean, :detached]
       # @return [Boolean, :detached] whether the connection is kept
       def finish(input, kept)
-        return kept if input.ended? || kept == :detached
+        return kept if kept == :detached
 
         @expires = Clock.now + FAREWELL
-        (input.skip(SKIPPED) && kept) || farewell
+        (input.finish && kept) || (kept == false && input.ended? ? false : farewell)
       rescue Gone, Refused
         farewell
+      end
+
+      # Resets the connection, so that the client knows that the answer is not whole, however it was framed.
+      #
+      # @return [false]
+      def abort
+        to_io.setsockopt(Socket::Option.linger(true, 0))
+        to_io.close
+        false
       end
 
       # Ends this side, and waits until the client ends its own.
@@ -105,7 +114,7 @@ module Reactor
           more
         end
         line = take(at + 2).chomp("\r\n")
-        raise Refused, 400 if at > most || line.include?("\n")
+        raise Refused, 400 if at > most || line.match?(/[\r\n\0]/)
 
         line
       end
@@ -149,7 +158,7 @@ module Reactor
 
       def input(env)
         length = env["CONTENT_LENGTH"]&.to_i
-        return NO_INPUT unless length || env.key?("HTTP_TRANSFER_ENCODING")
+        return Input.new(self, 0, false) unless length || env.key?("HTTP_TRANSFER_ENCODING")
         raise Refused, 413 if length && length > @limits.body_size
 
         expect = env["HTTP_EXPECT"]
@@ -168,7 +177,7 @@ module Reactor
       end
 
       # Whether the client has sent more than the requests that were answered.
-      def pipelined? = !@buffer.empty? || @left.zero?
+      def pipelined? = !@buffer.empty? || @left.zero? || @server.stopping?
 
       # Reads more bytes of a body.
       def more

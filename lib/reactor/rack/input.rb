@@ -5,6 +5,11 @@ module Reactor
     # The body of a request, as `rack.input`. It is read from the connection when the application reads it. Calls are those of IO; the
     # bytes are binary.
     class Input
+      # Bytes that are read for the sake of the connection when the application has not read them.
+      SKIPPED = 65_536
+      TRAILER = /\A[!#$%&'*+.^_`|~0-9A-Za-z-]+:/
+      private_constant :SKIPPED, :TRAILER
+
       # @param connection [Connection]
       # @param length [Integer, nil] nil: the body is chunked
       # @param expects [Boolean] whether the client waits for "100 Continue" before it sends the body
@@ -16,7 +21,9 @@ module Reactor
         @received = 0 # bytes of all chunks that have begun
         @expects = expects
         @ended = length&.zero?
-        @lines = nil # bytes that #gets has read too many
+        @lines = nil # bytes that #gets has read too many, from @at on
+        @failed = nil # what has ended it too early
+        @is_over = @reading = false
       end
 
       # @param length [Integer, nil] bytes at most; nil: up to the end
@@ -37,14 +44,14 @@ module Reactor
       # @return [String, nil] the next line; nil at the end
       # @raise as {#read}
       def gets
-        line = "".b
-        while (bytes = piece(READ))
-          from = line.bytesize
-          at = (line << bytes).index("\n", from) or next
-          @lines = line.slice!((at + 1)..) if at + 1 < line.bytesize
-          break
+        line = nil
+        while @lines || read_ahead
+          stop = @lines.index("\n", @at)
+          part = lines((stop ? stop + 1 : @lines.bytesize) - @at)
+          line = line ? line << part : part
+          break if stop
         end
-        line unless line.empty?
+        line
       end
 
       # @yieldparam line [String]
@@ -65,16 +72,23 @@ module Reactor
       # @api private
       def ended? = @ended
 
-      # Reads on to the end.
+      # @return [Boolean] whether what is left can be read after the answer, so that another request may follow
+      # @api private
+      def finishable?
+        @ended || !(@failed || @expects || @reading || (!@chunked && @left > SKIPPED))
+      end
+
+      # Reads on to the end if that is near. The application cannot read any more.
       #
-      # @param most [Integer] bytes at most
       # @return [Boolean] whether the end was reached
       # @api private
-      def skip(most)
-        @lines = nil
-        return @ended if @ended || @expects || (!@chunked && @left > most)
+      def finish
+        can_go_on = finishable?
+        @is_over = true
+        return can_go_on if @ended || !can_go_on
 
-        most -= piece(READ)&.bytesize.to_i until @ended || most.negative?
+        left = SKIPPED
+        left -= next_bytes(READ)&.bytesize.to_i until @ended || left.negative?
         @ended
       end
 
@@ -82,8 +96,20 @@ module Reactor
 
       # @return [String, nil] some bytes; nil at the end
       def piece(most)
+        raise IOError, "the request has ended" if @is_over && !@ended
+        raise @failed if @failed
         return lines(most) if @lines
 
+        @reading = true
+        bytes = next_bytes(most)
+        @reading = false
+        bytes
+      rescue Refused, Gone => error
+        @failed = error # no byte after it can be trusted to belong to this body
+        raise
+      end
+
+      def next_bytes(most)
         next_chunk if @chunked && @left.zero? && !@ended
         return if @ended
 
@@ -94,9 +120,16 @@ module Reactor
         bytes
       end
 
+      def read_ahead
+        @at = 0
+        @lines = piece(READ * 4)
+      end
+
+      # Bytes that #gets has read too many.
       def lines(most)
-        bytes, @lines = @lines, nil
-        @lines = bytes.slice!(most..) if bytes.bytesize > most
+        bytes = @lines.byteslice(@at, most)
+        @at += bytes.bytesize
+        @lines = nil if @at == @lines.bytesize
         bytes
       end
 
@@ -122,6 +155,7 @@ module Reactor
         until (line = @connection.body_line(left)).empty?
           left -= line.bytesize + 2
           raise Refused, 431 unless left.positive?
+          raise Refused, 400 unless TRAILER.match?(line)
         end
         @ended = true
       end
@@ -132,9 +166,5 @@ module Reactor
         raise Refused, 400 unless @connection.body_line.empty?
       end
     end
-
-    # The body of a request without one.
-    NO_INPUT = Input.new(nil, 0, false)
-    private_constant :NO_INPUT
   end
 end

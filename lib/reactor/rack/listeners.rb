@@ -17,9 +17,9 @@ module Reactor
       # @param places [Integer] workers, or 1
       # @raise [SystemCallError, SocketError]
       def initialize(host, port, places)
-        @host = host
-        @places = places
         @path = host.delete_prefix(UNIX) if host.start_with?(UNIX)
+        @host = host.delete_prefix("[").delete_suffix("]")
+        @places = places
         @sockets = @path ? [unix] : tcp(port)
         @port = @sockets.first.first.local_address.ip_port unless @path
       end

@@ -22,6 +22,10 @@ module Reactor
       # @return [Integer]
       attr_reader :status
 
+      # Headers of the answer that concern the connection, so they are none of a 103.
+      FINAL = %w[connection content-length transfer-encoding].freeze
+      private_constant :FINAL
+
       # @param may_keep [Boolean] whether the connection may be kept
       def initialize(rack, connection, env, may_keep)
         @rack = rack
@@ -37,27 +41,41 @@ module Reactor
       # @return [Boolean, :detached] whether the connection can be kept
       # @raise [TypeError, ArgumentError] the answer is none; nothing is written then
       # @raise what the body raises; then it is cut off
-      def write(status, headers, body)
+      def write(status, headers, body, input)
+        @is_writing = true
+        @keeps &&= input.finishable?
         @status = Integer(status)
-        @length = @has_connection = @is_framed = @hijack = nil
+        raise ArgumentError, "#{@status} is no status of an answer" unless @status == 101 || @status.between?(200, 999)
+
+        @bytes = 0
+        @length = @has_connection = @encoding = @hijack = nil
         head = head(headers)
+        @length = nil if @encoding
         return detach(head) if @hijack
         is_stream = !body.respond_to?(:each)
-        return without_body(head) if @is_head || @status == 204 || @status == 304 || (@status < 200 && !(is_stream && @status == 101))
+        return without_body(head, body) if @is_head || @status == 204 || @status == 304 || (@status < 200 && !(is_stream && @status == 101))
         return stream(head, body) if is_stream
 
         body = array_in(body)
-        @length ||= body.sum(&:bytesize) if Array === body && !@is_framed
-        return file(head, body) if !@is_framed && body.respond_to?(:to_path) && File.file?(body.to_path)
+        @length ||= body.sum(&:bytesize) if Array === body && @encoding.nil?
+        return file(head, body) if @encoding.nil? && body.respond_to?(:to_path) && File.file?(body.to_path)
 
         parts(head, body)
         @keeps
       end
 
+      # @return [IO, OpenSSL::SSL::SSLSocket] the connection, which is the application's from now on
+      # @raise [IOError] the application has returned its answer
+      def hijack
+        raise IOError, "the answer has begun" if @is_writing
+
+        @connection.hijack
+      end
+
       # A 103 before the answer.
       def early_hints(headers)
         head = +"HTTP/1.1 103 Early Hints\r\n"
-        headers.each { |name, value| lines(head, name.to_s, value) }
+        headers.each { |name, value| lines(head, name.to_s, value) unless FINAL.include?(name.to_s.downcase) }
         @connection.write(head << "\r\n") unless @began || @is_old
         nil
       end
@@ -70,8 +88,8 @@ module Reactor
         headers.each do |name, value|
           name = name.to_s.downcase
           case name
-          when "content-length" then next @length = Integer(value, 10)
-          when "transfer-encoding" then @is_framed = true
+          when "content-length" then next @length = length(value)
+          when "transfer-encoding" then next @encoding = value.to_s
           when "connection" then (@has_connection = true) && @keeps &&= !CLOSE.match?(value)
           when "date" then is_dated = true
           when "rack.protocol" then next upgrade(head, value)
@@ -81,6 +99,12 @@ module Reactor
         end
         head << @rack.date unless is_dated
         head
+      end
+
+      def length(value)
+        Integer(value.to_s, 10)
+      rescue ArgumentError
+        raise ArgumentError, "invalid content-length #{value.inspect}"
       end
 
       def upgrade(head, protocol)
@@ -115,21 +139,30 @@ module Reactor
       # Ends the head.
       def framed(head)
         head << "content-length: #{@length}\r\n" if @length
+        lines(head, "transfer-encoding", @encoding) if @encoding
+        @keeps &&= @encoding.nil? || (@encoding.casecmp?("chunked") && !@is_old) # who else knows where the body ends
         head << "connection: #{@keeps ? 'keep-alive' : 'close'}\r\n" if !@has_connection && (!@keeps || @is_old)
-        @began = true
         head << "\r\n"
       end
 
-      def without_body(head)
+      def without_body(head, body)
+        @encoding = nil
         @length = nil unless @is_head || @status == 304
-        @connection.write(framed(head))
+        body = array_in(body)
+        @length ||= body.sum(&:bytesize) if @is_head && Array === body && body.any? # middleware may have emptied it
+        put(framed(head))
         @keeps
       end
 
+      def put(bytes)
+        @began = true
+        @connection.write(bytes)
+      end
+
       def parts(head, parts)
-        is_chunked = @length.nil? && !@is_framed && !@is_old
+        is_chunked = @length.nil? && @encoding.nil? && !@is_old
         head << "transfer-encoding: chunked\r\n" if is_chunked
-        @keeps &&= is_chunked || @is_framed || !@length.nil?
+        @keeps &&= is_chunked || !@encoding.nil? || !@length.nil?
         out = framed(head).force_encoding(Encoding::BINARY)
         parts.each do |part|
           next if part.empty?
@@ -137,21 +170,34 @@ module Reactor
           @bytes += part.bytesize
           raise ArgumentError, "the body is longer than its content-length" if @length && @bytes > @length
 
-          is_chunked ? out << part.bytesize.to_s(16) << "\r\n" << part.b << "\r\n" : out << part.b
+          out << part.bytesize.to_s(16) << "\r\n" if is_chunked
+          out = large(out, part) || (out << part.b)
+          out << "\r\n" if is_chunked
           next if Array === parts && out.bytesize < COLLECTED
 
-          @connection.write(out)
-          out = "".b
+          put(out)
+          out = String.new
         end
         out << "0\r\n\r\n" if is_chunked
-        @connection.write(out) unless out.empty?
+        put(out) unless out.empty?
         raise ArgumentError, "the body is shorter than its content-length" if @length && @bytes < @length
+      end
+
+      # Writes a part that is not worth a copy.
+      #
+      # @return [String, nil] what is to be written next
+      def large(out, part)
+        return if part.bytesize < COLLECTED
+
+        put(out)
+        put(part)
+        String.new
       end
 
       def file(head, body)
         File.open(body.to_path, "rb") do |file|
           @length ||= file.size
-          @connection.write(framed(head))
+          put(framed(head))
           @bytes = IO.copy_stream(file, @connection.io, @length)
         end
         raise ArgumentError, "the file is shorter than its content-length" if @bytes < @length
@@ -164,14 +210,14 @@ module Reactor
         raise TypeError, "a body responds to each or call, and #{body.class} does not" unless body.respond_to?(:call)
 
         @keeps = false
-        @connection.write(framed(head))
+        put(framed(head))
         body.call(@status == 101 ? @connection.hijack : @connection.io)
         false
       end
 
       # `rack.hijack` among the headers: the application has the connection after the head.
       def detach(head)
-        @connection.write(framed(head))
+        put(framed(head))
         @hijack.call(@connection.hijack)
         :detached
       end

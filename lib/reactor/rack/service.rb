@@ -20,6 +20,7 @@ module Reactor
         raise NotImplementedError, "this platform has no fork(2), so no workers" if workers.positive? && !Process.respond_to?(:fork)
 
         @rack = rack
+      rack.multiprocess if workers > 1
         @stop_timeout = Durations.seconds(stop_timeout)
         @backend = backend
         @logger = logger
