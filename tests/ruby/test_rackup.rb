@@ -16,6 +16,7 @@ class TestRackup < ReactorTest
     run lambda { |env|
       sleep 0.05 if env["PATH_INFO"] == "/slow"
       Process.kill(:KILL, Process.pid) if env["PATH_INFO"] == "/die"
+      loop { } if env["PATH_INFO"] == "/compute"
       [200, { "content-type" => "text/plain" }, [Process.pid.to_s]]
     }
   RUBY
@@ -79,6 +80,18 @@ class TestRackup < ReactorTest
     end
     assert_equal [0, ""], [status, words]
     assert_equal 4, @slow.map(&:value).compact.size
+  end
+
+  def test_workers_that_compute_are_killed_when_their_time_is_over
+    status, = rackup("Workers=2", "StopTimeout=0.01") do |port, pid|
+      before = Array.new(20) { get(port) }.uniq
+      @busy = track(TCPSocket.new("127.0.0.1", port))
+      @busy.write("GET /compute HTTP/1.1\r\nHost: a\r\n\r\n")
+      Process.kill(:HUP, pid)
+      assert eventually { (before & (Array.new(10) { get(port) }.uniq rescue before)).empty? }
+    end
+    assert_equal 0, status
+    assert_includes [[:value, ""], [:raised, Errno::ECONNRESET]], outcome { @busy.read }
   end
 
   def test_an_address_in_use_is_an_error_and_so_are_wrong_options

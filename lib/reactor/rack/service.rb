@@ -12,7 +12,9 @@ module Reactor
       START = 60
       # Seconds between the start of a worker that ends at once, and the next one in its place.
       PAUSE = 1
-      private_constant :Over, :START, :PAUSE
+      # Seconds that a worker may take to end beside its time for answers.
+      MARGIN = 2
+      private_constant :Over, :START, :PAUSE, :MARGIN
 
       # @api private
       def initialize(rack, host, port, workers, stop_timeout, backend, logger)
@@ -83,18 +85,34 @@ module Reactor
       def supervise
         @current = Array.new(@workers) # by their place: the process that serves
         @running = {} # pid => when it began
+        @ending = {} # pid => when it is killed
         @orphaned, @alive = IO.pipe # its end tells workers that this process has ended
         on_signals("INT" => :stop, "TERM" => :stop, "HUP" => :replace, "USR1" => :replace) do
           @workers.times { |place| @current[place] = start(place).first }
-          handle(@events.pop) until @stopping
+          handle(next_event) until @stopping
           end_workers
         end
       ensure
         [@orphaned, @alive].each { |io| io&.close }
       end
 
+      # A worker that computes, or is stopped, does not end by itself when its time is over.
+      def next_event
+        kill_at = @ending.values.min
+        event = @events.pop(timeout: kill_at && [kill_at - Clock.now, 0].max)
+        @ending.each { |pid, at| kill(:KILL, pid) if Clock.now >= at } unless event
+        event
+      end
+
+      # Asks a worker to end.
+      def finish(pid, seconds)
+        @ending[pid] = Clock.now + seconds + MARGIN if seconds
+        kill(:TERM, pid)
+      end
+
       def handle(event)
         case event
+        when nil then @ending.delete_if { |_, at| Clock.now >= at } # they were killed
         when :stop then @stopping = true
         when :replace then @workers.times { |place| replace(place) }
         else ended(*event)
@@ -135,7 +153,7 @@ module Reactor
         pid, begins = start(place)
         if begins.wait_readable(START) && begins.read(1)
           @current[place] = pid
-          kill(:TERM, earlier)
+          finish(earlier, @stop_timeout)
         else
           @logger.error("worker #{pid} has not begun to serve; #{earlier} goes on")
           kill(:KILL, pid)
@@ -145,6 +163,7 @@ module Reactor
       end
 
       def ended(pid, status)
+        @ending.delete(pid)
         began = @running.delete(pid)
         place = @current.index(pid) or return
         @logger.error("worker #{pid} ended (#{status}) and is replaced")
@@ -155,10 +174,11 @@ module Reactor
       # Their own listeners are closed here first, so that the kernel refuses connections as soon as the workers have closed theirs.
       def end_workers
         @listeners.close
-        @running.each_key { |pid| kill(:TERM, pid) }
+        @running.each_key { |pid| finish(pid, @stop_timeout) }
         until @running.empty?
-          event = @events.pop
-          event == :stop ? @running.each_key { |pid| kill(:TERM, pid) } : @running.delete(Array(event).first)
+          event = next_event
+          @running.each_key { |pid| finish(pid, 0) } if event == :stop
+          @running.delete(event.first) if Array === event
         end
       end
 
