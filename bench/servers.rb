@@ -131,4 +131,4 @@ module ServersBench
   end
 end
 
-ServersBench.run(Float(ARGV.fetch(0, "3")), Integer(ARGV.fetch(1, "3"))) if $PROGRAM_NAME == __FILE__
+ServersBench.run(Integer(ARGV.fetch(0, "3")), Integer(ARGV.fetch(1, "3"))) if $PROGRAM_NAME == __FILE__

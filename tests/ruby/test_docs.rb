@@ -63,7 +63,7 @@ class TestDocs < ReactorTest
 
   def test_every_block_has_a_known_language
     assert_operator BLOCKS.count { |block| block.language == "ruby" }, :>, 20
-    assert_equal [], BLOCKS.map(&:language).uniq - %w[ruby sh text rust toml]
+    assert_equal [], BLOCKS.map(&:language).uniq - %w[ruby sh text rust toml nginx]
   end
 
   def test_named_commands_and_files_exist
