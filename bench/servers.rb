@@ -81,7 +81,8 @@ module ServersBench
         rounds.times { ways.each { |way| Server.run(way) { |server| CONNECTIONS.each { |count| results[[way, count]] << measure(server, path, count, seconds) } } } }
         ways.each { |way| puts "| #{way.name} | #{CONNECTIONS.map { |count| cell(results[[way, count]]) }.join(" | ")} |" }
       end
-      puts "", "kB a connection, #{IDLE} idle ones", *ways.map { |way| "| #{way.name} | #{idle(way)} |" }
+      puts "", "kB a connection, #{IDLE} idle ones"
+      ways.each { |way| puts "| #{way.name} | #{idle(way)} |" }
       puts "Ruby #{RUBY_VERSION}, #{Etc.nprocessors} processors, load #{File.read("/proc/loadavg").to_f} at the end"
     end
 
@@ -117,7 +118,7 @@ module ServersBench
       ensure
         sockets&.each(&:close)
       end
-    rescue SystemCallError, EOFError => error
+    rescue SystemCallError, IOError => error # IO::TimeoutError: it admits fewer
       error.class
     end
 

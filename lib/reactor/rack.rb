@@ -158,7 +158,7 @@ module Reactor
     ensure
       finished(env) { body.close } if body.respond_to?(:close)
       env["rack.response_finished"]&.reverse_each { |call| finished(env) { call.call(env, status, headers, error) } }
-      log(connection, env, response, began_at) if began_at && response.status
+      finished(env) { log(connection, env, response, began_at) } if began_at && response.status
     end
 
     # A request was refused.
@@ -216,7 +216,7 @@ module Reactor
       connection.finish(input, response.write(500, { "content-type" => "text/plain" }, ["Internal Server Error\n"], input))
     end
 
-    # Runs what the application has to do after its answer.
+    # Runs what belongs to a request after its answer.
     def finished(env)
       yield
     rescue SignalException

@@ -88,7 +88,7 @@ module Reactor
         @ending = {} # pid => when it is killed
         @orphaned, @alive = IO.pipe # its end tells workers that this process has ended
         on_signals("INT" => :stop, "TERM" => :stop, "HUP" => :replace, "USR1" => :replace) do
-          @workers.times { |place| @current[place] = start(place).first }
+          @workers.times { |place| @current[place] = start(place) }
           handle(next_event) until @stopping
           end_workers
         end
@@ -100,7 +100,7 @@ module Reactor
       def next_event
         kill_at = @ending.values.min
         event = @events.pop(timeout: kill_at && [kill_at - Clock.now, 0].max)
-        @ending.each { |pid, at| kill(:KILL, pid) if Clock.now >= at } unless event
+        @ending.delete_if { |pid, at| Clock.now >= at && kill(:KILL, pid) }
         event
       end
 
@@ -112,33 +112,32 @@ module Reactor
 
       def handle(event)
         case event
-        when nil then @ending.delete_if { |_, at| Clock.now >= at } # they were killed
+        when nil then nil
         when :stop then @stopping = true
         when :replace then @workers.times { |place| replace(place) }
         else ended(*event)
         end
       end
 
-      # @return [Array(Integer, IO)] the worker's pid, and what tells by a byte that it serves, or by its end that it never will
-      def start(place)
-        begins, begun = IO.pipe
-        pid = Process.fork { work(place, begins, begun) }
-        begun.close
+      # @param begun [IO, nil] where the worker tells that it serves
+      # @return [Integer] its pid
+      def start(place, begun = nil)
+        pid = Process.fork { work(place, begun) }
         @running[pid] = Clock.now
         Thread.new { @events << [pid, Process.wait2(pid).last] }
-        [pid, begins]
+        pid
       end
 
       # What a worker does. Signals of a terminal reach all processes, so it heeds only the one that its parent sends.
-      def work(place, begins, begun)
+      def work(place, begun)
         %w[INT HUP USR1].each { |signal| trap(signal, "IGNORE") }
         stop = Thread::Queue.new
         trap("TERM") { stop << true }
-        [begins, @alive].each(&:close)
+        @alive.close
         @listeners.keep(place)
         serve(@listeners.of(place), stop) do
-          begun.write(".")
-          begun.close
+          begun&.write(".")
+          begun&.close
           Fiber.schedule do
             @orphaned.read
             stop << true
@@ -150,7 +149,9 @@ module Reactor
       # connections in its queue.
       def replace(place)
         earlier = @current[place]
-        pid, begins = start(place)
+        begins, begun = IO.pipe
+        pid = start(place, begun)
+        begun.close
         if begins.wait_readable(START) && begins.read(1)
           @current[place] = pid
           finish(earlier, @stop_timeout)
@@ -168,7 +169,7 @@ module Reactor
         place = @current.index(pid) or return
         @logger.error("worker #{pid} ended (#{status}) and is replaced")
         sleep PAUSE if Clock.now - began < PAUSE
-        @current[place] = start(place).first
+        @current[place] = start(place)
       end
 
       # Their own listeners are closed here first, so that the kernel refuses connections as soon as the workers have closed theirs.
@@ -182,10 +183,12 @@ module Reactor
         end
       end
 
+      # @return [true]
       def kill(signal, pid)
         Process.kill(signal, pid) if @running.key?(pid)
+        true
       rescue Errno::ESRCH
-        nil # its end is in the queue
+        true # its end is in the queue
       end
     end
   end
