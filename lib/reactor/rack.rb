@@ -55,7 +55,7 @@ module Reactor
     attr_reader :limits
 
     # @param app [#call] a Rack application
-    # @param tls [OpenSSL::SSL::SSLContext, nil] its certificate and key; nil: no TLS
+    # @param tls [OpenSSL::SSL::SSLContext, nil] its certificate and key; it selects http/1.1 by ALPN, unless it does so itself; nil: no TLS
     # @param logger [Logger, nil] gets the application's errors; nil: on $stderr
     # @param access_log [Logger, nil] gets a line for each answer, in the Common Log Format with the seconds that it took
     # @param overload [Numeric, nil] seconds that a request may wait for its turn: when requests wait longer, some are answered with 503 and
@@ -71,6 +71,7 @@ module Reactor
       end
       @app = app
       @tls = tls
+      tls.alpn_select_cb ||= ->(offered) { "http/1.1" if offered.include?("http/1.1") } if tls && !tls.frozen?
       @logger = logger || Logger.new($stderr, progname: "reactor")
       @access_log = access_log
       @limits = limits_of(limits).freeze

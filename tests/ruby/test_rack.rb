@@ -485,6 +485,10 @@ class TestRack < ReactorTest
         3.times { assert_equal "httpsabc", http.post("/", "abc", "content-type" => "a/b").body }
         assert_equal 30_005, http.post("/", "x" * 30_000, "content-type" => "a/b").body.bytesize
       end
+      offers = OpenSSL::SSL::SSLContext.new.tap { |client| client.alpn_protocols = %w[h2 http/1.1] }
+      client = OpenSSL::SSL::SSLSocket.new(TCPSocket.new("127.0.0.1", port), offers).tap { |tls| tls.sync_close = true }
+      assert_equal "http/1.1", client.connect.alpn_protocol
+      client.close
       silent = TCPSocket.new("127.0.0.1", port)
       silent.write("\x16")
       assert_equal "", silent.read, "a handshake that takes too long"

@@ -49,11 +49,8 @@ module Rackup
         def tls(certificate, key)
           require "openssl"
           chain = OpenSSL::X509::Certificate.load_file(certificate)
-          OpenSSL::SSL::SSLContext.new.tap do |context|
-            context.add_certificate(chain.shift, OpenSSL::PKey.read(File.read(key || certificate)), chain)
-            context.alpn_protocols = ["http/1.1"]
-            context.alpn_select_cb = ->(protocols) { protocols.include?("http/1.1") ? "http/1.1" : nil }
-          end
+          key = OpenSSL::PKey.read(File.read(key || certificate))
+          OpenSSL::SSL::SSLContext.new.tap { |context| context.add_certificate(chain.shift, key, chain) }
         end
       end
     end
