@@ -4,6 +4,7 @@ require_relative "helper"
 require "open3"
 require "prism"
 require "tmpdir"
+require "reactor/rack"
 require "reactor/testing"
 require "reactor/observe/observer"
 require "reactor/async/selector" if defined?(Reactor::Poller)

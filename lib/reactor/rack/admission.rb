@@ -9,8 +9,11 @@ module Reactor
     class Admission
       # Seconds between two measurements.
       INTERVAL = 0.01
-      # What the share grows by when the queue is short; what it shrinks to in one step, and in all.
-      GROWTH, CUT, LEAST = 1.05, 0.5, 0.01
+      # What the share grows by when the queue is short.
+      GROWTH = 1.05
+      # What it shrinks to in one step at most, and in all.
+      CUT = 0.5
+      LEAST = 0.01
       private_constant :INTERVAL, :GROWTH, :CUT, :LEAST
 
       # @param target [Numeric] seconds that a request may wait for its turn

@@ -42,7 +42,7 @@ module Reactor
       end
 
       # @return [String, nil] the next line; nil at the end
-      # @raise as {#read}
+      # @raise [EOFError, StandardError] as {#read}
       def gets
         line = nil
         while @lines || read_ahead
@@ -55,7 +55,7 @@ module Reactor
       end
 
       # @yieldparam line [String]
-      # @raise as {#read}
+      # @raise [EOFError, StandardError] as {#read}
       def each
         return to_enum unless block_given?
 
