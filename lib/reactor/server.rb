@@ -116,7 +116,7 @@ module Reactor
       @accepting = @stopping = nil
     end
 
-    # @return [Boolean] whether {#stop} was called: no further request of a connection is answered
+    # @return [Boolean] whether {#stop} was called
     def stopping? = !@stopping.nil?
 
     # Begins to accept, and returns at once.
@@ -226,16 +226,25 @@ module Reactor
         sleep PAUSE until accept_queue || (deadline && Clock.now >= deadline)
       end
       @listener.close
-      grace(deadline) if @grace.positive?
+      wait_for_last_requests(deadline)
       close_idle
       @connections = @busy.size + resting.size # the program may have closed others
       @ended.close if ended?
     end
 
-    def grace(deadline)
-      over = [Clock.now + @grace, deadline].compact.min
-      sleep 0.01 while Clock.now < over && @connections.positive? && (@lingering.any? || resting.any?)
+    # Those of connections that rest, or come to rest meanwhile.
+    def wait_for_last_requests(deadline)
+      seconds = [@grace, deadline && (deadline - Clock.now)].compact.min
+      return unless seconds.positive? && @connections.positive?
+
+      @in_grace = true
+      @ended.pop(timeout: seconds)
+    ensure
+      @in_grace = false
     end
+
+    # @return [Boolean] whether a connection is closed after its answer
+    def closing? = @stopping && !@in_grace
 
     def ended? = @stopping && @listener.closed? && !@connections.positive?
 
@@ -280,7 +289,7 @@ module Reactor
         VM.replace_storage(@storage)
       end
       kept = answer_requests(connection, &@answer)
-      rests = kept && !@stopping && !connection.to_io.closed?
+      rests = kept && !closing? && !connection.to_io.closed?
     rescue StandardError => error
       raise if @scheduler.forked_child? || !client_gone?(error, socket) # the exit status of a child that the block has forked
     ensure
