@@ -22,13 +22,13 @@ module Reactor
   #   server.stop(10)
   #
   # Each request is a call of the application in a fiber; other requests go on while it waits. A connection without a request has no
-  # fiber ({Server}). Supported are keep-alive, pipelining, bodies of requests and answers that are streamed or chunked, `rack.hijack`, `rack.early_hints`,
-  # `rack.response_finished`, 100-continue and TLS.
+  # fiber ({Server}). Keep-alive, pipelining, chunked and streamed bodies in both directions, `rack.hijack`, `rack.protocol`, `rack.early_hints`,
+  # `rack.response_finished`, 100-continue and TLS are supported.
   #
-  # An error of the application is logged and answered with 500. If the answer has begun, the connection is closed, so that the client sees
-  # that it is not whole. A request that breaks HTTP or a limit is answered with 4xx, and its connection is closed.
+  # An exception of the application is logged and answered with 500. If part of the answer has been sent, the connection is reset, so that the
+  # client knows that the answer is incomplete. A request that breaks HTTP or a limit is answered with 4xx, and its connection is closed.
   class Rack
-    # What one client may use. Times are seconds, sizes bytes.
+    # The limits of a new {Rack}. Times are in seconds, sizes in bytes.
     #
     # - `header_size`: of the request line and the headers (else 431); at most 100 headers
     # - `header_timeout`: from the first byte of a request to the end of its headers (else 408)
@@ -38,13 +38,13 @@ module Reactor
     # - `requests`: on one connection
     # - `connections`: at once; more wait in the listener's queue
     # - `idle_timeout`: that a connection may have no request
-    Limits = Struct.new(:header_size, :header_timeout, :body_size, :body_timeout, :write_timeout, :requests, :connections, :idle_timeout)
-
-    # The limits of a new {Rack}.
     DEFAULTS = {
       header_size: 32_768, header_timeout: 10, body_size: 64 << 20, body_timeout: 300, write_timeout: 30, requests: 10_000, connections: 10_000,
       idle_timeout: 75
     }.freeze
+
+    # What one client may use; see {DEFAULTS}.
+    Limits = Data.define(*DEFAULTS.keys)
 
     # Seconds after {Server#stop} in which a kept connection may send one more request. Its answer says that the connection ends, so that
     # the client does not send another one into its end.
@@ -60,7 +60,7 @@ module Reactor
     # @param access_log [Logger, nil] gets a line for each answer, in the Common Log Format with the seconds that it took
     # @param overload [Numeric, nil] seconds that a request may wait for its turn: when requests wait longer, some are answered with 503 and
     #   Retry-After, as many as it takes; nil: all wait
-    # @param limits see {Limits} and {DEFAULTS}
+    # @param limits see {DEFAULTS}
     # @raise [TypeError] the application cannot be called; a limit is no number
     # @raise [ArgumentError] an unknown limit, or one that is not positive
     def initialize(app, tls: nil, logger: nil, access_log: nil, overload: nil, **limits)
@@ -74,12 +74,12 @@ module Reactor
       tls.alpn_select_cb ||= ->(offered) { "http/1.1" if offered.include?("http/1.1") } if tls && !tls.frozen?
       @logger = logger || Logger.new($stderr, progname: "reactor")
       @access_log = access_log
-      @limits = limits_of(limits).freeze
+      @limits = Limits.new(**DEFAULTS, **checked(limits))
       @admission = Admission.new(Durations.seconds(overload)) if overload
       @environment = {
-        "rack.url_scheme" => tls ? "https" : "http", "rack.errors" => $stderr, "rack.hijack?" => true, "rack.multithread" => true,
-        "rack.multiprocess" => false, "rack.run_once" => false, "SCRIPT_NAME" => "", "SERVER_NAME" => "localhost",
-        "SERVER_PORT" => tls ? "443" : "80", "SERVER_SOFTWARE" => "reactor/#{VERSION}", **(tls ? { "HTTPS" => "on" } : {})
+        "rack.url_scheme" => tls ? "https" : "http", "rack.errors" => $stderr, "rack.hijack?" => true, "SCRIPT_NAME" => "",
+        "SERVER_NAME" => "localhost", "SERVER_PORT" => tls ? "443" : "80", "SERVER_SOFTWARE" => "reactor/#{VERSION}",
+        **(tls ? { "HTTPS" => "on" } : {})
       }.freeze
     end
 
@@ -90,7 +90,7 @@ module Reactor
     # @raise [ArgumentError] the thread has no scheduler of this library
     def serve(listener)
       listener.setsockopt(:TCP, :NODELAY, true) if listener.local_address.ip? # connections inherit it
-      server = nil
+      server = nil # known when the first connection opens
       open = ->(socket) { Connection.new(self, server, @tls ? handshake(socket) : socket) }
       server = Server.new(listener, limit: @limits.connections, idle_timeout: @limits.idle_timeout, grace: GRACE, handshake: open,
                                     handshake_timeout: @tls && @limits.header_timeout, &:answer)
@@ -102,7 +102,7 @@ module Reactor
     # @param host [String] a name or an address; unix:PATH for a UNIX socket
     # @param port [Integer] 0: a free one
     # @param workers [Integer] processes that are forked to serve; 0: this one serves. One that dies is replaced. HUP and USR1 replace
-    #   all, one after another, and no request is lost.
+    #   all, one after another, while their listeners stay open.
     # @param stop_timeout [Numeric] seconds that answers may take after the signal
     # @param backend see {Lifecycle#initialize}
     # @yieldparam service [Service] when its listener is open
@@ -118,11 +118,6 @@ module Reactor
     # @api private
     def tls? = !@tls.nil?
 
-    # Several processes will serve the application.
-    #
-    # @api private
-    def multiprocess = @environment = @environment.merge("rack.multiprocess" => true).freeze
-
     # @api private
     def environment(connection)
       env = @environment.dup
@@ -136,12 +131,11 @@ module Reactor
 
     # Answers one request.
     #
-    # @param may_keep [Boolean] whether another request may follow
     # @return [Boolean, :detached] whether the connection is kept
     # @api private
-    def respond(connection, env, may_keep)
+    def respond(connection, env)
       began_at = Clock.now if @access_log
-      response = Response.new(self, connection, env, may_keep)
+      response = Response.new(self, connection, env)
       input = env["rack.input"]
       offer(env, connection, response)
       status, headers, body = @app.call(env)
@@ -157,9 +151,9 @@ module Reactor
     rescue Exception => error # rubocop:disable Lint/RescueException -- one request must not end the others
       failed(error, connection, response, env, input)
     ensure
-      finished(env) { body.close } if body.respond_to?(:close)
-      env["rack.response_finished"]&.reverse_each { |call| finished(env) { call.call(env, status, headers, error) } }
-      finished(env) { log(connection, env, response, began_at) } if began_at && response.status
+      afterwards(env) { body.close } if body.respond_to?(:close)
+      env["rack.response_finished"]&.reverse_each { |call| afterwards(env) { call.call(env, status, headers, error) } }
+      afterwards(env) { log(connection, env, response, began_at) } if began_at && response.status
     end
 
     # A request was refused.
@@ -180,15 +174,11 @@ module Reactor
 
     private
 
-    def limits_of(given)
-      unknown = given.keys - DEFAULTS.keys
-      raise ArgumentError, "unknown limit: #{unknown.join(', ')}" unless unknown.empty?
-
-      given.each do |name, value|
+    def checked(limits)
+      limits.each do |name, value|
         raise TypeError, "#{name} is a number, not #{value.class}" unless Numeric === value
         raise ArgumentError, "#{name} must be positive" unless value.positive?
       end
-      Limits.new(*DEFAULTS.merge(given).values)
     end
 
     def handshake(socket)
@@ -202,23 +192,20 @@ module Reactor
       env["rack.hijack"] = -> { env["rack.hijack_io"] ||= response.hijack }
       env["rack.early_hints"] = ->(headers) { response.early_hints(headers) }
       env["rack.response_finished"] = []
-      upgrade = env["HTTP_UPGRADE"]
-      env["rack.protocol"] = upgrade.split(/\s*,\s*/) if upgrade && env["HTTP_CONNECTION"]&.match?(/\bupgrade\b/i)
     end
 
-    # An error of the application, or of a client that has gone away.
+    # An exception of the application, also if it is about a client that has gone while the application wrote to it.
     def failed(error, connection, response, env, input)
-      return :detached if env.key?("rack.hijack_io") && log_error(error, env)
-      raise if response.began && [*Server::CLIENT_GONE, IO::TimeoutError].any? { |gone| gone === error }
-
-      log_error(error, env)
+      is_clients = response.began && [*Server::CLIENT_GONE, IO::TimeoutError].any? { |gone| gone === error } && connection.lost?
+      log_error(error, env) unless is_clients
+      return :detached if env.key?("rack.hijack_io")
       return connection.abort if response.began
 
       connection.finish(input, response.write(500, { "content-type" => "text/plain" }, ["Internal Server Error\n"], input))
     end
 
     # Runs what belongs to a request after its answer.
-    def finished(env)
+    def afterwards(env)
       yield
     rescue SignalException
       raise
@@ -228,9 +215,8 @@ module Reactor
 
     def log_error(error, env)
       @logger.error { "#{env['REQUEST_METHOD']} #{env['PATH_INFO']}: #{error.full_message(highlight: false)}" }
-      true
     rescue Exception => second # rubocop:disable Lint/RescueException -- its message raises, or the logger
-      warn("reactor: an error of the application was not logged: #{error.class}, because of #{second.class}") || true
+      warn("reactor: an error of the application was not logged: #{error.class}, because of #{second.class}")
     end
 
     def log_time = Time.now.strftime("%d/%b/%Y:%H:%M:%S %z")

@@ -413,7 +413,7 @@ class ReactorTest < Minitest::Test
     pid = Process.spawn({ "REACTOR_BACKEND" => BACKEND.to_s }, RbConfig.ruby, "-w", "-I", LIB, *command.map(&:to_s),
                         chdir: ROOT, out: writer, err: writer, **OWN_GROUP)
     writer.close
-    yield Timeout.timeout(TEST_TIMEOUT) { reader.gets } if block_given?
+    yield Timeout.timeout(TEST_TIMEOUT) { reader.gets }, pid if block_given?
     Process.kill(signal, pid) if signal
     status = reap(pid, TEST_TIMEOUT)
     pid = nil

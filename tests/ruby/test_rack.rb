@@ -355,6 +355,10 @@ class TestRack < ReactorTest
     end
   end
 
+  def test_a_head_of_204_has_no_length
+    serve(->(_) { [204, { "content-length" => "4" }, ["body"]] }, lint: false) { |port| refute_match(/content-length/, raw(port, "HEAD / HTTP/1.1\r\n#{HOST}Connection: close\r\n\r\n")) }
+  end
+
   def test_a_transfer_encoding_of_the_applications_own
     app = lambda do |env|
       [200, { "transfer-encoding" => env["QUERY_STRING"], "content-length" => "3" }, ["1\r\na\r\n0\r\n\r\n"]]
@@ -437,6 +441,60 @@ class TestRack < ReactorTest
     assert_equal %w[echo other], wishes
   end
 
+  def test_an_upgrade_that_was_not_asked_for_or_whose_body_was_not_read_is_refused
+    app = ->(_) { [101, { "rack.protocol" => "echo" }, ->(stream) { stream.write("upgraded"); stream.close }] }
+    upgrade = "Connection: Upgrade\r\nUpgrade: echo\r\n"
+    serve(app, lint: false) do |port|
+      ["GET / HTTP/1.1\r\n#{HOST}Connection: close\r\n\r\n", "GET / HTTP/1.0\r\n#{upgrade}\r\n",
+       "POST / HTTP/1.1\r\n#{HOST}#{upgrade}Content-Length: 100000\r\n\r\nabc"].each { |bytes| assert_match(/\AHTTP.1.1 500 /, raw(port, bytes, ends: true), bytes) }
+      assert_match(/\r\n\r\nupgraded\z/, raw(port, "POST / HTTP/1.1\r\n#{HOST}#{upgrade}Content-Length: 3\r\n\r\nabc"))
+    end
+  end
+
+  # Of a backend that breaks off, for example: it is not the client that has gone.
+  def test_an_error_of_the_application_is_none_of_the_client
+    [EOFError, Errno::EPIPE, Errno::ECONNRESET, IO::TimeoutError].each do |error|
+      words = serve(->(_) { [200, {}, ->(stream) { stream.write("part"); raise error, "of a backend" }] }, lint: false) do |port|
+        assert_operator raw(port, get), :end_with?, "part RESET", error.name
+      end
+      assert_includes words, "of a backend"
+    end
+    gone = Queue.new
+    words = serve(->(_) { [200, {}, ->(stream) { begin loop { stream.write("x" * 10_000) } ensure gone << true end }] }, lint: false) do |port|
+      TCPSocket.new("127.0.0.1", port).then { |socket| socket.write(get) && socket.close }
+      gone.pop
+    end
+    assert_equal "", words, "a client that has gone is no error"
+  end
+
+  # An answer that was under way when the end began.
+  def test_the_end_is_announced_by_each_answer_or_the_connection_rests_for_the_grace
+    entered, go = Queue.new, Queue.new
+    app = lambda do |env|
+      entered << true
+      go.pop if env["PATH_INFO"] == "/head"
+      [200, { "content-length" => "2" }, Enumerator.new { |out| out << "o"; env["PATH_INFO"] == "/body" && go.pop; out << "k" }]
+    end
+    serve(app, lint: false) do |port, server|
+      %w[/head /body].each do |path|
+        socket = TCPSocket.new("127.0.0.1", port)
+        socket.write(get(path))
+        entered.pop
+        socket.gets if path == "/body" # its head is written
+        Fiber.schedule { server.stop(TEST_TIMEOUT) } if path == "/body"
+        (@sockets ||= []) << socket
+      end
+      assert eventually { server.stopping? }
+      2.times { go << true }
+      first, second = @sockets
+      assert_match(/connection: close\r\n\r\nok\z/, first.read)
+      second.gets("ok")
+      second.write(get)
+      assert_match(/\AHTTP.1.1 200 OK.*connection: close\r\n\r\nok\z/m, second.read)
+      @sockets.each(&:close)
+    end
+  end
+
   def test_a_hijacked_connection_is_the_applications
     taken = Queue.new
     app = lambda do |env|
@@ -480,7 +538,7 @@ class TestRack < ReactorTest
 
   def test_tls
     context = OpenSSL::SSL::SSLContext.new.tap { |server| server.cert, server.key = certificate }
-    serve(->(env) { [200, {}, [env["rack.url_scheme"], env["rack.input"].read]] }, tls: context, header_timeout: 0.2) do |port|
+    serve(->(env) { [200, {}, [env["rack.url_scheme"], env["rack.input"].read]] }, tls: context) do |port|
       Net::HTTP.start("127.0.0.1", port, use_ssl: true, verify_mode: OpenSSL::SSL::VERIFY_NONE) do |http|
         3.times { assert_equal "httpsabc", http.post("/", "abc", "content-type" => "a/b").body }
         assert_equal 30_005, http.post("/", "x" * 30_000, "content-type" => "a/b").body.bytesize
@@ -489,10 +547,12 @@ class TestRack < ReactorTest
       client = OpenSSL::SSL::SSLSocket.new(TCPSocket.new("127.0.0.1", port), offers).tap { |tls| tls.sync_close = true }
       assert_equal "http/1.1", client.connect.alpn_protocol
       client.close
+      refute_includes outcome { raw(port, get) }.to_s, "hello", "no handshake"
+    end
+    serve(ECHO, tls: context, header_timeout: 0.05) do |port|
       silent = TCPSocket.new("127.0.0.1", port)
       silent.write("\x16")
       assert_equal "", silent.read, "a handshake that takes too long"
-      refute_includes outcome { raw(port, get) }.to_s, "hello", "no handshake"
       silent.close
     end
   end

@@ -24,21 +24,10 @@ class TestRackup < ReactorTest
   # Yields the port and the pid of a server; returns its exit status and what it has written.
   def rackup(*options, signal: :TERM)
     Dir.mktmpdir do |folder|
-      File.write(File.join(folder, "config.ru"), CONFIG)
-      code = 'require "rackup"; Rackup::Server.start'
-      reader, writer = IO.pipe
-      pid = Process.spawn({ "REACTOR_BACKEND" => BACKEND.to_s }, RbConfig.ruby, "-w", "-I", LIB, "-e", code, "--", "-s", "reactor", "-o", "127.0.0.1", "-p", "0",
-                          "-E", "none", *options.flat_map { |option| ["-O", option] }, chdir: folder, err: writer, out: writer, **OWN_GROUP)
-      writer.close
-      words = Timeout.timeout(TEST_TIMEOUT) { reader.gets }
-      yield words[/:(\d+)[; ]/, 1].to_i, pid
-      Process.kill(signal, pid)
-      status = reap(pid, TEST_TIMEOUT)
-      pid = nil
-      [status.exitstatus, reader.read]
-    ensure
-      kill(pid) && Process.wait(pid) if pid
-      reader&.close
+      config = File.join(folder, "config.ru")
+      File.write(config, CONFIG)
+      run_example("-e", 'require "rackup"; Rackup::Server.start', "--", "-s", "reactor", "-o", "127.0.0.1", "-p", "0", "-E", "none",
+                  *options.flat_map { |option| ["-O", option] }, config, signal: signal) { |words, pid| yield words[/:(\d+)[; ]/, 1].to_i, pid }
     end
   end
 
@@ -46,7 +35,7 @@ class TestRackup < ReactorTest
 
   def test_one_process
     %i[TERM INT].each do |signal|
-      ended = rackup(signal: signal) { |port, pid| assert_equal pid.to_s, get(port) }
+      ended = rackup("Connections=10", "HeaderTimeout=0.5", signal: signal) { |port, pid| assert_equal pid.to_s, get(port) }
       assert_equal [0, ""], ended, signal
     end
   end
@@ -75,11 +64,10 @@ class TestRackup < ReactorTest
       end
       ended = true
       assert_operator loads.map(&:value).flatten.uniq.size, :>=, 4
-      @slow = Array.new(4) { Thread.new { get(port, "/slow") } }
-      sleep 0.02 # they wait for their answers, or at least for a connection
+      @slow = Array.new(4) { track(TCPSocket.new("127.0.0.1", port)).tap { |socket| socket.write("GET /slow HTTP/1.1\r\nHost: a\r\n\r\n") } }
     end
     assert_equal [0, ""], [status, words]
-    assert_equal 4, @slow.map(&:value).compact.size
+    @slow.each { |socket| assert_match(/\AHTTP.1.1 200 OK.*^connection: close/m, socket.read) }
   end
 
   def test_workers_that_compute_are_killed_when_their_time_is_over

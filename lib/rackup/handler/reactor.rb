@@ -19,14 +19,11 @@ module Rackup
         # @return [nil]
         # @raise [ArgumentError] the value of an option is no number
         def run(app, **options)
-          number = ->(name, default) { Float(options.fetch(name, default)) rescue raise(ArgumentError, "#{name} is a number, not #{options[name].inspect}") }
-          limits = LIMITS.filter_map { |option, name| [name, number[option, nil]] if options.key?(option) }.to_h
+          limits = LIMITS.filter_map { |option, name| [name, number(options, option)] if options.key?(option) }.to_h
           tls = tls(options[:Certificate], options[:Key]) if options[:Certificate]
-          workers = number[:Workers, 0].to_i
-          overload = number[:Overload, nil] if options[:Overload]
-          ::Reactor::Rack.new(app, tls: tls, overload: overload, **limits).run(
-            host: options[:Host] || default_host, port: options.fetch(:Port, 9292), workers: workers,
-            stop_timeout: number[:StopTimeout, 10]
+          workers = number(options, :Workers) || 0
+          ::Reactor::Rack.new(app, tls: tls, overload: number(options, :Overload), **limits).run(
+            host: options[:Host] || default_host, port: options.fetch(:Port, 9292), workers: workers, stop_timeout: number(options, :StopTimeout) || 10
           ) do |service|
             options[:quiet] || warn("reactor #{::Reactor::VERSION} serves #{service.url}#{" in #{workers} workers" if workers.positive?}; Ctrl-C ends it")
             yield service if block_given?
@@ -45,6 +42,11 @@ module Rackup
         private
 
         def default_host = ENV.fetch("RACK_ENV", "development") == "development" ? "localhost" : "0.0.0.0"
+
+        def number(options, name)
+          text = options[name] or return
+          Integer(text, exception: false) || Float(text, exception: false) || raise(ArgumentError, "#{name} is a number, not #{text.inspect}")
+        end
 
         def tls(certificate, key)
           require "openssl"

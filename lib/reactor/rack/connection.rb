@@ -32,6 +32,7 @@ module Reactor
         @left = @limits.requests
         @address = address_of(io.to_io)
         @buffer = String.new # bytes that have come and were not used
+        @lost = false
         io.to_io.timeout = @limits.write_timeout
       end
 
@@ -45,15 +46,24 @@ module Reactor
       def answer
         while (env = request)
           @left -= 1
-          kept = @rack.admit? ? @rack.respond(self, env, @left.positive? && !@server.stopping?) : put_off(env["rack.input"])
-          return kept == false && pipelined? ? farewell : kept unless kept == true
+          kept = @rack.admit? ? @rack.respond(self, env) : put_off(env["rack.input"])
+          return kept if kept == :detached
+          return more_may_come? ? farewell : false unless kept
           return true if @buffer.empty? && !Watching.read_ahead?(@io, IO::READABLE)
         end
       rescue Refused => error
         refuse(error.status)
       end
 
-      def write(bytes) = @io.write(bytes)
+      def write(bytes)
+        @io.write(bytes)
+      rescue *Server::CLIENT_GONE, IO::TimeoutError
+        @lost = true
+        raise
+      end
+
+      # @return [Boolean] whether another request may follow
+      def may_go_on? = @left.positive? && !@server.stopping?
 
       # Gives the socket to the application, with what the client has sent after its request.
       def hijack
@@ -70,9 +80,16 @@ module Reactor
         return kept if kept == :detached
 
         @expires = Clock.now + FAREWELL
-        (input.finish && kept) || (kept == false && input.ended? ? false : farewell)
+        input.finish ? kept : farewell
       rescue Gone, Refused
         farewell
+      end
+
+      # @return [Boolean] whether the client has gone or does not read, so that an error of a write to it is no error of the application
+      def lost?
+        @lost || ["", nil].include?(to_io.recv_nonblock(1, Socket::MSG_PEEK, exception: false))
+      rescue SystemCallError, IOError
+        true
       end
 
       # Resets the connection, so that the client knows that the answer is not whole, however it was framed.
@@ -135,6 +152,8 @@ module Reactor
         take(size)
         @expires = nil
         env["rack.input"] = input(env)
+        upgrade = env["HTTP_UPGRADE"]
+        env["rack.protocol"] = upgrade.split(/\s*,\s*/) if upgrade && env["HTTP_CONNECTION"]&.match?(/\bupgrade\b/i)
         env
       end
 
@@ -176,8 +195,8 @@ module Reactor
         raise Refused, 408
       end
 
-      # Whether the client has sent more than the requests that were answered.
-      def pipelined? = !@buffer.empty? || @left.zero? || @server.stopping?
+      # Whether the client may be sending more than the requests that were answered.
+      def more_may_come? = !@buffer.empty? || @left.zero? || @server.stopping?
 
       # Reads more bytes of a body.
       def more

@@ -30,7 +30,8 @@ module Reactor
       # @param buffer [String, nil] is filled with what was read
       # @return [String, nil] nil at the end of the body, unless the length is nil or 0
       # @raise [EOFError] the client has ended the connection within the body
-      # @raise [Timeout::Error] the body takes too long
+      # @raise [StandardError] the body breaks HTTP or a limit, or takes too long; unless the application rescues it, the answer is 4xx
+      # @raise [IOError] the request has been answered
       def read(length = nil, buffer = nil)
         raise ArgumentError, "negative length #{length} given" if length&.negative?
 
@@ -96,7 +97,7 @@ module Reactor
 
       # @return [String, nil] some bytes; nil at the end
       def piece(most)
-        raise IOError, "the request has ended" if @is_over && !@ended
+        raise IOError, "the request has ended" if @is_over
         raise @failed if @failed
         return lines(most) if @lines
 

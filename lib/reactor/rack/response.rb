@@ -11,7 +11,9 @@ module Reactor
       CLOSE = /\bclose\b/i
       KEEP_ALIVE = /\bkeep-alive\b/i
       TOKEN = /\A[!#$%&'*+.^_`|~0-9A-Za-z-]+\z/
-      private_constant :COLLECTED, :CLOSE, :KEEP_ALIVE, :TOKEN
+      # Headers that belong to the connection or the body, and so to no 103.
+      FINAL = %w[connection content-length transfer-encoding].freeze
+      private_constant :COLLECTED, :CLOSE, :KEEP_ALIVE, :TOKEN, :FINAL
 
       # @return [Boolean] whether any of it was written
       attr_reader :began
@@ -22,20 +24,15 @@ module Reactor
       # @return [Integer]
       attr_reader :status
 
-      # Headers of the answer that concern the connection, so they are none of a 103.
-      FINAL = %w[connection content-length transfer-encoding].freeze
-      private_constant :FINAL
-
-      # @param may_keep [Boolean] whether the connection may be kept
-      def initialize(rack, connection, env, may_keep)
+      def initialize(rack, connection, env)
         @rack = rack
         @connection = connection
         @is_old = env["SERVER_PROTOCOL"] == "HTTP/1.0"
         @is_head = env["REQUEST_METHOD"] == "HEAD"
         wish = env["HTTP_CONNECTION"]
-        @keeps = may_keep && (@is_old ? KEEP_ALIVE.match?(wish) : !(wish && CLOSE.match?(wish)))
+        @keeps = @is_old ? KEEP_ALIVE.match?(wish) : !(wish && CLOSE.match?(wish))
+        @may_upgrade = env.key?("rack.protocol") && !@is_old
         @began = false
-        @bytes = 0
       end
 
       # @return [Boolean, :detached] whether the connection can be kept
@@ -43,18 +40,18 @@ module Reactor
       # @raise what the body raises; then it is cut off
       def write(status, headers, body, input)
         @is_writing = true
-        @keeps &&= input.finishable?
+        @keeps &&= input.finishable? && @connection.may_go_on?
         @status = Integer(status)
         raise ArgumentError, "#{@status} is no status of an answer" unless @status == 101 || @status.between?(200, 999)
+        raise ArgumentError, "the request asks for no upgrade, or its body was not read" if @status == 101 && !(@may_upgrade && input.finish)
 
         @bytes = 0
         @length = @has_connection = @encoding = @hijack = nil
         head = head(headers)
         @length = nil if @encoding
         return detach(head) if @hijack
-        is_stream = !body.respond_to?(:each)
-        return without_body(head, body) if @is_head || @status == 204 || @status == 304 || (@status < 200 && !(is_stream && @status == 101))
-        return stream(head, body) if is_stream
+        return without_body(head, body) if @is_head || @status == 204 || @status == 304
+        return stream(head, body) if @status == 101 || !body.respond_to?(:each)
 
         body = array_in(body)
         @length ||= body.sum(&:bytesize) if Array === body && @encoding.nil?
@@ -90,7 +87,7 @@ module Reactor
           case name
           when "content-length" then next @length = length(value)
           when "transfer-encoding" then next @encoding = value.to_s
-          when "connection" then (@has_connection = true) && @keeps &&= !CLOSE.match?(value)
+          when "connection" then keep_or_close(value)
           when "date" then is_dated = true
           when "rack.protocol" then next upgrade(head, value)
           when /\Arack\./ then next (@hijack = value if name == "rack.hijack")
@@ -99,6 +96,11 @@ module Reactor
         end
         head << @rack.date unless is_dated
         head
+      end
+
+      def keep_or_close(value)
+        @has_connection = true
+        @keeps &&= !CLOSE.match?(value)
       end
 
       def length(value)
@@ -147,9 +149,9 @@ module Reactor
 
       def without_body(head, body)
         @encoding = nil
-        @length = nil unless @is_head || @status == 304
         body = array_in(body)
         @length ||= body.sum(&:bytesize) if @is_head && Array === body && body.any? # middleware may have emptied it
+        @length = nil if @status == 204
         put(framed(head))
         @keeps
       end
@@ -171,7 +173,7 @@ module Reactor
           raise ArgumentError, "the body is longer than its content-length" if @length && @bytes > @length
 
           out << part.bytesize.to_s(16) << "\r\n" if is_chunked
-          out = large(out, part) || (out << part.b)
+          out << part.b
           out << "\r\n" if is_chunked
           next if Array === parts && out.bytesize < COLLECTED
 
@@ -181,17 +183,6 @@ module Reactor
         out << "0\r\n\r\n" if is_chunked
         put(out) unless out.empty?
         raise ArgumentError, "the body is shorter than its content-length" if @length && @bytes < @length
-      end
-
-      # Writes a part that is not worth a copy.
-      #
-      # @return [String, nil] what is to be written next
-      def large(out, part)
-        return if part.bytesize < COLLECTED
-
-        put(out)
-        put(part)
-        String.new
       end
 
       def file(head, body)

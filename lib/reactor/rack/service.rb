@@ -22,7 +22,6 @@ module Reactor
         raise NotImplementedError, "this platform has no fork(2), so no workers" if workers.positive? && !Process.respond_to?(:fork)
 
         @rack = rack
-      rack.multiprocess if workers > 1
         @stop_timeout = Durations.seconds(stop_timeout)
         @backend = backend
         @logger = logger
@@ -85,34 +84,30 @@ module Reactor
       def supervise
         @current = Array.new(@workers) # by their place: the process that serves
         @running = {} # pid => when it began
-        @ending = {} # pid => when it is killed
         @orphaned, @alive = IO.pipe # its end tells workers that this process has ended
         on_signals("INT" => :stop, "TERM" => :stop, "HUP" => :replace, "USR1" => :replace) do
           @workers.times { |place| @current[place] = start(place) }
-          handle(next_event) until @stopping
+          handle(@events.pop) until @stopping
           end_workers
         end
       ensure
         [@orphaned, @alive].each { |io| io&.close }
       end
 
-      # A worker that computes, or is stopped, does not end by itself when its time is over.
-      def next_event
-        kill_at = @ending.values.min
-        event = @events.pop(timeout: kill_at && [kill_at - Clock.now, 0].max)
-        @ending.delete_if { |pid, at| Clock.now >= at && kill(:KILL, pid) }
-        event
-      end
-
-      # Asks a worker to end.
-      def finish(pid, seconds)
-        @ending[pid] = Clock.now + seconds + MARGIN if seconds
+      # Asks a worker to end. One that computes, or is stopped, does not, so it is killed when its time is over. (By a thread: a push in a
+      # trap handler does not end a Queue#pop with a limit.)
+      def end_worker(pid, seconds)
         kill(:TERM, pid)
+        return unless seconds
+
+        Thread.new do
+          sleep(seconds + MARGIN)
+          kill(:KILL, pid)
+        end
       end
 
       def handle(event)
         case event
-        when nil then nil
         when :stop then @stopping = true
         when :replace then @workers.times { |place| replace(place) }
         else ended(*event)
@@ -154,7 +149,7 @@ module Reactor
         begun.close
         if begins.wait_readable(START) && begins.read(1)
           @current[place] = pid
-          finish(earlier, @stop_timeout)
+          end_worker(earlier, @stop_timeout)
         else
           @logger.error("worker #{pid} has not begun to serve; #{earlier} goes on")
           kill(:KILL, pid)
@@ -164,7 +159,6 @@ module Reactor
       end
 
       def ended(pid, status)
-        @ending.delete(pid)
         began = @running.delete(pid)
         place = @current.index(pid) or return
         @logger.error("worker #{pid} ended (#{status}) and is replaced")
@@ -175,20 +169,18 @@ module Reactor
       # Their own listeners are closed here first, so that the kernel refuses connections as soon as the workers have closed theirs.
       def end_workers
         @listeners.close
-        @running.each_key { |pid| finish(pid, @stop_timeout) }
+        @running.each_key { |pid| end_worker(pid, @stop_timeout) }
         until @running.empty?
-          event = next_event
-          @running.each_key { |pid| finish(pid, 0) } if event == :stop
+          event = @events.pop
+          @running.each_key { |pid| end_worker(pid, 0) } if event == :stop
           @running.delete(event.first) if Array === event
         end
       end
 
-      # @return [true]
       def kill(signal, pid)
         Process.kill(signal, pid) if @running.key?(pid)
-        true
       rescue Errno::ESRCH
-        true # its end is in the queue
+        nil # its end is in the queue
       end
     end
   end
