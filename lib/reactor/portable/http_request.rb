@@ -21,44 +21,49 @@ module Reactor
       start = bytes[/\A(?:\r?\n)*/n].bytesize
       size = bytes.index(/\r?\n\r?\n/n, start) or return 0
       size += $~[0].bytesize
-      first, *headers = bytes[start...size].split(/\r?\n/n)
-      return -505 if first.match?(%r{ HTTP/(?!1\.[01]\z)\d\.\d\z}n)
+      catch(:refused) do
+        fill(env, *bytes[start...size].split(/\r?\n/n))
+        size
+      end
+    end
 
-      method, target, minor = REQUEST_LINE.match(first)&.captures || (return -400)
-      headers.map! { |line| HEADER.match(line)&.captures || (return -400) }
-      return -431 if headers.size > MAX_HEADERS
+    def refuse(status) = throw(:refused, -status)
 
-      refused = refusal(headers, minor) and return refused
+    def fill(env, first, *headers)
+      refuse(505) if first.match?(%r{ HTTP/(?!1\.[01]\z)\d\.\d\z}n)
+      method, target, minor = REQUEST_LINE.match(first)&.captures || refuse(400)
+      headers.map! { |line| HEADER.match(line)&.captures || refuse(400) }
+      refuse(431) if headers.size > MAX_HEADERS
+      host = only(headers, "host")
+      check_body(only(headers, "content-length"), only(headers, "transfer-encoding"), minor)
       authority, path = split(method, target)
-      return authority if Integer === authority
-
-      authority ||= only(headers, "host")
-      return -400 if authority.nil? && minor == "1"
-      return -400 if authority && !AUTHORITY.match?(authority)
+      host = authority || host
+      refuse(400) unless host ? AUTHORITY.match?(host) : minor == "0"
 
       store(env, method, target, path, minor)
-      headers.each { |name, value| store_header(env, name, value) }
-      store_host(env, authority) unless authority.to_s.empty?
-      size
+      headers.each { |name, value| store_header(env, name, value) unless name.casecmp?("host") }
+      store_host(env, host) unless host.to_s.empty?
     end
 
-    # Of a head that leaves open where the body ends, or for whom it is.
-    def refusal(headers, minor)
-      length, encoding = only(headers, "content-length"), only(headers, "transfer-encoding")
-      return -400 if %w[content-length transfer-encoding host].any? { |name| headers.count { |header, _| header.casecmp?(name) } > 1 }
-      return -400 if (length && encoding) || (length && !length.match?(/\A\d{1,18}\z/n)) || (encoding && minor == "0")
-
-      -501 unless encoding.nil? || encoding.casecmp?("chunked")
+    # Refuses what leaves open where the body ends.
+    def check_body(length, encoding, minor)
+      refuse(400) if (length && encoding) || (length && !length.match?(/\A\d{1,18}\z/n)) || (encoding && minor == "0")
+      refuse(501) unless encoding.nil? || encoding.casecmp?("chunked")
     end
 
-    def only(headers, name) = headers.find { |header, _| header.casecmp?(name) }&.last
+    # The value of a header that may come once.
+    def only(headers, name)
+      values = headers.filter_map { |header, value| value if header.casecmp?(name) }
+      values.size > 1 ? refuse(400) : values.first
+    end
 
+    # The authority that an absolute target names, and the path with the query.
     def split(method, target)
-      return -501 if method == "CONNECT"
-      return -400 if target.include?("#") || !target.dup.force_encoding(Encoding::UTF_8).valid_encoding?
+      refuse(501) if method == "CONNECT"
+      refuse(400) if target.include?("#") || !target.dup.force_encoding(Encoding::UTF_8).valid_encoding?
       return [nil, target] if target.start_with?("/") || (target == "*" && method == "OPTIONS")
 
-      ABSOLUTE.match(target) ? [$1, $'] : -400
+      ABSOLUTE.match(target) ? [$1, $'] : refuse(400)
     end
 
     def store(env, method, target, path, minor)

@@ -96,7 +96,8 @@ impl<'a> Head<'a> {
             b"HTTP/1.1"
         };
         env.aset(interned(b"SERVER_PROTOCOL"), interned(version))?;
-        for header in self.headers {
+        let is_host = |header: &&Header| header.name.eq_ignore_ascii_case("host");
+        for header in self.headers.iter().filter(|header| !is_host(header)) {
             store_header(ruby, env, header)?;
         }
         let Some(host) = self.host else { return Ok(()) };
