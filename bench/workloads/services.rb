@@ -36,6 +36,13 @@ module Bench
   # CPU microseconds per operation: these workloads sleep, so that all schedulers have nearly the same rate.
   CPU = ->(sample) { sample[:cpu] / sample[:operations] * 1e6 }
 
+  # A sleep that is checked: with RUBY_MN_THREADS=1, Ruby's own may end at once.
+  NAP = lambda do |run, seconds|
+    began = Usage.clock(Process::CLOCK_MONOTONIC)
+    sleep seconds
+    run.check(Usage.clock(Process::CLOCK_MONOTONIC) - began >= seconds, true, "whether a sleep of #{seconds} s took so long")
+  end
+
   # A pool of 5, as a queue; the block has one of them.
   POOL = lambda do
     pool = Thread::Queue.new(1..5)
@@ -52,7 +59,7 @@ module Bench
     about: "each checks a member of the pool out and keeps it for a sleep of 1 ms"
   ) do |run|
     pool = POOL.call
-    run.share_measured(Array.new(50)) { |_, part| part.times { pool.call { sleep 0.001 } } }
+    run.share_measured(Array.new(50)) { |_, part| part.times { pool.call { NAP.call(run, 0.001) } } }
   end
 
   Workload.define(
@@ -62,7 +69,7 @@ module Bench
     run.share_measured(Array.new(10)) do |_, part|
       part.times do
         results = Thread::Queue.new
-        10.times { |index| run.start { sleep(((index % 3) + 1) / 1000.0); results << index } }
+        10.times { |index| run.spawn { NAP.call(run, ((index % 3) + 1) / 1000.0); results << index } }
         run.check(Array.new(10) { results.pop }.sum, 45, "the sum of all results")
       end
     end
@@ -75,7 +82,7 @@ module Bench
     pool = POOL.call
     run.share_measured(Array.new(20) { |index| index }) do |index, part|
       part.times do |turn|
-        pool.call { (3 + (turn % 3)).times { |query| sleep(((index + query) % 3 + 1) / 2000.0) } }
+        pool.call { (3 + (turn % 3)).times { |query| NAP.call(run, ((index + query) % 3 + 1) / 2000.0) } }
       end
     end
   end
@@ -86,7 +93,7 @@ module Bench
   ) do |run|
     run.share_measured(Array.new(20)) do |_, part|
       part.times do |turn|
-        Timeout.timeout(0.005) { sleep(turn % 10 < 7 ? 0.001 : 0.02) }
+        Timeout.timeout(0.005) { NAP.call(run, turn % 10 < 7 ? 0.001 : 0.02) }
       rescue Timeout::Error
         nil
       end
