@@ -296,7 +296,7 @@ class TestRack < ReactorTest
     words = serve(->(env) { bodies.fetch(env["PATH_INFO"]) }, lint: false) do |port|
       (bodies.keys - ["/none"]).each do |path|
         got = raw(port, get(path) * 2)
-        assert_equal 1, got.scan("HTTP/1.1 200").size, path
+        assert_equal 1, got.scan("HTTP/1.1 200").size, path unless windows? # a reset overtakes what was sent there
         assert_operator got, :end_with?, " RESET", path
       end
       assert_includes raw(port, get("/none", "Connection: close\r\n")), "500 Internal Server Error"
@@ -455,7 +455,7 @@ class TestRack < ReactorTest
   def test_an_error_of_the_application_is_none_of_the_client
     [EOFError, Errno::EPIPE, Errno::ECONNRESET, IO::TimeoutError].each do |error|
       words = serve(->(_) { [200, {}, ->(stream) { stream.write("part"); raise error, "of a backend" }] }, lint: false) do |port|
-        assert_operator raw(port, get), :end_with?, "part RESET", error.name
+        assert_operator raw(port, get), :end_with?, windows? ? " RESET" : "part RESET", error.name
       end
       assert_includes words, "of a backend"
     end
