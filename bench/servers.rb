@@ -16,6 +16,8 @@ module ServersBench
   PAGES = { "/" => "hello world", "/page" => "a page of 10 kB", "/wait" => "a page that waits 50 ms", "/stream" => "ten parts of 1 kB, chunked" }.freeze
   CONNECTIONS = [1, 64, 1_000].freeze
   IDLE = 10_000
+  # Seconds in which they must have been connected.
+  PATIENCE = 60
 
   CONFIG = <<~RUBY
     page = ("x" * 10_240).freeze
@@ -108,18 +110,22 @@ module ServersBench
       failed ? "#{figures} (#{failed})" : figures
     end
 
+    # @return [String] kilobytes of the server for each, or how many there were when the time was over
     def idle(way)
       Server.run(way) do |server|
         sockets = Array.new(100) { ask(server.port) }
         before = server.kilobytes
-        sockets.concat(Array.new(IDLE) { ask(server.port) })
+        deadline = Process.clock_gettime(Process::CLOCK_MONOTONIC) + PATIENCE
+        sockets << ask(server.port) while sockets.size < IDLE + 100 && Process.clock_gettime(Process::CLOCK_MONOTONIC) < deadline
+        next "#{sockets.size - 100} in #{PATIENCE} s" if sockets.size < IDLE + 100
+
         sleep 1 # fibers that linger end
         (server.kilobytes - before).fdiv(IDLE).round(1)
+      rescue SystemCallError, IOError => error # IO::TimeoutError: it admits fewer
+        "#{sockets&.size}, then #{error.class}"
       ensure
         sockets&.each(&:close)
       end
-    rescue SystemCallError, IOError => error # IO::TimeoutError: it admits fewer
-      error.class
     end
 
     def ask(port)

@@ -357,8 +357,15 @@ class TestRack < ReactorTest
     end
   end
 
-  def test_a_head_of_204_has_no_length
-    serve(->(_) { [204, { "content-length" => "4" }, ["body"]] }, lint: false) { |port| refute_match(/content-length/, raw(port, "HEAD / HTTP/1.1\r\n#{HOST}Connection: close\r\n\r\n")) }
+  def test_statuses_without_a_body
+    serve(->(env) { [env["PATH_INFO"][1..].to_i, { "content-length" => "4" }, ["body"]] }, lint: false) do |port|
+      %w[GET HEAD].each do |method|
+        ask = ->(status) { raw(port, "#{method} /#{status} HTTP/1.1\r\n#{HOST}Connection: close\r\n\r\n") }
+        refute_match(/content-length|body/, ask[204])
+        assert_match(/content-length: 0\r\n(?!.*body)/m, ask[205])
+        assert_match(/content-length: 4\r\n(?!.*body)/m, ask[304])
+      end
+    end
   end
 
   def test_a_transfer_encoding_of_the_applications_own

@@ -50,7 +50,7 @@ module Reactor
         head = head(headers)
         @length = nil if @encoding
         return detach(head) if @hijack
-        return without_body(head, body) if @is_head || @status == 204 || @status == 304
+        return without_body(head, body) if @is_head || [204, 205, 304].include?(@status)
         return stream(head, body) if @status == 101 || !body.respond_to?(:each)
 
         body = array_in(body)
@@ -151,7 +151,7 @@ module Reactor
         @encoding = nil
         body = array_in(body)
         @length ||= body.sum(&:bytesize) if @is_head && Array === body && body.any? # middleware may have emptied it
-        @length = nil if @status == 204
+        @length = { 204 => nil, 205 => 0 }.fetch(@status, @length)
         put(framed(head))
         @keeps
       end
