@@ -3,7 +3,7 @@
 require_relative "lib/reactor/version"
 
 Gem::Specification.new do |spec|
-  spec.name = "reactor"
+  spec.name = "reactor-loop" # "reactor" on RubyGems is another project
   spec.version = Reactor::VERSION
   spec.authors = ["The reactor authors"]
   spec.summary = "A native Fiber::Scheduler: ordinary blocking Ruby becomes concurrent, unchanged"

@@ -6,6 +6,8 @@
 #
 # From then on an operation that blocks inside `Fiber.schedule { … }` stops that fiber only.
 module Reactor
+  # Its files have the names of ours, so some of each would be loaded.
+  raise LoadError, 'the gem "reactor" is another project than this one, "reactor-loop": take it out of your Gemfile' if defined?(Gem) && Gem.loaded_specs.key?("reactor")
 end
 
 require_relative "reactor/version"

@@ -22,14 +22,14 @@ module Reactor
         # If the library is absent, the path of the error is the name that was required. Another path is that of a broken file.
         raise LoadError, <<~MESSAGE unless error.path == library
           the native library of reactor does not load on Ruby #{RUBY_VERSION}: #{error.message}
-          Build it again for this Ruby (bin/setup, or: gem pristine reactor), or set REACTOR_BACKEND=select to do without it.
+          Build it again for this Ruby (bin/setup, or: gem pristine reactor-loop), or set REACTOR_BACKEND=select to do without it.
         MESSAGE
       end
       loaded ? nil : "not built for Ruby #{RUBY_VERSION} (looked for #{LIBRARIES.join(", ")})".freeze # read by other Ractors, too
     end
   warn <<~MESSAGE if @absence && ENV["REACTOR_BACKEND"] != "select"
     reactor: the native library is #{@absence}, so the scheduler in plain Ruby is used.
-    Build it (in a clone: rake install or rake compile; an installed gem: gem pristine reactor), or set REACTOR_BACKEND=select.
+    Build it (in a clone: rake install or rake compile; an installed gem: gem pristine reactor-loop), or set REACTOR_BACKEND=select.
   MESSAGE
 
   if @absence

@@ -22,6 +22,15 @@ class TestPackaging < ReactorTest
     end
   end
 
+  def test_the_other_gem_of_this_name_is_an_error
+    only_on_one_backend
+    load = ->(program) { Open3.capture3(RbConfig.ruby, "-w", "-I", File.join(ROOT, "lib"), "-e", program) }
+    _, err, status = load.call('Gem.loaded_specs["reactor"] = Gem::Specification.new("reactor", "2.0.1"); require "reactor-loop"')
+    refute_predicate status, :success?
+    assert_match(/another project.*\(LoadError\)/, err)
+    assert_equal ["Reactor::Scheduler", ""], load.call('require "reactor-loop"; print Reactor::Scheduler').first(2)
+  end
+
   def test_a_release_is_refused_with_the_reasons
     only_on_one_backend
     skip "rake cannot be loaded" unless run_ruby("-e", "require 'rake'").last.success?
