@@ -49,9 +49,12 @@ impl State {
         }
     }
 
-    /// The number of resumes bounds the time between polls if fibers are quickly done, and the clock does if they are not.
+    /// The number of resumes bounds the time between polls if fibers are quickly done, and the clock does if they are not. Not in
+    /// virtual time, where the order must not depend on the machine.
     fn is_last_poll_too_old(&self) -> bool {
-        self.queue.is_clock_check_due() && self.event_loop.clock().is_some_and(TimeSlice::is_spent)
+        self.queue.is_clock_check_due()
+            && self.event_loop.clock().is_some_and(TimeSlice::is_spent)
+            && !self.event_loop.is_virtual()
     }
 
     /// Polls without blocking: wakes each fiber that has got an event.
