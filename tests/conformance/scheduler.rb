@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# Replaces test/fiber/scheduler.rb of CRuby: the same class names, as subclasses of Reactor::Scheduler. bin/conformance puts
+# Replaces test/fiber/scheduler.rb of CRuby: the same class names, as subclasses of Reactor::Scheduler. bin/check conformance puts
 # it among the tests of CRuby; REACTOR_LIB is the directory of reactor.rb.
 require "fiber"
 require "socket"

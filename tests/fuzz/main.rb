@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# Runs random programs on threads and on the backends: see bin/fuzz.
+# Runs random programs on threads and on the backends: see bin/check fuzz.
 
 require "etc"
 require "optparse"
@@ -22,7 +22,7 @@ module Fuzz
     def self.options(arguments)
       options = Options.new(seed: Random.new_seed % 1_000_000, seconds: nil, backends: nil, jobs: Etc.nprocessors)
       OptionParser.new do |parser|
-        parser.banner = "bin/fuzz [options]"
+        parser.banner = "bin/check fuzz [options]"
         parser.on("--seed N", Integer, "the first program's seed; the next program has the next number") { |value| options.seed = value }
         parser.on("--seconds N", Float, "stop after this time (default: 60)") { |value| options.seconds = value }
         parser.on("--programs N", Integer, "stop after this many programs") { |value| options.programs = value }

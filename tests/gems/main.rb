@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# bin/gems: tries the rows of tests/gems/rows, prints what they did, and writes tests/gems/results.json and docs/gems.md.
+# bin/check gems: tries the rows of tests/gems/rows, prints what they did, and writes tests/gems/results.json and docs/gems.md.
 
 require "reactor"
 require_relative "page"
@@ -10,7 +10,7 @@ Gems.load_rows
 names = ARGV.reject { |argument| argument.start_with?("-") }
 options = ARGV - names
 if (options - ["--add"]).any? || (options.any? && names.empty?) || (names - Gems::ROWS.map(&:name)).any?
-  warn "usage: bin/gems [[--add] NAME…]", "names: #{Gems::ROWS.map(&:name).join(", ")}"
+  warn "usage: bin/check gems [[--add] NAME…]", "names: #{Gems::ROWS.map(&:name).join(", ")}"
   exit(options == ["--help"] || options == ["-h"])
 end
 shown = JSON.parse(File.read(Gems::Page::RESULTS))

@@ -4,7 +4,7 @@ require "json"
 require_relative "row"
 
 module Gems
-  # The tables of docs/gems.md: the rows, and what bin/gems has measured of them.
+  # The tables of docs/gems.md: the rows, and what bin/check gems has measured of them.
   class Page
     ROOT = File.expand_path("../..", __dir__)
     RESULTS = File.join(__dir__, "results.json")

@@ -2,7 +2,7 @@
 
 require_relative "../ruby/servers"
 
-# The servers of bin/gems that the tests do not need.
+# The servers of bin/check gems that the tests do not need.
 module Gems
   # What a program tells of its version.
   module Version

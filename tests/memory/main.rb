@@ -10,7 +10,7 @@ require_relative "../runner/report"
 require_relative "../runner/step"
 require_relative "reports"
 
-# bin/memory calls this after it has built the extension in tmp/memory/tree.
+# bin/check memory calls this after it has built the extension in tmp/memory/tree.
 #
 #   ruby tests/memory/main.rb [--part] [WORD…]
 module Memory
@@ -18,7 +18,7 @@ module Memory
   TREE = File.join(WORK, "tree")
   LIBRARY = File.join(TREE, "lib/reactor", RUBY_VERSION[/\A\d+\.\d+/], "reactor.so")
 
-  # One call of bin/memory: AddressSanitizer, with a runtime that is loaded before Ruby.
+  # One call of bin/check memory: AddressSanitizer, with a runtime that is loaded before Ruby.
   class Run
     OPTIONS = {
       handle_segv: 0, handle_abort: 0, use_sigaltstack: 0, # Ruby's own handlers stay

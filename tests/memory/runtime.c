@@ -1,4 +1,4 @@
-/* What AddressSanitizer's runtime must know of Ruby's machine stacks, linked into one library with it (bin/memory).
+/* What AddressSanitizer's runtime must know of Ruby's machine stacks, linked into one library with it (bin/check memory).
  *
  * Instrumented code marks the gaps between the variables of its frame as poisoned, and takes the marks away when it returns.
  * On three ways out of a frame the marks stay, and would be reported as errors of the next frame at this place:

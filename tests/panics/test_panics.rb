@@ -2,7 +2,7 @@
 
 require_relative "../ruby/helper"
 
-# A panic of the extension's Rust code: what Ruby sees of it at each place where C calls Rust. bin/panics builds the extension
+# A panic of the extension's Rust code: what Ruby sees of it at each place where C calls Rust. bin/check panics builds the extension
 # with the feature that forces one, and runs this.
 class TestPanics < ReactorTest
   # A fiber that has an ensure block waits, and another one makes the call.
@@ -26,7 +26,7 @@ class TestPanics < ReactorTest
 
   def setup
     super
-    skip "built without the feature forced-panics: see bin/panics" unless Reactor::Internal.respond_to?(:force_panic)
+    skip "built without the feature forced-panics: see bin/check panics" unless Reactor::Internal.respond_to?(:force_panic)
   end
 
   def child(code)

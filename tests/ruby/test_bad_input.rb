@@ -131,7 +131,7 @@ class TestBadInput < ReactorTest
     end
   end
 
-  # Found by bin/wild.
+  # Found by bin/check wild.
 
   def test_a_kill_in_to_io_is_not_lost_to_an_error_of_the_buffer
     skip "the portable scheduler looks at the buffer first" if select_backend?

@@ -5,7 +5,7 @@ require "stringio"
 require "tmpdir"
 require_relative "../fuzz/main"
 
-# bin/fuzz itself: its programs, what it makes of processes that hang or crash, how it shrinks and prints a difference.
+# bin/check fuzz itself: its programs, what it makes of processes that hang or crash, how it shrinks and prints a difference.
 class TestFuzz < ReactorTest
   FUZZ = File.join(ROOT, "tests", "fuzz")
   SEEDS = (0...150)
@@ -21,7 +21,7 @@ class TestFuzz < ReactorTest
 
   def setup
     super
-    needs_linux("bin/fuzz")
+    needs_linux("bin/check fuzz")
   end
 
   def program(*tasks, **options)

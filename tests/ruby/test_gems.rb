@@ -25,7 +25,7 @@ class TestGems < ReactorTest
 
   def try(row)
     outcomes = {}
-    outcomes[:plain] = measure(row, :plain) unless row.verdict == :setting # without its setting a row may hang; bin/gems tries it
+    outcomes[:plain] = measure(row, :plain) unless row.verdict == :setting # without its setting a row may hang; bin/check gems tries it
     outcomes[:with] = measure(row, row.remedy) if row.remedy
     assert row.true_of?(outcomes), -> { "#{row.name} is not #{row.verdict}: #{outcomes.inspect}" }
   end

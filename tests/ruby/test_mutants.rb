@@ -3,15 +3,15 @@
 require_relative "helper"
 require "open3"
 
-# bin/mutants takes many minutes and runs on demand. A change of the code that one of its mutants replaces is found here.
+# bin/check mutants takes many minutes and runs on demand. A change of the code that one of its mutants replaces is found here.
 class TestMutants < ReactorTest
   def test_the_text_that_each_mutant_replaces_is_there_once
-    said, status = Open3.capture2e({ "RUBY" => RbConfig.ruby }, File.join(ROOT, "bin/mutants"), "--texts")
+    said, status = Open3.capture2e({ "RUBY" => RbConfig.ruby }, File.join(ROOT, "bin/check"), "mutants", "--texts")
     assert status.success?, said
   end
 
   def test_an_unknown_mutant_is_refused
-    said, status = Open3.capture2e({ "RUBY" => RbConfig.ruby }, File.join(ROOT, "bin/mutants"), "--texts", "no-such-mutant")
+    said, status = Open3.capture2e({ "RUBY" => RbConfig.ruby }, File.join(ROOT, "bin/check"), "mutants", "--texts", "no-such-mutant")
     assert_equal [2, "unknown mutant: no-such-mutant\n"], [status.exitstatus, said]
   end
 end

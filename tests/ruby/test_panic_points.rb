@@ -2,7 +2,7 @@
 
 require_relative "helper"
 
-# Every function of the extension that C calls catches a panic of its own, or cannot panic; and bin/panics forces one in each that
+# Every function of the extension that C calls catches a panic of its own, or cannot panic; and bin/check panics forces one in each that
 # catches. This reads the sources, so a new one without is found.
 class TestPanicPoints < ReactorTest
   SOURCES = File.join(ROOT, "ext/reactor/src")

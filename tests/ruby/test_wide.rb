@@ -5,7 +5,7 @@ require "stringio"
 require "tmpdir"
 require_relative "../conformance/wide/main"
 
-# bin/conformance --wide itself, on a suite of a few tests: what differs is reported, and every process is ended.
+# bin/check conformance --wide itself, on a suite of a few tests: what differs is reported, and every process is ended.
 class TestWide < ReactorTest
   # As much of CRuby's test library as the runner uses.
   LIBRARY = <<~'RUBY'

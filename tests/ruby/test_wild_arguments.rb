@@ -5,7 +5,7 @@ require "io/nonblock"
 ReactorTest.optional "pty"
 
 # Arguments that no program has a reason to pass, to Ruby's own methods and to the hooks: the errors are those of plain Ruby.
-# Found by bin/wild.
+# Found by bin/check wild.
 class TestWildArguments < ReactorTest
   Divisible = Struct.new(:divided) { def divmod(_) = divided }
 

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 # Runs tests while the type checker of the rbs gem compares arguments and results of the public methods with their
-# signatures in sig/reactor.rbs. (bin/types runs this.)
+# signatures in sig/reactor.rbs. (bin/check types runs this.)
 #
 #   ruby -Ilib tests/ruby/typed.rb [test_file.rb …] [minitest options]
 #

@@ -29,7 +29,7 @@ module Runner
         complete(status, Tally.new(tests - failures - errors - skips, failures + errors, skips))
       end
 
-      # bin/conformance --wide: a known difference is neither passed nor failed.
+      # bin/check conformance --wide: a known difference is neither passed nor failed.
       def wide(step, status)
         return Tally.new(0, 0, 1) if status.exitstatus == UNAVAILABLE
 

@@ -19,11 +19,11 @@ module Runner
     STRESS = %w[test_block test_fiber test_gc test_io_read_write test_io_wait test_sleep test_timeout].freeze
     # Libraries that Ruby loads before the first line. Without them there is a third less to mark at every allocation.
     STRESS_WITHOUT = "--disable=gems,did_you_mean,error_highlight,syntax_suggest"
-    # Programs of bin/fuzz before a commit; with --all, and the seconds of all Rubies together after which no other one begins.
+    # Programs of bin/check fuzz before a commit; with --all, and the seconds of all Rubies together after which no other one begins.
     FUZZ_PROGRAMS = 40
     FUZZ_PROGRAMS_OF_ALL = 120
     FUZZ_SECONDS = 120
-    # Calls of bin/wild on the first backend, with --all.
+    # Calls of bin/check wild on the first backend, with --all.
     WILD_CALLS = 2000
 
     # @param names [Array<String>] parts of the names of test files; empty for all
@@ -54,8 +54,8 @@ module Runner
       ]
       return steps unless @all
 
-      steps << Step.new("rust: threads in every order", "bin/model", lane: :cargo, count: :rust)
-      steps << Step.new("rust: system calls that fail", "bin/faults", "--part", "--core", lane: :cargo)
+      steps << Step.new("rust: threads in every order", "bin/check", "model", lane: :cargo, count: :rust)
+      steps << Step.new("rust: system calls that fail", "bin/check", "faults", "--part", "--core", lane: :cargo)
     end
 
     def compile(ruby) = Step.new("#{ruby.name}: compile", ruby.command, "-S", "rake", "compile", lane: :compile)
@@ -112,14 +112,14 @@ module Runner
     # processes.
     def cruby(ruby, backends)
       backends = backends.first(1) unless @all && ruby == @newest
-      Step.new("#{ruby.name}: CRuby's own tests in fibers, #{backends.join(" ")}", "bin/conformance", "--wide", "--part", lane: :cruby,
+      Step.new("#{ruby.name}: CRuby's own tests in fibers, #{backends.join(" ")}", "bin/check", "conformance", "--wide", "--part", lane: :cruby,
                after: [fiber_suite(ruby)], env: { "RUBY" => ruby.command, "REACTOR_BACKEND" => backends.join(" ") }, count: :wide)
     end
 
     def other_suites(ruby, backend)
       env = { "RUBY" => ruby.command, "REACTOR_BACKEND" => backend }
       [
-        Step.new(fiber_suite(ruby), "bin/conformance", lane: :cruby, env: env, count: :conformance),
+        Step.new(fiber_suite(ruby), "bin/check", "conformance", lane: :cruby, env: env, count: :conformance),
         Step.new("#{ruby.name}: wild calls", ruby.command, "-w", "tests/wild/main.rb", "--backends", backend, "--seed", "1", "--calls", WILD_CALLS.to_s),
         fuzz(ruby, "--seed", "1", "--programs", FUZZ_PROGRAMS_OF_ALL.to_s, "--seconds", (FUZZ_SECONDS / @rubies.size).to_s)
       ]
@@ -131,7 +131,7 @@ module Runner
       return [] unless ruby == @newest
 
       env = { "RUBY" => ruby.command, "REACTOR_BACKEND" => backend }
-      [*stress(ruby, backend), curves(ruby), Step.new("#{ruby.name}: soak", "bin/soak", "12", env: env),
+      [*stress(ruby, backend), curves(ruby), Step.new("#{ruby.name}: soak", "bin/check", "soak", "12", env: env),
        Step.new("Windows: a part of the suite, under Wine", "bin/check", "windows", "--if-built", "--part", lane: :windows),
        Step.new("the documentation's site and its links", "bin/docs", "--if-installed", lane: :cargo, env: env)]
     end
@@ -143,7 +143,7 @@ module Runner
     def curves(ruby) = Step.new("#{ruby.name}: costs among many", ruby.command, "-w", "-Ilib", "bench/curves.rb", env: { "REACTOR_BACKEND" => "epoll" })
 
     # Programs on threads and on every backend that works here. They are the same in each run, so that a change is red by what it
-    # does: `bin/fuzz` itself begins with a random seed.
+    # does: `bin/check fuzz` itself begins with a random seed.
     def fuzz(ruby, *arguments) = Step.new("#{ruby.name}: fuzz", ruby.command, "-w", "tests/fuzz/main.rb", *arguments)
   end
 end

@@ -26,7 +26,7 @@ class Account
   def close(stats) = @left = stats.slice(:live, :parked, :watchers, :timers)
 end
 
-# See bin/soak.
+# See bin/check soak.
 class Soak
   THREADS = Integer(ENV.fetch("THREADS", 3))
   # A round takes far less. A workload without a round in this time has missed a wake-up.

@@ -1,5 +1,5 @@
 // Loaded before a program (LD_PRELOAD): it stalls threads before calls whose order with other events a test could depend on, as a
-// busy machine does. See bin/stalls.
+// busy machine does. See bin/check stalls.
 //
 //   REACTOR_STALLS     of a thousand calls so many are stalled
 //   REACTOR_STALL_US   each for up to so many microseconds

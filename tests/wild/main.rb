@@ -7,7 +7,7 @@ require_relative "disk"
 require_relative "generator"
 require_relative "../ruby/platform"
 
-# bin/wild: see there. Each backend runs the same calls in processes of its own.
+# bin/check wild: see there. Each backend runs the same calls in processes of its own.
 module Wild
   ROOT = File.expand_path("../..", __dir__)
 

@@ -11,7 +11,7 @@ require_relative "../ruby/platform"
 extend Platform::Libraries
 optional "pty"
 
-# Calls with arguments that no program has a reason to pass: see bin/wild.
+# Calls with arguments that no program has a reason to pass: see bin/check wild.
 module Wild
   # Raised by the objects that are passed.
   class Raised < StandardError
@@ -216,7 +216,7 @@ module Wild
 
   module_function
 
-  # One call alone, as bin/wild prints it.
+  # One call alone, as bin/check wild prints it.
   def call(text)
     require_relative "conductor"
     Dir.mktmpdir do |directory|

@@ -3,8 +3,8 @@
 # Workloads of bin/bench on Windows' Ruby under Wine: iocp beside select and threads, interleaved, each sample a process of its
 # own, on one core. Wine's calls are dearer than Windows', so only the ratios say something.
 #
-#   bin/tree tests/windows/build_extension && cargo build --release -p reactor-benches --bin http_load
-#   bin/tree ruby tests/windows/bench.rb [ROUNDS [ROW…]]
+#   tests/tree tests/windows/build_extension && cargo build --release -p reactor-benches --bin http_load
+#   tests/tree ruby tests/windows/bench.rb [ROUNDS [ROW…]]
 require "json"
 require "open3"
 require "tmpdir"

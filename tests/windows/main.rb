@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# The steps of bin/check windows. It runs in the tree of bin/tree.
+# The steps of bin/check windows. It runs in the tree of tests/tree.
 
 require "fileutils"
 require "tmpdir"

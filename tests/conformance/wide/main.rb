@@ -9,7 +9,7 @@ require_relative "known"
 require_relative "run"
 
 # Runs CRuby's own test files, each test's body in a fiber of our scheduler, and compares them with a plain run.
-# bin/conformance calls this.
+# bin/check conformance calls this.
 module Wide
   # The Ruby that runs, its sources, and a folder for logs.
   Place = Struct.new(:command, :source, :folder)

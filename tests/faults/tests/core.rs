@@ -128,7 +128,7 @@ fn scenario_with_failures(
     problems
 }
 
-/// Every n-th fault is made. bin/faults makes all of them.
+/// Every n-th fault is made. bin/check faults makes all of them.
 fn sample() -> usize {
     env::var("REACTOR_SAMPLE").map_or(20, |number| number.parse().unwrap())
 }

@@ -1,4 +1,4 @@
-//! Errors of memory that `bin/memory` must find. They are compiled only with the feature planted-errors.
+//! Errors of memory that `bin/check memory` must find. They are compiled only with the feature planted-errors.
 
 use std::hint::black_box;
 
