@@ -28,7 +28,7 @@ end
 
 module Reactor
   # What a program may use. The rest may change from one version to the next.
-  api = %i[VERSION Scheduler Lifecycle Offload Watching Watcher Inspection FiberStatus Stall Histogram Processes IOSelect
+  api = %i[VERSION Scheduler Lifecycle Offload Watching Watcher Inspection FiberStatus Holder Stall Histogram Processes IOSelect
            AddressResolution NativeScheduler PortableScheduler Group Server Health Observer SocketPlace Testing AsyncSelector]
   __send__(:private_constant, *constants - api)
 end

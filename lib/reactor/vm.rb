@@ -39,6 +39,14 @@ module Reactor
     # Kernel#sleep there.
     CONDITION_WAIT = /\b(wait|Mutex#sleep)'\z/
 
+    # The labels of `synchronize` in a backtrace. It is a method in C, so its frame has the place of its caller, which a program's own
+    # method of that name has not. From Ruby 3.4 on a label has the class.
+    LOCKS = { "'Thread::Mutex#synchronize'" => "Mutex", "'Monitor#synchronize'" => "Monitor", "`synchronize'" => "Mutex or Monitor" }.freeze
+
+    # The labels of methods that unlock a Mutex while they wait. ConditionVariable#wait calls Mutex#sleep up to Ruby 3.4.
+    UNLOCKERS = ["'Thread::Mutex#sleep'", "'Thread::ConditionVariable#wait'"].freeze
+    UNLOCKERS_WITHOUT_CLASS = ["`sleep'", "`wait'"].freeze
+
     # Gives new fibers control on behalf of blocking ones. If there is no memory for the stack of a new fiber and the current fiber is
     # blocking, the VM counts one blocking fiber too few from then on, and no fiber of the thread has a scheduler any more. So a fiber
     # that is not blocking makes the switch. What interrupts it ends it, and is raised in the root fiber.

@@ -7,7 +7,7 @@ class TestPublicSurface < ReactorTest
   FUNCTIONS = %i[run group offload backend backends dump dump_on observe fiber_name fiber_name=].freeze
 
   CONSTANTS = %i[
-    Scheduler Lifecycle Offload Watching Watcher Inspection FiberStatus Stall Histogram Processes IOSelect AddressResolution
+    Scheduler Lifecycle Offload Watching Watcher Inspection FiberStatus Holder Stall Histogram Processes IOSelect AddressResolution
     Group Server Rack Health Testing Observer SocketPlace PortableScheduler NativeScheduler VERSION
   ].freeze
 

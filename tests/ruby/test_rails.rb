@@ -127,6 +127,43 @@ class TestRails < ReactorTest
     end
   end
 
+  HOLDERS = <<~'RUBY'
+    require "active_record"
+    ActiveSupport::IsolatedExecutionState.isolation_level = :fiber
+    ActiveRecord::Base.establish_connection(ARGV[0])
+    Reactor.run do
+      scheduler = Fiber.scheduler
+      connected = Thread::Queue.new
+      select = -> { ActiveRecord::Base.with_connection { |connection| connection.select_value("SELECT 1") } }
+      line = __LINE__
+      waits = {
+        between_queries: -> { select.(); connected << true; sleep },
+        in_a_transaction: -> { ActiveRecord::Base.transaction { select.(); connected << true; sleep } },
+        in_a_block: -> { ActiveRecord::Base.with_connection { connected << true; sleep } },
+        permanent: -> { ActiveRecord::Base.lease_connection; connected << true; sleep }
+      }
+      fibers = waits.transform_values { |wait| Fiber.schedule(&wait) }
+      waits.size.times { connected.pop }
+      sleep 0.001 # each of them waits now
+      scheduler.holders(longer_than: 0).each do |holder|
+        puts [fibers.key(holder.status.fiber), holder.what, holder.place[/-e:(\d+):/, 1].to_i - line].join(" ")
+      end
+      trap(:USR1) { puts scheduler.dump.lines.grep(/ holds a /).size }
+      Process.kill(:USR1, Process.pid)
+      sleep 0.001 # a trap handler runs in a wait
+      fibers.each_value(&:kill)
+    end
+  RUBY
+  private_constant :HOLDERS
+
+  test(:a_fiber_that_waits_with_a_connection_is_named_and_the_line_that_has_got_it) do
+    PostgresServer.run do |database|
+      said = child_says(HOLDERS, "postgresql://tester@127.0.0.1:#{database.port}/postgres?pool=4", gems: true).lines(chomp: true)
+      lines = { in_a_transaction: 3, in_a_block: 4, permanent: 5 }
+      assert_equal ["3", *lines.map { |wait, line| "#{wait} connection of the pool primary #{line}" }.sort], said.sort
+    end
+  end
+
   private
 
   def serve(name)

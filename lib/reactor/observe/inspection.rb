@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "fiber_status"
+require_relative "holder"
 require_relative "health"
 require_relative "trace_writer"
 
@@ -92,16 +93,35 @@ module Reactor
     # @return [Array<FiberStatus>] the fiber that has waited longest first
     def fibers = FiberStatus.of(self).sort_by { |status| -(status.seconds || -1) }
 
+    # The fibers that hold a lock or a database connection while they wait: others wait for them, and a pool of connections is
+    # exhausted by them. A fiber is named for each thing that it holds. A fiber whose wait is over, or that waits for the lock itself, is
+    # not, and in ConditionVariable#wait not for the lock that it has given up.
+    #
+    # A Mutex or Monitor is found by the frame of `synchronize` in the fiber's backtrace. One that was taken by `lock` or `enter` leaves
+    # no frame, and is not found. A connection is found if Active Record is loaded and its isolation level is `:fiber`, also while the
+    # fiber waits for an answer on that connection. Nothing is recorded beforehand: each call looks at all fibers, and, if Active Record
+    # is loaded, at all objects of the process.
+    #
+    # @param longer_than [Numeric] seconds, 0 or more
+    # @return [Array<Holder>] the fiber that has waited longest first
+    # @raise [ArgumentError, TypeError, RangeError] no duration
+    def holders(longer_than: 0.1)
+      raise TypeError, "longer_than must be a duration" unless (seconds = Durations.seconds(longer_than))
+
+      Holder.of(fibers.select { |status| status.seconds && status.seconds >= seconds })
+    end
+
     # @return [String] its class, backend and number of live fibers
     def inspect = "#<#{self.class} #{closed? ? "closed" : "#{backend}, #{live} live"}>"
 
-    # @return [String] all of {#fibers}, and the watchers, for a human reader
+    # @return [String] all of {#fibers}, what they hold while they wait (see {#holders}), and the watchers, for a human reader
     def dump
       statuses = fibers
       counts = statuses.map(&:state).tally.map { |state, count| "#{count} #{state}" }
       watchers = self.watchers.map(&:inspect)
       counts << "#{watchers.size} watchers" if watchers.any?
-      ["#{inspect}: #{counts.empty? ? "none" : counts.join(", ")}", *statuses.map(&:to_s), *watchers].join("\n  ")
+      held = Holder.of(statuses).map(&:to_s)
+      ["#{inspect}: #{counts.empty? ? "none" : counts.join(", ")}", *statuses.map(&:to_s), *held, *watchers].join("\n  ")
     end
 
     # Records every run and wait of every fiber and every turn of the loop while the block runs, in the Trace Event Format, to

@@ -1,0 +1,66 @@
+# frozen_string_literal: true
+
+module Reactor
+  Holder = Data.define(:status, :what, :place)
+
+  # A fiber that waits while it holds a lock or a database connection, so that others wait for it. See {Inspection#holders}.
+  #
+  # @!attribute [r] status
+  #   @return [FiberStatus] the fiber, what it waits for, since when, and where
+  # @!attribute [r] what
+  #   @return [String] "Mutex", "Monitor", or "connection of the pool primary"; "Mutex or Monitor" up to Ruby 3.3
+  # @!attribute [r] place
+  #   @return [String] the line of the backtrace that has entered `synchronize`, or Active Record's `with_connection` or `transaction`;
+  #     the line at which the fiber waits, if it has got the connection in another way
+  class Holder
+    class << self
+      # @param statuses [Array<FiberStatus>]
+      # @return [Array<Holder>]
+      # @api private
+      def of(statuses)
+        owned = connections.group_by(&:owner)
+        statuses.select(&:hook).flat_map do |status|
+          owned_by = owned.fetch(status.fiber, []).map { |connection| [name(connection), checkout(status.backtrace)] }
+          (locks(status.backtrace) + owned_by).map { |what, place| new(status, what, place) }
+        end
+      end
+
+      private
+
+      # What the fiber holds by `synchronize`, and the lines that have entered it, the innermost first.
+      def locks(backtrace)
+        places, labels = backtrace.map { |frame| frame.rpartition(":in ").values_at(0, 2) }.transpose
+        return [] unless places
+
+        entered = labels.each_index.select { |index| VM::LOCKS.key?(labels[index]) && places[index] == places[index + 1] }
+        entered.shift if entered.any? && gives_up_lock?(places, labels, entered.first)
+        entered.map { |index| [VM::LOCKS[labels[index]], backtrace.drop(index + 1).find { |frame| !frame.end_with?("mon_synchronize'") }] }
+      end
+
+      # Whether the fiber waits for the innermost lock itself, or for a condition, for which it has given the lock up.
+      def gives_up_lock?(places, labels, lock)
+        first = labels[0].end_with?("kernel_sleep'", "`block'", "#block'") ? 1 : 0 # behind a native hook
+        lock == first || VM::UNLOCKERS.include?(labels[first]) ||
+          (labels[first, 2] == VM::UNLOCKERS_WITHOUT_CLASS && places[first, 3].uniq.one?)
+      end
+
+      # Those of Active Record. The lock of a pool is not taken, because a trap handler cannot take it.
+      def connections
+        return [] unless defined?(::ActiveRecord) && !::ActiveRecord.autoload?(:ConnectionAdapters)
+
+        adapters = ::ActiveRecord::ConnectionAdapters
+        adapters.autoload?(:AbstractAdapter) ? [] : ObjectSpace.each_object(adapters::AbstractAdapter).to_a
+      end
+
+      def name(connection) = "connection of the pool #{connection.pool.db_config.name}"
+
+      def checkout(backtrace)
+        outermost = backtrace.rindex { |frame| frame.end_with?("with_connection'", "transaction'") && frame.include?("/active_record/") }
+        (outermost && backtrace.drop(outermost).find { |frame| !frame.include?("/active_record/") }) || backtrace.first
+      end
+    end
+
+    # @return [String] one line
+    def to_s = "#{FiberName.describe(status.fiber)} holds a #{what} since #{place}, #{status.summary}"
+  end
+end

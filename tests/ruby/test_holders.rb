@@ -1,0 +1,119 @@
+# frozen_string_literal: true
+
+require_relative "helper"
+require "monitor"
+
+# Scheduler#holders: fibers that wait while they hold a lock. test_rails.rb has those that hold a connection.
+class TestHolders < ReactorTest
+  # Runs the blocks in fibers, and then the test's block with what the scheduler says of each of them, in their order.
+  def holding(*blocks)
+    run_scheduler do |scheduler|
+      fibers = blocks.map { |block| Fiber.schedule(&block) }
+      holders = scheduler.holders(longer_than: 0)
+      yield fibers.map { |fiber| holders.select { |holder| holder.status.fiber.equal?(fiber) } }, scheduler
+    ensure
+      fibers&.each(&:kill)
+    end
+  end
+
+  # The kinds of locks as this Ruby names them.
+  def named(kind) = RUBY_VERSION < "3.4" ? "Mutex or Monitor" : kind
+
+  def assert_holds(kind, line, holders)
+    assert_equal [named(kind)], holders.map(&:what)
+    assert_match(/test_holders\.rb:#{line}:in /, holders.first.place)
+  end
+
+  def test_the_fiber_that_holds_a_lock_across_a_wait_is_named_and_those_that_wait_for_it_are_not
+    { "Mutex" => Thread::Mutex.new, "Monitor" => Monitor.new }.each do |kind, lock|
+      line = __LINE__ + 1
+      holding(-> { lock.synchronize { [1].each { sleep } } }, -> { lock.synchronize { nil } }) do |(holder, waiter), scheduler|
+        assert_holds kind, line, holder
+        assert_equal [], waiter
+        assert_equal :sleep, holder.first.status.hook
+        said = holder.first.to_s
+        assert_match(/\A#<Fiber:.*> holds a #{named(kind)} since .*test_holders\.rb:#{line}:in .*, waiting \d+\.\d+ s asleep until woken\z/, said)
+        assert_equal [], scheduler.holders(longer_than: 3600)
+      end
+    end
+  end
+
+  def test_the_place_is_the_callers_of_the_mixin
+    object = Object.new.extend(MonitorMixin)
+    line = __LINE__ + 1
+    holding(-> { object.synchronize { sleep } }, -> { object.synchronize { nil } }) do |(holder, waiter)|
+      assert_holds "Monitor", line, holder
+      assert_equal [], waiter
+    end
+  end
+
+  def test_a_lock_that_is_given_up_during_the_wait_is_not_held_but_those_around_it_are
+    mutex, monitor, outer = Thread::Mutex.new, Monitor.new, Thread::Mutex.new
+    changed, condition = Thread::ConditionVariable.new, monitor.new_cond
+    line = __LINE__ + 1
+    nested = -> { outer.synchronize { mutex.synchronize { changed.wait(mutex) } } }
+    waits = [-> { monitor.synchronize { condition.wait } }, -> { mutex.synchronize { changed.wait(mutex, 60) } }, nested]
+    holding(*waits) do |(on_monitor, on_mutex, in_outer)|
+      assert_equal [[], []], [on_monitor, on_mutex]
+      assert_holds "Mutex", line, in_outer
+    end
+  end
+
+  # It takes no lock.
+  def synchronize = yield
+
+  def wait = sleep
+
+  def test_methods_of_the_program_of_these_names_are_nothing_else_than_methods
+    mutex = Thread::Mutex.new
+    line = __LINE__ + 1
+    holding(-> { synchronize { sleep } }, -> { mutex.synchronize { wait } }) do |(other, holder)|
+      assert_equal [], other
+      assert_holds "Mutex", line, holder
+    end
+  end
+
+  def test_each_lock_of_a_fiber_is_named_the_innermost_first
+    outer, inner = Thread::Mutex.new, Thread::Mutex.new
+    r, = pipe
+    holding(-> { outer.synchronize { inner.synchronize { r.read(1) } } }) do |(holders)|
+      assert_equal 2, holders.size
+      assert_equal [:io], holders.map { |holder| holder.status.hook }.uniq
+    end
+  end
+
+  def test_a_fiber_whose_wait_is_over_or_that_runs_is_not_named
+    mutex = Thread::Mutex.new
+    woken = -> { mutex.synchronize { sleep } }
+    run_scheduler do |scheduler|
+      fiber = Fiber.schedule(&woken)
+      scheduler.unblock(nil, fiber)
+      Thread::Mutex.new.synchronize { assert_equal [], scheduler.holders(longer_than: 0) }
+    end
+  end
+
+  def test_a_dump_has_them
+    mutex = Thread::Mutex.new
+    holding(-> { mutex.synchronize { sleep } }) do |_, scheduler|
+      assert_match(/^  #<Fiber:.* holds a #{named("Mutex")} since /, scheduler.dump)
+    end
+  end
+
+  def test_another_thread_may_ask
+    mutex = Thread::Mutex.new
+    run_scheduler do |scheduler|
+      fiber = Fiber.schedule { mutex.synchronize { sleep } }
+      Fiber.schedule do
+        assert_equal [fiber], Thread.new { scheduler.holders(longer_than: 0).map { |holder| holder.status.fiber } }.value
+        fiber.kill
+      end
+    end
+  end
+
+  def test_wrong_limits_are_refused
+    run_scheduler do |scheduler|
+      assert_raises(ArgumentError) { scheduler.holders(longer_than: -1) }
+      [nil, "soon"].each { |limit| assert_raises(TypeError) { scheduler.holders(longer_than: limit) } }
+    end
+  end
+end
