@@ -10,7 +10,7 @@
 require_relative "../reactor"
 
 unless Reactor.const_defined?(:Poller)
-  raise LoadError, "reactor/async needs the native library, which is #{Reactor.backends[:native]}; Async has a portable selector of its own"
+  raise LoadError, "reactor/async needs the native library, which is #{Reactor.backends[:epoll]}; Async has a portable selector of its own"
 end
 
 require "io/event"

@@ -10,6 +10,9 @@ module Reactor
   # Where the library may be: in a folder for this version of Ruby, if it was built for several, or at the top if it was built for one.
   LIBRARIES = Ractor.make_shareable(["reactor/#{RUBY_VERSION[/\A\d+\.\d+/]}/reactor", "reactor/reactor"])
 
+  # The backends of the native scheduler, on some system or other.
+  NATIVE = %i[epoll kqueue iocp uring].freeze
+
   # Why there is no native scheduler; nil if there is one.
   @absence =
     if ENV["REACTOR_BACKEND"] == "select"
@@ -51,7 +54,7 @@ module Reactor
     # @return [Hash{Symbol => true, String}] every backend there is, best first, with true or the reason why it cannot be used
     #   here
     def backends
-      native = @absence ? { native: @absence } : Internal.native_backends
+      native = @absence ? NATIVE.to_h { |name| [name, @absence] } : Internal.native_backends
       native.merge(select: true)
     end
   end

@@ -2,6 +2,8 @@
 
 require "set" # at once, because a process may have no descriptor left when it opens its first group
 require "timeout"
+require_relative "options"
+require_relative "run"
 require_relative "group/task"
 
 module Reactor
@@ -269,7 +271,8 @@ module Reactor
   end
 
   class << self
-    # Opens a {Group}: runs the block, waits for all tasks that were started in it, and returns the block's value.
+    # Opens a {Group}: runs the block, waits for all tasks that were started in it, and returns the block's value. In a fiber without a
+    # scheduler, it does so in {Reactor.run}.
     #
     # @param limit [Integer, nil] tasks that run at once, at most
     # @param timeout [Numeric, nil] seconds for all of it; 0 or less: over at the first wait
@@ -278,13 +281,21 @@ module Reactor
     # @return what the block returns
     # @raise the first error of a task or of the block; see {Group}
     # @raise [Timeout::Error] the time is over, and all tasks have ended
-    # @raise [RuntimeError] the current fiber has no scheduler of this library; see {Reactor.run}
+    # @raise [RuntimeError] the thread has another library's scheduler
     # @raise [ArgumentError] no block; limit is below 1
     # @raise [TypeError] limit is no Integer, and has no to_int; timeout is no number
     def group(limit: nil, timeout: nil, discard: false, &block)
       raise ArgumentError, "no block given" unless block
 
-      scheduler = Schedulers.current or raise "this fiber has no scheduler: call this in the block of Reactor.run"
+      limit = Options.count(:limit, limit) unless limit.nil?
+      timeout = Options.limit(:timeout, timeout)
+      scheduler = Schedulers.current
+      unless scheduler
+        return run do
+          FiberName.born_with(block)
+          group(limit: limit, timeout: timeout, discard: discard, &block)
+        end
+      end
       Group.new(scheduler, limit, timeout, discard).run(&block)
     end
   end

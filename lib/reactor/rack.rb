@@ -75,7 +75,7 @@ module Reactor
       @logger = logger || Logger.new($stderr, progname: "reactor")
       @access_log = access_log
       @limits = Limits.new(**DEFAULTS, **checked(limits))
-      @admission = Admission.new(Durations.seconds(overload)) if overload
+      @admission = Admission.new(Options.seconds(:overload, overload)) if overload
       @environment = {
         "rack.url_scheme" => tls ? "https" : "http", "rack.errors" => $stderr, "rack.hijack?" => true, "SCRIPT_NAME" => "",
         "SERVER_NAME" => "localhost", "SERVER_PORT" => tls ? "443" : "80", "SERVER_SOFTWARE" => "reactor/#{VERSION}",

@@ -35,6 +35,21 @@ module Reactor
         scheduler.close
       end
 
+      # Runs the block in a non-blocking fiber of the calling one's, as an Enumerator's is: while it waits, the other fibers of the
+      # scheduler run.
+      #
+      # @return what the block returns
+      # @raise what the block raises
+      def run_inside(block)
+        fiber = Fiber.new(blocking: false) do
+          FiberName.born_with(block)
+          block.call
+        end
+        value = fiber.resume
+        value = fiber.raise(FiberError, "attempt to yield on a not resumed fiber") while fiber.alive? # by Fiber.yield
+        value
+      end
+
       private
 
       # Ends the other fibers. What they raise has been reported; the block's error is the one to raise.
@@ -56,32 +71,30 @@ module Reactor
     #     :done
     #   end # => :done, after one second
     #
-    # If the current fiber has a scheduler of this library already, the block just runs there: the fibers that it starts belong to
-    # the outer run, and may outlive the block.
+    # Where the thread has a scheduler of this library already, the block runs under it: in the same fiber, or, if that is blocking
+    # (the root fiber, after Fiber.set_scheduler), in one of its own. The fibers that it starts may outlive the block.
     #
-    # Otherwise the block runs in a fiber of its own, under a new scheduler that ends with it. So `break` and `return` in it raise
-    # LocalJumpError, and `throw` to a `catch` outside raises UncaughtThrowError. If the block raises, the other fibers are
+    # Otherwise the block runs in a fiber of its own, under a new scheduler that ends with it. If the block raises, the other fibers are
     # cancelled, and their ensure clauses run.
+    #
+    # In a fiber of its own, `break` and `return` in the block raise LocalJumpError, and `throw` to a `catch` outside raises
+    # UncaughtThrowError.
     #
     # @param options see {Lifecycle#initialize}
     # @return what the block returns
     # @raise what the block raises, else the first error of another fiber, as {Lifecycle#run}
     # @raise [ArgumentError] no block; or options, where there is a scheduler already
-    # @raise [RuntimeError] the thread has a scheduler, and it is another library's, or the current fiber is blocking
+    # @raise [RuntimeError] the thread has another library's scheduler
     def run(**options, &block)
       raise ArgumentError, "no block given" unless block
 
-      if Schedulers.current
-        raise ArgumentError, "this fiber has a scheduler already: #{options.keys.join(", ")} cannot be chosen" unless options.empty?
-
-        return yield
-      end
       Schedulers.leave_parents
-      if Fiber.scheduler
-        foreign = "another library's scheduler (#{Fiber.scheduler.class})" unless Fiber.scheduler.is_a?(Schedulers::Member)
-        raise "this thread has #{foreign || "a scheduler already, but this fiber is blocking"}"
-      end
-      Running.run(Scheduler.new(**options), &block)
+      scheduler = Fiber.scheduler
+      return Running.run(Scheduler.new(**options), &block) unless scheduler
+      raise "this thread has another library's scheduler (#{scheduler.class})" unless scheduler.is_a?(Schedulers::Member)
+      raise ArgumentError, "this thread has a scheduler already: #{options.keys.join(", ")} cannot be chosen" unless options.empty?
+
+      Schedulers.current ? yield : Running.run_inside(block)
     end
   end
 end

@@ -84,7 +84,7 @@ module Reactor
       raise TypeError, "listener is a listening socket, not #{listener.class}" unless listener.respond_to?(:accept_nonblock)
       raise ArgumentError, "no scheduler of this library" unless scheduler.is_a?(Schedulers::Member)
       raise TypeError, "limit is an Integer, not #{limit.class}" unless limit.nil? || Integer === limit
-      raise ArgumentError, "the limit must be at least 1" if limit && limit < 1
+      raise ArgumentError, "limit must be at least 1, not #{limit}" if limit && limit < 1
       raise TypeError, "linger is a number of seconds; 0: fibers do not linger" if linger.nil?
       raise ArgumentError, "speaks is :first or nil, not #{speaks.inspect}" unless [:first, nil].include?(speaks)
 
@@ -96,11 +96,11 @@ module Reactor
       @scheduler = scheduler
       @thread = Thread.current
       @limit = limit
-      @idle_timeout = Durations.seconds(idle_timeout)
-      @linger = Durations.seconds(linger)
-      @grace = Durations.seconds(grace)
+      @idle_timeout = Options.seconds(:idle_timeout, idle_timeout)
+      @linger = Options.seconds(:linger, linger)
+      @grace = Options.seconds(:grace, grace)
       @handshake = handshake
-      @handshake_timeout = Durations.seconds(handshake_timeout)
+      @handshake_timeout = Options.seconds(:handshake_timeout, handshake_timeout)
       @first_events = speaks ? IO::WRITABLE : IO::READABLE # a new socket is writable
       @on_open, @on_close = on_open, on_close
       @answer = answer
@@ -144,7 +144,7 @@ module Reactor
     # @raise [ThreadError] called by another thread than the scheduler's, or by a trap handler; nothing is done then
     # @return [Integer] connections that were closed before the end of their answers, or before a request that had come was read
     def stop(timeout = nil)
-      timeout = Durations.seconds(timeout)
+      timeout = Options.seconds(:timeout, timeout)
       raise ThreadError, "this server belongs to another thread" unless Thread.current.equal?(@thread)
 
       Thread::Mutex.new.synchronize { nil } # raises ThreadError in a trap handler, in which a server cannot wait for its fibers

@@ -21,6 +21,12 @@ class TestBackends < ReactorTest
     assert_equal true, backends[:select]
   end
 
+  # Also where the native library is not loaded.
+  def test_a_backend_of_another_system_is_known_everywhere
+    assert_match(/backend (iocp|epoll) is not available/, %i[iocp epoll].map { |name| told { Reactor::Scheduler.new(backend: name).close } }.join)
+    assert_equal %i[epoll kqueue iocp uring select], Reactor.backends.keys
+  end
+
   def test_the_backends_page_names_no_backend_that_is_not_listed
     skip "the native library is not loaded" unless defined?(Reactor::Poller)
     named = File.read(File.join(ROOT, "docs", "backends.md"))[/^\| backend \| where .*?\n\n/m].scan(/^\| `(\w+)` /).flatten.map(&:to_sym)

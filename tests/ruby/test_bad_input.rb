@@ -21,6 +21,41 @@ class TestBadInput < ReactorTest
     assert_equal run_plain(&outcomes), in_fiber { outcomes.call.tap { assert_still_sound } }
   end
 
+  def test_a_wrong_option_is_named
+    reader, = pipe
+    server = track(TCPServer.new("127.0.0.1", 0))
+    calls = {
+      [TypeError, /limit.*String/] => -> { Reactor.group(limit: "3") { flunk } },
+      [ArgumentError, /limit.*not 0/] => -> { Reactor.group(limit: 0) { flunk } },
+      [TypeError, /timeout.*String/] => -> { Reactor.group(timeout: "3") { flunk } },
+      [TypeError, /listener.*Integer/] => -> { Reactor::Server.new(8080) { flunk } },
+      [ArgumentError, /limit.*not -1/] => -> { Reactor::Server.new(server, limit: -1) { flunk } },
+      [TypeError, /idle_timeout: .*String/] => -> { Reactor::Server.new(server, idle_timeout: "3") { flunk } },
+      [ArgumentError, /grace: .*negative/] => -> { Reactor::Server.new(server, grace: -1) { flunk } },
+      [ArgumentError, /linger: .*negative/] => -> { Reactor::Server.new(server, linger: -1) { flunk } },
+      [TypeError, /handshake_timeout: .*Array/] => -> { Reactor::Server.new(server, handshake_timeout: []) { flunk } },
+      [ArgumentError, /no block given/] => -> { Fiber.scheduler.on_ready(reader) },
+      [TypeError, /timeout: .*String/] => -> { Fiber.scheduler.on_ready(reader, timeout: "3") { flunk } },
+      [RangeError, /timeout: /] => -> { Fiber.scheduler.on_ready(reader, timeout: Float::NAN) { flunk } },
+      [ArgumentError, /timeout: .*negative/] => -> { Fiber.scheduler.on_ready(reader, timeout: -1) { flunk } },
+      [ArgumentError, /events/] => -> { Fiber.scheduler.on_ready(reader, 0) { flunk } },
+      [TypeError, /stall: .*String/] => -> { Reactor::Scheduler.new(stall: "3") },
+      [TypeError, /workers.*String/] => -> { Reactor::Scheduler.new(workers: "3") },
+      [ArgumentError, /unknown policy :some/] => -> { Reactor::Scheduler.new(policy: :some) },
+      [ArgumentError, /unknown backend :some/] => -> { Reactor::Scheduler.new(backend: :some) }
+    }
+    in_fiber do
+      calls.each { |(kind, message), call| assert_match message, assert_raises(kind, message.inspect, &call).message }
+      assert_still_sound
+    end
+  end
+
+  def test_a_settle_that_is_no_duration_is_named
+    require "reactor/testing"
+    assert_match(/settle: .*String/, assert_raises(TypeError) { run_plain { Reactor::Testing.virtual_time(settle: "3") { flunk } } }.message)
+    assert_match(/settle/, assert_raises(TypeError) { run_plain { Reactor::Testing.virtual_time(settle: nil) { flunk } } }.message)
+  end
+
   # With each list a hook raises the error, or returns false as for something that is not there.
   def test_hooks_called_directly_check_their_arguments
     r, = pipe

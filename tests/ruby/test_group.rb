@@ -628,10 +628,33 @@ class TestGroup < ReactorTest
 
   # --- who may use it --------------------------------------------------------------------------------------------
 
-  def test_a_group_needs_a_scheduler_of_this_library_in_the_current_fiber
-    assert_raises(RuntimeError) { Reactor.group { flunk } }
-    run_scheduler { assert_raises(RuntimeError) { Reactor.group { flunk } } }
-    in_fiber { assert_raises(RuntimeError) { Fiber.blocking { Reactor.group { flunk } } } }
+  # README shows it at the top level.
+  def test_without_a_scheduler_a_group_opens_a_run_of_its_own
+    assert_equal [[2, 4], nil], run_plain { [Reactor.group(limit: 1) { |group| group.map([1, 2]) { |i| sleep 0.001; i * 2 } }, Fiber.scheduler] }
+    assert_raises(KeyError) { run_plain { Reactor.group { |group| group.async { sleep 0; raise KeyError }; sleep } } }
+    assert_raises(Timeout::Error) { run_plain { Reactor.group(timeout: 0.001) { sleep } } }
+    assert_raises(LocalJumpError) { run_plain { Reactor.group { break } } }
+  end
+
+  def test_in_a_root_fiber_a_group_runs_under_the_scheduler_that_is_set
+    run_scheduler do |scheduler|
+      assert_equal [[1], true], Reactor.group { |group| group.async { sleep 0.001; 1 }; [group.results, Fiber.current_scheduler.equal?(scheduler)] }
+      assert_raises(KeyError) { Reactor.group { |group| group.async { sleep 0; raise KeyError }; sleep } }
+      assert_equal [3], Fiber.blocking { Reactor.group { |group| group.map([3]) { |i| sleep 0; i } } }
+    end
+  end
+
+  def test_in_a_forked_child_a_group_opens_a_run_of_its_own
+    needs_fork
+    said = child_says(<<~RUBY)
+      Reactor.run do
+        group = ->(name) { Reactor.group { |group| group.map([name]) { |each| sleep 0.001; each } } }
+        pid = fork { puts group.call(:child) }
+        Process.wait(pid)
+        puts group.call(:parent)
+      end
+    RUBY
+    assert_equal "child\nparent\n", said
   end
 
   def test_other_threads_get_a_thread_error

@@ -54,12 +54,92 @@ class TestRun < ReactorTest
     end
   end
 
-  def test_a_blocking_fiber_of_a_thread_with_a_scheduler_is_refused
+  # --- in the blocking fiber of a thread with a scheduler ------------------------------------------------------------
+
+  WAITS = {
+    queue: -> { queue = Thread::Queue.new; Fiber.schedule { sleep 0.001; queue << :value }; queue.pop },
+    io: -> { IO.pipe { |reader, writer| Fiber.schedule { sleep 0.001; writer << "v" }; reader.read(1) && :value } },
+    thread: -> { Thread.new { :value }.value },
+    enumerator: -> { Enumerator.new { |yielder| sleep 0.001; yielder << :value }.next },
+    group: -> { Reactor.group { |group| group.async { sleep 0.001; :value }.value } },
+    run: -> { Reactor.run { sleep 0.001; :value } },
+    lock: -> { mutex = Thread::Mutex.new; Fiber.schedule { mutex.synchronize { sleep 0.001 } }; mutex.synchronize { :value } }
+  }.freeze
+
+  WAITS.each do |name, wait|
+    define_method("test_a_root_fiber_runs_a_block_that_waits_by_#{name}_while_other_fibers_run") do
+      log = []
+      run_scheduler do |scheduler|
+        ticks = true
+        Fiber.schedule { while ticks do sleep 0; end; log << :other }
+        2.times { assert_equal :value, Reactor.run(&wait) }
+        ticks = false
+        assert_equal [scheduler, nil], [Fiber.scheduler, Fiber.current_scheduler]
+        scheduler.run
+      end
+      assert_equal [:other], log
+    end
+  end
+
+  def test_in_a_root_fiber_run_returns_when_the_block_has_and_leaves_its_fibers_to_the_scheduler
+    log = []
     run_scheduler do |scheduler|
-      assert_match(/blocking/, assert_raises(RuntimeError) { Reactor.run { flunk } }.message)
-      Fiber.schedule { assert_raises(RuntimeError) { Fiber.blocking { Reactor.run { flunk } } } }
+      gate = Thread::Queue.new
+      value = Reactor.run { Fiber.schedule { gate.pop; log << :outlives }; sleep 0; [Fiber.current_scheduler.equal?(scheduler), log.dup] }
+      assert_equal [true, []], value
+      assert_raises(ArgumentError) { Reactor.run(workers: 2) { flunk } }
+      gate << true
+    end
+    assert_equal [:outlives], log
+  end
+
+  def test_what_ends_a_block_in_a_root_fiber_goes_on_there
+    run_scheduler do |scheduler|
+      error = IOError.new("own")
+      assert_same error, assert_raises(IOError) { Reactor.run { sleep 0.001; raise error } }
+      assert_raises(Interrupt) { Reactor.run { sleep 0; raise Interrupt } }
+      assert_raises(LocalJumpError) { Reactor.run { break 5 } }
+      assert_raises(UncaughtThrowError) { catch(:tag) { Reactor.run { sleep 0; throw :tag } } }
+      assert_raises(FiberError) { Reactor.run { Fiber.yield 5 } }
+      assert_raises(Timeout::Error) { Reactor.run { Timeout.timeout(0.001) { sleep } } }
+      assert_equal 5, Reactor.run { next 5 }
+      ended = []
+      Reactor.run do
+        fiber = Fiber.current
+        Fiber.schedule { sleep 0; fiber.kill }
+        begin; sleep; ensure; ended << :killed; end
+      end
+      assert_equal [:killed], ended
       scheduler.run
-      assert_same scheduler, Fiber.scheduler
+    end
+  end
+
+  { kill: :kill.to_proc, raise: ->(thread) { thread.raise(IOError) } }.each do |name, finish|
+    define_method("test_a_block_in_a_root_fiber_is_ended_by_thread_#{name}") do
+      log = []
+      made = Thread::Queue.new
+      thread = Thread.new do
+        Thread.current.report_on_exception = false
+        Fiber.set_scheduler(scheduler = Reactor::Scheduler.new)
+        Fiber.schedule { begin; sleep; ensure; sleep 0.001; log << :other; end } if name == :kill
+        begin
+          Reactor.run { made << scheduler; begin; sleep; ensure; sleep 0.001; log << :block; end }
+        ensure
+          log << :root
+        end
+      end
+      scheduler = made.pop
+      until_parked(scheduler, name == :kill ? 2 : 1)
+      finish.call(thread)
+      outcome { join_or_fail(thread, TEST_TIMEOUT) }
+      assert_equal name == :kill ? %i[block other root] : %i[block root], log.sort
+      assert_predicate scheduler, :closed?
+    end
+  end
+
+  def test_a_fiber_that_is_blocking_for_a_while_runs_a_block_in_one_that_is_not
+    run_scheduler do
+      Fiber.schedule { assert_equal [5, nil], Fiber.blocking { [Reactor.run { Fiber.schedule { sleep 0 }; sleep 0.001; 5 }, Fiber.current_scheduler] } }
     end
   end
 
@@ -77,6 +157,7 @@ class TestRun < ReactorTest
       Fiber.set_scheduler(foreign = Foreign.new)
       errors = [assert_raises(RuntimeError) { Reactor.run { flunk } }]
       Fiber.schedule { errors << assert_raises(RuntimeError) { Reactor.run { flunk } } }
+      errors << assert_raises(RuntimeError) { Reactor.group { flunk } }
       errors.each { |error| assert_match(/another library.*Foreign/, error.message) }
       assert_same foreign, Fiber.scheduler
     end

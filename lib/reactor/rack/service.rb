@@ -22,7 +22,7 @@ module Reactor
         raise NotImplementedError, "this platform has no fork(2), so no workers" if workers.positive? && !Process.respond_to?(:fork)
 
         @rack = rack
-        @stop_timeout = Durations.seconds(stop_timeout)
+        @stop_timeout = Options.seconds(:stop_timeout, stop_timeout)
         @backend = backend
         @logger = logger
         @listeners = Listeners.new(host, port, [workers, 1].max)

@@ -34,10 +34,13 @@ module Reactor
     # @raise [ThreadError] called by another thread than the scheduler's, or by a trap handler
     # @raise [RuntimeError] the scheduler is closed, or the process is a forked child
     def on_ready(io, events = IO::READABLE, timeout: nil, transient: false, &block)
-      raise ArgumentError, "tried to create Proc object without a block" unless block
+      raise ArgumentError, "no block given" unless block
 
       @trap_check.synchronize { nil } # raises ThreadError in a trap handler
       Watcher.new(self, events, block).begin(io, timeout, transient, Watching.read_ahead?(io, events))
+    rescue TypeError, ArgumentError, RangeError
+      Options.seconds(:timeout, timeout) # names it, if it was wrong
+      raise
     end
 
     # @return [Boolean] whether OpenSSL has bytes that it has read from the socket
