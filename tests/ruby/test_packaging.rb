@@ -34,9 +34,21 @@ class TestPackaging < ReactorTest
   def test_a_release_is_refused_with_the_reasons
     only_on_one_backend
     skip "rake cannot be loaded" unless run_ruby("-e", "require 'rake'").last.success?
-    _, err, status = run_ruby("-S", "rake", "release", environment: { "RELEASE" => nil })
+    home = { "RELEASE" => nil, "GEM_HOST_API_KEY" => nil, "CARGO_REGISTRY_TOKEN" => nil, "HOME" => "/nonexistent", "CARGO_HOME" => "/nonexistent" }
+    _, err, status = run_ruby("-S", "rake", "release", environment: home)
     refute_predicate status, :success?
-    assert_match(/no release: .*RELEASE=#{Regexp.escape(Reactor::VERSION)} is not in the environment/, err)
+    ["RELEASE=#{Reactor::VERSION} is not in the environment", "RubyGems has no key", "the registry of crates has no token"].each do |reason|
+      assert_match(/no release: .*#{Regexp.escape(reason)}/, err)
+    end
     refute_match(/git tag|gem push/, err)
+  end
+
+  def test_a_dry_release_prints_each_step_and_publishes_before_it_pushes
+    only_on_one_backend
+    skip "rake cannot be loaded" unless run_ruby("-e", "require 'rake'").last.success?
+    out, err, status = run_ruby("-S", "rake", "release:dry", environment: { "RELEASE" => nil })
+    assert_predicate status, :success?, err
+    steps = ["cargo publish", "gem push", "cargo publish", "git tag", "git push", "no release: "]
+    assert_equal steps, out.lines.filter_map { |line| line[/cargo publish|git tag|gem push|git push|no release: /] }
   end
 end
