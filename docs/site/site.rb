@@ -45,7 +45,7 @@ module Docs
       raise "no place in ORDER: #{(pages - ORDER).join(', ')}; no page: #{(ORDER - pages).join(', ')}" unless pages.sort == ORDER.sort
 
       sources = { "README.md" => "index.html", **ORDER.to_h { |name| ["docs/#{name}.md", "#{name}.html"] },
-                  "CHANGELOG.md" => "changelog.html", "CONTRIBUTING.md" => "contributing.html", "LICENSE" => "license.html" }
+                  "CHANGELOG.md" => "changelog.html", "CONTRIBUTING.md" => "contributing.html", "bench/NOTES.md" => "notes.html", "LICENSE" => "license.html" }
       sources.map do |source, target|
         guide = Guide.new(source, target)
         guide.title = source == "LICENSE" ? "License" : guide.text[/^# (.+)/, 1]

@@ -7,7 +7,7 @@
 //! Readiness does not come from `IORING_OP_POLL_ADD`: a poll request keeps its file open until it is removed. A request that
 //! outlives its wait would make close(2) ineffective: a socket's peer would not see the end, and a listener would keep its port.
 //!
-//! Sleeping in io_uring_enter(2) would save a system call and no time: docs/measured.md, "Where the uring driver sleeps".
+//! Sleeping in io_uring_enter(2) would save a system call and no time: bench/NOTES.md, "Where the uring driver sleeps".
 
 mod operation_slot;
 mod operation_table;

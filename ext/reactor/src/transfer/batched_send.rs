@@ -6,7 +6,7 @@
 //! under way while a fiber unwinds. The bytes are copied into memory of the driver.
 //!
 //! Receives are always made directly. The measurements, and those of what the ring could do besides and does not, stand in
-//! `docs/measured.md`.
+//! `bench/NOTES.md`, "What io_uring does, and what it does not".
 
 use magnus::Error;
 use reactor::OperationId;
@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// Larger writes are made directly: they would be copied once more, and one system call is little beside them
-/// (`docs/measured.md`).
+/// (`bench/NOTES.md`, "What io_uring does, and what it does not").
 const MAX_QUEUED: usize = 8 << 10;
 
 /// Sends what is left of the buffer, if another fiber can share the system call. `None`: the caller makes it.

@@ -174,7 +174,7 @@ impl FileTransfer<'_> {
     /// A read of this much at the file's own offset takes all of it from there first, so that other readers meanwhile get what
     /// comes after it, as with read(2). If other fibers are ready to go on, a worker makes it, also from the page cache. If all
     /// workers for copying ([`Limits::cpu`](reactor::Limits)) are busy, it is made here, and so is one of a fiber that is
-    /// alone (`docs/measured.md`).
+    /// alone (`bench/NOTES.md`, "Which file reads go to a worker").
     fn begin_large_read(&mut self, room: usize) -> Result<Option<Step>, Error> {
         if room < SLICE {
             return Ok(None);

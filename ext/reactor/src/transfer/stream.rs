@@ -1,7 +1,8 @@
 //! `io_read` and `io_write`: the system call first, the wait only when the kernel says that it would block.
 //!
-//! Receives are system calls on every backend, `uring` as well: io_uring saves no time for them (docs/measured.md). Sends to
-//! sockets may be queued for io_uring (`batched_send.rs`). The calls themselves are in `system::transfer` (`ext/scheduler`).
+//! Receives are system calls on every backend, `uring` as well: io_uring saves no time for them (bench/NOTES.md, "What io_uring
+//! does, and what it does not"). Sends to sockets may be queued for io_uring (`batched_send.rs`). The calls themselves are in
+//! `system::transfer` (`ext/scheduler`).
 //!
 //! A hook parks only if the method that called it waits (`attempt.rs`). Where the reactor already knows that the call would
 //! block, it parks without a system call. Every other method gets -EAGAIN, and the VM calls `io_wait`.

@@ -1,5 +1,6 @@
 //! Work that has no non-blocking form: done by the core's pool while the fiber is parked, or by a driver that carries out
-//! operations on files by itself (io_uring). `docs/measured.md` says what else the ring could do, and why it does not.
+//! operations on files by itself (io_uring). `bench/NOTES.md`, "What io_uring
+//! does, and what it does not", has what else the ring could do.
 //!
 //! The work owns all the memory it touches and nothing of Ruby's. A descriptor it uses stays open while it goes on, because
 //! a fiber that closes the IO first waits for it ([`wait_until_unpinned`]).

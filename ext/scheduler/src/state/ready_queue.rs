@@ -10,7 +10,7 @@ use crate::state::{fiber::Slot, object_ref::ObjectRef};
 /// fiber is overtaken by more sleepers than this.
 ///
 /// If this were more than [`MAX_RESUMES_PER_POLL`], sleepers that end in a burst and sleep again would run twice before a fiber whose
-/// descriptor they have made ready (`docs/measured.md`).
+/// descriptor they have made ready (`bench/NOTES.md`, "How many ready fibers a sleeper overtakes").
 const MAX_OVERTAKES: u64 = 64;
 
 /// The first fiber of low priority gets a turn after at most this many polls.

@@ -1,7 +1,7 @@
 //! Whether sends are better queued in the driver than made directly.
 //!
 //! If at most three sends shared a turn, those of the next 1,024 turns are made directly, because a busy writer that gives up its turn
-//! for each send costs more than it saves (`docs/measured.md`).
+//! for each send costs more than it saves (`bench/NOTES.md`, "What io_uring does, and what it does not").
 
 /// With fewer queued sends in a turn than this there is nothing to gain, because each takes its fiber's turn away.
 const MIN_BATCH: u32 = 4;
@@ -10,7 +10,7 @@ const MIN_BATCH: u32 = 4;
 const DIRECT_TURNS: u32 = 1024;
 
 /// Beside more ready fibers than this a send is made directly: a fiber that gives up its turn comes back when its stack has left the
-/// processor's caches, which costs more than the system call (`docs/measured.md`).
+/// processor's caches, which costs more than the system call (`bench/NOTES.md`, "What io_uring does, and what it does not").
 pub const MAX_READY: usize = 128;
 
 /// How many sends share a turn, as far as that is worth knowing.

@@ -17,7 +17,7 @@ const POPULATE_STEP: u64 = 32 << 10;
 const CACHED_STEP: usize = 64 << 10;
 
 /// The most that one system call of a worker reads, because a kernel that is not preemptible (PREEMPT_NONE) lets the loop's
-/// thread go on only at the end of a call (`docs/measured.md`).
+/// thread go on only at the end of a call (`bench/NOTES.md`, "Which file reads go to a worker").
 const READ_PIECE: usize = 128 << 10;
 
 /// Reads from a regular file at `offset`, or at its current position: EAGAIN for what is not in the page cache. From
