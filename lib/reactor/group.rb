@@ -21,7 +21,7 @@ module Reactor
   # has opened a group itself, the tasks of that group end first.
   #
   # Of several errors, the owner raises the first, except that one which is neither a StandardError nor a ScriptError goes first. Each
-  # other one is reported as the error of a fiber is, and {#errors} has them all.
+  # other one goes to `on_error`, or is reported, as the error of a fiber ({Lifecycle#run}), and {#errors} has them all.
   #
   # A group belongs to one thread. All of its fibers, and others of its scheduler, may use it.
   class Group
@@ -144,7 +144,7 @@ module Reactor
 
       value
     ensure
-      @errors.each { |each| VM.report_error(Fiber.current, each) unless each.equal?(raised) }
+      report(@errors.reject { |each| each.equal?(raised) })
     end
 
     # A task has ended, in its fiber.
@@ -224,6 +224,13 @@ module Reactor
 
       @scheduler.interrupt(@interruption) if @interruption && !@closed
       close
+    end
+
+    # Whatever ends the report of one, the next one is reported.
+    def report(errors)
+      @scheduler.report_error(errors.shift) until errors.empty?
+    ensure
+      report(errors) unless errors.empty?
     end
 
     def ordinary?(error) = error.is_a?(StandardError) || error.is_a?(ScriptError)

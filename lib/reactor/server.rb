@@ -33,9 +33,10 @@ module Reactor
   #
   # If the block raises because the client is gone or too slow (an error of {CLIENT_GONE}, `IO::TimeoutError`,
   # `OpenSSL::SSL::SSLError`, or an IOError of a connection that is closed), the connection is closed, and nothing is reported. Another
-  # error closes the connection and is an error of the fiber: it is reported, and {Lifecycle#run} raises it at its end. So is an
-  # error of accept(2) that its manual page does not name. If there is no memory for a fiber, that is reported, and the connection that
-  # needed it is closed. The server goes on in each case: where no connection can be accepted, it tries again after a pause.
+  # error closes the connection and is an error of the fiber: it goes to the scheduler's `on_error`, or is reported, and {Lifecycle#run}
+  # raises it at its end. So does an error of accept(2) that its manual page does not name. If there is no memory for a fiber,
+  # that is such an error, and the connection that needed it is closed. The server goes on in each case: where no connection can be
+  # accepted, it tries again after a pause.
   #
   # If the scheduler cancels its fibers (exit, Interrupt, Thread#kill), the listener and all connections are closed.
   class Server
@@ -345,7 +346,7 @@ module Reactor
     def notify(callback, connection)
       callback&.call(connection)
     rescue StandardError => error
-      VM.report_error(Fiber.current, error)
+      @scheduler.report_error(error)
     end
 
     # A connection is closed, or no longer the server's.

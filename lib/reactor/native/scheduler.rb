@@ -49,7 +49,8 @@ module Reactor
 
     def timeout_in_forked_child(seconds, exception, message, block) = ForkedChildHooks.timeout_after(seconds, exception, message, &block)
 
-    def report_error(error) = VM.report_error(Fiber.current, error)
+    # In the fiber that happens to poll, in whose stead nothing may run.
+    def report_unborn(error, watcher) = Fiber.blocking { report_error(error, watcher) }
 
     def hand_on_mutex(blocker) = VM.hand_on_mutex(blocker)
 

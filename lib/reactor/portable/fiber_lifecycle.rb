@@ -117,30 +117,31 @@ module Reactor
     def run_fiber(start, arguments, block)
       fiber = Fiber.current
       @live[fiber] = :running
-      catch(fiber) { block.call(*arguments) } # thrown by a cancelled wait
-      nil # Ruby keeps what a dead fiber returned, which may be another fiber, and so on
-    rescue Exception => error # rubocop:disable Lint/RescueException -- it would be raised in an unrelated fiber
-      if forked_child?
-        raise # in a child forked by this fiber no drain will raise it
-      elsif !start.done
-        start.error = [error]
-      elsif error.is_a?(StandardError) || error.is_a?(ScriptError)
-        keep_error(fiber, error)
-      else
-        raise # out of the fiber: Ruby raises it at the end of the root fiber's chain of resumes
+      catch(fiber) do # thrown by a cancelled wait
+        block.call(*arguments)
+      rescue Exception => error # rubocop:disable Lint/RescueException -- it would be raised in an unrelated fiber
+        if forked_child?
+          raise # in a child forked by this fiber no drain will raise it
+        elsif !start.done
+          start.error = [error]
+        elsif error.is_a?(StandardError) || error.is_a?(ScriptError)
+          keep_error(error, fiber)
+        else
+          raise # out of the fiber: Ruby raises it at the end of the root fiber's chain of resumes
+        end
       end
+      nil # Ruby keeps what a dead fiber returned, which may be another fiber, and so on
     ensure
       @cancelled -= 1 if @live.delete(fiber) == :cancelled
       @suspects.delete(fiber)
       go_on_draining
     end
 
-    # The first one comes out of #run in the end, however its report fails.
-    def keep_error(ended, error)
-      @error ||= error
-      VM.report_error(ended, error)
+    # The first one that `on_error` does not take comes out of #run in the end.
+    def keep_error(error, ended)
+      taken = report_error(error, ended)
     ensure
-      return # rubocop:disable Lint/EnsureReturn -- it drops what the report raises, and a kill
+      @error ||= error unless taken
     end
 
     # A fiber of the program's own may call it in the middle of another call.

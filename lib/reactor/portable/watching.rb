@@ -82,8 +82,12 @@ module Reactor
     rescue FiberError => error
       raise unless fiber && unborn?(fiber)
 
-      keep_error(watcher, error) # there is no memory for it: the error counts as one that has ended it
-      watcher.__send__(:finish, :failed, given)
+      # There is no memory for it: the error counts as one that has ended it.
+      begin
+        Fiber.blocking { keep_error(error, watcher) }
+      ensure
+        watcher.__send__(:finish, :failed, given)
+      end
     end
 
     def release_watch(watch)

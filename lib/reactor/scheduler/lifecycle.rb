@@ -12,6 +12,7 @@ module Reactor
     # @param stall [Numeric, nil] seconds, more than 0, that a fiber may hold the loop before it is reported, see
     #   {StallDetector}; nil: no limit
     # @param on_stall [#call, nil] is given each {Stall}, on a thread of its own; nil: it is written to $stderr
+    # @param on_error [#call, nil] is given each error that ends a fiber, and the fiber, as {#run} says; nil: the error is reported
     # @param birthplaces [Boolean] whether reports tell where each fiber was made, by the block of Fiber.schedule
     # @param workers [Integer, nil] worker threads at most, for work that Ruby code or its C extensions do with the GVL
     #   released, see {Offload#offload}; nil: as many as processors, but at least 4. A worker starts when it is needed.
@@ -20,14 +21,17 @@ module Reactor
     #   as in every Ractor but the main one
     # @raise [ArgumentError] the backend is unknown or not available here, and the message says why; stall is not positive;
     #   the policy is unknown; fewer than one worker
-    # @raise [TypeError] stall is no duration; on_stall cannot be called; workers is no Integer
-    def initialize(backend: nil, stall: nil, on_stall: nil, birthplaces: false, workers: nil, policy: :measured)
+    # @raise [TypeError] stall is no duration; on_stall or on_error cannot be called; workers is no Integer
+    def initialize(backend: nil, stall: nil, on_stall: nil, on_error: nil, birthplaces: false, workers: nil, policy: :measured)
+      raise TypeError, "on_error must respond to call" unless on_error.nil? || on_error.respond_to?(:call)
+
       detector = StallDetector.new(self, stall, on_stall) if stall
       @offload = OffloadPolicy.new(policy, workers.nil? ? OffloadPolicy::WORKERS : workers)
       # Ruby 3.4 must not move this thread to another native thread while it has fibers. Ruby 4.0 may.
       locked = Internal.lock_native_thread if RUBY_VERSION.start_with?("3.4")
       @may_wait_for_threads = locked || RUBY_VERSION >= "4.0" || Ractor.current.equal?(Ractor.main)
       super(Internal.choose(backend))
+      @on_error = on_error
       @gc_at_start = GC.total_time
       @trap_check = Thread::Mutex.new
       Patches.install(Patches::CLOSE, Patches::SCHEDULER)
@@ -54,6 +58,14 @@ module Reactor
     # remaining fibers are cancelled, their ensure clauses run, and then the error goes on from here. So does any error that
     # Thread#raise or a trap handler raises on this thread while the scheduler sleeps. If it comes while a fiber has control, Ruby
     # raises it in that fiber, which may rescue it. Otherwise it is an error that escapes the fiber.
+    #
+    # With `on_error:`, that is called with each error that would be reported, and with the fiber, instead: in this very fiber, whose
+    # storage it finds. The error counts as handled then, and is not raised here. `on_error` may wait, and `exit` in it ends the run. If it
+    # raises, or if the fiber is ended meanwhile, the error is reported and raised here as without it. The error of a callback of
+    # {Server} comes in the fiber that called it, those that a {Group} does not raise in the fiber that opened the group. If there is no
+    # memory for the fiber of a {Watcher}, `on_error` is given the watcher, and blocks the thread where it waits.
+    #
+    # An error before the first wait of a fiber is its caller's, who gets it from Fiber.schedule.
     #
     # @return [nil]
     # @raise [RuntimeError] the scheduler is closed
@@ -123,6 +135,24 @@ module Reactor
       # A kill of the thread must not interrupt this, because nothing else releases the descriptors.
       Thread.handle_interrupt(UNINTERRUPTED) { end_loop_and_threads unless forked_child? }
       Fiber.blocking { @offload.join } # a closed scheduler has no hooks for Thread#join
+    end
+
+    # An error has ended a fiber of the program, or one of its callbacks, and nobody is there to rescue it.
+    #
+    # @param error [StandardError, ScriptError]
+    # @param fiber [Fiber, Watcher]
+    # @return [Boolean] whether `on_error` has taken it; otherwise it has been reported, however `on_error` has ended
+    # @raise [Exception] what stops a program, if `on_error` raises it
+    # @api private
+    def report_error(error, fiber = Fiber.current)
+      taken = false
+      @on_error&.call(error, fiber)
+      taken = !@on_error.nil?
+    rescue StandardError, ScriptError => own
+      VM.report_error(@on_error, own, "raised an exception, given an error")
+      false
+    ensure
+      VM.report_error(fiber, error) unless taken
     end
 
     private

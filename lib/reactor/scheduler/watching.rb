@@ -12,7 +12,7 @@ module Reactor
     #
     # It is one wait: to go on watching, the block calls `on_ready` again. The fiber is as one of Fiber.schedule: it takes its turn
     # after the fibers that were ready before, it inherits the storage of the fiber that called `on_ready`, and an error that
-    # it raises is reported and raised by {Lifecycle#run}. Any number of watchers and fibers may wait for one IO. Bytes that
+    # it raises goes where {Lifecycle#run} says. Any number of watchers and fibers may wait for one IO. Bytes that
     # Ruby or OpenSSL has read ahead count as ready.
     #
     # The watcher keeps the IO and the block alive as long as it waits, and {Lifecycle#run} goes on as long as it waits. If the IO

@@ -9,7 +9,7 @@ use crate::{
     control::{hook_scope::HookScope, scheduler::Scheduler},
     ruby::{
         call::call_method,
-        error::{self, fiber_error},
+        error::{self, fiber_error, into_exception},
         fiber::{current_fiber, is_blocking, start_fiber},
         object::{Object, object_ref, write_barrier},
     },
@@ -151,32 +151,50 @@ impl HookScope<'_> {
 impl Scheduler {
     /// The current fiber has ended, by this exception unless it is nil. Whether the fiber raises it itself.
     ///
-    /// An exception that stops a program (SystemExit, Interrupt …) goes to the root fiber at once. An ordinary error is reported like a
-    /// thread's, and raised when the other fibers are done.
-    pub fn on_fiber_end(this: Obj<Self>, exception: Value) -> bool {
+    /// An exception that stops a program (SystemExit, Interrupt …) goes to the root fiber at once. An ordinary error is `on_error`'s, or it
+    /// is reported like a thread's, and raised when the other fibers are done. `on_error` may wait: what unwinds it unwinds the fiber.
+    pub fn on_fiber_end(this: Obj<Self>, exception: Value) -> Result<bool, Error> {
+        let mut result = Ok(false);
         if !exception.is_nil() {
             // A child forked in this fiber: its root fiber gets the error, and with it the exit status.
             if this.is_forked_child() {
-                return true;
+                return Ok(true);
             }
-            Self::on_fiber_error(this, exception);
+            result = Self::on_fiber_error(this, exception).map(|()| false);
         }
         this.state_mut().end_fiber(current_fiber());
-        false
+        result
     }
 
-    fn on_fiber_error(this: Obj<Self>, exception: Value) {
+    fn on_fiber_error(this: Obj<Self>, exception: Value) -> Result<(), Error> {
         let pinned = object_ref(exception);
         write_barrier(this, pinned);
+        let is_spawners = this.state_mut().raise_in_spawner(current_fiber(), pinned);
+        if is_spawners {
+            return Ok(());
+        }
         let ruby = Ruby::get_with(exception);
         let is_ordinary = exception.is_kind_of(ruby.exception_standard_error())
             || exception.is_kind_of(ruby.exception_script_error());
-        let is_reported = this
-            .state_mut()
-            .on_error(current_fiber(), pinned, is_ordinary);
-        if is_reported {
-            // If reporting fails, the error itself is kept.
-            _ = call_method(this.as_value(), "report_error", &[exception]);
+        if !is_ordinary {
+            this.state_mut().keep_error(pinned, false);
+            return Ok(());
         }
+        match call_method(this.as_value(), "report_error", &[exception]) {
+            Ok(taken) if taken.to_bool() => Ok(()),
+            result => {
+                this.state_mut().keep_error(pinned, true);
+                result.map_or_else(|error| this.keep_raised(this.as_value(), error), |_| Ok(()))
+            }
+        }
+    }
+
+    /// `on_error` has raised what stops a program, or is being unwound.
+    #[cold]
+    fn keep_raised(&self, scheduler: Value, error: Error) -> Result<(), Error> {
+        let raised = object_ref(into_exception(error)?.as_value());
+        write_barrier(scheduler, raised);
+        self.state_mut().keep_error(raised, false);
+        Ok(())
     }
 }

@@ -53,10 +53,13 @@ impl Scheduler {
         let scheduler: Value = ivar(watcher, "@scheduler")?;
         let pinned = object_ref(exception);
         write_barrier(scheduler, pinned);
-        self.state_mut().on_error(object_ref(watcher), pinned, true);
-        call_method(scheduler, "report_error", &[exception])?;
+        let reported = call_method(scheduler, "report_unborn", &[exception, watcher]);
+        if !reported.as_ref().is_ok_and(|taken| taken.to_bool()) {
+            self.state_mut().keep_error(pinned, true);
+        }
         let reason = Ruby::get_with(watcher).to_symbol("failed").as_value();
-        call_method(watcher, "finish", &[reason, io]).map(drop)
+        let finished = call_method(watcher, "finish", &[reason, io]);
+        reported.and(finished).map(drop)
     }
 
     /// Ends watchers without fibers: each that `next` takes out of the state. One by one, because only the stack keeps one that

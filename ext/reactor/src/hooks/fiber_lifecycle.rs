@@ -46,7 +46,7 @@ pub fn fiber(
 }
 
 /// `ended(scheduler, error)`: the block of the current fiber has ended. Whether the fiber is to raise the error.
-pub fn ended(_: Value, Receiver(this): Receiver<Scheduler>, error: Value) -> bool {
+pub fn ended(_: Value, Receiver(this): Receiver<Scheduler>, error: Value) -> Result<bool, Error> {
     Scheduler::on_fiber_end(this, error)
 }
 

@@ -106,23 +106,24 @@ impl State {
         Some((root, fiber))
     }
 
-    /// An exception has ended a fiber. Before its first park it belongs to the fiber that called `Fiber.schedule`. Later an
-    /// ordinary error is kept until all fibers have ended, and any other is raised in the root fiber at once.
-    ///
-    /// Whether the error is to be reported.
-    pub fn on_error(&mut self, fiber: ObjectRef, exception: ObjectRef, is_ordinary: bool) -> bool {
+    /// An exception has ended a fiber. Before its first park it belongs to the fiber that called `Fiber.schedule`: then this is true.
+    pub fn raise_in_spawner(&mut self, fiber: ObjectRef, exception: ObjectRef) -> bool {
         let ended = self.fibers.find(fiber);
         let spawner = ended.and_then(|slot| self.fibers[slot].spawner);
-        if let Some(spawner) = spawner.filter(|token| self.fibers.is_queued(*token)) {
+        let waiting = spawner.filter(|token| self.fibers.is_queued(*token));
+        if let Some(spawner) = waiting {
             self.raise_later(spawner.index(), exception);
-            return false;
         }
+        waiting.is_some()
+    }
+
+    /// An ordinary error is kept until all fibers have ended, and any other is raised in the root fiber at once.
+    pub fn keep_error(&mut self, exception: ObjectRef, is_ordinary: bool) {
         let error = match is_ordinary {
             true => &mut self.control.first_error,
             false => &mut self.control.fatal_error,
         };
         error.get_or_insert(exception); // an earlier one goes first
-        is_ordinary
     }
 
     // --- from outside --------------------------------------------------------------------------------------------

@@ -130,8 +130,8 @@ fn every_object_is_marked() {
     park_on(&mut state, second, 5);
     state.interrupt(second, 0, OTHER_ERROR);
     state.push_proxy_raise([ObjectRef::new(24), ObjectRef::new(32)]);
-    state.on_error(fiber(1), ObjectRef::new(40), true);
-    state.on_error(fiber(1), ObjectRef::new(48), false);
+    state.keep_error(ObjectRef::new(40), true);
+    state.keep_error(ObjectRef::new(48), false);
     let mut marked = Vec::new();
     state.for_each_object(|object| marked.push(object.address()));
     marked.sort_unstable();

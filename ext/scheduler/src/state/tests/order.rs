@@ -164,7 +164,7 @@ fn an_error_before_the_first_park_belongs_to_the_starter() {
     let root = state.enter(fiber(0)).unwrap().slot;
     let started = scheduled(&mut state, 1);
     state.begin_start(root, started);
-    assert!(!state.on_error(fiber(1), ERROR, true));
+    assert!(state.raise_in_spawner(fiber(1), ERROR));
     assert_eq!(Some(Pending::Raise(ERROR)), state.take_pending(root));
 }
 
@@ -175,7 +175,7 @@ fn an_error_before_the_first_park_does_not_replace_the_kill_of_the_starter() {
     let started = scheduled(&mut state, 1);
     state.begin_start(root, started);
     assert_eq!(None, state.kill(root));
-    assert!(!state.on_error(fiber(1), ERROR, true));
+    assert!(state.raise_in_spawner(fiber(1), ERROR));
     assert_eq!(Some(Pending::Raise(ERROR)), state.take_pending(root));
     assert_eq!(Some(Pending::Kill), state.take_pending(root));
 }
@@ -186,8 +186,9 @@ fn a_later_error_is_kept_and_a_fatal_one_raised_in_the_root_fiber() {
     let root = state.enter(fiber(0)).unwrap().slot;
     let (first, second) = (scheduled(&mut state, 1), scheduled(&mut state, 2));
     let outer = state.begin_drain(root);
-    assert!(state.on_error(fiber(1), ERROR, true));
-    assert!(!state.on_error(fiber(2), OTHER_ERROR, false));
+    assert!(!state.raise_in_spawner(fiber(1), ERROR));
+    state.keep_error(ERROR, true);
+    state.keep_error(OTHER_ERROR, false);
     assert_eq!(None, state.take_pending(first));
     assert_eq!(None, state.take_pending(second));
     assert_eq!(Some(Pending::Raise(OTHER_ERROR)), state.take_pending(root));
