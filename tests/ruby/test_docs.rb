@@ -58,7 +58,7 @@ class TestDocs < ReactorTest
     file = Object.new
     file.define_singleton_method(:gem) { |name, **| named << name }
     file.instance_eval(code)
-    assert_equal ["reactor"], named
+    assert_equal ["reactor-loop"], named
   end
 
   def test_every_block_has_a_known_language
