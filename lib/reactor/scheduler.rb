@@ -94,3 +94,8 @@ module Reactor
     end
   end
 end
+
+unless ENV.fetch("REACTOR_SHUFFLE", "").empty?
+  require_relative "scheduler/shuffle"
+  [Reactor::Scheduler, Reactor::Scheduler::Portable].each { |scheduler| scheduler.prepend(Reactor::Shuffle) }
+end

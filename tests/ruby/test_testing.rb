@@ -3,6 +3,7 @@
 require_relative "helper"
 require "monitor"
 require "net/http"
+require "open3"
 require "reactor/testing"
 
 # Virtual time: sleeps take no real time, the order does not depend on the machine, input and output are real.
@@ -250,6 +251,66 @@ class TestTesting < ReactorTest
     assert_raises(ArgumentError) { Reactor::Testing.virtual_time }
     assert_raises(ArgumentError) { virtual(settle: -1) { flunk } }
     assert_nil Fiber.scheduler
+  end
+
+  # Sleepers of the same moment, fibers that an unlock or a poll wakes, and fibers that yield.
+  def shuffled(seed)
+    log = []
+    virtual(settle: 0) do
+      Fiber.scheduler.shuffle(seed)
+      r, w = pipe
+      queue = Queue.new
+      4.times { |i| Fiber.schedule { sleep 1; log << i; sleep 0; log << i } }
+      3.times { |i| Fiber.schedule { queue.pop; log << "pop #{i}" } }
+      Fiber.schedule { r.read(1); log << :read }
+      Fiber.schedule { sleep 1; 3.times { queue << 1 }; w << "x"; log << :written }
+      sleep 2
+      log << Fiber.scheduler.shuffled
+    end
+    log
+  end
+
+  def test_a_seed_decides_the_order
+    orders = Array.new(30) { |seed| shuffled(seed) }
+    assert_equal orders.first(5), Array.new(5) { |seed| shuffled(seed) }
+    assert_operator orders.uniq.size, :>, 20
+    assert_equal [orders.first[..-2].sort_by(&:to_s)], orders.map { |order| order[..-2].sort_by(&:to_s) }.uniq
+    assert_operator orders.map(&:first).uniq.size, :>, 3
+  end
+
+  def test_a_new_fiber_runs_at_once_and_its_starter_next_in_each_order
+    20.times do |seed|
+      log = []
+      virtual(settle: 0) do
+        Fiber.scheduler.shuffle(seed)
+        3.times { Fiber.schedule { sleep 1; log << :other } }
+        sleep 1
+        Fiber.schedule { log << 1; sleep 0 }
+        log << 2
+      end
+      assert_equal 2, log[log.index(1) + 1]
+    end
+  end
+
+  SUITE = <<~'RUBY'
+    require "reactor"
+    at_exit do
+      log = []
+      Reactor.run { 4.times { |i| Fiber.schedule { sleep 0; log << i } } }
+      $stdout.write(log.join)
+      exit(ARGV.empty?)
+    end
+  RUBY
+
+  def test_a_variable_shuffles_any_suite_and_a_failure_prints_the_seed
+    run = ->(seed, *arguments) { Open3.capture3({ "REACTOR_SHUFFLE" => seed, "REACTOR_BACKEND" => BACKEND.to_s }, RbConfig.ruby, "-I", LIB, "-e", SUITE, *arguments) }
+    assert_equal ["0123", ""], run.("").first(2)
+    orders = Array.new(8) { |seed| run.(seed.to_s).first(2) }
+    assert_operator orders.uniq.size, :>, 1
+    assert_equal [""], orders.map(&:last).uniq
+    out, err = run.("drawn", "fails")
+    seed = err[/\AREACTOR_SHUFFLE=(\d+)\n\z/, 1]
+    assert_equal out, run.(seed).first
   end
 
   def test_a_deadlock_is_detected_in_virtual_time

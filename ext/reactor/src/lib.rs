@@ -120,6 +120,8 @@ fn define_methods(class: RClass) -> Result<(), Error> {
     class.define_method("virtual_time", method!(observe::freeze_clock, 1))?;
     class.define_method("virtual_elapsed", method!(observe::virtual_elapsed, 0))?;
     class.define_method("virtual_hold", method!(observe::hold_clock, 1))?;
+    class.define_method("shuffle", method!(observe::shuffle, 1))?;
+    class.define_method("shuffled", method!(observe::shuffled, 0))?;
     class.define_method("shutdown", method!(fiber_lifecycle::shutdown, 0))?;
     class.define_method("drain", method!(fiber_lifecycle::drain, 0))?;
     class.define_method("cancel", method!(fiber_lifecycle::cancel, 0))?;

@@ -16,6 +16,7 @@
 //! | `unpolled`       | waits for what the driver does not poll |
 //! | `observation`    | counters, rows, traces |
 
+mod chance;
 mod control;
 pub mod descriptor_pins;
 pub mod driver_operations;

@@ -130,3 +130,13 @@ pub fn virtual_elapsed(this: Obj<Scheduler>) -> Option<u64> {
 pub fn hold_clock(this: Obj<Scheduler>, begins: bool) {
     this.state_mut().event_loop.hold_clock(begins);
 }
+
+/// `shuffle(seed)`: from now on chance decides which of the ready fibers runs next.
+pub fn shuffle(this: Obj<Scheduler>, seed: u64) {
+    this.state_mut().shuffle(seed);
+}
+
+/// `shuffled`: a number that all choices so far have led to; nil if the order is not shuffled.
+pub fn shuffled(this: Obj<Scheduler>) -> Option<u64> {
+    this.state().shuffled()
+}

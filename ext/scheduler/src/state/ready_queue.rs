@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use reactor::Token;
 
-use crate::state::{fiber::Slot, object_ref::ObjectRef};
+use crate::state::{chance::Chance, fiber::Slot, object_ref::ObjectRef};
 
 /// An expired sleeper goes ahead of at most this many fibers queued before it. So it ends on time beside fewer ready fibers, and no
 /// fiber is overtaken by more sleepers than this.
@@ -18,6 +18,10 @@ const MAX_POLLS_SKIPPED: u32 = 8;
 
 /// At most this many fibers are resumed between two polls.
 const MAX_RESUMES_PER_POLL: u32 = 64;
+
+/// A bit of `resumed_since_poll`: the order is shuffled. So a poll is always due, and the way to the next fiber asks nothing more if it
+/// is not.
+const SHUFFLED: u32 = 1 << 31;
 
 /// The clock is asked after each of the first resumes, and then after each of this many.
 const CLOCK_CHECK_INTERVAL: u32 = 4;
@@ -51,6 +55,7 @@ pub struct ReadyQueue {
     resumed_since_poll: u32,
     /// The entry that was taken last was one of low priority.
     is_low_priority: bool,
+    chance: Chance,
 }
 
 /// The lower number goes first.
@@ -93,7 +98,7 @@ impl ReadyQueue {
 
     /// A poll begins.
     pub fn begin_poll(&mut self) {
-        self.resumed_since_poll = 0;
+        self.resumed_since_poll &= SHUFFLED;
     }
 
     /// A poll has ended.
@@ -121,6 +126,42 @@ impl ReadyQueue {
     /// Whether as many fibers have been resumed since the last poll as may be.
     pub fn is_poll_due(&self) -> bool {
         self.resumed_since_poll >= MAX_RESUMES_PER_POLL
+    }
+
+    /// From now on chance decides among the entries that are ready, but those of [`ReadyQueue::push_first`].
+    pub fn shuffle(&mut self, seed: u64) {
+        self.resumed_since_poll |= SHUFFLED;
+        self.chance = Chance::new(seed);
+    }
+
+    /// A number that all choices so far have led to. `None` if the order is not shuffled.
+    pub fn shuffled(&self) -> Option<u64> {
+        (self.resumed_since_poll & SHUFFLED != 0).then(|| self.chance.digest())
+    }
+
+    /// Puts one of the entries that stand first. False if the order is not shuffled, or if a poll is due, because a fiber has run since
+    /// the last one.
+    pub fn choose(&mut self, stands: impl Fn(Token) -> bool) -> bool {
+        if self.resumed_since_poll != SHUFFLED {
+            return false;
+        }
+        let is_decided =
+            !self.has(&stands) || self.ahead.front().is_some_and(|ticket| ticket.0 == 0);
+        if is_decided {
+            return true;
+        }
+        for line in [&mut self.ahead, &mut self.ready] {
+            line.retain(|ticket| stands(ticket.1));
+        }
+        let index = self.chance.below(self.ahead.len() + self.ready.len());
+        let chosen = match index.checked_sub(self.ahead.len()) {
+            None => self.ahead.remove(index),
+            Some(index) => self.ready.remove(index),
+        };
+        if let Some(Ticket(_, token)) = chosen {
+            self.push_first(token);
+        }
+        true
     }
 
     /// Whether all fibers that were ready after the last poll have had their turn.
@@ -276,6 +317,38 @@ mod tests {
         assert!(queue.has(|token| token.index() == 2));
         assert!(!queue.has(|_| false));
         assert!(queue.has_only_low_priority());
+    }
+
+    #[test]
+    fn chance_decides_among_the_entries_that_stand() {
+        let order = |seed: u64| {
+            let mut queue = ReadyQueue::default();
+            queue.shuffle(seed);
+            (4..8).for_each(|slot| queue.push(token(slot)));
+            (0..4).for_each(|slot| queue.push_elapsed(token(slot)));
+            queue.push_first(token(9));
+            let drawn = std::iter::from_fn(|| {
+                queue.begin_poll();
+                assert!(queue.is_poll_due() && queue.choose(|token| token.index() != 6));
+                let next = queue.pop();
+                queue.on_resume();
+                assert!(!queue.choose(|_| true), "a poll is due");
+                next.map(|token| token.index())
+            });
+            (drawn.collect::<Vec<_>>(), queue.shuffled())
+        };
+        let (first, digest) = order(1);
+        assert_eq!((first.clone(), digest), order(1));
+        assert_ne!(digest, order(2).1);
+        assert_eq!(9, first[0], "it was pushed before all others");
+        let mut sorted = first.clone();
+        sorted.sort_unstable();
+        assert_eq!([0, 1, 2, 3, 4, 5, 7, 9][..], sorted);
+        let leaders = (0..200)
+            .map(|seed| order(seed).0[1])
+            .collect::<std::collections::HashSet<_>>();
+        assert_eq!(7, leaders.len(), "each may be the next");
+        assert_eq!(None, ReadyQueue::default().shuffled());
     }
 
     #[test]

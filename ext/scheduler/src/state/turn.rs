@@ -15,7 +15,7 @@ impl State {
         if self.queue.is_empty() {
             return Next::Nothing;
         }
-        if self.queue.is_poll_due() || self.is_last_poll_too_old() {
+        if (self.queue.is_poll_due() || self.is_last_poll_too_old()) && !self.chooses_next() {
             return Next::Poll;
         }
         let Some(token) = self.queue.pop() else {
@@ -47,6 +47,14 @@ impl State {
                 return Next::Fiber(token.index(), fiber);
             }
         }
+    }
+
+    /// Whether the next fiber was chosen by chance: if the order is shuffled, and a poll has just told which ones are ready.
+    #[cold]
+    fn chooses_next(&mut self) -> bool {
+        let (fibers, watchers) = (&self.fibers, &self.watchers);
+        self.queue
+            .choose(|token| fibers.is_queued(token) || watchers.is_due(token))
     }
 
     /// The number of resumes bounds the time between polls if fibers are quickly done, and the clock does if they are not. Not in
@@ -188,6 +196,16 @@ impl State {
             true => self.yield_low_priority(slot),
             false => self.yield_now(slot),
         }
+    }
+
+    /// From now on chance decides which of the ready fibers runs next.
+    pub fn shuffle(&mut self, seed: u64) {
+        self.queue.shuffle(seed);
+    }
+
+    /// A number that all choices so far have led to. `None` if the order is not shuffled.
+    pub fn shuffled(&self) -> Option<u64> {
+        self.queue.shuffled()
     }
 
     pub fn is_queued(&self, slot: Slot) -> bool {
