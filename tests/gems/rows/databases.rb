@@ -7,8 +7,8 @@ Gems.row "pg", server: :postgres, what: "`PG::Connection#exec_params`",
 
 Gems.row "activerecord", server: :postgres, requires: %w[logger active_record pg], verdict: :setting, what: "`Model.connection.select_value` on PostgreSQL",
   setting: "ActiveSupport::IsolatedExecutionState.isolation_level = :fiber",
-  advice: "In Rails: `config.active_support.isolation_level = :fiber`. Without it all fibers of a thread share one connection, and get in each other's way. " \
-          "The pool needs a connection for each fiber that asks at the same time.",
+  advice: "In Rails: `config.active_support.isolation_level = :fiber`. Otherwise the fibers of a thread share one connection, which fails. " \
+          "Size the pool for the fibers that query at the same time.",
   set: -> { ActiveSupport::IsolatedExecutionState.isolation_level = :fiber },
   prepare: -> { ActiveRecord::Base.establish_connection(adapter: "postgresql", host: "127.0.0.1", port: port, username: "tester", database: "postgres", pool: 25, checkout_timeout: 60) },
   open: ->(_) { ActiveRecord::Base.connection_pool.with_connection { |connection| connection.select_value("SELECT 1") } },
@@ -16,7 +16,7 @@ Gems.row "activerecord", server: :postgres, requires: %w[logger active_record pg
 
 Gems.row "sequel", server: :postgres, requires: %w[sequel pg], verdict: :setting, what: "`Dataset#first` on PostgreSQL",
   setting: "Sequel.extension :fiber_concurrency",
-  advice: "Before `Sequel.connect`. Without it all fibers of a thread share one connection, and wait for it. The pool needs a connection for each fiber that asks at the same time.",
+  advice: "Before `Sequel.connect`. Otherwise the fibers of a thread share one connection and wait for it. Size the pool for the fibers that query at the same time.",
   set: -> { Sequel.extension(:fiber_concurrency) },
   prepare: -> { @sequel = Sequel.connect(adapter: "postgres", host: "127.0.0.1", port: port, user: "tester", database: "postgres", max_connections: 25, pool_timeout: 60) },
   call: ->(_, _) { @sequel["SELECT '#{Gate::WORD}'"].first }
@@ -34,7 +34,7 @@ Gems.row "mysql2 prepared", server: :mariadb, verdict: :blocks, what: "`Mysql2::
 
 Gems.row "sqlite3", verdict: :setting, what: "an `INSERT` while another connection has the lock",
   setting: "database.busy_handler { sleep 0.01; true }",
-  advice: "Instead of `busy_timeout`, which waits in C code and keeps the GVL; the first figure is with 100 ms of it. A query that computes stops the thread in any case.",
+  advice: "Not `busy_timeout`, which waits in C code with the GVL held (the failure is with 100 ms of it). A query that computes blocks the thread in any case.",
   prepare: lambda {
     @holder = SQLite3::Database.new(File.join(directory, "database"))
     @holder.execute("CREATE TABLE IF NOT EXISTS numbers (number)")

@@ -33,7 +33,7 @@ Gems.row "puma", requires: %w[net/http puma rack], what: "twenty requests, each 
 
 Gems.row "puma twenty", requires: %w[net/http puma rack], verdict: :setting, what: "one request that waits for twenty answers",
   setting: "Fiber.set_scheduler(Reactor::Scheduler.new) unless Fiber.scheduler",
-  advice: "In the application, so that each thread of Puma has a scheduler. Then `Fiber.schedule { … }` for each wait, and `Fiber.scheduler.run`.",
+  advice: "In the application, once per thread of Puma. Then `Fiber.schedule { … }` for each wait, and `Fiber.scheduler.run`.",
   prepare: lambda {
     puma.call(self, lambda { |_|
       next [200, {}, [Array.new(20) { visit }.last]] unless mode == :set
@@ -77,7 +77,7 @@ Gems.row "roda", requires: %w[net/http rack roda], what: "twenty requests on `Re
 Gems.row "rails", server: :postgres, requires: %w[logger net/http rack rails active_record/railtie action_controller/railtie pg], verdict: :setting,
   what: "twenty requests that ask PostgreSQL by Active Record, on `Reactor::Server`, each in a fiber",
   setting: "config.active_support.isolation_level = :fiber",
-  advice: "Without it all fibers of a thread share one connection. The pool needs a connection for each request at the same time. [Rails](rails.md) says the rest.",
+  advice: "Size the pool for the requests served at the same time. See [Rails](rails.md).",
   set: -> { @isolation = :fiber },
   open: lambda { |i|
     next unless i.zero?
@@ -103,6 +103,6 @@ Gems.row "rails", server: :postgres, requires: %w[logger net/http rack rails act
 
 Gems.row "async-http", requires: %w[async async/http/internet reactor/async], verdict: :setting, what: "`Async::HTTP::Internet#get`",
   setting: "Fiber.set_scheduler(Async::Scheduler.new(selector: Reactor::AsyncSelector.new(Fiber.current)))",
-  advice: "It needs Async's own scheduler, which waits by this library then.",
+  advice: "It needs Async's own scheduler, here on reactor's selector.",
   scheduler: -> { Async::Scheduler.new(selector: Reactor::AsyncSelector.new(Fiber.current)) },
   call: ->(_, _) { Async::HTTP::Internet.new.then { |internet| internet.get(url).read.tap { internet.close } } }
