@@ -9,7 +9,7 @@ module Gems
     ROOT = File.expand_path("../..", __dir__)
     RESULTS = File.join(__dir__, "results.json")
     PATH = File.join(ROOT, "docs", "gems.md")
-    TABLE = /(?<=^<!-- made by bin\/gems -->\n).*?(?=^<!-- end of the tables -->$)/m
+    TABLE = /(?<=^<!-- made by bin\/check gems -->\n).*?(?=^<!-- end of the tables -->$)/m
     WORDS = { works: "works", setting: "works with a setting", blocks: "blocks in C" }.freeze
 
     # Writes the results and the page.
