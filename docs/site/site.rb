@@ -124,7 +124,7 @@ module Docs
       log = YARD::Logger.instance
       log.show_progress = false
       # YARD warns where a module is prepended to a class that it does not know. The adapters do nothing else, and docs/gems.md has them.
-      YARD::CLI::Yardoc.run("--no-stats", "--no-cache", "--no-save", "--no-progress", "--markup", "markdown", "--title", "reactor: Ruby", "--output-dir", File.join(@directory, "ruby"),
+      YARD::CLI::Yardoc.run("--no-yardopts", "--no-stats", "--no-cache", "--no-save", "--no-progress", "--markup", "markdown", "--title", "reactor: Ruby", "--output-dir", File.join(@directory, "ruby"),
                             "--readme", "docs/site/ruby.md", "--no-private", "--hide-api", "private", "--exclude", "lib/reactor/adapters/", "lib/**/*.rb")
       raise "YARD has warned" if log.warned
 
