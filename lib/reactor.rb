@@ -15,6 +15,10 @@ require_relative "reactor/scheduler"
 require_relative "reactor/server"
 require_relative "reactor/run"
 require_relative "reactor/group"
+require_relative "reactor/deadline"
+require_relative "reactor/shield"
+require_relative "reactor/semaphore"
+require_relative "reactor/rate_limit"
 
 # Ruby calls the buffer hooks with an IO::Buffer, and warns once in a process that these are experimental. The program that
 # reads a socket cannot do anything about it, so the warning is taken here.
@@ -29,6 +33,7 @@ end
 module Reactor
   # What a program may use. The rest may change from one version to the next.
   api = %i[VERSION Scheduler Lifecycle Offload Watching Watcher Inspection FiberStatus Holder Stall Histogram Processes IOSelect
-           AddressResolution NativeScheduler PortableScheduler Group Server Health Observer SocketPlace Testing AsyncSelector]
+           AddressResolution NativeScheduler PortableScheduler Group DeadlineExceeded Semaphore RateLimit Server Health
+           Observer SocketPlace Testing AsyncSelector]
   __send__(:private_constant, *constants - api)
 end

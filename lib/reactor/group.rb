@@ -4,6 +4,7 @@ require "set" # at once, because a process may have no descriptor left when it o
 require "timeout"
 require_relative "options"
 require_relative "run"
+require_relative "scope"
 require_relative "group/task"
 
 module Reactor
@@ -17,27 +18,24 @@ module Reactor
   #
   # No task outlives its group. If a task or the block raises, the group fails: every other task is cancelled ({Task#cancel}), the
   # block ends at the call in which it waits, and when all tasks have ended, the owner raises this first error. The same happens when the
-  # time is over, or if the block is left in another way: by break, throw, an exception from outside, or the end of its fiber. If a task
-  # has opened a group itself, the tasks of that group end first.
+  # time is over (the error tells how many tasks were late, and where up to three of their blocks are), or if the block is left in
+  # another way: by break, throw, an exception from outside, or the end of its fiber. If a task has opened a group itself, the tasks of
+  # that group end first. Only {Reactor.shield} holds any of that back.
   #
   # Of several errors, the owner raises the first, except that one which is neither a StandardError nor a ScriptError goes first. Each
   # other one goes to `on_error`, or is reported, as the error of a fiber ({Lifecycle#run}), and {#errors} has them all.
   #
   # A group belongs to one thread. All of its fibers, and others of its scheduler, may use it.
   class Group
-    # Ends the block at the call in which it waits. It is no StandardError, so that a `rescue` in the block does not end it.
-    Interruption = Class.new(Exception)
-    private_constant :Interruption
-
     # @api private
     def initialize(scheduler, limit, timeout, discard)
       @scheduler = scheduler
       @timeout = timeout
       @places = Thread::SizedQueue.new(limit) if limit # an element for each task that runs
       @thread = Thread.current
-      @owner = Fiber.current
-      @stop = Interruption.new("the group has ended")
+      @scope = Scope.new(scheduler, -> { too_late })
       @running = {}.compare_by_identity
+      @awaited = 0 # of these, those that are not transient
       @errors = Set.new.compare_by_identity
       @closed = false
       @tasks = [] unless discard
@@ -47,19 +45,18 @@ module Reactor
     # Runs a block in a fiber of its own, at once, until it waits for the first time. If as many tasks run as the limit allows, this
     # waits until one has ended.
     #
+    # A transient task serves the others. The group does not wait for it: it is cancelled when the block and all other tasks have ended.
+    # It does not count for the limit and has no place in {#results} and {#first}. Its error fails the group, as any other's.
+    #
+    # @param arguments are given to the block
+    # @param transient [Boolean]
     # @return [Task]
     # @raise [ThreadError] called by another thread
     # @raise [RuntimeError] the group fails, or has ended
-    def async(&block)
-      check_thread
-      raise ArgumentError, "no block given" unless block
+    # @raise [ArgumentError] without a block
+    def async(*arguments, transient: false, &block) = launch(block, arguments, transient ? :transient : nil)
 
-      refuse if @closed
-      take_place
-      start(Task.new(self, @scheduler, block))
-    end
-
-    # Waits until no task runs.
+    # Waits until no task runs but transient ones.
     #
     # @return [self]
     # @raise [ThreadError] called by another thread, or by a task of the group
@@ -91,7 +88,7 @@ module Reactor
       while (task = next_ended)
         next unless task.state == :completed && (!block_given? || yield(task.value))
 
-        cancel
+        cancel(:lost)
         return task.value
       end
       refuse if @errors.any?
@@ -102,22 +99,53 @@ module Reactor
     # @param elements [Enumerable] is asked for the next element when there is a place for its task
     # @return [Array] what the block has returned, in the order of the elements
     # @raise [Exception] as {#async} and {Task#value}
-    def map(elements)
-      raise ArgumentError, "no block given" unless block_given?
+    def map(elements, &block) = launch_each(elements, block).map(&:value)
+
+    # As {#map}, but an error of one of these tasks does not fail the group, unless it is neither a StandardError nor a ScriptError.
+    #
+    #   group.settle(urls) { |url| fetch(url) }.partition(&:error)
+    #
+    # @return [Array<Task>] the tasks, which have ended, in the order of the elements. They have no place in {#results} and {#first}.
+    # @raise as {#async}
+    def settle(elements, &block) = launch_each(elements, block, :settled).each(&:join)
+
+    # Calls the block for each element, each in a task of its own, until one has completed. Then the others are cancelled, and end. Errors
+    # count as in {#settle}, and are dropped if a task completes.
+    #
+    # @return what the block has returned first; nil if there are no elements, or all tasks were cancelled
+    # @raise [Exception] if no task completes: the error of the first element that has one
+    # @raise as {#async}
+    def any(elements, &block)
+      raise ArgumentError, "no block given" unless block
 
       tasks = []
-      elements.each { |*element| tasks << async { yield(*element) } } # Enumerator::Lazy#map would run nothing
-      tasks.map(&:value)
+      first = nil
+      attempt = lambda do |*element|
+        next if first
+
+        value = block.call(*element)
+        first ||= [value]
+        tasks.each { |task| task.cancel(:lost) unless task.runs_here? }
+      end
+      elements.each { |*element| first ? break : tasks << launch(attempt, element, :settled, block) }
+      tasks.each(&:join)
+      return first[0] if first
+
+      error = tasks.find(&:error)&.error
+      raise error, cause: error.cause if error
+    ensure
+      tasks&.each { |task| task.cancel(:left) }
     end
 
     # Cancels the tasks that run now; see {Task#cancel}. A task that calls this ends as well.
     #
+    # @param reason for {Task#reason}
     # @return [self]
     # @raise [ThreadError] called by another thread
-    def cancel
+    def cancel(reason = nil)
       check_thread
       own, others = @running.keys.partition { |task| task.runs_here? }
-      (others + own).each(&:cancel)
+      (others + own).each { |task| task.cancel(reason) }
       self
     end
 
@@ -134,17 +162,18 @@ module Reactor
       begin
         value = supervise(&block)
       rescue Exception => error # rubocop:disable Lint/RescueException -- raised below, when all tasks have ended
-        fail_with(error) unless error.equal?(@stop)
+        error.equal?(@scope.stop) ? close(@scope.stop.reason) : fail_with(error)
       ensure
         end_tasks
       end
       raised = @errors.find { |each| !ordinary?(each) } || @errors.first
-      raised ||= Timeout::Error.new("execution expired") if error
+      raised ||= @scope.stop.reason if error
       raise raised, cause: raised.cause if raised
 
       value
     ensure
-      report(@errors.reject { |each| each.equal?(raised) })
+      told = raised.is_a?(Scope::Interruption) ? raised.reason : raised # which the block around this one raises
+      report(@errors.reject { |each| each.equal?(raised) || each.equal?(told) })
     end
 
     # A task has ended, in its fiber.
@@ -152,18 +181,14 @@ module Reactor
     # @api private
     def ended(task)
       forget(task)
-      fail_with(task.error) if task.error
+      error = task.error
+      fail_with(error) unless error.nil? || (task.kind == :settled && ordinary?(error))
     end
 
     # Leaves the block, if the group has failed, and the caller is the block itself.
     #
     # @api private
-    def leave_block
-      return unless @closed && @interruption && Fiber.current.equal?(@owner)
-
-      @scheduler.yield # raises the interruption that is on its way, so that it ends no later wait
-      raise @stop
-    end
+    def leave_block = @scope.leave
 
     # @api private
     def check_thread
@@ -176,28 +201,25 @@ module Reactor
     private
 
     def supervise
-      @scheduler.interruptible(@timeout, @stop) do |interruption|
-        @interruption = interruption
-        yield(self).tap { wait_for_tasks }
-      end
-    ensure
-      @interruption = nil
+      @scope.run(@timeout) { yield(self).tap { wait_for_tasks } }
     end
 
     # An exception from outside, or a kill, may come meanwhile: it goes on when the tasks have ended.
     def end_tasks
-      close
-      wait_for_tasks
+      close(:left)
+      next_idle until (ended = @running.empty? || @scheduler.forked_child?)
     ensure
-      end_tasks unless idle?
+      end_tasks unless ended
     end
 
     # In a forked child, the tasks of its parent do not run.
-    def idle? = @running.empty? || @scheduler.forked_child?
+    def idle? = @awaited.zero? || @scheduler.forked_child?
 
     def wait_for_tasks
-      (@idle ||= Thread::Queue.new).pop until idle?
+      next_idle until idle?
     end
+
+    def next_idle = (@idle ||= Thread::Queue.new).pop
 
     # Waits for the next task that ends; nil if none is left.
     def next_ended
@@ -210,11 +232,11 @@ module Reactor
       raise ThreadError, "a task cannot wait for itself" if @running.each_key.any?(&:runs_here?)
     end
 
-    def close
+    def close(reason)
       return if @closed
 
       @closed = true
-      cancel
+      cancel(reason)
     ensure
       @places&.close # after the cancel: a task that waits for a place is cancelled, too
     end
@@ -222,8 +244,18 @@ module Reactor
     def fail_with(error)
       return unless @errors.add?(error) # the same one comes again by Task#value
 
-      @scheduler.interrupt(@interruption) if @interruption && !@closed
-      close
+      reason = error.is_a?(Scope::Interruption) ? error.reason : error # the interruption of a block around this one
+      @scope.interrupt(reason) unless @closed
+      close(reason)
+    end
+
+    # @return [Timeout::Error] tells which tasks run, or else that the block does
+    def too_late
+      late = @running.each_key.reject { |task| task.kind == :transient }
+      places = late.filter_map(&:place).uniq
+      where = ": #{places.first(3).join(", ")}#{", …" if places.size > 3}" if places.any?
+      what = { 0 => "the block was", 1 => "1 task was" }.fetch(late.size) { |count| "#{count} tasks were" }
+      Timeout::Error.new("#{what} late after #{format("%g", @timeout)} s#{where}")
     end
 
     # Whatever ends the report of one, the next one is reported.
@@ -250,12 +282,30 @@ module Reactor
       throw task
     end
 
+    def launch_each(elements, block, kind = nil)
+      raise ArgumentError, "no block given" unless block
+
+      tasks = []
+      elements.each { |*element| tasks << launch(block, element, kind) } # Enumerator::Lazy#map would run nothing
+      tasks
+    end
+
+    def launch(body, arguments, kind, block = body)
+      check_thread
+      raise ArgumentError, "no block given" unless body
+
+      refuse if @closed
+      take_place unless kind == :transient
+      start(Task.new(self, @scheduler, body, arguments, kind, block))
+    end
+
     def start(task)
       begun = false
       @running[task] = true
+      @awaited += 1 unless task.kind == :transient
       @scheduler.fiber do
         begun = true
-        @tasks&.push(task)
+        @tasks&.push(task) unless task.kind
         task.call
       end
       task
@@ -266,11 +316,14 @@ module Reactor
     def forget(task)
       return unless @running.delete(task)
 
-      @places&.pop(true)
-      @ended&.push(task)
+      unless task.kind == :transient
+        @awaited -= 1
+        @places&.pop(true)
+      end
+      @ended&.push(task) unless task.kind
       @next_end&.close # wakes all that wait in #first
       @next_end = nil
-      return unless @running.empty?
+      return unless @awaited.zero?
 
       @idle&.close
       @idle = nil

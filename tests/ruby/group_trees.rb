@@ -14,7 +14,7 @@ module GroupTrees
   # Timeout.timeout around a part of a task.
   class Expired < StandardError; end
 
-  INTERRUPTION = Reactor::Group.const_get(:Interruption, false)
+  INTERRUPTION = Reactor.const_get(:Scope, false)::Interruption
 
   # One task as its own code sees it.
   Seen = Struct.new(:task, :fiber, :outcome, :error, :swallowed)
@@ -109,7 +109,7 @@ module GroupTrees
       group.first { |value| value > 1 } if @random.rand(8).zero?
       raise Own, "block" if @random.rand(10).zero?
     rescue Exception => error # rubocop:disable Lint/RescueException
-      node.saw(error) unless error.is_a?(INTERRUPTION) && error.equal?(group.instance_variable_get(:@stop))
+      node.saw(error) unless error.is_a?(INTERRUPTION) && error.equal?(group.instance_variable_get(:@scope).stop)
       raise
     end
 

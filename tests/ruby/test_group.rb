@@ -193,6 +193,129 @@ class TestGroup < ReactorTest
     assert_equal [7], in_fiber { Fiber[:request] = 7; Reactor.group { |group| group.async { sleep 0; Fiber[:request] }; group.results } }
   end
 
+  def test_arguments_of_async_are_those_of_its_block
+    assert_equal [[1, 2], [3]], in_fiber { Reactor.group { |group| [[1, 2], [3]].each { |list| group.async(*list) { |*got| sleep 0; got } }; group.results } }
+    assert_raises(ArgumentError) { in_fiber { Reactor.group { |group| group.async(key: 1) { flunk } } } }
+  end
+
+  # --- transient tasks -------------------------------------------------------------------------------------------
+
+  def test_a_group_does_not_wait_for_transient_tasks_and_cancels_them_when_all_others_have_ended
+    log = []
+    tasks = []
+    value = in_fiber do
+      Reactor.group(limit: 1) do |group|
+        2.times { |i| tasks << group.async(i, transient: true) { |name| cancelled(log, name) { never } } }
+        group.async { sleep 0.001; log << :other; :value }
+        group.wait # for the others only
+        log << :waited
+        [group.results, group.size, group.first]
+      end.tap { log << :closed }
+    end
+    assert_equal [[[:value], 2, :value], [:other, :waited]], [value, log.first(2)]
+    assert_equal [[0, 1], :closed], [log[2..3].sort, log.last]
+    assert_equal [%i[cancelled] * 2, [true] * 2], [tasks.map(&:state), tasks.map { |task| %i[lost left].include?(task.reason) }]
+  end
+
+  def test_the_error_of_a_transient_task_fails_its_group_also_at_its_end
+    assert_raises(KeyError) { in_fiber { Reactor.group { |group| group.async(transient: true) { sleep 0; raise KeyError }; never } } }
+    assert_raises(KeyError) { in_fiber { Reactor.group { |group| group.async(transient: true) { begin; never; ensure; raise KeyError; end }; 1 } } }
+  end
+
+  def test_a_transient_task_that_ends_by_itself_ends_nothing
+    assert_equal 2, in_fiber { Reactor.group { |group| group.async(transient: true) { 1 }; group.async { sleep 0.001; 2 }.value } }
+  end
+
+  # --- settle and any --------------------------------------------------------------------------------------------
+
+  def test_settle_tells_how_each_task_has_ended_and_the_group_goes_on
+    error = KeyError.new("own")
+    seen = in_fiber do
+      Reactor.group(limit: 2) do |group|
+        tasks = group.settle(1..4) { |i| sleep 0; i == 2 ? raise(error) : i * 2 }
+        [tasks.map(&:state), tasks.map { |task| task.error || task.value }, group.async { :later }.value, group.results, group.errors]
+      end
+    end
+    assert_equal [%i[completed failed completed completed], [2, error, 6, 8], :later, [:later], []], seen
+    assert_equal [], in_fiber { Reactor.group { |group| group.settle([]) { flunk } } }
+  end
+
+  def test_a_task_of_settle_that_is_cancelled_has_its_state_and_reason
+    states = in_fiber do
+      Reactor.group do |group|
+        group.async { sleep 0.001; group.cancel(:enough) }
+        group.settle([1]) { never }.map { |task| [task.state, task.reason, task.value] }
+      end
+    end
+    assert_equal [[:cancelled, :enough, nil]], states
+  end
+
+  def test_an_exception_that_ends_a_program_fails_a_group_by_settle_as_well
+    assert_equal 3, assert_raises(SystemExit) { in_fiber { Reactor.group { |group| group.settle([1, 2]) { |i| sleep 0; i == 1 ? exit(3) : never } } } }.status
+  end
+
+  def test_any_is_the_value_that_comes_first_and_the_others_have_ended
+    log = []
+    value = in_fiber do
+      Reactor.group do |group|
+        second_begun = Thread::Queue.new
+        third = Thread::Queue.new
+        value = group.any([1, 2, 3, 4]) do |i|
+          case i
+          when 1 then second_begun.pop; third << true; raise KeyError
+          when 3 then third.pop; :third
+          else second_begun << true; cancelled(log, i) { never }
+          end
+        end
+        [value, log.sort, group.size, group.async { :later }.value, group.errors]
+      end
+    end
+    assert_equal [:third, [2, 4], 0, :later, []], value
+  end
+
+  def test_any_asks_for_no_element_after_the_first_value
+    asked = []
+    endless = Enumerator.new { |yielder| (1..).each { |i| asked << i; yielder << i } }
+    values = in_fiber do
+      [Reactor.group { |group| group.any(endless) { |i| i } },
+       Reactor.group(limit: 2) { |group| group.any(endless) { |i| sleep 0; i == 1 ? raise(KeyError) : i } }]
+    end
+    assert_equal 1, values[0]
+    assert_includes 2..3, values[1]
+    assert_operator asked.size, :<=, 2 + 5
+  end
+
+  def test_any_raises_the_error_of_the_first_element_if_no_task_completes
+    log = []
+    in_fiber do
+      Reactor.group do |group|
+        log << assert_raises(KeyError) { group.any([0, 1, 2]) { |i| (3 - i).times { sleep 0 }; raise KeyError, i.to_s } }.message
+        log << group.any([]) { flunk } << group.async { :later }.value
+        group.async { sleep 0.001; group.cancel }
+        log << group.any([1, 2]) { never }
+      end
+    end
+    assert_equal ["0", nil, :later, nil], log
+  end
+
+  # Whatever ends the caller, its tasks end.
+  def test_any_that_is_left_cancels_its_tasks
+    log = []
+    in_fiber do
+      Reactor.group do |group|
+        assert_raises(Timeout::Error) { Timeout.timeout(0.001) { group.any([1, 2]) { |i| cancelled(log, i) { never } } } }
+        group.wait
+        log << :goes_on
+        task = group.async { group.any([3]) { |i| cancelled(log, i) { never } } }
+        sleep 0
+        task.cancel
+      end
+      log << :closed
+      assert_raises(IOError) { Reactor.group { |group| group.async { sleep 0.001; raise IOError }; group.any([4]) { |i| cancelled(log, i) { never } } } }
+    end
+    assert_equal [[1, 2], :goes_on, 3, :closed, 4], [log.first(2).sort, *log.drop(2)]
+  end
+
   # --- errors ----------------------------------------------------------------------------------------------------
 
   def test_the_first_error_cancels_the_other_tasks_whose_ensure_clauses_wait_and_is_raised_in_the_owner
@@ -382,6 +505,37 @@ class TestGroup < ReactorTest
     assert_equal [:later, [0, 1, 2]], [value, log.sort]
   end
 
+  def test_a_task_tells_what_it_was_cancelled_for
+    error = KeyError.new("own")
+    reasons = lambda do |options = {}, &block|
+      tasks = []
+      in_fiber { [1].each { |_| catch(:tag) { Reactor.group(**options) { |group| 2.times { tasks << group.async { never } }; block.call(group, *tasks) } } } }
+    rescue KeyError, Timeout::Error => raised
+      assert_equal [raised] * 2, tasks.map(&:reason)
+      tasks.map { |task| task.reason.class }
+    else
+      tasks.map(&:reason)
+    end
+    assert_equal [:first, nil], reasons.call { |_, first, second| first.cancel(:first); first.cancel(:again); second.cancel }
+    assert_equal %i[all all], reasons.call { |group| group.cancel(:all) }
+    assert_equal [KeyError] * 2, reasons.call { raise error }
+    assert_equal [KeyError] * 2, reasons.call { |group| group.async { raise error }; never }
+    assert_equal [Timeout::Error] * 2, reasons.call({ timeout: 0.001 }) { never }
+    assert_equal %i[left left], reasons.call { throw :tag }
+    assert_equal %i[lost lost], reasons.call { |group| group.async { 1 }; group.first }
+    assert_nil in_fiber { Reactor.group { |group| group.async { 1 }.tap(&:value) } }.reason
+  end
+
+  def test_tasks_of_a_group_inside_tell_why_the_outer_one_ends
+    inner = []
+    error = KeyError.new("own")
+    assert_raises(KeyError) do
+      in_fiber { Reactor.group { |group| group.async { sleep 0.001; raise error }; Reactor.group { |nested| inner << nested.async { never } } } }
+    end
+    late = assert_raises(Timeout::Error) { in_fiber { Reactor.group(timeout: 0.001) { Reactor.group { |nested| inner << nested.async { never } } } } }
+    assert_equal [error, late], inner.map(&:reason)
+  end
+
   def test_a_task_cancels_itself_and_its_group
     log = []
     in_fiber do
@@ -488,7 +642,7 @@ class TestGroup < ReactorTest
       assert_raises(TypeError) { Reactor.group(timeout: "soon") { flunk } }
       assert_raises(ArgumentError) { Reactor.group }
       Reactor.group { |group| assert_raises(ArgumentError) { group.async } }
-      Reactor.group { |group| assert_raises(ArgumentError) { group.map([1]) } }
+      Reactor.group { |group| %i[map settle any].each { |name| assert_raises(ArgumentError) { group.public_send(name, [1]) } } }
     end
   end
 
@@ -504,10 +658,31 @@ class TestGroup < ReactorTest
           group.async { group.async { sleep 61 } and sleep 59 }
         end
       end
-      assert_equal ["execution expired", nil], [error.message, error.cause]
+      assert_match(/\A2 tasks were late after 60 s: \S+test_group\.rb:\d+, \S+test_group\.rb:\d+\z/, error.message)
+      assert_nil error.cause
       clock.elapsed
     end
     assert_equal [65.0, %i[in_time cleaned]], [took, log]
+  end
+
+  def test_a_timeout_names_three_places_of_tasks_that_are_late
+    message = lambda do |tasks, transient = 0|
+      assert_raises(Timeout::Error) do
+        Reactor.group(timeout: 0.5) do |group|
+          transient.times { group.async(transient: true) { never } }
+          [-> { group.async { never } }, -> { group.async { never } }, -> { group.async { never } }, -> { group.async { never } }].first(tasks).each(&:call)
+          group.settle([1, 2]) { never } if tasks == 4
+          never
+        end
+      end.message
+    end
+    Reactor::Testing.virtual_time do
+      place = /\S+test_group\.rb:\d+/
+      assert_equal "the block was late after 0.5 s", message.call(0, 1)
+      assert_match(/\A1 task was late after 0\.5 s: #{place}\z/, message.call(1))
+      assert_match(/\A3 tasks were late after 0\.5 s: #{place}\z/, message.call(3), "all in one line")
+      assert_match(/\A6 tasks were late after 0\.5 s: #{place}, #{place}\z/, message.call(4))
+    end
   end
 
   def test_a_timeout_interrupts_the_block_where_it_waits

@@ -4,11 +4,11 @@ require_relative "helper"
 
 # What a program sees, in the order of the reference (docs/site/ruby.md). A new name is a promise: docs/upgrading.md.
 class TestPublicSurface < ReactorTest
-  FUNCTIONS = %i[run group offload backend backends dump dump_on observe fiber_name fiber_name=].freeze
+  FUNCTIONS = %i[run group deadline remaining shield offload backend backends dump dump_on observe fiber_name fiber_name=].freeze
 
   CONSTANTS = %i[
     Scheduler Lifecycle Offload Watching Watcher Inspection FiberStatus Holder Stall Histogram Processes IOSelect AddressResolution
-    Group Server Rack Health Testing Observer SocketPlace PortableScheduler NativeScheduler VERSION
+    Group DeadlineExceeded Semaphore RateLimit Server Rack Health Testing Observer SocketPlace PortableScheduler NativeScheduler VERSION
   ].freeze
 
   # A fresh process, because the tests make internal constants public.

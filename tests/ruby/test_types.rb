@@ -30,7 +30,7 @@ class TestTypes < ReactorTest
   def self.builder
     @builder ||= begin
       loader = RBS::EnvironmentLoader.new
-      loader.add(library: "socket") # as sig/manifest.yaml says
+      %w[socket timeout].each { |library| loader.add(library: library) } # as sig/manifest.yaml says
       loader.add(path: Pathname(File.join(ROOT, "sig")))
       RBS::DefinitionBuilder.new(env: RBS::Environment.from_loader(loader).resolve_type_names)
     end
@@ -44,7 +44,7 @@ class TestTypes < ReactorTest
   end
 
   def validate(directory)
-    script = 'require "rbs"; require "rbs/cli"; exit(RBS::CLI.new(stdout: $stdout, stderr: $stdout).run(["-r", "socket", "-I", ARGV[0], "validate"]).then { |code| [nil, true, 0].include?(code) })'
+    script = 'require "rbs"; require "rbs/cli"; exit(RBS::CLI.new(stdout: $stdout, stderr: $stdout).run(["-r", "socket", "-r", "timeout", "-I", ARGV[0], "validate"]).then { |code| [nil, true, 0].include?(code) })'
     out, status = Open3.capture2e(RbConfig.ruby, "-W0", "-e", script, directory)
     [status.success? && !out.match?(/ERROR/), out]
   end

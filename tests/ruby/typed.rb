@@ -31,7 +31,7 @@ module Typed
     # Every class and module of the signatures that is defined.
     def install
       loader = RBS::EnvironmentLoader.new
-      loader.add(library: "socket") # as sig/manifest.yaml says
+      %w[socket timeout].each { |library| loader.add(library: library) } # as sig/manifest.yaml says
       loader.add(path: Pathname(File.expand_path("../../sig", __dir__)))
       environment = RBS::Environment.from_loader(loader).resolve_type_names
       builder = RBS::DefinitionBuilder.new(env: environment)

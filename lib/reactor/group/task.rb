@@ -11,11 +11,32 @@ module Reactor
       # @return [Exception, nil] what the block raised
       attr_reader :error
 
+      # What it was cancelled for: the argument of {#cancel} or {Group#cancel}; the error that failed the group, which is a Timeout::Error
+      # when its time is over; :lost, because another task was first ({Group#first}, {Group#any}); or :left, because the block of the group
+      # has ended in another way.
+      #
+      # @return [Object, nil] nil: it was not, or for no reason, or the scheduler ends
+      attr_reader :reason
+
+      # @return [Symbol, nil] :transient, :settled: its error does not fail the group; nil: none of these
       # @api private
-      def initialize(group, scheduler, block)
+      attr_reader :kind
+
+      # @return [String, nil] where its block is
+      # @api private
+      attr_reader :place
+
+      # @param body [Proc] is run
+      # @param block [Proc] the program's
+      # @api private
+      def initialize(group, scheduler, body, arguments, kind, block)
         @group = group
         @scheduler = scheduler
+        @body = body
+        @arguments = arguments
+        @kind = kind
         @block = block
+        @place = block.source_location&.join(":")
         @state = :running
         @asked = false # to end
       end
@@ -27,36 +48,64 @@ module Reactor
       # @api private
       def runs_here? = Fiber.current.equal?(@fiber)
 
-      # Waits for the end of the task.
+      # Waits for the end of the task. A task that has failed has failed its group as well, so to rescue its error here does not keep the
+      # group alive: {Group#settle} does.
       #
       # @return what the block has returned; nil if the task was cancelled
       # @raise what the block has raised
       # @raise [ThreadError] called by another thread, or by the task itself
       def value
-        @group.check_thread
-        raise ThreadError, "a task cannot wait for itself" if runs_here?
-
-        (@ended ||= Thread::Queue.new).pop while running?
+        join
         return @value unless @error
 
         @group.leave_block
         raise @error, cause: @error.cause
       end
 
+      # Waits for the end of the task, and raises none of its errors.
+      #
+      # @api private
+      def join
+        @group.check_thread
+        raise ThreadError, "a task cannot wait for itself" if runs_here?
+
+        (@ended ||= Thread::Queue.new).pop while running?
+      end
+
       # Asks the task to end at the call in which it waits, as by throw: ensure clauses run, and rescue clauses do not. Ensure clauses may
       # wait. The caller does not wait for the end. A second call does nothing, so it ends no wait of an ensure clause. If the task
-      # leaves its ensure clause by next, break or return, it goes on, and the group waits for it.
+      # leaves its ensure clause by next, break or return, it goes on, and the group waits for it. In a block of {Reactor.shield}, it ends
+      # after that.
       #
+      # @param reason for {#reason}
       # @return [Boolean] whether it was running, and had not been asked
       # @raise [ThreadError] called by another thread
-      def cancel
+      def cancel(reason = nil)
         @group.check_thread
         return false if @asked || !running?
 
         @asked = true
-        throw self if runs_here?
-        @scheduler.cancel_fiber(@fiber) if @fiber
+        @reason = reason
+        deliver(runs_here?)
         true
+      end
+
+      # Ends its fiber where that waits, when its shields have ended.
+      #
+      # @param here [Boolean] at once: the caller is the fiber
+      # @api private
+      def deliver(here)
+        shield = Scope::Shield.over(@fiber) if @fiber
+        return shield.task = self if shield
+        return unless @fiber
+
+        throw self if here
+        return @scheduler.cancel_fiber(@fiber) unless runs_here? # which cannot do it to itself
+
+        @scheduler.fiber do
+          @scheduler.yield
+          deliver(false)
+        end
       end
 
       # Runs the block in the current fiber.
@@ -68,7 +117,7 @@ module Reactor
 
         FiberName.born_with(@block)
         catch(self) do # thrown by a task that cancels itself
-          @value = @block.call
+          @value = @body.call(*@arguments)
           @state = :completed
         end
       rescue Exception => error # rubocop:disable Lint/RescueException -- the group raises it in its owner
@@ -78,7 +127,7 @@ module Reactor
         @state = :failed
       ensure
         @state = :cancelled if running?
-        @block = @fiber = nil
+        @body = @arguments = @block = @fiber = nil
         @ended&.close
         @group.ended(self)
       end

@@ -53,18 +53,32 @@ module Reactor
       nil
     end
 
+    # Sets the time of an {#interruptible} anew, unless it is over.
+    #
+    # @param seconds [Numeric, nil] from now on; nil: no limit
+    # @return [nil]
+    # @raise [ThreadError] called by another thread
+    # @api private
+    def limit(interruption, seconds)
+      return unless enter && !interruption.queued && !interruption.done
+
+      @timers.remove(interruption.timer) if interruption.timer
+      interruption.timer = (@timers.add(seconds, interruption) if seconds)
+      nil
+    end
+
     private
 
     def run_interruptible(seconds, arguments)
       delivery = Delivery.new(Fiber.current, arguments)
-      timer = @timers.add(seconds, delivery) if seconds
+      delivery.timer = @timers.add(seconds, delivery) if seconds
       value = yield(delivery)
       raise(*arguments) if delivery.outlasted && !delivery.done # no wait has followed the close
 
       value
     ensure
       delivery&.done = true
-      @timers.remove(timer) if timer
+      @timers.remove(delivery.timer) if delivery&.timer
     end
 
     # The fiber to raise in. If the fiber of the timeout does not wait itself, because it has resumed another fiber, or because it

@@ -63,7 +63,7 @@ module Reactor
     #
     # - `deferred`: it has let a wake-up go first, once
     # - `outlasted`: it has come during a close, which it does not end
-    Delivery = Struct.new(:fiber, :arguments, :queued, :done, :deferred, :outlasted)
+    Delivery = Struct.new(:fiber, :arguments, :queued, :done, :deferred, :outlasted, :timer)
 
     private_constant :Wait, :Watch, :Delivery
   end

@@ -1,4 +1,4 @@
-//! `timeout_after`; `interruptible` and `interrupt`.
+//! `timeout_after`; `interruptible`, `interrupt` and `limit`.
 
 use std::time::Duration;
 
@@ -73,6 +73,15 @@ pub fn interruptible(
 pub fn interrupt(ruby: &Ruby, this: Obj<Scheduler>, number: u64) -> Result<(), Error> {
     if this.check_owner(ruby, this.as_value())? {
         this.state_mut().expire_timeout(marked(number, 0));
+    }
+    Ok(())
+}
+
+/// `limit(number, seconds)`: sets the time of a block of [`interruptible`] anew, from now on, unless it is over. nil: no limit.
+pub fn limit(ruby: &Ruby, this: Obj<Scheduler>, number: u64, limit: Value) -> Result<(), Error> {
+    let limit = convert::added_timeout(limit)?;
+    if this.check_owner(ruby, this.as_value())? {
+        this.state_mut().limit_timeout(marked(number, 0), limit);
     }
     Ok(())
 }

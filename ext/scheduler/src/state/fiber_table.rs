@@ -139,7 +139,7 @@ impl FiberTable {
     }
 
     /// The record of a slot that there may not be.
-    fn get_mut(&mut self, slot: Slot) -> Option<&mut FiberRecord> {
+    pub(super) fn get_mut(&mut self, slot: Slot) -> Option<&mut FiberRecord> {
         self.records.get_mut(slot as usize)
     }
 

@@ -11,7 +11,7 @@ use crate::state::{
     State,
     fiber::Slot,
     object_ref::ObjectRef,
-    strand::TimeoutError,
+    strand::{TimeoutError, TimeoutProgress},
     wait::{Purpose, SEVERAL, WakeCause},
 };
 
@@ -255,6 +255,18 @@ impl State {
     /// ends with it.
     pub fn set_collectable(&mut self, token: Token, fiber_number: u64) {
         self.fibers[token.index()].set_collectable(token.generation(), fiber_number);
+    }
+
+    /// Sets the limit of a timeout whose block goes on anew, unless it has expired.
+    pub fn limit_timeout(&mut self, token: Token, limit: Option<Duration>) {
+        let deadline = self.event_loop.deadline(limit);
+        let home = self.fibers.get_mut(token.index());
+        let timeout = home.and_then(|fiber| fiber.timeout_mut(token.generation()));
+        let Some(timeout) = timeout.filter(|it| it.progress == TimeoutProgress::Running) else {
+            return;
+        };
+        self.event_loop.cancel_timer(timeout.timer.take());
+        timeout.timer = self.event_loop.timer(deadline, token);
     }
 
     /// The block has ended: nothing is raised after it. Whether the timeout was known.

@@ -1,0 +1,128 @@
+# frozen_string_literal: true
+
+require "timeout"
+require_relative "clock"
+require_relative "options"
+require_relative "scope"
+
+module Reactor
+  # The time of a block of {Reactor.deadline} is over.
+  class DeadlineExceeded < Timeout::Error
+  end
+
+  # When a block has to end. It is in the storage of its fiber, so fibers and threads that are started there inherit it.
+  #
+  # @api private
+  class Deadline
+    KEY = :__reactor_deadline
+    private_constant :KEY
+
+    class << self
+      # @return [Deadline, nil] the current fiber's
+      def current
+        deadline = Fiber[KEY]
+        deadline = deadline.outer while deadline&.ended?
+        deadline
+      end
+
+      # Runs the block with this one, or without any.
+      def with(deadline)
+        outer = Fiber[KEY]
+        Fiber[KEY] = deadline
+        yield
+      ensure
+        Fiber[KEY] = outer
+      end
+
+      def without(&) = with(nil, &)
+    end
+
+    # @return [Deadline, nil] the one around it
+    attr_reader :outer
+
+    # @param time [Float] on the monotonic clock
+    def initialize(time)
+      @outer = Deadline.current
+      @bound = !@outer.nil? && @outer.time <= time # by the outer one
+      @time = @bound ? @outer.time : time
+      @fiber = Fiber.current
+    end
+
+    # @return [Boolean] whether its block has ended
+    def ended? = @fiber.nil?
+
+    # @return [Float] seconds, at least 0
+    def left = Clock.left(@time, Clock.now).to_f
+
+    # Runs the block in the current fiber.
+    #
+    # @raise [DeadlineExceeded]
+    def run(&block)
+      return yield if @bound && @outer.here? # that one ends this block, too
+
+      Deadline.with(self) { interruptible(Schedulers.current, &block) }
+    rescue Scope::Interruption => error
+      raise unless error.equal?(@stop)
+
+      raise error.reason, cause: nil
+    ensure
+      @fiber = nil
+    end
+
+    protected
+
+    attr_reader :time
+
+    # @return [Boolean] whether its block is the current fiber's
+    def here? = @fiber.equal?(Fiber.current)
+
+    # @return [DeadlineExceeded] the same for all that this one ends, in several fibers
+    def error = @bound ? @outer.error : @error ||= DeadlineExceeded.new("deadline exceeded")
+
+    private
+
+    def interruptible(scheduler)
+      if scheduler
+        scope = Scope.new(scheduler, -> { error })
+        @stop = scope.stop
+        scope.run(left) { yield }
+      else
+        @stop = Scope::Interruption.new(-> { error })
+        Timeout.timeout(left.clamp(Float::MIN, Durations::FAR), @stop) { yield } # 0 would be no limit
+      end
+    end
+  end
+
+  class << self
+    # Runs the block for so long at most: then it ends at the call in which it waits, as by Timeout.timeout, and no `rescue` in it sees
+    # that.
+    #
+    #   Reactor.deadline(2) do
+    #     user = find(id)                       # a fiber or task that is started here inherits the deadline
+    #     Reactor.deadline(10) { render(user) } # has what is left of the 2 seconds
+    #   end
+    #
+    # A deadline in the block ends no later than this one. If it is this one that ends the inner block, the error is raised from here, and
+    # an inner `rescue DeadlineExceeded` in the same fiber does not see it. A fiber that is started in the block, and is no task of a group in the block,
+    # may outlive it; while the block runs, deadlines in that fiber end no later than this one.
+    #
+    # @param seconds [Numeric, nil] 0 or less: over at the first wait; nil: no limit of its own
+    # @return what the block returns
+    # @raise [DeadlineExceeded] the time is over
+    # @raise [ArgumentError] without a block
+    # @raise [TypeError] seconds is no number
+    # @see Reactor.remaining
+    # @see Reactor.shield
+    def deadline(seconds, &block)
+      raise ArgumentError, "no block given" unless block
+
+      seconds = Options.limit(:seconds, seconds)
+      seconds ? Deadline.new(Clock.now + seconds).run(&block) : yield
+    end
+
+    # What is left until the {Reactor.deadline} of the current fiber, which it may have inherited: in a block of {Reactor.offload}, too.
+    #
+    # @return [Float, nil] seconds, at least 0; nil without a deadline
+    def remaining = Deadline.current&.left
+  end
+end

@@ -1,0 +1,170 @@
+# frozen_string_literal: true
+
+require_relative "helper"
+require "reactor/testing"
+
+# Reactor.deadline and Reactor.remaining.
+class TestDeadline < ReactorTest
+  Exceeded = Reactor::DeadlineExceeded
+
+  def never = Thread::Queue.new.pop
+
+  def virtual(&block) = Reactor::Testing.virtual_time(&block)
+
+  def test_a_block_in_time_has_its_value_and_knows_what_is_left
+    assert_equal [:value, 2.0, 0.5, nil], virtual { [Reactor.deadline(2) { sleep 1; :value }, *Reactor.deadline(2) { [Reactor.remaining, (sleep 1.5; Reactor.remaining)] }, Reactor.remaining] }
+    assert_equal [7, nil], virtual { Reactor.deadline(nil) { [7, Reactor.remaining] } }
+  end
+
+  WAITS = {
+    sleep: -> { sleep }, queue: -> { Thread::Queue.new.pop }, read: -> { IO.pipe { |reader, _| reader.read(1) } },
+    enumerator: -> { Enumerator.new { |_| sleep }.next }, fiber: -> { Fiber.new { sleep }.resume }, timeout: -> { Timeout.timeout(3600) { sleep } },
+    group: -> { Reactor.group { |group| 2.times { group.async { sleep } }; group.wait } }, run: -> { Reactor.run { sleep } },
+    permit: -> { Reactor::Semaphore.new(1).tap(&:acquire).acquire }
+  }.freeze
+
+  WAITS.each do |name, wait|
+    define_method("test_a_block_that_waits_by_#{name}_ends_there") do
+      log = []
+      [-> { in_fiber { |_| Reactor.deadline(ms(5)) { ended_by(log, &wait) } } },
+       -> { run_scheduler { Reactor.run { Reactor.deadline(ms(5)) { ended_by(log, &wait) } } } }].each do |call|
+        error = assert_raises(Exceeded, &call)
+        assert_kind_of Timeout::Error, error
+        assert_nil error.cause
+        assert_equal [:ensured], log.slice!(0..), name
+      end
+    end
+  end
+
+  def ended_by(log)
+    yield
+  rescue StandardError
+    log << :rescued
+  ensure
+    sleep 0.001
+    log << :ensured
+  end
+
+  def test_without_a_scheduler_it_is_a_timeout
+    queue = Thread::Queue.new
+    ended = run_plain do
+      Reactor.deadline(60) { queue << Reactor.remaining }
+      [-> { Reactor.deadline(ms(1)) { sleep } }, -> { Reactor.deadline(0) { sleep } }, -> { Reactor.deadline(ms(1)) { Reactor.deadline(Float::INFINITY) { sleep } } },
+       -> { Reactor.deadline(ms(1)) { begin; Reactor.deadline(60) { sleep }; rescue Exceeded; flunk; end } }].each { |call| assert_raises(Exceeded, &call) }
+      Reactor.remaining
+    end
+    assert_nil ended
+    assert_in_delta 60, queue.pop, 59
+  end
+
+  def test_a_time_that_is_over_ends_the_block_at_its_first_wait
+    virtual do |clock|
+      [0, -1].each { |seconds| assert_equal 1, Reactor.deadline(seconds) { 1 } }
+      [0, -1].each { |seconds| assert_raises(Exceeded) { Reactor.deadline(seconds) { assert_equal 0.0, Reactor.remaining; sleep 1 } } }
+      assert_equal 0.0, clock.elapsed
+    end
+  end
+
+  # --- one in another ----------------------------------------------------------------------------------------------
+
+  def test_an_inner_deadline_ends_no_later_than_the_outer_one_whose_error_goes_through_it
+    virtual do |clock|
+      assert_equal [2.0, 2.0, 0.5], Reactor.deadline(2) { [Reactor.remaining, Reactor.deadline(10) { Reactor.remaining }, Reactor.deadline(0.5) { Reactor.remaining }] }
+      assert_equal :inner, Reactor.deadline(5) { begin; Reactor.deadline(1) { sleep 3 }; rescue Exceeded; :inner; end }
+      assert_raises(Exceeded) { Reactor.deadline(1) { begin; Reactor.deadline(10) { sleep 3 }; rescue Exceeded; flunk; end } }
+      assert_raises(Exceeded) { Reactor.deadline(1) { begin; Reactor.deadline(1) { sleep 3 }; rescue Exceeded; flunk; end } }
+      assert_raises(Exceeded) { Reactor.deadline(2) { begin; Reactor.deadline(1) { sleep 3 }; rescue Exceeded; sleep 3; end } }
+      assert_equal 5.0, clock.elapsed
+      assert_nil Reactor.remaining
+    end
+  end
+
+  def test_fibers_and_tasks_inherit_it_and_so_do_threads_of_offload
+    virtual do
+      Reactor.deadline(2) do
+        got = Thread::Queue.new
+        sleep 0.5
+        Fiber.schedule { got << Reactor.remaining }
+        Reactor.group { |group| group.async { got << Reactor.remaining }; group.async { Reactor.deadline(10) { got << Reactor.remaining } } }
+        assert_equal [1.5] * 3, Array.new(3) { got.pop }
+      end
+    end
+    in_fiber { assert_includes 0.0..60.0, Reactor.deadline(60) { Reactor.offload { Reactor.remaining } } }
+  end
+
+  def test_the_tasks_of_a_group_in_the_block_end_with_it
+    virtual do |clock|
+      tasks = []
+      log = []
+      error = assert_raises(Exceeded) do
+        Reactor.deadline(2) do
+          Reactor.group do |group|
+            tasks << group.async { begin; never; ensure; sleep 1; log << :ensured; end }
+            tasks << group.async { Reactor.deadline(10) { never } }
+            tasks << group.async { begin; Reactor.deadline(1) { never }; rescue Exceeded; log << :own; never; end }
+          end
+        end
+      end
+      assert_equal [%i[own ensured], 3.0], [log, clock.elapsed]
+      assert_equal error, tasks.first.reason
+      refute_predicate tasks.map(&:running?), :any?
+    end
+  end
+
+  def test_a_deadline_in_a_task_fails_the_group
+    virtual do
+      log = []
+      assert_raises(Exceeded) { Reactor.group { |group| group.async { begin; sleep; ensure; log << :sibling; end }; group.async { Reactor.deadline(1) { sleep } } } }
+      assert_equal [:sibling], log
+    end
+  end
+
+  # A fiber that is no task may outlive the block. The deadline counts for it as long as the block runs.
+  def test_a_fiber_that_outlives_the_block
+    virtual do
+      log = []
+      ended = Thread::Queue.new
+      Reactor.deadline(2) do
+        Fiber.schedule do
+          ended.pop
+          log << Reactor.remaining << Reactor.deadline(10) { sleep 5; Reactor.remaining }
+        end
+        sleep 1
+      end
+      ended << true
+      assert_raises(Exceeded) do
+        Reactor.deadline(1) do
+          Fiber.schedule { begin; Reactor.deadline(10) { sleep 5 }; rescue Exceeded; log << :bound; end }
+          begin; sleep; ensure; sleep 1; end
+        end
+      end
+      sleep 10
+      assert_equal [nil, :bound, 5.0], log
+    end
+  end
+
+  def test_it_goes_on_when_the_block_is_left_in_another_way
+    virtual do
+      [-> { raise KeyError }, -> { throw :tag }].each { |leave| outcome { catch(:tag) { Reactor.deadline(1) { leave.call } } } }
+      [1].each { Reactor.deadline(1) { break } }
+      sleep 5
+      assert_nil Reactor.remaining
+    end
+  end
+
+  def test_a_killed_or_raised_fiber_leaves_no_timer
+    %i[kill raise].each do |ending|
+      run_scheduler do |scheduler|
+        fiber = Fiber.schedule { begin; Reactor.deadline(3600) { sleep }; rescue IOError; nil; end }
+        until_parked_in_root = Fiber.schedule { sleep 0; ending == :kill ? fiber.kill : fiber.raise(IOError) }
+        scheduler.run
+        refute_predicate until_parked_in_root, :alive?
+      end
+    end
+  end
+
+  def test_wrong_arguments
+    assert_raises(ArgumentError) { Reactor.deadline(1) }
+    ["1", [], Object.new].each { |wrong| assert_match(/seconds/, assert_raises(TypeError) { Reactor.deadline(wrong) { flunk } }.message) }
+  end
+end

@@ -1,0 +1,162 @@
+# frozen_string_literal: true
+
+require_relative "helper"
+require "reactor/testing"
+
+# Reactor::Semaphore and Reactor::RateLimit: in fibers and in threads. Nothing is lost, whoever is cancelled.
+class TestSemaphore < ReactorTest
+  def test_no_more_than_its_permits_are_held_and_who_comes_first_gets_one_first
+    held, most, order = 0, 0, []
+    semaphore = Reactor::Semaphore.new(3)
+    in_fiber do
+      Reactor.group do |group|
+        20.times { |i| group.async { semaphore.acquire { order << i; most = [most, held += 1].max; (i % 3).times { sleep 0 }; held -= 1 } } }
+      end
+    end
+    assert_equal [3, [*0...20], 3, 0], [most, order, semaphore.available, semaphore.waiting]
+  end
+
+  def test_threads_and_fibers_share_one
+    semaphore = Reactor::Semaphore.new(2)
+    count = Thread::Queue.new
+    held = Thread::Queue.new
+    work = -> { 50.times { semaphore.acquire { held << 1; count << held.size; Thread.pass; held.pop } } }
+    threads = Array.new(2) { Thread.new(&work) }
+    in_fiber { Reactor.group { |group| 3.times { group.async { 50.times { semaphore.acquire { held << 1; count << held.size; sleep 0; held.pop } } } } } }
+    threads.each { |thread| join_or_fail(thread, TEST_TIMEOUT) }
+    assert_equal [250, 2], [count.size, semaphore.available]
+    assert_operator Array.new(250) { count.pop }.max, :<=, 2
+  end
+
+  def test_the_ways_to_take_and_give
+    semaphore = Reactor::Semaphore.new(2)
+    assert_equal [true, :value, 1], [semaphore.acquire, semaphore.acquire { :value }, semaphore.available]
+    assert_equal [true, false, false, false], [semaphore.try_acquire, semaphore.try_acquire, semaphore.acquire(timeout: 0), semaphore.acquire(timeout: -1) { flunk }]
+    assert_nil semaphore.release
+    assert_raises(KeyError) { semaphore.acquire { raise KeyError } }
+    assert_nil catch(:tag) { semaphore.acquire { throw :tag } }
+    semaphore.release
+    assert_raises(ThreadError) { semaphore.release }
+    assert_equal [2, "#<Reactor::Semaphore 2 of 2 available>"], [semaphore.available, semaphore.inspect]
+  end
+
+  def test_a_time_that_is_over
+    Reactor::Testing.virtual_time do |clock|
+      semaphore = Reactor::Semaphore.new(1)
+      semaphore.acquire
+      assert_equal [false, 2.0], [semaphore.acquire(timeout: 2) { flunk }, clock.elapsed]
+      Fiber.schedule { sleep 1; semaphore.release }
+      assert_equal [:got, 3.0, 1], [semaphore.acquire(timeout: 2) { :got }, clock.elapsed, semaphore.available]
+    end
+  end
+
+  # One that waits is ended before, with or after it is handed a permit; the other one gets it.
+  ENDS = {
+    cancel: ->(task, _) { task.cancel },
+    kill: ->(_, fiber) { fiber.kill },
+    raise: ->(_, fiber) { fiber.raise(IOError) }
+  }.freeze
+
+  ENDS.to_a.product(%i[before together after], [true, false]).each do |(name, ending), moment, in_block|
+    define_method("test_a_waiter_that_ends_by_#{name}_#{moment}_loses_no_permit_#{in_block ? "in_a_block" : "alone"}") do
+      in_fiber do |scheduler|
+        semaphore = Reactor::Semaphore.new(1)
+        semaphore.acquire
+        got = []
+        Reactor.group do |group|
+          fiber = nil
+          task = group.async do
+            fiber = Fiber.current
+            begin
+              in_block ? semaphore.acquire { sleep 0.001 } : semaphore.acquire && semaphore.release
+            rescue IOError
+              nil
+            end
+          end
+          group.async { semaphore.acquire { got << :second } }
+          group.async { got << semaphore.acquire(timeout: 3600) { :third } }
+          assert_equal 3, semaphore.waiting
+          ending.call(task, fiber) if moment == :before
+          semaphore.release
+          ending.call(task, fiber) if moment == :together
+          scheduler.yield if moment == :after
+          ending.call(task, fiber) if moment == :after && fiber.alive?
+        end
+        assert_equal [%i[second third], 1, 0], [got, semaphore.available, semaphore.waiting]
+      end
+    end
+  end
+
+  # Threads are killed at any instruction.
+  def test_threads_that_are_killed_in_a_block_lose_no_permit
+    semaphore = Reactor::Semaphore.new(2)
+    random = Random.new(5)
+    20.times do
+      threads = Array.new(6) { Thread.new { loop { semaphore.acquire(timeout: [nil, 0.0001].sample) { Thread.pass } } } }
+      threads.each { |thread| sleep random.rand * 0.0005; thread.kill }
+      threads.each { |thread| join_or_fail(thread, TEST_TIMEOUT) }
+      assert_equal [2, 0], [semaphore.available, semaphore.waiting]
+    end
+  end
+
+  def test_a_timeout_while_a_permit_is_handed_over_loses_none
+    in_fiber do
+      semaphore = Reactor::Semaphore.new(1)
+      100.times do |i|
+        semaphore.acquire
+        Fiber.schedule { sleep 0.0001 * (i % 3); semaphore.release }
+        [semaphore.acquire(timeout: 0.0001) { :got }, (Timeout.timeout(0.0001) { semaphore.acquire { :got } } rescue Timeout::Error)]
+        semaphore.acquire { nil }
+      end
+      assert_equal [1, 0], [semaphore.available, semaphore.waiting]
+    end
+  end
+
+  def test_wrong_arguments
+    { ArgumentError => [0, -1], TypeError => ["3", nil] }.each do |kind, list|
+      list.each do |wrong|
+        assert_match(/permits/, assert_raises(kind) { Reactor::Semaphore.new(wrong) }.message)
+        assert_match(/count/, assert_raises(kind) { Reactor::RateLimit.new(wrong, per: 1) }.message)
+        assert_match(/per/, assert_raises(kind) { Reactor::RateLimit.new(1, per: wrong) }.message)
+      end
+    end
+    assert_match(/timeout/, assert_raises(TypeError) { Reactor::Semaphore.new(1).acquire(timeout: "1") }.message)
+    assert_match(/timeout/, assert_raises(TypeError) { Reactor::RateLimit.new(1, per: 1).acquire(timeout: "1") }.message)
+  end
+
+  # --- the rate ----------------------------------------------------------------------------------------------------
+
+  def test_so_many_pass_at_once_and_then_one_after_each_part_of_the_time
+    Reactor::Testing.virtual_time do |clock|
+      limit = Reactor::RateLimit.new(3, per: 1)
+      times = Array.new(7) { limit.acquire && clock.elapsed.round(3) }
+      assert_equal [0.0, 0.0, 0.0, 0.333, 0.667, 1.0, 1.333], times
+      sleep 10
+      assert_equal [true, true, true, false], Array.new(4) { limit.try_acquire }
+    end
+  end
+
+  def test_who_comes_first_passes_first_and_who_is_ended_takes_no_place
+    Reactor::Testing.virtual_time do |clock|
+      limit = Reactor::RateLimit.new(1, per: 1)
+      passed = []
+      Reactor.group do |group|
+        tasks = Array.new(6) { |i| group.async { passed << [i, clock.elapsed.round(6)] if limit.acquire(timeout: i == 3 ? 0.7 : nil) } }
+        sleep 0.5
+        assert_equal [5, false], [limit.waiting, limit.try_acquire]
+        [tasks[1], tasks[4]].each(&:cancel)
+      end
+      assert_equal [[0, 0.0], [2, 1.0], [5, 2.0]], passed
+      assert_equal 0, limit.waiting
+    end
+  end
+
+  def test_threads_share_a_rate
+    limit = Reactor::RateLimit.new(2, per: 0.001)
+    passed = Thread::Queue.new
+    threads = Array.new(4) { Thread.new { 5.times { limit.acquire && passed << 1 } } }
+    took = elapsed { threads.each { |thread| join_or_fail(thread, TEST_TIMEOUT) } }
+    assert_equal 20, passed.size
+    assert_operator took, :>=, 0
+  end
+end

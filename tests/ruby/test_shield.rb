@@ -1,0 +1,177 @@
+# frozen_string_literal: true
+
+require_relative "helper"
+require "reactor/testing"
+
+# Reactor.shield: what would end the block in the middle takes effect when it has ended.
+class TestShield < ReactorTest
+  # Each holds a block in which a shield is entered, and ends it from outside while that waits. They raise what the block would.
+  ENDINGS = {
+    cancel: lambda { |block|
+      task = nil
+      Reactor.group { |group| task = group.async { block.call }; Fiber.schedule { sleep 0.001; task.cancel } }
+      task.state
+    },
+    group_cancel: ->(block) { Reactor.group { |group| group.async { block.call }; sleep 0.001; group.cancel } && :cancelled },
+    failing_task: ->(block) { begin; Reactor.group { |group| group.async { sleep 0.001; raise KeyError }; block.call }; rescue KeyError; :cancelled; end },
+    failing_sibling: ->(block) { begin; Reactor.group { |group| group.async { block.call }; group.async { sleep 0.001; raise KeyError } }; rescue KeyError; :cancelled; end },
+    timeout: ->(block) { begin; Reactor.group(timeout: 0.001) { block.call }; rescue Timeout::Error; :cancelled; end },
+    timeout_of_its_task: ->(block) { begin; Reactor.group(timeout: 0.001) { |group| group.async { block.call } }; rescue Timeout::Error; :cancelled; end },
+    deadline: ->(block) { begin; Reactor.deadline(0.001) { block.call }; rescue Reactor::DeadlineExceeded; :cancelled; end },
+    outer_group: ->(block) { begin; Reactor.group(timeout: 0.001) { Reactor.group { |group| group.async { block.call } } }; rescue Timeout::Error; :cancelled; end },
+    break: ->(block) { [1].each { Reactor.group { |group| group.async { block.call }; sleep 0.001; break } }; :cancelled }
+  }.freeze
+
+  WAITS = {
+    sleep: -> { sleep 0.01 }, queue: -> { Thread::Queue.new.pop(timeout: 0.01) },
+    lock: -> { mutex = Thread::Mutex.new; Fiber.schedule { mutex.synchronize { sleep 0.01 } }; mutex.synchronize { nil } },
+    group: -> { Reactor.group(timeout: 60) { |group| group.map([1, 2]) { sleep 0.01 } } }, shield: -> { Reactor.shield { sleep 0.005 }; sleep 0.005 },
+    enumerator: -> { Enumerator.new { |yielder| sleep 0.01; yielder << 1 }.next }, timeout: -> { Timeout.timeout(60) { sleep 0.01 } }
+  }.freeze
+
+  ENDINGS.each do |name, ending|
+    define_method("test_#{name}_takes_effect_when_the_block_has_ended") do
+      WAITS.each do |wait, call|
+        log = []
+        critical = lambda do
+          log << :before
+          value = Reactor.shield { call.call; sleep 0.002; log << :done; 5 }
+          log << value # not reached
+        ensure
+          log << :ensured
+        end
+        # Virtual, so that the ending comes in the middle.
+        Reactor::Testing.virtual_time { assert_equal :cancelled, ending.call(critical), wait }
+        assert_equal %i[before done ensured], log, wait
+      end
+    end
+
+    define_method("test_#{name}_takes_effect_at_the_next_wait_after_a_block_that_raises") do
+      log = []
+      critical = lambda do
+        begin
+          Reactor.shield { sleep 0.01; raise IOError }
+        rescue IOError
+          log << :rescued
+        end
+        sleep 1
+        log << :never
+      ensure
+        sleep 0.001
+        log << :ensured
+      end
+      Reactor::Testing.virtual_time { assert_equal :cancelled, ending.call(critical) }
+      assert_equal %i[rescued ensured], log
+    end
+  end
+
+  def test_a_block_that_ends_before_anything_comes_changes_nothing
+    Reactor::Testing.virtual_time do |clock|
+      assert_equal 5, Reactor.group(timeout: 3) { Reactor.shield { sleep 2; 5 } }
+      assert_raises(Timeout::Error) { Reactor.group(timeout: 3) { Reactor.shield { sleep 2 }; sleep 2 } }
+      assert_raises(Reactor::DeadlineExceeded) { Reactor.deadline(3) { Reactor.shield { sleep 2 }; assert_equal 1.0, Reactor.remaining; sleep 2 } }
+      assert_equal 8.0, clock.elapsed
+    end
+    assert_equal :value, run_plain { Reactor.shield { :value } }
+    assert_equal :value, run_scheduler { Reactor.shield { :value } }
+  end
+
+  def test_what_is_inside_of_the_block_ends_as_ever
+    log = []
+    Reactor::Testing.virtual_time do |clock|
+      Reactor.group(timeout: 1) do
+        Reactor.shield do
+          assert_nil Reactor.remaining
+          begin; Reactor.group(timeout: 2) { sleep }; rescue Timeout::Error; log << :group; end
+          begin; Reactor.deadline(2) { sleep }; rescue Reactor::DeadlineExceeded; log << :deadline; end
+          begin; Reactor.group { |group| group.async { sleep 1; raise KeyError }; sleep }; rescue KeyError; log << :error; end
+          begin; Timeout.timeout(1) { sleep }; rescue Timeout::Error; log << :timeout; end
+          Reactor.group { |group| group.async { sleep }.then { |task| sleep 1; task.cancel; log << task.value } }
+        end
+      end
+    rescue Timeout::Error
+      log << clock.elapsed
+    end
+    assert_equal [:group, :deadline, :error, :timeout, nil, 7.0], log
+  end
+
+  def test_what_comes_in_an_inner_shield_waits_for_the_outer_one
+    log = []
+    Reactor::Testing.virtual_time do
+      Reactor.group do |group|
+        task = group.async { Reactor.shield { Reactor.shield { sleep 2; log << :inner }; sleep 1; log << :outer }; log << :never }
+        sleep 1
+        task.cancel
+      end
+      assert_raises(Timeout::Error) do
+        Reactor.group(timeout: 1) { Reactor.shield { Reactor.shield { sleep 2; log << :inner }; sleep 1; log << :outer }; log << :never }
+      end
+    end
+    assert_equal %i[inner outer] * 2, log
+  end
+
+  # A group inside of the outer shield and around the inner one.
+  def test_a_group_between_two_shields_ends_after_the_inner_one
+    log = []
+    Reactor::Testing.virtual_time do
+      Reactor.shield do
+        begin
+          Reactor.group { |group| group.async { sleep 1; raise KeyError }; Reactor.shield { sleep 2; log << :inner }; log << :never }
+        rescue KeyError
+          log << :failed
+        end
+        sleep 1
+        log << :outer
+      end
+    end
+    assert_equal %i[inner failed outer], log
+  end
+
+  def test_a_task_that_cancels_itself_in_the_block
+    log = []
+    in_fiber { Reactor.group { |group| task = nil; task = group.async { sleep 0; Reactor.shield { task.cancel; sleep 0.001; log << :done }; log << :never } } }
+    assert_equal [:done], log
+  end
+
+  def test_what_has_come_before_is_raised_before_the_block
+    log = []
+    in_fiber do
+      assert_raises(KeyError) { Reactor.group { |group| group.async { raise KeyError }; Reactor.shield { log << :never } } }
+      assert_raises(Timeout::Error) { Reactor.group(timeout: 0) { Reactor.shield { log << :late } ; sleep } }
+    end
+    assert_includes [[], [:late]], log
+  end
+
+  def test_the_lock_of_the_fiber_is_its_own_in_the_block
+    in_fiber { mutex = Thread::Mutex.new; mutex.synchronize { Reactor.shield { assert_predicate mutex, :owned? } } }
+  end
+
+  def test_the_end_of_the_scheduler_and_ruby_s_timeout_are_not_held_back
+    log = []
+    in_fiber do
+      begin; Timeout.timeout(0.001) { Reactor.shield { sleep } }; rescue Timeout::Error; log << :timeout; end
+      fiber = Fiber.schedule { begin; Reactor.shield { sleep }; ensure; log << :kill; end }
+      fiber.kill
+      fiber = Fiber.schedule { begin; Reactor.shield { sleep }; rescue IOError; log << :raise; end }
+      fiber.raise(IOError)
+    end
+    thread = Thread.new { Reactor.run { Reactor.group { |group| group.async { begin; Reactor.shield { log << :begun; sleep }; ensure; log << :thread; end } } } }
+    sleep 0.001 until log.last == :begun
+    until_asleep(thread)
+    thread.kill
+    join_or_fail(thread, TEST_TIMEOUT)
+    assert_equal %i[timeout kill raise begun thread], log
+  end
+
+  def test_without_a_scheduler_a_deadline_is_held_back
+    log = []
+    run_plain do
+      assert_raises(Reactor::DeadlineExceeded) { Reactor.deadline(0.001) { Reactor.shield { sleep 0.01; log << :done }; log << :never } }
+    end
+    assert_equal [:done], log
+  end
+
+  def test_without_a_block
+    assert_raises(ArgumentError) { Reactor.shield }
+  end
+end
