@@ -70,6 +70,15 @@ class TestRackup < ReactorTest
     @slow.each { |socket| assert_match(/\AHTTP.1.1 200 OK.*\r\n\r\n\d+\z/m, socket.read) }
   end
 
+  def test_a_signal_to_all_processes_cuts_no_answer
+    ended = rackup("Workers=2", signal: nil) do |port, pid|
+      slow = Array.new(4) { track(TCPSocket.new("127.0.0.1", port)).tap { |socket| socket.write("GET /slow HTTP/1.1\r\nHost: a\r\n\r\n") } }
+      Process.kill(:TERM, -pid)
+      slow.each { |socket| assert_match(/\AHTTP.1.1 200 OK.*\r\n\r\n\d+\z/m, socket.read) }
+    end
+    assert_equal [0, ""], ended
+  end
+
   def test_workers_that_compute_are_killed_when_their_time_is_over
     status, = rackup("Workers=2", "StopTimeout=0.01") do |port, pid|
       before = Array.new(20) { get(port) }.uniq

@@ -20,7 +20,7 @@ module Reactor
       def of(statuses)
         owned = connections.group_by(&:owner)
         statuses.select(&:hook).flat_map do |status|
-          owned_by = owned.fetch(status.fiber, []).map { |connection| [name(connection), checkout(status.backtrace)] }
+          owned_by = owned.fetch(status.fiber, []).map { |connection| [title(connection), checkout(status.backtrace)] }
           (locks(status.backtrace) + owned_by).map { |what, place| new(status, what, place) }
         end
       end
@@ -52,7 +52,7 @@ module Reactor
         adapters.autoload?(:AbstractAdapter) ? [] : ObjectSpace.each_object(adapters::AbstractAdapter).to_a
       end
 
-      def name(connection) = "connection of the pool #{connection.pool.db_config.name}"
+      def title(connection) = "connection of the pool #{connection.pool.db_config.name}"
 
       def checkout(backtrace)
         outermost = backtrace.rindex { |frame| frame.end_with?("with_connection'", "transaction'") && frame.include?("/active_record/") }

@@ -123,11 +123,15 @@ module Reactor
         pid
       end
 
-      # What a worker does. Signals of a terminal reach all processes, so it heeds only the one that its parent sends.
+      # What a worker does. A signal may reach all processes, and TERM be sent by the parent as well, so a worker heeds the first TERM
+      # alone. The end of its parent, or of the pipe from it, ends the worker, or hastens its end.
       def work(place, begun)
         %w[INT HUP USR1].each { |signal| trap(signal, "IGNORE") }
         stop = Thread::Queue.new
-        trap("TERM") { stop << true }
+        trap("TERM") do
+          trap("TERM", "IGNORE")
+          stop << true
+        end
         @alive.close
         @listeners.keep(place)
         serve(@listeners.of(place), stop) do
@@ -172,9 +176,14 @@ module Reactor
         @running.each_key { |pid| end_worker(pid, @stop_timeout) }
         until @running.empty?
           event = @events.pop
-          @running.each_key { |pid| end_worker(pid, 0) } if event == :stop
+          hasten if event == :stop
           @running.delete(event.first) if Array === event
         end
+      end
+
+      def hasten
+        @alive.close
+        @running.each_key { |pid| end_worker(pid, 0) }
       end
 
       def kill(signal, pid)
