@@ -296,10 +296,11 @@ module Reactor
 
       refuse if @closed
       take_place unless kind == :transient
-      start(Task.new(self, @scheduler, body, arguments, kind, block))
+      start(Task.new(self, @scheduler, body, arguments, kind, block), block)
     end
 
-    def start(task)
+    # The fiber is named after the block.
+    def start(task, block) # rubocop:disable Lint/UnusedMethodArgument -- {FiberName.place_of} reads it
       begun = false
       @running[task] = true
       @awaited += 1 unless task.kind == :transient
@@ -351,10 +352,7 @@ module Reactor
       timeout = Options.limit(:timeout, timeout)
       scheduler = Schedulers.current
       unless scheduler
-        return run do
-          FiberName.born_with(block)
-          group(limit: limit, timeout: timeout, discard: discard, &block)
-        end
+        return run { group(limit: limit, timeout: timeout, discard: discard, &block) }
       end
       Group.new(scheduler, limit, timeout, discard).run(&block)
     end

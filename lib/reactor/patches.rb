@@ -1,7 +1,9 @@
 # frozen_string_literal: true
 
+require_relative "observe/fiber_name"
 require_relative "patches/io_close"
 require_relative "patches/io_write"
+require_relative "patches/fiber_inspect"
 require_relative "patches/file"
 require_relative "patches/copy_stream"
 require_relative "patches/name_resolution"
@@ -54,6 +56,7 @@ module Reactor
     scheduler = [
       [File, FileOpen], [File, FileSync], [File, FilePwrite, { before: "4.0" }], [File, FileClose], [File, FileLock],
       [IO.singleton_class, CopyStream], [IO, IOWrite, { condition: IOWrite }],
+      [Fiber, FiberInspect],
       [Process.singleton_class, ForkedChild, { before: "4.0", condition: ForkedChild }],
       [Timeout.singleton_class, TimeoutException::Module, { condition: TimeoutException }],
       [Timeout, TimeoutException::Method, { condition: TimeoutException }]

@@ -20,7 +20,6 @@ module Reactor
         value = failure = nil
         Fiber.set_scheduler(scheduler)
         Fiber.schedule do
-          FiberName.born_with(block)
           value = yield
         rescue Exception => failure # rubocop:disable Lint/RescueException -- also SystemExit, and failed assertions
           raise scheduler.forked_child? ? failure : Failure # a child forked in this fiber has no run to end
@@ -41,10 +40,7 @@ module Reactor
       # @return what the block returns
       # @raise what the block raises
       def run_inside(block)
-        fiber = Fiber.new(blocking: false) do
-          FiberName.born_with(block)
-          block.call
-        end
+        fiber = Fiber.new(blocking: false, &block)
         value = fiber.resume
         value = fiber.raise(FiberError, "attempt to yield on a not resumed fiber") while fiber.alive? # by Fiber.yield
         value

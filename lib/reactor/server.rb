@@ -80,8 +80,8 @@ module Reactor
     # @raise [ArgumentError] without a block, without a scheduler of this library, with a limit below 1 or a negative duration
     # @raise [TypeError] no listener; limit is no Integer; idle_timeout, linger or handshake_timeout is no duration; a callback cannot be called
     def initialize(listener, scheduler: Fiber.scheduler, limit: nil, idle_timeout: nil, linger: 0.5, grace: 0, handshake: nil, handshake_timeout: 10,
-                   speaks: nil, on_open: nil, on_close: nil, &answer)
-      raise ArgumentError, "no block given" unless answer
+                   speaks: nil, on_open: nil, on_close: nil, &block)
+      raise ArgumentError, "no block given" unless block
       raise TypeError, "listener is a listening socket, not #{listener.class}" unless listener.respond_to?(:accept_nonblock)
       raise ArgumentError, "no scheduler of this library" unless scheduler.is_a?(Schedulers::Member)
       raise TypeError, "limit is an Integer, not #{limit.class}" unless limit.nil? || Integer === limit
@@ -104,7 +104,7 @@ module Reactor
       @handshake_timeout = Options.seconds(:handshake_timeout, handshake_timeout)
       @first_events = speaks ? IO::WRITABLE : IO::READABLE # a new socket is writable
       @on_open, @on_close = on_open, on_close
-      @answer = answer
+      @answer = block
       @connections = 0
       @busy = {}.compare_by_identity # socket => the fiber that has it
       @lingering = {}.compare_by_identity # those of these fibers that have no request

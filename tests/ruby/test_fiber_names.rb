@@ -20,9 +20,9 @@ class TestFiberNames < ReactorTest
       plain = Fiber.schedule { sleep }
       assert_equal ["session 7", nil, nil], [Reactor.fiber_name(named), Reactor.fiber_name(plain), Reactor.fiber_name]
       dump = scheduler.dump
-      assert_match(/^  fiber "session 7" waiting .*asleep until woken\n    #{Regexp.escape(__FILE__)}:#{__LINE__ - 4}:in /, dump)
+      assert_match(/^  fiber "session 7" made at \S+ waiting .*asleep until woken\n    #{Regexp.escape(__FILE__)}:#{__LINE__ - 4}:in /, dump)
       assert_includes dump, plain.inspect
-      refute_includes dump, " made at "
+      assert_match(/^  fiber "session 7" made at #{Regexp.escape(__FILE__)}:#{__LINE__ - 6} waiting/, dump)
       Fiber.schedule { Reactor.fiber_name = "short"; Reactor.fiber_name = nil; assert_nil Reactor.fiber_name }
       [named, plain].each(&:kill)
     end
@@ -30,7 +30,7 @@ class TestFiberNames < ReactorTest
 
   def test_a_deadlock_names_its_fibers_where_they_were_made_and_where_they_stand
     child = run_child(<<~'RUBY')
-      Fiber.set_scheduler(Reactor::Scheduler.new(birthplaces: true))
+      Fiber.set_scheduler(Reactor::Scheduler.new)
       Fiber.schedule do
         Reactor.fiber_name = "consumer"
         Thread::Queue.new.pop
@@ -44,39 +44,69 @@ class TestFiberNames < ReactorTest
   def test_a_stall_names_its_fiber_where_it_was_made_and_where_it_stands
     stalls = Thread::Queue.new
     line = __LINE__ + 2
-    with_scheduler(birthplaces: true, stall: 0.02, on_stall: ->(stall) { stalls << stall }) do |scheduler|
+    with_scheduler(stall: 0.02, on_stall: ->(stall) { stalls << [stall, stall.to_s] }) do |scheduler|
       Fiber.schedule do
         Reactor.fiber_name = "blocker"
         Fiber.blocking { sleep 0.05 until stalls.size >= 1 }
         sleep 0.005 until scheduler.slowest_stalls.any?
       end
     end
-    found = Array.new(stalls.size) { stalls.pop }.find { |stall| stall.fiber && !stall.over }
-    assert_match(/\Areactor: fiber "blocker" made at #{Regexp.escape(__FILE__)}:#{line} has held the loop for .*:#{line + 2}:in /m, found.to_s)
-    assert_match(/the stall of fiber "blocker" made at .* ended after/, found.with(over: true).to_s)
+    found, said = Array.new(stalls.size) { stalls.pop }.find { |stall,| stall.fiber && !stall.over }
+    assert_match(/\Areactor: fiber "blocker" made at #{Regexp.escape(__FILE__)}:#{line} has held the loop for .*:#{line + 2}:in /m, said)
+    assert_match(/the stall of fiber "blocker" ended after/, found.with(over: true).to_s)
     assert_match(/the root fiber has held/, found.with(fiber: nil).to_s)
   end
 
-  def test_a_watchers_fiber_was_made_where_its_block_stands
-    r, w = pipe
-    place = nil
-    line = __LINE__ + 3
-    with_scheduler(birthplaces: true) do |scheduler|
-      w << "x"
-      scheduler.on_ready(r, IO::READABLE) { place = Reactor::FiberName.birthplace(Fiber.current) }
+  # Each block is told where it stands, and puts its fiber's inspect beside it.
+  def places(&block)
+    seen = []
+    run_plain { Reactor.run { block.call(->(line) { seen << [line, Fiber.current.inspect, Fiber.current.to_s] }) } }
+    refute_empty seen
+    seen.each do |line, *shown|
+      assert_equal ["\#<Fiber:0x… #{__FILE__}:#{line} (resumed)>"] * 2, shown.map { |text| text.sub(/0x\h+/, "0x…") }
     end
-    assert_equal "#{__FILE__}:#{line}", place
+    seen
   end
 
-  def test_the_fibers_of_run_and_of_a_group_were_made_where_their_blocks_are
-    places = []
-    line = __LINE__ + 2
-    run_plain do
-      Reactor.run(birthplaces: true) do
-        places << Reactor::FiberName.birthplace(Fiber.current)
-        Reactor.group { |group| group.async { places << Reactor::FiberName.birthplace(Fiber.current) } }
-      end
+  def test_a_fiber_is_shown_where_the_programs_block_stands
+    r, w = pipe
+    w << "x"
+    places do |tell|
+      Fiber.schedule { tell.(__LINE__) }
+      Fiber.schedule { sleep 0; tell.(__LINE__) }
+      Fiber.scheduler.on_ready(r) { sleep 0; tell.(__LINE__) }
+      Reactor.group { |group| group.async { tell.(__LINE__) } }
+      Reactor.group { |group| group.map([1, 2]) { tell.(__LINE__) } }
+      block = proc { tell.(__LINE__) }
+      Fiber.schedule(&block)
+      server = Reactor::Server.new(TCPServer.new("127.0.0.1", 0)) { |socket| socket.getc; tell.(__LINE__); false }.start
+      TCPSocket.open("127.0.0.1", server.instance_variable_get(:@listener).local_address.ip_port) { |client| client.write("x"); client.read }
+      server.stop
     end
-    assert_equal ["#{__FILE__}:#{line}", "#{__FILE__}:#{line + 2}"], places
+  end
+
+  def test_the_fiber_of_a_run_is_shown_where_its_block_stands
+    shown = []
+    run_plain { Reactor.run { shown << Fiber.current.inspect } }
+    run_plain { Reactor.group { shown << Fiber.current.inspect } }
+    shown.each_with_index { |text, index| assert_includes text, " #{__FILE__}:#{__LINE__ - 2 + index} (" }
+  end
+
+  def test_no_line_of_this_library_is_shown
+    run_scheduler do
+      ended = Fiber.schedule { sleep 0 }
+      method = Fiber.schedule(&method(:sleep))
+      Fiber.scheduler.yield while ended.alive?
+      assert_match(/\A#<Fiber:0x\h+ \(terminated\)>\z/, ended.inspect)
+      assert_match(/\A#<Fiber:0x\h+(?: <internal:\S+)? \(suspended\)>\z/, method.inspect)
+      method.kill
+    end
+  end
+
+  def test_other_fibers_are_shown_as_by_ruby
+    run_scheduler do
+      assert_match(/ #{Regexp.escape(__FILE__)}:#{__LINE__} \(created\)>/, Fiber.new { nil }.inspect)
+      assert_match(/\A#<Fiber:0x\h+ \(resumed\)>\z/, Fiber.current.inspect)
+    end
   end
 end

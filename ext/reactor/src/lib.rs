@@ -114,7 +114,7 @@ fn define_methods(class: RClass) -> Result<(), Error> {
     class.define_method("wait_hooks", method!(observe::wait_hooks, 0))?;
     class.define_method("progress_count", method!(observe::progress_count, 0))?;
     class.define_method("running_fiber", method!(observe::running_fiber, 0))?;
-    class.define_method("keep_births", method!(observe::keep_births, 0))?;
+    class.define_method("block_of", method!(observe::block_of, 1))?;
     class.define_method("trace_start", method!(observe::start_trace, 1))?;
     class.define_method("trace_stop", method!(observe::stop_trace, 0))?;
     class.define_method("virtual_time", method!(observe::freeze_clock, 1))?;

@@ -79,8 +79,6 @@ pub struct State {
     counters: Counters,
     /// Kept while a trace is on.
     pub trace: Option<Box<Trace>>,
-    /// Whether each fiber keeps the place of its block.
-    pub keeps_births: bool,
 }
 
 impl State {

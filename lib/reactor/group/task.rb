@@ -35,7 +35,6 @@ module Reactor
         @body = body
         @arguments = arguments
         @kind = kind
-        @block = block
         @place = block.source_location&.join(":")
         @state = :running
         @asked = false # to end
@@ -115,7 +114,6 @@ module Reactor
         @fiber = Fiber.current
         return if @asked # before it began
 
-        FiberName.born_with(@block)
         catch(self) do # thrown by a task that cancels itself
           @value = @body.call(*@arguments)
           @state = :completed
@@ -127,7 +125,7 @@ module Reactor
         @state = :failed
       ensure
         @state = :cancelled if running?
-        @body = @arguments = @block = @fiber = nil
+        @body = @arguments = @fiber = nil
         @ended&.close
         @group.ended(self)
       end

@@ -1,14 +1,15 @@
 # frozen_string_literal: true
 
 module Reactor
-  # The name of a fiber in reports. It does not stand in Fiber#storage, because Ruby lets no other fiber read that.
+  # The name of a fiber in reports, and the place of the block that it runs. The name does not stand in Fiber#storage, because Ruby lets
+  # no other fiber read that.
   #
   # @api private
   module FiberName
     NAME = :@__reactor_name
-    # The scheduler sets it, to the place of the block that the fiber runs, if it has been asked to by `keep_births`.
-    BIRTH = :@__reactor_birth
-    private_constant :NAME, :BIRTH
+    # Paths of this library begin so.
+    OWN = "#{File.dirname(__dir__)}/".freeze
+    private_constant :NAME
 
     class << self
       # @return [String, nil]
@@ -17,25 +18,38 @@ module Reactor
       # @param name [String, nil]
       def set(fiber, name) = fiber.instance_variable_set(NAME, name)
 
-      # @return [String, nil] where the block stands that the fiber runs; nil unless its scheduler has +birthplaces: true+
-      def birthplace(fiber) = fiber&.instance_variable_get(BIRTH)&.join(":")
+      # @return [String, nil] where the program's block stands that the fiber runs; nil unless one of this library's schedulers has made it,
+      #   or once it has ended
+      def birthplace(fiber)
+        return unless fiber&.alive?
 
-      # The current fiber runs this block of the program, and was made with one of this library. Does nothing unless its scheduler has
-      # +birthplaces: true+.
-      #
-      # @param block [Proc]
-      def born_with(block)
-        fiber = Fiber.current
-        fiber.instance_variable_set(BIRTH, block.source_location) if fiber.instance_variable_defined?(BIRTH)
+        block = nil
+        Schedulers.each { |scheduler| block ||= scheduler.block_of(fiber) if scheduler.is_a?(Schedulers::Member) }
+        place_of(block)&.join(":")
       end
 
-      # @return [String] for a report: its name, if it has one, or else itself, and where it was made, if that is known
+      # A block of this library that runs one of the program's has that in its variable `block`.
+      #
+      # @param block [Proc, Watcher, nil]
+      # @return [Array(String, Integer), nil] path and line
+      def place_of(block)
+        place = block&.source_location
+        return place unless Proc === block && place&.first&.start_with?(OWN)
+
+        scope = block.binding
+        inner = scope.local_variable_get(:block) if scope.local_variable_defined?(:block)
+        (place_of(inner) unless inner.equal?(block)) || place
+      end
+
+      # @return [String] for a report: its name, and where it was made; itself, if it has no name
       def describe(fiber)
         return "the root fiber" unless fiber
 
         name = of(fiber)
+        return fiber.inspect unless name
+
         place = birthplace(fiber)
-        "#{name ? "fiber #{name.inspect}" : fiber.inspect}#{" made at #{place}" if place}"
+        "fiber #{name.inspect}#{" made at #{place}" if place}"
       end
     end
   end

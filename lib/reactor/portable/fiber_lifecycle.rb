@@ -24,7 +24,7 @@ module Reactor
 
       start = Wait.new(Fiber.current, :turn, @waits[Fiber.current])
       fiber = Fiber.new(**options, blocking: false) { |*given| run_fiber(start, given, block) }
-      @recorder.birth(fiber, block.source_location)
+      @recorder.birth
       @waits[Fiber.current] = start
       start.queued = true
       @ready.unshift(start) # first in the queue: the caller goes on as soon as the new fiber waits
@@ -74,7 +74,7 @@ module Reactor
     # @raise [ThreadError] the scheduler belongs to another thread
     # @api private
     def cancel_fiber(fiber)
-      return false unless enter && @live[fiber] == :running
+      return false unless enter && @live.key?(fiber) && !@cancelled.key?(fiber)
 
       ask_to_end(fiber)
       true
@@ -107,8 +107,8 @@ module Reactor
     # For a trap handler in the middle of a wait or a poll.
     def start_later(arguments, options, block)
       fiber = Fiber.new(**options, blocking: false) { run_fiber(NO_SPAWNER, arguments, block) }
-      @recorder.birth(fiber, block.source_location)
-      @live[fiber] = :running
+      @recorder.birth
+      @live[fiber] = block
       @ready.push(Wait.new(fiber, :stray, nil, nil, true))
       wake_poll
       fiber
@@ -116,7 +116,7 @@ module Reactor
 
     def run_fiber(start, arguments, block)
       fiber = Fiber.current
-      @live[fiber] = :running
+      @live[fiber] = block
       catch(fiber) do # thrown by a cancelled wait
         block.call(*arguments)
       rescue Exception => error # rubocop:disable Lint/RescueException -- it would be raised in an unrelated fiber
@@ -132,7 +132,8 @@ module Reactor
       end
       nil # Ruby keeps what a dead fiber returned, which may be another fiber, and so on
     ensure
-      @cancelled -= 1 if @live.delete(fiber) == :cancelled
+      @live.delete(fiber)
+      @cancelled.delete(fiber)
       @suspects.delete(fiber)
       go_on_draining
     end
@@ -164,11 +165,10 @@ module Reactor
     def go_on_draining = (enqueue(@drain) if @drain && (drained? || cancelled_have_ended?))
 
     # Then the fibers are cancelled that `ensure` clauses have started, as the VM does with threads.
-    def cancelled_have_ended? = @cancelling && @cancelled.zero?
+    def cancelled_have_ended? = @cancelling && @cancelled.empty?
 
     def ask_to_end(fiber)
-      @cancelled += 1 if @live[fiber] == :running
-      @live[fiber] = :cancelled
+      @cancelled[fiber] = true
       enqueue(Delivery.new(fiber))
     end
   end

@@ -50,10 +50,9 @@ module Reactor
     # @api private
     def running_fiber = (@running if @running && (@live.key?(@running) || @waits.key?(@running)))
 
-    # From now on each fiber keeps the place of its block, for {FiberName}.
-    #
+    # @return [Proc, Watcher, nil] what a fiber runs that {#fiber} or a watcher has made; nil for any other fiber
     # @api private
-    def keep_births = @recorder.keep_births
+    def block_of(fiber) = (@live[fiber] unless forked_child?)
 
     private
 
@@ -81,7 +80,6 @@ module Reactor
         @asleep = 0.0       # seconds asleep so far
         @asleep_since = nil # while it is asleep
         @gc_asleep = 0      # nanoseconds of garbage collection meanwhile
-        @keeps_births = false
       end
 
       # @return [Hash{Symbol => Integer}]
@@ -121,16 +119,8 @@ module Reactor
         @gc_asleep += GC.total_time - @gc_before
       end
 
-      # From now on each fiber keeps the place of its block, for {FiberName}.
-      def keep_births = @keeps_births = true
-
-      # The block of a fiber that was just made stands at this place.
-      #
-      # @param place [Array(String, Integer), nil] path and line
-      def birth(fiber, place)
-        @counts[:fibers] += 1
-        fiber.instance_variable_set(:@__reactor_birth, place) if @keeps_births
-      end
+      # A fiber has been made.
+      def birth = @counts[:fibers] += 1
     end
     private_constant :Recorder
   end

@@ -71,8 +71,8 @@ module Reactor
       @owners = ObjectSpace::WeakMap.new # fiber that #fiber did not make => the fiber on whose behalf it runs
       @killed = ObjectSpace::WeakMap.new # fiber that Ruby unwinds for good => true
       @suspects = {}.compare_by_identity # fiber that may be among them, because an error was raised in one that it resumed => true
-      @live = {}.compare_by_identity     # fibers made by #fiber => :running or :cancelled
-      @cancelled = 0 # live fibers that the scheduler has asked to end
+      @live = {}.compare_by_identity     # fibers made by #fiber or a watcher => the Proc or Watcher that they run
+      @cancelled = {}.compare_by_identity # those that have been asked to end => true
       @cancelling = false
       @timers = Timers.new
       @watches = {}.compare_by_identity  # each {Watch} that waits => true

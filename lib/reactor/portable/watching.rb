@@ -77,7 +77,7 @@ module Reactor
       @ready.shift
       release_watch(watch)
       fiber = Fiber.new(blocking: false, storage: watcher.instance_variable_get(:@storage)) { |*arguments| run_fiber(NO_SPAWNER, arguments, watcher) }
-      @recorder.birth(fiber, watcher.source_location)
+      @recorder.birth
       switch_to_new(fiber, watch.events.zero? ? nil : watch.events, given)
     rescue FiberError => error
       raise unless fiber && unborn?(fiber)

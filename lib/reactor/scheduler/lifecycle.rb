@@ -13,7 +13,6 @@ module Reactor
     #   {StallDetector}; nil: no limit
     # @param on_stall [#call, nil] is given each {Stall}, on a thread of its own; nil: it is written to $stderr
     # @param on_error [#call, nil] is given each error that ends a fiber, and the fiber, as {#run} says; nil: the error is reported
-    # @param birthplaces [Boolean] whether reports tell where each fiber was made, by the block of Fiber.schedule
     # @param workers [Integer, nil] worker threads at most, for work that Ruby code or its C extensions do with the GVL
     #   released, see {Offload#offload}; nil: as many as processors, but at least 4. A worker starts when it is needed.
     # @param policy [Symbol] which of the operations that Ruby 3.4 and later offer to the scheduler (see
@@ -22,7 +21,7 @@ module Reactor
     # @raise [ArgumentError] the backend is unknown or not available here, and the message says why; stall is not positive;
     #   the policy is unknown; fewer than one worker
     # @raise [TypeError] stall is no duration; on_stall or on_error cannot be called; workers is no Integer
-    def initialize(backend: nil, stall: nil, on_stall: nil, on_error: nil, birthplaces: false, workers: nil, policy: :measured)
+    def initialize(backend: nil, stall: nil, on_stall: nil, on_error: nil, workers: nil, policy: :measured)
       raise TypeError, "on_error must respond to call" unless on_error.nil? || on_error.respond_to?(:call)
 
       detector = StallDetector.new(self, stall, on_stall) if stall
@@ -36,7 +35,6 @@ module Reactor
       @trap_check = Thread::Mutex.new
       Patches.install(Patches::CLOSE, Patches::SCHEDULER)
       Schedulers.register(self)
-      keep_births if birthplaces
       return unless detector
 
       @stalls = detector

@@ -67,16 +67,18 @@ module Reactor
     #
     # @api private
     def call(events, io)
-      block = @block
       return finish(:closed) if io.to_io.closed?
 
-      finish(events ? :ready : :timeout)
-      block.call(events, io)
+      @ended = events ? :ready : :timeout
+      @storage = nil
+      @block.call(events, io)
+    ensure
+      @block = nil
     end
 
-    # @return [Array(String, Integer), nil] where the block is
+    # @return [Array(String, Integer), nil] where the program's block is
     # @api private
-    def source_location = @block&.source_location
+    def source_location = FiberName.place_of(@block)
 
     # @return [Boolean] whether this very Proc is its block
     # @api private

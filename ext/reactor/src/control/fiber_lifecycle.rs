@@ -19,13 +19,11 @@ use crate::{
 const SPAWN_SLICE: Duration = Duration::from_millis(2);
 
 impl HookScope<'_> {
-    /// Starts a fiber: it runs at once, until it parks or ends, and then this one goes on.
-    pub fn start(&self, fiber: ObjectRef, arguments: &[Value]) -> Result<(), Error> {
+    /// Starts a fiber, which runs the block: at once, until it parks or ends, and then this one goes on.
+    pub fn start(&self, fiber: ObjectRef, block: Value, arguments: &[Value]) -> Result<(), Error> {
         let (scheduler, starter) = (self.scheduler, self.slot);
-        if let [_, block, ..] = arguments {
-            scheduler.trace_birth(fiber, *block)?;
-        }
-        let started = scheduler.state_mut().add_fiber(fiber);
+        scheduler.trace_birth(fiber, block)?;
+        let started = scheduler.state_mut().add_fiber(fiber, object_ref(block));
         write_barrier(self.object, fiber);
         let start = scheduler.state_mut().begin_start(starter, started);
         let streak = start.is_nested.then(|| {

@@ -32,7 +32,7 @@ impl Scheduler {
             Err(error) => return self.fail_watcher(watcher, given[1], error),
         };
         self.trace_birth(fiber, watcher)?;
-        let started = self.state_mut().add_fiber_of_watcher(from, fiber);
+        let started = self.state_mut().add_fiber_of_watcher(from, fiber, object);
         write_barrier(scheduler, fiber);
         let arguments = [scheduler, watcher, arguments.as_value()];
         let result = start_fiber(scheduler, fiber, &arguments);
@@ -90,23 +90,13 @@ impl Scheduler {
         .map(drop)
     }
 
-    /// Records where a fiber is made, which is about to run this block, if a trace is on, or if reports are to tell it.
+    /// Records where a fiber is made, which is about to run this block, if a trace is on.
     pub fn trace_birth(&self, fiber: ObjectRef, block: Value) -> Result<(), Error> {
-        let (keeps_births, is_traced) = {
-            let state = self.state();
-            (state.keeps_births, state.trace.is_some())
-        };
-        if !keeps_births && !is_traced {
+        let is_traced = self.state().trace.is_some();
+        if !is_traced {
             return Ok(());
         }
         let location: Value = block.funcall("source_location", ())?;
-        if keeps_births {
-            let name = Ruby::get_with(block).to_symbol("@__reactor_birth");
-            let set = "instance_variable_set";
-            fiber
-                .value()
-                .funcall::<_, _, Value>(set, (name, location))?;
-        }
         let place = Option::<(String, u32)>::try_convert(location)?;
         let place = place.map_or_else(String::new, |(path, line)| format!("{path}:{line}"));
         if let Some(trace) = &mut self.state_mut().trace {

@@ -32,7 +32,7 @@ pub fn fiber(
     // The arguments lie on this stack, where the garbage collector sees them.
     if arguments.is_empty() {
         let fiber = new_fiber(ruby, None)?;
-        scope.start(fiber, &[this.as_value(), block])?;
+        scope.start(fiber, block, &[this.as_value(), block])?;
         return Ok(fiber.value());
     }
     let parsed = scan_args::<(), (), RArray, (), RHash, ()>(arguments)?;
@@ -41,7 +41,7 @@ pub fn fiber(
     let options = get_kwargs::<_, (), Options, ()>(parsed.keywords, &[], &names)?;
     let fiber = new_fiber(ruby, options.optional.0)?;
     let given = [this.as_value(), block, parsed.splat.as_value()];
-    scope.start(fiber, &given)?;
+    scope.start(fiber, block, &given)?;
     Ok(fiber.value())
 }
 

@@ -6,7 +6,11 @@ use reactor_scheduler::state::{trace::Trace, wait::SEVERAL};
 
 use crate::{
     control::scheduler::Scheduler,
-    ruby::{convert, error::runtime_error, object::Object},
+    ruby::{
+        convert,
+        error::runtime_error,
+        object::{Object, object_ref},
+    },
 };
 
 /// The number of an IO object, as `Reactor::Internal.io_number` tells it; 0 for none or several.
@@ -69,9 +73,13 @@ pub fn running_fiber(this: Obj<Scheduler>) -> Option<Value> {
     running.map(Object::value)
 }
 
-/// `keep_births`: from now on each fiber keeps the place of its block, as `@__reactor_birth`.
-pub fn keep_births(this: Obj<Scheduler>) {
-    this.state_mut().keeps_births = true;
+/// `block_of(fiber)`: the Proc or Watcher that a fiber runs which `fiber` or a watcher has made; nil for any other fiber.
+pub fn block_of(this: Obj<Scheduler>, fiber: Value) -> Option<Value> {
+    if this.is_closed() || this.is_forked_child() {
+        return None; // a fiber may have ended without having said so
+    }
+    let block = this.state().fibers.block(object_ref(fiber));
+    block.map(Object::value)
 }
 
 /// `trace_start(limit)`: begins to record a trace of at most `limit` moments. RuntimeError if one is being recorded.

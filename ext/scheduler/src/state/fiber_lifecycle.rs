@@ -192,10 +192,12 @@ impl State {
 
     // --- starting and ending -------------------------------------------------------------------------------------
 
-    /// Adds a fiber made by `Fiber.schedule`. The caller issues the write barrier.
-    pub fn add_fiber(&mut self, fiber: ObjectRef) -> Slot {
+    /// Adds a fiber made by `Fiber.schedule`, which is to run this block. The caller issues the write barrier.
+    pub fn add_fiber(&mut self, fiber: ObjectRef, block: ObjectRef) -> Slot {
         self.counters.fibers += 1;
-        self.fibers.insert(fiber, true)
+        let slot = self.fibers.insert(fiber, true);
+        self.fibers.set_block(slot, block);
+        slot
     }
 
     /// A fiber gives control to one that it has started.

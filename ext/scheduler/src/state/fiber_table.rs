@@ -23,6 +23,8 @@ use crate::state::{
 pub struct FiberTable {
     /// By slot, with vacant ones: a slot that is used again goes on counting, so an old token never matches again.
     records: Vec<FiberRecord>,
+    /// By slot, what the fiber runs that the scheduler made last there. It lies on the stack of that fiber, and is not marked again.
+    blocks: Vec<ObjectRef>,
     free: Vec<Slot>,
     by_address: HashMap<usize, Slot, BuildHasherDefault<AddressHasher>>,
     /// The answer to the next [`FiberTable::find`], if it is the fiber that was found last, or has got control since.
@@ -87,6 +89,7 @@ impl FiberTable {
     pub fn insert(&mut self, fiber: ObjectRef, scheduled: bool) -> Slot {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.records.push(FiberRecord::vacant(0));
+            self.blocks.push(ObjectRef::NONE);
             (self.records.len() - 1) as Slot
         });
         self[slot] = FiberRecord::new(fiber, scheduled, self[slot].last_number);
@@ -95,6 +98,16 @@ impl FiberTable {
         }
         self.live += usize::from(scheduled);
         slot
+    }
+
+    pub fn set_block(&mut self, slot: Slot, block: ObjectRef) {
+        self.blocks[slot as usize] = block;
+    }
+
+    /// What the fiber runs; `None` if the scheduler did not make it, or it has ended.
+    pub fn block(&self, fiber: ObjectRef) -> Option<ObjectRef> {
+        let slot = self.find_other(fiber)?;
+        self.is_scheduled(slot).then(|| self.blocks[slot as usize])
     }
 
     pub fn remove(&mut self, slot: Slot) {
@@ -335,6 +348,7 @@ impl FiberTable {
         let strands = self.records().map(|record| record.strand().len());
         self.records.capacity() * size_of::<FiberRecord>()
             + self.by_address.capacity() * size_of::<(usize, Slot)>()
+            + self.blocks.capacity() * size_of::<ObjectRef>()
             + self.free.capacity() * size_of::<Slot>()
             + strands.sum::<usize>() * size_of::<StrandEntry>()
     }

@@ -45,7 +45,7 @@ fn fiber(number: usize) -> ObjectRef {
 
 /// A fiber of the scheduler's own that has control.
 fn scheduled(state: &mut State, number: usize) -> Slot {
-    state.add_fiber(fiber(number))
+    state.add_fiber(fiber(number), NIL)
 }
 
 /// The fiber parks until the descriptor is readable.

@@ -158,9 +158,14 @@ impl State {
     }
 
     /// The fiber of a watcher is about to get control from `from`. Returns its slot; the caller issues the write barrier.
-    pub fn add_fiber_of_watcher(&mut self, from: Slot, fiber: ObjectRef) -> Slot {
+    pub fn add_fiber_of_watcher(
+        &mut self,
+        from: Slot,
+        fiber: ObjectRef,
+        watcher: ObjectRef,
+    ) -> Slot {
         self.queue_if_over(from);
-        let slot = self.add_fiber(fiber);
+        let slot = self.add_fiber(fiber, watcher);
         self.before_switch(slot);
         self.trace_event(TraceEvent::Control, slot);
         slot
