@@ -286,6 +286,10 @@ end
 class TestAsync < ReactorTest
   READY = begin
     require "async"
+    require "async/barrier"
+    require "async/limited_queue"
+    require "async/notification"
+    require "async/semaphore"
     require "reactor/async"
     true
   rescue LoadError => error
@@ -335,6 +339,60 @@ class TestAsync < ReactorTest
       assert_equal :thread, queue.pop
     end
     assert_equal [0, 1, 2, 3, 4], log.sort
+  end
+
+  # As Solid Queue's workers of fibers do.
+  def test_jobs_that_another_thread_hands_over_run_at_once_up_to_the_limit_of_a_semaphore
+    jobs, full = Thread::Queue.new, gate(3)
+    producer = Thread.new { 9.times { |number| jobs << number }; jobs.close }
+    done, most, live = [], 0, 0
+    async do |task|
+      semaphore = Async::Semaphore.new(3, parent: task)
+      while (job = jobs.pop)
+        semaphore.async(job) do |_, number|
+          most = [most, live += 1].max
+          full.call # three come before one ends
+          r, w = pipe
+          task.async { w.write(number.to_s) && w.close }
+          done << Integer(r.read)
+        ensure
+          live -= 1
+        end
+      end
+    end
+    producer.join
+    assert_equal [[*0..8], 3], [done.sort, most]
+  end
+
+  def test_a_barrier_waits_for_its_tasks_and_stops_those_that_wait
+    async do
+      barrier, r = Async::Barrier.new, pipe.first
+      assert_equal [0, 1, 2], Array.new(3) { |number| barrier.async { sleep 0; number } }.map(&:wait)
+      barrier.wait
+      ended = []
+      waits = [-> { sleep }, -> { r.read(1) }, -> { Thread::Queue.new.pop }, -> { Reactor.offload { Thread::Queue.new.pop(timeout: TEST_TIMEOUT) } }]
+      waits.each { |wait| barrier.async { wait.call } }
+      barrier.stop
+      barrier.wait { |task| ended << task.status }
+      assert_predicate barrier, :empty?
+      assert_equal [], ended - %i[stopped cancelled]
+    end
+  end
+
+  def test_a_notification_wakes_all_and_a_limited_queue_makes_its_writers_wait
+    log = []
+    async do |task|
+      notification = Async::Notification.new
+      waiters = Array.new(3) { |number| task.async { notification.wait; log << number } }
+      notification.signal
+      waiters.each(&:wait)
+      queue = Async::LimitedQueue.new(2)
+      writer = task.async { 6.times { |number| queue.enqueue(number) }; queue.close }
+      assert_predicate queue, :limited?
+      queue.each { |number| log << number }
+      writer.wait
+    end
+    assert_equal [0, 1, 2, 0, 1, 2, 3, 4, 5], log
   end
 
   def test_reactor_offload_parks_only_its_task
