@@ -19,16 +19,25 @@ module RailsBench
   Way = Struct.new(:name, :way, :command)
   RUBY = [RbConfig.ruby, "-I", File.join(ROOT, "lib")].freeze
   APPLICATION = File.join(ROOT, "examples/rails/config.ru")
-  PUMA = ->(threads) { ->(port) { [*RUBY, "-S", "puma", "-q", "-t", "#{threads}:#{threads}", "-b", "tcp://127.0.0.1:#{port}", APPLICATION] } }
+
+  def self.puma(threads, application)
+    ->(port) { [*RUBY, "-S", "puma", "-q", "-t", "#{threads}:#{threads}", "-b", "tcp://127.0.0.1:#{port}", application] }
+  end
+
+  def self.rackup(application)
+    start = ["-e", "require 'rackup'; Rackup::Server.start", "--", *%w[-s reactor -E production -o 127.0.0.1 -p]]
+    ->(port) { [*RUBY, *start, port.to_s, application] }
+  end
+
   UPSTREAM = ->(port) { [*RUBY, "-r", File.join(ROOT, "bench/rails.rb"), "-e", "RailsBench.upstream(#{port})"] }
   WAYS = [
-    Way.new("Puma, 5 threads", "plain", PUMA[5]),
-    Way.new("Puma, 5 threads, and `Thread.new` for each wait", "threads", PUMA[5]),
-    Way.new("Puma, 5 threads with a scheduler each", "group", PUMA[5]),
-    Way.new("Puma, #{CLIENTS} threads", "plain", PUMA[CLIENTS]),
-    Way.new("Puma, #{CLIENTS} threads with a scheduler each", "group", PUMA[CLIENTS]),
+    Way.new("Puma, 5 threads", "plain", puma(5, APPLICATION)),
+    Way.new("Puma, 5 threads, and `Thread.new` for each wait", "threads", puma(5, APPLICATION)),
+    Way.new("Puma, 5 threads with a scheduler each", "group", puma(5, APPLICATION)),
+    Way.new("Puma, #{CLIENTS} threads", "plain", puma(CLIENTS, APPLICATION)),
+    Way.new("Puma, #{CLIENTS} threads with a scheduler each", "group", puma(CLIENTS, APPLICATION)),
     Way.new("Async's server on this library, one thread", "async", ->(port) { [*RUBY, File.join(ROOT, "examples/rails/async_server.rb"), port.to_s] }),
-    Way.new("`rackup -s reactor`, one thread", "group", ->(port) { [*RUBY, "-e", "require 'rackup'; Rackup::Server.start", "--", *%w[-s reactor -E production -o 127.0.0.1 -p], port.to_s, APPLICATION] })
+    Way.new("`rackup -s reactor`, one thread", "group", rackup(APPLICATION))
   ].freeze
 
   # Any of these programs.
@@ -89,6 +98,8 @@ module RailsBench
       end
     end
 
+    def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+
     private
 
     def measure(way, pages, service)
@@ -115,8 +126,6 @@ module RailsBench
     end
 
     def rank(times, share) = times.sort[(times.size * share).ceil - 1]
-
-    def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
   end
 end
 

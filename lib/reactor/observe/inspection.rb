@@ -106,7 +106,7 @@ module Reactor
     # @return [Array<Holder>] the fiber that has waited longest first
     # @raise [ArgumentError, TypeError, RangeError] no duration
     def holders(longer_than: 0.1)
-      raise TypeError, "longer_than must be a duration" unless (seconds = Durations.seconds(longer_than))
+      seconds = Options.seconds(:longer_than, longer_than) or raise TypeError, "longer_than is a number of seconds, not nil"
 
       Holder.of(fibers.select { |status| status.seconds && status.seconds >= seconds })
     end
