@@ -7,7 +7,9 @@ class TestOnError < ReactorTest
   # Runs the block in a fiber; what on_error was given, beside what the fiber's storage and its name say then.
   def errors_of(&block)
     given = []
-    on_error = ->(error, fiber) { given << [error.class, error.message, fiber.equal?(Fiber.current), Fiber[:request], Reactor.fiber_name(fiber)] }
+    on_error = lambda do |error, fiber|
+      given << [error.class, error.message, fiber.equal?(Fiber.current), Fiber[:request], Reactor.fiber_name(fiber)]
+    end
     run_plain { Reactor.run(on_error: on_error, &block) }
     given
   end
@@ -46,8 +48,10 @@ class TestOnError < ReactorTest
     given = errors_of do
       Fiber[:request] = 9
       listener = TCPServer.new("127.0.0.1", 0)
-      server = Reactor::Server.new(listener, on_open: open, on_close: close, linger: 0) { |socket| raise IndexError, socket.gets.chomp }.start
-      said = %w[first second].map { |word| TCPSocket.open("127.0.0.1", listener.local_address.ip_port) { |client| client.puts(word); client.read } }
+      server = Reactor::Server.new(listener, on_open: open, on_close: close, linger: 0) { |socket| raise IndexError, socket.gets.chomp }
+      server.start
+      port = listener.local_address.ip_port
+      said = %w[first second].map { |word| TCPSocket.open("127.0.0.1", port) { |client| client.puts(word); client.read } }
       server.stop
     end
     assert_equal ["", ""], said
